@@ -1,0 +1,58 @@
+/*
+ * The shape of a model's KV cache: what a codec must know about the attention that reads it.
+ *
+ * Key order inside the library is half-split with the rotary dimensions first: plane i of the n_rot/2 rotary planes
+ * is the pair (i, i + n_rot/2); dimensions n_rot..d-1 are not rotated. Readers of other orders permute on entry.
+ */
+#pragma once
+
+#include <stdint.h>
+
+struct errmsg;
+
+#define GEOMETRY_DIM_MIN 32
+#define GEOMETRY_DIM_MAX 256
+#define GEOMETRY_LAYERS_MAX 1024
+#define GEOMETRY_HEADS_MAX 1024 /* query heads; KV heads divide them */
+#define GEOMETRY_PLANES_MAX (GEOMETRY_DIM_MAX / 2)
+#define DIGEST_BYTES 32
+
+struct geometry {
+    uint32_t n_layers;
+    uint32_t n_heads;    /* query heads per layer */
+    uint32_t n_kv_heads; /* query head h reads KV head h / (n_heads / n_kv_heads) */
+    uint32_t d;          /* head dimension, even */
+    uint32_t n_rot;      /* rotated dimensions, even, <= d; 0 = no RoPE */
+    double attn_scale;   /* score = attn_scale * <R(m) q, R(n) k>; YaRN's magnitude is folded in */
+    double freq[GEOMETRY_PLANES_MAX]; /* [n_rot/2] radians per position, RoPE scaling applied */
+};
+
+/**
+ * geometry_validate() - check every field against the limits above
+ * Return: 0; -EINVAL with a sentence naming the field.
+ */
+int geometry_validate(const struct geometry *g, struct errmsg *e);
+
+/* SHA-256 over a fixed little-endian encoding of every field (unused freq entries left out). @g is valid. */
+void geometry_digest(const struct geometry *g, uint8_t ret_digest[static DIGEST_BYTES]);
+
+/* Head-sides are numbered (layer * n_kv_heads + head) * 2 + side everywhere. */
+enum side {
+    SIDE_K = 0,
+    SIDE_V = 1,
+};
+
+static inline uint32_t geometry_group(const struct geometry *g)
+{
+    return g->n_heads / g->n_kv_heads;
+}
+
+static inline uint32_t head_side_index(const struct geometry *g, uint32_t layer, uint32_t head, enum side side)
+{
+    return (layer * g->n_kv_heads + head) * 2 + (uint32_t) side;
+}
+
+static inline uint32_t head_side_count(const struct geometry *g)
+{
+    return g->n_layers * g->n_kv_heads * 2;
+}

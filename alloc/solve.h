@@ -1,0 +1,59 @@
+/*
+ * From statistics to a table: the methods, metrics and curves of DESIGN section 3.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/quant.h"
+#include "alloc/table.h"
+
+struct stats;
+struct errmsg;
+
+enum method { METHOD_BANDS = 0, METHOD_PAPER_MSE = 1, METHOD_PAPER_KL = 2 };
+enum metric { METRIC_MSE = 0, METRIC_QUERY = 1, METRIC_ATTENTION = 2, METRIC_FISHER = 3 };
+enum curve { CURVE_MEASURED = 0, CURVE_GAUSSIAN = 1, CURVE_BENNETT = 2 };
+
+struct solve_options {
+    double bpd;                 /* total code bits per number; or: */
+    double k_bpd, v_bpd;        /* both > 0: budgets apart, @bpd ignored */
+    enum method method;
+    enum metric metric;
+    enum curve curve;
+    enum quantiser quantiser;   /* bands: QUANT_LLOYD_MAX; paper: QUANT_UNIFORM_MIDTREAD */
+    bool fit_levels;            /* bands with QUANT_LLOYD_MAX */
+    bool v_from_k;
+    bool depth_weights;         /* if the statistics carry them */
+    double floor_bpd, ceil_bpd; /* per head-side; 0, 8 */
+    uint64_t seed;              /* signs of rotations */
+    void (*progress)(void *ctx, const char *what, double fraction);
+    void *progress_ctx;
+};
+void solve_options_default(struct solve_options *o, double bpd);
+
+struct solve_report {           /* printed by the command, recomputed at the end from the table itself */
+    double bpd_code, bpd_nominal;        /* nominal: sum r b without padding (what the paper charges) */
+    double k_bpd, v_bpd;
+    double distortion, distortion_k, distortion_v;
+    double distortion_estimated;         /* what the solver believed */
+};
+
+/**
+ * solve_table() - allocate and build
+ * @ret_bytes: malloc'ed table file image
+ * Return: 0; -EINVAL: options that exclude each other, or a metric that the statistics lack, named; -ERANGE: budget
+ * cannot be met (the sentence says the smallest possible); -ENOMEM.
+ */
+int solve_table(const struct stats *s, const struct solve_options *o, void **ret_bytes, size_t *ret_n_bytes,
+                struct solve_report *ret_report, struct errmsg *e);
+
+/* Names as the command line spells them; -EINVAL if unknown. */
+int method_from_name(const char *name, enum method *ret);
+int metric_from_name(const char *name, enum metric *ret);
+int curve_from_name(const char *name, enum curve *ret);
+const char *method_name(enum method m);
+const char *metric_name(enum metric m);
+const char *curve_name(enum curve c);

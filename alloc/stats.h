@@ -1,0 +1,67 @@
+/*
+ * Calibration statistics: streaming, mergeable, one file for every budget. DESIGN 3.1, 3.5.
+ *
+ * Per head-side: n, mean, centred scatter, metric sums, query and key energy per RoPE plane. Per sampled token: the
+ * pre-RoPE K and V of all layers and heads (curves, levels, prediction). Sinks left out of everything.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/geometry.h"
+
+struct errmsg;
+struct stats;
+
+struct stats_options {
+    struct geometry geometry;
+    uint8_t model_digest[DIGEST_BYTES];
+    char model_name[128];
+    uint32_t n_sink;          /* 4 */
+    uint32_t n_samples;       /* 4096 tokens whose vectors are kept */
+    uint32_t key_stride;      /* 8: attention metric from every 8th key, seeded offset per window */
+    bool want_attention;      /* query and attention metrics; needs queries and W_O */
+    uint64_t seed;
+};
+void stats_options_default(struct stats_options *o, const struct geometry *g);
+
+/* Bytes that statistics with these options take in memory and (nearly) on disk; printed before starting. */
+uint64_t stats_bytes(const struct stats_options *o);
+
+int stats_new(const struct stats_options *o, struct stats **ret_stats, struct errmsg *e);
+struct stats *stats_free(struct stats *s);
+static inline void stats_freep(struct stats **s)
+{
+    *s = stats_free(*s);
+}
+
+/* V's attention metric needs W_O of every layer: [n_embd, n_heads * d] row-major; only W_O' W_O per head is kept. */
+int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo, uint32_t n_embd, struct errmsg *e);
+
+/**
+ * stats_add_layer() - one window of one layer; called for every layer of the window in ascending order
+ * @document, @position: where the window stands; (seed, document, position) decides which tokens are sampled
+ * @q: [n, n_heads, d] pre-RoPE, may be NULL without want_attention; @k, @v: [n, n_kv_heads, d]
+ * @first_is_sequence_start: the first n_sink tokens are sinks and are left out
+ *
+ * Attention is causal within the window; positions for RoPE are 0..n-1.
+ * Return: 0; -EINVAL: NaN or infinity, naming layer and head; -ENOMEM.
+ */
+int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n, const float *q,
+                    const float *k, const float *v, struct errmsg *e);
+
+/* Depth weight measurement (DESIGN 3.1): KL in nats per token when only (layer, side) is compressed, D = summed mean
+ * e'Me of its heads on the same tokens. */
+int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D);
+
+/* Adds @other into @s: same model, geometry, options; else -EINVAL with the difference named. */
+int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e);
+
+int stats_save(const struct stats *s, const char *path, struct errmsg *e);
+int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e);
+int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, struct errmsg *e);
+
+const struct stats_options *stats_get_options(const struct stats *s);
+uint64_t stats_tokens(const struct stats *s); /* counted, sinks left out */

@@ -1,0 +1,99 @@
+/*
+ * The allocation table as its readers see it: immutable, reference-counted, checked before first use.
+ *
+ * This is the view that gpu/, client/ and daemon/ share; it needs libc and libsodium (SHA-256), not BLAS.
+ * Building one is alloc/table_build.h. alloc/README.md draws the file to the byte.
+ *
+ * One codec per head-side. With x a pre-RoPE key or a value [d], mean [d], enc [r, d], dec [d, r_in]:
+ *
+ *   K:  z = enc (x - mean)                    codes q_i = quantise(z_i, bits of half-tile i/8, side K)
+ *       c_i = level[K][b][q_i]                x^ = mean + dec c                                   (r_in = r)
+ *   V:  c = the *stored* K codes' levels [r_K] of the same token and head, P = dec[:, :r_K]
+ *       z = enc (x - mean - P c)              x^ = mean + dec [c ; c_V]            (r_in = r_K + r)
+ *       Without prediction (v_from_k == 0) c is absent and r_in = r.
+ *
+ * z has unit variance per coordinate; thresholds live in that scale. level[][b][] for b <= 4 is an integer of
+ * -127..127 whose step is folded into dec (into P too); for b >= 5 a binary16 value, in units of z.
+ * Coordinates stand in half-tiles of 8 in descending b, an even number of them; empty ones (b = 0) have zero rows
+ * in enc, zero columns in dec, level 0 and no bytes.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/geometry.h"
+
+struct errmsg;
+
+#define TABLE_BITS_MAX 8
+#define TABLE_HALF_TILES_MAX 32 /* ceil(256 / 16) * 2 */
+#define TABLE_RANK_MAX (TABLE_HALF_TILES_MAX * 8)
+#define TABLE_SINKS_MAX 16
+#define TABLE_FILE_BYTES_MAX ((size_t) 4 << 30)
+
+struct levels {
+    float value[1 << TABLE_BITS_MAX];         /* [2^b], ascending; see above for the unit */
+    float threshold[(1 << TABLE_BITS_MAX)];   /* [2^b - 1] ascending, in units of z; a tie takes the upper code */
+    int8_t value_i8[16];                      /* b <= 4: value as integer; else zeros */
+    float step;                               /* unit of value in z: the int8 step for b <= 4, 1 for b >= 5 */
+};
+
+struct codec {
+    uint16_t n_half;     /* half-tiles, even, <= TABLE_HALF_TILES_MAX; 0 = rank 0, x^ = mean (+ P c for V) */
+    uint16_t r;          /* 8 * n_half */
+    uint16_t r_in;       /* columns of dec */
+    uint16_t code_bits;  /* stored bits per token: 8 * sum of bits[] */
+    uint8_t bits[TABLE_HALF_TILES_MAX]; /* [n_half], descending */
+    const float *mean;   /* [d] */
+    const float *enc;    /* [r, d] row-major; NULL if r == 0 */
+    const float *dec;    /* [d, r_in] row-major; NULL if r_in == 0 */
+};
+
+struct table {
+    struct geometry geometry;
+    uint8_t digest[DIGEST_BYTES];          /* SHA-256 of the canonical bytes: the table's name */
+    uint8_t model_digest[DIGEST_BYTES];
+    uint8_t geometry_digest[DIGEST_BYTES];
+    uint32_t n_sink;                       /* exact first tokens of a sequence, <= TABLE_SINKS_MAX */
+    bool v_from_k;
+    double bpd_code;                       /* stored code bits per number, padding included */
+    const char *provenance;                /* JSON text, NUL-terminated; what it was made from and how */
+    struct levels levels[2][TABLE_BITS_MAX + 1]; /* [side][b], b in 1..8 */
+    const struct codec *codecs;            /* [head_side_count()], by head_side_index() */
+    const void *bytes;                     /* the file image, owned by the table */
+    size_t n_bytes;
+};
+
+/**
+ * table_parse() - check a table file's bytes and make a view of them
+ * @bytes:     borrowed; copied
+ * @ret_table: one reference, table_unref() it
+ *
+ * Hostile input is safe: every offset and count is checked, matrices must be finite, levels ascending, bits
+ * descending in 0..8, r consistent, digest right, golden codes decode to the stored vectors.
+ *
+ * Return: 0; -EBADMSG with a sentence saying what is wrong; -ENOMEM.
+ */
+int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, struct errmsg *e);
+
+/* Reads the file and parses it. Also -ENOENT etc., with the path in the sentence. */
+int table_load(const char *path, struct table **ret_table, struct errmsg *e);
+
+/* Thread-safe; readers hold references, nobody edits. table_unref(NULL) is a no-op; returns NULL. */
+struct table *table_ref(struct table *t);
+struct table *table_unref(struct table *t);
+
+static inline void table_unrefp(struct table **t)
+{
+    *t = table_unref(*t);
+}
+
+static inline const struct codec *table_codec(const struct table *t, uint32_t layer, uint32_t head, enum side side)
+{
+    return &t->codecs[head_side_index(&t->geometry, layer, head, side)];
+}
+
+/* Index of the level for @z: the number of thresholds <= z. NaN gives 0; callers reject NaN before. */
+uint8_t levels_quantise(const struct levels *l, unsigned b, float z);

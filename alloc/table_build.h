@@ -1,0 +1,48 @@
+/*
+ * From solved codecs to a table file: ordering and padding of half-tiles, folding of steps, golden vectors, digest.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/table.h"
+
+/* One band of a head-side as a solver leaves it: up to 8 coordinates that share bits; rows of enc, columns of dec. */
+struct band_spec {
+    uint8_t bits;          /* 0..8; 0: not stored */
+    uint8_t n_coords;      /* 1..8; fewer than 8: padded with zero rows and columns, charged */
+    const double *enc;     /* [n_coords, d] to z of unit variance */
+    const double *dec;     /* [d, n_coords] from z */
+};
+
+struct codec_spec {
+    const double *mean;          /* [d] */
+    uint32_t n_bands;
+    const struct band_spec *bands;
+    /* V from K: [d, n_coords of K's stored bands, in K's stored order], from K's z; NULL: none. K: NULL. */
+    const double *predict;
+};
+
+struct table_spec {
+    const struct geometry *geometry;
+    const uint8_t *model_digest;         /* [DIGEST_BYTES] */
+    uint32_t n_sink;
+    const struct levels (*levels)[TABLE_BITS_MAX + 1]; /* [2][9] by side and b */
+    const struct codec_spec *codecs;     /* [head_side_count] */
+    const char *provenance;              /* JSON text without times, paths or host names: same inputs, same digest */
+};
+
+/**
+ * band_order() - the stored order of a head-side's bands: descending bits, stable; bands without bits left out
+ * @ret_order: [n_bands], indices of stored bands first
+ * Return: number of stored bands.
+ */
+uint32_t band_order(const struct codec_spec *c, uint32_t *ret_order);
+
+/**
+ * table_build() - the canonical bytes of a table
+ * @ret_bytes: malloc'ed, caller frees. They parse: table_parse() is the last step of building.
+ * Return: 0; -EINVAL: a matrix not finite in binary32, naming layer, head, side; -ENOMEM.
+ */
+int table_build(const struct table_spec *s, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e);

@@ -1,0 +1,268 @@
+/*
+ * libkvcobra: a compressed, shared key-value cache for language models.
+ *
+ * A client is a connection to kvcobrad (or none: embedded mode). A model binds the client to one model's geometry
+ * and to the allocation table in force. A sequence is one growing text: append the keys and values of each layer as
+ * the model computes them, attend to them, publish them for others, start from what others published.
+ *
+ * Threads: one thread at a time per client, its models and its sequences together; use one client per thread.
+ * After fork() a child's calls return -ECHILD. The library never prints, exits, logs, starts threads or touches
+ * signal handlers.
+ *
+ * Errors: 0 or a positive documented outcome is success; negative is -errno and kvc_last_error() has the sentence.
+ * Outputs named ret_* are written on success only.
+ */
+#ifndef KVCOBRA_H
+#define KVCOBRA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define KVC_EXPORT __attribute__((visibility("default")))
+#else
+#define KVC_EXPORT
+#endif
+
+#define KVC_VERSION_MAJOR 0
+#define KVC_VERSION_MINOR 1
+#define KVC_DIGEST_BYTES 32
+#define KVC_CHUNK_TOKENS 64 /* what is published, matched and evicted together */
+#define KVC_RECENT_TOKENS 64 /* newest tokens that stay exact */
+
+typedef struct kvc_client kvc_client;
+typedef struct kvc_model kvc_model;
+typedef struct kvc_seq kvc_seq;
+
+enum kvc_dtype { KVC_F32 = 0, KVC_F16 = 1, KVC_BF16 = 2 };
+enum kvc_side { KVC_K = 0, KVC_V = 1 };
+
+/* "0.1.0"; the running library's, which may be newer than the header's. */
+KVC_EXPORT const char *kvc_version(void);
+
+/* ---- client ---------------------------------------------------------------------------------------------- */
+
+/* Allocates only. Return: 0; -ENOMEM. */
+KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
+
+/**
+ * kvc_client_connect() - greet the daemon
+ * @path: Unix socket; NULL = /run/kvcobra/kvcobra.sock
+ *
+ * Without this call (or after it failed) the client works embedded: kvc_model_open_table() and private sequences.
+ *
+ * Return: 0; -ENOENT, -ECONNREFUSED, -EACCES: no daemon or no right to talk to it; -EPROTO: not a kvcobrad, or of
+ * an incompatible version; -EISCONN.
+ */
+KVC_EXPORT int kvc_client_connect(kvc_client *c, const char *path);
+
+/* The sentence that explains the last negative return on this client or anything opened from it. Never NULL; valid
+ * until the next call. */
+KVC_EXPORT const char *kvc_last_error(const kvc_client *c);
+
+/* Frees what is still open below it too. NULL is fine. Returns NULL. */
+KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
+
+/* ---- model ----------------------------------------------------------------------------------------------- */
+
+typedef struct kvc_geometry {
+    size_t struct_bytes;     /* sizeof(kvc_geometry) */
+    uint32_t n_layers;
+    uint32_t n_heads;        /* query heads per layer */
+    uint32_t n_kv_heads;     /* query head h reads KV head h / (n_heads / n_kv_heads) */
+    uint32_t head_dim;       /* even, 32..256 */
+    uint32_t n_rot;          /* rotated dimensions, first in the vector, half-split pairs (i, i + n_rot/2) */
+    double attn_scale;       /* usually 1/sqrt(head_dim) */
+    const double *rope_freq; /* [n_rot/2] radians per position, scaling applied; borrowed during the call */
+} kvc_geometry;
+
+typedef struct kvc_model_id {
+    size_t struct_bytes;                    /* sizeof(kvc_model_id) */
+    kvc_geometry geometry;
+    uint8_t model_digest[KVC_DIGEST_BYTES]; /* of all that determines K and V: weights, RoPE, adapter */
+    uint32_t first_kv_head;                 /* shard; n_kv_heads_here 0 = all heads */
+    uint32_t n_kv_heads_here;
+} kvc_model_id;
+
+/**
+ * kvc_model_open() - bind to the daemon's active table of this model
+ *
+ * New sequences follow the daemon's table swaps; a sequence keeps its table for life.
+ *
+ * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL: geometry; -EOPNOTSUPP: a
+ * shape that no kernel here supports, named.
+ */
+KVC_EXPORT int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model);
+
+/**
+ * kvc_model_open_table() - bind to a table of the caller, embedded: pages stay in this process
+ * @bytes: a table file's bytes; borrowed
+ *
+ * Return: 0; -EBADMSG: not a valid table; -EINVAL: table of another model or geometry.
+ */
+KVC_EXPORT int kvc_model_open_table(kvc_client *c, const kvc_model_id *id, const void *bytes, size_t n_bytes,
+                                    kvc_model **ret_model);
+KVC_EXPORT kvc_model *kvc_model_free(kvc_model *m);
+
+typedef struct kvc_model_info {
+    size_t struct_bytes;                    /* set by the caller: sizeof(kvc_model_info) */
+    uint8_t table_digest[KVC_DIGEST_BYTES]; /* what the next sequence will use */
+    uint64_t revision;                      /* of the daemon's active word; 0 embedded */
+    double bpd_code;                        /* stored code bits per number, padding included */
+    uint64_t page_bytes;                    /* one chunk of class rest: header and payload */
+    uint64_t first_page_bytes;              /* class first: with the exact sinks */
+    uint32_t n_sink;
+    const char *kernel;                     /* instruction set that encode and attend run on */
+} kvc_model_info;
+KVC_EXPORT int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info);
+
+/* ---- sequence -------------------------------------------------------------------------------------------- */
+
+/**
+ * kvc_seq_new() - an empty sequence with the table in force now
+ * @salt: anything besides tokens and model that changes K and V (an image, an adapter); may be NULL with 0
+ *
+ * Return: 0; -ENOMEM; -EINVAL: salt above 1024 bytes.
+ */
+KVC_EXPORT int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret_seq);
+
+typedef struct kvc_eval_options {
+    size_t struct_bytes;  /* sizeof(kvc_eval_options) */
+    uint32_t n_sink;      /* exact first tokens, whatever the table says */
+    int32_t n_recent;     /* query m reads n > m - n_recent exactly; 0 = not even its own position;
+                             -1 = what a decode step of the product would read exactly */
+} kvc_eval_options;
+
+/**
+ * kvc_seq_new_eval() - a sequence that keeps every input beside what the codes decode to
+ *
+ * For measuring: each query of a long append sees what it would have seen alone (DESIGN 4). Costs 16 bytes per
+ * number; cannot be published, matched or forked.
+ */
+KVC_EXPORT int kvc_seq_new_eval(kvc_model *m, const kvc_eval_options *o, kvc_seq **ret_seq);
+KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
+
+/**
+ * kvc_seq_match() - start an empty sequence from published chunks
+ * @ret_n: tokens found: a multiple of 64, below @n_tokens; 0 is success too
+ *
+ * The pages are leased until the sequence drops them. Only for a sequence of length 0.
+ * Return: 0; -EINVAL; -ENOTCONN is not an error: *ret_n = 0.
+ */
+KVC_EXPORT int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_n);
+
+/**
+ * kvc_seq_append() - keys and values of the next @n_new tokens of one layer
+ * @k, @v: [n_new, KV heads of the shard, head_dim] pre-RoPE, row-major; borrowed
+ *
+ * Return: 0; -EINVAL: layer, dtype, NaN or infinity in the input (named); -ENOSPC: arena full, nothing changed:
+ * commit and retry. One token appended makes no system call.
+ */
+KVC_EXPORT int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
+                              size_t n_new);
+
+/**
+ * kvc_seq_attend() - attention of the newest @n_q tokens of one layer
+ * @q:   [n_q, n_heads of the shard, head_dim] binary32, pre-RoPE
+ * @out: like @q
+ *
+ * Query i stands at position length - n_q + i and sees 0 .. that position; RoPE, scale and softmax applied.
+ */
+KVC_EXPORT int kvc_seq_attend(kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float *out);
+
+/* Decoded (pre-RoPE) vectors [n, KV heads of the shard, head_dim] of positions first .. first + n - 1. */
+KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);
+
+/**
+ * kvc_seq_commit() - publish whole chunks that all layers have, parents first
+ * @tokens:         the token ids of the whole sequence from position 0
+ * @ret_published:  tokens of this sequence now in the daemon's pool; may be NULL
+ *
+ * The newest 64 tokens stay private. Embedded or disconnected: publishes nothing, *ret_published = 0.
+ * Return: 0; -EDQUOT, -ENOSPC: pool or quota full: the sequence goes on privately; -ESTALE: its table is draining.
+ */
+KVC_EXPORT int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published);
+
+/* Keeps at most @n tokens: exact inside the tail, else down to a chunk boundary. *ret_kept is what is left. */
+KVC_EXPORT int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept);
+
+/* A second sequence with the same contents; packed pages are shared, the tail is copied. */
+KVC_EXPORT int kvc_seq_fork(kvc_seq *s, kvc_seq **ret_fork);
+
+/* Tokens that every layer has. */
+KVC_EXPORT size_t kvc_seq_length(const kvc_seq *s);
+
+typedef struct kvc_usage {
+    size_t struct_bytes;    /* set by the caller: sizeof(kvc_usage) */
+    uint64_t tokens;
+    uint64_t numbers;       /* tokens x layers x KV heads x head_dim x 2 */
+    uint64_t code_bytes;    /* codes of packed tokens, padding coordinates left out */
+    uint64_t padding_bytes; /* padding coordinates, slot rounding */
+    uint64_t header_bytes;
+    uint64_t sink_bytes;
+    uint64_t tail_bytes;    /* exact newest tokens, as the product holds them */
+    uint64_t shared_bytes;  /* of all these, in pages of the daemon's pool */
+} kvc_usage;
+KVC_EXPORT int kvc_seq_get_usage(kvc_seq *s, kvc_usage *ret_usage);
+
+/* ---- tables and status (operator socket for changes and status) -------------------------------------------- */
+
+enum kvc_table_state {
+    KVC_TABLE_STAGED = 1, KVC_TABLE_VERIFIED = 2, KVC_TABLE_SHADOW = 3, KVC_TABLE_ACTIVE = 4,
+    KVC_TABLE_DRAINING = 5, KVC_TABLE_RETIRED = 6, KVC_TABLE_REJECTED = 7
+};
+
+typedef struct kvc_table_info {
+    uint8_t digest[KVC_DIGEST_BYTES];
+    uint8_t model_digest[KVC_DIGEST_BYTES];
+    enum kvc_table_state state;
+    double bpd_code;
+    uint64_t file_bytes, references, pages, revision;
+    char reason[256]; /* why it was rejected */
+} kvc_table_info;
+
+/* *ret_tables: malloc'ed array of *ret_n, free() it. Either socket. */
+KVC_EXPORT int kvc_table_list(kvc_client *c, kvc_table_info **ret_tables, size_t *ret_n);
+
+/* Operator. The daemon verifies before it answers. Return: 0; 1: already staged; -EBADMSG: rejected, sentence says why. */
+KVC_EXPORT int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes, uint8_t ret_digest[KVC_DIGEST_BYTES]);
+
+/* Operator. New sequences of the table's model use it. @revision 0 = next. Return: 0; 1: already active; -ESTALE:
+ * the daemon is at a newer revision; -ENOENT: no such table. */
+KVC_EXPORT int kvc_table_activate(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint64_t revision,
+                                  uint64_t *ret_revision);
+
+typedef struct kvc_tenant_status {
+    char name[64];
+    uint64_t quota_bytes, used_bytes, held_bytes, arena_bytes, pages, sessions, hits, misses, evictions;
+    int isolated;
+} kvc_tenant_status;
+
+typedef struct kvc_space_status { /* per (table, shard) */
+    uint8_t table_digest[KVC_DIGEST_BYTES];
+    uint32_t first_kv_head, n_kv_heads;
+    uint64_t pages, page_bytes, tokens, tokens_free;
+} kvc_space_status;
+
+typedef struct kvc_status {
+    uint64_t pid, uptime_ms, pool_bytes, extent_bytes, page_bytes, waste_bytes;
+    uint64_t sessions, leases, held_pages, refused_packets;
+    char version[32], event_backend[16], restart[16];
+    size_t n_tenants, n_spaces;
+    kvc_tenant_status *tenants;
+    kvc_space_status *spaces;
+} kvc_status;
+
+/* Operator. */
+KVC_EXPORT int kvc_status_get(kvc_client *c, kvc_status **ret_status);
+KVC_EXPORT kvc_status *kvc_status_free(kvc_status *s);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * Attention of the query heads of one KV head over packed pages and exact rows, one softmax over all.
+ *
+ * DESIGN 3.2: scores in binary32; V accumulated in rank space over [c_K ; c_V], one product with dec at the end:
+ *     o = dec_V * sum_packed p [c ; c_V] + mean_V * sum p + sum_exact p (v - mean_V), divided by sum p.
+ * RoPE on read: in-page offsets are constant, the query is rotated to the page's first position.
+ *
+ * What query m sees: positions 0..m. Of them, exactly: the sinks (n < n_sink, from page 0 of class first) and the
+ * rows of exact_k/exact_v (positions exact_first ..); the rest from pages.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpu/layout.h"
+
+struct attend_args {
+    const struct page_layout *layout;
+    uint32_t layer, head;            /* head counts from the shard's first */
+    const uint8_t *const *payloads;  /* [n_pages] payload of chunk i, positions 64 i ..; borrowed, immutable */
+    size_t n_pages;                  /* packed positions are 0 .. 64 n_pages - 1 */
+    uint32_t n_sink;                 /* sinks present in page 0 (table's n_sink); with n_pages == 0 they are exact rows */
+    const uint16_t *exact_k, *exact_v; /* [n_exact, d] binary16 of x - mean, position exact_first + i */
+    size_t exact_stride;             /* elements between rows */
+    size_t exact_first;              /* == 64 n_pages */
+    size_t n_exact;
+    const float *q;                  /* [n_q, g, d] pre-RoPE, row stride q_stride floats between tokens */
+    size_t q_stride;
+    size_t q_first;                  /* position of query 0; q_first + n_q <= exact_first + n_exact */
+    size_t n_q;
+    float *out;                      /* like q */
+    size_t out_stride;
+    void *scratch;                   /* attend_scratch_bytes(), aligned to 64; no allocation inside */
+};
+
+/* Scratch for calls with up to @n_q queries over tables of geometry @g. */
+size_t attend_scratch_bytes(const struct geometry *g, size_t n_q);
+
+/* Reference, all shapes. Arguments are the caller's responsibility (asserted). */
+void attend_ref(const struct attend_args *a);
+
+/**
+ * attend_dense() - the same attention over vectors already in memory, for exact and evaluation modes
+ *
+ * Query m reads position n from exact rows if exact_rule says so, else from decoded rows: see exactness_rule.
+ */
+enum { EXACT_BY_STEP = -1 };
+
+struct attend_dense_args {
+    const struct geometry *geometry;
+    const float *exact_k, *exact_v;     /* [n, d] binary32 vectors of positions 0.. (not centred), stride between rows */
+    const float *decoded_k, *decoded_v; /* likewise, read back from codes */
+    size_t row_stride;
+    uint32_t n_sink;                    /* exact for every query */
+    int32_t n_recent;                   /* n > m - n_recent is exact; EXACT_BY_STEP: exact while a decode step of the
+                                           product would keep it, chunk end + 64 > m + 1 */
+    const float *q;
+    size_t q_stride, q_first, n_q;
+    float *out;
+    size_t out_stride;
+    void *scratch;                      /* attend_dense_scratch_bytes() */
+};
+
+size_t attend_dense_scratch_bytes(const struct geometry *g, size_t n_positions, size_t n_q);
+void attend_dense(const struct attend_dense_args *a);

@@ -1,0 +1,58 @@
+/*
+ * The shared index of one tenant: chunk key -> (slot, generation). Read-only for clients, one writer thread.
+ *
+ * Layout of the object (little-endian, offsets from its start):
+ *   0    struct index_head, 128 bytes
+ *   128  buckets[n_buckets], 256 bytes each: sequence (u32), used bitmap (u32), then 7 entries of 32 bytes
+ *        {key 16, slot u32, page_class u32, generation u64}, 24 bytes of zero
+ * n_buckets is a power of two. A key's home bucket is its first 8 bytes, little-endian, masked; full buckets spill
+ * to the next ones, at most INDEX_PROBE_MAX of them. A bucket's sequence is odd while it is being written.
+ *
+ * It is a hint: LEASE sends what was found and the daemon compares it with its own record.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/page.h"
+
+#define INDEX_PROBE_MAX 8
+#define INDEX_RETRIES_MAX 64
+
+struct index_hit {
+    uint32_t slot;
+    uint32_t page_class;
+    uint64_t generation;
+};
+
+enum index_result {
+    INDEX_MISS = 0,
+    INDEX_FOUND = 1,
+    INDEX_BUSY = 2,  /* a writer kept a bucket odd for INDEX_RETRIES_MAX reads: treat as a miss */
+    INDEX_MOVED = 3, /* this object is obsolete: OPEN_MODEL again for the new one */
+};
+
+/* Reader. @object is mapped read-only, @bytes its fstat'ed size. Return: 0; -EBADMSG. No system calls after this. */
+struct index_reader {
+    const uint8_t *object;
+    size_t bytes;
+    uint64_t n_buckets;
+};
+int index_reader_init(struct index_reader *r, const void *object, size_t bytes, struct errmsg *e);
+enum index_result index_lookup(const struct index_reader *r, const struct chunk_key *key, struct index_hit *ret_hit);
+
+/* Writer: the daemon's loop thread. */
+struct index_writer {
+    uint8_t *object;
+    size_t bytes;
+    uint64_t n_buckets;
+    uint64_t n_entries;
+};
+size_t index_object_bytes(uint64_t n_entries_max); /* at half load */
+void index_writer_init(struct index_writer *w, void *object, size_t bytes); /* formats it empty */
+/* Return: 0; -ENOSPC: no room within INDEX_PROBE_MAX buckets: build a larger object. Replaces an equal key. */
+int index_insert(struct index_writer *w, const struct chunk_key *key, const struct index_hit *hit);
+bool index_remove(struct index_writer *w, const struct chunk_key *key);
+void index_mark_moved(struct index_writer *w);

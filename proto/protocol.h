@@ -1,0 +1,16 @@
+/* Every limit of the protocol. tests/unit/proto encodes the worst case of each message and compares. */
+#pragma once
+
+#define PROTO_VERSION 1
+#define PROTO_VERSION_MIN 1 /* version N serves N-1; there is none before 1 */
+
+#define WIRE_PACKET_BYTES_MAX 65536
+#define WIRE_FDS_MAX 4          /* per packet */
+#define WIRE_ITEMS_MAX 512      /* per message; ReserveItem .. LeaseItem */
+#define WIRE_LIST_ITEMS_MAX 64  /* per page of LIST and STATUS */
+#define WIRE_TEXT_BYTES_MAX 512 /* sentence in a reply, reason of a rejection */
+#define WIRE_CLIENT_NAME_BYTES_MAX 64
+#define WIRE_UNPACK_BYTES_MAX (1u << 20) /* heap that decoding one packet may take */
+
+#define SESSION_TOKEN_BYTES 32
+#define BOOT_ID_BYTES 16

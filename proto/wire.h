@@ -1,0 +1,51 @@
+/*
+ * One protobuf-c message per SEQPACKET packet, file descriptors beside it. Used by both ends; blocking is the
+ * caller's choice (flags of the socket). Everything received is hostile until unpacked here.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "proto/kvcobra.pb-c.h"
+#include "proto/protocol.h"
+
+struct errmsg;
+
+/**
+ * wire_request_unpack() - decode a packet with a byte budget (WIRE_UNPACK_BYTES_MAX) and all counts capped
+ * @ret: free with wire_request_free()
+ * Return: 0; -EBADMSG; -E2BIG if a repeated field has more items than proto/protocol.h allows; -ENOMEM over budget.
+ */
+int wire_request_unpack(const void *packet, size_t bytes, Kvcobra__Request **ret);
+int wire_reply_unpack(const void *packet, size_t bytes, Kvcobra__Reply **ret);
+void wire_request_free(Kvcobra__Request *m);
+void wire_reply_free(Kvcobra__Reply *m);
+
+/* Packs into @buf of WIRE_PACKET_BYTES_MAX. Return: bytes; -EMSGSIZE. */
+ssize_t wire_request_pack(const Kvcobra__Request *m, void *buf);
+ssize_t wire_reply_pack(const Kvcobra__Reply *m, void *buf);
+
+/**
+ * wire_send() - one packet with @n_fds descriptors (borrowed)
+ * Return: 0; -EAGAIN (would block), -EPIPE, -ECONNRESET, -ETOOMANYREFS, -EMFILE …
+ */
+int wire_send(int socket, const void *packet, size_t bytes, const int *fds, size_t n_fds);
+
+struct wire_packet {
+    size_t bytes;
+    int fds[WIRE_FDS_MAX];  /* CLOEXEC, owned by the receiver */
+    size_t n_fds;
+    pid_t pid;              /* from SCM_CREDENTIALS; 0 if the socket does not pass them */
+    uid_t uid;
+    gid_t gid;
+};
+
+/**
+ * wire_receive() - one packet into @buf of WIRE_PACKET_BYTES_MAX
+ * Return: 0 with ret->bytes > 0; -EPIPE at end of stream; -EAGAIN; -EBADMSG on truncation of data or control
+ * (MSG_TRUNC, MSG_CTRUNC; all fds that came are closed).
+ */
+int wire_receive(int socket, void *buf, struct wire_packet *ret);
+void wire_packet_close_fds(struct wire_packet *p);

@@ -1,0 +1,40 @@
+/*
+ * The frame of every test program: one CUnit suite per file, cases in an array, a common main.
+ *
+ *     static void test_empty(void) { CU_ASSERT_EQUAL(...); }
+ *     const struct test_case test_cases[] = { TEST(test_empty), TEST_END };
+ *     const char test_suite[] = "quant";
+ *
+ * main: PROGRAM [--suite NAME] [--test NAME] [--list]. Exit: 0 passed, 1 failed, 77 every case was skipped.
+ * Checks stay on in release builds.
+ */
+#pragma once
+
+#undef NDEBUG
+#include <assert.h>
+
+#include <CUnit/CUnit.h>
+#include <stdint.h>
+
+struct test_case {
+    const char *name;
+    void (*run)(void);
+};
+
+#define TEST(f) { #f, f }
+#define TEST_END { NULL, NULL }
+
+extern const struct test_case test_cases[];
+extern const char test_suite[];
+
+/* Marks the running case as skipped and says why; the case then returns. */
+void test_skip(const char *why);
+
+/* A generator seeded from the running case's name, or from KVC_TEST_SEED; the seed is printed when a case fails. */
+uint64_t test_rand(void);                     /* 64 random bits */
+uint64_t test_rand_below(uint64_t n);         /* 0 .. n - 1 */
+double test_rand_uniform(void);               /* [0, 1) */
+double test_rand_normal(void);                /* N(0, 1) */
+
+/* Path below ../shared of the source root, or NULL if it is not there: then skip. Borrowed until the next call. */
+const char *test_shared_path(const char *relative);

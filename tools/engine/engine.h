@@ -1,0 +1,99 @@
+/*
+ * A small runner of dense Llama-family models from GGUF files: what calibration, evaluation and generation need.
+ *
+ * The KV cache is not here: the engine hands keys and values to a struct kv_cache and asks it for attention. The
+ * exact cache (cache_exact.c) keeps binary32 vectors; the compressed one (cache_kvcobra.c) speaks kvcobra.h.
+ * One engine serves one thread; its worker threads are its own (engine_options.n_threads).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/geometry.h"
+
+struct errmsg;
+struct engine;    /* weights, memory-mapped, and scratch */
+struct tokenizer;
+
+struct engine_options {
+    unsigned n_threads; /* 0 = online processors */
+};
+
+/**
+ * engine_open() - map a GGUF model
+ * Return: 0; -EBADMSG: malformed (what and where); -EOPNOTSUPP: architecture, tensor type, RoPE or tokeniser that
+ * the engine cannot run, named; -ENOENT … Sentence in @e.
+ */
+int engine_open(const char *path, const struct engine_options *o, struct engine **ret_engine, struct errmsg *e);
+struct engine *engine_free(struct engine *en);
+static inline void engine_freep(struct engine **en)
+{
+    *en = engine_free(*en);
+}
+
+struct engine_info {
+    char name[128];             /* general.name, or the file's base name */
+    char architecture[32];
+    uint32_t n_embd, n_vocab, n_context;
+    uint32_t window_tokens;     /* sliding window; 0 = none. Sequences longer than it are refused */
+    uint32_t token_bos, token_eos; /* UINT32_MAX if the file has none */
+    bool add_bos;
+    uint64_t n_parameters;
+    uint8_t model_digest[DIGEST_BYTES]; /* of hyperparameters and tensor bytes: what determines K and V */
+};
+const struct engine_info *engine_info(const struct engine *en);
+const struct geometry *engine_geometry(const struct engine *en); /* half-split, rotary first */
+const struct tokenizer *engine_tokenizer(const struct engine *en);
+
+/* ---- the cache, as the engine sees it ------------------------------------------------------------------- */
+
+struct kv_cache {
+    void *ctx;
+    /* [n, n_kv_heads, d] binary32, pre-RoPE, half-split. Return: 0 or negative errno, sentence in @e. */
+    int (*append)(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e);
+    /* @q, @out: [n_q, n_heads, d]; queries are the newest n_q positions of the layer. */
+    int (*attend)(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e);
+};
+
+/* ---- forward -------------------------------------------------------------------------------------------- */
+
+/* Called for each layer with the pre-RoPE projections (after bias and q/k norm), before the cache sees them.
+ * @q [n, n_heads, d], @k, @v [n, n_kv_heads, d]; borrowed. A non-zero return stops the forward with that value. */
+typedef int (*engine_tap)(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v);
+void engine_set_tap(struct engine *en, engine_tap tap, void *ctx);
+
+/* The three steps of a forward pass. @hidden is [n, n_embd]; updated in place by engine_layers(). */
+int engine_embed(struct engine *en, const uint32_t *tokens, size_t n, float *hidden, struct errmsg *e);
+int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_layer, uint32_t end_layer, size_t n,
+                  float *hidden, struct errmsg *e);
+/* Final norm and head: @logits [n, n_vocab]. */
+int engine_logits(struct engine *en, size_t n, const float *hidden, float *logits, struct errmsg *e);
+
+/* All three; @logits [n_vocab] of the last token only. NULL = not wanted (prefill). */
+int engine_forward(struct engine *en, struct kv_cache *cache, const uint32_t *tokens, size_t n, float *logits,
+                   struct errmsg *e);
+
+/* Output projection W_O of a layer, dequantised: [n_embd, n_heads * d] row-major. */
+int engine_output_projection(struct engine *en, uint32_t layer, float *ret_wo, struct errmsg *e);
+
+/* ---- caches --------------------------------------------------------------------------------------------- */
+
+struct exact_cache; /* binary32, any length up to @n_max */
+int exact_cache_new(const struct geometry *g, size_t n_max, struct exact_cache **ret_cache, struct errmsg *e);
+struct exact_cache *exact_cache_free(struct exact_cache *c);
+void exact_cache_clear(struct exact_cache *c);
+struct kv_cache exact_cache_ops(struct exact_cache *c);
+static inline void exact_cache_freep(struct exact_cache **c)
+{
+    *c = exact_cache_free(*c);
+}
+
+/* Over a sequence of the client library; both borrowed. */
+struct kvc_client;
+struct kvc_seq;
+struct kv_cache kvcobra_cache_ops(struct kvc_client *c, struct kvc_seq *s);
+/* The model id for kvc_model_open*(): rope_freq points into @en. */
+struct kvc_model_id;
+void engine_model_id(const struct engine *en, struct kvc_model_id *ret_id);
