@@ -6,7 +6,8 @@
  *   128  buckets[n_buckets], 256 bytes each: sequence (u32), used bitmap (u32), then 7 entries of 32 bytes
  *        {key 16, slot u32, page_class u32, generation u64}, 24 bytes of zero
  * n_buckets is a power of two. A key's home bucket is its first 8 bytes, little-endian, masked; full buckets spill
- * to the next ones, at most INDEX_PROBE_MAX of them. A bucket's sequence is odd while it is being written.
+ * to the next ones, at most INDEX_PROBE_MAX of them, and bit 31 of the bitmap then stays set: only behind such a
+ * bucket does a lookup go on. A bucket's sequence is odd while it is being written.
  *
  * It is a hint: LEASE sends what was found and the daemon compares it with its own record.
  */
@@ -20,6 +21,8 @@
 
 #define INDEX_PROBE_MAX 8
 #define INDEX_RETRIES_MAX 64
+
+struct errmsg;
 
 struct index_hit {
     uint32_t slot;

@@ -1,0 +1,46 @@
+/* The bytes of the index object, shared by its reader and its writer; internal to proto/. index.h draws them. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define INDEX_MAGIC 0x5844494bu /* "KIDX" little-endian */
+#define INDEX_VERSION 1
+#define INDEX_BUCKET_ENTRIES 7
+#define INDEX_USED_MASK 0x7fu
+#define INDEX_OVERFLOWED 0x80000000u /* in `used`: an insertion went past this bucket; lookups go on to the next */
+
+struct index_head {
+    uint32_t magic;
+    uint32_t version;
+    uint64_t n_buckets;
+    uint64_t moved;
+    uint8_t reserved[104];
+};
+_Static_assert(sizeof(struct index_head) == 128, "index head");
+
+struct index_entry {
+    uint64_t key[2]; /* the key's bytes, read as two little-endian words */
+    uint32_t slot;
+    uint32_t page_class;
+    uint64_t generation;
+};
+_Static_assert(sizeof(struct index_entry) == 32, "index entry");
+
+struct index_bucket {
+    uint32_t sequence;
+    uint32_t used;
+    struct index_entry entries[INDEX_BUCKET_ENTRIES];
+    uint8_t reserved[24];
+};
+_Static_assert(sizeof(struct index_bucket) == 256, "index bucket");
+
+/*
+ * The seqlock. Every word of a bucket is read and written atomically, so nothing tears and the compiler may not
+ * read twice. Data words use acquire loads and release stores instead of relaxed ones between fences:
+ *   - a release store of a data word keeps the odd sequence before it,
+ *   - an acquire load of a data word keeps the second look at the sequence after it.
+ * On x86-64 both are plain moves, and ThreadSanitizer understands them (it does not understand fences).
+ */
+#define INDEX_LOAD(word) __atomic_load_n(&(word), __ATOMIC_ACQUIRE)
+#define INDEX_STORE(word, value) __atomic_store_n(&(word), (value), __ATOMIC_RELEASE)

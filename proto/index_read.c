@@ -1,0 +1,83 @@
+/*
+ * The index as a client reads it: no system call, no lock, no trust. Whatever the object holds, a lookup touches
+ * only the object and ends after a bounded number of reads.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "proto/index.h"
+#include "proto/index_layout.h"
+
+int index_reader_init(struct index_reader *r, const void *object, size_t bytes, struct errmsg *e)
+{
+    struct index_head h;
+    size_t room;
+
+    if (bytes < sizeof(h) + sizeof(struct index_bucket))
+        return fail(e, -EBADMSG, "index object: %zu bytes are too few", bytes);
+    memcpy(&h, object, sizeof(h));
+    if (h.magic != INDEX_MAGIC || h.version != INDEX_VERSION)
+        return fail(e, -EBADMSG, "index object: magic %08x version %u, this library reads version %u", h.magic,
+                    h.version, INDEX_VERSION);
+    room = (bytes - sizeof(h)) / sizeof(struct index_bucket);
+    if (h.n_buckets == 0 || (h.n_buckets & (h.n_buckets - 1)) != 0 || h.n_buckets > room)
+        return fail(e, -EBADMSG, "index object: %" PRIu64 " buckets in %zu bytes", h.n_buckets, bytes);
+    *r = (struct index_reader) { .object = object, .bytes = bytes, .n_buckets = h.n_buckets };
+    return 0;
+}
+
+/* One consistent look at a bucket. */
+static enum index_result look(const struct index_bucket *b, const uint64_t key[2], struct index_hit *ret_hit,
+                              bool *ret_overflowed)
+{
+    for (unsigned attempt = 0; attempt < INDEX_RETRIES_MAX; attempt++) {
+        enum index_result result = INDEX_MISS;
+        struct index_hit hit = { 0 };
+        uint32_t before = INDEX_LOAD(b->sequence), used;
+
+        if (before & 1)
+            continue;
+        used = INDEX_LOAD(b->used);
+        for (unsigned i = 0; i < INDEX_BUCKET_ENTRIES; i++) {
+            const struct index_entry *entry = &b->entries[i];
+
+            if (!(used >> i & 1) || INDEX_LOAD(entry->key[0]) != key[0] || INDEX_LOAD(entry->key[1]) != key[1])
+                continue;
+            hit.slot = INDEX_LOAD(entry->slot);
+            hit.page_class = INDEX_LOAD(entry->page_class);
+            hit.generation = INDEX_LOAD(entry->generation);
+            result = INDEX_FOUND;
+            break;
+        }
+        /* after the acquire loads above, so an entry that changed meanwhile shows here */
+        if (__atomic_load_n(&b->sequence, __ATOMIC_RELAXED) != before)
+            continue;
+        *ret_overflowed = used & INDEX_OVERFLOWED;
+        if (result == INDEX_FOUND)
+            *ret_hit = hit;
+        return result;
+    }
+    return INDEX_BUSY;
+}
+
+enum index_result index_lookup(const struct index_reader *r, const struct chunk_key *key, struct index_hit *ret_hit)
+{
+    const struct index_head *head = (const struct index_head *) r->object;
+    const struct index_bucket *buckets = (const struct index_bucket *) (r->object + sizeof(*head));
+    uint64_t words[2];
+
+    memcpy(words, key->bytes, sizeof(words));
+    if (INDEX_LOAD(head->moved) != 0)
+        return INDEX_MOVED;
+    for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {
+        const struct index_bucket *b = &buckets[(words[0] + i) & (r->n_buckets - 1)];
+        bool overflowed = false;
+        enum index_result result = look(b, words, ret_hit, &overflowed);
+
+        if (result != INDEX_MISS || !overflowed)
+            return result;
+    }
+    return INDEX_MISS;
+}

@@ -1,0 +1,45 @@
+/* The name of a chunk: keyed BLAKE2b-128 over a fixed, length-prefixed encoding (proto/README.md draws it). */
+#include <assert.h>
+#include <endian.h>
+#include <sodium.h>
+#include <string.h>
+
+#include "proto/page.h"
+
+#define CHUNK_KEY_FORMAT 1
+
+static void add_u32(crypto_generichash_state *st, uint32_t v)
+{
+    uint32_t le = htole32(v);
+
+    (void) crypto_generichash_update(st, (const uint8_t *) &le, sizeof(le));
+}
+
+static void add_bytes(crypto_generichash_state *st, const void *p, size_t bytes)
+{
+    add_u32(st, (uint32_t) bytes);
+    if (bytes > 0)
+        (void) crypto_generichash_update(st, p, bytes);
+}
+
+/* Updates of BLAKE2b cannot fail: libsodium returns int for symmetry with hashes that can. */
+void chunk_key_derive(const uint8_t index_key[static INDEX_KEY_BYTES], const struct chunk_identity *id,
+                      const struct chunk_key *parent, const uint32_t tokens[static 64], struct chunk_key *ret_key)
+{
+    static const struct chunk_key no_parent;
+    crypto_generichash_state st;
+
+    assert(id->salt_bytes <= CHUNK_SALT_BYTES_MAX);
+    (void) crypto_generichash_init(&st, index_key, INDEX_KEY_BYTES, CHUNK_KEY_BYTES);
+    add_u32(&st, CHUNK_KEY_FORMAT);
+    add_bytes(&st, id->table_digest, 32);
+    add_bytes(&st, id->model_digest, 32);
+    add_u32(&st, id->first_head);
+    add_u32(&st, id->n_heads);
+    add_bytes(&st, id->salt, id->salt_bytes);
+    add_bytes(&st, (parent ? parent : &no_parent)->bytes, CHUNK_KEY_BYTES);
+    add_u32(&st, 64 * 4);
+    for (unsigned i = 0; i < 64; i++)
+        add_u32(&st, tokens[i]);
+    (void) crypto_generichash_final(&st, ret_key->bytes, CHUNK_KEY_BYTES);
+}

@@ -1,0 +1,144 @@
+/* The page header and its checksum; see page.h. */
+#include "proto/page.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <errno.h>
+#include <isa-l/crc.h>
+#include <limits.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+
+enum {
+    OFF_MAGIC = 0,
+    OFF_VERSION = 4,
+    OFF_CODEC = 6,
+    OFF_TABLE = 8,
+    OFF_MODEL = 40,
+    OFF_KEY = 72,
+    OFF_FIRST_HEAD = 88,
+    OFF_HEADS = 90,
+    OFF_TOKENS = 92,
+    OFF_FLAGS = 94,
+    OFF_FIRST_POSITION = 96,
+    OFF_PAYLOAD_BYTES = 104,
+    OFF_PAYLOAD_CRC = 112,
+    OFF_ZERO = 116,
+    OFF_HEADER_CRC = 124,
+};
+
+static void put16(uint8_t *p, uint32_t v)
+{
+    uint16_t le = htole16((uint16_t) v);
+
+    assert(v <= UINT16_MAX);
+    memcpy(p, &le, sizeof(le));
+}
+
+static void put32(uint8_t *p, uint32_t v)
+{
+    uint32_t le = htole32(v);
+
+    memcpy(p, &le, sizeof(le));
+}
+
+static void put64(uint8_t *p, uint64_t v)
+{
+    uint64_t le = htole64(v);
+
+    memcpy(p, &le, sizeof(le));
+}
+
+static uint16_t get16(const uint8_t *p)
+{
+    uint16_t le;
+
+    memcpy(&le, p, sizeof(le));
+    return le16toh(le);
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+    uint32_t le;
+
+    memcpy(&le, p, sizeof(le));
+    return le32toh(le);
+}
+
+static uint64_t get64(const uint8_t *p)
+{
+    uint64_t le;
+
+    memcpy(&le, p, sizeof(le));
+    return le64toh(le);
+}
+
+uint32_t crc32c(const void *data, size_t bytes)
+{
+    /* ISA-L's interface: not const though it only reads, int lengths, and neither inversion of the published CRC */
+    unsigned char *p = (unsigned char *) data;
+    uint32_t crc = UINT32_MAX;
+
+    while (bytes > 0) {
+        int n = bytes < INT_MAX ? (int) bytes : INT_MAX;
+
+        crc = crc32_iscsi(p, n, crc);
+        p += n;
+        bytes -= (size_t) n;
+    }
+    return ~crc;
+}
+
+void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128])
+{
+    uint8_t b[128] = { 0 };
+
+    put32(b + OFF_MAGIC, PAGE_MAGIC);
+    put16(b + OFF_VERSION, h->format_version);
+    put16(b + OFF_CODEC, h->codec_id);
+    memcpy(b + OFF_TABLE, h->table_digest, sizeof(h->table_digest));
+    memcpy(b + OFF_MODEL, h->model_digest, sizeof(h->model_digest));
+    memcpy(b + OFF_KEY, h->key.bytes, sizeof(h->key.bytes));
+    put16(b + OFF_FIRST_HEAD, h->first_head);
+    put16(b + OFF_HEADS, h->n_heads);
+    put16(b + OFF_TOKENS, h->n_tokens);
+    put16(b + OFF_FLAGS, h->flags);
+    put64(b + OFF_FIRST_POSITION, h->first_position);
+    put64(b + OFF_PAYLOAD_BYTES, h->payload_bytes);
+    put32(b + OFF_PAYLOAD_CRC, h->payload_crc32c);
+    put32(b + OFF_HEADER_CRC, crc32c(b, OFF_HEADER_CRC));
+    memcpy(ret_bytes, b, sizeof(b));
+}
+
+int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_header, struct errmsg *e)
+{
+    static const uint8_t zero[OFF_HEADER_CRC - OFF_ZERO];
+    uint8_t b[128]; /* the other side may still be writing: what is checked is what is used */
+    struct page_header h = { 0 };
+
+    memcpy(b, bytes, sizeof(b));
+    if (get32(b + OFF_MAGIC) != PAGE_MAGIC)
+        return fail(e, -EBADMSG, "page header: magic is %08x, not a page", get32(b + OFF_MAGIC));
+    if (get32(b + OFF_HEADER_CRC) != crc32c(b, OFF_HEADER_CRC))
+        return fail(e, -EBADMSG, "page header: its checksum does not match, the page is damaged");
+    h.format_version = get16(b + OFF_VERSION);
+    if (h.format_version != PAGE_FORMAT_VERSION)
+        return fail(e, -EBADMSG, "page header: format version %u, this library reads %u", h.format_version,
+                    PAGE_FORMAT_VERSION);
+    if (memcmp(b + OFF_ZERO, zero, sizeof(zero)) != 0)
+        return fail(e, -EBADMSG, "page header: reserved bytes are not zero");
+    h.codec_id = get16(b + OFF_CODEC);
+    memcpy(h.table_digest, b + OFF_TABLE, sizeof(h.table_digest));
+    memcpy(h.model_digest, b + OFF_MODEL, sizeof(h.model_digest));
+    memcpy(h.key.bytes, b + OFF_KEY, sizeof(h.key.bytes));
+    h.first_head = get16(b + OFF_FIRST_HEAD);
+    h.n_heads = get16(b + OFF_HEADS);
+    h.n_tokens = get16(b + OFF_TOKENS);
+    h.flags = get16(b + OFF_FLAGS);
+    h.first_position = get64(b + OFF_FIRST_POSITION);
+    h.payload_bytes = get64(b + OFF_PAYLOAD_BYTES);
+    h.payload_crc32c = get32(b + OFF_PAYLOAD_CRC);
+    *ret_header = h;
+    return 0;
+}

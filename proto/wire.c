@@ -1,0 +1,207 @@
+/* Packets and messages; see wire.h. */
+#include "proto/wire.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/wire_limits.h"
+
+/* ---- messages --------------------------------------------------------------------------------------------------- */
+
+/*
+ * What protobuf-c may take for one packet. Freed bytes are not given back to the budget: it bounds the work too.
+ * Blocks come from malloc(), so that a message can outlive the budget and be freed with protobuf-c's own allocator.
+ */
+struct budget {
+    size_t left;
+    bool refused;
+};
+
+static void *budget_alloc(void *data, size_t bytes)
+{
+    struct budget *b = data;
+    void *p = NULL;
+
+    if (bytes <= b->left) {
+        b->left -= bytes;
+        p = malloc(bytes > 0 ? bytes : 1);
+    }
+    b->refused |= !p;
+    return p;
+}
+
+static void budget_free(void *data, void *p)
+{
+    (void) data;
+    free(p);
+}
+
+static int unpack(const ProtobufCMessageDescriptor *type, const void *packet, size_t bytes, ProtobufCMessage **ret)
+{
+    struct budget budget = { .left = WIRE_UNPACK_BYTES_MAX };
+    ProtobufCAllocator allocator = { budget_alloc, budget_free, &budget };
+    ProtobufCMessage *m;
+    int r;
+
+    if (bytes == 0 || bytes > WIRE_PACKET_BYTES_MAX)
+        return -EBADMSG;
+    r = wire_limits_check(type, packet, bytes);
+    if (r < 0)
+        return r;
+    m = protobuf_c_message_unpack(type, &allocator, bytes, packet);
+    if (!m)
+        return budget.refused ? -ENOMEM : -EBADMSG;
+    *ret = m;
+    return 0;
+}
+
+int wire_request_unpack(const void *packet, size_t bytes, Kvcobra__Request **ret)
+{
+    return unpack(&kvcobra__request__descriptor, packet, bytes, (ProtobufCMessage **) ret);
+}
+
+int wire_reply_unpack(const void *packet, size_t bytes, Kvcobra__Reply **ret)
+{
+    return unpack(&kvcobra__reply__descriptor, packet, bytes, (ProtobufCMessage **) ret);
+}
+
+void wire_request_free(Kvcobra__Request *m)
+{
+    if (m)
+        kvcobra__request__free_unpacked(m, NULL);
+}
+
+void wire_reply_free(Kvcobra__Reply *m)
+{
+    if (m)
+        kvcobra__reply__free_unpacked(m, NULL);
+}
+
+static ssize_t pack(const ProtobufCMessage *m, void *buf)
+{
+    size_t bytes = protobuf_c_message_get_packed_size(m);
+
+    if (bytes > WIRE_PACKET_BYTES_MAX)
+        return -EMSGSIZE;
+    return (ssize_t) protobuf_c_message_pack(m, buf);
+}
+
+ssize_t wire_request_pack(const Kvcobra__Request *m, void *buf)
+{
+    return pack(&m->base, buf);
+}
+
+ssize_t wire_reply_pack(const Kvcobra__Reply *m, void *buf)
+{
+    return pack(&m->base, buf);
+}
+
+/* ---- packets ---------------------------------------------------------------------------------------------------- */
+
+/* cmsghdr wants its own alignment, which a plain byte array does not promise. */
+union send_control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
+};
+
+union receive_control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
+};
+
+int wire_send(int socket, const void *packet, size_t bytes, const int *fds, size_t n_fds)
+{
+    union send_control control = { .bytes = { 0 } };
+    struct iovec iov = { (void *) packet, bytes }; /* sendmsg() only reads */
+    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+    ssize_t n;
+
+    assert(bytes > 0 && bytes <= WIRE_PACKET_BYTES_MAX && n_fds <= WIRE_FDS_MAX);
+    if (n_fds > 0) {
+        struct cmsghdr *c;
+
+        msg.msg_control = control.bytes;
+        msg.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        c = CMSG_FIRSTHDR(&msg);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
+    }
+    do
+        n = sendmsg(socket, &msg, MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : 0; /* SEQPACKET sends all or nothing */
+}
+
+/* Takes what the control messages carry; false if there are more descriptors than a packet may have. */
+static bool take_control(struct msghdr *msg, struct wire_packet *p)
+{
+    bool ok = true;
+
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        if (c->cmsg_level != SOL_SOCKET)
+            continue;
+        if (c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len == CMSG_LEN(sizeof(struct ucred))) {
+            struct ucred u;
+
+            memcpy(&u, CMSG_DATA(c), sizeof(u));
+            p->pid = u.pid;
+            p->uid = u.uid;
+            p->gid = u.gid;
+        } else if (c->cmsg_type == SCM_RIGHTS) {
+            size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+            for (size_t i = 0; i < n; i++) {
+                int fd;
+
+                memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+                if (p->n_fds < WIRE_FDS_MAX) {
+                    p->fds[p->n_fds++] = fd;
+                } else { /* without credentials their space holds descriptors too */
+                    (void) close(fd);
+                    ok = false;
+                }
+            }
+        }
+    }
+    return ok;
+}
+
+int wire_receive(int socket, void *buf, struct wire_packet *ret)
+{
+    union receive_control control;
+    struct iovec iov = { buf, WIRE_PACKET_BYTES_MAX };
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
+    };
+    struct wire_packet p = { 0 };
+    ssize_t n;
+    bool whole;
+
+    do
+        n = recvmsg(socket, &msg, MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+    whole = take_control(&msg, &p) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
+    if (n == 0 || !whole) {
+        wire_packet_close_fds(&p);
+        return whole ? -EPIPE : -EBADMSG;
+    }
+    p.bytes = (size_t) n;
+    *ret = p;
+    return 0;
+}
+
+void wire_packet_close_fds(struct wire_packet *p)
+{
+    for (size_t i = 0; i < p->n_fds; i++)
+        (void) close(p->fds[i]);
+    p->n_fds = 0;
+}

@@ -1,0 +1,186 @@
+/*
+ * How large a message may be inside: a walk over the wire format, before anything is allocated for it.
+ *
+ * Decoding is where small inputs become big allocations: two bytes on the wire make a submessage of fifty in memory.
+ * So every packet is walked first, guided by the generated descriptors, with an explicit stack (the schema has no
+ * recursion; its depth is the depth of the stack). The walk counts repeated items against the limits of
+ * proto/protocol.h, limits strings, and refuses what a canonical encoder never writes: groups, field number 0, a
+ * second body.
+ */
+#include "proto/wire_limits.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "proto/protocol.h"
+
+enum {
+    WIRE_VARINT = 0,
+    WIRE_FIXED64 = 1,
+    WIRE_LENGTH = 2,
+    WIRE_FIXED32 = 5,
+
+    DEPTH_MAX = 4,        /* Request > OpenModel > Geometry, Reply > StatusReply > TenantStatus, and one to spare */
+    FIELDS_PER_MESSAGE = 24,
+    FREQ_ITEMS_MAX = 128, /* rotary planes of the largest head dimension */
+};
+
+struct frame {
+    const ProtobufCMessageDescriptor *type;
+    const uint8_t *p, *end;
+    uint32_t counts[FIELDS_PER_MESSAGE]; /* by index in type->fields */
+    uint32_t n_bodies;                   /* members of a oneof seen */
+};
+
+static int read_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
+{
+    uint64_t v = 0;
+
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        uint8_t byte;
+
+        if (*p == end)
+            return -EBADMSG;
+        byte = *(*p)++;
+        v |= (uint64_t) (byte & 0x7f) << shift;
+        if (!(byte & 0x80)) {
+            *ret = v;
+            return 0;
+        }
+    }
+    return -EBADMSG;
+}
+
+/* Moves over one field's value; *ret_value, *ret_bytes are set for length-delimited fields. */
+static int read_value(struct frame *f, unsigned wire_type, const uint8_t **ret_value, size_t *ret_bytes)
+{
+    uint64_t n = 0;
+    int r = 0;
+
+    switch (wire_type) {
+    case WIRE_VARINT:
+        r = read_varint(&f->p, f->end, &n);
+        n = 0;
+        break;
+    case WIRE_FIXED64:
+        n = 8;
+        break;
+    case WIRE_FIXED32:
+        n = 4;
+        break;
+    case WIRE_LENGTH:
+        r = read_varint(&f->p, f->end, &n);
+        break;
+    default:
+        r = -EBADMSG; /* groups */
+    }
+    if (r < 0 || n > (uint64_t) (f->end - f->p))
+        return -EBADMSG;
+    *ret_value = f->p;
+    *ret_bytes = (size_t) n;
+    f->p += n;
+    return 0;
+}
+
+static uint32_t items_max(const ProtobufCFieldDescriptor *field)
+{
+    if (field->type == PROTOBUF_C_TYPE_DOUBLE)
+        return FREQ_ITEMS_MAX;
+    if (field->descriptor == &kvcobra__table_info__descriptor ||
+        field->descriptor == &kvcobra__tenant_status__descriptor ||
+        field->descriptor == &kvcobra__space_status__descriptor)
+        return WIRE_LIST_ITEMS_MAX;
+    return WIRE_ITEMS_MAX;
+}
+
+/* Items of a packed array: doubles have eight bytes, every varint ends with a byte whose top bit is clear. */
+static size_t packed_items(const ProtobufCFieldDescriptor *field, const uint8_t *p, size_t bytes)
+{
+    size_t n = 0;
+
+    if (field->type == PROTOBUF_C_TYPE_DOUBLE)
+        return bytes / 8;
+    for (size_t i = 0; i < bytes; i++)
+        n += !(p[i] & 0x80);
+    return n;
+}
+
+static int count_repeated(struct frame *f, const ProtobufCFieldDescriptor *field, unsigned wire_type,
+                          const uint8_t *value, size_t bytes)
+{
+    uint32_t *count = &f->counts[field - f->type->fields];
+    size_t items = 1;
+
+    if (wire_type == WIRE_LENGTH && field->type != PROTOBUF_C_TYPE_MESSAGE)
+        items = packed_items(field, value, bytes);
+    if (items > items_max(field) - *count)
+        return -E2BIG;
+    *count += (uint32_t) items;
+    return 0;
+}
+
+/* One field of the frame on top. A submessage to walk is returned in *ret_sub. */
+static int walk_field(struct frame *f, struct frame *ret_sub)
+{
+    const ProtobufCFieldDescriptor *field;
+    const uint8_t *value = NULL;
+    size_t bytes = 0;
+    uint64_t tag;
+    int r;
+
+    r = read_varint(&f->p, f->end, &tag);
+    if (r < 0 || tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
+        return -EBADMSG;
+    r = read_value(f, tag & 7, &value, &bytes);
+    if (r < 0)
+        return r;
+    field = protobuf_c_message_descriptor_get_field(f->type, (unsigned) (tag >> 3));
+    if (!field)
+        return 0; /* of a newer version; the allocator's budget limits how many are kept */
+    if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF && ++f->n_bodies > 1)
+        return -EBADMSG;
+    if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+        r = count_repeated(f, field, tag & 7, value, bytes);
+        if (r < 0)
+            return r;
+    } else if (field->type == PROTOBUF_C_TYPE_MESSAGE && ++f->counts[field - f->type->fields] > 1) {
+        return -EBADMSG; /* merging two halves of a message is legal protobuf and nothing we send */
+    }
+    if (field->type == PROTOBUF_C_TYPE_STRING && bytes > WIRE_TEXT_BYTES_MAX)
+        return -E2BIG;
+    if (field->type == PROTOBUF_C_TYPE_MESSAGE && (tag & 7) == WIRE_LENGTH)
+        *ret_sub = (struct frame) { .type = field->descriptor, .p = value, .end = value + bytes };
+    return 0;
+}
+
+int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *packet, size_t bytes)
+{
+    struct frame stack[DEPTH_MAX];
+    unsigned depth = 0;
+
+    stack[0] = (struct frame) { .type = type, .p = packet, .end = packet + bytes };
+    for (;;) {
+        struct frame *f = &stack[depth];
+        struct frame sub = { .type = NULL };
+        int r;
+
+        if (f->type->n_fields > FIELDS_PER_MESSAGE)
+            return -EBADMSG; /* the schema outgrew this file; test_wire walks every message */
+        if (f->p == f->end) {
+            if (depth == 0)
+                return 0;
+            depth--;
+            continue;
+        }
+        r = walk_field(f, &sub);
+        if (r < 0)
+            return r;
+        if (sub.type) {
+            if (depth + 1 == DEPTH_MAX)
+                return -EBADMSG;
+            stack[++depth] = sub;
+        }
+    }
+}

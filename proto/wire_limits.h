@@ -1,0 +1,14 @@
+/* Checks a packet's inner sizes before it is unpacked; internal to proto/. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/kvcobra.pb-c.h"
+
+/**
+ * wire_limits_check() - walk @packet as a message of @type without allocating
+ * Return: 0; -EBADMSG: not the wire format, or a form that no encoder of ours writes; -E2BIG: too many items or too
+ * long a string.
+ */
+int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *packet, size_t bytes);

@@ -1,0 +1,240 @@
+/* The shared index: against a plain model, hostile objects, and a reader racing a writer. */
+#include "proto/index.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+
+static struct chunk_key key_of(uint64_t home, uint64_t id)
+{
+    struct chunk_key k;
+
+    memcpy(k.bytes, &home, 8);
+    memcpy(k.bytes + 8, &id, 8);
+    return k;
+}
+
+static struct index_hit hit_of(uint64_t v)
+{
+    return (struct index_hit) { (uint32_t) v, (uint32_t) (v & 1), v << 20 | v };
+}
+
+static struct index_writer writer_new(uint64_t n)
+{
+    size_t bytes = index_object_bytes(n);
+    void *object = aligned_alloc(4096, bytes);
+    struct index_writer w;
+
+    assert(object && bytes % 4096 == 0);
+    memset(object, 0xee, bytes); /* init must not rely on zeros */
+    index_writer_init(&w, object, bytes);
+    return w;
+}
+
+static void test_size(void)
+{
+    /* half load: 7 entries a bucket, at least twice the room, a power of two of buckets */
+    CU_ASSERT_EQUAL(index_object_bytes(0), 4096);
+    CU_ASSERT_EQUAL(index_object_bytes(3584), ((128 + 1024 * 256) + 4095) / 4096 * 4096);
+    CU_ASSERT_EQUAL(index_object_bytes(3585), ((128 + 2048 * 256) + 4095) / 4096 * 4096);
+}
+
+/* Random operations on few homes, so that buckets overflow and wrap around. */
+static void test_against_model(void)
+{
+    enum { KEYS = 300, OPS = 20000 };
+    struct index_writer w = writer_new(100);
+    struct index_reader r;
+    bool there[KEYS] = { false };
+    uint64_t value[KEYS] = { 0 }, n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(index_reader_init(&r, w.object, w.bytes, NULL), 0);
+    for (unsigned op = 0; op < OPS; op++) {
+        unsigned i = (unsigned) test_rand_below(KEYS);
+        struct chunk_key k = key_of(i % 5 * 7, i);
+        struct index_hit hit, want = hit_of(op);
+
+        if (test_rand_below(2)) {
+            int ret = index_insert(&w, &k, &want);
+
+            CU_ASSERT(ret == 0 || (ret == -ENOSPC && !there[i]));
+            if (ret == 0) {
+                n += !there[i];
+                there[i] = true;
+                value[i] = op;
+            }
+        } else {
+            CU_ASSERT_EQUAL(index_remove(&w, &k), there[i]);
+            n -= there[i];
+            there[i] = false;
+        }
+        CU_ASSERT_EQUAL(w.n_entries, n);
+        i = (unsigned) test_rand_below(KEYS);
+        k = key_of(i % 5 * 7, i);
+        memset(&hit, 0x77, sizeof(hit));
+        CU_ASSERT_EQUAL(index_lookup(&r, &k, &hit), there[i] ? INDEX_FOUND : INDEX_MISS);
+        want = hit_of(value[i]);
+        if (there[i]) {
+            CU_ASSERT(hit.slot == want.slot && hit.page_class == want.page_class && hit.generation == want.generation);
+        } else {
+            CU_ASSERT_EQUAL(hit.slot, 0x77777777);
+        }
+    }
+    free(w.object);
+}
+
+static void test_full_run(void)
+{
+    struct index_writer w = writer_new(0);
+    struct index_hit hit = hit_of(1);
+    struct index_reader r;
+    struct chunk_key k;
+    unsigned n = 0;
+
+    while (k = key_of(3, n), index_insert(&w, &k, &hit) == 0)
+        n++;
+    CU_ASSERT_EQUAL(n, w.n_buckets < 8 ? w.n_buckets * 7 : 56);
+    k = key_of(3, n);
+    CU_ASSERT_EQUAL(index_insert(&w, &k, &hit), -ENOSPC);
+    k = key_of(3, n - 1);
+    CU_ASSERT_EQUAL(index_insert(&w, &k, &hit), 0); /* replacing needs no room */
+    CU_ASSERT_EQUAL(w.n_entries, n);
+    CU_ASSERT_EQUAL_FATAL(index_reader_init(&r, w.object, w.bytes, NULL), 0);
+    for (unsigned i = 0; i < n; i++) {
+        k = key_of(3, i);
+        CU_ASSERT_EQUAL(index_lookup(&r, &k, &hit), INDEX_FOUND);
+    }
+    index_mark_moved(&w);
+    CU_ASSERT_EQUAL(index_lookup(&r, &k, &hit), INDEX_MOVED);
+    free(w.object);
+}
+
+static void test_hostile_heads(void)
+{
+    struct index_writer w = writer_new(100);
+    struct index_reader r;
+    uint64_t n;
+
+    CU_ASSERT_EQUAL(index_reader_init(&r, w.object, 128, NULL), -EBADMSG);
+    CU_ASSERT_EQUAL(index_reader_init(&r, w.object, w.n_buckets * 256 + 127, NULL), -EBADMSG);
+    for (unsigned bit = 0; bit < 8 * 16; bit++) {
+        w.object[bit / 8] ^= (uint8_t) (1u << bit % 8);
+        memcpy(&n, w.object + 8, 8);
+        if (index_reader_init(&r, w.object, w.bytes, NULL) == 0)
+            CU_ASSERT(n > 0 && 128 + n * 256 <= w.bytes);
+        w.object[bit / 8] ^= (uint8_t) (1u << bit % 8);
+    }
+    n = (uint64_t) 1 << 63;
+    memcpy(w.object + 8, &n, 8);
+    CU_ASSERT_EQUAL(index_reader_init(&r, w.object, w.bytes, NULL), -EBADMSG);
+    free(w.object);
+}
+
+/* A bucket that a writer never closes: the lookup ends, and says so. */
+static void test_stuck_bucket(void)
+{
+    struct index_writer w = writer_new(0);
+    struct chunk_key k = key_of(0, 1);
+    struct index_hit hit;
+    struct index_reader r;
+
+    CU_ASSERT_EQUAL_FATAL(index_reader_init(&r, w.object, w.bytes, NULL), 0);
+    w.object[128] = 1;
+    CU_ASSERT_EQUAL(index_lookup(&r, &k, &hit), INDEX_BUSY);
+    free(w.object);
+}
+
+static void test_random_object(void)
+{
+    struct index_writer w = writer_new(40);
+    struct index_reader r;
+
+    CU_ASSERT_EQUAL_FATAL(index_reader_init(&r, w.object, w.bytes, NULL), 0);
+    for (size_t i = 128; i < w.bytes; i++)
+        w.object[i] = (uint8_t) test_rand();
+    for (unsigned i = 0; i < 1000; i++) {
+        struct chunk_key k = key_of(test_rand(), test_rand());
+        struct index_hit hit;
+
+        (void) index_lookup(&r, &k, &hit); /* ASan and the guard of the allocator are the assertion */
+    }
+    free(w.object);
+}
+
+struct race {
+    struct index_writer w;
+    atomic_bool stop;
+    atomic_bool started;
+};
+
+enum { RACE_KEYS = 24 };
+
+static void *churn(void *arg)
+{
+    struct race *race = arg;
+    uint64_t x = 88172645463325252u;
+
+    for (uint64_t v = 1; !atomic_load(&race->stop); v++) {
+        struct chunk_key k;
+        struct index_hit hit;
+
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        k = key_of(0, x % RACE_KEYS);
+        hit = (struct index_hit) { (uint32_t) v, (uint32_t) (x % RACE_KEYS), v };
+        if (x >> 40 & 1)
+            (void) index_remove(&race->w, &k);
+        else
+            (void) index_insert(&race->w, &k, &hit);
+        atomic_store(&race->started, true);
+    }
+    return NULL;
+}
+
+/* Slot, class and generation of an entry belong together; a torn read shows as a mismatch. One key never leaves. */
+static void test_race(void)
+{
+    struct race race = { .w = writer_new(0) };
+    struct chunk_key fixed = key_of(0, 1000);
+    struct index_hit fixed_hit = { 7, 8, 9 };
+    struct index_reader r;
+    pthread_t thread;
+    unsigned found = 0;
+
+    CU_ASSERT_EQUAL_FATAL(index_insert(&race.w, &fixed, &fixed_hit), 0);
+    CU_ASSERT_EQUAL_FATAL(index_reader_init(&r, race.w.object, race.w.bytes, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, churn, &race), 0);
+    while (!atomic_load(&race.started))
+        ;
+    for (unsigned i = 0; i < 300000; i++) {
+        struct chunk_key k = key_of(0, i % RACE_KEYS);
+        struct index_hit hit;
+        enum index_result result = index_lookup(&r, &k, &hit);
+
+        if (result == INDEX_FOUND) {
+            found++;
+            if (hit.page_class != i % RACE_KEYS || hit.slot != (uint32_t) hit.generation) {
+                CU_FAIL("torn entry");
+                break;
+            }
+        }
+        result = index_lookup(&r, &fixed, &hit);
+        if (result != INDEX_BUSY && (result != INDEX_FOUND || hit.slot != 7 || hit.generation != 9)) {
+            CU_FAIL("lost the key that never left");
+            break;
+        }
+    }
+    CU_ASSERT(found > 0);
+    atomic_store(&race.stop, true);
+    (void) pthread_join(thread, NULL);
+    free(race.w.object);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_size), TEST(test_against_model), TEST(test_full_run), TEST(test_hostile_heads),
+    TEST(test_stuck_bucket), TEST(test_random_object), TEST(test_race), TEST_END,
+};
+const char test_suite[] = "index";
