@@ -1,0 +1,4 @@
+/* The benches of `kvcobra bench`, one file cmd_bench_NAME.c each; listed in cmd_bench.c. */
+#pragma once
+
+#include "tools/command.h"

@@ -1,0 +1,103 @@
+/*
+ * The frame of the kvcobra command: what a subcommand is, the options all of them share, and how they fail.
+ *
+ * A subcommand is one file cmd_NAME.c that defines `const struct command cmd_NAME`; it is declared below, listed in
+ * commands.c and built in meson.build. Its shape:
+ *
+ *     struct eval_options { struct common_options common; const char *model; ... };
+ *
+ *     static error_t parse(int key, char *arg, struct argp_state *state)
+ *     {
+ *         struct eval_options *o = state->input;
+ *
+ *         switch (key) {
+ *         case ARGP_KEY_INIT:
+ *             state->child_inputs[0] = &o->common;        // --json, --quiet
+ *             return 0;
+ *         case OPT_TOKENS:
+ *             o->n_tokens = option_uint(state, "--tokens", arg, 1, SIZE_MAX);
+ *             return 0;
+ *         ...
+ *         }
+ *         return ARGP_ERR_UNKNOWN;
+ *     }
+ *     static const struct argp argp = { options, parse, "MODEL", doc, common_children, NULL, NULL };
+ *
+ *     static int run(int argc, char **argv)
+ *     {
+ *         struct eval_options o = { .n_tokens = 2048 };
+ *
+ *         command_parse(&argp, argc, argv, &o);           // does not return on a usage error or --help
+ *         ...
+ *             return command_fail("%s", e.text);
+ *         return COMMAND_OK;
+ *     }
+ *     const struct command cmd_eval = { "eval", "what a table costs in quality", run };
+ *
+ * Results go to stdout, everything else to stderr. One sentence explains a failure. Numbers for programs: --json.
+ */
+#pragma once
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Exit codes, all there are. */
+enum {
+    COMMAND_OK = 0,
+    COMMAND_FAILED = 1, /* the sentence on stderr says why */
+    COMMAND_USAGE = 2,  /* the command line makes no sense; nothing was done */
+};
+
+struct command {
+    const char *name;
+    const char *summary;               /* one line, no full stop: shown by kvcobra --help */
+    int (*run)(int argc, char **argv); /* argv[0] is "kvcobra NAME"; returns an exit code */
+};
+
+extern const struct command cmd_bench;
+
+/* ---- options ------------------------------------------------------------------------------------------------- */
+
+struct common_options {
+    bool json;  /* one JSON document on stdout instead of text */
+    bool quiet; /* no progress, no notes on stderr; results and errors remain */
+};
+
+/* For the children member of a subcommand's struct argp; child input 0 is a struct common_options. */
+extern const struct argp_child common_children[];
+
+/* argp_parse() with the exit codes above; --help and usage errors end the process here. */
+void command_parse(const struct argp *argp, int argc, char **argv, void *input);
+
+/* Value of an option. Anything but one number within [min, max] is a usage error that names @option. */
+uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min, uint64_t max);
+double option_double(const struct argp_state *state, const char *option, const char *arg, double min, double max);
+
+/* ---- results and failures ------------------------------------------------------------------------------------ */
+
+/* Prints "kvcobra: SENTENCE" on stderr. Return: COMMAND_FAILED. */
+__attribute__((format(printf, 1, 2))) int command_fail(const char *fmt, ...);
+
+/* Prints "kvcobra: SENTENCE" and how to get help on stderr. Return: COMMAND_USAGE. */
+__attribute__((format(printf, 1, 2))) int command_usage(const char *fmt, ...);
+
+/* A remark on stderr, silent with --quiet. */
+__attribute__((format(printf, 2, 3))) void command_note(const struct common_options *o, const char *fmt, ...);
+
+/* ---- dispatch ------------------------------------------------------------------------------------------------ */
+
+/**
+ * command_dispatch() - run the command that argv[1] names
+ * @commands: ends with NULL
+ * @program:  "kvcobra" or "kvcobra bench": what stands before the name in messages
+ *
+ * An unknown name is a usage error that suggests the nearest known one.
+ */
+int command_dispatch(const struct command *const *commands, const char *program, int argc, char **argv);
+
+/* One aligned line per command. */
+void command_list(const struct command *const *commands);
+
+/* The whole program but its entry: main() calls this. */
+int kvcobra_main(int argc, char **argv);

@@ -1,0 +1,7 @@
+/* kvcobra: entry of the command; everything else is in libraries that the tests link too. */
+#include "tools/command.h"
+
+int main(int argc, char **argv)
+{
+    return kvcobra_main(argc, argv);
+}

@@ -1,0 +1,54 @@
+/*
+ * How results are shown: aligned tables and amounts for people, JSON for programs.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* ---- tables -------------------------------------------------------------------------------------------------- */
+
+struct report;
+
+/**
+ * report_new() - a table with these columns
+ * @columns: "<name\t>bpd\t>bytes": a tab between columns, '<' or '>' says to which side the cells go
+ *
+ * Return: the table, or NULL without memory. Every function below takes NULL, report_print() then fails with
+ * -ENOMEM: a command checks once, at the end.
+ */
+struct report *report_new(const char *columns);
+struct report *report_free(struct report *r);
+static inline void report_freep(struct report **r)
+{
+    *r = report_free(*r);
+}
+
+/* One row: printf, cells separated by tabs; missing cells stay empty, the last column takes what is left. */
+__attribute__((format(printf, 2, 3))) void report_row(struct report *r, const char *fmt, ...);
+
+/* Prints header and rows. Return: 0; -ENOMEM if this or any call before ran out of memory. */
+int report_print(struct report *r, FILE *f);
+
+/* ---- amounts ------------------------------------------------------------------------------------------------- */
+
+#define HUMAN_BYTES 32 /* room for any of these */
+
+/* "0 B", "1023 B", "1.0 KiB", "3.2 GiB". Returns @ret. */
+const char *human_bytes(uint64_t bytes, char ret[static HUMAN_BYTES]);
+
+/* "0.42 s", "12 s", "3 min 05 s", "2 h 10 min". Returns @ret. */
+const char *human_seconds(double seconds, char ret[static HUMAN_BYTES]);
+
+/* A digest in hexadecimal, whole (65 bytes with the NUL) or what tells it apart for a person (12 digits). */
+#define DIGEST_HEX_BYTES 65
+const char *digest_hex(const uint8_t digest[static 32], char ret[static DIGEST_HEX_BYTES]);
+const char *digest_short(const uint8_t digest[static 32], char ret[static DIGEST_HEX_BYTES]);
+
+/* ---- JSON ---------------------------------------------------------------------------------------------------- */
+
+/* Prints @json and drops the reference. NULL (json_pack() ran out of memory, or a number was not finite) is a
+ * failure with a sentence. Return: an exit code of command.h. */
+int report_json(json_t *json);
