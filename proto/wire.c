@@ -139,8 +139,7 @@ int wire_send(int socket, const void *packet, size_t bytes, const int *fds, size
     return n < 0 ? -errno : 0; /* SEQPACKET sends all or nothing */
 }
 
-/* Takes what the control messages carry; false if there are more descriptors than a packet may have. */
-static bool take_control(struct msghdr *msg, struct wire_packet *p)
+bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p)
 {
     bool ok = true;
 
@@ -189,7 +188,7 @@ int wire_receive(int socket, void *buf, struct wire_packet *ret)
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return -errno;
-    whole = take_control(&msg, &p) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
+    whole = wire_packet_take_control(&msg, &p) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
     if (n == 0 || !whole) {
         wire_packet_close_fds(&p);
         return whole ? -EPIPE : -EBADMSG;

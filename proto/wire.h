@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -12,6 +13,7 @@
 #include "proto/protocol.h"
 
 struct errmsg;
+struct msghdr;
 
 /**
  * wire_request_unpack() - decode a packet with a byte budget (WIRE_UNPACK_BYTES_MAX) and all counts capped
@@ -49,3 +51,7 @@ struct wire_packet {
  */
 int wire_receive(int socket, void *buf, struct wire_packet *ret);
 void wire_packet_close_fds(struct wire_packet *p);
+
+/* For event loops that receive by other means: adds the credentials and descriptors of @msg to @p, which then owns
+ * them. False if there are more descriptors than a packet may have; those are closed. */
+bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p);
