@@ -1,0 +1,43 @@
+/* See rotation.h. Used when codecs are built; the matrices end up folded into enc and dec. */
+#include "alloc/rotation.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+/* splitmix64: one draw per column, its top bit is the sign */
+static double next_sign(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    return z >> 63 ? -1.0 : 1.0;
+}
+
+/* Sylvester: H[i][j] = (-1)^(number of ones in i & j) */
+static double sylvester(size_t i, size_t j)
+{
+    return __builtin_parityll(i & j) ? -1.0 : 1.0;
+}
+
+/* cas x = cos x + sin x. The angle is reduced exactly, by i j mod n, so that large products lose nothing. */
+static double hartley(size_t i, size_t j, size_t n)
+{
+    double x = 2.0 * M_PI * (double) (i * j % n) / (double) n;
+
+    return cos(x) + sin(x);
+}
+
+void rotation_matrix(size_t n, uint64_t seed, double *ret)
+{
+    bool power_of_two = (n & (n - 1)) == 0;
+    double scale = 1.0 / sqrt((double) n);
+
+    for (size_t j = 0; j < n; j++) {
+        double s = scale * next_sign(&seed);
+
+        for (size_t i = 0; i < n; i++)
+            ret[i * n + j] = s * (power_of_two ? sylvester(i, j) : hartley(i, j, n));
+    }
+}
