@@ -42,15 +42,20 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
 
 /**
  * stats_add_layer() - one window of one layer; called for every layer of the window in ascending order
- * @document, @position: where the window stands; (seed, document, position) decides which tokens are sampled
+ * @document, @position: where the window stands; (seed, document, position) decides which tokens are sampled. At
+ *     position 0 a sequence starts: its first n_sink tokens are sinks and are left out
  * @q: [n, n_heads, d] pre-RoPE, may be NULL without want_attention; @k, @v: [n, n_kv_heads, d]
- * @first_is_sequence_start: the first n_sink tokens are sinks and are left out
  *
- * Attention is causal within the window; positions for RoPE are 0..n-1.
- * Return: 0; -EINVAL: NaN or infinity, naming layer and head; -ENOMEM.
+ * Attention is causal within the window; positions for RoPE are 0..n-1. A window that fails after its first layer
+ * spoils the statistics: they hold part of it and can only be freed.
+ * Return: 0; -EINVAL: NaN or infinity, naming layer and head; layers out of order; a token seen before; -ENOMEM.
  */
 int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n, const float *q,
                     const float *k, const float *v, struct errmsg *e);
+
+/* Adds gradients g of log p(y), y drawn from the model, by the vectors of one (layer, side): [n, n_kv_heads, d]. The
+ * same n for every layer and side. Makes the `fisher` metric available. Return: 0; -EINVAL: not finite; -ENOMEM. */
+int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g, struct errmsg *e);
 
 /* Depth weight measurement (DESIGN 3.1): KL in nats per token when only (layer, side) is compressed, D = summed mean
  * e'Me of its heads on the same tokens. */
@@ -65,3 +70,18 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
 
 const struct stats_options *stats_get_options(const struct stats *s);
 uint64_t stats_tokens(const struct stats *s); /* counted, sinks left out */
+size_t stats_samples(const struct stats *s);  /* tokens whose vectors are held */
+bool stats_has_depth(const struct stats *s);  /* depth weights measured for every layer and side */
+bool stats_has_fisher(const struct stats *s);
+
+/* SHA-256 that ends the file these statistics would be saved as: their name in a table's provenance. */
+int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e);
+
+/**
+ * stats_plane_energy() - mean squared length per RoPE plane of one KV head's keys and of the queries that read it
+ * @ret_key, @ret_query: [d/2]; rotary planes first, then the unrotated dimensions in pairs (frequency 0)
+ *
+ * Where keys and queries are long, fast planes decide nearby positions and slow ones far positions.
+ * Return: 0; -ENODATA: statistics without queries (only @ret_key is then filled; pass NULL for @ret_query).
+ */
+int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key, double *ret_query);

@@ -1,0 +1,40 @@
+/*
+ * Distortion curves: what a band costs at each width. DESIGN 3.4.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/quant.h"
+#include "alloc/solve.h"
+#include "alloc/table.h"
+
+/* Levels of a quantiser for N(0,1) at every width, and their exact errors: made once per solve. */
+struct curve_model {
+    enum curve curve;
+    struct levels levels[TABLE_BITS_MAX + 1]; /* [b], b in 1..8 */
+    double mse[TABLE_BITS_MAX + 1];           /* [b]; 1 at b = 0 */
+};
+
+int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q);
+
+/**
+ * curve_band() - distortion of a band of unit variance per coordinate
+ * @z:   [n, stride] calibration coordinates of the band in its first @n_coords columns; only for CURVE_MEASURED
+ *
+ * ret[b] is the mean over tokens of the squared error summed over the band, ret[0] that of storing nothing. Measured
+ * curves without samples fall back on nothing: n > 0 is required there.
+ */
+void curve_band(const struct curve_model *m, const float *z, size_t n, size_t n_coords, size_t stride,
+                double ret[static TABLE_BITS_MAX + 1]);
+
+/* levels_quantise() without the branches: the threshold array is searched in b steps. @z is not NaN. */
+static inline unsigned quantise_fast(const struct levels *l, unsigned b, float z)
+{
+    unsigned code = 0;
+
+    for (unsigned half = 1u << (b - 1); half > 0; half >>= 1)
+        code += z >= l->threshold[code + half - 1] ? half : 0;
+    return code;
+}

@@ -1,0 +1,216 @@
+/* From sums to metrics; see metric.h. */
+#include "alloc/metric.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/linalg.h"
+#include "alloc/stats_internal.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+#define FISHER_POWER 0.75   /* DESIGN 3.1 */
+#define FISHER_FLOOR 1e-4   /* eigenvalues of the largest, before the power: few gradients leave the rest noise */
+#define KL_NOISE 1e-6       /* nats: below this a depth measurement is rounding */
+
+int metric_available(const struct stats *s, enum metric m, struct errmsg *e)
+{
+    if ((m == METRIC_QUERY || m == METRIC_ATTENTION) && !s->o.want_attention)
+        return fail(e, -EINVAL, "the statistics have no queries: calibrate with --metric attention for metric %s",
+                    metric_name(m));
+    if (m == METRIC_FISHER && s->n_fisher == 0)
+        return fail(e, -EINVAL, "the statistics have no gradients for metric fisher: use metric attention");
+    return 0;
+}
+
+static void set_identity(size_t d, double *M)
+{
+    memset(M, 0, d * d * sizeof(*M));
+    for (size_t i = 0; i < d; i++)
+        M[i * d + i] = 1;
+}
+
+static void average(size_t d, const double *sum, uint64_t n, double *M)
+{
+    for (size_t i = 0; i < d * d; i++)
+        M[i] = sum[i] / (double) n;
+}
+
+/* M := U' diag(w) U for the rows of U. */
+static void compose(size_t d, const double *u, const double *w, double *M)
+{
+    for (size_t i = 0; i < d; i++)
+        for (size_t j = 0; j <= i; j++) {
+            double sum = 0;
+
+            for (size_t c = 0; c < d; c++)
+                sum += w[c] * u[c * d + i] * u[c * d + j];
+            M[i * d + j] = M[j * d + i] = sum;
+        }
+}
+
+void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head, const double *basis, double *ret_w)
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t d = g->d;
+    const double *sum = s->query + ((size_t) layer * g->n_kv_heads + head) * d * d;
+    double n = (double) s->n_tokens * geometry_group(g);
+
+    for (size_t c = 0; c < d; c++) {
+        const double *u = basis + c * d;
+        double total = 0;
+
+        for (size_t i = 0; i < d; i++)
+            for (size_t j = 0; j < d; j++)
+                total += u[i] * sum[i * d + j] * u[j];
+        ret_w[c] = n > 0 ? total / n : 0;
+    }
+}
+
+static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, const double *covariance, double *M)
+{
+    size_t d = s->o.geometry.d;
+    _cleanup_(freep) double *u = malloc((d * d + d) * sizeof(*u));
+    int r;
+
+    if (!u)
+        return -ENOMEM;
+    memcpy(u, covariance, d * d * sizeof(*u));
+    r = linalg_eigen(d, u, u + d * d);
+    if (r < 0)
+        return r;
+    metric_query_variance(s, layer, head, u, u + d * d);
+    compose(d, u, u + d * d, M);
+    return 0;
+}
+
+/* M^FISHER_POWER at the trace of M. */
+static int temper(size_t d, double *M)
+{
+    _cleanup_(freep) double *u = malloc((d * d + d) * sizeof(*u));
+    double *w, trace = 0, powered = 0;
+    int r;
+
+    if (!u)
+        return -ENOMEM;
+    w = u + d * d;
+    memcpy(u, M, d * d * sizeof(*u));
+    r = linalg_eigen(d, u, w);
+    if (r < 0 || !(w[0] > 0))
+        return r;
+    for (size_t i = d; i-- > 0;) {
+        double clamped = fmax(w[i], FISHER_FLOOR * w[0]);
+
+        trace += clamped;
+        w[i] = pow(clamped, FISHER_POWER);
+        powered += w[i];
+    }
+    for (size_t i = 0; i < d; i++)
+        w[i] *= trace / powered;
+    compose(d, u, w, M);
+    return 0;
+}
+
+int metric_matrix(const struct stats *s, enum metric m, uint32_t layer, uint32_t head, enum side side,
+                  const double *covariance, double *ret_M)
+{
+    size_t d = s->o.geometry.d, at = (size_t) head_side_index(&s->o.geometry, layer, head, side) * d * d;
+
+    switch (m) {
+    case METRIC_QUERY:
+        if (side == SIDE_K)
+            return query_metric(s, layer, head, covariance, ret_M);
+        break;
+    case METRIC_ATTENTION:
+        average(d, s->metric + at, s->n_tokens, ret_M);
+        return 0;
+    case METRIC_FISHER:
+        average(d, s->fisher + at, s->n_fisher, ret_M);
+        return temper(d, ret_M);
+    case METRIC_MSE:
+        break;
+    }
+    set_identity(d, ret_M);
+    return 0;
+}
+
+bool stats_has_depth(const struct stats *s)
+{
+    for (size_t i = 0; i < (size_t) s->o.geometry.n_layers * 2; i++)
+        if (s->depth[i].n == 0)
+            return false;
+    return true;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *) a, y = *(const double *) b;
+
+    return (x > y) - (x < y);
+}
+
+/* A measurement that says something: KL above the noise, and a distortion to divide it by. */
+static bool meaningful(const struct depth_sums *m)
+{
+    return m->kl >= KL_NOISE * (double) m->n && m->D > 0;
+}
+
+static double median_weight(const struct stats *s, enum side side)
+{
+    double w[GEOMETRY_LAYERS_MAX];
+    size_t n = 0;
+
+    for (uint32_t layer = 0; layer < s->o.geometry.n_layers; layer++) {
+        const struct depth_sums *m = &s->depth[layer * 2 + side];
+
+        if (meaningful(m))
+            w[n++] = m->kl / m->D;
+    }
+    if (n == 0)
+        return 1;
+    qsort(w, n, sizeof(*w), compare_doubles);
+    return n % 2 ? w[n / 2] : (w[n / 2 - 1] + w[n / 2]) / 2;
+}
+
+double metric_depth_weight(const struct stats *s, uint32_t layer, enum side side)
+{
+    const struct depth_sums *m = &s->depth[layer * 2 + side];
+
+    if (!stats_has_depth(s))
+        return 1;
+    return meaningful(m) ? m->kl / m->D : median_weight(s, side);
+}
+
+int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D)
+{
+    if (layer >= s->o.geometry.n_layers || !isfinite(kl) || !isfinite(D) || D < 0)
+        return -EINVAL;
+    s->depth[layer * 2 + side] = (struct depth_sums) { .kl = kl > 0 ? kl : 0, .D = D, .n = 1 };
+    return 0;
+}
+
+int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key, double *ret_query)
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t d = g->d, planes = g->n_rot / 2, hs = head_side_index(g, layer, head, SIDE_K);
+    const double *mean = s->mean + hs * d, *scatter = s->scatter + hs * d * d;
+    double n = s->n_tokens > 0 ? (double) s->n_tokens : 1;
+
+    if (ret_query && !s->query)
+        return -ENODATA;
+    for (size_t p = 0; p < d / 2; p++) {
+        /* half-split inside the rotated part, half-split inside the rest */
+        size_t i = p < planes ? p : g->n_rot + (p - planes);
+        size_t j = p < planes ? p + planes : i + (d - g->n_rot) / 2;
+
+        ret_key[p] = scatter[i * d + i] / n + mean[i] * mean[i] + scatter[j * d + j] / n + mean[j] * mean[j];
+        if (ret_query) {
+            const double *q = s->query + ((size_t) layer * g->n_kv_heads + head) * d * d;
+
+            ret_query[p] = (q[i * d + i] + q[j * d + j]) / (n * geometry_group(g));
+        }
+    }
+    return 0;
+}

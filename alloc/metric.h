@@ -1,0 +1,39 @@
+/*
+ * The metric of a head-side as the solvers want it: averages over key positions, made from the sums of the
+ * statistics. DESIGN 3.1.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "alloc/geometry.h"
+#include "alloc/solve.h"
+
+struct errmsg;
+struct stats;
+
+/* Whether the statistics can make @m: 0, or -EINVAL with a sentence that says what they lack. */
+int metric_available(const struct stats *s, enum metric m, struct errmsg *e);
+
+/**
+ * metric_matrix() - M of one head-side
+ * @covariance: [d, d] of the same head-side: `query` is diagonal in its eigenbasis
+ * @ret_M:      [d, d] symmetric
+ *
+ * fisher is tempered: M^0.75 at the same trace (it measured better than plain). Values under `query`: identity.
+ *
+ * Return: 0; -EDOM (no eigenvalues); -ENOMEM. @m is available.
+ */
+int metric_matrix(const struct stats *s, enum metric m, uint32_t layer, uint32_t head, enum side side,
+                  const double *covariance, double *ret_M);
+
+/* sQ^2 of the paper's KL weight: ret_w[i] = u_i' E[q q'] u_i for the rows u_i of @basis [d, d], mean over the group. */
+void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head, const double *basis, double *ret_w);
+
+/**
+ * metric_depth_weight() - omega(layer, side): what the curves of its heads are multiplied by
+ *
+ * KL / D where measured; a KL below 1e-6 is noise and takes the median of its side. 1 for all unless every layer and
+ * side is measured: weights and no weights do not mix.
+ */
+double metric_depth_weight(const struct stats *s, uint32_t layer, enum side side);

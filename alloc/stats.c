@@ -1,0 +1,345 @@
+/*
+ * Calibration statistics: making them and adding windows. DESIGN 3.1, 3.5.
+ *
+ * Means and centred scatters are Welford's, merged by Chan's rule: no difference of large numbers, so a key bias a
+ * thousand times the deviation costs nothing. Products over tokens run in binary32 blocks (BLAS) and are added up in
+ * binary64.
+ */
+#include "alloc/stats.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/stats_internal.h"
+#include "alloc/stats_sample.h"
+#include "alloc/table.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+#define BLOCK_ROWS 256        /* rows of one binary32 product: its rounding stays near that of one term */
+#define WINDOW_MAX (1u << 20) /* tokens; BLAS counts in int */
+#define SAMPLES_MAX (1u << 20)
+#define STRIDE_MAX 4096
+
+void stats_options_default(struct stats_options *o, const struct geometry *g)
+{
+    *o = (struct stats_options) {
+        .geometry = *g,
+        .n_sink = 4,
+        .n_samples = 4096,
+        .key_stride = 8,
+        .want_attention = true,
+    };
+}
+
+static int check_options(const struct stats_options *o, struct errmsg *e)
+{
+    int r = geometry_validate(&o->geometry, e);
+
+    if (r < 0)
+        return r;
+    if (o->n_sink > TABLE_SINKS_MAX)
+        return fail(e, -EINVAL, "%u sinks asked for, at most %u are possible", o->n_sink, TABLE_SINKS_MAX);
+    if (o->n_samples == 0 || o->n_samples > SAMPLES_MAX)
+        return fail(e, -EINVAL, "%u sampled tokens asked for, 1 to %u are possible", o->n_samples, SAMPLES_MAX);
+    if (o->key_stride == 0 || o->key_stride > STRIDE_MAX)
+        return fail(e, -EINVAL, "key stride %u is not in 1..%u", o->key_stride, STRIDE_MAX);
+    if (!memchr(o->model_name, '\0', sizeof(o->model_name)))
+        return fail(e, -EINVAL, "the model's name is not terminated");
+    return 0;
+}
+
+uint64_t stats_bytes(const struct stats_options *o)
+{
+    const struct geometry *g = &o->geometry;
+    uint64_t n_hs = head_side_count(g), d = g->d;
+    uint64_t per_hs = d * sizeof(double) + d * d * sizeof(double);
+
+    if (o->want_attention) /* the metric, and half a query moment: one per head, not per side */
+        per_hs += d * d * sizeof(double) * 3 / 2;
+    per_hs += (uint64_t) o->n_samples * d * sizeof(float);
+    return n_hs * per_hs + (uint64_t) o->n_samples * sizeof(struct sample_id);
+}
+
+static bool alloc_arrays(struct stats *s)
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t n_hs = head_side_count(g), dd = (size_t) g->d * g->d;
+
+    s->mean = calloc(n_hs * g->d, sizeof(double));
+    s->scatter = calloc(n_hs * dd, sizeof(double));
+    s->depth = calloc((size_t) g->n_layers * 2, sizeof(*s->depth));
+    s->have_wo = calloc(g->n_layers, sizeof(*s->have_wo));
+    if (s->o.want_attention) {
+        s->query = calloc(n_hs / 2 * dd, sizeof(double));
+        s->metric = calloc(n_hs * dd, sizeof(double));
+        if (!s->query || !s->metric)
+            return false;
+    }
+    return s->mean && s->scatter && s->depth && s->have_wo;
+}
+
+int stats_alloc(const struct stats_options *o, size_t n_slots, struct stats **ret_stats, struct errmsg *e)
+{
+    _cleanup_(stats_freep) struct stats *s = NULL;
+    int r = check_options(o, e);
+
+    if (r < 0)
+        return r;
+    s = calloc(1, sizeof(*s));
+    if (!s)
+        return fail(e, -ENOMEM, "out of memory for statistics");
+    s->o = *o;
+    if (!alloc_arrays(s) || stats_grow_slots(s, n_slots) < 0)
+        return fail(e, -ENOMEM, "out of memory: statistics of this model take %llu MiB",
+                    (unsigned long long) (stats_bytes(o) >> 20));
+    *ret_stats = take_ptr(s);
+    return 0;
+}
+
+int stats_new(const struct stats_options *o, struct stats **ret_stats, struct errmsg *e)
+{
+    return stats_alloc(o, o->n_samples, ret_stats, e);
+}
+
+struct stats *stats_free(struct stats *s)
+{
+    if (!s)
+        return NULL;
+    free(s->mean);
+    free(s->scatter);
+    free(s->query);
+    free(s->metric);
+    free(s->fisher);
+    free(s->depth);
+    free(s->ids);
+    free(s->samples);
+    free(s->wo);
+    free(s->have_wo);
+    free(s->window.picks);
+    free(s);
+    return NULL;
+}
+
+/* sum[i] += a'a, both triangles, of rows a [n, d] with a stride; binary32 blocks, binary64 sum. */
+static void add_gram(double *sum, const float *a, size_t n, size_t d, size_t stride, float *product)
+{
+    for (size_t row = 0; row < n; row += BLOCK_ROWS) {
+        size_t rows = n - row < BLOCK_ROWS ? n - row : BLOCK_ROWS;
+
+        cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) rows, 1.0f, a + row * stride, (int) stride,
+                    0.0f, product, (int) d);
+        for (size_t i = 0; i < d; i++)
+            for (size_t j = 0; j <= i; j++) {
+                sum[i * d + j] += (double) product[i * d + j];
+                if (i != j)
+                    sum[j * d + i] += (double) product[i * d + j];
+            }
+    }
+}
+
+int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo, uint32_t n_embd, struct errmsg *e)
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t d = g->d, width = g->n_heads * d;
+    _cleanup_(freep) float *product = malloc(d * d * sizeof(*product));
+
+    if (layer >= g->n_layers || n_embd == 0)
+        return fail(e, -EINVAL, "output projection of layer %u: the model has %u layers", layer, g->n_layers);
+    for (size_t i = 0; i < n_embd * width; i++)
+        if (!isfinite(wo[i]))
+            return fail(e, -EINVAL, "the output projection of layer %u is not finite", layer);
+    if (!s->wo)
+        s->wo = calloc((size_t) g->n_layers * g->n_heads * d * d, sizeof(double));
+    if (!s->wo || !product)
+        return fail(e, -ENOMEM, "out of memory for the output projections");
+    for (uint32_t h = 0; h < g->n_heads; h++) {
+        double *G = s->wo + ((size_t) layer * g->n_heads + h) * d * d;
+
+        memset(G, 0, d * d * sizeof(*G));
+        add_gram(G, wo + h * d, n_embd, d, width, product);
+    }
+    s->have_wo[layer] = true;
+    return 0;
+}
+
+/* Scratch of one window's moments. */
+struct moments {
+    double mean[GEOMETRY_DIM_MAX];
+    float centre[GEOMETRY_DIM_MAX];
+    double *scatter;  /* [d, d] */
+    float *product;   /* [d, d] */
+    float *centred;   /* [BLOCK_ROWS, d] */
+};
+
+/*
+ * Mean and centred scatter of x [n, d]. The products are of x - c with c the mean rounded to binary32 (so that the
+ * differences are the data's own); sum (x-m)(x-m)' = sum (x-c)(x-c)' - n (m-c)(m-c)'.
+ */
+static void window_moments(struct moments *m, const float *x, size_t n, size_t d, size_t stride)
+{
+    memset(m->mean, 0, sizeof(m->mean));
+    memset(m->scatter, 0, d * d * sizeof(double));
+    for (size_t row = 0; row < n; row++)
+        for (size_t i = 0; i < d; i++)
+            m->mean[i] += (double) x[row * stride + i];
+    for (size_t i = 0; i < d; i++) {
+        m->mean[i] /= (double) n;
+        m->centre[i] = (float) m->mean[i];
+    }
+    for (size_t row = 0; row < n; row += BLOCK_ROWS) {
+        size_t rows = n - row < BLOCK_ROWS ? n - row : BLOCK_ROWS;
+
+        for (size_t t = 0; t < rows; t++)
+            for (size_t i = 0; i < d; i++)
+                m->centred[t * d + i] = x[(row + t) * stride + i] - m->centre[i];
+        add_gram(m->scatter, m->centred, rows, d, d, m->product);
+    }
+    for (size_t i = 0; i < d; i++)
+        for (size_t j = 0; j < d; j++)
+            m->scatter[i * d + j] -= (double) n * (m->mean[i] - (double) m->centre[i]) *
+                                     (m->mean[j] - (double) m->centre[j]);
+}
+
+/*
+ * Chan: with delta = mean_b - mean_a, scatter = scatter_a + scatter_b + delta delta' n_a n_b / n and
+ * mean = mean_a + delta n_b / n.
+ */
+void stats_merge_moments(size_t d, uint64_t n_a, double *mean_a, double *scatter_a, uint64_t n_b, const double *mean_b,
+                         const double *scatter_b)
+{
+    double share = (double) n_b / (double) (n_a + n_b), weight = (double) n_a * share;
+
+    for (size_t i = 0; i < d; i++)
+        for (size_t j = 0; j < d; j++)
+            scatter_a[i * d + j] += scatter_b[i * d + j] + (mean_b[i] - mean_a[i]) * (mean_b[j] - mean_a[j]) * weight;
+    for (size_t i = 0; i < d; i++)
+        mean_a[i] += (mean_b[i] - mean_a[i]) * share;
+}
+
+static int add_moments(struct stats *s, uint32_t layer, size_t n, size_t n_first, const float *x[2])
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t d = g->d, stride = g->n_kv_heads * d;
+    _cleanup_(freep) double *scatter = malloc(d * d * sizeof(*scatter));
+    _cleanup_(freep) float *floats = malloc((d * d + BLOCK_ROWS * d) * sizeof(*floats));
+    struct moments m = { .scatter = scatter, .product = floats };
+
+    if (!scatter || !floats)
+        return -ENOMEM;
+    m.centred = floats + d * d;
+    for (uint32_t h = 0; h < g->n_kv_heads; h++)
+        for (int side = SIDE_K; side <= SIDE_V; side++) {
+            uint32_t hs = head_side_index(g, layer, h, (enum side) side);
+
+            window_moments(&m, x[side] + n_first * stride + h * d, n - n_first, d, stride);
+            stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * d * d, n - n_first, m.mean,
+                                m.scatter);
+        }
+    return 0;
+}
+
+int stats_add_query(struct stats *s, uint32_t layer, size_t n, size_t n_first, const float *q)
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t d = g->d, stride = g->n_heads * d;
+    _cleanup_(freep) float *product = malloc(d * d * sizeof(*product));
+
+    if (!product)
+        return -ENOMEM;
+    for (uint32_t h = 0; h < g->n_heads; h++) {
+        size_t kv = (size_t) layer * g->n_kv_heads + h / geometry_group(g);
+
+        add_gram(s->query + kv * d * d, q + n_first * stride + h * d, n - n_first, d, stride, product);
+    }
+    return 0;
+}
+
+static int check_finite(const char *what, uint32_t layer, size_t n, uint32_t n_heads, size_t d, const float *x,
+                        struct errmsg *e)
+{
+    for (size_t i = 0; i < n * n_heads * d; i++)
+        if (!isfinite(x[i]))
+            return fail(e, -EINVAL, "%s of layer %u head %zu is not finite at token %zu of the window", what, layer,
+                        i / d % n_heads, i / d / n_heads);
+    return 0;
+}
+
+/* Whether this call continues the window, or may begin one. */
+static int check_order(const struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n,
+                       struct errmsg *e)
+{
+    const struct window *w = &s->window;
+
+    if (s->spoiled)
+        return fail(e, -EINVAL, "an earlier window failed half-way: start these statistics anew");
+    if (layer != w->next_layer)
+        return fail(e, -EINVAL, "layer %u was added where layer %u of the window is due", layer, w->next_layer);
+    if (n == 0 || n > WINDOW_MAX)
+        return fail(e, -EINVAL, "a window of %zu tokens is not in 1..%u", n, WINDOW_MAX);
+    if (layer > 0 && (w->n != n || w->document != document || w->position != position))
+        return fail(e, -EINVAL, "layer %u is of another window than the layers before it", layer);
+    if (s->o.want_attention && (!s->have_wo || !s->have_wo[layer]))
+        return fail(e, -EINVAL, "the attention metric needs the output projection of layer %u first", layer);
+    return 0;
+}
+
+static int add_layer(struct stats *s, uint32_t layer, const float *q, const float *const x[2])
+{
+    const struct window *w = &s->window;
+    const float *rows[2] = { x[0], x[1] };
+    int r;
+
+    stats_sample_copy(s, layer, x);
+    if (w->n <= w->n_first) /* nothing but sinks */
+        return 0;
+    r = add_moments(s, layer, w->n, w->n_first, rows);
+    if (r < 0 || !s->o.want_attention)
+        return r;
+    r = stats_add_query(s, layer, w->n, w->n_first, q);
+    if (r < 0)
+        return r;
+    return metric_attention_add(s, layer, w->n, w->n_first, stats_token_hash(s->o.seed, w->document, w->position), q,
+                                x[SIDE_K]);
+}
+
+int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n, const float *q,
+                    const float *k, const float *v, struct errmsg *e)
+{
+    const struct geometry *g = &s->o.geometry;
+    struct window *w = &s->window;
+    int r = check_order(s, document, position, layer, n, e);
+
+    if (r < 0)
+        return r;
+    if (s->o.want_attention && !q)
+        return fail(e, -EINVAL, "the attention metric needs the queries of layer %u", layer);
+    if ((q && (r = check_finite("a query", layer, n, g->n_heads, g->d, q, e)) < 0) ||
+        (r = check_finite("a key", layer, n, g->n_kv_heads, g->d, k, e)) < 0 ||
+        (r = check_finite("a value", layer, n, g->n_kv_heads, g->d, v, e)) < 0) {
+        s->spoiled = layer > 0;
+        return r;
+    }
+    if (layer == 0) {
+        w->document = document;
+        w->position = position;
+        w->n = n;
+        w->n_first = position > 0 ? 0 : n < s->o.n_sink ? n : s->o.n_sink;
+        r = stats_sample_draw(s, e);
+        if (r < 0)
+            return r;
+    }
+    r = add_layer(s, layer, q, (const float *[2]) { k, v });
+    if (r < 0) {
+        s->spoiled = true;
+        return fail(e, r, "out of memory for the statistics of layer %u", layer);
+    }
+    if (++w->next_layer == g->n_layers) {
+        w->next_layer = 0;
+        s->n_tokens += n - w->n_first;
+    }
+    return 0;
+}

@@ -1,0 +1,411 @@
+/*
+ * Statistics as a file: alloc/README.md draws it to the byte.
+ *
+ * Everything follows from the header: the reader computes where each section must lie and accepts nothing else, so
+ * no offset of the file is ever used unchecked. The SHA-256 at the end names the statistics. Samples are stored in
+ * the order of their hashes: windows added or merged in any order give the same sample sections.
+ */
+#include <errno.h>
+#include <math.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/stats_internal.h"
+#include "alloc/stats_sample.h"
+#include "base/atomic_file.h"
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and so is memory here");
+
+#define STATS_MAGIC "KVCSTATS"
+#define STATS_VERSION 1
+#define KEY_ORDER_HALF_SPLIT 1 /* rotary dimensions first, plane i = (i, i + n_rot/2) */
+#define FLAG_ATTENTION 1u
+#define FLAG_FISHER 2u
+#define SECTION_ALIGN 64
+#define FILE_BYTES_MAX ((size_t) 64 << 30)
+
+enum section {
+    SECTION_FREQ,    /* f64 [n_rot/2] */
+    SECTION_MEAN,    /* f64 [n_hs, d] */
+    SECTION_SCATTER, /* f64 [n_hs, d, d] */
+    SECTION_QUERY,   /* f64 [n_hs/2, d, d] */
+    SECTION_METRIC,  /* f64 [n_hs, d, d] */
+    SECTION_FISHER,  /* f64 [n_hs, d, d] */
+    SECTION_DEPTH,   /* {f64 kl, f64 D, u64 n} [n_layers, 2] */
+    SECTION_IDS,     /* {u64 hash, u64 document, u64 position} [n_held], ascending */
+    SECTION_SAMPLES, /* f32 [n_hs, n_held, d] */
+    N_SECTIONS,
+};
+
+struct section_entry {
+    uint64_t offset, bytes;
+};
+
+struct file_header {
+    char magic[8];
+    uint32_t version, flags;
+    uint64_t file_bytes;
+    uint8_t model_digest[DIGEST_BYTES], geometry_digest[DIGEST_BYTES];
+    char model_name[128];
+    uint32_t n_layers, n_heads, n_kv_heads, d, n_rot, key_order;
+    double attn_scale;
+    uint32_t n_sink, n_samples, key_stride, n_held;
+    uint64_t seed, n_tokens, n_fisher;
+    struct section_entry sections[N_SECTIONS];
+    uint8_t zero[80];
+};
+
+_Static_assert(sizeof(struct file_header) == 512, "README draws 512 bytes, without holes");
+_Static_assert(sizeof(struct sample_id) == 24 && sizeof(struct depth_sums) == 24, "stored as they stand");
+
+/* Sections and size that a header implies. No overflow: every factor is bounded by geometry_validate() and the
+ * limits of stats_alloc(). */
+static void lay_out(struct file_header *h)
+{
+    uint64_t n_hs = (uint64_t) h->n_layers * h->n_kv_heads * 2, dd = (uint64_t) h->d * h->d * sizeof(double);
+    uint64_t off = sizeof(*h);
+    uint64_t bytes[N_SECTIONS] = {
+        [SECTION_FREQ] = h->n_rot / 2 * sizeof(double),
+        [SECTION_MEAN] = n_hs * h->d * sizeof(double),
+        [SECTION_SCATTER] = n_hs * dd,
+        [SECTION_QUERY] = h->flags & FLAG_ATTENTION ? n_hs / 2 * dd : 0,
+        [SECTION_METRIC] = h->flags & FLAG_ATTENTION ? n_hs * dd : 0,
+        [SECTION_FISHER] = h->flags & FLAG_FISHER ? n_hs * dd : 0,
+        [SECTION_DEPTH] = (uint64_t) h->n_layers * 2 * sizeof(struct depth_sums),
+        [SECTION_IDS] = h->n_held * sizeof(struct sample_id),
+        [SECTION_SAMPLES] = n_hs * h->n_held * h->d * sizeof(float),
+    };
+
+    for (size_t i = 0; i < N_SECTIONS; i++) {
+        h->sections[i] = (struct section_entry) { off, bytes[i] };
+        off = (off + bytes[i] + SECTION_ALIGN - 1) & ~(uint64_t) (SECTION_ALIGN - 1);
+    }
+    h->file_bytes = off + DIGEST_BYTES;
+}
+
+static void make_header(const struct stats *s, struct file_header *ret)
+{
+    const struct geometry *g = &s->o.geometry;
+
+    *ret = (struct file_header) {
+        .magic = STATS_MAGIC,
+        .version = STATS_VERSION,
+        .flags = (s->o.want_attention ? FLAG_ATTENTION : 0) | (s->n_fisher > 0 ? FLAG_FISHER : 0),
+        .n_layers = g->n_layers,
+        .n_heads = g->n_heads,
+        .n_kv_heads = g->n_kv_heads,
+        .d = g->d,
+        .n_rot = g->n_rot,
+        .key_order = KEY_ORDER_HALF_SPLIT,
+        .attn_scale = g->attn_scale,
+        .n_sink = s->o.n_sink,
+        .n_samples = s->o.n_samples,
+        .key_stride = s->o.key_stride,
+        .n_held = (uint32_t) s->n_held,
+        .seed = s->o.seed,
+        .n_tokens = s->n_tokens,
+        .n_fisher = s->n_fisher,
+    };
+    memcpy(ret->model_digest, s->o.model_digest, DIGEST_BYTES);
+    geometry_digest(g, ret->geometry_digest);
+    memcpy(ret->model_name, s->o.model_name, strlen(s->o.model_name) + 1); /* stats_alloc() saw the terminator */
+    lay_out(ret);
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------ */
+
+/* Bytes go into the hash and, if there is one, the image. */
+struct writer {
+    crypto_hash_sha256_state sha;
+    uint8_t *image; /* or NULL */
+    size_t at;
+};
+
+static void put(struct writer *w, const void *bytes, size_t n)
+{
+    (void) crypto_hash_sha256_update(&w->sha, bytes, n);
+    if (w->image)
+        memcpy(w->image + w->at, bytes, n);
+    w->at += n;
+}
+
+static void put_section(struct writer *w, const struct file_header *h, enum section section, const void *bytes)
+{
+    static const uint8_t zeros[SECTION_ALIGN];
+
+    if (h->sections[section].bytes > 0)
+        put(w, bytes, (size_t) h->sections[section].bytes);
+    put(w, zeros, -w->at & (SECTION_ALIGN - 1));
+}
+
+static int write_all(const struct stats *s, const struct file_header *h, struct writer *w, uint8_t *ret_digest)
+{
+    size_t d = s->o.geometry.d;
+    _cleanup_(freep) size_t *slots = calloc(s->n_held + 1, sizeof(*slots));
+    _cleanup_(freep) struct sample_id *ids = calloc(s->n_held + 1, sizeof(*ids));
+    static const uint8_t zeros[SECTION_ALIGN];
+
+    if (!slots || !ids)
+        return -ENOMEM;
+    stats_sorted_slots(s, slots);
+    for (size_t i = 0; i < s->n_held; i++)
+        ids[i] = s->ids[slots[i]];
+    (void) crypto_hash_sha256_init(&w->sha);
+    put(w, h, sizeof(*h));
+    put_section(w, h, SECTION_FREQ, s->o.geometry.freq);
+    put_section(w, h, SECTION_MEAN, s->mean);
+    put_section(w, h, SECTION_SCATTER, s->scatter);
+    put_section(w, h, SECTION_QUERY, s->query);
+    put_section(w, h, SECTION_METRIC, s->metric);
+    put_section(w, h, SECTION_FISHER, s->fisher);
+    put_section(w, h, SECTION_DEPTH, s->depth);
+    put_section(w, h, SECTION_IDS, ids);
+    for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry); hs++)
+        for (size_t i = 0; i < s->n_held; i++)
+            put(w, stats_sample_rows(s, hs) + slots[i] * d, d * sizeof(float));
+    put(w, zeros, -w->at & (SECTION_ALIGN - 1));
+    (void) crypto_hash_sha256_final(&w->sha, ret_digest);
+    return 0;
+}
+
+int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e)
+{
+    struct writer w = { .image = NULL };
+    struct file_header h;
+    int r = stats_check_complete(s, e);
+
+    if (r < 0)
+        return r;
+    make_header(s, &h);
+    r = write_all(s, &h, &w, ret_digest);
+    return r < 0 ? fail(e, r, "out of memory for the digest of the statistics") : 0;
+}
+
+int stats_save(const struct stats *s, const char *path, struct errmsg *e)
+{
+    _cleanup_(freep) uint8_t *image = NULL;
+    struct writer w = { .at = 0 };
+    struct file_header h;
+    int r = stats_check_complete(s, e);
+
+    if (r < 0)
+        return r;
+    make_header(s, &h);
+    image = malloc((size_t) h.file_bytes);
+    if (!image)
+        return fail(e, -ENOMEM, "out of memory: the statistics file takes %llu MiB",
+                    (unsigned long long) (h.file_bytes >> 20));
+    w.image = image;
+    r = write_all(s, &h, &w, image + h.file_bytes - DIGEST_BYTES);
+    if (r < 0)
+        return fail(e, r, "out of memory for writing statistics");
+    return atomic_file_write(path, image, (size_t) h.file_bytes, e);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------ */
+
+static int check_header(const struct file_header *h, size_t n_bytes, struct errmsg *e)
+{
+    struct file_header expected = *h;
+
+    if (memcmp(h->magic, STATS_MAGIC, sizeof(h->magic)) != 0)
+        return fail(e, -EBADMSG, "not a statistics file: it does not begin with " STATS_MAGIC);
+    if (h->version != STATS_VERSION)
+        return fail(e, -EBADMSG, "statistics file of version %u; this program reads version %u: calibrate again",
+                    h->version, STATS_VERSION);
+    if (h->flags & ~(FLAG_ATTENTION | FLAG_FISHER))
+        return fail(e, -EBADMSG, "statistics file with unknown flags 0x%x", h->flags);
+    if (h->key_order != KEY_ORDER_HALF_SPLIT)
+        return fail(e, -EBADMSG, "statistics captured in key order %u; only half-split (%u) is known", h->key_order,
+                    KEY_ORDER_HALF_SPLIT);
+    if (h->n_held > h->n_samples || h->n_held > h->n_tokens)
+        return fail(e, -EBADMSG, "statistics file with %u samples of %llu tokens, at most %u wanted", h->n_held,
+                    (unsigned long long) h->n_tokens, h->n_samples);
+    if (((h->flags & FLAG_FISHER) != 0) != (h->n_fisher > 0))
+        return fail(e, -EBADMSG, "statistics file whose gradient count and flags disagree");
+    for (size_t i = 0; i < sizeof(h->zero); i++)
+        if (h->zero[i] != 0)
+            return fail(e, -EBADMSG, "statistics file with bytes where its header has none");
+    lay_out(&expected);
+    if (memcmp(&expected, h, sizeof(*h)) != 0)
+        return fail(e, -EBADMSG, "statistics file whose sections are not where its header puts them");
+    if (h->file_bytes != n_bytes)
+        return fail(e, -EBADMSG, "statistics file of %zu bytes where %llu are due: it is truncated or has more", n_bytes,
+                    (unsigned long long) h->file_bytes);
+    return 0;
+}
+
+static int read_options(const struct file_header *h, const uint8_t *bytes, struct stats_options *ret,
+                        struct errmsg *e)
+{
+    struct stats_options o = {
+        .geometry = { .n_layers = h->n_layers, .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .d = h->d,
+                      .n_rot = h->n_rot, .attn_scale = h->attn_scale },
+        .n_sink = h->n_sink,
+        .n_samples = h->n_samples,
+        .key_stride = h->key_stride,
+        .want_attention = (h->flags & FLAG_ATTENTION) != 0,
+        .seed = h->seed,
+    };
+    uint8_t digest[DIGEST_BYTES];
+    struct errmsg why = { "" };
+
+    if (h->n_rot > GEOMETRY_DIM_MAX || h->d > GEOMETRY_DIM_MAX || h->n_layers > GEOMETRY_LAYERS_MAX ||
+        h->n_kv_heads > GEOMETRY_HEADS_MAX)
+        return fail(e, -EBADMSG, "statistics file with an impossible geometry");
+    if (!range_inside(sizeof(*h), h->n_rot / 2 * sizeof(double), (uint64_t) h->file_bytes))
+        return fail(e, -EBADMSG, "statistics file is truncated");
+    memcpy(o.geometry.freq, bytes + sizeof(*h), h->n_rot / 2 * sizeof(double));
+    memcpy(o.model_digest, h->model_digest, DIGEST_BYTES);
+    memcpy(o.model_name, h->model_name, sizeof(o.model_name));
+    if (geometry_validate(&o.geometry, &why) < 0)
+        return fail(e, -EBADMSG, "statistics file with an impossible geometry: %.300s", why.text);
+    geometry_digest(&o.geometry, digest);
+    if (memcmp(digest, h->geometry_digest, DIGEST_BYTES) != 0)
+        return fail(e, -EBADMSG, "statistics file whose geometry does not match its digest");
+    *ret = o;
+    return 0;
+}
+
+static bool doubles_finite(const double *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
+static int check_matrices(const char *what, const double *sums, size_t n_matrices, size_t d, struct errmsg *e)
+{
+    for (size_t m = 0; m < n_matrices; m++) {
+        const double *a = sums + m * d * d;
+
+        if (!doubles_finite(a, d * d))
+            return fail(e, -EBADMSG, "statistics file: %s %zu is not finite", what, m);
+        for (size_t i = 0; i < d; i++)
+            for (size_t j = 0; j <= i; j++)
+                if (a[i * d + j] != a[j * d + i] || (i == j && a[i * d + i] < 0))
+                    return fail(e, -EBADMSG, "statistics file: %s %zu is not a symmetric sum of squares", what, m);
+    }
+    return 0;
+}
+
+static int check_samples(const struct stats *s, struct errmsg *e)
+{
+    size_t per_hs = s->n_held * s->o.geometry.d;
+
+    for (size_t i = 0; i < s->n_held; i++) {
+        const struct sample_id *id = &s->ids[i];
+
+        if (id->hash != stats_token_hash(s->o.seed, id->document, id->position) ||
+            (i > 0 && sample_id_compare(&s->ids[i - 1], id) >= 0))
+            return fail(e, -EBADMSG, "statistics file: sampled token %zu is not where its hash puts it", i);
+    }
+    for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry) && per_hs > 0; hs++)
+        for (size_t i = 0; i < per_hs; i++)
+            if (!isfinite(stats_sample_rows(s, hs)[i]))
+                return fail(e, -EBADMSG, "statistics file: a sample of head-side %u is not finite", hs);
+    return 0;
+}
+
+/* Copies the sections into @s, whose arrays are as large as the header says, and checks what they hold. */
+static int read_sections(struct stats *s, const struct file_header *h, const uint8_t *bytes, struct errmsg *e)
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t n_hs = head_side_count(g);
+    void *to[N_SECTIONS] = { [SECTION_MEAN] = s->mean, [SECTION_SCATTER] = s->scatter, [SECTION_QUERY] = s->query,
+                             [SECTION_METRIC] = s->metric, [SECTION_FISHER] = s->fisher, [SECTION_DEPTH] = s->depth,
+                             [SECTION_IDS] = s->ids, [SECTION_SAMPLES] = s->samples };
+    int r = 0;
+
+    for (size_t i = 0; i < N_SECTIONS; i++)
+        if (to[i] && h->sections[i].bytes > 0)
+            memcpy(to[i], bytes + h->sections[i].offset, (size_t) h->sections[i].bytes);
+    if (!doubles_finite(s->mean, n_hs * g->d))
+        return fail(e, -EBADMSG, "statistics file: a mean is not finite");
+    for (size_t i = 0; i < (size_t) g->n_layers * 2; i++)
+        if (!isfinite(s->depth[i].kl) || !isfinite(s->depth[i].D) || s->depth[i].kl < 0 || s->depth[i].D < 0)
+            return fail(e, -EBADMSG, "statistics file: the depth measurement of layer %zu is not possible", i / 2);
+    r = check_matrices("the covariance of head-side", s->scatter, n_hs, g->d, e);
+    if (r == 0 && s->query)
+        r = check_matrices("the query moment of head", s->query, n_hs / 2, g->d, e);
+    if (r == 0 && s->metric)
+        r = check_matrices("the metric of head-side", s->metric, n_hs, g->d, e);
+    if (r == 0 && s->fisher)
+        r = check_matrices("the Fisher metric of head-side", s->fisher, n_hs, g->d, e);
+    return r < 0 ? r : check_samples(s, e);
+}
+
+int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, struct errmsg *e)
+{
+    _cleanup_(stats_freep) struct stats *s = NULL;
+    struct stats_options o;
+    struct file_header h;
+    uint8_t digest[DIGEST_BYTES];
+    int r;
+
+    if (n_bytes < sizeof(h) + DIGEST_BYTES)
+        return fail(e, -EBADMSG, "not a statistics file: %zu bytes are too few", n_bytes);
+    memcpy(&h, bytes, sizeof(h));
+    r = check_header(&h, n_bytes, e);
+    if (r < 0)
+        return r;
+    (void) crypto_hash_sha256(digest, bytes, n_bytes - DIGEST_BYTES);
+    if (memcmp(digest, (const uint8_t *) bytes + n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
+        return fail(e, -EBADMSG, "the statistics file is damaged: its SHA-256 does not match");
+    r = read_options(&h, bytes, &o, e);
+    if (r < 0)
+        return r;
+    r = stats_alloc(&o, h.n_held, &s, e);
+    if (r < 0)
+        return r == -EINVAL ? -EBADMSG : r;
+    if ((h.flags & FLAG_FISHER) && stats_want_fisher(s) < 0)
+        return fail(e, -ENOMEM, "out of memory for the Fisher metric");
+    s->n_tokens = h.n_tokens;
+    s->n_fisher = h.n_fisher;
+    s->n_held = h.n_held;
+    r = read_sections(s, &h, bytes, e);
+    if (r < 0)
+        return r;
+    *ret_stats = take_ptr(s);
+    return 0;
+}
+
+int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e)
+{
+    _cleanup_(freep) void *bytes = NULL;
+    struct errmsg why = { "" };
+    size_t n;
+    int r = atomic_file_read(path, FILE_BYTES_MAX, &bytes, &n, e);
+
+    if (r < 0)
+        return r;
+    r = stats_parse(bytes, n, ret_stats, &why);
+    return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------- */
+
+const struct stats_options *stats_get_options(const struct stats *s)
+{
+    return &s->o;
+}
+
+uint64_t stats_tokens(const struct stats *s)
+{
+    return s->n_tokens;
+}
+
+size_t stats_samples(const struct stats *s)
+{
+    return s->n_held;
+}
+
+bool stats_has_fisher(const struct stats *s)
+{
+    return s->n_fisher > 0;
+}

@@ -1,0 +1,106 @@
+/*
+ * What statistics are made of; shared by the files that fill, merge, store and read them (stats*.c,
+ * metric_attention.c, metric.c), not by callers.
+ *
+ * Sums, not averages, so that merging adds. One token count serves all: every window passes every layer and head.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/stats.h"
+
+/* A sampled token. The hash decides who stays; document and position break ties and name the token. */
+struct sample_id {
+    uint64_t hash, document, position;
+};
+
+/* Sums over measurements of one (layer, side); n = 0: not measured. */
+struct depth_sums {
+    double kl, D;
+    uint64_t n;
+};
+
+/* A token of the window being added that was drawn: its row there and its slot in samples. */
+struct sample_pick {
+    size_t row, slot;
+};
+
+/* The window that is passing through the layers. */
+struct window {
+    uint64_t document, position;
+    size_t n;
+    size_t n_first;              /* tokens left out at its start: sinks */
+    uint32_t next_layer;         /* 0: no window begun */
+    struct sample_pick *picks;   /* [n_slots] room, n_picks used */
+    size_t n_picks;
+};
+
+struct stats {
+    struct stats_options o;
+    uint64_t n_tokens;
+    uint64_t n_fisher;           /* gradients per head-side; 0: no Fisher section */
+    double *mean;                /* [n_head_sides, d] */
+    double *scatter;             /* [n_head_sides, d, d] centred */
+    double *query;               /* [n_layers, n_kv_heads, d, d] sum of q q' over tokens and the group; or NULL */
+    double *metric;              /* [n_head_sides, d, d] attention metric; or NULL */
+    double *fisher;              /* [n_head_sides, d, d] sum of g g'; or NULL */
+    struct depth_sums *depth;    /* [n_layers, 2] */
+    struct sample_id *ids;       /* [n_slots], by slot; the first n_held are in use */
+    float *samples;              /* [n_head_sides, n_slots, d] */
+    size_t n_held, n_slots;      /* n_slots: up to o.n_samples; a parsed file gets what it holds until it grows */
+
+    /* while adding; not stored */
+    double *wo;                  /* [n_layers, n_heads, d, d] W_O,h' W_O,h; NULL until the first is set */
+    bool *have_wo;               /* [n_layers] */
+    struct window window;
+    bool spoiled;                /* a window failed half-way: the sums are of nothing in particular */
+};
+
+static inline float *stats_sample_rows(const struct stats *s, uint32_t head_side)
+{
+    return s->samples + head_side * s->n_slots * s->o.geometry.d;
+}
+
+static inline int sample_id_compare(const struct sample_id *a, const struct sample_id *b)
+{
+    if (a->hash != b->hash)
+        return a->hash < b->hash ? -1 : 1;
+    if (a->document != b->document)
+        return a->document < b->document ? -1 : 1;
+    if (a->position != b->position)
+        return a->position < b->position ? -1 : 1;
+    return 0;
+}
+
+/* stats_new() with room for @n_slots sampled tokens at first. */
+int stats_alloc(const struct stats_options *o, size_t n_slots, struct stats **ret_stats, struct errmsg *e);
+
+/* Room for at least @n_slots sampled tokens (at most o.n_samples). Return: 0; -ENOMEM. */
+int stats_grow_slots(struct stats *s, size_t n_slots);
+
+/* Sorted order of the held samples: @ret_slots [n_held], smallest hash first. */
+void stats_sorted_slots(const struct stats *s, size_t *ret_slots);
+
+/* -EINVAL with a sentence if a window is unfinished or failed: such sums must not be stored, merged or solved. */
+int stats_check_complete(const struct stats *s, struct errmsg *e);
+
+/* Mean and centred scatter of two disjoint sets, the result in a; n_a + n_b > 0. */
+void stats_merge_moments(size_t d, uint64_t n_a, double *mean_a, double *scatter_a, uint64_t n_b, const double *mean_b,
+                         const double *scatter_b);
+
+/* Allocates the Fisher section unless it is there. Return: 0; -ENOMEM. */
+int stats_want_fisher(struct stats *s);
+
+/* Adds the q q' of one window and layer. @q [n, n_heads, d]; rows n_first..n-1 count. */
+int stats_add_query(struct stats *s, uint32_t layer, size_t n, size_t n_first, const float *q);
+
+/**
+ * metric_attention_add() - the attention metric of one window and layer, K and V (DESIGN 3.1)
+ * @q: [n, n_heads, d], @k: [n, n_kv_heads, d], both pre-RoPE; rows n_first..n-1 are the keys that count
+ * @key_seed: draws the offset of the sampled keys
+ */
+int metric_attention_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, uint64_t key_seed, const float *q,
+                         const float *k);

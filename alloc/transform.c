@@ -1,0 +1,155 @@
+/* See transform.h. */
+#include "alloc/transform.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/linalg.h"
+#include "alloc/rotation.h"
+#include "base/cleanup.h"
+
+#define RIDGE 1e-3        /* of the mean eigenvalue of M: directions nobody reads still cost a little */
+#define RANK_FLOOR 1e-12  /* of the largest eigenvalue: below it is rounding */
+#define BLOCK_ROWS 256
+
+int transform_init(struct transform *t, uint32_t d)
+{
+    size_t dd = (size_t) d * d;
+
+    *t = (struct transform) { .d = d };
+    t->w = calloc(d + 2 * dd, sizeof(double));
+    if (!t->w)
+        return -ENOMEM;
+    t->enc = t->w + d;
+    t->dec = t->enc + dd;
+    return 0;
+}
+
+void transform_deinit(struct transform *t)
+{
+    free(t->w);
+    *t = (struct transform) { .d = 0 };
+}
+
+uint64_t seed_mix(uint64_t seed, uint64_t part)
+{
+    uint64_t z = seed + (part + 1) * 0xd1342543de82ef95u; /* odd: distinct parts stay distinct; then splitmix64 */
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* Rows [first, first + n) of @rows [d, d] := H times them, each divided by or multiplied with the band's deviation. */
+static void rotate_band(double *rows, size_t d, size_t first, size_t n, const double *H, double factor)
+{
+    double in[BAND_COORDS];
+
+    for (size_t c = 0; c < d; c++) {
+        for (size_t i = 0; i < n; i++)
+            in[i] = rows[(first + i) * d + c];
+        for (size_t i = 0; i < n; i++) {
+            double sum = 0;
+
+            for (size_t j = 0; j < n; j++)
+                sum += H[i * n + j] * in[j];
+            rows[(first + i) * d + c] = factor * sum;
+        }
+    }
+}
+
+/* A band's coordinates share one scale: the square root of their mean variance, which a rotation leaves alone. */
+static void make_bands(struct transform *t, uint64_t seed)
+{
+    for (uint32_t b = 0; b < t->n_bands; b++) {
+        uint32_t n = band_coords(t, b), first = b * BAND_COORDS;
+        double H[BAND_COORDS * BAND_COORDS], sum = 0;
+
+        for (uint32_t i = 0; i < n; i++)
+            sum += t->w[first + i];
+        t->scale[b] = sqrt(sum / n);
+        rotation_matrix(n, seed_mix(seed, b), H);
+        rotate_band(t->enc, t->d, first, n, H, 1.0 / t->scale[b]);
+        rotate_band(t->dec, t->d, first, n, H, t->scale[b]);
+    }
+}
+
+/* scratch [3 d d]: the roots A, A^-1 and a product. */
+static int fit(struct transform *t, const double *S, const double *M, double ridge, double *scratch)
+{
+    size_t d = t->d, dd = d * d;
+    double *A = scratch, *inverse = A + dd, *product = inverse + dd;
+    int r;
+
+    memcpy(product, M, dd * sizeof(*product));
+    for (size_t i = 0; i < d; i++)
+        product[i * d + i] += ridge;
+    r = linalg_roots(d, product, A, inverse);
+    if (r < 0)
+        return r;
+    linalg_product(d, d, d, A, S, product);
+    linalg_product(d, d, d, product, A, t->enc);
+    linalg_mirror(d, t->enc);
+    memcpy(product, t->enc, dd * sizeof(*product));
+    r = linalg_eigen(d, product, t->w); /* rows of product: U' */
+    if (r < 0)
+        return r;
+    linalg_product(d, d, d, product, A, t->enc);       /* U'A */
+    linalg_product(d, d, d, product, inverse, t->dec); /* (A^-1 U)', A symmetric */
+    return 0;
+}
+
+int transform_fit(struct transform *t, const double *S, const double *M, uint64_t seed)
+{
+    size_t d = t->d;
+    double trace_M = linalg_trace(d, M), trace_S = linalg_trace(d, S), ridge = RIDGE * trace_M / (double) d;
+    _cleanup_(freep) double *scratch = NULL;
+    int r;
+
+    t->n_coords = t->n_bands = 0;
+    t->trace = 0;
+    if (!isfinite(trace_M) || !isfinite(trace_S))
+        return -EDOM;
+    if (!(trace_M > 0) || !(trace_S > 0) || !(ridge > 0)) /* nobody reads it, or it never changes */
+        return 0;
+    scratch = malloc(3 * d * d * sizeof(*scratch));
+    if (!scratch)
+        return -ENOMEM;
+    r = fit(t, S, M, ridge, scratch);
+    if (r < 0)
+        return r;
+    while (t->n_coords < d && t->w[t->n_coords] > RANK_FLOOR * t->w[0])
+        t->trace += t->w[t->n_coords++];
+    memset(t->w + t->n_coords, 0, (d - t->n_coords) * sizeof(double));
+    t->n_bands = (t->n_coords + BAND_COORDS - 1) / BAND_COORDS;
+    make_bands(t, seed);
+    return 0;
+}
+
+int transform_apply(const struct transform *t, const double *mean, const float *x, size_t n, float *ret_z)
+{
+    size_t d = t->d, r = t->n_coords;
+    _cleanup_(freep) float *enc = malloc((r + BLOCK_ROWS) * d * sizeof(*enc));
+    float *centred;
+
+    if (!enc)
+        return -ENOMEM;
+    if (r == 0)
+        return 0;
+    centred = enc + r * d;
+    for (size_t i = 0; i < r * d; i++)
+        enc[i] = (float) t->enc[i];
+    for (size_t row = 0; row < n; row += BLOCK_ROWS) {
+        size_t rows = n - row < BLOCK_ROWS ? n - row : BLOCK_ROWS;
+
+        for (size_t i = 0; i < rows; i++)
+            for (size_t c = 0; c < d; c++)
+                centred[i * d + c] = (float) ((double) x[(row + i) * d + c] - mean[c]);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) rows, (int) r, (int) d, 1.0f, centred, (int) d,
+                    enc, (int) d, 0.0f, ret_z + row * r, (int) r);
+    }
+    return 0;
+}
