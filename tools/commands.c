@@ -11,6 +11,10 @@
 
 /* In the order in which one uses them. */
 static const struct command *const commands[] = {
+    &cmd_eval,
+    &cmd_generate,
+    &cmd_table,
+    &cmd_status,
     &cmd_bench,
     NULL,
 };
@@ -98,7 +102,8 @@ int kvcobra_main(int argc, char **argv)
     /* Messages in the user's character set; numbers stay in C notation, programs read them. */
     (void) setlocale(LC_CTYPE, "");
     code = run(argc, argv);
+    errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) /* a full disk behind a redirection is a failure too */
-        return command_fail("cannot write to standard output: %s", strerror(errno));
+        return command_fail("cannot write to standard output: %s", errno ? strerror(errno) : "not all was written");
     return code;
 }

@@ -4,25 +4,18 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tools/clock.h"
 #include "tools/report.h"
 
+#define FIRST_AFTER_SECONDS 2.0 /* shorter work is not worth a line */
+#define EVERY_SECONDS 0.1
+
 enum {
-    FIRST_AFTER_US = 2000000, /* shorter work is not worth a line */
-    EVERY_US = 100000,
     LINE_BYTES = 128,
     BAR_CELLS = 20,
 };
-
-static uint64_t now_us(void)
-{
-    struct timespec ts;
-
-    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000;
-}
 
 void progress_start(struct progress *p, const char *what, const char *unit, double total, bool quiet)
 {
@@ -30,9 +23,9 @@ void progress_start(struct progress *p, const char *what, const char *unit, doub
         .visible = !quiet && isatty(STDERR_FILENO),
         .unit = unit,
         .total = total,
-        .begun_us = now_us(),
+        .begun = clock_seconds(),
     };
-    p->step_us = p->begun_us;
+    p->step = p->begun;
     (void) snprintf(p->what, sizeof(p->what), "%s", what);
 }
 
@@ -67,18 +60,18 @@ void progress_format(const struct progress *p, double done, double seconds, char
 void progress_update(struct progress *p, double done)
 {
     char line[LINE_BYTES];
-    uint64_t now;
+    double now;
 
     if (!p->visible)
         return;
-    now = now_us();
-    if (now - p->begun_us < FIRST_AFTER_US || (p->drawn && now - p->drawn_us < EVERY_US))
+    now = clock_seconds();
+    if (now - p->begun < FIRST_AFTER_SECONDS || (p->drawn && now - p->last_drawn < EVERY_SECONDS))
         return;
-    progress_format(p, done, (double) (now - p->step_us) * 1e-6, line, sizeof(line));
+    progress_format(p, done, now - p->step, line, sizeof(line));
     fprintf(stderr, "\r\033[K%s", line); /* \033[K: a shorter line leaves nothing of a longer one */
     (void) fflush(stderr);
     p->drawn = true;
-    p->drawn_us = now;
+    p->last_drawn = now;
 }
 
 void progress_rename(struct progress *p, const char *what)
@@ -86,7 +79,7 @@ void progress_rename(struct progress *p, const char *what)
     if (strncmp(p->what, what, sizeof(p->what) - 1) == 0)
         return;
     (void) snprintf(p->what, sizeof(p->what), "%s", what);
-    p->step_us = now_us();
+    p->step = clock_seconds();
 }
 
 void progress_callback(void *ctx, const char *what, double fraction)

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 
 struct progress {
     bool visible;        /* stderr is a terminal and nobody asked for silence */
@@ -15,7 +14,7 @@ struct progress {
     char what[64];
     const char *unit;
     double total;        /* in units; 0 = unknown */
-    uint64_t begun_us, step_us, drawn_us; /* the line waits for the first, the rate counts from the second */
+    double begun, step, last_drawn; /* the line waits for the first, the rate counts from the second */
 };
 
 /**

@@ -200,6 +200,44 @@ const char *digest_short(const uint8_t digest[static 32], char ret[static DIGEST
     return ret;
 }
 
+/* Bytes of the character that @p begins with, as jansson sees it; 0 if it is none. */
+static size_t character_bytes(const char *p, size_t n)
+{
+    for (size_t bytes = 1; bytes <= 4 && bytes <= n; bytes++) {
+        json_t *json = json_stringn(p, bytes); /* refuses what is not whole UTF-8 */
+
+        json_decref(json);
+        if (json)
+            return bytes;
+    }
+    return 0;
+}
+
+json_t *utf8_json(const char *text, size_t bytes)
+{
+    static const char replacement[3] = "\xef\xbf\xbd"; /* U+FFFD */
+    _cleanup_(freep) char *clean = NULL;
+    json_t *whole = json_stringn(text, bytes);
+    size_t room, n = 0;
+
+    if (whole)
+        return whole;
+    if (!checked_mul(bytes, sizeof(replacement), &room))
+        return NULL;
+    clean = malloc(room + 1);
+    if (!clean)
+        return NULL;
+    while (bytes > 0) {
+        size_t step = character_bytes(text, bytes);
+
+        memcpy(clean + n, step ? text : replacement, step ? step : sizeof(replacement));
+        n += step ? step : sizeof(replacement);
+        text += step ? step : 1;
+        bytes -= step ? step : 1;
+    }
+    return json_stringn(clean, n);
+}
+
 int report_json(json_t *json)
 {
     int r;

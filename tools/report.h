@@ -49,6 +49,9 @@ const char *digest_short(const uint8_t digest[static 32], char ret[static DIGEST
 
 /* ---- JSON ---------------------------------------------------------------------------------------------------- */
 
+/* A JSON string of bytes that ought to be UTF-8: what is not becomes U+FFFD. NULL without memory. */
+json_t *utf8_json(const char *text, size_t bytes);
+
 /* Prints @json and drops the reference. NULL (json_pack() ran out of memory, or a number was not finite) is a
  * failure with a sentence. Return: an exit code of command.h. */
 int report_json(json_t *json);

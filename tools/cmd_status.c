@@ -1,0 +1,198 @@
+/*
+ * kvcobra status: what a daemon holds, for whom, and how much still fits.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/command.h"
+#include "tools/handles.h"
+#include "tools/report.h"
+
+enum { OPT_SOCKET = 1 };
+
+struct status_options {
+    struct common_options common;
+    const char *socket;
+};
+
+static const char doc[] = "Show what a daemon holds, for whom, and how many tokens still fit.\v"
+                          "The socket is the daemon's operator socket. Example:\n\n"
+                          "  kvcobra status --socket /run/kvcobra/operator.sock";
+
+static const struct argp_option options[] = {
+    { "socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1 },
+    { 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct status_options *o = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &o->common;
+        return 0;
+    case OPT_SOCKET:
+        o->socket = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!o->socket)
+            argp_error(state, "--socket is needed");
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp argp = { options, parse, NULL, doc, common_children, NULL, NULL };
+
+static void kvc_status_freep(kvc_status **s)
+{
+    *s = kvc_status_free(*s);
+}
+
+static json_t *tenant_json(const kvc_tenant_status *t)
+{
+    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name",
+                     utf8_json(t->name, strnlen(t->name, sizeof(t->name))), "quota_bytes", (json_int_t) t->quota_bytes,
+                     "used_bytes", (json_int_t) t->used_bytes, "held_bytes", (json_int_t) t->held_bytes,
+                     "arena_bytes", (json_int_t) t->arena_bytes, "pages", (json_int_t) t->pages, "sessions",
+                     (json_int_t) t->sessions, "hits", (json_int_t) t->hits, "misses", (json_int_t) t->misses,
+                     "evictions", (json_int_t) t->evictions, "isolated", t->isolated != 0);
+}
+
+static json_t *space_json(const kvc_space_status *s)
+{
+    char digest[DIGEST_HEX_BYTES];
+
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "table", digest_hex(s->table_digest, digest),
+                     "first_kv_head", (json_int_t) s->first_kv_head, "n_kv_heads", (json_int_t) s->n_kv_heads,
+                     "pages", (json_int_t) s->pages, "page_bytes", (json_int_t) s->page_bytes, "tokens",
+                     (json_int_t) s->tokens, "tokens_free", (json_int_t) s->tokens_free);
+}
+
+/* NULL anywhere (no memory) makes the whole NULL: json_array_append_new() refuses it. */
+static json_t *tenants_json(const kvc_status *s)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < s->n_tenants; i++) {
+        if (json_array_append_new(all, tenant_json(&s->tenants[i])) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    }
+    return all;
+}
+
+static json_t *spaces_json(const kvc_status *s)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < s->n_spaces; i++) {
+        if (json_array_append_new(all, space_json(&s->spaces[i])) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    }
+    return all;
+}
+
+static json_t *text_json(const char *text, size_t room)
+{
+    return utf8_json(text, strnlen(text, room));
+}
+
+static int print_json(const kvc_status *s)
+{
+    return report_json(json_pack(
+        "{s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (json_int_t) s->pid,
+        "uptime_ms", (json_int_t) s->uptime_ms, "version", text_json(s->version, sizeof(s->version)), "event_backend",
+        text_json(s->event_backend, sizeof(s->event_backend)), "restart", text_json(s->restart, sizeof(s->restart)),
+        "pool_bytes", (json_int_t) s->pool_bytes, "extent_bytes", (json_int_t) s->extent_bytes, "page_bytes",
+        (json_int_t) s->page_bytes, "waste_bytes", (json_int_t) s->waste_bytes, "sessions", (json_int_t) s->sessions,
+        "leases", (json_int_t) s->leases, "held_pages", (json_int_t) s->held_pages, "refused_packets",
+        (json_int_t) s->refused_packets, "tenants", tenants_json(s), "spaces", spaces_json(s)));
+}
+
+static void print_head(const kvc_status *s)
+{
+    char up[HUMAN_BYTES], pool[HUMAN_BYTES], extents[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES];
+
+    printf("kvcobrad  %.*s, process %ju, up %s, %.*s, restart=%.*s\n", (int) sizeof(s->version), s->version,
+           (uintmax_t) s->pid, human_seconds((double) s->uptime_ms * 1e-3, up), (int) sizeof(s->event_backend),
+           s->event_backend, (int) sizeof(s->restart), s->restart);
+    printf("pool      %s, %s of it allocated: %s in pages, %s waste\n", human_bytes(s->pool_bytes, pool),
+           human_bytes(s->extent_bytes, extents), human_bytes(s->page_bytes, pages),
+           human_bytes(s->waste_bytes, waste));
+    printf("clients   %ju sessions, %ju leases on %ju pages; %ju packets refused\n", (uintmax_t) s->sessions,
+           (uintmax_t) s->leases, (uintmax_t) s->held_pages, (uintmax_t) s->refused_packets);
+}
+
+static int print_tenants(const kvc_status *s)
+{
+    _cleanup_(report_freep) struct report *r =
+        report_new("<tenant\t>quota\t>used\t>held\t>arena\t>pages\t>sessions\t>hits\t>misses\t>evictions\t<isolation");
+
+    for (size_t i = 0; i < s->n_tenants; i++) {
+        const kvc_tenant_status *t = &s->tenants[i];
+        char quota[HUMAN_BYTES], used[HUMAN_BYTES], held[HUMAN_BYTES], arena[HUMAN_BYTES];
+
+        report_row(r, "%.*s\t%s\t%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%s", (int) sizeof(t->name), t->name,
+                   human_bytes(t->quota_bytes, quota), human_bytes(t->used_bytes, used),
+                   human_bytes(t->held_bytes, held), human_bytes(t->arena_bytes, arena), (uintmax_t) t->pages,
+                   (uintmax_t) t->sessions, (uintmax_t) t->hits, (uintmax_t) t->misses, (uintmax_t) t->evictions,
+                   t->isolated ? "kernel" : "none");
+    }
+    return report_print(r, stdout);
+}
+
+static int print_spaces(const kvc_status *s)
+{
+    _cleanup_(report_freep) struct report *r =
+        report_new("<table\t<heads\t>pages\t>bytes per page\t>tokens held\t>tokens that still fit");
+
+    for (size_t i = 0; i < s->n_spaces; i++) {
+        const kvc_space_status *p = &s->spaces[i];
+        char digest[DIGEST_HEX_BYTES];
+
+        report_row(r, "%s\t%u to %u\t%ju\t%ju\t%ju\t%ju", digest_short(p->table_digest, digest), p->first_kv_head,
+                   p->first_kv_head + p->n_kv_heads - 1, (uintmax_t) p->pages, (uintmax_t) p->page_bytes,
+                   (uintmax_t) p->tokens, (uintmax_t) p->tokens_free);
+    }
+    return report_print(r, stdout);
+}
+
+static int print_text(const kvc_status *s)
+{
+    print_head(s);
+    if (s->n_tenants > 0) {
+        putchar('\n');
+        if (print_tenants(s) < 0)
+            return command_fail("out of memory");
+    }
+    if (s->n_spaces > 0) {
+        putchar('\n');
+        if (print_spaces(s) < 0)
+            return command_fail("out of memory");
+    }
+    return COMMAND_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    struct status_options o = { 0 };
+    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
+    _cleanup_(kvc_status_freep) kvc_status *s = NULL;
+    struct errmsg e = { "" };
+
+    command_parse(&argp, argc, argv, &o);
+    if (client_open(o.socket, &c, &e) < 0)
+        return command_fail("%s", e.text);
+    if (kvc_status_get(c, &s) < 0)
+        return command_fail("%s", kvc_last_error(c));
+    return o.common.json ? print_json(s) : print_text(s);
+}
+
+const struct command cmd_status = { "status", "what a daemon holds, for whom, and how much still fits", run };
