@@ -15,6 +15,8 @@
 
 #include "gpu/layout.h"
 
+struct ops;
+
 struct attend_args {
     const struct page_layout *layout;
     uint32_t layer, head;            /* head counts from the shard's first */
@@ -37,8 +39,16 @@ struct attend_args {
 /* Scratch for calls with up to @n_q queries over tables of geometry @g. */
 size_t attend_scratch_bytes(const struct geometry *g, size_t n_q);
 
-/* Reference, all shapes. Arguments are the caller's responsibility (asserted). */
+/* On the best instruction set of this machine; all shapes. Arguments are the caller's responsibility (asserted).
+ * No allocation, no system call. */
+void attend(const struct attend_args *a);
+
+/* The same in plain C, the oracle of the others; and on any variant of gpu/ops.h. */
 void attend_ref(const struct attend_args *a);
+void attend_with(const struct attend_args *a, const struct ops *ops);
+
+/* What encode, decode and attention run on: "reference", "avx2", "avx512". */
+const char *attend_kernel_name(void);
 
 /**
  * attend_dense() - the same attention over vectors already in memory, for exact and evaluation modes
@@ -62,5 +72,7 @@ struct attend_dense_args {
     void *scratch;                      /* attend_dense_scratch_bytes() */
 };
 
+/* @n_positions: q_first + n_q at most. */
 size_t attend_dense_scratch_bytes(const struct geometry *g, size_t n_positions, size_t n_q);
 void attend_dense(const struct attend_dense_args *a);
+void attend_dense_with(const struct attend_dense_args *a, const struct ops *ops);

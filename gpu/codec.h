@@ -1,6 +1,6 @@
 /*
- * From vectors to codes to half-tiles, and back, one KV head at a time. One interface, several instruction sets;
- * the reference is plain C and the oracle of the others.
+ * From vectors to codes to half-tiles, and back, one KV head at a time. Runs on the best instruction set of the
+ * machine (gpu/ops.h); codes and decoded vectors have the same bits on each.
  *
  * Shapes: k and v of one KV head are [n, d] binary32 with a row stride in floats; all borrowed.
  */
@@ -14,7 +14,8 @@
 /* What encoding saw; added to, never reset. The drift signal of DESIGN 3.3. */
 struct encode_counts {
     uint64_t coords;    /* coordinates quantised, by side */
-    uint64_t saturated; /* of them, beyond the outermost thresholds by more than the outermost cell is wide */
+    uint64_t saturated; /* of them, beyond the outermost threshold by more than the outermost cell is wide, taken as
+                           twice the distance from that threshold to the outermost level */
 };
 
 struct head_view {
@@ -40,7 +41,8 @@ static inline struct head_view head_view(const struct table *t, uint32_t layer, 
 int codec_encode(struct head_view h, const float *k, const float *v, size_t row_stride, size_t n, uint8_t *codes_k,
                  uint8_t *codes_v, struct encode_counts counts[2], float *scratch);
 
-/* Reconstructed vectors of @n tokens from their codes: k, v [n, d] with a row stride; either may be NULL. */
+/* Reconstructed vectors of @n tokens from their codes: k, v [n, d] with a row stride. Either may be NULL, and so may
+ * codes that are then not needed: V's without @v; K's without @k unless V is predicted from them. */
 void codec_decode(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v, size_t n, float *k, float *v,
                   size_t row_stride, float *scratch);
 

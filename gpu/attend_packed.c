@@ -1,0 +1,309 @@
+/*
+ * Attention on packed pages. Page by page: codes to levels, levels to keys in the page's own frame, scores, softmax,
+ * weights times levels; no decoded key or value outlives its page, none is written outside the caller's scratch.
+ *
+ * <R(m) q, R(64 i + t) k> = <R(m - 64 i) q, R(t) k>: keys are turned by in-page offsets, which are the same for every
+ * page, and the queries by one phase per page.
+ *
+ * A row's accumulator is [exact, d rounded up | packed, r_in]: exact values are summed as vectors (v - mean), packed
+ * ones in rank space over [c ; c_V], and one product with V's dec at the end makes the output.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "gpu/attend.h"
+#include "gpu/attend_rows.h"
+#include "gpu/codec.h"
+#include "gpu/half_tile.h"
+
+struct work {
+    const struct ops *ops;
+    const struct attend_args *args;
+    struct head_view head;
+    struct attend_rows rows;
+    struct rope_phase frame;   /* R(q_first - first position of the block) */
+    struct rope_phase back;    /* R(-64) */
+    size_t d_lanes;            /* d rounded up: first column of the packed part of an accumulator */
+    float *cos, *sin;          /* [n_rot/2][64] in-page offsets */
+    float *kt;                 /* [d][64] keys of the block, turned by their in-page offsets */
+    float *levels_t;           /* [r_K][64] */
+    float *values;             /* [64][r_in] levels [c ; c_V] */
+    float *exact;              /* [64][d_lanes] v - mean of exact keys, zero beyond d */
+    float *vector;             /* [d] one exact row in binary32 */
+    float *q;                  /* [ROWS_BATCH, d] queries in the frame of the block */
+    float *scores;             /* [ROWS_BATCH, 64] */
+    float *sums_t, *out_t;     /* [r_in][LANES], [d][LANES] */
+};
+
+/* Widest accumulator of any table of geometry @g: exact part, K levels, V levels. */
+static size_t acc_cols_max(const struct geometry *g)
+{
+    return 3 * round_lanes(g->d);
+}
+
+static void carve(struct work *w, struct scratch_cursor *s, const struct geometry *g, size_t n_q)
+{
+    size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g);
+
+    w->cos = scratch_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
+    w->sin = scratch_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
+    w->kt = scratch_take(s, g->d * CHUNK_TOKENS, sizeof(float));
+    w->levels_t = scratch_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
+    w->values = scratch_take(s, 2 * d_lanes * CHUNK_TOKENS, sizeof(float));
+    w->exact = scratch_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
+    w->vector = scratch_take(s, g->d, sizeof(float));
+    w->q = scratch_take(s, (size_t) ROWS_BATCH * g->d, sizeof(float));
+    w->scores = scratch_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
+    w->sums_t = scratch_take(s, 2 * d_lanes * OPS_LANES, sizeof(float));
+    w->out_t = scratch_take(s, (size_t) g->d * OPS_LANES, sizeof(float));
+    w->rows.q = scratch_take(s, n_rows * g->d, sizeof(float));
+    w->rows.acc = scratch_take(s, n_rows * acc_cols_max(g), sizeof(float));
+    w->rows.state = scratch_take(s, n_rows, sizeof(struct softmax_row));
+}
+
+size_t attend_scratch_bytes(const struct geometry *g, size_t n_q)
+{
+    struct scratch_cursor s = { 0 };
+    struct work w;
+
+    carve(&w, &s, g, n_q);
+    return (s.bytes + 63) & ~(size_t) 63;
+}
+
+static size_t block_first(size_t block)
+{
+    return block * CHUNK_TOKENS;
+}
+
+/* ---- keys and values of a block ------------------------------------------------------------------------------ */
+
+/* K's half-tiles to levels_t; where V is predicted from them, to the first columns of values too. */
+static const uint8_t *unpack_keys(struct work *w, const uint8_t *at)
+{
+    const struct codec *k = w->head.k, *v = w->head.v;
+    uint8_t codes[HALF_TILE_CODES], columns[8][CHUNK_TOKENS];
+    float levels[HALF_TILE_CODES];
+
+    for (size_t half = 0; half < k->n_half; half++) {
+        unsigned b = k->bits[half];
+        const struct levels *l = &w->head.table->levels[SIDE_K][b];
+        float *ret = w->levels_t + half * HALF_TILE_CODES;
+
+        if (b == 0) {
+            memset(ret, 0, HALF_TILE_CODES * sizeof(*ret));
+            memset(levels, 0, sizeof(levels));
+        } else {
+            half_tile_unpack(at, b, codes);
+            at += half_tile_bytes(b);
+            if (v->r_in > v->r)
+                w->ops->lookup(l, b, codes, HALF_TILE_CODES, levels);
+            half_tile_transpose(codes, codes);
+            for (size_t j = 0; j < 8; j++)
+                for (size_t c = 0; c < 8; c++)
+                    memcpy(&columns[c][8 * j], codes + 64 * j + 8 * c, 8);
+            w->ops->lookup(l, b, columns[0], HALF_TILE_CODES, ret);
+        }
+        if (v->r_in > v->r)
+            for (size_t t = 0; t < CHUNK_TOKENS; t++)
+                memcpy(w->values + t * v->r_in + 8 * half, levels + 8 * t, 8 * sizeof(float));
+    }
+    return at;
+}
+
+static void unpack_values(struct work *w, const uint8_t *at)
+{
+    const struct codec *v = w->head.v;
+    uint8_t codes[HALF_TILE_CODES];
+    float levels[HALF_TILE_CODES];
+
+    for (size_t half = 0; half < v->n_half; half++) {
+        unsigned b = v->bits[half];
+        float *ret = w->values + (v->r_in - v->r) + 8 * half;
+
+        if (b == 0) {
+            memset(levels, 0, sizeof(levels));
+        } else {
+            half_tile_unpack(at, b, codes);
+            at += half_tile_bytes(b);
+            half_tile_transpose(codes, codes);
+            w->ops->lookup(&w->head.table->levels[SIDE_V][b], b, codes, HALF_TILE_CODES, levels);
+        }
+        for (size_t t = 0; t < CHUNK_TOKENS; t++)
+            memcpy(ret + t * v->r_in, levels + 8 * t, 8 * sizeof(float));
+    }
+}
+
+/* Puts @n exact rows over columns 0 .. n - 1 of kt and into exact; rows are binary16 of x - mean, any alignment. */
+static void load_exact(struct work *w, const void *k, const void *v, size_t stride_bytes, size_t n)
+{
+    size_t d = w->rows.geometry->d;
+
+    for (size_t t = 0; t < n; t++) {
+        w->ops->from_half((const char *) k + t * stride_bytes, d, w->vector);
+        for (size_t i = 0; i < d; i++)
+            w->kt[i * CHUNK_TOKENS + t] = w->head.k->mean[i] + w->vector[i];
+        w->ops->from_half((const char *) v + t * stride_bytes, d, w->exact + t * w->d_lanes);
+        memset(w->exact + t * w->d_lanes + d, 0, (w->d_lanes - d) * sizeof(float));
+    }
+}
+
+static void rotate_keys(struct work *w)
+{
+    size_t half = (size_t) w->rows.geometry->n_rot / 2 * CHUNK_TOKENS;
+
+    w->ops->rotate(w->kt, w->kt + half, w->cos, w->sin, half);
+}
+
+/* Number of exact keys at the start of page @page: the sinks. */
+static size_t load_page(struct work *w, size_t page)
+{
+    const struct attend_args *a = w->args;
+    const struct page_layout *l = a->layout;
+    const struct codec *k = w->head.k;
+    const uint8_t *payload = a->payloads[page];
+    size_t d = w->rows.geometry->d, n_exact = page == 0 ? a->n_sink : 0;
+
+    unpack_values(w, unpack_keys(w, payload + page_block_off(l, a->layer, a->head)));
+    for (size_t i = 0; i < d; i++)
+        for (size_t t = 0; t < CHUNK_TOKENS; t++)
+            w->kt[i * CHUNK_TOKENS + t] = k->mean[i];
+    w->ops->matmul(d, CHUNK_TOKENS, k->r, (struct matrix_in) { k->dec, k->r_in },
+                   (struct matrix_in) { w->levels_t, CHUNK_TOKENS }, (struct matrix_out) { w->kt, CHUNK_TOKENS });
+    if (n_exact > 0)
+        load_exact(w, payload + page_sink_off(l, a->layer, a->head, SIDE_K),
+                   payload + page_sink_off(l, a->layer, a->head, SIDE_V), d * sizeof(uint16_t), n_exact);
+    rotate_keys(w);
+    return n_exact;
+}
+
+/* Number of keys in the exact block @i, counted from exact_first. */
+static size_t load_exact_block(struct work *w, size_t i)
+{
+    const struct attend_args *a = w->args;
+    size_t from = i * CHUNK_TOKENS, left = a->n_exact - from;
+    size_t n = left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
+
+    if (n < CHUNK_TOKENS) /* columns without a key are multiplied too */
+        memset(w->kt, 0, w->rows.geometry->d * CHUNK_TOKENS * sizeof(float));
+    load_exact(w, a->exact_k + from * a->exact_stride, a->exact_v + from * a->exact_stride,
+               a->exact_stride * sizeof(uint16_t), n);
+    rotate_keys(w);
+    return n;
+}
+
+/* ---- rows over a block --------------------------------------------------------------------------------------- */
+
+/* Weights of @n rows from row @i times the block's values: its first @n_exact keys are exact, the rest packed. */
+static void accumulate(struct work *w, size_t i, size_t n, size_t n_exact, size_t n_keys)
+{
+    size_t r_in = w->head.v->r_in, cols = w->rows.acc_cols;
+    float *acc = w->rows.acc + i * cols;
+
+    w->ops->matmul(n, w->d_lanes, n_exact, (struct matrix_in) { w->scores, CHUNK_TOKENS },
+                   (struct matrix_in) { w->exact, w->d_lanes }, (struct matrix_out) { acc, cols });
+    w->ops->matmul(n, r_in, n_keys - n_exact, (struct matrix_in) { w->scores + n_exact, CHUNK_TOKENS },
+                   (struct matrix_in) { w->values + n_exact * r_in, r_in },
+                   (struct matrix_out) { acc + w->d_lanes, cols });
+}
+
+/* All rows that see anything of the block at position @first, then on to the frame of the next block. */
+static void attend_block(struct work *w, size_t first, size_t n_exact, size_t n_keys)
+{
+    const struct geometry *g = w->rows.geometry;
+
+    for (size_t i = rows_first_seeing(&w->rows, first); i < w->rows.n; i += ROWS_BATCH) {
+        size_t n = w->rows.n - i < ROWS_BATCH ? w->rows.n - i : ROWS_BATCH;
+
+        for (size_t x = 0; x < n; x++)
+            rope_rotate(g, &w->frame, w->rows.q + (i + x) * g->d, w->q + x * g->d);
+        block_scores(w->ops, w->q, n, g->d, w->kt, w->scores);
+        rows_softmax(w->ops, &w->rows, i, n, first, n_keys, w->scores);
+        accumulate(w, i, n, n_exact, n_keys);
+    }
+    rope_phase_advance(g, &w->frame, &w->back);
+}
+
+/* o = mean_V + (exact sums + dec_V packed sums) / sum of weights, for @n <= OPS_LANES rows from row @i. */
+static void store_rows(struct work *w, size_t i, size_t n)
+{
+    const struct codec *v = w->head.v;
+    size_t d = w->rows.geometry->d, cols = w->rows.acc_cols, group = w->rows.group;
+
+    memset(w->sums_t, 0, (size_t) v->r_in * OPS_LANES * sizeof(float));
+    for (size_t x = 0; x < n; x++)
+        for (size_t c = 0; c < v->r_in; c++)
+            w->sums_t[c * OPS_LANES + x] = w->rows.acc[(i + x) * cols + w->d_lanes + c];
+    memset(w->out_t, 0, d * OPS_LANES * sizeof(float));
+    w->ops->matmul(d, OPS_LANES, v->r_in, (struct matrix_in) { v->dec, v->r_in },
+                   (struct matrix_in) { w->sums_t, OPS_LANES }, (struct matrix_out) { w->out_t, OPS_LANES });
+    for (size_t x = 0; x < n; x++) {
+        const float *exact = w->rows.acc + (i + x) * cols;
+        float *out = w->args->out + (i + x) / group * w->args->out_stride + (i + x) % group * d;
+        float norm = 1 / w->rows.state[i + x].sum;
+
+        for (size_t c = 0; c < d; c++)
+            out[c] = v->mean[c] + (exact[c] + w->out_t[c * OPS_LANES + x]) * norm;
+    }
+}
+
+/* ---- entry --------------------------------------------------------------------------------------------------- */
+
+static void check_args(const struct attend_args *a)
+{
+    assert(a->layer < a->layout->table->geometry.n_layers && a->head < a->layout->shard.n_heads);
+    assert(a->n_pages == 0 || a->n_sink <= a->layout->table->n_sink);
+    assert(a->exact_first == a->n_pages * CHUNK_TOKENS);
+    assert(a->q_first + a->n_q <= a->exact_first + a->n_exact);
+    assert(((uintptr_t) a->scratch & 63) == 0);
+    (void) a;
+}
+
+void attend_with(const struct attend_args *a, const struct ops *ops)
+{
+    const struct table *t = a->layout->table;
+    const struct geometry *g = &t->geometry;
+    struct scratch_cursor scratch = { .base = a->scratch };
+    struct work w = { .ops = ops, .args = a, .head = head_view(t, a->layer, a->layout->shard.first_head + a->head) };
+    size_t end = a->q_first + a->n_q;
+
+    check_args(a);
+    carve(&w, &scratch, g, a->n_q);
+    w.d_lanes = round_lanes(g->d);
+    w.rows.geometry = g;
+    w.rows.group = geometry_group(g);
+    w.rows.n = a->n_q * w.rows.group;
+    w.rows.first = a->q_first;
+    w.rows.acc_cols = w.d_lanes + w.head.v->r_in;
+    rows_load(&w.rows, a->q, a->q_stride, (double) a->q_first);
+    rope_columns(g, 0, w.cos, w.sin);
+    rope_phase_at(g, (double) a->q_first, &w.frame);
+    rope_phase_at(g, -CHUNK_TOKENS, &w.back);
+
+    for (size_t page = 0; page < a->n_pages && block_first(page) < end; page++) {
+        size_t n_exact = load_page(&w, page);
+
+        attend_block(&w, block_first(page), n_exact, CHUNK_TOKENS);
+    }
+    for (size_t i = 0; block_first(i) < a->n_exact && a->exact_first + block_first(i) < end; i++) {
+        size_t n = load_exact_block(&w, i);
+
+        attend_block(&w, a->exact_first + block_first(i), n, n);
+    }
+    for (size_t i = 0; i < w.rows.n; i += OPS_LANES)
+        store_rows(&w, i, w.rows.n - i < OPS_LANES ? w.rows.n - i : OPS_LANES);
+}
+
+void attend(const struct attend_args *a)
+{
+    attend_with(a, ops_best());
+}
+
+void attend_ref(const struct attend_args *a)
+{
+    attend_with(a, &ops_ref);
+}
+
+const char *attend_kernel_name(void)
+{
+    return ops_best()->name;
+}

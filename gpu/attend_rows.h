@@ -1,0 +1,55 @@
+/*
+ * What packed and dense attention share: rows of queries, blocks of 64 keys, one softmax per row kept across blocks.
+ *
+ * A row is one query head of one query token; row = token * group + head, so rows that see a key are a suffix. Keys of
+ * a block stand transposed, kt [d][64], one key per lane.
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "gpu/ops.h"
+#include "gpu/rope.h"
+
+#define ROWS_BATCH 64 /* rows whose scores over a block are in memory at once */
+
+struct attend_rows {
+    const struct geometry *geometry;
+    size_t n;                 /* rows */
+    size_t group;             /* rows per token */
+    size_t first;             /* position of row 0's token */
+    float *q;                 /* [n, d] scaled, rotated by rows_load() */
+    float *acc;               /* [n, acc_cols] */
+    size_t acc_cols;
+    struct softmax_row *state; /* [n] */
+};
+
+/* Hands out parts of the caller's scratch, each aligned to 64 bytes; with base NULL it only adds up. */
+struct scratch_cursor {
+    char *base;
+    size_t bytes;
+};
+void *scratch_take(struct scratch_cursor *s, size_t n, size_t elem_bytes);
+
+/* A dimension or a rank rounded up to whole lanes. */
+static inline size_t round_lanes(size_t n)
+{
+    return (n + OPS_LANES - 1) / OPS_LANES * OPS_LANES;
+}
+
+/* q [n_q, group, d] times the attention scale, the token at position p turned by R(p - origin); clears sums. */
+void rows_load(struct attend_rows *rows, const float *q, size_t q_stride, double origin);
+
+/* The first row that sees position @n; rows->n if none does. */
+size_t rows_first_seeing(const struct attend_rows *rows, size_t n);
+
+/* How many keys of a block of @n_keys that starts at @block row @i sees. */
+size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys);
+
+/* scores [n, 64] of @n query rows at q over a block. */
+void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt, float *scores);
+
+/* Softmax of rows i .. i + n - 1 over one block: scores in, weights out, accumulators rescaled. Only the first
+ * rows_keys_seen() keys of a row count. */
+void rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block, size_t n_keys,
+                  float *scores);

@@ -1,0 +1,64 @@
+/* Codes of a chunk to the block of one (layer, head) in a page, and back. */
+#include <string.h>
+
+#include "gpu/codec.h"
+#include "gpu/half_tile.h"
+
+/* Column @half of codes [64, r] to [64][8], token-major. */
+static void gather(const uint8_t *codes, size_t r, size_t half, uint8_t ret[HALF_TILE_CODES])
+{
+    for (size_t t = 0; t < CHUNK_TOKENS; t++)
+        memcpy(ret + 8 * t, codes + t * r + 8 * half, 8);
+}
+
+static void scatter(const uint8_t fragment[HALF_TILE_CODES], size_t r, size_t half, uint8_t *codes)
+{
+    for (size_t t = 0; t < CHUNK_TOKENS; t++)
+        memcpy(codes + t * r + 8 * half, fragment + 8 * t, 8);
+}
+
+static uint8_t *pack_side(const struct codec *c, enum side side, const uint8_t *codes, uint8_t *at)
+{
+    uint8_t fragment[HALF_TILE_CODES];
+
+    for (size_t half = 0; half < c->n_half && c->bits[half] > 0; half++) {
+        gather(codes, c->r, half, fragment);
+        if (side == SIDE_V)
+            half_tile_transpose(fragment, fragment);
+        half_tile_pack(fragment, c->bits[half], at);
+        at += half_tile_bytes(c->bits[half]);
+    }
+    return at;
+}
+
+static const uint8_t *unpack_side(const struct codec *c, enum side side, const uint8_t *at, uint8_t *codes)
+{
+    uint8_t fragment[HALF_TILE_CODES];
+
+    for (size_t half = 0; half < c->n_half; half++) {
+        if (c->bits[half] == 0) {
+            memset(fragment, 0, sizeof(fragment));
+        } else {
+            half_tile_unpack(at, c->bits[half], fragment);
+            at += half_tile_bytes(c->bits[half]);
+            if (side == SIDE_V)
+                half_tile_transpose(fragment, fragment);
+        }
+        scatter(fragment, c->r, half, codes);
+    }
+    return at;
+}
+
+void block_pack(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v, uint8_t *block)
+{
+    uint8_t *v = pack_side(h.k, SIDE_K, codes_k, block);
+
+    (void) pack_side(h.v, SIDE_V, codes_v, v);
+}
+
+void block_unpack(struct head_view h, const uint8_t *block, uint8_t *codes_k, uint8_t *codes_v)
+{
+    const uint8_t *v = unpack_side(h.k, SIDE_K, block, codes_k);
+
+    (void) unpack_side(h.v, SIDE_V, v, codes_v);
+}

@@ -1,0 +1,24 @@
+/*
+ * Which instruction sets the kernels may use. The compiler's builtin also knows what the operating system enables.
+ */
+#pragma once
+
+enum cpu_capability {
+    CPU_AVX2 = 1 << 0,   /* AVX2, FMA, F16C */
+    CPU_AVX512 = 1 << 1, /* F, BW, DQ, VL */
+};
+
+static inline unsigned cpu_capabilities(void)
+{
+    unsigned mask = 0;
+
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+        mask |= CPU_AVX2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        mask |= CPU_AVX512;
+#endif
+    return mask;
+}

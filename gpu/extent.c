@@ -1,0 +1,223 @@
+/*
+ * CPU memory objects: memfds that nobody but their owner can write, resize or punch. See device.h.
+ *
+ * A memfd's own descriptor is writable, and whoever receives it may map it so: file modes are checked at open, not at
+ * mmap. So the owner maps its memory through the writable descriptor, then keeps and exports another one, opened
+ * read-only. Mode 0400 stops another uid from opening it anew through /proc.
+ */
+#include "gpu/device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3; Debian 12's headers are older */
+#endif
+
+enum { NAME_MAX_CHARS = 200 };
+
+struct extent {
+    int fd;
+    void *data; /* MAP_FAILED is stored as NULL */
+    size_t bytes;
+};
+
+struct extent *extent_free(struct extent *x)
+{
+    if (!x)
+        return NULL;
+    if (x->data)
+        (void) munmap(x->data, x->bytes);
+    closep(&x->fd);
+    free(x);
+    return NULL;
+}
+
+void *extent_data(const struct extent *x)
+{
+    return x->data;
+}
+
+size_t extent_bytes(const struct extent *x)
+{
+    return x->bytes;
+}
+
+int extent_fd(const struct extent *x)
+{
+    return x->fd;
+}
+
+static struct extent *extent_alloc(size_t bytes)
+{
+    struct extent *x = malloc(sizeof(*x));
+
+    if (x)
+        *x = (struct extent) { .fd = -1, .bytes = bytes };
+    return x;
+}
+
+/* Forked children must not keep pages of a pool alive, nor see them: they are not the process that was let in. */
+static int map_shared(struct extent *x, int fd, int prot)
+{
+    void *p = mmap(NULL, x->bytes, prot, MAP_SHARED, fd, 0);
+
+    if (p == MAP_FAILED)
+        return -errno;
+    x->data = p;
+    return madvise(x->data, x->bytes, MADV_DONTFORK) < 0 ? -errno : 0;
+}
+
+/* ---- owner --------------------------------------------------------------------------------------------------- */
+
+static int memfd_open(const char *name, int *ret_fd)
+{
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+
+    if (fd < 0 && errno == EINVAL) /* kernels before 6.3 do not know the flag */
+        fd = memfd_create(name, flags);
+    if (fd < 0)
+        return -errno;
+    *ret_fd = fd;
+    return 0;
+}
+
+static int allocate(int fd, size_t bytes)
+{
+    int r;
+
+    do
+        r = fallocate(fd, 0, 0, (off_t) bytes);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+
+/* F_SEAL_SEAL last: after it no seal can be added, so a descriptor that lacks one is refused, not repaired. */
+static int seal(int fd, enum extent_access access)
+{
+    if (fchmod(fd, access == EXTENT_READ ? 0400 : 0600) < 0)
+        return -errno;
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+        return -errno;
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) < 0)
+        return -errno;
+    return 0;
+}
+
+static int open_read_only(int fd, int *ret_fd)
+{
+    char path[64];
+    int ro;
+
+    (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    ro = open(path, O_RDONLY | O_CLOEXEC);
+    if (ro < 0)
+        return -errno;
+    *ret_fd = ro;
+    return 0;
+}
+
+static int check_request(const char *name, size_t bytes, struct errmsg *e)
+{
+    size_t page = (size_t) sysconf(_SC_PAGESIZE);
+
+    if (strlen(name) > NAME_MAX_CHARS)
+        return fail(e, -EINVAL, "the name of a memory object has more than %d characters", NAME_MAX_CHARS);
+    if (bytes == 0 || bytes % page != 0 || bytes > SSIZE_MAX)
+        return fail(e, -EINVAL, "memory object %s: %zu bytes is not a multiple of the page size %zu", name, bytes, page);
+    return 0;
+}
+
+int extent_new(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent, struct errmsg *e)
+{
+    _cleanup_(extent_freep) struct extent *x = NULL;
+    _cleanup_(closep) int fd = -1;
+    int r;
+
+    r = check_request(name, bytes, e);
+    if (r < 0)
+        return r;
+    x = extent_alloc(bytes);
+    if (!x)
+        return fail(e, -ENOMEM, "memory object %s: out of memory", name);
+    r = memfd_open(name, &fd);
+    if (r < 0)
+        return fail(e, r, "memory object %s: memfd_create: %s", name, strerror(-r));
+    r = allocate(fd, bytes);
+    if (r < 0)
+        return fail(e, r, "memory object %s: cannot allocate %zu bytes: %s", name, bytes, strerror(-r));
+    r = map_shared(x, fd, PROT_READ | PROT_WRITE);
+    if (r < 0)
+        return fail(e, r, "memory object %s: cannot map %zu bytes: %s", name, bytes, strerror(-r));
+    r = seal(fd, access);
+    if (r < 0)
+        return fail(e, r, "memory object %s: cannot seal: %s", name, strerror(-r));
+    if (access == EXTENT_READ_WRITE) {
+        x->fd = take_fd(&fd);
+    } else {
+        r = open_read_only(fd, &x->fd);
+        if (r < 0)
+            return fail(e, r, "memory object %s: cannot open it read-only (is /proc mounted?): %s", name, strerror(-r));
+    }
+    *ret_extent = take_ptr(x);
+    return 0;
+}
+
+/* ---- importer ------------------------------------------------------------------------------------------------ */
+
+/* The seals make the size that fstat reports final: only then can no access through the mapping fault later. */
+static int check_import(int fd, size_t bytes_expected, enum extent_access access, struct errmsg *e)
+{
+    const int need = F_SEAL_SHRINK | F_SEAL_GROW;
+    struct stat st;
+    int seals, flags;
+
+    seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0)
+        return fail(e, -EBADMSG, "received descriptor is not a sealable memory object");
+    if ((seals & need) != need)
+        return fail(e, -EBADMSG, "received memory object is not sealed against resizing");
+    if (fstat(fd, &st) < 0)
+        return fail(e, -errno, "received memory object: fstat: %s", strerror(errno));
+    if (bytes_expected == 0 || st.st_size < 0 || (uintmax_t) st.st_size != bytes_expected)
+        return fail(e, -EBADMSG, "received memory object has %jd bytes instead of %zu", (intmax_t) st.st_size,
+                    bytes_expected);
+    flags = fcntl(fd, F_GETFL);
+    if (flags < 0)
+        return fail(e, -errno, "received memory object: F_GETFL: %s", strerror(errno));
+    if (access == EXTENT_READ_WRITE && (flags & O_ACCMODE) != O_RDWR)
+        return fail(e, -EBADMSG, "received memory object is read-only where a writable one was promised");
+    return 0;
+}
+
+int extent_import(int fd, size_t bytes_expected, enum extent_access access, struct extent **ret_extent,
+                  struct errmsg *e)
+{
+    _cleanup_(extent_freep) struct extent *x = NULL;
+    _cleanup_(closep) int owned = fd;
+    int r;
+
+    r = check_import(owned, bytes_expected, access, e);
+    if (r < 0)
+        return r;
+    if (fcntl(owned, F_SETFD, FD_CLOEXEC) < 0)
+        return fail(e, -errno, "received memory object: F_SETFD: %s", strerror(errno));
+    x = extent_alloc(bytes_expected);
+    if (!x)
+        return fail(e, -ENOMEM, "received memory object: out of memory");
+    r = map_shared(x, owned, access == EXTENT_READ ? PROT_READ : PROT_READ | PROT_WRITE);
+    if (r < 0)
+        return fail(e, r, "received memory object: cannot map %zu bytes: %s", bytes_expected, strerror(-r));
+    x->fd = take_fd(&owned);
+    *ret_extent = take_ptr(x);
+    return 0;
+}

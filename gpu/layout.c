@@ -1,0 +1,156 @@
+/*
+ * Offsets inside a page, and the one-code-at-a-time form of the half-tile map. Pure arithmetic; what reads whole
+ * half-tiles is half_tile.c, which the tests hold against this file.
+ */
+#include "gpu/layout.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+
+/* ---- offsets ------------------------------------------------------------------------------------------------- */
+
+static bool sinks_bytes(const struct table *t, struct shard s, size_t *ret_bytes)
+{
+    size_t heads, rows;
+
+    return checked_mul3(t->geometry.n_layers, s.n_heads, 2, &heads) && checked_mul(heads, t->n_sink, &rows) &&
+           checked_mul3(rows, t->geometry.d, sizeof(uint16_t), ret_bytes);
+}
+
+static bool page_sizes(struct page_layout *l, size_t blocks_bytes)
+{
+    size_t sinks;
+
+    if (!sinks_bytes(l->table, l->shard, &sinks) || !checked_add(blocks_bytes, sinks, &l->payload_bytes[PAGE_FIRST]))
+        return false;
+    l->payload_bytes[PAGE_REST] = blocks_bytes;
+    l->sinks_off = blocks_bytes;
+    for (int c = PAGE_FIRST; c <= PAGE_REST; c++)
+        if (!checked_add(l->payload_bytes[c], PAGE_HEADER_BYTES, &l->page_bytes[c]) ||
+            !checked_align(l->page_bytes[c], PAGE_ALIGN, &l->slot_bytes[c]))
+            return false;
+    return true;
+}
+
+int page_layout_init(struct page_layout *l, const struct table *table, struct shard shard)
+{
+    const struct geometry *g = &table->geometry;
+    _cleanup_(freep) size_t *off = NULL;
+    struct page_layout layout = { .table = table, .shard = shard };
+    size_t n_blocks, n_off, at = 0, i = 0;
+
+    if (shard.n_heads == 0 || shard.first_head >= g->n_kv_heads || shard.n_heads > g->n_kv_heads - shard.first_head)
+        return -EINVAL;
+    if (!checked_mul(g->n_layers, shard.n_heads, &n_blocks) || !checked_add(n_blocks, 1, &n_off))
+        return -EOVERFLOW;
+    off = calloc(n_off, sizeof(*off));
+    if (!off)
+        return -ENOMEM;
+    for (uint32_t layer = 0; layer < g->n_layers; layer++)
+        for (uint32_t head = 0; head < shard.n_heads; head++) {
+            size_t bits = (size_t) table_codec(table, layer, shard.first_head + head, SIDE_K)->code_bits +
+                          table_codec(table, layer, shard.first_head + head, SIDE_V)->code_bits;
+
+            off[i++] = at;
+            if (!checked_add(at, bits * CHUNK_TOKENS / 8, &at))
+                return -EOVERFLOW;
+        }
+    off[i] = at;
+    if (!page_sizes(&layout, at))
+        return -EOVERFLOW;
+    layout.block_off = take_ptr(off);
+    *l = layout;
+    return 0;
+}
+
+void page_layout_deinit(struct page_layout *l)
+{
+    free(l->block_off);
+    *l = (struct page_layout) { 0 };
+}
+
+size_t page_sink_off(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side)
+{
+    size_t row_bytes = (size_t) l->table->geometry.d * sizeof(uint16_t);
+    size_t index = ((size_t) layer * l->shard.n_heads + head) * 2 + (size_t) side;
+
+    assert(layer < l->table->geometry.n_layers && head < l->shard.n_heads);
+    return l->sinks_off + index * l->table->n_sink * row_bytes;
+}
+
+/* ---- the map ------------------------------------------------------------------------------------------------- */
+
+struct place {
+    size_t byte;    /* of the code's field, inside its plane */
+    unsigned shift; /* inside that byte: no field crosses one */
+};
+
+/*
+ * layout.h numbers the bits of little-endian words; bit s of a word is bit s % 8 of its byte s / 8. So the field of
+ * half h stands 16 bits (planes of u32 words) or 8 bits (the u16 words of the plane of width 1) above half 0.
+ */
+static struct place place_of(unsigned p, enum side side, unsigned token, unsigned coord)
+{
+    unsigned j = token >> 3, in = token & 7;
+    unsigned g = side == SIDE_K ? in : coord;
+    unsigned pair = side == SIDE_K ? coord : in;
+    unsigned lane = 4 * g + (pair >> 1), h = pair & 1;
+    unsigned bit;
+
+    switch (p) {
+    case 8:
+        bit = 8 * (j & 1) + 16 * h;
+        return (struct place) { 4 * ((j >> 1) * 32 + lane) + bit / 8, bit % 8 };
+    case 4:
+        bit = 4 * (j & 3) + 16 * h;
+        return (struct place) { 4 * ((j >> 2) * 32 + lane) + bit / 8, bit % 8 };
+    case 2:
+        bit = 2 * j + 16 * h;
+        return (struct place) { 4 * lane + bit / 8, bit % 8 };
+    default:
+        bit = j + 8 * h;
+        return (struct place) { 2 * lane + bit / 8, bit % 8 };
+    }
+}
+
+unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord)
+{
+    const uint8_t *plane = half_tile;
+    unsigned code = 0;
+
+    assert(b <= TABLE_BITS_MAX && token < CHUNK_TOKENS && coord < 8);
+    for (unsigned p = 8; p > 0; p /= 2) {
+        struct place at;
+
+        if (!(b & p))
+            continue;
+        at = place_of(p, side, token, coord);
+        code = code << p | (plane[at.byte] >> at.shift & ((1u << p) - 1));
+        plane += (size_t) p * CHUNK_TOKENS;
+    }
+    return code;
+}
+
+void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord, unsigned code)
+{
+    uint8_t *plane = half_tile;
+    unsigned left = b; /* bits of the code not yet written: the top ones go first */
+
+    assert(b <= TABLE_BITS_MAX && token < CHUNK_TOKENS && coord < 8 && code < 1u << b);
+    for (unsigned p = 8; p > 0; p /= 2) {
+        unsigned mask = (1u << p) - 1;
+        struct place at;
+
+        if (!(b & p))
+            continue;
+        left -= p;
+        at = place_of(p, side, token, coord);
+        plane[at.byte] = (uint8_t) ((plane[at.byte] & ~(mask << at.shift)) | (code >> left & mask) << at.shift);
+        plane += (size_t) p * CHUNK_TOKENS;
+    }
+}
