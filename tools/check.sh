@@ -1,0 +1,77 @@
+#!/bin/sh
+# Builds KV-COBRA twice, once as it ships with warnings as errors and once with the address and undefined-behaviour
+# sanitizers, and runs every test in both. The last line counts: N passed, N failed, N skipped. Exit status 0 if
+# nothing failed. Can be run from any directory, by anybody, any number of times; leaves only build-* behind.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+
+say() {
+    echo "check: $*"
+}
+
+die() {
+    echo "check: $*" >&2
+    exit 1
+}
+
+# Everything runs as a child that is waited for, so that ending this script ends it too.
+child=
+stop() {
+    trap - EXIT INT TERM HUP
+    [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true
+    [ -z "$child" ] || wait "$child" 2>/dev/null || true
+}
+trap stop EXIT
+trap 'stop; exit 130' INT
+trap 'stop; exit 143' TERM HUP
+run() {
+    "$@" &
+    child=$!
+    code=0
+    wait "$child" || code=$?
+    child=
+    return "$code"
+}
+
+# build FOLDER SETUP-ARGUMENT...
+build() {
+    folder=$1
+    shift
+    mkdir -p "$folder"
+    if [ -f "$folder/build.ninja" ]; then
+        set -- --reconfigure "$@"
+    fi
+    run meson setup "$@" "$folder" >"$folder/setup.log" 2>&1 || {
+        cat "$folder/setup.log" >&2
+        die "meson could not set up $folder"
+    }
+    run ninja -C "$folder" --quiet || die "the build in $folder failed"
+}
+
+# Failed tests are counted at the end; what meson itself says of them is shown at once.
+run_tests() {
+    folder=$1
+    shift
+    rm -f "$folder/meson-logs/testlog.json"
+    run meson test -C "$folder" --no-rebuild --print-errorlogs "$@" || true
+    [ -f "$folder/meson-logs/testlog.json" ] || die "the tests in $folder did not run"
+}
+
+run sh tools/setup.sh build model test
+if ! run sh tools/fetch_model.sh >/dev/null; then
+    say "the model cannot be had; the tests that need it will be skipped"
+fi
+
+say "1 of 2: building with warnings as errors in build-check"
+build build-check -Dwerror=true -Dtests=enabled
+say "1 of 2: testing"
+run_tests build-check
+
+say "2 of 2: building with ASan and UBSan in build-sanitize"
+build build-sanitize -Db_sanitize=address,undefined -Dtests=enabled
+say "2 of 2: testing"
+run_tests build-sanitize --timeout-multiplier 4
+
+python3 tools/test_summary.py build-check/meson-logs/testlog.json build-sanitize/meson-logs/testlog.json

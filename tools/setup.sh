@@ -1,0 +1,119 @@
+#!/bin/sh
+# Installs the Debian packages that KV-COBRA needs. Run by quickstart.sh and check.sh; can be run alone, any number
+# of times: with nothing missing it changes nothing and asks for nothing.
+#
+#   sh tools/setup.sh build         what compiling needs
+#   sh tools/setup.sh build test    and what the tests need
+#   sh tools/setup.sh build demo    and what the demonstration needs
+set -eu
+
+# package, for what, why
+packages() {
+    cat <<'LIST'
+gcc                     build  the compiler
+libc6-dev               build  the C library's headers
+meson                   build  the build system
+ninja-build             build  runs what meson plans
+pkg-config              build  finds the libraries below
+libopenblas-dev         build  matrix products
+liblapacke-dev          build  eigenvalues
+libsodium-dev           build  SHA-256 and keyed BLAKE2b
+libisal-dev             build  CRC32C
+libjansson-dev          build  JSON
+libpcre2-dev            build  the tokeniser's patterns
+libprotobuf-c-dev       build  messages between daemon and clients
+protobuf-c-compiler     build  compiles their description
+liburing-dev            build  the daemon's event loop
+libsystemd-dev          build  tells systemd when the daemon is ready
+ca-certificates         model  so that the download is verified
+python3-pip             model  the model comes inside a Python package
+libcunit1-dev           test   the frame of the unit tests
+python3                 test   sums up the results
+strace                  test   proves that appending a token makes no system call
+gzip                    demo   unpacks the two texts below
+debian-reference-en     demo   English text to calibrate on: the Debian Reference
+developers-reference    demo   English text to evaluate on: the Debian Developer's Reference
+LIST
+}
+
+die() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+say() {
+    echo "setup: $*"
+}
+
+wanted() {
+    packages | while read -r package what why; do
+        for group in "$@"; do
+            [ "$what" = "$group" ] && echo "$package"
+        done
+    done
+    return 0
+}
+
+is_installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ]
+}
+
+# names on one line
+missing() {
+    for package in $(wanted "$@"); do
+        is_installed "$package" || printf '%s ' "$package"
+    done
+}
+
+# apt-get as root; on a machine with a human in front of it, sudo asks for the password itself
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        env DEBIAN_FRONTEND=noninteractive "$@"
+    else
+        sudo env DEBIAN_FRONTEND=noninteractive "$@"
+    fi
+}
+
+[ $# -gt 0 ] || die "say for what: build, model, test, demo"
+for group in "$@"; do
+    case $group in
+    build | model | test | demo) ;;
+    *) die "'$group' is none of build, model, test, demo" ;;
+    esac
+done
+for tool in dpkg-query apt-get; do
+    command -v "$tool" >/dev/null 2>&1 ||
+        die "there is no $tool: on a system other than Debian install what this script lists, then build with meson"
+done
+
+need=$(missing "$@")
+[ -n "$need" ] || exit 0
+
+say "these Debian packages are missing:"
+packages | while read -r package what why; do
+    for m in $need; do
+        [ "$m" = "$package" ] && printf 'setup:   %-20s  %s\n' "$package" "$why"
+    done
+done || true
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null 2>&1 ||
+        die "run this as root, or install sudo: the packages above cannot be installed by $(id -un)"
+    say "installing them with sudo, which may ask for your password"
+else
+    say "installing them"
+fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+as_root apt-get -q update >"$log" 2>&1 || {
+    cat "$log" >&2
+    die "apt-get update failed: is there a network, and a Debian 12 mirror in /etc/apt?"
+}
+# one package per word
+# shellcheck disable=SC2086
+as_root apt-get -q install -y --no-install-recommends $need >"$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    die "apt-get could not install: $need"
+}
+still=$(missing "$@")
+[ -z "$still" ] || die "still missing after the installation: $still"
+say "done"
