@@ -38,7 +38,10 @@ inline_always void tile(size_t rows, size_t vecs, bool fused, size_t k, struct m
 
 #pragma GCC unroll 8
             for (size_t v = 0; v < vecs; v++)
-                sum[i][v] = fused ? vec_fma(factor, row[v], sum[i][v]) : sum[i][v] + factor * row[v];
+                if (fused)
+                    sum[i][v] = vec_fma(factor, row[v], sum[i][v]);
+                else
+                    sum[i][v] += factor * row[v];
         }
     }
 #pragma GCC unroll 8
