@@ -1,0 +1,31 @@
+/*
+ * Small valid tables without a calibration: every head-side gets an orthogonal basis with its signs drawn from the
+ * seed, a falling spectrum, and bits that follow it. Encoding N(0, 1)-like vectors with it and decoding them again
+ * gives something like the input back, so tests can look at distortion too.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/geometry.h"
+
+#define RANDOM_TABLE_SINKS 4
+
+/* The model that every table of this file is for. */
+extern const uint8_t random_table_model_digest[DIGEST_BYTES];
+
+/* A geometry with half-split RoPE of base 10000 over all of @d and the usual scale. */
+struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d);
+
+/**
+ * random_table_bytes() - the bytes of a table file
+ * @seed:      other seed, other digest
+ * @bpd:       code bits per number in 0..8, the same for every head-side (rounded to whole bits per band of 8)
+ * @ret_bytes: malloc'ed, caller frees
+ *
+ * Return: 0; negative errno of table_build().
+ */
+int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, bool v_from_k, void **ret_bytes,
+                       size_t *ret_n_bytes);
