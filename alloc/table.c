@@ -1,0 +1,212 @@
+/*
+ * Reading a table: bytes from anywhere become a view that needs no further checking, or a sentence. The file is copied
+ * first, so nobody can change it between check and use. Used by daemon, client, device layer and tools.
+ */
+#include "alloc/table.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/table_format.h"
+#include "base/atomic_file.h"
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+struct table_owner {
+    struct table table; /* first: a struct table * is also a pointer to its owner */
+    atomic_uint refs;
+    uint8_t *bytes;
+    struct codec *codecs;
+};
+
+static void owner_free(struct table_owner *o)
+{
+    if (!o)
+        return;
+    free(o->bytes);
+    free(o->codecs);
+    free(o);
+}
+
+static void owner_freep(struct table_owner **o)
+{
+    owner_free(*o);
+}
+
+struct table *table_ref(struct table *t)
+{
+    struct table_owner *o = (struct table_owner *) t;
+    unsigned before = atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed);
+
+    assert(before > 0 && before < UINT_MAX);
+    (void) before;
+    return t;
+}
+
+struct table *table_unref(struct table *t)
+{
+    struct table_owner *o = (struct table_owner *) t;
+
+    /* release: our reads happen before the free; acquire: the one who frees sees everybody's */
+    if (o && atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1)
+        owner_free(o);
+    return NULL;
+}
+
+/* ---- parsing ------------------------------------------------------------------------------------------------- */
+
+static int check_frame(const struct table *t, struct errmsg *e)
+{
+    const struct table_header *h = table_header(t);
+    uint8_t digest[DIGEST_BYTES];
+
+    if (memcmp(h->magic, TABLE_MAGIC, sizeof(h->magic)) != 0)
+        return fail(e, -EBADMSG, "it is not an allocation table");
+    if (h->version != TABLE_VERSION)
+        return fail(e, -EBADMSG, "it is a table of format version %u, this program reads version %u", h->version,
+                    TABLE_VERSION);
+    if (h->n_bytes != t->n_bytes)
+        return fail(e, -EBADMSG, "it has %zu bytes where its header says %llu: cut short or damaged", t->n_bytes,
+                    (unsigned long long) h->n_bytes);
+    (void) crypto_hash_sha256(digest, t->bytes, t->n_bytes - DIGEST_BYTES);
+    if (memcmp(digest, (const uint8_t *) t->bytes + t->n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
+        return fail(e, -EBADMSG, "it is damaged: its SHA-256 does not fit its contents");
+    return 0;
+}
+
+static bool all_zero(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != 0)
+            return false;
+    return true;
+}
+
+/* Sections one after the other, each at the next multiple of 64, zeros between, the digest right after the last. */
+static int check_sections(const struct table *t, struct errmsg *e)
+{
+    const struct table_header *h = table_header(t);
+    const uint8_t *bytes = t->bytes;
+    size_t end = sizeof(*h), limit = t->n_bytes - DIGEST_BYTES;
+
+    for (unsigned i = 0; i < SECTION_COUNT; i++) {
+        size_t off;
+
+        if (!checked_align(end, TABLE_ALIGN, &off) || h->sections[i].off != off ||
+            !range_inside(off, h->sections[i].bytes, limit) || !all_zero(bytes + end, off - end))
+            return fail(e, -EBADMSG, "section %u is not where it must be", i);
+        end = off + h->sections[i].bytes;
+    }
+    if (!checked_align(end, TABLE_ALIGN, &end) || end != limit ||
+        !all_zero(bytes + h->sections[SECTION_GOLDEN].off + h->sections[SECTION_GOLDEN].bytes,
+                  end - h->sections[SECTION_GOLDEN].off - h->sections[SECTION_GOLDEN].bytes))
+        return fail(e, -EBADMSG, "its sections do not fill it");
+    return 0;
+}
+
+static int read_geometry(struct table *t, struct errmsg *e)
+{
+    const struct table_header *h = table_header(t);
+    struct geometry *g = &t->geometry;
+    struct errmsg why;
+
+    *g = (struct geometry) {
+        .n_layers = h->n_layers,
+        .n_heads = h->n_heads,
+        .n_kv_heads = h->n_kv_heads,
+        .d = h->d,
+        .n_rot = h->n_rot,
+        .attn_scale = h->attn_scale,
+    };
+    if (h->n_rot > GEOMETRY_DIM_MAX || h->sections[SECTION_FREQ].bytes != h->n_rot / 2 * sizeof(double))
+        return fail(e, -EBADMSG, "it has %u rotary dimensions but not their frequencies", h->n_rot);
+    memcpy(g->freq, table_section(t, SECTION_FREQ), h->sections[SECTION_FREQ].bytes);
+    if (geometry_validate(g, &why) < 0)
+        return fail(e, -EBADMSG, "%s", why.text);
+    geometry_digest(g, t->geometry_digest);
+    return 0;
+}
+
+static int read_header(struct table *t, struct errmsg *e)
+{
+    const struct table_header *h = table_header(t);
+
+    if ((h->flags & ~TABLE_FLAG_V_FROM_K) != 0 || h->reserved0 != 0 ||
+        !all_zero(h->reserved1, sizeof(h->reserved1)))
+        return fail(e, -EBADMSG, "its header uses flags this program does not know");
+    if (h->n_sink > TABLE_SINKS_MAX)
+        return fail(e, -EBADMSG, "it keeps %u sinks, at most %u are possible", h->n_sink, TABLE_SINKS_MAX);
+    if (h->n_golden != TABLE_GOLDEN_TOKENS || h->sections[SECTION_LEVELS].bytes != TABLE_LEVELS_BYTES)
+        return fail(e, -EBADMSG, "its levels or golden vectors are not of this format");
+    t->v_from_k = (h->flags & TABLE_FLAG_V_FROM_K) != 0;
+    t->n_sink = h->n_sink;
+    memcpy(t->model_digest, h->model_digest, DIGEST_BYTES);
+    memcpy(t->digest, (const uint8_t *) t->bytes + t->n_bytes - DIGEST_BYTES, DIGEST_BYTES);
+    return 0;
+}
+
+static int parse_codecs(struct table_owner *o, struct errmsg *e)
+{
+    size_t n = head_side_count(&o->table.geometry);
+
+    /* before the allocation: a small file cannot ask for a large directory */
+    if (table_header(&o->table)->sections[SECTION_CODECS].bytes != n * sizeof(struct table_codec_entry))
+        return fail(e, -EBADMSG, "its directory does not hold one codec for each of %zu head-sides", n);
+    o->codecs = calloc(n, sizeof(*o->codecs));
+    if (!o->codecs)
+        return fail(e, -ENOMEM, "out of memory");
+    return table_check_codecs(&o->table, o->codecs, e);
+}
+
+int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, struct errmsg *e)
+{
+    _cleanup_(owner_freep) struct table_owner *o = NULL;
+    struct table *t;
+    size_t room;
+    int r;
+
+    if (n_bytes < sizeof(struct table_header) + DIGEST_BYTES)
+        return fail(e, -EBADMSG, "it is too short to be an allocation table");
+    if (n_bytes > TABLE_FILE_BYTES_MAX || !checked_align(n_bytes, TABLE_ALIGN, &room))
+        return fail(e, -EBADMSG, "it has more than %zu bytes", TABLE_FILE_BYTES_MAX);
+    o = calloc(1, sizeof(*o));
+    if (!o)
+        return fail(e, -ENOMEM, "out of memory");
+    atomic_init(&o->refs, 1);
+    o->bytes = aligned_alloc(TABLE_ALIGN, room);
+    if (!o->bytes)
+        return fail(e, -ENOMEM, "out of memory: the table has %zu bytes", n_bytes);
+    memcpy(o->bytes, bytes, n_bytes);
+    t = &o->table;
+    t->bytes = o->bytes;
+    t->n_bytes = n_bytes;
+
+    if ((r = check_frame(t, e)) < 0 || (r = check_sections(t, e)) < 0 || (r = read_header(t, e)) < 0 ||
+        (r = read_geometry(t, e)) < 0 || (r = table_check_levels(t, e)) < 0 || (r = parse_codecs(o, e)) < 0 ||
+        (r = table_check_provenance(t, e)) < 0 || (r = table_check_golden(t, e)) < 0)
+        return r;
+    *ret_table = &take_ptr(o)->table;
+    return 0;
+}
+
+int table_load(const char *path, struct table **ret_table, struct errmsg *e)
+{
+    _cleanup_(freep) void *bytes = NULL;
+    struct errmsg why = { "" };
+    size_t n_bytes;
+    int r;
+
+    r = atomic_file_read(path, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, e);
+    if (r < 0)
+        return r;
+    r = table_parse(bytes, n_bytes, ret_table, &why);
+    if (r < 0)
+        return fail(e, r, "%s: %s", path, why.text);
+    return 0;
+}
