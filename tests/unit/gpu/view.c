@@ -1,0 +1,117 @@
+/* Tables in memory for the tests of gpu/; see view.h. */
+#include "tests/unit/gpu/view.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "alloc/quant.h"
+#include "tests/lib/test.h"
+
+struct geometry view_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, uint32_t n_rot)
+{
+    struct geometry g = {
+        .n_layers = n_layers, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .d = d, .n_rot = n_rot,
+        .attn_scale = 1 / sqrt(d),
+    };
+
+    for (uint32_t i = 0; i < n_rot / 2; i++)
+        g.freq[i] = pow(10000, -2.0 * i / n_rot);
+    return g;
+}
+
+/* Descending bits of an even number of half-tiles, at most as many as d takes. */
+static void draw_bits(const struct view_options *o, struct codec *c)
+{
+    unsigned max = (o->geometry.d + 15) / 16 * 2;
+    unsigned top = TABLE_BITS_MAX;
+
+    if (o->bits == 0)
+        return;
+    c->n_half = (uint16_t) (o->bits > 0 ? max : 2 * (1 + test_rand_below(max / 2)));
+    for (unsigned i = 0; i < c->n_half; i++) {
+        if (o->bits > 0)
+            c->bits[i] = (uint8_t) o->bits;
+        else /* now and then a step down; zero bits at the end happen */
+            c->bits[i] = (uint8_t) (top -= top > 0 && test_rand_below(3) == 0 ? 1 + test_rand_below(top) : 0);
+        c->code_bits = (uint16_t) (c->code_bits + 8 * c->bits[i]);
+    }
+    c->r = (uint16_t) (8 * c->n_half);
+}
+
+static void fill(float *p, size_t n, double scale)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = (float) (scale * test_rand_normal());
+}
+
+/* Columns of dec for the codes of @c: entries in units of z, empty half-tiles zero. */
+static void fill_columns(const struct table *t, enum side side, const struct codec *c, size_t d, size_t ld,
+                         double scale, float *dec)
+{
+    for (size_t col = 0; col < c->r; col++) {
+        unsigned b = c->bits[col / 8];
+        double s = b == 0 ? 0 : scale * (double) t->levels[side][b].step;
+
+        for (size_t i = 0; i < d; i++)
+            dec[i * ld + col] = (float) (s * test_rand_normal());
+    }
+}
+
+static void fill_enc(const struct codec *c, size_t d, float *enc)
+{
+    for (size_t row = 0; row < c->r; row++)
+        fill(enc + row * d, d, c->bits[row / 8] == 0 ? 0 : 1 / sqrt((double) d));
+}
+
+static float *make_codec(const struct view_options *o, const struct table *t, enum side side, const struct codec *k,
+                         struct codec *c, float *at)
+{
+    size_t d = o->geometry.d, predicting = side == SIDE_V && o->v_from_k ? k->r : 0;
+
+    c->r_in = (uint16_t) (c->r + predicting);
+    c->mean = at;
+    fill(at, d, side == SIDE_K && o->mean_norm > 0 ? o->mean_norm / sqrt((double) d) : 1);
+    at += d;
+    if (c->r > 0) {
+        c->enc = at;
+        fill_enc(c, d, at);
+        at += (size_t) c->r * d;
+    }
+    if (c->r_in > 0) {
+        c->dec = at;
+        fill_columns(t, side, c, d, c->r_in, 1 / sqrt((double) c->r + 1), at + predicting);
+        if (predicting > 0)
+            fill_columns(t, SIDE_K, k, d, c->r_in, 0.3 / sqrt((double) k->r), at);
+        at += c->r_in * d;
+    }
+    return at;
+}
+
+void view_init(struct view *v, const struct view_options *o)
+{
+    size_t n = head_side_count(&o->geometry), d = o->geometry.d, floats = 0;
+    float *at;
+
+    *v = (struct view) { .table = { .geometry = o->geometry, .n_sink = o->n_sink, .v_from_k = o->v_from_k } };
+    for (int side = SIDE_K; side <= SIDE_V; side++)
+        for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
+            assert(levels_normal(QUANT_LLOYD_MAX, b, &v->table.levels[side][b]) == 0);
+    v->codecs = calloc(n, sizeof(*v->codecs));
+    assert(v->codecs);
+    for (size_t i = 0; i < n; i++) {
+        draw_bits(o, &v->codecs[i]);
+        floats += d + v->codecs[i].r * d + (v->codecs[i].r + (i > 0 ? v->codecs[i - 1].r : 0u)) * d;
+    }
+    v->pool = calloc(floats, sizeof(*v->pool));
+    assert(v->pool);
+    at = v->pool;
+    for (size_t i = 0; i < n; i++)
+        at = make_codec(o, &v->table, i % 2, i % 2 ? &v->codecs[i - 1] : NULL, &v->codecs[i], at);
+    v->table.codecs = v->codecs;
+}
+
+void view_deinit(struct view *v)
+{
+    free(v->codecs);
+    free(v->pool);
+}
