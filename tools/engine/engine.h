@@ -15,6 +15,7 @@
 
 struct errmsg;
 struct engine;    /* weights, memory-mapped, and scratch */
+struct threads;   /* its workers */
 struct tokenizer;
 
 struct engine_options {
@@ -55,6 +56,13 @@ struct kv_cache {
     int (*append)(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e);
     /* @q, @out: [n_q, n_heads, d]; queries are the newest n_q positions of the layer. */
     int (*attend)(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e);
+    /* Tokens that every layer has. NULL: unknown; then the caller keeps to the model's window itself. */
+    size_t (*length)(void *ctx);
+    /* The engine offers its idle workers for the attend() calls of this pass. NULL: not wanted. */
+    void (*use_threads)(void *ctx, struct threads *t);
+    /* Where the sentence of a failure is found if append() and attend() cannot know it. NULL: they write it to @e. */
+    const char *(*last_error)(const void *error_ctx);
+    const void *error_ctx;
 };
 
 /* ---- forward -------------------------------------------------------------------------------------------- */

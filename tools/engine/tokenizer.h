@@ -6,7 +6,22 @@
 #include <stdint.h>
 
 struct errmsg;
+struct gguf;
 struct tokenizer;
+
+/**
+ * tokenizer_new() - build the tokeniser that stands in a GGUF file
+ * @g: borrowed during the call; nothing of it is kept
+ *
+ * Return: 0; -EOPNOTSUPP: another kind of tokeniser or pre-tokeniser, named; -EBADMSG: its keys contradict each
+ * other; -ENOMEM.
+ */
+int tokenizer_new(const struct gguf *g, struct tokenizer **ret_tokenizer, struct errmsg *e);
+struct tokenizer *tokenizer_free(struct tokenizer *t);
+static inline void tokenizer_freep(struct tokenizer **t)
+{
+    *t = tokenizer_free(*t);
+}
 
 /**
  * tokenizer_encode() - UTF-8 text to ids

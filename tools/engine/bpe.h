@@ -1,0 +1,32 @@
+/* Byte-pair merging of one piece of text: the rules of a vocabulary, and their application in n log n. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct bpe_rule {
+    uint32_t left, right; /* two neighbouring tokens … */
+    uint32_t rank;        /* … the lowest rank in the piece is merged first, the leftmost among equals … */
+    uint32_t merged;      /* … to this one */
+};
+
+/* Puts @rules into the order that bpe_merge() searches in. */
+void bpe_sort_rules(struct bpe_rule *rules, size_t n_rules);
+
+/* Scratch of bpe_merge(), grown as needed. Zeroed = empty. */
+struct bpe_scratch {
+    struct bpe_symbol *symbols;
+    struct bpe_candidate *heap;
+    size_t capacity;
+};
+void bpe_scratch_deinit(struct bpe_scratch *s);
+
+/**
+ * bpe_merge() - apply the rules to @n tokens until none fits
+ * @ids: in and out; @n > 0
+ * @ret_n: how many are left
+ *
+ * Return: 0; -ENOMEM; -EOVERFLOW: more than 2^31 tokens.
+ */
+int bpe_merge(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *s, uint32_t *ids, size_t n,
+              size_t *ret_n);

@@ -1,0 +1,35 @@
+/* Products with the weights of the file: y[n, rows] = x[n, cols] W', several matrices that share x at once. */
+#pragma once
+
+#include <stddef.h>
+
+#include "tools/engine/network.h"
+
+struct errmsg;
+struct threads;
+
+#define LINEAR_JOBS_MAX 3
+
+/* Scratch, one piece per worker; @t is borrowed. */
+struct linear {
+    struct threads *t;
+    float *scratch;         /* [n_workers][scratch_floats] */
+    size_t scratch_floats;
+    float *sums;            /* of runs of 16 numbers of the vectors at hand */
+    size_t n_sums;
+};
+
+struct linear_job {
+    const struct matrix *w;
+    float *y; /* [n, w->n_rows] */
+};
+
+/* @max_cols: the longest row that will come. */
+int linear_init(struct linear *l, struct threads *t, size_t max_cols, struct errmsg *e);
+void linear_deinit(struct linear *l);
+
+/* @x: [n, n_cols]; all jobs have that n_cols. */
+void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, const float *x, size_t n);
+
+/* Rows @first .. @first + @n - 1 of a matrix as binary32. */
+void matrix_rows(const struct matrix *w, size_t first, size_t n, float *dst);

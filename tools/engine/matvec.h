@@ -1,0 +1,32 @@
+/*
+ * Products of quantised rows with one binary32 vector: what a decode step does with every weight.
+ *
+ * Activations stay binary32 (no rounding to 8 bits): the tokens must be those of the exact model. With w = s q + m
+ * over a run of weights, sum w x = s sum q x + m sum x, so the kernels multiply small integers and take the sums of
+ * x, which are the same for every row, from outside.
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "tools/engine/network.h"
+
+#define MATVEC_SUM_RUN 16 /* x is summed over runs of this length; rows of block types are multiples of 32 */
+
+struct matvec_ops {
+    const char *name; /* of the instruction set, for messages and benches */
+    /* y[i] = row (first + i) of @w times x, i < n_rows; @sums from matvec_sums(). */
+    void (*rows)(const struct matrix *w, size_t first, size_t n_rows, const float *x, const float *sums, float *y);
+};
+
+extern const struct matvec_ops matvec_ref; /* decodes, then adds in binary64 */
+extern const struct matvec_ops matvec_avx2, matvec_avx512; /* x86-64 only */
+
+/* The best one that this processor runs. */
+const struct matvec_ops *matvec_ops(void);
+
+/* All that this processor runs, the reference first; for tests. Return: their number, at most 3. */
+size_t matvec_runnable(const struct matvec_ops *ret_ops[static 3]);
+
+/* n / MATVEC_SUM_RUN sums. */
+void matvec_sums(const float *x, size_t n, float *ret_sums);

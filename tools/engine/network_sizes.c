@@ -1,0 +1,177 @@
+/* Reading the hyperparameters of a model from the keys of its GGUF file; see network.h. */
+#include "tools/engine/network.h"
+
+#include "base/errmsg.h"
+#include "tools/engine/gguf.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Far above any model there is; they keep sizes of buffers far from overflow. */
+enum { EMBD_MAX = 1 << 16, FF_MAX = 1 << 20, CONTEXT_MAX = 1 << 28 };
+
+const char *network_key(const struct network *m, const char *suffix, char ret_key[static NETWORK_KEY_BYTES])
+{
+    (void) snprintf(ret_key, NETWORK_KEY_BYTES, "%s.%s", m->architecture, suffix);
+    return ret_key;
+}
+
+static int read_architecture(struct network *m, const struct gguf *g, struct errmsg *e)
+{
+    static const struct { const char *name; enum network_family family; } known[] = {
+        { "llama", NETWORK_LLAMA },
+        { "qwen2", NETWORK_QWEN2 },
+        { "qwen3", NETWORK_QWEN3 },
+    };
+    const char *name;
+    size_t bytes;
+    int r;
+
+    r = gguf_get_string(g, "general.architecture", &name, &bytes, e);
+    if (r < 0)
+        return r == -ENOENT ? -EBADMSG : r;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strlen(known[i].name) != bytes || memcmp(known[i].name, name, bytes) != 0)
+            continue;
+        m->family = known[i].family;
+        (void) snprintf(m->architecture, sizeof(m->architecture), "%s", known[i].name);
+        return 0;
+    }
+    return fail(e, -EOPNOTSUPP, "%s: is of architecture \"%.*s\"; this program runs llama, qwen2 and qwen3", gguf_label(g),
+                bytes < 40 ? (int) bytes : 40, name);
+}
+
+static int read_count(const struct network *m, const struct gguf *g, const char *suffix, uint32_t max, uint32_t *ret_n,
+                      struct errmsg *e)
+{
+    char key[NETWORK_KEY_BYTES];
+    uint32_t n;
+    int r;
+
+    r = gguf_get_u32(g, network_key(m, suffix, key), &n, e);
+    if (r < 0)
+        return r == -ENOENT ? -EBADMSG : r;
+    if (n == 0 || n > max)
+        return fail(e, -EBADMSG, "%s: %s is %u, not 1 to %u", gguf_label(g), key, n, max);
+    *ret_n = n;
+    return 0;
+}
+
+static int read_head_dimension(struct network *m, const struct gguf *g, struct errmsg *e)
+{
+    struct geometry *geo = &m->geometry;
+    char key[NETWORK_KEY_BYTES];
+    uint32_t d_v;
+    int r;
+
+    r = gguf_get_u32_or(g, network_key(m, "attention.key_length", key), m->n_embd / geo->n_heads, &geo->d, e);
+    if (r < 0)
+        return r;
+    r = gguf_get_u32_or(g, network_key(m, "attention.value_length", key), m->n_embd / geo->n_heads, &d_v, e);
+    if (r < 0)
+        return r;
+    if (geo->d != d_v)
+        return fail(e, -EOPNOTSUPP, "%s: keys of %u and values of %u dimensions per head; they must be alike",
+                    gguf_label(g), geo->d, d_v);
+    if (geo->d < GEOMETRY_DIM_MIN || geo->d > GEOMETRY_DIM_MAX || geo->d % 2 != 0)
+        return fail(e, -EOPNOTSUPP, "%s: heads of %u dimensions; this program runs even ones from %d to %d", gguf_label(g),
+                    geo->d, GEOMETRY_DIM_MIN, GEOMETRY_DIM_MAX);
+    r = gguf_get_f64_or(g, network_key(m, "attention.scale", key), 1.0 / sqrt((double) geo->d), &geo->attn_scale, e);
+    if (r < 0)
+        return r;
+    if (!(geo->attn_scale > 0.0))
+        return fail(e, -EBADMSG, "%s: %s is not above 0", gguf_label(g), key);
+    return 0;
+}
+
+static int read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
+{
+    struct geometry *geo = &m->geometry;
+    char key[NETWORK_KEY_BYTES];
+    int r;
+
+    r = read_count(m, g, "block_count", GEOMETRY_LAYERS_MAX, &geo->n_layers, e);
+    if (r == 0)
+        r = read_count(m, g, "embedding_length", EMBD_MAX, &m->n_embd, e);
+    if (r == 0)
+        r = read_count(m, g, "feed_forward_length", FF_MAX, &m->n_ff, e);
+    if (r == 0)
+        r = read_count(m, g, "context_length", CONTEXT_MAX, &m->n_context, e);
+    if (r == 0)
+        r = read_count(m, g, "attention.head_count", GEOMETRY_HEADS_MAX, &geo->n_heads, e);
+    if (r < 0)
+        return r;
+    r = gguf_get_u32_or(g, network_key(m, "attention.head_count_kv", key), geo->n_heads, &geo->n_kv_heads, e);
+    if (r < 0)
+        return r;
+    if (geo->n_kv_heads == 0 || geo->n_heads % geo->n_kv_heads != 0)
+        return fail(e, -EBADMSG, "%s: %s is %u, which does not divide %u query heads", gguf_label(g), key,
+                    geo->n_kv_heads, geo->n_heads);
+    return read_head_dimension(m, g, e);
+}
+
+/* Keys that change the arithmetic in ways the forward pass does not know; 0 and 1 are the neutral values. */
+static int refuse_other_arithmetic(const struct network *m, const struct gguf *g, struct errmsg *e)
+{
+    static const char *const keys[] = {
+        "expert_count",         "logit_scale",          "embedding_scale",          "residual_scale",
+        "attn_logit_softcapping", "final_logit_softcapping", "attention.max_alibi_bias", "attention.clamp_kqv",
+    };
+    char key[NETWORK_KEY_BYTES];
+    bool causal, parallel;
+    int r;
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        uint32_t n = 1;
+        double x = 1.0;
+
+        if (!gguf_has(g, network_key(m, keys[i], key)))
+            continue;
+        if (i == 0)
+            r = gguf_get_u32(g, key, &n, e);
+        else
+            r = gguf_get_f64(g, key, &x, e);
+        if (r < 0)
+            return r;
+        if (i == 0 ? n != 0 : x != 0.0 && (i > 3 || x != 1.0))
+            return fail(e, -EOPNOTSUPP, "%s: sets %s, which this program cannot compute", gguf_label(g), key);
+    }
+    r = gguf_get_bool_or(g, network_key(m, "use_parallel_residual", key), false, &parallel, e);
+    if (r == 0)
+        r = gguf_get_bool_or(g, network_key(m, "attention.causal", key), true, &causal, e);
+    if (r < 0)
+        return r;
+    if (parallel || !causal)
+        return fail(e, -EOPNOTSUPP, "%s: parallel residuals or attention that is not causal cannot be computed by this program",
+                    gguf_label(g));
+    return 0;
+}
+
+int network_read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
+{
+    char key[NETWORK_KEY_BYTES];
+    int r;
+
+    r = read_architecture(m, g, e);
+    if (r < 0)
+        return r;
+    r = read_sizes(m, g, e);
+    if (r < 0)
+        return r;
+    r = refuse_other_arithmetic(m, g, e);
+    if (r < 0)
+        return r;
+    r = gguf_get_f64(g, network_key(m, "attention.layer_norm_rms_epsilon", key), &m->norm_epsilon, e);
+    if (r < 0)
+        return r == -ENOENT ? -EBADMSG : r;
+    if (!(m->norm_epsilon >= 0.0 && m->norm_epsilon < 1.0))
+        return fail(e, -EBADMSG, "%s: %s is not in 0 to 1", gguf_label(g), key);
+    r = gguf_get_u32_or(g, network_key(m, "attention.sliding_window", key), 0, &m->window_tokens, e);
+    if (r < 0)
+        return r;
+    if (m->window_tokens >= m->n_context) /* never closes before the context ends */
+        m->window_tokens = 0;
+    return 0;
+}

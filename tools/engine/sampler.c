@@ -1,0 +1,81 @@
+/* Choosing the next token, and comparing distributions; see sampler.h. Sums in binary64: a vocabulary is long. */
+#include "tools/engine/sampler.h"
+
+#include <assert.h>
+#include <math.h>
+#include <sodium.h>
+#include <string.h>
+
+uint32_t sample_greedy(const float *logits, size_t n_vocab)
+{
+    size_t best = 0;
+
+    for (size_t i = 1; i < n_vocab; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return (uint32_t) best;
+}
+
+void sampler_seed(struct sampler_state *st, uint64_t seed)
+{
+    st->s[0] = seed;
+    st->s[1] = 0; /* draws so far */
+}
+
+/* [0, 1): libsodium's generator, keyed with the seed and the number of the draw. */
+static double draw(struct sampler_state *st)
+{
+    unsigned char key[randombytes_SEEDBYTES] = { 0 };
+    uint64_t bits;
+
+    memcpy(key, st->s, sizeof(st->s));
+    st->s[1]++;
+    randombytes_buf_deterministic(&bits, sizeof(bits), key);
+    return (double) (bits >> 11) * 0x1p-53;
+}
+
+uint32_t sample_softmax(const float *logits, size_t n_vocab, float temperature, struct sampler_state *st)
+{
+    uint32_t best = sample_greedy(logits, n_vocab);
+    double max = (double) logits[best], inverse = 1.0 / (double) temperature, sum = 0.0, left;
+
+    assert(temperature > 0.0f);
+    for (size_t i = 0; i < n_vocab; i++)
+        sum += exp(((double) logits[i] - max) * inverse);
+    left = draw(st) * sum;
+    for (size_t i = 0; i < n_vocab; i++) {
+        left -= exp(((double) logits[i] - max) * inverse);
+        if (left < 0.0)
+            return (uint32_t) i;
+    }
+    return best; /* rounding ate the last crumb */
+}
+
+/* log sum exp, without overflow */
+static double log_sum(const float *logits, size_t n_vocab)
+{
+    double max = (double) logits[sample_greedy(logits, n_vocab)], sum = 0.0;
+
+    for (size_t i = 0; i < n_vocab; i++)
+        sum += exp((double) logits[i] - max);
+    return max + log(sum);
+}
+
+double nll_of(const float *logits, size_t n_vocab, uint32_t token)
+{
+    assert(token < n_vocab);
+    return log_sum(logits, n_vocab) - (double) logits[token];
+}
+
+double kl_of(const float *logits_p, const float *logits_q, size_t n_vocab)
+{
+    double log_p = log_sum(logits_p, n_vocab), log_q = log_sum(logits_q, n_vocab), sum = 0.0;
+
+    for (size_t i = 0; i < n_vocab; i++) {
+        double lp = (double) logits_p[i] - log_p, p = exp(lp);
+
+        if (p > 0.0)
+            sum += p * (lp - ((double) logits_q[i] - log_q));
+    }
+    return sum;
+}

@@ -1,0 +1,202 @@
+/*
+ * Worker threads; see threads.h.
+ *
+ * A job has a generation. The ticket holds the generation in its upper and the next free item in its lower half, and
+ * an item is taken by moving the ticket on with compare-and-swap: a worker that read an older job can never take an
+ * item of a newer one. The caller waits for items, not for workers.
+ */
+#include "tools/engine/threads.h"
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    THREADS_MAX = 256,
+    LOOKOUTS = 2000, /* looks at the ticket before sleeping: about 20 microseconds */
+};
+
+struct job {
+    threads_item run;
+    void *ctx;
+    uint32_t n_items, generation;
+};
+
+struct threads {
+    unsigned n; /* the caller included */
+    unsigned n_started;
+    pthread_t *ids;
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    struct job job;           /* under the lock */
+    bool stop;                /* under the lock */
+    _Atomic uint64_t ticket;  /* generation << 32 | next item */
+    _Atomic uint32_t n_done;  /* items of the current job */
+    _Atomic unsigned next_worker;
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Takes items of @job until none is left. */
+static void work_on(struct threads *t, const struct job *job, unsigned worker)
+{
+    uint64_t ticket = atomic_load_explicit(&t->ticket, memory_order_acquire);
+
+    while (ticket >> 32 == job->generation && (uint32_t) ticket < job->n_items) {
+        if (!atomic_compare_exchange_weak_explicit(&t->ticket, &ticket, ticket + 1, memory_order_acq_rel,
+                                                   memory_order_acquire))
+            continue;
+        job->run(job->ctx, (uint32_t) ticket, worker);
+        /* releases what the item wrote to the caller's load in threads_run() */
+        if (atomic_fetch_add_explicit(&t->n_done, 1, memory_order_acq_rel) + 1 == job->n_items) {
+            (void) pthread_mutex_lock(&t->lock);
+            (void) pthread_cond_signal(&t->done);
+            (void) pthread_mutex_unlock(&t->lock);
+        }
+        ticket = atomic_load_explicit(&t->ticket, memory_order_acquire);
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    struct threads *t = arg;
+    unsigned worker = 1 + atomic_fetch_add(&t->next_worker, 1);
+    uint32_t seen = 0;
+
+    for (;;) {
+        struct job job;
+        bool stop;
+
+        for (unsigned i = 0; i < LOOKOUTS && atomic_load_explicit(&t->ticket, memory_order_relaxed) >> 32 == seen; i++)
+            relax();
+        (void) pthread_mutex_lock(&t->lock);
+        while (!t->stop && t->job.generation == seen)
+            (void) pthread_cond_wait(&t->work, &t->lock);
+        job = t->job;
+        stop = t->stop;
+        (void) pthread_mutex_unlock(&t->lock);
+        if (stop)
+            return NULL;
+        seen = job.generation;
+        work_on(t, &job, worker);
+    }
+}
+
+static void run_job(struct threads *t, threads_item run, void *ctx, uint32_t n_items)
+{
+    struct job job;
+
+    (void) pthread_mutex_lock(&t->lock);
+    job = t->job = (struct job) { .run = run, .ctx = ctx, .n_items = n_items, .generation = t->job.generation + 1 };
+    atomic_store_explicit(&t->n_done, 0, memory_order_relaxed);
+    atomic_store_explicit(&t->ticket, (uint64_t) job.generation << 32, memory_order_release);
+    (void) pthread_cond_broadcast(&t->work);
+    (void) pthread_mutex_unlock(&t->lock);
+
+    work_on(t, &job, 0);
+    for (unsigned i = 0; i < LOOKOUTS && atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items; i++)
+        relax();
+    if (atomic_load_explicit(&t->n_done, memory_order_acquire) == n_items)
+        return;
+    (void) pthread_mutex_lock(&t->lock);
+    while (atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items)
+        (void) pthread_cond_wait(&t->done, &t->lock);
+    (void) pthread_mutex_unlock(&t->lock);
+}
+
+void threads_run(struct threads *t, threads_item run, void *ctx, size_t n_items)
+{
+    if (!t || t->n == 1 || n_items <= 1) {
+        for (size_t i = 0; i < n_items; i++)
+            run(ctx, i, 0);
+        return;
+    }
+    run_job(t, run, ctx, (uint32_t) n_items);
+}
+
+unsigned threads_count(const struct threads *t)
+{
+    return t ? t->n : 1;
+}
+
+static int start_workers(struct threads *t, struct errmsg *e)
+{
+    sigset_t all, before;
+    int r = 0;
+
+    /* signals are for the program's own threads */
+    (void) sigfillset(&all);
+    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (r == 0 && t->n_started + 1 < t->n) {
+        r = pthread_create(&t->ids[t->n_started], NULL, worker_main, t);
+        if (r == 0)
+            t->n_started++;
+    }
+    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r != 0)
+        return fail(e, -r, "cannot start worker thread %u of %u: %s", t->n_started + 1, t->n - 1, strerror(r));
+    return 0;
+}
+
+int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e)
+{
+    _cleanup_(threads_freep) struct threads *t = NULL;
+    int r;
+
+    if (n == 0) {
+        long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+        n = online < 1 ? 1 : online > THREADS_MAX ? THREADS_MAX : (unsigned) online;
+    }
+    if (n > THREADS_MAX)
+        return fail(e, -EINVAL, "%u threads asked for; at most %d can be used", n, THREADS_MAX);
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        return fail(e, -ENOMEM, "no memory for worker threads");
+    t->n = n;
+    (void) pthread_mutex_init(&t->lock, NULL);
+    (void) pthread_cond_init(&t->work, NULL);
+    (void) pthread_cond_init(&t->done, NULL);
+    t->ids = calloc(n, sizeof(*t->ids));
+    if (!t->ids)
+        return fail(e, -ENOMEM, "no memory for worker threads");
+    r = start_workers(t, e);
+    if (r < 0)
+        return r;
+    *ret_threads = take_ptr(t);
+    return 0;
+}
+
+struct threads *threads_free(struct threads *t)
+{
+    if (!t)
+        return NULL;
+    (void) pthread_mutex_lock(&t->lock);
+    t->stop = true;
+    (void) pthread_cond_broadcast(&t->work);
+    (void) pthread_mutex_unlock(&t->lock);
+    for (unsigned i = 0; i < t->n_started; i++)
+        (void) pthread_join(t->ids[i], NULL);
+    (void) pthread_cond_destroy(&t->done);
+    (void) pthread_cond_destroy(&t->work);
+    (void) pthread_mutex_destroy(&t->lock);
+    free(t->ids);
+    free(t);
+    return NULL;
+}

@@ -1,0 +1,27 @@
+/*
+ * The engine's own worker threads: one job at a time, cut into items that threads take as they get to them.
+ *
+ * Workers look out for the next job for some ten microseconds, which is what lies between two matrix products of a
+ * decode step, and then sleep. A worker that wakes late finds nothing to do; nobody waits for it.
+ */
+#pragma once
+
+#include <stddef.h>
+
+struct errmsg;
+struct threads;
+
+/* @worker: 0 .. threads_count() - 1, for scratch that threads must not share. */
+typedef void (*threads_item)(void *ctx, size_t item, unsigned worker);
+
+/* @n: 1..256 threads, the caller's own included; 0 = online processors. */
+int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e);
+struct threads *threads_free(struct threads *t);
+static inline void threads_freep(struct threads **t)
+{
+    *t = threads_free(*t);
+}
+unsigned threads_count(const struct threads *t); /* 1 for NULL */
+
+/* Runs items 0 .. @n_items - 1 and returns when all are done. @t NULL: on the caller's thread. One caller at a time. */
+void threads_run(struct threads *t, threads_item run, void *ctx, size_t n_items);
