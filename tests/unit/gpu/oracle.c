@@ -1,0 +1,224 @@
+/*
+ * The oracle of attention; see oracle.h.
+ *
+ * Tolerance. With u = 2^-24, a score is a sum of d products of a query with a key that is itself a sum of r products,
+ * each rounded at most by u of what stands in the sum: sqrt(d + r) u times the size of the sum when roundings are
+ * independent, d + r in the worst case. The size is at most scale |q| (|mean| + |k - mean|) =: S, met only if all
+ * products align. An error e of all scores of a row moves its weights by e relative to each other, so the output by at
+ * most 2 e of the values' size. We allow four times the independent case, 4 sqrt(d + r) u S, and 16 u for the sums
+ * over weights and the product with dec. Losing one of n keys would move the result by 1 / n: 1e-3 and more in every
+ * case here that has moderate scores, against tolerances of 1e-5.
+ */
+#include "tests/unit/gpu/oracle.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "tests/lib/test.h"
+
+/* Keys and values of all positions, and the sums of the report. */
+struct oracle {
+    const struct geometry *g;
+    size_t n;
+    double *k, *v;        /* [n, d] */
+    double mean_k;        /* |mean| of keys; 0 if there is none */
+    double r;             /* rank of keys */
+    double squares_wrong, squares_size, largest_score;
+};
+
+static void *need(size_t n, size_t bytes)
+{
+    void *p = calloc(n + 1, bytes);
+
+    assert(p);
+    return p;
+}
+
+static double norm(const double *x, size_t n)
+{
+    double s = 0;
+
+    for (size_t i = 0; i < n; i++)
+        s += x[i] * x[i];
+    return sqrt(s);
+}
+
+/* x [d] turned to position n. */
+static void rotate(const struct geometry *g, double n, const double *x, double *ret)
+{
+    size_t half = g->n_rot / 2;
+
+    memcpy(ret, x, g->d * sizeof(*ret));
+    for (size_t i = 0; i < half; i++) {
+        double c = cos(n * g->freq[i]), s = sin(n * g->freq[i]);
+
+        ret[i] = c * x[i] - s * x[half + i];
+        ret[half + i] = s * x[i] + c * x[half + i];
+    }
+}
+
+/* One query row against keys 0 .. m of @k, @v; @got is compared and the sums of the report grow. */
+static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t m, const float *got)
+{
+    size_t d = o->g->d;
+    double *scores = need(m + 1, sizeof(*scores)), *sum = need(d, sizeof(*sum));
+    double x[GEOMETRY_DIM_MAX], y[GEOMETRY_DIM_MAX], max = -INFINITY, total = 0, largest_key = 0;
+
+    for (size_t i = 0; i < d; i++)
+        x[i] = (double) q[i];
+    for (size_t n = 0; n <= m; n++) {
+        rotate(o->g, (double) m - (double) n, x, y); /* <R(m) q, R(n) k> = <R(m - n) q, k> */
+        for (size_t i = 0; i < d; i++)
+            scores[n] += y[i] * k[n * d + i];
+        scores[n] *= o->g->attn_scale;
+        max = fmax(max, scores[n]);
+        largest_key = fmax(largest_key, norm(k + n * d, d));
+    }
+    for (size_t n = 0; n <= m; n++) {
+        double p = exp(scores[n] - max);
+
+        total += p;
+        for (size_t i = 0; i < d; i++)
+            sum[i] += p * v[n * d + i];
+    }
+    for (size_t n = 0; n <= m; n++)
+        o->squares_size += exp(scores[n] - max) / total * pow(norm(v + n * d, d), 2);
+    for (size_t i = 0; i < d; i++)
+        o->squares_wrong += pow(sum[i] / total - (double) got[i], 2);
+    o->largest_score = fmax(o->largest_score, o->g->attn_scale * norm(x, d) * (largest_key + 2 * o->mean_k));
+    free(scores);
+    free(sum);
+}
+
+static struct oracle_report report(const struct oracle *o)
+{
+    const double u = 0x1p-24;
+
+    return (struct oracle_report) {
+        .error = sqrt(o->squares_wrong / o->squares_size),
+        .tolerance = 4 * sqrt(o->g->d + o->r) * u * o->largest_score + 16 * u,
+    };
+}
+
+/* ---- packed --------------------------------------------------------------------------------------------------- */
+
+/* Level of the code of (token, coordinate), in the unit that dec expects. */
+static double level(const struct table *t, enum side side, const struct codec *c, const uint8_t *at, unsigned token,
+                    unsigned coord)
+{
+    unsigned half = coord / 8;
+
+    for (unsigned i = 0; i < half; i++)
+        at += 64 * c->bits[i];
+    if (c->bits[half] == 0)
+        return 0;
+    return (double) t->levels[side][c->bits[half]].value[half_tile_get(at, c->bits[half], side, token, coord % 8)];
+}
+
+/* x^ = mean + dec levels */
+static void decode(const struct codec *c, size_t d, const double *levels, double *ret)
+{
+    for (size_t i = 0; i < d; i++) {
+        ret[i] = (double) c->mean[i];
+        for (size_t j = 0; j < c->r_in; j++)
+            ret[i] += (double) c->dec[i * c->r_in + j] * levels[j];
+    }
+}
+
+static void exact_row(const struct codec *c, size_t d, const void *row, double *ret)
+{
+    for (size_t i = 0; i < d; i++) {
+        uint16_t h;
+
+        memcpy(&h, (const char *) row + 2 * i, sizeof(h));
+        ret[i] = (double) c->mean[i] + (double) f16_to_f32(h);
+    }
+}
+
+static void load_page(struct oracle *o, const struct attend_args *a, const struct codec *const codec[2], size_t page)
+{
+    const struct page_layout *l = a->layout;
+    const uint8_t *block = a->payloads[page] + page_block_off(l, a->layer, a->head);
+    size_t d = o->g->d, predicting = (size_t) (codec[SIDE_V]->r_in - codec[SIDE_V]->r);
+
+    for (unsigned t = 0; t < CHUNK_TOKENS; t++) {
+        double levels[2 * TABLE_RANK_MAX], *k = o->k + (page * 64 + t) * d, *v = o->v + (page * 64 + t) * d;
+
+        for (unsigned c = 0; c < codec[SIDE_K]->r; c++)
+            levels[c] = level(l->table, SIDE_K, codec[SIDE_K], block, t, c);
+        decode(codec[SIDE_K], d, levels, k);
+        for (unsigned c = 0; c < codec[SIDE_V]->r; c++)
+            levels[predicting + c] = level(l->table, SIDE_V, codec[SIDE_V], block + page_v_off(codec[SIDE_K]), t, c);
+        decode(codec[SIDE_V], d, levels, v);
+        if (page > 0 || t >= a->n_sink)
+            continue;
+        exact_row(codec[SIDE_K], d, a->payloads[0] + page_sink_off(l, a->layer, a->head, SIDE_K) + t * 2 * d, k);
+        exact_row(codec[SIDE_V], d, a->payloads[0] + page_sink_off(l, a->layer, a->head, SIDE_V) + t * 2 * d, v);
+    }
+}
+
+struct oracle_report oracle_packed(const struct attend_args *a)
+{
+    const struct table *t = a->layout->table;
+    uint32_t head = a->layout->shard.first_head + a->head;
+    const struct codec *codec[2] = { table_codec(t, a->layer, head, SIDE_K), table_codec(t, a->layer, head, SIDE_V) };
+    size_t d = t->geometry.d, group = geometry_group(&t->geometry);
+    struct oracle o = { .g = &t->geometry, .n = a->exact_first + a->n_exact, .r = codec[SIDE_K]->r };
+
+    o.k = need(o.n * d, sizeof(double));
+    o.v = need(o.n * d, sizeof(double));
+    for (size_t i = 0; i < d; i++)
+        o.mean_k += pow((double) codec[SIDE_K]->mean[i], 2);
+    o.mean_k = sqrt(o.mean_k);
+    for (size_t page = 0; page < a->n_pages; page++)
+        load_page(&o, a, codec, page);
+    for (size_t i = 0; i < a->n_exact; i++) {
+        exact_row(codec[SIDE_K], d, a->exact_k + i * a->exact_stride, o.k + (a->exact_first + i) * d);
+        exact_row(codec[SIDE_V], d, a->exact_v + i * a->exact_stride, o.v + (a->exact_first + i) * d);
+    }
+    for (size_t i = 0; i < a->n_q * group; i++)
+        attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, a->q_first + i / group,
+                   a->out + i / group * a->out_stride + i % group * d);
+    free(o.k);
+    free(o.v);
+    return report(&o);
+}
+
+/* ---- dense ---------------------------------------------------------------------------------------------------- */
+
+/* attend.h's rule, word for word. */
+static bool is_exact(const struct attend_dense_args *a, int64_t m, int64_t n)
+{
+    if (n < a->n_sink)
+        return true;
+    if (a->n_recent == EXACT_BY_STEP)
+        return (n / 64 + 1) * 64 + 64 > m + 1;
+    return n > m - a->n_recent;
+}
+
+struct oracle_report oracle_dense(const struct attend_dense_args *a)
+{
+    size_t d = a->geometry->d, group = geometry_group(a->geometry);
+    struct oracle o = { .g = a->geometry, .n = a->q_first + a->n_q };
+
+    o.k = need(o.n * d, sizeof(double));
+    o.v = need(o.n * d, sizeof(double));
+    for (size_t i = 0; i < a->n_q * group; i++) {
+        size_t m = a->q_first + i / group;
+
+        for (size_t n = 0; n <= m; n++)
+            for (size_t x = 0; x < d; x++) {
+                bool exact = is_exact(a, (int64_t) m, (int64_t) n);
+
+                o.k[n * d + x] = (double) (exact ? a->exact_k : a->decoded_k)[n * a->row_stride + x];
+                o.v[n * d + x] = (double) (exact ? a->exact_v : a->decoded_v)[n * a->row_stride + x];
+            }
+        attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, m,
+                   a->out + i / group * a->out_stride + i % group * d);
+    }
+    free(o.k);
+    free(o.v);
+    return report(&o);
+}

@@ -1,0 +1,318 @@
+/*
+ * Packed attention against decode-then-attend in binary64 (oracle.h), on every variant that this machine runs.
+ *
+ * Pages hold random bytes: any bytes are valid codes. A case draws a table, pages, exact rows and queries, runs all
+ * variants on the same input and compares each with the oracle.
+ */
+#include "gpu/attend.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/half.h"
+#include "gpu/cpu.h"
+#include "gpu/ops.h"
+#include "tests/lib/test.h"
+#include "tests/unit/gpu/oracle.h"
+#include "tests/unit/gpu/view.h"
+
+struct shape {
+    uint32_t d, n_rot, group;
+    int bits;            /* view.h */
+    uint32_t n_sink;
+    bool v_from_k;
+    double mean_norm, q_size; /* standard deviation of queries; 0: 1 */
+    size_t n_pages, n_exact, n_q;
+    size_t q_first;      /* SIZE_MAX: the queries are the newest tokens */
+};
+
+enum { N_KV = 3, LAYER = 1, SHARD_HEAD = 1 }; /* of two layers, shard of the heads 1 and 2: head 2 is read */
+
+/* Memory that ends where the process may not read or write: one byte beyond is a fault. */
+struct fenced {
+    char *map, *data;
+    size_t map_bytes;
+};
+
+static struct fenced fenced_new(size_t bytes, size_t align)
+{
+    size_t page = (size_t) sysconf(_SC_PAGESIZE), body = (bytes + page) / page * page;
+    struct fenced f = { .map_bytes = body + page };
+
+    f.map = mmap(NULL, f.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert(f.map != MAP_FAILED);
+    assert(mprotect(f.map + body, page, PROT_NONE) == 0);
+    f.data = f.map + (body - bytes) / align * align;
+    return f;
+}
+
+static void fenced_free(struct fenced f)
+{
+    (void) munmap(f.map, f.map_bytes);
+}
+
+struct scene {
+    struct view view;
+    struct page_layout layout;
+    struct attend_args args;
+    struct fenced *pages, exact_k, exact_v, q, out, scratch;
+};
+
+static void random_half(uint16_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = f32_to_f16((float) test_rand_normal());
+}
+
+static void make_page(struct scene *s, const struct shape *shape, size_t i)
+{
+    enum page_class class = i == 0 ? PAGE_FIRST : PAGE_REST;
+    size_t bytes = s->layout.payload_bytes[class];
+    uint8_t *p;
+
+    s->pages[i] = fenced_new(bytes, 1); /* ends at the fence; a payload's start may then be odd */
+    p = (uint8_t *) s->pages[i].data;
+    for (size_t x = 0; x < bytes; x++)
+        p[x] = (uint8_t) test_rand();
+    if (class == PAGE_FIRST)
+        for (size_t x = 0; x < (size_t) 2 * 2 * 2 * shape->n_sink * shape->d; x++) {
+            uint16_t h = f32_to_f16((float) test_rand_normal());
+
+            memcpy(p + s->layout.sinks_off + 2 * x, &h, sizeof(h));
+        }
+    ((const uint8_t **) s->args.payloads)[i] = p;
+}
+
+static void scene_init(struct scene *s, const struct shape *shape)
+{
+    struct view_options o = {
+        .geometry = view_geometry(2, N_KV * shape->group, N_KV, shape->d, shape->n_rot),
+        .n_sink = shape->n_sink, .v_from_k = shape->v_from_k, .bits = shape->bits, .mean_norm = shape->mean_norm,
+    };
+    size_t row = (size_t) shape->group * shape->d, stride = row + 5, n_q_floats = (shape->n_q - 1) * stride + row;
+    size_t end = shape->n_pages * CHUNK_TOKENS + shape->n_exact, exact_stride = 2 * shape->d;
+    size_t n_exact_halves = shape->n_exact == 0 ? 0 : (shape->n_exact - 1) * exact_stride + shape->d;
+
+    *s = (struct scene) { 0 };
+    view_init(&s->view, &o);
+    assert(page_layout_init(&s->layout, &s->view.table, (struct shard) { 1, 2 }) == 0);
+    s->pages = calloc(shape->n_pages + 1, sizeof(*s->pages));
+    s->args.payloads = calloc(shape->n_pages + 1, sizeof(*s->args.payloads));
+    assert(s->pages && s->args.payloads);
+    for (size_t i = 0; i < shape->n_pages; i++)
+        make_page(s, shape, i);
+    s->exact_k = fenced_new(n_exact_halves * 2, 2);
+    s->exact_v = fenced_new(n_exact_halves * 2, 2);
+    s->q = fenced_new(n_q_floats * sizeof(float), sizeof(float));
+    s->out = fenced_new(n_q_floats * sizeof(float), sizeof(float));
+    s->scratch = fenced_new(attend_scratch_bytes(&o.geometry, shape->n_q), 64);
+    random_half((uint16_t *) s->exact_k.data, n_exact_halves);
+    random_half((uint16_t *) s->exact_v.data, n_exact_halves);
+    for (size_t i = 0; i < n_q_floats; i++)
+        ((float *) s->q.data)[i] = (float) ((shape->q_size > 0 ? shape->q_size : 1) * test_rand_normal());
+    s->args = (struct attend_args) {
+        .layout = &s->layout, .layer = LAYER, .head = SHARD_HEAD, .payloads = s->args.payloads,
+        .n_pages = shape->n_pages, .n_sink = shape->n_sink,
+        .exact_k = (const uint16_t *) s->exact_k.data, .exact_v = (const uint16_t *) s->exact_v.data,
+        .exact_stride = exact_stride, .exact_first = shape->n_pages * CHUNK_TOKENS, .n_exact = shape->n_exact,
+        .q = (const float *) s->q.data, .q_stride = stride, .out = (float *) s->out.data, .out_stride = stride,
+        .q_first = shape->q_first == SIZE_MAX ? end - shape->n_q : shape->q_first, .n_q = shape->n_q,
+        .scratch = s->scratch.data,
+    };
+}
+
+static void scene_deinit(struct scene *s)
+{
+    for (size_t i = 0; i < s->args.n_pages; i++)
+        fenced_free(s->pages[i]);
+    free(s->pages);
+    free((void *) s->args.payloads);
+    fenced_free(s->exact_k);
+    fenced_free(s->exact_v);
+    fenced_free(s->q);
+    fenced_free(s->out);
+    fenced_free(s->scratch);
+    page_layout_deinit(&s->layout);
+    view_deinit(&s->view);
+}
+
+/* The distinct variants up to this machine's best. */
+static size_t variants(const struct ops *ret[3])
+{
+    static const unsigned masks[] = { 0, CPU_AVX2, CPU_AVX2 | CPU_AVX512 };
+    size_t n = 0;
+
+    for (size_t i = 0; i < 3; i++)
+        if ((masks[i] & ~cpu_capabilities()) == 0 && (n == 0 || ret[n - 1] != ops_select(masks[i])))
+            ret[n++] = ops_select(masks[i]);
+    return n;
+}
+
+static void check(const struct shape *shape)
+{
+    const struct ops *ops[3];
+    size_t n_ops = variants(ops);
+    struct scene s;
+
+    scene_init(&s, shape);
+    for (size_t i = 0; i < n_ops; i++) {
+        struct oracle_report r;
+
+        memset(s.scratch.data, 0xff, attend_scratch_bytes(&s.view.table.geometry, shape->n_q)); /* NaN everywhere */
+        memset(s.out.data, 0xff, sizeof(float));
+        attend_with(&s.args, ops[i]);
+        r = oracle_packed(&s.args);
+        CU_ASSERT_TRUE(r.error <= r.tolerance); /* false for NaN */
+        if (!(r.error <= r.tolerance))
+            printf("    %s: d %u n_rot %u g %u bits %d sinks %u v_from_k %d pages %zu exact %zu n_q %zu: %g > %g\n",
+                   ops[i]->name, shape->d, shape->n_rot, shape->group, shape->bits, shape->n_sink, shape->v_from_k,
+                   shape->n_pages, shape->n_exact, shape->n_q, r.error, r.tolerance);
+    }
+    scene_deinit(&s);
+}
+
+static const uint32_t dims[] = { 32, 64, 80, 128, 256 };
+enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
+
+/* Every d with every kind of RoPE, V from K or not, 1, 3 and 64 queries, with and without sinks. */
+static void test_shapes(void)
+{
+    static const size_t n_qs[] = { 1, 3, 64 };
+    unsigned n = 0;
+
+    for (size_t i = 0; i < N_DIMS; i++)
+        for (uint32_t rot = 0; rot <= 2; rot++)
+            for (int v_from_k = 0; v_from_k <= 1; v_from_k++, n++)
+                check(&(struct shape) {
+                    .d = dims[i], .n_rot = rot * dims[i] / 2, .group = 1 + n % 4, .bits = -1,
+                    .n_sink = (n & 1) ^ (n >> 1 & 1) ? 4 : 0, .v_from_k = v_from_k,
+                    .n_pages = n % 3 + (n_qs[n % 3] == 1), .n_exact = 64 + test_rand_below(64), .n_q = n_qs[n % 3],
+                    .q_first = SIZE_MAX,
+                });
+}
+
+static void test_groups(void)
+{
+    for (uint32_t group = 1; group <= 8; group++)
+        check(&(struct shape) {
+            .d = 64, .n_rot = 64, .group = group, .bits = -1, .n_sink = 4, .v_from_k = true, .n_pages = 2,
+            .n_exact = 70, .n_q = 1 + group % 3, .q_first = SIZE_MAX,
+        });
+}
+
+static void test_every_width(void)
+{
+    for (int bits = 0; bits <= 8; bits++)
+        for (int v_from_k = 0; v_from_k <= 1; v_from_k++)
+            check(&(struct shape) {
+                .d = 64, .n_rot = 64, .group = 3, .bits = bits, .n_sink = 4, .v_from_k = v_from_k, .n_pages = 2,
+                .n_exact = 1, .n_q = 1, .q_first = SIZE_MAX,
+            });
+}
+
+static void test_every_tail(void)
+{
+    for (size_t tail = 0; tail < 128; tail++)
+        check(&(struct shape) {
+            .d = 32, .n_rot = 32, .group = 2, .bits = -1, .n_sink = tail % 2 ? 4 : 0, .v_from_k = tail % 3 == 0,
+            .n_pages = 1, .n_exact = tail, .n_q = 1, .q_first = SIZE_MAX,
+        });
+}
+
+static void test_without_pages(void)
+{
+    for (size_t n = 1; n <= 130; n += 43)
+        check(&(struct shape) {
+            .d = 80, .n_rot = 80, .group = 3, .bits = -1, .n_sink = 4, .n_pages = 0, .n_exact = n, .n_q = n,
+            .q_first = SIZE_MAX,
+        });
+}
+
+/* Queries that stand inside packed pages see only what is before them, sinks included. */
+static void test_queries_inside_pages(void)
+{
+    static const size_t firsts[] = { 0, 2, 4, 62, 63, 64, 100, 127, 128 };
+
+    for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
+        check(&(struct shape) {
+            .d = 64, .n_rot = 32, .group = 3, .bits = -1, .n_sink = 4, .v_from_k = true, .n_pages = 3,
+            .n_exact = 20, .n_q = 70, .q_first = firsts[i],
+        });
+}
+
+/* Sixteen sinks are what a table may have; fewer may be used than it has. */
+static void test_many_sinks(void)
+{
+    check(&(struct shape) {
+        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = TABLE_SINKS_MAX, .v_from_k = true, .n_pages = 2,
+        .n_exact = 3, .n_q = 2, .q_first = SIZE_MAX,
+    });
+}
+
+/* Scores of about +-1000: exp of anything but the difference to the maximum would overflow. */
+static void test_huge_scores(void)
+{
+    check(&(struct shape) {
+        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from_k = true, .q_size = 1000, .n_pages = 4,
+        .n_exact = 100, .n_q = 64, .q_first = SIZE_MAX,
+    });
+}
+
+/* A key bias of norm 900 (DESIGN 3.2): the scores of the mean are a hundred times those that differ between keys. */
+static void test_large_key_mean(void)
+{
+    for (uint32_t rot = 0; rot <= 64; rot += 32)
+        check(&(struct shape) {
+            .d = 64, .n_rot = rot, .group = 3, .bits = -1, .n_sink = 4, .v_from_k = true, .mean_norm = 900,
+            .n_pages = 3, .n_exact = 100, .n_q = 3, .q_first = SIZE_MAX,
+        });
+}
+
+/*
+ * A million positions: one page, named 15625 times. Angles of a million radians must be right to the last digit of a
+ * binary32 cosine; computed in binary32 they would be off by 0.03 and more, and the result by a tenth of its size.
+ */
+static void test_position_of_a_million(void)
+{
+    struct shape shape = {
+        .d = 32, .n_rot = 32, .group = 1, .bits = 2, .n_sink = 0, .n_pages = 1, .n_exact = 7, .n_q = 1,
+        .q_first = SIZE_MAX, .q_size = 4,
+    };
+    enum { N_PAGES = 15625 };
+    const uint8_t **payloads = calloc(N_PAGES, sizeof(*payloads));
+    struct oracle_report r;
+    struct scene s;
+    struct attend_args a;
+
+    assert(payloads);
+    scene_init(&s, &shape);
+    for (size_t i = 0; i < N_PAGES; i++)
+        payloads[i] = s.args.payloads[0];
+    a = s.args;
+    a.payloads = payloads;
+    a.n_pages = N_PAGES;
+    a.exact_first = (size_t) N_PAGES * CHUNK_TOKENS;
+    a.q_first = a.exact_first + a.n_exact - 1;
+    attend(&a);
+    r = oracle_packed(&a);
+    CU_ASSERT_TRUE(r.error <= r.tolerance);
+    free(payloads);
+    scene_deinit(&s);
+}
+
+static void test_selection(void)
+{
+    CU_ASSERT_PTR_EQUAL(ops_select(0), &ops_ref);
+    CU_ASSERT_PTR_EQUAL(ops_best(), ops_select(cpu_capabilities()));
+    CU_ASSERT_STRING_EQUAL(attend_kernel_name(), ops_best()->name);
+}
+
+const char test_suite[] = "attend";
+const struct test_case test_cases[] = {
+    TEST(test_shapes), TEST(test_groups), TEST(test_every_width), TEST(test_every_tail), TEST(test_without_pages),
+    TEST(test_queries_inside_pages), TEST(test_many_sinks), TEST(test_huge_scores), TEST(test_large_key_mean),
+    TEST(test_position_of_a_million), TEST(test_selection), TEST_END,
+};
