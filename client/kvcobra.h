@@ -33,6 +33,8 @@ extern "C" {
 #define KVC_DIGEST_BYTES 32
 #define KVC_CHUNK_TOKENS 64 /* what is published, matched and evicted together */
 #define KVC_RECENT_TOKENS 64 /* newest tokens that stay exact */
+#define KVC_APPEND_TOKENS_MAX (1 << 20) /* in one call */
+#define KVC_SALT_BYTES_MAX 1024
 
 typedef struct kvc_client kvc_client;
 typedef struct kvc_model kvc_model;

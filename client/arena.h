@@ -1,0 +1,35 @@
+/*
+ * Places in the arena: the client's own bookkeeping of a memory object that the daemon only reads when a COMMIT
+ * names an offset. First fit over sorted free ranges: there are two sizes per table and at most a few hundred pages.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct arena_range {
+    size_t off, bytes;
+};
+
+struct arena {
+    size_t bytes;
+    size_t free_bytes;
+    size_t n_ranges;
+    size_t n_ranges_max;         /* allocated when the arena is: no call below allocates memory */
+    struct arena_range *ranges;  /* free, ascending, no two adjacent */
+};
+
+/**
+ * arena_init() - an empty arena of @bytes with places at multiples of ARENA_ALIGN
+ * Return: 0; -ENOMEM.
+ */
+#define ARENA_ALIGN 128
+#define ARENA_PLACE_BYTES_MIN 4096 /* smaller places are rounded up: bounds the number of ranges */
+int arena_init(struct arena *a, size_t bytes);
+void arena_deinit(struct arena *a);
+
+/* False if no free range is long enough. */
+bool arena_take(struct arena *a, size_t bytes, size_t *ret_off);
+/* @bytes as given to arena_take(). */
+void arena_give(struct arena *a, size_t off, size_t bytes);

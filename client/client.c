@@ -1,0 +1,123 @@
+/* The client handle: birth, connection, last words, death. */
+#include "client/client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client/model.h"
+#include "client/seq.h"
+
+const char *kvc_version(void)
+{
+    return KVC_VERSION_STRING;
+}
+
+/* A page that the kernel empties in a child: asking it costs a load, where getpid() would cost a system call. */
+static volatile uint8_t *mark_process(void)
+{
+    size_t bytes = (size_t) sysconf(_SC_PAGESIZE);
+    uint8_t *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        return NULL;
+    if (madvise(p, bytes, MADV_WIPEONFORK) < 0) {
+        (void) munmap(p, bytes);
+        return NULL;
+    }
+    *p = 1;
+    return p;
+}
+
+int kvc_client_new(kvc_client **ret_client)
+{
+    struct kvc_client *c;
+
+    if (!ret_client)
+        return -EINVAL;
+    c = calloc(1, sizeof(*c));
+    if (!c)
+        return -ENOMEM;
+    c->alive = mark_process();
+    if (!c->alive) {
+        free(c);
+        return -ENOMEM;
+    }
+    connection_init(&c->connection);
+    *ret_client = c;
+    return 0;
+}
+
+int client_enter(struct kvc_client *c)
+{
+    struct session_page *page;
+
+    if (!*c->alive)
+        return fail(&c->error, -ECHILD, "this handle was made before fork(): make a new client in the child");
+    errmsg_clear(&c->error);
+    page = session_page(&c->session);
+    if (page) /* ours alone to write; the daemon looks whether it moved */
+        atomic_fetch_add_explicit(&page->renewals, 1, memory_order_relaxed);
+    return 0;
+}
+
+int kvc_client_connect(kvc_client *c, const char *path)
+{
+    int r;
+
+    if (!c)
+        return -EINVAL;
+    r = client_enter(c);
+    if (r < 0)
+        return r;
+    return connection_open(&c->connection, path, &c->error);
+}
+
+const char *kvc_last_error(const kvc_client *c)
+{
+    if (!c)
+        return "the client handle is NULL";
+    return c->error.text[0] ? c->error.text : "no error";
+}
+
+static void free_free_pages(struct kvc_client *c)
+{
+    while (c->free_pages) {
+        struct page *p = c->free_pages;
+
+        c->free_pages = p->next;
+        free(p);
+    }
+}
+
+kvc_client *kvc_client_free(kvc_client *c)
+{
+    if (!c)
+        return NULL;
+    if (!client_is_ours(c)) {
+        /* The mappings are the parent's and do not exist here; its conversation must not be touched. What can be
+         * given up is the descriptor: while we hold it, the daemon does not see the parent's socket close. */
+        connection_lose(&c->connection);
+        return NULL;
+    }
+    while (c->models) {
+        struct kvc_model *m = c->models;
+
+        model_ref(m);
+        while (m->seqs)
+            seq_free(m->seqs);
+        m->refs = 1;
+        model_unref(m);
+    }
+    leases_deinit(&c->leases);
+    extents_deinit(&c->extents);
+    session_deinit(&c->session);
+    free_free_pages(c);
+    connection_bye(&c->connection); /* nothing of the daemon's is mapped any more: it need not wait for our exit */
+    connection_deinit(&c->connection);
+    (void) munmap((void *) c->alive, (size_t) sysconf(_SC_PAGESIZE));
+    free(c);
+    return NULL;
+}

@@ -1,0 +1,39 @@
+/*
+ * What every file of the library knows about a client handle: its error, its connection, who belongs to it, and the
+ * check at every entry point that the handle did not cross fork().
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/errmsg.h"
+#include "client/connection.h"
+#include "client/extents.h"
+#include "client/kvcobra.h"
+#include "client/leases.h"
+#include "client/session.h"
+
+struct kvc_client {
+    struct errmsg error;
+    volatile uint8_t *alive;     /* a page of MADV_WIPEONFORK: 1 here, 0 in a child. getpid() would be a system call */
+    struct connection connection;
+    struct session session;      /* arena and session page, shared by the models of a connection */
+    struct extent_cache extents;
+    struct lease_list leases;
+    struct kvc_model *models;    /* every model that exists, also those only sequences keep */
+    struct page *free_pages;     /* handles to use again */
+    uint64_t pages_moved;        /* raised when a page changes its address: sequences refresh their pointers */
+};
+
+/**
+ * client_enter() - first statement of every public call: fork check, clears the error, renews the session's grants
+ * Return: 0; -ECHILD.
+ */
+int client_enter(struct kvc_client *c);
+
+/* Whether the handle was made by this process, for destructors. */
+static inline bool client_is_ours(const struct kvc_client *c)
+{
+    return *c->alive;
+}

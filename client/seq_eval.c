@@ -1,0 +1,294 @@
+/*
+ * Evaluation sequences: every input exact beside what its codes decode to, so that each query of a long append sees
+ * what it would have seen as a decode step (DESIGN 4, "Exactness").
+ *
+ * Tokens are encoded and decoded as they come. A chunk that is full is packed into a page, and its decoded rows are
+ * then read back from the page's bytes: what is measured is what would be stored.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "client/client.h"
+#include "client/options.h"
+#include "client/seq.h"
+#include "gpu/attend.h"
+
+struct eval_layer {
+    float *exact[2], *decoded[2]; /* by side: [rows_max, shard heads, d] */
+    uint8_t *codes[2];            /* of the chunk being filled: [shard heads][64, r] */
+};
+
+struct eval {
+    uint32_t n_sink;
+    int32_t n_recent;
+    size_t rows_max;              /* 0 before the first append */
+    struct eval_layer *layers;
+};
+
+static size_t row_stride(const struct kvc_seq *s)
+{
+    return (size_t) s->model->shard.n_heads * s->model->geometry.d;
+}
+
+static uint8_t *head_codes(const struct eval_layer *l, uint32_t head, enum side side)
+{
+    return l->codes[side] + (size_t) head * CHUNK_TOKENS * TABLE_RANK_MAX;
+}
+
+static struct head_view view_of(const struct kvc_seq *s, uint32_t layer, uint32_t head)
+{
+    return head_view(s->table->table, layer, s->model->shard.first_head + head);
+}
+
+int eval_init(struct kvc_seq *s, const kvc_eval_options *o)
+{
+    struct errmsg *e = &s->model->client->error;
+    uint32_t n_heads = s->model->shard.n_heads;
+    kvc_eval_options local;
+    int r = options_read(&local, sizeof(local), o, sizeof(local), "kvc_eval_options", e);
+
+    if (r < 0)
+        return r;
+    if (local.n_recent < -1)
+        return fail(e, -EINVAL, "n_recent is %d: at least 0, or -1 for what a decode step sees", local.n_recent);
+    s->eval = calloc(1, sizeof(*s->eval));
+    if (!s->eval)
+        return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
+    s->eval->n_sink = local.n_sink;
+    s->eval->n_recent = local.n_recent;
+    s->eval->layers = calloc(seq_n_layers(s), sizeof(*s->eval->layers));
+    for (uint32_t i = 0; s->eval->layers && i < seq_n_layers(s); i++)
+        for (unsigned side = 0; side < 2; side++) {
+            s->eval->layers[i].codes[side] = malloc((size_t) n_heads * CHUNK_TOKENS * TABLE_RANK_MAX);
+            if (!s->eval->layers[i].codes[side])
+                return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
+        }
+    return s->eval->layers ? 0 : fail(e, -ENOMEM, "out of memory for an evaluation sequence");
+}
+
+void eval_free(struct kvc_seq *s)
+{
+    for (uint32_t i = 0; s->eval->layers && i < seq_n_layers(s); i++)
+        for (unsigned side = 0; side < 2; side++) {
+            free(s->eval->layers[i].exact[side]);
+            free(s->eval->layers[i].decoded[side]);
+            free(s->eval->layers[i].codes[side]);
+        }
+    free(s->eval->layers);
+    free(s->eval);
+    s->eval = NULL;
+}
+
+/* A failure leaves some layers with more room than rows_max says, which does no harm. */
+static int grow(struct kvc_seq *s, size_t rows)
+{
+    struct eval *v = s->eval;
+    size_t max = v->rows_max ? v->rows_max : 512, bytes;
+
+    if (rows <= v->rows_max)
+        return 0;
+    while (max < rows)
+        max *= 2;
+    bytes = max * row_stride(s) * sizeof(float);
+    for (uint32_t i = 0; i < seq_n_layers(s); i++)
+        for (unsigned side = 0; side < 2; side++) {
+            float **buffers[] = { &v->layers[i].exact[side], &v->layers[i].decoded[side] };
+
+            for (unsigned b = 0; b < 2; b++) {
+                float *p = realloc(*buffers[b], bytes);
+
+                if (!p)
+                    return -ENOMEM;
+                *buffers[b] = p;
+            }
+        }
+    v->rows_max = max;
+    return 0;
+}
+
+/* ---- append ------------------------------------------------------------------------------------------------------ */
+
+static int load(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype, const void *from, size_t n_new)
+{
+    size_t stride = row_stride(s), n = n_new * stride;
+    float *to = s->eval->layers[layer].exact[side] + s->layers[layer].length * stride;
+    uint32_t d = s->model->geometry.d;
+
+    dtype_load(dtype, from, 0, n, to);
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(to[i]))
+            return fail(&s->model->client->error, -EINVAL, "layer %u, KV head %zu, %s of new token %zu is not finite",
+                        layer, s->model->shard.first_head + i % stride / d, side == SIDE_K ? "K" : "V", i / stride);
+    return 0;
+}
+
+/* Tokens [at, at + n) of one layer, inside one chunk: codes, and rows decoded from them. */
+static void encode_run(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+{
+    struct eval_layer *l = &s->eval->layers[layer];
+    size_t stride = row_stride(s), in_chunk = at % CHUNK_TOKENS;
+
+    for (uint32_t h = 0; h < s->model->shard.n_heads; h++) {
+        struct head_view view = view_of(s, layer, h);
+        size_t off = at * stride + (size_t) h * s->model->geometry.d;
+        uint8_t *codes_k = head_codes(l, h, SIDE_K) + in_chunk * view.k->r;
+        uint8_t *codes_v = head_codes(l, h, SIDE_V) + in_chunk * view.v->r;
+        int r = codec_encode(view, l->exact[SIDE_K] + off, l->exact[SIDE_V] + off, stride, n, codes_k, codes_v,
+                             s->table->counts, s->model->scratch.codec);
+
+        assert(r == 0); /* load() refused what is not finite */
+        (void) r;
+        codec_decode(view, codes_k, codes_v, n, l->decoded[SIDE_K] + off, l->decoded[SIDE_V] + off, stride,
+                     s->model->scratch.codec);
+    }
+}
+
+static void store_sinks(struct kvc_seq *s, uint32_t layer, uint32_t head)
+{
+    const struct table *table = s->table->table;
+    uint32_t d = s->model->geometry.d;
+
+    for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
+        const float *mean = table_codec(table, layer, s->model->shard.first_head + head, side)->mean;
+        uint8_t *to = page_payload(s->pages[0]) + page_sink_off(&s->table->layout, layer, head, side);
+
+        for (uint32_t t = 0; t < table->n_sink; t++)
+            for (uint32_t i = 0; i < d; i++) {
+                float x = s->eval->layers[layer].exact[side][t * row_stride(s) + (size_t) head * d + i];
+                uint16_t half = f32_to_f16(x - mean[i]);
+
+                memcpy(to + ((size_t) t * d + i) * sizeof(half), &half, sizeof(half));
+            }
+    }
+}
+
+/* A full chunk goes into its page, and its rows come back out of it. */
+static void pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
+{
+    struct eval_layer *l = &s->eval->layers[layer];
+    struct scratch *scratch = &s->model->scratch;
+    size_t stride = row_stride(s);
+
+    for (uint32_t h = 0; h < s->model->shard.n_heads; h++) {
+        struct head_view view = view_of(s, layer, h);
+        uint8_t *block = page_payload(s->pages[chunk]) + page_block_off(&s->table->layout, layer, h);
+        size_t off = chunk * CHUNK_TOKENS * stride + (size_t) h * s->model->geometry.d;
+
+        block_pack(view, head_codes(l, h, SIDE_K), head_codes(l, h, SIDE_V), block);
+        if (chunk == 0)
+            store_sinks(s, layer, h);
+        block_unpack(view, block, scratch->codes[SIDE_K], scratch->codes[SIDE_V]);
+        codec_decode(view, scratch->codes[SIDE_K], scratch->codes[SIDE_V], CHUNK_TOKENS, l->decoded[SIDE_K] + off,
+                     l->decoded[SIDE_V] + off, stride, scratch->codec);
+    }
+    s->layers[layer].n_packed = chunk + 1;
+}
+
+int eval_append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new)
+{
+    struct layer *l = &s->layers[layer];
+    size_t end = l->length + n_new;
+    int r = 0;
+
+    if (grow(s, end) < 0)
+        return fail(&s->model->client->error, -ENOMEM, "out of memory for %zu tokens of evaluation", end);
+    r = load(s, layer, SIDE_K, dtype, k, n_new);
+    if (r == 0)
+        r = load(s, layer, SIDE_V, dtype, v, n_new);
+    if (r == 0 && end / CHUNK_TOKENS > s->n_pages)
+        r = seq_claim(s, end / CHUNK_TOKENS);
+    if (r < 0)
+        return r;
+    for (size_t at = l->length; at < end;) {
+        size_t room = CHUNK_TOKENS - at % CHUNK_TOKENS, n = end - at < room ? end - at : room;
+
+        encode_run(s, layer, at, n);
+        at += n;
+        if (at % CHUNK_TOKENS == 0)
+            pack_chunk(s, layer, at / CHUNK_TOKENS - 1);
+    }
+    l->length = end;
+    return 0;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+int eval_attend(struct kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float *out)
+{
+    struct kvc_model *m = s->model;
+    const struct eval *v = s->eval;
+    const struct eval_layer *l = &v->layers[layer];
+    uint32_t d = m->geometry.d, group = geometry_group(&m->geometry);
+    size_t stride = (size_t) m->n_q_heads * d;
+
+    if (model_scratch_attend(m, attend_dense_scratch_bytes(&m->geometry, v->rows_max, n_q)) < 0)
+        return fail(&m->client->error, -ENOMEM, "out of memory for attention of %zu queries", n_q);
+    for (uint32_t h = 0; h < m->shard.n_heads; h++) {
+        size_t off = (size_t) h * d;
+        struct attend_dense_args a = {
+            .geometry = &m->geometry,
+            .exact_k = l->exact[SIDE_K] + off, .exact_v = l->exact[SIDE_V] + off,
+            .decoded_k = l->decoded[SIDE_K] + off, .decoded_v = l->decoded[SIDE_V] + off,
+            .row_stride = row_stride(s), .n_sink = v->n_sink, .n_recent = v->n_recent,
+            .q = q + off * group, .q_stride = stride, .q_first = s->layers[layer].length - n_q, .n_q = n_q,
+            .out = out + off * group, .out_stride = stride,
+            .scratch = m->scratch.attend,
+        };
+
+        attend_dense(&a);
+    }
+    return 0;
+}
+
+void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out)
+{
+    const struct eval_layer *l = &s->eval->layers[layer];
+    size_t stride = row_stride(s);
+
+    for (size_t t = first; t < first + n; t++)
+        memcpy(out + (t - first) * stride, (t < s->eval->n_sink ? l->exact : l->decoded)[side] + t * stride,
+               stride * sizeof(*out));
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
+
+/* Exact inside the chunk being filled, whose codes are here; a packed chunk is not opened again. */
+size_t eval_truncate(struct kvc_seq *s, size_t n)
+{
+    size_t n_packed = 0, length = seq_length(s);
+
+    if (n > length)
+        n = length;
+    for (uint32_t i = 0; i < seq_n_layers(s); i++)
+        if (s->layers[i].n_packed > n_packed)
+            n_packed = s->layers[i].n_packed;
+    if (n < n_packed * CHUNK_TOKENS) {
+        n = n / CHUNK_TOKENS * CHUNK_TOKENS;
+        n_packed = n / CHUNK_TOKENS;
+    }
+    for (uint32_t i = 0; i < seq_n_layers(s); i++) {
+        s->layers[i].length = n;
+        if (s->layers[i].n_packed > n_packed)
+            s->layers[i].n_packed = n_packed;
+    }
+    seq_drop_pages(s, n_packed);
+    return n;
+}
+
+size_t eval_tail_tokens(const struct kvc_seq *s)
+{
+    size_t length = seq_length(s);
+
+    if (s->eval->n_recent < 0)
+        return length - chunks_due(length) * CHUNK_TOKENS;
+    return (size_t) s->eval->n_recent < length ? (size_t) s->eval->n_recent : length;
+}
+
+uint32_t eval_n_sink(const struct kvc_seq *s)
+{
+    return s->eval->n_sink;
+}

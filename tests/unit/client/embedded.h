@@ -1,0 +1,47 @@
+/*
+ * What tests of the client share: a model over a random table, inputs that depend only on (layer, position), and
+ * attention in binary64 over vectors as they are read back.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/geometry.h"
+#include "client/kvcobra.h"
+
+struct embedded {
+    struct geometry g;
+    void *bytes;              /* of the table */
+    size_t n_bytes;
+    kvc_client *client;
+    kvc_model *model;
+    uint32_t first_head, n_heads; /* shard */
+};
+
+/* @n_heads_here 0: all. Everything asserts. */
+struct embedded embedded_new(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, double bpd,
+                             uint32_t first_head, uint32_t n_heads_here);
+void embedded_free(struct embedded *m);
+
+kvc_model_id embedded_id(const struct embedded *m);
+
+/* Input vectors of positions [first, first + n): [n, shard heads, d]; queries [n, shard query heads, d]. @text makes
+ * different texts. Some key dimensions have a large common part, as models with a key bias do. */
+float *embedded_input(const struct embedded *m, uint32_t text, uint32_t layer, enum kvc_side side, size_t first,
+                      size_t n);
+float *embedded_queries(const struct embedded *m, uint32_t text, uint32_t layer, size_t first, size_t n);
+
+/* Appends [first, first + n) of @text in all layers; returns the first error. */
+int embedded_append(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first, size_t n);
+
+/* Attention of queries at positions [first, first + n) over k, v [.., shard heads, d], in binary64. */
+double *embedded_attention(const struct embedded *m, const float *k, const float *v, const float *q, size_t first,
+                           size_t n);
+
+/* Decoded vectors of all positions of a layer. */
+float *embedded_read(const struct embedded *m, kvc_seq *s, uint32_t layer, enum kvc_side side, size_t n);
+
+/* sum (a - b)^2 / sum b^2 */
+double nmse(const float *a, const double *b, size_t n);
