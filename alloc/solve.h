@@ -32,7 +32,9 @@ struct solve_options {
     void (*progress)(void *ctx, const char *what, double fraction);
     void *progress_ctx;
 };
-void solve_options_default(struct solve_options *o, double bpd);
+void solve_options_default(struct solve_options *o, double bpd); /* METHOD_BANDS and what goes with it */
+/* The options that define @method, so that only what a user changes needs setting. */
+void solve_options_for(struct solve_options *o, enum method method, double bpd);
 
 struct solve_report {           /* printed by the command, recomputed at the end from the table itself */
     double bpd_code, bpd_nominal;        /* nominal: sum r b without padding (what the paper charges) */
@@ -57,3 +59,5 @@ int curve_from_name(const char *name, enum curve *ret);
 const char *method_name(enum method m);
 const char *metric_name(enum metric m);
 const char *curve_name(enum curve c);
+int quantiser_from_name(const char *name, enum quantiser *ret);
+const char *quantiser_name(enum quantiser q);

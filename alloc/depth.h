@@ -1,0 +1,35 @@
+/*
+ * What measuring a depth weight needs of the allocator (DESIGN 3.1): a table that codes one layer and side alone, and
+ * the distortion that its errors have under the attention metric. The forward passes are the caller's.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/geometry.h"
+
+struct errmsg;
+struct stats;
+
+/* The budgets at which weights are measured: enough harm to see, little enough to be in proportion. */
+#define DEPTH_K_BPD 1.5
+#define DEPTH_V_BPD 2.5
+
+/**
+ * solve_layer_table() - a table in which only (layer, side) has codes
+ * @bpd: bits per number of that layer and side; `bands`, attention metric, N(0,1) levels, no prediction
+ *
+ * Every other head-side has rank 0: the caller keeps those exact.
+ * Return: like solve_table().
+ */
+int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, double bpd, uint64_t seed,
+                      void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e);
+
+/**
+ * depth_distortion() - mean of e'Me over tokens, summed over the heads of (layer, side), M the attention metric
+ * @x, @x_hat: [n, n_kv_heads, d] exact and decoded, rows @row_stride floats apart
+ * Return: the distortion; NaN if memory ran out.
+ */
+double depth_distortion(const struct stats *s, uint32_t layer, enum side side, const float *x, const float *x_hat,
+                        size_t n, size_t row_stride);

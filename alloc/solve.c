@@ -1,0 +1,270 @@
+/* From statistics to a table: options, names and the order of the steps. See solve.h. */
+#include "alloc/solve.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/metric.h"
+#include "alloc/solve_internal.h"
+#include "alloc/stats_internal.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+void solve_options_default(struct solve_options *o, double bpd)
+{
+    solve_options_for(o, METHOD_BANDS, bpd);
+}
+
+void solve_options_for(struct solve_options *o, enum method method, double bpd)
+{
+    bool bands = method == METHOD_BANDS;
+
+    *o = (struct solve_options) {
+        .bpd = bpd,
+        .method = method,
+        .metric = bands ? METRIC_ATTENTION : method == METHOD_PAPER_KL ? METRIC_QUERY : METRIC_MSE,
+        .curve = bands ? CURVE_MEASURED : CURVE_BENNETT,
+        .quantiser = bands ? QUANT_LLOYD_MAX : QUANT_UNIFORM_MIDTREAD,
+        .fit_levels = bands,
+        .v_from_k = bands,
+        .depth_weights = bands,
+        .ceil_bpd = TABLE_BITS_MAX,
+    };
+}
+
+/* ---- checking ----------------------------------------------------------------------------------------------- */
+
+static bool is_bpd(double x)
+{
+    return isfinite(x) && x > 0 && x <= TABLE_BITS_MAX;
+}
+
+static int check_budget(const struct solve_options *o, struct errmsg *e)
+{
+    bool apart = o->k_bpd != 0 || o->v_bpd != 0;
+
+    if (apart && (!is_bpd(o->k_bpd) || !is_bpd(o->v_bpd)))
+        return fail(e, -EINVAL, "K and V apart need two budgets above 0 and at most %d bits per number, not %g and %g",
+                    TABLE_BITS_MAX, o->k_bpd, o->v_bpd);
+    if (!apart && !is_bpd(o->bpd))
+        return fail(e, -EINVAL, "a budget of %g bits per number is not above 0 and at most %d", o->bpd, TABLE_BITS_MAX);
+    if (!(o->floor_bpd >= 0) || !(o->ceil_bpd >= o->floor_bpd) || o->ceil_bpd > TABLE_BITS_MAX)
+        return fail(e, -EINVAL, "floor %g and ceiling %g bits per number do not fit 0 <= floor <= ceiling <= %d",
+                    o->floor_bpd, o->ceil_bpd, TABLE_BITS_MAX);
+    return 0;
+}
+
+static int check_bands(const struct stats *s, const struct solve_options *o, struct errmsg *e)
+{
+    if (o->fit_levels && o->quantiser != QUANT_LLOYD_MAX)
+        return fail(e, -EINVAL, "fitted levels are not uniform: fit levels or ask for a uniform quantiser, not both");
+    if (s->n_held == 0 && (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from_k))
+        return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measured curves, fitted levels and V "
+                    "from K need");
+    if (o->v_from_k && s->n_held < 4u * s->o.geometry.d)
+        return fail(e, -EINVAL, "V from K needs at least %u sampled tokens, the statistics hold %zu: calibrate on more "
+                    "text, or solve without it", 4 * s->o.geometry.d, s->n_held);
+    return 0;
+}
+
+static int check_paper(const struct solve_options *o, struct errmsg *e)
+{
+    const char *name = method_name(o->method);
+    enum metric metric = o->method == METHOD_PAPER_KL ? METRIC_QUERY : METRIC_MSE;
+
+    if (o->metric != metric)
+        return fail(e, -EINVAL, "method %s is defined by metric %s, not %s", name, metric_name(metric),
+                    metric_name(o->metric));
+    if (o->curve != CURVE_BENNETT)
+        return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name, curve_name(o->curve));
+    if (o->fit_levels || o->v_from_k || o->depth_weights)
+        return fail(e, -EINVAL, "method %s has no fitted levels, V from K or depth weights", name);
+    if (o->floor_bpd > 0 || o->ceil_bpd < TABLE_BITS_MAX)
+        return fail(e, -EINVAL, "method %s has no floor or ceiling per head", name);
+    return 0;
+}
+
+static int check_options(const struct stats *s, const struct solve_options *o, struct errmsg *e)
+{
+    int r = stats_check_complete(s, e);
+
+    if (r < 0)
+        return r;
+    if (s->n_tokens == 0)
+        return fail(e, -EINVAL, "the statistics are empty: no token was counted");
+    r = check_budget(o, e);
+    if (r < 0)
+        return r;
+    r = o->method == METHOD_BANDS ? check_bands(s, o, e) : check_paper(o, e);
+    return r < 0 ? r : metric_available(s, o->metric, e);
+}
+
+/* ---- a solver ------------------------------------------------------------------------------------------------ */
+
+int solver_init(struct solver *v, const struct stats *s, const struct solve_options *o, struct errmsg *e)
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t d = g->d;
+    int r;
+
+    *v = (struct solver) { .s = s, .g = g, .o = *o, .only_layer = ALL_LAYERS };
+    r = check_options(s, o, e);
+    if (r < 0)
+        return r;
+    r = curve_model_init(&v->model, o->curve, o->quantiser);
+    if (r < 0)
+        return fail(e, r, "the quantiser has no levels");
+    memcpy(v->levels[SIDE_K], v->model.levels, sizeof(v->model.levels));
+    memcpy(v->levels[SIDE_V], v->model.levels, sizeof(v->model.levels));
+    v->heads = calloc(head_side_count(g), sizeof(*v->heads));
+    if (!v->heads)
+        return fail(e, -ENOMEM, "out of memory for solving");
+    for (uint32_t hs = 0; hs < head_side_count(g); hs++) {
+        struct head *h = &v->heads[v->n_heads++];
+        uint32_t layer = hs / (2 * g->n_kv_heads);
+
+        h->mean = malloc(d * sizeof(*h->mean));
+        h->dec = malloc(d * d * sizeof(*h->dec));
+        if (!h->mean || !h->dec || transform_init(&h->t, g->d) < 0)
+            return fail(e, -ENOMEM, "out of memory for solving");
+        memcpy(h->mean, s->mean + hs * d, d * sizeof(*h->mean));
+        /* the weights are KL per unit of the attention metric: they say nothing about another one */
+        h->weight = o->depth_weights && o->metric == METRIC_ATTENTION ? metric_depth_weight(s, layer, hs % 2) : 1;
+    }
+    return 0;
+}
+
+void solver_deinit(struct solver *v)
+{
+    for (uint32_t hs = 0; hs < v->n_heads; hs++) {
+        free(v->heads[hs].mean);
+        free(v->heads[hs].dec);
+        free(v->heads[hs].predict);
+        transform_deinit(&v->heads[hs].t);
+    }
+    free(v->heads);
+    *v = (struct solver) { .n_heads = 0 };
+}
+
+int solver_fail(const struct solver *v, uint32_t layer, uint32_t head, enum side side, int err, struct errmsg *e)
+{
+    (void) v;
+    if (err == -ENOMEM)
+        return fail(e, -ENOMEM, "out of memory for layer %u head %u %c", layer, head, side == SIDE_K ? 'K' : 'V');
+    return fail(e, -EINVAL, "the statistics of layer %u head %u %c have no transform: a covariance or metric is not "
+                "finite or not positive", layer, head, side == SIDE_K ? 'K' : 'V');
+}
+
+void solver_covariance(const struct solver *v, uint32_t head_side, double *ret_S)
+{
+    size_t dd = (size_t) v->g->d * v->g->d;
+    const double *scatter = v->s->scatter + head_side * dd;
+
+    for (size_t i = 0; i < dd; i++)
+        ret_S[i] = scatter[i] / (double) v->s->n_tokens;
+}
+
+int solve_table(const struct stats *s, const struct solve_options *o, void **ret_bytes, size_t *ret_n_bytes,
+                struct solve_report *ret_report, struct errmsg *e)
+{
+    _cleanup_(solver_deinit) struct solver v = { 0 };
+    _cleanup_(freep) void *bytes = NULL;
+    struct solve_report report = { 0 };
+    size_t n_bytes = 0;
+    int r = solver_init(&v, s, o, e);
+
+    if (r < 0)
+        return r;
+    r = o->method == METHOD_BANDS ? solve_bands_method(&v, e) : solve_paper_method(&v, e);
+    if (r < 0)
+        return r;
+    r = solve_build(&v, &bytes, &n_bytes, e);
+    if (r < 0)
+        return r;
+    r = solve_measure(&v, bytes, n_bytes, &report, e);
+    if (r < 0)
+        return r;
+    *ret_bytes = take_ptr(bytes);
+    *ret_n_bytes = n_bytes;
+    *ret_report = report;
+    return 0;
+}
+
+/* ---- names --------------------------------------------------------------------------------------------------- */
+
+static const char *const method_names[] = { "bands", "paper-mse", "paper-kl" };
+static const char *const metric_names[] = { "mse", "query", "attention", "fisher" };
+static const char *const curve_names[] = { "measured", "gaussian", "bennett" };
+static const char *const quantiser_names[] = { "lloyd-max", "uniform", "uniform-midtread" };
+
+static int find_name(const char *const *names, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return (int) i;
+    return -EINVAL;
+}
+
+#define N_NAMES(names) (sizeof(names) / sizeof(*(names)))
+
+int method_from_name(const char *name, enum method *ret)
+{
+    int i = find_name(method_names, N_NAMES(method_names), name);
+
+    if (i < 0)
+        return i;
+    *ret = (enum method) i;
+    return 0;
+}
+
+int metric_from_name(const char *name, enum metric *ret)
+{
+    int i = find_name(metric_names, N_NAMES(metric_names), name);
+
+    if (i < 0)
+        return i;
+    *ret = (enum metric) i;
+    return 0;
+}
+
+int curve_from_name(const char *name, enum curve *ret)
+{
+    int i = find_name(curve_names, N_NAMES(curve_names), name);
+
+    if (i < 0)
+        return i;
+    *ret = (enum curve) i;
+    return 0;
+}
+
+int quantiser_from_name(const char *name, enum quantiser *ret)
+{
+    int i = find_name(quantiser_names, N_NAMES(quantiser_names), name);
+
+    if (i < 0)
+        return i;
+    *ret = (enum quantiser) i;
+    return 0;
+}
+
+const char *method_name(enum method m)
+{
+    return method_names[m];
+}
+
+const char *metric_name(enum metric m)
+{
+    return metric_names[m];
+}
+
+const char *curve_name(enum curve c)
+{
+    return curve_names[c];
+}
+
+const char *quantiser_name(enum quantiser q)
+{
+    return quantiser_names[q];
+}

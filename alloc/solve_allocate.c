@@ -1,0 +1,236 @@
+/*
+ * METHOD_BANDS: transforms and curves of every head-side, one knapsack over all their bands, and the order in which
+ * prediction, bits and levels are settled (DESIGN 3.2). See solve_internal.h.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/metric.h"
+#include "alloc/solve_bands.h"
+#include "alloc/solve_internal.h"
+#include "alloc/stats_internal.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+/* Tokens that a measured curve quantises: 16384 numbers per band; the error of a distortion is then about 1 %. */
+#define CURVE_TOKENS 2048
+
+/* The head's weighted curves. Every k-th token, so that all of the text is in. */
+static int fit_curves(struct solver *v, struct head *h, const double *mean, const float *x, size_t n)
+{
+    size_t step = (n + CURVE_TOKENS - 1) / CURVE_TOKENS, n_used = 0, r = h->t.n_coords, d = v->g->d;
+    _cleanup_(freep) float *z = NULL, *rows = NULL;
+
+    if (v->o.curve == CURVE_MEASURED && r > 0) {
+        z = malloc((n / step + 1) * r * sizeof(*z));
+        rows = malloc((n / step + 1) * d * sizeof(*rows));
+        if (!z || !rows)
+            return -ENOMEM;
+        for (size_t t = 0; t < n; t += step)
+            memcpy(rows + n_used++ * d, x + t * d, d * sizeof(*rows));
+        if (transform_apply(&h->t, mean, rows, n_used, z) < 0)
+            return -ENOMEM;
+    }
+    for (uint32_t b = 0; b < h->t.n_bands; b++) {
+        double factor = h->weight * h->t.scale[b] * h->t.scale[b];
+
+        curve_band(&v->model, z ? z + b * BAND_COORDS : NULL, n_used, band_coords(&h->t, b), r, h->curve[b]);
+        for (unsigned bits = 0; bits <= TABLE_BITS_MAX; bits++)
+            h->curve[b][bits] *= factor;
+    }
+    return 0;
+}
+
+int solve_fit_head(struct solver *v, uint32_t layer, uint32_t head, enum side side, const double *mean,
+                   const double *S, const float *x, size_t n, struct errmsg *e)
+{
+    size_t d = v->g->d;
+    uint32_t hs = head_side_index(v->g, layer, head, side);
+    struct head *h = &v->heads[hs];
+    _cleanup_(freep) double *M = malloc(d * d * sizeof(*M));
+    int r;
+
+    if (!M)
+        return solver_fail(v, layer, head, side, -ENOMEM, e);
+    r = metric_matrix(v->s, v->o.metric, layer, head, side, S, M);
+    if (r == 0)
+        r = transform_fit(&h->t, S, M, seed_mix(v->o.seed, hs));
+    if (r == 0)
+        r = fit_curves(v, h, mean, x, n);
+    return r < 0 ? solver_fail(v, layer, head, side, r, e) : 0;
+}
+
+int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)
+{
+    size_t dd = (size_t) v->g->d * v->g->d;
+    _cleanup_(freep) double *S = malloc(dd * sizeof(*S));
+
+    if (!S)
+        return fail(e, -ENOMEM, "out of memory for solving");
+    for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
+        if (!solver_codes(v, layer, side))
+            continue;
+        solver_progress(v, side == SIDE_K ? "key transforms" : "value transforms",
+                        (double) layer / v->g->n_layers);
+        for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
+            uint32_t hs = head_side_index(v->g, layer, head, side);
+            int r;
+
+            solver_covariance(v, hs, S);
+            r = solve_fit_head(v, layer, head, side, v->heads[hs].mean, S, stats_sample_rows(v->s, hs), v->s->n_held,
+                               e);
+            if (r < 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
+/* ---- bits ---------------------------------------------------------------------------------------------------- */
+
+/* The bands of some head-sides as one knapsack. */
+struct pool {
+    size_t n_bands, n_groups;
+    double *distortion;  /* [n_bands, 9] */
+    uint32_t *coords, *group;
+    uint64_t *floor, *ceil;
+    uint8_t *bits;       /* [n_bands] the answer */
+    uint32_t *head_side; /* [n_groups] */
+};
+
+static void pool_deinit(struct pool *p)
+{
+    free(p->distortion);
+    free(p->coords);
+    free(p->group);
+    free(p->floor);
+    free(p->ceil);
+    free(p->bits);
+    free(p->head_side);
+}
+
+static int pool_init(struct pool *p, size_t n_heads)
+{
+    size_t n = n_heads * TABLE_HALF_TILES_MAX;
+
+    p->distortion = calloc(n * (TABLE_BITS_MAX + 1), sizeof(double));
+    p->coords = calloc(n, sizeof(*p->coords));
+    p->group = calloc(n, sizeof(*p->group));
+    p->bits = calloc(n, sizeof(*p->bits));
+    p->floor = calloc(n_heads, sizeof(*p->floor));
+    p->ceil = calloc(n_heads, sizeof(*p->ceil));
+    p->head_side = calloc(n_heads, sizeof(*p->head_side));
+    return p->distortion && p->coords && p->group && p->bits && p->floor && p->ceil && p->head_side ? 0 : -ENOMEM;
+}
+
+/* A floor that a head-side of little rank cannot reach is met by all it can take. */
+static void pool_add(struct pool *p, const struct solver *v, uint32_t head_side)
+{
+    const struct head *h = &v->heads[head_side];
+    uint64_t most = (uint64_t) h->t.n_bands * BAND_COORDS * TABLE_BITS_MAX, floor, ceil;
+
+    floor = (uint64_t) (v->o.floor_bpd * v->g->d + 0.5);
+    ceil = (uint64_t) (v->o.ceil_bpd * v->g->d + 0.5);
+    if (v->o.ceil_bpd >= TABLE_BITS_MAX) /* no ceiling: a short band is charged as a whole one */
+        ceil = most;
+    p->floor[p->n_groups] = floor < most ? floor : most;
+    p->ceil[p->n_groups] = ceil;
+    for (uint32_t b = 0; b < h->t.n_bands; b++) {
+        memcpy(p->distortion + p->n_bands * (TABLE_BITS_MAX + 1), h->curve[b], sizeof(h->curve[b]));
+        p->coords[p->n_bands] = BAND_COORDS;
+        p->group[p->n_bands++] = (uint32_t) p->n_groups;
+    }
+    p->head_side[p->n_groups++] = head_side;
+}
+
+static void take_bits(struct pool *p, struct solver *v)
+{
+    const uint8_t *bits = p->bits;
+
+    for (size_t i = 0; i < p->n_groups; i++) {
+        struct head *h = &v->heads[p->head_side[i]];
+
+        memset(h->bits, 0, sizeof(h->bits));
+        memcpy(h->bits, bits, h->t.n_bands);
+        bits += h->t.n_bands;
+    }
+}
+
+/* One budget over the coded head-sides of the sides in @sides (bit 0: K, bit 1: V). */
+static int allocate(struct solver *v, unsigned sides, double bpd, const char *what, struct errmsg *e)
+{
+    _cleanup_(pool_deinit) struct pool p = { 0 };
+    struct bands_problem problem = { 0 };
+    struct bands_result result = { 0 };
+    double numbers = 0;
+    int r = pool_init(&p, v->n_heads);
+
+    if (r < 0)
+        return fail(e, r, "out of memory for the allocation");
+    for (uint32_t hs = 0; hs < v->n_heads; hs++)
+        if ((sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side) (hs % 2))) {
+            pool_add(&p, v, hs);
+            numbers += v->g->d;
+        }
+    problem = (struct bands_problem) {
+        .n_bands = p.n_bands,
+        .distortion = p.distortion,
+        .coords = p.coords,
+        .group = p.group,
+        .n_groups = p.n_groups,
+        .floor_bits = p.floor,
+        .ceil_bits = p.ceil,
+        .budget_bits = (uint64_t) (bpd * numbers * (1 + 1e-12)), /* 2 bpd of 90 heads is not one bit less */
+    };
+    r = bands_solve(&problem, p.bits, &result);
+    if (r == -ERANGE)
+        return fail(e, -ERANGE, "%g bits per number for %s are below the floors: the smallest possible budget is %.4f",
+                    bpd, what, (double) result.used_bits / numbers);
+    if (r < 0)
+        return fail(e, r, "the allocation of bits failed: %s", strerror(-r));
+    take_bits(&p, v);
+    v->estimated += result.distortion;
+    return 0;
+}
+
+int solve_allocate(struct solver *v, struct errmsg *e)
+{
+    int r;
+
+    v->estimated = 0;
+    if (v->o.k_bpd > 0) {
+        r = allocate(v, 1, v->o.k_bpd, "K", e);
+        return r < 0 ? r : allocate(v, 2, v->o.v_bpd, "V", e);
+    }
+    return allocate(v, 3, v->o.bpd, "K and V", e);
+}
+
+/* ---- the order of the steps ---------------------------------------------------------------------------------- */
+
+/*
+ * Solve without prediction, fit P, solve, fit P, solve; freeze bits; fit levels; refit P, mu_V, basis and scales.
+ * K's levels come first, because P is fitted to K's codes as they will be stored, and V's last, because they are
+ * fitted to the coordinates of the final basis.
+ */
+int solve_bands_method(struct solver *v, struct errmsg *e)
+{
+    int r = solve_fit_side(v, SIDE_K, e);
+
+    if (r == 0)
+        r = solve_fit_side(v, SIDE_V, e);
+    if (r == 0)
+        r = solve_allocate(v, e);
+    for (int round = 0; r == 0 && v->o.v_from_k && round < 2; round++) {
+        r = solve_fit_residuals(v, e);
+        if (r == 0)
+            r = solve_allocate(v, e);
+    }
+    if (r == 0 && v->o.fit_levels)
+        r = solve_fit_levels(v, SIDE_K, e);
+    if (r == 0 && v->o.v_from_k)
+        r = solve_fit_residuals(v, e);
+    if (r == 0 && v->o.fit_levels)
+        r = solve_fit_levels(v, SIDE_V, e);
+    return r;
+}

@@ -1,0 +1,66 @@
+/* From a solver's heads to the bytes of a table; ordering, padding and folding are table_build()'s. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "alloc/solve_internal.h"
+#include "alloc/stats_internal.h"
+#include "alloc/table_build.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+/* The head's bands with decode matrices by columns, [d, n_coords] each, one after another in h->dec. */
+static void fill_bands(struct head *h, struct band_spec *ret_bands)
+{
+    size_t d = h->t.d;
+    double *dec = h->dec;
+
+    for (uint32_t b = 0; b < h->t.n_bands; b++) {
+        uint32_t n = band_coords(&h->t, b);
+        const double *rows = h->t.dec + (size_t) b * BAND_COORDS * d;
+
+        for (size_t i = 0; i < d; i++)
+            for (uint32_t c = 0; c < n; c++)
+                dec[i * n + c] = rows[c * d + i];
+        ret_bands[b] = (struct band_spec) {
+            .bits = h->bits[b],
+            .n_coords = (uint8_t) n,
+            .enc = h->t.enc + (size_t) b * BAND_COORDS * d,
+            .dec = dec,
+        };
+        dec += d * n;
+    }
+}
+
+int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e)
+{
+    _cleanup_(freep) struct codec_spec *codecs = calloc(v->n_heads, sizeof(*codecs));
+    _cleanup_(freep) struct band_spec *bands = calloc((size_t) v->n_heads * TABLE_HALF_TILES_MAX, sizeof(*bands));
+    _cleanup_(freep) char *provenance = NULL;
+    struct table_spec spec = {
+        .geometry = v->g,
+        .model_digest = v->s->o.model_digest,
+        .n_sink = v->s->o.n_sink,
+        .levels = (const struct levels (*)[TABLE_BITS_MAX + 1]) v->levels,
+        .codecs = codecs,
+    };
+    int r;
+
+    if (!codecs || !bands)
+        return fail(e, -ENOMEM, "out of memory for the table");
+    r = solve_provenance(v, &provenance, e);
+    if (r < 0)
+        return r;
+    spec.provenance = provenance;
+    for (uint32_t hs = 0; hs < v->n_heads; hs++) {
+        struct head *h = &v->heads[hs];
+
+        fill_bands(h, bands + (size_t) hs * TABLE_HALF_TILES_MAX);
+        codecs[hs] = (struct codec_spec) {
+            .mean = h->mean,
+            .n_bands = h->t.n_bands,
+            .bands = bands + (size_t) hs * TABLE_HALF_TILES_MAX,
+            .predict = h->predict,
+        };
+    }
+    return table_build(&spec, ret_bytes, ret_n_bytes, e);
+}

@@ -1,0 +1,113 @@
+/*
+ * Levels fitted to the pooled unit-variance coordinates of a side, one set per width (DESIGN 3.3). After the
+ * allocation: which coordinates have which width decides what their distribution is.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "alloc/solve_internal.h"
+#include "alloc/stats_internal.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+/* Numbers pooled per width: 2^20 leave 256 levels 4096 samples each. */
+#define POOL_NUMBERS ((size_t) 1 << 20)
+
+struct level_pool {
+    float *z[TABLE_BITS_MAX + 1];
+    size_t n[TABLE_BITS_MAX + 1], room[TABLE_BITS_MAX + 1];
+    size_t step[TABLE_BITS_MAX + 1]; /* every step-th token is taken */
+};
+
+static void level_pool_deinit(struct level_pool *p)
+{
+    for (unsigned b = 0; b <= TABLE_BITS_MAX; b++)
+        free(p->z[b]);
+}
+
+static int level_pool_init(struct level_pool *p, const struct solver *v, enum side side)
+{
+    size_t coords[TABLE_BITS_MAX + 1] = { 0 };
+
+    for (uint32_t hs = (uint32_t) side; hs < v->n_heads; hs += 2)
+        for (uint32_t b = 0; b < v->heads[hs].t.n_bands; b++)
+            coords[v->heads[hs].bits[b]] += band_coords(&v->heads[hs].t, b);
+    for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
+        p->step[b] = (coords[b] * v->s->n_held + POOL_NUMBERS - 1) / POOL_NUMBERS;
+        if (coords[b] == 0)
+            continue;
+        p->room[b] = coords[b] * (v->s->n_held / p->step[b] + 1);
+        p->z[b] = malloc(p->room[b] * sizeof(float));
+        if (!p->z[b])
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static void level_pool_add(struct level_pool *p, const struct head *h, const float *z, size_t n)
+{
+    size_t r = h->t.n_coords;
+
+    for (uint32_t band = 0; band < h->t.n_bands; band++) {
+        unsigned b = h->bits[band];
+
+        if (b == 0)
+            continue;
+        for (size_t t = 0; t < n; t += p->step[b])
+            for (uint32_t c = 0; c < band_coords(&h->t, band); c++)
+                p->z[b][p->n[b]++] = z[t * r + band * BAND_COORDS + c];
+    }
+}
+
+/* The coordinates that the table's codec of this head-side would quantise. @u [n, d] and @S are scratch. */
+static int add_head(struct solver *v, uint32_t layer, uint32_t head, enum side side, struct level_pool *p, float *u,
+                    double *S, struct errmsg *e)
+{
+    uint32_t hs = head_side_index(v->g, layer, head, side);
+    struct head *h = &v->heads[hs];
+    size_t n = v->s->n_held;
+    _cleanup_(freep) float *z = malloc((n * h->t.n_coords + 1) * sizeof(*z));
+    const double zero[GEOMETRY_DIM_MAX] = { 0 };
+    int r = z ? 0 : -ENOMEM;
+
+    if (r == 0 && side == SIDE_V && v->o.v_from_k) {
+        r = solve_predict_head(v, layer, head, u, S, e); /* the same P again: nothing it is made of has changed */
+        if (r < 0)
+            return r;
+        r = transform_apply(&h->t, zero, u, n, z);
+    } else if (r == 0) {
+        r = transform_apply(&h->t, h->mean, stats_sample_rows(v->s, hs), n, z);
+    }
+    if (r < 0)
+        return solver_fail(v, layer, head, side, r, e);
+    level_pool_add(p, h, z, n);
+    return 0;
+}
+
+int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e)
+{
+    _cleanup_(level_pool_deinit) struct level_pool p = { 0 };
+    size_t d = v->g->d;
+    _cleanup_(freep) float *u = malloc(v->s->n_held * d * sizeof(*u));
+    _cleanup_(freep) double *S = malloc(d * d * sizeof(*S));
+    int r = u && S ? level_pool_init(&p, v, side) : -ENOMEM;
+
+    if (r < 0)
+        return fail(e, r, "out of memory for fitting levels");
+    for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
+        solver_progress(v, side == SIDE_K ? "key levels" : "value levels", (double) layer / v->g->n_layers);
+        for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
+            r = add_head(v, layer, head, side, &p, u, S, e);
+            if (r < 0)
+                return r;
+        }
+    }
+    for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
+        if (p.n[b] == 0)
+            continue;
+        r = levels_fit(p.z[b], p.n[b], b, &v->levels[side][b]);
+        if (r < 0)
+            return fail(e, r, "out of memory for fitting levels");
+    }
+    return 0;
+}

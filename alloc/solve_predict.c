@@ -1,0 +1,188 @@
+/*
+ * V predicted from its own head's K codes (DESIGN 3.2): P = Cov(v, c) (G + 1e-3 tr(G)/n I)^-1 with c the decoded
+ * unit-variance K codes and G their centred covariance; the residual v - P c - mu_V is what V's codec codes.
+ */
+#include <cblas.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/linalg.h"
+#include "alloc/solve_internal.h"
+#include "alloc/stats_internal.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+#define RIDGE 1e-3 /* of G's mean variance */
+
+void solve_stored_order(const struct head *h, struct stored_order *ret)
+{
+    ret->n_bands = ret->n_coords = 0;
+    for (unsigned bits = TABLE_BITS_MAX; bits > 0; bits--)
+        for (uint32_t b = 0; b < h->t.n_bands; b++)
+            if (h->bits[b] == bits) {
+                ret->band[ret->n_bands++] = b;
+                ret->n_coords += band_coords(&h->t, b);
+            }
+}
+
+/* What K's codes decode to, in units of z and in stored order: ret_c [n, order.n_coords] binary64. */
+static int decoded_codes(const struct solver *v, uint32_t head_side, const struct stored_order *order, double *ret_c)
+{
+    const struct head *h = &v->heads[head_side];
+    size_t n = v->s->n_held, r = h->t.n_coords, to = 0;
+    _cleanup_(freep) float *z = malloc((n * r + 1) * sizeof(*z));
+
+    if (!z || transform_apply(&h->t, h->mean, stats_sample_rows(v->s, head_side), n, z) < 0)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < order->n_bands; i++) {
+        uint32_t band = order->band[i], n_coords = band_coords(&h->t, band);
+        const struct levels *l = &v->levels[head_side % 2][h->bits[band]];
+
+        for (size_t t = 0; t < n; t++)
+            for (uint32_t c = 0; c < n_coords; c++)
+                ret_c[t * order->n_coords + to + c] =
+                    level_z(l, quantise_fast(l, h->bits[band], z[t * r + band * BAND_COORDS + c]));
+        to += n_coords;
+    }
+    return 0;
+}
+
+/* Subtracts the column means of a [n, m] and leaves them in ret_mean. */
+static void centre(double *a, size_t n, size_t m, double *ret_mean)
+{
+    memset(ret_mean, 0, m * sizeof(*ret_mean));
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < m; i++)
+            ret_mean[i] += a[t * m + i];
+    for (size_t i = 0; i < m; i++)
+        ret_mean[i] /= (double) n;
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < m; i++)
+            a[t * m + i] -= ret_mean[i];
+}
+
+/* ret_P [d, m] from centred c [n, m] and v [n, d]. */
+static int regress(const double *c, const double *v, size_t n, size_t m, size_t d, double *ret_P)
+{
+    _cleanup_(freep) double *G = malloc((m * m + m * d) * sizeof(*G));
+    double *X, ridge;
+    int r;
+
+    if (!G)
+        return -ENOMEM;
+    X = G + m * m; /* [m, d] Cov(c, v), then P' */
+    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) m, (int) n, 1.0 / (double) n, c, (int) m, c,
+                (int) m, 0.0, G, (int) m);
+    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) d, (int) n, 1.0 / (double) n, c, (int) m, v,
+                (int) d, 0.0, X, (int) d);
+    ridge = RIDGE * linalg_trace(m, G) / (double) m;
+    for (size_t i = 0; i < m; i++)
+        G[i * m + i] += ridge;
+    r = linalg_solve(m, d, G, X);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < d; i++)
+        for (size_t j = 0; j < m; j++)
+            ret_P[i * m + j] = X[j * d + i];
+    return 0;
+}
+
+/* Residuals from the mean alone: K stores nothing of this head. */
+static void no_prediction(struct solver *v, uint32_t hs, float *ret_u, double *ret_S)
+{
+    size_t d = v->g->d, n = v->s->n_held;
+    const float *x = stats_sample_rows(v->s, hs);
+    struct head *h = &v->heads[hs];
+
+    free(h->predict);
+    h->predict = NULL;
+    h->n_predict = 0;
+    memcpy(h->mean, v->s->mean + hs * d, d * sizeof(*h->mean));
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < d; i++)
+            ret_u[t * d + i] = (float) ((double) x[t * d + i] - h->mean[i]);
+    solver_covariance(v, hs, ret_S);
+}
+
+static int predict(struct solver *v, uint32_t hs_k, uint32_t hs_v, const struct stored_order *order, float *ret_u,
+                   double *ret_S)
+{
+    size_t d = v->g->d, n = v->s->n_held, m = order->n_coords;
+    _cleanup_(freep) double *c = malloc(n * (m + d) * sizeof(*c));
+    _cleanup_(freep) double *P = malloc(d * m * sizeof(*P));
+    double mean_c[GEOMETRY_DIM_MAX], mean_v[GEOMETRY_DIM_MAX], *x;
+    const float *from = stats_sample_rows(v->s, hs_v);
+    struct head *h = &v->heads[hs_v];
+    int r;
+
+    if (!c || !P)
+        return -ENOMEM;
+    x = c + n * m;
+    for (size_t i = 0; i < n * d; i++)
+        x[i] = (double) from[i];
+    r = decoded_codes(v, hs_k, order, c);
+    if (r < 0)
+        return r;
+    centre(c, n, m, mean_c);
+    centre(x, n, d, mean_v);
+    r = regress(c, x, n, m, d, P);
+    if (r < 0)
+        return r;
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) m, -1.0, c, (int) m, P, (int) m, 1.0,
+                x, (int) d);
+    for (size_t i = 0; i < n * d; i++)
+        ret_u[i] = (float) x[i];
+    cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n, 1.0 / (double) n, x, (int) d, 0.0, ret_S,
+                (int) d);
+    linalg_mirror(d, ret_S);
+    /* mu_V = E[v - P c] */
+    for (size_t i = 0; i < d; i++) {
+        h->mean[i] = mean_v[i];
+        for (size_t j = 0; j < m; j++)
+            h->mean[i] -= P[i * m + j] * mean_c[j];
+    }
+    free(h->predict);
+    h->predict = take_ptr(P);
+    h->n_predict = (uint32_t) m;
+    return 0;
+}
+
+int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *ret_u, double *ret_S,
+                       struct errmsg *e)
+{
+    uint32_t hs_k = head_side_index(v->g, layer, head, SIDE_K), hs_v = head_side_index(v->g, layer, head, SIDE_V);
+    struct stored_order order;
+    int r;
+
+    solve_stored_order(&v->heads[hs_k], &order);
+    if (order.n_coords == 0) {
+        no_prediction(v, hs_v, ret_u, ret_S);
+        return 0;
+    }
+    r = predict(v, hs_k, hs_v, &order, ret_u, ret_S);
+    return r < 0 ? solver_fail(v, layer, head, SIDE_V, r, e) : 0;
+}
+
+int solve_fit_residuals(struct solver *v, struct errmsg *e)
+{
+    size_t d = v->g->d, n = v->s->n_held;
+    const double zero[GEOMETRY_DIM_MAX] = { 0 }; /* residuals have no mean: mu_V has it */
+    _cleanup_(freep) float *u = malloc(n * d * sizeof(*u));
+    _cleanup_(freep) double *S = malloc(d * d * sizeof(*S));
+
+    if (!u || !S)
+        return fail(e, -ENOMEM, "out of memory for predicting values");
+    for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
+        solver_progress(v, "values from keys", (double) layer / v->g->n_layers);
+        for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
+            int r = solve_predict_head(v, layer, head, u, S, e);
+
+            if (r == 0)
+                r = solve_fit_head(v, layer, head, SIDE_V, zero, S, u, n, e);
+            if (r < 0)
+                return r;
+        }
+    }
+    return 0;
+}

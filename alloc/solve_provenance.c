@@ -1,0 +1,101 @@
+/*
+ * What a table was made from and how, as JSON inside it. No time, path or host: the same statistics and options give
+ * the same bytes, and so the same digest.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "alloc/solve_internal.h"
+#include "alloc/stats_internal.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+static void set_hex(json_t *to, const char *key, const uint8_t *bytes)
+{
+    char hex[2 * DIGEST_BYTES + 1];
+
+    (void) sodium_bin2hex(hex, sizeof(hex), bytes, DIGEST_BYTES);
+    (void) json_object_set_new(to, key, json_string(hex));
+}
+
+/* 64 bits do not fit JSON's numbers. */
+static void set_u64(json_t *to, const char *key, uint64_t x)
+{
+    char text[24];
+
+    (void) snprintf(text, sizeof(text), "%llu", (unsigned long long) x);
+    (void) json_object_set_new(to, key, json_string(text));
+}
+
+static void set_text(json_t *to, const char *key, const char *text)
+{
+    json_t *s = json_string(text);
+
+    /* a model's name comes from its file and need not be UTF-8 */
+    (void) json_object_set_new(to, key, s ? s : json_string("(name is not UTF-8)"));
+}
+
+static void describe_statistics(const struct solver *v, const uint8_t *digest, json_t *to)
+{
+    const struct stats *s = v->s;
+
+    set_hex(to, "sha256", digest);
+    set_u64(to, "tokens", s->n_tokens);
+    set_u64(to, "samples", s->n_held);
+    (void) json_object_set_new(to, "key_stride", json_integer(s->o.key_stride));
+    set_u64(to, "seed", s->o.seed);
+    (void) json_object_set_new(to, "depth_measured", json_boolean(stats_has_depth(s)));
+}
+
+static void describe_options(const struct solver *v, json_t *to)
+{
+    const struct solve_options *o = &v->o;
+
+    if (o->k_bpd > 0) {
+        (void) json_object_set_new(to, "k_bpd", json_real(o->k_bpd));
+        (void) json_object_set_new(to, "v_bpd", json_real(o->v_bpd));
+    } else {
+        (void) json_object_set_new(to, "bpd", json_real(o->bpd));
+    }
+    set_text(to, "method", method_name(o->method));
+    set_text(to, "metric", metric_name(o->metric));
+    set_text(to, "curve", curve_name(o->curve));
+    set_text(to, "quantiser", quantiser_name(o->quantiser));
+    (void) json_object_set_new(to, "fit_levels", json_boolean(o->fit_levels));
+    (void) json_object_set_new(to, "v_from_k", json_boolean(o->v_from_k));
+    (void) json_object_set_new(to, "depth_weights",
+                               json_boolean(o->depth_weights && o->metric == METRIC_ATTENTION &&
+                                            stats_has_depth(v->s)));
+    (void) json_object_set_new(to, "floor_bpd", json_real(o->floor_bpd));
+    (void) json_object_set_new(to, "ceil_bpd", json_real(o->ceil_bpd));
+    set_u64(to, "seed", o->seed);
+    if (v->only_layer != ALL_LAYERS) {
+        (void) json_object_set_new(to, "only_layer", json_integer(v->only_layer));
+        set_text(to, "only_side", v->only_side == SIDE_K ? "K" : "V");
+    }
+}
+
+int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
+{
+    _cleanup_(json_decrefp) json_t *root = json_object();
+    json_t *statistics = json_object(), *options = json_object(); /* owned by root once set */
+    uint8_t digest[DIGEST_BYTES] = { 0 };
+    char *text;
+    int r = v->only_layer == ALL_LAYERS ? stats_digest(v->s, digest, e) : 0;
+
+    (void) json_object_set_new(root, "statistics", statistics);
+    (void) json_object_set_new(root, "options", options);
+    if (r < 0)
+        return r;
+    set_text(root, "model", v->s->o.model_name);
+    describe_statistics(v, digest, statistics);
+    describe_options(v, options);
+    text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    if (!text)
+        return fail(e, -ENOMEM, "out of memory for the table's provenance");
+    *ret_json = text;
+    return 0;
+}

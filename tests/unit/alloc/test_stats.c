@@ -1,0 +1,410 @@
+/* Statistics: moments against two-pass binary64, sampling, merging, the file. */
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "alloc/stats_internal.h"
+#include "alloc/stats_sample.h"
+#include "base/atomic_file.h"
+#include "tests/unit/alloc/shapes.h"
+
+#define LAYERS 2
+#define HEADS 4
+#define KV_HEADS 2
+#define D 32
+#define WIDTH (KV_HEADS * D)
+
+static struct stats *make_stats(uint32_t n_samples, bool attention)
+{
+    struct geometry g = shape(LAYERS, HEADS, KV_HEADS, D, D);
+    struct stats_options o;
+    struct stats *s = NULL;
+    struct errmsg e = { "" };
+
+    stats_options_default(&o, &g);
+    o.n_samples = n_samples;
+    o.want_attention = attention;
+    o.seed = 7;
+    (void) snprintf(o.model_name, sizeof(o.model_name), "tiny");
+    CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
+    return s;
+}
+
+/* A window whose numbers follow from (document, layer): the same whenever it is added. */
+static void window_data(struct shape_data *x, uint64_t document, uint32_t layer)
+{
+    uint64_t state = document * 977 + layer + 1;
+    float *parts[] = { x->q, x->k, x->v };
+    size_t sizes[] = { x->n * HEADS * D, x->n * WIDTH, x->n * WIDTH };
+
+    for (int p = 0; p < 3; p++)
+        for (size_t i = 0; i < sizes[p]; i++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            parts[p][i] = (float) ((double) (state >> 40) / (double) (1 << 24) - 0.5) * (float) (1 + i % 7);
+        }
+}
+
+static void set_projections(struct stats *s)
+{
+    struct geometry g = s->o.geometry;
+    struct shape_data x;
+    struct errmsg e;
+
+    shape_data_init(&x, &g, 1);
+    for (size_t i = 0; i < (size_t) x.n_embd * HEADS * D; i++)
+        x.wo[i] = (float) ((double) (i * 2654435761u % 1000) / 1000.0 - 0.5);
+    for (uint32_t l = 0; l < LAYERS; l++)
+        CU_ASSERT_EQUAL(stats_set_output_projection(s, l, x.wo, x.n_embd, &e), 0);
+    shape_data_deinit(&x);
+}
+
+static void add_window(struct stats *s, uint64_t document, size_t n)
+{
+    struct geometry g = s->o.geometry;
+    struct errmsg e = { "" };
+    struct shape_data x;
+
+    if (s->o.want_attention && !s->wo)
+        set_projections(s);
+    shape_data_init(&x, &g, n);
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        window_data(&x, document, l);
+        CU_ASSERT_EQUAL(stats_add_layer(s, document, 0, l, n, x.q, x.k, x.v, &e), 0);
+        CU_ASSERT_STRING_EQUAL(e.text, "");
+    }
+    shape_data_deinit(&x);
+}
+
+/* Mean and covariance over three windows, sinks left out, against two passes in binary64. */
+static void test_moments(void)
+{
+    struct stats *s = make_stats(64, false);
+    size_t n[] = { 300, 5, 70 }, total = 0, n_sink = s->o.n_sink;
+    double mean[D] = { 0 }, cov[D][D] = { { 0 } };
+    struct shape_data x;
+    struct geometry g = s->o.geometry;
+
+    for (uint64_t doc = 0; doc < 3; doc++)
+        add_window(s, doc, n[doc]);
+    for (int pass = 0; pass < 2; pass++)
+        for (uint64_t doc = 0; doc < 3; doc++) {
+            shape_data_init(&x, &g, n[doc]);
+            window_data(&x, doc, 1);
+            for (size_t t = n_sink; t < n[doc]; t++) {
+                const float *v = x.v + t * WIDTH + D; /* head 1 */
+
+                total += pass == 0;
+                for (size_t i = 0; i < D; i++) {
+                    mean[i] += pass == 0 ? (double) v[i] : 0;
+                    for (size_t j = 0; pass == 1 && j < D; j++)
+                        cov[i][j] += ((double) v[i] - mean[i] / (double) total) *
+                                     ((double) v[j] - mean[j] / (double) total);
+                }
+            }
+            shape_data_deinit(&x);
+        }
+    CU_ASSERT_EQUAL(stats_tokens(s), total);
+    CU_ASSERT_EQUAL(total, 300 + 5 + 70 - 3 * n_sink);
+    /* binary32 products of at most 256 rows: relative error below 256 * 2^-24 = 1.5e-5 of the largest entry */
+    for (size_t i = 0; i < D; i++) {
+        size_t hs = head_side_index(&g, 1, 1, SIDE_V);
+
+        CU_ASSERT_DOUBLE_EQUAL(s->mean[hs * D + i], mean[i] / (double) total, 1e-12);
+        for (size_t j = 0; j < D; j++)
+            CU_ASSERT_DOUBLE_EQUAL(s->scatter[(hs * D + i) * D + j], cov[i][j], 1.5e-5 * sqrt(cov[i][i] * cov[j][j]) + 1e-9);
+    }
+    (void) stats_free(s);
+}
+
+/* A mean 1000 times the deviation: differences of raw moments in binary32 would leave no digit. */
+static void test_large_mean(void)
+{
+    struct geometry g = shape(1, 1, 1, 32, 32);
+    struct stats_options o;
+    struct stats *s = NULL;
+    struct errmsg e;
+    size_t n = 2000;
+    float *x = calloc(n * 32, sizeof(*x));
+
+    stats_options_default(&o, &g);
+    o.want_attention = false;
+    o.n_sink = 0;
+    CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
+    for (size_t i = 0; i < n * 32; i++)
+        x[i] = 900.0f + (float) (i / 32 % 2 ? 0.5 : -0.5);
+    for (int half = 0; half < 2; half++)
+        CU_ASSERT_EQUAL(stats_add_layer(s, 0, (uint64_t) half * n / 2, 0, n / 2, NULL, x, x, &e), 0);
+    CU_ASSERT_DOUBLE_EQUAL(s->mean[3], 900.0, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(s->scatter[3 * 32 + 5] / (double) n, 0.25, 1e-9);
+    free(x);
+    (void) stats_free(s);
+}
+
+/* The samples are the tokens with the smallest hashes, the same in all layers and heads, and never sinks. */
+static void test_sampling(void)
+{
+    struct stats *s = make_stats(50, false);
+    struct geometry g = s->o.geometry;
+    struct shape_data x;
+    uint64_t worst = 0;
+    size_t n_below = 0;
+
+    for (uint64_t doc = 0; doc < 4; doc++)
+        add_window(s, doc, 100);
+    CU_ASSERT_EQUAL(stats_samples(s), 50);
+    for (size_t i = 0; i < 50; i++) {
+        struct sample_id id = s->ids[i];
+
+        CU_ASSERT(id.position >= s->o.n_sink && id.position < 100);
+        CU_ASSERT_EQUAL(id.hash, stats_token_hash(7, id.document, id.position));
+        worst = id.hash > worst ? id.hash : worst;
+        shape_data_init(&x, &g, 100);
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            window_data(&x, id.document, l);
+            for (uint32_t h = 0; h < KV_HEADS; h++) {
+                CU_ASSERT_EQUAL(memcmp(stats_sample_rows(s, head_side_index(&g, l, h, SIDE_K)) + i * D,
+                                       x.k + id.position * WIDTH + h * D, D * sizeof(float)), 0);
+                CU_ASSERT_EQUAL(memcmp(stats_sample_rows(s, head_side_index(&g, l, h, SIDE_V)) + i * D,
+                                       x.v + id.position * WIDTH + h * D, D * sizeof(float)), 0);
+            }
+        }
+        shape_data_deinit(&x);
+    }
+    for (uint64_t doc = 0; doc < 4; doc++)
+        for (uint64_t t = s->o.n_sink; t < 100; t++)
+            n_below += stats_token_hash(7, doc, t) <= worst;
+    CU_ASSERT_EQUAL(n_below, 50);
+    (void) stats_free(s);
+}
+
+static void test_add_refuses(void)
+{
+    struct stats *s = make_stats(8, false);
+    struct geometry g = s->o.geometry;
+    struct errmsg e = { "" };
+    struct shape_data x;
+
+    shape_data_init(&x, &g, 10);
+    window_data(&x, 0, 0);
+    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "layer 0 of the window is due"));
+    x.v[3 * WIDTH + D + 1] = NAN;
+    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 0, 10, NULL, x.k, x.v, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "a value of layer 0 head 1 is not finite at token 3"));
+    x.v[3 * WIDTH + D + 1] = 0;
+    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 0, 10, NULL, x.k, x.v, &e), 0);
+    CU_ASSERT_EQUAL(stats_save(s, "never-written", &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "layers 1 to 1 of it are missing"));
+    x.k[0] = INFINITY; /* now half a window is in: nothing can be saved any more */
+    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, &e), -EINVAL);
+    x.k[0] = 0;
+    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "failed half-way"));
+    CU_ASSERT_EQUAL(access("never-written", F_OK), -1);
+    shape_data_deinit(&x);
+    (void) stats_free(s);
+}
+
+static void test_same_token_twice(void)
+{
+    struct stats *s = make_stats(8, false);
+    struct geometry g = s->o.geometry;
+    struct errmsg e = { "" };
+    struct shape_data x;
+
+    add_window(s, 3, 20);
+    shape_data_init(&x, &g, 20);
+    window_data(&x, 3, 0);
+    CU_ASSERT_EQUAL(stats_add_layer(s, 3, 0, 0, 20, NULL, x.k, x.v, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "of document 3 is counted already"));
+    shape_data_deinit(&x);
+    (void) stats_free(s);
+}
+
+/* The saved bytes, through a file. */
+static void *image_of(const struct stats *s, size_t *ret_n)
+{
+    char path[] = "/tmp/kvc-test-stats-XXXXXX";
+    int fd = mkstemp(path);
+    struct errmsg e = { "" };
+    void *bytes = NULL;
+
+    CU_ASSERT_FATAL(fd >= 0);
+    (void) close(fd);
+    CU_ASSERT_EQUAL(stats_save(s, path, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(atomic_file_read(path, 1 << 30, &bytes, ret_n, &e), 0);
+    (void) unlink(path);
+    return bytes;
+}
+
+/* Two halves merged in either order have the samples of the whole, bit for bit, and its moments up to rounding. */
+static void test_merge(void)
+{
+    struct stats *whole = make_stats(40, true), *a = make_stats(40, true), *b = make_stats(40, true),
+                 *c = make_stats(40, true);
+    struct errmsg e = { "" };
+    size_t n_hs = head_side_count(&whole->o.geometry), slots_whole[40], slots_a[40];
+
+    for (uint64_t doc = 0; doc < 4; doc++) {
+        add_window(whole, doc, 60);
+        add_window(doc < 2 ? a : b, doc, 60);
+        if (doc < 2)
+            add_window(c, doc, 60);
+    }
+    CU_ASSERT_EQUAL(stats_set_depth(a, 1, SIDE_K, 0.5, 2.0), 0);
+    CU_ASSERT_EQUAL(stats_merge(a, b, &e), 0);
+    CU_ASSERT_EQUAL(stats_merge(b, c, &e), 0);
+    CU_ASSERT_EQUAL(stats_tokens(a), stats_tokens(whole));
+    stats_sorted_slots(whole, slots_whole);
+    stats_sorted_slots(a, slots_a);
+    for (size_t i = 0; i < 40; i++) {
+        CU_ASSERT_EQUAL(sample_id_compare(&whole->ids[slots_whole[i]], &a->ids[slots_a[i]]), 0);
+        for (uint32_t hs = 0; hs < n_hs; hs++)
+            CU_ASSERT_EQUAL(memcmp(stats_sample_rows(whole, hs) + slots_whole[i] * D,
+                                   stats_sample_rows(a, hs) + slots_a[i] * D, D * sizeof(float)), 0);
+    }
+    for (size_t i = 0; i < n_hs * D * D; i++) {
+        CU_ASSERT_DOUBLE_EQUAL(a->scatter[i], whole->scatter[i], 1e-9 * fabs(whole->scatter[i]) + 1e-7);
+        CU_ASSERT_DOUBLE_EQUAL(b->scatter[i], whole->scatter[i], 1e-9 * fabs(whole->scatter[i]) + 1e-7);
+        CU_ASSERT_DOUBLE_EQUAL(a->metric[i], whole->metric[i], 1e-9 * fabs(whole->metric[i]) + 1e-9);
+    }
+    CU_ASSERT_DOUBLE_EQUAL(a->depth[1 * 2 + SIDE_K].kl, 0.5, 0);
+    CU_ASSERT_EQUAL(stats_merge(a, b, &e), -EINVAL); /* tokens are in both */
+    (void) stats_free(whole);
+    (void) stats_free(a);
+    (void) stats_free(b);
+    (void) stats_free(c);
+}
+
+static void test_merge_refuses(void)
+{
+    struct stats *a = make_stats(8, false), *b = make_stats(8, false), *c = make_stats(9, false);
+    struct errmsg e = { "" };
+
+    CU_ASSERT_EQUAL(stats_merge(a, c, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "different numbers of tokens: 8 and 9"));
+    b->o.model_digest[0] ^= 1;
+    CU_ASSERT_EQUAL(stats_merge(a, b, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "different models"));
+    b->o.model_digest[0] ^= 1;
+    b->o.geometry.attn_scale *= 2;
+    CU_ASSERT_EQUAL(stats_merge(a, b, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "different geometries"));
+    b->o.geometry.attn_scale /= 2;
+    b->o.seed++;
+    CU_ASSERT_EQUAL(stats_merge(a, b, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "different seeds"));
+    (void) stats_free(a);
+    (void) stats_free(b);
+    (void) stats_free(c);
+}
+
+static void test_file_round_trip(void)
+{
+    struct stats *s = make_stats(30, true), *back = NULL;
+    float gradient[10 * WIDTH];
+    struct errmsg e = { "" };
+    uint8_t digest[DIGEST_BYTES];
+    size_t n, n_again;
+    void *bytes, *again;
+
+    add_window(s, 0, 80);
+    for (size_t i = 0; i < 10 * WIDTH; i++)
+        gradient[i] = (float) (i % 13);
+    for (uint32_t l = 0; l < LAYERS; l++)
+        for (int side = 0; side < 2; side++)
+            CU_ASSERT_EQUAL(stats_add_fisher(s, l, (enum side) side, 10, gradient, &e), 0);
+    CU_ASSERT_EQUAL(stats_set_depth(s, 0, SIDE_V, 0.25, 3.0), 0);
+    bytes = image_of(s, &n);
+    CU_ASSERT_EQUAL(stats_digest(s, digest, &e), 0);
+    CU_ASSERT_EQUAL(memcmp(digest, (uint8_t *) bytes + n - DIGEST_BYTES, DIGEST_BYTES), 0);
+    CU_ASSERT_EQUAL_FATAL(stats_parse(bytes, n, &back, &e), 0);
+    CU_ASSERT_EQUAL(back->n_held, 30);
+    CU_ASSERT_EQUAL(back->n_fisher, 10);
+    CU_ASSERT_EQUAL(memcmp(back->fisher, s->fisher, 8 * D * D * sizeof(double)), 0);
+    again = image_of(back, &n_again);
+    CU_ASSERT_EQUAL(n, n_again);
+    CU_ASSERT_EQUAL(memcmp(bytes, again, n), 0);
+    add_window(back, 1, 80); /* a loaded file can go on growing */
+    CU_ASSERT_EQUAL(back->n_held, 30);
+    free(bytes);
+    free(again);
+    (void) stats_free(s);
+    (void) stats_free(back);
+}
+
+/* The order of windows does not show in the sample sections. */
+static void test_order_of_windows(void)
+{
+    struct stats *a = make_stats(30, false), *b = make_stats(30, false);
+    size_t n_a, n_b, samples = 30 * D * sizeof(float) * LAYERS * KV_HEADS * 2;
+    uint8_t *bytes_a, *bytes_b;
+
+    for (uint64_t doc = 0; doc < 3; doc++) {
+        add_window(a, doc, 50);
+        add_window(b, 2 - doc, 50);
+    }
+    bytes_a = image_of(a, &n_a);
+    bytes_b = image_of(b, &n_b);
+    CU_ASSERT_EQUAL_FATAL(n_a, n_b);
+    CU_ASSERT_EQUAL(memcmp(bytes_a + n_a - DIGEST_BYTES - samples, bytes_b + n_b - DIGEST_BYTES - samples, samples), 0);
+    free(bytes_a);
+    free(bytes_b);
+    (void) stats_free(a);
+    (void) stats_free(b);
+}
+
+/* Every byte matters: each changed bit and each shorter length is refused. */
+static void test_damaged_file(void)
+{
+    struct stats *s = make_stats(4, false), *back = NULL;
+    struct errmsg e;
+    uint8_t *bytes;
+    size_t n;
+
+    add_window(s, 0, 10);
+    bytes = image_of(s, &n);
+    for (size_t i = 0; i < n; i += i < 600 ? 1 : 997) {
+        bytes[i] ^= 0x10;
+        CU_ASSERT_EQUAL(stats_parse(bytes, n, &back, &e), -EBADMSG);
+        bytes[i] ^= 0x10;
+    }
+    for (size_t cut = 0; cut < n; cut += 1 + cut / 8)
+        CU_ASSERT_EQUAL(stats_parse(bytes, cut, &back, &e), -EBADMSG);
+    CU_ASSERT_PTR_NULL(back);
+    CU_ASSERT_EQUAL(stats_parse(bytes, n, &back, &e), 0);
+    free(bytes);
+    (void) stats_free(s);
+    (void) stats_free(back);
+}
+
+static void test_plane_energy(void)
+{
+    struct stats *s = make_stats(4, true);
+    double key[D / 2], query[D / 2], want_key = 0, want_query = 0;
+    struct geometry g = s->o.geometry;
+    struct shape_data x;
+
+    add_window(s, 0, 40);
+    shape_data_init(&x, &g, 40);
+    window_data(&x, 0, 1);
+    for (size_t t = 4; t < 40; t++) { /* plane 3 of KV head 1: coordinates 3 and 19; query heads 2 and 3 */
+        for (size_t c = 3; c < D; c += D / 2) {
+            want_key += pow((double) x.k[t * WIDTH + D + c], 2) / 36;
+            for (size_t h = 2; h < 4; h++)
+                want_query += pow((double) x.q[(t * HEADS + h) * D + c], 2) / 72;
+        }
+    }
+    CU_ASSERT_EQUAL(stats_plane_energy(s, 1, 1, key, query), 0);
+    CU_ASSERT_DOUBLE_EQUAL(key[3], want_key, 1e-5 * want_key);
+    CU_ASSERT_DOUBLE_EQUAL(query[3], want_query, 1e-5 * want_query);
+    shape_data_deinit(&x);
+    (void) stats_free(s);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_moments), TEST(test_large_mean), TEST(test_sampling), TEST(test_add_refuses),
+    TEST(test_same_token_twice), TEST(test_merge), TEST(test_merge_refuses), TEST(test_file_round_trip),
+    TEST(test_order_of_windows), TEST(test_damaged_file), TEST(test_plane_energy), TEST_END,
+};
+const char test_suite[] = "stats";
