@@ -19,13 +19,13 @@
 #include "tools/text_file.h"
 
 enum { OPT_PROMPT = 1, OPT_PROMPT_FILE, OPT_TABLE, OPT_SOCKET, OPT_EXACT, OPT_TOKENS, OPT_TEMPERATURE, OPT_SEED,
-       OPT_IGNORE_EOS };
+       OPT_IGNORE_EOS, OPT_LABEL };
 
 enum { DEFAULT_TOKENS = 128 };
 
 struct generate_options {
     struct common_options common;
-    const char *model, *prompt, *prompt_file, *table, *socket;
+    const char *model, *prompt, *prompt_file, *table, *socket, *label;
     bool exact, ignore_eos;
     size_t n_tokens;
     float temperature;
@@ -59,6 +59,7 @@ static const struct argp_option options[] = {
     { "tokens", OPT_TOKENS, "N", 0, "Tokens to generate at most (default 128)", 3 },
     { "temperature", OPT_TEMPERATURE, "T", 0, "0 = always the likeliest token (default)", 3 },
     { "seed", OPT_SEED, "N", 0, "Of the draws at a temperature above 0 (default 0)", 3 },
+    { "label", OPT_LABEL, "NAME", 0, "Put a name in front of the summary, to tell several runs apart", 3 },
     { "ignore-eos", OPT_IGNORE_EOS, NULL, 0, "Go on after the model's end-of-text token", 3 },
     { 0 },
 };
@@ -104,6 +105,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_SEED:
         o->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
+        return 0;
+    case OPT_LABEL:
+        o->label = arg;
         return 0;
     case OPT_IGNORE_EOS:
         o->ignore_eos = true;
@@ -250,16 +254,17 @@ static void print_summary(const struct generate_options *o, const struct documen
                           const struct generation *g, const kvc_usage *u)
 {
     char first[HUMAN_BYTES], held[HUMAN_BYTES], exact[HUMAN_BYTES], shared[HUMAN_BYTES];
+    const char *label = o->label ? o->label : "", *colon = o->label ? ": " : "";
 
-    command_note(&o->common, "first token after %s, then %.1f tokens/s; prompt of %zu tokens, %zu of them found in "
-                 "shared pages", human_seconds(g->first_seconds, first), tokens_per_second(g), prompt->n_tokens,
-                 g->n_matched);
+    command_note(&o->common, "%s%sfirst token after %s, then %.1f tokens/s; prompt of %zu tokens, %zu of them found in "
+                 "shared pages", label, colon, human_seconds(g->first_seconds, first), tokens_per_second(g),
+                 prompt->n_tokens, g->n_matched);
     if (u->tokens > 0)
-        command_note(&o->common, "cache of %ju tokens: %s (binary16: %s), %s of it shared", (uintmax_t) u->tokens,
-                     human_bytes(usage_bytes(u), held), human_bytes(u->numbers * 2, exact),
+        command_note(&o->common, "%s%scache of %ju tokens: %s (binary16: %s), %s of it shared", label, colon,
+                     (uintmax_t) u->tokens, human_bytes(usage_bytes(u), held), human_bytes(u->numbers * 2, exact),
                      human_bytes(u->shared_bytes, shared));
     if (g->publish_err < 0)
-        command_note(&o->common, "not everything was published: %s", g->publish_text);
+        command_note(&o->common, "%s%snot everything was published: %s", label, colon, g->publish_text);
 }
 
 static int print_json(const struct output *out, const struct document *prompt, const struct generation *g,

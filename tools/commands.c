@@ -16,6 +16,7 @@ static const struct command *const commands[] = {
     &cmd_table,
     &cmd_status,
     &cmd_bench,
+    &cmd_demo,
     NULL,
 };
 
@@ -45,7 +46,7 @@ static void print_help(void)
           "\n"
           "Let processes share it. One terminal runs the daemon and is told which table to use:\n"
           "\n"
-          "  kvcobrad --socket /run/user/1000/kvcobra.sock --operator /run/user/1000/operator.sock\n"
+          "  kvcobrad --socket /run/user/1000/kvcobra.sock --operator-socket /run/user/1000/operator.sock\n"
           "\n"
           "  kvcobra table stage model-3.table --socket /run/user/1000/operator.sock\n"
           "  kvcobra table activate model-3.table --socket /run/user/1000/operator.sock\n"
