@@ -47,8 +47,8 @@ static const char doc[] =
     "then every byte held, by kind, and what it comes to per number.\n\n"
     "Without --recent, a query sees exactly what a decode step of the product would: the newest 64 to 127 tokens. "
     "--recent 0 is the hardest case: nothing but the first tokens is exact, not even the query's own position.\n\n"
-    "Example, 4 windows, as strict as it gets:\n\n"
-    "  kvcobra eval model.gguf --table model-2.table --text book.txt --tokens 4096 --window 1024 --recent 0";
+    "Example, as strict as it gets:\n\n"
+    "  kvcobra eval model.gguf --table model-2.table --text book.txt --recent 0";
 
 static const struct argp_option options[] = {
     { "table", OPT_TABLE, "TABLE", 0, "The allocation table (required)", 1 },
