@@ -1,0 +1,121 @@
+/* Defaults and checks of the configuration; see config.h. */
+#include "daemon/config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "daemon/pool.h"
+
+void config_init(struct config *c)
+{
+    *c = (struct config) {
+        .socket_path = CONFIG_SOCKET_DEFAULT,
+        .operator_socket_path = CONFIG_OPERATOR_SOCKET_DEFAULT,
+        .listen_fd = -1,
+        .operator_fd = -1,
+        .ready_fd = -1,
+        .socket_mode = 0660,
+        .backend = EV_AUTO,
+        .log_level = 6,
+        .pool_bytes = UINT64_C(4) << 30,
+        .extent_bytes = UINT64_C(64) << 20,
+        .span_bytes = UINT64_C(2) << 20,
+        .arena_bytes = UINT64_C(64) << 20,
+        .quota_bytes = UINT64_C(4) << 30,
+        .ghosts_per_tenant = 16384,
+        .lease_ms = 30000,
+        .handshake_ms = 5000,
+        .drain_ms = 600000,
+        .connections_max = 1024,
+        .connections_per_uid_max = 1024,
+        .sessions_per_tenant_max = 1024,
+        .tenants_max = 256,
+        .models_per_session_max = 16,
+        .leases_per_session_max = 65536,
+        .reservations_per_session_max = 8192,
+        .tables_max = 256,
+        .table_bytes_max = UINT64_C(1) << 30,
+    };
+}
+
+static int check_bytes(const char *option, uint64_t bytes, uint64_t unit, uint64_t max, struct errmsg *e)
+{
+    if (bytes == 0 || bytes % unit != 0)
+        return fail(e, -EINVAL, "--%s %" PRIu64 " is not a positive multiple of %" PRIu64, option, bytes, unit);
+    if (bytes > max)
+        return fail(e, -EINVAL, "--%s %" PRIu64 " is more than %" PRIu64, option, bytes, max);
+    return 0;
+}
+
+static int check_memory(const struct config *c, struct errmsg *e)
+{
+    int r = check_bytes("span-bytes", c->span_bytes, POOL_PAGE_BYTES, POOL_SPAN_BYTES_MAX, e);
+
+    if (r == 0)
+        r = check_bytes("extent-bytes", c->extent_bytes, c->span_bytes, UINT64_C(1) << 40, e);
+    if (r == 0)
+        r = check_bytes("pool-bytes", c->pool_bytes, c->extent_bytes, POOL_SPANS_MAX * c->span_bytes, e);
+    if (r == 0)
+        r = check_bytes("arena-bytes", c->arena_bytes, POOL_PAGE_BYTES, UINT64_C(1) << 40, e);
+    if (r < 0)
+        return r;
+    if (c->quota_bytes < c->arena_bytes)
+        return fail(e, -EINVAL, "--quota-bytes %" PRIu64 " is less than one arena (--arena-bytes %" PRIu64 ")",
+                    c->quota_bytes, c->arena_bytes);
+    return 0;
+}
+
+static int check_sockets(const struct config *c, struct errmsg *e)
+{
+    if (!c->socket_path && c->listen_fd < 0)
+        return fail(e, -EINVAL, "there is no client socket: give --socket or --listen-fd");
+    if (c->socket_path && c->operator_socket_path && strcmp(c->socket_path, c->operator_socket_path) == 0)
+        return fail(e, -EINVAL, "--socket and --operator-socket are the same path: %s", c->socket_path);
+    return 0;
+}
+
+int config_check(const struct config *c, struct errmsg *e)
+{
+    int r = check_sockets(c, e);
+
+    if (r == 0)
+        r = check_memory(c, e);
+    if (r < 0)
+        return r;
+    if (c->lease_ms < 100 || c->lease_ms > 86400000)
+        return fail(e, -EINVAL, "--lease-ms %" PRIu64 " is not between 100 and 86400000 (a day)", c->lease_ms);
+    if (c->ghosts_per_tenant < 16 || c->ghosts_per_tenant > 1u << 24)
+        return fail(e, -EINVAL, "--ghosts %" PRIu32 " is not between 16 and 16777216", c->ghosts_per_tenant);
+    if (c->connections_max == 0)
+        return fail(e, -EINVAL, "--connections 0 would serve nobody");
+    return 0;
+}
+
+int config_parse_bytes(const char *text, uint64_t *ret)
+{
+    static const char suffixes[] = "KMGT";
+    const char *suffix;
+    unsigned shift = 0;
+    uint64_t v;
+    char *end;
+
+    if (*text < '0' || *text > '9') /* strtoull takes signs and blanks */
+        return -EINVAL;
+    errno = 0;
+    v = strtoull(text, &end, 10);
+    if (errno == ERANGE)
+        return -ERANGE;
+    if (*end != '\0') {
+        suffix = strchr(suffixes, *end);
+        if (!suffix || end[1] != '\0')
+            return -EINVAL;
+        shift = 10 * (unsigned) (suffix - suffixes + 1);
+    }
+    if (v > UINT64_MAX >> shift)
+        return -ERANGE;
+    *ret = v << shift;
+    return 0;
+}

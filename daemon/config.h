@@ -1,0 +1,57 @@
+/* Every limit and path of kvcobrad in one place. The command line fills it; nothing changes it afterwards. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/ev.h"
+
+struct errmsg;
+
+#define CONFIG_SOCKET_DEFAULT "/run/kvcobra/kvcobra.sock"
+#define CONFIG_OPERATOR_SOCKET_DEFAULT "/run/kvcobra/operator.sock"
+
+struct config {
+    /* where */
+    const char *socket_path;          /* NULL: only listen_fd */
+    const char *operator_socket_path;
+    int listen_fd, operator_fd;       /* already listening sockets, or -1 */
+    int ready_fd;                     /* a byte is written here when the sockets listen; or -1 */
+    mode_t socket_mode;               /* of socket_path; the operator socket is always 0600 */
+    const char *state_dir;            /* tables and the active set; NULL: forgotten at exit */
+    enum ev_backend backend;
+    int log_level;                    /* syslog(3): 3 errors .. 7 debug */
+
+    /* memory */
+    uint64_t pool_bytes;              /* all extents together */
+    uint64_t extent_bytes;            /* one memory object */
+    uint64_t span_bytes;              /* unit that extents are cut in */
+    uint64_t arena_bytes;             /* of each session that opens a model */
+    uint64_t quota_bytes;             /* per tenant: slots and arenas */
+    uint32_t ghosts_per_tenant;       /* evicted keys remembered, for miss reasons and readmission */
+
+    /* time */
+    uint64_t lease_ms;                /* grants and reservations end this long after a session's last sign of life */
+    uint64_t handshake_ms;            /* from connection to CONFIRM */
+    uint64_t drain_ms;                /* a replaced table takes commits this long */
+
+    /* counts */
+    uint32_t connections_max;
+    uint32_t connections_per_uid_max;
+    uint32_t sessions_per_tenant_max; /* with those whose process disconnected but still holds pages */
+    uint32_t tenants_max;
+    uint32_t models_per_session_max;
+    uint32_t leases_per_session_max;
+    uint32_t reservations_per_session_max;
+    uint32_t tables_max;              /* in any state */
+    uint64_t table_bytes_max;         /* one table file */
+};
+
+void config_init(struct config *c);
+
+/* Return: 0; -EINVAL with a sentence naming the option and what it must be. */
+int config_check(const struct config *c, struct errmsg *e);
+
+/* "65536", "64K", "64M", "2G" (powers of 1024). Return: 0; -EINVAL; -ERANGE. */
+int config_parse_bytes(const char *text, uint64_t *ret);

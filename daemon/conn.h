@@ -1,0 +1,48 @@
+/*
+ * A connection: packets in, replies out, and the handshake that says who is there.
+ *
+ *     NEW --HELLO--> GREETED --CONFIRM--> OPEN
+ *
+ * HELLO's packet carries the sender's pid, verified by the kernel and equal to the socket's peer; then a pidfd of it
+ * is opened; CONFIRM, a second packet from the same pid, proves that the process was still alive after that, so the
+ * pidfd means it and nobody else. Nothing is granted before.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "proto/protocol.h"
+
+struct ev_source;
+struct server;
+struct session;
+
+enum conn_state { CONN_NEW = 0, CONN_GREETED = 1, CONN_OPEN = 2 };
+
+struct conn {
+    struct conn *next, *prev;
+    struct server *server;
+    struct ev_source *stream;
+    bool is_operator;      /* came through the operator socket */
+    enum conn_state state;
+    struct ucred peer;     /* SO_PEERCRED */
+    int pidfd;             /* from HELLO until CONFIRM hands it to the session; operators keep it here */
+    uint64_t accepted_ms;
+    uint8_t token[SESSION_TOKEN_BYTES];
+    char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
+    struct session *resume; /* GREETED: the session that HELLO's token named */
+    struct session *session; /* OPEN, not an operator's */
+    bool fds_sent;         /* a packet with descriptors may still be unread */
+};
+
+/* Accept callbacks' common half: @fd is owned. */
+void conn_accept(struct server *s, int fd, bool is_operator);
+
+/* Ends the connection and detaches its session, if it still has one. */
+void conn_close(struct conn *c);
+
+/* The session that HELLO's token named went away in between. */
+void conn_forget_session(struct server *s, const struct session *x);

@@ -1,0 +1,28 @@
+/* The control page of a tenant: which table new sequences of a model use. proto/shared.h has the layout. */
+#pragma once
+
+#include <stdint.h>
+
+struct errmsg;
+struct tenant;
+
+/* A fresh page; one that was there is marked moved. Return: 0; errno of the memory. */
+int control_build(struct tenant *t, struct errmsg *e);
+
+/**
+ * control_publish() - say that @table_digest is the active table of a model, from the next sequence on
+ * @ret_slot: the model's entry; may be NULL
+ *
+ * A model that the page does not have yet is entered. When its list of digests is full, a new page is built that has
+ * the active tables only.
+ *
+ * Return: 0; -ENOSPC: CONTROL_MODELS_MAX models already; errno of the memory.
+ */
+int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest,
+                    const uint8_t *table_digest, uint64_t revision, uint32_t *ret_slot, struct errmsg *e);
+
+/* Entry of the model, or -1. */
+int control_find(const struct tenant *t, const uint8_t *model_digest);
+
+/* Informative: one more of the model's tables is retired. */
+void control_retired(struct tenant *t, const uint8_t *model_digest);

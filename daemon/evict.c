@@ -1,0 +1,225 @@
+/* S3-FIFO and the search for room; see evict.h. */
+#include "daemon/evict.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+#include "daemon/store.h"
+
+/* ---- queues ----------------------------------------------------------------------------------------------------- */
+
+static struct slot_queue *queue_of(struct group *g, uint8_t id)
+{
+    return id == SLOT_QUEUE_MAIN ? &g->main : &g->small;
+}
+
+static void push(struct pool *p, struct group *g, uint32_t number, uint8_t id)
+{
+    struct slot_queue *q = queue_of(g, id);
+    struct slot *slot = pool_slot(p, number);
+
+    assert(slot->queue == SLOT_QUEUE_NONE);
+    slot->queue = id;
+    slot->prev = SLOT_NONE;
+    slot->next = q->head;
+    if (q->head != SLOT_NONE)
+        pool_slot(p, q->head)->prev = number;
+    else
+        q->tail = number;
+    q->head = number;
+    q->n++;
+}
+
+static void pull(struct pool *p, struct group *g, uint32_t number)
+{
+    struct slot *slot = pool_slot(p, number);
+    struct slot_queue *q = queue_of(g, slot->queue);
+
+    assert(slot->queue != SLOT_QUEUE_NONE);
+    if (slot->prev != SLOT_NONE)
+        pool_slot(p, slot->prev)->next = slot->next;
+    else
+        q->head = slot->next;
+    if (slot->next != SLOT_NONE)
+        pool_slot(p, slot->next)->prev = slot->prev;
+    else
+        q->tail = slot->prev;
+    slot->queue = SLOT_QUEUE_NONE;
+    slot->next = slot->prev = SLOT_NONE;
+    q->n--;
+}
+
+void evict_enter(struct pool *p, uint32_t number)
+{
+    struct slot *slot = pool_slot(p, number);
+
+    push(p, pool_slot_span(p, number)->group, number, slot->was_main ? SLOT_QUEUE_MAIN : SLOT_QUEUE_SMALL);
+}
+
+void evict_leave(struct pool *p, uint32_t number)
+{
+    pull(p, pool_slot_span(p, number)->group, number);
+}
+
+/* Each turn either returns, moves a page from small to main for good, or takes one use away: it ends. */
+uint32_t evict_victim(struct pool *p, struct group *g)
+{
+    for (;;) {
+        uint64_t n = (uint64_t) g->small.n + g->main.n;
+        bool from_small = g->small.n > 0 && (g->main.n == 0 || (uint64_t) g->small.n * 100 >= n * EVICT_SMALL_PERCENT);
+        uint32_t number = from_small ? g->small.tail : g->main.tail;
+        struct slot *slot;
+
+        if (n == 0)
+            return SLOT_NONE;
+        slot = pool_slot(p, number);
+        if (from_small && slot->uses >= EVICT_PROMOTE_USES) {
+            slot->uses = 0;
+            slot->was_main = 1;
+        } else if (!from_small && slot->uses > 0) {
+            slot->uses--;
+        } else {
+            return number;
+        }
+        pull(p, g, number);
+        push(p, g, number, SLOT_QUEUE_MAIN);
+    }
+}
+
+/* ---- room ------------------------------------------------------------------------------------------------------- */
+
+/* The victim that was written first among those of the tenant's groups; generations grow with time. */
+static uint32_t oldest_victim(struct pool *p, const struct tenant *t)
+{
+    uint32_t best = SLOT_NONE;
+
+    for (struct group *g = t->groups; g; g = g->next) {
+        uint32_t v = evict_victim(p, g);
+
+        if (v != SLOT_NONE &&
+            (best == SLOT_NONE || pool_slot(p, v)->generation < pool_slot(p, best)->generation))
+            best = v;
+    }
+    return best;
+}
+
+static void evict(struct store *st, struct tenant *t, uint32_t number)
+{
+    t->evictions++;
+    store_drop(st, number, GHOST_EVICTED);
+}
+
+bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes)
+{
+    while (tenant_room_bytes(t) < bytes) {
+        uint32_t v = oldest_victim(&st->pool, t);
+
+        if (v == SLOT_NONE)
+            return false;
+        evict(st, t, v);
+    }
+    return true;
+}
+
+/* @s has no busy slot: every used one is an unheld page. */
+static void empty_span(struct store *st, struct tenant *t, struct span *s)
+{
+    uint32_t first = s->number << POOL_SLOT_BITS, n = s->n_fresh_from, left = s->n_used;
+
+    assert(s->n_busy == 0);
+    for (uint32_t i = 0; i < n && left > 0; i++) { /* the span is gone with its last page */
+        if (pool_slot(&st->pool, first | i)->state != SLOT_COMMITTED)
+            continue;
+        left--;
+        evict(st, t, first | i);
+    }
+}
+
+static struct span *idle_span(const struct group *g)
+{
+    for (struct span *s = g->partial.head; s; s = s->next) /* fewest pages lost */
+        if (s->n_busy == 0)
+            return s;
+    for (struct span *s = g->full.head; s; s = s->next)
+        if (s->n_busy == 0)
+            return s;
+    return NULL;
+}
+
+static bool destroy_empty_extent(struct store *st, const struct tenant *not_of)
+{
+    for (uint32_t i = 0; i < st->pool.n_extents; i++) {
+        struct pool_extent *x = st->pool.extents[i];
+
+        if (x->n_units_used == 0 && x->tenant != not_of) {
+            pool_extent_destroy(&st->pool, x);
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t n_extents_of(const struct pool *p, const struct tenant *t)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->n_extents; i++)
+        n += p->extents[i]->tenant == t;
+    return n;
+}
+
+/*
+ * Takes one extent without held pages from the tenant that has most of them, as long as that leaves it no worse off
+ * than the taker: so one tenant cannot keep another out of the pool, and two do not take turns robbing each other.
+ */
+static bool take_extent(struct store *st, struct tenant *taker)
+{
+    struct pool *p = &st->pool;
+    uint32_t most = n_extents_of(p, taker) + 1;
+    struct pool_extent *best = NULL;
+
+    for (uint32_t i = 0; i < p->n_extents; i++) {
+        struct pool_extent *x = p->extents[i];
+        uint32_t n = x->tenant == taker ? 0 : n_extents_of(p, x->tenant);
+
+        if (n > most && pool_extent_is_idle(p, x)) {
+            most = n;
+            best = x;
+        }
+    }
+    if (!best)
+        return false;
+    for (uint32_t i = 0; i < best->n_units; i++) {
+        uint32_t span = best->span_of_unit[i];
+
+        if (span != UINT32_MAX)
+            empty_span(st, best->tenant, p->spans[span]);
+    }
+    pool_extent_destroy(p, best);
+    return true;
+}
+
+bool evict_for_space(struct store *st, struct group *g)
+{
+    struct pool *p = &st->pool;
+    uint32_t v;
+
+    if (destroy_empty_extent(st, g->tenant))
+        return true;
+    v = oldest_victim(p, g->tenant);
+    if (v != SLOT_NONE) {
+        struct group *loser = pool_slot_span(p, v)->group;
+        struct span *s = loser == g ? NULL : idle_span(loser);
+
+        if (s) {
+            empty_span(st, g->tenant, s);
+            return true;
+        }
+        v = evict_victim(p, g);
+        if (v != SLOT_NONE) {
+            evict(st, g->tenant, v);
+            return true;
+        }
+    }
+    return take_extent(st, g->tenant);
+}

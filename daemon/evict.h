@@ -1,0 +1,46 @@
+/*
+ * Which page goes when there is no room: S3-FIFO (Yang et al., SOSP 2023) per group over unheld pages. A page enters
+ * the small queue when its last hold ends, or the main queue if it was there before or its ghost is remembered; at
+ * the small queue's end it is promoted if it was found at least twice meanwhile, else it goes; the main queue gives
+ * each use another round.
+ *
+ * Held pages stand in no queue, so that looking for a victim never walks over them.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/pool.h"
+
+struct store;
+struct tenant;
+
+enum { EVICT_USES_MAX = 3, EVICT_SMALL_PERCENT = 10, EVICT_PROMOTE_USES = 2 };
+
+void evict_enter(struct pool *p, uint32_t slot); /* its last hold ended */
+void evict_leave(struct pool *p, uint32_t slot); /* held again, or dropped */
+
+static inline void evict_note_use(struct slot *slot)
+{
+    if (slot->uses < EVICT_USES_MAX)
+        slot->uses++;
+}
+
+/* The next to go of @g, promotions done; SLOT_NONE if every page is held. It stays in its queue. */
+uint32_t evict_victim(struct pool *p, struct group *g);
+
+/* Drops pages of @t, oldest victim first, until the quota has room for @bytes. False: only held ones are left. */
+bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
+
+/**
+ * evict_for_space() - makes room in the pool for one slot of @g, by one step
+ *
+ * In order: an empty extent of another tenant; a page of @g if it is the tenant's oldest victim, else a whole span
+ * of the group that has it (so that a new table takes over from an old one); a page of @g; all pages of an extent of
+ * the tenant with the most extents, if that has at least two more than @g's.
+ *
+ * Return: whether something was freed: then pool_slot_take() is worth another try.
+ */
+bool evict_for_space(struct store *st, struct group *g);

@@ -1,0 +1,144 @@
+/* HELLO, CONFIRM, BYE; conn.h says what they prove. */
+#include <errno.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/conn.h"
+#include "daemon/log.h"
+#include "daemon/request.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+
+#define FEATURES UINT64_C(0) /* none beyond version 1 */
+
+static int check_hello(struct request *rq, const Kvcobra__Hello *m)
+{
+    if (rq->conn->state != CONN_NEW)
+        return fail(&rq->error, -EPROTO, "a second hello on one connection");
+    if (m->version_min > PROTO_VERSION || m->version_max < PROTO_VERSION_MIN || m->version_min > m->version_max)
+        return fail(&rq->error, -EPROTO, "this kvcobrad speaks protocol %d to %d, the client %" PRIu32 " to %" PRIu32,
+                    PROTO_VERSION_MIN, PROTO_VERSION, m->version_min, m->version_max);
+    if (strlen(m->client_name) > WIRE_CLIENT_NAME_BYTES_MAX)
+        return fail(&rq->error, -EINVAL, "the client's name is longer than %d bytes", WIRE_CLIENT_NAME_BYTES_MAX);
+    if (m->session_token.len != 0 && m->session_token.len != SESSION_TOKEN_BYTES)
+        return fail(&rq->error, -EINVAL, "a session token of %zu bytes instead of %d", m->session_token.len,
+                    SESSION_TOKEN_BYTES);
+    return 0;
+}
+
+static struct session *find_session(const struct server *s, const struct conn *c, const uint8_t *token)
+{
+    for (uint32_t i = 0; i < s->n_sessions_max; i++)
+        if (s->sessions[i] && session_is(s->sessions[i], token, c->peer.pid, c->peer.uid))
+            return s->sessions[i];
+    return NULL;
+}
+
+static void fill_hello_reply(struct request *rq)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    const struct config *config = rq->server->config;
+    Kvcobra__HelloReply *reply = &scratch->body.hello;
+
+    kvcobra__limits__init(&scratch->limits);
+    scratch->limits.items_per_message = WIRE_ITEMS_MAX;
+    scratch->limits.lease_ms = (uint32_t) config->lease_ms;
+    scratch->limits.arena_bytes = config->arena_bytes;
+    scratch->limits.quota_bytes = config->quota_bytes;
+    kvcobra__hello_reply__init(reply);
+    reply->version = PROTO_VERSION;
+    reply->features = rq->message->hello->features & FEATURES;
+    reply->session_token = bytes_view(rq->conn->token, SESSION_TOKEN_BYTES);
+    reply->limits = &scratch->limits;
+    reply->resumed = rq->conn->resume != NULL;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_HELLO;
+    rq->reply.hello = reply;
+}
+
+int handle_hello(struct request *rq)
+{
+    const Kvcobra__Hello *m = rq->message->hello;
+    struct conn *c = rq->conn;
+    int r = check_hello(rq, m);
+
+    if (r < 0)
+        return r;
+    c->pidfd = (int) syscall(SYS_pidfd_open, c->peer.pid, 0);
+    if (c->pidfd < 0)
+        return fail(&rq->error, errno == EMFILE ? -EAGAIN : -errno, "cannot open a pidfd of process %ld: %s",
+                    (long) c->peer.pid, strerror(errno));
+    if (m->session_token.len == SESSION_TOKEN_BYTES && !c->is_operator)
+        c->resume = find_session(rq->server, c, m->session_token.data);
+    if (c->resume)
+        memcpy(c->token, c->resume->token, sizeof(c->token));
+    else
+        randombytes_buf(c->token, sizeof(c->token));
+    memcpy(c->client_name, m->client_name, strlen(m->client_name) + 1);
+    c->state = CONN_GREETED;
+    fill_hello_reply(rq);
+    return 0;
+}
+
+/* The session goes on over this connection; one that it still has is closed. */
+static void resume(struct conn *c)
+{
+    struct session *x = c->resume;
+    struct conn *old = x->conn;
+
+    c->resume = NULL;
+    c->session = x;
+    x->conn = c;
+    x->seen_ms = ev_now_ms(c->server->ev);
+    closep(&c->pidfd);
+    c->pidfd = -1;
+    if (old) {
+        old->session = NULL;
+        conn_close(old);
+    }
+}
+
+int handle_confirm(struct request *rq)
+{
+    struct conn *c = rq->conn;
+    struct tenant *t;
+    int r;
+
+    if (c->state != CONN_GREETED)
+        return fail(&rq->error, -EPROTO, "a second confirm on one connection");
+    if (c->is_operator) {
+        c->state = CONN_OPEN;
+        return 0;
+    }
+    if (c->resume) {
+        resume(c);
+    } else {
+        r = server_tenant(rq->server, c->peer.uid, &t, &rq->error);
+        if (r == 0)
+            r = session_new(rq->server, c, t, c->pidfd, &c->session, &rq->error);
+        if (r < 0)
+            return r;
+        c->session->conn = c;
+        c->pidfd = -1; /* the session's now */
+    }
+    c->state = CONN_OPEN;
+    log_event(LOG_INFO, "session-open", "session=%" PRIu32 " client=\"%s\" pid=%ld uid=%ld tenant=%s",
+              c->session->number, c->client_name, (long) c->peer.pid, (long) c->peer.uid, c->session->tenant->name);
+    return 0;
+}
+
+/* The client says that it dropped everything, mappings included: nothing has to outlive the connection. */
+int handle_bye(struct request *rq)
+{
+    struct conn *c = rq->conn;
+
+    c->session = session_free(c->session);
+    closep(&c->pidfd);
+    c->pidfd = -1;
+    c->resume = NULL;
+    c->state = CONN_NEW;
+    return 0;
+}

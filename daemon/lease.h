@@ -1,0 +1,54 @@
+/*
+ * The leases of one session. A lease is two things (DESIGN 1): the grant, which messages may name and which ends by
+ * release or when the session shows no sign of life for lease_ms; and the hold on each of its pages, which forbids
+ * reuse of the bytes and ends only by release or with the process.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct store;
+
+struct lease {
+    uint64_t id;
+    bool granted;
+    uint32_t n_items, n_held;
+    uint32_t slots[]; /* [n_items], SLOT_NONE where nothing is held (any more) */
+};
+
+struct leases {
+    struct lease **table; /* [n_table], by the low bits of the id; NULL = unused */
+    uint32_t n_table, n_max, first_unused;
+    uint32_t n_leases, n_granted, n_held; /* n_held: holds of all leases */
+    uint64_t serial;
+};
+
+#define LEASE_INDEX_BITS 20
+
+void leases_init(struct leases *l, uint32_t n_max); /* n_max <= 1 << LEASE_INDEX_BITS */
+void leases_deinit(struct leases *l); /* every hold was released */
+
+/* So that the next leases_add() does not meet the limit. Return: 0; -EDQUOT: too many leases; -ENOMEM. */
+int leases_make_room(struct leases *l);
+
+/**
+ * leases_add() - remember holds that the caller has taken
+ * @slots: [n], SLOT_NONE for items that are not part of the lease
+ * Return: 0; -EDQUOT: too many leases; -ENOMEM.
+ */
+int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret_id);
+
+/**
+ * leases_release() - end the holds whose bits are set (bit i of byte i / 8, least significant first), all if @n_bytes == 0
+ *
+ * Bits beyond the lease and bits of items already released mean nothing.
+ * Return: 0; -ESTALE: no such lease (released before, or never).
+ */
+int leases_release(struct leases *l, struct store *st, uint64_t id, const uint8_t *bitmap, size_t n_bytes);
+
+void leases_release_all(struct leases *l, struct store *st);
+
+/* Grants end, holds stay. Return: how many grants ended. */
+uint32_t leases_expire(struct leases *l);

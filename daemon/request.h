@@ -1,0 +1,94 @@
+/*
+ * One request being answered. A handler looks at the message, changes the daemon's state, fills the reply's body and
+ * returns 0 or a negative errno with a sentence; request.c does the rest.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/errmsg.h"
+#include "proto/wire.h"
+
+struct conn;
+struct server;
+struct session;
+struct table_entry;
+
+struct request {
+    struct server *server;
+    struct conn *conn;
+    struct session *session;          /* NULL on the operator socket and before CONFIRM */
+    const Kvcobra__Request *message;
+    struct wire_packet *packet;       /* descriptors that came along; a handler may take them */
+    Kvcobra__Reply reply;
+    int fds[WIRE_FDS_MAX];            /* borrowed: copies are sent */
+    size_t n_fds;
+    struct errmsg error;
+};
+
+/* Decodes, dispatches, answers. Return: 0; negative: the connection is of no use any more. */
+int request_handle(struct conn *c, const void *data, struct wire_packet *packet);
+
+/* -EAGAIN if an earlier packet with descriptors is still unread: handlers that send some ask first. */
+int request_may_send_fds(struct request *rq);
+
+/* Room for what replies point at until they are packed; one request at a time. */
+struct reply_scratch {
+    Kvcobra__PageRef pages[WIRE_ITEMS_MAX];
+    Kvcobra__PageRef *page_pointers[WIRE_ITEMS_MAX];
+    int32_t errs[WIRE_ITEMS_MAX];
+    protobuf_c_boolean flags[WIRE_ITEMS_MAX];
+    uint32_t slots[WIRE_ITEMS_MAX];
+    Kvcobra__TableInfo tables[WIRE_LIST_ITEMS_MAX];
+    Kvcobra__TableInfo *table_pointers[WIRE_LIST_ITEMS_MAX];
+    Kvcobra__TenantStatus tenants[WIRE_LIST_ITEMS_MAX];
+    Kvcobra__TenantStatus *tenant_pointers[WIRE_LIST_ITEMS_MAX];
+    Kvcobra__SpaceStatus spaces[WIRE_LIST_ITEMS_MAX];
+    Kvcobra__SpaceStatus *space_pointers[WIRE_LIST_ITEMS_MAX];
+    union { /* bodies, one at a time */
+        Kvcobra__HelloReply hello;
+        Kvcobra__OpenModelReply open_model;
+        Kvcobra__GetExtentReply get_extent;
+        Kvcobra__ListTablesReply list_tables;
+        Kvcobra__FetchTableReply fetch_table;
+        Kvcobra__RefTableReply ref_table;
+        Kvcobra__StageTableReply stage_table;
+        Kvcobra__ActivateTableReply activate_table;
+        Kvcobra__ReserveReply reserve;
+        Kvcobra__CommitReply commit;
+        Kvcobra__LeaseReply lease;
+        Kvcobra__StatusReply status;
+    } body;
+    Kvcobra__Limits limits;
+    uint8_t digest[32];
+    uint8_t packet[WIRE_PACKET_BYTES_MAX];
+};
+
+static inline ProtobufCBinaryData bytes_view(const void *data, size_t n)
+{
+    return (ProtobufCBinaryData) { n, (uint8_t *) data }; /* packing only reads */
+}
+
+/* Handlers, by file. */
+int handle_hello(struct request *rq);         /* handshake.c */
+int handle_confirm(struct request *rq);
+int handle_bye(struct request *rq);
+int handle_open_model(struct request *rq);    /* models.c */
+int handle_get_extent(struct request *rq);
+int handle_list_tables(struct request *rq);   /* tables_requests.c */
+int handle_fetch_table(struct request *rq);
+int handle_ref_table(struct request *rq);
+int handle_unref_table(struct request *rq);
+int handle_stage_table(struct request *rq);
+int handle_activate_table(struct request *rq);
+int handle_reserve(struct request *rq);       /* pages_write.c */
+int handle_commit(struct request *rq);
+int handle_abort(struct request *rq);
+int handle_lease(struct request *rq);         /* pages_read.c */
+int handle_release(struct request *rq);
+int handle_get_status(struct request *rq);    /* status.c */
+
+/* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE. */
+int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);

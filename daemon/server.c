@@ -1,0 +1,311 @@
+/* Setting up, running, taking down; see server.h. */
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/atomic_file.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/conn.h"
+#include "daemon/log.h"
+#include "daemon/request.h"
+#include "daemon/session.h"
+#include "daemon/space.h"
+
+enum {
+    FDS_PER_SESSION = 8,  /* socket, pidfd, arena, session page; a reply's copies in flight */
+    FDS_PER_EXTENT = 2,
+    FDS_RESERVED = 64,
+    TICK_MS_MIN = 20,
+    TICK_MS_MAX = 1000,
+};
+
+/* ---- time and signals ------------------------------------------------------------------------------------------- */
+
+static void close_slow_handshakes(struct server *s, uint64_t now)
+{
+    for (struct conn *c = s->conns, *next; c; c = next) {
+        next = c->next;
+        if (c->state == CONN_OPEN || now - c->accepted_ms < s->config->handshake_ms)
+            continue;
+        log_event(LOG_NOTICE, "handshake-timeout", "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid,
+                  (long) c->peer.uid);
+        conn_close(c);
+    }
+}
+
+static void on_tick(void *ctx)
+{
+    struct server *s = ctx;
+    uint64_t now = ev_now_ms(s->ev);
+
+    close_slow_handshakes(s, now);
+    for (uint32_t i = 0; i < s->n_sessions_max; i++)
+        if (s->sessions[i])
+            session_tick(s->sessions[i], now);
+    tables_retire_idle(&s->tables);
+    server_update_tick(s);
+}
+
+void server_update_tick(struct server *s)
+{
+    uint64_t shortest = s->config->lease_ms < s->config->handshake_ms ? s->config->lease_ms : s->config->handshake_ms;
+    uint64_t period = shortest / 4;
+
+    if (period < TICK_MS_MIN)
+        period = TICK_MS_MIN;
+    if (period > TICK_MS_MAX)
+        period = TICK_MS_MAX;
+    ev_tick_every(s->ev, s->n_conns + s->n_sessions > 0 ? period : 0, on_tick, s);
+}
+
+static void on_signal(void *ctx)
+{
+    struct server *s = ctx;
+    struct signalfd_siginfo info;
+
+    if (read(s->signal_fd, &info, sizeof(info)) != sizeof(info))
+        return;
+    log_event(LOG_INFO, "stopping", "signal=%" PRIu32 " sessions=%" PRIu32, info.ssi_signo, s->n_sessions);
+    ev_stop(s->ev);
+}
+
+static int watch_signals(struct server *s, struct errmsg *e)
+{
+    sigset_t mask;
+    int r;
+
+    (void) sigemptyset(&mask);
+    (void) sigaddset(&mask, SIGTERM);
+    (void) sigaddset(&mask, SIGINT);
+    if (sigprocmask(SIG_BLOCK, &mask, NULL) < 0)
+        return fail(e, -errno, "cannot block signals: %s", strerror(errno));
+    s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->signal_fd < 0)
+        return fail(e, -errno, "cannot receive signals: %s", strerror(errno));
+    r = ev_watch(s->ev, s->signal_fd, on_signal, s, &s->signals);
+    return r < 0 ? fail(e, r, "cannot watch for signals: %s", strerror(-r)) : 0;
+}
+
+/* ---- sockets ---------------------------------------------------------------------------------------------------- */
+
+static void on_client(void *ctx, int fd)
+{
+    conn_accept(ctx, fd, false);
+}
+
+static void on_operator(void *ctx, int fd)
+{
+    conn_accept(ctx, fd, true);
+}
+
+static int open_sockets(struct server *s, struct errmsg *e)
+{
+    const struct config *c = s->config;
+    int r = 0;
+
+    if (c->listen_fd >= 0)
+        r = listen_adopt(&s->client_socket, c->listen_fd, "--listen-fd", e);
+    else
+        r = listen_at(&s->client_socket, c->socket_path, c->socket_mode, e);
+    if (r == 0 && c->operator_fd >= 0)
+        r = listen_adopt(&s->operator_socket, c->operator_fd, "--operator-fd", e);
+    else if (r == 0 && c->operator_socket_path)
+        r = listen_at(&s->operator_socket, c->operator_socket_path, 0600, e);
+    if (r == 0)
+        r = ev_listen(s->ev, take_fd(&s->client_socket.fd), on_client, s, &s->listener);
+    if (r == 0 && s->operator_socket.fd >= 0)
+        r = ev_listen(s->ev, take_fd(&s->operator_socket.fd), on_operator, s, &s->operator_listener);
+    if (r < 0 && e && e->text[0] == '\0')
+        return fail(e, r, "cannot wait for connections: %s", strerror(-r));
+    return r;
+}
+
+/* ---- limits of the process, secrets ----------------------------------------------------------------------------- */
+
+/* Connections may not run us out of descriptors: the limit of the process bounds what can be asked for. */
+static void fit_descriptors(const struct config *c)
+{
+    uint64_t need = FDS_RESERVED + (uint64_t) c->connections_max * FDS_PER_SESSION +
+                    c->pool_bytes / c->extent_bytes * FDS_PER_EXTENT + c->tables_max;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    if (limit.rlim_cur < need && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = need < limit.rlim_max ? need : limit.rlim_max;
+        (void) setrlimit(RLIMIT_NOFILE, &limit);
+        (void) getrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur < need)
+        log_event(LOG_WARNING, "few-descriptors", "limit=%llu wanted=%" PRIu64 " message=\"clients above the limit are "
+                  "asked to come again: raise LimitNOFILE or lower --connections\"",
+                  (unsigned long long) limit.rlim_cur, need);
+}
+
+/* Kept in the state folder, so that keys stay the same over restarts; copied by the operator, over a fleet. */
+static int load_secret(struct server *s, struct errmsg *e)
+{
+    _cleanup_(freep) char *path = NULL;
+    _cleanup_(freep) void *bytes = NULL;
+    mode_t old_mask;
+    size_t n;
+    int r;
+
+    randombytes_buf(s->secret, sizeof(s->secret));
+    if (!s->config->state_dir)
+        return 0;
+    if (asprintf(&path, "%s/secret", s->config->state_dir) < 0) {
+        path = NULL;
+        return fail(e, -ENOMEM, "out of memory");
+    }
+    r = atomic_file_read(path, sizeof(s->secret), &bytes, &n, e);
+    if (r == 0 && n != sizeof(s->secret))
+        return fail(e, -EBADMSG, "%s has %zu bytes instead of %zu: remove it to make a new one", path, n,
+                    sizeof(s->secret));
+    if (r == 0) {
+        memcpy(s->secret, bytes, sizeof(s->secret));
+        sodium_memzero(bytes, n);
+        return 0;
+    }
+    if (r != -ENOENT)
+        return r;
+    old_mask = umask(0077);
+    r = atomic_file_write(path, s->secret, sizeof(s->secret), e);
+    (void) umask(old_mask);
+    return r;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+int server_tenant(struct server *s, uid_t uid, struct tenant **ret, struct errmsg *e)
+{
+    struct tenant *t;
+    int r;
+
+    for (t = s->store.tenants; t; t = t->next) {
+        if (t->uid == uid) {
+            *ret = t;
+            return 0;
+        }
+    }
+    if (s->store.n_tenants >= s->config->tenants_max)
+        return fail(e, -EDQUOT, "there are %" PRIu32 " tenants already, which is the most", s->store.n_tenants);
+    r = tenant_new(uid, s->secret, s->boot_id, s->config->quota_bytes, s->config->ghosts_per_tenant, &t, e);
+    if (r < 0)
+        return r;
+    t->number = s->store.n_tenants++;
+    t->next = s->store.tenants;
+    s->store.tenants = t;
+    if (!t->isolated)
+        log_event(LOG_NOTICE, "not-isolated", "tenant=%s isolation=none message=\"this uid can write what kvcobrad "
+                  "shares: run kvcobrad as a user of its own\"", t->name);
+    *ret = t;
+    return 0;
+}
+
+static int start_loop(struct server *s, struct errmsg *e)
+{
+    struct errmsg why;
+    int r = ev_new(s->config->backend, &s->ev, &why, e);
+
+    if (r < 0)
+        return r;
+    s->started_ms = ev_now_ms(s->ev);
+    if (why.text[0])
+        log_event(LOG_NOTICE, "event-backend", "backend=%s message=\"%s\"", ev_backend_name(s->ev), why.text);
+    return 0;
+}
+
+int server_new(const struct config *config, struct server **ret, struct errmsg *e)
+{
+    _cleanup_(server_freep) struct server *s = calloc(1, sizeof(*s));
+    int r;
+
+    if (!s)
+        return fail(e, -ENOMEM, "out of memory at the start");
+    s->config = config;
+    s->signal_fd = -1;
+    s->n_sessions_max = config->connections_max + config->sessions_per_tenant_max;
+    listen_init(&s->client_socket);
+    listen_init(&s->operator_socket);
+    if (sodium_init() < 0)
+        return fail(e, -EIO, "libsodium does not start: no random numbers on this machine");
+    randombytes_buf(s->boot_id, sizeof(s->boot_id));
+    fit_descriptors(config);
+    s->sessions = calloc(s->n_sessions_max, sizeof(struct session *));
+    s->scratch = calloc(1, sizeof(*s->scratch));
+    if (!s->sessions || !s->scratch)
+        return fail(e, -ENOMEM, "out of memory for %" PRIu32 " sessions", s->n_sessions_max);
+    r = start_loop(s, e);
+    if (r == 0)
+        r = pool_init(&s->store.pool, config->pool_bytes, config->extent_bytes, config->span_bytes, e);
+    if (r == 0)
+        r = tables_init(&s->tables, config, &s->store, e);
+    if (r == 0)
+        r = load_secret(s, e);
+    if (r == 0)
+        r = watch_signals(s, e);
+    errmsg_clear(r == 0 ? e : NULL);
+    if (r == 0)
+        r = open_sockets(s, e);
+    if (r < 0)
+        return r;
+    *ret = take_ptr(s);
+    return 0;
+}
+
+int server_run(struct server *s, struct errmsg *e)
+{
+    int r = ev_run(s->ev);
+
+    return r < 0 ? fail(e, r, "the event loop failed: %s", strerror(-r)) : 0;
+}
+
+/* Pages go with their memory: only the records of the tables' spaces and groups must agree until the end. */
+static void drop_pages(struct server *s)
+{
+    for (struct table_entry *t = s->tables.entries; t; t = t->next)
+        for (struct space *x = t->spaces; x; x = x->next)
+            store_drop_space(&s->store, x, GHOST_EVICTED);
+    while (s->store.tenants) {
+        struct tenant *t = s->store.tenants;
+
+        s->store.tenants = t->next;
+        (void) tenant_free(t);
+    }
+}
+
+struct server *server_free(struct server *s)
+{
+    if (!s)
+        return NULL;
+    while (s->conns)
+        conn_close(s->conns);
+    for (uint32_t i = 0; s->sessions && i < s->n_sessions_max; i++)
+        s->sessions[i] = session_free(s->sessions[i]);
+    drop_pages(s);
+    tables_deinit(&s->tables);
+    pool_deinit(&s->store.pool);
+    s->listener = ev_source_free(s->listener);
+    s->operator_listener = ev_source_free(s->operator_listener);
+    s->signals = ev_source_free(s->signals);
+    s->ev = ev_free(s->ev);
+    closep(&s->signal_fd);
+    listen_deinit(&s->client_socket);
+    listen_deinit(&s->operator_socket);
+    sodium_memzero(s->secret, sizeof(s->secret));
+    free(s->sessions);
+    free(s->scratch);
+    free(s);
+    return NULL;
+}

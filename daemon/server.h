@@ -1,0 +1,55 @@
+/* Everything that one kvcobrad has; one thread. Parse -> server_new -> server_run -> server_free. */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/config.h"
+#include "daemon/ev.h"
+#include "daemon/evict.h"
+#include "daemon/listen.h"
+#include "daemon/store.h"
+#include "daemon/tables.h"
+#include "proto/protocol.h"
+
+struct conn;
+struct errmsg;
+struct reply_scratch;
+struct session;
+
+struct server {
+    const struct config *config;
+    struct ev *ev;
+    struct listen_socket client_socket, operator_socket;
+    struct ev_source *listener, *operator_listener, *signals;
+    int signal_fd;
+    struct store store;
+    struct tables tables;
+    uint8_t boot_id[BOOT_ID_BYTES];
+    uint8_t secret[32];        /* index keys are derived from it */
+    struct conn *conns;
+    uint32_t n_conns;
+    struct session **sessions; /* [n_sessions_max] by number */
+    uint32_t n_sessions, n_sessions_max;
+    struct reply_scratch *scratch;
+    uint64_t started_ms;
+    uint64_t refused_packets;
+    uint64_t refused_connections;
+};
+
+/* @config: borrowed, checked. Listens when it returns. */
+int server_new(const struct config *config, struct server **ret, struct errmsg *e);
+
+/* Serves until SIGTERM or SIGINT. Return: 0; errno of the event loop. */
+int server_run(struct server *s, struct errmsg *e);
+struct server *server_free(struct server *s);
+static inline void server_freep(struct server **s)
+{
+    *s = server_free(*s);
+}
+
+/* The tenant of a verified uid, made at first sight. Return: 0; -EDQUOT: too many tenants; errno of the memory. */
+int server_tenant(struct server *s, uid_t uid, struct tenant **ret, struct errmsg *e);
+
+/* Turns the tick on while there is somebody to look after. */
+void server_update_tick(struct server *s);

@@ -1,0 +1,281 @@
+/* What a process has from the daemon; see session.h. */
+#include "daemon/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/conn.h"
+#include "daemon/log.h"
+#include "daemon/server.h"
+#include "gpu/device.h"
+
+/* ---- birth and death -------------------------------------------------------------------------------------------- */
+
+static void on_exit_of_process(void *ctx)
+{
+    struct session *x = ctx;
+    struct conn *c = x->conn;
+
+    log_event(LOG_INFO, "process-gone", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32, x->number,
+              (long) x->pid, x->leases.n_held, x->n_reservations);
+    (void) session_free(x);
+    if (c) {
+        c->session = NULL;
+        conn_close(c);
+    }
+}
+
+int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, struct session **ret, struct errmsg *e)
+{
+    struct session *x;
+    uint32_t number = 0;
+    int r;
+
+    if (t->n_sessions >= s->config->sessions_per_tenant_max)
+        return fail(e, -EDQUOT, "tenant %s has %" PRIu32 " sessions already, which is the most", t->name, t->n_sessions);
+    while (number < s->n_sessions_max && s->sessions[number])
+        number++;
+    if (number == s->n_sessions_max)
+        return fail(e, -EDQUOT, "there are %" PRIu32 " sessions already, which is the most", number);
+    x = calloc(1, sizeof(*x));
+    if (!x)
+        return fail(e, -ENOMEM, "out of memory for a session");
+    *x = (struct session) {
+        .server = s, .number = number, .pid = c->peer.pid, .pidfd = pidfd, .tenant = t, .reservations = SLOT_NONE,
+        .seen_ms = ev_now_ms(s->ev),
+    };
+    r = ev_watch(s->ev, pidfd, on_exit_of_process, x, &x->exit_watch);
+    if (r < 0) {
+        free(x);
+        return fail(e, r, "cannot watch process %ld: %s", (long) c->peer.pid, strerror(-r));
+    }
+    memcpy(x->token, c->token, sizeof(x->token));
+    memcpy(x->client_name, c->client_name, sizeof(x->client_name));
+    leases_init(&x->leases, s->config->leases_per_session_max);
+    s->sessions[number] = x;
+    s->n_sessions++;
+    t->n_sessions++;
+    *ret = x;
+    return 0;
+}
+
+static void discard_reservations(struct session *x)
+{
+    while (x->reservations != SLOT_NONE) {
+        uint32_t slot = x->reservations;
+
+        session_take_reservation(x, slot);
+        store_discard(&x->server->store, slot);
+    }
+}
+
+struct session *session_free(struct session *x)
+{
+    if (!x)
+        return NULL;
+    conn_forget_session(x->server, x);
+    discard_reservations(x);
+    leases_release_all(&x->leases, &x->server->store);
+    leases_deinit(&x->leases);
+    for (uint32_t i = 0; i < x->n_refs; i++)
+        x->refs[i].table->n_refs -= x->refs[i].n;
+    free(x->refs);
+    free(x->models);
+    if (x->arena)
+        x->tenant->arena_bytes -= extent_bytes(x->arena);
+    x->arena = extent_free(x->arena);
+    x->page = extent_free(x->page);
+    x->exit_watch = ev_source_free(x->exit_watch);
+    (void) close(x->pidfd);
+    x->tenant->n_sessions--;
+    x->server->sessions[x->number] = NULL;
+    x->server->n_sessions--;
+    free(x);
+    return NULL;
+}
+
+void session_detach(struct session *x)
+{
+    x->conn = NULL;
+    discard_reservations(x);
+    if (x->leases.n_held == 0) {
+        (void) session_free(x);
+        return;
+    }
+    (void) leases_expire(&x->leases);
+    log_event(LOG_INFO, "session-detached", "session=%" PRIu32 " pid=%ld held=%" PRIu32, x->number, (long) x->pid,
+              x->leases.n_held);
+}
+
+bool session_is(const struct session *x, const uint8_t *token, pid_t pid, uid_t uid)
+{
+    /* The pidfd proves that the number still means the same process. */
+    return x->pid == pid && x->tenant->uid == uid && sodium_memcmp(x->token, token, sizeof(x->token)) == 0 &&
+           syscall(SYS_pidfd_send_signal, x->pidfd, 0, NULL, 0) == 0;
+}
+
+/* ---- what it has ------------------------------------------------------------------------------------------------ */
+
+int session_make_memory(struct session *x, struct errmsg *e)
+{
+    uint64_t bytes = x->server->config->arena_bytes;
+    struct tenant *t = x->tenant;
+    int r = 0;
+
+    if (!x->page)
+        r = extent_new("kvcobra-session", SESSION_PAGE_BYTES, EXTENT_READ_WRITE, &x->page, e);
+    if (r < 0 || x->arena)
+        return r;
+    if (!evict_for_quota(&x->server->store, t, bytes))
+        return fail(e, -EDQUOT, "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use: no room for an arena of %" PRIu64,
+                    t->name, tenant_used_bytes(t), t->quota_bytes, bytes);
+    r = extent_new("kvcobra-arena", bytes, EXTENT_READ_WRITE, &x->arena, e);
+    if (r == 0)
+        t->arena_bytes += bytes;
+    return r;
+}
+
+int session_model_add(struct session *x, const struct session_model *m, uint32_t *ret_handle, struct errmsg *e)
+{
+    struct session_model *models;
+
+    for (uint32_t i = 0; i < x->n_models; i++) {
+        const struct session_model *o = &x->models[i];
+
+        if (memcmp(o->digest, m->digest, DIGEST_BYTES) == 0 &&
+            memcmp(o->geometry_digest, m->geometry_digest, DIGEST_BYTES) == 0 &&
+            o->shard.first_head == m->shard.first_head && o->shard.n_heads == m->shard.n_heads) {
+            *ret_handle = i + 1;
+            return 0;
+        }
+    }
+    if (x->n_models >= x->server->config->models_per_session_max)
+        return fail(e, -EDQUOT, "this session has opened %" PRIu32 " models, which is the most", x->n_models);
+    models = reallocarray(x->models, x->n_models + 1, sizeof(*models));
+    if (!models)
+        return fail(e, -ENOMEM, "out of memory for a model");
+    x->models = models;
+    models[x->n_models++] = *m;
+    *ret_handle = x->n_models;
+    return 0;
+}
+
+const struct session_model *session_model(const struct session *x, uint32_t handle)
+{
+    return handle >= 1 && handle <= x->n_models ? &x->models[handle - 1] : NULL;
+}
+
+static struct session_ref *find_ref(const struct session *x, const struct table_entry *t)
+{
+    for (uint32_t i = 0; i < x->n_refs; i++)
+        if (x->refs[i].table == t)
+            return &x->refs[i];
+    return NULL;
+}
+
+int session_ref_table(struct session *x, struct table_entry *t)
+{
+    struct session_ref *ref = find_ref(x, t);
+
+    if (!ref) {
+        struct session_ref *refs = reallocarray(x->refs, x->n_refs + 1, sizeof(*refs));
+
+        if (!refs)
+            return -ENOMEM;
+        x->refs = refs;
+        ref = &refs[x->n_refs++];
+        *ref = (struct session_ref) { t, 0 };
+    }
+    if (ref->n == UINT32_MAX)
+        return -ENOMEM;
+    ref->n++;
+    t->n_refs++;
+    return 0;
+}
+
+int session_unref_table(struct session *x, struct table_entry *t)
+{
+    struct session_ref *ref = find_ref(x, t);
+
+    if (!ref)
+        return -ENOENT;
+    t->n_refs--;
+    if (--ref->n == 0)
+        *ref = x->refs[--x->n_refs];
+    return 0;
+}
+
+bool session_has_table(const struct session *x, const struct table_entry *t)
+{
+    return find_ref(x, t) != NULL;
+}
+
+void session_add_reservation(struct session *x, uint32_t number)
+{
+    struct pool *p = &x->server->store.pool;
+    struct slot *slot = pool_slot(p, number);
+
+    slot->prev = SLOT_NONE;
+    slot->next = x->reservations;
+    if (x->reservations != SLOT_NONE)
+        pool_slot(p, x->reservations)->prev = number;
+    x->reservations = number;
+    x->n_reservations++;
+}
+
+void session_take_reservation(struct session *x, uint32_t number)
+{
+    struct pool *p = &x->server->store.pool;
+    struct slot *slot = pool_slot(p, number);
+
+    if (slot->prev != SLOT_NONE)
+        pool_slot(p, slot->prev)->next = slot->next;
+    else
+        x->reservations = slot->next;
+    if (slot->next != SLOT_NONE)
+        pool_slot(p, slot->next)->prev = slot->prev;
+    slot->next = slot->prev = SLOT_NONE;
+    x->n_reservations--;
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------- */
+
+/* read(2), not the mapping: where the client punched a hole, a load could fault if memory is short; this cannot. */
+static void copy_page(struct session *x, uint64_t now_ms)
+{
+    uint64_t words[3];
+
+    if (!x->page || pread(extent_fd(x->page), words, sizeof(words), 0) != sizeof(words))
+        return;
+    if (words[0] != x->renewals)
+        x->seen_ms = now_ms;
+    /* The client's own figures about itself; whatever it writes, the sums of its tenant are all it can spoil. */
+    x->tenant->hits += words[1] - x->hits;
+    x->tenant->misses += words[2] - x->misses;
+    x->renewals = words[0];
+    x->hits = words[1];
+    x->misses = words[2];
+}
+
+void session_tick(struct session *x, uint64_t now_ms)
+{
+    uint32_t n_expired, n_discarded;
+
+    copy_page(x, now_ms);
+    if (now_ms - x->seen_ms < x->server->config->lease_ms)
+        return;
+    n_discarded = x->n_reservations;
+    discard_reservations(x);
+    n_expired = leases_expire(&x->leases);
+    if (n_expired + n_discarded > 0)
+        log_event(LOG_INFO, "expired", "session=%" PRIu32 " pid=%ld leases=%" PRIu32 " reservations=%" PRIu32, x->number,
+                  (long) x->pid, n_expired, n_discarded);
+}

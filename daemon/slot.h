@@ -1,0 +1,95 @@
+/*
+ * The record of one slot, and the memory object that holds the records of one extent.
+ *
+ * Records lie in a memfd of their own beside each extent, in a fixed layout, never in the pages: what clients map
+ * holds nothing that the daemon reads back. Offsets in the object:
+ *   0    struct extent_head
+ *   64   struct span_head [n_units]             entry of the span's first unit
+ *   ...  struct slot [n_units, unit_slots_max]  a span's slots begin at its first unit and run on
+ * The object is sparse: only records of spans that exist take memory.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/geometry.h"
+#include "proto/page.h"
+
+struct errmsg;
+
+#define SLOT_NONE UINT32_MAX
+#define SLOT_ALIGN 128 /* slots start at multiples; the smallest slot */
+
+enum slot_state {
+    SLOT_FREE = 0,      /* in the span's free list, by next */
+    SLOT_RESERVED = 1,  /* in the session's list of reservations, by next and prev */
+    SLOT_COMMITTED = 2, /* published; held while holds > 0, else in an eviction queue, by next and prev */
+};
+
+enum slot_queue_id {
+    SLOT_QUEUE_NONE = 0,
+    SLOT_QUEUE_SMALL = 1,
+    SLOT_QUEUE_MAIN = 2,
+};
+
+struct slot {
+    struct chunk_key key;
+    uint64_t generation;     /* of the pool's counter: raised before the slot is written again, unique */
+    uint32_t next, prev;     /* slot numbers; see slot_state */
+    uint32_t payload_crc32c;
+    uint32_t holds;          /* leases that name it and were not released */
+    uint32_t session;        /* RESERVED: number of the session */
+    uint8_t state, queue, uses, was_main;
+};
+_Static_assert(sizeof(struct slot) == 48, "slot record");
+
+#define RECORDS_MAGIC 0x5253564bu /* "KVSR" */
+#define RECORDS_VERSION 1
+
+struct extent_head {
+    uint32_t magic, version;
+    uint64_t extent;
+    uint64_t extent_bytes;
+    uint32_t unit_bytes, n_units;
+    uint32_t uid;            /* of the tenant */
+    uint8_t reserved[28];
+};
+_Static_assert(sizeof(struct extent_head) == 64, "extent head");
+
+struct span_head {
+    uint8_t table_digest[DIGEST_BYTES];
+    uint16_t first_head, n_heads;
+    uint8_t in_use, page_class;
+    uint16_t n_slots;
+    uint32_t n_units;
+    uint32_t number;         /* of the span in the pool: the upper bits of its slots' numbers */
+    uint64_t slot_bytes, page_bytes;
+};
+_Static_assert(sizeof(struct span_head) == 64, "span head");
+
+struct slot_records {
+    int fd;
+    size_t bytes;
+    uint8_t *data;
+    uint32_t n_units, unit_slots_max;
+};
+
+int slot_records_init(struct slot_records *r, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e);
+void slot_records_deinit(struct slot_records *r);
+
+static inline struct extent_head *slot_records_head(const struct slot_records *r)
+{
+    return (struct extent_head *) r->data;
+}
+
+static inline struct span_head *slot_records_span(const struct slot_records *r, uint32_t unit)
+{
+    return (struct span_head *) (r->data + sizeof(struct extent_head)) + unit;
+}
+
+static inline struct slot *slot_records_slots(const struct slot_records *r, uint32_t unit)
+{
+    return (struct slot *) (r->data + sizeof(struct extent_head) + r->n_units * sizeof(struct span_head)) +
+           (size_t) unit * r->unit_slots_max;
+}

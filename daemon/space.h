@@ -1,0 +1,15 @@
+/* A space: the pages of one (table, shard), all tenants together. Holds the layout and what counts against a table. */
+#pragma once
+
+#include <stdint.h>
+
+#include "gpu/layout.h"
+
+struct space {
+    struct space *next;          /* of the table */
+    uint64_t id;                 /* order of creation, for paging STATUS */
+    uint8_t table_digest[DIGEST_BYTES];
+    struct page_layout layout;
+    uint64_t n_pages;            /* committed */
+    uint64_t n_busy;             /* slots reserved or held */
+};

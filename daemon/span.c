@@ -1,0 +1,213 @@
+/* Spans: cutting extents, and the slots inside. See pool.h. */
+#include "daemon/span.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+void span_list_append(struct span_list *l, struct span *s)
+{
+    s->next = NULL;
+    s->prev = l->tail;
+    if (l->tail)
+        l->tail->next = s;
+    else
+        l->head = s;
+    l->tail = s;
+}
+
+void span_list_remove(struct span_list *l, struct span *s)
+{
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        l->head = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    else
+        l->tail = s->prev;
+    s->prev = s->next = NULL;
+}
+
+/* At least POOL_SLOTS_PER_SPAN_MIN slots in whole units; a large page gets the whole extent and what fits there. */
+uint32_t span_units(const struct pool *p, const struct group *g)
+{
+    uint64_t n_units_extent = p->extent_bytes / p->unit_bytes;
+    uint64_t bytes = (uint64_t) g->slot_bytes * POOL_SLOTS_PER_SPAN_MIN; /* a slot fits an extent: no overflow */
+    uint64_t n = (bytes + p->unit_bytes - 1) / p->unit_bytes;
+
+    return (uint32_t) (n < n_units_extent ? n : n_units_extent);
+}
+
+/* First fit: a run of @n free units of @x, or UINT32_MAX. */
+static uint32_t find_units(const struct pool_extent *x, uint32_t n)
+{
+    uint32_t run = 0;
+
+    if (n > x->n_units - x->n_units_used)
+        return UINT32_MAX;
+    for (uint32_t i = 0; i < x->n_units; i++) {
+        run = x->span_of_unit[i] == UINT32_MAX ? run + 1 : 0;
+        if (run == n)
+            return i + 1 - n;
+    }
+    return UINT32_MAX;
+}
+
+static void record(const struct span *s, const struct span_owner *owner)
+{
+    struct span_head *h = slot_records_span(&s->extent->records, s->first_unit);
+
+    *h = (struct span_head) {
+        .first_head = (uint16_t) owner->first_head,
+        .n_heads = (uint16_t) owner->n_heads,
+        .in_use = 1,
+        .page_class = (uint8_t) s->group->page_class,
+        .n_slots = (uint16_t) s->n_slots,
+        .n_units = s->n_units,
+        .number = s->number,
+        .slot_bytes = s->group->slot_bytes,
+        .page_bytes = s->group->page_bytes,
+    };
+    memcpy(h->table_digest, owner->table_digest, sizeof(h->table_digest));
+}
+
+int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_units,
+             const struct span_owner *owner, struct span **ret)
+{
+    uint32_t unit = find_units(x, n_units);
+    uint64_t n_slots = n_units * p->unit_bytes / g->slot_bytes;
+    struct span *s;
+
+    if (unit == UINT32_MAX || p->n_free_numbers == 0)
+        return -ENOSPC;
+    s = malloc(sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    *s = (struct span) {
+        .number = p->free_numbers[--p->n_free_numbers],
+        .extent = x,
+        .group = g,
+        .first_unit = unit,
+        .n_units = n_units,
+        .n_slots = (uint32_t) (n_slots < POOL_SLOTS_PER_SPAN_MAX ? n_slots : POOL_SLOTS_PER_SPAN_MAX),
+        .free = SLOT_NONE,
+        .slots = slot_records_slots(&x->records, unit),
+    };
+    record(s, owner);
+    for (uint32_t i = 0; i < n_units; i++)
+        x->span_of_unit[unit + i] = s->number;
+    x->n_units_used += n_units;
+    p->spans[s->number] = s;
+    span_list_append(&g->partial, s);
+    g->n_spans++;
+    *ret = s;
+    return 0;
+}
+
+/* Its slots are all free. */
+static void span_free(struct pool *p, struct span *s)
+{
+    struct pool_extent *x = s->extent;
+
+    assert(s->n_used == 0 && s->n_busy == 0);
+    slot_records_span(&x->records, s->first_unit)->in_use = 0;
+    for (uint32_t i = 0; i < s->n_units; i++)
+        x->span_of_unit[s->first_unit + i] = UINT32_MAX;
+    x->n_units_used -= s->n_units;
+    p->spans[s->number] = NULL;
+    p->free_numbers[p->n_free_numbers++] = s->number;
+    span_list_remove(&s->group->partial, s);
+    s->group->n_spans--;
+    free(s);
+}
+
+static bool has_room(const struct span *s)
+{
+    return s->n_used < s->n_slots;
+}
+
+uint32_t span_slot_take(struct pool *p, struct span *s)
+{
+    uint32_t number = s->free;
+    struct slot *slot;
+
+    assert(has_room(s));
+    if (number != SLOT_NONE) {
+        slot = &s->slots[number & (POOL_SLOTS_PER_SPAN_MAX - 1)];
+        s->free = slot->next;
+    } else {
+        number = s->number << POOL_SLOT_BITS | s->n_fresh_from;
+        slot = &s->slots[s->n_fresh_from++];
+    }
+    *slot = (struct slot) {
+        .generation = ++p->generation, .next = SLOT_NONE, .prev = SLOT_NONE, .state = SLOT_RESERVED,
+    };
+    s->n_used++;
+    s->n_busy++;
+    s->group->n_used++;
+    if (!has_room(s)) {
+        span_list_remove(&s->group->partial, s);
+        span_list_append(&s->group->full, s);
+    }
+    return number;
+}
+
+void pool_slot_give(struct pool *p, uint32_t number)
+{
+    struct span *s = pool_slot_span(p, number);
+    struct slot *slot = &s->slots[number & (POOL_SLOTS_PER_SPAN_MAX - 1)];
+
+    assert(slot->state != SLOT_FREE && slot->holds == 0 && slot->queue == SLOT_QUEUE_NONE);
+    if (slot->state == SLOT_RESERVED)
+        s->n_busy--;
+    if (!has_room(s)) {
+        span_list_remove(&s->group->full, s);
+        span_list_append(&s->group->partial, s);
+    }
+    slot->state = SLOT_FREE;
+    slot->prev = SLOT_NONE;
+    slot->next = s->free;
+    s->free = number;
+    s->n_used--;
+    s->group->n_used--;
+    if (s->n_used == 0)
+        span_free(p, s);
+}
+
+void pool_slot_set_busy(struct pool *p, uint32_t number, bool busy)
+{
+    struct span *s = pool_slot_span(p, number);
+
+    assert(busy || s->n_busy > 0);
+    s->n_busy += busy ? 1u : (uint32_t) -1;
+}
+
+static void visit_list(struct span_list *l, void (*visit)(void *ctx, uint32_t slot), void *ctx)
+{
+    for (struct span *s = l->head, *next; s; s = next) {
+        uint32_t n = s->n_fresh_from, number = s->number << POOL_SLOT_BITS, left = s->n_used;
+        struct slot *slots = s->slots;
+
+        next = s->next;
+        for (uint32_t i = 0; i < n && left > 0; i++) { /* the span is gone after its last used slot */
+            if (slots[i].state == SLOT_FREE)
+                continue;
+            left--;
+            visit(ctx, number | i);
+        }
+    }
+}
+
+void group_visit(struct pool *p, struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx)
+{
+    struct span_list full = g->full;
+
+    (void) p;
+    /* Giving a slot of a full span moves the span to the end of the partial list, hence full ones first. */
+    visit_list(&full, visit, ctx);
+    visit_list(&g->partial, visit, ctx);
+}

@@ -1,0 +1,17 @@
+/* What pool.c needs of span.c; everybody else uses pool.h. */
+#pragma once
+
+#include "daemon/pool.h"
+
+void span_list_append(struct span_list *l, struct span *s);
+void span_list_remove(struct span_list *l, struct span *s);
+
+/* Units of a span for pages of @g, one of which fits an extent. */
+uint32_t span_units(const struct pool *p, const struct group *g);
+
+/* Return: 0; -ENOSPC: no such run of free units in @x; -ENOMEM. */
+int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_units,
+             const struct span_owner *owner, struct span **ret);
+
+/* @s has a free slot. Return: its number, RESERVED with a new generation. */
+uint32_t span_slot_take(struct pool *p, struct span *s);

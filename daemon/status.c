@@ -1,0 +1,162 @@
+/* STATUS: figures for people and monitors. */
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "daemon/conn.h"
+#include "daemon/request.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+#include "daemon/space.h"
+
+#ifndef KVCOBRA_VERSION
+#error "the build defines KVCOBRA_VERSION"
+#endif
+
+/* A cursor is the kind of what comes next and its number; both grow only, so pages of an answer never overlap. */
+enum { CURSOR_TENANTS = 0, CURSOR_SPACES = 1 };
+#define CURSOR(kind, number) ((uint64_t) (kind) << 56 | (number))
+#define CURSOR_KIND(cursor) ((cursor) >> 56)
+#define CURSOR_NUMBER(cursor) ((cursor) & ((UINT64_C(1) << 56) - 1))
+
+static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
+{
+    reply->pid = (uint64_t) getpid();
+    reply->uptime_ms = ev_now_ms(s->ev) - s->started_ms;
+    reply->version = (char *) KVCOBRA_VERSION;
+    reply->event_backend = (char *) ev_backend_name(s->ev);
+    reply->restart = (char *) "volatile";
+    reply->pool_bytes = s->store.pool.pool_bytes;
+    reply->extent_bytes = s->store.pool.n_extents * s->store.pool.extent_bytes;
+    reply->waste_bytes = pool_waste_bytes(&s->store.pool);
+    reply->sessions = s->n_sessions;
+    reply->refused_packets = s->refused_packets;
+    for (uint32_t i = 0; i < s->n_sessions_max; i++) {
+        const struct session *x = s->sessions[i];
+
+        if (x)
+            reply->leases += x->leases.n_granted;
+    }
+    for (const struct tenant *t = s->store.tenants; t; t = t->next) {
+        for (const struct group *g = t->groups; g; g = g->next) {
+            uint64_t unheld = (uint64_t) g->small.n + g->main.n;
+
+            reply->page_bytes += g->n_used * (uint64_t) g->slot_bytes;
+            reply->held_pages += g->n_used - unheld;
+        }
+    }
+}
+
+static void fill_tenant(const struct tenant *t, Kvcobra__TenantStatus *out)
+{
+    kvcobra__tenant_status__init(out);
+    out->name = (char *) t->name;
+    out->quota_bytes = t->quota_bytes;
+    out->used_bytes = tenant_used_bytes(t);
+    out->held_bytes = t->held_bytes;
+    out->arena_bytes = t->arena_bytes;
+    out->pages = t->n_pages;
+    out->sessions = t->n_sessions;
+    out->hits = t->hits;
+    out->misses = t->misses;
+    out->evictions = t->evictions;
+    out->isolated = t->isolated;
+}
+
+/* The tenant with the least number from @from on, or NULL: the list stands newest first. */
+static const struct tenant *tenant_from(const struct server *s, uint64_t from)
+{
+    const struct tenant *best = NULL;
+
+    for (const struct tenant *t = s->store.tenants; t; t = t->next)
+        if (t->number >= from && (!best || t->number < best->number))
+            best = t;
+    return best;
+}
+
+static const struct space *space_from(const struct server *s, uint64_t from)
+{
+    const struct space *best = NULL;
+
+    for (const struct table_entry *t = s->tables.entries; t; t = t->next)
+        for (const struct space *x = t->spaces; x; x = x->next)
+            if (x->id >= from && (!best || x->id < best->id))
+                best = x;
+    return best;
+}
+
+static void fill_space(const struct server *s, const struct space *x, Kvcobra__SpaceStatus *out)
+{
+    uint64_t room = 0;
+
+    kvcobra__space_status__init(out);
+    out->table_digest = bytes_view(x->table_digest, DIGEST_BYTES);
+    out->first_head = x->layout.shard.first_head;
+    out->n_heads = x->layout.shard.n_heads;
+    out->pages = x->n_pages;
+    out->page_bytes = x->layout.page_bytes[PAGE_REST];
+    out->tokens = x->n_pages * CHUNK_TOKENS;
+    /* Tenants share what the pool can still grow by: the most that one of them could add. */
+    for (const struct tenant *t = s->store.tenants; t; t = t->next) {
+        struct group empty;
+        const struct group *g = tenant_group_find(t, x, PAGE_REST);
+        uint64_t by_pool, by_quota = tenant_room_bytes(t) / x->layout.slot_bytes[PAGE_REST];
+
+        if (!g) {
+            group_init(&empty, (struct tenant *) t, (struct space *) x, PAGE_REST, x->layout.slot_bytes[PAGE_REST],
+                       x->layout.page_bytes[PAGE_REST]);
+            g = &empty;
+        }
+        by_pool = g->slot_bytes <= s->store.pool.extent_bytes ? pool_group_room(&s->store.pool, g) : 0;
+        by_pool = by_pool < by_quota ? by_pool : by_quota;
+        room = by_pool > room ? by_pool : room;
+    }
+    out->tokens_free = room * CHUNK_TOKENS;
+}
+
+static void fill_spaces(struct request *rq, Kvcobra__StatusReply *reply, uint64_t from, size_t n)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    const struct space *x = space_from(rq->server, from);
+    size_t k = 0;
+
+    for (; x && n < WIRE_LIST_ITEMS_MAX; n++, x = space_from(rq->server, from)) {
+        fill_space(rq->server, x, &scratch->spaces[k]);
+        scratch->space_pointers[k] = &scratch->spaces[k];
+        k++;
+        from = x->id + 1;
+    }
+    reply->n_spaces = k;
+    reply->spaces = scratch->space_pointers;
+    reply->next_cursor = x ? CURSOR(CURSOR_SPACES, from) : 0;
+}
+
+int handle_get_status(struct request *rq)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    Kvcobra__StatusReply *reply = &scratch->body.status;
+    uint64_t cursor = rq->message->get_status->cursor, from = CURSOR_NUMBER(cursor);
+    size_t n = 0;
+
+    kvcobra__status_reply__init(reply);
+    fill_totals(rq->server, reply);
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_STATUS;
+    rq->reply.status = reply;
+    if (CURSOR_KIND(cursor) == CURSOR_TENANTS) {
+        const struct tenant *t = tenant_from(rq->server, from);
+
+        for (; t && n < WIRE_LIST_ITEMS_MAX; n++, t = tenant_from(rq->server, from)) {
+            fill_tenant(t, &scratch->tenants[n]);
+            scratch->tenant_pointers[n] = &scratch->tenants[n];
+            from = (uint64_t) t->number + 1;
+        }
+        reply->n_tenants = n;
+        reply->tenants = scratch->tenant_pointers;
+        if (t) {
+            reply->next_cursor = CURSOR(CURSOR_TENANTS, from);
+            return 0;
+        }
+        from = 0;
+    }
+    fill_spaces(rq, reply, from, n);
+    return 0;
+}

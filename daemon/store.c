@@ -1,0 +1,246 @@
+/* The life of a page; see store.h. */
+#include "daemon/store.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "daemon/evict.h"
+#include "daemon/space.h"
+
+/* Charges follow the slot's state: every change goes through these two. */
+static void charge(struct group *g, bool busy)
+{
+    g->tenant->page_bytes += g->slot_bytes;
+    if (busy) {
+        g->tenant->held_bytes += g->slot_bytes;
+        g->space->n_busy++;
+    }
+}
+
+static void set_busy(struct store *st, uint32_t number, bool busy)
+{
+    struct group *g = pool_slot_span(&st->pool, number)->group;
+
+    pool_slot_set_busy(&st->pool, number, busy);
+    if (busy) {
+        g->tenant->held_bytes += g->slot_bytes;
+        g->space->n_busy++;
+    } else {
+        g->tenant->held_bytes -= g->slot_bytes;
+        g->space->n_busy--;
+    }
+}
+
+int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t *ret_slot, struct errmsg *e)
+{
+    struct tenant *t = g->tenant;
+    struct span_owner owner = {
+        .table_digest = g->space->table_digest,
+        .first_head = g->space->layout.shard.first_head,
+        .n_heads = g->space->layout.shard.n_heads,
+        .uid = t->uid,
+    };
+    uint32_t number;
+    int r;
+
+    if (g->slot_bytes > st->pool.extent_bytes) /* before anything is evicted for it in vain */
+        return fail(e, -EFBIG, "a page of %zu bytes does not fit an extent of %" PRIu64 " bytes: raise --extent-bytes",
+                    g->page_bytes, st->pool.extent_bytes);
+    if (!evict_for_quota(st, t, g->slot_bytes))
+        return fail(e, -EDQUOT, "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use, all of them held: release some",
+                    t->name, tenant_used_bytes(t), t->quota_bytes);
+    do
+        r = pool_slot_take(&st->pool, g, &owner, &number, e);
+    while (r == -ENOSPC && evict_for_space(st, g));
+    if (r < 0)
+        return r;
+    pool_slot(&st->pool, number)->session = session;
+    charge(g, true);
+    *ret_slot = number;
+    return 0;
+}
+
+void store_discard(struct store *st, uint32_t number)
+{
+    struct group *g = pool_slot_span(&st->pool, number)->group;
+
+    assert(pool_slot(&st->pool, number)->state == SLOT_RESERVED);
+    g->tenant->page_bytes -= g->slot_bytes;
+    g->tenant->held_bytes -= g->slot_bytes;
+    g->space->n_busy--;
+    pool_slot_give(&st->pool, number);
+}
+
+int store_publish(struct store *st, uint32_t number, const struct chunk_key *key, uint32_t payload_crc32c,
+                  struct errmsg *e)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+    struct group *g = pool_slot_span(&st->pool, number)->group;
+    int r;
+
+    assert(slot->state == SLOT_RESERVED);
+    slot->key = *key;
+    slot->payload_crc32c = payload_crc32c;
+    r = tenant_index_insert(g->tenant, &st->pool, key, number, g->page_class, slot->generation, e);
+    if (r < 0)
+        return r;
+    slot->state = SLOT_COMMITTED; /* busy before as a reservation, busy now as held */
+    slot->holds = 1;
+    slot->next = slot->prev = SLOT_NONE;
+    slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
+    ghosts_remove(&g->tenant->ghosts, key);
+    g->tenant->n_pages++;
+    g->space->n_pages++;
+    return 0;
+}
+
+uint32_t store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key)
+{
+    return tenant_index_find(t, &st->pool, key);
+}
+
+void store_hold(struct store *st, uint32_t number)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+
+    assert(slot->state == SLOT_COMMITTED);
+    if (slot->holds++ == 0) {
+        evict_leave(&st->pool, number);
+        set_busy(st, number, true);
+    }
+}
+
+void store_unhold(struct store *st, uint32_t number)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+
+    assert(slot->state == SLOT_COMMITTED && slot->holds > 0);
+    if (--slot->holds == 0) {
+        set_busy(st, number, false);
+        evict_enter(&st->pool, number);
+    }
+}
+
+void store_drop(struct store *st, uint32_t number, enum ghost_reason reason)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+    struct group *g = pool_slot_span(&st->pool, number)->group;
+
+    assert(slot->state == SLOT_COMMITTED && slot->holds == 0);
+    evict_leave(&st->pool, number);
+    tenant_index_remove(g->tenant, &slot->key);
+    ghosts_add(&g->tenant->ghosts, &slot->key, reason);
+    g->tenant->page_bytes -= g->slot_bytes;
+    g->tenant->n_pages--;
+    g->space->n_pages--;
+    pool_slot_give(&st->pool, number);
+}
+
+struct drop_visit {
+    struct store *st;
+    enum ghost_reason reason;
+};
+
+static void drop_one(void *ctx, uint32_t number)
+{
+    struct drop_visit *v = ctx;
+
+    store_drop(v->st, number, v->reason);
+}
+
+void store_drop_space(struct store *st, struct space *space, enum ghost_reason reason)
+{
+    struct drop_visit v = { st, reason };
+
+    assert(space->n_busy == 0);
+    for (struct tenant *t = st->tenants; t; t = t->next) {
+        for (unsigned class = 0; class < 2; class++) {
+            struct group *g = tenant_group_find(t, space, class);
+
+            if (g)
+                group_visit(&st->pool, g, drop_one, &v);
+        }
+        tenant_groups_free(t, space);
+    }
+}
+
+/* ---- the walker ------------------------------------------------------------------------------------------------- */
+
+static bool queue_is_valid(const struct store *st, const struct group *g, const struct slot_queue *q, uint8_t id,
+                           struct errmsg *e)
+{
+    uint32_t n = 0, prev = SLOT_NONE;
+
+    for (uint32_t at = q->head; at != SLOT_NONE && n <= q->n; n++) {
+        const struct slot *slot = pool_slot(&st->pool, at);
+
+        if (!slot || slot->state != SLOT_COMMITTED || slot->holds > 0 || slot->queue != id || slot->prev != prev ||
+            pool_slot_span(&st->pool, at)->group != g)
+            return fail(e, 0, "slot %" PRIu32 " does not belong in eviction queue %u", at, id);
+        prev = at;
+        at = slot->next;
+    }
+    if (n != q->n || prev != q->tail)
+        return fail(e, 0, "eviction queue %u counts %" PRIu32 " pages, has %" PRIu32, id, q->n, n);
+    return true;
+}
+
+struct group_count {
+    const struct store *st;
+    const struct tenant *tenant;
+    uint64_t n_pages, n_held, n_reserved;
+    bool findable;
+};
+
+static void count_slot(void *ctx, uint32_t number)
+{
+    struct group_count *c = ctx;
+    const struct slot *slot = pool_slot(&c->st->pool, number);
+
+    c->n_pages += slot->state == SLOT_COMMITTED;
+    c->n_held += slot->holds > 0;
+    c->n_reserved += slot->state == SLOT_RESERVED;
+    if (slot->state == SLOT_COMMITTED && store_find(c->st, c->tenant, &slot->key) != number)
+        c->findable = false;
+}
+
+static bool tenant_is_valid(const struct store *st, const struct tenant *t, struct errmsg *e)
+{
+    uint64_t page_bytes = 0, held_bytes = 0, n_pages = 0;
+
+    for (struct group *g = t->groups; g; g = g->next) {
+        struct group_count c = { .st = st, .tenant = t, .findable = true };
+
+        group_visit((struct pool *) &st->pool, g, count_slot, &c);
+        if (!c.findable)
+            return fail(e, 0, "a committed page of tenant %s is not in its index", t->name);
+        if (c.n_pages + c.n_reserved != g->n_used || g->small.n + g->main.n + c.n_held != c.n_pages)
+            return fail(e, 0, "a group of tenant %s counts %" PRIu32 " slots", t->name, g->n_used);
+        if (!queue_is_valid(st, g, &g->small, SLOT_QUEUE_SMALL, e) ||
+            !queue_is_valid(st, g, &g->main, SLOT_QUEUE_MAIN, e))
+            return false;
+        page_bytes += g->n_used * (uint64_t) g->slot_bytes;
+        held_bytes += (c.n_held + c.n_reserved) * (uint64_t) g->slot_bytes;
+        n_pages += c.n_pages;
+    }
+    if (page_bytes != t->page_bytes || held_bytes != t->held_bytes || n_pages != t->n_pages ||
+        n_pages != t->index.n_entries)
+        return fail(e, 0, "the accounts of tenant %s do not add up", t->name);
+    if (tenant_used_bytes(t) > t->quota_bytes)
+        return fail(e, 0, "tenant %s is above its quota", t->name);
+    return true;
+}
+
+bool store_is_valid(const struct store *st, struct errmsg *e)
+{
+    if (!pool_is_valid(&st->pool, e))
+        return false;
+    for (const struct tenant *t = st->tenants; t; t = t->next)
+        if (!tenant_is_valid(st, t, e))
+            return false;
+    return true;
+}

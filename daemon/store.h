@@ -1,0 +1,59 @@
+/*
+ * The store: the life of a page, with every account kept. Above the pool (where), below the messages (who asked).
+ *
+ *     FREE --reserve--> RESERVED --publish--> COMMITTED, held --unhold--> COMMITTED, unheld --drop--> FREE
+ *                          \--discard--> FREE                  \<--hold--/
+ *
+ * Space is charged when it is reserved. Only unheld pages are dropped; S3-FIFO chooses which (evict.h).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/ghost.h"
+#include "daemon/pool.h"
+#include "daemon/tenant.h"
+
+struct errmsg;
+
+struct store {
+    struct pool pool;
+    struct tenant *tenants;
+    uint32_t n_tenants;
+};
+
+/**
+ * store_reserve() - a RESERVED slot for a page of @g, evicting what is necessary
+ * @session: number of the session that will commit it; recorded
+ *
+ * Return: 0; -EDQUOT: the tenant's quota, nothing of it can be evicted; -ENOSPC: the pool is full of held pages or of
+ * other tenants' share; -EFBIG: a page is larger than an extent; errno of the memory.
+ */
+int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t *ret_slot, struct errmsg *e);
+
+/* RESERVED -> FREE; the caller took it out of its list. */
+void store_discard(struct store *st, uint32_t slot);
+
+/**
+ * store_publish() - RESERVED -> COMMITTED with one hold; the key becomes visible
+ * Return: 0; errno of a larger index: then the slot is still RESERVED.
+ */
+int store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t payload_crc32c,
+                  struct errmsg *e);
+
+/* The page of @key of this tenant, or SLOT_NONE. */
+uint32_t store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key);
+
+/* One more, one fewer lease names the page. */
+void store_hold(struct store *st, uint32_t slot);
+void store_unhold(struct store *st, uint32_t slot);
+
+/* An unheld page goes: out of the index, remembered as a ghost, slot FREE. */
+void store_drop(struct store *st, uint32_t slot, enum ghost_reason reason);
+
+/* All pages of @space, none of them held or reserved, in every tenant; their groups too. */
+void store_drop_space(struct store *st, struct space *space, enum ghost_reason reason);
+
+/* Everything adds up: pool, queues, accounts. For tests. */
+bool store_is_valid(const struct store *st, struct errmsg *e);

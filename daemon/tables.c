@@ -1,0 +1,528 @@
+/* Tables: states, the active set, spaces. See tables.h; files are tables_files.c. */
+#include "daemon/tables.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/atomic_file.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/config.h"
+#include "daemon/control.h"
+#include "daemon/log.h"
+#include "daemon/space.h"
+#include "daemon/store.h"
+#include "daemon/tables_files.h"
+
+#define REVISION_MAX ((UINT64_C(1) << 40) - 1) /* what a control word holds */
+
+const char *table_state_name(enum table_state s)
+{
+    switch (s) {
+    case TABLE_STAGED:
+        return "staged";
+    case TABLE_VERIFIED:
+        return "verified";
+    case TABLE_ACTIVE:
+        return "active";
+    case TABLE_DRAINING:
+        return "draining";
+    case TABLE_RETIRED:
+        return "retired";
+    case TABLE_REJECTED:
+        return "rejected";
+    }
+    return "unknown";
+}
+
+struct table_entry *tables_find(const struct tables *ts, const uint8_t *digest)
+{
+    for (struct table_entry *t = ts->entries; t; t = t->next)
+        if (memcmp(t->digest, digest, DIGEST_BYTES) == 0)
+            return t;
+    return NULL;
+}
+
+struct table_model *tables_model(const struct tables *ts, const uint8_t *model_digest)
+{
+    for (struct table_model *m = ts->models; m; m = m->next)
+        if (memcmp(m->digest, model_digest, DIGEST_BYTES) == 0)
+            return m;
+    return NULL;
+}
+
+uint64_t table_entry_pages(const struct table_entry *t)
+{
+    uint64_t n = 0;
+
+    for (const struct space *s = t->spaces; s; s = s->next)
+        n += s->n_pages;
+    return n;
+}
+
+/* ---- entries ---------------------------------------------------------------------------------------------------- */
+
+static void free_spaces(struct table_entry *t)
+{
+    while (t->spaces) {
+        struct space *s = t->spaces;
+
+        t->spaces = s->next;
+        page_layout_deinit(&s->layout);
+        free(s);
+    }
+}
+
+static void entry_free(struct table_entry *t)
+{
+    free_spaces(t);
+    t->table = table_unref(t->table);
+    closep(&t->fd);
+    free(t);
+}
+
+/* The oldest entry that is only a memory goes to make room. */
+static bool forget_one(struct tables *ts)
+{
+    for (struct table_entry **link = &ts->entries; *link; link = &(*link)->next) {
+        struct table_entry *t = *link;
+
+        if (t->state != TABLE_RETIRED && t->state != TABLE_REJECTED)
+            continue;
+        *link = t->next;
+        ts->n_entries--;
+        entry_free(t);
+        return true;
+    }
+    return false;
+}
+
+static int entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e)
+{
+    struct table_entry **link = &ts->entries, *t;
+
+    if (ts->n_entries >= ts->config->tables_max && !forget_one(ts))
+        return fail(e, -ENOSPC, "there are %" PRIu32 " tables already, none of them retired: activate fewer models",
+                    ts->n_entries);
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        return fail(e, -ENOMEM, "out of memory for a table");
+    t->fd = -1;
+    t->id = ts->next_id++;
+    t->state = TABLE_STAGED;
+    memcpy(t->digest, digest, DIGEST_BYTES);
+    while (*link)
+        link = &(*link)->next;
+    *link = t;
+    ts->n_entries++;
+    *ret = t;
+    return 0;
+}
+
+static void set_state(struct tables *ts, struct table_entry *t, enum table_state state)
+{
+    char hex[DIGEST_HEX_BYTES];
+
+    if (t->state == state)
+        return;
+    ts->n_draining -= t->state == TABLE_DRAINING;
+    ts->n_draining += state == TABLE_DRAINING;
+    digest_hex(t->digest, hex);
+    log_event(LOG_INFO, "table", "digest=%s state=%s revision=%" PRIu64, hex, table_state_name(state), t->revision);
+    t->state = state;
+}
+
+/* Takes over the reference on @table. */
+static void set_table(struct table_entry *t, struct table *table)
+{
+    t->table = table;
+    t->bpd_code = table->bpd_code;
+    t->file_bytes = table->n_bytes;
+    t->reason[0] = '\0';
+    memcpy(t->model_digest, table->model_digest, DIGEST_BYTES);
+}
+
+/* ---- staging ---------------------------------------------------------------------------------------------------- */
+
+static int reject(struct tables *ts, const void *bytes, size_t n_bytes, const char *reason, struct table_entry **ret,
+                  struct errmsg *e)
+{
+    uint8_t digest[DIGEST_BYTES];
+    struct table_entry *t;
+    int r = 0;
+
+    *ret = NULL;
+    (void) crypto_hash_sha256(digest, bytes, n_bytes);
+    t = tables_find(ts, digest);
+    if (!t)
+        r = entry_new(ts, digest, &t, NULL);
+    if (r == 0 && !t->table) { /* without room to remember it, it is refused all the same */
+        t->file_bytes = n_bytes;
+        (void) snprintf(t->reason, sizeof(t->reason), "%s", reason);
+        set_state(ts, t, TABLE_REJECTED);
+        *ret = t;
+    }
+    return fail(e, -EBADMSG, "table rejected: %.300s", reason);
+}
+
+static int accept_table(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e)
+{
+    struct table_entry *t = tables_find(ts, table->digest);
+    int r = 0;
+
+    if (!t)
+        r = entry_new(ts, table->digest, &t, e);
+    if (r < 0)
+        return r;
+    set_table(t, table_ref(table));
+    set_state(ts, t, TABLE_VERIFIED);
+    *ret = t;
+    return 0;
+}
+
+int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t revision,
+                 enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e)
+{
+    _cleanup_(table_unrefp) struct table *table = NULL;
+    const struct table_model *m;
+    struct table_entry *t;
+    struct errmsg why;
+    int r = table_parse(bytes, n_bytes, &table, &why);
+
+    if (r == -EBADMSG) {
+        *ret_outcome = OUTCOME_APPLIED;
+        return reject(ts, bytes, n_bytes, why.text, ret_entry, e);
+    }
+    if (r < 0)
+        return fail(e, r, "cannot read the staged table: %s", strerror(-r));
+    t = tables_find(ts, table->digest);
+    m = tables_model(ts, table->model_digest);
+    if (t && t->table) {
+        *ret_outcome = OUTCOME_ALREADY;
+        *ret_entry = t;
+        return 0;
+    }
+    if (revision != 0 && m && revision < m->revision)
+        return fail(e, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, revision, m->revision);
+    if (ts->config->state_dir) {
+        r = tables_files_write(ts->config, table->digest, bytes, n_bytes, e);
+        if (r < 0)
+            return r;
+    }
+    r = accept_table(ts, table, ret_entry, e);
+    if (r < 0) {
+        if (ts->config->state_dir)
+            tables_files_remove(ts->config, table->digest);
+        return r;
+    }
+    *ret_outcome = OUTCOME_APPLIED;
+    return 0;
+}
+
+/* ---- activation ------------------------------------------------------------------------------------------------- */
+
+static int model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e)
+{
+    struct table_model *m = calloc(1, sizeof(*m));
+
+    if (!m)
+        return fail(e, -ENOMEM, "out of memory for a model");
+    memcpy(m->digest, digest, DIGEST_BYTES);
+    m->next = ts->models;
+    ts->models = m;
+    *ret = m;
+    return 0;
+}
+
+static void model_drop(struct tables *ts, struct table_model *m)
+{
+    struct table_model **link = &ts->models;
+
+    while (*link != m)
+        link = &(*link)->next;
+    *link = m->next;
+    free(m);
+}
+
+/* Every tenant that uses the model sees the new word; a page that cannot be rebuilt keeps its old table until then. */
+static void publish(struct tables *ts, const struct table_model *m)
+{
+    for (struct tenant *t = ts->store->tenants; t; t = t->next) {
+        struct errmsg e;
+
+        if (control_find(t, m->digest) < 0)
+            continue;
+        if (control_publish(t, m->digest, m->active->table->geometry_digest, m->active->digest, m->revision, NULL,
+                            &e) < 0)
+            log_event(LOG_ERR, "publish-failed", "tenant=%s message=\"%s\"", t->name, e.text);
+    }
+}
+
+static enum table_outcome compare_revision(const struct table_model *m, const struct table_entry *t,
+                                           uint64_t *revision)
+{
+    bool same = m && m->active == t;
+    uint64_t present = m ? m->revision : 0;
+
+    if (*revision == 0) {
+        *revision = same ? present : present + 1;
+        return same ? OUTCOME_ALREADY : OUTCOME_APPLIED;
+    }
+    if (*revision < present)
+        return OUTCOME_STALE;
+    if (*revision == present)
+        return same ? OUTCOME_ALREADY : OUTCOME_CONFLICT;
+    return OUTCOME_APPLIED;
+}
+
+/* The file decides at the next start, so it comes first; if it cannot be written, nothing has changed. */
+static int switch_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision,
+                         struct errmsg *e)
+{
+    struct table_entry *old = m->active;
+    uint64_t old_revision = m->revision;
+    int r = 0;
+
+    m->active = t;
+    m->revision = revision;
+    if (ts->config->state_dir)
+        r = tables_files_write_active(ts, e);
+    if (r < 0) {
+        m->active = old;
+        m->revision = old_revision;
+    }
+    return r;
+}
+
+int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
+                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous, struct errmsg *e)
+{
+    struct table_entry *t = tables_find(ts, digest), *old;
+    struct table_model *m;
+    enum table_outcome outcome;
+    int r = 0;
+
+    if (!t)
+        return fail(e, -ENOENT, "no such table is staged");
+    if (!t->table)
+        return fail(e, -EBADMSG, "the table is %s: stage it again", table_state_name(t->state));
+    m = tables_model(ts, t->model_digest);
+    outcome = compare_revision(m, t, &revision);
+    if (outcome == OUTCOME_APPLIED && revision > REVISION_MAX)
+        return fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision);
+    old = m ? m->active : NULL;
+    if (outcome == OUTCOME_APPLIED) {
+        if (!m)
+            r = model_new(ts, t->model_digest, &m, e);
+        if (r == 0)
+            r = switch_active(ts, m, t, revision, e);
+        if (r < 0) {
+            if (m && !m->active)
+                model_drop(ts, m);
+            return r;
+        }
+        t->revision = revision;
+        set_state(ts, t, TABLE_ACTIVE);
+        publish(ts, m);
+        if (old && old != t) {
+            old->revision = revision;
+            old->drain_until_ms = now_ms + ts->config->drain_ms;
+            set_state(ts, old, TABLE_DRAINING);
+        }
+    }
+    *ret_outcome = outcome;
+    *ret_revision = m->revision;
+    memset(ret_previous, 0, DIGEST_BYTES);
+    if (old && old != t && outcome == OUTCOME_APPLIED)
+        memcpy(ret_previous, old->digest, DIGEST_BYTES);
+    return 0;
+}
+
+/* ---- spaces, retirement ----------------------------------------------------------------------------------------- */
+
+int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, struct space **ret_space,
+                 struct errmsg *e)
+{
+    struct space *s;
+    int r;
+
+    for (s = t->spaces; s; s = s->next) {
+        if (s->layout.shard.first_head == shard.first_head && s->layout.shard.n_heads == shard.n_heads) {
+            *ret_space = s;
+            return 0;
+        }
+    }
+    s = calloc(1, sizeof(*s));
+    if (!s)
+        return fail(e, -ENOMEM, "out of memory for a table's layout");
+    r = page_layout_init(&s->layout, t->table, shard);
+    if (r < 0) {
+        free(s);
+        return fail(e, r, "heads %" PRIu32 "..%" PRIu64 " of a model with %" PRIu32 ": %s", shard.first_head,
+                    (uint64_t) shard.first_head + shard.n_heads, t->table->geometry.n_kv_heads, strerror(-r));
+    }
+    s->id = ts->next_space++;
+    memcpy(s->table_digest, t->digest, DIGEST_BYTES);
+    s->next = t->spaces;
+    t->spaces = s;
+    *ret_space = s;
+    return 0;
+}
+
+static bool is_idle(const struct table_entry *t)
+{
+    if (t->n_refs > 0)
+        return false;
+    for (const struct space *s = t->spaces; s; s = s->next)
+        if (s->n_busy > 0)
+            return false;
+    return true;
+}
+
+static void retire(struct tables *ts, struct table_entry *t)
+{
+    for (struct space *s = t->spaces; s; s = s->next)
+        store_drop_space(ts->store, s, GHOST_RETIRED_TABLE);
+    for (struct tenant *tenant = ts->store->tenants; tenant; tenant = tenant->next)
+        control_retired(tenant, t->model_digest);
+    set_state(ts, t, TABLE_RETIRED);
+    free_spaces(t);
+    t->table = table_unref(t->table);
+    closep(&t->fd);
+    t->fd = -1;
+    if (ts->config->state_dir)
+        tables_files_remove(ts->config, t->digest);
+}
+
+void tables_retire_idle(struct tables *ts)
+{
+    if (ts->n_draining == 0)
+        return;
+    for (struct table_entry *t = ts->entries; t; t = t->next)
+        if (t->state == TABLE_DRAINING && is_idle(t))
+            retire(ts, t);
+}
+
+/* ---- fetching --------------------------------------------------------------------------------------------------- */
+
+static int write_sealed(int fd, const void *bytes, size_t n_bytes)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+    const char *p = bytes;
+
+    while (n_bytes > 0) {
+        ssize_t n = write(fd, p, n_bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        p += n;
+        n_bytes -= (size_t) n;
+    }
+    if (fchmod(fd, 0400) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0)
+        return -errno;
+    return 0;
+}
+
+int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
+{
+    _cleanup_(closep) int fd = -1;
+    char path[64];
+    int r;
+
+    assert(t->table);
+    if (t->fd < 0) {
+        fd = memfd_create("kvcobra-table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        if (fd < 0)
+            return fail(e, -errno, "cannot create a copy of the table: %s", strerror(errno));
+        r = write_sealed(fd, t->table->bytes, t->table->n_bytes);
+        if (r < 0)
+            return fail(e, r, "cannot fill a copy of the table: %s", strerror(-r));
+        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        t->fd = open(path, O_RDONLY | O_CLOEXEC); /* what is handed out cannot even change its mode back */
+        if (t->fd < 0)
+            return fail(e, -errno, "cannot reopen a copy of the table read-only: %s", strerror(errno));
+    }
+    *ret_fd = t->fd;
+    return 0;
+}
+
+/* ---- start and end ---------------------------------------------------------------------------------------------- */
+
+static void load_table(void *ctx, const char *path)
+{
+    struct tables *ts = ctx;
+    _cleanup_(freep) void *bytes = NULL;
+    _cleanup_(table_unrefp) struct table *table = NULL;
+    struct table_entry *t;
+    struct errmsg e;
+    size_t n;
+    int r = atomic_file_read(path, ts->config->table_bytes_max, &bytes, &n, &e);
+
+    if (r == 0)
+        r = table_parse(bytes, n, &table, &e);
+    if (r == 0)
+        r = accept_table(ts, table, &t, &e);
+    if (r < 0)
+        log_event(LOG_ERR, "table-unreadable", "path=%s message=\"%s\", ignoring", path, e.text);
+}
+
+static void load_active(void *ctx, const uint8_t *model_digest, uint64_t revision, const uint8_t *digest)
+{
+    struct tables *ts = ctx;
+    struct table_entry *t = tables_find(ts, digest);
+    char hex[DIGEST_HEX_BYTES];
+    struct table_model *m = NULL;
+    struct errmsg e;
+
+    digest_hex(digest, hex);
+    if (!t || memcmp(t->model_digest, model_digest, DIGEST_BYTES) != 0 || tables_model(ts, model_digest)) {
+        log_event(LOG_ERR, "active-table-missing", "digest=%s message=\"its model has no active table now\"", hex);
+        return;
+    }
+    if (model_new(ts, model_digest, &m, &e) < 0) {
+        log_event(LOG_ERR, "active-table-missing", "digest=%s message=\"%s\"", hex, e.text);
+        return;
+    }
+    m->active = t;
+    m->revision = t->revision = revision;
+    set_state(ts, t, TABLE_ACTIVE);
+}
+
+int tables_init(struct tables *ts, const struct config *config, struct store *store, struct errmsg *e)
+{
+    int r;
+
+    *ts = (struct tables) { .config = config, .store = store, .next_id = 1, .next_space = 1 };
+    if (!config->state_dir)
+        return 0;
+    r = tables_files_init(config, e);
+    if (r < 0)
+        return r;
+    tables_files_load(config, load_table, ts);
+    tables_files_load_active(config, load_active, ts);
+    return 0;
+}
+
+void tables_deinit(struct tables *ts)
+{
+    while (ts->entries) {
+        struct table_entry *t = ts->entries;
+
+        ts->entries = t->next;
+        entry_free(t);
+    }
+    while (ts->models)
+        model_drop(ts, ts->models);
+    *ts = (struct tables) { 0 };
+}

@@ -1,0 +1,116 @@
+/*
+ * Allocation tables and which of them is active for each model. DESIGN 5.4, this part of it:
+ *
+ *     STAGE --parse--> VERIFIED --ACTIVATE--> ACTIVE --ACTIVATE of another--> DRAINING --no reference, no hold--> RETIRED
+ *         \--bad--> REJECTED        ^---------------------- ACTIVATE -----------/
+ *
+ * With a state folder everything but references survives a restart: DIR/tables/DIGEST.kvct are the files, DIR/active
+ * names the active one of each model. ACTIVATE writes that file before it publishes the word.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "alloc/table.h"
+#include "gpu/layout.h"
+#include "proto/protocol.h"
+
+struct config;
+struct errmsg;
+struct space;
+struct store;
+
+enum table_state { /* values of the protocol's TableState */
+    TABLE_STAGED = 1,
+    TABLE_VERIFIED = 2,
+    TABLE_ACTIVE = 4,
+    TABLE_DRAINING = 5,
+    TABLE_RETIRED = 6,
+    TABLE_REJECTED = 7,
+};
+
+enum table_outcome { /* values of the protocol's Outcome */
+    OUTCOME_APPLIED = 1,
+    OUTCOME_ALREADY = 2,
+    OUTCOME_STALE = 3,
+    OUTCOME_CONFLICT = 4,
+};
+
+struct table_entry {
+    struct table_entry *next;     /* in order of id */
+    uint64_t id;                  /* cursor of LIST */
+    uint8_t digest[DIGEST_BYTES]; /* REJECTED: SHA-256 of the bytes that came */
+    uint8_t model_digest[DIGEST_BYTES];
+    enum table_state state;
+    double bpd_code;
+    uint64_t file_bytes;
+    uint64_t n_refs;              /* of all sessions */
+    uint64_t revision;            /* of the last change of state */
+    uint64_t drain_until_ms;      /* DRAINING: commits are taken until then */
+    char reason[WIRE_TEXT_BYTES_MAX]; /* REJECTED */
+    struct table *table;          /* NULL when RETIRED or REJECTED */
+    int fd;                       /* sealed, read-only copy for FETCH; -1 until the first one */
+    struct space *spaces;
+};
+
+struct table_model { /* the active set */
+    struct table_model *next;
+    uint8_t digest[DIGEST_BYTES];
+    uint64_t revision;
+    struct table_entry *active; /* not NULL */
+};
+
+struct tables {
+    const struct config *config;
+    struct store *store;
+    struct table_entry *entries;
+    struct table_model *models;
+    uint32_t n_entries, n_draining;
+    uint64_t next_id, next_space;
+};
+
+/* Loads the state folder, if one is configured. What cannot be read there is logged and left alone. */
+int tables_init(struct tables *ts, const struct config *config, struct store *store, struct errmsg *e);
+void tables_deinit(struct tables *ts); /* after every page is gone from the store */
+
+struct table_entry *tables_find(const struct tables *ts, const uint8_t *digest);
+struct table_model *tables_model(const struct tables *ts, const uint8_t *model_digest);
+
+/**
+ * tables_stage() - take a table's bytes in
+ * @revision: 0, or what the operator believes the model's revision to be at least
+ * @ret_entry: also set on -EBADMSG: the REJECTED entry with the reason, or NULL if there is no room to remember it
+ *
+ * Return: 0; -EBADMSG; -ESTALE: @revision is older than the model's; -ENOSPC: too many tables, or the state folder is full; errno of the file.
+ */
+int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t revision,
+                 enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e);
+
+/**
+ * tables_activate() - new sequences of the table's model use it
+ * @revision:     0 = the next one
+ * @ret_revision: the model's revision afterwards, whatever the outcome
+ * @ret_previous: [DIGEST_BYTES] the table that drains now; zeros if none
+ *
+ * Return: 0, see *ret_outcome; -ENOENT: no such table; -EBADMSG: rejected or retired; errno of the active-set file.
+ */
+int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
+                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous, struct errmsg *e);
+
+/* The space of (table, shard), made if it is new. Return: 0; -EINVAL: shard outside the heads; -ENOMEM. */
+int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, struct space **ret_space,
+                 struct errmsg *e);
+uint64_t table_entry_pages(const struct table_entry *t);
+
+/* DRAINING tables that nobody references or holds pages of become RETIRED; their pages and files go. */
+void tables_retire_idle(struct tables *ts);
+
+/* Borrowed descriptor of the table's bytes: memfd, sealed, read-only. */
+int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e);
+
+const char *table_state_name(enum table_state s);
+
+/* Lower-case hexadecimal. */
+#define DIGEST_HEX_BYTES (2 * DIGEST_BYTES + 1)
+void digest_hex(const uint8_t digest[static DIGEST_BYTES], char ret[static DIGEST_HEX_BYTES]);

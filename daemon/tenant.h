@@ -1,0 +1,89 @@
+/*
+ * A tenant: one trust domain, today one uid. Owns its shared objects (index, control page), its groups of pages, its
+ * accounts and its ghosts.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/ghost.h"
+#include "daemon/pool.h"
+#include "proto/index.h"
+#include "proto/shared.h"
+
+struct errmsg;
+struct space;
+
+struct tenant {
+    struct tenant *next;
+    uint32_t number;            /* order of creation, for paging STATUS */
+    uid_t uid;
+    char name[32];
+    bool isolated;              /* false: it has the daemon's own uid or is root, who can write what we share */
+    uint8_t index_key[INDEX_KEY_BYTES];
+    uint8_t boot_id[BOOT_ID_BYTES];
+
+    struct extent *index_memory;
+    struct index_writer index;
+    uint64_t index_object;      /* raised with every new object */
+    struct extent *control_memory;
+    struct control_page *control;
+    uint64_t control_object;
+    unsigned n_digests[CONTROL_MODELS_MAX];
+    unsigned n_models;
+
+    struct group *groups;
+    struct ghosts ghosts;
+
+    /* accounts */
+    uint64_t quota_bytes;
+    uint64_t page_bytes;        /* slots in use */
+    uint64_t held_bytes;        /* of them, held or reserved */
+    uint64_t arena_bytes;
+    uint32_t n_sessions;
+    uint64_t n_pages;           /* committed */
+    uint64_t hits, misses, evictions;
+};
+
+/* @secret: [32], the daemon's; the index key is derived from it and the uid. */
+int tenant_new(uid_t uid, const uint8_t secret[static 32], const uint8_t boot_id[static BOOT_ID_BYTES],
+               uint64_t quota_bytes, uint32_t n_ghosts, struct tenant **ret, struct errmsg *e);
+struct tenant *tenant_free(struct tenant *t); /* its slots were given back, its groups freed */
+
+static inline void tenant_freep(struct tenant **t)
+{
+    *t = tenant_free(*t);
+}
+
+static inline uint64_t tenant_used_bytes(const struct tenant *t)
+{
+    return t->page_bytes + t->arena_bytes;
+}
+
+/* Bytes the quota still allows. */
+static inline uint64_t tenant_room_bytes(const struct tenant *t)
+{
+    uint64_t used = tenant_used_bytes(t);
+
+    return used < t->quota_bytes ? t->quota_bytes - used : 0;
+}
+
+/* The group of (space, class), created if @ret_group is new. Return: 0; -ENOMEM. */
+int tenant_group(struct tenant *t, struct space *space, unsigned page_class, struct group **ret_group);
+struct group *tenant_group_find(const struct tenant *t, const struct space *space, unsigned page_class);
+void tenant_groups_free(struct tenant *t, const struct space *space); /* empty groups of @space; NULL: of all */
+
+/**
+ * tenant_index_insert() - publish a key; builds a larger object when the present one is full
+ * @p: walked for the pages of the tenant when a new object is built
+ * Return: 0; -ENOMEM, -ENOSPC of the new object.
+ */
+int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key *key, uint32_t slot, unsigned page_class,
+                        uint64_t generation, struct errmsg *e);
+void tenant_index_remove(struct tenant *t, const struct chunk_key *key);
+
+/* Slot of @key, checked against the daemon's own record; SLOT_NONE if there is none. */
+uint32_t tenant_index_find(const struct tenant *t, const struct pool *p, const struct chunk_key *key);
