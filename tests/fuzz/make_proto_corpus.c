@@ -1,0 +1,146 @@
+/*
+ * Writes the seeds of fuzz_request, fuzz_reply, fuzz_page_header and fuzz_index: make_proto_corpus CORPUS_DIRECTORY
+ *
+ * Messages are filled through their descriptors: every body, every field set, two items in every repeated field.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/atomic_file.h"
+#include "base/errmsg.h"
+#include "proto/index.h"
+#include "proto/page.h"
+#include "proto/wire.h"
+
+static int save(const char *root, const char *parser, const char *name, const void *data, size_t bytes)
+{
+    struct errmsg e = { "" };
+    char path[4096];
+
+    (void) snprintf(path, sizeof(path), "%s/%s", root, parser);
+    (void) mkdir(path, 0777);
+    (void) snprintf(path, sizeof(path), "%s/%s/%s", root, parser, name);
+    if (atomic_file_write(path, data, bytes, &e) < 0) {
+        fprintf(stderr, "%s\n", e.text);
+        return 1;
+    }
+    return 0;
+}
+
+static void fill(ProtobufCMessage *m);
+
+static void fill_value(const ProtobufCFieldDescriptor *f, void *at)
+{
+    const ProtobufCMessageDescriptor *d = f->descriptor;
+
+    switch (f->type) {
+    case PROTOBUF_C_TYPE_UINT64:
+        *(uint64_t *) at = 0x123456789;
+        break;
+    case PROTOBUF_C_TYPE_DOUBLE:
+        *(double *) at = 0.125;
+        break;
+    case PROTOBUF_C_TYPE_SINT32:
+        *(int32_t *) at = -28;
+        break;
+    case PROTOBUF_C_TYPE_STRING:
+        *(char **) at = strdup("text");
+        break;
+    case PROTOBUF_C_TYPE_BYTES:
+        *(ProtobufCBinaryData *) at = (ProtobufCBinaryData) { 16, (uint8_t *) strdup("sixteen bytes ..") };
+        break;
+    case PROTOBUF_C_TYPE_MESSAGE:
+        *(ProtobufCMessage **) at = calloc(1, d->sizeof_message);
+        protobuf_c_message_init(d, *(ProtobufCMessage **) at);
+        fill(*(ProtobufCMessage **) at);
+        break;
+    default:
+        *(uint32_t *) at = 1;
+    }
+}
+
+static size_t element_bytes(const ProtobufCFieldDescriptor *f)
+{
+    return f->type == PROTOBUF_C_TYPE_MESSAGE || f->type == PROTOBUF_C_TYPE_DOUBLE ? 8 : 4;
+}
+
+static void fill(ProtobufCMessage *m)
+{
+    for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+        uint8_t *at = (uint8_t *) m + f->offset;
+
+        if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
+            continue;
+        if (f->label == PROTOBUF_C_LABEL_REPEATED) {
+            uint8_t *array = calloc(2, element_bytes(f));
+
+            fill_value(f, array);
+            fill_value(f, array + element_bytes(f));
+            *(size_t *) ((uint8_t *) m + f->quantifier_offset) = 2;
+            *(void **) at = array;
+        } else {
+            fill_value(f, at);
+        }
+    }
+}
+
+static int messages(const char *root, const char *parser, const ProtobufCMessageDescriptor *d)
+{
+    static uint8_t packet[WIRE_PACKET_BYTES_MAX];
+    int r = 0;
+
+    for (unsigned i = 0; i < d->n_fields && r == 0; i++) {
+        const ProtobufCFieldDescriptor *f = &d->fields[i];
+        ProtobufCMessage *m;
+
+        if (!(f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF))
+            continue;
+        m = calloc(1, d->sizeof_message);
+        protobuf_c_message_init(d, m);
+        fill(m);
+        fill_value(f, (uint8_t *) m + f->offset);
+        *(uint32_t *) ((uint8_t *) m + f->quantifier_offset) = f->id;
+        r = save(root, parser, f->name, packet, protobuf_c_message_pack(m, packet));
+        protobuf_c_message_free_unpacked(m, NULL);
+    }
+    return r;
+}
+
+static int page(const char *root)
+{
+    struct page_header h = { .format_version = PAGE_FORMAT_VERSION, .codec_id = PAGE_CODEC_HALF_TILES, .n_heads = 3,
+                             .n_tokens = 64, .flags = PAGE_FLAG_FIRST, .payload_bytes = 100000 };
+    uint8_t b[128];
+
+    page_header_store(&h, b);
+    return save(root, "page_header", "first", b, sizeof(b));
+}
+
+static int index_object(const char *root)
+{
+    static uint8_t object[128 + 4 * 256];
+    struct index_writer w;
+
+    index_writer_init(&w, object, sizeof(object));
+    for (unsigned i = 0; i < 20; i++) {
+        struct chunk_key key = { { (uint8_t) (i % 3), [8] = (uint8_t) i } };
+        struct index_hit hit = { i, i % 2, i };
+
+        if (index_insert(&w, &key, &hit) < 0)
+            return 1;
+    }
+    return save(root, "index", "overflowed", object, sizeof(object));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s CORPUS_DIRECTORY\n", argv[0]);
+        return 2;
+    }
+    return messages(argv[1], "request", &kvcobra__request__descriptor) ||
+           messages(argv[1], "reply", &kvcobra__reply__descriptor) || page(argv[1]) || index_object(argv[1]);
+}
