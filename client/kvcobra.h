@@ -63,7 +63,7 @@ KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
 KVC_EXPORT int kvc_client_connect(kvc_client *c, const char *path);
 
 /* The sentence that explains the last negative return on this client or anything opened from it. Never NULL; valid
- * until the next call. */
+ * until the next call other than kvc_model_free() and kvc_seq_free(). */
 KVC_EXPORT const char *kvc_last_error(const kvc_client *c);
 
 /* Frees what is still open below it too. NULL is fine. Returns NULL. */

@@ -205,10 +205,8 @@ int kvc_model_open_table(kvc_client *c, const kvc_model_id *id, const void *byte
 
 kvc_model *kvc_model_free(kvc_model *m)
 {
-    if (m && client_is_ours(m->client)) {
-        (void) client_enter(m->client);
+    if (m && client_is_ours(m->client))
         model_unref(m);
-    }
     return NULL;
 }
 

@@ -1,0 +1,197 @@
+/* Out of memory at every allocation of the library: the code, untouched outputs, an unchanged sequence, no leak. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fault/fault.h"
+#include "tests/lib/test.h"
+#include "tests/unit/client/embedded.h"
+
+enum { NTH_MAX = 5000 }; /* a loop that does not end is a failure too */
+
+static void test_client_new(void)
+{
+    for (unsigned nth = 1; nth < NTH_MAX; nth++) {
+        long before = fault_live_blocks();
+        kvc_client *c = NULL;
+        int r;
+
+        fault_arm(nth);
+        r = kvc_client_new(&c);
+        if (!fault_fired()) {
+            fault_arm(0);
+            CU_ASSERT_EQUAL(r, 0);
+            c = kvc_client_free(c);
+            CU_ASSERT_EQUAL(fault_live_blocks(), before);
+            CU_ASSERT(nth > 1);
+            return;
+        }
+        fault_arm(0);
+        CU_ASSERT_EQUAL(r, -ENOMEM);
+        CU_ASSERT_PTR_NULL(c);
+        CU_ASSERT_EQUAL(fault_live_blocks(), before);
+    }
+    CU_FAIL("never survived");
+}
+
+static void test_model_open(void)
+{
+    struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);
+    kvc_model_id id = embedded_id(&m);
+    unsigned nth;
+
+    for (nth = 1; nth < NTH_MAX; nth++) {
+        long before = fault_live_blocks();
+        kvc_model *model = NULL;
+        int r;
+
+        fault_arm(nth);
+        r = kvc_model_open_table(m.client, &id, m.bytes, m.n_bytes, &model);
+        if (!fault_fired()) {
+            fault_arm(0);
+            CU_ASSERT_EQUAL(r, 0);
+            break;
+        }
+        fault_arm(0);
+        CU_ASSERT_EQUAL(r, -ENOMEM);
+        CU_ASSERT_PTR_NULL(model);
+        CU_ASSERT(strlen(kvc_last_error(m.client)) > 10);
+        CU_ASSERT_EQUAL(fault_live_blocks(), before);
+    }
+    CU_ASSERT(nth > 3 && nth < NTH_MAX);
+    embedded_free(&m);
+}
+
+static bool holds(const struct embedded *m, kvc_seq *s, const float *want, size_t n)
+{
+    float *x;
+    bool same;
+
+    if (kvc_seq_length(s) != n)
+        return false;
+    x = embedded_read(m, s, 1, KVC_V, n);
+    same = memcmp(x, want, n * m->n_heads * m->g.d * sizeof(*x)) == 0;
+    free(x);
+    return same;
+}
+
+/* One call in all its failures; @op works on @s, which must hold its @n tokens after each. */
+static void sweep(const struct embedded *m, kvc_seq *s, size_t n, int (*op)(const struct embedded *m, kvc_seq *s))
+{
+    float *want = embedded_read(m, s, 1, KVC_V, n);
+    unsigned nth;
+
+    for (nth = 1; nth < NTH_MAX; nth++) {
+        int r;
+
+        fault_arm(nth);
+        r = op(m, s);
+        if (!fault_fired()) {
+            CU_ASSERT_EQUAL(r, 0);
+            break;
+        }
+        fault_arm(0);
+        CU_ASSERT_EQUAL(r, -ENOMEM);
+        CU_ASSERT(strlen(kvc_last_error(m->client)) > 10);
+        CU_ASSERT(holds(m, s, want, n));
+    }
+    fault_arm(0);
+    CU_ASSERT(nth > 1 && nth < NTH_MAX);
+    free(want);
+}
+
+static float piece[2][400 * 64]; /* the input is made before allocations fail */
+
+static int append_layer(const struct embedded *m, kvc_seq *s)
+{
+    (void) m;
+    return kvc_seq_append(s, 0, KVC_F32, piece[0], piece[1], 400); /* tail, page array, handles, a slab of pages */
+}
+
+static int fork_and_free(const struct embedded *m, kvc_seq *s)
+{
+    kvc_seq *t = NULL;
+    int r = kvc_seq_fork(s, &t);
+
+    (void) m;
+    if (r == 0)
+        kvc_seq_free(t);
+    else
+        CU_ASSERT_PTR_NULL(t);
+    return r;
+}
+
+static int attend_many(const struct embedded *m, kvc_seq *s)
+{
+    static float q[70 * 128], out[70 * 128];
+
+    (void) m;
+    return kvc_seq_attend(s, 0, q, 70, out);
+}
+
+static int new_and_free(const struct embedded *m, kvc_seq *s)
+{
+    kvc_seq *t = NULL;
+    int r = kvc_seq_new(m->model, "salt", 4, &t);
+
+    (void) s;
+    if (r == 0)
+        kvc_seq_free(t);
+    else
+        CU_ASSERT_PTR_NULL(t);
+    return r;
+}
+
+static int eval_piece(const struct embedded *m, kvc_seq *s)
+{
+    kvc_eval_options o = { sizeof(o), 4, 0 };
+    kvc_seq *t = NULL;
+    int r = kvc_seq_new_eval(m->model, &o, &t);
+
+    (void) s;
+    if (r < 0)
+        return r;
+    r = kvc_seq_append(t, 0, KVC_F32, piece[0], piece[1], 400);
+    if (r < 0)
+        CU_ASSERT_EQUAL(kvc_seq_length(t), 0);
+    kvc_seq_free(t);
+    return r;
+}
+
+static void test_sequences(void)
+{
+    struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);
+    kvc_seq *s = NULL;
+    float *k, *v;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 0, 0, 100), 0);
+    k = embedded_input(&m, 0, 0, KVC_K, 100, 400);
+    v = embedded_input(&m, 0, 0, KVC_V, 100, 400);
+    memcpy(piece[0], k, sizeof(piece[0]));
+    memcpy(piece[1], v, sizeof(piece[1]));
+    free(k);
+    free(v);
+    sweep(&m, s, 100, attend_many);
+    sweep(&m, s, 100, new_and_free);
+    sweep(&m, s, 100, eval_piece);
+    sweep(&m, s, 100, fork_and_free);
+    sweep(&m, s, 100, append_layer);
+    embedded_free(&m);
+}
+
+static void test_no_leak(void)
+{
+    long before = fault_live_blocks();
+
+    test_sequences();
+    CU_ASSERT_EQUAL(fault_live_blocks(), before);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_client_new), TEST(test_model_open), TEST(test_sequences), TEST(test_no_leak), TEST_END,
+};
+const char test_suite[] = "client_memory";

@@ -1,0 +1,17 @@
+/* The public header alone, as C99 and as C++: nothing else may be needed to use the library. */
+#include "client/kvcobra.h"
+
+#ifdef __cplusplus
+extern "C"
+#endif
+int kvcobra_header_compiles(void);
+
+int kvcobra_header_compiles(void)
+{
+    kvc_model_id id;
+    kvc_usage usage;
+
+    id.struct_bytes = sizeof(id);
+    usage.struct_bytes = sizeof(usage);
+    return id.struct_bytes && usage.struct_bytes && kvc_version() ? KVC_F32 : KVC_BF16;
+}

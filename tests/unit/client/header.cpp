@@ -1,0 +1,2 @@
+// The public header in C++: the same file.
+#include "tests/unit/client/header.c"
