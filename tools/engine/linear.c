@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 enum {
-    VECTORS_MAX = 4,             /* more are faster through decoding and OpenBLAS */
+    VECTORS_MAX = 14,            /* more are faster through decoding and OpenBLAS (2026-11-21: at 16 alike, Q4_1, Zen 5) */
     SCRATCH_FLOATS = 128 * 1024, /* decoded weights per worker: 512 KiB */
     ROWS_MAX = 256,
     ROWS_MIN = 16,
