@@ -77,6 +77,19 @@ static size_t block_first(size_t block)
 
 /* ---- keys and values of a block ------------------------------------------------------------------------------ */
 
+static void fill_row(float *row, float x)
+{
+    for (size_t t = 0; t < CHUNK_TOKENS; t++)
+        row[t] = x;
+}
+
+/* levels [64][8] to eight columns of a wider matrix. */
+static void store_columns(const float *levels, float *ret, size_t ld)
+{
+    for (size_t t = 0; t < CHUNK_TOKENS; t++)
+        memcpy(ret + t * ld, levels + 8 * t, 8 * sizeof(*ret));
+}
+
 /* K's half-tiles to levels_t; where V is predicted from them, to the first columns of values too. */
 static const uint8_t *unpack_keys(struct work *w, const uint8_t *at)
 {
@@ -104,8 +117,7 @@ static const uint8_t *unpack_keys(struct work *w, const uint8_t *at)
             w->ops->lookup(l, b, columns[0], HALF_TILE_CODES, ret);
         }
         if (v->r_in > v->r)
-            for (size_t t = 0; t < CHUNK_TOKENS; t++)
-                memcpy(w->values + t * v->r_in + 8 * half, levels + 8 * t, 8 * sizeof(float));
+            store_columns(levels, w->values + 8 * half, v->r_in);
     }
     return at;
 }
@@ -118,7 +130,6 @@ static void unpack_values(struct work *w, const uint8_t *at)
 
     for (size_t half = 0; half < v->n_half; half++) {
         unsigned b = v->bits[half];
-        float *ret = w->values + (v->r_in - v->r) + 8 * half;
 
         if (b == 0) {
             memset(levels, 0, sizeof(levels));
@@ -128,8 +139,7 @@ static void unpack_values(struct work *w, const uint8_t *at)
             half_tile_transpose(codes, codes);
             w->ops->lookup(&w->head.table->levels[SIDE_V][b], b, codes, HALF_TILE_CODES, levels);
         }
-        for (size_t t = 0; t < CHUNK_TOKENS; t++)
-            memcpy(ret + t * v->r_in, levels + 8 * t, 8 * sizeof(float));
+        store_columns(levels, w->values + (v->r_in - v->r) + 8 * half, v->r_in);
     }
 }
 
@@ -165,8 +175,7 @@ static size_t load_page(struct work *w, size_t page)
 
     unpack_values(w, unpack_keys(w, payload + page_block_off(l, a->layer, a->head)));
     for (size_t i = 0; i < d; i++)
-        for (size_t t = 0; t < CHUNK_TOKENS; t++)
-            w->kt[i * CHUNK_TOKENS + t] = k->mean[i];
+        fill_row(w->kt + i * CHUNK_TOKENS, k->mean[i]);
     w->ops->matmul(d, CHUNK_TOKENS, k->r, (struct matrix_in) { k->dec, k->r_in },
                    (struct matrix_in) { w->levels_t, CHUNK_TOKENS }, (struct matrix_out) { w->kt, CHUNK_TOKENS });
     if (n_exact > 0)

@@ -1,6 +1,7 @@
 /*
- * Half-tiles in whole words. A 32-bit word carries the same field for the two codes of a pair, 16 bits apart; a
- * 16-bit word of the plane of width 1 carries them 8 bits apart. Either way the pair becomes two adjacent bytes.
+ * Half-tiles in whole words. Seen as half-words, layout.h's map loses its h: code i of fragment order, i = 2 lane + h,
+ * owns half-word i of a plane's 64, and field j of it. So field j of a plane is one loop over 64 half-words with the
+ * same shift and mask. Half-words have 16 bits; in the plane of width 1 they have 8, which its eight fields fill.
  */
 #include "gpu/half_tile.h"
 
@@ -9,147 +10,122 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of a half-tile are used as they lie in memory");
 
-enum { LANES = 32, FIELDS = 8 };
+enum { ROW = 64, FIELDS = HALF_TILE_CODES / ROW };
 
-/* The two fields of width @p at @shift of @word, as two adjacent bytes. */
-static inline uint16_t pair_get(uint32_t word, unsigned p, unsigned shift)
-{
-    uint32_t v = word >> shift & ((1u << p) - 1) * 0x00010001u;
-
-    return (uint16_t) (v | v >> 8);
-}
-
-static inline uint32_t pair_put(uint16_t pair, unsigned p, unsigned shift, unsigned drop)
-{
-    uint32_t v = ((uint32_t) pair | (uint32_t) pair << 8) & 0x00ff00ffu;
-
-    return (v >> drop & ((1u << p) - 1) * 0x00010001u) << shift;
-}
-
-/* Appends the plane's bits below those already in @pairs [8][32]. @p in {2, 4, 8}. */
-static inline void plane_unpack(const uint8_t *plane, unsigned p, uint16_t pairs[FIELDS][LANES])
+/* Appends the plane's bits below those already in @codes. @p in {2, 4, 8}: a constant where this is inlined. */
+static inline const uint8_t *plane_unpack(const uint8_t *plane, unsigned p, uint8_t *codes)
 {
     unsigned per_word = 16 / p;
-    uint32_t words[LANES];
+    uint16_t words[ROW];
 
     for (unsigned j = 0; j < FIELDS; j++) {
-        if (j % per_word == 0)
-            memcpy(words, plane + (j / per_word) * sizeof(words), sizeof(words));
-        for (unsigned lane = 0; lane < LANES; lane++)
-            pairs[j][lane] = (uint16_t) (pairs[j][lane] << p | pair_get(words[lane], p, p * (j % per_word)));
+        uint8_t *row = codes + ROW * j;
+
+        if (j % per_word == 0) {
+            memcpy(words, plane, sizeof(words));
+            plane += sizeof(words);
+        }
+        for (unsigned i = 0; i < ROW; i++)
+            row[i] = (uint8_t) (row[i] << p | (words[i] >> p * (j % per_word) & ((1u << p) - 1)));
     }
+    return plane;
 }
 
-static inline void plane1_unpack(const uint8_t *plane, uint16_t pairs[FIELDS][LANES])
+static inline void plane1_unpack(const uint8_t *plane, uint8_t *codes)
 {
-    uint16_t words[LANES];
-
-    memcpy(words, plane, sizeof(words));
     for (unsigned j = 0; j < FIELDS; j++)
-        for (unsigned lane = 0; lane < LANES; lane++)
-            pairs[j][lane] = (uint16_t) (pairs[j][lane] << 1 | (words[lane] >> j & 0x0101));
+        for (unsigned i = 0; i < ROW; i++)
+            codes[ROW * j + i] = (uint8_t) (codes[ROW * j + i] << 1 | (plane[i] >> j & 1));
 }
 
 /* @drop: how many bits of each code stand below this plane's. */
-static inline void plane_pack(uint16_t pairs[FIELDS][LANES], unsigned p, unsigned drop, uint8_t *plane)
+static inline uint8_t *plane_pack(const uint8_t *codes, unsigned p, unsigned drop, uint8_t *plane)
 {
     unsigned per_word = 16 / p;
-    uint32_t words[LANES] = { 0 };
+    uint16_t words[ROW] = { 0 };
 
     for (unsigned j = 0; j < FIELDS; j++) {
-        for (unsigned lane = 0; lane < LANES; lane++)
-            words[lane] |= pair_put(pairs[j][lane], p, p * (j % per_word), drop);
+        for (unsigned i = 0; i < ROW; i++)
+            words[i] = (uint16_t) (words[i] | (codes[ROW * j + i] >> drop & ((1u << p) - 1)) << p * (j % per_word));
         if ((j + 1) % per_word == 0) {
-            memcpy(plane + (j / per_word) * sizeof(words), words, sizeof(words));
+            memcpy(plane, words, sizeof(words));
             memset(words, 0, sizeof(words));
+            plane += sizeof(words);
         }
     }
+    return plane;
 }
 
-static inline void plane1_pack(uint16_t pairs[FIELDS][LANES], uint8_t *plane)
+static inline void plane1_pack(const uint8_t *codes, uint8_t *plane)
 {
-    uint16_t words[LANES] = { 0 };
+    uint8_t words[ROW] = { 0 };
 
     for (unsigned j = 0; j < FIELDS; j++)
-        for (unsigned lane = 0; lane < LANES; lane++)
-            words[lane] = (uint16_t) (words[lane] | (pairs[j][lane] & 0x0101) << j);
+        for (unsigned i = 0; i < ROW; i++)
+            words[i] = (uint8_t) (words[i] | (codes[ROW * j + i] & 1) << j);
     memcpy(plane, words, sizeof(words));
 }
 
-/* The calls below repeat the width as a constant, so that each becomes a loop with constant shifts. */
 void half_tile_unpack(const uint8_t *half_tile, unsigned b, uint8_t *codes)
 {
-    uint16_t pairs[FIELDS][LANES] = { 0 };
     const uint8_t *plane = half_tile;
 
     assert(b >= 1 && b <= TABLE_BITS_MAX);
-    if (b & 8) {
-        plane_unpack(plane, 8, pairs);
-        plane += 8 * CHUNK_TOKENS;
-    }
-    if (b & 4) {
-        plane_unpack(plane, 4, pairs);
-        plane += 4 * CHUNK_TOKENS;
-    }
-    if (b & 2) {
-        plane_unpack(plane, 2, pairs);
-        plane += 2 * CHUNK_TOKENS;
-    }
+    memset(codes, 0, HALF_TILE_CODES);
+    if (b & 8)
+        plane = plane_unpack(plane, 8, codes);
+    if (b & 4)
+        plane = plane_unpack(plane, 4, codes);
+    if (b & 2)
+        plane = plane_unpack(plane, 2, codes);
     if (b & 1)
-        plane1_unpack(plane, pairs);
-    memcpy(codes, pairs, HALF_TILE_CODES);
+        plane1_unpack(plane, codes);
 }
 
 void half_tile_pack(const uint8_t *codes, unsigned b, uint8_t *half_tile)
 {
-    uint16_t pairs[FIELDS][LANES];
     uint8_t *plane = half_tile;
 
     assert(b >= 1 && b <= TABLE_BITS_MAX);
-    memcpy(pairs, codes, HALF_TILE_CODES);
-    if (b & 8) {
-        plane_pack(pairs, 8, b & 7, plane);
-        plane += 8 * CHUNK_TOKENS;
-    }
-    if (b & 4) {
-        plane_pack(pairs, 4, b & 3, plane);
-        plane += 4 * CHUNK_TOKENS;
-    }
-    if (b & 2) {
-        plane_pack(pairs, 2, b & 1, plane);
-        plane += 2 * CHUNK_TOKENS;
-    }
+    if (b & 8)
+        plane = plane_pack(codes, 8, b & 7, plane);
+    if (b & 4)
+        plane = plane_pack(codes, 4, b & 3, plane);
+    if (b & 2)
+        plane = plane_pack(codes, 2, b & 1, plane);
     if (b & 1)
-        plane1_pack(pairs, plane);
+        plane1_pack(codes, plane);
 }
 
-/* 8 x 8 bytes in eight 64-bit rows: swap the off-diagonal 1 x 1, then 2 x 2, then 4 x 4 blocks. */
-static void transpose_block(uint64_t row[8])
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+
+static inline bytes16 interleave_low(bytes16 a, bytes16 b)
 {
-    static const uint64_t low[3] = { 0x00ff00ff00ff00ff, 0x0000ffff0000ffff, 0x00000000ffffffff };
-
-    for (unsigned s = 0; s < 3; s++) {
-        unsigned step = 1u << s, shift = 8u << s;
-
-        for (unsigned i = 0; i < 8; i++) {
-            uint64_t swap;
-
-            if (i & step)
-                continue;
-            swap = (row[i] >> shift ^ row[i + step]) & low[s];
-            row[i] ^= swap << shift;
-            row[i + step] ^= swap;
-        }
-    }
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
+static inline bytes16 interleave_high(bytes16 a, bytes16 b)
+{
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+/*
+ * Interleaving the first 32 of 64 bytes with the last 32 moves byte i to the place whose index has the six bits of i
+ * rotated by one. Three times rotates by three, which swaps row and column of an 8 x 8 block.
+ */
 void half_tile_transpose(const uint8_t *codes, uint8_t *ret)
 {
     for (unsigned j = 0; j < FIELDS; j++) {
-        uint64_t row[8];
+        bytes16 x[4], y[4];
 
-        memcpy(row, codes + 64 * j, sizeof(row));
-        transpose_block(row);
-        memcpy(ret + 64 * j, row, sizeof(row));
+        memcpy(x, codes + ROW * j, sizeof(x));
+        for (unsigned round = 0; round < 3; round++) {
+            y[0] = interleave_low(x[0], x[2]);
+            y[1] = interleave_high(x[0], x[2]);
+            y[2] = interleave_low(x[1], x[3]);
+            y[3] = interleave_high(x[1], x[3]);
+            memcpy(x, y, sizeof(x));
+        }
+        memcpy(ret + ROW * j, x, sizeof(x));
     }
 }
