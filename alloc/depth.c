@@ -1,6 +1,7 @@
 /* See depth.h. */
 #include "alloc/depth.h"
 
+#include <cblas.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -32,6 +33,50 @@ int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, dou
     if (r == 0)
         r = solve_allocate(&v, e);
     return r < 0 ? r : solve_build(&v, ret_bytes, ret_n_bytes, e);
+}
+
+/* x_hat := mean + dec level(code(enc (x - mean))) for n rows of one head. @scratch [n, d + r]. */
+static void round_trip_head(const struct table *t, const struct codec *c, enum side side, const float *x,
+                            float *ret_x_hat, size_t n, size_t row_stride, float *scratch)
+{
+    size_t d = t->geometry.d, r = c->r;
+    float *centred = scratch, *z = scratch + n * d;
+
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < d; j++) {
+            centred[i * d + j] = x[i * row_stride + j] - c->mean[j];
+            ret_x_hat[i * row_stride + j] = c->mean[j];
+        }
+    if (r == 0)
+        return;
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) r, (int) d, 1.0f, centred, (int) d, c->enc,
+                (int) d, 0.0f, z, (int) r);
+    for (size_t i = 0; i < n * r; i++) {
+        unsigned b = c->bits[i % r / 8];
+        const struct levels *l = &t->levels[side][b];
+
+        z[i] = b > 0 ? l->value[quantise_fast(l, b, z[i])] : 0;
+    }
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) r, 1.0f, z, (int) r, c->dec, (int) r,
+                1.0f, ret_x_hat, (int) row_stride);
+}
+
+int depth_round_trip(const struct table *t, uint32_t layer, enum side side, const float *x, float *ret_x_hat, size_t n,
+                     size_t row_stride)
+{
+    size_t d = t->geometry.d;
+    _cleanup_(freep) float *scratch = malloc((n * (d + TABLE_RANK_MAX) + 1) * sizeof(*scratch));
+
+    if (!scratch)
+        return -ENOMEM;
+    for (uint32_t head = 0; head < t->geometry.n_kv_heads; head++) {
+        const struct codec *c = table_codec(t, layer, head, side);
+
+        if (c->r_in != c->r)
+            return -EINVAL;
+        round_trip_head(t, c, side, x + head * d, ret_x_hat + head * d, n, row_stride, scratch);
+    }
+    return 0;
 }
 
 double depth_distortion(const struct stats *s, uint32_t layer, enum side side, const float *x, const float *x_hat,

@@ -26,6 +26,17 @@ struct stats;
 int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, double bpd, uint64_t seed,
                       void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e);
 
+struct table;
+
+/**
+ * depth_round_trip() - what one layer and side of such a table makes of vectors
+ * @x, @ret_x_hat: [n, n_kv_heads, d], rows @row_stride floats apart; may not overlap
+ *
+ * Return: 0; -ENOMEM; -EINVAL: a head-side that is predicted, whose K codes are not here.
+ */
+int depth_round_trip(const struct table *t, uint32_t layer, enum side side, const float *x, float *ret_x_hat, size_t n,
+                     size_t row_stride);
+
 /**
  * depth_distortion() - mean of e'Me over tokens, summed over the heads of (layer, side), M the attention metric
  * @x, @x_hat: [n, n_kv_heads, d] exact and decoded, rows @row_stride floats apart
