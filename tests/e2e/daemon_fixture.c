@@ -1,0 +1,236 @@
+/* Starting and ending kvcobrad; see daemon_fixture.h. */
+#include "tests/e2e/daemon_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ARGS_MAX = 48, END_TIMEOUT_MS = 20000, READY_TIMEOUT_MS = 20000 };
+
+static const char *program(void)
+{
+    const char *path = getenv("KVC_KVCOBRAD");
+
+    if (!path)
+        fprintf(stderr, "KVC_KVCOBRAD does not name a kvcobrad: run this test through meson\n");
+    return path;
+}
+
+/* Listens at @path; the descriptor survives exec. */
+static int make_socket(const char *path)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+    memcpy(sa.sun_path, path, strlen(path) + 1);
+    (void) unlink(path);
+    if (fd < 0 || bind(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0 || listen(fd, 64) < 0) {
+        perror(path);
+        return -1;
+    }
+    return fd;
+}
+
+/* In the child: standard error to the log, arguments, exec. */
+static void exec_daemon(const struct daemon *d, const char *const *args, const int *fds, int ready)
+{
+    char text[4][128];
+    const char *argv[ARGS_MAX], *backend = getenv("KVC_TEST_EVENT_BACKEND");
+    size_t n = 0;
+    int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+
+    if (log < 0 || dup2(log, STDERR_FILENO) < 0)
+        _exit(126);
+    argv[n++] = program();
+    if (d->sockets == DAEMON_BY_FD) {
+        (void) snprintf(text[0], sizeof(text[0]), "--listen-fd=%d", fds[0]);
+        (void) snprintf(text[1], sizeof(text[1]), "--operator-fd=%d", fds[1]);
+    } else {
+        (void) snprintf(text[0], sizeof(text[0]), "--socket=%s", d->socket);
+        (void) snprintf(text[1], sizeof(text[1]), "--operator-socket=%s", d->operator_socket);
+    }
+    (void) snprintf(text[2], sizeof(text[2]), "--ready-fd=%d", ready);
+    (void) snprintf(text[3], sizeof(text[3]), "--event-backend=%s", backend ? backend : "auto");
+    for (size_t i = 0; i < 4; i++)
+        argv[n++] = text[i];
+    for (; args && *args && n + 1 < ARGS_MAX; args++)
+        argv[n++] = *args;
+    argv[n] = NULL;
+    (void) execv(argv[0], (char *const *) argv);
+    _exit(127);
+}
+
+static bool wait_ready(const struct daemon *d, int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    char byte;
+
+    if (poll(&p, 1, READY_TIMEOUT_MS) == 1 && read(fd, &byte, 1) == 1)
+        return true;
+    fprintf(stderr, "kvcobrad did not get ready; its log is %s\n", d->log);
+    return false;
+}
+
+bool daemon_start_again(struct daemon *d, const char *const *args)
+{
+    int fds[2] = { -1, -1 }, ready[2];
+    bool ok;
+
+    if (!program())
+        return false;
+    if (pipe2(ready, 0) < 0)
+        return false;
+    if (d->sockets == DAEMON_BY_FD) {
+        fds[0] = make_socket(d->socket);
+        fds[1] = make_socket(d->operator_socket);
+    }
+    d->pid = fork();
+    if (d->pid == 0) {
+        (void) close(ready[0]);
+        exec_daemon(d, args, fds, ready[1]);
+    }
+    (void) close(ready[1]);
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            (void) close(fds[i]);
+    ok = d->pid > 0 && wait_ready(d, ready[0]);
+    (void) close(ready[0]);
+    if (!ok && d->pid > 0)
+        daemon_kill(d);
+    return ok;
+}
+
+bool daemon_start(struct daemon *d, enum daemon_sockets sockets, const char *const *args)
+{
+    *d = (struct daemon) { .sockets = sockets, .folder = "/tmp/kvcobra-test-XXXXXX" };
+    if (!mkdtemp(d->folder)) {
+        perror(d->folder);
+        return false;
+    }
+    (void) snprintf(d->socket, sizeof(d->socket), "%s/kvcobra.sock", d->folder);
+    (void) snprintf(d->operator_socket, sizeof(d->operator_socket), "%s/operator.sock", d->folder);
+    (void) snprintf(d->state, sizeof(d->state), "%s/state", d->folder);
+    (void) snprintf(d->log, sizeof(d->log), "%s/log", d->folder);
+    return daemon_start_again(d, args);
+}
+
+static bool wait_end(pid_t pid)
+{
+    int fd = (int) syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    bool ok = fd >= 0 && poll(&p, 1, END_TIMEOUT_MS) == 1;
+
+    if (fd >= 0)
+        (void) close(fd);
+    return ok;
+}
+
+void daemon_kill(struct daemon *d)
+{
+    if (d->pid <= 0)
+        return;
+    (void) kill(d->pid, SIGKILL);
+    (void) waitpid(d->pid, NULL, 0);
+    d->pid = 0;
+}
+
+static bool is_gone(const char *path)
+{
+    if (access(path, F_OK) != 0)
+        return true;
+    fprintf(stderr, "kvcobrad left %s\n", path);
+    return false;
+}
+
+bool daemon_end(struct daemon *d)
+{
+    char lock[128];
+    int status;
+
+    if (d->pid <= 0 || kill(d->pid, SIGTERM) < 0)
+        return false;
+    if (!wait_end(d->pid)) {
+        fprintf(stderr, "kvcobrad does not end\n");
+        daemon_kill(d);
+        return false;
+    }
+    (void) waitpid(d->pid, &status, 0);
+    d->pid = 0;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        fprintf(stderr, "kvcobrad ended with status 0x%x; its log is %s\n", status, d->log);
+        return false;
+    }
+    if (d->sockets == DAEMON_BY_FD)
+        return true; /* the sockets are the test's */
+    (void) snprintf(lock, sizeof(lock), "%s.lock", d->socket);
+    return is_gone(d->socket) && is_gone(d->operator_socket) && is_gone(lock);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void) st;
+    (void) type;
+    (void) ftw;
+    return remove(path);
+}
+
+void daemon_remove_folder(struct daemon *d)
+{
+    (void) nftw(d->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+bool daemon_stop(struct daemon *d)
+{
+    bool ok = daemon_end(d);
+
+    if (ok) /* else the log may say why */
+        daemon_remove_folder(d);
+    return ok;
+}
+
+bool daemon_logged(const struct daemon *d, const char *text)
+{
+    FILE *f = fopen(d->log, "re");
+    char line[2048];
+    bool found = false;
+
+    while (f && !found && fgets(line, sizeof(line), f))
+        found = strstr(line, text) != NULL;
+    if (f)
+        (void) fclose(f);
+    return found;
+}
+
+int daemon_run(const char *const *args, const char *log)
+{
+    pid_t pid = program() ? fork() : -1;
+    int status;
+
+    if (pid == 0) {
+        const char *argv[ARGS_MAX] = { program() };
+        int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+        if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)
+            _exit(126);
+        for (size_t n = 1; *args && n + 1 < ARGS_MAX; n++, args++)
+            argv[n] = *args;
+        (void) execv(argv[0], (char *const *) argv);
+        _exit(127);
+    }
+    if (pid < 0)
+        return -1;
+    if (!wait_end(pid))
+        (void) kill(pid, SIGKILL);
+    (void) waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}

@@ -1,0 +1,452 @@
+/*
+ * The daemon's socket as a hostile or broken client sees it: each wrong thing gets its documented errno or a closed
+ * connection, and the next client is served as before.
+ */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/e2e/daemon_fixture.h"
+#include "tests/e2e/raw.h"
+
+const char test_suite[] = "protocol";
+
+static struct daemon daemon_;
+
+static void start(const char *const *args)
+{
+    CU_ASSERT_FATAL(daemon_start(&daemon_, DAEMON_BY_FD, args));
+}
+
+/* Whatever happened, the daemon still serves somebody new, and ends cleanly. */
+static void still_serves_then_stop(void)
+{
+    int fd = raw_open(daemon_.socket);
+
+    (void) close(fd);
+    CU_ASSERT(daemon_stop(&daemon_));
+}
+
+static int list_tables(int fd)
+{
+    Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
+    Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_LIST_TABLES, &list);
+
+    return raw_errno(fd, &m);
+}
+
+static void test_nothing_before_confirm(void)
+{
+    int fd;
+
+    start(NULL);
+    fd = raw_connect(daemon_.socket);
+    CU_ASSERT_EQUAL(list_tables(fd), -EPROTO);
+    CU_ASSERT_EQUAL(raw_confirm(fd), -EPROTO);
+    CU_ASSERT_EQUAL(raw_hello(fd), 0);
+    CU_ASSERT_EQUAL(list_tables(fd), -EPROTO);
+    CU_ASSERT_EQUAL(raw_hello(fd), -EPROTO);
+    CU_ASSERT_EQUAL(raw_confirm(fd), 0);
+    CU_ASSERT_EQUAL(list_tables(fd), 0);
+    CU_ASSERT_EQUAL(raw_confirm(fd), -EPROTO);
+    (void) close(fd);
+    still_serves_then_stop();
+}
+
+static void test_versions(void)
+{
+    static const struct {
+        uint32_t min, max;
+        int err;
+    } cases[] = { { 1, 1, 0 }, { 1, 9, 0 }, { 0, 1, 0 }, { 2, 3, -EPROTO }, { 0, 0, -EPROTO }, { 3, 1, -EPROTO } };
+
+    start(NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
+        Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_HELLO, &hello);
+        int fd = raw_connect(daemon_.socket);
+
+        hello.version_min = cases[i].min;
+        hello.version_max = cases[i].max;
+        CU_ASSERT_EQUAL(raw_errno(fd, &m), cases[i].err);
+        (void) close(fd);
+    }
+    still_serves_then_stop();
+}
+
+static void test_hello_lengths(void)
+{
+    char name[WIRE_CLIENT_NAME_BYTES_MAX + 2];
+    uint8_t token[SESSION_TOKEN_BYTES + 1] = { 0 };
+
+    start(NULL);
+    for (size_t n = WIRE_CLIENT_NAME_BYTES_MAX - 1; n <= WIRE_CLIENT_NAME_BYTES_MAX + 1; n++) {
+        Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
+        Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_HELLO, &hello);
+        int fd = raw_connect(daemon_.socket);
+
+        memset(name, 'x', n);
+        name[n] = '\0';
+        hello.version_min = hello.version_max = PROTO_VERSION;
+        hello.client_name = name;
+        CU_ASSERT_EQUAL(raw_errno(fd, &m), n > WIRE_CLIENT_NAME_BYTES_MAX ? -EINVAL : 0);
+        (void) close(fd);
+    }
+    for (size_t n = SESSION_TOKEN_BYTES - 1; n <= SESSION_TOKEN_BYTES + 1; n++) {
+        Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
+        Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_HELLO, &hello);
+        int fd = raw_connect(daemon_.socket);
+
+        hello.version_min = hello.version_max = PROTO_VERSION;
+        hello.session_token = (ProtobufCBinaryData) { n, token };
+        CU_ASSERT_EQUAL(raw_errno(fd, &m), n == SESSION_TOKEN_BYTES ? 0 : -EINVAL);
+        (void) close(fd);
+    }
+    still_serves_then_stop();
+}
+
+static void test_garbage_closes(void)
+{
+    uint8_t bytes[4096];
+
+    start(NULL);
+    for (int i = 0; i < 50; i++) {
+        int fd = i % 2 ? raw_open(daemon_.socket) : raw_connect(daemon_.socket);
+        size_t n = 1 + test_rand_below(sizeof(bytes));
+
+        for (size_t k = 0; k < n; k++)
+            bytes[k] = (uint8_t) test_rand();
+        bytes[0] = 0x07; /* wire type 7 does not exist: never a message by chance */
+        CU_ASSERT_EQUAL(send(fd, bytes, n, MSG_NOSIGNAL), (ssize_t) n);
+        CU_ASSERT(raw_is_closed(fd));
+        (void) close(fd);
+    }
+    CU_ASSERT(daemon_logged(&daemon_, "packet-refused"));
+    still_serves_then_stop();
+}
+
+static void test_empty_and_oversized_close(void)
+{
+    static uint8_t big[WIRE_PACKET_BYTES_MAX + 1];
+    int fd;
+
+    start(NULL);
+    fd = raw_open(daemon_.socket);
+    CU_ASSERT_EQUAL(send(fd, big, 0, MSG_NOSIGNAL), 0);
+    CU_ASSERT(raw_is_closed(fd));
+    (void) close(fd);
+    fd = raw_open(daemon_.socket);
+    CU_ASSERT_EQUAL(send(fd, big, sizeof(big), MSG_NOSIGNAL), (ssize_t) sizeof(big));
+    CU_ASSERT(raw_is_closed(fd));
+    (void) close(fd);
+    CU_ASSERT(daemon_logged(&daemon_, "packet-truncated"));
+    still_serves_then_stop();
+}
+
+/* The largest packet that is allowed, as a message with one unknown field: answered, not closed. */
+static void test_unknown_request(void)
+{
+    static uint8_t packet[WIRE_PACKET_BYTES_MAX];
+    static const uint8_t id_and_field[] = { 0x08, 0x2a, 0xfa, 0x3f }; /* id = 42; field 1023, length-delimited */
+    size_t payload = sizeof(packet) - sizeof(id_and_field) - 3, n = sizeof(id_and_field);
+    Kvcobra__Reply *reply = NULL;
+    struct wire_packet p;
+    int fd;
+
+    start(NULL);
+    fd = raw_open(daemon_.socket);
+    memcpy(packet, id_and_field, n);
+    packet[n++] = (uint8_t) (0x80 | (payload & 0x7f));
+    packet[n++] = (uint8_t) (0x80 | (payload >> 7 & 0x7f));
+    packet[n++] = (uint8_t) (payload >> 14);
+    CU_ASSERT_EQUAL(wire_send(fd, packet, n + payload, NULL, 0), 0);
+    CU_ASSERT_EQUAL_FATAL(wire_receive(fd, packet, &p), 0);
+    CU_ASSERT_EQUAL_FATAL(wire_reply_unpack(packet, p.bytes, &reply), 0);
+    CU_ASSERT_EQUAL(reply->id, 42);
+    CU_ASSERT_EQUAL(reply->err, -EOPNOTSUPP);
+    wire_reply_free(reply);
+    CU_ASSERT_EQUAL(list_tables(fd), 0); /* the connection goes on */
+    (void) close(fd);
+    still_serves_then_stop();
+}
+
+static size_t n_descriptors_of(pid_t pid)
+{
+    char path[64];
+    size_t n = 0;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        struct stat st;
+
+        (void) snprintf(path, sizeof(path), "/proc/%ld/fd/%d", (long) pid, fd);
+        n += lstat(path, &st) == 0;
+    }
+    return n;
+}
+
+static void test_descriptors_from_clients_are_closed(void)
+{
+    Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
+    Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_LIST_TABLES, &list);
+    size_t before;
+    int fd, extra[WIRE_FDS_MAX] = { 0, 1, 2, 2 };
+
+    start(NULL);
+    fd = raw_open(daemon_.socket);
+    before = n_descriptors_of(daemon_.pid);
+    for (int i = 0; i < 100; i++) {
+        Kvcobra__Reply *reply = raw_request(fd, &m, extra, 1 + (size_t) i % WIRE_FDS_MAX, NULL);
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(reply);
+        CU_ASSERT_EQUAL(reply->err, 0);
+        wire_reply_free(reply);
+    }
+    CU_ASSERT_EQUAL(n_descriptors_of(daemon_.pid), before);
+    (void) close(fd);
+    still_serves_then_stop();
+}
+
+/* More descriptors than a packet may have: control data is truncated, the connection ends, none stays open. */
+static void test_too_many_descriptors_close(void)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(64 * sizeof(int))];
+    } control = { .bytes = { 0 } };
+    char byte = 0;
+    struct iovec iov = { &byte, 1 };
+    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+                          .msg_controllen = sizeof(control) };
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    size_t before;
+    int fd;
+
+    start(NULL);
+    fd = raw_open(daemon_.socket);
+    (void) close(raw_open(daemon_.socket));
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(64 * sizeof(int)); /* 64 times descriptor 0 */
+    before = n_descriptors_of(daemon_.pid);
+    CU_ASSERT_EQUAL(sendmsg(fd, &msg, MSG_NOSIGNAL), 1);
+    CU_ASSERT(raw_is_closed(fd));
+    (void) close(fd);
+    (void) close(raw_open(daemon_.socket)); /* a whole turn of the loop later */
+    CU_ASSERT(n_descriptors_of(daemon_.pid) <= before);
+    still_serves_then_stop();
+}
+
+static void test_operator_messages_are_refused_to_clients(void)
+{
+    Kvcobra__GetStatus status = KVCOBRA__GET_STATUS__INIT;
+    Kvcobra__StageTable stage = KVCOBRA__STAGE_TABLE__INIT;
+    Kvcobra__ActivateTable activate = KVCOBRA__ACTIVATE_TABLE__INIT;
+    Kvcobra__Release release = KVCOBRA__RELEASE__INIT;
+    Kvcobra__Request m;
+    int fd;
+
+    start(NULL);
+    fd = raw_open(daemon_.socket);
+    m = raw_of(KVCOBRA__REQUEST__BODY_GET_STATUS, &status);
+    CU_ASSERT_EQUAL(raw_errno(fd, &m), -EPERM);
+    m = raw_of(KVCOBRA__REQUEST__BODY_STAGE_TABLE, &stage);
+    CU_ASSERT_EQUAL(raw_errno(fd, &m), -EPERM);
+    m = raw_of(KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate);
+    CU_ASSERT_EQUAL(raw_errno(fd, &m), -EPERM);
+    (void) close(fd);
+    fd = raw_open(daemon_.operator_socket);
+    m = raw_of(KVCOBRA__REQUEST__BODY_GET_STATUS, &status);
+    CU_ASSERT_EQUAL(raw_errno(fd, &m), 0);
+    m = raw_of(KVCOBRA__REQUEST__BODY_RELEASE, &release); /* and pages to operators */
+    CU_ASSERT_EQUAL(raw_errno(fd, &m), -EPERM);
+    (void) close(fd);
+    still_serves_then_stop();
+}
+
+/* A child that inherited the socket is not the process that was let in. */
+static void test_forked_child_is_refused(void)
+{
+    int fd, status;
+    pid_t child;
+
+    start(NULL);
+    fd = raw_open(daemon_.socket);
+    child = fork();
+    if (child == 0) {
+        uint8_t bye[] = { 0x08, 0x01, 0x72, 0x00 }; /* id = 1, bye = {} */
+
+        (void) send(fd, bye, sizeof(bye), MSG_NOSIGNAL);
+        _exit(0);
+    }
+    (void) waitpid(child, &status, 0);
+    CU_ASSERT(raw_is_closed(fd));
+    (void) close(fd);
+    CU_ASSERT(daemon_logged(&daemon_, "foreign-packet"));
+    still_serves_then_stop();
+}
+
+static void test_slow_handshake_is_closed(void)
+{
+    const char *const args[] = { "--handshake-ms=150", NULL };
+    int silent, half;
+
+    start(args);
+    silent = raw_connect(daemon_.socket);
+    half = raw_connect(daemon_.socket);
+    CU_ASSERT_EQUAL(raw_hello(half), 0);
+    CU_ASSERT(raw_is_closed(silent)); /* waits for the daemon, at most the socket's timeout */
+    CU_ASSERT(raw_is_closed(half));
+    (void) close(silent);
+    (void) close(half);
+    still_serves_then_stop();
+}
+
+/* limit - 1, limit, limit + 1 */
+static void test_connection_limit(void)
+{
+    const char *const args[] = { "--connections=3", NULL };
+    int fds[4];
+
+    start(args);
+    for (int i = 0; i < 3; i++)
+        fds[i] = raw_open(daemon_.socket);
+    fds[3] = raw_connect(daemon_.socket);
+    CU_ASSERT(raw_is_closed(fds[3]));
+    (void) close(fds[3]);
+    CU_ASSERT_EQUAL(list_tables(fds[2]), 0); /* the others are not disturbed */
+    for (int i = 0; i < 3; i++)
+        (void) close(fds[i]);
+    /* The daemon learns of the closed ones by events of its own: asked until there is room. */
+    for (int i = 0; i < 1000; i++) {
+        int fd = raw_connect(daemon_.socket);
+        int r = raw_hello(fd);
+
+        (void) close(fd);
+        if (r == 0)
+            break;
+        CU_ASSERT_NOT_EQUAL(i, 999);
+    }
+    CU_ASSERT(daemon_stop(&daemon_));
+}
+
+static void test_session_limit(void)
+{
+    const char *const args[] = { "--sessions-per-tenant=2", NULL };
+    int fds[3];
+
+    start(args);
+    for (int i = 0; i < 2; i++)
+        fds[i] = raw_open(daemon_.socket);
+    fds[2] = raw_connect(daemon_.socket);
+    CU_ASSERT_EQUAL(raw_hello(fds[2]), 0);
+    CU_ASSERT_EQUAL(raw_confirm(fds[2]), -EDQUOT);
+    for (int i = 0; i < 3; i++)
+        (void) close(fds[i]);
+    CU_ASSERT(daemon_stop(&daemon_));
+}
+
+/* Asks and never reads: the queue of replies is bounded, the connection goes, others are served meanwhile. */
+static void test_client_that_never_reads(void)
+{
+    Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
+    Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_LIST_TABLES, &list);
+    uint8_t buf[64];
+    ssize_t n;
+    int fd, other, sent = 0;
+
+    start(NULL);
+    fd = raw_open(daemon_.socket);
+    other = raw_open(daemon_.socket);
+    n = wire_request_pack(&m, buf);
+    while (sent < 1000000 && wire_send(fd, buf, (size_t) n, NULL, 0) == 0) {
+        sent++;
+        if (sent % 1000 == 0)
+            CU_ASSERT_EQUAL(list_tables(other), 0);
+    }
+    CU_ASSERT(sent < 1000000);
+    CU_ASSERT(daemon_logged(&daemon_, "client-does-not-read"));
+    (void) close(fd);
+    (void) close(other);
+    still_serves_then_stop();
+}
+
+static void test_both_backends_and_paths(void)
+{
+    static const char *const names[] = { "--event-backend=io_uring", "--event-backend=epoll" };
+
+    for (int i = 0; i < 2; i++) {
+        const char *const args[] = { names[i], NULL };
+
+        if (!daemon_start(&daemon_, DAEMON_BY_PATH, args)) {
+            CU_ASSERT_EQUAL(i, 0); /* epoll exists everywhere */
+            continue;
+        }
+        still_serves_then_stop();
+    }
+}
+
+static void test_second_daemon_is_refused_and_stale_socket_replaced(void)
+{
+    char socket_arg[128], log[128];
+
+    CU_ASSERT_FATAL(daemon_start(&daemon_, DAEMON_BY_PATH, NULL));
+    (void) snprintf(socket_arg, sizeof(socket_arg), "--socket=%s", daemon_.socket);
+    (void) snprintf(log, sizeof(log), "%s/second-log", daemon_.folder);
+    CU_ASSERT_EQUAL(daemon_run((const char *const[]) { socket_arg, "--no-operator-socket", NULL }, log), 1);
+    (void) close(raw_open(daemon_.socket)); /* the first one is unharmed */
+    daemon_kill(&daemon_);                  /* leaves socket and lock file behind */
+    CU_ASSERT_EQUAL(access(daemon_.socket, F_OK), 0);
+    CU_ASSERT_FATAL(daemon_start_again(&daemon_, NULL));
+    still_serves_then_stop();
+}
+
+static void test_wrong_options(void)
+{
+    static const char *const wrong[][2] = {
+        { "--pool-bytes=1000", NULL }, { "--arena-bytes=8G", "--quota-bytes=1G" }, { "--extent-bytes=3M", NULL },
+        { "--socket=/nonexistent-folder/s", NULL }, { "--listen-fd=999", NULL },
+    };
+    char folder[] = "/tmp/kvcobra-test-XXXXXX", log[64];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    (void) snprintf(log, sizeof(log), "%s/log", folder);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        const char *const args[] = { "--no-operator-socket", wrong[i][0], wrong[i][1], NULL };
+
+        CU_ASSERT_EQUAL(daemon_run(args, log), 1);
+    }
+    CU_ASSERT_EQUAL(daemon_run((const char *const[]) { "--pool-bytes=many", NULL }, log), 2);
+    CU_ASSERT_EQUAL(daemon_run((const char *const[]) { "--no-such-option", NULL }, log), 2);
+    (void) unlink(log);
+    (void) rmdir(folder);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_nothing_before_confirm),
+    TEST(test_versions),
+    TEST(test_hello_lengths),
+    TEST(test_garbage_closes),
+    TEST(test_empty_and_oversized_close),
+    TEST(test_unknown_request),
+    TEST(test_descriptors_from_clients_are_closed),
+    TEST(test_too_many_descriptors_close),
+    TEST(test_operator_messages_are_refused_to_clients),
+    TEST(test_forked_child_is_refused),
+    TEST(test_slow_handshake_is_closed),
+    TEST(test_connection_limit),
+    TEST(test_session_limit),
+    TEST(test_client_that_never_reads),
+    TEST(test_both_backends_and_paths),
+    TEST(test_second_daemon_is_refused_and_stale_socket_replaced),
+    TEST(test_wrong_options),
+    TEST_END,
+};
