@@ -2,3 +2,5 @@
 #pragma once
 
 #include "tools/command.h"
+
+extern const struct command bench_solve;

@@ -11,6 +11,9 @@
 
 /* In the order in which one uses them. */
 static const struct command *const commands[] = {
+    &cmd_inspect,
+    &cmd_calibrate,
+    &cmd_solve,
     &cmd_eval,
     &cmd_generate,
     &cmd_table,
