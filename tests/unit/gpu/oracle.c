@@ -12,6 +12,7 @@
 #include "tests/unit/gpu/oracle.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +59,18 @@ static void rotate(const struct geometry *g, double n, const double *x, double *
     }
 }
 
-/* One query row against keys 0 .. m of @k, @v; @got is compared and the sums of the report grow. */
+/* Turns keys [n, d] to their positions, in place. */
+static void rotate_keys(const struct geometry *g, double *k, size_t n)
+{
+    double row[GEOMETRY_DIM_MAX];
+
+    for (size_t i = 0; i < n; i++) {
+        rotate(g, (double) i, k + i * g->d, row);
+        memcpy(k + i * g->d, row, g->d * sizeof(*row));
+    }
+}
+
+/* One query row against turned keys 0 .. m of @k, @v; @got is compared and the sums of the report grow. */
 static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t m, const float *got)
 {
     size_t d = o->g->d;
@@ -67,8 +79,8 @@ static void attend_row(struct oracle *o, const double *k, const double *v, const
 
     for (size_t i = 0; i < d; i++)
         x[i] = (double) q[i];
+    rotate(o->g, (double) m, x, y);
     for (size_t n = 0; n <= m; n++) {
-        rotate(o->g, (double) m - (double) n, x, y); /* <R(m) q, R(n) k> = <R(m - n) q, k> */
         for (size_t i = 0; i < d; i++)
             scores[n] += y[i] * k[n * d + i];
         scores[n] *= o->g->attn_scale;
@@ -140,10 +152,15 @@ static void load_page(struct oracle *o, const struct attend_args *a, const struc
 {
     const struct page_layout *l = a->layout;
     const uint8_t *block = a->payloads[page] + page_block_off(l, a->layer, a->head);
-    size_t d = o->g->d, predicting = (size_t) (codec[SIDE_V]->r_in - codec[SIDE_V]->r);
+    size_t d = o->g->d, predicting = (size_t) (codec[SIDE_V]->r_in - codec[SIDE_V]->r), at = page * 64 * d;
 
+    if (page > 1 && a->payloads[page] == a->payloads[page - 1]) { /* long contexts repeat one page */
+        memcpy(o->k + at, o->k + at - 64 * d, 64 * d * sizeof(*o->k));
+        memcpy(o->v + at, o->v + at - 64 * d, 64 * d * sizeof(*o->v));
+        return;
+    }
     for (unsigned t = 0; t < CHUNK_TOKENS; t++) {
-        double levels[2 * TABLE_RANK_MAX], *k = o->k + (page * 64 + t) * d, *v = o->v + (page * 64 + t) * d;
+        double levels[2 * TABLE_RANK_MAX], *k = o->k + at + t * d, *v = o->v + at + t * d;
 
         for (unsigned c = 0; c < codec[SIDE_K]->r; c++)
             levels[c] = level(l->table, SIDE_K, codec[SIDE_K], block, t, c);
@@ -177,6 +194,7 @@ struct oracle_report oracle_packed(const struct attend_args *a)
         exact_row(codec[SIDE_K], d, a->exact_k + i * a->exact_stride, o.k + (a->exact_first + i) * d);
         exact_row(codec[SIDE_V], d, a->exact_v + i * a->exact_stride, o.v + (a->exact_first + i) * d);
     }
+    rotate_keys(o.g, o.k, o.n);
     for (size_t i = 0; i < a->n_q * group; i++)
         attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, a->q_first + i / group,
                    a->out + i / group * a->out_stride + i % group * d);
@@ -197,25 +215,42 @@ static bool is_exact(const struct attend_dense_args *a, int64_t m, int64_t n)
     return n > m - a->n_recent;
 }
 
+/* Rows of one version, [n, d] in binary64. */
+static double *load_rows(const float *x, size_t n, size_t d, size_t stride)
+{
+    double *ret = need(n * d, sizeof(*ret));
+
+    for (size_t i = 0; i < n * d; i++)
+        ret[i] = (double) x[i / d * stride + i % d];
+    return ret;
+}
+
 struct oracle_report oracle_dense(const struct attend_dense_args *a)
 {
     size_t d = a->geometry->d, group = geometry_group(a->geometry);
     struct oracle o = { .g = a->geometry, .n = a->q_first + a->n_q };
+    double *k[2] = { load_rows(a->decoded_k, o.n, d, a->row_stride), load_rows(a->exact_k, o.n, d, a->row_stride) };
+    double *v[2] = { load_rows(a->decoded_v, o.n, d, a->row_stride), load_rows(a->exact_v, o.n, d, a->row_stride) };
 
+    rotate_keys(o.g, k[0], o.n);
+    rotate_keys(o.g, k[1], o.n);
     o.k = need(o.n * d, sizeof(double));
     o.v = need(o.n * d, sizeof(double));
     for (size_t i = 0; i < a->n_q * group; i++) {
         size_t m = a->q_first + i / group;
 
-        for (size_t n = 0; n <= m; n++)
-            for (size_t x = 0; x < d; x++) {
-                bool exact = is_exact(a, (int64_t) m, (int64_t) n);
+        for (size_t n = 0; n <= m; n++) {
+            bool exact = is_exact(a, (int64_t) m, (int64_t) n);
 
-                o.k[n * d + x] = (double) (exact ? a->exact_k : a->decoded_k)[n * a->row_stride + x];
-                o.v[n * d + x] = (double) (exact ? a->exact_v : a->decoded_v)[n * a->row_stride + x];
-            }
+            memcpy(o.k + n * d, k[exact] + n * d, d * sizeof(double));
+            memcpy(o.v + n * d, v[exact] + n * d, d * sizeof(double));
+        }
         attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, m,
                    a->out + i / group * a->out_stride + i % group * d);
+    }
+    for (int i = 0; i < 2; i++) {
+        free(k[i]);
+        free(v[i]);
     }
     free(o.k);
     free(o.v);

@@ -6,10 +6,14 @@
  */
 #include "gpu/attend.h"
 
+#include <linux/seccomp.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/half.h"
@@ -303,6 +307,31 @@ static void test_position_of_a_million(void)
     scene_deinit(&s);
 }
 
+/* In seccomp's strict mode any call but read, write and exit kills the process: attention makes none. */
+static void test_no_system_call(void)
+{
+    struct shape shape = {
+        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from_k = true, .n_pages = 3, .n_exact = 70,
+        .n_q = 2, .q_first = SIZE_MAX,
+    };
+    struct scene s;
+    int status;
+    pid_t pid;
+
+    scene_init(&s, &shape);
+    attend(&s.args); /* selects the variant */
+    pid = fork();
+    if (pid == 0) {
+        if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0)
+            _exit(1);
+        attend(&s.args);
+        (void) syscall(SYS_exit, 0); /* _exit() would be exit_group, which is not allowed */
+    }
+    CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
+    CU_ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    scene_deinit(&s);
+}
+
 static void test_selection(void)
 {
     CU_ASSERT_PTR_EQUAL(ops_select(0), &ops_ref);
@@ -314,5 +343,6 @@ const char test_suite[] = "attend";
 const struct test_case test_cases[] = {
     TEST(test_shapes), TEST(test_groups), TEST(test_every_width), TEST(test_every_tail), TEST(test_without_pages),
     TEST(test_queries_inside_pages), TEST(test_many_sinks), TEST(test_huge_scores), TEST(test_large_key_mean),
-    TEST(test_position_of_a_million), TEST(test_selection), TEST_END,
+    TEST(test_position_of_a_million), TEST(test_no_system_call),
+    TEST(test_selection), TEST_END,
 };
