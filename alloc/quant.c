@@ -22,7 +22,9 @@ static double density(double x)
 /* P(a < X < b), from whichever tail is the smaller, so that far cells keep their relative precision */
 static double probability(double a, double b)
 {
-    return a > 0 ? 0.5 * (erfc(a * M_SQRT1_2) - erfc(b * M_SQRT1_2)) : 0.5 * (erfc(-b * M_SQRT1_2) - erfc(-a * M_SQRT1_2));
+    if (a > 0)
+        return 0.5 * (erfc(a * M_SQRT1_2) - erfc(b * M_SQRT1_2));
+    return 0.5 * (erfc(-b * M_SQRT1_2) - erfc(-a * M_SQRT1_2));
 }
 
 /* ---- stored form --------------------------------------------------------------------------------------------- */

@@ -80,8 +80,8 @@ static int all_steps(const struct bands_items *s, struct step **ret_steps, size_
 }
 
 /*
- * Takes what still fits of the steps after the one that did not: a good use of the remainder, found at once. @ret_points
- * [n_items]: the choice with it. Return: distortion gained.
+ * Takes what still fits of the steps after the one that did not: a good use of the remainder, found at once.
+ * @ret_points [n_items]: the choice with it. Return: distortion gained.
  */
 static double fill(const struct bands_items *s, const struct step *steps, size_t n, uint64_t leftover,
                    uint32_t *ret_points)

@@ -93,7 +93,7 @@ static double next_uniform(uint64_t *s)
     return (double) ((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-/* Exponential decay at a rate of each head's own, over a hundredfold range of energies, as heads of real models have. */
+/* Exponential decay at a rate of each head's own, energies over a hundredfold range: as heads of real models. */
 static void make_spectrum(uint64_t *seed, double *w)
 {
     double energy = exp(4.6 * next_uniform(seed)), rate = 0.01 + 0.09 * next_uniform(seed);

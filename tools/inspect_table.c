@@ -168,7 +168,7 @@ static int print_map(const struct table *t, enum side side)
     return report_print(r, stdout);
 }
 
-/* The table's text without control characters (the table reader sees to that), indented if it is the JSON it should be. */
+/* Indented if it is the JSON it should be; the table's reader has seen to it that there are no control characters. */
 static void print_provenance(const struct table *t)
 {
     json_t *json = json_loads(t->provenance, 0, NULL);
