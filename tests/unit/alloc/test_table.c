@@ -344,6 +344,7 @@ static void test_hostile(void)
     HOSTILE(c[0].n_half = UINT16_MAX, "bit widths");
     HOSTILE(c[0].bits[0] = 9; c[0].code_bits += 16, "bit widths");
     HOSTILE(c[0].bits[3] = 3; c[0].code_bits += 8, "bit widths");
+    HOSTILE(c[0].bits[2] = c[0].bits[3] = 0; c[0].code_bits -= 32, "bit widths"); /* two empty ones */
     HOSTILE(c[0].bits[31] = 1, "bit widths");
     HOSTILE(c[0].code_bits += 8, "bit widths");
     HOSTILE(c[0].r -= 8, "bit widths");
