@@ -4,7 +4,7 @@
  *
  * An extent is one memory object: created by the owner (daemon, or a client in embedded mode), exported as a file
  * descriptor, imported read-only by others. On the CPU it is a memfd: allocated up front, sealed SHRINK|GROW|SEAL,
- * mode 0400, so that another uid that gets the descriptor cannot write, resize or punch it.
+ * mode 0400, exported read-only, so that another uid that gets the descriptor cannot write, resize or punch it.
  */
 #pragma once
 
@@ -52,4 +52,5 @@ static inline void extent_freep(struct extent **x)
 /* Borrowed: valid while the extent lives. Read-only importers get a mapping without write permission. */
 void *extent_data(const struct extent *x);
 size_t extent_bytes(const struct extent *x);
+/* What to hand to importers. Of an EXTENT_READ extent it is open read-only, for its owner too. */
 int extent_fd(const struct extent *x);
