@@ -109,7 +109,7 @@ static void softmax_step(const float *score, size_t n, size_t n_skip, float *max
     float top = *max, sum = 0, square = 0;
 
     for (size_t j = 0; j < n; j++)
-        top = fmaxf(top, score[j]);
+        top = score[j] > top ? score[j] : top;
     for (size_t j = 0; j < n; j++) {
         float v = expf(score[j] - top);
 

@@ -3,6 +3,7 @@
  * prediction, bits and levels are settled (DESIGN 3.2). See solve_internal.h.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,25 +20,30 @@
 /* The head's weighted curves. Every k-th token, so that all of the text is in. */
 static int fit_curves(struct solver *v, struct head *h, const double *mean, const float *x, size_t n)
 {
-    size_t step = (n + CURVE_TOKENS - 1) / CURVE_TOKENS, n_used = 0, r = h->t.n_coords, d = v->g->d;
+    size_t step = (n + CURVE_TOKENS - 1) / CURVE_TOKENS, n_used = 0, n_coords = h->t.n_coords, d = v->g->d;
     _cleanup_(freep) float *z = NULL, *rows = NULL;
+    int r;
 
-    if (v->o.curve == CURVE_MEASURED && r > 0) {
-        z = malloc((n / step + 1) * r * sizeof(*z));
+    if (v->o.curve == CURVE_MEASURED && n_coords > 0) {
+        z = malloc((n / step + 1) * n_coords * sizeof(*z));
         rows = malloc((n / step + 1) * d * sizeof(*rows));
         if (!z || !rows)
             return -ENOMEM;
         for (size_t t = 0; t < n; t += step)
             memcpy(rows + n_used++ * d, x + t * d, d * sizeof(*rows));
-        if (transform_apply(&h->t, mean, rows, n_used, z) < 0)
-            return -ENOMEM;
+        r = transform_apply(&h->t, mean, rows, n_used, z);
+        if (r < 0)
+            return r;
     }
     for (uint32_t b = 0; b < h->t.n_bands; b++) {
         double factor = h->weight * h->t.scale[b] * h->t.scale[b];
 
-        curve_band(&v->model, z ? z + b * BAND_COORDS : NULL, n_used, band_coords(&h->t, b), r, h->curve[b]);
-        for (unsigned bits = 0; bits <= TABLE_BITS_MAX; bits++)
+        curve_band(&v->model, z ? z + b * BAND_COORDS : NULL, n_used, band_coords(&h->t, b), n_coords, h->curve[b]);
+        for (unsigned bits = 0; bits <= TABLE_BITS_MAX; bits++) {
             h->curve[b][bits] *= factor;
+            if (!isfinite(h->curve[b][bits]))
+                return -EDOM;
+        }
     }
     return 0;
 }

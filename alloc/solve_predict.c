@@ -33,8 +33,10 @@ static int decoded_codes(const struct solver *v, uint32_t head_side, const struc
     size_t n = v->s->n_held, r = h->t.n_coords, to = 0;
     _cleanup_(freep) float *z = malloc((n * r + 1) * sizeof(*z));
 
-    if (!z || transform_apply(&h->t, h->mean, stats_sample_rows(v->s, head_side), n, z) < 0)
-        return -ENOMEM;
+    int err = z ? transform_apply(&h->t, h->mean, stats_sample_rows(v->s, head_side), n, z) : -ENOMEM;
+
+    if (err < 0)
+        return err;
     for (uint32_t i = 0; i < order->n_bands; i++) {
         uint32_t band = order->band[i], n_coords = band_coords(&h->t, band);
         const struct levels *l = &v->levels[head_side % 2][h->bits[band]];

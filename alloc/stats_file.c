@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/stats_format.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"
 #include "base/atomic_file.h"
@@ -20,51 +21,9 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and so is memory here");
 
-#define STATS_MAGIC "KVCSTATS"
-#define STATS_VERSION 1
-#define KEY_ORDER_HALF_SPLIT 1 /* rotary dimensions first, plane i = (i, i + n_rot/2) */
-#define FLAG_ATTENTION 1u
-#define FLAG_FISHER 2u
-#define SECTION_ALIGN 64
-#define FILE_BYTES_MAX ((size_t) 64 << 30)
-
-enum section {
-    SECTION_FREQ,    /* f64 [n_rot/2] */
-    SECTION_MEAN,    /* f64 [n_hs, d] */
-    SECTION_SCATTER, /* f64 [n_hs, d, d] */
-    SECTION_QUERY,   /* f64 [n_hs/2, d, d] */
-    SECTION_METRIC,  /* f64 [n_hs, d, d] */
-    SECTION_FISHER,  /* f64 [n_hs, d, d] */
-    SECTION_DEPTH,   /* {f64 kl, f64 D, u64 n} [n_layers, 2] */
-    SECTION_IDS,     /* {u64 hash, u64 document, u64 position} [n_held], ascending */
-    SECTION_SAMPLES, /* f32 [n_hs, n_held, d] */
-    N_SECTIONS,
-};
-
-struct section_entry {
-    uint64_t offset, bytes;
-};
-
-struct file_header {
-    char magic[8];
-    uint32_t version, flags;
-    uint64_t file_bytes;
-    uint8_t model_digest[DIGEST_BYTES], geometry_digest[DIGEST_BYTES];
-    char model_name[128];
-    uint32_t n_layers, n_heads, n_kv_heads, d, n_rot, key_order;
-    double attn_scale;
-    uint32_t n_sink, n_samples, key_stride, n_held;
-    uint64_t seed, n_tokens, n_fisher;
-    struct section_entry sections[N_SECTIONS];
-    uint8_t zero[80];
-};
-
-_Static_assert(sizeof(struct file_header) == 512, "README draws 512 bytes, without holes");
-_Static_assert(sizeof(struct sample_id) == 24 && sizeof(struct depth_sums) == 24, "stored as they stand");
-
 /* Sections and size that a header implies. No overflow: every factor is bounded by geometry_validate() and the
  * limits of stats_alloc(). */
-static void lay_out(struct file_header *h)
+static void lay_out(struct stats_header *h)
 {
     uint64_t n_hs = (uint64_t) h->n_layers * h->n_kv_heads * 2, dd = (uint64_t) h->d * h->d * sizeof(double);
     uint64_t off = sizeof(*h);
@@ -72,35 +31,35 @@ static void lay_out(struct file_header *h)
         [SECTION_FREQ] = h->n_rot / 2 * sizeof(double),
         [SECTION_MEAN] = n_hs * h->d * sizeof(double),
         [SECTION_SCATTER] = n_hs * dd,
-        [SECTION_QUERY] = h->flags & FLAG_ATTENTION ? n_hs / 2 * dd : 0,
-        [SECTION_METRIC] = h->flags & FLAG_ATTENTION ? n_hs * dd : 0,
-        [SECTION_FISHER] = h->flags & FLAG_FISHER ? n_hs * dd : 0,
+        [SECTION_QUERY] = h->flags & STATS_FLAG_ATTENTION ? n_hs / 2 * dd : 0,
+        [SECTION_METRIC] = h->flags & STATS_FLAG_ATTENTION ? n_hs * dd : 0,
+        [SECTION_FISHER] = h->flags & STATS_FLAG_FISHER ? n_hs * dd : 0,
         [SECTION_DEPTH] = (uint64_t) h->n_layers * 2 * sizeof(struct depth_sums),
         [SECTION_IDS] = h->n_held * sizeof(struct sample_id),
         [SECTION_SAMPLES] = n_hs * h->n_held * h->d * sizeof(float),
     };
 
     for (size_t i = 0; i < N_SECTIONS; i++) {
-        h->sections[i] = (struct section_entry) { off, bytes[i] };
-        off = (off + bytes[i] + SECTION_ALIGN - 1) & ~(uint64_t) (SECTION_ALIGN - 1);
+        h->sections[i] = (struct stats_section) { off, bytes[i] };
+        off = (off + bytes[i] + STATS_SECTION_ALIGN - 1) & ~(uint64_t) (STATS_SECTION_ALIGN - 1);
     }
     h->file_bytes = off + DIGEST_BYTES;
 }
 
-static void make_header(const struct stats *s, struct file_header *ret)
+static void make_header(const struct stats *s, struct stats_header *ret)
 {
     const struct geometry *g = &s->o.geometry;
 
-    *ret = (struct file_header) {
+    *ret = (struct stats_header) {
         .magic = STATS_MAGIC,
         .version = STATS_VERSION,
-        .flags = (s->o.want_attention ? FLAG_ATTENTION : 0) | (s->n_fisher > 0 ? FLAG_FISHER : 0),
+        .flags = (s->o.want_attention ? STATS_FLAG_ATTENTION : 0) | (s->n_fisher > 0 ? STATS_FLAG_FISHER : 0),
         .n_layers = g->n_layers,
         .n_heads = g->n_heads,
         .n_kv_heads = g->n_kv_heads,
         .d = g->d,
         .n_rot = g->n_rot,
-        .key_order = KEY_ORDER_HALF_SPLIT,
+        .key_order = STATS_KEY_ORDER_HALF_SPLIT,
         .attn_scale = g->attn_scale,
         .n_sink = s->o.n_sink,
         .n_samples = s->o.n_samples,
@@ -133,21 +92,21 @@ static void put(struct writer *w, const void *bytes, size_t n)
     w->at += n;
 }
 
-static void put_section(struct writer *w, const struct file_header *h, enum section section, const void *bytes)
+static void put_section(struct writer *w, const struct stats_header *h, enum stats_section_id section, const void *bytes)
 {
-    static const uint8_t zeros[SECTION_ALIGN];
+    static const uint8_t zeros[STATS_SECTION_ALIGN];
 
     if (h->sections[section].bytes > 0)
         put(w, bytes, (size_t) h->sections[section].bytes);
-    put(w, zeros, -w->at & (SECTION_ALIGN - 1));
+    put(w, zeros, -w->at & (STATS_SECTION_ALIGN - 1));
 }
 
-static int write_all(const struct stats *s, const struct file_header *h, struct writer *w, uint8_t *ret_digest)
+static int write_all(const struct stats *s, const struct stats_header *h, struct writer *w, uint8_t *ret_digest)
 {
     size_t d = s->o.geometry.d;
     _cleanup_(freep) size_t *slots = calloc(s->n_held + 1, sizeof(*slots));
     _cleanup_(freep) struct sample_id *ids = calloc(s->n_held + 1, sizeof(*ids));
-    static const uint8_t zeros[SECTION_ALIGN];
+    static const uint8_t zeros[STATS_SECTION_ALIGN];
 
     if (!slots || !ids)
         return -ENOMEM;
@@ -167,7 +126,7 @@ static int write_all(const struct stats *s, const struct file_header *h, struct 
     for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry); hs++)
         for (size_t i = 0; i < s->n_held; i++)
             put(w, stats_sample_rows(s, hs) + slots[i] * d, d * sizeof(float));
-    put(w, zeros, -w->at & (SECTION_ALIGN - 1));
+    put(w, zeros, -w->at & (STATS_SECTION_ALIGN - 1));
     (void) crypto_hash_sha256_final(&w->sha, ret_digest);
     return 0;
 }
@@ -175,7 +134,7 @@ static int write_all(const struct stats *s, const struct file_header *h, struct 
 int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e)
 {
     struct writer w = { .image = NULL };
-    struct file_header h;
+    struct stats_header h;
     int r = stats_check_complete(s, e);
 
     if (r < 0)
@@ -189,7 +148,7 @@ int stats_save(const struct stats *s, const char *path, struct errmsg *e)
 {
     _cleanup_(freep) uint8_t *image = NULL;
     struct writer w = { .at = 0 };
-    struct file_header h;
+    struct stats_header h;
     int r = stats_check_complete(s, e);
 
     if (r < 0)
@@ -208,28 +167,35 @@ int stats_save(const struct stats *s, const char *path, struct errmsg *e)
 
 /* ---- reading ------------------------------------------------------------------------------------------------ */
 
-static int check_header(const struct file_header *h, size_t n_bytes, struct errmsg *e)
+static bool all_zero(const uint8_t *p, size_t n)
 {
-    struct file_header expected = *h;
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != 0)
+            return false;
+    return true;
+}
+
+static int check_header(const struct stats_header *h, size_t n_bytes, struct errmsg *e)
+{
+    struct stats_header expected = *h;
 
     if (memcmp(h->magic, STATS_MAGIC, sizeof(h->magic)) != 0)
         return fail(e, -EBADMSG, "not a statistics file: it does not begin with " STATS_MAGIC);
     if (h->version != STATS_VERSION)
         return fail(e, -EBADMSG, "statistics file of version %u; this program reads version %u: calibrate again",
                     h->version, STATS_VERSION);
-    if (h->flags & ~(FLAG_ATTENTION | FLAG_FISHER))
+    if (h->flags & ~(STATS_FLAG_ATTENTION | STATS_FLAG_FISHER))
         return fail(e, -EBADMSG, "statistics file with unknown flags 0x%x", h->flags);
-    if (h->key_order != KEY_ORDER_HALF_SPLIT)
+    if (h->key_order != STATS_KEY_ORDER_HALF_SPLIT)
         return fail(e, -EBADMSG, "statistics captured in key order %u; only half-split (%u) is known", h->key_order,
-                    KEY_ORDER_HALF_SPLIT);
+                    STATS_KEY_ORDER_HALF_SPLIT);
     if (h->n_held > h->n_samples || h->n_held > h->n_tokens)
         return fail(e, -EBADMSG, "statistics file with %u samples of %llu tokens, at most %u wanted", h->n_held,
                     (unsigned long long) h->n_tokens, h->n_samples);
-    if (((h->flags & FLAG_FISHER) != 0) != (h->n_fisher > 0))
+    if (((h->flags & STATS_FLAG_FISHER) != 0) != (h->n_fisher > 0))
         return fail(e, -EBADMSG, "statistics file whose gradient count and flags disagree");
-    for (size_t i = 0; i < sizeof(h->zero); i++)
-        if (h->zero[i] != 0)
-            return fail(e, -EBADMSG, "statistics file with bytes where its header has none");
+    if (!all_zero(h->zero, sizeof(h->zero)))
+        return fail(e, -EBADMSG, "statistics file with bytes where its header has none");
     lay_out(&expected);
     if (memcmp(&expected, h, sizeof(*h)) != 0)
         return fail(e, -EBADMSG, "statistics file whose sections are not where its header puts them");
@@ -239,7 +205,25 @@ static int check_header(const struct file_header *h, size_t n_bytes, struct errm
     return 0;
 }
 
-static int read_options(const struct file_header *h, const uint8_t *bytes, struct stats_options *ret,
+/* Nothing hides in a file: after the name and between sections stand zeros, so that one set of statistics has one
+ * encoding and its digest can be its name. */
+static int check_gaps(const struct stats_header *h, const uint8_t *bytes, struct errmsg *e)
+{
+    size_t name = strnlen(h->model_name, sizeof(h->model_name));
+
+    if (!all_zero((const uint8_t *) h->model_name + name, sizeof(h->model_name) - name))
+        return fail(e, -EBADMSG, "statistics file with bytes after the model's name");
+    for (size_t i = 0; i < N_SECTIONS; i++) {
+        uint64_t end = h->sections[i].offset + h->sections[i].bytes;
+        uint64_t next = i + 1 < N_SECTIONS ? h->sections[i + 1].offset : h->file_bytes - DIGEST_BYTES;
+
+        if (!all_zero(bytes + end, (size_t) (next - end)))
+            return fail(e, -EBADMSG, "statistics file with bytes between its sections");
+    }
+    return 0;
+}
+
+static int read_options(const struct stats_header *h, const uint8_t *bytes, struct stats_options *ret,
                         struct errmsg *e)
 {
     struct stats_options o = {
@@ -248,7 +232,7 @@ static int read_options(const struct file_header *h, const uint8_t *bytes, struc
         .n_sink = h->n_sink,
         .n_samples = h->n_samples,
         .key_stride = h->key_stride,
-        .want_attention = (h->flags & FLAG_ATTENTION) != 0,
+        .want_attention = (h->flags & STATS_FLAG_ATTENTION) != 0,
         .seed = h->seed,
     };
     uint8_t digest[DIGEST_BYTES];
@@ -313,7 +297,7 @@ static int check_samples(const struct stats *s, struct errmsg *e)
 }
 
 /* Copies the sections into @s, whose arrays are as large as the header says, and checks what they hold. */
-static int read_sections(struct stats *s, const struct file_header *h, const uint8_t *bytes, struct errmsg *e)
+static int read_sections(struct stats *s, const struct stats_header *h, const uint8_t *bytes, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     size_t n_hs = head_side_count(g);
@@ -344,7 +328,7 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
     struct stats_options o;
-    struct file_header h;
+    struct stats_header h;
     uint8_t digest[DIGEST_BYTES];
     int r;
 
@@ -358,12 +342,14 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
     if (memcmp(digest, (const uint8_t *) bytes + n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "the statistics file is damaged: its SHA-256 does not match");
     r = read_options(&h, bytes, &o, e);
+    if (r == 0)
+        r = check_gaps(&h, bytes, e);
     if (r < 0)
         return r;
     r = stats_alloc(&o, h.n_held, &s, e);
     if (r < 0)
         return r == -EINVAL ? -EBADMSG : r;
-    if ((h.flags & FLAG_FISHER) && stats_want_fisher(s) < 0)
+    if ((h.flags & STATS_FLAG_FISHER) && stats_want_fisher(s) < 0)
         return fail(e, -ENOMEM, "out of memory for the Fisher metric");
     s->n_tokens = h.n_tokens;
     s->n_fisher = h.n_fisher;
@@ -380,7 +366,7 @@ int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e)
     _cleanup_(freep) void *bytes = NULL;
     struct errmsg why = { "" };
     size_t n;
-    int r = atomic_file_read(path, FILE_BYTES_MAX, &bytes, &n, e);
+    int r = atomic_file_read(path, STATS_FILE_BYTES_MAX, &bytes, &n, e);
 
     if (r < 0)
         return r;

@@ -151,5 +151,8 @@ int transform_apply(const struct transform *t, const double *mean, const float *
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) rows, (int) r, (int) d, 1.0f, centred, (int) d,
                     enc, (int) d, 0.0f, ret_z + row * r, (int) r);
     }
+    for (size_t i = 0; i < n * r; i++)
+        if (!isfinite(ret_z[i])) /* a scale that binary32 cannot hold */
+            return -EDOM;
     return 0;
 }

@@ -48,7 +48,8 @@ void transform_deinit(struct transform *t);
  */
 int transform_fit(struct transform *t, const double *S, const double *M, uint64_t seed);
 
-/* z [n, n_coords] := unit-variance coordinates of x [n, d] - mean; binary32 products. -ENOMEM. */
+/* z [n, n_coords] := unit-variance coordinates of x [n, d] - mean; binary32 products. Return: 0; -EDOM: not
+ * finite in binary32; -ENOMEM. */
 int transform_apply(const struct transform *t, const double *mean, const float *x, size_t n, float *ret_z);
 
 /* A well mixed seed for part @part of @seed: head-sides and bands get signs of their own. */
