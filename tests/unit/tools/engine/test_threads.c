@@ -1,0 +1,86 @@
+/* The engine's workers: every item once, in any number of jobs of any size, with any number of threads. */
+#include "tests/lib/test.h"
+
+#include "base/errmsg.h"
+#include "tools/engine/threads.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ITEMS_MAX = 64 };
+
+struct job {
+    unsigned done[ITEMS_MAX]; /* plain: an item taken twice, or not finished on return, is seen here or by TSan */
+    unsigned n_workers;
+    _Atomic unsigned wrong;
+};
+
+static void count(void *ctx, size_t item, unsigned worker)
+{
+    struct job *j = ctx;
+
+    if (worker >= j->n_workers)
+        atomic_fetch_add(&j->wrong, 1);
+    j->done[item]++;
+}
+
+static void check_jobs(unsigned n_threads, unsigned n_jobs)
+{
+    struct threads *t = NULL;
+    struct errmsg e = { 0 };
+
+    CU_ASSERT_EQUAL_FATAL(threads_new(n_threads, &t, &e), 0);
+    for (unsigned k = 0; k < n_jobs; k++) {
+        struct job j = { .n_workers = threads_count(t) };
+        size_t n = test_rand_below(ITEMS_MAX + 1);
+        unsigned missing = 0;
+
+        threads_run(t, count, &j, n);
+        for (size_t i = 0; i < ITEMS_MAX; i++)
+            missing += j.done[i] != (i < n);
+        CU_ASSERT_EQUAL_FATAL(missing, 0);
+        CU_ASSERT_EQUAL_FATAL(j.wrong, 0);
+        if (k % 500 == 499) { /* long enough for the workers to fall asleep */
+            const struct timespec pause = { .tv_nsec = 2000000 };
+
+            (void) nanosleep(&pause, NULL);
+        }
+    }
+    CU_ASSERT_PTR_NULL(threads_free(t));
+}
+
+static void test_jobs(void)
+{
+    check_jobs(1, 100);
+    check_jobs(2, 3000);
+    check_jobs(7, 1500);
+}
+
+static void test_without(void)
+{
+    struct job j = { .n_workers = 1 };
+
+    CU_ASSERT_EQUAL(threads_count(NULL), 1);
+    threads_run(NULL, count, &j, 5);
+    CU_ASSERT(j.done[0] == 1 && j.done[4] == 1 && j.done[5] == 0);
+    CU_ASSERT_PTR_NULL(threads_free(NULL));
+}
+
+static void test_limits(void)
+{
+    struct threads *t = NULL;
+    struct errmsg e = { 0 };
+
+    CU_ASSERT_EQUAL(threads_new(257, &t, &e), -EINVAL);
+    CU_ASSERT_PTR_NULL(t);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "257"));
+    CU_ASSERT_EQUAL(threads_new(0, &t, &e), 0);
+    CU_ASSERT(threads_count(t) >= 1);
+    (void) threads_free(t);
+}
+
+const struct test_case test_cases[] = { TEST(test_jobs), TEST(test_without), TEST(test_limits), TEST_END };
+const char test_suite[] = "engine_threads";
