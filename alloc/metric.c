@@ -191,6 +191,17 @@ int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, 
     return 0;
 }
 
+int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, double *ret_kl, double *ret_D)
+{
+    const struct depth_sums *m = &s->depth[layer * 2 + side];
+
+    if (m->n == 0)
+        return -ENODATA;
+    *ret_kl = m->kl / (double) m->n;
+    *ret_D = m->D / (double) m->n;
+    return 0;
+}
+
 int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key, double *ret_query)
 {
     const struct geometry *g = &s->o.geometry;

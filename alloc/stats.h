@@ -60,6 +60,8 @@ int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, 
 /* Depth weight measurement (DESIGN 3.1): KL in nats per token when only (layer, side) is compressed, D = summed mean
  * e'Me of its heads on the same tokens. */
 int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D);
+/* The mean of what was measured. Return: 0; -ENODATA: not measured. */
+int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, double *ret_kl, double *ret_D);
 
 /* Adds @other into @s: same model, geometry, options; else -EINVAL with the difference named. */
 int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e);

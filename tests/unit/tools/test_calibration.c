@@ -1,0 +1,306 @@
+/* Calibration on a small random model: caches, windows, self-written text, statistics, depth weights. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "alloc/depth.h"
+#include "alloc/solve.h"
+#include "alloc/stats.h"
+#include "alloc/table.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tests/lib/random_table.h"
+#include "tests/lib/test.h"
+#include "tests/lib/tiny_gguf.h"
+#include "tools/cache_batch.h"
+#include "tools/cache_layer.h"
+#include "tools/calibration.h"
+#include "tools/engine/engine.h"
+#include "tools/engine/sampler.h"
+#include "tools/progress.h"
+
+static struct engine *open_tiny(void)
+{
+    char path[] = "/tmp/kvc-test-calibration-XXXXXX";
+    const struct engine_options eo = { .n_threads = 2 };
+    struct tiny_gguf_options o = { .n_layers = 3 };
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&o);
+    struct engine *en = NULL;
+    struct errmsg e = { "" };
+    int fd = mkstemp(path);
+
+    CU_ASSERT_FATAL(fd >= 0);
+    (void) close(fd);
+    CU_ASSERT_EQUAL_FATAL(tiny_gguf_write(t, path), 0);
+    CU_ASSERT_EQUAL(engine_open(path, &eo, &en, &e), 0);
+    CU_ASSERT_STRING_EQUAL(e.text, "");
+    (void) unlink(path);
+    assert(en);
+    return en;
+}
+
+static struct progress silent(void)
+{
+    struct progress p;
+
+    progress_start(&p, "testing", NULL, 1, true);
+    return p;
+}
+
+/* Sequences in lock step see what each would see alone in an exact cache. */
+static void test_batch_cache(void)
+{
+    struct geometry g = random_table_geometry(2, 4, 2, 32);
+    enum { SEQUENCES = 3, TOKENS = 9, Q = 4 * 32, KV = 2 * 32 };
+    _cleanup_(batch_cache_freep) struct batch_cache *batch = NULL;
+    _cleanup_(exact_cache_freep) struct exact_cache *exact = NULL;
+    float q[SEQUENCES * Q], k[SEQUENCES * KV], v[SEQUENCES * KV], out[SEQUENCES * Q], want[Q];
+    float all[TOKENS][SEQUENCES * (Q + 2 * KV)], got[TOKENS][SEQUENCES * Q];
+    struct kv_cache b, x;
+    struct errmsg e = { "" };
+
+    CU_ASSERT_EQUAL_FATAL(batch_cache_new(&g, SEQUENCES, TOKENS, &batch, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(exact_cache_new(&g, TOKENS, &exact, &e), 0);
+    b = batch_cache_ops(batch);
+    x = exact_cache_ops(exact);
+    for (size_t t = 0; t < TOKENS; t++) {
+        for (size_t i = 0; i < SEQUENCES * (Q + 2 * KV); i++)
+            all[t][i] = (float) test_rand_normal();
+        memcpy(q, all[t], sizeof(q));
+        memcpy(k, all[t] + SEQUENCES * Q, sizeof(k));
+        memcpy(v, all[t] + SEQUENCES * (Q + KV), sizeof(v));
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            CU_ASSERT_EQUAL(b.append(b.ctx, layer, k, v, SEQUENCES, &e), 0);
+            CU_ASSERT_EQUAL(b.attend(b.ctx, layer, q, SEQUENCES, out, &e), 0);
+        }
+        memcpy(got[t], out, sizeof(out));
+    }
+    CU_ASSERT_EQUAL(b.append(b.ctx, 0, k, v, SEQUENCES, &e), -ENOSPC);
+    CU_ASSERT_EQUAL(b.append(b.ctx, 0, k, v, SEQUENCES - 1, &e), -EINVAL);
+    for (size_t s = 0; s < SEQUENCES; s++) {
+        exact_cache_clear(exact);
+        for (size_t t = 0; t < TOKENS; t++) {
+            CU_ASSERT_EQUAL(x.append(x.ctx, 1, all[t] + SEQUENCES * Q + s * KV, all[t] + SEQUENCES * (Q + KV) + s * KV,
+                                     1, &e), 0);
+            CU_ASSERT_EQUAL(x.attend(x.ctx, 1, all[t] + s * Q, 1, want, &e), 0);
+            for (size_t i = 0; i < Q; i++) /* binary32 sums of at most 32 and 9 terms of size about 1 */
+                CU_ASSERT_DOUBLE_EQUAL((double) got[t][s * Q + i], (double) want[i], 2e-5);
+        }
+    }
+}
+
+/* One side of one layer goes through the table, sinks and everything else do not. */
+static void test_layer_cache(void)
+{
+    struct geometry g = random_table_geometry(2, 4, 2, 32);
+    enum { TOKENS = 10, SINKS = 4, Q = 4 * 32, KV = 2 * 32 };
+    _cleanup_(layer_cache_freep) struct layer_cache *c = NULL;
+    _cleanup_(exact_cache_freep) struct exact_cache *exact = NULL;
+    _cleanup_(table_unrefp) struct table *table = NULL;
+    _cleanup_(freep) void *bytes = NULL;
+    float q[TOKENS * Q], k[TOKENS * KV], v[TOKENS * KV], coded[TOKENS * KV], out[TOKENS * Q], want[TOKENS * Q];
+    const float *x, *x_hat;
+    struct kv_cache ops, oracle;
+    struct errmsg e = { "" };
+    size_t n;
+
+    CU_ASSERT_EQUAL_FATAL(random_table_bytes(&g, 1, 3, false, &bytes, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &table, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(layer_cache_new(&g, TOKENS, SINKS, &c, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(exact_cache_new(&g, TOKENS, &exact, &e), 0);
+    for (size_t i = 0; i < TOKENS * Q; i++)
+        q[i] = (float) test_rand_normal();
+    for (size_t i = 0; i < TOKENS * KV; i++) {
+        k[i] = (float) test_rand_normal();
+        v[i] = (float) test_rand_normal();
+    }
+    ops = layer_cache_ops(c);
+    oracle = exact_cache_ops(exact);
+    layer_cache_start(c, table, 1, SIDE_V);
+    CU_ASSERT_EQUAL(ops.append(ops.ctx, 1, k, v, TOKENS, &e), 0);
+    CU_ASSERT_EQUAL(ops.attend(ops.ctx, 1, q, TOKENS, out, &e), 0);
+    layer_cache_vectors(c, &x, &x_hat, &n);
+    CU_ASSERT_EQUAL_FATAL(n, TOKENS - SINKS);
+    CU_ASSERT_EQUAL(memcmp(x, v + SINKS * KV, (TOKENS - SINKS) * KV * sizeof(*x)), 0);
+    memcpy(coded, v, sizeof(coded));
+    CU_ASSERT_EQUAL(depth_round_trip(table, 1, SIDE_V, v + SINKS * KV, coded + SINKS * KV, TOKENS - SINKS, KV), 0);
+    CU_ASSERT_EQUAL(memcmp(x_hat, coded + SINKS * KV, (TOKENS - SINKS) * KV * sizeof(*x)), 0);
+    CU_ASSERT_NOT_EQUAL(memcmp(x, x_hat, (TOKENS - SINKS) * KV * sizeof(*x)), 0);
+    CU_ASSERT_EQUAL(oracle.append(oracle.ctx, 1, k, coded, TOKENS, &e), 0);
+    CU_ASSERT_EQUAL(oracle.attend(oracle.ctx, 1, q, TOKENS, want, &e), 0);
+    CU_ASSERT_EQUAL(memcmp(out, want, sizeof(out)), 0);
+    layer_cache_start(c, table, 1, SIDE_V); /* another layer: untouched */
+    exact_cache_clear(exact);
+    CU_ASSERT_EQUAL(ops.append(ops.ctx, 0, k, v, TOKENS, &e), 0);
+    CU_ASSERT_EQUAL(ops.attend(ops.ctx, 0, q, TOKENS, out, &e), 0);
+    CU_ASSERT_EQUAL(oracle.append(oracle.ctx, 0, k, v, TOKENS, &e), 0);
+    CU_ASSERT_EQUAL(oracle.attend(oracle.ctx, 0, q, TOKENS, want, &e), 0);
+    CU_ASSERT_EQUAL(memcmp(out, want, sizeof(out)), 0);
+}
+
+/* depth_round_trip() against the formula of table.h in binary64. */
+static void test_round_trip(void)
+{
+    struct geometry g = random_table_geometry(1, 2, 2, 36);
+    _cleanup_(table_unrefp) struct table *table = NULL;
+    _cleanup_(freep) void *bytes = NULL;
+    float x[5 * 72], x_hat[5 * 72];
+    struct errmsg e = { "" };
+    size_t n;
+
+    CU_ASSERT_EQUAL_FATAL(random_table_bytes(&g, 2, 2.5, false, &bytes, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &table, &e), 0);
+    for (size_t i = 0; i < 5 * 72; i++)
+        x[i] = (float) test_rand_normal();
+    CU_ASSERT_EQUAL(depth_round_trip(table, 0, SIDE_K, x, x_hat, 5, 72), 0);
+    for (size_t t = 0; t < 5; t++)
+        for (uint32_t h = 0; h < 2; h++) {
+            const struct codec *c = table_codec(table, 0, h, SIDE_K);
+            double want[36];
+
+            for (size_t i = 0; i < 36; i++)
+                want[i] = (double) c->mean[i];
+            for (unsigned j = 0; j < c->r && c->bits[j / 8] > 0; j++) {
+                const struct levels *l = &table->levels[SIDE_K][c->bits[j / 8]];
+                double z = 0;
+
+                for (size_t i = 0; i < 36; i++)
+                    z += (double) c->enc[j * 36 + i] * ((double) x[t * 72 + h * 36 + i] - (double) c->mean[i]);
+                for (size_t i = 0; i < 36; i++)
+                    want[i] += (double) c->dec[i * c->r + j] *
+                               (double) l->value[levels_quantise(l, c->bits[j / 8], (float) z)];
+            }
+            for (size_t i = 0; i < 36; i++)
+                CU_ASSERT_DOUBLE_EQUAL((double) x_hat[t * 72 + h * 36 + i], want[i], 1e-5);
+        }
+}
+
+static void test_corpus_from_text(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    size_t bos = engine_info(en)->add_bos ? 1 : 0;
+    uint32_t *text = calloc(5000, sizeof(*text));
+    struct errmsg e = { "" };
+
+    for (uint32_t i = 0; i < 5000; i++)
+        text[i] = i % 251;
+    CU_ASSERT_EQUAL(corpus_windows(12288, 1024), 12);
+    CU_ASSERT_EQUAL(corpus_windows(1025, 512), 3);
+    CU_ASSERT_EQUAL(corpus_held(1024), 1);
+    CU_ASSERT_EQUAL(corpus_held(2048), 1);
+    CU_ASSERT_EQUAL(corpus_held(300), 4);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_text(en, text, 5000, 1000, 256, true, &c, &e), 0);
+    CU_ASSERT_EQUAL(c.n_windows, 4);
+    CU_ASSERT_EQUAL(c.n_held, 4);
+    for (size_t i = 0; i < 8; i++) { /* one after another, nothing twice */
+        CU_ASSERT_EQUAL(memcmp(corpus_window(&c, i) + bos, text + i * (256 - bos), (256 - bos) * sizeof(*text)), 0);
+        for (size_t j = 0; j < i; j++)
+            CU_ASSERT_NOT_EQUAL(c.documents[i], c.documents[j]);
+    }
+    corpus_deinit(&c);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_text(en, text, 2000, 4000, 256, true, &c, &e), 0); /* short: what there is */
+    CU_ASSERT_EQUAL(c.n_windows, 2000 / (256 - bos) - 4);
+    corpus_deinit(&c);
+    CU_ASSERT_EQUAL(corpus_from_text(en, text, 1200, 4000, 256, true, &c, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "the text has 1200 tokens"));
+    CU_ASSERT_PTR_NULL(c.tokens);
+    free(text);
+}
+
+static void test_corpus_from_model(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus a = { 0 }, b = { 0 };
+    struct progress p = silent();
+    struct errmsg e = { "" };
+
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, 96, 32, false, 5, &p, &a, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, 96, 32, false, 5, &p, &b, &e), 0);
+    CU_ASSERT_EQUAL(a.n_windows, 3);
+    CU_ASSERT_EQUAL(memcmp(a.tokens, b.tokens, 96 * sizeof(*a.tokens)), 0); /* seeded */
+    CU_ASSERT_NOT_EQUAL(memcmp(corpus_window(&a, 0), corpus_window(&a, 1), 32 * sizeof(*a.tokens)), 0);
+    for (size_t i = 0; i < 96; i++) {
+        CU_ASSERT(a.tokens[i] < TINY_GGUF_VOCAB);
+        CU_ASSERT(i % 32 < 2 || (a.tokens[i] != engine_info(en)->token_eos && a.tokens[i] != engine_info(en)->token_bos));
+    }
+}
+
+/* KL of one measurement by the book: whole passes, logits of both, kl_of() of every position. */
+static double brute_kl(struct engine *en, const struct table *t, uint32_t layer, enum side side, const uint32_t *tokens,
+                       size_t n)
+{
+    const struct engine_info *info = engine_info(en);
+    _cleanup_(layer_cache_freep) struct layer_cache *c = NULL;
+    _cleanup_(freep) float *hidden = calloc(n * info->n_embd, sizeof(float));
+    _cleanup_(freep) float *logits = calloc(2 * n * info->n_vocab, sizeof(float));
+    struct errmsg e = { "" };
+    struct kv_cache ops;
+    double sum = 0;
+
+    CU_ASSERT_EQUAL_FATAL(layer_cache_new(engine_geometry(en), n, t->n_sink, &c, &e), 0);
+    ops = layer_cache_ops(c);
+    for (int changed = 0; changed < 2; changed++) {
+        layer_cache_start(c, changed ? t : NULL, layer, side);
+        CU_ASSERT_EQUAL(engine_embed(en, tokens, n, hidden, &e), 0);
+        CU_ASSERT_EQUAL(engine_layers(en, &ops, 0, engine_geometry(en)->n_layers, n, hidden, &e), 0);
+        CU_ASSERT_EQUAL(engine_logits(en, n, hidden, logits + (size_t) changed * n * info->n_vocab, &e), 0);
+    }
+    for (size_t i = 0; i < n; i++)
+        sum += kl_of(logits + i * info->n_vocab, logits + (n + i) * info->n_vocab, info->n_vocab);
+    return sum / (double) n;
+}
+
+/* Everything together: a text to statistics, depth weights, a table; one weight against the book. */
+static void test_calibrate(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(stats_freep) struct stats *s = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    _cleanup_(freep) void *bytes = NULL, *layer_bytes = NULL;
+    struct progress p = silent();
+    struct stats_options so;
+    struct solve_options o;
+    struct solve_report report;
+    struct errmsg e = { "" };
+    size_t n_bytes, n = 0;
+    double kl, got_kl = 0, D = 0;
+
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, 1024, 512, true, 1, &p, &c, &e), 0);
+    stats_options_default(&so, engine_geometry(en));
+    so.n_samples = 512;
+    memcpy(so.model_digest, engine_info(en)->model_digest, sizeof(so.model_digest));
+    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
+    CU_ASSERT_EQUAL(calibrate_windows(en, s, &c, &p, &e), 0);
+    CU_ASSERT_EQUAL(stats_tokens(s), 2 * (512 - 4));
+    CU_ASSERT(!stats_has_depth(s));
+    CU_ASSERT_EQUAL(calibrate_depth(en, s, &c, 3, &p, &e), 0);
+    CU_ASSERT_STRING_EQUAL(e.text, "");
+    CU_ASSERT(stats_has_depth(s));
+
+    CU_ASSERT_EQUAL_FATAL(solve_layer_table(s, 1, SIDE_K, DEPTH_K_BPD, 3, &layer_bytes, &n, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(table_parse(layer_bytes, n, &t, &e), 0);
+    kl = 0;
+    for (size_t i = 0; i < c.n_held; i++)
+        kl += brute_kl(en, t, 1, SIDE_K, corpus_window(&c, c.n_windows + i), c.window) / (double) c.n_held;
+    CU_ASSERT_EQUAL_FATAL(stats_get_depth(s, 1, SIDE_K, &got_kl, &D), 0);
+    CU_ASSERT(kl > 0);
+    CU_ASSERT_DOUBLE_EQUAL(got_kl, kl, 1e-3 * kl + 1e-8); /* probabilities kept in binary32 */
+    CU_ASSERT(D > 0);
+
+    solve_options_default(&o, 3);
+    CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n_bytes, &report, &e), 0);
+    CU_ASSERT(report.bpd_code <= 3);
+    CU_ASSERT(report.distortion > 0);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_batch_cache), TEST(test_layer_cache), TEST(test_round_trip), TEST(test_corpus_from_text),
+    TEST(test_corpus_from_model), TEST(test_calibrate), TEST_END,
+};
+const char test_suite[] = "calibration";
