@@ -152,6 +152,7 @@ int ev_run(struct ev *ev)
             ev->on_tick(ev->tick_ctx);
         }
     }
+    ev->stopping = false; /* it may run again */
     return 0;
 }
 

@@ -159,31 +159,25 @@ static bool destroy_empty_extent(struct store *st, const struct tenant *not_of)
     return false;
 }
 
-static uint32_t n_extents_of(const struct pool *p, const struct tenant *t)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < p->n_extents; i++)
-        n += p->extents[i]->tenant == t;
-    return n;
-}
-
 /*
  * Takes one extent without held pages from the tenant that has most of them, as long as that leaves it no worse off
  * than the taker: so one tenant cannot keep another out of the pool, and two do not take turns robbing each other.
+ * Comes before the taker's own pages: else the first one in the pool would keep nearly all of it.
  */
-static bool take_extent(struct store *st, struct tenant *taker)
+static bool take_extent(struct store *st, const struct tenant *taker)
 {
     struct pool *p = &st->pool;
-    uint32_t most = n_extents_of(p, taker) + 1;
+    uint32_t most = taker->n_extents + 1;
     struct pool_extent *best = NULL;
+    bool rich = false;
 
-    for (uint32_t i = 0; i < p->n_extents; i++) {
+    for (const struct tenant *t = st->tenants; t; t = t->next)
+        rich |= t->n_extents > most;
+    for (uint32_t i = 0; rich && i < p->n_extents; i++) {
         struct pool_extent *x = p->extents[i];
-        uint32_t n = x->tenant == taker ? 0 : n_extents_of(p, x->tenant);
 
-        if (n > most && pool_extent_is_idle(p, x)) {
-            most = n;
+        if (x->tenant->n_extents > most && pool_extent_is_idle(p, x)) {
+            most = x->tenant->n_extents;
             best = x;
         }
     }
@@ -204,7 +198,7 @@ bool evict_for_space(struct store *st, struct group *g)
     struct pool *p = &st->pool;
     uint32_t v;
 
-    if (destroy_empty_extent(st, g->tenant))
+    if (destroy_empty_extent(st, g->tenant) || take_extent(st, g->tenant))
         return true;
     v = oldest_victim(p, g->tenant);
     if (v != SLOT_NONE) {
@@ -216,10 +210,9 @@ bool evict_for_space(struct store *st, struct group *g)
             return true;
         }
         v = evict_victim(p, g);
-        if (v != SLOT_NONE) {
-            evict(st, g->tenant, v);
-            return true;
-        }
     }
-    return take_extent(st, g->tenant);
+    if (v == SLOT_NONE)
+        return false;
+    evict(st, g->tenant, v);
+    return true;
 }

@@ -37,9 +37,9 @@ bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
 /**
  * evict_for_space() - makes room in the pool for one slot of @g, by one step
  *
- * In order: an empty extent of another tenant; a page of @g if it is the tenant's oldest victim, else a whole span
- * of the group that has it (so that a new table takes over from an old one); a page of @g; all pages of an extent of
- * the tenant with the most extents, if that has at least two more than @g's.
+ * In order: an empty extent of another tenant; all pages of an extent of the tenant with the most extents, if that has
+ * at least two more than @g's; a page of @g if it is the tenant's oldest victim, else a whole span of the group that
+ * has it (so that a new table takes over from an old one); a page of @g.
  *
  * Return: whether something was freed: then pool_slot_take() is worth another try.
  */

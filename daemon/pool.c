@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/span.h"
+#include "daemon/tenant.h"
 #include "gpu/device.h"
 
 int pool_init(struct pool *p, uint64_t pool_bytes, uint64_t extent_bytes, uint64_t unit_bytes, struct errmsg *e)
@@ -103,6 +104,7 @@ static int extent_add(struct pool *p, struct tenant *tenant, uint32_t uid, struc
         .magic = RECORDS_MAGIC, .version = RECORDS_VERSION, .extent = x->id, .extent_bytes = p->extent_bytes,
         .unit_bytes = (uint32_t) p->unit_bytes, .n_units = n_units, .uid = uid,
     };
+    tenant->n_extents++;
     p->next_extent++;
     p->extents[p->n_extents++] = x;
     *ret = take_ptr(x);
@@ -128,6 +130,7 @@ bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x)
 void pool_extent_destroy(struct pool *p, struct pool_extent *x)
 {
     assert(x->n_units_used == 0);
+    x->tenant->n_extents--;
     for (uint32_t i = 0; i < p->n_extents; i++) {
         if (p->extents[i] == x) {
             p->extents[i] = p->extents[--p->n_extents];

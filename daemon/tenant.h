@@ -43,6 +43,7 @@ struct tenant {
     uint64_t page_bytes;        /* slots in use */
     uint64_t held_bytes;        /* of them, held or reserved */
     uint64_t arena_bytes;
+    uint32_t n_extents;         /* kept by the pool */
     uint32_t n_sessions;
     uint64_t n_pages;           /* committed */
     uint64_t hits, misses, evictions;

@@ -44,7 +44,7 @@ static int make_socket(const char *path)
 /* In the child: standard error to the log, arguments, exec. */
 static void exec_daemon(const struct daemon *d, const char *const *args, const int *fds, int ready)
 {
-    char text[4][128];
+    char text[5][128];
     const char *argv[ARGS_MAX], *backend = getenv("KVC_TEST_EVENT_BACKEND");
     size_t n = 0;
     int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -52,7 +52,7 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
     if (log < 0 || dup2(log, STDERR_FILENO) < 0)
         _exit(126);
     argv[n++] = program();
-    if (d->sockets == DAEMON_BY_FD) {
+    if (d->flags & DAEMON_BY_FD) {
         (void) snprintf(text[0], sizeof(text[0]), "--listen-fd=%d", fds[0]);
         (void) snprintf(text[1], sizeof(text[1]), "--operator-fd=%d", fds[1]);
     } else {
@@ -61,7 +61,8 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
     }
     (void) snprintf(text[2], sizeof(text[2]), "--ready-fd=%d", ready);
     (void) snprintf(text[3], sizeof(text[3]), "--event-backend=%s", backend ? backend : "auto");
-    for (size_t i = 0; i < 4; i++)
+    (void) snprintf(text[4], sizeof(text[4]), "--state-dir=%s", d->state);
+    for (size_t i = 0; i < (d->flags & DAEMON_WITH_STATE ? 5 : 4); i++)
         argv[n++] = text[i];
     for (; args && *args && n + 1 < ARGS_MAX; args++)
         argv[n++] = *args;
@@ -90,7 +91,7 @@ bool daemon_start_again(struct daemon *d, const char *const *args)
         return false;
     if (pipe2(ready, 0) < 0)
         return false;
-    if (d->sockets == DAEMON_BY_FD) {
+    if (d->flags & DAEMON_BY_FD) {
         fds[0] = make_socket(d->socket);
         fds[1] = make_socket(d->operator_socket);
     }
@@ -110,9 +111,9 @@ bool daemon_start_again(struct daemon *d, const char *const *args)
     return ok;
 }
 
-bool daemon_start(struct daemon *d, enum daemon_sockets sockets, const char *const *args)
+bool daemon_start(struct daemon *d, unsigned flags, const char *const *args)
 {
-    *d = (struct daemon) { .sockets = sockets, .folder = "/tmp/kvcobra-test-XXXXXX" };
+    *d = (struct daemon) { .flags = flags, .folder = "/tmp/kvcobra-test-XXXXXX" };
     if (!mkdtemp(d->folder)) {
         perror(d->folder);
         return false;
@@ -170,7 +171,7 @@ bool daemon_end(struct daemon *d)
         fprintf(stderr, "kvcobrad ended with status 0x%x; its log is %s\n", status, d->log);
         return false;
     }
-    if (d->sockets == DAEMON_BY_FD)
+    if (d->flags & DAEMON_BY_FD)
         return true; /* the sockets are the test's */
     (void) snprintf(lock, sizeof(lock), "%s.lock", d->socket);
     return is_gone(d->socket) && is_gone(d->operator_socket) && is_gone(lock);

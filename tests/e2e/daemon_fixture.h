@@ -14,20 +14,21 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum daemon_sockets {
-    DAEMON_BY_PATH = 0, /* the daemon makes the sockets */
-    DAEMON_BY_FD = 1,   /* made here, passed by --listen-fd and --operator-fd */
+enum daemon_flags {
+    DAEMON_BY_PATH = 0,    /* the daemon makes the sockets */
+    DAEMON_BY_FD = 1,      /* made here, passed by --listen-fd and --operator-fd */
+    DAEMON_WITH_STATE = 2, /* --state-dir in the private folder */
 };
 
 struct daemon {
     pid_t pid;
     char folder[64];
     char socket[96], operator_socket[96], state[96], log[96];
-    enum daemon_sockets sockets;
+    unsigned flags;
 };
 
 /* @args: NULL-terminated further options, or NULL. False, with the reason on standard error, if it does not serve. */
-bool daemon_start(struct daemon *d, enum daemon_sockets sockets, const char *const *args);
+bool daemon_start(struct daemon *d, unsigned flags, const char *const *args);
 
 /* Once more in the same folder, after daemon_end() or daemon_kill(). */
 bool daemon_start_again(struct daemon *d, const char *const *args);

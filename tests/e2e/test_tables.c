@@ -1,0 +1,183 @@
+/* Tables against the real daemon, by hand: swapping under a client, what survives a restart, descriptors. */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/shared.h"
+#include "tests/e2e/raw_service.h"
+#include "tests/lib/random_table.h"
+
+const char test_suite[] = "tables";
+
+static int ref_table(struct raw_model *m, const struct table *t)
+{
+    Kvcobra__RefTable ref = KVCOBRA__REF_TABLE__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_REF_TABLE, &ref);
+
+    ref.model = m->handle;
+    ref.digest = (ProtobufCBinaryData) { 32, (uint8_t *) t->digest };
+    return raw_errno(m->fd, &q);
+}
+
+static int unref_table(struct raw_model *m, const struct table *t)
+{
+    Kvcobra__UnrefTable unref = KVCOBRA__UNREF_TABLE__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_UNREF_TABLE, &unref);
+
+    unref.model = m->handle;
+    unref.digest = (ProtobufCBinaryData) { 32, (uint8_t *) t->digest };
+    return raw_errno(m->fd, &q);
+}
+
+static int table_state(const struct table *t)
+{
+    Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_LIST_TABLES, &list);
+    int fd = raw_open(raw_daemon.operator_socket), state = 0;
+    Kvcobra__Reply *r = raw_request(fd, &q, NULL, 0, NULL);
+
+    for (size_t i = 0; r && i < r->list_tables->n_tables; i++)
+        if (memcmp(r->list_tables->tables[i]->digest.data, t->digest, 32) == 0)
+            state = (int) r->list_tables->tables[i]->state;
+    wire_reply_free(r);
+    (void) close(fd);
+    return state;
+}
+
+/* Swap while a client holds the old table: it goes on, drains, and the last reference retires table and pages. */
+static void test_table_swap(void)
+{
+    struct raw_slot slot, later;
+    struct table *next;
+    struct raw_model m;
+    const struct control_page *control;
+    uint64_t lease, lease2;
+    size_t granted;
+    struct chunk_key key = raw_key(1);
+    int reason;
+
+    raw_start(DAEMON_BY_FD, NULL);
+    next = raw_make_table(2);
+    m = raw_model_open();
+    control = (const struct control_page *) m.control;
+    CU_ASSERT_EQUAL(control_revision(control->models[0].word), 1);
+    CU_ASSERT_EQUAL(raw_publish(&m, 1, &slot, &lease), 0);
+    raw_activate_table(next);
+    CU_ASSERT_EQUAL(control_revision(control->models[0].word), 2);
+    CU_ASSERT(memcmp(control->models[0].digests[control_active(control->models[0].word)], next->digest, 32) == 0);
+    CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_DRAINING);
+    CU_ASSERT_EQUAL(raw_publish(&m, 2, &later, &lease2), 0); /* a sequence keeps its table */
+    CU_ASSERT_EQUAL(raw_release(&m, lease2), 0);
+    CU_ASSERT_EQUAL(ref_table(&m, next), 0);
+    CU_ASSERT_EQUAL(unref_table(&m, next), 0);
+    CU_ASSERT_EQUAL(unref_table(&m, next), -ENOENT);
+    CU_ASSERT_EQUAL(unref_table(&m, raw_table), 0);
+    CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_DRAINING); /* a page is still held */
+    CU_ASSERT_EQUAL(ref_table(&m, raw_table), -ESTALE);
+    CU_ASSERT_EQUAL(raw_lease(&m, &key, &slot, 1, &granted, &lease2, &reason), -ESTALE);
+    CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
+    CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_RETIRED);
+    CU_ASSERT_EQUAL(table_state(next), KVCOBRA__TABLE_STATE__TABLE_ACTIVE);
+    next = table_unref(next);
+    raw_close_model(&m);
+    raw_stop();
+}
+
+/* Tables and what is active come back from the state folder; keys stay the same. */
+static void test_state_survives(void)
+{
+    uint8_t index_key[INDEX_KEY_BYTES];
+    struct raw_model m;
+
+    raw_start(DAEMON_BY_PATH | DAEMON_WITH_STATE, NULL);
+    m = raw_model_open();
+    memcpy(index_key, m.index_key, sizeof(index_key));
+    raw_close_model(&m);
+    daemon_kill(&raw_daemon);
+    CU_ASSERT_FATAL(daemon_start_again(&raw_daemon, NULL));
+    m = raw_model_open();
+    CU_ASSERT(memcmp(m.index_key, index_key, sizeof(index_key)) == 0);
+    CU_ASSERT(memcmp(m.table_digest, raw_table->digest, 32) == 0);
+    raw_close_model(&m);
+    raw_stop();
+}
+
+static void test_no_table_and_wrong_geometry(void)
+{
+    uint8_t nobody[32] = { 1 };
+    struct geometry other;
+    struct raw_model m;
+    int fd;
+
+    raw_start(DAEMON_BY_FD, NULL);
+    fd = raw_open(raw_daemon.socket);
+    CU_ASSERT_EQUAL(raw_open_model(fd, &raw_geometry, nobody, &m), -ENODATA);
+    other = raw_geometry;
+    other.n_layers++;
+    CU_ASSERT_EQUAL(raw_open_model(fd, &other, random_table_model_digest, &m), -EINVAL);
+    other = raw_geometry;
+    other.d = 7;
+    CU_ASSERT_EQUAL(raw_open_model(fd, &other, random_table_model_digest, &m), -EINVAL);
+    (void) close(fd);
+    raw_stop();
+}
+
+/* At most one unread packet with descriptors: asking on without reading is answered -EAGAIN, not with more of them. */
+static void test_one_packet_with_descriptors_at_a_time(void)
+{
+    enum { N = 8 };
+    static uint8_t buf[WIRE_PACKET_BYTES_MAX];
+    Kvcobra__FetchTable fetch = KVCOBRA__FETCH_TABLE__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_FETCH_TABLE, &fetch);
+    int fd, n_ok = 0, n_again = 0;
+    ssize_t n;
+
+    raw_start(DAEMON_BY_FD, NULL);
+    fd = raw_open(raw_daemon.socket);
+    fetch.digest = (ProtobufCBinaryData) { 32, (uint8_t *) raw_table->digest };
+    n = wire_request_pack(&q, buf);
+    for (int i = 0; i < N; i++)
+        CU_ASSERT_EQUAL(wire_send(fd, buf, (size_t) n, NULL, 0), 0);
+    /* Answers in order: wait until the last one has come before the first is read. */
+    for (int i = 0, waiting = 0; i < 5000 && waiting < N; i++) {
+        Kvcobra__Reply *r = raw_status(); /* its own turn of the loop */
+
+        wire_reply_free(r);
+        waiting++;
+    }
+    for (int i = 0; i < N; i++) {
+        struct wire_packet p;
+        Kvcobra__Reply *reply = NULL;
+
+        CU_ASSERT_EQUAL_FATAL(wire_receive(fd, buf, &p), 0);
+        CU_ASSERT_EQUAL_FATAL(wire_reply_unpack(buf, p.bytes, &reply), 0);
+        n_ok += reply->err == 0;
+        n_again += reply->err == -EAGAIN;
+        CU_ASSERT_EQUAL(p.n_fds, reply->err == 0 ? 1 : 0);
+        wire_packet_close_fds(&p);
+        wire_reply_free(reply);
+    }
+    CU_ASSERT_EQUAL(n_ok, 1);
+    CU_ASSERT_EQUAL(n_again, N - 1);
+    n = wire_request_pack(&q, buf); /* all read: the next one is served */
+    {
+        struct wire_packet p;
+        Kvcobra__Reply *reply = raw_request(fd, &q, NULL, 0, &p);
+
+        CU_ASSERT(reply && reply->err == 0 && p.n_fds == 1);
+        wire_packet_close_fds(&p);
+        wire_reply_free(reply);
+    }
+    (void) close(fd);
+    raw_stop();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_table_swap),
+    TEST(test_state_survives),
+    TEST(test_no_table_and_wrong_geometry),
+    TEST(test_one_packet_with_descriptors_at_a_time),
+    TEST_END,
+};

@@ -1,0 +1,77 @@
+/* See store_fixture.h. */
+#include "tests/unit/daemon/store_fixture.h"
+
+#include <string.h>
+
+#include "tests/lib/test.h"
+
+/* Bytes of a slot by space and class: sizes that share no common multiple below a span, so that ends are wasted. */
+static const size_t slot_bytes[FIXTURE_SPACES][2] = { { 1536, 1024 }, { 3072, 2176 }, { 40960, 36864 } };
+
+void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t extent_bytes, uint64_t unit_bytes,
+                        uint64_t quota_bytes)
+{
+    uint8_t secret[32] = { 1 }, boot_id[BOOT_ID_BYTES] = { 2 };
+
+    memset(f, 0, sizeof(*f));
+    assert(pool_init(&f->store.pool, pool_bytes, extent_bytes, unit_bytes, NULL) == 0);
+    for (unsigned i = 0; i < FIXTURE_TENANTS; i++) {
+        assert(tenant_new(1000 + i, secret, boot_id, quota_bytes, 64, &f->tenants[i], NULL) == 0);
+        f->tenants[i]->next = f->store.tenants;
+        f->store.tenants = f->tenants[i];
+        f->store.n_tenants++;
+    }
+    for (unsigned i = 0; i < FIXTURE_SPACES; i++) {
+        for (unsigned c = 0; c < 2; c++) {
+            f->spaces[i].layout.slot_bytes[c] = slot_bytes[i][c];
+            f->spaces[i].layout.page_bytes[c] = slot_bytes[i][c] - 64;
+        }
+        f->spaces[i].layout.shard = (struct shard) { 0, 2 };
+        f->spaces[i].id = i;
+        memset(f->spaces[i].table_digest, (int) i + 1, DIGEST_BYTES);
+    }
+}
+
+void store_fixture_deinit(struct store_fixture *f)
+{
+    for (unsigned i = 0; i < FIXTURE_SPACES; i++)
+        store_drop_space(&f->store, &f->spaces[i], GHOST_EVICTED);
+    for (unsigned i = 0; i < FIXTURE_TENANTS; i++) {
+        CU_ASSERT_EQUAL(f->tenants[i]->page_bytes, 0);
+        CU_ASSERT_EQUAL(f->tenants[i]->n_pages, 0);
+        (void) tenant_free(f->tenants[i]);
+    }
+    pool_deinit(&f->store.pool);
+}
+
+struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsigned space, unsigned page_class)
+{
+    struct group *g;
+
+    assert(tenant_group(f->tenants[tenant], &f->spaces[space], page_class, &g) == 0);
+    return g;
+}
+
+struct chunk_key store_fixture_key(uint64_t n)
+{
+    struct chunk_key k = { { 0 } };
+    uint64_t h = (n + 1) * 0x9e3779b97f4a7c15u;
+
+    memcpy(k.bytes, &h, sizeof(h));
+    memcpy(k.bytes + 8, &n, sizeof(n));
+    return k;
+}
+
+uint32_t store_fixture_publish(struct store_fixture *f, struct group *g, uint64_t n, int *ret_err)
+{
+    struct chunk_key key = store_fixture_key(n);
+    uint32_t slot;
+    int r = store_reserve(&f->store, g, 0, &slot, NULL);
+
+    if (ret_err)
+        *ret_err = r;
+    if (r < 0)
+        return SLOT_NONE;
+    assert(store_publish(&f->store, slot, &key, 0, NULL) == 0);
+    return slot;
+}

@@ -1,0 +1,27 @@
+/* A store with tenants and spaces but without tables, sessions or messages. */
+#pragma once
+
+#include "daemon/space.h"
+#include "daemon/store.h"
+
+enum { FIXTURE_TENANTS = 2, FIXTURE_SPACES = 3 };
+
+struct store_fixture {
+    struct store store;
+    struct tenant *tenants[FIXTURE_TENANTS];
+    struct space spaces[FIXTURE_SPACES];
+};
+
+/* Slots of @slot_bytes[space][class]; class first may be larger. Asserts. */
+void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t extent_bytes, uint64_t unit_bytes,
+                        uint64_t quota_bytes);
+
+/* Every hold must have ended and every reservation gone. */
+void store_fixture_deinit(struct store_fixture *f);
+
+struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsigned space, unsigned page_class);
+
+struct chunk_key store_fixture_key(uint64_t n);
+
+/* Reserve and publish @key: held once. Return: the slot, or SLOT_NONE with *ret_err. */
+uint32_t store_fixture_publish(struct store_fixture *f, struct group *g, uint64_t key, int *ret_err);
