@@ -48,6 +48,8 @@ static void *grown(void *p, size_t bytes)
 
 static void put(struct buffer *b, const void *p, size_t n)
 {
+    if (n == 0) /* the buffer may be empty too, and memcpy() takes no NULL */
+        return;
     if (b->n + n > b->capacity) {
         b->capacity = 2 * (b->n + n);
         b->p = grown(b->p, b->capacity);
