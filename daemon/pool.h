@@ -44,6 +44,7 @@ struct group {
     struct span_list partial;      /* spans with a free slot */
     struct span_list full;
     uint32_t n_spans, n_used;      /* slots RESERVED or COMMITTED */
+    uint32_t n_pages;              /* COMMITTED; kept by the store */
     struct slot_queue small, main; /* S3-FIFO over unheld pages, evict.c */
     struct group *next;            /* of the tenant */
 };

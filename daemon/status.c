@@ -38,10 +38,8 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     }
     for (const struct tenant *t = s->store.tenants; t; t = t->next) {
         for (const struct group *g = t->groups; g; g = g->next) {
-            uint64_t unheld = (uint64_t) g->small.n + g->main.n;
-
-            reply->page_bytes += g->n_used * (uint64_t) g->slot_bytes;
-            reply->held_pages += g->n_used - unheld;
+            reply->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
+            reply->held_pages += (uint64_t) g->n_used - g->small.n - g->main.n; /* reserved slots with them */
         }
     }
 }

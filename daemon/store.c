@@ -11,16 +11,6 @@
 #include "daemon/evict.h"
 #include "daemon/space.h"
 
-/* Charges follow the slot's state: every change goes through these two. */
-static void charge(struct group *g, bool busy)
-{
-    g->tenant->page_bytes += g->slot_bytes;
-    if (busy) {
-        g->tenant->held_bytes += g->slot_bytes;
-        g->space->n_busy++;
-    }
-}
-
 static void set_busy(struct store *st, uint32_t number, bool busy)
 {
     struct group *g = pool_slot_span(&st->pool, number)->group;
@@ -59,7 +49,9 @@ int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t 
     if (r < 0)
         return r;
     pool_slot(&st->pool, number)->session = session;
-    charge(g, true);
+    t->page_bytes += g->slot_bytes; /* a reservation is charged like a held page */
+    t->held_bytes += g->slot_bytes;
+    g->space->n_busy++;
     *ret_slot = number;
     return 0;
 }
@@ -93,6 +85,7 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     slot->next = slot->prev = SLOT_NONE;
     slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
     ghosts_remove(&g->tenant->ghosts, key);
+    g->n_pages++;
     g->tenant->n_pages++;
     g->space->n_pages++;
     return 0;
@@ -135,6 +128,7 @@ void store_drop(struct store *st, uint32_t number, enum ghost_reason reason)
     tenant_index_remove(g->tenant, &slot->key);
     ghosts_add(&g->tenant->ghosts, &slot->key, reason);
     g->tenant->page_bytes -= g->slot_bytes;
+    g->n_pages--;
     g->tenant->n_pages--;
     g->space->n_pages--;
     pool_slot_give(&st->pool, number);
@@ -218,7 +212,7 @@ static bool tenant_is_valid(const struct store *st, const struct tenant *t, stru
         group_visit((struct pool *) &st->pool, g, count_slot, &c);
         if (!c.findable)
             return fail(e, 0, "a committed page of tenant %s is not in its index", t->name);
-        if (c.n_pages + c.n_reserved != g->n_used || g->small.n + g->main.n + c.n_held != c.n_pages)
+        if (c.n_pages != g->n_pages || c.n_pages + c.n_reserved != g->n_used || g->small.n + g->main.n + c.n_held != c.n_pages)
             return fail(e, 0, "a group of tenant %s counts %" PRIu32 " slots", t->name, g->n_used);
         if (!queue_is_valid(st, g, &g->small, SLOT_QUEUE_SMALL, e) ||
             !queue_is_valid(st, g, &g->main, SLOT_QUEUE_MAIN, e))

@@ -1,0 +1,128 @@
+/* The control page: what readers may see at any moment, and what happens when its lists are full. */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "daemon/control.h"
+#include "daemon/tenant.h"
+#include "gpu/device.h"
+
+const char test_suite[] = "control";
+
+static struct tenant *make_tenant(void)
+{
+    uint8_t secret[32] = { 1 }, boot_id[BOOT_ID_BYTES] = { 2 };
+    struct tenant *t;
+
+    assert(tenant_new(1000, secret, boot_id, 1 << 20, 16, &t, NULL) == 0);
+    return t;
+}
+
+/* Any two numbers give different digests. */
+static const uint8_t *digest(uint8_t what, unsigned n)
+{
+    static uint8_t d[2][DIGEST_BYTES];
+    static unsigned turn;
+
+    turn ^= 1;
+    memset(d[turn], what, DIGEST_BYTES);
+    memcpy(d[turn], &n, sizeof(n));
+    return d[turn];
+}
+
+static int publish(struct tenant *t, unsigned model, unsigned table, uint64_t revision, uint32_t *ret_slot)
+{
+    uint8_t geometry[DIGEST_BYTES] = { 9 };
+
+    return control_publish(t, digest(1, model), geometry, digest(2, table), revision, ret_slot, NULL);
+}
+
+static bool active_is(const struct tenant *t, uint32_t slot, unsigned table)
+{
+    uint64_t word = atomic_load(&t->control->models[slot].word);
+
+    return control_active(word) < CONTROL_DIGESTS_MAX &&
+           memcmp(t->control->models[slot].digests[control_active(word)], digest(2, table), DIGEST_BYTES) == 0;
+}
+
+static void test_empty_page(void)
+{
+    struct tenant *t = make_tenant();
+
+    CU_ASSERT_EQUAL(t->control->magic, CONTROL_MAGIC);
+    CU_ASSERT_EQUAL(atomic_load(&t->control->moved), 0);
+    for (unsigned i = 0; i < CONTROL_MODELS_MAX; i++) /* table 0 of an unused entry must not look active */
+        CU_ASSERT_EQUAL(control_active(atomic_load(&t->control->models[i].word)), CONTROL_NO_TABLE);
+    CU_ASSERT_EQUAL(control_find(t, digest(1, 0)), -1);
+    (void) tenant_free(t);
+}
+
+static void test_publish(void)
+{
+    struct tenant *t = make_tenant();
+    uint32_t a, b;
+
+    CU_ASSERT_EQUAL(publish(t, 1, 10, 5, &a), 0);
+    CU_ASSERT_EQUAL(publish(t, 2, 20, 1, &b), 0);
+    CU_ASSERT_NOT_EQUAL(a, b);
+    CU_ASSERT(active_is(t, a, 10) && active_is(t, b, 20));
+    CU_ASSERT_EQUAL(control_revision(atomic_load(&t->control->models[a].word)), 5);
+    CU_ASSERT_EQUAL(publish(t, 1, 11, 6, &b), 0);
+    CU_ASSERT_EQUAL(a, b);
+    CU_ASSERT(active_is(t, a, 11));
+    CU_ASSERT(memcmp(t->control->models[a].digests[0], digest(2, 10), DIGEST_BYTES) == 0); /* append-only */
+    CU_ASSERT_EQUAL(publish(t, 1, 10, 7, &b), 0); /* back: no new entry */
+    CU_ASSERT_EQUAL(t->n_digests[a], 2);
+    (void) tenant_free(t);
+}
+
+static void test_models_are_limited(void)
+{
+    struct tenant *t = make_tenant();
+    uint32_t slot = 77;
+
+    for (unsigned i = 0; i < CONTROL_MODELS_MAX; i++)
+        CU_ASSERT_EQUAL(publish(t, i, i, 1, &slot), 0);
+    slot = 77;
+    CU_ASSERT_EQUAL(publish(t, CONTROL_MODELS_MAX, 1, 1, &slot), -ENOSPC);
+    CU_ASSERT_EQUAL(slot, 77);
+    CU_ASSERT_EQUAL(publish(t, 3, 100, 2, &slot), 0); /* known ones go on */
+    (void) tenant_free(t);
+}
+
+/* The list of digests is full: a new page with what is active; the old one is marked. */
+static void test_full_list_builds_a_new_page(void)
+{
+    struct tenant *t = make_tenant();
+    struct extent *old;
+    uint32_t a, b;
+    int fd;
+
+    CU_ASSERT_EQUAL(publish(t, 7, 1000, 3, &b), 0);
+    for (unsigned i = 0; i < CONTROL_DIGESTS_MAX; i++)
+        CU_ASSERT_EQUAL(publish(t, 1, i, i + 1, &a), 0);
+    CU_ASSERT_EQUAL(t->control_object, 1);
+    fd = fcntl(extent_fd(t->control_memory), F_DUPFD_CLOEXEC, 3);
+    CU_ASSERT_EQUAL_FATAL(extent_import(fd, CONTROL_PAGE_BYTES, EXTENT_READ, &old, NULL), 0);
+    CU_ASSERT_EQUAL(publish(t, 1, 500, 90, &a), 0);
+    CU_ASSERT_EQUAL(t->control_object, 2);
+    CU_ASSERT_EQUAL(atomic_load(&((struct control_page *) extent_data(old))->moved), 1);
+    CU_ASSERT_EQUAL(atomic_load(&t->control->moved), 0);
+    CU_ASSERT(active_is(t, a, 500) && active_is(t, b, 1000));
+    CU_ASSERT_EQUAL(control_revision(atomic_load(&t->control->models[a].word)), 90);
+    CU_ASSERT_EQUAL(control_revision(atomic_load(&t->control->models[b].word)), 3);
+    CU_ASSERT_EQUAL(t->n_digests[a], 2); /* the one that was active, and the new one */
+    (void) extent_free(old);
+    (void) tenant_free(t);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_empty_page),
+    TEST(test_publish),
+    TEST(test_models_are_limited),
+    TEST(test_full_list_builds_a_new_page),
+    TEST_END,
+};

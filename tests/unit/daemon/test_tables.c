@@ -1,0 +1,350 @@
+/* States, revisions, retirement and the state folder of the tables. */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/errmsg.h"
+#include "daemon/config.h"
+#include "daemon/log.h"
+#include "daemon/space.h"
+#include "daemon/store.h"
+#include "daemon/tables.h"
+#include "tests/lib/random_table.h"
+
+const char test_suite[] = "tables";
+
+static struct config config;
+static struct store store;
+static struct tables tables;
+static char folder[64];
+
+static void open_tables(void)
+{
+    assert(pool_init(&store.pool, 1 << 20, 1 << 20, 1 << 20, NULL) == 0);
+    assert(tables_init(&tables, &config, &store, NULL) == 0);
+}
+
+static void close_tables(void)
+{
+    tables_deinit(&tables);
+    pool_deinit(&store.pool);
+}
+
+static void setup(bool with_state)
+{
+    log_open(LOG_EMERG); /* what is wrong on purpose needs no line */
+    config_init(&config);
+    if (with_state) {
+        (void) snprintf(folder, sizeof(folder), "/tmp/kvcobra-test-XXXXXX");
+        assert(mkdtemp(folder));
+        config.state_dir = folder;
+    }
+    open_tables();
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void) st;
+    (void) type;
+    (void) ftw;
+    return remove(path);
+}
+
+static void teardown(void)
+{
+    close_tables();
+    if (config.state_dir)
+        (void) nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void *bytes_of(uint64_t seed, size_t *ret_bytes)
+{
+    struct geometry g = random_table_geometry(1, 2, 1, 32);
+    void *bytes;
+
+    assert(random_table_bytes(&g, seed, 2.0, false, &bytes, ret_bytes) == 0);
+    return bytes;
+}
+
+static int stage(uint64_t seed, uint64_t revision, enum table_outcome *ret_outcome, struct table_entry **ret_entry)
+{
+    size_t n;
+    void *bytes = bytes_of(seed, &n);
+    int r = tables_stage(&tables, bytes, n, revision, ret_outcome, ret_entry, NULL);
+
+    free(bytes);
+    return r;
+}
+
+static struct table_entry *staged(uint64_t seed)
+{
+    enum table_outcome outcome;
+    struct table_entry *t;
+
+    assert(stage(seed, 0, &outcome, &t) == 0);
+    return t;
+}
+
+static enum table_outcome activate(const struct table_entry *t, uint64_t revision, uint64_t *ret_revision)
+{
+    uint8_t previous[DIGEST_BYTES];
+    enum table_outcome outcome;
+
+    CU_ASSERT_EQUAL_FATAL(tables_activate(&tables, t->digest, revision, 0, &outcome, ret_revision, previous, NULL), 0);
+    return outcome;
+}
+
+static void test_stage_is_idempotent(void)
+{
+    enum table_outcome outcome;
+    struct table_entry *t, *again;
+
+    setup(false);
+    CU_ASSERT_EQUAL(stage(1, 0, &outcome, &t), 0);
+    CU_ASSERT(outcome == OUTCOME_APPLIED && t->state == TABLE_VERIFIED);
+    CU_ASSERT_EQUAL(stage(1, 0, &outcome, &again), 0);
+    CU_ASSERT(outcome == OUTCOME_ALREADY && again == t);
+    CU_ASSERT_EQUAL(tables.n_entries, 1);
+    teardown();
+}
+
+/* Any flipped bit: rejected with a reason, remembered under the hash of what came, never usable. */
+static void test_damaged_bytes_are_rejected(void)
+{
+    uint8_t previous[DIGEST_BYTES];
+    enum table_outcome outcome;
+    uint64_t revision;
+    struct errmsg e;
+    size_t n;
+
+    setup(false);
+    for (int i = 0; i < 20; i++) {
+        uint8_t *bytes = bytes_of(1, &n);
+        struct table_entry *t = NULL;
+
+        bytes[test_rand_below(n)] ^= (uint8_t) (1u << test_rand_below(8));
+        CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, &e), -EBADMSG);
+        CU_ASSERT_FATAL(t && t->state == TABLE_REJECTED && t->reason[0] && !t->table);
+        CU_ASSERT_EQUAL(tables_activate(&tables, t->digest, 0, 0, &outcome, &revision, previous, &e), -EBADMSG);
+        free(bytes);
+    }
+    CU_ASSERT_EQUAL(tables_stage(&tables, "", 0, 0, &outcome, &(struct table_entry *) { NULL }, &e), -EBADMSG);
+    teardown();
+}
+
+static void test_revisions(void)
+{
+    struct table_entry *a, *b;
+    enum table_outcome outcome;
+    struct table_entry *t;
+    uint64_t revision;
+
+    setup(false);
+    a = staged(1);
+    b = staged(2);
+    CU_ASSERT_EQUAL(activate(a, 0, &revision), OUTCOME_APPLIED);
+    CU_ASSERT_EQUAL(revision, 1);
+    CU_ASSERT_EQUAL(activate(a, 0, &revision), OUTCOME_ALREADY);
+    CU_ASSERT_EQUAL(activate(a, 1, &revision), OUTCOME_ALREADY);
+    CU_ASSERT_EQUAL(activate(b, 1, &revision), OUTCOME_CONFLICT);
+    CU_ASSERT_EQUAL(activate(b, 7, &revision), OUTCOME_APPLIED);
+    CU_ASSERT_EQUAL(revision, 7);
+    CU_ASSERT_EQUAL(activate(a, 6, &revision), OUTCOME_STALE);
+    CU_ASSERT_EQUAL(revision, 7);
+    CU_ASSERT(a->state == TABLE_DRAINING && b->state == TABLE_ACTIVE);
+    CU_ASSERT_EQUAL(activate(a, 0, &revision), OUTCOME_APPLIED); /* back again */
+    CU_ASSERT_EQUAL(revision, 8);
+    CU_ASSERT(a->state == TABLE_ACTIVE && b->state == TABLE_DRAINING);
+    CU_ASSERT_EQUAL(stage(3, 5, &outcome, &t), -ESTALE);
+    CU_ASSERT_EQUAL(stage(3, 8, &outcome, &t), 0);
+    CU_ASSERT_EQUAL(tables.n_draining, 1);
+    teardown();
+}
+
+static void test_revision_fits_the_word(void)
+{
+    uint8_t previous[DIGEST_BYTES];
+    enum table_outcome outcome;
+    struct table_entry *a;
+    uint64_t revision;
+
+    setup(false);
+    a = staged(1);
+    CU_ASSERT_EQUAL(tables_activate(&tables, a->digest, UINT64_C(1) << 40, 0, &outcome, &revision, previous, NULL),
+                    -ERANGE);
+    CU_ASSERT_PTR_NULL(tables.models);
+    CU_ASSERT_EQUAL(activate(a, (UINT64_C(1) << 40) - 1, &revision), OUTCOME_APPLIED);
+    teardown();
+}
+
+static void test_retires_when_idle(void)
+{
+    struct table_entry *a, *b;
+    struct space *space;
+    uint64_t revision;
+
+    setup(false);
+    a = staged(1);
+    b = staged(2);
+    (void) activate(a, 0, &revision);
+    CU_ASSERT_EQUAL_FATAL(tables_space(&tables, a, (struct shard) { 0, 1 }, &space, NULL), 0);
+    a->n_refs = 1;
+    (void) activate(b, 0, &revision);
+    tables_retire_idle(&tables);
+    CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
+    a->n_refs = 0;
+    space->n_busy = 1;
+    tables_retire_idle(&tables);
+    CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
+    space->n_busy = 0;
+    tables_retire_idle(&tables);
+    CU_ASSERT_EQUAL(a->state, TABLE_RETIRED);
+    CU_ASSERT_PTR_NULL(a->table);
+    CU_ASSERT_EQUAL(tables.n_draining, 0);
+    CU_ASSERT_PTR_EQUAL(staged(1), a); /* and can come back */
+    CU_ASSERT_EQUAL(a->state, TABLE_VERIFIED);
+    teardown();
+}
+
+static void test_number_of_tables_is_limited(void)
+{
+    enum table_outcome outcome;
+    struct table_entry *t;
+    uint8_t *bytes;
+    size_t n;
+
+    setup(false);
+    config.tables_max = 3;
+    bytes = bytes_of(9, &n);
+    bytes[n / 2] ^= 1;
+    CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, NULL), -EBADMSG);
+    (void) staged(1);
+    (void) staged(2);
+    CU_ASSERT_EQUAL(tables.n_entries, 3);
+    CU_ASSERT_EQUAL(stage(3, 0, &outcome, &t), 0); /* the rejected one is forgotten for it */
+    CU_ASSERT_EQUAL(stage(4, 0, &outcome, &t), -ENOSPC);
+    CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, NULL), -EBADMSG);
+    CU_ASSERT_PTR_NULL(t);
+    CU_ASSERT_EQUAL(tables.n_entries, 3);
+    free(bytes);
+    teardown();
+}
+
+static void test_fetch_is_sealed(void)
+{
+    struct table_entry *a;
+    uint8_t first;
+    int fd = -1;
+
+    setup(false);
+    a = staged(1);
+    CU_ASSERT_EQUAL_FATAL(table_entry_fd(a, &fd, NULL), 0);
+    CU_ASSERT_EQUAL(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+    CU_ASSERT_EQUAL(fcntl(fd, F_GET_SEALS), F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+    CU_ASSERT_EQUAL(lseek(fd, 0, SEEK_END), (off_t) a->file_bytes);
+    CU_ASSERT_EQUAL(pread(fd, &first, 1, 0), 1);
+    CU_ASSERT_EQUAL(first, *(const uint8_t *) a->table->bytes);
+    teardown();
+}
+
+static void test_state_folder(void)
+{
+    struct table_entry *a, *b;
+    uint8_t active[DIGEST_BYTES], other[DIGEST_BYTES];
+    uint64_t revision;
+
+    setup(true);
+    a = staged(1);
+    b = staged(2);
+    (void) activate(a, 41, &revision);
+    memcpy(active, a->digest, DIGEST_BYTES);
+    memcpy(other, b->digest, DIGEST_BYTES);
+    close_tables();
+    open_tables();
+    CU_ASSERT_EQUAL(tables.n_entries, 2);
+    CU_ASSERT_EQUAL(tables_find(&tables, active)->state, TABLE_ACTIVE);
+    CU_ASSERT_EQUAL(tables_find(&tables, other)->state, TABLE_VERIFIED);
+    CU_ASSERT_EQUAL(tables.models->revision, 41);
+    teardown();
+}
+
+/* An active set that cannot be written: the word stays, nothing is half done. */
+static void test_activation_that_cannot_be_stored(void)
+{
+    uint8_t previous[DIGEST_BYTES];
+    enum table_outcome outcome;
+    struct table_entry *a, *b;
+    uint64_t revision;
+    struct errmsg e = { "" };
+    char path[96];
+
+    setup(true);
+    a = staged(1);
+    b = staged(2);
+    (void) activate(a, 0, &revision);
+    (void) snprintf(path, sizeof(path), "%s/active", folder);
+    CU_ASSERT_EQUAL(unlink(path), 0);
+    CU_ASSERT_EQUAL(mkdir(path, 0700), 0); /* rename over a folder fails, also for root */
+    CU_ASSERT(tables_activate(&tables, b->digest, 0, 0, &outcome, &revision, previous, &e) < 0);
+    CU_ASSERT(e.text[0] != '\0');
+    CU_ASSERT(a->state == TABLE_ACTIVE && b->state == TABLE_VERIFIED && tables.models->revision == 1);
+    CU_ASSERT_PTR_EQUAL(tables.models->active, a);
+    teardown();
+}
+
+static void write_file(const char *name, const char *text)
+{
+    char path[128];
+    FILE *f;
+
+    (void) snprintf(path, sizeof(path), "%s/%s", folder, name);
+    f = fopen(path, "we");
+    assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* What is wrong in the folder is left alone and does not keep the daemon from starting. */
+static void test_damaged_state_folder(void)
+{
+    static const char *const active[] = {
+        "", "kvcobra active set 2\n", "kvcobra active set 1\nnonsense\n", "kvcobra active set 1\n00 1 00\n",
+        "kvcobra active set 1\n"
+        "0000000000000000000000000000000000000000000000000000000000000000 99999999999999 "
+        "0000000000000000000000000000000000000000000000000000000000000000\n",
+        "kvcobra active set 1\n"
+        "0000000000000000000000000000000000000000000000000000000000000000 1 "
+        "0000000000000000000000000000000000000000000000000000000000000000\n",
+    };
+
+    setup(true);
+    write_file("tables/0000000000000000000000000000000000000000000000000000000000000000.kvct", "not a table");
+    write_file("tables/README", "somebody's notes");
+    for (size_t i = 0; i < sizeof(active) / sizeof(active[0]); i++) {
+        close_tables();
+        write_file("active", active[i]);
+        open_tables();
+        CU_ASSERT_EQUAL(tables.n_entries, 0);
+        CU_ASSERT_PTR_NULL(tables.models);
+    }
+    teardown();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_stage_is_idempotent),
+    TEST(test_damaged_bytes_are_rejected),
+    TEST(test_revisions),
+    TEST(test_revision_fits_the_word),
+    TEST(test_retires_when_idle),
+    TEST(test_number_of_tables_is_limited),
+    TEST(test_fetch_is_sealed),
+    TEST(test_state_folder),
+    TEST(test_activation_that_cannot_be_stored),
+    TEST(test_damaged_state_folder),
+    TEST_END,
+};
