@@ -29,7 +29,7 @@ static void on_packet(void *ctx, const void *data, struct wire_packet *p)
     } else {
         r = request_handle(c, data, p);
     }
-    wire_packet_close_fds(p); /* what no handler took: clients have no reason to send any */
+    wire_packet_close_fds(p); /* of a packet that was not answered */
     if (r < 0)
         conn_close(c);
 }

@@ -95,12 +95,11 @@ static int copy_fds(struct request *rq, int *ret)
     return 0;
 }
 
-static int reply_failure(struct request *rq, int err)
+static void reply_failure(struct request *rq, int err)
 {
     rq->reply.err = err;
     rq->reply.message = rq->error.text[0] ? rq->error.text : strerror(-err);
     rq->n_fds = 0;
-    return 0;
 }
 
 static int send_reply(struct request *rq)
@@ -114,7 +113,7 @@ static int send_reply(struct request *rq)
     rq->reply.boot_id = bytes_view(rq->server->boot_id, BOOT_ID_BYTES);
     r = copy_fds(rq, fds);
     if (r < 0)
-        (void) reply_failure(rq, r);
+        reply_failure(rq, r);
     bytes = wire_reply_pack(&rq->reply, scratch->packet);
     if (bytes < 0) {
         close_all(fds, rq->n_fds);
@@ -143,8 +142,9 @@ int request_handle(struct conn *c, const void *data, struct wire_packet *packet)
     kvcobra__reply__init(&rq.reply);
     rq.message = message;
     r = dispatch(&rq);
+    wire_packet_close_fds(packet); /* whoever sees the reply can rely on it */
     if (r < 0)
-        r = reply_failure(&rq, r);
+        reply_failure(&rq, r);
     r = send_reply(&rq);
     if (r == -ENOBUFS)
         log_event(LOG_NOTICE, "client-does-not-read", "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid,

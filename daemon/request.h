@@ -21,7 +21,7 @@ struct request {
     struct conn *conn;
     struct session *session;          /* NULL on the operator socket and before CONFIRM */
     const Kvcobra__Request *message;
-    struct wire_packet *packet;       /* descriptors that came along; a handler may take them */
+    struct wire_packet *packet;       /* descriptors that came along; closed after the handler */
     Kvcobra__Reply reply;
     int fds[WIRE_FDS_MAX];            /* borrowed: copies are sent */
     size_t n_fds;
