@@ -10,7 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 32, TENSORS_MAX = 256, TYPE_U32 = 4, TYPE_I32 = 5, TYPE_F32 = 6, TYPE_STRING = 8, TYPE_ARRAY = 9 };
+enum {
+    ALIGNMENT = 32,
+    TENSORS_MAX = 256,
+    TYPE_U32 = 4,
+    TYPE_I32 = 5,
+    TYPE_F32 = 6,
+    TYPE_STRING = 8,
+    TYPE_ARRAY = 9
+};
 enum { F32 = 0, F16 = 1, Q4_1 = 3, Q8_0 = 8 };
 
 struct buffer {
@@ -86,7 +94,7 @@ static void pad(struct buffer *b)
     put(b, zeros, (ALIGNMENT - b->n % ALIGNMENT) % ALIGNMENT);
 }
 
-/* ---- random numbers: the same everywhere ------------------------------------------------------------------------- */
+/* ---- random numbers: the same everywhere --------------------------------------------------------------- */
 
 static uint64_t next(struct tiny_gguf *t)
 {
@@ -107,7 +115,7 @@ static float normal(struct tiny_gguf *t)
     return (float) (sum * 1.7320508075688772);
 }
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
+/* ---- keys ---------------------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 3, 4))) static void key(struct tiny_gguf *t, uint32_t type, const char *fmt, ...)
 {
@@ -214,7 +222,7 @@ static void write_tokenizer(struct tiny_gguf *t)
     put_u32(&t->keys, TINY_GGUF_EOS);
 }
 
-/* ---- tensors ----------------------------------------------------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------------------------------------- */
 
 static void encode_q8_0(struct buffer *b, float *x)
 {
@@ -273,8 +281,8 @@ static void encode(struct buffer *b, uint32_t type, float *x, size_t n)
 }
 
 /* @mean + @spread * N(0, 1); a vector if @n_rows is 0. */
-__attribute__((format(printf, 6, 7))) static void tensor(struct tiny_gguf *t, size_t n_rows, size_t n_cols, float mean,
-                                                         float spread, const char *fmt, ...)
+__attribute__((format(printf, 6, 7))) static void tensor(struct tiny_gguf *t, size_t n_rows, size_t n_cols,
+                                                         float mean, float spread, const char *fmt, ...)
 {
     struct tensor *x = &t->tensors[t->n_tensors++];
     va_list ap;
@@ -306,7 +314,8 @@ static void make_layer(struct tiny_gguf *t, unsigned i)
     float in = 1.0f / sqrtf((float) o->n_embd), ff = 1.0f / sqrtf((float) o->n_ff);
 
     tensor(t, 0, o->n_embd, 1.0f, 0.1f, "blk.%u.attn_norm.weight", i);
-    tensor(t, n_q, o->n_embd, 0.0f, 1.5f * in, "blk.%u.attn_q.weight", i); /* scores with a spread of 2: attention looks */
+    /* scores with a spread of 2: attention looks at some tokens more than at others */
+    tensor(t, n_q, o->n_embd, 0.0f, 1.5f * in, "blk.%u.attn_q.weight", i);
     tensor(t, n_kv, o->n_embd, 0.0f, 1.5f * in, "blk.%u.attn_k.weight", i);
     tensor(t, n_kv, o->n_embd, 0.0f, in, "blk.%u.attn_v.weight", i);
     tensor(t, o->n_embd, n_q, 0.0f, 1.0f / sqrtf((float) n_q), "blk.%u.attn_output.weight", i);

@@ -1,10 +1,11 @@
 /*
  * Byte-pair merging; see bpe.h.
  *
- * The symbols of the piece form a doubly linked list; every neighbouring pair that a rule fits stands in a heap by
- * (rank, position). A merge changes two pairs; their old entries are left in the heap and recognised as stale when
- * they come up, because the pair they name is no longer there. Each merge adds at most two entries, so a piece of n
- * bytes needs at most 3 n of them: one allocation per piece size, and n log n steps whatever the text is.
+ * The symbols of the piece form a doubly linked list; every neighbouring pair that a rule fits stands in a
+ * heap by (rank, position). A merge changes two pairs; their old entries are left in the heap and recognised
+ * as stale when they come up, because the pair they name is no longer there. Each merge adds at most two
+ * entries, so a piece of n bytes needs at most 3 n of them: one allocation per piece size, and n log n steps
+ * whatever the text is.
  */
 #include "tools/engine/bpe.h"
 
@@ -46,7 +47,8 @@ void bpe_sort_rules(struct bpe_rule *rules, size_t n_rules)
 }
 
 /* The first rule of the pair, which is the one of the lowest rank should it stand there twice. */
-static const struct bpe_rule *find_rule(const struct bpe_rule *rules, size_t n_rules, uint32_t left, uint32_t right)
+static const struct bpe_rule *find_rule(const struct bpe_rule *rules, size_t n_rules, uint32_t left,
+                                        uint32_t right)
 {
     size_t low = 0, high = n_rules;
 
@@ -131,7 +133,8 @@ void bpe_scratch_deinit(struct bpe_scratch *s)
 }
 
 /* Enters the pair whose left half is @left, if a rule fits it. */
-static void consider(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *s, size_t *n_heap, uint32_t left)
+static void consider(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *s, size_t *n_heap,
+                     uint32_t left)
 {
     uint32_t right = left == NO_SYMBOL ? NO_SYMBOL : s->symbols[left].next;
     const struct bpe_rule *rule;
@@ -140,15 +143,20 @@ static void consider(const struct bpe_rule *rules, size_t n_rules, struct bpe_sc
         return;
     rule = find_rule(rules, n_rules, s->symbols[left].id, s->symbols[right].id);
     if (rule)
-        heap_push(s->heap, n_heap, (struct bpe_candidate) { .rank = rule->rank, .left = left, .left_id = rule->left,
-                                                            .right_id = rule->right, .merged = rule->merged });
+        heap_push(s->heap, n_heap,
+                  (struct bpe_candidate) { .rank = rule->rank,
+                                          .left = left,
+                                          .left_id = rule->left,
+                                          .right_id = rule->right,
+                                          .merged = rule->merged });
 }
 
 static bool stale(const struct bpe_symbol *symbols, const struct bpe_candidate *c)
 {
     const struct bpe_symbol *left = &symbols[c->left];
 
-    return left->gone || left->id != c->left_id || left->next == NO_SYMBOL || symbols[left->next].id != c->right_id;
+    return left->gone || left->id != c->left_id || left->next == NO_SYMBOL ||
+           symbols[left->next].id != c->right_id;
 }
 
 int bpe_merge(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *s, uint32_t *ids, size_t n,

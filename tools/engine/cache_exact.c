@@ -1,9 +1,10 @@
 /*
  * The exact cache: binary32 keys and values of every token, what compressed ones are compared with.
  *
- * Keys are rotated when they come in, since a token never moves. Attention works on one KV head and a block of queries
- * at a time, so that scores take [rows, length] and never [length, length]; blocks are what worker threads take.
- * Prefill multiplies with sgemm; the few rows of a decode step with sgemv, which reads keys and values in place.
+ * Keys are rotated when they come in, since a token never moves. Attention works on one KV head and a block
+ * of queries at a time, so that scores take [rows, length] and never [length, length]; blocks are what
+ * worker threads take. Prefill multiplies with sgemm; the few rows of a decode step with sgemv, which reads
+ * keys and values in place.
  */
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -56,7 +57,8 @@ int exact_cache_new(const struct geometry *g, size_t n_max, struct exact_cache *
         c->k[i] = malloc(bytes + 1);
         c->v[i] = malloc(bytes + 1);
         if (!c->k[i] || !c->v[i])
-            return fail(e, -ENOMEM, "no memory for an exact cache of %zu tokens (%zu bytes per layer)", n_max, 2 * bytes);
+            return fail(e, -ENOMEM, "no memory for an exact cache of %zu tokens (%zu bytes per layer)", n_max,
+                        2 * bytes);
     }
     *ret_cache = take_ptr(c);
     return 0;
@@ -87,9 +89,10 @@ void exact_cache_clear(struct exact_cache *c)
     memset(c->n, 0, c->g.n_layers * sizeof(*c->n));
 }
 
-/* ---- rotation ---------------------------------------------------------------------------------------------------- */
+/* ---- rotation ------------------------------------------------------------------------------------------ */
 
-/* Angles of the first @n positions. Products in binary64: at position 10^5 a binary32 angle is off by a hundredth. */
+/* Angles of the first @n positions. Products in binary64: at position 10^5 a binary32 angle is off by a
+ * hundredth. */
 static int reserve_angles(struct exact_cache *c, size_t n, struct errmsg *e)
 {
     size_t half = c->g.n_rot / 2, capacity;
@@ -158,7 +161,7 @@ static int append(void *ctx, uint32_t layer, const float *k, const float *v, siz
     return 0;
 }
 
-/* ---- attention --------------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------- */
 
 struct attend_run {
     const struct exact_cache *c;
@@ -188,8 +191,8 @@ static void softmax(float *s, size_t n, size_t width)
     memset(s + n, 0, (width - n) * sizeof(*s));
 }
 
-static void multiply_few(const float *q, const float *k, const float *v, size_t n_rows, size_t d, size_t n_first,
-                         size_t group, size_t n_keys, float *scores, float *mixed)
+static void multiply_few(const float *q, const float *k, const float *v, size_t n_rows, size_t d,
+                         size_t n_first, size_t group, size_t n_keys, float *scores, float *mixed)
 {
     for (size_t i = 0; i < n_rows; i++) {
         size_t n = n_first + i / group;
@@ -197,19 +200,20 @@ static void multiply_few(const float *q, const float *k, const float *v, size_t 
 
         cblas_sgemv(CblasRowMajor, CblasNoTrans, (int) n, (int) d, 1.0f, k, (int) d, q + i * d, 1, 0.0f, s, 1);
         softmax(s, n, n);
-        cblas_sgemv(CblasRowMajor, CblasTrans, (int) n, (int) d, 1.0f, v, (int) d, s, 1, 0.0f, mixed + i * d, 1);
+        cblas_sgemv(CblasRowMajor, CblasTrans, (int) n, (int) d, 1.0f, v, (int) d, s, 1, 0.0f, mixed + i * d,
+                    1);
     }
 }
 
-static void multiply_many(const float *q, const float *k, const float *v, size_t n_rows, size_t d, size_t n_first,
-                          size_t group, size_t n_keys, float *scores, float *mixed)
+static void multiply_many(const float *q, const float *k, const float *v, size_t n_rows, size_t d,
+                          size_t n_first, size_t group, size_t n_keys, float *scores, float *mixed)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n_rows, (int) n_keys, (int) d, 1.0f, q, (int) d, k, (int) d,
-                0.0f, scores, (int) n_keys);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n_rows, (int) n_keys, (int) d, 1.0f, q, (int) d,
+                k, (int) d, 0.0f, scores, (int) n_keys);
     for (size_t i = 0; i < n_rows; i++)
         softmax(scores + i * n_keys, n_first + i / group, n_keys);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n_rows, (int) d, (int) n_keys, 1.0f, scores, (int) n_keys, v,
-                (int) d, 0.0f, mixed, (int) d);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n_rows, (int) d, (int) n_keys, 1.0f, scores,
+                (int) n_keys, v, (int) d, 0.0f, mixed, (int) d);
 }
 
 /* One KV head, one block of queries: rows are (query, head of the group). */
@@ -225,14 +229,16 @@ static void attend_item(void *ctx, size_t item, unsigned worker)
     float *q = c->scratch + worker * r->worker_floats, *mixed = q + n_rows * d, *scores = mixed + n_rows * d;
 
     for (size_t i = 0; i < n_rows; i++)
-        rotate(c, r->first + from + i / group, r->q + ((from + i / group) * n_heads + kv_head * group + i % group) * d,
-               (float) c->g.attn_scale, q + i * d);
+        rotate(c, r->first + from + i / group,
+               r->q + ((from + i / group) * n_heads + kv_head * group + i % group) * d, (float) c->g.attn_scale,
+               q + i * d);
     if (n_rows <= GEMV_ROWS_MAX)
         multiply_few(q, k, v, n_rows, d, r->first + from + 1, group, n_keys, scores, mixed);
     else
         multiply_many(q, k, v, n_rows, d, r->first + from + 1, group, n_keys, scores, mixed);
     for (size_t i = 0; i < n_rows; i++)
-        memcpy(r->out + ((from + i / group) * n_heads + kv_head * group + i % group) * d, mixed + i * d, d * sizeof(float));
+        memcpy(r->out + ((from + i / group) * n_heads + kv_head * group + i % group) * d, mixed + i * d,
+               d * sizeof(float));
 }
 
 static int reserve_scratch(struct exact_cache *c, const struct attend_run *r, struct errmsg *e)
@@ -295,5 +301,7 @@ static void use_threads(void *ctx, struct threads *t)
 
 struct kv_cache exact_cache_ops(struct exact_cache *c)
 {
-    return (struct kv_cache) { .ctx = c, .append = append, .attend = attend, .length = length, .use_threads = use_threads };
+    return (struct kv_cache) {
+        .ctx = c, .append = append, .attend = attend, .length = length, .use_threads = use_threads
+    };
 }

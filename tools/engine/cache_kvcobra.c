@@ -28,6 +28,11 @@ static const char *last_error(const void *client)
 struct kv_cache kvcobra_cache_ops(struct kvc_client *c, struct kvc_seq *s)
 {
     return (struct kv_cache) {
-        .ctx = s, .append = append, .attend = attend, .length = length, .last_error = last_error, .error_ctx = c,
+        .ctx = s,
+        .append = append,
+        .attend = attend,
+        .length = length,
+        .last_error = last_error,
+        .error_ctx = c,
     };
 }

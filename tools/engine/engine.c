@@ -22,7 +22,8 @@ static void read_name(struct engine *en)
         name = slash + 1;
     n = strlen(name);
     if (gguf_has(en->gguf, "general.name"))
-        (void) gguf_get_string(en->gguf, "general.name", &name, &n, NULL); /* of another type: the file's name will do */
+        /* of another type: the file's name will do */
+        (void) gguf_get_string(en->gguf, "general.name", &name, &n, NULL);
     if (n >= sizeof(en->info.name))
         n = sizeof(en->info.name) - 1;
     for (size_t i = 0; i < n; i++) /* it is printed on terminals */

@@ -1,9 +1,10 @@
 /*
- * A small runner of dense Llama-family models from GGUF files: what calibration, evaluation and generation need.
+ * A small runner of dense Llama-family models from GGUF files: what calibration, evaluation and generation
+ * need.
  *
- * The KV cache is not here: the engine hands keys and values to a struct kv_cache and asks it for attention. The
- * exact cache (cache_exact.c) keeps binary32 vectors; the compressed one (cache_kvcobra.c) speaks kvcobra.h.
- * One engine serves one thread; its worker threads are its own (engine_options.n_threads).
+ * The KV cache is not here: the engine hands keys and values to a struct kv_cache and asks it for attention.
+ * The exact cache (cache_exact.c) keeps binary32 vectors; the compressed one (cache_kvcobra.c) speaks
+ * kvcobra.h. One engine serves one thread; its worker threads are its own (engine_options.n_threads).
  */
 #pragma once
 
@@ -24,8 +25,8 @@ struct engine_options {
 
 /**
  * engine_open() - map a GGUF model
- * Return: 0; -EBADMSG: malformed (what and where); -EOPNOTSUPP: architecture, tensor type, RoPE or tokeniser that
- * the engine cannot run, named; -ENOENT … Sentence in @e.
+ * Return: 0; -EBADMSG: malformed (what and where); -EOPNOTSUPP: architecture, tensor type, RoPE or tokeniser
+ * that the engine cannot run, named; -ENOENT … Sentence in @e.
  */
 int engine_open(const char *path, const struct engine_options *o, struct engine **ret_engine, struct errmsg *e);
 struct engine *engine_free(struct engine *en);
@@ -48,7 +49,7 @@ const struct engine_info *engine_info(const struct engine *en);
 const struct geometry *engine_geometry(const struct engine *en); /* half-split, rotary first */
 const struct tokenizer *engine_tokenizer(const struct engine *en);
 
-/* ---- the cache, as the engine sees it ------------------------------------------------------------------- */
+/* ---- the cache, as the engine sees it ------------------------------------------------------------------ */
 
 struct kv_cache {
     void *ctx;
@@ -60,15 +61,17 @@ struct kv_cache {
     size_t (*length)(void *ctx);
     /* The engine offers its idle workers for the attend() calls of this pass. NULL: not wanted. */
     void (*use_threads)(void *ctx, struct threads *t);
-    /* Where the sentence of a failure is found if append() and attend() cannot know it. NULL: they write it to @e. */
+    /* Where the sentence of a failure is found if append() and attend() cannot know it. NULL: they write it
+     * to @e. */
     const char *(*last_error)(const void *error_ctx);
     const void *error_ctx;
 };
 
-/* ---- forward -------------------------------------------------------------------------------------------- */
+/* ---- forward ------------------------------------------------------------------------------------------- */
 
 /* Called for each layer with the pre-RoPE projections (after bias and q/k norm), before the cache sees them.
- * @q [n, n_heads, d], @k, @v [n, n_kv_heads, d]; borrowed. A non-zero return stops the forward with that value. */
+ * @q [n, n_heads, d], @k, @v [n, n_kv_heads, d]; borrowed. A non-zero return stops the forward with that
+ * value. */
 typedef int (*engine_tap)(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v);
 void engine_set_tap(struct engine *en, engine_tap tap, void *ctx);
 
@@ -86,7 +89,7 @@ int engine_forward(struct engine *en, struct kv_cache *cache, const uint32_t *to
 /* Output projection W_O of a layer, dequantised: [n_embd, n_heads * d] row-major. */
 int engine_output_projection(struct engine *en, uint32_t layer, float *ret_wo, struct errmsg *e);
 
-/* ---- caches --------------------------------------------------------------------------------------------- */
+/* ---- caches -------------------------------------------------------------------------------------------- */
 
 struct exact_cache; /* binary32, any length up to @n_max */
 int exact_cache_new(const struct geometry *g, size_t n_max, struct exact_cache **ret_cache, struct errmsg *e);

@@ -4,8 +4,8 @@
  *     x = norm(h);  q, k, v = W x + b;  q, k = norm per head (Qwen3);  h += W_O attention(q, k, v)
  *     x = norm(h);  h += W_down (silu(W_gate x) * W_up x)
  *
- * with norm(x) = w x / sqrt(mean(x^2) + eps). Keys and queries leave this file before RoPE, in half-split order; the
- * cache rotates, since only it knows where a token stands.
+ * with norm(x) = w x / sqrt(mean(x^2) + eps). Keys and queries leave this file before RoPE, in half-split
+ * order; the cache rotates, since only it knows where a token stands.
  */
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -42,7 +42,8 @@ static int reserve(struct engine *en, size_t n, struct errmsg *e)
 {
     const struct network *net = &en->net;
     struct activations *a = &en->act;
-    size_t n_q = (size_t) net->geometry.n_heads * net->geometry.d, n_kv = (size_t) net->geometry.n_kv_heads * net->geometry.d;
+    size_t n_q = (size_t) net->geometry.n_heads * net->geometry.d,
+           n_kv = (size_t) net->geometry.n_kv_heads * net->geometry.d;
     size_t n_ff = n < FF_TOKENS ? n : FF_TOKENS;
 
     if (n > TOKENS_MAX)
@@ -50,9 +51,10 @@ static int reserve(struct engine *en, size_t n, struct errmsg *e)
     if (n <= a->n)
         return 0;
     a->n = 0; /* the sizes differ until all have grown */
-    if (resize(&a->normed, n, net->n_embd) < 0 || resize(&a->projected, n, net->n_embd) < 0 || resize(&a->q, n, n_q) < 0 ||
-        resize(&a->mixed, n, n_q) < 0 || resize(&a->k, n, n_kv) < 0 || resize(&a->v, n, n_kv) < 0 ||
-        resize(&a->gate, n_ff, net->n_ff) < 0 || resize(&a->up, n_ff, net->n_ff) < 0)
+    if (resize(&a->normed, n, net->n_embd) < 0 || resize(&a->projected, n, net->n_embd) < 0 ||
+        resize(&a->q, n, n_q) < 0 || resize(&a->mixed, n, n_q) < 0 || resize(&a->k, n, n_kv) < 0 ||
+        resize(&a->v, n, n_kv) < 0 || resize(&a->gate, n_ff, net->n_ff) < 0 ||
+        resize(&a->up, n_ff, net->n_ff) < 0)
         return fail(e, -ENOMEM, "no memory for the activations of %zu tokens", n);
     a->n = n;
     return 0;
@@ -70,7 +72,7 @@ static void normalise(const float *x, const float *weight, size_t n, double epsi
         y[i] = x[i] * scale * weight[i];
 }
 
-/* ---- work that is done token by token, shared out to the workers ------------------------------------------------- */
+/* ---- work that is done token by token, shared out to the workers --------------------------------------- */
 
 struct tokens {
     struct engine *en;
@@ -145,8 +147,8 @@ static void add_bias(float *x, const float *bias, size_t n)
 }
 
 /*
- * The heads of one token: pairs (2i, 2i + 1) of the rotary dimensions, as Llama files have them, become (i, i + n/2);
- * then the norm per head.
+ * The heads of one token: pairs (2i, 2i + 1) of the rotary dimensions, as Llama files have them, become (i,
+ * i + n/2); then the norm per head.
  */
 static void arrange_heads(const struct network *net, float *x, size_t n_heads, const float *weight)
 {
@@ -185,9 +187,10 @@ static void arrange_token(const struct tokens *t, size_t i)
                 q[h * g->d + c] *= net->q_unrotated_scale;
 }
 
-/* ---- layers ------------------------------------------------------------------------------------------------------ */
+/* ---- layers -------------------------------------------------------------------------------------------- */
 
-static int attention(struct engine *en, struct kv_cache *cache, uint32_t layer, size_t n, float *hidden, struct errmsg *e)
+static int attention(struct engine *en, struct kv_cache *cache, uint32_t layer, size_t n, float *hidden,
+                     struct errmsg *e)
 {
     const struct network_layer *l = &en->net.layers[layer];
     struct activations *a = &en->act;
@@ -235,8 +238,10 @@ static int check_window(const struct engine *en, const struct kv_cache *cache, s
 
     if (window == 0 || (past <= window && n <= window - past))
         return 0;
-    return fail(e, -EOPNOTSUPP, "%s: a sequence of %zu tokens, but its sliding window has %zu, and this program computes "
-                "full attention only", en->info.name, past + n, window);
+    return fail(e, -EOPNOTSUPP,
+                "%s: a sequence of %zu tokens, but its sliding window has %zu, and this program computes "
+                "full attention only",
+                en->info.name, past + n, window);
 }
 
 int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_layer, uint32_t end_layer, size_t n,
@@ -245,7 +250,8 @@ int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_laye
     int r;
 
     if (first_layer > end_layer || end_layer > en->net.geometry.n_layers)
-        return fail(e, -EINVAL, "layers %u to %u of a model with %u", first_layer, end_layer, en->net.geometry.n_layers);
+        return fail(e, -EINVAL, "layers %u to %u of a model with %u", first_layer, end_layer,
+                    en->net.geometry.n_layers);
     r = check_window(en, cache, n, e);
     if (r < 0)
         return r;

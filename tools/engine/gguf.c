@@ -6,9 +6,9 @@
  *     n_tensors x { string:name u32:n_dims u64:dims[n_dims] u32:type u64:offset }
  *     padding to general.alignment (32), then tensor data; offsets count from here
  *
- * One cursor walks the front; whatever it reads is bounded by the bytes that are left, so counts can never make us
- * allocate or walk more than the file's own size allows. Entries are sorted afterwards: duplicates stand side by
- * side, and finding is a binary search.
+ * One cursor walks the front; whatever it reads is bounded by the bytes that are left, so counts can never
+ * make us allocate or walk more than the file's own size allows. Entries are sorted afterwards: duplicates
+ * stand side by side, and finding is a binary search.
  */
 #include "tools/engine/gguf.h"
 
@@ -269,7 +269,8 @@ static int parse(struct gguf *g, struct errmsg *e)
         if (r < 0)
             return r;
     }
-    qsort(g->entries, g->n_entries, sizeof(*g->entries), gguf_by_key); /* place_tensors() looks up the alignment */
+    /* before place_tensors(), which looks up the alignment */
+    qsort(g->entries, g->n_entries, sizeof(*g->entries), gguf_by_key);
     r = place_tensors(g, &c, e);
     if (r < 0)
         return r;
@@ -319,7 +320,8 @@ static int map_file(struct gguf *g, struct errmsg *e)
     if (!S_ISREG(st.st_mode))
         return fail(e, S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL, "%s: not a regular file", g->label);
     if (st.st_size < 24)
-        return fail(e, -EBADMSG, "%s: too short for a GGUF file (%lld bytes)", g->label, (long long) st.st_size);
+        return fail(e, -EBADMSG, "%s: too short for a GGUF file (%lld bytes)", g->label,
+                    (long long) st.st_size);
     g->bytes = (size_t) st.st_size;
     g->mapping = mmap(NULL, g->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (g->mapping == MAP_FAILED) {

@@ -1,9 +1,9 @@
 /*
  * GGUF files (versions 2 and 3, little-endian): keys with typed values, and tensors, memory-mapped.
  *
- * Every size, count, string and offset is checked against the file before use, so that a hostile file is refused
- * with a sentence. The mapping is private and read-only; a file that somebody shortens while it is mapped raises
- * SIGBUS, as with every mapped file: replace model files by renaming, never in place.
+ * Every size, count, string and offset is checked against the file before use, so that a hostile file is
+ * refused with a sentence. The mapping is private and read-only; a file that somebody shortens while it is
+ * mapped raises SIGBUS, as with every mapped file: replace model files by renaming, never in place.
  */
 #pragma once
 
@@ -82,9 +82,11 @@ bool gguf_has(const struct gguf *g, const char *key);
  * of -ENOENT. Strings and arrays are borrowed; strings are not NUL-terminated.
  */
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, struct errmsg *e);
-int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, uint32_t *ret_value, struct errmsg *e);
+int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, uint32_t *ret_value,
+                    struct errmsg *e);
 int gguf_get_f64(const struct gguf *g, const char *key, double *ret_value, struct errmsg *e);
-int gguf_get_f64_or(const struct gguf *g, const char *key, double fallback, double *ret_value, struct errmsg *e);
+int gguf_get_f64_or(const struct gguf *g, const char *key, double fallback, double *ret_value,
+                    struct errmsg *e);
 int gguf_get_bool_or(const struct gguf *g, const char *key, bool fallback, bool *ret_value, struct errmsg *e);
 int gguf_get_string(const struct gguf *g, const char *key, const char **ret_text, size_t *ret_bytes,
                     struct errmsg *e);

@@ -27,13 +27,15 @@ static int missing(const struct gguf *g, const char *key, struct errmsg *e)
 static int wrong_type(const struct gguf *g, const char *key, const struct entry *en, const char *wanted,
                       struct errmsg *e)
 {
-    return fail(e, -EBADMSG, "%s: key \"%s\" is of type %s, not %s", g->label, key, gguf_type_name(en->type), wanted);
+    return fail(e, -EBADMSG, "%s: key \"%s\" is of type %s, not %s", g->label, key, gguf_type_name(en->type),
+                wanted);
 }
 
 /* An integer of any width and sign. False: not an integer. */
 static bool integer_value(const struct entry *en, bool *ret_negative, uint64_t *ret_magnitude)
 {
-    bool is_signed = en->type == GGUF_I8 || en->type == GGUF_I16 || en->type == GGUF_I32 || en->type == GGUF_I64;
+    bool is_signed =
+        en->type == GGUF_I8 || en->type == GGUF_I16 || en->type == GGUF_I32 || en->type == GGUF_I64;
     bool is_integer = is_signed || en->type == GGUF_U8 || en->type == GGUF_U16 || en->type == GGUF_U32 ||
                       en->type == GGUF_U64;
     uint64_t v = 0;
@@ -66,7 +68,8 @@ int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, str
     return 0;
 }
 
-int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, uint32_t *ret_value, struct errmsg *e)
+int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, uint32_t *ret_value,
+                    struct errmsg *e)
 {
     if (gguf_has(g, key))
         return gguf_get_u32(g, key, ret_value, e);
@@ -147,8 +150,8 @@ int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element
     if (!take_u32(&c, &type) || !take_u64(&c, &n))
         return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);
     if (type != element)
-        return fail(e, -EBADMSG, "%s: key \"%s\" is an array of %s, not of %s", g->label, key, gguf_type_name(type),
-                    gguf_type_name(element));
+        return fail(e, -EBADMSG, "%s: key \"%s\" is an array of %s, not of %s", g->label, key,
+                    gguf_type_name(type), gguf_type_name(element));
     *ret_array = (struct gguf_array) { .type = element, .n = n, .data = c.p, .bytes = c.left };
     return 0;
 }

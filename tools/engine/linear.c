@@ -2,8 +2,8 @@
  * Products with quantised weights; see linear.h.
  *
  * Few vectors: memory bandwidth is what costs, so the quantised blocks are read once and multiplied as they are
- * (matvec.h). Many vectors: a block of rows is decoded into scratch that fits the second-level cache and multiplied
- * by OpenBLAS. Either way blocks of rows are the items that worker threads take.
+ * (matvec.h). Many vectors: a block of rows is decoded into scratch that fits the second-level cache and
+ * multiplied by OpenBLAS. Either way blocks of rows are the items that worker threads take.
  */
 #include "tools/engine/linear.h"
 
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 enum {
-    VECTORS_MAX = 14,            /* more are faster through decoding and OpenBLAS (2026-11-21: at 16 alike, Q4_1, Zen 5) */
+    VECTORS_MAX = 14, /* more are faster through decoding and OpenBLAS (2026-11-21: at 16 alike, Q4_1, Zen 5) */
     SCRATCH_FLOATS = 128 * 1024, /* decoded weights per worker: 512 KiB */
     ROWS_MAX = 256,
     ROWS_MIN = 16,
@@ -52,7 +52,8 @@ void linear_deinit(struct linear *l)
 void matrix_rows(const struct matrix *w, size_t first, size_t n, float *dst)
 {
     for (size_t i = 0; i < n; i++)
-        w->type->decode(w->data + (first + i) * w->row_bytes, w->n_cols / w->type->block_weights, dst + i * w->n_cols);
+        w->type->decode(w->data + (first + i) * w->row_bytes, w->n_cols / w->type->block_weights,
+                        dst + i * w->n_cols);
 }
 
 struct run {

@@ -1,7 +1,8 @@
 /* Selection of the kernel, and the reference; see matvec.h. */
 #include "tools/engine/matvec.h"
 
-static void rows_ref(const struct matrix *w, size_t first, size_t n_rows, const float *x, const float *sums, float *y)
+static void rows_ref(const struct matrix *w, size_t first, size_t n_rows, const float *x, const float *sums,
+                     float *y)
 {
     const struct quant_type *t = w->type;
 

@@ -1,9 +1,9 @@
 /*
  * Products of quantised rows with one binary32 vector: what a decode step does with every weight.
  *
- * Activations stay binary32 (no rounding to 8 bits): the tokens must be those of the exact model. With w = s q + m
- * over a run of weights, sum w x = s sum q x + m sum x, so the kernels multiply small integers and take the sums of
- * x, which are the same for every row, from outside.
+ * Activations stay binary32 (no rounding to 8 bits): the tokens must be those of the exact model. With w = s
+ * q + m over a run of weights, sum w x = s sum q x + m sum x, so the kernels multiply small integers and
+ * take the sums of x, which are the same for every row, from outside.
  */
 #pragma once
 
@@ -16,7 +16,8 @@
 struct matvec_ops {
     const char *name; /* of the instruction set, for messages and benches */
     /* y[i] = row (first + i) of @w times x, i < n_rows; @sums from matvec_sums(). */
-    void (*rows)(const struct matrix *w, size_t first, size_t n_rows, const float *x, const float *sums, float *y);
+    void (*rows)(const struct matrix *w, size_t first, size_t n_rows, const float *x, const float *sums,
+                 float *y);
 };
 
 extern const struct matvec_ops matvec_ref; /* decodes, then adds in binary64 */

@@ -1,4 +1,5 @@
-/* Matrix-vector products with AVX2, FMA and F16C; see matvec.h. Built with those flags, called after detection. */
+/* Matrix-vector products with AVX2, FMA and F16C; see matvec.h. Built with those flags, called after
+ * detection. */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -52,7 +53,8 @@ static float row_f32(const uint8_t *row, size_t n, const float *x, const float *
 
     (void) sums;
     for (; i + 8 <= n; i += 8)
-        acc = _mm256_fmadd_ps(_mm256_loadu_ps((const float *) (const void *) (row + 4 * i)), _mm256_loadu_ps(x + i), acc);
+        acc = _mm256_fmadd_ps(_mm256_loadu_ps((const float *) (const void *) (row + 4 * i)),
+                              _mm256_loadu_ps(x + i), acc);
     for (; i < n; i++) {
         float w;
 
@@ -70,8 +72,8 @@ static float row_f16(const uint8_t *row, size_t n, const float *x, const float *
 
     (void) sums;
     for (; i + 8 <= n; i += 8)
-        acc = _mm256_fmadd_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) (row + 2 * i))), _mm256_loadu_ps(x + i),
-                              acc);
+        acc = _mm256_fmadd_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) (row + 2 * i))),
+                              _mm256_loadu_ps(x + i), acc);
     for (; i < n; i++)
         tail += half_at(row + 2 * i) * x[i];
     return vec_sum(acc) + tail;

@@ -1,4 +1,5 @@
-/* Matrix-vector products with AVX-512 F, BW, VL, DQ; see matvec.h. Built with those flags, called after detection. */
+/* Matrix-vector products with AVX-512 F, BW, VL, DQ; see matvec.h. Built with those flags, called after
+ * detection. */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,8 +49,8 @@ static float row_f32(const uint8_t *row, size_t n, const float *x, const float *
 
     (void) sums;
     for (size_t i = 0; i < n; i += 16)
-        acc = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(lanes(i, n), row + 4 * i), _mm512_maskz_loadu_ps(lanes(i, n), x + i),
-                              acc);
+        acc = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(lanes(i, n), row + 4 * i),
+                              _mm512_maskz_loadu_ps(lanes(i, n), x + i), acc);
     return vec_sum(acc);
 }
 
@@ -72,8 +73,8 @@ static float row_bf16(const uint8_t *row, size_t n, const float *x, const float 
     for (size_t i = 0; i < n; i += 16) {
         __m512i w = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes(i, n), row + 2 * i));
 
-        acc = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(w, 16)), _mm512_maskz_loadu_ps(lanes(i, n), x + i),
-                              acc);
+        acc = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(w, 16)),
+                              _mm512_maskz_loadu_ps(lanes(i, n), x + i), acc);
     }
     return vec_sum(acc);
 }

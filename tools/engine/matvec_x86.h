@@ -1,5 +1,6 @@
 /*
- * The rows of every block type, written over five small operations that the including file defines for its vectors:
+ * The rows of every block type, written over five small operations that the including file defines for its
+ * vectors:
  *
  *     vec                          a vector of binary32 numbers
  *     vec_zero(), vec_sum(v)       zeros; the sum of the elements
@@ -7,8 +8,8 @@
  *     dot32(q, x, acc)             acc + products of 32 int8 with 32 binary32, spread over the elements in any order
  *     dot16(q, x, acc)             the same for 16
  *
- * matvec_avx2.c and matvec_avx512.c include it, each in a static library with its own compiler flags. The formats
- * are drawn in quants.c.
+ * matvec_avx2.c and matvec_avx512.c include it, each in a static library with its own compiler flags. The
+ * formats are drawn in quants.c.
  */
 #pragma once
 
@@ -72,7 +73,8 @@ static float row_q8_0(const uint8_t *b, size_t n, const float *x, const float *s
 
     (void) sums;
     for (size_t at = 0; at < n; at += 32, b += 34)
-        acc = vec_axpy(half_at(b), dot32(_mm256_loadu_si256((const __m256i *) (b + 2)), x + at, vec_zero()), acc);
+        acc =
+            vec_axpy(half_at(b), dot32(_mm256_loadu_si256((const __m256i *) (b + 2)), x + at, vec_zero()), acc);
     return vec_sum(acc);
 }
 
@@ -119,7 +121,8 @@ static float row_q5_1(const uint8_t *b, size_t n, const float *x, const float *s
     float minima = 0.0f;
 
     for (size_t at = 0; at < n; at += 32, b += 24) {
-        acc = vec_axpy(half_at(b), dot32(_mm256_or_si256(unpack4(b + 8), fifth_bits(b + 4)), x + at, vec_zero()), acc);
+        acc = vec_axpy(half_at(b),
+                       dot32(_mm256_or_si256(unpack4(b + 8), fifth_bits(b + 4)), x + at, vec_zero()), acc);
         minima += half_at(b + 2) * sum32(sums, at);
     }
     return vec_sum(acc) + minima;
@@ -163,12 +166,14 @@ static float row_q5_k(const uint8_t *b, size_t n, const float *x, const float *s
 
         for (unsigned g = 0; g < 8; g++) {
             __m256i bit = _mm256_set1_epi8((char) (1 << g));
-            __m256i fifth = _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(high, bit), bit), _mm256_set1_epi8(16));
+            __m256i fifth =
+                _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(high, bit), bit), _mm256_set1_epi8(16));
             uint8_t s, m;
 
             quant_k_scale_min(b + 4, g, &s, &m);
             acc = vec_axpy(d * (float) s,
-                           dot32(_mm256_or_si256(unpack_group(b + 48, g), fifth), x + at + 32 * g, vec_zero()), acc);
+                           dot32(_mm256_or_si256(unpack_group(b + 48, g), fifth), x + at + 32 * g, vec_zero()),
+                           acc);
             minima -= dmin * (float) m * sum32(sums, at + 32 * g);
         }
     }
@@ -236,7 +241,8 @@ static row_dot row_of(uint32_t type)
     }
 }
 
-static void rows(const struct matrix *w, size_t first, size_t n_rows, const float *x, const float *sums, float *y)
+static void rows(const struct matrix *w, size_t first, size_t n_rows, const float *x, const float *sums,
+                 float *y)
 {
     row_dot dot = row_of(w->type->id);
 

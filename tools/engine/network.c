@@ -51,7 +51,8 @@ static int check_readable(struct binder *b, const struct gguf_tensor *t)
     return 0;
 }
 
-static int bind_matrix(struct binder *b, const char *name, int layer, size_t n_rows, size_t n_cols, struct matrix *ret_w)
+static int bind_matrix(struct binder *b, const char *name, int layer, size_t n_rows, size_t n_cols,
+                       struct matrix *ret_w)
 {
     const struct gguf_tensor *t = meet(b, name, layer);
     const struct quant_type *type;
@@ -63,7 +64,8 @@ static int bind_matrix(struct binder *b, const char *name, int layer, size_t n_r
     if (r < 0)
         return r;
     if (t->n_dims != 2 || t->dims[0] != n_cols || t->dims[1] != n_rows)
-        return fail(b->e, -EBADMSG, "%s: tensor \"%.*s\" is %" PRIu64 " x %" PRIu64 "; the network needs %zu x %zu",
+        return fail(b->e, -EBADMSG,
+                    "%s: tensor \"%.*s\" is %" PRIu64 " x %" PRIu64 "; the network needs %zu x %zu",
                     gguf_label(b->g), (int) t->name_bytes, t->name, t->dims[1], t->dims[0], n_rows, n_cols);
     type = quant_type_of(t->type);
     *ret_w = (struct matrix) { .type = type, .data = t->data, .n_rows = n_rows, .n_cols = n_cols,
@@ -71,7 +73,8 @@ static int bind_matrix(struct binder *b, const char *name, int layer, size_t n_r
     return 0;
 }
 
-static int bind_vector(struct binder *b, const char *name, int layer, size_t n, bool optional, const float **ret_v)
+static int bind_vector(struct binder *b, const char *name, int layer, size_t n, bool optional,
+                       const float **ret_v)
 {
     const struct gguf_tensor *t = meet(b, name, layer);
     int r;
@@ -82,8 +85,8 @@ static int bind_vector(struct binder *b, const char *name, int layer, size_t n, 
     if (r < 0)
         return r;
     if (t->n_dims != 1 || t->dims[0] != n)
-        return fail(b->e, -EBADMSG, "%s: tensor \"%.*s\" has not the %zu numbers the network needs", gguf_label(b->g),
-                    (int) t->name_bytes, t->name, n);
+        return fail(b->e, -EBADMSG, "%s: tensor \"%.*s\" has not the %zu numbers the network needs",
+                    gguf_label(b->g), (int) t->name_bytes, t->name, n);
     if (b->vectors) {
         const struct quant_type *type = quant_type_of(t->type);
 
@@ -108,10 +111,14 @@ static int bind_layer(struct binder *b, int i)
         { "ffn_down.weight", n_embd, n_ff, &l->down },
     };
     const struct { const char *name; size_t n; bool optional; const float **v; } vectors[] = {
-        { "attn_norm.weight", n_embd, false, &l->attn_norm }, { "ffn_norm.weight", n_embd, false, &l->ffn_norm },
-        { "attn_q.bias", n_q, !needs_bias, &l->q_bias },      { "attn_k.bias", n_kv, !needs_bias, &l->k_bias },
-        { "attn_v.bias", n_kv, !needs_bias, &l->v_bias },     { "attn_output.bias", n_embd, true, &l->o_bias },
-        { "attn_q_norm.weight", geo->d, false, &l->q_norm },  { "attn_k_norm.weight", geo->d, false, &l->k_norm },
+        { "attn_norm.weight", n_embd, false, &l->attn_norm },
+        { "ffn_norm.weight", n_embd, false, &l->ffn_norm },
+        { "attn_q.bias", n_q, !needs_bias, &l->q_bias },
+        { "attn_k.bias", n_kv, !needs_bias, &l->k_bias },
+        { "attn_v.bias", n_kv, !needs_bias, &l->v_bias },
+        { "attn_output.bias", n_embd, true, &l->o_bias },
+        { "attn_q_norm.weight", geo->d, false, &l->q_norm },
+        { "attn_k_norm.weight", geo->d, false, &l->k_norm },
     };
     size_t n_vectors = sizeof(vectors) / sizeof(vectors[0]);
     int r;
@@ -162,9 +169,9 @@ static int bind_all(struct binder *b)
 static bool is_met(const struct network *m, const struct gguf_tensor *t)
 {
     static const char *const in_layer[] = {
-        "attn_norm.weight", "ffn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight",
-        "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias",
-        "attn_output.bias", "attn_q_norm.weight", "attn_k_norm.weight",
+        "attn_norm.weight",   "ffn_norm.weight", "attn_q.weight",    "attn_k.weight",      "attn_v.weight",
+        "attn_output.weight", "ffn_gate.weight", "ffn_up.weight",    "ffn_down.weight",    "attn_q.bias",
+        "attn_k.bias",        "attn_v.bias",     "attn_output.bias", "attn_q_norm.weight", "attn_k_norm.weight",
     };
     static const char *const outside[] = {
         "token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight",
@@ -195,10 +202,12 @@ static int refuse_unmet(const struct binder *b)
         const struct gguf_tensor *t = gguf_tensor_at(b->g, i);
 
         if (!is_met(b->m, t))
-            return fail(b->e, -EOPNOTSUPP, "%s: tensor \"%.*s\" has no place in the %s network that this program computes",
+            return fail(b->e, -EOPNOTSUPP,
+                        "%s: tensor \"%.*s\" has no place in the %s network that this program computes",
                         gguf_label(b->g), (int) t->name_bytes, t->name, b->m->architecture);
     }
-    return fail(b->e, -EBADMSG, "%s: a layer's tensors are named in two ways", gguf_label(b->g)); /* blk.0 and blk.00 */
+    /* blk.0 and blk.00 */
+    return fail(b->e, -EBADMSG, "%s: a layer's tensors are named in two ways", gguf_label(b->g));
 }
 
 int network_init(struct network *ret_network, const struct gguf *g, struct errmsg *e)

@@ -1,8 +1,8 @@
 /*
  * A model as it stands in a GGUF file: hyperparameters, and tensors by their place in the network.
  *
- * network_sizes.c reads the keys, network_rope.c the rotation, network.c binds the tensors, network_digest.c names the
- * result.
+ * network_sizes.c reads the keys, network_rope.c the rotation, network.c binds the tensors, network_digest.c
+ * names the result.
  * Whatever would change the arithmetic and is not known here is refused: better no answer than a wrong one.
  */
 #pragma once
@@ -61,7 +61,8 @@ int network_read_sizes(struct network *m, const struct gguf *g, struct errmsg *e
 int network_read_rope(struct network *m, const struct gguf *g, struct errmsg *e);
 
 /* BLAKE2b-256 of everything that determines K and V; see network_digest.c. */
-int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e);
+int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_digest[static DIGEST_BYTES],
+                   struct errmsg *e);
 
 /* "llama.block_count" for "%s.block_count": the keys of a file are prefixed with its architecture. */
 #define NETWORK_KEY_BYTES 128

@@ -2,8 +2,8 @@
  * The name of a model: BLAKE2b-256 over a fixed encoding of what determines its keys and values.
  *
  * Geometry with frequencies, the sizes of the network, and the bytes of every tensor but the final norm and an
- * untied head. Names, vocabulary and templates are left out: two files with the same weights share their caches.
- * BLAKE2b rather than SHA-256 because it reads about a gigabyte per second in libsodium.
+ * untied head. Names, vocabulary and templates are left out: two files with the same weights share their
+ * caches. BLAKE2b rather than SHA-256 because it reads about a gigabyte per second in libsodium.
  */
 #include "tools/engine/network.h"
 
@@ -44,7 +44,8 @@ static void hash_tensor(crypto_generichash_state *h, const struct gguf_tensor *t
     (void) crypto_generichash_update(h, t->data, t->bytes);
 }
 
-int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e)
+int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_digest[static DIGEST_BYTES],
+                   struct errmsg *e)
 {
     struct digest_encoding d = { .tag = "kvcobra-model-1", .family = (uint32_t) m->family, .n_embd = m->n_embd,
                                  .n_ff = m->n_ff, .n_vocab = m->n_vocab, .window_tokens = m->window_tokens,

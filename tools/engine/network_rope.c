@@ -26,7 +26,8 @@ struct rope_scaling {
     double extrapolation, attn_factor, beta_fast, beta_slow; /* YaRN */
 };
 
-static int read_scaling_kind(const struct network *m, const struct gguf *g, enum scaling *ret_kind, struct errmsg *e)
+static int read_scaling_kind(const struct network *m, const struct gguf *g, enum scaling *ret_kind,
+                             struct errmsg *e)
 {
     static const char *const names[] = { "none", "linear", "yarn" };
     char key[NETWORK_KEY_BYTES];
@@ -51,8 +52,8 @@ static int read_scaling_kind(const struct network *m, const struct gguf *g, enum
             return 0;
         }
     }
-    return fail(e, -EOPNOTSUPP, "%s: RoPE scaling of kind \"%.*s\"; this program knows none, linear and yarn", gguf_label(g),
-                bytes < 40 ? (int) bytes : 40, name);
+    return fail(e, -EOPNOTSUPP, "%s: RoPE scaling of kind \"%.*s\"; this program knows none, linear and yarn",
+                gguf_label(g), bytes < 40 ? (int) bytes : 40, name);
 }
 
 static int read_yarn(const struct network *m, const struct gguf *g, struct rope_scaling *s, struct errmsg *e)
@@ -61,13 +62,15 @@ static int read_yarn(const struct network *m, const struct gguf *g, struct rope_
     double multiplier = 0.0;
     int r;
 
-    r = gguf_get_u32_or(g, network_key(m, "rope.scaling.original_context_length", key), m->n_context, &s->original_context, e);
+    r = gguf_get_u32_or(g, network_key(m, "rope.scaling.original_context_length", key), m->n_context,
+                        &s->original_context, e);
     if (r == 0)
         r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_log_multiplier", key), 0.0, &multiplier, e);
     if (r == 0)
         r = gguf_get_f64_or(g, network_key(m, "rope.scaling.attn_factor", key), 1.0, &s->attn_factor, e);
     if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_attn_factor", key), s->attn_factor, &s->attn_factor, e);
+        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_attn_factor", key), s->attn_factor,
+                            &s->attn_factor, e);
     if (r == 0)
         r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_ext_factor", key), 1.0, &s->extrapolation, e);
     if (r == 0)
@@ -77,9 +80,11 @@ static int read_yarn(const struct network *m, const struct gguf *g, struct rope_
     if (r < 0)
         return r;
     if (multiplier != 0.0)
-        return fail(e, -EOPNOTSUPP, "%s: sets rope.scaling.yarn_log_multiplier, which this program cannot compute", gguf_label(g));
-    if (s->original_context == 0 || !(s->attn_factor > 0.0) || !(s->beta_slow > 0.0) || !(s->beta_fast >= s->beta_slow) ||
-        !(s->extrapolation >= 0.0 && s->extrapolation <= 1.0))
+        return fail(e, -EOPNOTSUPP,
+                    "%s: sets rope.scaling.yarn_log_multiplier, which this program cannot compute",
+                    gguf_label(g));
+    if (s->original_context == 0 || !(s->attn_factor > 0.0) || !(s->beta_slow > 0.0) ||
+        !(s->beta_fast >= s->beta_slow) || !(s->extrapolation >= 0.0 && s->extrapolation <= 1.0))
         return fail(e, -EBADMSG, "%s: its YaRN parameters contradict each other", gguf_label(g));
     return 0;
 }
@@ -136,8 +141,8 @@ static void apply_scaling(struct network *m, const struct rope_scaling *s, doubl
     magnitude = s->attn_factor;
     if (s->extrapolation != 0.0)
         magnitude *= 1.0 + 0.1 * log(s->factor);
-    /* The magnitude belongs to rotated dimensions only. Folded into the scale of all of them, what it adds to the
-     * others is taken out of the query again. */
+    /* The magnitude belongs to rotated dimensions only. Folded into the scale of all of them, what it adds
+     * to the others is taken out of the query again. */
     geo->attn_scale *= magnitude * magnitude;
     m->q_unrotated_scale = (float) (1.0 / (magnitude * magnitude));
 }
@@ -151,11 +156,13 @@ static int apply_factors(struct network *m, const struct gguf *g, struct errmsg 
     if (!t)
         return 0;
     if (t->type != QUANT_F32 || t->n_dims != 1 || t->dims[0] != n)
-        return fail(e, -EBADMSG, "%s: tensor \"rope_freqs.weight\" is not a list of %u F32 numbers", gguf_label(g), n);
+        return fail(e, -EBADMSG, "%s: tensor \"rope_freqs.weight\" is not a list of %u F32 numbers",
+                    gguf_label(g), n);
     memcpy(factors, t->data, n * sizeof(*factors));
     for (uint32_t i = 0; i < n; i++) {
         if (!(factors[i] >= 1e-6f && factors[i] <= 1e6f))
-            return fail(e, -EBADMSG, "%s: factor %u of tensor \"rope_freqs.weight\" is no sensible factor", gguf_label(g), i);
+            return fail(e, -EBADMSG, "%s: factor %u of tensor \"rope_freqs.weight\" is no sensible factor",
+                        gguf_label(g), i);
         m->geometry.freq[i] /= (double) factors[i];
     }
     return 0;
@@ -179,7 +186,8 @@ int network_read_rope(struct network *m, const struct gguf *g, struct errmsg *e)
     if (r < 0)
         return r;
     if (geo->n_rot > geo->d || geo->n_rot % 2 != 0)
-        return fail(e, -EBADMSG, "%s: %s is %u, not even or above the head dimension %u", gguf_label(g), key, geo->n_rot, geo->d);
+        return fail(e, -EBADMSG, "%s: %s is %u, not even or above the head dimension %u", gguf_label(g), key,
+                    geo->n_rot, geo->d);
     r = read_scaling(m, g, &s, e);
     if (r < 0)
         return r;

@@ -39,12 +39,12 @@ static int read_architecture(struct network *m, const struct gguf *g, struct err
         (void) snprintf(m->architecture, sizeof(m->architecture), "%s", known[i].name);
         return 0;
     }
-    return fail(e, -EOPNOTSUPP, "%s: is of architecture \"%.*s\"; this program runs llama, qwen2 and qwen3", gguf_label(g),
-                bytes < 40 ? (int) bytes : 40, name);
+    return fail(e, -EOPNOTSUPP, "%s: is of architecture \"%.*s\"; this program runs llama, qwen2 and qwen3",
+                gguf_label(g), bytes < 40 ? (int) bytes : 40, name);
 }
 
-static int read_count(const struct network *m, const struct gguf *g, const char *suffix, uint32_t max, uint32_t *ret_n,
-                      struct errmsg *e)
+static int read_count(const struct network *m, const struct gguf *g, const char *suffix, uint32_t max,
+                      uint32_t *ret_n, struct errmsg *e)
 {
     char key[NETWORK_KEY_BYTES];
     uint32_t n;
@@ -76,9 +76,10 @@ static int read_head_dimension(struct network *m, const struct gguf *g, struct e
         return fail(e, -EOPNOTSUPP, "%s: keys of %u and values of %u dimensions per head; they must be alike",
                     gguf_label(g), geo->d, d_v);
     if (geo->d < GEOMETRY_DIM_MIN || geo->d > GEOMETRY_DIM_MAX || geo->d % 2 != 0)
-        return fail(e, -EOPNOTSUPP, "%s: heads of %u dimensions; this program runs even ones from %d to %d", gguf_label(g),
-                    geo->d, GEOMETRY_DIM_MIN, GEOMETRY_DIM_MAX);
-    r = gguf_get_f64_or(g, network_key(m, "attention.scale", key), 1.0 / sqrt((double) geo->d), &geo->attn_scale, e);
+        return fail(e, -EOPNOTSUPP, "%s: heads of %u dimensions; this program runs even ones from %d to %d",
+                    gguf_label(g), geo->d, GEOMETRY_DIM_MIN, GEOMETRY_DIM_MAX);
+    r = gguf_get_f64_or(g, network_key(m, "attention.scale", key), 1.0 / sqrt((double) geo->d),
+                        &geo->attn_scale, e);
     if (r < 0)
         return r;
     if (!(geo->attn_scale > 0.0))
@@ -144,7 +145,8 @@ static int refuse_other_arithmetic(const struct network *m, const struct gguf *g
     if (r < 0)
         return r;
     if (parallel || !causal)
-        return fail(e, -EOPNOTSUPP, "%s: parallel residuals or attention that is not causal cannot be computed by this program",
+        return fail(e, -EOPNOTSUPP,
+                    "%s: parallel residuals or attention that is not causal cannot be computed by this program",
                     gguf_label(g));
     return 0;
 }

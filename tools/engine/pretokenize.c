@@ -1,8 +1,8 @@
 /*
  * Pre-tokenisers on PCRE2; see pretokenize.h.
  *
- * A pre-tokeniser is one or two patterns. Each cuts its input into matches and what lies between them; the second
- * works inside the pieces of the first and sees their ends as the ends of the text, as the originals do.
+ * A pre-tokeniser is one or two patterns. Each cuts its input into matches and what lies between them; the
+ * second works inside the pieces of the first and sees their ends as the ends of the text, as the originals do.
  *
  * White space is spelled out as Unicode's White_Space property: PCRE2's own \s differs from it in U+180E. The
  * matcher runs with a step limit, so that hostile text ends in an error instead of an endless search.
@@ -30,9 +30,11 @@ enum {
 /* GPT-2: contractions, then words, numbers and symbols with one leading space. */
 #define GPT2                                                                                                  \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|" SPACES_AT_END
-/* GPT-4 and its descendants: any case, a word takes one leading symbol, symbols take the newlines after them. */
-#define GPT4(digits)                                                                                          \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" \
+/* GPT-4 and its descendants: any case, a word takes one leading symbol, symbols take the newlines after
+ * them. */
+#define GPT4(digits)                                                                                           \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE                         \
+    "\\p{L}\\p{N}]+[\\r\\n]*|"                                                                                 \
     "[" SPACE "]*[\\r\\n]+|" SPACES_AT_END
 
 static const struct family {
@@ -43,9 +45,10 @@ static const struct family {
     { "gpt2", { GPT2 }, false },
     { "gpt-2", { GPT2 }, false },
     { "default", { GPT2 }, false },
-    /* Digits stand alone. The model's own tokeniser isolates every \p{N}; transformers reading the same GGUF file, our
-     * golden reference, does not isolate at all. With \p{Nd} all decimal text is cut as both cut it, and "½" or "²"
-     * as the reference does (one place in the 312144 tokens of WikiText-2 test, 2026-11-21). */
+    /* Digits stand alone. The model's own tokeniser isolates every \p{N}; transformers reading the same GGUF
+     * file, our golden reference, does not isolate at all. With \p{Nd} all decimal text is cut as both cut
+     * it, and "½" or "²" as the reference does (one place in the 312144 tokens of WikiText-2 test,
+     * 2026-11-21). */
     { "smollm", { "\\p{Nd}", GPT2 }, false },
     { "llama-bpe", { GPT4("\\p{N}{1,3}") }, true },
     { "qwen2", { GPT4("\\p{N}") }, false },
@@ -96,7 +99,8 @@ int pretokenizer_new(const char *name, size_t name_bytes, struct pretokenizer **
     const struct family *f = find_family(name, name_bytes);
 
     if (!f)
-        return fail(e, -EOPNOTSUPP, "the pre-tokeniser \"%.*s\" is not one of gpt2, default, smollm, llama-bpe, qwen2",
+        return fail(e, -EOPNOTSUPP,
+                    "the pre-tokeniser \"%.*s\" is not one of gpt2, default, smollm, llama-bpe, qwen2",
                     name_bytes < 64 ? (int) name_bytes : 64, name);
     p = calloc(1, sizeof(*p));
     if (!p)
@@ -106,12 +110,14 @@ int pretokenizer_new(const char *name, size_t name_bytes, struct pretokenizer **
         PCRE2_SIZE at;
         int error;
 
-        p->codes[i] = pcre2_compile((PCRE2_SPTR) f->patterns[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error,
-                                    &at, NULL);
+        p->codes[i] = pcre2_compile((PCRE2_SPTR) f->patterns[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
+                                    &error, &at, NULL);
         if (!p->codes[i])
-            return fail(e, -ENOMEM, "PCRE2 refused the pattern of the pre-tokeniser %s (error %d)", f->name, error);
+            return fail(e, -ENOMEM, "PCRE2 refused the pattern of the pre-tokeniser %s (error %d)", f->name,
+                        error);
         p->n_stages++;
-        (void) pcre2_jit_compile(p->codes[i], PCRE2_JIT_COMPLETE); /* where it cannot, the interpreter matches */
+        /* where it cannot, the interpreter matches */
+        (void) pcre2_jit_compile(p->codes[i], PCRE2_JIT_COMPLETE);
     }
     *ret_pre = take_ptr(p);
     return 0;
@@ -200,8 +206,9 @@ static int split_stage(struct split *s, unsigned stage, const char *text, size_t
         if (r == PCRE2_ERROR_NOMEMORY)
             return fail(s->e, -ENOMEM, "no memory to split the text into words");
         if (r < 0)
-            return fail(s->e, -E2BIG, "a run of %zu bytes of text is too tangled to split into words (PCRE2 error %d)",
-                        bytes, r);
+            return fail(s->e, -E2BIG,
+                        "a run of %zu bytes of text is too tangled to split into words (PCRE2 error %d)", bytes,
+                        r);
         r = hand_on(s, stage + 1, text + at, range[0] - at);
         if (r == 0)
             r = hand_on(s, stage + 1, text + range[0], range[1] - range[0]);
@@ -218,7 +225,9 @@ int pretokenizer_split(const struct pretokenizer *p, const char *text, size_t by
     _cleanup_(match_context_freep) pcre2_match_context *limits = pcre2_match_context_create(NULL);
     _cleanup_(match_data_freep) pcre2_match_data *first = pcre2_match_data_create(1, NULL);
     _cleanup_(match_data_freep) pcre2_match_data *second = pcre2_match_data_create(1, NULL);
-    struct split s = { .p = p, .match = { first, second }, .limits = limits, .piece = piece, .ctx = ctx, .e = e };
+    struct split s = {
+        .p = p, .match = { first, second }, .limits = limits, .piece = piece, .ctx = ctx, .e = e
+    };
 
     if (!limits || !first || !second)
         return fail(e, -ENOMEM, "no memory to split the text into words");

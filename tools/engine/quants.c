@@ -59,7 +59,8 @@ static void decode_q8_0(const uint8_t *src, size_t n_blocks, float *dst)
     }
 }
 
-/* Q4_0: [d: h][q: 16 bytes]; byte i holds weight i in its low and weight i + 16 in its high half; w = d (q - 8) */
+/* Q4_0: [d: h][q: 16 bytes]; byte i holds weight i in its low and weight i + 16 in its high half;
+ * w = d (q - 8) */
 static void decode_q4_0(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (; n_blocks > 0; n_blocks--, src += 18, dst += 32) {
@@ -115,7 +116,8 @@ static void decode_q5_1(const uint8_t *src, size_t n_blocks, float *dst)
 
 /*
  * Q4_K: [d: h][dmin: h][12 bytes: 8 scales s and 8 minima m of 6 bits][q: 128 bytes]
- * Weights in 8 groups of 32: groups 2j and 2j + 1 are the low and the high halves of bytes 32j .. 32j + 31 of q.
+ * Weights in 8 groups of 32: groups 2j and 2j + 1 are the low and the high halves of bytes 32j .. 32j + 31
+ * of q.
  * w = (d s_g) q - (dmin m_g)
  */
 static void decode_q4_k(const uint8_t *src, size_t n_blocks, float *dst)
@@ -134,8 +136,8 @@ static void decode_q4_k(const uint8_t *src, size_t n_blocks, float *dst)
     }
 }
 
-/* Q5_K: [d: h][dmin: h][12 bytes as Q4_K][high: 32 bytes][q: 128 bytes as Q4_K]; bit g of high byte i is bit 4 of
- * weight i of group g. */
+/* Q5_K: [d: h][dmin: h][12 bytes as Q4_K][high: 32 bytes][q: 128 bytes as Q4_K]; bit g of high byte i is bit
+ * 4 of weight i of group g. */
 static void decode_q5_k(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (; n_blocks > 0; n_blocks--, src += 176, dst += 256) {
@@ -158,9 +160,9 @@ static void decode_q5_k(const uint8_t *src, size_t n_blocks, float *dst)
 
 /*
  * Q6_K: [low: 128 bytes][high: 64 bytes][s: 16 x int8][d: h]
- * Two halves of 128 weights, each from 64 low and 32 high bytes; a half is four runs of 32. Run r takes bits 0..3
- * from the low (r < 2) or high half of low byte 32 (r & 1) + i, bits 4..5 from bits 2r, 2r + 1 of high byte i.
- * Every 16 weights have a scale: w = (d s) (q - 32)
+ * Two halves of 128 weights, each from 64 low and 32 high bytes; a half is four runs of 32. Run r takes bits
+ * 0..3 from the low (r < 2) or high half of low byte 32 (r & 1) + i, bits 4..5 from bits 2r, 2r + 1 of high
+ * byte i. Every 16 weights have a scale: w = (d s) (q - 32)
  */
 static void decode_q6_k(const uint8_t *src, size_t n_blocks, float *dst)
 {

@@ -1,4 +1,5 @@
-/* Choosing the next token, and comparing distributions; see sampler.h. Sums in binary64: a vocabulary is long. */
+/* Choosing the next token, and comparing distributions; see sampler.h. Sums in binary64: a vocabulary is
+ * long. */
 #include "tools/engine/sampler.h"
 
 #include <assert.h>

@@ -1,9 +1,9 @@
 /*
  * Worker threads; see threads.h.
  *
- * A job has a generation. The ticket holds the generation in its upper and the next free item in its lower half, and
- * an item is taken by moving the ticket on with compare-and-swap: a worker that read an older job can never take an
- * item of a newer one. The caller waits for items, not for workers.
+ * A job has a generation. The ticket holds the generation in its upper and the next free item in its lower
+ * half, and an item is taken by moving the ticket on with compare-and-swap: a worker that read an older job
+ * can never take an item of a newer one. The caller waits for items, not for workers.
  */
 #include "tools/engine/threads.h"
 
@@ -83,7 +83,8 @@ static void *worker_main(void *arg)
         struct job job;
         bool stop;
 
-        for (unsigned i = 0; i < LOOKOUTS && atomic_load_explicit(&t->ticket, memory_order_relaxed) >> 32 == seen; i++)
+        for (unsigned i = 0;
+             i < LOOKOUTS && atomic_load_explicit(&t->ticket, memory_order_relaxed) >> 32 == seen; i++)
             relax();
         (void) pthread_mutex_lock(&t->lock);
         while (!t->stop && t->job.generation == seen)
@@ -103,7 +104,8 @@ static void run_job(struct threads *t, threads_item run, void *ctx, uint32_t n_i
     struct job job;
 
     (void) pthread_mutex_lock(&t->lock);
-    job = t->job = (struct job) { .run = run, .ctx = ctx, .n_items = n_items, .generation = t->job.generation + 1 };
+    job = t->job =
+        (struct job) { .run = run, .ctx = ctx, .n_items = n_items, .generation = t->job.generation + 1 };
     atomic_store_explicit(&t->n_done, 0, memory_order_relaxed);
     atomic_store_explicit(&t->ticket, (uint64_t) job.generation << 32, memory_order_release);
     (void) pthread_cond_broadcast(&t->work);

@@ -1,8 +1,8 @@
 /*
  * The engine's own worker threads: one job at a time, cut into items that threads take as they get to them.
  *
- * Workers look out for the next job for some ten microseconds, which is what lies between two matrix products of a
- * decode step, and then sleep. A worker that wakes late finds nothing to do; nobody waits for it.
+ * Workers look out for the next job for some ten microseconds, which is what lies between two matrix
+ * products of a decode step, and then sleep. A worker that wakes late finds nothing to do; nobody waits for it.
  */
 #pragma once
 
@@ -23,5 +23,6 @@ static inline void threads_freep(struct threads **t)
 }
 unsigned threads_count(const struct threads *t); /* 1 for NULL */
 
-/* Runs items 0 .. @n_items - 1 and returns when all are done. @t NULL: on the caller's thread. One caller at a time. */
+/* Runs items 0 .. @n_items - 1 and returns when all are done. @t NULL: on the caller's thread. One caller at
+ * a time. */
 void threads_run(struct threads *t, threads_item run, void *ctx, size_t n_items);

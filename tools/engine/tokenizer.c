@@ -109,7 +109,8 @@ static const struct special_token *find_special(const struct tokenizer *t, const
 }
 
 /* The longest special token that starts at @text. */
-static const struct special_token *special_at(const struct tokenizer *t, const char *text, size_t left, bool control)
+static const struct special_token *special_at(const struct tokenizer *t, const char *text, size_t left,
+                                              bool control)
 {
     for (size_t i = 0; i < t->n_special_lengths; i++) {
         const struct special_token *s;
@@ -152,8 +153,8 @@ static int encode_text(struct output *o, const char *text, size_t bytes, bool pa
     return pretokenizer_split(o->t->pre, text + from, bytes - from, encode_piece, o, e);
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special, uint32_t **ret_ids,
-                     size_t *ret_n, struct errmsg *e)
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special,
+                     uint32_t **ret_ids, size_t *ret_n, struct errmsg *e)
 {
     _cleanup_(output_deinit) struct output o = { .t = t };
     int r;

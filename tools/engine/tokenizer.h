@@ -31,9 +31,10 @@ static inline void tokenizer_freep(struct tokenizer **t)
  * Invalid UTF-8 bytes are encoded as the bytes they are. No BOS is added.
  * Return: 0; -ENOMEM; -E2BIG: text above 1 GiB.
  */
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special, uint32_t **ret_ids,
-                     size_t *ret_n, struct errmsg *e);
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special,
+                     uint32_t **ret_ids, size_t *ret_n, struct errmsg *e);
 
-/* Bytes of one token (not NUL-terminated, may be part of a UTF-8 character). Borrowed. NULL if @id is out of range. */
+/* Bytes of one token (not NUL-terminated, may be part of a UTF-8 character). Borrowed. NULL if @id is out of
+ * range. */
 const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *ret_bytes);
 uint32_t tokenizer_size(const struct tokenizer *t);

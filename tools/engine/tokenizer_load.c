@@ -2,8 +2,8 @@
  * Building a tokeniser from the keys tokenizer.ggml.* of a GGUF file.
  *
  * Byte-level vocabularies are written in an alphabet of 256 printable characters, one per byte: bytes that are
- * printable in Latin-1 stand for themselves, the other 68 are U+0100 and up in ascending order. Tokens are turned
- * into the bytes they mean once, here; nothing later knows of the alphabet.
+ * printable in Latin-1 stand for themselves, the other 68 are U+0100 and up in ascending order. Tokens are
+ * turned into the bytes they mean once, here; nothing later knows of the alphabet.
  */
 #include "tools/engine/tokenizer.h"
 
@@ -77,7 +77,8 @@ static int load_types(const struct gguf *g, uint32_t n_vocab, int32_t **ret_type
         if (r < 0)
             return r;
         if (a.n != n_vocab)
-            return fail(e, -EBADMSG, "%s: tokenizer.ggml.token_type does not have one entry per token", gguf_label(g));
+            return fail(e, -EBADMSG, "%s: tokenizer.ggml.token_type does not have one entry per token",
+                        gguf_label(g));
         memcpy(types, a.data, n_vocab * sizeof(*types));
     } else {
         for (uint32_t i = 0; i < n_vocab; i++)
@@ -179,7 +180,8 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t byte
         else
             high = mid;
     }
-    return low < t->n_sorted && compare_bytes(t, t->sorted[low], text, bytes) == 0 ? t->sorted[low] : TOKENIZER_NONE;
+    return low < t->n_sorted && compare_bytes(t, t->sorted[low], text, bytes) == 0 ? t->sorted[low]
+                                                                                   : TOKENIZER_NONE;
 }
 
 /* Bytes without a token of their own (there are vocabularies that never saw some) become the unknown token. */
@@ -198,8 +200,8 @@ static int find_bytes(struct tokenizer *t, const struct gguf *g, struct errmsg *
         if (t->byte_ids[b] == TOKENIZER_NONE)
             t->byte_ids[b] = unknown;
         if (t->byte_ids[b] >= t->n_vocab)
-            return fail(e, -EBADMSG, "%s: its vocabulary has no token for byte %u and no unknown token", gguf_label(g),
-                        b);
+            return fail(e, -EBADMSG, "%s: its vocabulary has no token for byte %u and no unknown token",
+                        gguf_label(g), b);
     }
     return 0;
 }
@@ -224,7 +226,8 @@ static int parse_merge(const struct tokenizer *t, const struct alphabet *a, cons
     return 0;
 }
 
-static int load_merges(struct tokenizer *t, const struct gguf *g, const struct alphabet *alphabet, struct errmsg *e)
+static int load_merges(struct tokenizer *t, const struct gguf *g, const struct alphabet *alphabet,
+                       struct errmsg *e)
 {
     _cleanup_(freep) char *scratch = NULL;
     struct gguf_array merges;
@@ -247,7 +250,8 @@ static int load_merges(struct tokenizer *t, const struct gguf *g, const struct a
         if (!gguf_array_next_string(&merges, &text, &bytes))
             return fail(e, -EBADMSG, "%s: tokenizer.ggml.merges changed while it was read", gguf_label(g));
         if (parse_merge(t, alphabet, text, bytes, scratch, &t->rules[t->n_rules]) < 0)
-            return fail(e, -EBADMSG, "%s: merge %zu does not join two tokens to a third", gguf_label(g), t->n_rules);
+            return fail(e, -EBADMSG, "%s: merge %zu does not join two tokens to a third", gguf_label(g),
+                        t->n_rules);
         t->rules[t->n_rules].rank = (uint32_t) t->n_rules;
     }
     bpe_sort_rules(t->rules, t->n_rules);
@@ -264,7 +268,8 @@ static int load_pretokenizer(struct tokenizer *t, const struct gguf *g, struct e
     if (r < 0)
         return r == -ENOENT ? -EBADMSG : r;
     if (model_bytes != 4 || memcmp(model, "gpt2", 4) != 0)
-        return fail(e, -EOPNOTSUPP, "%s: its tokeniser is of kind \"%.*s\"; only byte-level BPE (\"gpt2\") can be run%s",
+        return fail(e, -EOPNOTSUPP,
+                    "%s: its tokeniser is of kind \"%.*s\"; only byte-level BPE (\"gpt2\") can be run%s",
                     gguf_label(g), model_bytes < SHOWN_MAX ? (int) model_bytes : SHOWN_MAX, model,
                     model_bytes == 5 && memcmp(model, "llama", 5) == 0 ? ", SentencePiece cannot" : "");
     if (gguf_has(g, "tokenizer.ggml.pre")) {

@@ -1,6 +1,6 @@
 /*
- * The forward pass against a plain binary64 one, written from the formulas, over every family, RoPE kind and number
- * type that the tiny model can have; and the ways to cut a text into passes against each other.
+ * The forward pass against a plain binary64 one, written from the formulas, over every family, RoPE kind and
+ * number type that the tiny model can have; and the ways to cut a text into passes against each other.
  */
 #include "tests/lib/test.h"
 
@@ -18,7 +18,7 @@
 
 enum { N = 40, N_PLANES_MAX = 128 };
 
-/* ---- the oracle -------------------------------------------------------------------------------------------------- */
+/* ---- the oracle ---------------------------------------------------------------------------------------- */
 
 struct oracle {
     const struct tiny_gguf *t;
@@ -60,7 +60,8 @@ static void norm(const float *w, size_t n, const double *x, double *y)
         y[i] = x[i] / s * (double) w[i];
 }
 
-/* YaRN as its paper gives it: a plane that turns r times in 1024 tokens is kept for r > 32, divided for r < 1. */
+/* YaRN as its paper gives it: a plane that turns r times in 1024 tokens is kept for r > 32, divided for r <
+ * 1. */
 static void oracle_rope(struct oracle *r)
 {
     const float *factors = weights(r, "rope_freqs.weight", 0);
@@ -91,7 +92,8 @@ static void turn(const struct oracle *r, double *x, size_t position)
 
     for (unsigned i = 0; i < half; i++) {
         double *a = pairs ? &x[2 * i] : &x[i], *b = pairs ? &x[2 * i + 1] : &x[i + half];
-        double c = cos((double) position * r->freq[i]) * r->magnitude, s = sin((double) position * r->freq[i]) * r->magnitude;
+        double c = cos((double) position * r->freq[i]) * r->magnitude,
+               s = sin((double) position * r->freq[i]) * r->magnitude;
         double rotated = *a * c - *b * s;
 
         *b = *a * s + *b * c;
@@ -99,19 +101,24 @@ static void turn(const struct oracle *r, double *x, size_t position)
     }
 }
 
-static void oracle_project(const struct oracle *r, unsigned layer, size_t n, const double *x, double *q, double *k, double *v)
+static void oracle_project(const struct oracle *r, unsigned layer, size_t n, const double *x, double *q,
+                           double *k, double *v)
 {
     const struct tiny_gguf_options *o = r->o;
     size_t n_q = (size_t) o->n_heads * o->d, n_kv = (size_t) o->n_kv_heads * o->d;
-    const float *q_norm = weights(r, "blk.%u.attn_q_norm.weight", layer), *k_norm = weights(r, "blk.%u.attn_k_norm.weight", layer);
+    const float *q_norm = weights(r, "blk.%u.attn_q_norm.weight", layer),
+                *k_norm = weights(r, "blk.%u.attn_k_norm.weight", layer);
 
     for (size_t m = 0; m < n; m++) {
         double y[1024];
 
         norm(weights(r, "blk.%u.attn_norm.weight", layer), o->n_embd, x + m * o->n_embd, y);
-        product(weights(r, "blk.%u.attn_q.weight", layer), weights(r, "blk.%u.attn_q.bias", layer), n_q, o->n_embd, y, q + m * n_q);
-        product(weights(r, "blk.%u.attn_k.weight", layer), weights(r, "blk.%u.attn_k.bias", layer), n_kv, o->n_embd, y, k + m * n_kv);
-        product(weights(r, "blk.%u.attn_v.weight", layer), weights(r, "blk.%u.attn_v.bias", layer), n_kv, o->n_embd, y, v + m * n_kv);
+        product(weights(r, "blk.%u.attn_q.weight", layer), weights(r, "blk.%u.attn_q.bias", layer), n_q,
+                o->n_embd, y, q + m * n_q);
+        product(weights(r, "blk.%u.attn_k.weight", layer), weights(r, "blk.%u.attn_k.bias", layer), n_kv,
+                o->n_embd, y, k + m * n_kv);
+        product(weights(r, "blk.%u.attn_v.weight", layer), weights(r, "blk.%u.attn_v.bias", layer), n_kv,
+                o->n_embd, y, v + m * n_kv);
         for (size_t h = 0; h < o->n_heads; h++) {
             if (q_norm)
                 norm(q_norm, o->d, q + m * n_q + h * o->d, q + m * n_q + h * o->d);
@@ -126,7 +133,8 @@ static void oracle_project(const struct oracle *r, unsigned layer, size_t n, con
 }
 
 /* One query: softmax over all keys up to its own. */
-static void oracle_look(const struct oracle *r, const double *q, const double *k, const double *v, size_t m, double *out)
+static void oracle_look(const struct oracle *r, const double *q, const double *k, const double *v, size_t m,
+                        double *out)
 {
     size_t d = r->o->d, n_kv = (size_t) r->o->n_kv_heads * d;
     double sum = 0.0;
@@ -202,9 +210,10 @@ static double *oracle_logits(const struct tiny_gguf *t, const uint32_t *tokens, 
     return logits;
 }
 
-/* ---- the engine -------------------------------------------------------------------------------------------------- */
+/* ---- the engine ---------------------------------------------------------------------------------------- */
 
-static int open_tiny(const struct tiny_gguf *t, unsigned n_threads, struct engine **ret_engine, struct errmsg *e)
+static int open_tiny(const struct tiny_gguf *t, unsigned n_threads, struct engine **ret_engine,
+                     struct errmsg *e)
 {
     _cleanup_(closep) int fd = memfd_create("tiny.gguf", MFD_CLOEXEC); /* a file that no crash leaves behind */
     char path[64];
@@ -216,8 +225,8 @@ static int open_tiny(const struct tiny_gguf *t, unsigned n_threads, struct engin
 }
 
 /*
- * Logits here have a spread of 3. A binary32 sum of 512 terms of that size is off by about sqrt(512) * 2^-24 * 3 =
- * 4e-6; a few layers of them, seen through softmax with scores up to 10, stay below ten times as much.
+ * Logits here have a spread of 3. A binary32 sum of 512 terms of that size is off by about sqrt(512) * 2^-24
+ * * 3 = 4e-6; a few layers of them, seen through softmax with scores up to 10, stay below ten times as much.
  */
 #define TOLERANCE 1e-4
 
@@ -305,7 +314,7 @@ static void test_types(void)
         check_model(&(struct tiny_gguf_options) { .type = types[i], .seed = i, .untied = i % 2 == 0 });
 }
 
-/* ---- the steps, the tap, refusals ---------------------------------------------------------------------------------- */
+/* ---- the steps, the tap, refusals ---------------------------------------------------------------------- */
 
 struct tapped {
     unsigned calls;
@@ -364,7 +373,8 @@ static void test_output_projection(void)
 
     CU_ASSERT_EQUAL_FATAL(open_tiny(t, 1, &en, &e), 0);
     CU_ASSERT_EQUAL(engine_output_projection(en, 1, wo, &e), 0);
-    CU_ASSERT_EQUAL(memcmp(wo, tiny_gguf_tensor(t, "blk.1.attn_output.weight", NULL), 128 * 128 * sizeof(*wo)), 0);
+    CU_ASSERT_EQUAL(memcmp(wo, tiny_gguf_tensor(t, "blk.1.attn_output.weight", NULL), 128 * 128 * sizeof(*wo)),
+                    0);
     CU_ASSERT_EQUAL(engine_output_projection(en, 2, wo, &e), -EINVAL);
 }
 

@@ -25,8 +25,8 @@ static void file_deinit(struct file *f)
 
 static struct file tiny(void)
 {
-    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options) { .n_layers = 1, .d = 32,
-                                                                                               .n_heads = 1, .n_kv_heads = 1 });
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t =
+        tiny_gguf_new(&(struct tiny_gguf_options) { .n_layers = 1, .d = 32, .n_heads = 1, .n_kv_heads = 1 });
     struct file f;
     const uint8_t *p = tiny_gguf_bytes(t, &f.n);
 
@@ -294,7 +294,13 @@ static void test_unreadable_types(void)
 /* Values that parse but make no model. */
 static void test_contradictions(void)
 {
-    static const struct { const char *name; size_t at; uint64_t v; size_t bytes; const char *named; } cases[] = {
+    static const struct {
+        const char *name;
+        size_t at;
+        uint64_t v;
+        size_t bytes;
+        const char *named;
+    } cases[] = {
         { "llama.block_count", 4, 0, 4, "llama.block_count" },
         { "llama.block_count", 4, 2, 4, "blk.1.attn_q.weight" },
         { "llama.block_count", 4, UINT32_MAX, 4, "llama.block_count" },

@@ -1,7 +1,7 @@
 /*
- * The engine against transformers on a real model: tokens, logits, greedy continuations, and the likelihood of real
- * text. Skipped without the model (KVC_TEST_MODEL, or the place where tools/fetch_model.sh puts it) and without the
- * golden file beside the source tree.
+ * The engine against transformers on a real model: tokens, logits, greedy continuations, and the likelihood
+ * of real text. Skipped without the model (KVC_TEST_MODEL, or the place where tools/fetch_model.sh puts it)
+ * and without the golden file beside the source tree.
  */
 #include "tests/lib/test.h"
 
@@ -19,10 +19,12 @@
 #include <string.h>
 
 /*
- * The golden logits are binary32 sums in another order, printed with four decimals. A logit is the end of about 60
- * additions to a hidden state and a product of 576 terms; each rounds by 2^-24 of its size, and errors of the hidden
- * state are carried, not amplified (residual network). With logits up to 32 that is 32 * sqrt(60 * 576) * 2^-24 =
- * 3.5e-4 for independent roundings; times 4 for their being not quite independent. Measured: see the case's output.
+ * The golden logits are binary32 sums in another order, printed with four decimals. A logit is the end of
+ * about 60 additions to a hidden state and a product of 576 terms; each rounds by 2^-24 of its size, and
+ * errors of the hidden state are carried, not amplified (residual network). With logits up to 32 that is 32
+ * * sqrt(60 * 576) * 2^-24 =
+ * 3.5e-4 for independent roundings; times 4 for their being not quite independent. Measured: see the case's
+ * output.
  */
 #define LOGIT_TOLERANCE 1.5e-3
 
@@ -96,8 +98,9 @@ static uint32_t *encode_prompt(struct golden *g, const json_t *prompt, size_t *r
     struct errmsg e = { 0 };
     uint32_t *ids = NULL;
 
-    CU_ASSERT_EQUAL_FATAL(tokenizer_encode(engine_tokenizer(g->en), json_string_value(text), json_string_length(text),
-                                           true, &ids, ret_n, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(tokenizer_encode(engine_tokenizer(g->en), json_string_value(text),
+                                           json_string_length(text), true, &ids, ret_n, &e),
+                          0);
     check_ids(json_object_get(prompt, "tokens"), ids, *ret_n);
     return ids;
 }
@@ -120,7 +123,8 @@ static void test_tokens(void)
 }
 
 /* The pieces of the tokens are the text again. */
-static void check_pieces(const struct tokenizer *t, const uint32_t *ids, size_t n, const char *text, size_t bytes)
+static void check_pieces(const struct tokenizer *t, const uint32_t *ids, size_t n, const char *text,
+                         size_t bytes)
 {
     size_t at = 0;
 
@@ -169,7 +173,8 @@ static void test_text_tokens(void)
     want = json_object_get(g.json, "wikitext2_test");
     CU_ASSERT_EQUAL_FATAL(tokenizer_encode(engine_tokenizer(g.en), text, bytes, false, &ids, &n, &e), 0);
     CU_ASSERT_EQUAL_FATAL(n, (size_t) json_integer_value(json_object_get(want, "n_tokens")));
-    check_ids(json_object_get(want, "first_tokens"), ids, json_array_size(json_object_get(want, "first_tokens")));
+    check_ids(json_object_get(want, "first_tokens"), ids,
+              json_array_size(json_object_get(want, "first_tokens")));
     (void) crypto_hash_sha256(hash, (const unsigned char *) ids, n * sizeof(*ids));
     (void) sodium_bin2hex(hex, sizeof(hex), hash, sizeof(hash));
     CU_ASSERT_STRING_EQUAL(hex, json_string_value(json_object_get(want, "sha256_of_uint32le_tokens")));
@@ -244,7 +249,8 @@ static double window_nll(struct golden *g, const uint32_t *ids)
     CU_ASSERT_FATAL(hidden && logits);
     exact_cache_clear(g->cache);
     CU_ASSERT_EQUAL_FATAL(engine_embed(g->en, ids, WINDOW, hidden, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(engine_layers(g->en, &cache, 0, engine_geometry(g->en)->n_layers, WINDOW, hidden, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(engine_layers(g->en, &cache, 0, engine_geometry(g->en)->n_layers, WINDOW, hidden, &e),
+                          0);
     CU_ASSERT_EQUAL_FATAL(engine_logits(g->en, WINDOW, hidden, logits, &e), 0);
     for (size_t i = 0; i + 1 < WINDOW; i++)
         sum += nll_of(logits + i * info->n_vocab, info->n_vocab, ids[i + 1]);
@@ -272,7 +278,8 @@ static void test_likelihood_of_text(void)
     CU_ASSERT_FATAL(n >= WINDOW);
     nll = window_nll(&g, ids);
     want = json_number_value(json_array_get(
-        json_object_get(json_object_get(g.json, "wikitext2_test"), "nll_sum_of_1023_predictions_per_window"), 0));
+        json_object_get(json_object_get(g.json, "wikitext2_test"), "nll_sum_of_1023_predictions_per_window"),
+        0));
     printf("    NLL of window 0: %.3f, golden %.3f\n", nll, want);
     CU_ASSERT(fabs(nll - want) < 1e-3 * want);
 }

@@ -1,6 +1,6 @@
 /*
- * Block formats: known blocks, worked by hand from the drawings in tools/engine/quants.c; then every matrix-vector
- * kernel that this processor runs against decoding and adding in binary64.
+ * Block formats: known blocks, worked by hand from the drawings in tools/engine/quants.c; then every
+ * matrix-vector kernel that this processor runs against decoding and adding in binary64.
  */
 #include "tests/lib/test.h"
 
@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* ---- known ------------------------------------------------------------------------------------------------------- */
+/* ---- known --------------------------------------------------------------------------------------------- */
 
 /* Little-endian binary16: 1 = 3c00, 2 = 4000, 0.5 = 3800, -1 = bc00 */
 #define H1 0x00, 0x3c
@@ -81,7 +81,8 @@ static void test_q4(void)
 static void test_q5(void)
 {
     /* fifth bits of weights 0, 17 and 31 */
-    uint8_t q5_0[22] = { H1, 0x01, 0x00, 0x02, 0x80, 0xf1, 0x23 }, q5_1[24] = { H1, H_HALF, 0x01, 0x00, 0x02, 0x80, 0xf1, 0x23 };
+    uint8_t q5_0[22] = { H1, 0x01, 0x00, 0x02, 0x80, 0xf1, 0x23 },
+            q5_1[24] = { H1, H_HALF, 0x01, 0x00, 0x02, 0x80, 0xf1, 0x23 };
     float y[32];
 
     decode(QUANT_Q5_0, q5_0, y);
@@ -100,9 +101,9 @@ static void test_q5(void)
 }
 
 /*
- * Scales s = { 1, 2, 3, 63, 16, 33, 50, 63 }, minima m = { 0, 1, 2, 3, 4, 5, 6, 63 }: the first four of each stand in
- * the low 6 bits of bytes 0..3 and 4..7; of the last four the low halves stand in bytes 8..11, scale below minimum,
- * and bits 4..5 in the top bits of bytes 0..3 (scales) and 4..7 (minima).
+ * Scales s = { 1, 2, 3, 63, 16, 33, 50, 63 }, minima m = { 0, 1, 2, 3, 4, 5, 6, 63 }: the first four of each
+ * stand in the low 6 bits of bytes 0..3 and 4..7; of the last four the low halves stand in bytes 8..11,
+ * scale below minimum, and bits 4..5 in the top bits of bytes 0..3 (scales) and 4..7 (minima).
  */
 static const uint8_t k_scales[12] = {
     1 | 1 << 6, 2 | 2 << 6, 3 | 3 << 6, 63 | 3 << 6, /* 16, 33, 50, 63 have top bits 1, 2, 3, 3 */
@@ -191,11 +192,11 @@ static void test_names(void)
     CU_ASSERT_STRING_EQUAL(quant_type_name(UINT32_MAX), "unknown type");
 }
 
-/* ---- kernels against the reference --------------------------------------------------------------------------------- */
+/* ---- kernels against the reference --------------------------------------------------------------------- */
 
 static const uint32_t all_types[] = {
-    QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q4_K, QUANT_Q5_K,
-    QUANT_Q6_K,
+    QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_1,
+    QUANT_Q5_0, QUANT_Q5_1, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K,
 };
 
 /* Any bytes are a block; only the binary16 scales must be finite. */
@@ -241,7 +242,9 @@ static uint8_t *guarded(size_t bytes, void **ret_map, size_t *ret_map_bytes)
 static void check_kernel(const struct matvec_ops *ops, const struct quant_type *t, size_t n_cols)
 {
     enum { ROWS = 3 };
-    struct matrix w = { .type = t, .n_rows = ROWS, .n_cols = n_cols, .row_bytes = n_cols / t->block_weights * t->block_bytes };
+    struct matrix w = {
+        .type = t, .n_rows = ROWS, .n_cols = n_cols, .row_bytes = n_cols / t->block_weights * t->block_bytes
+    };
     void *map, *x_map;
     size_t map_bytes, x_bytes;
     uint8_t *blocks = guarded(ROWS * w.row_bytes, &map, &map_bytes);
@@ -262,17 +265,18 @@ static void check_kernel(const struct matvec_ops *ops, const struct quant_type *
         double size = 0.0;
 
         /*
-         * Adding n terms in chains of n / 8 at most (8 lanes, and a handful of steps to join them) is off by no more
-         * than 2^-24 (n / 8 + 8) sum |terms|. The terms are s q x and m x rather than (s q + m) x; apart they are
-         * larger: 4 covers minima of the size of the scale's range. Random roundings stay far below, a wrong bit,
-         * scale or offset is far above.
+         * Adding n terms in chains of n / 8 at most (8 lanes, and a handful of steps to join them) is off by
+         * no more than 2^-24 (n / 8 + 8) sum |terms|. The terms are s q x and m x rather than (s q + m) x;
+         * apart they are larger: 4 covers minima of the size of the scale's range. Random roundings stay far
+         * below, a wrong bit, scale or offset is far above.
          */
         for (size_t at = 0; at < n_cols; at += t->block_weights) {
             t->decode(blocks + r * w.row_bytes + at / t->block_weights * t->block_bytes, 1, y);
             for (size_t i = 0; i < t->block_weights; i++)
                 size += fabs((double) y[i] * (double) x[at + i]);
         }
-        CU_ASSERT(fabs((double) want[r] - (double) got[r]) <= 0x1p-24 * ((double) n_cols / 8 + 8) * 4 * (size + 1e-30));
+        CU_ASSERT(fabs((double) want[r] - (double) got[r]) <=
+                  0x1p-24 * ((double) n_cols / 8 + 8) * 4 * (size + 1e-30));
     }
     free(sums);
     (void) munmap(map, map_bytes);

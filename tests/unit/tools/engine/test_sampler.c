@@ -29,7 +29,8 @@ static void test_nll(void)
 
 static void test_kl(void)
 {
-    const float p[2] = { (float) 1.0986122886681098, 0.0f }, q[2] = { 5.0f, 5.0f }, never[2] = { 0.0f, -INFINITY };
+    const float p[2] = { (float) 1.0986122886681098, 0.0f }, q[2] = { 5.0f, 5.0f },
+                never[2] = { 0.0f, -INFINITY };
     const float shifted[2] = { p[0] + 8.0f, p[1] + 8.0f };
 
     /* 3/4 ln(3/4 / 1/2) + 1/4 ln(1/4 / 1/2) */

@@ -13,7 +13,8 @@
 enum { ITEMS_MAX = 64 };
 
 struct job {
-    unsigned done[ITEMS_MAX]; /* plain: an item taken twice, or not finished on return, is seen here or by TSan */
+    /* plain: an item taken twice, or not finished on return, is seen here or by TSan */
+    unsigned done[ITEMS_MAX];
     unsigned n_workers;
     _Atomic unsigned wrong;
 };

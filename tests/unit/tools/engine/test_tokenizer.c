@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- cutting ----------------------------------------------------------------------------------------------------- */
+/* ---- cutting ------------------------------------------------------------------------------------------- */
 
 struct cuts {
     char joined[512]; /* the pieces with "|" between them */
@@ -64,7 +64,8 @@ static void test_gpt2_cuts(void)
     check_cut("gpt-2", "a  b", "a| | b");
     check_cut("gpt2", "end   ", "end|   ");
     check_cut("gpt2", "x = 1234;\n\n\ty", "x| =| 1234|;|\n\n|\t|y");
-    check_cut("gpt2", "\xc3\xa9t\xc3\xa9 \xe4\xbd\xa0\xe5\xa5\xbd", "\xc3\xa9t\xc3\xa9| \xe4\xbd\xa0\xe5\xa5\xbd");
+    check_cut("gpt2", "\xc3\xa9t\xc3\xa9 \xe4\xbd\xa0\xe5\xa5\xbd",
+              "\xc3\xa9t\xc3\xa9| \xe4\xbd\xa0\xe5\xa5\xbd");
     check_cut("gpt2", "a\xc2\xa0\xc2\xa0" "b", "a|\xc2\xa0|\xc2\xa0|b"); /* no-break spaces are white space */
     check_cut("gpt2", "", "");
 }
@@ -108,7 +109,7 @@ static void test_invalid_utf8(void)
     check_cut("gpt2", "\xf0\x9f\x99\x82\x82", "\xf0\x9f\x99\x82|\x82");    /* a lone continuation */
 }
 
-/* ---- merging ------------------------------------------------------------------------------------------------------- */
+/* ---- merging ------------------------------------------------------------------------------------------- */
 
 /* The definition: while there is a pair with a rule, merge the leftmost pair of the lowest rank. */
 static size_t merge_slowly(const struct bpe_rule *rules, size_t n_rules, uint32_t *ids, size_t n)
@@ -119,7 +120,8 @@ static size_t merge_slowly(const struct bpe_rule *rules, size_t n_rules, uint32_
 
         for (size_t i = 0; i + 1 < n; i++)
             for (size_t k = 0; k < n_rules; k++)
-                if (rules[k].left == ids[i] && rules[k].right == ids[i + 1] && (!best || rules[k].rank < best->rank)) {
+                if (rules[k].left == ids[i] && rules[k].right == ids[i + 1] &&
+                    (!best || rules[k].rank < best->rank)) {
                     best = &rules[k];
                     at = i;
                 }
@@ -141,8 +143,10 @@ static void test_merging(void)
         size_t n_rules = test_rand_below(41), n = 1 + test_rand_below(60), n_fast = 0, n_slow;
 
         for (size_t k = 0; k < n_rules; k++)
-            rules[k] = (struct bpe_rule) { .left = (uint32_t) test_rand_below(4 + k), .rank = (uint32_t) k,
-                                           .right = (uint32_t) test_rand_below(4 + k), .merged = (uint32_t) (4 + k) };
+            rules[k] = (struct bpe_rule) { .left = (uint32_t) test_rand_below(4 + k),
+                                          .rank = (uint32_t) k,
+                                          .right = (uint32_t) test_rand_below(4 + k),
+                                          .merged = (uint32_t) (4 + k) };
         for (size_t i = 0; i < n; i++)
             fast[i] = slow[i] = (uint32_t) test_rand_below(4);
         bpe_sort_rules(rules, n_rules);
@@ -154,7 +158,7 @@ static void test_merging(void)
     bpe_scratch_deinit(&s);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------ */
+/* ---- the whole ----------------------------------------------------------------------------------------- */
 
 static struct tokenizer *tiny_tokenizer(const char *pre)
 {
@@ -170,8 +174,8 @@ static struct tokenizer *tiny_tokenizer(const char *pre)
     return tok; /* keeps nothing of the file */
 }
 
-static void check_encoded(const struct tokenizer *t, const char *text, size_t bytes, bool special, const uint32_t *want,
-                          size_t n_want)
+static void check_encoded(const struct tokenizer *t, const char *text, size_t bytes, bool special,
+                          const uint32_t *want, size_t n_want)
 {
     _cleanup_(freep) uint32_t *ids = NULL;
     struct errmsg e = { 0 };
@@ -229,11 +233,13 @@ static void test_all_bytes(void)
     }
 }
 
-/* A megabyte of what makes matchers and merging slow: each must end within seconds, with tokens or with a refusal. */
+/* A megabyte of what makes matchers and merging slow: each must end within seconds, with tokens or with a
+ * refusal. */
 static void test_hostile_texts(void)
 {
     enum { BYTES = 1 << 20 };
-    static const char *const units[] = { " ", "\n", " \n", "a", "'", "<", "<|im_end|", "\xff", "1", "\t ", "\xe2\x80\x83" };
+    static const char *const units[] = { " ",         "\n",   " \n", "a",   "'",           "<",
+                                         "<|im_end|", "\xff", "1",   "\t ", "\xe2\x80\x83" };
     static const char *const pres[] = { "smollm", "llama-bpe" };
     char *text = malloc(BYTES);
 
