@@ -148,13 +148,14 @@ void solver_deinit(struct solver *v)
     *v = (struct solver) { .n_heads = 0 };
 }
 
-int solver_fail(const struct solver *v, uint32_t layer, uint32_t head, enum side side, int err, struct errmsg *e)
+int solver_fail(uint32_t layer, uint32_t head, enum side side, int err, struct errmsg *e)
 {
-    (void) v;
+    char letter = side == SIDE_K ? 'K' : 'V';
+
     if (err == -ENOMEM)
-        return fail(e, -ENOMEM, "out of memory for layer %u head %u %c", layer, head, side == SIDE_K ? 'K' : 'V');
-    return fail(e, -EINVAL, "the statistics of layer %u head %u %c have no transform: a covariance or metric is not "
-                "finite or not positive", layer, head, side == SIDE_K ? 'K' : 'V');
+        return fail(e, -ENOMEM, "out of memory for layer %u, head %u, side %c", layer, head, letter);
+    return fail(e, -EINVAL, "layer %u, head %u, side %c: its covariance, metric or samples are too large to make a "
+                "transform of", layer, head, letter);
 }
 
 void solver_covariance(const struct solver *v, uint32_t head_side, double *ret_S)

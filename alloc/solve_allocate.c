@@ -58,13 +58,13 @@ int solve_fit_head(struct solver *v, uint32_t layer, uint32_t head, enum side si
     int r;
 
     if (!M)
-        return solver_fail(v, layer, head, side, -ENOMEM, e);
+        return solver_fail(layer, head, side, -ENOMEM, e);
     r = metric_matrix(v->s, v->o.metric, layer, head, side, S, M);
     if (r == 0)
         r = transform_fit(&h->t, S, M, seed_mix(v->o.seed, hs));
     if (r == 0)
         r = fit_curves(v, h, mean, x, n);
-    return r < 0 ? solver_fail(v, layer, head, side, r, e) : 0;
+    return r < 0 ? solver_fail(layer, head, side, r, e) : 0;
 }
 
 int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)

@@ -58,8 +58,8 @@ static inline void solver_progress(const struct solver *v, const char *what, dou
         v->o.progress(v->o.progress_ctx, what, fraction);
 }
 
-/* "layer 3 head 1 K: why" for an -EDOM or -ENOMEM of one head-side; returns -EINVAL or -ENOMEM. */
-int solver_fail(const struct solver *v, uint32_t layer, uint32_t head, enum side side, int err, struct errmsg *e);
+/* The sentence of an -EDOM or -ENOMEM of one head-side. Return: -EINVAL or -ENOMEM. */
+int solver_fail(uint32_t layer, uint32_t head, enum side side, int err, struct errmsg *e);
 
 /* S = scatter / n of a head-side. */
 void solver_covariance(const struct solver *v, uint32_t head_side, double *ret_S);

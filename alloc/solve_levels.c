@@ -79,7 +79,7 @@ static int add_head(struct solver *v, uint32_t layer, uint32_t head, enum side s
         r = transform_apply(&h->t, h->mean, stats_sample_rows(v->s, hs), n, z);
     }
     if (r < 0)
-        return solver_fail(v, layer, head, side, r, e);
+        return solver_fail(layer, head, side, r, e);
     level_pool_add(p, h, z, n);
     return 0;
 }

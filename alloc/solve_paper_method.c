@@ -84,7 +84,7 @@ static int fill_spectra(struct solver *v, enum side side, struct spectra *p, str
         solver_covariance(v, i * 2 + (uint32_t) side, basis);
         r = linalg_eigen(d, basis, lambda);
         if (r < 0)
-            return solver_fail(v, layer, head, side, r, e);
+            return solver_fail(layer, head, side, r, e);
         if (side == SIDE_K && v->o.method == METHOD_PAPER_KL)
             metric_query_variance(v->s, layer, head, basis, w);
         else
@@ -205,7 +205,7 @@ static int solve_side(struct solver *v, enum side side, double bpd, struct errms
         r = make_head(v, i * 2 + (uint32_t) side, p.lambda + (size_t) i * p.d, p.basis + (size_t) i * p.d * p.d,
                       &p.best[i]);
         if (r < 0)
-            return solver_fail(v, i / v->g->n_kv_heads, i % v->g->n_kv_heads, side, r, e);
+            return solver_fail(i / v->g->n_kv_heads, i % v->g->n_kv_heads, side, r, e);
         v->estimated += p.best[i].D;
     }
     return r;

@@ -163,7 +163,7 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
         return 0;
     }
     r = predict(v, hs_k, hs_v, &order, ret_u, ret_S);
-    return r < 0 ? solver_fail(v, layer, head, SIDE_V, r, e) : 0;
+    return r < 0 ? solver_fail(layer, head, SIDE_V, r, e) : 0;
 }
 
 int solve_fit_residuals(struct solver *v, struct errmsg *e)

@@ -98,7 +98,8 @@ static double mean_harm(struct trial *t)
 static int judge_head(const struct solver *v, const struct table *table, struct trial *t, uint32_t layer,
                       uint32_t head, double ret_harm[2], struct errmsg *e)
 {
-    const struct codec *codecs[2] = { table_codec(table, layer, head, SIDE_K), table_codec(table, layer, head, SIDE_V) };
+    const struct codec *codecs[2] = { table_codec(table, layer, head, SIDE_K),
+                                      table_codec(table, layer, head, SIDE_V) };
     size_t r_k = codecs[SIDE_K]->r, stride = r_k + codecs[SIDE_V]->r;
 
     for (int side = SIDE_K; side <= SIDE_V; side++) {
@@ -108,7 +109,7 @@ static int judge_head(const struct solver *v, const struct table *table, struct 
         solver_covariance(v, hs, t->S);
         r = metric_matrix(v->s, v->o.metric, layer, head, (enum side) side, t->S, t->M);
         if (r < 0)
-            return solver_fail(v, layer, head, (enum side) side, r, e);
+            return solver_fail(layer, head, (enum side) side, r, e);
         code_side(t, table, codecs[side], (enum side) side, stats_sample_rows(v->s, hs), side == SIDE_K ? 0 : r_k,
                   stride > 0 ? stride : 1);
         ret_harm[side] += v->heads[hs].weight * mean_harm(t);

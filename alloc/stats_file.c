@@ -92,7 +92,8 @@ static void put(struct writer *w, const void *bytes, size_t n)
     w->at += n;
 }
 
-static void put_section(struct writer *w, const struct stats_header *h, enum stats_section_id section, const void *bytes)
+static void put_section(struct writer *w, const struct stats_header *h, enum stats_section_id section,
+                        const void *bytes)
 {
     static const uint8_t zeros[STATS_SECTION_ALIGN];
 
@@ -200,8 +201,8 @@ static int check_header(const struct stats_header *h, size_t n_bytes, struct err
     if (memcmp(&expected, h, sizeof(*h)) != 0)
         return fail(e, -EBADMSG, "statistics file whose sections are not where its header puts them");
     if (h->file_bytes != n_bytes)
-        return fail(e, -EBADMSG, "statistics file of %zu bytes where %llu are due: it is truncated or has more", n_bytes,
-                    (unsigned long long) h->file_bytes);
+        return fail(e, -EBADMSG, "statistics file of %zu bytes where %llu are due: it is truncated or has more",
+                    n_bytes, (unsigned long long) h->file_bytes);
     return 0;
 }
 

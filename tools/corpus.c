@@ -73,8 +73,8 @@ int corpus_from_text(const struct engine *en, const uint32_t *tokens, size_t n, 
     int r;
 
     if (available < n_held + 1)
-        return fail(e, -EINVAL, "the text has %zu tokens; windows of %zu need at least %zu: give more text or a smaller "
-                    "--window", n, window, (n_held + 1) * of_text);
+        return fail(e, -EINVAL, "the text has %zu tokens; windows of %zu need at least %zu: give more text or a "
+                    "smaller --window", n, window, (n_held + 1) * of_text);
     if (n_windows > available - n_held)
         n_windows = available - n_held;
     r = corpus_init(&c, window, n_windows, n_held, e);
