@@ -1,7 +1,7 @@
 /*
  * kvcobra bench solve: how long the solvers take for a large model, 256 heads of dimension 128. Spectra are synthetic
- * and seeded, curves exact Gaussian ones (measuring real curves is calibration, not solving). Every result is checked
- * before anything is timed.
+ * and seeded, curves computed ones with some noise (measuring real curves is calibration, not solving). Every result
+ * is checked before anything is timed.
  */
 #include <errno.h>
 #include <math.h>
@@ -11,6 +11,7 @@
 
 #include "alloc/quant.h"
 #include "alloc/solve_bands.h"
+#include "alloc/solve_dp.h"
 #include "alloc/solve_paper.h"
 #include "base/cleanup.h"
 #include "tools/bench.h"
@@ -23,7 +24,18 @@ enum {
     DIM = 128,
     BAND = 8,
     N_BANDS = 2 * N_HEADS * DIM / BAND, /* K and V */
-    N_CASES = 6,
+    DP_OPTIONS = DIM / 2 * 7 + 1, /* of a head: even ranks, 2 to 8 bits, nothing */
+    N_SOLVERS = 3,
+    N_CASES = 3 * N_SOLVERS,      /* budgets x solvers */
+};
+
+static const struct {
+    const char *name, *json, *problem;
+    int sides;
+} solvers[N_SOLVERS] = {
+    { "C1 and C2", "paper", "256 heads, d = 128", 1 },
+    { "dp", "dp", "256 heads, d = 128", 1 },
+    { "bands", "bands", "K and V of 256 heads, d = 128", 2 },
 };
 
 #ifdef __clang__
@@ -43,17 +55,18 @@ struct input {
     double w[N_HEADS * DIM];                       /* descending spectra */
     double curves[N_BANDS * BANDS_OPTIONS];
     uint32_t coords[N_BANDS];
+    struct dp_option options[N_HEADS * DP_OPTIONS];
+    size_t first[N_HEADS + 1];
 };
 
 struct timing {
-    const char *what;
     double bpd;
     double min, median, p99; /* seconds */
 };
 
 static const char doc[] =
-    "Time the solvers: the paper's C1 and C2 for 256 heads of dimension 128, and the bands knapsack for the keys and "
-    "values of 256 heads, at 1, 2 and 4 bits per number.\v"
+    "Time the solvers: the paper's C1 and C2 and its exact dynamic programme for 256 heads of dimension 128, and the "
+    "bands knapsack for the keys and values of 256 heads, at 1, 2 and 4 bits per number.\v"
     "Inputs are synthetic and the same every time. Results are checked before the clock starts. Minimum, median and "
     "99th percentile over all repetitions, the cases taking turns.";
 
@@ -102,6 +115,26 @@ static void make_spectrum(uint64_t *seed, double *w)
         w[i] = i == 0 ? energy : w[i - 1] * exp(-2 * rate * next_uniform(seed));
 }
 
+/* Every (r, b) of every head; 2 % of noise, as measuring leaves it. */
+static int make_options(struct input *in, uint64_t *seed)
+{
+    double curve[(DIM / 2 + 1) * 7], q[BANDS_OPTIONS];
+    struct paper_options o;
+
+    paper_options_default(&o, 1);
+    if (dp_options_max(DIM, &o) != DP_OPTIONS)
+        return -EINVAL;
+    for (unsigned b = 0; b < BANDS_OPTIONS; b++)
+        q[b] = paper_bennett(b);
+    for (unsigned h = 0; h < N_HEADS; h++) {
+        dp_curve(in->w + (size_t) h * DIM, DIM, q, &o, curve);
+        for (size_t i = 7; i < sizeof(curve) / sizeof(*curve); i++)
+            curve[i] *= 1 + 0.02 * next_uniform(seed);
+        in->first[h + 1] = in->first[h] + dp_head_options(curve, DIM, &o, in->options + in->first[h]);
+    }
+    return 0;
+}
+
 static int make_input(struct input *in)
 {
     double error[BANDS_OPTIONS] = { 1 }, w[DIM];
@@ -131,7 +164,7 @@ static int make_input(struct input *in)
             in->curves[i * BANDS_OPTIONS + b] = sum * error[b] * (1 + 0.02 * next_uniform(&seed));
         in->coords[i] = BAND;
     }
-    return 0;
+    return make_options(in, &seed);
 }
 
 /* ---- cases --------------------------------------------------------------------------------------------------- */
@@ -141,17 +174,22 @@ struct output {
     double B[N_HEADS];
     uint8_t bits[N_BANDS];
     struct bands_result bands;
+    uint32_t option[N_HEADS];
+    struct dp_result dp;
 };
 
 static int run_case(const struct input *in, unsigned k, struct output *out)
 {
-    double bpd = budgets[k / 2];
+    double bpd = budgets[k / N_SOLVERS];
     struct paper_options o;
 
-    if (k % 2 == 0) {
+    if (k % N_SOLVERS == 0) {
         paper_options_default(&o, bpd);
         return paper_c2(in->w, N_HEADS, DIM, &o, out->choice, out->B);
     }
+    if (k % N_SOLVERS == 1)
+        return dp_solve(&(struct dp_problem) { N_HEADS, in->options, in->first, (uint64_t) (bpd * N_HEADS * DIM) },
+                        out->option, &out->dp);
     return bands_solve(&(struct bands_problem) { .n_bands = N_BANDS,
                                                  .distortion = in->curves,
                                                  .coords = in->coords,
@@ -177,6 +215,27 @@ static bool paper_right(const struct input *in, double bpd, const struct output 
     return fabs(sum - bpd * DIM * N_HEADS) < 1e-6 * sum;
 }
 
+/* Within the budget, as good as claimed, within 0.1 % of the Lagrangian bound, and no single head can still gain. */
+static bool dp_right(const struct input *in, double bpd, const struct output *out)
+{
+    uint64_t budget = (uint64_t) (bpd * N_HEADS * DIM), used = 0;
+    double sum = 0;
+
+    for (unsigned h = 0; h < N_HEADS; h++) {
+        used += in->options[in->first[h] + out->option[h]].cost;
+        sum += in->options[in->first[h] + out->option[h]].D;
+    }
+    for (unsigned h = 0; h < N_HEADS; h++)
+        for (size_t i = in->first[h]; i < in->first[h + 1]; i++) {
+            const struct dp_option *o = &in->options[i], *now = &in->options[in->first[h] + out->option[h]];
+
+            if (used - now->cost + o->cost <= budget && o->D < now->D)
+                return false;
+        }
+    return used <= budget && used == out->dp.used_bits && fabs(sum - out->dp.D) < 1e-9 * sum &&
+           sum >= out->dp.lower_bound * (1 - 1e-9) && sum <= out->dp.lower_bound * 1.001;
+}
+
 /* Within the budget, as good as claimed, and within one band's largest step of the Lagrangian bound. */
 static bool bands_right(const struct input *in, double bpd, const struct output *out)
 {
@@ -200,13 +259,16 @@ static bool bands_right(const struct input *in, double bpd, const struct output 
 static int check_cases(const struct input *in, struct output *out)
 {
     for (unsigned k = 0; k < N_CASES; k++) {
-        double bpd = budgets[k / 2];
+        static bool (*const right[N_SOLVERS])(const struct input *, double, const struct output *) = {
+            paper_right, dp_right, bands_right,
+        };
+        double bpd = budgets[k / N_SOLVERS];
 
         if (run_case(in, k, out) < 0)
             return command_fail("out of memory");
-        if (k % 2 == 0 ? !paper_right(in, bpd, out) : !bands_right(in, bpd, out))
+        if (!right[k % N_SOLVERS](in, bpd, out))
             return command_fail("the result of %s at %g bits per number is wrong; nothing was timed",
-                                k % 2 == 0 ? "C1 and C2" : "bands", bpd);
+                                solvers[k % N_SOLVERS].name, bpd);
     }
     return COMMAND_OK;
 }
@@ -237,8 +299,7 @@ static int time_cases(const struct input *in, struct output *out, size_t repeat,
 
         qsort(s, repeat, sizeof(*s), compare_doubles);
         ret[k] = (struct timing) {
-            .what = k % 2 == 0 ? "C1 and C2" : "bands",
-            .bpd = budgets[k / 2],
+            .bpd = budgets[k / N_SOLVERS],
             .min = s[0],
             .median = s[repeat / 2],
             .p99 = s[(repeat * 99 + 99) / 100 - 1], /* nearest rank */
@@ -269,9 +330,8 @@ static int print_text(const struct timing *t, size_t repeat, const char *cpu)
 
     printf("CPU %s, one thread, %s, %zu repetitions, caches warm\n\n", cpu, COMPILER, repeat);
     for (unsigned k = 0; k < N_CASES; k++)
-        report_row(r, "%s\t%s\t%g\t%.2f\t%.2f\t%.2f", t[k].what,
-                   k % 2 == 0 ? "256 heads, d = 128" : "K and V of 256 heads, d = 128", t[k].bpd, t[k].min * 1e3,
-                   t[k].median * 1e3, t[k].p99 * 1e3);
+        report_row(r, "%s\t%s\t%g\t%.2f\t%.2f\t%.2f", solvers[k % N_SOLVERS].name,
+                   solvers[k % N_SOLVERS].problem, t[k].bpd, t[k].min * 1e3, t[k].median * 1e3, t[k].p99 * 1e3);
     return report_print(r, stdout) < 0 ? command_fail("out of memory") : COMMAND_OK;
 }
 
@@ -281,9 +341,9 @@ static int print_json(const struct timing *t, size_t repeat, const char *cpu)
 
     for (unsigned k = 0; k < N_CASES; k++)
         if (json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f}", "solver",
-                                                 k % 2 == 0 ? "paper" : "bands", "heads", N_HEADS, "sides",
-                                                 k % 2 == 0 ? 1 : 2, "d", DIM, "bpd", t[k].bpd, "min_s", t[k].min,
-                                                 "median_s", t[k].median, "p99_s", t[k].p99)) < 0) {
+                                                 solvers[k % N_SOLVERS].json, "heads", N_HEADS, "sides",
+                                                 solvers[k % N_SOLVERS].sides, "d", DIM, "bpd", t[k].bpd, "min_s",
+                                                 t[k].min, "median_s", t[k].median, "p99_s", t[k].p99)) < 0) {
             json_decref(all);
             return report_json(NULL);
         }
@@ -302,7 +362,7 @@ static int run(int argc, char **argv)
     int r;
 
     command_parse(&argp, argc, argv, &o);
-    in = malloc(sizeof(*in));
+    in = calloc(1, sizeof(*in));
     out = malloc(sizeof(*out));
     seconds = calloc(o.repeat, N_CASES * sizeof(*seconds));
     if (!in || !out || !seconds || make_input(in) < 0)
@@ -317,4 +377,4 @@ static int run(int argc, char **argv)
     return o.common.json ? print_json(timings, o.repeat, cpu) : print_text(timings, o.repeat, cpu);
 }
 
-const struct command bench_solve = { "solve", "the paper's solver and the bands knapsack, 256 heads", run };
+const struct command bench_solve = { "solve", "the paper's solvers and the bands knapsack, 256 heads", run };
