@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/engine/blas_threads.h"
 #include "tools/engine/threads.h"
 
 struct batch_cache {
@@ -111,7 +112,7 @@ struct attend_run {
     float *out;
 };
 
-/* One query head of one sequence: plain loops, the rows are few and short. */
+/* One query head of one sequence. Its keys and values are contiguous: two products of a matrix and a vector. */
 static void attend_item(void *ctx, size_t item, unsigned worker)
 {
     const struct attend_run *r = ctx;
@@ -124,28 +125,19 @@ static void attend_item(void *ctx, size_t item, unsigned worker)
 
     (void) worker;
     rotate(&c->g, n - 1, r->q + item * d, (float) c->g.attn_scale, q);
+    cblas_sgemv(CblasRowMajor, CblasNoTrans, (int) n, (int) d, 1.0f, k, (int) d, q, 1, 0.0f, score, 1);
+    for (size_t t = 0; t < n; t++)
+        max = score[t] > max ? score[t] : max;
     for (size_t t = 0; t < n; t++) {
-        float dot = 0;
-
-        for (size_t i = 0; i < d; i++)
-            dot += q[i] * k[t * d + i];
-        score[t] = dot;
-        max = fmaxf(max, dot);
+        score[t] = expf(score[t] - max);
+        sum += score[t];
     }
-    memset(out, 0, d * sizeof(*out));
-    for (size_t t = 0; t < n; t++) {
-        float p = expf(score[t] - max);
-
-        sum += p;
-        for (size_t i = 0; i < d; i++)
-            out[i] += p * v[t * d + i];
-    }
-    for (size_t i = 0; i < d; i++)
-        out[i] /= sum;
+    cblas_sgemv(CblasRowMajor, CblasTrans, (int) n, (int) d, 1.0f / sum, v, (int) d, score, 1, 0.0f, out, 1);
 }
 
 static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
 {
+    _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
     struct batch_cache *c = ctx;
     struct attend_run r = { .c = c, .layer = layer, .q = q, .out = out };
 
