@@ -238,6 +238,36 @@ KVC_EXPORT int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes,
 KVC_EXPORT int kvc_table_activate(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint64_t revision,
                                   uint64_t *ret_revision);
 
+/**
+ * kvc_table_rollback() - operator: leave the active table @digest for the one that was active before it
+ * @revision:     0 = the next one
+ * @ret_active:   the table that is active afterwards; may be NULL
+ * @ret_revision: may be NULL
+ *
+ * Possible while the earlier table drains. Return: 0; 1: @digest is not active (any more), nothing changed; -ENODATA:
+ * no earlier table drains; -ESTALE, -EEXIST: the daemon is at a newer, at this revision; -ENOENT: no such table.
+ */
+KVC_EXPORT int kvc_table_rollback(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint64_t revision,
+                                  uint8_t ret_active[KVC_DIGEST_BYTES], uint64_t *ret_revision);
+
+/**
+ * kvc_table_retire() - operator: no commits and references any more; its pages are evicted first
+ * @revision:  0, or at least the daemon's
+ * @ret_state: KVC_TABLE_RETIRED, or KVC_TABLE_DRAINING while somebody references or holds it; may be NULL
+ *
+ * Return: 0; 1: it was on its way out already; -EBUSY: it is active; -ESTALE; -ENOENT.
+ */
+KVC_EXPORT int kvc_table_retire(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint64_t revision,
+                                enum kvc_table_state *ret_state);
+
+/* Operator. Unheld pages go. @tenant NULL = all, @digest NULL = of every table. Outputs may be NULL. Return: 0; -ENOENT. */
+KVC_EXPORT int kvc_evict(kvc_client *c, const char *tenant, const uint8_t digest[KVC_DIGEST_BYTES], uint64_t *ret_pages,
+                         uint64_t *ret_bytes);
+
+/* Operator. Until the daemon starts anew. Outputs may be NULL. Return: 0; -ENOENT: no such tenant; -EINVAL: 0 bytes. */
+KVC_EXPORT int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t quota_bytes, uint64_t *ret_previous_bytes,
+                             uint64_t *ret_used_bytes);
+
 typedef struct kvc_tenant_status {
     char name[64];
     uint64_t quota_bytes, used_bytes, held_bytes, arena_bytes, pages, sessions, hits, misses, evictions;

@@ -120,7 +120,7 @@ void conn_close(struct conn *c)
     if (c->session)
         session_detach(c->session);
     free(c);
-    tables_retire_idle(&s->tables);
+    tables_retire_idle(&s->tables, ev_now_ms(s->ev));
     server_update_tick(s);
 }
 

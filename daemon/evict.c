@@ -3,7 +3,9 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 
+#include "daemon/space.h"
 #include "daemon/store.h"
 
 /* ---- queues ----------------------------------------------------------------------------------------------------- */
@@ -88,7 +90,16 @@ uint32_t evict_victim(struct pool *p, struct group *g)
 
 /* ---- room ------------------------------------------------------------------------------------------------------- */
 
-/* The victim that was written first among those of the tenant's groups; generations grow with time. */
+/* Pages of a table on the way out before all others; else the one written first: generations grow with time. */
+static bool goes_before(const struct pool *p, uint32_t a, uint32_t b)
+{
+    bool a_first = pool_slot_span(p, a)->group->space->leaves_first;
+    bool b_first = pool_slot_span(p, b)->group->space->leaves_first;
+
+    return a_first != b_first ? a_first : pool_slot(p, a)->generation < pool_slot(p, b)->generation;
+}
+
+/* Among the victims of the tenant's groups. */
 static uint32_t oldest_victim(struct pool *p, const struct tenant *t)
 {
     uint32_t best = SLOT_NONE;
@@ -96,8 +107,7 @@ static uint32_t oldest_victim(struct pool *p, const struct tenant *t)
     for (struct group *g = t->groups; g; g = g->next) {
         uint32_t v = evict_victim(p, g);
 
-        if (v != SLOT_NONE &&
-            (best == SLOT_NONE || pool_slot(p, v)->generation < pool_slot(p, best)->generation))
+        if (v != SLOT_NONE && (best == SLOT_NONE || goes_before(p, v, best)))
             best = v;
     }
     return best;
@@ -111,7 +121,7 @@ static void evict(struct store *st, struct tenant *t, uint32_t number)
 
 bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes)
 {
-    while (tenant_room_bytes(t) < bytes) {
+    while (tenant_used_bytes(t) > t->quota_bytes || tenant_room_bytes(t) < bytes) {
         uint32_t v = oldest_victim(&st->pool, t);
 
         if (v == SLOT_NONE)
@@ -191,6 +201,24 @@ static bool take_extent(struct store *st, const struct tenant *taker)
     }
     pool_extent_destroy(p, best);
     return true;
+}
+
+uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_digest, uint32_t n_max,
+                    uint64_t *ret_bytes)
+{
+    uint32_t n = 0;
+    uint64_t bytes = 0;
+
+    for (struct group *g = t->groups; g && n < n_max; g = g->next) {
+        if (table_digest && memcmp(g->space->table_digest, table_digest, DIGEST_BYTES) != 0)
+            continue;
+        for (uint32_t v; n < n_max && (v = evict_victim(&st->pool, g)) != SLOT_NONE; n++) {
+            evict(st, t, v);
+            bytes += g->slot_bytes;
+        }
+    }
+    *ret_bytes = bytes;
+    return n;
 }
 
 bool evict_for_space(struct store *st, struct group *g)

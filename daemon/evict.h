@@ -44,3 +44,7 @@ bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
  * Return: whether something was freed: then pool_slot_take() is worth another try.
  */
 bool evict_for_space(struct store *st, struct group *g);
+
+/* An operator's wish: up to @n_max unheld pages of @t go, of one table or (NULL) of all. Return: how many went. */
+uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_digest, uint32_t n_max,
+                    uint64_t *ret_bytes);

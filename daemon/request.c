@@ -31,12 +31,16 @@ static const struct handler {
     [KVCOBRA__REQUEST__BODY_UNREF_TABLE] = { handle_unref_table, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_STAGE_TABLE] = { handle_stage_table, CONN_OPEN, ON_OPERATOR },
     [KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE] = { handle_activate_table, CONN_OPEN, ON_OPERATOR },
+    [KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE] = { handle_rollback_table, CONN_OPEN, ON_OPERATOR },
+    [KVCOBRA__REQUEST__BODY_RETIRE_TABLE] = { handle_retire_table, CONN_OPEN, ON_OPERATOR },
     [KVCOBRA__REQUEST__BODY_RESERVE] = { handle_reserve, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_COMMIT] = { handle_commit, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_ABORT] = { handle_abort, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_LEASE] = { handle_lease, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_RELEASE] = { handle_release, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_GET_STATUS] = { handle_get_status, CONN_OPEN, ON_OPERATOR },
+    [KVCOBRA__REQUEST__BODY_EVICT] = { handle_evict, CONN_OPEN, ON_OPERATOR },
+    [KVCOBRA__REQUEST__BODY_SET_QUOTA] = { handle_set_quota, CONN_OPEN, ON_OPERATOR },
 };
 
 /* What the daemon knows a request as; for sentences. */
@@ -150,7 +154,7 @@ int request_handle(struct conn *c, const void *data, struct wire_packet *packet)
         log_event(LOG_NOTICE, "client-does-not-read", "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid,
                   (long) c->peer.uid);
     wire_request_free(message);
-    tables_retire_idle(&s->tables);
+    tables_retire_idle(&s->tables, ev_now_ms(s->ev));
     return r;
 }
 

@@ -56,10 +56,14 @@ struct reply_scratch {
         Kvcobra__RefTableReply ref_table;
         Kvcobra__StageTableReply stage_table;
         Kvcobra__ActivateTableReply activate_table;
+        Kvcobra__RollbackTableReply rollback_table;
+        Kvcobra__RetireTableReply retire_table;
         Kvcobra__ReserveReply reserve;
         Kvcobra__CommitReply commit;
         Kvcobra__LeaseReply lease;
         Kvcobra__StatusReply status;
+        Kvcobra__EvictReply evict;
+        Kvcobra__SetQuotaReply set_quota;
     } body;
     Kvcobra__Limits limits;
     uint8_t digest[32];
@@ -83,12 +87,16 @@ int handle_ref_table(struct request *rq);
 int handle_unref_table(struct request *rq);
 int handle_stage_table(struct request *rq);
 int handle_activate_table(struct request *rq);
+int handle_rollback_table(struct request *rq);
+int handle_retire_table(struct request *rq);
 int handle_reserve(struct request *rq);       /* pages_write.c */
 int handle_commit(struct request *rq);
 int handle_abort(struct request *rq);
 int handle_lease(struct request *rq);         /* pages_read.c */
 int handle_release(struct request *rq);
 int handle_get_status(struct request *rq);    /* status.c */
+int handle_evict(struct request *rq);         /* operator.c */
+int handle_set_quota(struct request *rq);
 
 /* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE. */
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);

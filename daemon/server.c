@@ -52,7 +52,7 @@ static void on_tick(void *ctx)
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
         if (s->sessions[i])
             session_tick(s->sessions[i], now);
-    tables_retire_idle(&s->tables);
+    tables_retire_idle(&s->tables, now);
     server_update_tick(s);
 }
 
@@ -65,7 +65,7 @@ void server_update_tick(struct server *s)
         period = TICK_MS_MIN;
     if (period > TICK_MS_MAX)
         period = TICK_MS_MAX;
-    ev_tick_every(s->ev, s->n_conns + s->n_sessions > 0 ? period : 0, on_tick, s);
+    ev_tick_every(s->ev, s->n_conns + s->n_sessions + s->tables.n_draining > 0 ? period : 0, on_tick, s);
 }
 
 static void on_signal(void *ctx)

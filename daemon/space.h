@@ -1,6 +1,7 @@
 /* A space: the pages of one (table, shard), all tenants together. Holds the layout and what counts against a table. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gpu/layout.h"
@@ -12,4 +13,5 @@ struct space {
     struct page_layout layout;
     uint64_t n_pages;            /* committed */
     uint64_t n_busy;             /* slots reserved or held */
+    bool leaves_first;           /* its table is on the way out: evicted before all others */
 };

@@ -1,4 +1,4 @@
-/* Tables: states, the active set, spaces. See tables.h; files are tables_files.c. */
+/* Tables: staging, spaces, retirement. See tables.h; the active set is tables_activate.c, files are tables_files.c. */
 #include "daemon/tables.h"
 
 #include <assert.h>
@@ -22,8 +22,7 @@
 #include "daemon/space.h"
 #include "daemon/store.h"
 #include "daemon/tables_files.h"
-
-#define REVISION_MAX ((UINT64_C(1) << 40) - 1) /* what a control word holds */
+#include "daemon/tables_internal.h"
 
 const char *table_state_name(enum table_state s)
 {
@@ -128,7 +127,7 @@ static int entry_new(struct tables *ts, const uint8_t *digest, struct table_entr
     return 0;
 }
 
-static void set_state(struct tables *ts, struct table_entry *t, enum table_state state)
+void table_set_state(struct tables *ts, struct table_entry *t, enum table_state state)
 {
     char hex[DIGEST_HEX_BYTES];
 
@@ -168,7 +167,7 @@ static int reject(struct tables *ts, const void *bytes, size_t n_bytes, const ch
     if (r == 0 && !t->table) { /* without room to remember it, it is refused all the same */
         t->file_bytes = n_bytes;
         (void) snprintf(t->reason, sizeof(t->reason), "%s", reason);
-        set_state(ts, t, TABLE_REJECTED);
+        table_set_state(ts, t, TABLE_REJECTED);
         *ret = t;
     }
     return fail(e, -EBADMSG, "table rejected: %.300s", reason);
@@ -184,7 +183,7 @@ static int accept_table(struct tables *ts, struct table *table, struct table_ent
     if (r < 0)
         return r;
     set_table(t, table_ref(table));
-    set_state(ts, t, TABLE_VERIFIED);
+    table_set_state(ts, t, TABLE_VERIFIED);
     *ret = t;
     return 0;
 }
@@ -225,125 +224,6 @@ int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t 
         return r;
     }
     *ret_outcome = OUTCOME_APPLIED;
-    return 0;
-}
-
-/* ---- activation ------------------------------------------------------------------------------------------------- */
-
-static int model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e)
-{
-    struct table_model *m = calloc(1, sizeof(*m));
-
-    if (!m)
-        return fail(e, -ENOMEM, "out of memory for a model");
-    memcpy(m->digest, digest, DIGEST_BYTES);
-    m->next = ts->models;
-    ts->models = m;
-    *ret = m;
-    return 0;
-}
-
-static void model_drop(struct tables *ts, struct table_model *m)
-{
-    struct table_model **link = &ts->models;
-
-    while (*link != m)
-        link = &(*link)->next;
-    *link = m->next;
-    free(m);
-}
-
-/* Every tenant that uses the model sees the new word; a page that cannot be rebuilt keeps its old table until then. */
-static void publish(struct tables *ts, const struct table_model *m)
-{
-    for (struct tenant *t = ts->store->tenants; t; t = t->next) {
-        struct errmsg e;
-
-        if (control_find(t, m->digest) < 0)
-            continue;
-        if (control_publish(t, m->digest, m->active->table->geometry_digest, m->active->digest, m->revision, NULL,
-                            &e) < 0)
-            log_event(LOG_ERR, "publish-failed", "tenant=%s message=\"%s\"", t->name, e.text);
-    }
-}
-
-static enum table_outcome compare_revision(const struct table_model *m, const struct table_entry *t,
-                                           uint64_t *revision)
-{
-    bool same = m && m->active == t;
-    uint64_t present = m ? m->revision : 0;
-
-    if (*revision == 0) {
-        *revision = same ? present : present + 1;
-        return same ? OUTCOME_ALREADY : OUTCOME_APPLIED;
-    }
-    if (*revision < present)
-        return OUTCOME_STALE;
-    if (*revision == present)
-        return same ? OUTCOME_ALREADY : OUTCOME_CONFLICT;
-    return OUTCOME_APPLIED;
-}
-
-/* The file decides at the next start, so it comes first; if it cannot be written, nothing has changed. */
-static int switch_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision,
-                         struct errmsg *e)
-{
-    struct table_entry *old = m->active;
-    uint64_t old_revision = m->revision;
-    int r = 0;
-
-    m->active = t;
-    m->revision = revision;
-    if (ts->config->state_dir)
-        r = tables_files_write_active(ts, e);
-    if (r < 0) {
-        m->active = old;
-        m->revision = old_revision;
-    }
-    return r;
-}
-
-int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
-                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous, struct errmsg *e)
-{
-    struct table_entry *t = tables_find(ts, digest), *old;
-    struct table_model *m;
-    enum table_outcome outcome;
-    int r = 0;
-
-    if (!t)
-        return fail(e, -ENOENT, "no such table is staged");
-    if (!t->table)
-        return fail(e, -EBADMSG, "the table is %s: stage it again", table_state_name(t->state));
-    m = tables_model(ts, t->model_digest);
-    outcome = compare_revision(m, t, &revision);
-    if (outcome == OUTCOME_APPLIED && revision > REVISION_MAX)
-        return fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision);
-    old = m ? m->active : NULL;
-    if (outcome == OUTCOME_APPLIED) {
-        if (!m)
-            r = model_new(ts, t->model_digest, &m, e);
-        if (r == 0)
-            r = switch_active(ts, m, t, revision, e);
-        if (r < 0) {
-            if (m && !m->active)
-                model_drop(ts, m);
-            return r;
-        }
-        t->revision = revision;
-        set_state(ts, t, TABLE_ACTIVE);
-        publish(ts, m);
-        if (old && old != t) {
-            old->revision = revision;
-            old->drain_until_ms = now_ms + ts->config->drain_ms;
-            set_state(ts, old, TABLE_DRAINING);
-        }
-    }
-    *ret_outcome = outcome;
-    *ret_revision = m->revision;
-    memset(ret_previous, 0, DIGEST_BYTES);
-    if (old && old != t && outcome == OUTCOME_APPLIED)
-        memcpy(ret_previous, old->digest, DIGEST_BYTES);
     return 0;
 }
 
@@ -394,7 +274,7 @@ static void retire(struct tables *ts, struct table_entry *t)
         store_drop_space(ts->store, s, GHOST_RETIRED_TABLE);
     for (struct tenant *tenant = ts->store->tenants; tenant; tenant = tenant->next)
         control_retired(tenant, t->model_digest);
-    set_state(ts, t, TABLE_RETIRED);
+    table_set_state(ts, t, TABLE_RETIRED);
     free_spaces(t);
     t->table = table_unref(t->table);
     closep(&t->fd);
@@ -403,13 +283,53 @@ static void retire(struct tables *ts, struct table_entry *t)
         tables_files_remove(ts->config, t->digest);
 }
 
-void tables_retire_idle(struct tables *ts)
+/* What ROLLBACK would return to waits for the end of its drain time, even if nobody uses it just now. */
+static bool may_return(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
+{
+    const struct table_model *m = tables_model(ts, t->model_digest);
+
+    return now_ms < t->drain_until_ms && m && table_model_previous(ts, m) == t;
+}
+
+void tables_retire_idle(struct tables *ts, uint64_t now_ms)
 {
     if (ts->n_draining == 0)
         return;
-    for (struct table_entry *t = ts->entries; t; t = t->next)
-        if (t->state == TABLE_DRAINING && is_idle(t))
+    for (struct table_entry *t = ts->entries; t; t = t->next) {
+        if (t->state != TABLE_DRAINING)
+            continue;
+        if (now_ms >= t->drain_until_ms)
+            for (struct space *s = t->spaces; s; s = s->next)
+                s->leaves_first = true;
+        if (is_idle(t) && !may_return(ts, t, now_ms))
             retire(ts, t);
+    }
+}
+
+int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
+                  enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e)
+{
+    struct table_entry *t = tables_find(ts, digest);
+    const struct table_model *m = t ? tables_model(ts, t->model_digest) : NULL;
+
+    if (!t)
+        return fail(e, -ENOENT, "no such table is here");
+    if (t->state == TABLE_ACTIVE)
+        return fail(e, -EBUSY, "the table is active: activate another one, or roll back, before it is retired");
+    *ret_entry = t;
+    if (revision != 0 && m && revision < m->revision) {
+        *ret_outcome = OUTCOME_STALE;
+        return 0;
+    }
+    if (!t->table || (t->state == TABLE_DRAINING && t->drain_until_ms <= now_ms)) {
+        *ret_outcome = OUTCOME_ALREADY;
+        return 0;
+    }
+    t->drain_until_ms = now_ms;
+    table_set_state(ts, t, TABLE_DRAINING);
+    tables_retire_idle(ts, now_ms);
+    *ret_outcome = OUTCOME_APPLIED;
+    return 0;
 }
 
 /* ---- fetching --------------------------------------------------------------------------------------------------- */
@@ -490,13 +410,13 @@ static void load_active(void *ctx, const uint8_t *model_digest, uint64_t revisio
         log_event(LOG_ERR, "active-table-missing", "digest=%s message=\"its model has no active table now\"", hex);
         return;
     }
-    if (model_new(ts, model_digest, &m, &e) < 0) {
+    if (table_model_new(ts, model_digest, &m, &e) < 0) {
         log_event(LOG_ERR, "active-table-missing", "digest=%s message=\"%s\"", hex, e.text);
         return;
     }
     m->active = t;
     m->revision = t->revision = revision;
-    set_state(ts, t, TABLE_ACTIVE);
+    table_set_state(ts, t, TABLE_ACTIVE);
 }
 
 int tables_init(struct tables *ts, const struct config *config, struct store *store, struct errmsg *e)
@@ -523,6 +443,6 @@ void tables_deinit(struct tables *ts)
         entry_free(t);
     }
     while (ts->models)
-        model_drop(ts, ts->models);
+        table_model_drop(ts, ts->models);
     *ts = (struct tables) { 0 };
 }

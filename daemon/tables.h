@@ -2,7 +2,10 @@
  * Allocation tables and which of them is active for each model. DESIGN 5.4, this part of it:
  *
  *     STAGE --parse--> VERIFIED --ACTIVATE--> ACTIVE --ACTIVATE of another--> DRAINING --no reference, no hold--> RETIRED
- *         \--bad--> REJECTED        ^---------------------- ACTIVATE -----------/
+ *         \--bad--> REJECTED        ^--------------- ACTIVATE, ROLLBACK --------/
+ *
+ * The table that ROLLBACK would return to stays DRAINING until its drain time is over, referenced or not. RETIRE ends
+ * the drain time at once.
  *
  * With a state folder everything but references survives a restart: DIR/tables/DIGEST.kvct are the files, DIR/active
  * names the active one of each model. ACTIVATE writes that file before it publishes the word.
@@ -47,6 +50,8 @@ struct table_entry {
     uint64_t file_bytes;
     uint64_t n_refs;              /* of all sessions */
     uint64_t revision;            /* of the last change of state */
+    uint64_t activated;           /* revision that activated it last */
+    bool rolled_back;             /* it was left by ROLLBACK: not what the next ROLLBACK returns to */
     uint64_t drain_until_ms;      /* DRAINING: commits are taken until then */
     char reason[WIRE_TEXT_BYTES_MAX]; /* REJECTED */
     struct table *table;          /* NULL when RETIRED or REJECTED */
@@ -98,13 +103,32 @@ int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t 
 int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
                     enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous, struct errmsg *e);
 
+/**
+ * tables_rollback() - leave @digest for the table that was active before it
+ * @ret_active: [DIGEST_BYTES] the active table afterwards
+ *
+ * Return: 0, see *ret_outcome (OUTCOME_ALREADY: it is not active); -ENOENT: no such table; -ENODATA: nothing to return
+ * to drains any more; errno of the active-set file.
+ */
+int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
+                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_active, struct errmsg *e);
+
+/**
+ * tables_retire() - a table that is not active goes as soon as nobody references or holds its pages
+ * @revision: 0, or what the operator believes the model's revision to be at least
+ *
+ * Return: 0, see *ret_outcome and the entry's state; -ENOENT; -EBUSY: it is active.
+ */
+int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
+                  enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e);
+
 /* The space of (table, shard), made if it is new. Return: 0; -EINVAL: shard outside the heads; -ENOMEM. */
 int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, struct space **ret_space,
                  struct errmsg *e);
 uint64_t table_entry_pages(const struct table_entry *t);
 
 /* DRAINING tables that nobody references or holds pages of become RETIRED; their pages and files go. */
-void tables_retire_idle(struct tables *ts);
+void tables_retire_idle(struct tables *ts, uint64_t now_ms);
 
 /* Borrowed descriptor of the table's bytes: memfd, sealed, read-only. */
 int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e);

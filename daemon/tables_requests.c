@@ -1,4 +1,4 @@
-/* LIST, FETCH, REF and UNREF; STAGE and ACTIVATE for operators. */
+/* LIST, FETCH, REF and UNREF; STAGE, ACTIVATE, ROLLBACK and RETIRE for operators. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -205,4 +205,54 @@ int handle_activate_table(struct request *rq)
     rq->reply.body_case = KVCOBRA__REPLY__BODY_ACTIVATE_TABLE;
     rq->reply.activate_table = reply;
     return outcome_error(rq, outcome, m->revision, revision);
+}
+
+int handle_rollback_table(struct request *rq)
+{
+    const Kvcobra__RollbackTable *m = rq->message->rollback_table;
+    struct reply_scratch *scratch = rq->server->scratch;
+    Kvcobra__RollbackTableReply *reply = &scratch->body.rollback_table;
+    enum table_outcome outcome;
+    uint64_t revision;
+    int r;
+
+    if (m->digest.len != DIGEST_BYTES)
+        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len, DIGEST_BYTES);
+    r = tables_rollback(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome, &revision,
+                        scratch->digest, &rq->error);
+    if (r < 0)
+        return r;
+    kvcobra__rollback_table_reply__init(reply);
+    reply->outcome = (Kvcobra__Outcome) outcome;
+    reply->revision = revision;
+    reply->active = bytes_view(scratch->digest, DIGEST_BYTES);
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_ROLLBACK_TABLE;
+    rq->reply.rollback_table = reply;
+    return outcome_error(rq, outcome, m->revision, revision);
+}
+
+int handle_retire_table(struct request *rq)
+{
+    const Kvcobra__RetireTable *m = rq->message->retire_table;
+    Kvcobra__RetireTableReply *reply = &rq->server->scratch->body.retire_table;
+    const struct table_model *model;
+    enum table_outcome outcome;
+    struct table_entry *t;
+    int r;
+
+    if (m->digest.len != DIGEST_BYTES)
+        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len, DIGEST_BYTES);
+    r = tables_retire(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome, &t,
+                      &rq->error);
+    if (r < 0)
+        return r;
+    kvcobra__retire_table_reply__init(reply);
+    reply->outcome = (Kvcobra__Outcome) outcome;
+    reply->state = (Kvcobra__TableState) t->state;
+    reply->references = t->n_refs;
+    reply->pages = table_entry_pages(t);
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_RETIRE_TABLE;
+    rq->reply.retire_table = reply;
+    model = tables_model(&rq->server->tables, t->model_digest);
+    return outcome_error(rq, outcome, m->revision, model ? model->revision : 0);
 }

@@ -1,5 +1,6 @@
 /*
- * kvcobra table list|stage|activate: the tables of a running daemon. Changes need the operator socket.
+ * kvcobra table list|stage|activate|rollback|retire: the tables of a running daemon. Changes need the operator
+ * socket; what its clients would notice is said first and asked for.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,10 +11,11 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command.h"
+#include "tools/confirm.h"
 #include "tools/handles.h"
 #include "tools/report.h"
 
-enum { OPT_SOCKET = 1, OPT_REVISION };
+enum { OPT_SOCKET = 1, OPT_REVISION, OPT_YES };
 
 enum { SHORT_DIGITS_MIN = 6 }; /* of a digest typed by a person; fewer tell too little apart */
 
@@ -21,6 +23,7 @@ struct table_options {
     struct common_options common;
     const char *action, *what, *socket;
     uint64_t revision;
+    bool yes;
 };
 
 static const char doc[] =
@@ -28,7 +31,9 @@ static const char doc[] =
     "  list            every table that the daemon knows, and its state\n"
     "  stage FILE      give it a table file; the daemon verifies it before it answers\n"
     "  activate TABLE  new sequences use this one from now on; TABLE is a table file, a digest, or the first six "
-    "or more digits of one that the daemon knows\n\n"
+    "or more digits of one that the daemon knows\n"
+    "  rollback TABLE  leave TABLE, which is active, for the one that was active before it\n"
+    "  retire TABLE    no more pages for TABLE, which is not active; it goes when nobody uses it\n\n"
     "Sequences keep the table they began with, so nothing stops and nothing is read wrongly.\n\n"
     "Example:\n\n"
     "  kvcobra table stage model-3.table --socket /run/kvcobra/operator.sock\n"
@@ -37,22 +42,35 @@ static const char doc[] =
 static const struct argp_option options[] = {
     { "socket", OPT_SOCKET, "PATH", 0, "The daemon's socket; stage and activate need its operator socket (required)",
       1 },
-    { "revision", OPT_REVISION, "N", 0, "activate: refuse unless this is newer than the daemon's revision "
-      "(default: the next one)", 1 },
+    { "revision", OPT_REVISION, "N", 0, "activate, rollback: refuse unless this is newer than the daemon's revision "
+      "(default: the next one); retire: refuse if the daemon's is newer", 1 },
+    { "yes", OPT_YES, NULL, 0, "rollback, retire: do not ask", 1 },
     { 0 },
 };
+
+#define ACTIONS "list, stage, activate, rollback, retire"
+
+static bool is_change(const char *action)
+{
+    static const char *const changes[] = { "stage", "activate", "rollback", "retire" };
+
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++)
+        if (strcmp(action, changes[i]) == 0)
+            return true;
+    return false;
+}
 
 static void check(const struct table_options *o, const struct argp_state *state)
 {
     if (!o->action)
-        argp_error(state, "one of list, stage, activate is needed");
+        argp_error(state, "one of " ACTIONS " is needed");
     if (!o->socket)
         argp_error(state, "--socket is needed");
     if (strcmp(o->action, "list") == 0) {
         if (o->what)
             argp_error(state, "list takes no argument");
-    } else if (strcmp(o->action, "stage") != 0 && strcmp(o->action, "activate") != 0) {
-        argp_error(state, "'%s' is none of list, stage, activate", o->action);
+    } else if (!is_change(o->action)) {
+        argp_error(state, "'%s' is none of " ACTIONS, o->action);
     } else if (!o->what) {
         argp_error(state, "%s needs a table", o->action);
     }
@@ -72,6 +90,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_REVISION:
         o->revision = option_uint(state, "--revision", arg, 1, ((uint64_t) 1 << 40) - 1);
         return 0;
+    case OPT_YES:
+        o->yes = true;
+        return 0;
     case ARGP_KEY_ARG:
         if (o->action && o->what)
             argp_error(state, "'%s' is one argument too many", arg);
@@ -84,7 +105,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "list|stage|activate [TABLE]", doc, common_children, NULL, NULL };
+static const struct argp argp = { options, parse, "list|stage|activate|rollback|retire [TABLE]", doc, common_children, NULL, NULL };
 
 static const char *state_name(enum kvc_table_state s)
 {
@@ -234,6 +255,12 @@ static bool looks_like_digest(const char *text)
     return n >= SHORT_DIGITS_MIN && n < DIGEST_HEX_BYTES && strspn(text, "0123456789abcdefABCDEF") == n;
 }
 
+/* What the TABLE argument means. */
+static int find_table(kvc_client *c, const char *what, uint8_t ret[KVC_DIGEST_BYTES], struct errmsg *e)
+{
+    return looks_like_digest(what) ? digest_from_digits(c, what, ret, e) : digest_of_file(what, ret, e);
+}
+
 static int activate(kvc_client *c, const struct table_options *o)
 {
     uint8_t digest[KVC_DIGEST_BYTES];
@@ -242,11 +269,7 @@ static int activate(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    if (looks_like_digest(o->what))
-        r = digest_from_digits(c, o->what, digest, &e);
-    else
-        r = digest_of_file(o->what, digest, &e);
-    if (r < 0)
+    if (find_table(c, o->what, digest, &e) < 0)
         return command_fail("%s", e.text);
     r = kvc_table_activate(c, digest, o->revision, &revision);
     if (r < 0)
@@ -256,6 +279,54 @@ static int activate(kvc_client *c, const struct table_options *o)
         return report_json(json_pack("{s:s, s:I, s:b}", "digest", hex, "revision", (json_int_t) revision, "already",
                                      r > 0));
     printf("%s %s, revision %ju\n", r > 0 ? "was already active:" : "active", hex, (uintmax_t) revision);
+    return COMMAND_OK;
+}
+
+static int rollback(kvc_client *c, const struct table_options *o)
+{
+    uint8_t digest[KVC_DIGEST_BYTES], active[KVC_DIGEST_BYTES];
+    char hex[DIGEST_HEX_BYTES], active_hex[DIGEST_HEX_BYTES];
+    struct errmsg e = { "" };
+    uint64_t revision = 0;
+    int r;
+
+    if (find_table(c, o->what, digest, &e) < 0)
+        return command_fail("%s", e.text);
+    (void) digest_hex(digest, hex);
+    if (!confirm(o->yes, "New sequences stop using table %.12s and use the one that was active before it; sequences that "
+                 "have begun keep theirs.", hex))
+        return COMMAND_FAILED;
+    r = kvc_table_rollback(c, digest, o->revision, active, &revision);
+    if (r < 0)
+        return command_fail("cannot roll back %s: %s", o->what, kvc_last_error(c));
+    (void) digest_hex(active, active_hex);
+    if (o->common.json)
+        return report_json(json_pack("{s:s, s:s, s:I, s:b}", "left", hex, "active", active_hex, "revision",
+                                     (json_int_t) revision, "already", r > 0));
+    printf("%s %s, revision %ju\n", r > 0 ? "not active before; active is" : "active", active_hex, (uintmax_t) revision);
+    return COMMAND_OK;
+}
+
+static int retire(kvc_client *c, const struct table_options *o)
+{
+    uint8_t digest[KVC_DIGEST_BYTES];
+    char hex[DIGEST_HEX_BYTES];
+    enum kvc_table_state state;
+    struct errmsg e = { "" };
+    int r;
+
+    if (find_table(c, o->what, digest, &e) < 0)
+        return command_fail("%s", e.text);
+    (void) digest_hex(digest, hex);
+    if (!confirm(o->yes, "Table %.12s takes no more pages and cannot be rolled back to; the pages that nobody holds go "
+                 "first when room is needed, all of them when nobody uses the table any more.", hex))
+        return COMMAND_FAILED;
+    r = kvc_table_retire(c, digest, o->revision, &state);
+    if (r < 0)
+        return command_fail("cannot retire %s: %s", o->what, kvc_last_error(c));
+    if (o->common.json)
+        return report_json(json_pack("{s:s, s:s, s:b}", "digest", hex, "state", state_name(state), "already", r > 0));
+    printf("%s%s %s\n", r > 0 ? "was already " : "", state_name(state), hex);
     return COMMAND_OK;
 }
 
@@ -270,7 +341,11 @@ static int run(int argc, char **argv)
         return command_fail("%s", e.text);
     if (strcmp(o.action, "list") == 0)
         return list(c, &o);
-    return strcmp(o.action, "stage") == 0 ? stage(c, &o) : activate(c, &o);
+    if (strcmp(o.action, "stage") == 0)
+        return stage(c, &o);
+    if (strcmp(o.action, "activate") == 0)
+        return activate(c, &o);
+    return strcmp(o.action, "rollback") == 0 ? rollback(c, &o) : retire(c, &o);
 }
 
-const struct command cmd_table = { "table", "list, stage and activate the tables of a daemon", run };
+const struct command cmd_table = { "table", "list, stage, activate, roll back and retire the tables of a daemon", run };

@@ -18,6 +18,8 @@ static const struct command *const commands[] = {
     &cmd_generate,
     &cmd_table,
     &cmd_status,
+    &cmd_evict,
+    &cmd_quota,
     &cmd_bench,
     &cmd_demo,
     NULL,

@@ -2,6 +2,7 @@
 #include "tests/lib/test.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,6 +30,35 @@ static int unref_table(struct raw_model *m, const struct table *t)
     unref.model = m->handle;
     unref.digest = (ProtobufCBinaryData) { 32, (uint8_t *) t->digest };
     return raw_errno(m->fd, &q);
+}
+
+/* On the operator socket. Return: errno of the reply. */
+static int tell_operator(Kvcobra__Request *q)
+{
+    int fd = raw_open(raw_daemon.operator_socket);
+    int r = raw_errno(fd, q);
+
+    (void) close(fd);
+    return r;
+}
+
+static int retire_table(const struct table *t)
+{
+    Kvcobra__RetireTable retire = KVCOBRA__RETIRE_TABLE__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_RETIRE_TABLE, &retire);
+
+    retire.digest = (ProtobufCBinaryData) { 32, (uint8_t *) t->digest };
+    return tell_operator(&q);
+}
+
+static int roll_back(const struct table *t, uint64_t revision)
+{
+    Kvcobra__RollbackTable rollback = KVCOBRA__ROLLBACK_TABLE__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE, &rollback);
+
+    rollback.digest = (ProtobufCBinaryData) { 32, (uint8_t *) t->digest };
+    rollback.revision = revision;
+    return tell_operator(&q);
 }
 
 static int table_state(const struct table *t)
@@ -78,9 +108,115 @@ static void test_table_swap(void)
     CU_ASSERT_EQUAL(ref_table(&m, raw_table), -ESTALE);
     CU_ASSERT_EQUAL(raw_lease(&m, &key, &slot, 1, &granted, &lease2, &reason), -ESTALE);
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
+    CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_DRAINING); /* a rollback could return to it */
+    CU_ASSERT_EQUAL(retire_table(next), -EBUSY);
+    CU_ASSERT_EQUAL(retire_table(raw_table), 0);
     CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_RETIRED);
     CU_ASSERT_EQUAL(table_state(next), KVCOBRA__TABLE_STATE__TABLE_ACTIVE);
     next = table_unref(next);
+    raw_close_model(&m);
+    raw_stop();
+}
+
+/* Back to the table before while its pages are here: they are found again, and saying it twice changes nothing. */
+static void test_rollback(void)
+{
+    struct raw_slot slot;
+    struct table *next;
+    struct raw_model m;
+    uint64_t lease;
+    int reason;
+
+    raw_start(DAEMON_BY_FD, NULL);
+    next = raw_make_table(2);
+    m = raw_model_open();
+    CU_ASSERT_EQUAL(raw_publish(&m, 1, &slot, &lease), 0);
+    CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
+    CU_ASSERT_EQUAL(unref_table(&m, raw_table), 0);
+    raw_activate_table(next);
+    CU_ASSERT_EQUAL(roll_back(next, 0), 0);
+    CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_ACTIVE);
+    CU_ASSERT_EQUAL(table_state(next), KVCOBRA__TABLE_STATE__TABLE_RETIRED); /* nobody used it */
+    CU_ASSERT_EQUAL(roll_back(next, 0), 0);
+    CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_ACTIVE);
+    CU_ASSERT_EQUAL(roll_back(raw_table, 0), -ENODATA);
+    CU_ASSERT_EQUAL(roll_back(next, 1), -ESTALE);
+    CU_ASSERT_EQUAL(ref_table(&m, raw_table), 0);
+    CU_ASSERT(raw_lease_one(&m, 1, &slot, &lease, &reason));
+    next = table_unref(next);
+    raw_close_model(&m);
+    raw_stop();
+}
+
+static int evict(const char *tenant, uint64_t *ret_pages)
+{
+    Kvcobra__Evict evict = KVCOBRA__EVICT__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_EVICT, &evict);
+    int fd = raw_open(raw_daemon.operator_socket), r;
+    Kvcobra__Reply *reply;
+
+    evict.tenant = (char *) tenant;
+    reply = raw_request(fd, &q, NULL, 0, NULL);
+    r = reply->err;
+    if (r == 0)
+        *ret_pages = reply->evict->pages;
+    wire_reply_free(reply);
+    (void) close(fd);
+    return r;
+}
+
+static int set_quota(const char *tenant, uint64_t bytes, uint64_t *ret_used)
+{
+    Kvcobra__SetQuota quota = KVCOBRA__SET_QUOTA__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_SET_QUOTA, &quota);
+    int fd = raw_open(raw_daemon.operator_socket), r;
+    Kvcobra__Reply *reply;
+
+    quota.tenant = (char *) tenant;
+    quota.quota_bytes = bytes;
+    reply = raw_request(fd, &q, NULL, 0, NULL);
+    r = reply->err;
+    if (r == 0)
+        *ret_used = reply->set_quota->used_bytes;
+    wire_reply_free(reply);
+    (void) close(fd);
+    return r;
+}
+
+/* Held pages stay whatever the operator asks for; the others go. */
+static void test_evict_and_quota(void)
+{
+    static const char *const args[] = { "--arena-bytes=64K", NULL };
+    struct raw_slot kept, gone, extra;
+    uint64_t kept_lease, lease, pages = 0, used = 0, slot_bytes;
+    char tenant[32];
+    struct raw_model m;
+    int reason;
+
+    raw_start(DAEMON_BY_FD, args);
+    (void) snprintf(tenant, sizeof(tenant), "uid-%lu", (unsigned long) getuid());
+    m = raw_model_open();
+    CU_ASSERT_EQUAL(raw_publish(&m, 1, &kept, &kept_lease), 0);
+    CU_ASSERT_EQUAL(raw_publish(&m, 2, &gone, &lease), 0);
+    CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
+    CU_ASSERT_EQUAL(evict("uid-nobody", &pages), -ENOENT);
+    CU_ASSERT_EQUAL(evict(tenant, &pages), 0);
+    CU_ASSERT_EQUAL(pages, 1);
+    CU_ASSERT_FALSE(raw_lease_one(&m, 2, &gone, &lease, &reason));
+    CU_ASSERT_EQUAL(reason, KVCOBRA__MISS_REASON__MISS_EVICTED);
+    CU_ASSERT(raw_lease_one(&m, 1, &kept, &lease, &reason));
+    CU_ASSERT_EQUAL(raw_publish(&m, 2, &gone, &lease), 0);
+    CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
+    CU_ASSERT_EQUAL(set_quota("uid-nobody", 1 << 20, &used), -ENOENT);
+    CU_ASSERT_EQUAL(set_quota(tenant, 0, &used), -EINVAL);
+    CU_ASSERT_EQUAL(set_quota(tenant, 1, &used), 0);
+    slot_bytes = used - 65536; /* the arena and the held page */
+    CU_ASSERT(slot_bytes >= kept.bytes && slot_bytes < 2 * kept.bytes);
+    CU_ASSERT_EQUAL(raw_publish(&m, 3, &extra, &lease), -EDQUOT);
+    CU_ASSERT_EQUAL(set_quota(tenant, used + slot_bytes - 1, &used), 0);
+    CU_ASSERT_EQUAL(raw_publish(&m, 3, &extra, &lease), -EDQUOT);
+    CU_ASSERT_EQUAL(set_quota(tenant, used + slot_bytes, &used), 0);
+    CU_ASSERT_EQUAL(raw_publish(&m, 3, &extra, &lease), 0);
     raw_close_model(&m);
     raw_stop();
 }
@@ -176,6 +312,8 @@ static void test_one_packet_with_descriptors_at_a_time(void)
 
 const struct test_case test_cases[] = {
     TEST(test_table_swap),
+    TEST(test_rollback),
+    TEST(test_evict_and_quota),
     TEST(test_state_survives),
     TEST(test_no_table_and_wrong_geometry),
     TEST(test_one_packet_with_descriptors_at_a_time),

@@ -197,19 +197,101 @@ static void test_retires_when_idle(void)
     CU_ASSERT_EQUAL_FATAL(tables_space(&tables, a, (struct shard) { 0, 1 }, &space, NULL), 0);
     a->n_refs = 1;
     (void) activate(b, 0, &revision);
-    tables_retire_idle(&tables);
+    tables_retire_idle(&tables, 0);
     CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
     a->n_refs = 0;
     space->n_busy = 1;
-    tables_retire_idle(&tables);
+    tables_retire_idle(&tables, 0);
     CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
     space->n_busy = 0;
-    tables_retire_idle(&tables);
+    tables_retire_idle(&tables, config.drain_ms - 1); /* idle, but a rollback could return to it */
+    CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
+    CU_ASSERT_FALSE(space->leaves_first);
+    tables_retire_idle(&tables, config.drain_ms);
     CU_ASSERT_EQUAL(a->state, TABLE_RETIRED);
     CU_ASSERT_PTR_NULL(a->table);
     CU_ASSERT_EQUAL(tables.n_draining, 0);
     CU_ASSERT_PTR_EQUAL(staged(1), a); /* and can come back */
     CU_ASSERT_EQUAL(a->state, TABLE_VERIFIED);
+    teardown();
+}
+
+static enum table_outcome roll_back(const struct table_entry *t, uint64_t revision, struct table_entry **ret_active)
+{
+    uint8_t active[DIGEST_BYTES];
+    enum table_outcome outcome;
+    uint64_t now;
+
+    CU_ASSERT_EQUAL_FATAL(tables_rollback(&tables, t->digest, revision, 0, &outcome, &now, active, NULL), 0);
+    CU_ASSERT_EQUAL(now, tables.models->revision);
+    *ret_active = tables_find(&tables, active);
+    return outcome;
+}
+
+/* a, b, c one after the other; back to b, back to a, and then there is nothing left to go back to. */
+static void test_rollback(void)
+{
+    struct table_entry *a, *b, *c, *active;
+    uint8_t digest[DIGEST_BYTES];
+    enum table_outcome outcome;
+    uint64_t revision;
+    struct errmsg e;
+
+    setup(false);
+    a = staged(1);
+    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
+    b = staged(2);
+    c = staged(3);
+    (void) activate(a, 0, &revision);
+    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
+    (void) activate(b, 0, &revision);
+    (void) activate(c, 0, &revision);
+    CU_ASSERT_EQUAL(revision, 3);
+    CU_ASSERT_EQUAL(roll_back(c, 2, &active), OUTCOME_STALE);
+    CU_ASSERT_EQUAL(roll_back(c, 3, &active), OUTCOME_CONFLICT);
+    CU_ASSERT_PTR_EQUAL(active, c);
+    CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_APPLIED);
+    CU_ASSERT_PTR_EQUAL(active, b);
+    CU_ASSERT(tables.models->revision == 9 && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
+    CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_ALREADY); /* said twice, done once */
+    CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_ALREADY);
+    CU_ASSERT_PTR_EQUAL(active, b);
+    CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
+    CU_ASSERT_PTR_EQUAL(active, a);
+    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
+    (void) activate(c, 0, &revision); /* by name it can come back, and be left again */
+    CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_APPLIED);
+    CU_ASSERT_PTR_EQUAL(active, a);
+    memset(digest, 7, sizeof(digest));
+    CU_ASSERT_EQUAL(tables_rollback(&tables, digest, 0, 0, &outcome, &revision, digest, &e), -ENOENT);
+    teardown();
+}
+
+static void test_retire(void)
+{
+    struct table_entry *a, *b, *t;
+    enum table_outcome outcome;
+    uint64_t revision;
+    struct errmsg e;
+
+    setup(false);
+    a = staged(1);
+    b = staged(2);
+    (void) activate(a, 5, &revision);
+    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 0, 0, &outcome, &t, &e), -EBUSY);
+    CU_ASSERT_EQUAL(tables_retire(&tables, b->digest, 4, 0, &outcome, &t, &e), 0);
+    CU_ASSERT(outcome == OUTCOME_STALE && b->state == TABLE_VERIFIED);
+    (void) activate(b, 0, &revision);
+    a->n_refs = 1;
+    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 6, 10, &outcome, &t, &e), 0);
+    CU_ASSERT(outcome == OUTCOME_APPLIED && t == a && a->state == TABLE_DRAINING && a->drain_until_ms == 10);
+    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 0, 11, &outcome, &t, &e), 0);
+    CU_ASSERT_EQUAL(outcome, OUTCOME_ALREADY);
+    a->n_refs = 0;
+    tables_retire_idle(&tables, 12);
+    CU_ASSERT_EQUAL(a->state, TABLE_RETIRED);
+    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 0, 13, &outcome, &t, &e), 0);
+    CU_ASSERT_EQUAL(outcome, OUTCOME_ALREADY);
     teardown();
 }
 
@@ -341,6 +423,8 @@ const struct test_case test_cases[] = {
     TEST(test_revisions),
     TEST(test_revision_fits_the_word),
     TEST(test_retires_when_idle),
+    TEST(test_rollback),
+    TEST(test_retire),
     TEST(test_number_of_tables_is_limited),
     TEST(test_fetch_is_sealed),
     TEST(test_state_folder),

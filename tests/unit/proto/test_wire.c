@@ -174,7 +174,7 @@ static void test_worst_cases_fit(void)
             }
         }
     }
-    CU_ASSERT_EQUAL(n, 17 + 12); /* all requests and replies of the schema were seen */
+    CU_ASSERT_EQUAL(n, 21 + 16); /* all requests and replies of the schema were seen */
 }
 
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
