@@ -11,6 +11,7 @@
 #include "base/errmsg.h"
 #include "tools/engine/blas_threads.h"
 #include "tools/engine/engine.h"
+#include "tools/engine/softmax.h"
 #include "tools/engine/threads.h"
 
 #include <errno.h>
@@ -173,24 +174,6 @@ struct attend_run {
     size_t worker_floats;
 };
 
-/* In place, over the first @n of @width scores; the rest become 0. */
-static void softmax(float *s, size_t n, size_t width)
-{
-    float max = s[0], scale;
-    double sum = 0.0;
-
-    for (size_t i = 1; i < n; i++)
-        max = s[i] > max ? s[i] : max;
-    for (size_t i = 0; i < n; i++) {
-        s[i] = expf(s[i] - max);
-        sum += (double) s[i];
-    }
-    scale = (float) (1.0 / sum);
-    for (size_t i = 0; i < n; i++)
-        s[i] *= scale;
-    memset(s + n, 0, (width - n) * sizeof(*s));
-}
-
 static void multiply_few(const float *q, const float *k, const float *v, size_t n_rows, size_t d,
                          size_t n_first, size_t group, size_t n_keys, float *scores, float *mixed)
 {
@@ -199,7 +182,7 @@ static void multiply_few(const float *q, const float *k, const float *v, size_t 
         float *s = scores + i * n_keys;
 
         cblas_sgemv(CblasRowMajor, CblasNoTrans, (int) n, (int) d, 1.0f, k, (int) d, q + i * d, 1, 0.0f, s, 1);
-        softmax(s, n, n);
+        softmax_masked(s, n, n);
         cblas_sgemv(CblasRowMajor, CblasTrans, (int) n, (int) d, 1.0f, v, (int) d, s, 1, 0.0f, mixed + i * d,
                     1);
     }
@@ -211,7 +194,7 @@ static void multiply_many(const float *q, const float *k, const float *v, size_t
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n_rows, (int) n_keys, (int) d, 1.0f, q, (int) d,
                 k, (int) d, 0.0f, scores, (int) n_keys);
     for (size_t i = 0; i < n_rows; i++)
-        softmax(scores + i * n_keys, n_first + i / group, n_keys);
+        softmax_masked(scores + i * n_keys, n_first + i / group, n_keys);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n_rows, (int) d, (int) n_keys, 1.0f, scores,
                 (int) n_keys, v, (int) d, 0.0f, mixed, (int) d);
 }

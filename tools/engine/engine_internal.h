@@ -1,4 +1,4 @@
-/* The engine from the inside: engine.c opens and closes it, forward.c computes. */
+/* The engine from the inside: engine.c opens and closes it, forward.c computes, backward*.c goes back. */
 #pragma once
 
 #include "tools/engine/engine.h"
@@ -30,3 +30,25 @@ struct engine {
     engine_tap tap;
     void *tap_ctx;
 };
+
+/* ---- pieces of the forward pass (forward.c) that the backward pass runs by itself ---------------------- */
+
+/* Activations for @n tokens. */
+int forward_reserve(struct engine *en, size_t n, struct errmsg *e);
+
+/* y = norm(x), vectors of @n; @y may be @x. */
+void forward_norm(const float *x, const float *weight, size_t n, double epsilon, float *y);
+
+/* The same for @n tokens of n_embd. */
+void forward_normalise(struct engine *en, const float *x, const float *weight, size_t n, float *y);
+
+/*
+ * act.q, act.k and act.v from @hidden [n, n_embd], in half-split order, before RoPE. Without @norm_heads they
+ * stop short of the norms per head and of q_unrotated_scale.
+ */
+void forward_project(struct engine *en, uint32_t layer, size_t n, const float *hidden, bool norm_heads);
+
+/* The two halves of a layer; @hidden is updated in place. Like engine_layers(), which is made of them. */
+int forward_attention(struct engine *en, struct kv_cache *cache, uint32_t layer, size_t n, float *hidden,
+                      struct errmsg *e);
+void forward_feed(struct engine *en, uint32_t layer, size_t n, float *hidden);

@@ -38,7 +38,7 @@ static int resize(float **p, size_t n, size_t per_token)
     return 0;
 }
 
-static int reserve(struct engine *en, size_t n, struct errmsg *e)
+int forward_reserve(struct engine *en, size_t n, struct errmsg *e)
 {
     const struct network *net = &en->net;
     struct activations *a = &en->act;
@@ -60,7 +60,7 @@ static int reserve(struct engine *en, size_t n, struct errmsg *e)
     return 0;
 }
 
-static void normalise(const float *x, const float *weight, size_t n, double epsilon, float *y)
+void forward_norm(const float *x, const float *weight, size_t n, double epsilon, float *y)
 {
     double sum = 0.0;
     float scale;
@@ -81,6 +81,7 @@ struct tokens {
     const float *x;
     const float *weight;
     float *y;
+    bool norm_heads;
     void (*one)(const struct tokens *t, size_t i);
 };
 
@@ -103,10 +104,10 @@ static void normalise_token(const struct tokens *t, size_t i)
 {
     size_t n = t->en->net.n_embd;
 
-    normalise(t->x + i * n, t->weight, n, t->en->net.norm_epsilon, t->y + i * n);
+    forward_norm(t->x + i * n, t->weight, n, t->en->net.norm_epsilon, t->y + i * n);
 }
 
-static void normalise_all(struct engine *en, const float *x, const float *weight, size_t n, float *y)
+void forward_normalise(struct engine *en, const float *x, const float *weight, size_t n, float *y)
 {
     struct tokens t = { .en = en, .n = n, .x = x, .weight = weight, .y = y, .one = normalise_token };
 
@@ -165,7 +166,7 @@ static void arrange_heads(const struct network *net, float *x, size_t n_heads, c
             }
         }
         if (weight)
-            normalise(x, weight, d, net->norm_epsilon, x);
+            forward_norm(x, weight, d, net->norm_epsilon, x);
     }
 }
 
@@ -179,9 +180,9 @@ static void arrange_token(const struct tokens *t, size_t i)
     add_bias(q, t->layer->q_bias, n_q);
     add_bias(k, t->layer->k_bias, n_kv);
     add_bias(t->en->act.v + i * n_kv, t->layer->v_bias, n_kv);
-    arrange_heads(net, q, g->n_heads, t->layer->q_norm);
-    arrange_heads(net, k, g->n_kv_heads, t->layer->k_norm);
-    if (net->q_unrotated_scale != 1.0f)
+    arrange_heads(net, q, g->n_heads, t->norm_heads ? t->layer->q_norm : NULL);
+    arrange_heads(net, k, g->n_kv_heads, t->norm_heads ? t->layer->k_norm : NULL);
+    if (t->norm_heads && net->q_unrotated_scale != 1.0f)
         for (size_t h = 0; h < g->n_heads; h++)
             for (size_t c = g->n_rot; c < g->d; c++)
                 q[h * g->d + c] *= net->q_unrotated_scale;
@@ -189,19 +190,27 @@ static void arrange_token(const struct tokens *t, size_t i)
 
 /* ---- layers -------------------------------------------------------------------------------------------- */
 
-static int attention(struct engine *en, struct kv_cache *cache, uint32_t layer, size_t n, float *hidden,
-                     struct errmsg *e)
+void forward_project(struct engine *en, uint32_t layer, size_t n, const float *hidden, bool norm_heads)
 {
     const struct network_layer *l = &en->net.layers[layer];
     struct activations *a = &en->act;
     const struct linear_job qkv[] = { { &l->q, a->q }, { &l->k, a->k }, { &l->v, a->v } };
-    const struct linear_job out = { &l->o, a->projected };
-    struct tokens t = { .en = en, .layer = l, .n = n, .one = arrange_token };
-    int r;
+    struct tokens t = { .en = en, .layer = l, .n = n, .norm_heads = norm_heads, .one = arrange_token };
 
-    normalise_all(en, hidden, l->attn_norm, n, a->normed);
+    forward_normalise(en, hidden, l->attn_norm, n, a->normed);
     linear_run(&en->linear, qkv, 3, a->normed, n);
     each_token(&t);
+}
+
+int forward_attention(struct engine *en, struct kv_cache *cache, uint32_t layer, size_t n, float *hidden,
+                      struct errmsg *e)
+{
+    const struct network_layer *l = &en->net.layers[layer];
+    struct activations *a = &en->act;
+    const struct linear_job out = { &l->o, a->projected };
+    int r;
+
+    forward_project(en, layer, n, hidden, true);
     if (en->tap) {
         r = en->tap(en->tap_ctx, layer, n, a->q, a->k, a->v);
         if (r != 0)
@@ -217,7 +226,7 @@ static int attention(struct engine *en, struct kv_cache *cache, uint32_t layer, 
     return 0;
 }
 
-static void feed_forward(struct engine *en, uint32_t layer, size_t n, float *hidden)
+static void feed_some(struct engine *en, uint32_t layer, size_t n, float *hidden)
 {
     const struct network_layer *l = &en->net.layers[layer];
     struct activations *a = &en->act;
@@ -225,11 +234,17 @@ static void feed_forward(struct engine *en, uint32_t layer, size_t n, float *hid
     const struct linear_job down = { &l->down, a->projected };
     struct tokens t = { .en = en, .layer = l, .n = n, .one = gate_token };
 
-    normalise_all(en, hidden, l->ffn_norm, n, a->normed);
+    forward_normalise(en, hidden, l->ffn_norm, n, a->normed);
     linear_run(&en->linear, wide, 2, a->normed, n);
     each_token(&t);
     linear_run(&en->linear, &down, 1, a->gate, n);
     add_all(en, a->projected, NULL, n, hidden);
+}
+
+void forward_feed(struct engine *en, uint32_t layer, size_t n, float *hidden)
+{
+    for (size_t at = 0; at < n; at += FF_TOKENS)
+        feed_some(en, layer, n - at < FF_TOKENS ? n - at : FF_TOKENS, hidden + at * en->net.n_embd);
 }
 
 static int check_window(const struct engine *en, const struct kv_cache *cache, size_t n, struct errmsg *e)
@@ -255,15 +270,15 @@ int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_laye
     r = check_window(en, cache, n, e);
     if (r < 0)
         return r;
-    r = reserve(en, n, e);
+    r = forward_reserve(en, n, e);
     if (r < 0)
         return r;
     if (cache->use_threads)
         cache->use_threads(cache->ctx, en->threads);
     for (uint32_t layer = first_layer; r == 0 && layer < end_layer; layer++) {
-        r = attention(en, cache, layer, n, hidden, e);
-        for (size_t at = 0; r == 0 && at < n; at += FF_TOKENS)
-            feed_forward(en, layer, n - at < FF_TOKENS ? n - at : FF_TOKENS, hidden + at * en->net.n_embd);
+        r = forward_attention(en, cache, layer, n, hidden, e);
+        if (r == 0)
+            forward_feed(en, layer, n, hidden);
     }
     if (cache->use_threads)
         cache->use_threads(cache->ctx, NULL);
@@ -285,10 +300,10 @@ int engine_logits(struct engine *en, size_t n, const float *hidden, float *logit
     const struct linear_job head = { &en->net.output, logits };
     int r;
 
-    r = reserve(en, n, e);
+    r = forward_reserve(en, n, e);
     if (r < 0)
         return r;
-    normalise_all(en, hidden, en->net.output_norm, n, en->act.normed);
+    forward_normalise(en, hidden, en->net.output_norm, n, en->act.normed);
     linear_run(&en->linear, &head, 1, en->act.normed, n);
     return 0;
 }

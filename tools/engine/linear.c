@@ -1,8 +1,8 @@
 /*
  * Products with quantised weights; see linear.h.
  *
- * Few vectors: memory bandwidth is what costs, so the quantised blocks are read once and multiplied as they are
- * (matvec.h). Many vectors: a block of rows is decoded into scratch that fits the second-level cache and
+ * Few vectors: memory bandwidth is what costs, so the quantised blocks are read once and multiplied as they
+ * are (matvec.h). Many vectors: a block of rows is decoded into scratch that fits the second-level cache and
  * multiplied by OpenBLAS. Either way blocks of rows are the items that worker threads take.
  */
 #include "tools/engine/linear.h"
@@ -24,6 +24,7 @@ enum {
     SCRATCH_FLOATS = 128 * 1024, /* decoded weights per worker: 512 KiB */
     ROWS_MAX = 256,
     ROWS_MIN = 16,
+    TOKENS_STEP = 16, /* of the transposed product */
 };
 
 int linear_init(struct linear *l, struct threads *t, size_t max_cols, struct errmsg *e)
@@ -124,4 +125,59 @@ void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, 
         for (size_t i = 0; i < n; i++)
             matvec_sums(x + i * n_cols, n_cols, l->sums + i * (n_cols / MATVEC_SUM_RUN));
     threads_run(l->t, run_item, &r, r.first_item[n_jobs]);
+}
+
+/* ---- the transposed product --------------------------------------------------------------------------- */
+
+/*
+ * dx = dy W is a sum over the rows of W. Workers cannot share it out by rows without each having a dx of its
+ * own, whose sum would depend on who took what. So a slab of rows is decoded by all of them into all of their
+ * scratch, and then each adds the slab's share to its own tokens: every number is summed in the same order,
+ * whoever computes it.
+ */
+struct transposed_run {
+    struct linear *l;
+    const struct matrix *w;
+    size_t first, n_rows;  /* of the slab */
+    size_t n, tokens;      /* vectors; vectors of an item */
+    const float *dy;
+    float *dx, beta;
+};
+
+static void decode_slab_item(void *ctx, size_t item, unsigned worker)
+{
+    const struct transposed_run *r = ctx;
+    size_t at = item * ROWS_MIN, n = r->n_rows - at < ROWS_MIN ? r->n_rows - at : ROWS_MIN;
+
+    (void) worker;
+    matrix_rows(r->w, r->first + at, n, r->l->scratch + at * r->w->n_cols);
+}
+
+static void add_slab_item(void *ctx, size_t item, unsigned worker)
+{
+    const struct transposed_run *r = ctx;
+    size_t at = item * r->tokens, n = r->n - at < r->tokens ? r->n - at : r->tokens, n_cols = r->w->n_cols;
+
+    (void) worker;
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n, (int) n_cols, (int) r->n_rows, 1.0f,
+                r->dy + at * r->w->n_rows + r->first, (int) r->w->n_rows, r->l->scratch, (int) n_cols, r->beta,
+                r->dx + at * n_cols, (int) n_cols);
+}
+
+void linear_run_transposed(struct linear *l, const struct matrix *w, const float *dy, size_t n, bool add,
+                           float *dx)
+{
+    _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
+    struct transposed_run r = { .l = l, .w = w, .n = n, .dy = dy, .dx = dx };
+    size_t slab = threads_count(l->t) * l->scratch_floats / w->n_cols;
+
+    if (n == 0)
+        return;
+    r.tokens = (n / (threads_count(l->t) * 2) + TOKENS_STEP) / TOKENS_STEP * TOKENS_STEP;
+    for (; r.first < w->n_rows; r.first += r.n_rows) {
+        r.n_rows = w->n_rows - r.first < slab ? w->n_rows - r.first : slab;
+        r.beta = add || r.first > 0 ? 1.0f : 0.0f;
+        threads_run(l->t, decode_slab_item, &r, (r.n_rows + ROWS_MIN - 1) / ROWS_MIN);
+        threads_run(l->t, add_slab_item, &r, (n + r.tokens - 1) / r.tokens);
+    }
 }

@@ -1,6 +1,7 @@
 /* Products with the weights of the file: y[n, rows] = x[n, cols] W', several matrices that share x at once. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "tools/engine/network.h"
@@ -30,6 +31,10 @@ void linear_deinit(struct linear *l);
 
 /* @x: [n, n_cols]; all jobs have that n_cols. */
 void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, const float *x, size_t n);
+
+/* The other way: dx [n, n_cols] = dy W, added to what is there if @add. @dy: [n, n_rows]. */
+void linear_run_transposed(struct linear *l, const struct matrix *w, const float *dy, size_t n, bool add,
+                           float *dx);
 
 /* Rows @first .. @first + @n - 1 of a matrix as binary32. */
 void matrix_rows(const struct matrix *w, size_t first, size_t n, float *dst);
