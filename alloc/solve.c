@@ -19,19 +19,20 @@ void solve_options_default(struct solve_options *o, double bpd)
 
 void solve_options_for(struct solve_options *o, enum method method, double bpd)
 {
-    bool bands = method == METHOD_BANDS;
+    bool bands = method == METHOD_BANDS, mse = method == METHOD_PAPER_MSE;
 
     *o = (struct solve_options) {
         .bpd = bpd,
         .method = method,
-        .metric = bands ? METRIC_ATTENTION : method == METHOD_PAPER_KL ? METRIC_QUERY : METRIC_MSE,
-        .curve = bands ? CURVE_MEASURED : CURVE_BENNETT,
+        .metric = bands ? METRIC_ATTENTION : mse ? METRIC_MSE : METRIC_QUERY,
+        .curve = bands || method == METHOD_DP ? CURVE_MEASURED : CURVE_BENNETT,
         .quantiser = bands ? QUANT_LLOYD_MAX : QUANT_UNIFORM_MIDTREAD,
         .fit_levels = bands,
         .v_from_k = bands,
         .depth_weights = bands,
         .ceil_bpd = TABLE_BITS_MAX,
     };
+    paper_options_default(&o->paper, bpd);
 }
 
 /* ---- checking ----------------------------------------------------------------------------------------------- */
@@ -69,21 +70,42 @@ static int check_bands(const struct stats *s, const struct solve_options *o, str
     return 0;
 }
 
-static int check_paper(const struct solve_options *o, struct errmsg *e)
+static int check_paper_options(const struct paper_options *p, uint32_t d, struct errmsg *e)
 {
-    const char *name = method_name(o->method);
-    enum metric metric = o->method == METHOD_PAPER_KL ? METRIC_QUERY : METRIC_MSE;
+    uint32_t rounds_max = 10000;
 
-    if (o->metric != metric)
+    if (p->b_min < 1 || p->b_max < p->b_min || p->b_max > TABLE_BITS_MAX)
+        return fail(e, -EINVAL, "widths of %u to %u bits do not fit 1 <= least <= most <= %d", p->b_min, p->b_max,
+                    TABLE_BITS_MAX);
+    if (p->rank_step < 1 || p->rank_step > d)
+        return fail(e, -EINVAL, "a rank step of %u is not in 1..%u, the head dimension", p->rank_step, d);
+    if (!(p->B_min >= 0) || p->B_min > d * TABLE_BITS_MAX)
+        return fail(e, -EINVAL, "a least budget of %g bits per head is not in 0..%u", p->B_min, d * TABLE_BITS_MAX);
+    if (!(p->eta >= 0) || !isfinite(p->eta) || p->rounds > rounds_max)
+        return fail(e, -EINVAL, "eta %g and %u rounds do not fit 0 <= eta and rounds <= %u", p->eta, p->rounds,
+                    rounds_max);
+    return 0;
+}
+
+static int check_paper(const struct stats *s, const struct solve_options *o, struct errmsg *e)
+{
+    enum metric metric = o->method == METHOD_PAPER_MSE ? METRIC_MSE : METRIC_QUERY;
+    const char *name = method_name(o->method);
+
+    if (o->method == METHOD_DP && o->metric != METRIC_MSE && o->metric != METRIC_QUERY)
+        return fail(e, -EINVAL, "method dp is defined for metrics mse and query, not %s", metric_name(o->metric));
+    if (o->method == METHOD_DP && o->curve == CURVE_MEASURED && s->n_held == 0)
+        return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measured curves need");
+    if (o->method != METHOD_DP && o->metric != metric)
         return fail(e, -EINVAL, "method %s is defined by metric %s, not %s", name, metric_name(metric),
                     metric_name(o->metric));
-    if (o->curve != CURVE_BENNETT)
+    if (o->method != METHOD_DP && o->curve != CURVE_BENNETT)
         return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name, curve_name(o->curve));
     if (o->fit_levels || o->v_from_k || o->depth_weights)
         return fail(e, -EINVAL, "method %s has no fitted levels, V from K or depth weights", name);
     if (o->floor_bpd > 0 || o->ceil_bpd < TABLE_BITS_MAX)
         return fail(e, -EINVAL, "method %s has no floor or ceiling per head", name);
-    return 0;
+    return check_paper_options(&o->paper, s->o.geometry.d, e);
 }
 
 static int check_options(const struct stats *s, const struct solve_options *o, struct errmsg *e)
@@ -97,7 +119,7 @@ static int check_options(const struct stats *s, const struct solve_options *o, s
     r = check_budget(o, e);
     if (r < 0)
         return r;
-    r = o->method == METHOD_BANDS ? check_bands(s, o, e) : check_paper(o, e);
+    r = o->method == METHOD_BANDS ? check_bands(s, o, e) : check_paper(s, o, e);
     return r < 0 ? r : metric_available(s, o->metric, e);
 }
 
@@ -178,7 +200,9 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
 
     if (r < 0)
         return r;
-    r = o->method == METHOD_BANDS ? solve_bands_method(&v, e) : solve_paper_method(&v, e);
+    r = o->method == METHOD_BANDS ? solve_bands_method(&v, e)
+        : o->method == METHOD_DP  ? solve_dp_method(&v, e)
+                                  : solve_paper_method(&v, e);
     if (r < 0)
         return r;
     r = solve_build(&v, &bytes, &n_bytes, e);
@@ -195,7 +219,7 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
 
 /* ---- names --------------------------------------------------------------------------------------------------- */
 
-static const char *const method_names[] = { "bands", "paper-mse", "paper-kl" };
+static const char *const method_names[] = { "bands", "paper-mse", "paper-kl", "dp" };
 static const char *const metric_names[] = { "mse", "query", "attention", "fisher" };
 static const char *const curve_names[] = { "measured", "gaussian", "bennett" };
 static const char *const quantiser_names[] = { "lloyd-max", "uniform", "uniform-midtread" };

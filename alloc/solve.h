@@ -8,12 +8,13 @@
 #include <stdint.h>
 
 #include "alloc/quant.h"
+#include "alloc/solve_paper.h"
 #include "alloc/table.h"
 
 struct stats;
 struct errmsg;
 
-enum method { METHOD_BANDS = 0, METHOD_PAPER_MSE = 1, METHOD_PAPER_KL = 2 };
+enum method { METHOD_BANDS = 0, METHOD_PAPER_MSE = 1, METHOD_PAPER_KL = 2, METHOD_DP = 3 };
 enum metric { METRIC_MSE = 0, METRIC_QUERY = 1, METRIC_ATTENTION = 2, METRIC_FISHER = 3 };
 enum curve { CURVE_MEASURED = 0, CURVE_GAUSSIAN = 1, CURVE_BENNETT = 2 };
 
@@ -23,12 +24,13 @@ struct solve_options {
     enum method method;
     enum metric metric;
     enum curve curve;
-    enum quantiser quantiser;   /* bands: QUANT_LLOYD_MAX; paper: QUANT_UNIFORM_MIDTREAD */
+    enum quantiser quantiser;   /* bands: QUANT_LLOYD_MAX; paper and dp: QUANT_UNIFORM_MIDTREAD */
     bool fit_levels;            /* bands with QUANT_LLOYD_MAX */
     bool v_from_k;
     bool depth_weights;         /* if the statistics carry them */
     double floor_bpd, ceil_bpd; /* per head-side; 0, 8 */
     uint64_t seed;              /* signs of rotations */
+    struct paper_options paper; /* paper: all but bpd; dp: B_min, rank_step, b_min, b_max; bands: not used */
     void (*progress)(void *ctx, const char *what, double fraction);
     void *progress_ctx;
 };

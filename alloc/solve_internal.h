@@ -113,6 +113,9 @@ int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e);
 
 int solve_paper_method(struct solver *v, struct errmsg *e);
 
+/* METHOD_DP (solve_dp_method.c). */
+int solve_dp_method(struct solver *v, struct errmsg *e);
+
 /* ---- the table (solve_build.c, solve_provenance.c, solve_report.c) -------------------------------------------- */
 
 int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e);

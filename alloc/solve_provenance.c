@@ -50,6 +50,21 @@ static void describe_statistics(const struct solver *v, const uint8_t *digest, j
     (void) json_object_set_new(to, "depth_measured", json_boolean(stats_has_depth(s)));
 }
 
+/* The paper's parameters, where the method knows them. */
+static void describe_paper(const struct solve_options *o, json_t *to)
+{
+    const struct paper_options *p = &o->paper;
+
+    (void) json_object_set_new(to, "b_min_budget", json_real(p->B_min));
+    (void) json_object_set_new(to, "rank_step", json_integer(p->rank_step));
+    (void) json_object_set_new(to, "b_min", json_integer(p->b_min));
+    (void) json_object_set_new(to, "b_max", json_integer(p->b_max));
+    if (o->method == METHOD_DP)
+        return;
+    (void) json_object_set_new(to, "eta", json_real(p->eta));
+    (void) json_object_set_new(to, "rounds", json_integer(p->rounds));
+}
+
 static void describe_options(const struct solver *v, json_t *to)
 {
     const struct solve_options *o = &v->o;
@@ -72,6 +87,8 @@ static void describe_options(const struct solver *v, json_t *to)
     (void) json_object_set_new(to, "floor_bpd", json_real(o->floor_bpd));
     (void) json_object_set_new(to, "ceil_bpd", json_real(o->ceil_bpd));
     set_u64(to, "seed", o->seed);
+    if (o->method != METHOD_BANDS)
+        describe_paper(o, to);
     if (v->only_layer != ALL_LAYERS) {
         (void) json_object_set_new(to, "only_layer", json_integer(v->only_layer));
         set_text(to, "only_side", v->only_side == SIDE_K ? "K" : "V");

@@ -190,7 +190,7 @@ static void test_bench_solve(void)
     json_t *j = caught_json((const char *[]) { "kvcobra", "bench", "solve", "--repeat", "1", "--json", NULL });
     const json_t *results = json_object_get(j, "results");
 
-    CU_ASSERT_EQUAL(json_array_size(results), 6);
+    CU_ASSERT_EQUAL(json_array_size(results), 9);
     for (size_t i = 0; i < json_array_size(results); i++)
         CU_ASSERT(json_real_value(json_object_get(json_array_get(results, i), "median_s")) > 0);
     json_decref(j);

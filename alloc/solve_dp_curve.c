@@ -1,0 +1,160 @@
+/* See solve_dp_curve.h. */
+#include "alloc/solve_dp_curve.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/solve_dp.h"
+#include "alloc/stats_internal.h"
+#include "base/cleanup.h"
+
+/* Tokens that are quantised: at r = 16 some 16000 numbers, the error of a distortion is then about 1 %. */
+#define CURVE_TOKENS 1024
+
+/* One head's samples and scratch; binary32 but for the rotation. */
+struct trial {
+    size_t n, d;
+    float *x;       /* [n, d] centred vectors */
+    float *z;       /* [n, r] coordinates of unit variance */
+    float *error;   /* [n, r] of them, at one width */
+    float *back;    /* [n, d] the error by direction u_i */
+    float *enc32;   /* [r, d] */
+    float *turn32;  /* [r, r] H_r: z error to directions */
+    double *enc;    /* [r, d] */
+};
+
+static void trial_deinit(struct trial *t)
+{
+    free(t->x);
+    free(t->enc);
+}
+
+/* Every k-th sampled token, so that all of the text is in. */
+static int trial_init(struct trial *t, const struct solver *v, uint32_t head_side)
+{
+    size_t d = v->g->d, step = (v->s->n_held + CURVE_TOKENS - 1) / CURVE_TOKENS, n = (v->s->n_held + step - 1) / step;
+    const float *from = stats_sample_rows(v->s, head_side);
+    const double *mean = v->s->mean + head_side * d;
+
+    *t = (struct trial) { .n = n, .d = d };
+    t->x = malloc((4 * n * d + 2 * d * d) * sizeof(float));
+    t->enc = malloc(d * d * sizeof(double));
+    if (!t->x || !t->enc)
+        return -ENOMEM;
+    t->z = t->x + n * d;
+    t->error = t->z + n * d;
+    t->back = t->error + n * d;
+    t->enc32 = t->back + n * d;
+    t->turn32 = t->enc32 + d * d;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < d; j++)
+            t->x[i * d + j] = (float) ((double) from[i * step * d + j] - mean[j]);
+    return 0;
+}
+
+/*
+ * z = E x at rank @r, and H_r = scale E U' to turn errors back: E = H_r U_r' / scale, so direction i has the error
+ * scale * sum_j e_j H[j, i].
+ */
+static int project(struct trial *t, const struct solver *v, uint32_t head_side, const double *lambda,
+                   const double *basis, uint32_t r, double *ret_scale)
+{
+    size_t n = t->n, d = t->d;
+    int err = spectra_rotation(v, head_side, lambda, basis, r, t->enc, ret_scale);
+
+    if (err < 0)
+        return err;
+    for (size_t i = 0; i < r * d; i++)
+        t->enc32[i] = (float) t->enc[i];
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) r, (int) d, 1.0f, t->x, (int) d, t->enc32,
+                (int) d, 0.0f, t->z, (int) r);
+    for (size_t j = 0; j < r; j++)
+        for (size_t i = 0; i < r; i++)
+            t->turn32[j * r + i] = (float) (*ret_scale * cblas_ddot((int) d, t->enc + j * d, 1, basis + i * d, 1));
+    return 0;
+}
+
+/* error := z^ - z at width @b. Return: the sum of squares. */
+static double quantise_error(struct trial *t, const struct levels *l, unsigned b, size_t r)
+{
+    float level[1 << TABLE_BITS_MAX];
+    double sum = 0;
+
+    for (unsigned q = 0; q < 1u << b; q++)
+        level[q] = (float) level_z(l, q);
+    for (size_t i = 0; i < t->n; i++) {
+        float token = 0;
+
+        for (size_t j = i * r; j < (i + 1) * r; j++) {
+            t->error[j] = level[quantise_fast(l, b, t->z[j])] - t->z[j];
+            token += t->error[j] * t->error[j];
+        }
+        sum += (double) token;
+    }
+    return sum;
+}
+
+/* sum over tokens and directions of factor_i times the squared error in direction i, in units of z. */
+static double weighted_error(struct trial *t, const double *factor, size_t r)
+{
+    double by_direction[GEOMETRY_DIM_MAX] = { 0 }, sum = 0;
+
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) t->n, (int) r, (int) r, 1.0f, t->error, (int) r,
+                t->turn32, (int) r, 0.0f, t->back, (int) r);
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t j = 0; j < r; j++)
+            by_direction[j] += (double) t->back[i * r + j] * (double) t->back[i * r + j];
+    for (size_t j = 0; j < r; j++)
+        sum += factor[j] * by_direction[j];
+    return sum;
+}
+
+static int measure(const struct solver *v, uint32_t head_side, bool weighted, const struct spectra *p, uint32_t i,
+                   double *ret_D)
+{
+    const double *lambda = p->lambda + (size_t) i * p->d, *w = p->w + (size_t) i * p->d;
+    const double *factor = p->factor + (size_t) i * p->d, *basis = p->basis + (size_t) i * p->d * p->d;
+    const struct paper_options *o = &v->o.paper;
+    _cleanup_(trial_deinit) struct trial t = { 0 };
+    int err = trial_init(&t, v, head_side);
+
+    for (uint32_t r = 0; err == 0 && r <= p->d; r += o->rank_step) {
+        double tail = 0, scale = 0;
+
+        for (uint32_t c = p->d; c-- > r;)
+            tail += w[c];
+        if (r > 0)
+            err = project(&t, v, head_side, lambda, basis, r, &scale);
+        for (uint32_t b = o->b_min; err == 0 && b <= o->b_max; b++) {
+            double sum = 0;
+
+            if (scale > 0) /* else nothing is quantised: spectra_make_head() stores nothing of such a head */
+                sum = quantise_error(&t, &v->model.levels[b], b, r);
+            if (scale > 0 && weighted)
+                sum = weighted_error(&t, factor, r);
+            *ret_D++ = tail + scale * scale * sum / (double) t.n;
+        }
+    }
+    return err;
+}
+
+int dp_head_curve(const struct solver *v, enum side side, const struct spectra *p, uint32_t i, double *ret_D)
+{
+    const struct paper_options *o = &v->o.paper;
+    size_t n = (size_t) (p->d / o->rank_step + 1) * (o->b_max - o->b_min + 1);
+    double q[TABLE_BITS_MAX + 1];
+    int r = 0;
+
+    for (unsigned b = 0; b <= TABLE_BITS_MAX; b++)
+        q[b] = v->o.curve == CURVE_GAUSSIAN ? v->model.mse[b] : paper_bennett(b);
+    if (v->o.curve == CURVE_MEASURED)
+        r = measure(v, i * 2 + (uint32_t) side, side == SIDE_K && v->o.metric == METRIC_QUERY, p, i, ret_D);
+    else
+        dp_curve(p->w + (size_t) i * p->d, p->d, q, o, ret_D);
+    for (size_t k = 0; r == 0 && k < n; k++)
+        r = isfinite(ret_D[k]) ? 0 : -EDOM;
+    return r;
+}

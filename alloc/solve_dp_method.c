@@ -1,0 +1,124 @@
+/*
+ * METHOD_DP: the paper's pipeline (one rotation, one scale, one width per head) with its exact solver in place of C2:
+ * least sum of D(r, b) over the heads' keys, r b within the heads' budgets, these within the total. Values take the
+ * best (r, b) within the same budget each: the paper's rule for V (appendix "What we do on V"). DESIGN 3.4.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/solve_dp.h"
+#include "alloc/solve_dp_curve.h"
+#include "alloc/solve_internal.h"
+#include "alloc/solve_spectra.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+/* The options of one side's heads, one after another. */
+struct candidates {
+    struct dp_option *options;
+    size_t *first;    /* [n_heads + 1] */
+    uint32_t *choice; /* [n_heads] */
+    double *D;        /* of one head */
+};
+
+static void candidates_deinit(struct candidates *c)
+{
+    free(c->options);
+    free(c->first);
+    free(c->choice);
+    free(c->D);
+}
+
+static int candidates_init(struct candidates *c, const struct paper_options *o, uint32_t n_heads, uint32_t d)
+{
+    size_t most = dp_options_max(d, o);
+
+    c->options = calloc(n_heads * most, sizeof(*c->options));
+    c->first = calloc((size_t) n_heads + 1, sizeof(*c->first));
+    c->choice = calloc(n_heads, sizeof(*c->choice));
+    c->D = calloc((size_t) (d / o->rank_step + 1) * (o->b_max - o->b_min + 1), sizeof(*c->D));
+    return c->options && c->first && c->choice && c->D ? 0 : -ENOMEM;
+}
+
+static int candidates_fill(struct solver *v, enum side side, const struct spectra *p, struct candidates *c,
+                           struct errmsg *e)
+{
+    for (uint32_t i = 0; i < p->n_heads; i++) {
+        int r = dp_head_curve(v, side, p, i, c->D);
+
+        if (r < 0)
+            return solver_fail(i / v->g->n_kv_heads, i % v->g->n_kv_heads, side, r, e);
+        solver_progress(v, side == SIDE_K ? "keys" : "values", (double) i / p->n_heads);
+        c->first[i + 1] = c->first[i] + dp_head_options(c->D, p->d, &v->o.paper, c->options + c->first[i]);
+    }
+    return 0;
+}
+
+/* One budget for all keys together; for values one for each head, so that no bit moves between heads. */
+static int choose(enum side side, uint32_t n_heads, double bits_per_head, struct candidates *c, struct dp_result *ret)
+{
+    double leeway = 1 + 1e-12; /* 2 bpd of 90 heads is not one bit less */
+    int r = 0;
+
+    if (side == SIDE_K)
+        return dp_solve(&(struct dp_problem) { n_heads, c->options, c->first,
+                                               (uint64_t) (bits_per_head * n_heads * leeway) }, c->choice, ret);
+    *ret = (struct dp_result) { .D = 0 };
+    for (uint32_t i = 0; r == 0 && i < n_heads; i++) {
+        const size_t first[2] = { 0, c->first[i + 1] - c->first[i] };
+        struct dp_result one = { .D = 0 };
+
+        r = dp_solve(&(struct dp_problem) { 1, c->options + c->first[i], first, (uint64_t) (bits_per_head * leeway) },
+                     c->choice + i, &one);
+        ret->D += one.D;
+        ret->used_bits += one.used_bits;
+        if (r == -ERANGE) /* the same for every head: B_min */
+            ret->used_bits = one.used_bits * n_heads;
+    }
+    return r;
+}
+
+static int solve_side(struct solver *v, enum side side, double bpd, struct errmsg *e)
+{
+    _cleanup_(spectra_deinit) struct spectra p = { 0 };
+    _cleanup_(candidates_deinit) struct candidates c = { 0 };
+    uint32_t n_heads = v->n_heads / 2, d = v->g->d;
+    struct dp_result result = { .D = 0 };
+    int r = spectra_init(&p, n_heads, d);
+
+    if (r == 0)
+        r = candidates_init(&c, &v->o.paper, n_heads, d);
+    if (r < 0)
+        return fail(e, r, "out of memory for the dynamic programme");
+    r = spectra_fill(v, side, &p, e);
+    if (r == 0)
+        r = candidates_fill(v, side, &p, &c, e);
+    if (r < 0)
+        return r;
+    r = choose(side, n_heads, bpd * d, &c, &result);
+    if (r == -ERANGE)
+        return fail(e, r, "%g bits per number for %c are below the least budget of a head: the smallest possible budget "
+                    "is %.4f", bpd, side == SIDE_K ? 'K' : 'V', (double) result.used_bits / ((double) n_heads * d));
+    if (r < 0)
+        return fail(e, r, "the dynamic programme failed: %s", strerror(-r));
+    for (uint32_t i = 0; i < n_heads; i++) {
+        const struct dp_option *o = &c.options[c.first[i] + c.choice[i]];
+
+        r = spectra_make_head(v, i * 2 + (uint32_t) side, p.lambda + (size_t) i * d, p.basis + (size_t) i * d * d, o->r,
+                              o->b);
+        if (r < 0)
+            return solver_fail(i / v->g->n_kv_heads, i % v->g->n_kv_heads, side, r, e);
+    }
+    v->estimated += result.D;
+    return 0;
+}
+
+int solve_dp_method(struct solver *v, struct errmsg *e)
+{
+    bool apart = v->o.k_bpd > 0;
+    int r = solve_side(v, SIDE_K, apart ? v->o.k_bpd : v->o.bpd, e);
+
+    return r < 0 ? r : solve_side(v, SIDE_V, apart ? v->o.v_bpd : v->o.bpd, e);
+}

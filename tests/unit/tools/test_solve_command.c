@@ -1,0 +1,208 @@
+/* kvcobra solve through kvcobra_main(): methods, the paper's options, sweeps, keys alone, and its sentences. */
+#include "tests/lib/test.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "alloc/stats.h"
+#include "alloc/table.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tests/unit/alloc/shapes.h"
+#include "tests/unit/tools/capture.h"
+
+static char dir[] = "/tmp/kvc-solve-XXXXXX";
+static char statistics[64], output[64], splits[64];
+
+/* Statistics of a random model of 1 layer, 2 KV heads, d = 32, in a directory of their own. */
+static void begin(void)
+{
+    struct geometry g = shape(1, 4, 2, 32, 32);
+    struct stats_options o;
+    struct stats *s = NULL;
+    struct shape_data x;
+    struct errmsg e = { "" };
+
+    (void) memcpy(dir + sizeof(dir) - 7, "XXXXXX", 6);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(dir));
+    (void) snprintf(statistics, sizeof(statistics), "%s/stats", dir);
+    (void) snprintf(output, sizeof(output), "%s/table", dir);
+    (void) snprintf(splits, sizeof(splits), "%s/splits", dir);
+    stats_options_default(&o, &g);
+    o.n_samples = 400;
+    CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
+    shape_data_init(&x, &g, 200);
+    shape_data_draw(&x, &g);
+    CU_ASSERT_EQUAL(stats_set_output_projection(s, 0, x.wo, x.n_embd, &e), 0);
+    for (uint64_t document = 0; document < 2; document++) {
+        shape_data_draw(&x, &g);
+        CU_ASSERT_EQUAL(stats_add_layer(s, document, 0, 0, 200, x.q, x.k, x.v, &e), 0);
+    }
+    CU_ASSERT_EQUAL_FATAL(stats_save(s, statistics, &e), 0);
+    shape_data_deinit(&x);
+    (void) stats_free(s);
+}
+
+static void end(void)
+{
+    static const char *const names[] = { "splits/k1-v3.table", "splits/k2-v2.table", "splits/k3-v1.table",
+                                         "splits/free.table", "splits", "stats", "table" };
+    char path[128];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        (void) snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        (void) remove(path);
+    }
+    CU_ASSERT_EQUAL(rmdir(dir), 0); /* nothing else was left there */
+}
+
+static struct table *load(const char *path)
+{
+    struct table *t = NULL;
+    struct errmsg e = { "" };
+
+    CU_ASSERT_EQUAL_FATAL(table_load(path, &t, &e), 0);
+    return t;
+}
+
+static void test_dp(void)
+{
+    struct table *t;
+    json_t *j;
+
+    begin();
+    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--method", "dp", "--bpd", "2",
+                                              "--rank-step", "8", "--b-range", "3:5", "--b-min-budget", "16", "-q",
+                                              "--json", "-o", output, NULL });
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "method")), "dp");
+    CU_ASSERT(json_double_at(j, "bpd_nominal") <= 2);
+    t = load(output);
+    CU_ASSERT_PTR_NOT_NULL(strstr(t->provenance, "\"b_min\":3"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(t->provenance, "\"b_min_budget\":16.0"));
+    for (uint32_t i = 0; i < head_side_count(&t->geometry); i++)
+        CU_ASSERT(t->codecs[i].r == 0 || (t->codecs[i].bits[0] >= 3 && t->codecs[i].bits[0] <= 5));
+    (void) table_unref(t);
+    json_decref(j);
+    end();
+}
+
+/* Keys at one bit, values as near to exact as a table goes: 8 bits for every direction. */
+static void test_k_only(void)
+{
+    json_t *j;
+
+    begin();
+    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--k-only", "--bpd", "1", "--no-v-from-k",
+                                              "-q", "--json", "-o", output, NULL });
+    CU_ASSERT(json_double_at(j, "k_bpd") <= 1);
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "v_bpd"), 8, 1e-12);
+    json_decref(j);
+    end();
+}
+
+/* T = 4 in steps of 1 for the paper: 1 + 3, 2 + 2, 3 + 1; keys' harm falls along, values' rises. Tables are written. */
+static void test_sweep(void)
+{
+    static const char *const names[] = { "k1-v3", "k2-v2", "k3-v1" };
+    json_t *j, *all;
+    char path[128];
+
+    begin();
+    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--method", "paper-mse", "--total-bpd",
+                                              "4", "--sweep", "-q", "--json", "-o", splits, NULL });
+    all = json_object_get(j, "splits");
+    CU_ASSERT_EQUAL_FATAL(json_array_size(all), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *x = json_array_get(all, i);
+        struct table *t;
+
+        CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(x, "split")), names[i]);
+        CU_ASSERT_PTR_NULL(json_object_get(x, "harm")); /* squared errors of K and V are not one scale */
+        if (i > 0) {
+            CU_ASSERT(json_double_at(x, "harm_k") < json_double_at(json_array_get(all, i - 1), "harm_k"));
+            CU_ASSERT(json_double_at(x, "harm_v") > json_double_at(json_array_get(all, i - 1), "harm_v"));
+        }
+        (void) snprintf(path, sizeof(path), "%s/%s.table", splits, names[i]);
+        t = load(path);
+        CU_ASSERT_DOUBLE_EQUAL(t->bpd_code, json_double_at(x, "bpd_code"), 1e-12);
+        (void) table_unref(t);
+    }
+    json_decref(j);
+    end();
+}
+
+/* Bands also find their own split; no directory, no files. A coarser step, and sides of at most 8 bits. */
+static void test_sweep_of_bands(void)
+{
+    _cleanup_(freep) char *text = NULL;
+    json_t *j, *all;
+
+    begin();
+    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--total-bpd", "11", "--step", "2.5",
+                                              "--sweep", "-q", "--json", NULL });
+    all = json_object_get(j, "splits");
+    CU_ASSERT_EQUAL_FATAL(json_array_size(all), 3); /* free, 5 + 6, 7.5 + 3.5; 2.5 + 8.5 and 10 + 1 are too much */
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_array_get(all, 0), "split")), "free");
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_array_get(all, 2), "split")), "k7.5-v3.5");
+    CU_ASSERT(json_double_at(json_array_get(all, 0), "bpd_code") <= 5.5);
+    json_decref(j);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--total-bpd", "4",
+                                                                    "--sweep", "--step", "2", "-q", NULL }, &text),
+                    COMMAND_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "k2-v2"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "harm V"));
+    end();
+}
+
+/* The mean of a total is what --bpd says. */
+static void test_total(void)
+{
+    uint8_t digest[DIGEST_BYTES];
+    struct table *t;
+    json_t *j;
+
+    begin();
+    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--total-bpd", "5", "-q", "--json", "-o",
+                                              output, NULL });
+    json_decref(j);
+    t = load(output);
+    memcpy(digest, t->digest, sizeof(digest));
+    (void) table_unref(t);
+    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "2.5", "-q", "--json", "-o",
+                                              output, NULL });
+    json_decref(j);
+    t = load(output);
+    CU_ASSERT_EQUAL(memcmp(digest, t->digest, sizeof(digest)), 0);
+    (void) table_unref(t);
+    end();
+}
+
+static void test_failures(void)
+{
+    _cleanup_(freep) char *text = NULL, *split = NULL, *where = NULL;
+
+    begin();
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--method", "dp",
+                                                                    "--bpd", "0.1", "-q", "-o", output, NULL }, &text),
+                    COMMAND_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "the smallest possible budget is 0.2500"));
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--method", "dp",
+                                                                    "--total-bpd", "1", "--step", "0.1", "--sweep", "-q",
+                                                                    NULL }, &split), COMMAND_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(split, "split k0.1-v0.9: "));
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--total-bpd", "4",
+                                                                    "--sweep", "-q", "-o", statistics, NULL }, &where),
+                    COMMAND_FAILED); /* a file where the directory should be */
+    CU_ASSERT_PTR_NOT_NULL(strstr(where, statistics));
+    end();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_dp), TEST(test_k_only), TEST(test_sweep), TEST(test_sweep_of_bands),
+    TEST(test_total), TEST(test_failures), TEST_END,
+};
+const char test_suite[] = "solve_command";
