@@ -57,6 +57,9 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
  * same n for every layer and side. Makes the `fisher` metric available. Return: 0; -EINVAL: not finite; -ENOMEM. */
 int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g, struct errmsg *e);
 
+/* Bytes that gradients add to stats_bytes(). */
+uint64_t stats_fisher_bytes(const struct stats_options *o);
+
 /* Depth weight measurement (DESIGN 3.1): KL in nats per token when only (layer, side) is compressed, D = summed mean
  * e'Me of its heads on the same tokens. */
 int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D);

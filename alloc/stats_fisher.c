@@ -18,6 +18,11 @@ int stats_want_fisher(struct stats *s)
     return s->fisher ? 0 : -ENOMEM;
 }
 
+uint64_t stats_fisher_bytes(const struct stats_options *o)
+{
+    return (uint64_t) head_side_count(&o->geometry) * o->geometry.d * o->geometry.d * sizeof(double);
+}
+
 int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g, struct errmsg *e)
 {
     const struct geometry *geometry = &s->o.geometry;

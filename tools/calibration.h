@@ -1,6 +1,6 @@
 /*
- * Calibration on a model: the text cut into windows, statistics of exact forward passes over them, and the depth
- * weights (DESIGN 3.1) from passes in which one layer and side is compressed.
+ * Calibration on a model: the text cut into windows, statistics of exact passes over them, forward or there and back,
+ * and the depth weights (DESIGN 3.1) from passes in which one layer and side is compressed.
  */
 #pragma once
 
@@ -55,9 +55,13 @@ void corpus_deinit(struct corpus *c);
 uint64_t corpus_model_bytes(const struct engine *en, size_t n_tokens, size_t window, bool want_held);
 uint64_t calibrate_depth_bytes(const struct engine *en, size_t window);
 
-/* Adds the windows that are not held out to @s. */
-int calibrate_windows(struct engine *en, struct stats *s, const struct corpus *c, struct progress *p,
-                      struct errmsg *e);
+/**
+ * calibrate_windows() - add the windows that are not held out to @s
+ * @gradients: also those of log p(y) by keys and values, for the `fisher` metric; about four times the work
+ * @seed:      of the labels y, drawn from the model; a window's labels depend on it and on the window alone
+ */
+int calibrate_windows(struct engine *en, struct stats *s, const struct corpus *c, bool gradients, uint64_t seed,
+                      struct progress *p, struct errmsg *e);
 
 /* Measures every layer and side on the windows held out. @p counts to 1. */
 int calibrate_depth(struct engine *en, struct stats *s, const struct corpus *c, uint64_t seed, struct progress *p,

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/table.h"
 #include "base/cleanup.h"
@@ -14,6 +13,7 @@
 #include "tools/calibration.h"
 #include "tools/clock.h"
 #include "tools/command.h"
+#include "tools/engine/backward.h"
 #include "tools/engine/engine.h"
 #include "tools/progress.h"
 #include "tools/report.h"
@@ -34,7 +34,7 @@ struct calibrate_options {
     char **texts;              /* into argv; n_texts of them */
     size_t n_texts;
     size_t n_tokens, window;
-    enum metric metric;
+    bool attention, fisher;
     uint32_t n_samples, n_sink;
     uint64_t seed;
     bool no_depth;
@@ -48,8 +48,10 @@ static const char doc[] =
     "Without --text the model writes the text itself. That needs no data and costs quality: with SmolLM2-135M at 2 bits "
     "per number, KL 0.30 nats per token on WikiText-2 instead of the 0.12 of a table calibrated on such text.\n\n"
     "--metric attention (default) weighs a direction by what the queries make of it, and measures by how much each "
-    "layer reaches the output; it also serves 'solve --metric query'. --metric mse keeps keys and values only, which is much "
-    "faster and serves 'solve --metric mse'.\n\n"
+    "layer reaches the output; it also serves 'solve --metric query'. --metric fisher weighs a direction by the gradient "
+    "of what the model says: better tables, and a pass back through the model. --metric mse keeps keys and values only, "
+    "which is much faster and serves 'solve --metric mse', as all statistics do. Several may be named: --metric "
+    "attention,fisher, or all.\n\n"
     "Example:\n\n"
     "  kvcobra calibrate model.gguf --text manual.txt -o model.stats";
 
@@ -58,7 +60,7 @@ static const struct argp_option options[] = {
     { "output", 'o', "STATS", 0, "The statistics file to write (required)", 1 },
     { "tokens", OPT_TOKENS, "N", 0, "Tokens to make statistics of (default 12288)", 2 },
     { "window", OPT_WINDOW, "N", 0, "Tokens of a window; windows do not see each other (default 1024)", 2 },
-    { "metric", OPT_METRIC, "NAME", 0, "attention or mse (default attention)", 2 },
+    { "metric", OPT_METRIC, "LIST", 0, "attention, fisher, mse, several of them, or all (default attention)", 2 },
     { "samples", OPT_SAMPLES, "N", 0, "Tokens whose vectors are kept (default 4096)", 3 },
     { "sinks", OPT_SINKS, "N", 0, "First tokens of a window that are left out and stay exact (default 4)", 3 },
     { "seed", OPT_SEED, "N", 0, "Of everything that is drawn (default 0)", 3 },
@@ -67,12 +69,28 @@ static const struct argp_option options[] = {
     { 0 },
 };
 
-static void take_metric(struct calibrate_options *o, const char *name, const struct argp_state *state)
+/* A list with commas. Keys and values are kept in any case: mse adds nothing. */
+static void take_metrics(struct calibrate_options *o, const char *list, const struct argp_state *state)
 {
-    if (metric_from_name(name, &o->metric) < 0)
-        argp_error(state, "--metric %s: the metrics are attention and mse", name);
-    if (o->metric == METRIC_FISHER)
-        argp_error(state, "--metric fisher needs gradients, and this command has none: use attention");
+    static const struct { const char *name; bool attention, fisher; } known[] = {
+        { "mse", false, false }, { "attention", true, false }, { "fisher", false, true }, { "all", true, true },
+    };
+    size_t n_known = sizeof(known) / sizeof(known[0]), n, i;
+
+    o->attention = o->fisher = false;
+    for (const char *name = list;; name += n + 1) {
+        n = strcspn(name, ",");
+        for (i = 0; i < n_known; i++)
+            if (strlen(known[i].name) == n && memcmp(known[i].name, name, n) == 0)
+                break;
+        if (i == n_known)
+            argp_error(state, "--metric %s: the metrics are attention, fisher and mse, with commas between them, or "
+                       "all", list);
+        o->attention |= known[i].attention;
+        o->fisher |= known[i].fisher;
+        if (name[n] == '\0')
+            return;
+    }
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -97,7 +115,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->window = option_uint(state, "--window", arg, WINDOW_MIN, WINDOW_MAX);
         return 0;
     case OPT_METRIC:
-        take_metric(o, arg, state);
+        take_metrics(o, arg, state);
         return 0;
     case OPT_SAMPLES:
         o->n_samples = (uint32_t) option_uint(state, "--samples", arg, 1, 1 << 20);
@@ -128,7 +146,7 @@ static const struct argp argp = { options, parse, "MODEL", doc, common_children,
 
 static bool wants_depth(const struct calibrate_options *o)
 {
-    return o->metric != METRIC_MSE && !o->no_depth;
+    return o->attention && !o->no_depth;
 }
 
 static int check_window(const struct engine *en, struct calibrate_options *o, struct errmsg *e)
@@ -155,19 +173,22 @@ static void make_stats_options(const struct engine *en, const struct calibrate_o
     (void) snprintf(ret->model_name, sizeof(ret->model_name), "%s", info->name);
     ret->n_sink = o->n_sink;
     ret->n_samples = o->n_samples;
-    ret->want_attention = o->metric != METRIC_MSE;
+    ret->want_attention = o->attention;
     ret->seed = o->seed;
 }
 
 static void announce(const struct engine *en, const struct calibrate_options *o, const struct stats_options *so)
 {
     uint64_t beside = wants_depth(o) ? calibrate_depth_bytes(en, o->window) : 0;
+    uint64_t kept = stats_bytes(so) + (o->fisher ? stats_fisher_bytes(so) : 0);
     char stats[HUMAN_BYTES], more[HUMAN_BYTES];
 
     if (o->n_texts == 0 && corpus_model_bytes(en, o->n_tokens, o->window, wants_depth(o)) > beside)
         beside = corpus_model_bytes(en, o->n_tokens, o->window, wants_depth(o));
+    if (o->fisher && backward_bytes(en, o->window) > beside)
+        beside = backward_bytes(en, o->window);
     command_note(&o->common, "the statistics take %s in memory and at most as much on disk; up to %s more of memory "
-                 "while calibrating, beside the model", human_bytes(stats_bytes(so), stats), human_bytes(beside, more));
+                 "while calibrating, beside the model", human_bytes(kept, stats), human_bytes(beside, more));
 }
 
 /* All files, one after another. */
@@ -221,7 +242,7 @@ static int measure(struct engine *en, const struct calibrate_options *o, const s
     int r;
 
     progress_start(&p, "calibrating", "tokens", (double) (c->n_windows * c->window), o->common.quiet);
-    r = calibrate_windows(en, s, c, &p, e);
+    r = calibrate_windows(en, s, c, o->fisher, o->seed, &p, e);
     if (r < 0 || !wants_depth(o))
         return r;
     progress_end(&p);
@@ -236,12 +257,13 @@ static int print_result(const struct calibrate_options *o, const struct stats *s
 
     (void) stat(o->output, &st); /* just written; without it the size reads 0 */
     if (o->common.json)
-        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:b, s:f}", "statistics", o->output, "tokens",
+        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:b, s:b, s:f}", "statistics", o->output, "tokens",
                                      (json_int_t) stats_tokens(s), "samples", (json_int_t) stats_samples(s), "bytes",
-                                     (json_int_t) st.st_size, "depth_weights", (int) stats_has_depth(s), "seconds",
-                                     seconds));
-    printf("%s: %ju tokens, vectors of %zu, %s%s, in %s\n", o->output, (uintmax_t) stats_tokens(s), stats_samples(s),
-           human_bytes((uint64_t) st.st_size, bytes), stats_has_depth(s) ? ", depth weights measured" : "",
+                                     (json_int_t) st.st_size, "depth_weights", (int) stats_has_depth(s), "gradients",
+                                     (int) stats_has_fisher(s), "seconds", seconds));
+    printf("%s: %ju tokens, vectors of %zu, %s%s%s, in %s\n", o->output, (uintmax_t) stats_tokens(s),
+           stats_samples(s), human_bytes((uint64_t) st.st_size, bytes),
+           stats_has_depth(s) ? ", depth weights measured" : "", stats_has_fisher(s) ? ", gradients" : "",
            human_seconds(seconds, took));
     return COMMAND_OK;
 }
@@ -283,7 +305,7 @@ static int run(int argc, char **argv)
     struct calibrate_options o = {
         .n_tokens = DEFAULT_TOKENS,
         .window = DEFAULT_WINDOW,
-        .metric = METRIC_ATTENTION,
+        .attention = true,
         .n_samples = 4096,
         .n_sink = 4,
     };

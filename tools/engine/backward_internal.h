@@ -34,8 +34,7 @@ void backward_norm(const float *x, const float *weight, size_t n, double epsilon
 /* The same for all tokens, [n, n_embd], added to d_hidden: d_normed goes back through a norm of @x. */
 void backward_norm_all(struct backward *b, const float *x, const float *weight, size_t n);
 
-/* d_hidden from behind the layer to before it; @tap on the way. Nothing is left in d_hidden behind layer 0.
- * */
+/* d_hidden from behind the layer to before it; @tap on the way. Layer 0 leaves nothing of use in it. */
 int backward_layer(struct backward *b, uint32_t layer, size_t n, backward_tap tap, void *ctx);
 
 /**

@@ -81,8 +81,7 @@ void backward_norm_all(struct backward *b, const float *x, const float *weight, 
 
 /* ---- the second half: h += W_down (silu(W_gate x) * W_up x) -------------------------------------------- */
 
-/* silu(g) = g t with t = 1 / (1 + e^-g); silu' = t (1 + g (1 - t)). act.gate and .up become their gradients.
- * */
+/* silu(g) = g t with t = 1 / (1 + e^-g), silu' = t (1 + g (1 - t)). act.gate and .up become gradients. */
 static void gate_token(void *ctx, size_t token)
 {
     struct backward *b = ctx;

@@ -10,6 +10,7 @@
 #include "alloc/depth.h"
 #include "alloc/solve.h"
 #include "alloc/stats.h"
+#include "alloc/stats_internal.h"
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -19,6 +20,7 @@
 #include "tools/cache_batch.h"
 #include "tools/cache_layer.h"
 #include "tools/calibration.h"
+#include "tools/engine/backward.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
 #include "tools/progress.h"
@@ -276,7 +278,7 @@ static void test_calibrate(void)
     so.n_samples = 512;
     memcpy(so.model_digest, engine_info(en)->model_digest, sizeof(so.model_digest));
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
-    CU_ASSERT_EQUAL(calibrate_windows(en, s, &c, &p, &e), 0);
+    CU_ASSERT_EQUAL(calibrate_windows(en, s, &c, false, 0, &p, &e), 0);
     CU_ASSERT_EQUAL(stats_tokens(s), 2 * (512 - 4));
     CU_ASSERT(!stats_has_depth(s));
     CU_ASSERT_EQUAL(calibrate_depth(en, s, &c, 3, &p, &e), 0);
@@ -299,8 +301,62 @@ static void test_calibrate(void)
     CU_ASSERT(report.distortion > 0);
 }
 
+/* Adds g g' of the keys of layer 1, head 0, sinks left out. */
+static int add_outer(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv)
+{
+    double *sum = ctx;
+
+    (void) dv;
+    for (size_t t = 4; layer == 1 && t < n; t++)
+        for (size_t i = 0; i < 32; i++)
+            for (size_t j = 0; j < 32; j++)
+                sum[i * 32 + j] += (double) dk[t * 64 + i] * (double) dk[t * 64 + j];
+    return 0;
+}
+
+/* Gradients of every window, labels drawn by window, sinks out; everything else as without them. */
+static void test_calibrate_gradients(void)
+{
+    enum { WINDOW = 100 };
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(stats_freep) struct stats *plain = NULL, *s = NULL;
+    _cleanup_(backward_freep) struct backward *b = NULL;
+    uint32_t hs = head_side_index(engine_geometry(en), 1, 0, SIDE_K), labels[WINDOW];
+    double want[32 * 32] = { 0 }, trace = 0;
+    struct progress p = silent();
+    struct stats_options so;
+    struct errmsg e = { "" };
+
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, 3 * WINDOW, WINDOW, false, 1, &p, &c, &e), 0);
+    stats_options_default(&so, engine_geometry(en));
+    so.want_attention = false;
+    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &plain, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
+    CU_ASSERT_EQUAL(calibrate_windows(en, plain, &c, false, 0, &p, &e), 0);
+    CU_ASSERT_EQUAL(calibrate_windows(en, s, &c, true, 7, &p, &e), 0);
+    CU_ASSERT(!stats_has_fisher(plain));
+    CU_ASSERT(stats_has_fisher(s));
+    CU_ASSERT_EQUAL(s->n_fisher, stats_tokens(s));
+    CU_ASSERT_EQUAL(stats_tokens(s), 3 * (WINDOW - 4));
+    CU_ASSERT_EQUAL(memcmp(plain->scatter, s->scatter, head_side_count(&so.geometry) * 32 * 32 * sizeof(double)), 0);
+
+    CU_ASSERT_EQUAL_FATAL(backward_new(en, WINDOW, &b, &e), 0);
+    for (size_t i = 0; i < 3; i++) {
+        struct sampler_state sampler;
+
+        sampler_seed(&sampler, 7 ^ c.documents[i]);
+        CU_ASSERT_EQUAL(backward_run(b, corpus_window(&c, i), WINDOW, &sampler, labels, add_outer, want, &e), 0);
+    }
+    for (size_t i = 0; i < 32; i++)
+        trace += want[i * 33];
+    CU_ASSERT(trace > 0);
+    for (size_t i = 0; i < 32 * 32; i++)
+        CU_ASSERT_DOUBLE_EQUAL(s->fisher[hs * 32 * 32 + i], want[i], 1e-12 * trace);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_batch_cache), TEST(test_layer_cache), TEST(test_round_trip), TEST(test_corpus_from_text),
-    TEST(test_corpus_from_model), TEST(test_calibrate), TEST_END,
+    TEST(test_corpus_from_model), TEST(test_calibrate), TEST(test_calibrate_gradients), TEST_END,
 };
 const char test_suite[] = "calibration";
