@@ -137,13 +137,18 @@ typedef struct kvc_eval_options {
     uint32_t n_sink;      /* exact first tokens, whatever the table says */
     int32_t n_recent;     /* query m reads n > m - n_recent exactly; 0 = not even its own position;
                              -1 = what a decode step of the product would read exactly */
+    /* For taking apart what costs what; zeros: everything is coded, as in the product. */
+    uint32_t sides;       /* 1 << KVC_K, 1 << KVC_V or both: read from codes; the other side exactly; 0 = both */
+    uint32_t first_layer; /* layers first_layer .. first_layer + n_layers - 1 are read from codes, the others exactly; */
+    uint32_t n_layers;    /* 0 = all */
+    uint32_t post_rope;   /* 1: keys are rotated, coded and turned back; the table is of statistics of rotated keys */
 } kvc_eval_options;
 
 /**
  * kvc_seq_new_eval() - a sequence that keeps every input beside what the codes decode to
  *
  * For measuring: each query of a long append sees what it would have seen alone (DESIGN 4). Costs 16 bytes per
- * number; cannot be published, matched or forked.
+ * number; cannot be published, matched or forked. Usage counts all codes, also of what is read exactly.
  */
 KVC_EXPORT int kvc_seq_new_eval(kvc_model *m, const kvc_eval_options *o, kvc_seq **ret_seq);
 KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);

@@ -17,6 +17,8 @@
 #include "client/seq.h"
 #include "gpu/attend.h"
 
+enum { BOTH_SIDES = 1 << SIDE_K | 1 << SIDE_V };
+
 struct eval_layer {
     float *exact[2], *decoded[2]; /* by side: [rows_max, shard heads, d] */
     uint8_t *codes[2];            /* of the chunk being filled: [shard heads][64, r] */
@@ -25,6 +27,9 @@ struct eval_layer {
 struct eval {
     uint32_t n_sink;
     int32_t n_recent;
+    uint32_t sides;               /* bit by side: read from codes */
+    uint32_t first_layer, end_layer;
+    float *rotated;               /* [CHUNK_TOKENS, shard heads, d] keys being coded after RoPE; NULL: before */
     size_t rows_max;              /* 0 before the first append */
     struct eval_layer *layers;
 };
@@ -44,22 +49,45 @@ static struct head_view view_of(const struct kvc_seq *s, uint32_t layer, uint32_
     return head_view(s->table->table, layer, s->model->shard.first_head + head);
 }
 
+static int check(const struct kvc_seq *s, const kvc_eval_options *o, struct errmsg *e)
+{
+    uint32_t n_layers = seq_n_layers(s);
+
+    if (o->n_recent < -1)
+        return fail(e, -EINVAL, "n_recent is %d: at least 0, or -1 for what a decode step sees", o->n_recent);
+    if (o->sides > BOTH_SIDES)
+        return fail(e, -EINVAL, "sides are %u: 1 << KVC_K, 1 << KVC_V or both", o->sides);
+    if (o->first_layer >= n_layers || o->n_layers > n_layers - o->first_layer)
+        return fail(e, -EINVAL, "%u layers from layer %u on: the model has %u", o->n_layers, o->first_layer, n_layers);
+    if (o->post_rope > 1)
+        return fail(e, -EINVAL, "post_rope is %u: 0 or 1", o->post_rope);
+    return 0;
+}
+
 int eval_init(struct kvc_seq *s, const kvc_eval_options *o)
 {
     struct errmsg *e = &s->model->client->error;
     uint32_t n_heads = s->model->shard.n_heads;
     kvc_eval_options local;
-    int r = options_read(&local, sizeof(local), o, sizeof(local), "kvc_eval_options", e);
+    int r = options_read(&local, sizeof(local), o, offsetof(kvc_eval_options, sides), "kvc_eval_options", e);
 
+    if (r == 0)
+        r = check(s, &local, e);
     if (r < 0)
         return r;
-    if (local.n_recent < -1)
-        return fail(e, -EINVAL, "n_recent is %d: at least 0, or -1 for what a decode step sees", local.n_recent);
     s->eval = calloc(1, sizeof(*s->eval));
     if (!s->eval)
         return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
     s->eval->n_sink = local.n_sink;
     s->eval->n_recent = local.n_recent;
+    s->eval->sides = local.sides ? local.sides : BOTH_SIDES;
+    s->eval->first_layer = local.first_layer;
+    s->eval->end_layer = local.n_layers ? local.first_layer + local.n_layers : seq_n_layers(s);
+    if (local.post_rope) {
+        s->eval->rotated = malloc(CHUNK_TOKENS * row_stride(s) * sizeof(float));
+        if (!s->eval->rotated)
+            return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
+    }
     s->eval->layers = calloc(seq_n_layers(s), sizeof(*s->eval->layers));
     for (uint32_t i = 0; s->eval->layers && i < seq_n_layers(s); i++)
         for (unsigned side = 0; side < 2; side++) {
@@ -79,8 +107,18 @@ void eval_free(struct kvc_seq *s)
             free(s->eval->layers[i].codes[side]);
         }
     free(s->eval->layers);
+    free(s->eval->rotated);
     free(s->eval);
     s->eval = NULL;
+}
+
+/* What a query reads of a token that is not exact by its position. */
+static const float *coded_rows(const struct kvc_seq *s, uint32_t layer, enum side side)
+{
+    const struct eval *v = s->eval;
+    bool coded = v->sides >> side & 1 && layer >= v->first_layer && layer < v->end_layer;
+
+    return (coded ? v->layers[layer].decoded : v->layers[layer].exact)[side];
 }
 
 /* A failure leaves some layers with more room than rows_max says, which does no harm. */
@@ -126,25 +164,68 @@ static int load(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtyp
     return 0;
 }
 
+/* x [n, shard heads, d] := R(p)^turn x for positions p = first, first + 1, ...; @turn 1: as RoPE does, -1: back. */
+static void rotate(const struct kvc_seq *s, float *x, size_t first, size_t n, double turn)
+{
+    const struct geometry *g = &s->model->geometry;
+    uint32_t n_planes = g->n_rot / 2;
+    double c[GEOMETRY_PLANES_MAX], sn[GEOMETRY_PLANES_MAX];
+
+    for (size_t t = 0; t < n; t++) {
+        for (uint32_t i = 0; i < n_planes; i++) {
+            c[i] = cos((double) (first + t) * g->freq[i]);
+            sn[i] = turn * sin((double) (first + t) * g->freq[i]);
+        }
+        for (uint32_t h = 0; h < s->model->shard.n_heads; h++, x += g->d)
+            for (uint32_t i = 0; i < n_planes; i++) {
+                double a = (double) x[i], b = (double) x[i + n_planes];
+
+                x[i] = (float) (a * c[i] - b * sn[i]);
+                x[i + n_planes] = (float) (a * sn[i] + b * c[i]);
+            }
+    }
+}
+
+/* The keys of tokens [at, at + n) as they are coded. */
+static const float *keys_to_code(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+{
+    const float *exact = s->eval->layers[layer].exact[SIDE_K] + at * row_stride(s);
+
+    if (!s->eval->rotated)
+        return exact;
+    memcpy(s->eval->rotated, exact, n * row_stride(s) * sizeof(float));
+    rotate(s, s->eval->rotated, at, n, 1);
+    return s->eval->rotated;
+}
+
+/* Decoded keys of tokens [at, at + n), once all heads have them, in the order of the exact ones. */
+static void turn_back(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+{
+    if (s->eval->rotated)
+        rotate(s, s->eval->layers[layer].decoded[SIDE_K] + at * row_stride(s), at, n, -1);
+}
+
 /* Tokens [at, at + n) of one layer, inside one chunk: codes, and rows decoded from them. */
 static void encode_run(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
     struct eval_layer *l = &s->eval->layers[layer];
     size_t stride = row_stride(s), in_chunk = at % CHUNK_TOKENS;
+    const float *keys = keys_to_code(s, layer, at, n);
 
     for (uint32_t h = 0; h < s->model->shard.n_heads; h++) {
         struct head_view view = view_of(s, layer, h);
         size_t off = at * stride + (size_t) h * s->model->geometry.d;
         uint8_t *codes_k = head_codes(l, h, SIDE_K) + in_chunk * view.k->r;
         uint8_t *codes_v = head_codes(l, h, SIDE_V) + in_chunk * view.v->r;
-        int r = codec_encode(view, l->exact[SIDE_K] + off, l->exact[SIDE_V] + off, stride, n, codes_k, codes_v,
-                             s->table->counts, s->model->scratch.codec);
+        int r = codec_encode(view, keys + (size_t) h * s->model->geometry.d, l->exact[SIDE_V] + off, stride, n, codes_k,
+                             codes_v, s->table->counts, s->model->scratch.codec);
 
         assert(r == 0); /* load() refused what is not finite */
         (void) r;
         codec_decode(view, codes_k, codes_v, n, l->decoded[SIDE_K] + off, l->decoded[SIDE_V] + off, stride,
                      s->model->scratch.codec);
     }
+    turn_back(s, layer, at, n);
 }
 
 static void store_sinks(struct kvc_seq *s, uint32_t layer, uint32_t head)
@@ -185,6 +266,7 @@ static void pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
         codec_decode(view, scratch->codes[SIDE_K], scratch->codes[SIDE_V], CHUNK_TOKENS, l->decoded[SIDE_K] + off,
                      l->decoded[SIDE_V] + off, stride, scratch->codec);
     }
+    turn_back(s, layer, chunk * CHUNK_TOKENS, CHUNK_TOKENS);
     s->layers[layer].n_packed = chunk + 1;
 }
 
@@ -232,7 +314,7 @@ int eval_attend(struct kvc_seq *s, uint32_t layer, const float *q, size_t n_q, f
         struct attend_dense_args a = {
             .geometry = &m->geometry,
             .exact_k = l->exact[SIDE_K] + off, .exact_v = l->exact[SIDE_V] + off,
-            .decoded_k = l->decoded[SIDE_K] + off, .decoded_v = l->decoded[SIDE_V] + off,
+            .decoded_k = coded_rows(s, layer, SIDE_K) + off, .decoded_v = coded_rows(s, layer, SIDE_V) + off,
             .row_stride = row_stride(s), .n_sink = v->n_sink, .n_recent = v->n_recent,
             .q = q + off * group, .q_stride = stride, .q_first = s->layers[layer].length - n_q, .n_q = n_q,
             .out = out + off * group, .out_stride = stride,
@@ -246,12 +328,11 @@ int eval_attend(struct kvc_seq *s, uint32_t layer, const float *q, size_t n_q, f
 
 void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out)
 {
-    const struct eval_layer *l = &s->eval->layers[layer];
+    const float *exact = s->eval->layers[layer].exact[side], *coded = coded_rows(s, layer, (enum side) side);
     size_t stride = row_stride(s);
 
     for (size_t t = first; t < first + n; t++)
-        memcpy(out + (t - first) * stride, (t < s->eval->n_sink ? l->exact : l->decoded)[side] + t * stride,
-               stride * sizeof(*out));
+        memcpy(out + (t - first) * stride, (t < s->eval->n_sink ? exact : coded) + t * stride, stride * sizeof(*out));
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */

@@ -147,7 +147,7 @@ static int new_and_free(const struct embedded *m, kvc_seq *s)
 
 static int eval_piece(const struct embedded *m, kvc_seq *s)
 {
-    kvc_eval_options o = { sizeof(o), 4, 0 };
+    kvc_eval_options o = { .struct_bytes = sizeof(o), .n_sink = 4 };
     kvc_seq *t = NULL;
     int r = kvc_seq_new_eval(m->model, &o, &t);
 

@@ -1,4 +1,5 @@
 /* Evaluation sequences: the exactness rule per query, decoded rows from the page's bytes, usage. */
+#include <complex.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 static kvc_seq *eval_sequence(const struct embedded *m, uint32_t n_sink, int32_t n_recent)
 {
-    kvc_eval_options o = { sizeof(o), n_sink, n_recent };
+    kvc_eval_options o = { .struct_bytes = sizeof(o), .n_sink = n_sink, .n_recent = n_recent };
     kvc_seq *s = NULL;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new_eval(m->model, &o, &s), 0);
@@ -167,16 +168,136 @@ static void test_truncate_and_go_on(void)
     embedded_free(&m);
 }
 
+/* One side, or some layers, from codes: everything else is the input, bit for bit, also for queries. */
+static void test_sides_and_layers(void)
+{
+    enum { N = 150, WIDTH = 2 * 32, Q_WIDTH = 4 * 32 };
+    static const struct {
+        uint32_t sides, first_layer, n_layers;
+    } cases[] = { { 1 << KVC_K, 0, 0 }, { 1 << KVC_V, 0, 0 }, { 0, 1, 1 }, { 1 << KVC_K, 0, 1 }, { 3, 0, 2 } };
+    struct embedded m = embedded_new(2, 4, 2, 32, 2, 0, 0);
+    kvc_seq *all = eval_sequence(&m, 4, 0);
+
+    CU_ASSERT_EQUAL(embedded_append(&m, all, 0, 0, N), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        kvc_eval_options o = { .struct_bytes = sizeof(o), .n_sink = 4, .n_recent = 0, .sides = cases[i].sides,
+                               .first_layer = cases[i].first_layer, .n_layers = cases[i].n_layers };
+        kvc_seq *s = NULL;
+
+        CU_ASSERT_EQUAL_FATAL(kvc_seq_new_eval(m.model, &o, &s), 0);
+        CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, N), 0);
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            float *rows[2], *q = embedded_queries(&m, 0, layer, N - 1, 1), out[Q_WIDTH];
+            double *want;
+
+            for (int side = KVC_K; side <= KVC_V; side++) {
+                bool coded = (cases[i].sides ? cases[i].sides >> side & 1 : 1) && layer >= cases[i].first_layer &&
+                             (cases[i].n_layers == 0 || layer < cases[i].first_layer + cases[i].n_layers);
+                float *x = coded ? embedded_read(&m, all, layer, (enum kvc_side) side, N)
+                                 : embedded_input(&m, 0, layer, (enum kvc_side) side, 0, N);
+
+                rows[side] = embedded_read(&m, s, layer, (enum kvc_side) side, N);
+                CU_ASSERT_EQUAL(memcmp(rows[side], x, N * WIDTH * sizeof(float)), 0);
+                free(x);
+            }
+            CU_ASSERT_EQUAL(kvc_seq_attend(s, layer, q, 1, out), 0);
+            want = embedded_attention(&m, rows[KVC_K], rows[KVC_V], q, N - 1, 1);
+            CU_ASSERT(nmse(out, want, Q_WIDTH) < 1e-8); /* as in check_rule() */
+            free(rows[KVC_K]), free(rows[KVC_V]), free(q), free(want);
+        }
+        kvc_seq_free(s);
+    }
+    embedded_free(&m);
+}
+
+/* x [N, heads, d] := R(p)^turn x, written as multiplication of complex numbers. */
+static void turn_keys(const struct embedded *m, float *x, size_t n, double turn)
+{
+    uint32_t half = m->g.n_rot / 2;
+
+    for (size_t p = 0; p < n; p++)
+        for (size_t h = 0; h < m->n_heads; h++, x += m->g.d)
+            for (uint32_t i = 0; i < half; i++) {
+                double complex z = ((double) x[i] + I * (double) x[i + half]) * cexp(I * turn * (double) p * m->g.freq[i]);
+
+                x[i] = (float) creal(z);
+                x[i + half] = (float) cimag(z);
+            }
+}
+
+/* Coding after RoPE is coding rotated keys: what comes back is theirs, turned back. Values do not care. */
+static void test_post_rope(void)
+{
+    enum { N = 150, WIDTH = 2 * 64 };
+    struct embedded m = embedded_new(1, 4, 2, 64, 3, 0, 0);
+    kvc_eval_options o = { .struct_bytes = sizeof(o), .n_sink = 4, .n_recent = 0, .post_rope = 1 };
+    float *k = embedded_input(&m, 0, 0, KVC_K, 0, N), *v = embedded_input(&m, 0, 0, KVC_V, 0, N), *got, *want;
+    static double wide[N * WIDTH];
+    kvc_seq *post = NULL, *plain = eval_sequence(&m, 0, 0);
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_eval(m.model, &o, &post), 0);
+    for (size_t at = 0; at < N; at += 50) /* so that chunks fill in pieces */
+        CU_ASSERT_EQUAL(kvc_seq_append(post, 0, KVC_F32, k + at * WIDTH, v + at * WIDTH, 50), 0);
+    got = embedded_read(&m, post, 0, KVC_K, N);
+    CU_ASSERT_EQUAL(memcmp(got, k, 4 * WIDTH * sizeof(float)), 0); /* sinks are as they came */
+    turn_keys(&m, k, N, 1);
+    CU_ASSERT_EQUAL(kvc_seq_append(plain, 0, KVC_F32, k, v, N), 0);
+    want = embedded_read(&m, plain, 0, KVC_K, N);
+    turn_keys(&m, want, N, -1);
+    for (size_t i = 0; i < N * WIDTH; i++)
+        wide[i] = (double) want[i];
+    CU_ASSERT(nmse(got + 4 * WIDTH, wide + 4 * WIDTH, (N - 4) * WIDTH) < 1e-12); /* binary32; a code apart is 1e-5 */
+    free(got), free(want);
+    got = embedded_read(&m, post, 0, KVC_V, N);
+    want = embedded_read(&m, plain, 0, KVC_V, N);
+    CU_ASSERT_EQUAL(memcmp(got + 4 * WIDTH, want + 4 * WIDTH, (N - 4) * WIDTH * sizeof(float)), 0);
+    free(got), free(want), free(k), free(v);
+    embedded_free(&m);
+}
+
+/* The options as their first version had them, 16 bytes, mean what they meant. */
+static void test_older_options(void)
+{
+    struct embedded m = embedded_new(1, 2, 2, 32, 3, 0, 0);
+    kvc_eval_options o = { .struct_bytes = 16, .n_sink = 4, .sides = 77, .first_layer = 99, .post_rope = 55 };
+    kvc_seq *s = NULL, *want = eval_sequence(&m, 4, 0);
+    float *a, *b;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_eval(m.model, &o, &s), 0);
+    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 70), 0);
+    CU_ASSERT_EQUAL(embedded_append(&m, want, 0, 0, 70), 0);
+    a = embedded_read(&m, s, 0, KVC_K, 70);
+    b = embedded_read(&m, want, 0, KVC_K, 70);
+    CU_ASSERT_EQUAL(memcmp(a, b, 70 * 2 * 32 * sizeof(float)), 0);
+    free(a), free(b);
+    embedded_free(&m);
+}
+
+static void refuse_options(const struct embedded *m, kvc_eval_options o, const char *words)
+{
+    kvc_seq *s = NULL;
+
+    o.struct_bytes = sizeof(o);
+    CU_ASSERT_EQUAL(kvc_seq_new_eval(m->model, &o, &s), -EINVAL);
+    CU_ASSERT_PTR_NULL(s);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m->client), words));
+}
+
 static void test_refusals(void)
 {
     struct embedded m = embedded_new(1, 2, 2, 32, 3, 0, 0);
-    kvc_eval_options o = { sizeof(o), 4, -2 };
+    kvc_eval_options o = { .struct_bytes = sizeof(o), .n_sink = 4, .n_recent = -2 };
     kvc_seq *s = NULL, *t = NULL;
     uint32_t token = 0;
     size_t n = 0;
 
     CU_ASSERT_EQUAL(kvc_seq_new_eval(m.model, &o, &s), -EINVAL);
     CU_ASSERT_PTR_NULL_FATAL(s);
+    refuse_options(&m, (kvc_eval_options) { .sides = 4 }, "sides are 4");
+    refuse_options(&m, (kvc_eval_options) { .first_layer = 1 }, "the model has 1");
+    refuse_options(&m, (kvc_eval_options) { .n_layers = 2 }, "the model has 1");
+    refuse_options(&m, (kvc_eval_options) { .first_layer = UINT32_MAX, .n_layers = 2 }, "the model has 1");
+    refuse_options(&m, (kvc_eval_options) { .post_rope = 2 }, "post_rope is 2");
     s = eval_sequence(&m, 4, 0);
     CU_ASSERT_EQUAL(kvc_seq_fork(s, &t), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_match(s, &token, 1, &n), -EINVAL);
@@ -193,6 +314,7 @@ static void test_refusals(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_exactness_rule), TEST(test_usage), TEST(test_truncate_and_go_on), TEST(test_refusals), TEST_END,
+    TEST(test_exactness_rule), TEST(test_usage), TEST(test_truncate_and_go_on),
+    TEST(test_sides_and_layers), TEST(test_post_rope), TEST(test_older_options), TEST(test_refusals), TEST_END,
 };
 const char test_suite[] = "eval";

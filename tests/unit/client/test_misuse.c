@@ -17,7 +17,7 @@ static void test_null_handles(void)
     kvc_model_info info = { .struct_bytes = sizeof(info) };
     kvc_usage usage = { .struct_bytes = sizeof(usage) };
     kvc_model_id id = { .struct_bytes = sizeof(id) };
-    kvc_eval_options o = { sizeof(o), 0, 0 };
+    kvc_eval_options o = { .struct_bytes = sizeof(o) };
     float x[64] = { 0 };
     uint32_t token = 0;
     uint8_t digest[32];
@@ -157,7 +157,7 @@ static void test_struct_sizes(void)
     struct {
         kvc_eval_options o;
         uint64_t newer;
-    } longer = { { sizeof(longer), 4, 0 }, 0 };
+    } longer = { { .struct_bytes = sizeof(longer), .n_sink = 4 }, 0 };
     struct {
         kvc_model_info info;
         uint64_t newer;
