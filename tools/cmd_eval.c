@@ -133,7 +133,7 @@ static int measure(struct engine *en, const struct eval_options *o, const struct
         return fail(e, r, "%s", kvc_last_error(c));
     ret->n_sink = o->n_sink == SINKS_OF_TABLE ? ret->table.n_sink : (uint32_t) o->n_sink;
     ret->table.kernel = NULL; /* belongs to the client, which ends here */
-    eo.eval = (kvc_eval_options) { sizeof(eo.eval), ret->n_sink, o->n_recent };
+    eo.eval = (kvc_eval_options) { .struct_bytes = sizeof(eo.eval), .n_sink = ret->n_sink, .n_recent = o->n_recent };
     p.total = 2.0 * (double) evaluation_tokens(&eo, text->n_tokens);
     return evaluate(en, c, m, text->tokens, text->n_tokens, &eo, &p, &ret->sum, e);
 }
