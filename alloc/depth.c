@@ -89,7 +89,7 @@ double depth_distortion(const struct stats *s, uint32_t layer, enum side side, c
 
     for (uint32_t head = 0; M && head < g->n_kv_heads; head++) {
         /* the attention metric reads no covariance: it cannot fail */
-        (void) metric_matrix(s, METRIC_ATTENTION, layer, head, side, NULL, M);
+        (void) metric_matrix(s, METRIC_ATTENTION, 1, layer, head, side, NULL, M);
         for (size_t t = 0; t < n; t++) {
             const float *a = x + t * row_stride + head * d, *b = x_hat + t * row_stride + head * d;
 

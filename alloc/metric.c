@@ -11,8 +11,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define FISHER_POWER 0.75   /* DESIGN 3.1 */
-#define FISHER_FLOOR 1e-4   /* eigenvalues of the largest, before the power: few gradients leave the rest noise */
+#define TEMPER_FLOOR 1e-4   /* eigenvalues of the largest, before the power: what is below is noise */
 #define KL_NOISE 1e-6       /* nats: below this a depth measurement is rounding */
 
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e)
@@ -21,7 +20,7 @@ int metric_available(const struct stats *s, enum metric m, struct errmsg *e)
         return fail(e, -EINVAL, "the statistics have no queries: calibrate with --metric attention for metric %s",
                     metric_name(m));
     if (m == METRIC_FISHER && s->n_fisher == 0)
-        return fail(e, -EINVAL, "the statistics have no gradients for metric fisher: use metric attention");
+        return fail(e, -EINVAL, "the statistics have no gradients: calibrate with --metric fisher for metric fisher");
     return 0;
 }
 
@@ -86,13 +85,20 @@ static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, co
     return 0;
 }
 
-/* M^FISHER_POWER at the trace of M. */
-static int temper(size_t d, double *M)
+double metric_power(enum metric m, double power)
+{
+    return power > 0 ? power : m == METRIC_FISHER ? METRIC_FISHER_POWER : 1;
+}
+
+/* M^power at the trace of M. */
+static int temper(size_t d, double power, double *M)
 {
     _cleanup_(freep) double *u = malloc((d * d + d) * sizeof(*u));
     double *w, trace = 0, powered = 0;
     int r;
 
+    if (power == 1)
+        return 0;
     if (!u)
         return -ENOMEM;
     w = u + d * d;
@@ -101,10 +107,10 @@ static int temper(size_t d, double *M)
     if (r < 0 || !(w[0] > 0))
         return r;
     for (size_t i = d; i-- > 0;) {
-        double clamped = fmax(w[i], FISHER_FLOOR * w[0]);
+        double clamped = fmax(w[i], TEMPER_FLOOR * w[0]);
 
         trace += clamped;
-        w[i] = pow(clamped, FISHER_POWER);
+        w[i] = pow(clamped, power);
         powered += w[i];
     }
     for (size_t i = 0; i < d; i++)
@@ -113,7 +119,7 @@ static int temper(size_t d, double *M)
     return 0;
 }
 
-int metric_matrix(const struct stats *s, enum metric m, uint32_t layer, uint32_t head, enum side side,
+int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head, enum side side,
                   const double *covariance, double *ret_M)
 {
     size_t d = s->o.geometry.d, at = (size_t) head_side_index(&s->o.geometry, layer, head, side) * d * d;
@@ -125,10 +131,10 @@ int metric_matrix(const struct stats *s, enum metric m, uint32_t layer, uint32_t
         break;
     case METRIC_ATTENTION:
         average(d, s->metric + at, s->n_tokens, ret_M);
-        return 0;
+        return temper(d, metric_power(m, power), ret_M);
     case METRIC_FISHER:
         average(d, s->fisher + at, s->n_fisher, ret_M);
-        return temper(d, ret_M);
+        return temper(d, metric_power(m, power), ret_M);
     case METRIC_MSE:
         break;
     }

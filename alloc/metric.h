@@ -15,16 +15,23 @@ struct stats;
 /* Whether the statistics can make @m: 0, or -EINVAL with a sentence that says what they lack. */
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e);
 
+/* M^power at the trace of M: tempered, the strongest directions count for less. */
+#define METRIC_FISHER_POWER 0.75 /* it measured better than plain, DESIGN 3.1 */
+
+/* The power that M is raised to if @power, of struct solve_options, is asked for; 0: the metric's own. */
+double metric_power(enum metric m, double power);
+
 /**
  * metric_matrix() - M of one head-side
+ * @power:      see metric_power(); mse and query are never tempered
  * @covariance: [d, d] of the same head-side: `query` is diagonal in its eigenbasis
  * @ret_M:      [d, d] symmetric
  *
- * fisher is tempered: M^0.75 at the same trace (it measured better than plain). Values under `query`: identity.
+ * Values under `query`: identity.
  *
  * Return: 0; -EDOM (no eigenvalues); -ENOMEM. @m is available.
  */
-int metric_matrix(const struct stats *s, enum metric m, uint32_t layer, uint32_t head, enum side side,
+int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head, enum side side,
                   const double *covariance, double *ret_M);
 
 /* sQ^2 of the paper's KL weight: ret_w[i] = u_i' E[q q'] u_i for the rows u_i of @basis [d, d], mean over the group. */

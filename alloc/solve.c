@@ -64,6 +64,10 @@ static int check_bands(const struct stats *s, const struct solve_options *o, str
     if (s->n_held == 0 && (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from_k))
         return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measured curves, fitted levels and V "
                     "from K need");
+    if (!(o->temper >= 0) || o->temper > 2)
+        return fail(e, -EINVAL, "a metric raised to %g: powers are above 0 and at most 2", o->temper);
+    if (o->temper > 0 && o->metric != METRIC_FISHER && o->metric != METRIC_ATTENTION)
+        return fail(e, -EINVAL, "metric %s is not tempered: only attention and fisher are", metric_name(o->metric));
     if (o->v_from_k && s->n_held < 4u * s->o.geometry.d)
         return fail(e, -EINVAL, "V from K needs at least %u sampled tokens, the statistics hold %zu: calibrate on more "
                     "text, or solve without it", 4 * s->o.geometry.d, s->n_held);
@@ -101,8 +105,8 @@ static int check_paper(const struct stats *s, const struct solve_options *o, str
                     metric_name(o->metric));
     if (o->method != METHOD_DP && o->curve != CURVE_BENNETT)
         return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name, curve_name(o->curve));
-    if (o->fit_levels || o->v_from_k || o->depth_weights)
-        return fail(e, -EINVAL, "method %s has no fitted levels, V from K or depth weights", name);
+    if (o->fit_levels || o->v_from_k || o->depth_weights || o->temper != 0)
+        return fail(e, -EINVAL, "method %s has no fitted levels, V from K, depth weights or tempered metric", name);
     if (o->floor_bpd > 0 || o->ceil_bpd < TABLE_BITS_MAX)
         return fail(e, -EINVAL, "method %s has no floor or ceiling per head", name);
     return check_paper_options(&o->paper, s->o.geometry.d, e);

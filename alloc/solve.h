@@ -27,7 +27,8 @@ struct solve_options {
     enum quantiser quantiser;   /* bands: QUANT_LLOYD_MAX; paper and dp: QUANT_UNIFORM_MIDTREAD */
     bool fit_levels;            /* bands with QUANT_LLOYD_MAX */
     bool v_from_k;
-    bool depth_weights;         /* if the statistics carry them */
+    bool depth_weights;         /* if the statistics carry them; they are of `attention` */
+    double temper;              /* bands: M^temper at the trace of M; 0: 0.75 for fisher, 1 for attention */
     double floor_bpd, ceil_bpd; /* per head-side; 0, 8 */
     uint64_t seed;              /* signs of rotations */
     struct paper_options paper; /* paper: all but bpd; dp: B_min, rank_step, b_min, b_max; bands: not used */

@@ -59,7 +59,7 @@ int solve_fit_head(struct solver *v, uint32_t layer, uint32_t head, enum side si
 
     if (!M)
         return solver_fail(layer, head, side, -ENOMEM, e);
-    r = metric_matrix(v->s, v->o.metric, layer, head, side, S, M);
+    r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, side, S, M);
     if (r == 0)
         r = transform_fit(&h->t, S, M, seed_mix(v->o.seed, hs));
     if (r == 0)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "alloc/metric.h"
 #include "alloc/solve_internal.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
@@ -84,6 +85,8 @@ static void describe_options(const struct solver *v, json_t *to)
     (void) json_object_set_new(to, "depth_weights",
                                json_boolean(o->depth_weights && o->metric == METRIC_ATTENTION &&
                                             stats_has_depth(v->s)));
+    if (o->method == METHOD_BANDS && (o->metric == METRIC_FISHER || o->metric == METRIC_ATTENTION))
+        (void) json_object_set_new(to, "temper", json_real(metric_power(o->metric, o->temper)));
     (void) json_object_set_new(to, "floor_bpd", json_real(o->floor_bpd));
     (void) json_object_set_new(to, "ceil_bpd", json_real(o->ceil_bpd));
     set_u64(to, "seed", o->seed);

@@ -107,7 +107,7 @@ static int judge_head(const struct solver *v, const struct table *table, struct 
         int r;
 
         solver_covariance(v, hs, t->S);
-        r = metric_matrix(v->s, v->o.metric, layer, head, (enum side) side, t->S, t->M);
+        r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, (enum side) side, t->S, t->M);
         if (r < 0)
             return solver_fail(layer, head, (enum side) side, r, e);
         code_side(t, table, codecs[side], (enum side) side, stats_sample_rows(v->s, hs), side == SIDE_K ? 0 : r_k,

@@ -22,7 +22,7 @@ struct solve_arguments {
     enum curve curve;
     enum quantiser quantiser;
     struct paper_options paper;
-    double floor_bpd, ceil_bpd;
+    double floor_bpd, ceil_bpd, temper;
     bool has_metric, has_curve, has_quantiser, no_levels, no_v_from_k, no_depth;
     const char *paper_option, *c2_option; /* the last one typed that only these have */
     uint64_t seed;
@@ -31,5 +31,6 @@ void solve_arguments_default(struct solve_arguments *a);
 
 extern const struct argp solve_argp; /* its input is a struct solve_arguments */
 
-/* The solver's options; budgets as typed. Statistics without queries are solved for squared error by default. */
+/* The solver's options; budgets as typed. The metric is by default the
+ * best that the statistics have: fisher, attention, mse. */
 void solve_arguments_apply(const struct solve_arguments *a, const struct stats *s, struct solve_options *ret);

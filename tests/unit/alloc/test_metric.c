@@ -121,7 +121,7 @@ static void check_attention(struct geometry g, size_t n, uint32_t n_sink)
             double worst = 0, largest = 0;
 
             brute_metric(&g, &x, n_sink, kv, (enum side) side, want);
-            CU_ASSERT_EQUAL(metric_matrix(s, METRIC_ATTENTION, 0, kv, (enum side) side, NULL, got), 0);
+            CU_ASSERT_EQUAL(metric_matrix(s, METRIC_ATTENTION, 0, 0, kv, (enum side) side, NULL, got), 0);
             for (size_t i = 0; i < d * d; i++) {
                 worst = fmax(worst, fabs(want[i] - got[i]));
                 largest = fmax(largest, fabs(want[i]));
@@ -221,7 +221,7 @@ static void test_query(void)
     memcpy(S, s->scatter + 32 * 32 * head_side_index(&g, 0, 1, SIDE_K), sizeof(S));
     memcpy(U, S, sizeof(U));
     CU_ASSERT_EQUAL(linalg_eigen(32, U, w), 0);
-    CU_ASSERT_EQUAL(metric_matrix(s, METRIC_QUERY, 0, 1, SIDE_K, S, M), 0);
+    CU_ASSERT_EQUAL(metric_matrix(s, METRIC_QUERY, 0, 0, 1, SIDE_K, S, M), 0);
     metric_query_variance(s, 0, 1, U, variance);
     for (size_t i = 0; i < 32; i++) {
         double want = 0, got = 0;
@@ -240,7 +240,7 @@ static void test_query(void)
         CU_ASSERT_DOUBLE_EQUAL(variance[i], want, 1e-4 * want + 1e-6);
         CU_ASSERT_DOUBLE_EQUAL(got, want, 1e-4 * want + 1e-6);
     }
-    CU_ASSERT_EQUAL(metric_matrix(s, METRIC_QUERY, 0, 1, SIDE_V, S, M), 0);
+    CU_ASSERT_EQUAL(metric_matrix(s, METRIC_QUERY, 0, 0, 1, SIDE_V, S, M), 0);
     CU_ASSERT_EQUAL(M[0], 1);
     CU_ASSERT_EQUAL(M[1], 0);
     (void) stats_free(s);
@@ -268,9 +268,18 @@ static void test_fisher(void)
     }
     CU_ASSERT_EQUAL(stats_add_fisher(s, 0, SIDE_K, 32, gradient, &e), 0);
     CU_ASSERT_EQUAL(metric_available(s, METRIC_FISHER, &e), 0);
-    CU_ASSERT_EQUAL(metric_matrix(s, METRIC_FISHER, 0, 0, SIDE_K, NULL, M), 0);
+    CU_ASSERT_EQUAL(metric_matrix(s, METRIC_FISHER, 0, 0, 0, SIDE_K, NULL, M), 0);
     for (size_t i = 0; i < 32; i++)
         CU_ASSERT_DOUBLE_EQUAL(M[i * 33], pow(pow((double) (i + 1), 2) / 32, 0.75) * trace / powered, 1e-9 * trace);
+    CU_ASSERT_EQUAL(metric_matrix(s, METRIC_FISHER, 1, 0, 0, SIDE_K, NULL, M), 0); /* plain */
+    for (size_t i = 0; i < 32; i++)
+        CU_ASSERT_DOUBLE_EQUAL(M[i * 33], pow((double) (i + 1), 2) / 32, 1e-9 * trace);
+    powered = 0;
+    for (size_t i = 0; i < 32; i++)
+        powered += (double) (i + 1) / sqrt(32);
+    CU_ASSERT_EQUAL(metric_matrix(s, METRIC_FISHER, 0.5, 0, 0, SIDE_K, NULL, M), 0);
+    for (size_t i = 0; i < 32; i++)
+        CU_ASSERT_DOUBLE_EQUAL(M[i * 33], (double) (i + 1) / sqrt(32) * trace / powered, 1e-9 * trace);
     free(gradient);
     (void) stats_free(s);
     shape_data_deinit(&x);

@@ -439,6 +439,14 @@ static void test_refuses(void)
     solve_options_default(&o, 2);
     o.metric = METRIC_FISHER;
     check_refused(s, &o, -EINVAL, "no gradients");
+    o.metric = METRIC_MSE;
+    o.temper = 0.5;
+    check_refused(s, &o, -EINVAL, "metric mse is not tempered");
+    o.temper = 2.5;
+    check_refused(s, &o, -EINVAL, "raised to 2.5");
+    o.temper = NAN;
+    check_refused(s, &o, -EINVAL, "raised to");
+    o.temper = 0;
     o.metric = METRIC_ATTENTION;
     o.quantiser = QUANT_UNIFORM;
     check_refused(s, &o, -EINVAL, "fitted levels are not uniform");
