@@ -15,6 +15,7 @@ static const struct command *const commands[] = {
     &cmd_calibrate,
     &cmd_solve,
     &cmd_eval,
+    &cmd_compare,
     &cmd_generate,
     &cmd_table,
     &cmd_status,
