@@ -132,7 +132,7 @@ int demo_start(const struct demo *d, struct process *p, enum process_output outp
     }
     putchar('\n');
     (void) fflush(stdout); /* what we print stands before what the child prints */
-    return process_start(p, d->self, argv, output, NULL, e);
+    return process_start(p, d->self, argv, output, e);
 }
 
 int demo_run(const struct demo *d, struct process *p, enum process_output output, const char *const *args,
@@ -307,7 +307,7 @@ static int run(int argc, char **argv)
 {
     struct demo_options o = {
         .demo = {
-            .signal_fd = -1, .calibrate_tokens = "12288", .eval_tokens = "2048", .eval_window = "1024",
+            .signal_fd = -1, .calibrate_tokens = "6144", .eval_tokens = "2048", .eval_window = "1024",
             .prompt_bytes = "8000", .generate_tokens = "384",
         },
     };

@@ -25,7 +25,7 @@ static int run_shell(const struct demo *d, const char *label, const char *const 
     int r;
 
     (void) fflush(stdout);
-    r = process_start(&p, "/bin/sh", argv, PROCESS_SHOW, NULL, e);
+    r = process_start(&p, "/bin/sh", argv, PROCESS_SHOW, e);
     if (r == 0)
         r = process_wait(ps, 1, 0, PROCESS_EXITS, d->signal_fd, e);
     if (r == 0 && !process_succeeded(&p, e))
@@ -118,7 +118,7 @@ static int evaluate(const struct demo *d, const char *budget, struct cost *ret, 
     return r < 0 ? r : parse_cost(p.out, ret, e);
 }
 
-static int print_costs(const struct cost costs[DEMO_BUDGETS], struct errmsg *e)
+static int print_costs(const struct demo *d, const struct cost costs[DEMO_BUDGETS], struct errmsg *e)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<cache\t>bits per number\t>all included\t>bytes per token\t>smaller\t>perplexity\t>KL, nats");
@@ -132,7 +132,11 @@ static int print_costs(const struct cost costs[DEMO_BUDGETS], struct errmsg *e)
                    c->bytes / c->tokens, c->numbers * 2 / c->bytes, c->ppl, c->kl);
     }
     putchar('\n');
-    return report_print(r, stdout) < 0 ? fail(e, -ENOMEM, "out of memory") : 0;
+    if (report_print(r, stdout) < 0)
+        return fail(e, -ENOMEM, "out of memory");
+    printf("\nIncluded are the first and the newest tokens, which stay exact: in windows of %s they weigh much, in longer\n"
+           "texts less.\n", d->eval_window);
+    return 0;
 }
 
 int demo_compress(const struct demo *d, struct errmsg *e)
@@ -152,5 +156,5 @@ int demo_compress(const struct demo *d, struct errmsg *e)
     demo_heading("Evaluate: what each costs on the other text, and what it weighs with everything included");
     for (size_t i = 0; i < DEMO_BUDGETS && r == 0; i++)
         r = evaluate(d, demo_budgets[i], &costs[i], e);
-    return r < 0 ? r : print_costs(costs, e);
+    return r < 0 ? r : print_costs(d, costs, e);
 }

@@ -34,14 +34,14 @@ static int start_daemon(struct cast *c, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "kvcobra.sock"), operator_socket = demo_path(c->d, "operator.sock");
     const char *argv[] = { "kvcobrad", "--socket", socket.text, "--operator-socket", operator_socket.text,
-                           "--pool-bytes", "512M", "--quota-bytes", "512M", "--log-level", "4", "--ready-fd", "1",
+                           "--pool-bytes", "512M", "--quota-bytes", "512M", "--log-level", "4", "--ready-fd", "3",
                            NULL };
     int r;
 
     printf("$ kvcobrad --socket %s --operator-socket %s --pool-bytes 512M --quota-bytes 512M &\n", socket.text,
            operator_socket.text);
     (void) fflush(stdout);
-    r = process_start(&c->daemon, c->d->daemon, argv, PROCESS_CAPTURE, NULL, e);
+    r = process_start(&c->daemon, c->d->daemon, argv, PROCESS_READY, e);
     if (r == 0)
         r = wait_for(c, DAEMON, PROCESS_WRITES, e);
     if (r == 0 && c->daemon.n_out == 0) {
@@ -145,6 +145,11 @@ static int share(struct cast *c, struct errmsg *e)
     return r < 0 ? r : first_token(c, B, &c->b, e);
 }
 
+static const char *activity(const struct process *p)
+{
+    return process_running(p) ? "is still writing" : "has finished";
+}
+
 static int swap(struct cast *c, struct errmsg *e)
 {
     int r;
@@ -153,8 +158,10 @@ static int swap(struct cast *c, struct errmsg *e)
     r = use_table(c, demo_budgets[DEMO_BUDGETS - 1], e);
     if (r < 0)
         return r;
-    printf("A %s, B %s; both go on with the table they began with\n\n",
-           c->a.pid > 0 ? "is still writing" : "had finished", c->b.pid > 0 ? "is still writing" : "had finished");
+    r = show_state(c, e);
+    if (r < 0)
+        return r;
+    printf("\nA %s, B %s; a sequence keeps the table it began with\n\n", activity(&c->a), activity(&c->b));
     (void) fflush(stdout);
     r = finish(c, A, &c->a, e);
     if (r == 0)
@@ -182,10 +189,6 @@ int demo_share(const struct demo *d, struct errmsg *e)
         r = share(&c, e);
     if (r == 0)
         r = swap(&c, e);
-    if (r < 0)
-        return r;
-    demo_heading("Afterwards: the old table's pages stay readable until nobody wants them");
-    r = show_state(&c, e);
     if (r < 0)
         return r;
     if (!process_stop(&c.daemon))

@@ -19,10 +19,11 @@ enum {
     OUT_BYTES_MAX = 1 << 20, /* more than any of our commands prints; the rest is read and dropped */
     STOP_MS = 5000,
     CHILDREN_MAX = 8,
+    READY_FD = 3,
 };
 
 /* In the child: async-signal-safe calls only, and exit code 127 as shells give it. */
-static void become(const char *path, const char *const *argv, int out_fd, pid_t parent)
+static void become(const char *path, const char *const *argv, int from_fd, int to_fd, pid_t parent)
 {
     sigset_t none;
 
@@ -31,38 +32,25 @@ static void become(const char *path, const char *const *argv, int out_fd, pid_t 
         _exit(127);
     (void) sigemptyset(&none);
     (void) sigprocmask(SIG_SETMASK, &none, NULL);
-    if (out_fd >= 0 && dup2(out_fd, STDOUT_FILENO) < 0)
+    if (from_fd >= 0 && from_fd == to_fd && fcntl(to_fd, F_SETFD, 0) < 0) /* dup2() would leave it close-on-exec */
+        _exit(127);
+    if (from_fd >= 0 && from_fd != to_fd && dup2(from_fd, to_fd) < 0)
         _exit(127);
     (void) execv(path, (char *const *) argv); /* execv() does not write there; its type is older than const */
     _exit(127);
 }
 
-static int open_output(enum process_output output, const char *to_path, int ret_fds[2])
-{
-    if (to_path) {
-        ret_fds[0] = -1;
-        ret_fds[1] = open(to_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        return ret_fds[1] < 0 ? -errno : 0;
-    }
-    if (output == PROCESS_SHOW) {
-        ret_fds[0] = ret_fds[1] = -1;
-        return 0;
-    }
-    return pipe2(ret_fds, O_CLOEXEC) < 0 ? -errno : 0;
-}
-
 int process_start(struct process *p, const char *path, const char *const *argv, enum process_output output,
-                  const char *to_path, struct errmsg *e)
+                  struct errmsg *e)
 {
     int fds[2] = { -1, -1 }, r;
     pid_t parent = getpid();
 
-    r = open_output(output, to_path, fds);
-    if (r < 0)
-        return fail(e, r, "cannot start %s: %s", p->label, strerror(-r));
+    if (output != PROCESS_SHOW && pipe2(fds, O_CLOEXEC) < 0)
+        return fail(e, -errno, "cannot start %s: %s", p->label, strerror(errno));
     p->pid = fork();
     if (p->pid == 0)
-        become(path, argv, fds[1], parent);
+        become(path, argv, fds[1], output == PROCESS_READY ? READY_FD : STDOUT_FILENO, parent);
     r = errno;
     closep(&fds[1]);
     p->out_fd = fds[0];
@@ -157,6 +145,13 @@ int process_wait(struct process *const *ps, size_t n, size_t which, enum process
         if (r < 0)
             return r;
     }
+}
+
+bool process_running(const struct process *p)
+{
+    struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
+
+    return p->pid > 0 && poll(&fd, 1, 0) == 0;
 }
 
 bool process_succeeded(const struct process *p, struct errmsg *e)

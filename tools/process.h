@@ -16,7 +16,7 @@ struct process {
     const char *label; /* "kvcobrad": in messages; borrowed */
     pid_t pid;         /* 0: not started, or reaped */
     int pidfd;         /* readable when it exits; -1 after that */
-    int out_fd;        /* its stdout if captured, -1 at its end */
+    int out_fd;        /* what it writes, if captured; -1 at its end */
     char *out;         /* captured so far, NUL-terminated; NULL if nothing came */
     size_t n_out;
     int status;        /* of waitpid(), once pid is 0 again */
@@ -28,6 +28,7 @@ struct process {
 enum process_output {
     PROCESS_SHOW,    /* stdout is ours */
     PROCESS_CAPTURE, /* stdout goes to p->out */
+    PROCESS_READY,   /* descriptor 3 goes to p->out: where a daemon says that it is ready */
 };
 
 /**
@@ -35,17 +36,16 @@ enum process_output {
  * @p:       PROCESS_INIT
  * @path:    of the program; no search
  * @argv:    ends with NULL
- * @to_path: stdout goes to a new file of this name; NULL: @output says where
  *
  * Return: 0; a negative errno with a sentence.
  */
 int process_start(struct process *p, const char *path, const char *const *argv, enum process_output output,
-                  const char *to_path, struct errmsg *e);
+                  struct errmsg *e);
 
 /* What process_wait() waits for. */
 enum process_event {
     PROCESS_EXITS,   /* it is gone and all it wrote is here */
-    PROCESS_WRITES,  /* the first byte on its captured stdout, or it is gone */
+    PROCESS_WRITES,  /* the first captured byte, or it is gone */
 };
 
 /**
@@ -56,6 +56,9 @@ enum process_event {
  */
 int process_wait(struct process *const *ps, size_t n, size_t which, enum process_event event, int signal_fd,
                  struct errmsg *e);
+
+/* Whether it is running at this moment, reaped or not. */
+bool process_running(const struct process *p);
 
 /* Whether it has exited, and with status 0; else false with a sentence that says how it ended. */
 bool process_succeeded(const struct process *p, struct errmsg *e);

@@ -30,7 +30,7 @@ static void shell(struct process *p, const char *script, enum process_output out
     const char *argv[] = { "sh", "-c", script, NULL };
     struct errmsg e = { "" };
 
-    CU_ASSERT_EQUAL_FATAL(process_start(p, "/bin/sh", argv, output, NULL, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(process_start(p, "/bin/sh", argv, output, &e), 0);
 }
 
 static bool no_children_left(void)
@@ -76,11 +76,13 @@ static void test_first_byte_ends_the_wait(void)
     shell(&p, "printf x; exec cat /dev/zero >/dev/null", PROCESS_CAPTURE); /* never ends by itself */
     CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_WRITES, fd, &e), 0);
     CU_ASSERT_EQUAL(p.n_out, 1);
+    CU_ASSERT_TRUE(process_running(&p));
     CU_ASSERT_FALSE(process_succeeded(&p, &e));
     CU_ASSERT_STRING_EQUAL(e.text, "child is still running");
     CU_ASSERT_FALSE(process_stop(&p)); /* by the signal, not with status 0 */
     CU_ASSERT_FALSE(process_succeeded(&p, &e));
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "signal 15"));
+    CU_ASSERT_FALSE(process_running(&p));
     CU_ASSERT_TRUE(no_children_left());
 }
 
@@ -113,7 +115,7 @@ static void test_no_such_program(void)
     struct process *const ps[] = { &p };
     struct errmsg e = { "" };
 
-    CU_ASSERT_EQUAL(process_start(&p, "/nonexistent/program", argv, PROCESS_SHOW, NULL, &e), 0);
+    CU_ASSERT_EQUAL(process_start(&p, "/nonexistent/program", argv, PROCESS_SHOW, &e), 0);
     CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_EXITS, fd, &e), 0);
     CU_ASSERT_FALSE(process_succeeded(&p, &e));
     CU_ASSERT_STRING_EQUAL(e.text, "child could not be started");
@@ -149,6 +151,27 @@ static void test_child_has_its_signals(void)
     CU_ASSERT_TRUE(WIFSIGNALED(p.status));
 }
 
+/* A daemon says on descriptor 3 that it is ready, whatever number the pipe had here; its stdout stays ours. */
+static void test_descriptor_three(void)
+{
+    _cleanup_(closep) int fd = signals();
+
+    for (int low = 0; low < 2; low++) {
+        _cleanup_(process_deinit) struct process p = PROCESS_INIT("child");
+        _cleanup_(closep) int taken = -1; /* so that the next pipe gets other numbers */
+        struct process *const ps[] = { &p };
+        struct errmsg e = { "" };
+
+        if (low)
+            taken = dup(STDERR_FILENO);
+        shell(&p, "echo ready >&3", PROCESS_READY);
+        CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_EXITS, fd, &e), 0);
+        CU_ASSERT_TRUE(process_succeeded(&p, &e));
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p.out);
+        CU_ASSERT_STRING_EQUAL(p.out, "ready\n");
+    }
+}
+
 /* One child's full pipe must not keep another waiting. */
 static void test_several_at_once(void)
 {
@@ -172,5 +195,6 @@ const char test_suite[] = "process";
 const struct test_case test_cases[] = {
     TEST(test_output_is_captured), TEST(test_much_output), TEST(test_first_byte_ends_the_wait),
     TEST(test_how_it_ended), TEST(test_no_such_program), TEST(test_signal_ends_the_wait),
-    TEST(test_child_has_its_signals), TEST(test_several_at_once), TEST_END,
+    TEST(test_child_has_its_signals), TEST(test_descriptor_three),
+    TEST(test_several_at_once), TEST_END,
 };

@@ -1,0 +1,82 @@
+#!/bin/sh
+# table, status and generate against a real daemon: stage, activate, share a prompt between two runs, swap.
+KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
+# shellcheck source=tests/e2e/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+model=$dir/model.gguf
+socket=$dir/kvcobra.sock
+operator=$dir/operator.sock
+"$TINY_MODEL" "$model"
+"$KVCOBRA" calibrate "$model" --text "$ROOT/LICENSE" --tokens 1024 --window 256 -o "$dir/m.stats" --quiet >/dev/null
+for budget in 2 3; do
+    "$KVCOBRA" solve "$dir/m.stats" --bpd $budget -o "$dir/$budget.table" >/dev/null
+done
+head -c 1500 "$ROOT/README.md" >"$dir/prompt.txt"
+head -c 1000 "$dir/3.table" >"$dir/broken.table"
+
+mkfifo "$dir/ready"
+"$KVCOBRAD" --socket "$socket" --operator-socket "$operator" --pool-bytes 64M --quota-bytes 64M --arena-bytes 8M \
+    --log-level 4 --ready-fd 3 3>"$dir/ready" 2>"$dir/daemon.log" &
+daemon_pid=$!
+[ "$(wc -c <"$dir/ready")" -gt 0 ] && ok "the daemon is ready" || not_ok "the daemon is ready"
+
+expect "no tables yet" 0 "$KVCOBRA" table list --socket "$operator"
+expect "no tables as JSON" 0 "$KVCOBRA" table list --socket "$operator" --json
+expect_true "an empty list" "j == []"
+expect_sentence "no active table" "table" "$KVCOBRA" generate "$model" --prompt x --socket "$socket"
+expect_sentence "activating what is not there" "abcdef" "$KVCOBRA" table activate abcdef --socket "$operator"
+expect_sentence "staging what is broken" "$dir/broken.table" "$KVCOBRA" table stage "$dir/broken.table" \
+    --socket "$operator"
+expect_sentence "staging on the clients' socket" "$dir/3.table" "$KVCOBRA" table stage "$dir/3.table" \
+    --socket "$socket"
+
+expect "stage" 0 "$KVCOBRA" table stage "$dir/3.table" --socket "$operator"
+expect "stage again" 0 "$KVCOBRA" table stage "$dir/3.table" --socket "$operator" --json
+expect_true "says so" "j['already'] and len(j['digest']) == 64"
+digest=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["digest"])' "$dir/out")
+expect "activate by the first digits" 0 "$KVCOBRA" table activate "$(echo "$digest" | cut -c 1-8)" --socket "$operator"
+expect "activate by file, again" 0 "$KVCOBRA" table activate "$dir/3.table" --socket "$operator" --json
+expect_true "says so too" "j['already'] and j['digest'] == '$digest'"
+expect "list" 0 "$KVCOBRA" table list --socket "$operator" --json
+expect_true "the table is active" "[t['digest'] for t in j if t['state'] == 'active'] == ['$digest']"
+expect "list for people" 0 "$KVCOBRA" table list --socket "$operator"
+grep -q active "$dir/out" && ok "says active" || not_ok "says active"
+
+generate() {
+    "$KVCOBRA" generate "$model" --prompt-file "$dir/prompt.txt" --socket "$socket" --tokens 8 --ignore-eos --json
+}
+expect "first reader" 0 generate
+# 1500 tokens, the newest 64 at least stay private: 22 chunks are the most that can be published
+expect_true "finds nothing, publishes" "j['matched_tokens'] == 0 and j['published_tokens'] == 22 * 64"
+expect_true "nothing went wrong" "j['not_published_because'] == '' and j['generated_tokens'] == 8"
+expect "second reader" 0 generate
+expect_true "finds what the first one published" "j['matched_tokens'] == 22 * 64"
+expect_true "shares its bytes" "j['shared_bytes'] > 0"
+expect_true "generates as many tokens" "j['generated_tokens'] == 8"
+
+expect "status for people" 0 "$KVCOBRA" status --socket "$operator"
+grep -q "tokens that still fit" "$dir/out" && ok "says how much still fits" || not_ok "says how much still fits"
+expect "status as JSON" 0 "$KVCOBRA" status --socket "$operator" --json
+expect_json "status --json" pid pool_bytes waste_bytes tenants spaces
+expect_true "the pages are there" "sum(t['pages'] for t in j['tenants']) == 22"
+expect_true "with a table and room" "j['spaces'] and all(s['tokens_free'] > 0 for s in j['spaces'])"
+
+expect "stage another" 0 "$KVCOBRA" table stage "$dir/2.table" --socket "$operator"
+expect "activate it" 0 "$KVCOBRA" table activate "$dir/2.table" --socket "$operator" --json
+expect_true "it is another revision" "not j['already'] and j['revision'] >= 2"
+expect_sentence "an old revision" "$dir/3.table" "$KVCOBRA" table activate "$dir/3.table" --revision 1 \
+    --socket "$operator"
+expect "reader after the swap" 0 generate
+expect_true "has pages of its own table" "j['matched_tokens'] == 0 and j['generated_tokens'] == 8"
+expect "and the next one finds them" 0 generate
+expect_true "all of them" "j['matched_tokens'] == 22 * 64"
+
+kill -TERM "$daemon_pid"
+got=0
+wait "$daemon_pid" || got=$?
+daemon_pid=
+[ "$got" -eq 0 ] && ok "the daemon ends cleanly" || not_ok "the daemon ends cleanly"
+[ ! -e "$socket" ] && [ ! -e "$operator" ] && ok "and takes its sockets away" || not_ok "and takes its sockets away"
+expect_sentence "nobody there any more" "$socket" "$KVCOBRA" generate "$model" --prompt x --socket "$socket"
+finish

@@ -1,0 +1,45 @@
+#!/bin/sh
+# The demonstration on a small model: all steps, and afterwards neither a process nor a file of it.
+KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
+# shellcheck source=tests/e2e/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+"$TINY_MODEL" "$dir/model.gguf"
+mkdir "$dir/tmp"
+demo() {
+    env TMPDIR="$dir/tmp" "$KVCOBRA" demo "$dir/model.gguf" --quick --daemon "$KVCOBRAD" "$@"
+}
+
+expect "demo" 0 demo --text "$ROOT/LICENSE" --eval-text "$ROOT/README.md"
+for words in "exact, binary16" "4 bits" "process A" "active" "not one of their 2 x 128 tokens failed" "is gone"; do
+    grep -qF "$words" "$dir/out" && ok "it says '$words'" || not_ok "it says '$words'"
+done
+for words in "A: first token after" "B: first token after"; do
+    grep -qF "$words" "$dir/err" && ok "it says '$words'" || not_ok "it says '$words'"
+done
+grep -q "^kvcobra: B: .* [1-9][0-9]* of them found" "$dir/err" && ok "B found A's pages" || not_ok "B found A's pages"
+[ -z "$(ls -A "$dir/tmp")" ] && ok "no file stays" || not_ok "no file stays: $(ls -A "$dir/tmp")"
+pgrep -f "$dir/tmp" >/dev/null && not_ok "no process stays" || ok "no process stays"
+
+expect_sentence "no text" "$dir/none.txt" demo --text "$dir/none.txt" --eval-text "$ROOT/README.md"
+expect_sentence "no daemon" "$dir/none" env TMPDIR="$dir/tmp" "$KVCOBRA" demo "$dir/model.gguf" --daemon "$dir/none"
+
+# stopped in the middle
+got=0
+python3 - "$dir/tmp" "$KVCOBRA" demo "$dir/model.gguf" --daemon "$KVCOBRAD" --text "$ROOT/LICENSE" \
+    --eval-text "$ROOT/README.md" >"$dir/out" 2>"$dir/err" <<'PY' || got=$?
+import os, signal, subprocess, sys
+child = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         env={**os.environ, "TMPDIR": sys.argv[1]})
+for line in child.stdout:
+    if line.startswith(b"$ kvcobra calibrate"):
+        break
+child.send_signal(signal.SIGINT)
+child.stdout.read()
+sys.exit(0 if child.wait(timeout=30) == 1 else "it did not stop as it should")
+PY
+[ "$got" -eq 0 ] && ok "Ctrl-C stops it" || not_ok "Ctrl-C stops it"
+grep -q "kvcobra: stopped" "$dir/err" && ok "and it says so" || not_ok "and it says so"
+[ -z "$(ls -A "$dir/tmp")" ] && ok "and no file stays" || not_ok "and no file stays: $(ls -A "$dir/tmp")"
+pgrep -f "$dir/tmp" >/dev/null && not_ok "and no process stays" || ok "and no process stays"
+finish

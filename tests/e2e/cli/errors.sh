@@ -1,0 +1,115 @@
+#!/bin/sh
+# What goes wrong outside: exit status 1, one sentence that names the thing, and every existing file as it was.
+KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
+# shellcheck source=tests/e2e/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+model=$dir/model.gguf
+text=$dir/text.txt
+"$TINY_MODEL" "$model"
+"$TINY_MODEL" "$dir/other.gguf" 1
+cp "$ROOT/LICENSE" "$text"
+"$KVCOBRA" calibrate "$model" --text "$text" --tokens 1024 --window 256 -o "$dir/m.stats" --quiet >/dev/null
+"$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/m.table" >/dev/null
+
+expect_sentence "no model" "$dir/none.gguf" "$KVCOBRA" generate "$dir/none.gguf" --prompt x
+expect_sentence "a folder for a model" "$dir" "$KVCOBRA" generate "$dir" --prompt x
+expect_sentence "a text for a model" "$text" "$KVCOBRA" generate "$text" --prompt x
+: >"$dir/empty"
+expect_sentence "an empty model" "$dir/empty" "$KVCOBRA" generate "$dir/empty" --prompt x
+# cut everywhere: in the header, in the keys, in the tensors
+size=$(wc -c <"$model")
+for bytes in 3 20 200 5000 $((size / 2)) $((size - 1)); do
+    head -c "$bytes" "$model" >"$dir/cut.gguf"
+    expect_sentence "a model of $bytes bytes" "$dir/cut.gguf" "$KVCOBRA" generate "$dir/cut.gguf" --prompt x
+done
+
+expect_sentence "no table" "$dir/none.table" "$KVCOBRA" generate "$model" --prompt x --table "$dir/none.table"
+expect_sentence "a text for a table" "$text" "$KVCOBRA" generate "$model" --prompt x --table "$text"
+size=$(wc -c <"$dir/m.table")
+for bytes in 0 40 1000 $((size / 2)) $((size - 1)); do
+    head -c "$bytes" "$dir/m.table" >"$dir/cut.table"
+    expect_sentence "a table of $bytes bytes" "$dir/cut.table" "$KVCOBRA" generate "$model" --prompt x \
+        --table "$dir/cut.table"
+    expect_sentence "inspecting a table of $bytes bytes" "$dir/cut.table" "$KVCOBRA" inspect "$dir/cut.table"
+done
+expect_sentence "a table of another model" "$dir/m.table" "$KVCOBRA" generate "$dir/other.gguf" --prompt x \
+    --table "$dir/m.table"
+expect_sentence "the same for eval" "$dir/m.table" "$KVCOBRA" eval "$dir/other.gguf" --table "$dir/m.table" \
+    --text "$text" --window 256
+size=$(wc -c <"$dir/m.stats")
+for bytes in 0 40 1000 $((size / 2)) $((size - 1)); do
+    head -c "$bytes" "$dir/m.stats" >"$dir/cut.stats"
+    expect_sentence "statistics of $bytes bytes" "$dir/cut.stats" "$KVCOBRA" solve "$dir/cut.stats" --bpd 3 \
+        -o "$dir/x.table"
+done
+[ ! -e "$dir/x.table" ] && ok "and no table of them" || not_ok "and no table of them"
+
+expect_sentence "no text" "$dir/none.txt" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/none.txt"
+expect_sentence "an empty text" "$dir/empty" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/empty"
+gzip -c "$text" >"$dir/text.gz"
+expect_sentence "a compressed text" "gunzip" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/text.gz"
+expect_sentence "a window beyond the model's" "--window" "$KVCOBRA" eval "$model" --table "$dir/m.table" \
+    --text "$text" --window 100000
+expect_sentence "a prompt beyond the model's" "tokens" "$KVCOBRA" generate "$model" --prompt-file "$text"
+expect_sentence "an empty prompt" "prompt" "$KVCOBRA" generate "$model" --prompt ""
+expect_sentence "a budget too small" "floor" "$KVCOBRA" solve "$dir/m.stats" --bpd 1 --floor 2 -o "$dir/x.table"
+[ ! -e "$dir/x.table" ] && ok "and no table of it" || not_ok "and no table of it"
+
+# outputs
+echo precious >"$dir/kept.table"
+expect_sentence "a folder that is not there" "$dir/nowhere/x.table" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 \
+    -o "$dir/nowhere/x.table"
+mkdir "$dir/full"
+if [ "$(id -u)" -eq 0 ] && mount -t tmpfs -o size=64k tmpfs "$dir/full" 2>/dev/null; then
+    trap 'umount "$dir/full" 2>/dev/null || true; cleanup' EXIT
+    echo precious >"$dir/full/x.table"
+    expect_sentence "a full disk" "$dir/full/x.table" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/full/x.table"
+    [ "$(cat "$dir/full/x.table")" = precious ] && ok "the file that was there is as it was" ||
+        not_ok "the file that was there is as it was"
+    [ "$(find "$dir/full" -type f | wc -l)" -eq 1 ] && ok "and nothing is beside it" || not_ok "and nothing is beside it"
+    expect_sentence "a full disk for statistics" "$dir/full/x.stats" "$KVCOBRA" calibrate "$model" --text "$text" \
+        --tokens 1024 --window 256 -o "$dir/full/x.stats" --quiet
+    umount "$dir/full"
+else
+    skip "a full disk: mounting a small one takes root"
+fi
+full_stdout() {
+    "$@" >/dev/full
+}
+for command in "--help" "inspect $dir/m.table --json" "generate $model --prompt x --tokens 4"; do
+    # shellcheck disable=SC2086
+    expect_sentence "stdout full: $command" "standard output" full_stdout "$KVCOBRA" $command --quiet
+done
+
+# sockets that are not ours
+expect_sentence "no daemon" "$dir/none.sock" "$KVCOBRA" status --socket "$dir/none.sock"
+expect_sentence "a file for a socket" "$text" "$KVCOBRA" table list --socket "$text"
+expect_sentence "a path too long for a socket" "xxx" "$KVCOBRA" status \
+    --socket "/$(printf '%200s' '' | tr ' ' x)"
+python3 - "$dir/stranger.sock" <<'PY' &
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.bind(sys.argv[1])
+s.listen()
+for answer in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\xff" * 60000):
+    c, _ = s.accept()
+    c.recv(65536)
+    if answer:
+        c.send(answer)
+    c.close()
+PY
+stranger=$!
+for i in 1 2 3 4 5 6 7 8 9 10; do # python3 takes a while to start
+    [ -S "$dir/stranger.sock" ] && break
+    [ "$i" -lt 10 ] || not_ok "the stranger did not start"
+    python3 -c 'import time; time.sleep(0.3)'
+done
+for what in "another protocol" "one that hangs up" "one that sends too much"; do
+    expect_sentence "$what" "$dir/stranger.sock" timeout 20 "$KVCOBRA" status --socket "$dir/stranger.sock"
+done
+kill "$stranger" 2>/dev/null || true
+wait "$stranger" 2>/dev/null || true
+
+[ "$(cat "$dir/kept.table")" = precious ] && ok "existing files are as they were" || not_ok "existing files are as they were"
+finish

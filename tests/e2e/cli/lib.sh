@@ -1,0 +1,111 @@
+# Sourced by the tests beside it: cases, counts, a folder of their own. They end with `finish`. All are called as
+# NAME.sh KVCOBRA [KVCOBRAD TINY_MODEL SOURCE_ROOT].
+set -eu
+
+passed=0
+failed=0
+skipped=0
+dir=$(mktemp -d)
+cleanup() {
+    if [ -n "${daemon_pid:-}" ]; then
+        kill -TERM "$daemon_pid" 2>/dev/null || true
+        wait "$daemon_pid" 2>/dev/null || true
+    fi
+    rm -rf "$dir"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok   $*"
+}
+
+not_ok() {
+    failed=$((failed + 1))
+    echo "FAIL $*"
+    [ -z "${shown:-}" ] || return 0 # what the command printed is above already
+    shown=yes
+    for stream in out err; do
+        [ ! -s "$dir/$stream" ] || sed -n "1,20s/^/    $stream: /p" "$dir/$stream"
+    done
+}
+
+skip() {
+    skipped=$((skipped + 1))
+    echo "skip $*"
+}
+
+# expect NAME STATUS COMMAND...: stdout and stderr go to $dir/out and $dir/err
+expect() {
+    name=$1
+    want=$2
+    shift 2
+    got=0
+    shown=
+    "$@" >"$dir/out" 2>"$dir/err" || got=$?
+    if [ "$got" -eq "$want" ]; then
+        ok "$name"
+    else
+        not_ok "$name: exit status $got instead of $want"
+    fi
+}
+
+# expect_sentence NAME WORD COMMAND...: status 1, nothing on stdout, one line on stderr, ours, that contains WORD
+expect_sentence() {
+    name=$1
+    word=$2
+    shift 2
+    got=0
+    shown=
+    "$@" >"$dir/out" 2>"$dir/err" || got=$?
+    if [ "$got" -ne 1 ]; then
+        not_ok "$name: exit status $got instead of 1"
+    elif [ -s "$dir/out" ]; then
+        not_ok "$name: something on stdout"
+    elif [ "$(wc -l <"$dir/err")" -ne 1 ] || ! grep -q '^kvcobra: ' "$dir/err"; then
+        not_ok "$name: not one sentence of ours"
+    elif ! grep -qF -- "$word" "$dir/err"; then
+        not_ok "$name: the sentence does not name $word"
+    else
+        ok "$name"
+    fi
+}
+
+# That the last command's stdout is one JSON document with these keys at the top.
+expect_json() {
+    name=$1
+    shift
+    if python3 - "$dir/out" "$@" <<'PY'
+import json, sys
+with open(sys.argv[1], encoding="utf-8") as f:
+    document = json.load(f)
+missing = [k for k in sys.argv[2:] if k not in document]
+if missing:
+    sys.exit("keys missing: " + " ".join(missing))
+PY
+    then
+        ok "$name"
+    else
+        not_ok "$name: not the JSON it should be"
+    fi
+}
+
+# assert NAME PYTHON-EXPRESSION: over j, the JSON of the last command's stdout
+expect_true() {
+    if python3 -c 'import json, math, sys
+j = json.load(open(sys.argv[1], encoding="utf-8"))
+sys.exit(not eval(sys.argv[2]))' "$dir/out" "$2"; then
+        ok "$1"
+    else
+        not_ok "$1: not so: $2"
+    fi
+}
+
+finish() {
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ] || exit 1
+    [ "$passed" -gt 0 ] || exit 77
+    exit 0
+}

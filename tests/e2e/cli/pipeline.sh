@@ -1,0 +1,82 @@
+#!/bin/sh
+# calibrate, solve, inspect, eval, generate on a small model: every step's output is the next one's input, every --json
+# parses, and the figures obey their definitions.
+KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
+# shellcheck source=tests/e2e/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+model=$dir/model.gguf
+"$TINY_MODEL" "$model"
+cp "$ROOT/LICENSE" "$dir/a.txt" # the model knows bytes; any two texts will do
+cp "$ROOT/README.md" "$dir/b.txt"
+
+expect "calibrate" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --window 256 -o "$dir/1.stats"
+expect "calibrate again, as JSON" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --window 256 \
+    -o "$dir/2.stats" --json
+expect_json "calibrate --json"
+expect "the same seed gives the same statistics" 0 cmp "$dir/1.stats" "$dir/2.stats"
+expect "calibrate without a text" 0 "$KVCOBRA" calibrate "$model" --tokens 512 --window 128 -o "$dir/3.stats"
+expect "calibrate without attention" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 1024 --window 256 \
+    --metric mse -o "$dir/4.stats"
+
+for budget in 2 3 4; do
+    expect "solve $budget" 0 "$KVCOBRA" solve "$dir/1.stats" --bpd $budget -o "$dir/$budget.table"
+done
+expect "solve again, as JSON" 0 "$KVCOBRA" solve "$dir/1.stats" --bpd 3 -o "$dir/3b.table" --json
+expect_json "solve --json" bpd_code
+expect_true "the budget is kept" "0 < j['bpd_code'] <= 3"
+expect "the same statistics give the same table" 0 cmp "$dir/3.table" "$dir/3b.table"
+for method in paper-mse paper-kl; do
+    expect "solve with $method" 0 "$KVCOBRA" solve "$dir/1.stats" --bpd 3 --method $method -o "$dir/$method.table"
+done
+expect "solve keys and values apart" 0 "$KVCOBRA" solve "$dir/1.stats" --k-bpd 3 --v-bpd 2 -o "$dir/apart.table"
+
+for file in 1.stats 3.table paper-kl.table; do
+    expect "inspect $file" 0 "$KVCOBRA" inspect "$dir/$file"
+    expect "inspect $file as JSON" 0 "$KVCOBRA" inspect "$dir/$file" --json
+    expect_json "inspect --json of $file"
+done
+
+evaluate() {
+    "$KVCOBRA" eval "$model" --text "$dir/b.txt" --tokens 700 --window 256 "$@"
+}
+expect "eval" 0 evaluate --table "$dir/3.table"
+expect "eval as JSON" 0 evaluate --table "$dir/3.table" --recent 0 --sinks 4 --json
+expect_json "eval --json" ppl_exact ppl kl bpd_code bpd_true bytes tokens items
+cp "$dir/out" "$dir/3.json"
+expect_true "all windows, the last one shorter" \
+    "(j['tokens'], j['windows'], j['last_window'], j['sinks'], j['recent']) == (700, 3, 188, 4, 0)"
+expect_true "numbers are tokens x layers x heads x dimensions x sides" "j['numbers'] == 700 * 2 * 2 * 32 * 2"
+expect_true "true bits are all bytes held" "math.isclose(j['bpd_true'], j['bytes'] * 8 / j['numbers'], rel_tol=1e-6)"
+expect_true "the items are all bytes" "sum(i['bytes'] for i in j['items'].values()) == j['bytes']"
+expect_true "the code bits are the budget" "0 < j['bpd_code'] <= 3"
+expect_true "divergence is positive" "j['kl'] > 0"
+expect_true "perplexities are the means they should be" \
+    "math.isclose(j['ppl'], math.exp(j['nll'] / 697), rel_tol=1e-6)" # 700 tokens in 3 windows: 697 predictions
+expect "eval of more bits" 0 evaluate --table "$dir/4.table" --recent 0 --sinks 4 --json
+expect_true "more bits, less harm" "j['kl'] < json.load(open('$dir/3.json'))['kl']"
+expect "eval with everything recent" 0 evaluate --table "$dir/3.table" --recent 1000 --json
+expect_true "with every token exact the models agree" "j['kl'] < 1e-4" # what binary16 in the cache leaves
+expect "eval of more tokens than the text has" 0 "$KVCOBRA" eval "$model" --text "$dir/b.txt" --table "$dir/3.table" \
+    --tokens 1000000 --window 4096
+grep -q "all of them were used" "$dir/err" && ok "eval says that the text is short" ||
+    not_ok "eval says that the text is short"
+
+expect "generate exactly" 0 "$KVCOBRA" generate "$model" --prompt "To be" --tokens 16 --ignore-eos
+cp "$dir/out" "$dir/exact.txt"
+expect "generate exactly again" 0 "$KVCOBRA" generate "$model" --prompt "To be" --tokens 16 --ignore-eos --exact
+cp "$dir/out" "$dir/exact2.txt"
+expect "the likeliest tokens are the same" 0 cmp "$dir/exact.txt" "$dir/exact2.txt"
+expect "generate with a table" 0 "$KVCOBRA" generate "$model" --prompt-file "$dir/b.txt" --tokens 8 --ignore-eos \
+    --table "$dir/3.table" --json
+expect_json "generate --json" text prompt_tokens matched_tokens generated_tokens first_token_seconds shared_bytes
+expect_true "all were generated, none shared" "(j['generated_tokens'], j['shared_bytes']) == (8, 0)"
+expect_true "the cache is smaller than binary16" "0 < j['bytes'] < j['bytes_binary16'] / 3"
+expect "generate at a temperature" 0 "$KVCOBRA" generate "$model" --prompt x --tokens 16 --temperature 1 --seed 7 --json
+expect_json "any bytes are JSON"
+cp "$dir/out" "$dir/seven"
+expect "the same seed" 0 "$KVCOBRA" generate "$model" --prompt x --tokens 16 --temperature 1 --seed 7 --json
+expect_true "writes the same" "j['text'] == json.load(open('$dir/seven'))['text']"
+
+expect "bench solve" 0 "$KVCOBRA" bench solve
+finish

@@ -1,0 +1,64 @@
+#!/bin/sh
+# Command lines that make no sense exit with 2 and do nothing; help exits with 0.
+KVCOBRA=$1
+# shellcheck source=tests/e2e/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+expect "help" 0 "$KVCOBRA" --help
+grep -q '^Usage: kvcobra COMMAND' "$dir/out" && ok "help is on stdout" || not_ok "help is on stdout"
+sed -n 's/^  \([a-z]*\)  .*/\1/p' "$dir/out" >"$dir/commands"
+for command in calibrate solve inspect eval generate table status bench demo; do
+    grep -qx "$command" "$dir/commands" && ok "help lists $command" || not_ok "help lists $command"
+done
+expect "help without a command is help" 0 "$KVCOBRA" help
+expect "version" 0 "$KVCOBRA" --version
+grep -qx 'kvcobra [0-9]*\.[0-9]*\.[0-9]*' "$dir/out" && ok "version is a version" || not_ok "version is a version"
+
+while read -r command; do
+    expect "help $command" 0 "$KVCOBRA" help "$command"
+    grep -q "^Usage: kvcobra $command" "$dir/out" && ok "help of $command says its name" ||
+        not_ok "help of $command says its name"
+    expect "$command with an unknown option" 2 "$KVCOBRA" "$command" --no-such-option
+    [ ! -s "$dir/out" ] && ok "$command: nothing on stdout" || not_ok "$command: nothing on stdout"
+done <"$dir/commands"
+
+expect "no command" 2 "$KVCOBRA"
+expect "option before the command" 2 "$KVCOBRA" --json eval
+expect "help of two commands" 2 "$KVCOBRA" help eval solve
+expect "help of no command we have" 2 "$KVCOBRA" help nonsense
+expect "unknown command" 2 "$KVCOBRA" calibrat
+grep -qF "did you mean 'kvcobra calibrate'?" "$dir/err" && ok "the nearest is suggested" ||
+    not_ok "the nearest is suggested"
+expect "unknown bench" 2 "$KVCOBRA" bench nonsense
+expect "bench of nothing" 2 "$KVCOBRA" bench
+
+expect "calibrate without a model" 2 "$KVCOBRA" calibrate -o x
+expect "solve without statistics" 2 "$KVCOBRA" solve --bpd 3 -o x
+expect "solve without a budget" 2 "$KVCOBRA" solve x.stats -o x
+expect "solve with an unknown method" 2 "$KVCOBRA" solve x.stats --bpd 3 --method nonsense -o x
+expect "inspect of nothing" 2 "$KVCOBRA" inspect
+
+expect "eval without a table" 2 "$KVCOBRA" eval x.gguf --text x.txt
+expect "eval without a text" 2 "$KVCOBRA" eval x.gguf --table x.table
+expect "eval with a window of one" 2 "$KVCOBRA" eval x.gguf --table x --text x --window 1
+expect "eval with a negative number" 2 "$KVCOBRA" eval x.gguf --table x --text x --recent -1
+expect "eval with words for a number" 2 "$KVCOBRA" eval x.gguf --table x --text x --tokens many
+expect "eval of two models" 2 "$KVCOBRA" eval x.gguf y.gguf --table x --text x
+
+expect "generate without a prompt" 2 "$KVCOBRA" generate x.gguf
+expect "generate with two prompts" 2 "$KVCOBRA" generate x.gguf --prompt a --prompt-file b
+expect "generate with two caches" 2 "$KVCOBRA" generate x.gguf --prompt a --table b --socket c
+expect "generate exact and compressed" 2 "$KVCOBRA" generate x.gguf --prompt a --table b --exact
+expect "generate no tokens" 2 "$KVCOBRA" generate x.gguf --prompt a --tokens 0
+expect "generate below absolute zero" 2 "$KVCOBRA" generate x.gguf --prompt a --temperature -1
+
+expect "table without an action" 2 "$KVCOBRA" table --socket x
+expect "table without a socket" 2 "$KVCOBRA" table list
+expect "table with an unknown action" 2 "$KVCOBRA" table retire --socket x
+expect "table stage of nothing" 2 "$KVCOBRA" table stage --socket x
+expect "table list of something" 2 "$KVCOBRA" table list x --socket x
+expect "status without a socket" 2 "$KVCOBRA" status
+expect "demo as JSON" 2 "$KVCOBRA" demo --json
+expect "demo of two models" 2 "$KVCOBRA" demo a b
+
+finish
