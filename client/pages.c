@@ -143,6 +143,23 @@ void page_move_to_pool(struct kvc_client *c, struct page *p, struct mapped_exten
     c->pages_moved++;
 }
 
+int page_move_to_heap(struct kvc_client *c, struct page *p)
+{
+    uint8_t *bytes;
+    int r;
+
+    assert(p->place == PAGE_ARENA);
+    r = heap_take(&p->table->heap[p->class], &bytes);
+    if (r < 0)
+        return r;
+    memcpy(bytes, p->bytes, p->table->layout.page_bytes[p->class]);
+    give_bytes(c, p);
+    p->place = PAGE_HEAP;
+    p->bytes = bytes;
+    c->pages_moved++;
+    return 0;
+}
+
 void page_unref(struct kvc_client *c, struct page *p)
 {
     if (--p->refs > 0)

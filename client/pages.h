@@ -63,6 +63,9 @@ int page_leased(struct kvc_client *c, struct model_table *t, enum page_class cla
 void page_move_to_pool(struct kvc_client *c, struct page *p, struct mapped_extent *extent, uint64_t offset,
                        struct lease *lease, uint32_t item);
 
+/* A page of the arena goes on on the heap, where it is in nobody's way. Return: 0; -ENOMEM, nothing changed. */
+int page_move_to_heap(struct kvc_client *c, struct page *p);
+
 static inline struct page *page_ref(struct page *p)
 {
     p->refs++;

@@ -88,27 +88,34 @@ static int reserve(struct kvc_seq *s, struct batch *b)
         b->commit[i].key = b->reserve[i].key;
     }
     if (b->end_err < 0)
-        (void) fail(&c->error, b->end_err, b->end_err == -EDQUOT
-                    ? "the quota of this tenant is used up: %zu of %zu pages of this text stay private"
-                    : "the daemon's pool has no room: %zu of %zu pages of this text stay private",
-                    b->n - b->n_reserved, b->n);
+        (void) fail(&c->error, b->end_err, "kvcobrad takes %zu of %zu pages, the others stay private: %s",
+                    b->n_reserved, b->n,
+                    reply.message->message[0] ? reply.message->message : strerror(-b->end_err));
     reply_free(&reply);
     return 0;
 }
 
-/* A page that was made on the heap is copied to the arena for the daemon to read. */
-static bool stage(struct kvc_seq *s, struct batch *b, size_t i)
+/*
+ * Pages that were made on the heap are copied to the arena for the daemon to read: leading pages of the batch for which
+ * there is a place.
+ */
+static size_t stage(struct kvc_seq *s, struct batch *b)
 {
     struct kvc_client *c = s->model->client;
-    const struct page *p = s->pages[b->first + i];
     const struct page_layout *layout = &s->table->layout;
 
-    if (!arena_take(&c->session.arena, layout->slot_bytes[p->class], &b->staged[i])) {
-        b->staged[i] = SIZE_MAX;
-        return false;
+    for (size_t i = 0; i < b->n; i++) {
+        const struct page *p = s->pages[b->first + i];
+        size_t off;
+
+        if (p->place == PAGE_ARENA)
+            continue;
+        if (!arena_take(&c->session.arena, layout->slot_bytes[p->class], &off))
+            return i;
+        b->staged[i] = off;
+        memcpy((uint8_t *) extent_data(c->session.arena_extent) + off, p->bytes, layout->page_bytes[p->class]);
     }
-    memcpy((uint8_t *) extent_data(c->session.arena_extent) + b->staged[i], p->bytes, layout->page_bytes[p->class]);
-    return true;
+    return b->n;
 }
 
 static void unstage(struct kvc_seq *s, struct batch *b)
@@ -119,34 +126,35 @@ static void unstage(struct kvc_seq *s, struct batch *b)
                        s->table->layout.slot_bytes[class_of_chunk(b->first + i)]);
 }
 
-/* Headers and checksums; leading pages that lie where the daemon can read them. */
-static size_t fill(struct kvc_seq *s, struct batch *b)
+/* Headers and checksums of what has a slot now, where the daemon will read it. */
+static void fill(struct kvc_seq *s, struct batch *b)
 {
+    uint8_t *arena = extent_data(s->model->client->session.arena_extent);
+
     for (size_t i = 0; i < b->n_reserved; i++) {
-        struct page *p = s->pages[b->first + i];
+        const struct page *p = s->pages[b->first + i];
+        size_t off = b->staged[i] != SIZE_MAX ? b->staged[i] : p->arena_off;
         struct page_header h;
 
         if (b->exists[i])
             continue;
         seq_page_header(s, b->first + i, &p->key, &h);
-        h.payload_crc32c = crc32c(page_payload(p), (size_t) h.payload_bytes);
-        page_header_store(&h, p->bytes);
-        if (p->place == PAGE_HEAP && !stage(s, b, i))
-            return i;
-        b->commit[i].arena_offset = p->place == PAGE_HEAP ? b->staged[i] : p->arena_off;
+        h.payload_crc32c = crc32c(arena + off + PAGE_HEADER_BYTES, (size_t) h.payload_bytes);
+        page_header_store(&h, arena + off);
+        b->commit[i].arena_offset = off;
     }
-    return b->n_reserved;
 }
 
-static void abort_from(struct kvc_seq *s, struct batch *b, size_t from)
+/* A COMMIT that failed as a whole leaves reservations: given back, if there is still somebody to give them to. */
+static void abort_all(struct kvc_seq *s, struct batch *b)
 {
     _cleanup_(freep) Kvcobra__AbortItem *items = calloc(b->n, sizeof(*items));
     Kvcobra__Abort body = KVCOBRA__ABORT__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
 
-    if (!items)
+    if (!items || !model_is_connected(s->model))
         return; /* reservations expire */
-    for (size_t i = from; i < b->n_reserved; i++) {
+    for (size_t i = 0; i < b->n_reserved; i++) {
         if (b->exists[i])
             continue;
         kvcobra__abort_item__init(&items[i]);
@@ -162,9 +170,12 @@ static void abort_from(struct kvc_seq *s, struct batch *b, size_t from)
     (void) connection_tell(&s->model->client->connection, &request, NULL);
 }
 
-/* The first @n pages of the batch are the pool's now, as far as the daemon took them. Return: the first error. */
+/*
+ * The first @n pages of the batch are the pool's now, as far as the daemon took them; @words: its sentence about one
+ * that it did not. Return: the first error.
+ */
 static int take_committed(struct kvc_seq *s, struct batch *b, size_t n, const Kvcobra__CommitReply *reply,
-                          struct lease *lease)
+                          const char *words, struct lease *lease)
 {
     struct kvc_client *c = s->model->client;
     int first_err = 0;
@@ -179,8 +190,8 @@ static int take_committed(struct kvc_seq *s, struct batch *b, size_t n, const Kv
         if (i >= reply->n_errs || i >= reply->n_pages)
             r = fail(&c->error, -EPROTO, "kvcobrad answered for %zu of %zu pages", reply->n_errs, n);
         else if (reply->errs[i] < 0)
-            r = fail(&c->error, reply->errs[i], "kvcobrad refused chunk %zu: %s", b->first + i,
-                     strerror(-reply->errs[i]));
+            r = fail(&c->error, reply->errs[i], "kvcobrad refused chunk %zu, it stays private: %s", b->first + i,
+                     words[0] ? words : strerror(-reply->errs[i]));
         else {
             r = seq_map_granted(s, b->first + i, &p->key, reply->pages[i], &x, &offset);
             if (r < 0)
@@ -213,38 +224,42 @@ static int commit_batch(struct kvc_seq *s, struct batch *b, size_t n)
     request.body_case = KVCOBRA__REQUEST__BODY_COMMIT;
     request.commit = &body;
     r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_COMMIT, &reply, &c->error);
-    if (r < 0)
+    if (r < 0) {
+        abort_all(s, b);
         return r;
-    r = take_committed(s, b, n, reply.message->commit, lease);
+    }
+    r = take_committed(s, b, n, reply.message->commit, reply.message->message, lease);
     reply_free(&reply);
     return r;
 }
 
-/* Return: 0: all of the batch is published; else why not, with the sentence set. */
-static int publish_batch(struct kvc_seq *s, size_t first, size_t n)
+/* Publishes @n chunks, or the leading ones for which the arena has room. Return: 0 with *ret_n; else why not. */
+static int publish_batch(struct kvc_seq *s, size_t first, size_t n, size_t *ret_n)
 {
     struct errmsg *e = &s->model->client->error;
     struct batch b;
-    size_t n_filled = 0;
     int r = batch_init(&b, first, n);
 
-    if (r < 0)
-        (void) fail(e, r, "out of memory while publishing %zu pages", n);
+    if (r < 0) {
+        batch_deinit(&b);
+        return fail(e, r, "out of memory while publishing %zu pages", n);
+    }
+    b.n = stage(s, &b);
+    if (b.n == 0)
+        r = fail(e, -ENOSPC, "the arena has no room for a page that waits to be published: commit the sequences that "
+                 "fill it");
     if (r == 0)
         r = reserve(s, &b);
-    if (r == 0) {
-        n_filled = fill(s, &b);
-        if (n_filled < b.n_reserved)
-            b.end_err = fail(e, -ENOSPC, "the arena is full: %zu private pages wait to be published",
-                             b.n_reserved - n_filled);
+    if (r == 0 && b.n_reserved > 0) {
+        fill(s, &b);
+        r = commit_batch(s, &b, b.n_reserved);
     }
-    if (r == 0 && n_filled > 0)
-        r = commit_batch(s, &b, n_filled);
-    if (n_filled < b.n_reserved && model_is_connected(s->model))
-        abort_from(s, &b, n_filled);
+    if (r == 0)
+        r = b.end_err;
     unstage(s, &b);
+    *ret_n = b.n;
     batch_deinit(&b);
-    return r < 0 ? r : b.end_err;
+    return r;
 }
 
 /* ---- the sequence ------------------------------------------------------------------------------------------------ */
@@ -286,7 +301,7 @@ static int publish(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
         while (n < batch && at + n < n_chunks && s->pages[at + n]->place != PAGE_POOL)
             n++;
         if (n > 0)
-            r = publish_batch(s, at, n);
+            r = publish_batch(s, at, n, &n);
         at += n > 0 ? n : 1;
     }
     return r;
@@ -328,6 +343,18 @@ static int commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
     return r;
 }
 
+/*
+ * The daemon takes no more of this sequence, for now. It goes on on the heap and leaves the arena to others: a full
+ * arena that nobody can empty would refuse every append of the client.
+ */
+static void go_private(struct kvc_seq *s)
+{
+    s->on_heap = true;
+    for (size_t i = 0; i < s->n_pages; i++)
+        if (s->pages[i]->place == PAGE_ARENA)
+            (void) page_move_to_heap(s->model->client, s->pages[i]); /* out of memory: it stays where it is */
+}
+
 int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published)
 {
     int r = seq_enter(s);
@@ -345,7 +372,7 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
     r = commit(s, tokens, n_tokens);
     seq_trim_tail(s);
     if (r < 0 && r != -EINVAL)
-        s->on_heap = true; /* go on privately; -ENOSPC of an append would never end otherwise */
+        go_private(s);
     if (r == 0)
         s->on_heap = false;
     if (r == -ENOTCONN) {

@@ -1,0 +1,67 @@
+/*
+ * Scenarios of several processes that use the library: a daemon with an active table, clients of it, and children
+ * that run a part of the scenario and are waited for.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tests/e2e/daemon_fixture.h"
+#include "tests/unit/client/embedded.h"
+
+struct scene {
+    struct daemon daemon;
+    struct geometry g;
+    void *bytes;              /* of the active table */
+    size_t n_bytes;
+    kvc_client *operator;
+};
+
+/* The daemon runs and serves a random table of @seed for @g. Asserts. */
+void scene_start(struct scene *sc, struct geometry g, double bpd, uint64_t seed, const char *const *args);
+/* Ends the daemon cleanly. */
+void scene_end(struct scene *sc);
+
+/* Stages and activates another table. Returns its digest. */
+void scene_activate(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_digest[KVC_DIGEST_BYTES]);
+
+/* A connected client with its model, in the frame of tests/unit/client/embedded.h. */
+struct embedded scene_client(const struct scene *sc);
+/* The same model without the daemon: what a private sequence would give. */
+struct embedded scene_private(const struct scene *sc);
+
+/* The daemon's numbers now; free with kvc_status_free(). */
+kvc_status *scene_status(struct scene *sc);
+/* Asks for them until @is_good, at most 20 s. */
+bool scene_wait(struct scene *sc, bool (*is_good)(const kvc_status *s));
+
+/* Token ids of @text: [n], the caller frees. */
+uint32_t *scene_tokens(uint32_t text, size_t n);
+
+/* Appends [first, first + n) in pieces of @piece, committing after each. Returns the first error. */
+int scene_publish(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first, size_t n, size_t piece,
+                  size_t *ret_published);
+
+/* Attention of the newest token in all layers: [n_layers, query heads, d], the caller frees. Asserts. */
+float *scene_attend(const struct embedded *m, kvc_seq *s, uint32_t text);
+size_t scene_attend_floats(const struct embedded *m);
+
+/* ---- children ----------------------------------------------------------------------------------------------------- */
+
+struct child {
+    pid_t pid;
+    int to, from;             /* pipes */
+};
+
+/* Runs @run in a child; it exits with 0 if @run returns true and no assertion failed there. */
+struct child child_start(bool (*run)(const struct scene *sc, int from_parent, int to_parent), const struct scene *sc);
+bool child_end(struct child *c); /* closes the pipes, waits; whether it exited with 0 */
+void child_kill(struct child *c);
+
+/* Whole objects through a pipe; asserts. */
+void pipe_send(int fd, const void *data, size_t bytes);
+void pipe_receive(int fd, void *data, size_t bytes);
+void pipe_tell(int fd);       /* one byte */
+bool pipe_wait(int fd);       /* for it; false if the other side is gone */
