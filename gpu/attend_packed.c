@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "gpu/attend.h"
+#include "gpu/attend_decode.h"
 #include "gpu/attend_rows.h"
 #include "gpu/codec.h"
 #include "gpu/half_tile.h"
@@ -21,15 +22,17 @@ struct work {
     const struct attend_args *args;
     struct head_view head;
     struct attend_rows rows;
+    struct decode decode;      /* pages of a few rows, where ops has the loops */
     struct rope_phase frame;   /* R(q_first - first position of the block) */
     struct rope_phase back;    /* R(-64) */
     size_t d_lanes;            /* d rounded up: first column of the packed part of an accumulator */
-    float *cos, *sin;          /* [n_rot/2][64] in-page offsets */
+    const float *cos, *sin;    /* [n_rot/2][64] in-page offsets */
     float *kt;                 /* [d][64] keys of the block, turned by their in-page offsets */
     float *levels_t;           /* [r_K][64] */
     float *values;             /* [64][r_in] levels [c ; c_V] */
     float *exact;              /* [64][d_lanes] v - mean of exact keys, zero beyond d */
     float *vector;             /* [d] one exact row in binary32 */
+    float *sinks;              /* [n_sink, d] whole keys of the sinks */
     float *q;                  /* [ROWS_BATCH, d] queries in the frame of the block */
     float *scores;             /* [ROWS_BATCH, 64] */
     float *sums_t, *out_t;     /* [r_in][LANES], [d][LANES] */
@@ -45,13 +48,12 @@ static void carve(struct work *w, struct scratch_cursor *s, const struct geometr
 {
     size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g);
 
-    w->cos = scratch_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
-    w->sin = scratch_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
     w->kt = scratch_take(s, g->d * CHUNK_TOKENS, sizeof(float));
     w->levels_t = scratch_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
     w->values = scratch_take(s, 2 * d_lanes * CHUNK_TOKENS, sizeof(float));
     w->exact = scratch_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
     w->vector = scratch_take(s, g->d, sizeof(float));
+    w->sinks = scratch_take(s, (size_t) TABLE_SINKS_MAX * g->d, sizeof(float));
     w->q = scratch_take(s, (size_t) ROWS_BATCH * g->d, sizeof(float));
     w->scores = scratch_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
     w->sums_t = scratch_take(s, 2 * d_lanes * OPS_LANES, sizeof(float));
@@ -59,6 +61,7 @@ static void carve(struct work *w, struct scratch_cursor *s, const struct geometr
     w->rows.q = scratch_take(s, n_rows * g->d, sizeof(float));
     w->rows.acc = scratch_take(s, n_rows * acc_cols_max(g), sizeof(float));
     w->rows.state = scratch_take(s, n_rows, sizeof(struct softmax_row));
+    decode_carve(&w->decode, s, g);
 }
 
 size_t attend_scratch_bytes(const struct geometry *g, size_t n_q)
@@ -143,6 +146,15 @@ static void unpack_values(struct work *w, const uint8_t *at)
     }
 }
 
+/* Row @t of exact from binary16 of any alignment. */
+static void load_exact_value(struct work *w, const void *v, size_t t)
+{
+    size_t d = w->rows.geometry->d;
+
+    w->ops->from_half(v, d, w->exact + t * w->d_lanes);
+    memset(w->exact + t * w->d_lanes + d, 0, (w->d_lanes - d) * sizeof(float));
+}
+
 /* Puts @n exact rows over columns 0 .. n - 1 of kt and into exact; rows are binary16 of x - mean, any alignment. */
 static void load_exact(struct work *w, const void *k, const void *v, size_t stride_bytes, size_t n)
 {
@@ -152,8 +164,7 @@ static void load_exact(struct work *w, const void *k, const void *v, size_t stri
         w->ops->from_half((const char *) k + t * stride_bytes, d, w->vector);
         for (size_t i = 0; i < d; i++)
             w->kt[i * CHUNK_TOKENS + t] = w->head.k->mean[i] + w->vector[i];
-        w->ops->from_half((const char *) v + t * stride_bytes, d, w->exact + t * w->d_lanes);
-        memset(w->exact + t * w->d_lanes + d, 0, (w->d_lanes - d) * sizeof(float));
+        load_exact_value(w, (const char *) v + t * stride_bytes, t);
     }
 }
 
@@ -232,6 +243,25 @@ static void attend_block(struct work *w, size_t first, size_t n_exact, size_t n_
     rope_phase_advance(g, &w->frame, &w->back);
 }
 
+/* The same for page @page of a call of few rows. */
+static void decode_step_page(struct work *w, size_t page)
+{
+    const struct attend_args *a = w->args;
+    const uint8_t *payload = a->payloads[page];
+    size_t d = w->rows.geometry->d, n_exact = page == 0 ? a->n_sink : 0;
+
+    for (size_t t = 0; t < n_exact; t++) {
+        size_t row = t * d * sizeof(uint16_t);
+
+        w->ops->from_half(payload + page_sink_off(a->layout, a->layer, a->head, SIDE_K) + row, d, w->sinks + t * d);
+        for (size_t i = 0; i < d; i++)
+            w->sinks[t * d + i] += w->head.k->mean[i];
+        load_exact_value(w, payload + page_sink_off(a->layout, a->layer, a->head, SIDE_V) + row, t);
+    }
+    decode_page(&w->decode, page, &w->frame, n_exact, w->sinks, w->exact, w->d_lanes);
+    rope_phase_advance(w->rows.geometry, &w->frame, &w->back);
+}
+
 /* o = mean_V + (exact sums + dec_V packed sums) / sum of weights, for @n <= OPS_LANES rows from row @i. */
 static void store_rows(struct work *w, size_t i, size_t n)
 {
@@ -267,6 +297,29 @@ static void check_args(const struct attend_args *a)
     (void) a;
 }
 
+/* Pages up to position @end, by the loops for few rows or for many. */
+static void attend_pages(struct work *w, size_t end)
+{
+    const struct attend_args *a = w->args;
+
+    if (w->ops->decode && w->rows.n <= DECODE_ROWS_MAX) {
+        w->decode.ops = w->ops;
+        w->decode.args = a;
+        w->decode.head = w->head;
+        w->decode.rows = &w->rows;
+        decode_begin(&w->decode);
+        for (size_t page = 0; page < a->n_pages && block_first(page) < end; page++)
+            decode_step_page(w, page);
+        decode_finish(&w->decode, w->d_lanes);
+        return;
+    }
+    for (size_t page = 0; page < a->n_pages && block_first(page) < end; page++) {
+        size_t n_exact = load_page(w, page);
+
+        attend_block(w, block_first(page), n_exact, CHUNK_TOKENS);
+    }
+}
+
 void attend_with(const struct attend_args *a, const struct ops *ops)
 {
     const struct table *t = a->layout->table;
@@ -284,15 +337,12 @@ void attend_with(const struct attend_args *a, const struct ops *ops)
     w.rows.first = a->q_first;
     w.rows.acc_cols = w.d_lanes + w.head.v->r_in;
     rows_load(&w.rows, a->q, a->q_stride, (double) a->q_first);
-    rope_columns(g, 0, w.cos, w.sin);
+    w.cos = a->layout->constants->cos;
+    w.sin = a->layout->constants->sin;
     rope_phase_at(g, (double) a->q_first, &w.frame);
     rope_phase_at(g, -CHUNK_TOKENS, &w.back);
 
-    for (size_t page = 0; page < a->n_pages && block_first(page) < end; page++) {
-        size_t n_exact = load_page(&w, page);
-
-        attend_block(&w, block_first(page), n_exact, CHUNK_TOKENS);
-    }
+    attend_pages(&w, end);
     for (size_t i = 0; block_first(i) < a->n_exact && a->exact_first + block_first(i) < end; i++) {
         size_t n = load_exact_block(&w, i);
 

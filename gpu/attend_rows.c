@@ -56,14 +56,15 @@ void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, con
                 (struct matrix_out) { scores, CHUNK_TOKENS });
 }
 
-void rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block, size_t n_keys,
-                  float *scores)
+float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block, size_t n_keys,
+                   float *scores)
 {
+    float factor = 1;
+
     for (size_t x = 0; x < n; x++) {
         size_t seen = rows_keys_seen(rows, i + x, block, n_keys);
         float *s = scores + x * CHUNK_TOKENS;
         float *acc = rows->acc + (i + x) * rows->acc_cols;
-        float factor;
 
         assert(seen > 0);
         for (size_t t = seen; t < CHUNK_TOKENS; t++)
@@ -74,4 +75,5 @@ void rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, siz
         for (size_t c = 0; c < rows->acc_cols; c++)
             acc[c] *= factor;
     }
+    return factor;
 }

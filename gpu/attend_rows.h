@@ -50,6 +50,6 @@ size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, si
 void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt, float *scores);
 
 /* Softmax of rows i .. i + n - 1 over one block: scores in, weights out, accumulators rescaled. Only the first
- * rows_keys_seen() keys of a row count. */
-void rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block, size_t n_keys,
-                  float *scores);
+ * rows_keys_seen() keys of a row count. Returns the factor of the last row, 1 if its maximum did not change. */
+float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block, size_t n_keys,
+                   float *scores);

@@ -6,6 +6,7 @@
 enum cpu_capability {
     CPU_AVX2 = 1 << 0,   /* AVX2, FMA, F16C */
     CPU_AVX512 = 1 << 1, /* F, BW, DQ, VL */
+    CPU_VNNI = 1 << 2,   /* AVX-512 VNNI */
 };
 
 static inline unsigned cpu_capabilities(void)
@@ -19,6 +20,8 @@ static inline unsigned cpu_capabilities(void)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
         mask |= CPU_AVX512;
+    if (__builtin_cpu_supports("avx512vnni"))
+        mask |= CPU_VNNI;
 #endif
     return mask;
 }

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "gpu/constants.h"
 
 /* ---- offsets ------------------------------------------------------------------------------------------------- */
 
@@ -63,6 +64,9 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
     off[i] = at;
     if (!page_sizes(&layout, at))
         return -EOVERFLOW;
+    layout.constants = page_constants_new(table);
+    if (!layout.constants)
+        return -ENOMEM;
     layout.block_off = take_ptr(off);
     *l = layout;
     return 0;
@@ -71,6 +75,7 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
 void page_layout_deinit(struct page_layout *l)
 {
     free(l->block_off);
+    free(l->constants);
     *l = (struct page_layout) { 0 };
 }
 

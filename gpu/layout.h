@@ -27,6 +27,8 @@
 
 #include "alloc/table.h"
 
+struct page_constants;
+
 #define CHUNK_TOKENS 64
 #define PAGE_HEADER_BYTES 128
 #define PAGE_ALIGN 128 /* slots start at multiples; the rounding is counted in true bpd */
@@ -50,6 +52,7 @@ struct page_layout {
     size_t slot_bytes[2];      /* page_bytes rounded up to PAGE_ALIGN */
     size_t sinks_off;          /* in the payload of class first */
     size_t *block_off;         /* [n_layers * shard.n_heads + 1] offset of each (layer, head) block in the payload */
+    struct page_constants *constants; /* gpu/constants.h */
 };
 
 /**

@@ -18,6 +18,8 @@ const struct ops *ops_select(unsigned mask)
         ops = &ops_avx2;
     if (mask & CPU_AVX512)
         ops = &ops_avx512;
+    if ((mask & CPU_AVX512) && (mask & CPU_VNNI))
+        ops = &ops_avx512_vnni;
 #else
     (void) mask;
 #endif

@@ -31,8 +31,13 @@ struct matrix_out {
     size_t ld;
 };
 
+struct decode_ops;
+
 struct ops {
     const char *name;
+
+    /* Loops for packed pages and few query rows, gpu/decode.h; NULL: the common ones serve. */
+    const struct decode_ops *decode;
 
     /* C [m, n] += A [m, k] B [k, n]; n a multiple of OPS_LANES. Sums in any order, FMA allowed: for attention. */
     void (*matmul)(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b, struct matrix_out c);

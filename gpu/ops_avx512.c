@@ -79,12 +79,9 @@ static inline void half_16(const void *x, float *ret)
 
 #include "gpu/ops_simd.h"
 
-const struct ops ops_avx512 = {
-    .name = "avx512",
-    .matmul = matmul_simd,
-    .matmul_ordered = matmul_ordered_simd,
-    .lookup = lookup_simd,
-    .rotate = rotate_simd,
-    .from_half = from_half_simd,
-    .softmax = softmax_simd,
-};
+#define AVX512_OPS                                                                                                    \
+    .matmul = matmul_simd, .matmul_ordered = matmul_ordered_simd, .lookup = lookup_simd, .rotate = rotate_simd,       \
+    .from_half = from_half_simd, .softmax = softmax_simd
+
+const struct ops ops_avx512 = { .name = "avx512", AVX512_OPS };
+const struct ops ops_avx512_vnni = { .name = "avx512-vnni", .decode = &decode_avx512, AVX512_OPS };

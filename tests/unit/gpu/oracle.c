@@ -6,6 +6,10 @@
  * together. The key's own coordinates are such sums over the rank and carry u of their size, which adds u S; turning
  * query and key adds 2 u S. An error e of all scores of a row moves its weights by e relative to each other, so the
  * output by 2 e of the values' size at most: 8 u S. The sums over weights and the product with dec take 16 u.
+ * Whole numbers (gpu/decode.h) add: levels of five bits and more are off by 2^-10 at most, 2^-10 / sqrt(3) in the mean,
+ * of a coordinate of size 1, so keys and values by as much of their size about the mean; entries of dec by 2^-16 of
+ * the largest in a row, weights by 2^-16 of a page's largest, both less. Errors of keys stand at random to the query,
+ * so a score is off by 2^-10 / sqrt(3 d) scale |q| |k - mean|. Together below 2^-11 (1 + that without the 2^-10).
  * Losing one of n keys would move the result by about 1 / n: 1e-3 and more in every case that has moderate scores,
  * against tolerances of 1e-5.
  */
@@ -25,7 +29,8 @@ struct oracle {
     size_t n;
     double *k, *v;        /* [n, d] */
     double mean_k;        /* |mean| of keys; 0 if there is none */
-    double squares_wrong, squares_size, largest_score;
+    double largest_offset; /* of |k - mean|; 0 if there is no mean */
+    double squares_wrong, squares_size, largest_score, largest_centred;
 };
 
 static void *need(size_t n, size_t bytes)
@@ -99,6 +104,7 @@ static void attend_row(struct oracle *o, const double *k, const double *v, const
     for (size_t i = 0; i < d; i++)
         o->squares_wrong += pow(sum[i] / total - (double) got[i], 2);
     o->largest_score = fmax(o->largest_score, o->g->attn_scale * norm(x, d) * (largest_key + 2 * o->mean_k));
+    o->largest_centred = fmax(o->largest_centred, o->g->attn_scale * norm(x, d) * o->largest_offset);
     free(scores);
     free(sum);
 }
@@ -110,6 +116,8 @@ static struct oracle_report report(const struct oracle *o)
     return (struct oracle_report) {
         .error = sqrt(o->squares_wrong / o->squares_size),
         .tolerance = 8 * u * o->largest_score + 16 * u,
+        .tolerance_whole = 8 * u * o->largest_score + 16 * u +
+                           0x1p-11 * (1 + 2 * o->largest_centred / sqrt((double) o->g->d)),
     };
 }
 
@@ -175,6 +183,17 @@ static void load_page(struct oracle *o, const struct attend_args *a, const struc
     }
 }
 
+static void find_largest_offset(struct oracle *o, const float *mean)
+{
+    double offset[GEOMETRY_DIM_MAX];
+
+    for (size_t n = 0; n < o->n; n++) {
+        for (size_t i = 0; i < o->g->d; i++)
+            offset[i] = o->k[n * o->g->d + i] - (double) mean[i];
+        o->largest_offset = fmax(o->largest_offset, norm(offset, o->g->d));
+    }
+}
+
 struct oracle_report oracle_packed(const struct attend_args *a)
 {
     const struct table *t = a->layout->table;
@@ -194,6 +213,7 @@ struct oracle_report oracle_packed(const struct attend_args *a)
         exact_row(codec[SIDE_K], d, a->exact_k + i * a->exact_stride, o.k + (a->exact_first + i) * d);
         exact_row(codec[SIDE_V], d, a->exact_v + i * a->exact_stride, o.v + (a->exact_first + i) * d);
     }
+    find_largest_offset(&o, codec[SIDE_K]->mean);
     rotate_keys(o.g, o.k, o.n);
     for (size_t i = 0; i < a->n_q * group; i++)
         attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, a->q_first + i / group,

@@ -10,6 +10,7 @@
 struct oracle_report {
     double error;      /* sqrt(sum |o - o_oracle|^2) / sqrt(sum_rows sum_n p_n |v_n|^2) */
     double tolerance;  /* derived from the case; see oracle.c */
+    double tolerance_whole; /* the same for kernels that round levels, dec and weights to whole numbers */
 };
 
 /* Compares what a->out holds. */
