@@ -150,7 +150,7 @@ static bool take_budget(struct solve_arguments *a, int key, const char *arg, con
         return true;
     case OPT_TEMPER:
         a->temper = option_double(state, "--temper", arg, 0.01, 2);
-        return 0;
+        return true;
     case OPT_FLOOR:
         a->floor_bpd = option_double(state, "--floor", arg, 0, TABLE_BITS_MAX);
         return true;

@@ -181,6 +181,53 @@ static void test_total(void)
     end();
 }
 
+static void check_temper(const char *metric, const char *power, const char *want_metric, const char *want_power)
+{
+    const char *args[16] = { "kvcobra", "solve", statistics, "--bpd", "2", "-q", "--json", "-o", output };
+    size_t n = 9;
+    struct table *t;
+    json_t *j;
+
+    if (metric) {
+        args[n++] = "--metric";
+        args[n++] = metric;
+    }
+    if (power) {
+        args[n++] = "--temper";
+        args[n++] = power;
+    }
+    j = captured_json(args);
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "metric")), want_metric);
+    t = load(output);
+    CU_ASSERT_PTR_NOT_NULL(strstr(t->provenance, want_power));
+    (void) table_unref(t);
+    json_decref(j);
+}
+
+/* Gradients, where there are any, are what a table is made of by default; how far they are tempered can be said. */
+static void test_fisher(void)
+{
+    float *gradient = calloc(200 * 64, sizeof(*gradient));
+    struct stats *s = NULL;
+    struct errmsg e = { "" };
+
+    begin();
+    check_temper(NULL, NULL, "attention", "\"temper\":1.0");
+    CU_ASSERT_EQUAL_FATAL(stats_load(statistics, &s, &e), 0);
+    for (int side = SIDE_K; side <= SIDE_V; side++) {
+        for (size_t i = 0; i < 200 * 64; i++)
+            gradient[i] = (float) test_rand_normal();
+        CU_ASSERT_EQUAL(stats_add_fisher(s, 0, (enum side) side, 200, gradient, &e), 0);
+    }
+    CU_ASSERT_EQUAL(stats_save(s, statistics, &e), 0);
+    check_temper(NULL, NULL, "fisher", "\"temper\":0.75");
+    check_temper(NULL, "0.5", "fisher", "\"temper\":0.5");
+    check_temper("attention", "0.9", "attention", "\"temper\":0.9");
+    (void) stats_free(s);
+    free(gradient);
+    end();
+}
+
 static void test_failures(void)
 {
     _cleanup_(freep) char *text = NULL, *split = NULL, *where = NULL;
@@ -203,6 +250,6 @@ static void test_failures(void)
 
 const struct test_case test_cases[] = {
     TEST(test_dp), TEST(test_k_only), TEST(test_sweep), TEST(test_sweep_of_bands),
-    TEST(test_total), TEST(test_failures), TEST_END,
+    TEST(test_total), TEST(test_fisher), TEST(test_failures), TEST_END,
 };
 const char test_suite[] = "solve_command";
