@@ -1,0 +1,182 @@
+/*
+ * Gradients of the real model, against what the engine's own forward pass says when keys or values move along them.
+ * test_backward.c has the exact comparison; this one sees the sizes that a trained model has, where a small random one
+ * is tame: keys of large norm, sharp attention, a vocabulary of 49152.
+ */
+#include "tests/lib/test.h"
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/engine/backward.h"
+#include "tools/engine/engine.h"
+#include "tools/engine/sampler.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N = 32 };
+
+/* An exact cache whose vectors of one layer and side are moved on their way in. */
+struct moving_cache {
+    struct kv_cache exact;
+    uint32_t layer;
+    enum side side;
+    const float *direction; /* [N, n_kv_heads, d] */
+    float step, *moved;
+    size_t row;             /* n_kv_heads * d */
+};
+
+static int append_moved(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
+{
+    struct moving_cache *c = ctx;
+    const float *x = c->side == SIDE_K ? k : v;
+
+    if (layer != c->layer)
+        return c->exact.append(c->exact.ctx, layer, k, v, n, e);
+    for (size_t i = 0; i < n * c->row; i++)
+        c->moved[i] = x[i] + c->step * c->direction[i];
+    return c->exact.append(c->exact.ctx, layer, c->side == SIDE_K ? c->moved : k, c->side == SIDE_V ? c->moved : v, n,
+                           e);
+}
+
+static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+{
+    struct moving_cache *c = ctx;
+
+    return c->exact.attend(c->exact.ctx, layer, q, n_q, out, e);
+}
+
+static const char *model_path(char path[static 4096])
+{
+    const char *given = getenv("KVC_TEST_MODEL"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+    if (given)
+        (void) snprintf(path, 4096, "%s", given);
+    else if (cache)
+        (void) snprintf(path, 4096, "%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
+    else
+        (void) snprintf(path, 4096, "%s/.cache/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", home ? home : "");
+    return access(path, R_OK) == 0 ? path : NULL;
+}
+
+struct window {
+    struct engine *en;
+    struct exact_cache *cache;
+    uint32_t tokens[N], labels[N];
+    float *hidden, *logits;
+};
+
+static double log_likelihood(struct window *w, struct moving_cache *c)
+{
+    struct kv_cache ops = { .ctx = c, .append = append_moved, .attend = attend };
+    const struct engine_info *info = engine_info(w->en);
+    struct errmsg e = { "" };
+    double sum = 0.0;
+
+    exact_cache_clear(w->cache);
+    CU_ASSERT_EQUAL_FATAL(engine_embed(w->en, w->tokens, N, w->hidden, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(
+        engine_layers(w->en, &ops, 0, engine_geometry(w->en)->n_layers, N, w->hidden, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(engine_logits(w->en, N, w->hidden, w->logits, &e), 0);
+    for (size_t i = 0; i < N; i++)
+        sum -= nll_of(w->logits + i * info->n_vocab, info->n_vocab, w->labels[i]);
+    return sum;
+}
+
+struct taken {
+    size_t floats;
+    float *gradient; /* [n_layers, 2, floats] */
+};
+
+static int take(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv)
+{
+    struct taken *t = ctx;
+
+    (void) n;
+    memcpy(t->gradient + (size_t) layer * 2 * t->floats, dk, t->floats * sizeof(float));
+    memcpy(t->gradient + ((size_t) layer * 2 + 1) * t->floats, dv, t->floats * sizeof(float));
+    return 0;
+}
+
+/*
+ * Along its own direction u = g / |g| the derivative is |g|. A step h with 2 h |g| = 0.2 nats: what binary32 loses of L,
+ * a sum of 32 logarithms each good to some 1e-5, is 1e-3 of the difference. The quotient's own error, of order h^2,
+ * shows when h is halved: both must agree.
+ */
+static void check_side(struct window *w, struct moving_cache *c, const float *gradient, size_t floats, float *direction)
+{
+    double length = 0.0, quotient[2];
+
+    for (size_t i = 0; i < floats; i++)
+        length += (double) gradient[i] * (double) gradient[i];
+    length = sqrt(length);
+    CU_ASSERT_FATAL(length > 0);
+    for (size_t i = 0; i < floats; i++)
+        direction[i] = (float) ((double) gradient[i] / length);
+    for (unsigned half = 0; half < 2; half++) {
+        double h = 0.1 / length / (half ? 2 : 1), up, down;
+
+        c->step = (float) h;
+        up = log_likelihood(w, c);
+        c->step = (float) -h;
+        down = log_likelihood(w, c);
+        quotient[half] = (up - down) / (2 * h);
+    }
+    CU_ASSERT_DOUBLE_EQUAL(quotient[0], length, 0.01 * length);
+    CU_ASSERT_DOUBLE_EQUAL(quotient[1], length, 0.01 * length);
+    if (!(fabs(quotient[0] - length) < 0.01 * length))
+        printf("    layer %u %c: |g| %g, by differences %g and %g\n", c->layer, c->side == SIDE_K ? 'K' : 'V', length,
+               quotient[0], quotient[1]);
+}
+
+static void test_along_the_gradient(void)
+{
+    _cleanup_(engine_freep) struct engine *en = NULL;
+    _cleanup_(exact_cache_freep) struct exact_cache *cache = NULL;
+    _cleanup_(backward_freep) struct backward *b = NULL;
+    _cleanup_(freep) float *hidden = NULL, *logits = NULL, *gradient = NULL, *vectors = NULL;
+    uint32_t layers[4] = { 0, 1 };
+    struct sampler_state sampler;
+    struct window w = { 0 };
+    struct moving_cache c;
+    struct errmsg e = { "" };
+    struct taken t;
+    char path[4096];
+
+    if (!model_path(path)) {
+        test_skip("no model: run tools/fetch_model.sh, or set KVC_TEST_MODEL");
+        return;
+    }
+    CU_ASSERT_EQUAL_FATAL(engine_open(path, NULL, &en, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(exact_cache_new(engine_geometry(en), N, &cache, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(backward_new(en, N, &b, &e), 0);
+    layers[2] = engine_geometry(en)->n_layers / 2;
+    layers[3] = engine_geometry(en)->n_layers - 1;
+    c = (struct moving_cache) { .exact = exact_cache_ops(cache),
+                                .row = (size_t) engine_geometry(en)->n_kv_heads * engine_geometry(en)->d };
+    t.floats = N * c.row;
+    w.hidden = hidden = malloc(N * engine_info(en)->n_embd * sizeof(float));
+    w.logits = logits = malloc((size_t) N * engine_info(en)->n_vocab * sizeof(float));
+    t.gradient = gradient = malloc((size_t) engine_geometry(en)->n_layers * 2 * t.floats * sizeof(float));
+    vectors = malloc(2 * t.floats * sizeof(float));
+    CU_ASSERT_FATAL(hidden && logits && gradient && vectors);
+    w.en = en;
+    w.cache = cache;
+    c.direction = vectors;
+    c.moved = vectors + t.floats;
+    for (size_t i = 0; i < N; i++)
+        w.tokens[i] = (uint32_t) test_rand_below(engine_info(en)->n_vocab);
+    sampler_seed(&sampler, test_rand());
+    CU_ASSERT_EQUAL_FATAL(backward_run(b, w.tokens, N, &sampler, w.labels, take, &t, &e), 0);
+    for (size_t i = 0; i < 2 * sizeof(layers) / sizeof(layers[0]); i++) {
+        c.layer = layers[i / 2];
+        c.side = (enum side) (i % 2);
+        check_side(&w, &c, gradient + ((size_t) c.layer * 2 + i % 2) * t.floats, t.floats, vectors);
+    }
+}
+
+const struct test_case test_cases[] = { TEST(test_along_the_gradient), TEST_END };
+const char test_suite[] = "engine_backward_model";
