@@ -3,41 +3,27 @@
  * byte.
  */
 #include <errno.h>
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "alloc/table.h"
+#include "alloc/table_account.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command.h"
 #include "tools/engine/engine.h"
+#include "tools/eval_report.h"
 #include "tools/evaluation.h"
 #include "tools/handles.h"
 #include "tools/progress.h"
-#include "tools/report.h"
 #include "tools/text_file.h"
 
-enum { OPT_TABLE = 1, OPT_TEXT, OPT_TOKENS, OPT_WINDOW, OPT_RECENT, OPT_SINKS };
+enum { OPT_TABLE = 1, OPT_TEXT, OPT_TOKENS, OPT_WINDOW, OPT_RECENT, OPT_SINKS, OPT_SIDE, OPT_LAYERS, OPT_QUARTILES };
 
 enum {
     DEFAULT_TOKENS = 8192,
     DEFAULT_WINDOW = 2048,
     SINKS_OF_TABLE = -1,
-};
-
-struct eval_options {
-    struct common_options common;
-    const char *model, *table, *text;
-    size_t n_tokens, window;
-    int32_t n_recent, n_sink;
-};
-
-/* What is known at the end and printed. */
-struct eval_result {
-    struct evaluation sum;
-    kvc_model_info table;
-    char model_name[128];
-    uint32_t n_sink;
 };
 
 static const char doc[] =
@@ -47,8 +33,13 @@ static const char doc[] =
     "then every byte held, by kind, and what it comes to per number.\n\n"
     "Without --recent, a query sees exactly what a decode step of the product would: the newest 64 to 127 tokens. "
     "--recent 0 is the hardest case: nothing but the first tokens is exact, not even the query's own position.\n\n"
-    "Example, as strict as it gets:\n\n"
-    "  kvcobra eval model.gguf --table model-2.table --text book.txt --recent 0";
+    "--side and --layers read only a part of the cache from codes and leave the rest exact; --quartiles does that for "
+    "each quarter of the layers, then for all of them. Bytes are always those of the whole cache.\n\n"
+    "Bits per number: 'charged' is what the paper calls effective, codes without padding plus what each token stores "
+    "beside them, which is nothing here; 'held' counts every byte.\n\n"
+    "Examples, as strict as it gets, and with keys alone compressed:\n\n"
+    "  kvcobra eval model.gguf --table model-2.table --text book.txt --recent 0\n"
+    "  kvcobra eval model.gguf --table keys-1.table --text book.txt --recent 0 --side k";
 
 static const struct argp_option options[] = {
     { "table", OPT_TABLE, "TABLE", 0, "The allocation table (required)", 1 },
@@ -57,8 +48,34 @@ static const struct argp_option options[] = {
     { "window", OPT_WINDOW, "N", 0, "Tokens of a window (default 2048)", 2 },
     { "recent", OPT_RECENT, "N", 0, "Newest tokens that a query sees exactly (default: as the product does)", 2 },
     { "sinks", OPT_SINKS, "N", 0, "First tokens that stay exact (default: what the table says)", 2 },
+    { "side", OPT_SIDE, "SIDE", 0, "k, v or kv (default): what is read from codes", 3 },
+    { "layers", OPT_LAYERS, "FIRST:LAST", 0, "Layers that are read from codes, from 0 (default: all)", 3 },
+    { "quartiles", OPT_QUARTILES, NULL, 0, "Each quarter of the layers alone, then all", 3 },
     { 0 },
 };
+
+static void take_side(struct eval_options *o, const char *name, const struct argp_state *state)
+{
+    for (uint32_t i = 1; i <= 3; i++)
+        if (strcmp(name, eval_side_name(i)) == 0) {
+            o->sides = i;
+            return;
+        }
+    argp_error(state, "--side %s: k, v or kv", name);
+}
+
+/* "0:7" */
+static void take_layers(struct eval_options *o, char *arg, const struct argp_state *state)
+{
+    char *colon = strchr(arg, ':');
+
+    if (!colon)
+        argp_error(state, "--layers %s: first and last, as in 0:7", arg);
+    *colon = '\0';
+    o->first_layer = (uint32_t) option_uint(state, "--layers", arg, 0, GEOMETRY_LAYERS_MAX - 1);
+    o->n_layers = (uint32_t) option_uint(state, "--layers", colon + 1, o->first_layer, GEOMETRY_LAYERS_MAX - 1) + 1 -
+                  o->first_layer;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -86,6 +103,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_SINKS:
         o->n_sink = (int32_t) option_uint(state, "--sinks", arg, 0, TABLE_SINKS_MAX);
         return 0;
+    case OPT_SIDE:
+        take_side(o, arg, state);
+        return 0;
+    case OPT_LAYERS:
+        take_layers(o, arg, state);
+        return 0;
+    case OPT_QUARTILES:
+        o->quartiles = true;
+        return 0;
     case ARGP_KEY_ARG:
         if (o->model)
             argp_error(state, "one model at a time");
@@ -94,6 +120,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (!o->model || !o->table || !o->text)
             argp_error(state, "a MODEL, a --table and a --text are needed");
+        if (o->quartiles && o->n_layers > 0)
+            argp_error(state, "--quartiles goes through all layers: without --layers");
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
@@ -109,11 +137,25 @@ static int check_window(const struct engine *en, const struct eval_options *o, s
 
     if (o->window > limit)
         return fail(e, -EINVAL, "%s reads %u tokens at most; --window %zu is more", o->model, limit, o->window);
+    if (o->first_layer + o->n_layers > engine_geometry(en)->n_layers)
+        return fail(e, -EINVAL, "%s has layers 0 to %u; --layers goes to %u", o->model,
+                    engine_geometry(en)->n_layers - 1, o->first_layer + o->n_layers - 1);
     return 0;
 }
 
-static int measure(struct engine *en, const struct eval_options *o, const struct document *text,
-                   struct eval_result *ret, struct errmsg *e)
+static int account(const char *path, struct table_account *ret, struct errmsg *e)
+{
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    int r = table_load(path, &t, e);
+
+    if (r == 0)
+        table_account(t, ret);
+    return r;
+}
+
+/* One evaluation with these layers coded (@n_layers 0: all); what does not depend on them goes to *ret. */
+static int measure(struct engine *en, const struct eval_options *o, const struct document *text, uint32_t first_layer,
+                   uint32_t n_layers, struct eval_result *ret, struct evaluation *ret_sum, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(progress_end) struct progress p;
@@ -125,6 +167,8 @@ static int measure(struct engine *en, const struct eval_options *o, const struct
     r = client_open(NULL, &c, e);
     if (r == 0)
         r = model_open(c, en, o->table, &m, e);
+    if (r == 0)
+        r = account(o->table, &ret->account, e);
     if (r < 0)
         return r;
     ret->table.struct_bytes = sizeof(ret->table);
@@ -133,122 +177,32 @@ static int measure(struct engine *en, const struct eval_options *o, const struct
         return fail(e, r, "%s", kvc_last_error(c));
     ret->n_sink = o->n_sink == SINKS_OF_TABLE ? ret->table.n_sink : (uint32_t) o->n_sink;
     ret->table.kernel = NULL; /* belongs to the client, which ends here */
-    eo.eval = (kvc_eval_options) { .struct_bytes = sizeof(eo.eval), .n_sink = ret->n_sink, .n_recent = o->n_recent };
+    eo.eval = (kvc_eval_options) { .struct_bytes = sizeof(eo.eval),
+                                   .n_sink = ret->n_sink,
+                                   .n_recent = o->n_recent,
+                                   .sides = o->sides,
+                                   .first_layer = first_layer,
+                                   .n_layers = n_layers };
     p.total = 2.0 * (double) evaluation_tokens(&eo, text->n_tokens);
-    return evaluate(en, c, m, text->tokens, text->n_tokens, &eo, &p, &ret->sum, e);
+    return evaluate(en, c, m, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
 }
 
-/* What a cache is made of; together they are every byte held. */
-enum { N_ITEMS = 5 };
-struct item {
-    const char *name;
-    uint64_t bytes;
-};
-
-static void list_items(const kvc_usage *u, struct item ret[static N_ITEMS])
+static int measure_quartiles(struct engine *en, const struct eval_options *o, const struct document *text,
+                             struct eval_result *ret, struct errmsg *e)
 {
-    const struct item items[N_ITEMS] = {
-        { "codes", u->code_bytes }, { "padding", u->padding_bytes }, { "headers", u->header_bytes },
-        { "sinks", u->sink_bytes }, { "tail", u->tail_bytes },
-    };
+    uint32_t n = engine_geometry(en)->n_layers;
+    int r = 0;
 
-    memcpy(ret, items, sizeof(items));
-}
+    if (n < EVAL_PARTS)
+        return fail(e, -EINVAL, "%s has %u layers: too few for quartiles", o->model, n);
+    for (uint32_t part = 0, first = 0; r == 0 && part < EVAL_PARTS; part++) {
+        uint32_t end = (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */
 
-static double per_number(const kvc_usage *u, uint64_t bytes)
-{
-    return u->numbers ? 8.0 * (double) bytes / (double) u->numbers : 0;
-}
-
-static double perplexity(double nll, uint64_t n)
-{
-    return exp(nll / (double) n);
-}
-
-/* {"codes": {"bytes": ..., "bpd": ...}, ...}: the difference between bpd_code and bpd_true */
-static json_t *items_json(const kvc_usage *u)
-{
-    struct item items[N_ITEMS];
-    json_t *all = json_object();
-
-    list_items(u, items);
-    for (size_t i = 0; i < N_ITEMS; i++) {
-        json_t *one = json_pack("{s:I, s:f}", "bytes", (json_int_t) items[i].bytes, "bpd",
-                                per_number(u, items[i].bytes));
-
-        if (json_object_set_new(all, items[i].name, one) < 0) { /* takes NULLs, drops @one on failure */
-            json_decref(all);
-            return NULL;
-        }
+        ret->part_layers[part] = end - first;
+        r = measure(en, o, text, first, end - first, ret, &ret->parts[part], e);
+        first = end;
     }
-    return all;
-}
-
-static json_t *result_json(const struct eval_options *o, const struct eval_result *res)
-{
-    const struct evaluation *s = &res->sum;
-    char digest[DIGEST_HEX_BYTES];
-    json_t *json;
-
-    json = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:i, s:i}", "model", res->model_name, "table",
-                     digest_hex(res->table.table_digest, digest), "tokens", (json_int_t) s->n_tokens, "windows",
-                     (json_int_t) s->n_windows, "window", (json_int_t) o->window, "last_window",
-                     (json_int_t) s->last_window, "recent", (int) o->n_recent, "sinks", (int) res->n_sink);
-    if (!json)
-        return NULL;
-    if (json_object_update_new(json, json_pack("{s:f, s:f, s:f, s:f, s:f}", "ppl_exact",
-                                               perplexity(s->nll_exact, s->n_predictions), "ppl",
-                                               perplexity(s->nll, s->n_predictions), "kl",
-                                               s->kl / (double) s->n_tokens, "nll_exact", s->nll_exact, "nll",
-                                               s->nll)) < 0 ||
-        json_object_update_new(json, json_pack("{s:f, s:f, s:I, s:I, s:o}", "bpd_code", res->table.bpd_code,
-                                               "bpd_true", per_number(&s->usage, usage_bytes(&s->usage)), "bytes",
-                                               (json_int_t) usage_bytes(&s->usage), "numbers",
-                                               (json_int_t) s->usage.numbers, "items", items_json(&s->usage))) < 0) {
-        json_decref(json);
-        return NULL;
-    }
-    return json;
-}
-
-static int print_bytes(const kvc_usage *u)
-{
-    _cleanup_(report_freep) struct report *r = report_new("<held\t>bytes\t>bits per number");
-    struct item items[N_ITEMS];
-
-    list_items(u, items);
-    for (size_t i = 0; i < N_ITEMS; i++)
-        report_row(r, "%s\t%ju\t%.3f", items[i].name, (uintmax_t) items[i].bytes, per_number(u, items[i].bytes));
-    report_row(r, "all\t%ju\t%.3f", (uintmax_t) usage_bytes(u), per_number(u, usage_bytes(u)));
-    report_row(r, "binary16\t%ju\t16.000", (uintmax_t) u->numbers * 2);
-    return report_print(r, stdout);
-}
-
-static int print_text(const struct eval_options *o, const struct eval_result *res)
-{
-    _cleanup_(report_freep) struct report *r = report_new("<\t>exact\t>compressed");
-    const struct evaluation *s = &res->sum;
-    char digest[DIGEST_HEX_BYTES];
-
-    printf("model   %s\n", res->model_name);
-    printf("table   %s, %.3f bits per number\n", digest_short(res->table.table_digest, digest), res->table.bpd_code);
-    printf("text    %s: %ju tokens in %ju windows of %zu", o->text, (uintmax_t) s->n_tokens,
-           (uintmax_t) s->n_windows, o->window);
-    if (s->last_window < o->window)
-        printf(", the last one of %zu", s->last_window);
-    if (o->n_recent < 0)
-        printf("\nexact   the first %u tokens, and the newest 64 to 127\n\n", res->n_sink);
-    else
-        printf("\nexact   the first %u tokens, and the newest %d\n\n", res->n_sink, o->n_recent);
-    report_row(r, "perplexity\t%.3f\t%.3f", perplexity(s->nll_exact, s->n_predictions),
-               perplexity(s->nll, s->n_predictions));
-    report_row(r, "KL, nats per token\t0\t%.5f", s->kl / (double) s->n_tokens);
-    if (report_print(r, stdout) < 0)
-        return command_fail("out of memory");
-    putchar('\n');
-    if (print_bytes(&s->usage) < 0)
-        return command_fail("out of memory");
-    return COMMAND_OK;
+    return r;
 }
 
 static int run(int argc, char **argv)
@@ -272,14 +226,16 @@ static int run(int argc, char **argv)
         r = check_window(en, &o, &e);
     if (r == 0)
         r = document_load(en, o.text, &text, &e);
+    if (r == 0 && o.quartiles)
+        r = measure_quartiles(en, &o, &text, &res, &e);
     if (r == 0)
-        r = measure(en, &o, &text, &res, &e);
+        r = measure(en, &o, &text, o.first_layer, o.n_layers, &res, &res.sum, &e);
     if (r < 0)
         return command_fail("%s", e.text);
     (void) snprintf(res.model_name, sizeof(res.model_name), "%s", engine_info(en)->name);
     if (res.sum.n_tokens < o.n_tokens && text.n_tokens < o.n_tokens)
         command_note(&o.common, "%s has only %zu tokens; all of them were used", o.text, text.n_tokens);
-    return o.common.json ? report_json(result_json(&o, &res)) : print_text(&o, &res);
+    return eval_print(&o, &res);
 }
 
 const struct command cmd_eval = { "eval", "what a table costs: perplexity, distance to the exact model, bytes", run };

@@ -40,7 +40,7 @@ static const struct argp_option options[] = {
     { "k-bpd", OPT_K_BPD, "B", 0, "Bits per number of keys; with --v-bpd, instead of --bpd", 1 },
     { "v-bpd", OPT_V_BPD, "B", 0, "Bits per number of values", 1 },
     { "k-only", OPT_K_ONLY, NULL, 0,
-      "--bpd is for keys; values get 8 bits, as near to exact as a table goes", 1 },
+      "--bpd is for keys; values get 8 bits, as near to exact as a table goes (eval --side k leaves them exact)", 1 },
     { "total-bpd", OPT_TOTAL_BPD, "T", 0, "Bits of a key number and a value number together: --bpd T/2", 1 },
     { "sweep", OPT_SWEEP, NULL, 0, "With --total-bpd: all splits between keys and values, as a table", 1 },
     { "step", OPT_STEP, "B", 0, "Of --sweep (default 1)", 1 },

@@ -1,0 +1,152 @@
+/* kvcobra eval on a small random model: one side, some layers, quartiles, and what is charged. */
+#include "tests/lib/test.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/atomic_file.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tests/lib/tiny_gguf.h"
+#include "tests/unit/tools/capture.h"
+
+static char dir[] = "/tmp/kvc-eval-XXXXXX";
+static char model[64], text[64], statistics[64], table[64];
+
+/* A model of 4 layers, its statistics and a table of 1.5 bits, made once. */
+static void begin(void)
+{
+    struct tiny_gguf_options o = { .n_layers = 4 };
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&o);
+    struct errmsg e = { "" };
+    char words[2000], *out = NULL;
+
+    (void) memcpy(dir + sizeof(dir) - 7, "XXXXXX", 6);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(dir));
+    (void) snprintf(model, sizeof(model), "%s/model", dir);
+    (void) snprintf(text, sizeof(text), "%s/text", dir);
+    (void) snprintf(statistics, sizeof(statistics), "%s/stats", dir);
+    (void) snprintf(table, sizeof(table), "%s/table", dir);
+    for (size_t i = 0; i < sizeof(words); i++)
+        words[i] = (char) ('a' + test_rand_below(26));
+    CU_ASSERT_EQUAL_FATAL(tiny_gguf_write(t, model), 0);
+    CU_ASSERT_EQUAL_FATAL(atomic_file_write(text, words, sizeof(words), &e), 0);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "calibrate", model, "--text", text,
+                                                                    "--tokens", "1024", "--window", "256", "-q", "-o",
+                                                                    statistics, NULL }, &out), COMMAND_OK);
+    free(out);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "1.5", "-q",
+                                                                    "-o", table, NULL }, &out), COMMAND_OK);
+    free(out);
+}
+
+static void end(void)
+{
+    (void) unlink(model);
+    (void) unlink(text);
+    (void) unlink(statistics);
+    (void) unlink(table);
+    CU_ASSERT_EQUAL(rmdir(dir), 0);
+}
+
+/* kvcobra eval with one more option and its value (or NULL). */
+static json_t *eval(const char *option, const char *value)
+{
+    return captured_json((const char *const[]) { "kvcobra", "eval", model, "--table", table, "--text", text, "--tokens",
+                                                 "200", "--window", "100", "--recent", "0", "-q", "--json", option,
+                                                 value, NULL });
+}
+
+static double kl(const char *option, const char *value)
+{
+    json_t *j = eval(option, value);
+    double x = json_double_at(j, "kl");
+
+    json_decref(j);
+    return x;
+}
+
+/*
+ * Less is compressed, less harm: each side alone and half of the layers do some, both or all do more. What is said of
+ * bits does not change, since bytes are the whole cache's.
+ */
+static void test_parts_of_the_cache(void)
+{
+    double all, k, v, low, high;
+
+    begin();
+    all = kl(NULL, NULL);
+    k = kl("--side", "k"), v = kl("--side", "v");
+    low = kl("--layers", "0:1"), high = kl("--layers", "2:3");
+    CU_ASSERT(k > 0 && v > 0 && low > 0 && high > 0);
+    CU_ASSERT(k < all && v < all && low < all && high < all);
+    CU_ASSERT_EQUAL(kl("--side", "kv"), all);
+    CU_ASSERT_EQUAL(kl("--layers", "0:3"), all);
+    end();
+}
+
+/* The quarters are the layers one by one, exactly as --layers gives them. */
+static void test_quartiles(void)
+{
+    static const char *const layers[] = { "0:0", "1:1", "2:2", "3:3" };
+    json_t *j, *parts;
+
+    begin();
+    j = eval("--quartiles", NULL);
+    parts = json_object_get(j, "quartiles");
+    CU_ASSERT_EQUAL_FATAL(json_array_size(parts), 4);
+    for (size_t i = 0; i < 4; i++) {
+        CU_ASSERT_EQUAL(json_integer_value(json_object_get(json_array_get(parts, i), "layers")), 1);
+        CU_ASSERT_EQUAL(json_double_at(json_array_get(parts, i), "kl"), kl("--layers", layers[i]));
+    }
+    CU_ASSERT_EQUAL(json_double_at(j, "kl"), kl(NULL, NULL));
+    json_decref(j);
+    end();
+}
+
+/* What is charged is what solve says that it spent, and the codes that eval counts. */
+static void test_what_is_charged(void)
+{
+    json_t *j, *solved;
+
+    begin();
+    j = eval(NULL, NULL);
+    solved = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "1.5", "-q", "--json", "-o",
+                                                   table, NULL });
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "bpd_nominal"), json_double_at(solved, "bpd_nominal"), 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "k_bpd_nominal") + json_double_at(j, "v_bpd_nominal"),
+                           2 * json_double_at(j, "bpd_nominal"), 1e-9);
+    CU_ASSERT(json_double_at(j, "bpd_nominal") <= json_double_at(j, "bpd_code") + 1e-12);
+    CU_ASSERT(json_double_at(j, "fixed_bytes") > 0);
+    json_decref(j);
+    json_decref(solved);
+    end();
+}
+
+static void test_text_and_failures(void)
+{
+    _cleanup_(freep) char *out = NULL, *failed = NULL;
+
+    begin();
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "eval", model, "--table", table, "--text",
+                                                                    text, "--tokens", "100", "--window", "100",
+                                                                    "--side", "k", "--quartiles", "-q", NULL }, &out),
+                    COMMAND_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(out, "only keys are read from codes"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(out, "sum of these"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(out, "charged"));
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "eval", model, "--table", table, "--text",
+                                                                    text, "--window", "100", "--layers", "2:4", "-q",
+                                                                    NULL }, &failed), COMMAND_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(failed, "has layers 0 to 3"));
+    end();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_parts_of_the_cache), TEST(test_quartiles), TEST(test_what_is_charged), TEST(test_text_and_failures),
+    TEST_END,
+};
+const char test_suite[] = "eval_command";

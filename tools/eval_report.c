@@ -1,0 +1,215 @@
+/* See eval_report.h. */
+#include "tools/eval_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "tools/handles.h"
+#include "tools/report.h"
+
+const char *eval_side_name(uint32_t sides)
+{
+    static const char *const names[] = { "kv", "k", "v", "kv" };
+
+    return names[sides & 3];
+}
+
+/* What a cache is made of; together they are every byte held. */
+enum { N_ITEMS = 5 };
+struct item {
+    const char *name;
+    uint64_t bytes;
+};
+
+static void list_items(const kvc_usage *u, struct item ret[static N_ITEMS])
+{
+    const struct item items[N_ITEMS] = {
+        { "codes", u->code_bytes }, { "padding", u->padding_bytes }, { "headers", u->header_bytes },
+        { "sinks", u->sink_bytes }, { "tail", u->tail_bytes },
+    };
+
+    memcpy(ret, items, sizeof(items));
+}
+
+static double per_number(const kvc_usage *u, uint64_t bytes)
+{
+    return u->numbers ? 8.0 * (double) bytes / (double) u->numbers : 0;
+}
+
+static double perplexity(double nll, uint64_t n)
+{
+    return exp(nll / (double) n);
+}
+
+/* {"codes": {"bytes": ..., "bpd": ...}, ...}: the difference between bpd_code and bpd_true */
+static json_t *items_json(const kvc_usage *u)
+{
+    struct item items[N_ITEMS];
+    json_t *all = json_object();
+
+    list_items(u, items);
+    for (size_t i = 0; i < N_ITEMS; i++) {
+        json_t *one = json_pack("{s:I, s:f}", "bytes", (json_int_t) items[i].bytes, "bpd",
+                                per_number(u, items[i].bytes));
+
+        if (json_object_set_new(all, items[i].name, one) < 0) { /* takes NULLs, drops @one on failure */
+            json_decref(all);
+            return NULL;
+        }
+    }
+    return all;
+}
+
+/* What is charged, and what is stored once. */
+static json_t *account_json(const struct eval_result *res)
+{
+    const struct table_account *a = &res->account;
+
+    return json_pack("{s:f, s:f, s:f, s:I}", "bpd_nominal", a->nominal, "k_bpd_nominal", a->nominal_bpd[SIDE_K],
+                     "v_bpd_nominal", a->nominal_bpd[SIDE_V], "fixed_bytes", (json_int_t) a->fixed_bytes);
+}
+
+/* [{"layers": 8, "ppl": ..., "kl": ...}, ...] */
+static json_t *parts_json(const struct eval_result *res)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < EVAL_PARTS; i++) {
+        const struct evaluation *s = &res->parts[i];
+
+        if (json_array_append_new(all, json_pack("{s:i, s:f, s:f}", "layers", (int) res->part_layers[i], "ppl",
+                                                 perplexity(s->nll, s->n_predictions), "kl",
+                                                 s->kl / (double) s->n_tokens)) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    }
+    return all;
+}
+
+static json_t *result_json(const struct eval_options *o, const struct eval_result *res)
+{
+    const struct evaluation *s = &res->sum;
+    char digest[DIGEST_HEX_BYTES];
+    json_t *json;
+
+    json = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:i, s:i}", "model", res->model_name, "table",
+                     digest_hex(res->table.table_digest, digest), "tokens", (json_int_t) s->n_tokens, "windows",
+                     (json_int_t) s->n_windows, "window", (json_int_t) o->window, "last_window",
+                     (json_int_t) s->last_window, "recent", (int) o->n_recent, "sinks", (int) res->n_sink);
+    if (!json)
+        return NULL;
+    if (json_object_update_new(json, json_pack("{s:f, s:f, s:f, s:f, s:f}", "ppl_exact",
+                                               perplexity(s->nll_exact, s->n_predictions), "ppl",
+                                               perplexity(s->nll, s->n_predictions), "kl",
+                                               s->kl / (double) s->n_tokens, "nll_exact", s->nll_exact, "nll",
+                                               s->nll)) < 0 ||
+        json_object_update_new(json, json_pack("{s:f, s:f, s:I, s:I, s:o}", "bpd_code", res->table.bpd_code,
+                                               "bpd_true", per_number(&s->usage, usage_bytes(&s->usage)), "bytes",
+                                               (json_int_t) usage_bytes(&s->usage), "numbers",
+                                               (json_int_t) s->usage.numbers, "items", items_json(&s->usage))) < 0 ||
+        json_object_update_new(json, json_pack("{s:s, s:i, s:i}", "side", eval_side_name(o->sides), "first_layer",
+                                               (int) o->first_layer, "coded_layers", (int) o->n_layers)) < 0 ||
+        json_object_update_new(json, account_json(res)) < 0 ||
+        (o->quartiles && json_object_set_new(json, "quartiles", parts_json(res)) < 0)) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+static int print_bytes(const kvc_usage *u)
+{
+    _cleanup_(report_freep) struct report *r = report_new("<held\t>bytes\t>bits per number");
+    struct item items[N_ITEMS];
+
+    list_items(u, items);
+    for (size_t i = 0; i < N_ITEMS; i++)
+        report_row(r, "%s\t%ju\t%.3f", items[i].name, (uintmax_t) items[i].bytes, per_number(u, items[i].bytes));
+    report_row(r, "all\t%ju\t%.3f", (uintmax_t) usage_bytes(u), per_number(u, usage_bytes(u)));
+    report_row(r, "binary16\t%ju\t16.000", (uintmax_t) u->numbers * 2);
+    return report_print(r, stdout);
+}
+
+static void print_account(const struct eval_result *res)
+{
+    const struct table_account *a = &res->account;
+    char size[HUMAN_BYTES];
+
+    printf("charged %.3f bits per number without padding (K %.3f, V %.3f), 0 beside the codes; once: %s\n", a->nominal,
+           a->nominal_bpd[SIDE_K], a->nominal_bpd[SIDE_V], human_bytes(a->fixed_bytes, size));
+}
+
+static void print_exact(const struct eval_options *o, const struct eval_result *res)
+{
+    if (o->n_recent < 0)
+        printf("\nexact   the first %u tokens, and the newest 64 to 127\n", res->n_sink);
+    else
+        printf("\nexact   the first %u tokens, and the newest %d\n", res->n_sink, o->n_recent);
+    if (o->sides == 1u << KVC_K)
+        printf("        values; only keys are read from codes\n");
+    if (o->sides == 1u << KVC_V)
+        printf("        keys; only values are read from codes\n");
+    if (o->n_layers > 0)
+        printf("        all layers but %u to %u\n", o->first_layer, o->first_layer + o->n_layers - 1);
+}
+
+/* Each quarter of the layers alone, their sum, and all together: harm adds up, and more than that. */
+static int print_parts(const struct eval_result *res)
+{
+    static const char *const names[EVAL_PARTS] = { "first", "second", "third", "last" };
+    _cleanup_(report_freep) struct report *r = report_new("<layers compressed\t>perplexity\t>increase\t>KL");
+    double exact = perplexity(res->sum.nll_exact, res->sum.n_predictions), increase = 0, kl = 0;
+
+    for (size_t i = 0; i < EVAL_PARTS; i++) {
+        const struct evaluation *s = &res->parts[i];
+        double ppl = perplexity(s->nll, s->n_predictions);
+
+        increase += ppl - exact;
+        kl += s->kl / (double) s->n_tokens;
+        report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f", names[i], res->part_layers[i], ppl, ppl - exact,
+                   s->kl / (double) s->n_tokens);
+    }
+    report_row(r, "sum of these\t\t%+.3f\t%.5f", increase, kl);
+    report_row(r, "all\t%.3f\t%+.3f\t%.5f", perplexity(res->sum.nll, res->sum.n_predictions),
+               perplexity(res->sum.nll, res->sum.n_predictions) - exact, res->sum.kl / (double) res->sum.n_tokens);
+    return report_print(r, stdout);
+}
+
+static int print_text(const struct eval_options *o, const struct eval_result *res)
+{
+    _cleanup_(report_freep) struct report *r = report_new("<\t>exact\t>compressed");
+    const struct evaluation *s = &res->sum;
+    char digest[DIGEST_HEX_BYTES];
+
+    printf("model   %s\n", res->model_name);
+    printf("table   %s, %.3f bits per number\n", digest_short(res->table.table_digest, digest), res->table.bpd_code);
+    print_account(res);
+    printf("text    %s: %ju tokens in %ju windows of %zu", o->text, (uintmax_t) s->n_tokens,
+           (uintmax_t) s->n_windows, o->window);
+    if (s->last_window < o->window)
+        printf(", the last one of %zu", s->last_window);
+    print_exact(o, res);
+    putchar('\n');
+    report_row(r, "perplexity\t%.3f\t%.3f", perplexity(s->nll_exact, s->n_predictions),
+               perplexity(s->nll, s->n_predictions));
+    report_row(r, "KL, nats per token\t0\t%.5f", s->kl / (double) s->n_tokens);
+    if (report_print(r, stdout) < 0)
+        return command_fail("out of memory");
+    putchar('\n');
+    if (o->quartiles) {
+        if (print_parts(res) < 0)
+            return command_fail("out of memory");
+        putchar('\n');
+    }
+    if (print_bytes(&s->usage) < 0)
+        return command_fail("out of memory");
+    return COMMAND_OK;
+}
+
+int eval_print(const struct eval_options *o, const struct eval_result *res)
+{
+    return o->common.json ? report_json(result_json(o, res)) : print_text(o, res);
+}
