@@ -95,8 +95,8 @@ typedef struct kvc_model_id {
  *
  * New sequences follow the daemon's table swaps; a sequence keeps its table for life.
  *
- * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL: geometry; -EOPNOTSUPP: a
- * shape that no kernel here supports, named.
+ * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL: geometry or shard, named;
+ * -EDQUOT: a limit of the daemon; -EPROTO, -EBADMSG: its answer makes no sense.
  */
 KVC_EXPORT int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model);
 
@@ -158,7 +158,8 @@ KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
  * @ret_n: tokens found: a multiple of 64, below @n_tokens; 0 is success too
  *
  * The pages are leased until the sequence drops them. Only for a sequence of length 0.
- * Return: 0; -EINVAL; -ENOTCONN is not an error: *ret_n = 0.
+ * Return: 0; -EINVAL; -EAGAIN, -EDQUOT, -EMFILE, -ENOMEM, -EPROTO …: nothing was leased, the sequence is empty and
+ * usable. Without a daemon, or when it just went away: 0 with *ret_n = 0.
  */
 KVC_EXPORT int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_n);
 
@@ -190,7 +191,9 @@ KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size
  * @ret_published:  tokens of this sequence now in the daemon's pool; may be NULL
  *
  * The newest 64 tokens stay private. Embedded or disconnected: publishes nothing, *ret_published = 0.
- * Return: 0; -EDQUOT, -ENOSPC: pool or quota full: the sequence goes on privately; -ESTALE: its table is draining.
+ * Return: 0; -EDQUOT, -ENOSPC: quota or pool full; -EFBIG: a page is larger than the daemon's extents; -ESTALE: its
+ * table's drain time is over. After these the sequence goes on privately, in memory of this process, and a later commit
+ * tries again. -EINVAL: layers differ in length, or @tokens are not those that a chunk was published or matched with.
  */
 KVC_EXPORT int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published);
 
