@@ -77,12 +77,40 @@ static int check_sockets(const struct config *c, struct errmsg *e)
     return 0;
 }
 
+static int check_keep(const struct config *c, struct errmsg *e)
+{
+    if (c->keep_pool != KEEP_YES)
+        return 0;
+    if (!c->state_dir)
+        return fail(e, -EINVAL, "--keep-pool yes needs --state-dir: pages are of no use without their tables and keys");
+#ifndef HAVE_SYSTEMD
+    return fail(e, -EOPNOTSUPP, "--keep-pool yes: this kvcobrad was built without libsystemd");
+#else
+    return 0;
+#endif
+}
+
+int config_parse_keep(const char *text, enum supervisor_keep *ret)
+{
+    static const char *const names[] = { [KEEP_AUTO] = "auto", [KEEP_YES] = "yes", [KEEP_NO] = "no" };
+
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *ret = (enum supervisor_keep) i;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
 int config_check(const struct config *c, struct errmsg *e)
 {
     int r = check_sockets(c, e);
 
     if (r == 0)
         r = check_memory(c, e);
+    if (r == 0)
+        r = check_keep(c, e);
     if (r < 0)
         return r;
     if (c->lease_ms < 100 || c->lease_ms > 86400000)

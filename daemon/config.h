@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "daemon/ev.h"
+#include "daemon/supervisor.h"
 
 struct errmsg;
 
@@ -20,6 +21,7 @@ struct config {
     int ready_fd;                     /* a byte is written here when the sockets listen; or -1 */
     mode_t socket_mode;               /* of socket_path; the operator socket is always 0600 */
     const char *state_dir;            /* tables and the active set; NULL: forgotten at exit */
+    enum supervisor_keep keep_pool;   /* pages outlive a restart; not without state_dir */
     enum ev_backend backend;
     int log_level;                    /* syslog(3): 3 errors .. 7 debug */
 
@@ -52,6 +54,9 @@ void config_init(struct config *c);
 
 /* Return: 0; -EINVAL with a sentence naming the option and what it must be. */
 int config_check(const struct config *c, struct errmsg *e);
+
+/* "auto", "yes", "no". Return: 0; -EINVAL. */
+int config_parse_keep(const char *text, enum supervisor_keep *ret);
 
 /* "65536", "64K", "64M", "2G" (powers of 1024). Return: 0; -EINVAL; -ERANGE. */
 int config_parse_bytes(const char *text, uint64_t *ret);

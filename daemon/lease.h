@@ -1,7 +1,8 @@
 /*
  * The leases of one session. A lease is two things (DESIGN 1): the grant, which messages may name and which ends by
  * release or when the session shows no sign of life for lease_ms; and the hold on each of its pages, which forbids
- * reuse of the bytes and ends only by release or with the process.
+ * reuse of the bytes and ends only by release or with the process. Each hold has a cell in the journal, written before
+ * the lease's number is told to anybody, so that a restart finds it.
  */
 #pragma once
 
@@ -9,25 +10,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct journal;
 struct store;
 
 struct lease {
     uint64_t id;
     bool granted;
     uint32_t n_items, n_held;
-    uint32_t slots[]; /* [n_items], SLOT_NONE where nothing is held (any more) */
+    uint32_t cells[]; /* [n_items] of the journal, CELL_NONE where nothing is held (any more) */
 };
 
 struct leases {
+    struct journal *journal;
+    uint32_t session;     /* number, for the journal */
     struct lease **table; /* [n_table], by the low bits of the id; NULL = unused */
     uint32_t n_table, n_max, first_unused;
     uint32_t n_leases, n_granted, n_held; /* n_held: holds of all leases */
-    uint64_t serial;
 };
 
 #define LEASE_INDEX_BITS 20
 
-void leases_init(struct leases *l, uint32_t n_max); /* n_max <= 1 << LEASE_INDEX_BITS */
+void leases_init(struct leases *l, struct journal *j, uint32_t session, uint32_t n_max); /* n_max <= 1 << LEASE_INDEX_BITS */
 void leases_deinit(struct leases *l); /* every hold was released */
 
 /* So that the next leases_add() does not meet the limit. Return: 0; -EDQUOT: too many leases; -ENOMEM. */
@@ -36,7 +39,7 @@ int leases_make_room(struct leases *l);
 /**
  * leases_add() - remember holds that the caller has taken
  * @slots: [n], SLOT_NONE for items that are not part of the lease
- * Return: 0; -EDQUOT: too many leases; -ENOMEM.
+ * Return: 0; -EDQUOT: too many leases; -ENOMEM; -ENOSPC: the journal is full of holds.
  */
 int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret_id);
 
@@ -49,6 +52,9 @@ int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *re
 int leases_release(struct leases *l, struct store *st, uint64_t id, const uint8_t *bitmap, size_t n_bytes);
 
 void leases_release_all(struct leases *l, struct store *st);
+
+/* After a restart: cell @cell is item @item of lease @id, which is not granted. Return: 0; -EBADMSG: it cannot be; -ENOMEM. */
+int leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
 
 /* Grants end, holds stay. Return: how many grants ended. */
 uint32_t leases_expire(struct leases *l);

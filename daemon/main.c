@@ -7,16 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifdef HAVE_SYSTEMD
-#include <systemd/sd-daemon.h>
-#endif
-
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/config.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
+#include "daemon/supervisor.h"
 
 const char *argp_program_version = "kvcobrad " KVCOBRA_VERSION;
 
@@ -26,6 +23,7 @@ enum option_key {
     KEY_SOCKET = 's',
     KEY_OPERATOR = 'o',
     KEY_STATE = 'd',
+    KEY_KEEP = 'k',
     KEY_LISTEN_FD = 0x100,
     KEY_OPERATOR_FD,
     KEY_READY_FD,
@@ -63,6 +61,8 @@ static const struct argp_option options[] = {
     { "operator-fd", KEY_OPERATOR_FD, "FD", 0, "Already listening operator socket", 0 },
     { "ready-fd", KEY_READY_FD, "FD", 0, "Write a byte here and close it once the sockets listen", 0 },
     { "state-dir", KEY_STATE, "DIR", 0, "Keep tables and what is active here (default: forget at exit)", 0 },
+    { "keep-pool", KEY_KEEP, "WHEN", 0, "auto, yes or no: pages outlive a restart in the descriptor store of systemd; "
+      "needs --state-dir (default auto: if $FDSTORE says that there is one)", 0 },
     { NULL, 0, NULL, 0, "Memory (65536, 64K, 64M, 2G):", 2 },
     { "pool-bytes", KEY_POOL, "SIZE", 0, "All pages together (default 4G)", 0 },
     { "extent-bytes", KEY_EXTENT, "SIZE", 0, "One memory object of the pool (default 64M)", 0 },
@@ -233,6 +233,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_STATE:
         c->state_dir = arg;
         break;
+    case KEY_KEEP:
+        if (config_parse_keep(arg, &c->keep_pool) < 0)
+            argp_error(state, "\"%s\" is none of auto, yes, no", arg);
+        break;
     case KEY_LOG_LEVEL:
         c->log_level = (int) number(state, arg, 0, 7);
         break;
@@ -250,31 +254,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-/* Sockets from systemd: FileDescriptorName=operator is the operator's, any other one the clients'. */
-static void adopt_activation(struct config *c)
-{
-#ifdef HAVE_SYSTEMD
-    char **names = NULL;
-    int n = sd_listen_fds_with_names(1, &names);
-
-    for (int i = 0; i < n; i++) {
-        if (strcmp(names[i], "operator") == 0)
-            c->operator_fd = SD_LISTEN_FDS_START + i;
-        else
-            c->listen_fd = SD_LISTEN_FDS_START + i;
-        free(names[i]);
-    }
-    free(names);
-#else
-    (void) c;
-#endif
-}
-
 static void say_ready(const struct config *c)
 {
-#ifdef HAVE_SYSTEMD
-    (void) sd_notify(0, "READY=1");
-#endif
+    supervisor_say("READY=1");
     if (c->ready_fd < 0)
         return;
     if (write(c->ready_fd, "\n", 1) != 1)
@@ -297,9 +279,7 @@ static int run(const struct config *c)
         say_ready(c);
         r = server_run(s, &e);
     }
-#ifdef HAVE_SYSTEMD
-    (void) sd_notify(0, "STOPPING=1");
-#endif
+    supervisor_say("STOPPING=1");
     if (r < 0)
         log_event(LOG_ERR, "failed", "message=\"%s\"", e.text[0] ? e.text : strerror(-r));
     return r;
@@ -317,6 +297,5 @@ int main(int argc, char **argv)
         a.config.quota_bytes = a.config.pool_bytes > a.config.arena_bytes ? a.config.pool_bytes : a.config.arena_bytes;
     log_open(a.config.log_level);
     (void) signal(SIGPIPE, SIG_IGN); /* a reader of our log may go away */
-    adopt_activation(&a.config);
     return run(&a.config) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -82,16 +82,17 @@ int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
 }
 
 /* What the index said, against the daemon's own record. */
-static bool is_page(const struct request *rq, const struct page_context *c, const Kvcobra__LeaseItem *item,
+static bool is_page(struct request *rq, const struct page_context *c, const Kvcobra__LeaseItem *item,
                     const struct chunk_key *key)
 {
-    const struct pool *p = &rq->server->store.pool;
+    struct store *st = &rq->server->store;
+    const struct pool *p = &st->pool;
     const struct slot *slot = pool_slot(p, item->slot);
 
     return slot && slot->state == SLOT_COMMITTED && slot->generation == item->generation &&
            memcmp(&slot->key, key, sizeof(*key)) == 0 &&
            pool_slot_span(p, item->slot)->group->space == c->space &&
-           pool_slot_span(p, item->slot)->group->tenant == rq->session->tenant;
+           pool_slot_span(p, item->slot)->group->tenant == rq->session->tenant && store_page_is_whole(st, item->slot);
 }
 
 /* Of the tenant's own history only: nothing here depends on what another one stores. */

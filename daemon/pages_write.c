@@ -37,7 +37,9 @@ static int reserve_item(struct request *rq, const struct page_context *c, const 
         return r;
     if (item->page_class > PAGE_REST)
         return fail(&rq->error, -EINVAL, "page class %" PRIu32, item->page_class);
-    slot = store_find(&s->store, x->tenant, &key);
+    r = store_find_whole(&s->store, x->tenant, &key, &slot, &rq->error);
+    if (r < 0)
+        return r;
     *ret_exists = slot != SLOT_NONE;
     if (*ret_exists) {
         store_hold(&s->store, slot); /* until the reply is filled: a later item must not evict it */
@@ -178,7 +180,9 @@ static int commit_item(struct request *rq, const struct page_context *c, const K
         return fail(&rq->error, -EINVAL, "slot %" PRIu32 " was reserved for another key", item->slot);
     if (mine && pool_slot_span(&st->pool, item->slot)->group->space != c->space)
         mine = NULL;
-    present = store_find(st, rq->session->tenant, &key);
+    r = store_find_whole(st, rq->session->tenant, &key, &present, &rq->error);
+    if (r < 0)
+        return r;
     if (present != SLOT_NONE && (mine || (item->slot == present &&
         pool_slot(&st->pool, present)->generation == item->generation))) {
         /* The first page wins; this committer gets a lease on it. */

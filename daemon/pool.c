@@ -79,35 +79,68 @@ bool pool_can_grow(const struct pool *p)
     return p->n_extents < p->n_extents_max;
 }
 
-static int extent_add(struct pool *p, struct tenant *tenant, uint32_t uid, struct pool_extent **ret, struct errmsg *e)
+static struct pool_extent *extent_alloc(const struct pool *p, struct tenant *tenant, uint64_t id)
 {
     _cleanup_(pool_extent_freep) struct pool_extent *x = calloc(1, sizeof(*x));
-    uint32_t n_units = (uint32_t) (p->extent_bytes / p->unit_bytes);
+
+    if (!x)
+        return NULL;
+    x->records.fd = -1;
+    x->id = id;
+    x->tenant = tenant;
+    x->n_units = (uint32_t) (p->extent_bytes / p->unit_bytes);
+    x->span_of_unit = malloc(x->n_units * sizeof(uint32_t));
+    if (!x->span_of_unit)
+        return NULL;
+    memset(x->span_of_unit, 0xff, x->n_units * sizeof(uint32_t));
+    return take_ptr(x);
+}
+
+static void append_extent(struct pool *p, struct pool_extent *x)
+{
+    x->tenant->n_extents++;
+    p->extents[p->n_extents++] = x;
+}
+
+static int extent_add(struct pool *p, struct tenant *tenant, uint32_t uid, struct pool_extent **ret, struct errmsg *e)
+{
+    _cleanup_(pool_extent_freep) struct pool_extent *x = extent_alloc(p, tenant, p->next_extent);
+    _cleanup_(closep) int owner_fd = -1;
     int r;
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
-    x->records.fd = -1;
-    x->id = p->next_extent;
-    x->tenant = tenant;
-    x->n_units = n_units;
-    x->span_of_unit = malloc(n_units * sizeof(uint32_t));
-    if (!x->span_of_unit)
-        return fail(e, -ENOMEM, "out of memory for an extent");
-    memset(x->span_of_unit, 0xff, n_units * sizeof(uint32_t));
-    r = extent_new("kvcobra-pages", p->extent_bytes, EXTENT_READ, &x->memory, e);
+    r = extent_new_kept("kvcobra-pages", p->extent_bytes, EXTENT_READ, &x->memory, &owner_fd, e);
     if (r == 0)
-        r = slot_records_init(&x->records, n_units, p->unit_bytes, e);
+        r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
     if (r < 0)
         return r;
     *slot_records_head(&x->records) = (struct extent_head) {
         .magic = RECORDS_MAGIC, .version = RECORDS_VERSION, .extent = x->id, .extent_bytes = p->extent_bytes,
-        .unit_bytes = (uint32_t) p->unit_bytes, .n_units = n_units, .uid = uid,
+        .unit_bytes = (uint32_t) p->unit_bytes, .n_units = x->n_units, .uid = uid,
     };
-    tenant->n_extents++;
     p->next_extent++;
-    p->extents[p->n_extents++] = x;
     *ret = take_ptr(x);
+    append_extent(p, *ret);
+    if (p->keeper)
+        p->keeper->added(p->keeper->ctx, *ret, owner_fd);
+    return 0;
+}
+
+int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory,
+                      struct slot_records *records, struct pool_extent **ret, struct errmsg *e)
+{
+    struct pool_extent *x;
+
+    if (p->n_extents == p->n_extents_max)
+        return fail(e, -EBADMSG, "there are more stored extents than the pool has");
+    x = extent_alloc(p, tenant, id);
+    if (!x)
+        return fail(e, -ENOMEM, "out of memory for an extent");
+    x->memory = memory;
+    x->records = *records;
+    append_extent(p, x);
+    *ret = x;
     return 0;
 }
 
@@ -137,6 +170,8 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
             break;
         }
     }
+    if (p->keeper)
+        p->keeper->removed(p->keeper->ctx, x->id);
     (void) pool_extent_free(x);
 }
 

@@ -71,6 +71,13 @@ struct pool_extent {
     uint32_t n_units, n_units_used;
 };
 
+struct pool_keeper { /* somebody who wants extents to outlive this process */
+    /* Before the first use of @x, with the writable descriptor of its memory; it is in the list of extents. */
+    void (*added)(void *ctx, const struct pool_extent *x, int owner_fd);
+    void (*removed)(void *ctx, uint64_t id); /* it is out of the list, its memory still there */
+    void *ctx;
+};
+
 struct pool {
     uint64_t pool_bytes, extent_bytes, unit_bytes;
     struct pool_extent **extents; /* [n_extents], any order */
@@ -80,6 +87,8 @@ struct pool {
     uint32_t *free_numbers;       /* stack of unused span numbers */
     uint32_t n_free_numbers, n_spans_max;
     uint64_t generation;          /* the last one given */
+    uint64_t *generation_record;  /* written before a generation is used; or NULL */
+    const struct pool_keeper *keeper; /* or NULL */
 };
 
 int pool_init(struct pool *p, uint64_t pool_bytes, uint64_t extent_bytes, uint64_t unit_bytes, struct errmsg *e);
@@ -114,6 +123,10 @@ struct span *pool_slot_span(const struct pool *p, uint32_t slot);
 uint64_t pool_slot_offset(const struct pool *p, uint32_t slot); /* in its extent */
 void *pool_slot_data(const struct pool *p, uint32_t slot);
 void pool_slot_set_busy(struct pool *p, uint32_t slot, bool busy); /* counts; the caller calls it on changes only */
+
+/* An extent of an earlier process, all its units free; see span_adopt(). @memory and @records are taken over on success. */
+int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory,
+                      struct slot_records *records, struct pool_extent **ret, struct errmsg *e);
 
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id);
 bool pool_can_grow(const struct pool *p);

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/conn.h"
+#include "daemon/keep.h"
 #include "daemon/log.h"
 #include "daemon/request.h"
 #include "daemon/session.h"
@@ -108,17 +109,29 @@ static void on_operator(void *ctx, int fd)
     conn_accept(ctx, fd, true);
 }
 
+/* Sockets from systemd: FileDescriptorName=operator is the operator's, any other one the clients'. */
+static void take_sockets(struct server *s, int *client_fd, int *operator_fd)
+{
+    for (size_t i = 0; i < s->supervisor.n_fds; i++) {
+        struct supervisor_fd *f = &s->supervisor.fds[i];
+
+        if (f->fd >= 0)
+            *(strcmp(f->name, "operator") == 0 ? operator_fd : client_fd) = take_fd(&f->fd);
+    }
+}
+
 static int open_sockets(struct server *s, struct errmsg *e)
 {
     const struct config *c = s->config;
-    int r = 0;
+    int client_fd = c->listen_fd, operator_fd = c->operator_fd, r = 0;
 
-    if (c->listen_fd >= 0)
-        r = listen_adopt(&s->client_socket, c->listen_fd, "--listen-fd", e);
+    take_sockets(s, &client_fd, &operator_fd);
+    if (client_fd >= 0)
+        r = listen_adopt(&s->client_socket, client_fd, "client socket", e);
     else
         r = listen_at(&s->client_socket, c->socket_path, c->socket_mode, e);
-    if (r == 0 && c->operator_fd >= 0)
-        r = listen_adopt(&s->operator_socket, c->operator_fd, "--operator-fd", e);
+    if (r == 0 && operator_fd >= 0)
+        r = listen_adopt(&s->operator_socket, operator_fd, "operator socket", e);
     else if (r == 0 && c->operator_socket_path)
         r = listen_at(&s->operator_socket, c->operator_socket_path, 0600, e);
     if (r == 0)
@@ -226,6 +239,18 @@ static int start_loop(struct server *s, struct errmsg *e)
     return 0;
 }
 
+static int allocate_sessions(struct server *s, struct errmsg *e)
+{
+    s->n_sessions_max = s->config->connections_max + s->config->sessions_per_tenant_max;
+    if (s->n_sessions_max < s->journal.head->n_sessions) /* of a start that allowed more */
+        s->n_sessions_max = s->journal.head->n_sessions;
+    s->sessions = calloc(s->n_sessions_max, sizeof(struct session *));
+    s->scratch = calloc(1, sizeof(*s->scratch));
+    if (!s->sessions || !s->scratch)
+        return fail(e, -ENOMEM, "out of memory for %" PRIu32 " sessions", s->n_sessions_max);
+    return 0;
+}
+
 int server_new(const struct config *config, struct server **ret, struct errmsg *e)
 {
     _cleanup_(server_freep) struct server *s = calloc(1, sizeof(*s));
@@ -235,26 +260,27 @@ int server_new(const struct config *config, struct server **ret, struct errmsg *
         return fail(e, -ENOMEM, "out of memory at the start");
     s->config = config;
     s->signal_fd = -1;
-    s->n_sessions_max = config->connections_max + config->sessions_per_tenant_max;
+    s->journal.fd = -1;
     listen_init(&s->client_socket);
     listen_init(&s->operator_socket);
     if (sodium_init() < 0)
         return fail(e, -EIO, "libsodium does not start: no random numbers on this machine");
     randombytes_buf(s->boot_id, sizeof(s->boot_id));
     fit_descriptors(config);
-    s->sessions = calloc(s->n_sessions_max, sizeof(struct session *));
-    s->scratch = calloc(1, sizeof(*s->scratch));
-    if (!s->sessions || !s->scratch)
-        return fail(e, -ENOMEM, "out of memory for %" PRIu32 " sessions", s->n_sessions_max);
+    supervisor_init(&s->supervisor, config->state_dir ? config->keep_pool : KEEP_NO);
     r = start_loop(s, e);
     if (r == 0)
-        r = pool_init(&s->store.pool, config->pool_bytes, config->extent_bytes, config->span_bytes, e);
+        r = keep_open(s, e);
+    if (r == 0)
+        r = allocate_sessions(s, e);
     if (r == 0)
         r = tables_init(&s->tables, config, &s->store, e);
     if (r == 0)
         r = load_secret(s, e);
     if (r == 0)
         r = watch_signals(s, e);
+    if (r == 0)
+        keep_restore(s);
     errmsg_clear(r == 0 ? e : NULL);
     if (r == 0)
         r = open_sockets(s, e);
@@ -289,6 +315,8 @@ struct server *server_free(struct server *s)
 {
     if (!s)
         return NULL;
+    if (s->supervisor.keeps && s->journal.data && keep_freeze(s) < 0)
+        _exit(EXIT_SUCCESS); /* to clean up would be to throw away what is kept */
     while (s->conns)
         conn_close(s->conns);
     for (uint32_t i = 0; s->sessions && i < s->n_sessions_max; i++)
@@ -296,6 +324,8 @@ struct server *server_free(struct server *s)
     drop_pages(s);
     tables_deinit(&s->tables);
     pool_deinit(&s->store.pool);
+    journal_deinit(&s->journal);
+    supervisor_deinit(&s->supervisor);
     s->listener = ev_source_free(s->listener);
     s->operator_listener = ev_source_free(s->operator_listener);
     s->signals = ev_source_free(s->signals);

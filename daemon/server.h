@@ -7,8 +7,10 @@
 #include "daemon/config.h"
 #include "daemon/ev.h"
 #include "daemon/evict.h"
+#include "daemon/journal.h"
 #include "daemon/listen.h"
 #include "daemon/store.h"
+#include "daemon/supervisor.h"
 #include "daemon/tables.h"
 #include "proto/protocol.h"
 
@@ -23,6 +25,9 @@ struct server {
     struct listen_socket client_socket, operator_socket;
     struct ev_source *listener, *operator_listener, *signals;
     int signal_fd;
+    struct supervisor supervisor;
+    struct journal journal;
+    struct pool_keeper pool_keeper;
     struct store store;
     struct tables tables;
     uint8_t boot_id[BOOT_ID_BYTES];

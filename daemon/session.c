@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/conn.h"
+#include "daemon/keep.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
 #include "gpu/device.h"
@@ -33,9 +34,48 @@ static void on_exit_of_process(void *ctx)
     }
 }
 
+/* The part that a new session and one of an earlier process share. Takes @pidfd over on success. */
+static int make_session(struct server *s, uint32_t number, struct tenant *t, pid_t pid, int pidfd, struct session **ret,
+                        struct errmsg *e)
+{
+    struct session *x = calloc(1, sizeof(*x));
+    int r;
+
+    if (!x)
+        return fail(e, -ENOMEM, "out of memory for a session");
+    *x = (struct session) {
+        .server = s, .number = number, .pid = pid, .pidfd = pidfd, .tenant = t, .reservations = SLOT_NONE,
+        .seen_ms = ev_now_ms(s->ev),
+    };
+    r = ev_watch(s->ev, pidfd, on_exit_of_process, x, &x->exit_watch);
+    if (r < 0) {
+        free(x);
+        return fail(e, r, "cannot watch process %ld: %s", (long) pid, strerror(-r));
+    }
+    leases_init(&x->leases, &s->journal, number, s->config->leases_per_session_max);
+    s->sessions[number] = x;
+    s->n_sessions++;
+    t->n_sessions++;
+    *ret = x;
+    return 0;
+}
+
+/* In the journal before anything is granted. The pidfd may reach the store later: a start opens it anew if it is missing. */
+static void record_session(struct session *x)
+{
+    struct server *s = x->server;
+    struct session_record record = { .pid = (uint32_t) x->pid, .uid = x->tenant->uid };
+    char name[KEEP_NAME_BYTES];
+
+    memcpy(record.token, x->token, sizeof(record.token));
+    memcpy(record.client_name, x->client_name, sizeof(record.client_name));
+    journal_session_add(&s->journal, x->number, &record);
+    x->serial = s->journal.head->session_serial;
+    supervisor_store(&s->supervisor, keep_name(name, "pid", x->serial), x->pidfd);
+}
+
 int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, struct session **ret, struct errmsg *e)
 {
-    struct session *x;
     uint32_t number = 0;
     int r;
 
@@ -45,26 +85,35 @@ int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, s
         number++;
     if (number == s->n_sessions_max)
         return fail(e, -EDQUOT, "there are %" PRIu32 " sessions already, which is the most", number);
-    x = calloc(1, sizeof(*x));
-    if (!x)
-        return fail(e, -ENOMEM, "out of memory for a session");
-    *x = (struct session) {
-        .server = s, .number = number, .pid = c->peer.pid, .pidfd = pidfd, .tenant = t, .reservations = SLOT_NONE,
-        .seen_ms = ev_now_ms(s->ev),
-    };
-    r = ev_watch(s->ev, pidfd, on_exit_of_process, x, &x->exit_watch);
-    if (r < 0) {
-        free(x);
-        return fail(e, r, "cannot watch process %ld: %s", (long) c->peer.pid, strerror(-r));
-    }
-    memcpy(x->token, c->token, sizeof(x->token));
-    memcpy(x->client_name, c->client_name, sizeof(x->client_name));
-    leases_init(&x->leases, s->config->leases_per_session_max);
-    s->sessions[number] = x;
-    s->n_sessions++;
-    t->n_sessions++;
-    *ret = x;
+    r = make_session(s, number, t, c->peer.pid, pidfd, ret, e);
+    if (r < 0)
+        return r;
+    memcpy((*ret)->token, c->token, sizeof((*ret)->token));
+    memcpy((*ret)->client_name, c->client_name, sizeof((*ret)->client_name));
+    record_session(*ret);
     return 0;
+}
+
+int session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t, int pidfd,
+                    struct session **ret, struct errmsg *e)
+{
+    int r = make_session(s, number, t, (pid_t) record->pid, pidfd, ret, e);
+
+    if (r < 0)
+        return r;
+    (*ret)->serial = record->serial;
+    memcpy((*ret)->token, record->token, sizeof((*ret)->token));
+    memcpy((*ret)->client_name, record->client_name, sizeof((*ret)->client_name));
+    (*ret)->client_name[WIRE_CLIENT_NAME_BYTES_MAX] = '\0';
+    return 0;
+}
+
+static void forget_record(struct session *x)
+{
+    char name[KEEP_NAME_BYTES];
+
+    journal_session_remove(&x->server->journal, x->number);
+    supervisor_remove(&x->server->supervisor, keep_name(name, "pid", x->serial));
 }
 
 static void discard_reservations(struct session *x)
@@ -85,6 +134,7 @@ struct session *session_free(struct session *x)
     discard_reservations(x);
     leases_release_all(&x->leases, &x->server->store);
     leases_deinit(&x->leases);
+    forget_record(x);
     for (uint32_t i = 0; i < x->n_refs; i++)
         x->refs[i].table->n_refs -= x->refs[i].n;
     free(x->refs);

@@ -35,6 +35,7 @@ struct session_ref {
 struct session {
     struct server *server;
     uint32_t number;             /* index in the server's table; slots RESERVED name it */
+    uint64_t serial;             /* of its record in the journal */
     uint8_t token[SESSION_TOKEN_BYTES];
     char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
     pid_t pid;
@@ -57,6 +58,11 @@ struct session {
 
 /* @pidfd: transferred on success. Return: 0; -EDQUOT: the tenant's sessions; -ENOMEM. */
 int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, struct session **ret, struct errmsg *e);
+
+/* A session of an earlier process, without a connection; see session_new(). */
+struct session_record;
+int session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t, int pidfd,
+                    struct session **ret, struct errmsg *e);
 
 /* Everything it has ends; the pages stay. Its connection, if any, is not touched. */
 struct session *session_free(struct session *x);

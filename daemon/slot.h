@@ -40,7 +40,9 @@ struct slot {
     uint32_t payload_crc32c;
     uint32_t holds;          /* leases that name it and were not released */
     uint32_t session;        /* RESERVED: number of the session */
-    uint8_t state, queue, uses, was_main;
+    uint8_t state, queue, uses;
+    uint8_t was_main : 1;
+    uint8_t unchecked : 1;   /* COMMITTED by an earlier process: its checksum is looked at before it is leased */
 };
 _Static_assert(sizeof(struct slot) == 48, "slot record");
 
@@ -76,6 +78,12 @@ struct slot_records {
 };
 
 int slot_records_init(struct slot_records *r, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e);
+
+/* What an earlier process wrote; @fd is transferred. Return: 0; -EBADMSG: not records of such an extent. */
+int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e);
+
+/* See journal_freeze(). */
+int slot_records_freeze(struct slot_records *r);
 void slot_records_deinit(struct slot_records *r);
 
 static inline struct extent_head *slot_records_head(const struct slot_records *r)

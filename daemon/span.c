@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +58,7 @@ static uint32_t find_units(const struct pool_extent *x, uint32_t n)
     return UINT32_MAX;
 }
 
+/* In use last: a restart believes heads that are. */
 static void record(const struct span *s, const struct span_owner *owner)
 {
     struct span_head *h = slot_records_span(&s->extent->records, s->first_unit);
@@ -64,7 +66,6 @@ static void record(const struct span *s, const struct span_owner *owner)
     *h = (struct span_head) {
         .first_head = (uint16_t) owner->first_head,
         .n_heads = (uint16_t) owner->n_heads,
-        .in_use = 1,
         .page_class = (uint8_t) s->group->page_class,
         .n_slots = (uint16_t) s->n_slots,
         .n_units = s->n_units,
@@ -73,6 +74,19 @@ static void record(const struct span *s, const struct span_owner *owner)
         .page_bytes = s->group->page_bytes,
     };
     memcpy(h->table_digest, owner->table_digest, sizeof(h->table_digest));
+    atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order; there is one thread */
+    h->in_use = 1;
+}
+
+static void place(struct pool *p, struct span *s)
+{
+    struct pool_extent *x = s->extent;
+
+    for (uint32_t i = 0; i < s->n_units; i++)
+        x->span_of_unit[s->first_unit + i] = s->number;
+    x->n_units_used += s->n_units;
+    p->spans[s->number] = s;
+    s->group->n_spans++;
 }
 
 int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_units,
@@ -98,12 +112,82 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
         .slots = slot_records_slots(&x->records, unit),
     };
     record(s, owner);
-    for (uint32_t i = 0; i < n_units; i++)
-        x->span_of_unit[unit + i] = s->number;
-    x->n_units_used += n_units;
-    p->spans[s->number] = s;
+    place(p, s);
     span_list_append(&g->partial, s);
-    g->n_spans++;
+    *ret = s;
+    return 0;
+}
+
+static bool head_is_possible(const struct pool *p, const struct pool_extent *x, const struct group *g, uint32_t unit)
+{
+    const struct span_head *h = slot_records_span(&x->records, unit);
+
+    if (h->n_units == 0 || h->n_units > x->n_units - unit || h->number >= p->n_spans_max || p->spans[h->number] ||
+        h->slot_bytes != g->slot_bytes || h->page_bytes != g->page_bytes || h->n_slots == 0 ||
+        h->n_slots > POOL_SLOTS_PER_SPAN_MAX || h->n_slots * h->slot_bytes > h->n_units * p->unit_bytes)
+        return false;
+    for (uint32_t i = 0; i < h->n_units; i++)
+        if (x->span_of_unit[unit + i] != UINT32_MAX)
+            return false;
+    return true;
+}
+
+/* Lists, holds and queues of the earlier process mean nothing here. */
+static void adopt_slots(struct pool *p, struct span *s)
+{
+    for (uint32_t i = 0; i < s->n_slots; i++) {
+        struct slot *slot = &s->slots[i];
+
+        if (slot->state == SLOT_COMMITTED) {
+            s->n_fresh_from = i + 1;
+            s->n_used++;
+            slot->unchecked = 1;
+        } else {
+            slot->state = SLOT_FREE;
+        }
+        slot->queue = SLOT_QUEUE_NONE;
+        slot->holds = 0;
+        slot->next = slot->prev = SLOT_NONE;
+        if (slot->generation > p->generation)
+            p->generation = slot->generation;
+    }
+    for (uint32_t i = s->n_fresh_from; i-- > 0;) {
+        if (s->slots[i].state != SLOT_FREE)
+            continue;
+        s->slots[i].next = s->free;
+        s->free = s->number << POOL_SLOT_BITS | i;
+    }
+}
+
+int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t unit, struct span **ret)
+{
+    struct span_head *h = slot_records_span(&x->records, unit);
+    struct span *s;
+
+    if (!head_is_possible(p, x, g, unit))
+        return -EBADMSG;
+    s = malloc(sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    *s = (struct span) {
+        .number = h->number, .extent = x, .group = g, .first_unit = unit, .n_units = h->n_units, .n_slots = h->n_slots,
+        .free = SLOT_NONE, .slots = slot_records_slots(&x->records, unit),
+    };
+    adopt_slots(p, s);
+    if (s->n_used == 0) {
+        h->in_use = 0;
+        free(s);
+        return -ENOENT;
+    }
+    for (uint32_t i = 0; i < p->n_free_numbers; i++) {
+        if (p->free_numbers[i] == s->number) {
+            p->free_numbers[i] = p->free_numbers[--p->n_free_numbers];
+            break;
+        }
+    }
+    place(p, s);
+    g->n_used += s->n_used;
+    span_list_append(s->n_used < s->n_slots ? &g->partial : &g->full, s);
     *ret = s;
     return 0;
 }
@@ -143,8 +227,11 @@ uint32_t span_slot_take(struct pool *p, struct span *s)
         number = s->number << POOL_SLOT_BITS | s->n_fresh_from;
         slot = &s->slots[s->n_fresh_from++];
     }
+    p->generation++;
+    if (p->generation_record)
+        *(volatile uint64_t *) p->generation_record = p->generation;
     *slot = (struct slot) {
-        .generation = ++p->generation, .next = SLOT_NONE, .prev = SLOT_NONE, .state = SLOT_RESERVED,
+        .generation = p->generation, .next = SLOT_NONE, .prev = SLOT_NONE, .state = SLOT_RESERVED,
     };
     s->n_used++;
     s->n_busy++;

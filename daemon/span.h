@@ -13,5 +13,14 @@ uint32_t span_units(const struct pool *p, const struct group *g);
 int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_units,
              const struct span_owner *owner, struct span **ret);
 
+/**
+ * span_adopt() - take over a span of an earlier process, as its head at @unit describes it
+ * @g: of the head's owner; equal sizes
+ *
+ * COMMITTED slots stay, held by nobody yet; all others become FREE. Return: 0; -ENOENT: no slot was COMMITTED, the span is
+ * free now; -EBADMSG: the head cannot be right; -ENOMEM.
+ */
+int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t unit, struct span **ret);
+
 /* @s has a free slot. Return: its number, RESERVED with a new generation. */
 uint32_t span_slot_take(struct pool *p, struct span *s);

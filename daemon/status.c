@@ -24,7 +24,7 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     reply->uptime_ms = ev_now_ms(s->ev) - s->started_ms;
     reply->version = (char *) KVCOBRA_VERSION;
     reply->event_backend = (char *) ev_backend_name(s->ev);
-    reply->restart = (char *) "volatile";
+    reply->restart = (char *) (s->supervisor.keeps && !s->supervisor.failed ? "kept" : "volatile");
     reply->pool_bytes = s->store.pool.pool_bytes;
     reply->extent_bytes = s->store.pool.n_extents * s->store.pool.extent_bytes;
     reply->waste_bytes = pool_waste_bytes(&s->store.pool);

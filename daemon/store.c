@@ -4,11 +4,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/errmsg.h"
 #include "daemon/evict.h"
+#include "daemon/log.h"
 #include "daemon/space.h"
 
 static void set_busy(struct store *st, uint32_t number, bool busy)
@@ -80,16 +82,84 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     r = tenant_index_insert(g->tenant, &st->pool, key, number, g->page_class, slot->generation, e);
     if (r < 0)
         return r;
-    slot->state = SLOT_COMMITTED; /* busy before as a reservation, busy now as held */
-    slot->holds = 1;
+    slot->holds = 1; /* busy before as a reservation, busy now as held */
     slot->next = slot->prev = SLOT_NONE;
     slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
+    atomic_signal_fence(memory_order_seq_cst); /* a restart believes what is COMMITTED: last, after key and checksum */
+    slot->state = SLOT_COMMITTED;
     ghosts_remove(&g->tenant->ghosts, key);
     g->n_pages++;
     g->tenant->n_pages++;
     g->space->n_pages++;
     return 0;
 }
+
+/* ---- after a restart -------------------------------------------------------------------------------------------- */
+
+int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
+{
+    const struct slot *slot = pool_slot(&st->pool, number);
+    struct group *g = pool_slot_span(&st->pool, number)->group;
+    int r = 0;
+
+    if (store_find(st, g->tenant, &slot->key) != SLOT_NONE)
+        r = -EEXIST;
+    else
+        r = tenant_index_insert(g->tenant, &st->pool, &slot->key, number, g->page_class, slot->generation, e);
+    if (r < 0) {
+        pool_slot_give(&st->pool, number);
+        return r;
+    }
+    g->n_pages++;
+    g->tenant->n_pages++;
+    g->space->n_pages++;
+    g->tenant->page_bytes += g->slot_bytes;
+    return 0;
+}
+
+void store_adopt_holds(struct store *st, uint32_t number)
+{
+    if (pool_slot(&st->pool, number)->holds > 0)
+        set_busy(st, number, true);
+    else
+        evict_enter(&st->pool, number);
+}
+
+bool store_page_is_whole(struct store *st, uint32_t number)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+    const struct group *g = pool_slot_span(&st->pool, number)->group;
+    const uint8_t *page = pool_slot_data(&st->pool, number);
+
+    if (!slot->unchecked)
+        return true;
+    if (crc32c(page + PAGE_HEADER_BYTES, g->page_bytes - PAGE_HEADER_BYTES) == slot->payload_crc32c) {
+        slot->unchecked = 0;
+        return true;
+    }
+    if (log_is_due(++st->n_damaged))
+        log_event(LOG_ERR, "page-damaged", "slot=%" PRIu32 " tenant=%s damaged=%" PRIu64 " message=\"its checksum changed "
+                  "over a restart\", dropping it", number, g->tenant->name, st->n_damaged);
+    if (slot->holds == 0)
+        store_drop(st, number, GHOST_EVICTED);
+    return false;
+}
+
+int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key, uint32_t *ret_slot,
+                     struct errmsg *e)
+{
+    uint32_t slot = store_find(st, t, key);
+
+    if (slot != SLOT_NONE && !store_page_is_whole(st, slot)) {
+        slot = store_find(st, t, key);
+        if (slot != SLOT_NONE)
+            return fail(e, -EAGAIN, "the page of this key was damaged over a restart and is still held: go on privately");
+    }
+    *ret_slot = slot;
+    return 0;
+}
+
+/* ---- finding, holding, dropping ---------------------------------------------------------------------------------- */
 
 uint32_t store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key)
 {

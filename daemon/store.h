@@ -21,6 +21,7 @@ struct store {
     struct pool pool;
     struct tenant *tenants;
     uint32_t n_tenants;
+    uint64_t n_damaged; /* pages of an earlier process whose checksum is wrong */
 };
 
 /**
@@ -41,6 +42,27 @@ void store_discard(struct store *st, uint32_t slot);
  */
 int store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t payload_crc32c,
                   struct errmsg *e);
+
+/* A page of an earlier process, COMMITTED; store_adopt_holds() follows once its holds are counted in the record.
+ * Return: 0; -EEXIST: the key is there already, the slot was given back; errno of a larger index. */
+int store_adopt(struct store *st, uint32_t slot, struct errmsg *e);
+void store_adopt_holds(struct store *st, uint32_t slot);
+
+/**
+ * store_page_is_whole() - whether the page may be leased
+ *
+ * Pages of this process are. One of an earlier process is compared with its checksum once; if it is damaged it is dropped
+ * as soon as nobody holds it.
+ */
+bool store_page_is_whole(struct store *st, uint32_t slot);
+
+/**
+ * store_find_whole() - store_find() for somebody who will lease what is found
+ * @ret_slot: SLOT_NONE: there is none
+ * Return: 0; -EAGAIN: the page was damaged over a restart and cannot be dropped before its holders release it.
+ */
+int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key, uint32_t *ret_slot,
+                     struct errmsg *e);
 
 /* The page of @key of this tenant, or SLOT_NONE. */
 uint32_t store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key);

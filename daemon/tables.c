@@ -227,7 +227,7 @@ int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t 
     return 0;
 }
 
-/* ---- spaces, retirement ----------------------------------------------------------------------------------------- */
+/* ---- spaces ----------------------------------------------------------------------------------------------------- */
 
 int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, struct space **ret_space,
                  struct errmsg *e)
@@ -257,6 +257,85 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
     *ret_space = s;
     return 0;
 }
+
+/* ---- after a restart -------------------------------------------------------------------------------------------- */
+
+static int lost_space(struct tables *ts, struct table_entry *t, struct shard shard, struct space **ret_space,
+                      struct errmsg *e)
+{
+    struct space *s;
+
+    for (s = t->spaces; s; s = s->next)
+        if (s->layout.shard.first_head == shard.first_head && s->layout.shard.n_heads == shard.n_heads)
+            break;
+    if (!s) {
+        s = calloc(1, sizeof(*s));
+        if (!s)
+            return fail(e, -ENOMEM, "out of memory for a lost table's pages");
+        s->layout.shard = shard;
+        s->id = ts->next_space++;
+        s->leaves_first = true;
+        memcpy(s->table_digest, t->digest, DIGEST_BYTES);
+        s->next = t->spaces;
+        t->spaces = s;
+    }
+    *ret_space = s;
+    return 0;
+}
+
+static int lost_entry(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e)
+{
+    char hex[DIGEST_HEX_BYTES];
+    int r = entry_new(ts, digest, ret, e);
+
+    if (r < 0)
+        return r;
+    digest_hex(digest, hex);
+    log_event(LOG_ERR, "table-lost", "digest=%s message=\"there are pages of this table, but not the table: they go when "
+              "nobody holds them\"", hex);
+    table_set_state(ts, *ret, TABLE_DRAINING);
+    return 0;
+}
+
+int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard shard, unsigned page_class,
+                       size_t slot_bytes, size_t page_bytes, struct space **ret_space, struct errmsg *e)
+{
+    struct table_entry *t = tables_find(ts, digest);
+    struct page_layout *l;
+    struct space *s;
+    int r = 0;
+
+    if (!t)
+        r = lost_entry(ts, digest, &t, e);
+    if (r == 0)
+        r = t->table ? tables_space(ts, t, shard, &s, e) : lost_space(ts, t, shard, &s, e);
+    if (r < 0)
+        return r;
+    l = &s->layout;
+    for (unsigned class = 0; !t->table && class < 2; class++) { /* a class never seen has no pages: any size will do */
+        if (class == page_class || l->slot_bytes[class] == 0) {
+            l->slot_bytes[class] = slot_bytes;
+            l->page_bytes[class] = page_bytes;
+        }
+    }
+    if (l->slot_bytes[page_class] != slot_bytes || l->page_bytes[page_class] != page_bytes)
+        return fail(e, -EBADMSG, "stored pages of %zu bytes, where their table makes pages of %zu", page_bytes,
+                    l->page_bytes[page_class]);
+    *ret_space = s;
+    return 0;
+}
+
+void tables_adopt_done(struct tables *ts, uint64_t now_ms)
+{
+    for (struct table_entry *t = ts->entries; t; t = t->next) {
+        if (t->state != TABLE_VERIFIED || table_entry_pages(t) == 0)
+            continue;
+        t->drain_until_ms = now_ms + ts->config->drain_ms;
+        table_set_state(ts, t, TABLE_DRAINING);
+    }
+}
+
+/* ---- retirement ------------------------------------------------------------------------------------------------- */
 
 static bool is_idle(const struct table_entry *t)
 {
@@ -288,7 +367,9 @@ static bool may_return(const struct tables *ts, const struct table_entry *t, uin
 {
     const struct table_model *m = tables_model(ts, t->model_digest);
 
-    return now_ms < t->drain_until_ms && m && table_model_previous(ts, m) == t;
+    if (now_ms >= t->drain_until_ms || !t->table)
+        return false;
+    return t->activated == 0 || (m && table_model_previous(ts, m) == t); /* 0: was draining before a restart */
 }
 
 void tables_retire_idle(struct tables *ts, uint64_t now_ms)

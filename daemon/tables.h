@@ -127,6 +127,19 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
                  struct errmsg *e);
 uint64_t table_entry_pages(const struct table_entry *t);
 
+/**
+ * tables_adopt_space() - the space of pages that an earlier process left
+ * @slot_bytes, @page_bytes: [2] by class, as recorded
+ *
+ * A table that is not here any more gets an entry that says so: its pages are of no use, but who holds them goes on
+ * holding them. Return: 0; -EBADMSG: the table makes pages of other sizes; -ENOMEM; -ENOSPC: too many tables.
+ */
+int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard shard, unsigned page_class,
+                       size_t slot_bytes, size_t page_bytes, struct space **ret_space, struct errmsg *e);
+
+/* After the last tables_adopt_space(): tables with pages that are not active drain. */
+void tables_adopt_done(struct tables *ts, uint64_t now_ms);
+
 /* DRAINING tables that nobody references or holds pages of become RETIRED; their pages and files go. */
 void tables_retire_idle(struct tables *ts, uint64_t now_ms);
 

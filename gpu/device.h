@@ -32,6 +32,22 @@ enum extent_access {
 int extent_new(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent, struct errmsg *e);
 
 /**
+ * extent_new_kept() - extent_new(), and the writable descriptor for a store that outlives this process
+ * @ret_owner_fd: the caller's; never for importers
+ */
+int extent_new_kept(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent,
+                    int *ret_owner_fd, struct errmsg *e);
+
+/**
+ * extent_adopt() - take an extent back that an earlier process of the same user made with extent_new_kept()
+ * @owner_fd: its writable descriptor; transferred, also on failure
+ *
+ * The contents are as they were left. Return: 0; -EBADMSG: not such an object; errno of the mapping.
+ */
+int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access, struct extent **ret_extent,
+                 struct errmsg *e);
+
+/**
  * extent_import() - map somebody's extent
  * @fd:             transferred: closed by the extent, also on failure
  * @bytes_expected: what the owner said; the sealed size must agree

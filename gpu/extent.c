@@ -137,7 +137,17 @@ static int check_request(const char *name, size_t bytes, struct errmsg *e)
     return 0;
 }
 
-int extent_new(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent, struct errmsg *e)
+/* What importers get: a copy of the owner's descriptor, or one that cannot write. */
+static int make_export(struct extent *x, int owner, enum extent_access access)
+{
+    if (access == EXTENT_READ)
+        return open_read_only(owner, &x->fd);
+    x->fd = fcntl(owner, F_DUPFD_CLOEXEC, 3);
+    return x->fd < 0 ? -errno : 0;
+}
+
+int extent_new_kept(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent,
+                    int *ret_owner_fd, struct errmsg *e)
 {
     _cleanup_(extent_freep) struct extent *x = NULL;
     _cleanup_(closep) int fd = -1;
@@ -161,15 +171,22 @@ int extent_new(const char *name, size_t bytes, enum extent_access access, struct
     r = seal(fd, access);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot seal: %s", name, strerror(-r));
-    if (access == EXTENT_READ_WRITE) {
-        x->fd = take_fd(&fd);
-    } else {
-        r = open_read_only(fd, &x->fd);
-        if (r < 0)
-            return fail(e, r, "memory object %s: cannot open it read-only (is /proc mounted?): %s", name, strerror(-r));
-    }
+    r = make_export(x, fd, access);
+    if (r < 0)
+        return fail(e, r, "memory object %s: cannot open it for others (is /proc mounted?): %s", name, strerror(-r));
     *ret_extent = take_ptr(x);
+    *ret_owner_fd = take_fd(&fd);
     return 0;
+}
+
+int extent_new(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent, struct errmsg *e)
+{
+    int owner_fd;
+    int r = extent_new_kept(name, bytes, access, ret_extent, &owner_fd, e);
+
+    if (r == 0)
+        (void) close(owner_fd); /* the mapping stays writable */
+    return r;
 }
 
 /* ---- importer ------------------------------------------------------------------------------------------------ */
@@ -218,6 +235,33 @@ int extent_import(int fd, size_t bytes_expected, enum extent_access access, stru
     if (r < 0)
         return fail(e, r, "received memory object: cannot map %zu bytes: %s", bytes_expected, strerror(-r));
     x->fd = take_fd(&owned);
+    *ret_extent = take_ptr(x);
+    return 0;
+}
+
+/* ---- an owner's successor --------------------------------------------------------------------------------------- */
+
+int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access, struct extent **ret_extent,
+                 struct errmsg *e)
+{
+    _cleanup_(extent_freep) struct extent *x = NULL;
+    _cleanup_(closep) int owned = owner_fd;
+    struct stat st;
+    int r = check_import(owned, bytes_expected, EXTENT_READ_WRITE, e);
+
+    if (r < 0)
+        return r;
+    if (!(fcntl(owned, F_GET_SEALS) & F_SEAL_SEAL) || fstat(owned, &st) < 0 ||
+        (st.st_mode & 0777) != (access == EXTENT_READ ? 0400 : 0600))
+        return fail(e, -EBADMSG, "kept memory object has other seals or another mode than its owner gave it");
+    x = extent_alloc(bytes_expected);
+    if (!x)
+        return fail(e, -ENOMEM, "kept memory object: out of memory");
+    r = map_shared(x, owned, PROT_READ | PROT_WRITE);
+    if (r == 0)
+        r = make_export(x, owned, access);
+    if (r < 0)
+        return fail(e, r, "kept memory object: cannot map or open %zu bytes: %s", bytes_expected, strerror(-r));
     *ret_extent = take_ptr(x);
     return 0;
 }

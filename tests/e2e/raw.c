@@ -16,6 +16,8 @@
 
 enum { TIMEOUT_S = 20 };
 
+bool raw_exits_on_loss;
+
 int raw_connect(const char *path)
 {
     struct sockaddr_un sa = { .sun_family = AF_UNIX };
@@ -39,10 +41,11 @@ Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t 
     m->id = ++last_id;
     n = wire_request_pack(m, buf);
     assert(n > 0);
-    if (wire_send(fd, buf, (size_t) n, fds, n_fds) < 0)
+    if (wire_send(fd, buf, (size_t) n, fds, n_fds) < 0 || wire_receive(fd, buf, &p) < 0) {
+        if (raw_exits_on_loss)
+            _exit(0);
         return NULL;
-    if (wire_receive(fd, buf, &p) < 0)
-        return NULL;
+    }
     assert(wire_reply_unpack(buf, p.bytes, &reply) == 0);
     CU_ASSERT_EQUAL(reply->id, m->id);
     CU_ASSERT_EQUAL(reply->boot_id.len, BOOT_ID_BYTES);

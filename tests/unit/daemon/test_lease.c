@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/journal.h"
 #include "daemon/lease.h"
 #include "tests/unit/daemon/store_fixture.h"
 
@@ -12,6 +13,7 @@ const char test_suite[] = "lease";
 enum { N = 12 };
 
 static struct store_fixture f;
+static struct journal journal;
 static uint32_t slots[N];
 
 /* N pages, each held once by nobody's lease: released at the end. */
@@ -20,7 +22,8 @@ static void setup(struct leases *l, uint32_t n_max)
     store_fixture_init(&f, 1 << 20, 1 << 18, 1 << 16, UINT64_C(1) << 40);
     for (uint64_t n = 0; n < N; n++)
         slots[n] = store_fixture_publish(&f, store_fixture_group(&f, 0, 0, 1), n, NULL);
-    leases_init(l, n_max);
+    assert(journal_new(&journal, 1 << 20, 1 << 18, 1 << 16, NULL) == 0);
+    leases_init(l, &journal, 7, n_max);
 }
 
 static void hold_all(void)
@@ -44,6 +47,7 @@ static void teardown(struct leases *l)
         store_unhold(&f.store, slots[i]);
     }
     store_fixture_deinit(&f);
+    journal_deinit(&journal);
 }
 
 static void test_release_by_bitmap(void)
