@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "alloc/table.h"
+#include "alloc/table_account.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command.h"
@@ -12,7 +13,10 @@
 #include "tools/inspect.h"
 #include "tools/report.h"
 
-enum { CHUNK_TOKENS = 64 }; /* tokens in a page (kvcobra.h) */
+enum {
+    CHUNK_TOKENS = 64,       /* tokens in a page (kvcobra.h) */
+    CONTEXT_TOKENS = 32768,  /* at which the paper says that bases weigh nothing */
+};
 
 struct inspected {
     const char *path;
@@ -75,6 +79,19 @@ static unsigned stored(const struct codec *c)
     return n;
 }
 
+/* The paper's effective bits: what is charged per number, and what is stored once. */
+static void print_account(const struct table *t)
+{
+    struct table_account a;
+    char size[HUMAN_BYTES];
+
+    table_account(t, &a);
+    printf("  charged    %.3f per number without padding (K %.3f, V %.3f), 0 beside the codes of a token\n", a.nominal,
+           a.nominal_bpd[SIDE_K], a.nominal_bpd[SIDE_V]);
+    printf("  once       %s of means, bases and levels: %.3f bits per number of %u tokens\n",
+           human_bytes(a.fixed_bytes, size), table_account_fixed_bpd(t, &a, CONTEXT_TOKENS), CONTEXT_TOKENS);
+}
+
 /* ---- text ---------------------------------------------------------------------------------------------------- */
 
 static void print_head(const struct inspected *x)
@@ -92,6 +109,7 @@ static void print_head(const struct inspected *x)
            g->n_heads, g->n_kv_heads, g->d, g->n_rot);
     printf("  bits       %.3f per number (K %.3f, V %.3f)%s; first %u tokens exact\n", t->bpd_code,
            side_bpd(t, SIDE_K), side_bpd(t, SIDE_V), t->v_from_k ? ", V predicted from K" : "", t->n_sink);
+    print_account(t);
     printf("  per token  %ju bytes of codes, binary16 takes %ju", (uintmax_t) per_token, (uintmax_t) exact);
     if (per_token > 0)
         printf(" (%.2f times as much)", (double) exact / (double) per_token);
@@ -221,6 +239,17 @@ static json_t *provenance_json(const struct table *t)
     return json ? json : utf8_json(t->provenance, strlen(t->provenance));
 }
 
+static json_t *account_json(const struct table *t)
+{
+    struct table_account a;
+
+    table_account(t, &a);
+    return json_pack("{s:f, s:f, s:f, s:f, s:I, s:f}", "bpd_nominal", a.nominal, "k_bpd_nominal",
+                     a.nominal_bpd[SIDE_K], "v_bpd_nominal", a.nominal_bpd[SIDE_V], "bpd_beside_codes", 0.0,
+                     "fixed_bytes", (json_int_t) a.fixed_bytes, "fixed_bpd_32768",
+                     table_account_fixed_bpd(t, &a, CONTEXT_TOKENS));
+}
+
 static int print_json(const struct inspected *x)
 {
     const struct table *t = x->t;
@@ -228,7 +257,8 @@ static int print_json(const struct inspected *x)
     char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES], geometry[DIGEST_HEX_BYTES];
 
     return report_json(json_pack(
-        "{s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:f}, s:i, s:b, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o}",
+        "{s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:f}, s:i, s:b, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, "
+        "s:o}",
         "kind", "table", "digest", digest_hex(t->digest, digest), "model_digest", digest_hex(t->model_digest, model),
         "geometry_digest", digest_hex(t->geometry_digest, geometry),
         "geometry", "n_layers", (int) g->n_layers, "n_heads", (int) g->n_heads, "n_kv_heads", (int) g->n_kv_heads,
@@ -237,7 +267,7 @@ static int print_json(const struct inspected *x)
         side_bpd(t, SIDE_K), "v_bpd", side_bpd(t, SIDE_V), "file_bytes", (json_int_t) t->n_bytes,
         "code_bytes_per_token", (json_int_t) ((code_bits(t, SIDE_K) + code_bits(t, SIDE_V)) / 8), "page_bytes",
         (json_int_t) x->info.page_bytes, "first_page_bytes", (json_int_t) x->info.first_page_bytes, "codecs",
-        codecs_json(t), "provenance", provenance_json(t)));
+        codecs_json(t), "charged", account_json(t), "provenance", provenance_json(t)));
 }
 
 int inspect_table(const char *path, const void *bytes, size_t n_bytes, bool json)

@@ -111,6 +111,8 @@ static void test_table(void)
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "digest")), digest_hex(t->digest, hex));
     CU_ASSERT_DOUBLE_EQUAL(json_real_value(json_object_get(j, "bpd_code")), 2, 1e-12);
     CU_ASSERT_EQUAL(get_int(j, "code_bytes_per_token"), 2 * 2 * 2 * 64 * 2 / 8);
+    CU_ASSERT_DOUBLE_EQUAL(json_real_value(json_object_get(json_object_get(j, "charged"), "bpd_nominal")), 2, 1e-12);
+    CU_ASSERT(get_int(json_object_get(j, "charged"), "fixed_bytes") > 0);
     CU_ASSERT_EQUAL(get_int(j, "page_bytes"), 128 + 64 * 128);
     CU_ASSERT_EQUAL(get_int(j, "first_page_bytes"), 128 + 64 * 128 + RANDOM_TABLE_SINKS * 8 * 64 * 2);
     CU_ASSERT_EQUAL(json_array_size(json_object_get(j, "codecs")), 8);
