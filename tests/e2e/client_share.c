@@ -233,12 +233,13 @@ static void test_releases(void)
     kvc_seq *s = NULL, *t = NULL;
     uint32_t *tokens = scene_tokens(0, 600);
     kvc_status *status;
+    uint64_t evicted = 0;
     size_t n = 0;
 
     scene_start(&sc, small(), 3, 1, pool);
     m = scene_client(&sc);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, PROMPT, 100, &n), 0);
+    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, PROMPT, PROMPT, &n), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_fork(s, &t), 0);
     kvc_seq_free(s);
     status = scene_status(&sc);
@@ -247,7 +248,13 @@ static void test_releases(void)
     CU_ASSERT_EQUAL(kvc_seq_truncate(t, 150, &n), 0);
     CU_ASSERT_EQUAL(n, 128);
     CU_ASSERT(scene_wait(&sc, two_held)); /* pages that a cut dropped are given back at once */
-    /* the same text again: what it publishes exists */
+    CU_ASSERT_EQUAL(kvc_evict(sc.operator, NULL, NULL, &evicted, NULL), 0);
+    CU_ASSERT_EQUAL(evicted, 5);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);
+    CU_ASSERT_EQUAL(n, 128); /* and the two that are left are the right ones */
+    kvc_seq_free(s);
+    /* the same text again */
     CU_ASSERT_EQUAL(scene_publish(&m, t, 0, 128, PROMPT - 128, PROMPT, &n), 0);
     CU_ASSERT_EQUAL(n, SHARED);
     kvc_seq_free(t);
