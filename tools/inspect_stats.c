@@ -21,9 +21,10 @@ static int print_text(const char *path, const struct stats *s, const uint8_t *di
 {
     const struct stats_options *o = stats_get_options(s);
     const struct geometry *g = &o->geometry;
+    uint64_t bytes = stats_bytes(o) + (stats_has_fisher(s) ? stats_fisher_bytes(o) : 0);
     char hex[DIGEST_HEX_BYTES], size[HUMAN_BYTES];
 
-    printf("%s: calibration statistics, %s\n\n", path, human_bytes(stats_bytes(o), size));
+    printf("%s: calibration statistics, %s\n\n", path, human_bytes(bytes, size));
     printf("  statistics  %s\n", digest_hex(digest, hex));
     printf("  model       %s ", digest_hex(o->model_digest, hex));
     print_name(o->model_name);
