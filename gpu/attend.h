@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,7 @@ struct attend_args {
     float *out;                      /* like q */
     size_t out_stride;
     void *scratch;                   /* attend_scratch_bytes(), aligned to 64; no allocation inside */
+    bool exact_rope;                 /* turn every key in every plane: no folding of slow planes (attend_decode.c) */
 };
 
 /* Scratch for calls with up to @n_q queries over tables of geometry @g. */

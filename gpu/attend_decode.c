@@ -22,6 +22,8 @@ void decode_carve(struct decode *d, struct scratch_cursor *s, const struct geome
     d->scores = scratch_take(s, (size_t) DECODE_ROWS_MAX * CHUNK_TOKENS, sizeof(float));
     d->ordered = scratch_take(s, (size_t) DECODE_ROWS_MAX * CHUNK_TOKENS, sizeof(float));
     d->weights = scratch_take(s, (size_t) DECODE_ROWS_MAX * CHUNK_TOKENS, sizeof(int16_t));
+    d->nodes = scratch_take(s, (size_t) FOLD_ROWS_MAX * FOLD_NODES * g->d, sizeof(float));
+    d->folded = scratch_take(s, FOLD_ROWS_MAX * FOLD_NODES * rank, sizeof(float));
     d->sums = scratch_take(s, DECODE_ROWS_MAX * 2 * rank * DECODE_PARTS, sizeof(float));
 }
 
@@ -83,43 +85,117 @@ static void round_row(const struct codec *k, size_t row, const float *unit, floa
     }
 }
 
+/* Mean squares, over tokens, of keys in each plane: all of it, and about the mean. Levels in units of z have variance
+ * 1 or less. */
+static void plane_energies(const struct decode *d, float *ret_all, float *ret_centred)
+{
+    const struct geometry *g = d->rows->geometry;
+    const struct codec *k = d->head.k;
+    float rms[TABLE_RANK_MAX];
+
+    for (size_t c = 0; c < k->r; c++) {
+        unsigned b = k->bits[c / 8];
+
+        rms[c] = b == 0 ? 0 : 1 / d->head.table->levels[SIDE_K][b].step;
+    }
+    for (size_t i = 0; i < g->n_rot / 2; i++) {
+        float centred = 0, mean = 0;
+
+        for (unsigned hi = 0; hi < 2; hi++) {
+            size_t row = plane_dim(g, i, hi);
+            const float *dec = k->dec + row * k->r_in;
+
+            for (size_t c = 0; c < k->r; c++)
+                centred += dec[c] * rms[c] * (dec[c] * rms[c]);
+            mean += k->mean[row] * k->mean[row];
+        }
+        ret_all[i] = centred + mean;
+        ret_centred[i] = centred;
+    }
+}
+
+/*
+ * Planes n .. are folded if for no row the error of its scores, sum over them of fold_error |q_i| |k_i|, exceeds 2^-11
+ * of the scores' own size about their mean; of 2, if that is larger: softmax sees absolute errors. The query is the one
+ * at hand and the keys' energies are the codec's, so nothing has to be known beforehand.
+ */
+static size_t pick_fast(const struct decode *d)
+{
+    const struct page_constants *constants = d->args->layout->constants;
+    const struct geometry *g = d->rows->geometry;
+    size_t half = g->n_rot / 2, n_fast = 0;
+    float all[GEOMETRY_PLANES_MAX], centred[GEOMETRY_PLANES_MAX];
+
+    if (d->rows->n > FOLD_ROWS_MAX || d->args->exact_rope)
+        return g->d / 2;
+    plane_energies(d, all, centred);
+    for (size_t row = 0; row < d->rows->n; row++) {
+        const float *q = d->rows->q + row * g->d;
+        float energy[GEOMETRY_PLANES_MAX], square = 0, error = 0, limit;
+        size_t n = half;
+
+        for (size_t i = 0; i < half; i++) {
+            energy[i] = q[i] * q[i] + q[half + i] * q[half + i];
+            square += energy[i] * centred[i] / 2;
+        }
+        limit = 0x1p-11f * fminf(sqrtf(square), 2);
+        while (n > 0 && (error += constants->fold_error[n - 1] * sqrtf(energy[n - 1] * all[n - 1])) <= limit)
+            n--;
+        n_fast = n > n_fast ? n : n_fast;
+    }
+    return n_fast;
+}
+
+/* The step and the whole numbers of plane @i. */
+static void prepare_plane(struct decode *d, size_t i)
+{
+    const struct geometry *g = d->rows->geometry;
+    const struct codec *k = d->head.k;
+    float entry = 0, sum = 0, step;
+
+    for (unsigned hi = 0; hi < 2; hi++)
+        row_limits(k, plane_dim(g, i, hi), d->unit, d->largest, &entry, &sum);
+    step = fmaxf(fmaxf(entry / 32767, sum * 0x1p-30f), 0x1p-100f);
+    for (unsigned hi = 0; hi < 2; hi++) {
+        size_t row = plane_dim(g, i, hi);
+
+        round_row(k, row, d->unit, step, d->dec + (2 * i + hi) * k->r);
+        d->mean[2 * i + hi] = (int32_t) lrintf(k->mean[row] / step);
+    }
+    d->step[i] = step;
+}
+
+/* A row of 64 by token to the order of chunks. */
+static void to_chunks(const struct decode *d, const float *from, float *ret)
+{
+    for (size_t chunk = 0; chunk < 8; chunk++)
+        memcpy(ret + 8 * chunk, from + 8u * d->ops->decode->chunks[chunk], 8 * sizeof(float));
+}
+
 static void prepare_keys(struct decode *d)
 {
     const struct page_constants *constants = d->args->layout->constants;
     const struct geometry *g = d->rows->geometry;
-    const struct codec *k = d->head.k;
-    float unit[TABLE_RANK_MAX], largest[TABLE_RANK_MAX];
+    size_t n_rot = g->n_rot / 2 < d->n_fast ? g->n_rot / 2 : d->n_fast;
 
-    column_units(k, constants->levels[SIDE_K], unit, largest);
-    for (size_t i = 0; i < g->d / 2; i++) {
-        float entry = 0, sum = 0, step;
-
-        for (unsigned hi = 0; hi < 2; hi++)
-            row_limits(k, plane_dim(g, i, hi), unit, largest, &entry, &sum);
-        step = fmaxf(fmaxf(entry / 32767, sum * 0x1p-30f), 0x1p-100f);
-        for (unsigned hi = 0; hi < 2; hi++) {
-            size_t row = plane_dim(g, i, hi);
-
-            round_row(k, row, unit, step, d->dec + (2 * i + hi) * k->r);
-            d->mean[2 * i + hi] = (int32_t) lrintf(k->mean[row] / step);
-        }
-        d->step[i] = step;
+    column_units(d->head.k, constants->levels[SIDE_K], d->unit, d->largest);
+    for (size_t i = 0; i < d->n_fast; i++)
+        prepare_plane(d, i);
+    for (size_t i = 0; i < n_rot; i++) {
+        to_chunks(d, constants->cos + i * CHUNK_TOKENS, d->cos + i * CHUNK_TOKENS);
+        to_chunks(d, constants->sin + i * CHUNK_TOKENS, d->sin + i * CHUNK_TOKENS);
     }
-    for (size_t i = 0; i < g->n_rot / 2; i++)
-        for (size_t chunk = 0; chunk < 8; chunk++) {
-            size_t to = i * CHUNK_TOKENS + 8 * chunk, from = i * CHUNK_TOKENS + 8u * d->ops->decode->chunks[chunk];
-
-            memcpy(d->cos + to, constants->cos + from, 8 * sizeof(float));
-            memcpy(d->sin + to, constants->sin + from, 8 * sizeof(float));
-        }
+    for (size_t j = 0; j < FOLD_NODES; j++)
+        to_chunks(d, constants->fold_basis[j], d->basis + j * CHUNK_TOKENS);
     d->keys = (struct key_rows) {
-        .n_planes = g->d / 2, .n_rot = g->n_rot / 2, .r = k->r, .dec = d->dec, .mean = d->mean,
-        .cos = d->cos, .sin = d->sin,
+        .n_planes = d->n_fast, .n_rot = n_rot, .r = d->head.k->r, .dec = d->dec, .mean = d->mean, .cos = d->cos,
+        .sin = d->sin,
     };
 }
 
 void decode_begin(struct decode *d)
 {
+    d->n_fast = pick_fast(d);
     prepare_keys(d);
     d->sums_cols = (size_t) d->head.v->r_in * DECODE_PARTS;
     memset(d->sums, 0, d->rows->n * d->sums_cols * sizeof(*d->sums));
@@ -127,52 +203,149 @@ void decode_begin(struct decode *d)
 
 /* ---- a page ------------------------------------------------------------------------------------------------------ */
 
-/* Puts key @t over its column of kt. */
-static void put_key(struct decode *d, size_t t, const float *key)
+/* lo, hi [n] turned by the angles of (c, s): to @ret_lo, @ret_hi. */
+static void turn(size_t n, const float *restrict lo, const float *restrict hi, const float *restrict c,
+                 const float *restrict s, float *restrict ret_lo, float *restrict ret_hi)
 {
-    const struct geometry *g = d->rows->geometry;
-    const struct page_constants *constants = d->args->layout->constants;
-    size_t column = t % 8;
-
-    for (size_t chunk = 0; chunk < 8; chunk++)
-        if (d->ops->decode->chunks[chunk] == t / 8)
-            column += 8 * chunk;
-    for (size_t i = 0; i < d->keys.n_planes; i++) {
-        float lo = key[plane_dim(g, i, 0)] / d->step[i], hi = key[plane_dim(g, i, 1)] / d->step[i];
-        float c = 1, s = 0;
-
-        if (i < d->keys.n_rot) {
-            c = constants->cos[i * CHUNK_TOKENS + t];
-            s = constants->sin[i * CHUNK_TOKENS + t];
-        }
-        d->kt[2 * i * CHUNK_TOKENS + column] = lo * c - hi * s;
-        d->kt[(2 * i + 1) * CHUNK_TOKENS + column] = hi * c + lo * s;
+    for (size_t i = 0; i < n; i++) {
+        ret_lo[i] = lo[i] * c[i] - hi[i] * s[i];
+        ret_hi[i] = hi[i] * c[i] + lo[i] * s[i];
     }
 }
 
-/* Rows i .. i + n - 1 to the page's frame, times K's steps, in the order of planes. */
+static void multiply(size_t n, const float *restrict x, const float *restrict y, float *restrict ret)
+{
+    for (size_t i = 0; i < n; i++)
+        ret[i] = x[i] * y[i];
+}
+
+/* The slow planes of a query in the page's frame, as a key at each node's offset sees it: turned back by it. */
+static void turn_to_nodes(const struct decode *d, float *ret)
+{
+    const struct page_constants *constants = d->args->layout->constants;
+    const struct geometry *g = d->rows->geometry;
+    size_t half = g->n_rot / 2, fast = d->n_fast;
+
+    for (size_t j = 0; j < FOLD_NODES; j++, ret += g->d) {
+        turn(half - fast, d->turned + fast, d->turned + half + fast, constants->fold_cos[j] + fast,
+             constants->fold_back_sin[j] + fast, ret + fast, ret + half + fast);
+        memcpy(ret + g->n_rot, d->turned + g->n_rot, (g->d - g->n_rot) * sizeof(*ret));
+    }
+}
+
+/* Rows i .. i + n - 1 to the page's frame: fast planes times K's steps, in the order of planes; slow ones at nodes. */
 static void turn_queries(struct decode *d, size_t i, size_t n, const struct rope_phase *frame)
 {
     const struct geometry *g = d->rows->geometry;
+    size_t half = g->n_rot / 2, fast = d->n_fast, turning = d->keys.n_rot;
+    float c[GEOMETRY_PLANES_MAX], s[GEOMETRY_PLANES_MAX];
 
+    for (size_t p = 0; p < half; p++) {
+        c[p] = (float) frame->cos[p];
+        s[p] = (float) frame->sin[p];
+    }
     for (size_t x = 0; x < n; x++) {
-        float *ret = d->q + x * g->d;
+        const float *q = d->rows->q + (i + x) * g->d;
+        float *ret = d->q + x * 2 * fast;
 
-        rope_rotate(g, frame, d->rows->q + (i + x) * g->d, d->turned);
-        for (size_t p = 0; p < d->keys.n_planes; p++) {
-            ret[2 * p] = d->turned[plane_dim(g, p, 0)] * d->step[p];
-            ret[2 * p + 1] = d->turned[plane_dim(g, p, 1)] * d->step[p];
+        turn(half, q, q + half, c, s, d->turned, d->turned + half);
+        memcpy(d->turned + g->n_rot, q + g->n_rot, (g->d - g->n_rot) * sizeof(*q));
+        multiply(turning, d->turned, d->step, ret);
+        multiply(turning, d->turned + half, d->step, ret + fast);
+        for (size_t p = turning; p < fast; p++) { /* without rotation: dimensions 2 p, 2 p + 1 */
+            ret[p] = d->turned[2 * p] * d->step[p];
+            ret[fast + p] = d->turned[2 * p + 1] * d->step[p];
         }
+        if (fast < g->d / 2)
+            turn_to_nodes(d, d->nodes + x * FOLD_NODES * g->d);
+    }
+}
+
+/* sum over the slow dimensions of nodes times K's dec, [n * FOLD_NODES, columns] */
+static void slow_product(struct decode *d, size_t n, size_t first, size_t end)
+{
+    const struct codec *k = d->head.k;
+
+    d->ops->matmul(n * FOLD_NODES, k->r, end - first, (struct matrix_in) { d->nodes + first, d->rows->geometry->d },
+                   (struct matrix_in) { k->dec + first * k->r_in, k->r_in }, (struct matrix_out) { d->folded, k->r });
+}
+
+/* Eight sums side by side, which the compiler makes vectors of. */
+static float dot(size_t n, const float *x, const float *y)
+{
+    float sum[8] = { 0 }, rest = 0;
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        for (size_t l = 0; l < 8; l++)
+            sum[l] += x[i + l] * y[i + l];
+    for (; i < n; i++)
+        rest += x[i] * y[i];
+    for (size_t l = 0; l < 8; l++)
+        rest += sum[l];
+    return rest;
+}
+
+static float slow_mean(const struct decode *d, const float *node)
+{
+    const struct geometry *g = d->rows->geometry;
+    const float *mean = d->head.k->mean;
+    size_t lo = d->n_fast, hi = g->n_rot / 2 + d->n_fast;
+
+    return dot(g->n_rot / 2 - lo, node + lo, mean + lo) + dot(g->d - hi, node + hi, mean + hi);
+}
+
+/*
+ * q' R(t) k over the slow planes is a polynomial in t but for fold_error; with Lagrange's basis
+ *     sum_j basis_j(t) (R(-t_j) q)' (mean + dec c) = sum_j basis_j(t) (offset_j + w_j' c),   w_j = dec' R(-t_j) q.
+ */
+static void fold_slow(struct decode *d, size_t n)
+{
+    const struct geometry *g = d->rows->geometry;
+    const struct codec *k = d->head.k;
+
+    if (d->n_fast == g->d / 2)
+        return;
+    memset(d->folded, 0, n * FOLD_NODES * k->r * sizeof(*d->folded));
+    slow_product(d, n, d->n_fast, g->n_rot / 2);
+    slow_product(d, n, g->n_rot / 2 + d->n_fast, g->d);
+    for (size_t x = 0; x < n; x++) {
+        float offset[FOLD_NODES];
+
+        for (size_t j = 0; j < FOLD_NODES; j++)
+            offset[j] = slow_mean(d, d->nodes + (x * FOLD_NODES + j) * g->d);
+        d->ops->decode->fold(d->levels, k->r, d->folded + x * FOLD_NODES * k->r, offset, d->unit, d->largest, d->basis,
+                             d->scores + x * CHUNK_TOKENS);
     }
 }
 
 static void score(struct decode *d, size_t n)
 {
-    block_scores(d->ops, d->q, n, d->rows->geometry->d, d->kt, d->scores);
+    block_scores(d->ops, d->q, n, 2 * d->n_fast, d->kt, d->scores);
+    fold_slow(d, n);
     for (size_t x = 0; x < n; x++)
         for (size_t chunk = 0; chunk < 8; chunk++)
             memcpy(d->ordered + x * CHUNK_TOKENS + 8u * d->ops->decode->chunks[chunk],
                    d->scores + x * CHUNK_TOKENS + 8 * chunk, 8 * sizeof(float));
+}
+
+/* Scores of exact keys 0 .. n_exact - 1 of the page, over those of the codes in their places. */
+static void score_exact(struct decode *d, size_t i, size_t n, const struct rope_phase *frame, size_t n_exact,
+                        const float *exact_k)
+{
+    const struct geometry *g = d->rows->geometry;
+    const struct rope_phase *back = &d->args->layout->constants->token_back;
+    struct rope_phase phase = *frame;
+
+    for (size_t t = 0; t < n_exact; t++, rope_phase_advance(g, &phase, back))
+        for (size_t x = 0; x < n; x++) {
+            float sum = 0;
+
+            rope_rotate(g, &phase, d->rows->q + (i + x) * g->d, d->turned);
+            for (size_t c = 0; c < g->d; c++)
+                sum += d->turned[c] * exact_k[t * g->d + c];
+            d->ordered[x * CHUNK_TOKENS + t] = sum;
+        }
 }
 
 static struct coded coded_side(const struct decode *d, enum side side, const uint8_t *at)
@@ -223,10 +396,9 @@ void decode_page(struct decode *d, size_t page, const struct rope_phase *frame, 
     size_t first = page * CHUNK_TOKENS, i = rows_first_seeing(d->rows, first), n = d->rows->n - i;
 
     d->ops->decode->keys(&codes, &d->keys, d->levels, d->kt);
-    for (size_t t = 0; t < n_exact; t++)
-        put_key(d, t, exact_k + t * d->rows->geometry->d);
     turn_queries(d, i, n, frame);
     score(d, n);
+    score_exact(d, i, n, frame, n_exact, exact_k);
     softmax(d, i, n, first);
     d->ops->matmul(n, round_lanes(d->rows->geometry->d), n_exact, (struct matrix_in) { d->ordered, CHUNK_TOKENS },
                    (struct matrix_in) { exact_v, exact_ld },

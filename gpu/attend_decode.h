@@ -10,19 +10,26 @@
 #include "gpu/codec.h"
 #include "gpu/decode.h"
 
+#define FOLD_ROWS_MAX 8 /* with more rows, folding costs more than keys do */
+
 struct decode {
     const struct ops *ops;
     const struct attend_args *args;
     struct head_view head;
     struct attend_rows *rows;
     struct key_rows keys;
+    size_t n_fast;            /* planes whose keys are formed; the rest is folded into rank space */
+    float unit[TABLE_RANK_MAX], largest[TABLE_RANK_MAX]; /* of K's levels, by column */
+    float basis[FOLD_NODES * CHUNK_TOKENS];              /* in the order of chunks */
+    float *nodes;             /* [FOLD_ROWS_MAX * FOLD_NODES, d] queries at the nodes */
+    float *folded;            /* [FOLD_ROWS_MAX * FOLD_NODES, r] the same in rank space */
     float *step;              /* [n_planes] of K's dec, one per plane */
     int16_t *dec;             /* keys.dec */
     int32_t *mean;            /* keys.mean */
     float *cos, *sin;         /* keys.cos, keys.sin */
     int16_t *levels;          /* scratch of keys() */
-    float *kt;                /* [2 n_planes][64], in the order of chunks */
-    float *q;                 /* [DECODE_ROWS_MAX, 2 n_planes] in the frame of the page, times step */
+    float *kt;                /* [2][n_planes][64], in the order of chunks */
+    float *q;                 /* [DECODE_ROWS_MAX, 2, n_planes] in the frame of the page, times step */
     float *turned;            /* [d] one query row in the frame of the page */
     float *scores, *ordered;  /* [DECODE_ROWS_MAX, 64] by chunk; by token */
     int16_t *weights;         /* [DECODE_ROWS_MAX, 64] */

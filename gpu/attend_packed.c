@@ -24,7 +24,6 @@ struct work {
     struct attend_rows rows;
     struct decode decode;      /* pages of a few rows, where ops has the loops */
     struct rope_phase frame;   /* R(q_first - first position of the block) */
-    struct rope_phase back;    /* R(-64) */
     size_t d_lanes;            /* d rounded up: first column of the packed part of an accumulator */
     const float *cos, *sin;    /* [n_rot/2][64] in-page offsets */
     float *kt;                 /* [d][64] keys of the block, turned by their in-page offsets */
@@ -240,7 +239,7 @@ static void attend_block(struct work *w, size_t first, size_t n_exact, size_t n_
         rows_softmax(w->ops, &w->rows, i, n, first, n_keys, w->scores);
         accumulate(w, i, n, n_exact, n_keys);
     }
-    rope_phase_advance(g, &w->frame, &w->back);
+    rope_phase_advance(g, &w->frame, &w->args->layout->constants->page_back);
 }
 
 /* The same for page @page of a call of few rows. */
@@ -259,7 +258,7 @@ static void decode_step_page(struct work *w, size_t page)
         load_exact_value(w, payload + page_sink_off(a->layout, a->layer, a->head, SIDE_V) + row, t);
     }
     decode_page(&w->decode, page, &w->frame, n_exact, w->sinks, w->exact, w->d_lanes);
-    rope_phase_advance(w->rows.geometry, &w->frame, &w->back);
+    rope_phase_advance(w->rows.geometry, &w->frame, &w->args->layout->constants->page_back);
 }
 
 /* o = mean_V + (exact sums + dec_V packed sums) / sum of weights, for @n <= OPS_LANES rows from row @i. */
@@ -340,7 +339,6 @@ void attend_with(const struct attend_args *a, const struct ops *ops)
     w.cos = a->layout->constants->cos;
     w.sin = a->layout->constants->sin;
     rope_phase_at(g, (double) a->q_first, &w.frame);
-    rope_phase_at(g, -CHUNK_TOKENS, &w.back);
 
     attend_pages(&w, end);
     for (size_t i = 0; block_first(i) < a->n_exact && a->exact_first + block_first(i) < end; i++) {

@@ -20,7 +20,8 @@ void rows_load(struct attend_rows *rows, const float *q, size_t q_stride, double
     struct rope_phase phase, step;
 
     rope_phase_at(g, (double) rows->first - origin, &phase);
-    rope_phase_at(g, 1, &step);
+    if (rows->n > rows->group)
+        rope_phase_at(g, 1, &step);
     for (size_t i = 0; i < rows->n; i++) {
         float *row = rows->q + i * g->d;
 

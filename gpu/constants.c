@@ -24,6 +24,35 @@ void level_table_init(struct level_table *t, const struct levels *l, unsigned b)
     t->unit = ldexpf(1, -shift);
 }
 
+static double node(unsigned j)
+{
+    return 31.5 + 31.5 * cos(M_PI * (2 * j + 1) / (2 * FOLD_NODES));
+}
+
+static void init_fold(struct page_constants *c, const struct geometry *g)
+{
+    for (unsigned j = 0; j < FOLD_NODES; j++) {
+        for (unsigned t = 0; t < CHUNK_TOKENS; t++) {
+            double x = 1;
+
+            for (unsigned other = 0; other < FOLD_NODES; other++)
+                x *= other == j ? 1 : (t - node(other)) / (node(j) - node(other));
+            c->fold_basis[j][t] = (float) x;
+        }
+        for (uint32_t i = 0; i < g->n_rot / 2; i++) {
+            c->fold_cos[j][i] = (float) cos(g->freq[i] * node(j));
+            c->fold_back_sin[j][i] = (float) -sin(g->freq[i] * node(j));
+        }
+    }
+    for (uint32_t i = 0; i < g->n_rot / 2; i++) {
+        double error = 2;
+
+        for (unsigned j = 1; j <= FOLD_NODES; j++)
+            error *= 31.5 * fabs(g->freq[i]) / 2 / j;
+        c->fold_error[i] = (float) fmin(error, 1e30);
+    }
+}
+
 struct page_constants *page_constants_new(const struct table *table)
 {
     const struct geometry *g = &table->geometry;
@@ -41,5 +70,8 @@ struct page_constants *page_constants_new(const struct table *table)
     c->cos = c->angles;
     c->sin = c->angles + n_angles;
     rope_columns(g, 0, c->cos, c->sin);
+    rope_phase_at(g, -CHUNK_TOKENS, &c->page_back);
+    rope_phase_at(g, -1, &c->token_back);
+    init_fold(c, g);
     return c;
 }

@@ -30,10 +30,10 @@ struct coded {
     const struct level_table *levels; /* [TABLE_BITS_MAX + 1] of the side */
 };
 
-/* K's dec in integers, rows sorted by plane; rows without rotation come last, two by two with angle 0. */
+/* Rows of K's dec in integers, sorted by plane; rows without rotation come last, two by two with angle 0. */
 struct key_rows {
-    size_t n_planes;      /* d / 2 */
-    size_t n_rot;         /* planes that turn */
+    size_t n_planes;      /* d / 2, or how many of the first are not folded */
+    size_t n_rot;         /* of them, planes that turn */
     size_t r;             /* a multiple of 16 */
     const int16_t *dec;   /* [n_planes][2][r] in steps */
     const int32_t *mean;  /* [n_planes][2] in steps */
@@ -43,8 +43,13 @@ struct key_rows {
 struct decode_ops {
     const uint8_t *chunks; /* [8] which eight tokens stand at 8 i */
 
-    /* kt [2 n_planes][64]: keys in steps, turned by their offsets. @x: scratch, 128 r bytes, aligned to 64. */
+    /* kt [2][n_planes][64]: keys in steps, turned by their offsets. @x: scratch, 128 r bytes, aligned to 64. */
     void (*keys)(const struct coded *c, const struct key_rows *m, int16_t *x, float *kt);
+
+    /* scores [64] in the order of chunks += sum_j basis[j] (offset[j] + w[j] . levels), for one row; w [FOLD_NODES][r]
+     * in dec's unit. @x: what keys() left there. @unit, @largest [r]: of each column's levels. */
+    void (*fold)(const int16_t *x, size_t r, const float *w, const float *offset, const float *unit,
+                 const float *largest, const float *basis, float *scores);
 
     /* p [64] >= 0 to whole numbers of 0..32767; returns their step, 0 if all are 0. */
     float (*weights)(const float p[CHUNK_TOKENS], int16_t ret[CHUNK_TOKENS]);

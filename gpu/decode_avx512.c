@@ -17,6 +17,16 @@
 
 enum { PAIRS = 4, GROUPS = 4, ROW_BYTES = 128 }; /* pairs of a half-tile; 16 tokens each; a row of half-words */
 
+/*
+ * sum + a.even b.even + a.odd b.odd in each 32-bit lane. Not the intrinsic: around it gcc 12 copies every sum of a
+ * loop twice, three instructions for one (2026-11-21).
+ */
+inline_always __m512i add_pairs(__m512i sum, __m512i a, __m512i b)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+
 /* 32 half-words of coordinates (or tokens) 0..3 and 4..7. */
 struct row {
     __m512i a, b;
@@ -225,13 +235,13 @@ inline_always void key_planes(const struct key_rows *m, size_t i, unsigned plane
 
 #pragma GCC unroll 4
             for (unsigned s = 0; s < GROUPS; s++)
-                sum[row][s] = _mm512_dpwssd_epi32(sum[row][s], x[s * n_pairs + pair], dec);
+                sum[row][s] = add_pairs(sum[row][s], x[s * n_pairs + pair], dec);
         }
 #pragma GCC unroll 2
     for (unsigned plane = 0; plane < planes; plane++)
 #pragma GCC unroll 4
         for (unsigned s = 0; s < GROUPS; s++) {
-            float *at = kt + 2 * (i + plane) * CHUNK_TOKENS + 16 * s;
+            float *at = kt + (i + plane) * CHUNK_TOKENS + 16 * s;
             __m512 lo = _mm512_cvtepi32_ps(sum[2 * plane][s]), hi = _mm512_cvtepi32_ps(sum[2 * plane + 1][s]);
 
             if (i + plane < m->n_rot) {
@@ -243,7 +253,7 @@ inline_always void key_planes(const struct key_rows *m, size_t i, unsigned plane
                 lo = turned;
             }
             _mm512_store_ps(at, lo);
-            _mm512_store_ps(at + CHUNK_TOKENS, hi);
+            _mm512_store_ps(at + m->n_planes * CHUNK_TOKENS, hi);
         }
 }
 
@@ -256,6 +266,64 @@ static void keys(const struct coded *c, const struct key_rows *m, int16_t *x, fl
         key_planes(m, i, 2, (const void *) x, kt);
     if (i < m->n_planes)
         key_planes(m, i, 1, (const void *) x, kt);
+}
+
+/* One node's vector to whole numbers; returns their step. Bounds as in attend_decode.c's row_limits(). */
+inline_always float fold_weights(const float *w, size_t r, const float *unit, const float *largest, int16_t *ret)
+{
+    __m512 top = _mm512_set1_ps(0x1p-100f), total = _mm512_setzero_ps(), per;
+    float step;
+
+    for (size_t c = 0; c < r; c += 16) {
+        __m512 x = _mm512_abs_ps(_mm512_mul_ps(_mm512_loadu_ps(w + c), _mm512_loadu_ps(unit + c)));
+
+        top = _mm512_max_ps(top, x);
+        total = _mm512_fmadd_ps(x, _mm512_loadu_ps(largest + c), total);
+    }
+    step = _mm512_reduce_max_ps(top) / 32767;
+    total = _mm512_set1_ps(_mm512_reduce_add_ps(total) * 0x1p-30f);
+    step = _mm512_cvtss_f32(_mm512_max_ps(_mm512_set1_ps(step), total));
+    per = _mm512_set1_ps(1 / step);
+    for (size_t c = 0; c < r; c += 16) {
+        __m512 x = _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(w + c), _mm512_loadu_ps(unit + c)), per);
+
+        _mm256_storeu_si256((void *) (ret + c), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
+    }
+    return step;
+}
+
+static void fold(const int16_t *x, size_t r, const float *w, const float *offset, const float *unit,
+                 const float *largest, const float *basis, float *scores)
+{
+    const __m512i *pairs = (const void *) x;
+    int16_t whole[FOLD_NODES][TABLE_RANK_MAX];
+    __m512i sum[FOLD_NODES][GROUPS] = { 0 };
+    float step[FOLD_NODES];
+
+    for (unsigned j = 0; j < FOLD_NODES; j++)
+        step[j] = fold_weights(w + j * r, r, unit, largest, whole[j]);
+    for (size_t pair = 0; pair < r / 2; pair++)
+#pragma GCC unroll 8
+        for (unsigned j = 0; j < FOLD_NODES; j++) {
+            __m512i factor = pair_at(whole[j] + 2 * pair);
+
+#pragma GCC unroll 4
+            for (unsigned s = 0; s < GROUPS; s++)
+                sum[j][s] = add_pairs(sum[j][s], pairs[s * (r / 2) + pair], factor);
+        }
+#pragma GCC unroll 4
+    for (unsigned s = 0; s < GROUPS; s++) {
+        __m512 score = _mm512_loadu_ps(scores + 16 * s);
+
+#pragma GCC unroll 8
+        for (unsigned j = 0; j < FOLD_NODES; j++) {
+            __m512 part = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[j][s]), _mm512_set1_ps(step[j]),
+                                          _mm512_set1_ps(offset[j]));
+
+            score = _mm512_fmadd_ps(part, _mm512_loadu_ps(basis + j * CHUNK_TOKENS + 16 * s), score);
+        }
+        _mm512_storeu_ps(scores + 16 * s, score);
+    }
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */
@@ -375,8 +443,8 @@ inline_always void add_rows(unsigned rows, const __m512i x[16], const int16_t *w
         for (unsigned i = 0; i < rows; i++) {
             __m512i eight = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *) (w + i * CHUNK_TOKENS + 8 * j)));
 
-            sum[i][0] = _mm512_dpwssd_epi32(sum[i][0], x[2 * j], eight);
-            sum[i][1] = _mm512_dpwssd_epi32(sum[i][1], x[2 * j + 1], eight);
+            sum[i][0] = add_pairs(sum[i][0], x[2 * j], eight);
+            sum[i][1] = add_pairs(sum[i][1], x[2 * j + 1], eight);
         }
 #pragma GCC unroll 4
     for (unsigned i = 0; i < rows; i++)
@@ -422,6 +490,7 @@ static void values(const struct coded *c, bool k_order, size_t n_rows, const int
 const struct decode_ops decode_avx512 = {
     .chunks = (const uint8_t[]) { 0, 4, 1, 5, 2, 6, 3, 7 },
     .keys = keys,
+    .fold = fold,
     .weights = weights,
     .values = values,
 };

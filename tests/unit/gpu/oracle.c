@@ -9,7 +9,8 @@
  * Whole numbers (gpu/decode.h) add: levels of five bits and more are off by 2^-10 at most, 2^-10 / sqrt(3) in the mean,
  * of a coordinate of size 1, so keys and values by as much of their size about the mean; entries of dec by 2^-16 of
  * the largest in a row, weights by 2^-16 of a page's largest, both less. Errors of keys stand at random to the query,
- * so a score is off by 2^-10 / sqrt(3 d) scale |q| |k - mean|. Together below 2^-11 (1 + that without the 2^-10).
+ * so a score is off by 2^-10 / sqrt(3 d) scale |q| |k - mean|. Folding slow planes adds 2^-10 at most to a score, and
+ * 2^-11 of the scores' size about their mean (pick_fast()). Together below 2^-11 (1 + that without the 2^-10).
  * Losing one of n keys would move the result by about 1 / n: 1e-3 and more in every case that has moderate scores,
  * against tolerances of 1e-5.
  */
