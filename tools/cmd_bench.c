@@ -9,6 +9,7 @@
 #include "tools/command.h"
 
 static const struct command *const benches[] = {
+    &bench_attend,
     &bench_solve,
     NULL,
 };

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "tools/bench.h"
 #include "tools/clock.h"
+#include "tools/machine.h"
 #include "tools/report.h"
 
 enum {
@@ -37,12 +38,6 @@ static const struct {
     { "dp", "dp", "256 heads, d = 128", 1 },
     { "bands", "bands", "K and V of 256 heads, d = 128", 2 },
 };
-
-#ifdef __clang__
-#define COMPILER __VERSION__ /* says Clang itself */
-#else
-#define COMPILER "gcc " __VERSION__
-#endif
 
 static const double budgets[3] = { 1, 2, 4 }; /* bits per number */
 
@@ -310,20 +305,6 @@ static int time_cases(const struct input *in, struct output *out, size_t repeat,
 
 /* ---- output -------------------------------------------------------------------------------------------------- */
 
-/* "model name : ..." of /proc/cpuinfo; other machines than x86 do not have it */
-static void cpu_model(char ret[static 128])
-{
-    _cleanup_(fclosep) FILE *f = fopen("/proc/cpuinfo", "re");
-    char line[256];
-
-    (void) snprintf(ret, 128, "unknown");
-    while (f && fgets(line, sizeof(line), f))
-        if (strncmp(line, "model name", strlen("model name")) == 0 && strchr(line, ':')) {
-            (void) snprintf(ret, 128, "%.*s", (int) strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
-            return;
-        }
-}
-
 static int print_text(const struct timing *t, size_t repeat, const char *cpu)
 {
     _cleanup_(report_freep) struct report *r = report_new("<solver\t<problem\t>bpd\t>min ms\t>median ms\t>p99 ms");
@@ -358,7 +339,7 @@ static int run(int argc, char **argv)
     _cleanup_(freep) struct output *out = NULL;
     _cleanup_(freep) double *seconds = NULL;
     struct timing timings[N_CASES];
-    char cpu[128];
+    char cpu[CPU_NAME_BYTES];
     int r;
 
     command_parse(&argp, argc, argv, &o);
@@ -373,7 +354,7 @@ static int run(int argc, char **argv)
     r = time_cases(in, out, o.repeat, seconds, timings);
     if (r != COMMAND_OK)
         return r;
-    cpu_model(cpu);
+    cpu_name(cpu);
     return o.common.json ? print_json(timings, o.repeat, cpu) : print_text(timings, o.repeat, cpu);
 }
 
