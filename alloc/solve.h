@@ -55,6 +55,16 @@ struct solve_report {           /* printed by the command, recomputed at the end
 int solve_table(const struct stats *s, const struct solve_options *o, void **ret_bytes, size_t *ret_n_bytes,
                 struct solve_report *ret_report, struct errmsg *e);
 
+/**
+ * solve_options_read() - how a table was solved, from its provenance
+ * @ret:            without progress
+ * @ret_statistics: SHA-256 of the statistics that it was solved from
+ *
+ * Return: 0; -ENODATA: a table that other means made, or of one layer, or with options unknown here: the first is named.
+ */
+int solve_options_read(const char *provenance, struct solve_options *ret, uint8_t ret_statistics[static DIGEST_BYTES],
+                       struct errmsg *e);
+
 /* Names as the command line spells them; -EINVAL if unknown. */
 int method_from_name(const char *name, enum method *ret);
 int metric_from_name(const char *name, enum metric *ret);

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "alloc/table.h"
@@ -12,13 +13,15 @@
 #include "base/errmsg.h"
 #include "tools/command.h"
 #include "tools/engine/engine.h"
+#include "tools/eval_post_rope.h"
 #include "tools/eval_report.h"
 #include "tools/evaluation.h"
 #include "tools/handles.h"
 #include "tools/progress.h"
 #include "tools/text_file.h"
 
-enum { OPT_TABLE = 1, OPT_TEXT, OPT_TOKENS, OPT_WINDOW, OPT_RECENT, OPT_SINKS, OPT_SIDE, OPT_LAYERS, OPT_QUARTILES };
+enum { OPT_TABLE = 1, OPT_TEXT, OPT_TOKENS, OPT_WINDOW, OPT_RECENT, OPT_SINKS, OPT_SIDE, OPT_LAYERS, OPT_QUARTILES,
+       OPT_POST_ROPE };
 
 enum {
     DEFAULT_TOKENS = 8192,
@@ -51,6 +54,8 @@ static const struct argp_option options[] = {
     { "side", OPT_SIDE, "SIDE", 0, "k, v or kv (default): what is read from codes", 3 },
     { "layers", OPT_LAYERS, "FIRST:LAST", 0, "Layers that are read from codes, from 0 (default: all)", 3 },
     { "quartiles", OPT_QUARTILES, NULL, 0, "Each quarter of the layers alone, then all", 3 },
+    { "post-rope", OPT_POST_ROPE, "STATS", 0,
+      "Beside it, what the same solve does to keys taken after RoPE; STATS is what the table was made of", 3 },
     { 0 },
 };
 
@@ -112,6 +117,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_QUARTILES:
         o->quartiles = true;
         return 0;
+    case OPT_POST_ROPE:
+        o->post_rope = arg;
+        return 0;
     case ARGP_KEY_ARG:
         if (o->model)
             argp_error(state, "one model at a time");
@@ -153,9 +161,16 @@ static int account(const char *path, struct table_account *ret, struct errmsg *e
     return r;
 }
 
-/* One evaluation with these layers coded (@n_layers 0: all); what does not depend on them goes to *ret. */
-static int measure(struct engine *en, const struct eval_options *o, const struct document *text, uint32_t first_layer,
-                   uint32_t n_layers, struct eval_result *ret, struct evaluation *ret_sum, struct errmsg *e)
+/* One of several evaluations. */
+struct part {
+    uint32_t first_layer, n_layers; /* coded; n_layers 0: all */
+    const void *post_rope;          /* a table for rotated keys; NULL: the table asked for */
+    size_t post_rope_bytes;
+};
+
+/* One evaluation of @part; what does not depend on the part goes to *ret. */
+static int measure(struct engine *en, const struct eval_options *o, const struct document *text, struct part part,
+                   struct eval_result *ret, struct evaluation *ret_sum, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(progress_end) struct progress p;
@@ -166,7 +181,8 @@ static int measure(struct engine *en, const struct eval_options *o, const struct
     progress_start(&p, "evaluating", "tokens", 0, o->common.quiet);
     r = client_open(NULL, &c, e);
     if (r == 0)
-        r = model_open(c, en, o->table, &m, e);
+        r = part.post_rope ? model_open_bytes(c, en, part.post_rope, part.post_rope_bytes, &m, e)
+                           : model_open(c, en, o->table, &m, e);
     if (r == 0)
         r = account(o->table, &ret->account, e);
     if (r < 0)
@@ -181,8 +197,9 @@ static int measure(struct engine *en, const struct eval_options *o, const struct
                                    .n_sink = ret->n_sink,
                                    .n_recent = o->n_recent,
                                    .sides = o->sides,
-                                   .first_layer = first_layer,
-                                   .n_layers = n_layers };
+                                   .first_layer = part.first_layer,
+                                   .n_layers = part.n_layers,
+                                   .post_rope = part.post_rope != NULL };
     p.total = 2.0 * (double) evaluation_tokens(&eo, text->n_tokens);
     return evaluate(en, c, m, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
 }
@@ -199,10 +216,26 @@ static int measure_quartiles(struct engine *en, const struct eval_options *o, co
         uint32_t end = (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */
 
         ret->part_layers[part] = end - first;
-        r = measure(en, o, text, first, end - first, ret, &ret->parts[part], e);
+        r = measure(en, o, text, (struct part) { first, end - first, NULL, 0 }, ret, &ret->parts[part], e);
         first = end;
     }
     return r;
+}
+
+static int measure_post_rope(struct engine *en, const struct eval_options *o, const struct document *text,
+                             struct eval_result *ret, struct errmsg *e)
+{
+    _cleanup_(freep) void *bytes = NULL;
+    _cleanup_(progress_end) struct progress p;
+    size_t n_bytes = 0;
+    int r;
+
+    progress_start(&p, "solving for rotated keys", NULL, 1, o->common.quiet);
+    r = post_rope_table(o->table, o->post_rope, &p, &bytes, &n_bytes, e);
+    progress_end(&p);
+    if (r < 0)
+        return r;
+    return measure(en, o, text, (struct part) { o->first_layer, o->n_layers, bytes, n_bytes }, ret, &ret->post_rope, e);
 }
 
 static int run(int argc, char **argv)
@@ -226,10 +259,12 @@ static int run(int argc, char **argv)
         r = check_window(en, &o, &e);
     if (r == 0)
         r = document_load(en, o.text, &text, &e);
+    if (r == 0 && o.post_rope)
+        r = measure_post_rope(en, &o, &text, &res, &e);
     if (r == 0 && o.quartiles)
         r = measure_quartiles(en, &o, &text, &res, &e);
     if (r == 0)
-        r = measure(en, &o, &text, o.first_layer, o.n_layers, &res, &res.sum, &e);
+        r = measure(en, &o, &text, (struct part) { o.first_layer, o.n_layers, NULL, 0 }, &res, &res.sum, &e);
     if (r < 0)
         return command_fail("%s", e.text);
     (void) snprintf(res.model_name, sizeof(res.model_name), "%s", engine_info(en)->name);

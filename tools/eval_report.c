@@ -89,6 +89,13 @@ static json_t *parts_json(const struct eval_result *res)
     return all;
 }
 
+static json_t *post_rope_json(const struct eval_result *res)
+{
+    const struct evaluation *s = &res->post_rope;
+
+    return json_pack("{s:f, s:f}", "ppl", perplexity(s->nll, s->n_predictions), "kl", s->kl / (double) s->n_tokens);
+}
+
 static json_t *result_json(const struct eval_options *o, const struct eval_result *res)
 {
     const struct evaluation *s = &res->sum;
@@ -113,7 +120,8 @@ static json_t *result_json(const struct eval_options *o, const struct eval_resul
         json_object_update_new(json, json_pack("{s:s, s:i, s:i}", "side", eval_side_name(o->sides), "first_layer",
                                                (int) o->first_layer, "coded_layers", (int) o->n_layers)) < 0 ||
         json_object_update_new(json, account_json(res)) < 0 ||
-        (o->quartiles && json_object_set_new(json, "quartiles", parts_json(res)) < 0)) {
+        (o->quartiles && json_object_set_new(json, "quartiles", parts_json(res)) < 0) ||
+        (o->post_rope && json_object_set_new(json, "post_rope", post_rope_json(res)) < 0)) {
         json_decref(json);
         return NULL;
     }
@@ -180,8 +188,9 @@ static int print_parts(const struct eval_result *res)
 
 static int print_text(const struct eval_options *o, const struct eval_result *res)
 {
-    _cleanup_(report_freep) struct report *r = report_new("<\t>exact\t>compressed");
-    const struct evaluation *s = &res->sum;
+    _cleanup_(report_freep) struct report *r =
+        report_new(o->post_rope ? "<\t>exact\t>compressed\t>after RoPE" : "<\t>exact\t>compressed");
+    const struct evaluation *s = &res->sum, *post = &res->post_rope;
     char digest[DIGEST_HEX_BYTES];
 
     printf("model   %s\n", res->model_name);
@@ -193,9 +202,16 @@ static int print_text(const struct eval_options *o, const struct eval_result *re
         printf(", the last one of %zu", s->last_window);
     print_exact(o, res);
     putchar('\n');
-    report_row(r, "perplexity\t%.3f\t%.3f", perplexity(s->nll_exact, s->n_predictions),
-               perplexity(s->nll, s->n_predictions));
-    report_row(r, "KL, nats per token\t0\t%.5f", s->kl / (double) s->n_tokens);
+    if (o->post_rope) {
+        report_row(r, "perplexity\t%.3f\t%.3f\t%.3f", perplexity(s->nll_exact, s->n_predictions),
+                   perplexity(s->nll, s->n_predictions), perplexity(post->nll, post->n_predictions));
+        report_row(r, "KL, nats per token\t0\t%.5f\t%.5f", s->kl / (double) s->n_tokens,
+                   post->kl / (double) post->n_tokens);
+    } else {
+        report_row(r, "perplexity\t%.3f\t%.3f", perplexity(s->nll_exact, s->n_predictions),
+                   perplexity(s->nll, s->n_predictions));
+        report_row(r, "KL, nats per token\t0\t%.5f", s->kl / (double) s->n_tokens);
+    }
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
     putchar('\n');

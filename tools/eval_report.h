@@ -14,7 +14,7 @@
 
 struct eval_options {
     struct common_options common;
-    const char *model, *table, *text;
+    const char *model, *table, *text, *post_rope;
     size_t n_tokens, window;
     int32_t n_recent, n_sink;
     uint32_t sides, first_layer, n_layers; /* as in kvc_eval_options */
@@ -30,6 +30,7 @@ struct eval_result {
     uint32_t n_sink;
     struct evaluation parts[EVAL_PARTS]; /* with these layers coded alone; with @quartiles */
     uint32_t part_layers[EVAL_PARTS];
+    struct evaluation post_rope;         /* the same solve on rotated keys; with @post_rope */
 };
 
 /* "k", "v" or "kv" of the bits in kvc_eval_options; 0 is both. */

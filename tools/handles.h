@@ -36,3 +36,7 @@ int client_open(const char *socket, kvc_client **ret_client, struct errmsg *e);
  */
 int model_open(kvc_client *c, const struct engine *en, const char *table_path, kvc_model **ret_model,
                struct errmsg *e);
+
+/* The same with a table in memory. */
+int model_open_bytes(kvc_client *c, const struct engine *en, const void *bytes, size_t n_bytes, kvc_model **ret_model,
+                     struct errmsg *e);

@@ -126,6 +126,38 @@ static void test_what_is_charged(void)
     end();
 }
 
+/* A table of the same options from rotated keys is measured beside the one asked for, which it does not change. */
+static void test_post_rope(void)
+{
+    _cleanup_(freep) char *out = NULL, *failed = NULL;
+    char other[64];
+    json_t *j;
+    double x;
+
+    begin();
+    j = eval("--post-rope", statistics);
+    CU_ASSERT_EQUAL(json_double_at(j, "kl"), kl(NULL, NULL));
+    x = json_double_at(json_object_get(j, "post_rope"), "kl");
+    CU_ASSERT(x > 0 && x != json_double_at(j, "kl"));
+    json_decref(j);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "eval", model, "--table", table, "--text",
+                                                                    text, "--tokens", "100", "--window", "100",
+                                                                    "--post-rope", statistics, "-q", NULL }, &out),
+                    COMMAND_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(out, "after RoPE"));
+    free(out);
+    (void) snprintf(other, sizeof(other), "%s/other", dir);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "calibrate", model, "--text", text,
+                                                                    "--tokens", "512", "--window", "256", "-q", "-o",
+                                                                    other, NULL }, &out), COMMAND_OK);
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "eval", model, "--table", table, "--text",
+                                                                    text, "--window", "100", "--post-rope", other, "-q",
+                                                                    NULL }, &failed), COMMAND_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(failed, "was not made of"));
+    (void) unlink(other);
+    end();
+}
+
 static void test_text_and_failures(void)
 {
     _cleanup_(freep) char *out = NULL, *failed = NULL;
@@ -146,7 +178,7 @@ static void test_text_and_failures(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_parts_of_the_cache), TEST(test_quartiles), TEST(test_what_is_charged), TEST(test_text_and_failures),
-    TEST_END,
+    TEST(test_parts_of_the_cache), TEST(test_quartiles), TEST(test_what_is_charged), TEST(test_post_rope),
+    TEST(test_text_and_failures), TEST_END,
 };
 const char test_suite[] = "eval_command";

@@ -1,0 +1,145 @@
+/* Reading back how a table was solved; see solve_options_read() in solve.h. Writing: solve_provenance.c. */
+#include <errno.h>
+#include <jansson.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/solve.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+/* Where the reading stands: the first thing missing or wrong is named. */
+struct reader {
+    const json_t *options;
+    const char *bad;
+};
+
+static const json_t *get(struct reader *r, const char *key, bool right_type(const json_t *))
+{
+    const json_t *x = json_object_get(r->options, key);
+
+    if (!r->bad && (!x || !right_type(x)))
+        r->bad = key;
+    return x;
+}
+
+static bool is_text(const json_t *x)
+{
+    return json_is_string(x);
+}
+
+static bool is_number(const json_t *x)
+{
+    return json_is_number(x);
+}
+
+static bool is_bool(const json_t *x)
+{
+    return json_is_boolean(x);
+}
+
+static bool is_count(const json_t *x)
+{
+    return json_is_integer(x) && json_integer_value(x) >= 0 && json_integer_value(x) <= INT32_MAX;
+}
+
+static const char *get_text(struct reader *r, const char *key)
+{
+    const char *text = json_string_value(get(r, key, is_text));
+
+    return text ? text : "";
+}
+
+static double get_double(struct reader *r, const char *key)
+{
+    return json_number_value(get(r, key, is_number));
+}
+
+static bool get_bool(struct reader *r, const char *key)
+{
+    return json_is_true(get(r, key, is_bool));
+}
+
+static uint32_t get_count(struct reader *r, const char *key)
+{
+    return (uint32_t) json_integer_value(get(r, key, is_count));
+}
+
+static void check(struct reader *r, const char *key, int result)
+{
+    if (!r->bad && result < 0)
+        r->bad = key;
+}
+
+static uint64_t get_seed(struct reader *r)
+{
+    const char *text = get_text(r, "seed");
+    char *end;
+    uint64_t x = strtoull(text, &end, 10);
+
+    check(r, "seed", *text && !*end ? 0 : -EINVAL);
+    return x;
+}
+
+static void read_paper(struct reader *r, const struct solve_options *o, struct paper_options *ret)
+{
+    ret->B_min = get_double(r, "b_min_budget");
+    ret->rank_step = get_count(r, "rank_step");
+    ret->b_min = get_count(r, "b_min");
+    ret->b_max = get_count(r, "b_max");
+    if (o->method == METHOD_DP)
+        return;
+    ret->eta = get_double(r, "eta");
+    ret->rounds = get_count(r, "rounds");
+}
+
+static void read_options(struct reader *r, struct solve_options *ret)
+{
+    enum method method = METHOD_BANDS;
+
+    check(r, "method", method_from_name(get_text(r, "method"), &method));
+    solve_options_for(ret, method, 0);
+    check(r, "metric", metric_from_name(get_text(r, "metric"), &ret->metric));
+    check(r, "curve", curve_from_name(get_text(r, "curve"), &ret->curve));
+    check(r, "quantiser", quantiser_from_name(get_text(r, "quantiser"), &ret->quantiser));
+    if (json_object_get(r->options, "k_bpd")) {
+        ret->k_bpd = get_double(r, "k_bpd");
+        ret->v_bpd = get_double(r, "v_bpd");
+    } else {
+        ret->bpd = get_double(r, "bpd");
+    }
+    if (json_object_get(r->options, "temper"))
+        ret->temper = get_double(r, "temper");
+    ret->fit_levels = get_bool(r, "fit_levels");
+    ret->v_from_k = get_bool(r, "v_from_k");
+    ret->depth_weights = get_bool(r, "depth_weights");
+    ret->floor_bpd = get_double(r, "floor_bpd");
+    ret->ceil_bpd = get_double(r, "ceil_bpd");
+    ret->seed = get_seed(r);
+    if (method != METHOD_BANDS)
+        read_paper(r, ret, &ret->paper);
+    if (json_object_get(r->options, "only_layer"))
+        check(r, "only_layer", -EINVAL);
+}
+
+int solve_options_read(const char *provenance, struct solve_options *ret, uint8_t ret_statistics[static DIGEST_BYTES],
+                       struct errmsg *e)
+{
+    _cleanup_(json_decrefp) json_t *root = json_loads(provenance, 0, NULL);
+    const char *hex = json_string_value(json_object_get(json_object_get(root, "statistics"), "sha256"));
+    struct reader r = { .options = json_object_get(root, "options") };
+    uint8_t digest[DIGEST_BYTES];
+    struct solve_options o;
+    size_t n = 0;
+
+    if (!r.options || !hex || sodium_hex2bin(digest, sizeof(digest), hex, strlen(hex), NULL, &n, NULL) < 0 ||
+        n != sizeof(digest))
+        return fail(e, -ENODATA, "the table does not say from which statistics and how it was solved");
+    read_options(&r, &o);
+    if (r.bad)
+        return fail(e, -ENODATA, "the table does not say how it was solved: %s is missing, or unknown here", r.bad);
+    *ret = o;
+    memcpy(ret_statistics, digest, sizeof(digest));
+    return 0;
+}

@@ -1,0 +1,159 @@
+/* See stats_rotate.h. */
+#include "alloc/stats_rotate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/stats_internal.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+/* Positions that metrics are averaged over: every k-th sampled one. A plane that turns by a radian per token has no
+ * direction left after some ten of them; slow planes hardly turn at all. */
+#define POSITIONS_MAX 512
+
+struct phase {
+    double cos[GEOMETRY_PLANES_MAX], sin[GEOMETRY_PLANES_MAX];
+};
+
+static void phase_at(const struct geometry *g, uint64_t position, struct phase *ret)
+{
+    for (uint32_t i = 0; i < g->n_rot / 2; i++) {
+        ret->cos[i] = cos((double) position * g->freq[i]);
+        ret->sin[i] = sin((double) position * g->freq[i]);
+    }
+}
+
+/* x := R x; element i of x stands at x[i * stride]. */
+static void turn(const struct geometry *g, const struct phase *p, double *x, size_t stride)
+{
+    uint32_t half = g->n_rot / 2;
+
+    for (uint32_t i = 0; i < half; i++) {
+        double *lo = x + i * stride, *hi = x + (i + half) * stride, a = *lo, b = *hi;
+
+        *lo = a * p->cos[i] - b * p->sin[i];
+        *hi = a * p->sin[i] + b * p->cos[i];
+    }
+}
+
+/* Mean and centred scatter of the turned samples of one head's keys; the samples are turned in place. */
+static void turn_samples(struct stats *s, uint32_t head_side, double *row)
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t d = g->d;
+    float *x = stats_sample_rows(s, head_side);
+    double *mean = s->mean + head_side * d, *scatter = s->scatter + head_side * d * d;
+    double scale = (double) s->n_tokens / (double) s->n_held;
+
+    memset(mean, 0, d * sizeof(*mean));
+    memset(scatter, 0, d * d * sizeof(*scatter));
+    for (size_t t = 0; t < s->n_held; t++) {
+        struct phase p;
+
+        phase_at(g, s->ids[t].position, &p);
+        for (size_t i = 0; i < d; i++)
+            row[i] = (double) x[t * d + i];
+        turn(g, &p, row, 1);
+        for (size_t i = 0; i < d; i++) {
+            x[t * d + i] = (float) row[i];
+            mean[i] += row[i] / (double) s->n_held;
+        }
+    }
+    for (size_t t = 0; t < s->n_held; t++)
+        for (size_t i = 0; i < d; i++)
+            for (size_t j = 0; j <= i; j++)
+                scatter[i * d + j] += ((double) x[t * d + i] - mean[i]) * ((double) x[t * d + j] - mean[j]) * scale;
+    for (size_t i = 0; i < d; i++)
+        for (size_t j = 0; j < i; j++)
+            scatter[j * d + i] = scatter[i * d + j];
+}
+
+/* M := mean over sampled positions of R(p) M R(p)'. @scratch: [2, d, d] */
+static void average(const struct stats *s, double *M, double *scratch)
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t d = g->d, step = (s->n_held + POSITIONS_MAX - 1) / POSITIONS_MAX, n = 0;
+    double *sum = scratch, *turned = scratch + d * d;
+
+    memset(sum, 0, d * d * sizeof(*sum));
+    for (size_t t = 0; t < s->n_held; t += step, n++) {
+        struct phase p;
+
+        phase_at(g, s->ids[t].position, &p);
+        memcpy(turned, M, d * d * sizeof(*turned));
+        for (size_t i = 0; i < d; i++)
+            turn(g, &p, turned + i, d); /* columns */
+        for (size_t i = 0; i < d; i++)
+            turn(g, &p, turned + i * d, 1); /* rows */
+        for (size_t i = 0; i < d * d; i++)
+            sum[i] += turned[i];
+    }
+    for (size_t i = 0; i < d; i++)
+        for (size_t j = 0; j <= i; j++) /* exactly symmetric, as the solvers want it */
+            M[i * d + j] = M[j * d + i] = (sum[i * d + j] + sum[j * d + i]) / (2 * (double) n);
+}
+
+static void copy(void *to, const void *from, size_t n, size_t bytes)
+{
+    if (from)
+        memcpy(to, from, n * bytes);
+}
+
+static int duplicate(const struct stats *s, struct stats **ret_stats, struct errmsg *e)
+{
+    const struct geometry *g = &s->o.geometry;
+    size_t n_hs = head_side_count(g), d = g->d, dd = d * d;
+    _cleanup_(stats_freep) struct stats *to = NULL;
+    int r = stats_alloc(&s->o, s->n_held, &to, e);
+
+    if (r == 0 && s->fisher)
+        r = stats_want_fisher(to);
+    if (r < 0)
+        return fail(e, r, "out of memory for statistics of rotated keys");
+    to->n_tokens = s->n_tokens;
+    to->n_fisher = s->n_fisher;
+    to->n_held = s->n_held;
+    copy(to->mean, s->mean, n_hs * d, sizeof(double));
+    copy(to->scatter, s->scatter, n_hs * dd, sizeof(double));
+    copy(to->query, s->query, n_hs / 2 * dd, sizeof(double));
+    copy(to->metric, s->metric, n_hs * dd, sizeof(double));
+    copy(to->fisher, s->fisher, n_hs * dd, sizeof(double));
+    copy(to->depth, s->depth, (size_t) g->n_layers * 2, sizeof(*s->depth));
+    copy(to->ids, s->ids, s->n_held, sizeof(*s->ids));
+    for (uint32_t hs = 0; hs < n_hs; hs++)
+        copy(stats_sample_rows(to, hs), stats_sample_rows(s, hs), s->n_held * d, sizeof(float));
+    *ret_stats = take_ptr(to);
+    return 0;
+}
+
+int stats_rotated(const struct stats *s, struct stats **ret_stats, struct errmsg *e)
+{
+    size_t d = s->o.geometry.d;
+    _cleanup_(stats_freep) struct stats *to = NULL;
+    _cleanup_(freep) double *scratch = malloc(2 * d * d * sizeof(*scratch));
+    int r = stats_check_complete(s, e);
+
+    if (r < 0)
+        return r;
+    if (s->n_held == 0)
+        return fail(e, -EINVAL, "the statistics hold no sampled tokens, which are what is rotated");
+    if (!scratch)
+        return fail(e, -ENOMEM, "out of memory for statistics of rotated keys");
+    r = duplicate(s, &to, e);
+    if (r < 0)
+        return r;
+    for (uint32_t hs = SIDE_K; hs < head_side_count(&s->o.geometry); hs += 2) {
+        turn_samples(to, hs, scratch);
+        if (to->query)
+            average(to, to->query + hs / 2 * d * d, scratch);
+        if (to->metric)
+            average(to, to->metric + hs * d * d, scratch);
+        if (to->fisher)
+            average(to, to->fisher + hs * d * d, scratch);
+    }
+    *ret_stats = take_ptr(to);
+    return 0;
+}

@@ -1,0 +1,22 @@
+/*
+ * The table that the same solve would have made of keys taken after RoPE: for `kvcobra eval --post-rope`. It is never
+ * written to a file, since no cache but an evaluation's could read it rightly.
+ */
+#pragma once
+
+#include <stddef.h>
+
+struct errmsg;
+struct progress;
+
+/**
+ * post_rope_table() - solve a table's statistics again with rotated keys
+ * @table:      path of the table; its options are used
+ * @statistics: path of the statistics that it was made of; others are refused
+ * @p:          started; moved along while solving
+ * @ret_bytes:  malloc'ed
+ *
+ * Return: 0 or a negative errno with a sentence.
+ */
+int post_rope_table(const char *table, const char *statistics, struct progress *p, void **ret_bytes,
+                    size_t *ret_n_bytes, struct errmsg *e);
