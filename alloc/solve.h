@@ -56,6 +56,16 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
                 struct solve_report *ret_report, struct errmsg *e);
 
 /**
+ * solve_harm() - what a table does to the sampled vectors, layer by layer
+ * @o:        metric and weights that harm is counted in; those the table was solved with give its report's sums
+ * @ret_harm: [n_layers, 2] by layer and side, summed over heads
+ *
+ * Return: 0; -EINVAL: another geometry, options that the statistics cannot serve, no sampled tokens; -ENOMEM.
+ */
+int solve_harm(const struct stats *s, const struct table *t, const struct solve_options *o, double *ret_harm,
+               struct errmsg *e);
+
+/**
  * solve_options_read() - how a table was solved, from its provenance
  * @ret:            without progress
  * @ret_statistics: SHA-256 of the statistics that it was solved from

@@ -117,6 +117,35 @@ static int judge_head(const struct solver *v, const struct table *table, struct 
     return 0;
 }
 
+int solve_harm(const struct stats *s, const struct table *table, const struct solve_options *o, double *ret_harm,
+               struct errmsg *e)
+{
+    const struct geometry *g = &s->o.geometry;
+    _cleanup_(solver_deinit) struct solver v = { 0 };
+    _cleanup_(trial_deinit) struct trial t = { 0 };
+    int r;
+
+    if (table->geometry.n_layers != g->n_layers || table->geometry.n_kv_heads != g->n_kv_heads ||
+        table->geometry.d != g->d)
+        return fail(e, -EINVAL, "the table is for another geometry than the statistics");
+    r = solver_init(&v, s, o, e);
+    if (r < 0)
+        return r;
+    if (s->n_held == 0)
+        return fail(e, -EINVAL, "the statistics hold no sampled tokens to judge the table by");
+    if (trial_init(&t, s->n_held, g->d) < 0)
+        return fail(e, -ENOMEM, "out of memory for judging the table");
+    for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++) {
+        double harm[2] = { 0 };
+
+        for (uint32_t head = 0; r == 0 && head < g->n_kv_heads; head++)
+            r = judge_head(&v, table, &t, layer, head, harm, e);
+        for (int side = SIDE_K; r == 0 && side <= SIDE_V; side++)
+            ret_harm[layer * 2 + (uint32_t) side] = harm[side];
+    }
+    return r;
+}
+
 static void count_bits(const struct solver *v, const struct table *table, struct solve_report *ret)
 {
     double numbers = (double) (v->n_heads / 2) * v->g->d, stored[2] = { 0 }, nominal = 0;

@@ -14,6 +14,7 @@
 #include "tools/command.h"
 #include "tools/engine/engine.h"
 #include "tools/eval_post_rope.h"
+#include "tools/eval_quartiles.h"
 #include "tools/eval_report.h"
 #include "tools/evaluation.h"
 #include "tools/handles.h"
@@ -53,7 +54,9 @@ static const struct argp_option options[] = {
     { "sinks", OPT_SINKS, "N", 0, "First tokens that stay exact (default: what the table says)", 2 },
     { "side", OPT_SIDE, "SIDE", 0, "k, v or kv (default): what is read from codes", 3 },
     { "layers", OPT_LAYERS, "FIRST:LAST", 0, "Layers that are read from codes, from 0 (default: all)", 3 },
-    { "quartiles", OPT_QUARTILES, NULL, 0, "Each quarter of the layers alone, then all", 3 },
+    { "quartiles", OPT_QUARTILES, "STATS", OPTION_ARG_OPTIONAL,
+      "Each quarter of the layers alone, then all; with STATS, what the table was made of, also for the quarter's share "
+      "of the harm that the solver counted", 3 },
     { "post-rope", OPT_POST_ROPE, "STATS", 0,
       "Beside it, what the same solve does to keys taken after RoPE; STATS is what the table was made of", 3 },
     { 0 },
@@ -116,6 +119,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_QUARTILES:
         o->quartiles = true;
+        o->quartile_statistics = arg;
         return 0;
     case OPT_POST_ROPE:
         o->post_rope = arg;
@@ -212,6 +216,8 @@ static int measure_quartiles(struct engine *en, const struct eval_options *o, co
 
     if (n < EVAL_PARTS)
         return fail(e, -EINVAL, "%s has %u layers: too few for quartiles", o->model, n);
+    if (o->quartile_statistics)
+        r = quartile_harm(o->table, o->quartile_statistics, o->sides, ret->part_harm, e);
     for (uint32_t part = 0, first = 0; r == 0 && part < EVAL_PARTS; part++) {
         uint32_t end = (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */
 

@@ -13,16 +13,12 @@
 #include "base/errmsg.h"
 #include "tools/progress.h"
 
-/* @table's options and @s, which must be what it was made of. */
-static int read_options(const char *table, const char *statistics, const struct stats *s, struct solve_options *ret,
-                        struct errmsg *e)
+int table_statistics(const struct table *t, const char *table, const struct stats *s, const char *statistics,
+                     struct solve_options *ret, struct errmsg *e)
 {
-    _cleanup_(table_unrefp) struct table *t = NULL;
     uint8_t made_of[DIGEST_BYTES], digest[DIGEST_BYTES];
-    int r = table_load(table, &t, e);
+    int r = solve_options_read(t->provenance, ret, made_of, e);
 
-    if (r == 0)
-        r = solve_options_read(t->provenance, ret, made_of, e);
     if (r == 0)
         r = stats_digest(s, digest, e);
     if (r < 0)
@@ -37,12 +33,15 @@ int post_rope_table(const char *table, const char *statistics, struct progress *
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
     _cleanup_(stats_freep) struct stats *rotated = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL;
     struct solve_options o;
     struct solve_report report;
     int r = stats_load(statistics, &s, e);
 
     if (r == 0)
-        r = read_options(table, statistics, s, &o, e);
+        r = table_load(table, &t, e);
+    if (r == 0)
+        r = table_statistics(t, table, s, statistics, &o, e);
     if (r == 0)
         r = stats_rotated(s, &rotated, e);
     if (r < 0)

@@ -71,17 +71,30 @@ static json_t *account_json(const struct eval_result *res)
                      "v_bpd_nominal", a->nominal_bpd[SIDE_V], "fixed_bytes", (json_int_t) a->fixed_bytes);
 }
 
-/* [{"layers": 8, "ppl": ..., "kl": ...}, ...] */
-static json_t *parts_json(const struct eval_result *res)
+/* The quarter's part of all harm. */
+static double harm_share(const struct eval_result *res, size_t part)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < EVAL_PARTS; i++)
+        sum += res->part_harm[i];
+    return sum > 0 ? res->part_harm[part] / sum : 0;
+}
+
+/* [{"layers": 8, "ppl": ..., "kl": ..., "harm_share": ...}, ...] */
+static json_t *parts_json(const struct eval_options *o, const struct eval_result *res)
 {
     json_t *all = json_array();
 
     for (size_t i = 0; i < EVAL_PARTS; i++) {
         const struct evaluation *s = &res->parts[i];
 
-        if (json_array_append_new(all, json_pack("{s:i, s:f, s:f}", "layers", (int) res->part_layers[i], "ppl",
-                                                 perplexity(s->nll, s->n_predictions), "kl",
-                                                 s->kl / (double) s->n_tokens)) < 0) {
+        json_t *one = json_pack("{s:i, s:f, s:f}", "layers", (int) res->part_layers[i], "ppl",
+                                perplexity(s->nll, s->n_predictions), "kl", s->kl / (double) s->n_tokens);
+
+        if (one && o->quartile_statistics)
+            (void) json_object_set_new(one, "harm_share", json_real(harm_share(res, i)));
+        if (json_array_append_new(all, one) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -120,7 +133,7 @@ static json_t *result_json(const struct eval_options *o, const struct eval_resul
         json_object_update_new(json, json_pack("{s:s, s:i, s:i}", "side", eval_side_name(o->sides), "first_layer",
                                                (int) o->first_layer, "coded_layers", (int) o->n_layers)) < 0 ||
         json_object_update_new(json, account_json(res)) < 0 ||
-        (o->quartiles && json_object_set_new(json, "quartiles", parts_json(res)) < 0) ||
+        (o->quartiles && json_object_set_new(json, "quartiles", parts_json(o, res)) < 0) ||
         (o->post_rope && json_object_set_new(json, "post_rope", post_rope_json(res)) < 0)) {
         json_decref(json);
         return NULL;
@@ -164,11 +177,17 @@ static void print_exact(const struct eval_options *o, const struct eval_result *
         printf("        all layers but %u to %u\n", o->first_layer, o->first_layer + o->n_layers - 1);
 }
 
-/* Each quarter of the layers alone, their sum, and all together: harm adds up, and more than that. */
-static int print_parts(const struct eval_result *res)
+/*
+ * Each quarter of the layers alone, their sum, and all together. With the quarters' shares of the harm, the increase of
+ * perplexity per share: alike if equal harm hurts equally at every depth.
+ */
+static int print_parts(const struct eval_options *o, const struct eval_result *res)
 {
     static const char *const names[EVAL_PARTS] = { "first", "second", "third", "last" };
-    _cleanup_(report_freep) struct report *r = report_new("<layers compressed\t>perplexity\t>increase\t>KL");
+    _cleanup_(report_freep) struct report *r =
+        report_new(o->quartile_statistics
+                       ? "<layers compressed\t>perplexity\t>increase\t>KL\t>share of harm\t>increase per share"
+                       : "<layers compressed\t>perplexity\t>increase\t>KL");
     double exact = perplexity(res->sum.nll_exact, res->sum.n_predictions), increase = 0, kl = 0;
 
     for (size_t i = 0; i < EVAL_PARTS; i++) {
@@ -177,8 +196,13 @@ static int print_parts(const struct eval_result *res)
 
         increase += ppl - exact;
         kl += s->kl / (double) s->n_tokens;
-        report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f", names[i], res->part_layers[i], ppl, ppl - exact,
-                   s->kl / (double) s->n_tokens);
+        if (o->quartile_statistics)
+            report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f\t%.1f %%\t%+.3f", names[i], res->part_layers[i], ppl, ppl - exact,
+                       s->kl / (double) s->n_tokens, 100 * harm_share(res, i),
+                       harm_share(res, i) > 0 ? (ppl - exact) / harm_share(res, i) : 0.0);
+        else
+            report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f", names[i], res->part_layers[i], ppl, ppl - exact,
+                       s->kl / (double) s->n_tokens);
     }
     report_row(r, "sum of these\t\t%+.3f\t%.5f", increase, kl);
     report_row(r, "all\t%.3f\t%+.3f\t%.5f", perplexity(res->sum.nll, res->sum.n_predictions),
@@ -216,7 +240,7 @@ static int print_text(const struct eval_options *o, const struct eval_result *re
         return command_fail("out of memory");
     putchar('\n');
     if (o->quartiles) {
-        if (print_parts(res) < 0)
+        if (print_parts(o, res) < 0)
             return command_fail("out of memory");
         putchar('\n');
     }

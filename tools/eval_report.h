@@ -19,6 +19,7 @@ struct eval_options {
     int32_t n_recent, n_sink;
     uint32_t sides, first_layer, n_layers; /* as in kvc_eval_options */
     bool quartiles;
+    const char *quartile_statistics; /* what the table was made of, to count its harm by; or NULL */
 };
 
 /* What is known at the end and printed. */
@@ -30,6 +31,7 @@ struct eval_result {
     uint32_t n_sink;
     struct evaluation parts[EVAL_PARTS]; /* with these layers coded alone; with @quartiles */
     uint32_t part_layers[EVAL_PARTS];
+    double part_harm[EVAL_PARTS];        /* with @quartile_statistics: of the sides that are coded */
     struct evaluation post_rope;         /* the same solve on rotated keys; with @post_rope */
 };
 

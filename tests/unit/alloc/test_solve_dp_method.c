@@ -234,6 +234,32 @@ static void test_no_redistribution(void)
     (void) stats_free(s);
 }
 
+/* Harm by layer adds up to what the solve reported, by side; another geometry is refused. */
+static void test_harm_by_layer(void)
+{
+    struct geometry g = shape(3, 4, 2, 32, 32), other = shape(2, 4, 2, 32, 32);
+    struct stats *s = synthetic(&g, false), *fewer = synthetic(&other, false);
+    double harm[3 * 2], sum[2] = { 0 };
+    struct solve_options o;
+    struct errmsg e = { "" };
+    struct solved t;
+
+    solve_options_for(&o, METHOD_DP, 2);
+    t = solve(s, &o);
+    CU_ASSERT_EQUAL(solve_harm(s, t.table, &o, harm, &e), 0);
+    for (size_t i = 0; i < 6; i++) {
+        CU_ASSERT(harm[i] > 0);
+        sum[i % 2] += harm[i];
+    }
+    CU_ASSERT_DOUBLE_EQUAL(sum[SIDE_K], t.report.distortion_k, 1e-9 * sum[SIDE_K]);
+    CU_ASSERT_DOUBLE_EQUAL(sum[SIDE_V], t.report.distortion_v, 1e-9 * sum[SIDE_V]);
+    CU_ASSERT_EQUAL(solve_harm(fewer, t.table, &o, harm, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "another geometry"));
+    (void) table_unref(t.table);
+    (void) stats_free(s);
+    (void) stats_free(fewer);
+}
+
 static void test_degenerate(void)
 {
     struct geometry g = shape(1, 4, 2, 32, 16);
@@ -309,6 +335,7 @@ const struct test_case test_cases[] = {
     TEST(test_beats_the_paper),
     TEST(test_paper_parameters),
     TEST(test_no_redistribution),
+    TEST(test_harm_by_layer),
     TEST(test_degenerate),
     TEST(test_refusals),
     TEST_END,

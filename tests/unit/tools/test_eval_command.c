@@ -103,7 +103,32 @@ static void test_quartiles(void)
         CU_ASSERT_EQUAL(json_double_at(json_array_get(parts, i), "kl"), kl("--layers", layers[i]));
     }
     CU_ASSERT_EQUAL(json_double_at(j, "kl"), kl(NULL, NULL));
+    CU_ASSERT_PTR_NULL(json_object_get(json_array_get(parts, 0), "harm_share"));
     json_decref(j);
+    end();
+}
+
+/* With the statistics: each quarter's share of the harm, of the sides that are read. */
+static void test_shares_of_harm(void)
+{
+    char option[128];
+    json_t *j;
+
+    begin();
+    (void) snprintf(option, sizeof(option), "--quartiles=%s", statistics);
+    for (int side = 0; side < 2; side++) {
+        double sum = 0;
+
+        j = eval(option, side ? "--side=k" : "--side=kv");
+        for (size_t i = 0; i < 4; i++) {
+            double share = json_double_at(json_array_get(json_object_get(j, "quartiles"), i), "harm_share");
+
+            CU_ASSERT(share > 0 && share < 1);
+            sum += share;
+        }
+        CU_ASSERT_DOUBLE_EQUAL(sum, 1, 1e-9);
+        json_decref(j);
+    }
     end();
 }
 
@@ -178,7 +203,7 @@ static void test_text_and_failures(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_parts_of_the_cache), TEST(test_quartiles), TEST(test_what_is_charged), TEST(test_post_rope),
+    TEST(test_parts_of_the_cache), TEST(test_quartiles), TEST(test_shares_of_harm), TEST(test_what_is_charged), TEST(test_post_rope),
     TEST(test_text_and_failures), TEST_END,
 };
 const char test_suite[] = "eval_command";
