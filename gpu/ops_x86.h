@@ -10,5 +10,5 @@
 extern const struct ops ops_avx2;
 extern const struct ops ops_avx512;
 extern const struct ops ops_avx512_vnni; /* the same, and decode_avx512 */
-extern const struct decode_ops decode_avx512;
+extern const struct decode_ops decode_avx2, decode_avx512;
 #endif
