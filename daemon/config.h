@@ -1,4 +1,4 @@
-/* Every limit and path of kvcobrad in one place. The command line fills it; nothing changes it afterwards. */
+/* Every limit and path of kvcobrad in one place. Command line and file fill it (config_keys.h); SIGHUP changes some of it. */
 #pragma once
 
 #include <stddef.h>
@@ -48,6 +48,9 @@ struct config {
     uint32_t reservations_per_session_max;
     uint32_t tables_max;              /* in any state */
     uint64_t table_bytes_max;         /* one table file */
+
+    char **owned;                     /* texts of config_set() */
+    size_t n_owned;
 };
 
 void config_init(struct config *c);

@@ -15,6 +15,7 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config_keys.h"
 #include "daemon/conn.h"
 #include "daemon/keep.h"
 #include "daemon/log.h"
@@ -69,6 +70,29 @@ void server_update_tick(struct server *s)
     ev_tick_every(s->ev, s->n_conns + s->n_sessions + s->tables.n_draining > 0 ? period : 0, on_tick, s);
 }
 
+/* Tenants that have the quota everybody begins with get the new one; what an operator set stays. */
+static void reload_config(struct server *s)
+{
+    uint64_t old_quota = s->config->quota_bytes;
+    struct errmsg e = { "" };
+    struct config fresh;
+
+    supervisor_say("RELOADING=1");
+    if (s->reload(&fresh, &e) < 0) {
+        log_event(LOG_ERR, "reload-failed", "message=\"%s\", everything stays as it is", e.text);
+    } else {
+        config_reload(s->config, &fresh);
+        log_open(s->config->log_level);
+        for (struct tenant *t = s->store.tenants; t; t = t->next)
+            if (t->quota_bytes == old_quota)
+                t->quota_bytes = s->config->quota_bytes;
+        server_update_tick(s);
+        log_event(LOG_NOTICE, "reloaded", "message=\"the configuration was read again\"");
+    }
+    config_deinit(&fresh);
+    supervisor_say("READY=1");
+}
+
 static void on_signal(void *ctx)
 {
     struct server *s = ctx;
@@ -76,6 +100,10 @@ static void on_signal(void *ctx)
 
     if (read(s->signal_fd, &info, sizeof(info)) != sizeof(info))
         return;
+    if (info.ssi_signo == SIGHUP) {
+        reload_config(s);
+        return;
+    }
     log_event(LOG_INFO, "stopping", "signal=%" PRIu32 " sessions=%" PRIu32, info.ssi_signo, s->n_sessions);
     ev_stop(s->ev);
 }
@@ -88,6 +116,7 @@ static int watch_signals(struct server *s, struct errmsg *e)
     (void) sigemptyset(&mask);
     (void) sigaddset(&mask, SIGTERM);
     (void) sigaddset(&mask, SIGINT);
+    (void) sigaddset(&mask, SIGHUP);
     if (sigprocmask(SIG_BLOCK, &mask, NULL) < 0)
         return fail(e, -errno, "cannot block signals: %s", strerror(errno));
     s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -251,7 +280,7 @@ static int allocate_sessions(struct server *s, struct errmsg *e)
     return 0;
 }
 
-int server_new(const struct config *config, struct server **ret, struct errmsg *e)
+int server_new(struct config *config, config_reload_fn reload, struct server **ret, struct errmsg *e)
 {
     _cleanup_(server_freep) struct server *s = calloc(1, sizeof(*s));
     int r;
@@ -259,6 +288,7 @@ int server_new(const struct config *config, struct server **ret, struct errmsg *
     if (!s)
         return fail(e, -ENOMEM, "out of memory at the start");
     s->config = config;
+    s->reload = reload;
     s->signal_fd = -1;
     s->journal.fd = -1;
     listen_init(&s->client_socket);

@@ -19,8 +19,12 @@ struct errmsg;
 struct reply_scratch;
 struct session;
 
+/* What the configuration says now; @fresh is initialised by it, config_deinit() it. Return: 0; errno with a sentence. */
+typedef int (*config_reload_fn)(struct config *fresh, struct errmsg *e);
+
 struct server {
-    const struct config *config;
+    struct config *config;
+    config_reload_fn reload;
     struct ev *ev;
     struct listen_socket client_socket, operator_socket;
     struct ev_source *listener, *operator_listener, *signals;
@@ -42,8 +46,8 @@ struct server {
     uint64_t refused_connections;
 };
 
-/* @config: borrowed, checked. Listens when it returns. */
-int server_new(const struct config *config, struct server **ret, struct errmsg *e);
+/* @config: borrowed, checked; SIGHUP changes it to what @reload says. Listens when it returns. */
+int server_new(struct config *config, config_reload_fn reload, struct server **ret, struct errmsg *e);
 
 /* Serves until SIGTERM or SIGINT. Return: 0; errno of the event loop. */
 int server_run(struct server *s, struct errmsg *e);

@@ -24,6 +24,7 @@ libpcre2-dev            build  the tokeniser's patterns
 libprotobuf-c-dev       build  messages between daemon and clients
 protobuf-c-compiler     build  compiles their description
 liburing-dev            build  the daemon's event loop
+libinih-dev             build  the daemon's configuration file
 libsystemd-dev          build  tells systemd when the daemon is ready
 ca-certificates         model  so that the download is verified
 python3-pip             model  the model comes inside a Python package

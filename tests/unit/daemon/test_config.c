@@ -2,10 +2,14 @@
 #include "tests/lib/test.h"
 
 #include <errno.h>
+#include <unistd.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/errmsg.h"
 #include "daemon/config.h"
+#include "daemon/config_keys.h"
+#include "daemon/log.h"
 
 const char test_suite[] = "config";
 
@@ -80,8 +84,102 @@ static void test_checks(void)
     refuses(&c, "--lease-ms");
 }
 
+static int set(const char *key, const char *value)
+{
+    struct config c;
+    struct errmsg e = { "" };
+    int r;
+
+    config_init(&c);
+    r = config_set(&c, key, value, &e);
+    CU_ASSERT(r == 0 || strstr(e.text, key) != NULL); /* the sentence names the thing */
+    config_deinit(&c);
+    return r;
+}
+
+static void test_keys_at_their_limits(void)
+{
+    CU_ASSERT_EQUAL(set("lease-ms", "99"), -EINVAL);
+    CU_ASSERT_EQUAL(set("lease-ms", "100"), 0);
+    CU_ASSERT_EQUAL(set("lease-ms", "86400000"), 0);
+    CU_ASSERT_EQUAL(set("lease-ms", "86400001"), -EINVAL);
+    CU_ASSERT_EQUAL(set("connections", "0"), -EINVAL);
+    CU_ASSERT_EQUAL(set("connections", "1048577"), -EINVAL);
+    CU_ASSERT_EQUAL(set("socket-mode", "0777"), 0);
+    CU_ASSERT_EQUAL(set("socket-mode", "1000"), -EINVAL);
+    CU_ASSERT_EQUAL(set("socket-mode", "8"), -EINVAL);
+    CU_ASSERT_EQUAL(set("keep-pool", "maybe"), -EINVAL);
+    CU_ASSERT_EQUAL(set("event-backend", "select"), -EINVAL);
+    CU_ASSERT_EQUAL(set("quota-bytes", "0"), -EINVAL);
+    CU_ASSERT_EQUAL(set("socket", "name"), -EINVAL);
+    CU_ASSERT_EQUAL(set("operator-socket", "none"), 0);
+    CU_ASSERT_EQUAL(set("nothing", "1"), -ENOENT);
+}
+
+static int load_text(const char *text, struct config *c, struct errmsg *e)
+{
+    char path[] = "/tmp/kvcobra-test-XXXXXX";
+    int fd = mkstemp(path), r;
+
+    assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t) strlen(text));
+    config_init(c);
+    r = config_load(c, path, e);
+    (void) close(fd);
+    (void) unlink(path);
+    return r;
+}
+
+static void test_file(void)
+{
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        { "lease-ms = 1\n", "line 1: lease-ms" },
+        { "# x\nlease-ms = 500\nlease-ms = 500\n", "line 3: lease-ms is set a second time" },
+        { "lease = 5\n", "line 1: there is no setting \"lease\"" },
+        { "[daemon]\nlease-ms = 500\n", "no sections" },
+        { "lease-ms\n", "line 1" },
+    };
+    struct errmsg e = { "" };
+    struct config c;
+
+    CU_ASSERT_EQUAL(load_text("# all\npool-bytes = 128M\nsocket = /run/x.sock\n\nlog-level=7\n", &c, &e), 0);
+    CU_ASSERT(c.pool_bytes == 128u << 20 && c.log_level == 7 && strcmp(c.socket_path, "/run/x.sock") == 0);
+    config_deinit(&c);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        CU_ASSERT_EQUAL(load_text(wrong[i].text, &c, &e), -EINVAL);
+        CU_ASSERT(strstr(e.text, wrong[i].says) != NULL);
+        config_deinit(&c);
+    }
+    config_init(&c);
+    CU_ASSERT_EQUAL(config_load(&c, "/nonexistent/kvcobrad.conf", &e), -ENOENT);
+    config_deinit(&c);
+}
+
+/* What may change changes; what needs a restart stays. */
+static void test_reload(void)
+{
+    struct config running, fresh;
+
+    log_open(LOG_EMERG);
+    config_init(&running);
+    config_init(&fresh);
+    CU_ASSERT_EQUAL(config_set(&fresh, "lease-ms", "500", NULL), 0);
+    CU_ASSERT_EQUAL(config_set(&fresh, "pool-bytes", "1G", NULL), 0);
+    CU_ASSERT_EQUAL(config_set(&fresh, "socket", "/run/other.sock", NULL), 0);
+    config_reload(&running, &fresh);
+    CU_ASSERT_EQUAL(running.lease_ms, 500);
+    CU_ASSERT_EQUAL(running.pool_bytes, UINT64_C(4) << 30);
+    CU_ASSERT_STRING_EQUAL(running.socket_path, CONFIG_SOCKET_DEFAULT);
+    config_deinit(&fresh);
+    config_deinit(&running);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_sizes),
     TEST(test_checks),
+    TEST(test_keys_at_their_limits),
+    TEST(test_file),
+    TEST(test_reload),
     TEST_END,
 };
