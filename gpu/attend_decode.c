@@ -203,20 +203,28 @@ void decode_begin(struct decode *d)
 
 /* ---- a page ------------------------------------------------------------------------------------------------------ */
 
-/* lo, hi [n] turned by the angles of (c, s): to @ret_lo, @ret_hi. */
-static void turn(size_t n, const float *restrict lo, const float *restrict hi, const float *restrict c,
-                 const float *restrict s, float *restrict ret_lo, float *restrict ret_hi)
-{
-    for (size_t i = 0; i < n; i++) {
-        ret_lo[i] = lo[i] * c[i] - hi[i] * s[i];
-        ret_hi[i] = hi[i] * c[i] + lo[i] * s[i];
-    }
-}
-
 static void multiply(size_t n, const float *restrict x, const float *restrict y, float *restrict ret)
 {
     for (size_t i = 0; i < n; i++)
         ret[i] = x[i] * y[i];
+}
+
+/* Turns planes @first .. of @x by the angles of (c, s), in whole vectors where the rotary half is made of them. */
+static void turn(const struct decode *d, size_t first, const float *c, const float *s, float *x)
+{
+    size_t half = d->rows->geometry->n_rot / 2;
+
+    if (half % OPS_LANES == 0) {
+        first -= first % OPS_LANES;
+        d->ops->rotate(x + first, x + half + first, c + first, s + first, half - first);
+        return;
+    }
+    for (size_t i = first; i < half; i++) {
+        float lo = x[i], hi = x[half + i];
+
+        x[i] = lo * c[i] - hi * s[i];
+        x[half + i] = hi * c[i] + lo * s[i];
+    }
 }
 
 /* The slow planes of a query in the page's frame, as a key at each node's offset sees it: turned back by it. */
@@ -224,12 +232,10 @@ static void turn_to_nodes(const struct decode *d, float *ret)
 {
     const struct page_constants *constants = d->args->layout->constants;
     const struct geometry *g = d->rows->geometry;
-    size_t half = g->n_rot / 2, fast = d->n_fast;
 
     for (size_t j = 0; j < FOLD_NODES; j++, ret += g->d) {
-        turn(half - fast, d->turned + fast, d->turned + half + fast, constants->fold_cos[j] + fast,
-             constants->fold_back_sin[j] + fast, ret + fast, ret + half + fast);
-        memcpy(ret + g->n_rot, d->turned + g->n_rot, (g->d - g->n_rot) * sizeof(*ret));
+        memcpy(ret, d->turned, g->d * sizeof(*ret));
+        turn(d, d->n_fast, constants->fold_cos[j], constants->fold_back_sin[j], ret);
     }
 }
 
@@ -248,8 +254,8 @@ static void turn_queries(struct decode *d, size_t i, size_t n, const struct rope
         const float *q = d->rows->q + (i + x) * g->d;
         float *ret = d->q + x * 2 * fast;
 
-        turn(half, q, q + half, c, s, d->turned, d->turned + half);
-        memcpy(d->turned + g->n_rot, q + g->n_rot, (g->d - g->n_rot) * sizeof(*q));
+        memcpy(d->turned, q, g->d * sizeof(*q));
+        turn(d, 0, c, s, d->turned);
         multiply(turning, d->turned, d->step, ret);
         multiply(turning, d->turned + half, d->step, ret + fast);
         for (size_t p = turning; p < fast; p++) { /* without rotation: dimensions 2 p, 2 p + 1 */

@@ -87,13 +87,16 @@ inline_always void stripe(size_t m, size_t vecs, bool fused, size_t k, struct ma
 inline_always void product(bool fused, size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b,
                            struct matrix_out c)
 {
-    const size_t wide = (size_t) VEC_BLOCK * VEC_LANES;
+    const size_t wide = (size_t) VEC_BLOCK * VEC_LANES, middle = 2 * OPS_LANES;
     size_t j = 0;
 
     if (k == 0 || m == 0)
         return;
     for (; n - j >= wide; j += wide)
         stripe(m, VEC_BLOCK, fused, k, a, (struct matrix_in) { b.p + j, b.ld }, (struct matrix_out) { c.p + j, c.ld });
+    for (; VEC_BLOCK * VEC_LANES > 2 * OPS_LANES && n - j >= middle; j += middle)
+        stripe(m, 2 * OPS_LANES / VEC_LANES, fused, k, a, (struct matrix_in) { b.p + j, b.ld },
+               (struct matrix_out) { c.p + j, c.ld });
     for (; j < n; j += OPS_LANES)
         stripe(m, OPS_LANES / VEC_LANES, fused, k, a, (struct matrix_in) { b.p + j, b.ld },
                (struct matrix_out) { c.p + j, c.ld });
