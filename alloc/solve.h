@@ -70,7 +70,8 @@ int solve_harm(const struct stats *s, const struct table *t, const struct solve_
  * @ret:            without progress
  * @ret_statistics: SHA-256 of the statistics that it was solved from
  *
- * Return: 0; -ENODATA: a table that other means made, or of one layer, or with options unknown here: the first is named.
+ * Return: 0; -ENODATA: a table that other means made, or of one layer, or with options unknown here; the first of
+ * them is named.
  */
 int solve_options_read(const char *provenance, struct solve_options *ret, uint8_t ret_statistics[static DIGEST_BYTES],
                        struct errmsg *e);

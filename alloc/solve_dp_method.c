@@ -99,8 +99,8 @@ static int solve_side(struct solver *v, enum side side, double bpd, struct errms
         return r;
     r = choose(side, n_heads, bpd * d, &c, &result);
     if (r == -ERANGE)
-        return fail(e, r, "%g bits per number for %c are below the least budget of a head: the smallest possible budget "
-                    "is %.4f", bpd, side == SIDE_K ? 'K' : 'V', (double) result.used_bits / ((double) n_heads * d));
+        return fail(e, r, "%g bits per number for %c are below the least budget of a head: the smallest possible "
+                    "budget is %.4f", bpd, side == SIDE_K ? 'K' : 'V', (double) result.used_bits / ((double) n_heads * d));
     if (r < 0)
         return fail(e, r, "the dynamic programme failed: %s", strerror(-r));
     for (uint32_t i = 0; i < n_heads; i++) {

@@ -88,8 +88,8 @@ static int search_budget(struct search *x, const struct paper_options *o, enum s
         }
     }
     if (most <= 0)
-        return fail(e, -ERANGE, "%g bits per number for %c are too few for the paper's rank %u at %u bits: the smallest "
-                    "possible budget is about %.4f", target, side == SIDE_K ? 'K' : 'V', o->rank_step, o->b_min,
+        return fail(e, -ERANGE, "%g bits per number for %c are too few for the paper's rank %u at %u bits: the "
+                    "smallest possible budget is about %.4f", target, side == SIDE_K ? 'K' : 'V', o->rank_step, o->b_min,
                     isfinite(least) ? least : (double) o->rank_step * o->b_min / x->p->d);
     return 0;
 }

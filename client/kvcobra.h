@@ -139,8 +139,8 @@ typedef struct kvc_eval_options {
                              -1 = what a decode step of the product would read exactly */
     /* For taking apart what costs what; zeros: everything is coded, as in the product. */
     uint32_t sides;       /* 1 << KVC_K, 1 << KVC_V or both: read from codes; the other side exactly; 0 = both */
-    uint32_t first_layer; /* layers first_layer .. first_layer + n_layers - 1 are read from codes, the others exactly; */
-    uint32_t n_layers;    /* 0 = all */
+    uint32_t first_layer; /* layers first_layer .. first_layer + n_layers - 1 are read from codes, */
+    uint32_t n_layers;    /* the others exactly; n_layers 0 = all */
     uint32_t post_rope;   /* 1: keys are rotated, coded and turned back; the table is of statistics of rotated keys */
 } kvc_eval_options;
 

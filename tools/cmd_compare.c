@@ -23,8 +23,8 @@ static const char doc[] =
     "Compare two allocation tables of one model: budgets, widths and ranks per head.\v"
     "Correlation is of the heads' budgets (stored coordinates times bits); a head has the same width if the mean width "
     "of its coordinates is the same in whole bits; |delta r| is the mean difference in stored coordinates. Half-tiles "
-    "(8 coordinates each) are compared in their stored order, widest first. Then the bits per number by quartile of the "
-    "layers, first to last.\n\n"
+    "(8 coordinates each) are compared in their stored order, widest first. Then the bits per number by quartile of "
+    "the layers, first to last.\n\n"
     "Example, calibrated on other texts:\n\n"
     "  kvcobra compare news-2.table books-2.table";
 

@@ -55,8 +55,8 @@ static const struct argp_option options[] = {
     { "side", OPT_SIDE, "SIDE", 0, "k, v or kv (default): what is read from codes", 3 },
     { "layers", OPT_LAYERS, "FIRST:LAST", 0, "Layers that are read from codes, from 0 (default: all)", 3 },
     { "quartiles", OPT_QUARTILES, "STATS", OPTION_ARG_OPTIONAL,
-      "Each quarter of the layers alone, then all; with STATS, what the table was made of, also for the quarter's share "
-      "of the harm that the solver counted", 3 },
+      "Each quarter of the layers alone, then all; with STATS, what the table was made of, also for the quarter's "
+      "share of the harm that the solver counted", 3 },
     { "post-rope", OPT_POST_ROPE, "STATS", 0,
       "Beside it, what the same solve does to keys taken after RoPE; STATS is what the table was made of", 3 },
     { 0 },

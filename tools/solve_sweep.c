@@ -79,8 +79,8 @@ static int solve_split(const struct solve_arguments *a, const struct stats *s, c
 
 static int print_text(const struct solve_arguments *a, const struct split *splits, size_t n, bool added)
 {
-    _cleanup_(report_freep) struct report *r =
-        report_new(added ? "<split\t>K bpd\t>V bpd\t>harm K\t>harm V\t>harm" : "<split\t>K bpd\t>V bpd\t>harm K\t>harm V");
+    _cleanup_(report_freep) struct report *r = report_new(added ? "<split\t>K bpd\t>V bpd\t>harm K\t>harm V\t>harm"
+                                                                : "<split\t>K bpd\t>V bpd\t>harm K\t>harm V");
 
     for (size_t i = 0; i < n; i++) {
         const struct solve_report *x = &splits[i].report;
@@ -95,8 +95,8 @@ static int print_text(const struct solve_arguments *a, const struct split *split
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
     if (!added)
-        command_note(&a->common, "this metric has no common scale for keys and values: compare each column with itself, "
-                     "and splits with 'kvcobra eval'");
+        command_note(&a->common, "this metric has no common scale for keys and values: compare each column with "
+                     "itself, and splits with 'kvcobra eval'");
     return COMMAND_OK;
 }
 
@@ -135,8 +135,8 @@ int solve_sweep(const struct solve_arguments *a, const struct stats *s, const st
         return command_fail("cannot make the directory %s: %s", a->output, strerror(errno));
     n = list_splits(a, splits);
     if (n == 0)
-        return command_fail("no split of %g in steps of %g leaves keys and values %d bits or less", a->total_bpd, a->step,
-                            TABLE_BITS_MAX);
+        return command_fail("no split of %g in steps of %g leaves keys and values %d bits or less", a->total_bpd,
+                            a->step, TABLE_BITS_MAX);
     for (size_t i = 0; i < n; i++)
         if (solve_split(a, s, o, &splits[i], &e) < 0) {
             progress_end(p);

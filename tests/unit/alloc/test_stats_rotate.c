@@ -90,7 +90,7 @@ static void test_keys(void)
         CU_ASSERT(relative(r->mean + hs * D, mean, D) < 1e-5);
         CU_ASSERT(relative(r->scatter + hs * D * D, scatter, D * D) < 1e-5); /* every token is a sample: no scaling */
         /* values stay */
-        CU_ASSERT_EQUAL(memcmp(r->scatter + (hs + 1) * D * D, s->scatter + (hs + 1) * D * D, D * D * sizeof(double)), 0);
+        CU_ASSERT_EQUAL(memcmp(r->scatter + (hs + 1) * D * D, s->scatter + (hs + 1) * D * D, sizeof(scatter)), 0);
         CU_ASSERT_EQUAL(memcmp(stats_sample_rows(r, hs + 1), stats_sample_rows(s, hs + 1),
                                s->n_held * D * sizeof(float)), 0);
     }

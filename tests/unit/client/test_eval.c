@@ -218,7 +218,9 @@ static void turn_keys(const struct embedded *m, float *x, size_t n, double turn)
     for (size_t p = 0; p < n; p++)
         for (size_t h = 0; h < m->n_heads; h++, x += m->g.d)
             for (uint32_t i = 0; i < half; i++) {
-                double complex z = ((double) x[i] + I * (double) x[i + half]) * cexp(I * turn * (double) p * m->g.freq[i]);
+                double complex z = (double) x[i] + I * (double) x[i + half];
+
+                z *= cexp(I * turn * (double) p * m->g.freq[i]);
 
                 x[i] = (float) creal(z);
                 x[i + half] = (float) cimag(z);

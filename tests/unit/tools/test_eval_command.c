@@ -16,6 +16,8 @@
 static char dir[] = "/tmp/kvc-eval-XXXXXX";
 static char model[64], text[64], statistics[64], table[64];
 
+#define EVAL "kvcobra", "eval", model, "--table", table, "--text", text
+
 /* A model of 4 layers, its statistics and a table of 1.5 bits, made once. */
 static void begin(void)
 {
@@ -38,8 +40,8 @@ static void begin(void)
                                                                     "--tokens", "1024", "--window", "256", "-q", "-o",
                                                                     statistics, NULL }, &out), COMMAND_OK);
     free(out);
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "1.5", "-q",
-                                                                    "-o", table, NULL }, &out), COMMAND_OK);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "1.5",
+                                                                    "-q", "-o", table, NULL }, &out), COMMAND_OK);
     free(out);
 }
 
@@ -55,8 +57,8 @@ static void end(void)
 /* kvcobra eval with one more option and its value (or NULL). */
 static json_t *eval(const char *option, const char *value)
 {
-    return captured_json((const char *const[]) { "kvcobra", "eval", model, "--table", table, "--text", text, "--tokens",
-                                                 "200", "--window", "100", "--recent", "0", "-q", "--json", option,
+    return captured_json((const char *const[]) { EVAL, "--tokens", "200",
+                                                 "--window", "100", "--recent", "0", "-q", "--json", option,
                                                  value, NULL });
 }
 
@@ -165,8 +167,7 @@ static void test_post_rope(void)
     x = json_double_at(json_object_get(j, "post_rope"), "kl");
     CU_ASSERT(x > 0 && x != json_double_at(j, "kl"));
     json_decref(j);
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "eval", model, "--table", table, "--text",
-                                                                    text, "--tokens", "100", "--window", "100",
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { EVAL, "--tokens", "100", "--window", "100",
                                                                     "--post-rope", statistics, "-q", NULL }, &out),
                     COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "after RoPE"));
@@ -175,8 +176,7 @@ static void test_post_rope(void)
     CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "calibrate", model, "--text", text,
                                                                     "--tokens", "512", "--window", "256", "-q", "-o",
                                                                     other, NULL }, &out), COMMAND_OK);
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "eval", model, "--table", table, "--text",
-                                                                    text, "--window", "100", "--post-rope", other, "-q",
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { EVAL, "--window", "100", "--post-rope", other, "-q",
                                                                     NULL }, &failed), COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(failed, "was not made of"));
     (void) unlink(other);
@@ -188,22 +188,20 @@ static void test_text_and_failures(void)
     _cleanup_(freep) char *out = NULL, *failed = NULL;
 
     begin();
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "eval", model, "--table", table, "--text",
-                                                                    text, "--tokens", "100", "--window", "100",
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { EVAL, "--tokens", "100", "--window", "100",
                                                                     "--side", "k", "--quartiles", "-q", NULL }, &out),
                     COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "only keys are read from codes"));
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "sum of these"));
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "charged"));
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "eval", model, "--table", table, "--text",
-                                                                    text, "--window", "100", "--layers", "2:4", "-q",
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { EVAL, "--window", "100", "--layers", "2:4", "-q",
                                                                     NULL }, &failed), COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(failed, "has layers 0 to 3"));
     end();
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_parts_of_the_cache), TEST(test_quartiles), TEST(test_shares_of_harm), TEST(test_what_is_charged), TEST(test_post_rope),
-    TEST(test_text_and_failures), TEST_END,
+    TEST(test_parts_of_the_cache), TEST(test_quartiles), TEST(test_shares_of_harm), TEST(test_what_is_charged),
+    TEST(test_post_rope), TEST(test_text_and_failures), TEST_END,
 };
 const char test_suite[] = "eval_command";

@@ -238,8 +238,8 @@ static void test_failures(void)
                     COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "the smallest possible budget is 0.2500"));
     CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--method", "dp",
-                                                                    "--total-bpd", "1", "--step", "0.1", "--sweep", "-q",
-                                                                    NULL }, &split), COMMAND_FAILED);
+                                                                    "--total-bpd", "1", "--step", "0.1", "--sweep",
+                                                                    "-q", NULL }, &split), COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(split, "split k0.1-v0.9: "));
     CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--total-bpd", "4",
                                                                     "--sweep", "-q", "-o", statistics, NULL }, &where),
