@@ -145,15 +145,21 @@ static void fill_queries(struct attend_case *c, uint64_t *seed)
     }
 }
 
+/* Bytes from page to page: like the slots of a pool, caches start at lines of the processor's. */
+static size_t page_stride(const struct attend_case *c)
+{
+    return c->layout.slot_bytes[PAGE_FIRST];
+}
+
 static int allocate(struct attend_case *c)
 {
     const struct geometry *g = &c->table->geometry;
     size_t numbers = c->n_heads * c->n_pages * CHUNK_TOKENS * g->d, rows = c->n_heads * geometry_group(g) * g->d;
 
-    c->pages = calloc(c->n_pages, c->layout.payload_bytes[PAGE_FIRST]);
+    c->pages = aligned_alloc(PAGE_ALIGN, c->n_pages * page_stride(c));
     c->payloads = calloc(c->n_pages, sizeof(*c->payloads));
-    c->k = calloc(numbers, sizeof(*c->k));
-    c->v = calloc(numbers, sizeof(*c->v));
+    c->k = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k)); /* 64 of anything are a multiple of 128 bytes */
+    c->v = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->v));
     c->q = calloc(rows, sizeof(*c->q));
     c->q_turned = calloc(rows, sizeof(*c->q_turned));
     return c->pages && c->payloads && c->k && c->v && c->q && c->q_turned ? 0 : -ENOMEM;
@@ -163,12 +169,12 @@ static int fill(struct attend_case *c)
 {
     _cleanup_(freep) struct decoded *x = malloc(sizeof(*x));
     _cleanup_(freep) float *scratch = calloc(codec_scratch_floats(), sizeof(*scratch));
-    size_t bytes = c->layout.payload_bytes[PAGE_FIRST];
+    size_t bytes = page_stride(c);
     uint64_t seed = 2;
 
     if (!x || !scratch)
         return -ENOMEM;
-    for (size_t i = 0; i < c->n_pages * bytes; i++)
+    for (size_t i = 0; i < c->n_pages * bytes; i++) /* any bytes are codes */
         c->pages[i] = (uint8_t) next(&seed);
     for (size_t page = 0; page < c->n_pages; page++) {
         c->payloads[page] = c->pages + page * bytes;
