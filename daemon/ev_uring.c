@@ -1,5 +1,5 @@
 /*
- * The event loop on io_uring: multishot accept, multishot recvmsg into a ring of provided buffers, one sendmsg in
+ * The event loop on io_uring: polled accept, multishot recvmsg into a ring of provided buffers, one sendmsg in
  * flight per stream, poll for everything else. One system call per turn submits what the callbacks queued and waits.
  *
  * What one must know (tried on 6.18 with liburing 2.3): the end of a stream arrives as a completion whose result is
@@ -23,6 +23,7 @@ enum {
     CQ_ENTRIES = 4096,
     BUFFERS = 32, /* a power of two */
     BUFFER_GROUP = 0,
+    ACCEPTS_PER_TURN = 64,
     CONTROL_BYTES = CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(WIRE_FDS_MAX * sizeof(int)),
     BUFFER_BYTES = (int) sizeof(struct io_uring_recvmsg_out) + CONTROL_BYTES + WIRE_PACKET_BYTES_MAX,
 };
@@ -195,8 +196,8 @@ static int arm(struct ev_source *s)
     if (!sqe)
         return -EBUSY;
     switch (s->kind) {
-    case EV_KIND_LISTENER:
-        io_uring_prep_multishot_accept(sqe, s->fd, NULL, NULL, SOCK_CLOEXEC);
+    case EV_KIND_LISTENER: /* see accept_waiting() */
+        io_uring_prep_poll_add(sqe, s->fd, POLLIN);
         break;
     case EV_KIND_STREAM:
         io_uring_prep_recvmsg_multishot(sqe, s->fd, &b->receive_msg, MSG_CMSG_CLOEXEC);
@@ -216,8 +217,9 @@ static int uring_add(struct ev_source *s)
 {
     if (s->kind != EV_KIND_WATCH) {
         int flags = fcntl(s->fd, F_GETFL);
+        int wanted = s->kind == EV_KIND_LISTENER ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
 
-        if (flags < 0 || fcntl(s->fd, F_SETFL, flags & ~O_NONBLOCK) < 0)
+        if (flags < 0 || fcntl(s->fd, F_SETFL, wanted) < 0)
             return -errno;
     }
     return arm(s);
@@ -293,6 +295,24 @@ static int arm_again(struct ev_source *s, int res)
     return arm(s);
 }
 
+/*
+ * Poll and accept4() instead of multishot accept: the kernel's accept waits exclusively, and the ring of a daemon that was
+ * killed a moment ago still waits on the socket that both share. It then swallows the wake-up and a client is left in the
+ * queue until the next one connects (seen on 6.18, 2026-11). A poll is not exclusive.
+ * Return: 0, or why it stopped.
+ */
+static int accept_waiting(struct ev_source *s)
+{
+    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC);
+
+        if (fd < 0)
+            return -errno;
+        ev_deliver_accept(s, fd);
+    }
+    return 0;
+}
+
 /* Completion of OP_RECEIVE. The operation goes on by itself while F_MORE is set, else it is armed again. */
 static void receive_done(struct ev_source *s, const struct io_uring_cqe *cqe)
 {
@@ -301,7 +321,7 @@ static void receive_done(struct ev_source *s, const struct io_uring_cqe *cqe)
 
     s->receiving = more;
     if (s->kind == EV_KIND_LISTENER && res >= 0)
-        ev_deliver_accept(s, res);
+        res = accept_waiting(s);
     else if (s->kind == EV_KIND_WATCH && res >= 0)
         ev_deliver_readable(s);
     else if (cqe->flags & IORING_CQE_F_BUFFER)
