@@ -45,11 +45,39 @@ static void close_slow_handshakes(struct server *s, uint64_t now)
     }
 }
 
+/* What is cheap to know at any moment and false only if memory was damaged. */
+static bool is_sane(const struct server *s)
+{
+    uint32_t n_extents = 0, n_sessions = 0;
+
+    for (const struct tenant *t = s->store.tenants; t; t = t->next) {
+        n_extents += t->n_extents;
+        n_sessions += t->n_sessions;
+    }
+    return n_extents == s->store.pool.n_extents && n_sessions == s->n_sessions &&
+           s->journal.head->magic == JOURNAL_MAGIC && s->journal.head->generation == s->store.pool.generation;
+}
+
+/* From the loop, never from elsewhere: a loop that stands still is what the watchdog is for. */
+static void feed_watchdog(struct server *s, uint64_t now)
+{
+    if (s->watchdog_ms == 0 || now - s->fed_ms < s->watchdog_ms / 3)
+        return;
+    if (!is_sane(s)) {
+        log_event(LOG_CRIT, "self-check-failed", "message=\"accounts do not agree: waiting for the supervisor to start us "
+                  "anew\"");
+        return;
+    }
+    s->fed_ms = now;
+    supervisor_say("WATCHDOG=1");
+}
+
 static void on_tick(void *ctx)
 {
     struct server *s = ctx;
     uint64_t now = ev_now_ms(s->ev);
 
+    feed_watchdog(s, now);
     close_slow_handshakes(s, now);
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
         if (s->sessions[i])
@@ -67,7 +95,11 @@ void server_update_tick(struct server *s)
         period = TICK_MS_MIN;
     if (period > TICK_MS_MAX)
         period = TICK_MS_MAX;
-    ev_tick_every(s->ev, s->n_conns + s->n_sessions + s->tables.n_draining > 0 ? period : 0, on_tick, s);
+    if (s->watchdog_ms > 0 && period > s->watchdog_ms / 4)
+        period = s->watchdog_ms / 4;
+    if (s->n_conns + s->n_sessions + s->tables.n_draining == 0)
+        period = s->watchdog_ms / 4; /* 0: nobody to look after */
+    ev_tick_every(s->ev, period, on_tick, s);
 }
 
 /* Tenants that have the quota everybody begins with get the new one; what an operator set stays. */
@@ -316,6 +348,8 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
         r = open_sockets(s, e);
     if (r < 0)
         return r;
+    s->watchdog_ms = supervisor_watchdog_ms();
+    server_update_tick(s);
     *ret = take_ptr(s);
     return 0;
 }

@@ -42,6 +42,7 @@ struct server {
     uint32_t n_sessions, n_sessions_max;
     struct reply_scratch *scratch;
     uint64_t started_ms;
+    uint64_t watchdog_ms, fed_ms; /* the supervisor wants to hear from us this often; 0: it does not */
     uint64_t refused_packets;
     uint64_t refused_connections;
 };
