@@ -22,7 +22,7 @@ enum { STORE_MAX = 1024, NAME_BYTES = 64, ARGS_MAX = 32, WAIT_MS = 20000, HIGH_F
 
 static struct {
     int notify, listeners[2];
-    int ready, synced; /* eventfds: READY=1 came; everything up to a marker was handled */
+    int ready, synced, fed; /* eventfds: READY=1 came; everything up to a marker was handled; WATCHDOG=1 came */
     char notify_path[96];
     const char *const *args;
     pthread_t thread;
@@ -95,6 +95,8 @@ static void handle(const char *state, const int *fds, size_t n_fds)
     (void) pthread_mutex_unlock(&sv.lock);
     if (has_line(state, "READY=1"))
         raise_event(sv.ready);
+    if (has_line(state, "WATCHDOG=1"))
+        raise_event(sv.fed);
     if (has_line(state, "X_SYNC=1"))
         raise_event(sv.synced);
 }
@@ -145,6 +147,14 @@ static bool wait_event(int fd)
     uint64_t n;
 
     return poll(&p, 1, WAIT_MS) == 1 && read(fd, &n, sizeof(n)) == sizeof(n);
+}
+
+bool supervisor_hears_watchdog(void)
+{
+    uint64_t old;
+
+    (void) read(sv.fed, &old, sizeof(old)); /* what came so far */
+    return wait_event(sv.fed);
 }
 
 size_t supervisor_stored(const char *prefix)
@@ -199,6 +209,8 @@ static void place_descriptors(void)
     (void) setenv("LISTEN_PID", text, 1);
     (void) setenv("LISTEN_FDNAMES", names, 1);
     (void) setenv("NOTIFY_SOCKET", sv.notify_path, 1);
+    (void) setenv("WATCHDOG_USEC", "300000", 1);
+    (void) setenv("WATCHDOG_PID", getenv("LISTEN_PID"), 1);
 }
 
 static void exec_daemon(void)
@@ -270,6 +282,7 @@ void supervisor_begin(const char *const *args)
     assert(sv.notify >= 0 && bind(sv.notify, (struct sockaddr *) &sa, sizeof(sa)) == 0);
     sv.ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     sv.synced = eventfd(0, EFD_CLOEXEC);
+    sv.fed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     assert(pthread_create(&sv.thread, NULL, serve, NULL) == 0);
     CU_ASSERT_FATAL(supervisor_again());
 }
@@ -300,5 +313,6 @@ void supervisor_finish(void)
     (void) close(sv.notify);
     (void) close(sv.ready);
     (void) close(sv.synced);
+    (void) close(sv.fed);
     daemon_remove_folder(&raw_daemon);
 }

@@ -23,6 +23,9 @@ bool supervisor_again(void);
 /* Ends the daemon if it runs, forgets the store, removes the folder. */
 void supervisor_finish(void);
 
+/* Waits for the next WATCHDOG=1; WATCHDOG_USEC is 300 ms. False: none came. */
+bool supervisor_hears_watchdog(void);
+
 /* Descriptors stored under names that begin with @prefix; the first of them (borrowed), or -1. */
 size_t supervisor_stored(const char *prefix);
 int supervisor_stored_fd(const char *prefix);

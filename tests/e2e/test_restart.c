@@ -396,6 +396,17 @@ static void test_damaged_journal(void)
     }
 }
 
+/* The loop tells the supervisor that it is alive, also when nobody is connected, and after a restart. */
+static void test_watchdog_is_fed(void)
+{
+    begin(NULL);
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT(supervisor_hears_watchdog());
+    restart();
+    CU_ASSERT(supervisor_hears_watchdog());
+    finish();
+}
+
 static void test_other_pool(void)
 {
     static const char *args[] = { "--extent-bytes=2M", NULL };
@@ -483,6 +494,7 @@ const struct test_case test_cases[] = {
     TEST(test_session_resumes),
     TEST(test_kill_loop),
     TEST(test_damaged_journal),
+    TEST(test_watchdog_is_fed),
     TEST(test_other_pool),
     TEST(test_lost_extent_and_strangers),
     TEST(test_damaged_page),
