@@ -37,7 +37,7 @@ static void begin(void)
     CU_ASSERT_EQUAL_FATAL(tiny_gguf_write(t, model), 0);
     CU_ASSERT_EQUAL_FATAL(atomic_file_write(text, words, sizeof(words), &e), 0);
     CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "calibrate", model, "--text", text,
-                                                                    "--tokens", "1024", "--window", "256", "-q", "-o",
+                                                                    "--tokens", "512", "--window", "128", "-q", "-o",
                                                                     statistics, NULL }, &out), COMMAND_OK);
     free(out);
     CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "1.5",
@@ -57,8 +57,8 @@ static void end(void)
 /* kvcobra eval with one more option and its value (or NULL). */
 static json_t *eval(const char *option, const char *value)
 {
-    return captured_json((const char *const[]) { EVAL, "--tokens", "200",
-                                                 "--window", "100", "--recent", "0", "-q", "--json", option,
+    return captured_json((const char *const[]) { EVAL, "--tokens", "128",
+                                                 "--window", "64", "--recent", "0", "-q", "--json", option,
                                                  value, NULL });
 }
 
@@ -128,7 +128,7 @@ static void test_shares_of_harm(void)
             CU_ASSERT(share > 0 && share < 1);
             sum += share;
         }
-        CU_ASSERT_DOUBLE_EQUAL(sum, 1, 1e-9);
+        CU_ASSERT_DOUBLE_EQUAL(sum, 1, 1e-7); /* JSON has 9 digits */
         json_decref(j);
     }
     end();
@@ -143,10 +143,10 @@ static void test_what_is_charged(void)
     j = eval(NULL, NULL);
     solved = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "1.5", "-q", "--json", "-o",
                                                    table, NULL });
-    CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "bpd_nominal"), json_double_at(solved, "bpd_nominal"), 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "bpd_nominal"), json_double_at(solved, "bpd_nominal"), 1e-7);
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "k_bpd_nominal") + json_double_at(j, "v_bpd_nominal"),
-                           2 * json_double_at(j, "bpd_nominal"), 1e-9);
-    CU_ASSERT(json_double_at(j, "bpd_nominal") <= json_double_at(j, "bpd_code") + 1e-12);
+                           2 * json_double_at(j, "bpd_nominal"), 1e-7);
+    CU_ASSERT(json_double_at(j, "bpd_nominal") <= json_double_at(j, "bpd_code") + 1e-7);
     CU_ASSERT(json_double_at(j, "fixed_bytes") > 0);
     json_decref(j);
     json_decref(solved);
@@ -174,7 +174,7 @@ static void test_post_rope(void)
     free(out);
     (void) snprintf(other, sizeof(other), "%s/other", dir);
     CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "calibrate", model, "--text", text,
-                                                                    "--tokens", "512", "--window", "256", "-q", "-o",
+                                                                    "--tokens", "256", "--window", "128", "-q", "-o",
                                                                     other, NULL }, &out), COMMAND_OK);
     CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { EVAL, "--window", "100", "--post-rope", other, "-q",
                                                                     NULL }, &failed), COMMAND_FAILED);
