@@ -68,8 +68,8 @@ static char *restart_kind(void)
 /* Ended in order and killed: the same pages at the same places, found by the same keys. */
 static void test_pages_survive(void)
 {
-    enum { N = 20 };
-    struct raw_slot slots[N];
+    enum { N = 2000 }; /* the index grows in the middle of a span */
+    static struct raw_slot slots[N];
     struct raw_model m;
     uint64_t lease;
     char *kind;
@@ -97,7 +97,8 @@ static void test_pages_survive(void)
         m = raw_model_open();
         for (uint64_t n = 0; n < N; n++) {
             CU_ASSERT(raw_lease_one(&m, n, &slots[n], &lease, &reason));
-            CU_ASSERT(is_page(&m, n, &slots[n]));
+            if (n % 100 == 0)
+                CU_ASSERT(is_page(&m, n, &slots[n]));
             CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
         }
         raw_close_model(&m);
