@@ -307,7 +307,7 @@ static int run(int argc, char **argv)
 {
     struct demo_options o = {
         .demo = {
-            .signal_fd = -1, .calibrate_tokens = "6144", .eval_tokens = "2048", .eval_window = "1024",
+            .signal_fd = -1, .calibrate_tokens = "8192", .eval_tokens = "2048", .eval_window = "1024",
             .prompt_bytes = "8000", .generate_tokens = "384",
         },
     };
