@@ -16,24 +16,8 @@ die() {
     exit 1
 }
 
-# Everything runs as a child that is waited for, so that ending this script ends it too.
-child=
-stop() {
-    trap - EXIT INT TERM HUP
-    [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true
-    [ -z "$child" ] || wait "$child" 2>/dev/null || true
-}
-trap stop EXIT
-trap 'stop; exit 130' INT
-trap 'stop; exit 143' TERM HUP
-run() {
-    "$@" &
-    child=$!
-    code=0
-    wait "$child" || code=$?
-    child=
-    return "$code"
-}
+# shellcheck source=tools/run_child.sh
+. "$root/tools/run_child.sh"
 
 # build FOLDER SETUP-ARGUMENT...
 build() {

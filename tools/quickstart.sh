@@ -15,23 +15,8 @@ die() {
     exit 1
 }
 
-child=
-stop() {
-    trap - EXIT INT TERM HUP
-    [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true
-    [ -z "$child" ] || wait "$child" 2>/dev/null || true
-}
-trap stop EXIT
-trap 'stop; exit 130' INT
-trap 'stop; exit 143' TERM HUP
-run() {
-    "$@" &
-    child=$!
-    code=0
-    wait "$child" || code=$?
-    child=
-    return "$code"
-}
+# shellcheck source=tools/run_child.sh
+. "$root/tools/run_child.sh"
 
 folder=build-release
 run sh tools/setup.sh build model demo

@@ -1,0 +1,20 @@
+# Sourced by check.sh and quickstart.sh: run COMMAND... as a child that is waited for, so that ending the script ends it
+# too and nothing is left running. Its exit status is that of the command.
+
+child=
+stop() {
+    trap - EXIT INT TERM HUP
+    [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true
+    [ -z "$child" ] || wait "$child" 2>/dev/null || true
+}
+trap stop EXIT
+trap 'stop; exit 130' INT
+trap 'stop; exit 143' TERM HUP
+run() {
+    "$@" &
+    child=$!
+    code=0
+    wait "$child" || code=$?
+    child=
+    return "$code"
+}
