@@ -2,7 +2,7 @@
  * The event loop of kvcobrad: one thread, two backends behind one interface.
  *
  * The level is what the daemon thinks in: a connection arrived, a packet arrived (with credentials and descriptors),
- * send a packet, this descriptor became readable, this deadline passed. io_uring (multishot accept and receive,
+ * send a packet, this descriptor became readable, this deadline passed. io_uring (polled accept, multishot receive,
  * provided buffers) is used where the kernel allows it, epoll elsewhere.
  *
  * A source is one descriptor the loop watches. It may be freed at any time, also from its own callback; no callback
