@@ -23,7 +23,7 @@ enum {
     WIRE_FIXED32 = 5,
 
     DEPTH_MAX = 4,        /* Request > OpenModel > Geometry, Reply > StatusReply > TenantStatus, and one to spare */
-    FIELDS_PER_MESSAGE = 32,
+    FIELDS_PER_MESSAGE = 64,
     FREQ_ITEMS_MAX = 128, /* rotary planes of the largest head dimension */
 };
 

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/page.h"
 #include "tests/lib/test.h"
 
 static uint8_t packet[WIRE_PACKET_BYTES_MAX];
@@ -85,7 +86,8 @@ static void fill_value(const ProtobufCFieldDescriptor *f, void *at)
         break;
     }
     case PROTOBUF_C_TYPE_BYTES:
-        data->len = strcmp(f->name, "bitmap") == 0 ? WIRE_ITEMS_MAX / 8 : 32;
+        data->len = strcmp(f->name, "bitmap") == 0 ? WIRE_ITEMS_MAX / 8
+                    : strcmp(f->name, "salt") == 0 ? CHUNK_SALT_BYTES_MAX : 32;
         data->data = calloc(1, data->len);
         break;
     case PROTOBUF_C_TYPE_MESSAGE:
@@ -174,7 +176,7 @@ static void test_worst_cases_fit(void)
             }
         }
     }
-    CU_ASSERT_EQUAL(n, 21 + 16); /* all requests and replies of the schema were seen */
+    CU_ASSERT_EQUAL(n, 24 + 19); /* all requests and replies of the schema were seen */
 }
 
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
