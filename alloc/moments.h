@@ -1,0 +1,89 @@
+/*
+ * Moments: all that is kept of tokens whose vectors may not be kept (DESIGN 3.5). Per (layer, KV head) the number of
+ * tokens, and mean and centred scatter of the joint vector x = [k ; v] of 2d numbers, k before RoPE. A solver makes a
+ * whole table of them if the metric comes from somewhere else (stats_from_moments()).
+ *
+ * For clients that watch live traffic as much as for calibration: libc and libsodium (SHA-256) only, no BLAS, no file
+ * unless asked. Adding is additive: moments of disjoint tokens, of several processes or of several ranges of heads,
+ * merge into those of all of them. One thread at a time per object. alloc/README.md draws the bytes.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/geometry.h"
+
+struct errmsg;
+struct moments;
+
+#define MOMENTS_NAME_BYTES 128
+
+struct moments_options {
+    struct geometry geometry;
+    uint8_t model_digest[DIGEST_BYTES];
+    char model_name[MOMENTS_NAME_BYTES]; /* for people; may be empty. Merging keeps the first that is not */
+    uint32_t n_sink;                     /* first tokens of a sequence that the caller leaves out */
+};
+
+/**
+ * moments_new() - moments of no tokens
+ * @o: copied
+ *
+ * Takes about moments_bytes() of memory. Return: 0; -EINVAL: an impossible geometry, named; -ENOMEM.
+ */
+int moments_new(const struct moments_options *o, struct moments **ret_moments, struct errmsg *e);
+struct moments *moments_free(struct moments *m);
+static inline void moments_freep(struct moments **m)
+{
+    *m = moments_free(*m);
+}
+
+/**
+ * moments_add() - count the tokens of one layer and a range of its heads
+ * @first_head, @n_heads: KV heads that @k and @v have; all of them for a whole layer
+ * @k, @v: [n, n_heads, d] pre-RoPE keys, half-split with rotary dimensions first, and values; the caller left sinks out
+ *
+ * The same tokens need not pass every layer: each (layer, head) has its own count. About 2 d^2 multiplications per
+ * token and head.
+ *
+ * Return: 0; -EINVAL: no such layer or heads, or a number that is not finite (nothing was added then).
+ */
+int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n, const float *k,
+                const float *v, struct errmsg *e);
+
+/* Adds @other's tokens: same model, geometry, sinks and key order; else -EINVAL with the difference named. Up to rounding,
+ * the result does not depend on the order of merging. */
+int moments_merge(struct moments *m, const struct moments *other, struct errmsg *e);
+
+/* Bytes of the file image of moments of this geometry, whatever was added. */
+size_t moments_bytes(const struct geometry *g);
+
+/* The file image into @dst of moments_bytes(); its last DIGEST_BYTES are the SHA-256 that names it. */
+void moments_write(const struct moments *m, void *dst);
+
+/**
+ * moments_parse() - check a file image and copy it
+ *
+ * Hostile input is safe; what is accepted are numbers that tokens could have: finite, and every covariance within the
+ * bounds of its variances. Return: 0; -EBADMSG with a sentence; -ENOMEM.
+ */
+int moments_parse(const void *bytes, size_t n_bytes, struct moments **ret_moments, struct errmsg *e);
+
+/* Whether bytes begin like such a file. */
+bool moments_recognise(const void *bytes, size_t n_bytes);
+
+int moments_save(const struct moments *m, const char *path, struct errmsg *e);
+
+const struct moments_options *moments_get_options(const struct moments *m);
+
+/* Tokens counted of one (layer, head). */
+uint64_t moments_count(const struct moments *m, uint32_t layer, uint32_t head);
+
+/* Mean [2d] of x = [k ; v]; borrowed. */
+const double *moments_mean(const struct moments *m, uint32_t layer, uint32_t head);
+
+/* Centred scatter sum (x - mean)(x - mean)': its lower triangle by rows, entry (i, j <= i) at i (i + 1) / 2 + j;
+ * borrowed. */
+const double *moments_scatter(const struct moments *m, uint32_t layer, uint32_t head);

@@ -1,0 +1,211 @@
+/* Moments as bytes: alloc/README.md draws them. Everything follows from the header; nothing is stored twice. */
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/moments_format.h"
+#include "alloc/table.h"
+#include "base/atomic_file.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and so is memory here");
+
+/* Where things stand. No overflow: every factor is bounded by geometry_validate(). */
+struct layout {
+    size_t freq, count, mean, scatter, end, digest, file_bytes;
+};
+
+static struct layout lay_out(const struct geometry *g)
+{
+    size_t heads = (size_t) g->n_layers * g->n_kv_heads;
+    struct layout l = { .freq = sizeof(struct moments_header) };
+
+    l.count = l.freq + g->n_rot / 2 * sizeof(double);
+    l.mean = l.count + heads * sizeof(uint64_t);
+    l.scatter = l.mean + heads * 2 * g->d * sizeof(double);
+    l.end = l.scatter + heads * moments_triangle(g) * sizeof(double);
+    l.digest = (l.end + MOMENTS_ALIGN - 1) & ~(size_t) (MOMENTS_ALIGN - 1);
+    l.file_bytes = l.digest + DIGEST_BYTES;
+    return l;
+}
+
+size_t moments_bytes(const struct geometry *g)
+{
+    return lay_out(g).file_bytes;
+}
+
+void moments_write(const struct moments *m, void *dst)
+{
+    const struct geometry *g = &m->o.geometry;
+    struct layout l = lay_out(g);
+    uint8_t *to = dst;
+    struct moments_header h = {
+        .magic = MOMENTS_MAGIC,
+        .version = MOMENTS_VERSION,
+        .file_bytes = l.file_bytes,
+        .n_layers = g->n_layers,
+        .n_heads = g->n_heads,
+        .n_kv_heads = g->n_kv_heads,
+        .d = g->d,
+        .n_rot = g->n_rot,
+        .key_order = MOMENTS_KEY_ORDER_HALF_SPLIT,
+        .attn_scale = g->attn_scale,
+        .n_sink = m->o.n_sink,
+    };
+
+    memcpy(h.model_digest, m->o.model_digest, DIGEST_BYTES);
+    geometry_digest(g, h.geometry_digest);
+    memcpy(h.model_name, m->o.model_name, strlen(m->o.model_name) + 1);
+    memcpy(to, &h, sizeof(h));
+    memcpy(to + l.freq, g->freq, l.count - l.freq);
+    memcpy(to + l.count, m->count, l.mean - l.count);
+    memcpy(to + l.mean, m->mean, l.scatter - l.mean);
+    memcpy(to + l.scatter, m->scatter, l.end - l.scatter);
+    memset(to + l.end, 0, l.digest - l.end);
+    (void) crypto_hash_sha256(to + l.digest, to, l.digest);
+}
+
+int moments_save(const struct moments *m, const char *path, struct errmsg *e)
+{
+    size_t n = moments_bytes(&m->o.geometry);
+    _cleanup_(freep) void *image = malloc(n);
+
+    if (!image)
+        return fail(e, -ENOMEM, "out of memory: the moments file takes %zu MiB", n >> 20);
+    moments_write(m, image);
+    return atomic_file_write(path, image, n, e);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------ */
+
+bool moments_recognise(const void *bytes, size_t n_bytes)
+{
+    return n_bytes >= strlen(MOMENTS_MAGIC) && memcmp(bytes, MOMENTS_MAGIC, strlen(MOMENTS_MAGIC)) == 0;
+}
+
+static int check_header(const struct moments_header *h, size_t n_bytes, struct errmsg *e)
+{
+    size_t name = strnlen(h->model_name, sizeof(h->model_name));
+
+    if (!moments_recognise(h, sizeof(*h)))
+        return fail(e, -EBADMSG, "not a moments file: it does not begin with " MOMENTS_MAGIC);
+    if (h->version != MOMENTS_VERSION)
+        return fail(e, -EBADMSG, "moments file of version %u; this program reads version %u", h->version,
+                    MOMENTS_VERSION);
+    if (h->key_order != MOMENTS_KEY_ORDER_HALF_SPLIT)
+        return fail(e, -EBADMSG, "moments of keys in order %u; only half-split (%u) is known", h->key_order,
+                    MOMENTS_KEY_ORDER_HALF_SPLIT);
+    if (h->zero != 0 || h->zero2 != 0)
+        return fail(e, -EBADMSG, "moments file with bytes where its header has none");
+    for (size_t i = name; i < sizeof(h->model_name); i++)
+        if (h->model_name[i] != '\0')
+            return fail(e, -EBADMSG, "moments file with bytes after the model's name");
+    if (name == sizeof(h->model_name))
+        return fail(e, -EBADMSG, "moments file whose model name has no end");
+    if (h->file_bytes != n_bytes)
+        return fail(e, -EBADMSG, "moments file of %zu bytes where %llu are due: it is truncated or has more", n_bytes,
+                    (unsigned long long) h->file_bytes);
+    return 0;
+}
+
+static int read_options(const struct moments_header *h, const uint8_t *bytes, size_t n_bytes,
+                        struct moments_options *ret, struct errmsg *e)
+{
+    struct moments_options o = {
+        .geometry = { .n_layers = h->n_layers, .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .d = h->d,
+                      .n_rot = h->n_rot, .attn_scale = h->attn_scale },
+        .n_sink = h->n_sink,
+    };
+    struct errmsg why = { "" };
+    uint8_t digest[DIGEST_BYTES];
+
+    if (h->n_rot > GEOMETRY_DIM_MAX || h->n_rot / 2 * sizeof(double) > n_bytes - sizeof(*h))
+        return fail(e, -EBADMSG, "moments file with an impossible geometry");
+    memcpy(o.geometry.freq, bytes + sizeof(*h), h->n_rot / 2 * sizeof(double));
+    memcpy(o.model_digest, h->model_digest, DIGEST_BYTES);
+    memcpy(o.model_name, h->model_name, sizeof(o.model_name));
+    if (geometry_validate(&o.geometry, &why) < 0)
+        return fail(e, -EBADMSG, "moments file with an impossible geometry: %.300s", why.text);
+    geometry_digest(&o.geometry, digest);
+    if (memcmp(digest, h->geometry_digest, DIGEST_BYTES) != 0)
+        return fail(e, -EBADMSG, "moments file whose geometry does not match its digest");
+    if (o.n_sink > TABLE_SINKS_MAX)
+        return fail(e, -EBADMSG, "moments file with %u sinks; at most %u are possible", o.n_sink, TABLE_SINKS_MAX);
+    if (lay_out(&o.geometry).file_bytes != n_bytes)
+        return fail(e, -EBADMSG, "moments file of %zu bytes where its geometry needs %zu", n_bytes,
+                    lay_out(&o.geometry).file_bytes);
+    *ret = o;
+    return 0;
+}
+
+/* One (layer, head): could tokens have these moments? Cauchy and Schwarz, with room for the rounding of long sums. */
+static bool possible(uint64_t count, size_t width, const double *mean, const double *scatter)
+{
+    double deviation[2 * GEOMETRY_DIM_MAX];
+
+    if (count > MOMENTS_COUNT_MAX)
+        return false;
+    for (size_t i = 0; i < width; i++) {
+        const double *row = scatter + i * (i + 1) / 2;
+
+        if (!isfinite(mean[i]) || !isfinite(row[i]) || row[i] < 0 ||
+            (count == 0 && mean[i] != 0) || (count <= 1 && row[i] != 0))
+            return false;
+        deviation[i] = sqrt(row[i]);
+        for (size_t j = 0; j < i; j++)
+            if (!(fabs(row[j]) <= deviation[i] * deviation[j] * (1 + 1e-6) + DBL_MIN))
+                return false;
+    }
+    return true;
+}
+
+static int read_sums(struct moments *m, const uint8_t *bytes, struct errmsg *e)
+{
+    const struct geometry *g = &m->o.geometry;
+    struct layout l = lay_out(g);
+    size_t width = 2 * (size_t) g->d;
+
+    memcpy(m->count, bytes + l.count, l.mean - l.count);
+    memcpy(m->mean, bytes + l.mean, l.scatter - l.mean);
+    memcpy(m->scatter, bytes + l.scatter, l.end - l.scatter);
+    for (size_t i = l.end; i < l.digest; i++)
+        if (bytes[i] != 0)
+            return fail(e, -EBADMSG, "moments file with bytes after its last section");
+    for (size_t h = 0; h < (size_t) g->n_layers * g->n_kv_heads; h++)
+        if (!possible(m->count[h], width, m->mean + h * width, m->scatter + h * moments_triangle(g)))
+            return fail(e, -EBADMSG, "moments file: no tokens have the moments of layer %zu, head %zu",
+                        h / g->n_kv_heads, h % g->n_kv_heads);
+    return 0;
+}
+
+int moments_parse(const void *bytes, size_t n_bytes, struct moments **ret_moments, struct errmsg *e)
+{
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    struct moments_options o;
+    struct moments_header h;
+    uint8_t digest[DIGEST_BYTES];
+    int r;
+
+    if (n_bytes < sizeof(h) + DIGEST_BYTES || n_bytes > MOMENTS_FILE_BYTES_MAX)
+        return fail(e, -EBADMSG, "not a moments file: no such file has %zu bytes", n_bytes);
+    memcpy(&h, bytes, sizeof(h));
+    r = check_header(&h, n_bytes, e);
+    if (r < 0)
+        return r;
+    (void) crypto_hash_sha256(digest, bytes, n_bytes - DIGEST_BYTES);
+    if (memcmp(digest, (const uint8_t *) bytes + n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
+        return fail(e, -EBADMSG, "the moments file is damaged: its SHA-256 does not match");
+    r = read_options(&h, bytes, n_bytes, &o, e);
+    if (r == 0)
+        r = moments_new(&o, &m, e);
+    if (r == 0)
+        r = read_sums(m, bytes, e);
+    if (r < 0)
+        return r;
+    *ret_moments = take_ptr(m);
+    return 0;
+}

@@ -1,0 +1,45 @@
+/*
+ * The bytes of a moments file, and what moments are made of; shared by moments.c and moments_file.c, not by callers.
+ * alloc/README.md draws them.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/moments.h"
+
+#define MOMENTS_MAGIC "KVCMOMEN"
+#define MOMENTS_VERSION 1
+#define MOMENTS_KEY_ORDER_HALF_SPLIT 1        /* rotary dimensions first, plane i = (i, i + n_rot/2) */
+#define MOMENTS_COUNT_MAX ((uint64_t) 1 << 48) /* tokens: binary64 counts them exactly, and their products with room */
+#define MOMENTS_FILE_BYTES_MAX ((size_t) 16 << 30)
+#define MOMENTS_ALIGN 64
+
+struct moments {
+    struct moments_options o;
+    uint64_t *count;  /* [n_layers, n_kv_heads] */
+    double *mean;     /* [n_layers, n_kv_heads, 2d] */
+    double *scatter;  /* [n_layers, n_kv_heads, d (2d + 1)] lower triangles */
+    double *rows;     /* scratch: a block of tokens [BLOCK_ROWS, 2d], then its mean [2d] */
+    double *block;    /* scratch: its scatter */
+};
+
+struct moments_header {
+    char magic[8];
+    uint32_t version, zero;
+    uint64_t file_bytes;
+    uint8_t model_digest[DIGEST_BYTES], geometry_digest[DIGEST_BYTES];
+    char model_name[MOMENTS_NAME_BYTES];
+    uint32_t n_layers, n_heads, n_kv_heads, d, n_rot, key_order;
+    double attn_scale;
+    uint32_t n_sink, zero2;
+};
+
+_Static_assert(sizeof(struct moments_header) == 256, "README draws 256 bytes, without holes");
+
+/* Numbers in the lower triangle of a 2d x 2d matrix. */
+static inline size_t moments_triangle(const struct geometry *g)
+{
+    return (size_t) g->d * (2 * g->d + 1);
+}
