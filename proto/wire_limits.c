@@ -88,6 +88,8 @@ static uint32_t items_max(const ProtobufCFieldDescriptor *field)
 {
     if (field->type == PROTOBUF_C_TYPE_DOUBLE)
         return FREQ_ITEMS_MAX;
+    if (field->type == PROTOBUF_C_TYPE_STRING)
+        return WIRE_LIST_ITEMS_MAX;
     if (field->descriptor == &kvcobra__table_info__descriptor ||
         field->descriptor == &kvcobra__tenant_status__descriptor ||
         field->descriptor == &kvcobra__space_status__descriptor)
@@ -113,7 +115,7 @@ static int count_repeated(struct frame *f, const ProtobufCFieldDescriptor *field
     uint32_t *count = &f->counts[field - f->type->fields];
     size_t items = 1;
 
-    if (wire_type == WIRE_LENGTH && field->type != PROTOBUF_C_TYPE_MESSAGE)
+    if (wire_type == WIRE_LENGTH && field->type != PROTOBUF_C_TYPE_MESSAGE && field->type != PROTOBUF_C_TYPE_STRING)
         items = packed_items(field, value, bytes);
     if (items > items_max(field) - *count)
         return -E2BIG;
