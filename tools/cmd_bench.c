@@ -10,6 +10,7 @@
 
 static const struct command *const benches[] = {
     &bench_attend,
+    &bench_generate,
     &bench_solve,
     NULL,
 };

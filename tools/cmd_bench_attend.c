@@ -18,6 +18,7 @@
 #include "tools/bench_attend.h"
 #include "tools/machine.h"
 #include "tools/report.h"
+#include "tools/timing.h"
 
 enum { OPT_REPEAT = 1, OPT_THREADS, OPT_TABLE, OPT_MIB, THREADS_MAX = 64, N_SETS = 3, N_SYNTHETIC = 4, N_CASES = 5 };
 
@@ -46,17 +47,12 @@ struct bench_options {
     const char *table;
 };
 
-/* Seconds of a run over all heads. */
-struct timing {
-    double min, median, p99;
-};
-
 struct result {
     const struct attend_case *c; /* its figures below are of this case */
     const char *set, *packed_name, *f16_name;
     bool measured;               /* false: this machine lacks the instructions */
     double error;                /* packed against binary16, normalised */
-    struct timing packed, f16;
+    struct timing packed, f16;   /* seconds of a run over all heads */
     double n_keys;               /* keys times KV heads of a run */
 };
 
@@ -178,19 +174,6 @@ static int run_once(struct run *r, double *ret_seconds)
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *) a, y = *(const double *) b;
-
-    return x < y ? -1 : x > y;
-}
-
-static struct timing summarise(double *s, size_t n)
-{
-    qsort(s, n, sizeof(*s), compare_doubles);
-    return (struct timing) { s[0], s[n / 2], s[(n * 99 + 99) / 100 - 1] }; /* nearest rank */
-}
-
 /* |a - b| / |b| */
 static double difference(const float *a, const float *b, size_t n)
 {
@@ -222,8 +205,8 @@ static int check_and_time(struct run *packed, struct run *f16, size_t repeat, do
     for (size_t i = 0; i < repeat; i++)
         if (run_once(packed, &seconds[i]) < 0 || run_once(f16, &seconds[repeat + i]) < 0)
             return command_fail("out of memory");
-    ret->packed = summarise(seconds, repeat);
-    ret->f16 = summarise(seconds + repeat, repeat);
+    ret->packed = timing_of(seconds, repeat);
+    ret->f16 = timing_of(seconds + repeat, repeat);
     return COMMAND_OK;
 }
 
@@ -288,12 +271,6 @@ static int print_text(const struct result *r, size_t n, const struct bench_optio
     return report_print(t, stdout) < 0 ? command_fail("out of memory") : COMMAND_OK;
 }
 
-static json_t *timing_json(const struct result *r, const struct timing *t)
-{
-    return json_pack("{s:f, s:f, s:f}", "min", nanoseconds(r, t->min), "median", nanoseconds(r, t->median), "p99",
-                     nanoseconds(r, t->p99));
-}
-
 static json_t *row_json(const struct result *r)
 {
     const struct geometry *g = &r->c->table->geometry;
@@ -307,7 +284,7 @@ static json_t *row_json(const struct result *r)
     if (row && r->measured &&
         json_object_update_new(row, json_pack("{s:s, s:s, s:f, s:o, s:o, s:f, s:f}", "packed_kernel", r->packed_name,
                                               "f16_kernel", r->f16_name, "difference", r->error, "packed_ns",
-                                              timing_json(r, &r->packed), "f16_ns", timing_json(r, &r->f16),
+                                              timing_json(r->packed, 1e9 / r->n_keys), "f16_ns", timing_json(r->f16, 1e9 / r->n_keys),
                                               "ratio_min", r->f16.min / r->packed.min, "ratio_median",
                                               r->f16.median / r->packed.median)) < 0) {
         json_decref(row);

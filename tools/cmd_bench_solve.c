@@ -18,6 +18,7 @@
 #include "tools/clock.h"
 #include "tools/machine.h"
 #include "tools/report.h"
+#include "tools/timing.h"
 
 enum {
     OPT_REPEAT = 1,
@@ -52,11 +53,6 @@ struct input {
     uint32_t coords[N_BANDS];
     struct dp_option options[N_HEADS * DP_OPTIONS];
     size_t first[N_HEADS + 1];
-};
-
-struct timing {
-    double bpd;
-    double min, median, p99; /* seconds */
 };
 
 static const char doc[] =
@@ -270,13 +266,6 @@ static int check_cases(const struct input *in, struct output *out)
 
 /* ---- timing -------------------------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *) a, y = *(const double *) b;
-
-    return x < y ? -1 : x > y;
-}
-
 /* @seconds: [N_CASES, repeat]. The cases take turns, so that a busy moment of the machine meets them all. */
 static int time_cases(const struct input *in, struct output *out, size_t repeat, double *seconds,
                       struct timing ret[N_CASES])
@@ -289,17 +278,8 @@ static int time_cases(const struct input *in, struct output *out, size_t repeat,
                 return command_fail("out of memory");
             seconds[k * repeat + i] = clock_seconds() - start;
         }
-    for (unsigned k = 0; k < N_CASES; k++) {
-        double *s = seconds + k * repeat;
-
-        qsort(s, repeat, sizeof(*s), compare_doubles);
-        ret[k] = (struct timing) {
-            .bpd = budgets[k / N_SOLVERS],
-            .min = s[0],
-            .median = s[repeat / 2],
-            .p99 = s[(repeat * 99 + 99) / 100 - 1], /* nearest rank */
-        };
-    }
+    for (unsigned k = 0; k < N_CASES; k++)
+        ret[k] = timing_of(seconds + k * repeat, repeat);
     return COMMAND_OK;
 }
 
@@ -312,7 +292,7 @@ static int print_text(const struct timing *t, size_t repeat, const char *cpu)
     printf("CPU %s, one thread, %s, %zu repetitions, caches warm\n\n", cpu, COMPILER, repeat);
     for (unsigned k = 0; k < N_CASES; k++)
         report_row(r, "%s\t%s\t%g\t%.2f\t%.2f\t%.2f", solvers[k % N_SOLVERS].name,
-                   solvers[k % N_SOLVERS].problem, t[k].bpd, t[k].min * 1e3, t[k].median * 1e3, t[k].p99 * 1e3);
+                   solvers[k % N_SOLVERS].problem, budgets[k / N_SOLVERS], t[k].min * 1e3, t[k].median * 1e3, t[k].p99 * 1e3);
     return report_print(r, stdout) < 0 ? command_fail("out of memory") : COMMAND_OK;
 }
 
@@ -323,7 +303,7 @@ static int print_json(const struct timing *t, size_t repeat, const char *cpu)
     for (unsigned k = 0; k < N_CASES; k++)
         if (json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f}", "solver",
                                                  solvers[k % N_SOLVERS].json, "heads", N_HEADS, "sides",
-                                                 solvers[k % N_SOLVERS].sides, "d", DIM, "bpd", t[k].bpd, "min_s",
+                                                 solvers[k % N_SOLVERS].sides, "d", DIM, "bpd", budgets[k / N_SOLVERS], "min_s",
                                                  t[k].min, "median_s", t[k].median, "p99_s", t[k].p99)) < 0) {
             json_decref(all);
             return report_json(NULL);
