@@ -15,6 +15,7 @@
 
 #include "client/kvcobra.h"
 #include "client/model.h"
+#include "gpu/dtype.h"
 
 struct eval;
 
@@ -113,10 +114,3 @@ size_t eval_truncate(struct kvc_seq *s, size_t n);
 size_t eval_tail_tokens(const struct kvc_seq *s);
 uint32_t eval_n_sink(const struct kvc_seq *s);
 void eval_free(struct kvc_seq *s);
-
-/* ---- input ------------------------------------------------------------------------------------------------ */
-
-/* Bytes of one number, 0 for an unknown type. */
-size_t dtype_bytes(enum kvc_dtype dtype);
-/* @n numbers from @from (element @first on) to binary32. */
-void dtype_load(enum kvc_dtype dtype, const void *from, size_t first, size_t n, float *to);

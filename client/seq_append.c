@@ -12,6 +12,8 @@
 #include "client/client.h"
 #include "client/seq.h"
 
+_Static_assert(KVC_F32 == (int) DTYPE_F32 && KVC_F16 == (int) DTYPE_F16 && KVC_BF16 == (int) DTYPE_BF16, "number types");
+
 static const char *const side_names[] = { "K", "V" };
 
 static const struct codec *codec_of(const struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side)
