@@ -369,7 +369,7 @@ static bool may_return(const struct tables *ts, const struct table_entry *t, uin
 
     if (now_ms >= t->drain_until_ms || !t->table)
         return false;
-    return t->activated == 0 || (m && table_model_previous(ts, m) == t); /* 0: was draining before a restart */
+    return t->activated == 0 || (m && table_model_previous(ts, m) == t); /* 0: pages of it outlived a restart */
 }
 
 void tables_retire_idle(struct tables *ts, uint64_t now_ms)
@@ -392,6 +392,7 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
 {
     struct table_entry *t = tables_find(ts, digest);
     const struct table_model *m = t ? tables_model(ts, t->model_digest) : NULL;
+    struct errmsg why;
 
     if (!t)
         return fail(e, -ENOENT, "no such table is here");
@@ -408,6 +409,8 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
     }
     t->drain_until_ms = now_ms;
     table_set_state(ts, t, TABLE_DRAINING);
+    if (ts->config->state_dir && tables_files_write_active(ts, &why) < 0) /* then a restart gives it its time back */
+        log_event(LOG_WARNING, "not-stored", "what=active-set message=\"%s\", ignoring", why.text);
     tables_retire_idle(ts, now_ms);
     *ret_outcome = OUTCOME_APPLIED;
     return 0;
@@ -478,25 +481,40 @@ static void load_table(void *ctx, const char *path)
         log_event(LOG_ERR, "table-unreadable", "path=%s message=\"%s\", ignoring", path, e.text);
 }
 
-static void load_active(void *ctx, const uint8_t *model_digest, uint64_t revision, const uint8_t *digest)
+static void load_draining(struct tables *ts, struct table_entry *t, const struct active_line *line)
+{
+    t->revision = t->activated = line->revision;
+    t->rolled_back = line->rolled_back;
+    t->drain_until_ms = line->drain_until_ms;
+    table_set_state(ts, t, TABLE_DRAINING);
+}
+
+static void load_active(void *ctx, const struct active_line *line)
 {
     struct tables *ts = ctx;
-    struct table_entry *t = tables_find(ts, digest);
+    struct table_entry *t = tables_find(ts, line->digest);
     char hex[DIGEST_HEX_BYTES];
     struct table_model *m = NULL;
     struct errmsg e;
 
-    digest_hex(digest, hex);
-    if (!t || memcmp(t->model_digest, model_digest, DIGEST_BYTES) != 0 || tables_model(ts, model_digest)) {
-        log_event(LOG_ERR, "active-table-missing", "digest=%s message=\"its model has no active table now\"", hex);
+    if (line->draining && !t) /* it retired since */
+        return;
+    digest_hex(line->digest, hex);
+    if (!t || t->state != TABLE_VERIFIED || memcmp(t->model_digest, line->model_digest, DIGEST_BYTES) != 0 ||
+        (!line->draining && tables_model(ts, line->model_digest))) {
+        log_event(LOG_ERR, "active-table-missing", "digest=%s message=\"what the active set says of it cannot be\"", hex);
         return;
     }
-    if (table_model_new(ts, model_digest, &m, &e) < 0) {
+    if (line->draining) {
+        load_draining(ts, t, line);
+        return;
+    }
+    if (table_model_new(ts, line->model_digest, &m, &e) < 0) {
         log_event(LOG_ERR, "active-table-missing", "digest=%s message=\"%s\"", hex, e.text);
         return;
     }
     m->active = t;
-    m->revision = t->revision = revision;
+    m->revision = t->revision = t->activated = line->revision;
     table_set_state(ts, t, TABLE_ACTIVE);
 }
 

@@ -69,27 +69,67 @@ static enum table_outcome compare_revision(const struct table_model *m, const st
     return OUTCOME_APPLIED;
 }
 
-/* The file decides at the next start, so it comes first; if it cannot be written, nothing has changed. */
-static int switch_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision,
-                         struct errmsg *e)
+/* What a table is that an activation changes, so that it can be put back. */
+struct before {
+    enum table_state state;
+    uint64_t revision, activated, drain_until_ms;
+    bool rolled_back;
+};
+
+static struct before remember(const struct table_entry *t)
+{
+    return (struct before) { t->state, t->revision, t->activated, t->drain_until_ms, t->rolled_back };
+}
+
+static void put_back(struct table_entry *t, const struct before *b)
+{
+    t->state = b->state;
+    t->revision = b->revision;
+    t->activated = b->activated;
+    t->drain_until_ms = b->drain_until_ms;
+    t->rolled_back = b->rolled_back;
+}
+
+/*
+ * The file decides at the next start, so it comes first; if it cannot be written, nothing has changed. The states are
+ * set for the file; change_active() announces them.
+ */
+static int switch_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision, bool rolling_back,
+                         uint64_t now_ms, struct errmsg *e)
 {
     struct table_entry *old = m->active;
+    struct before t_before = remember(t), old_before = old ? remember(old) : t_before;
     uint64_t old_revision = m->revision;
     int r = 0;
 
+    if (old && old != t) {
+        old->state = TABLE_DRAINING;
+        old->revision = revision;
+        old->drain_until_ms = now_ms + ts->config->drain_ms;
+        old->rolled_back = rolling_back;
+    }
+    t->state = TABLE_ACTIVE;
+    t->revision = t->activated = revision;
+    t->rolled_back = false;
     m->active = t;
     m->revision = revision;
     if (ts->config->state_dir)
         r = tables_files_write_active(ts, e);
-    if (r < 0) {
-        m->active = old;
-        m->revision = old_revision;
-    }
+    t->state = t_before.state;
+    if (old && old != t)
+        old->state = old_before.state;
+    if (r == 0)
+        return 0;
+    put_back(t, &t_before);
+    if (old && old != t)
+        put_back(old, &old_before);
+    m->active = old;
+    m->revision = old_revision;
     return r;
 }
 
 /* @t becomes what new sequences of its model use; what was active drains. @m: NULL for a new model. */
-static int change_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision,
+static int change_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision, bool rolling_back,
                          uint64_t now_ms, struct errmsg *e)
 {
     struct table_entry *old = m ? m->active : NULL;
@@ -100,23 +140,18 @@ static int change_active(struct tables *ts, struct table_model *m, struct table_
     if (!m)
         r = table_model_new(ts, t->model_digest, &m, e);
     if (r == 0)
-        r = switch_active(ts, m, t, revision, e);
+        r = switch_active(ts, m, t, revision, rolling_back, now_ms, e);
     if (r < 0) {
         if (m && !m->active)
             table_model_drop(ts, m);
         return r;
     }
-    t->revision = t->activated = revision;
-    t->rolled_back = false;
     for (struct space *s = t->spaces; s; s = s->next)
         s->leaves_first = false;
     table_set_state(ts, t, TABLE_ACTIVE);
     publish(ts, m);
-    if (old && old != t) {
-        old->revision = revision;
-        old->drain_until_ms = now_ms + ts->config->drain_ms;
+    if (old && old != t)
         table_set_state(ts, old, TABLE_DRAINING);
-    }
     return 0;
 }
 
@@ -135,7 +170,7 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
     outcome = compare_revision(m, t, &revision);
     old = m ? m->active : NULL;
     if (outcome == OUTCOME_APPLIED) {
-        int r = change_active(ts, m, t, revision, now_ms, e);
+        int r = change_active(ts, m, t, revision, false, now_ms, e);
 
         if (r < 0)
             return r;
@@ -187,10 +222,9 @@ int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision,
         to = table_model_previous(ts, m);
         if (!to)
             return fail(e, -ENODATA, "no earlier table of this model drains any more: activate the one you want");
-        r = change_active(ts, m, to, revision ? revision : m->revision + 1, now_ms, e);
+        r = change_active(ts, m, to, revision ? revision : m->revision + 1, true, now_ms, e);
         if (r < 0)
             return r;
-        leave->rolled_back = true;
     }
     *ret_outcome = outcome;
     *ret_revision = m->revision;

@@ -2,8 +2,10 @@
  * The state folder of the tables.
  *
  *   DIR/tables/<64 hex digits>.kvct   a table file's bytes; the name is its digest
- *   DIR/active                        "kvcobra active set 1", then one line per model:
- *                                     <model digest> <revision> <digest of the active table>
+ *   DIR/active                        "kvcobra active set 2", then a line per table that is or was active:
+ *                                       active <model digest> <revision> <digest>
+ *                                       draining <model digest> <revision that activated it> <digest>
+ *                                                <end of its drain time, ms since 1970> <1: left by a rollback>
  *
  * Both are replaced atomically and synced. Files of other names are left alone.
  */
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/atomic_file.h"
@@ -26,10 +29,10 @@
 #include "daemon/log.h"
 #include "daemon/tables.h"
 
-#define ACTIVE_TITLE "kvcobra active set 1\n"
+#define ACTIVE_TITLE "kvcobra active set 2\n"
 #define TABLE_SUFFIX ".kvct"
 
-enum { ACTIVE_FILE_BYTES_MAX = 1 << 20, ACTIVE_LINE_BYTES = 2 * 64 + 20 + 3 };
+enum { ACTIVE_FILE_BYTES_MAX = 1 << 24, ACTIVE_LINE_BYTES = 2 * 64 + 2 * 20 + 16 };
 
 void digest_hex(const uint8_t digest[static DIGEST_BYTES], char ret[static DIGEST_HEX_BYTES])
 {
@@ -92,28 +95,64 @@ void tables_files_remove(const struct config *c, const uint8_t *digest)
         log_event(LOG_WARNING, "table-file-stays", "path=%s message=\"%s\", ignoring", path, strerror(errno));
 }
 
+/* From the monotonic clock to the one that means the same after a reboot. */
+static int64_t clock_offset_ms(void)
+{
+    struct timespec wall, mono;
+
+    (void) clock_gettime(CLOCK_REALTIME, &wall);
+    (void) clock_gettime(CLOCK_MONOTONIC, &mono);
+    return ((int64_t) wall.tv_sec - mono.tv_sec) * 1000 + (wall.tv_nsec - mono.tv_nsec) / 1000000;
+}
+
+/* Whether a restart must know about it: it was active, and ROLLBACK may return to it. */
+static bool is_remembered(const struct table_entry *t)
+{
+    return t->state == TABLE_DRAINING && t->table && t->activated > 0;
+}
+
+static size_t print_active(const struct table_model *m, char *to, size_t room)
+{
+    char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
+
+    digest_hex(m->digest, model);
+    digest_hex(m->active->digest, table);
+    return (size_t) snprintf(to, room, "active %s %" PRIu64 " %s\n", model, m->revision, table);
+}
+
+static size_t print_draining(const struct table_entry *t, int64_t offset_ms, char *to, size_t room)
+{
+    char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
+
+    digest_hex(t->model_digest, model);
+    digest_hex(t->digest, table);
+    return (size_t) snprintf(to, room, "draining %s %" PRIu64 " %s %" PRId64 " %d\n", model, t->activated, table,
+                             (int64_t) t->drain_until_ms + offset_ms, t->rolled_back);
+}
+
 int tables_files_write_active(const struct tables *ts, struct errmsg *e)
 {
     _cleanup_(freep) char *path = NULL;
     _cleanup_(freep) char *text = NULL;
-    size_t n_models = 0, at = strlen(ACTIVE_TITLE), room;
+    size_t n_lines = 0, at = strlen(ACTIVE_TITLE), room;
+    int64_t offset_ms = clock_offset_ms();
 
     for (const struct table_model *m = ts->models; m; m = m->next)
-        n_models++;
-    room = at + n_models * ACTIVE_LINE_BYTES + 1;
+        n_lines++;
+    for (const struct table_entry *t = ts->entries; t; t = t->next)
+        n_lines += is_remembered(t);
+    room = at + n_lines * ACTIVE_LINE_BYTES + 1;
     text = malloc(room);
     if (!text || asprintf(&path, "%s/active", ts->config->state_dir) < 0) {
         path = NULL;
         return fail(e, -ENOMEM, "out of memory");
     }
     memcpy(text, ACTIVE_TITLE, at + 1);
-    for (const struct table_model *m = ts->models; m; m = m->next) {
-        char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
-
-        digest_hex(m->digest, model);
-        digest_hex(m->active->digest, table);
-        at += (size_t) snprintf(text + at, room - at, "%s %" PRIu64 " %s\n", model, m->revision, table);
-    }
+    for (const struct table_model *m = ts->models; m; m = m->next)
+        at += print_active(m, text + at, room - at);
+    for (const struct table_entry *t = ts->entries; t; t = t->next)
+        if (is_remembered(t))
+            at += print_draining(t, offset_ms, text + at, room - at);
     return atomic_file_write(path, text, at, e);
 }
 
@@ -149,20 +188,35 @@ void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const
     free(names);
 }
 
-static int parse_line(const char *line, uint8_t *ret_model, uint64_t *ret_revision, uint8_t *ret_table)
-{
-    char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES], end;
+struct parsed {
+    uint8_t model[DIGEST_BYTES], table[DIGEST_BYTES];
+    struct active_line line; /* points at the digests */
+};
 
-    if (sscanf(line, "%64s %" SCNu64 " %64s%c", model, ret_revision, table, &end) != 3 ||
+static int parse_line(const char *text, int64_t offset_ms, struct parsed *ret)
+{
+    char kind[9], model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES], end;
+    struct active_line *l = &ret->line;
+    int64_t until_ms = 0;
+    int left = 0, n;
+
+    *l = (struct active_line) { .model_digest = ret->model, .digest = ret->table };
+    n = sscanf(text, "%8s %64s %" SCNu64 " %64s %" SCNd64 " %d%c", kind, model, &l->revision, table, &until_ms, &left, &end);
+    l->draining = n >= 1 && strcmp(kind, "draining") == 0;
+    if (n != (l->draining ? 6 : 4) || (!l->draining && strcmp(kind, "active") != 0) || (left != 0 && left != 1) ||
         strlen(model) != 2 * DIGEST_BYTES || strlen(table) != 2 * DIGEST_BYTES)
         return -EBADMSG;
-    if (*ret_revision == 0 || *ret_revision >= UINT64_C(1) << 40)
+    if (l->revision == 0 || l->revision >= UINT64_C(1) << 40)
         return -EBADMSG;
-    return digest_from_hex(model, ret_model) < 0 ? -EBADMSG : digest_from_hex(table, ret_table);
+    l->rolled_back = left == 1;
+    if (l->draining && until_ms > offset_ms)
+        l->drain_until_ms = (uint64_t) (until_ms - offset_ms);
+    return digest_from_hex(model, ret->model) < 0 ? -EBADMSG : digest_from_hex(table, ret->table);
 }
 
-static void parse_active(char *text, const char *path, tables_active_fn on_active, void *ctx)
+static void parse_active(char *text, const char *path, tables_active_fn on_line, void *ctx)
 {
+    int64_t offset_ms = clock_offset_ms();
     char *save = NULL;
 
     if (strncmp(text, ACTIVE_TITLE, strlen(ACTIVE_TITLE)) != 0) {
@@ -170,17 +224,16 @@ static void parse_active(char *text, const char *path, tables_active_fn on_activ
         return;
     }
     for (char *line = strtok_r(text + strlen(ACTIVE_TITLE), "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        uint8_t model[DIGEST_BYTES], table[DIGEST_BYTES];
-        uint64_t revision;
+        struct parsed p;
 
-        if (parse_line(line, model, &revision, table) == 0)
-            on_active(ctx, model, revision, table);
+        if (parse_line(line, offset_ms, &p) == 0)
+            on_line(ctx, &p.line);
         else
             log_event(LOG_ERR, "state-unreadable", "path=%s message=\"bad line\", ignoring it", path);
     }
 }
 
-void tables_files_load_active(const struct config *c, tables_active_fn on_active, void *ctx)
+void tables_files_load_active(const struct config *c, tables_active_fn on_line, void *ctx)
 {
     _cleanup_(freep) char *path = NULL;
     _cleanup_(freep) void *text = NULL;
@@ -197,7 +250,7 @@ void tables_files_load_active(const struct config *c, tables_active_fn on_active
         char *copy = strndup(text, bytes);
 
         if (copy)
-            parse_active(copy, path, on_active, ctx);
+            parse_active(copy, path, on_line, ctx);
         free(copy);
     } else if (r != -ENOENT) {
         log_event(LOG_ERR, "state-unreadable", "message=\"%s\", ignoring", e.text);

@@ -1,6 +1,7 @@
 /* The state folder: table files and the active set. Used by tables.c only; see tables.h. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +15,15 @@ int tables_files_write(const struct config *c, const uint8_t *digest, const void
 void tables_files_remove(const struct config *c, const uint8_t *digest);
 int tables_files_write_active(const struct tables *ts, struct errmsg *e);
 
-/* Calls @on_table for every table file, @on_active for every line of the active set. */
+/* Calls @on_table for every table file, @on_line for every line of the active set. */
 void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const char *path), void *ctx);
-typedef void (*tables_active_fn)(void *ctx, const uint8_t *model_digest, uint64_t revision, const uint8_t *digest);
-void tables_files_load_active(const struct config *c, tables_active_fn on_active, void *ctx);
+
+struct active_line { /* a table that was active, or that drained and could be rolled back to */
+    const uint8_t *model_digest, *digest;
+    uint64_t revision;       /* that activated it last */
+    bool draining;
+    bool rolled_back;        /* draining: left by a rollback */
+    uint64_t drain_until_ms; /* draining: on the monotonic clock; 0: before now */
+};
+typedef void (*tables_active_fn)(void *ctx, const struct active_line *line);
+void tables_files_load_active(const struct config *c, tables_active_fn on_line, void *ctx);

@@ -357,6 +357,44 @@ static void test_state_folder(void)
     teardown();
 }
 
+/* a, b, c activated in turn, c left for b: a restart knows the order, what was left, and until when each drains. */
+static void test_rollback_after_a_restart(void)
+{
+    struct table_entry *a, *b, *c, *active;
+    uint8_t digests[3][DIGEST_BYTES];
+    uint64_t revision;
+
+    setup(true);
+    (void) activate(a = staged(1), 0, &revision);
+    (void) activate(b = staged(2), 0, &revision);
+    (void) activate(c = staged(3), 0, &revision);
+    CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_APPLIED);
+    CU_ASSERT_PTR_EQUAL(active, b);
+    memcpy(digests[0], a->digest, DIGEST_BYTES);
+    memcpy(digests[1], b->digest, DIGEST_BYTES);
+    memcpy(digests[2], c->digest, DIGEST_BYTES);
+    a->n_refs = c->n_refs = 0;
+    for (unsigned restart = 0; restart < 2; restart++) {
+        uint64_t left = a->drain_until_ms;
+
+        close_tables();
+        open_tables();
+        a = tables_find(&tables, digests[0]);
+        b = tables_find(&tables, digests[1]);
+        c = tables_find(&tables, digests[2]);
+        CU_ASSERT_FATAL(a && b && c);
+        CU_ASSERT(a->state == TABLE_DRAINING && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
+        CU_ASSERT(c->rolled_back && !a->rolled_back && a->activated == 1 && b->activated == 4 && c->activated == 3);
+        CU_ASSERT_EQUAL(tables.n_draining, 2);
+        /* two readings of two clocks: they agree to a millisecond or two */
+        CU_ASSERT(a->drain_until_ms + 5 > left && a->drain_until_ms < left + 5);
+    }
+    CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
+    CU_ASSERT_PTR_EQUAL(active, a); /* not c, which was left */
+    CU_ASSERT_EQUAL(tables.models->revision, 5);
+    teardown();
+}
+
 /* An active set that cannot be written: the word stays, nothing is half done. */
 static void test_activation_that_cannot_be_stored(void)
 {
@@ -395,13 +433,15 @@ static void write_file(const char *name, const char *text)
 static void test_damaged_state_folder(void)
 {
     static const char *const active[] = {
-        "", "kvcobra active set 2\n", "kvcobra active set 1\nnonsense\n", "kvcobra active set 1\n00 1 00\n",
-        "kvcobra active set 1\n"
-        "0000000000000000000000000000000000000000000000000000000000000000 99999999999999 "
-        "0000000000000000000000000000000000000000000000000000000000000000\n",
-        "kvcobra active set 1\n"
-        "0000000000000000000000000000000000000000000000000000000000000000 1 "
-        "0000000000000000000000000000000000000000000000000000000000000000\n",
+#define ZEROS "0000000000000000000000000000000000000000000000000000000000000000"
+        "", "kvcobra active set 3\n", "kvcobra active set 2\nnonsense\n", "kvcobra active set 2\nactive 00 1 00\n",
+        "kvcobra active set 2\nactive " ZEROS " 99999999999999 " ZEROS "\n",
+        "kvcobra active set 2\nactive " ZEROS " 1 " ZEROS "\n",
+        "kvcobra active set 2\nactive " ZEROS " 1 " ZEROS " 5 0\n",
+        "kvcobra active set 2\ndraining " ZEROS " 1 " ZEROS "\n",
+        "kvcobra active set 2\ndraining " ZEROS " 1 " ZEROS " 99999999999999 2\n",
+        "kvcobra active set 2\ndraining " ZEROS " 1 " ZEROS " 99999999999999 1\n",
+#undef ZEROS
     };
 
     setup(true);
@@ -428,6 +468,7 @@ const struct test_case test_cases[] = {
     TEST(test_number_of_tables_is_limited),
     TEST(test_fetch_is_sealed),
     TEST(test_state_folder),
+    TEST(test_rollback_after_a_restart),
     TEST(test_activation_that_cannot_be_stored),
     TEST(test_damaged_state_folder),
     TEST_END,
