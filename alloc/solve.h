@@ -65,6 +65,10 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
 int solve_harm(const struct stats *s, const struct table *t, const struct solve_options *o, double *ret_harm,
                struct errmsg *e);
 
+/* The same head by head: @ret_harm [head_side_count()], by head_side_index(). */
+int solve_harm_heads(const struct stats *s, const struct table *t, const struct solve_options *o, double *ret_harm,
+                     struct errmsg *e);
+
 /**
  * solve_options_read() - how a table was solved, from its provenance
  * @ret:            without progress

@@ -117,8 +117,8 @@ static int judge_head(const struct solver *v, const struct table *table, struct 
     return 0;
 }
 
-int solve_harm(const struct stats *s, const struct table *table, const struct solve_options *o, double *ret_harm,
-               struct errmsg *e)
+int solve_harm_heads(const struct stats *s, const struct table *table, const struct solve_options *o,
+                     double *ret_harm, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     _cleanup_(solver_deinit) struct solver v = { 0 };
@@ -135,15 +135,30 @@ int solve_harm(const struct stats *s, const struct table *table, const struct so
         return fail(e, -EINVAL, "the statistics hold no sampled tokens to judge the table by");
     if (trial_init(&t, s->n_held, g->d) < 0)
         return fail(e, -ENOMEM, "out of memory for judging the table");
-    for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++) {
-        double harm[2] = { 0 };
+    for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++)
+        for (uint32_t head = 0; r == 0 && head < g->n_kv_heads; head++) {
+            double harm[2] = { 0 };
 
-        for (uint32_t head = 0; r == 0 && head < g->n_kv_heads; head++)
             r = judge_head(&v, table, &t, layer, head, harm, e);
-        for (int side = SIDE_K; r == 0 && side <= SIDE_V; side++)
-            ret_harm[layer * 2 + (uint32_t) side] = harm[side];
-    }
+            for (int side = SIDE_K; r == 0 && side <= SIDE_V; side++)
+                ret_harm[head_side_index(g, layer, head, (enum side) side)] = harm[side];
+        }
     return r;
+}
+
+int solve_harm(const struct stats *s, const struct table *table, const struct solve_options *o, double *ret_harm,
+               struct errmsg *e)
+{
+    const struct geometry *g = &s->o.geometry;
+    _cleanup_(freep) double *heads = calloc(head_side_count(g), sizeof(*heads));
+    int r = heads ? solve_harm_heads(s, table, o, heads, e) : fail(e, -ENOMEM, "out of memory for judging the table");
+
+    if (r < 0)
+        return r;
+    memset(ret_harm, 0, (size_t) g->n_layers * 2 * sizeof(*ret_harm));
+    for (uint32_t hs = 0; hs < head_side_count(g); hs++)
+        ret_harm[hs / 2 / g->n_kv_heads * 2 + hs % 2] += heads[hs];
+    return 0;
 }
 
 static void count_bits(const struct solver *v, const struct table *table, struct solve_report *ret)
