@@ -16,8 +16,10 @@
 
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e)
 {
-    if ((m == METRIC_QUERY || m == METRIC_ATTENTION) && !s->o.want_attention)
-        return fail(e, -EINVAL, "the statistics have no queries: calibrate with --metric attention for metric %s",
+    if (m == METRIC_QUERY && !s->query)
+        return fail(e, -EINVAL, "the statistics have no queries: calibrate with --metric output for metric query");
+    if ((m == METRIC_ATTENTION && !s->metric) || (m == METRIC_OUTPUT && !s->output))
+        return fail(e, -EINVAL, "the statistics lack metric %s: calibrate with --metric %s", metric_name(m),
                     metric_name(m));
     if (m == METRIC_FISHER && s->n_fisher == 0)
         return fail(e, -EINVAL, "the statistics have no gradients: calibrate with --metric fisher for metric fisher");
@@ -87,7 +89,7 @@ static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, co
 
 double metric_power(enum metric m, double power)
 {
-    return power > 0 ? power : m == METRIC_FISHER ? METRIC_FISHER_POWER : 1;
+    return power > 0 ? power : m == METRIC_FISHER ? METRIC_FISHER_POWER : m == METRIC_OUTPUT ? METRIC_OUTPUT_POWER : 1;
 }
 
 /* M^power at the trace of M. */
@@ -131,6 +133,9 @@ int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t l
         break;
     case METRIC_ATTENTION:
         average(d, s->metric + at, s->n_tokens, ret_M);
+        return temper(d, metric_power(m, power), ret_M);
+    case METRIC_OUTPUT:
+        average(d, s->output + at, s->n_tokens, ret_M);
         return temper(d, metric_power(m, power), ret_M);
     case METRIC_FISHER:
         average(d, s->fisher + at, s->n_fisher, ret_M);

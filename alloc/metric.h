@@ -15,8 +15,15 @@ struct stats;
 /* Whether the statistics can make @m: 0, or -EINVAL with a sentence that says what they lack. */
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e);
 
-/* M^power at the trace of M: tempered, the strongest directions count for less. */
-#define METRIC_FISHER_POWER 0.75 /* it measured better than plain, DESIGN 3.1 */
+/* M^power at the trace of M: tempered, the strongest directions count for less. Both measured better so than plain
+ * (DESIGN 3.1, EXPERIMENTS.md). */
+#define METRIC_FISHER_POWER 0.75
+#define METRIC_OUTPUT_POWER 0.75
+
+static inline bool metric_tempers(enum metric m)
+{
+    return m == METRIC_ATTENTION || m == METRIC_FISHER || m == METRIC_OUTPUT;
+}
 
 /* The power that M is raised to if @power, of struct solve_options, is asked for; 0: the metric's own. */
 double metric_power(enum metric m, double power);

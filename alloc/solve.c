@@ -66,8 +66,8 @@ static int check_bands(const struct stats *s, const struct solve_options *o, str
                     "from K need");
     if (!(o->temper >= 0) || o->temper > 2)
         return fail(e, -EINVAL, "a metric raised to %g: powers are above 0 and at most 2", o->temper);
-    if (o->temper > 0 && o->metric != METRIC_FISHER && o->metric != METRIC_ATTENTION)
-        return fail(e, -EINVAL, "metric %s is not tempered: only attention and fisher are", metric_name(o->metric));
+    if (o->temper > 0 && !metric_tempers(o->metric))
+        return fail(e, -EINVAL, "metric %s is not tempered: only attention, output and fisher are", metric_name(o->metric));
     if (o->v_from_k && s->n_held < 4u * s->o.geometry.d)
         return fail(e, -EINVAL, "V from K needs at least %u sampled tokens, the statistics hold %zu: calibrate on more "
                     "text, or solve without it", 4 * s->o.geometry.d, s->n_held);
@@ -224,7 +224,7 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
 /* ---- names --------------------------------------------------------------------------------------------------- */
 
 static const char *const method_names[] = { "bands", "paper-mse", "paper-kl", "dp" };
-static const char *const metric_names[] = { "mse", "query", "attention", "fisher" };
+static const char *const metric_names[] = { "mse", "query", "attention", "fisher", "output" };
 static const char *const curve_names[] = { "measured", "gaussian", "bennett" };
 static const char *const quantiser_names[] = { "lloyd-max", "uniform", "uniform-midtread" };
 

@@ -15,7 +15,7 @@ struct stats;
 struct errmsg;
 
 enum method { METHOD_BANDS = 0, METHOD_PAPER_MSE = 1, METHOD_PAPER_KL = 2, METHOD_DP = 3 };
-enum metric { METRIC_MSE = 0, METRIC_QUERY = 1, METRIC_ATTENTION = 2, METRIC_FISHER = 3 };
+enum metric { METRIC_MSE = 0, METRIC_QUERY = 1, METRIC_ATTENTION = 2, METRIC_FISHER = 3, METRIC_OUTPUT = 4 };
 enum curve { CURVE_MEASURED = 0, CURVE_GAUSSIAN = 1, CURVE_BENNETT = 2 };
 
 struct solve_options {
@@ -28,7 +28,7 @@ struct solve_options {
     bool fit_levels;            /* bands with QUANT_LLOYD_MAX */
     bool v_from_k;
     bool depth_weights;         /* if the statistics carry them; they are of `attention` */
-    double temper;              /* bands: M^temper at the trace of M; 0: 0.75 for fisher, 1 for attention */
+    double temper;              /* bands: M^temper at the trace of M; 0: metric_power() */
     double floor_bpd, ceil_bpd; /* per head-side; 0, 8 */
     uint64_t seed;              /* signs of rotations */
     struct paper_options paper; /* paper: all but bpd; dp: B_min, rank_step, b_min, b_max; bands: not used */

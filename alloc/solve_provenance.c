@@ -85,7 +85,7 @@ static void describe_options(const struct solver *v, json_t *to)
     (void) json_object_set_new(to, "depth_weights",
                                json_boolean(o->depth_weights && o->metric == METRIC_ATTENTION &&
                                             stats_has_depth(v->s)));
-    if (o->method == METHOD_BANDS && (o->metric == METRIC_FISHER || o->metric == METRIC_ATTENTION))
+    if (o->method == METHOD_BANDS && metric_tempers(o->metric))
         (void) json_object_set_new(to, "temper", json_real(metric_power(o->metric, o->temper)));
     (void) json_object_set_new(to, "floor_bpd", json_real(o->floor_bpd));
     (void) json_object_set_new(to, "ceil_bpd", json_real(o->ceil_bpd));

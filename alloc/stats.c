@@ -58,8 +58,9 @@ uint64_t stats_bytes(const struct stats_options *o)
     uint64_t n_hs = head_side_count(g), d = g->d;
     uint64_t per_hs = d * sizeof(double) + d * d * sizeof(double);
 
-    if (o->want_attention) /* the metric, and half a query moment: one per head, not per side */
-        per_hs += d * d * sizeof(double) * 3 / 2;
+    if (o->want_attention || o->want_output) /* half a query moment: one per head, not per side */
+        per_hs += d * d * sizeof(double) / 2;
+    per_hs += d * d * sizeof(double) * ((uint64_t) o->want_attention + o->want_output);
     per_hs += (uint64_t) o->n_samples * d * sizeof(float);
     return n_hs * per_hs + (uint64_t) o->n_samples * sizeof(struct sample_id);
 }
@@ -73,12 +74,15 @@ static bool alloc_arrays(struct stats *s)
     s->scatter = calloc(n_hs * dd, sizeof(double));
     s->depth = calloc((size_t) g->n_layers * 2, sizeof(*s->depth));
     s->have_wo = calloc(g->n_layers, sizeof(*s->have_wo));
-    if (s->o.want_attention) {
+    if (stats_wants_queries(s))
         s->query = calloc(n_hs / 2 * dd, sizeof(double));
+    if (s->o.want_attention)
         s->metric = calloc(n_hs * dd, sizeof(double));
-        if (!s->query || !s->metric)
-            return false;
-    }
+    if (s->o.want_output)
+        s->output = calloc(n_hs * dd, sizeof(double));
+    if ((stats_wants_queries(s) && !s->query) || (s->o.want_attention && !s->metric) ||
+        (s->o.want_output && !s->output))
+        return false;
     return s->mean && s->scatter && s->depth && s->have_wo;
 }
 
@@ -113,6 +117,7 @@ struct stats *stats_free(struct stats *s)
     free(s->scatter);
     free(s->query);
     free(s->metric);
+    free(s->output);
     free(s->fisher);
     free(s->depth);
     free(s->ids);
@@ -268,6 +273,16 @@ static int check_finite(const char *what, uint32_t layer, size_t n, uint32_t n_h
     return 0;
 }
 
+/* The output metric divides by it. */
+static int check_residual(uint32_t layer, size_t n, const float *residual, struct errmsg *e)
+{
+    for (size_t t = 0; t < n; t++)
+        if (!isfinite(residual[t]) || residual[t] <= 0)
+            return fail(e, -EINVAL, "the residual stream of layer %u has mean square %g at token %zu of the window",
+                        layer, (double) residual[t], t);
+    return 0;
+}
+
 /* Whether this call continues the window, or may begin one. */
 static int check_order(const struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n,
                        struct errmsg *e)
@@ -282,12 +297,13 @@ static int check_order(const struct stats *s, uint64_t document, uint64_t positi
         return fail(e, -EINVAL, "a window of %zu tokens is not in 1..%u", n, WINDOW_MAX);
     if (layer > 0 && (w->n != n || w->document != document || w->position != position))
         return fail(e, -EINVAL, "layer %u is of another window than the layers before it", layer);
-    if (s->o.want_attention && (!s->have_wo || !s->have_wo[layer]))
-        return fail(e, -EINVAL, "the attention metric needs the output projection of layer %u first", layer);
+    if (stats_wants_queries(s) && !s->have_wo[layer])
+        return fail(e, -EINVAL, "the %s metric needs the output projection of layer %u first",
+                    s->o.want_output ? "output" : "attention", layer);
     return 0;
 }
 
-static int add_layer(struct stats *s, uint32_t layer, const float *q, const float *const x[2])
+static int add_layer(struct stats *s, uint32_t layer, const float *q, const float *const x[2], const float *residual)
 {
     const struct window *w = &s->window;
     const float *rows[2] = { x[0], x[1] };
@@ -297,17 +313,17 @@ static int add_layer(struct stats *s, uint32_t layer, const float *q, const floa
     if (w->n <= w->n_first) /* nothing but sinks */
         return 0;
     r = add_moments(s, layer, w->n, w->n_first, rows);
-    if (r < 0 || !s->o.want_attention)
+    if (r < 0 || !stats_wants_queries(s))
         return r;
     r = stats_add_query(s, layer, w->n, w->n_first, q);
     if (r < 0)
         return r;
-    return metric_attention_add(s, layer, w->n, w->n_first, stats_token_hash(s->o.seed, w->document, w->position), q,
-                                x[SIDE_K]);
+    return metric_sums_add(s, layer, w->n, w->n_first, stats_token_hash(s->o.seed, w->document, w->position), q,
+                           x[SIDE_K], x[SIDE_V], residual);
 }
 
 int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n, const float *q,
-                    const float *k, const float *v, struct errmsg *e)
+                    const float *k, const float *v, const float *residual, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     struct window *w = &s->window;
@@ -315,11 +331,14 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
 
     if (r < 0)
         return r;
-    if (s->o.want_attention && !q)
-        return fail(e, -EINVAL, "the attention metric needs the queries of layer %u", layer);
+    if (stats_wants_queries(s) && !q)
+        return fail(e, -EINVAL, "the metrics need the queries of layer %u", layer);
+    if (s->o.want_output && !residual)
+        return fail(e, -EINVAL, "the output metric needs the residual stream of layer %u", layer);
     if ((q && (r = check_finite("a query", layer, n, g->n_heads, g->d, q, e)) < 0) ||
         (r = check_finite("a key", layer, n, g->n_kv_heads, g->d, k, e)) < 0 ||
-        (r = check_finite("a value", layer, n, g->n_kv_heads, g->d, v, e)) < 0) {
+        (r = check_finite("a value", layer, n, g->n_kv_heads, g->d, v, e)) < 0 ||
+        (residual && (r = check_residual(layer, n, residual, e)) < 0)) {
         s->spoiled = layer > 0;
         return r;
     }
@@ -332,7 +351,7 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
         if (r < 0)
             return r;
     }
-    r = add_layer(s, layer, q, (const float *[2]) { k, v });
+    r = add_layer(s, layer, q, (const float *[2]) { k, v }, residual);
     if (r < 0) {
         s->spoiled = true;
         return fail(e, r, "out of memory for the statistics of layer %u", layer);

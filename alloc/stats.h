@@ -22,7 +22,8 @@ struct stats_options {
     uint32_t n_sink;          /* 4 */
     uint32_t n_samples;       /* 4096 tokens whose vectors are kept */
     uint32_t key_stride;      /* 8: attention metric from every 8th key, seeded offset per window */
-    bool want_attention;      /* query and attention metrics; needs queries and W_O */
+    bool want_attention;      /* attention metric; needs queries and W_O. With it or the next: query moments */
+    bool want_output;         /* output metric; needs queries, W_O and the residual stream's mean squares */
     uint64_t seed;
 };
 void stats_options_default(struct stats_options *o, const struct geometry *g);
@@ -37,21 +38,22 @@ static inline void stats_freep(struct stats **s)
     *s = stats_free(*s);
 }
 
-/* V's attention metric needs W_O of every layer: [n_embd, n_heads * d] row-major; only W_O' W_O per head is kept. */
+/* Both metrics without gradients need W_O of every layer: [n_embd, n_heads * d] row-major; only W_O' W_O per head is kept. */
 int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo, uint32_t n_embd, struct errmsg *e);
 
 /**
  * stats_add_layer() - one window of one layer; called for every layer of the window in ascending order
  * @document, @position: where the window stands; (seed, document, position) decides which tokens are sampled. At
  *     position 0 a sequence starts: its first n_sink tokens are sinks and are left out
- * @q: [n, n_heads, d] pre-RoPE, may be NULL without want_attention; @k, @v: [n, n_kv_heads, d]
+ * @q: [n, n_heads, d] pre-RoPE, may be NULL without either metric; @k, @v: [n, n_kv_heads, d]
+ * @residual: [n] mean square of each token's residual stream after this layer's attention; may be NULL without want_output
  *
  * Attention is causal within the window; positions for RoPE are 0..n-1. A window that fails after its first layer
  * spoils the statistics: they hold part of it and can only be freed.
- * Return: 0; -EINVAL: NaN or infinity, naming layer and head; layers out of order; a token seen before; -ENOMEM.
+ * Return: 0; -EINVAL: NaN or infinity, naming layer and head, or a stream of length 0; layers out of order; a token seen before; -ENOMEM.
  */
 int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n, const float *q,
-                    const float *k, const float *v, struct errmsg *e);
+                    const float *k, const float *v, const float *residual, struct errmsg *e);
 
 /* Adds gradients g of log p(y), y drawn from the model, by the vectors of one (layer, side): [n, n_kv_heads, d]. The
  * same n for every layer and side. Makes the `fisher` metric available. Return: 0; -EINVAL: not finite; -ENOMEM. */
@@ -78,6 +80,7 @@ uint64_t stats_tokens(const struct stats *s); /* counted, sinks left out */
 size_t stats_samples(const struct stats *s);  /* tokens whose vectors are held */
 bool stats_has_depth(const struct stats *s);  /* depth weights measured for every layer and side */
 bool stats_has_fisher(const struct stats *s);
+bool stats_has_queries(const struct stats *s); /* query moments: metric `query`, the paper's methods */
 
 /* SHA-256 that ends the file these statistics would be saved as: their name in a table's provenance. */
 int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e);

@@ -31,8 +31,9 @@ static void lay_out(struct stats_header *h)
         [SECTION_FREQ] = h->n_rot / 2 * sizeof(double),
         [SECTION_MEAN] = n_hs * h->d * sizeof(double),
         [SECTION_SCATTER] = n_hs * dd,
-        [SECTION_QUERY] = h->flags & STATS_FLAG_ATTENTION ? n_hs / 2 * dd : 0,
+        [SECTION_QUERY] = h->flags & (STATS_FLAG_ATTENTION | STATS_FLAG_OUTPUT) ? n_hs / 2 * dd : 0,
         [SECTION_METRIC] = h->flags & STATS_FLAG_ATTENTION ? n_hs * dd : 0,
+        [SECTION_OUTPUT] = h->flags & STATS_FLAG_OUTPUT ? n_hs * dd : 0,
         [SECTION_FISHER] = h->flags & STATS_FLAG_FISHER ? n_hs * dd : 0,
         [SECTION_DEPTH] = (uint64_t) h->n_layers * 2 * sizeof(struct depth_sums),
         [SECTION_IDS] = h->n_held * sizeof(struct sample_id),
@@ -53,7 +54,8 @@ static void make_header(const struct stats *s, struct stats_header *ret)
     *ret = (struct stats_header) {
         .magic = STATS_MAGIC,
         .version = STATS_VERSION,
-        .flags = (s->o.want_attention ? STATS_FLAG_ATTENTION : 0) | (s->n_fisher > 0 ? STATS_FLAG_FISHER : 0),
+        .flags = (s->o.want_attention ? STATS_FLAG_ATTENTION : 0) | (s->o.want_output ? STATS_FLAG_OUTPUT : 0) |
+                 (s->n_fisher > 0 ? STATS_FLAG_FISHER : 0),
         .n_layers = g->n_layers,
         .n_heads = g->n_heads,
         .n_kv_heads = g->n_kv_heads,
@@ -121,6 +123,7 @@ static int write_all(const struct stats *s, const struct stats_header *h, struct
     put_section(w, h, SECTION_SCATTER, s->scatter);
     put_section(w, h, SECTION_QUERY, s->query);
     put_section(w, h, SECTION_METRIC, s->metric);
+    put_section(w, h, SECTION_OUTPUT, s->output);
     put_section(w, h, SECTION_FISHER, s->fisher);
     put_section(w, h, SECTION_DEPTH, s->depth);
     put_section(w, h, SECTION_IDS, ids);
@@ -185,7 +188,7 @@ static int check_header(const struct stats_header *h, size_t n_bytes, struct err
     if (h->version != STATS_VERSION)
         return fail(e, -EBADMSG, "statistics file of version %u; this program reads version %u: calibrate again",
                     h->version, STATS_VERSION);
-    if (h->flags & ~(STATS_FLAG_ATTENTION | STATS_FLAG_FISHER))
+    if (h->flags & ~(STATS_FLAG_ATTENTION | STATS_FLAG_FISHER | STATS_FLAG_OUTPUT))
         return fail(e, -EBADMSG, "statistics file with unknown flags 0x%x", h->flags);
     if (h->key_order != STATS_KEY_ORDER_HALF_SPLIT)
         return fail(e, -EBADMSG, "statistics captured in key order %u; only half-split (%u) is known", h->key_order,
@@ -234,6 +237,7 @@ static int read_options(const struct stats_header *h, const uint8_t *bytes, stru
         .n_samples = h->n_samples,
         .key_stride = h->key_stride,
         .want_attention = (h->flags & STATS_FLAG_ATTENTION) != 0,
+        .want_output = (h->flags & STATS_FLAG_OUTPUT) != 0,
         .seed = h->seed,
     };
     uint8_t digest[DIGEST_BYTES];
@@ -303,8 +307,8 @@ static int read_sections(struct stats *s, const struct stats_header *h, const ui
     const struct geometry *g = &s->o.geometry;
     size_t n_hs = head_side_count(g);
     void *to[N_SECTIONS] = { [SECTION_MEAN] = s->mean, [SECTION_SCATTER] = s->scatter, [SECTION_QUERY] = s->query,
-                             [SECTION_METRIC] = s->metric, [SECTION_FISHER] = s->fisher, [SECTION_DEPTH] = s->depth,
-                             [SECTION_IDS] = s->ids, [SECTION_SAMPLES] = s->samples };
+                             [SECTION_METRIC] = s->metric, [SECTION_OUTPUT] = s->output, [SECTION_FISHER] = s->fisher,
+                             [SECTION_DEPTH] = s->depth, [SECTION_IDS] = s->ids, [SECTION_SAMPLES] = s->samples };
     int r = 0;
 
     for (size_t i = 0; i < N_SECTIONS; i++)
@@ -320,6 +324,8 @@ static int read_sections(struct stats *s, const struct stats_header *h, const ui
         r = check_matrices("the query moment of head", s->query, n_hs / 2, g->d, e);
     if (r == 0 && s->metric)
         r = check_matrices("the metric of head-side", s->metric, n_hs, g->d, e);
+    if (r == 0 && s->output)
+        r = check_matrices("the output metric of head-side", s->output, n_hs, g->d, e);
     if (r == 0 && s->fisher)
         r = check_matrices("the Fisher metric of head-side", s->fisher, n_hs, g->d, e);
     return r < 0 ? r : check_samples(s, e);
@@ -395,4 +401,9 @@ size_t stats_samples(const struct stats *s)
 bool stats_has_fisher(const struct stats *s)
 {
     return s->n_fisher > 0;
+}
+
+bool stats_has_queries(const struct stats *s)
+{
+    return s->query != NULL;
 }

@@ -8,10 +8,11 @@
 #include "alloc/stats_internal.h"
 
 #define STATS_MAGIC "KVCSTATS"
-#define STATS_VERSION 1
+#define STATS_VERSION 2
 #define STATS_KEY_ORDER_HALF_SPLIT 1 /* rotary dimensions first, plane i = (i, i + n_rot/2) */
 #define STATS_FLAG_ATTENTION 1u
 #define STATS_FLAG_FISHER 2u
+#define STATS_FLAG_OUTPUT 4u
 #define STATS_SECTION_ALIGN 64
 #define STATS_FILE_BYTES_MAX ((size_t) 64 << 30)
 
@@ -19,8 +20,9 @@ enum stats_section_id {
     SECTION_FREQ,    /* f64 [n_rot/2] */
     SECTION_MEAN,    /* f64 [n_hs, d] */
     SECTION_SCATTER, /* f64 [n_hs, d, d] */
-    SECTION_QUERY,   /* f64 [n_hs/2, d, d] */
+    SECTION_QUERY,   /* f64 [n_hs/2, d, d] with either of the next */
     SECTION_METRIC,  /* f64 [n_hs, d, d] */
+    SECTION_OUTPUT,  /* f64 [n_hs, d, d] */
     SECTION_FISHER,  /* f64 [n_hs, d, d] */
     SECTION_DEPTH,   /* {f64 kl, f64 D, u64 n} [n_layers, 2] */
     SECTION_IDS,     /* {u64 hash, u64 document, u64 position} [n_held], ascending */
@@ -43,7 +45,7 @@ struct stats_header {
     uint32_t n_sink, n_samples, key_stride, n_held;
     uint64_t seed, n_tokens, n_fisher;
     struct stats_section sections[N_SECTIONS];
-    uint8_t zero[80];
+    uint8_t zero[64];
 };
 
 _Static_assert(sizeof(struct stats_header) == 512, "README draws 512 bytes, without holes");

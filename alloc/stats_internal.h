@@ -1,6 +1,6 @@
 /*
  * What statistics are made of; shared by the files that fill, merge, store and read them (stats*.c,
- * metric_attention.c, metric.c), not by callers.
+ * metric_sums.c, metric.c), not by callers.
  *
  * Sums, not averages, so that merging adds. One token count serves all: every window passes every layer and head.
  */
@@ -46,6 +46,7 @@ struct stats {
     double *scatter;             /* [n_head_sides, d, d] centred */
     double *query;               /* [n_layers, n_kv_heads, d, d] sum of q q' over tokens and the group; or NULL */
     double *metric;              /* [n_head_sides, d, d] attention metric; or NULL */
+    double *output;              /* [n_head_sides, d, d] output metric; or NULL */
     double *fisher;              /* [n_head_sides, d, d] sum of g g'; or NULL */
     struct depth_sums *depth;    /* [n_layers, 2] */
     struct sample_id *ids;       /* [n_slots], by slot; the first n_held are in use */
@@ -58,6 +59,11 @@ struct stats {
     struct window window;
     bool spoiled;                /* a window failed half-way: the sums are of nothing in particular */
 };
+
+static inline bool stats_wants_queries(const struct stats *s)
+{
+    return s->o.want_attention || s->o.want_output;
+}
 
 static inline float *stats_sample_rows(const struct stats *s, uint32_t head_side)
 {
@@ -98,9 +104,10 @@ int stats_want_fisher(struct stats *s);
 int stats_add_query(struct stats *s, uint32_t layer, size_t n, size_t n_first, const float *q);
 
 /**
- * metric_attention_add() - the attention metric of one window and layer, K and V (DESIGN 3.1)
- * @q: [n, n_heads, d], @k: [n, n_kv_heads, d], both pre-RoPE; rows n_first..n-1 are the keys that count
+ * metric_sums_add() - the attention and output metrics of one window and layer, K and V, as far as they are wanted
+ * @q: [n, n_heads, d], @k, @v: [n, n_kv_heads, d], all pre-RoPE; rows n_first..n-1 are the keys that count
  * @key_seed: draws the offset of the sampled keys
+ * @residual: [n] mean squares of the residual stream after attention; for the output metric
  */
-int metric_attention_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, uint64_t key_seed, const float *q,
-                         const float *k);
+int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, uint64_t key_seed, const float *q,
+                    const float *k, const float *v, const float *residual);

@@ -36,6 +36,8 @@ static int check_same(const struct stats_options *a, const struct stats_options 
         return fail(e, -EINVAL, "the statistics have different key strides: %u and %u", a->key_stride, b->key_stride);
     if (a->want_attention != b->want_attention)
         return fail(e, -EINVAL, "only one of the statistics has the attention metric");
+    if (a->want_output != b->want_output)
+        return fail(e, -EINVAL, "only one of the statistics has the output metric");
     if (a->seed != b->seed)
         return fail(e, -EINVAL, "the statistics have different seeds: %llu and %llu", (unsigned long long) a->seed,
                     (unsigned long long) b->seed);
@@ -67,10 +69,12 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
     for (size_t hs = 0; hs < n_hs && other->n_tokens > 0; hs++)
         stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * dd, other->n_tokens,
                             other->mean + hs * d, other->scatter + hs * dd);
-    if (s->o.want_attention) {
+    if (s->query)
         add(s->query, other->query, n_hs / 2 * dd);
+    if (s->metric)
         add(s->metric, other->metric, n_hs * dd);
-    }
+    if (s->output)
+        add(s->output, other->output, n_hs * dd);
     if (other->n_fisher > 0)
         add(s->fisher, other->fisher, n_hs * dd);
     for (size_t i = 0; i < (size_t) g->n_layers * 2; i++) {

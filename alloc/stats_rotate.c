@@ -120,6 +120,7 @@ static int duplicate(const struct stats *s, struct stats **ret_stats, struct err
     copy(to->scatter, s->scatter, n_hs * dd, sizeof(double));
     copy(to->query, s->query, n_hs / 2 * dd, sizeof(double));
     copy(to->metric, s->metric, n_hs * dd, sizeof(double));
+    copy(to->output, s->output, n_hs * dd, sizeof(double));
     copy(to->fisher, s->fisher, n_hs * dd, sizeof(double));
     copy(to->depth, s->depth, (size_t) g->n_layers * 2, sizeof(*s->depth));
     copy(to->ids, s->ids, s->n_held, sizeof(*s->ids));
@@ -151,6 +152,8 @@ int stats_rotated(const struct stats *s, struct stats **ret_stats, struct errmsg
             average(to, to->query + hs / 2 * d * d, scratch);
         if (to->metric)
             average(to, to->metric + hs * d * d, scratch);
+        if (to->output)
+            average(to, to->output + hs * d * d, scratch);
         if (to->fisher)
             average(to, to->fisher + hs * d * d, scratch);
     }

@@ -19,6 +19,8 @@ struct pass {
     struct progress *p;
     struct errmsg *e;
     size_t window;        /* which one */
+    size_t n_embd;
+    float *residual;      /* [window] mean squares of the residual stream; NULL: not wanted */
     uint32_t n_layers;
     double forward_share; /* of the work of a window */
 };
@@ -28,12 +30,26 @@ static void update_progress(const struct pass *t, double share)
     progress_update(t->p, (double) t->c->window * ((double) t->window + share));
 }
 
-static int take_layer(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v)
+static void mean_squares(const float *hidden, size_t n, size_t n_embd, float *ret)
+{
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0;
+
+        for (size_t j = 0; j < n_embd; j++)
+            sum += (double) hidden[i * n_embd + j] * (double) hidden[i * n_embd + j];
+        ret[i] = (float) (sum / (double) n_embd);
+    }
+}
+
+static int take_layer(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v,
+                      const float *hidden)
 {
     struct pass *t = ctx;
 
+    if (t->residual)
+        mean_squares(hidden, n, t->n_embd, t->residual);
     update_progress(t, t->forward_share * (double) (layer + 1) / t->n_layers);
-    return stats_add_layer(t->s, t->c->documents[t->window], 0, layer, n, q, k, v, t->e);
+    return stats_add_layer(t->s, t->c->documents[t->window], 0, layer, n, q, k, v, t->residual, t->e);
 }
 
 /* The sinks' gradients are left out like everything else of theirs. */
@@ -104,12 +120,16 @@ static int run_both_ways(struct engine *en, struct pass *t, uint64_t seed)
 int calibrate_windows(struct engine *en, struct stats *s, const struct corpus *c, bool gradients, uint64_t seed,
                       struct progress *p, struct errmsg *e)
 {
+    const struct stats_options *o = stats_get_options(s);
+    _cleanup_(freep) float *residual = o->want_output ? malloc(c->window * sizeof(*residual)) : NULL;
     struct pass t = {
-        .s = s, .c = c, .p = p, .e = e, .n_layers = engine_geometry(en)->n_layers,
+        .n_embd = engine_info(en)->n_embd, .residual = residual, .s = s, .c = c, .p = p, .e = e, .n_layers = engine_geometry(en)->n_layers,
         .forward_share = gradients ? 0.3 : 1,
     };
-    int r = stats_get_options(s)->want_attention ? set_projections(en, s, e) : 0;
+    int r = o->want_output && !residual ? fail(e, -ENOMEM, "out of memory for windows of %zu tokens", c->window) : 0;
 
+    if (r == 0 && (o->want_attention || o->want_output))
+        r = set_projections(en, s, e);
     if (r < 0)
         return r;
     engine_set_tap(en, take_layer, &t);

@@ -34,7 +34,7 @@ struct calibrate_options {
     char **texts;              /* into argv; n_texts of them */
     size_t n_texts;
     size_t n_tokens, window;
-    bool attention, fisher;
+    bool attention, output_metric, fisher;
     uint32_t n_samples, n_sink;
     uint64_t seed;
     bool no_depth;
@@ -72,21 +72,23 @@ static const struct argp_option options[] = {
 /* A list with commas. Keys and values are kept in any case: mse adds nothing. */
 static void take_metrics(struct calibrate_options *o, const char *list, const struct argp_state *state)
 {
-    static const struct { const char *name; bool attention, fisher; } known[] = {
-        { "mse", false, false }, { "attention", true, false }, { "fisher", false, true }, { "all", true, true },
+    static const struct { const char *name; bool attention, output, fisher; } known[] = {
+        { "mse", false, false, false }, { "attention", true, false, false }, { "output", false, true, false },
+        { "fisher", false, false, true }, { "all", true, true, true },
     };
     size_t n_known = sizeof(known) / sizeof(known[0]), n, i;
 
-    o->attention = o->fisher = false;
+    o->attention = o->output_metric = o->fisher = false;
     for (const char *name = list;; name += n + 1) {
         n = strcspn(name, ",");
         for (i = 0; i < n_known; i++)
             if (strlen(known[i].name) == n && memcmp(known[i].name, name, n) == 0)
                 break;
         if (i == n_known)
-            argp_error(state, "--metric %s: the metrics are attention, fisher and mse, with commas between them, or "
+            argp_error(state, "--metric %s: the metrics are output, attention, fisher and mse, with commas between them, or "
                        "all", list);
         o->attention |= known[i].attention;
+        o->output_metric |= known[i].output;
         o->fisher |= known[i].fisher;
         if (name[n] == '\0')
             return;
@@ -174,6 +176,7 @@ static void make_stats_options(const struct engine *en, const struct calibrate_o
     ret->n_sink = o->n_sink;
     ret->n_samples = o->n_samples;
     ret->want_attention = o->attention;
+    ret->want_output = o->output_metric;
     ret->seed = o->seed;
 }
 

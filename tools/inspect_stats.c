@@ -32,7 +32,8 @@ static int print_text(const char *path, const struct stats *s, const uint8_t *di
            g->n_heads, g->n_kv_heads, g->d, g->n_rot);
     printf("  tokens      %ju counted, the first %u of each text left out; vectors of %zu kept\n",
            (uintmax_t) stats_tokens(s), o->n_sink, stats_samples(s));
-    printf("  metrics     mse%s%s\n", o->want_attention ? ", query, attention" : "",
+    printf("  metrics     mse%s%s%s%s\n", stats_has_queries(s) ? ", query" : "", o->want_output ? ", output" : "",
+           o->want_attention ? ", attention" : "",
            stats_has_fisher(s) ? ", fisher" : "");
     if (o->want_attention)
         printf("              attention from every %uth key, %s\n", o->key_stride,

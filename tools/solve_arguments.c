@@ -77,7 +77,7 @@ static void take_name(struct solve_arguments *a, int key, const char *name, cons
     if (key == OPT_METHOD && method_from_name(name, &a->method) < 0)
         argp_error(state, "--method %s: the methods are bands, paper-kl, paper-mse and dp", name);
     if (key == OPT_METRIC && metric_from_name(name, &a->metric) < 0)
-        argp_error(state, "--metric %s: the metrics are attention, query, mse and fisher", name);
+        argp_error(state, "--metric %s: the metrics are output, attention, query, mse and fisher", name);
     if (key == OPT_CURVE && curve_from_name(name, &a->curve) < 0)
         argp_error(state, "--curve %s: the curves are measured, gaussian and bennett", name);
     if (key == OPT_QUANTISER && quantiser_from_name(name, &a->quantiser) < 0)

@@ -69,10 +69,11 @@ struct kv_cache {
 
 /* ---- forward ------------------------------------------------------------------------------------------- */
 
-/* Called for each layer with the pre-RoPE projections (after bias and q/k norm), before the cache sees them.
- * @q [n, n_heads, d], @k, @v [n, n_kv_heads, d]; borrowed. A non-zero return stops the forward with that
- * value. */
-typedef int (*engine_tap)(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v);
+/* Called for each layer after its attention with the pre-RoPE projections (after bias and q/k norm) that the
+ * cache was given, @q [n, n_heads, d], @k, @v [n, n_kv_heads, d], and @hidden [n, n_embd], the residual stream
+ * that attention was added to; borrowed. A non-zero return stops the forward with that value. */
+typedef int (*engine_tap)(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v,
+                          const float *hidden);
 void engine_set_tap(struct engine *en, engine_tap tap, void *ctx);
 
 /* The three steps of a forward pass. @hidden is [n, n_embd]; updated in place by engine_layers(). */

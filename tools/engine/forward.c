@@ -211,11 +211,6 @@ int forward_attention(struct engine *en, struct kv_cache *cache, uint32_t layer,
     int r;
 
     forward_project(en, layer, n, hidden, true);
-    if (en->tap) {
-        r = en->tap(en->tap_ctx, layer, n, a->q, a->k, a->v);
-        if (r != 0)
-            return r;
-    }
     r = cache->append(cache->ctx, layer, a->k, a->v, n, e);
     if (r == 0)
         r = cache->attend(cache->ctx, layer, a->q, n, a->mixed, e);
@@ -223,7 +218,7 @@ int forward_attention(struct engine *en, struct kv_cache *cache, uint32_t layer,
         return cache->last_error ? fail(e, r, "%s", cache->last_error(cache->error_ctx)) : r;
     linear_run(&en->linear, &out, 1, a->mixed, n);
     add_all(en, a->projected, l->o_bias, n, hidden);
-    return 0;
+    return en->tap ? en->tap(en->tap_ctx, layer, n, a->q, a->k, a->v, hidden) : 0;
 }
 
 static void feed_some(struct engine *en, uint32_t layer, size_t n, float *hidden)

@@ -25,7 +25,7 @@ static struct stats *make_stats(double draw(void), uint32_t n_samples)
     o.want_attention = false;
     o.n_samples = n_samples;
     CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(stats_add_layer(s, 1, 0, 0, N, NULL, k, v, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(stats_add_layer(s, 1, 0, 0, N, NULL, k, v, NULL, &e), 0);
     free(k);
     free(v);
     return s;

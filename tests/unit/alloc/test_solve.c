@@ -67,7 +67,7 @@ static struct stats *synthetic(const struct geometry *g, size_t n_tokens, enum k
                 flatten(x.v, window, width, g->d, g->d, 0); /* layer 0 head 1: V constant */
                 flatten(x.k, window, width, g->d, g->d, 5); /* layer 0 head 1: K of rank 5 */
             }
-            CU_ASSERT_EQUAL(stats_add_layer(s, doc, 0, l, window, x.q, x.k, x.v, &e), 0);
+            CU_ASSERT_EQUAL(stats_add_layer(s, doc, 0, l, window, x.q, x.k, x.v, NULL, &e), 0);
         }
     CU_ASSERT_STRING_EQUAL(e.text, "");
     shape_data_deinit(&x);

@@ -38,7 +38,7 @@ static struct stats *synthetic(const struct geometry *g, bool constant)
 
                     *k = constant && l == 0 ? 0.5f : *k * 4;
                 }
-            CU_ASSERT_EQUAL(stats_add_layer(s, doc, 0, l, WINDOW, x.q, x.k, x.v, &e), 0);
+            CU_ASSERT_EQUAL(stats_add_layer(s, doc, 0, l, WINDOW, x.q, x.k, x.v, NULL, &e), 0);
         }
     CU_ASSERT_STRING_EQUAL(e.text, "");
     shape_data_deinit(&x);

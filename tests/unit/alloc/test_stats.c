@@ -69,7 +69,7 @@ static void add_window(struct stats *s, uint64_t document, size_t n)
     shape_data_init(&x, &g, n);
     for (uint32_t l = 0; l < LAYERS; l++) {
         window_data(&x, document, l);
-        CU_ASSERT_EQUAL(stats_add_layer(s, document, 0, l, n, x.q, x.k, x.v, &e), 0);
+        CU_ASSERT_EQUAL(stats_add_layer(s, document, 0, l, n, x.q, x.k, x.v, NULL, &e), 0);
         CU_ASSERT_STRING_EQUAL(e.text, "");
     }
     shape_data_deinit(&x);
@@ -133,7 +133,7 @@ static void test_large_mean(void)
     for (size_t i = 0; i < n * 32; i++)
         x[i] = 900.0f + (float) (i / 32 % 2 ? 0.5 : -0.5);
     for (int half = 0; half < 2; half++)
-        CU_ASSERT_EQUAL(stats_add_layer(s, 0, (uint64_t) half * n / 2, 0, n / 2, NULL, x, x, &e), 0);
+        CU_ASSERT_EQUAL(stats_add_layer(s, 0, (uint64_t) half * n / 2, 0, n / 2, NULL, x, x, NULL, &e), 0);
     CU_ASSERT_DOUBLE_EQUAL(s->mean[3], 900.0, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(s->scatter[3 * 32 + 5] / (double) n, 0.25, 1e-9);
     free(x);
@@ -186,19 +186,19 @@ static void test_add_refuses(void)
 
     shape_data_init(&x, &g, 10);
     window_data(&x, 0, 0);
-    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, &e), -EINVAL);
+    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, NULL, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "layer 0 of the window is due"));
     x.v[3 * WIDTH + D + 1] = NAN;
-    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 0, 10, NULL, x.k, x.v, &e), -EINVAL);
+    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 0, 10, NULL, x.k, x.v, NULL, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "a value of layer 0 head 1 is not finite at token 3"));
     x.v[3 * WIDTH + D + 1] = 0;
-    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 0, 10, NULL, x.k, x.v, &e), 0);
+    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 0, 10, NULL, x.k, x.v, NULL, &e), 0);
     CU_ASSERT_EQUAL(stats_save(s, "never-written", &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "layers 1 to 1 of it are missing"));
     x.k[0] = INFINITY; /* now half a window is in: nothing can be saved any more */
-    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, &e), -EINVAL);
+    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, NULL, &e), -EINVAL);
     x.k[0] = 0;
-    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, &e), -EINVAL);
+    CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, 1, 10, NULL, x.k, x.v, NULL, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "failed half-way"));
     CU_ASSERT_EQUAL(access("never-written", F_OK), -1);
     shape_data_deinit(&x);
@@ -215,7 +215,7 @@ static void test_same_token_twice(void)
     add_window(s, 3, 20);
     shape_data_init(&x, &g, 20);
     window_data(&x, 3, 0);
-    CU_ASSERT_EQUAL(stats_add_layer(s, 3, 0, 0, 20, NULL, x.k, x.v, &e), -EINVAL);
+    CU_ASSERT_EQUAL(stats_add_layer(s, 3, 0, 0, 20, NULL, x.k, x.v, NULL, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "of document 3 is counted already"));
     shape_data_deinit(&x);
     (void) stats_free(s);

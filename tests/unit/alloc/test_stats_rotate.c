@@ -28,7 +28,7 @@ static struct stats *synthetic(const struct geometry *g)
     for (uint64_t doc = 0; doc < WINDOWS; doc++)
         for (uint32_t l = 0; l < g->n_layers; l++) {
             shape_data_draw(&x, g);
-            CU_ASSERT_EQUAL(stats_add_layer(s, doc, 0, l, WINDOW, x.q, x.k, x.v, &e), 0);
+            CU_ASSERT_EQUAL(stats_add_layer(s, doc, 0, l, WINDOW, x.q, x.k, x.v, NULL, &e), 0);
         }
     CU_ASSERT_STRING_EQUAL(e.text, "");
     shape_data_deinit(&x);

@@ -175,7 +175,7 @@ static void test_stats(void)
     o.want_attention = false;
     (void) snprintf(o.model_name, sizeof(o.model_name), "tiny");
     CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(stats_add_layer(s, 1, 0, 0, TOKENS, NULL, k, v, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(stats_add_layer(s, 1, 0, 0, TOKENS, NULL, k, v, NULL, &e), 0);
     CU_ASSERT_EQUAL_FATAL(stats_save(s, file, &e), 0);
     j = caught_json((const char *[]) { "kvcobra", "inspect", file, "--json", NULL });
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "kind")), "statistics");

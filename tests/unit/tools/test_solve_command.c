@@ -40,7 +40,7 @@ static void begin(void)
     CU_ASSERT_EQUAL(stats_set_output_projection(s, 0, x.wo, x.n_embd, &e), 0);
     for (uint64_t document = 0; document < 2; document++) {
         shape_data_draw(&x, &g);
-        CU_ASSERT_EQUAL(stats_add_layer(s, document, 0, 0, 200, x.q, x.k, x.v, &e), 0);
+        CU_ASSERT_EQUAL(stats_add_layer(s, document, 0, 0, 200, x.q, x.k, x.v, NULL, &e), 0);
     }
     CU_ASSERT_EQUAL_FATAL(stats_save(s, statistics, &e), 0);
     shape_data_deinit(&x);

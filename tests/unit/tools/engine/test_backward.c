@@ -287,13 +287,14 @@ struct forward_seen {
     const struct seen *back;
 };
 
-static int forward_tap(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v)
+static int forward_tap(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v,
+                       const float *hidden)
 {
     struct forward_seen *f = ctx;
 
     CU_ASSERT_EQUAL(layer, f->next);
     CU_ASSERT_EQUAL(f->back->next, 2); /* before anything comes back */
-    CU_ASSERT(n == N && isfinite(q[0]) && isfinite(k[0]) && isfinite(v[0]));
+    CU_ASSERT(n == N && isfinite(q[0]) && isfinite(k[0]) && isfinite(v[0]) && isfinite(hidden[0]));
     f->next++;
     return 0;
 }

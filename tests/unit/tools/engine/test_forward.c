@@ -129,19 +129,36 @@ struct tapped {
     unsigned calls;
     uint32_t stop_at;
     float first_key;
+    float hidden[128]; /* of the first token, after the first layer's attention */
 };
 
-static int tap(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v)
+static int tap(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v, const float *hidden)
 {
     struct tapped *t = ctx;
 
     CU_ASSERT_EQUAL(layer, t->calls);
     CU_ASSERT_EQUAL(n, 5);
     CU_ASSERT(isfinite(q[0]) && isfinite(v[0]));
-    if (layer == 0)
+    if (layer == 0) {
         t->first_key = k[1]; /* half-split: pair 0 is (0, 16), so number 1 is number 2 of the file */
+        memcpy(t->hidden, hidden, sizeof(t->hidden));
+    }
     t->calls++;
     return layer == t->stop_at ? 7 : 0;
+}
+
+/* The first token sees itself alone: the stream becomes x + W_O of the values of @normed, each for its group of heads. */
+static void check_first_residual(const struct tiny_gguf *t, const struct geometry *g, const double *x,
+                                 const double *normed, const float *got)
+{
+    double v[128], mixed[128], added[128];
+
+    oracle_product(tiny_gguf_tensor(t, "blk.0.attn_v.weight", NULL), NULL, g->n_kv_heads * g->d, 128, normed, v);
+    for (size_t i = 0; i < 128; i++)
+        mixed[i] = v[i / g->d / geometry_group(g) * g->d + i % g->d];
+    oracle_product(tiny_gguf_tensor(t, "blk.0.attn_output.weight", NULL), NULL, 128, 128, mixed, added);
+    for (size_t i = 0; i < 128; i++) /* binary32 sums of 128 terms below 1 */
+        CU_ASSERT_DOUBLE_EQUAL((double) got[i], x[i] + added[i], 2e-5);
 }
 
 static void test_tap(void)
@@ -166,6 +183,7 @@ static void test_tap(void)
     oracle_norm(tiny_gguf_tensor(t, "blk.0.attn_norm.weight", NULL), 128, x, y);
     oracle_product(tiny_gguf_tensor(t, "blk.0.attn_k.weight", NULL) + 2 * 128, NULL, 1, 128, y, &key);
     CU_ASSERT_DOUBLE_EQUAL((double) seen.first_key, key, 1e-5);
+    check_first_residual(t, engine_geometry(en), x, y, seen.hidden);
 
     seen = (struct tapped) { .stop_at = 1 };
     exact_cache_clear(c);
