@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/errmsg.h"
+#include "daemon/metrics_http.h"
 #include "daemon/pool.h"
 
 void config_init(struct config *c)
@@ -18,6 +19,7 @@ void config_init(struct config *c)
         .operator_fd = -1,
         .ready_fd = -1,
         .socket_mode = 0660,
+        .metrics_socket_mode = 0600,
         .backend = EV_AUTO,
         .log_level = 6,
         .pool_bytes = UINT64_C(4) << 30,
@@ -68,13 +70,30 @@ static int check_memory(const struct config *c, struct errmsg *e)
     return 0;
 }
 
+static int check_metrics(const struct config *c, struct errmsg *e)
+{
+    const char *path = c->metrics_socket_path;
+    struct sockaddr_storage address;
+    socklen_t bytes;
+    struct errmsg why;
+
+    if (path && c->metrics_address)
+        return fail(e, -EINVAL, "--metrics-socket and --metrics-address are two places for one thing: give one of them");
+    if (path && ((c->socket_path && strcmp(path, c->socket_path) == 0) ||
+                 (c->operator_socket_path && strcmp(path, c->operator_socket_path) == 0)))
+        return fail(e, -EINVAL, "--metrics-socket is the path of another socket: %s", path);
+    if (c->metrics_address && metrics_address(c->metrics_address, &address, &bytes, &why) < 0)
+        return fail(e, -EINVAL, "--metrics-address: %s", why.text);
+    return 0;
+}
+
 static int check_sockets(const struct config *c, struct errmsg *e)
 {
     if (!c->socket_path && c->listen_fd < 0)
         return fail(e, -EINVAL, "there is no client socket: give --socket or --listen-fd");
     if (c->socket_path && c->operator_socket_path && strcmp(c->socket_path, c->operator_socket_path) == 0)
         return fail(e, -EINVAL, "--socket and --operator-socket are the same path: %s", c->socket_path);
-    return 0;
+    return check_metrics(c, e);
 }
 
 static int check_keep(const struct config *c, struct errmsg *e)

@@ -20,6 +20,9 @@ struct config {
     int listen_fd, operator_fd;       /* already listening sockets, or -1 */
     int ready_fd;                     /* a byte is written here when the sockets listen; or -1 */
     mode_t socket_mode;               /* of socket_path; the operator socket is always 0600 */
+    const char *metrics_socket_path;  /* HTTP for monitoring; NULL: not there */
+    const char *metrics_address;      /* or at a loopback address; NULL */
+    mode_t metrics_socket_mode;
     const char *state_dir;            /* tables and the active set; NULL: forgotten at exit */
     enum supervisor_keep keep_pool;   /* pages outlive a restart; not without state_dir */
     enum ev_backend backend;

@@ -12,7 +12,7 @@
 #include "daemon/lease.h"
 #include "daemon/log.h"
 
-enum kind { KIND_PATH, KIND_BYTES, KIND_U64, KIND_U32, KIND_INT, KIND_MODE, KIND_BACKEND, KIND_KEEP };
+enum kind { KIND_PATH, KIND_TEXT, KIND_BYTES, KIND_U64, KIND_U32, KIND_INT, KIND_MODE, KIND_BACKEND, KIND_KEEP };
 
 #define DAY_MS UINT64_C(86400000)
 
@@ -27,6 +27,9 @@ static const struct key {
     { "socket", KIND_PATH, AT(socket_path), 0, 0, false },
     { "socket-mode", KIND_MODE, AT(socket_mode), 0, 0777, false },
     { "operator-socket", KIND_PATH, AT(operator_socket_path), 0, 0, false },
+    { "metrics-socket", KIND_PATH, AT(metrics_socket_path), 0, 0, false },
+    { "metrics-socket-mode", KIND_MODE, AT(metrics_socket_mode), 0, 0777, false },
+    { "metrics-address", KIND_TEXT, AT(metrics_address), 0, 0, false },
     { "state-dir", KIND_PATH, AT(state_dir), 0, 0, false },
     { "keep-pool", KIND_KEEP, AT(keep_pool), 0, 0, false },
     { "event-backend", KIND_BACKEND, AT(backend), 0, 0, false },
@@ -65,7 +68,7 @@ static const struct key *find_key(const char *name)
 /* ---- values ----------------------------------------------------------------------------------------------------- */
 
 /* Texts live as long as the configuration. */
-static int set_path(struct config *c, const struct key *k, const char *value, struct errmsg *e)
+static int set_text(struct config *c, const struct key *k, const char *value, struct errmsg *e)
 {
     const char **at = (const char **) ((char *) c + k->offset);
     char **owned, *copy;
@@ -74,7 +77,7 @@ static int set_path(struct config *c, const struct key *k, const char *value, st
         *at = NULL;
         return 0;
     }
-    if (value[0] != '/' && value[0] != '.' && !strchr(value, '/'))
+    if (k->kind == KIND_PATH && value[0] != '/' && value[0] != '.' && !strchr(value, '/'))
         return fail(e, -EINVAL, "%s: \"%s\" is not a path with a folder in it, nor \"none\"", k->name, value);
     copy = strdup(value);
     owned = copy ? reallocarray(c->owned, c->n_owned + 1, sizeof(*owned)) : NULL;
@@ -114,7 +117,7 @@ static int set_mode(struct config *c, const struct key *k, const char *value, st
 
     if (*value < '0' || *value > '7' || *end != '\0' || v > k->max)
         return fail(e, -EINVAL, "%s: \"%s\" is not an octal mode up to 0777", k->name, value);
-    c->socket_mode = (mode_t) v;
+    *(mode_t *) ((char *) c + k->offset) = (mode_t) v;
     return 0;
 }
 
@@ -126,7 +129,8 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         return fail(e, -ENOENT, "there is no setting \"%.60s\"; kvcobrad.conf(5) has them all", name);
     switch (k->kind) {
     case KIND_PATH:
-        return set_path(c, k, value, e);
+    case KIND_TEXT:
+        return set_text(c, k, value, e);
     case KIND_MODE:
         return set_mode(c, k, value, e);
     case KIND_BACKEND:
@@ -217,6 +221,7 @@ static size_t value_bytes(const struct key *k)
     case KIND_U32:
     case KIND_INT:
     case KIND_PATH:
+    case KIND_TEXT:
         break;
     }
     return sizeof(uint32_t);
@@ -227,7 +232,7 @@ static bool differs(const struct config *a, const struct config *b, const struct
     const char *pa = (const char *) a + k->offset, *pb = (const char *) b + k->offset;
     const char *ta, *tb;
 
-    if (k->kind != KIND_PATH)
+    if (k->kind != KIND_PATH && k->kind != KIND_TEXT)
         return memcmp(pa, pb, value_bytes(k)) != 0;
     ta = *(const char *const *) pa;
     tb = *(const char *const *) pb;

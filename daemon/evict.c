@@ -116,6 +116,7 @@ static uint32_t oldest_victim(struct pool *p, const struct tenant *t)
 static void evict(struct store *st, struct tenant *t, uint32_t number)
 {
     t->evictions++;
+    pool_slot_span(&st->pool, number)->group->space->n_evictions++;
     store_drop(st, number, GHOST_EVICTED);
 }
 

@@ -65,7 +65,7 @@ static int take_lock(const char *path, int *ret_fd, struct errmsg *e)
             return fail(e, -errno, "cannot create %s: %s", lock, strerror(errno));
         if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
             if (errno == EWOULDBLOCK)
-                return fail(e, -EADDRINUSE, "another kvcobrad serves %s: stop it first, or give another --socket", path);
+                return fail(e, -EADDRINUSE, "another kvcobrad serves %s: stop it first, or give another path", path);
             return fail(e, -errno, "cannot lock %s: %s", lock, strerror(errno));
         }
         if (is_file(fd, lock)) {
@@ -96,7 +96,7 @@ static int want_credentials(int fd)
     return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
 }
 
-static int bind_and_listen(int fd, const char *path, mode_t mode, struct errmsg *e)
+static int bind_and_listen(int fd, int type, const char *path, mode_t mode, struct errmsg *e)
 {
     struct sockaddr_un sa = { .sun_family = AF_UNIX };
     mode_t old_mask;
@@ -112,12 +112,12 @@ static int bind_and_listen(int fd, const char *path, mode_t mode, struct errmsg 
         r = -errno;
     if (r == 0 && listen(fd, BACKLOG) < 0)
         r = -errno;
-    if (r == 0)
+    if (r == 0 && type == SOCK_SEQPACKET)
         r = want_credentials(fd);
     return r < 0 ? fail(e, r, "cannot listen at %s: %s", path, strerror(-r)) : 0;
 }
 
-int listen_at(struct listen_socket *l, const char *path, mode_t mode, struct errmsg *e)
+int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     int r;
@@ -137,10 +137,10 @@ int listen_at(struct listen_socket *l, const char *path, mode_t mode, struct err
     l->path = strdup(path);
     if (!l->path)
         return fail(e, -ENOMEM, "out of memory");
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return fail(e, -errno, "cannot make a socket: %s", strerror(errno));
-    r = bind_and_listen(fd, path, mode, e);
+    r = bind_and_listen(fd, type, path, mode, e);
     if (r < 0)
         return r;
     l->fd = take_fd(&fd);

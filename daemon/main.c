@@ -44,6 +44,9 @@ static const struct argp_option options[] = {
     { "listen-fd", KEY_LISTEN_FD, "FD", 0, "Already listening client socket, instead of --socket", 0 },
     { "operator-fd", KEY_OPERATOR_FD, "FD", 0, "Already listening operator socket", 0 },
     { "ready-fd", KEY_READY_FD, "FD", 0, "Write a byte here and close it once the sockets listen", 0 },
+    { "metrics-socket", KEY_SETTING + 40, "PATH", 0, "Figures for monitoring, over HTTP (default: none)", 0 },
+    { "metrics-socket-mode", KEY_SETTING + 41, "OCTAL", 0, "Mode of it (default 0600)", 0 },
+    { "metrics-address", KEY_SETTING + 42, "ADDRESS", 0, "Or at a loopback address, such as 127.0.0.1:9110", 0 },
     { "state-dir", 'd', "DIR", 0, "Keep tables and what is active here (default: forget at exit)", 0 },
     { "keep-pool", 'k', "WHEN", 0, "auto, yes or no: pages outlive a restart in the descriptor store of systemd; "
       "needs --state-dir (default auto: if $FDSTORE says that there is one)", 0 },

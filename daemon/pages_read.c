@@ -153,6 +153,7 @@ int handle_lease(struct request *rq)
     r = page_lease(rq, n, &reply->lease);
     if (r < 0)
         return r;
+    c.space->n_leased += n;
     reply->n_pages = n;
     reply->pages = scratch->page_pointers;
     reply->lease_ms = (uint32_t) rq->server->config->lease_ms;

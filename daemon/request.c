@@ -9,6 +9,7 @@
 
 #include "daemon/conn.h"
 #include "daemon/log.h"
+#include "daemon/metrics.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
 #include "daemon/tables.h"
@@ -132,6 +133,7 @@ int request_handle(struct conn *c, const void *data, struct wire_packet *packet)
     struct server *s = c->server;
     struct request rq = { .server = s, .conn = c, .session = c->session, .packet = packet };
     Kvcobra__Request *message = NULL;
+    uint64_t began_ns = metrics_now_ns();
     int r = wire_request_unpack(data, packet->bytes, &message);
 
     if (r < 0) {
@@ -150,6 +152,7 @@ int request_handle(struct conn *c, const void *data, struct wire_packet *packet)
     if (r < 0)
         reply_failure(&rq, r);
     r = send_reply(&rq);
+    metrics_note_request(&s->metrics, (unsigned) message->body_case, metrics_now_ns() - began_ns, rq.reply.err);
     if (r == -ENOBUFS)
         log_event(LOG_NOTICE, "client-does-not-read", "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid,
                   (long) c->peer.uid);

@@ -19,6 +19,7 @@
 #include "daemon/conn.h"
 #include "daemon/keep.h"
 #include "daemon/log.h"
+#include "daemon/metrics_http.h"
 #include "daemon/request.h"
 #include "daemon/session.h"
 #include "daemon/space.h"
@@ -83,6 +84,7 @@ static void on_tick(void *ctx)
         if (s->sessions[i])
             session_tick(s->sessions[i], now);
     tables_retire_idle(&s->tables, now);
+    metrics_http_tick(s->metrics_http);
     server_update_tick(s);
 }
 
@@ -97,7 +99,7 @@ void server_update_tick(struct server *s)
         period = TICK_MS_MAX;
     if (s->watchdog_ms > 0 && period > s->watchdog_ms / 4)
         period = s->watchdog_ms / 4;
-    if (s->n_conns + s->n_sessions + s->tables.n_draining == 0)
+    if (s->n_conns + s->n_sessions + s->tables.n_draining == 0 && !metrics_http_is_busy(s->metrics_http))
         period = s->watchdog_ms / 4; /* 0: nobody to look after */
     ev_tick_every(s->ev, period, on_tick, s);
 }
@@ -170,35 +172,57 @@ static void on_operator(void *ctx, int fd)
     conn_accept(ctx, fd, true);
 }
 
-/* Sockets from systemd: FileDescriptorName=operator is the operator's, any other one the clients'. */
-static void take_sockets(struct server *s, int *client_fd, int *operator_fd)
+/* Sockets from systemd: FileDescriptorName=operator is the operator's, metrics monitoring's, any other one the clients'. */
+static void take_sockets(struct server *s, int *client_fd, int *operator_fd, int *metrics_fd)
 {
     for (size_t i = 0; i < s->supervisor.n_fds; i++) {
         struct supervisor_fd *f = &s->supervisor.fds[i];
 
         if (f->fd >= 0)
-            *(strcmp(f->name, "operator") == 0 ? operator_fd : client_fd) = take_fd(&f->fd);
+            *(strcmp(f->name, "operator") == 0 ? operator_fd : strcmp(f->name, "metrics") == 0 ? metrics_fd : client_fd) =
+                take_fd(&f->fd);
     }
+}
+
+/* @fd: passed by systemd, or -1: where the configuration says, if it does. */
+static int open_metrics(struct server *s, int fd, struct errmsg *e)
+{
+    const struct config *c = s->config;
+    int r = 0;
+
+    if (fd >= 0) {
+        r = metrics_socket_check(fd, e);
+        if (r < 0)
+            (void) close(fd);
+    } else if (c->metrics_socket_path) {
+        r = listen_at(&s->metrics_socket, SOCK_STREAM, c->metrics_socket_path, c->metrics_socket_mode, e);
+        fd = take_fd(&s->metrics_socket.fd);
+    } else if (c->metrics_address) {
+        r = metrics_listen(c->metrics_address, &fd, e);
+    }
+    return r == 0 && fd >= 0 ? metrics_http_new(s, fd, &s->metrics_http, e) : r;
 }
 
 static int open_sockets(struct server *s, struct errmsg *e)
 {
     const struct config *c = s->config;
-    int client_fd = c->listen_fd, operator_fd = c->operator_fd, r = 0;
+    int client_fd = c->listen_fd, operator_fd = c->operator_fd, metrics_fd = -1, r = 0;
 
-    take_sockets(s, &client_fd, &operator_fd);
+    take_sockets(s, &client_fd, &operator_fd, &metrics_fd);
     if (client_fd >= 0)
         r = listen_adopt(&s->client_socket, client_fd, "client socket", e);
     else
-        r = listen_at(&s->client_socket, c->socket_path, c->socket_mode, e);
+        r = listen_at(&s->client_socket, SOCK_SEQPACKET, c->socket_path, c->socket_mode, e);
     if (r == 0 && operator_fd >= 0)
         r = listen_adopt(&s->operator_socket, operator_fd, "operator socket", e);
     else if (r == 0 && c->operator_socket_path)
-        r = listen_at(&s->operator_socket, c->operator_socket_path, 0600, e);
+        r = listen_at(&s->operator_socket, SOCK_SEQPACKET, c->operator_socket_path, 0600, e);
     if (r == 0)
         r = ev_listen(s->ev, take_fd(&s->client_socket.fd), on_client, s, &s->listener);
     if (r == 0 && s->operator_socket.fd >= 0)
         r = ev_listen(s->ev, take_fd(&s->operator_socket.fd), on_operator, s, &s->operator_listener);
+    if (r == 0)
+        r = open_metrics(s, metrics_fd, e);
     if (r < 0 && e && e->text[0] == '\0')
         return fail(e, r, "cannot wait for connections: %s", strerror(-r));
     return r;
@@ -325,6 +349,7 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
     s->journal.fd = -1;
     listen_init(&s->client_socket);
     listen_init(&s->operator_socket);
+    listen_init(&s->metrics_socket);
     if (sodium_init() < 0)
         return fail(e, -EIO, "libsodium does not start: no random numbers on this machine");
     randombytes_buf(s->boot_id, sizeof(s->boot_id));
@@ -393,10 +418,12 @@ struct server *server_free(struct server *s)
     s->listener = ev_source_free(s->listener);
     s->operator_listener = ev_source_free(s->operator_listener);
     s->signals = ev_source_free(s->signals);
+    s->metrics_http = metrics_http_free(s->metrics_http);
     s->ev = ev_free(s->ev);
     closep(&s->signal_fd);
     listen_deinit(&s->client_socket);
     listen_deinit(&s->operator_socket);
+    listen_deinit(&s->metrics_socket);
     sodium_memzero(s->secret, sizeof(s->secret));
     free(s->sessions);
     free(s->scratch);

@@ -9,6 +9,7 @@
 #include "daemon/evict.h"
 #include "daemon/journal.h"
 #include "daemon/listen.h"
+#include "daemon/metrics.h"
 #include "daemon/store.h"
 #include "daemon/supervisor.h"
 #include "daemon/tables.h"
@@ -16,6 +17,7 @@
 
 struct conn;
 struct errmsg;
+struct metrics_http;
 struct reply_scratch;
 struct session;
 
@@ -26,7 +28,7 @@ struct server {
     struct config *config;
     config_reload_fn reload;
     struct ev *ev;
-    struct listen_socket client_socket, operator_socket;
+    struct listen_socket client_socket, operator_socket, metrics_socket;
     struct ev_source *listener, *operator_listener, *signals;
     int signal_fd;
     struct supervisor supervisor;
@@ -43,6 +45,8 @@ struct server {
     struct reply_scratch *scratch;
     uint64_t started_ms;
     uint64_t watchdog_ms, fed_ms; /* the supervisor wants to hear from us this often; 0: it does not */
+    struct metrics metrics;
+    struct metrics_http *metrics_http; /* NULL: nobody may ask */
     uint64_t refused_packets;
     uint64_t refused_connections;
 };

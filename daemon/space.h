@@ -12,6 +12,7 @@ struct space {
     uint8_t table_digest[DIGEST_BYTES];
     struct page_layout layout;
     uint64_t n_pages;            /* committed */
+    uint64_t n_leased, n_evictions; /* since the start */
     uint64_t n_busy;             /* slots reserved or held */
     bool leaves_first;           /* its table is on the way out: evicted before all others */
 };

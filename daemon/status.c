@@ -7,6 +7,7 @@
 #include "daemon/server.h"
 #include "daemon/session.h"
 #include "daemon/space.h"
+#include "daemon/status.h"
 
 #ifndef KVCOBRA_VERSION
 #error "the build defines KVCOBRA_VERSION"
@@ -82,18 +83,10 @@ static const struct space *space_from(const struct server *s, uint64_t from)
     return best;
 }
 
-static void fill_space(const struct server *s, const struct space *x, Kvcobra__SpaceStatus *out)
+uint64_t status_tokens_free(const struct server *s, const struct space *x)
 {
     uint64_t room = 0;
 
-    kvcobra__space_status__init(out);
-    out->table_digest = bytes_view(x->table_digest, DIGEST_BYTES);
-    out->first_head = x->layout.shard.first_head;
-    out->n_heads = x->layout.shard.n_heads;
-    out->pages = x->n_pages;
-    out->page_bytes = x->layout.page_bytes[PAGE_REST];
-    out->tokens = x->n_pages * CHUNK_TOKENS;
-    /* Tenants share what the pool can still grow by: the most that one of them could add. */
     for (const struct tenant *t = s->store.tenants; t; t = t->next) {
         struct group empty;
         const struct group *g = tenant_group_find(t, x, PAGE_REST);
@@ -108,7 +101,22 @@ static void fill_space(const struct server *s, const struct space *x, Kvcobra__S
         by_pool = by_pool < by_quota ? by_pool : by_quota;
         room = by_pool > room ? by_pool : room;
     }
-    out->tokens_free = room * CHUNK_TOKENS;
+    return room * CHUNK_TOKENS;
+}
+
+static void fill_space(const struct server *s, const struct space *x, Kvcobra__SpaceStatus *out)
+{
+    kvcobra__space_status__init(out);
+    out->table_digest = bytes_view(x->table_digest, DIGEST_BYTES);
+    out->first_head = x->layout.shard.first_head;
+    out->n_heads = x->layout.shard.n_heads;
+    out->pages = x->n_pages;
+    out->page_bytes = x->layout.page_bytes[PAGE_REST];
+    out->tokens = x->n_pages * CHUNK_TOKENS;
+    out->tokens_free = status_tokens_free(s, x);
+    out->held_pages = x->n_busy;
+    out->leased = x->n_leased;
+    out->evictions = x->n_evictions;
 }
 
 static void fill_spaces(struct request *rq, Kvcobra__StatusReply *reply, uint64_t from, size_t n)

@@ -25,11 +25,13 @@ libprotobuf-c-dev       build  messages between daemon and clients
 protobuf-c-compiler     build  compiles their description
 liburing-dev            build  the daemon's event loop
 libinih-dev             build  the daemon's configuration file
+libmicrohttpd-dev       build  the daemon's figures for monitoring
 libsystemd-dev          build  tells systemd when the daemon is ready
 ca-certificates         model  so that the download is verified
 python3-pip             model  the model comes inside a Python package
 libcunit1-dev           test   the frame of the unit tests
 python3                 test   sums up the results
+curl                    test   asks for the daemon's figures
 strace                  test   proves that appending a token makes no system call
 gzip                    demo   unpacks the two texts below
 debian-reference-en     demo   English text to calibrate on: the Debian Reference

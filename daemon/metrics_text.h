@@ -1,0 +1,39 @@
+/*
+ * Writing the text format of Prometheus (version 0.0.4): families with HELP and TYPE, samples with labels, escaped.
+ *
+ * A failure (no memory, too long) is remembered and shows at the end; calls after it do nothing.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct metrics_latency;
+
+#define METRICS_TEXT_BYTES_MAX ((size_t) 16 << 20)
+
+struct metrics_text {
+    char *data;
+    size_t n, room;
+    bool failed;
+};
+
+struct metric_label {
+    const char *name;  /* NULL ends a list */
+    const char *value; /* any bytes: escaped; what is not UTF-8 becomes U+FFFD */
+};
+
+/* @type: "counter", "gauge", "histogram". Samples of the family follow at once. */
+void metrics_family(struct metrics_text *t, const char *name, const char *type, const char *help);
+
+/* @labels: ends with a NULL name; NULL: none. */
+void metrics_sample(struct metrics_text *t, const char *name, const struct metric_label *labels, uint64_t value);
+void metrics_sample_real(struct metrics_text *t, const char *name, const struct metric_label *labels, double value);
+
+/* _bucket, _sum and _count of a histogram in seconds, with one label. */
+void metrics_histogram(struct metrics_text *t, const char *name, struct metric_label label,
+                       const struct metrics_latency *l);
+
+/* The text, [*ret_n], the caller frees; NULL if it failed. @t is empty afterwards. */
+char *metrics_text_take(struct metrics_text *t, size_t *ret_n);

@@ -1,0 +1,121 @@
+#!/bin/sh
+# The daemon's figures for monitoring: over a Unix socket and over loopback, valid, true, and refused elsewhere.
+KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
+# shellcheck source=tests/e2e/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+command -v curl >/dev/null 2>&1 || finish
+check=$(dirname "$0")/metrics_check.py
+
+serve() {
+    rm -f "$dir/ready"
+    mkfifo "$dir/ready"
+    "$KVCOBRAD" --socket "$dir/kvcobra.sock" --operator-socket "$dir/operator.sock" --pool-bytes 64M --arena-bytes 8M \
+        --log-level 4 --ready-fd 3 "$@" 3>"$dir/ready" 2>"$dir/daemon.log" &
+    daemon_pid=$!
+    [ "$(wc -c <"$dir/ready")" -gt 0 ] && ok "the daemon is ready" || not_ok "the daemon is ready"
+}
+
+stop() {
+    kill -TERM "$daemon_pid"
+    got=0
+    wait "$daemon_pid" || got=$?
+    daemon_pid=
+    [ "$got" -eq 0 ] && ok "the daemon ends cleanly" || not_ok "the daemon ends cleanly"
+}
+
+ask() {
+    curl --silent --show-error --max-time 20 --unix-socket "$dir/metrics.sock" "$@"
+}
+
+holds() {
+    what=$1
+    shift
+    expect "$what: asked" 0 ask --fail http://localhost/metrics
+    cp "$dir/out" "$dir/page"
+    expect "$what" 0 python3 "$check" "$dir/page" "$@"
+}
+
+serve --metrics-socket "$dir/metrics.sock"
+[ "$(stat -c %a "$dir/metrics.sock")" = 600 ] && ok "for nobody else" || not_ok "for nobody else"
+holds "an empty daemon" "m['kvcobra_pages'] == 0" "m['kvcobra_pool_capacity_bytes'] == 64 << 20" \
+    "m['kvcobra_tables{state=\"active\"}'] == 0" "m['kvcobra_request_seconds_count{message=\"hello\"}'] == 0" \
+    "m['kvcobra_restarts_total'] == 0" "len(names) > 30"
+
+model=$dir/model.gguf
+"$TINY_MODEL" "$model"
+"$KVCOBRA" calibrate "$model" --text "$ROOT/LICENSE" --tokens 1024 --window 256 -o "$dir/m.stats" --quiet >/dev/null
+"$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/3.table" >/dev/null
+"$KVCOBRA" table stage "$dir/3.table" --socket "$dir/operator.sock" >/dev/null
+"$KVCOBRA" table activate "$dir/3.table" --socket "$dir/operator.sock" >/dev/null
+expect "an error to count" 1 "$KVCOBRA" quota nobody 1G --yes --socket "$dir/operator.sock"
+head -c 1500 "$ROOT/README.md" >"$dir/prompt.txt"
+for run in first second; do
+    expect "$run reader" 0 "$KVCOBRA" generate "$model" --prompt-file "$dir/prompt.txt" --socket "$dir/kvcobra.sock" \
+        --tokens 8 --ignore-eos --json
+done
+# 1500 tokens, the newest 64 at least stay private: 22 chunks; the second reader leases what the first one published
+holds "pages, tenants, tables" "m['kvcobra_pages'] == 22" \
+    "sum(v for k, v in m.items() if k.startswith('kvcobra_tenant_pages{')) == 22" \
+    "sum(v for k, v in m.items() if k.startswith('kvcobra_table_pages{')) == 22" \
+    "sum(v for k, v in m.items() if k.startswith('kvcobra_table_tokens{')) == 22 * 64" \
+    "sum(v for k, v in m.items() if k.startswith('kvcobra_table_leased_pages_total{')) == 22" \
+    "m['kvcobra_tables{state=\"active\"}'] == 1" "m['kvcobra_request_seconds_count{message=\"lease\"}'] >= 1" \
+    "m['kvcobra_request_seconds_count{message=\"stage_table\"}'] == 1" \
+    "m['kvcobra_leases'] == 0 and m['kvcobra_pool_held_bytes'] == 0" \
+    "m['kvcobra_errors_total{errno=\"ENOENT\"}'] == 1" \
+    "any(v > 0 for k, v in m.items() if k.startswith('kvcobra_table_free_tokens{'))"
+
+status_of() {
+    ask --output "$dir/body" --write-out '%{http_code}' "$@"
+}
+[ "$(status_of http://localhost/)" = 404 ] && ok "only /metrics" || not_ok "only /metrics"
+[ "$(status_of http://localhost/metrics/../x)" = 404 ] && ok "no other path" || not_ok "no other path"
+[ "$(status_of --request DELETE http://localhost/metrics)" = 405 ] && ok "only reading" || not_ok "only reading"
+[ "$(status_of --data-binary @"$model" http://localhost/metrics)" = 405 ] && ok "a body is not kept" || not_ok "a body is not kept"
+[ "$(status_of --head http://localhost/metrics)" = 200 ] && ok "HEAD" || not_ok "HEAD"
+ask --fail http://localhost/metrics >"$dir/one" &
+one=$!
+ask --fail http://localhost/metrics >"$dir/two" &
+wait $! "$one"
+[ -s "$dir/one" ] && [ -s "$dir/two" ] && ok "two at a time" || not_ok "two at a time"
+
+# connections that say nothing, more than are served: the daemon goes on, and they end by themselves
+expect "silent connections" 0 python3 - "$dir/metrics.sock" <<'PY'
+import socket, sys
+held = []
+for _ in range(40):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(20)
+    s.connect(sys.argv[1])
+    held.append(s)
+assert held[0].recv(1) == b"", "a connection that says nothing ends"
+PY
+holds "served after that" "m['kvcobra_pages'] == 22"
+expect "clients too" 0 "$KVCOBRA" status --socket "$dir/operator.sock"
+stop
+[ ! -e "$dir/metrics.sock" ] && ok "and takes its socket away" || not_ok "and takes its socket away"
+
+# loopback; a port that is free now
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+serve --metrics-address "127.0.0.1:$port"
+expect "over loopback" 0 curl --silent --show-error --max-time 20 --fail "http://127.0.0.1:$port/metrics"
+cp "$dir/out" "$dir/page"
+expect "the same page" 0 python3 "$check" "$dir/page" "m['kvcobra_pages'] == 0"
+stop
+
+refused() {
+    what=$1
+    word=$2
+    shift 2
+    printf '%s\n' "$@" >"$dir/conf"
+    expect "$what" 1 "$KVCOBRAD" --check-config "$dir/conf"
+    grep -qF -- "$word" "$dir/err" && ok "$what: says so" || not_ok "$what: says so"
+}
+refused "for other machines" "other machines" "metrics-address = 0.0.0.0:9110"
+refused "an address of the network" "192.0.2.1:9110" "metrics-address = 192.0.2.1:9110"
+refused "no address" "127.0.0.1:9110" "metrics-address = 9110"
+refused "two places" "--metrics-socket" "metrics-address = 127.0.0.1:9110" "metrics-socket = /run/kvcobra/metrics.sock"
+refused "the clients' socket" "another socket" "metrics-socket = /run/kvcobra/kvcobra.sock"
+printf 'metrics-socket = /run/kvcobra/metrics.sock\nmetrics-socket-mode = 0660\n' >"$dir/conf"
+expect "a good configuration" 0 "$KVCOBRAD" --check-config "$dir/conf"
+finish
