@@ -1,0 +1,86 @@
+/*
+ * The part of the CUDA driver's binary interface that we use, so that everything but kernels builds without the toolkit.
+ * Names and layouts are the driver API's (its reference manual, "Virtual Memory Management"); a test compares sizes,
+ * offsets and values with cuda.h where the toolkit is installed.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int cu_result;                /* CUresult */
+typedef int cu_device;                /* CUdevice: an ordinal */
+typedef struct cu_context *cu_context;
+typedef struct cu_stream *cu_stream;  /* NULL: the default stream */
+typedef unsigned long long cu_ptr;    /* CUdeviceptr */
+typedef unsigned long long cu_handle; /* CUmemGenericAllocationHandle */
+
+enum {
+    CU_SUCCESS = 0,
+    CU_INVALID_VALUE = 1,
+    CU_OUT_OF_MEMORY = 2,
+    CU_NOT_INITIALIZED = 3,
+    CU_STUB_LIBRARY = 34,
+    CU_CALL_REQUIRES_NEWER_DRIVER = 36,
+    CU_DEVICE_UNAVAILABLE = 46,
+    CU_NO_DEVICE = 100,
+    CU_INVALID_DEVICE = 101,
+    CU_INVALID_IMAGE = 200,
+    CU_INVALID_CONTEXT = 201,
+    CU_NO_BINARY_FOR_GPU = 209,
+    CU_ECC_UNCORRECTABLE = 214,
+    CU_CONTAINED = 226,
+    CU_SHARED_OBJECT_INIT_FAILED = 303,
+    CU_OPERATING_SYSTEM = 304,
+    CU_INVALID_HANDLE = 400,
+    CU_NOT_READY = 600,
+    CU_ILLEGAL_ADDRESS = 700,
+    CU_CONTEXT_IS_DESTROYED = 709,
+    CU_LAUNCH_FAILED = 719,
+    CU_NOT_PERMITTED = 800,
+    CU_NOT_SUPPORTED = 801,
+    CU_SYSTEM_NOT_READY = 802,
+    CU_SYSTEM_DRIVER_MISMATCH = 803,
+    CU_COMPAT_NOT_SUPPORTED = 804,
+    CU_MPS_CONNECTION_FAILED = 805,
+    CU_MPS_MAX_CONNECTIONS_REACHED = 809,
+    CU_MPS_CLIENT_TERMINATED = 810,
+    CU_UNKNOWN = 999,
+};
+
+struct cu_uuid {
+    uint8_t bytes[16];
+};
+
+enum { CU_LOCATION_DEVICE = 1, CU_ALLOCATION_PINNED = 1, CU_HANDLE_POSIX_FD = 1 };
+enum { CU_ACCESS_NONE = 0, CU_ACCESS_READ = 1, CU_ACCESS_READ_WRITE = 3 };
+enum { CU_GRANULARITY_MINIMUM = 0 };
+
+struct cu_location {
+    int type, id;
+};
+
+struct cu_allocation { /* CUmemAllocationProp */
+    int type, handle_types;
+    struct cu_location location;
+    void *win32;
+    struct {
+        unsigned char compression, rdma;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } flags;
+};
+
+struct cu_access { /* CUmemAccessDesc */
+    struct cu_location location;
+    int flags;
+};
+
+/* Attributes of a device. */
+enum {
+    CU_ATTRIBUTE_INTEGRATED = 18,
+    CU_ATTRIBUTE_COMPUTE_MAJOR = 75,
+    CU_ATTRIBUTE_COMPUTE_MINOR = 76,
+    CU_ATTRIBUTE_VMM = 102,      /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
+    CU_ATTRIBUTE_POSIX_FD = 103, /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
+};

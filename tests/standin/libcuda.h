@@ -1,0 +1,10 @@
+/* What the stand-in driver tells tests beside the driver's own interface. Found by dlsym() in the loaded library. */
+#pragma once
+
+/* Open in this process at this moment. */
+struct standin_left {
+    int handles, ranges, mappings, contexts;
+};
+
+struct standin_left standin_left(void);
+typedef struct standin_left (*standin_left_call)(void);

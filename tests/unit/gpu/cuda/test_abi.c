@@ -1,0 +1,72 @@
+/* Our view of the driver's interface against the toolkit's own header. Built where that is installed. */
+#include <cuda.h>
+#include <stddef.h>
+
+#include "gpu/cuda/abi.h"
+#include "tests/lib/test.h"
+
+#define SAME(ours, theirs) CU_ASSERT_EQUAL((long) (ours), (long) (theirs))
+
+static void test_layouts(void)
+{
+    SAME(sizeof(cu_result), sizeof(CUresult));
+    SAME(sizeof(cu_device), sizeof(CUdevice));
+    SAME(sizeof(cu_ptr), sizeof(CUdeviceptr));
+    SAME(sizeof(cu_handle), sizeof(CUmemGenericAllocationHandle));
+    SAME(sizeof(struct cu_uuid), sizeof(CUuuid));
+    SAME(sizeof(struct cu_allocation), sizeof(CUmemAllocationProp));
+    SAME(offsetof(struct cu_allocation, handle_types), offsetof(CUmemAllocationProp, requestedHandleTypes));
+    SAME(offsetof(struct cu_allocation, location), offsetof(CUmemAllocationProp, location));
+    SAME(offsetof(struct cu_allocation, win32), offsetof(CUmemAllocationProp, win32HandleMetaData));
+    SAME(offsetof(struct cu_allocation, flags), offsetof(CUmemAllocationProp, allocFlags));
+    SAME(sizeof(struct cu_access), sizeof(CUmemAccessDesc));
+    SAME(offsetof(struct cu_access, flags), offsetof(CUmemAccessDesc, flags));
+}
+
+static void test_values(void)
+{
+    SAME(CU_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
+    SAME(CU_ALLOCATION_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED);
+    SAME(CU_HANDLE_POSIX_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    SAME(CU_ACCESS_READ, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    SAME(CU_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    SAME(CU_GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    SAME(CU_ATTRIBUTE_COMPUTE_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    SAME(CU_ATTRIBUTE_COMPUTE_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    SAME(CU_ATTRIBUTE_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+    SAME(CU_ATTRIBUTE_POSIX_FD, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+}
+
+static void test_errors(void)
+{
+    SAME(CU_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
+    SAME(CU_STUB_LIBRARY, CUDA_ERROR_STUB_LIBRARY);
+    SAME(CU_CALL_REQUIRES_NEWER_DRIVER, CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
+    SAME(CU_DEVICE_UNAVAILABLE, CUDA_ERROR_DEVICE_UNAVAILABLE);
+    SAME(CU_NO_DEVICE, CUDA_ERROR_NO_DEVICE);
+    SAME(CU_INVALID_DEVICE, CUDA_ERROR_INVALID_DEVICE);
+    SAME(CU_INVALID_IMAGE, CUDA_ERROR_INVALID_IMAGE);
+    SAME(CU_INVALID_CONTEXT, CUDA_ERROR_INVALID_CONTEXT);
+    SAME(CU_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_BINARY_FOR_GPU);
+    SAME(CU_ECC_UNCORRECTABLE, CUDA_ERROR_ECC_UNCORRECTABLE);
+    SAME(CU_CONTAINED, CUDA_ERROR_CONTAINED);
+    SAME(CU_SHARED_OBJECT_INIT_FAILED, CUDA_ERROR_SHARED_OBJECT_INIT_FAILED);
+    SAME(CU_OPERATING_SYSTEM, CUDA_ERROR_OPERATING_SYSTEM);
+    SAME(CU_INVALID_HANDLE, CUDA_ERROR_INVALID_HANDLE);
+    SAME(CU_NOT_READY, CUDA_ERROR_NOT_READY);
+    SAME(CU_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_ADDRESS);
+    SAME(CU_CONTEXT_IS_DESTROYED, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    SAME(CU_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED);
+    SAME(CU_NOT_PERMITTED, CUDA_ERROR_NOT_PERMITTED);
+    SAME(CU_NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED);
+    SAME(CU_SYSTEM_NOT_READY, CUDA_ERROR_SYSTEM_NOT_READY);
+    SAME(CU_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+    SAME(CU_COMPAT_NOT_SUPPORTED, CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE);
+    SAME(CU_MPS_CONNECTION_FAILED, CUDA_ERROR_MPS_CONNECTION_FAILED);
+    SAME(CU_MPS_MAX_CONNECTIONS_REACHED, CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED);
+    SAME(CU_MPS_CLIENT_TERMINATED, CUDA_ERROR_MPS_CLIENT_TERMINATED);
+    SAME(CU_UNKNOWN, CUDA_ERROR_UNKNOWN);
+}
+
+const char test_suite[] = "gpu driver interface";
+const struct test_case test_cases[] = { TEST(test_layouts), TEST(test_values), TEST(test_errors), TEST_END };
