@@ -61,14 +61,23 @@ static int check_bands(const struct stats *s, const struct solve_options *o, str
 {
     if (o->fit_levels && o->quantiser != QUANT_LLOYD_MAX)
         return fail(e, -EINVAL, "fitted levels are not uniform: fit levels or ask for a uniform quantiser, not both");
-    if (s->n_held == 0 && (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from_k))
+    if (s->cross && (o->curve == CURVE_MEASURED || o->fit_levels))
+        return fail(e, -EINVAL, "the statistics are moments, without vectors: measured curves and fitted levels need "
+                    "those");
+    if (s->n_held == 0 && !s->cross && (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from_k))
         return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measured curves, fitted levels and V "
                     "from K need");
+    if (o->levels_from && (o->fit_levels || o->quantiser != QUANT_LLOYD_MAX))
+        return fail(e, -EINVAL, "levels are kept from a table, fitted, or those of a uniform quantiser: one of the "
+                    "three");
     if (!(o->temper >= 0) || o->temper > 2)
         return fail(e, -EINVAL, "a metric raised to %g: powers are above 0 and at most 2", o->temper);
     if (o->temper > 0 && !metric_tempers(o->metric))
         return fail(e, -EINVAL, "metric %s is not tempered: only attention, output and fisher are", metric_name(o->metric));
-    if (o->v_from_k && s->n_held < 4u * s->o.geometry.d)
+    if (o->v_from_k && s->cross && s->n_tokens < 4u * s->o.geometry.d)
+        return fail(e, -EINVAL, "V from K needs moments of at least %u tokens, these are of %llu: count more, or solve "
+                    "without it", 4 * s->o.geometry.d, (unsigned long long) s->n_tokens);
+    if (o->v_from_k && !s->cross && s->n_held < 4u * s->o.geometry.d)
         return fail(e, -EINVAL, "V from K needs at least %u sampled tokens, the statistics hold %zu: calibrate on more "
                     "text, or solve without it", 4 * s->o.geometry.d, s->n_held);
     return 0;
@@ -105,8 +114,8 @@ static int check_paper(const struct stats *s, const struct solve_options *o, str
                     metric_name(o->metric));
     if (o->method != METHOD_DP && o->curve != CURVE_BENNETT)
         return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name, curve_name(o->curve));
-    if (o->fit_levels || o->v_from_k || o->depth_weights || o->temper != 0)
-        return fail(e, -EINVAL, "method %s has no fitted levels, V from K, depth weights or tempered metric", name);
+    if (o->fit_levels || o->v_from_k || o->depth_weights || o->temper != 0 || o->levels_from)
+        return fail(e, -EINVAL, "method %s has no fitted or kept levels, V from K, depth weights or tempered metric", name);
     if (o->floor_bpd > 0 || o->ceil_bpd < TABLE_BITS_MAX)
         return fail(e, -EINVAL, "method %s has no floor or ceiling per head", name);
     return check_paper_options(&o->paper, s->o.geometry.d, e);
@@ -144,6 +153,8 @@ int solver_init(struct solver *v, const struct stats *s, const struct solve_opti
         return fail(e, r, "the quantiser has no levels");
     memcpy(v->levels[SIDE_K], v->model.levels, sizeof(v->model.levels));
     memcpy(v->levels[SIDE_V], v->model.levels, sizeof(v->model.levels));
+    if (o->levels_from)
+        memcpy(v->levels, o->levels_from->levels, sizeof(v->levels));
     v->heads = calloc(head_side_count(g), sizeof(*v->heads));
     if (!v->heads)
         return fail(e, -ENOMEM, "out of memory for solving");

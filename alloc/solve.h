@@ -26,6 +26,7 @@ struct solve_options {
     enum curve curve;
     enum quantiser quantiser;   /* bands: QUANT_LLOYD_MAX; paper and dp: QUANT_UNIFORM_MIDTREAD */
     bool fit_levels;            /* bands with QUANT_LLOYD_MAX */
+    const struct table *levels_from; /* bands: keep the levels of this table; borrowed; NULL: do not */
     bool v_from_k;
     bool depth_weights;         /* if the statistics carry them; they are of `attention` */
     double temper;              /* bands: M^temper at the trace of M; 0: metric_power() */

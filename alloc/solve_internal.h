@@ -96,10 +96,25 @@ void solve_stored_order(const struct head *h, struct stored_order *ret);
  * @ret_u: [n_samples, d] v - P c - mu_V; the head's mean (mu_V) and predict (P) are replaced
  * @ret_S: [d, d] covariance of u
  *
- * K without stored coordinates: no prediction, residual of the mean.
+ * K without stored coordinates: no prediction, residual of the mean. Statistics made of moments have no residuals:
+ * @ret_u is left alone.
  */
 int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *ret_u, double *ret_S,
                        struct errmsg *e);
+
+/* Of the mean variance of the codes' covariance: added to it before P is made. */
+#define SOLVE_PREDICT_RIDGE 1e-3
+
+/* Code c = Q(z) of z ~ N(0, variance). */
+struct gaussian_code {
+    double mean, gain, variance; /* E c; E cz / variance; E c^2 - (E c)^2 */
+};
+void solve_gaussian_code(const struct levels *l, unsigned b, double variance, struct gaussian_code *ret);
+
+/* P, mu_V and the residual's covariance [d, d] of one (layer, head) from covariances alone (solve_predict_moments.c).
+ * Return: 0; -EDOM; -ENOMEM. */
+int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const struct stored_order *order,
+                          double *ret_S);
 
 /* solve_predict_head() and solve_fit_head() on the residual, for every V. Bits stay. */
 int solve_fit_residuals(struct solver *v, struct errmsg *e);

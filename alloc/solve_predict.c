@@ -13,8 +13,6 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define RIDGE 1e-3 /* of G's mean variance */
-
 void solve_stored_order(const struct head *h, struct stored_order *ret)
 {
     ret->n_bands = ret->n_coords = 0;
@@ -78,7 +76,7 @@ static int regress(const double *c, const double *v, size_t n, size_t m, size_t 
                 (int) m, 0.0, G, (int) m);
     cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) d, (int) n, 1.0 / (double) n, c, (int) m, v,
                 (int) d, 0.0, X, (int) d);
-    ridge = RIDGE * linalg_trace(m, G) / (double) m;
+    ridge = SOLVE_PREDICT_RIDGE * linalg_trace(m, G) / (double) m;
     for (size_t i = 0; i < m; i++)
         G[i * m + i] += ridge;
     r = linalg_solve(m, d, G, X);
@@ -162,7 +160,8 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
         no_prediction(v, hs_v, ret_u, ret_S);
         return 0;
     }
-    r = predict(v, hs_k, hs_v, &order, ret_u, ret_S);
+    r = v->s->cross ? solve_predict_moments(v, hs_k, hs_v, &order, ret_S)
+                    : predict(v, hs_k, hs_v, &order, ret_u, ret_S);
     return r < 0 ? solver_fail(layer, head, SIDE_V, r, e) : 0;
 }
 
@@ -170,7 +169,7 @@ int solve_fit_residuals(struct solver *v, struct errmsg *e)
 {
     size_t d = v->g->d, n = v->s->n_held;
     const double zero[GEOMETRY_DIM_MAX] = { 0 }; /* residuals have no mean: mu_V has it */
-    _cleanup_(freep) float *u = malloc(n * d * sizeof(*u));
+    _cleanup_(freep) float *u = malloc((n * d + 1) * sizeof(*u));
     _cleanup_(freep) double *S = malloc(d * d * sizeof(*S));
 
     if (!u || !S)

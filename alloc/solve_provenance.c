@@ -44,6 +44,10 @@ static void describe_statistics(const struct solver *v, const uint8_t *digest, j
     const struct stats *s = v->s;
 
     set_hex(to, "sha256", digest);
+    if (s->cross)
+        (void) json_object_set_new(to, "moments", json_true());
+    if (s->has_metric_digest)
+        set_hex(to, "metric_from", s->metric_digest);
     set_u64(to, "tokens", s->n_tokens);
     set_u64(to, "samples", s->n_held);
     (void) json_object_set_new(to, "key_stride", json_integer(s->o.key_stride));
@@ -81,6 +85,8 @@ static void describe_options(const struct solver *v, json_t *to)
     set_text(to, "curve", curve_name(o->curve));
     set_text(to, "quantiser", quantiser_name(o->quantiser));
     (void) json_object_set_new(to, "fit_levels", json_boolean(o->fit_levels));
+    if (o->levels_from)
+        set_hex(to, "levels_from", o->levels_from->digest);
     (void) json_object_set_new(to, "v_from_k", json_boolean(o->v_from_k));
     (void) json_object_set_new(to, "depth_weights",
                                json_boolean(o->depth_weights && o->metric == METRIC_ATTENTION &&

@@ -119,6 +119,8 @@ static void read_options(struct reader *r, struct solve_options *ret)
     ret->seed = get_seed(r);
     if (method != METHOD_BANDS)
         read_paper(r, ret, &ret->paper);
+    if (json_object_get(r->options, "levels_from")) /* a table that is not here */
+        check(r, "levels_from", -EINVAL);
     if (json_object_get(r->options, "only_layer"))
         check(r, "only_layer", -EINVAL);
 }

@@ -120,6 +120,7 @@ struct stats *stats_free(struct stats *s)
     free(s->output);
     free(s->fisher);
     free(s->depth);
+    free(s->cross);
     free(s->ids);
     free(s->samples);
     free(s->wo);
@@ -289,6 +290,8 @@ static int check_order(const struct stats *s, uint64_t document, uint64_t positi
 {
     const struct window *w = &s->window;
 
+    if (s->cross)
+        return fail(e, -EINVAL, "statistics made of moments take no windows: add to the moments");
     if (s->spoiled)
         return fail(e, -EINVAL, "an earlier window failed half-way: start these statistics anew");
     if (layer != w->next_layer)

@@ -80,9 +80,11 @@ uint64_t stats_tokens(const struct stats *s); /* counted, sinks left out */
 size_t stats_samples(const struct stats *s);  /* tokens whose vectors are held */
 bool stats_has_depth(const struct stats *s);  /* depth weights measured for every layer and side */
 bool stats_has_fisher(const struct stats *s);
+bool stats_is_moments(const struct stats *s); /* made by stats_from_moments(): without vectors */
 bool stats_has_queries(const struct stats *s); /* query moments: metric `query`, the paper's methods */
 
-/* SHA-256 that ends the file these statistics would be saved as: their name in a table's provenance. */
+/* SHA-256 that ends the file these statistics would be saved as, or that of the moments they were made of: their name in a
+ * table's provenance. */
 int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e);
 
 /**

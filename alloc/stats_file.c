@@ -143,6 +143,10 @@ int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES],
 
     if (r < 0)
         return r;
+    if (s->cross) { /* they have no file: the moments do */
+        memcpy(ret_digest, s->moments_digest, DIGEST_BYTES);
+        return 0;
+    }
     make_header(s, &h);
     r = write_all(s, &h, &w, ret_digest);
     return r < 0 ? fail(e, r, "out of memory for the digest of the statistics") : 0;
@@ -157,6 +161,8 @@ int stats_save(const struct stats *s, const char *path, struct errmsg *e)
 
     if (r < 0)
         return r;
+    if (s->cross)
+        return fail(e, -EINVAL, "statistics made of moments have no file of their own: save the moments");
     make_header(s, &h);
     image = malloc((size_t) h.file_bytes);
     if (!image)
@@ -401,6 +407,11 @@ size_t stats_samples(const struct stats *s)
 bool stats_has_fisher(const struct stats *s)
 {
     return s->n_fisher > 0;
+}
+
+bool stats_is_moments(const struct stats *s)
+{
+    return s->cross != NULL;
 }
 
 bool stats_has_queries(const struct stats *s)

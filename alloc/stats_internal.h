@@ -49,9 +49,14 @@ struct stats {
     double *output;              /* [n_head_sides, d, d] output metric; or NULL */
     double *fisher;              /* [n_head_sides, d, d] sum of g g'; or NULL */
     struct depth_sums *depth;    /* [n_layers, 2] */
+    double *cross;               /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in the place of
+                                  * vectors: statistics made of moments; else NULL */
     struct sample_id *ids;       /* [n_slots], by slot; the first n_held are in use */
     float *samples;              /* [n_head_sides, n_slots, d] */
     size_t n_held, n_slots;      /* n_slots: up to o.n_samples; a parsed file gets what it holds until it grows */
+
+    uint8_t moments_digest[DIGEST_BYTES], metric_digest[DIGEST_BYTES]; /* with cross: what they were made of */
+    bool has_metric_digest;
 
     /* while adding; not stored */
     double *wo;                  /* [n_layers, n_heads, d, d] W_O,h' W_O,h; NULL until the first is set */

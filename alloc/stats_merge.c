@@ -56,6 +56,8 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
     size_t n_hs = head_side_count(g), d = g->d, dd = d * d;
     int r;
 
+    if (s->cross || other->cross)
+        return fail(e, -EINVAL, "statistics made of moments do not merge: merge the moments");
     if (s == other)
         return fail(e, -EINVAL, "statistics cannot be merged with themselves");
     if ((r = stats_check_complete(s, e)) < 0 || (r = stats_check_complete(other, e)) < 0 ||

@@ -10,7 +10,7 @@
 enum {
     OPT_BPD = 1, OPT_K_BPD, OPT_V_BPD, OPT_TOTAL_BPD, OPT_K_ONLY, OPT_SWEEP, OPT_STEP, OPT_METHOD, OPT_METRIC,
     OPT_CURVE, OPT_QUANTISER, OPT_TEMPER, OPT_FLOOR, OPT_CEILING, OPT_SEED, OPT_NO_LEVELS, OPT_NO_V_FROM_K,
-    OPT_NO_DEPTH, OPT_B_MIN_BUDGET, OPT_RANK_STEP, OPT_B_RANGE, OPT_ETA, OPT_ROUNDS,
+    OPT_NO_DEPTH, OPT_B_MIN_BUDGET, OPT_RANK_STEP, OPT_B_RANGE, OPT_ETA, OPT_ROUNDS, OPT_METRIC_FROM, OPT_LEVELS_FROM,
 };
 
 static const char doc[] =
@@ -27,8 +27,12 @@ static const char doc[] =
     "(default) or mse, --curve bennett for the paper's estimate\n"
     "The last three are charged without padding, as in the paper, and never spend more than the budget here, although "
     "rounding in the original may.\n\n"
-    "Metrics: fisher if the statistics hold gradients (then the default), attention (else the default), query, mse.\n"
+    "Metrics: the default is the first that the statistics hold of fisher (needs gradients), output, attention, mse. "
+    "attention without the depth weights that go with it counts all layers alike, which is a poor guess.\n"
     "Curves: measured (default: quantises sampled vectors), gaussian, bennett.\n\n"
+    "STATS may also be a file of moments (calibrate --moments-only, or what a service collected): means and covariances "
+    "without any vector. The metric then comes from --metric-from; without it, squared error. Curves are gaussian and levels "
+    "those of a normal distribution, or of --levels-from.\n\n"
     "--sweep splits --total-bpd between keys and values in every way, in steps, and shows what each does; with -o the "
     "tables are written there.\n\n"
     "Examples:\n\n"
@@ -46,11 +50,13 @@ static const struct argp_option options[] = {
     { "step", OPT_STEP, "B", 0, "Of --sweep (default 1)", 1 },
     { "output", 'o', "PATH", 0, "The table file to write; with --sweep a directory, and not required", 1 },
     { "method", OPT_METHOD, "NAME", 0, "bands, paper-kl, paper-mse or dp", 2 },
-    { "metric", OPT_METRIC, "NAME", 0, "attention, query, mse or fisher (bands); query or mse (dp)", 2 },
+    { "metric", OPT_METRIC, "NAME", 0, "fisher, output, attention, query or mse (bands); query or mse (dp)", 2 },
+    { "metric-from", OPT_METRIC_FROM, "STATS", 0, "For moments: take the metric from these statistics", 2 },
+    { "levels-from", OPT_LEVELS_FROM, "TABLE", 0, "Keep the levels of this table instead of fitting them", 3 },
     { "curve", OPT_CURVE, "NAME", 0, "measured, gaussian or bennett (bands, dp)", 2 },
     { "quantiser", OPT_QUANTISER, "NAME", 0, "lloyd-max, uniform or uniform-midtread", 2 },
-    { "temper", OPT_TEMPER, "P", 0, "Raise the metric to this power, at the same trace (default 0.75 for fisher, 1 for "
-      "attention)", 3 },
+    { "temper", OPT_TEMPER, "P", 0, "Raise the metric to this power, at the same trace (default 0.75 for fisher and "
+      "output, 1 for attention)", 3 },
     { "no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Keep the levels of a normal distribution", 3 },
     { "no-v-from-k", OPT_NO_V_FROM_K, NULL, 0, "Code values without looking at keys", 3 },
     { "no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Count the harm in all layers alike", 3 },
@@ -227,6 +233,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_QUANTISER:
         take_name(a, key, arg, state);
         return 0;
+    case OPT_METRIC_FROM:
+        a->metric_from = arg;
+        return 0;
+    case OPT_LEVELS_FROM:
+        a->levels_from = arg;
+        return 0;
     case OPT_SEED:
         a->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
         return 0;
@@ -259,16 +271,20 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct stats *
         ret->metric = a->metric;
     else if (a->method == METHOD_BANDS && stats_has_fisher(s))
         ret->metric = METRIC_FISHER; /* 0.105 instead of 0.116 nats at 2 bpd (SmolLM2-135M, 2026-11-21) */
+    else if (a->method == METHOD_BANDS && stats_get_options(s)->want_output)
+        ret->metric = METRIC_OUTPUT; /* alloc/README.md, "Metrics", has the table */
     else if (a->method == METHOD_BANDS && !stats_get_options(s)->want_attention)
         ret->metric = METRIC_MSE; /* announced by the caller */
     ret->temper = a->temper;
+    if (stats_is_moments(s) && ret->curve == CURVE_MEASURED)
+        ret->curve = CURVE_GAUSSIAN;
     if (a->has_curve)
         ret->curve = a->curve;
     if (a->has_quantiser) {
         ret->quantiser = a->quantiser;
         ret->fit_levels = ret->fit_levels && a->quantiser == QUANT_LLOYD_MAX;
     }
-    ret->fit_levels = ret->fit_levels && !a->no_levels;
+    ret->fit_levels = ret->fit_levels && !a->no_levels && !a->levels_from && !stats_is_moments(s);
     ret->v_from_k = ret->v_from_k && !a->no_v_from_k;
     ret->depth_weights = ret->depth_weights && !a->no_depth;
 }
