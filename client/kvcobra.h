@@ -276,16 +276,31 @@ KVC_EXPORT int kvc_evict(kvc_client *c, const char *tenant, const uint8_t digest
 KVC_EXPORT int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t quota_bytes, uint64_t *ret_previous_bytes,
                              uint64_t *ret_used_bytes);
 
+enum kvc_drain { KVC_DRAIN_OFF = 0, KVC_DRAIN_ON = 1, KVC_DRAIN_ASK = 2 };
+
+typedef struct kvc_drain_state {
+    size_t struct_bytes;   /* set by the caller: sizeof(kvc_drain_state) */
+    int draining;
+    uint64_t sessions;
+    uint64_t reservations; /* pages that are being written */
+    uint64_t held_pages;   /* idle: this and reservations are 0 */
+} kvc_drain_state;
+
+/* Operator. New sessions, models and pages are refused (-ESHUTDOWN), what is there goes on. @ret_state may be NULL. */
+KVC_EXPORT int kvc_drain(kvc_client *c, enum kvc_drain what, kvc_drain_state *ret_state);
+
 typedef struct kvc_tenant_status {
     char name[64];
     uint64_t quota_bytes, used_bytes, held_bytes, arena_bytes, pages, sessions, hits, misses, evictions;
     int isolated;
+    uint64_t leases;
 } kvc_tenant_status;
 
 typedef struct kvc_space_status { /* per (table, shard) */
     uint8_t table_digest[KVC_DIGEST_BYTES];
     uint32_t first_kv_head, n_kv_heads;
     uint64_t pages, page_bytes, tokens, tokens_free;
+    uint64_t held_pages, leased, evictions; /* pages; the last two since the daemon started */
 } kvc_space_status;
 
 typedef struct kvc_status {
@@ -295,6 +310,8 @@ typedef struct kvc_status {
     size_t n_tenants, n_spaces;
     kvc_tenant_status *tenants;
     kvc_space_status *spaces;
+    int draining;
+    uint64_t evictions;
 } kvc_status;
 
 /* Operator. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/client.h"
+#include "client/options.h"
 
 static int enter_operator(kvc_client *c)
 {
@@ -156,4 +157,33 @@ int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t quota_bytes, uint6
         *ret_used_bytes = reply.message->set_quota->used_bytes;
     reply_free(&reply);
     return 0;
+}
+
+int kvc_drain(kvc_client *c, enum kvc_drain what, kvc_drain_state *ret_state)
+{
+    Kvcobra__Drain drain = KVCOBRA__DRAIN__INIT;
+    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
+    const Kvcobra__DrainReply *got;
+    kvc_drain_state state;
+    struct reply reply;
+    int r = enter_operator(c);
+
+    if (r < 0)
+        return r;
+    if (what != KVC_DRAIN_OFF && what != KVC_DRAIN_ON && what != KVC_DRAIN_ASK)
+        return fail(&c->error, -EINVAL, "kvc_drain: %d is nothing to do", (int) what);
+    drain.off = what == KVC_DRAIN_OFF;
+    drain.ask = what == KVC_DRAIN_ASK;
+    request.body_case = KVCOBRA__REQUEST__BODY_DRAIN;
+    request.drain = &drain;
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_DRAIN, &reply, &c->error);
+    if (r < 0)
+        return r;
+    got = reply.message->drain;
+    state = (kvc_drain_state) {
+        .draining = got->draining, .sessions = got->sessions, .reservations = got->reservations,
+        .held_pages = got->held_pages,
+    };
+    reply_free(&reply);
+    return ret_state ? options_write(ret_state, &state, sizeof(state), sizeof(state), "kvc_drain_state", &c->error) : 0;
 }

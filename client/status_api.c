@@ -21,6 +21,7 @@ static int add_tenants(kvc_status *s, const Kvcobra__StatusReply *got)
             .quota_bytes = t->quota_bytes, .used_bytes = t->used_bytes, .held_bytes = t->held_bytes,
             .arena_bytes = t->arena_bytes, .pages = t->pages, .sessions = t->sessions, .hits = t->hits,
             .misses = t->misses, .evictions = t->evictions, .isolated = t->isolated,
+            .leases = t->leases,
         };
         (void) snprintf(to->name, sizeof(to->name), "%s", t->name);
     }
@@ -43,6 +44,7 @@ static int add_spaces(kvc_status *s, const Kvcobra__StatusReply *got)
         *to = (kvc_space_status) {
             .first_kv_head = space->first_head, .n_kv_heads = space->n_heads, .pages = space->pages,
             .page_bytes = space->page_bytes, .tokens = space->tokens, .tokens_free = space->tokens_free,
+            .held_pages = space->held_pages, .leased = space->leased, .evictions = space->evictions,
         };
         memcpy(to->table_digest, space->table_digest.data, KVC_DIGEST_BYTES);
         s->n_spaces++;
@@ -62,6 +64,8 @@ static void read_totals(kvc_status *s, const Kvcobra__StatusReply *got)
     s->leases = got->leases;
     s->held_pages = got->held_pages;
     s->refused_packets = got->refused_packets;
+    s->draining = got->draining;
+    s->evictions = got->evictions;
     (void) snprintf(s->version, sizeof(s->version), "%s", got->version);
     (void) snprintf(s->event_backend, sizeof(s->event_backend), "%s", got->event_backend);
     (void) snprintf(s->restart, sizeof(s->restart), "%s", got->restart);

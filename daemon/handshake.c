@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/conn.h"
+#include "daemon/drain.h"
 #include "daemon/log.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
@@ -73,6 +74,12 @@ int handle_hello(struct request *rq)
                     (long) c->peer.pid, strerror(errno));
     if (m->session_token.len == SESSION_TOKEN_BYTES && !c->is_operator)
         c->resume = find_session(rq->server, c, m->session_token.data);
+    r = c->resume ? 0 : drain_check_session(rq);
+    if (r < 0) {
+        closep(&c->pidfd);
+        c->pidfd = -1;
+        return r;
+    }
     if (c->resume)
         memcpy(c->token, c->resume->token, sizeof(c->token));
     else
@@ -116,7 +123,9 @@ int handle_confirm(struct request *rq)
     if (c->resume) {
         resume(c);
     } else {
-        r = server_tenant(rq->server, c->peer.uid, &t, &rq->error);
+        r = drain_check_session(rq);
+        if (r == 0)
+            r = server_tenant(rq->server, c->peer.uid, &t, &rq->error);
         if (r == 0)
             r = session_new(rq->server, c, t, c->pidfd, &c->session, &rq->error);
         if (r < 0)

@@ -39,6 +39,7 @@ static void collect_process(const struct server *s, struct metrics_text *t)
     one(t, "kvcobra_connections", "gauge", "Open connections, operators' with them.", s->n_conns);
     one(t, "kvcobra_sessions", "gauge", "Client processes, with those that disconnected and still hold pages.",
         s->n_sessions);
+    one(t, "kvcobra_draining", "gauge", "1: nothing new comes in.", s->draining);
     one(t, "kvcobra_refused_packets_total", "counter", "Packets that did not decode; their connections were closed.",
         s->refused_packets);
     one(t, "kvcobra_refused_connections_total", "counter", "Connections beyond a limit.", s->refused_connections);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/conn.h"
+#include "daemon/drain.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
 #include "daemon/server.h"
@@ -42,6 +43,7 @@ static const struct handler {
     [KVCOBRA__REQUEST__BODY_GET_STATUS] = { handle_get_status, CONN_OPEN, ON_OPERATOR },
     [KVCOBRA__REQUEST__BODY_EVICT] = { handle_evict, CONN_OPEN, ON_OPERATOR },
     [KVCOBRA__REQUEST__BODY_SET_QUOTA] = { handle_set_quota, CONN_OPEN, ON_OPERATOR },
+    [KVCOBRA__REQUEST__BODY_DRAIN] = { handle_drain, CONN_OPEN, ON_OPERATOR },
 };
 
 /* What the daemon knows a request as; for sentences. */
@@ -59,6 +61,7 @@ static int dispatch(struct request *rq)
     unsigned n = (unsigned) rq->message->body_case;
     unsigned socket = c->is_operator ? ON_OPERATOR : ON_CLIENT;
     const struct handler *h = n < sizeof(handlers) / sizeof(handlers[0]) ? &handlers[n] : NULL;
+    int r;
 
     if (!h || !h->run)
         return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad does not know the request; it speaks protocol %d",
@@ -69,7 +72,8 @@ static int dispatch(struct request *rq)
     if (!(h->sockets & socket))
         return fail(&rq->error, -EPERM, "%s is not served on the %s socket", request_name(rq->message),
                     c->is_operator ? "operator" : "client");
-    return h->run(rq);
+    r = drain_check(rq);
+    return r < 0 ? r : h->run(rq);
 }
 
 int request_may_send_fds(struct request *rq)

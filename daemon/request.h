@@ -64,6 +64,7 @@ struct reply_scratch {
         Kvcobra__StatusReply status;
         Kvcobra__EvictReply evict;
         Kvcobra__SetQuotaReply set_quota;
+        Kvcobra__DrainReply drain;
     } body;
     Kvcobra__Limits limits;
     uint8_t digest[32];
@@ -97,6 +98,7 @@ int handle_release(struct request *rq);
 int handle_get_status(struct request *rq);    /* status.c */
 int handle_evict(struct request *rq);         /* operator.c */
 int handle_set_quota(struct request *rq);
+int handle_drain(struct request *rq);         /* drain.c */
 
 /* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE. */
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);

@@ -47,6 +47,7 @@ struct server {
     uint64_t watchdog_ms, fed_ms; /* the supervisor wants to hear from us this often; 0: it does not */
     struct metrics metrics;
     struct metrics_http *metrics_http; /* NULL: nobody may ask */
+    bool draining;             /* nothing new comes in */
     uint64_t refused_packets;
     uint64_t refused_connections;
 };

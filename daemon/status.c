@@ -31,6 +31,7 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     reply->waste_bytes = pool_waste_bytes(&s->store.pool);
     reply->sessions = s->n_sessions;
     reply->refused_packets = s->refused_packets;
+    reply->draining = s->draining;
     for (uint32_t i = 0; i < s->n_sessions_max; i++) {
         const struct session *x = s->sessions[i];
 
@@ -38,6 +39,7 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
             reply->leases += x->leases.n_granted;
     }
     for (const struct tenant *t = s->store.tenants; t; t = t->next) {
+        reply->evictions += t->evictions;
         for (const struct group *g = t->groups; g; g = g->next) {
             reply->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
             reply->held_pages += (uint64_t) g->n_used - g->small.n - g->main.n; /* reserved slots with them */
@@ -45,7 +47,7 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     }
 }
 
-static void fill_tenant(const struct tenant *t, Kvcobra__TenantStatus *out)
+static void fill_tenant(const struct server *s, const struct tenant *t, Kvcobra__TenantStatus *out)
 {
     kvcobra__tenant_status__init(out);
     out->name = (char *) t->name;
@@ -59,6 +61,9 @@ static void fill_tenant(const struct tenant *t, Kvcobra__TenantStatus *out)
     out->misses = t->misses;
     out->evictions = t->evictions;
     out->isolated = t->isolated;
+    for (uint32_t i = 0; i < s->n_sessions_max; i++)
+        if (s->sessions[i] && s->sessions[i]->tenant == t)
+            out->leases += s->sessions[i]->leases.n_granted;
 }
 
 /* The tenant with the least number from @from on, or NULL: the list stands newest first. */
@@ -151,7 +156,7 @@ int handle_get_status(struct request *rq)
         const struct tenant *t = tenant_from(rq->server, from);
 
         for (; t && n < WIRE_LIST_ITEMS_MAX; n++, t = tenant_from(rq->server, from)) {
-            fill_tenant(t, &scratch->tenants[n]);
+            fill_tenant(rq->server, t, &scratch->tenants[n]);
             scratch->tenant_pointers[n] = &scratch->tenants[n];
             from = (uint64_t) t->number + 1;
         }

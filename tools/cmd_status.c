@@ -54,22 +54,24 @@ static void kvc_status_freep(kvc_status **s)
 
 static json_t *tenant_json(const kvc_tenant_status *t)
 {
-    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name",
+    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name",
                      utf8_json(t->name, strnlen(t->name, sizeof(t->name))), "quota_bytes", (json_int_t) t->quota_bytes,
                      "used_bytes", (json_int_t) t->used_bytes, "held_bytes", (json_int_t) t->held_bytes,
                      "arena_bytes", (json_int_t) t->arena_bytes, "pages", (json_int_t) t->pages, "sessions",
                      (json_int_t) t->sessions, "hits", (json_int_t) t->hits, "misses", (json_int_t) t->misses,
-                     "evictions", (json_int_t) t->evictions, "isolated", t->isolated != 0);
+                     "evictions", (json_int_t) t->evictions, "leases", (json_int_t) t->leases, "isolated", t->isolated != 0);
 }
 
 static json_t *space_json(const kvc_space_status *s)
 {
     char digest[DIGEST_HEX_BYTES];
 
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "table", digest_hex(s->table_digest, digest),
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "table", digest_hex(s->table_digest, digest),
                      "first_kv_head", (json_int_t) s->first_kv_head, "n_kv_heads", (json_int_t) s->n_kv_heads,
                      "pages", (json_int_t) s->pages, "page_bytes", (json_int_t) s->page_bytes, "tokens",
-                     (json_int_t) s->tokens, "tokens_free", (json_int_t) s->tokens_free);
+                     (json_int_t) s->tokens, "tokens_free", (json_int_t) s->tokens_free, "held_pages",
+                     (json_int_t) s->held_pages, "leased", (json_int_t) s->leased, "evictions",
+                     (json_int_t) s->evictions);
 }
 
 /* NULL anywhere (no memory) makes the whole NULL: json_array_append_new() refuses it. */
@@ -107,7 +109,8 @@ static json_t *text_json(const char *text, size_t room)
 static int print_json(const kvc_status *s)
 {
     return report_json(json_pack(
-        "{s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (json_int_t) s->pid,
+        "{s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (json_int_t) s->pid,
+        "draining", s->draining != 0, "evictions", (json_int_t) s->evictions,
         "uptime_ms", (json_int_t) s->uptime_ms, "version", text_json(s->version, sizeof(s->version)), "event_backend",
         text_json(s->event_backend, sizeof(s->event_backend)), "restart", text_json(s->restart, sizeof(s->restart)),
         "pool_bytes", (json_int_t) s->pool_bytes, "extent_bytes", (json_int_t) s->extent_bytes, "page_bytes",
@@ -123,6 +126,8 @@ static void print_head(const kvc_status *s)
     printf("kvcobrad  %.*s, process %ju, up %s, %.*s, restart=%.*s\n", (int) sizeof(s->version), s->version,
            (uintmax_t) s->pid, human_seconds((double) s->uptime_ms * 1e-3, up), (int) sizeof(s->event_backend),
            s->event_backend, (int) sizeof(s->restart), s->restart);
+    if (s->draining)
+        printf("draining  no new sessions, models and pages; 'kvcobra drain --off' ends that\n");
     printf("pool      %s, %s of it allocated: %s in pages, %s waste\n", human_bytes(s->pool_bytes, pool),
            human_bytes(s->extent_bytes, extents), human_bytes(s->page_bytes, pages),
            human_bytes(s->waste_bytes, waste));

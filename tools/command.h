@@ -55,7 +55,7 @@ struct command {
     int (*run)(int argc, char **argv); /* argv[0] is "kvcobra NAME"; returns an exit code */
 };
 
-extern const struct command cmd_bench, cmd_calibrate, cmd_compare, cmd_demo, cmd_eval, cmd_evict, cmd_generate,
+extern const struct command cmd_bench, cmd_calibrate, cmd_compare, cmd_demo, cmd_drain, cmd_eval, cmd_evict, cmd_generate,
     cmd_inspect, cmd_quota, cmd_solve, cmd_status, cmd_table;
 
 /* ---- options ------------------------------------------------------------------------------------------------- */

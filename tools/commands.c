@@ -21,6 +21,7 @@ static const struct command *const commands[] = {
     &cmd_status,
     &cmd_evict,
     &cmd_quota,
+    &cmd_drain,
     &cmd_bench,
     &cmd_demo,
     NULL,
