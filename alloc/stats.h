@@ -12,6 +12,7 @@
 
 #include "alloc/geometry.h"
 
+struct atomic_file;
 struct errmsg;
 struct stats;
 
@@ -72,6 +73,9 @@ int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, doubl
 int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e);
 
 int stats_save(const struct stats *s, const char *path, struct errmsg *e);
+/* The same bytes into a file that is being written; stats_file_bytes() of them. */
+int stats_put(const struct stats *s, struct atomic_file *f, struct errmsg *e);
+uint64_t stats_file_bytes(const struct stats *s);
 int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e);
 int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, struct errmsg *e);
 

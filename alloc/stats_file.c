@@ -79,18 +79,18 @@ static void make_header(const struct stats *s, struct stats_header *ret)
 
 /* ---- writing ------------------------------------------------------------------------------------------------ */
 
-/* Bytes go into the hash and, if there is one, the image. */
+/* Bytes go into the hash and, if there is one, the file. */
 struct writer {
     crypto_hash_sha256_state sha;
-    uint8_t *image; /* or NULL */
+    struct atomic_file *file; /* or NULL */
     size_t at;
 };
 
 static void put(struct writer *w, const void *bytes, size_t n)
 {
     (void) crypto_hash_sha256_update(&w->sha, bytes, n);
-    if (w->image)
-        memcpy(w->image + w->at, bytes, n);
+    if (w->file)
+        atomic_file_put(w->file, bytes, n);
     w->at += n;
 }
 
@@ -137,7 +137,7 @@ static int write_all(const struct stats *s, const struct stats_header *h, struct
 
 int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e)
 {
-    struct writer w = { .image = NULL };
+    struct writer w = { .file = NULL };
     struct stats_header h;
     int r = stats_check_complete(s, e);
 
@@ -152,10 +152,18 @@ int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES],
     return r < 0 ? fail(e, r, "out of memory for the digest of the statistics") : 0;
 }
 
-int stats_save(const struct stats *s, const char *path, struct errmsg *e)
+uint64_t stats_file_bytes(const struct stats *s)
 {
-    _cleanup_(freep) uint8_t *image = NULL;
-    struct writer w = { .at = 0 };
+    struct stats_header h;
+
+    make_header(s, &h);
+    return h.file_bytes;
+}
+
+int stats_put(const struct stats *s, struct atomic_file *f, struct errmsg *e)
+{
+    struct writer w = { .file = f };
+    uint8_t digest[DIGEST_BYTES];
     struct stats_header h;
     int r = stats_check_complete(s, e);
 
@@ -164,15 +172,23 @@ int stats_save(const struct stats *s, const char *path, struct errmsg *e)
     if (s->cross)
         return fail(e, -EINVAL, "statistics made of moments have no file of their own: save the moments");
     make_header(s, &h);
-    image = malloc((size_t) h.file_bytes);
-    if (!image)
-        return fail(e, -ENOMEM, "out of memory: the statistics file takes %llu MiB",
-                    (unsigned long long) (h.file_bytes >> 20));
-    w.image = image;
-    r = write_all(s, &h, &w, image + h.file_bytes - DIGEST_BYTES);
+    r = write_all(s, &h, &w, digest);
     if (r < 0)
         return fail(e, r, "out of memory for writing statistics");
-    return atomic_file_write(path, image, (size_t) h.file_bytes, e);
+    atomic_file_put(f, digest, sizeof(digest));
+    return 0;
+}
+
+int stats_save(const struct stats *s, const char *path, struct errmsg *e)
+{
+    _cleanup_(atomic_file_deinit) struct atomic_file f = { .fd = -1 };
+    int r = stats_check_complete(s, e);
+
+    if (r == 0)
+        r = atomic_file_start(path, &f, e);
+    if (r == 0)
+        r = stats_put(s, &f, e);
+    return r < 0 ? r : atomic_file_commit(&f, e);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------ */

@@ -5,31 +5,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
-#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-
-static int write_all(int fd, const void *data, size_t bytes)
-{
-    const char *p = data;
-
-    while (bytes > 0) {
-        ssize_t n = write(fd, p, bytes < SSIZE_MAX ? bytes : SSIZE_MAX);
-
-        if (n < 0) {
-            if (errno == EINTR)
-                continue;
-            return -errno;
-        }
-        p += n;
-        bytes -= (size_t) n;
-    }
-    return 0;
-}
 
 /* The name is the last step that can be undone, so the folder is synced after it. */
 static int sync_folder_of(const char *path)
@@ -45,42 +27,147 @@ static int sync_folder_of(const char *path)
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-static int write_and_rename(int fd, const char *tmp, const char *path, const void *data, size_t bytes)
+/* A name beside @path that nothing has. */
+static int draw_name(const char *path, char **ret_name)
 {
-    int r = write_all(fd, data, bytes);
+    uint64_t unique;
+
+    if (getrandom(&unique, sizeof(unique), 0) != sizeof(unique))
+        return -EIO;
+    return asprintf(ret_name, "%s.%016" PRIx64 ".tmp", path, unique) < 0 ? -ENOMEM : 0;
+}
+
+/* Without a name, so that nothing is left of it whatever happens to us; the name comes at the end, through /proc. */
+static int open_unnamed(const char *path)
+{
+    _cleanup_(freep) char *copy = strdup(path);
+    int fd;
+
+    if (!copy)
+        return -ENOMEM;
+    if (access("/proc/self/fd", X_OK) < 0)
+        return -EOPNOTSUPP;
+    fd = open(dirname(copy), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    return fd < 0 ? -errno : fd;
+}
+
+/* Not mkstemp: that would make every output 0600, whatever the umask says. */
+static int open_named(const char *path, char **ret_name)
+{
+    _cleanup_(freep) char *name = NULL;
+    int fd, r = draw_name(path, &name);
+
+    if (r < 0) {
+        name = NULL;
+        return r;
+    }
+    fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return -errno;
+    *ret_name = take_ptr(name);
+    return fd;
+}
+
+int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *e)
+{
+    struct atomic_file f = { .fd = open_unnamed(path) };
+
+    f.path = strdup(path);
+    if (f.fd == -EOPNOTSUPP || f.fd == -EISDIR || f.fd == -EINVAL) /* file systems that have no unnamed files */
+        f.fd = open_named(path, &f.temporary);
+    if (f.path && f.fd >= 0)
+        f.stream = fdopen(f.fd, "w");
+    if (!f.stream) {
+        int r = !f.path ? -ENOMEM : f.fd < 0 ? f.fd : -errno;
+
+        if (f.fd >= 0 && f.temporary)
+            (void) unlink(f.temporary);
+        closep(&f.fd);
+        free(f.path);
+        free(f.temporary);
+        return fail(e, r, "cannot create a file beside %s: %s", path, strerror(-r));
+    }
+    *ret = f;
+    return 0;
+}
+
+void atomic_file_put(struct atomic_file *f, const void *bytes, size_t n)
+{
+    if (f->error == 0 && n > 0 && fwrite(bytes, 1, n, f->stream) != n)
+        f->error = errno ? -errno : -EIO;
+}
+
+/*
+ * Gives an unnamed file its name. A link cannot replace a file: if there is one, ours gets a name beside it first, and
+ * for the moment between two system calls a file is there that a kill would leave behind, whole.
+ */
+static int name_file(struct atomic_file *f)
+{
+    char from[64];
+    int r;
+
+    if (f->temporary)
+        return 0;
+    (void) snprintf(from, sizeof(from), "/proc/self/fd/%d", f->fd);
+    if (linkat(AT_FDCWD, from, AT_FDCWD, f->path, AT_SYMLINK_FOLLOW) == 0)
+        return 1;
+    if (errno != EEXIST)
+        return -errno;
+    r = draw_name(f->path, &f->temporary);
+    if (r < 0) {
+        f->temporary = NULL;
+        return r;
+    }
+    return linkat(AT_FDCWD, from, AT_FDCWD, f->temporary, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
+static int finish(struct atomic_file *f)
+{
+    int r = f->error;
+
+    if (r == 0 && (fflush(f->stream) != 0 || fsync(f->fd) < 0))
+        r = errno ? -errno : -EIO;
+    if (r == 0)
+        r = name_file(f);
+    if (r == 0 && rename(f->temporary, f->path) < 0)
+        r = -errno;
+    return r < 0 ? r : sync_folder_of(f->path);
+}
+
+int atomic_file_commit(struct atomic_file *f, struct errmsg *e)
+{
+    int r = finish(f);
 
     if (r < 0)
-        return r;
-    if (fsync(fd) < 0 || rename(tmp, path) < 0)
-        return -errno;
-    return sync_folder_of(path);
+        return fail(e, r, "cannot write %s: %s", f->path, strerror(-r));
+    free(f->temporary);
+    f->temporary = NULL;
+    return 0;
+}
+
+void atomic_file_deinit(struct atomic_file *f)
+{
+    int saved = errno;
+
+    if (f->temporary) /* not committed, or failed after the renaming: then there is nothing of that name */
+        (void) unlink(f->temporary);
+    if (f->stream)
+        (void) fclose(f->stream);
+    free(f->temporary);
+    free(f->path);
+    *f = (struct atomic_file) { .fd = -1 };
+    errno = saved;
 }
 
 int atomic_file_write(const char *path, const void *data, size_t bytes, struct errmsg *e)
 {
-    _cleanup_(freep) char *tmp = NULL;
-    _cleanup_(closep) int fd = -1;
-    uint64_t unique;
-    int r;
+    _cleanup_(atomic_file_deinit) struct atomic_file f = { .fd = -1 };
+    int r = atomic_file_start(path, &f, e);
 
-    if (getrandom(&unique, sizeof(unique), 0) != sizeof(unique))
-        return fail(e, -EIO, "cannot draw a temporary name for %s", path);
-    if (asprintf(&tmp, "%s.%016" PRIx64 ".tmp", path, unique) < 0) {
-        tmp = NULL;
-        return fail(e, -ENOMEM, "out of memory while writing %s", path);
-    }
-    /* not mkstemp: that would make every output 0600, whatever the umask says */
-    fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        r = -errno;
-        return fail(e, r, "cannot create a file beside %s: %s", path, strerror(-r));
-    }
-    r = write_and_rename(fd, tmp, path, data, bytes);
-    if (r < 0) {
-        (void) unlink(tmp); /* already renamed: ENOENT, harmless */
-        return fail(e, r, "cannot write %s: %s", path, strerror(-r));
-    }
-    return 0;
+    if (r < 0)
+        return r;
+    atomic_file_put(&f, data, bytes);
+    return atomic_file_commit(&f, e);
 }
 
 static int read_all(int fd, size_t max_bytes, void **ret_data, size_t *ret_bytes)

@@ -1,0 +1,139 @@
+/* Output files: whole or not there, in pieces or at once, over existing ones; nothing beside them. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/atomic_file.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tests/lib/test.h"
+
+static char folder[64], path[96];
+
+static void enter(void)
+{
+    (void) snprintf(folder, sizeof(folder), "/tmp/kvc-test-atomic-XXXXXX");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    (void) snprintf(path, sizeof(path), "%s/file", folder);
+}
+
+static size_t count_files(void)
+{
+    DIR *d = opendir(folder);
+    size_t n = 0;
+
+    assert(d);
+    for (struct dirent *f = readdir(d); f; f = readdir(d))
+        n += f->d_name[0] != '.';
+    (void) closedir(d);
+    return n;
+}
+
+static void leave(void)
+{
+    (void) unlink(path);
+    CU_ASSERT_EQUAL(rmdir(folder), 0); /* nothing else was in it */
+}
+
+static void expect(const char *want)
+{
+    _cleanup_(freep) void *data = NULL;
+    struct errmsg e = { "" };
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(atomic_file_read(path, 1000, &data, &n, &e), 0);
+    CU_ASSERT_EQUAL(n, strlen(want));
+    CU_ASSERT_EQUAL(memcmp(data, want, n), 0);
+    CU_ASSERT_EQUAL(count_files(), 1);
+}
+
+static void test_write_and_replace(void)
+{
+    struct errmsg e = { "" };
+    mode_t mask = umask(027);
+    struct stat st;
+
+    enter();
+    CU_ASSERT_EQUAL(atomic_file_write(path, "one", 3, &e), 0);
+    expect("one");
+    CU_ASSERT_EQUAL(stat(path, &st), 0);
+    CU_ASSERT_EQUAL(st.st_mode & 0777, 0640); /* as the umask says */
+    CU_ASSERT_EQUAL(atomic_file_write(path, "longer", 6, &e), 0);
+    expect("longer");
+    CU_ASSERT_EQUAL(atomic_file_write(path, NULL, 0, &e), 0);
+    expect("");
+    (void) umask(mask);
+    leave();
+}
+
+static void test_pieces(void)
+{
+    struct atomic_file f = { .fd = -1 };
+    struct errmsg e = { "" };
+
+    enter();
+    CU_ASSERT_EQUAL_FATAL(atomic_file_start(path, &f, &e), 0);
+    atomic_file_put(&f, "ab", 2);
+    atomic_file_put(&f, "", 0);
+    atomic_file_put(&f, "c", 1);
+    CU_ASSERT_EQUAL(count_files(), 0); /* no name yet, on every file system that Debian installs on */
+    CU_ASSERT_EQUAL(atomic_file_commit(&f, &e), 0);
+    atomic_file_deinit(&f);
+    expect("abc");
+    CU_ASSERT_EQUAL_FATAL(atomic_file_start(path, &f, &e), 0);
+    atomic_file_put(&f, "lost", 4);
+    atomic_file_deinit(&f); /* given up */
+    atomic_file_deinit(&f);
+    expect("abc");
+    leave();
+}
+
+static void test_refusals(void)
+{
+    struct errmsg e = { "" };
+
+    enter();
+    CU_ASSERT_EQUAL(atomic_file_write("/nonexistent/x", "x", 1, &e), -ENOENT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "/nonexistent/x"));
+    CU_ASSERT_EQUAL(mkdir(path, 0700), 0);
+    CU_ASSERT_EQUAL(atomic_file_write(path, "x", 1, &e), -EISDIR);
+    CU_ASSERT_EQUAL(count_files(), 1);
+    CU_ASSERT_EQUAL(rmdir(path), 0);
+    CU_ASSERT_EQUAL(atomic_file_write("/dev/full/x", "x", 1, &e), -ENOTDIR);
+    leave();
+}
+
+/* A writer that is killed half-way leaves the old file and nothing else. */
+static void test_killed(void)
+{
+    struct errmsg e = { "" };
+    int status = 0;
+    pid_t child;
+
+    enter();
+    CU_ASSERT_EQUAL(atomic_file_write(path, "old", 3, &e), 0);
+    child = fork();
+    if (child == 0) {
+        struct atomic_file f = { .fd = -1 };
+
+        if (atomic_file_start(path, &f, &e) < 0)
+            _exit(1);
+        for (int i = 0; i < 100000; i++)
+            atomic_file_put(&f, "new", 3);
+        (void) raise(SIGKILL);
+    }
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT(WIFSIGNALED(status));
+    expect("old");
+    leave();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_write_and_replace), TEST(test_pieces), TEST(test_refusals), TEST(test_killed), TEST_END,
+};
+const char test_suite[] = "atomic_file";
