@@ -41,6 +41,11 @@ struct config {
     uint64_t handshake_ms;            /* from connection to CONFIRM */
     uint64_t drain_ms;                /* a replaced table takes commits this long */
 
+    /* threads beside the loop */
+    uint32_t work_threads;
+    uint32_t work_queue_max;          /* requests that wait for one or have it */
+    uint64_t work_inline_bytes;       /* up to this the loop copies or checks itself: handing it over takes longer */
+
     /* counts */
     uint32_t connections_max;
     uint32_t connections_per_uid_max;

@@ -119,9 +119,17 @@ void conn_close(struct conn *c)
     closep(&c->pidfd);
     if (c->session)
         session_detach(c->session);
-    free(c);
+    c->session = NULL;
+    c->closed = true;
+    if (c->n_jobs == 0)
+        conn_reap(c);
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
     server_update_tick(s);
+}
+
+void conn_reap(struct conn *c)
+{
+    free(c);
 }
 
 void conn_forget_session(struct server *s, const struct session *x)

@@ -36,6 +36,8 @@ struct conn {
     struct session *resume; /* GREETED: the session that HELLO's token named */
     struct session *session; /* OPEN, not an operator's */
     bool fds_sent;         /* a packet with descriptors may still be unread */
+    uint32_t n_jobs;       /* requests that threads work on */
+    bool closed;           /* ended; here for its jobs only */
 };
 
 /* Accept callbacks' common half: @fd is owned. */
@@ -43,6 +45,9 @@ void conn_accept(struct server *s, int fd, bool is_operator);
 
 /* Ends the connection and detaches its session, if it still has one. */
 void conn_close(struct conn *c);
+
+/* Its last job is over: the memory goes. */
+void conn_reap(struct conn *c);
 
 /* The session that HELLO's token named went away in between. */
 void conn_forget_session(struct server *s, const struct session *x);

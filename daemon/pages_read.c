@@ -82,27 +82,24 @@ int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
 }
 
 /* What the index said, against the daemon's own record. */
-static bool is_page(struct request *rq, const struct page_context *c, const Kvcobra__LeaseItem *item,
+static bool names_page(struct request *rq, const struct page_context *c, const Kvcobra__LeaseItem *item,
                     const struct chunk_key *key)
 {
-    struct store *st = &rq->server->store;
-    const struct pool *p = &st->pool;
+    const struct pool *p = &rq->server->store.pool;
     const struct slot *slot = pool_slot(p, item->slot);
 
     return slot && slot->state == SLOT_COMMITTED && slot->generation == item->generation &&
            memcmp(&slot->key, key, sizeof(*key)) == 0 &&
            pool_slot_span(p, item->slot)->group->space == c->space &&
-           pool_slot_span(p, item->slot)->group->tenant == rq->session->tenant && store_page_is_whole(st, item->slot);
+           pool_slot_span(p, item->slot)->group->tenant == rq->session->tenant;
 }
 
-/* Of the tenant's own history only: nothing here depends on what another one stores. */
-static Kvcobra__MissReason miss_reason(const struct request *rq, const struct page_context *c,
-                                       const struct chunk_key *key)
+Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space, const struct chunk_key *key)
 {
     const struct tenant *t = rq->session->tenant;
     uint32_t present = store_find(&rq->server->store, t, key);
 
-    if (present != SLOT_NONE && pool_slot_span(&rq->server->store.pool, present)->group->space != c->space)
+    if (present != SLOT_NONE && pool_slot_span(&rq->server->store.pool, present)->group->space != space)
         return KVCOBRA__MISS_REASON__MISS_OTHER_TABLE;
     switch (ghosts_find(&t->ghosts, key)) {
     case GHOST_EVICTED:
@@ -113,6 +110,26 @@ static Kvcobra__MissReason miss_reason(const struct request *rq, const struct pa
         break;
     }
     return KVCOBRA__MISS_REASON__MISS_UNKNOWN;
+}
+
+void page_count_miss(struct request *rq, Kvcobra__MissReason reason)
+{
+    rq->session->tenant->misses_by[reason]++;
+}
+
+/* The run of leading items that name pages, for recheck_begin(). */
+static size_t find_pages(struct request *rq, const struct page_context *c, const Kvcobra__Lease *m)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    struct chunk_key key;
+    size_t n = 0;
+
+    while (n < m->n_items && page_key(rq, &m->items[n]->key, &key) == 0 && names_page(rq, c, m->items[n], &key)) {
+        scratch->slots[n] = m->items[n]->slot;
+        n++;
+    }
+    errmsg_clear(&rq->error); /* a bad key is reported where it is met */
+    return n;
 }
 
 int handle_lease(struct request *rq)
@@ -127,7 +144,9 @@ int handle_lease(struct request *rq)
 
     if (r == 0)
         r = page_lease_room(rq);
-    if (r < 0)
+    if (r == 0)
+        r = recheck_begin(rq, scratch->slots, find_pages(rq, &c, m), handle_lease);
+    if (r != 0)
         return r;
     kvcobra__lease_reply__init(reply);
     for (; n < m->n_items; n++) { /* holds are taken as we go; a bad key later gives them back */
@@ -136,8 +155,9 @@ int handle_lease(struct request *rq)
         r = page_key(rq, &m->items[n]->key, &key);
         if (r < 0)
             break;
-        if (!is_page(rq, &c, m->items[n], &key)) {
-            reply->end_reason = miss_reason(rq, &c, &key);
+        if (!names_page(rq, &c, m->items[n], &key) || !store_page_is_whole(st, m->items[n]->slot)) {
+            reply->end_reason = page_miss_reason(rq, c.space, &key);
+            page_count_miss(rq, reply->end_reason);
             break;
         }
         scratch->slots[n] = m->items[n]->slot;

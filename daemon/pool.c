@@ -297,8 +297,8 @@ static bool span_is_valid(const struct pool *p, const struct span *s, struct err
         const struct slot *slot = &s->slots[i];
 
         n_used += slot->state != SLOT_FREE;
-        n_busy += slot->state == SLOT_RESERVED || (slot->state == SLOT_COMMITTED && slot->holds > 0);
-        if (slot->state > SLOT_COMMITTED || (slot->state != SLOT_COMMITTED && slot->holds > 0) ||
+        n_busy += slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING || slot->holds > 0;
+        if (slot->state > SLOT_COPYING || (slot->state != SLOT_COMMITTED && slot->holds > 0) ||
             slot->generation == 0 || slot->generation > p->generation)
             return fail(e, 0, "slot %u of span %u is in no possible state", i, s->number);
     }

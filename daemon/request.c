@@ -132,12 +132,43 @@ static int send_reply(struct request *rq)
     return ev_stream_send(rq->conn->stream, scratch->packet, (size_t) bytes, fds, rq->n_fds);
 }
 
+/* Sends what a handler that returned @r says. Return: 0; negative: the connection is of no use any more. */
+static int answer(struct request *rq, int r)
+{
+    const struct conn *c = rq->conn;
+
+    if (r < 0)
+        reply_failure(rq, r);
+    r = send_reply(rq);
+    metrics_note_request(&rq->server->metrics, (unsigned) rq->message->body_case, metrics_now_ns() - rq->began_ns,
+                         rq->reply.err);
+    if (r == -ENOBUFS)
+        log_event(LOG_NOTICE, "client-does-not-read", "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid,
+                  (long) c->peer.uid);
+    wire_request_free((Kvcobra__Request *) rq->message);
+    return r;
+}
+
+void request_answer(struct request *rq, int r)
+{
+    struct server *s = rq->server;
+
+    if (r == REQUEST_PENDING)
+        return;
+    if (rq->conn->closed)
+        wire_request_free((Kvcobra__Request *) rq->message);
+    else if (answer(rq, r) < 0)
+        conn_close(rq->conn);
+    tables_retire_idle(&s->tables, ev_now_ms(s->ev));
+}
+
 int request_handle(struct conn *c, const void *data, struct wire_packet *packet)
 {
     struct server *s = c->server;
-    struct request rq = { .server = s, .conn = c, .session = c->session, .packet = packet };
+    struct request rq = {
+        .server = s, .conn = c, .session = c->session, .packet = packet, .began_ns = metrics_now_ns(),
+    };
     Kvcobra__Request *message = NULL;
-    uint64_t began_ns = metrics_now_ns();
     int r = wire_request_unpack(data, packet->bytes, &message);
 
     if (r < 0) {
@@ -153,14 +184,7 @@ int request_handle(struct conn *c, const void *data, struct wire_packet *packet)
     rq.message = message;
     r = dispatch(&rq);
     wire_packet_close_fds(packet); /* whoever sees the reply can rely on it */
-    if (r < 0)
-        reply_failure(&rq, r);
-    r = send_reply(&rq);
-    metrics_note_request(&s->metrics, (unsigned) message->body_case, metrics_now_ns() - began_ns, rq.reply.err);
-    if (r == -ENOBUFS)
-        log_event(LOG_NOTICE, "client-does-not-read", "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid,
-                  (long) c->peer.uid);
-    wire_request_free(message);
+    r = r == REQUEST_PENDING ? 0 : answer(&rq, r);
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
     return r;
 }

@@ -1,6 +1,7 @@
 /*
  * One request being answered. A handler looks at the message, changes the daemon's state, fills the reply's body and
- * returns 0 or a negative errno with a sentence; request.c does the rest.
+ * returns 0 or a negative errno with a sentence; request.c does the rest. One that has to wait for a thread hands the request
+ * to a job (job.h) and returns REQUEST_PENDING.
  */
 #pragma once
 
@@ -16,20 +17,30 @@ struct server;
 struct session;
 struct table_entry;
 
+#define REQUEST_PENDING 1
+
 struct request {
     struct server *server;
     struct conn *conn;
     struct session *session;          /* NULL on the operator socket and before CONFIRM */
     const Kvcobra__Request *message;
-    struct wire_packet *packet;       /* descriptors that came along; closed after the handler */
+    struct wire_packet *packet;       /* descriptors that came along; closed after the handler; NULL when a job answers */
     Kvcobra__Reply reply;
     int fds[WIRE_FDS_MAX];            /* borrowed: copies are sent */
     size_t n_fds;
     struct errmsg error;
+    uint64_t began_ns;                /* metrics_now_ns() */
+    bool rechecked;                   /* recheck_begin() had its turn */
 };
 
 /* Decodes, dispatches, answers. Return: 0; negative: the connection is of no use any more. */
 int request_handle(struct conn *c, const void *data, struct wire_packet *packet);
+
+/*
+ * The end of a request that a job answers: @r as returned by a handler. Frees the message unless that is REQUEST_PENDING
+ * again. Closes the connection if it is of no use any more; one that is closed already gets nothing.
+ */
+void request_answer(struct request *rq, int r);
 
 /* -EAGAIN if an earlier packet with descriptors is still unread: handlers that send some ask first. */
 int request_may_send_fds(struct request *rq);
@@ -86,13 +97,13 @@ int handle_list_tables(struct request *rq);   /* tables_requests.c */
 int handle_fetch_table(struct request *rq);
 int handle_ref_table(struct request *rq);
 int handle_unref_table(struct request *rq);
-int handle_stage_table(struct request *rq);
 int handle_activate_table(struct request *rq);
 int handle_rollback_table(struct request *rq);
 int handle_retire_table(struct request *rq);
+int handle_stage_table(struct request *rq);   /* stage.c */
 int handle_reserve(struct request *rq);       /* pages_write.c */
-int handle_commit(struct request *rq);
 int handle_abort(struct request *rq);
+int handle_commit(struct request *rq);        /* commit.c */
 int handle_lease(struct request *rq);         /* pages_read.c */
 int handle_release(struct request *rq);
 int handle_get_status(struct request *rq);    /* status.c */

@@ -23,6 +23,7 @@
 #include "daemon/request.h"
 #include "daemon/session.h"
 #include "daemon/space.h"
+#include "daemon/work.h"
 
 enum {
     FDS_PER_SESSION = 8,  /* socket, pidfd, arena, session page; a reply's copies in flight */
@@ -79,6 +80,7 @@ static void on_tick(void *ctx)
     uint64_t now = ev_now_ms(s->ev);
 
     feed_watchdog(s, now);
+    work_expire(s->work, now);
     close_slow_handshakes(s, now);
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
         if (s->sessions[i])
@@ -357,6 +359,8 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
     supervisor_init(&s->supervisor, config->state_dir ? config->keep_pool : KEEP_NO);
     r = start_loop(s, e);
     if (r == 0)
+        r = work_new(s->ev, config->work_threads, config->work_queue_max, &s->work, e);
+    if (r == 0)
         r = keep_open(s, e);
     if (r == 0)
         r = allocate_sessions(s, e);
@@ -404,6 +408,7 @@ struct server *server_free(struct server *s)
 {
     if (!s)
         return NULL;
+    s->work = work_free(s->work); /* first: threads read arenas and write pages */
     if (s->supervisor.keeps && s->journal.data && keep_freeze(s) < 0)
         _exit(EXIT_SUCCESS); /* to clean up would be to throw away what is kept */
     while (s->conns)

@@ -1,6 +1,7 @@
 /* Everything that one kvcobrad has; one thread. Parse -> server_new -> server_run -> server_free. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -20,6 +21,7 @@ struct errmsg;
 struct metrics_http;
 struct reply_scratch;
 struct session;
+struct work;
 
 /* What the configuration says now; @fresh is initialised by it, config_deinit() it. Return: 0; errno with a sentence. */
 typedef int (*config_reload_fn)(struct config *fresh, struct errmsg *e);
@@ -28,6 +30,7 @@ struct server {
     struct config *config;
     config_reload_fn reload;
     struct ev *ev;
+    struct work *work;
     struct listen_socket client_socket, operator_socket, metrics_socket;
     struct ev_source *listener, *operator_listener, *signals;
     int signal_fd;
@@ -36,6 +39,7 @@ struct server {
     struct pool_keeper pool_keeper;
     struct store store;
     struct tables tables;
+    bool is_staging;           /* a job has a table in hand */
     uint8_t boot_id[BOOT_ID_BYTES];
     uint8_t secret[32];        /* index keys are derived from it */
     struct conn *conns;

@@ -139,17 +139,24 @@ struct session *session_free(struct session *x)
         x->refs[i].table->n_refs -= x->refs[i].n;
     free(x->refs);
     free(x->models);
-    if (x->arena)
-        x->tenant->arena_bytes -= extent_bytes(x->arena);
-    x->arena = extent_free(x->arena);
-    x->page = extent_free(x->page);
     x->exit_watch = ev_source_free(x->exit_watch);
     (void) close(x->pidfd);
     x->tenant->n_sessions--;
     x->server->sessions[x->number] = NULL;
     x->server->n_sessions--;
-    free(x);
+    x->ended = true;
+    if (x->n_jobs == 0)
+        session_reap(x);
     return NULL;
+}
+
+void session_reap(struct session *x)
+{
+    if (x->arena)
+        x->tenant->arena_bytes -= extent_bytes(x->arena);
+    x->arena = extent_free(x->arena);
+    x->page = extent_free(x->page);
+    free(x);
 }
 
 void session_detach(struct session *x)

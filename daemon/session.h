@@ -50,8 +50,11 @@ struct session {
     uint32_t n_refs;
     struct leases leases;
     uint32_t reservations, n_reservations; /* list by slot.next/prev */
+    uint32_t n_copying;          /* reserved slots that jobs have: in no list, part of the limit */
 
     struct extent *page, *arena;
+    uint32_t n_jobs;             /* requests that threads work on; they read the arena */
+    bool ended;                  /* session_free() was called; here for its jobs only */
     uint64_t renewals, hits, misses; /* as last copied from the page */
     uint64_t seen_ms;                /* last sign of life: a message or a raised renewal counter */
 };
@@ -66,6 +69,9 @@ int session_restore(struct server *s, uint32_t number, const struct session_reco
 
 /* Everything it has ends; the pages stay. Its connection, if any, is not touched. */
 struct session *session_free(struct session *x);
+
+/* An ended session's last job is over: arena and memory go. */
+void session_reap(struct session *x);
 
 /* The connection ended: reservations and grants end; the rest too unless holds remain. May free the session. */
 void session_detach(struct session *x);

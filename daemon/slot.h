@@ -25,6 +25,7 @@ enum slot_state {
     SLOT_FREE = 0,      /* in the span's free list, by next */
     SLOT_RESERVED = 1,  /* in the session's list of reservations, by next and prev */
     SLOT_COMMITTED = 2, /* published; held while holds > 0, else in an eviction queue, by next and prev */
+    SLOT_COPYING = 3,   /* reserved, and a COMMIT's job has it: in no list until that ends */
 };
 
 enum slot_queue_id {

@@ -249,7 +249,7 @@ void pool_slot_give(struct pool *p, uint32_t number)
     struct slot *slot = &s->slots[number & (POOL_SLOTS_PER_SPAN_MAX - 1)];
 
     assert(slot->state != SLOT_FREE && slot->holds == 0 && slot->queue == SLOT_QUEUE_NONE);
-    if (slot->state == SLOT_RESERVED)
+    if (slot->state != SLOT_COMMITTED)
         s->n_busy--;
     if (!has_room(s)) {
         span_list_remove(&s->group->full, s);

@@ -8,6 +8,9 @@
 #include "daemon/session.h"
 #include "daemon/space.h"
 #include "daemon/status.h"
+#include "daemon/usage.h"
+#include "daemon/work.h"
+#include "gpu/device.h"
 
 #ifndef KVCOBRA_VERSION
 #error "the build defines KVCOBRA_VERSION"
@@ -18,6 +21,29 @@ enum { CURSOR_TENANTS = 0, CURSOR_SPACES = 1 };
 #define CURSOR(kind, number) ((uint64_t) (kind) << 56 | (number))
 #define CURSOR_KIND(cursor) ((cursor) >> 56)
 #define CURSOR_NUMBER(cursor) ((cursor) & ((UINT64_C(1) << 56) - 1))
+
+/* What the daemon needs beside the pages and their arenas. */
+static void fill_memory(const struct server *s, Kvcobra__StatusReply *reply)
+{
+    for (uint32_t i = 0; i < s->store.pool.n_extents; i++)
+        reply->slot_record_bytes += memory_of_fd(s->store.pool.extents[i]->records.fd);
+    for (const struct tenant *t = s->store.tenants; t; t = t->next)
+        reply->index_bytes += memory_of_fd(extent_fd(t->index_memory));
+    reply->hold_bytes = memory_of_fd(s->journal.fd);
+    reply->heap_bytes = memory_of_process();
+}
+
+static void fill_work(const struct server *s, Kvcobra__StatusReply *reply)
+{
+    struct work_figures f;
+
+    work_figures(s->work, &f);
+    reply->work_threads = f.n_threads;
+    reply->work_waiting = f.n_waiting;
+    reply->work_done = f.n_done;
+    reply->work_refused = f.n_refused;
+    reply->work_expired = f.n_expired;
+}
 
 static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
 {
@@ -32,6 +58,8 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     reply->sessions = s->n_sessions;
     reply->refused_packets = s->refused_packets;
     reply->draining = s->draining;
+    fill_memory(s, reply);
+    fill_work(s, reply);
     for (uint32_t i = 0; i < s->n_sessions_max; i++) {
         const struct session *x = s->sessions[i];
 
@@ -42,7 +70,7 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
         reply->evictions += t->evictions;
         for (const struct group *g = t->groups; g; g = g->next) {
             reply->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
-            reply->held_pages += (uint64_t) g->n_used - g->small.n - g->main.n; /* reserved slots with them */
+            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
         }
     }
 }
@@ -64,6 +92,10 @@ static void fill_tenant(const struct server *s, const struct tenant *t, Kvcobra_
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
         if (s->sessions[i] && s->sessions[i]->tenant == t)
             out->leases += s->sessions[i]->leases.n_granted;
+    out->misses_unknown = t->misses_by[KVCOBRA__MISS_REASON__MISS_UNKNOWN];
+    out->misses_evicted = t->misses_by[KVCOBRA__MISS_REASON__MISS_EVICTED];
+    out->misses_other_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_OTHER_TABLE];
+    out->misses_retired_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE];
 }
 
 /* The tenant with the least number from @from on, or NULL: the list stands newest first. */

@@ -58,11 +58,27 @@ int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t 
     return 0;
 }
 
+void store_claim(struct store *st, uint32_t number)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+
+    assert(slot->state == SLOT_RESERVED);
+    slot->state = SLOT_COPYING;
+}
+
+void store_unclaim(struct store *st, uint32_t number)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+
+    assert(slot->state == SLOT_COPYING);
+    slot->state = SLOT_RESERVED;
+}
+
 void store_discard(struct store *st, uint32_t number)
 {
     struct group *g = pool_slot_span(&st->pool, number)->group;
 
-    assert(pool_slot(&st->pool, number)->state == SLOT_RESERVED);
+    assert(pool_slot(&st->pool, number)->state == SLOT_RESERVED || pool_slot(&st->pool, number)->state == SLOT_COPYING);
     g->tenant->page_bytes -= g->slot_bytes;
     g->tenant->held_bytes -= g->slot_bytes;
     g->space->n_busy--;
@@ -76,7 +92,7 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     struct group *g = pool_slot_span(&st->pool, number)->group;
     int r;
 
-    assert(slot->state == SLOT_RESERVED);
+    assert(slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING);
     slot->key = *key;
     slot->payload_crc32c = payload_crc32c;
     r = tenant_index_insert(g->tenant, &st->pool, key, number, g->page_class, slot->generation, e);
@@ -126,24 +142,39 @@ void store_adopt_holds(struct store *st, uint32_t number)
         evict_enter(&st->pool, number);
 }
 
-bool store_page_is_whole(struct store *st, uint32_t number)
+bool store_page_is_unchecked(const struct store *st, uint32_t number)
+{
+    return pool_slot(&st->pool, number)->unchecked;
+}
+
+void store_page_checked(struct store *st, uint32_t number, bool whole)
 {
     struct slot *slot = pool_slot(&st->pool, number);
-    const struct group *g = pool_slot_span(&st->pool, number)->group;
-    const uint8_t *page = pool_slot_data(&st->pool, number);
 
-    if (!slot->unchecked)
-        return true;
-    if (crc32c(page + PAGE_HEADER_BYTES, g->page_bytes - PAGE_HEADER_BYTES) == slot->payload_crc32c) {
+    if (whole) {
         slot->unchecked = 0;
-        return true;
+        return;
     }
     if (log_is_due(++st->n_damaged))
         log_event(LOG_ERR, "page-damaged", "slot=%" PRIu32 " tenant=%s damaged=%" PRIu64 " message=\"its checksum changed "
-                  "over a restart\", dropping it", number, g->tenant->name, st->n_damaged);
+                  "over a restart\", dropping it", number, pool_slot_span(&st->pool, number)->group->tenant->name,
+                  st->n_damaged);
     if (slot->holds == 0)
         store_drop(st, number, GHOST_EVICTED);
-    return false;
+}
+
+bool store_page_is_whole(struct store *st, uint32_t number)
+{
+    const struct slot *slot = pool_slot(&st->pool, number);
+    const uint8_t *page = pool_slot_data(&st->pool, number);
+    size_t bytes = pool_slot_span(&st->pool, number)->group->page_bytes;
+    bool whole;
+
+    if (!slot->unchecked)
+        return true;
+    whole = crc32c(page + PAGE_HEADER_BYTES, bytes - PAGE_HEADER_BYTES) == slot->payload_crc32c;
+    store_page_checked(st, number, whole);
+    return whole;
 }
 
 int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key, uint32_t *ret_slot,
@@ -268,7 +299,7 @@ static void count_slot(void *ctx, uint32_t number)
 
     c->n_pages += slot->state == SLOT_COMMITTED;
     c->n_held += slot->holds > 0;
-    c->n_reserved += slot->state == SLOT_RESERVED;
+    c->n_reserved += slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING;
     if (slot->state == SLOT_COMMITTED && store_find(c->st, c->tenant, &slot->key) != number)
         c->findable = false;
 }

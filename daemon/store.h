@@ -4,6 +4,8 @@
  *     FREE --reserve--> RESERVED --publish--> COMMITTED, held --unhold--> COMMITTED, unheld --drop--> FREE
  *                          \--discard--> FREE                  \<--hold--/
  *
+ * While a thread fills it, a reserved slot is COPYING: only the job that claimed it may publish, give back or discard it.
+ *
  * Space is charged when it is reserved. Only unheld pages are dropped; S3-FIFO chooses which (evict.h).
  */
 #pragma once
@@ -33,12 +35,16 @@ struct store {
  */
 int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t *ret_slot, struct errmsg *e);
 
-/* RESERVED -> FREE; the caller took it out of its list. */
+/* RESERVED -> COPYING and back; the caller keeps the lists. */
+void store_claim(struct store *st, uint32_t slot);
+void store_unclaim(struct store *st, uint32_t slot);
+
+/* RESERVED or COPYING -> FREE; the caller took it out of its list. */
 void store_discard(struct store *st, uint32_t slot);
 
 /**
- * store_publish() - RESERVED -> COMMITTED with one hold; the key becomes visible
- * Return: 0; errno of a larger index: then the slot is still RESERVED.
+ * store_publish() - RESERVED or COPYING -> COMMITTED with one hold; the key becomes visible
+ * Return: 0; errno of a larger index: then the slot is what it was.
  */
 int store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t payload_crc32c,
                   struct errmsg *e);
@@ -55,6 +61,11 @@ void store_adopt_holds(struct store *st, uint32_t slot);
  * as soon as nobody holds it.
  */
 bool store_page_is_whole(struct store *st, uint32_t slot);
+
+/* The page is of an earlier process and was not compared with its checksum yet. */
+bool store_page_is_unchecked(const struct store *st, uint32_t slot);
+/* It was compared by somebody else: what store_page_is_whole() does with the result. */
+void store_page_checked(struct store *st, uint32_t slot, bool whole);
 
 /**
  * store_find_whole() - store_find() for somebody who will lease what is found

@@ -1,11 +1,13 @@
-/* Tables: staging, spaces, retirement. See tables.h; the active set is tables_activate.c, files are tables_files.c. */
+/*
+ * Tables: entries, spaces, retirement. See tables.h; staging is tables_stage.c, the active set tables_activate.c, files are
+ * tables_files.c.
+ */
 #include "daemon/tables.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +107,7 @@ static bool forget_one(struct tables *ts)
     return false;
 }
 
-static int entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e)
+int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e)
 {
     struct table_entry **link = &ts->entries, *t;
 
@@ -138,93 +140,6 @@ void table_set_state(struct tables *ts, struct table_entry *t, enum table_state 
     digest_hex(t->digest, hex);
     log_event(LOG_INFO, "table", "digest=%s state=%s revision=%" PRIu64, hex, table_state_name(state), t->revision);
     t->state = state;
-}
-
-/* Takes over the reference on @table. */
-static void set_table(struct table_entry *t, struct table *table)
-{
-    t->table = table;
-    t->bpd_code = table->bpd_code;
-    t->file_bytes = table->n_bytes;
-    t->reason[0] = '\0';
-    memcpy(t->model_digest, table->model_digest, DIGEST_BYTES);
-}
-
-/* ---- staging ---------------------------------------------------------------------------------------------------- */
-
-static int reject(struct tables *ts, const void *bytes, size_t n_bytes, const char *reason, struct table_entry **ret,
-                  struct errmsg *e)
-{
-    uint8_t digest[DIGEST_BYTES];
-    struct table_entry *t;
-    int r = 0;
-
-    *ret = NULL;
-    (void) crypto_hash_sha256(digest, bytes, n_bytes);
-    t = tables_find(ts, digest);
-    if (!t)
-        r = entry_new(ts, digest, &t, NULL);
-    if (r == 0 && !t->table) { /* without room to remember it, it is refused all the same */
-        t->file_bytes = n_bytes;
-        (void) snprintf(t->reason, sizeof(t->reason), "%s", reason);
-        table_set_state(ts, t, TABLE_REJECTED);
-        *ret = t;
-    }
-    return fail(e, -EBADMSG, "table rejected: %.300s", reason);
-}
-
-static int accept_table(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e)
-{
-    struct table_entry *t = tables_find(ts, table->digest);
-    int r = 0;
-
-    if (!t)
-        r = entry_new(ts, table->digest, &t, e);
-    if (r < 0)
-        return r;
-    set_table(t, table_ref(table));
-    table_set_state(ts, t, TABLE_VERIFIED);
-    *ret = t;
-    return 0;
-}
-
-int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t revision,
-                 enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e)
-{
-    _cleanup_(table_unrefp) struct table *table = NULL;
-    const struct table_model *m;
-    struct table_entry *t;
-    struct errmsg why;
-    int r = table_parse(bytes, n_bytes, &table, &why);
-
-    if (r == -EBADMSG) {
-        *ret_outcome = OUTCOME_APPLIED;
-        return reject(ts, bytes, n_bytes, why.text, ret_entry, e);
-    }
-    if (r < 0)
-        return fail(e, r, "cannot read the staged table: %s", strerror(-r));
-    t = tables_find(ts, table->digest);
-    m = tables_model(ts, table->model_digest);
-    if (t && t->table) {
-        *ret_outcome = OUTCOME_ALREADY;
-        *ret_entry = t;
-        return 0;
-    }
-    if (revision != 0 && m && revision < m->revision)
-        return fail(e, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, revision, m->revision);
-    if (ts->config->state_dir) {
-        r = tables_files_write(ts->config, table->digest, bytes, n_bytes, e);
-        if (r < 0)
-            return r;
-    }
-    r = accept_table(ts, table, ret_entry, e);
-    if (r < 0) {
-        if (ts->config->state_dir)
-            tables_files_remove(ts->config, table->digest);
-        return r;
-    }
-    *ret_outcome = OUTCOME_APPLIED;
-    return 0;
 }
 
 /* ---- spaces ----------------------------------------------------------------------------------------------------- */
@@ -286,7 +201,7 @@ static int lost_space(struct tables *ts, struct table_entry *t, struct shard sha
 static int lost_entry(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e)
 {
     char hex[DIGEST_HEX_BYTES];
-    int r = entry_new(ts, digest, ret, e);
+    int r = table_entry_new(ts, digest, ret, e);
 
     if (r < 0)
         return r;
@@ -476,7 +391,7 @@ static void load_table(void *ctx, const char *path)
     if (r == 0)
         r = table_parse(bytes, n, &table, &e);
     if (r == 0)
-        r = accept_table(ts, table, &t, &e);
+        r = table_accept(ts, table, &t, &e);
     if (r < 0)
         log_event(LOG_ERR, "table-unreadable", "path=%s message=\"%s\", ignoring", path, e.text);
 }

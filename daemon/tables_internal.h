@@ -13,3 +13,9 @@ void table_model_drop(struct tables *ts, struct table_model *m);
 
 /* The table that ROLLBACK from @m's active one returns to, or NULL. */
 struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m);
+
+/* An entry in state STAGED. Return: 0; -ENOSPC: too many tables; -ENOMEM. */
+int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e);
+
+/* A table that was parsed: its entry, VERIFIED. Takes a reference of its own. Return: 0; see table_entry_new(). */
+int table_accept(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e);

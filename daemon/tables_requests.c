@@ -1,11 +1,7 @@
-/* LIST, FETCH, REF and UNREF; STAGE, ACTIVATE, ROLLBACK and RETIRE for operators. */
+/* LIST, FETCH, REF and UNREF; ACTIVATE, ROLLBACK and RETIRE for operators. STAGE is stage.c. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "daemon/conn.h"
 #include "daemon/request.h"
@@ -118,61 +114,6 @@ int handle_unref_table(struct request *rq)
 }
 
 /* ---- operator --------------------------------------------------------------------------------------------------- */
-
-/* The operator's bytes cannot change under us: a memfd sealed against writing and resizing. */
-static int map_staged(struct request *rq, uint64_t bytes, void **ret)
-{
-    const int need = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-    struct stat st;
-    int fd, seals;
-    void *p;
-
-    if (rq->packet->n_fds != 1)
-        return fail(&rq->error, -EINVAL, "stage_table comes with %zu descriptors instead of one", rq->packet->n_fds);
-    fd = rq->packet->fds[0];
-    seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & need) != need)
-        return fail(&rq->error, -EINVAL, "the staged table is not a memfd sealed SHRINK, GROW and WRITE");
-    if (fstat(fd, &st) < 0)
-        return fail(&rq->error, -errno, "cannot look at the staged table: %s", strerror(errno));
-    if ((uint64_t) st.st_size != bytes || bytes == 0)
-        return fail(&rq->error, -EINVAL, "the staged table has %lld bytes, not %" PRIu64, (long long) st.st_size, bytes);
-    if (bytes > rq->server->config->table_bytes_max)
-        return fail(&rq->error, -EFBIG, "a table of %" PRIu64 " bytes: kvcobrad takes %" PRIu64, bytes,
-                    rq->server->config->table_bytes_max);
-    p = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (p == MAP_FAILED)
-        return fail(&rq->error, -errno, "cannot map the staged table: %s", strerror(errno));
-    *ret = p;
-    return 0;
-}
-
-int handle_stage_table(struct request *rq)
-{
-    const Kvcobra__StageTable *m = rq->message->stage_table;
-    Kvcobra__StageTableReply *reply = &rq->server->scratch->body.stage_table;
-    enum table_outcome outcome = OUTCOME_APPLIED;
-    struct table_entry *t = NULL;
-    void *bytes = NULL;
-    int r = map_staged(rq, m->bytes, &bytes);
-
-    if (r < 0)
-        return r;
-    r = tables_stage(&rq->server->tables, bytes, m->bytes, m->revision, &outcome, &t, &rq->error);
-    (void) munmap(bytes, m->bytes);
-    if (r < 0 && r != -EBADMSG && r != -ESTALE)
-        return r;
-    kvcobra__stage_table_reply__init(reply);
-    reply->outcome = (Kvcobra__Outcome) (r == -ESTALE ? OUTCOME_STALE : outcome);
-    if (t) {
-        reply->digest = bytes_view(t->digest, DIGEST_BYTES);
-        reply->state = (Kvcobra__TableState) t->state;
-        reply->reason = t->reason;
-    }
-    rq->reply.body_case = KVCOBRA__REPLY__BODY_STAGE_TABLE;
-    rq->reply.stage_table = reply;
-    return r;
-}
 
 static int outcome_error(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present)
 {

@@ -46,7 +46,8 @@ struct tenant {
     uint32_t n_extents;         /* kept by the pool */
     uint32_t n_sessions;
     uint64_t n_pages;           /* committed */
-    uint64_t hits, misses, evictions;
+    uint64_t hits, misses, evictions; /* chunks that clients found and missed, by their own count */
+    uint64_t misses_by[8];      /* MissReason, counted here: see page_count_miss() */
 };
 
 /* @secret: [32], the daemon's; the index key is derived from it and the uid. */

@@ -44,8 +44,8 @@ static int make_socket(const char *path)
 /* In the child: standard error to the log, arguments, exec. */
 static void exec_daemon(const struct daemon *d, const char *const *args, const int *fds, int ready)
 {
-    char text[5][128];
-    const char *argv[ARGS_MAX], *backend = getenv("KVC_TEST_EVENT_BACKEND");
+    char text[6][128];
+    const char *argv[ARGS_MAX], *backend = getenv("KVC_TEST_EVENT_BACKEND"), *inline_bytes = getenv("KVC_TEST_WORK_INLINE");
     size_t n = 0;
     int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
@@ -64,6 +64,8 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
     (void) snprintf(text[4], sizeof(text[4]), "--state-dir=%s", d->state);
     for (size_t i = 0; i < (d->flags & DAEMON_WITH_STATE ? 5 : 4); i++)
         argv[n++] = text[i];
+    (void) snprintf(text[5], sizeof(text[5]), "--work-inline-bytes=%s", inline_bytes ? inline_bytes : "32768");
+    argv[n++] = text[5];
     for (; args && *args && n + 1 < ARGS_MAX; args++)
         argv[n++] = *args;
     argv[n] = NULL;

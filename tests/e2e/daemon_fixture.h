@@ -7,7 +7,7 @@
  *     CU_ASSERT(daemon_stop(&d));
  *
  * The program comes from the environment variable KVC_KVCOBRAD; KVC_TEST_EVENT_BACKEND, if set, is the event backend it
- * is told to use. Readiness is an event (--ready-fd), not a delay.
+ * is told to use; KVC_TEST_WORK_INLINE, its --work-inline-bytes. Readiness is an event (--ready-fd), not a delay.
  */
 #pragma once
 

@@ -110,6 +110,22 @@ uint64_t raw_held_pages(void)
     return n;
 }
 
+uint64_t raw_busy_bytes(void)
+{
+    Kvcobra__Reply *r = raw_status();
+    uint64_t bytes = r->status->tenants[0]->held_bytes;
+
+    wire_reply_free(r);
+    return bytes;
+}
+
+void raw_wait_for_busy_bytes(uint64_t bytes)
+{
+    for (int i = 0; i < 5000 && raw_busy_bytes() != bytes; i++)
+        (void) poll(NULL, 0, 1);
+    CU_ASSERT_EQUAL(raw_busy_bytes(), bytes);
+}
+
 void raw_wait_for_held(uint64_t n)
 {
     for (int i = 0; i < 5000; i++) {

@@ -31,5 +31,9 @@ bool raw_lease_one(struct raw_model *m, uint64_t n, const struct raw_slot *s, ui
 Kvcobra__Reply *raw_status(void);
 uint64_t raw_held_pages(void);
 
+/* Slots of the first tenant that are held, or reserved and not committed yet. */
+uint64_t raw_busy_bytes(void);
+void raw_wait_for_busy_bytes(uint64_t bytes);
+
 /* The daemon hears of a death or a closed socket by an event of its own: asked until it has. */
 void raw_wait_for_held(uint64_t n);

@@ -215,16 +215,17 @@ static void place_descriptors(void)
 
 static void exec_daemon(void)
 {
-    char state[128], backend[64];
-    const char *argv[ARGS_MAX] = { getenv("KVC_KVCOBRAD"), "--keep-pool=yes", state, backend };
-    const char *chosen = getenv("KVC_TEST_EVENT_BACKEND");
-    size_t n = 4;
+    char state[128], backend[64], work[64];
+    const char *argv[ARGS_MAX] = { getenv("KVC_KVCOBRAD"), "--keep-pool=yes", state, backend, work };
+    const char *chosen = getenv("KVC_TEST_EVENT_BACKEND"), *inline_bytes = getenv("KVC_TEST_WORK_INLINE");
+    size_t n = 5;
     int log = open(raw_daemon.log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
     if (log < 0 || dup2(log, STDERR_FILENO) < 0)
         _exit(126);
     (void) snprintf(state, sizeof(state), "--state-dir=%s", raw_daemon.state);
     (void) snprintf(backend, sizeof(backend), "--event-backend=%s", chosen ? chosen : "auto");
+    (void) snprintf(work, sizeof(work), "--work-inline-bytes=%s", inline_bytes ? inline_bytes : "32768");
     for (const char *const *a = sv.args; a && *a && n + 1 < ARGS_MAX; a++)
         argv[n++] = *a;
     argv[n] = NULL;

@@ -1,0 +1,38 @@
+/*
+ * A request that is set aside while a thread works for it (work.h). A handler fills a job, job_start() takes the request
+ * over, the thread works on what the job holds, and finish() answers on the loop as the handler would have.
+ *
+ * Connection and session may end meanwhile: their memory (the session's arena too, which is being read) stays until the
+ * last of their jobs is over, and finish() is told that nobody waits. Requests of one connection may overlap: replies carry
+ * the request's id.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "daemon/request.h"
+#include "daemon/work.h"
+
+#define JOBS_PER_CONNECTION_MAX 8
+#define JOB_TIMEOUT_MS 10000         /* of a request that names none */
+#define JOB_TIMEOUT_MS_MAX 600000
+
+struct job { /* first member of what a handler makes; malloc()ed, freed when finish() returned */
+    struct work_item work;
+    struct server *server;
+    struct conn *conn;
+    struct session *session;         /* NULL: an operator's */
+    Kvcobra__Request *message;       /* the request's, until it is answered */
+    uint64_t began_ns;
+    /*
+     * On the loop, once. @rq: as for a handler, to be answered; NULL: nobody is there any more. work.expired says whether
+     * the work was done in time. Return: as a handler.
+     */
+    int (*finish)(struct job *j, struct request *rq);
+};
+
+/* @run, @finish are set; the rest is filled here. Return: REQUEST_PENDING; -EAGAIN with a sentence: the caller has @j still. */
+int job_start(struct job *j, struct request *rq);
+
+/* What finish() returns for work that was not done in time. */
+int job_expired(struct request *rq);
