@@ -22,7 +22,8 @@ int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, dou
     if (layer >= s->o.geometry.n_layers)
         return fail(e, -EINVAL, "layer %u: the model has %u layers", layer, s->o.geometry.n_layers);
     solve_options_for(&o, METHOD_BANDS, bpd);
-    o.fit_levels = o.v_from_k = o.depth_weights = false;
+    o.fit_levels = o.depth_weights = false;
+    o.v_from = PREDICT_NONE;
     o.seed = seed;
     r = solver_init(&v, s, &o, e);
     if (r < 0)
@@ -44,7 +45,7 @@ static void round_trip_head(const struct table *t, const struct codec *c, enum s
 
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < d; j++) {
-            centred[i * d + j] = x[i * row_stride + j] - c->mean[j];
+            centred[i * d + j] = x[i * row_stride + j] - c->enc_mean[j];
             ret_x_hat[i * row_stride + j] = c->mean[j];
         }
     if (r == 0)
@@ -72,7 +73,7 @@ int depth_round_trip(const struct table *t, uint32_t layer, enum side side, cons
     for (uint32_t head = 0; head < t->geometry.n_kv_heads; head++) {
         const struct codec *c = table_codec(t, layer, head, side);
 
-        if (c->r_in != c->r)
+        if (c->n_pred > 0)
             return -EINVAL;
         round_trip_head(t, c, side, x + head * d, ret_x_hat + head * d, n, row_stride, scratch);
     }

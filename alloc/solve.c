@@ -28,7 +28,7 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd)
         .curve = bands || method == METHOD_DP ? CURVE_MEASURED : CURVE_BENNETT,
         .quantiser = bands ? QUANT_LLOYD_MAX : QUANT_UNIFORM_MIDTREAD,
         .fit_levels = bands,
-        .v_from_k = bands,
+        .v_from = bands ? PREDICT_HEAD : PREDICT_NONE,
         .depth_weights = bands,
         .ceil_bpd = TABLE_BITS_MAX,
     };
@@ -59,12 +59,18 @@ static int check_budget(const struct solve_options *o, struct errmsg *e)
 
 static int check_bands(const struct stats *s, const struct solve_options *o, struct errmsg *e)
 {
+    /* four for every coefficient of a value's prediction */
+    size_t samples = 4 * (size_t) s->o.geometry.d * (o->v_from == PREDICT_LAYER ? s->o.geometry.n_kv_heads : 1);
+
     if (o->fit_levels && o->quantiser != QUANT_LLOYD_MAX)
         return fail(e, -EINVAL, "fitted levels are not uniform: fit levels or ask for a uniform quantiser, not both");
     if (s->cross && (o->curve == CURVE_MEASURED || o->fit_levels))
         return fail(e, -EINVAL, "the statistics are moments, without vectors: measured curves and fitted levels need "
                     "those");
-    if (s->n_held == 0 && !s->cross && (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from_k))
+    if (s->cross && o->v_from == PREDICT_LAYER)
+        return fail(e, -EINVAL, "the statistics are moments of each head apart: values can be predicted from the keys of "
+                    "their own head, not of the layer");
+    if (s->n_held == 0 && !s->cross && (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from != PREDICT_NONE))
         return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measured curves, fitted levels and V "
                     "from K need");
     if (o->levels_from && (o->fit_levels || o->quantiser != QUANT_LLOYD_MAX))
@@ -74,12 +80,13 @@ static int check_bands(const struct stats *s, const struct solve_options *o, str
         return fail(e, -EINVAL, "a metric raised to %g: powers are above 0 and at most 2", o->temper);
     if (o->temper > 0 && !metric_tempers(o->metric))
         return fail(e, -EINVAL, "metric %s is not tempered: only attention, output and fisher are", metric_name(o->metric));
-    if (o->v_from_k && s->cross && s->n_tokens < 4u * s->o.geometry.d)
-        return fail(e, -EINVAL, "V from K needs moments of at least %u tokens, these are of %llu: count more, or solve "
-                    "without it", 4 * s->o.geometry.d, (unsigned long long) s->n_tokens);
-    if (o->v_from_k && !s->cross && s->n_held < 4u * s->o.geometry.d)
-        return fail(e, -EINVAL, "V from K needs at least %u sampled tokens, the statistics hold %zu: calibrate on more "
-                    "text, or solve without it", 4 * s->o.geometry.d, s->n_held);
+    if (o->v_from != PREDICT_NONE && s->cross && s->n_tokens < samples)
+        return fail(e, -EINVAL, "V from K needs moments of at least %zu tokens, these are of %llu: count more, or solve "
+                    "with --predict none", samples, (unsigned long long) s->n_tokens);
+    if (o->v_from != PREDICT_NONE && !s->cross && s->n_held < samples)
+        return fail(e, -EINVAL, "predicting values from %s needs at least %zu sampled tokens, the statistics hold %zu: "
+                    "calibrate on more text, or solve with --predict %s", o->v_from == PREDICT_LAYER
+                    ? "all keys of a layer" : "keys", samples, s->n_held, o->v_from == PREDICT_LAYER ? "head" : "none");
     return 0;
 }
 
@@ -114,7 +121,7 @@ static int check_paper(const struct stats *s, const struct solve_options *o, str
                     metric_name(o->metric));
     if (o->method != METHOD_DP && o->curve != CURVE_BENNETT)
         return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name, curve_name(o->curve));
-    if (o->fit_levels || o->v_from_k || o->depth_weights || o->temper != 0 || o->levels_from)
+    if (o->fit_levels || o->v_from != PREDICT_NONE || o->depth_weights || o->temper != 0 || o->levels_from)
         return fail(e, -EINVAL, "method %s has no fitted or kept levels, V from K, depth weights or tempered metric", name);
     if (o->floor_bpd > 0 || o->ceil_bpd < TABLE_BITS_MAX)
         return fail(e, -EINVAL, "method %s has no floor or ceiling per head", name);
@@ -237,6 +244,7 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
 static const char *const method_names[] = { "bands", "paper-mse", "paper-kl", "dp" };
 static const char *const metric_names[] = { "mse", "query", "attention", "fisher", "output" };
 static const char *const curve_names[] = { "measured", "gaussian", "bennett" };
+static const char *const prediction_names[] = { "none", "head", "layer" };
 static const char *const quantiser_names[] = { "lloyd-max", "uniform", "uniform-midtread" };
 
 static int find_name(const char *const *names, size_t n, const char *name)
@@ -287,6 +295,21 @@ int quantiser_from_name(const char *name, enum quantiser *ret)
         return i;
     *ret = (enum quantiser) i;
     return 0;
+}
+
+int prediction_from_name(const char *name, enum prediction *ret)
+{
+    int i = find_name(prediction_names, N_NAMES(prediction_names), name);
+
+    if (i < 0)
+        return i;
+    *ret = (enum prediction) i;
+    return 0;
+}
+
+const char *prediction_name(enum prediction p)
+{
+    return prediction_names[p];
 }
 
 const char *method_name(enum method m)

@@ -27,7 +27,7 @@ struct solve_options {
     enum quantiser quantiser;   /* bands: QUANT_LLOYD_MAX; paper and dp: QUANT_UNIFORM_MIDTREAD */
     bool fit_levels;            /* bands with QUANT_LLOYD_MAX */
     const struct table *levels_from; /* bands: keep the levels of this table; borrowed; NULL: do not */
-    bool v_from_k;
+    enum prediction v_from;     /* bands: what values are predicted from */
     bool depth_weights;         /* if the statistics carry them; they are of `attention` */
     double temper;              /* bands: M^temper at the trace of M; 0: metric_power() */
     double floor_bpd, ceil_bpd; /* per head-side; 0, 8 */
@@ -88,5 +88,7 @@ int curve_from_name(const char *name, enum curve *ret);
 const char *method_name(enum method m);
 const char *metric_name(enum metric m);
 const char *curve_name(enum curve c);
+int prediction_from_name(const char *name, enum prediction *ret);
+const char *prediction_name(enum prediction p);
 int quantiser_from_name(const char *name, enum quantiser *ret);
 const char *quantiser_name(enum quantiser q);

@@ -227,14 +227,14 @@ int solve_bands_method(struct solver *v, struct errmsg *e)
         r = solve_fit_side(v, SIDE_V, e);
     if (r == 0)
         r = solve_allocate(v, e);
-    for (int round = 0; r == 0 && v->o.v_from_k && round < 2; round++) {
+    for (int round = 0; r == 0 && v->o.v_from != PREDICT_NONE && round < 2; round++) {
         r = solve_fit_residuals(v, e);
         if (r == 0)
             r = solve_allocate(v, e);
     }
     if (r == 0 && v->o.fit_levels)
         r = solve_fit_levels(v, SIDE_K, e);
-    if (r == 0 && v->o.v_from_k)
+    if (r == 0 && v->o.v_from != PREDICT_NONE)
         r = solve_fit_residuals(v, e);
     if (r == 0 && v->o.fit_levels)
         r = solve_fit_levels(v, SIDE_V, e);

@@ -40,6 +40,7 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
         .geometry = v->g,
         .model_digest = v->s->o.model_digest,
         .n_sink = v->s->o.n_sink,
+        .v_from = v->o.v_from,
         .levels = (const struct levels (*)[TABLE_BITS_MAX + 1]) v->levels,
         .codecs = codecs,
     };

@@ -92,6 +92,26 @@ struct stored_order {
 void solve_stored_order(const struct head *h, struct stored_order *ret);
 
 /**
+ * solve_codes() - what the codes of a head-side decode to, in units of z and in stored order, under v->levels
+ * @mean, @x: [d], [n_samples, d] what its encoder reads
+ * @ret_c:    [n_samples, coordinates of its stored bands], row stride @stride
+ *
+ * Return: 0; -EDOM, -ENOMEM.
+ */
+int solve_codes(const struct solver *v, uint32_t head_side, const double *mean, const float *x, double *ret_c,
+                size_t stride);
+
+/* The number of K coordinates that V of (layer, head) number @head is predicted from, and what their codes decode to. */
+size_t solve_predictors(const struct solver *v, uint32_t head);
+int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, size_t stride);
+
+/* Subtracts the column means of a [n, m] and leaves them in ret_mean. */
+void solve_centre(double *a, size_t n, size_t m, double *ret_mean);
+
+/* ret_P [d, m] := Cov(v, c) (G + l I)^-1 from centred c [n, m] and v [n, d], l = @ridge_share of G's mean variance. */
+int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d, double ridge_share, double *ret_P);
+
+/**
  * solve_predict_head() - P, mu_V and the residuals of one (layer, head) from its K codes under v->levels
  * @ret_u: [n_samples, d] v - P c - mu_V; the head's mean (mu_V) and predict (P) are replaced
  * @ret_S: [d, d] covariance of u

@@ -70,7 +70,7 @@ static int add_head(struct solver *v, uint32_t layer, uint32_t head, enum side s
     const double zero[GEOMETRY_DIM_MAX] = { 0 };
     int r = z ? 0 : -ENOMEM;
 
-    if (r == 0 && side == SIDE_V && v->o.v_from_k) {
+    if (r == 0 && side == SIDE_V && v->o.v_from != PREDICT_NONE) {
         r = solve_predict_head(v, layer, head, u, S, e); /* the same P again: nothing it is made of has changed */
         if (r < 0)
             return r;

@@ -1,6 +1,7 @@
 /*
- * V predicted from its own head's K codes (DESIGN 3.2): P = Cov(v, c) (G + 1e-3 tr(G)/n I)^-1 with c the decoded
- * unit-variance K codes and G their centred covariance; the residual v - P c - mu_V is what V's codec codes.
+ * V predicted from K codes (DESIGN 3.2), of its own head or of all heads of its layer: P = Cov(v, c) (G + 1e-3 tr(G)/n
+ * I)^-1 with c the decoded unit-variance K codes and G their centred covariance; the residual v - P c - mu_V is what V's
+ * codec codes.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -24,32 +25,62 @@ void solve_stored_order(const struct head *h, struct stored_order *ret)
             }
 }
 
-/* What K's codes decode to, in units of z and in stored order: ret_c [n, order.n_coords] binary64. */
-static int decoded_codes(const struct solver *v, uint32_t head_side, const struct stored_order *order, double *ret_c)
+int solve_codes(const struct solver *v, uint32_t head_side, const double *mean, const float *x, double *ret_c,
+                size_t stride)
 {
     const struct head *h = &v->heads[head_side];
-    size_t n = v->s->n_held, r = h->t.n_coords, to = 0;
+    size_t n = v->s->n_held, r = h->t.n_coords;
     _cleanup_(freep) float *z = malloc((n * r + 1) * sizeof(*z));
-
-    int err = z ? transform_apply(&h->t, h->mean, stats_sample_rows(v->s, head_side), n, z) : -ENOMEM;
+    struct stored_order order;
+    int err = z ? transform_apply(&h->t, mean, x, n, z) : -ENOMEM;
 
     if (err < 0)
         return err;
-    for (uint32_t i = 0; i < order->n_bands; i++) {
-        uint32_t band = order->band[i], n_coords = band_coords(&h->t, band);
+    solve_stored_order(h, &order);
+    for (uint32_t i = 0; i < order.n_bands; i++) {
+        uint32_t band = order.band[i], n_coords = band_coords(&h->t, band);
         const struct levels *l = &v->levels[head_side % 2][h->bits[band]];
 
         for (size_t t = 0; t < n; t++)
             for (uint32_t c = 0; c < n_coords; c++)
-                ret_c[t * order->n_coords + to + c] =
-                    level_z(l, quantise_fast(l, h->bits[band], z[t * r + band * BAND_COORDS + c]));
-        to += n_coords;
+                ret_c[t * stride + c] = level_z(l, quantise_fast(l, h->bits[band], z[t * r + band * BAND_COORDS + c]));
+        ret_c += n_coords;
     }
     return 0;
 }
 
-/* Subtracts the column means of a [n, m] and leaves them in ret_mean. */
-static void centre(double *a, size_t n, size_t m, double *ret_mean)
+size_t solve_predictors(const struct solver *v, uint32_t head)
+{
+    struct head_run run = prediction_heads(v->o.v_from, v->g->n_kv_heads, head % v->g->n_kv_heads);
+    uint32_t first = head / v->g->n_kv_heads * v->g->n_kv_heads + run.first;
+    size_t n = 0;
+
+    for (uint32_t h = first; h < first + run.n; h++) {
+        struct stored_order order;
+
+        solve_stored_order(&v->heads[2 * h], &order);
+        n += order.n_coords;
+    }
+    return n;
+}
+
+int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, size_t stride)
+{
+    struct head_run run = prediction_heads(v->o.v_from, v->g->n_kv_heads, head % v->g->n_kv_heads);
+    uint32_t first = head / v->g->n_kv_heads * v->g->n_kv_heads + run.first;
+    int r = 0;
+
+    for (uint32_t h = first; r == 0 && h < first + run.n; h++) {
+        struct stored_order order;
+
+        solve_stored_order(&v->heads[2 * h], &order);
+        r = solve_codes(v, 2 * h, v->heads[2 * h].mean, stats_sample_rows(v->s, 2 * h), ret_c, stride);
+        ret_c += order.n_coords;
+    }
+    return r;
+}
+
+void solve_centre(double *a, size_t n, size_t m, double *ret_mean)
 {
     memset(ret_mean, 0, m * sizeof(*ret_mean));
     for (size_t t = 0; t < n; t++)
@@ -62,8 +93,7 @@ static void centre(double *a, size_t n, size_t m, double *ret_mean)
             a[t * m + i] -= ret_mean[i];
 }
 
-/* ret_P [d, m] from centred c [n, m] and v [n, d]. */
-static int regress(const double *c, const double *v, size_t n, size_t m, size_t d, double *ret_P)
+int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d, double ridge_share, double *ret_P)
 {
     _cleanup_(freep) double *G = malloc((m * m + m * d) * sizeof(*G));
     double *X, ridge;
@@ -76,7 +106,7 @@ static int regress(const double *c, const double *v, size_t n, size_t m, size_t 
                 (int) m, 0.0, G, (int) m);
     cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) d, (int) n, 1.0 / (double) n, c, (int) m, v,
                 (int) d, 0.0, X, (int) d);
-    ridge = SOLVE_PREDICT_RIDGE * linalg_trace(m, G) / (double) m;
+    ridge = ridge_share * linalg_trace(m, G) / (double) m;
     for (size_t i = 0; i < m; i++)
         G[i * m + i] += ridge;
     r = linalg_solve(m, d, G, X);
@@ -105,28 +135,28 @@ static void no_prediction(struct solver *v, uint32_t hs, float *ret_u, double *r
     solver_covariance(v, hs, ret_S);
 }
 
-static int predict(struct solver *v, uint32_t hs_k, uint32_t hs_v, const struct stored_order *order, float *ret_u,
-                   double *ret_S)
+static int predict(struct solver *v, uint32_t hs_v, size_t m, float *ret_u, double *ret_S)
 {
-    size_t d = v->g->d, n = v->s->n_held, m = order->n_coords;
+    size_t d = v->g->d, n = v->s->n_held;
     _cleanup_(freep) double *c = malloc(n * (m + d) * sizeof(*c));
     _cleanup_(freep) double *P = malloc(d * m * sizeof(*P));
-    double mean_c[GEOMETRY_DIM_MAX], mean_v[GEOMETRY_DIM_MAX], *x;
+    _cleanup_(freep) double *mean_c = malloc(m * sizeof(*mean_c));
+    double mean_v[GEOMETRY_DIM_MAX], *x;
     const float *from = stats_sample_rows(v->s, hs_v);
     struct head *h = &v->heads[hs_v];
     int r;
 
-    if (!c || !P)
+    if (!c || !P || !mean_c)
         return -ENOMEM;
     x = c + n * m;
     for (size_t i = 0; i < n * d; i++)
         x[i] = (double) from[i];
-    r = decoded_codes(v, hs_k, order, c);
+    r = solve_predictor_codes(v, hs_v / 2, c, m);
     if (r < 0)
         return r;
-    centre(c, n, m, mean_c);
-    centre(x, n, d, mean_v);
-    r = regress(c, x, n, m, d, P);
+    solve_centre(c, n, m, mean_c);
+    solve_centre(x, n, d, mean_v);
+    r = solve_regress(c, x, n, m, d, SOLVE_PREDICT_RIDGE, P);
     if (r < 0)
         return r;
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) m, -1.0, c, (int) m, P, (int) m, 1.0,
@@ -151,17 +181,22 @@ static int predict(struct solver *v, uint32_t hs_k, uint32_t hs_v, const struct 
 int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *ret_u, double *ret_S,
                        struct errmsg *e)
 {
-    uint32_t hs_k = head_side_index(v->g, layer, head, SIDE_K), hs_v = head_side_index(v->g, layer, head, SIDE_V);
-    struct stored_order order;
+    uint32_t hs_v = head_side_index(v->g, layer, head, SIDE_V);
+    size_t m = solve_predictors(v, hs_v / 2);
     int r;
 
-    solve_stored_order(&v->heads[hs_k], &order);
-    if (order.n_coords == 0) {
+    if (m == 0) {
         no_prediction(v, hs_v, ret_u, ret_S);
         return 0;
     }
-    r = v->s->cross ? solve_predict_moments(v, hs_k, hs_v, &order, ret_S)
-                    : predict(v, hs_k, hs_v, &order, ret_u, ret_S);
+    if (v->s->cross) {
+        struct stored_order order;
+
+        solve_stored_order(&v->heads[hs_v - 1], &order); /* moments know a value's own head only */
+        r = solve_predict_moments(v, hs_v - 1, hs_v, &order, ret_S);
+    } else {
+        r = predict(v, hs_v, m, ret_u, ret_S);
+    }
     return r < 0 ? solver_fail(layer, head, SIDE_V, r, e) : 0;
 }
 

@@ -87,7 +87,7 @@ static void describe_options(const struct solver *v, json_t *to)
     (void) json_object_set_new(to, "fit_levels", json_boolean(o->fit_levels));
     if (o->levels_from)
         set_hex(to, "levels_from", o->levels_from->digest);
-    (void) json_object_set_new(to, "v_from_k", json_boolean(o->v_from_k));
+    (void) json_object_set_new(to, "predict", json_string(prediction_name(o->v_from)));
     (void) json_object_set_new(to, "depth_weights",
                                json_boolean(o->depth_weights && o->metric == METRIC_ATTENTION &&
                                             stats_has_depth(v->s)));

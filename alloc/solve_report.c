@@ -16,7 +16,8 @@
 /* One (layer, head) being judged; [n, ...] arrays of the samples. */
 struct trial {
     size_t n, d;
-    float *codes;    /* [n, r_K + r_V] decoded levels: K's, then V's beside them */
+    float *keys;     /* [n, sum of r_K] decoded levels of all heads of the layer */
+    float *codes;    /* [n, r] of the side at hand */
     float *error;    /* [n, d] */
     float *weighted; /* [n, d] */
     float *M32;      /* [d, d] */
@@ -25,60 +26,71 @@ struct trial {
 
 static void trial_deinit(struct trial *t)
 {
+    free(t->keys);
     free(t->codes);
     free(t->S);
 }
 
-static int trial_init(struct trial *t, size_t n, size_t d)
+static int trial_init(struct trial *t, size_t n, const struct geometry *g)
 {
+    size_t d = g->d;
+
     *t = (struct trial) { .n = n, .d = d };
-    t->codes = malloc((n * (2 * TABLE_RANK_MAX + 2 * d) + d * d) * sizeof(float));
+    t->keys = malloc(n * g->n_kv_heads * TABLE_RANK_MAX * sizeof(float));
+    t->codes = malloc((n * (TABLE_RANK_MAX + 2 * d) + d * d) * sizeof(float));
     t->S = malloc(2 * d * d * sizeof(double));
-    if (!t->codes || !t->S)
+    if (!t->keys || !t->codes || !t->S)
         return -ENOMEM;
-    t->error = t->codes + n * 2 * TABLE_RANK_MAX;
+    t->error = t->codes + n * TABLE_RANK_MAX;
     t->weighted = t->error + n * d;
     t->M32 = t->weighted + n * d;
     t->M = t->S + d * d;
     return 0;
 }
 
-/* z [n, r] with a row stride := levels of their codes. */
-static void quantise_rows(const struct table *table, const struct codec *c, enum side side, float *z, size_t n,
-                          size_t stride)
+/* z [n, r] := levels of their codes. */
+static void quantise_rows(const struct table *table, const struct codec *c, enum side side, float *z, size_t n)
 {
-    for (size_t t = 0; t < n; t++)
-        for (unsigned i = 0; i < c->r; i++) {
-            unsigned b = c->bits[i / 8];
-            float *x = z + t * stride + i;
+    for (size_t i = 0; i < n * c->r; i++) {
+        unsigned b = c->bits[i % c->r / 8];
 
-            *x = b > 0 ? table->levels[side][b].value[quantise_fast(&table->levels[side][b], b, *x)] : 0;
-        }
+        z[i] = b > 0 ? table->levels[side][b].value[quantise_fast(&table->levels[side][b], b, z[i])] : 0;
+    }
 }
 
-/*
- * error := x - x^ of one side. Codes of this side go to columns [first, first + r) of t->codes (row stride @stride);
- * with prediction, columns [0, first) hold K's.
- */
-static void code_side(struct trial *t, const struct table *table, const struct codec *c, enum side side,
-                      const float *x, size_t first, size_t stride)
+/* t->codes := levels of one side's codes. @pred [n, n_pred]: levels that V is predicted from, rows of @stride. */
+static void encode_rows(struct trial *t, const struct table *table, const struct codec *c, enum side side,
+                        const float *x, const float *pred, size_t stride)
 {
-    size_t n = t->n, d = t->d, used = c->r_in - (size_t) c->r; /* columns of K's codes in dec */
-    float *codes = t->codes + first;
+    size_t n = t->n, d = t->d;
+
+    if (c->r == 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < d; j++)
+            t->error[i * d + j] = x[i * d + j] - c->enc_mean[j];
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) d, 1.0f, t->error, (int) d, c->enc,
+                (int) d, 0.0f, t->codes, c->r);
+    if (c->n_pred > 0)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) c->n_pred, -1.0f, pred, (int) stride,
+                    c->enc_k, (int) c->n_pred, 1.0f, t->codes, c->r);
+    quantise_rows(table, c, side, t->codes, n);
+}
+
+/* t->error := x - x^, with the codes that encode_rows() left. */
+static void decode_rows(struct trial *t, const struct codec *c, const float *x, const float *pred, size_t stride)
+{
+    size_t n = t->n, d = t->d;
 
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < d; j++)
             t->error[i * d + j] = x[i * d + j] - c->mean[j];
-    if (used > 0) /* subtract P c */
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) used, -1.0f, t->codes,
-                    (int) stride, c->dec, c->r_in, 1.0f, t->error, (int) d);
-    if (c->r == 0)
-        return;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) d, 1.0f, t->error, (int) d, c->enc,
-                (int) d, 0.0f, codes, (int) stride);
-    quantise_rows(table, c, side, codes, n, stride);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, c->r, -1.0f, codes, (int) stride,
-                c->dec + used, c->r_in, 1.0f, t->error, (int) d);
+    if (c->n_pred > 0)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) c->n_pred, -1.0f, pred,
+                    (int) stride, c->dec, (int) c->r_in, 1.0f, t->error, (int) d);
+    if (c->r > 0)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, c->r, -1.0f, t->codes, c->r,
+                    c->dec + c->n_pred, (int) c->r_in, 1.0f, t->error, (int) d);
 }
 
 /* Mean of e'Me over the rows of t->error. */
@@ -95,26 +107,47 @@ static double mean_harm(struct trial *t)
     return sum / (double) t->n;
 }
 
-static int judge_head(const struct solver *v, const struct table *table, struct trial *t, uint32_t layer,
-                      uint32_t head, double ret_harm[2], struct errmsg *e)
+/* Harm of t->error under the metric of one head-side. */
+static int judge(const struct solver *v, struct trial *t, uint32_t layer, uint32_t head, enum side side, double *ret_harm,
+                 struct errmsg *e)
 {
-    const struct codec *codecs[2] = { table_codec(table, layer, head, SIDE_K),
-                                      table_codec(table, layer, head, SIDE_V) };
-    size_t r_k = codecs[SIDE_K]->r, stride = r_k + codecs[SIDE_V]->r;
+    uint32_t hs = head_side_index(v->g, layer, head, side);
+    int r;
 
-    for (int side = SIDE_K; side <= SIDE_V; side++) {
-        uint32_t hs = head_side_index(v->g, layer, head, (enum side) side);
-        int r;
-
-        solver_covariance(v, hs, t->S);
-        r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, (enum side) side, t->S, t->M);
-        if (r < 0)
-            return solver_fail(layer, head, (enum side) side, r, e);
-        code_side(t, table, codecs[side], (enum side) side, stats_sample_rows(v->s, hs), side == SIDE_K ? 0 : r_k,
-                  stride > 0 ? stride : 1);
-        ret_harm[side] += v->heads[hs].weight * mean_harm(t);
-    }
+    solver_covariance(v, hs, t->S);
+    r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, side, t->S, t->M);
+    if (r < 0)
+        return solver_fail(layer, head, side, r, e);
+    *ret_harm = v->heads[hs].weight * mean_harm(t);
     return 0;
+}
+
+/* Keys of all heads, whose codes values may be predicted from, then values. @ret_harm: [n_kv_heads, 2] */
+static int judge_layer(const struct solver *v, const struct table *table, struct trial *t, uint32_t layer,
+                       double *ret_harm, struct errmsg *e)
+{
+    size_t first[GEOMETRY_HEADS_MAX], stride = 0;
+    int r = 0;
+
+    for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
+        first[head] = stride;
+        stride += table_codec(table, layer, head, SIDE_K)->r;
+    }
+    for (uint32_t i = 0; r == 0 && i < 2 * v->g->n_kv_heads; i++) {
+        uint32_t head = i % v->g->n_kv_heads;
+        enum side side = i < v->g->n_kv_heads ? SIDE_K : SIDE_V;
+        const struct codec *c = table_codec(table, layer, head, side);
+        const float *x = stats_sample_rows(v->s, head_side_index(v->g, layer, head, side));
+        struct head_run run = table_predictors(table, head);
+        const float *pred = side == SIDE_V && run.n > 0 ? t->keys + first[run.first] : NULL;
+
+        encode_rows(t, table, c, side, x, pred, stride);
+        for (size_t row = 0; side == SIDE_K && row < t->n; row++)
+            memcpy(t->keys + row * stride + first[head], t->codes + row * c->r, c->r * sizeof(float));
+        decode_rows(t, c, x, pred, stride);
+        r = judge(v, t, layer, head, side, &ret_harm[2 * head + side], e);
+    }
+    return r;
 }
 
 int solve_harm_heads(const struct stats *s, const struct table *table, const struct solve_options *o,
@@ -133,16 +166,10 @@ int solve_harm_heads(const struct stats *s, const struct table *table, const str
         return r;
     if (s->n_held == 0)
         return fail(e, -EINVAL, "the statistics hold no sampled tokens to judge the table by");
-    if (trial_init(&t, s->n_held, g->d) < 0)
+    if (trial_init(&t, s->n_held, g) < 0)
         return fail(e, -ENOMEM, "out of memory for judging the table");
     for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++)
-        for (uint32_t head = 0; r == 0 && head < g->n_kv_heads; head++) {
-            double harm[2] = { 0 };
-
-            r = judge_head(&v, table, &t, layer, head, harm, e);
-            for (int side = SIDE_K; r == 0 && side <= SIDE_V; side++)
-                ret_harm[head_side_index(g, layer, head, (enum side) side)] = harm[side];
-        }
+        r = judge_layer(&v, table, &t, layer, ret_harm + head_side_index(g, layer, 0, SIDE_K), e);
     return r;
 }
 
@@ -183,7 +210,7 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
 {
     _cleanup_(table_unrefp) struct table *table = NULL;
     _cleanup_(trial_deinit) struct trial t = { 0 };
-    double harm[2] = { 0 };
+    double harm[2 * GEOMETRY_HEADS_MAX] = { 0 };
     int r = table_parse(bytes, n_bytes, &table, e);
 
     if (r < 0)
@@ -192,18 +219,18 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
     ret->distortion_estimated = v->estimated;
     if (v->s->n_held == 0) /* nothing to encode: the estimate is all there is */
         return 0;
-    if (trial_init(&t, v->s->n_held, v->g->d) < 0)
+    if (trial_init(&t, v->s->n_held, v->g) < 0)
         return fail(e, -ENOMEM, "out of memory for judging the table");
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
         solver_progress(v, "judging the table", (double) layer / v->g->n_layers);
+        r = judge_layer(v, table, &t, layer, harm, e);
+        if (r < 0)
+            return r;
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
-            r = judge_head(v, table, &t, layer, head, harm, e);
-            if (r < 0)
-                return r;
+            ret->distortion_k += harm[2 * head + SIDE_K];
+            ret->distortion_v += harm[2 * head + SIDE_V];
         }
     }
-    ret->distortion_k = harm[SIDE_K];
-    ret->distortion_v = harm[SIDE_V];
-    ret->distortion = harm[SIDE_K] + harm[SIDE_V];
+    ret->distortion = ret->distortion_k + ret->distortion_v;
     return 0;
 }

@@ -69,8 +69,8 @@ static int check_frame(const struct table *t, struct errmsg *e)
     if (memcmp(h->magic, TABLE_MAGIC, sizeof(h->magic)) != 0)
         return fail(e, -EBADMSG, "it is not an allocation table");
     if (h->version != TABLE_VERSION)
-        return fail(e, -EBADMSG, "it is a table of format version %u, this program reads version %u", h->version,
-                    TABLE_VERSION);
+        return fail(e, -EBADMSG, "it is a table of format version %u, this program reads version %u: solve it again from "
+                    "its statistics", h->version, TABLE_VERSION);
     if (h->n_bytes != t->n_bytes)
         return fail(e, -EBADMSG, "it has %zu bytes where its header says %llu: cut short or damaged", t->n_bytes,
                     (unsigned long long) h->n_bytes);
@@ -137,14 +137,15 @@ static int read_header(struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
 
-    if ((h->flags & ~TABLE_FLAG_V_FROM_K) != 0 || h->reserved0 != 0 ||
-        !all_zero(h->reserved1, sizeof(h->reserved1)))
-        return fail(e, -EBADMSG, "its header uses flags this program does not know");
+    if (h->reserved0 != 0 || !all_zero(h->reserved1, sizeof(h->reserved1)))
+        return fail(e, -EBADMSG, "its header uses fields this program does not know");
+    if (h->v_from > PREDICT_LAYER)
+        return fail(e, -EBADMSG, "it predicts values in way %u, this program knows 0 to %u", h->v_from, PREDICT_LAYER);
     if (h->n_sink > TABLE_SINKS_MAX)
         return fail(e, -EBADMSG, "it keeps %u sinks, at most %u are possible", h->n_sink, TABLE_SINKS_MAX);
     if (h->n_golden != TABLE_GOLDEN_TOKENS || h->sections[SECTION_LEVELS].bytes != TABLE_LEVELS_BYTES)
         return fail(e, -EBADMSG, "its levels or golden vectors are not of this format");
-    t->v_from_k = (h->flags & TABLE_FLAG_V_FROM_K) != 0;
+    t->v_from = (enum prediction) h->v_from;
     t->n_sink = h->n_sink;
     memcpy(t->model_digest, h->model_digest, DIGEST_BYTES);
     memcpy(t->digest, (const uint8_t *) t->bytes + t->n_bytes - DIGEST_BYTES, DIGEST_BYTES);

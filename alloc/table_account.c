@@ -42,7 +42,7 @@ void table_account(const struct table *t, struct table_account *ret)
 
         ret->nominal_bpd[i % 2] += codec_nominal_bits(c, g->d) / numbers;
         ret->code_bpd[i % 2] += c->code_bits / numbers;
-        ret->fixed_bytes += (uint64_t) g->d * (1u + c->r + c->r_in) * sizeof(float);
+        ret->fixed_bytes += (2ull * g->d + (uint64_t) c->r * (g->d + c->n_pred) + (uint64_t) c->r_in * g->d) * sizeof(float);
     }
     ret->nominal = (ret->nominal_bpd[SIDE_K] + ret->nominal_bpd[SIDE_V]) / 2;
     ret->code = (ret->code_bpd[SIDE_K] + ret->code_bpd[SIDE_V]) / 2;

@@ -36,7 +36,6 @@ struct builder {
     const struct table_spec *spec;
     struct errmsg *e;
     uint32_t n_sides;
-    bool v_from_k;
     struct table_section_entry sections[SECTION_COUNT];
     size_t n_bytes;
     uint8_t *bytes;                    /* [n_bytes] */
@@ -78,17 +77,26 @@ static int check_spec(struct builder *b)
                 return fail(b->e, -EINVAL, "the %u-bit levels of side %c are not in stored form", bits,
                             side ? 'V' : 'K');
     b->n_sides = head_side_count(s->geometry);
-    for (uint32_t i = 1; i < b->n_sides; i += 2)
-        b->v_from_k |= s->codecs[i].predict != NULL;
+    for (uint32_t i = 0; i < b->n_sides; i++)
+        if (s->codecs[i].predict && (i % 2 == SIDE_K || s->v_from == PREDICT_NONE))
+            return bad_codec(b, i, "a prediction that the table does not announce");
     return 0;
 }
 
-static int lay_out_codec(struct builder *b, uint32_t i, size_t *cursor)
+/* The K head-sides that V of head-side @i is predicted from: first, first + 2, ... */
+static struct head_run predictors(const struct builder *b, uint32_t i)
+{
+    uint32_t n_kv = b->spec->geometry->n_kv_heads;
+    struct head_run run = prediction_heads(b->spec->v_from, n_kv, i / 2 % n_kv);
+
+    return (struct head_run) { i / 2 / n_kv * n_kv * 2 + 2 * run.first, i % 2 == SIDE_V ? run.n : 0 };
+}
+
+static int lay_out_codec(struct builder *b, uint32_t i)
 {
     const struct codec_spec *c = &b->spec->codecs[i];
     struct table_codec_entry *en = &b->entries[i];
     uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored;
-    size_t floats[3], *offs[3] = { &en->mean_off, &en->enc_off, &en->dec_off };
 
     if (c->n_bands > TABLE_HALF_TILES_MAX)
         return bad_codec(b, i, "more bands than half-tiles");
@@ -100,20 +108,30 @@ static int lay_out_codec(struct builder *b, uint32_t i, size_t *cursor)
         return bad_codec(b, i, "more bands with bits than its dimension has half-tiles");
     en->n_half = (uint16_t) (stored + stored % 2);
     en->r = (uint16_t) (8 * en->n_half);
-    en->r_in = (uint16_t) (en->r + (i % 2 && b->v_from_k ? b->entries[i - 1].r : 0));
     for (uint32_t k = 0; k < stored; k++) {
         en->bits[k] = c->bands[order[k]].bits;
         en->code_bits = (uint16_t) (en->code_bits + 8 * en->bits[k]);
     }
+    return 0;
+}
 
-    floats[0] = d;
-    floats[1] = (size_t) en->r * d;
-    floats[2] = (size_t) en->r_in * d;
-    for (unsigned m = 0; m < 3; m++) {
-        *offs[m] = *cursor;
+/* After lay_out_codec() of all: V's matrices have a column for every K code of heads that may come later. */
+static int lay_out_matrices(struct builder *b, uint32_t i, size_t *cursor)
+{
+    struct table_codec_entry *en = &b->entries[i];
+    struct head_run run = predictors(b, i);
+    size_t floats[CODEC_MATRICES];
+
+    for (uint32_t h = 0; h < run.n; h++)
+        en->n_pred += b->entries[run.first + 2 * h].r;
+    if (en->n_pred > TABLE_PRED_MAX)
+        return fail(b->e, -EINVAL, "values would be predicted from %u key codes, at most %u are possible: predict them "
+                    "from their own head's", en->n_pred, TABLE_PRED_MAX);
+    en->matrices_off = *cursor;
+    table_matrix_floats(en->r, en->n_pred, b->spec->geometry->d, floats);
+    for (unsigned m = 0; m < CODEC_MATRICES; m++)
         if (!checked_add(*cursor, floats[m] * sizeof(float), cursor) || !checked_align(*cursor, TABLE_ALIGN, cursor))
             return -EOVERFLOW;
-    }
     return 0;
 }
 
@@ -128,10 +146,15 @@ static int lay_out(struct builder *b)
     if (!b->entries || !b->codecs)
         return -ENOMEM;
     for (uint32_t i = 0; i < b->n_sides; i++) {
-        r = lay_out_codec(b, i, &matrices);
+        r = lay_out_codec(b, i);
         if (r < 0)
             return r;
-        golden += TABLE_GOLDEN_TOKENS * (b->entries[i].r + s->geometry->d * sizeof(float));
+        golden += TABLE_GOLDEN_TOKENS * (b->entries[i].r + (b->entries[i].r + s->geometry->d) * sizeof(float));
+    }
+    for (uint32_t i = 0; i < b->n_sides; i++) {
+        r = lay_out_matrices(b, i, &matrices);
+        if (r < 0)
+            return r;
     }
     b->sections[SECTION_FREQ].bytes = s->geometry->n_rot / 2 * sizeof(double);
     b->sections[SECTION_LEVELS].bytes = TABLE_LEVELS_BYTES;
@@ -162,7 +185,7 @@ static void fill_header(struct builder *b)
     const struct geometry *g = b->spec->geometry;
     struct table_header h = {
         .version = TABLE_VERSION,
-        .flags = b->v_from_k ? TABLE_FLAG_V_FROM_K : 0,
+        .v_from = (uint32_t) b->spec->v_from,
         .n_bytes = b->n_bytes,
         .n_sink = b->spec->n_sink,
         .n_golden = TABLE_GOLDEN_TOKENS,
@@ -208,8 +231,21 @@ static void put_columns(float *to, size_t n_to, size_t c_to, const double *from,
             to[i * n_to + c_to + j] = (float) (from[i * n_from + c_from + j] * scale);
 }
 
-/* Bands in stored order: rows of enc; columns of dec after @skip columns of P, steps folded in. */
-static void fill_bands(const struct builder *b, uint32_t i, size_t skip, float *enc, float *dec)
+/* The codec's matrices in the section, to be written. */
+struct matrices {
+    float *enc_mean, *enc, *enc_k, *mean, *dec;
+};
+
+static struct matrices matrices_of(const struct builder *b, uint32_t i)
+{
+    const struct codec *c = &b->codecs[i];
+
+    return (struct matrices) { (float *) c->enc_mean, (float *) c->enc, (float *) c->enc_k, (float *) c->mean,
+                               (float *) c->dec };
+}
+
+/* Bands in stored order: rows of enc; columns of dec after those of P, steps folded in. */
+static void fill_bands(const struct builder *b, uint32_t i, struct matrices m)
 {
     const struct codec_spec *c = &b->spec->codecs[i];
     uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored = band_order(c, order);
@@ -218,29 +254,72 @@ static void fill_bands(const struct builder *b, uint32_t i, size_t skip, float *
         const struct band_spec *band = &c->bands[order[k]];
 
         for (size_t j = 0; j < (size_t) band->n_coords * d; j++)
-            enc[(size_t) 8 * k * d + j] = (float) band->enc[j];
-        put_columns(dec, b->entries[i].r_in, skip + 8 * k, band->dec, band->n_coords, 0, band->n_coords, d,
-                    (double) b->spec->levels[i % 2][band->bits].step);
+            m.enc[(size_t) 8 * k * d + j] = (float) band->enc[j];
+        put_columns(m.dec, b->codecs[i].r_in, b->codecs[i].n_pred + 8 * k, band->dec, band->n_coords, 0, band->n_coords,
+                    d, (double) b->spec->levels[i % 2][band->bits].step);
     }
 }
 
-/* P from K's z to K's codes: K's steps folded in, zero columns where K's bands are padded. */
-static void fill_prediction(const struct builder *b, uint32_t i, float *dec)
+/* The coordinates in P, of all heads that V of head-side @i is predicted from. */
+static size_t predicting_coords(const struct builder *b, uint32_t i)
 {
-    const struct codec_spec *k = &b->spec->codecs[i - 1];
-    const double *predict = b->spec->codecs[i].predict;
-    uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored = band_order(k, order);
-    size_t n = 0, from = 0;
+    struct head_run run = predictors(b, i);
+    size_t n = 0;
 
-    for (uint32_t j = 0; j < stored; j++)
-        n += k->bands[order[j]].n_coords;
-    for (uint32_t j = 0; j < stored; j++) {
-        const struct band_spec *band = &k->bands[order[j]];
+    for (uint32_t h = 0; h < run.n; h++) {
+        const struct codec_spec *k = &b->spec->codecs[run.first + 2 * h];
 
-        put_columns(dec, b->entries[i].r_in, 8 * j, predict, n, from, band->n_coords, d,
-                    (double) b->spec->levels[SIDE_K][band->bits].step);
-        from += band->n_coords;
+        for (uint32_t band = 0; band < k->n_bands; band++)
+            n += k->bands[band].bits > 0 ? k->bands[band].n_coords : 0;
     }
+    return n;
+}
+
+/* Columns of @from [rows, coords] from K's z to columns of @to [rows, cols] from K's codes: K's steps folded in, zero
+ * columns where K's bands are padded. */
+static void fill_prediction(const struct builder *b, uint32_t i, const double *from, uint32_t rows, float *to,
+                            size_t cols)
+{
+    struct head_run run = predictors(b, i);
+    size_t n = predicting_coords(b, i), coord = 0, col = 0;
+
+    for (uint32_t h = 0; h < run.n; h++) {
+        const struct codec_spec *k = &b->spec->codecs[run.first + 2 * h];
+        uint32_t order[TABLE_HALF_TILES_MAX], stored = band_order(k, order);
+
+        for (uint32_t j = 0; j < stored; j++) {
+            const struct band_spec *band = &k->bands[order[j]];
+
+            put_columns(to, cols, col + 8 * j, from, n, coord, band->n_coords, rows,
+                        (double) b->spec->levels[SIDE_K][band->bits].step);
+            coord += band->n_coords;
+        }
+        col += b->entries[run.first + 2 * h].r;
+    }
+}
+
+/* enc_k = enc P, in binary64 from the spec's own matrices. */
+static int fill_encoder_prediction(const struct builder *b, uint32_t i, struct matrices m)
+{
+    const struct codec_spec *c = &b->spec->codecs[i];
+    const double *P = c->enc_predict ? c->enc_predict : c->predict;
+    uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored = band_order(c, order);
+    size_t n = predicting_coords(b, i);
+    _cleanup_(freep) double *product = calloc((size_t) 8 * n + 1, sizeof(*product));
+
+    if (!product)
+        return -ENOMEM;
+    for (uint32_t k = 0; k < stored; k++) {
+        const struct band_spec *band = &c->bands[order[k]];
+
+        memset(product, 0, 8 * n * sizeof(*product));
+        for (uint32_t row = 0; row < band->n_coords; row++)
+            for (uint32_t x = 0; x < d; x++)
+                for (size_t j = 0; j < n; j++)
+                    product[row * n + j] += band->enc[(size_t) row * d + x] * P[x * n + j];
+        fill_prediction(b, i, product, 8, m.enc_k + (size_t) 8 * k * b->codecs[i].n_pred, b->codecs[i].n_pred);
+    }
+    return 0;
 }
 
 static bool all_finite(const float *p, size_t n)
@@ -251,24 +330,33 @@ static bool all_finite(const float *p, size_t n)
     return true;
 }
 
+static bool codec_finite(const struct codec *c, uint32_t d)
+{
+    return all_finite(c->mean, d) && all_finite(c->enc_mean, d) && all_finite(c->enc, (size_t) c->r * d) &&
+           all_finite(c->enc_k, (size_t) c->r * c->n_pred) && all_finite(c->dec, (size_t) c->r_in * d);
+}
+
 static int fill_codec(struct builder *b, uint32_t i)
 {
     const struct codec_spec *c = &b->spec->codecs[i];
-    const struct table_codec_entry *en = &b->entries[i];
-    uint8_t *matrices = section(b, SECTION_MATRICES);
-    float *mean = (float *) (void *) (matrices + en->mean_off), *enc = (float *) (void *) (matrices + en->enc_off);
-    float *dec = (float *) (void *) (matrices + en->dec_off);
     uint32_t d = b->spec->geometry->d;
+    struct matrices m;
+    int r = 0;
 
-    for (uint32_t j = 0; j < d; j++)
-        mean[j] = (float) c->mean[j];
-    fill_bands(b, i, (size_t) en->r_in - en->r, enc, dec);
-    if (c->predict && i % 2 == SIDE_V)
-        fill_prediction(b, i, dec);
-    if (!all_finite(mean, d) || !all_finite(enc, (size_t) en->r * d) || !all_finite(dec, (size_t) en->r_in * d))
-        return bad_codec(b, i, "a matrix is not finite in binary32");
-    table_codec_view(en, matrices, &b->codecs[i]);
-    return 0;
+    table_codec_view(&b->entries[i], d, section(b, SECTION_MATRICES), &b->codecs[i]);
+    m = matrices_of(b, i);
+    for (uint32_t j = 0; j < d; j++) {
+        m.mean[j] = (float) c->mean[j];
+        m.enc_mean[j] = (float) (c->enc_mean ? c->enc_mean : c->mean)[j];
+    }
+    fill_bands(b, i, m);
+    if (c->predict)
+        fill_prediction(b, i, c->predict, d, m.dec, b->codecs[i].r_in);
+    if (c->predict && m.enc_k)
+        r = fill_encoder_prediction(b, i, m);
+    if (r < 0)
+        return r;
+    return codec_finite(&b->codecs[i], d) ? 0 : bad_codec(b, i, "a matrix is not finite in binary32");
 }
 
 /* ---- golden vectors ------------------------------------------------------------------------------------------ */
@@ -289,32 +377,72 @@ static void golden_codes(const struct codec *c, uint64_t *counter, uint8_t *ret)
         ret[i] = (uint8_t) (golden_random(counter) >> 32 & ((1u << c->bits[i / 8]) - 1));
 }
 
+/* Sums to binary32. */
+static void put_sums(const struct table_sums sums[2], uint32_t n_k, uint32_t n_v, float *out)
+{
+    for (uint32_t i = 0; i < n_k; i++)
+        out[i] = (float) sums[SIDE_K].x[i];
+    for (uint32_t i = 0; i < n_v; i++)
+        out[n_k + i] = (float) sums[SIDE_V].x[i];
+}
+
+/* One token of one head; moves @p, which starts with its V codes. */
+static int fill_golden_head(const struct builder *b, const struct table *t, uint32_t hs_k, const uint8_t *codes_k,
+                            uint8_t **p)
+{
+    uint32_t n_kv = t->geometry.n_kv_heads, layer = hs_k / 2 / n_kv, head = hs_k / 2 % n_kv, d = t->geometry.d;
+    const struct codec *k = &b->codecs[hs_k], *v = &b->codecs[hs_k + 1];
+    float *out = (float *) (void *) (*p + v->r);
+    const float *const x[2] = { out, out + d };
+    struct table_sums sums[2];
+
+    table_decode_head(t, layer, head, codes_k, *p, sums);
+    put_sums(sums, d, d, out);
+    table_encode_head(t, layer, head, codes_k, x, sums);
+    put_sums(sums, k->r, v->r, out + 2 * (size_t) d);
+    if (!all_finite(out, 2 * (size_t) d + k->r + v->r))
+        return bad_codec(b, hs_k, "golden vectors are not finite in binary32");
+    *p += table_golden_head_bytes(k, v, d);
+    return 0;
+}
+
+/* One token of layer @layer; moves @p. */
+static int fill_golden_token(const struct builder *b, const struct table *t, uint32_t layer, uint64_t *counter,
+                             uint8_t **p)
+{
+    uint32_t n_kv = t->geometry.n_kv_heads, first = layer * n_kv * 2;
+    const uint8_t *codes_k = *p;
+
+    for (uint32_t hs = first; hs < first + 2 * n_kv; hs += 2) {
+        golden_codes(&b->codecs[hs], counter, *p);
+        *p += b->codecs[hs].r;
+    }
+    for (uint32_t hs = first; hs < first + 2 * n_kv; hs += 2) {
+        int r;
+
+        golden_codes(&b->codecs[hs + 1], counter, *p);
+        r = fill_golden_head(b, t, hs, codes_k, p);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 static int fill_golden(struct builder *b)
 {
-    const struct geometry *g = b->spec->geometry;
-    struct table t = { .geometry = *g, .v_from_k = b->v_from_k, .codecs = b->codecs };
+    struct table t = { .geometry = *b->spec->geometry, .v_from = b->spec->v_from, .codecs = b->codecs };
     uint8_t *p = section(b, SECTION_GOLDEN);
-    double x[2][GEOMETRY_DIM_MAX], magnitude[2][GEOMETRY_DIM_MAX];
     uint64_t counter = 0;
 
     memcpy(t.levels, b->spec->levels, sizeof(t.levels));
     memset(&t.levels[SIDE_K][0], 0, sizeof(t.levels[SIDE_K][0])); /* empty half-tiles: level 0 */
     memset(&t.levels[SIDE_V][0], 0, sizeof(t.levels[SIDE_V][0]));
-    for (uint32_t i = 0; i < b->n_sides; i += 2)
+    for (uint32_t layer = 0; layer < t.geometry.n_layers; layer++)
         for (unsigned token = 0; token < TABLE_GOLDEN_TOKENS; token++) {
-            const uint8_t *const codes[2] = { p, p + b->codecs[i].r };
-            float *out = (float *) (void *) (p + b->codecs[i].r + b->codecs[i + 1].r);
+            int r = fill_golden_token(b, &t, layer, &counter, &p);
 
-            golden_codes(&b->codecs[i], &counter, p);
-            golden_codes(&b->codecs[i + 1], &counter, p + b->codecs[i].r);
-            table_decode_head(&t, i / 2 / g->n_kv_heads, i / 2 % g->n_kv_heads, codes, x, magnitude);
-            for (uint32_t j = 0; j < g->d; j++) {
-                out[j] = (float) x[SIDE_K][j];
-                out[g->d + j] = (float) x[SIDE_V][j];
-            }
-            if (!all_finite(out, 2 * (size_t) g->d))
-                return bad_codec(b, i, "decoded vectors are not finite in binary32");
-            p = (uint8_t *) (out + 2 * (size_t) g->d);
+            if (r < 0)
+                return r;
         }
     return 0;
 }

@@ -20,14 +20,18 @@ struct codec_spec {
     const double *mean;          /* [d] */
     uint32_t n_bands;
     const struct band_spec *bands;
-    /* V from K: [d, n_coords of K's stored bands, in K's stored order], from K's z; NULL: none. K: NULL. */
+    /* V from K: [d, n_coords of the stored bands of the heads it is predicted from, each in its stored order], from
+     * K's z; NULL: no part of it. K: NULL. */
     const double *predict;
+    const double *enc_mean;      /* [d] what the encoder subtracts; NULL: mean */
+    const double *enc_predict;   /* like predict, what the encoder subtracts; NULL: predict */
 };
 
 struct table_spec {
     const struct geometry *geometry;
     const uint8_t *model_digest;         /* [DIGEST_BYTES] */
     uint32_t n_sink;
+    enum prediction v_from;
     const struct levels (*levels)[TABLE_BITS_MAX + 1]; /* [2][9] by side and b */
     const struct codec_spec *codecs;     /* [head_side_count] */
     const char *provenance;              /* JSON text without times, paths or host names: same inputs, same digest */

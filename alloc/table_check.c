@@ -64,14 +64,22 @@ static bool bits_valid(const struct table_codec_entry *c, uint32_t d)
     return c->r == 8 * c->n_half && c->code_bits == 8 * sum;
 }
 
-/* Moves @cursor past a matrix of @rows x @cols floats that must start there, inside the section. */
-static bool take_matrix(size_t *cursor, uint64_t off, size_t rows, size_t cols, size_t section_bytes)
+/* Moves @cursor past the matrices of a codec, which must start there and lie inside the section. */
+static bool take_matrices(size_t *cursor, const struct table_codec_entry *entry, uint32_t d, size_t section_bytes)
 {
-    size_t bytes = rows * cols * sizeof(float); /* at most 256 * 512 * 4 */
+    size_t floats[CODEC_MATRICES];
 
-    if (off != *cursor || !range_inside(off, bytes, section_bytes))
+    if (entry->matrices_off != *cursor)
         return false;
-    return checked_add(*cursor, bytes, cursor) && checked_align(*cursor, TABLE_ALIGN, cursor);
+    table_matrix_floats(entry->r, entry->n_pred, d, floats); /* each at most (256 + 8192) * 256 */
+    for (unsigned i = 0; i < CODEC_MATRICES; i++) {
+        size_t bytes = floats[i] * sizeof(float);
+
+        if (!range_inside(*cursor, bytes, section_bytes) || !checked_add(*cursor, bytes, cursor) ||
+            !checked_align(*cursor, TABLE_ALIGN, cursor))
+            return false;
+    }
+    return true;
 }
 
 static bool all_finite(const float *p, size_t n)
@@ -82,19 +90,29 @@ static bool all_finite(const float *p, size_t n)
     return true;
 }
 
-/* Whether rows of enc and columns of dec that belong to an empty half-tile are zero; @skip: columns of P. */
-static bool padding_zero(const struct codec *c, uint32_t d, unsigned skip)
+/* Whether rows of enc and enc_k and columns of dec that belong to an empty half-tile are zero. */
+static bool padding_zero(const struct codec *c, uint32_t d)
 {
     if (c->n_half == 0 || c->bits[c->n_half - 1] != 0)
         return true;
-    for (unsigned i = c->r - 8u; i < c->r; i++)
+    for (unsigned i = c->r - 8u; i < c->r; i++) {
         for (uint32_t j = 0; j < d; j++)
-            if (c->enc[(size_t) i * d + j] != 0.0f || c->dec[(size_t) j * c->r_in + skip + i] != 0.0f)
+            if (c->enc[(size_t) i * d + j] != 0.0f || c->dec[(size_t) j * c->r_in + c->n_pred + i] != 0.0f)
                 return false;
+        for (uint32_t j = 0; j < c->n_pred; j++)
+            if (c->enc_k[(size_t) i * c->n_pred + j] != 0.0f)
+                return false;
+    }
     return true;
 }
 
-static int check_codec(const struct table *t, struct where w, const struct table_codec_entry *entry, unsigned r_k,
+static bool matrices_finite(const struct codec *c, uint32_t d)
+{
+    return all_finite(c->mean, d) && all_finite(c->enc_mean, d) && all_finite(c->enc, (size_t) c->r * d) &&
+           all_finite(c->enc_k, (size_t) c->r * c->n_pred) && all_finite(c->dec, (size_t) c->r_in * d);
+}
+
+static int check_codec(const struct table *t, struct where w, const struct table_codec_entry *entry, size_t n_pred,
                        size_t *cursor, struct codec *ret, struct errmsg *e)
 {
     size_t section_bytes = table_header(t)->sections[SECTION_MATRICES].bytes;
@@ -102,19 +120,31 @@ static int check_codec(const struct table *t, struct where w, const struct table
 
     if (!bits_valid(entry, d))
         return bad_codec(e, w, "its bit widths are inconsistent");
-    if (entry->r_in != entry->r + r_k)
-        return bad_codec(e, w, "its decode matrix has the wrong number of columns");
-    if (!take_matrix(cursor, entry->mean_off, 1, d, section_bytes) ||
-        !take_matrix(cursor, entry->enc_off, entry->r, d, section_bytes) ||
-        !take_matrix(cursor, entry->dec_off, d, entry->r_in, section_bytes))
+    if (entry->reserved0 != 0 || entry->reserved1 != 0 || entry->reserved2 != 0)
+        return bad_codec(e, w, "its entry uses fields this program does not know");
+    if (entry->n_pred != n_pred)
+        return bad_codec(e, w, "it is predicted from the wrong number of codes");
+    if (n_pred > TABLE_PRED_MAX)
+        return bad_codec(e, w, "it is predicted from more codes than are possible");
+    if (!take_matrices(cursor, entry, d, section_bytes))
         return bad_codec(e, w, "its matrices are not where they must be");
-    table_codec_view(entry, table_section(t, SECTION_MATRICES), ret);
-    if (!all_finite(ret->mean, d) || !all_finite(ret->enc, (size_t) ret->r * d) ||
-        !all_finite(ret->dec, (size_t) ret->r_in * d))
+    table_codec_view(entry, d, table_section(t, SECTION_MATRICES), ret);
+    if (!matrices_finite(ret, d))
         return bad_codec(e, w, "a matrix is not finite");
-    if (!padding_zero(ret, d, r_k))
+    if (!padding_zero(ret, d))
         return bad_codec(e, w, "an empty half-tile is not zero");
     return 0;
+}
+
+/* Codes that V of @w is predicted from, by the ranks in the directory, checked or not yet. */
+static size_t predicting_codes(const struct table *t, struct where w, const struct table_codec_entry *entries)
+{
+    struct head_run run = table_predictors(t, w.head);
+    size_t n = 0;
+
+    for (uint32_t h = run.first; h < run.first + run.n && w.side == SIDE_V; h++)
+        n += entries[head_side_index(&t->geometry, w.layer, h, SIDE_K)].r;
+    return n;
 }
 
 int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg *e)
@@ -126,8 +156,7 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
 
     for (uint32_t i = 0; i < n; i++) {
         struct where w = { i / 2 / t->geometry.n_kv_heads, i / 2 % t->geometry.n_kv_heads, (enum side) (i % 2) };
-        unsigned r_k = w.side == SIDE_V && t->v_from_k ? ret_codecs[i - 1].r : 0;
-        int r = check_codec(t, w, &entries[i], r_k, &cursor, &ret_codecs[i], e);
+        int r = check_codec(t, w, &entries[i], predicting_codes(t, w, entries), &cursor, &ret_codecs[i], e);
 
         if (r < 0)
             return r;
@@ -168,45 +197,81 @@ static bool codes_valid(const struct codec *c, const uint8_t *codes)
 }
 
 /*
- * The stored vector is the builder's binary64 sum rounded to binary32, off by at most 2^-24 |x|; this machine's sum has
- * the same terms and may differ by 514 roundings of 2^-53 of the sum of magnitudes. Together below 2^-23 of it.
- * Subnormal results round to multiples of 2^-149.
+ * A stored number is the builder's binary64 sum rounded to binary32, off by at most 2^-24 |x|; this machine's sum has
+ * the same terms and may differ by their number (at most 8449) of roundings of 2^-53 of the sum of magnitudes. Together
+ * below 2^-23 of it. Subnormal results round to multiples of 2^-149.
  */
-static bool vector_agrees(const float *stored, const double *x, const double *magnitude, uint32_t d)
+static bool sums_agree(const float *stored, const struct table_sums *s, uint32_t n)
 {
-    for (uint32_t i = 0; i < d; i++) /* written so that NaN disagrees */
-        if (!(fabs((double) stored[i] - x[i]) <= 0x1p-23 * magnitude[i] + 0x1p-149))
+    for (uint32_t i = 0; i < n; i++) /* written so that NaN disagrees */
+        if (!(fabs((double) stored[i] - s->x[i]) <= 0x1p-23 * s->magnitude[i] + 0x1p-149))
             return false;
     return true;
+}
+
+/* One token of one head; @p: V codes, k^, v^, z of K, z of V. */
+static int check_golden_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
+                             const uint8_t *p, struct errmsg *e)
+{
+    const struct codec *k = table_codec(t, layer, head, SIDE_K), *v = table_codec(t, layer, head, SIDE_V);
+    const float *stored = (const float *) (const void *) (p + v->r);
+    uint32_t d = t->geometry.d;
+    const float *const x[2] = { stored, stored + d };
+    struct table_sums sums[2];
+
+    if (!codes_valid(v, p))
+        return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
+    table_decode_head(t, layer, head, codes_k, p, sums);
+    if (!sums_agree(x[SIDE_K], &sums[SIDE_K], d) || !sums_agree(x[SIDE_V], &sums[SIDE_V], d))
+        return fail(e, -EBADMSG, "golden codes of layer %u, head %u do not decode to the stored vectors", layer, head);
+    table_encode_head(t, layer, head, codes_k, x, sums);
+    stored += 2 * d;
+    if (!sums_agree(stored, &sums[SIDE_K], k->r) || !sums_agree(stored + k->r, &sums[SIDE_V], v->r))
+        return fail(e, -EBADMSG, "golden vectors of layer %u, head %u do not encode to the stored coordinates", layer,
+                    head);
+    return 0;
+}
+
+/* Moves @p past one token of one layer. */
+static int check_golden_token(const struct table *t, uint32_t layer, const uint8_t **p, struct errmsg *e)
+{
+    const uint8_t *codes_k = *p;
+    uint32_t n_kv = t->geometry.n_kv_heads;
+
+    for (uint32_t head = 0; head < n_kv; head++) {
+        const struct codec *k = table_codec(t, layer, head, SIDE_K);
+
+        if (!codes_valid(k, *p))
+            return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
+        *p += k->r;
+    }
+    for (uint32_t head = 0; head < n_kv; head++) {
+        int r = check_golden_head(t, layer, head, codes_k, *p, e);
+
+        if (r < 0)
+            return r;
+        *p += table_golden_head_bytes(table_codec(t, layer, head, SIDE_K), table_codec(t, layer, head, SIDE_V),
+                                      t->geometry.d);
+    }
+    return 0;
 }
 
 int table_check_golden(const struct table *t, struct errmsg *e)
 {
     const uint8_t *p = table_section(t, SECTION_GOLDEN);
-    size_t left = table_header(t)->sections[SECTION_GOLDEN].bytes;
-    uint32_t d = t->geometry.d;
+    size_t bytes = 0;
 
-    for (uint32_t i = 0; i < t->geometry.n_layers * t->geometry.n_kv_heads; i++) {
-        const struct codec *k = &t->codecs[2 * i], *v = &t->codecs[2 * i + 1];
-        uint32_t layer = i / t->geometry.n_kv_heads, head = i % t->geometry.n_kv_heads;
-        double x[2][GEOMETRY_DIM_MAX], magnitude[2][GEOMETRY_DIM_MAX];
-
-        if (table_golden_bytes(k, v, d) > left)
-            return fail(e, -EBADMSG, "its golden vectors are cut short");
-        left -= table_golden_bytes(k, v, d);
+    for (uint32_t i = 0; i < head_side_count(&t->geometry); i += 2)
+        bytes += TABLE_GOLDEN_TOKENS * (t->codecs[i].r + table_golden_head_bytes(&t->codecs[i], &t->codecs[i + 1],
+                                                                                  t->geometry.d));
+    if (bytes != table_header(t)->sections[SECTION_GOLDEN].bytes)
+        return fail(e, -EBADMSG, "its golden vectors are not those of its codecs");
+    for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++)
         for (unsigned token = 0; token < TABLE_GOLDEN_TOKENS; token++) {
-            const uint8_t *const codes[2] = { p, p + k->r };
-            const float *stored = (const float *) (const void *) (p + k->r + v->r);
+            int r = check_golden_token(t, layer, &p, e);
 
-            p += k->r + v->r + 2 * d * sizeof(float);
-            if (!codes_valid(k, codes[SIDE_K]) || !codes_valid(v, codes[SIDE_V]))
-                return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
-            table_decode_head(t, layer, head, codes, x, magnitude);
-            if (!vector_agrees(stored, x[SIDE_K], magnitude[SIDE_K], d) ||
-                !vector_agrees(stored + d, x[SIDE_V], magnitude[SIDE_V], d))
-                return fail(e, -EBADMSG, "golden codes of layer %u, head %u do not decode to the stored vectors",
-                            layer, head);
+            if (r < 0)
+                return r;
         }
-    }
-    return left == 0 ? 0 : fail(e, -EBADMSG, "it has more golden vectors than heads");
+    return 0;
 }

@@ -1,54 +1,114 @@
-/* What the reader and the builder of tables share: views of codecs, and decoding in plain C. See table_format.h. */
+/* What the reader and the builder of tables share: views of codecs, encoding and decoding in plain C. See
+ * table_format.h. */
 #include <math.h>
 
 #include "alloc/table_format.h"
 
-void table_codec_view(const struct table_codec_entry *entry, const uint8_t *matrices, struct codec *ret)
+void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const uint8_t *matrices, struct codec *ret)
 {
+    const float *at[CODEC_MATRICES];
+    size_t floats[CODEC_MATRICES], off = entry->matrices_off;
+
+    table_matrix_floats(entry->r, entry->n_pred, d, floats);
+    for (unsigned i = 0; i < CODEC_MATRICES; i++) {
+        at[i] = floats[i] > 0 ? (const float *) (const void *) (matrices + off) : NULL;
+        off = (off + floats[i] * sizeof(float) + TABLE_ALIGN - 1) / TABLE_ALIGN * TABLE_ALIGN;
+    }
     *ret = (struct codec) {
         .n_half = entry->n_half,
         .r = entry->r,
-        .r_in = entry->r_in,
         .code_bits = entry->code_bits,
-        .mean = (const float *) (const void *) (matrices + entry->mean_off),
-        .enc = entry->r > 0 ? (const float *) (const void *) (matrices + entry->enc_off) : NULL,
-        .dec = entry->r_in > 0 ? (const float *) (const void *) (matrices + entry->dec_off) : NULL,
+        .n_pred = entry->n_pred,
+        .r_in = entry->n_pred + entry->r,
+        .enc_mean = at[0],
+        .enc = at[1],
+        .enc_k = at[2],
+        .mean = at[3],
+        .dec = at[4],
     };
     for (unsigned i = 0; i < entry->n_half; i++)
         ret->bits[i] = entry->bits[i];
 }
 
-/* Levels of the codes of one side; returns their number. */
-static unsigned look_up(const struct table *t, const struct codec *c, enum side side, const uint8_t *codes, double *ret)
+static double level(const struct table *t, const struct codec *c, enum side side, const uint8_t *codes, unsigned i)
 {
-    for (unsigned i = 0; i < c->r; i++)
-        ret[i] = (double) t->levels[side][c->bits[i / 8]].value[codes[i]];
-    return c->r;
+    return (double) t->levels[side][c->bits[i / 8]].value[codes[i]];
 }
 
-void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *const codes[2],
-                       double ret_x[2][GEOMETRY_DIM_MAX], double ret_magnitude[2][GEOMETRY_DIM_MAX])
+static void add(struct table_sums *s, uint32_t i, double term)
 {
-    double in[2 * TABLE_RANK_MAX]; /* c, or [c ; c_V] */
-    unsigned n = 0;
+    s->x[i] += term;
+    s->magnitude[i] += fabs(term);
+}
+
+/*
+ * sums [rows] += sign m c, with c the levels of the K codes that V of @head is predicted from: the first columns of
+ * m [rows, cols].
+ */
+static void add_predictors(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k, double sign,
+                           const float *m, uint32_t rows, size_t cols, struct table_sums *sums)
+{
+    struct head_run run = table_predictors(t, head);
+    size_t col = 0;
+
+    for (uint32_t h = 0; h < run.first + run.n; h++) {
+        const struct codec *k = table_codec(t, layer, h, SIDE_K);
+
+        for (unsigned j = 0; h >= run.first && j < k->r; j++, col++) {
+            double c = sign * level(t, k, SIDE_K, codes_k, j);
+
+            for (uint32_t i = 0; i < rows; i++)
+                add(sums, i, (double) m[i * cols + col] * c);
+        }
+        codes_k += k->r;
+    }
+}
+
+/* K codes of @head among those of its layer. */
+static const uint8_t *own_codes(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k)
+{
+    for (uint32_t h = 0; h < head; h++)
+        codes_k += table_codec(t, layer, h, SIDE_K)->r;
+    return codes_k;
+}
+
+void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
+                       const uint8_t *codes_v, struct table_sums ret[2])
+{
+    const uint8_t *const codes[2] = { own_codes(t, layer, head, codes_k), codes_v };
+    uint32_t d = t->geometry.d;
 
     for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
         const struct codec *c = table_codec(t, layer, head, (enum side) side);
 
-        if (side == SIDE_V && !t->v_from_k)
-            n = 0;
-        n += look_up(t, c, (enum side) side, codes[side], in + n);
-        for (unsigned i = 0; i < t->geometry.d; i++) {
-            double x = (double) c->mean[i], magnitude = fabs(x);
+        ret[side] = (struct table_sums) { 0 };
+        for (uint32_t i = 0; i < d; i++)
+            add(&ret[side], i, (double) c->mean[i]);
+        if (c->n_pred > 0)
+            add_predictors(t, layer, head, codes_k, 1, c->dec, d, c->r_in, &ret[side]);
+        for (unsigned j = 0; j < c->r; j++) {
+            double l = level(t, c, (enum side) side, codes[side], j);
 
-            for (unsigned j = 0; j < n; j++) {
-                double term = (double) c->dec[(size_t) i * c->r_in + j] * in[j];
-
-                x += term;
-                magnitude += fabs(term);
-            }
-            ret_x[side][i] = x;
-            ret_magnitude[side][i] = magnitude;
+            for (uint32_t i = 0; i < d; i++)
+                add(&ret[side], i, (double) c->dec[(size_t) i * c->r_in + c->n_pred + j] * l);
         }
+    }
+}
+
+void table_encode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
+                       const float *const x[2], struct table_sums ret[2])
+{
+    uint32_t d = t->geometry.d;
+
+    for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
+        const struct codec *c = table_codec(t, layer, head, (enum side) side);
+
+        ret[side] = (struct table_sums) { 0 };
+        for (uint32_t i = 0; i < c->r; i++)
+            for (uint32_t j = 0; j < d; j++)
+                add(&ret[side], i, (double) c->enc[(size_t) i * d + j] *
+                                       ((double) x[side][j] - (double) c->enc_mean[j]));
+        if (c->enc_k)
+            add_predictors(t, layer, head, codes_k, -1, c->enc_k, c->r, c->n_pred, &ret[side]);
     }
 }

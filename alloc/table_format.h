@@ -17,9 +17,8 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tables are used in place, and they are little-endian");
 
 #define TABLE_MAGIC "KVCTABLE" /* without its NUL */
-#define TABLE_VERSION 1
+#define TABLE_VERSION 2
 #define TABLE_ALIGN 64
-#define TABLE_FLAG_V_FROM_K 1u
 #define TABLE_PROVENANCE_MAX ((size_t) 1 << 20) /* with its NUL */
 
 /* Tokens per (layer, head) in the golden section: two, since a code whose level is 0 hides its column. */
@@ -30,8 +29,9 @@ enum table_section {
     SECTION_LEVELS,     /* for both sides, b = 1..8: binary32 step, value[2^b], threshold[2^b - 1] */
     SECTION_CODECS,     /* struct table_codec_entry [head_side_count] */
     SECTION_PROVENANCE, /* JSON text and one NUL */
-    SECTION_MATRICES,   /* binary32; for each codec mean, enc, dec, each at a multiple of 64 */
-    SECTION_GOLDEN,     /* for each (layer, head), each token: codes K [r], codes V [r], binary32 k^ [d], v^ [d] */
+    SECTION_MATRICES,   /* binary32; for each codec enc_mean, enc, enc_k, mean, dec, each at a multiple of 64 */
+    SECTION_GOLDEN,     /* for each layer, each token: K codes of all heads; then for each head V codes [r_V], binary32
+                           k^ [d], v^ [d] and z of both, [r_K] and [r_V] */
     SECTION_COUNT,
 };
 
@@ -42,7 +42,7 @@ struct table_section_entry {
 struct table_header {
     char magic[8];
     uint32_t version;
-    uint32_t flags;
+    uint32_t v_from;  /* enum prediction */
     uint64_t n_bytes; /* of the file, digest included */
     uint32_t n_sink;
     uint32_t n_golden; /* TABLE_GOLDEN_TOKENS */
@@ -57,8 +57,10 @@ _Static_assert(sizeof(struct table_header) == 256, "no padding");
 
 struct table_codec_entry {
     uint8_t bits[TABLE_HALF_TILES_MAX]; /* [n_half], then zeros */
-    uint16_t n_half, r, r_in, code_bits;
-    uint64_t mean_off, enc_off, dec_off; /* from the start of the matrices; where it would stand if it is empty */
+    uint16_t n_half, r, code_bits, reserved0;
+    uint32_t n_pred, reserved1;
+    uint64_t matrices_off; /* of the first, from the start of the section; the others follow */
+    uint64_t reserved2;
 };
 _Static_assert(sizeof(struct table_codec_entry) == 64, "no padding");
 
@@ -72,26 +74,55 @@ static inline uint32_t table_half_tiles_max(uint32_t d)
     return (d + 15) / 16 * 2;
 }
 
-static inline size_t table_golden_bytes(const struct codec *k, const struct codec *v, uint32_t d)
+/* Bytes of one token of one head in the golden section: its K codes apart, which stand before those of all heads. */
+static inline size_t table_golden_head_bytes(const struct codec *k, const struct codec *v, uint32_t d)
 {
-    return TABLE_GOLDEN_TOKENS * ((size_t) k->r + v->r + 2 * (size_t) d * sizeof(float));
+    return v->r + (2 * (size_t) d + k->r + v->r) * sizeof(float);
 }
 
+/* Matrices of a codec in the order of the file; rows times columns each. */
+enum { CODEC_MATRICES = 5 };
+static inline void table_matrix_floats(uint32_t r, uint32_t n_pred, uint32_t d, size_t ret[CODEC_MATRICES])
+{
+    ret[0] = ret[3] = d;
+    ret[1] = (size_t) r * d;
+    ret[2] = (size_t) r * n_pred;
+    ret[4] = (size_t) (n_pred + r) * d;
+}
+
+/* Sums in binary64, and sums of the absolute terms for error bounds. */
+struct table_sums {
+    double x[GEOMETRY_DIM_MAX], magnitude[GEOMETRY_DIM_MAX];
+};
+
 /**
- * table_decode_head() - one token of one head from its codes, in binary64
- * @codes:         by side, [r]; each within its width
- * @ret_x:         by side, [d]
- * @ret_magnitude: by side, [d]: sum of the absolute terms, for error bounds
+ * table_decode_head() - one token of one head from its codes: x^ by side, [d]
+ * @codes_k: K codes of all heads of the layer, one head after the other; each within its width
+ * @codes_v: [r_V] of @head
  *
- * @t needs geometry, levels and codecs only: the builder decodes golden codes before there is a table.
+ * @t needs geometry, v_from, levels and codecs only: the builder decodes golden codes before there is a table.
  */
-void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *const codes[2],
-                       double ret_x[2][GEOMETRY_DIM_MAX], double ret_magnitude[2][GEOMETRY_DIM_MAX]);
+void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
+                       const uint8_t *codes_v, struct table_sums ret[2]);
+
+/* z of one token of one head, by side, [r]; @x by side, [d]. Codes and @t as above. */
+void table_encode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
+                       const float *const x[2], struct table_sums ret[2]);
+
+/* K codes of one token of a layer. */
+static inline size_t table_layer_codes(const struct table *t, uint32_t layer)
+{
+    size_t n = 0;
+
+    for (uint32_t head = 0; head < t->geometry.n_kv_heads; head++)
+        n += table_codec(t, layer, head, SIDE_K)->r;
+    return n;
+}
 
 /* Fills @ret from a directory entry whose numbers were checked. @matrices: start of the section. */
-void table_codec_view(const struct table_codec_entry *entry, const uint8_t *matrices, struct codec *ret);
+void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const uint8_t *matrices, struct codec *ret);
 
-/* Checks of table_parse() on @t, which has geometry, v_from_k, bytes and sections that lie inside them.
+/* Checks of table_parse() on @t, which has geometry, v_from, bytes and sections that lie inside them.
  * @ret_codecs [head_side_count]. Return: 0; -EBADMSG with a sentence. */
 int table_check_levels(struct table *t, struct errmsg *e);
 int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg *e);

@@ -22,26 +22,16 @@ enum { SCRATCH_ALIGN = 64 };
 
 static void scratch_deinit(struct scratch *s)
 {
-    for (unsigned side = 0; side < 2; side++) {
-        free(s->rows[side]);
-        free(s->codes[side]);
-    }
-    free(s->codec);
+    free(s->rows);
+    chunk_work_deinit(&s->chunk);
     free(s->attend);
     *s = (struct scratch) { .attend = NULL };
 }
 
-static int scratch_init(struct scratch *s, uint32_t d)
+static int scratch_init(struct scratch *s, const struct geometry *g, struct shard shard)
 {
-    for (unsigned side = 0; side < 2; side++) {
-        s->rows[side] = malloc(CHUNK_TOKENS * d * sizeof(float));
-        s->codes[side] = malloc(CHUNK_TOKENS * TABLE_RANK_MAX);
-        if (!s->rows[side] || !s->codes[side])
-            return -ENOMEM;
-    }
-    s->codec = aligned_alloc(SCRATCH_ALIGN, (codec_scratch_floats() * sizeof(float) + SCRATCH_ALIGN - 1) &
-                             ~(size_t) (SCRATCH_ALIGN - 1));
-    return s->codec ? 0 : -ENOMEM;
+    s->rows = malloc((size_t) CHUNK_TOKENS * g->d * sizeof(float));
+    return s->rows ? chunk_work_init(&s->chunk, g, shard) : -ENOMEM;
 }
 
 int model_scratch_attend(struct kvc_model *m, size_t bytes)
@@ -134,7 +124,7 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     r = read_geometry(&local.geometry, &m->geometry, &c->error);
     if (r == 0)
         r = read_shard(&local, &m->geometry, &m->shard, &c->error);
-    if (r == 0 && scratch_init(&m->scratch, m->geometry.d) < 0)
+    if (r == 0 && scratch_init(&m->scratch, &m->geometry, m->shard) < 0)
         r = fail(&c->error, -ENOMEM, "out of memory while opening a model");
     if (r < 0) {
         model_unref(m);
@@ -234,7 +224,7 @@ int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info)
         .page_bytes = t->layout.page_bytes[PAGE_REST],
         .first_page_bytes = t->layout.page_bytes[PAGE_FIRST],
         .n_sink = t->table->n_sink,
-        .kernel = attend_kernel_name(),
+        .kernel = attend_kernel_name(t->table),
     };
     memcpy(info.table_digest, t->table->digest, DIGEST_BYTES);
     return options_write(ret_info, &info, sizeof(info), sizeof(info), "kvc_model_info", &m->client->error);

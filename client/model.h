@@ -12,7 +12,7 @@
 
 #include "client/kvcobra.h"
 #include "client/pages.h"
-#include "gpu/codec.h"
+#include "gpu/chunk.h"
 #include "gpu/layout.h"
 #include "proto/index.h"
 #include "proto/shared.h"
@@ -41,9 +41,8 @@ struct model_remote {                 /* all empty when embedded */
 };
 
 struct scratch {                      /* one thread per client: shared by the model's sequences */
-    float *rows[2];                   /* [64, d] of one head, by side */
-    uint8_t *codes[2];                /* [64, TABLE_RANK_MAX], by side */
-    float *codec;
+    float *rows;                      /* [64, d] of one head and side */
+    struct chunk_work chunk;
     void *attend;                     /* aligned to 64 */
     size_t attend_bytes;
 };

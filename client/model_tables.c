@@ -85,6 +85,12 @@ int model_table_add(struct kvc_model *m, struct table *table, bool referenced, s
     t = calloc(1, sizeof(*t));
     if (!t)
         return fail(e, -ENOMEM, "out of memory while opening a table");
+    if (page_layout_lacks_heads(table, m->shard)) {
+        free(t);
+        return fail(e, -EINVAL, "the table predicts values from the keys of all %u KV heads of a layer, heads %u..%u are "
+                    "not enough: open the model with all heads, or solve a table with --predict head",
+                    table->geometry.n_kv_heads, m->shard.first_head, m->shard.first_head + m->shard.n_heads - 1);
+    }
     r = page_layout_init(&t->layout, table, m->shard);
     if (r < 0) {
         free(t);

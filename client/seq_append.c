@@ -113,33 +113,28 @@ static int store_rows(struct kvc_seq *s, uint32_t layer, enum side side, enum kv
 /* ---- from tail to page ------------------------------------------------------------------------------------------- */
 
 /*
- * One head of the oldest chunk in the tail. Sinks stay exact in the page; their code positions, which readers mask,
- * hold the code of the mean, so that their norms do not count as drift.
+ * One head and side of the oldest chunk in the tail; keys of all heads before any values. Sinks stay exact in the page;
+ * their code positions, which readers mask, hold the code of the mean, so that their norms do not count as drift.
  */
-static void pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, size_t chunk)
+static void pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t chunk)
 {
     const struct page_layout *layout = &s->table->layout;
     struct scratch *scratch = &s->model->scratch;
-    struct head_view view = head_view(s->table->table, layer, s->model->shard.first_head + head);
+    const struct codec *codec = codec_of(s, layer, head, side);
+    const uint16_t *rows = s->layers[layer].rows[side] + seq_row(s, head, 0);
     uint8_t *payload = page_payload(s->pages[chunk]);
     uint32_t d = s->model->geometry.d, n_sink = chunk == 0 ? s->table->table->n_sink : 0;
     int r;
 
-    for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
-        const uint16_t *rows = s->layers[layer].rows[side] + seq_row(s, head, 0);
-        const float *mean = codec_of(s, layer, head, side)->mean;
-
-        if (n_sink > 0)
-            memcpy(payload + page_sink_off(layout, layer, head, side), rows, (size_t) n_sink * d * sizeof(*rows));
-        for (size_t t = 0; t < CHUNK_TOKENS; t++)
-            for (uint32_t i = 0; i < d; i++)
-                scratch->rows[side][t * d + i] = mean[i] + (t < n_sink ? 0 : f16_to_f32(rows[t * d + i]));
-    }
-    r = codec_encode(view, scratch->rows[SIDE_K], scratch->rows[SIDE_V], d, CHUNK_TOKENS, scratch->codes[SIDE_K],
-                     scratch->codes[SIDE_V], s->table->counts, scratch->codec);
+    if (n_sink > 0)
+        memcpy(payload + page_sink_off(layout, layer, head, side), rows, (size_t) n_sink * d * sizeof(*rows));
+    for (size_t t = 0; t < CHUNK_TOKENS; t++)
+        for (uint32_t i = 0; i < d; i++)
+            scratch->rows[t * d + i] = t < n_sink ? codec->enc_mean[i] : codec->mean[i] + f16_to_f32(rows[t * d + i]);
+    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(layout, layer, head, scratch->rows, d, payload,
+                                                                   &s->table->counts[side], &scratch->chunk);
     assert(r == 0); /* the tail holds finite numbers only */
     (void) r;
-    block_pack(view, scratch->codes[SIDE_K], scratch->codes[SIDE_V], payload + page_block_off(layout, layer, head));
 }
 
 void seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
@@ -150,14 +145,13 @@ void seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
     while (l->n_packed < n_chunks) {
         size_t left = l->length - (l->n_packed + 1) * CHUNK_TOKENS;
 
-        for (uint32_t h = 0; h < n_heads; h++) {
-            pack_head(s, layer, h, l->n_packed);
-            for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
+        for (unsigned side = SIDE_K; side <= SIDE_V; side++)
+            for (uint32_t h = 0; h < n_heads; h++) {
                 uint16_t *rows = l->rows[side] + seq_row(s, h, 0);
 
+                pack_head(s, layer, h, (enum side) side, l->n_packed);
                 memmove(rows, rows + CHUNK_TOKENS * d, left * d * sizeof(*rows));
             }
-        }
         l->n_packed++;
     }
 }

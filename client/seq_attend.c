@@ -15,7 +15,7 @@ static int attend_packed(struct kvc_seq *s, uint32_t layer, const float *q, size
     size_t packed = l->n_packed * CHUNK_TOKENS, stride = (size_t) m->n_q_heads * d;
     const uint8_t *const *payloads = seq_payloads(s);
 
-    if (model_scratch_attend(m, attend_scratch_bytes(&m->geometry, n_q)) < 0)
+    if (model_scratch_attend(m, attend_scratch_bytes(&s->table->layout, n_q)) < 0)
         return fail(&m->client->error, -ENOMEM, "out of memory for attention of %zu queries", n_q);
     for (uint32_t h = 0; h < m->shard.n_heads; h++) {
         struct attend_args a = {
@@ -67,16 +67,13 @@ static void read_packed(struct kvc_seq *s, uint32_t layer, uint32_t head, enum s
 {
     const struct page_layout *layout = &s->table->layout;
     struct scratch *scratch = &s->model->scratch;
-    struct head_view view = head_view(s->table->table, layer, s->model->shard.first_head + head);
     const uint8_t *payload = seq_payloads(s)[chunk];
     uint32_t d = s->model->geometry.d, n_sink = s->table->table->n_sink;
     size_t stride = (size_t) s->model->shard.n_heads * d;
-    const struct codec *codec = side == SIDE_K ? view.k : view.v;
-    float *rows = scratch->rows[side];
+    const float *mean = table_codec(s->table->table, layer, s->model->shard.first_head + head, side)->mean;
+    float *rows = scratch->rows;
 
-    block_unpack(view, payload + page_block_off(layout, layer, head), scratch->codes[SIDE_K], scratch->codes[SIDE_V]);
-    codec_decode(view, scratch->codes[SIDE_K], scratch->codes[SIDE_V], CHUNK_TOKENS, side == SIDE_K ? rows : NULL,
-                 side == SIDE_V ? rows : NULL, d, scratch->codec);
+    chunk_decode(layout, payload, layer, head, side, rows, d, &scratch->chunk);
     for (size_t t = first; t < end; t++) {
         float *to = out + (t - first) * stride;
 
@@ -85,7 +82,7 @@ static void read_packed(struct kvc_seq *s, uint32_t layer, uint32_t head, enum s
 
             memcpy(sink, payload + page_sink_off(layout, layer, head, side) + t * d * sizeof(*sink),
                    d * sizeof(*sink));
-            add_mean(sink, codec->mean, d, to);
+            add_mean(sink, mean, d, to);
         } else {
             memcpy(to, rows + t * d, d * sizeof(*to));
         }

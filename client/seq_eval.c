@@ -30,6 +30,7 @@ struct eval {
     uint32_t sides;               /* bit by side: read from codes */
     uint32_t first_layer, end_layer;
     float *rotated;               /* [CHUNK_TOKENS, shard heads, d] keys being coded after RoPE; NULL: before */
+    const uint8_t **keys;         /* by KV head of the table: K codes of the run being coded */
     size_t rows_max;              /* 0 before the first append */
     struct eval_layer *layers;
 };
@@ -88,6 +89,9 @@ int eval_init(struct kvc_seq *s, const kvc_eval_options *o)
         if (!s->eval->rotated)
             return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
     }
+    s->eval->keys = calloc(s->model->geometry.n_kv_heads, sizeof(*s->eval->keys));
+    if (!s->eval->keys)
+        return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
     s->eval->layers = calloc(seq_n_layers(s), sizeof(*s->eval->layers));
     for (uint32_t i = 0; s->eval->layers && i < seq_n_layers(s); i++)
         for (unsigned side = 0; side < 2; side++) {
@@ -108,6 +112,7 @@ void eval_free(struct kvc_seq *s)
         }
     free(s->eval->layers);
     free(s->eval->rotated);
+    free(s->eval->keys);
     free(s->eval);
     s->eval = NULL;
 }
@@ -205,27 +210,46 @@ static void turn_back(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
         rotate(s, s->eval->layers[layer].decoded[SIDE_K] + at * row_stride(s), at, n, -1);
 }
 
-/* Tokens [at, at + n) of one layer, inside one chunk: codes, and rows decoded from them. */
-static void encode_run(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+/* Keys of tokens [at, at + n) of one layer, inside one chunk: codes, which stay in v->keys, and rows decoded from them. */
+static void encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
     struct eval_layer *l = &s->eval->layers[layer];
     size_t stride = row_stride(s), in_chunk = at % CHUNK_TOKENS;
+    float *scratch = s->model->scratch.chunk.codec;
     const float *keys = keys_to_code(s, layer, at, n);
 
     for (uint32_t h = 0; h < s->model->shard.n_heads; h++) {
         struct head_view view = view_of(s, layer, h);
-        size_t off = at * stride + (size_t) h * s->model->geometry.d;
-        uint8_t *codes_k = head_codes(l, h, SIDE_K) + in_chunk * view.k->r;
-        uint8_t *codes_v = head_codes(l, h, SIDE_V) + in_chunk * view.v->r;
-        int r = codec_encode(view, keys + (size_t) h * s->model->geometry.d, l->exact[SIDE_V] + off, stride, n, codes_k,
-                             codes_v, s->table->counts, s->model->scratch.codec);
+        size_t off = (size_t) h * s->model->geometry.d;
+        uint8_t *codes = head_codes(l, h, SIDE_K) + in_chunk * view.k->r;
+        int r = codec_encode_keys(view, keys + off, stride, n, codes, &s->table->counts[SIDE_K], scratch);
 
         assert(r == 0); /* load() refused what is not finite */
         (void) r;
-        codec_decode(view, codes_k, codes_v, n, l->decoded[SIDE_K] + off, l->decoded[SIDE_V] + off, stride,
-                     s->model->scratch.codec);
+        codec_decode_keys(view, codes, n, l->decoded[SIDE_K] + at * stride + off, stride, scratch);
+        s->eval->keys[view.head] = codes;
     }
     turn_back(s, layer, at, n);
+}
+
+/* The same for values, after the keys of all heads. */
+static void encode_values(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+{
+    struct eval_layer *l = &s->eval->layers[layer];
+    size_t stride = row_stride(s), in_chunk = at % CHUNK_TOKENS;
+    float *scratch = s->model->scratch.chunk.codec;
+
+    for (uint32_t h = 0; h < s->model->shard.n_heads; h++) {
+        struct head_view view = view_of(s, layer, h);
+        size_t off = at * stride + (size_t) h * s->model->geometry.d;
+        uint8_t *codes = head_codes(l, h, SIDE_V) + in_chunk * view.v->r;
+        int r = codec_encode_values(view, l->exact[SIDE_V] + off, stride, n, s->eval->keys, codes,
+                                    &s->table->counts[SIDE_V], scratch);
+
+        assert(r == 0);
+        (void) r;
+        codec_decode_values(view, s->eval->keys, codes, n, l->decoded[SIDE_V] + off, stride, scratch);
+    }
 }
 
 static void store_sinks(struct kvc_seq *s, uint32_t layer, uint32_t head)
@@ -251,20 +275,21 @@ static void store_sinks(struct kvc_seq *s, uint32_t layer, uint32_t head)
 static void pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
 {
     struct eval_layer *l = &s->eval->layers[layer];
-    struct scratch *scratch = &s->model->scratch;
+    const struct page_layout *layout = &s->table->layout;
+    uint8_t *payload = page_payload(s->pages[chunk]);
+    uint32_t n_heads = s->model->shard.n_heads;
     size_t stride = row_stride(s);
 
-    for (uint32_t h = 0; h < s->model->shard.n_heads; h++) {
-        struct head_view view = view_of(s, layer, h);
-        uint8_t *block = page_payload(s->pages[chunk]) + page_block_off(&s->table->layout, layer, h);
-        size_t off = chunk * CHUNK_TOKENS * stride + (size_t) h * s->model->geometry.d;
-
-        block_pack(view, head_codes(l, h, SIDE_K), head_codes(l, h, SIDE_V), block);
+    for (uint32_t h = 0; h < n_heads; h++) {
+        block_pack(view_of(s, layer, h), head_codes(l, h, SIDE_K), head_codes(l, h, SIDE_V),
+                   payload + page_block_off(layout, layer, h));
         if (chunk == 0)
             store_sinks(s, layer, h);
-        block_unpack(view, block, scratch->codes[SIDE_K], scratch->codes[SIDE_V]);
-        codec_decode(view, scratch->codes[SIDE_K], scratch->codes[SIDE_V], CHUNK_TOKENS, l->decoded[SIDE_K] + off,
-                     l->decoded[SIDE_V] + off, stride, scratch->codec);
+    }
+    for (uint32_t i = 0; i < 2 * n_heads; i++) {
+        float *rows = l->decoded[i % 2] + chunk * CHUNK_TOKENS * stride + (size_t) (i / 2) * s->model->geometry.d;
+
+        chunk_decode(layout, payload, layer, i / 2, (enum side) (i % 2), rows, stride, &s->model->scratch.chunk);
     }
     turn_back(s, layer, chunk * CHUNK_TOKENS, CHUNK_TOKENS);
     s->layers[layer].n_packed = chunk + 1;
@@ -288,7 +313,8 @@ int eval_append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const v
     for (size_t at = l->length; at < end;) {
         size_t room = CHUNK_TOKENS - at % CHUNK_TOKENS, n = end - at < room ? end - at : room;
 
-        encode_run(s, layer, at, n);
+        encode_keys(s, layer, at, n);
+        encode_values(s, layer, at, n);
         at += n;
         if (at % CHUNK_TOKENS == 0)
             pack_chunk(s, layer, at / CHUNK_TOKENS - 1);

@@ -18,30 +18,25 @@ static const char *const side_names[] = { "K", "V" };
 struct workspace {
     void *numbers;     /* [64, heads, d] as they lie in the arena */
     float *rows[2];    /* [64, heads, d] by side */
-    uint8_t *codes[2]; /* [64, TABLE_RANK_MAX] by side, one head */
-    float *codec;
+    struct chunk_work chunk;
 };
 
 static void workspace_deinit(struct workspace *w)
 {
     free(w->numbers);
-    for (unsigned side = 0; side < 2; side++) {
-        free(w->rows[side]);
-        free(w->codes[side]);
-    }
-    free(w->codec);
+    free(w->rows[SIDE_K]);
+    free(w->rows[SIDE_V]);
+    chunk_work_deinit(&w->chunk);
 }
 
 /* @n: numbers of one side of a layer. */
-static int workspace_init(struct workspace *w, size_t n, struct errmsg *e)
+static int workspace_init(struct workspace *w, const struct page_layout *l, size_t n, struct errmsg *e)
 {
     *w = (struct workspace) {
         .numbers = calloc(n, sizeof(float)),
         .rows = { calloc(n, sizeof(float)), calloc(n, sizeof(float)) },
-        .codes = { calloc(CHUNK_TOKENS, TABLE_RANK_MAX), calloc(CHUNK_TOKENS, TABLE_RANK_MAX) },
-        .codec = calloc(codec_scratch_floats(), sizeof(float)),
     };
-    if (w->numbers && w->rows[0] && w->rows[1] && w->codes[0] && w->codes[1] && w->codec)
+    if (w->numbers && w->rows[0] && w->rows[1] && chunk_work_init(&w->chunk, &l->table->geometry, l->shard) == 0)
         return 0;
     return fail(e, -ENOMEM, "kvcobrad is out of memory for %zu vectors' numbers", n);
 }
@@ -100,44 +95,41 @@ static int write_all(const struct raw_place *p, const void *from, size_t bytes, 
 static int take_sinks(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, float *rows,
                       size_t stride, uint8_t *payload, struct errmsg *e)
 {
-    const float *mean = table_codec(l->table, layer, l->shard.first_head + head, side)->mean;
+    const struct codec *codec = table_codec(l->table, layer, l->shard.first_head + head, side);
     uint8_t *to = payload + page_sink_off(l, layer, head, side);
     uint32_t d = l->table->geometry.d;
 
     for (uint32_t t = 0; t < l->table->n_sink; t++)
         for (uint32_t i = 0; i < d; i++) {
             float *x = &rows[t * stride + i];
-            uint16_t h = f32_to_f16(*x - mean[i]);
+            uint16_t h = f32_to_f16(*x - codec->mean[i]);
 
             if ((h & 0x7c00) == 0x7c00)
                 return fail(e, -EINVAL, "layer %" PRIu32 ", KV head %" PRIu32 ", %s of token %" PRIu32 ": %g does not fit "
                             "binary16 around the table's mean", layer, l->shard.first_head + head, side_names[side], t,
                             (double) *x);
             memcpy(to + (t * d + i) * sizeof(h), &h, sizeof(h));
-            *x = mean[i];
+            *x = codec->enc_mean[i];
         }
     return 0;
 }
 
-static int encode_head(const struct page_layout *l, uint32_t layer, uint32_t head, bool first, struct workspace *w,
-                       uint8_t *payload, struct encode_counts counts[2], struct errmsg *e)
+/* One head and side; keys of all heads of the layer before any values. */
+static int encode_head(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, bool first,
+                       struct workspace *w, uint8_t *payload, struct encode_counts counts[2], struct errmsg *e)
 {
-    struct head_view view = head_view(l->table, layer, l->shard.first_head + head);
     uint32_t d = l->table->geometry.d;
     size_t stride = (size_t) l->shard.n_heads * d;
-    float *rows[2] = { w->rows[SIDE_K] + head * d, w->rows[SIDE_V] + head * d };
-    int r = 0;
+    float *rows = w->rows[side] + head * d;
+    int r = first ? take_sinks(l, layer, head, side, rows, stride, payload, e) : 0;
 
-    for (unsigned side = SIDE_K; r == 0 && first && side <= SIDE_V; side++)
-        r = take_sinks(l, layer, head, side, rows[side], stride, payload, e);
     if (r < 0)
         return r;
-    r = codec_encode(view, rows[SIDE_K], rows[SIDE_V], stride, CHUNK_TOKENS, w->codes[SIDE_K], w->codes[SIDE_V], counts,
-                     w->codec);
+    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(l, layer, head, rows, stride, payload, &counts[side],
+                                                                   &w->chunk);
     if (r < 0)
         return fail(e, r, "layer %" PRIu32 ", KV head %" PRIu32 ": a key or value is not finite", layer,
                     l->shard.first_head + head);
-    block_pack(view, w->codes[SIDE_K], w->codes[SIDE_V], payload + page_block_off(l, layer, head));
     return 0;
 }
 
@@ -147,7 +139,7 @@ int raw_encode(const struct page_layout *l, const struct raw_place *k, const str
     _cleanup_(workspace_deinit) struct workspace w = { 0 };
     const struct raw_place *places[2] = { k, v };
     size_t n = layer_numbers(l);
-    int r = workspace_init(&w, n, e);
+    int r = workspace_init(&w, l, n, e);
 
     memset(payload, 0, l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]); /* a slot holds what lay there before */
     for (uint32_t layer = 0; r == 0 && layer < l->table->geometry.n_layers; layer++) {
@@ -158,8 +150,9 @@ int raw_encode(const struct page_layout *l, const struct raw_place *k, const str
             if (r == 0)
                 dtype_load(places[side]->dtype, w.numbers, 0, n, w.rows[side]);
         }
-        for (uint32_t h = 0; r == 0 && h < l->shard.n_heads; h++)
-            r = encode_head(l, layer, h, first, &w, payload, counts, e);
+        for (uint32_t i = 0; r == 0 && i < 2 * l->shard.n_heads; i++)
+            r = encode_head(l, layer, i % l->shard.n_heads, i < l->shard.n_heads ? SIDE_K : SIDE_V, first, &w, payload,
+                            counts, e);
     }
     return r;
 }
@@ -169,16 +162,13 @@ int raw_encode(const struct page_layout *l, const struct raw_place *k, const str
 static void decode_head(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer, uint32_t head,
                         enum side side, struct workspace *w)
 {
-    struct head_view view = head_view(l->table, layer, l->shard.first_head + head);
     const float *mean = table_codec(l->table, layer, l->shard.first_head + head, side)->mean;
     uint32_t d = l->table->geometry.d;
     size_t stride = (size_t) l->shard.n_heads * d;
     float *rows = w->rows[0] + head * d;
     const uint8_t *sinks;
 
-    block_unpack(view, payload + page_block_off(l, layer, head), w->codes[SIDE_K], w->codes[SIDE_V]);
-    codec_decode(view, w->codes[SIDE_K], w->codes[SIDE_V], CHUNK_TOKENS, side == SIDE_K ? rows : NULL,
-                 side == SIDE_V ? rows : NULL, stride, w->codec);
+    chunk_decode(l, payload, layer, head, side, rows, stride, &w->chunk);
     if (!first)
         return;
     sinks = payload + page_sink_off(l, layer, head, side);
@@ -196,7 +186,7 @@ int raw_decode(const struct page_layout *l, const uint8_t *payload, bool first, 
 {
     _cleanup_(workspace_deinit) struct workspace w = { 0 };
     size_t n = layer_numbers(l);
-    int r = workspace_init(&w, n, e);
+    int r = workspace_init(&w, l, n, e);
 
     if (r < 0)
         return r;

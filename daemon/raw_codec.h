@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpu/codec.h"
+#include "gpu/chunk.h"
 #include "gpu/layout.h"
 
 struct errmsg;

@@ -156,6 +156,10 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
             return 0;
         }
     }
+    if (page_layout_lacks_heads(t->table, shard))
+        return fail(e, -EINVAL, "the table predicts values from the keys of all %" PRIu32 " KV heads of a layer, a shard of "
+                    "%" PRIu32 " is not enough: open the model with all heads, or solve a table with --predict head",
+                    t->table->geometry.n_kv_heads, shard.n_heads);
     s = calloc(1, sizeof(*s));
     if (!s)
         return fail(e, -ENOMEM, "out of memory for a table's layout");

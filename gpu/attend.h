@@ -38,8 +38,8 @@ struct attend_args {
     bool exact_rope;                 /* turn every key in every plane: no folding of slow planes (attend_decode.c) */
 };
 
-/* Scratch for calls with up to @n_q queries over tables of geometry @g. */
-size_t attend_scratch_bytes(const struct geometry *g, size_t n_q);
+/* Scratch for calls with up to @n_q queries over pages of layout @l. */
+size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q);
 
 /* On the best instruction set of this machine; all shapes. Arguments are the caller's responsibility (asserted).
  * No allocation, no system call. */
@@ -49,8 +49,10 @@ void attend(const struct attend_args *a);
 void attend_ref(const struct attend_args *a);
 void attend_with(const struct attend_args *a, const struct ops *ops);
 
-/* What encode, decode and attention run on: "reference", "avx2", "avx512". */
-const char *attend_kernel_name(void);
+/* What encode and attention run on with @t: "reference", "avx2", "avx512", "avx512-vnni"; with "-binary32" where the
+ * decode loops in whole numbers do not take @t. */
+const char *attend_kernel_name(const struct table *t);
+const char *attend_kernel_name_with(const struct table *t, const struct ops *ops);
 
 /**
  * attend_dense() - the same attention over vectors already in memory, for exact and evaluation modes

@@ -6,6 +6,12 @@
 
 /* ---- set-up ------------------------------------------------------------------------------------------------------ */
 
+/* Sums of V have room for the K codes of one head, and pages are read for one head at a time. */
+bool decode_takes(const struct table *t)
+{
+    return t->v_from != PREDICT_LAYER;
+}
+
 void decode_carve(struct decode *d, struct scratch_cursor *s, const struct geometry *g)
 {
     size_t rank = round_lanes(g->d), n_angles = (size_t) g->n_rot / 2 * CHUNK_TOKENS;
@@ -374,9 +380,9 @@ static void add_values(struct decode *d, size_t i, size_t n, size_t n_exact, con
         memset(d->ordered + x * CHUNK_TOKENS, 0, n_exact * sizeof(float));
         step[x] = ops->weights(d->ordered + x * CHUNK_TOKENS, d->weights + x * CHUNK_TOKENS);
     }
-    if (v->r_in > v->r)
+    if (v->n_pred > 0)
         ops->values(&ck, true, n, d->weights, step, sums, d->sums_cols);
-    ops->values(&cv, false, n, d->weights, step, sums + (size_t) (v->r_in - v->r) * DECODE_PARTS, d->sums_cols);
+    ops->values(&cv, false, n, d->weights, step, sums + (size_t) v->n_pred * DECODE_PARTS, d->sums_cols);
 }
 
 /* rows_softmax() rescales accumulators when a row's maximum grows; sums follow. */
@@ -425,7 +431,7 @@ static void finish_side(const struct decode *d, enum side side, const struct cod
 
 void decode_finish(struct decode *d, size_t first_col)
 {
-    size_t predicting = (size_t) (d->head.v->r_in - d->head.v->r);
+    size_t predicting = (size_t) d->head.v->n_pred;
 
     for (size_t i = 0; i < d->rows->n; i++) {
         const float *sums = d->sums + i * d->sums_cols;

@@ -37,6 +37,9 @@ struct decode {
     size_t sums_cols;
 };
 
+/* Whether these loops can take a table; attend_packed.c's in binary32 take every one. */
+bool decode_takes(const struct table *t);
+
 /* Buffers for @g out of @s. */
 void decode_carve(struct decode *d, struct scratch_cursor *s, const struct geometry *g);
 

@@ -37,38 +37,33 @@ struct work {
     float *sums_t, *out_t;     /* [r_in][LANES], [d][LANES] */
 };
 
-/* Widest accumulator of any table of geometry @g: exact part, K levels, V levels. */
-static size_t acc_cols_max(const struct geometry *g)
+static void carve(struct work *w, struct scratch_cursor *s, const struct page_layout *l, size_t n_q)
 {
-    return 3 * round_lanes(g->d);
-}
-
-static void carve(struct work *w, struct scratch_cursor *s, const struct geometry *g, size_t n_q)
-{
-    size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g);
+    const struct geometry *g = &l->table->geometry;
+    size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g), r_in = l->r_in_max;
 
     w->kt = scratch_take(s, g->d * CHUNK_TOKENS, sizeof(float));
     w->levels_t = scratch_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
-    w->values = scratch_take(s, 2 * d_lanes * CHUNK_TOKENS, sizeof(float));
+    w->values = scratch_take(s, r_in * CHUNK_TOKENS, sizeof(float));
     w->exact = scratch_take(s, d_lanes * CHUNK_TOKENS, sizeof(float));
     w->vector = scratch_take(s, g->d, sizeof(float));
     w->sinks = scratch_take(s, (size_t) TABLE_SINKS_MAX * g->d, sizeof(float));
     w->q = scratch_take(s, (size_t) ROWS_BATCH * g->d, sizeof(float));
     w->scores = scratch_take(s, (size_t) ROWS_BATCH * CHUNK_TOKENS, sizeof(float));
-    w->sums_t = scratch_take(s, 2 * d_lanes * OPS_LANES, sizeof(float));
+    w->sums_t = scratch_take(s, r_in * OPS_LANES, sizeof(float));
     w->out_t = scratch_take(s, (size_t) g->d * OPS_LANES, sizeof(float));
     w->rows.q = scratch_take(s, n_rows * g->d, sizeof(float));
-    w->rows.acc = scratch_take(s, n_rows * acc_cols_max(g), sizeof(float));
+    w->rows.acc = scratch_take(s, n_rows * (d_lanes + r_in), sizeof(float));
     w->rows.state = scratch_take(s, n_rows, sizeof(struct softmax_row));
     decode_carve(&w->decode, s, g);
 }
 
-size_t attend_scratch_bytes(const struct geometry *g, size_t n_q)
+size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q)
 {
     struct scratch_cursor s = { 0 };
     struct work w;
 
-    carve(&w, &s, g, n_q);
+    carve(&w, &s, l, n_q);
     return (s.bytes + 63) & ~(size_t) 63;
 }
 
@@ -92,41 +87,74 @@ static void store_columns(const float *levels, float *ret, size_t ld)
         memcpy(ret + t * ld, levels + 8 * t, 8 * sizeof(*ret));
 }
 
-/* K's half-tiles to levels_t; where V is predicted from them, to the first columns of values too. */
-static const uint8_t *unpack_keys(struct work *w, const uint8_t *at)
+static const uint8_t *head_block(const struct work *w, const uint8_t *payload, uint32_t head)
 {
-    const struct codec *k = w->head.k, *v = w->head.v;
-    uint8_t codes[HALF_TILE_CODES], columns[8][CHUNK_TOKENS];
+    const struct page_layout *l = w->args->layout;
+
+    return payload + page_block_off(l, w->args->layer, head - l->shard.first_head);
+}
+
+/* Levels of one half-tile of K, as columns: ret [8][64]. */
+static void key_columns(struct work *w, const struct levels *l, unsigned b, const uint8_t codes[HALF_TILE_CODES],
+                        float *ret)
+{
+    uint8_t turned[HALF_TILE_CODES], columns[8][CHUNK_TOKENS];
+
+    half_tile_transpose(codes, turned);
+    for (size_t j = 0; j < 8; j++)
+        for (size_t c = 0; c < 8; c++)
+            memcpy(&columns[c][8 * j], turned + 64 * j + 8 * c, 8);
+    w->ops->lookup(l, b, columns[0], HALF_TILE_CODES, ret);
+}
+
+/* K of one head: @levels_t [r_K][64], and @values, its columns of w->values. Either may be NULL. */
+static void unpack_head_keys(struct work *w, const uint8_t *at, const struct codec *k, float *levels_t, float *values)
+{
+    uint8_t codes[HALF_TILE_CODES];
     float levels[HALF_TILE_CODES];
 
     for (size_t half = 0; half < k->n_half; half++) {
         unsigned b = k->bits[half];
         const struct levels *l = &w->head.table->levels[SIDE_K][b];
-        float *ret = w->levels_t + half * HALF_TILE_CODES;
+        float *ret = levels_t ? levels_t + half * HALF_TILE_CODES : NULL;
 
         if (b == 0) {
-            memset(ret, 0, HALF_TILE_CODES * sizeof(*ret));
             memset(levels, 0, sizeof(levels));
+            if (ret)
+                memset(ret, 0, sizeof(levels));
         } else {
             half_tile_unpack(at, b, codes);
             at += half_tile_bytes(b);
-            if (v->r_in > v->r)
+            if (values)
                 w->ops->lookup(l, b, codes, HALF_TILE_CODES, levels);
-            half_tile_transpose(codes, codes);
-            for (size_t j = 0; j < 8; j++)
-                for (size_t c = 0; c < 8; c++)
-                    memcpy(&columns[c][8 * j], codes + 64 * j + 8 * c, 8);
-            w->ops->lookup(l, b, columns[0], HALF_TILE_CODES, ret);
+            if (ret)
+                key_columns(w, l, b, codes, ret);
         }
-        if (v->r_in > v->r)
-            store_columns(levels, w->values + 8 * half, v->r_in);
+        if (values)
+            store_columns(levels, values + 8 * half, w->head.v->r_in);
     }
-    return at;
 }
 
-static void unpack_values(struct work *w, const uint8_t *at)
+/* The head's own keys to levels_t, those that its values are predicted from to the first columns of values. */
+static void unpack_keys(struct work *w, const uint8_t *payload)
+{
+    struct head_run run = table_predictors(w->head.table, w->head.head);
+    float *values = w->values;
+
+    if (run.n == 0)
+        unpack_head_keys(w, head_block(w, payload, w->head.head), w->head.k, w->levels_t, NULL);
+    for (uint32_t head = run.first; head < run.first + run.n; head++) {
+        const struct codec *k = table_codec(w->head.table, w->head.layer, head, SIDE_K);
+
+        unpack_head_keys(w, head_block(w, payload, head), k, head == w->head.head ? w->levels_t : NULL, values);
+        values += k->r;
+    }
+}
+
+static void unpack_values(struct work *w, const uint8_t *payload)
 {
     const struct codec *v = w->head.v;
+    const uint8_t *at = head_block(w, payload, w->head.head) + page_v_off(w->head.k);
     uint8_t codes[HALF_TILE_CODES];
     float levels[HALF_TILE_CODES];
 
@@ -141,7 +169,7 @@ static void unpack_values(struct work *w, const uint8_t *at)
             half_tile_transpose(codes, codes);
             w->ops->lookup(&w->head.table->levels[SIDE_V][b], b, codes, HALF_TILE_CODES, levels);
         }
-        store_columns(levels, w->values + (v->r_in - v->r) + 8 * half, v->r_in);
+        store_columns(levels, w->values + v->n_pred + 8 * half, v->r_in);
     }
 }
 
@@ -183,7 +211,8 @@ static size_t load_page(struct work *w, size_t page)
     const uint8_t *payload = a->payloads[page];
     size_t d = w->rows.geometry->d, n_exact = page == 0 ? a->n_sink : 0;
 
-    unpack_values(w, unpack_keys(w, payload + page_block_off(l, a->layer, a->head)));
+    unpack_keys(w, payload);
+    unpack_values(w, payload);
     for (size_t i = 0; i < d; i++)
         fill_row(w->kt + i * CHUNK_TOKENS, k->mean[i]);
     w->ops->matmul(d, CHUNK_TOKENS, k->r, (struct matrix_in) { k->dec, k->r_in },
@@ -301,7 +330,7 @@ static void attend_pages(struct work *w, size_t end)
 {
     const struct attend_args *a = w->args;
 
-    if (w->ops->decode && w->rows.n <= DECODE_ROWS_MAX) {
+    if (w->ops->decode && w->rows.n <= DECODE_ROWS_MAX && decode_takes(w->head.table)) {
         w->decode.ops = w->ops;
         w->decode.args = a;
         w->decode.head = w->head;
@@ -328,7 +357,7 @@ void attend_with(const struct attend_args *a, const struct ops *ops)
     size_t end = a->q_first + a->n_q;
 
     check_args(a);
-    carve(&w, &scratch, g, a->n_q);
+    carve(&w, &scratch, a->layout, a->n_q);
     w.d_lanes = round_lanes(g->d);
     w.rows.geometry = g;
     w.rows.group = geometry_group(g);
@@ -360,7 +389,12 @@ void attend_ref(const struct attend_args *a)
     attend_with(a, &ops_ref);
 }
 
-const char *attend_kernel_name(void)
+const char *attend_kernel_name(const struct table *t)
 {
-    return ops_best()->name;
+    return attend_kernel_name_with(t, ops_best());
+}
+
+const char *attend_kernel_name_with(const struct table *t, const struct ops *ops)
+{
+    return ops->decode && !decode_takes(t) ? ops->name_binary32 : ops->name;
 }

@@ -17,7 +17,7 @@ static void scatter(const uint8_t fragment[HALF_TILE_CODES], size_t r, size_t ha
         memcpy(codes + t * r + 8 * half, fragment + 8 * t, 8);
 }
 
-static uint8_t *pack_side(const struct codec *c, enum side side, const uint8_t *codes, uint8_t *at)
+static void pack_side(const struct codec *c, enum side side, const uint8_t *codes, uint8_t *at)
 {
     uint8_t fragment[HALF_TILE_CODES];
 
@@ -28,10 +28,9 @@ static uint8_t *pack_side(const struct codec *c, enum side side, const uint8_t *
         half_tile_pack(fragment, c->bits[half], at);
         at += half_tile_bytes(c->bits[half]);
     }
-    return at;
 }
 
-static const uint8_t *unpack_side(const struct codec *c, enum side side, const uint8_t *at, uint8_t *codes)
+static void unpack_side(const struct codec *c, enum side side, const uint8_t *at, uint8_t *codes)
 {
     uint8_t fragment[HALF_TILE_CODES];
 
@@ -46,19 +45,20 @@ static const uint8_t *unpack_side(const struct codec *c, enum side side, const u
         }
         scatter(fragment, c->r, half, codes);
     }
-    return at;
 }
 
 void block_pack(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v, uint8_t *block)
 {
-    uint8_t *v = pack_side(h.k, SIDE_K, codes_k, block);
-
-    (void) pack_side(h.v, SIDE_V, codes_v, v);
+    if (codes_k)
+        pack_side(h.k, SIDE_K, codes_k, block);
+    if (codes_v)
+        pack_side(h.v, SIDE_V, codes_v, block + page_v_off(h.k));
 }
 
 void block_unpack(struct head_view h, const uint8_t *block, uint8_t *codes_k, uint8_t *codes_v)
 {
-    const uint8_t *v = unpack_side(h.k, SIDE_K, block, codes_k);
-
-    (void) unpack_side(h.v, SIDE_V, v, codes_v);
+    if (codes_k)
+        unpack_side(h.k, SIDE_K, block, codes_k);
+    if (codes_v)
+        unpack_side(h.v, SIDE_V, block + page_v_off(h.k), codes_v);
 }

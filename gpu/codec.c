@@ -6,7 +6,6 @@
  */
 #include "gpu/codec.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -20,14 +19,13 @@ _Static_assert(TABLE_RANK_MAX == GEOMETRY_DIM_MAX, "coordinates and dimensions s
 
 /* The caller's scratch; every plane is [up to 256][GROUP]. */
 struct planes {
-    float *x;        /* centred vectors; when decoding, sums */
-    float *z;        /* coordinates */
-    float *levels_k; /* levels of K codes, directly followed by */
-    float *levels_v; /* those of V codes */
-    float *predicted;
+    float *x;         /* centred vectors; when decoding, sums */
+    float *z;         /* coordinates */
+    float *levels;    /* of the codes of one head and side */
+    float *predicted; /* part of z */
 };
 
-enum { N_PLANES = 5 };
+enum { N_PLANES = 4 };
 
 size_t codec_scratch_floats(void)
 {
@@ -39,9 +37,8 @@ static struct planes planes_of(float *scratch)
     return (struct planes) {
         .x = scratch,
         .z = scratch + PLANE_FLOATS,
-        .levels_k = scratch + 2 * PLANE_FLOATS,
-        .levels_v = scratch + 3 * PLANE_FLOATS,
-        .predicted = scratch + 4 * PLANE_FLOATS,
+        .levels = scratch + 2 * PLANE_FLOATS,
+        .predicted = scratch + 3 * PLANE_FLOATS,
     };
 }
 
@@ -53,12 +50,6 @@ static struct matrix_in in(const float *p, size_t ld)
 static struct matrix_out out(float *p)
 {
     return (struct matrix_out) { p, GROUP };
-}
-
-/* Columns of V's dec that multiply K's levels. */
-static size_t predicting_columns(struct head_view h)
-{
-    return (size_t) (h.v->r_in - h.v->r);
 }
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
@@ -139,10 +130,12 @@ static void lookup_group(const struct table *t, enum side side, const struct cod
     }
 }
 
-static void project(const struct codec *c, size_t d, const float *x, float *z)
+/* codes [n, r] to [r][GROUP]; lanes from n on get code 0. */
+static void load_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
 {
-    memset(z, 0, (size_t) c->r * GROUP * sizeof(*z));
-    ops_best()->matmul_ordered(c->r, GROUP, d, in(c->enc, d), in(x, GROUP), out(z));
+    for (size_t i = 0; i < r; i++)
+        for (size_t t = 0; t < GROUP; t++)
+            ret[i * GROUP + t] = t < n ? codes[t * r + i] : 0;
 }
 
 static void store_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
@@ -152,109 +145,140 @@ static void store_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
             ret[t * r + i] = codes[i * GROUP + t];
 }
 
-/* x -= P c, with P the first columns of V's dec. */
-static void subtract_prediction(struct head_view h, struct planes p)
+static void look_up(const struct table *t, enum side side, const struct codec *c, const uint8_t *codes, size_t n,
+                    float *ret)
 {
-    size_t d = h.table->geometry.d, columns = predicting_columns(h);
+    uint8_t group[TABLE_RANK_MAX * GROUP];
 
-    memset(p.predicted, 0, d * GROUP * sizeof(float));
-    ops_best()->matmul_ordered(d, GROUP, columns, in(h.v->dec, h.v->r_in), in(p.levels_k, GROUP), out(p.predicted));
-    for (size_t i = 0; i < d * GROUP; i++)
-        p.x[i] -= p.predicted[i];
+    load_codes(codes, c->r, n, group);
+    lookup_group(t, side, c, group, ret);
 }
 
-static int encode_group(struct head_view h, const float *k, const float *v, size_t row_stride, size_t n,
-                        uint8_t *codes_k, uint8_t *codes_v, struct encode_counts counts[2], struct planes p)
+/*
+ * sums [rows][GROUP] += m c for tokens at .. at + n - 1, with c the levels of the K codes that V is predicted from: the
+ * first columns of m. Head by head, each head's sum added to those before: one order on every machine, and one plane of
+ * levels does.
+ */
+static void add_predictors(struct head_view h, const uint8_t *const *codes_k, size_t at, size_t n, struct matrix_in m,
+                           size_t rows, float *levels, float *sums)
 {
-    uint8_t codes[TABLE_RANK_MAX * GROUP];
+    struct head_run run = table_predictors(h.table, h.head);
+
+    for (uint32_t head = run.first; head < run.first + run.n; head++) {
+        const struct codec *k = table_codec(h.table, h.layer, head, SIDE_K);
+
+        if (k->r == 0)
+            continue;
+        look_up(h.table, SIDE_K, k, codes_k[head] + at * k->r, n, levels);
+        ops_best()->matmul_ordered(rows, GROUP, k->r, m, in(levels, GROUP), out(sums));
+        m.p += k->r;
+    }
+}
+
+static void project(const struct codec *c, size_t d, const float *x, float *z)
+{
+    memset(z, 0, (size_t) c->r * GROUP * sizeof(*z));
+    ops_best()->matmul_ordered(c->r, GROUP, d, in(c->enc, d), in(x, GROUP), out(z));
+}
+
+int codec_encode_keys(struct head_view h, const float *k, size_t row_stride, size_t n, uint8_t *codes,
+                      struct encode_counts *counts, float *scratch)
+{
+    struct planes p = planes_of(scratch);
+    uint8_t group[TABLE_RANK_MAX * GROUP];
     size_t d = h.table->geometry.d;
 
-    if (!load_centred(k, row_stride, n, h.k->mean, d, p.x))
-        return -EINVAL;
-    project(h.k, d, p.x, p.z);
-    quantise_group(h.table, SIDE_K, h.k, p.z, n, codes, &counts[SIDE_K]);
-    store_codes(codes, h.k->r, n, codes_k);
+    for (size_t at = 0; at < n; at += GROUP) {
+        size_t lanes = n - at < GROUP ? n - at : GROUP;
 
-    if (!load_centred(v, row_stride, n, h.v->mean, d, p.x))
-        return -EINVAL;
-    if (predicting_columns(h) > 0) {
-        lookup_group(h.table, SIDE_K, h.k, codes, p.levels_k);
-        subtract_prediction(h, p);
+        if (!load_centred(k + at * row_stride, row_stride, lanes, h.k->enc_mean, d, p.x))
+            return -EINVAL;
+        project(h.k, d, p.x, p.z);
+        quantise_group(h.table, SIDE_K, h.k, p.z, lanes, group, counts);
+        store_codes(group, h.k->r, lanes, codes + at * h.k->r);
     }
-    project(h.v, d, p.x, p.z);
-    quantise_group(h.table, SIDE_V, h.v, p.z, n, codes, &counts[SIDE_V]);
-    store_codes(codes, h.v->r, n, codes_v);
     return 0;
 }
 
-int codec_encode(struct head_view h, const float *k, const float *v, size_t row_stride, size_t n, uint8_t *codes_k,
-                 uint8_t *codes_v, struct encode_counts counts[2], float *scratch)
+int codec_encode_values(struct head_view h, const float *v, size_t row_stride, size_t n,
+                        const uint8_t *const *codes_k, uint8_t *codes, struct encode_counts *counts, float *scratch)
 {
     struct planes p = planes_of(scratch);
+    uint8_t group[TABLE_RANK_MAX * GROUP];
+    size_t d = h.table->geometry.d, r = h.v->r;
 
     for (size_t at = 0; at < n; at += GROUP) {
-        int r = encode_group(h, k + at * row_stride, v + at * row_stride, row_stride, n - at < GROUP ? n - at : GROUP,
-                             codes_k + at * h.k->r, codes_v + at * h.v->r, counts, p);
+        size_t lanes = n - at < GROUP ? n - at : GROUP;
 
-        if (r < 0)
-            return r;
+        if (!load_centred(v + at * row_stride, row_stride, lanes, h.v->enc_mean, d, p.x))
+            return -EINVAL;
+        project(h.v, d, p.x, p.z);
+        if (h.v->enc_k) {
+            memset(p.predicted, 0, r * GROUP * sizeof(float));
+            add_predictors(h, codes_k, at, lanes, in(h.v->enc_k, h.v->n_pred), r, p.levels, p.predicted);
+            for (size_t i = 0; i < r * GROUP; i++)
+                p.z[i] -= p.predicted[i];
+        }
+        quantise_group(h.table, SIDE_V, h.v, p.z, lanes, group, counts);
+        store_codes(group, r, lanes, codes + at * r);
     }
     return 0;
 }
 
 /* ---- decode -------------------------------------------------------------------------------------------------- */
 
-/* codes [n, r] to [r][GROUP]; lanes from n on get code 0. */
-static void load_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
-{
-    for (size_t i = 0; i < r; i++)
-        for (size_t t = 0; t < GROUP; t++)
-            ret[i * GROUP + t] = t < n ? codes[t * r + i] : 0;
-}
-
-/* x^ [n, d] = mean + dec levels, levels [r_in][GROUP]. */
-static void reconstruct(const struct codec *c, size_t d, const float *levels, float *sums, size_t n, float *ret,
-                        size_t row_stride)
+static void fill_mean(const float *mean, size_t d, float *sums)
 {
     for (size_t i = 0; i < d; i++)
         for (size_t t = 0; t < GROUP; t++)
-            sums[i * GROUP + t] = c->mean[i];
-    ops_best()->matmul_ordered(d, GROUP, c->r_in, in(c->dec, c->r_in), in(levels, GROUP), out(sums));
+            sums[i * GROUP + t] = mean[i];
+}
+
+/* sums += the columns of the codec's own codes. */
+static void add_own(struct head_view h, enum side side, const struct codec *c, const uint8_t *codes, size_t n,
+                    struct planes p)
+{
+    if (c->r == 0)
+        return;
+    look_up(h.table, side, c, codes, n, p.levels);
+    ops_best()->matmul_ordered(h.table->geometry.d, GROUP, c->r, in(c->dec + c->n_pred, c->r_in), in(p.levels, GROUP),
+                               out(p.x));
+}
+
+static void store_vectors(const float *sums, size_t d, size_t n, float *ret, size_t row_stride)
+{
     for (size_t t = 0; t < n; t++)
         for (size_t i = 0; i < d; i++)
             ret[t * row_stride + i] = sums[i * GROUP + t];
 }
 
-static void decode_group(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v, size_t n, float *k,
-                         float *v, size_t row_stride, struct planes p)
+void codec_decode_keys(struct head_view h, const uint8_t *codes, size_t n, float *k, size_t row_stride, float *scratch)
 {
-    uint8_t codes[TABLE_RANK_MAX * GROUP];
-    size_t d = h.table->geometry.d, columns = predicting_columns(h);
+    struct planes p = planes_of(scratch);
+    size_t d = h.table->geometry.d;
 
-    /* [c ; c_V] as one operand: the K levels end where the V levels begin */
-    float *levels = p.levels_v - columns * GROUP;
+    for (size_t at = 0; at < n; at += GROUP) {
+        size_t lanes = n - at < GROUP ? n - at : GROUP;
 
-    assert(columns == 0 || columns == h.k->r);
-    if (k || columns > 0) {
-        load_codes(codes_k, h.k->r, n, codes);
-        lookup_group(h.table, SIDE_K, h.k, codes, p.levels_v - (size_t) h.k->r * GROUP);
-    }
-    if (k)
-        reconstruct(h.k, d, p.levels_v - (size_t) h.k->r * GROUP, p.x, n, k, row_stride);
-    if (v) {
-        load_codes(codes_v, h.v->r, n, codes);
-        lookup_group(h.table, SIDE_V, h.v, codes, p.levels_v);
-        reconstruct(h.v, d, levels, p.x, n, v, row_stride);
+        fill_mean(h.k->mean, d, p.x);
+        add_own(h, SIDE_K, h.k, codes + at * h.k->r, lanes, p);
+        store_vectors(p.x, d, lanes, k + at * row_stride, row_stride);
     }
 }
 
-void codec_decode(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v, size_t n, float *k, float *v,
-                  size_t row_stride, float *scratch)
+void codec_decode_values(struct head_view h, const uint8_t *const *codes_k, const uint8_t *codes, size_t n, float *v,
+                         size_t row_stride, float *scratch)
 {
     struct planes p = planes_of(scratch);
+    size_t d = h.table->geometry.d;
 
-    for (size_t at = 0; at < n; at += GROUP)
-        decode_group(h, codes_k ? codes_k + at * h.k->r : NULL, codes_v ? codes_v + at * h.v->r : NULL,
-                     n - at < GROUP ? n - at : GROUP, k ? k + at * row_stride : NULL,
-                     v ? v + at * row_stride : NULL, row_stride, p);
+    for (size_t at = 0; at < n; at += GROUP) {
+        size_t lanes = n - at < GROUP ? n - at : GROUP;
+
+        fill_mean(h.v->mean, d, p.x);
+        if (h.v->n_pred > 0)
+            add_predictors(h, codes_k, at, lanes, in(h.v->dec, h.v->r_in), d, p.levels, p.x);
+        add_own(h, SIDE_V, h.v, codes + at * h.v->r, lanes, p);
+        store_vectors(p.x, d, lanes, v + at * row_stride, row_stride);
+    }
 }

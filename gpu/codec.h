@@ -20,34 +20,42 @@ struct encode_counts {
 
 struct head_view {
     const struct table *table;
-    const struct codec *k, *v; /* of one (layer, head) */
+    uint32_t layer, head;
+    const struct codec *k, *v;
 };
 
 static inline struct head_view head_view(const struct table *t, uint32_t layer, uint32_t head)
 {
-    return (struct head_view) { t, table_codec(t, layer, head, SIDE_K), table_codec(t, layer, head, SIDE_V) };
+    return (struct head_view) { t, layer, head, table_codec(t, layer, head, SIDE_K),
+                                table_codec(t, layer, head, SIDE_V) };
 }
 
 /**
- * codec_encode() - quantise @n tokens of one head: codes only, one byte each
- * @codes_k: [n, r_K] out
- * @codes_v: [n, r_V] out
+ * codec_encode_keys() - quantise keys of @n tokens of one head: codes only, one byte each
+ * @codes:   [n, r_K] out
  * @scratch: codec_scratch_floats() floats
  *
- * DESIGN 3.2: V is coded as the residual of its prediction from the K codes as stored.
- *
- * Return: 0; -EINVAL if an input is NaN or infinite (outputs then undefined).
+ * Return: 0; -EINVAL if an input is NaN or infinite (codes then undefined).
  */
-int codec_encode(struct head_view h, const float *k, const float *v, size_t row_stride, size_t n, uint8_t *codes_k,
-                 uint8_t *codes_v, struct encode_counts counts[2], float *scratch);
+int codec_encode_keys(struct head_view h, const float *k, size_t row_stride, size_t n, uint8_t *codes,
+                      struct encode_counts *counts, float *scratch);
 
-/* Reconstructed vectors of @n tokens from their codes: k, v [n, d] with a row stride. Either may be NULL, and so may
- * codes that are then not needed: V's without @v; K's without @k unless V is predicted from them. */
-void codec_decode(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v, size_t n, float *k, float *v,
-                  size_t row_stride, float *scratch);
+/**
+ * codec_encode_values() - the same of values, as the residual of their prediction (DESIGN 3.2)
+ * @codes_k: by KV head of the table, [n, r_K] of each: the K codes of the same tokens as stored. Only those of
+ *           table_predictors() are looked at
+ */
+int codec_encode_values(struct head_view h, const float *v, size_t row_stride, size_t n,
+                        const uint8_t *const *codes_k, uint8_t *codes, struct encode_counts *counts, float *scratch);
+
+/* Reconstructed vectors [n, d], with a row stride, of @n tokens from their codes; @codes_k as above. */
+void codec_decode_keys(struct head_view h, const uint8_t *codes, size_t n, float *k, size_t row_stride, float *scratch);
+void codec_decode_values(struct head_view h, const uint8_t *const *codes_k, const uint8_t *codes, size_t n, float *v,
+                         size_t row_stride, float *scratch);
 
 size_t codec_scratch_floats(void);
 
-/* Codes [64, r] of both sides to the block of one (layer, head) in a page, and back. Exact inverses. */
+/* Codes [64, r] of both sides to the block of one (layer, head) in a page, and back. Exact inverses. A side whose
+ * codes are NULL is left alone. */
 void block_pack(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v, uint8_t *block);
 void block_unpack(struct head_view h, const uint8_t *block, uint8_t *codes_k, uint8_t *codes_v);

@@ -38,6 +38,11 @@ static bool page_sizes(struct page_layout *l, size_t blocks_bytes)
     return true;
 }
 
+bool page_layout_lacks_heads(const struct table *table, struct shard shard)
+{
+    return table->v_from == PREDICT_LAYER && shard.n_heads != table->geometry.n_kv_heads;
+}
+
 int page_layout_init(struct page_layout *l, const struct table *table, struct shard shard)
 {
     const struct geometry *g = &table->geometry;
@@ -47,6 +52,8 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
 
     if (shard.n_heads == 0 || shard.first_head >= g->n_kv_heads || shard.n_heads > g->n_kv_heads - shard.first_head)
         return -EINVAL;
+    if (page_layout_lacks_heads(table, shard))
+        return -EINVAL;
     if (!checked_mul(g->n_layers, shard.n_heads, &n_blocks) || !checked_add(n_blocks, 1, &n_off))
         return -EOVERFLOW;
     off = calloc(n_off, sizeof(*off));
@@ -54,9 +61,10 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
         return -ENOMEM;
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < shard.n_heads; head++) {
-            size_t bits = (size_t) table_codec(table, layer, shard.first_head + head, SIDE_K)->code_bits +
-                          table_codec(table, layer, shard.first_head + head, SIDE_V)->code_bits;
+            const struct codec *v = table_codec(table, layer, shard.first_head + head, SIDE_V);
+            size_t bits = (size_t) table_codec(table, layer, shard.first_head + head, SIDE_K)->code_bits + v->code_bits;
 
+            layout.r_in_max = v->r_in > layout.r_in_max ? v->r_in : layout.r_in_max;
             off[i++] = at;
             if (!checked_add(at, bits * CHUNK_TOKENS / 8, &at))
                 return -EOVERFLOW;

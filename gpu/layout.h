@@ -22,6 +22,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,15 +52,20 @@ struct page_layout {
     size_t page_bytes[2];      /* header + payload */
     size_t slot_bytes[2];      /* page_bytes rounded up to PAGE_ALIGN */
     size_t sinks_off;          /* in the payload of class first */
+    uint32_t r_in_max;         /* columns of the widest dec of a V codec of the shard */
     size_t *block_off;         /* [n_layers * shard.n_heads + 1] offset of each (layer, head) block in the payload */
     struct page_constants *constants; /* gpu/constants.h */
 };
 
 /**
  * page_layout_init() - compute the layout of @table for @shard
- * Return: 0; -EINVAL (shard outside the table's heads); -EOVERFLOW; -ENOMEM.
+ * Return: 0; -EINVAL: the shard is outside the table's heads, or lacks heads that its values are predicted from, see
+ * page_layout_lacks_heads(); -EOVERFLOW; -ENOMEM.
  */
 int page_layout_init(struct page_layout *l, const struct table *table, struct shard shard);
+
+/* Whether V of a head of @shard is predicted from heads outside it: its pages could not be read alone. */
+bool page_layout_lacks_heads(const struct table *table, struct shard shard);
 void page_layout_deinit(struct page_layout *l);
 
 /* @head counts from the shard's first. */

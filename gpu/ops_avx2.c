@@ -86,6 +86,7 @@ static inline void half_16(const void *x, float *ret)
 
 const struct ops ops_avx2 = {
     .name = "avx2",
+    .name_binary32 = "avx2-binary32",
     .decode = &decode_avx2,
     .matmul = matmul_simd,
     .matmul_ordered = matmul_ordered_simd,

@@ -9,7 +9,7 @@
 #include "alloc/quant.h"
 #include "base/cleanup.h"
 #include "base/half.h"
-#include "gpu/codec.h"
+#include "gpu/chunk.h"
 #include "gpu/ops.h"
 #include "gpu/rope.h"
 
@@ -40,7 +40,8 @@ static float *make_codec(const struct table *t, struct codec *c, size_t n_coords
 
     c->n_half = (uint16_t) (n_coords / 8);
     c->r = (uint16_t) n_coords;
-    c->r_in = (uint16_t) (n_coords + n_predicting);
+    c->n_pred = (uint32_t) n_predicting;
+    c->r_in = (uint32_t) (n_coords + n_predicting);
     c->code_bits = (uint16_t) (SYNTHETIC_BITS * n_coords);
     memset(c->bits, SYNTHETIC_BITS, c->n_half);
     c->mean = at;
@@ -54,7 +55,7 @@ static float *make_codec(const struct table *t, struct codec *c, size_t n_coords
 
 int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape)
 {
-    struct synthetic made = { .table.v_from_k = shape->v_from_k };
+    struct synthetic made = { .table.v_from = shape->v_from_k ? PREDICT_HEAD : PREDICT_NONE };
     struct geometry *g = &made.table.geometry;
     size_t d = shape->d, predicting = shape->v_from_k ? shape->k_coords : 0;
     uint64_t seed = 1;
@@ -95,28 +96,20 @@ void synthetic_deinit(struct synthetic *s)
 
 /* ---- caches ------------------------------------------------------------------------------------------------------ */
 
-static struct head_view view_of(const struct attend_case *c, size_t head)
-{
-    uint32_t n = c->table->geometry.n_kv_heads;
-
-    return head_view(c->table, (uint32_t) head / n, (uint32_t) head % n);
-}
-
 struct decoded {
-    uint8_t codes_k[CHUNK_TOKENS * TABLE_RANK_MAX], codes_v[CHUNK_TOKENS * TABLE_RANK_MAX];
     float k[CHUNK_TOKENS * GEOMETRY_DIM_MAX], v[CHUNK_TOKENS * GEOMETRY_DIM_MAX];
 };
 
 /* What page @page holds of @head, as the binary16 cache keeps it. */
-static void fill_f16(struct attend_case *c, size_t head, size_t page, struct decoded *x, float *scratch)
+static void fill_f16(struct attend_case *c, size_t head, size_t page, struct decoded *x, struct chunk_work *work)
 {
     const struct geometry *g = &c->table->geometry;
-    struct head_view view = view_of(c, head);
+    uint32_t layer = (uint32_t) head / g->n_kv_heads, in_layer = (uint32_t) head % g->n_kv_heads;
     size_t d = g->d, at = (head * c->n_pages + page) * CHUNK_TOKENS * d;
     struct rope_phase phase, step;
 
-    block_unpack(view, c->payloads[page] + c->layout.block_off[head], x->codes_k, x->codes_v);
-    codec_decode(view, x->codes_k, x->codes_v, CHUNK_TOKENS, x->k, x->v, d, scratch);
+    chunk_decode(&c->layout, c->payloads[page], layer, in_layer, SIDE_K, x->k, d, work);
+    chunk_decode(&c->layout, c->payloads[page], layer, in_layer, SIDE_V, x->v, d, work);
     rope_phase_at(g, (double) (page * CHUNK_TOKENS), &phase);
     rope_phase_at(g, 1, &step);
     for (size_t t = 0; t < CHUNK_TOKENS; t++) {
@@ -168,18 +161,18 @@ static int allocate(struct attend_case *c)
 static int fill(struct attend_case *c)
 {
     _cleanup_(freep) struct decoded *x = malloc(sizeof(*x));
-    _cleanup_(freep) float *scratch = calloc(codec_scratch_floats(), sizeof(*scratch));
+    _cleanup_(chunk_work_deinit) struct chunk_work work = { 0 };
     size_t bytes = page_stride(c);
     uint64_t seed = 2;
 
-    if (!x || !scratch)
+    if (!x || chunk_work_init(&work, &c->table->geometry, c->layout.shard) < 0)
         return -ENOMEM;
     for (size_t i = 0; i < c->n_pages * bytes; i++) /* any bytes are codes */
         c->pages[i] = (uint8_t) next(&seed);
     for (size_t page = 0; page < c->n_pages; page++) {
         c->payloads[page] = c->pages + page * bytes;
         for (size_t head = 0; head < c->n_heads; head++)
-            fill_f16(c, head, page, x, scratch);
+            fill_f16(c, head, page, x, &work);
     }
     fill_queries(c, &seed);
     return 0;

@@ -214,7 +214,7 @@ static int measure_set(const struct attend_case *c, unsigned set, const struct b
 {
     const struct geometry *g = &c->table->geometry;
     size_t row = (size_t) geometry_group(g) * g->d;
-    size_t scratch_bytes = attend_scratch_bytes(g, 1);
+    size_t scratch_bytes = attend_scratch_bytes(&c->layout, 1);
     struct run packed = { .c = c, .n_threads = o->threads }, f16 = packed;
     _cleanup_(freep) float *out = calloc(2 * c->n_heads * row, sizeof(*out));
     _cleanup_(freep) char *scratch = aligned_alloc(64, o->threads * scratch_bytes);
@@ -232,7 +232,7 @@ static int measure_set(const struct attend_case *c, unsigned set, const struct b
     packed.out = out;
     f16.out = out + c->n_heads * row;
     ret->measured = true;
-    ret->packed_name = packed.ops->name;
+    ret->packed_name = attend_kernel_name_with(c->table, packed.ops);
     ret->f16_name = f16.f16->name;
     ret->n_keys = (double) (c->n_heads * c->n_pages * CHUNK_TOKENS);
     return check_and_time(&packed, &f16, o->repeat, seconds, ret);

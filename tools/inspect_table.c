@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/solve.h"
 #include "alloc/table.h"
 #include "alloc/table_account.h"
 #include "base/cleanup.h"
@@ -17,6 +18,9 @@ enum {
     CHUNK_TOKENS = 64,       /* tokens in a page (kvcobra.h) */
     CONTEXT_TOKENS = 32768,  /* at which the paper says that bases weigh nothing */
 };
+
+/* by enum prediction */
+static const char *const prediction_texts[] = { "", ", V predicted from K", ", V predicted from all K of its layer" };
 
 struct inspected {
     const char *path;
@@ -108,7 +112,7 @@ static void print_head(const struct inspected *x)
     printf("  geometry   %u layers, %u query heads on %u KV heads of dimension %u, %u of it rotated\n", g->n_layers,
            g->n_heads, g->n_kv_heads, g->d, g->n_rot);
     printf("  bits       %.3f per number (K %.3f, V %.3f)%s; first %u tokens exact\n", t->bpd_code,
-           side_bpd(t, SIDE_K), side_bpd(t, SIDE_V), t->v_from_k ? ", V predicted from K" : "", t->n_sink);
+           side_bpd(t, SIDE_K), side_bpd(t, SIDE_V), prediction_texts[t->v_from], t->n_sink);
     print_account(t);
     printf("  per token  %ju bytes of codes, binary16 takes %ju", (uintmax_t) per_token, (uintmax_t) exact);
     if (per_token > 0)
@@ -257,13 +261,13 @@ static int print_json(const struct inspected *x)
     char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES], geometry[DIGEST_HEX_BYTES];
 
     return report_json(json_pack(
-        "{s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:f}, s:i, s:b, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, "
+        "{s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:f}, s:i, s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, "
         "s:o}",
         "kind", "table", "digest", digest_hex(t->digest, digest), "model_digest", digest_hex(t->model_digest, model),
         "geometry_digest", digest_hex(t->geometry_digest, geometry),
         "geometry", "n_layers", (int) g->n_layers, "n_heads", (int) g->n_heads, "n_kv_heads", (int) g->n_kv_heads,
         "d", (int) g->d, "n_rot", (int) g->n_rot, "attn_scale", g->attn_scale,
-        "n_sink", (int) t->n_sink, "v_from_k", (int) t->v_from_k, "bpd_code", t->bpd_code, "k_bpd",
+        "n_sink", (int) t->n_sink, "predict", prediction_name(t->v_from), "bpd_code", t->bpd_code, "k_bpd",
         side_bpd(t, SIDE_K), "v_bpd", side_bpd(t, SIDE_V), "file_bytes", (json_int_t) t->n_bytes,
         "code_bytes_per_token", (json_int_t) ((code_bits(t, SIDE_K) + code_bits(t, SIDE_V)) / 8), "page_bytes",
         (json_int_t) x->info.page_bytes, "first_page_bytes", (json_int_t) x->info.first_page_bytes, "codecs",

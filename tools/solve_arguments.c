@@ -9,7 +9,7 @@
 
 enum {
     OPT_BPD = 1, OPT_K_BPD, OPT_V_BPD, OPT_TOTAL_BPD, OPT_K_ONLY, OPT_SWEEP, OPT_STEP, OPT_METHOD, OPT_METRIC,
-    OPT_CURVE, OPT_QUANTISER, OPT_TEMPER, OPT_FLOOR, OPT_CEILING, OPT_SEED, OPT_NO_LEVELS, OPT_NO_V_FROM_K,
+    OPT_CURVE, OPT_QUANTISER, OPT_TEMPER, OPT_FLOOR, OPT_CEILING, OPT_SEED, OPT_NO_LEVELS, OPT_PREDICT, OPT_NO_V_FROM_K,
     OPT_NO_DEPTH, OPT_B_MIN_BUDGET, OPT_RANK_STEP, OPT_B_RANGE, OPT_ETA, OPT_ROUNDS, OPT_METRIC_FROM, OPT_LEVELS_FROM,
 };
 
@@ -58,7 +58,9 @@ static const struct argp_option options[] = {
     { "temper", OPT_TEMPER, "P", 0, "Raise the metric to this power, at the same trace (default 0.75 for fisher and "
       "output, 1 for attention)", 3 },
     { "no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Keep the levels of a normal distribution", 3 },
-    { "no-v-from-k", OPT_NO_V_FROM_K, NULL, 0, "Code values without looking at keys", 3 },
+    { "predict", OPT_PREDICT, "FROM", 0, "Values are what keys do not tell: the keys of their own head (head, the "
+      "default), of all heads of the layer (layer: better, slower to read, and every process needs all heads), or none", 3 },
+    { "no-v-from-k", OPT_NO_V_FROM_K, NULL, 0, "The same as --predict none", 3 },
     { "no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Count the harm in all layers alike", 3 },
     { "floor", OPT_FLOOR, "B", 0, "At least so many bits per number for every head and side", 3 },
     { "ceiling", OPT_CEILING, "B", 0, "At most so many", 3 },
@@ -88,6 +90,9 @@ static void take_name(struct solve_arguments *a, int key, const char *name, cons
         argp_error(state, "--curve %s: the curves are measured, gaussian and bennett", name);
     if (key == OPT_QUANTISER && quantiser_from_name(name, &a->quantiser) < 0)
         argp_error(state, "--quantiser %s: the quantisers are lloyd-max, uniform and uniform-midtread", name);
+    if (key == OPT_PREDICT && prediction_from_name(name, &a->predict) < 0)
+        argp_error(state, "--predict %s: values are predicted from none, head or layer", name);
+    a->has_predict |= key == OPT_PREDICT;
     a->has_metric |= key == OPT_METRIC;
     a->has_curve |= key == OPT_CURVE;
     a->has_quantiser |= key == OPT_QUANTISER;
@@ -173,7 +178,6 @@ static bool take_flag(struct solve_arguments *a, int key)
     bool *flag = key == OPT_K_ONLY ? &a->k_only
         : key == OPT_SWEEP         ? &a->sweep
         : key == OPT_NO_LEVELS     ? &a->no_levels
-        : key == OPT_NO_V_FROM_K   ? &a->no_v_from_k
         : key == OPT_NO_DEPTH      ? &a->no_depth
                                    : NULL;
 
@@ -231,6 +235,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_METRIC:
     case OPT_CURVE:
     case OPT_QUANTISER:
+    case OPT_PREDICT:
         take_name(a, key, arg, state);
         return 0;
     case OPT_METRIC_FROM:
@@ -238,6 +243,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_LEVELS_FROM:
         a->levels_from = arg;
+        return 0;
+    case OPT_NO_V_FROM_K:
+        take_name(a, OPT_PREDICT, "none", state);
         return 0;
     case OPT_SEED:
         a->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
@@ -285,6 +293,7 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct stats *
         ret->fit_levels = ret->fit_levels && a->quantiser == QUANT_LLOYD_MAX;
     }
     ret->fit_levels = ret->fit_levels && !a->no_levels && !a->levels_from && !stats_is_moments(s);
-    ret->v_from_k = ret->v_from_k && !a->no_v_from_k;
+    if (a->has_predict)
+        ret->v_from = a->predict;
     ret->depth_weights = ret->depth_weights && !a->no_depth;
 }

@@ -22,9 +22,10 @@ struct solve_arguments {
     enum metric metric;
     enum curve curve;
     enum quantiser quantiser;
+    enum prediction predict;
     struct paper_options paper;
     double floor_bpd, ceil_bpd, temper;
-    bool has_metric, has_curve, has_quantiser, no_levels, no_v_from_k, no_depth;
+    bool has_metric, has_curve, has_quantiser, has_predict, no_levels, no_depth;
     const char *paper_option, *c2_option; /* the last one typed that only these have */
     uint64_t seed;
 };

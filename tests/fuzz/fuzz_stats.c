@@ -33,7 +33,7 @@ static void solve(const struct stats *s)
         int r;
 
         solve_options_for(&o, methods[i], 2);
-        o.v_from_k = o.v_from_k && stats_samples(s) >= 4u * stats_get_options(s)->geometry.d;
+        o.v_from = stats_samples(s) >= 4u * stats_get_options(s)->geometry.d ? PREDICT_HEAD : PREDICT_NONE;
         r = solve_table(s, &o, &bytes, &n, &report, &e);
         check(r == 0 || e.text[0] != '\0');
     }

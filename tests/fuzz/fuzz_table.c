@@ -2,6 +2,7 @@
  * table_parse() on arbitrary bytes. Every input is tried as it is and once more with its length and digest made right,
  * since nothing that fails the digest gets any further.
  */
+#include <math.h>
 #include <sodium.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,29 +20,45 @@ static void check(int ok)
         abort();
 }
 
+/* Codes that its own encoder's first column quantises to. */
+static void quantise(const struct table *t, const struct codec *c, enum side side, uint8_t *ret)
+{
+    check(c->r == 8 * c->n_half && c->n_half <= TABLE_HALF_TILES_MAX && c->r_in == c->r + c->n_pred);
+    for (unsigned j = 0; j < c->r; j++) {
+        unsigned b = c->bits[j / 8];
+
+        ret[j] = b ? levels_quantise(&t->levels[side][b], b, c->enc[(size_t) j * t->geometry.d]) : 0;
+        check(ret[j] >> b == 0);
+    }
+}
+
 /* Uses everything that an accepted table promises to be safe to use. */
 static void walk(const struct table *t)
 {
-    uint8_t codes[2][TABLE_RANK_MAX];
-    const uint8_t *const p[2] = { codes[0], codes[1] };
-    double x[2][GEOMETRY_DIM_MAX], magnitude[2][GEOMETRY_DIM_MAX], sum = 0;
+    uint32_t n_kv = t->geometry.n_kv_heads;
+    _cleanup_(freep) uint8_t *codes_k = malloc((size_t) n_kv * TABLE_RANK_MAX);
+    uint8_t codes_v[TABLE_RANK_MAX];
+    struct table_sums x[2], z[2];
+    float vectors[2][GEOMETRY_DIM_MAX];
+    const float *const p[2] = { vectors[0], vectors[1] };
+    double sum = 0;
 
-    for (uint32_t i = 0; i < t->geometry.n_layers * t->geometry.n_kv_heads; i++) {
-        uint32_t layer = i / t->geometry.n_kv_heads, head = i % t->geometry.n_kv_heads;
+    check(codes_k != NULL);
+    for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++) {
+        uint8_t *at = codes_k;
 
-        for (unsigned side = 0; side < 2; side++) {
-            const struct codec *c = table_codec(t, layer, head, (enum side) side);
-
-            check(c->r == 8 * c->n_half && c->n_half <= TABLE_HALF_TILES_MAX && c->r_in >= c->r);
-            for (unsigned j = 0; j < c->r; j++) {
-                unsigned b = c->bits[j / 8];
-
-                codes[side][j] = b ? levels_quantise(&t->levels[side][b], b, c->enc[(size_t) j * t->geometry.d]) : 0;
-                check(codes[side][j] >> b == 0);
-            }
+        for (uint32_t head = 0; head < n_kv; head++) {
+            quantise(t, table_codec(t, layer, head, SIDE_K), SIDE_K, at);
+            at += table_codec(t, layer, head, SIDE_K)->r;
         }
-        table_decode_head(t, layer, head, p, x, magnitude);
-        sum += x[0][0] + x[1][t->geometry.d - 1];
+        for (uint32_t head = 0; head < n_kv; head++) {
+            quantise(t, table_codec(t, layer, head, SIDE_V), SIDE_V, codes_v);
+            table_decode_head(t, layer, head, codes_k, codes_v, x);
+            for (uint32_t i = 0; i < 2 * t->geometry.d; i++)
+                vectors[i % 2][i / 2] = (float) fmax(fmin(x[i % 2].x[i / 2], 1e30), -1e30);
+            table_encode_head(t, layer, head, codes_k, p, z);
+            sum += x[0].x[0] + x[1].x[t->geometry.d - 1] + z[0].x[0] + z[1].x[0];
+        }
     }
     check(sum == sum); /* finite matrices: no NaN */
     check(strlen(t->provenance) < TABLE_PROVENANCE_MAX);

@@ -21,8 +21,18 @@ struct side_spec {
     double basis[GEOMETRY_DIM_MAX * GEOMETRY_DIM_MAX];
     double enc[GEOMETRY_DIM_MAX * GEOMETRY_DIM_MAX];
     double dec[GEOMETRY_DIM_MAX * GEOMETRY_DIM_MAX];
-    double predict[GEOMETRY_DIM_MAX * GEOMETRY_DIM_MAX];
+    double enc_mean[GEOMETRY_DIM_MAX];
+    double *predict, *enc_predict; /* [d, coordinates predicted from] */
 };
+
+static void sides_free(struct side_spec *sides, uint32_t n)
+{
+    for (uint32_t i = 0; sides && i < n; i++) {
+        free(sides[i].predict);
+        free(sides[i].enc_predict);
+    }
+    free(sides);
+}
 
 struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d)
 {
@@ -84,8 +94,10 @@ static void make_side(const struct geometry *g, uint64_t seed, double bpd, struc
 
     rotation_matrix(d, seed, s->basis);
     spread_bits(n_bands, bpd, s->bands);
-    for (uint32_t i = 0; i < d; i++)
+    for (uint32_t i = 0; i < d; i++) {
         s->mean[i] = noise(seed, i);
+        s->enc_mean[i] = s->mean[i] + 0.01 * noise(seed, d + i);
+    }
     for (uint32_t band = 0; band < n_bands; band++) {
         uint32_t first = band * BAND, n = d - first < BAND ? d - first : BAND;
         double *enc = s->enc + (size_t) first * d, *dec = s->dec + (size_t) first * d;
@@ -95,7 +107,7 @@ static void make_side(const struct geometry *g, uint64_t seed, double bpd, struc
                 double u = s->basis[(size_t) (first + c) * d + i];
 
                 enc[c * d + i] = u / spectrum(band);
-                dec[i * n + c] = u * spectrum(band);
+                dec[i * n + c] = 0.99 * u * spectrum(band);
             }
         s->bands[band].n_coords = (uint8_t) n;
         s->bands[band].enc = enc;
@@ -105,24 +117,44 @@ static void make_side(const struct geometry *g, uint64_t seed, double bpd, struc
 
 static struct codec_spec codec_of(const struct geometry *g, const struct side_spec *s)
 {
-    return (struct codec_spec) { .mean = s->mean, .n_bands = (g->d + BAND - 1) / BAND, .bands = s->bands };
+    return (struct codec_spec) { .mean = s->mean, .n_bands = (g->d + BAND - 1) / BAND, .bands = s->bands,
+                                .enc_mean = s->enc_mean };
 }
 
-/* A weak dependence of V on K's coordinates. */
-static void add_prediction(const struct geometry *g, uint64_t seed, const struct side_spec *k, struct side_spec *v,
-                           struct codec_spec *ret)
+/* Coordinates that the stored bands of a head have. */
+static size_t stored_coords(const struct geometry *g, const struct side_spec *s)
 {
-    uint32_t order[BANDS_MAX], n = 0;
-    struct codec_spec spec = codec_of(g, k);
-    uint32_t n_stored = band_order(&spec, order);
+    size_t n = 0;
 
-    for (uint32_t i = 0; i < n_stored; i++)
-        n += k->bands[order[i]].n_coords;
+    for (uint32_t band = 0; band < (g->d + BAND - 1) / BAND; band++)
+        n += s->bands[band].bits > 0 ? s->bands[band].n_coords : 0;
+    return n;
+}
+
+/* A weak dependence of V number @i on the coordinates of its predictors, which the decoder counts a little higher. */
+static int add_prediction(const struct geometry *g, uint64_t seed, enum prediction v_from, struct side_spec *sides,
+                          uint32_t i, struct codec_spec *ret)
+{
+    uint32_t n_kv = g->n_kv_heads, first = i / 2 / n_kv * n_kv;
+    struct head_run run = prediction_heads(v_from, n_kv, i / 2 % n_kv);
+    struct side_spec *v = &sides[i];
+    size_t n = 0;
+
+    for (uint32_t h = first + run.first; h < first + run.first + run.n; h++)
+        n += stored_coords(g, &sides[2 * h]);
     if (n == 0)
-        return;
-    for (size_t i = 0; i < (size_t) g->d * n; i++)
-        v->predict[i] = 0.1 * noise(seed + 1, i);
+        return 0;
+    v->predict = calloc(g->d * n, sizeof(double));
+    v->enc_predict = calloc(g->d * n, sizeof(double));
+    if (!v->predict || !v->enc_predict)
+        return -ENOMEM;
+    for (size_t x = 0; x < g->d * n; x++) {
+        v->enc_predict[x] = 0.1 * noise(seed + 1, x);
+        v->predict[x] = 1.02 * v->enc_predict[x];
+    }
     ret->predict = v->predict;
+    ret->enc_predict = v->enc_predict;
+    return 0;
 }
 
 static int make_levels(struct levels levels[2][TABLE_BITS_MAX + 1])
@@ -137,29 +169,27 @@ static int make_levels(struct levels levels[2][TABLE_BITS_MAX + 1])
     return 0;
 }
 
-int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, bool v_from_k, void **ret_bytes,
+int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from, void **ret_bytes,
                        size_t *ret_n_bytes)
 {
     uint32_t n = head_side_count(g);
-    _cleanup_(freep) struct side_spec *sides = calloc(n, sizeof(*sides));
+    struct side_spec *sides = calloc(n, sizeof(*sides));
     _cleanup_(freep) struct codec_spec *codecs = calloc(n, sizeof(*codecs));
     _cleanup_(freep) struct levels (*levels)[TABLE_BITS_MAX + 1] = calloc(2, sizeof(*levels));
-    int r;
+    int r = sides && codecs && levels ? make_levels(levels) : -ENOMEM;
 
-    if (!sides || !codecs || !levels)
-        return -ENOMEM;
-    r = make_levels(levels);
-    if (r < 0)
-        return r;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; r == 0 && i < n; i++) {
         make_side(g, seed * n + i, bpd, &sides[i]);
         codecs[i] = codec_of(g, &sides[i]);
-        if (i % 2 == SIDE_V && v_from_k)
-            add_prediction(g, seed * n + i, &sides[i - 1], &sides[i], &codecs[i]);
     }
-    return table_build(&(struct table_spec) {
-        .geometry = g, .model_digest = random_table_model_digest, .n_sink = RANDOM_TABLE_SINKS,
+    for (uint32_t i = SIDE_V; r == 0 && i < n; i += 2)
+        r = add_prediction(g, seed * n + i, v_from, sides, i, &codecs[i]);
+    if (r == 0)
+        r = table_build(&(struct table_spec) {
+        .geometry = g, .model_digest = random_table_model_digest, .n_sink = RANDOM_TABLE_SINKS, .v_from = v_from,
         .levels = (const struct levels (*)[TABLE_BITS_MAX + 1]) levels, .codecs = codecs,
         .provenance = "{\"made_by\": \"random_table\"}",
     }, ret_bytes, ret_n_bytes, NULL);
+    sides_free(sides, n);
+    return r;
 }

@@ -1,15 +1,14 @@
 /*
  * Small valid tables without a calibration: every head-side gets an orthogonal basis with its signs drawn from the
- * seed, a falling spectrum, and bits that follow it. Encoding N(0, 1)-like vectors with it and decoding them again
+ * seed, a falling spectrum, a decoder that is not quite its encoder's inverse, and bits that follow it. Encoding N(0, 1)-like vectors with it and decoding them again
  * gives something like the input back, so tests can look at distortion too.
  */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table.h"
 
 #define RANDOM_TABLE_SINKS 4
 
@@ -27,5 +26,5 @@ struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
  *
  * Return: 0; negative errno of table_build().
  */
-int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, bool v_from_k, void **ret_bytes,
+int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from, void **ret_bytes,
                        size_t *ret_n_bytes);

@@ -156,7 +156,8 @@ static void test_estimate(void)
 
         solve_options_default(&o, 2);
         o.metric = (enum metric) metric;
-        o.fit_levels = o.v_from_k = false;
+        o.fit_levels = false;
+        o.v_from = PREDICT_NONE;
         t = solve(s, &o);
         CU_ASSERT(t.report.distortion <= t.report.distortion_estimated * 1.001);
         CU_ASSERT(t.report.distortion >= t.report.distortion_estimated * 0.98);
@@ -179,10 +180,10 @@ static void test_v_from_k(void)
         o.k_bpd = 4;
         o.v_bpd = 2;
         with = solve(s, &o);
-        o.v_from_k = false;
+        o.v_from = PREDICT_NONE;
         without = solve(s, &o);
-        CU_ASSERT(with.table->v_from_k);
-        CU_ASSERT(!without.table->v_from_k);
+        CU_ASSERT_EQUAL(with.table->v_from, PREDICT_HEAD);
+        CU_ASSERT_EQUAL(without.table->v_from, PREDICT_NONE);
         CU_ASSERT_DOUBLE_EQUAL(with.report.distortion_k, without.report.distortion_k,
                                1e-3 * without.report.distortion_k);
         if (linked) {
@@ -207,7 +208,7 @@ static void test_fitted_levels(void)
 
     solve_options_default(&o, 3);
     o.metric = METRIC_MSE;
-    o.v_from_k = false;
+    o.v_from = PREDICT_NONE;
     fitted = solve(s, &o);
     o.fit_levels = false;
     normal = solve(s, &o);
@@ -473,7 +474,8 @@ static void test_not_finite_in_binary32(void)
     for (size_t i = 0; i < 32; i++)
         s->scatter[i * 33] *= 1e90;
     solve_options_default(&o, 2);
-    o.v_from_k = o.fit_levels = false;
+    o.fit_levels = false;
+    o.v_from = PREDICT_NONE;
     o.curve = CURVE_GAUSSIAN; /* asks the covariance, not the samples, which are not that large */
     check_refused(s, &o, -EINVAL, "layer 0, head 0, side K");
     (void) stats_free(s);

@@ -140,7 +140,7 @@ static void test_against_vectors(void)
         o.fit_levels = o.depth_weights = false;
         with = solve(s, full, &o);
         from_vectors = solve(full, full, &o);
-        o.v_from_k = false;
+        o.v_from = PREDICT_NONE;
         without = solve(s, full, &o);
         CU_ASSERT_DOUBLE_EQUAL(with, from_vectors, 0.03 * from_vectors);
         CU_ASSERT(with < 0.8 * without);

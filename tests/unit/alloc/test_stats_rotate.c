@@ -186,7 +186,7 @@ static void test_options_read_back(void)
         solve_options_for(&o, (enum method) (i % 4), 1.7);
         o.seed = i * 0x123456789abcdefu;
         if (i == 4) {
-            o.floor_bpd = 0.5, o.ceil_bpd = 6, o.v_from_k = false, o.quantiser = QUANT_UNIFORM, o.fit_levels = false;
+            o.floor_bpd = 0.5, o.ceil_bpd = 6, o.v_from = PREDICT_NONE, o.quantiser = QUANT_UNIFORM, o.fit_levels = false;
             o.k_bpd = 2.1, o.v_bpd = 3.3;
         }
         if (i == 5) {

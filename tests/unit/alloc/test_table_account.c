@@ -71,8 +71,8 @@ static void test_account(void)
     CU_ASSERT_EQUAL(a.nominal_bpd[SIDE_V], 0);
     CU_ASSERT_DOUBLE_EQUAL(a.nominal, 10.0 / 32, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(a.code, 0.5, 1e-12);
-    /* means of 8 head-sides, and 16 rows and 16 columns for each K */
-    CU_ASSERT_EQUAL(a.fixed_bytes, sizeof(t.levels) + 8 * 32 * 4 + 4 * (16 + 16) * 32 * 4);
+    /* two means of 8 head-sides, and 16 rows and 16 columns for each K */
+    CU_ASSERT_EQUAL(a.fixed_bytes, sizeof(t.levels) + 2 * 8 * 32 * 4 + 4 * (16 + 16) * 32 * 4);
     CU_ASSERT_DOUBLE_EQUAL(table_account_fixed_bpd(&t, &a, 1024), 8.0 * (double) a.fixed_bytes / (8 * 32 * 1024),
                            1e-12);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/codec.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
@@ -29,10 +30,16 @@ kvc_model_id embedded_id(const struct embedded *m)
 struct embedded embedded_new(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, double bpd,
                              uint32_t first_head, uint32_t n_heads_here)
 {
+    return embedded_new_predicting(n_layers, n_heads, n_kv_heads, d, bpd, first_head, n_heads_here, PREDICT_HEAD);
+}
+
+struct embedded embedded_new_predicting(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, double bpd,
+                                        uint32_t first_head, uint32_t n_heads_here, enum prediction v_from)
+{
     struct embedded m = { .g = random_table_geometry(n_layers, n_heads, n_kv_heads, d), .first_head = first_head,
                           .n_heads = n_heads_here ? n_heads_here : n_kv_heads };
     kvc_model_id id = embedded_id(&m);
-    int r = random_table_bytes(&m.g, 1, bpd, true, &m.bytes, &m.n_bytes);
+    int r = random_table_bytes(&m.g, 1, bpd, v_from, &m.bytes, &m.n_bytes);
 
     assert(r == 0);
     r = kvc_client_new(&m.client);
@@ -48,6 +55,35 @@ void embedded_free(struct embedded *m)
 {
     m->client = kvc_client_free(m->client);
     free(m->bytes);
+}
+
+void embedded_round_trip(const struct embedded *m, const struct table *t, uint32_t layer, const float *k, const float *v,
+                         float *ret_k, float *ret_v)
+{
+    float *scratch = malloc(codec_scratch_floats() * sizeof(float));
+    uint8_t *codes = malloc((m->n_heads + 1) * TABLE_RANK_MAX), *codes_v = codes + m->n_heads * TABLE_RANK_MAX;
+    const uint8_t *keys[GEOMETRY_HEADS_MAX] = { NULL };
+    struct encode_counts count = { 0 };
+    size_t d = m->g.d;
+    int r = 0;
+
+    assert(scratch && codes);
+    for (uint32_t h = 0; h < m->n_heads; h++) {
+        struct head_view view = head_view(t, layer, m->first_head + h);
+
+        r |= codec_encode_keys(view, k + h * d, d, 1, codes + h * TABLE_RANK_MAX, &count, scratch);
+        keys[view.head] = codes + h * TABLE_RANK_MAX;
+    }
+    for (uint32_t h = 0; h < m->n_heads; h++) {
+        struct head_view view = head_view(t, layer, m->first_head + h);
+
+        r |= codec_encode_values(view, v + h * d, d, 1, keys, codes_v, &count, scratch);
+        codec_decode_keys(view, keys[view.head], 1, ret_k + h * d, d, scratch);
+        codec_decode_values(view, keys, codes_v, 1, ret_v + h * d, d, scratch);
+    }
+    assert(r == 0);
+    free(scratch);
+    free(codes);
 }
 
 /* A hash of the coordinates as a normal number (Irwin-Hall): the same wherever it is asked for. */

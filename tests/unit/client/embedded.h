@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table.h"
 #include "client/kvcobra.h"
 
 struct embedded {
@@ -23,9 +23,16 @@ struct embedded {
 /* @n_heads_here 0: all. Everything asserts. */
 struct embedded embedded_new(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, double bpd,
                              uint32_t first_head, uint32_t n_heads_here);
+/* The same with values predicted as said; embedded_new() predicts from the own head. */
+struct embedded embedded_new_predicting(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, double bpd,
+                                        uint32_t first_head, uint32_t n_heads_here, enum prediction v_from);
 void embedded_free(struct embedded *m);
 
 kvc_model_id embedded_id(const struct embedded *m);
+
+/* One token of one layer through the codec alone: rows [shard heads, d] in, decoded rows out (may be the same). */
+void embedded_round_trip(const struct embedded *m, const struct table *t, uint32_t layer, const float *k, const float *v,
+                         float *ret_k, float *ret_v);
 
 /* Input vectors of positions [first, first + n): [n, shard heads, d]; queries [n, shard query heads, d]. @text makes
  * different texts. Some key dimensions have a large common part, as models with a key bias do. */

@@ -43,9 +43,8 @@ static void check_attention(const struct embedded *m, kvc_seq *s, uint32_t text,
 }
 
 /* A piece of a prompt, then token by token across chunk boundaries. */
-static void run_shape(uint32_t n_heads, uint32_t n_kv, uint32_t d, double bpd, uint32_t first, uint32_t n_here)
+static void run_shape(struct embedded m)
 {
-    struct embedded m = embedded_new(2, n_heads, n_kv, d, bpd, first, n_here);
     kvc_seq *s = NULL;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
@@ -62,10 +61,12 @@ static void run_shape(uint32_t n_heads, uint32_t n_kv, uint32_t d, double bpd, u
 
 static void test_shapes(void)
 {
-    run_shape(9, 3, 64, 3, 0, 0);
-    run_shape(2, 2, 32, 2, 0, 0);
-    run_shape(4, 1, 80, 4, 0, 0);
-    run_shape(8, 4, 128, 2.5, 1, 2);
+    run_shape(embedded_new(2, 9, 3, 64, 3, 0, 0));
+    run_shape(embedded_new(2, 2, 2, 32, 2, 0, 0));
+    run_shape(embedded_new(2, 4, 1, 80, 4, 0, 0));
+    run_shape(embedded_new(2, 8, 4, 128, 2.5, 1, 2));
+    run_shape(embedded_new_predicting(2, 6, 3, 64, 2, 0, 0, PREDICT_LAYER));
+    run_shape(embedded_new_predicting(2, 4, 2, 80, 3, 0, 0, PREDICT_NONE));
 }
 
 /*
@@ -75,46 +76,36 @@ static void test_shapes(void)
 static void check_rows(const struct embedded *m, const struct table *t, kvc_seq *s, uint32_t layer, size_t n_packed)
 {
     size_t length = kvc_seq_length(s), width = (size_t) m->n_heads * m->g.d;
-    float *in[2], *got[2], *scratch = malloc(codec_scratch_floats() * sizeof(float));
-    uint8_t codes[2][TABLE_RANK_MAX];
-    struct encode_counts counts[2] = { { 0, 0 }, { 0, 0 } };
+    float *in[2], *got[2], *row[2] = { malloc(width * sizeof(float)), malloc(width * sizeof(float)) };
 
     for (unsigned side = 0; side < 2; side++) {
         in[side] = embedded_input(m, 0, layer, side, 0, length);
         got[side] = embedded_read(m, s, layer, side, length);
     }
-    for (size_t p = 0; p < length; p++)
-        for (uint32_t h = 0; h < m->n_heads; h++) {
-            struct head_view view = head_view(t, layer, m->first_head + h);
-            float row[2][GEOMETRY_DIM_MAX];
-            size_t off = p * width + h * m->g.d;
+    for (size_t p = 0; p < length; p++) {
+        for (size_t i = 0; i < 2 * width; i++) {
+            size_t side = i / width, x = i % width;
+            float mean = table_codec(t, layer, m->first_head + (uint32_t) (x / m->g.d), (enum side) side)->mean[x % m->g.d];
 
-            for (unsigned side = 0; side < 2; side++)
-                for (uint32_t i = 0; i < m->g.d; i++) {
-                    float mean = (side ? view.v : view.k)->mean[i];
-
-                    row[side][i] = mean + f16_to_f32(f32_to_f16(in[side][off + i] - mean));
-                }
-            if (p >= RANDOM_TABLE_SINKS && p < 64 * n_packed) {
-                CU_ASSERT_EQUAL(codec_encode(view, row[0], row[1], m->g.d, 1, codes[0], codes[1], counts, scratch), 0);
-                codec_decode(view, codes[0], codes[1], 1, row[0], row[1], m->g.d, scratch);
-            }
-            for (unsigned side = 0; side < 2; side++)
-                if (memcmp(row[side], got[side] + off, m->g.d * sizeof(float)) != 0) {
-                    printf("    layer %u head %u side %u position %zu of %zu\n", layer, h, side, p, length);
-                    CU_FAIL("row differs");
-                }
+            row[side][x] = mean + f16_to_f32(f32_to_f16(in[side][p * width + x] - mean));
         }
+        if (p >= RANDOM_TABLE_SINKS && p < 64 * n_packed)
+            embedded_round_trip(m, t, layer, row[0], row[1], row[0], row[1]);
+        for (unsigned side = 0; side < 2; side++)
+            if (memcmp(row[side], got[side] + p * width, width * sizeof(float)) != 0) {
+                printf("    layer %u side %u position %zu of %zu\n", layer, side, p, length);
+                CU_FAIL("row differs");
+            }
+    }
     for (unsigned side = 0; side < 2; side++) {
         free(in[side]);
         free(got[side]);
+        free(row[side]);
     }
-    free(scratch);
 }
 
-static void test_rows(void)
+static void run_rows(struct embedded m)
 {
-    struct embedded m = embedded_new(2, 6, 3, 64, 2, 1, 2);
     struct table *t = NULL;
     kvc_seq *s = NULL;
 
@@ -135,6 +126,26 @@ static void test_rows(void)
     }
     (void) table_unref(t);
     kvc_seq_free(s);
+    embedded_free(&m);
+}
+
+static void test_rows(void)
+{
+    run_rows(embedded_new(2, 6, 3, 64, 2, 1, 2));
+    run_rows(embedded_new_predicting(2, 6, 3, 64, 2, 0, 0, PREDICT_LAYER));
+}
+
+/* Values that are predicted from the keys of all heads cannot be coded by who has some of them. */
+static void test_shard_lacks_heads(void)
+{
+    struct embedded m = embedded_new_predicting(1, 4, 2, 64, 2, 0, 0, PREDICT_LAYER);
+    struct embedded part = { .g = m.g, .first_head = 1, .n_heads = 1 };
+    kvc_model_id id = embedded_id(&part);
+    kvc_model *model = NULL;
+
+    CU_ASSERT_EQUAL(kvc_model_open_table(m.client, &id, m.bytes, m.n_bytes, &model), -EINVAL);
+    CU_ASSERT_PTR_NULL(model);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "all 2 KV heads"));
     embedded_free(&m);
 }
 
@@ -228,7 +239,7 @@ static void test_layers_within_a_step(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_shapes), TEST(test_rows), TEST(test_number_types), TEST(test_bad_numbers),
+    TEST(test_shapes), TEST(test_rows), TEST(test_shard_lacks_heads), TEST(test_number_types), TEST(test_bad_numbers),
     TEST(test_layers_within_a_step), TEST_END,
 };
 const char test_suite[] = "append";

@@ -25,18 +25,10 @@ static kvc_seq *eval_sequence(const struct embedded *m, uint32_t n_sink, int32_t
 static void decode_all(const struct embedded *m, const struct table *t, uint32_t layer, const float *k, const float *v,
                        size_t n, float *ret_k, float *ret_v)
 {
-    float *scratch = malloc(codec_scratch_floats() * sizeof(float));
-    struct encode_counts counts[2] = { { 0, 0 }, { 0, 0 } };
-    uint8_t codes[2][TABLE_RANK_MAX];
-    size_t d = m->g.d;
+    size_t width = (size_t) m->n_heads * m->g.d;
 
-    for (size_t i = 0; i < n * m->n_heads; i++) {
-        struct head_view view = head_view(t, layer, m->first_head + (uint32_t) (i % m->n_heads));
-
-        assert(codec_encode(view, k + i * d, v + i * d, d, 1, codes[0], codes[1], counts, scratch) == 0);
-        codec_decode(view, codes[0], codes[1], 1, ret_k + i * d, ret_v + i * d, d, scratch);
-    }
-    free(scratch);
+    for (size_t i = 0; i < n; i++)
+        embedded_round_trip(m, t, layer, k + i * width, v + i * width, ret_k + i * width, ret_v + i * width);
 }
 
 /* DESIGN 4: query m sees key n exactly if n < n_sink or n > m - N; N = -1: chunk end + 64 > m + 1. */
@@ -49,10 +41,10 @@ static bool is_exact(size_t m, size_t n, uint32_t n_sink, int32_t n_recent)
     return (int64_t) n > (int64_t) m - n_recent;
 }
 
-static void check_rule(uint32_t n_sink, int32_t n_recent)
+static void check_rule(uint32_t n_sink, int32_t n_recent, enum prediction v_from)
 {
     enum { N = 210, PIECE = 77 };
-    struct embedded m = embedded_new(1, 4, 2, 64, 2, 0, 0);
+    struct embedded m = embedded_new_predicting(1, 4, 2, 64, 2, 0, 0, v_from);
     size_t width = 2 * 64, q_width = 4 * 64;
     kvc_seq *s = eval_sequence(&m, n_sink, n_recent);
     float *k = embedded_input(&m, 0, 0, KVC_K, 0, N), *v = embedded_input(&m, 0, 0, KVC_V, 0, N);
@@ -100,11 +92,13 @@ static void check_rule(uint32_t n_sink, int32_t n_recent)
 
 static void test_exactness_rule(void)
 {
-    check_rule(4, 0);
-    check_rule(4, -1);
-    check_rule(0, 0);
-    check_rule(0, 1);
-    check_rule(5, 70);
+    check_rule(4, 0, PREDICT_HEAD);
+    check_rule(4, 0, PREDICT_LAYER);
+    check_rule(4, 0, PREDICT_NONE);
+    check_rule(4, -1, PREDICT_HEAD);
+    check_rule(0, 0, PREDICT_HEAD);
+    check_rule(0, 1, PREDICT_HEAD);
+    check_rule(5, 70, PREDICT_LAYER);
 }
 
 /* Literals: 2 layers, 2 KV heads, d = 32, 256 tokens. */

@@ -11,6 +11,7 @@
 #include "base/errmsg.h"
 #include "base/half.h"
 #include "gpu/dtype.h"
+#include "tests/lib/one_head.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
@@ -114,8 +115,8 @@ static void by_hand(uint32_t layer, uint32_t head, bool first, float ret[2][CHUN
                 rows[side][t][i] = first && t < RANDOM_TABLE_SINKS ? mean[i]
                                    : vectors[side][((layer * CHUNK_TOKENS + t) * HEADS + head) * D + i];
     }
-    assert(codec_encode(view, rows[0][0], rows[1][0], D, CHUNK_TOKENS, codes[0], codes[1], counts, scratch) == 0);
-    codec_decode(view, codes[0], codes[1], CHUNK_TOKENS, ret[0][0], ret[1][0], D, scratch);
+    assert(one_head_encode(view, rows[0][0], rows[1][0], D, CHUNK_TOKENS, codes[0], codes[1], counts, scratch) == 0);
+    one_head_decode(view, codes[0], codes[1], CHUNK_TOKENS, ret[0][0], ret[1][0], D, scratch);
 }
 
 /* Codes have the same bits wherever they are made; a sink is within binary16's rounding of x - mean. */

@@ -184,6 +184,28 @@ static void test_revision_fits_the_word(void)
     teardown();
 }
 
+/* Values predicted from the keys of all heads: no pages for some of the heads. */
+static void test_shard_lacks_heads(void)
+{
+    struct geometry g = random_table_geometry(1, 2, 2, 32);
+    struct errmsg e = { "" };
+    enum table_outcome outcome;
+    struct table_entry *t;
+    struct space *space;
+    void *bytes;
+    size_t n;
+
+    setup(false);
+    assert(random_table_bytes(&g, 1, 2.0, PREDICT_LAYER, &bytes, &n) == 0);
+    CU_ASSERT_EQUAL_FATAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, &e), 0);
+    free(bytes);
+    CU_ASSERT_EQUAL(tables_space(&tables, t, (struct shard) { 0, 1 }, &space, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "all 2 KV heads"));
+    CU_ASSERT_PTR_NULL(t->spaces);
+    CU_ASSERT_EQUAL(tables_space(&tables, t, (struct shard) { 0, 2 }, &space, &e), 0);
+    teardown();
+}
+
 static void test_retires_when_idle(void)
 {
     struct table_entry *a, *b;
@@ -462,7 +484,7 @@ const struct test_case test_cases[] = {
     TEST(test_damaged_bytes_are_rejected),
     TEST(test_revisions),
     TEST(test_revision_fits_the_word),
-    TEST(test_retires_when_idle),
+    TEST(test_shard_lacks_heads), TEST(test_retires_when_idle),
     TEST(test_rollback),
     TEST(test_retire),
     TEST(test_number_of_tables_is_limited),

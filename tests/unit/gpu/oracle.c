@@ -157,31 +157,55 @@ static void exact_row(const struct codec *c, size_t d, const void *row, double *
     }
 }
 
+/* Levels that a value of one token is predicted from: of its head, or of all heads one after the other. */
+static size_t predictor_levels(const struct attend_args *a, size_t page, unsigned token, double *ret)
+{
+    const struct page_layout *l = a->layout;
+    const struct table *t = l->table;
+    size_t n = 0;
+
+    for (uint32_t h = 0; h < t->geometry.n_kv_heads; h++) {
+        const struct codec *k = table_codec(t, a->layer, h, SIDE_K);
+
+        if (t->v_from == PREDICT_NONE || (t->v_from == PREDICT_HEAD && h != l->shard.first_head + a->head))
+            continue;
+        for (unsigned c = 0; c < k->r; c++)
+            ret[n++] = level(t, SIDE_K, k, a->payloads[page] + page_block_off(l, a->layer, h - l->shard.first_head),
+                             token, c);
+    }
+    return n;
+}
+
 static void load_page(struct oracle *o, const struct attend_args *a, const struct codec *const codec[2], size_t page)
 {
     const struct page_layout *l = a->layout;
     const uint8_t *block = a->payloads[page] + page_block_off(l, a->layer, a->head);
-    size_t d = o->g->d, predicting = (size_t) (codec[SIDE_V]->r_in - codec[SIDE_V]->r), at = page * 64 * d;
+    size_t d = o->g->d, at = page * 64 * d;
+    double *levels = need(codec[SIDE_V]->r_in + TABLE_RANK_MAX, sizeof(*levels));
 
     if (page > 1 && a->payloads[page] == a->payloads[page - 1]) { /* long contexts repeat one page */
         memcpy(o->k + at, o->k + at - 64 * d, 64 * d * sizeof(*o->k));
         memcpy(o->v + at, o->v + at - 64 * d, 64 * d * sizeof(*o->v));
+        free(levels);
         return;
     }
     for (unsigned t = 0; t < CHUNK_TOKENS; t++) {
-        double levels[2 * TABLE_RANK_MAX], *k = o->k + at + t * d, *v = o->v + at + t * d;
+        double *k = o->k + at + t * d, *v = o->v + at + t * d;
+        size_t n;
 
         for (unsigned c = 0; c < codec[SIDE_K]->r; c++)
             levels[c] = level(l->table, SIDE_K, codec[SIDE_K], block, t, c);
         decode(codec[SIDE_K], d, levels, k);
+        n = predictor_levels(a, page, t, levels);
         for (unsigned c = 0; c < codec[SIDE_V]->r; c++)
-            levels[predicting + c] = level(l->table, SIDE_V, codec[SIDE_V], block + page_v_off(codec[SIDE_K]), t, c);
+            levels[n + c] = level(l->table, SIDE_V, codec[SIDE_V], block + page_v_off(codec[SIDE_K]), t, c);
         decode(codec[SIDE_V], d, levels, v);
         if (page > 0 || t >= a->n_sink)
             continue;
         exact_row(codec[SIDE_K], d, a->payloads[0] + page_sink_off(l, a->layer, a->head, SIDE_K) + t * 2 * d, k);
         exact_row(codec[SIDE_V], d, a->payloads[0] + page_sink_off(l, a->layer, a->head, SIDE_V) + t * 2 * d, v);
     }
+    free(levels);
 }
 
 static void find_largest_offset(struct oracle *o, const float *mean)

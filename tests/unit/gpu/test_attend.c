@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/half.h"
+#include "gpu/attend_decode.h"
 #include "gpu/cpu.h"
 #include "gpu/ops.h"
 #include "tests/lib/test.h"
@@ -27,13 +28,19 @@ struct shape {
     uint32_t d, n_rot, group;
     int bits;            /* view.h */
     uint32_t n_sink;
-    bool v_from_k;
+    enum prediction v_from;
     double mean_norm, q_size; /* standard deviation of queries; 0: 1 */
     size_t n_pages, n_exact, n_q;
     size_t q_first;      /* SIZE_MAX: the queries are the newest tokens */
 };
 
-enum { N_KV = 3, LAYER = 1, SHARD_HEAD = 1 }; /* of two layers, shard of the heads 1 and 2: head 2 is read */
+enum { N_KV = 3, LAYER = 1, HEAD = 2 }; /* of two layers */
+
+/* The heads 1 and 2, or all where values need all of them. */
+static struct shard shard_of(enum prediction v_from)
+{
+    return v_from == PREDICT_LAYER ? (struct shard) { 0, N_KV } : (struct shard) { 1, 2 };
+}
 
 /* Memory that ends where the process may not read or write: one byte beyond is a fault. */
 struct fenced {
@@ -82,7 +89,7 @@ static void make_page(struct scene *s, const struct shape *shape, size_t i)
     for (size_t x = 0; x < bytes; x++)
         p[x] = (uint8_t) test_rand();
     if (class == PAGE_FIRST)
-        for (size_t x = 0; x < (size_t) 2 * 2 * 2 * shape->n_sink * shape->d; x++) {
+        for (size_t x = 0; x < (size_t) 2 * 2 * s->layout.shard.n_heads * shape->n_sink * shape->d; x++) {
             uint16_t h = f32_to_f16((float) test_rand_normal());
 
             memcpy(p + s->layout.sinks_off + 2 * x, &h, sizeof(h));
@@ -94,7 +101,7 @@ static void scene_init(struct scene *s, const struct shape *shape)
 {
     struct view_options o = {
         .geometry = view_geometry(2, N_KV * shape->group, N_KV, shape->d, shape->n_rot),
-        .n_sink = shape->n_sink, .v_from_k = shape->v_from_k, .bits = shape->bits, .mean_norm = shape->mean_norm,
+        .n_sink = shape->n_sink, .v_from = shape->v_from, .bits = shape->bits, .mean_norm = shape->mean_norm,
     };
     size_t row = (size_t) shape->group * shape->d, stride = row + 5, n_q_floats = (shape->n_q - 1) * stride + row;
     size_t end = shape->n_pages * CHUNK_TOKENS + shape->n_exact, exact_stride = 2 * shape->d;
@@ -102,7 +109,7 @@ static void scene_init(struct scene *s, const struct shape *shape)
 
     *s = (struct scene) { 0 };
     view_init(&s->view, &o);
-    assert(page_layout_init(&s->layout, &s->view.table, (struct shard) { 1, 2 }) == 0);
+    assert(page_layout_init(&s->layout, &s->view.table, shard_of(shape->v_from)) == 0);
     s->pages = calloc(shape->n_pages + 1, sizeof(*s->pages));
     s->args.payloads = calloc(shape->n_pages + 1, sizeof(*s->args.payloads));
     assert(s->pages && s->args.payloads);
@@ -112,13 +119,13 @@ static void scene_init(struct scene *s, const struct shape *shape)
     s->exact_v = fenced_new(n_exact_halves * 2, 2);
     s->q = fenced_new(n_q_floats * sizeof(float), sizeof(float));
     s->out = fenced_new(n_q_floats * sizeof(float), sizeof(float));
-    s->scratch = fenced_new(attend_scratch_bytes(&o.geometry, shape->n_q), 64);
+    s->scratch = fenced_new(attend_scratch_bytes(&s->layout, shape->n_q), 64);
     random_half((uint16_t *) s->exact_k.data, n_exact_halves);
     random_half((uint16_t *) s->exact_v.data, n_exact_halves);
     for (size_t i = 0; i < n_q_floats; i++)
         ((float *) s->q.data)[i] = (float) ((shape->q_size > 0 ? shape->q_size : 1) * test_rand_normal());
     s->args = (struct attend_args) {
-        .layout = &s->layout, .layer = LAYER, .head = SHARD_HEAD, .payloads = s->args.payloads,
+        .layout = &s->layout, .layer = LAYER, .head = HEAD - s->layout.shard.first_head, .payloads = s->args.payloads,
         .n_pages = shape->n_pages, .n_sink = shape->n_sink,
         .exact_k = (const uint16_t *) s->exact_k.data, .exact_v = (const uint16_t *) s->exact_v.data,
         .exact_stride = exact_stride, .exact_first = shape->n_pages * CHUNK_TOKENS, .n_exact = shape->n_exact,
@@ -167,18 +174,18 @@ static void check(const struct shape *shape)
         struct oracle_report r;
         double tolerance;
 
-        memset(s.scratch.data, 0xff, attend_scratch_bytes(&s.view.table.geometry, shape->n_q)); /* NaN everywhere */
+        memset(s.scratch.data, 0xff, attend_scratch_bytes(&s.layout, shape->n_q)); /* NaN everywhere */
         memset(s.out.data, 0xff, sizeof(float));
         s.args.exact_rope = i % 2 == 1;
         if (s.args.exact_rope && !variant->decode)
             continue;
         attend_with(&s.args, variant);
         r = oracle_packed(&s.args);
-        tolerance = variant->decode ? r.tolerance_whole : r.tolerance;
+        tolerance = variant->decode && decode_takes(&s.view.table) ? r.tolerance_whole : r.tolerance;
         CU_ASSERT_TRUE(r.error <= tolerance); /* false for NaN */
         if (!(r.error <= tolerance))
-            printf("    %s%s: d %u n_rot %u g %u bits %d sinks %u v_from_k %d pages %zu exact %zu n_q %zu: %g > %g\n",
-                   variant->name, s.args.exact_rope ? ", exact" : "", shape->d, shape->n_rot, shape->group, shape->bits, shape->n_sink, shape->v_from_k,
+            printf("    %s%s: d %u n_rot %u g %u bits %d sinks %u v_from %d pages %zu exact %zu n_q %zu: %g > %g\n",
+                   variant->name, s.args.exact_rope ? ", exact" : "", shape->d, shape->n_rot, shape->group, shape->bits, shape->n_sink, shape->v_from,
                    shape->n_pages, shape->n_exact, shape->n_q, r.error, tolerance);
     }
     scene_deinit(&s);
@@ -195,10 +202,10 @@ static void test_shapes(void)
 
     for (size_t i = 0; i < N_DIMS; i++)
         for (uint32_t rot = 0; rot <= 2; rot++)
-            for (int v_from_k = 0; v_from_k <= 1; v_from_k++, n++)
+            for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++, n++)
                 check(&(struct shape) {
                     .d = dims[i], .n_rot = rot * dims[i] / 2, .group = 1 + n % 4, .bits = -1,
-                    .n_sink = (n & 1) ^ (n >> 1 & 1) ? 4 : 0, .v_from_k = v_from_k,
+                    .n_sink = (n & 1) ^ (n >> 1 & 1) ? 4 : 0, .v_from = (enum prediction) v_from,
                     .n_pages = n % 3 + (n_qs[n % 3] == 1), .n_exact = 64 + test_rand_below(64), .n_q = n_qs[n % 3],
                     .q_first = SIZE_MAX,
                 });
@@ -208,7 +215,7 @@ static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 8; group++)
         check(&(struct shape) {
-            .d = 64, .n_rot = 64, .group = group, .bits = -1, .n_sink = 4, .v_from_k = true, .n_pages = 2,
+            .d = 64, .n_rot = 64, .group = group, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 2,
             .n_exact = 70, .n_q = 1 + group % 3, .q_first = SIZE_MAX,
         });
 }
@@ -216,9 +223,9 @@ static void test_groups(void)
 static void test_every_width(void)
 {
     for (int bits = 0; bits <= 8; bits++)
-        for (int v_from_k = 0; v_from_k <= 1; v_from_k++)
+        for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++)
             check(&(struct shape) {
-                .d = 64, .n_rot = 64, .group = 3, .bits = bits, .n_sink = 4, .v_from_k = v_from_k, .n_pages = 2,
+                .d = 64, .n_rot = 64, .group = 3, .bits = bits, .n_sink = 4, .v_from = (enum prediction) v_from, .n_pages = 2,
                 .n_exact = 1, .n_q = 1, .q_first = SIZE_MAX,
             });
 }
@@ -227,7 +234,7 @@ static void test_every_tail(void)
 {
     for (size_t tail = 0; tail < 128; tail++)
         check(&(struct shape) {
-            .d = 32, .n_rot = 32, .group = 2, .bits = -1, .n_sink = tail % 2 ? 4 : 0, .v_from_k = tail % 3 == 0,
+            .d = 32, .n_rot = 32, .group = 2, .bits = -1, .n_sink = tail % 2 ? 4 : 0, .v_from = (enum prediction) (tail % 3),
             .n_pages = 1, .n_exact = tail, .n_q = 1, .q_first = SIZE_MAX,
         });
 }
@@ -248,7 +255,7 @@ static void test_queries_inside_pages(void)
 
     for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
         check(&(struct shape) {
-            .d = 64, .n_rot = 32, .group = 3, .bits = -1, .n_sink = 4, .v_from_k = true, .n_pages = 3,
+            .d = 64, .n_rot = 32, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
             .n_exact = 20, .n_q = 70, .q_first = firsts[i],
         });
 }
@@ -257,7 +264,7 @@ static void test_queries_inside_pages(void)
 static void test_many_sinks(void)
 {
     check(&(struct shape) {
-        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = TABLE_SINKS_MAX, .v_from_k = true, .n_pages = 2,
+        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = TABLE_SINKS_MAX, .v_from = PREDICT_HEAD, .n_pages = 2,
         .n_exact = 3, .n_q = 2, .q_first = SIZE_MAX,
     });
 }
@@ -266,7 +273,7 @@ static void test_many_sinks(void)
 static void test_huge_scores(void)
 {
     check(&(struct shape) {
-        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from_k = true, .q_size = 1000, .n_pages = 4,
+        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .q_size = 1000, .n_pages = 4,
         .n_exact = 100, .n_q = 64, .q_first = SIZE_MAX,
     });
 }
@@ -276,7 +283,7 @@ static void test_large_key_mean(void)
 {
     for (uint32_t rot = 0; rot <= 64; rot += 32)
         check(&(struct shape) {
-            .d = 64, .n_rot = rot, .group = 3, .bits = -1, .n_sink = 4, .v_from_k = true, .mean_norm = 900,
+            .d = 64, .n_rot = rot, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .mean_norm = 900,
             .n_pages = 3, .n_exact = 100, .n_q = 3, .q_first = SIZE_MAX,
         });
 }
@@ -317,7 +324,7 @@ static void test_position_of_a_million(void)
 static void test_no_system_call(void)
 {
     struct shape shape = {
-        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from_k = true, .n_pages = 3, .n_exact = 70,
+        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3, .n_exact = 70,
         .n_q = 2, .q_first = SIZE_MAX,
     };
     struct scene s;
@@ -342,7 +349,23 @@ static void test_selection(void)
 {
     CU_ASSERT_PTR_EQUAL(ops_select(0), &ops_ref);
     CU_ASSERT_PTR_EQUAL(ops_best(), ops_select(cpu_capabilities()));
-    CU_ASSERT_STRING_EQUAL(attend_kernel_name(), ops_best()->name);
+}
+
+/* A table that the decode loops do not take is not said to run on them. */
+static void test_kernel_names(void)
+{
+    struct table head = { .v_from = PREDICT_HEAD }, layer = { .v_from = PREDICT_LAYER };
+    const struct ops *ops[4];
+    size_t n = variants(ops);
+
+    CU_ASSERT_STRING_EQUAL(attend_kernel_name(&head), ops_best()->name);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = attend_kernel_name_with(&layer, ops[i]);
+
+        CU_ASSERT_STRING_EQUAL(attend_kernel_name_with(&head, ops[i]), ops[i]->name);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(name);
+        CU_ASSERT_EQUAL(strstr(name, "binary32") != NULL, ops[i]->decode && !decode_takes(&layer));
+    }
 }
 
 const char test_suite[] = "attend";
@@ -350,5 +373,5 @@ const struct test_case test_cases[] = {
     TEST(test_shapes), TEST(test_groups), TEST(test_every_width), TEST(test_every_tail), TEST(test_without_pages),
     TEST(test_queries_inside_pages), TEST(test_many_sinks), TEST(test_huge_scores), TEST(test_large_key_mean),
     TEST(test_position_of_a_million), TEST(test_no_system_call),
-    TEST(test_selection), TEST_END,
+    TEST(test_selection), TEST(test_kernel_names), TEST_END,
 };

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "gpu/codec.h"
+#include "tests/lib/one_head.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
@@ -48,12 +49,12 @@ static double page_error(const struct table *t, uint32_t head)
     assert(k && v && back && back_v && scratch && codes && block);
     fill(h.k->mean, d, k);
     fill(h.v->mean, d, v);
-    CU_ASSERT_EQUAL(codec_encode(h, k, v, d, CHUNK_TOKENS, codes, codes + N, counts, scratch), 0);
+    CU_ASSERT_EQUAL(one_head_encode(h, k, v, d, CHUNK_TOKENS, codes, codes + N, counts, scratch), 0);
     block_pack(h, codes, codes + N, block);
     block_unpack(h, block, codes + 2 * N, codes + 3 * N);
     CU_ASSERT_EQUAL(memcmp(codes, codes + 2 * N, (size_t) h.k->r * CHUNK_TOKENS), 0);
     CU_ASSERT_EQUAL(memcmp(codes + N, codes + 3 * N, (size_t) h.v->r * CHUNK_TOKENS), 0);
-    codec_decode(h, codes + 2 * N, codes + 3 * N, CHUNK_TOKENS, back, back_v, d, scratch);
+    one_head_decode(h, codes + 2 * N, codes + 3 * N, CHUNK_TOKENS, back, back_v, d, scratch);
     for (size_t i = 0; i < CHUNK_TOKENS * d; i++) {
         error += pow((double) k[i] - (double) back[i], 2);
         size += pow((double) k[i] - (double) h.k->mean[i % d], 2);

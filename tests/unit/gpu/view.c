@@ -63,12 +63,20 @@ static void fill_enc(const struct codec *c, size_t d, float *enc)
         fill(enc + row * d, d, c->bits[row / 8] == 0 ? 0 : 1 / sqrt((double) d));
 }
 
-static float *make_codec(const struct view_options *o, const struct table *t, enum side side, const struct codec *k,
-                         struct codec *c, float *at)
+static float *make_codec(const struct view_options *o, const struct table *t, size_t hs, struct codec *c, float *at)
 {
-    size_t d = o->geometry.d, predicting = side == SIDE_V && o->v_from_k ? k->r : 0;
+    enum side side = hs % 2;
+    size_t d = o->geometry.d, n_kv = o->geometry.n_kv_heads;
+    struct head_run run = table_predictors(t, (uint32_t) (hs / 2 % n_kv));
+    const struct codec *keys = t->codecs + hs / 2 / n_kv * n_kv * 2 + 2 * run.first;
+    size_t col = 0;
 
-    c->r_in = (uint16_t) (c->r + predicting);
+    for (uint32_t h = 0; h < run.n && side == SIDE_V; h++)
+        c->n_pred += keys[2 * h].r;
+    c->r_in = c->r + c->n_pred;
+    c->enc_mean = at;
+    fill(at, d, 1);
+    at += d;
     c->mean = at;
     fill(at, d, side == SIDE_K && o->mean_norm > 0 ? o->mean_norm / sqrt((double) d) : 1);
     at += d;
@@ -77,11 +85,18 @@ static float *make_codec(const struct view_options *o, const struct table *t, en
         fill_enc(c, d, at);
         at += (size_t) c->r * d;
     }
+    if (c->r > 0 && c->n_pred > 0) {
+        c->enc_k = at;
+        fill_enc(c, c->n_pred, at);
+        for (size_t i = 0; i < (size_t) c->r * c->n_pred; i++) /* levels of four bits are up to 127 */
+            at[i] /= 32;
+        at += (size_t) c->r * c->n_pred;
+    }
     if (c->r_in > 0) {
         c->dec = at;
-        fill_columns(t, side, c, d, c->r_in, 1 / sqrt((double) c->r + 1), at + predicting);
-        if (predicting > 0)
-            fill_columns(t, SIDE_K, k, d, c->r_in, 0.3 / sqrt((double) k->r), at);
+        fill_columns(t, side, c, d, c->r_in, 1 / sqrt((double) c->r + 1), at + c->n_pred);
+        for (uint32_t h = 0; col < c->n_pred; col += keys[2 * h++].r)
+            fill_columns(t, SIDE_K, &keys[2 * h], d, c->r_in, 0.3 / sqrt((double) c->n_pred), at + col);
         at += c->r_in * d;
     }
     return at;
@@ -92,22 +107,24 @@ void view_init(struct view *v, const struct view_options *o)
     size_t n = head_side_count(&o->geometry), d = o->geometry.d, floats = 0;
     float *at;
 
-    *v = (struct view) { .table = { .geometry = o->geometry, .n_sink = o->n_sink, .v_from_k = o->v_from_k } };
+    *v = (struct view) { .table = { .geometry = o->geometry, .n_sink = o->n_sink, .v_from = o->v_from } };
     for (int side = SIDE_K; side <= SIDE_V; side++)
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
             assert(levels_normal(QUANT_LLOYD_MAX, b, &v->table.levels[side][b]) == 0);
     v->codecs = calloc(n, sizeof(*v->codecs));
     assert(v->codecs);
+    v->table.codecs = v->codecs;
     for (size_t i = 0; i < n; i++) {
         draw_bits(o, &v->codecs[i]);
-        floats += d + v->codecs[i].r * d + (v->codecs[i].r + (i > 0 ? v->codecs[i - 1].r : 0u)) * d;
+        floats += (2 + 2 * v->codecs[i].r) * d;
+        if (i % 2 == SIDE_V) /* more than any prediction takes */
+            floats += (v->codecs[i].r + d) * o->geometry.n_kv_heads * GEOMETRY_DIM_MAX;
     }
     v->pool = calloc(floats, sizeof(*v->pool));
     assert(v->pool);
     at = v->pool;
     for (size_t i = 0; i < n; i++)
-        at = make_codec(o, &v->table, i % 2, i % 2 ? &v->codecs[i - 1] : NULL, &v->codecs[i], at);
-    v->table.codecs = v->codecs;
+        at = make_codec(o, &v->table, i, &v->codecs[i], at);
 }
 
 void view_deinit(struct view *v)

@@ -9,7 +9,7 @@
 struct view_options {
     struct geometry geometry;
     uint32_t n_sink;
-    bool v_from_k;
+    enum prediction v_from;
     int bits;         /* of every half-tile; -1: random, descending, with empty ones; 0: every head-side of rank 0 */
     double mean_norm; /* of key means; 0: about 1 per coordinate */
 };

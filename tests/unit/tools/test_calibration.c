@@ -171,7 +171,7 @@ static void test_round_trip(void)
                 double z = 0;
 
                 for (size_t i = 0; i < 36; i++)
-                    z += (double) c->enc[j * 36 + i] * ((double) x[t * 72 + h * 36 + i] - (double) c->mean[i]);
+                    z += (double) c->enc[j * 36 + i] * ((double) x[t * 72 + h * 36 + i] - (double) c->enc_mean[i]);
                 for (size_t i = 0; i < 36; i++)
                     want[i] += (double) c->dec[i * c->r + j] *
                                (double) l->value[levels_quantise(l, c->bits[j / 8], (float) z)];
