@@ -8,27 +8,22 @@
 #include <string.h>
 
 #include "alloc/table.h"
-#include "alloc/table_account.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command.h"
+#include "tools/comparators/comparator.h"
 #include "tools/engine/engine.h"
-#include "tools/eval_post_rope.h"
-#include "tools/eval_quartiles.h"
+#include "tools/eval_compare.h"
+#include "tools/eval_options.h"
 #include "tools/eval_report.h"
-#include "tools/evaluation.h"
-#include "tools/handles.h"
-#include "tools/progress.h"
+#include "tools/eval_subjects.h"
+#include "tools/eval_table.h"
 #include "tools/text_file.h"
 
 enum { OPT_TABLE = 1, OPT_TEXT, OPT_TOKENS, OPT_WINDOW, OPT_RECENT, OPT_SINKS, OPT_SIDE, OPT_LAYERS, OPT_QUARTILES,
-       OPT_POST_ROPE };
+       OPT_POST_ROPE, OPT_COMPARATOR, OPT_STATS };
 
-enum {
-    DEFAULT_TOKENS = 8192,
-    DEFAULT_WINDOW = 2048,
-    SINKS_OF_TABLE = -1,
-};
+enum { DEFAULT_TOKENS = 8192, DEFAULT_WINDOW = 2048 };
 
 static const char doc[] =
     "Read a text with the exact model and with the compressed cache, and compare.\v"
@@ -41,12 +36,19 @@ static const char doc[] =
     "each quarter of the layers, then for all of them. Bytes are always those of the whole cache.\n\n"
     "Bits per number: 'charged' is what the paper calls effective, codes without padding plus what each token stores "
     "beside them, which is nothing here; 'held' counts every byte.\n\n"
-    "Examples, as strict as it gets, and with keys alone compressed:\n\n"
+    "Several tables, and formats of others named with --comparator, are printed as rows, by bits. Formats: q8_0, q4_0, "
+    "q4_0-rot (ggml); kivi-2, kivi-4; gear-2; quarot-3, quarot-4; turboquant-2, -3, -4; and, calibrated with --stats, "
+    "kvquant-2, -3, -4; svdq-2; kqsvd-2, -3, -4. They are written from their papers and for this measurement alone.\n\n"
+    "Examples: as strict as it gets; keys alone; against others:\n\n"
     "  kvcobra eval model.gguf --table model-2.table --text book.txt --recent 0\n"
-    "  kvcobra eval model.gguf --table keys-1.table --text book.txt --recent 0 --side k";
+    "  kvcobra eval model.gguf --table keys-1.table --text book.txt --recent 0 --side k\n"
+    "  kvcobra eval model.gguf --table model-3.table --comparator q4_0,kivi-2 \\\n"
+    "      --text book.txt --recent 0";
 
 static const struct argp_option options[] = {
-    { "table", OPT_TABLE, "TABLE", 0, "The allocation table (required)", 1 },
+    { "table", OPT_TABLE, "TABLE", 0, "An allocation table; several are compared", 1 },
+    { "comparator", OPT_COMPARATOR, "NAME,...", 0, "Other formats beside the tables; 'all' for all of them", 1 },
+    { "stats", OPT_STATS, "STATS", 0, "What calibrated formats are made from: kvquant, svdq, kqsvd", 1 },
     { "text", OPT_TEXT, "FILE", 0, "The text, plain UTF-8 (required)", 1 },
     { "tokens", OPT_TOKENS, "N", 0, "Tokens of the text to use (default 8192)", 2 },
     { "window", OPT_WINDOW, "N", 0, "Tokens of a window (default 2048)", 2 },
@@ -85,6 +87,46 @@ static void take_layers(struct eval_options *o, char *arg, const struct argp_sta
                   o->first_layer;
 }
 
+/* "q4_0,kivi-2", "all" */
+static void take_comparators(struct eval_options *o, char *arg, const struct argp_state *state)
+{
+    char *rest = arg;
+
+    for (const char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {
+        bool all = strcmp(name, "all") == 0;
+
+        if (!all && !comparator_find(name))
+            argp_error(state, "--comparator %s: not known; kvcobra eval --help lists them", name);
+        for (size_t i = 0; comparators[i]; i++) {
+            if (!all && comparators[i] != comparator_find(name))
+                continue;
+            if (o->n_comparators == EVAL_COMPARATORS_MAX)
+                argp_error(state, "at most %d formats at a time", EVAL_COMPARATORS_MAX);
+            o->comparators[o->n_comparators++] = comparators[i];
+        }
+    }
+}
+
+static void check_arguments(struct eval_options *o, const struct argp_state *state)
+{
+    bool calibrated = false;
+
+    if (!o->model || !o->text || o->n_tables + o->n_comparators == 0)
+        argp_error(state, "a MODEL, a --text and a --table or a --comparator are needed");
+    if (o->quartiles && o->n_layers > 0)
+        argp_error(state, "--quartiles goes through all layers: without --layers");
+    if ((o->quartiles || o->post_rope) && (o->n_tables != 1 || o->n_comparators > 0))
+        argp_error(state, "--quartiles and --post-rope look at one --table, with nothing beside it");
+    for (size_t i = 0; i < o->n_comparators; i++)
+        calibrated = calibrated || o->comparators[i]->calibrated;
+    if (calibrated && !o->stats)
+        argp_error(state, "kvquant, svdq and kqsvd are calibrated: --stats says on what");
+    if (!calibrated && o->stats)
+        argp_error(state, "--stats is for kvquant, svdq and kqsvd");
+    o->n_tokens = o->n_tokens ? o->n_tokens : DEFAULT_TOKENS;
+    o->window = o->window ? o->window : DEFAULT_WINDOW;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct eval_options *o = state->input;
@@ -94,7 +136,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &o->common;
         return 0;
     case OPT_TABLE:
-        o->table = arg;
+        if (o->n_tables == EVAL_TABLES_MAX)
+            argp_error(state, "at most %d tables at a time", EVAL_TABLES_MAX);
+        o->tables[o->n_tables++] = arg;
+        return 0;
+    case OPT_COMPARATOR:
+        take_comparators(o, arg, state);
+        return 0;
+    case OPT_STATS:
+        o->stats = arg;
         return 0;
     case OPT_TEXT:
         o->text = arg;
@@ -130,10 +180,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->model = arg;
         return 0;
     case ARGP_KEY_END:
-        if (!o->model || !o->table || !o->text)
-            argp_error(state, "a MODEL, a --table and a --text are needed");
-        if (o->quartiles && o->n_layers > 0)
-            argp_error(state, "--quartiles goes through all layers: without --layers");
+        check_arguments(o, state);
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
@@ -141,142 +188,38 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = { options, parse, "MODEL", doc, common_children, NULL, NULL };
 
-static int check_window(const struct engine *en, const struct eval_options *o, struct errmsg *e)
+/* What the options ask of the model. */
+static int check_model(const struct engine *en, const struct eval_options *o, struct errmsg *e)
 {
-    const struct engine_info *info = engine_info(en);
-    uint32_t limit = info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens
-                                                                                  : info->n_context;
+    char what[48];
 
-    if (o->window > limit)
-        return fail(e, -EINVAL, "%s reads %u tokens at most; --window %zu is more", o->model, limit, o->window);
     if (o->first_layer + o->n_layers > engine_geometry(en)->n_layers)
         return fail(e, -EINVAL, "%s has layers 0 to %u; --layers goes to %u", o->model,
                     engine_geometry(en)->n_layers - 1, o->first_layer + o->n_layers - 1);
-    return 0;
-}
-
-static int account(const char *path, struct table_account *ret, struct errmsg *e)
-{
-    _cleanup_(table_unrefp) struct table *t = NULL;
-    int r = table_load(path, &t, e);
-
-    if (r == 0)
-        table_account(t, ret);
-    return r;
-}
-
-/* One of several evaluations. */
-struct part {
-    uint32_t first_layer, n_layers; /* coded; n_layers 0: all */
-    const void *post_rope;          /* a table for rotated keys; NULL: the table asked for */
-    size_t post_rope_bytes;
-};
-
-/* One evaluation of @part; what does not depend on the part goes to *ret. */
-static int measure(struct engine *en, const struct eval_options *o, const struct document *text, struct part part,
-                   struct eval_result *ret, struct evaluation *ret_sum, struct errmsg *e)
-{
-    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
-    _cleanup_(progress_end) struct progress p;
-    struct evaluation_options eo = { .n_tokens = o->n_tokens, .window = o->window };
-    kvc_model *m; /* goes with the client */
-    int r;
-
-    progress_start(&p, "evaluating", "tokens", 0, o->common.quiet);
-    r = client_open(NULL, &c, e);
-    if (r == 0)
-        r = part.post_rope ? model_open_bytes(c, en, part.post_rope, part.post_rope_bytes, &m, e)
-                           : model_open(c, en, o->table, &m, e);
-    if (r == 0)
-        r = account(o->table, &ret->account, e);
-    if (r < 0)
-        return r;
-    ret->table.struct_bytes = sizeof(ret->table);
-    r = kvc_model_get_info(m, &ret->table);
-    if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(c));
-    ret->n_sink = o->n_sink == SINKS_OF_TABLE ? ret->table.n_sink : (uint32_t) o->n_sink;
-    ret->table.kernel = NULL; /* belongs to the client, which ends here */
-    eo.eval = (kvc_eval_options) { .struct_bytes = sizeof(eo.eval),
-                                   .n_sink = ret->n_sink,
-                                   .n_recent = o->n_recent,
-                                   .sides = o->sides,
-                                   .first_layer = part.first_layer,
-                                   .n_layers = part.n_layers,
-                                   .post_rope = part.post_rope != NULL };
-    p.total = 2.0 * (double) evaluation_tokens(&eo, text->n_tokens);
-    return evaluate(en, c, m, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
-}
-
-static int measure_quartiles(struct engine *en, const struct eval_options *o, const struct document *text,
-                             struct eval_result *ret, struct errmsg *e)
-{
-    uint32_t n = engine_geometry(en)->n_layers;
-    int r = 0;
-
-    if (n < EVAL_PARTS)
-        return fail(e, -EINVAL, "%s has %u layers: too few for quartiles", o->model, n);
-    if (o->quartile_statistics)
-        r = quartile_harm(o->table, o->quartile_statistics, o->sides, ret->part_harm, e);
-    for (uint32_t part = 0, first = 0; r == 0 && part < EVAL_PARTS; part++) {
-        uint32_t end = (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */
-
-        ret->part_layers[part] = end - first;
-        r = measure(en, o, text, (struct part) { first, end - first, NULL, 0 }, ret, &ret->parts[part], e);
-        first = end;
-    }
-    return r;
-}
-
-static int measure_post_rope(struct engine *en, const struct eval_options *o, const struct document *text,
-                             struct eval_result *ret, struct errmsg *e)
-{
-    _cleanup_(freep) void *bytes = NULL;
-    _cleanup_(progress_end) struct progress p;
-    size_t n_bytes = 0;
-    int r;
-
-    progress_start(&p, "solving for rotated keys", NULL, 1, o->common.quiet);
-    r = post_rope_table(o->table, o->post_rope, &p, &bytes, &n_bytes, e);
-    progress_end(&p);
-    if (r < 0)
-        return r;
-    return measure(en, o, text, (struct part) { o->first_layer, o->n_layers, bytes, n_bytes }, ret, &ret->post_rope, e);
+    (void) snprintf(what, sizeof(what), "--window %zu", o->window);
+    return eval_check_length(en, o, o->window, what, e);
 }
 
 static int run(int argc, char **argv)
 {
-    struct eval_options o = {
-        .n_tokens = DEFAULT_TOKENS,
-        .window = DEFAULT_WINDOW,
-        .n_recent = -1,
-        .n_sink = SINKS_OF_TABLE,
-    };
+    struct eval_options o = { .n_recent = -1, .n_sink = EVAL_SINKS_OF_TABLE };
     const struct engine_options eo = { 0 };
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(document_deinit) struct document text = { 0 };
-    struct eval_result res = { 0 };
     struct errmsg e = { "" };
     int r;
 
     command_parse(&argp, argc, argv, &o);
     r = engine_open(o.model, &eo, &en, &e);
     if (r == 0)
-        r = check_window(en, &o, &e);
+        r = check_model(en, &o, &e);
     if (r == 0)
         r = document_load(en, o.text, &text, &e);
-    if (r == 0 && o.post_rope)
-        r = measure_post_rope(en, &o, &text, &res, &e);
-    if (r == 0 && o.quartiles)
-        r = measure_quartiles(en, &o, &text, &res, &e);
-    if (r == 0)
-        r = measure(en, &o, &text, (struct part) { o.first_layer, o.n_layers, NULL, 0 }, &res, &res.sum, &e);
     if (r < 0)
         return command_fail("%s", e.text);
-    (void) snprintf(res.model_name, sizeof(res.model_name), "%s", engine_info(en)->name);
-    if (res.sum.n_tokens < o.n_tokens && text.n_tokens < o.n_tokens)
-        command_note(&o.common, "%s has only %zu tokens; all of them were used", o.text, text.n_tokens);
-    return eval_print(&o, &res);
+    if (text.n_tokens < o.n_tokens)
+        command_note(&o.common, "%s has only %zu tokens; all of them are used", o.text, text.n_tokens);
+    return o.n_tables == 1 && o.n_comparators == 0 ? eval_table(en, &o, &text) : eval_compare(en, &o, &text);
 }
 
 const struct command cmd_eval = { "eval", "what a table costs: perplexity, distance to the exact model, bytes", run };

@@ -1,11 +1,11 @@
 /* See eval_report.h. */
 #include "tools/eval_report.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "tools/eval_subjects.h"
 #include "tools/handles.h"
 #include "tools/report.h"
 
@@ -36,11 +36,6 @@ static void list_items(const kvc_usage *u, struct item ret[static N_ITEMS])
 static double per_number(const kvc_usage *u, uint64_t bytes)
 {
     return u->numbers ? 8.0 * (double) bytes / (double) u->numbers : 0;
-}
-
-static double perplexity(double nll, uint64_t n)
-{
-    return exp(nll / (double) n);
 }
 
 /* {"codes": {"bytes": ..., "bpd": ...}, ...}: the difference between bpd_code and bpd_true */
@@ -90,7 +85,7 @@ static json_t *parts_json(const struct eval_options *o, const struct eval_result
         const struct evaluation *s = &res->parts[i];
 
         json_t *one = json_pack("{s:i, s:f, s:f}", "layers", (int) res->part_layers[i], "ppl",
-                                perplexity(s->nll, s->n_predictions), "kl", s->kl / (double) s->n_tokens);
+                                evaluation_perplexity(s), "kl", evaluation_kl(s));
 
         if (one && o->quartile_statistics)
             (void) json_object_set_new(one, "harm_share", json_real(harm_share(res, i)));
@@ -106,7 +101,7 @@ static json_t *post_rope_json(const struct eval_result *res)
 {
     const struct evaluation *s = &res->post_rope;
 
-    return json_pack("{s:f, s:f}", "ppl", perplexity(s->nll, s->n_predictions), "kl", s->kl / (double) s->n_tokens);
+    return json_pack("{s:f, s:f}", "ppl", evaluation_perplexity(s), "kl", evaluation_kl(s));
 }
 
 static json_t *result_json(const struct eval_options *o, const struct eval_result *res)
@@ -122,14 +117,14 @@ static json_t *result_json(const struct eval_options *o, const struct eval_resul
     if (!json)
         return NULL;
     if (json_object_update_new(json, json_pack("{s:f, s:f, s:f, s:f, s:f}", "ppl_exact",
-                                               perplexity(s->nll_exact, s->n_predictions), "ppl",
-                                               perplexity(s->nll, s->n_predictions), "kl",
-                                               s->kl / (double) s->n_tokens, "nll_exact", s->nll_exact, "nll",
+                                               evaluation_exact_perplexity(s), "ppl",
+                                               evaluation_perplexity(s), "kl",
+                                               evaluation_kl(s), "nll_exact", s->nll_exact, "nll",
                                                s->nll)) < 0 ||
         json_object_update_new(json, json_pack("{s:f, s:f, s:I, s:I, s:o}", "bpd_code", res->table.bpd_code,
-                                               "bpd_true", per_number(&s->usage, usage_bytes(&s->usage)), "bytes",
-                                               (json_int_t) usage_bytes(&s->usage), "numbers",
-                                               (json_int_t) s->usage.numbers, "items", items_json(&s->usage))) < 0 ||
+                                               "bpd_true", per_number(&res->usage, usage_bytes(&res->usage)), "bytes",
+                                               (json_int_t) usage_bytes(&res->usage), "numbers",
+                                               (json_int_t) res->usage.numbers, "items", items_json(&res->usage))) < 0 ||
         json_object_update_new(json, json_pack("{s:s, s:i, s:i}", "side", eval_side_name(o->sides), "first_layer",
                                                (int) o->first_layer, "coded_layers", (int) o->n_layers)) < 0 ||
         json_object_update_new(json, account_json(res)) < 0 ||
@@ -163,20 +158,6 @@ static void print_account(const struct eval_result *res)
            a->nominal_bpd[SIDE_K], a->nominal_bpd[SIDE_V], human_bytes(a->fixed_bytes, size));
 }
 
-static void print_exact(const struct eval_options *o, const struct eval_result *res)
-{
-    if (o->n_recent < 0)
-        printf("\nexact   the first %u tokens, and the newest 64 to 127\n", res->n_sink);
-    else
-        printf("\nexact   the first %u tokens, and the newest %d\n", res->n_sink, o->n_recent);
-    if (o->sides == 1u << KVC_K)
-        printf("        values; only keys are read from codes\n");
-    if (o->sides == 1u << KVC_V)
-        printf("        keys; only values are read from codes\n");
-    if (o->n_layers > 0)
-        printf("        all layers but %u to %u\n", o->first_layer, o->first_layer + o->n_layers - 1);
-}
-
 /*
  * Each quarter of the layers alone, their sum, and all together. With the quarters' shares of the harm, the increase of
  * perplexity per share: alike if equal harm hurts equally at every depth.
@@ -188,25 +169,25 @@ static int print_parts(const struct eval_options *o, const struct eval_result *r
         report_new(o->quartile_statistics
                        ? "<layers compressed\t>perplexity\t>increase\t>KL\t>share of harm\t>increase per share"
                        : "<layers compressed\t>perplexity\t>increase\t>KL");
-    double exact = perplexity(res->sum.nll_exact, res->sum.n_predictions), increase = 0, kl = 0;
+    double exact = evaluation_exact_perplexity(&res->sum), increase = 0, kl = 0;
 
     for (size_t i = 0; i < EVAL_PARTS; i++) {
         const struct evaluation *s = &res->parts[i];
-        double ppl = perplexity(s->nll, s->n_predictions);
+        double ppl = evaluation_perplexity(s);
 
         increase += ppl - exact;
-        kl += s->kl / (double) s->n_tokens;
+        kl += evaluation_kl(s);
         if (o->quartile_statistics)
             report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f\t%.1f %%\t%+.3f", names[i], res->part_layers[i], ppl, ppl - exact,
-                       s->kl / (double) s->n_tokens, 100 * harm_share(res, i),
+                       evaluation_kl(s), 100 * harm_share(res, i),
                        harm_share(res, i) > 0 ? (ppl - exact) / harm_share(res, i) : 0.0);
         else
             report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f", names[i], res->part_layers[i], ppl, ppl - exact,
-                       s->kl / (double) s->n_tokens);
+                       evaluation_kl(s));
     }
     report_row(r, "sum of these\t\t%+.3f\t%.5f", increase, kl);
-    report_row(r, "all\t%.3f\t%+.3f\t%.5f", perplexity(res->sum.nll, res->sum.n_predictions),
-               perplexity(res->sum.nll, res->sum.n_predictions) - exact, res->sum.kl / (double) res->sum.n_tokens);
+    report_row(r, "all\t%.3f\t%+.3f\t%.5f", evaluation_perplexity(&res->sum),
+               evaluation_perplexity(&res->sum) - exact, evaluation_kl(&res->sum));
     return report_print(r, stdout);
 }
 
@@ -215,6 +196,7 @@ static int print_text(const struct eval_options *o, const struct eval_result *re
     _cleanup_(report_freep) struct report *r =
         report_new(o->post_rope ? "<\t>exact\t>compressed\t>after RoPE" : "<\t>exact\t>compressed");
     const struct evaluation *s = &res->sum, *post = &res->post_rope;
+    const struct subject_list exact = { .n_sink = res->n_sink };
     char digest[DIGEST_HEX_BYTES];
 
     printf("model   %s\n", res->model_name);
@@ -224,17 +206,18 @@ static int print_text(const struct eval_options *o, const struct eval_result *re
            (uintmax_t) s->n_windows, o->window);
     if (s->last_window < o->window)
         printf(", the last one of %zu", s->last_window);
-    print_exact(o, res);
+    putchar('\n');
+    eval_print_exact(o, &exact);
     putchar('\n');
     if (o->post_rope) {
-        report_row(r, "perplexity\t%.3f\t%.3f\t%.3f", perplexity(s->nll_exact, s->n_predictions),
-                   perplexity(s->nll, s->n_predictions), perplexity(post->nll, post->n_predictions));
-        report_row(r, "KL, nats per token\t0\t%.5f\t%.5f", s->kl / (double) s->n_tokens,
-                   post->kl / (double) post->n_tokens);
+        report_row(r, "perplexity\t%.3f\t%.3f\t%.3f", evaluation_exact_perplexity(s),
+                   evaluation_perplexity(s), evaluation_perplexity(post));
+        report_row(r, "KL, nats per token\t0\t%.5f\t%.5f", evaluation_kl(s),
+                   evaluation_kl(post));
     } else {
-        report_row(r, "perplexity\t%.3f\t%.3f", perplexity(s->nll_exact, s->n_predictions),
-                   perplexity(s->nll, s->n_predictions));
-        report_row(r, "KL, nats per token\t0\t%.5f", s->kl / (double) s->n_tokens);
+        report_row(r, "perplexity\t%.3f\t%.3f", evaluation_exact_perplexity(s),
+                   evaluation_perplexity(s));
+        report_row(r, "KL, nats per token\t0\t%.5f", evaluation_kl(s));
     }
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
@@ -244,7 +227,7 @@ static int print_text(const struct eval_options *o, const struct eval_result *re
             return command_fail("out of memory");
         putchar('\n');
     }
-    if (print_bytes(&s->usage) < 0)
+    if (print_bytes(&res->usage) < 0)
         return command_fail("out of memory");
     return COMMAND_OK;
 }

@@ -1,30 +1,20 @@
-/* The options and results of `kvcobra eval`, and how results are printed. */
+/* What `kvcobra eval` says of one table, and how it is printed. */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "alloc/table_account.h"
 #include "client/kvcobra.h"
-#include "tools/command.h"
+#include "tools/eval_options.h"
 #include "tools/evaluation.h"
 
 #define EVAL_PARTS 4 /* quartiles of the layers */
 
-struct eval_options {
-    struct common_options common;
-    const char *model, *table, *text, *post_rope;
-    size_t n_tokens, window;
-    int32_t n_recent, n_sink;
-    uint32_t sides, first_layer, n_layers; /* as in kvc_eval_options */
-    bool quartiles;
-    const char *quartile_statistics; /* what the table was made of, to count its harm by; or NULL */
-};
-
 /* What is known at the end and printed. */
 struct eval_result {
     struct evaluation sum;
+    kvc_usage usage;                     /* sums over windows; whole cache */
     kvc_model_info table;
     struct table_account account;
     char model_name[128];

@@ -1,9 +1,8 @@
 /*
- * What a compressed cache does to a model: the exact model and the compressed one read the same windows of a text, and
- * their next-token distributions are compared at every position.
+ * What compressed caches do to a model: the exact model and every subject read the same windows of a text, and their
+ * next-token distributions are compared at every position.
  *
- * The compressed side goes through the client library, as a real run would; kvc_seq_new_eval() makes every query of a
- * window see exactly what it would have seen alone.
+ * Every query of a window sees exactly what it would have seen alone; see kvc_seq_new_eval() and comparators/cache.h.
  */
 #pragma once
 
@@ -11,16 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "client/kvcobra.h"
-
 struct engine;
 struct errmsg;
 struct progress;
+struct subject;
 
 struct evaluation_options {
     size_t n_tokens;       /* of the text, from its beginning; what is left over a whole window makes a shorter one */
     size_t window;         /* tokens of a window; windows do not see each other */
-    kvc_eval_options eval; /* exact sinks and newest tokens */
 };
 
 struct evaluation {
@@ -30,19 +27,27 @@ struct evaluation {
     size_t last_window;     /* tokens of the last one; below the window's length if the text did not fill it */
     double nll_exact, nll;  /* sums over predictions, nats */
     double kl;              /* sum over positions of KL(exact || compressed), nats */
-    kvc_usage usage;        /* sums over windows */
 };
 
 /* Tokens that evaluate() will run: @available cut to whole windows and a last one of at least two tokens. */
 size_t evaluation_tokens(const struct evaluation_options *o, size_t available);
 
+/* Perplexity of the exact model and of the subject, mean KL in nats per token. */
+double evaluation_exact_perplexity(const struct evaluation *v);
+double evaluation_perplexity(const struct evaluation *v);
+double evaluation_kl(const struct evaluation *v);
+
 /**
- * evaluate() - run both models over a text
- * @tokens: [n_tokens]; @o->n_tokens of them at most are used. A model that wants a BOS gets it in front of each window,
- *          in place of the window's last token
- * @p:      started by the caller, counts tokens; every token is run twice, once each way: total = 2 n
+ * evaluate() - run the exact model and all subjects over a text
+ * @subjects: [n_subjects]; their caches are counted
+ * @tokens:   [n_tokens]; @o->n_tokens of them at most are used. A model that wants a BOS gets it in front of each
+ *            window, in place of the window's last token
+ * @p:        started by the caller, counts tokens; each is run by the exact model and by every subject: total =
+ *            (1 + n_subjects) n
+ * @ret:      [n_subjects]
  *
  * Return: 0; a negative errno with a sentence.
  */
-int evaluate(struct engine *en, kvc_client *c, kvc_model *m, const uint32_t *tokens, size_t n_tokens,
-             const struct evaluation_options *o, struct progress *p, struct evaluation *ret, struct errmsg *e);
+int evaluate(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
+             size_t n_tokens, const struct evaluation_options *o, struct progress *p, struct evaluation *ret,
+             struct errmsg *e);

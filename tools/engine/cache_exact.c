@@ -11,11 +11,12 @@
 #include "base/errmsg.h"
 #include "tools/engine/blas_threads.h"
 #include "tools/engine/engine.h"
+#include "tools/engine/rotary.h"
 #include "tools/engine/softmax.h"
 #include "tools/engine/threads.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,8 +31,7 @@ struct exact_cache {
     size_t n_max;
     size_t *n;              /* [n_layers] tokens */
     float **k, **v;         /* [n_layers] of [n_kv_heads, n_max, d]; keys rotated */
-    float *cosine, *sine;   /* [n_angles, n_rot / 2] */
-    size_t n_angles, angles_capacity;
+    struct rotary rotary;
     float *scratch;
     size_t scratch_floats;  /* of all workers */
     struct threads *threads; /* the engine's, while it is in a pass */
@@ -78,8 +78,7 @@ struct exact_cache *exact_cache_free(struct exact_cache *c)
     free(c->k);
     free(c->v);
     free(c->n);
-    free(c->cosine);
-    free(c->sine);
+    rotary_deinit(&c->rotary);
     free(c->scratch);
     free(c);
     return NULL;
@@ -88,52 +87,6 @@ struct exact_cache *exact_cache_free(struct exact_cache *c)
 void exact_cache_clear(struct exact_cache *c)
 {
     memset(c->n, 0, c->g.n_layers * sizeof(*c->n));
-}
-
-/* ---- rotation ------------------------------------------------------------------------------------------ */
-
-/* Angles of the first @n positions. Products in binary64: at position 10^5 a binary32 angle is off by a
- * hundredth. */
-static int reserve_angles(struct exact_cache *c, size_t n, struct errmsg *e)
-{
-    size_t half = c->g.n_rot / 2, capacity;
-    float *cosine, *sine;
-
-    if (n > c->angles_capacity) {
-        capacity = n < c->n_max / 2 ? 2 * n : c->n_max;
-        cosine = realloc(c->cosine, (capacity * half + 1) * sizeof(float));
-        if (cosine)
-            c->cosine = cosine;
-        sine = realloc(c->sine, (capacity * half + 1) * sizeof(float));
-        if (sine)
-            c->sine = sine;
-        if (!cosine || !sine)
-            return fail(e, -ENOMEM, "no memory for the angles of %zu positions", capacity);
-        c->angles_capacity = capacity;
-    }
-    for (; c->n_angles < n; c->n_angles++) {
-        for (size_t i = 0; i < half; i++) {
-            double angle = (double) c->n_angles * c->g.freq[i];
-
-            c->cosine[c->n_angles * half + i] = (float) cos(angle);
-            c->sine[c->n_angles * half + i] = (float) sin(angle);
-        }
-    }
-    return 0;
-}
-
-/* y = scale R(position) x */
-static void rotate(const struct exact_cache *c, size_t position, const float *x, float scale, float *y)
-{
-    size_t half = c->g.n_rot / 2;
-    const float *cosine = c->cosine + position * half, *sine = c->sine + position * half;
-
-    for (size_t i = 0; i < half; i++) {
-        y[i] = scale * (x[i] * cosine[i] - x[i + half] * sine[i]);
-        y[i + half] = scale * (x[i] * sine[i] + x[i + half] * cosine[i]);
-    }
-    for (size_t i = 2 * half; i < c->g.d; i++)
-        y[i] = scale * x[i];
 }
 
 static int append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
@@ -147,14 +100,14 @@ static int append(void *ctx, uint32_t layer, const float *k, const float *v, siz
     past = c->n[layer];
     if (n > c->n_max - past)
         return fail(e, -ENOSPC, "the exact cache is full: %zu tokens, and %zu more", past, n);
-    r = reserve_angles(c, past + n, e);
+    r = rotary_reserve(&c->rotary, &c->g, past + n, c->n_max, e);
     if (r < 0)
         return r;
     for (size_t i = 0; i < n; i++) {
         for (size_t h = 0; h < heads; h++) {
             size_t to = (h * c->n_max + past + i) * d, from = (i * heads + h) * d;
 
-            rotate(c, past + i, k + from, 1.0f, c->k[layer] + to);
+            rotary_turn(&c->rotary, past + i, k + from, 1.0f, c->k[layer] + to);
             memcpy(c->v[layer] + to, v + from, d * sizeof(*v));
         }
     }
@@ -212,9 +165,9 @@ static void attend_item(void *ctx, size_t item, unsigned worker)
     float *q = c->scratch + worker * r->worker_floats, *mixed = q + n_rows * d, *scores = mixed + n_rows * d;
 
     for (size_t i = 0; i < n_rows; i++)
-        rotate(c, r->first + from + i / group,
-               r->q + ((from + i / group) * n_heads + kv_head * group + i % group) * d, (float) c->g.attn_scale,
-               q + i * d);
+        rotary_turn(&c->rotary, r->first + from + i / group,
+                    r->q + ((from + i / group) * n_heads + kv_head * group + i % group) * d,
+                    (float) c->g.attn_scale, q + i * d);
     if (n_rows <= GEMV_ROWS_MAX)
         multiply_few(q, k, v, n_rows, d, r->first + from + 1, group, n_keys, scores, mixed);
     else
@@ -239,30 +192,58 @@ static int reserve_scratch(struct exact_cache *c, const struct attend_run *r, st
     return 0;
 }
 
-static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, size_t first, size_t n_q, float *out,
+                       struct errmsg *e)
 {
     _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
-    struct exact_cache *c = ctx;
-    size_t group = geometry_group(&c->g), rows;
-    struct attend_run r = { .c = c, .layer = layer, .q = q, .out = out, .n_q = n_q };
+    size_t group = geometry_group(&c->g), n_keys, rows;
+    struct attend_run r = { .c = c, .layer = layer, .q = q, .out = out, .n_q = n_q, .first = first };
     int err;
 
-    if (layer >= c->g.n_layers || n_q > c->n[layer])
+    if (layer >= c->g.n_layers || first > c->n[layer] || n_q > c->n[layer] - first)
         return fail(e, -EINVAL, "%zu queries of layer %u, which holds fewer tokens", n_q, layer);
     if (n_q == 0)
         return 0;
-    r.first = c->n[layer] - n_q;
-    rows = SCORES_MAX / c->n[layer];
+    n_keys = first + n_q;
+    rows = SCORES_MAX / n_keys;
     rows = rows > ROWS_MAX ? ROWS_MAX : rows;
     r.block = rows < group ? 1 : rows / group;
     r.block = r.block > n_q ? n_q : r.block;
     r.n_blocks = (n_q + r.block - 1) / r.block;
-    r.worker_floats = r.block * group * (2 * c->g.d + c->n[layer]);
+    r.worker_floats = r.block * group * (2 * c->g.d + n_keys);
     err = reserve_scratch(c, &r, e);
     if (err < 0)
         return err;
     threads_run(c->threads, attend_item, &r, r.n_blocks * c->g.n_kv_heads);
     return 0;
+}
+
+static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+{
+    struct exact_cache *c = ctx;
+
+    if (layer >= c->g.n_layers || n_q > c->n[layer])
+        return fail(e, -EINVAL, "%zu queries of layer %u, which holds fewer tokens", n_q, layer);
+    return exact_cache_attend(c, layer, q, c->n[layer] - n_q, n_q, out, e);
+}
+
+void exact_cache_replace(struct exact_cache *c, uint32_t layer, enum side side, size_t first, size_t n, bool rotated,
+                         const float *x)
+{
+    size_t d = c->g.d, heads = c->g.n_kv_heads;
+    float *rows = side == SIDE_K ? c->k[layer] : c->v[layer];
+
+    assert(layer < c->g.n_layers && first <= c->n[layer] && n <= c->n[layer] - first);
+    for (size_t i = 0; i < n; i++)
+        for (size_t h = 0; h < heads; h++) {
+            float *to = rows + (h * c->n_max + first + i) * d;
+            const float *from = x + (i * heads + h) * d;
+
+            if (side == SIDE_K && !rotated)
+                rotary_turn(&c->rotary, first + i, from, 1.0f, to);
+            else
+                memcpy(to, from, d * sizeof(*to));
+        }
 }
 
 static size_t length(void *ctx)

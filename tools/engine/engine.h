@@ -97,6 +97,13 @@ int exact_cache_new(const struct geometry *g, size_t n_max, struct exact_cache *
 struct exact_cache *exact_cache_free(struct exact_cache *c);
 void exact_cache_clear(struct exact_cache *c);
 struct kv_cache exact_cache_ops(struct exact_cache *c);
+
+/* What a cache made of an exact one needs: queries at positions first .. first + n_q - 1, which see the tokens up to
+ * themselves, in place of the newest; and other rows x [n, n_kv_heads, d] in place of tokens that are there. */
+int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, size_t first, size_t n_q, float *out,
+                       struct errmsg *e);
+void exact_cache_replace(struct exact_cache *c, uint32_t layer, enum side side, size_t first, size_t n, bool rotated,
+                         const float *x);
 static inline void exact_cache_freep(struct exact_cache **c)
 {
     *c = exact_cache_free(*c);

@@ -59,8 +59,22 @@ expect "eval with everything recent" 0 evaluate --table "$dir/3.table" --recent 
 expect_true "with every token exact the models agree" "j['kl'] < 1e-4" # what binary16 in the cache leaves
 expect "eval of more tokens than the text has" 0 "$KVCOBRA" eval "$model" --text "$dir/b.txt" --table "$dir/3.table" \
     --tokens 1000000 --window 4096
-grep -q "all of them were used" "$dir/err" && ok "eval says that the text is short" ||
+grep -q "all of them are used" "$dir/err" && ok "eval says that the text is short" ||
     not_ok "eval says that the text is short"
+
+expect "eval of tables and formats" 0 evaluate --table "$dir/2.table" --table "$dir/3.table" --comparator all \
+    --stats "$dir/1.stats" --recent 0
+[ "$(awk 'length > 80' "$dir/out" | wc -l)" -eq 0 ] && ok "the report fits 80 columns" ||
+    not_ok "the report fits 80 columns"
+expect "the same as JSON" 0 evaluate --table "$dir/2.table" --table "$dir/3.table" --comparator all \
+    --stats "$dir/1.stats" --recent 0 --json
+expect_json "eval --comparator --json" rows ppl_exact sinks window
+expect_true "every format is there" "len(j['rows']) == 20"
+expect_true "every row is finite and cites" \
+    "all(r['kl'] >= 0 and (r['kind'] == 'table' or r['citation']) for r in j['rows'])"
+expect_true "the table's row is its own evaluation" \
+    "[r['kl'] for r in j['rows'] if r['name'] == '3'] == [json.load(open('$dir/3.json'))['kl']]"
+expect "eval as the product reads" 0 evaluate --comparator kivi-2,q4_0 --json
 
 expect "generate exactly" 0 "$KVCOBRA" generate "$model" --prompt "To be" --tokens 16 --ignore-eos
 cp "$dir/out" "$dir/exact.txt"

@@ -43,6 +43,10 @@ expect "eval without a text" 2 "$KVCOBRA" eval x.gguf --table x.table
 expect "eval with a window of one" 2 "$KVCOBRA" eval x.gguf --table x --text x --window 1
 expect "eval with a negative number" 2 "$KVCOBRA" eval x.gguf --table x --text x --recent -1
 expect "eval with words for a number" 2 "$KVCOBRA" eval x.gguf --table x --text x --tokens many
+expect "eval with an unknown format" 2 "$KVCOBRA" eval x.gguf --text x --comparator q4_0,zip
+expect "eval with a calibrated format and no statistics" 2 "$KVCOBRA" eval x.gguf --text x --comparator svdq-2
+expect "eval with statistics that nothing needs" 2 "$KVCOBRA" eval x.gguf --text x --comparator q4_0 --stats x
+expect "eval of quartiles beside another format" 2 "$KVCOBRA" eval x.gguf --table x --text x --comparator q4_0 --quartiles
 expect "eval of two models" 2 "$KVCOBRA" eval x.gguf y.gguf --table x --text x
 
 expect "generate without a prompt" 2 "$KVCOBRA" generate x.gguf

@@ -183,6 +183,95 @@ static void test_post_rope(void)
     end();
 }
 
+/* Row of this name, or a failed check. */
+static json_t *row_of(const json_t *j, const char *name)
+{
+    json_t *rows = json_object_get(j, "rows");
+
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        if (strcmp(json_string_value(json_object_get(json_array_get(rows, i), "name")), name) == 0)
+            return json_array_get(rows, i);
+    CU_FAIL("no such row");
+    return NULL;
+}
+
+/* Rows are what each would be alone, sorted by bits; bits are those of the formats; best is never beaten. */
+static void test_comparators(void)
+{
+    json_t *j, *rows;
+    double lowest = 1e9, last = 0;
+
+    begin();
+    j = captured_json((const char *const[]) { EVAL, "--tokens", "128", "--window", "64", "--recent", "0", "-q",
+                                              "--json", "--comparator", "q8_0,turboquant-2,q4_0,kivi-2,svdq-2",
+                                              "--stats", statistics, NULL });
+    rows = json_object_get(j, "rows");
+    CU_ASSERT_EQUAL(json_array_size(rows), 6);
+    CU_ASSERT_EQUAL(json_double_at(row_of(j, "table"), "kl"), kl(NULL, NULL));
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+
+        CU_ASSERT(json_double_at(row, "bpd_charged") >= last);
+        last = json_double_at(row, "bpd_charged");
+        CU_ASSERT_EQUAL(json_is_true(json_object_get(row, "best")), json_double_at(row, "kl") < lowest);
+        if (json_double_at(row, "kl") < lowest)
+            lowest = json_double_at(row, "kl");
+        CU_ASSERT(json_double_at(row, "bpd_true") > 0);
+    }
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "q8_0"), "bpd_charged"), 8.5, 1e-7);
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "q4_0"), "bpd_charged"), 4.5, 1e-7);
+    /* 4 of 64 tokens are exact */
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "q4_0"), "bpd_true"), (60 * 4.5 + 4 * 16) / 64, 1e-7);
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "turboquant-2"), "bpd_charged"), 2 + 16 / 32.0, 1e-7);
+    /* values: 2 + 32 / 32; keys: 2, and 32 for groups of 28 and 32 tokens */
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "kivi-2"), "bpd_charged"), (3 + 2 + 2 * 32 / 60.0) / 2, 1e-7);
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "svdq-2"), "bpd_charged"), (2 + 16) / 2.0, 1e-7);
+    CU_ASSERT(json_double_at(row_of(j, "q8_0"), "kl") < json_double_at(row_of(j, "q4_0"), "kl"));
+    json_decref(j);
+    j = captured_json((const char *const[]) { EVAL, "--tokens", "64", "--window", "64", "--recent", "0", "-q", "--json",
+                                              "--side", "k", "--table", table, "--comparator", "svdq-2", "--stats",
+                                              statistics, NULL });
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "svdq-2"), "bpd_charged"), 2, 1e-7);
+    CU_ASSERT_EQUAL(json_array_size(json_object_get(j, "rows")), 3); /* the table twice: so it was asked for */
+    json_decref(j);
+    end();
+}
+
+/* What the report says of exact tokens, and formats that cannot be made. */
+static void test_comparators_in_text(void)
+{
+    _cleanup_(freep) char *out = NULL, *failed = NULL, *refused = NULL;
+    char bare[64];
+
+    begin();
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { EVAL, "--tokens", "64", "--window", "64", "--recent",
+                                                                    "0", "-q", "--comparator", "kivi-4", NULL }, &out),
+                    COMMAND_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(out, "as they are once complete"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(out, "kivi-4"));
+    free(out);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { EVAL, "--tokens", "64", "--window", "64", "--recent",
+                                                                    "8", "-q", "--comparator", "kivi-4", NULL }, &out),
+                    COMMAND_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(out, "exact until complete"));
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { EVAL, "--window", "64", "-q", "--comparator",
+                                                                    "kvquant-2", "--stats", table, NULL }, &failed),
+                    COMMAND_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(failed, table));
+    (void) snprintf(bare, sizeof(bare), "%s/bare", dir);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "calibrate", model, "--text", text,
+                                                                    "--tokens", "256", "--window", "128", "--metric",
+                                                                    "mse", "-q", "-o", bare, NULL }, &refused),
+                    COMMAND_OK);
+    free(refused);
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { EVAL, "--window", "64", "-q", "--comparator",
+                                                                    "kqsvd-2", "--stats", bare, NULL }, &refused),
+                    COMMAND_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(refused, "needs statistics with queries"));
+    (void) unlink(bare);
+    end();
+}
+
 static void test_text_and_failures(void)
 {
     _cleanup_(freep) char *out = NULL, *failed = NULL;
@@ -202,6 +291,7 @@ static void test_text_and_failures(void)
 
 const struct test_case test_cases[] = {
     TEST(test_parts_of_the_cache), TEST(test_quartiles), TEST(test_shares_of_harm), TEST(test_what_is_charged),
-    TEST(test_post_rope), TEST(test_text_and_failures), TEST_END,
+    TEST(test_post_rope), TEST(test_comparators), TEST(test_comparators_in_text),
+    TEST(test_text_and_failures), TEST_END,
 };
 const char test_suite[] = "eval_command";

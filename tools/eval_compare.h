@@ -1,0 +1,9 @@
+/* Tables and other formats side by side on one text: `kvcobra eval` with several of them. */
+#pragma once
+
+struct document;
+struct engine;
+struct eval_options;
+
+/* Measures and prints. Return: an exit code of command.h. */
+int eval_compare(struct engine *en, const struct eval_options *o, const struct document *text);
