@@ -35,6 +35,7 @@ struct attend_args {
     float *out;                      /* like q */
     size_t out_stride;
     void *scratch;                   /* attend_scratch_bytes(), aligned to 64; no allocation inside */
+    size_t window;                   /* query m sees n > m - window only, sinks too; 0 = all */
     bool exact_rope;                 /* turn every key in every plane: no folding of slow planes (attend_decode.c) */
 };
 
@@ -48,6 +49,30 @@ void attend(const struct attend_args *a);
 /* The same in plain C, the oracle of the others; and on any variant of gpu/ops.h. */
 void attend_ref(const struct attend_args *a);
 void attend_with(const struct attend_args *a, const struct ops *ops);
+
+/**
+ * attend_share() - the same over a share of the keys, for threads that divide a long sequence
+ * @first_page, @end_page: the pages of this share
+ * @exact:       whether the exact rows are in it
+ * @ret_partial: attend_partial_floats(): per row its maximum, its sum of weights, its accumulators
+ *
+ * Neither out nor what earlier shares left in the scratch is touched or read.
+ */
+void attend_share(const struct attend_args *a, size_t first_page, size_t end_page, bool exact, float *ret_partial);
+void attend_share_with(const struct attend_args *a, const struct ops *ops, size_t first_page, size_t end_page, bool exact,
+                       float *ret_partial);
+
+/* Floats of one share's result for any head of @l. */
+size_t attend_partial_floats(const struct page_layout *l, size_t n_q);
+
+/**
+ * attend_merge() - one softmax over @n_shares partial results, at least one of which saw something of every row
+ * @partials: [n_shares][attend_partial_floats()]
+ *
+ * Writes a->out. The sum runs in the order of shares, so the bits depend on the shares alone.
+ */
+void attend_merge(const struct attend_args *a, const float *partials, size_t n_shares);
+void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials, size_t n_shares);
 
 /* What encode and attention run on with @t: "reference", "avx2", "avx512", "avx512-vnni"; with "-binary32" where the
  * decode loops in whole numbers do not take @t. */
@@ -69,6 +94,7 @@ struct attend_dense_args {
     uint32_t n_sink;                    /* exact for every query */
     int32_t n_recent;                   /* n > m - n_recent is exact; EXACT_BY_STEP: exact while a decode step of the
                                            product would keep it, chunk end + 64 > m + 1 */
+    size_t window;                      /* query m sees n > m - window only, sinks too; 0 = all */
     const float *q;
     size_t q_stride, q_first, n_q;
     float *out;

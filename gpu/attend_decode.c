@@ -405,7 +405,8 @@ void decode_page(struct decode *d, size_t page, const struct rope_phase *frame, 
     const struct attend_args *a = d->args;
     const uint8_t *block = a->payloads[page] + page_block_off(a->layout, a->layer, a->head);
     struct coded codes = coded_side(d, SIDE_K, block);
-    size_t first = page * CHUNK_TOKENS, i = rows_first_seeing(d->rows, first), n = d->rows->n - i;
+    size_t first = page * CHUNK_TOKENS, i = rows_first_seeing(d->rows, first);
+    size_t n = rows_end_seeing(d->rows, first + CHUNK_TOKENS - 1) - i;
 
     d->ops->decode->keys(&codes, &d->keys, d->levels, d->kt);
     turn_queries(d, i, n, frame);

@@ -190,19 +190,23 @@ static void store_row(const struct work *w, size_t i)
 }
 
 /*
- * A batch may straddle a token that does not see a block yet: then the block runs over the rows that do, which are the
- * last of the batch.
+ * A batch may straddle a token that does not see a block yet, or, with a window, no more: then the block runs over the
+ * rows that do.
  */
 static void attend_batch(struct work *w, size_t i, size_t n)
 {
     for (size_t block = 0; block < w->n_blocks; block++) {
         size_t from = rows_first_seeing(&w->rows, block * CHUNK_TOKENS);
+        size_t to = rows_end_seeing(&w->rows, block * CHUNK_TOKENS + CHUNK_TOKENS - 1);
 
         if (from >= i + n)
             break;
         if (from < i)
             from = i;
-        attend_block(w, from, i + n - from, block);
+        if (to > i + n)
+            to = i + n;
+        if (from < to)
+            attend_block(w, from, to - from, block);
     }
     for (size_t x = 0; x < n; x++)
         store_row(w, i + x);
@@ -223,6 +227,7 @@ void attend_dense_with(const struct attend_dense_args *a, const struct ops *ops)
     w.rows.group = geometry_group(g);
     w.rows.n = a->n_q * w.rows.group;
     w.rows.first = a->q_first;
+    w.rows.window = a->window;
     w.rows.acc_cols = w.d_lanes;
     rows_load(&w.rows, a->q, a->q_stride, 0);
     for (size_t block = 0; block < w.n_blocks; block++) {

@@ -9,6 +9,7 @@
  * ones in rank space over [c ; c_V], and one product with V's dec at the end makes the output.
  */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "gpu/attend.h"
@@ -259,8 +260,10 @@ static void attend_block(struct work *w, size_t first, size_t n_exact, size_t n_
 {
     const struct geometry *g = w->rows.geometry;
 
-    for (size_t i = rows_first_seeing(&w->rows, first); i < w->rows.n; i += ROWS_BATCH) {
-        size_t n = w->rows.n - i < ROWS_BATCH ? w->rows.n - i : ROWS_BATCH;
+    size_t end = rows_end_seeing(&w->rows, first + n_keys - 1);
+
+    for (size_t i = rows_first_seeing(&w->rows, first); i < end; i += ROWS_BATCH) {
+        size_t n = end - i < ROWS_BATCH ? end - i : ROWS_BATCH;
 
         for (size_t x = 0; x < n; x++)
             rope_rotate(g, &w->frame, w->rows.q + (i + x) * g->d, w->q + x * g->d);
@@ -315,6 +318,14 @@ static void store_rows(struct work *w, size_t i, size_t n)
 
 /* ---- entry --------------------------------------------------------------------------------------------------- */
 
+/* Pages that the last query sees something of. */
+static size_t chunks_seen(const struct attend_args *a)
+{
+    size_t seen = (a->q_first + a->n_q + CHUNK_TOKENS - 1) / CHUNK_TOKENS;
+
+    return seen < a->n_pages ? seen : a->n_pages;
+}
+
 static void check_args(const struct attend_args *a)
 {
     assert(a->layer < a->layout->table->geometry.n_layers && a->head < a->layout->shard.n_heads);
@@ -325,58 +336,155 @@ static void check_args(const struct attend_args *a)
     (void) a;
 }
 
-/* Pages up to position @end, by the loops for few rows or for many. */
-static void attend_pages(struct work *w, size_t end)
+/* Pages of the share that any row sees, by the loops for few rows or for many. */
+static void attend_pages(struct work *w, size_t first_page, size_t end_page)
 {
     const struct attend_args *a = w->args;
+    size_t lowest = rows_lowest_seen(&w->rows) / CHUNK_TOKENS, seen = chunks_seen(a);
 
+    first_page = first_page > lowest ? first_page : lowest;
+    end_page = end_page < seen ? end_page : seen;
+    rope_phase_at(w->rows.geometry, (double) a->q_first - (double) block_first(first_page), &w->frame);
     if (w->ops->decode && w->rows.n <= DECODE_ROWS_MAX && decode_takes(w->head.table)) {
         w->decode.ops = w->ops;
         w->decode.args = a;
         w->decode.head = w->head;
         w->decode.rows = &w->rows;
         decode_begin(&w->decode);
-        for (size_t page = 0; page < a->n_pages && block_first(page) < end; page++)
+        for (size_t page = first_page; page < end_page; page++)
             decode_step_page(w, page);
         decode_finish(&w->decode, w->d_lanes);
         return;
     }
-    for (size_t page = 0; page < a->n_pages && block_first(page) < end; page++) {
+    for (size_t page = first_page; page < end_page; page++) {
         size_t n_exact = load_page(w, page);
 
         attend_block(w, block_first(page), n_exact, CHUNK_TOKENS);
     }
 }
 
-void attend_with(const struct attend_args *a, const struct ops *ops)
+static void attend_exact(struct work *w)
+{
+    const struct attend_args *a = w->args;
+    size_t lowest = rows_lowest_seen(&w->rows), end = a->q_first + a->n_q;
+    size_t i = lowest > a->exact_first ? (lowest - a->exact_first) / CHUNK_TOKENS : 0;
+
+    rope_phase_at(w->rows.geometry, (double) a->q_first - (double) (a->exact_first + block_first(i)), &w->frame);
+    for (; block_first(i) < a->n_exact && a->exact_first + block_first(i) < end; i++) {
+        size_t n = load_exact_block(w, i);
+
+        attend_block(w, a->exact_first + block_first(i), n, n);
+    }
+}
+
+/* Cuts up the scratch. */
+static void work_init(struct work *w, const struct attend_args *a, const struct ops *ops)
 {
     const struct table *t = a->layout->table;
-    const struct geometry *g = &t->geometry;
     struct scratch_cursor scratch = { .base = a->scratch };
-    struct work w = { .ops = ops, .args = a, .head = head_view(t, a->layer, a->layout->shard.first_head + a->head) };
-    size_t end = a->q_first + a->n_q;
 
     check_args(a);
-    carve(&w, &scratch, a->layout, a->n_q);
-    w.d_lanes = round_lanes(g->d);
-    w.rows.geometry = g;
-    w.rows.group = geometry_group(g);
-    w.rows.n = a->n_q * w.rows.group;
-    w.rows.first = a->q_first;
-    w.rows.acc_cols = w.d_lanes + w.head.v->r_in;
-    rows_load(&w.rows, a->q, a->q_stride, (double) a->q_first);
-    w.cos = a->layout->constants->cos;
-    w.sin = a->layout->constants->sin;
-    rope_phase_at(g, (double) a->q_first, &w.frame);
+    *w = (struct work) { .ops = ops, .args = a, .head = head_view(t, a->layer, a->layout->shard.first_head + a->head) };
+    carve(w, &scratch, a->layout, a->n_q);
+    w->d_lanes = round_lanes(t->geometry.d);
+    w->rows.geometry = &t->geometry;
+    w->rows.group = geometry_group(&t->geometry);
+    w->rows.n = a->n_q * w->rows.group;
+    w->rows.first = a->q_first;
+    w->rows.window = a->window;
+    w->rows.acc_cols = w->d_lanes + w->head.v->r_in;
+    w->cos = a->layout->constants->cos;
+    w->sin = a->layout->constants->sin;
+}
 
-    attend_pages(&w, end);
-    for (size_t i = 0; block_first(i) < a->n_exact && a->exact_first + block_first(i) < end; i++) {
-        size_t n = load_exact_block(&w, i);
+static void accumulate_share(struct work *w, size_t first_page, size_t end_page, bool exact)
+{
+    rows_load(&w->rows, w->args->q, w->args->q_stride, (double) w->args->q_first);
+    attend_pages(w, first_page, end_page);
+    if (exact)
+        attend_exact(w);
+}
 
-        attend_block(&w, a->exact_first + block_first(i), n, n);
+static void store_all(struct work *w)
+{
+    for (size_t i = 0; i < w->rows.n; i += OPS_LANES)
+        store_rows(w, i, w->rows.n - i < OPS_LANES ? w->rows.n - i : OPS_LANES);
+}
+
+void attend_with(const struct attend_args *a, const struct ops *ops)
+{
+    struct work w;
+
+    work_init(&w, a, ops);
+    accumulate_share(&w, 0, a->n_pages, true);
+    store_all(&w);
+}
+
+/* ---- shares ------------------------------------------------------------------------------------------------------ */
+
+enum { PARTIAL_MAX, PARTIAL_SUM, PARTIAL_ACC }; /* a row of a partial result: two numbers, then accumulators */
+
+size_t attend_partial_floats(const struct page_layout *l, size_t n_q)
+{
+    const struct geometry *g = &l->table->geometry;
+
+    return n_q * geometry_group(g) * (PARTIAL_ACC + round_lanes(g->d) + l->r_in_max);
+}
+
+void attend_share_with(const struct attend_args *a, const struct ops *ops, size_t first_page, size_t end_page, bool exact,
+                       float *ret_partial)
+{
+    struct work w;
+
+    work_init(&w, a, ops);
+    accumulate_share(&w, first_page, end_page, exact);
+    for (size_t i = 0; i < w.rows.n; i++, ret_partial += PARTIAL_ACC + w.rows.acc_cols) {
+        ret_partial[PARTIAL_MAX] = w.rows.state[i].max;
+        ret_partial[PARTIAL_SUM] = w.rows.state[i].sum;
+        memcpy(ret_partial + PARTIAL_ACC, w.rows.acc + i * w.rows.acc_cols, w.rows.acc_cols * sizeof(float));
     }
-    for (size_t i = 0; i < w.rows.n; i += OPS_LANES)
-        store_rows(&w, i, w.rows.n - i < OPS_LANES ? w.rows.n - i : OPS_LANES);
+}
+
+/* A row's sums so far plus a share's, both times exp(their maximum - the larger one). */
+static void merge_row(struct softmax_row *state, float *acc, size_t cols, const float *partial)
+{
+    float max = fmaxf(state->max, partial[PARTIAL_MAX]), old, new;
+
+    if (partial[PARTIAL_SUM] == 0) /* saw nothing: its maximum is -infinity */
+        return;
+    old = state->sum == 0 ? 0 : expf(state->max - max);
+    new = expf(partial[PARTIAL_MAX] - max);
+    *state = (struct softmax_row) { .max = max, .sum = state->sum * old + partial[PARTIAL_SUM] * new };
+    for (size_t c = 0; c < cols; c++)
+        acc[c] = acc[c] * old + partial[PARTIAL_ACC + c] * new;
+}
+
+void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials, size_t n_shares)
+{
+    size_t ld = attend_partial_floats(a->layout, a->n_q);
+    struct work w;
+
+    work_init(&w, a, ops);
+    for (size_t i = 0; i < w.rows.n; i++) {
+        float *acc = w.rows.acc + i * w.rows.acc_cols;
+
+        w.rows.state[i] = (struct softmax_row) { .max = -INFINITY, .sum = 0 };
+        memset(acc, 0, w.rows.acc_cols * sizeof(*acc));
+        for (size_t s = 0; s < n_shares; s++)
+            merge_row(&w.rows.state[i], acc, w.rows.acc_cols, partials + s * ld + i * (PARTIAL_ACC + w.rows.acc_cols));
+        assert(w.rows.state[i].sum > 0);
+    }
+    store_all(&w);
+}
+
+void attend_share(const struct attend_args *a, size_t first_page, size_t end_page, bool exact, float *ret_partial)
+{
+    attend_share_with(a, ops_best(), first_page, end_page, exact, ret_partial);
+}
+
+void attend_merge(const struct attend_args *a, const float *partials, size_t n_shares)
+{
+    attend_merge_with(a, ops_best(), partials, n_shares);
 }
 
 void attend(const struct attend_args *a)

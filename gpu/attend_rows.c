@@ -42,6 +42,27 @@ size_t rows_first_seeing(const struct attend_rows *rows, size_t n)
     return row < rows->n ? row : rows->n;
 }
 
+size_t rows_end_seeing(const struct attend_rows *rows, size_t n)
+{
+    size_t beyond = n + rows->window, row; /* the first position that does not see n */
+
+    if (rows->window == 0)
+        return rows->n;
+    row = beyond <= rows->first ? 0 : (beyond - rows->first) * rows->group;
+    return row < rows->n ? row : rows->n;
+}
+
+/* The first position inside the window of a row at @position. */
+static size_t window_first(const struct attend_rows *rows, size_t position)
+{
+    return rows->window == 0 || position < rows->window ? 0 : position + 1 - rows->window;
+}
+
+size_t rows_lowest_seen(const struct attend_rows *rows)
+{
+    return window_first(rows, rows->first);
+}
+
 size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys)
 {
     size_t position = rows->first + i / rows->group;
@@ -66,8 +87,11 @@ float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, si
         size_t seen = rows_keys_seen(rows, i + x, block, n_keys);
         float *s = scores + x * CHUNK_TOKENS;
         float *acc = rows->acc + (i + x) * rows->acc_cols;
+        size_t from = window_first(rows, rows->first + (i + x) / rows->group), hidden = from > block ? from - block : 0;
 
-        assert(seen > 0);
+        assert(seen > hidden);
+        for (size_t t = 0; t < hidden; t++)
+            s[t] = -INFINITY;
         for (size_t t = seen; t < CHUNK_TOKENS; t++)
             s[t] = -INFINITY;
         factor = ops->softmax(&rows->state[i + x], s);

@@ -18,6 +18,7 @@ struct attend_rows {
     size_t n;                 /* rows */
     size_t group;             /* rows per token */
     size_t first;             /* position of row 0's token */
+    size_t window;            /* a row at position p sees n > p - window; 0 = all */
     float *q;                 /* [n, d] scaled, rotated by rows_load() */
     float *acc;               /* [n, acc_cols] */
     size_t acc_cols;
@@ -43,13 +44,19 @@ void rows_load(struct attend_rows *rows, const float *q, size_t q_stride, double
 /* The first row that sees position @n; rows->n if none does. */
 size_t rows_first_seeing(const struct attend_rows *rows, size_t n);
 
-/* How many keys of a block of @n_keys that starts at @block row @i sees. */
+/* The row after the last one that sees a key at @n or later; rows->n without a window. */
+size_t rows_end_seeing(const struct attend_rows *rows, size_t n);
+
+/* The first position that any row sees. */
+size_t rows_lowest_seen(const struct attend_rows *rows);
+
+/* How many keys of a block of @n_keys that starts at @block row @i sees, if there were no window. */
 size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys);
 
 /* scores [n, 64] of @n query rows at q over a block. */
 void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt, float *scores);
 
 /* Softmax of rows i .. i + n - 1 over one block: scores in, weights out, accumulators rescaled. Only the first
- * rows_keys_seen() keys of a row count. Returns the factor of the last row, 1 if its maximum did not change. */
+ * rows_keys_seen() keys of a row count, and of them those inside its window, one at least. Returns the factor of the last row, 1 if its maximum did not change. */
 float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block, size_t n_keys,
                    float *scores);

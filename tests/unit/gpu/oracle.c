@@ -76,31 +76,32 @@ static void rotate_keys(const struct geometry *g, double *k, size_t n)
     }
 }
 
-/* One query row against turned keys 0 .. m of @k, @v; @got is compared and the sums of the report grow. */
-static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t m, const float *got)
+/* One query row against turned keys from .. m of @k, @v; @got is compared and the sums of the report grow. */
+static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t from, size_t m,
+                       const float *got)
 {
     size_t d = o->g->d;
     double *scores = need(m + 1, sizeof(*scores)), *sum = need(d, sizeof(*sum));
-    double x[GEOMETRY_DIM_MAX], y[GEOMETRY_DIM_MAX], max = -INFINITY, total = 0, largest_key = 0;
+    double x[GEOMETRY_DIM_MAX] = { 0 }, y[GEOMETRY_DIM_MAX], max = -INFINITY, total = 0, largest_key = 0;
 
     for (size_t i = 0; i < d; i++)
         x[i] = (double) q[i];
     rotate(o->g, (double) m, x, y);
-    for (size_t n = 0; n <= m; n++) {
+    for (size_t n = from; n <= m; n++) {
         for (size_t i = 0; i < d; i++)
             scores[n] += y[i] * k[n * d + i];
         scores[n] *= o->g->attn_scale;
         max = fmax(max, scores[n]);
         largest_key = fmax(largest_key, norm(k + n * d, d));
     }
-    for (size_t n = 0; n <= m; n++) {
+    for (size_t n = from; n <= m; n++) {
         double p = exp(scores[n] - max);
 
         total += p;
         for (size_t i = 0; i < d; i++)
             sum[i] += p * v[n * d + i];
     }
-    for (size_t n = 0; n <= m; n++)
+    for (size_t n = from; n <= m; n++)
         o->squares_size += exp(scores[n] - max) / total * pow(norm(v + n * d, d), 2);
     for (size_t i = 0; i < d; i++)
         o->squares_wrong += pow(sum[i] / total - (double) got[i], 2);
@@ -108,6 +109,12 @@ static void attend_row(struct oracle *o, const double *k, const double *v, const
     o->largest_centred = fmax(o->largest_centred, o->g->attn_scale * norm(x, d) * o->largest_offset);
     free(scores);
     free(sum);
+}
+
+/* The first position that a query at @m sees. */
+static size_t window_first(size_t window, size_t m)
+{
+    return window > 0 && m + 1 > window ? m + 1 - window : 0;
 }
 
 static struct oracle_report report(const struct oracle *o)
@@ -241,7 +248,8 @@ struct oracle_report oracle_packed(const struct attend_args *a)
     find_largest_offset(&o, codec[SIDE_K]->mean);
     rotate_keys(o.g, o.k, o.n);
     for (size_t i = 0; i < a->n_q * group; i++)
-        attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, a->q_first + i / group,
+        attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, window_first(a->window, a->q_first + i / group),
+                   a->q_first + i / group,
                    a->out + i / group * a->out_stride + i % group * d);
     free(o.k);
     free(o.v);
@@ -290,7 +298,7 @@ struct oracle_report oracle_dense(const struct attend_dense_args *a)
             memcpy(o.k + n * d, k[exact] + n * d, d * sizeof(double));
             memcpy(o.v + n * d, v[exact] + n * d, d * sizeof(double));
         }
-        attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, m,
+        attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, window_first(a->window, m), m,
                    a->out + i / group * a->out_stride + i % group * d);
     }
     for (int i = 0; i < 2; i++) {

@@ -32,6 +32,7 @@ struct shape {
     double mean_norm, q_size; /* standard deviation of queries; 0: 1 */
     size_t n_pages, n_exact, n_q;
     size_t q_first;      /* SIZE_MAX: the queries are the newest tokens */
+    size_t window;       /* 0: all */
 };
 
 enum { N_KV = 3, LAYER = 1, HEAD = 2 }; /* of two layers */
@@ -131,7 +132,7 @@ static void scene_init(struct scene *s, const struct shape *shape)
         .exact_stride = exact_stride, .exact_first = shape->n_pages * CHUNK_TOKENS, .n_exact = shape->n_exact,
         .q = (const float *) s->q.data, .q_stride = stride, .out = (float *) s->out.data, .out_stride = stride,
         .q_first = shape->q_first == SIZE_MAX ? end - shape->n_q : shape->q_first, .n_q = shape->n_q,
-        .scratch = s->scratch.data,
+        .scratch = s->scratch.data, .window = shape->window,
     };
 }
 
@@ -260,6 +261,59 @@ static void test_queries_inside_pages(void)
         });
 }
 
+/* Windows that end inside, between and before pages, for one query and for rows that see different pages. */
+static void test_windows(void)
+{
+    static const size_t windows[] = { 1, 2, 63, 64, 65, 100, 128, 190, 259, 260, 1000 };
+
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
+        for (size_t n_q = 1; n_q <= 201; n_q += 100)
+            check(&(struct shape) {
+                .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
+                .n_exact = 68, .n_q = n_q, .q_first = SIZE_MAX, .window = windows[i],
+            });
+}
+
+/*
+ * Keys divided among shares in any way give what one call gives. Shares that see nothing of a row, or nothing at all,
+ * count for nothing. Merging is another sum of as many terms: the tolerance is the oracle's.
+ */
+static void test_shares(void)
+{
+    static const size_t cuts[][4] = { { 0, 1, 2, 5 }, { 0, 0, 5, 5 }, { 0, 4, 4, 5 }, { 0, 2, 3, 5 } };
+    static const size_t windows[] = { 0, 70, 200 };
+    const struct ops *ops[4];
+    size_t n_ops = variants(ops);
+
+    for (size_t i = 0; i < 4 * n_ops; i++)
+        for (size_t n_q = 1; n_q <= 41; n_q += 40) {
+            struct shape shape = {
+                .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = (enum prediction) (i % 3),
+                .n_pages = 5, .n_exact = 10, .n_q = n_q, .q_first = SIZE_MAX, .window = windows[i % 3], .q_size = 3,
+            };
+            const struct ops *variant = ops[i / 4];
+            const size_t *cut = cuts[i % 4];
+            struct oracle_report r;
+            struct scene s;
+            struct fenced partials;
+            size_t n;
+
+            scene_init(&s, &shape);
+            n = attend_partial_floats(&s.layout, n_q);
+            partials = fenced_new(4 * n * sizeof(float), sizeof(float));
+            for (size_t x = 3; x-- > 0;) { /* in any order */
+                memset(s.scratch.data, 0xff, attend_scratch_bytes(&s.layout, n_q));
+                attend_share_with(&s.args, variant, cut[x], cut[x + 1], x == 1, (float *) partials.data + x * n);
+            }
+            memset(s.out.data, 0xff, sizeof(float));
+            attend_merge_with(&s.args, variant, (const float *) partials.data, 3);
+            r = oracle_packed(&s.args);
+            CU_ASSERT_TRUE(r.error <= (variant->decode && decode_takes(&s.view.table) ? r.tolerance_whole : r.tolerance));
+            fenced_free(partials);
+            scene_deinit(&s);
+        }
+}
+
 /* Sixteen sinks are what a table may have; fewer may be used than it has. */
 static void test_many_sinks(void)
 {
@@ -371,7 +425,8 @@ static void test_kernel_names(void)
 const char test_suite[] = "attend";
 const struct test_case test_cases[] = {
     TEST(test_shapes), TEST(test_groups), TEST(test_every_width), TEST(test_every_tail), TEST(test_without_pages),
-    TEST(test_queries_inside_pages), TEST(test_many_sinks), TEST(test_huge_scores), TEST(test_large_key_mean),
+    TEST(test_queries_inside_pages), TEST(test_windows),
+    TEST(test_shares), TEST(test_many_sinks), TEST(test_huge_scores), TEST(test_large_key_mean),
     TEST(test_position_of_a_million), TEST(test_no_system_call),
     TEST(test_selection), TEST(test_kernel_names), TEST_END,
 };

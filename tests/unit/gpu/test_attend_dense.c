@@ -14,6 +14,7 @@ struct shape {
     size_t q_first, n_q;
     uint32_t n_sink;
     int32_t n_recent;
+    size_t window;
 };
 
 static float *random_floats(size_t n)
@@ -50,7 +51,7 @@ static void check(const struct shape *s)
     struct attend_dense_args a = {
         .geometry = &g, .row_stride = row_stride, .n_sink = s->n_sink, .n_recent = s->n_recent, .q = q,
         .q_stride = q_stride, .q_first = s->q_first, .n_q = s->n_q, .out = out, .out_stride = q_stride,
-        .scratch = aligned_alloc(64, scratch_bytes),
+        .scratch = aligned_alloc(64, scratch_bytes), .window = s->window,
     };
 
     assert(a.scratch);
@@ -98,6 +99,16 @@ static void test_sinks(void)
         check(&(struct shape) { .d = 32, .n_rot = 32, .group = 2, .q_first = 40, .n_q = 100, .n_sink = sinks[i] });
 }
 
+/* Windows narrower and wider than a block, whose rows straddle their first and last blocks. */
+static void test_windows(void)
+{
+    static const size_t windows[] = { 1, 5, 64, 65, 130, 1000 };
+
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
+        check(&(struct shape) { .d = 32, .n_rot = 32, .group = 3, .q_first = 130, .n_q = 1 + i % 2 * 100, .n_sink = 4,
+                                .n_recent = (int32_t) (i % 3) * 40, .window = windows[i] });
+}
+
 static void test_dimensions(void)
 {
     static const uint32_t d[] = { 32, 34, 64, 80, 128, 256 };
@@ -110,5 +121,5 @@ static void test_dimensions(void)
 
 const char test_suite[] = "attend_dense";
 const struct test_case test_cases[] = {
-    TEST(test_by_step), TEST(test_recent), TEST(test_sinks), TEST(test_dimensions), TEST_END,
+    TEST(test_by_step), TEST(test_recent), TEST(test_sinks), TEST(test_windows), TEST(test_dimensions), TEST_END,
 };
