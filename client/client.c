@@ -46,6 +46,7 @@ int kvc_client_new(kvc_client **ret_client)
         return -ENOMEM;
     }
     connection_init(&c->connection);
+    workers_init(&c->workers);
     *ret_client = c;
     return 0;
 }
@@ -114,6 +115,7 @@ kvc_client *kvc_client_free(kvc_client *c)
     leases_deinit(&c->leases);
     extents_deinit(&c->extents);
     session_deinit(&c->session);
+    workers_deinit(&c->workers);
     free_free_pages(c);
     connection_bye(&c->connection); /* nothing of the daemon's is mapped any more: it need not wait for our exit */
     connection_deinit(&c->connection);

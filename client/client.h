@@ -13,6 +13,7 @@
 #include "client/kvcobra.h"
 #include "client/leases.h"
 #include "client/session.h"
+#include "client/workers.h"
 
 struct kvc_client {
     struct errmsg error;
@@ -21,6 +22,7 @@ struct kvc_client {
     struct session session;      /* arena and session page, shared by the models of a connection */
     struct extent_cache extents;
     struct lease_list leases;
+    struct workers workers;
     struct kvc_model *models;    /* every model that exists, also those only sequences keep */
     struct page *free_pages;     /* handles to use again */
     uint64_t pages_moved;        /* raised when a page changes its address: sequences refresh their pointers */

@@ -66,6 +66,26 @@ KVC_EXPORT int kvc_client_connect(kvc_client *c, const char *path);
  * until the next call other than kvc_model_free() and kvc_seq_free(). */
 KVC_EXPORT const char *kvc_last_error(const kvc_client *c);
 
+typedef struct kvc_executor {
+    size_t struct_bytes;    /* sizeof(kvc_executor) */
+    void *ctx;
+    /* Calls @task(@arg, i, worker) once for every i below @n_items, on any threads, and returns when all are done. Calls
+     * that run at the same time have different workers, below n_workers. */
+    void (*run)(void *ctx, void (*task)(void *arg, size_t i, unsigned worker), void *arg, size_t n_items);
+    unsigned n_workers;     /* 1..256 */
+} kvc_executor;
+
+/**
+ * kvc_client_set_executor() - lend threads to attention
+ * @x: copied; NULL = back to the calling thread alone, which is where a client begins
+ *
+ * KV heads, sequences of a batch and runs of pages of a long sequence are then shared out, and merged in one order: with
+ * another number of workers a result may differ in its last bits. No call of the library returns while its tasks run.
+ *
+ * Return: 0; -EINVAL: n_workers, or no run.
+ */
+KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
+
 /* Frees what is still open below it too. NULL is fine. Returns NULL. */
 KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
 
@@ -181,6 +201,29 @@ KVC_EXPORT int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, 
  * Query i stands at position length - n_q + i and sees 0 .. that position; RoPE, scale and softmax applied.
  */
 KVC_EXPORT int kvc_seq_attend(kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float *out);
+
+typedef struct kvc_attend_options {
+    size_t struct_bytes;  /* sizeof(kvc_attend_options) */
+    uint32_t window;      /* sliding window: a query at position m sees n > m - window, sinks too; 0 = all */
+    uint32_t exact_rope;  /* 1: turn every key in every RoPE plane; 0: slow planes may be folded, within 2^-11 of the
+                             scores' size (gpu/README.md) */
+} kvc_attend_options;
+
+typedef struct kvc_attend_item {
+    kvc_seq *seq;
+    const float *q;       /* as in kvc_seq_attend() */
+    size_t n_q;
+    float *out;
+} kvc_attend_item;
+
+/**
+ * kvc_seq_attend_batch() - kvc_seq_attend() for @n sequences of one client, of any lengths and models
+ * @items: borrowed; outputs must not overlap
+ * @o:     NULL = all zero
+ *
+ * Return: 0; -EINVAL: as kvc_seq_attend() for any of them, or sequences of several clients: nothing was written; -ENOMEM.
+ */
+KVC_EXPORT int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer, const kvc_attend_options *o);
 
 /* Decoded (pre-RoPE) vectors [n, KV heads of the shard, head_dim] of positions first .. first + n - 1. */
 KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);

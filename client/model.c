@@ -18,36 +18,17 @@ bool model_is_connected(const struct kvc_model *m)
 
 /* ---- scratch ----------------------------------------------------------------------------------------------------- */
 
-enum { SCRATCH_ALIGN = 64 };
-
 static void scratch_deinit(struct scratch *s)
 {
     free(s->rows);
     chunk_work_deinit(&s->chunk);
-    free(s->attend);
-    *s = (struct scratch) { .attend = NULL };
+    *s = (struct scratch) { .rows = NULL };
 }
 
 static int scratch_init(struct scratch *s, const struct geometry *g, struct shard shard)
 {
     s->rows = malloc((size_t) CHUNK_TOKENS * g->d * sizeof(float));
     return s->rows ? chunk_work_init(&s->chunk, g, shard) : -ENOMEM;
-}
-
-int model_scratch_attend(struct kvc_model *m, size_t bytes)
-{
-    size_t rounded = (bytes + SCRATCH_ALIGN - 1) & ~(size_t) (SCRATCH_ALIGN - 1);
-    void *p;
-
-    if (bytes <= m->scratch.attend_bytes)
-        return 0;
-    p = aligned_alloc(SCRATCH_ALIGN, rounded);
-    if (!p)
-        return -ENOMEM;
-    free(m->scratch.attend);
-    m->scratch.attend = p;
-    m->scratch.attend_bytes = rounded;
-    return 0;
 }
 
 /* ---- lifetime ---------------------------------------------------------------------------------------------------- */

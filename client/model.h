@@ -43,8 +43,6 @@ struct model_remote {                 /* all empty when embedded */
 struct scratch {                      /* one thread per client: shared by the model's sequences */
     float *rows;                      /* [64, d] of one head and side */
     struct chunk_work chunk;
-    void *attend;                     /* aligned to 64 */
-    size_t attend_bytes;
 };
 
 struct kvc_model {
@@ -68,9 +66,6 @@ void model_unref(struct kvc_model *m);
 
 /* Whether there is a daemon to talk to about this model. */
 bool model_is_connected(const struct kvc_model *m);
-
-/* Room for attention scratch of @bytes, aligned to 64. Return: 0; -ENOMEM. */
-int model_scratch_attend(struct kvc_model *m, size_t bytes);
 
 /* ---- model_tables.c --------------------------------------------------------------------------------------- */
 

@@ -107,7 +107,17 @@ void seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks);
 /* Return: 0; -EINVAL, -ENOMEM with a sentence. */
 int eval_init(struct kvc_seq *s, const kvc_eval_options *o);
 int eval_append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new);
-int eval_attend(struct kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float *out);
+
+/* Queries first .. first + n - 1 of the newest n_q tokens. */
+struct eval_queries {
+    const float *q;        /* [n_q, query heads of the shard, d] */
+    float *out;
+    size_t n_q, first, n;
+    size_t window;         /* as in kvc_attend_options */
+};
+/* Attention of one KV head; @scratch: eval_scratch_bytes() of @n queries. */
+void eval_attend(struct kvc_seq *s, uint32_t layer, uint32_t head, const struct eval_queries *queries, void *scratch);
+size_t eval_scratch_bytes(const struct kvc_seq *s, size_t n_q);
 void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);
 size_t eval_truncate(struct kvc_seq *s, size_t n);
 /* What the product would hold exactly: newest tokens, first tokens. */

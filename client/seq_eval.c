@@ -325,31 +325,30 @@ int eval_append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const v
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-int eval_attend(struct kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float *out)
+size_t eval_scratch_bytes(const struct kvc_seq *s, size_t n_q)
+{
+    return attend_dense_scratch_bytes(&s->model->geometry, s->eval->rows_max, n_q);
+}
+
+void eval_attend(struct kvc_seq *s, uint32_t layer, uint32_t head, const struct eval_queries *queries, void *scratch)
 {
     struct kvc_model *m = s->model;
     const struct eval *v = s->eval;
     const struct eval_layer *l = &v->layers[layer];
     uint32_t d = m->geometry.d, group = geometry_group(&m->geometry);
-    size_t stride = (size_t) m->n_q_heads * d;
+    size_t stride = (size_t) m->n_q_heads * d, off = (size_t) head * d, q_off = queries->first * stride + off * group;
+    struct attend_dense_args a = {
+        .geometry = &m->geometry,
+        .exact_k = l->exact[SIDE_K] + off, .exact_v = l->exact[SIDE_V] + off,
+        .decoded_k = coded_rows(s, layer, SIDE_K) + off, .decoded_v = coded_rows(s, layer, SIDE_V) + off,
+        .row_stride = row_stride(s), .n_sink = v->n_sink, .n_recent = v->n_recent,
+        .q = queries->q + q_off, .q_stride = stride,
+        .q_first = s->layers[layer].length - queries->n_q + queries->first, .n_q = queries->n,
+        .out = queries->out + q_off, .out_stride = stride,
+        .scratch = scratch, .window = queries->window,
+    };
 
-    if (model_scratch_attend(m, attend_dense_scratch_bytes(&m->geometry, v->rows_max, n_q)) < 0)
-        return fail(&m->client->error, -ENOMEM, "out of memory for attention of %zu queries", n_q);
-    for (uint32_t h = 0; h < m->shard.n_heads; h++) {
-        size_t off = (size_t) h * d;
-        struct attend_dense_args a = {
-            .geometry = &m->geometry,
-            .exact_k = l->exact[SIDE_K] + off, .exact_v = l->exact[SIDE_V] + off,
-            .decoded_k = coded_rows(s, layer, SIDE_K) + off, .decoded_v = coded_rows(s, layer, SIDE_V) + off,
-            .row_stride = row_stride(s), .n_sink = v->n_sink, .n_recent = v->n_recent,
-            .q = q + off * group, .q_stride = stride, .q_first = s->layers[layer].length - n_q, .n_q = n_q,
-            .out = out + off * group, .out_stride = stride,
-            .scratch = m->scratch.attend,
-        };
-
-        attend_dense(&a);
-    }
-    return 0;
+    attend_dense(&a);
 }
 
 void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out)

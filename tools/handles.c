@@ -45,7 +45,9 @@ int model_open_bytes(kvc_client *c, const struct engine *en, const void *bytes, 
     int r;
 
     engine_model_id(en, &id);
-    r = kvc_model_open_table(c, &id, bytes, n_bytes, ret_model);
+    r = kvcobra_cache_lend_threads(en, c);
+    if (r == 0)
+        r = kvc_model_open_table(c, &id, bytes, n_bytes, ret_model);
     return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
 }
 
@@ -56,6 +58,9 @@ int model_open(kvc_client *c, const struct engine *en, const char *table_path, k
     int r;
 
     engine_model_id(en, &id);
+    r = kvcobra_cache_lend_threads(en, c);
+    if (r < 0)
+        return fail(e, r, "%s", kvc_last_error(c));
     if (table_path)
         return open_table(c, &id, table_path, ret_model, e);
     r = kvc_model_open(c, &id, ret_model);

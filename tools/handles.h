@@ -29,7 +29,7 @@ static inline uint64_t usage_bytes(const kvc_usage *u)
 int client_open(const char *socket, kvc_client **ret_client, struct errmsg *e);
 
 /**
- * model_open() - bind a client to the engine's model
+ * model_open() - bind a client to the engine's model, and lend it the engine's threads
  * @table_path: a table file, which stays in this process; NULL = the table that the client's daemon has active
  *
  * The model belongs to the client and goes with it. Return: 0 or a negative errno with a sentence.

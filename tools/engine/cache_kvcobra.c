@@ -1,6 +1,8 @@
 /* The compressed cache: a sequence of the client library, seen as the engine's cache. Nothing but kvcobra.h. */
 #include "client/kvcobra.h"
 #include "tools/engine/engine.h"
+#include "tools/engine/engine_internal.h"
+#include "tools/engine/threads.h"
 
 /* The client keeps the sentence of a failure; the engine asks last_error() for it. */
 static int append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
@@ -35,4 +37,18 @@ struct kv_cache kvcobra_cache_ops(struct kvc_client *c, struct kvc_seq *s)
         .last_error = last_error,
         .error_ctx = c,
     };
+}
+
+static void run_on_threads(void *ctx, void (*task)(void *arg, size_t i, unsigned worker), void *arg, size_t n_items)
+{
+    threads_run(ctx, task, arg, n_items);
+}
+
+int kvcobra_cache_lend_threads(const struct engine *en, struct kvc_client *c)
+{
+    const kvc_executor x = {
+        .struct_bytes = sizeof(x), .ctx = en->threads, .run = run_on_threads, .n_workers = threads_count(en->threads),
+    };
+
+    return kvc_client_set_executor(c, &x);
 }

@@ -113,6 +113,9 @@ static inline void exact_cache_freep(struct exact_cache **c)
 struct kvc_client;
 struct kvc_seq;
 struct kv_cache kvcobra_cache_ops(struct kvc_client *c, struct kvc_seq *s);
+/* The client attends on the engine's threads, which idle then. The engine outlives the last attention of the client.
+ * Return: 0; a negative errno, kvc_last_error(c) has the sentence. */
+int kvcobra_cache_lend_threads(const struct engine *en, struct kvc_client *c);
 /* The model id for kvc_model_open*(): rope_freq points into @en. */
 struct kvc_model_id;
 void engine_model_id(const struct engine *en, struct kvc_model_id *ret_id);
