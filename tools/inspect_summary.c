@@ -1,0 +1,219 @@
+/* See inspect_summary.h. Names and provenance come from files that may be hostile: all of it is html_text(). */
+#include "tools/inspect_summary.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "tools/html.h"
+#include "tools/report.h"
+
+enum {
+    VALUE_BYTES = 600,  /* of a value that is shown */
+    NAME_BYTES = 120,   /* of a model's name in a heading */
+    FACTS_MAX = 64,     /* of a provenance */
+    TILE_TOKENS = 32768,
+};
+
+/* The model's name: from the statistics, else from the table's provenance, else NULL. @ret_owner keeps it alive. */
+static const char *model_name_of(const struct inspection *x, json_t **ret_owner)
+{
+    const char *name;
+
+    *ret_owner = NULL;
+    if (x->stats)
+        return stats_get_options(x->stats)->model_name;
+    *ret_owner = json_loads(x->table->provenance, 0, NULL);
+    name = json_string_value(json_object_get(*ret_owner, "model"));
+    return name;
+}
+
+static void put_model(FILE *f, const struct inspection *x)
+{
+    _cleanup_(json_decrefp) json_t *owner = NULL;
+    const char *name = model_name_of(x, &owner);
+
+    html_text_cut(f, name && *name ? name : "a model without a name", NAME_BYTES);
+}
+
+void summary_title(FILE *f, const struct inspection *x)
+{
+    put_model(f, x);
+    if (x->table)
+        fprintf(f, ", %.2f bits per number", x->table->bpd_code);
+    fputs(" – KV-COBRA", f);
+}
+
+void summary_header(FILE *f, const struct inspection *x)
+{
+    fputs("<h1><bdi>", f);
+    put_model(f, x);
+    fputs("</bdi></h1>\n<p class=\"lead\">", f);
+    if (x->table && x->stats)
+        fprintf(f, "An allocation table of %.2f bits per number, seen with calibration statistics.", x->table->bpd_code);
+    else if (x->table)
+        fprintf(f, "An allocation table of %.2f bits per number.", x->table->bpd_code);
+    else
+        fputs("Calibration statistics, from which tables of every budget are solved.", f);
+    fputs("</p>\n", f);
+}
+
+/* ---- tiles --------------------------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 4, 5))) static void tile(FILE *f, const char *title, const char *value, const char *fmt, ...)
+{
+    va_list ap;
+
+    fprintf(f, "<div><dt>%s</dt><dd>%s<small>", title, value);
+    va_start(ap, fmt);
+    (void) vfprintf(f, fmt, ap);
+    va_end(ap);
+    fputs("</small></dd></div>\n", f);
+}
+
+static double asked_bpd(const struct inspection *x)
+{
+    return x->solved.k_bpd > 0 ? (x->solved.k_bpd + x->solved.v_bpd) / 2 : x->solved.bpd;
+}
+
+static void table_tiles(FILE *f, const struct inspection *x)
+{
+    const struct table *t = x->table;
+    struct sequence_bytes b;
+    char value[32];
+
+    (void) snprintf(value, sizeof(value), "%.3f", t->bpd_code);
+    if (x->has_solved)
+        tile(f, "Bits per number", value, "asked: %.4g; keys %.3f, values %.3f", asked_bpd(x), inspect_side_bpd(t, SIDE_K),
+             inspect_side_bpd(t, SIDE_V));
+    else
+        tile(f, "Bits per number", value, "keys %.3f, values %.3f", inspect_side_bpd(t, SIDE_K),
+             inspect_side_bpd(t, SIDE_V));
+    inspection_bytes(x, TILE_TOKENS, &b);
+    (void) snprintf(value, sizeof(value), "%.3f", b.bpd_true);
+    tile(f, "All bytes counted", value, "bits per number held for %d tokens", TILE_TOKENS);
+    (void) snprintf(value, sizeof(value), "%.1f ×", 16 / b.bpd_true);
+    tile(f, "Smaller than binary16", value, "for %d tokens", TILE_TOKENS);
+    if (x->has_solved)
+        tile(f, "Method", method_name(x->solved.method), "metric %s%s", metric_name(x->solved.metric),
+             t->v_from != PREDICT_NONE ? ", values predicted from keys" : "");
+}
+
+void summary_tiles(FILE *f, const struct inspection *x)
+{
+    const struct geometry *g = x->g;
+    double harm = 0;
+    char value[32];
+
+    fputs("<dl class=\"tiles\">\n", f);
+    if (x->table)
+        table_tiles(f, x);
+    (void) snprintf(value, sizeof(value), "%u × %u", g->n_layers, g->n_kv_heads);
+    tile(f, "Layers × KV heads", value, "of dimension %u, %u of it rotated; %u query heads", g->d, g->n_rot, g->n_heads);
+    if (x->stats) {
+        (void) snprintf(value, sizeof(value), "%ju", (uintmax_t) stats_tokens(x->stats));
+        tile(f, "Tokens calibrated on", value, "%zu of them kept as vectors", stats_samples(x->stats));
+    }
+    for (uint32_t hs = 0; x->harm && !x->unavailable[PART_HARM][0] && hs < head_side_count(g); hs++)
+        harm += x->harm[hs];
+    if (harm > 0) {
+        (void) snprintf(value, sizeof(value), "%.4g", harm);
+        tile(f, "Harm per token", value, "at %.4g bits, metric %s", x->harm_budget, metric_name(x->metric));
+    }
+    fputs("</dl>\n", f);
+}
+
+/* ---- facts --------------------------------------------------------------------------------------------------- */
+
+static void fact(FILE *f, const char *name, const char *value)
+{
+    fputs("<tr><th scope=\"row\">", f);
+    html_text_cut(f, name, NAME_BYTES);
+    fputs("</th><td><bdi>", f);
+    html_text_cut(f, value, VALUE_BYTES);
+    fputs("</bdi></td></tr>\n", f);
+}
+
+static void hex_fact(FILE *f, const char *name, const uint8_t *digest)
+{
+    char hex[DIGEST_HEX_BYTES];
+
+    fprintf(f, "<tr><th scope=\"row\">%s</th><td><code>%s</code></td></tr>\n", name, digest_hex(digest, hex));
+}
+
+/* A value of the provenance that is no object, as text. */
+static void value_fact(FILE *f, const char *name, const json_t *value)
+{
+    _cleanup_(freep) char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+
+    fact(f, name, json_is_string(value) ? json_string_value(value) : text ? text : "?");
+}
+
+/* Names and values of a provenance, one level of objects inside: "options: method". */
+static void provenance_facts(FILE *f, const json_t *object, const char *above, size_t *n)
+{
+    const json_t *value;
+    const char *key;
+
+    json_object_foreach((json_t *) object, key, value) {
+        char name[NAME_BYTES * 2];
+
+        if (++*n > FACTS_MAX)
+            break;
+        (void) snprintf(name, sizeof(name), "%.*s%s%.*s", NAME_BYTES / 2, above, *above ? ": " : "", NAME_BYTES / 2, key);
+        if (json_is_object(value) && !*above)
+            provenance_facts(f, value, key, n);
+        else
+            value_fact(f, name, value);
+    }
+}
+
+static void provenance(FILE *f, const struct table *t)
+{
+    _cleanup_(json_decrefp) json_t *json = json_loads(t->provenance, 0, NULL);
+    size_t n = 0;
+
+    fputs("<h3>What the table was made from</h3>\n<table class=\"facts\"><tbody>\n", f);
+    if (json_is_object(json))
+        provenance_facts(f, json, "", &n);
+    else
+        fact(f, "provenance", t->provenance);
+    if (n > FACTS_MAX)
+        fact(f, "…", "more is in the JSON");
+    fputs("</tbody></table>\n", f);
+}
+
+static void stats_facts(FILE *f, const struct inspection *x)
+{
+    const struct stats_options *o = stats_get_options(x->stats);
+    char text[160];
+
+    fact(f, "statistics file", x->request.stats_path);
+    hex_fact(f, "statistics", x->stats_digest);
+    (void) snprintf(text, sizeof(text), "mse%s%s%s", o->want_attention ? ", query, attention" : "",
+                    stats_has_fisher(x->stats) ? ", fisher" : "",
+                    stats_has_depth(x->stats) ? "; depth weights measured" : "");
+    fact(f, "metrics", text);
+    if (x->table && x->has_solved && memcmp(x->solved_from, x->stats_digest, DIGEST_BYTES) != 0)
+        fact(f, "note", "the table was solved from other statistics of the same model");
+}
+
+void summary_facts(FILE *f, const struct inspection *x)
+{
+    char size[HUMAN_BYTES];
+
+    fputs("<table class=\"facts\"><tbody>\n", f);
+    if (x->table) {
+        fact(f, "table file", x->request.table_path);
+        hex_fact(f, "table", x->table->digest);
+        fact(f, "size", human_bytes(x->table->n_bytes, size));
+    }
+    hex_fact(f, "model", x->table ? x->table->model_digest : stats_get_options(x->stats)->model_digest);
+    if (x->stats)
+        stats_facts(f, x);
+    fputs("</tbody></table>\n", f);
+    if (x->table)
+        provenance(f, x->table);
+}
