@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc/moments.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -134,7 +135,7 @@ static int tell_apart(const struct inspect_options *o, struct inspect_request *r
         ret->table_path = o->path;
         return 0;
     }
-    if (memcmp(magic, "KVCSTATS", sizeof(magic)) != 0)
+    if (memcmp(magic, "KVCSTATS", sizeof(magic)) != 0 && !moments_recognise(magic, sizeof(magic)))
         return fail(e, -EINVAL, "%s is neither an allocation table nor a statistics file", o->path);
     if (o->stats)
         return fail(e, -EINVAL, "%s is a statistics file itself: --stats goes with a table", o->path);

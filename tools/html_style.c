@@ -25,13 +25,13 @@ static const char *const rules[] = {
     "h1{font-size:1.75rem;line-height:1.2;margin:0 0 6px;letter-spacing:-.01em;overflow-wrap:anywhere}\n",
     "h2{font-size:1.3rem;margin:52px 0 6px;padding-top:14px;border-top:1px solid var(--line)}\n",
     "h3{font-size:1.05rem;margin:30px 0 4px}\n",
-    "h4{font-size:.9rem;font-weight:600;margin:14px 0 4px;color:var(--muted)}\n",
+    "h4{font-size:.9rem;font-weight:600;margin:10px 0 4px;color:var(--muted)}\n",
     "p{margin:6px 0 12px;max-width:46em}\n",
     "a{color:var(--accent)}\n",
     "code{font:.88em/1.4 ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;overflow-wrap:anywhere}\n",
     ".lead{color:var(--muted);margin-bottom:20px}\n",
     "nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:4px 18px;padding:0;margin:20px 0 0;font-size:.92rem}\n",
-    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:18px 0;padding:0}\n",
+    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(155px,1fr));gap:12px;margin:18px 0;padding:0}\n",
     ".tiles div{background:var(--card);border-radius:8px;padding:12px 14px}\n",
     ".tiles dt{font-size:.8rem;color:var(--muted);line-height:1.3}\n",
     ".tiles dd{margin:3px 0 0;font-size:1.3rem;font-weight:600;font-variant-numeric:tabular-nums;line-height:1.25}\n",
@@ -40,10 +40,11 @@ static const char *const rules[] = {
     "caption{text-align:left;color:var(--muted);padding:4px 0 6px}\n",
     "th,td{padding:3px 12px 3px 0;text-align:right;border-bottom:1px solid var(--fine);vertical-align:top}\n",
     "th{font-weight:600;border-color:var(--line);vertical-align:bottom}\n",
-    "td.text,table.facts th,table.facts td{text-align:left}\n",
-    "table.facts th{font-weight:400;color:var(--muted);white-space:nowrap}\n",
-    "table.facts td{overflow-wrap:anywhere}\n",
-    "td.wide{min-width:16em}\n",
+    "td.text,table.facts td{text-align:left}\n",
+    "dl.facts{margin:10px 0;font-size:.9rem;font-variant-numeric:tabular-nums}\n",
+    "dl.columns{columns:2 340px;column-gap:36px}\n",
+    "dl.facts div{display:flex;gap:12px;padding:3px 0;border-bottom:1px solid var(--fine);break-inside:avoid}\n",
+    "dl.facts dt{flex:0 0 11.5em;color:var(--muted)}dl.facts dd{margin:0;min-width:0;overflow-wrap:anywhere}\n",
     "figure{margin:14px 0 8px}\n",
     "details{margin:4px 0 12px;font-size:.92rem}\n",
     "summary{cursor:pointer;color:var(--accent)}\n",
@@ -93,7 +94,8 @@ static const char *const rules[] = {
     ".q5 rect{fill:var(--q5)}.q6 rect{fill:var(--q6)}.q7 rect{fill:var(--q7)}.q8 rect{fill:var(--q8)}.none rect{fill:var(--fine)}\n",
     ".q0 text,.q1 text,.q2 text,.q3 text,.q4 text,.none text{fill:var(--ql)}.q5 text,.q6 text,.q7 text,.q8 text{fill:var(--qd)}\n",
     "@media (max-width:640px){body{font-size:15px}h1{font-size:1.4rem}main,header,footer{padding-left:14px;padding-right:14px}"
-    ".multiples{grid-template-columns:repeat(auto-fill,minmax(128px,1fr))}}\n",
+    ".multiples{grid-template-columns:repeat(auto-fill,minmax(128px,1fr))}.panels .tick,.panels .axis{font-size:14px}"
+    "dl.facts dt{flex-basis:9.5em}.tiles{grid-template-columns:1fr 1fr}}\n",
     "@media print{:root{color-scheme:light}@page{margin:14mm}body{font-size:10.5pt}nav,details{display:none}"
     "main,header,footer{max-width:none;padding:0}h2{margin-top:24px}h2,h3,h4{break-after:avoid}figure,.tiles div,.panels>div,"
     ".multiples svg{break-inside:avoid}.scroll{overflow:visible}.scroll>svg{min-width:0!important;max-width:100%!important}"

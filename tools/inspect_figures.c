@@ -13,11 +13,12 @@ static const char *const side_names[] = { "Keys", "Values" };
 static const char *const side_series[] = { "k", "v" };
 static const enum svg_mark side_marks[] = { SVG_CIRCLE, SVG_TRIANGLE };
 
-/* "[mark] text" of a legend. */
-static void key(FILE *f, const char *series, enum svg_mark mark, bool filled, const char *text)
+/* The marks of both sides, and what they mean, for a legend. */
+static void key(FILE *f, bool filled, const char *text)
 {
-    fputs("<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 26 14\" width=\"26\" height=\"14\" aria-hidden=\"true\">", f);
-    svg_mark_at(f, series, mark, 13, 7, 4.5, filled);
+    fputs("<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 30 14\" width=\"30\" height=\"14\" aria-hidden=\"true\">", f);
+    for (int side = SIDE_K; side <= SIDE_V; side++)
+        svg_mark_at(f, side_series[side], side_marks[side], 8 + 14 * side, 7, 4, filled);
     fprintf(f, "</svg> %s</span> ", text);
 }
 
@@ -70,7 +71,7 @@ static void spread_of(const struct inspection *x, const double *spectra, uint32_
 
 static void draw_layer(FILE *f, const struct inspection *x, const double *spectra, uint32_t layer)
 {
-    struct svg_plot p = { .f = f, .width = 172, .height = 124, .left = 34, .right = 5, .top = 17, .bottom = 19,
+    struct svg_plot p = { .f = f, .width = 172, .height = 124, .left = 30, .right = 10, .top = 17, .bottom = 19,
                           .x = { .min = 1, .max = x->g->d, .every = x->g->d / 2.0 },
                           .y = { .min = SPECTRUM_FLOOR, .max = 1, .log = true } };
     double at[GEOMETRY_DIM_MAX];
@@ -137,7 +138,7 @@ static double *of_side(const struct inspection *x, const double *by_head_side, i
 static void draw_pairs(FILE *f, const struct inspection *x, const double *before, const double *after, int side,
                        const struct svg_axis *y, const char *label)
 {
-    struct svg_plot p = { .f = f, .width = 520, .height = 250, .left = 58, .right = 10, .top = 10, .bottom = 36,
+    struct svg_plot p = { .f = f, .width = 520, .height = 250, .left = 62, .right = 10, .top = 10, .bottom = 36,
                           .x = { .title = "layer", .min = -0.7, .max = x->g->n_layers - 0.3 }, .y = *y };
     double r = mark_size(x->g);
 
@@ -186,10 +187,8 @@ static void draw_heads(FILE *f, const struct inspection *x, const double *before
 static void pair_legend(FILE *f, const char *open, const char *filled)
 {
     fputs("<p class=\"legend\">", f);
-    key(f, "k", SVG_CIRCLE, false, "");
-    key(f, "v", SVG_TRIANGLE, false, open);
-    key(f, "k", SVG_CIRCLE, true, "");
-    key(f, "v", SVG_TRIANGLE, true, filled);
+    key(f, false, open);
+    key(f, true, filled);
     fputs("<span class=\"item\">one mark per head</span></p>\n", f);
 }
 
@@ -265,14 +264,14 @@ void figure_kurtosis(FILE *f, const struct inspection *x, enum shape_stage befor
     }
     fputs("</div>\n<p class=\"legend\">", f);
     line_key(f, "before", "before rotation");
-    line_key(f, "k", "");
-    line_key(f, "v", "after rotation");
+    line_key(f, "k", "and");
+    line_key(f, "v", "after it");
     fputs("</p>\n", f);
 }
 
 void figure_qq(FILE *f, const struct inspection *x)
 {
-    struct svg_plot p = { .f = f, .width = 400, .height = 340, .left = 52, .right = 12, .top = 10, .bottom = 38,
+    struct svg_plot p = { .f = f, .width = 520, .height = 400, .left = 52, .right = 12, .top = 10, .bottom = 38,
                           .x = { .title = "quantile of N(0,1)", .min = -4, .max = 4, .every = 1 },
                           .y = { .title = "quantile of the coordinates", .min = -6, .max = 6, .every = 2 } };
     double normal[INSPECT_QQ], diagonal[2] = { -4, 4 };
@@ -300,8 +299,7 @@ void figure_qq(FILE *f, const struct inspection *x)
     fputs("</div>\n<p class=\"legend\">", f);
     line_key(f, "diagonal", "N(0,1)");
     line_key(f, "before", "before rotation");
-    key(f, "k", SVG_CIRCLE, true, "");
-    key(f, "v", SVG_TRIANGLE, true, "after rotation in bands of 8");
+    key(f, true, "after rotation in bands of 8");
     fputs("</p>\n", f);
 }
 
@@ -396,7 +394,7 @@ void figure_curves(FILE *f, const struct inspection *x)
     }
     if (own > 0) {
         svg_mark_at(f, "own", SVG_CIRCLE, svg_x(&p, x->table->bpd_code), svg_y(&p, own), 9, false);
-        svg_label(&p, "name", svg_x(&p, x->table->bpd_code) + 13, svg_y(&p, own) - 8, "start", "this table");
+        svg_label(&p, "name", svg_x(&p, x->table->bpd_code) - 10, svg_y(&p, own) + 20, "end", "this table");
     }
     label_ends(&p, end, has);
     svg_end(&p);

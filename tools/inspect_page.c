@@ -199,7 +199,8 @@ static void shapes_section(FILE *f, const struct inspection *x, const json_t *do
 {
     begin_section(f, "shapes", "How Gaussian the coordinates are");
     fputs("<p>Quantisers are designed for bell curves. Excess kurtosis is 0 for one, below for flatter distributions, above "
-          "for heavier tails; rotating several coordinates into each other brings it nearer to 0.</p>\n", f);
+          "for heavier tails. Rotating coordinates into each other brings it nearer to 0 the more of them there are, unless "
+          "they are large and small together.</p>\n", f);
     if (has_part(f, x, PART_SHAPES)) {
         fputs("<h3>Head by head</h3><p>Median over a head’s coordinates, before and after the rotation in bands of eight that "
               "<code>bands</code> uses.</p>\n<figure>", f);
@@ -213,7 +214,8 @@ static void shapes_section(FILE *f, const struct inspection *x, const json_t *do
               "rotation over all of them.</p>\n<figure>", f);
         figure_kurtosis(f, x, SHAPE_EIGEN, SHAPE_ROTATED);
         fputs("</figure>\n", f);
-        html_table(f, "gaussianity.summary", "Excess kurtosis of all coordinates", rows_at(document, "gaussianity.summary"),
+        html_table(f, "gaussianity.summary", "Excess kurtosis of all coordinates. eigen: eigenvectors of the covariance; "
+                   "rotated: those, rotated together; basis: of bands; bands: that, rotated in bands of eight", rows_at(document, "gaussianity.summary"),
                    shape_columns);
         numbers(f, document, "gaussianity.histogram", "Coordinates by excess kurtosis, in steps of 0.1; the last has all above",
                 histogram_columns);

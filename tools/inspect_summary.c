@@ -93,9 +93,7 @@ static void table_tiles(FILE *f, const struct inspection *x)
              inspect_side_bpd(t, SIDE_V));
     inspection_bytes(x, TILE_TOKENS, &b);
     (void) snprintf(value, sizeof(value), "%.3f", b.bpd_true);
-    tile(f, "All bytes counted", value, "bits per number held for %d tokens", TILE_TOKENS);
-    (void) snprintf(value, sizeof(value), "%.1f ×", 16 / b.bpd_true);
-    tile(f, "Smaller than binary16", value, "for %d tokens", TILE_TOKENS);
+    tile(f, "All bytes counted", value, "%.1f times less than binary16, in %d tokens", 16 / b.bpd_true, TILE_TOKENS);
     if (x->has_solved)
         tile(f, "Method", method_name(x->solved.method), "metric %s%s", metric_name(x->solved.metric),
              t->v_from != PREDICT_NONE ? ", values predicted from keys" : "");
@@ -129,18 +127,18 @@ void summary_tiles(FILE *f, const struct inspection *x)
 
 static void fact(FILE *f, const char *name, const char *value)
 {
-    fputs("<tr><th scope=\"row\">", f);
+    fputs("<div><dt>", f);
     html_text_cut(f, name, NAME_BYTES);
-    fputs("</th><td><bdi>", f);
+    fputs("</dt><dd><bdi>", f);
     html_text_cut(f, value, VALUE_BYTES);
-    fputs("</bdi></td></tr>\n", f);
+    fputs("</bdi></dd></div>\n", f);
 }
 
 static void hex_fact(FILE *f, const char *name, const uint8_t *digest)
 {
     char hex[DIGEST_HEX_BYTES];
 
-    fprintf(f, "<tr><th scope=\"row\">%s</th><td><code>%s</code></td></tr>\n", name, digest_hex(digest, hex));
+    fprintf(f, "<div><dt>%s</dt><dd><code>%s</code></dd></div>\n", name, digest_hex(digest, hex));
 }
 
 /* A value of the provenance that is no object, as text. */
@@ -175,14 +173,14 @@ static void provenance(FILE *f, const struct table *t)
     _cleanup_(json_decrefp) json_t *json = json_loads(t->provenance, 0, NULL);
     size_t n = 0;
 
-    fputs("<h3>What the table was made from</h3>\n<table class=\"facts\"><tbody>\n", f);
+    fputs("<h3>What the table was made from</h3>\n<dl class=\"facts columns\">\n", f);
     if (json_is_object(json))
         provenance_facts(f, json, "", &n);
     else
         fact(f, "provenance", t->provenance);
     if (n > FACTS_MAX)
         fact(f, "…", "more is in the JSON");
-    fputs("</tbody></table>\n", f);
+    fputs("</dl>\n", f);
 }
 
 static void stats_facts(FILE *f, const struct inspection *x)
@@ -204,7 +202,7 @@ void summary_facts(FILE *f, const struct inspection *x)
 {
     char size[HUMAN_BYTES];
 
-    fputs("<table class=\"facts\"><tbody>\n", f);
+    fputs("<dl class=\"facts\">\n", f);
     if (x->table) {
         fact(f, "table file", x->request.table_path);
         hex_fact(f, "table", x->table->digest);
@@ -213,7 +211,7 @@ void summary_facts(FILE *f, const struct inspection *x)
     hex_fact(f, "model", x->table ? x->table->model_digest : stats_get_options(x->stats)->model_digest);
     if (x->stats)
         stats_facts(f, x);
-    fputs("</tbody></table>\n", f);
+    fputs("</dl>\n", f);
     if (x->table)
         provenance(f, x->table);
 }

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "tools/handles.h"
 #include "tools/progress.h"
+#include "tools/solve_input.h"
 
 static const char *const part_names[] = { "table", "spectra", "gaussianity", "curves", "harm" };
 
@@ -58,9 +59,12 @@ static int open_table(struct inspection *x, struct errmsg *e)
 
 static void choose_metric(struct inspection *x)
 {
-    x->metric = stats_has_fisher(x->stats)                       ? METRIC_FISHER
-                : stats_get_options(x->stats)->want_attention    ? METRIC_ATTENTION
-                                                                 : METRIC_MSE;
+    const struct stats_options *o = stats_get_options(x->stats);
+
+    x->metric = stats_has_fisher(x->stats) ? METRIC_FISHER
+                : o->want_output           ? METRIC_OUTPUT
+                : o->want_attention        ? METRIC_ATTENTION
+                                           : METRIC_MSE;
     x->power = metric_power(x->metric, 0);
 }
 
@@ -68,7 +72,7 @@ static int open_stats(struct inspection *x, struct errmsg *e)
 {
     const struct stats_options *o;
     uint8_t a[DIGEST_BYTES], b[DIGEST_BYTES];
-    int r = stats_load(x->request.stats_path, &x->stats, e);
+    int r = statistics_load(x->request.stats_path, NULL, &x->stats, e);
 
     if (r == 0)
         r = stats_digest(x->stats, x->stats_digest, e);

@@ -50,7 +50,7 @@ struct head_shape {
 };
 
 #define KURTOSIS_MIN (-2.0) /* the least there is */
-#define KURTOSIS_BINS 50
+#define KURTOSIS_BINS 80
 #define KURTOSIS_BIN 0.1    /* the last counts all above */
 
 /* All coordinates of one side at one stage. */

@@ -33,6 +33,7 @@ libcunit1-dev           test   the frame of the unit tests
 python3                 test   sums up the results
 curl                    test   asks for the daemon's figures
 strace                  test   proves that appending a token makes no system call
+chromium                test   looks at the page of kvcobra inspect --html
 gzip                    demo   unpacks the two texts below
 debian-reference-en     demo   English text to calibrate on: the Debian Reference
 developers-reference    demo   English text to evaluate on: the Debian Developer's Reference

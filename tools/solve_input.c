@@ -15,7 +15,7 @@
 
 #define INPUT_BYTES_MAX ((size_t) 64 << 30)
 
-static int load_moments(const struct solve_arguments *a, const void *bytes, size_t n, struct stats **ret,
+static int load_moments(const char *path, const char *metric_from, const void *bytes, size_t n, struct stats **ret,
                         struct errmsg *e)
 {
     _cleanup_(moments_freep) struct moments *m = NULL;
@@ -24,37 +24,37 @@ static int load_moments(const struct solve_arguments *a, const void *bytes, size
     int r = moments_parse(bytes, n, &m, &why);
 
     if (r < 0)
-        return fail(e, r, "%.120s: %.240s", a->statistics, why.text);
-    if (a->metric_from) {
-        r = stats_load(a->metric_from, &metric, e);
+        return fail(e, r, "%.120s: %.240s", path, why.text);
+    if (metric_from) {
+        r = stats_load(metric_from, &metric, e);
         if (r < 0)
             return r;
     }
     r = stats_from_moments(m, metric, ret, &why);
-    return r < 0 ? fail(e, r, "%.120s: %.240s", a->statistics, why.text) : 0;
+    return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
 }
 
-static int load_statistics(const struct solve_arguments *a, struct stats **ret, struct errmsg *e)
+int statistics_load(const char *path, const char *metric_from, struct stats **ret, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
     struct errmsg why = { "" };
     size_t n;
-    int r = atomic_file_read(a->statistics, INPUT_BYTES_MAX, &bytes, &n, e);
+    int r = atomic_file_read(path, INPUT_BYTES_MAX, &bytes, &n, e);
 
     if (r < 0)
         return r;
     if (moments_recognise(bytes, n))
-        return load_moments(a, bytes, n, ret, e);
-    if (a->metric_from)
-        return fail(e, -EINVAL, "%s has metrics of its own: --metric-from is for moments", a->statistics);
+        return load_moments(path, metric_from, bytes, n, ret, e);
+    if (metric_from)
+        return fail(e, -EINVAL, "%s has metrics of its own: --metric-from is for moments", path);
     r = stats_parse(bytes, n, ret, &why);
-    return r < 0 ? fail(e, r, "%.120s: %.240s", a->statistics, why.text) : 0;
+    return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
 }
 
 int solve_input_load(const struct solve_arguments *a, struct solve_input *ret, struct errmsg *e)
 {
     _cleanup_(solve_input_deinit) struct solve_input in = { 0 };
-    int r = load_statistics(a, &in.stats, e);
+    int r = statistics_load(a->statistics, a->metric_from, &in.stats, e);
 
     if (r == 0 && a->levels_from)
         r = table_load(a->levels_from, &in.levels, e);

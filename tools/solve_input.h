@@ -12,6 +12,14 @@ struct solve_input {
 };
 
 /**
+ * statistics_load() - a statistics file, or statistics made of a file of moments
+ * @metric_from: for moments: statistics of the same model with their metric; or NULL
+ *
+ * Return: 0; -EINVAL, -EBADMSG, -ENOENT … with a sentence that names the file.
+ */
+int statistics_load(const char *path, const char *metric_from, struct stats **ret_stats, struct errmsg *e);
+
+/**
  * solve_input_load() - the files that the arguments name
  *
  * Return: 0; -EINVAL: files or options that do not go together; -EBADMSG, -ENOENT …; a sentence in @e.

@@ -59,6 +59,24 @@ static double nice_step(double range, double wanted)
     return power * (rest <= 1 ? 1 : rest <= 2 ? 2 : rest <= 5 ? 5 : 10);
 }
 
+/* "0.5", "20"; powers of ten beyond three digits as such: "10⁻⁴". */
+static void tick_text(FILE *f, const struct svg_axis *a, double v)
+{
+    static const char *const digits[] = { "⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹" };
+    double e = a->log ? round(log10(v)) : 0;
+
+    if (fabs(e) < 3 || fabs(v / pow(10, e) - 1) > 1e-9) {
+        fprintf(f, "%.4g", v);
+        return;
+    }
+    fputs(e < 0 ? "10⁻" : "10", f);
+    if (fabs(e) >= 100)
+        fputs(digits[(int) fabs(e) / 100], f);
+    if (fabs(e) >= 10)
+        fputs(digits[(int) fabs(e) / 10 % 10], f);
+    fputs(digits[(int) fabs(e) % 10], f);
+}
+
 static void tick(const struct svg_plot *p, bool horizontal, double v, bool labelled)
 {
     double x = svg_x(p, v), y = svg_y(p, v);
@@ -72,22 +90,28 @@ static void tick(const struct svg_plot *p, bool horizontal, double v, bool label
     if (!labelled)
         return;
     if (horizontal)
-        fprintf(p->f, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.4g</text>\n", x,
-                p->height - p->bottom + 15, v);
+        fprintf(p->f, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", x, p->height - p->bottom + 15);
     else
-        fprintf(p->f, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n", p->left - 6, y + 4, v);
+        fprintf(p->f, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", p->left - 6, y + 4);
+    tick_text(p->f, horizontal ? &p->x : &p->y, v);
+    fputs("</text>\n", p->f);
+}
+
+static double frame_length(const struct svg_plot *p, bool horizontal)
+{
+    return horizontal ? p->width - p->left - p->right : p->height - p->top - p->bottom;
 }
 
 /* Decades; with few of them 2 and 5 between; with many only some are named. */
 static void log_ticks(const struct svg_plot *p, bool horizontal, const struct svg_axis *a)
 {
-    int first = (int) floor(log10(a->min)), last = (int) ceil(log10(a->max));
-    int every = 1 + (last - first) / 8;
+    int first = (int) floor(log10(a->min) + 1e-9), last = (int) ceil(log10(a->max) - 1e-9);
+    int every = (int) ceil((last - first) / fmax(frame_length(p, horizontal) / 26, 1));
 
     for (int e = first; e <= last; e++)
         for (int m = 1; m <= 5; m += m == 1 ? 1 : 3) {
             double v = m * pow(10, e);
-            bool decade = m == 1, labelled = decade ? (e - first) % every == 0 : last - first <= 3;
+            bool decade = m == 1, labelled = decade ? (last - e) % every == 0 : last - first <= 3;
 
             if (v >= a->min * (1 - 1e-9) && v <= a->max * (1 + 1e-9) && (labelled || decade))
                 tick(p, horizontal, v, labelled);
@@ -96,11 +120,11 @@ static void log_ticks(const struct svg_plot *p, bool horizontal, const struct sv
 
 static void linear_ticks(const struct svg_plot *p, bool horizontal, const struct svg_axis *a)
 {
-    double length = horizontal ? p->width - p->left - p->right : p->height - p->top - p->bottom;
-    double step = a->every > 0 ? a->every : nice_step(a->max - a->min, fmax(length / 70, 2));
+    double length = frame_length(p, horizontal);
+    double step = a->every > 0 ? a->every : nice_step(a->max - a->min, fmax(length / (horizontal ? 70 : 45), 2));
 
     for (double k = ceil(a->min / step - 1e-9), n = 0; n < 64 && k * step <= a->max + 1e-9 * step; k++, n++)
-        tick(p, horizontal, k * step, true);
+        tick(p, horizontal, k == 0 ? 0 : k * step, true); /* no "-0" */
 }
 
 static void axis(const struct svg_plot *p, bool horizontal)

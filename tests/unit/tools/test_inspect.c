@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "alloc/moments.h"
 #include "alloc/stats.h"
 #include "alloc/table.h"
 #include "base/atomic_file.h"
@@ -15,6 +16,7 @@
 #include "base/errmsg.h"
 #include "tests/lib/random_table.h"
 #include "tools/command.h"
+#include "tools/inspect_summary.h"
 #include "tools/report.h"
 
 static char dir[] = "/tmp/kvc-inspect-XXXXXX";
@@ -186,6 +188,130 @@ static void test_stats(void)
     remove_dir();
 }
 
+/* The top of a page of @t with this provenance instead of its own. */
+static char *summary_of(const struct table *t, const char *provenance)
+{
+    struct table table = *t;
+    struct inspection x = { .request.table_path = "<a>&\"", .table = &table, .g = &t->geometry,
+                            .info = { .page_bytes = 8320, .first_page_bytes = 9000 } };
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    table.provenance = provenance;
+    summary_title(f, &x);
+    summary_header(f, &x);
+    summary_tiles(f, &x);
+    summary_facts(f, &x);
+    CU_ASSERT_EQUAL_FATAL(fclose(f), 0);
+    return text;
+}
+
+/* Whoever makes a table writes its provenance: it stays text, and short. */
+static void test_hostile_provenance(void)
+{
+    static const char *const hostile[] = {
+        "{\"model\":\"</title><script>alert(1)</script>\",\"options\":{\"<script>\":\"<script>\"}}",
+        "{\"a\":{\"b\":{\"<script>\":[1e308,-0.0,null,true,{\"<script>\":[]}]}},\"\":\"\",\"model\":17}",
+        "NaN<script>", "[\"<script>\"]", "\"<script>\"", "{\"model\":{\"model\":\"<script>\"}}", "",
+    };
+    struct geometry g = random_table_geometry(1, 1, 1, 32);
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    _cleanup_(freep) void *bytes = NULL;
+    _cleanup_(freep) char *huge = malloc(1 << 20), *many = calloc(1, 1 << 20);
+    struct errmsg e = { "" };
+    char *text;
+    size_t n, at = 1;
+
+    CU_ASSERT_FATAL(huge && many && random_table_bytes(&g, 1, 2, false, &bytes, &n) == 0 && table_parse(bytes, n, &t, &e) == 0);
+    for (size_t i = 0; i < sizeof(hostile) / sizeof(*hostile); i++) {
+        text = summary_of(t, hostile[i]);
+        CU_ASSERT_PTR_NULL(strstr(text, "<script"));
+        CU_ASSERT_PTR_NULL(strstr(text, "<a>"));
+        free(text);
+    }
+    memset(huge, '<', (1 << 20) - 1);
+    huge[(1 << 20) - 1] = '\0';
+    text = summary_of(t, huge);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "&lt;… (1047975 more bytes)")); /* 2^20 - 1, 600 of it shown */
+    CU_ASSERT(strlen(text) < 10000);
+    free(text);
+    for (many[0] = '{'; at < (1 << 20) - 40;) /* more names than are shown */
+        at += (size_t) sprintf(many + at, "%s\"k%zu\":1", at > 1 ? "," : "", at);
+    many[at] = '}';
+    text = summary_of(t, many);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "more is in the JSON"));
+    CU_ASSERT(strlen(text) < 20000);
+    free(text);
+}
+
+/* 512 tokens: (512 - 64) / 64 = 7 pages of 8320 and 8320 + sinks; 64 tokens of 8 x 64 numbers in binary16 as tail. */
+static void test_sequence_bytes(void)
+{
+    struct geometry g = random_table_geometry(2, 4, 2, 64);
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    _cleanup_(freep) void *bytes = NULL;
+    struct errmsg e = { "" };
+    struct sequence_bytes b;
+    struct inspection x;
+    size_t n;
+
+    CU_ASSERT_FATAL(random_table_bytes(&g, 1, 2, true, &bytes, &n) == 0 && table_parse(bytes, n, &t, &e) == 0);
+    x = (struct inspection) { .table = t, .g = &t->geometry,
+                              .info = { .page_bytes = 8320, .first_page_bytes = 8320 + 4096, .n_sink = 4 } };
+    inspection_bytes(&x, 512, &b);
+    CU_ASSERT_EQUAL(b.pages, 7);
+    CU_ASSERT_EQUAL(b.codes, 7 * 64 * 128);
+    CU_ASSERT_EQUAL(b.headers, 7 * 128);
+    CU_ASSERT_EQUAL(b.sinks, 4 * 512 * 2);
+    CU_ASSERT_EQUAL(b.padding, 0);
+    CU_ASSERT_EQUAL(b.tail, 64 * 512 * 2);
+    CU_ASSERT_EQUAL(b.total, 7 * 8320 + 4096 + 65536);
+    CU_ASSERT_DOUBLE_EQUAL(b.bpd_true, (7 * 8320 + 4096 + 65536) * 8.0 / (512 * 512), 1e-12);
+    inspection_bytes(&x, 127, &b); /* not yet a full page and 64 newer tokens */
+    CU_ASSERT_EQUAL(b.pages, 0);
+    CU_ASSERT_EQUAL(b.total, b.binary16);
+    CU_ASSERT_DOUBLE_EQUAL(b.bpd_true, 16, 1e-12);
+}
+
+/* Moments: spectra and nothing else, and the reason is given. Statistics of another model do not go with a table. */
+static void test_moments(void)
+{
+    enum { TOKENS = 300, D = 32 };
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    _cleanup_(freep) float *x = malloc(2 * TOKENS * D * sizeof(*x));
+    _cleanup_(freep) char *text = NULL;
+    _cleanup_(freep) void *bytes = NULL;
+    struct moments_options o = { .geometry = random_table_geometry(1, 1, 1, D), .n_sink = 4 };
+    char table[80];
+    struct errmsg e = { "" };
+    json_t *j;
+    size_t n;
+
+    make_dir();
+    for (size_t i = 0; i < 2 * TOKENS * D; i++)
+        x[i] = (float) test_rand_normal();
+    CU_ASSERT_EQUAL_FATAL(moments_new(&o, &m, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(moments_add(m, 0, 0, 1, TOKENS, x, x + TOKENS * D, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(moments_save(m, file, &e), 0);
+    j = caught_json((const char *[]) { "kvcobra", "inspect", file, "--json", NULL });
+    CU_ASSERT_EQUAL(json_array_size(json_object_get(j, "spectra")), 2);
+    CU_ASSERT_PTR_NULL(json_object_get(j, "curves"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(json_string_value(json_object_get(json_object_get(j, "unavailable"), "gaussianity")),
+                                  "moments only"));
+    json_decref(j);
+
+    (void) snprintf(table, sizeof(table), "%s/table", dir);
+    CU_ASSERT_EQUAL_FATAL(random_table_bytes(&o.geometry, 1, 2, false, &bytes, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(atomic_file_write(table, bytes, n, &e), 0);
+    CU_ASSERT_EQUAL(caught(STDERR_FILENO, (const char *[]) { "kvcobra", "inspect", table, "--stats", file, NULL }, &text),
+                    COMMAND_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "is not of the model")); /* digests of zeros */
+    (void) unlink(table);
+    remove_dir();
+}
+
 /* One repetition: the bench checks its results before it times them, so success says that they are right. */
 static void test_bench_solve(void)
 {
@@ -202,6 +328,9 @@ const struct test_case test_cases[] = {
     TEST(test_table),
     TEST(test_bad_files),
     TEST(test_stats),
+    TEST(test_hostile_provenance),
+    TEST(test_sequence_bytes),
+    TEST(test_moments),
     TEST(test_bench_solve),
     TEST_END,
 };

@@ -1,0 +1,85 @@
+#!/bin/sh
+# kvcobra inspect --html: one page that loads nothing, with every section, whose tables are the numbers of --json; and, where
+# a browser is installed, what a browser makes of it.
+KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
+# shellcheck source=tests/e2e/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+check=$(dirname "$0")/inspect_html_check.py
+
+model=$dir/model.gguf
+"$TINY_MODEL" "$model"
+cp "$ROOT/LICENSE" "$dir/a.txt"
+expect "calibrate" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --window 256 -o "$dir/1.stats"
+expect "calibrate for squared error" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 1024 --window 256 \
+    --metric mse -o "$dir/mse.stats"
+expect "solve" 0 "$KVCOBRA" solve "$dir/1.stats" --bpd 3 -o "$dir/3.table" --json
+cp "$dir/out" "$dir/solved.json"
+expect "solve as the paper" 0 "$KVCOBRA" solve "$dir/1.stats" --bpd 3 --method paper-kl -o "$dir/paper.table"
+
+# page WHAT ARGUMENTS...: WHAT.html and WHAT.json of the same inspection
+page() {
+    what=$1
+    shift
+    expect "inspect $what" 0 "$KVCOBRA" inspect "$@" --html "$dir/$what.html" --json
+    cp "$dir/out" "$dir/$what.json"
+    if python3 "$check" page "$dir/$what.html" "$dir/$what.json" 2>"$dir/err"; then
+        ok "$what: well-formed, loads nothing, every section, and the numbers of its JSON"
+    else
+        not_ok "$what: the page is not as it should be"
+    fi
+}
+page both "$dir/3.table" --stats "$dir/1.stats" --budgets 2,4
+expect_true "nothing is missing" "j['unavailable'] == {}"
+expect_true "all methods at all budgets" "[(c['method'], c['budget']) for c in j['curves']] == [(m, b) for b in (2, 4)
+    for m in ('bands', 'bands, equal budgets', 'dp', 'paper-kl', 'paper-mse')]"
+expect_true "more bits, less harm" "all(a['harm'] > b['harm'] for a, b in zip(j['curves'][:5], j['curves'][5:]))"
+expect_true "equal budgets do not beat solved ones" \
+    "all(j['curves'][i]['harm'] <= j['curves'][i + 1]['harm'] * 1.001 for i in (0, 5))"
+expect_true "the heads' harm is the table's, as solve printed it" \
+    "math.isclose(sum(h['solved'] for h in j['harm']), json.load(open('$dir/solved.json'))['distortion'], rel_tol=1e-6)"
+expect_true "eigenvalues fall and sum to the variance" "all(s['eigenvalues'] == sorted(s['eigenvalues'], reverse=True) and
+    math.isclose(sum(s['eigenvalues']), s['variance'], rel_tol=1e-6) for s in j['spectra'])"
+expect_true "the items are all bytes" "all(b['codes'] + b['padding'] + b['headers'] + b['sinks'] + b['tail'] == b['total']
+    for b in j['bytes'])"
+expect_true "every coordinate is counted" "(sum(l['coordinates'] for l in j['levels']) ==
+    sum(c['coordinates'] for c in j['codecs']))"
+page table "$dir/3.table"
+expect_true "a table says what it cannot" "set(j['unavailable']) == {'spectra', 'gaussianity', 'curves', 'harm'}"
+page paper "$dir/paper.table" --stats "$dir/1.stats" --budgets none
+expect_true "no budgets, no curves, but the table's harm" "set(j['unavailable']) == {'curves'} and len(j['harm']) == 8"
+page stats "$dir/1.stats" --budgets 3
+expect_true "statistics alone have harm at a budget" "set(j['unavailable']) == {'table'} and j['harm_budget'] == 3"
+page mse "$dir/mse.stats" --budgets 3
+expect_true "a method that cannot be solved says why" \
+    "[c['method'] for c in j['curves'] if 'queries' in c.get('unavailable', '')] == ['paper-kl']"
+
+expect "budgets must ascend" 2 "$KVCOBRA" inspect "$dir/1.stats" --budgets 2,1 --html "$dir/no.html"
+expect "budgets are numbers" 2 "$KVCOBRA" inspect "$dir/1.stats" --budgets 1,,2 --html "$dir/no.html"
+expect_sentence "statistics of statistics" "--stats" "$KVCOBRA" inspect "$dir/1.stats" --stats "$dir/1.stats"
+expect_sentence "a folder that is not there" "$dir/none/x.html" "$KVCOBRA" inspect "$dir/3.table" --html "$dir/none/x.html"
+[ ! -e "$dir/no.html" ] && ok "no page of a usage error" || not_ok "no page of a usage error"
+
+browser=
+for name in chromium chromium-browser google-chrome; do
+    [ -n "$browser" ] || browser=$(command -v "$name" || true)
+done
+# shot NAME WIDTH HEIGHT: what a browser shows, and what it complains about
+shot() {
+    if [ -z "$browser" ]; then
+        skip "$1 at $2 x $3: no Chromium is installed"
+        return
+    fi
+    # --no-sandbox: tests run as root in containers, where the sandbox does not start; the page is our own
+    if "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --force-device-scale-factor=1 \
+        --enable-logging=stderr --user-data-dir="$dir/browser" --window-size="$2,$3" --screenshot="$dir/$1.png" \
+        "file://$dir/$1.html" >"$dir/out" 2>"$dir/err" && ! grep -q CONSOLE "$dir/err" &&
+        python3 "$check" picture "$dir/$1.png" "$2" "$3" 2>>"$dir/err"; then
+        ok "$1 at $2 x $3 in $(basename "$browser"): drawn, without complaint"
+    else
+        not_ok "$1 at $2 x $3 in $(basename "$browser")"
+    fi
+}
+shot both 1200 4000
+shot table 390 3000
+shot stats 1200 3000
+finish

@@ -1,0 +1,142 @@
+"""Checks a page of `kvcobra inspect --html`, or a picture of one; what is wrong is the exit sentence.
+
+    inspect_html_check.py page PAGE JSON
+    inspect_html_check.py picture PNG WIDTH HEIGHT
+"""
+
+import json
+import math
+import struct
+import sys
+import xml.etree.ElementTree as ElementTree
+import zlib
+from collections import Counter
+
+SECTIONS = ["summary", "bits", "harm", "curves", "spectra", "shapes", "levels", "bytes", "paper"]
+PARTS = {"curves": "curves", "harm": "harm", "spectra": "spectra", "gaussianity": "shapes"}  # of the JSON: section
+LOADING = {"script", "link", "img", "image", "iframe", "object", "embed", "audio", "video", "source", "base", "form", "use"}
+
+
+def text_of(element):
+    return "".join(element.itertext()).strip()
+
+
+def check_loads_nothing(root):
+    for element in root.iter():
+        if element.tag in LOADING:
+            sys.exit(f"element {element.tag}")
+        for name, value in element.attrib.items():
+            if name == "src" or name.startswith("on"):
+                sys.exit(f"attribute {name}")
+            if name.endswith("href") and not value.startswith("#"):
+                sys.exit(f"a reference to {value}")
+        style = (element.text or "") if element.tag == "style" else element.get("style", "")
+        if "url(" in style or "@import" in style:
+            sys.exit("a style that loads something")
+    ids = {e.get("id") for e in root.iter() if e.get("id")}
+    for element in root.iter("a"):
+        if element.get("href")[1:] not in ids:
+            sys.exit(f"a link to {element.get('href')}, which is not there")
+
+
+def same(cell, value):
+    """Pages show four digits of what the JSON has nine of."""
+    if value is None:
+        return cell == "–"
+    if isinstance(value, list):
+        return True if len(value) > 16 else all(map(same, cell.split(), value)) and len(cell.split()) == len(value)
+    if isinstance(value, str):
+        return cell == value
+    if isinstance(value, int) or value == 0:
+        return float(cell) == value
+    return abs(float(cell) - value) <= 0.50001 * 10 ** (math.floor(math.log10(abs(value))) - 3)
+
+
+def check_tables(root, document):
+    compared = 0
+    for table in root.iter("table"):
+        path = table.get("data-rows")
+        if not path:
+            continue
+        rows = document
+        for key in path.split("."):
+            rows = rows[key]
+        keys = [th.get("data-key") for th in table.find("thead").iter("th")]
+        shown = list(table.find("tbody"))
+        if len(shown) != len(rows):
+            sys.exit(f"{path}: {len(shown)} rows instead of {len(rows)}")
+        for tr, row in zip(shown, rows):
+            for td, key in zip(tr, keys):
+                if not same(text_of(td), row.get(key)):
+                    sys.exit(f"{path}.{key}: {text_of(td)} instead of {row.get(key)}")
+                compared += 1
+    return compared
+
+
+def check_page(page, numbers):
+    root = ElementTree.parse(page).getroot()
+    document = json.load(open(numbers, encoding="utf-8"))
+    check_loads_nothing(root)
+    sections = {s.get("id"): s for s in root.iter("section")}
+    if list(sections) != SECTIONS:
+        sys.exit(f"sections {list(sections)}")
+    for part, section in PARTS.items():
+        drawn = sections[section].find(".//figure") is not None
+        if drawn == (part in document["unavailable"]):
+            sys.exit(f"{section}: {'drawn' if drawn else 'not drawn'}, though the JSON says otherwise")
+        if not drawn and document["unavailable"][part] not in text_of(sections[section]):
+            sys.exit(f"{section}: the reason is not given")
+    for svg in root.iter("svg"):
+        if svg.get("aria-hidden") != "true" and not (svg.get("role") == "img" and svg.get("aria-label")):
+            sys.exit("a picture without words")
+    if any("nan" in v.lower() or "inf" in v.lower() for p in root.iter("path") for v in [p.get("d", "")]):
+        sys.exit("a path through a number that is not finite")
+    if check_tables(root, document) < 6:
+        sys.exit("hardly a number on it")
+
+
+def rows_of(data, width, height, channels):
+    """Each row of a PNG's inflated data, its filter undone."""
+    stride, before = width * channels, bytearray(width * channels)
+    for y in range(height):
+        kind, row = data[y * (stride + 1)], bytearray(data[y * (stride + 1) + 1:(y + 1) * (stride + 1)])
+        for i in range(stride):
+            left = row[i - channels] if i >= channels else 0
+            corner = before[i - channels] if i >= channels else 0
+            if kind == 1:
+                row[i] = (row[i] + left) & 255
+            elif kind == 2:
+                row[i] = (row[i] + before[i]) & 255
+            elif kind == 3:
+                row[i] = (row[i] + (left + before[i]) // 2) & 255
+            elif kind == 4:
+                guess = left + before[i] - corner
+                distances = [abs(guess - left), abs(guess - before[i]), abs(guess - corner)]
+                row[i] = (row[i] + (left, before[i], corner)[distances.index(min(distances))]) & 255
+        yield row
+        before = row
+
+
+def check_picture(path, width, height):
+    png, data, at = open(path, "rb").read(), b"", 8
+    w, h, depth, kind = struct.unpack(">IIBB", png[16:26])
+    if (w, h, depth) != (width, height, 8) or kind not in (2, 6):
+        sys.exit(f"a picture of {w} x {h}, depth {depth}, kind {kind}")
+    while at < len(png):
+        size, name = struct.unpack(">I4s", png[at:at + 8])
+        data += png[at + 8:at + 8 + size] if name == b"IDAT" else b""
+        at += size + 12
+    channels, colours, marked = (3 if kind == 2 else 4), Counter(), 0
+    for row in rows_of(zlib.decompress(data), w, h, channels):
+        pixels = [bytes(row[i:i + 3]) for i in range(0, len(row), channels * 4)]  # every fourth will do
+        colours.update(pixels)
+        marked += len(set(pixels)) > 1
+    share = colours.most_common(1)[0][1] / sum(colours.values())
+    if len(colours) < 30 or share > 0.985 or marked < h / 4:
+        sys.exit(f"nearly blank: {len(colours)} colours, {share:.3f} of it one, {marked} of {h} rows with anything")
+
+
+if sys.argv[1] == "page":
+    check_page(sys.argv[2], sys.argv[3])
+else:
+    check_picture(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
