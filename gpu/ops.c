@@ -2,6 +2,8 @@
 #include "gpu/ops.h"
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "gpu/cpu.h"
 #include "gpu/ops_x86.h"
@@ -26,9 +28,24 @@ const struct ops *ops_select(unsigned mask)
     return ops;
 }
 
+/*
+ * For tests of whole programs alone: KVCOBRA_TEST_KERNEL names the best variant that may be chosen. What is not a name, or not
+ * on this machine, changes nothing; kvc_model_info says what runs.
+ */
+static unsigned permitted(void)
+{
+    static const unsigned masks[] = { 0, CPU_AVX2, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI };
+    const char *name = secure_getenv("KVCOBRA_TEST_KERNEL");
+
+    for (size_t i = 0; name && i < sizeof(masks) / sizeof(masks[0]); i++)
+        if (strcmp(ops_select(masks[i])->name, name) == 0)
+            return masks[i];
+    return ~0u;
+}
+
 static void choose(void)
 {
-    best = ops_select(cpu_capabilities());
+    best = ops_select(cpu_capabilities() & permitted());
 }
 
 const struct ops *ops_best(void)

@@ -34,6 +34,9 @@ expect_true "bench generate: every token was read once" "j['prefill']['tokens'] 
 expect_true "bench generate: appending is part of a step" "all(0 < r['append_share'] < 1 for r in j['contexts'])"
 expect_true "bench generate: no daemon, no first tokens" "j['first_token'] is None"
 positive "bench generate" contexts
+expect "kernels by name" 0 env KVCOBRA_TEST_KERNEL=reference "$KVCOBRA" bench generate "$model" --table "$dir/3.table" \
+    --text "$dir/a.txt" --contexts 100 --steps 4 --json
+expect_true "the reference runs, and says so" "j['kernel'] == 'reference'"
 expect "bench generate, in words" 0 bench --contexts 100 --steps 4
 expect_sentence "a context beyond the model's" 1000000 bench --contexts 1000000
 expect "a daemon that is not there" 1 bench --contexts 100 --steps 4 --socket "$dir/nobody.sock" --prompt-bytes 200

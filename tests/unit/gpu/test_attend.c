@@ -1,196 +1,24 @@
 /*
  * Packed attention against decode-then-attend in binary64 (oracle.h), on every variant that this machine runs.
  *
- * Pages hold random bytes: any bytes are valid codes. A case draws a table, pages, exact rows and queries, runs all
- * variants on the same input and compares each with the oracle.
+ * Each case is a scene (scene.h); test_attend_grid.c draws shapes at random.
  */
 #include "gpu/attend.h"
 
 #include <linux/seccomp.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/half.h"
 #include "gpu/attend_decode.h"
 #include "gpu/cpu.h"
 #include "gpu/ops.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/oracle.h"
-#include "tests/unit/gpu/view.h"
-
-struct shape {
-    uint32_t d, n_rot, group;
-    int bits;            /* view.h */
-    uint32_t n_sink;
-    enum prediction v_from;
-    double mean_norm, q_size; /* standard deviation of queries; 0: 1 */
-    size_t n_pages, n_exact, n_q;
-    size_t q_first;      /* SIZE_MAX: the queries are the newest tokens */
-    size_t window;       /* 0: all */
-};
-
-enum { N_KV = 3, LAYER = 1, HEAD = 2 }; /* of two layers */
-
-/* The heads 1 and 2, or all where values need all of them. */
-static struct shard shard_of(enum prediction v_from)
-{
-    return v_from == PREDICT_LAYER ? (struct shard) { 0, N_KV } : (struct shard) { 1, 2 };
-}
-
-/* Memory that ends where the process may not read or write: one byte beyond is a fault. */
-struct fenced {
-    char *map, *data;
-    size_t map_bytes;
-};
-
-static struct fenced fenced_new(size_t bytes, size_t align)
-{
-    size_t page = (size_t) sysconf(_SC_PAGESIZE), body = (bytes + page) / page * page;
-    struct fenced f = { .map_bytes = body + page };
-
-    f.map = mmap(NULL, f.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert(f.map != MAP_FAILED);
-    assert(mprotect(f.map + body, page, PROT_NONE) == 0);
-    f.data = f.map + (body - bytes) / align * align;
-    return f;
-}
-
-static void fenced_free(struct fenced f)
-{
-    (void) munmap(f.map, f.map_bytes);
-}
-
-struct scene {
-    struct view view;
-    struct page_layout layout;
-    struct attend_args args;
-    struct fenced *pages, exact_k, exact_v, q, out, scratch;
-};
-
-static void random_half(uint16_t *p, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        p[i] = f32_to_f16((float) test_rand_normal());
-}
-
-static void make_page(struct scene *s, const struct shape *shape, size_t i)
-{
-    enum page_class class = i == 0 ? PAGE_FIRST : PAGE_REST;
-    size_t bytes = s->layout.payload_bytes[class];
-    uint8_t *p;
-
-    s->pages[i] = fenced_new(bytes, 1); /* ends at the fence; a payload's start may then be odd */
-    p = (uint8_t *) s->pages[i].data;
-    for (size_t x = 0; x < bytes; x++)
-        p[x] = (uint8_t) test_rand();
-    if (class == PAGE_FIRST)
-        for (size_t x = 0; x < (size_t) 2 * 2 * s->layout.shard.n_heads * shape->n_sink * shape->d; x++) {
-            uint16_t h = f32_to_f16((float) test_rand_normal());
-
-            memcpy(p + s->layout.sinks_off + 2 * x, &h, sizeof(h));
-        }
-    ((const uint8_t **) s->args.payloads)[i] = p;
-}
-
-static void scene_init(struct scene *s, const struct shape *shape)
-{
-    struct view_options o = {
-        .geometry = view_geometry(2, N_KV * shape->group, N_KV, shape->d, shape->n_rot),
-        .n_sink = shape->n_sink, .v_from = shape->v_from, .bits = shape->bits, .mean_norm = shape->mean_norm,
-    };
-    size_t row = (size_t) shape->group * shape->d, stride = row + 5, n_q_floats = (shape->n_q - 1) * stride + row;
-    size_t end = shape->n_pages * CHUNK_TOKENS + shape->n_exact, exact_stride = 2 * shape->d;
-    size_t n_exact_halves = shape->n_exact == 0 ? 0 : (shape->n_exact - 1) * exact_stride + shape->d;
-
-    *s = (struct scene) { 0 };
-    view_init(&s->view, &o);
-    assert(page_layout_init(&s->layout, &s->view.table, shard_of(shape->v_from)) == 0);
-    s->pages = calloc(shape->n_pages + 1, sizeof(*s->pages));
-    s->args.payloads = calloc(shape->n_pages + 1, sizeof(*s->args.payloads));
-    assert(s->pages && s->args.payloads);
-    for (size_t i = 0; i < shape->n_pages; i++)
-        make_page(s, shape, i);
-    s->exact_k = fenced_new(n_exact_halves * 2, 2);
-    s->exact_v = fenced_new(n_exact_halves * 2, 2);
-    s->q = fenced_new(n_q_floats * sizeof(float), sizeof(float));
-    s->out = fenced_new(n_q_floats * sizeof(float), sizeof(float));
-    s->scratch = fenced_new(attend_scratch_bytes(&s->layout, shape->n_q), 64);
-    random_half((uint16_t *) s->exact_k.data, n_exact_halves);
-    random_half((uint16_t *) s->exact_v.data, n_exact_halves);
-    for (size_t i = 0; i < n_q_floats; i++)
-        ((float *) s->q.data)[i] = (float) ((shape->q_size > 0 ? shape->q_size : 1) * test_rand_normal());
-    s->args = (struct attend_args) {
-        .layout = &s->layout, .layer = LAYER, .head = HEAD - s->layout.shard.first_head, .payloads = s->args.payloads,
-        .n_pages = shape->n_pages, .n_sink = shape->n_sink,
-        .exact_k = (const uint16_t *) s->exact_k.data, .exact_v = (const uint16_t *) s->exact_v.data,
-        .exact_stride = exact_stride, .exact_first = shape->n_pages * CHUNK_TOKENS, .n_exact = shape->n_exact,
-        .q = (const float *) s->q.data, .q_stride = stride, .out = (float *) s->out.data, .out_stride = stride,
-        .q_first = shape->q_first == SIZE_MAX ? end - shape->n_q : shape->q_first, .n_q = shape->n_q,
-        .scratch = s->scratch.data, .window = shape->window,
-    };
-}
-
-static void scene_deinit(struct scene *s)
-{
-    for (size_t i = 0; i < s->args.n_pages; i++)
-        fenced_free(s->pages[i]);
-    free(s->pages);
-    free((void *) s->args.payloads);
-    fenced_free(s->exact_k);
-    fenced_free(s->exact_v);
-    fenced_free(s->q);
-    fenced_free(s->out);
-    fenced_free(s->scratch);
-    page_layout_deinit(&s->layout);
-    view_deinit(&s->view);
-}
-
-/* The distinct variants up to this machine's best. */
-static size_t variants(const struct ops *ret[4])
-{
-    static const unsigned masks[] = { 0, CPU_AVX2, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI };
-    size_t n = 0;
-
-    for (size_t i = 0; i < 4; i++)
-        if ((masks[i] & ~cpu_capabilities()) == 0 && (n == 0 || ret[n - 1] != ops_select(masks[i])))
-            ret[n++] = ops_select(masks[i]);
-    return n;
-}
-
-static void check(const struct shape *shape)
-{
-    const struct ops *ops[4];
-    size_t n_ops = variants(ops);
-    struct scene s;
-
-    scene_init(&s, shape);
-    for (size_t i = 0; i < 2 * n_ops; i++) { /* each with slow planes folded and not */
-        const struct ops *variant = ops[i / 2];
-        struct oracle_report r;
-        double tolerance;
-
-        memset(s.scratch.data, 0xff, attend_scratch_bytes(&s.layout, shape->n_q)); /* NaN everywhere */
-        memset(s.out.data, 0xff, sizeof(float));
-        s.args.exact_rope = i % 2 == 1;
-        if (s.args.exact_rope && !variant->decode)
-            continue;
-        attend_with(&s.args, variant);
-        r = oracle_packed(&s.args);
-        tolerance = variant->decode && decode_takes(&s.view.table) ? r.tolerance_whole : r.tolerance;
-        CU_ASSERT_TRUE(r.error <= tolerance); /* false for NaN */
-        if (!(r.error <= tolerance))
-            printf("    %s%s: d %u n_rot %u g %u bits %d sinks %u v_from %d pages %zu exact %zu n_q %zu: %g > %g\n",
-                   variant->name, s.args.exact_rope ? ", exact" : "", shape->d, shape->n_rot, shape->group, shape->bits, shape->n_sink, shape->v_from,
-                   shape->n_pages, shape->n_exact, shape->n_q, r.error, tolerance);
-    }
-    scene_deinit(&s);
-}
+#include "tests/unit/gpu/scene.h"
 
 static const uint32_t dims[] = { 32, 64, 80, 128, 256 };
 enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
@@ -204,7 +32,7 @@ static void test_shapes(void)
     for (size_t i = 0; i < N_DIMS; i++)
         for (uint32_t rot = 0; rot <= 2; rot++)
             for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++, n++)
-                check(&(struct shape) {
+                scene_check(&(struct shape) {
                     .d = dims[i], .n_rot = rot * dims[i] / 2, .group = 1 + n % 4, .bits = -1,
                     .n_sink = (n & 1) ^ (n >> 1 & 1) ? 4 : 0, .v_from = (enum prediction) v_from,
                     .n_pages = n % 3 + (n_qs[n % 3] == 1), .n_exact = 64 + test_rand_below(64), .n_q = n_qs[n % 3],
@@ -215,7 +43,7 @@ static void test_shapes(void)
 static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 8; group++)
-        check(&(struct shape) {
+        scene_check(&(struct shape) {
             .d = 64, .n_rot = 64, .group = group, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 2,
             .n_exact = 70, .n_q = 1 + group % 3, .q_first = SIZE_MAX,
         });
@@ -225,7 +53,7 @@ static void test_every_width(void)
 {
     for (int bits = 0; bits <= 8; bits++)
         for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++)
-            check(&(struct shape) {
+            scene_check(&(struct shape) {
                 .d = 64, .n_rot = 64, .group = 3, .bits = bits, .n_sink = 4, .v_from = (enum prediction) v_from, .n_pages = 2,
                 .n_exact = 1, .n_q = 1, .q_first = SIZE_MAX,
             });
@@ -234,7 +62,7 @@ static void test_every_width(void)
 static void test_every_tail(void)
 {
     for (size_t tail = 0; tail < 128; tail++)
-        check(&(struct shape) {
+        scene_check(&(struct shape) {
             .d = 32, .n_rot = 32, .group = 2, .bits = -1, .n_sink = tail % 2 ? 4 : 0, .v_from = (enum prediction) (tail % 3),
             .n_pages = 1, .n_exact = tail, .n_q = 1, .q_first = SIZE_MAX,
         });
@@ -243,7 +71,7 @@ static void test_every_tail(void)
 static void test_without_pages(void)
 {
     for (size_t n = 1; n <= 130; n += 43)
-        check(&(struct shape) {
+        scene_check(&(struct shape) {
             .d = 80, .n_rot = 80, .group = 3, .bits = -1, .n_sink = 4, .n_pages = 0, .n_exact = n, .n_q = n,
             .q_first = SIZE_MAX,
         });
@@ -255,7 +83,7 @@ static void test_queries_inside_pages(void)
     static const size_t firsts[] = { 0, 2, 4, 62, 63, 64, 100, 127, 128 };
 
     for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
-        check(&(struct shape) {
+        scene_check(&(struct shape) {
             .d = 64, .n_rot = 32, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
             .n_exact = 20, .n_q = 70, .q_first = firsts[i],
         });
@@ -268,7 +96,7 @@ static void test_windows(void)
 
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
         for (size_t n_q = 1; n_q <= 201; n_q += 100)
-            check(&(struct shape) {
+            scene_check(&(struct shape) {
                 .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
                 .n_exact = 68, .n_q = n_q, .q_first = SIZE_MAX, .window = windows[i],
             });
@@ -283,7 +111,7 @@ static void test_shares(void)
     static const size_t cuts[][4] = { { 0, 1, 2, 5 }, { 0, 0, 5, 5 }, { 0, 4, 4, 5 }, { 0, 2, 3, 5 } };
     static const size_t windows[] = { 0, 70, 200 };
     const struct ops *ops[4];
-    size_t n_ops = variants(ops);
+    size_t n_ops = scene_variants(ops);
 
     for (size_t i = 0; i < 4 * n_ops; i++)
         for (size_t n_q = 1; n_q <= 41; n_q += 40) {
@@ -317,7 +145,7 @@ static void test_shares(void)
 /* Sixteen sinks are what a table may have; fewer may be used than it has. */
 static void test_many_sinks(void)
 {
-    check(&(struct shape) {
+    scene_check(&(struct shape) {
         .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = TABLE_SINKS_MAX, .v_from = PREDICT_HEAD, .n_pages = 2,
         .n_exact = 3, .n_q = 2, .q_first = SIZE_MAX,
     });
@@ -326,7 +154,7 @@ static void test_many_sinks(void)
 /* Scores of about +-1000: exp of anything but the difference to the maximum would overflow. */
 static void test_huge_scores(void)
 {
-    check(&(struct shape) {
+    scene_check(&(struct shape) {
         .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .q_size = 1000, .n_pages = 4,
         .n_exact = 100, .n_q = 64, .q_first = SIZE_MAX,
     });
@@ -336,7 +164,7 @@ static void test_huge_scores(void)
 static void test_large_key_mean(void)
 {
     for (uint32_t rot = 0; rot <= 64; rot += 32)
-        check(&(struct shape) {
+        scene_check(&(struct shape) {
             .d = 64, .n_rot = rot, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .mean_norm = 900,
             .n_pages = 3, .n_exact = 100, .n_q = 3, .q_first = SIZE_MAX,
         });
@@ -410,7 +238,7 @@ static void test_kernel_names(void)
 {
     struct table head = { .v_from = PREDICT_HEAD }, layer = { .v_from = PREDICT_LAYER };
     const struct ops *ops[4];
-    size_t n = variants(ops);
+    size_t n = scene_variants(ops);
 
     CU_ASSERT_STRING_EQUAL(attend_kernel_name(&head), ops_best()->name);
     for (size_t i = 0; i < n; i++) {

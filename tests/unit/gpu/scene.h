@@ -1,0 +1,48 @@
+/*
+ * One call of packed attention to test: a table, pages of random bytes (any bytes are valid codes), exact rows and queries
+ * drawn for a shape, each in memory that ends at a fence; and its check on every variant that this machine runs.
+ */
+#pragma once
+
+#include "gpu/attend.h"
+#include "gpu/ops.h"
+#include "tests/unit/gpu/view.h"
+
+struct shape {
+    uint32_t d, n_rot, group;
+    int bits;            /* view.h */
+    uint32_t n_sink;
+    enum prediction v_from;
+    double mean_norm, q_size; /* standard deviation of queries; 0: 1 */
+    size_t n_pages, n_exact, n_q;
+    size_t q_first;      /* SIZE_MAX: the queries are the newest tokens */
+    size_t window;       /* 0: all */
+};
+
+enum { N_KV = 3, LAYER = 1, HEAD = 2 }; /* of two layers */
+
+/* Memory that ends where the process may not read or write: one byte beyond is a fault. */
+struct fenced {
+    char *map, *data;
+    size_t map_bytes;
+};
+
+/* @data ends at the fence as nearly as @align lets it. */
+struct fenced fenced_new(size_t bytes, size_t align);
+void fenced_free(struct fenced f);
+
+struct scene {
+    struct view view;
+    struct page_layout layout;
+    struct attend_args args;
+    struct fenced *pages, exact_k, exact_v, q, out, scratch;
+};
+
+void scene_init(struct scene *s, const struct shape *shape);
+void scene_deinit(struct scene *s);
+
+/* The distinct variants up to this machine's best. */
+size_t scene_variants(const struct ops *ret[4]);
+
+/* Runs every variant, slow planes folded and not, on one input and compares each with the oracle. */
+void scene_check(const struct shape *shape);
