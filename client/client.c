@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "client/model.h"
+#include "client/options.h"
+#include "client/reconnect.h"
 #include "client/seq.h"
 
 const char *kvc_version(void)
@@ -64,6 +66,13 @@ int client_enter(struct kvc_client *c)
     return 0;
 }
 
+int client_enter_connected(struct kvc_client *c)
+{
+    int r = c ? client_enter(c) : -EINVAL;
+
+    return r < 0 ? r : client_revive(c);
+}
+
 int kvc_client_connect(kvc_client *c, const char *path)
 {
     int r;
@@ -73,7 +82,39 @@ int kvc_client_connect(kvc_client *c, const char *path)
     r = client_enter(c);
     if (r < 0)
         return r;
-    return connection_open(&c->connection, path, &c->error);
+    if (!c->connection.greeted)
+        return connection_open(&c->connection, path, &c->error);
+    connection_check(&c->connection, true);
+    if (connection_is_open(&c->connection) || !connection_is_to(&c->connection, path))
+        return fail(&c->error, -EISCONN, "this client %s kvcobrad at %s: use a new client",
+                    connection_is_open(&c->connection) ? "is already connected to" : "belongs to", c->connection.path);
+    return client_reconnect(c);
+}
+
+int kvc_client_get_info(kvc_client *c, kvc_client_info *ret_info)
+{
+    kvc_client_info info = { .struct_bytes = sizeof(info) };
+    const struct connection *conn;
+    int r;
+
+    if (!c)
+        return -EINVAL;
+    r = client_enter(c);
+    if (r < 0)
+        return r;
+    if (!ret_info)
+        return fail(&c->error, -EINVAL, "kvc_client_get_info: ret_info is NULL");
+    connection_check(&c->connection, true);
+    conn = &c->connection;
+    info.connected = connection_is_open(conn);
+    info.resumed = conn->resumed;
+    info.session = conn->session;
+    info.n_reconnects = c->n_reconnects;
+    info.n_failed = info.connected ? 0 : conn->backoff.n_failed;
+    if (!info.connected && conn->greeted && !backoff_is_over(&conn->backoff, clock_ms()))
+        info.retry_ms = (uint32_t) (conn->backoff.next_ms - clock_ms());
+    memcpy(info.boot_id, conn->boot_id, sizeof(info.boot_id));
+    return options_write(ret_info, &info, sizeof(info), sizeof(info), "kvc_client_info", &c->error);
 }
 
 const char *kvc_last_error(const kvc_client *c)

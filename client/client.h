@@ -25,6 +25,7 @@ struct kvc_client {
     struct workers workers;
     struct kvc_model *models;    /* every model that exists, also those only sequences keep */
     struct page *free_pages;     /* handles to use again */
+    uint64_t n_reconnects;
     uint64_t pages_moved;        /* raised when a page changes its address: sequences refresh their pointers */
 };
 
@@ -33,6 +34,9 @@ struct kvc_client {
  * Return: 0; -ECHILD.
  */
 int client_enter(struct kvc_client *c);
+
+/* The same for a call that is nothing but a conversation. Return: 0; -EINVAL: @c is NULL; -ECHILD; -ENOTCONN. */
+int client_enter_connected(struct kvc_client *c);
 
 /* Whether the handle was made by this process, for destructors. */
 static inline bool client_is_ours(const struct kvc_client *c)

@@ -2,8 +2,8 @@
  * The conversation with kvcobrad: one request, one reply, each with a deadline. Never used on the path of appending
  * or attending.
  *
- * A connection that failed in any way is closed and stays lost: what sequences hold is then private (DESIGN 6), and a
- * client connects successfully at most once.
+ * A connection that failed in any way is closed: what sequences hold is then private (DESIGN 6). reconnect.h says how
+ * a client comes back.
  */
 #pragma once
 
@@ -11,15 +11,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/backoff.h"
+#include "proto/protocol.h"
 #include "proto/wire.h"
 
 struct errmsg;
 
+/* What became of the session when a lost connection was opened again. */
+struct resumption {
+    bool resumed;                /* the session goes on: its leases are ours still */
+    bool same_daemon;            /* not restarted in between: so do its models, references and its arena */
+    bool same_pool;              /* extents of before mean the same memory now */
+};
+
 struct connection {
     int fd;                      /* -1: embedded, or lost */
     bool greeted;                /* was connected once */
+    bool in_use;                 /* the greeting of this connection is over */
+    uint64_t epoch;              /* of successful greetings; 0: never connected */
     uint64_t next_id;
     uint8_t boot_id[BOOT_ID_BYTES];
+    uint8_t pool_id[BOOT_ID_BYTES];
+    uint8_t token[SESSION_TOKEN_BYTES];
+    uint32_t session;            /* its number in the daemon's log */
+    bool resumed;                /* by the last greeting */
+    uint32_t request_ms, grace_ms; /* what the daemon is given for a request, and what its answer may take on top */
+    int64_t opened_ms, checked_ms;
+    struct backoff backoff;      /* of attempts to connect again */
     uint32_t items_per_message;  /* what the daemon takes, at most WIRE_ITEMS_MAX */
     uint8_t *packet;             /* WIRE_PACKET_BYTES_MAX */
     char *path;
@@ -33,8 +51,24 @@ struct reply {
 void connection_init(struct connection *c);
 void connection_deinit(struct connection *c);
 
-/* See kvc_client_connect(). */
+/* See kvc_client_connect(). Only for a connection that was never open. */
 int connection_open(struct connection *c, const char *path, struct errmsg *e);
+
+/**
+ * connection_reopen() - greet the daemon again, with the token of the session that was lost
+ *
+ * Takes RECONNECT_MS at most. Whether it is time to try is the caller's to ask (@c->backoff).
+ *
+ * Return: 0; -ENOTCONN with a sentence: nobody there, or not in time; -EPROTO: nothing that we can talk to.
+ */
+#define RECONNECT_MS 1000
+int connection_reopen(struct connection *c, struct resumption *ret, struct errmsg *e);
+
+/* Whether @path (NULL: the default) is the one that it was opened with. */
+bool connection_is_to(const struct connection *c, const char *path);
+
+/* Looks whether the daemon hung up, unless @now at most once a second: who only makes sequences has no other way to know. */
+void connection_check(struct connection *c, bool now);
 
 static inline bool connection_is_open(const struct connection *c)
 {

@@ -84,12 +84,28 @@ void extents_put(struct extent_cache *cache, struct mapped_extent *x)
 
     if (--x->n_pages > 0)
         return;
+    if (x->orphan) {
+        drop(x);
+        return;
+    }
     for (struct mapped_extent **at = &cache->first; *at;) {
         n_idle += (*at)->n_pages == 0;
         if ((*at)->n_pages == 0 && n_idle > EXTENTS_IDLE_MAX)
             drop(unlink_at(at)); /* least recently used of the idle ones stand last */
         else
             at = &(*at)->next;
+    }
+}
+
+void extents_orphan(struct extent_cache *cache)
+{
+    while (cache->first) {
+        struct mapped_extent *x = unlink_at(&cache->first);
+
+        x->next = NULL;
+        x->orphan = true;
+        if (x->n_pages == 0)
+            drop(x);
     }
 }
 

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,7 +17,8 @@ struct extent;
 #define EXTENTS_IDLE_MAX 4
 
 struct mapped_extent {
-    struct mapped_extent *next;
+    struct mapped_extent *next;  /* NULL for an orphan: only its pages know it */
+    bool orphan;                 /* of a pool that is gone: nobody writes it any more, its number means nothing */
     uint64_t id;
     size_t n_pages;              /* held pages that lie in it */
     struct extent *extent;
@@ -35,5 +37,8 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
 
 /* One page less. */
 void extents_put(struct extent_cache *cache, struct mapped_extent *x);
+
+/* The pool is gone: mappings stay while pages in them are used, and are not found any more. */
+void extents_orphan(struct extent_cache *cache);
 
 void extents_deinit(struct extent_cache *cache);

@@ -57,10 +57,26 @@ KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
  *
  * Without this call (or after it failed) the client works embedded: kvc_model_open_table() and private sequences.
  *
+ * A connection that is lost later comes back by itself: calls that talk to the daemon try again, after waits that grow
+ * from 0.1 to 10 s, and take 1 s at most for it. Until then sequences go on privately, with every page that they have.
+ * Called on a client that has lost its daemon, this tries at once.
+ *
  * Return: 0; -ENOENT, -ECONNREFUSED, -EACCES: no daemon or no right to talk to it; -EPROTO: not a kvcobrad, or of
- * an incompatible version; -EISCONN.
+ * an incompatible version; -EISCONN: connected, or @path is another than the first time; -ENOTCONN: lost, and not back.
  */
 KVC_EXPORT int kvc_client_connect(kvc_client *c, const char *path);
+
+typedef struct kvc_client_info {
+    size_t struct_bytes;   /* set by the caller: sizeof(kvc_client_info) */
+    uint32_t connected;    /* now; looked up, not remembered */
+    uint32_t resumed;      /* the last greeting resumed the session: all leases went on */
+    uint32_t session;      /* its number in the daemon's log */
+    uint32_t n_failed;     /* attempts to connect again, in a row; 0 while connected */
+    uint32_t retry_ms;     /* until the next one is due */
+    uint64_t n_reconnects;
+    uint8_t boot_id[16];   /* of the daemon that answered last; zeros: never connected */
+} kvc_client_info;
+KVC_EXPORT int kvc_client_get_info(kvc_client *c, kvc_client_info *ret_info);
 
 /* The sentence that explains the last negative return on this client or anything opened from it. Never NULL; valid
  * until the next call other than kvc_model_free() and kvc_seq_free(). */
@@ -188,7 +204,8 @@ KVC_EXPORT int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens
  * @k, @v: [n_new, KV heads of the shard, head_dim] pre-RoPE, row-major; borrowed
  *
  * Return: 0; -EINVAL: layer, dtype, NaN or infinity in the input (named); -ENOSPC: arena full, nothing changed:
- * commit and retry. One token appended makes no system call.
+ * commit and retry; -ESTALE: a restarted daemon gave away pages of this sequence, truncate it (append, attend, read,
+ * commit and fork say so). One token appended makes no system call.
  */
 KVC_EXPORT int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
                               size_t n_new);

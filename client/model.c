@@ -8,12 +8,15 @@
 #include "base/cleanup.h"
 #include "client/client.h"
 #include "client/options.h"
+#include "client/reconnect.h"
 #include "client/seq.h"
 #include "gpu/attend.h"
 
 bool model_is_connected(const struct kvc_model *m)
 {
-    return m->remote.opened && connection_is_open(&m->client->connection);
+    const struct connection *c = &m->client->connection;
+
+    return m->remote.opened && connection_is_open(c) && m->remote.epoch == c->epoch;
 }
 
 /* ---- scratch ----------------------------------------------------------------------------------------------------- */
@@ -128,14 +131,17 @@ int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model)
         return r;
     if (!id || !ret_model)
         return fail(&c->error, -EINVAL, "kvc_model_open: id or ret_model is NULL");
-    if (!connection_is_open(&c->connection))
-        return fail(&c->error, -ENOTCONN, c->connection.greeted
-                    ? "the connection to kvcobrad is lost" : "not connected: call kvc_client_connect() first, or "
+    if (!c->connection.greeted)
+        return fail(&c->error, -ENOTCONN, "not connected: call kvc_client_connect() first, or "
                     "kvc_model_open_table() for a table of your own");
     r = model_new(c, id, &m);
     if (r < 0)
         return r;
-    r = model_remote_open(m);
+    r = client_revive(c);
+    if (r == 0)
+        r = model_remote_open(m);
+    if (r == -ENOTCONN && client_revive(c) == 0) /* it was lost meanwhile, and is back */
+        r = model_remote_open(m);
     if (r == 0)
         r = model_table_follow(m);
     if (r < 0) {
@@ -194,6 +200,7 @@ int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info)
         return r;
     if (!ret_info)
         return fail(&m->client->error, -EINVAL, "kvc_model_get_info: ret_info is NULL");
+    (void) model_connect(m);
     r = model_table_follow(m);
     if (r < 0)
         return r;

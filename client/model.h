@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/backoff.h"
 #include "client/kvcobra.h"
 #include "client/pages.h"
 #include "gpu/chunk.h"
@@ -32,7 +33,9 @@ struct model_table {
 };
 
 struct model_remote {                 /* all empty when embedded */
-    bool opened;
+    bool opened;                      /* once; whether it still is: model_is_connected() */
+    uint64_t epoch;                   /* of the connection that it was opened on */
+    struct backoff backoff;           /* of attempts to open it again */
     uint32_t handle;
     uint32_t control_slot;
     struct extent *control, *index;
@@ -92,9 +95,15 @@ int model_table_follow(struct kvc_model *m);
 /**
  * model_table_adopt() - make table @digest, of which OPEN_MODEL took a reference for us, the current one
  *
- * A table that we hold already needs no second reference at the daemon: that one is given back.
+ * A table of which we have a reference already needs no second one: that one is given back.
  */
 int model_table_adopt(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES]);
+
+/* After a reconnection: references on tables that sequences go on using, as far as the daemon gives them. */
+void model_tables_reference(struct kvc_model *m);
+
+/* A reference of ours at the daemon on the table, taken if there is none. Return: 0; -ESTALE, -ENOENT: not any more. */
+int model_table_reference(struct kvc_model *m, struct model_table *t);
 
 /* ---- model_remote.c --------------------------------------------------------------------------------------- */
 

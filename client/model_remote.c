@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "client/client.h"
 #include "client/model.h"
+#include "client/seq.h"
 #include "gpu/device.h"
 
 enum { FD_CONTROL = 0, FD_INDEX = 1, FD_SESSION = 2, FD_ARENA = 3 };
@@ -14,7 +15,6 @@ void model_remote_deinit(struct model_remote *r)
 {
     r->control = extent_free(r->control);
     r->index = extent_free(r->index);
-    r->opened = false;
 }
 
 static int import_control(struct reply *reply, struct extent **ret, struct errmsg *e)
@@ -54,6 +54,14 @@ static int import_index(struct reply *reply, struct extent **ret, struct index_r
     return 0;
 }
 
+/* Keys of chunks under another index key are other keys. */
+static void forget_keys(struct kvc_model *m)
+{
+    for (struct kvc_seq *s = m->seqs; s; s = s->next)
+        for (size_t i = 0; i < s->n_pages; i++)
+            s->pages[i]->has_key = false;
+}
+
 /* Everything in the reply, or nothing. */
 static int import_all(struct kvc_model *m, struct reply *reply)
 {
@@ -75,8 +83,11 @@ static int import_all(struct kvc_model *m, struct reply *reply)
                            reply_take_fd(reply, FD_ARENA), body->arena_bytes, e);
     if (r < 0)
         return r;
+    if (m->remote.opened && memcmp(m->remote.index_key, body->index_key.data, INDEX_KEY_BYTES) != 0)
+        forget_keys(m);
     model_remote_deinit(&m->remote);
     m->remote.opened = true;
+    m->remote.epoch = m->client->connection.epoch;
     m->remote.handle = body->model;
     m->remote.control_slot = body->control_slot;
     m->remote.control = take_ptr(control);

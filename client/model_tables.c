@@ -241,7 +241,9 @@ int model_table_adopt(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES])
 
     if (!t)
         return fetch_current(m, digest);
-    tell_unref(m, digest);
+    if (t->referenced)
+        tell_unref(m, digest);
+    t->referenced = true;
     set_current(m, model_table_ref(t));
     return 0;
 }
@@ -265,14 +267,30 @@ static int ref_at_daemon(struct kvc_model *m, const uint8_t *digest)
     return r;
 }
 
+int model_table_reference(struct kvc_model *m, struct model_table *t)
+{
+    int r = t->referenced ? 0 : ref_at_daemon(m, t->table->digest);
+
+    t->referenced = t->referenced || r == 0;
+    return r;
+}
+
+void model_tables_reference(struct kvc_model *m)
+{
+    for (struct model_table *t = m->tables; t; t = t->next)
+        (void) model_table_reference(m, t); /* a commit asks again, and then says why not */
+}
+
 static int switch_to(struct kvc_model *m, const uint8_t *digest)
 {
     struct model_table *t = find(m, digest);
     int r;
 
     if (t) {
-        set_current(m, model_table_ref(t));
-        return 0;
+        r = model_table_reference(m, t);
+        if (r == 0)
+            set_current(m, model_table_ref(t));
+        return r;
     }
     r = ref_at_daemon(m, digest);
     return r < 0 ? r : fetch_current(m, digest);

@@ -5,17 +5,6 @@
 #include "client/client.h"
 #include "client/options.h"
 
-static int enter_operator(kvc_client *c)
-{
-    int r = c ? client_enter(c) : -EINVAL;
-
-    if (r < 0)
-        return r;
-    if (!connection_is_open(&c->connection))
-        return fail(&c->error, -ENOTCONN, "not connected to kvcobrad");
-    return 0;
-}
-
 static ProtobufCBinaryData digest_view(const uint8_t *digest)
 {
     return (ProtobufCBinaryData) { digest ? KVC_DIGEST_BYTES : 0, (uint8_t *) digest };
@@ -36,7 +25,7 @@ int kvc_table_rollback(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
     const Kvcobra__RollbackTableReply *got;
     struct reply reply;
-    int r = enter_operator(c);
+    int r = client_enter_connected(c);
 
     if (r < 0)
         return r;
@@ -67,7 +56,7 @@ int kvc_table_retire(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
     Kvcobra__RetireTable retire = KVCOBRA__RETIRE_TABLE__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
     struct reply reply;
-    int r = enter_operator(c);
+    int r = client_enter_connected(c);
 
     if (r < 0)
         return r;
@@ -116,7 +105,7 @@ int kvc_evict(kvc_client *c, const char *tenant, const uint8_t digest[KVC_DIGEST
     Kvcobra__Evict evict = KVCOBRA__EVICT__INIT;
     uint64_t pages = 0, bytes = 0;
     bool more = true;
-    int r = enter_operator(c);
+    int r = client_enter_connected(c);
 
     if (tenant)
         evict.tenant = (char *) tenant;
@@ -138,7 +127,7 @@ int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t quota_bytes, uint6
     Kvcobra__SetQuota quota = KVCOBRA__SET_QUOTA__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
     struct reply reply;
-    int r = enter_operator(c);
+    int r = client_enter_connected(c);
 
     if (r < 0)
         return r;
@@ -166,7 +155,7 @@ int kvc_drain(kvc_client *c, enum kvc_drain what, kvc_drain_state *ret_state)
     const Kvcobra__DrainReply *got;
     kvc_drain_state state;
     struct reply reply;
-    int r = enter_operator(c);
+    int r = client_enter_connected(c);
 
     if (r < 0)
         return r;

@@ -92,28 +92,35 @@ int page_claim(struct kvc_client *c, struct model_table *t, enum page_class clas
     return 0;
 }
 
-static void put_into_pool(struct page *p, struct mapped_extent *extent, uint64_t offset, struct lease *lease,
-                          uint32_t item)
+static void put_into_pool(struct page *p, const struct page_grant *grant)
 {
     p->place = PAGE_POOL;
-    p->bytes = (uint8_t *) extent_data(extent->extent) + offset; /* mapped read-only: nobody writes through it */
-    p->extent = extent;
-    p->lease = lease;
-    p->lease_item = item;
-    lease_hold(lease);
+    /* mapped read-only: nobody writes through it */
+    p->bytes = (uint8_t *) extent_data(grant->extent->extent) + grant->offset;
+    p->extent = grant->extent;
+    p->slot = grant->slot;
+    p->generation = grant->generation;
+    p->lease = grant->lease;
+    p->lease_item = grant->item;
+    lease_hold(grant->lease);
 }
 
 int page_leased(struct kvc_client *c, struct model_table *t, enum page_class class, const struct chunk_key *key,
-                struct mapped_extent *extent, uint64_t offset, struct lease *lease, uint32_t item, struct page **ret)
+                const struct page_grant *grant, struct page **ret)
 {
     struct page *p = handle_new(c);
 
     if (!p)
         return -ENOMEM;
     *p = (struct page) { .table = t, .refs = 1, .class = class, .has_key = true, .key = *key };
-    put_into_pool(p, extent, offset, lease, item);
+    put_into_pool(p, grant);
     *ret = p;
     return 0;
+}
+
+bool page_is_shared(const struct page *p)
+{
+    return p->place == PAGE_POOL && !p->lease->forgotten;
 }
 
 /* Gives back the bytes, wherever they are. */
@@ -134,12 +141,11 @@ static void give_bytes(struct kvc_client *c, struct page *p)
     p->bytes = NULL;
 }
 
-void page_move_to_pool(struct kvc_client *c, struct page *p, struct mapped_extent *extent, uint64_t offset,
-                       struct lease *lease, uint32_t item)
+void page_move_to_pool(struct kvc_client *c, struct page *p, const struct page_grant *grant)
 {
-    assert(p->place != PAGE_POOL);
+    assert(!page_is_shared(p));
     give_bytes(c, p);
-    put_into_pool(p, extent, offset, lease, item);
+    put_into_pool(p, grant);
     c->pages_moved++;
 }
 

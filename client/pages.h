@@ -20,7 +20,7 @@ struct model_table;
 enum page_place {
     PAGE_HEAP = 0,  /* embedded, or the daemon refused or went away */
     PAGE_ARENA = 1,
-    PAGE_POOL = 2,  /* leased, mapped read-only */
+    PAGE_POOL = 2,  /* leased, mapped read-only; or it was, in a pool that is gone: page_is_shared() */
 };
 
 struct page {
@@ -36,6 +36,17 @@ struct page {
     struct mapped_extent *extent;  /* PAGE_POOL */
     struct lease *lease;
     uint32_t lease_item;
+    uint32_t slot;
+    uint64_t generation;           /* with slot: these bytes and no others, as long as the pool lives */
+};
+
+/* What a page of the pool needs to know of its grant. */
+struct page_grant {
+    struct mapped_extent *extent;
+    uint64_t offset, generation;
+    uint32_t slot;
+    struct lease *lease;
+    uint32_t item;
 };
 
 /* Slots on the heap: they come in slabs, so that a chunk does not cost an mmap() each. */
@@ -55,13 +66,15 @@ void heap_pool_deinit(struct heap_pool *p);
  */
 int page_claim(struct kvc_client *c, struct model_table *t, enum page_class class, bool in_arena, struct page **ret);
 
-/* A page that lies in the pool: @extent and @item of @lease are handed over. Return: 0; -ENOMEM. */
+/* A page that lies in the pool: the grant's extent and item are handed over. Return: 0; -ENOMEM. */
 int page_leased(struct kvc_client *c, struct model_table *t, enum page_class class, const struct chunk_key *key,
-                struct mapped_extent *extent, uint64_t offset, struct lease *lease, uint32_t item, struct page **ret);
+                const struct page_grant *grant, struct page **ret);
 
-/* A private page was published: from now on it is read where it lies in the pool. */
-void page_move_to_pool(struct kvc_client *c, struct page *p, struct mapped_extent *extent, uint64_t offset,
-                       struct lease *lease, uint32_t item);
+/* A private page was published, or found again: from now on it is read where it lies in the pool. */
+void page_move_to_pool(struct kvc_client *c, struct page *p, const struct page_grant *grant);
+
+/* Whether it lies in the daemon's pool, held by a lease that the daemon knows. */
+bool page_is_shared(const struct page *p);
 
 /* A page of the arena goes on on the heap, where it is in nobody's way. Return: 0; -ENOMEM, nothing changed. */
 int page_move_to_heap(struct kvc_client *c, struct page *p);

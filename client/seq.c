@@ -6,10 +6,19 @@
 #include <string.h>
 
 #include "client/client.h"
+#include "client/reconnect.h"
 
 int seq_enter(struct kvc_seq *s)
 {
     return s ? client_enter(s->model->client) : -EINVAL;
+}
+
+int seq_check_whole(struct kvc_seq *s)
+{
+    if (s->first_lost == SIZE_MAX)
+        return 0;
+    return fail(&s->model->client->error, -ESTALE, "pages of this sequence were lost with the daemon from token %zu on: "
+                "truncate it to that or less and compute the rest again", s->first_lost * CHUNK_TOKENS);
 }
 
 size_t seq_length(const struct kvc_seq *s)
@@ -58,6 +67,7 @@ static int seq_alloc(struct kvc_model *m, struct model_table *t, const void *sal
     model_ref(m);
     s->model = m;
     s->table = model_table_ref(t);
+    s->first_lost = SIZE_MAX;
     s->pages_moved = m->client->pages_moved;
     s->next = m->seqs;
     if (s->next)
@@ -115,7 +125,11 @@ static int prepare(struct kvc_seq *s)
 static int new_seq(struct kvc_model *m, const void *salt, size_t salt_bytes, struct kvc_seq **ret)
 {
     struct errmsg *e = &m->client->error;
-    int r = model_table_follow(m);
+    int r;
+
+    connection_check(&m->client->connection, false);
+    (void) model_connect(m);
+    r = model_table_follow(m);
 
     if (r < 0)
         return r;
@@ -206,6 +220,8 @@ static size_t truncate_to(struct kvc_seq *s, size_t n)
             s->layers[i].n_packed = n_packed;
     }
     seq_drop_pages(s, n_packed > chunks_due(n) ? n_packed : chunks_due(n));
+    if (s->n_pages <= s->first_lost)
+        s->first_lost = SIZE_MAX;
     return n;
 }
 
@@ -296,6 +312,9 @@ int kvc_seq_fork(kvc_seq *s, kvc_seq **ret_fork)
         return fail(e, -EINVAL, "an evaluation sequence cannot be forked");
     if (!seq_is_between_steps(s))
         return fail(e, -EINVAL, "layers differ in length: fork between steps");
+    r = seq_check_whole(s);
+    if (r < 0)
+        return r;
     r = fork_seq(s, ret_fork);
     return r < 0 ? fail(e, r, "out of memory for a fork") : 0;
 }

@@ -39,6 +39,7 @@ struct kvc_seq {
     size_t n_pages, n_pages_max;
     struct page **pages;
     const uint8_t **payloads; /* of pages, for the kernels */
+    size_t first_lost;     /* chunk whose page the daemon may have given to somebody else; SIZE_MAX: none (reconnect.h) */
     uint64_t pages_moved;  /* client->pages_moved when payloads was right */
     struct eval *eval;     /* NULL in the product */
 };
@@ -62,6 +63,9 @@ static inline size_t chunks_due(size_t length)
 
 /* First statements of a public call on a sequence. Return: 0; -EINVAL: @s is NULL; -ECHILD. */
 int seq_enter(struct kvc_seq *s);
+
+/* What reads or publishes pages asks first. Return: 0; -ESTALE: pages were lost with the daemon, with a sentence. */
+int seq_check_whole(struct kvc_seq *s);
 
 void seq_free(struct kvc_seq *s);
 

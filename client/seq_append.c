@@ -171,7 +171,7 @@ static int check_arguments(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dty
         return fail(e, -EINVAL, "kvc_seq_append: k or v is NULL");
     if (n_new > KVC_APPEND_TOKENS_MAX)
         return fail(e, -EINVAL, "%zu tokens in one call, at most %d", n_new, KVC_APPEND_TOKENS_MAX);
-    return 0;
+    return seq_check_whole(s);
 }
 
 static int append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new)

@@ -180,7 +180,7 @@ static int check_item(const kvc_attend_item *item, uint32_t layer, const struct 
                     item->seq->layers[layer].length);
     if (item->n_q > 0 && (!item->q || !item->out))
         return fail(e, -EINVAL, "q or out of %zu queries is NULL", item->n_q);
-    return 0;
+    return seq_check_whole(item->seq);
 }
 
 static int attend_items(struct kvc_client *client, const kvc_attend_item *items, size_t n, uint32_t layer,

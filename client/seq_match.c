@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "client/client.h"
+#include "client/reconnect.h"
 #include "client/seq.h"
 #include "client/seq_pool.h"
 
@@ -52,16 +53,17 @@ static int take_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *reply, con
     lease->id = reply->lease;
     for (uint32_t i = 0; i < n_granted; i++) {
         size_t chunk = s->n_pages;
-        struct mapped_extent *x;
+        struct page_grant grant;
         struct page *p;
-        uint64_t offset;
 
         if (r == 0)
-            r = seq_map_granted(s, chunk, &found[i].key, reply->pages[i], &x, &offset);
+            r = seq_map_granted(s, chunk, &found[i].key, reply->pages[i], &grant);
         if (r == 0) {
-            r = page_leased(c, s->table, class_of_chunk(chunk), &found[i].key, x, offset, lease, i, &p);
+            grant.lease = lease;
+            grant.item = i;
+            r = page_leased(c, s->table, class_of_chunk(chunk), &found[i].key, &grant, &p);
             if (r < 0)
-                extents_put(&c->extents, x);
+                extents_put(&c->extents, grant.extent);
         }
         if (r == 0)
             seq_add_page(s, p);
@@ -169,7 +171,9 @@ int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *r
             return fail(e, -EINVAL, "the sequence has tokens already: match before the first append");
     n_chunks = n_tokens > 0 ? (n_tokens - 1) / CHUNK_TOKENS : 0; /* one token is left to compute */
     r = 0;
-    if (n_chunks > 0 && model_is_connected(s->model))
+    if (n_chunks > 0 && model_connect(s->model) == 0)
+        r = match(s, tokens, n_chunks);
+    if (r == -ENOTCONN && s->n_pages == 0 && model_connect(s->model) == 0) /* it was lost, and is back */
         r = match(s, tokens, n_chunks);
     /* pages that were granted are used whatever ended the run; without any, an error is the caller's to know */
     if (r < 0 && r != -ENOTCONN && s->n_pages == 0)

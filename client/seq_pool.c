@@ -64,7 +64,7 @@ static int check_header(const struct kvc_seq *s, size_t chunk, const struct chun
 }
 
 int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key, const Kvcobra__PageRef *ref,
-                    struct mapped_extent **ret_extent, uint64_t *ret_offset)
+                    struct page_grant *ret)
 {
     struct kvc_client *c = s->model->client;
     size_t page_bytes = s->table->layout.page_bytes[class_of_chunk(chunk)];
@@ -84,7 +84,8 @@ int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key
         extents_put(&c->extents, x);
         return r;
     }
-    *ret_extent = x;
-    *ret_offset = ref->offset;
+    *ret = (struct page_grant) {
+        .extent = x, .offset = ref->offset, .slot = ref->slot, .generation = ref->generation,
+    };
     return 0;
 }

@@ -22,6 +22,7 @@ void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_k
 /**
  * seq_map_granted() - where a granted page lies, checked
  * @ref: as the daemon named it
+ * @ret: all but the lease and its item
  *
  * The extent is mapped if need be. The header in the pool must be the one that @key stands for: the index is a hint
  * and the daemon could be wrong about its own pool, but no sequence decodes a page of another table or position.
@@ -29,4 +30,4 @@ void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_k
  * Return: 0; -EPROTO: not the page it should be; -EMFILE, -ENOMEM, -ENOTCONN …
  */
 int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key, const Kvcobra__PageRef *ref,
-                    struct mapped_extent **ret_extent, uint64_t *ret_offset);
+                    struct page_grant *ret);

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "client/client.h"
+#include "client/reconnect.h"
 #include "client/seq.h"
 #include "client/seq_pool.h"
 #include "gpu/device.h"
@@ -96,8 +97,8 @@ static int reserve(struct kvc_seq *s, struct batch *b)
 }
 
 /*
- * Pages that were made on the heap are copied to the arena for the daemon to read: leading pages of the batch for which
- * there is a place.
+ * Pages that were made on the heap, or lie in a pool that is gone, are copied to the arena for the daemon to read:
+ * leading pages of the batch for which there is a place.
  */
 static size_t stage(struct kvc_seq *s, struct batch *b)
 {
@@ -183,8 +184,7 @@ static int take_committed(struct kvc_seq *s, struct batch *b, size_t n, const Kv
     lease->id = reply->lease;
     for (uint32_t i = 0; i < n; i++) {
         struct page *p = s->pages[b->first + i];
-        struct mapped_extent *x;
-        uint64_t offset;
+        struct page_grant grant;
         int r;
 
         if (i >= reply->n_errs || i >= reply->n_pages)
@@ -193,14 +193,17 @@ static int take_committed(struct kvc_seq *s, struct batch *b, size_t n, const Kv
             r = fail(&c->error, reply->errs[i], "kvcobrad refused chunk %zu, it stays private: %s", b->first + i,
                      words[0] ? words : strerror(-reply->errs[i]));
         else {
-            r = seq_map_granted(s, b->first + i, &p->key, reply->pages[i], &x, &offset);
+            r = seq_map_granted(s, b->first + i, &p->key, reply->pages[i], &grant);
             if (r < 0)
                 lease_drop(lease, i, 0);
         }
-        if (r == 0)
-            page_move_to_pool(c, p, x, offset, lease, i);
-        else if (first_err == 0)
+        if (r == 0) {
+            grant.lease = lease;
+            grant.item = i;
+            page_move_to_pool(c, p, &grant);
+        } else if (first_err == 0) {
             first_err = r;
+        }
     }
     return first_err;
 }
@@ -285,7 +288,7 @@ static size_t n_published(const struct kvc_seq *s)
 {
     size_t n = 0;
 
-    while (n < s->n_pages && s->pages[n]->place == PAGE_POOL)
+    while (n < s->n_pages && page_is_shared(s->pages[n]))
         n++;
     return n;
 }
@@ -293,12 +296,17 @@ static size_t n_published(const struct kvc_seq *s)
 static int publish(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
 {
     size_t batch = s->model->client->connection.items_per_message;
-    int r = derive_keys(s, tokens, n_chunks);
+    int r = model_table_reference(s->model, s->table);
+
+    if (r == 0)
+        r = derive_keys(s, tokens, n_chunks);
+    else if (r == -ENOENT)
+        r = fail(&s->model->client->error, -ESTALE, "kvcobrad does not have the table of this sequence any more");
 
     for (size_t at = n_published(s); r == 0 && at < n_chunks;) {
         size_t n = 0;
 
-        while (n < batch && at + n < n_chunks && s->pages[at + n]->place != PAGE_POOL)
+        while (n < batch && at + n < n_chunks && !page_is_shared(s->pages[at + n]))
             n++;
         if (n > 0)
             r = publish_batch(s, at, n, &n);
@@ -369,7 +377,17 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
         return fail(e, -EINVAL, "an evaluation sequence cannot be published");
     if (!seq_is_between_steps(s))
         return fail(e, -EINVAL, "layers differ in length: commit between steps");
+    r = seq_check_whole(s);
+    if (r < 0)
+        return r;
+    connection_check(&s->model->client->connection, false); /* there may be nothing to say, yet something to know */
+    (void) model_connect(s->model);
     r = commit(s, tokens, n_tokens);
+    if (r == -ENOTCONN && model_connect(s->model) == 0) { /* it was lost, and is back */
+        r = seq_check_whole(s);
+        if (r == 0)
+            r = commit(s, tokens, n_tokens);
+    }
     seq_trim_tail(s);
     if (r < 0 && r != -EINVAL)
         go_private(s);

@@ -11,17 +11,6 @@
 #include "base/cleanup.h"
 #include "client/client.h"
 
-static int enter_connected(kvc_client *c)
-{
-    int r = c ? client_enter(c) : -EINVAL;
-
-    if (r < 0)
-        return r;
-    if (!connection_is_open(&c->connection))
-        return fail(&c->error, -ENOTCONN, "not connected to kvcobrad");
-    return 0;
-}
-
 /* ---- list -------------------------------------------------------------------------------------------------------- */
 
 static int read_info(const Kvcobra__TableInfo *from, kvc_table_info *to, struct errmsg *e)
@@ -76,7 +65,7 @@ int kvc_table_list(kvc_client *c, kvc_table_info **ret_tables, size_t *ret_n)
     _cleanup_(freep) kvc_table_info *tables = NULL;
     uint64_t cursor = 0;
     size_t n = 0;
-    int r = enter_connected(c);
+    int r = client_enter_connected(c);
 
     if (r < 0)
         return r;
@@ -134,7 +123,7 @@ int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes, uint8_t re
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
     _cleanup_(closep) int fd = -1;
     struct reply reply;
-    int r = enter_connected(c);
+    int r = client_enter_connected(c);
 
     if (r < 0)
         return r;
@@ -182,7 +171,7 @@ int kvc_table_activate(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
     Kvcobra__ActivateTable activate = KVCOBRA__ACTIVATE_TABLE__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
     struct reply reply;
-    int r = enter_connected(c);
+    int r = client_enter_connected(c);
 
     if (r < 0)
         return r;

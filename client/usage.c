@@ -22,7 +22,7 @@ static void count_product(const struct kvc_seq *s, kvc_usage *u)
 
     for (size_t i = 0; i < s->n_pages; i++) {
         slots += l->slot_bytes[s->pages[i]->class];
-        if (s->pages[i]->place == PAGE_POOL)
+        if (page_is_shared(s->pages[i]))
             u->shared_bytes += l->slot_bytes[s->pages[i]->class];
     }
     u->code_bytes = n_packed * CHUNK_TOKENS / 8 * s->table->code_bits;

@@ -108,9 +108,22 @@ static void resume(struct conn *c)
     }
 }
 
+static void fill_confirm_reply(struct request *rq, bool resumed)
+{
+    Kvcobra__ConfirmReply *reply = &rq->server->scratch->body.confirm;
+
+    kvcobra__confirm_reply__init(reply);
+    reply->session = rq->conn->session ? rq->conn->session->number : 0;
+    reply->pool = bytes_view(rq->server->journal.head->pool_id, BOOT_ID_BYTES);
+    reply->resumed = resumed;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_CONFIRM;
+    rq->reply.confirm = reply;
+}
+
 int handle_confirm(struct request *rq)
 {
     struct conn *c = rq->conn;
+    bool resumed = c->resume != NULL;
     struct tenant *t;
     int r;
 
@@ -118,9 +131,10 @@ int handle_confirm(struct request *rq)
         return fail(&rq->error, -EPROTO, "a second confirm on one connection");
     if (c->is_operator) {
         c->state = CONN_OPEN;
+        fill_confirm_reply(rq, false);
         return 0;
     }
-    if (c->resume) {
+    if (resumed) {
         resume(c);
     } else {
         r = drain_check_session(rq);
@@ -136,6 +150,7 @@ int handle_confirm(struct request *rq)
     c->state = CONN_OPEN;
     log_event(LOG_INFO, "session-open", "session=%" PRIu32 " client=\"%s\" pid=%ld uid=%ld tenant=%s",
               c->session->number, c->client_name, (long) c->peer.pid, (long) c->peer.uid, c->session->tenant->name);
+    fill_confirm_reply(rq, resumed);
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sodium.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -83,6 +84,7 @@ int journal_new(struct journal *j, uint64_t pool_bytes, uint64_t extent_bytes, u
         .pool_bytes = pool_bytes, .n_starts = 1,
     };
     j->head->constants_crc32c = constants_crc(j->head);
+    randombytes_buf(j->head->pool_id, sizeof(j->head->pool_id));
     journal_write(j, NULL, 0, 1);
     return 0;
 }

@@ -41,6 +41,7 @@ struct journal_head {
     uint64_t lease_serial, session_serial;
     uint64_t n_holds;                  /* cells ever used */
     uint64_t n_starts;
+    uint8_t pool_id[BOOT_ID_BYTES];    /* random: a client that comes back asks whether this is the pool it knew */
 };
 
 struct journal_copy {

@@ -184,17 +184,39 @@ int leases_release(struct leases *l, struct store *st, uint64_t id, const uint8_
     return 0;
 }
 
-void leases_release_all(struct leases *l, struct store *st)
+void leases_keep(struct leases *l, uint64_t id)
 {
+    uint64_t at = id & ((1u << LEASE_INDEX_BITS) - 1);
+
+    if (at < l->n_table && l->table[at] && l->table[at]->id == id)
+        l->table[at]->kept = true;
+}
+
+uint32_t leases_release_others(struct leases *l, struct store *st)
+{
+    uint32_t n = 0;
+
     for (uint32_t at = 0; at < l->n_table; at++) {
         struct lease *x = l->table[at];
 
-        if (!x)
-            continue;
-        for (uint32_t i = 0; i < x->n_items; i++)
-            release_item(l, st, x, i);
-        drop(l, x);
+        if (x && !x->kept) {
+            for (uint32_t i = 0; i < x->n_items; i++)
+                release_item(l, st, x, i);
+            drop(l, x);
+            n++;
+        } else if (x) {
+            x->kept = false;
+        }
     }
+    return n;
+}
+
+void leases_release_all(struct leases *l, struct store *st)
+{
+    for (uint32_t at = 0; at < l->n_table; at++)
+        if (l->table[at])
+            l->table[at]->kept = false;
+    (void) leases_release_others(l, st);
 }
 
 uint32_t leases_expire(struct leases *l)

@@ -16,6 +16,7 @@ struct store;
 struct lease {
     uint64_t id;
     bool granted;
+    bool kept;            /* named by a KEEP_LEASES that is not complete */
     uint32_t n_items, n_held;
     uint32_t cells[]; /* [n_items] of the journal, CELL_NONE where nothing is held (any more) */
 };
@@ -50,6 +51,11 @@ int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *re
  * Return: 0; -ESTALE: no such lease (released before, or never).
  */
 int leases_release(struct leases *l, struct store *st, uint64_t id, const uint8_t *bitmap, size_t n_bytes);
+
+/* Its client knows of this lease; an unknown number means nothing. */
+void leases_keep(struct leases *l, uint64_t id);
+/* Releases what was not kept, forgets what was. Return: leases released. */
+uint32_t leases_release_others(struct leases *l, struct store *st);
 
 void leases_release_all(struct leases *l, struct store *st);
 

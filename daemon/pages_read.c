@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/conn.h"
+#include "daemon/log.h"
 #include "daemon/pages.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
@@ -188,4 +189,21 @@ int handle_release(struct request *rq)
     int r = leases_release(&rq->session->leases, &rq->server->store, m->lease, m->bitmap.data, m->bitmap.len);
 
     return r < 0 ? fail(&rq->error, r, "there is no lease %" PRIu64 " in this session (any more)", m->lease) : 0;
+}
+
+int handle_keep_leases(struct request *rq)
+{
+    const Kvcobra__KeepLeases *m = rq->message->keep_leases;
+    struct leases *l = &rq->session->leases;
+    uint32_t n;
+
+    for (size_t i = 0; i < m->n_leases; i++)
+        leases_keep(l, m->leases[i]);
+    if (!m->last)
+        return 0;
+    n = leases_release_others(l, &rq->server->store);
+    if (n > 0)
+        log_event(LOG_INFO, "leases-unheard", "session=%" PRIu32 " pid=%ld leases=%" PRIu32
+                  " message=\"their grants never reached the client\"", rq->session->number, (long) rq->session->pid, n);
+    return 0;
 }

@@ -39,6 +39,7 @@ static const struct handler {
     [KVCOBRA__REQUEST__BODY_COMMIT] = { handle_commit, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_ABORT] = { handle_abort, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_LEASE] = { handle_lease, CONN_OPEN, ON_CLIENT },
+    [KVCOBRA__REQUEST__BODY_KEEP_LEASES] = { handle_keep_leases, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_RELEASE] = { handle_release, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_GET_STATUS] = { handle_get_status, CONN_OPEN, ON_OPERATOR },
     [KVCOBRA__REQUEST__BODY_EVICT] = { handle_evict, CONN_OPEN, ON_OPERATOR },

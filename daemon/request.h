@@ -60,6 +60,7 @@ struct reply_scratch {
     Kvcobra__SpaceStatus *space_pointers[WIRE_LIST_ITEMS_MAX];
     union { /* bodies, one at a time */
         Kvcobra__HelloReply hello;
+        Kvcobra__ConfirmReply confirm;
         Kvcobra__OpenModelReply open_model;
         Kvcobra__GetExtentReply get_extent;
         Kvcobra__ListTablesReply list_tables;
@@ -106,6 +107,7 @@ int handle_abort(struct request *rq);
 int handle_commit(struct request *rq);        /* commit.c */
 int handle_lease(struct request *rq);         /* pages_read.c */
 int handle_release(struct request *rq);
+int handle_keep_leases(struct request *rq);
 int handle_get_status(struct request *rq);    /* status.c */
 int handle_evict(struct request *rq);         /* operator.c */
 int handle_set_quota(struct request *rq);

@@ -2,6 +2,7 @@
 #include "tests/e2e/client_lib.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,13 +37,12 @@ void scene_activate(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_dig
     sc->n_bytes = n_bytes;
 }
 
-void scene_start(struct scene *sc, struct geometry g, double bpd, uint64_t seed, const char *const *args)
+void scene_attach(struct scene *sc, const struct daemon *d, struct geometry g, double bpd, uint64_t seed)
 {
     uint8_t digest[KVC_DIGEST_BYTES];
     int r;
 
-    *sc = (struct scene) { .g = g };
-    assert(daemon_start(&sc->daemon, DAEMON_BY_PATH, args));
+    *sc = (struct scene) { .daemon = *d, .g = g };
     r = kvc_client_new(&sc->operator);
     assert(r == 0);
     r = kvc_client_connect(sc->operator, sc->daemon.operator_socket);
@@ -52,11 +52,25 @@ void scene_start(struct scene *sc, struct geometry g, double bpd, uint64_t seed,
     scene_activate(sc, bpd, seed, digest);
 }
 
-void scene_end(struct scene *sc)
+void scene_start(struct scene *sc, struct geometry g, double bpd, uint64_t seed, const char *const *args)
+{
+    struct daemon d;
+
+    assert(daemon_start(&d, DAEMON_BY_PATH, args));
+    scene_attach(sc, &d, g, bpd, seed);
+}
+
+void scene_detach(struct scene *sc)
 {
     sc->operator = kvc_client_free(sc->operator);
-    CU_ASSERT(daemon_stop(&sc->daemon));
     free(sc->bytes);
+    sc->bytes = NULL;
+}
+
+void scene_end(struct scene *sc)
+{
+    scene_detach(sc);
+    CU_ASSERT(daemon_stop(&sc->daemon));
 }
 
 static struct embedded frame(const struct scene *sc)
@@ -182,7 +196,7 @@ struct child child_start(bool (*run)(const struct scene *sc, int from_parent, in
     struct child c;
 
     (void) fflush(stdout);
-    assert(pipe(down) == 0 && pipe(up) == 0);
+    assert(pipe2(down, O_CLOEXEC) == 0 && pipe2(up, O_CLOEXEC) == 0); /* a daemon started later must not keep them open */
     c.pid = fork();
     assert(c.pid >= 0);
     if (c.pid == 0) {

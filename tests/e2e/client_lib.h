@@ -21,6 +21,10 @@ struct scene {
 
 /* The daemon runs and serves a random table of @seed for @g. Asserts. */
 void scene_start(struct scene *sc, struct geometry g, double bpd, uint64_t seed, const char *const *args);
+/* The same over a daemon that runs already; @d is copied. */
+void scene_attach(struct scene *sc, const struct daemon *d, struct geometry g, double bpd, uint64_t seed);
+/* The operator's client and the table are given back, the daemon stays. */
+void scene_detach(struct scene *sc);
 /* Ends the daemon cleanly. */
 void scene_end(struct scene *sc);
 

@@ -131,7 +131,9 @@ static void test_killed_daemon(void)
     CU_ASSERT_EQUAL(embedded_append(&m, later, 1, 0, 200), 0);
     CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
     CU_ASSERT_EQUAL(kvc_table_list(m.client, &(kvc_table_info *) { NULL }, &n), -ENOTCONN);
-    CU_ASSERT_EQUAL(kvc_client_connect(m.client, sc.daemon.socket), -EISCONN); /* a lost client stays lost */
+    CU_ASSERT_EQUAL(kvc_client_connect(m.client, sc.daemon.socket), -ENOTCONN); /* tried at once */
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "cannot be reached"));
+    CU_ASSERT_EQUAL(kvc_client_connect(m.client, "/somewhere/else"), -EISCONN);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "new client"));
     embedded_free(&alone);
     embedded_free(&m);

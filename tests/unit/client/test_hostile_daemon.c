@@ -28,7 +28,7 @@
 enum lie {
     NO_LIE = 0,
     HELLO_VERSION, HELLO_OTHER_ID, HELLO_POSITIVE_ERRNO, HELLO_WRONG_BODY, HELLO_SHORT_BOOT_ID, HELLO_SILENT_CLOSE,
-    CONFIRM_OTHER_BOOT_ID,
+    HELLO_SHORT_TOKEN, CONFIRM_OTHER_BOOT_ID, CONFIRM_NO_POOL, CONFIRM_NO_BODY,
     OPEN_FEW_FDS, OPEN_CONTROL_SLOT, OPEN_SHORT_KEY, OPEN_UNSEALED, OPEN_CONTROL_SIZE, OPEN_INDEX_HEAD,
     OPEN_SESSION_SIZE,
     FETCH_NO_FD, FETCH_SIZE, FETCH_OTHER_TABLE,
@@ -48,6 +48,9 @@ static const struct {
     [HELLO_WRONG_BODY] = { "body of another reply", -EPROTO, 0 },
     [HELLO_SHORT_BOOT_ID] = { "short boot id", -EPROTO, 0 },
     [HELLO_SILENT_CLOSE] = { "hangs up", -EPROTO, 0 },
+    [HELLO_SHORT_TOKEN] = { "session token of 31 bytes", -EPROTO, 0 },
+    [CONFIRM_NO_POOL] = { "no pool", -EPROTO, 0 },
+    [CONFIRM_NO_BODY] = { "empty confirmation", -EPROTO, 0 },
     [CONFIRM_OTHER_BOOT_ID] = { "another boot id", -EPROTO, 0 },
     [OPEN_FEW_FDS] = { "three descriptors", 0, -EPROTO },
     [OPEN_CONTROL_SLOT] = { "control slot outside the page", 0, -EPROTO },
@@ -98,10 +101,12 @@ static void answer_hello(struct peer *p, Kvcobra__Reply *reply)
 {
     static Kvcobra__HelloReply hello;
     static Kvcobra__LeaseReply lease;
+    static uint8_t token[SESSION_TOKEN_BYTES];
 
     kvcobra__hello_reply__init(&hello);
     kvcobra__lease_reply__init(&lease);
     hello.version = p->lie == HELLO_VERSION ? 9 : PROTO_VERSION;
+    hello.session_token = (ProtobufCBinaryData) { p->lie == HELLO_SHORT_TOKEN ? 31 : SESSION_TOKEN_BYTES, token };
     reply->body_case = KVCOBRA__REPLY__BODY_HELLO;
     reply->hello = &hello;
     if (p->lie == HELLO_WRONG_BODY) {
@@ -113,6 +118,21 @@ static void answer_hello(struct peer *p, Kvcobra__Reply *reply)
     reply->boot_id.len -= p->lie == HELLO_SHORT_BOOT_ID;
     if (p->lie == HELLO_SILENT_CLOSE)
         _exit(0);
+}
+
+static void answer_confirm(const struct peer *p, Kvcobra__Reply *reply)
+{
+    static Kvcobra__ConfirmReply confirm;
+    static uint8_t pool[BOOT_ID_BYTES] = { 9 };
+
+    kvcobra__confirm_reply__init(&confirm);
+    confirm.pool = (ProtobufCBinaryData) { p->lie == CONFIRM_NO_POOL ? 0 : sizeof(pool), pool };
+    if (p->lie == CONFIRM_OTHER_BOOT_ID)
+        reply->boot_id.data[0] = 8;
+    if (p->lie == CONFIRM_NO_BODY)
+        return;
+    reply->body_case = KVCOBRA__REPLY__BODY_CONFIRM;
+    reply->confirm = &confirm;
 }
 
 static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
@@ -231,8 +251,8 @@ static void answer(struct peer *p, const Kvcobra__Request *m)
         answer_lease(p, &reply);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_GET_EXTENT)
         n_fds = answer_extent(p, &reply, fds);
-    else if (p->lie == CONFIRM_OTHER_BOOT_ID)
-        boot_id[0] = 8;
+    else if (m->body_case == KVCOBRA__REQUEST__BODY_CONFIRM)
+        answer_confirm(p, &reply);
     n = wire_reply_pack(&reply, p->packet);
     assert(n > 0);
     (void) wire_send(p->fd, p->packet, (size_t) n, fds, n_fds);
