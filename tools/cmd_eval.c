@@ -14,16 +14,22 @@
 #include "tools/comparators/comparator.h"
 #include "tools/engine/engine.h"
 #include "tools/eval_compare.h"
+#include "tools/eval_generate.h"
 #include "tools/eval_options.h"
 #include "tools/eval_report.h"
+#include "tools/eval_retrieval.h"
 #include "tools/eval_subjects.h"
 #include "tools/eval_table.h"
 #include "tools/text_file.h"
 
 enum { OPT_TABLE = 1, OPT_TEXT, OPT_TOKENS, OPT_WINDOW, OPT_RECENT, OPT_SINKS, OPT_SIDE, OPT_LAYERS, OPT_QUARTILES,
-       OPT_POST_ROPE, OPT_COMPARATOR, OPT_STATS };
+       OPT_POST_ROPE, OPT_COMPARATOR, OPT_STATS,
+       OPT_RETRIEVAL, OPT_GENERATE, OPT_SEED };
 
-enum { DEFAULT_TOKENS = 8192, DEFAULT_WINDOW = 2048 };
+/* Of reading a text, of generating (16 prompts), of the longest text that hides a key. */
+enum { DEFAULT_TOKENS = 8192, DEFAULT_WINDOW = 2048, DEFAULT_PROMPTS_TOKENS = 4096, DEFAULT_PROMPT = 256,
+       DEFAULT_RETRIEVAL_WINDOW = 3072 };
+enum { KEYS_MAX = 100000, GENERATE_MAX = 1 << 20 };
 
 static const char doc[] =
     "Read a text with the exact model and with the compressed cache, and compare.\v"
@@ -39,19 +45,25 @@ static const char doc[] =
     "Several tables, and formats of others named with --comparator, are printed as rows, by bits. Formats: q8_0, q4_0, "
     "q4_0-rot (ggml); kivi-2, kivi-4; gear-2; quarot-3, quarot-4; turboquant-2, -3, -4; and, calibrated with --stats, "
     "kvquant-2, -3, -4; svdq-2; kqsvd-2, -3, -4. They are written from their papers and for this measurement alone.\n\n"
+    "--retrieval hides five-digit keys in the text: four lengths up to --window, five depths, in turn. The exact model is "
+    "asked too; shares have an interval of 95 % (Wilson). --generate writes on greedily after prompts cut from the text: "
+    "how many tokens are as the exact model's, and what the exact model's perplexity on the whole is.\n\n"
     "Examples: as strict as it gets; keys alone; against others:\n\n"
     "  kvcobra eval model.gguf --table model-2.table --text book.txt --recent 0\n"
     "  kvcobra eval model.gguf --table keys-1.table --text book.txt --recent 0 --side k\n"
     "  kvcobra eval model.gguf --table model-3.table --comparator q4_0,kivi-2 \\\n"
-    "      --text book.txt --recent 0";
+    "      --text book.txt --recent 0\n"
+    "  kvcobra eval model.gguf --table model-3.table --text book.txt --retrieval 100\n"
+    "  kvcobra eval model.gguf --table model-3.table --text book.txt --generate 256";
 
 static const struct argp_option options[] = {
     { "table", OPT_TABLE, "TABLE", 0, "An allocation table; several are compared", 1 },
     { "comparator", OPT_COMPARATOR, "NAME,...", 0, "Other formats beside the tables; 'all' for all of them", 1 },
     { "stats", OPT_STATS, "STATS", 0, "What calibrated formats are made from: kvquant, svdq, kqsvd", 1 },
     { "text", OPT_TEXT, "FILE", 0, "The text, plain UTF-8 (required)", 1 },
-    { "tokens", OPT_TOKENS, "N", 0, "Tokens of the text to use (default 8192)", 2 },
-    { "window", OPT_WINDOW, "N", 0, "Tokens of a window (default 2048)", 2 },
+    { "tokens", OPT_TOKENS, "N", 0, "Tokens of the text to use (default 8192; of all prompts 4096)", 2 },
+    { "window", OPT_WINDOW, "N", 0,
+      "Tokens of a window (default 2048), of a prompt (256), of the longest text that hides a key (3072)", 2 },
     { "recent", OPT_RECENT, "N", 0, "Newest tokens that a query sees exactly (default: as the product does)", 2 },
     { "sinks", OPT_SINKS, "N", 0, "First tokens that stay exact (default: what the table says)", 2 },
     { "side", OPT_SIDE, "SIDE", 0, "k, v or kv (default): what is read from codes", 3 },
@@ -61,6 +73,10 @@ static const struct argp_option options[] = {
       "share of the harm that the solver counted", 3 },
     { "post-rope", OPT_POST_ROPE, "STATS", 0,
       "Beside it, what the same solve does to keys taken after RoPE; STATS is what the table was made of", 3 },
+    { "retrieval", OPT_RETRIEVAL, "N", 0, "Instead: how many of N keys hidden in the text are found again", 4 },
+    { "seed", OPT_SEED, "N", 0, "Of the keys, and of where texts begin (default 0)", 4 },
+    { "generate", OPT_GENERATE, "N", 0, "Instead: write N tokens after each prompt, until where as the exact model does",
+      4 },
     { 0 },
 };
 
@@ -107,24 +123,40 @@ static void take_comparators(struct eval_options *o, char *arg, const struct arg
     }
 }
 
+/* What the three measurements exclude. */
+static void check_measurement(const struct eval_options *o, const struct argp_state *state)
+{
+    bool other = o->n_keys > 0 || o->n_generated > 0;
+
+    if (o->n_keys > 0 && o->n_generated > 0)
+        argp_error(state, "--retrieval and --generate are two measurements: one at a time");
+    if (o->n_keys > 0 && o->n_tokens > 0)
+        argp_error(state, "--retrieval cuts its texts by --window; --tokens has no meaning there");
+    if (o->n_keys == 0 && o->seed_given)
+        argp_error(state, "--seed is of the keys of --retrieval");
+    if (o->quartiles && o->n_layers > 0)
+        argp_error(state, "--quartiles goes through all layers: without --layers");
+    if ((o->quartiles || o->post_rope) && (o->n_tables != 1 || o->n_comparators > 0 || other))
+        argp_error(state, "--quartiles and --post-rope look at one --table on a text, with nothing beside it");
+}
+
 static void check_arguments(struct eval_options *o, const struct argp_state *state)
 {
     bool calibrated = false;
 
     if (!o->model || !o->text || o->n_tables + o->n_comparators == 0)
         argp_error(state, "a MODEL, a --text and a --table or a --comparator are needed");
-    if (o->quartiles && o->n_layers > 0)
-        argp_error(state, "--quartiles goes through all layers: without --layers");
-    if ((o->quartiles || o->post_rope) && (o->n_tables != 1 || o->n_comparators > 0))
-        argp_error(state, "--quartiles and --post-rope look at one --table, with nothing beside it");
+    check_measurement(o, state);
     for (size_t i = 0; i < o->n_comparators; i++)
         calibrated = calibrated || o->comparators[i]->calibrated;
     if (calibrated && !o->stats)
         argp_error(state, "kvquant, svdq and kqsvd are calibrated: --stats says on what");
     if (!calibrated && o->stats)
         argp_error(state, "--stats is for kvquant, svdq and kqsvd");
-    o->n_tokens = o->n_tokens ? o->n_tokens : DEFAULT_TOKENS;
-    o->window = o->window ? o->window : DEFAULT_WINDOW;
+    if (o->n_tokens == 0)
+        o->n_tokens = o->n_keys > 0 ? 0 : o->n_generated > 0 ? DEFAULT_PROMPTS_TOKENS : DEFAULT_TOKENS;
+    if (o->window == 0)
+        o->window = o->n_keys > 0 ? DEFAULT_RETRIEVAL_WINDOW : o->n_generated > 0 ? DEFAULT_PROMPT : DEFAULT_WINDOW;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -145,6 +177,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_STATS:
         o->stats = arg;
+        return 0;
+    case OPT_RETRIEVAL:
+        o->n_keys = option_uint(state, "--retrieval", arg, 1, KEYS_MAX);
+        return 0;
+    case OPT_GENERATE:
+        o->n_generated = option_uint(state, "--generate", arg, 1, GENERATE_MAX);
+        return 0;
+    case OPT_SEED:
+        o->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
+        o->seed_given = true;
         return 0;
     case OPT_TEXT:
         o->text = arg;
@@ -217,8 +259,12 @@ static int run(int argc, char **argv)
         r = document_load(en, o.text, &text, &e);
     if (r < 0)
         return command_fail("%s", e.text);
-    if (text.n_tokens < o.n_tokens)
+    if (text.n_tokens < o.n_tokens && o.n_generated == 0)
         command_note(&o.common, "%s has only %zu tokens; all of them are used", o.text, text.n_tokens);
+    if (o.n_keys > 0)
+        return eval_retrieval(en, &o, &text);
+    if (o.n_generated > 0)
+        return eval_generate(en, &o, &text);
     return o.n_tables == 1 && o.n_comparators == 0 ? eval_table(en, &o, &text) : eval_compare(en, &o, &text);
 }
 

@@ -16,6 +16,7 @@ expect_sentence "no model" "$dir/none.gguf" "$KVCOBRA" generate "$dir/none.gguf"
 expect_sentence "a folder for a model" "$dir" "$KVCOBRA" generate "$dir" --prompt x
 expect_sentence "a text for a model" "$text" "$KVCOBRA" generate "$text" --prompt x
 : >"$dir/empty"
+head -c 200 "$text" >"$dir/short"
 expect_sentence "an empty model" "$dir/empty" "$KVCOBRA" generate "$dir/empty" --prompt x
 # cut everywhere: in the header, in the keys, in the tensors
 size=$(wc -c <"$model")
@@ -51,6 +52,22 @@ gzip -c "$text" >"$dir/text.gz"
 expect_sentence "a compressed text" "gunzip" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/text.gz"
 expect_sentence "a window beyond the model's" "--window" "$KVCOBRA" eval "$model" --table "$dir/m.table" \
     --text "$text" --window 100000
+expect_sentence "keys in a text too short" "the text has 200 tokens" "$KVCOBRA" eval "$model" --comparator q4_0 --text "$dir/short" \
+    --retrieval 2 --window 1000
+expect_sentence "keys in a window too short" "--window" "$KVCOBRA" eval "$model" --comparator q4_0 --text "$text" \
+    --retrieval 2 --window 400
+expect_sentence "a text that makes no prompt" "$dir/short" "$KVCOBRA" eval "$model" --comparator q4_0 \
+    --text "$dir/short" --generate 2
+expect_sentence "generations beyond the model's context" "--generate" "$KVCOBRA" eval "$model" --comparator q4_0 \
+    --text "$text" --window 4000 --generate 200
+expect_sentence "a format made of a text" "$text" "$KVCOBRA" eval "$model" --comparator svdq-2 --stats "$text" \
+    --text "$text"
+"$KVCOBRA" calibrate "$dir/other.gguf" --text "$text" --tokens 512 --window 256 --metric mse -o "$dir/other.stats" \
+    --quiet >/dev/null
+expect_sentence "a format made of another model" "$dir/other.stats" "$KVCOBRA" eval "$model" --comparator svdq-2 \
+    --stats "$dir/other.stats" --text "$text"
+expect_sentence "two tables, one of another model" "cannot use" "$KVCOBRA" eval "$dir/other.gguf" --text "$text" \
+    --comparator q4_0 --table "$dir/m.table" --window 256
 expect_sentence "a prompt beyond the model's" "tokens" "$KVCOBRA" generate "$model" --prompt-file "$text"
 expect_sentence "an empty prompt" "prompt" "$KVCOBRA" generate "$model" --prompt ""
 expect_sentence "a budget too small" "floor" "$KVCOBRA" solve "$dir/m.stats" --bpd 1 --floor 2 -o "$dir/x.table"

@@ -62,10 +62,12 @@ expect "eval of more tokens than the text has" 0 "$KVCOBRA" eval "$model" --text
 grep -q "all of them are used" "$dir/err" && ok "eval says that the text is short" ||
     not_ok "eval says that the text is short"
 
+narrow() {
+    [ "$(awk 'length > 80' "$dir/out" | wc -l)" -eq 0 ] && ok "$1 fits 80 columns" || not_ok "$1 fits 80 columns"
+}
 expect "eval of tables and formats" 0 evaluate --table "$dir/2.table" --table "$dir/3.table" --comparator all \
     --stats "$dir/1.stats" --recent 0
-[ "$(awk 'length > 80' "$dir/out" | wc -l)" -eq 0 ] && ok "the report fits 80 columns" ||
-    not_ok "the report fits 80 columns"
+narrow "the report"
 expect "the same as JSON" 0 evaluate --table "$dir/2.table" --table "$dir/3.table" --comparator all \
     --stats "$dir/1.stats" --recent 0 --json
 expect_json "eval --comparator --json" rows ppl_exact sinks window
@@ -75,6 +77,34 @@ expect_true "every row is finite and cites" \
 expect_true "the table's row is its own evaluation" \
     "[r['kl'] for r in j['rows'] if r['name'] == '3'] == [json.load(open('$dir/3.json'))['kl']]"
 expect "eval as the product reads" 0 evaluate --comparator kivi-2,q4_0 --json
+
+hide() {
+    "$KVCOBRA" eval "$model" --text "$dir/a.txt" --table "$dir/3.table" --comparator q8_0 --recent 0 --retrieval "$@"
+}
+expect "eval of retrieval" 0 hide 21 --window 1000
+narrow "retrieval"
+expect "the same as JSON" 0 hide 21 --window 1000 --json
+expect_json "eval --retrieval --json" rows keys window seed
+cp "$dir/out" "$dir/keys"
+expect_true "the exact model is beside it" "[r['name'] for r in j['rows']] == ['exact', '3', 'q8_0']"
+expect_true "every key is asked once, by length and by depth" \
+    "all(r['asked'] == 21 == sum(x['asked'] for x in r['lengths']) == sum(x['asked'] for x in r['depths']) for r in j['rows'])"
+expect_true "the interval is around the share" "all(0 <= r['low'] <= r['share'] <= r['high'] <= 1 for r in j['rows'])"
+expect "the same seed" 0 hide 21 --window 1000 --json
+cp "$dir/out" "$dir/keys2"
+expect "asks the same" 0 cmp "$dir/keys" "$dir/keys2"
+write_on() {
+    "$KVCOBRA" eval "$model" --text "$dir/b.txt" --table "$dir/4.table" --comparator turboquant-2 --recent 0 \
+        --tokens 400 --window 100 --generate "$@"
+}
+expect "eval of generations" 0 write_on 40
+narrow "generation"
+expect "the same as JSON" 0 write_on 40 --json
+expect_json "eval --generate --json" rows prompts prompt_tokens tokens
+expect_true "four prompts, and the exact model is like itself" \
+    "(j['prompts'], j['rows'][0]['alike'], j['rows'][0]['never_differ']) == (4, [40] * 4, 4)"
+expect_true "quartiles are in order" \
+    "all(r['alike_lower_quartile'] <= r['alike_median'] <= r['alike_upper_quartile'] <= 40 for r in j['rows'])"
 
 expect "generate exactly" 0 "$KVCOBRA" generate "$model" --prompt "To be" --tokens 16 --ignore-eos
 cp "$dir/out" "$dir/exact.txt"

@@ -47,6 +47,11 @@ expect "eval with an unknown format" 2 "$KVCOBRA" eval x.gguf --text x --compara
 expect "eval with a calibrated format and no statistics" 2 "$KVCOBRA" eval x.gguf --text x --comparator svdq-2
 expect "eval with statistics that nothing needs" 2 "$KVCOBRA" eval x.gguf --text x --comparator q4_0 --stats x
 expect "eval of quartiles beside another format" 2 "$KVCOBRA" eval x.gguf --table x --text x --comparator q4_0 --quartiles
+expect "eval of keys and generations" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --generate 4
+expect "eval of keys with tokens" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --tokens 100
+expect "eval of no keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 0
+expect "eval with a seed of nothing" 2 "$KVCOBRA" eval x.gguf --table x --text x --seed 1
+expect "eval of quartiles of keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --quartiles
 expect "eval of two models" 2 "$KVCOBRA" eval x.gguf y.gguf --table x --text x
 
 expect "generate without a prompt" 2 "$KVCOBRA" generate x.gguf

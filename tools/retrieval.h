@@ -1,0 +1,59 @@
+/*
+ * Keys hidden in long text: a sentence with a five-digit key stands somewhere in a filler text, a question for it at the
+ * end, and the model writes on greedily. Found is a key whose five digits come first.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct engine;
+struct errmsg;
+struct progress;
+struct subject;
+
+enum { RETRIEVAL_LENGTHS = 4, RETRIEVAL_DEPTHS = 5, RETRIEVAL_ANSWER_TOKENS = 8 };
+
+struct retrieval_options {
+    size_t n_keys;
+    size_t window;    /* tokens of the longest text, question and answer included; the others are 1/4, 1/2, 3/4 of it */
+    uint64_t seed;    /* of keys and of where the filler begins */
+};
+
+struct share {
+    size_t found, asked;
+};
+
+struct retrieval {
+    struct share all, by_length[RETRIEVAL_LENGTHS], by_depth[RETRIEVAL_DEPTHS];
+    size_t lost, won; /* keys that the first subject found and this one did not; and the other way round */
+};
+
+/* Tokens of the i-th length; where the sentence stands at the i-th depth, in parts of the filler. */
+size_t retrieval_length(const struct retrieval_options *o, size_t i);
+double retrieval_depth(size_t i);
+
+/* Lengths change fastest, then depths: key @i has length i mod 4, depth i / 4 mod 5. The key itself: five digits. */
+void retrieval_key(const struct retrieval_options *o, size_t i, char ret[static 6]);
+
+/* Whether @text, what a model wrote, begins with @key after white space, and not with a longer number. */
+bool retrieval_found(const char *text, const char *key);
+
+/* Interval of 95 % for the share of which @found of @asked is a sample (Wilson). @asked > 0 */
+void share_interval(struct share s, double *ret_low, double *ret_high);
+
+/**
+ * retrieve() - ask all subjects for all keys
+ * @tokens: [n_tokens] of the filler; each text takes a stretch of it
+ * @p:      started by the caller, counts tokens of texts read by a subject; see retrieval_tokens()
+ * @ret:    [n_subjects]
+ *
+ * Return: 0; -EINVAL: the filler is shorter than the longest text, or the shortest has no room; sentence in @e.
+ */
+int retrieve(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
+             size_t n_tokens, const struct retrieval_options *o, struct progress *p, struct retrieval *ret,
+             struct errmsg *e);
+
+/* Tokens that one subject reads. */
+size_t retrieval_tokens(const struct retrieval_options *o);
