@@ -28,28 +28,56 @@ static void fill_rotations(struct pass *p)
         }
 }
 
-int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first, bool outputs)
+enum { N_PARTS = 16 };
+
+/* Floats of each part of struct pass, in the order of pass_init(). */
+static void part_sizes(const struct geometry *g, size_t n, bool outputs, size_t ret[static N_PARTS])
 {
     size_t d = g->d, group = geometry_group(g), planes = g->n_rot / 2, keys = PASS_KEY_BLOCK;
-    size_t sizes[] = { n * planes, n * planes, n * d, group * n * d, group * n, group * n, group * n, group * n,
-                       keys * n, group * keys * n, group * keys * n, keys * d, UPDATE_ROWS * d, d * d,
-                       outputs ? n * d : 0, outputs ? group * n * d : 0 };
-    float **parts[] = { &p->cosine, &p->sine, &p->key, &p->query, &p->length, &p->max, &p->denom, &p->squares,
-                        &p->scores, &p->probs, &p->weights, &p->sampled, &p->rows, &p->update, &p->value,
-                        &p->output };
+    size_t sizes[N_PARTS] = {
+        n * planes, n * planes, n * d, group * n * d, group * n, group * n, group * n, group * n, keys * n,
+        group * keys * n, group * keys * n, keys * d, UPDATE_ROWS * d, d * d, outputs ? n * d : 0,
+        outputs ? group * n * d : 0,
+    };
+
+    memcpy(ret, sizes, sizeof(sizes));
+    for (size_t i = 0; i < N_PARTS; i++)
+        ret[i] = (ret[i] + 15) & ~(size_t) 15; /* each part on a cache line */
+}
+
+static size_t sum_sizes(const size_t sizes[static N_PARTS])
+{
     size_t total = 0;
 
-    *p = (struct pass) { .g = g, .n = n, .n_first = n_first, .d = d, .group = group };
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
-        total += (sizes[i] + 15) & ~(size_t) 15; /* each part on a cache line */
-    p->block = aligned_alloc(64, total * sizeof(float));
-    p->frame = malloc(d * d * sizeof(double));
+    for (size_t i = 0; i < N_PARTS; i++)
+        total += sizes[i];
+    return total;
+}
+
+uint64_t pass_bytes(const struct geometry *g, size_t n, bool outputs)
+{
+    size_t sizes[N_PARTS];
+
+    part_sizes(g, n, outputs, sizes);
+    return (uint64_t) sum_sizes(sizes) * sizeof(float) + (uint64_t) g->d * g->d * sizeof(double);
+}
+
+int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first, bool outputs)
+{
+    float **parts[N_PARTS] = { &p->cosine, &p->sine, &p->key, &p->query, &p->length, &p->max, &p->denom, &p->squares,
+                               &p->scores, &p->probs, &p->weights, &p->sampled, &p->rows, &p->update, &p->value,
+                               &p->output };
+    size_t sizes[N_PARTS], at = 0;
+
+    *p = (struct pass) { .g = g, .n = n, .n_first = n_first, .d = g->d, .group = geometry_group(g) };
+    part_sizes(g, n, outputs, sizes);
+    p->block = aligned_alloc(64, sum_sizes(sizes) * sizeof(float));
+    p->frame = malloc((size_t) g->d * g->d * sizeof(double));
     if (!p->block || !p->frame)
         return -ENOMEM;
-    total = 0;
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-        *parts[i] = sizes[i] > 0 ? p->block + total : NULL;
-        total += (sizes[i] + 15) & ~(size_t) 15;
+    for (size_t i = 0; i < N_PARTS; i++) {
+        *parts[i] = sizes[i] > 0 ? p->block + at : NULL;
+        at += sizes[i];
     }
     fill_rotations(p);
     return 0;

@@ -38,6 +38,9 @@ struct pass {
     float *block;          /* all of the floats above */
 };
 
+/* Bytes that pass_init() takes. */
+uint64_t pass_bytes(const struct geometry *g, size_t n, bool outputs);
+
 /* @outputs: also sums of values. Return: 0; -ENOMEM. */
 int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first, bool outputs);
 void pass_deinit(struct pass *p);

@@ -43,12 +43,27 @@ static void outputs_deinit(struct outputs *o)
     free(o->block);
 }
 
+static size_t outputs_floats(const struct geometry *g, size_t n)
+{
+    size_t d = g->d;
+
+    return geometry_group(g) * (d * d + n * (d + 1)) + PASS_KEY_BLOCK * (d + n);
+}
+
+uint64_t stats_window_bytes(const struct stats_options *o, size_t n)
+{
+    if (!o->want_attention && !o->want_output)
+        return 0;
+    return pass_bytes(&o->geometry, n, o->want_output) +
+           (o->want_output ? (uint64_t) outputs_floats(&o->geometry, n) * sizeof(float) : 0);
+}
+
 static int outputs_init(struct outputs *o, const struct pass *p, const float *residual)
 {
     size_t n = p->n, d = p->d;
 
     *o = (struct outputs) { .residual = residual };
-    o->block = malloc((p->group * (d * d + n * (d + 1)) + PASS_KEY_BLOCK * (d + n)) * sizeof(float));
+    o->block = malloc(outputs_floats(p->g, n) * sizeof(float));
     if (!o->block)
         return -ENOMEM;
     o->B = o->block;

@@ -39,6 +39,26 @@ static void set_text(json_t *to, const char *key, const char *text)
     (void) json_object_set_new(to, key, s ? s : json_string("(name is not UTF-8)"));
 }
 
+static void describe_texts(const struct stats *s, json_t *to)
+{
+    static const char *const kinds[] = { "text", "lines", "model" };
+    json_t *texts = json_array(); /* owned by @to once set */
+
+    (void) json_object_set_new(to, "texts", texts);
+    for (size_t i = 0; i < s->n_sources; i++) {
+        const struct stats_source *source = &s->sources[i];
+        json_t *text = json_object();
+
+        (void) json_array_append_new(texts, text);
+        set_hex(text, "sha256", source->digest);
+        set_text(text, "kind", kinds[source->kind]);
+        set_u64(text, "bytes", source->bytes);
+        set_u64(text, "tokens", source->tokens);
+        set_u64(text, "windows", source->windows);
+        (void) json_object_set_new(text, "window", json_integer(source->window));
+    }
+}
+
 static void describe_statistics(const struct solver *v, const uint8_t *digest, json_t *to)
 {
     const struct stats *s = v->s;
@@ -52,6 +72,7 @@ static void describe_statistics(const struct solver *v, const uint8_t *digest, j
     set_u64(to, "samples", s->n_held);
     (void) json_object_set_new(to, "key_stride", json_integer(s->o.key_stride));
     set_u64(to, "seed", s->o.seed);
+    describe_texts(s, to);
     (void) json_object_set_new(to, "depth_measured", json_boolean(stats_has_depth(s)));
 }
 
@@ -117,6 +138,7 @@ int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
     if (r < 0)
         return r;
     set_text(root, "model", v->s->o.model_name);
+    set_text(root, "version", KVC_VERSION_STRING); /* of the program that solved */
     describe_statistics(v, digest, statistics);
     describe_options(v, options);
     text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));

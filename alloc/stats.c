@@ -120,6 +120,7 @@ struct stats *stats_free(struct stats *s)
     free(s->output);
     free(s->fisher);
     free(s->depth);
+    free(s->sources);
     free(s->cross);
     free(s->ids);
     free(s->samples);

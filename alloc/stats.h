@@ -60,6 +60,9 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
  * same n for every layer and side. Makes the `fisher` metric available. Return: 0; -EINVAL: not finite; -ENOMEM. */
 int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g, struct errmsg *e);
 
+/* Bytes that adding a window of @n tokens takes beside, for the metrics. */
+uint64_t stats_window_bytes(const struct stats_options *o, size_t n);
+
 /* Bytes that gradients add to stats_bytes(). */
 uint64_t stats_fisher_bytes(const struct stats_options *o);
 
@@ -68,6 +71,26 @@ uint64_t stats_fisher_bytes(const struct stats_options *o);
 int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D);
 /* The mean of what was measured. Return: 0; -ENODATA: not measured. */
 int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, double *ret_kl, double *ret_D);
+
+/* A text that windows came from: what a table says of its origin. */
+enum stats_source_kind { SOURCE_TEXT = 0, SOURCE_LINES = 1, SOURCE_MODEL = 2 }; /* raw; a document per line; self-written */
+struct stats_source {
+    uint8_t digest[DIGEST_BYTES]; /* SHA-256 of the file's bytes, or of the ids (u32) that the model wrote */
+    uint64_t bytes;               /* of those */
+    uint64_t tokens, windows;     /* that statistics were made of */
+    uint32_t window;              /* most tokens of a window */
+    uint32_t kind;
+};
+
+/**
+ * stats_add_source() - say where windows came from
+ *
+ * The same digest, bytes, window and kind again: tokens and windows add up. Kept sorted, so that merging in any order gives the
+ * same. Return: 0; -EINVAL: an unknown kind, or more than STATS_SOURCES_MAX; -ENOMEM.
+ */
+#define STATS_SOURCES_MAX 2048
+int stats_add_source(struct stats *s, const struct stats_source *source, struct errmsg *e);
+size_t stats_sources(const struct stats *s, const struct stats_source **ret_sources); /* borrowed */
 
 /* Adds @other into @s: same model, geometry, options; else -EINVAL with the difference named. */
 int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e);
@@ -81,7 +104,9 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
 
 const struct stats_options *stats_get_options(const struct stats *s);
 uint64_t stats_tokens(const struct stats *s); /* counted, sinks left out */
-size_t stats_samples(const struct stats *s);  /* tokens whose vectors are held */
+/* Samples in the order that a file has: what is measured on them does not depend on whether they came from one. */
+int stats_sort_samples(struct stats *s);
+size_t stats_samples(const struct stats *s); /* tokens whose vectors are held */
 bool stats_has_depth(const struct stats *s);  /* depth weights measured for every layer and side */
 bool stats_has_fisher(const struct stats *s);
 bool stats_is_moments(const struct stats *s); /* made by stats_from_moments(): without vectors */

@@ -36,6 +36,7 @@ static void lay_out(struct stats_header *h)
         [SECTION_OUTPUT] = h->flags & STATS_FLAG_OUTPUT ? n_hs * dd : 0,
         [SECTION_FISHER] = h->flags & STATS_FLAG_FISHER ? n_hs * dd : 0,
         [SECTION_DEPTH] = (uint64_t) h->n_layers * 2 * sizeof(struct depth_sums),
+        [SECTION_SOURCES] = h->n_sources * sizeof(struct stats_source),
         [SECTION_IDS] = h->n_held * sizeof(struct sample_id),
         [SECTION_SAMPLES] = n_hs * h->n_held * h->d * sizeof(float),
     };
@@ -70,6 +71,7 @@ static void make_header(const struct stats *s, struct stats_header *ret)
         .seed = s->o.seed,
         .n_tokens = s->n_tokens,
         .n_fisher = s->n_fisher,
+        .n_sources = s->n_sources,
     };
     memcpy(ret->model_digest, s->o.model_digest, DIGEST_BYTES);
     geometry_digest(g, ret->geometry_digest);
@@ -126,6 +128,7 @@ static int write_all(const struct stats *s, const struct stats_header *h, struct
     put_section(w, h, SECTION_OUTPUT, s->output);
     put_section(w, h, SECTION_FISHER, s->fisher);
     put_section(w, h, SECTION_DEPTH, s->depth);
+    put_section(w, h, SECTION_SOURCES, s->sources);
     put_section(w, h, SECTION_IDS, ids);
     for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry); hs++)
         for (size_t i = 0; i < s->n_held; i++)
@@ -218,6 +221,9 @@ static int check_header(const struct stats_header *h, size_t n_bytes, struct err
     if (h->n_held > h->n_samples || h->n_held > h->n_tokens)
         return fail(e, -EBADMSG, "statistics file with %u samples of %llu tokens, at most %u wanted", h->n_held,
                     (unsigned long long) h->n_tokens, h->n_samples);
+    if (h->n_sources > STATS_SOURCES_MAX)
+        return fail(e, -EBADMSG, "statistics file of %llu texts, at most %d are possible",
+                    (unsigned long long) h->n_sources, STATS_SOURCES_MAX);
     if (((h->flags & STATS_FLAG_FISHER) != 0) != (h->n_fisher > 0))
         return fail(e, -EBADMSG, "statistics file whose gradient count and flags disagree");
     if (!all_zero(h->zero, sizeof(h->zero)))
@@ -305,6 +311,20 @@ static int check_matrices(const char *what, const double *sums, size_t n_matrice
     return 0;
 }
 
+static int read_sources(struct stats *s, const struct stats_header *h, const uint8_t *bytes, struct errmsg *e)
+{
+    for (size_t i = 0; i < h->n_sources; i++) {
+        struct stats_source source;
+
+        memcpy(&source, bytes + h->sections[SECTION_SOURCES].offset + i * sizeof(source), sizeof(source));
+        if (source.kind > SOURCE_MODEL || (i > 0 && stats_source_compare(&s->sources[i - 1], &source) >= 0))
+            return fail(e, -EBADMSG, "statistics file: text %zu is unknown or out of order", i);
+        if (stats_add_source(s, &source, e) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 static int check_samples(const struct stats *s, struct errmsg *e)
 {
     size_t per_hs = s->n_held * s->o.geometry.d;
@@ -336,6 +356,9 @@ static int read_sections(struct stats *s, const struct stats_header *h, const ui
     for (size_t i = 0; i < N_SECTIONS; i++)
         if (to[i] && h->sections[i].bytes > 0)
             memcpy(to[i], bytes + h->sections[i].offset, (size_t) h->sections[i].bytes);
+    r = read_sources(s, h, bytes, e);
+    if (r < 0)
+        return r;
     if (!doubles_finite(s->mean, n_hs * g->d))
         return fail(e, -EBADMSG, "statistics file: a mean is not finite");
     for (size_t i = 0; i < (size_t) g->n_layers * 2; i++)

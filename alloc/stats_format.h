@@ -25,6 +25,7 @@ enum stats_section_id {
     SECTION_OUTPUT,  /* f64 [n_hs, d, d] */
     SECTION_FISHER,  /* f64 [n_hs, d, d] */
     SECTION_DEPTH,   /* {f64 kl, f64 D, u64 n} [n_layers, 2] */
+    SECTION_SOURCES, /* struct stats_source [n_sources], sorted */
     SECTION_IDS,     /* {u64 hash, u64 document, u64 position} [n_held], ascending */
     SECTION_SAMPLES, /* f32 [n_hs, n_held, d] */
     N_SECTIONS,
@@ -43,10 +44,11 @@ struct stats_header {
     uint32_t n_layers, n_heads, n_kv_heads, d, n_rot, key_order;
     double attn_scale;
     uint32_t n_sink, n_samples, key_stride, n_held;
-    uint64_t seed, n_tokens, n_fisher;
+    uint64_t seed, n_tokens, n_fisher, n_sources;
     struct stats_section sections[N_SECTIONS];
-    uint8_t zero[64];
+    uint8_t zero[40];
 };
 
 _Static_assert(sizeof(struct stats_header) == 512, "README draws 512 bytes, without holes");
-_Static_assert(sizeof(struct sample_id) == 24 && sizeof(struct depth_sums) == 24, "stored as they stand");
+_Static_assert(sizeof(struct sample_id) == 24 && sizeof(struct depth_sums) == 24 &&
+               sizeof(struct stats_source) == 64, "stored as they stand");

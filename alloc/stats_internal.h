@@ -49,6 +49,8 @@ struct stats {
     double *output;              /* [n_head_sides, d, d] output metric; or NULL */
     double *fisher;              /* [n_head_sides, d, d] sum of g g'; or NULL */
     struct depth_sums *depth;    /* [n_layers, 2] */
+    struct stats_source *sources; /* [n_sources] sorted */
+    size_t n_sources;
     double *cross;               /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in the place of
                                   * vectors: statistics made of moments; else NULL */
     struct sample_id *ids;       /* [n_slots], by slot; the first n_held are in use */
@@ -101,6 +103,9 @@ int stats_check_complete(const struct stats *s, struct errmsg *e);
 /* Mean and centred scatter of two disjoint sets, the result in a; n_a + n_b > 0. */
 void stats_merge_moments(size_t d, uint64_t n_a, double *mean_a, double *scatter_a, uint64_t n_b, const double *mean_b,
                          const double *scatter_b);
+
+/* Total order of sources by everything but what adds up; 0: one and the same. */
+int stats_source_compare(const struct stats_source *a, const struct stats_source *b);
 
 /* Allocates the Fisher section unless it is there. Return: 0; -ENOMEM. */
 int stats_want_fisher(struct stats *s);

@@ -65,7 +65,12 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
         return r;
     if (other->n_fisher > 0 && (r = stats_want_fisher(s)) < 0)
         return fail(e, r, "out of memory for the Fisher metric");
-    r = stats_sample_merge(s, other, e); /* the last that can fail; nothing is changed before */
+    if (s->n_sources + other->n_sources > STATS_SOURCES_MAX)
+        return fail(e, -EINVAL, "the statistics are of %zu and %zu texts, more than %d together", s->n_sources,
+                    other->n_sources, STATS_SOURCES_MAX);
+    r = stats_sample_merge(s, other, e); /* the last that can fail and leave them as they were */
+    for (size_t i = 0; r == 0 && i < other->n_sources; i++)
+        r = stats_add_source(s, &other->sources[i], e);
     if (r < 0)
         return r;
     for (size_t hs = 0; hs < n_hs && other->n_tokens > 0; hs++)

@@ -122,6 +122,9 @@ static int duplicate(const struct stats *s, struct stats **ret_stats, struct err
     copy(to->metric, s->metric, n_hs * dd, sizeof(double));
     copy(to->output, s->output, n_hs * dd, sizeof(double));
     copy(to->fisher, s->fisher, n_hs * dd, sizeof(double));
+    for (size_t i = 0; i < s->n_sources; i++)
+        if (stats_add_source(to, &s->sources[i], e) < 0)
+            return -ENOMEM;
     copy(to->depth, s->depth, (size_t) g->n_layers * 2, sizeof(*s->depth));
     copy(to->ids, s->ids, s->n_held, sizeof(*s->ids));
     for (uint32_t hs = 0; hs < n_hs; hs++)

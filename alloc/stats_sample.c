@@ -130,6 +130,8 @@ int stats_sample_draw(struct stats *s, struct errmsg *e)
             .from = row,
         };
     }
+    if (stats_grow_slots(s, n < s->o.n_samples ? n : s->o.n_samples) < 0) /* w->picks too, before it is handed on */
+        return fail(e, -ENOMEM, "out of memory for sampled tokens");
     return assign_slots(s, c, n, w->picks, &w->n_picks, e);
 }
 
@@ -168,6 +170,27 @@ int stats_sample_merge(struct stats *s, const struct stats *other, struct errmsg
         for (size_t i = 0; i < n_picks; i++)
             memcpy(stats_sample_rows(s, hs) + picks[i].slot * d, stats_sample_rows(other, hs) + picks[i].row * d,
                    d * sizeof(float));
+    return 0;
+}
+
+int stats_sort_samples(struct stats *s)
+{
+    size_t d = s->o.geometry.d, n_hs = head_side_count(&s->o.geometry);
+    _cleanup_(freep) size_t *slots = malloc((s->n_held + 1) * sizeof(*slots));
+    _cleanup_(freep) struct sample_id *ids = malloc((s->n_held + 1) * sizeof(*ids));
+    _cleanup_(freep) float *rows = malloc((s->n_held * d + 1) * sizeof(*rows));
+
+    if (!slots || !ids || !rows)
+        return -ENOMEM;
+    stats_sorted_slots(s, slots);
+    for (size_t i = 0; i < s->n_held; i++)
+        ids[i] = s->ids[slots[i]];
+    memcpy(s->ids, ids, s->n_held * sizeof(*ids));
+    for (uint32_t hs = 0; hs < n_hs; hs++) {
+        for (size_t i = 0; i < s->n_held; i++)
+            memcpy(rows + i * d, stats_sample_rows(s, hs) + slots[i] * d, d * sizeof(*rows));
+        memcpy(stats_sample_rows(s, hs), rows, s->n_held * d * sizeof(*rows));
+    }
     return 0;
 }
 

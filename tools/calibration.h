@@ -1,6 +1,6 @@
 /*
- * Calibration on a model: the text cut into windows, statistics of exact passes over them, forward or there and back,
- * and the depth weights (DESIGN 3.1) from passes in which one layer and side is compressed.
+ * Calibration on a model: statistics (or moments) of exact passes over windows, forward or there and back, and the depth
+ * weights (DESIGN 3.1) from passes in which one layer and side is compressed.
  */
 #pragma once
 
@@ -8,61 +8,44 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tools/corpus.h"
+
 struct engine;
 struct errmsg;
+struct moments;
 struct progress;
 struct stats;
 
-#define DEPTH_TOKENS 1024 /* at least; held out: no statistics are made of them */
-
-/* Windows that do not see each other. The last n_held are for depth weights. */
-struct corpus {
-    uint32_t *tokens;      /* [n_windows + n_held, window] */
-    uint64_t *documents;   /* [n_windows + n_held]: hash of what is in a window and where it stood */
-    size_t window, n_windows, n_held;
+/* One calibration and how far it is; all pointers borrowed. */
+struct calibration {
+    struct engine *en;
+    struct stats *stats;          /* one of the two is filled */
+    struct moments *moments;
+    const struct corpus *corpus;
+    bool gradients;               /* stats: also those of log p(y) by keys and values; about four times the work */
+    uint64_t seed;                /* of the labels y, drawn from the model, and of rotations; a window's labels depend on it
+                                   * and on the window alone */
+    struct progress *progress;
+    bool (*stop)(void);           /* asked between windows and measurements; NULL: never */
+    size_t n_done;                /* windows that are in */
 };
 
-static inline const uint32_t *corpus_window(const struct corpus *c, size_t i)
-{
-    return c->tokens + i * c->window;
-}
-
-/* Windows of @window tokens that @n_tokens need, and those held out beside them. */
-size_t corpus_windows(size_t n_tokens, size_t window);
-size_t corpus_held(size_t window);
+/* Positive: stop() said so. What is done so far is whole and can go on. */
+#define CALIBRATION_STOPPED 1
 
 /**
- * corpus_from_text() - windows of a text
- * @tokens: [n] of the text; windows start with a BOS in addition if the model wants one
- *
- * A text that is too short for all windows gives fewer. Return: 0; -EINVAL: not even one window and those held out.
+ * calibrate_windows() - add the windows from n_done on that are not held out
+ * Return: 0; CALIBRATION_STOPPED; a negative errno with a sentence: the sums may hold part of a window then.
  */
-int corpus_from_text(const struct engine *en, const uint32_t *tokens, size_t n, size_t n_tokens, size_t window,
-                     bool want_held, struct corpus *ret_corpus, struct errmsg *e);
+int calibrate_windows(struct calibration *cal, struct errmsg *e);
 
 /**
- * corpus_from_model() - windows that the model writes itself, all in lock step
+ * calibrate_depth() - measure every layer and side on the windows held out
  *
- * Each starts with a random token (after a BOS if the model wants one); the next ones are drawn from the model's own
- * distribution at temperature 1, controls that end or begin a text left out.
+ * Stopped, it leaves nothing behind: it begins anew. The progress counts to 1. Return: like calibrate_windows().
  */
-int corpus_from_model(struct engine *en, size_t n_tokens, size_t window, bool want_held, uint64_t seed,
-                      struct progress *p, struct corpus *ret_corpus, struct errmsg *e);
+int calibrate_depth(struct calibration *cal, struct errmsg *e);
 
-void corpus_deinit(struct corpus *c);
-
-/* Bytes of memory that corpus_from_model() and calibrate_depth() need beside the model and the statistics. */
-uint64_t corpus_model_bytes(const struct engine *en, size_t n_tokens, size_t window, bool want_held);
+/* Bytes of memory that calibrate_depth(), and windows without depth, need beside the model and the statistics. */
 uint64_t calibrate_depth_bytes(const struct engine *en, size_t window);
-
-/**
- * calibrate_windows() - add the windows that are not held out to @s
- * @gradients: also those of log p(y) by keys and values, for the `fisher` metric; about four times the work
- * @seed:      of the labels y, drawn from the model; a window's labels depend on it and on the window alone
- */
-int calibrate_windows(struct engine *en, struct stats *s, const struct corpus *c, bool gradients, uint64_t seed,
-                      struct progress *p, struct errmsg *e);
-
-/* Measures every layer and side on the windows held out. @p counts to 1. */
-int calibrate_depth(struct engine *en, struct stats *s, const struct corpus *c, uint64_t seed, struct progress *p,
-                    struct errmsg *e);
+uint64_t calibrate_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window, bool gradients);

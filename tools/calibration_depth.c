@@ -30,16 +30,17 @@ struct depth_run {
     struct progress *p;
     uint64_t seed;
     uint32_t n_layers;
-    size_t n, n_embd, n_vocab;  /* n: tokens of a window that are used */
+    size_t n_max, n, n_embd, n_vocab; /* tokens that a window can have, and that of the one at hand are used */
     struct layer_cache *cache;
     struct threads *threads;
-    float *states;              /* [n_layers, n, n_embd] hidden states before each layer, exact */
-    float *hidden;              /* [n, n_embd] */
+    float *states;              /* [n_layers, n_max, n_embd] hidden states before each layer, exact */
+    float *hidden;              /* [n_max, n_embd] */
     float *logits;              /* [LOGIT_ROWS, n_vocab] */
-    float *exact;               /* [n, n_vocab] probabilities */
-    double *entropy;            /* [n] sum of p log p */
+    float *exact;               /* [n_max, n_vocab] probabilities */
+    double *entropy;            /* [n_max] sum of p log p */
     double *kl;                 /* [LOGIT_ROWS] of the block at hand */
-    double *sum_kl, *sum_D;     /* [n_layers, 2] over windows */
+    double *sum_kl, *sum_D;     /* [n_layers, 2] over tokens; over those that are no sinks */
+    double tokens, counted;     /* how many those are */
     double work;                /* layers run, for the progress line */
 };
 
@@ -76,13 +77,13 @@ static int depth_run_init(struct depth_run *d, struct engine *en, struct stats *
     const struct geometry *g = engine_geometry(en);
     int r;
 
-    *d = (struct depth_run) { .en = en, .s = s, .n_layers = g->n_layers, .n = depth_tokens(window),
+    *d = (struct depth_run) { .en = en, .s = s, .n_layers = g->n_layers, .n_max = depth_tokens(window),
                               .n_embd = engine_info(en)->n_embd, .n_vocab = engine_info(en)->n_vocab };
-    d->states = malloc(d->n_layers * d->n * d->n_embd * sizeof(float));
-    d->hidden = malloc(d->n * d->n_embd * sizeof(float));
+    d->states = malloc(d->n_layers * d->n_max * d->n_embd * sizeof(float));
+    d->hidden = malloc(d->n_max * d->n_embd * sizeof(float));
     d->logits = malloc(LOGIT_ROWS * d->n_vocab * sizeof(float));
-    d->exact = malloc(d->n * d->n_vocab * sizeof(float));
-    d->entropy = malloc(d->n * sizeof(double));
+    d->exact = malloc(d->n_max * d->n_vocab * sizeof(float));
+    d->entropy = malloc(d->n_max * sizeof(double));
     d->kl = malloc(LOGIT_ROWS * sizeof(double));
     d->sum_kl = calloc((size_t) d->n_layers * 4, sizeof(double));
     if (!d->states || !d->hidden || !d->logits || !d->exact || !d->entropy || !d->kl || !d->sum_kl)
@@ -90,7 +91,7 @@ static int depth_run_init(struct depth_run *d, struct engine *en, struct stats *
                     (unsigned long long) (calibrate_depth_bytes(en, window) >> 20));
     d->sum_D = d->sum_kl + d->n_layers * 2;
     r = threads_new(0, &d->threads, e);
-    return r < 0 ? r : layer_cache_new(g, d->n, stats_get_options(s)->n_sink, &d->cache, e);
+    return r < 0 ? r : layer_cache_new(g, d->n_max, stats_get_options(s)->n_sink, &d->cache, e);
 }
 
 /* log sum exp of a row; the exponentials in binary32, their sum in binary64. @ret_exp [n] exp(x - max), or NULL. */
@@ -178,7 +179,7 @@ static int run_exact(struct depth_run *d, const uint32_t *tokens, struct errmsg 
 
     layer_cache_start(d->cache, NULL, 0, SIDE_K);
     for (uint32_t layer = 0; r == 0 && layer < d->n_layers; layer++) {
-        memcpy(d->states + layer * d->n * d->n_embd, d->hidden, d->n * d->n_embd * sizeof(float));
+        memcpy(d->states + layer * d->n_max * d->n_embd, d->hidden, d->n * d->n_embd * sizeof(float));
         r = engine_layers(d->en, &cache, layer, layer + 1, d->n, d->hidden, e);
     }
     return r < 0 ? r : each_position(d, keep_exact, NULL, e);
@@ -200,7 +201,7 @@ static int measure(struct depth_run *d, uint32_t layer, enum side side, struct e
     if (r < 0)
         return r;
     layer_cache_start(d->cache, table, layer, side);
-    memcpy(d->hidden, d->states + layer * d->n * d->n_embd, d->n * d->n_embd * sizeof(float));
+    memcpy(d->hidden, d->states + layer * d->n_max * d->n_embd, d->n * d->n_embd * sizeof(float));
     r = engine_layers(d->en, &cache, layer, d->n_layers, d->n, d->hidden, e);
     if (r == 0)
         r = each_position(d, measure_kl, &kl, e);
@@ -210,42 +211,53 @@ static int measure(struct depth_run *d, uint32_t layer, enum side side, struct e
     D = depth_distortion(d->s, layer, side, x, x_hat, n, width);
     if (isnan(D))
         return fail(e, -ENOMEM, "out of memory for the distortion of layer %u", layer);
-    d->sum_kl[layer * 2 + side] += kl / (double) d->n;
-    d->sum_D[layer * 2 + side] += D;
+    d->sum_kl[layer * 2 + side] += kl;
+    d->sum_D[layer * 2 + side] += D * (double) n;
     return 0;
 }
 
-static int measure_window(struct depth_run *d, const uint32_t *tokens, double all_work, struct errmsg *e)
+static int measure_window(struct depth_run *d, const struct calibration *cal, size_t window, double all_work,
+                          struct errmsg *e)
 {
-    int r = run_exact(d, tokens, e);
+    uint32_t n_sink = stats_get_options(d->s)->n_sink;
+    int r;
 
+    d->n = depth_tokens(corpus_length(cal->corpus, window));
+    d->tokens += (double) d->n;
+    d->counted += (double) (d->n > n_sink ? d->n - n_sink : 0);
+    r = run_exact(d, corpus_window(cal->corpus, window), e);
     d->work += d->n_layers;
     for (uint32_t layer = 0; r == 0 && layer < d->n_layers; layer++)
         for (int side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
             progress_update(d->p, d->work / all_work);
+            if (cal->stop && cal->stop())
+                return CALIBRATION_STOPPED;
             r = measure(d, layer, (enum side) side, e);
             d->work += d->n_layers - layer;
         }
     return r;
 }
 
-int calibrate_depth(struct engine *en, struct stats *s, const struct corpus *c, uint64_t seed, struct progress *p,
-                    struct errmsg *e)
+int calibrate_depth(struct calibration *cal, struct errmsg *e)
 {
     _cleanup_(depth_run_deinit) struct depth_run d = { 0 };
-    double all_work, n = (double) c->n_held;
-    int r = depth_run_init(&d, en, s, c->window, e);
+    const struct corpus *c = cal->corpus;
+    double all_work;
+    int r = depth_run_init(&d, cal->en, cal->stats, c->window, e);
 
-    d.p = p;
-    d.seed = seed;
-    all_work = n * d.n_layers * (d.n_layers + 2.0);
+    if (r == 0 && stats_sort_samples(cal->stats) < 0)
+        r = fail(e, -ENOMEM, "out of memory for the order of samples");
+    d.p = cal->progress;
+    d.seed = cal->seed;
+    all_work = (double) c->n_held * d.n_layers * (d.n_layers + 2.0);
     for (size_t i = 0; r == 0 && i < c->n_held; i++)
-        r = measure_window(&d, corpus_window(c, c->n_windows + i), all_work, e);
+        r = measure_window(&d, cal, c->n_windows + i, all_work, e);
     for (uint32_t layer = 0; r == 0 && layer < d.n_layers; layer++)
         for (int side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
-            double kl = d.sum_kl[layer * 2 + (uint32_t) side] / n, D = d.sum_D[layer * 2 + (uint32_t) side] / n;
+            double kl = d.sum_kl[layer * 2 + (uint32_t) side] / d.tokens;
+            double D = d.sum_D[layer * 2 + (uint32_t) side] / d.counted;
 
-            r = stats_set_depth(s, layer, (enum side) side, kl, D);
+            r = stats_set_depth(cal->stats, layer, (enum side) side, kl, D);
             if (r < 0)
                 return fail(e, r, "the depth weight of layer %u %c is not a number: KL %g, distortion %g", layer,
                             side == SIDE_K ? 'K' : 'V', kl, D);

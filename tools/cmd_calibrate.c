@@ -1,328 +1,328 @@
 /*
- * kvcobra calibrate: run a text through the exact model and keep what every later budget needs: statistics.
+ * kvcobra calibrate: run texts through the exact model and keep what every later budget needs: statistics.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "alloc/moments.h"
 #include "alloc/stats.h"
-#include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/calibrate_arguments.h"
 #include "tools/calibration.h"
+#include "tools/checkpoint.h"
 #include "tools/clock.h"
 #include "tools/command.h"
-#include "tools/engine/backward.h"
 #include "tools/engine/engine.h"
+#include "tools/interrupt.h"
 #include "tools/progress.h"
 #include "tools/report.h"
 #include "tools/text_file.h"
 
-enum { OPT_TEXT = 1, OPT_TOKENS, OPT_WINDOW, OPT_METRIC, OPT_SAMPLES, OPT_SINKS, OPT_SEED, OPT_NO_DEPTH };
-
-enum {
-    DEFAULT_TOKENS = 12288,
-    DEFAULT_WINDOW = 1024,
-    WINDOW_MIN = 64,
-    WINDOW_MAX = 1 << 20,
+/* A run of the command, from model to file. */
+struct run {
+    const struct calibrate_arguments *a;
+    struct engine *en;
+    struct stats_options so;
+    struct stats *stats;      /* or */
+    struct moments *moments;
+    struct corpus corpus;
+    struct calibration cal;
+    char *checkpoint;         /* path */
+    uint8_t plan[DIGEST_BYTES];
 };
 
-struct calibrate_options {
-    struct common_options common;
-    const char *model, *output;
-    char **texts;              /* into argv; n_texts of them */
-    size_t n_texts;
-    size_t n_tokens, window;
-    bool attention, output_metric, fisher;
-    uint32_t n_samples, n_sink;
-    uint64_t seed;
-    bool no_depth;
-};
-
-static const char doc[] =
-    "Measure which directions of a model's keys and values matter, and write what was found to a statistics file.\v"
-    "The file serves every budget: 'kvcobra solve' makes tables of it in seconds. The text should resemble what the "
-    "model will read; a few times 10000 tokens are plenty. --text may be given several times; files follow one "
-    "another. All but the tokens held out for depth weights (the last 1024) go into the statistics.\n\n"
-    "Without --text the model writes the text itself. That needs no data and costs quality: with SmolLM2-135M at 2 bits "
-    "per number, KL 0.30 nats per token on WikiText-2 instead of the 0.12 of a table calibrated on such text.\n\n"
-    "--metric attention (default) weighs a direction by what the queries make of it, and measures by how much each "
-    "layer reaches the output; it also serves 'solve --metric query'. --metric fisher weighs a direction by the gradient "
-    "of what the model says: better tables, and a pass back through the model. --metric mse keeps keys and values only, "
-    "which is much faster and serves 'solve --metric mse', as all statistics do. Several may be named: --metric "
-    "attention,fisher, or all.\n\n"
-    "Example:\n\n"
-    "  kvcobra calibrate model.gguf --text manual.txt -o model.stats";
-
-static const struct argp_option options[] = {
-    { "text", OPT_TEXT, "FILE", 0, "Calibrate on this text, plain UTF-8; may be repeated", 1 },
-    { "output", 'o', "STATS", 0, "The statistics file to write (required)", 1 },
-    { "tokens", OPT_TOKENS, "N", 0, "Tokens to make statistics of (default 12288)", 2 },
-    { "window", OPT_WINDOW, "N", 0, "Tokens of a window; windows do not see each other (default 1024)", 2 },
-    { "metric", OPT_METRIC, "LIST", 0, "attention, fisher, mse, several of them, or all (default attention)", 2 },
-    { "samples", OPT_SAMPLES, "N", 0, "Tokens whose vectors are kept (default 4096)", 3 },
-    { "sinks", OPT_SINKS, "N", 0, "First tokens of a window that are left out and stay exact (default 4)", 3 },
-    { "seed", OPT_SEED, "N", 0, "Of everything that is drawn (default 0)", 3 },
-    { "no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Do not measure how strongly each layer reaches the output: less than "
-      "half the time, and all layers count alike", 3 },
-    { 0 },
-};
-
-/* A list with commas. Keys and values are kept in any case: mse adds nothing. */
-static void take_metrics(struct calibrate_options *o, const char *list, const struct argp_state *state)
+static void run_deinit(struct run *r)
 {
-    static const struct { const char *name; bool attention, output, fisher; } known[] = {
-        { "mse", false, false, false }, { "attention", true, false, false }, { "output", false, true, false },
-        { "fisher", false, false, true }, { "all", true, true, true },
-    };
-    size_t n_known = sizeof(known) / sizeof(known[0]), n, i;
-
-    o->attention = o->output_metric = o->fisher = false;
-    for (const char *name = list;; name += n + 1) {
-        n = strcspn(name, ",");
-        for (i = 0; i < n_known; i++)
-            if (strlen(known[i].name) == n && memcmp(known[i].name, name, n) == 0)
-                break;
-        if (i == n_known)
-            argp_error(state, "--metric %s: the metrics are output, attention, fisher and mse, with commas between them, or "
-                       "all", list);
-        o->attention |= known[i].attention;
-        o->output_metric |= known[i].output;
-        o->fisher |= known[i].fisher;
-        if (name[n] == '\0')
-            return;
-    }
+    (void) engine_free(r->en);
+    (void) stats_free(r->stats);
+    (void) moments_free(r->moments);
+    corpus_deinit(&r->corpus);
+    free(r->checkpoint);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static int check_window(const struct run *r, struct errmsg *e)
 {
-    struct calibrate_options *o = state->input;
-
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &o->common;
-        o->texts = calloc((size_t) state->argc, sizeof(*o->texts));
-        return o->texts ? 0 : ENOMEM;
-    case OPT_TEXT:
-        o->texts[o->n_texts++] = arg;
-        return 0;
-    case 'o':
-        o->output = arg;
-        return 0;
-    case OPT_TOKENS:
-        o->n_tokens = option_uint(state, "--tokens", arg, WINDOW_MIN, (uint64_t) 1 << 32);
-        return 0;
-    case OPT_WINDOW:
-        o->window = option_uint(state, "--window", arg, WINDOW_MIN, WINDOW_MAX);
-        return 0;
-    case OPT_METRIC:
-        take_metrics(o, arg, state);
-        return 0;
-    case OPT_SAMPLES:
-        o->n_samples = (uint32_t) option_uint(state, "--samples", arg, 1, 1 << 20);
-        return 0;
-    case OPT_SINKS:
-        o->n_sink = (uint32_t) option_uint(state, "--sinks", arg, 0, TABLE_SINKS_MAX);
-        return 0;
-    case OPT_SEED:
-        o->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
-        return 0;
-    case OPT_NO_DEPTH:
-        o->no_depth = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (o->model)
-            argp_error(state, "one model at a time");
-        o->model = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (!o->model || !o->output)
-            argp_error(state, "a MODEL and -o STATS are needed");
-        return 0;
-    }
-    return ARGP_ERR_UNKNOWN;
-}
-
-static const struct argp argp = { options, parse, "MODEL", doc, common_children, NULL, NULL };
-
-static bool wants_depth(const struct calibrate_options *o)
-{
-    return o->attention && !o->no_depth;
-}
-
-static int check_window(const struct engine *en, struct calibrate_options *o, struct errmsg *e)
-{
-    const struct engine_info *info = engine_info(en);
+    const struct engine_info *info = engine_info(r->en);
     uint32_t limit = info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens
                                                                                   : info->n_context;
 
-    if (o->n_tokens < o->window)
-        o->window = o->n_tokens;
-    if (o->window > limit)
-        return fail(e, -EINVAL, "%s reads %u tokens at most; --window %zu is more", o->model, limit, o->window);
-    if (o->window <= o->n_sink)
-        return fail(e, -EINVAL, "windows of %zu tokens and %u sinks leave nothing", o->window, o->n_sink);
+    if (r->a->window > limit)
+        return fail(e, -EINVAL, "%s reads %u tokens at most; --window %zu is more", r->a->model, limit, r->a->window);
+    if (r->a->window <= r->a->n_sink)
+        return fail(e, -EINVAL, "windows of %zu tokens and %u sinks leave nothing", r->a->window, r->a->n_sink);
     return 0;
 }
 
-static void make_stats_options(const struct engine *en, const struct calibrate_options *o, struct stats_options *ret)
+static void make_stats_options(struct run *r)
 {
-    const struct engine_info *info = engine_info(en);
+    const struct engine_info *info = engine_info(r->en);
 
-    stats_options_default(ret, engine_geometry(en));
-    memcpy(ret->model_digest, info->model_digest, sizeof(ret->model_digest));
-    (void) snprintf(ret->model_name, sizeof(ret->model_name), "%s", info->name);
-    ret->n_sink = o->n_sink;
-    ret->n_samples = o->n_samples;
-    ret->want_attention = o->attention;
-    ret->want_output = o->output_metric;
-    ret->seed = o->seed;
+    stats_options_default(&r->so, engine_geometry(r->en));
+    memcpy(r->so.model_digest, info->model_digest, sizeof(r->so.model_digest));
+    (void) snprintf(r->so.model_name, sizeof(r->so.model_name), "%s", info->name);
+    r->so.n_sink = r->a->n_sink;
+    r->so.n_samples = r->a->n_samples;
+    r->so.want_attention = r->a->attention;
+    r->so.want_output = r->a->output_metric;
+    r->so.seed = r->a->seed;
 }
 
-static void announce(const struct engine *en, const struct calibrate_options *o, const struct stats_options *so)
+static struct corpus_options of_texts(const struct calibrate_arguments *a)
 {
-    uint64_t beside = wants_depth(o) ? calibrate_depth_bytes(en, o->window) : 0;
-    uint64_t kept = stats_bytes(so) + (o->fisher ? stats_fisher_bytes(so) : 0);
+    return (struct corpus_options) {
+        .n_tokens = a->n_tokens, .window = a->window, .want_held = calibrate_wants_depth(a), .seed = a->seed,
+    };
+}
+
+/* What is held out is text, if there is any. */
+static struct corpus_options of_model(const struct calibrate_arguments *a)
+{
+    return (struct corpus_options) {
+        .n_tokens = a->n_generate, .window = a->window, .want_held = calibrate_wants_depth(a) && a->n_texts == 0,
+        .seed = a->seed,
+    };
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void announce(const struct run *r)
+{
+    const struct calibrate_arguments *a = r->a;
+    const struct corpus_options model = of_model(a);
+    uint64_t beside = calibrate_windows_bytes(r->en, &r->so, a->window, a->fisher), kept;
     char stats[HUMAN_BYTES], more[HUMAN_BYTES];
 
-    if (o->n_texts == 0 && corpus_model_bytes(en, o->n_tokens, o->window, wants_depth(o)) > beside)
-        beside = corpus_model_bytes(en, o->n_tokens, o->window, wants_depth(o));
-    if (o->fisher && backward_bytes(en, o->window) > beside)
-        beside = backward_bytes(en, o->window);
-    command_note(&o->common, "the statistics take %s in memory and at most as much on disk; up to %s more of memory "
-                 "while calibrating, beside the model", human_bytes(kept, stats), human_bytes(beside, more));
+    kept = a->moments_only ? moments_bytes(&r->so.geometry)
+                           : stats_bytes(&r->so) + (a->fisher ? stats_fisher_bytes(&r->so) : 0);
+    if (calibrate_wants_depth(a))
+        beside = larger(beside, calibrate_depth_bytes(r->en, a->window));
+    if (a->n_generate > 0)
+        beside = larger(beside, corpus_model_bytes(r->en, &model));
+    command_note(&a->common, "the %s take %s in memory and at most as much on disk; up to %s more of memory while "
+                 "calibrating, beside the model", a->moments_only ? "moments" : "statistics", human_bytes(kept, stats),
+                 human_bytes(beside, more));
 }
 
-/* All files, one after another. */
-static int load_texts(const struct engine *en, const struct calibrate_options *o, struct document *ret,
-                      struct errmsg *e)
+/* ---- what is read --------------------------------------------------------------------------------------------- */
+
+static void free_documents(struct document *d, size_t n)
 {
-    _cleanup_(document_deinit) struct document all = { 0 };
+    for (size_t i = 0; d && i < n; i++)
+        document_deinit(&d[i]);
+    free(d);
+}
 
-    for (size_t i = 0; i < o->n_texts; i++) {
-        _cleanup_(document_deinit) struct document one = { 0 };
-        uint32_t *grown;
-        int r = document_load(en, o->texts[i], &one, e);
+static int read_texts(const struct run *r, struct corpus *ret, struct errmsg *e)
+{
+    const struct calibrate_arguments *a = r->a;
+    const struct corpus_options o = of_texts(a);
+    struct document *texts = calloc(a->n_texts, sizeof(*texts));
+    int err = texts ? 0 : fail(e, -ENOMEM, "out of memory for %zu texts", a->n_texts);
 
-        if (r < 0)
-            return r;
-        grown = reallocarray(all.tokens, all.n_tokens + one.n_tokens, sizeof(*grown));
-        if (!grown)
-            return fail(e, -ENOMEM, "out of memory for the tokens of %s", o->texts[i]);
-        memcpy(grown + all.n_tokens, one.tokens, one.n_tokens * sizeof(*grown));
-        all.tokens = grown;
-        all.n_tokens += one.n_tokens;
+    for (size_t i = 0; err == 0 && i < a->n_texts; i++)
+        err = a->lines ? document_load_lines(r->en, a->texts[i], &texts[i], e)
+                       : document_load(r->en, a->texts[i], &texts[i], e);
+    if (err == 0)
+        err = corpus_from_texts(r->en, texts, a->n_texts, &o, ret, e);
+    if (err == 0 && corpus_tokens(ret) < a->n_tokens)
+        command_note(&a->common, "the text is short: statistics of %zu tokens instead of %zu", corpus_tokens(ret),
+                     a->n_tokens);
+    for (size_t i = 0; err == 0 && i < a->n_texts; i++)
+        if (ret->sources[i].windows == 0)
+            command_note(&a->common, "nothing of %s is used: it has no window of %s%zu tokens, or the budget is smaller",
+                         a->texts[i], a->lines ? "16 to " : "", a->window);
+    free_documents(texts, a->n_texts);
+    return err;
+}
+
+static int let_model_write(const struct run *r, struct corpus *ret, struct errmsg *e)
+{
+    const struct calibrate_arguments *a = r->a;
+    const struct corpus_options o = of_model(a);
+    _cleanup_(progress_end) struct progress p;
+    size_t n = corpus_windows(o.n_tokens, o.window) + (o.want_held ? corpus_held(o.window) : 0);
+
+    if (a->n_texts == 0)
+        command_note(&a->common, "no --text: the model writes its own, which costs quality; a text like what the model will "
+                     "read is better");
+    progress_start(&p, "the model writes", "tokens", (double) (n * o.window), a->common.quiet);
+    return corpus_from_model(r->en, &o, &p, ret, e);
+}
+
+static int make_corpus(struct run *r, struct errmsg *e)
+{
+    _cleanup_(corpus_deinit) struct corpus written = { 0 };
+    int err = 0;
+
+    if (r->a->n_texts == 0)
+        return let_model_write(r, &r->corpus, e);
+    err = read_texts(r, &r->corpus, e);
+    if (err < 0 || r->a->n_generate == 0)
+        return err;
+    err = let_model_write(r, &written, e);
+    return err < 0 ? err : corpus_join(&r->corpus, &written, e);
+}
+
+/* ---- what is made of it --------------------------------------------------------------------------------------- */
+
+static int new_sums(struct run *r, struct errmsg *e)
+{
+    struct moments_options mo = { .geometry = r->so.geometry, .n_sink = r->so.n_sink };
+    int err;
+
+    if (!r->a->moments_only) {
+        err = stats_new(&r->so, &r->stats, e);
+        for (size_t i = 0; err == 0 && i < r->corpus.n_sources; i++)
+            err = stats_add_source(r->stats, &r->corpus.sources[i], e);
+        return err;
     }
-    *ret = all;
-    all = (struct document) { 0 };
+    memcpy(mo.model_digest, r->so.model_digest, sizeof(mo.model_digest));
+    memcpy(mo.model_name, r->so.model_name, sizeof(mo.model_name));
+    return moments_new(&mo, &r->moments, e);
+}
+
+/* Sums to begin with: empty, or those of the checkpoint. */
+static int begin(struct run *r, struct progress *p, struct errmsg *e)
+{
+    struct stats *stats = NULL;
+    struct moments *moments = NULL;
+    int err = new_sums(r, e);
+
+    if (err < 0)
+        return err;
+    r->cal = (struct calibration) {
+        .en = r->en, .stats = r->stats, .moments = r->moments, .corpus = &r->corpus, .gradients = r->a->fisher,
+        .seed = r->a->seed, .progress = p, .stop = interrupt_seen,
+    };
+    checkpoint_plan(&r->cal, calibrate_wants_depth(r->a), r->plan);
+    if (!r->a->resume)
+        return 0;
+    err = checkpoint_load(r->checkpoint, &r->cal, r->plan, &stats, &moments, e);
+    if (err < 0)
+        return err;
+    (void) stats_free(r->stats);
+    (void) moments_free(r->moments);
+    r->cal.stats = r->stats = stats;
+    r->cal.moments = r->moments = moments;
     return 0;
 }
 
-static int make_corpus(struct engine *en, const struct calibrate_options *o, struct corpus *ret, struct errmsg *e)
+static int save(const struct run *r, struct errmsg *e)
 {
-    _cleanup_(document_deinit) struct document text = { 0 };
-    int r;
+    int err = r->stats ? stats_save(r->stats, r->a->output, e) : moments_save(r->moments, r->a->output, e);
 
-    if (o->n_texts == 0) {
-        size_t n = corpus_windows(o->n_tokens, o->window) + (wants_depth(o) ? corpus_held(o->window) : 0);
-        _cleanup_(progress_end) struct progress p;
-
-        command_note(&o->common, "no --text: the model writes its own. With SmolLM2-135M at 2 bits per "
-                     "number that cost KL 0.30 nats per token instead of 0.12; a text like what the model will read is "
-                     "better");
-        progress_start(&p, "the model writes", "tokens", (double) (n * o->window), o->common.quiet);
-        return corpus_from_model(en, o->n_tokens, o->window, wants_depth(o), o->seed, &p, ret, e);
-    }
-    r = load_texts(en, o, &text, e);
-    return r < 0 ? r : corpus_from_text(en, text.tokens, text.n_tokens, o->n_tokens, o->window, wants_depth(o), ret, e);
+    if (err == 0)
+        (void) unlink(r->checkpoint); /* of a run that is over now; mostly there is none */
+    return err;
 }
 
-static int measure(struct engine *en, const struct calibrate_options *o, const struct corpus *c, struct stats *s,
-                   struct errmsg *e)
+/* Keeps what there is and says how to go on. */
+static int stop(const struct run *r, struct errmsg *e)
 {
+    int err = checkpoint_save(r->checkpoint, &r->cal, r->plan, e);
+
+    if (err < 0)
+        return err;
+    return fail(e, -EINTR, "interrupted after %zu of %zu windows, which %s holds: the same command with --resume goes on "
+                "from there", r->cal.n_done, r->corpus.n_windows, r->checkpoint);
+}
+
+static int measure(struct run *r, struct errmsg *e)
+{
+    const struct calibrate_arguments *a = r->a;
     _cleanup_(progress_end) struct progress p;
-    int r;
+    int err;
 
-    progress_start(&p, "calibrating", "tokens", (double) (c->n_windows * c->window), o->common.quiet);
-    r = calibrate_windows(en, s, c, o->fisher, o->seed, &p, e);
-    if (r < 0 || !wants_depth(o))
-        return r;
-    progress_end(&p);
-    progress_start(&p, "measuring depth weights", NULL, 1, o->common.quiet);
-    return calibrate_depth(en, s, c, o->seed, &p, e);
+    progress_start(&p, "calibrating", "tokens", (double) corpus_tokens(&r->corpus), a->common.quiet);
+    err = begin(r, &p, e);
+    if (err < 0)
+        return err;
+    interrupt_watch();
+    err = calibrate_windows(&r->cal, e);
+    if (err == 0 && calibrate_wants_depth(a)) {
+        progress_end(&p);
+        progress_start(&p, "measuring depth weights", NULL, 1, a->common.quiet);
+        err = calibrate_depth(&r->cal, e);
+    }
+    if (err == CALIBRATION_STOPPED)
+        return stop(r, e);
+    return err < 0 ? err : save(r, e);
 }
 
-static int print_result(const struct calibrate_options *o, const struct stats *s, double seconds)
-{
-    struct stat st = { 0 };
-    char bytes[HUMAN_BYTES], took[HUMAN_BYTES];
-
-    (void) stat(o->output, &st); /* just written; without it the size reads 0 */
-    if (o->common.json)
-        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:b, s:b, s:f}", "statistics", o->output, "tokens",
-                                     (json_int_t) stats_tokens(s), "samples", (json_int_t) stats_samples(s), "bytes",
-                                     (json_int_t) st.st_size, "depth_weights", (int) stats_has_depth(s), "gradients",
-                                     (int) stats_has_fisher(s), "seconds", seconds));
-    printf("%s: %ju tokens, vectors of %zu, %s%s%s, in %s\n", o->output, (uintmax_t) stats_tokens(s),
-           stats_samples(s), human_bytes((uint64_t) st.st_size, bytes),
-           stats_has_depth(s) ? ", depth weights measured" : "", stats_has_fisher(s) ? ", gradients" : "",
-           human_seconds(seconds, took));
-    return COMMAND_OK;
-}
-
-static int calibrate(struct calibrate_options *o, struct stats **ret_stats, struct errmsg *e)
+static int calibrate(struct run *r, struct errmsg *e)
 {
     const struct engine_options eo = { 0 };
-    _cleanup_(engine_freep) struct engine *en = NULL;
-    _cleanup_(stats_freep) struct stats *s = NULL;
-    _cleanup_(corpus_deinit) struct corpus c = { 0 };
-    struct stats_options so;
-    int r = engine_open(o->model, &eo, &en, e);
+    int err = engine_open(r->a->model, &eo, &r->en, e);
 
-    if (r == 0)
-        r = check_window(en, o, e);
-    if (r < 0)
-        return r;
-    make_stats_options(en, o, &so);
-    announce(en, o, &so);
-    r = make_corpus(en, o, &c, e);
-    if (r < 0)
-        return r;
-    if (c.n_windows * c.window < o->n_tokens)
-        command_note(&o->common, "the text is short: statistics of %zu tokens instead of %zu", c.n_windows * c.window,
-                     o->n_tokens);
-    r = stats_new(&so, &s, e);
-    if (r == 0)
-        r = measure(en, o, &c, s, e);
-    if (r == 0)
-        r = stats_save(s, o->output, e);
-    if (r < 0)
-        return r;
-    *ret_stats = take_ptr(s);
-    return 0;
+    r->checkpoint = checkpoint_path(r->a->output);
+    if (err == 0 && !r->checkpoint)
+        err = fail(e, -ENOMEM, "out of memory for the name of a file");
+    if (err == 0)
+        err = check_window(r, e);
+    if (err < 0)
+        return err;
+    make_stats_options(r);
+    announce(r);
+    err = make_corpus(r, e);
+    return err < 0 ? err : measure(r, e);
+}
+
+/* ---- what is said about it ------------------------------------------------------------------------------------- */
+
+static uint64_t peak_bytes(void)
+{
+    struct rusage u = { 0 };
+
+    (void) getrusage(RUSAGE_SELF, &u);
+    return (uint64_t) u.ru_maxrss * 1024;
+}
+
+static int print_result(const struct run *r, double seconds)
+{
+    const struct calibrate_arguments *a = r->a;
+    uint64_t tokens = r->stats ? stats_tokens(r->stats) : moments_count(r->moments, 0, 0);
+    size_t samples = r->stats ? stats_samples(r->stats) : 0;
+    bool depth = r->stats && stats_has_depth(r->stats), gradients = r->stats && stats_has_fisher(r->stats);
+    struct stat st = { 0 };
+    char bytes[HUMAN_BYTES], took[HUMAN_BYTES], peak[HUMAN_BYTES];
+
+    (void) stat(a->output, &st); /* just written; without it the size reads 0 */
+    if (a->common.json)
+        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics", a->output,
+                                     "tokens", (json_int_t) tokens, "windows", (json_int_t) r->corpus.n_windows,
+                                     "samples", (json_int_t) samples, "bytes", (json_int_t) st.st_size,
+                                     "moments", (int) a->moments_only, "depth_weights", (int) depth, "gradients",
+                                     (int) gradients, "peak_bytes", (json_int_t) peak_bytes(), "seconds", seconds));
+    printf("%s: %ju tokens of %zu windows, ", a->output, (uintmax_t) tokens, r->corpus.n_windows);
+    if (a->moments_only)
+        printf("moments only");
+    else
+        printf("vectors of %zu%s%s", samples, depth ? ", depth weights measured" : "", gradients ? ", gradients" : "");
+    printf("; %s\n%s, at most %s of memory, the model's pages included\n", human_bytes((uint64_t) st.st_size, bytes),
+           human_seconds(seconds, took), human_bytes(peak_bytes(), peak));
+    return COMMAND_OK;
 }
 
 static int run(int argc, char **argv)
 {
-    struct calibrate_options o = {
-        .n_tokens = DEFAULT_TOKENS,
-        .window = DEFAULT_WINDOW,
-        .attention = true,
-        .n_samples = 4096,
-        .n_sink = 4,
-    };
-    _cleanup_(stats_freep) struct stats *s = NULL;
+    struct calibrate_arguments a;
+    _cleanup_(run_deinit) struct run r = { .a = &a };
     double begun = clock_seconds();
     struct errmsg e = { "" };
-    int r;
+    int code;
 
-    command_parse(&argp, argc, argv, &o);
-    r = calibrate(&o, &s, &e);
-    free(o.texts);
-    if (r < 0)
-        return command_fail("%s", e.text);
-    return print_result(&o, s, clock_seconds() - begun);
+    calibrate_arguments_default(&a);
+    command_parse(&calibrate_argp, argc, argv, &a);
+    code = calibrate(&r, &e) < 0 ? command_fail("%s", e.text) : print_result(&r, clock_seconds() - begun);
+    calibrate_arguments_deinit(&a);
+    return code;
 }
 
 const struct command cmd_calibrate = { "calibrate", "measure what matters in a model's cache", run };

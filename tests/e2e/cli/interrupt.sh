@@ -1,43 +1,81 @@
 #!/bin/sh
-# Ctrl-C during a long calibration: it ends at once, the file that stood there stays, and nothing is beside it.
+# Ctrl-C during a calibration: the window at hand is finished, the file that stood there stays, what is done so far can be
+# continued and ends in the same bytes. Twice: it ends at once. Nothing half-written stays in any case.
 KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 "$TINY_MODEL" "$dir/model.gguf"
 mkdir "$dir/output"
-echo precious >"$dir/output/x.stats"
-
-# A fifo for a text would not be a regular file, so the moment is found by a text that takes long: 64 copies.
 for _ in 1 2 3 4 5 6 7 8; do
     for _ in 1 2 3 4 5 6 7 8; do cat "$ROOT/LICENSE"; done
 done >"$dir/long.txt"
 
-for signal in INT TERM; do
-    # python3: a shell starts background children with SIGINT ignored
-    got=0
-    python3 - "$signal" "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 700000 --window 4096 \
-        -o "$dir/output/x.stats" >"$dir/out" 2>"$dir/err" <<'PY' || got=$?
-import signal, subprocess, sys
-child = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)
+# interrupt SIGNAL TIMES COMMAND...: as soon as the command catches the signal. Status 0: it ended as it should.
+# python3: a shell starts background children with SIGINT ignored.
+interrupt() {
+    python3 - "$@" >"$dir/out" 2>"$dir/err" <<'PY'
+import signal, subprocess, sys, time
+number, times = getattr(signal, "SIG" + sys.argv[1]), int(sys.argv[2])
+child = subprocess.Popen(sys.argv[3:], stdin=subprocess.DEVNULL)
+def catches():
+    for line in open(f"/proc/{child.pid}/status"):
+        if line.startswith("SigCgt:"):
+            return int(line.split()[1], 16) >> (number - 1) & 1
+    return 0
+for _ in range(times):
+    while not catches():
+        if child.poll() is not None:
+            sys.exit("it was over before it could be stopped")
+        time.sleep(0.002)
+        if times == 2 and _ == 1: # the first one took the handler away
+            break
+    child.send_signal(number)
 try:
-    child.wait(timeout=2)
-    sys.exit("it was over before it could be stopped")
-except subprocess.TimeoutExpired:
-    pass
-number = getattr(signal, "SIG" + sys.argv[1])
-child.send_signal(number)
-try:
-    code = child.wait(timeout=20)
+    code = child.wait(timeout=60)
 except subprocess.TimeoutExpired:
     child.kill()
     sys.exit("it does not stop")
-sys.exit(0 if code == -number or code == 1 else f"it ended with {code}")
+sys.exit(0 if code == 1 or (times == 2 and code == -number) else f"it ended with {code}")
 PY
-    [ "$got" -eq 0 ] && ok "SIG$signal stops it" || not_ok "SIG$signal stops it"
+}
+
+# what is in the folder, on one line
+listing() {
+    (cd "$dir/output" && echo *)
+}
+
+calibrate() {
+    "$@" "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 12000 --window 512 --samples 3000 \
+        --metric output,attention -o "$dir/output/x.stats"
+}
+
+expect "a run in one go" 0 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 12000 --window 512 \
+    --samples 3000 --metric output,attention -o "$dir/whole.stats"
+for signal in INT TERM; do
+    echo precious >"$dir/output/x.stats"
+    calibrate interrupt "$signal" 1 && ok "SIG$signal stops it" || not_ok "SIG$signal stops it"
+    grep -q "the same command with --resume goes on" "$dir/err" && ok "SIG$signal: it says how to go on" ||
+        not_ok "SIG$signal: it says how to go on"
     [ "$(cat "$dir/output/x.stats")" = precious ] && ok "SIG$signal: the old file stays" ||
         not_ok "SIG$signal: the old file stays"
-    [ "$(find "$dir/output" -type f | wc -l)" -eq 1 ] && ok "SIG$signal: nothing is beside it" ||
-        not_ok "SIG$signal: nothing is beside it"
+    [ "$(listing)" = "x.stats x.stats.partial" ] && ok "SIG$signal: what is done is kept" ||
+        not_ok "SIG$signal: what is done is kept, not $(listing)"
+    expect "SIG$signal: other options are no continuation" 1 "$KVCOBRA" calibrate "$dir/model.gguf" --text \
+        "$dir/long.txt" --tokens 12000 --window 256 -o "$dir/output/x.stats" --resume
+    expect "SIG$signal: it is resumed" 0 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 12000 \
+        --window 512 --samples 3000 --metric output,attention -o "$dir/output/x.stats" --resume
+    expect "SIG$signal: the same bytes as in one go" 0 cmp "$dir/whole.stats" "$dir/output/x.stats"
+    [ "$(listing)" = x.stats ] && ok "SIG$signal: nothing is left beside" || not_ok "SIG$signal: left beside: $(listing)"
 done
+expect "nothing to resume" 1 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 12000 --window 512 \
+    -o "$dir/output/x.stats" --resume
+
+rm "$dir/output/x.stats"
+interrupt INT 2 "$KVCOBRA" calibrate "$dir/model.gguf" --text "$dir/long.txt" --tokens 500000 --window 4096 \
+    -o "$dir/output/x.stats" && ok "twice: it ends" || not_ok "twice: it ends"
+case $(listing) in
+'*' | x.stats.partial) ok "twice: nothing half-written" ;;
+*) not_ok "twice: half-written: $(listing)" ;;
+esac
 finish

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "alloc/depth.h"
+#include "alloc/moments.h"
 #include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/stats_internal.h"
@@ -20,10 +21,12 @@
 #include "tools/cache_batch.h"
 #include "tools/cache_layer.h"
 #include "tools/calibration.h"
+#include "tools/checkpoint.h"
 #include "tools/engine/backward.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
 #include "tools/progress.h"
+#include "tools/text_file.h"
 
 static struct engine *open_tiny(void)
 {
@@ -181,55 +184,164 @@ static void test_round_trip(void)
         }
 }
 
+/* Raw text as a document: @n tokens, number i being (first + i) mod 251. */
+static struct document make_text(size_t n, uint32_t first)
+{
+    struct document d = { .n_tokens = n, .n_bytes = n, .tokens = calloc(n, sizeof(*d.tokens)) };
+
+    assert(d.tokens);
+    for (size_t i = 0; i < n; i++)
+        d.tokens[i] = (first + (uint32_t) i) % 251;
+    d.digest[0] = (uint8_t) first;
+    return d;
+}
+
 static void test_corpus_from_text(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
     _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(document_deinit) struct document text = make_text(5000, 0), shorter = make_text(2000, 0),
+                                               shortest = make_text(1200, 0);
+    struct corpus_options o = { .n_tokens = 1000, .window = 256, .want_held = true };
     size_t bos = engine_info(en)->add_bos ? 1 : 0;
-    uint32_t *text = calloc(5000, sizeof(*text));
     struct errmsg e = { "" };
 
-    for (uint32_t i = 0; i < 5000; i++)
-        text[i] = i % 251;
     CU_ASSERT_EQUAL(corpus_windows(12288, 1024), 12);
     CU_ASSERT_EQUAL(corpus_windows(1025, 512), 3);
     CU_ASSERT_EQUAL(corpus_held(1024), 1);
     CU_ASSERT_EQUAL(corpus_held(2048), 1);
     CU_ASSERT_EQUAL(corpus_held(300), 4);
-    CU_ASSERT_EQUAL_FATAL(corpus_from_text(en, text, 5000, 1000, 256, true, &c, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &text, 1, &o, &c, &e), 0);
     CU_ASSERT_EQUAL(c.n_windows, 4);
     CU_ASSERT_EQUAL(c.n_held, 4);
+    CU_ASSERT_EQUAL(corpus_tokens(&c), 1024);
+    CU_ASSERT_EQUAL(c.n_sources, 1);
+    CU_ASSERT(c.sources[0].tokens == 1024 && c.sources[0].windows == 4 && c.sources[0].kind == SOURCE_TEXT);
     for (size_t i = 0; i < 8; i++) { /* one after another, nothing twice */
-        CU_ASSERT_EQUAL(memcmp(corpus_window(&c, i) + bos, text + i * (256 - bos), (256 - bos) * sizeof(*text)), 0);
+        CU_ASSERT_EQUAL(corpus_length(&c, i), 256);
+        CU_ASSERT_EQUAL(memcmp(corpus_window(&c, i) + bos, text.tokens + i * (256 - bos),
+                               (256 - bos) * sizeof(*text.tokens)), 0);
         for (size_t j = 0; j < i; j++)
             CU_ASSERT_NOT_EQUAL(c.documents[i], c.documents[j]);
     }
     corpus_deinit(&c);
-    CU_ASSERT_EQUAL_FATAL(corpus_from_text(en, text, 2000, 4000, 256, true, &c, &e), 0); /* short: what there is */
+    o.n_tokens = 4000;
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &shorter, 1, &o, &c, &e), 0); /* what there is */
     CU_ASSERT_EQUAL(c.n_windows, 2000 / (256 - bos) - 4);
     corpus_deinit(&c);
-    CU_ASSERT_EQUAL(corpus_from_text(en, text, 1200, 4000, 256, true, &c, &e), -EINVAL);
+    CU_ASSERT_EQUAL(corpus_from_texts(en, &shortest, 1, &o, &c, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "the text has 1200 tokens"));
     CU_ASSERT_PTR_NULL(c.tokens);
-    free(text);
+}
+
+/* Two texts take turns; when one is at its end the other goes on; windows keep their names whatever stands beside. */
+static void test_corpus_turns(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = { 0 }, alone = { 0 };
+    struct document texts[2] = { make_text(700, 0), make_text(5000, 100) };
+    struct corpus_options o = { .n_tokens = 1500, .window = 256 };
+    size_t bos = engine_info(en)->add_bos ? 1 : 0, step = 256 - bos;
+    static const size_t text_of[] = { 0, 1, 0, 1, 1, 1 }, place_of[] = { 0, 0, 1, 1, 2, 3 };
+    struct errmsg e = { "" };
+
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, texts, 2, &o, &c, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &texts[1], 1, &o, &alone, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(c.n_windows, 6);
+    for (size_t i = 0; i < 6; i++)
+        CU_ASSERT_EQUAL(memcmp(corpus_window(&c, i) + bos, texts[text_of[i]].tokens + place_of[i] * step,
+                               step * sizeof(uint32_t)), 0);
+    CU_ASSERT_EQUAL(c.documents[3], alone.documents[1]);
+    CU_ASSERT_EQUAL(c.documents[5], alone.documents[3]);
+    CU_ASSERT(c.sources[0].windows == 2 && c.sources[1].windows == 4);
+    CU_ASSERT(c.sources[0].tokens == 512 && c.sources[1].tokens == 1024);
+    document_deinit(&texts[0]);
+    document_deinit(&texts[1]);
+}
+
+/* A document per line: none sees another, long ones are cut, short ones left out. */
+static void test_corpus_lines(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(document_deinit) struct document d = { 0 };
+    char path[] = "/tmp/kvc-test-lines-XXXXXX", text[1200] = "";
+    struct corpus_options o = { .n_tokens = 100000, .window = 128 };
+    size_t bos = engine_info(en)->add_bos ? 1 : 0, lengths[] = { 40, 5, 300 }, at = 0;
+    struct errmsg e = { "" };
+    int fd = mkstemp(path);
+
+    CU_ASSERT_FATAL(fd >= 0);
+    for (size_t i = 0; i < 3; i++) { /* the tiny model knows bytes: one token each */
+        memset(text + at, 'a' + (int) i, lengths[i]);
+        at += lengths[i];
+        at += (size_t) snprintf(text + at, sizeof(text) - at, i == 0 ? "\r\n\n" : "\n");
+    }
+    CU_ASSERT_EQUAL(write(fd, text, at), (ssize_t) at);
+    (void) close(fd);
+    CU_ASSERT_EQUAL_FATAL(document_load_lines(en, path, &d, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(d.n_parts, 3);
+    CU_ASSERT_EQUAL(d.ends[0], 40);
+    CU_ASSERT_EQUAL(d.ends[1], 45);
+    CU_ASSERT_EQUAL(d.n_tokens, 345);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &d, 1, &o, &c, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(c.n_windows, 4); /* 40; 300 in three pieces */
+    CU_ASSERT_EQUAL(corpus_length(&c, 0), 40 + bos);
+    CU_ASSERT_EQUAL(corpus_length(&c, 1), 128);
+    CU_ASSERT_EQUAL(corpus_length(&c, 3), 300 - 2 * (128 - bos) + bos);
+    CU_ASSERT_EQUAL(c.sources[0].kind, SOURCE_LINES);
+    CU_ASSERT_EQUAL(c.sources[0].tokens, 340 + 4 * bos);
+    (void) unlink(path);
+}
+
+static void test_utf8(void)
+{
+    static const struct { const char *text; size_t bad; } cases[] = {
+        { "plain", 5 }, { "\xC3\xA9t\xC3\xA9", 5 }, { "\xE2\x82\xAC", 3 }, { "\xF0\x9F\x98\x80!", 5 },
+        { "caf\xE9", 3 },          /* Latin-1 */
+        { "a\xC0\xAF", 1 },        /* overlong */
+        { "\xED\xA0\x80", 0 },     /* surrogate */
+        { "\xF4\x90\x80\x80", 0 }, /* beyond Unicode */
+        { "ab\xE2\x82", 2 },       /* cut off */
+        { "\x80", 0 }, { "\xFF\xFE", 0 },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        CU_ASSERT_EQUAL(utf8_error(cases[i].text, strlen(cases[i].text)), cases[i].bad);
 }
 
 static void test_corpus_from_model(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
-    _cleanup_(corpus_deinit) struct corpus a = { 0 }, b = { 0 };
+    _cleanup_(corpus_deinit) struct corpus a = { 0 }, b = { 0 }, text = { 0 };
+    _cleanup_(document_deinit) struct document d = make_text(5000, 0);
+    struct corpus_options o = { .n_tokens = 96, .window = 32, .seed = 5 }, longer = { .n_tokens = 256, .window = 128 };
     struct progress p = silent();
     struct errmsg e = { "" };
+    uint64_t first;
 
-    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, 96, 32, false, 5, &p, &a, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, 96, 32, false, 5, &p, &b, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &o, &p, &a, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &o, &p, &b, &e), 0);
     CU_ASSERT_EQUAL(a.n_windows, 3);
     CU_ASSERT_EQUAL(memcmp(a.tokens, b.tokens, 96 * sizeof(*a.tokens)), 0); /* seeded */
+    CU_ASSERT_EQUAL(a.sources[0].kind, SOURCE_MODEL);
     CU_ASSERT_NOT_EQUAL(memcmp(corpus_window(&a, 0), corpus_window(&a, 1), 32 * sizeof(*a.tokens)), 0);
     for (size_t i = 0; i < 96; i++) {
         CU_ASSERT(a.tokens[i] < TINY_GGUF_VOCAB);
-        CU_ASSERT(i % 32 < 2 || (a.tokens[i] != engine_info(en)->token_eos && a.tokens[i] != engine_info(en)->token_bos));
+        CU_ASSERT(i % 32 < 1 || (a.tokens[i] != engine_info(en)->token_eos && a.tokens[i] != engine_info(en)->token_bos));
     }
+    longer.want_held = true;
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &d, 1, &longer, &text, &e), 0);
+    first = text.documents[0];
+    CU_ASSERT_EQUAL_FATAL(corpus_join(&text, &b, &e), 0); /* written before read, held ones last */
+    CU_ASSERT_EQUAL(text.n_windows, 5);
+    CU_ASSERT_EQUAL(text.n_held, 8);
+    CU_ASSERT_EQUAL(text.n_sources, 2);
+    CU_ASSERT_EQUAL(text.documents[3], first);
+    CU_ASSERT_EQUAL(memcmp(corpus_window(&text, 2), corpus_window(&a, 2), 32 * sizeof(*a.tokens)), 0);
+    CU_ASSERT_EQUAL(corpus_length(&text, 2), 32);
+    CU_ASSERT_EQUAL(corpus_length(&text, 12), 128);
+    CU_ASSERT_EQUAL(corpus_tokens(&text), 96 + 256);
 }
 
 /* KL of one measurement by the book: whole passes, logits of both, kl_of() of every position. */
@@ -272,16 +384,19 @@ static void test_calibrate(void)
     struct errmsg e = { "" };
     size_t n_bytes, n = 0;
     double kl, got_kl = 0, D = 0;
+    struct corpus_options co = { .n_tokens = 1024, .window = 512, .want_held = true, .seed = 1 };
+    struct calibration cal = { .en = en, .corpus = &c, .seed = 3, .progress = &p };
 
-    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, 1024, 512, true, 1, &p, &c, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &co, &p, &c, &e), 0);
     stats_options_default(&so, engine_geometry(en));
     so.n_samples = 512;
     memcpy(so.model_digest, engine_info(en)->model_digest, sizeof(so.model_digest));
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
-    CU_ASSERT_EQUAL(calibrate_windows(en, s, &c, false, 0, &p, &e), 0);
+    cal.stats = s;
+    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
     CU_ASSERT_EQUAL(stats_tokens(s), 2 * (512 - 4));
     CU_ASSERT(!stats_has_depth(s));
-    CU_ASSERT_EQUAL(calibrate_depth(en, s, &c, 3, &p, &e), 0);
+    CU_ASSERT_EQUAL(calibrate_depth(&cal, &e), 0);
     CU_ASSERT_STRING_EQUAL(e.text, "");
     CU_ASSERT(stats_has_depth(s));
 
@@ -325,16 +440,20 @@ static void test_calibrate_gradients(void)
     uint32_t hs = head_side_index(engine_geometry(en), 1, 0, SIDE_K), labels[WINDOW];
     double want[32 * 32] = { 0 }, trace = 0;
     struct progress p = silent();
+    struct corpus_options co = { .n_tokens = 3 * WINDOW, .window = WINDOW, .seed = 1 };
+    struct calibration cal = { .en = en, .corpus = &c, .progress = &p };
     struct stats_options so;
     struct errmsg e = { "" };
 
-    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, 3 * WINDOW, WINDOW, false, 1, &p, &c, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &co, &p, &c, &e), 0);
     stats_options_default(&so, engine_geometry(en));
     so.want_attention = false;
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &plain, &e), 0);
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
-    CU_ASSERT_EQUAL(calibrate_windows(en, plain, &c, false, 0, &p, &e), 0);
-    CU_ASSERT_EQUAL(calibrate_windows(en, s, &c, true, 7, &p, &e), 0);
+    cal.stats = plain;
+    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    cal = (struct calibration) { .en = en, .stats = s, .corpus = &c, .gradients = true, .seed = 7, .progress = &p };
+    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
     CU_ASSERT(!stats_has_fisher(plain));
     CU_ASSERT(stats_has_fisher(s));
     CU_ASSERT_EQUAL(s->n_fisher, stats_tokens(s));
@@ -355,8 +474,131 @@ static void test_calibrate_gradients(void)
         CU_ASSERT_DOUBLE_EQUAL(s->fisher[hs * 32 * 32 + i], want[i], 1e-12 * trace);
 }
 
+static unsigned asked, stop_after;
+
+static bool stop_now(void)
+{
+    return ++asked > stop_after;
+}
+
+static void expect_same_bytes(const struct stats *a, const struct stats *b)
+{
+    uint8_t digest_a[DIGEST_BYTES], digest_b[DIGEST_BYTES];
+    struct errmsg e = { "" };
+
+    CU_ASSERT_EQUAL(stats_digest(a, digest_a, &e), 0);
+    CU_ASSERT_EQUAL(stats_digest(b, digest_b, &e), 0);
+    CU_ASSERT_EQUAL(memcmp(digest_a, digest_b, DIGEST_BYTES), 0);
+}
+
+/* Stopped between windows, continued from its file, stopped while measuring depth weights, continued again: the same file,
+ * gradients, samples that push each other out and depth weights among it, as in one go. */
+static void test_resume(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(stats_freep) struct stats *whole = NULL, *part = NULL, *s = NULL;
+    struct corpus_options co = { .n_tokens = 5 * 64, .window = 64, .want_held = true, .seed = 1 };
+    char path[] = "/tmp/kvc-test-resume-XXXXXX";
+    uint8_t plan[DIGEST_BYTES], other[DIGEST_BYTES];
+    struct progress p = silent();
+    struct calibration cal;
+    struct moments *none = NULL;
+    struct stats_options so;
+    struct errmsg e = { "" };
+    int fd = mkstemp(path);
+
+    CU_ASSERT_FATAL(fd >= 0);
+    (void) close(fd);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &co, &p, &c, &e), 0);
+    stats_options_default(&so, engine_geometry(en));
+    so.n_samples = 150; /* of 300 */
+    so.want_output = true;
+    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &whole, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &part, &e), 0);
+    cal = (struct calibration) { .en = en, .stats = whole, .corpus = &c, .gradients = true, .seed = 9, .progress = &p };
+    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibrate_depth(&cal, &e), 0);
+
+    cal.stats = part;
+    cal.n_done = 0;
+    cal.stop = stop_now;
+    asked = 0;
+    stop_after = 2;
+    checkpoint_plan(&cal, true, plan);
+    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), CALIBRATION_STOPPED);
+    CU_ASSERT_EQUAL(cal.n_done, 2);
+    CU_ASSERT_EQUAL_FATAL(checkpoint_save(path, &cal, plan, &e), 0);
+    cal.n_done = 77;
+    CU_ASSERT_EQUAL_FATAL(checkpoint_load(path, &cal, plan, &s, &none, &e), 0);
+    CU_ASSERT_PTR_NULL(none);
+    CU_ASSERT_EQUAL(cal.n_done, 2);
+    cal.stats = s;
+    asked = 0;
+    stop_after = 6; /* three more windows, and three measurements */
+    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibrate_depth(&cal, &e), CALIBRATION_STOPPED);
+    CU_ASSERT(!stats_has_depth(s));
+    CU_ASSERT_EQUAL_FATAL(checkpoint_save(path, &cal, plan, &e), 0);
+    part = stats_free(part);
+    CU_ASSERT_EQUAL_FATAL(checkpoint_load(path, &cal, plan, &part, &none, &e), 0);
+    CU_ASSERT_EQUAL(cal.n_done, 5);
+    cal.stats = part;
+    cal.stop = NULL;
+    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(calibrate_depth(&cal, &e), 0);
+    expect_same_bytes(part, whole);
+
+    cal.seed++;
+    checkpoint_plan(&cal, true, other);
+    s = stats_free(s);
+    CU_ASSERT_EQUAL(checkpoint_load(path, &cal, other, &s, &none, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "other options"));
+    CU_ASSERT_EQUAL(truncate(path, 100), 0);
+    CU_ASSERT_EQUAL(checkpoint_load(path, &cal, plan, &s, &none, &e), -EBADMSG);
+    (void) unlink(path);
+    CU_ASSERT_EQUAL(checkpoint_load(path, &cal, plan, &s, &none, &e), -ENOENT);
+    CU_ASSERT_PTR_NULL(s);
+}
+
+/* Moments of the same windows: the counts, means and covariances of the statistics. */
+static void test_moments_only(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(stats_freep) struct stats *s = NULL;
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    struct corpus_options co = { .n_tokens = 3 * 64, .window = 64, .seed = 1 };
+    struct moments_options mo = { .geometry = *engine_geometry(en), .n_sink = 4 };
+    struct progress p = silent();
+    struct calibration cal = { .en = en, .corpus = &c, .progress = &p };
+    struct stats_options so;
+    struct errmsg e = { "" };
+    uint32_t hs = head_side_index(engine_geometry(en), 2, 1, SIDE_V);
+
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &co, &p, &c, &e), 0);
+    stats_options_default(&so, engine_geometry(en));
+    so.want_attention = false;
+    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(moments_new(&mo, &m, &e), 0);
+    cal.stats = s;
+    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    cal = (struct calibration) { .en = en, .moments = m, .corpus = &c, .progress = &p };
+    CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
+    CU_ASSERT_EQUAL(moments_count(m, 2, 1), stats_tokens(s));
+    for (size_t i = 0; i < 32; i++) {
+        const double *row = moments_scatter(m, 2, 1) + (32 + i) * (33 + i) / 2 + 32;
+
+        CU_ASSERT_DOUBLE_EQUAL(moments_mean(m, 2, 1)[32 + i], s->mean[hs * 32 + i], 1e-12);
+        for (size_t j = 0; j <= i; j++) /* binary32 products of at most 60 rows on the other side */
+            CU_ASSERT_DOUBLE_EQUAL(row[j], s->scatter[(hs * 32 + i) * 32 + j],
+                                   1e-5 * sqrt(s->scatter[hs * 32 * 32 + i * 33] * s->scatter[hs * 32 * 32 + j * 33]) + 1e-12);
+    }
+}
+
 const struct test_case test_cases[] = {
     TEST(test_batch_cache), TEST(test_layer_cache), TEST(test_round_trip), TEST(test_corpus_from_text),
-    TEST(test_corpus_from_model), TEST(test_calibrate), TEST(test_calibrate_gradients), TEST_END,
+    TEST(test_corpus_turns), TEST(test_corpus_lines), TEST(test_utf8), TEST(test_corpus_from_model), TEST(test_calibrate),
+    TEST(test_resume), TEST(test_moments_only), TEST(test_calibrate_gradients), TEST_END,
 };
 const char test_suite[] = "calibration";
