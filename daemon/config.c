@@ -27,6 +27,7 @@ void config_init(struct config *c)
         .span_bytes = UINT64_C(2) << 20,
         .arena_bytes = UINT64_C(64) << 20,
         .quota_bytes = UINT64_C(4) << 30,
+        .lendable_percent = 75,
         .ghosts_per_tenant = 16384,
         .lease_ms = 30000,
         .handshake_ms = 5000,
@@ -57,6 +58,7 @@ static int check_bytes(const char *option, uint64_t bytes, uint64_t unit, uint64
 
 static int check_memory(const struct config *c, struct errmsg *e)
 {
+    uint64_t n_extents, each;
     int r = check_bytes("span-bytes", c->span_bytes, POOL_PAGE_BYTES, POOL_SPAN_BYTES_MAX, e);
 
     if (r == 0)
@@ -70,6 +72,15 @@ static int check_memory(const struct config *c, struct errmsg *e)
     if (c->quota_bytes < c->arena_bytes)
         return fail(e, -EINVAL, "--quota-bytes %" PRIu64 " is less than one arena (--arena-bytes %" PRIu64 ")",
                     c->quota_bytes, c->arena_bytes);
+    if (c->guarantee_bytes > c->quota_bytes)
+        return fail(e, -EINVAL, "--guarantee-bytes %" PRIu64 " is more than --quota-bytes %" PRIu64, c->guarantee_bytes,
+                    c->quota_bytes);
+    n_extents = c->pool_bytes / c->extent_bytes;
+    each = (c->guarantee_bytes + c->extent_bytes - 1) / c->extent_bytes;
+    if (each > 0 && c->tenants_max > n_extents / each)
+        return fail(e, -EINVAL, "--guarantee-bytes %" PRIu64 " for each of --tenants %" PRIu32 " is more than --pool-bytes %"
+                    PRIu64 " (a guarantee takes whole extents of %" PRIu64 " bytes)", c->guarantee_bytes, c->tenants_max,
+                    c->pool_bytes, c->extent_bytes);
     return 0;
 }
 

@@ -34,6 +34,8 @@ struct config {
     uint64_t span_bytes;              /* unit that extents are cut in */
     uint64_t arena_bytes;             /* of each session that opens a model */
     uint64_t quota_bytes;             /* per tenant: slots and arenas */
+    uint64_t guarantee_bytes;         /* per tenant, of the pool; tenants_max of them fit it */
+    uint32_t lendable_percent;        /* of an unused guarantee */
     uint32_t ghosts_per_tenant;       /* evicted keys remembered, for miss reasons and readmission */
 
     /* time */

@@ -39,6 +39,8 @@ static const struct key {
     { "span-bytes", KIND_BYTES, AT(span_bytes), 1, UINT64_MAX, false },
     { "arena-bytes", KIND_BYTES, AT(arena_bytes), 1, UINT64_MAX, false },
     { "quota-bytes", KIND_BYTES, AT(quota_bytes), 1, UINT64_MAX, true },
+    { "guarantee-bytes", KIND_BYTES, AT(guarantee_bytes), 0, UINT64_C(1) << 50, false },
+    { "lendable", KIND_U32, AT(lendable_percent), 0, 100, true },
     { "table-bytes", KIND_BYTES, AT(table_bytes_max), 1, UINT64_MAX, true },
     { "ghosts", KIND_U32, AT(ghosts_per_tenant), 16, 1u << 24, false },
     { "lease-ms", KIND_U64, AT(lease_ms), 100, DAY_MS, true },

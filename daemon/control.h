@@ -21,6 +21,9 @@ int control_build(struct tenant *t, struct errmsg *e);
 int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest,
                     const uint8_t *table_digest, uint64_t revision, uint32_t *ret_slot, struct errmsg *e);
 
+/* Extent that a lender asks back, 0: none; see share.h. */
+void control_set_pressure(struct tenant *t, uint64_t extent);
+
 /* Entry of the model, or -1. */
 int control_find(const struct tenant *t, const uint8_t *model_digest);
 

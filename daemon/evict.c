@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "daemon/share.h"
 #include "daemon/space.h"
 #include "daemon/store.h"
 
@@ -132,14 +133,15 @@ bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes)
     return true;
 }
 
-/* @s has no busy slot: every used one is an unheld page. */
+/* Its unheld pages go; without busy slots, so does the span. */
 static void empty_span(struct store *st, struct tenant *t, struct span *s)
 {
-    uint32_t first = s->number << POOL_SLOT_BITS, n = s->n_fresh_from, left = s->n_used;
+    uint32_t first = s->number << POOL_SLOT_BITS, n = s->n_fresh_from, left = s->n_used - s->n_busy;
 
-    assert(s->n_busy == 0);
-    for (uint32_t i = 0; i < n && left > 0; i++) { /* the span is gone with its last page */
-        if (pool_slot(&st->pool, first | i)->state != SLOT_COMMITTED)
+    for (uint32_t i = 0; i < n && left > 0; i++) { /* the span may be gone with its last page */
+        const struct slot *slot = pool_slot(&st->pool, first | i);
+
+        if (slot->state != SLOT_COMMITTED || slot->holds > 0)
             continue;
         left--;
         evict(st, t, first | i);
@@ -157,51 +159,14 @@ static struct span *idle_span(const struct group *g)
     return NULL;
 }
 
-static bool destroy_empty_extent(struct store *st, const struct tenant *not_of)
+void evict_extent(struct store *st, struct pool_extent *x)
 {
-    for (uint32_t i = 0; i < st->pool.n_extents; i++) {
-        struct pool_extent *x = st->pool.extents[i];
-
-        if (x->n_units_used == 0 && x->tenant != not_of) {
-            pool_extent_destroy(&st->pool, x);
-            return true;
-        }
-    }
-    return false;
-}
-
-/*
- * Takes one extent without held pages from the tenant that has most of them, as long as that leaves it no worse off
- * than the taker: so one tenant cannot keep another out of the pool, and two do not take turns robbing each other.
- * Comes before the taker's own pages: else the first one in the pool would keep nearly all of it.
- */
-static bool take_extent(struct store *st, const struct tenant *taker)
-{
-    struct pool *p = &st->pool;
-    uint32_t most = taker->n_extents + 1;
-    struct pool_extent *best = NULL;
-    bool rich = false;
-
-    for (const struct tenant *t = st->tenants; t; t = t->next)
-        rich |= t->n_extents > most;
-    for (uint32_t i = 0; rich && i < p->n_extents; i++) {
-        struct pool_extent *x = p->extents[i];
-
-        if (x->tenant->n_extents > most && pool_extent_is_idle(p, x)) {
-            most = x->tenant->n_extents;
-            best = x;
-        }
-    }
-    if (!best)
-        return false;
-    for (uint32_t i = 0; i < best->n_units; i++) {
-        uint32_t span = best->span_of_unit[i];
+    for (uint32_t i = 0; i < x->n_units; i++) {
+        uint32_t span = x->span_of_unit[i];
 
         if (span != UINT32_MAX)
-            empty_span(st, best->tenant, p->spans[span]);
+            empty_span(st, x->tenant, st->pool.spans[span]);
     }
-    pool_extent_destroy(p, best);
-    return true;
 }
 
 uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_digest, uint32_t n_max,
@@ -227,7 +192,7 @@ bool evict_for_space(struct store *st, struct group *g)
     struct pool *p = &st->pool;
     uint32_t v;
 
-    if (destroy_empty_extent(st, g->tenant) || take_extent(st, g->tenant))
+    if (share_destroy_empty(st, g->tenant) || share_take_extent(st, g->tenant))
         return true;
     v = oldest_victim(p, g->tenant);
     if (v != SLOT_NONE) {

@@ -37,13 +37,15 @@ bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
 /**
  * evict_for_space() - makes room in the pool for one slot of @g, by one step
  *
- * In order: an empty extent of another tenant; all pages of an extent of the tenant with the most extents, if that has
- * at least two more than @g's; a page of @g if it is the tenant's oldest victim, else a whole span of the group that
+ * In order: an empty extent of another tenant; all pages of an extent that share_take_extent() takes; a page of @g if it is the tenant's oldest victim, else a whole span of the group that
  * has it (so that a new table takes over from an old one); a page of @g.
  *
  * Return: whether something was freed: then pool_slot_take() is worth another try.
  */
 bool evict_for_space(struct store *st, struct group *g);
+
+/* Its unheld pages go. */
+void evict_extent(struct store *st, struct pool_extent *x);
 
 /* An operator's wish: up to @n_max unheld pages of @t go, of one table or (NULL) of all. Return: how many went. */
 uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_digest, uint32_t n_max,

@@ -1,16 +1,17 @@
-/* EVICT and SET_QUOTA: what an operator changes about a tenant while it runs. */
+/* EVICT: what an operator makes a tenant lose. SET_QUOTA is quota.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "daemon/conn.h"
 #include "daemon/log.h"
+#include "daemon/quota.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
 
 enum { EVICT_PAGES_PER_MESSAGE = 8192 }; /* a few milliseconds of the loop */
 
-static struct tenant *find_tenant(const struct server *s, const char *name)
+struct tenant *operator_find_tenant(const struct server *s, const char *name)
 {
     for (struct tenant *t = s->store.tenants; t; t = t->next)
         if (strcmp(t->name, name) == 0)
@@ -23,7 +24,7 @@ int handle_evict(struct request *rq)
     const Kvcobra__Evict *m = rq->message->evict;
     Kvcobra__EvictReply *reply = &rq->server->scratch->body.evict;
     const uint8_t *digest = m->table_digest.len == 0 ? NULL : m->table_digest.data;
-    struct tenant *only = m->tenant[0] ? find_tenant(rq->server, m->tenant) : NULL;
+    struct tenant *only = m->tenant[0] ? operator_find_tenant(rq->server, m->tenant) : NULL;
     uint32_t n = 0;
 
     if (m->tenant[0] && !only)
@@ -45,28 +46,5 @@ int handle_evict(struct request *rq)
     rq->reply.evict = reply;
     log_event(LOG_NOTICE, "evict", "tenant=%s pages=%" PRIu32 " bytes=%" PRIu64, only ? only->name : "all", n,
               reply->bytes);
-    return 0;
-}
-
-int handle_set_quota(struct request *rq)
-{
-    const Kvcobra__SetQuota *m = rq->message->set_quota;
-    Kvcobra__SetQuotaReply *reply = &rq->server->scratch->body.set_quota;
-    struct tenant *t = find_tenant(rq->server, m->tenant);
-
-    if (!t)
-        return fail(&rq->error, -ENOENT, "there is no tenant \"%.40s\" since the start", m->tenant);
-    if (m->quota_bytes == 0)
-        return fail(&rq->error, -EINVAL, "a quota of 0 bytes lets nobody in");
-    kvcobra__set_quota_reply__init(reply);
-    reply->previous_bytes = t->quota_bytes;
-    t->quota_bytes = m->quota_bytes;
-    /* What is held or in arenas stays above a lowered quota until it is released; nothing new comes meanwhile. */
-    (void) evict_for_quota(&rq->server->store, t, 0);
-    reply->used_bytes = tenant_used_bytes(t);
-    rq->reply.body_case = KVCOBRA__REPLY__BODY_SET_QUOTA;
-    rq->reply.set_quota = reply;
-    log_event(LOG_NOTICE, "quota", "tenant=%s bytes=%" PRIu64 " before=%" PRIu64 " used=%" PRIu64, t->name,
-              t->quota_bytes, reply->previous_bytes, reply->used_bytes);
     return 0;
 }

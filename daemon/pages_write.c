@@ -6,6 +6,7 @@
 #include "daemon/pages.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "daemon/share.h"
 #include "daemon/space.h"
 
 /* ---- reserve ---------------------------------------------------------------------------------------------------- */
@@ -107,6 +108,8 @@ int handle_reserve(struct request *rq)
     reply->slots = scratch->page_pointers;
     reply->exists = scratch->flags;
     reply->end_err = r;
+    if (r == -EAGAIN)
+        reply->awaited_bytes = share_awaited_bytes(&rq->server->store, rq->session->tenant);
     if (r < 0)
         rq->reply.message = rq->error.text;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_RESERVE;

@@ -160,6 +160,14 @@ bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x)
     return true;
 }
 
+void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving)
+{
+    x->leaving = leaving;
+    for (uint32_t i = 0; i < x->n_units; i++)
+        if (x->span_of_unit[i] != UINT32_MAX)
+            span_file(p->spans[x->span_of_unit[i]]);
+}
+
 void pool_extent_destroy(struct pool *p, struct pool_extent *x)
 {
     assert(x->n_units_used == 0);
@@ -185,14 +193,14 @@ static int add_span(struct pool *p, struct group *g, const struct span_owner *ow
     int r;
 
     for (uint32_t i = 0; i < p->n_extents; i++) {
-        if (p->extents[i]->tenant != g->tenant)
+        if (p->extents[i]->tenant != g->tenant || p->extents[i]->leaving)
             continue;
         r = span_new(p, p->extents[i], g, n_units, owner, ret);
         if (r != -ENOSPC)
             return r;
     }
-    if (!pool_can_grow(p))
-        return fail(e, -ENOSPC, "the pool of %" PRIu64 " bytes is full", p->pool_bytes);
+    if (!owner->may_grow || !pool_can_grow(p))
+        return fail(e, -ENOSPC, "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others", p->pool_bytes);
     r = extent_add(p, g->tenant, owner->uid, &x, e);
     if (r == 0)
         r = span_new(p, x, g, n_units, owner, ret);
@@ -268,7 +276,7 @@ uint64_t pool_group_room(const struct pool *p, const struct group *g)
     for (const struct span *s = g->partial.head; s; s = s->next)
         slots += s->n_slots - s->n_used;
     for (uint32_t i = 0; i < p->n_extents; i++)
-        if (p->extents[i]->tenant == g->tenant)
+        if (p->extents[i]->tenant == g->tenant && !p->extents[i]->leaving)
             spans += runs_of(p->extents[i], n_units);
     spans += (uint64_t) (p->n_extents_max - p->n_extents) * (p->extent_bytes / p->unit_bytes / n_units);
     return slots + spans * (n_units * p->unit_bytes / g->slot_bytes);

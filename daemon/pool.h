@@ -41,8 +41,8 @@ struct group {
     struct space *space;
     unsigned page_class;
     size_t slot_bytes, page_bytes;
-    struct span_list partial;      /* spans with a free slot */
-    struct span_list full;
+    struct span_list partial;      /* spans that a slot can be taken from */
+    struct span_list full;         /* the others */
     uint32_t n_spans, n_used;      /* slots RESERVED or COMMITTED */
     uint32_t n_pages;              /* COMMITTED; kept by the store */
     struct slot_queue small, main; /* S3-FIFO over unheld pages, evict.c */
@@ -59,6 +59,7 @@ struct span {
     uint32_t n_fresh_from; /* slots from here on were never used: not in the free list yet */
     uint32_t free;
     struct slot *slots;
+    struct span_list *list; /* of the group: partial or full */
     struct span *prev, *next;
 };
 
@@ -69,6 +70,7 @@ struct pool_extent {
     struct slot_records records;
     uint32_t *span_of_unit; /* [n_units] number, or UINT32_MAX */
     uint32_t n_units, n_units_used;
+    bool leaving; /* asked back by a lender (share.h): nothing new in it */
 };
 
 struct pool_keeper { /* somebody who wants extents to outlive this process */
@@ -100,6 +102,7 @@ void group_init(struct group *g, struct tenant *tenant, struct space *space, uns
 /**
  * pool_slot_take() - a slot for a page of @g, from a span of the group, else a new span, else a new extent
  * @table_digest, @first_head, @n_heads: recorded with a new span
+ * @may_grow: whether a new extent may be added
  *
  * The slot is RESERVED, has a new generation and counts as busy. Nothing is evicted. A slot fits an extent.
  *
@@ -108,6 +111,7 @@ void group_init(struct group *g, struct tenant *tenant, struct space *space, uns
 struct span_owner {
     const uint8_t *table_digest;
     uint32_t first_head, n_heads, uid;
+    bool may_grow;
 };
 int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,
                    struct errmsg *e);
@@ -131,6 +135,7 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id);
 bool pool_can_grow(const struct pool *p);
 bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x); /* nothing RESERVED or held in it */
+void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving);
 void pool_extent_destroy(struct pool *p, struct pool_extent *x);             /* has no spans */
 
 /* Free slots that @g could still get without evicting: in its spans, in free units of its tenant, in new extents. */

@@ -14,6 +14,7 @@
 
 struct check { /* of one page */
     uint32_t slot, crc;
+    uint64_t generation;
     bool whole;
     const uint8_t *payload;
     size_t payload_bytes;
@@ -35,7 +36,7 @@ static void add_page(struct store *st, struct recheck_job *j, uint32_t slot)
         return;
     bytes = pool_slot_span(&st->pool, slot)->group->page_bytes - PAGE_HEADER_BYTES;
     j->pages[j->n++] = (struct check) {
-        .slot = slot, .crc = pool_slot(&st->pool, slot)->payload_crc32c,
+        .slot = slot, .crc = pool_slot(&st->pool, slot)->payload_crc32c, .generation = pool_slot(&st->pool, slot)->generation,
         .payload = (const uint8_t *) pool_slot_data(&st->pool, slot) + PAGE_HEADER_BYTES, .payload_bytes = bytes,
     };
     j->bytes += bytes;
@@ -62,9 +63,15 @@ static int conclude(struct job *job, struct request *rq)
     struct store *st = &job->server->store;
 
     for (size_t i = 0; i < j->n; i++) {
-        store_unhold(st, j->pages[i].slot);
-        if (i < j->next && store_page_is_unchecked(st, j->pages[i].slot))
-            store_page_checked(st, j->pages[i].slot, j->pages[i].whole);
+        const struct check *c = &j->pages[i];
+        const struct slot *slot;
+
+        if (i < j->next && c->whole)
+            store_page_checked(st, c->slot, true);
+        store_unhold(st, c->slot);
+        slot = pool_slot(&st->pool, c->slot); /* the last hold may have taken the page with it */
+        if (i < j->next && !c->whole && slot && slot->state == SLOT_COMMITTED && slot->generation == c->generation)
+            store_page_checked(st, c->slot, false);
     }
     if (!rq)
         return 0;

@@ -110,7 +110,7 @@ int handle_release(struct request *rq);
 int handle_keep_leases(struct request *rq);
 int handle_get_status(struct request *rq);    /* status.c */
 int handle_evict(struct request *rq);         /* operator.c */
-int handle_set_quota(struct request *rq);
+int handle_set_quota(struct request *rq);     /* quota.c */
 int handle_drain(struct request *rq);         /* drain.c */
 
 /* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE. */

@@ -20,8 +20,10 @@
 #include "daemon/keep.h"
 #include "daemon/log.h"
 #include "daemon/metrics_http.h"
+#include "daemon/quota.h"
 #include "daemon/request.h"
 #include "daemon/session.h"
+#include "daemon/share.h"
 #include "daemon/space.h"
 #include "daemon/work.h"
 
@@ -106,10 +108,8 @@ void server_update_tick(struct server *s)
     ev_tick_every(s->ev, period, on_tick, s);
 }
 
-/* Tenants that have the quota everybody begins with get the new one; what an operator set stays. */
 static void reload_config(struct server *s)
 {
-    uint64_t old_quota = s->config->quota_bytes;
     struct errmsg e = { "" };
     struct config fresh;
 
@@ -119,9 +119,7 @@ static void reload_config(struct server *s)
     } else {
         config_reload(s->config, &fresh);
         log_open(s->config->log_level);
-        for (struct tenant *t = s->store.tenants; t; t = t->next)
-            if (t->quota_bytes == old_quota)
-                t->quota_bytes = s->config->quota_bytes;
+        quota_reload(s);
         server_update_tick(s);
         log_event(LOG_NOTICE, "reloaded", "message=\"the configuration was read again\"");
     }
@@ -303,6 +301,7 @@ int server_tenant(struct server *s, uid_t uid, struct tenant **ret, struct errms
     r = tenant_new(uid, s->secret, s->boot_id, s->config->quota_bytes, s->config->ghosts_per_tenant, &t, e);
     if (r < 0)
         return r;
+    t->guarantee_bytes = s->config->guarantee_bytes;
     t->number = s->store.n_tenants++;
     t->next = s->store.tenants;
     s->store.tenants = t;
@@ -370,8 +369,11 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
         r = load_secret(s, e);
     if (r == 0)
         r = watch_signals(s, e);
-    if (r == 0)
+    if (r == 0) {
+        s->store.lendable_percent = config->lendable_percent;
+        quota_load(s);
         keep_restore(s);
+    }
     errmsg_clear(r == 0 ? e : NULL);
     if (r == 0)
         r = open_sockets(s, e);

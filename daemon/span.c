@@ -43,6 +43,23 @@ uint32_t span_units(const struct pool *p, const struct group *g)
     return (uint32_t) (n < n_units_extent ? n : n_units_extent);
 }
 
+static bool has_room(const struct span *s)
+{
+    return s->n_used < s->n_slots && !s->extent->leaving;
+}
+
+void span_file(struct span *s)
+{
+    struct span_list *to = has_room(s) ? &s->group->partial : &s->group->full;
+
+    if (s->list == to)
+        return;
+    if (s->list)
+        span_list_remove(s->list, s);
+    span_list_append(to, s);
+    s->list = to;
+}
+
 /* First fit: a run of @n free units of @x, or UINT32_MAX. */
 static uint32_t find_units(const struct pool_extent *x, uint32_t n)
 {
@@ -113,7 +130,7 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
     };
     record(s, owner);
     place(p, s);
-    span_list_append(&g->partial, s);
+    span_file(s);
     *ret = s;
     return 0;
 }
@@ -187,7 +204,7 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
     }
     place(p, s);
     g->n_used += s->n_used;
-    span_list_append(s->n_used < s->n_slots ? &g->partial : &g->full, s);
+    span_file(s);
     *ret = s;
     return 0;
 }
@@ -204,15 +221,11 @@ static void span_free(struct pool *p, struct span *s)
     x->n_units_used -= s->n_units;
     p->spans[s->number] = NULL;
     p->free_numbers[p->n_free_numbers++] = s->number;
-    span_list_remove(&s->group->partial, s);
+    span_list_remove(s->list, s);
     s->group->n_spans--;
     free(s);
 }
 
-static bool has_room(const struct span *s)
-{
-    return s->n_used < s->n_slots;
-}
 
 uint32_t span_slot_take(struct pool *p, struct span *s)
 {
@@ -236,10 +249,7 @@ uint32_t span_slot_take(struct pool *p, struct span *s)
     s->n_used++;
     s->n_busy++;
     s->group->n_used++;
-    if (!has_room(s)) {
-        span_list_remove(&s->group->partial, s);
-        span_list_append(&s->group->full, s);
-    }
+    span_file(s);
     return number;
 }
 
@@ -251,10 +261,6 @@ void pool_slot_give(struct pool *p, uint32_t number)
     assert(slot->state != SLOT_FREE && slot->holds == 0 && slot->queue == SLOT_QUEUE_NONE);
     if (slot->state != SLOT_COMMITTED)
         s->n_busy--;
-    if (!has_room(s)) {
-        span_list_remove(&s->group->full, s);
-        span_list_append(&s->group->partial, s);
-    }
     slot->state = SLOT_FREE;
     slot->prev = SLOT_NONE;
     slot->next = s->free;
@@ -263,6 +269,8 @@ void pool_slot_give(struct pool *p, uint32_t number)
     s->group->n_used--;
     if (s->n_used == 0)
         span_free(p, s);
+    else
+        span_file(s);
 }
 
 void pool_slot_set_busy(struct pool *p, uint32_t number, bool busy)

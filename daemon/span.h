@@ -24,3 +24,6 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
 
 /* @s has a free slot. Return: its number, RESERVED with a new generation. */
 uint32_t span_slot_take(struct pool *p, struct span *s);
+
+/* Puts it in the list of its group where it belongs, after what decides that changed. */
+void span_file(struct span *s);

@@ -6,6 +6,7 @@
 #include "daemon/request.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "daemon/share.h"
 #include "daemon/space.h"
 #include "daemon/status.h"
 #include "daemon/usage.h"
@@ -68,6 +69,7 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     }
     for (const struct tenant *t = s->store.tenants; t; t = t->next) {
         reply->evictions += t->evictions;
+        reply->guaranteed_bytes += share_extents(&s->store.pool, t->guarantee_bytes) * s->store.pool.extent_bytes;
         for (const struct group *g = t->groups; g; g = g->next) {
             reply->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
             reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
@@ -92,6 +94,9 @@ static void fill_tenant(const struct server *s, const struct tenant *t, Kvcobra_
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
         if (s->sessions[i] && s->sessions[i]->tenant == t)
             out->leases += s->sessions[i]->leases.n_granted;
+    out->guarantee_bytes = t->guarantee_bytes;
+    out->extent_bytes = t->n_extents * s->store.pool.extent_bytes;
+    out->asked_back_bytes = share_asked_bytes(&s->store, t);
     out->misses_unknown = t->misses_by[KVCOBRA__MISS_REASON__MISS_UNKNOWN];
     out->misses_evicted = t->misses_by[KVCOBRA__MISS_REASON__MISS_EVICTED];
     out->misses_other_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_OTHER_TABLE];

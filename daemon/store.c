@@ -11,6 +11,7 @@
 #include "base/errmsg.h"
 #include "daemon/evict.h"
 #include "daemon/log.h"
+#include "daemon/share.h"
 #include "daemon/space.h"
 
 static void set_busy(struct store *st, uint32_t number, bool busy)
@@ -45,9 +46,13 @@ int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t 
     if (!evict_for_quota(st, t, g->slot_bytes))
         return fail(e, -EDQUOT, "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use, all of them held: release some",
                     t->name, tenant_used_bytes(t), t->quota_bytes);
-    do
+    do {
+        owner.may_grow = share_may_grow(st, t);
         r = pool_slot_take(&st->pool, g, &owner, &number, e);
-    while (r == -ENOSPC && evict_for_space(st, g));
+    } while (r == -ENOSPC && evict_for_space(st, g));
+    if (r == -ENOSPC && share_ask_back(st, t))
+        return fail(e, -EAGAIN, "tenant %s waits for %" PRIu64 " bytes of its guarantee that are lent: they were asked back, "
+                    "come again", t->name, share_awaited_bytes(st, t));
     if (r < 0)
         return r;
     pool_slot(&st->pool, number)->session = session;
@@ -214,10 +219,12 @@ void store_unhold(struct store *st, uint32_t number)
     struct slot *slot = pool_slot(&st->pool, number);
 
     assert(slot->state == SLOT_COMMITTED && slot->holds > 0);
-    if (--slot->holds == 0) {
-        set_busy(st, number, false);
-        evict_enter(&st->pool, number);
-    }
+    if (--slot->holds > 0)
+        return;
+    set_busy(st, number, false);
+    evict_enter(&st->pool, number);
+    if (pool_slot_span(&st->pool, number)->extent->leaving) /* what was waited for */
+        store_drop(st, number, GHOST_EVICTED);
 }
 
 void store_drop(struct store *st, uint32_t number, enum ghost_reason reason)

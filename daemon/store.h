@@ -23,6 +23,7 @@ struct store {
     struct pool pool;
     struct tenant *tenants;
     uint32_t n_tenants;
+    uint32_t lendable_percent; /* of an unused guarantee; see share.h */
     uint64_t n_damaged; /* pages of an earlier process whose checksum is wrong */
 };
 
@@ -31,7 +32,8 @@ struct store {
  * @session: number of the session that will commit it; recorded
  *
  * Return: 0; -EDQUOT: the tenant's quota, nothing of it can be evicted; -ENOSPC: the pool is full of held pages or of
- * other tenants' share; -EFBIG: a page is larger than an extent; errno of the memory.
+ * other tenants' share; -EAGAIN: the tenant is below its guarantee, and others hold what they borrowed of it, see
+ * share_awaited_bytes(); -EFBIG: a page is larger than an extent; errno of the memory.
  */
 int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t *ret_slot, struct errmsg *e);
 

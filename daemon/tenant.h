@@ -39,7 +39,12 @@ struct tenant {
     struct ghosts ghosts;
 
     /* accounts */
-    uint64_t quota_bytes;
+    uint64_t quota_bytes;       /* the most: pages and arenas */
+    uint64_t guarantee_bytes;   /* of the pool, in whole extents; see share.h */
+    bool quota_is_set, guarantee_is_set; /* by an operator: what the configuration says does not change them */
+    uint64_t awaited_extent;    /* lent, and asked back for this tenant; 0: none */
+    bool wants_room;            /* it was refused for want of that since the last share_tick() */
+    uint64_t wants_until_ms;
     uint64_t page_bytes;        /* slots in use */
     uint64_t held_bytes;        /* of them, held or reserved */
     uint64_t arena_bytes;

@@ -38,7 +38,7 @@ struct control_page {
     uint32_t version;
     uint8_t boot_id[BOOT_ID_BYTES];
     _Atomic uint64_t moved;          /* non-zero: obsolete, OPEN_MODEL again */
-    _Atomic uint64_t pressure;       /* raised when a lender asks for held pages back */
+    _Atomic uint64_t pressure;       /* extent whose pages a lender asks back: release them, take no new ones; 0: none */
     uint8_t reserved[24];
     struct control_model models[CONTROL_MODELS_MAX];
 };
