@@ -80,7 +80,7 @@ static int print_text(const struct engine *en, const struct eval_options *o, con
     }
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
-    printf("\ncharged:    bits per number of coded tokens, with all that stands beside the codes\n"
+    printf("\ncharged:    bits per number of coded tokens, scales and the like counted\n"
            "by:         so many tokens are as the exact model writes them, before a quarter,\n"
            "            half, three quarters of the texts part from its\n"
            "never:      texts that do not part\n"
