@@ -63,6 +63,8 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
     if ((r = stats_check_complete(s, e)) < 0 || (r = stats_check_complete(other, e)) < 0 ||
         (r = check_same(&s->o, &other->o, e)) < 0)
         return r;
+    if (s->n_tokens > 0 && other->n_tokens > 0 && (s->n_fisher > 0) != (other->n_fisher > 0))
+        return fail(e, -EINVAL, "only one of the statistics has gradients");
     if (other->n_fisher > 0 && (r = stats_want_fisher(s)) < 0)
         return fail(e, r, "out of memory for the Fisher metric");
     if (s->n_sources + other->n_sources > STATS_SOURCES_MAX)

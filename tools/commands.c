@@ -13,6 +13,7 @@
 static const struct command *const commands[] = {
     &cmd_inspect,
     &cmd_calibrate,
+    &cmd_merge,
     &cmd_solve,
     &cmd_eval,
     &cmd_compare,

@@ -276,6 +276,84 @@ static void test_merge(void)
     (void) stats_free(c);
 }
 
+/* Windows [first, end) of six, each with a text of its own and one that all share. */
+static struct stats *make_part(size_t first, size_t end)
+{
+    struct stats *s = make_stats(40, false);
+    struct errmsg e = { "" };
+
+    for (uint64_t doc = first; doc < end; doc++) {
+        struct stats_source own = { .digest = { (uint8_t) doc }, .bytes = 9, .tokens = 56, .windows = 1, .window = 60 };
+        struct stats_source shared = { .digest = { 200 }, .bytes = 9, .tokens = 1, .windows = 1, .window = 60 };
+
+        add_window(s, doc, 60);
+        CU_ASSERT_EQUAL(stats_add_source(s, &own, &e), 0);
+        CU_ASSERT_EQUAL(stats_add_source(s, &shared, &e), 0);
+    }
+    return s;
+}
+
+/* (a + b) + c, a + (b + c), c + (b + a): the samples of the union with the smallest hashes, and the same texts, bit for bit. */
+static void test_merge_any_grouping(void)
+{
+    struct stats *whole = make_part(0, 6);
+    struct errmsg e = { "" };
+    size_t slots_whole[40], slots[40];
+
+    stats_sorted_slots(whole, slots_whole);
+    for (int grouping = 0; grouping < 3; grouping++) {
+        struct stats *a = make_part(0, 1), *b = make_part(1, 4), *c = make_part(4, 6);
+        struct stats *sum = grouping == 2 ? c : a;
+
+        if (grouping == 0)
+            CU_ASSERT_EQUAL(stats_merge(a, b, &e) | stats_merge(a, c, &e), 0);
+        if (grouping == 1)
+            CU_ASSERT_EQUAL(stats_merge(b, c, &e) | stats_merge(a, b, &e), 0);
+        if (grouping == 2)
+            CU_ASSERT_EQUAL(stats_merge(b, a, &e) | stats_merge(c, b, &e), 0);
+        CU_ASSERT_EQUAL(stats_tokens(sum), stats_tokens(whole));
+        stats_sorted_slots(sum, slots);
+        for (size_t i = 0; i < 40; i++) {
+            CU_ASSERT_EQUAL(sample_id_compare(&whole->ids[slots_whole[i]], &sum->ids[slots[i]]), 0);
+            CU_ASSERT_EQUAL(memcmp(stats_sample_rows(whole, 5) + slots_whole[i] * D,
+                                   stats_sample_rows(sum, 5) + slots[i] * D, D * sizeof(float)), 0);
+        }
+        CU_ASSERT_EQUAL_FATAL(sum->n_sources, 7);
+        CU_ASSERT_EQUAL(memcmp(sum->sources, whole->sources, 7 * sizeof(*sum->sources)), 0);
+        CU_ASSERT(sum->sources[6].tokens == 6 && sum->sources[6].windows == 6);
+        (void) stats_free(a);
+        (void) stats_free(b);
+        (void) stats_free(c);
+    }
+    (void) stats_free(whole);
+}
+
+/* A file is loaded with the samples it holds and makes room for more as they come: up to n_samples. */
+static void test_loaded_grows(void)
+{
+    struct stats *s = make_stats(300, false), *back = NULL, *whole = make_stats(300, false);
+    struct errmsg e = { "" };
+    uint8_t digest[DIGEST_BYTES], want[DIGEST_BYTES];
+    size_t n;
+    void *bytes;
+
+    add_window(s, 0, 30);
+    add_window(whole, 0, 30);
+    bytes = image_of(s, &n);
+    CU_ASSERT_EQUAL_FATAL(stats_parse(bytes, n, &back, &e), 0);
+    for (uint64_t doc = 1; doc < 5; doc++) {
+        add_window(back, doc, 100);
+        add_window(whole, doc, 100);
+    }
+    CU_ASSERT_EQUAL(stats_samples(back), 300);
+    CU_ASSERT_EQUAL(stats_digest(back, digest, &e) | stats_digest(whole, want, &e), 0);
+    CU_ASSERT_EQUAL(memcmp(digest, want, sizeof(digest)), 0);
+    free(bytes);
+    (void) stats_free(s);
+    (void) stats_free(back);
+    (void) stats_free(whole);
+}
+
 static void test_merge_refuses(void)
 {
     struct stats *a = make_stats(8, false), *b = make_stats(8, false), *c = make_stats(9, false);
@@ -404,7 +482,7 @@ static void test_plane_energy(void)
 
 const struct test_case test_cases[] = {
     TEST(test_moments), TEST(test_large_mean), TEST(test_sampling), TEST(test_add_refuses),
-    TEST(test_same_token_twice), TEST(test_merge), TEST(test_merge_refuses), TEST(test_file_round_trip),
+    TEST(test_same_token_twice), TEST(test_merge), TEST(test_merge_any_grouping), TEST(test_loaded_grows), TEST(test_merge_refuses), TEST(test_file_round_trip),
     TEST(test_order_of_windows), TEST(test_damaged_file), TEST(test_plane_energy), TEST_END,
 };
 const char test_suite[] = "stats";
