@@ -24,6 +24,7 @@ int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, dou
     solve_options_for(&o, METHOD_BANDS, bpd);
     o.fit_levels = o.depth_weights = false;
     o.v_from = PREDICT_NONE;
+    o.decoder = DECODER_INVERSE;
     o.seed = seed;
     r = solver_init(&v, s, &o, e);
     if (r < 0)

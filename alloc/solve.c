@@ -29,6 +29,7 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd)
         .quantiser = bands ? QUANT_LLOYD_MAX : QUANT_UNIFORM_MIDTREAD,
         .fit_levels = bands,
         .v_from = bands ? PREDICT_HEAD : PREDICT_NONE,
+        .decoder = bands ? DECODER_LEAST_SQUARES : DECODER_INVERSE,
         .depth_weights = bands,
         .ceil_bpd = TABLE_BITS_MAX,
     };
@@ -64,15 +65,18 @@ static int check_bands(const struct stats *s, const struct solve_options *o, str
 
     if (o->fit_levels && o->quantiser != QUANT_LLOYD_MAX)
         return fail(e, -EINVAL, "fitted levels are not uniform: fit levels or ask for a uniform quantiser, not both");
-    if (s->cross && (o->curve == CURVE_MEASURED || o->fit_levels))
-        return fail(e, -EINVAL, "the statistics are moments, without vectors: measured curves and fitted levels need "
-                    "those");
+    if (s->cross && (o->curve == CURVE_MEASURED || o->fit_levels || o->decoder == DECODER_LEAST_SQUARES))
+        return fail(e, -EINVAL, "the statistics are moments, without vectors: measured curves, fitted levels and "
+                    "least-squares decoders need those");
     if (s->cross && o->v_from == PREDICT_LAYER)
         return fail(e, -EINVAL, "the statistics are moments of each head apart: values can be predicted from the keys of "
                     "their own head, not of the layer");
     if (s->n_held == 0 && !s->cross && (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from != PREDICT_NONE))
         return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measured curves, fitted levels and V "
                     "from K need");
+    if (o->decoder == DECODER_LEAST_SQUARES && s->n_held < 4 * (size_t) s->o.geometry.d)
+        return fail(e, -EINVAL, "least-squares decoders need at least %u sampled tokens, the statistics hold %zu: calibrate "
+                    "on more text, or solve with --decoder inverse", 4 * s->o.geometry.d, s->n_held);
     if (o->levels_from && (o->fit_levels || o->quantiser != QUANT_LLOYD_MAX))
         return fail(e, -EINVAL, "levels are kept from a table, fitted, or those of a uniform quantiser: one of the "
                     "three");
@@ -121,8 +125,10 @@ static int check_paper(const struct stats *s, const struct solve_options *o, str
                     metric_name(o->metric));
     if (o->method != METHOD_DP && o->curve != CURVE_BENNETT)
         return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name, curve_name(o->curve));
-    if (o->fit_levels || o->v_from != PREDICT_NONE || o->depth_weights || o->temper != 0 || o->levels_from)
-        return fail(e, -EINVAL, "method %s has no fitted or kept levels, V from K, depth weights or tempered metric", name);
+    if (o->fit_levels || o->v_from != PREDICT_NONE || o->decoder != DECODER_INVERSE || o->depth_weights ||
+        o->temper != 0 || o->levels_from)
+        return fail(e, -EINVAL, "method %s has no fitted or kept levels, V from K, least-squares decoders, depth weights or "
+                    "tempered metric", name);
     if (o->floor_bpd > 0 || o->ceil_bpd < TABLE_BITS_MAX)
         return fail(e, -EINVAL, "method %s has no floor or ceiling per head", name);
     return check_paper_options(&o->paper, s->o.geometry.d, e);
@@ -186,6 +192,9 @@ void solver_deinit(struct solver *v)
         free(v->heads[hs].mean);
         free(v->heads[hs].dec);
         free(v->heads[hs].predict);
+        free(v->heads[hs].decoder.mean);
+        free(v->heads[hs].decoder.predict);
+        free(v->heads[hs].decoder.dec);
         transform_deinit(&v->heads[hs].t);
     }
     free(v->heads);
@@ -245,6 +254,7 @@ static const char *const method_names[] = { "bands", "paper-mse", "paper-kl", "d
 static const char *const metric_names[] = { "mse", "query", "attention", "fisher", "output" };
 static const char *const curve_names[] = { "measured", "gaussian", "bennett" };
 static const char *const prediction_names[] = { "none", "head", "layer" };
+static const char *const decoder_names[] = { "inverse", "least-squares" };
 static const char *const quantiser_names[] = { "lloyd-max", "uniform", "uniform-midtread" };
 
 static int find_name(const char *const *names, size_t n, const char *name)
@@ -295,6 +305,21 @@ int quantiser_from_name(const char *name, enum quantiser *ret)
         return i;
     *ret = (enum quantiser) i;
     return 0;
+}
+
+int decoder_from_name(const char *name, enum decoder *ret)
+{
+    int i = find_name(decoder_names, N_NAMES(decoder_names), name);
+
+    if (i < 0)
+        return i;
+    *ret = (enum decoder) i;
+    return 0;
+}
+
+const char *decoder_name(enum decoder d)
+{
+    return decoder_names[d];
 }
 
 int prediction_from_name(const char *name, enum prediction *ret)

@@ -16,6 +16,7 @@ struct errmsg;
 
 enum method { METHOD_BANDS = 0, METHOD_PAPER_MSE = 1, METHOD_PAPER_KL = 2, METHOD_DP = 3 };
 enum metric { METRIC_MSE = 0, METRIC_QUERY = 1, METRIC_ATTENTION = 2, METRIC_FISHER = 3, METRIC_OUTPUT = 4 };
+enum decoder { DECODER_INVERSE = 0, DECODER_LEAST_SQUARES = 1 };
 enum curve { CURVE_MEASURED = 0, CURVE_GAUSSIAN = 1, CURVE_BENNETT = 2 };
 
 struct solve_options {
@@ -28,6 +29,7 @@ struct solve_options {
     bool fit_levels;            /* bands with QUANT_LLOYD_MAX */
     const struct table *levels_from; /* bands: keep the levels of this table; borrowed; NULL: do not */
     enum prediction v_from;     /* bands: what values are predicted from */
+    enum decoder decoder;       /* bands: the encoder's inverse, or fitted to what the codes turned out to be */
     bool depth_weights;         /* if the statistics carry them; they are of `attention` */
     double temper;              /* bands: M^temper at the trace of M; 0: metric_power() */
     double floor_bpd, ceil_bpd; /* per head-side; 0, 8 */
@@ -88,6 +90,8 @@ int curve_from_name(const char *name, enum curve *ret);
 const char *method_name(enum method m);
 const char *metric_name(enum metric m);
 const char *curve_name(enum curve c);
+int decoder_from_name(const char *name, enum decoder *ret);
+const char *decoder_name(enum decoder d);
 int prediction_from_name(const char *name, enum prediction *ret);
 const char *prediction_name(enum prediction p);
 int quantiser_from_name(const char *name, enum quantiser *ret);

@@ -217,7 +217,7 @@ int solve_allocate(struct solver *v, struct errmsg *e)
 /*
  * Solve without prediction, fit P, solve, fit P, solve; freeze bits; fit levels; refit P, mu_V, basis and scales.
  * K's levels come first, because P is fitted to K's codes as they will be stored, and V's last, because they are
- * fitted to the coordinates of the final basis.
+ * fitted to the coordinates of the final basis. Decoders come when nothing else changes any more.
  */
 int solve_bands_method(struct solver *v, struct errmsg *e)
 {
@@ -238,5 +238,7 @@ int solve_bands_method(struct solver *v, struct errmsg *e)
         r = solve_fit_residuals(v, e);
     if (r == 0 && v->o.fit_levels)
         r = solve_fit_levels(v, SIDE_V, e);
+    if (r == 0 && v->o.decoder == DECODER_LEAST_SQUARES)
+        r = solve_fit_decoders(v, e);
     return r;
 }

@@ -8,19 +8,34 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
+/* Where each band's columns start in a fitted decoder; bands without bits have none. Returns the number of columns. */
+static size_t decoder_columns(const struct head *h, size_t ret_first[TABLE_HALF_TILES_MAX])
+{
+    struct stored_order order;
+    size_t cols = 0;
+
+    solve_stored_order(h, &order);
+    for (uint32_t i = 0; i < order.n_bands; i++) {
+        ret_first[order.band[i]] = cols;
+        cols += band_coords(&h->t, order.band[i]);
+    }
+    return cols;
+}
+
 /* The head's bands with decode matrices by columns, [d, n_coords] each, one after another in h->dec. */
 static void fill_bands(struct head *h, struct band_spec *ret_bands)
 {
-    size_t d = h->t.d;
+    size_t d = h->t.d, first[TABLE_HALF_TILES_MAX] = { 0 }, cols = decoder_columns(h, first);
     double *dec = h->dec;
 
     for (uint32_t b = 0; b < h->t.n_bands; b++) {
         uint32_t n = band_coords(&h->t, b);
         const double *rows = h->t.dec + (size_t) b * BAND_COORDS * d;
+        bool fitted = h->decoder.dec && h->bits[b] > 0;
 
         for (size_t i = 0; i < d; i++)
             for (uint32_t c = 0; c < n; c++)
-                dec[i * n + c] = rows[c * d + i];
+                dec[i * n + c] = fitted ? h->decoder.dec[i * cols + first[b] + c] : rows[c * d + i];
         ret_bands[b] = (struct band_spec) {
             .bits = h->bits[b],
             .n_coords = (uint8_t) n,
@@ -57,10 +72,12 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
 
         fill_bands(h, bands + (size_t) hs * TABLE_HALF_TILES_MAX);
         codecs[hs] = (struct codec_spec) {
-            .mean = h->mean,
+            .mean = h->decoder.mean ? h->decoder.mean : h->mean,
             .n_bands = h->t.n_bands,
             .bands = bands + (size_t) hs * TABLE_HALF_TILES_MAX,
-            .predict = h->predict,
+            .predict = h->decoder.predict ? h->decoder.predict : h->predict,
+            .enc_mean = h->mean,
+            .enc_predict = h->predict,
         };
     }
     return table_build(&spec, ret_bytes, ret_n_bytes, e);

@@ -26,6 +26,11 @@ struct head {
     double *predict;   /* V: [d, n_predict] from K's stored coordinates z, or NULL */
     double *dec;       /* [d, n] per band, as band_spec wants it; filled by solve_build() */
     uint32_t n_predict;
+    struct {           /* fitted by least squares; NULL: the inverse of the encoder */
+        double *mean;    /* [d] */
+        double *predict; /* [d, n_predict], or NULL */
+        double *dec;     /* [d, coordinates of stored bands, in stored order] */
+    } decoder;
     double weight;     /* omega(layer, side) */
     double curve[TABLE_HALF_TILES_MAX][TABLE_BITS_MAX + 1]; /* weighted distortion of each band by bits */
     uint8_t bits[TABLE_HALF_TILES_MAX];
@@ -143,6 +148,11 @@ int solve_fit_residuals(struct solver *v, struct errmsg *e);
 
 /* Fits v->levels[side] to the pooled unit-variance coordinates of that side at each width (DESIGN 3.3). */
 int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e);
+
+/* ---- decoders (solve_decode.c) -------------------------------------------------------------------------------- */
+
+/* Least-squares decoders of every head-side for its codes as stored; after everything else. */
+int solve_fit_decoders(struct solver *v, struct errmsg *e);
 
 /* ---- the paper (solve_paper_method.c) ------------------------------------------------------------------------- */
 

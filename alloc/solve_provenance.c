@@ -108,6 +108,7 @@ static void describe_options(const struct solver *v, json_t *to)
     (void) json_object_set_new(to, "fit_levels", json_boolean(o->fit_levels));
     if (o->levels_from)
         set_hex(to, "levels_from", o->levels_from->digest);
+    set_text(to, "decoder", decoder_name(o->decoder));
     (void) json_object_set_new(to, "predict", json_string(prediction_name(o->v_from)));
     (void) json_object_set_new(to, "depth_weights",
                                json_boolean(o->depth_weights && o->metric == METRIC_ATTENTION &&

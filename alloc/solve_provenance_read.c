@@ -112,6 +112,7 @@ static void read_options(struct reader *r, struct solve_options *ret)
     if (json_object_get(r->options, "temper"))
         ret->temper = get_double(r, "temper");
     ret->fit_levels = get_bool(r, "fit_levels");
+    check(r, "decoder", decoder_from_name(get_text(r, "decoder"), &ret->decoder));
     check(r, "predict", prediction_from_name(get_text(r, "predict"), &ret->v_from));
     ret->depth_weights = get_bool(r, "depth_weights");
     ret->floor_bpd = get_double(r, "floor_bpd");

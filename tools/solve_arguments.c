@@ -9,7 +9,8 @@
 
 enum {
     OPT_BPD = 1, OPT_K_BPD, OPT_V_BPD, OPT_TOTAL_BPD, OPT_K_ONLY, OPT_SWEEP, OPT_STEP, OPT_METHOD, OPT_METRIC,
-    OPT_CURVE, OPT_QUANTISER, OPT_TEMPER, OPT_FLOOR, OPT_CEILING, OPT_SEED, OPT_NO_LEVELS, OPT_PREDICT, OPT_NO_V_FROM_K,
+    OPT_CURVE, OPT_QUANTISER, OPT_TEMPER, OPT_FLOOR, OPT_CEILING, OPT_SEED, OPT_NO_LEVELS, OPT_PREDICT, OPT_DECODER,
+    OPT_NO_V_FROM_K,
     OPT_NO_DEPTH, OPT_B_MIN_BUDGET, OPT_RANK_STEP, OPT_B_RANGE, OPT_ETA, OPT_ROUNDS, OPT_METRIC_FROM, OPT_LEVELS_FROM,
 };
 
@@ -60,6 +61,8 @@ static const struct argp_option options[] = {
     { "no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Keep the levels of a normal distribution", 3 },
     { "predict", OPT_PREDICT, "FROM", 0, "Values are what keys do not tell: the keys of their own head (head, the "
       "default), of all heads of the layer (layer: better, slower to read, and every process needs all heads), or none", 3 },
+    { "decoder", OPT_DECODER, "NAME", 0, "least-squares (default: fitted to what the codes turned out to be) or inverse, of "
+      "the encoder", 3 },
     { "no-v-from-k", OPT_NO_V_FROM_K, NULL, 0, "The same as --predict none", 3 },
     { "no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Count the harm in all layers alike", 3 },
     { "floor", OPT_FLOOR, "B", 0, "At least so many bits per number for every head and side", 3 },
@@ -93,6 +96,9 @@ static void take_name(struct solve_arguments *a, int key, const char *name, cons
     if (key == OPT_PREDICT && prediction_from_name(name, &a->predict) < 0)
         argp_error(state, "--predict %s: values are predicted from none, head or layer", name);
     a->has_predict |= key == OPT_PREDICT;
+    if (key == OPT_DECODER && decoder_from_name(name, &a->decoder) < 0)
+        argp_error(state, "--decoder %s: the decoders are inverse and least-squares", name);
+    a->has_decoder |= key == OPT_DECODER;
     a->has_metric |= key == OPT_METRIC;
     a->has_curve |= key == OPT_CURVE;
     a->has_quantiser |= key == OPT_QUANTISER;
@@ -236,6 +242,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_CURVE:
     case OPT_QUANTISER:
     case OPT_PREDICT:
+    case OPT_DECODER:
         take_name(a, key, arg, state);
         return 0;
     case OPT_METRIC_FROM:
@@ -295,5 +302,9 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct stats *
     ret->fit_levels = ret->fit_levels && !a->no_levels && !a->levels_from && !stats_is_moments(s);
     if (a->has_predict)
         ret->v_from = a->predict;
+    if (stats_is_moments(s))
+        ret->decoder = DECODER_INVERSE;
+    if (a->has_decoder)
+        ret->decoder = a->decoder;
     ret->depth_weights = ret->depth_weights && !a->no_depth;
 }

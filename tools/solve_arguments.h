@@ -23,9 +23,10 @@ struct solve_arguments {
     enum curve curve;
     enum quantiser quantiser;
     enum prediction predict;
+    enum decoder decoder;
     struct paper_options paper;
     double floor_bpd, ceil_bpd, temper;
-    bool has_metric, has_curve, has_quantiser, has_predict, no_levels, no_depth;
+    bool has_metric, has_curve, has_quantiser, has_predict, has_decoder, no_levels, no_depth;
     const char *paper_option, *c2_option; /* the last one typed that only these have */
     uint64_t seed;
 };

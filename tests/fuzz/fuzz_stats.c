@@ -34,6 +34,7 @@ static void solve(const struct stats *s)
 
         solve_options_for(&o, methods[i], 2);
         o.v_from = stats_samples(s) >= 4u * stats_get_options(s)->geometry.d ? PREDICT_HEAD : PREDICT_NONE;
+        o.decoder = o.v_from == PREDICT_HEAD ? DECODER_LEAST_SQUARES : DECODER_INVERSE;
         r = solve_table(s, &o, &bytes, &n, &report, &e);
         check(r == 0 || e.text[0] != '\0');
     }

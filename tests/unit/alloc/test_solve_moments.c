@@ -110,6 +110,7 @@ static double solve(const struct stats *s, const struct stats *judge, const stru
     judged.levels_from = NULL;
     judged.curve = CURVE_GAUSSIAN;
     judged.fit_levels = false;
+    judged.decoder = DECODER_INVERSE;
     CU_ASSERT_EQUAL(solve_harm(judge, table, &judged, harm, &e), 0);
     for (size_t i = 0; i < LAYERS * 2; i++)
         sum += harm[i];
@@ -138,6 +139,7 @@ static void test_against_vectors(void)
         solve_options_default(&o, (double[]) { 1.5, 3 }[i]);
         o.curve = CURVE_GAUSSIAN;
         o.fit_levels = o.depth_weights = false;
+        o.decoder = DECODER_INVERSE;
         with = solve(s, full, &o);
         from_vectors = solve(full, full, &o);
         o.v_from = PREDICT_NONE;
@@ -165,6 +167,7 @@ static void test_prediction(void)
     solve_options_default(&o, 2);
     o.curve = CURVE_GAUSSIAN;
     o.fit_levels = o.depth_weights = false;
+    o.decoder = DECODER_INVERSE;
     CU_ASSERT_EQUAL_FATAL(solver_init(&a, full, &o, &e), 0);
     CU_ASSERT_EQUAL_FATAL(solver_init(&b, s, &o, &e), 0);
     CU_ASSERT_EQUAL(solve_fit_side(&a, SIDE_K, &e) | solve_fit_side(&a, SIDE_V, &e) | solve_allocate(&a, &e), 0);
@@ -215,6 +218,7 @@ static void test_kept_levels(void)
     o.levels_from = first;
     CU_ASSERT_EQUAL(solve_table(s, &o, &again, &n, &report, &e), -EINVAL); /* kept and fitted */
     o.fit_levels = false;
+    o.decoder = DECODER_INVERSE;
     CU_ASSERT_EQUAL_FATAL(solve_table(s, &o, &again, &n, &report, &e), 0);
     CU_ASSERT_EQUAL_FATAL(table_parse(again, n, &second, &e), 0);
     CU_ASSERT_EQUAL(memcmp(first->levels, second->levels, sizeof(first->levels)), 0);

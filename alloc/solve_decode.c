@@ -1,0 +1,218 @@
+/*
+ * Least-squares decoders: the linear map from codes as stored to vectors that leaves the least squared error on the
+ * sampled tokens, in the place of the encoder's inverse. The inverse would be right if codes were z; they are levels,
+ * whose errors depend on them, and K's codes say more about V than what was left of it after quantising.
+ *
+ *   e = x - mean - D c,   D' = D + Cov(e, c) (G + l I)^-1,   mean' = mean + E[e] - (D' - D) E[c]
+ *
+ * with D the inverse (of V: [P | D_V], c = [c_K ; c_V]), G the centred covariance of c and l = 1e-4 tr(G) / n. Regressing
+ * the error is the textbook's Cov(x, c) (G + l I)^-1 but for the ridge, which here pulls towards the inverse: where the
+ * samples say little, it stays. The metric does not enter: all directions' least squares are found by the same D'.
+ */
+#include <cblas.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/solve_internal.h"
+#include "alloc/stats_internal.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+#define RIDGE 1e-4 /* of G's mean variance; 1e-1 costs 2 % KL at 2 bits per number, 1e-3 and less differ by noise */
+
+/* The K codes of one layer, in units of z: [n, cols], head h at columns first[h] on. */
+struct keys {
+    double *codes;
+    size_t cols;
+    size_t first[GEOMETRY_HEADS_MAX + 1];
+};
+
+static void keys_deinit(struct keys *k)
+{
+    free(k->codes);
+}
+
+static int keys_init(struct keys *k, const struct solver *v, uint32_t layer)
+{
+    uint32_t n_kv = v->g->n_kv_heads;
+    int r = 0;
+
+    for (uint32_t h = 0; h < n_kv; h++) {
+        struct stored_order order;
+
+        solve_stored_order(&v->heads[head_side_index(v->g, layer, h, SIDE_K)], &order);
+        k->first[h] = k->cols;
+        k->cols += order.n_coords;
+    }
+    k->first[n_kv] = k->cols;
+    k->codes = malloc((v->s->n_held * k->cols + 1) * sizeof(*k->codes));
+    if (!k->codes)
+        return -ENOMEM;
+    for (uint32_t h = 0; r == 0 && h < n_kv; h++) {
+        uint32_t hs = head_side_index(v->g, layer, h, SIDE_K);
+
+        r = solve_codes(v, hs, v->heads[hs].mean, stats_sample_rows(v->s, hs), k->codes + k->first[h], k->cols);
+    }
+    return r;
+}
+
+/* One head-side: [n, ...] over samples. */
+struct fit {
+    size_t n, d, n_pred, m; /* m = n_pred + coordinates of its own */
+    double *c;              /* [n, m] codes it is decoded from */
+    double *e;              /* [n, d] x less what the encoder subtracts, then the error of the inverse */
+    double *D;              /* [d, m] the inverse, then the answer */
+};
+
+static void fit_deinit(struct fit *f)
+{
+    free(f->c);
+    free(f->e);
+    free(f->D);
+}
+
+static int fit_init(struct fit *f, const struct solver *v, uint32_t hs, size_t n_pred)
+{
+    struct stored_order order;
+
+    solve_stored_order(&v->heads[hs], &order);
+    *f = (struct fit) { .n = v->s->n_held, .d = v->g->d, .n_pred = n_pred, .m = n_pred + order.n_coords };
+    f->c = malloc((f->n * f->m + 1) * sizeof(*f->c));
+    f->e = malloc(f->n * f->d * sizeof(*f->e));
+    f->D = malloc((f->d * f->m + 1) * sizeof(*f->D));
+    return f->c && f->e && f->D ? 0 : -ENOMEM;
+}
+
+/* e := x - mean - P c, and the predictors' codes; @keys: their first column among the layer's. */
+static void subtract_prediction(struct fit *f, const struct solver *v, uint32_t hs, const struct keys *k, size_t from)
+{
+    const struct head *h = &v->heads[hs];
+    const float *x = stats_sample_rows(v->s, hs);
+
+    for (size_t t = 0; t < f->n; t++) {
+        for (size_t i = 0; i < f->d; i++)
+            f->e[t * f->d + i] = (double) x[t * f->d + i] - h->mean[i];
+        for (size_t j = 0; j < f->n_pred; j++)
+            f->c[t * f->m + j] = k->codes[t * k->cols + from + j];
+    }
+    if (f->n_pred > 0)
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) f->n, (int) f->d, (int) f->n_pred, -1.0, f->c,
+                    (int) f->m, h->predict, (int) f->n_pred, 1.0, f->e, (int) f->d);
+}
+
+/* The codes of e, as a table's encoder makes them. */
+static int encode(struct fit *f, const struct solver *v, uint32_t hs)
+{
+    const double zero[GEOMETRY_DIM_MAX] = { 0 };
+    _cleanup_(freep) float *u = malloc(f->n * f->d * sizeof(*u));
+
+    if (!u)
+        return -ENOMEM;
+    for (size_t i = 0; i < f->n * f->d; i++)
+        u[i] = (float) f->e[i];
+    return solve_codes(v, hs, zero, u, f->c + f->n_pred, f->m);
+}
+
+/* D := [P | the inverse of the encoder], columns in stored order. */
+static void invert(struct fit *f, const struct solver *v, uint32_t hs)
+{
+    const struct head *h = &v->heads[hs];
+    struct stored_order order;
+    size_t col = f->n_pred;
+
+    for (size_t i = 0; i < f->d; i++)
+        for (size_t j = 0; j < f->n_pred; j++)
+            f->D[i * f->m + j] = h->predict[i * f->n_pred + j];
+    solve_stored_order(h, &order);
+    for (uint32_t b = 0; b < order.n_bands; b++)
+        for (uint32_t c = 0; c < band_coords(&h->t, order.band[b]); c++, col++)
+            for (size_t i = 0; i < f->d; i++)
+                f->D[i * f->m + col] = h->t.dec[((size_t) order.band[b] * BAND_COORDS + c) * f->d + i];
+}
+
+/* D to the head's decoder. */
+static int split(const struct fit *f, struct head *h)
+{
+    size_t own = f->m - f->n_pred;
+
+    free(h->decoder.predict);
+    free(h->decoder.dec);
+    h->decoder.predict = f->n_pred > 0 ? malloc(f->d * f->n_pred * sizeof(double)) : NULL;
+    h->decoder.dec = malloc((f->d * own + 1) * sizeof(double));
+    if (!h->decoder.dec || (f->n_pred > 0 && !h->decoder.predict))
+        return -ENOMEM;
+    for (size_t i = 0; i < f->d; i++) {
+        if (f->n_pred > 0)
+            memcpy(h->decoder.predict + i * f->n_pred, f->D + i * f->m, f->n_pred * sizeof(double));
+        memcpy(h->decoder.dec + i * own, f->D + i * f->m + f->n_pred, own * sizeof(double));
+    }
+    return 0;
+}
+
+/* The correction of D and of the mean; the head's decoder is replaced. */
+static int correct(struct fit *f, struct head *h)
+{
+    size_t n = f->n, d = f->d, m = f->m;
+    _cleanup_(freep) double *change = malloc(d * m * sizeof(*change)), *mean_c = malloc(m * sizeof(*mean_c));
+    _cleanup_(freep) double *mean = malloc(d * sizeof(*mean));
+    double mean_e[GEOMETRY_DIM_MAX];
+    int r;
+
+    if (!change || !mean_c || !mean)
+        return -ENOMEM;
+    /* e already lacks P c */
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) (m - f->n_pred), -1.0,
+                f->c + f->n_pred, (int) m, f->D + f->n_pred, (int) m, 1.0, f->e, (int) d);
+    solve_centre(f->c, n, m, mean_c);
+    solve_centre(f->e, n, d, mean_e);
+    r = solve_regress(f->c, f->e, n, m, d, RIDGE, change);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < d; i++) {
+        mean[i] = h->mean[i] + mean_e[i];
+        for (size_t j = 0; j < m; j++) {
+            f->D[i * m + j] += change[i * m + j];
+            mean[i] -= change[i * m + j] * mean_c[j];
+        }
+    }
+    free(h->decoder.mean);
+    h->decoder.mean = take_ptr(mean);
+    return split(f, h);
+}
+
+static int fit_head_side(struct solver *v, uint32_t layer, uint32_t head, enum side side, const struct keys *k)
+{
+    uint32_t hs = head_side_index(v->g, layer, head, side);
+    struct head_run run = prediction_heads(v->o.v_from, v->g->n_kv_heads, head);
+    size_t from = k->first[run.first], n_pred = side == SIDE_V ? k->first[run.first + run.n] - from : 0;
+    _cleanup_(fit_deinit) struct fit f = { 0 };
+    int r = fit_init(&f, v, hs, n_pred);
+
+    if (r < 0 || f.m == 0) /* nothing is decoded but the mean */
+        return r;
+    subtract_prediction(&f, v, hs, k, from);
+    r = encode(&f, v, hs);
+    if (r < 0)
+        return r;
+    invert(&f, v, hs);
+    return correct(&f, &v->heads[hs]);
+}
+
+int solve_fit_decoders(struct solver *v, struct errmsg *e)
+{
+    for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
+        _cleanup_(keys_deinit) struct keys k = { 0 };
+        int r = keys_init(&k, v, layer);
+
+        if (r < 0)
+            return solver_fail(layer, 0, SIDE_K, r, e);
+        solver_progress(v, "decoders", (double) layer / v->g->n_layers);
+        for (uint32_t i = 0; i < 2 * v->g->n_kv_heads; i++) {
+            r = fit_head_side(v, layer, i / 2, (enum side) (i % 2), &k);
+            if (r < 0)
+                return solver_fail(layer, i / 2, (enum side) (i % 2), r, e);
+        }
+    }
+    return 0;
+}

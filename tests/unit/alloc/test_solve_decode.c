@@ -1,0 +1,298 @@
+/*
+ * Least-squares decoders and values predicted from all heads of a layer, judged by the finished table: its codes are
+ * made again in binary64 by the formulas of alloc/table.h, and the normal equations are asked whether any linear decoder
+ * of these codes could do better.
+ */
+#include <errno.h>
+
+#include "alloc/curve.h"
+#include "alloc/solve.h"
+#include "alloc/stats_internal.h"
+#include "alloc/table_format.h"
+#include "base/cleanup.h"
+#include "tests/unit/alloc/shapes.h"
+
+enum { LAYERS = 1, HEADS = 2, D = 32, TOKENS = 1600, WINDOW = 200, CODES_MAX = HEADS * D + D };
+
+/* Values are the keys of the *other* head plus noise; lengths vary, so that no direction is normal. */
+static void draw(struct shape_data *x, const struct geometry *g, bool flat)
+{
+    size_t width = HEADS * D;
+
+    shape_data_draw(x, g);
+    for (size_t t = 0; t < x->n; t++) {
+        float length = test_rand() >> 63 ? 1.6f : 0.4f;
+
+        for (size_t i = 0; i < width; i++)
+            x->k[t * width + i] *= length;
+        for (size_t i = 0; i < width; i++)
+            x->v[t * width + i] = 0.3f * x->v[t * width + i] + x->k[t * width + (i + D) % width];
+        for (size_t i = 0; flat && i < D; i++) {
+            x->k[t * width + i] = 0.5f;                /* head 0: K constant */
+            x->v[t * width + D + i] *= i < 5 ? 1 : 0;  /* head 1: V of rank 5 */
+        }
+    }
+}
+
+static struct stats *synthetic(const struct geometry *g, bool flat)
+{
+    struct stats_options o;
+    struct stats *s = NULL;
+    struct shape_data x;
+    struct errmsg e = { "" };
+
+    stats_options_default(&o, g);
+    o.n_samples = TOKENS;
+    o.n_sink = 0;
+    o.want_attention = false;
+    CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
+    shape_data_init(&x, g, WINDOW);
+    for (uint64_t doc = 0; doc < TOKENS / WINDOW; doc++)
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            draw(&x, g, flat);
+            CU_ASSERT_EQUAL(stats_add_layer(s, doc, 0, l, WINDOW, x.q, x.k, x.v, NULL, &e), 0);
+        }
+    CU_ASSERT_STRING_EQUAL(e.text, "");
+    shape_data_deinit(&x);
+    return s;
+}
+
+static struct solve_options options(double bpd, enum prediction v_from, enum decoder decoder)
+{
+    struct solve_options o;
+
+    solve_options_default(&o, bpd);
+    o.metric = METRIC_MSE;
+    o.depth_weights = false;
+    o.v_from = v_from;
+    o.decoder = decoder;
+    return o;
+}
+
+static struct table *solve(const struct stats *s, const struct solve_options *o, struct solve_report *ret)
+{
+    _cleanup_(freep) void *bytes = NULL;
+    struct table *t = NULL;
+    struct errmsg e = { "" };
+    size_t n;
+
+    CU_ASSERT_EQUAL(solve_table(s, o, &bytes, &n, ret, &e), 0);
+    CU_ASSERT_STRING_EQUAL(e.text, "");
+    assert(bytes);
+    CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, &e), 0);
+    return t;
+}
+
+/* ---- what a table does to the samples ------------------------------------------------------------------------ */
+
+static void quantise(const struct table *t, const struct codec *c, enum side side, const double *z, uint8_t *ret)
+{
+    for (unsigned i = 0; i < c->r; i++) {
+        unsigned b = c->bits[i / 8];
+
+        ret[i] = b > 0 ? levels_quantise(&t->levels[side][b], b, (float) z[i]) : 0;
+    }
+}
+
+/* Levels of what V of @head is decoded from, or K's own; returns their number. */
+static size_t inputs(const struct table *t, uint32_t head, enum side side, const uint8_t *codes_k, const uint8_t *codes_v,
+                     double *ret)
+{
+    struct head_run run = side == SIDE_V ? table_predictors(t, head) : (struct head_run) { head, 1 };
+    size_t n = 0;
+
+    for (uint32_t h = 0; h < HEADS; h++) {
+        const struct codec *k = table_codec(t, 0, h, SIDE_K);
+
+        for (unsigned i = 0; i < k->r; i++, codes_k++)
+            if (h >= run.first && h < run.first + run.n)
+                ret[n++] = (double) t->levels[SIDE_K][k->bits[i / 8]].value[*codes_k];
+    }
+    for (unsigned i = 0; side == SIDE_V && i < table_codec(t, 0, head, SIDE_V)->r; i++)
+        ret[n++] = (double) t->levels[SIDE_V][table_codec(t, 0, head, SIDE_V)->bits[i / 8]].value[codes_v[i]];
+    return n;
+}
+
+/* Sums over samples of one head-side: error e and inputs c of its decoder. */
+struct normal {
+    size_t n_c;
+    double e[D], c[CODES_MAX], ee[D], cc[CODES_MAX], ec[D][CODES_MAX], harm;
+};
+
+static void add(struct normal *s, const float *x, const struct table_sums *x_hat, const double *c, size_t n_c)
+{
+    s->n_c = n_c;
+    for (size_t i = 0; i < D; i++) {
+        double e = (double) x[i] - x_hat->x[i];
+
+        s->e[i] += e / TOKENS;
+        s->ee[i] += e * e / TOKENS;
+        s->harm += e * e / TOKENS;
+        for (size_t j = 0; j < n_c; j++)
+            s->ec[i][j] += e * c[j] / TOKENS;
+    }
+    for (size_t j = 0; j < n_c; j++) {
+        s->c[j] += c[j] / TOKENS;
+        s->cc[j] += c[j] * c[j] / TOKENS;
+    }
+}
+
+static void measure(const struct stats *s, const struct table *t, struct normal ret[2 * HEADS])
+{
+    memset(ret, 0, 2 * HEADS * sizeof(*ret));
+    for (size_t token = 0; token < TOKENS; token++) {
+        uint8_t codes_k[HEADS * TABLE_RANK_MAX] = { 0 }, codes_v[TABLE_RANK_MAX];
+        struct table_sums sums[2];
+        size_t at = 0;
+
+        for (unsigned pass = SIDE_K; pass <= SIDE_V; pass++)
+            for (uint32_t h = 0; h < HEADS; h++) {
+                const float *const x[2] = { stats_sample_rows(s, 2 * h) + token * D,
+                                            stats_sample_rows(s, 2 * h + 1) + token * D };
+                double c[CODES_MAX];
+                size_t n_c;
+
+                table_encode_head(t, 0, h, codes_k, x, sums);
+                if (pass == SIDE_K) {
+                    quantise(t, table_codec(t, 0, h, SIDE_K), SIDE_K, sums[SIDE_K].x, codes_k + at);
+                    at += table_codec(t, 0, h, SIDE_K)->r;
+                    continue;
+                }
+                quantise(t, table_codec(t, 0, h, SIDE_V), SIDE_V, sums[SIDE_V].x, codes_v);
+                table_decode_head(t, 0, h, codes_k, codes_v, sums);
+                for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
+                    n_c = inputs(t, h, (enum side) side, codes_k, codes_v, c);
+                    add(&ret[2 * h + side], x[side], &sums[side], c, n_c);
+                }
+            }
+    }
+}
+
+/* Largest |correlation| of an error with a code that varies. */
+static double largest_correlation(const struct normal *s)
+{
+    double largest = 0;
+
+    for (size_t i = 0; i < D; i++)
+        for (size_t j = 0; j < s->n_c; j++) {
+            double var_c = s->cc[j] - s->c[j] * s->c[j], var_e = s->ee[i] - s->e[i] * s->e[i];
+
+            if (var_c > 1e-6 && var_e > 1e-12) /* a padded coordinate has one code */
+                largest = fmax(largest, fabs(s->ec[i][j] - s->e[i] * s->c[j]) / sqrt(var_c * var_e));
+        }
+    return largest;
+}
+
+/*
+ * The normal equations: what a least-squares decoder leaves is uncorrelated with its codes and has no mean. The ridge
+ * leaves l (G + l I)^-1 of the inverse's correlation, l = 1e-4 of G's mean variance: below 0.01, as no eigenvalue of G
+ * here is below a fiftieth of the mean. binary32 flips a code in ten thousand. The inverse leaves correlations of 0.05
+ * and more, or there would be nothing to gain.
+ */
+static void test_normal_equations(void)
+{
+    struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
+    _cleanup_(stats_freep) struct stats *s = synthetic(&g, false);
+
+    for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++) {
+        struct normal sums[2][2 * HEADS];
+
+        for (int decoder = DECODER_INVERSE; decoder <= DECODER_LEAST_SQUARES; decoder++) {
+            struct solve_options o = options(2, (enum prediction) v_from, (enum decoder) decoder);
+            struct solve_report report;
+            _cleanup_(table_unrefp) struct table *t = solve(s, &o, &report);
+            double harm = 0;
+
+            measure(s, t, sums[decoder]);
+            for (unsigned hs = 0; hs < 2 * HEADS; hs++)
+                harm += sums[decoder][hs].harm;
+            CU_ASSERT_DOUBLE_EQUAL(report.distortion, harm, 1e-3 * harm); /* another reading of the same table */
+        }
+        for (unsigned hs = 0; hs < 2 * HEADS; hs++) {
+            const struct normal *fitted = &sums[DECODER_LEAST_SQUARES][hs], *inverse = &sums[DECODER_INVERSE][hs];
+
+            CU_ASSERT(largest_correlation(fitted) < 0.01);
+            CU_ASSERT(largest_correlation(inverse) > 0.05);
+            CU_ASSERT(fitted->harm < 0.998 * inverse->harm);
+            for (unsigned i = 0; i < D; i++)
+                CU_ASSERT_DOUBLE_EQUAL(fitted->e[i], 0, 1e-3 * sqrt(fitted->ee[i]) + 1e-6);
+        }
+    }
+}
+
+/* Values that are the other head's keys: their own head's tell nothing of them, those of the layer almost all. */
+static void test_prediction_from_layer(void)
+{
+    struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
+    _cleanup_(stats_freep) struct stats *s = synthetic(&g, false);
+    double harm[3];
+
+    for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++) {
+        struct solve_options o = options(0, (enum prediction) v_from, DECODER_LEAST_SQUARES);
+        struct solve_report report;
+        _cleanup_(table_unrefp) struct table *t = NULL;
+
+        o.k_bpd = 4;
+        o.v_bpd = 1;
+        t = solve(s, &o, &report);
+        CU_ASSERT_EQUAL(t->v_from, v_from);
+        CU_ASSERT_EQUAL(table_codec(t, 0, 1, SIDE_V)->n_pred,
+                        v_from == PREDICT_LAYER ? table_codec(t, 0, 0, SIDE_K)->r + table_codec(t, 0, 1, SIDE_K)->r :
+                        v_from == PREDICT_HEAD  ? table_codec(t, 0, 1, SIDE_K)->r : 0u);
+        harm[v_from] = report.distortion_v;
+    }
+    CU_ASSERT_DOUBLE_EQUAL(harm[PREDICT_HEAD], harm[PREDICT_NONE], 0.1 * harm[PREDICT_NONE]);
+    CU_ASSERT(harm[PREDICT_LAYER] < 0.4 * harm[PREDICT_HEAD]);
+}
+
+/* Constant keys, values of rank 5, budgets that leave heads without codes: finite tables, never worse than the inverse. */
+static void test_degenerate(void)
+{
+    static const double bpds[] = { 0.1, 0.5, 3 };
+    struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
+    _cleanup_(stats_freep) struct stats *s = synthetic(&g, true);
+
+    for (size_t i = 0; i < 3; i++)
+        for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++) {
+            struct solve_options fit = options(bpds[i], (enum prediction) v_from, DECODER_LEAST_SQUARES);
+            struct solve_options invert = options(bpds[i], (enum prediction) v_from, DECODER_INVERSE);
+            struct solve_report fitted, inverse;
+            _cleanup_(table_unrefp) struct table *a = solve(s, &fit, &fitted), *b = solve(s, &invert, &inverse);
+
+            CU_ASSERT_EQUAL(table_codec(a, 0, 0, SIDE_K)->r, 0);
+            CU_ASSERT_EQUAL(a->bpd_code, b->bpd_code);
+            CU_ASSERT(fitted.distortion <= inverse.distortion * (1 + 1e-6));
+            for (unsigned hs = 0; hs < 2 * HEADS; hs++) /* the encoder is the same: so are the codes */
+                CU_ASSERT_EQUAL(memcmp(a->codecs[hs].enc_mean, b->codecs[hs].enc_mean, D * sizeof(float)), 0);
+        }
+}
+
+static void test_refuses(void)
+{
+    struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
+    _cleanup_(stats_freep) struct stats *s = synthetic(&g, false);
+    struct solve_options o = options(2, PREDICT_NONE, DECODER_LEAST_SQUARES);
+    struct solve_report report;
+    struct errmsg e = { "" };
+    void *bytes = NULL;
+    size_t n, held = s->n_held;
+
+    s->n_held = 4 * D - 1;
+    CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n, &report, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--decoder inverse"));
+    s->n_held = 2 * 4 * D - 1;
+    o.v_from = PREDICT_LAYER;
+    CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n, &report, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--predict head"));
+    s->n_held = held;
+    solve_options_for(&o, METHOD_PAPER_KL, 2);
+    o.decoder = DECODER_LEAST_SQUARES;
+    CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n, &report, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "paper-kl"));
+    CU_ASSERT_PTR_NULL(bytes);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_normal_equations), TEST(test_prediction_from_layer), TEST(test_degenerate), TEST(test_refuses), TEST_END,
+};
+const char test_suite[] = "solve_decode";
