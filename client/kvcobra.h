@@ -332,9 +332,28 @@ KVC_EXPORT int kvc_table_retire(kvc_client *c, const uint8_t digest[KVC_DIGEST_B
 KVC_EXPORT int kvc_evict(kvc_client *c, const char *tenant, const uint8_t digest[KVC_DIGEST_BYTES], uint64_t *ret_pages,
                          uint64_t *ret_bytes);
 
-/* Operator. Until the daemon starts anew. Outputs may be NULL. Return: 0; -ENOENT: no such tenant; -EINVAL: 0 bytes. */
-KVC_EXPORT int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t quota_bytes, uint64_t *ret_previous_bytes,
-                             uint64_t *ret_used_bytes);
+#define KVC_QUOTA_KEEP UINT64_MAX /* as it is */
+
+typedef struct kvc_quota_state {
+    size_t struct_bytes;          /* set by the caller: sizeof(kvc_quota_state) */
+    uint64_t max_bytes, guarantee_bytes;                   /* now */
+    uint64_t previous_max_bytes, previous_guarantee_bytes;
+    uint64_t used_bytes;          /* after unheld pages left for a lower maximum */
+} kvc_quota_state;
+
+/**
+ * kvc_quota_set() - operator: what a tenant may have
+ * @tenant:          "uid-1000"; made if nobody of it came yet
+ * @max_bytes:       the most of pages and arenas; or KVC_QUOTA_KEEP
+ * @guarantee_bytes: of the pool, in whole extents, whatever others do; or KVC_QUOTA_KEEP
+ * @ret_state:       may be NULL
+ *
+ * Remembered over a restart if the daemon has a state folder.
+ * Return: 0; -ENOENT: not a tenant's name; -ENOSPC: the guarantees of all tenants would not fit the pool; -EINVAL: a
+ * maximum of 0 or below the guarantee, or nothing to change.
+ */
+KVC_EXPORT int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t max_bytes, uint64_t guarantee_bytes,
+                             kvc_quota_state *ret_state);
 
 enum kvc_drain { KVC_DRAIN_OFF = 0, KVC_DRAIN_ON = 1, KVC_DRAIN_ASK = 2 };
 
@@ -354,6 +373,10 @@ typedef struct kvc_tenant_status {
     uint64_t quota_bytes, used_bytes, held_bytes, arena_bytes, pages, sessions, hits, misses, evictions;
     int isolated;
     uint64_t leases;
+    uint64_t guarantee_bytes;  /* of the pool */
+    uint64_t extent_bytes;     /* memory of the pool that it has */
+    uint64_t asked_back_bytes; /* of it, lent by a tenant that needs it now */
+    uint64_t misses_unknown, misses_evicted, misses_other_table, misses_retired_table; /* first missing chunks */
 } kvc_tenant_status;
 
 typedef struct kvc_space_status { /* per (table, shard) */
@@ -372,6 +395,10 @@ typedef struct kvc_status {
     kvc_space_status *spaces;
     int draining;
     uint64_t evictions;
+    uint64_t slot_record_bytes, index_bytes, hold_bytes, heap_bytes; /* what the daemon needs beside the pages */
+    uint32_t work_threads, work_waiting;                             /* threads beside its loop, requests waiting */
+    uint64_t work_done, work_refused, work_expired;
+    uint64_t guaranteed_bytes;                                       /* of all tenants */
 } kvc_status;
 
 /* Operator. */

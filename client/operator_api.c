@@ -121,8 +121,8 @@ int kvc_evict(kvc_client *c, const char *tenant, const uint8_t digest[KVC_DIGEST
     return 0;
 }
 
-int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t quota_bytes, uint64_t *ret_previous_bytes,
-                  uint64_t *ret_used_bytes)
+int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t max_bytes, uint64_t guarantee_bytes,
+                  kvc_quota_state *ret_state)
 {
     Kvcobra__SetQuota quota = KVCOBRA__SET_QUOTA__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -133,17 +133,29 @@ int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t quota_bytes, uint6
         return r;
     if (!tenant)
         return fail(&c->error, -EINVAL, "kvc_quota_set: tenant is NULL");
+    if (ret_state && ret_state->struct_bytes != sizeof(*ret_state))
+        return fail(&c->error, -EINVAL, "kvc_quota_set: struct_bytes is %zu, not %zu", ret_state->struct_bytes,
+                    sizeof(*ret_state));
+    if (max_bytes == 0)
+        return fail(&c->error, -EINVAL, "a maximum of 0 bytes lets nobody in");
     quota.tenant = (char *) tenant;
-    quota.quota_bytes = quota_bytes;
+    quota.quota_bytes = max_bytes == KVC_QUOTA_KEEP ? 0 : max_bytes;
+    quota.set_guarantee = guarantee_bytes != KVC_QUOTA_KEEP;
+    quota.guarantee_bytes = quota.set_guarantee ? guarantee_bytes : 0;
     request.body_case = KVCOBRA__REQUEST__BODY_SET_QUOTA;
     request.set_quota = &quota;
     r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_SET_QUOTA, &reply, &c->error);
     if (r < 0)
         return r;
-    if (ret_previous_bytes)
-        *ret_previous_bytes = reply.message->set_quota->previous_bytes;
-    if (ret_used_bytes)
-        *ret_used_bytes = reply.message->set_quota->used_bytes;
+    if (ret_state)
+        *ret_state = (kvc_quota_state) {
+            .struct_bytes = sizeof(*ret_state),
+            .max_bytes = reply.message->set_quota->quota_bytes,
+            .guarantee_bytes = reply.message->set_quota->guarantee_bytes,
+            .previous_max_bytes = reply.message->set_quota->previous_bytes,
+            .previous_guarantee_bytes = reply.message->set_quota->previous_guarantee_bytes,
+            .used_bytes = reply.message->set_quota->used_bytes,
+        };
     reply_free(&reply);
     return 0;
 }

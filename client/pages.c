@@ -154,7 +154,7 @@ int page_move_to_heap(struct kvc_client *c, struct page *p)
     uint8_t *bytes;
     int r;
 
-    assert(p->place == PAGE_ARENA);
+    assert(p->place != PAGE_HEAP);
     r = heap_take(&p->table->heap[p->class], &bytes);
     if (r < 0)
         return r;

@@ -76,7 +76,7 @@ void page_move_to_pool(struct kvc_client *c, struct page *p, const struct page_g
 /* Whether it lies in the daemon's pool, held by a lease that the daemon knows. */
 bool page_is_shared(const struct page *p);
 
-/* A page of the arena goes on on the heap, where it is in nobody's way. Return: 0; -ENOMEM, nothing changed. */
+/* A page of the arena or the pool goes on on the heap, where it is in nobody's way. Return: 0; -ENOMEM, nothing changed. */
 int page_move_to_heap(struct kvc_client *c, struct page *p);
 
 static inline struct page *page_ref(struct page *p)

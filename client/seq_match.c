@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "client/client.h"
+#include "client/pressure.h"
 #include "client/reconnect.h"
 #include "client/seq.h"
 #include "client/seq_pool.h"
@@ -73,11 +74,12 @@ static int take_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *reply, con
     return r;
 }
 
-static int lease_batch(struct kvc_seq *s, const struct found *found, size_t n)
+/* @n_asked: n, or n + 1: the daemon counts why the chunk behind the found ones is missing. */
+static int lease_batch(struct kvc_seq *s, const struct found *found, size_t n, size_t n_asked)
 {
     struct kvc_client *c = s->model->client;
-    _cleanup_(freep) Kvcobra__LeaseItem *items = calloc(n, sizeof(*items));
-    _cleanup_(freep) Kvcobra__LeaseItem **pointers = calloc(n, sizeof(*pointers));
+    _cleanup_(freep) Kvcobra__LeaseItem *items = calloc(n_asked, sizeof(*items));
+    _cleanup_(freep) Kvcobra__LeaseItem **pointers = calloc(n_asked, sizeof(*pointers));
     struct lease *lease = leases_add(&c->leases);
     Kvcobra__Lease body = KVCOBRA__LEASE__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -86,17 +88,17 @@ static int lease_batch(struct kvc_seq *s, const struct found *found, size_t n)
 
     if (!items || !pointers || !lease)
         return fail(&c->error, -ENOMEM, "out of memory while leasing %zu pages", n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n_asked; i++) {
         kvcobra__lease_item__init(&items[i]);
         items[i].key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) found[i].key.bytes };
-        items[i].slot = found[i].hit.slot;
-        items[i].generation = found[i].hit.generation;
+        items[i].slot = i < n ? found[i].hit.slot : UINT32_MAX;
+        items[i].generation = i < n ? found[i].hit.generation : 0;
         pointers[i] = &items[i];
     }
     body.model = s->model->remote.handle;
     body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, s->table->table->digest };
     body.items = pointers;
-    body.n_items = n;
+    body.n_items = n_asked;
     request.body_case = KVCOBRA__REQUEST__BODY_LEASE;
     request.lease = &body;
     r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_LEASE, &reply, &c->error);
@@ -107,14 +109,18 @@ static int lease_batch(struct kvc_seq *s, const struct found *found, size_t n)
     return r;
 }
 
-/* Leases found pages in batches until one is granted short. What was granted before an error stays. */
-static int lease_found(struct kvc_seq *s, const struct found *found, size_t n)
+/*
+ * Leases the @n found pages of @n_chunks in batches until one is granted short. What was granted before an error stays. The
+ * first missing chunk goes along if there is room: it costs no message of its own.
+ */
+static int lease_found(struct kvc_seq *s, const struct found *found, size_t n, size_t n_chunks)
 {
     size_t batch = s->model->client->connection.items_per_message;
 
     for (size_t at = 0; at < n; at += batch) {
         size_t n_items = n - at < batch ? n - at : batch;
-        int r = lease_batch(s, found + at, n_items);
+        bool ask = at + n_items == n && n < n_chunks && n_items < batch;
+        int r = lease_batch(s, found + at, n_items, n_items + ask);
 
         if (r < 0 || s->n_pages < at + n_items)
             return r;
@@ -141,9 +147,14 @@ static int match(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
 
     if (!found || seq_reserve_pages(s, n_chunks) < 0)
         return fail(&c->error, -ENOMEM, "out of memory while matching %zu chunks", n_chunks);
+    if (pressure_yield(s->model)) {
+        leases_flush(&c->leases, &c->connection);
+        count_chunks(c, 0, n_chunks);
+        return 0;
+    }
     r = look_up(s, tokens, n_chunks, found, &n);
     if (r == 0)
-        r = lease_found(s, found, n);
+        r = lease_found(s, found, n, n_chunks);
     for (uint32_t i = 0; i < seq_n_layers(s); i++) {
         s->layers[i].n_packed = s->n_pages;
         s->layers[i].length = s->n_pages * CHUNK_TOKENS;

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "client/client.h"
+#include "client/pressure.h"
 #include "client/reconnect.h"
 #include "client/seq.h"
 #include "client/seq_pool.h"
@@ -331,6 +332,18 @@ static size_t pack_due(struct kvc_seq *s)
     return seq_n_packed(s);
 }
 
+/*
+ * The daemon takes no more of this sequence, for now. It goes on on the heap and leaves the arena to others: a full
+ * arena that nobody can empty would refuse every append of the client.
+ */
+static void go_private(struct kvc_seq *s)
+{
+    s->on_heap = true;
+    for (size_t i = 0; i < s->n_pages; i++)
+        if (s->pages[i]->place == PAGE_ARENA)
+            (void) page_move_to_heap(s->model->client, s->pages[i]); /* out of memory: it stays where it is */
+}
+
 /* Publishing frees arena space, which lets a fork pack more: repeat while that helps. */
 static int commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
 {
@@ -343,24 +356,16 @@ static int commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
         n = pack_due(s);
         if (!model_is_connected(s->model))
             break;
+        if (pressure_yield(s->model)) {
+            go_private(s);
+            break;
+        }
         r = publish(s, tokens, n < n_tokens / CHUNK_TOKENS ? n : n_tokens / CHUNK_TOKENS);
         if (n == before)
             break;
     } while (r == 0 && n < n_due);
     leases_flush(&s->model->client->leases, &s->model->client->connection);
     return r;
-}
-
-/*
- * The daemon takes no more of this sequence, for now. It goes on on the heap and leaves the arena to others: a full
- * arena that nobody can empty would refuse every append of the client.
- */
-static void go_private(struct kvc_seq *s)
-{
-    s->on_heap = true;
-    for (size_t i = 0; i < s->n_pages; i++)
-        if (s->pages[i]->place == PAGE_ARENA)
-            (void) page_move_to_heap(s->model->client, s->pages[i]); /* out of memory: it stays where it is */
 }
 
 int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published)
@@ -392,7 +397,7 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
     if (r < 0 && r != -EINVAL)
         go_private(s);
     if (r == 0)
-        s->on_heap = false;
+        s->on_heap = pressure_extent(s->model) != 0;
     if (r == -ENOTCONN) {
         errmsg_clear(e);
         r = 0;

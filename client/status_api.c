@@ -22,6 +22,10 @@ static int add_tenants(kvc_status *s, const Kvcobra__StatusReply *got)
             .arena_bytes = t->arena_bytes, .pages = t->pages, .sessions = t->sessions, .hits = t->hits,
             .misses = t->misses, .evictions = t->evictions, .isolated = t->isolated,
             .leases = t->leases,
+            .guarantee_bytes = t->guarantee_bytes, .extent_bytes = t->extent_bytes,
+            .asked_back_bytes = t->asked_back_bytes, .misses_unknown = t->misses_unknown,
+            .misses_evicted = t->misses_evicted, .misses_other_table = t->misses_other_table,
+            .misses_retired_table = t->misses_retired_table,
         };
         (void) snprintf(to->name, sizeof(to->name), "%s", t->name);
     }
@@ -66,6 +70,16 @@ static void read_totals(kvc_status *s, const Kvcobra__StatusReply *got)
     s->refused_packets = got->refused_packets;
     s->draining = got->draining;
     s->evictions = got->evictions;
+    s->slot_record_bytes = got->slot_record_bytes;
+    s->index_bytes = got->index_bytes;
+    s->hold_bytes = got->hold_bytes;
+    s->heap_bytes = got->heap_bytes;
+    s->work_threads = got->work_threads;
+    s->work_waiting = got->work_waiting;
+    s->work_done = got->work_done;
+    s->work_refused = got->work_refused;
+    s->work_expired = got->work_expired;
+    s->guaranteed_bytes = got->guaranteed_bytes;
     (void) snprintf(s->version, sizeof(s->version), "%s", got->version);
     (void) snprintf(s->event_backend, sizeof(s->event_backend), "%s", got->event_backend);
     (void) snprintf(s->restart, sizeof(s->restart), "%s", got->restart);

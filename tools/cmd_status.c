@@ -52,10 +52,33 @@ static void kvc_status_freep(kvc_status **s)
     *s = kvc_status_free(*s);
 }
 
+static json_t *misses_json(const kvc_tenant_status *t)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "unknown", (json_int_t) t->misses_unknown, "evicted",
+                     (json_int_t) t->misses_evicted, "other_table", (json_int_t) t->misses_other_table, "retired_table",
+                     (json_int_t) t->misses_retired_table);
+}
+
+static json_t *memory_json(const kvc_status *s)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "slot_records", (json_int_t) s->slot_record_bytes, "indexes",
+                     (json_int_t) s->index_bytes, "journal", (json_int_t) s->hold_bytes, "process",
+                     (json_int_t) s->heap_bytes);
+}
+
+static json_t *threads_json(const kvc_status *s)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "threads", (json_int_t) s->work_threads, "waiting",
+                     (json_int_t) s->work_waiting, "done", (json_int_t) s->work_done, "refused",
+                     (json_int_t) s->work_refused, "expired", (json_int_t) s->work_expired);
+}
+
 static json_t *tenant_json(const kvc_tenant_status *t)
 {
-    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name",
-                     utf8_json(t->name, strnlen(t->name, sizeof(t->name))), "quota_bytes", (json_int_t) t->quota_bytes,
+    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name",
+                     utf8_json(t->name, strnlen(t->name, sizeof(t->name))), "first_misses", misses_json(t),
+                     "guarantee_bytes", (json_int_t) t->guarantee_bytes, "extent_bytes", (json_int_t) t->extent_bytes,
+                     "asked_back_bytes", (json_int_t) t->asked_back_bytes, "quota_bytes", (json_int_t) t->quota_bytes,
                      "used_bytes", (json_int_t) t->used_bytes, "held_bytes", (json_int_t) t->held_bytes,
                      "arena_bytes", (json_int_t) t->arena_bytes, "pages", (json_int_t) t->pages, "sessions",
                      (json_int_t) t->sessions, "hits", (json_int_t) t->hits, "misses", (json_int_t) t->misses,
@@ -109,7 +132,8 @@ static json_t *text_json(const char *text, size_t room)
 static int print_json(const kvc_status *s)
 {
     return report_json(json_pack(
-        "{s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "pid", (json_int_t) s->pid,
+        "{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "memory", memory_json(s), "work",
+        threads_json(s), "guaranteed_bytes", (json_int_t) s->guaranteed_bytes, "pid", (json_int_t) s->pid,
         "draining", s->draining != 0, "evictions", (json_int_t) s->evictions,
         "uptime_ms", (json_int_t) s->uptime_ms, "version", text_json(s->version, sizeof(s->version)), "event_backend",
         text_json(s->event_backend, sizeof(s->event_backend)), "restart", text_json(s->restart, sizeof(s->restart)),
@@ -138,14 +162,14 @@ static void print_head(const kvc_status *s)
 static int print_tenants(const kvc_status *s)
 {
     _cleanup_(report_freep) struct report *r =
-        report_new("<tenant\t>quota\t>used\t>held\t>arena\t>pages\t>sessions\t>hits\t>misses\t>evictions\t<isolation");
+        report_new("<tenant\t>quota\t>sure\t>used\t>held\t>arena\t>pages\t>sessions\t>hits\t>misses\t>evictions\t<isolation");
 
     for (size_t i = 0; i < s->n_tenants; i++) {
         const kvc_tenant_status *t = &s->tenants[i];
-        char quota[HUMAN_BYTES], used[HUMAN_BYTES], held[HUMAN_BYTES], arena[HUMAN_BYTES];
+        char quota[HUMAN_BYTES], sure[HUMAN_BYTES], used[HUMAN_BYTES], held[HUMAN_BYTES], arena[HUMAN_BYTES];
 
-        report_row(r, "%.*s\t%s\t%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%s", (int) sizeof(t->name), t->name,
-                   human_bytes(t->quota_bytes, quota), human_bytes(t->used_bytes, used),
+        report_row(r, "%.*s\t%s\t%s\t%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%s", (int) sizeof(t->name), t->name,
+                   human_bytes(t->quota_bytes, quota), human_bytes(t->guarantee_bytes, sure), human_bytes(t->used_bytes, used),
                    human_bytes(t->held_bytes, held), human_bytes(t->arena_bytes, arena), (uintmax_t) t->pages,
                    (uintmax_t) t->sessions, (uintmax_t) t->hits, (uintmax_t) t->misses, (uintmax_t) t->evictions,
                    t->isolated ? "kernel" : "none");

@@ -47,7 +47,7 @@ model=$dir/model.gguf
 "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/3.table" >/dev/null
 "$KVCOBRA" table stage "$dir/3.table" --socket "$dir/operator.sock" >/dev/null
 "$KVCOBRA" table activate "$dir/3.table" --socket "$dir/operator.sock" >/dev/null
-expect "an error to count" 1 "$KVCOBRA" quota nobody 1G --yes --socket "$dir/operator.sock"
+expect "an error to count" 1 "$KVCOBRA" quota nobody --max 1G --yes --socket "$dir/operator.sock"
 head -c 1500 "$ROOT/README.md" >"$dir/prompt.txt"
 for run in first second; do
     expect "$run reader" 0 "$KVCOBRA" generate "$model" --prompt-file "$dir/prompt.txt" --socket "$dir/kvcobra.sock" \
