@@ -8,7 +8,7 @@
 #include "tests/unit/gpu/oracle.h"
 #include "tests/unit/gpu/scene.h"
 
-enum { N_DRAWS = 14 };
+enum { N_DRAWS = 10 };
 
 static size_t draw(size_t low, size_t high)
 {
