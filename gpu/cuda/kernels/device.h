@@ -1,0 +1,63 @@
+/*
+ * The operations that kernels need beyond C: on a GPU the instructions, in tests the same on the CPU, lane by lane
+ * (tests/cuda_on_cpu/). Everything else in the kernels is plain code that both compile.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+
+#include <cuda_fp16.h>
+
+#define DEVICE static __device__ __forceinline__
+#define KERNEL extern "C" __global__
+
+extern __shared__ __align__(16) unsigned char dynamic_shared[];
+
+DEVICE uint32_t pack_halves(float lo, float hi)
+{
+    __half2 h = __floats2half2_rn(lo, hi);
+
+    return *reinterpret_cast<uint32_t *>(&h);
+}
+
+DEVICE float half_to_float(uint16_t h)
+{
+    return __half2float(__ushort_as_half(h));
+}
+
+DEVICE float exp2_fast(float x)
+{
+    float y;
+
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* c [16, 8] += a [16, 16] b [16, 8]: mma.m16n8k16, binary16 in, binary32 sums. */
+DEVICE void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Over the eight lanes whose number differs in the lowest three bits. */
+DEVICE float max_of_8(float x)
+{
+    for (int i = 1; i < 8; i *= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
+    return x;
+}
+
+DEVICE float sum_of_8(float x)
+{
+    for (int i = 1; i < 8; i *= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, i);
+    return x;
+}
+
+#else
+#include "tests/cuda_on_cpu/cuda_on_cpu.h"
+#endif

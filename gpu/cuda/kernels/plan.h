@@ -1,0 +1,81 @@
+/*
+ * What host and kernels agree on: a table as it lies in GPU memory, the sequences of one attention call, its workspace. Plain
+ * structs, the same in C, C++ and CUDA; pointers are device pointers.
+ *
+ * Planes: a key's dimensions in pairs that RoPE turns together, (i, i + n_rot/2) for i < n_rot/2 and pairs that do not turn
+ * behind them, padded with zero planes to a multiple of 16. Keys, key means and queries stand in planes [2 (lo, hi)][n_planes].
+ */
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    PLAN_HALVES_MAX = 32,    /* half-tiles of a head-side */
+    PLAN_GROUP_MAX = 16,     /* query heads per KV head */
+    PLAN_PREDICTORS_MAX = 8, /* KV heads that a value is predicted from */
+    PLAN_COLUMNS_MAX = 512,  /* coordinates that a value is decoded from */
+    PLAN_SINKS_MAX = 16,
+    PLAN_THREADS = 128,      /* of an attention block */
+};
+
+/* One head-side's codes: widths, and where each half-tile begins in the block of its head. */
+struct plan_codes {
+    uint16_t n_half, r;
+    uint8_t bits[PLAN_HALVES_MAX];
+    uint32_t offset[PLAN_HALVES_MAX];
+};
+
+/* One (layer, KV head). */
+struct plan_head {
+    struct plan_codes k, v;
+    uint32_t block;             /* byte offset of its block in a payload */
+    uint32_t sinks_k, sinks_v;  /* byte offsets in a payload of class first, [n_sink][d] binary16 of x - mean */
+    uint32_t n_predictors;      /* heads, first_predictor .. of the layer */
+    uint32_t first_predictor;
+    uint32_t r_in;              /* columns of dec_v: predictors' K coordinates, then V's */
+    float dec_k_scale;          /* what 1 in dec_k stands for */
+    const uint16_t *dec_k;      /* [2][n_planes][k.r] binary16 */
+    const float *mean_k;        /* [2][n_planes] */
+    const float *dec_v;         /* [d][r_in] */
+    const float *mean_v;        /* [d] */
+};
+
+struct plan_table {
+    uint32_t d, n_rot, n_planes, group, n_kv_heads, n_sink;
+    uint32_t columns_max;       /* largest r_in */
+    float attn_scale;
+    const uint16_t *levels;     /* [2 (K, V)][9 (b)][256] binary16, as dec expects them */
+    const float *cosine, *sine; /* [n_planes][64] in-page offsets; 1 and 0 where nothing turns */
+    const double *freq;         /* [n_planes] radians per position; 0 where nothing turns */
+    const struct plan_head *heads; /* [n_layers][n_kv_heads] */
+};
+
+struct plan_seq {
+    const uint8_t *const *payloads; /* [n_pages] */
+    uint32_t n_pages;
+    uint32_t n_exact;
+    const uint16_t *exact_k, *exact_v; /* [n_kv_heads][exact_ld][d] binary16 of x - mean, position 64 n_pages + i */
+    uint32_t exact_ld;
+    uint32_t position;          /* of the query; it sees itself */
+};
+
+struct plan_attend {
+    const struct plan_table *table;
+    const struct plan_seq *seqs;   /* [n_seqs] */
+    uint32_t layer, n_splits;
+    uint32_t window;            /* a query sees n > position - window; 0 = all */
+    const float *q;             /* [n_seqs][n_kv_heads * group][d] pre-RoPE */
+    float *out;                 /* likewise */
+    float *partials;            /* [n_seqs][n_kv_heads][n_splits][plan_partial_floats()] */
+};
+
+/* Floats of one partial result: m and l per query head, accumulators in rank space, exact values. */
+#define PLAN_PARTIAL_FLOATS(columns_max, d) (PLAN_GROUP_MAX * (2u + (columns_max) + (d)))
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,37 @@
+/*
+ * A table as kernels read it: made from a page layout, in one piece of memory whose inner pointers are those of the place
+ * where it will lie. kernels/plan.h says what is in it.
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "gpu/cuda/abi.h"
+#include "gpu/cuda/kernels/plan.h"
+#include "gpu/layout.h"
+
+struct errmsg;
+
+/**
+ * plan_table_check() - whether the kernels take a table
+ * Return: 0; -EOPNOTSUPP with a sentence that names what they do not take: query heads per KV head, coordinates or heads that
+ * values are decoded from.
+ */
+int plan_table_check(const struct page_layout *l, struct errmsg *e);
+
+/* Bytes of a plan of @l, which plan_table_check() accepted. */
+size_t plan_table_bytes(const struct page_layout *l);
+
+/**
+ * plan_table_fill() - write the plan
+ * @image:   [plan_table_bytes()], aligned to 16
+ * @address: where it will be read; struct plan_table stands first
+ */
+void plan_table_fill(const struct page_layout *l, void *image, cu_ptr address);
+
+/* Dynamic shared memory of kvc_attend and kvc_merge. */
+size_t plan_attend_shared_bytes(const struct page_layout *l);
+size_t plan_merge_shared_bytes(const struct page_layout *l);
+
+/* Widest r_in of any head: plan_table.columns_max. A multiple of 16. */
+uint32_t plan_columns_max(const struct page_layout *l);

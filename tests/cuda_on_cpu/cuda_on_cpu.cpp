@@ -1,0 +1,163 @@
+/* The threads of a block as contexts that take turns; see cuda_on_cpu.h. */
+#include "tests/cuda_on_cpu/cuda_on_cpu.h"
+
+#include <cassert>
+#include <cstdio>
+#include <cstdlib>
+#include <initializer_list>
+#include <ucontext.h>
+
+enum { THREADS_MAX = 1024, STACK_BYTES = 256 << 10, GIVEN_BYTES = 64 };
+
+on_cpu_index threadIdx, blockIdx, gridDim;
+unsigned char *dynamic_shared;
+
+namespace {
+
+enum state { RUNNING, AT_BARRIER, GAVE, TOOK, DONE };
+
+struct thread {
+    ucontext_t context;
+    char *stack;
+    enum state state;
+    unsigned char given[GIVEN_BYTES];
+};
+
+struct {
+    struct thread threads[THREADS_MAX];
+    unsigned n, current;
+    ucontext_t scheduler;
+    void (*kernel)(const void *arg);
+    const void *arg;
+} block;
+
+/* Leaves the thread until all that it waits for are in @state too. */
+void wait_in(enum state state)
+{
+    struct thread *t = &block.threads[block.current];
+
+    t->state = state;
+    if (swapcontext(&t->context, &block.scheduler) < 0)
+        abort();
+}
+
+void thread_main()
+{
+    block.kernel(block.arg);
+    block.threads[block.current].state = DONE;
+}
+
+void start(unsigned i)
+{
+    struct thread *t = &block.threads[i];
+
+    if (!t->stack)
+        t->stack = static_cast<char *>(malloc(STACK_BYTES));
+    if (!t->stack || getcontext(&t->context) < 0)
+        abort();
+    t->context.uc_stack.ss_sp = t->stack;
+    t->context.uc_stack.ss_size = STACK_BYTES;
+    t->context.uc_link = &block.scheduler;
+    t->state = RUNNING;
+    makecontext(&t->context, thread_main, 0);
+}
+
+bool all_in(unsigned first, unsigned n, enum state state)
+{
+    for (unsigned i = first; i < first + n; i++)
+        if (block.threads[i].state != state)
+            return false;
+    return true;
+}
+
+void release(unsigned first, unsigned n)
+{
+    for (unsigned i = first; i < first + n; i++)
+        block.threads[i].state = RUNNING;
+}
+
+/* Lets go whom all wait together; false if nobody was. */
+bool release_waiting()
+{
+    bool any = false;
+
+    for (unsigned first = 0; first < block.n; first += 32)
+        for (enum state state : { GAVE, TOOK })
+            if (all_in(first, 32, state)) {
+                release(first, 32);
+                any = true;
+            }
+    if (!any && all_in(0, block.n, AT_BARRIER)) {
+        release(0, block.n);
+        any = true;
+    }
+    return any;
+}
+
+void run_block()
+{
+    for (unsigned i = 0; i < block.n; i++)
+        start(i);
+    while (!all_in(0, block.n, DONE)) {
+        for (unsigned i = 0; i < block.n; i++) {
+            if (block.threads[i].state != RUNNING)
+                continue;
+            block.current = i;
+            threadIdx = { i, 0, 0 };
+            if (swapcontext(&block.scheduler, &block.threads[i].context) < 0)
+                abort();
+        }
+        if (!all_in(0, block.n, DONE) && !release_waiting()) {
+            fprintf(stderr, "cuda_on_cpu: threads of block (%u, %u, %u) wait for others that do not come\n", blockIdx.x,
+                    blockIdx.y, blockIdx.z);
+            abort();
+        }
+    }
+}
+
+} // namespace
+
+void __syncthreads()
+{
+    wait_in(AT_BARRIER);
+}
+
+void on_cpu_give(const void *value, size_t bytes)
+{
+    assert(bytes <= GIVEN_BYTES);
+    memcpy(block.threads[block.current].given, value, bytes);
+    wait_in(GAVE);
+}
+
+const void *on_cpu_given(unsigned lane)
+{
+    return block.threads[block.current / 32 * 32 + lane].given;
+}
+
+void on_cpu_taken()
+{
+    wait_in(TOOK);
+}
+
+void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void (*kernel)(const void *arg), const void *arg)
+{
+    assert(n_threads % 32 == 0 && n_threads <= THREADS_MAX);
+    block.n = n_threads;
+    block.kernel = kernel;
+    block.arg = arg;
+    gridDim = grid;
+    dynamic_shared = static_cast<unsigned char *>(aligned_alloc(16, (shared_bytes + 15) / 16 * 16));
+    assert(dynamic_shared);
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                blockIdx = { x, y, z };
+                memset(dynamic_shared, 0xff, shared_bytes); /* NaN where nothing was written */
+                run_block();
+            }
+    free(dynamic_shared);
+    for (unsigned i = 0; i < THREADS_MAX; i++) {
+        free(block.threads[i].stack);
+        block.threads[i].stack = nullptr;
+    }
+}

@@ -1,0 +1,99 @@
+/*
+ * Runs kernels of gpu/cuda/kernels on the CPU, to test what does not depend on a GPU: indices, fragments, barriers, softmax.
+ * The threads of a block are contexts of one thread that take turns at barriers and at operations of a warp; blocks run one
+ * after the other. A barrier that not all threads reach, and a warp operation that not all lanes reach, end the program.
+ *
+ * gpu/cuda/kernels/device.h includes this in place of CUDA's own headers; a test includes the kernel's file.
+ */
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "base/half.h"
+
+#define DEVICE static inline
+#define KERNEL static
+#define __launch_bounds__(n)
+
+struct on_cpu_index {
+    unsigned x, y, z;
+};
+
+extern on_cpu_index threadIdx, blockIdx, gridDim;
+extern unsigned char *dynamic_shared; /* aligned to 16; filled with 0xff before each block */
+
+void __syncthreads();
+
+/* What a lane gives and what all lanes of its warp gave; between the two, all have given. */
+void on_cpu_give(const void *value, size_t bytes);
+const void *on_cpu_given(unsigned lane);
+void on_cpu_taken();
+
+/* A grid of blocks of @n_threads with @shared_bytes each. */
+void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void (*kernel)(const void *arg), const void *arg);
+
+static inline float half_to_float(uint16_t h)
+{
+    return f16_to_f32(h);
+}
+
+static inline uint32_t pack_halves(float lo, float hi)
+{
+    return f32_to_f16(lo) | (uint32_t) f32_to_f16(hi) << 16;
+}
+
+static inline float exp2_fast(float x)
+{
+    return exp2f(x);
+}
+
+/* The instruction as its manual draws it: row g = lane / 4, column pair t = lane % 4. */
+static inline void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    uint32_t mine[6] = { a[0], a[1], a[2], a[3], b0, b1 };
+    unsigned lane = threadIdx.x % 32;
+    float sums[4];
+
+    on_cpu_give(mine, sizeof(mine));
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = lane / 4 + (i >> 1) * 8, col = 2 * (lane % 4) + (i & 1);
+        float sum = 0;
+
+        for (unsigned k = 0; k < 16; k++) {
+            const uint32_t *left = (const uint32_t *) on_cpu_given(4 * (row % 8) + k % 8 / 2);
+            const uint32_t *right = (const uint32_t *) on_cpu_given(4 * col + k % 8 / 2);
+            uint32_t x = left[row / 8 + k / 8 * 2], y = right[4 + k / 8];
+
+            sum += f16_to_f32((uint16_t) (k & 1 ? x >> 16 : x)) * f16_to_f32((uint16_t) (k & 1 ? y >> 16 : y));
+        }
+        sums[i] = sum;
+    }
+    on_cpu_taken();
+    for (unsigned i = 0; i < 4; i++)
+        c[i] += sums[i];
+}
+
+static inline float max_of_8(float x)
+{
+    unsigned first = threadIdx.x % 32 / 8 * 8;
+
+    on_cpu_give(&x, sizeof(x));
+    for (unsigned i = 0; i < 8; i++)
+        x = fmaxf(x, *(const float *) on_cpu_given(first + i));
+    on_cpu_taken();
+    return x;
+}
+
+static inline float sum_of_8(float x)
+{
+    unsigned first = threadIdx.x % 32 / 8 * 8;
+    float sum = 0;
+
+    on_cpu_give(&x, sizeof(x));
+    for (unsigned i = 0; i < 8; i++)
+        sum += *(const float *) on_cpu_given(first + i);
+    on_cpu_taken();
+    return sum;
+}

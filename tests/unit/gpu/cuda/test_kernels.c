@@ -1,0 +1,196 @@
+/*
+ * The attention kernels, run on the CPU, against attention in binary64 over the same pages: the scenes are those of
+ * tests/unit/gpu/test_attend.c, with one query, divided among any number of splits.
+ *
+ * Tolerance. To the oracle's for sums in binary32, binary16 adds: queries, keys and K's dec are rounded by 2^-12 of each
+ * number, weights too. A score is a sum of d products of such numbers; three roundings at random to each other move it by
+ * 3 x 2^-12 |q| |k - mean| / sqrt(d) in the mean, four times that at most, and the output by twice that, weighted values by
+ * 2^-12: together below six times what whole numbers are allowed (oracle.c), 2^-11 (1 + 2 |q| |k - mean| / sqrt(d)).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "gpu/cuda/plan.h"
+#include "tests/cuda_on_cpu/kernels.h"
+#include "tests/lib/test.h"
+#include "tests/unit/gpu/oracle.h"
+#include "tests/unit/gpu/scene.h"
+
+static void *need(size_t bytes)
+{
+    void *p = aligned_alloc(128, (bytes + 127) / 128 * 128 + 128);
+
+    assert(p);
+    memset(p, 0xff, bytes);
+    return p;
+}
+
+/* A scene's one sequence in the shape that kernels take: aligned pages, exact rows of all heads, here of one. */
+struct device {
+    struct plan_seq seq;
+    const uint8_t **payloads;
+    void *table;
+    uint16_t *exact[2];
+    float *q, *out, *partials;
+};
+
+static void device_init(struct device *d, const struct scene *s, uint32_t n_splits, struct plan_attend *ret)
+{
+    const struct attend_args *a = &s->args;
+    const struct geometry *g = &s->layout.table->geometry;
+    size_t row = (size_t) geometry_group(g) * g->d, n_heads = s->layout.shard.n_heads;
+
+    *d = (struct device) { .payloads = calloc(a->n_pages + 1, sizeof(*d->payloads)) };
+    for (size_t i = 0; i < a->n_pages; i++) {
+        size_t bytes = s->layout.payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST];
+
+        d->payloads[i] = memcpy(need(bytes), a->payloads[i], bytes);
+    }
+    for (int side = 0; side < 2; side++) {
+        d->exact[side] = need(n_heads * (a->n_exact + 1) * g->d * sizeof(uint16_t));
+        for (size_t i = 0; i < a->n_exact; i++)
+            memcpy(d->exact[side] + (a->head * (a->n_exact + 1) + i) * g->d,
+                   (side == SIDE_K ? a->exact_k : a->exact_v) + i * a->exact_stride, g->d * sizeof(uint16_t));
+    }
+    d->table = need(plan_table_bytes(&s->layout));
+    plan_table_fill(&s->layout, d->table, (cu_ptr) (uintptr_t) d->table);
+    d->q = need(n_heads * row * sizeof(float));
+    for (size_t i = 0; i < n_heads * row; i++)
+        d->q[i] = a->q[i % row];
+    d->out = need(n_heads * row * sizeof(float));
+    d->partials = need(n_heads * n_splits * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), g->d) * sizeof(float));
+    d->seq = (struct plan_seq) {
+        .payloads = d->payloads, .n_pages = (uint32_t) a->n_pages, .n_exact = (uint32_t) a->n_exact,
+        .exact_k = d->exact[SIDE_K], .exact_v = d->exact[SIDE_V], .exact_ld = (uint32_t) a->n_exact + 1,
+        .position = (uint32_t) a->q_first,
+    };
+    *ret = (struct plan_attend) {
+        .table = d->table, .seqs = &d->seq, .layer = a->layer, .n_splits = n_splits, .window = (uint32_t) a->window,
+        .q = d->q, .out = d->out, .partials = d->partials,
+    };
+}
+
+static void device_deinit(struct device *d)
+{
+    for (size_t i = 0; d->payloads[i]; i++)
+        free((void *) d->payloads[i]);
+    free(d->payloads);
+    free(d->table);
+    free(d->exact[0]);
+    free(d->exact[1]);
+    free(d->q);
+    free(d->out);
+    free(d->partials);
+}
+
+static void check(const struct shape *shape, uint32_t n_splits)
+{
+    const size_t row = (size_t) shape->group * shape->d;
+    struct plan_attend plan;
+    struct oracle_report r;
+    struct device d;
+    struct errmsg e;
+    struct scene s;
+    double limit;
+
+    assert(shape->n_q == 1);
+    scene_init(&s, shape);
+    CU_ASSERT_EQUAL_FATAL(plan_table_check(&s.layout, &e), 0);
+    device_init(&d, &s, n_splits, &plan);
+    on_cpu_attend(&plan, 1, plan_attend_shared_bytes(&s.layout), plan_merge_shared_bytes(&s.layout));
+    memcpy(s.args.out, d.out + s.args.head * row, row * sizeof(float));
+    r = oracle_packed(&s.args);
+    limit = r.tolerance + 6 * (r.tolerance_whole - r.tolerance);
+    CU_ASSERT_TRUE(r.error <= limit); /* false for NaN */
+    if (!(r.error <= limit))
+        printf("    d %u n_rot %u g %u bits %d sinks %u v_from %d pages %zu exact %zu splits %u: %g > %g\n", shape->d,
+               shape->n_rot, shape->group, shape->bits, shape->n_sink, shape->v_from, shape->n_pages, shape->n_exact,
+               n_splits, r.error, limit);
+    device_deinit(&d);
+    scene_deinit(&s);
+}
+
+/* Other exact rows than this head's are not drawn, so the model's other heads give nothing that could be compared. */
+static void test_shapes(void)
+{
+    static const uint32_t dims[] = { 32, 64, 80, 96, 128, 256 };
+    unsigned n = 0;
+
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+        for (uint32_t rot = 0; rot <= 2; rot++, n++)
+            check(&(struct shape) {
+                .d = dims[i], .n_rot = rot * dims[i] / 2, .group = 1 + n % 4, .bits = -1, .n_sink = n % 2 * 4,
+                .v_from = (enum prediction) (n % 2), .n_pages = 1 + n % 3, .n_exact = 1 + n * 7, .n_q = 1, .q_first = SIZE_MAX,
+            }, 1 + n % 2);
+}
+
+static void test_every_width(void)
+{
+    for (int bits = 0; bits <= 8; bits++)
+        check(&(struct shape) { .d = 64, .n_rot = 64, .group = 3, .bits = bits, .n_sink = 4, .v_from = PREDICT_HEAD,
+                                .n_pages = 2, .n_exact = 3, .n_q = 1, .q_first = SIZE_MAX }, 1);
+}
+
+static void test_groups(void)
+{
+    for (uint32_t group = 1; group <= 16; group += group < 4 ? 1 : 4)
+        check(&(struct shape) { .d = 64, .n_rot = 64, .group = group, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD,
+                                .n_pages = 2, .n_exact = 70, .n_q = 1, .q_first = SIZE_MAX }, 2);
+}
+
+/* V from all heads of the layer: small ranks, so that the sum stays within what the kernels take. */
+static void test_layer_prediction(void)
+{
+    check(&(struct shape) { .d = 32, .n_rot = 32, .group = 3, .bits = 3, .n_sink = 4, .v_from = PREDICT_LAYER, .n_pages = 2,
+                            .n_exact = 20, .n_q = 1, .q_first = SIZE_MAX }, 2);
+    check(&(struct shape) { .d = 64, .n_rot = 64, .group = 2, .bits = -1, .n_sink = 0, .v_from = PREDICT_LAYER, .n_pages = 3,
+                            .n_exact = 5, .n_q = 1, .q_first = SIZE_MAX }, 1);
+}
+
+static void test_splits_and_windows(void)
+{
+    static const size_t windows[] = { 0, 1, 64, 150, 400 };
+
+    for (uint32_t splits = 1; splits <= 8; splits += splits == 1 ? 2 : 5)
+        for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
+            check(&(struct shape) { .d = 64, .n_rot = 32, .group = 4, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD,
+                                    .n_pages = 5, .n_exact = 66, .n_q = 1, .q_first = SIZE_MAX, .window = windows[i] }, splits);
+}
+
+static void test_extremes(void)
+{
+    check(&(struct shape) { .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD,
+                            .mean_norm = 900, .n_pages = 2, .n_exact = 40, .n_q = 1, .q_first = SIZE_MAX }, 1);
+    check(&(struct shape) { .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .q_size = 30,
+                            .n_pages = 3, .n_exact = 40, .n_q = 1, .q_first = SIZE_MAX }, 2);
+    check(&(struct shape) { .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .n_pages = 0, .n_exact = 1, .n_q = 1,
+                            .q_first = SIZE_MAX }, 3); /* nothing packed */
+}
+
+/* What the kernels do not take is named before anything runs. */
+static void test_what_is_refused(void)
+{
+    struct shape shape = { .d = 32, .n_rot = 32, .group = 17, .bits = 2, .n_pages = 0, .n_exact = 1, .n_q = 1,
+                           .q_first = SIZE_MAX };
+    struct errmsg e = { "" };
+    struct scene s;
+
+    scene_init(&s, &shape);
+    CU_ASSERT_EQUAL(plan_table_check(&s.layout, &e), -EOPNOTSUPP);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "17"));
+    scene_deinit(&s);
+    shape = (struct shape) { .d = 256, .n_rot = 256, .group = 1, .bits = 2, .v_from = PREDICT_LAYER, .n_exact = 1, .n_q = 1,
+                             .q_first = SIZE_MAX };
+    scene_init(&s, &shape);
+    CU_ASSERT_EQUAL(plan_table_check(&s.layout, &e), -EOPNOTSUPP);
+    scene_deinit(&s);
+}
+
+const char test_suite[] = "gpu kernels on the CPU";
+const struct test_case test_cases[] = {
+    TEST(test_shapes), TEST(test_every_width), TEST(test_groups), TEST(test_layer_prediction), TEST(test_splits_and_windows),
+    TEST(test_extremes), TEST(test_what_is_refused), TEST_END,
+};
