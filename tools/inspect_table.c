@@ -18,7 +18,7 @@ enum {
 };
 
 /* by enum prediction */
-static const char *const prediction_texts[] = { "", ", V predicted from K", ", V predicted from all K of its layer" };
+static const char *const prediction_texts[] = { "", ", V predicted from K", ",\n             V predicted from all K of its layer" };
 
 /* The paper's effective bits: what is charged per number, and what is stored once. */
 static void print_account(const struct table *t)
@@ -27,9 +27,9 @@ static void print_account(const struct table *t)
     char size[HUMAN_BYTES];
 
     table_account(t, &a);
-    printf("  charged    %.3f per number without padding (K %.3f, V %.3f), 0 beside the codes of a token\n", a.nominal,
-           a.nominal_bpd[SIDE_K], a.nominal_bpd[SIDE_V]);
-    printf("  once       %s of means, bases and levels: %.3f bits per number of %u tokens\n",
+    printf("  charged    %.3f per number without padding (K %.3f, V %.3f),\n"
+           "             0 beside the codes of a token\n", a.nominal, a.nominal_bpd[SIDE_K], a.nominal_bpd[SIDE_V]);
+    printf("  once       %s of means, bases and levels:\n             %.3f bits per number of %u tokens\n",
            human_bytes(a.fixed_bytes, size), table_account_fixed_bpd(t, &a, CONTEXT_TOKENS), CONTEXT_TOKENS);
 }
 
@@ -44,15 +44,17 @@ static void print_head(const struct inspection *x)
     printf("%s: an allocation table, %s\n\n", x->request.table_path, human_bytes(t->n_bytes, size));
     printf("  table      %s\n", digest_hex(t->digest, digest));
     printf("  model      %s\n", digest_hex(t->model_digest, digest));
-    printf("  geometry   %u layers, %u query heads on %u KV heads of dimension %u, %u of it rotated\n", g->n_layers,
+    printf("  geometry   %u layers, %u query heads on %u KV heads of dimension %u,\n"
+           "             %u of it rotated\n", g->n_layers,
            g->n_heads, g->n_kv_heads, g->d, g->n_rot);
-    printf("  bits       %.3f per number (K %.3f, V %.3f)%s; first %u tokens exact\n", t->bpd_code,
+    printf("  bits       %.3f per number (K %.3f, V %.3f)%s;\n"
+           "             first %u tokens exact\n", t->bpd_code,
            inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V), prediction_texts[t->v_from], t->n_sink);
     print_account(t);
     printf("  per token  %ju bytes of codes, binary16 takes %ju", (uintmax_t) per_token, (uintmax_t) exact);
     if (per_token > 0)
         printf(" (%.2f times as much)", (double) exact / (double) per_token);
-    printf("\n  per page   %ju bytes for %u tokens; %ju for the first of a sequence, with its exact tokens\n",
+    printf("\n  per page   %ju bytes for %u tokens;\n             %ju for the first of a sequence, with its exact tokens\n",
            (uintmax_t) x->info.page_bytes, CHUNK_TOKENS, (uintmax_t) x->info.first_page_bytes);
 }
 
@@ -74,8 +76,13 @@ static int print_widths(const struct table *t)
     return report_print(r, stdout);
 }
 
-/* ">layer\t>head 0\t>head 1..." */
-static char *map_columns(uint32_t n_heads)
+/* Heads of a map side by side; the next ones follow below: what 80 columns hold. */
+enum { MAP_HEADS = 6 };
+
+/* One cell for each head of [first, last), as @put writes it, after @begin: a heading or a row of a map. NULL without
+ * memory. */
+static char *map_line(const struct table *t, const char *begin, uint32_t layer, enum side side, uint32_t first,
+                      uint32_t last, void put(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side))
 {
     _cleanup_(freep) char *text = NULL;
     _cleanup_(fclosep) FILE *f = NULL;
@@ -84,45 +91,59 @@ static char *map_columns(uint32_t n_heads)
     f = open_memstream(&text, &n);
     if (!f)
         return NULL;
-    fputs(">layer", f);
-    for (uint32_t h = 0; h < n_heads; h++)
-        fprintf(f, "\t>head %u", h);
+    fputs(begin, f);
+    for (uint32_t head = first; head < last; head++)
+        put(f, t, layer, head, side);
     if (fclose(take_ptr(f)) != 0)
         return NULL;
     return take_ptr(text);
 }
 
-static int add_map_row(struct report *r, const struct table *t, uint32_t layer, enum side side)
+static void put_heading(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side)
 {
-    _cleanup_(freep) char *text = NULL;
-    _cleanup_(fclosep) FILE *f = NULL;
-    size_t n;
+    (void) t;
+    (void) layer;
+    (void) side;
+    fprintf(f, "\t>head %u", head);
+}
 
-    f = open_memstream(&text, &n);
-    if (!f)
-        return -1;
-    fprintf(f, "%u", layer);
-    for (uint32_t h = 0; h < t->geometry.n_kv_heads; h++) {
-        const struct codec *c = table_codec(t, layer, h, side);
+static void put_codec(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side)
+{
+    const struct codec *c = table_codec(t, layer, head, side);
 
-        fprintf(f, "\t%u %5.2f", codec_stored(c), (double) c->code_bits / t->geometry.d);
+    fprintf(f, "\t%u %5.2f", codec_stored(c), (double) c->code_bits / t->geometry.d);
+}
+
+static int print_map_part(const struct table *t, enum side side, uint32_t first, uint32_t last)
+{
+    _cleanup_(freep) char *columns = map_line(t, ">layer", 0, side, first, last, put_heading);
+    _cleanup_(report_freep) struct report *r = columns ? report_new(columns) : NULL;
+
+    for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++) {
+        _cleanup_(freep) char *row = NULL;
+        char begin[16];
+
+        (void) snprintf(begin, sizeof(begin), "%u", layer);
+        row = map_line(t, begin, layer, side, first, last, put_codec);
+        if (!row)
+            return -1;
+        report_row(r, "%s", row);
     }
-    if (fclose(take_ptr(f)) != 0)
-        return -1;
-    report_row(r, "%s", text);
-    return 0;
+    return report_print(r, stdout);
 }
 
 static int print_map(const struct table *t, enum side side)
 {
-    _cleanup_(freep) char *columns = map_columns(t->geometry.n_kv_heads);
-    _cleanup_(report_freep) struct report *r = columns ? report_new(columns) : NULL;
+    uint32_t n_heads = t->geometry.n_kv_heads;
 
     printf("\n%s: stored coordinates and bits per number\n", side == SIDE_K ? "Keys" : "Values");
-    for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++)
-        if (add_map_row(r, t, layer, side) < 0)
+    for (uint32_t first = 0; first < n_heads; first += MAP_HEADS) {
+        uint32_t last = n_heads - first < MAP_HEADS ? n_heads : first + MAP_HEADS;
+
+        if (print_map_part(t, side, first, last) < 0)
             return -1;
-    return report_print(r, stdout);
+    }
+    return 0;
 }
 
 /* Indented if it is the JSON it should be; the table's reader has seen to it that there are no control characters. */
