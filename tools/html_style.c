@@ -24,6 +24,7 @@ static const char *const rules[] = {
     "header{padding-top:36px}\n",
     "h1{font-size:1.75rem;line-height:1.2;margin:0 0 6px;letter-spacing:-.01em;overflow-wrap:anywhere}\n",
     "h2{font-size:1.3rem;margin:52px 0 6px;padding-top:14px;border-top:1px solid var(--line)}\n",
+    "main>section:first-child h2{margin-top:26px}\n",
     "h3{font-size:1.05rem;margin:30px 0 4px}\n",
     "h4{font-size:.9rem;font-weight:600;margin:10px 0 4px;color:var(--muted)}\n",
     "p{margin:6px 0 12px;max-width:46em}\n",
@@ -44,6 +45,8 @@ static const char *const rules[] = {
     "dl.facts{margin:10px 0;font-size:.9rem;font-variant-numeric:tabular-nums}\n",
     "dl.columns{columns:2 340px;column-gap:36px}\n",
     "dl.facts div{display:flex;gap:12px;padding:3px 0;border-bottom:1px solid var(--fine);break-inside:avoid}\n",
+    "dl.facts .group{font-weight:600;padding-top:10px;break-after:avoid}dl.facts .group dt{color:var(--fg)}"
+    "dl.columns .group:first-child{padding-top:3px}\n",
     "dl.facts dt{flex:0 0 11.5em;color:var(--muted)}dl.facts dd{margin:0;min-width:0;overflow-wrap:anywhere}\n",
     "figure{margin:14px 0 8px}\n",
     "details{margin:4px 0 12px;font-size:.92rem}\n",
@@ -99,7 +102,10 @@ static const char *const rules[] = {
     "@media print{:root{color-scheme:light}@page{margin:14mm}body{font-size:10.5pt}nav,details{display:none}"
     "main,header,footer{max-width:none;padding:0}h2{margin-top:24px}h2,h3,h4{break-after:avoid}figure,.tiles div,.panels>div,"
     ".multiples svg{break-inside:avoid}.scroll{overflow:visible}.scroll>svg{min-width:0!important;max-width:100%!important}"
-    ".panels{grid-template-columns:1fr 1fr}*{-webkit-print-color-adjust:exact;print-color-adjust:exact}a{color:inherit;"
+    ".panels{grid-template-columns:1fr 1fr}"
+    ".multiples{grid-template-columns:repeat(6,1fr)}.tiles{grid-template-columns:repeat(3,1fr)}dl.columns{columns:2}"
+    "table{break-inside:avoid}section p{break-after:avoid}"
+    ".panels .tick,.panels .axis{font-size:14px}*{-webkit-print-color-adjust:exact;print-color-adjust:exact}a{color:inherit;"
     "text-decoration:none}}\n",
 };
 

@@ -376,10 +376,16 @@ void figure_curves(FILE *f, const struct inspection *x)
             all[x->n_points + 1 + n++] = x->points[i].harm[SIDE_K] + x->points[i].harm[SIDE_V];
         }
     if (own > 0) {
-        all[n] = x->table->bpd_code;
+        all[n] = inspection_charged(x);
         all[x->n_points + 1 + n++] = own;
     }
     p.x = svg_axis_of("bits charged per number", all, n, false);
+    if (p.x.max - p.x.min < 1) { /* one budget: hundredths of a bit are no distance */
+        double middle = (p.x.max + p.x.min) / 2;
+
+        p.x.min = middle - 0.5;
+        p.x.max = middle + 0.5;
+    }
     p.y = svg_axis_of("harm per token, all layers", all + x->n_points + 1, n, true);
     fputs("<div class=\"scroll\" tabindex=\"0\">", f);
     svg_begin(&p, "Harm over bits per number, one line per method");
@@ -393,8 +399,8 @@ void figure_curves(FILE *f, const struct inspection *x)
         end[m] = k > 0 ? svg_y(&p, harm[k - 1]) : 0;
     }
     if (own > 0) {
-        svg_mark_at(f, "own", SVG_CIRCLE, svg_x(&p, x->table->bpd_code), svg_y(&p, own), 9, false);
-        svg_label(&p, "name", svg_x(&p, x->table->bpd_code) - 10, svg_y(&p, own) + 20, "end", "this table");
+        svg_mark_at(f, "own", SVG_CIRCLE, svg_x(&p, inspection_charged(x)), svg_y(&p, own), 9, false);
+        svg_label(&p, "name", svg_x(&p, inspection_charged(x)) - 10, svg_y(&p, own) + 20, "end", "this table");
     }
     label_ends(&p, end, has);
     svg_end(&p);

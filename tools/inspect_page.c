@@ -116,9 +116,9 @@ static void harm_section(FILE *f, const struct inspection *x, const json_t *docu
             sum[0] += x->harm_equal[hs];
             sum[1] += x->harm[hs];
         }
-        fprintf(f, "<p>Open: every head and side has %.4g bits per number. Filled: as solved, at the same total. The sum falls "
-                   "from %.4g to %.4g by taking bits from where they help little to where they help more, so some heads get "
-                   "worse.</p>\n<figure>", x->harm_budget, sum[0], sum[1]);
+        fprintf(f, "<p>Open: every head and side has %.4g bits per number. Filled: as solved, at the same total. The sum is %.4g "
+                   "with equal budgets and %.4g as solved: bits go from where they help little to where they help more, so some "
+                   "heads get worse.</p>\n<figure>", x->harm_budget, sum[0], sum[1]);
         figure_harm(f, x);
         fputs("</figure>\n", f);
         numbers(f, document, "harm", "Harm per token of every head and side", harm_columns);

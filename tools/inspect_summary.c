@@ -149,22 +149,23 @@ static void value_fact(FILE *f, const char *name, const json_t *value)
     fact(f, name, json_is_string(value) ? json_string_value(value) : text ? text : "?");
 }
 
-/* Names and values of a provenance, one level of objects inside: "options: method". */
-static void provenance_facts(FILE *f, const json_t *object, const char *above, size_t *n)
+/* Names and values of a provenance; an object inside gets a heading, one inside that is a value. */
+static void provenance_facts(FILE *f, const json_t *object, bool inside, size_t *n)
 {
     const json_t *value;
     const char *key;
 
     json_object_foreach((json_t *) object, key, value) {
-        char name[NAME_BYTES * 2];
-
         if (++*n > FACTS_MAX)
             break;
-        (void) snprintf(name, sizeof(name), "%.*s%s%.*s", NAME_BYTES / 2, above, *above ? ": " : "", NAME_BYTES / 2, key);
-        if (json_is_object(value) && !*above)
-            provenance_facts(f, value, key, n);
-        else
-            value_fact(f, name, value);
+        if (!json_is_object(value) || inside) {
+            value_fact(f, key, value);
+            continue;
+        }
+        fputs("<div class=\"group\"><dt>", f);
+        html_text_cut(f, key, NAME_BYTES);
+        fputs("</dt><dd></dd></div>\n", f);
+        provenance_facts(f, value, true, n);
     }
 }
 
@@ -175,7 +176,7 @@ static void provenance(FILE *f, const struct table *t)
 
     fputs("<h3>What the table was made from</h3>\n<dl class=\"facts columns\">\n", f);
     if (json_is_object(json))
-        provenance_facts(f, json, "", &n);
+        provenance_facts(f, json, false, &n);
     else
         fact(f, "provenance", t->provenance);
     if (n > FACTS_MAX)

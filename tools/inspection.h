@@ -96,6 +96,9 @@ int inspection_fill(struct inspection *x, struct progress *p, struct errmsg *e);
 /* Rate-distortion curves and harm per head (inspection_curves.c). */
 int inspection_fill_curves(struct inspection *x, struct progress *p, struct errmsg *e);
 
+/* Bits per number that the table is charged: what bands store, sum r b of the paper's methods. */
+double inspection_charged(const struct inspection *x);
+
 /* "Bytes of a sequence of @n_tokens, as the product holds them" (inspection_bytes.c). */
 struct sequence_bytes {
     uint64_t tokens, pages;

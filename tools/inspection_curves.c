@@ -88,12 +88,22 @@ static int solve_point(const struct inspection *x, const struct solve_options *o
     return 0;
 }
 
-/* The budget at which heads are compared: the table's, or without one the middle of those asked for. */
+/* The budget at which heads are compared: what the table is charged, or without one the middle of those asked for. */
 static double compared_budget(const struct inspection *x)
 {
     const struct inspect_request *q = &x->request;
 
-    return x->table ? x->table->bpd_code : q->n_budgets > 0 ? q->budgets[(q->n_budgets - 1) / 2] : 0;
+    return x->table ? inspection_charged(x) : q->n_budgets > 0 ? q->budgets[(q->n_budgets - 1) / 2] : 0;
+}
+
+double inspection_charged(const struct inspection *x)
+{
+    struct table_account a;
+
+    if (!x->has_solved || x->solved.method == METHOD_BANDS)
+        return x->table->bpd_code;
+    table_account(x->table, &a);
+    return a.nominal;
 }
 
 /* x->harm of the table; without a table the curves' bands leave it. */
@@ -111,8 +121,6 @@ static int judge_table(struct inspection *x, struct errmsg *e)
  */
 static void equal_options(const struct inspection *x, struct solve_options *ret)
 {
-    struct table_account a;
-
     if (!x->has_solved) {
         method_options(x, CURVE_OF_EQUAL, x->harm_budget, ret);
         return;
@@ -125,10 +133,8 @@ static void equal_options(const struct inspection *x, struct solve_options *ret)
         ret->ceil_bpd = ret->bpd;
         return;
     }
-    table_account(x->table, &a);
     if (ret->method == METHOD_DP)
-        solve_options_for(ret, ret->metric == METRIC_MSE ? METHOD_PAPER_MSE : METHOD_PAPER_KL, 0);
-    ret->bpd = a.nominal; /* what the paper charges: without padding */
+        solve_options_for(ret, ret->metric == METRIC_MSE ? METHOD_PAPER_MSE : METHOD_PAPER_KL, x->harm_budget);
     ret->paper.eta = 0;
 }
 

@@ -59,13 +59,14 @@ static double nice_step(double range, double wanted)
     return power * (rest <= 1 ? 1 : rest <= 2 ? 2 : rest <= 5 ? 5 : 10);
 }
 
-/* "0.5", "20"; powers of ten beyond three digits as such: "10⁻⁴". */
+/* "0.5", "20"; powers of ten as such, "10⁻⁴", on an axis that spans many. */
 static void tick_text(FILE *f, const struct svg_axis *a, double v)
 {
     static const char *const digits[] = { "⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹" };
-    double e = a->log ? round(log10(v)) : 0;
+    bool wide = a->log && (a->min < 5e-3 || a->max > 2e3);
+    double e = wide ? round(log10(v)) : 0;
 
-    if (fabs(e) < 3 || fabs(v / pow(10, e) - 1) > 1e-9) {
+    if (fabs(e) < 2 || fabs(v / pow(10, e) - 1) > 1e-9) {
         fprintf(f, "%.4g", v);
         return;
     }
