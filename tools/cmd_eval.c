@@ -39,22 +39,21 @@ static const char doc[] =
     "Without --recent, a query sees exactly what a decode step of the product would: the newest 64 to 127 tokens. "
     "--recent 0 is the hardest case: nothing but the first tokens is exact, not even the query's own position.\n\n"
     "--side and --layers read only a part of the cache from codes and leave the rest exact; --quartiles does that for "
-    "each quarter of the layers, then for all of them. Bytes are always those of the whole cache.\n\n"
+    "each quarter of the layers, then for all of them. Bytes of one table are always those of the whole cache.\n\n"
     "Bits per number: 'charged' is what the paper calls effective, codes without padding plus what each token stores "
     "beside them, which is nothing here; 'held' counts every byte.\n\n"
     "Several tables, and formats of others named with --comparator, are printed as rows, by bits. Formats: q8_0, q4_0, "
     "q4_0-rot (ggml); kivi-2, kivi-4; gear-2; quarot-3, quarot-4; turboquant-2, -3, -4; and, calibrated with --stats, "
     "kvquant-2, -3, -4; svdq-2; kqsvd-2, -3, -4. They are written from their papers and for this measurement alone.\n\n"
-    "--retrieval hides five-digit keys in the text: four lengths up to --window, five depths, in turn. The exact model is "
-    "asked too; shares have an interval of 95 % (Wilson). --generate writes on greedily after prompts cut from the text: "
-    "how many tokens are as the exact model's, and what the exact model's perplexity on the whole is.\n\n"
-    "Examples: as strict as it gets; keys alone; against others:\n\n"
-    "  kvcobra eval model.gguf --table model-2.table --text book.txt --recent 0\n"
-    "  kvcobra eval model.gguf --table keys-1.table --text book.txt --recent 0 --side k\n"
-    "  kvcobra eval model.gguf --table model-3.table --comparator q4_0,kivi-2 \\\n"
-    "      --text book.txt --recent 0\n"
-    "  kvcobra eval model.gguf --table model-3.table --text book.txt --retrieval 100\n"
-    "  kvcobra eval model.gguf --table model-3.table --text book.txt --generate 256";
+    "--retrieval hides five-digit keys in the text: four lengths up to --window, five depths, in turn. The exact model "
+    "is asked too; shares have an interval of 95 % (Wilson). --generate writes on greedily after prompts cut from the "
+    "text: how many tokens are as the exact model's, and the exact model's perplexity on all that was written.\n\n"
+    "Examples: as strict as it gets; keys alone; against others; keys found again; texts written on:\n\n"
+    "  kvcobra eval model.gguf --text book.txt --table 2.table --recent 0\n"
+    "  kvcobra eval model.gguf --text book.txt --table k-1.table --recent 0 --side k\n"
+    "  kvcobra eval model.gguf --text book.txt --table 3.table --comparator q4_0,kivi-2\n"
+    "  kvcobra eval model.gguf --text book.txt --table 3.table --retrieval 100\n"
+    "  kvcobra eval model.gguf --text book.txt --table 3.table --generate 256";
 
 static const struct argp_option options[] = {
     { "table", OPT_TABLE, "TABLE", 0, "An allocation table; several are compared", 1 },
@@ -75,8 +74,8 @@ static const struct argp_option options[] = {
       "Beside it, what the same solve does to keys taken after RoPE; STATS is what the table was made of", 3 },
     { "retrieval", OPT_RETRIEVAL, "N", 0, "Instead: how many of N keys hidden in the text are found again", 4 },
     { "seed", OPT_SEED, "N", 0, "Of the keys, and of where texts begin (default 0)", 4 },
-    { "generate", OPT_GENERATE, "N", 0, "Instead: write N tokens after each prompt, until where as the exact model does",
-      4 },
+    { "generate", OPT_GENERATE, "N", 0,
+      "Instead: write N tokens after each prompt, and compare with what the exact model writes", 4 },
     { 0 },
 };
 

@@ -36,6 +36,8 @@ static inline void comparator_cache_freep(struct comparator_cache **c)
 
 struct kv_cache comparator_cache_ops(struct comparator_cache *c);
 
-/* Tokens that every layer has; what coded ones take, metadata counted, and how many numbers they are: layers and sides that are coded. */
+/* Tokens that every layer has. */
 size_t comparator_cache_tokens(const struct comparator_cache *c);
+
+/* What coded tokens take, metadata counted, and how many numbers they are: layers and sides that are coded. */
 void comparator_cache_usage(const struct comparator_cache *c, uint64_t *ret_bits, uint64_t *ret_numbers);

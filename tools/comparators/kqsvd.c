@@ -154,8 +154,10 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
         r = fit_layer(src, layer, &s, st);
     if (r < 0) {
         release(st);
-        return r == -ENODATA ? fail(e, r, "%s needs statistics with queries: kvcobra calibrate --metric attention makes them", c->name)
-                             : fail(e, r, "%s cannot be made of these statistics: %s", c->name, strerror(-r));
+        if (r == -ENODATA)
+            return fail(e, r, "%s needs statistics with queries: kvcobra calibrate --metric attention makes them",
+                        c->name);
+        return fail(e, r, "%s cannot be made of these statistics: %s", c->name, strerror(-r));
     }
     *ret_state = st;
     return 0;
