@@ -89,6 +89,21 @@ const char *test_shared_path(const char *relative)
     return path;
 }
 
+const char *test_model_path(void)
+{
+    static char path[4096];
+    const char *given = getenv("KVC_TEST_MODEL"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n;
+
+    if (given)
+        n = snprintf(path, sizeof(path), "%s", given);
+    else if (cache)
+        n = snprintf(path, sizeof(path), "%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
+    else
+        n = snprintf(path, sizeof(path), "%s/.cache/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", home ? home : "");
+    return n > 0 && (size_t) n < sizeof(path) && access(path, R_OK) == 0 ? path : NULL;
+}
+
 static void print_failures(unsigned from)
 {
     unsigned i = 0;

@@ -38,3 +38,8 @@ double test_rand_normal(void);                /* N(0, 1) */
 
 /* Path below ../shared of the source root, or NULL if it is not there: then skip. Borrowed until the next call. */
 const char *test_shared_path(const char *relative);
+
+/* The real model that some tests run on: KVC_TEST_MODEL, or where tools/fetch_model.sh puts it; NULL if it is not there:
+ * then skip with TEST_NO_MODEL. Borrowed until the next call. */
+const char *test_model_path(void);
+#define TEST_NO_MODEL "no model: run tools/fetch_model.sh, or set KVC_TEST_MODEL"

@@ -49,19 +49,6 @@ static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *
     return c->exact.attend(c->exact.ctx, layer, q, n_q, out, e);
 }
 
-static const char *model_path(char path[static 4096])
-{
-    const char *given = getenv("KVC_TEST_MODEL"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-
-    if (given)
-        (void) snprintf(path, 4096, "%s", given);
-    else if (cache)
-        (void) snprintf(path, 4096, "%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
-    else
-        (void) snprintf(path, 4096, "%s/.cache/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", home ? home : "");
-    return access(path, R_OK) == 0 ? path : NULL;
-}
-
 struct window {
     struct engine *en;
     struct exact_cache *cache;
@@ -144,10 +131,10 @@ static void test_along_the_gradient(void)
     struct moving_cache c;
     struct errmsg e = { "" };
     struct taken t;
-    char path[4096];
+    const char *path = test_model_path();
 
-    if (!model_path(path)) {
-        test_skip("no model: run tools/fetch_model.sh, or set KVC_TEST_MODEL");
+    if (!path) {
+        test_skip(TEST_NO_MODEL);
         return;
     }
     CU_ASSERT_EQUAL_FATAL(engine_open(path, NULL, &en, &e), 0);

@@ -43,25 +43,12 @@ static void golden_deinit(struct golden *g)
     json_decref(g->json);
 }
 
-static const char *model_path(char path[static 4096])
-{
-    const char *given = getenv("KVC_TEST_MODEL"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-
-    if (given)
-        (void) snprintf(path, 4096, "%s", given);
-    else if (cache)
-        (void) snprintf(path, 4096, "%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
-    else
-        (void) snprintf(path, 4096, "%s/.cache/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", home ? home : "");
-    return access(path, R_OK) == 0 ? path : NULL;
-}
-
 /* False: skipped. */
 static bool golden_init(struct golden *g)
 {
     struct engine_options o = { 0 };
     struct errmsg e = { 0 };
-    char path[4096];
+    const char *path = test_model_path();
     const char *file = test_shared_path("golden/smollm2-135m.json");
 
     if (file)
@@ -70,8 +57,8 @@ static bool golden_init(struct golden *g)
         test_skip("no golden file");
         return false;
     }
-    if (!model_path(path)) {
-        test_skip("no model: run tools/fetch_model.sh, or set KVC_TEST_MODEL");
+    if (!path) {
+        test_skip(TEST_NO_MODEL);
         return false;
     }
     CU_ASSERT_EQUAL_FATAL(engine_open(path, &o, &g->en, &e), 0);
