@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/table.h"
 #include "base/cleanup.h"
@@ -101,6 +102,34 @@ static void test_k_only(void)
     CU_ASSERT(json_double_at(j, "k_bpd") <= 1);
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "v_bpd"), 8, 1e-12);
     json_decref(j);
+    end();
+}
+
+/* What values are predicted from and how codes are decoded: as asked for, and said in the table. */
+static void test_predict_and_decoder(void)
+{
+    static const char *const predict[] = { "none", "head", "layer" }, *const decoder[] = { "inverse", "least-squares" };
+
+    begin();
+    for (int i = 0; i < 6; i++) {
+        json_t *j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "2", "--predict",
+                                                          predict[i / 2], "--decoder", decoder[i % 2], "-q", "--json",
+                                                          "-o", output, NULL });
+        struct table *t = load(output);
+        struct solve_options o;
+        uint8_t digest[DIGEST_BYTES];
+        const struct codec *v = table_codec(t, 0, 0, SIDE_V);
+        struct errmsg e = { "" };
+
+        CU_ASSERT_EQUAL(t->v_from, (enum prediction) (i / 2));
+        CU_ASSERT_EQUAL_FATAL(solve_options_read(t->provenance, &o, digest, &e), 0);
+        CU_ASSERT_EQUAL(o.v_from, (enum prediction) (i / 2));
+        CU_ASSERT_EQUAL(o.decoder, (enum decoder) (i % 2));
+        /* the mean is moved by what quantising does on average, which is not nothing in any of d directions */
+        CU_ASSERT_EQUAL(memcmp(v->mean, v->enc_mean, t->geometry.d * sizeof(float)) != 0, i % 2 == 1);
+        (void) table_unref(t);
+        json_decref(j);
+    }
     end();
 }
 
@@ -249,7 +278,7 @@ static void test_failures(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_dp), TEST(test_k_only), TEST(test_sweep), TEST(test_sweep_of_bands),
+    TEST(test_dp), TEST(test_k_only), TEST(test_predict_and_decoder), TEST(test_sweep), TEST(test_sweep_of_bands),
     TEST(test_total), TEST(test_fisher), TEST(test_failures), TEST_END,
 };
 const char test_suite[] = "solve_command";
