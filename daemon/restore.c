@@ -25,7 +25,7 @@ struct restored {
 
 /* ---- pages ------------------------------------------------------------------------------------------------------ */
 
-/* @s may be gone afterwards: its last slot may turn out to be a copy. */
+/* The span may be gone afterwards: its last slot may turn out to be a copy. */
 static int restore_slots(struct server *s, const struct span *span, struct restored *n, struct errmsg *e)
 {
     uint32_t first = span->number << POOL_SLOT_BITS, n_slots = span->n_fresh_from;
@@ -45,7 +45,28 @@ static int restore_slots(struct server *s, const struct span *span, struct resto
     return 0;
 }
 
-static int restore_span(struct server *s, struct pool_extent *x, uint32_t unit, struct restored *n, struct errmsg *e)
+/* All at once, when it is known how many there are: each index is built once, in its size. */
+static void restore_pages(struct server *s, struct restored *n)
+{
+    struct errmsg e = { "" };
+
+    for (struct tenant *t = s->store.tenants; t; t = t->next) {
+        uint64_t n_pages = 0;
+
+        for (const struct group *g = t->groups; g; g = g->next)
+            n_pages += g->n_used;
+        if (tenant_index_reserve(t, n_pages, &e) < 0) /* it grows as it can */
+            log_event(LOG_WARNING, "index-small", "tenant=%s message=\"%s\"", t->name, e.text);
+    }
+    for (uint32_t i = 0; i < s->store.pool.n_spans_max; i++) {
+        const struct span *span = s->store.pool.spans[i];
+
+        if (span && restore_slots(s, span, n, &e) < 0)
+            log_event(LOG_CRIT, "pages-lost", "span=%" PRIu32 " message=\"%s\"", i, e.text);
+    }
+}
+
+static int restore_span(struct server *s, struct pool_extent *x, uint32_t unit, struct errmsg *e)
 {
     const struct span_head *h = slot_records_span(&x->records, unit);
     struct shard shard = { h->first_head, h->n_heads };
@@ -65,9 +86,7 @@ static int restore_span(struct server *s, struct pool_extent *x, uint32_t unit, 
         r = span_adopt(&s->store.pool, x, g, unit, &span);
     if (r == -ENOENT)
         return 0;
-    if (r < 0)
-        return fail(e, r, "the span at unit %" PRIu32 " cannot be taken over: %s", unit, strerror(-r));
-    return restore_slots(s, span, n, e);
+    return r < 0 ? fail(e, r, "the span at unit %" PRIu32 " cannot be taken over: %s", unit, strerror(-r)) : 0;
 }
 
 static int check_records(const struct server *s, const struct slot_records *records, uint64_t id, struct errmsg *e)
@@ -121,7 +140,7 @@ static void restore_extent(struct server *s, uint64_t id, struct restored *n)
 
     for (uint32_t unit = 0; r == 0 && unit < x->n_units; unit++)
         if (x->span_of_unit[unit] == UINT32_MAX && slot_records_span(&x->records, unit)->in_use)
-            r = restore_span(s, x, unit, n, &e);
+            r = restore_span(s, x, unit, &e);
     if (r == 0) {
         n->n_extents++;
         return;
@@ -227,6 +246,7 @@ void keep_restore(struct server *s)
     st->pool.keeper = NULL; /* nothing is stored anew */
     for (uint32_t i = 0; i < list->n_extents; i++)
         restore_extent(s, list->extents[i], &n);
+    restore_pages(s, &n);
     st->pool.keeper = &s->pool_keeper;
     s->journal.head->generation = st->pool.generation;
     for (uint32_t i = 0; i < s->journal.head->n_sessions; i++)

@@ -29,7 +29,8 @@ static void fill_memory(const struct server *s, Kvcobra__StatusReply *reply)
     for (uint32_t i = 0; i < s->store.pool.n_extents; i++)
         reply->slot_record_bytes += memory_of_fd(s->store.pool.extents[i]->records.fd);
     for (const struct tenant *t = s->store.tenants; t; t = t->next)
-        reply->index_bytes += memory_of_fd(extent_fd(t->index_memory));
+        reply->index_bytes += memory_of_fd(extent_fd(t->index_memory)) +
+                              (t->next_memory ? memory_of_fd(extent_fd(t->next_memory)) : 0);
     reply->hold_bytes = memory_of_fd(s->journal.fd);
     reply->heap_bytes = memory_of_process();
 }

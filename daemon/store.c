@@ -122,11 +122,11 @@ int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
     const struct slot *slot = pool_slot(&st->pool, number);
     struct group *g = pool_slot_span(&st->pool, number)->group;
     uint32_t present = store_find(st, g->tenant, &slot->key);
-    int r = 0;
+    int r;
 
-    if (present != SLOT_NONE && present != number)
+    if (present != SLOT_NONE)
         r = -EEXIST;
-    else if (present == SLOT_NONE) /* else a larger index was built meanwhile, of all that is COMMITTED in known spans */
+    else
         r = tenant_index_insert(g->tenant, &st->pool, &slot->key, number, g->page_class, slot->generation, e);
     if (r < 0) {
         pool_slot_give(&st->pool, number);

@@ -15,7 +15,12 @@
 #include "daemon/space.h"
 #include "gpu/device.h"
 
-enum { INDEX_ENTRIES_FIRST = 1024 };
+enum {
+    INDEX_ENTRIES_FIRST = 1024,
+    INDEX_ENTRIES_DOUBLE_BELOW = 65536, /* small indexes double: each new object costs every client a message */
+    INDEX_SLOTS_PER_STEP = 128,         /* of an insertion, while a larger index is filled: some 10 us; it is through */
+                                        /* before the present one is 1 % fuller */
+};
 
 /* BLAKE2b keyed with the daemon's secret: the same on every host that has the secret, and no way back to it. */
 static void derive_index_key(uid_t uid, const uint8_t secret[static 32], uint8_t ret[static INDEX_KEY_BYTES])
@@ -72,6 +77,7 @@ struct tenant *tenant_free(struct tenant *t)
         return NULL;
     tenant_groups_free(t, NULL);
     t->index_memory = extent_free(t->index_memory);
+    t->next_memory = extent_free(t->next_memory);
     t->control_memory = extent_free(t->control_memory);
     ghosts_deinit(&t->ghosts);
     sodium_memzero(t->index_key, sizeof(t->index_key));
@@ -125,79 +131,135 @@ void tenant_groups_free(struct tenant *t, const struct space *space)
 
 /* ---- index ------------------------------------------------------------------------------------------------------ */
 
-struct rebuild {
-    const struct pool *pool;
-    struct index_writer *writer;
-    int r;
-};
-
-static void reinsert(void *ctx, uint32_t number)
+static void replace_index(struct tenant *t, struct extent *memory, const struct index_writer *writer)
 {
-    struct rebuild *b = ctx;
-    const struct slot *slot = pool_slot(b->pool, number);
-    struct index_hit hit = {
-        .slot = number, .page_class = pool_slot_span(b->pool, number)->group->page_class,
-        .generation = slot->generation,
-    };
-
-    if (b->r == 0 && slot->state == SLOT_COMMITTED)
-        b->r = index_insert(b->writer, &slot->key, &hit);
-}
-
-/* Builds from the slot records, never from what clients could have touched, and swaps. */
-static int grow_index(struct tenant *t, struct pool *p, struct errmsg *e)
-{
-    struct extent *memory = NULL;
-    struct index_writer writer;
-    struct rebuild b = { .pool = p, .writer = &writer, .r = -ENOSPC };
-    uint64_t n_max = t->index.n_entries + 1;
-
-    for (int attempt = 0; attempt < 4 && b.r == -ENOSPC; attempt++) { /* -ENOSPC again: keys in one corner */
-        int r;
-
-        n_max *= 2;
-        memory = extent_free(memory);
-        r = build_index(n_max, &memory, &writer, e);
-        if (r < 0)
-            return r;
-        b.r = 0;
-        for (struct group *g = t->groups; g; g = g->next)
-            group_visit(p, g, reinsert, &b);
-    }
-    if (b.r < 0) {
-        (void) extent_free(memory);
-        return fail(e, b.r, "cannot build a larger index for tenant %s", t->name);
-    }
     index_mark_moved(&t->index);
     (void) extent_free(t->index_memory);
     t->index_memory = memory;
-    t->index = writer;
+    t->index = *writer;
     t->index_object++;
+}
+
+static void drop_next(struct tenant *t)
+{
+    t->next_memory = extent_free(t->next_memory);
+    t->next_span = t->next_slot = 0;
+}
+
+static int begin_next(struct tenant *t, struct errmsg *e)
+{
+    uint64_t n = index_capacity(&t->index);
+
+    n += n < INDEX_ENTRIES_DOUBLE_BELOW ? n : n / 4;
+    return build_index(n, &t->next_memory, &t->next_index, e);
+}
+
+/* One span of the pool, from where the walk stands, at most @budget slots. Return: 0; -ENOSPC: @t->next_index has no room. */
+static int copy_span(struct tenant *t, const struct pool *p, const struct span *s, uint32_t *budget)
+{
+    for (; t->next_slot < s->n_fresh_from && *budget > 0; t->next_slot++, --*budget) {
+        const struct slot *slot = &s->slots[t->next_slot];
+        struct index_hit hit = {
+            .slot = s->number << POOL_SLOT_BITS | t->next_slot, .page_class = s->group->page_class,
+            .generation = slot->generation,
+        };
+        int r = 0;
+
+        /* a page on its way in or out is not in the present index (yet), and will be put into both, or in none */
+        if (slot->state == SLOT_COMMITTED && tenant_index_find(t, p, &slot->key) == hit.slot)
+            r = index_insert(&t->next_index, &slot->key, &hit);
+        if (r < 0)
+            return r;
+    }
+    if (t->next_slot < s->n_fresh_from)
+        return 0;
+    t->next_span++;
+    t->next_slot = 0;
     return 0;
+}
+
+/*
+ * Fills the next index from the slot records, never from what clients could have touched, and swaps when the walk is
+ * through. Return: 0; -ENOSPC: keys in one corner; it was dropped.
+ */
+static int continue_next(struct tenant *t, const struct pool *p, uint32_t budget)
+{
+    while (t->next_memory && t->next_span < p->n_spans_max && budget > 0) {
+        const struct span *s = p->spans[t->next_span];
+        int r = 0;
+
+        if (s && s->group->tenant == t) {
+            r = copy_span(t, p, s, &budget);
+        } else {
+            t->next_span++;
+            t->next_slot = 0;
+            budget--;
+        }
+        if (r < 0) {
+            drop_next(t);
+            return r;
+        }
+    }
+    if (t->next_memory && t->next_span >= p->n_spans_max) {
+        replace_index(t, t->next_memory, &t->next_index);
+        t->next_memory = NULL;
+        t->next_span = t->next_slot = 0;
+    }
+    return 0;
+}
+
+/* The present index has no place for a key: the next one must, at once. */
+static int force_next(struct tenant *t, struct pool *p, struct errmsg *e)
+{
+    int r = t->next_memory ? 0 : begin_next(t, e);
+
+    if (r == 0)
+        r = continue_next(t, p, UINT32_MAX);
+    return r < 0 ? fail(e, r, "cannot build a larger index for tenant %s: %s", t->name, strerror(-r)) : 0;
 }
 
 int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key *key, uint32_t slot, unsigned page_class,
                         uint64_t generation, struct errmsg *e)
 {
     struct index_hit hit = { .slot = slot, .page_class = page_class, .generation = generation };
-    bool crowded = index_object_bytes(t->index.n_entries + 1) > t->index.bytes;
-    int r = crowded ? -ENOSPC : index_insert(&t->index, key, &hit);
+    int r;
 
-    if (r != -ENOSPC)
-        return r;
-    r = grow_index(t, p, e);
-    if (r < 0) {
-        /* Above half load it still works, only with longer probes: better than refusing the page. */
-        if (index_insert(&t->index, key, &hit) == 0)
-            return 0;
-        return r;
+    /* without memory for it the present one still takes some: better than refusing the page */
+    if (!t->next_memory && t->index.n_entries >= index_capacity(&t->index))
+        (void) begin_next(t, NULL);
+    (void) continue_next(t, p, INDEX_SLOTS_PER_STEP);
+    r = index_insert(&t->index, key, &hit);
+    if (r == -ENOSPC) {
+        r = force_next(t, p, e);
+        if (r == 0)
+            r = index_insert(&t->index, key, &hit);
+        return r < 0 ? fail(e, r, "no place for a page in the index of tenant %s", t->name) : 0;
     }
-    return index_insert(&t->index, key, &hit);
+    if (t->next_memory && index_insert(&t->next_index, key, &hit) < 0)
+        drop_next(t); /* begun anew by the next insertion */
+    return r;
+}
+
+int tenant_index_reserve(struct tenant *t, uint64_t n_pages, struct errmsg *e)
+{
+    struct extent *memory;
+    struct index_writer writer;
+    int r;
+
+    assert(t->index.n_entries == 0 && !t->next_memory);
+    if (n_pages < index_capacity(&t->index))
+        return 0;
+    r = build_index(n_pages + n_pages / 8, &memory, &writer, e); /* some more will come */
+    if (r == 0)
+        replace_index(t, memory, &writer);
+    return r;
 }
 
 void tenant_index_remove(struct tenant *t, const struct chunk_key *key)
 {
     (void) index_remove(&t->index, key);
+    if (t->next_memory)
+        (void) index_remove(&t->next_index, key);
 }
 
 uint32_t tenant_index_find(const struct tenant *t, const struct pool *p, const struct chunk_key *key)

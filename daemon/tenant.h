@@ -29,6 +29,9 @@ struct tenant {
     struct extent *index_memory;
     struct index_writer index;
     uint64_t index_object;      /* raised with every new object */
+    struct extent *next_memory; /* a larger index being filled beside the present one; NULL: none */
+    struct index_writer next_index;
+    uint32_t next_span, next_slot; /* how far the pool was walked for it */
     struct extent *control_memory;
     struct control_page *control;
     uint64_t control_object;
@@ -84,12 +87,19 @@ struct group *tenant_group_find(const struct tenant *t, const struct space *spac
 void tenant_groups_free(struct tenant *t, const struct space *space); /* empty groups of @space; NULL: of all */
 
 /**
- * tenant_index_insert() - publish a key; builds a larger object when the present one is full
- * @p: walked for the pages of the tenant when a new object is built
+ * tenant_index_insert() - publish a key
+ * @p: walked for the pages of the tenant while a larger object is filled
+ *
+ * A crowded index is followed by a larger one, filled a little with every insertion, so that none of them takes long; when it
+ * has everything the old one is marked moved.
+ *
  * Return: 0; -ENOMEM, -ENOSPC of the new object.
  */
 int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key *key, uint32_t slot, unsigned page_class,
                         uint64_t generation, struct errmsg *e);
+
+/* At the start, before any page is in it: room for @n_pages. Return: 0; errno of the memory. */
+int tenant_index_reserve(struct tenant *t, uint64_t n_pages, struct errmsg *e);
 void tenant_index_remove(struct tenant *t, const struct chunk_key *key);
 
 /* Slot of @key, checked against the daemon's own record; SLOT_NONE if there is none. */

@@ -3,11 +3,12 @@
  *
  * Layout of the object (little-endian, offsets from its start):
  *   0    struct index_head, 128 bytes
- *   128  buckets[n_buckets], 256 bytes each: sequence (u32), used bitmap (u32), then 7 entries of 32 bytes
- *        {key 16, slot u32, page_class u32, generation u64}, 24 bytes of zero
- * n_buckets is a power of two. A key's home bucket is its first 8 bytes, little-endian, masked; full buckets spill
- * to the next ones, at most INDEX_PROBE_MAX of them, and bit 31 of the bitmap then stays set: only behind such a
- * bucket does a lookup go on. A bucket's sequence is odd while it is being written.
+ *   128  buckets[n_buckets], 256 bytes each: sequence (u32), used bitmap (u32), then for 8 entries their keys (16 bytes
+ *        each), generations (u64: generation << 8 | page class), slots (u32), and 24 bytes of zero
+ * A key has two homes, by the upper 32 bits x of each of its halves (little-endian): x * n_buckets >> 32. It goes to the emptier one;
+ * if both are full, to one of the six behind the second. Bit 31 of the bitmap is set in every bucket that an insertion
+ * went past and stays set: only behind such a bucket does a lookup go on. A bucket's sequence is odd while it is written.
+ * Two choices keep buckets even, so that 80 % load works: 40 bytes per entry then, 50 after growing by a quarter.
  *
  * It is a hint: LEASE sends what was found and the daemon compares it with its own record.
  */
@@ -21,6 +22,7 @@
 
 #define INDEX_PROBE_MAX 8
 #define INDEX_RETRIES_MAX 64
+#define INDEX_LOAD_PERCENT 80
 
 struct errmsg;
 
@@ -53,7 +55,8 @@ struct index_writer {
     uint64_t n_buckets;
     uint64_t n_entries;
 };
-size_t index_object_bytes(uint64_t n_entries_max); /* at half load */
+size_t index_object_bytes(uint64_t n_entries_max); /* at INDEX_LOAD_PERCENT */
+uint64_t index_capacity(const struct index_writer *w); /* entries at that load */
 void index_writer_init(struct index_writer *w, void *object, size_t bytes); /* formats it empty */
 /* Return: 0; -ENOSPC: no room within INDEX_PROBE_MAX buckets: build a larger object. Replaces an equal key. */
 int index_insert(struct index_writer *w, const struct chunk_key *key, const struct index_hit *hit);

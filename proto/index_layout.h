@@ -5,9 +5,10 @@
 #include <stdint.h>
 
 #define INDEX_MAGIC 0x5844494bu /* "KIDX" little-endian */
-#define INDEX_VERSION 1
-#define INDEX_BUCKET_ENTRIES 7
-#define INDEX_USED_MASK 0x7fu
+#define INDEX_VERSION 2
+#define INDEX_BUCKET_ENTRIES 8
+#define INDEX_USED_MASK 0xffu
+#define INDEX_CLASS_BITS 8
 #define INDEX_OVERFLOWED 0x80000000u /* in `used`: an insertion went past this bucket; lookups go on to the next */
 
 struct index_head {
@@ -19,21 +20,23 @@ struct index_head {
 };
 _Static_assert(sizeof(struct index_head) == 128, "index head");
 
-struct index_entry {
-    uint64_t key[2]; /* the key's bytes, read as two little-endian words */
-    uint32_t slot;
-    uint32_t page_class;
-    uint64_t generation;
-};
-_Static_assert(sizeof(struct index_entry) == 32, "index entry");
-
 struct index_bucket {
     uint32_t sequence;
     uint32_t used;
-    struct index_entry entries[INDEX_BUCKET_ENTRIES];
+    uint64_t keys[INDEX_BUCKET_ENTRIES][2];     /* the key's bytes, read as two little-endian words */
+    uint64_t generations[INDEX_BUCKET_ENTRIES]; /* generation << INDEX_CLASS_BITS | page class */
+    uint32_t slots[INDEX_BUCKET_ENTRIES];
     uint8_t reserved[24];
 };
 _Static_assert(sizeof(struct index_bucket) == 256, "index bucket");
+
+/* The bucket that probe @i of a key looks at: one by each half of the key, then those behind the second. */
+static inline uint64_t index_probe(const uint64_t key[2], unsigned i, uint64_t n_buckets)
+{
+    uint64_t home = (key[i > 0] >> 32) * n_buckets >> 32; /* n_buckets fits 32 bits */
+
+    return i < 2 ? home : (home + i - 1) % n_buckets;
+}
 
 /*
  * The seqlock. Every word of a bucket is read and written atomically, so nothing tears and the compiler may not

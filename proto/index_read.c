@@ -22,7 +22,7 @@ int index_reader_init(struct index_reader *r, const void *object, size_t bytes, 
         return fail(e, -EBADMSG, "index object: magic %08x version %u, this library reads version %u", h.magic,
                     h.version, INDEX_VERSION);
     room = (bytes - sizeof(h)) / sizeof(struct index_bucket);
-    if (h.n_buckets == 0 || (h.n_buckets & (h.n_buckets - 1)) != 0 || h.n_buckets > room)
+    if (h.n_buckets == 0 || h.n_buckets > room || h.n_buckets > UINT32_MAX)
         return fail(e, -EBADMSG, "index object: %" PRIu64 " buckets in %zu bytes", h.n_buckets, bytes);
     *r = (struct index_reader) { .object = object, .bytes = bytes, .n_buckets = h.n_buckets };
     return 0;
@@ -41,13 +41,14 @@ static enum index_result look(const struct index_bucket *b, const uint64_t key[2
             continue;
         used = INDEX_LOAD(b->used);
         for (unsigned i = 0; i < INDEX_BUCKET_ENTRIES; i++) {
-            const struct index_entry *entry = &b->entries[i];
+            uint64_t generation;
 
-            if (!(used >> i & 1) || INDEX_LOAD(entry->key[0]) != key[0] || INDEX_LOAD(entry->key[1]) != key[1])
+            if (!(used >> i & 1) || INDEX_LOAD(b->keys[i][0]) != key[0] || INDEX_LOAD(b->keys[i][1]) != key[1])
                 continue;
-            hit.slot = INDEX_LOAD(entry->slot);
-            hit.page_class = INDEX_LOAD(entry->page_class);
-            hit.generation = INDEX_LOAD(entry->generation);
+            hit.slot = INDEX_LOAD(b->slots[i]);
+            generation = INDEX_LOAD(b->generations[i]);
+            hit.page_class = (uint32_t) (generation & ((1u << INDEX_CLASS_BITS) - 1));
+            hit.generation = generation >> INDEX_CLASS_BITS;
             result = INDEX_FOUND;
             break;
         }
@@ -72,7 +73,7 @@ enum index_result index_lookup(const struct index_reader *r, const struct chunk_
     if (INDEX_LOAD(head->moved) != 0)
         return INDEX_MOVED;
     for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {
-        const struct index_bucket *b = &buckets[(words[0] + i) & (r->n_buckets - 1)];
+        const struct index_bucket *b = &buckets[index_probe(words, i, r->n_buckets)];
         bool overflowed = false;
         enum index_result result = look(b, words, ret_hit, &overflowed);
 

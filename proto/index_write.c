@@ -11,34 +11,38 @@
 
 enum { OBJECT_ALIGN = 4096 };
 
-/* Half load: with 14 expected entries per pair of buckets, eight full buckets in a row do not happen by chance. */
 size_t index_object_bytes(uint64_t n_entries_max)
 {
-    uint64_t n_buckets = INDEX_PROBE_MAX, bytes;
+    uint64_t n_buckets, bytes;
 
-    while (n_buckets < UINT64_MAX / 1024 && n_buckets * INDEX_BUCKET_ENTRIES / 2 < n_entries_max)
-        n_buckets *= 2;
+    if (n_entries_max > (uint64_t) UINT32_MAX * 6)
+        n_entries_max = (uint64_t) UINT32_MAX * 6;
+    n_buckets = n_entries_max * 100 / (INDEX_BUCKET_ENTRIES * INDEX_LOAD_PERCENT) + 1;
+    if (n_buckets < INDEX_PROBE_MAX)
+        n_buckets = INDEX_PROBE_MAX;
     bytes = sizeof(struct index_head) + n_buckets * sizeof(struct index_bucket);
     return (size_t) ((bytes + OBJECT_ALIGN - 1) & ~(uint64_t) (OBJECT_ALIGN - 1));
+}
+
+uint64_t index_capacity(const struct index_writer *w)
+{
+    return w->n_buckets * INDEX_BUCKET_ENTRIES * INDEX_LOAD_PERCENT / 100;
 }
 
 static struct index_bucket *bucket(const struct index_writer *w, const uint64_t key[2], unsigned probe)
 {
     struct index_bucket *buckets = (struct index_bucket *) (w->object + sizeof(struct index_head));
 
-    return &buckets[(key[0] + probe) & (w->n_buckets - 1)];
+    return &buckets[index_probe(key, probe, w->n_buckets)];
 }
 
 void index_writer_init(struct index_writer *w, void *object, size_t bytes)
 {
     struct index_head h = { .magic = INDEX_MAGIC, .version = INDEX_VERSION };
-    size_t room;
 
     assert(bytes >= sizeof(h) + sizeof(struct index_bucket));
-    room = (bytes - sizeof(h)) / sizeof(struct index_bucket);
-    h.n_buckets = 1;
-    while (h.n_buckets <= room / 2)
-        h.n_buckets *= 2;
+    h.n_buckets = (bytes - sizeof(h)) / sizeof(struct index_bucket);
+    assert(h.n_buckets <= UINT32_MAX);
     memset(object, 0, bytes);
     memcpy(object, &h, sizeof(h));
     *w = (struct index_writer) { .object = object, .bytes = bytes, .n_buckets = h.n_buckets };
@@ -58,21 +62,18 @@ static void bucket_close(struct index_bucket *b)
 static int find(const struct index_bucket *b, const uint64_t key[2])
 {
     for (int i = 0; i < INDEX_BUCKET_ENTRIES; i++)
-        if (b->used >> i & 1 && b->entries[i].key[0] == key[0] && b->entries[i].key[1] == key[1])
+        if (b->used >> i & 1 && b->keys[i][0] == key[0] && b->keys[i][1] == key[1])
             return i;
     return -1;
 }
 
 static void write_entry(struct index_bucket *b, unsigned i, const uint64_t key[2], const struct index_hit *hit)
 {
-    struct index_entry *entry = &b->entries[i];
-
     bucket_open(b);
-    INDEX_STORE(entry->key[0], key[0]);
-    INDEX_STORE(entry->key[1], key[1]);
-    INDEX_STORE(entry->slot, hit->slot);
-    INDEX_STORE(entry->page_class, hit->page_class);
-    INDEX_STORE(entry->generation, hit->generation);
+    INDEX_STORE(b->keys[i][0], key[0]);
+    INDEX_STORE(b->keys[i][1], key[1]);
+    INDEX_STORE(b->slots[i], hit->slot);
+    INDEX_STORE(b->generations[i], hit->generation << INDEX_CLASS_BITS | hit->page_class);
     INDEX_STORE(b->used, b->used | 1u << i);
     bucket_close(b);
 }
@@ -84,41 +85,53 @@ static void write_used(struct index_bucket *b, uint32_t used)
     bucket_close(b);
 }
 
-/* In a small object the probe run wraps around: stop before meeting a bucket twice. */
-static unsigned n_probes(const struct index_writer *w)
+static unsigned n_used(const struct index_bucket *b)
 {
-    return w->n_buckets < INDEX_PROBE_MAX ? (unsigned) w->n_buckets : INDEX_PROBE_MAX;
+    return (unsigned) __builtin_popcount(b->used & INDEX_USED_MASK);
+}
+
+/* The emptier home, else the first of the others with room; INDEX_PROBE_MAX: none. */
+static unsigned choose(const struct index_writer *w, const uint64_t key[2])
+{
+    unsigned first = n_used(bucket(w, key, 0)), second = n_used(bucket(w, key, 1));
+
+    if (first < INDEX_BUCKET_ENTRIES || second < INDEX_BUCKET_ENTRIES)
+        return first <= second ? 0 : 1;
+    for (unsigned i = 2; i < INDEX_PROBE_MAX; i++)
+        if (n_used(bucket(w, key, i)) < INDEX_BUCKET_ENTRIES)
+            return i;
+    return INDEX_PROBE_MAX;
 }
 
 int index_insert(struct index_writer *w, const struct chunk_key *key, const struct index_hit *hit)
 {
     struct index_bucket *target;
     uint64_t words[2];
-    int room = -1;
+    unsigned at;
 
+    assert(hit->page_class < 1u << INDEX_CLASS_BITS && hit->generation >> (64 - INDEX_CLASS_BITS) == 0);
     memcpy(words, key->bytes, sizeof(words));
-    for (unsigned i = 0; i < n_probes(w); i++) {
+    for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {
         struct index_bucket *b = bucket(w, words, i);
-        int at = find(b, words);
+        int entry = find(b, words);
 
-        if (at >= 0) {
-            write_entry(b, (unsigned) at, words, hit);
+        if (entry >= 0) {
+            write_entry(b, (unsigned) entry, words, hit);
             return 0;
         }
-        if (room < 0 && (b->used & INDEX_USED_MASK) != INDEX_USED_MASK)
-            room = (int) i;
-        if (!(b->used & INDEX_OVERFLOWED) && room >= 0)
+        if (!(b->used & INDEX_OVERFLOWED))
             break;
     }
-    if (room < 0)
+    at = choose(w, words);
+    if (at == INDEX_PROBE_MAX)
         return -ENOSPC;
-    for (int i = 0; i < room; i++) {
-        struct index_bucket *b = bucket(w, words, (unsigned) i);
+    for (unsigned i = 0; i < at; i++) {
+        struct index_bucket *b = bucket(w, words, i);
 
         if (!(b->used & INDEX_OVERFLOWED))
             write_used(b, b->used | INDEX_OVERFLOWED);
     }
-    target = bucket(w, words, (unsigned) room);
+    target = bucket(w, words, at);
     write_entry(target, (unsigned) __builtin_ctz(~target->used & INDEX_USED_MASK), words, hit);
     w->n_entries++;
     return 0;
@@ -129,7 +142,7 @@ bool index_remove(struct index_writer *w, const struct chunk_key *key)
     uint64_t words[2];
 
     memcpy(words, key->bytes, sizeof(words));
-    for (unsigned i = 0; i < n_probes(w); i++) {
+    for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {
         struct index_bucket *b = bucket(w, words, i);
         int at = find(b, words);
 

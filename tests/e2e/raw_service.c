@@ -61,8 +61,9 @@ struct chunk_key raw_key(uint64_t n)
 {
     struct chunk_key k = { { 0 } };
 
-    n = (n + 1) * 0x9e3779b97f4a7c15u; /* real keys are uniform; buckets are chosen by the first bytes */
+    n = (n + 1) * 0x9e3779b97f4a7c15u; /* real keys are uniform; buckets are chosen by both halves */
     memcpy(k.bytes, &n, sizeof(n));
+    n = (n ^ n >> 31) * 0xbf58476d1ce4e5b9u;
     memcpy(k.bytes + 8, &n, sizeof(n));
     return k;
 }

@@ -55,10 +55,10 @@ struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsi
 struct chunk_key store_fixture_key(uint64_t n)
 {
     struct chunk_key k = { { 0 } };
-    uint64_t h = (n + 1) * 0x9e3779b97f4a7c15u;
+    uint64_t h = (n + 1) * 0x9e3779b97f4a7c15u, g = (h ^ h >> 31) * 0xbf58476d1ce4e5b9u; /* both halves spread, as hashes do */
 
     memcpy(k.bytes, &h, sizeof(h));
-    memcpy(k.bytes + 8, &n, sizeof(n));
+    memcpy(k.bytes + 8, &g, sizeof(g));
     return k;
 }
 

@@ -37,10 +37,47 @@ static struct index_writer writer_new(uint64_t n)
 
 static void test_size(void)
 {
-    /* half load: 7 entries a bucket, at least twice the room, a power of two of buckets */
+    /* 8 entries a bucket, 80 % load: n / 6.4 buckets and one, at least 8; whole pages */
     CU_ASSERT_EQUAL(index_object_bytes(0), 4096);
-    CU_ASSERT_EQUAL(index_object_bytes(3584), ((128 + 1024 * 256) + 4095) / 4096 * 4096);
-    CU_ASSERT_EQUAL(index_object_bytes(3585), ((128 + 2048 * 256) + 4095) / 4096 * 4096);
+    CU_ASSERT_EQUAL(index_object_bytes(640), ((128 + 101 * 256) + 4095) / 4096 * 4096);
+    CU_ASSERT_EQUAL(index_object_bytes(1000000), ((128 + 156251 * 256) + 4095) / 4096 * 4096);
+}
+
+/* What the size promises: full to its load with random keys, everything found, and little more memory than 40 bytes each. */
+static void test_load(void)
+{
+    enum { N = 200000 };
+    struct index_writer w = writer_new(N);
+    struct index_reader r;
+    unsigned n_lost = 0;
+
+    CU_ASSERT(index_capacity(&w) >= N && index_capacity(&w) < N + 200);
+    CU_ASSERT(w.bytes < (size_t) N * 41);
+    for (unsigned i = 0; i < N; i++) {
+        uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u, y;
+        struct chunk_key k;
+        struct index_hit hit = hit_of(i);
+
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u; /* splitmix64: two words that know nothing of each other */
+        y = (x ^ x >> 27) * 0x94d049bb133111ebu;
+        k = key_of(x, y ^ y >> 31);
+        n_lost += index_insert(&w, &k, &hit) != 0;
+    }
+    CU_ASSERT_EQUAL(n_lost, 0);
+    CU_ASSERT_EQUAL(w.n_entries, N);
+    CU_ASSERT_EQUAL_FATAL(index_reader_init(&r, w.object, w.bytes, NULL), 0);
+    for (unsigned i = 0; i < N; i++) {
+        uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u, y;
+        struct index_hit hit = { 0 };
+        struct chunk_key k;
+
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+        y = (x ^ x >> 27) * 0x94d049bb133111ebu;
+        k = key_of(x, y ^ y >> 31);
+        n_lost += index_lookup(&r, &k, &hit) != INDEX_FOUND || hit.slot != i;
+    }
+    CU_ASSERT_EQUAL(n_lost, 0);
+    free(w.object);
 }
 
 /* Random operations on few homes, so that buckets overflow and wrap around. */
@@ -97,7 +134,7 @@ static void test_full_run(void)
 
     while (k = key_of(3, n), index_insert(&w, &k, &hit) == 0)
         n++;
-    CU_ASSERT_EQUAL(n, w.n_buckets < 8 ? w.n_buckets * 7 : 56);
+    CU_ASSERT_EQUAL(n, 7 * 8); /* both homes are the first bucket, then the six behind it */
     k = key_of(3, n);
     CU_ASSERT_EQUAL(index_insert(&w, &k, &hit), -ENOSPC);
     k = key_of(3, n - 1);
@@ -234,7 +271,7 @@ static void test_race(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_size), TEST(test_against_model), TEST(test_full_run), TEST(test_hostile_heads),
+    TEST(test_size), TEST(test_load), TEST(test_against_model), TEST(test_full_run), TEST(test_hostile_heads),
     TEST(test_stuck_bucket), TEST(test_random_object), TEST(test_race), TEST_END,
 };
 const char test_suite[] = "index";
