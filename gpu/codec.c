@@ -79,11 +79,7 @@ static inline uint8_t quantise(const struct levels *l, unsigned b, float z)
     return (uint8_t) code;
 }
 
-/*
- * The outermost cells are open; taken as wide as they would be if they were symmetric about their level, that is
- * twice the distance from the threshold to the level. This is defined for one bit too, which has no inner cell.
- */
-static void saturation_limits(const struct levels *l, unsigned b, float *ret_low, float *ret_high)
+void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low, float *ret_high)
 {
     unsigned last = (1u << b) - 1;
     float bottom = l->value[0] * l->step, top = l->value[last] * l->step;
@@ -107,7 +103,7 @@ static void quantise_group(const struct table *t, enum side side, const struct c
             memset(ret, 0, 8 * GROUP);
             continue;
         }
-        saturation_limits(l, b, &low, &high);
+        codec_saturation_limits(l, b, &low, &high);
         for (size_t i = 0; i < 8 * GROUP; i++) {
             ret[i] = quantise(l, b, x[i]);
             counts->saturated += i % GROUP < n && (x[i] < low || x[i] > high);

@@ -18,6 +18,13 @@ struct encode_counts {
                            twice the distance from that threshold to the outermost level */
 };
 
+/*
+ * Beyond which a coordinate is saturated. The outermost cells are open; taken as wide as they would be if they were
+ * symmetric about their level, that is twice the distance from the threshold to the level. This is defined for one bit too,
+ * which has no inner cell.
+ */
+void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low, float *ret_high);
+
 struct head_view {
     const struct table *table;
     uint32_t layer, head;

@@ -7,6 +7,7 @@
 
 #include "base/errmsg.h"
 #include "base/half.h"
+#include "gpu/codec.h"
 #include "gpu/constants.h"
 
 enum { PLANES_STEP = 16, ALIGN = 16, WIDTHS = TABLE_BITS_MAX + 1, LEVELS = 1 << TABLE_BITS_MAX };
@@ -111,6 +112,29 @@ static void fill_mean_k(const struct geometry *g, const struct codec *k, float *
             ret[hi * n + p] = k->mean[plane_dim(g, p, hi)];
 }
 
+/* A matrix or vector of the table as it is; NULL stays NULL. */
+static const float *copy(struct cursor *c, const float *from, size_t n)
+{
+    struct part p;
+
+    if (!from)
+        return NULL;
+    p = take(c, n, sizeof(*from));
+    if (p.at)
+        memcpy(p.at, from, n * sizeof(*from));
+    return p.read;
+}
+
+static struct plan_encoder make_encoder(struct cursor *c, const struct codec *codec, uint32_t d)
+{
+    return (struct plan_encoder) {
+        .mean = copy(c, codec->enc_mean, d),
+        .enc = copy(c, codec->enc, (size_t) codec->r * d),
+        .enc_k = copy(c, codec->enc_k, (size_t) codec->r * codec->n_pred),
+        .n_pred = codec->n_pred,
+    };
+}
+
 static struct plan_head make_head(struct cursor *c, const struct page_layout *l, uint32_t layer, uint32_t head)
 {
     const struct table *t = l->table;
@@ -120,24 +144,22 @@ static struct plan_head make_head(struct cursor *c, const struct page_layout *l,
     struct head_run run = table_predictors(t, of_model);
     struct part dec_k = take(c, (size_t) 2 * n_planes_of(g) * k->r, sizeof(uint16_t));
     struct part mean_k = take(c, (size_t) 2 * n_planes_of(g), sizeof(float));
-    struct part dec_v = take(c, (size_t) g->d * v->r_in, sizeof(float));
-    struct part mean_v = take(c, g->d, sizeof(float));
     struct plan_head h = {
         .k = codes_of(k, 0), .v = codes_of(v, (uint32_t) page_v_off(k)),
         .block = (uint32_t) page_block_off(l, layer, head),
         .sinks_k = (uint32_t) page_sink_off(l, layer, head, SIDE_K),
         .sinks_v = (uint32_t) page_sink_off(l, layer, head, SIDE_V),
         .n_predictors = run.n, .first_predictor = run.first - l->shard.first_head, .r_in = v->r_in,
-        .dec_k = dec_k.read, .mean_k = mean_k.read, .dec_v = dec_v.read, .mean_v = mean_v.read,
+        .dec_k = dec_k.read, .mean_k = mean_k.read,
+        .dec_v = copy(c, v->dec, (size_t) g->d * v->r_in), .mean_v = copy(c, v->mean, g->d),
+        .encode_k = make_encoder(c, k, g->d), .encode_v = make_encoder(c, v, g->d),
+        .decode_k = copy(c, k->dec, (size_t) g->d * k->r_in), .decode_mean_k = copy(c, k->mean, g->d),
     };
 
     if (!c->image)
         return h;
     h.dec_k_scale = fill_dec_k(g, k, dec_k.at);
     fill_mean_k(g, k, mean_k.at);
-    if (v->r_in > 0)
-        memcpy(dec_v.at, v->dec, (size_t) g->d * v->r_in * sizeof(float));
-    memcpy(mean_v.at, v->mean, g->d * sizeof(float));
     return h;
 }
 
@@ -148,6 +170,20 @@ static void fill_levels(const struct table *t, uint16_t *ret)
             for (unsigned i = 0; i < LEVELS; i++)
                 ret[(side * WIDTHS + b) * LEVELS + i] =
                     b > 0 && i < 1u << b ? f32_to_f16(t->levels[side][b].value[i]) : 0; /* exact: alloc/table.h */
+}
+
+static void fill_thresholds(const struct table *t, float *thresholds, float *limits)
+{
+    memset(thresholds, 0, (size_t) 2 * WIDTHS * LEVELS * sizeof(*thresholds));
+    memset(limits, 0, (size_t) 2 * WIDTHS * 2 * sizeof(*limits));
+    for (unsigned side = SIDE_K; side <= SIDE_V; side++)
+        for (unsigned b = 1; b < WIDTHS; b++) {
+            const struct levels *l = &t->levels[side][b];
+            size_t at = side * WIDTHS + b;
+
+            memcpy(thresholds + at * LEVELS, l->threshold, ((1u << b) - 1) * sizeof(*thresholds));
+            codec_saturation_limits(l, b, &limits[2 * at], &limits[2 * at + 1]);
+        }
 }
 
 static void fill_angles(const struct page_layout *l, float *cosine, float *sine, double *freq)
@@ -173,6 +209,8 @@ static void make(struct cursor *c, const struct page_layout *l)
     struct part table = take(c, 1, sizeof(struct plan_table));
     struct part heads = take(c, (size_t) g->n_layers * l->shard.n_heads, sizeof(struct plan_head));
     struct part levels = take(c, (size_t) 2 * WIDTHS * LEVELS, sizeof(uint16_t));
+    struct part thresholds = take(c, (size_t) 2 * WIDTHS * LEVELS, sizeof(float));
+    struct part limits = take(c, (size_t) 2 * WIDTHS * 2, sizeof(float));
     struct part cosine = take(c, (size_t) n * CHUNK_TOKENS, sizeof(float));
     struct part sine = take(c, (size_t) n * CHUNK_TOKENS, sizeof(float));
     struct part freq = take(c, n, sizeof(double));
@@ -187,11 +225,12 @@ static void make(struct cursor *c, const struct page_layout *l)
     if (!c->image)
         return;
     fill_levels(t, levels.at);
+    fill_thresholds(t, thresholds.at, limits.at);
     fill_angles(l, cosine.at, sine.at, freq.at);
     *(struct plan_table *) table.at = (struct plan_table) {
         .d = g->d, .n_rot = g->n_rot, .n_planes = n, .group = geometry_group(g), .n_kv_heads = l->shard.n_heads,
         .n_sink = t->n_sink, .columns_max = plan_columns_max(l), .attn_scale = (float) g->attn_scale,
-        .levels = levels.read, .cosine = cosine.read, .sine = sine.read, .freq = freq.read, .heads = heads.read,
+        .levels = levels.read, .thresholds = thresholds.read, .limits = limits.read, .cosine = cosine.read, .sine = sine.read, .freq = freq.read, .heads = heads.read,
     };
 }
 
@@ -221,6 +260,11 @@ size_t plan_attend_shared_bytes(const struct page_layout *l)
     return (2 * planes + CHUNK_TOKENS * (PLAN_GROUP_MAX + 1) + 3 * PLAN_GROUP_MAX + (size_t) PLAN_GROUP_MAX * g->d) *
                sizeof(float) +
            (planes + (size_t) PLAN_GROUP_MAX * (CHUNK_TOKENS + 8)) * sizeof(uint16_t);
+}
+
+size_t plan_encode_shared_bytes(const struct page_layout *l)
+{
+    return (size_t) l->table->geometry.d * CHUNK_TOKENS * sizeof(float) + 8 * CHUNK_TOKENS;
 }
 
 size_t plan_merge_shared_bytes(const struct page_layout *l)

@@ -32,6 +32,7 @@ void plan_table_fill(const struct page_layout *l, void *image, cu_ptr address);
 /* Dynamic shared memory of kvc_attend and kvc_merge. */
 size_t plan_attend_shared_bytes(const struct page_layout *l);
 size_t plan_merge_shared_bytes(const struct page_layout *l);
+size_t plan_encode_shared_bytes(const struct page_layout *l); /* kvc_encode_keys, kvc_encode_values; kvc_decode has none */
 
 /* Widest r_in of any head: plan_table.columns_max. A multiple of 16. */
 uint32_t plan_columns_max(const struct page_layout *l);

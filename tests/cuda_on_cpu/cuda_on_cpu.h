@@ -39,6 +39,11 @@ static inline float half_to_float(uint16_t h)
     return f16_to_f32(h);
 }
 
+static inline float bfloat_to_float(uint16_t h)
+{
+    return bf16_to_f32(h);
+}
+
 static inline uint32_t pack_halves(float lo, float hi)
 {
     return f32_to_f16(lo) | (uint32_t) f32_to_f16(hi) << 16;
@@ -47,6 +52,21 @@ static inline uint32_t pack_halves(float lo, float hi)
 static inline float exp2_fast(float x)
 {
     return exp2f(x);
+}
+
+static inline float mul_rounded(float x, float y)
+{
+    return x * y; /* built without contraction */
+}
+
+static inline float add_rounded(float x, float y)
+{
+    return x + y;
+}
+
+static inline void count(unsigned long long *at, unsigned n)
+{
+    *at += n;
 }
 
 /* The instruction as its manual draws it: row g = lane / 4, column pair t = lane % 4. */

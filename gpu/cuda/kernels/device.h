@@ -27,12 +27,33 @@ DEVICE float half_to_float(uint16_t h)
     return __half2float(__ushort_as_half(h));
 }
 
+DEVICE float bfloat_to_float(uint16_t h)
+{
+    return __uint_as_float((uint32_t) h << 16);
+}
+
 DEVICE float exp2_fast(float x)
 {
     float y;
 
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/* Rounded one by one, never fused: codes have the same bits on every device. */
+DEVICE float mul_rounded(float x, float y)
+{
+    return __fmul_rn(x, y);
+}
+
+DEVICE float add_rounded(float x, float y)
+{
+    return __fadd_rn(x, y);
+}
+
+DEVICE void count(unsigned long long *at, unsigned n)
+{
+    atomicAdd(at, (unsigned long long) n);
 }
 
 /* c [16, 8] += a [16, 16] b [16, 8]: mma.m16n8k16, binary16 in, binary32 sums. */

@@ -29,6 +29,14 @@ struct plan_codes {
     uint32_t offset[PLAN_HALVES_MAX];
 };
 
+/* z = enc (x - mean) - enc_k c, with c the levels of the K codes that a value is predicted from. */
+struct plan_encoder {
+    const float *mean;          /* [d] */
+    const float *enc;           /* [r][d] */
+    const float *enc_k;         /* [r][n_pred]; NULL without prediction */
+    uint32_t n_pred;
+};
+
 /* One (layer, KV head). */
 struct plan_head {
     struct plan_codes k, v;
@@ -42,6 +50,8 @@ struct plan_head {
     const float *mean_k;        /* [2][n_planes] */
     const float *dec_v;         /* [d][r_in] */
     const float *mean_v;        /* [d] */
+    struct plan_encoder encode_k, encode_v;
+    const float *decode_k, *decode_mean_k; /* [d][k.r], [d]: dec and mean of keys as the table has them */
 };
 
 struct plan_table {
@@ -49,6 +59,8 @@ struct plan_table {
     uint32_t columns_max;       /* largest r_in */
     float attn_scale;
     const uint16_t *levels;     /* [2 (K, V)][9 (b)][256] binary16, as dec expects them */
+    const float *thresholds;    /* [2][9][256] ascending, in units of z; the first 2^b - 1 count */
+    const float *limits;        /* [2][9][2] beyond which a coordinate is saturated (gpu/codec.h) */
     const float *cosine, *sine; /* [n_planes][64] in-page offsets; 1 and 0 where nothing turns */
     const double *freq;         /* [n_planes] radians per position; 0 where nothing turns */
     const struct plan_head *heads; /* [n_layers][n_kv_heads] */
@@ -75,6 +87,32 @@ struct plan_attend {
 
 /* Floats of one partial result: m and l per query head, accumulators in rank space, exact values. */
 #define PLAN_PARTIAL_FLOATS(columns_max, d) (PLAN_GROUP_MAX * (2u + (columns_max) + (d)))
+
+enum plan_dtype { PLAN_F32 = 0, PLAN_F16 = 1, PLAN_BF16 = 2 };
+
+/* 64 tokens of one layer to be encoded into a page. */
+struct plan_chunk {
+    uint8_t *payload;
+    const void *k, *v;          /* [64][n_kv_heads][d] pre-RoPE */
+    uint32_t n_exact;           /* sinks: their code positions, which readers mask, hold the codes of the mean */
+};
+
+struct plan_encode {
+    const struct plan_table *table;
+    const struct plan_chunk *chunks;
+    uint32_t layer;
+    enum plan_dtype dtype;
+    uint32_t *not_finite;       /* raised where an input is NaN or infinite; the page is then not to be published */
+    unsigned long long *saturated; /* [2] coordinates by side, added to; NULL = not counted */
+};
+
+/* Vectors of one page as they decode. */
+struct plan_decode {
+    const struct plan_table *table;
+    const uint8_t *const *payloads;
+    uint32_t layer, side;       /* 0 = K, 1 = V */
+    float *out;                 /* [pages][64][n_kv_heads][d] */
+};
 
 #ifdef __cplusplus
 }
