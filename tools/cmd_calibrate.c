@@ -156,16 +156,19 @@ static int let_model_write(const struct run *r, struct corpus *ret, struct errms
     return corpus_from_model(r->en, &o, &p, ret, e);
 }
 
+/* Texts first: what is wrong with them is said before anything takes long. */
 static int make_corpus(struct run *r, struct errmsg *e)
 {
     _cleanup_(corpus_deinit) struct corpus written = { 0 };
-    int err = 0;
+    int err = r->a->n_texts > 0 ? read_texts(r, &r->corpus, e) : 0;
 
+    if (err < 0)
+        return err;
+    announce(r);
+    if (r->a->n_generate == 0)
+        return 0;
     if (r->a->n_texts == 0)
         return let_model_write(r, &r->corpus, e);
-    err = read_texts(r, &r->corpus, e);
-    if (err < 0 || r->a->n_generate == 0)
-        return err;
     err = let_model_write(r, &written, e);
     return err < 0 ? err : corpus_join(&r->corpus, &written, e);
 }
@@ -269,7 +272,6 @@ static int calibrate(struct run *r, struct errmsg *e)
     if (err < 0)
         return err;
     make_stats_options(r);
-    announce(r);
     err = make_corpus(r, e);
     return err < 0 ? err : measure(r, e);
 }

@@ -246,8 +246,10 @@ int report_json(json_t *json)
         return command_fail("cannot make the JSON document: out of memory, or a number in it is not finite");
     r = json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(json);
+    if (r < 0 && ferror(stdout)) /* kvcobra_main() says so, once */
+        return COMMAND_FAILED;
     if (r < 0)
-        return command_fail("cannot write to standard output: %s", strerror(errno));
+        return command_fail("cannot make the JSON document: out of memory");
     putchar('\n');
     return COMMAND_OK;
 }

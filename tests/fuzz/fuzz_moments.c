@@ -35,6 +35,7 @@ static void solve(const struct moments *m)
     solve_options_default(&o, 2);
     o.metric = METRIC_MSE;
     o.curve = CURVE_GAUSSIAN;
+    o.decoder = DECODER_INVERSE;
     o.fit_levels = false;
     if (r == 0)
         r = solve_table(s, &o, &bytes, &n, &report, &e);

@@ -42,6 +42,11 @@ static void seed_case(const char *name)
     run.state[1] = spread(&h);
 }
 
+void test_rand_restart(void)
+{
+    seed_case(run.current->name);
+}
+
 uint64_t test_rand(void)
 {
     uint64_t a = run.state[0], b = run.state[1]; /* xoroshiro128+ */

@@ -32,6 +32,7 @@ void test_skip(const char *why);
 
 /* A generator seeded from the running case's name, or from KVC_TEST_SEED; the seed is printed when a case fails. */
 uint64_t test_rand(void);                     /* 64 random bits */
+void test_rand_restart(void);                 /* the same numbers again, from the first one of the case */
 uint64_t test_rand_below(uint64_t n);         /* 0 .. n - 1 */
 double test_rand_uniform(void);               /* [0, 1) */
 double test_rand_normal(void);                /* N(0, 1) */

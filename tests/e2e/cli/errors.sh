@@ -50,6 +50,28 @@ expect_sentence "no text" "$dir/none.txt" "$KVCOBRA" eval "$model" --table "$dir
 expect_sentence "an empty text" "$dir/empty" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/empty"
 gzip -c "$text" >"$dir/text.gz"
 expect_sentence "a compressed text" "gunzip" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/text.gz"
+printf 'caf\351 au lait' >"$dir/latin1.txt"
+: >"$dir/blank.txt"
+printf 'a b\n\nc d\n' >"$dir/lines.txt"
+refused_text() {
+    name=$1 words=$2
+    shift 2
+    expect_sentence "$name" "$words" "$KVCOBRA" calibrate "$model" -o "$dir/refused.stats" --window 128 "$@"
+}
+refused_text "calibrate: a text that is not UTF-8" "byte 0xe9 at offset 3" --text "$dir/latin1.txt"
+refused_text "calibrate: an empty text" "$dir/blank.txt is empty" --text "$dir/blank.txt"
+refused_text "calibrate: a text shorter than a window" "give more text or a smaller --window" --text "$dir/lines.txt"
+refused_text "calibrate: lines too short to count" "give more text" --text "$dir/lines.txt" --lines
+refused_text "calibrate: one text of two is missing" "$dir/none.txt" --text "$text" --text "$dir/none.txt"
+[ ! -e "$dir/refused.stats" ] && ok "and no statistics of them" || not_ok "and no statistics of them"
+expect "calibrate on a text shorter than the budget" 0 "$KVCOBRA" calibrate "$model" --text "$text" --tokens 1000000 \
+    --window 256 -o "$dir/short.stats"
+grep -q "the text is short: statistics of [0-9]* tokens instead of 1000000" "$dir/err" && ok "it says so" || not_ok "it says so"
+expect "attention without depth weights" 0 "$KVCOBRA" calibrate "$model" --text "$text" --tokens 1024 --window 256 \
+    --metric attention --no-depth-weights -o "$dir/attention.stats"
+expect "is solved" 0 "$KVCOBRA" solve "$dir/attention.stats" --bpd 3 -o "$dir/attention.table"
+grep -q "counts the harm in all layers alike here, which makes far worse tables" "$dir/err" && ok "with a warning" ||
+    not_ok "with a warning"
 expect_sentence "a window beyond the model's" "--window" "$KVCOBRA" eval "$model" --table "$dir/m.table" \
     --text "$text" --window 100000
 expect_sentence "keys in a text too short" "the text has 200 tokens" "$KVCOBRA" eval "$model" --comparator q4_0 --text "$dir/short" \
