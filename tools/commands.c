@@ -20,6 +20,7 @@ static const struct command *const commands[] = {
     &cmd_generate,
     &cmd_table,
     &cmd_status,
+    &cmd_top,
     &cmd_evict,
     &cmd_quota,
     &cmd_drain,
