@@ -44,7 +44,7 @@ static void fill(const struct server *s, Kvcobra__DrainReply *reply)
     reply->sessions = s->n_sessions;
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
         if (s->sessions[i]) {
-            reply->reservations += s->sessions[i]->n_reservations;
+            reply->reservations += s->sessions[i]->n_reservations + s->sessions[i]->n_copying;
             reply->held_pages += s->sessions[i]->leases.n_held;
         }
 }

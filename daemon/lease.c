@@ -184,6 +184,17 @@ int leases_release(struct leases *l, struct store *st, uint64_t id, const uint8_
     return 0;
 }
 
+int leases_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t *ret_slot)
+{
+    uint64_t at = id & ((1u << LEASE_INDEX_BITS) - 1);
+    const struct lease *x = at < l->n_table ? l->table[at] : NULL;
+
+    if (!x || x->id != id || !x->granted || item >= x->n_items || x->cells[item] == CELL_NONE)
+        return -ESTALE;
+    *ret_slot = l->journal->holds[x->cells[item]].slot;
+    return 0;
+}
+
 void leases_keep(struct leases *l, uint64_t id)
 {
     uint64_t at = id & ((1u << LEASE_INDEX_BITS) - 1);

@@ -57,6 +57,9 @@ void leases_keep(struct leases *l, uint64_t id);
 /* Releases what was not kept, forgets what was. Return: leases released. */
 uint32_t leases_release_others(struct leases *l, struct store *st);
 
+/* The page that item @item of a granted lease holds. Return: 0; -ESTALE: no such lease, or released, or it expired. */
+int leases_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t *ret_slot);
+
 void leases_release_all(struct leases *l, struct store *st);
 
 /* After a restart: cell @cell is item @item of lease @id, which is not granted. Return: 0; -EBADMSG: it cannot be; -ENOMEM. */

@@ -97,6 +97,21 @@ static void collect_requests(const struct server *s, struct metrics_text *t)
     }
 }
 
+/* How well the tables fit what the daemon itself encodes; what clients encode they report themselves. */
+static void collect_raw(const struct server *s, struct metrics_text *t)
+{
+    static const char *const sides[] = { "K", "V" };
+
+    metrics_family(t, "kvcobra_raw_coordinates_total", "counter", "Coordinates that APPEND_RAW quantised.");
+    for (unsigned i = 0; i < 2; i++)
+        metrics_sample(t, "kvcobra_raw_coordinates_total",
+                       (const struct metric_label[]) { { "side", sides[i] }, { NULL, NULL } }, s->raw_coords[i]);
+    metrics_family(t, "kvcobra_raw_saturated_total", "counter", "Of them, far beyond the last threshold: drift.");
+    for (unsigned i = 0; i < 2; i++)
+        metrics_sample(t, "kvcobra_raw_saturated_total",
+                       (const struct metric_label[]) { { "side", sides[i] }, { NULL, NULL } }, s->raw_saturated[i]);
+}
+
 /* ---- tenants ----------------------------------------------------------------------------------------------------- */
 
 struct tenant_row {
@@ -270,6 +285,7 @@ char *metrics_collect(const struct server *s, size_t *ret_n)
     collect_process(s, &t);
     collect_pool(s, &t);
     collect_requests(s, &t);
+    collect_raw(s, &t);
     collect_tenants(s, &t);
     collect_states(s, &t);
     collect_tables(s, &t);

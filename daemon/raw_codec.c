@@ -133,27 +133,26 @@ static int encode_head(const struct page_layout *l, uint32_t layer, uint32_t hea
     return 0;
 }
 
-int raw_encode(const struct page_layout *l, const struct raw_place *k, const struct raw_place *v, bool first,
-               uint8_t *payload, struct encode_counts counts[2], struct errmsg *e)
+int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_place *k, const struct raw_place *v,
+               bool first, uint8_t *payload, struct encode_counts counts[2], struct errmsg *e)
 {
     _cleanup_(workspace_deinit) struct workspace w = { 0 };
     const struct raw_place *places[2] = { k, v };
     size_t n = layer_numbers(l);
     int r = workspace_init(&w, l, n, e);
 
-    memset(payload, 0, l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]); /* a slot holds what lay there before */
-    for (uint32_t layer = 0; r == 0 && layer < l->table->geometry.n_layers; layer++) {
-        for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
-            size_t bytes = n * dtype_bytes(places[side]->dtype);
+    if (layer == 0)
+        memset(payload, 0, l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]); /* a slot holds what lay there before */
+    for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
+        size_t bytes = n * dtype_bytes(places[side]->dtype);
 
-            r = read_all(places[side], (uint64_t) layer * bytes, w.numbers, bytes, e);
-            if (r == 0)
-                dtype_load(places[side]->dtype, w.numbers, 0, n, w.rows[side]);
-        }
-        for (uint32_t i = 0; r == 0 && i < 2 * l->shard.n_heads; i++)
-            r = encode_head(l, layer, i % l->shard.n_heads, i < l->shard.n_heads ? SIDE_K : SIDE_V, first, &w, payload,
-                            counts, e);
+        r = read_all(places[side], (uint64_t) layer * bytes, w.numbers, bytes, e);
+        if (r == 0)
+            dtype_load(places[side]->dtype, w.numbers, 0, n, w.rows[side]);
     }
+    for (uint32_t i = 0; r == 0 && i < 2 * l->shard.n_heads; i++)
+        r = encode_head(l, layer, i % l->shard.n_heads, i < l->shard.n_heads ? SIDE_K : SIDE_V, first, &w, payload,
+                        counts, e);
     return r;
 }
 

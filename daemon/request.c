@@ -41,6 +41,8 @@ static const struct handler {
     [KVCOBRA__REQUEST__BODY_LEASE] = { handle_lease, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_KEEP_LEASES] = { handle_keep_leases, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_RELEASE] = { handle_release, CONN_OPEN, ON_CLIENT },
+    [KVCOBRA__REQUEST__BODY_APPEND_RAW] = { handle_append_raw, CONN_OPEN, ON_CLIENT },
+    [KVCOBRA__REQUEST__BODY_READ_RAW] = { handle_read_raw, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_GET_STATUS] = { handle_get_status, CONN_OPEN, ON_OPERATOR },
     [KVCOBRA__REQUEST__BODY_EVICT] = { handle_evict, CONN_OPEN, ON_OPERATOR },
     [KVCOBRA__REQUEST__BODY_SET_QUOTA] = { handle_set_quota, CONN_OPEN, ON_OPERATOR },

@@ -77,6 +77,8 @@ struct reply_scratch {
         Kvcobra__EvictReply evict;
         Kvcobra__SetQuotaReply set_quota;
         Kvcobra__DrainReply drain;
+        Kvcobra__AppendRawReply append_raw;
+        Kvcobra__ReadRawReply read_raw;
     } body;
     Kvcobra__Limits limits;
     uint8_t digest[32];
@@ -112,6 +114,8 @@ int handle_get_status(struct request *rq);    /* status.c */
 int handle_evict(struct request *rq);         /* operator.c */
 int handle_set_quota(struct request *rq);     /* quota.c */
 int handle_drain(struct request *rq);         /* drain.c */
+int handle_append_raw(struct request *rq);    /* raw_append.c */
+int handle_read_raw(struct request *rq);      /* raw_read.c */
 
 /* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE. */
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);

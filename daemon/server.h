@@ -50,6 +50,7 @@ struct server {
     uint64_t started_ms;
     uint64_t watchdog_ms, fed_ms; /* the supervisor wants to hear from us this often; 0: it does not */
     struct metrics metrics;
+    uint64_t raw_coords[2], raw_saturated[2]; /* by side, of what APPEND_RAW encoded */
     struct metrics_http *metrics_http; /* NULL: nobody may ask */
     bool draining;             /* nothing new comes in */
     uint64_t refused_packets;

@@ -126,11 +126,29 @@ static void discard_reservations(struct session *x)
     }
 }
 
+/* read(2), not the mapping: where the client punched a hole, a load could fault if memory is short; this cannot. */
+static void copy_page(struct session *x, uint64_t now_ms)
+{
+    uint64_t words[3];
+
+    if (!x->page || pread(extent_fd(x->page), words, sizeof(words), 0) != sizeof(words))
+        return;
+    if (words[0] != x->renewals)
+        x->seen_ms = now_ms;
+    /* The client's own figures about itself; whatever it writes, the sums of its tenant are all it can spoil. */
+    x->tenant->hits += words[1] - x->hits;
+    x->tenant->misses += words[2] - x->misses;
+    x->renewals = words[0];
+    x->hits = words[1];
+    x->misses = words[2];
+}
+
 struct session *session_free(struct session *x)
 {
     if (!x)
         return NULL;
     conn_forget_session(x->server, x);
+    copy_page(x, x->seen_ms); /* what it found since the last look counts too */
     discard_reservations(x);
     leases_release_all(&x->leases, &x->server->store);
     leases_deinit(&x->leases);
@@ -304,23 +322,6 @@ void session_take_reservation(struct session *x, uint32_t number)
 }
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */
-
-/* read(2), not the mapping: where the client punched a hole, a load could fault if memory is short; this cannot. */
-static void copy_page(struct session *x, uint64_t now_ms)
-{
-    uint64_t words[3];
-
-    if (!x->page || pread(extent_fd(x->page), words, sizeof(words), 0) != sizeof(words))
-        return;
-    if (words[0] != x->renewals)
-        x->seen_ms = now_ms;
-    /* The client's own figures about itself; whatever it writes, the sums of its tenant are all it can spoil. */
-    x->tenant->hits += words[1] - x->hits;
-    x->tenant->misses += words[2] - x->misses;
-    x->renewals = words[0];
-    x->hits = words[1];
-    x->misses = words[2];
-}
 
 void session_tick(struct session *x, uint64_t now_ms)
 {

@@ -30,6 +30,8 @@ libsystemd-dev          build  tells systemd when the daemon is ready
 ca-certificates         model  so that the download is verified
 python3-pip             model  the model comes inside a Python package
 libcunit1-dev           test   the frame of the unit tests
+protobuf-compiler       test   makes the protocol's Python module
+python3-protobuf        test   the example of a client without the library
 python3                 test   sums up the results
 curl                    test   asks for the daemon's figures
 strace                  test   proves that appending a token makes no system call

@@ -70,14 +70,15 @@ static int encode(unsigned dtype, bool first, struct errmsg *e)
     struct encode_counts counts[2] = { { 0 } };
     size_t bytes = NUMBERS * dtype_bytes(dtype);
     struct raw_place k = place(dtype, 6), v = place(dtype, 6 + bytes + 10);
-    int r;
+    int r = 0;
 
     for (unsigned side = 0; side < 2; side++) {
         dtype_store(dtype, vectors[side], NUMBERS, numbers);
         assert(pwrite(arena, numbers, bytes, (off_t) (side ? v.offset : k.offset)) == (ssize_t) bytes);
     }
     payload[layout.payload_bytes[first ? PAGE_FIRST : PAGE_REST]] = 0x5a;
-    r = raw_encode(&layout, &k, &v, first, payload, counts, e);
+    for (uint32_t layer = 0; r == 0 && layer < LAYERS; layer++)
+        r = raw_encode(&layout, layer, &k, &v, first, payload, counts, e);
     CU_ASSERT_EQUAL(payload[layout.payload_bytes[first ? PAGE_FIRST : PAGE_REST]], 0x5a);
     if (r == 0)
         CU_ASSERT(counts[SIDE_K].coords > 0 && counts[SIDE_V].coords > 0);
@@ -222,7 +223,8 @@ static void test_short_arena(void)
     k = place(DTYPE_F32, 6);
     v = place(DTYPE_F32, 6 + NUMBERS * 4 + 10);
     assert(ftruncate(arena, (off_t) v.offset + NUMBERS * 4 - 1) == 0);
-    CU_ASSERT_EQUAL(raw_encode(&layout, &k, &v, false, payload, counts, &e), -EIO);
+    CU_ASSERT_EQUAL(raw_encode(&layout, 0, &k, &v, false, payload, counts, &e), 0);
+    CU_ASSERT_EQUAL(raw_encode(&layout, LAYERS - 1, &k, &v, false, payload, counts, &e), -EIO);
     CU_ASSERT(strstr(e.text, "arena") != NULL);
     teardown();
 }

@@ -1,0 +1,124 @@
+/* READ_RAW: one side of one layer of a leased page, decoded to the arena by a thread; see raw_append.c for the other way. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "daemon/conn.h"
+#include "daemon/job.h"
+#include "daemon/pages.h"
+#include "daemon/raw_codec.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+#include "daemon/space.h"
+#include "gpu/device.h"
+#include "gpu/dtype.h"
+
+struct read_job {
+    struct job job;
+    const struct page_layout *layout; /* of a busy space: stays, by the job's own hold */
+    struct raw_place to;
+    uint32_t slot, layer;
+    enum side side;
+    bool first;
+    const uint8_t *payload;
+    uint64_t bytes, first_position;
+    int err;
+    struct errmsg error;
+};
+
+static bool decode(struct work_item *work)
+{
+    struct read_job *j = (struct read_job *) work;
+
+    j->err = raw_decode(j->layout, j->payload, j->first, j->layer, j->side, &j->to, &j->error);
+    return false;
+}
+
+static int conclude(struct job *job, struct request *rq)
+{
+    struct read_job *j = (struct read_job *) job;
+    Kvcobra__ReadRawReply *reply = &job->server->scratch->body.read_raw;
+
+    store_unhold(&job->server->store, j->slot);
+    if (!rq)
+        return 0;
+    if (job->work.expired)
+        return job_expired(rq);
+    if (j->err < 0) {
+        rq->error = j->error;
+        return j->err;
+    }
+    kvcobra__read_raw_reply__init(reply);
+    reply->bytes = j->bytes;
+    reply->first_position = j->first_position;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_READ_RAW;
+    rq->reply.read_raw = reply;
+    return 0;
+}
+
+/* The page is whole; what the message says about it is checked here. */
+static int fill(struct request *rq, const Kvcobra__ReadRaw *m, uint32_t slot, struct read_job *j)
+{
+    const struct pool *p = &rq->server->store.pool;
+    const struct space *space = pool_slot_span(p, slot)->group->space;
+    const uint8_t *page = pool_slot_data(p, slot);
+    const struct extent *arena = rq->session->arena;
+    struct page_header h;
+    int r;
+
+    if (!space->layout.table)
+        return fail(&rq->error, -ESTALE, "the page's table is not here any more");
+    if (m->layer >= space->layout.table->geometry.n_layers || m->side > SIDE_V)
+        return fail(&rq->error, -EINVAL, "layer %" PRIu32 ", side %" PRIu32 ": the model has %" PRIu32 " layers and two sides",
+                    m->layer, m->side, space->layout.table->geometry.n_layers);
+    if (dtype_bytes((unsigned) m->type) == 0 || !raw_bytes(&space->layout, (unsigned) m->type, 1, &j->bytes))
+        return fail(&rq->error, -EINVAL, "number type %d", (int) m->type);
+    if (!arena || m->arena_offset > extent_bytes(arena) || j->bytes > extent_bytes(arena) - m->arena_offset)
+        return fail(&rq->error, -EINVAL, "%" PRIu64 " bytes at %" PRIu64 " are not inside the arena", j->bytes, m->arena_offset);
+    r = page_header_load(page, &h, &rq->error);
+    if (r < 0)
+        return r;
+    j->layout = &space->layout;
+    j->to = (struct raw_place) { .fd = extent_fd(arena), .dtype = (unsigned) m->type, .offset = m->arena_offset };
+    j->slot = slot;
+    j->layer = m->layer;
+    j->side = (enum side) m->side;
+    j->first = h.flags & PAGE_FLAG_FIRST;
+    j->payload = page + PAGE_HEADER_BYTES;
+    j->first_position = h.first_position;
+    return 0;
+}
+
+int handle_read_raw(struct request *rq)
+{
+    _cleanup_(freep) struct read_job *j = NULL;
+    const Kvcobra__ReadRaw *m = rq->message->read_raw;
+    struct store *st = &rq->server->store;
+    uint32_t slot;
+    int r = leases_slot(&rq->session->leases, m->lease, m->item, &slot);
+
+    if (r < 0)
+        return fail(&rq->error, r, "lease %" PRIu64 " of this session has no page %" PRIu32 " (any more)", m->lease, m->item);
+    r = recheck_begin(rq, &slot, 1, handle_read_raw);
+    if (r != 0)
+        return r;
+    if (!store_page_is_whole(st, slot))
+        return fail(&rq->error, -EBADMSG, "the page was damaged over a restart: release it");
+    j = calloc(1, sizeof(*j));
+    if (!j)
+        return fail(&rq->error, -ENOMEM, "out of memory for reading a page");
+    r = fill(rq, m, slot, j);
+    if (r < 0)
+        return r;
+    j->job.work.run = decode;
+    j->job.finish = conclude;
+    store_hold(st, slot); /* a release meanwhile does not free what is being read */
+    r = job_start(&j->job, rq);
+    if (r < 0)
+        store_unhold(st, slot);
+    else
+        (void) take_ptr(j);
+    return r;
+}
