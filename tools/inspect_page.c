@@ -79,8 +79,8 @@ static void bits_section(FILE *f, const struct inspection *x, const json_t *docu
         fputs("</figure>\n<h3>Budget</h3><p>The product of both: what a head and side takes of every token, per original "
               "number. With equal budgets all cells would be the same.</p>\n<figure>", f);
         figure_budgets(f, x);
-        fputs("</figure>\n<h3>Widths by layer</h3><p>Coordinates of each layer by their width: few coordinates are worth many "
-              "bits, most are worth two or three.</p>\n<figure>", f);
+        fputs("</figure>\n<h3>Widths by layer</h3><p>Coordinates of each layer by their width, the widest at the "
+              "bottom. What is missing to 1 is not stored.</p>\n<figure>", f);
         figure_widths(f, x);
         fputs("</figure>\n", f);
         numbers(f, document, "codecs", "Every head and side", codec_columns);

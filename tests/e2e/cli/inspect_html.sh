@@ -12,6 +12,8 @@ cp "$ROOT/LICENSE" "$dir/a.txt"
 expect "calibrate" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --window 256 -o "$dir/1.stats"
 expect "calibrate for squared error" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 1024 --window 256 \
     --metric mse -o "$dir/mse.stats"
+expect "calibrate moments" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --window 256 \
+    --moments-only -o "$dir/1.moments"
 expect "solve" 0 "$KVCOBRA" solve "$dir/1.stats" --bpd 3 -o "$dir/3.table" --json
 cp "$dir/out" "$dir/solved.json"
 expect "solve as the paper" 0 "$KVCOBRA" solve "$dir/1.stats" --bpd 3 --method paper-kl -o "$dir/paper.table"
@@ -52,6 +54,8 @@ expect_true "statistics alone have harm at a budget" "set(j['unavailable']) == {
 page mse "$dir/mse.stats" --budgets 3
 expect_true "a method that cannot be solved says why" \
     "[c['method'] for c in j['curves'] if 'queries' in c.get('unavailable', '')] == ['paper-kl']"
+page moments "$dir/1.moments"
+expect_true "moments have spectra only" "set(j['unavailable']) == {'table', 'gaussianity', 'curves', 'harm'}"
 
 expect "budgets must ascend" 2 "$KVCOBRA" inspect "$dir/1.stats" --budgets 2,1 --html "$dir/no.html"
 expect "budgets are numbers" 2 "$KVCOBRA" inspect "$dir/1.stats" --budgets 1,,2 --html "$dir/no.html"
