@@ -28,10 +28,10 @@ struct inspect_options {
 enum { OPT_STATS = 0x100, OPT_HTML, OPT_BUDGETS };
 
 static const struct argp_option options[] = {
-    { "stats", OPT_STATS, "STATS", 0, "with a table: the statistics to look at it with, best those it was solved from", 0 },
-    { "html", OPT_HTML, "OUT", 0, "write a page with figures: one file that loads nothing", 0 },
+    { "stats", OPT_STATS, "STATS", 0, "With a table: the statistics to look at it with, best those it was solved from", 0 },
+    { "html", OPT_HTML, "OUT", 0, "Write a page with figures: one file that loads nothing", 0 },
     { "budgets", OPT_BUDGETS, "LIST", 0,
-      "bits per number at which every method is solved for the rate-distortion curves (1,2,3,4; none: no curves)", 0 },
+      "Bits per number at which every method is solved for the rate-distortion curves (1,2,3,4; none: no curves)", 0 },
     { 0 },
 };
 
@@ -43,7 +43,8 @@ static const char doc[] =
     "With --html a page for a browser, which prints well: spectra, ranks and bits as maps, harm head by head with equal "
     "and with solved budgets, rate-distortion curves of all methods, how Gaussian the coordinates are, levels, and where "
     "the bytes go. With --json every number behind it. A table alone has maps, levels and bytes; the rest comes from the "
-    "statistics. Solving for the curves takes some 20 s per budget for a model of 30 layers and 3 KV heads.\n\n"
+    "statistics. Solving for the curves takes some 25 s per budget for a model of 30 layers and 3 KV heads on two cores; "
+    "--budgets none leaves it out.\n\n"
     "Example:\n\n"
     "  kvcobra inspect model-3.table\n"
     "  kvcobra inspect model-3.table --json | jq .bpd_code\n"

@@ -48,6 +48,7 @@ static void print_help(void)
           "\n"
           "  kvcobra solve model.stats --bpd 3 -o model-3.table\n"
           "  kvcobra inspect model-3.table\n"
+          "  kvcobra inspect model-3.table --stats model.stats --html model-3.html\n"
           "\n"
           "What does it cost? Perplexity and distance to the exact model, on another text:\n"
           "\n"

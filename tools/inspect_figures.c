@@ -240,7 +240,7 @@ static void histogram_line(const struct svg_plot *p, const struct kurtosis_summa
 
 void figure_kurtosis(FILE *f, const struct inspection *x, enum shape_stage before, enum shape_stage after)
 {
-    struct svg_plot p = { .f = f, .width = 520, .height = 210, .left = 58, .right = 12, .top = 10, .bottom = 36,
+    struct svg_plot p = { .f = f, .width = 520, .height = 210, .left = 68, .right = 12, .top = 10, .bottom = 36,
                           .x = { .title = "excess kurtosis (last step: all above)", .min = KURTOSIS_MIN,
                                  .max = KURTOSIS_MIN + KURTOSIS_BINS * KURTOSIS_BIN, .every = 1 },
                           .y = { .title = "share of coordinates" } };
@@ -271,7 +271,7 @@ void figure_kurtosis(FILE *f, const struct inspection *x, enum shape_stage befor
 
 void figure_qq(FILE *f, const struct inspection *x)
 {
-    struct svg_plot p = { .f = f, .width = 520, .height = 400, .left = 52, .right = 12, .top = 10, .bottom = 38,
+    struct svg_plot p = { .f = f, .width = 520, .height = 400, .left = 58, .right = 12, .top = 10, .bottom = 38,
                           .x = { .title = "quantile of N(0,1)", .min = -4, .max = 4, .every = 1 },
                           .y = { .title = "quantile of the coordinates", .min = -6, .max = 6, .every = 2 } };
     double normal[INSPECT_QQ], diagonal[2] = { -4, 4 };

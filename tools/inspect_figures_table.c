@@ -133,7 +133,7 @@ static void width_legend(FILE *f)
 
 void figure_widths(FILE *f, const struct inspection *x)
 {
-    struct svg_plot p = { .f = f, .width = 520, .height = 230, .left = 48, .right = 10, .top = 12, .bottom = 36,
+    struct svg_plot p = { .f = f, .width = 520, .height = 230, .left = 62, .right = 10, .top = 12, .bottom = 36,
                           .x = { .title = "layer", .min = -0.7, .max = x->g->n_layers - 0.3 },
                           .y = { .title = "share of the coordinates", .max = 1, .every = 0.25 } };
 
