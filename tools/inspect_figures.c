@@ -166,6 +166,10 @@ static void draw_heads(FILE *f, const struct inspection *x, const double *before
     _cleanup_(freep) double *all = calloc(2 * (size_t) n_hs, sizeof(*all));
     struct svg_axis y;
 
+    if (n_hs / 2 > SVG_HEAT_CELLS) {
+        fprintf(f, "<p class=\"note\">%u heads are too many marks to draw; the numbers are in the JSON.</p>\n", n_hs / 2);
+        return;
+    }
     if (!all)
         return;
     memcpy(all, after, n_hs * sizeof(*all));
