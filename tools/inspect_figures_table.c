@@ -239,7 +239,7 @@ static void draw_bar(const struct svg_plot *p, const struct inspection *x, uint6
 void figure_bytes(FILE *f, const struct inspection *x)
 {
     struct svg_plot p = { .f = f, .width = 760, .height = 268, .left = 116, .right = 44, .top = 8, .bottom = 38,
-                          .x = { .title = "bits held per original number (binary16: 16)" }, .y = { .max = 1, .every = 9 } };
+                          .x = { .title = "bits held per original number (binary16: 16)" }, .y = { .min = 0.1, .max = 1, .every = 9 } };
     struct sequence_bytes b;
 
     for (int i = 0; i < INSPECT_CONTEXTS; i++) {

@@ -208,6 +208,8 @@ void summary_facts(FILE *f, const struct inspection *x)
         fact(f, "table file", x->request.table_path);
         hex_fact(f, "table", x->table->digest);
         fact(f, "size", human_bytes(x->table->n_bytes, size));
+        if (!x->has_solved && x->unsolved[0])
+            fact(f, "note", x->unsolved);
     }
     hex_fact(f, "model", x->table ? x->table->model_digest : stats_get_options(x->stats)->model_digest);
     if (x->stats)

@@ -54,6 +54,7 @@ static int open_table(struct inspection *x, struct errmsg *e)
     if (r < 0)
         return fail(e, r, "%s: %s", path, kvc_last_error(c));
     x->has_solved = solve_options_read(x->table->provenance, &x->solved, x->solved_from, &why) == 0;
+    memcpy(x->unsolved, why.text, sizeof(x->unsolved));
     return 0;
 }
 

@@ -66,7 +66,8 @@ struct inspection {
 
     struct table *table;       /* or NULL */
     kvc_model_info info;       /* of the table */
-    bool has_solved;           /* the table says how it was made: */
+    char unsolved[ERRMSG_BYTES]; /* why not the next: the table does not say how it was made */
+    bool has_solved;           /* it does: */
     struct solve_options solved;
     uint8_t solved_from[DIGEST_BYTES];
 

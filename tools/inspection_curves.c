@@ -22,7 +22,8 @@ static void judge_options(const struct inspection *x, struct solve_options *ret)
 {
     solve_options_for(ret, METHOD_BANDS, 1);
     ret->metric = x->metric;
-    ret->v_from = PREDICT_NONE; /* says how to solve: not asked for here, and it has conditions of its own */
+    ret->v_from = PREDICT_NONE; /* these say how to solve: not asked for here, and they have conditions of their own */
+    ret->decoder = DECODER_INVERSE;
     ret->fit_levels = false;
 }
 
@@ -34,10 +35,13 @@ static void method_options(const struct inspection *x, enum inspect_method m, do
     solve_options_for(ret, methods[m], bpd);
     if (methods[m] == METHOD_BANDS) {
         ret->metric = x->metric;
-        if (x->has_solved && x->solved.method == METHOD_BANDS)
+        if (x->has_solved && x->solved.method == METHOD_BANDS) {
             ret->v_from = x->solved.v_from;
-        else if (stats_samples(x->stats) < (size_t) 4 * x->g->d) /* too few to predict from */
+            ret->decoder = x->solved.decoder;
+        } else if (stats_samples(x->stats) < (size_t) 4 * x->g->d) { /* too few to fit either to */
             ret->v_from = PREDICT_NONE;
+            ret->decoder = DECODER_INVERSE;
+        }
     }
     if (m == CURVE_OF_EQUAL)
         ret->ceil_bpd = bpd; /* the mean as ceiling: nobody can have more, so nobody has less */
