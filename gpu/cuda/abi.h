@@ -12,6 +12,9 @@ typedef int cu_result;                /* CUresult */
 typedef int cu_device;                /* CUdevice: an ordinal */
 typedef struct cu_context *cu_context;
 typedef struct cu_stream *cu_stream;  /* NULL: the default stream */
+typedef struct cu_module *cu_module;
+typedef struct cu_function *cu_function;
+typedef struct cu_event *cu_event;
 typedef unsigned long long cu_ptr;    /* CUdeviceptr */
 typedef unsigned long long cu_handle; /* CUmemGenericAllocationHandle */
 
@@ -76,9 +79,11 @@ struct cu_access { /* CUmemAccessDesc */
     int flags;
 };
 
+enum { CU_FUNCTION_MAX_DYNAMIC_SHARED = 8 };
+
 /* Attributes of a device. */
 enum {
-    CU_ATTRIBUTE_INTEGRATED = 18,
+    CU_ATTRIBUTE_MULTIPROCESSORS = 16,
     CU_ATTRIBUTE_COMPUTE_MAJOR = 75,
     CU_ATTRIBUTE_COMPUTE_MINOR = 76,
     CU_ATTRIBUTE_VMM = 102,      /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */

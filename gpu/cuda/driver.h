@@ -38,7 +38,21 @@ struct errmsg;
     X(mem_unmap, cuMemUnmap, (cu_ptr, size_t))                                                                         \
     X(set_access, cuMemSetAccess, (cu_ptr, size_t, const struct cu_access *, size_t))                                  \
     X(copy_to_host, cuMemcpyDtoH_v2, (void *, cu_ptr, size_t))                                                         \
-    X(copy_to_device, cuMemcpyHtoD_v2, (cu_ptr, const void *, size_t))
+    X(copy_to_device, cuMemcpyHtoD_v2, (cu_ptr, const void *, size_t))                                                 \
+    X(mem_alloc, cuMemAlloc_v2, (cu_ptr *, size_t))                                                                    \
+    X(mem_free, cuMemFree_v2, (cu_ptr))                                                                                \
+    X(module_load, cuModuleLoadData, (cu_module *, const void *))                                                      \
+    X(module_unload, cuModuleUnload, (cu_module))                                                                      \
+    X(module_function, cuModuleGetFunction, (cu_function *, cu_module, const char *))                                  \
+    X(function_set, cuFuncSetAttribute, (cu_function, int, int))                                                       \
+    X(launch, cuLaunchKernel, (cu_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,      \
+                               cu_stream, void **, void **))                                                           \
+    X(stream_synchronize, cuStreamSynchronize, (cu_stream))                                                            \
+    X(event_create, cuEventCreate, (cu_event *, unsigned))                                                             \
+    X(event_destroy, cuEventDestroy_v2, (cu_event))                                                                    \
+    X(event_record, cuEventRecord, (cu_event, cu_stream))                                                              \
+    X(event_synchronize, cuEventSynchronize, (cu_event))                                                               \
+    X(event_elapsed, cuEventElapsedTime, (float *, cu_event, cu_event))
 
 struct cuda_driver {
     void *library;

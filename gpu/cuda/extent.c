@@ -96,6 +96,11 @@ const struct cuda_device_info *cuda_space_device(const struct cuda_space *s)
     return &s->device;
 }
 
+const struct cuda_driver *cuda_space_driver(const struct cuda_space *s)
+{
+    return s->driver;
+}
+
 int cuda_space_enter(struct cuda_space *s, struct errmsg *e)
 {
     cu_result r = s->driver->context_push(s->context);

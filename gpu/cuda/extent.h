@@ -37,6 +37,7 @@ static inline void cuda_space_freep(struct cuda_space **s)
 }
 
 const struct cuda_device_info *cuda_space_device(const struct cuda_space *s);
+const struct cuda_driver *cuda_space_driver(const struct cuda_space *s);
 
 /* Makes the space's context this thread's; every call below does so by itself. */
 int cuda_space_enter(struct cuda_space *s, struct errmsg *e);

@@ -1,7 +1,11 @@
 /* The kernels, compiled for the CPU; see kernels.h. */
 #include "tests/cuda_on_cpu/kernels.h"
 
+#include <cstdlib>
+#include <cstring>
+
 #include "gpu/cuda/kernels/attend.cu"
+#include "tests/cuda_on_cpu/kernels_codec.h"
 
 static void attend(const void *arg)
 {
@@ -11,6 +15,28 @@ static void attend(const void *arg)
 static void merge(const void *arg)
 {
     kvc_merge(static_cast<const plan_attend *>(arg));
+}
+
+void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads, size_t shared_bytes,
+                   const void *plan)
+{
+    static const struct {
+        const char *name;
+        void (*run)(const void *plan);
+    } kernels[] = {
+        { "kvc_attend", attend },
+        { "kvc_merge", merge },
+        { "kvc_encode_keys", on_cpu_encode_keys },
+        { "kvc_encode_values", on_cpu_encode_values },
+        { "kvc_decode", on_cpu_decode_page },
+    };
+
+    for (const auto &k : kernels)
+        if (strcmp(k.name, name) == 0) {
+            on_cpu_run({ gx, gy, gz }, n_threads, shared_bytes, k.run, plan);
+            return;
+        }
+    abort();
 }
 
 void on_cpu_attend(const struct plan_attend *a, unsigned n_seqs, size_t attend_shared_bytes, size_t merge_shared_bytes)

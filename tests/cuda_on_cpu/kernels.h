@@ -16,6 +16,10 @@ void on_cpu_attend(const struct plan_attend *a, unsigned n_seqs, size_t attend_s
 void on_cpu_encode(const struct plan_encode *e, unsigned n_chunks, size_t shared_bytes);
 void on_cpu_decode(const struct plan_decode *d, unsigned n_pages);
 
+/* One kernel by its name, as a launch names it; others end the program. */
+void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads, size_t shared_bytes,
+                   const void *plan);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,6 +1,7 @@
 /*
  * A stand-in for libcuda.so.1: the driver calls that gpu/cuda/ uses, over memfds, with the driver's rules enforced. It lets
- * every machine test how extents are made, passed, mapped, copied, lost and closed; it runs no kernels.
+ * every machine test how extents are made, passed, mapped, copied, lost and closed. Kernels run on the CPU, at once, where the
+ * build has a C++ compiler (tests/cuda_on_cpu); whatever image is loaded, they are those of gpu/cuda/kernels.
  *
  * Rules: sizes and addresses in granules; one mapping per address; unmapping and freeing exactly what was mapped and
  * reserved; no touch without access; a current context for copies; nothing after fork(). A breach is the error that the
@@ -20,9 +21,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gpu/cuda/driver.h"
+#include "tests/cuda_on_cpu/kernels.h"
 #include "tests/standin/libcuda.h"
 
 #define API __attribute__((visibility("default")))
@@ -34,7 +37,7 @@ CUDA_CALLS(PROTOTYPE)
 
 #define GRANULARITY ((size_t) 64 << 10)
 
-enum { HANDLES_MAX = 256, RANGES_MAX = 64, MAPPINGS_MAX = 1024, DEVICES_MAX = 4 };
+enum { ALLOCATIONS_MAX = 256, HANDLES_MAX = 256, RANGES_MAX = 64, MAPPINGS_MAX = 1024, DEVICES_MAX = 4 };
 
 struct handle {
     int fd;              /* memfd; -1: free */
@@ -60,7 +63,9 @@ static struct {
     struct handle handles[HANDLES_MAX];
     struct range ranges[RANGES_MAX];
     struct mapping mappings[MAPPINGS_MAX];
-    int retained[DEVICES_MAX];
+    struct range allocations[ALLOCATIONS_MAX]; /* cuMemAlloc() */
+    int retained[DEVICES_MAX], modules;
+    unsigned shared_bytes[16];                 /* by function: what cuFuncSetAttribute() allowed */
     char fail_call[64];
     long fail_at, fail_count;
     int fail_error;
@@ -483,14 +488,60 @@ API cu_result cuMemSetAccess(cu_ptr at, size_t bytes, const struct cu_access *ac
     return CU_SUCCESS;
 }
 
-/* A copy touches bytes of one mapping, with the access it needs, from a thread that has a context. */
+API cu_result cuMemAlloc_v2(cu_ptr *ret, size_t bytes)
+{
+    ENTER();
+    if (n_current == 0)
+        return CU_INVALID_CONTEXT;
+    if (bytes == 0)
+        return CU_INVALID_VALUE;
+    for (int i = 0; i < ALLOCATIONS_MAX; i++)
+        if (state.allocations[i].bytes == 0) {
+            void *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+
+            if (!p)
+                return CU_OUT_OF_MEMORY;
+            memset(p, 0xff, bytes); /* NaN where nothing was written */
+            state.allocations[i] = (struct range) { (uintptr_t) p, bytes };
+            *ret = (uintptr_t) p;
+            return CU_SUCCESS;
+        }
+    return CU_OUT_OF_MEMORY;
+}
+
+API cu_result cuMemFree_v2(cu_ptr at)
+{
+    ENTER();
+    for (int i = 0; i < ALLOCATIONS_MAX; i++)
+        if (state.allocations[i].bytes > 0 && state.allocations[i].base == at) {
+            free((void *) (uintptr_t) at);
+            state.allocations[i].bytes = 0;
+            return CU_SUCCESS;
+        }
+    return CU_INVALID_VALUE;
+}
+
+static bool is_allocated(cu_ptr at, size_t bytes)
+{
+    for (int i = 0; i < ALLOCATIONS_MAX; i++) {
+        const struct range *r = &state.allocations[i];
+
+        if (r->bytes > 0 && at >= r->base && bytes <= r->bytes && at - r->base <= r->bytes - bytes)
+            return true;
+    }
+    return false;
+}
+
+/* A copy touches bytes of one allocation, or of one mapping with the access it needs, from a thread that has a context. */
 static cu_result check_copy(cu_ptr at, size_t bytes, int access)
 {
     struct mapping *m = find_overlap(at, 1);
 
     if (n_current == 0)
         return CU_INVALID_CONTEXT;
-    if (!m || at - m->at > m->bytes - bytes)
+    if (is_allocated(at, bytes))
+        return CU_SUCCESS;
+    if (!m || bytes > m->bytes || at - m->at > m->bytes - bytes)
         return CU_INVALID_VALUE;
     return (m->access & access) == access ? CU_SUCCESS : CU_ILLEGAL_ADDRESS;
 }
@@ -517,6 +568,126 @@ API cu_result cuMemcpyHtoD_v2(cu_ptr to, const void *from, size_t bytes)
     return r;
 }
 
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+static const char *const functions[] = { "kvc_attend", "kvc_merge", "kvc_encode_keys", "kvc_encode_values", "kvc_decode" };
+
+enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]), SHARED_FREE = 48 << 10, SHARED_MOST = 227 << 10 };
+
+API cu_result cuModuleLoadData(cu_module *ret, const void *image)
+{
+    ENTER();
+    if (n_current == 0)
+        return CU_INVALID_CONTEXT;
+    if (!image)
+        return CU_INVALID_IMAGE;
+    *ret = (cu_module) (uintptr_t) 1;
+    state.modules++;
+    return CU_SUCCESS;
+}
+
+API cu_result cuModuleUnload(cu_module module)
+{
+    ENTER();
+    if (!module || state.modules == 0)
+        return CU_INVALID_HANDLE;
+    state.modules--;
+    return CU_SUCCESS;
+}
+
+API cu_result cuModuleGetFunction(cu_function *ret, cu_module module, const char *name)
+{
+    ENTER();
+    for (uintptr_t i = 0; module && i < FUNCTIONS; i++)
+        if (strcmp(functions[i], name) == 0) {
+            *ret = (cu_function) (i + 1);
+            return CU_SUCCESS;
+        }
+    return CU_INVALID_HANDLE;
+}
+
+static bool is_function(cu_function f)
+{
+    return (uintptr_t) f >= 1 && (uintptr_t) f <= FUNCTIONS;
+}
+
+API cu_result cuFuncSetAttribute(cu_function f, int attribute, int value)
+{
+    ENTER();
+    if (!is_function(f) || attribute != CU_FUNCTION_MAX_DYNAMIC_SHARED || value < 0 || value > SHARED_MOST)
+        return CU_INVALID_VALUE;
+    state.shared_bytes[(uintptr_t) f - 1] = (unsigned) value;
+    return CU_SUCCESS;
+}
+
+API cu_result cuLaunchKernel(cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                             unsigned shared, cu_stream stream, void **arguments, void **extra)
+{
+    unsigned allowed;
+
+    ENTER();
+    if (!is_function(f))
+        return CU_INVALID_HANDLE;
+    allowed = state.shared_bytes[(uintptr_t) f - 1];
+    if (n_current == 0)
+        return CU_INVALID_CONTEXT;
+    if (stream || extra || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || bx % 32 != 0 || by != 1 || bz != 1 ||
+        shared > (allowed > SHARED_FREE ? allowed : SHARED_FREE))
+        return CU_INVALID_VALUE;
+#ifdef KERNELS_ON_CPU
+    on_cpu_launch(functions[(uintptr_t) f - 1], gx, gy, gz, bx, shared, *(const void **) arguments[0]);
+    return CU_SUCCESS;
+#else
+    (void) arguments;
+    return CU_NOT_SUPPORTED;
+#endif
+}
+
+API cu_result cuStreamSynchronize(cu_stream stream)
+{
+    ENTER();
+    return stream ? CU_INVALID_HANDLE : CU_SUCCESS;
+}
+
+API cu_result cuEventCreate(cu_event *ret, unsigned flags)
+{
+    ENTER();
+    if (flags != 0)
+        return CU_INVALID_VALUE;
+    *ret = calloc(1, sizeof(struct timespec));
+    return *ret ? CU_SUCCESS : CU_OUT_OF_MEMORY;
+}
+
+API cu_result cuEventDestroy_v2(cu_event event)
+{
+    ENTER();
+    free(event);
+    return CU_SUCCESS;
+}
+
+API cu_result cuEventRecord(cu_event event, cu_stream stream)
+{
+    ENTER();
+    if (stream || clock_gettime(CLOCK_MONOTONIC, (struct timespec *) event) < 0)
+        return CU_INVALID_HANDLE;
+    return CU_SUCCESS;
+}
+
+API cu_result cuEventSynchronize(cu_event event)
+{
+    ENTER();
+    return event ? CU_SUCCESS : CU_INVALID_HANDLE;
+}
+
+API cu_result cuEventElapsedTime(float *ret, cu_event from, cu_event to)
+{
+    const struct timespec *a = (const struct timespec *) from, *b = (const struct timespec *) to;
+
+    ENTER();
+    *ret = (float) ((double) (b->tv_sec - a->tv_sec) * 1e3 + (double) (b->tv_nsec - a->tv_nsec) * 1e-6);
+    return CU_SUCCESS;
+}
+
 /* ---- for tests --------------------------------------------------------------------------------------------------- */
 
 API struct standin_left standin_left(void)
@@ -531,5 +702,8 @@ API struct standin_left standin_left(void)
         left.mappings += state.mappings[i].bytes > 0;
     for (int i = 0; i < DEVICES_MAX; i++)
         left.contexts += state.retained[i];
+    for (int i = 0; i < ALLOCATIONS_MAX; i++)
+        left.allocations += state.allocations[i].bytes > 0;
+    left.modules = state.modules;
     return left;
 }

@@ -3,7 +3,7 @@
 
 /* Open in this process at this moment. */
 struct standin_left {
-    int handles, ranges, mappings, contexts;
+    int handles, ranges, mappings, contexts, allocations, modules;
 };
 
 struct standin_left standin_left(void);

@@ -1,0 +1,11 @@
+/* The kernels as nvcc made them, one file for all kinds of GPU; bytes is 0 in a build without nvcc. */
+#pragma once
+
+#include <stddef.h>
+
+struct cuda_image {
+    const unsigned char *data; /* aligned to 16 */
+    size_t bytes;
+};
+
+extern const struct cuda_image cuda_image_attend, cuda_image_codec;

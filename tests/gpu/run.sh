@@ -1,0 +1,53 @@
+#!/bin/sh
+# Everything that needs a GPU, on a machine that has one: builds with nvcc, runs the tests of gpu/cuda against the real driver
+# and writes a dated report. Minutes, no network; exits with 77, and a sentence, where nvcc or a GPU is missing.
+#
+#     tests/gpu/run.sh [BUILD_FOLDER [REPORT_FOLDER]]
+set -eu
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=${1:-$root/build-gpu}
+reports=${2:-$build}
+tests="test_cuda_abi test_cuda_kernels test_cuda_kernels_codec test_cuda_launch"
+
+skip() {
+    echo "tests/gpu/run.sh: skipped: $*" >&2
+    exit 77
+}
+
+toolkit=${CUDA_PATH:-/usr/local/cuda}
+[ -x "$toolkit/bin/nvcc" ] || skip "there is no $toolkit/bin/nvcc (CUDA_PATH says where the toolkit is)"
+command -v nvidia-smi >/dev/null || skip "there is no nvidia-smi, so no NVIDIA driver"
+nvidia-smi -L | grep -q GPU || skip "nvidia-smi lists no GPU"
+
+[ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dtoolkit_path="$toolkit"
+# shellcheck disable=SC2086 # words
+ninja -C "$build" $(for t in $tests; do echo "tests/unit/gpu/cuda/$t"; done)
+
+report=$reports/gpu-$(date +%Y-%m-%d).txt
+mkdir -p "$reports"
+failed=0
+{
+    date -u '+%Y-%m-%d %H:%M UTC'
+    nvidia-smi --query-gpu=name,uuid,driver_version,memory.total,clocks.max.sm,clocks.max.mem --format=csv
+    "$toolkit/bin/nvcc" --version | tail -n 2
+    git -C "$root" log -1 --format='revision %h' 2>/dev/null || true
+    echo
+} >"$report"
+for t in $tests; do
+    echo "== $t" >>"$report"
+    status=0
+    TEST_GPU=1 KVC_SOURCE_ROOT=$root timeout 120 "$build/tests/unit/gpu/cuda/$t" >>"$report" 2>&1 || status=$?
+    case $status in
+    0) ;;
+    77) echo "skipped" >>"$report" ;;
+    *)
+        echo "failed with status $status" >>"$report"
+        failed=$((failed + 1))
+        ;;
+    esac
+done
+cat "$report"
+echo
+echo "report: $report"
+[ "$failed" -eq 0 ]
