@@ -158,6 +158,23 @@ typedef struct kvc_model_info {
 } kvc_model_info;
 KVC_EXPORT int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info);
 
+typedef struct kvc_report_options {
+    size_t struct_bytes; /* sizeof(kvc_report_options) */
+    uint32_t share_ppm;  /* of new chunks that are measured, in millionths; 0: none */
+    uint32_t moments;    /* 1: joint second moments of keys and values too, if the daemon takes them */
+} kvc_report_options;
+
+/**
+ * kvc_model_report() - tell the daemon how the table fits what this model encodes
+ *
+ * Off until it is called. A measured chunk is decoded again and costs about twice its encoding; error sums per layer, and
+ * moments, go out with a commit, every 2 s at most. No token and no vector does. The share of chunks that an operator
+ * compares a shadow table on is not asked for here: it is the operator's.
+ *
+ * Return: 0; -EINVAL; -ENOMEM; -EOPNOTSUPP: an embedded model has nobody to tell.
+ */
+KVC_EXPORT int kvc_model_report(kvc_model *m, const kvc_report_options *o);
+
 /* ---- sequence -------------------------------------------------------------------------------------------- */
 
 /**
@@ -286,6 +303,15 @@ enum kvc_table_state {
     KVC_TABLE_DRAINING = 5, KVC_TABLE_RETIRED = 6, KVC_TABLE_REJECTED = 7
 };
 
+/* How codes fit live vectors, as clients reported. Errors are |x - decoded|^2 / |x - mean|^2, means over layers. */
+typedef struct kvc_fit {
+    uint64_t reports, tokens;          /* tokens: measured */
+    double error[2];                   /* by side */
+    uint64_t coded[2], saturated[2];   /* coordinates, by side: quantised, beyond the last threshold */
+    uint64_t shadow_tokens;            /* SHADOW: measured with the active table and with this one */
+    double active_error[2], shadow_error[2];
+} kvc_fit;
+
 typedef struct kvc_table_info {
     uint8_t digest[KVC_DIGEST_BYTES];
     uint8_t model_digest[KVC_DIGEST_BYTES];
@@ -293,10 +319,17 @@ typedef struct kvc_table_info {
     double bpd_code;
     uint64_t file_bytes, references, pages, revision;
     char reason[256]; /* why it was rejected */
+    uint32_t shadow_ppm;     /* of new chunks that are encoded with it for comparison */
+    uint32_t canary_share;   /* of 256 new sequences that use it */
+    uint32_t canary_tenants; /* whose new sequences all use it */
+    kvc_fit fit;
 } kvc_table_info;
 
 /* *ret_tables: malloc'ed array of *ret_n, free() it. Either socket. */
 KVC_EXPORT int kvc_table_list(kvc_client *c, kvc_table_info **ret_tables, size_t *ret_n);
+
+/* The bytes of a table that the daemon has; malloc'ed, free() them. Either socket. Return: 0; -ENOENT; -ESTALE: retired. */
+KVC_EXPORT int kvc_table_fetch(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], void **ret_bytes, size_t *ret_n_bytes);
 
 /* Operator. The daemon verifies before it answers. Return: 0; 1: already staged; -EBADMSG: rejected, sentence says why. */
 KVC_EXPORT int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes, uint8_t ret_digest[KVC_DIGEST_BYTES]);
@@ -327,6 +360,43 @@ KVC_EXPORT int kvc_table_rollback(kvc_client *c, const uint8_t digest[KVC_DIGEST
  */
 KVC_EXPORT int kvc_table_retire(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint64_t revision,
                                 enum kvc_table_state *ret_state);
+
+/**
+ * kvc_table_shadow() - operator: clients encode a share of new chunks with a table that is not in use, and report errors
+ * @ppm:      millionths of new chunks; 0 = end. The table must be verified; one shadow per model
+ * @revision: 0 = the next one; the same counter as kvc_table_activate()'s
+ *
+ * Return: 0; 1: it is so already; -ENOENT; -ENODATA: no active table beside which to try it; -EBUSY: it is in use;
+ * -ESTALE, -EEXIST: the daemon is at a newer, at this revision.
+ */
+KVC_EXPORT int kvc_table_shadow(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint32_t ppm, uint64_t revision,
+                                uint64_t *ret_revision);
+
+/**
+ * kvc_table_canary() - operator: some new sequences use a table that is not active
+ * @share:   of 256, at most 255; 0 and no tenant = end. A canary that was used drains then
+ * @tenants: [n_tenants] whose new sequences all use it, at most 64
+ * Return: see kvc_table_shadow(); -EINVAL: a share or a name that cannot be.
+ */
+KVC_EXPORT int kvc_table_canary(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint32_t share,
+                                const char *const *tenants, size_t n_tenants, uint64_t revision, uint64_t *ret_revision);
+
+/**
+ * kvc_moments_fetch() - operator: joint second moments of live traffic, merged over tenants
+ * @tenants:   [n_tenants]; none = all
+ * @ret_bytes: malloc'ed file image of *ret_n_bytes, free() it: what "kvcobra solve" takes
+ *
+ * Return: 0; -ENODATA: nobody reported any; -ENOENT …
+ */
+KVC_EXPORT int kvc_moments_fetch(kvc_client *c, const uint8_t model_digest[KVC_DIGEST_BYTES], const char *const *tenants,
+                                 size_t n_tenants, void **ret_bytes, size_t *ret_n_bytes, uint64_t *ret_tokens);
+
+/* Operator. Fit of one layer; *ret_layers: malloc'ed array of *ret_n, free() it. Return: 0; -ENOENT: no such table. */
+typedef struct kvc_layer_fit {
+    double error[2], active_error[2], shadow_error[2];
+} kvc_layer_fit;
+KVC_EXPORT int kvc_table_get_fit(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], kvc_fit *ret_fit,
+                                 kvc_layer_fit **ret_layers, size_t *ret_n);
 
 /* Operator. Unheld pages go. @tenant NULL = all, @digest NULL = of every table. Outputs may be NULL. Return: 0; -ENOENT. */
 KVC_EXPORT int kvc_evict(kvc_client *c, const char *tenant, const uint8_t digest[KVC_DIGEST_BYTES], uint64_t *ret_pages,

@@ -52,6 +52,7 @@ void model_unref(struct kvc_model *m)
             *at = m->next;
             break;
         }
+    watch_deinit(m);
     model_table_unref(m, m->current);
     model_remote_deinit(&m->remote);
     scratch_deinit(&m->scratch);

@@ -13,6 +13,7 @@
 #include "client/backoff.h"
 #include "client/kvcobra.h"
 #include "client/pages.h"
+#include "client/watch.h"
 #include "gpu/chunk.h"
 #include "gpu/layout.h"
 #include "proto/index.h"
@@ -61,6 +62,9 @@ struct kvc_model {
     uint64_t revision;                /* of the word that named it; 0 embedded */
     struct model_remote remote;
     struct scratch scratch;
+    struct watch watch;
+    struct model_table *canary;       /* one reference, kept while the control page names it; NULL: none */
+    uint64_t n_seqs_made;
     struct kvc_seq *seqs;
 };
 
@@ -98,6 +102,12 @@ int model_table_follow(struct kvc_model *m);
  * A table of which we have a reference already needs no second one: that one is given back.
  */
 int model_table_adopt(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES]);
+
+/* Table @digest for something besides the current one, fetched without a reference at the daemon. Return: 0; -ESTALE … */
+int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret);
+
+/* The same with a reference at the daemon: sequences may use it. */
+int model_table_hold(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret);
 
 /* After a reconnection: references on tables that sequences go on using, as far as the daemon gives them. */
 void model_tables_reference(struct kvc_model *m);

@@ -213,6 +213,7 @@ static void set_current(struct kvc_model *m, struct model_table *t)
     struct model_table *old = m->current;
 
     m->current = t;
+    m->watch.table = NULL; /* what was sampled of the old one is not reported any more */
     model_table_unref(m, old);
 }
 
@@ -278,7 +279,38 @@ int model_table_reference(struct kvc_model *m, struct model_table *t)
 void model_tables_reference(struct kvc_model *m)
 {
     for (struct model_table *t = m->tables; t; t = t->next)
-        (void) model_table_reference(m, t); /* a commit asks again, and then says why not */
+        if (t != m->watch.shadow || t->refs > 1) /* a shadow alone needs none */
+            (void) model_table_reference(m, t); /* a commit asks again, and then says why not */
+}
+
+int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret)
+{
+    struct model_table *t = find(m, digest);
+    struct table *table = NULL;
+    int r;
+
+    if (t) {
+        *ret = model_table_ref(t);
+        return 0;
+    }
+    r = fetch_file(m, digest, &table);
+    return r < 0 ? r : model_table_add(m, table, false, ret, &m->client->error);
+}
+
+int model_table_hold(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret)
+{
+    struct model_table *t;
+    int r = model_table_fetch(m, digest, &t);
+
+    if (r < 0)
+        return r;
+    r = model_table_reference(m, t);
+    if (r < 0) {
+        model_table_unref(m, t);
+        return r;
+    }
+    *ret = t;
+    return 0;
 }
 
 static int switch_to(struct kvc_model *m, const uint8_t *digest)

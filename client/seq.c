@@ -68,6 +68,7 @@ static int seq_alloc(struct kvc_model *m, struct model_table *t, const void *sal
     s->model = m;
     s->table = model_table_ref(t);
     s->first_lost = SIZE_MAX;
+    s->number = m->n_seqs_made;
     s->pages_moved = m->client->pages_moved;
     s->next = m->seqs;
     if (s->next)
@@ -125,6 +126,7 @@ static int prepare(struct kvc_seq *s)
 static int new_seq(struct kvc_model *m, const void *salt, size_t salt_bytes, struct kvc_seq **ret)
 {
     struct errmsg *e = &m->client->error;
+    struct model_table *t;
     int r;
 
     connection_check(&m->client->connection, false);
@@ -133,7 +135,10 @@ static int new_seq(struct kvc_model *m, const void *salt, size_t salt_bytes, str
 
     if (r < 0)
         return r;
-    r = seq_alloc(m, m->current, salt, salt_bytes, ret);
+    watch_follow(m);
+    t = watch_pick_table(m, salt, salt_bytes);
+    r = seq_alloc(m, t, salt, salt_bytes, ret);
+    model_table_unref(m, t);
     return r < 0 ? fail(e, r, "out of memory for a sequence") : 0;
 }
 

@@ -39,6 +39,7 @@ struct kvc_seq {
     size_t n_pages, n_pages_max;
     struct page **pages;
     const uint8_t **payloads; /* of pages, for the kernels */
+    uint64_t number;       /* of its model, for sampling */
     size_t first_lost;     /* chunk whose page the daemon may have given to somebody else; SIZE_MAX: none (reconnect.h) */
     uint64_t pages_moved;  /* client->pages_moved when payloads was right */
     struct eval *eval;     /* NULL in the product */

@@ -116,7 +116,7 @@ static int store_rows(struct kvc_seq *s, uint32_t layer, enum side side, enum kv
  * One head and side of the oldest chunk in the tail; keys of all heads before any values. Sinks stay exact in the page;
  * their code positions, which readers mask, hold the code of the mean, so that their norms do not count as drift.
  */
-static void pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t chunk)
+static void pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t chunk, bool sampled)
 {
     const struct page_layout *layout = &s->table->layout;
     struct scratch *scratch = &s->model->scratch;
@@ -135,6 +135,8 @@ static void pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum sid
                                                                    &s->table->counts[side], &scratch->chunk);
     assert(r == 0); /* the tail holds finite numbers only */
     (void) r;
+    if (sampled)
+        watch_head(s, layer, head, side, scratch->rows, payload);
 }
 
 void seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
@@ -144,12 +146,13 @@ void seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
 
     while (l->n_packed < n_chunks) {
         size_t left = l->length - (l->n_packed + 1) * CHUNK_TOKENS;
+        bool sampled = watch_samples(s, l->n_packed);
 
         for (unsigned side = SIDE_K; side <= SIDE_V; side++)
             for (uint32_t h = 0; h < n_heads; h++) {
                 uint16_t *rows = l->rows[side] + seq_row(s, h, 0);
 
-                pack_head(s, layer, h, (enum side) side, l->n_packed);
+                pack_head(s, layer, h, (enum side) side, l->n_packed, sampled);
                 memmove(rows, rows + CHUNK_TOKENS * d, left * d * sizeof(*rows));
             }
         l->n_packed++;

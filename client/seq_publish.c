@@ -393,6 +393,10 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
         if (r == 0)
             r = commit(s, tokens, n_tokens);
     }
+    if (r == 0) {
+        watch_follow(s->model);
+        watch_report(s->model);
+    }
     seq_trim_tail(s);
     if (r < 0 && r != -EINVAL)
         go_private(s);

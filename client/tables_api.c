@@ -10,6 +10,7 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "client/client.h"
+#include "client/trial_api.h"
 
 /* ---- list -------------------------------------------------------------------------------------------------------- */
 
@@ -24,6 +25,10 @@ static int read_info(const Kvcobra__TableInfo *from, kvc_table_info *to, struct 
     memcpy(to->digest, from->digest.data, KVC_DIGEST_BYTES);
     memcpy(to->model_digest, from->model_digest.data, KVC_DIGEST_BYTES);
     (void) snprintf(to->reason, sizeof(to->reason), "%s", from->reason);
+    to->shadow_ppm = from->shadow_ppm;
+    to->canary_share = from->canary_share;
+    to->canary_tenants = from->canary_tenants;
+    fit_read(from->fit, &to->fit);
     return 0;
 }
 

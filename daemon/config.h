@@ -36,6 +36,7 @@ struct config {
     uint64_t quota_bytes;             /* per tenant: slots and arenas */
     uint64_t guarantee_bytes;         /* per tenant, of the pool; tenants_max of them fit it */
     uint32_t lendable_percent;        /* of an unused guarantee */
+    uint64_t moments_bytes_max;       /* live statistics that clients may report; 0: none are taken */
     uint32_t ghosts_per_tenant;       /* evicted keys remembered, for miss reasons and readmission */
 
     /* time */

@@ -42,6 +42,7 @@ static const struct key {
     { "guarantee-bytes", KIND_BYTES, AT(guarantee_bytes), 0, UINT64_C(1) << 50, false },
     { "lendable", KIND_U32, AT(lendable_percent), 0, 100, true },
     { "table-bytes", KIND_BYTES, AT(table_bytes_max), 1, UINT64_MAX, true },
+    { "moments-bytes", KIND_BYTES, AT(moments_bytes_max), 0, UINT64_MAX, true },
     { "ghosts", KIND_U32, AT(ghosts_per_tenant), 16, 1u << 24, false },
     { "lease-ms", KIND_U64, AT(lease_ms), 100, DAY_MS, true },
     { "handshake-ms", KIND_U64, AT(handshake_ms), 100, DAY_MS, true },

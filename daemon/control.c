@@ -70,17 +70,41 @@ static unsigned digest_entry(struct tenant *t, unsigned model, const uint8_t *di
     return t->n_digests[model]++;
 }
 
-static bool has_room(const struct tenant *t, int model, const uint8_t *digest)
+/* Digests that @c needs and the page does not have yet. */
+static unsigned n_missing(const struct tenant *t, int model, const struct control_tables *c)
 {
     const struct control_model *m = &t->control->models[model];
+    const uint8_t *const wanted[] = { c->active, c->canary, c->shadow };
+    unsigned n = 0;
 
-    for (unsigned i = 0; i < t->n_digests[model]; i++)
-        if (memcmp(m->digests[i], digest, DIGEST_BYTES) == 0)
-            return true;
-    return t->n_digests[model] < CONTROL_DIGESTS_MAX;
+    for (unsigned k = 0; k < 3; k++) {
+        bool found = !wanted[k];
+
+        for (unsigned i = 0; i < t->n_digests[model] && !found; i++)
+            found = memcmp(m->digests[i], wanted[k], DIGEST_BYTES) == 0;
+        n += !found;
+    }
+    return n;
 }
 
-/* All models again, each with its active table only. */
+/* The words of a model, whose digests are or will be there; release: what they name is visible to whoever acquires them. */
+static void store_words(struct tenant *t, unsigned model, const struct control_tables *c)
+{
+    unsigned active = digest_entry(t, model, c->active);
+    unsigned canary = c->canary ? digest_entry(t, model, c->canary) : CONTROL_NO_TABLE;
+    uint64_t shadow = c->shadow ? (uint64_t) c->shadow_ppm << 8 | (digest_entry(t, model, c->shadow) + 1) : 0;
+
+    atomic_store_explicit(&t->control->shadow[model], shadow, memory_order_release);
+    atomic_store_explicit(&t->control->models[model].word,
+                          control_word(c->revision, active, canary, c->canary ? c->canary_share : 0), memory_order_release);
+}
+
+static const uint8_t *digest_at(const struct control_model *m, unsigned entry)
+{
+    return entry < CONTROL_DIGESTS_MAX ? m->digests[entry] : NULL;
+}
+
+/* All models again, each with the tables in use only. */
 static int rebuild(struct tenant *t, struct errmsg *e)
 {
     struct control_page old;
@@ -92,23 +116,27 @@ static int rebuild(struct tenant *t, struct errmsg *e)
     if (r < 0)
         return r;
     for (unsigned i = 0; i < n; i++) {
-        uint64_t word = atomic_load_explicit(&old.models[i].word, memory_order_relaxed);
-        unsigned active = control_active(word);
+        const struct control_model *m = &old.models[i];
+        uint64_t word = atomic_load_explicit(&m->word, memory_order_relaxed);
+        uint64_t shadow = atomic_load_explicit(&old.shadow[i], memory_order_relaxed);
+        struct control_tables c = {
+            .active = digest_at(m, control_active(word)),
+            .canary = digest_at(m, control_canary(word)), .canary_share = control_canary_share(word),
+            .shadow = shadow ? digest_at(m, (unsigned) (shadow & 255) - 1) : NULL, .shadow_ppm = (uint32_t) (shadow >> 8),
+            .revision = control_revision(word),
+        };
 
-        add_model(t, old.models[i].model_digest, old.models[i].geometry_digest);
-        if (active < CONTROL_DIGESTS_MAX)
-            active = digest_entry(t, i, old.models[i].digests[active]);
-        atomic_store_explicit(&t->control->models[i].word,
-                              control_word(control_revision(word), active, CONTROL_NO_TABLE, 0), memory_order_release);
+        add_model(t, m->model_digest, m->geometry_digest);
+        if (c.active)
+            store_words(t, i, &c);
     }
     return 0;
 }
 
 int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest,
-                    const uint8_t *table_digest, uint64_t revision, uint32_t *ret_slot, struct errmsg *e)
+                    const struct control_tables *tables, uint32_t *ret_slot, struct errmsg *e)
 {
     int model = control_find(t, model_digest);
-    unsigned entry;
 
     if (model < 0) {
         if (t->n_models == CONTROL_MODELS_MAX)
@@ -116,16 +144,13 @@ int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t
                         CONTROL_MODELS_MAX);
         model = (int) t->n_models;
         add_model(t, model_digest, geometry_digest);
-    } else if (!has_room(t, model, table_digest)) {
+    } else if (t->n_digests[model] + n_missing(t, model, tables) > CONTROL_DIGESTS_MAX) {
         int r = rebuild(t, e);
 
         if (r < 0)
             return r;
     }
-    entry = digest_entry(t, (unsigned) model, table_digest);
-    /* release: the digest written above is visible to whoever acquires this word */
-    atomic_store_explicit(&t->control->models[model].word, control_word(revision, entry, CONTROL_NO_TABLE, 0),
-                          memory_order_release);
+    store_words(t, (unsigned) model, tables);
     if (ret_slot)
         *ret_slot = (uint32_t) model;
     return 0;

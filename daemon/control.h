@@ -9,17 +9,27 @@ struct tenant;
 /* A fresh page; one that was there is marked moved. Return: 0; errno of the memory. */
 int control_build(struct tenant *t, struct errmsg *e);
 
+/* What a control page says of a model. Digests are borrowed. */
+struct control_tables {
+    const uint8_t *active;
+    const uint8_t *canary;      /* NULL: none */
+    unsigned canary_share;      /* of 256 new sequences */
+    const uint8_t *shadow;      /* NULL: none */
+    uint32_t shadow_ppm;        /* of new chunks */
+    uint64_t revision;
+};
+
 /**
- * control_publish() - say that @table_digest is the active table of a model, from the next sequence on
+ * control_publish() - say which tables are used for a model, from the next sequence and chunk on
  * @ret_slot: the model's entry; may be NULL
  *
  * A model that the page does not have yet is entered. When its list of digests is full, a new page is built that has
- * the active tables only.
+ * only those in use.
  *
  * Return: 0; -ENOSPC: CONTROL_MODELS_MAX models already; errno of the memory.
  */
 int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest,
-                    const uint8_t *table_digest, uint64_t revision, uint32_t *ret_slot, struct errmsg *e);
+                    const struct control_tables *tables, uint32_t *ret_slot, struct errmsg *e);
 
 /* Extent that a lender asks back, 0: none; see share.h. */
 void control_set_pressure(struct tenant *t, uint64_t extent);

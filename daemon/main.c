@@ -58,6 +58,8 @@ static const struct argp_option options[] = {
     { "quota-bytes", KEY_SETTING + 5, "SIZE", 0, "Pages and arenas of one tenant (default: --pool-bytes)", 0 },
     { "guarantee-bytes", KEY_SETTING + 58, "SIZE", 0, "Of the pool, for each tenant, whatever others do (default 0)", 0 },
     { "lendable", KEY_SETTING + 59, "PERCENT", 0, "Of a guarantee that is not used, for others to borrow (default 75)", 0 },
+    { "moments-bytes", KEY_SETTING + 55, "SIZE", 0, "Moments of live traffic, which clients may report for operators "
+      "to solve tables of (default 0: none are taken)", 0 },
     { "ghosts", KEY_SETTING + 6, "N", 0, "Evicted chunks remembered per tenant (default 16384)", 0 },
     { NULL, 0, NULL, 0, "Time:", 3 },
     { "lease-ms", KEY_SETTING + 7, "MS", 0, "Leases and reservations of a silent client end after this (default 30000)", 0 },

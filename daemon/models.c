@@ -8,6 +8,7 @@
 #include "daemon/request.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "daemon/trial.h"
 #include "gpu/device.h"
 
 static int read_geometry(struct request *rq, const Kvcobra__Geometry *m, struct geometry *ret)
@@ -103,8 +104,7 @@ int handle_open_model(struct request *rq)
     if (r == 0)
         r = session_model_add(rq->session, &model, &handle, &rq->error);
     if (r == 0)
-        r = control_publish(rq->session->tenant, model.digest, model.geometry_digest, t->digest, active->revision,
-                            &control_slot, &rq->error);
+        r = table_model_publish_to(rq->session->tenant, active, &control_slot, &rq->error);
     if (r == 0)
         r = session_ref_table(rq->session, t);
     if (r < 0)

@@ -45,6 +45,11 @@ static const struct handler {
     [KVCOBRA__REQUEST__BODY_READ_RAW] = { handle_read_raw, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_GET_STATUS] = { handle_get_status, CONN_OPEN, ON_OPERATOR },
     [KVCOBRA__REQUEST__BODY_EVICT] = { handle_evict, CONN_OPEN, ON_OPERATOR },
+    [KVCOBRA__REQUEST__BODY_SHADOW_TABLE] = { handle_shadow_table, CONN_OPEN, ON_OPERATOR },
+    [KVCOBRA__REQUEST__BODY_CANARY_TABLE] = { handle_canary_table, CONN_OPEN, ON_OPERATOR },
+    [KVCOBRA__REQUEST__BODY_REPORT] = { handle_report, CONN_OPEN, ON_CLIENT },
+    [KVCOBRA__REQUEST__BODY_FETCH_MOMENTS] = { handle_fetch_moments, CONN_OPEN, ON_OPERATOR },
+    [KVCOBRA__REQUEST__BODY_GET_FIT] = { handle_get_fit, CONN_OPEN, ON_OPERATOR },
     [KVCOBRA__REQUEST__BODY_SET_QUOTA] = { handle_set_quota, CONN_OPEN, ON_OPERATOR },
     [KVCOBRA__REQUEST__BODY_DRAIN] = { handle_drain, CONN_OPEN, ON_OPERATOR },
 };

@@ -79,7 +79,14 @@ struct reply_scratch {
         Kvcobra__DrainReply drain;
         Kvcobra__AppendRawReply append_raw;
         Kvcobra__ReadRawReply read_raw;
+        Kvcobra__ShadowTableReply shadow_table;
+        Kvcobra__CanaryTableReply canary_table;
+        Kvcobra__FetchMomentsReply fetch_moments;
+        Kvcobra__GetFitReply get_fit;
     } body;
+    Kvcobra__Fit fits[WIRE_LIST_ITEMS_MAX];
+    Kvcobra__LayerSums live[WIRE_ITEMS_MAX], shadow[WIRE_ITEMS_MAX];
+    Kvcobra__LayerSums *live_pointers[WIRE_ITEMS_MAX], *shadow_pointers[WIRE_ITEMS_MAX];
     Kvcobra__Limits limits;
     uint8_t digest[32];
     uint8_t packet[WIRE_PACKET_BYTES_MAX];
@@ -116,6 +123,12 @@ int handle_set_quota(struct request *rq);     /* quota.c */
 int handle_drain(struct request *rq);         /* drain.c */
 int handle_append_raw(struct request *rq);    /* raw_append.c */
 int handle_read_raw(struct request *rq);      /* raw_read.c */
+
+int handle_report(struct request *rq);        /* report.c */
+int handle_get_fit(struct request *rq);
+int handle_fetch_moments(struct request *rq);
+int handle_shadow_table(struct request *rq);
+int handle_canary_table(struct request *rq);
 
 /* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE. */
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);

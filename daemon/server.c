@@ -346,7 +346,7 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
         return fail(e, -ENOMEM, "out of memory at the start");
     s->config = config;
     s->reload = reload;
-    s->signal_fd = -1;
+    s->signal_fd = s->moments_fd = -1;
     s->journal.fd = -1;
     listen_init(&s->client_socket);
     listen_init(&s->operator_socket);
@@ -419,6 +419,8 @@ struct server *server_free(struct server *s)
         s->sessions[i] = session_free(s->sessions[i]);
     drop_pages(s);
     tables_deinit(&s->tables);
+    live_deinit(&s->live);
+    closep(&s->moments_fd);
     pool_deinit(&s->store.pool);
     journal_deinit(&s->journal);
     supervisor_deinit(&s->supervisor);

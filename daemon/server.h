@@ -13,6 +13,7 @@
 #include "daemon/metrics.h"
 #include "daemon/store.h"
 #include "daemon/supervisor.h"
+#include "daemon/live_moments.h"
 #include "daemon/tables.h"
 #include "proto/protocol.h"
 
@@ -53,6 +54,9 @@ struct server {
     uint64_t raw_coords[2], raw_saturated[2]; /* by side, of what APPEND_RAW encoded */
     struct metrics_http *metrics_http; /* NULL: nobody may ask */
     bool draining;             /* nothing new comes in */
+    struct live_set live;      /* moments that clients reported */
+    int moments_fd;            /* of the last FETCH_MOMENTS, or -1 */
+    uint64_t reports, refused_reports;
     uint64_t refused_packets;
     uint64_t refused_connections;
 };

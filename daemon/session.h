@@ -56,6 +56,7 @@ struct session {
     uint32_t n_jobs;             /* requests that threads work on; they read the arena */
     bool ended;                  /* session_free() was called; here for its jobs only */
     uint64_t renewals, hits, misses; /* as last copied from the page */
+    uint64_t reported_ms;            /* the last REPORT; 0: none */
     uint64_t seen_ms;                /* last sign of life: a message or a raised renewal counter */
 };
 

@@ -59,6 +59,9 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     reply->waste_bytes = pool_waste_bytes(&s->store.pool);
     reply->sessions = s->n_sessions;
     reply->refused_packets = s->refused_packets;
+    reply->moments_bytes = s->live.bytes;
+    reply->reports = s->reports;
+    reply->refused_reports = s->refused_reports;
     reply->draining = s->draining;
     fill_memory(s, reply);
     fill_work(s, reply);

@@ -20,11 +20,13 @@
 #include "base/errmsg.h"
 #include "daemon/config.h"
 #include "daemon/control.h"
+#include "daemon/fit.h"
 #include "daemon/log.h"
 #include "daemon/space.h"
 #include "daemon/store.h"
 #include "daemon/tables_files.h"
 #include "daemon/tables_internal.h"
+#include "daemon/trial.h"
 
 const char *table_state_name(enum table_state s)
 {
@@ -33,6 +35,8 @@ const char *table_state_name(enum table_state s)
         return "staged";
     case TABLE_VERIFIED:
         return "verified";
+    case TABLE_SHADOW:
+        return "shadow";
     case TABLE_ACTIVE:
         return "active";
     case TABLE_DRAINING:
@@ -88,6 +92,7 @@ static void entry_free(struct table_entry *t)
     free_spaces(t);
     t->table = table_unref(t->table);
     closep(&t->fd);
+    t->fit = fit_free(t->fit);
     free(t);
 }
 
@@ -247,7 +252,7 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
 void tables_adopt_done(struct tables *ts, uint64_t now_ms)
 {
     for (struct table_entry *t = ts->entries; t; t = t->next) {
-        if (t->state != TABLE_VERIFIED || table_entry_pages(t) == 0)
+        if (t->state != TABLE_VERIFIED || table_entry_pages(t) == 0 || trial_is_canary(ts, t))
             continue;
         t->drain_until_ms = now_ms + ts->config->drain_ms;
         table_set_state(ts, t, TABLE_DRAINING);
@@ -449,6 +454,7 @@ int tables_init(struct tables *ts, const struct config *config, struct store *st
         return r;
     tables_files_load(config, load_table, ts);
     tables_files_load_active(config, load_active, ts);
+    trials_load(ts);
     return 0;
 }
 

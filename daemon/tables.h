@@ -4,6 +4,8 @@
  *     STAGE --parse--> VERIFIED --ACTIVATE--> ACTIVE --ACTIVATE of another--> DRAINING --no reference, no hold--> RETIRED
  *         \--bad--> REJECTED        ^--------------- ACTIVATE, ROLLBACK --------/
  *
+ * A VERIFIED table can be tried beside the active one (trial.h): as SHADOW, or as a canary for some new sequences.
+ *
  * The table that ROLLBACK would return to stays DRAINING until its drain time is over, referenced or not. RETIRE ends
  * the drain time at once.
  *
@@ -24,9 +26,23 @@ struct config;
 struct space;
 struct store;
 
+#define TRIAL_TENANTS_MAX 64
+#define TRIAL_NAME_BYTES 64
+
+struct table_entry;
+
+struct trials { /* trial.h */
+    struct table_entry *shadow, *canary; /* NULL: none */
+    uint32_t shadow_ppm;                 /* of new chunks */
+    uint32_t canary_share;               /* of 256 new sequences */
+    uint32_t n_tenants;                  /* whose new sequences all use the canary */
+    char tenants[TRIAL_TENANTS_MAX][TRIAL_NAME_BYTES];
+};
+
 enum table_state { /* values of the protocol's TableState */
     TABLE_STAGED = 1,
     TABLE_VERIFIED = 2,
+    TABLE_SHADOW = 3,
     TABLE_ACTIVE = 4,
     TABLE_DRAINING = 5,
     TABLE_RETIRED = 6,
@@ -54,6 +70,7 @@ struct table_entry {
     bool rolled_back;             /* it was left by ROLLBACK: not what the next ROLLBACK returns to */
     uint64_t drain_until_ms;      /* DRAINING: commits are taken until then */
     char reason[WIRE_TEXT_BYTES_MAX]; /* REJECTED */
+    struct fit *fit;              /* what clients report of its codes; NULL: nothing yet */
     struct table *table;          /* NULL when RETIRED or REJECTED */
     int fd;                       /* sealed, read-only copy for FETCH; -1 until the first one */
     struct space *spaces;
@@ -64,6 +81,7 @@ struct table_model { /* the active set */
     uint8_t digest[DIGEST_BYTES];
     uint64_t revision;
     struct table_entry *active; /* not NULL */
+    struct trials trials;
 };
 
 struct tables {

@@ -12,6 +12,7 @@
 #include "daemon/store.h"
 #include "daemon/tables_files.h"
 #include "daemon/tables_internal.h"
+#include "daemon/trial.h"
 
 /* ---- activation ------------------------------------------------------------------------------------------------- */
 
@@ -36,20 +37,6 @@ void table_model_drop(struct tables *ts, struct table_model *m)
         link = &(*link)->next;
     *link = m->next;
     free(m);
-}
-
-/* Every tenant that uses the model sees the new word; a page that cannot be rebuilt keeps its old table until then. */
-static void publish(struct tables *ts, const struct table_model *m)
-{
-    for (struct tenant *t = ts->store->tenants; t; t = t->next) {
-        struct errmsg e;
-
-        if (control_find(t, m->digest) < 0)
-            continue;
-        if (control_publish(t, m->digest, m->active->table->geometry_digest, m->active->digest, m->revision, NULL,
-                            &e) < 0)
-            log_event(LOG_ERR, "publish-failed", "tenant=%s message=\"%s\"", t->name, e.text);
-    }
 }
 
 static enum table_outcome compare_revision(const struct table_model *m, const struct table_entry *t,
@@ -148,8 +135,9 @@ static int change_active(struct tables *ts, struct table_model *m, struct table_
     }
     for (struct space *s = t->spaces; s; s = s->next)
         s->leaves_first = false;
+    trial_end_all(ts, t); /* it is more than tried now */
     table_set_state(ts, t, TABLE_ACTIVE);
-    publish(ts, m);
+    table_model_publish(ts, m);
     if (old && old != t)
         table_set_state(ts, old, TABLE_DRAINING);
     return 0;

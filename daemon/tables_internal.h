@@ -19,3 +19,6 @@ int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry
 
 /* A table that was parsed: its entry, VERIFIED. Takes a reference of its own. Return: 0; see table_entry_new(). */
 int table_accept(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e);
+
+/* Every tenant that uses the model sees which tables are used now; a page that cannot be rebuilt keeps its old words. */
+void table_model_publish(struct tables *ts, const struct table_model *m);

@@ -4,9 +4,23 @@
 #include <string.h>
 
 #include "daemon/conn.h"
+#include "daemon/fit.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "daemon/trial.h"
+
+static void fill_trial(const struct request *rq, const struct table_entry *t, Kvcobra__TableInfo *info)
+{
+    const struct table_model *m = tables_model(&rq->server->tables, t->model_digest);
+
+    if (m && m->trials.shadow == t)
+        info->shadow_ppm = m->trials.shadow_ppm;
+    if (m && m->trials.canary == t) {
+        info->canary_share = m->trials.canary_share;
+        info->canary_tenants = m->trials.n_tenants;
+    }
+}
 
 int handle_list_tables(struct request *rq)
 {
@@ -34,6 +48,9 @@ int handle_list_tables(struct request *rq)
         info->pages = table_entry_pages(t);
         info->revision = t->revision;
         info->reason = t->reason;
+        fill_trial(rq, t, info);
+        fit_fill(t->fit, &scratch->fits[n]);
+        info->fit = &scratch->fits[n];
         scratch->table_pointers[n++] = info;
     }
     reply->n_tables = n;
@@ -87,7 +104,8 @@ int handle_ref_table(struct request *rq)
     if (!model)
         return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, m->model);
     /* A session that has it already may have it again: its sequences fork. */
-    if (!t->table || (t->state != TABLE_ACTIVE && !session_has_table(rq->session, t)))
+    if (!t->table || (t->state != TABLE_ACTIVE && !trial_is_canary(&rq->server->tables, t) &&
+                      !session_has_table(rq->session, t)))
         return fail(&rq->error, -ESTALE, "the table is %s, not active: read the control page again",
                     table_state_name(t->state));
     if (memcmp(t->model_digest, model->digest, DIGEST_BYTES) != 0)

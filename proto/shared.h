@@ -33,6 +33,12 @@ struct control_model {
     uint8_t digests[CONTROL_DIGESTS_MAX][32];
 };
 
+/*
+ * shadow word: share in millionths << 8 | entry + 1 in the model's digests; 0: no shadow. A share of new chunks is encoded
+ * with that table too, for comparison. Behind the models: readers from before it was there do not look at it.
+ */
+#define CONTROL_SHADOW_PPM_MAX 1000000u
+
 struct control_page {
     uint32_t magic;
     uint32_t version;
@@ -41,6 +47,7 @@ struct control_page {
     _Atomic uint64_t pressure;       /* extent whose pages a lender asks back: release them, take no new ones; 0: none */
     uint8_t reserved[24];
     struct control_model models[CONTROL_MODELS_MAX];
+    _Atomic uint64_t shadow[CONTROL_MODELS_MAX];
 };
 _Static_assert(sizeof(struct control_page) <= CONTROL_PAGE_BYTES, "control page");
 
@@ -52,6 +59,17 @@ static inline uint64_t control_word(uint64_t revision, unsigned active, unsigned
 static inline unsigned control_active(uint64_t word)
 {
     return (unsigned) (word & 255);
+}
+
+static inline unsigned control_canary(uint64_t word)
+{
+    return (unsigned) (word >> 8 & 255);
+}
+
+/* Of 256 new sequences, how many use the canary. */
+static inline unsigned control_canary_share(uint64_t word)
+{
+    return (unsigned) (word >> 16 & 255);
 }
 
 static inline uint64_t control_revision(uint64_t word)

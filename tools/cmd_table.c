@@ -1,5 +1,5 @@
 /*
- * kvcobra table list|stage|activate|rollback|retire: the tables of a running daemon. Changes need the operator
+ * kvcobra table list|stage|shadow|canary|activate|rollback|retire: the tables of a running daemon. Changes need the operator
  * socket; what its clients would notice is said first and asked for.
  */
 #include <errno.h>
@@ -15,14 +15,18 @@
 #include "tools/handles.h"
 #include "tools/report.h"
 
-enum { OPT_SOCKET = 1, OPT_REVISION, OPT_YES };
+enum { OPT_SOCKET = 1, OPT_REVISION, OPT_YES, OPT_SHARE, OPT_TENANT };
 
+enum { TENANTS_MAX = 64 };
 enum { SHORT_DIGITS_MIN = 6 }; /* of a digest typed by a person; fewer tell too little apart */
 
 struct table_options {
     struct common_options common;
     const char *action, *what, *socket;
     uint64_t revision;
+    double share; /* percent; negative: not given */
+    const char *tenants[TENANTS_MAX];
+    size_t n_tenants;
     bool yes;
 };
 
@@ -30,6 +34,9 @@ static const char doc[] =
     "Look at the allocation tables of a daemon, hand it a new one, or change the one in use.\v"
     "  list            every table that the daemon knows, and its state\n"
     "  stage FILE      give it a table file; the daemon verifies it before it answers\n"
+    "  shadow TABLE    clients encode --share percent of their new chunks with TABLE too, which is not in use, and report "
+    "the errors of both, which list shows; --share 0 ends it\n"
+    "  canary TABLE    --share percent of new sequences, and all of each --tenant, use TABLE; --share 0 ends it\n"
     "  activate TABLE  new sequences use this one from now on; TABLE is a table file, a digest, or the first six "
     "or more digits of one that the daemon knows\n"
     "  rollback TABLE  leave TABLE, which is active, for the one that was active before it\n"
@@ -42,17 +49,20 @@ static const char doc[] =
 static const struct argp_option options[] = {
     { "socket", OPT_SOCKET, "PATH", 0, "The daemon's socket; stage and activate need its operator socket (required)",
       1 },
-    { "revision", OPT_REVISION, "N", 0, "activate, rollback: refuse unless this is newer than the daemon's revision "
+    { "revision", OPT_REVISION, "N", 0, "shadow, canary, activate, rollback: refuse unless this is newer than the daemon's revision "
       "(default: the next one); retire: refuse if the daemon's is newer", 1 },
-    { "yes", OPT_YES, NULL, 0, "rollback, retire: do not ask", 1 },
+    { "share", OPT_SHARE, "PERCENT", 0, "shadow: of new chunks; canary: of new sequences (in steps of 1/256, below 100); "
+      "0 = end", 1 },
+    { "tenant", OPT_TENANT, "NAME", 0, "canary: all new sequences of this tenant; may be repeated", 1 },
+    { "yes", OPT_YES, NULL, 0, "shadow, canary, rollback, retire: do not ask", 1 },
     { 0 },
 };
 
-#define ACTIONS "list, stage, activate, rollback, retire"
+#define ACTIONS "list, stage, shadow, canary, activate, rollback, retire"
 
 static bool is_change(const char *action)
 {
-    static const char *const changes[] = { "stage", "activate", "rollback", "retire" };
+    static const char *const changes[] = { "stage", "shadow", "canary", "activate", "rollback", "retire" };
 
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++)
         if (strcmp(action, changes[i]) == 0)
@@ -73,7 +83,29 @@ static void check(const struct table_options *o, const struct argp_state *state)
         argp_error(state, "'%s' is none of " ACTIONS, o->action);
     } else if (!o->what) {
         argp_error(state, "%s needs a table", o->action);
+    } else if (strcmp(o->action, "canary") == 0) {
+        if (o->share < 0 && o->n_tenants == 0)
+            argp_error(state, "canary needs --share or --tenant");
+        if (o->share >= 100)
+            argp_error(state, "--share %g: a canary is for less than all; activate the table for all", o->share);
+    } else if (strcmp(o->action, "shadow") == 0) {
+        if (o->share < 0)
+            argp_error(state, "shadow needs --share");
+    } else if (o->share >= 0) {
+        argp_error(state, "--share is for shadow and canary");
     }
+    if (o->n_tenants > 0 && strcmp(o->action, "canary") != 0)
+        argp_error(state, "--tenant is for canary");
+}
+
+static double percent(const struct argp_state *state, const char *arg)
+{
+    char *end;
+    double x = strtod(arg, &end);
+
+    if (end == arg || *end || !(x >= 0) || x > 100)
+        argp_error(state, "--share %s: a number from 0 to 100", arg);
+    return x;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -93,6 +125,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_YES:
         o->yes = true;
         return 0;
+    case OPT_SHARE:
+        o->share = percent(state, arg);
+        return 0;
+    case OPT_TENANT:
+        if (o->n_tenants == TENANTS_MAX)
+            argp_error(state, "at most %d --tenant", TENANTS_MAX);
+        o->tenants[o->n_tenants++] = arg;
+        return 0;
     case ARGP_KEY_ARG:
         if (o->action && o->what)
             argp_error(state, "'%s' is one argument too many", arg);
@@ -105,7 +145,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "list|stage|activate|rollback|retire [TABLE]", doc, common_children, NULL, NULL };
+static const struct argp argp = { options, parse, "list|stage|shadow|canary|activate|rollback|retire [TABLE]", doc, common_children, NULL, NULL };
 
 static const char *state_name(enum kvc_table_state s)
 {
@@ -128,15 +168,39 @@ static const char *state_name(enum kvc_table_state s)
     return "unknown"; /* of a newer daemon */
 }
 
+static json_t *pair_json(const double x[2])
+{
+    return json_pack("{s:f, s:f}", "k", x[KVC_K], "v", x[KVC_V]);
+}
+
+/* Coordinates beyond the last threshold, of those that were quantised. */
+static double saturation(const kvc_fit *f, enum kvc_side side)
+{
+    return f->coded[side] > 0 ? (double) f->saturated[side] / (double) f->coded[side] : 0;
+}
+
+/* What clients reported, and how the table is tried. */
+static json_t *live_json(const kvc_table_info *t)
+{
+    const kvc_fit *f = &t->fit;
+    const double saturated[2] = { saturation(f, KVC_K), saturation(f, KVC_V) };
+
+    return json_pack("{s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:I}", "reports", (json_int_t) f->reports, "tokens",
+                     (json_int_t) f->tokens, "error", pair_json(f->error), "saturation", pair_json(saturated),
+                     "shadow_tokens", (json_int_t) f->shadow_tokens, "active_error", pair_json(f->active_error),
+                     "shadow_error", pair_json(f->shadow_error), "shadow_ppm", (json_int_t) t->shadow_ppm, "canary_share",
+                     (json_int_t) t->canary_share, "canary_tenants", (json_int_t) t->canary_tenants);
+}
+
 static json_t *table_json(const kvc_table_info *t)
 {
     char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES];
 
-    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:o}", "digest", digest_hex(t->digest, digest), "model",
+    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "digest", digest_hex(t->digest, digest), "model",
                      digest_hex(t->model_digest, model), "state", state_name(t->state), "bpd_code", t->bpd_code,
                      "file_bytes", (json_int_t) t->file_bytes, "references", (json_int_t) t->references, "pages",
                      (json_int_t) t->pages, "revision", (json_int_t) t->revision, "reason",
-                     utf8_json(t->reason, strnlen(t->reason, sizeof(t->reason))));
+                     utf8_json(t->reason, strnlen(t->reason, sizeof(t->reason))), "live", live_json(t));
 }
 
 static int list_json(const kvc_table_info *tables, size_t n)
@@ -150,6 +214,27 @@ static int list_json(const kvc_table_info *tables, size_t n)
         }
     }
     return report_json(all);
+}
+
+/* A line per thing that is going on with a table. */
+static void print_trial(const kvc_table_info *t)
+{
+    char hex[DIGEST_HEX_BYTES];
+    const kvc_fit *f = &t->fit;
+    const char *name = digest_short(t->digest, hex);
+
+    if (f->tokens > 0)
+        printf("%s: live error of keys %.4f, values %.4f on %ju tokens; saturated %.2g, %.2g\n", name, f->error[KVC_K],
+               f->error[KVC_V], (uintmax_t) f->tokens, saturation(f, KVC_K), saturation(f, KVC_V));
+    if (t->state == KVC_TABLE_SHADOW)
+        printf("%s: in shadow of %.4g %% of new chunks\n", name, t->shadow_ppm / 1e4);
+    if (f->shadow_tokens > 0)
+        printf("%s: error of keys %.4f, values %.4f, where the active table has %.4f, %.4f, on %ju tokens\n", name,
+               f->shadow_error[KVC_K], f->shadow_error[KVC_V], f->active_error[KVC_K], f->active_error[KVC_V],
+               (uintmax_t) f->shadow_tokens);
+    if (t->canary_share > 0 || t->canary_tenants > 0)
+        printf("%s: canary for %.3g %% of new sequences and all of %u tenants\n", name, t->canary_share / 2.56,
+               t->canary_tenants);
 }
 
 static int list_text(const kvc_table_info *tables, size_t n)
@@ -170,7 +255,11 @@ static int list_text(const kvc_table_info *tables, size_t n)
                    human_bytes(t->file_bytes, size), (uintmax_t) t->references, (uintmax_t) t->pages,
                    (int) sizeof(t->reason), t->reason);
     }
-    return report_print(r, stdout) < 0 ? command_fail("out of memory") : COMMAND_OK;
+    if (report_print(r, stdout) < 0)
+        return command_fail("out of memory");
+    for (size_t i = 0; i < n; i++)
+        print_trial(&tables[i]);
+    return COMMAND_OK;
 }
 
 static int list(kvc_client *c, const struct table_options *o)
@@ -282,6 +371,68 @@ static int activate(kvc_client *c, const struct table_options *o)
     return COMMAND_OK;
 }
 
+/* One of a shadow's and a canary's ends. */
+static int tried(const struct table_options *o, const char *what, bool ends, const uint8_t *digest, uint64_t revision, int r)
+{
+    char hex[DIGEST_HEX_BYTES];
+
+    (void) digest_hex(digest, hex);
+    if (o->common.json)
+        return report_json(json_pack("{s:s, s:I, s:b, s:b}", "digest", hex, "revision", (json_int_t) revision, what, !ends,
+                                     "already", r > 0));
+    printf("%s%s %s, revision %ju\n", r > 0 ? "was already " : "", ends ? "not tried as that any more:" : what, hex,
+           (uintmax_t) revision);
+    return COMMAND_OK;
+}
+
+static int shadow(kvc_client *c, const struct table_options *o)
+{
+    uint8_t digest[KVC_DIGEST_BYTES];
+    char hex[DIGEST_HEX_BYTES];
+    struct errmsg e = { "" };
+    uint64_t revision = 0;
+    bool ends = o->share <= 0;
+    int r;
+
+    if (find_table(c, o->what, digest, &e) < 0)
+        return command_fail("%s", e.text);
+    (void) digest_hex(digest, hex);
+    if (!ends && !confirm(o->yes, "Clients of the model encode %g %% of their new chunks twice, with table %.12s too, and "
+                          "report both errors. Nothing is stored with it.", o->share, hex))
+        return COMMAND_FAILED;
+    r = kvc_table_shadow(c, digest, ends ? 0 : (uint32_t) (o->share * 1e4 + 0.5) + (o->share < 5e-5), o->revision, &revision);
+    if (r < 0)
+        return command_fail("cannot put %s in shadow: %s", o->what, kvc_last_error(c));
+    return tried(o, "shadow", ends, digest, revision, r);
+}
+
+static int canary(kvc_client *c, const struct table_options *o)
+{
+    uint32_t share = o->share > 0 ? (uint32_t) (o->share * 2.56 + 0.5) : 0;
+    uint8_t digest[KVC_DIGEST_BYTES];
+    char hex[DIGEST_HEX_BYTES];
+    struct errmsg e = { "" };
+    uint64_t revision = 0;
+    bool ends = o->share <= 0 && o->n_tenants == 0;
+    int r;
+
+    if (o->share > 0 && share == 0)
+        share = 1;
+    if (share > 255)
+        share = 255;
+    if (find_table(c, o->what, digest, &e) < 0)
+        return command_fail("%s", e.text);
+    (void) digest_hex(digest, hex);
+    if (!confirm(o->yes, ends ? "New sequences stop using table %.12s; it drains if it was used. (%u/256, %zu tenants)" :
+                 "New sequences use table %.12s: %u of 256, and all of %zu tenants. They share no pages with the others.", hex,
+                 share, o->n_tenants))
+        return COMMAND_FAILED;
+    r = kvc_table_canary(c, digest, share, o->tenants, o->n_tenants, o->revision, &revision);
+    if (r < 0)
+        return command_fail("cannot make %s a canary: %s", o->what, kvc_last_error(c));
+    return tried(o, "canary", ends, digest, revision, r);
+}
+
 static int rollback(kvc_client *c, const struct table_options *o)
 {
     uint8_t digest[KVC_DIGEST_BYTES], active[KVC_DIGEST_BYTES];
@@ -332,7 +483,7 @@ static int retire(kvc_client *c, const struct table_options *o)
 
 static int run(int argc, char **argv)
 {
-    struct table_options o = { 0 };
+    struct table_options o = { .share = -1 };
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     struct errmsg e = { "" };
 
@@ -345,7 +496,11 @@ static int run(int argc, char **argv)
         return stage(c, &o);
     if (strcmp(o.action, "activate") == 0)
         return activate(c, &o);
+    if (strcmp(o.action, "shadow") == 0)
+        return shadow(c, &o);
+    if (strcmp(o.action, "canary") == 0)
+        return canary(c, &o);
     return strcmp(o.action, "rollback") == 0 ? rollback(c, &o) : retire(c, &o);
 }
 
-const struct command cmd_table = { "table", "list, stage, activate, roll back and retire the tables of a daemon", run };
+const struct command cmd_table = { "table", "list, stage, try, activate, roll back and retire the tables of a daemon", run };

@@ -37,7 +37,9 @@ static int publish(struct tenant *t, unsigned model, unsigned table, uint64_t re
 {
     uint8_t geometry[DIGEST_BYTES] = { 9 };
 
-    return control_publish(t, digest(1, model), geometry, digest(2, table), revision, ret_slot, NULL);
+    const struct control_tables c = { .active = digest(2, table), .revision = revision };
+
+    return control_publish(t, digest(1, model), geometry, &c, ret_slot, NULL);
 }
 
 static bool active_is(const struct tenant *t, uint32_t slot, unsigned table)
@@ -119,7 +121,43 @@ static void test_full_list_builds_a_new_page(void)
     (void) tenant_free(t);
 }
 
+/* Beside the active table: canary and shadow, also over a new page. */
+static void test_trials(void)
+{
+    struct tenant *t = make_tenant();
+    uint8_t geometry[DIGEST_BYTES] = { 9 }, canary[DIGEST_BYTES] = { 50 }, shadow[DIGEST_BYTES] = { 60 }, active[DIGEST_BYTES];
+    struct control_tables c = {
+        .active = active, .canary = canary, .canary_share = 200, .shadow = shadow, .shadow_ppm = 12345, .revision = 1,
+    };
+    uint32_t slot;
+
+    for (unsigned i = 0; i < CONTROL_DIGESTS_MAX; i++) { /* 62 active ones fit beside the two, then the page is rebuilt */
+        const struct control_model *m;
+        uint64_t word, other;
+
+        memcpy(active, digest(2, i), sizeof(active));
+        CU_ASSERT_EQUAL(control_publish(t, digest(1, 1), geometry, &c, &slot, NULL), 0);
+        CU_ASSERT_EQUAL(t->control_object, i < CONTROL_DIGESTS_MAX - 2 ? 1 : 2);
+        m = &t->control->models[slot];
+        word = atomic_load(&m->word);
+        other = atomic_load(&t->control->shadow[slot]);
+        CU_ASSERT(active_is(t, slot, i));
+        CU_ASSERT_EQUAL(control_canary_share(word), 200);
+        CU_ASSERT_FATAL(control_canary(word) < CONTROL_DIGESTS_MAX && (other & 255) >= 1 && (other & 255) <= CONTROL_DIGESTS_MAX);
+        CU_ASSERT(memcmp(m->digests[control_canary(word)], canary, DIGEST_BYTES) == 0);
+        CU_ASSERT(memcmp(m->digests[(other & 255) - 1], shadow, DIGEST_BYTES) == 0);
+        CU_ASSERT_EQUAL(other >> 8, 12345);
+    }
+    c.canary = c.shadow = NULL;
+    CU_ASSERT_EQUAL(control_publish(t, digest(1, 1), geometry, &c, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(control_canary_share(atomic_load(&t->control->models[slot].word)), 0);
+    CU_ASSERT_EQUAL(control_canary(atomic_load(&t->control->models[slot].word)), CONTROL_NO_TABLE);
+    CU_ASSERT_EQUAL(atomic_load(&t->control->shadow[slot]), 0);
+    (void) tenant_free(t);
+}
+
 const struct test_case test_cases[] = {
+    TEST(test_trials),
     TEST(test_empty_page),
     TEST(test_publish),
     TEST(test_models_are_limited),
