@@ -169,12 +169,12 @@ static json_t *stats_json(const struct inspection *x)
 
     (void) snprintf(seed, sizeof(seed), "%ju", (uintmax_t) o->seed); /* 64 bits do not fit JSON's numbers */
     return json_pack(
-        "{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:b, s:b, s:b, s:s, s:s, s:o}", "kind", "statistics", "digest",
+        "{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:b, s:b, s:b, s:b, s:s, s:s, s:o}", "kind", "statistics", "digest",
         digest_hex(x->stats_digest, hex), "model_digest", digest_hex(o->model_digest, model), "model_name",
         utf8_json(o->model_name, strnlen(o->model_name, sizeof(o->model_name))), "geometry",
         geometry_json(&o->geometry), "n_sink", (int) o->n_sink, "tokens", (json_int_t) stats_tokens(s), "samples",
         (json_int_t) stats_samples(s), "key_stride", (int) o->key_stride, "attention", (int) o->want_attention,
-        "fisher", (int) stats_has_fisher(s), "depth_weights", (int) stats_has_depth(s), "seed", seed, "harm_metric",
+        "output", (int) o->want_output, "fisher", (int) stats_has_fisher(s), "depth_weights", (int) stats_has_depth(s), "seed", seed, "harm_metric",
         metric_name(x->metric), "harm_power", number(x->power));
 }
 

@@ -191,7 +191,8 @@ static void stats_facts(FILE *f, const struct inspection *x)
 
     fact(f, "statistics file", x->request.stats_path);
     hex_fact(f, "statistics", x->stats_digest);
-    (void) snprintf(text, sizeof(text), "mse%s%s%s", o->want_attention ? ", query, attention" : "",
+    (void) snprintf(text, sizeof(text), "mse%s%s%s%s%s", stats_has_queries(x->stats) ? ", query" : "",
+                    o->want_output ? ", output" : "", o->want_attention ? ", attention" : "",
                     stats_has_fisher(x->stats) ? ", fisher" : "",
                     stats_has_depth(x->stats) ? "; depth weights measured" : "");
     fact(f, "metrics", text);
