@@ -29,7 +29,7 @@ void stats_options_default(struct stats_options *o, const struct geometry *g)
     *o = (struct stats_options) {
         .geometry = *g,
         .n_sink = 4,
-        .n_samples = 4096,
+        .n_samples = STATS_SAMPLES_DEFAULT,
         .key_stride = 8,
         .want_attention = true,
     };
