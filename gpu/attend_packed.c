@@ -56,7 +56,7 @@ static void carve(struct work *w, struct scratch_cursor *s, const struct page_la
     w->rows.q = scratch_take(s, n_rows * g->d, sizeof(float));
     w->rows.acc = scratch_take(s, n_rows * (d_lanes + r_in), sizeof(float));
     w->rows.state = scratch_take(s, n_rows, sizeof(struct softmax_row));
-    decode_carve(&w->decode, s, g);
+    decode_carve(&w->decode, s, g, n_rows);
 }
 
 size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q)
@@ -289,8 +289,7 @@ static void decode_step_page(struct work *w, size_t page)
             w->sinks[t * d + i] += w->head.k->mean[i];
         load_exact_value(w, payload + page_sink_off(a->layout, a->layer, a->head, SIDE_V) + row, t);
     }
-    decode_page(&w->decode, page, &w->frame, n_exact, w->sinks, w->exact, w->d_lanes);
-    rope_phase_advance(w->rows.geometry, &w->frame, &w->args->layout->constants->page_back);
+    decode_page(&w->decode, page, n_exact, w->sinks, w->exact, w->d_lanes);
 }
 
 /* o = mean_V + (exact sums + dec_V packed sums) / sum of weights, for @n <= OPS_LANES rows from row @i. */
@@ -350,7 +349,7 @@ static void attend_pages(struct work *w, size_t first_page, size_t end_page)
         w->decode.args = a;
         w->decode.head = w->head;
         w->decode.rows = &w->rows;
-        decode_begin(&w->decode);
+        decode_begin(&w->decode, first_page, &w->frame);
         for (size_t page = first_page; page < end_page; page++)
             decode_step_page(w, page);
         decode_finish(&w->decode, w->d_lanes);

@@ -78,22 +78,28 @@ void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, con
                 (struct matrix_out) { scores, CHUNK_TOKENS });
 }
 
+void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys, float scores[CHUNK_TOKENS])
+{
+    size_t from = window_first(rows, rows->first + i / rows->group), hidden = from > block ? from - block : 0;
+    size_t seen = rows_keys_seen(rows, i, block, n_keys);
+
+    assert(seen > hidden);
+    for (size_t t = 0; t < hidden; t++)
+        scores[t] = -INFINITY;
+    for (size_t t = seen; t < CHUNK_TOKENS; t++)
+        scores[t] = -INFINITY;
+}
+
 float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block, size_t n_keys,
                    float *scores)
 {
     float factor = 1;
 
     for (size_t x = 0; x < n; x++) {
-        size_t seen = rows_keys_seen(rows, i + x, block, n_keys);
         float *s = scores + x * CHUNK_TOKENS;
         float *acc = rows->acc + (i + x) * rows->acc_cols;
-        size_t from = window_first(rows, rows->first + (i + x) / rows->group), hidden = from > block ? from - block : 0;
 
-        assert(seen > hidden);
-        for (size_t t = 0; t < hidden; t++)
-            s[t] = -INFINITY;
-        for (size_t t = seen; t < CHUNK_TOKENS; t++)
-            s[t] = -INFINITY;
+        rows_hide(rows, i + x, block, n_keys, s);
         factor = ops->softmax(&rows->state[i + x], s);
         if (factor == 1)
             continue;

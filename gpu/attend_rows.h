@@ -53,6 +53,9 @@ size_t rows_lowest_seen(const struct attend_rows *rows);
 /* How many keys of a block of @n_keys that starts at @block row @i sees, if there were no window. */
 size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys);
 
+/* Sets to -INFINITY what row @i does not see of its scores over a block; it sees one key at least. */
+void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys, float scores[CHUNK_TOKENS]);
+
 /* scores [n, 64] of @n query rows at q over a block. */
 void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt, float *scores);
 

@@ -21,35 +21,80 @@ void level_table_init(struct level_table *t, const struct levels *l, unsigned b)
     }
     for (unsigned i = 0; i < 1 << TABLE_BITS_MAX; i++)
         t->value[i] = (int16_t) lrintf(ldexpf(l->value[i % n], shift));
+    for (unsigned i = 0; i < 16; i++)
+        t->narrow[i] = (int8_t) (b > 4 ? 0 : t->value[i]);
     t->unit = ldexpf(1, -shift);
 }
 
-static double node(unsigned j)
+/* Weight of node @j of 0..3 at @u in 0..1, counted from node 1 in spacings. */
+static double cubic(unsigned j, double u)
 {
-    return 31.5 + 31.5 * cos(M_PI * (2 * j + 1) / (2 * FOLD_NODES));
+    double x = 1;
+
+    for (unsigned other = 0; other < FOLD_NODES; other++)
+        x *= other == j ? 1 : (u + 1 - other) / ((double) j - other);
+    return x;
+}
+
+/* Largest | e^(i angle u) - its interpolation | over u = first, first + step .. below 1, where nodes are @angle apart. */
+static double cubic_error(double angle, double first, double step)
+{
+    double worst = 0;
+
+    for (double u = first; u < 1; u += step) {
+        double re = cos(angle * (u + 1)), im = sin(angle * (u + 1));
+
+        for (unsigned j = 0; j < FOLD_NODES; j++) {
+            re -= cubic(j, u) * cos(angle * j);
+            im -= cubic(j, u) * sin(angle * j);
+        }
+        worst = fmax(worst, hypot(re, im));
+    }
+    return worst;
+}
+
+/*
+ * Nodes of a plane's own level are right; each level below adds its own error to what it makes of the level above,
+ * which is 5/4 of that one's at most (the sum of |cubic| at u = 1/2).
+ */
+static double fold_error(double freq, unsigned level)
+{
+    double error = 0;
+
+    for (unsigned l = level; l > 0; l--)
+        error = 1.25 * error + cubic_error(freq * ldexp(FOLD_SPACING, 2 * (int) l), 0, 1.0 / FOLD_RATIO);
+    return 1.25 * error + cubic_error(freq * FOLD_SPACING, 0.5 / FOLD_SPACING, 1.0 / FOLD_SPACING);
+}
+
+static void init_plane(struct page_constants *c, uint32_t i, double freq, unsigned level)
+{
+    double spacing = ldexp(FOLD_SPACING, 2 * (int) level);
+
+    c->fold_level[i] = (uint8_t) level;
+    c->fold_error[i] = (float) fold_error(fabs(freq), level);
+    c->fold_start.cos[i] = cos(freq * (0.5 + 4 * spacing));
+    c->fold_start.sin[i] = sin(freq * (0.5 + 4 * spacing));
+    c->fold_step.cos[i] = cos(freq * spacing);
+    c->fold_step.sin[i] = -sin(freq * spacing);
 }
 
 static void init_fold(struct page_constants *c, const struct geometry *g)
 {
+    unsigned level = FOLD_LEVELS - 1;
+
+    _Static_assert(FOLD_RATIO == 4, "spacings are 16 4^l");
     for (unsigned j = 0; j < FOLD_NODES; j++) {
-        for (unsigned t = 0; t < CHUNK_TOKENS; t++) {
-            double x = 1;
-
-            for (unsigned other = 0; other < FOLD_NODES; other++)
-                x *= other == j ? 1 : (t - node(other)) / (node(j) - node(other));
-            c->fold_basis[j][t] = (float) x;
-        }
-        for (uint32_t i = 0; i < g->n_rot / 2; i++) {
-            c->fold_cos[j][i] = (float) cos(g->freq[i] * node(j));
-            c->fold_back_sin[j][i] = (float) -sin(g->freq[i] * node(j));
-        }
+        for (unsigned t = 0; t < FOLD_SPACING; t++)
+            c->fold_tokens[j][t] = (float) cubic(j, (t + 0.5) / FOLD_SPACING);
+        for (unsigned k = 0; k < FOLD_RATIO; k++)
+            c->fold_nodes[k][j] = (float) cubic(j, (double) k / FOLD_RATIO);
     }
-    for (uint32_t i = 0; i < g->n_rot / 2; i++) {
-        double error = 2;
+    for (uint32_t i = g->d / 2; i-- > 0;) {
+        double freq = i < g->n_rot / 2 ? g->freq[i] : 0;
 
-        for (unsigned j = 1; j <= FOLD_NODES; j++)
-            error *= 31.5 * fabs(g->freq[i]) / 2 / j;
-        c->fold_error[i] = (float) fmin(error, 1e30);
+        while (level > 0 && fabs(freq) * ldexp(FOLD_SPACING, 2 * (int) level) > FOLD_ANGLE)
+            level--;
+        init_plane(c, i, freq, level);
     }
 }
 

@@ -7,6 +7,7 @@ enum cpu_capability {
     CPU_AVX2 = 1 << 0,   /* AVX2, FMA, F16C */
     CPU_AVX512 = 1 << 1, /* F, BW, DQ, VL */
     CPU_VNNI = 1 << 2,   /* AVX-512 VNNI */
+    CPU_AVX_VNNI = 1 << 3, /* the same instructions on 256 bits without AVX-512 */
 };
 
 static inline unsigned cpu_capabilities(void)
@@ -22,6 +23,8 @@ static inline unsigned cpu_capabilities(void)
         mask |= CPU_AVX512;
     if (__builtin_cpu_supports("avx512vnni"))
         mask |= CPU_VNNI;
+    if (__builtin_cpu_supports("avxvnni"))
+        mask |= CPU_AVX_VNNI;
 #endif
     return mask;
 }

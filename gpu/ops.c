@@ -18,6 +18,8 @@ const struct ops *ops_select(unsigned mask)
 #if defined(__x86_64__)
     if (mask & CPU_AVX2)
         ops = &ops_avx2;
+    if ((mask & CPU_AVX2) && (mask & CPU_AVX_VNNI))
+        ops = &ops_avx2_vnni;
     if (mask & CPU_AVX512)
         ops = &ops_avx512;
     if ((mask & CPU_AVX512) && (mask & CPU_VNNI))
@@ -34,7 +36,9 @@ const struct ops *ops_select(unsigned mask)
  */
 static unsigned permitted(void)
 {
-    static const unsigned masks[] = { 0, CPU_AVX2, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI };
+    static const unsigned masks[] = {
+        0, CPU_AVX2, CPU_AVX2 | CPU_AVX_VNNI, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+    };
     const char *name = secure_getenv("KVCOBRA_TEST_KERNEL");
 
     for (size_t i = 0; name && i < sizeof(masks) / sizeof(masks[0]); i++)

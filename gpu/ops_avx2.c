@@ -39,6 +39,22 @@ static inline vec vec_max(vec a, vec b)
     return _mm256_max_ps(a, b);
 }
 
+static inline float vec_largest(vec x)
+{
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+
+static inline float vec_sum(vec x)
+{
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+
 static inline vec vec_round(vec x)
 {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -84,14 +100,11 @@ static inline void half_16(const void *x, float *ret)
 
 #include "gpu/ops_simd.h"
 
-const struct ops ops_avx2 = {
-    .name = "avx2",
-    .name_binary32 = "avx2-binary32",
-    .decode = &decode_avx2,
-    .matmul = matmul_simd,
-    .matmul_ordered = matmul_ordered_simd,
-    .lookup = lookup_simd,
-    .rotate = rotate_simd,
-    .from_half = from_half_simd,
-    .softmax = softmax_simd,
+#define AVX2_OPS                                                                                                      \
+    .matmul = matmul_simd, .matmul_ordered = matmul_ordered_simd, .lookup = lookup_simd, .rotate = rotate_simd,       \
+    .from_half = from_half_simd, .softmax = softmax_simd
+
+const struct ops ops_avx2 = { .name = "avx2", .name_binary32 = "avx2-binary32", .decode = &decode_avx2, AVX2_OPS };
+const struct ops ops_avx2_vnni = {
+    .name = "avx2-vnni", .name_binary32 = "avx2-binary32", .decode = &decode_avxvnni, AVX2_OPS,
 };

@@ -39,6 +39,16 @@ static inline vec vec_max(vec a, vec b)
     return _mm512_max_ps(a, b);
 }
 
+static inline float vec_largest(vec x)
+{
+    return _mm512_reduce_max_ps(x);
+}
+
+static inline float vec_sum(vec x)
+{
+    return _mm512_reduce_add_ps(x);
+}
+
 static inline vec vec_round(vec x)
 {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

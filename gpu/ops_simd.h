@@ -6,6 +6,7 @@
  *     vec_load, vec_store, vec_set1, vec_fma (a b + c), vec_fnma (c - a b), vec_max
  *     vec_exp_scale         (x, n): x 2^n for whole n in -126..0, and 0 where the third argument is below EXP_LOWEST
  *     vec_round             to nearest
+ *     vec_largest, vec_sum  of all lanes
  *     lookup_16, half_16    16 codes to levels; 16 binary16 to binary32
  *
  * + - * on vectors are the compiler's own.
@@ -16,6 +17,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "gpu/exp_simd.h"
 #include "gpu/ops.h"
 
 #define inline_always static inline __attribute__((always_inline))
@@ -146,39 +148,15 @@ static void from_half_simd(const void *x, size_t n, float *ret)
     memcpy(ret + i, values, (n - i) * sizeof(float));
 }
 
-/*
- * exp(x) for x <= 0: n = round(x / ln 2), f = x - n ln 2 in two steps (the first product is exact), then the Taylor
- * series to f^7. |f| <= 0.347, so the first term left out is below 6e-9 of the result, a tenth of a rounding.
- */
-inline_always vec exp_vec(vec x)
-{
-    vec n = vec_round(x * vec_set1(0x1.715476p+0f));
-    vec f = vec_fnma(n, vec_set1(0x1.62e400p-1f), x);
-    vec p = vec_set1(1.0f / 5040);
-
-    f = vec_fnma(n, vec_set1(0x1.7f7d1cp-20f), f);
-    p = vec_fma(p, f, vec_set1(1.0f / 720));
-    p = vec_fma(p, f, vec_set1(1.0f / 120));
-    p = vec_fma(p, f, vec_set1(1.0f / 24));
-    p = vec_fma(p, f, vec_set1(1.0f / 6));
-    p = vec_fma(p, f, vec_set1(0.5f));
-    p = vec_fma(p, f, vec_set1(1.0f));
-    p = vec_fma(p, f, vec_set1(1.0f));
-    return vec_exp_scale(p, n, x);
-}
-
 static float softmax_simd(struct softmax_row *row, float scores[CHUNK_TOKENS])
 {
     vec top = vec_set1(row->max), sums = vec_set1(0);
-    float lanes[VEC_LANES], max, sum = 0, factor;
+    float max, factor;
 
 #pragma GCC unroll 8
     for (size_t t = 0; t < CHUNK_TOKENS; t += VEC_LANES)
         top = vec_max(top, vec_load(scores + t));
-    vec_store(lanes, top);
-    max = lanes[0];
-    for (size_t l = 1; l < VEC_LANES; l++)
-        max = lanes[l] > max ? lanes[l] : max;
+    max = vec_largest(top);
 #pragma GCC unroll 8
     for (size_t t = 0; t < CHUNK_TOKENS; t += VEC_LANES) {
         vec p = exp_vec(vec_load(scores + t) - vec_set1(max));
@@ -186,11 +164,8 @@ static float softmax_simd(struct softmax_row *row, float scores[CHUNK_TOKENS])
         vec_store(scores + t, p);
         sums += p;
     }
-    vec_store(lanes, sums);
-    for (size_t l = 0; l < VEC_LANES; l++)
-        sum += lanes[l];
     factor = row->max == max ? 1 : expf(row->max - max);
-    row->sum = row->sum * factor + sum;
+    row->sum = row->sum * factor + vec_sum(sums);
     row->max = max;
     return factor;
 }

@@ -6,11 +6,19 @@
  * together. The key's own coordinates are such sums over the rank and carry u of their size, which adds u S; turning
  * query and key adds 2 u S. An error e of all scores of a row moves its weights by e relative to each other, so the
  * output by 2 e of the values' size at most: 8 u S. The sums over weights and the product with dec take 16 u.
- * Whole numbers (gpu/decode.h) add: levels of five bits and more are off by 2^-10 at most, 2^-10 / sqrt(3) in the mean,
- * of a coordinate of size 1, so keys and values by as much of their size about the mean; entries of dec by 2^-16 of
- * the largest in a row, weights by 2^-16 of a page's largest, both less. Errors of keys stand at random to the query,
- * so a score is off by 2^-10 / sqrt(3 d) scale |q| |k - mean|. Folding slow planes adds 2^-10 at most to a score, and
- * 2^-11 of the scores' size about their mean (pick_fast()). Together below 2^-11 (1 + that without the 2^-10).
+ * Whole numbers (gpu/decode.h) add errors that stand at random to each other, so their squares add up.
+ *   Scores: entries of dec, and of the nodes of folded planes, are off by half a step at most, 1 / sqrt(3) of that in
+ *   the mean; the largest of a row is narrow_max steps, and 3 times the mean size for numbers like these. So a key is
+ *   off by KEY_ERROR = 3 / (2 sqrt(3) narrow_max) of its size about the mean in each coordinate, and a score by that of
+ *   scale |q| |k - mean| / sqrt(d). Folding and levels of five bits and more add 2^-10. An error e of one score moves
+ *   the output by p e |v|.
+ *   Weights: rounded down after a number of 0..1 has been added, so off by 1 / 2 step at most in the mean, where a step
+ *   is the largest of the page / weight_max; each moves the output by that times |v|.
+ * One and a half times the root of all these squares is allowed: dec is the same for all keys, so its errors are not
+ * quite independent, and the mean of a handful of numbers is not that of many. test_decode.c holds the loops
+ * themselves, on the whole numbers that they get, to none of these errors.
+ * Arithmetic that rounds to ten bits adds 2^-10 / sqrt(3) of a coordinate of size 1 to keys and values and, at random
+ * to the query, 2^-10 / sqrt(3 d) scale |q| |k - mean| to a score: together below 2^-11 (1 + 2 of that).
  * Losing one of n keys would move the result by about 1 / n: 1e-3 and more in every case that has moderate scores,
  * against tolerances of 1e-5.
  */
@@ -22,6 +30,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "gpu/decode.h"
 #include "tests/lib/test.h"
 
 /* Keys and values of all positions, and the sums of the report. */
@@ -29,9 +38,12 @@ struct oracle {
     const struct geometry *g;
     size_t n;
     double *k, *v;        /* [n, d] */
+    double *offset;       /* [n] |k - mean| */
+    double key_error, weight_max; /* see above; 0: nothing was rounded to whole numbers */
+    size_t n_packed;
     double mean_k;        /* |mean| of keys; 0 if there is none */
     double largest_offset; /* of |k - mean|; 0 if there is no mean */
-    double squares_wrong, squares_size, largest_score, largest_centred;
+    double squares_wrong, squares_size, squares_rounding, largest_score, largest_centred;
 };
 
 static void *need(size_t n, size_t bytes)
@@ -76,6 +88,28 @@ static void rotate_keys(const struct geometry *g, double *k, size_t n)
     }
 }
 
+/* What whole numbers may do to one row with weights @p of from .. m, as squares. */
+static double rounding(const struct oracle *o, const double *p, const double *v, const float *q, size_t from, size_t m)
+{
+    size_t d = o->g->d;
+    double sum = 0, size = 0;
+
+    for (size_t i = 0; i < d; i++)
+        size += pow((double) q[i], 2);
+    size = o->key_error * o->g->attn_scale * sqrt(size / (double) d);
+    for (size_t page = from / 64 * 64; page <= m && page < o->n_packed; page += 64) {
+        size_t first = page > from ? page : from, end = page + 64 < m + 1 ? page + 64 : m + 1;
+        double largest = 0;
+
+        for (size_t n = first; n < end; n++)
+            largest = fmax(largest, p[n]);
+        for (size_t n = first; n < end; n++)
+            sum += pow(norm(v + n * d, d), 2) * (pow(largest / (2 * o->weight_max), 2) +
+                                                 pow(p[n] * (size * o->offset[n] + 0x1p-10), 2));
+    }
+    return sum;
+}
+
 /* One query row against turned keys from .. m of @k, @v; @got is compared and the sums of the report grow. */
 static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t from, size_t m,
                        const float *got)
@@ -101,8 +135,12 @@ static void attend_row(struct oracle *o, const double *k, const double *v, const
         for (size_t i = 0; i < d; i++)
             sum[i] += p * v[n * d + i];
     }
-    for (size_t n = from; n <= m; n++)
-        o->squares_size += exp(scores[n] - max) / total * pow(norm(v + n * d, d), 2);
+    for (size_t n = from; n <= m; n++) {
+        scores[n] = exp(scores[n] - max) / total;
+        o->squares_size += scores[n] * pow(norm(v + n * d, d), 2);
+    }
+    if (o->weight_max > 0)
+        o->squares_rounding += rounding(o, scores, v, q, from, m);
     for (size_t i = 0; i < d; i++)
         o->squares_wrong += pow(sum[i] / total - (double) got[i], 2);
     o->largest_score = fmax(o->largest_score, o->g->attn_scale * norm(x, d) * (largest_key + 2 * o->mean_k));
@@ -123,8 +161,8 @@ static struct oracle_report report(const struct oracle *o)
 
     return (struct oracle_report) {
         .error = sqrt(o->squares_wrong / o->squares_size),
-        .tolerance = 8 * u * o->largest_score + 16 * u,
-        .tolerance_whole = 8 * u * o->largest_score + 16 * u +
+        .tolerance = 8 * u * o->largest_score + 16 * u + 1.5 * sqrt(o->squares_rounding / o->squares_size),
+        .tolerance_half = 8 * u * o->largest_score + 16 * u +
                            0x1p-11 * (1 + 2 * o->largest_centred / sqrt((double) o->g->d)),
     };
 }
@@ -215,18 +253,20 @@ static void load_page(struct oracle *o, const struct attend_args *a, const struc
     free(levels);
 }
 
-static void find_largest_offset(struct oracle *o, const float *mean)
+static void find_offsets(struct oracle *o, const float *mean)
 {
     double offset[GEOMETRY_DIM_MAX];
 
+    o->offset = need(o->n, sizeof(double));
     for (size_t n = 0; n < o->n; n++) {
         for (size_t i = 0; i < o->g->d; i++)
             offset[i] = o->k[n * o->g->d + i] - (double) mean[i];
-        o->largest_offset = fmax(o->largest_offset, norm(offset, o->g->d));
+        o->offset[n] = norm(offset, o->g->d);
+        o->largest_offset = fmax(o->largest_offset, o->offset[n]);
     }
 }
 
-struct oracle_report oracle_packed(const struct attend_args *a)
+struct oracle_report oracle_packed(const struct attend_args *a, const struct decode_ops *whole)
 {
     const struct table *t = a->layout->table;
     uint32_t head = a->layout->shard.first_head + a->head;
@@ -245,13 +285,19 @@ struct oracle_report oracle_packed(const struct attend_args *a)
         exact_row(codec[SIDE_K], d, a->exact_k + i * a->exact_stride, o.k + (a->exact_first + i) * d);
         exact_row(codec[SIDE_V], d, a->exact_v + i * a->exact_stride, o.v + (a->exact_first + i) * d);
     }
-    find_largest_offset(&o, codec[SIDE_K]->mean);
+    find_offsets(&o, codec[SIDE_K]->mean);
+    if (whole && a->n_q * group <= DECODE_ROWS_MAX) {
+        o.key_error = 3 / (2 * sqrt(3) * whole->narrow_max);
+        o.weight_max = whole->weight_max;
+        o.n_packed = 64 * a->n_pages;
+    }
     rotate_keys(o.g, o.k, o.n);
     for (size_t i = 0; i < a->n_q * group; i++)
         attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, window_first(a->window, a->q_first + i / group),
                    a->q_first + i / group,
                    a->out + i / group * a->out_stride + i % group * d);
     free(o.k);
+    free(o.offset);
     free(o.v);
     return report(&o);
 }

@@ -10,9 +10,11 @@
 struct oracle_report {
     double error;      /* sqrt(sum |o - o_oracle|^2) / sqrt(sum_rows sum_n p_n |v_n|^2) */
     double tolerance;  /* derived from the case; see oracle.c */
-    double tolerance_whole; /* the same for kernels that round levels, dec and weights to whole numbers */
+    double tolerance_half; /* the same for arithmetic that rounds to ten bits or so */
 };
 
-/* Compares what a->out holds. */
-struct oracle_report oracle_packed(const struct attend_args *a);
+struct decode_ops;
+
+/* Compares what a->out holds. @whole: the loops in whole numbers that may have made it, or NULL. */
+struct oracle_report oracle_packed(const struct attend_args *a, const struct decode_ops *whole);
 struct oracle_report oracle_dense(const struct attend_dense_args *a);

@@ -273,9 +273,9 @@ static bool attend_to_pages(struct end *d, const struct scene *s, uint8_t *const
             .q_stride = GROUP * DIM, .q_first = seq.position, .n_q = 1, .out = got + (size_t) head * GROUP * DIM,
             .out_stride = GROUP * DIM,
         };
-        struct oracle_report r = oracle_packed(&a);
+        struct oracle_report r = oracle_packed(&a, NULL);
 
-        ok = r.error <= r.tolerance + 6 * (r.tolerance_whole - r.tolerance);
+        ok = r.error <= r.tolerance + 6 * (r.tolerance_half - r.tolerance);
     }
     free(got);
     return ok;
