@@ -120,29 +120,50 @@ static void fill_prompt(struct run *r, const uint32_t *text)
     memcpy(r->sequence + bos, text, (r->o->prompt_tokens - bos) * sizeof(*text));
 }
 
+/* All prompts: @alike [1 + n_subjects, n_prompts], @nll [1 + n_subjects]. */
+static int run_prompts(struct run *r, struct subject *exact, struct subject *const *subjects, size_t n_subjects,
+                       const uint32_t *tokens, struct progress *p, size_t *alike, double *nll, struct errmsg *e)
+{
+    const struct continuation_options *o = r->o;
+    double done = 0;
+
+    for (size_t prompt = 0; prompt < o->n_prompts; prompt++) {
+        fill_prompt(r, tokens + prompt * o->prompt_tokens);
+        for (size_t i = 0; i <= n_subjects; i++) {
+            int err = write_on(r, i == 0 ? exact : subjects[i - 1], e);
+
+            if (err < 0)
+                return err;
+            if (i == 0)
+                memcpy(r->exact, r->sequence + o->prompt_tokens, o->n_tokens * sizeof(*r->exact));
+            alike[i * o->n_prompts + prompt] = count_alike(r);
+            err = judge(r, exact, &nll[i], e);
+            if (err < 0)
+                return err;
+            progress_update(p, ++done);
+        }
+    }
+    return 0;
+}
+
 int continue_prompts(struct engine *en, struct subject *exact, struct subject *const *subjects, size_t n_subjects,
                      const uint32_t *tokens, const struct continuation_options *o, struct progress *p,
                      struct continuation *ret, struct errmsg *e)
 {
     _cleanup_(run_deinit) struct run r = { .en = en, .o = o };
-    double done = 0;
+    _cleanup_(freep) size_t *alike = calloc((1 + n_subjects) * o->n_prompts, sizeof(*alike));
+    _cleanup_(freep) double *nll = calloc(1 + n_subjects, sizeof(*nll));
     int err = run_init(&r, e);
 
-    assert(o->prompt_tokens >= 2 && o->n_tokens > 0);
-    for (size_t i = 0; i <= n_subjects; i++)
-        ret[i].nll = 0;
-    for (size_t prompt = 0; err == 0 && prompt < o->n_prompts; prompt++) {
-        fill_prompt(&r, tokens + prompt * o->prompt_tokens);
-        for (size_t i = 0; err == 0 && i <= n_subjects; i++) {
-            err = write_on(&r, i == 0 ? exact : subjects[i - 1], e);
-            if (err < 0)
-                break;
-            if (i == 0)
-                memcpy(r.exact, r.sequence + o->prompt_tokens, o->n_tokens * sizeof(*r.exact));
-            ret[i].alike[prompt] = count_alike(&r);
-            err = judge(&r, exact, &ret[i].nll, e);
-            progress_update(p, ++done);
-        }
+    assert(o->n_prompts > 0 && o->prompt_tokens >= 2 && o->n_tokens > 0);
+    if (err < 0)
+        return err;
+    if (!alike || !nll)
+        return fail(e, -ENOMEM, "out of memory for %zu prompts", o->n_prompts);
+    err = run_prompts(&r, exact, subjects, n_subjects, tokens, p, alike, nll, e);
+    for (size_t i = 0; err == 0 && i <= n_subjects; i++) {
+        memcpy(ret[i].alike, alike + i * o->n_prompts, o->n_prompts * sizeof(*alike));
+        ret[i].nll = nll[i];
     }
     return err;
 }
