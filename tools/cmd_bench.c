@@ -11,6 +11,7 @@
 static const struct command *const benches[] = {
     &bench_attend,
     &bench_generate,
+    &bench_service,
     &bench_solve,
     NULL,
 };

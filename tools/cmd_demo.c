@@ -18,6 +18,7 @@
 #include "base/errmsg.h"
 #include "tools/clock.h"
 #include "tools/demo.h"
+#include "tools/find_daemon.h"
 #include "tools/report.h"
 
 enum { OPT_TEXT = 1, OPT_EVAL_TEXT, OPT_DAEMON, OPT_QUICK };
@@ -150,62 +151,6 @@ int demo_run(const struct demo *d, struct process *p, enum process_output output
 
 /* ---- what is needed --------------------------------------------------------------------------------------------- */
 
-static bool is_program(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
-}
-
-/* Beside this program when installed, in the next folder of a build tree. */
-static bool find_beside(struct demo *d)
-{
-    static const char *const places[] = { "kvcobrad", "../daemon/kvcobrad" };
-    char folder[PATH_MAX];
-    const char *dir;
-
-    memcpy(folder, d->self, sizeof(folder));
-    dir = dirname(folder);
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        int n = snprintf(d->daemon, sizeof(d->daemon), "%s/%s", dir, places[i]);
-
-        if (n > 0 && (size_t) n < sizeof(d->daemon) && is_program(d->daemon))
-            return true;
-    }
-    return false;
-}
-
-static bool find_in_path(struct demo *d)
-{
-    const char *path = getenv("PATH");
-
-    for (const char *p = path; p && *p;) {
-        int bytes = (int) strcspn(p, ":");
-        int n = snprintf(d->daemon, sizeof(d->daemon), "%.*s/kvcobrad", bytes, p);
-
-        if (n > 0 && (size_t) n < sizeof(d->daemon) && is_program(d->daemon))
-            return true;
-        p += bytes + (p[bytes] == ':');
-    }
-    return false;
-}
-
-static int find_programs(struct demo *d, const char *daemon, struct errmsg *e)
-{
-    ssize_t n = readlink("/proc/self/exe", d->self, sizeof(d->self) - 1);
-
-    if (n < 0)
-        return fail(e, -errno, "cannot find this program: %s", strerror(errno));
-    d->self[n] = '\0';
-    if (!daemon)
-        return find_beside(d) || find_in_path(d)
-                   ? 0
-                   : fail(e, -ENOENT, "there is no kvcobrad beside %s nor in PATH; --daemon says where it is", d->self);
-    if ((size_t) snprintf(d->daemon, sizeof(d->daemon), "%s", daemon) >= sizeof(d->daemon) || !is_program(daemon))
-        return fail(e, -ENOENT, "%s is not a program", daemon);
-    return 0;
-}
-
 static int find_texts(struct demo *d, struct errmsg *e)
 {
     for (int i = 0; i < 2; i++) {
@@ -286,7 +231,7 @@ static int take_signals(struct demo *d, struct errmsg *e)
 static int play(struct demo *d, const char *daemon, struct errmsg *e)
 {
     char model[PATH_MAX];
-    int r = find_programs(d, daemon, e);
+    int r = find_daemon(daemon, d->self, d->daemon, e);
 
     if (r == 0)
         r = find_model(d, model, e);

@@ -19,6 +19,16 @@ expect_true "bench attend: what was measured agrees with binary16" \
     "all(r['difference'] < 2**-7 for r in j['rows'] if r['measured'])"
 positive "bench attend" rows
 
+expect "bench service" 0 "$KVCOBRA" bench service --quick --clients 3 --daemon "$KVCOBRAD" --json
+expect_json "bench service --json" cpu us asked lookup_system_calls
+expect_true "bench service: a sample per client and round" "j['samples'] == 60 and j['page_bytes'] > 32768"
+expect_true "bench service: figures are in order" "all(0 < t['min'] <= t['median'] <= t['p99'] for t in j['us'].values())"
+expect_true "bench service: verdicts follow" "len(j['asked']) == 4 and all(a['met'] == (a['got'] < a['asked']) for a in j['asked'])"
+expect_true "bench service: ratios are of what is shown" \
+    "abs(j['asked'][0]['got'] * j['us']['exchange']['median'] / j['us']['lease']['median'] - 1) < 1e-6"
+expect "bench service, in words" 0 "$KVCOBRA" bench service --quick --clients 1 --daemon "$KVCOBRAD"
+expect_sentence "bench service without a daemon" "$dir/none" "$KVCOBRA" bench service --quick --daemon "$dir/none"
+
 model=$dir/model.gguf
 "$TINY_MODEL" "$model"
 cp "$ROOT/LICENSE" "$dir/a.txt"
