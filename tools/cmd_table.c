@@ -98,16 +98,6 @@ static void check(const struct table_options *o, const struct argp_state *state)
         argp_error(state, "--tenant is for canary");
 }
 
-static double percent(const struct argp_state *state, const char *arg)
-{
-    char *end;
-    double x = strtod(arg, &end);
-
-    if (end == arg || *end || !(x >= 0) || x > 100)
-        argp_error(state, "--share %s: a number from 0 to 100", arg);
-    return x;
-}
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct table_options *o = state->input;
@@ -126,7 +116,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->yes = true;
         return 0;
     case OPT_SHARE:
-        o->share = percent(state, arg);
+        o->share = option_double(state, "--share", arg, 0, 100);
         return 0;
     case OPT_TENANT:
         if (o->n_tenants == TENANTS_MAX)

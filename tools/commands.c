@@ -19,6 +19,7 @@ static const struct command *const commands[] = {
     &cmd_compare,
     &cmd_generate,
     &cmd_table,
+    &cmd_recalibrate,
     &cmd_status,
     &cmd_top,
     &cmd_evict,
