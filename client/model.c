@@ -213,7 +213,7 @@ int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info)
         .page_bytes = t->layout.page_bytes[PAGE_REST],
         .first_page_bytes = t->layout.page_bytes[PAGE_FIRST],
         .n_sink = t->table->n_sink,
-        .kernel = attend_kernel_name(t->table),
+        .kernel = attend_kernel_name(),
     };
     memcpy(info.table_digest, t->table->digest, DIGEST_BYTES);
     return options_write(ret_info, &info, sizeof(info), sizeof(info), "kvc_model_info", &m->client->error);

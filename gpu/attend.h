@@ -74,10 +74,8 @@ size_t attend_partial_floats(const struct page_layout *l, size_t n_q);
 void attend_merge(const struct attend_args *a, const float *partials, size_t n_shares);
 void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials, size_t n_shares);
 
-/* What encode and attention run on with @t: "reference", "avx2", "avx512", "avx512-vnni"; with "-binary32" where the
- * decode loops in whole numbers do not take @t. */
-const char *attend_kernel_name(const struct table *t);
-const char *attend_kernel_name_with(const struct table *t, const struct ops *ops);
+/* What encode and attention run on: "reference", "avx2", "avx2-vnni", "avx512", "avx512-vnni". */
+const char *attend_kernel_name(void);
 
 /**
  * attend_dense() - the same attention over vectors already in memory, for exact and evaluation modes

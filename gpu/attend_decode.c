@@ -8,14 +8,9 @@ enum { KEY_SUMS = 8 }; /* partial sums of a coordinate of K in `sums`, wide or n
 
 /* ---- set-up ------------------------------------------------------------------------------------------------------ */
 
-/* Sums of V have room for the K codes of one head, and pages are read for one head at a time. */
-bool decode_takes(const struct table *t)
+void decode_carve(struct decode *d, struct scratch_cursor *s, const struct page_layout *l, size_t n_rows)
 {
-    return t->v_from != PREDICT_LAYER;
-}
-
-void decode_carve(struct decode *d, struct scratch_cursor *s, const struct geometry *g, size_t n_rows)
-{
+    const struct geometry *g = &l->table->geometry;
     size_t rank = round_lanes(g->d), n = n_rows < DECODE_ROWS_MAX ? n_rows : DECODE_ROWS_MAX;
 
     d->keys.wide = scratch_take(s, g->d * rank, sizeof(int16_t));
@@ -26,12 +21,14 @@ void decode_carve(struct decode *d, struct scratch_cursor *s, const struct geome
     d->keys.mean = scratch_take(s, g->d, sizeof(float));
     d->codes.wide = scratch_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
     d->codes.narrow = scratch_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
+    d->other.wide = scratch_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
+    d->other.narrow = scratch_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
     d->kt = scratch_take(s, (size_t) g->d * CHUNK_TOKENS, sizeof(float));
     d->q = scratch_take(s, n * 2 * round_lanes(g->d / 2), sizeof(float));
     d->turned = scratch_take(s, g->d, sizeof(float));
     d->scores = scratch_take(s, n * CHUNK_TOKENS, sizeof(float));
     d->weights = scratch_take(s, n, sizeof(*d->weights));
-    d->sums = scratch_take(s, n * rank * (KEY_SUMS + DECODE_PARTS), sizeof(float));
+    d->sums = scratch_take(s, n * l->r_in_max * KEY_SUMS, sizeof(float));
     fold_carve(&d->fold, s, g, n < FOLD_ROWS_MAX ? n : FOLD_ROWS_MAX);
 }
 
@@ -162,6 +159,12 @@ static void prepare_keys(struct decode *d, const float *unit)
     d->keys.sin = constants->sin;
 }
 
+/* K of the @i-th head that V is predicted from. */
+static const struct codec *predictor(const struct decode *d, uint32_t i)
+{
+    return table_codec(d->head.table, d->head.layer, d->predictors.first + i, SIDE_K);
+}
+
 void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *frame)
 {
     const struct page_constants *constants = d->args->layout->constants;
@@ -178,6 +181,10 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
         fold_begin(&d->fold, d->ops, constants, d->rows, k, frame, d->n_fast, unit, d->k.n_wide, d->k.n_narrow);
     d->frame = *frame;
     d->first_page = first_page;
+    d->predictors = table_predictors(d->head.table, d->head.head);
+    d->wide = d->v.n_wide > 0;
+    for (uint32_t h = 0; h < d->predictors.n; h++)
+        d->wide |= coded_side(d, SIDE_K, predictor(d, h)).n_wide > 0;
     d->v_sums = (size_t) v->n_pred * KEY_SUMS;
     d->sums_cols = d->v_sums + (size_t) v->r * DECODE_PARTS;
     memset(d->sums, 0, d->rows->n * d->sums_cols * sizeof(*d->sums));
@@ -248,12 +255,11 @@ static void scale(size_t n, float factor, float *x)
 /* Scores of rows i .. i + n - 1 to weights; sums follow where a row's maximum grows. */
 static void softmax(struct decode *d, size_t i, size_t n, size_t first, size_t n_exact)
 {
-    bool wide = d->v.n_wide > 0 || (d->v_sums > 0 && d->k.n_wide > 0);
     float factor[DECODE_ROWS_MAX];
 
     for (size_t x = 0; x < n; x++)
         rows_hide(d->rows, i + x, first, CHUNK_TOKENS, d->scores + x * CHUNK_TOKENS);
-    d->ops->decode->softmax(n, d->scores, d->rows->state + i, n_exact, wide, factor, d->weights);
+    d->ops->decode->softmax(n, d->scores, d->rows->state + i, n_exact, d->wide, factor, d->weights);
     for (size_t x = 0; x < n; x++)
         if (factor[x] != 1) {
             scale(d->rows->acc_cols, factor[x], d->rows->acc + (i + x) * d->rows->acc_cols);
@@ -267,6 +273,26 @@ static ptrdiff_t next_page(const struct attend_args *a, size_t page)
     return page + 1 < a->n_pages ? (ptrdiff_t) ((uintptr_t) a->payloads[page + 1] - (uintptr_t) a->payloads[page]) : 0;
 }
 
+/* Weights times the keys' levels that V is predicted from. Those of the head itself are at hand. */
+static void add_keys(struct decode *d, size_t page, size_t n, float *sums)
+{
+    const struct attend_args *a = d->args;
+
+    for (uint32_t h = 0; h < d->predictors.n; h++) {
+        uint32_t head = d->predictors.first + h;
+        const struct codec *codec = predictor(d, h);
+        struct coded k = coded_side(d, SIDE_K, codec);
+
+        if (head != d->head.head) {
+            k.at = a->payloads[page] + page_block_off(a->layout, a->layer, head - a->layout->shard.first_head);
+            k.ahead = next_page(a, page);
+            d->ops->decode->unpack_keys(&k, &d->other);
+        }
+        d->ops->decode->key_values(head == d->head.head ? &d->codes : &d->other, n, d->weights, sums, d->sums_cols);
+        sums += (size_t) codec->r * KEY_SUMS;
+    }
+}
+
 /* Weights of rows i .. i + n - 1 times what the page holds. */
 static void add_values(struct decode *d, size_t page, size_t i, size_t n, const uint8_t *block)
 {
@@ -275,8 +301,7 @@ static void add_values(struct decode *d, size_t page, size_t i, size_t n, const 
 
     v.at = block + page_v_off(d->head.k);
     v.ahead = next_page(d->args, page);
-    if (d->v_sums > 0)
-        d->ops->decode->key_values(&d->codes, n, d->weights, sums, d->sums_cols);
+    add_keys(d, page, n, sums);
     d->ops->decode->values(&v, n, d->weights, sums + d->v_sums, d->sums_cols);
 }
 
@@ -309,16 +334,17 @@ void decode_page(struct decode *d, size_t page, size_t n_exact, const float *exa
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 /* Sums of K's levels, decode.h's key_values(), to acc [r]. */
-static void finish_keys(const struct decode *d, const float *sums, float *acc)
+static void finish_keys(const struct decode *d, const struct codec *k, const float *sums, float *acc)
 {
     const struct level_table *levels = d->args->layout->constants->levels[SIDE_K];
-    size_t lanes = d->ops->decode->lanes, n_wide = d->k.n_wide;
+    struct coded coded = coded_side(d, SIDE_K, k);
+    size_t lanes = d->ops->decode->lanes, n_wide = coded.n_wide;
 
     for (size_t pair = 0; pair < 4 * n_wide; pair++)
         for (size_t l = 0; l < lanes; l++)
-            acc[2 * pair + l % 4 / 2] += *sums++ * levels[d->head.k->bits[pair / 4]].unit;
+            acc[2 * pair + l % 4 / 2] += *sums++ * levels[k->bits[pair / 4]].unit;
     acc += 8 * n_wide;
-    for (size_t quad = 0; quad < 2 * d->k.n_narrow; quad++)
+    for (size_t quad = 0; quad < 2 * coded.n_narrow; quad++)
         for (size_t l = 0; l < lanes; l++)
             acc[4 * quad + l % 4] += *sums++;
 }
@@ -340,8 +366,13 @@ void decode_finish(struct decode *d, size_t first_col)
         const float *sums = d->sums + i * d->sums_cols;
         float *acc = d->rows->acc + i * d->rows->acc_cols + first_col;
 
-        if (d->v_sums > 0)
-            finish_keys(d, sums, acc);
-        finish_values(d, sums + d->v_sums, acc + d->head.v->n_pred);
+        for (uint32_t h = 0; h < d->predictors.n; h++) {
+            const struct codec *k = predictor(d, h);
+
+            finish_keys(d, k, sums, acc);
+            sums += (size_t) k->r * KEY_SUMS;
+            acc += k->r;
+        }
+        finish_values(d, sums, acc);
     }
 }

@@ -18,7 +18,9 @@ struct decode {
     struct attend_rows *rows;
     struct coded k, v;        /* all but where they stand */
     struct key_rows keys;
-    struct key_codes codes;   /* of the page */
+    struct key_codes codes, other; /* of the page; of another head that V is predicted from */
+    struct head_run predictors;
+    bool wide;                /* weights of 16 bits are needed too */
     struct fold fold;
     struct rope_phase frame;  /* turns fast planes of queries to the page's first position */
     size_t first_page;
@@ -28,15 +30,12 @@ struct decode {
     float *turned;            /* [d] one query row in the frame of the page */
     float *scores;            /* [n_rows, 64] */
     struct row_weights *weights; /* [n_rows] */
-    float *sums;              /* [n_rows, sums_cols]: [K, if V is predicted from it | V] in parts */
+    float *sums;              /* [n_rows, sums_cols]: [K of each predictor | V] in parts */
     size_t sums_cols, v_sums; /* first column of V's */
 };
 
-/* Whether these loops can take a table; attend_packed.c's in binary32 take every one. */
-bool decode_takes(const struct table *t);
-
-/* Buffers for up to @n_rows rows over @g out of @s. */
-void decode_carve(struct decode *d, struct scratch_cursor *s, const struct geometry *g, size_t n_rows);
+/* Buffers for up to @n_rows rows over pages of @l out of @s. */
+void decode_carve(struct decode *d, struct scratch_cursor *s, const struct page_layout *l, size_t n_rows);
 
 /* After decode_carve() and with args, head, rows and ops set: K's matrix in whole numbers, sums cleared. @frame turns
  * queries to page @first_page, the first to be read. */

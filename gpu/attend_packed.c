@@ -56,7 +56,7 @@ static void carve(struct work *w, struct scratch_cursor *s, const struct page_la
     w->rows.q = scratch_take(s, n_rows * g->d, sizeof(float));
     w->rows.acc = scratch_take(s, n_rows * (d_lanes + r_in), sizeof(float));
     w->rows.state = scratch_take(s, n_rows, sizeof(struct softmax_row));
-    decode_carve(&w->decode, s, g, n_rows);
+    decode_carve(&w->decode, s, l, n_rows);
 }
 
 size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q)
@@ -344,7 +344,7 @@ static void attend_pages(struct work *w, size_t first_page, size_t end_page)
     first_page = first_page > lowest ? first_page : lowest;
     end_page = end_page < seen ? end_page : seen;
     rope_phase_at(w->rows.geometry, (double) a->q_first - (double) block_first(first_page), &w->frame);
-    if (w->ops->decode && w->rows.n <= DECODE_ROWS_MAX && decode_takes(w->head.table)) {
+    if (w->ops->decode && w->rows.n <= DECODE_ROWS_MAX) {
         w->decode.ops = w->ops;
         w->decode.args = a;
         w->decode.head = w->head;
@@ -496,12 +496,7 @@ void attend_ref(const struct attend_args *a)
     attend_with(a, &ops_ref);
 }
 
-const char *attend_kernel_name(const struct table *t)
+const char *attend_kernel_name(void)
 {
-    return attend_kernel_name_with(t, ops_best());
-}
-
-const char *attend_kernel_name_with(const struct table *t, const struct ops *ops)
-{
-    return ops->decode && !decode_takes(t) ? ops->name_binary32 : ops->name;
+    return ops_best()->name;
 }

@@ -35,7 +35,6 @@ struct decode_ops;
 
 struct ops {
     const char *name;
-    const char *name_binary32; /* without the decode loops; NULL: has none */
 
     /* Loops for packed pages and few query rows, gpu/decode.h; NULL: the common ones serve. */
     const struct decode_ops *decode;

@@ -104,7 +104,5 @@ static inline void half_16(const void *x, float *ret)
     .matmul = matmul_simd, .matmul_ordered = matmul_ordered_simd, .lookup = lookup_simd, .rotate = rotate_simd,       \
     .from_half = from_half_simd, .softmax = softmax_simd
 
-const struct ops ops_avx2 = { .name = "avx2", .name_binary32 = "avx2-binary32", .decode = &decode_avx2, AVX2_OPS };
-const struct ops ops_avx2_vnni = {
-    .name = "avx2-vnni", .name_binary32 = "avx2-binary32", .decode = &decode_avxvnni, AVX2_OPS,
-};
+const struct ops ops_avx2 = { .name = "avx2", .decode = &decode_avx2, AVX2_OPS };
+const struct ops ops_avx2_vnni = { .name = "avx2-vnni", .decode = &decode_avxvnni, AVX2_OPS };

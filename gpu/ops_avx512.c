@@ -93,6 +93,5 @@ static inline void half_16(const void *x, float *ret)
     .matmul = matmul_simd, .matmul_ordered = matmul_ordered_simd, .lookup = lookup_simd, .rotate = rotate_simd,       \
     .from_half = from_half_simd, .softmax = softmax_simd
 
-const struct ops ops_avx512 = { .name = "avx512", .name_binary32 = "avx512-binary32", .decode = &decode_avx2, AVX512_OPS };
-const struct ops ops_avx512_vnni = { .name = "avx512-vnni", .name_binary32 = "avx512-binary32",
-                                       .decode = &decode_avx512, AVX512_OPS };
+const struct ops ops_avx512 = { .name = "avx512", .decode = &decode_avx2, AVX512_OPS };
+const struct ops ops_avx512_vnni = { .name = "avx512-vnni", .decode = &decode_avx512, AVX512_OPS };

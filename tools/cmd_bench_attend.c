@@ -232,7 +232,7 @@ static int measure_set(const struct attend_case *c, unsigned set, const struct b
     packed.out = out;
     f16.out = out + c->n_heads * row;
     ret->measured = true;
-    ret->packed_name = attend_kernel_name_with(c->table, packed.ops);
+    ret->packed_name = packed.ops->name;
     ret->f16_name = f16.f16->name;
     ret->n_keys = (double) (c->n_heads * c->n_pages * CHUNK_TOKENS);
     return check_and_time(&packed, &f16, o->repeat, seconds, ret);

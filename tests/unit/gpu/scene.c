@@ -126,11 +126,6 @@ size_t scene_variants(const struct ops *ret[SCENE_VARIANTS])
     return n;
 }
 
-const struct decode_ops *scene_whole(const struct scene *s, const struct ops *ops)
-{
-    return decode_takes(&s->view.table) ? ops->decode : NULL;
-}
-
 void scene_check(const struct shape *shape)
 {
     const struct ops *ops[SCENE_VARIANTS];
@@ -148,7 +143,7 @@ void scene_check(const struct shape *shape)
         if (s.args.exact_rope && !variant->decode)
             continue;
         attend_with(&s.args, variant);
-        r = oracle_packed(&s.args, scene_whole(&s, variant));
+        r = oracle_packed(&s.args, variant->decode);
         CU_ASSERT_TRUE(r.error <= r.tolerance); /* false for NaN */
         if (!(r.error <= r.tolerance))
             printf("    %s%s: d %u n_rot %u g %u bits %d sinks %u v_from %d pages %zu exact %zu n_q %zu: %g > %g\n",

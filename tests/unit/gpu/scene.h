@@ -46,8 +46,5 @@ enum { SCENE_VARIANTS = 5 };
 /* The distinct variants up to this machine's best. */
 size_t scene_variants(const struct ops *ret[SCENE_VARIANTS]);
 
-/* The loops in whole numbers that calls of @ops take for the scene's table; NULL if none. */
-const struct decode_ops *scene_whole(const struct scene *s, const struct ops *ops);
-
 /* Runs every variant, slow planes folded and not, on one input and compares each with the oracle. */
 void scene_check(const struct shape *shape);

@@ -135,7 +135,7 @@ static void test_shares(void)
             }
             memset(s.out.data, 0xff, sizeof(float));
             attend_merge_with(&s.args, variant, (const float *) partials.data, 3);
-            r = oracle_packed(&s.args, scene_whole(&s, variant));
+            r = oracle_packed(&s.args, variant->decode);
             CU_ASSERT_TRUE(r.error <= r.tolerance);
             fenced_free(partials);
             scene_deinit(&s);
@@ -231,23 +231,7 @@ static void test_selection(void)
 {
     CU_ASSERT_PTR_EQUAL(ops_select(0), &ops_ref);
     CU_ASSERT_PTR_EQUAL(ops_best(), ops_select(cpu_capabilities()));
-}
-
-/* A table that the decode loops do not take is not said to run on them. */
-static void test_kernel_names(void)
-{
-    struct table head = { .v_from = PREDICT_HEAD }, layer = { .v_from = PREDICT_LAYER };
-    const struct ops *ops[SCENE_VARIANTS];
-    size_t n = scene_variants(ops);
-
-    CU_ASSERT_STRING_EQUAL(attend_kernel_name(&head), ops_best()->name);
-    for (size_t i = 0; i < n; i++) {
-        const char *name = attend_kernel_name_with(&layer, ops[i]);
-
-        CU_ASSERT_STRING_EQUAL(attend_kernel_name_with(&head, ops[i]), ops[i]->name);
-        CU_ASSERT_PTR_NOT_NULL_FATAL(name);
-        CU_ASSERT_EQUAL(strstr(name, "binary32") != NULL, ops[i]->decode && !decode_takes(&layer));
-    }
+    CU_ASSERT_STRING_EQUAL(attend_kernel_name(), ops_best()->name);
 }
 
 const char test_suite[] = "attend";
@@ -256,5 +240,5 @@ const struct test_case test_cases[] = {
     TEST(test_queries_inside_pages), TEST(test_windows),
     TEST(test_shares), TEST(test_many_sinks), TEST(test_huge_scores), TEST(test_large_key_mean),
     TEST(test_position_of_a_million), TEST(test_no_system_call),
-    TEST(test_selection), TEST(test_kernel_names), TEST_END,
+    TEST(test_selection), TEST_END,
 };
