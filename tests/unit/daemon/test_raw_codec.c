@@ -11,31 +11,33 @@
 #include "base/errmsg.h"
 #include "base/half.h"
 #include "gpu/dtype.h"
-#include "tests/lib/one_head.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
 const char test_suite[] = "raw_codec";
 
-enum { LAYERS = 3, HEADS = 2, FIRST_HEAD = 1, D = 32, NUMBERS = LAYERS * CHUNK_TOKENS * HEADS * D };
+enum { LAYERS = 3, HEADS = 2, D = 32, NUMBERS = LAYERS * CHUNK_TOKENS * HEADS * D };
 
 static struct table *table;
+static uint32_t first_head; /* of the shard's two */
 static struct page_layout layout;
 static float vectors[2][NUMBERS]; /* by side, [LAYERS][64][HEADS][D] */
 static int arena;
 static uint8_t *payload;
 
-static void setup(void)
+/* Two heads of four; all of two where values need the keys of all. */
+static void setup(enum prediction v_from)
 {
-    struct geometry g = random_table_geometry(LAYERS, 8, 4, D);
+    struct geometry g = random_table_geometry(LAYERS, 8, v_from == PREDICT_LAYER ? HEADS : 4, D);
     void *bytes;
     size_t n;
     uint32_t x = 12345;
 
-    assert(random_table_bytes(&g, 1, 4.0, true, &bytes, &n) == 0);
+    assert(random_table_bytes(&g, 1, 4.0, v_from, &bytes, &n) == 0);
     assert(table_parse(bytes, n, &table, NULL) == 0);
     free(bytes);
-    assert(page_layout_init(&layout, table, (struct shard) { FIRST_HEAD, HEADS }) == 0);
+    first_head = v_from == PREDICT_LAYER ? 0 : 1;
+    assert(page_layout_init(&layout, table, (struct shard) { first_head, HEADS }) == 0);
     for (unsigned side = 0; side < 2; side++)
         for (size_t i = 0; i < NUMBERS; i++) { /* sums of twelve uniform numbers: near N(0, 1) */
             float sum = -6;
@@ -99,25 +101,38 @@ static void decode(unsigned dtype, bool first, uint32_t layer, enum side side, f
     dtype_load(dtype, numbers, 0, CHUNK_TOKENS * HEADS * D, ret);
 }
 
-/* One head of one layer through the codec alone: rows gathered one by one, no page, no arena. */
+/* Rows of one head and side, the mean where a sink stands. */
+static const float *rows_of(uint32_t layer, uint32_t head, enum side side, bool first)
+{
+    static float rows[CHUNK_TOKENS][D];
+    const float *mean = table_codec(table, layer, first_head + head, side)->enc_mean;
+
+    for (unsigned t = 0; t < CHUNK_TOKENS; t++)
+        for (unsigned i = 0; i < D; i++)
+            rows[t][i] = first && t < RANDOM_TABLE_SINKS ? mean[i]
+                         : vectors[side][((layer * CHUNK_TOKENS + t) * HEADS + head) * D + i];
+    return rows[0];
+}
+
+/* One head of one layer through the codec alone, after the keys of all: no page, no arena. */
 static void by_hand(uint32_t layer, uint32_t head, bool first, float ret[2][CHUNK_TOKENS][D])
 {
-    static float rows[2][CHUNK_TOKENS][D], scratch[1 << 16];
-    uint8_t codes[2][CHUNK_TOKENS * TABLE_RANK_MAX];
-    struct head_view view = head_view(table, layer, FIRST_HEAD + head);
-    struct encode_counts counts[2] = { { 0 } };
+    static float scratch[1 << 16];
+    static uint8_t codes[HEADS + 1][CHUNK_TOKENS * TABLE_RANK_MAX];
+    struct head_view view = head_view(table, layer, first_head + head);
+    const uint8_t *keys[4] = { NULL };
+    struct encode_counts count = { 0 };
 
     assert(codec_scratch_floats() <= sizeof(scratch) / sizeof(scratch[0]));
-    for (unsigned side = 0; side < 2; side++) {
-        const float *mean = (side ? view.v : view.k)->mean;
-
-        for (unsigned t = 0; t < CHUNK_TOKENS; t++)
-            for (unsigned i = 0; i < D; i++)
-                rows[side][t][i] = first && t < RANDOM_TABLE_SINKS ? mean[i]
-                                   : vectors[side][((layer * CHUNK_TOKENS + t) * HEADS + head) * D + i];
+    for (uint32_t h = 0; h < HEADS; h++) {
+        keys[first_head + h] = codes[h];
+        assert(codec_encode_keys(head_view(table, layer, first_head + h), rows_of(layer, h, SIDE_K, first), D,
+                                 CHUNK_TOKENS, codes[h], &count, scratch) == 0);
     }
-    assert(one_head_encode(view, rows[0][0], rows[1][0], D, CHUNK_TOKENS, codes[0], codes[1], counts, scratch) == 0);
-    one_head_decode(view, codes[0], codes[1], CHUNK_TOKENS, ret[0][0], ret[1][0], D, scratch);
+    assert(codec_encode_values(view, rows_of(layer, head, SIDE_V, first), D, CHUNK_TOKENS, keys, codes[HEADS], &count,
+                               scratch) == 0);
+    codec_decode_keys(view, codes[head], CHUNK_TOKENS, ret[SIDE_K][0], D, scratch);
+    codec_decode_values(view, keys, codes[HEADS], CHUNK_TOKENS, ret[SIDE_V][0], D, scratch);
 }
 
 /* Codes have the same bits wherever they are made; a sink is within binary16's rounding of x - mean. */
@@ -130,7 +145,7 @@ static void check_against_codec(unsigned dtype, bool first)
         for (unsigned side = 0; side < 2; side++) {
             decode(dtype, first, layer, side, got);
             for (uint32_t h = 0; h < HEADS; h++) {
-                const float *mean = table_codec(table, layer, FIRST_HEAD + h, side)->mean;
+                const float *mean = table_codec(table, layer, first_head + h, side)->mean;
                 unsigned n_wrong = 0;
 
                 by_hand(layer, h, first, want);
@@ -156,11 +171,11 @@ static void check_against_codec(unsigned dtype, bool first)
     CU_ASSERT(error < 0.5 * energy);
 }
 
-static void test_against_codec(void)
+static void against_codec(enum prediction v_from)
 {
     struct errmsg e = { "" };
 
-    setup();
+    setup(v_from);
     for (unsigned dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
         for (unsigned first = 0; first < 2; first++) {
             CU_ASSERT_EQUAL_FATAL(encode(dtype, first, &e), 0);
@@ -169,13 +184,19 @@ static void test_against_codec(void)
     teardown();
 }
 
+static void test_against_codec(void)
+{
+    for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++)
+        against_codec((enum prediction) v_from);
+}
+
 /* What the slot held before does not shine through. */
 static void test_every_byte_is_written(void)
 {
     struct errmsg e;
     uint8_t *copy;
 
-    setup();
+    setup(PREDICT_HEAD);
     copy = malloc(layout.payload_bytes[PAGE_FIRST]);
     assert(copy);
     memset(payload, 0x00, layout.payload_bytes[PAGE_FIRST]);
@@ -197,7 +218,7 @@ static void test_bad_numbers(void)
 {
     struct errmsg e = { "" };
 
-    setup();
+    setup(PREDICT_HEAD);
     vectors[SIDE_V][at(2, 63, 1, 31)] = INFINITY;
     CU_ASSERT_EQUAL(encode(DTYPE_F32, false, &e), -EINVAL);
     CU_ASSERT(strstr(e.text, "layer 2, KV head 2") != NULL);
@@ -218,7 +239,7 @@ static void test_short_arena(void)
     struct raw_place k, v;
     struct errmsg e = { "" };
 
-    setup();
+    setup(PREDICT_HEAD);
     CU_ASSERT_EQUAL(encode(DTYPE_F32, false, &e), 0);
     k = place(DTYPE_F32, 6);
     v = place(DTYPE_F32, 6 + NUMBERS * 4 + 10);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/one_head.h"
 #include "tests/lib/test.h"
+#include "tests/unit/gpu/one_head.h"
 #include "tests/unit/gpu/view.h"
 
 enum { D = 32, R = 16 };

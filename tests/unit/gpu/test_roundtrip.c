@@ -9,9 +9,9 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "gpu/codec.h"
-#include "tests/lib/one_head.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/unit/gpu/one_head.h"
 
 static struct table *make_table(const struct geometry *g, uint64_t seed, double bpd, bool v_from_k)
 {
