@@ -63,7 +63,17 @@ static void fill_value(const ProtobufCFieldDescriptor *f, void *at)
 
 static size_t element_bytes(const ProtobufCFieldDescriptor *f)
 {
-    return f->type == PROTOBUF_C_TYPE_MESSAGE || f->type == PROTOBUF_C_TYPE_DOUBLE ? 8 : 4;
+    switch (f->type) {
+    case PROTOBUF_C_TYPE_BYTES:
+        return sizeof(ProtobufCBinaryData);
+    case PROTOBUF_C_TYPE_MESSAGE:
+    case PROTOBUF_C_TYPE_STRING:
+    case PROTOBUF_C_TYPE_DOUBLE:
+    case PROTOBUF_C_TYPE_UINT64:
+        return 8;
+    default:
+        return 4;
+    }
 }
 
 static void fill(ProtobufCMessage *m)
