@@ -240,6 +240,108 @@ static void test_state_survives(void)
     raw_stop();
 }
 
+static int set_guarantee(const char *tenant, uint64_t bytes)
+{
+    Kvcobra__SetQuota quota = KVCOBRA__SET_QUOTA__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_SET_QUOTA, &quota);
+    int fd = raw_open(raw_daemon.operator_socket), r;
+
+    quota.tenant = (char *) tenant;
+    quota.guarantee_bytes = bytes;
+    quota.set_guarantee = true;
+    r = raw_errno(fd, &q);
+    (void) close(fd);
+    return r;
+}
+
+static void expect_quota(const char *tenant, uint64_t quota, uint64_t guarantee)
+{
+    Kvcobra__Reply *r = raw_status();
+    bool found = false;
+
+    for (size_t i = 0; i < r->status->n_tenants; i++) {
+        const Kvcobra__TenantStatus *t = r->status->tenants[i];
+
+        if (strcmp(t->name, tenant) != 0)
+            continue;
+        found = true;
+        CU_ASSERT_EQUAL(t->quota_bytes, quota);
+        CU_ASSERT_EQUAL(t->guarantee_bytes, guarantee);
+    }
+    CU_ASSERT(found);
+    wire_reply_free(r);
+}
+
+/* What an operator gave a tenant, also one that never came, is there after a restart; damaged lines cost themselves. */
+static void test_quotas_survive(void)
+{
+    static const char *const args[] = { "--pool-bytes=8M", "--extent-bytes=1M", "--span-bytes=256K", "--arena-bytes=64K",
+                                        "--quota-bytes=8M", NULL };
+    static const char damaged[] = "kvcobra quotas 1\n7001 3000000 -\nnonsense\n7002 0 -\n7003 - 8388608\n7004 - 1\n";
+    char path[160];
+    uint64_t used;
+    FILE *f;
+
+    raw_start(DAEMON_BY_PATH | DAEMON_WITH_STATE, args);
+    CU_ASSERT_EQUAL(set_guarantee("uid-7001", 3 << 20), 0);
+    CU_ASSERT_EQUAL(set_quota("uid-7001", (3 << 20) - 1, &used), -EINVAL);
+    CU_ASSERT_EQUAL(set_quota("uid-7001", 3 << 20, &used), 0);
+    CU_ASSERT_EQUAL(set_guarantee("uid-7002", 5 << 20), 0); /* 3 + 5 of 8 */
+    CU_ASSERT_EQUAL(set_guarantee("uid-7002", (5 << 20) + 1), -ENOSPC);
+    CU_ASSERT_EQUAL(set_guarantee("uid-7003", 1), -ENOSPC);
+    CU_ASSERT_EQUAL(set_guarantee("nobody", 1), -ENOENT);
+    CU_ASSERT_EQUAL(set_guarantee("uid-7001 ", 1), -ENOENT);
+    daemon_kill(&raw_daemon);
+    CU_ASSERT_FATAL(daemon_start_again(&raw_daemon, args));
+    expect_quota("uid-7001", 3 << 20, 3 << 20);
+    expect_quota("uid-7002", 8 << 20, 5 << 20);
+    CU_ASSERT_EQUAL(set_guarantee("uid-7003", 1), -ENOSPC);
+    CU_ASSERT_EQUAL(set_guarantee("uid-7002", 0), 0);
+    CU_ASSERT_EQUAL(set_guarantee("uid-7003", 1), 0);
+    daemon_kill(&raw_daemon);
+    (void) snprintf(path, sizeof(path), "%s/quotas", raw_daemon.state);
+    f = fopen(path, "we");
+    assert(f && fputs(damaged, f) >= 0 && fclose(f) == 0);
+    CU_ASSERT_FATAL(daemon_start_again(&raw_daemon, args));
+    expect_quota("uid-7001", 3000000, 0);
+    expect_quota("uid-7003", 8 << 20, 8 << 20);
+    expect_quota("uid-7004", 8 << 20, 0); /* no extent is left for it */
+    CU_ASSERT(daemon_logged(&raw_daemon, "event=quota-ignored"));
+    raw_stop();
+}
+
+/* A first page that nobody has, one that was evicted, and what a LEASE asks about behind its last page. */
+static void test_misses_are_counted_by_reason(void)
+{
+    struct raw_slot slot, missing = { .slot = UINT32_MAX };
+    struct raw_model m;
+    uint64_t lease, pages;
+    char tenant[32];
+    Kvcobra__Reply *r;
+    int reason;
+
+    raw_start(DAEMON_BY_FD, NULL);
+    (void) snprintf(tenant, sizeof(tenant), "uid-%lu", (unsigned long) getuid());
+    m = raw_model_open();
+    CU_ASSERT_EQUAL(raw_publish(&m, 0, &slot, &lease), 0);   /* class first: a sequence began without it */
+    CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
+    CU_ASSERT_EQUAL(raw_publish(&m, 1, &slot, &lease), 0);   /* class rest: a later chunk, not counted */
+    CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
+    CU_ASSERT_EQUAL(evict(tenant, &pages), 0);
+    CU_ASSERT_EQUAL(pages, 2);
+    CU_ASSERT_EQUAL(raw_publish(&m, 0, &slot, &lease), 0);   /* evicted */
+    CU_ASSERT_FALSE(raw_lease_one(&m, 1, &missing, &lease, &reason)); /* evicted */
+    CU_ASSERT_FALSE(raw_lease_one(&m, 2, &missing, &lease, &reason)); /* never here */
+    r = raw_status();
+    CU_ASSERT_EQUAL(r->status->tenants[0]->misses_unknown, 2);
+    CU_ASSERT_EQUAL(r->status->tenants[0]->misses_evicted, 2);
+    CU_ASSERT_EQUAL(r->status->tenants[0]->misses_other_table, 0);
+    CU_ASSERT_EQUAL(r->status->tenants[0]->misses_retired_table, 0);
+    wire_reply_free(r);
+    raw_close_model(&m);
+    raw_stop();
+}
+
 static void test_no_table_and_wrong_geometry(void)
 {
     uint8_t nobody[32] = { 1 };
@@ -315,6 +417,8 @@ const struct test_case test_cases[] = {
     TEST(test_rollback),
     TEST(test_evict_and_quota),
     TEST(test_state_survives),
+    TEST(test_quotas_survive),
+    TEST(test_misses_are_counted_by_reason),
     TEST(test_no_table_and_wrong_geometry),
     TEST(test_one_packet_with_descriptors_at_a_time),
     TEST_END,
