@@ -1,4 +1,5 @@
 /* From the daemon's accounts to metric families; see metrics_collect.h. */
+#include "daemon/fit.h"
 #include "daemon/metrics_collect.h"
 
 #include <stdlib.h>
@@ -278,6 +279,67 @@ static void collect_tables(const struct server *s, struct metrics_text *t)
     free(rows);
 }
 
+/* ---- drift: what clients report of the fit ------------------------------------------------------------------------ */
+
+enum { FIT_CODED, FIT_SATURATED, FIT_TOKENS, FIT_ERROR, FIT_SHADOW_ERROR, FIT_SHADOW_ACTIVE, N_FIT };
+
+static double fit_value(const Kvcobra__Fit *f, unsigned what, unsigned side)
+{
+    switch (what) {
+    case FIT_CODED:
+        return (double) (side ? f->coded_v : f->coded_k);
+    case FIT_SATURATED:
+        return (double) (side ? f->saturated_v : f->saturated_k);
+    case FIT_TOKENS:
+        return (double) f->tokens;
+    case FIT_ERROR:
+        return side ? f->error_v : f->error_k;
+    case FIT_SHADOW_ERROR:
+        return side ? f->shadow_error_v : f->shadow_error_k;
+    default:
+        return side ? f->active_error_v : f->active_error_k;
+    }
+}
+
+static void collect_fit(const struct server *s, struct metrics_text *t)
+{
+    static const char *const sides[] = { "K", "V" };
+    static const struct {
+        const char *name, *type, *help;
+    } families[N_FIT] = {
+        [FIT_CODED] = { "kvcobra_fit_coordinates_total", "counter", "Coordinates that reporting clients quantised." },
+        [FIT_SATURATED] = { "kvcobra_fit_saturated_total", "counter", "Of them, far beyond the last threshold: drift." },
+        [FIT_TOKENS] = { "kvcobra_fit_tokens_total", "counter", "Tokens that errors were measured on." },
+        [FIT_ERROR] = { "kvcobra_fit_error", "gauge", "Mean squared error on live vectors, in relation to their spread." },
+        [FIT_SHADOW_ERROR] = { "kvcobra_shadow_error", "gauge", "The same of a table in shadow." },
+        [FIT_SHADOW_ACTIVE] = { "kvcobra_shadow_active_error", "gauge", "Of the active table, on the tokens of the shadow." },
+    };
+
+    for (unsigned what = 0; what < N_FIT; what++) {
+        size_t n = 0;
+
+        metrics_family(t, families[what].name, families[what].type, families[what].help);
+        for (const struct table_entry *x = s->tables.entries; x && n < METRICS_SERIES_MAX; x = x->next) {
+            char name[DIGEST_HEX_BYTES];
+            Kvcobra__Fit f;
+
+            fit_fill(x->fit, &f);
+            if (f.reports == 0 || (what >= FIT_SHADOW_ERROR && f.shadow_tokens == 0))
+                continue;
+            n++;
+            digest_hex(x->digest, name);
+            name[12] = '\0';
+            for (unsigned side = 0; side < 2; side++)
+                metrics_sample_real(t, families[what].name, (const struct metric_label[]) {
+                    { "table", name }, { "side", sides[side] }, { NULL, NULL } }, fit_value(&f, what, side));
+        }
+    }
+    metrics_family(t, "kvcobra_reports_total", "counter", "Reports of clients that were counted.");
+    metrics_sample(t, "kvcobra_reports_total", NULL, s->reports);
+    metrics_family(t, "kvcobra_refused_reports_total", "counter", "Reports with numbers that cannot be, or too much of them.");
+    metrics_sample(t, "kvcobra_refused_reports_total", NULL, s->refused_reports);
+}
+
 char *metrics_collect(const struct server *s, size_t *ret_n)
 {
     struct metrics_text t = { 0 };
@@ -289,5 +351,6 @@ char *metrics_collect(const struct server *s, size_t *ret_n)
     collect_tenants(s, &t);
     collect_states(s, &t);
     collect_tables(s, &t);
+    collect_fit(s, &t);
     return metrics_text_take(&t, ret_n);
 }

@@ -247,6 +247,57 @@ static void test_session_resumes(void)
     finish();
 }
 
+static int keep_leases(struct raw_model *m, const uint64_t *leases, size_t n, bool last)
+{
+    Kvcobra__KeepLeases keep = KVCOBRA__KEEP_LEASES__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_KEEP_LEASES, &keep);
+    Kvcobra__Reply *reply;
+    int r;
+
+    keep.leases = (uint64_t *) leases;
+    keep.n_leases = n;
+    keep.last = last;
+    reply = raw_request(m->fd, &q, NULL, 0, NULL);
+    assert(reply);
+    r = reply->err;
+    wire_reply_free(reply);
+    return r;
+}
+
+/* A client that comes back names the leases it heard of; the others go, once it is through. */
+static void test_unheard_leases(void)
+{
+    uint8_t token[SESSION_TOKEN_BYTES] = { 0 };
+    const uint64_t nonsense = UINT64_MAX;
+    struct raw_model m;
+    struct raw_slot slot;
+    uint64_t leases[4];
+    int fd;
+
+    begin(NULL);
+    fd = raw_connect(raw_daemon.socket);
+    CU_ASSERT_FALSE(hello_again(fd, token, false));
+    CU_ASSERT_EQUAL_FATAL(raw_open_model(fd, &raw_geometry, random_table_model_digest, &m), 0);
+    for (uint64_t n = 0; n < 4; n++)
+        CU_ASSERT_EQUAL(raw_publish(&m, n + 1, &slot, &leases[n]), 0);
+    raw_close_model(&m);
+    restart();
+    fd = raw_connect(raw_daemon.socket);
+    CU_ASSERT(hello_again(fd, token, true));
+    CU_ASSERT_EQUAL_FATAL(raw_open_model(fd, &raw_geometry, random_table_model_digest, &m), 0);
+    CU_ASSERT_EQUAL(keep_leases(&m, &leases[2], 1, false), 0);
+    CU_ASSERT_EQUAL(keep_leases(&m, &nonsense, 1, false), 0);
+    CU_ASSERT_EQUAL(raw_held_pages(), 4);
+    CU_ASSERT_EQUAL(keep_leases(&m, &leases[0], 1, true), 0);
+    CU_ASSERT_EQUAL(raw_held_pages(), 2);
+    CU_ASSERT_EQUAL(raw_release(&m, leases[1]), -ESTALE);
+    CU_ASSERT_EQUAL(raw_release(&m, leases[2]), 0);
+    CU_ASSERT_EQUAL(keep_leases(&m, NULL, 0, true), 0); /* nothing is known: all go */
+    CU_ASSERT_EQUAL(raw_held_pages(), 0);
+    raw_close_model(&m);
+    finish();
+}
+
 /* ---- killed while committing ------------------------------------------------------------------------------------ */
 
 enum { ROUNDS = 25, PAGES_MAX = 20000 };
@@ -493,6 +544,7 @@ const struct test_case test_cases[] = {
     TEST(test_hold_is_honoured),
     TEST(test_holder_exits),
     TEST(test_session_resumes),
+    TEST(test_unheard_leases),
     TEST(test_kill_loop),
     TEST(test_damaged_journal),
     TEST(test_watchdog_is_fed),
