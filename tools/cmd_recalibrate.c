@@ -202,16 +202,27 @@ static int fetch_moments(struct recalibration *x, struct errmsg *e)
 
 /* ---- the new table ----------------------------------------------------------------------------------------------- */
 
-/* As the active table was solved, as far as it says and moments allow. */
-static void choose_options(const struct recalibration *x, struct solve_options *o)
+/* The best metric that the statistics can make (alloc/README.md measured them in this order). */
+static enum metric best_metric(const struct stats *s)
+{
+    static const enum metric in_order[] = { METRIC_FISHER, METRIC_OUTPUT, METRIC_ATTENTION, METRIC_QUERY };
+
+    for (size_t i = 0; i < sizeof(in_order) / sizeof(in_order[0]); i++)
+        if (metric_available(s, in_order[i], NULL) == 0)
+            return in_order[i];
+    return METRIC_MSE;
+}
+
+/* As the active table was solved, as far as it says and moments allow. Return: 0; -EINVAL: --stats has not its metric. */
+static int choose_options(const struct recalibration *x, struct solve_options *o, struct errmsg *e)
 {
     uint8_t ignored[DIGEST_BYTES];
 
     if (solve_options_read(x->parsed->provenance, o, ignored, NULL) < 0 || o->method != METHOD_BANDS) {
         solve_options_default(o, x->parsed->bpd_code);
-        o->metric = x->metric_stats && stats_has_fisher(x->metric_stats) ? METRIC_FISHER : METRIC_OUTPUT;
+        o->metric = best_metric(x->stats);
     }
-    if (!x->metric_stats || metric_available(x->stats, o->metric, NULL) < 0) {
+    if (!x->metric_stats) {
         o->metric = METRIC_MSE;
         o->depth_weights = false;
         o->temper = 0;
@@ -221,6 +232,7 @@ static void choose_options(const struct recalibration *x, struct solve_options *
     o->levels_from = x->parsed;
     o->v_from = x->parsed->v_from == PREDICT_NONE ? PREDICT_NONE : PREDICT_HEAD;
     o->decoder = DECODER_INVERSE; /* fitting one takes vectors */
+    return metric_available(x->stats, o->metric, e);
 }
 
 static int solve(struct recalibration *x, struct errmsg *e)
@@ -228,9 +240,10 @@ static int solve(struct recalibration *x, struct errmsg *e)
     _cleanup_(table_unrefp) struct table *t = NULL;
     struct solve_report report;
     struct solve_options o;
-    int r;
+    int r = choose_options(x, &o, e);
 
-    choose_options(x, &o);
+    if (r < 0)
+        return r;
     x->metric = o.metric;
     r = moments_harm(x->moments, x->stats, &o, x->table, x->n_table, DRAWN_TOKENS, x->harm_active, e);
     if (r == 0)

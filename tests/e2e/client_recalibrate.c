@@ -19,6 +19,7 @@
 #include "tests/e2e/client_lib.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/unit/alloc/shapes.h"
 
 static const char *const args[] = { "--pool-bytes=64M", "--arena-bytes=8M", "--moments-bytes=16M", NULL };
 
@@ -69,8 +70,33 @@ static float *vectors(const struct geometry *g, bool drifted, uint64_t stream, s
     return x;
 }
 
-/* A table for vectors of one kind, as recalibration would make it: staged and activated. */
-static void activate_table_for(struct scene *sc, bool drifted)
+/* Calibration statistics of the model with queries, or without any metric but squared error. */
+static struct stats *statistics(const struct geometry *g, bool with_queries)
+{
+    struct stats *s = NULL;
+    struct stats_options o;
+    struct shape_data x;
+    struct errmsg e = { "" };
+
+    stats_options_default(&o, g);
+    memcpy(o.model_digest, random_table_model_digest, sizeof(o.model_digest));
+    o.n_samples = 64;
+    o.want_attention = with_queries;
+    o.want_output = false;
+    CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
+    shape_data_init(&x, g, 256);
+    for (uint32_t layer = 0; layer < g->n_layers; layer++) {
+        shape_data_draw(&x, g);
+        if (with_queries)
+            CU_ASSERT_EQUAL(stats_set_output_projection(s, layer, x.wo, x.n_embd, &e), 0);
+        CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, layer, 256, with_queries ? x.q : NULL, x.k, x.v, NULL, &e), 0);
+    }
+    shape_data_deinit(&x);
+    return s;
+}
+
+/* A table for vectors of one kind, as recalibration would make it: staged and activated. @metric: NULL: squared error */
+static void activate_table_for(struct scene *sc, bool drifted, const struct stats *metric)
 {
     _cleanup_(moments_freep) struct moments *m = NULL;
     _cleanup_(stats_freep) struct stats *s = NULL;
@@ -89,9 +115,9 @@ static void activate_table_for(struct scene *sc, bool drifted)
         free(k);
         free(v);
     }
-    CU_ASSERT_EQUAL_FATAL(stats_from_moments(m, NULL, &s, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(stats_from_moments(m, metric, &s, &e), 0);
     solve_options_default(&so, 2);
-    so.metric = METRIC_MSE;
+    so.metric = metric ? METRIC_ATTENTION : METRIC_MSE;
     so.curve = CURVE_GAUSSIAN;
     so.fit_levels = so.depth_weights = false;
     free(sc->bytes);
@@ -176,7 +202,7 @@ static bool same_active(struct scene *sc, const uint8_t digest[KVC_DIGEST_BYTES]
 static void begin(struct scene *sc)
 {
     scene_start(sc, small(), 3, 1, args);
-    activate_table_for(sc, false);
+    activate_table_for(sc, false, NULL);
 }
 
 static void test_drift(void)
@@ -214,6 +240,33 @@ static void test_no_drift(void)
     scene_end(&sc);
 }
 
+/* The metric of a calibration, and a calibration without it. */
+static void test_metric(void)
+{
+    _cleanup_(stats_freep) struct stats *with = NULL, *without = NULL;
+    char with_path[160], without_path[160];
+    struct scene sc;
+    uint8_t before[KVC_DIGEST_BYTES];
+    struct errmsg e = { "" };
+
+    scene_start(&sc, small(), 3, 1, args);
+    with = statistics(&sc.g, true);
+    without = statistics(&sc.g, false);
+    (void) snprintf(with_path, sizeof(with_path), "%s/with.stats", sc.daemon.folder);
+    (void) snprintf(without_path, sizeof(without_path), "%s/without.stats", sc.daemon.folder);
+    CU_ASSERT_EQUAL_FATAL(stats_save(with, with_path, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(stats_save(without, without_path, &e), 0);
+    activate_table_for(&sc, false, with);
+    active_digest(&sc, before);
+    live(&sc, true, 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--stats", without_path, NULL }), 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--stats", "/nowhere", NULL }), 1);
+    CU_ASSERT(same_active(&sc, before));
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--stats", with_path, NULL }), 0);
+    CU_ASSERT_FALSE(same_active(&sc, before));
+    scene_end(&sc);
+}
+
 /* Clients keep coming while the new table is in shadow. */
 static bool clients(const struct scene *sc, int from_parent, int to_parent)
 {
@@ -244,5 +297,5 @@ static void test_shadow_first(void)
     scene_end(&sc);
 }
 
-const struct test_case test_cases[] = { TEST(test_drift), TEST(test_no_drift), TEST(test_shadow_first), TEST_END };
+const struct test_case test_cases[] = { TEST(test_drift), TEST(test_no_drift), TEST(test_metric), TEST(test_shadow_first), TEST_END };
 const char test_suite[] = "client_recalibrate";
