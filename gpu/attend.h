@@ -74,6 +74,14 @@ size_t attend_partial_floats(const struct page_layout *l, size_t n_q);
 void attend_merge(const struct attend_args *a, const float *partials, size_t n_shares);
 void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials, size_t n_shares);
 
+/* What folding does to a call: planes whose keys are formed and turned, of all d / 2, and what the others may add to a
+ * score, over the size of the row's scores about their mean. Planes and 0 where nothing is folded. */
+struct attend_folding {
+    size_t planes, formed;
+    double bound;
+};
+void attend_folding_with(const struct attend_args *a, const struct ops *ops, struct attend_folding *ret);
+
 /* What encode and attention run on: "reference", "avx2", "avx2-vnni", "avx512", "avx512-vnni". */
 const char *attend_kernel_name(void);
 

@@ -118,19 +118,20 @@ static void plane_energies(const struct decode *d, float *ret_all, float *ret_ce
  * of the scores' own size about their mean; of 2, if that is larger: softmax sees absolute errors. The query is the one
  * at hand and the keys' energies are the codec's, so nothing has to be known beforehand.
  */
-static size_t pick_fast(const struct decode *d)
+static size_t pick_fast(const struct decode *d, double *ret_bound)
 {
     const struct page_constants *constants = d->args->layout->constants;
     const struct geometry *g = d->rows->geometry;
     size_t half = g->n_rot / 2, n_fast = 0;
     float all[GEOMETRY_PLANES_MAX], centred[GEOMETRY_PLANES_MAX];
 
+    *ret_bound = 0;
     if (d->rows->n > FOLD_ROWS_MAX || d->args->exact_rope)
         return g->d / 2;
     plane_energies(d, all, centred);
     for (size_t row = 0; row < d->rows->n; row++) {
         const float *q = d->rows->q + row * g->d;
-        float energy[GEOMETRY_PLANES_MAX], square = 0, error = 0, limit;
+        float energy[GEOMETRY_PLANES_MAX], square = 0, error = 0, more, limit;
         size_t n = half;
 
         for (size_t i = 0; i < half; i++) {
@@ -138,8 +139,12 @@ static size_t pick_fast(const struct decode *d)
             square += energy[i] * centred[i] / 2;
         }
         limit = 0x1p-11f * fminf(sqrtf(square), 2);
-        while (n > 0 && (error += constants->fold_error[n - 1] * sqrtf(energy[n - 1] * all[n - 1])) <= limit)
-            n--;
+        for (; n > 0; n--, error = more) {
+            more = error + constants->fold_error[n - 1] * sqrtf(energy[n - 1] * all[n - 1]);
+            if (more > limit)
+                break;
+        }
+        *ret_bound = fmax(*ret_bound, (double) error / sqrt(fmax((double) square, 1e-30)));
         n_fast = n > n_fast ? n : n_fast;
     }
     return n_fast;
@@ -175,7 +180,7 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
         unit[c] = constants->levels[SIDE_K][k->bits[c / 8]].unit;
     d->k = coded_side(d, SIDE_K, k);
     d->v = coded_side(d, SIDE_V, v);
-    d->n_fast = pick_fast(d);
+    d->n_fast = pick_fast(d, &d->fold_bound);
     prepare_keys(d, unit);
     if (d->n_fast < d->rows->geometry->d / 2)
         fold_begin(&d->fold, d->ops, constants, d->rows, k, frame, d->n_fast, unit, d->k.n_wide, d->k.n_narrow);

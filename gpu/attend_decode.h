@@ -24,6 +24,7 @@ struct decode {
     struct fold fold;
     struct rope_phase frame;  /* turns fast planes of queries to the page's first position */
     size_t first_page;
+    double fold_bound;        /* what folding may add to a score, over the scores' size about their mean; of any row */
     size_t n_fast;            /* planes whose keys are formed; the rest is folded into rank space */
     float *kt;                /* [2][n_fast][64] */
     float *q;                 /* [n_rows, 2, n_fast rounded up] in the frame of the page */

@@ -345,10 +345,6 @@ static void attend_pages(struct work *w, size_t first_page, size_t end_page)
     end_page = end_page < seen ? end_page : seen;
     rope_phase_at(w->rows.geometry, (double) a->q_first - (double) block_first(first_page), &w->frame);
     if (w->ops->decode && w->rows.n <= DECODE_ROWS_MAX) {
-        w->decode.ops = w->ops;
-        w->decode.args = a;
-        w->decode.head = w->head;
-        w->decode.rows = &w->rows;
         decode_begin(&w->decode, first_page, &w->frame);
         for (size_t page = first_page; page < end_page; page++)
             decode_step_page(w, page);
@@ -392,6 +388,10 @@ static void work_init(struct work *w, const struct attend_args *a, const struct 
     w->rows.first = a->q_first;
     w->rows.window = a->window;
     w->rows.acc_cols = w->d_lanes + w->head.v->r_in;
+    w->decode.ops = ops;
+    w->decode.args = a;
+    w->decode.head = w->head;
+    w->decode.rows = &w->rows;
     w->cos = a->layout->constants->cos;
     w->sin = a->layout->constants->sin;
 }
@@ -494,6 +494,21 @@ void attend(const struct attend_args *a)
 void attend_ref(const struct attend_args *a)
 {
     attend_with(a, &ops_ref);
+}
+
+void attend_folding_with(const struct attend_args *a, const struct ops *ops, struct attend_folding *ret)
+{
+    struct work w;
+
+    work_init(&w, a, ops);
+    *ret = (struct attend_folding) { .planes = w.rows.geometry->d / 2, .formed = w.rows.geometry->d / 2 };
+    if (!ops->decode || w.rows.n > DECODE_ROWS_MAX)
+        return;
+    rows_load(&w.rows, a->q, a->q_stride, (double) a->q_first);
+    rope_phase_at(w.rows.geometry, (double) a->q_first, &w.frame);
+    decode_begin(&w.decode, 0, &w.frame);
+    ret->formed = w.decode.n_fast;
+    ret->bound = w.decode.fold_bound;
 }
 
 const char *attend_kernel_name(void)

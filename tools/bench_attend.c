@@ -220,18 +220,38 @@ size_t attend_case_packed_bytes(const struct attend_case *c)
 
 /* ---- one head ---------------------------------------------------------------------------------------------------- */
 
-void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch, float *out)
+static struct attend_args head_args(const struct attend_case *c, size_t head, void *scratch, float *out)
 {
     const struct geometry *g = &c->table->geometry;
     size_t row = (size_t) geometry_group(g) * g->d, n = c->n_pages * CHUNK_TOKENS;
-    struct attend_args a = {
+
+    return (struct attend_args) {
         .layout = &c->layout, .layer = (uint32_t) head / g->n_kv_heads, .head = (uint32_t) head % g->n_kv_heads,
         .payloads = c->payloads, .n_pages = c->n_pages, .exact_first = n, .exact_stride = g->d,
         .q = c->q + head * row, .q_stride = row, .q_first = n - 1, .n_q = 1, .out = out, .out_stride = row,
         .scratch = scratch,
     };
+}
+
+void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch, float *out)
+{
+    struct attend_args a = head_args(c, head, scratch, out);
 
     attend_with(&a, ops);
+}
+
+void attend_case_folding(const struct attend_case *c, const struct ops *ops, void *scratch, struct attend_folding *ret)
+{
+    *ret = (struct attend_folding) { 0 };
+    for (size_t head = 0; head < c->n_heads; head++) {
+        struct attend_args a = head_args(c, head, scratch, NULL);
+        struct attend_folding of_head;
+
+        attend_folding_with(&a, ops, &of_head);
+        ret->planes = of_head.planes;
+        ret->formed = of_head.formed > ret->formed ? of_head.formed : ret->formed;
+        ret->bound = of_head.bound > ret->bound ? of_head.bound : ret->bound;
+    }
 }
 
 void attend_case_f16(const struct attend_case *c, const struct attend_f16 *f16, size_t head, float *out)

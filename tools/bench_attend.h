@@ -56,4 +56,7 @@ struct ops;
 
 /* One decode step of KV head @head (of all layers): @out [group, d]. */
 void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch, float *out);
+
+/* The most of any head. */
+void attend_case_folding(const struct attend_case *c, const struct ops *ops, void *scratch, struct attend_folding *ret);
 void attend_case_f16(const struct attend_case *c, const struct attend_f16 *f16, size_t head, float *out);

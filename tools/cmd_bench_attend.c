@@ -20,13 +20,14 @@
 #include "tools/report.h"
 #include "tools/timing.h"
 
-enum { OPT_REPEAT = 1, OPT_THREADS, OPT_TABLE, OPT_MIB, THREADS_MAX = 64, N_SETS = 3, N_SYNTHETIC = 4, N_CASES = 5 };
+enum { OPT_REPEAT = 1, OPT_THREADS, OPT_TABLE, OPT_MIB, THREADS_MAX = 64, N_SETS = 4, N_SYNTHETIC = 4, N_CASES = 5 };
 
 static const struct {
     const char *name;
     unsigned mask; /* gpu/cpu.h; 0: nothing here is built for it */
 } sets[N_SETS] = {
     { "AVX2", CPU_AVX2 },
+    { "AVX2 VNNI", CPU_AVX2 | CPU_AVX_VNNI },
     { "AVX-512 VNNI", CPU_AVX2 | CPU_AVX512 | CPU_VNNI },
     { "AMX", 0 },
 };
@@ -51,6 +52,7 @@ struct result {
     const struct attend_case *c; /* its figures below are of this case */
     const char *set, *packed_name, *f16_name;
     bool measured;               /* false: this machine lacks the instructions */
+    struct attend_folding folding;
     double error;                /* packed against binary16, normalised */
     struct timing packed, f16;   /* seconds of a run over all heads */
     double n_keys;               /* keys times KV heads of a run */
@@ -60,7 +62,9 @@ static const char doc[] =
     "Time the attention of one new token over a long context: packed pages against a plain binary16 cache with the "
     "same keys and values, both by the best loops for each instruction set.\v"
     "Ratios above 1 say that packed is faster. Minimum, median and 99th percentile over all repetitions, the kernels "
-    "taking turns; times are the slowest thread's processor time. Caches are larger than most processors' own, so binary16 is read from memory.";
+    "taking turns; times are the slowest thread's processor time. Caches are larger than most processors' own, so binary16 is read from memory. "
+    "Planes: those of RoPE whose keys are formed, of all; the fold bound is what the others may add to a score, over the "
+    "size of the scores.";
 
 static const struct argp_option options[] = {
     { "repeat", OPT_REPEAT, "N", 0, "Repetitions of each kernel (default 30)", 1 },
@@ -229,6 +233,7 @@ static int measure_set(const struct attend_case *c, unsigned set, const struct b
         packed.scratch[i] = scratch + i * scratch_bytes;
     packed.ops = ops_select(sets[set].mask);
     f16.f16 = attend_f16_select(sets[set].mask);
+    attend_case_folding(c, packed.ops, scratch, &ret->folding);
     packed.out = out;
     f16.out = out + c->n_heads * row;
     ret->measured = true;
@@ -251,17 +256,18 @@ static void print_row(struct report *t, const struct result *r)
         report_row(t, "%s\t%s\tnot on this machine", r->c->name, r->set);
         return;
     }
-    report_row(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.1e", r->c->name, r->set,
+    report_row(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.1e\t%zu of %zu\t%.1e", r->c->name, r->set,
                nanoseconds(r, r->packed.min), nanoseconds(r, r->packed.median), nanoseconds(r, r->packed.p99),
                nanoseconds(r, r->f16.min), nanoseconds(r, r->f16.median), nanoseconds(r, r->f16.p99),
-               r->f16.min / r->packed.min, r->f16.median / r->packed.median, r->error);
+               r->f16.min / r->packed.min, r->f16.median / r->packed.median, r->error,
+               r->folding.formed, r->folding.planes, r->folding.bound);
 }
 
 static int print_text(const struct result *r, size_t n, const struct bench_options *o, const char *cpu)
 {
     _cleanup_(report_freep) struct report *t =
         report_new("<cache\t<instructions\t>packed min\t>median\t>p99\t>f16 min\t>median\t>p99\t>ratio, min\t>median"
-                   "\t>difference");
+                   "\t>difference\t>planes\t>fold bound");
 
     printf("CPU %s, %s, %zu threads, %zu repetitions, processor time of the slowest thread in ns per "
            "key and KV head\n\n", cpu, COMPILER, o->threads,
@@ -282,11 +288,14 @@ static json_t *row_json(const struct result *r)
                             (json_int_t) attend_case_packed_bytes(r->c));
 
     if (row && r->measured &&
-        json_object_update_new(row, json_pack("{s:s, s:s, s:f, s:o, s:o, s:f, s:f}", "packed_kernel", r->packed_name,
+        json_object_update_new(row, json_pack("{s:s, s:s, s:f, s:o, s:o, s:f, s:f, s:I, s:I, s:f}", "packed_kernel", r->packed_name,
                                               "f16_kernel", r->f16_name, "difference", r->error, "packed_ns",
                                               timing_json(r->packed, 1e9 / r->n_keys), "f16_ns", timing_json(r->f16, 1e9 / r->n_keys),
                                               "ratio_min", r->f16.min / r->packed.min, "ratio_median",
-                                              r->f16.median / r->packed.median)) < 0) {
+                                              r->f16.median / r->packed.median, "planes_formed",
+                                              (json_int_t) r->folding.formed, "planes",
+                                              (json_int_t) r->folding.planes, "fold_bound",
+                                              r->folding.bound)) < 0) {
         json_decref(row);
         return NULL;
     }
