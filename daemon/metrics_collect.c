@@ -1,5 +1,4 @@
 /* From the daemon's accounts to metric families; see metrics_collect.h. */
-#include "daemon/fit.h"
 #include "daemon/metrics_collect.h"
 
 #include <stdlib.h>
@@ -7,12 +6,14 @@
 #include <unistd.h>
 
 #include "daemon/conn.h"
+#include "daemon/fit.h"
 #include "daemon/metrics.h"
 #include "daemon/metrics_text.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
 #include "daemon/space.h"
 #include "daemon/status.h"
+#include "daemon/work.h"
 #include "proto/wire.h"
 
 /* ---- the process ------------------------------------------------------------------------------------------------- */
@@ -117,7 +118,7 @@ static void collect_raw(const struct server *s, struct metrics_text *t)
 
 struct tenant_row {
     const char *name;
-    uint64_t quota, used, held, arena, pages, sessions, hits, misses, evictions;
+    uint64_t quota, guarantee, used, held, arena, pages, sessions, hits, misses, evictions, misses_by[METRICS_REASONS_MAX];
 };
 
 struct tenant_rows {
@@ -128,6 +129,7 @@ struct tenant_rows {
 static void add_tenant(struct tenant_row *to, const struct tenant *t)
 {
     to->quota += t->quota_bytes;
+    to->guarantee += t->guarantee_bytes;
     to->used += tenant_used_bytes(t);
     to->held += t->held_bytes;
     to->arena += t->arena_bytes;
@@ -136,6 +138,8 @@ static void add_tenant(struct tenant_row *to, const struct tenant *t)
     to->hits += t->hits;
     to->misses += t->misses;
     to->evictions += t->evictions;
+    for (unsigned i = 0; i < METRICS_REASONS_MAX; i++)
+        to->misses_by[i] += t->misses_by[i];
 }
 
 /* The first METRICS_SERIES_MAX - 1 that came have rows of their own, so that a row means the same tenant for ever. */
@@ -163,6 +167,26 @@ static void tenant_family(struct metrics_text *t, const struct tenant_rows *all,
                            *(const uint64_t *) ((const char *) &all->rows[i] + field));
 }
 
+/* One count per sequence, of its first missing chunk. */
+static void miss_family(struct metrics_text *t, const struct tenant_rows *all)
+{
+    static const struct {
+        unsigned number;
+        const char *name;
+    } reasons[] = {
+        { KVCOBRA__MISS_REASON__MISS_UNKNOWN, "unknown" }, { KVCOBRA__MISS_REASON__MISS_EVICTED, "evicted" },
+        { KVCOBRA__MISS_REASON__MISS_OTHER_TABLE, "other_table" },
+        { KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE, "retired_table" },
+    };
+
+    metrics_family(t, "kvcobra_tenant_sequence_misses_total", "counter", "Why sequences' first missing chunks were missing.");
+    for (size_t i = 0; i < all->n; i++)
+        for (size_t k = 0; all->rows[i].name && k < sizeof(reasons) / sizeof(reasons[0]); k++)
+            metrics_sample(t, "kvcobra_tenant_sequence_misses_total",
+                           (const struct metric_label[]) { { "tenant", all->rows[i].name }, { "reason", reasons[k].name },
+                                                           { NULL, NULL } }, all->rows[i].misses_by[reasons[k].number]);
+}
+
 static void collect_tenants(const struct server *s, struct metrics_text *t)
 {
     static const struct {
@@ -171,6 +195,8 @@ static void collect_tenants(const struct server *s, struct metrics_text *t)
     } families[] = {
         { "kvcobra_tenant_quota_bytes", "gauge", "Most that pages and arenas may take.",
           offsetof(struct tenant_row, quota) },
+        { "kvcobra_tenant_guarantee_bytes", "gauge", "Of the pool, that nobody else can keep.",
+          offsetof(struct tenant_row, guarantee) },
         { "kvcobra_tenant_used_bytes", "gauge", "Pages and arenas.", offsetof(struct tenant_row, used) },
         { "kvcobra_tenant_held_bytes", "gauge", "Pages that are held or reserved.", offsetof(struct tenant_row, held) },
         { "kvcobra_tenant_arena_bytes", "gauge", "What its processes write pages in.",
@@ -190,6 +216,7 @@ static void collect_tenants(const struct server *s, struct metrics_text *t)
         t->failed = true;
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
         tenant_family(t, &all, families[i].name, families[i].type, families[i].help, families[i].field);
+    miss_family(t, &all);
     free(all.rows);
 }
 
@@ -340,6 +367,18 @@ static void collect_fit(const struct server *s, struct metrics_text *t)
     metrics_sample(t, "kvcobra_refused_reports_total", NULL, s->refused_reports);
 }
 
+static void collect_work(const struct server *s, struct metrics_text *t)
+{
+    struct work_figures f;
+
+    work_figures(s->work, &f);
+    one(t, "kvcobra_work_threads", "gauge", "Threads that copy, check and code.", f.n_threads);
+    one(t, "kvcobra_work_waiting", "gauge", "Requests that wait for one.", f.n_waiting);
+    one(t, "kvcobra_work_done_total", "counter", "Requests that threads worked on.", f.n_done);
+    one(t, "kvcobra_work_refused_total", "counter", "Requests that found the line full.", f.n_refused);
+    one(t, "kvcobra_work_expired_total", "counter", "Requests whose deadline passed in the line.", f.n_expired);
+}
+
 char *metrics_collect(const struct server *s, size_t *ret_n)
 {
     struct metrics_text t = { 0 };
@@ -352,5 +391,6 @@ char *metrics_collect(const struct server *s, size_t *ret_n)
     collect_states(s, &t);
     collect_tables(s, &t);
     collect_fit(s, &t);
+    collect_work(s, &t);
     return metrics_text_take(&t, ret_n);
 }

@@ -25,6 +25,7 @@ struct metrics_http {
     struct server *server;
     struct MHD_Daemon *daemon;
     struct ev_source *watch;
+    bool unfinished; /* the last run ended by its bound: the next tick goes on */
 };
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
@@ -195,15 +196,28 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *
 
 /* ---- in the loop ------------------------------------------------------------------------------------------------- */
 
+static unsigned n_connections(const struct metrics_http *h)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+
+    return info ? info->num_connections : 0;
+}
+
+/*
+ * Once more after every change of the number of connections: at its limit libmicrohttpd takes the listening socket out of
+ * what it waits for, and puts it back only at the beginning of the next run. Without one nobody would be served any more.
+ */
 static void run(struct metrics_http *h)
 {
     MHD_UNSIGNED_LONG_LONG ms;
 
-    for (unsigned i = 0; i < TURNS_MAX; i++) { /* bounded: the others are waiting */
+    h->unfinished = true;
+    for (unsigned i = 0; h->unfinished && i < TURNS_MAX; i++) { /* bounded: the others are waiting */
+        unsigned before = n_connections(h);
+
         if (MHD_run(h->daemon) != MHD_YES)
-            return;
-        if (MHD_get_timeout(h->daemon, &ms) != MHD_YES || ms > 0)
             break;
+        h->unfinished = n_connections(h) != before || (MHD_get_timeout(h->daemon, &ms) == MHD_YES && ms == 0);
     }
     server_update_tick(h->server);
 }
@@ -267,7 +281,5 @@ void metrics_http_tick(struct metrics_http *h)
 
 bool metrics_http_is_busy(const struct metrics_http *h)
 {
-    const union MHD_DaemonInfo *info = h ? MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS) : NULL;
-
-    return info && info->num_connections > 0;
+    return h && (h->unfinished || n_connections(h) > 0);
 }

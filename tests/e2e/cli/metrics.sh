@@ -61,6 +61,8 @@ holds "pages, tenants, tables" "m['kvcobra_pages'] == 22" \
     "sum(v for k, v in m.items() if k.startswith('kvcobra_table_leased_pages_total{')) == 22" \
     "m['kvcobra_tables{state=\"active\"}'] == 1" "m['kvcobra_request_seconds_count{message=\"lease\"}'] >= 1" \
     "m['kvcobra_request_seconds_count{message=\"stage_table\"}'] == 1" \
+    "sum(v for k, v in m.items() if k.startswith('kvcobra_tenant_sequence_misses_total{')) >= 1" \
+    "all(k in m for k in ('kvcobra_work_done_total', 'kvcobra_work_threads'))" \
     "m['kvcobra_leases'] == 0 and m['kvcobra_pool_held_bytes'] == 0" \
     "m['kvcobra_errors_total{errno=\"ENOENT\"}'] == 1" \
     "any(v > 0 for k, v in m.items() if k.startswith('kvcobra_table_free_tokens{'))"
