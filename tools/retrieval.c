@@ -19,7 +19,7 @@
 #include "tools/subject.h"
 
 #define SENTENCE "\n\nThe pass key is %s. Remember it. %s is the pass key.\n\n"
-#define QUESTION "\n\nWhat is the pass key? The pass key is"
+#define QUESTION "\n\nWhat is the pass key? The pass key is the number"
 enum { ANSWER_BYTES = 128 };
 
 size_t retrieval_length(const struct retrieval_options *o, size_t i)
