@@ -9,3 +9,4 @@ struct cuda_image {
 };
 
 extern const struct cuda_image cuda_image_attend, cuda_image_codec;
+extern const struct cuda_image cuda_image_f16; /* for benches; in a library of its own */

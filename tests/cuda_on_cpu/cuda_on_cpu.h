@@ -9,12 +9,14 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/half.h"
 
 #define DEVICE static inline
 #define KERNEL static
+#define UNROLL
 #define __launch_bounds__(n)
 
 struct on_cpu_index {
@@ -95,25 +97,35 @@ static inline void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uin
         c[i] += sums[i];
 }
 
-static inline float max_of_8(float x)
+static inline float max_of(float x, int n)
 {
-    unsigned first = threadIdx.x % 32 / 8 * 8;
+    unsigned first = threadIdx.x % 32 / (unsigned) n * (unsigned) n;
 
     on_cpu_give(&x, sizeof(x));
-    for (unsigned i = 0; i < 8; i++)
+    for (unsigned i = 0; i < (unsigned) n; i++)
         x = fmaxf(x, *(const float *) on_cpu_given(first + i));
     on_cpu_taken();
     return x;
 }
 
-static inline float sum_of_8(float x)
+static inline float sum_of(float x, int n)
 {
-    unsigned first = threadIdx.x % 32 / 8 * 8;
+    unsigned first = threadIdx.x % 32 / (unsigned) n * (unsigned) n;
     float sum = 0;
 
     on_cpu_give(&x, sizeof(x));
-    for (unsigned i = 0; i < 8; i++)
+    for (unsigned i = 0; i < (unsigned) n; i++)
         sum += *(const float *) on_cpu_given(first + i);
     on_cpu_taken();
     return sum;
+}
+
+static inline struct words4 load_16_bytes(const void *at)
+{
+    struct words4 w;
+
+    if ((uintptr_t) at % 16 != 0)
+        abort(); /* as a GPU would */
+    memcpy(&w, at, sizeof(w));
+    return w;
 }

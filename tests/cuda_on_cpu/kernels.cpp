@@ -6,6 +6,7 @@
 
 #include "gpu/cuda/kernels/attend.cu"
 #include "tests/cuda_on_cpu/kernels_codec.h"
+#include "tests/cuda_on_cpu/kernels_f16.h"
 
 static void attend(const void *arg)
 {
@@ -29,6 +30,10 @@ void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsi
         { "kvc_encode_keys", on_cpu_encode_keys },
         { "kvc_encode_values", on_cpu_encode_values },
         { "kvc_decode", on_cpu_decode_page },
+        { "kvc_f16_64", on_cpu_f16_64 },
+        { "kvc_f16_128", on_cpu_f16_128 },
+        { "kvc_f16_256", on_cpu_f16_256 },
+        { "kvc_f16_merge", on_cpu_f16_merge },
     };
 
     for (const auto &k : kernels)

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+#include "gpu/cuda/kernels/f16.h"
 #include "gpu/cuda/kernels/plan.h"
 
 #ifdef __cplusplus
@@ -15,6 +16,9 @@ void on_cpu_attend(const struct plan_attend *a, unsigned n_seqs, size_t attend_s
 /* kvc_encode_keys, then kvc_encode_values. */
 void on_cpu_encode(const struct plan_encode *e, unsigned n_chunks, size_t shared_bytes);
 void on_cpu_decode(const struct plan_decode *d, unsigned n_pages);
+
+/* kvc_f16_*, then kvc_f16_merge: the baseline of benches. */
+void on_cpu_f16(const struct f16_attend *a, unsigned n_seqs);
 
 /* One kernel by its name, as a launch names it; others end the program. */
 void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads, size_t shared_bytes,

@@ -65,7 +65,7 @@ static struct {
     struct mapping mappings[MAPPINGS_MAX];
     struct range allocations[ALLOCATIONS_MAX]; /* cuMemAlloc() */
     int retained[DEVICES_MAX], modules;
-    unsigned shared_bytes[16];                 /* by function: what cuFuncSetAttribute() allowed */
+    unsigned shared_bytes[32];                 /* by function: what cuFuncSetAttribute() allowed */
     char fail_call[64];
     long fail_at, fail_count;
     int fail_error;
@@ -570,7 +570,10 @@ API cu_result cuMemcpyHtoD_v2(cu_ptr to, const void *from, size_t bytes)
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-static const char *const functions[] = { "kvc_attend", "kvc_merge", "kvc_encode_keys", "kvc_encode_values", "kvc_decode" };
+static const char *const functions[] = {
+    "kvc_attend", "kvc_merge", "kvc_encode_keys", "kvc_encode_values", "kvc_decode",
+    "kvc_f16_64", "kvc_f16_128", "kvc_f16_256", "kvc_f16_merge",
+};
 
 enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]), SHARED_FREE = 48 << 10, SHARED_MOST = 227 << 10 };
 

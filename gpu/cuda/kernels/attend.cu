@@ -218,7 +218,7 @@ DEVICE void softmax(uint32_t from, uint32_t to, uint32_t n_exact, struct shared 
     for (uint32_t token = sub; token < TOKENS; token += 8)
         if (token >= from && token < to)
             largest = fmaxf(largest, s.scores[token * SCORE_LD + row]);
-    largest = fmaxf(max_of_8(largest), before);
+    largest = fmaxf(max_of(largest, 8), before);
     factor = exp2_fast(before - largest);
     for (uint32_t token = sub; token < TOKENS; token += 8) {
         bool seen = token >= from && token < to;
@@ -228,7 +228,7 @@ DEVICE void softmax(uint32_t from, uint32_t to, uint32_t n_exact, struct shared 
         s.scores[token * SCORE_LD + row] = half_to_float(weight);
         s.weights[row * WEIGHT_LD + token] = token < n_exact ? 0 : weight;
     }
-    sum = sum_of_8(sum);
+    sum = sum_of(sum, 8);
     if (sub == 0) {
         s.max[row] = largest;
         s.sum[row] = s.sum[row] * factor + sum;

@@ -6,12 +6,17 @@
 
 #include <stdint.h>
 
+struct words4 {
+    uint32_t word[4];
+};
+
 #ifdef __CUDACC__
 
 #include <cuda_fp16.h>
 
 #define DEVICE static __device__ __forceinline__
 #define KERNEL extern "C" __global__
+#define UNROLL _Pragma("unroll") /* before a loop whose counter indexes registers */
 
 extern __shared__ __align__(16) unsigned char dynamic_shared[];
 
@@ -64,19 +69,27 @@ DEVICE void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Over the eight lanes whose number differs in the lowest three bits. */
-DEVICE float max_of_8(float x)
+/* Over the @n lanes, 4 or 8, whose numbers differ in the lowest bits. */
+DEVICE float max_of(float x, int n)
 {
-    for (int i = 1; i < 8; i *= 2)
+    for (int i = 1; i < n; i *= 2)
         x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
     return x;
 }
 
-DEVICE float sum_of_8(float x)
+DEVICE float sum_of(float x, int n)
 {
-    for (int i = 1; i < 8; i *= 2)
+    for (int i = 1; i < n; i *= 2)
         x += __shfl_xor_sync(0xffffffffu, x, i);
     return x;
+}
+
+/* @at aligned to 16; memory that no kernel writes meanwhile. */
+DEVICE struct words4 load_16_bytes(const void *at)
+{
+    uint4 v = __ldg((const uint4 *) at);
+
+    return { { v.x, v.y, v.z, v.w } };
 }
 
 #else

@@ -1,0 +1,28 @@
+/*
+ * Attention on a binary16 cache by kernels/f16.cu: the baseline that benches hold packed attention against. A library of its
+ * own, no part of the product's.
+ */
+#pragma once
+
+#include "gpu/cuda/extent.h"
+#include "gpu/cuda/kernels/f16.h"
+
+struct cuda_f16;
+
+/* Return: as cuda_kernels_new(). */
+int cuda_f16_new(struct cuda_space *s, struct cuda_f16 **ret_f16, struct errmsg *e);
+struct cuda_f16 *cuda_f16_free(struct cuda_f16 *f);
+static inline void cuda_f16_freep(struct cuda_f16 **f)
+{
+    *f = cuda_f16_free(*f);
+}
+
+/**
+ * cuda_f16_attend() - queue attention of one token per sequence
+ * @shape: what lies at @plan, for the grid; pointers in it are not followed
+ * @plan:  device address of a struct f16_attend
+ *
+ * Return: 0; -EOPNOTSUPP: a dimension or a group that the kernels do not take, named; else as cuda_fail().
+ */
+int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *shape, cu_ptr plan, unsigned n_seqs, cu_stream stream,
+                    struct errmsg *e);
