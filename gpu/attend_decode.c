@@ -49,8 +49,11 @@ static float step_of(size_t n, const float *x, const float *unit, float limit)
 {
     float top = 0x1p-100f; /* not 0, so that quotients are finite */
 
-    for (size_t c = 0; c < n; c++)
-        top = fmaxf(top, fabsf(x[c] * unit[c]));
+    for (size_t c = 0; c < n; c++) {
+        float size = fabsf(x[c] * unit[c]);
+
+        top = size > top ? size : top;
+    }
     return top / limit;
 }
 
@@ -72,12 +75,12 @@ static void prepare_row(struct decode *d, size_t row, size_t dim, const float *u
 
     d->keys.wide_step[row] = step;
     for (size_t c = 0; c < n_wide; c++)
-        wide[c] = (int16_t) nearest(dec[c] * unit[c] / step);
+        wide[c] = (int16_t) nearest(dec[c] * unit[c] * (1 / step));
     dec += n_wide;
     step = step_of(n_narrow, dec, unit + n_wide, (float) d->ops->decode->narrow_max);
     d->keys.narrow_step[row] = step;
     for (size_t c = 0; c < n_narrow; c++) {
-        narrow[c] = (int8_t) nearest(dec[c] * unit[n_wide + c] / step);
+        narrow[c] = (int8_t) nearest(dec[c] * unit[n_wide + c] * (1 / step));
         sum += narrow[c];
     }
     d->keys.start[row] = -128 * sum;

@@ -62,32 +62,54 @@ static void fill_plane(const struct fold *f, const struct attend_rows *rows, con
         a[c] = b[c] = 0;
 }
 
+/* Steps of columns: what makes the largest of A and B [n] fit 16 bits, and the sum of all PAIRS_MAX. */
+static void find_steps(const float *a, const float *b, size_t n, size_t ld, size_t cols, float *restrict ret,
+                       float *restrict sum)
+{
+    for (size_t c = 0; c < cols; c++) {
+        ret[c] = 0x1p-100f; /* not 0, so that quotients are finite */
+        sum[c] = 0;
+    }
+    for (size_t i = 0; i < n; i++)
+        for (size_t c = 0; c < cols; c++) {
+            float x = fabsf(a[i * ld + c]), y = fabsf(b[i * ld + c]), larger = x > y ? x : y;
+
+            ret[c] = larger > ret[c] ? larger : ret[c];
+            sum[c] += x + y;
+        }
+    for (size_t c = 0; c < cols; c++) {
+        float one = ret[c] / 32767, all = sum[c] / PAIRS_MAX;
+
+        ret[c] = one > all ? one : all;
+    }
+}
+
+/* To the nearest whole number of 16 bits. */
+static int16_t nearest(float x)
+{
+    return (int16_t) ((int32_t) (x + 65536.5f) - 65536); /* what is converted is above 0, so rounded down */
+}
+
 /* A and B of level 0 to whole numbers, each column in steps of its own. */
 static void round_planes(struct fold *f, size_t n_rows)
 {
     size_t n = f->first[1] - f->first[0], cols = n_rows * f->r;
+    const float *a = f->planes, *b = a + n * f->cols;
+    float *step = f->finest.step, *per = f->nodes[0]; /* which has no node yet */
 
     f->finest.n = n;
     f->finest.cols = cols;
     f->finest.weights = f->constants->fold_nodes;
+    find_steps(a, b, n, f->cols, cols, step, per);
     for (size_t c = 0; c < cols; c++) {
-        const float *a = f->planes + c, *b = a + n * f->cols;
-        float top = 0x1p-100f, sum = 0, per; /* not 0, so that quotients are finite */
-
-        for (size_t i = 0; i < n; i++) {
-            float x = fabsf(a[i * f->cols]), y = fabsf(b[i * f->cols]);
-
-            top = fmaxf(top, fmaxf(x, y));
-            sum += x + y;
-        }
-        f->finest.step[c] = fmaxf(top / 32767, sum / PAIRS_MAX);
-        per = 1 / f->finest.step[c];
-        f->finest.step[c] /= 32767; /* that of turns */
-        for (size_t i = 0; i < n; i++) {
-            f->finest.pairs[(i * cols + c) * 2] = (int16_t) lrintf(a[i * f->cols] * per);
-            f->finest.pairs[(i * cols + c) * 2 + 1] = (int16_t) lrintf(b[i * f->cols] * per);
-        }
+        per[c] = 1 / step[c];
+        step[c] /= 32767; /* that of turns */
     }
+    for (size_t i = 0; i < n; i++, a += f->cols, b += f->cols)
+        for (size_t c = 0; c < cols; c++) {
+            f->finest.pairs[(i * cols + c) * 2] = nearest(a[c] * per[c]);
+            f->finest.pairs[(i * cols + c) * 2 + 1] = nearest(b[c] * per[c]);
+        }
 }
 
 static void split_levels(struct fold *f, size_t first, size_t n_planes)

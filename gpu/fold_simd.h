@@ -27,14 +27,11 @@ static void round_wide(const float *w, size_t ld, const struct fold_codes *c, si
     _mm_storeu_ps(step, steps_of(w, ld, c->n_wide, WIDE_MAX));
     for (size_t j = 0; j < FOLD_RATIO; j++) {
         size_t at = (slot + j) * c->n_rows + row;
-        float per = 1 / step[j];
+        vec per = vec_set1(1 / step[j]);
 
         c->wide_step[at] = step[j];
-        for (size_t i = 0; i < c->n_wide; i++) {
-            float x = w[j * ld + i] * per;
-
-            c->wide[at * TABLE_RANK_MAX + i] = (int16_t) (int32_t) (x + (x < 0 ? -0.5f : 0.5f));
-        }
+        for (size_t i = 0; i < c->n_wide; i += LANES) /* rows have room for more than n_wide */
+            store_whole(vec_load_some(w + j * ld + i, c->n_wide - i) * per, c->wide + at * TABLE_RANK_MAX + i);
     }
 }
 
