@@ -77,7 +77,7 @@ struct fold_planes {
     size_t n, cols;           /* planes; columns of all rows */
     int16_t *pairs;           /* [n][cols][2] A and B in steps; sums over planes of |A| + |B| below PAIRS_MAX */
     float *step;              /* [cols] */
-    int16_t *turns;           /* [FOLD_RATIO][n][2] cosines and sines times 32767, by node */
+    uint32_t *turns;          /* [FOLD_RATIO][n] cosines (lower half) and sines times 32767, by node */
     const float *above[FOLD_NODES]; /* [cols] nodes of the level above; NULL: none */
     const float (*weights)[FOLD_NODES]; /* [FOLD_RATIO] theirs for each node */
 };
@@ -105,7 +105,7 @@ struct decode_ops {
 
     /* Phases of @n planes, as pairs of whole numbers (times 32767) and rounded; then they are turned by @step. */
     void (*turns)(size_t n, double *cos, double *sin, const double *step_cos, const double *step_sin,
-                  int16_t *ret_pairs, float *ret_cos, float *ret_sin);
+                  uint32_t *ret_pairs, float *ret_cos, float *ret_sin);
 
     /* FOLD_RATIO nodes, to slots @slot .. of @c; all but their offsets. */
     void (*nodes)(const struct fold_planes *p, const struct fold_codes *c, size_t slot);

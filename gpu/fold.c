@@ -21,7 +21,7 @@ void fold_carve(struct fold *f, struct scratch_cursor *s, const struct geometry 
     f->turns = scratch_take(s, BATCH * (size_t) g->d, sizeof(float));
     f->finest.pairs = scratch_take(s, (size_t) g->d / 2 * cols * 2, sizeof(int16_t));
     f->finest.step = scratch_take(s, cols, sizeof(float));
-    f->finest.turns = scratch_take(s, (size_t) g->d / 2 * BATCH * 2, sizeof(int16_t));
+    f->finest.turns = scratch_take(s, (size_t) g->d / 2 * BATCH, sizeof(uint32_t));
     f->codes.wide = scratch_take(s, slots * TABLE_RANK_MAX, sizeof(int16_t));
     f->codes.narrow = scratch_take(s, slots * TABLE_RANK_MAX, sizeof(int8_t));
     f->codes.start = scratch_take(s, slots, sizeof(int32_t));
@@ -210,7 +210,7 @@ static void extend(struct fold *f, unsigned level, long last)
 
         for (size_t j = 0; j < BATCH; j++)
             f->ops->decode->turns(n, f->phase.cos + from, f->phase.sin + from, step->cos + from, step->sin + from,
-                                  f->finest.turns + j * 2 * n, f->turns + j * 2 * n, f->turns + (j * 2 + 1) * n);
+                                  f->finest.turns + j * n, f->turns + j * 2 * n, f->turns + (j * 2 + 1) * n);
         if (level == 0)
             finest_nodes(f, cell, ret, at);
         else

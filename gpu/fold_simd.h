@@ -66,7 +66,7 @@ inline_always void round_narrow(const float *w, size_t ld, const struct fold_cod
 
 /* Phases of planes to whole numbers, [n] pairs of cosine and sine, and rounded to binary32; then on by @step. */
 static void turns(size_t n, double *restrict cos, double *restrict sin, const double *step_cos, const double *step_sin,
-                  int16_t *ret_pairs, float *ret_cos, float *ret_sin)
+                  uint32_t *restrict ret_pairs, float *restrict ret_cos, float *restrict ret_sin)
 {
     for (size_t i = 0; i < n; i++) {
         double c = cos[i], s = sin[i];
@@ -79,40 +79,51 @@ static void turns(size_t n, double *restrict cos, double *restrict sin, const do
     for (size_t i = 0; i < n; i++) { /* nearest: both are above -2 */
         uint32_t c = (uint32_t) (int32_t) (ret_cos[i] * 32767 + 65536.5f) & 0xffff;
         uint32_t s = (uint32_t) (int32_t) (ret_sin[i] * 32767 + 65536.5f) & 0xffff;
-        uint32_t both = s << 16 | c;
 
-        memcpy(ret_pairs + 2 * i, &both, sizeof(both));
+        ret_pairs[i] = s << 16 | c;
     }
 }
 
-/* Columns @col .. of FOLD_RATIO nodes: their own planes and the level above. */
-inline_always void sum_nodes(const struct fold_planes *p, size_t col, vec ret[FOLD_RATIO])
+/* @vecs vectors of columns from @col on of FOLD_RATIO nodes, to node [FOLD_RATIO][TABLE_RANK_MAX]: their own planes and
+ * the level above. */
+inline_always void sum_nodes(unsigned vecs, const struct fold_planes *p, size_t col, float *node)
 {
-    ivec sum[FOLD_RATIO];
-    vec step = vec_load(p->step + col);
+    ivec sum[FOLD_RATIO][2];
 
 #pragma GCC unroll 4
     for (unsigned j = 0; j < FOLD_RATIO; j++)
-        sum[j] = ivec_set1(0);
+#pragma GCC unroll 2
+        for (unsigned v = 0; v < vecs; v++)
+            sum[j][v] = ivec_set1(0);
     for (size_t i = 0; i < p->n; i++) {
-        ivec pair = ivec_load(p->pairs + (i * p->cols + col) * 2);
+        const int16_t *pairs = p->pairs + (i * p->cols + col) * 2;
 
 #pragma GCC unroll 4
-        for (unsigned j = 0; j < FOLD_RATIO; j++)
-            sum[j] = dot2(sum[j], pair, ivec_four(p->turns + (j * p->n + i) * 2));
+        for (unsigned j = 0; j < FOLD_RATIO; j++) {
+            ivec turn = ivec_four(p->turns + j * p->n + i);
+
+#pragma GCC unroll 2
+            for (unsigned v = 0; v < vecs; v++)
+                sum[j][v] = dot2(sum[j][v], ivec_load(pairs + 2 * LANES * v), turn);
+        }
     }
-#pragma GCC unroll 4
-    for (unsigned j = 0; j < FOLD_RATIO; j++)
-        ret[j] = vec_from_int(sum[j]) * step;
-    if (!p->above[0])
-        return;
-#pragma GCC unroll 4
-    for (unsigned k = 0; k < FOLD_NODES; k++) {
-        vec above = vec_load(p->above[k] + col);
+#pragma GCC unroll 2
+    for (unsigned v = 0; v < vecs; v++) {
+        vec step = vec_load(p->step + col + v * LANES), ret[FOLD_RATIO];
 
 #pragma GCC unroll 4
         for (unsigned j = 0; j < FOLD_RATIO; j++)
-            ret[j] = vec_fma(vec_set1(p->weights[j][k]), above, ret[j]);
+            ret[j] = vec_from_int(sum[j][v]) * step;
+        for (unsigned k = 0; k < FOLD_NODES && p->above[0]; k++) {
+            vec above = vec_load(p->above[k] + col + v * LANES);
+
+#pragma GCC unroll 4
+            for (unsigned j = 0; j < FOLD_RATIO; j++)
+                ret[j] = vec_fma(vec_set1(p->weights[j][k]), above, ret[j]);
+        }
+#pragma GCC unroll 4
+        for (unsigned j = 0; j < FOLD_RATIO; j++)
+            vec_store(node + j * TABLE_RANK_MAX + v * LANES, ret[j]);
     }
 }
 
@@ -124,14 +135,12 @@ static void nodes(const struct fold_planes *planes, const struct fold_codes *cod
     float node[FOLD_RATIO][TABLE_RANK_MAX];
 
     for (size_t row = 0; row < c.n_rows; row++) {
-        for (size_t col = 0; col < r; col += LANES) {
-            vec sum[FOLD_RATIO];
+        size_t col = 0;
 
-            sum_nodes(&p, row * r + col, sum);
-#pragma GCC unroll 4
-            for (unsigned j = 0; j < FOLD_RATIO; j++)
-                vec_store(node[j] + col, sum[j]);
-        }
+        for (; col + 2 * LANES <= r; col += 2 * LANES)
+            sum_nodes(2, &p, row * r + col, node[0] + col);
+        if (col < r)
+            sum_nodes(1, &p, row * r + col, node[0] + col);
         if (c.n_wide > 0)
             round_wide(node[0], TABLE_RANK_MAX, &c, slot, row);
         round_narrow(node[0] + c.n_wide, TABLE_RANK_MAX, &c, slot, row);

@@ -272,10 +272,11 @@ static void check_nodes(const struct decode_ops *ops, struct page *p)
     enum { N = 5, SLOT = 8, R = 48 }; /* rows have room for more columns than have levels */
     struct ring *r = calloc(1, sizeof(*r));
     int16_t pairs[N * ROWS * R * 2], turns[FOLD_RATIO * N * 2];
+    uint32_t both[FOLD_RATIO * N];
     float step[ROWS * R], above[FOLD_NODES][ROWS * R], weights[FOLD_RATIO][FOLD_NODES];
     struct fold_codes c = ring_codes(r, p);
     struct fold_planes planes = {
-        .n = N, .cols = ROWS * R, .pairs = pairs, .step = step, .turns = turns,
+        .n = N, .cols = ROWS * R, .pairs = pairs, .step = step, .turns = both,
         .weights = (const float (*)[FOLD_NODES]) weights,
     };
 
@@ -284,6 +285,7 @@ static void check_nodes(const struct decode_ops *ops, struct page *p)
         pairs[i] = (int16_t) random_whole(PAIRS_MAX / (2 * N));
     for (size_t i = 0; i < FOLD_RATIO * N * 2; i++)
         turns[i] = (int16_t) random_whole(32767);
+    memcpy(both, turns, sizeof(both));
     for (size_t i = 0; i < FOLD_NODES * ROWS * R; i++)
         above[i / (ROWS * R)][i % (ROWS * R)] = (float) test_rand_normal();
     for (size_t i = 0; i < ROWS * R; i++)
