@@ -24,12 +24,20 @@
 #define SAMPLES_MAX (1u << 20)
 #define STRIDE_MAX 4096
 
+uint32_t stats_samples_default(const struct geometry *g)
+{
+    uint64_t per_token = (uint64_t) head_side_count(g) * g->d * sizeof(float);
+
+    return per_token * STATS_SAMPLES_DEFAULT <= STATS_SAMPLES_BYTES ? STATS_SAMPLES_DEFAULT
+                                                                    : (uint32_t) (STATS_SAMPLES_BYTES / per_token);
+}
+
 void stats_options_default(struct stats_options *o, const struct geometry *g)
 {
     *o = (struct stats_options) {
         .geometry = *g,
         .n_sink = 4,
-        .n_samples = STATS_SAMPLES_DEFAULT,
+        .n_samples = stats_samples_default(g),
         .key_stride = 8,
         .want_attention = true,
     };

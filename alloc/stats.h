@@ -35,6 +35,11 @@ void stats_options_default(struct stats_options *o, const struct geometry *g);
 /* Bytes that statistics with these options take in memory and (nearly) on disk; printed before starting. */
 uint64_t stats_bytes(const struct stats_options *o);
 
+/* Tokens whose vectors are kept unless told otherwise: STATS_SAMPLES_DEFAULT, or as many as STATS_SAMPLES_BYTES hold. A model
+ * of 32 layers, 8 KV heads and d = 128 has 256 KiB per token, so all of them take 3 GiB and solving reads them in 6. */
+#define STATS_SAMPLES_BYTES ((uint64_t) 4 << 30)
+uint32_t stats_samples_default(const struct geometry *g);
+
 int stats_new(const struct stats_options *o, struct stats **ret_stats, struct errmsg *e);
 struct stats *stats_free(struct stats *s);
 static inline void stats_freep(struct stats **s)

@@ -68,10 +68,43 @@ static int open_named(const char *path, char **ret_name)
     return fd;
 }
 
+/* Renaming would put a file in the place of a device, or cut a link off from what it names. */
+static int check_replaceable(const char *path, struct errmsg *e)
+{
+    struct stat st;
+
+    if (lstat(path, &st) < 0)
+        return errno == ENOENT ? 0 : fail(e, -errno, "cannot write %s: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return fail(e, -EISDIR, "cannot write %s: %s", path, strerror(EISDIR));
+    if (!S_ISREG(st.st_mode))
+        return fail(e, -EINVAL, "%s is %s, not a file that may be replaced: give another name", path,
+                    S_ISLNK(st.st_mode) ? "a symbolic link" : "a device, a pipe or a socket");
+    return 0;
+}
+
+int atomic_file_check(const char *path, struct errmsg *e)
+{
+    _cleanup_(freep) char *copy = strdup(path);
+    int r = copy ? check_replaceable(path, e) : fail(e, -ENOMEM, "out of memory for the name of a file");
+
+    if (r < 0)
+        return r;
+    if (*path == '\0')
+        return fail(e, -ENOENT, "cannot write a file without a name");
+    if (access(dirname(copy), W_OK | X_OK) < 0) /* of the real user, which is who asks */
+        return fail(e, -errno, "cannot create a file beside %s: %s", path, strerror(errno));
+    return 0;
+}
+
 int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *e)
 {
-    struct atomic_file f = { .fd = open_unnamed(path) };
+    struct atomic_file f = { .fd = -1 };
+    int err = check_replaceable(path, e);
 
+    if (err < 0)
+        return err;
+    f.fd = open_unnamed(path);
     f.path = strdup(path);
     if (f.fd == -EOPNOTSUPP || f.fd == -EISDIR || f.fd == -EINVAL) /* file systems that have no unnamed files */
         f.fd = open_named(path, &f.temporary);

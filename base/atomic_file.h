@@ -21,6 +21,14 @@ struct errmsg;
  */
 int atomic_file_write(const char *path, const void *data, size_t bytes, struct errmsg *e);
 
+/**
+ * atomic_file_check() - whether a file could be written at @path, before work that takes long
+ *
+ * Return: 0; -EISDIR; -EINVAL: a device, a pipe, a socket or a symbolic link stands there, which a new file would replace;
+ * -ENOENT, -EACCES, -EROFS … of its folder; each with a sentence naming @path. The others above fail for the first two as well.
+ */
+int atomic_file_check(const char *path, struct errmsg *e);
+
 /* A file that is written piece by piece. */
 struct atomic_file {
     FILE *stream;

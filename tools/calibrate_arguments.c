@@ -52,7 +52,7 @@ static const struct argp_option options[] = {
     { "window", OPT_WINDOW, "N", 0, "Tokens of a window; windows do not see each other (default 1024)", 2 },
     { "metric", OPT_METRIC, "LIST", 0, "output, attention, fisher, mse, several of them, or all (default output)", 2 },
     { "moments-only", OPT_MOMENTS, NULL, 0, "Keep means and covariances, no vectors and no metric", 2 },
-    { "samples", OPT_SAMPLES, "N", 0, "Tokens whose vectors are kept (default 12288)", 3 },
+    { "samples", OPT_SAMPLES, "N", 0, "Tokens whose vectors are kept (default 12288, fewer where these take more than 4 GiB)", 3 },
     { "sinks", OPT_SINKS, "N", 0, "First tokens of a window that are left out and stay exact (default 4)", 3 },
     { "seed", OPT_SEED, "N", 0, "Of everything that is drawn (default 0)", 3 },
     { "no-depth-weights", OPT_NO_DEPTH, NULL, 0, "With metric attention: do not measure how strongly each layer reaches the "
@@ -63,7 +63,7 @@ static const struct argp_option options[] = {
 void calibrate_arguments_default(struct calibrate_arguments *a)
 {
     *a = (struct calibrate_arguments) {
-        .n_tokens = DEFAULT_TOKENS, .window = DEFAULT_WINDOW, .output_metric = true, .n_samples = STATS_SAMPLES_DEFAULT, .n_sink = 4,
+        .n_tokens = DEFAULT_TOKENS, .window = DEFAULT_WINDOW, .output_metric = true, .n_sink = 4,
     };
 }
 

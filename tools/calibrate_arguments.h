@@ -11,7 +11,7 @@
 struct calibrate_arguments {
     struct common_options common;
     const char *model, *output;
-    char **texts;               /* into argv; n_texts of them */
+    const char **texts;              /* into argv; n_texts of them */
     size_t n_texts;
     bool lines;                 /* a document per line */
     size_t n_tokens, window;
@@ -19,7 +19,8 @@ struct calibrate_arguments {
     bool attention, output_metric, fisher;
     bool moments_only, resume;
     bool has_metric;
-    uint32_t n_samples, n_sink;
+    uint32_t n_samples;         /* 0: stats_samples_default() */
+    uint32_t n_sink;
     uint64_t seed;
     bool no_depth;
 };

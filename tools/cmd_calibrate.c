@@ -20,6 +20,7 @@
 #include "tools/command.h"
 #include "tools/engine/engine.h"
 #include "tools/interrupt.h"
+#include "tools/output_path.h"
 #include "tools/progress.h"
 #include "tools/report.h"
 #include "tools/text_file.h"
@@ -67,7 +68,8 @@ static void make_stats_options(struct run *r)
     memcpy(r->so.model_digest, info->model_digest, sizeof(r->so.model_digest));
     (void) snprintf(r->so.model_name, sizeof(r->so.model_name), "%s", info->name);
     r->so.n_sink = r->a->n_sink;
-    r->so.n_samples = r->a->n_samples;
+    if (r->a->n_samples > 0)
+        r->so.n_samples = r->a->n_samples;
     r->so.want_attention = r->a->attention;
     r->so.want_output = r->a->output_metric;
     r->so.seed = r->a->seed;
@@ -112,15 +114,21 @@ static void announce(const struct run *r)
     const struct calibrate_arguments *a = r->a;
     const struct corpus_options model = of_model(a);
     uint64_t beside = calibrate_windows_bytes(r->en, &r->so, a->window, a->fisher), kept;
+    size_t tokens = corpus_tokens(&r->corpus) + a->n_generate;
+    struct stats_options so = r->so;
     char stats[HUMAN_BYTES], more[HUMAN_BYTES];
 
-    kept = a->moments_only ? moments_bytes(&r->so.geometry)
-                           : stats_bytes(&r->so) + (a->fisher ? stats_fisher_bytes(&r->so) : 0);
+    if (tokens < so.n_samples) /* there are no more to keep vectors of */
+        so.n_samples = (uint32_t) tokens;
+    kept = a->moments_only ? moments_bytes(&so.geometry) : stats_bytes(&so) + (a->fisher ? stats_fisher_bytes(&so) : 0);
     if (calibrate_wants_depth(a))
         beside = larger(beside, calibrate_depth_bytes(r->en, a->window));
     if (a->n_generate > 0)
         beside = larger(beside, corpus_model_bytes(r->en, &model));
-    command_note(&a->common, "the %s take %s in memory and at most as much on disk; up to %s more of memory while "
+    if (!a->moments_only && r->so.n_samples < STATS_SAMPLES_DEFAULT && a->n_samples == 0)
+        command_note(&a->common, "the vectors of %u tokens are kept, %s of them: --samples %d keeps as many as smaller models "
+                     "have", r->so.n_samples, human_bytes(STATS_SAMPLES_BYTES, stats), STATS_SAMPLES_DEFAULT);
+    command_note(&a->common, "the %s take %s in memory and about as much on disk; up to %s more of memory while "
                  "calibrating, beside the model", a->moments_only ? "moments" : "statistics", human_bytes(kept, stats),
                  human_bytes(beside, more));
 }
@@ -278,8 +286,12 @@ static int measure(struct run *r, struct errmsg *e)
 static int calibrate(struct run *r, struct errmsg *e)
 {
     const struct engine_options eo = { 0 };
-    int err = engine_open(r->a->model, &eo, &r->en, e);
+    int err = output_check(r->a->output, &r->a->model, 1, e);
 
+    if (err == 0)
+        err = output_check(r->a->output, r->a->texts, r->a->n_texts, e);
+    if (err == 0)
+        err = engine_open(r->a->model, &eo, &r->en, e);
     r->checkpoint = checkpoint_path(r->a->output);
     if (err == 0 && !r->checkpoint)
         err = fail(e, -ENOMEM, "out of memory for the name of a file");

@@ -15,6 +15,7 @@
 #include "base/errmsg.h"
 #include "tools/command.h"
 #include "tools/inspect.h"
+#include "tools/output_path.h"
 #include "tools/progress.h"
 #include "tools/report.h"
 
@@ -202,6 +203,8 @@ static int run(int argc, char **argv)
     struct errmsg e = { "" };
 
     command_parse(&argp, argc, argv, &o);
+    if (o.html && output_check(o.html, (const char *const[]) { o.path, o.stats }, 2, &e) < 0)
+        return command_fail("%s", e.text);
     if (tell_apart(&o, &request, &e) < 0 || inspection_open(&x, &request, &e) < 0)
         return command_fail("%s", e.text);
     return o.html || o.common.json ? show_document(&x, &o) : show_text(&x);

@@ -115,13 +115,17 @@ static int add(struct input *to, const struct input *from, struct errmsg *e)
 
 static int merge(const struct merge_arguments *a, struct input *inputs, struct errmsg *e)
 {
-    int r = 0;
+    int r = atomic_file_check(a->output, e); /* one of the inputs may be replaced by the sum */
 
     for (size_t i = 0; r == 0 && i < a->n_inputs; i++)
         r = load(a->inputs[i], &inputs[i], e);
     if (r < 0)
         return r;
     qsort(inputs, a->n_inputs, sizeof(*inputs), compare_inputs);
+    for (size_t i = 1; i < a->n_inputs; i++)
+        if (compare_inputs(&inputs[i - 1], &inputs[i]) == 0)
+            return fail(e, -EINVAL, "%.200s and %.200s are the same: they would count twice", inputs[i - 1].path,
+                        inputs[i].path);
     for (size_t i = 1; r == 0 && i < a->n_inputs; i++) {
         r = add(&inputs[0], &inputs[i], e);
         inputs[i].stats = stats_free(inputs[i].stats);

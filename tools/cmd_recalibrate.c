@@ -21,6 +21,7 @@
 #include "tools/confirm.h"
 #include "tools/handles.h"
 #include "tools/moments_harm.h"
+#include "tools/output_path.h"
 #include "tools/report.h"
 
 enum { OPT_SOCKET = 1, OPT_STATS, OPT_MODEL, OPT_TENANT, OPT_MARGIN, OPT_TOKENS, OPT_SHADOW, OPT_SHARE, OPT_WAIT, OPT_DRY,
@@ -402,6 +403,8 @@ static int run(int argc, char **argv)
     int status;
 
     command_parse(&argp, argc, argv, &o);
+    if (o.output && output_check(o.output, &o.stats, 1, &e) < 0)
+        return command_fail("%s", e.text);
     if (client_open(o.socket, &c, &e) < 0)
         return command_fail("%s", e.text);
     x.c = c;

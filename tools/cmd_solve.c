@@ -13,6 +13,7 @@
 #include "base/errmsg.h"
 #include "tools/clock.h"
 #include "tools/command.h"
+#include "tools/output_path.h"
 #include "tools/progress.h"
 #include "tools/report.h"
 #include "tools/solve_arguments.h"
@@ -23,7 +24,7 @@ static void remark(const struct solve_arguments *a, const struct stats *s, const
 {
     if (!a->has_metric && a->method == METHOD_BANDS && o->metric == METRIC_MSE)
         command_note(&a->common, "%s has no queries: solving for squared error (--metric mse)", a->statistics);
-    if (o->metric == METRIC_ATTENTION && (!o->depth_weights || !stats_has_depth(s)))
+    if (o->metric == METRIC_ATTENTION && stats_get_options(s)->want_attention && (!o->depth_weights || !stats_has_depth(s)))
         command_note(&a->common, "%s: metric attention counts the harm in all layers alike here, which makes far worse "
                      "tables (KL 0.80 instead of 0.12 nats per token on SmolLM2-135M at 2 bits per number): use "
                      "--metric output, or calibrate with depth weights",
@@ -84,6 +85,13 @@ static int solve_one(const struct solve_arguments *a, const struct stats *s, con
     return print_result(a, s, o, &report, table->digest, n_bytes, clock_seconds() - begun);
 }
 
+static int check_output(const struct solve_arguments *a, struct errmsg *e)
+{
+    const char *const inputs[] = { a->statistics, a->metric_from, a->levels_from };
+
+    return a->sweep ? 0 : output_check(a->output, inputs, sizeof(inputs) / sizeof(inputs[0]), e);
+}
+
 static int run(int argc, char **argv)
 {
     _cleanup_(solve_input_deinit) struct solve_input in = { 0 };
@@ -97,7 +105,7 @@ static int run(int argc, char **argv)
     progress_start(&p, "reading", NULL, 1, true); /* nothing to take away if the command line ends it here */
     command_parse(&solve_argp, argc, argv, &a);
     progress_start(&p, "reading", NULL, 1, a.common.quiet);
-    if (solve_input_load(&a, &in, &e) < 0)
+    if (check_output(&a, &e) < 0 || solve_input_load(&a, &in, &e) < 0)
         return command_fail("%s", e.text);
     solve_arguments_apply(&a, in.stats, &o);
     o.levels_from = in.levels;

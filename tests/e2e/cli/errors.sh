@@ -69,6 +69,8 @@ expect "calibrate on a text shorter than the budget" 0 "$KVCOBRA" calibrate "$mo
 grep -q "the text is short: statistics of [0-9]* tokens instead of 1000000" "$dir/err" && ok "it says so" || not_ok "it says so"
 expect "attention without depth weights" 0 "$KVCOBRA" calibrate "$model" --text "$text" --tokens 1024 --window 256 \
     --metric attention --no-depth-weights -o "$dir/attention.stats"
+expect_sentence "metric attention of statistics without it" "lack metric attention" "$KVCOBRA" solve "$dir/m.stats" \
+    --metric attention --bpd 3 -o "$dir/x.table"
 expect "is solved" 0 "$KVCOBRA" solve "$dir/attention.stats" --bpd 3 -o "$dir/attention.table"
 grep -q "counts the harm in all layers alike here, which makes far worse tables" "$dir/err" && ok "with a warning" ||
     not_ok "with a warning"
@@ -99,6 +101,26 @@ expect_sentence "a budget too small" "floor" "$KVCOBRA" solve "$dir/m.stats" --b
 echo precious >"$dir/kept.table"
 expect_sentence "a folder that is not there" "$dir/nowhere/x.table" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 \
     -o "$dir/nowhere/x.table"
+# a pipe stands for every device here: as root, -o /dev/null must not make a file of it
+mkfifo "$dir/pipe"
+ln -s kept.table "$dir/link"
+for output in "$dir/nowhere/x" "$dir/pipe" "$dir/link" "$dir"; do
+    expect_sentence "calibrate -o $output, before it begins" "$output" "$KVCOBRA" calibrate "$model" --text "$text" -o "$output"
+    expect_sentence "solve -o $output" "$output" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$output"
+    expect_sentence "merge -o $output" "$output" "$KVCOBRA" merge "$dir/m.stats" "$dir/none.stats" -o "$output"
+    expect_sentence "inspect --html $output" "$output" "$KVCOBRA" inspect "$dir/m.table" --html "$output"
+done
+[ -p "$dir/pipe" ] && [ -L "$dir/link" ] && ok "pipe and link are as they were" || not_ok "pipe and link are as they were"
+ln "$dir/m.stats" "$dir/alias"
+expect_sentence "solve over its statistics" "m.stats is read" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/m.stats"
+expect_sentence "under another name" "alias is read" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/alias"
+expect_sentence "solve over the levels" "m.table is read" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 --levels-from \
+    "$dir/m.table" -o "$dir/m.table"
+expect_sentence "calibrate over the model" "model.gguf is read" "$KVCOBRA" calibrate "$model" --text "$text" -o "$model"
+expect_sentence "calibrate over a text" "text.txt is read" "$KVCOBRA" calibrate "$model" --text "$dir/short" --text "$text" \
+    -o "$text"
+expect_sentence "a page over the statistics" "m.stats is read" "$KVCOBRA" inspect "$dir/m.table" --stats "$dir/m.stats" \
+    --html "$dir/m.stats"
 mkdir "$dir/full"
 if [ "$(id -u)" -eq 0 ] && mount -t tmpfs -o size=64k tmpfs "$dir/full" 2>/dev/null; then
     trap 'umount "$dir/full" 2>/dev/null || true; cleanup' EXIT

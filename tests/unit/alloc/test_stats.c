@@ -480,9 +480,21 @@ static void test_plane_energy(void)
     (void) stats_free(s);
 }
 
+/* 12288 tokens or 4 GiB: 32 layers x 8 heads x 2 sides x 128 numbers of 4 bytes are 256 KiB a token, 80 layers 640 KiB. */
+static void test_samples_default(void)
+{
+    struct geometry tiny = shape(LAYERS, HEADS, KV_HEADS, D, D), middle = shape(32, 32, 8, 128, 128),
+                    large = shape(80, 64, 8, 128, 128);
+
+    CU_ASSERT_EQUAL(stats_samples_default(&tiny), 12288);
+    CU_ASSERT_EQUAL(stats_samples_default(&middle), 12288);
+    CU_ASSERT_EQUAL(stats_samples_default(&large), 6553);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_moments), TEST(test_large_mean), TEST(test_sampling), TEST(test_add_refuses),
-    TEST(test_same_token_twice), TEST(test_merge), TEST(test_merge_any_grouping), TEST(test_loaded_grows), TEST(test_merge_refuses), TEST(test_file_round_trip),
-    TEST(test_order_of_windows), TEST(test_damaged_file), TEST(test_plane_energy), TEST_END,
+    TEST(test_same_token_twice), TEST(test_merge), TEST(test_merge_any_grouping), TEST(test_loaded_grows),
+    TEST(test_merge_refuses), TEST(test_file_round_trip),
+    TEST(test_order_of_windows), TEST(test_damaged_file), TEST(test_plane_energy), TEST(test_samples_default), TEST_END,
 };
 const char test_suite[] = "stats";

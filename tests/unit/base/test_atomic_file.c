@@ -108,6 +108,49 @@ static void test_refusals(void)
     leave();
 }
 
+/* What a new file must not take the place of: root's `-o /dev/null` would be everybody's problem. */
+static void test_not_replaced(void)
+{
+    struct errmsg e = { "" };
+    struct stat st;
+
+    enter();
+    CU_ASSERT_EQUAL(mkfifo(path, 0600), 0);
+    CU_ASSERT_EQUAL(atomic_file_check(path, &e), -EINVAL);
+    CU_ASSERT_EQUAL(atomic_file_write(path, "x", 1, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, path));
+    CU_ASSERT_EQUAL(lstat(path, &st), 0);
+    CU_ASSERT_TRUE(S_ISFIFO(st.st_mode));
+    CU_ASSERT_EQUAL(unlink(path), 0);
+    CU_ASSERT_EQUAL(symlink("nowhere", path), 0);
+    CU_ASSERT_EQUAL(atomic_file_check(path, &e), -EINVAL);
+    CU_ASSERT_EQUAL(atomic_file_write(path, "x", 1, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "symbolic link"));
+    CU_ASSERT_EQUAL(count_files(), 1);
+    leave();
+}
+
+static void test_check(void)
+{
+    struct errmsg e = { "" };
+
+    enter();
+    CU_ASSERT_EQUAL(atomic_file_check(path, &e), 0);
+    CU_ASSERT_EQUAL(count_files(), 0);
+    CU_ASSERT_EQUAL(atomic_file_write(path, "old", 3, &e), 0);
+    CU_ASSERT_EQUAL(atomic_file_check(path, &e), 0);
+    expect("old");
+    CU_ASSERT_EQUAL(unlink(path), 0);
+    CU_ASSERT_EQUAL(mkdir(path, 0700), 0);
+    CU_ASSERT_EQUAL(atomic_file_check(path, &e), -EISDIR);
+    CU_ASSERT_EQUAL(rmdir(path), 0);
+    CU_ASSERT_EQUAL(atomic_file_check("/nonexistent/x", &e), -ENOENT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "/nonexistent/x"));
+    CU_ASSERT_EQUAL(atomic_file_check("/dev/full/x", &e), -ENOTDIR);
+    CU_ASSERT_EQUAL(atomic_file_check("", &e), -ENOENT);
+    leave();
+}
+
 /* A writer that is killed half-way leaves the old file and nothing else. */
 static void test_killed(void)
 {
@@ -134,6 +177,7 @@ static void test_killed(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_write_and_replace), TEST(test_pieces), TEST(test_refusals), TEST(test_killed), TEST_END,
+    TEST(test_write_and_replace), TEST(test_pieces), TEST(test_refusals), TEST(test_not_replaced), TEST(test_check),
+    TEST(test_killed), TEST_END,
 };
 const char test_suite[] = "atomic_file";
