@@ -16,7 +16,7 @@ expect_json "bench solve --json" cpu results
 expect "bench attend" 0 "$KVCOBRA" bench attend --repeat 2 --mib 1 --json
 expect_json "bench attend --json" cpu rows
 expect_true "bench attend: what was measured agrees with binary16" \
-    "all(r['difference'] < 2**-7 for r in j['rows'] if r['measured'])"
+    "all(r['difference'] < 2**-5 for r in j['rows'] if r['measured'])"
 positive "bench attend" rows
 
 expect "bench service" 0 "$KVCOBRA" bench service --quick --clients 3 --daemon "$KVCOBRAD" --json

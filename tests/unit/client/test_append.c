@@ -12,14 +12,6 @@
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
 
-/*
- * Scores and sums of the kernels are binary32, exact rows binary16 of x - mean, which read() gives back alike. A few
- * hundred terms of relative error 2^-24 stay below 1e-5 of the output. Decode steps may round levels of five bits and
- * more to 2^-10 (gpu/decode.h): below 2^-11 of the output, and that squared is the limit. A wrong token, rotation or
- * mask gives more than 1e-3, squared 1e-6.
- */
-#define NMSE_MAX 0x1p-22
-
 static void check_attention(const struct embedded *m, kvc_seq *s, uint32_t text, size_t n_q)
 {
     size_t length = kvc_seq_length(s), width = (size_t) m->n_heads * geometry_group(&m->g) * m->g.d;
@@ -31,9 +23,9 @@ static void check_attention(const struct embedded *m, kvc_seq *s, uint32_t text,
 
         CU_ASSERT_EQUAL_FATAL(kvc_seq_attend(s, layer, q, n_q, out), 0);
         e = nmse(out, want, n_q * width);
-        if (!(e <= NMSE_MAX))
+        if (!(e <= embedded_nmse_max(m)))
             printf("    layer %u, length %zu, %zu queries: nmse %g\n", layer, length, n_q, e);
-        CU_ASSERT(e <= NMSE_MAX);
+        CU_ASSERT(e <= embedded_nmse_max(m));
         free(k);
         free(v);
         free(q);
