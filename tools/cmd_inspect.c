@@ -24,6 +24,7 @@ struct inspect_options {
     const char *path, *stats, *html;
     double budgets[INSPECT_BUDGETS_MAX];
     size_t n_budgets;
+    bool has_budgets; /* given */
 };
 
 enum { OPT_STATS = 0x100, OPT_HTML, OPT_BUDGETS };
@@ -32,7 +33,8 @@ static const struct argp_option options[] = {
     { "stats", OPT_STATS, "STATS", 0, "With a table: the statistics to look at it with, best those it was solved from", 0 },
     { "html", OPT_HTML, "OUT", 0, "Write a page with figures: one file that loads nothing", 0 },
     { "budgets", OPT_BUDGETS, "LIST", 0,
-      "Bits per number at which every method is solved for the rate-distortion curves (1,2,3,4; none: no curves)", 0 },
+      "Bits per number at which every method is solved for the rate-distortion curves; none: no curves "
+      "(default: 1,2,3,4 for a page, none for --json alone)", 0 },
     { 0 },
 };
 
@@ -45,7 +47,7 @@ static const char doc[] =
     "and with solved budgets, rate-distortion curves of all methods, how Gaussian the coordinates are, levels, and where "
     "the bytes go. With --json every number behind it. A table alone has maps, levels and bytes; the rest comes from the "
     "statistics. Solving for the curves takes some 25 s per budget for a model of 30 layers and 3 KV heads on two cores; "
-    "--budgets none leaves it out.\n\n"
+    "--budgets none leaves it out, and --json without a page has curves only where --budgets asks for them.\n\n"
     "Example:\n\n"
     "  kvcobra inspect model-3.table\n"
     "  kvcobra inspect model-3.table --json | jq .bpd_code\n"
@@ -59,6 +61,7 @@ static void take_budgets(struct inspect_options *o, const char *arg, struct argp
     char *rest = copy;
 
     o->n_budgets = 0;
+    o->has_budgets = true;
     if (!copy)
         argp_failure(state, COMMAND_FAILED, ENOMEM, "--budgets");
     if (strcmp(arg, "none") == 0)
@@ -99,6 +102,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (!o->path)
             argp_error(state, "a file is needed");
+        if (o->has_budgets && !o->html && !o->common.json)
+            argp_error(state, "--budgets are those of the curves, which --html and --json have");
+        if (!o->has_budgets && !o->html) /* who pipes numbers on does not expect minutes of solving */
+            o->n_budgets = 0;
         return 0;
     }
     return ARGP_ERR_UNKNOWN;

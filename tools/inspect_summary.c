@@ -149,6 +149,12 @@ static void value_fact(FILE *f, const char *name, const json_t *value)
     fact(f, name, json_is_string(value) ? json_string_value(value) : text ? text : "?");
 }
 
+/* Rows, which texts() shows as such. */
+static bool is_rows(const json_t *value)
+{
+    return json_is_array(value) && json_is_object(json_array_get(value, 0));
+}
+
 /* Names and values of a provenance; an object inside gets a heading, one inside that is a value. */
 static void provenance_facts(FILE *f, const json_t *object, bool inside, size_t *n)
 {
@@ -158,6 +164,8 @@ static void provenance_facts(FILE *f, const json_t *object, bool inside, size_t 
     json_object_foreach((json_t *) object, key, value) {
         if (++*n > FACTS_MAX)
             break;
+        if (inside && strcmp(key, "texts") == 0 && is_rows(value))
+            continue;
         if (!json_is_object(value) || inside) {
             value_fact(f, key, value);
             continue;
@@ -167,6 +175,19 @@ static void provenance_facts(FILE *f, const json_t *object, bool inside, size_t 
         fputs("</dt><dd></dd></div>\n", f);
         provenance_facts(f, value, true, n);
     }
+}
+
+static void texts(FILE *f, const json_t *provenance)
+{
+    static const struct html_column columns[] = {
+        { "sha256", "SHA-256" }, { "kind", "read as" }, { "bytes", "bytes" }, { "tokens", "tokens used" },
+        { "windows", "windows" }, { "window", "longest window" }, { NULL, NULL },
+    };
+    const json_t *rows = json_object_get(json_object_get(provenance, "statistics"), "texts");
+
+    if (is_rows(rows))
+        html_table(f, "provenance.statistics.texts", "Texts that the statistics are of. lines: each a document of its own; "
+                   "model: written by the model itself.", rows, columns);
 }
 
 static void provenance(FILE *f, const struct table *t)
@@ -182,6 +203,7 @@ static void provenance(FILE *f, const struct table *t)
     if (n > FACTS_MAX)
         fact(f, "…", "more is in the JSON");
     fputs("</dl>\n", f);
+    texts(f, json);
 }
 
 static void stats_facts(FILE *f, const struct inspection *x)

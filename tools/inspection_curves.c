@@ -196,9 +196,9 @@ int inspection_fill_curves(struct inspection *x, struct progress *p, struct errm
     x->harm_equal = x->harm + n_hs;
     x->harm_budget = compared_budget(x);
     if (x->n_points == 0) {
-        (void) snprintf(x->unavailable[PART_CURVES], ERRMSG_BYTES, "no budgets were asked for: --budgets 1,2,3,4");
+        (void) snprintf(x->unavailable[PART_CURVES], ERRMSG_BYTES, "no budgets were asked for: --budgets 1,2,3,4 does");
         if (!x->table)
-            (void) snprintf(x->unavailable[PART_HARM], ERRMSG_BYTES, "no budgets were asked for: --budgets 1,2,3,4");
+            (void) snprintf(x->unavailable[PART_HARM], ERRMSG_BYTES, "no budgets were asked for: --budgets 1,2,3,4 does");
     }
     if (x->table) {
         r = judge_table(x, e);
