@@ -13,7 +13,7 @@
 #include "gpu/ops.h"
 #include "gpu/rope.h"
 
-enum { SYNTHETIC_BITS = 4 };
+enum { SYNTHETIC_BITS = 4, PREDICTING_SHARE = 256 /* levels of four bits are up to 127: z stays about 1 */ };
 
 static uint64_t next(uint64_t *s)
 {
@@ -47,9 +47,17 @@ static float *make_codec(const struct table *t, struct codec *c, size_t n_coords
     c->mean = at;
     for (size_t i = 0; i < d; i++)
         *at++ = next_number(seed);
+    c->enc_mean = c->mean;
     c->dec = at;
     for (size_t i = 0; i < d * c->r_in; i++)
         *at++ = scale * next_number(seed);
+    c->enc = at;
+    for (size_t i = 0; i < n_coords * d; i++)
+        *at++ = next_number(seed) / sqrtf((float) d);
+    if (n_predicting > 0)
+        c->enc_k = at;
+    for (size_t i = 0; i < n_coords * n_predicting; i++)
+        *at++ = next_number(seed) / sqrtf((float) n_predicting) / PREDICTING_SHARE;
     return at;
 }
 
@@ -72,7 +80,8 @@ int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape)
             if (levels_normal(QUANT_LLOYD_MAX, b, &made.table.levels[side][b]) < 0)
                 return -EINVAL;
     made.codecs = calloc((size_t) shape->n_kv_heads * 2, sizeof(*made.codecs));
-    made.matrices = calloc(shape->n_kv_heads * d * (2 + shape->k_coords + shape->v_coords + predicting), sizeof(float));
+    made.matrices = calloc(shape->n_kv_heads * (d * (2 + 2 * (shape->k_coords + shape->v_coords) + predicting) +
+                                                shape->v_coords * predicting), sizeof(float));
     made.table.codecs = made.codecs;
     if (!made.codecs || !made.matrices) {
         synthetic_deinit(&made);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Everything that needs a GPU, on a machine that has one: builds with nvcc, runs the tests of gpu/cuda against the real driver
-# and writes a dated report. Minutes, no network; exits with 77, and a sentence, where nvcc or a GPU is missing.
+# and writes a dated report, with the tables of bench_attend.c in it and the same as JSON beside it. Under nine minutes, no network; exits with 77, and a sentence, where nvcc or a GPU is missing.
 #
 #     tests/gpu/run.sh [BUILD_FOLDER [REPORT_FOLDER]]
 set -eu
@@ -8,7 +8,7 @@ set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build-gpu}
 reports=${2:-$build}
-tests="test_cuda_abi test_cuda_kernels test_cuda_kernels_codec test_cuda_launch"
+tests="test_cuda_abi test_cuda_kernels test_cuda_kernels_codec test_cuda_kernels_f16 test_cuda_launch"
 
 skip() {
     echo "tests/gpu/run.sh: skipped: $*" >&2
@@ -22,9 +22,10 @@ nvidia-smi -L | grep -q GPU || skip "nvidia-smi lists no GPU"
 
 [ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dtoolkit_path="$toolkit"
 # shellcheck disable=SC2086 # words
-ninja -C "$build" $(for t in $tests; do echo "tests/unit/gpu/cuda/$t"; done)
+ninja -C "$build" $(for t in $tests; do echo "tests/unit/gpu/cuda/$t"; done) tests/gpu/bench_gpu_attend
 
 report=$reports/gpu-$(date +%Y-%m-%d).txt
+json=${report%.txt}.json
 mkdir -p "$reports"
 failed=0
 {
@@ -37,7 +38,7 @@ failed=0
 for t in $tests; do
     echo "== $t" >>"$report"
     status=0
-    TEST_GPU=1 KVC_SOURCE_ROOT=$root timeout 120 "$build/tests/unit/gpu/cuda/$t" >>"$report" 2>&1 || status=$?
+    TEST_GPU=1 KVC_SOURCE_ROOT=$root timeout 45 "$build/tests/unit/gpu/cuda/$t" >>"$report" 2>&1 || status=$?
     case $status in
     0) ;;
     77) echo "skipped" >>"$report" ;;
@@ -47,6 +48,11 @@ for t in $tests; do
         ;;
     esac
 done
+echo "== bench_gpu_attend" >>"$report"
+if ! timeout 240 "$build/tests/gpu/bench_gpu_attend" --json="$json" >>"$report" 2>&1; then
+    echo "failed" >>"$report"
+    failed=$((failed + 1))
+fi
 cat "$report"
 echo
 echo "report: $report"

@@ -203,7 +203,7 @@ API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
     if (!is_device(device))
         return CU_INVALID_DEVICE;
     *value = attribute == CU_ATTRIBUTE_COMPUTE_MAJOR ? 9 : attribute == CU_ATTRIBUTE_COMPUTE_MINOR ? 0
-             : attribute == CU_ATTRIBUTE_POSIX_FD ? !state.no_fd : attribute == CU_ATTRIBUTE_VMM;
+             : attribute == CU_ATTRIBUTE_MULTIPROCESSORS ? 2 : attribute == CU_ATTRIBUTE_POSIX_FD ? !state.no_fd : attribute == CU_ATTRIBUTE_VMM;
     return CU_SUCCESS;
 }
 

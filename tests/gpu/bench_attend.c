@@ -1,0 +1,281 @@
+/*
+ * bench_attend: packed attention against a plain binary16 kernel on a GPU, both reading caches larger than the GPU's own, in one
+ * process and taking turns; encoding, decoding and the calls that share memory. Times of kernels are the GPU's events.
+ * tests/gpu/run.sh puts its tables into the report.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tests/gpu/bench_rows.h"
+#include "tools/report.h"
+
+enum {
+    OPT_BATCH = 1, OPT_TOKENS, OPT_HEADS, OPT_SAMPLES, OPT_SECONDS, OPT_COLD, OPT_EXTENT, OPT_JSON,
+    TABLES = 8, ATTEND_ROWS = 4 * TABLES, EXTENTS = 3, ENCODE_TOKENS = 32768,
+};
+
+#define MIB ((size_t) 1 << 20)
+
+static const struct {
+    const char *name;
+    uint32_t k_coords, v_coords;
+    bool v_from_k;
+} tables[TABLES] = { /* 4 bits each */
+    { "K 32, V 128", 32, 128, false },   { "K 32, V 128, predicted", 32, 128, true },
+    { "K 64, V 128", 64, 128, false },   { "K 64, V 128, predicted", 64, 128, true },
+    { "K 128, V 128", 128, 128, false }, { "K 128, V 128, predicted", 128, 128, true },
+    { "K 32, V 32", 32, 32, false },     { "K 32, V 32, predicted", 32, 32, true },
+};
+
+static const size_t extent_mib[EXTENTS] = { 2, 64, 1024 };
+
+struct results {
+    struct attend_row attend[ATTEND_ROWS];
+    struct codec_row codec[TABLES];
+    struct extent_row extents[EXTENTS];
+    size_t n_attend, n_codec, n_extents;
+};
+
+static const char doc[] =
+    "Time attention of one new token on a GPU: packed pages against a plain binary16 kernel, taking turns; encoding and decoding; "
+    "extents.\v"
+    "d = 128, 4 query heads per KV head, codes of 4 bits. Ratios above 1 say that packed is faster; GB/s are the bytes that a "
+    "call must read (codes, or binary16 keys and values) over its median time.";
+
+static const struct argp_option options[] = {
+    { "batch", OPT_BATCH, "N", 0, "Sequences (default 1, then 32)", 0 },
+    { "tokens", OPT_TOKENS, "N", 0, "Tokens of each, whole pages (default 32768, then 131072)", 0 },
+    { "kv-heads", OPT_HEADS, "N", 0, "KV heads, up to 8 (default 8)", 0 },
+    { "samples", OPT_SAMPLES, "N", 0, "Measurements of each row at most (default 30)", 0 },
+    { "seconds", OPT_SECONDS, "S", 0, "Seconds for those of one row (default 3)", 0 },
+    { "cold-mib", OPT_COLD, "N", 0, "MiB of packed pages that calls go round (default 256; 0: one cache)", 0 },
+    { "extent-mib", OPT_EXTENT, "N", 0, "Largest extent (default 1024)", 0 },
+    { "json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL, "Print JSON, or write it to FILE and print the tables", 0 },
+    { 0 },
+};
+
+static size_t number(struct argp_state *state, const char *arg, size_t low, size_t high, size_t step)
+{
+    char *end;
+    unsigned long long n;
+
+    errno = 0;
+    n = strtoull(arg, &end, 10);
+    if (errno != 0 || *arg < '0' || *arg > '9' || *end != '\0' || n < low || n > high || n % step != 0)
+        argp_error(state, "'%s' is not a number from %zu to %zu in steps of %zu", arg, low, high, step);
+    return (size_t) n;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct bench_options *o = state->input;
+
+    switch (key) {
+    case OPT_BATCH:
+        o->batches[0] = number(state, arg, 1, 1024, 1);
+        o->n_batches = 1;
+        return 0;
+    case OPT_TOKENS:
+        o->tokens[0] = number(state, arg, CHUNK_TOKENS, 1 << 20, CHUNK_TOKENS);
+        o->n_tokens = 1;
+        return 0;
+    case OPT_HEADS:
+        o->n_kv_heads = (uint32_t) number(state, arg, 1, BENCH_KV_HEADS_MAX, 1);
+        return 0;
+    case OPT_SAMPLES:
+        o->samples = number(state, arg, 1, 100000, 1);
+        return 0;
+    case OPT_SECONDS:
+        o->seconds = (double) number(state, arg, 0, 3600, 1);
+        return 0;
+    case OPT_COLD:
+        o->cold_mib = number(state, arg, 0, 4096, 1);
+        return 0;
+    case OPT_EXTENT:
+        o->extent_mib = number(state, arg, extent_mib[0], extent_mib[EXTENTS - 1], 1);
+        return 0;
+    case OPT_JSON:
+        o->json = true;
+        o->json_file = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- measuring --------------------------------------------------------------------------------------------------- */
+
+static struct synthetic_shape shape_of(const struct bench_options *o, size_t table)
+{
+    return (struct synthetic_shape) { BENCH_D, o->n_kv_heads, BENCH_GROUP, tables[table].k_coords, tables[table].v_coords,
+                                      tables[table].v_from_k };
+}
+
+static int measure(struct bench_gpu *g, const struct bench_options *o, struct results *ret, struct errmsg *e)
+{
+    struct bench_pools pools;
+    int r = bench_pools_init(g, o, &pools, e);
+
+    for (size_t i = 0; i < TABLES * o->n_batches * o->n_tokens && r == 0; i++) {
+        size_t size = i / TABLES;
+        struct synthetic_shape shape = shape_of(o, i % TABLES);
+
+        r = bench_attend_row(g, o, &pools, tables[i % TABLES].name, &shape, o->batches[size % o->n_batches],
+                             o->tokens[size / o->n_batches], &ret->attend[ret->n_attend], e);
+        ret->n_attend += r == 0;
+    }
+    for (size_t i = 0; i < TABLES && r == 0; i++) {
+        struct synthetic_shape shape = shape_of(o, i);
+
+        r = bench_codec_row(g, o, &pools, tables[i].name, &shape, o->tokens[0] < ENCODE_TOKENS ? o->tokens[0] : ENCODE_TOKENS,
+                            &ret->codec[i], e);
+        ret->n_codec += r == 0;
+    }
+    bench_gpu_release(g, 0);
+    for (size_t i = 0; i < EXTENTS && extent_mib[i] <= o->extent_mib && r == 0; i++) {
+        r = bench_extent_row(g, o, extent_mib[i] * MIB, &ret->extents[i], e);
+        ret->n_extents += r == 0;
+    }
+    return r;
+}
+
+/* ---- showing ----------------------------------------------------------------------------------------------------- */
+
+static int print_text(const struct bench_gpu *g, const struct results *x)
+{
+    _cleanup_(report_freep) struct report *attend =
+        report_new("<table\t>batch\t>tokens\t>packed us\t>GB/s\t>binary16 us\t>GB/s\t>ratio min\t>median\t>p99\t>splits");
+    _cleanup_(report_freep) struct report *codec =
+        report_new("<table\t>tokens\t>encode us\t>min\t>p99\t>GB/s of vectors\t>decode us\t>min\t>p99\t>GB/s of codes");
+    _cleanup_(report_freep) struct report *extents =
+        report_new(">extent MiB\t>create us\t>p99\t>import and map us\t>p99\t>unmap us\t>p99");
+
+    printf("%s, %d multiprocessors, %zu MiB\n\n", g->device.name, g->n_multiprocessors, g->device.bytes / MIB);
+    for (const struct attend_row *r = x->attend; r < x->attend + x->n_attend; r++)
+        if (r->fits)
+            report_row(attend, "%s\t%zu\t%zu\t%.1f\t%.0f\t%.1f\t%.0f\t%.2f\t%.2f\t%.2f\t%u, %u", r->name, r->batch, r->tokens,
+                       r->packed.median * 1e6, (double) r->packed_bytes / r->packed.median * 1e-9, r->f16.median * 1e6,
+                       (double) r->f16_bytes / r->f16.median * 1e-9, r->ratio.min, r->ratio.median, r->ratio.p99,
+                       r->packed_splits, r->f16_splits);
+        else
+            report_row(attend, "%s\t%zu\t%zu\tdoes not fit", r->name, r->batch, r->tokens);
+    for (const struct codec_row *r = x->codec; r < x->codec + x->n_codec; r++)
+        report_row(codec, "%s\t%zu\t%.1f\t%.1f\t%.1f\t%.0f\t%.1f\t%.1f\t%.1f\t%.0f", r->name, r->tokens, r->encode.median * 1e6,
+                   r->encode.min * 1e6, r->encode.p99 * 1e6, (double) r->vector_bytes / r->encode.median * 1e-9,
+                   r->decode.median * 1e6, r->decode.min * 1e6, r->decode.p99 * 1e6,
+                   (double) r->packed_bytes / r->decode.median * 1e-9);
+    for (const struct extent_row *r = x->extents; r < x->extents + x->n_extents; r++)
+        report_row(extents, "%zu\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f", r->bytes / MIB, r->create.median * 1e6,
+                   r->create.p99 * 1e6, r->import.median * 1e6, r->import.p99 * 1e6, r->unmap.median * 1e6, r->unmap.p99 * 1e6);
+    if (report_print(attend, stdout) < 0 || printf("\n") < 0 || report_print(codec, stdout) < 0 || printf("\n") < 0)
+        return -ENOMEM;
+    return report_print(extents, stdout);
+}
+
+static json_t *attend_json(const struct attend_row *r)
+{
+    json_t *row = json_pack("{s:s, s:b, s:I, s:I, s:b, s:I, s:I}", "table", r->name, "predicted", r->v_from_k, "batch",
+                            (json_int_t) r->batch, "tokens", (json_int_t) r->tokens, "fits", r->fits, "packed_bytes",
+                            (json_int_t) r->packed_bytes, "f16_bytes", (json_int_t) r->f16_bytes);
+
+    if (row && r->fits &&
+        json_object_update_new(row, json_pack("{s:o, s:o, s:o, s:f, s:f, s:i, s:i}", "packed_us", timing_json(r->packed, 1e6),
+                                              "f16_us", timing_json(r->f16, 1e6), "ratio", timing_json(r->ratio, 1),
+                                              "packed_gbps", (double) r->packed_bytes / r->packed.median * 1e-9, "f16_gbps",
+                                              (double) r->f16_bytes / r->f16.median * 1e-9, "packed_splits",
+                                              (int) r->packed_splits, "f16_splits", (int) r->f16_splits)) < 0) {
+        json_decref(row);
+        return NULL;
+    }
+    return row;
+}
+
+static json_t *codec_json(const struct codec_row *r)
+{
+    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:o, s:o}", "table", r->name, "predicted", r->v_from_k, "tokens",
+                     (json_int_t) r->tokens, "vector_bytes", (json_int_t) r->vector_bytes, "packed_bytes",
+                     (json_int_t) r->packed_bytes, "encode_us", timing_json(r->encode, 1e6), "decode_us",
+                     timing_json(r->decode, 1e6));
+}
+
+static json_t *extent_json(const struct extent_row *r)
+{
+    return json_pack("{s:I, s:o, s:o, s:o}", "bytes", (json_int_t) r->bytes, "create_us", timing_json(r->create, 1e6),
+                     "import_us", timing_json(r->import, 1e6), "unmap_us", timing_json(r->unmap, 1e6));
+}
+
+/* NULL without memory. */
+static json_t *results_json(const struct bench_gpu *g, const struct results *x)
+{
+    json_t *attend = json_array(), *codec = json_array(), *extents = json_array();
+    char uuid[CUDA_UUID_CHARS];
+    bool ok = true;
+
+    cuda_uuid_format(&g->device.uuid, uuid);
+    for (size_t i = 0; i < x->n_attend; i++)
+        ok = json_array_append_new(attend, attend_json(&x->attend[i])) == 0 && ok;
+    for (size_t i = 0; i < x->n_codec; i++)
+        ok = json_array_append_new(codec, codec_json(&x->codec[i])) == 0 && ok;
+    for (size_t i = 0; i < x->n_extents; i++)
+        ok = json_array_append_new(extents, extent_json(&x->extents[i])) == 0 && ok;
+    if (!ok) {
+        json_decref(attend);
+        json_decref(codec);
+        json_decref(extents);
+        return NULL;
+    }
+    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:o, s:o, s:o}", "device", g->device.name, "uuid", uuid, "driver",
+                     g->driver->version, "multiprocessors", g->n_multiprocessors, "bytes", (json_int_t) g->device.bytes,
+                     "attend", attend, "codec", codec, "extents", extents);
+}
+
+static int show(const struct bench_gpu *g, const struct bench_options *o, const struct results *x, struct errmsg *e)
+{
+    json_t *json;
+    int r;
+
+    if (!o->json)
+        return print_text(g, x);
+    json = results_json(g, x);
+    if (!json)
+        return fail(e, -ENOMEM, "out of memory");
+    if (!o->json_file)
+        return report_json(json) == 0 ? 0 : fail(e, -EIO, "cannot print the results");
+    r = json_dump_file(json, o->json_file, JSON_INDENT(2));
+    json_decref(json);
+    return r < 0 ? fail(e, -EIO, "cannot write the results to %s", o->json_file) : print_text(g, x);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_options o = {
+        .batches = { 1, 32 }, .tokens = { 32768, 131072 }, .n_batches = 2, .n_tokens = 2, .n_kv_heads = BENCH_KV_HEADS_MAX,
+        .samples = 30, .seconds = 3, .cold_mib = 256, .extent_mib = extent_mib[EXTENTS - 1],
+    };
+    const struct argp argp = { options, parse, NULL, doc, NULL, NULL, NULL };
+    _cleanup_(freep) struct results *x = calloc(1, sizeof(*x));
+    struct bench_gpu g;
+    struct errmsg e = { "" };
+    int r;
+
+    (void) argp_parse(&argp, argc, argv, 0, NULL, &o);
+    r = x ? bench_gpu_open(&g, 2 * extent_mib[EXTENTS - 1] * MIB, &e) : fail(&e, -ENOMEM, "out of memory");
+    if (r == 0)
+        r = measure(&g, &o, x, &e);
+    if (r == 0)
+        r = show(&g, &o, x, &e);
+    if (r < 0)
+        (void) fprintf(stderr, "bench_attend: %s\n", e.text[0] ? e.text : strerror(-r));
+    if (x)
+        bench_gpu_close(&g);
+    return r == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

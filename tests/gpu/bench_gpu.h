@@ -1,0 +1,37 @@
+/* A GPU for tests/gpu/bench_attend.c: its kernels, memory that is given back in order, time by its own events. */
+#pragma once
+
+#include "gpu/cuda/f16.h"
+#include "gpu/cuda/kernels.h"
+
+struct bench_gpu {
+    struct cuda_driver *driver;
+    struct cuda_device_info device;
+    struct cuda_space *space;
+    struct cuda_kernels *kernels;
+    struct cuda_f16 *f16;
+    int n_multiprocessors;
+    cu_event begin, end;
+    cu_ptr allocations[2048];
+    size_t n_allocations;
+};
+
+/* The first GPU, with @extent_bytes of addresses for extents. Also what failed half-way is closed by bench_gpu_close(). */
+int bench_gpu_open(struct bench_gpu *g, size_t extent_bytes, struct errmsg *e);
+void bench_gpu_close(struct bench_gpu *g);
+
+/* Memory with the bytes at @from, or undefined if that is NULL. */
+int bench_gpu_put(struct bench_gpu *g, const void *from, size_t bytes, cu_ptr *ret_at, struct errmsg *e);
+int bench_gpu_get(struct bench_gpu *g, void *to, cu_ptr from, size_t bytes, struct errmsg *e);
+
+/* @pattern over and over. */
+int bench_gpu_fill(struct bench_gpu *g, cu_ptr at, size_t bytes, const void *pattern, size_t pattern_bytes, struct errmsg *e);
+
+/* Gives back what was put since there were @n allocations. */
+void bench_gpu_release(struct bench_gpu *g, size_t n);
+
+/* Queues call number @i of something. */
+typedef int (*bench_call)(const void *arg, size_t i, struct errmsg *e);
+
+/* Seconds of one of @n calls queued one after the other, from the first one's start to the last one's end. */
+int bench_gpu_time(struct bench_gpu *g, bench_call call, const void *arg, size_t n, double *ret_seconds, struct errmsg *e);

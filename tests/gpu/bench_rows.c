@@ -1,0 +1,346 @@
+/* Rows of the bench; see bench_rows.h. */
+#include "tests/gpu/bench_rows.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "base/half.h"
+#include "gpu/cuda/plan.h"
+#include "tests/gpu/bench_subject.h"
+#include "tools/clock.h"
+
+enum {
+    SETS_MAX = 64,         /* caches that calls go round */
+    CANDIDATES = 3,        /* numbers of splits that are tried */
+    BLOCKS_PER_SM = 2,     /* of attention, resident: what the first candidate fills */
+    SAMPLES_MIN = 3,
+    PATTERN_BYTES = 16 << 20,
+};
+
+#define MIB ((size_t) 1 << 20)
+#define MEMORY_SHARE 0.8 /* of the GPU's, for caches */
+#define CALLS_SECONDS 1e-3 /* of work between two events, where calls are shorter */
+
+static size_t smaller(size_t x, size_t y)
+{
+    return x < y ? x : y;
+}
+
+/* ---- caches ------------------------------------------------------------------------------------------- */
+
+/* Bytes of one cache of a side, per layer: [batch][heads][tokens][d] binary16. */
+static size_t f16_side_bytes(const struct synthetic_shape *shape, size_t batch, size_t tokens)
+{
+    return batch * shape->n_kv_heads * tokens * shape->d * sizeof(uint16_t);
+}
+
+static size_t code_bytes(const struct synthetic_shape *shape, size_t batch, size_t tokens)
+{
+    return batch * shape->n_kv_heads * tokens * (shape->k_coords + shape->v_coords) / 2; /* 4 bits each */
+}
+
+/* Page slots are at most this larger than codes; pools have room for it. */
+static size_t pool_bytes(const struct synthetic_shape *shape, size_t batch, size_t tokens)
+{
+    return code_bytes(shape, batch, tokens) + batch * (tokens / CHUNK_TOKENS) * BENCH_SLOT_ALIGN;
+}
+
+static size_t sets_of(const struct bench_options *o, const struct synthetic_shape *shape, size_t batch, size_t tokens)
+{
+    size_t one = code_bytes(shape, batch, tokens);
+
+    return smaller((o->cold_mib * MIB + one - 1) / one + (o->cold_mib == 0), SETS_MAX);
+}
+
+int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, struct bench_pools *ret_pools, struct errmsg *e)
+{
+    const struct synthetic_shape smallest = { BENCH_D, o->n_kv_heads, BENCH_GROUP, 32, 32, false };
+    const struct synthetic_shape largest = { BENCH_D, o->n_kv_heads, BENCH_GROUP, 128, 128, false };
+    _cleanup_(freep) uint16_t *pattern = malloc(PATTERN_BYTES);
+    struct bench_pools p = { 0 };
+    uint64_t seed = 7;
+    int r;
+
+    if (!pattern)
+        return fail(e, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < o->n_batches * o->n_tokens; i++) {
+        size_t batch = o->batches[i % o->n_batches], tokens = o->tokens[i / o->n_batches];
+        size_t f16 = sets_of(o, &smallest, batch, tokens) * f16_side_bytes(&largest, batch, tokens);
+        size_t packed = sets_of(o, &largest, batch, tokens) * pool_bytes(&largest, batch, tokens) + o->cold_mib * 2 * MIB;
+
+        if ((double) (2 * f16 + packed) > MEMORY_SHARE * (double) g->device.bytes)
+            continue;
+        p.f16_bytes = f16 > p.f16_bytes ? f16 : p.f16_bytes;
+        p.packed_bytes = packed > p.packed_bytes ? packed : p.packed_bytes;
+    }
+    if (p.f16_bytes == 0)
+        return fail(e, -ENOMEM, "no cache of the sizes asked for fits into the GPU's %zu MiB", g->device.bytes / MIB);
+    for (size_t i = 0; i < PATTERN_BYTES / sizeof(*pattern); i++) { /* numbers in -1..1, codes of any value */
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        pattern[i] = f32_to_f16((float) (seed >> 40) * 0x1p-23f - 1);
+    }
+    if ((r = bench_gpu_put(g, NULL, p.packed_bytes, &p.packed, e)) < 0 || (r = bench_gpu_put(g, NULL, p.f16_bytes, &p.k, e)) < 0 ||
+        (r = bench_gpu_put(g, NULL, p.f16_bytes, &p.v, e)) < 0 ||
+        (r = bench_gpu_fill(g, p.k, p.f16_bytes, pattern, PATTERN_BYTES, e)) < 0 ||
+        (r = bench_gpu_fill(g, p.v, p.f16_bytes, pattern, PATTERN_BYTES, e)) < 0 ||
+        (r = bench_gpu_fill(g, p.packed, p.packed_bytes, pattern, PATTERN_BYTES, e)) < 0)
+        return r;
+    *ret_pools = p;
+    return 0;
+}
+
+/* ---- sides ------------------------------------------------------------------------------------------------------- */
+
+/* One of the two ways to attend, ready to be called: a plan for every cache that calls go round. */
+struct way {
+    struct bench_gpu *g;
+    const struct page_layout *layout; /* packed; NULL: binary16 */
+    struct f16_attend f16;
+    unsigned n_splits, batch;
+    size_t n_sets;
+    cu_ptr plans[SETS_MAX];
+};
+
+static int call_way(const void *arg, size_t i, struct errmsg *e)
+{
+    const struct way *w = arg;
+    cu_ptr plan = w->plans[i % w->n_sets];
+
+    if (w->layout)
+        return cuda_attend(w->g->kernels, w->layout, plan, w->n_splits, w->batch, NULL, e);
+    return cuda_f16_attend(w->g->f16, &w->f16, plan, w->batch, NULL, e);
+}
+
+/* What both ways share: queries and outputs of a call. */
+struct rows {
+    cu_ptr q, out;
+    size_t n_floats;
+};
+
+static int put_rows(struct bench_gpu *g, const struct synthetic_shape *shape, size_t batch, struct rows *ret, struct errmsg *e)
+{
+    size_t n = batch * shape->n_kv_heads * shape->group * shape->d;
+    _cleanup_(freep) float *q = malloc(n * sizeof(*q));
+    struct rows rows = { .n_floats = n };
+    int r;
+
+    if (!q)
+        return fail(e, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        q[i] = (float) ((double) (i * 7919 % 2003) / 1001 - 1);
+    if ((r = bench_gpu_put(g, q, n * sizeof(*q), &rows.q, e)) < 0 ||
+        (r = bench_gpu_put(g, NULL, n * sizeof(*q), &rows.out, e)) < 0)
+        return r;
+    *ret = rows;
+    return 0;
+}
+
+/* The pages of cache @set: device addresses, and sequences that have them. */
+static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const struct subject *s, size_t batch, size_t tokens,
+                         size_t set, cu_ptr *ret_seqs, struct errmsg *e)
+{
+    size_t n_pages = tokens / CHUNK_TOKENS;
+    _cleanup_(freep) const uint8_t **pages = calloc(batch * n_pages, sizeof(*pages));
+    _cleanup_(freep) struct plan_seq *seqs = calloc(batch, sizeof(*seqs));
+    cu_ptr list;
+    int r;
+
+    if (!pages || !seqs)
+        return fail(e, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < batch * n_pages; i++)
+        pages[i] = (const uint8_t *) (uintptr_t) (p->packed + (set * batch * n_pages + i) * s->slot);
+    r = bench_gpu_put(g, pages, batch * n_pages * sizeof(*pages), &list, e);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < batch; i++)
+        seqs[i] = (struct plan_seq) {
+            .payloads = (const uint8_t *const *) (uintptr_t) (list + i * n_pages * sizeof(*pages)),
+            .n_pages = (uint32_t) n_pages, .position = (uint32_t) tokens - 1,
+        };
+    return bench_gpu_put(g, seqs, batch * sizeof(*seqs), ret_seqs, e);
+}
+
+static int put_packed(const struct bench_pools *p, const struct subject *s, const struct rows *rows, size_t tokens,
+                      struct way *w, struct errmsg *e)
+{
+    const struct geometry *geometry = &s->synthetic.table.geometry;
+    size_t partial = PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), geometry->d) * sizeof(float);
+    cu_ptr partials, seqs;
+    int r = bench_gpu_put(w->g, NULL, w->batch * geometry->n_kv_heads * w->n_splits * partial, &partials, e);
+
+    for (size_t i = 0; i < w->n_sets && r == 0; i++) {
+        struct plan_attend plan = {
+            .table = (const struct plan_table *) (uintptr_t) s->table, .n_splits = w->n_splits,
+            .q = (const float *) (uintptr_t) rows->q, .out = (float *) (uintptr_t) rows->out,
+            .partials = (float *) (uintptr_t) partials,
+        };
+
+        r = put_sequences(w->g, p, s, w->batch, tokens, i, &seqs, e);
+        plan.seqs = (const struct plan_seq *) (uintptr_t) seqs;
+        if (r == 0)
+            r = bench_gpu_put(w->g, &plan, sizeof(plan), &w->plans[i], e);
+    }
+    return r;
+}
+
+static int put_f16(const struct bench_pools *p, const struct synthetic_shape *shape, const struct rows *rows, size_t tokens,
+                   struct way *w, struct errmsg *e)
+{
+    size_t side = f16_side_bytes(shape, w->batch, tokens);
+    cu_ptr partials;
+    int r = bench_gpu_put(w->g, NULL, (size_t) w->batch * shape->n_kv_heads * w->n_splits * F16_WARPS *
+                                          F16_PARTIAL_FLOATS(shape->d) * sizeof(float), &partials, e);
+
+    w->f16 = (struct f16_attend) {
+        .d = shape->d, .group = shape->group, .n_kv_heads = shape->n_kv_heads, .n_keys = (uint32_t) tokens,
+        .ld = (uint32_t) tokens, .n_splits = w->n_splits, .scale = 1 / sqrtf((float) shape->d),
+        .q = (const float *) (uintptr_t) rows->q, .out = (float *) (uintptr_t) rows->out,
+        .partials = (float *) (uintptr_t) partials,
+    };
+    for (size_t i = 0; i < w->n_sets && r == 0; i++) {
+        w->f16.k = (const uint16_t *) (uintptr_t) (p->k + i * side);
+        w->f16.v = (const uint16_t *) (uintptr_t) (p->v + i * side);
+        r = bench_gpu_put(w->g, &w->f16, sizeof(w->f16), &w->plans[i], e);
+    }
+    return r;
+}
+
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+/* Splits that make @i + 1 times twice as many blocks as the GPU runs at once, and no more than there are tiles. */
+static unsigned splits_of(const struct bench_gpu *g, size_t n_heads, size_t n_tiles, unsigned i)
+{
+    size_t n = ((size_t) g->n_multiprocessors * BLOCKS_PER_SM << i) / n_heads;
+
+    return (unsigned) smaller(n > 0 ? n : 1, n_tiles);
+}
+
+/* The same way with each candidate; @ret_best has the one that was fastest, its plans last put. */
+static int choose_splits(const struct bench_pools *p, const struct subject *s, const struct synthetic_shape *shape,
+                         const struct rows *rows, size_t tokens, const struct way *way, struct way *ret_best, struct errmsg *e)
+{
+    double best = INFINITY;
+
+    for (unsigned i = 0; i < CANDIDATES; i++) {
+        struct way w = *way;
+        double seconds;
+        int r;
+
+        w.n_splits = splits_of(w.g, (size_t) w.batch * shape->n_kv_heads, tokens / CHUNK_TOKENS, i);
+        if (i > 0 && w.n_splits == ret_best->n_splits)
+            continue;
+        r = w.layout ? put_packed(p, s, rows, tokens, &w, e) : put_f16(p, shape, rows, tokens, &w, e);
+        if (r == 0)
+            r = bench_gpu_time(w.g, call_way, &w, w.n_sets, &seconds, e); /* warms up */
+        if (r == 0)
+            r = bench_gpu_time(w.g, call_way, &w, w.n_sets, &seconds, e);
+        if (r < 0)
+            return r;
+        if (seconds < best) {
+            best = seconds;
+            *ret_best = w;
+        }
+    }
+    return 0;
+}
+
+static size_t calls_for(double seconds)
+{
+    return seconds >= CALLS_SECONDS ? 1 : smaller((size_t) (CALLS_SECONDS / (seconds + 1e-9)) + 1, SETS_MAX);
+}
+
+static int check_finite(struct bench_gpu *g, const struct rows *rows, struct errmsg *e)
+{
+    _cleanup_(freep) float *out = malloc(rows->n_floats * sizeof(*out));
+    int r;
+
+    if (!out)
+        return fail(e, -ENOMEM, "out of memory");
+    r = bench_gpu_get(g, out, rows->out, rows->n_floats * sizeof(*out), e);
+    for (size_t i = 0; i < rows->n_floats && r == 0; i++)
+        if (!isfinite(out[i]))
+            r = fail(e, -EBADMSG, "a measured kernel gave an output that is not finite");
+    return r;
+}
+
+/* Packed, then binary16, and again. */
+static int take_turns(const struct bench_options *o, const struct way ways[2], const struct rows *rows, struct attend_row *row,
+                      struct errmsg *e)
+{
+    _cleanup_(freep) double *samples = calloc(3 * o->samples, sizeof(*samples));
+    double begun = clock_seconds(), seconds;
+    size_t n, calls[2];
+
+    if (!samples)
+        return fail(e, -ENOMEM, "out of memory");
+    for (int i = 0; i < 2; i++) {
+        int r = bench_gpu_time(ways[i].g, call_way, &ways[i], 1, &seconds, e);
+
+        if (r == 0)
+            r = check_finite(ways[i].g, rows, e);
+        if (r < 0)
+            return r;
+        calls[i] = calls_for(seconds);
+    }
+    for (n = 0; n < o->samples && (n < SAMPLES_MIN || clock_seconds() - begun < o->seconds); n++) {
+        for (size_t i = 0; i < 2; i++) {
+            int r = bench_gpu_time(ways[i].g, call_way, &ways[i], calls[i], &samples[i * o->samples + n], e);
+
+            if (r < 0)
+                return r;
+        }
+        samples[2 * o->samples + n] = samples[o->samples + n] / samples[n];
+    }
+    row->packed = timing_of(samples, n);
+    row->f16 = timing_of(samples + o->samples, n);
+    row->ratio = timing_of(samples + 2 * o->samples, n);
+    return 0;
+}
+
+static int measure_attention(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p,
+                             const struct synthetic_shape *shape, const struct subject *s, struct attend_row *row,
+                             struct errmsg *e)
+{
+    struct way way = { .g = g, .batch = (unsigned) row->batch, .n_sets = sets_of(o, shape, row->batch, row->tokens) }, best[2];
+    struct rows rows = { 0 };
+    int r;
+
+    row->packed_bytes = code_bytes(shape, row->batch, row->tokens);
+    row->f16_bytes = 2 * f16_side_bytes(shape, row->batch, row->tokens);
+    row->fits = way.n_sets * row->batch * (row->tokens / CHUNK_TOKENS) * s->slot <= p->packed_bytes &&
+                way.n_sets * row->f16_bytes / 2 <= p->f16_bytes;
+    if (!row->fits)
+        return 0;
+    r = put_rows(g, shape, row->batch, &rows, e);
+    for (int i = 0; i < 2 && r == 0; i++) {
+        way.layout = i == 0 ? &s->layout : NULL;
+        r = choose_splits(p, s, shape, &rows, row->tokens, &way, &best[i], e);
+    }
+    if (r < 0)
+        return r;
+    row->packed_splits = best[0].n_splits;
+    row->f16_splits = best[1].n_splits;
+    return take_turns(o, best, &rows, row, e);
+}
+
+int bench_attend_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const char *name,
+                     const struct synthetic_shape *shape, size_t batch, size_t tokens, struct attend_row *ret_row,
+                     struct errmsg *e)
+{
+    struct attend_row row = { .name = name, .v_from_k = shape->v_from_k, .batch = batch, .tokens = tokens };
+    size_t before = g->n_allocations;
+    struct subject s;
+    int r = subject_init(g, shape, &s, e);
+
+    if (r == 0)
+        r = measure_attention(g, o, p, shape, &s, &row, e);
+    bench_gpu_release(g, before);
+    subject_deinit(&s);
+    if (r == 0)
+        *ret_row = row;
+    return r;
+}

@@ -1,0 +1,68 @@
+/* What tests/gpu/bench_attend.c measures: one table and one size at a time. */
+#pragma once
+
+#include "tests/gpu/bench_gpu.h"
+#include "tools/bench_attend.h"
+#include "tools/timing.h"
+
+enum { BENCH_KV_HEADS_MAX = 8, BENCH_GROUP = 4, BENCH_D = 128 };
+
+struct bench_options {
+    size_t batches[2], tokens[2]; /* of every sequence */
+    size_t n_batches, n_tokens;
+    uint32_t n_kv_heads;
+    size_t samples, cold_mib, extent_mib;
+    double seconds;               /* for the samples of one row */
+    bool json;
+    const char *json_file;        /* NULL: JSON goes to stdout */
+};
+
+/* Caches of random content on the GPU, as large as the largest size that fits; every row reads its part of them. */
+struct bench_pools {
+    cu_ptr packed, k, v;
+    size_t packed_bytes, f16_bytes; /* the latter of k and of v each */
+};
+
+struct attend_row {
+    const char *name;
+    bool v_from_k, fits;
+    size_t batch, tokens, packed_bytes, f16_bytes; /* bytes that one call reads */
+    unsigned packed_splits, f16_splits;
+    struct timing packed, f16, ratio;              /* seconds of a call; binary16's over packed's */
+};
+
+struct codec_row {
+    const char *name;
+    bool v_from_k;
+    size_t tokens, vector_bytes, packed_bytes; /* [tokens] of all KV heads, both sides, in binary16 and as codes */
+    struct timing encode, decode;              /* seconds of a call */
+};
+
+struct extent_row {
+    size_t bytes;
+    struct timing create, import, unmap; /* seconds, by the host's clock: these calls do not queue */
+};
+
+/* Of the rows of @o, what is needed, and no more than most of the GPU's memory; filled. */
+int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, struct bench_pools *ret_pools, struct errmsg *e);
+
+/**
+ * bench_attend_row() - packed attention and the binary16 baseline, taking turns
+ *
+ * Either side's calls go round as many caches as make 'cold_mib' of packed pages, as layers of a model do, so that none is
+ * found in the GPU's cache. Either side takes the best of a few numbers of splits, all multiples of what fills the GPU.
+ *
+ * Return: 0, also where the size does not fit (ret_row->fits is false then); as cuda_fail(); -EBADMSG: an output that is not
+ * finite.
+ */
+int bench_attend_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const char *name,
+                     const struct synthetic_shape *shape, size_t batch, size_t tokens, struct attend_row *ret_row,
+                     struct errmsg *e);
+
+/* Encoding @tokens from binary16 vectors into pages, and decoding the keys and values of those pages to binary32. */
+int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const char *name,
+                    const struct synthetic_shape *shape, size_t tokens, struct codec_row *ret_row, struct errmsg *e);
+
+/* Creating and exporting, importing and mapping, unmapping. */
+int bench_extent_row(struct bench_gpu *g, const struct bench_options *o, size_t bytes, struct extent_row *ret_row,
+                     struct errmsg *e);

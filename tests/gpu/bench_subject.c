@@ -1,0 +1,38 @@
+/* Tables on the GPU; see bench_subject.h. */
+#include "tests/gpu/bench_subject.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "gpu/cuda/plan.h"
+
+void subject_deinit(struct subject *s)
+{
+    page_layout_deinit(&s->layout);
+    synthetic_deinit(&s->synthetic);
+}
+
+int subject_init(struct bench_gpu *g, const struct synthetic_shape *shape, struct subject *s, struct errmsg *e)
+{
+    _cleanup_(freep) void *image = NULL;
+    int r;
+
+    *s = (struct subject) { 0 };
+    if (synthetic_init(&s->synthetic, shape) < 0 ||
+        page_layout_init(&s->layout, &s->synthetic.table, (struct shard) { 0, shape->n_kv_heads }) < 0)
+        return fail(e, -ENOMEM, "out of memory");
+    s->slot = (s->layout.payload_bytes[PAGE_REST] + BENCH_SLOT_ALIGN - 1) / BENCH_SLOT_ALIGN * BENCH_SLOT_ALIGN;
+    image = aligned_alloc(64, (plan_table_bytes(&s->layout) + 63) / 64 * 64);
+    if (!image)
+        return fail(e, -ENOMEM, "out of memory");
+    r = plan_table_check(&s->layout, e);
+    if (r < 0)
+        return r;
+    r = bench_gpu_put(g, NULL, plan_table_bytes(&s->layout), &s->table, e); /* its pointers are those of its place */
+    if (r < 0)
+        return r;
+    plan_table_fill(&s->layout, image, s->table);
+    return bench_gpu_fill(g, s->table, plan_table_bytes(&s->layout), image, plan_table_bytes(&s->layout), e);
+}
