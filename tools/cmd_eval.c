@@ -267,4 +267,4 @@ static int run(int argc, char **argv)
     return o.n_tables == 1 && o.n_comparators == 0 ? eval_table(en, &o, &text) : eval_compare(en, &o, &text);
 }
 
-const struct command cmd_eval = { "eval", "what a table costs: perplexity, distance to the exact model, bytes", run };
+const struct command cmd_eval = { "eval", "what a table costs: distance to the exact model, bytes", run };

@@ -493,4 +493,4 @@ static int run(int argc, char **argv)
     return strcmp(o.action, "rollback") == 0 ? rollback(c, &o) : retire(c, &o);
 }
 
-const struct command cmd_table = { "table", "list, stage, try, activate, roll back and retire the tables of a daemon", run };
+const struct command cmd_table = { "table", "stage, try, activate, roll back, retire a daemon's tables", run };

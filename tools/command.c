@@ -187,6 +187,10 @@ int command_dispatch(const struct command *const *commands, const char *program,
 
 void command_list(const struct command *const *commands)
 {
-    for (; *commands; commands++)
-        printf("  %-10s %s\n", (*commands)->name, (*commands)->summary);
+    size_t widest = 0;
+
+    for (size_t i = 0; commands[i]; i++)
+        widest = strlen(commands[i]->name) > widest ? strlen(commands[i]->name) : widest;
+    for (; *commands; commands++) /* at least two blanks: man page and completion find the names by them */
+        printf("  %-*s  %s\n", (int) widest, (*commands)->name, (*commands)->summary);
 }
