@@ -136,3 +136,19 @@ void raw_wait_for_held(uint64_t n)
     }
     CU_ASSERT_EQUAL(raw_held_pages(), n);
 }
+
+void raw_wait_for_nobody(void)
+{
+    for (int i = 0; i < 5000; i++) {
+        Kvcobra__Reply *r = raw_status();
+        bool over = r->status->sessions == 0 && r->status->held_pages == 0;
+
+        for (size_t x = 0; x < r->status->n_spaces; x++) /* threads may still work for those who left */
+            over = over && r->status->spaces[x]->held_pages == 0;
+        wire_reply_free(r);
+        if (over)
+            return;
+        (void) poll(NULL, 0, 1);
+    }
+    CU_FAIL("sessions or held pages are left");
+}

@@ -36,4 +36,6 @@ uint64_t raw_busy_bytes(void);
 void raw_wait_for_busy_bytes(uint64_t bytes);
 
 /* The daemon hears of a death or a closed socket by an event of its own: asked until it has. */
+/* Every session over and nothing held: what dead clients had asked for is done too. */
+void raw_wait_for_nobody(void);
 void raw_wait_for_held(uint64_t n);
