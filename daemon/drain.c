@@ -42,11 +42,13 @@ static void fill(const struct server *s, Kvcobra__DrainReply *reply)
     kvcobra__drain_reply__init(reply);
     reply->draining = s->draining;
     reply->sessions = s->n_sessions;
-    for (uint32_t i = 0; i < s->n_sessions_max; i++)
+    for (uint32_t i = 0; i < s->n_sessions_max; i++) {
+        reply->held_pages += ownerless_holds(s, i);
         if (s->sessions[i]) {
             reply->reservations += s->sessions[i]->n_reservations + s->sessions[i]->n_copying;
             reply->held_pages += s->sessions[i]->leases.n_held;
         }
+    }
 }
 
 int handle_drain(struct request *rq)

@@ -124,8 +124,11 @@ static int restore_item(struct lease **x, uint32_t item, uint32_t cell)
 int leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
 {
     uint32_t at = (uint32_t) (id & ((1u << LEASE_INDEX_BITS) - 1));
-    int r = at < l->n_table ? 0 : grow(l, at + 1);
+    int r;
 
+    if (at >= l->n_max) /* of a start that allowed more */
+        l->n_max = at + 1;
+    r = at < l->n_table ? 0 : grow(l, at + 1);
     if (r < 0)
         return r;
     if (!l->table[at]) {

@@ -19,17 +19,64 @@ static struct live_moments *find(const struct live_set *s, const char *tenant, c
     return NULL;
 }
 
-int live_room(const struct live_set *s, const char *tenant, const uint8_t *model_digest, uint64_t bytes, uint64_t bytes_max,
-              struct errmsg *e)
+/* An entry that nobody had before; in the list, charged. */
+static int add_entry(struct live_set *s, const char *tenant, const uint8_t *model_digest, uint64_t bytes,
+                     struct live_moments **ret, struct errmsg *e)
 {
+    struct live_moments *x = calloc(1, sizeof(*x));
+
+    if (!x)
+        return fail(e, -ENOMEM, "out of memory for moments");
+    (void) pthread_mutex_init(&x->lock, NULL);
+    (void) snprintf(x->tenant, sizeof(x->tenant), "%s", tenant);
+    memcpy(x->model_digest, model_digest, DIGEST_BYTES);
+    x->bytes = bytes;
+    x->next = s->first;
+    s->first = x;
+    s->bytes += bytes;
+    *ret = x;
+    return 0;
+}
+
+int live_open(struct live_set *s, const char *tenant, const uint8_t *model_digest, uint64_t bytes, uint64_t bytes_max,
+              struct live_moments **ret, struct errmsg *e)
+{
+    struct live_moments *x = find(s, tenant, model_digest);
+    int r;
+
     if (bytes_max == 0)
         return fail(e, -EOPNOTSUPP, "this kvcobrad takes no moments: moments-bytes is 0");
-    if (find(s, tenant, model_digest))
-        return 0;
-    if (s->bytes > bytes_max || bytes > bytes_max - s->bytes)
-        return fail(e, -ENOSPC, "moments of %" PRIu64 " bytes: %" PRIu64 " of %" PRIu64 " (moments-bytes) are in use", bytes,
-                    s->bytes, bytes_max);
+    if (!x) {
+        if (s->bytes > bytes_max || bytes > bytes_max - s->bytes)
+            return fail(e, -ENOSPC, "moments of %" PRIu64 " bytes: %" PRIu64 " of %" PRIu64 " (moments-bytes) are in use", bytes,
+                        s->bytes, bytes_max);
+        r = add_entry(s, tenant, model_digest, bytes, &x, e);
+        if (r < 0)
+            return r;
+    }
+    x->n_users++;
+    *ret = x;
     return 0;
+}
+
+static void entry_free(struct live_moments *x)
+{
+    x->moments = moments_free(x->moments);
+    (void) pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+void live_close(struct live_set *s, struct live_moments *x)
+{
+    struct live_moments **at = &s->first;
+
+    if (--x->n_users > 0 || atomic_load(&x->reports) > 0)
+        return;
+    while (*at != x)
+        at = &(*at)->next;
+    *at = x->next;
+    s->bytes -= x->bytes;
+    entry_free(x);
 }
 
 int live_check(const struct moments *m, const uint8_t *model_digest, const uint8_t *geometry_digest_expected,
@@ -49,36 +96,22 @@ int live_check(const struct moments *m, const uint8_t *model_digest, const uint8
     return 0;
 }
 
-int live_add(struct live_set *s, const char *tenant, struct moments *m, uint64_t bytes_max, struct errmsg *e)
+int live_add(struct live_moments *x, struct moments *m, struct errmsg *e)
 {
-    const struct moments_options *o = moments_get_options(m);
-    uint64_t bytes = moments_bytes(&o->geometry);
-    struct live_moments *x = find(s, tenant, o->model_digest);
-    int r;
+    int r = 0;
 
-    if (x) {
+    (void) pthread_mutex_lock(&x->lock);
+    if (!x->moments) {
+        x->moments = m;
+    } else {
         r = moments_merge(x->moments, m, e);
-        if (r < 0)
-            return r;
-        (void) moments_free(m);
-        x->reports++;
-        return 0;
+        if (r == 0)
+            (void) moments_free(m);
     }
-    r = live_room(s, tenant, o->model_digest, bytes, bytes_max, e);
-    if (r < 0)
-        return r;
-    x = calloc(1, sizeof(*x));
-    if (!x)
-        return fail(e, -ENOMEM, "out of memory for moments");
-    (void) snprintf(x->tenant, sizeof(x->tenant), "%s", tenant);
-    memcpy(x->model_digest, o->model_digest, DIGEST_BYTES);
-    x->bytes = bytes;
-    x->reports = 1;
-    x->moments = m;
-    x->next = s->first;
-    s->first = x;
-    s->bytes += bytes;
-    return 0;
+    (void) pthread_mutex_unlock(&x->lock);
+    if (r == 0)
+        atomic_fetch_add(&x->reports, 1);
+    return r;
 }
 
 static bool is_wanted(const char *tenant, char *const *tenants, size_t n)
@@ -90,30 +123,45 @@ static bool is_wanted(const char *tenant, char *const *tenants, size_t n)
     return found;
 }
 
-int live_merge(const struct live_set *s, const uint8_t *model_digest, char *const *tenants, size_t n,
-               struct moments **ret_moments, uint64_t *ret_reports, struct errmsg *e)
+int live_select(struct live_set *s, const uint8_t *model_digest, char *const *tenants, size_t n, struct live_moments ***ret,
+                size_t *ret_n, struct errmsg *e)
 {
-    _cleanup_(moments_freep) struct moments *sum = NULL;
-    uint64_t reports = 0;
+    struct live_moments **found;
+    size_t n_found = 0, most = 0;
 
-    for (const struct live_moments *x = s->first; x; x = x->next) {
-        int r = 0;
-
-        if (memcmp(x->model_digest, model_digest, DIGEST_BYTES) != 0 || !is_wanted(x->tenant, tenants, n))
-            continue;
-        if (!sum)
-            r = moments_new(moments_get_options(x->moments), &sum, e);
-        if (r == 0)
-            r = moments_merge(sum, x->moments, e);
-        if (r < 0)
-            return r;
-        reports += x->reports;
-    }
-    if (!sum)
+    for (const struct live_moments *x = s->first; x; x = x->next)
+        most++;
+    found = calloc(most + 1, sizeof(*found));
+    if (!found)
+        return fail(e, -ENOMEM, "out of memory for moments");
+    for (struct live_moments *x = s->first; x; x = x->next)
+        if (memcmp(x->model_digest, model_digest, DIGEST_BYTES) == 0 && is_wanted(x->tenant, tenants, n) &&
+            atomic_load(&x->reports) > 0)
+            found[n_found++] = x;
+    if (n_found == 0) {
+        free(found);
         return fail(e, -ENODATA, "nobody reported moments of this model");
-    *ret_moments = take_ptr(sum);
-    *ret_reports = reports;
+    }
+    for (size_t i = 0; i < n_found; i++)
+        found[i]->n_users++;
+    *ret = found;
+    *ret_n = n_found;
     return 0;
+}
+
+int live_sum(struct live_moments *x, struct moments **sum, uint64_t *reports, struct errmsg *e)
+{
+    int r = 0;
+
+    (void) pthread_mutex_lock(&x->lock);
+    if (!*sum)
+        r = moments_new(moments_get_options(x->moments), sum, e);
+    if (r == 0)
+        r = moments_merge(*sum, x->moments, e);
+    (void) pthread_mutex_unlock(&x->lock);
+    if (r == 0)
+        *reports += atomic_load(&x->reports);
+    return r;
 }
 
 void live_deinit(struct live_set *s)
@@ -122,8 +170,7 @@ void live_deinit(struct live_set *s)
         struct live_moments *x = s->first;
 
         s->first = x->next;
-        x->moments = moments_free(x->moments);
-        free(x);
+        entry_free(x);
     }
     s->bytes = 0;
 }

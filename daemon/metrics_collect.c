@@ -52,18 +52,20 @@ static void collect_process(const struct server *s, struct metrics_text *t)
 static void collect_pool(const struct server *s, struct metrics_text *t)
 {
     const struct pool *p = &s->store.pool;
-    uint64_t page_bytes = 0, held_bytes = 0, n_pages = 0, n_leases = 0, n_held = 0;
+    uint64_t page_bytes = 0, held_bytes = 0, n_pages = 0, n_leases = 0, n_held = 0, n_ownerless = 0;
 
     for (const struct tenant *x = s->store.tenants; x; x = x->next) {
         page_bytes += x->page_bytes;
         held_bytes += x->held_bytes;
         n_pages += x->n_pages;
     }
-    for (uint32_t i = 0; i < s->n_sessions_max; i++)
+    for (uint32_t i = 0; i < s->n_sessions_max; i++) {
+        n_ownerless += ownerless_holds(s, i);
         if (s->sessions[i]) {
             n_leases += s->sessions[i]->leases.n_granted;
             n_held += s->sessions[i]->leases.n_held;
         }
+    }
     one(t, "kvcobra_pool_capacity_bytes", "gauge", "What the pool may take, configured.", p->pool_bytes);
     one(t, "kvcobra_pool_allocated_bytes", "gauge", "Extents that are there now.", p->n_extents * p->extent_bytes);
     one(t, "kvcobra_pool_page_bytes", "gauge", "Slots in use.", page_bytes);
@@ -71,7 +73,9 @@ static void collect_pool(const struct server *s, struct metrics_text *t)
     one(t, "kvcobra_pool_waste_bytes", "gauge", "Spans' ends and free slots of spans in use.", pool_waste_bytes(p));
     one(t, "kvcobra_pages", "gauge", "Committed pages.", n_pages);
     one(t, "kvcobra_leases", "gauge", "Leases that are granted.", n_leases);
-    one(t, "kvcobra_holds", "gauge", "Pages named by leases, granted or not, once per lease.", n_held);
+    one(t, "kvcobra_holds", "gauge", "Pages named by leases, granted or not, once per lease.", n_held + n_ownerless);
+    one(t, "kvcobra_ownerless_holds", "gauge", "Of them, not given back to a session after a restart: until its process exits.",
+        n_ownerless);
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */

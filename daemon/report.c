@@ -1,6 +1,6 @@
 /*
  * What clients report about the fit of tables (REPORT), and what operators ask for (GET_FIT, FETCH_MOMENTS, SHADOW_TABLE,
- * CANARY_TABLE). Moments are megabytes: copied from the arena and checked on a thread, merged on the loop.
+ * CANARY_TABLE). Moments are megabytes: copied from the arena, checked and added up on threads.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ struct moments_job {
     uint8_t model_digest[DIGEST_BYTES], geometry_digest[DIGEST_BYTES];
     int arena_fd;         /* borrowed of the session, which outlives its jobs */
     uint64_t offset, bytes;
-    struct moments *moments;
+    struct live_moments *live;
     int err;
     struct errmsg why;
 };
@@ -40,6 +40,7 @@ static bool take_moments(struct work_item *i)
 {
     struct moments_job *j = (struct moments_job *) i;
     _cleanup_(freep) uint8_t *copy = malloc((size_t) j->bytes);
+    _cleanup_(moments_freep) struct moments *m = NULL;
 
     j->err = copy ? 0 : fail(&j->why, -ENOMEM, "out of memory for moments");
     for (size_t have = 0; j->err == 0 && have < j->bytes;) {
@@ -53,44 +54,42 @@ static bool take_moments(struct work_item *i)
             have += (size_t) n;
     }
     if (j->err == 0)
-        j->err = moments_parse(copy, (size_t) j->bytes, &j->moments, &j->why);
+        j->err = moments_parse(copy, (size_t) j->bytes, &m, &j->why);
     if (j->err == 0)
-        j->err = live_check(j->moments, j->model_digest, j->geometry_digest, &j->why);
+        j->err = live_check(m, j->model_digest, j->geometry_digest, &j->why);
+    if (j->err == 0)
+        j->err = live_add(j->live, m, &j->why);
+    if (j->err == 0)
+        (void) take_ptr(m);
     return false;
 }
 
 static int moments_taken(struct job *job, struct request *rq)
 {
     struct moments_job *j = (struct moments_job *) job;
-    _cleanup_(moments_freep) struct moments *m = take_ptr(j->moments);
-    struct server *s = job->server;
-    int r = job->work.expired ? -ETIMEDOUT : j->err;
+    int r = 0;
 
-    if (!rq) /* its session may be at its end: what nobody waits for does not count */
+    live_close(&job->server->live, j->live);
+    if (!rq) /* what was added stays */
         return 0;
     if (job->work.expired)
         return job_expired(rq);
-    if (r == 0)
-        r = live_add(&s->live, rq->session->tenant->name, m, s->config->moments_bytes_max, &rq->error);
-    else
-        (void) fail(&rq->error, r, "%.400s", j->why.text);
-    if (r == 0)
-        (void) take_ptr(m);
-    else
-        s->refused_reports++;
+    if (j->err < 0) {
+        job->server->refused_reports++;
+        r = fail(&rq->error, j->err, "%.400s", j->why.text);
+    }
     return r;
 }
 
 static int start_moments(struct request *rq, const struct session_model *model)
 {
     const Kvcobra__Report *m = rq->message->report;
-    const struct server *s = rq->server;
+    struct server *s = rq->server;
     _cleanup_(freep) struct moments_job *j = NULL;
-    int r = live_room(&s->live, rq->session->tenant->name, model->digest, m->moments_bytes, s->config->moments_bytes_max,
-                      &rq->error);
+    int r;
 
-    if (r < 0)
-        return r;
+    if (s->config->moments_bytes_max == 0)
+        return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad takes no moments: moments-bytes is 0");
     if (m->moments_bytes > s->config->moments_bytes_max || !rq->session->arena ||
         !range_inside(m->moments_offset, m->moments_bytes, extent_bytes(rq->session->arena)))
         return fail(&rq->error, -EINVAL, "moments of %" PRIu64 " bytes at %" PRIu64 " are not inside the arena",
@@ -104,9 +103,15 @@ static int start_moments(struct request *rq, const struct session_model *model)
     };
     memcpy(j->model_digest, model->digest, DIGEST_BYTES);
     memcpy(j->geometry_digest, model->geometry_digest, DIGEST_BYTES);
+    r = live_open(&s->live, rq->session->tenant->name, model->digest, m->moments_bytes, s->config->moments_bytes_max, &j->live,
+                  &rq->error);
+    if (r < 0)
+        return r;
     r = job_start(&j->job, rq);
     if (r == REQUEST_PENDING)
         (void) take_ptr(j);
+    else
+        live_close(&s->live, j->live);
     return r;
 }
 
@@ -230,40 +235,100 @@ static int write_image(const struct moments *m, size_t bytes, int *ret_fd, struc
     return 0;
 }
 
+struct fetch_job {
+    struct job job;
+    struct live_moments **live; /* [n_live], open */
+    size_t n_live, next;
+    struct moments *sum;
+    uint64_t reports;
+    int fd;                     /* the image */
+    int err;
+    struct errmsg why;
+};
+
+/* One slice: one tenant's, and at the end the image. */
+static bool add_up(struct work_item *i)
+{
+    struct fetch_job *j = (struct fetch_job *) i;
+
+    j->err = live_sum(j->live[j->next++], &j->sum, &j->reports, &j->why);
+    if (j->err == 0 && j->next < j->n_live)
+        return true;
+    if (j->err == 0)
+        j->err = write_image(j->sum, moments_bytes(&moments_get_options(j->sum)->geometry), &j->fd, &j->why);
+    return false;
+}
+
+static void end_fetch(struct fetch_job *j)
+{
+    for (size_t i = 0; i < j->n_live; i++)
+        live_close(&j->job.server->live, j->live[i]);
+    free(j->live);
+    j->sum = moments_free(j->sum);
+    closep(&j->fd);
+}
+
+static void fill_moments(struct request *rq, const struct fetch_job *j)
+{
+    Kvcobra__FetchMomentsReply *reply = &rq->server->scratch->body.fetch_moments;
+    const struct geometry *g = &moments_get_options(j->sum)->geometry;
+
+    kvcobra__fetch_moments_reply__init(reply);
+    for (uint32_t head = 0; head < g->n_kv_heads; head++)
+        if (moments_count(j->sum, 0, head) > reply->tokens)
+            reply->tokens = moments_count(j->sum, 0, head);
+    reply->bytes = moments_bytes(g);
+    reply->reports = j->reports;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_FETCH_MOMENTS;
+    rq->reply.fetch_moments = reply;
+}
+
+static int added_up(struct job *job, struct request *rq)
+{
+    struct fetch_job *j = (struct fetch_job *) job;
+    struct server *s = job->server;
+    int r = rq && job->work.expired ? job_expired(rq) : 0;
+
+    if (rq && r == 0 && j->err < 0)
+        r = fail(&rq->error, j->err, "%.400s", j->why.text);
+    if (rq && r == 0)
+        r = request_may_send_fds(rq);
+    if (rq && r == 0) {
+        fill_moments(rq, j);
+        closep(&s->moments_fd); /* of the last answer: it was sent as a copy */
+        s->moments_fd = take_fd(&j->fd);
+        rq->fds[0] = s->moments_fd;
+        rq->n_fds = 1;
+    }
+    end_fetch(j);
+    return r;
+}
+
 int handle_fetch_moments(struct request *rq)
 {
     const Kvcobra__FetchMoments *m = rq->message->fetch_moments;
-    Kvcobra__FetchMomentsReply *reply = &rq->server->scratch->body.fetch_moments;
-    _cleanup_(moments_freep) struct moments *sum = NULL;
-    uint64_t reports, tokens = 0;
-    const struct geometry *g;
+    struct fetch_job *j;
     int r = request_may_send_fds(rq);
 
     if (r < 0)
         return r;
     if (m->model_digest.len != DIGEST_BYTES)
         return fail(&rq->error, -EINVAL, "a model digest of %zu bytes instead of %d", m->model_digest.len, DIGEST_BYTES);
-    r = live_merge(&rq->server->live, m->model_digest.data, m->tenants, m->n_tenants, &sum, &reports, &rq->error);
-    if (r < 0)
-        return r;
-    g = &moments_get_options(sum)->geometry;
-    closep(&rq->server->moments_fd); /* of the last answer: it was sent as a copy */
-    rq->server->moments_fd = -1;
-    r = write_image(sum, moments_bytes(g), &rq->server->moments_fd, &rq->error);
-    if (r < 0)
-        return r;
-    for (uint32_t head = 0; head < g->n_kv_heads; head++)
-        if (moments_count(sum, 0, head) > tokens)
-            tokens = moments_count(sum, 0, head);
-    kvcobra__fetch_moments_reply__init(reply);
-    reply->bytes = moments_bytes(g);
-    reply->tokens = tokens;
-    reply->reports = reports;
-    rq->reply.body_case = KVCOBRA__REPLY__BODY_FETCH_MOMENTS;
-    rq->reply.fetch_moments = reply;
-    rq->fds[0] = rq->server->moments_fd;
-    rq->n_fds = 1;
-    return 0;
+    j = calloc(1, sizeof(*j));
+    if (!j)
+        return fail(&rq->error, -ENOMEM, "out of memory for moments");
+    j->job.server = rq->server;
+    j->job.work.run = add_up;
+    j->job.finish = added_up;
+    j->fd = -1;
+    r = live_select(&rq->server->live, m->model_digest.data, m->tenants, m->n_tenants, &j->live, &j->n_live, &rq->error);
+    if (r == 0)
+        r = job_start(&j->job, rq);
+    if (r != REQUEST_PENDING) {
+        end_fetch(j);
+        free(j);
+    }
+    return r;
 }
 
 static int outcome_error(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present)

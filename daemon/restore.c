@@ -20,7 +20,7 @@
 #include "gpu/device.h"
 
 struct restored {
-    uint64_t n_pages, n_holds, n_sessions, n_extents;
+    uint64_t n_pages, n_holds, n_ownerless, n_sessions, n_extents;
 };
 
 /* ---- pages ------------------------------------------------------------------------------------------------------ */
@@ -155,7 +155,10 @@ static void restore_extent(struct server *s, uint64_t id, struct restored *n)
 
 /* ---- sessions and holds ----------------------------------------------------------------------------------------- */
 
-/* A stored pidfd means the process it was opened for. Without one, the number must do: at worst a stranger's exit is awaited. */
+/*
+ * A stored pidfd means the process it was opened for. Without one, the number must do: at worst a stranger's exit is awaited.
+ * Return: the descriptor; -ESRCH: the process is gone; another errno: that is not known.
+ */
 static int pidfd_of(struct server *s, const struct session_record *record)
 {
     char name[KEEP_NAME_BYTES];
@@ -164,52 +167,67 @@ static int pidfd_of(struct server *s, const struct session_record *record)
     if (fd >= 0)
         return fd;
     fd = (int) syscall(SYS_pidfd_open, (pid_t) record->pid, 0);
-    if (fd >= 0) {
-        log_event(LOG_NOTICE, "pidfd-reopened", "pid=%" PRIu32 " message=\"its descriptor was not in the store\"",
-                  record->pid);
-        supervisor_store(&s->supervisor, name, fd);
-    }
+    if (fd < 0)
+        return -errno;
+    log_event(LOG_NOTICE, "pidfd-reopened", "pid=%" PRIu32 " message=\"its descriptor was not in the store\"", record->pid);
+    supervisor_store(&s->supervisor, name, fd);
     return fd;
 }
 
 static void restore_session(struct server *s, uint32_t number, struct restored *n)
 {
     const struct session_record *record = &s->journal.sessions[number];
-    _cleanup_(closep) int pidfd = pidfd_of(s, record);
     struct session *x = NULL;
     struct errmsg e = { "" };
     struct tenant *t;
-    int r = pidfd < 0 ? fail(&e, -ESRCH, "its process is gone") : 0;
+    int pidfd = pidfd_of(s, record), r = 0;
 
+    if (pidfd == -ESRCH) {
+        log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"its process is gone\"", number,
+                  record->pid);
+        journal_session_remove(&s->journal, number);
+        return;
+    }
+    if (pidfd < 0)
+        r = fail(&e, pidfd, "its process cannot be watched: %s", strerror(-pidfd));
     if (r == 0)
         r = server_tenant(s, record->uid, &t, &e);
     if (r == 0)
         r = session_restore(s, number, record, t, pidfd, &x, &e);
-    if (r == 0) {
-        (void) take_fd(&pidfd);
+    if (r == 0)
         n->n_sessions++;
-        return;
-    }
-    log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"%s\"", number, record->pid, e.text);
-    journal_session_remove(&s->journal, number);
+    else
+        ownerless_begin(s, number, pidfd < 0 ? -1 : pidfd, e.text);
+}
+
+/* Whether a cell can be right: its session's process lives, its page is one of that process's tenant. */
+static bool is_hold(const struct server *s, const struct hold_cell *c)
+{
+    uint32_t number = hold_session(c);
+    const struct slot *slot = pool_slot(&s->store.pool, c->slot);
+
+    return number < s->n_sessions_max && (s->sessions[number] || ownerless_is_alone(s, number)) && slot &&
+           slot->state == SLOT_COMMITTED &&
+           pool_slot_span(&s->store.pool, c->slot)->group->tenant->uid == s->journal.sessions[number].uid;
 }
 
 static void restore_hold(struct server *s, uint32_t cell, struct restored *n)
 {
     const struct hold_cell *c = &s->journal.holds[cell];
     uint32_t number = hold_session(c);
-    struct session *x = number < s->n_sessions_max ? s->sessions[number] : NULL;
-    struct slot *slot = pool_slot(&s->store.pool, c->slot);
-    int r = -ESRCH;
+    struct session *x;
 
-    if (x && slot && slot->state == SLOT_COMMITTED && pool_slot_span(&s->store.pool, c->slot)->group->tenant == x->tenant)
-        r = leases_restore(&x->leases, c->lease, hold_item(c), cell);
-    if (r == 0) {
-        slot->holds++;
-        n->n_holds++;
+    if (!is_hold(s, c)) { /* its process is gone, or its extent was lost and is mapped by nobody new */
+        journal_hold_remove(&s->journal, cell);
         return;
     }
-    journal_hold_remove(&s->journal, cell); /* its process is gone, or its extent was lost and is mapped by nobody new */
+    x = s->sessions[number];
+    if (!x || leases_restore(&x->leases, c->lease, hold_item(c), cell) < 0) {
+        ownerless_add(s, number);
+        n->n_ownerless++;
+    }
+    pool_slot(&s->store.pool, c->slot)->holds++;
+    n->n_holds++;
 }
 
 static void finish_slot(void *ctx, uint32_t number)
@@ -221,7 +239,7 @@ static void finish_slot(void *ctx, uint32_t number)
 static void end_idle_sessions(struct server *s)
 {
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
-        if (s->sessions[i] && s->sessions[i]->leases.n_held == 0)
+        if (s->sessions[i] && s->sessions[i]->leases.n_held + ownerless_holds(s, i) == 0)
             (void) session_free(s->sessions[i]);
 }
 
@@ -255,6 +273,9 @@ void keep_restore(struct server *s)
     for (uint32_t i = 0; i < n_cells; i++)
         if (s->journal.holds[i].slot != SLOT_NONE)
             restore_hold(s, i, &n);
+    if (n.n_ownerless > 0)
+        log_event(LOG_CRIT, "holds-without-owner", "holds=%" PRIu64 " message=\"they could not be given back to their sessions "
+                  "and end with the processes\"", n.n_ownerless);
     for (struct tenant *t = st->tenants; t; t = t->next)
         for (struct group *g = t->groups; g; g = g->next)
             group_visit(&st->pool, g, finish_slot, st);

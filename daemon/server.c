@@ -87,6 +87,7 @@ static void on_tick(void *ctx)
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
         if (s->sessions[i])
             session_tick(s->sessions[i], now);
+    ownerless_tick(s);
     tables_retire_idle(&s->tables, now);
     metrics_http_tick(s->metrics_http);
     server_update_tick(s);
@@ -103,7 +104,7 @@ void server_update_tick(struct server *s)
         period = TICK_MS_MAX;
     if (s->watchdog_ms > 0 && period > s->watchdog_ms / 4)
         period = s->watchdog_ms / 4;
-    if (s->n_conns + s->n_sessions + s->tables.n_draining == 0 && !metrics_http_is_busy(s->metrics_http))
+    if (s->n_conns + s->n_sessions + s->n_alone + s->tables.n_draining == 0 && !metrics_http_is_busy(s->metrics_http))
         period = s->watchdog_ms / 4; /* 0: nobody to look after */
     ev_tick_every(s->ev, period, on_tick, s);
 }
@@ -331,8 +332,9 @@ static int allocate_sessions(struct server *s, struct errmsg *e)
     if (s->n_sessions_max < s->journal.head->n_sessions) /* of a start that allowed more */
         s->n_sessions_max = s->journal.head->n_sessions;
     s->sessions = calloc(s->n_sessions_max, sizeof(struct session *));
+    s->ownerless = calloc(s->n_sessions_max, sizeof(*s->ownerless));
     s->scratch = calloc(1, sizeof(*s->scratch));
-    if (!s->sessions || !s->scratch)
+    if (!s->sessions || !s->ownerless || !s->scratch)
         return fail(e, -ENOMEM, "out of memory for %" PRIu32 " sessions", s->n_sessions_max);
     return 0;
 }
@@ -379,6 +381,7 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
         r = open_sockets(s, e);
     if (r < 0)
         return r;
+    s->tables.returns_until_ms = ev_now_ms(s->ev) + config->lease_ms;
     s->watchdog_ms = supervisor_watchdog_ms();
     server_update_tick(s);
     *ret = take_ptr(s);
@@ -417,6 +420,9 @@ struct server *server_free(struct server *s)
         conn_close(s->conns);
     for (uint32_t i = 0; s->sessions && i < s->n_sessions_max; i++)
         s->sessions[i] = session_free(s->sessions[i]);
+    for (uint32_t i = 0; s->n_alone > 0 && i < s->n_sessions_max; i++)
+        if (ownerless_is_alone(s, i))
+            ownerless_end(s, i);
     drop_pages(s);
     tables_deinit(&s->tables);
     live_deinit(&s->live);
@@ -435,6 +441,7 @@ struct server *server_free(struct server *s)
     listen_deinit(&s->metrics_socket);
     sodium_memzero(s->secret, sizeof(s->secret));
     free(s->sessions);
+    free(s->ownerless);
     free(s->scratch);
     free(s);
     return NULL;

@@ -11,6 +11,7 @@
 #include "daemon/journal.h"
 #include "daemon/listen.h"
 #include "daemon/metrics.h"
+#include "daemon/ownerless.h"
 #include "daemon/store.h"
 #include "daemon/supervisor.h"
 #include "daemon/live_moments.h"
@@ -47,6 +48,8 @@ struct server {
     uint32_t n_conns;
     struct session **sessions; /* [n_sessions_max] by number */
     uint32_t n_sessions, n_sessions_max;
+    struct ownerless *ownerless; /* [n_sessions_max] */
+    uint32_t n_alone;          /* of them: without a session */
     struct reply_scratch *scratch;
     uint64_t started_ms;
     uint64_t watchdog_ms, fed_ms; /* the supervisor wants to hear from us this often; 0: it does not */

@@ -81,7 +81,7 @@ int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, s
 
     if (t->n_sessions >= s->config->sessions_per_tenant_max)
         return fail(e, -EDQUOT, "tenant %s has %" PRIu32 " sessions already, which is the most", t->name, t->n_sessions);
-    while (number < s->n_sessions_max && s->sessions[number])
+    while (number < s->n_sessions_max && (s->sessions[number] || ownerless_is_alone(s, number)))
         number++;
     if (number == s->n_sessions_max)
         return fail(e, -EDQUOT, "there are %" PRIu32 " sessions already, which is the most", number);
@@ -152,6 +152,7 @@ struct session *session_free(struct session *x)
     discard_reservations(x);
     leases_release_all(&x->leases, &x->server->store);
     leases_deinit(&x->leases);
+    ownerless_end(x->server, x->number);
     forget_record(x);
     for (uint32_t i = 0; i < x->n_refs; i++)
         x->refs[i].table->n_refs -= x->refs[i].n;
@@ -181,7 +182,7 @@ void session_detach(struct session *x)
 {
     x->conn = NULL;
     discard_reservations(x);
-    if (x->leases.n_held == 0) {
+    if (x->leases.n_held + ownerless_holds(x->server, x->number) == 0) {
         (void) session_free(x);
         return;
     }

@@ -44,8 +44,9 @@ int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t 
         return fail(e, -EFBIG, "a page of %zu bytes does not fit an extent of %" PRIu64 " bytes: raise --extent-bytes",
                     g->page_bytes, st->pool.extent_bytes);
     if (!evict_for_quota(st, t, g->slot_bytes))
-        return fail(e, -EDQUOT, "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use, all of them held: release some",
-                    t->name, tenant_used_bytes(t), t->quota_bytes);
+        return fail(e, -EDQUOT, "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use: %" PRIu64 " in pages that are held, "
+                    "%" PRIu64 " in arenas of its clients (--arena-bytes for each): release pages, end clients or raise the quota",
+                    t->name, tenant_used_bytes(t), t->quota_bytes, t->held_bytes, t->arena_bytes);
     do {
         owner.may_grow = share_may_grow(st, t);
         r = pool_slot_take(&st->pool, g, &owner, &number, e);

@@ -255,6 +255,7 @@ void tables_adopt_done(struct tables *ts, uint64_t now_ms)
         if (t->state != TABLE_VERIFIED || table_entry_pages(t) == 0 || trial_is_canary(ts, t))
             continue;
         t->drain_until_ms = now_ms + ts->config->drain_ms;
+        t->from_before = true;
         table_set_state(ts, t, TABLE_DRAINING);
     }
 }
@@ -293,7 +294,15 @@ static bool may_return(const struct tables *ts, const struct table_entry *t, uin
 
     if (now_ms >= t->drain_until_ms || !t->table)
         return false;
+    if (t->from_before && now_ms < ts->returns_until_ms)
+        return true;
     return t->activated == 0 || (m && table_model_previous(ts, m) == t); /* 0: pages of it outlived a restart */
+}
+
+bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
+{
+    return t->state == TABLE_ACTIVE || trial_is_canary(ts, t) ||
+           (t->state == TABLE_DRAINING && t->from_before && now_ms < t->drain_until_ms);
 }
 
 void tables_retire_idle(struct tables *ts, uint64_t now_ms)
@@ -410,6 +419,7 @@ static void load_draining(struct tables *ts, struct table_entry *t, const struct
     t->revision = t->activated = line->revision;
     t->rolled_back = line->rolled_back;
     t->drain_until_ms = line->drain_until_ms;
+    t->from_before = true;
     table_set_state(ts, t, TABLE_DRAINING);
 }
 

@@ -7,7 +7,8 @@
  * A VERIFIED table can be tried beside the active one (trial.h): as SHADOW, or as a canary for some new sequences.
  *
  * The table that ROLLBACK would return to stays DRAINING until its drain time is over, referenced or not. RETIRE ends
- * the drain time at once.
+ * the drain time at once. A restart forgets who had references: a table that drained before it takes new ones until its drain
+ * time is over, and waits --lease-ms for the first of them.
  *
  * With a state folder everything but references survives a restart: DIR/tables/DIGEST.kvct are the files, DIR/active
  * names the active one of each model. ACTIVATE writes that file before it publishes the word.
@@ -69,6 +70,7 @@ struct table_entry {
     uint64_t activated;           /* revision that activated it last */
     bool rolled_back;             /* it was left by ROLLBACK: not what the next ROLLBACK returns to */
     uint64_t drain_until_ms;      /* DRAINING: commits are taken until then */
+    bool from_before;             /* it drained already when this process started: who had a reference may ask for it again */
     char reason[WIRE_TEXT_BYTES_MAX]; /* REJECTED */
     struct fit *fit;              /* what clients report of its codes; NULL: nothing yet */
     struct table *table;          /* NULL when RETIRED or REJECTED */
@@ -91,6 +93,7 @@ struct tables {
     struct table_model *models;
     uint32_t n_entries, n_draining;
     uint64_t next_id, next_space;
+    uint64_t returns_until_ms;    /* clients of the process before this one come back until then */
 };
 
 /* Loads the state folder, if one is configured. What cannot be read there is logged and left alone. */
@@ -184,6 +187,9 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
 
 /* After the last tables_adopt_space(): tables with pages that are not active drain. */
 void tables_adopt_done(struct tables *ts, uint64_t now_ms);
+
+/* Whether a session that has no reference on the table may get one. */
+bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64_t now_ms);
 
 /* DRAINING tables that nobody references or holds pages of become RETIRED; their pages and files go. */
 void tables_retire_idle(struct tables *ts, uint64_t now_ms);

@@ -104,8 +104,7 @@ int handle_ref_table(struct request *rq)
     if (!model)
         return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, m->model);
     /* A session that has it already may have it again: its sequences fork. */
-    if (!t->table || (t->state != TABLE_ACTIVE && !trial_is_canary(&rq->server->tables, t) &&
-                      !session_has_table(rq->session, t)))
+    if (!t->table || (!tables_may_ref(&rq->server->tables, t, ev_now_ms(rq->server->ev)) && !session_has_table(rq->session, t)))
         return fail(&rq->error, -ESTALE, "the table is %s, not active: read the control page again",
                     table_state_name(t->state));
     if (memcmp(t->model_digest, model->digest, DIGEST_BYTES) != 0)

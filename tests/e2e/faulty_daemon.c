@@ -1,0 +1,35 @@
+/*
+ * kvcobrad with failures that no test can bring about from outside: linked with -Wl,--wrap. KVC_TEST_FAULT says which:
+ * "sessions": no session of an earlier process can be made; "leases": of its holds every other one finds no memory.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/lease.h"
+#include "daemon/session.h"
+
+int __real_session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t, int pidfd,
+                           struct session **ret, struct errmsg *e);
+int __real_leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
+int __wrap_session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t, int pidfd,
+                           struct session **ret, struct errmsg *e);
+int __wrap_leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
+
+static int is_asked(const char *what)
+{
+    const char *asked = getenv("KVC_TEST_FAULT");
+
+    return asked && strcmp(asked, what) == 0;
+}
+
+int __wrap_session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t, int pidfd,
+                           struct session **ret, struct errmsg *e)
+{
+    return is_asked("sessions") ? -ENOMEM : __real_session_restore(s, number, record, t, pidfd, ret, e);
+}
+
+int __wrap_leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
+{
+    return is_asked("leases") && cell % 2 == 0 ? -ENOMEM : __real_leases_restore(l, id, item, cell);
+}
