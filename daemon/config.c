@@ -69,9 +69,9 @@ static int check_memory(const struct config *c, struct errmsg *e)
         r = check_bytes("arena-bytes", c->arena_bytes, POOL_PAGE_BYTES, UINT64_C(1) << 40, e);
     if (r < 0)
         return r;
-    if (c->quota_bytes < c->arena_bytes)
-        return fail(e, -EINVAL, "--quota-bytes %" PRIu64 " is less than one arena (--arena-bytes %" PRIu64 ")",
-                    c->quota_bytes, c->arena_bytes);
+    if (c->quota_bytes <= c->arena_bytes)
+        return fail(e, -EINVAL, "--quota-bytes %" PRIu64 " has no room for a page beside one client's arena (--arena-bytes %"
+                    PRIu64 "): raise the quota or make arenas smaller", c->quota_bytes, c->arena_bytes);
     if (c->guarantee_bytes > c->quota_bytes)
         return fail(e, -EINVAL, "--guarantee-bytes %" PRIu64 " is more than --quota-bytes %" PRIu64, c->guarantee_bytes,
                     c->quota_bytes);

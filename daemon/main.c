@@ -176,7 +176,7 @@ static int load(struct config *c, const char **ret_check, struct errmsg *e)
         (void) argp_parse(&argp, command_line.argc, command_line.argv, 0, NULL, &a);
     }
     if (c->quota_bytes == 0)
-        c->quota_bytes = c->pool_bytes > c->arena_bytes ? c->pool_bytes : c->arena_bytes;
+        c->quota_bytes = c->pool_bytes > c->arena_bytes ? c->pool_bytes : c->pool_bytes + c->arena_bytes;
     return r == 0 ? config_check(c, e) : r;
 }
 

@@ -386,6 +386,50 @@ static void test_lost_pages(void)
     forgotten_session(true);
 }
 
+/*
+ * A sequence whose table drains when the daemon dies: within the drain time it goes on publishing afterwards, whether the
+ * daemon knows its session again or, since it held nothing, has forgotten it.
+ */
+static void draining_table(bool held, bool keeps)
+{
+    struct scene sc;
+    struct embedded m;
+    kvc_seq *s = NULL;
+    uint32_t *tokens = scene_tokens(0, 600);
+    uint8_t digest[KVC_DIGEST_BYTES];
+    kvc_table_info *tables = NULL;
+    size_t n = 0, n_tables = 0;
+
+    begin(&sc);
+    m = scene_client(&sc);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(held ? scene_publish(&m, s, 0, 0, 300, 100, &n) : embedded_append(&m, s, 0, 0, 300), 0);
+    scene_activate(&sc, 4, 2, digest);
+    supervisor_kill();
+    if (!keeps)
+        supervisor_lose("kvc-");
+    start_again(&sc);
+    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 300, 200), 0);
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 500, &n), 0);
+    CU_ASSERT_EQUAL(n, 384);
+    if (n != 384)
+        printf("    published %zu: %s\n", n, kvc_last_error(m.client));
+    s = kvc_seq_free(s);
+    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, &tables, &n_tables), 0);
+    CU_ASSERT_EQUAL(n_tables, 2);
+    free(tables);
+    embedded_free(&m);
+    free(tokens);
+    finish(&sc);
+}
+
+static void test_draining_table(void)
+{
+    draining_table(true, true);
+    draining_table(true, false);
+    draining_table(false, true);
+}
+
 /* ---- under load --------------------------------------------------------------------------------------------------- */
 
 /* Generates over and over, through every restart; each answer must be the private one, bit for bit. */
@@ -463,6 +507,6 @@ static void test_killed_in_a_loop(void)
 
 const struct test_case test_cases[] = {
     TEST(test_kept), TEST(test_volatile), TEST(test_without_state), TEST(test_same_daemon), TEST(test_forgotten_session),
-    TEST(test_lost_pages), TEST(test_killed_in_a_loop), TEST_END,
+    TEST(test_lost_pages), TEST(test_draining_table), TEST(test_killed_in_a_loop), TEST_END,
 };
 const char test_suite[] = "client_restart";

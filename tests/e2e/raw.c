@@ -17,6 +17,7 @@
 enum { TIMEOUT_S = 20 };
 
 bool raw_exits_on_loss;
+void (*raw_on_loss)(void);
 
 int raw_connect(const char *path)
 {
@@ -42,6 +43,8 @@ Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t 
     n = wire_request_pack(m, buf);
     assert(n > 0);
     if (wire_send(fd, buf, (size_t) n, fds, n_fds) < 0 || wire_receive(fd, buf, &p) < 0) {
+        if (raw_on_loss)
+            raw_on_loss();
         if (raw_exits_on_loss)
             _exit(0);
         return NULL;

@@ -16,8 +16,9 @@ struct geometry;
 
 int raw_connect(const char *path); /* a descriptor; asserts */
 
-/* For children of a test that kills the daemon: losing it ends this process with status 0. */
+/* For children of a test that kills the daemon: losing it ends this process with status 0, or calls this instead. */
 extern bool raw_exits_on_loss;
+extern void (*raw_on_loss)(void); /* does not return */
 
 /* Sends @m (its id is set) with @fds; receives the reply. NULL if the daemon closed the connection. */
 Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t n_fds, struct wire_packet *ret_packet);

@@ -113,7 +113,7 @@ static void test_checks(void)
     refuses(&c, "--guarantee-bytes");
     c = good;
     c.tenants_max = 1;
-    c.quota_bytes = c.arena_bytes;
+    c.quota_bytes = c.arena_bytes + c.extent_bytes;
     c.guarantee_bytes = c.quota_bytes;
     CU_ASSERT_EQUAL(config_check(&c, &e), 0);
     c.guarantee_bytes++;
@@ -131,7 +131,7 @@ static void test_checks(void)
     c.arena_bytes = 100;
     refuses(&c, "--arena-bytes");
     c = good;
-    c.quota_bytes = c.arena_bytes - 1;
+    c.quota_bytes = c.arena_bytes;
     refuses(&c, "--quota-bytes");
     c.quota_bytes++;
     CU_ASSERT_EQUAL(config_check(&c, &e), 0);

@@ -1,0 +1,600 @@
+/*
+ * A process that does anything, valid and not, and checks what it was promised: pages that it holds are what they were,
+ * through restarts and whatever others do; generations only grow; an answer is one of those that are documented.
+ */
+#include "tests/e2e/stress_client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "alloc/table.h"
+#include "gpu/layout.h"
+#include "tests/e2e/raw_service.h"
+#include "tests/lib/random_table.h"
+#include "tests/lib/test.h"
+
+enum { HELD_MAX = 24, MAPS_MAX = 64, FLOOD = 40, IMAGE_AT = 16384, EXPECTED_AT = 32768 };
+
+struct held {
+    uint64_t lease;          /* 0: of a session that is gone: nobody can release it */
+    unsigned table, n;
+    uint64_t slot, generation;
+    const uint8_t *page;
+};
+
+struct map {
+    uint64_t extent;
+    uint8_t *data;
+    size_t bytes;
+};
+
+static struct {
+    uint64_t random, last_generation;
+    struct raw_model m;
+    bool connected;
+    unsigned table;          /* of stress_tables that m was opened with */
+    struct held held[HELD_MAX];
+    size_t n_held;
+    struct map maps[MAPS_MAX];
+    size_t n_maps;
+    jmp_buf lost;
+} c;
+
+struct table *stress_tables[STRESS_TABLES];
+
+uint64_t stress_random(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+uint64_t stress_key(unsigned t, unsigned n)
+{
+    return 1 + 1000 * (uint64_t) t + n;
+}
+
+static uint64_t below(uint64_t n)
+{
+    return stress_random(&c.random) % n;
+}
+
+static _Noreturn void broken(const char *what)
+{
+    printf("    pid %ld: %s\n", (long) getpid(), what);
+    (void) fflush(stdout);
+    _exit(1);
+}
+
+/* Errors that any valid request may get here: full, above a quota, draining, swapped meanwhile. */
+static bool is_refusal(int r)
+{
+    return r == -EDQUOT || r == -ENOSPC || r == -EAGAIN || r == -ESTALE || r == -ETIMEDOUT || r == -ESHUTDOWN ||
+           r == -ENODATA || r == -ENOENT;
+}
+
+static void expect(const char *what, int r)
+{
+    char text[128];
+
+    if (r == 0 || is_refusal(r))
+        return;
+    (void) snprintf(text, sizeof(text), "%s was answered with errno %d", what, -r);
+    broken(text);
+}
+
+/* ---- pages that it holds ----------------------------------------------------------------------------------------- */
+
+static void check_page(const struct held *h)
+{
+    struct chunk_key key = raw_key(stress_key(h->table, h->n));
+    static uint8_t *expected;
+    static size_t bytes = 65536;
+    struct raw_model scratch = c.m; /* raw_write_page() writes to an arena: a private one, there may be no other now */
+    struct page_layout l;
+
+    if (!expected)
+        expected = malloc(bytes);
+    scratch.arena = expected;
+    scratch.arena_bytes = bytes;
+    memcpy(scratch.model_digest, random_table_model_digest, 32);
+    raw_write_page(&scratch, stress_tables[h->table], &key, PAGE_REST, 0, (unsigned) stress_key(h->table, h->n));
+    if (page_layout_init(&l, stress_tables[h->table], (struct shard) { 0, raw_geometry.n_kv_heads }) != 0)
+        broken("no layout");
+    if (memcmp(expected, h->page, l.page_bytes[PAGE_REST]) != 0)
+        broken("a page that is held changed");
+    page_layout_deinit(&l);
+}
+
+static void check_some(void)
+{
+    if (c.n_held > 0)
+        check_page(&c.held[below(c.n_held)]);
+}
+
+static const uint8_t *map_extent(uint64_t extent)
+{
+    size_t bytes;
+
+    for (size_t i = 0; i < c.n_maps; i++)
+        if (c.maps[i].extent == extent)
+            return c.maps[i].data;
+    if (c.n_maps == MAPS_MAX)
+        return NULL;
+    c.maps[c.n_maps] = (struct map) { .extent = extent, .data = raw_map_extent(&c.m, extent, &bytes) };
+    c.maps[c.n_maps].bytes = bytes;
+    return c.maps[c.n_maps++].data;
+}
+
+static void hold(uint64_t lease, unsigned n, const struct raw_slot *s)
+{
+    const uint8_t *data = map_extent(s->extent);
+
+    if (!data || c.n_held == HELD_MAX) {
+        expect("release", raw_release(&c.m, lease));
+        return;
+    }
+    c.held[c.n_held++] = (struct held) {
+        .lease = lease, .table = c.table, .n = n, .slot = s->slot, .generation = s->generation, .page = data + s->offset,
+    };
+    check_page(&c.held[c.n_held - 1]);
+}
+
+static void publish(void)
+{
+    unsigned n = (unsigned) below(STRESS_KEYS);
+    uint64_t id = stress_key(c.table, n), lease = 0;
+    struct chunk_key key = raw_key(id);
+    struct raw_slot s = raw_reserve(&c.m, &key, PAGE_REST);
+    int r;
+
+    expect("reserve", s.err);
+    if (s.err < 0)
+        return;
+    if (!s.exists) {
+        if (s.generation <= c.last_generation)
+            broken("a generation that is not above all earlier ones");
+        c.last_generation = s.generation;
+    }
+    if (below(8) == 0) { /* a page that is not what it claims, beside the arena, or none */
+        raw_write_page(&c.m, stress_tables[c.table], &key, PAGE_REST, IMAGE_AT, (unsigned) id);
+        c.m.arena[IMAGE_AT + below(2000)] ^= (uint8_t) (1 + below(255));
+        r = raw_commit(&c.m, &s, &key, below(2) ? IMAGE_AT : (size_t) stress_random(&c.random), &lease);
+        if (r == 0) /* somebody else's page, or the first page of the key: whoever finds it looks at every byte */
+            expect("release", raw_release(&c.m, lease));
+        return;
+    }
+    if (below(8) == 0) {
+        if (below(2))
+            (void) raw_abort(&c.m, &s);
+        return;
+    }
+    raw_write_page(&c.m, stress_tables[c.table], &key, PAGE_REST, 0, (unsigned) id);
+    r = raw_commit(&c.m, &s, &key, 0, &lease);
+    expect("commit", r);
+    if (r == 0 && s.exists)
+        hold(lease, n, &s);
+    else if (r == 0 && below(4)) /* where it really is: another process may have been first */
+        expect("release", raw_release(&c.m, lease));
+}
+
+static void release_one(void)
+{
+    size_t i;
+    struct held h;
+
+    if (c.n_held == 0)
+        return;
+    i = below(c.n_held);
+    h = c.held[i];
+    if (h.lease == 0)
+        return;
+    check_page(&h);
+    c.held[i] = c.held[--c.n_held];
+    expect("release", raw_release(&c.m, h.lease));
+}
+
+/* A page that it holds leased once more, by a hint that may be right. */
+static void lease_again(void)
+{
+    struct raw_slot s = { .slot = (uint32_t) below(4) << 14 | (uint32_t) below(20), .generation = below(5000) };
+    struct chunk_key key = raw_key(stress_key(c.table, (unsigned) below(STRESS_KEYS)));
+    size_t granted = 0;
+    uint64_t lease = 0;
+    int reason = 0, r;
+
+    if (c.n_held > 0 && below(2)) {
+        const struct held *h = &c.held[below(c.n_held)];
+
+        if (h->table == c.table) {
+            key = raw_key(stress_key(h->table, h->n));
+            s = (struct raw_slot) { .slot = (uint32_t) h->slot, .generation = h->generation };
+        }
+    }
+    r = raw_lease(&c.m, &key, &s, 1, &granted, &lease, &reason);
+    expect("lease", r);
+    if (r == 0 && granted && below(3)) /* else it is left to the end of the process */
+        expect("release", raw_release(&c.m, lease));
+}
+
+/* ---- misbehaviour -------------------------------------------------------------------------------------------------- */
+
+static _Noreturn void send_bytes(const uint8_t *bytes, size_t n, const int *fds, size_t n_fds)
+{
+    struct pollfd p = { .fd = c.m.fd, .events = POLLIN };
+    static uint8_t buf[WIRE_PACKET_BYTES_MAX];
+    struct wire_packet got;
+
+    if (wire_send(c.m.fd, bytes, n, fds, n_fds) < 0)
+        longjmp(c.lost, 1);
+    while (poll(&p, 1, 20) == 1) { /* an answer, several, or the end */
+        if (wire_receive(c.m.fd, buf, &got) < 0)
+            longjmp(c.lost, 1);
+        wire_packet_close_fds(&got);
+    }
+    longjmp(c.lost, 1); /* an answer may still be on its way */
+}
+
+static void garbage(void)
+{
+    uint8_t bytes[512];
+    size_t n = 1 + below(sizeof(bytes) - 1);
+
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = (uint8_t) stress_random(&c.random);
+    send_bytes(bytes, n, NULL, 0);
+}
+
+static Kvcobra__Request request_of(void *body_room);
+
+/* Nothing is known any more of what the present session holds. */
+static void forget_leases(void)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c.n_held; i++) /* what an earlier session held stays */
+        if (c.held[i].lease == 0)
+            c.held[n++] = c.held[i];
+    c.n_held = n;
+}
+
+/* A message that is one, with some bytes of it changed. */
+static void mutated(void)
+{
+    static uint8_t buf[WIRE_PACKET_BYTES_MAX], room[4096];
+    Kvcobra__Request m = request_of(room);
+    ssize_t n;
+
+    m.id = 1;
+    n = wire_request_pack(&m, buf);
+    if (n <= 0)
+        return;
+    for (uint64_t k = below(4); k > 0; k--)
+        buf[below((uint64_t) n)] ^= (uint8_t) (1u << below(8));
+    forget_leases(); /* it may have been a BYE */
+    send_bytes(buf, (size_t) n, NULL, 0);
+}
+
+static void with_descriptors(void)
+{
+    Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
+    Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_LIST_TABLES, &list);
+    static uint8_t buf[WIRE_PACKET_BYTES_MAX];
+    int fds[WIRE_FDS_MAX];
+    size_t n = 1 + below(WIRE_FDS_MAX);
+    ssize_t bytes = wire_request_pack(&m, buf);
+    struct wire_packet got;
+    int r;
+
+    for (size_t i = 0; i < n; i++)
+        fds[i] = memfd_create("stress", MFD_CLOEXEC);
+    r = wire_send(c.m.fd, buf, (size_t) bytes, fds, n);
+    for (size_t i = 0; i < n; i++)
+        (void) close(fds[i]);
+    if (r < 0 || wire_receive(c.m.fd, buf, &got) < 0)
+        longjmp(c.lost, 1);
+    wire_packet_close_fds(&got);
+}
+
+/* Asks and does not read; then closes, or is closed. */
+static void flood(void)
+{
+    static uint8_t buf[WIRE_PACKET_BYTES_MAX], room[4096];
+
+    for (int i = 0; i < FLOOD; i++) {
+        Kvcobra__Request m = request_of(room);
+        ssize_t n;
+
+        m.id = (uint64_t) i;
+        n = wire_request_pack(&m, buf);
+        if (n > 0 && send(c.m.fd, buf, (size_t) n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+            break;
+    }
+    longjmp(c.lost, 1);
+}
+
+static void forked_child_speaks(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        static uint8_t buf[WIRE_PACKET_BYTES_MAX], room[4096];
+        Kvcobra__Request m = request_of(room);
+        ssize_t n = wire_request_pack(&m, buf);
+
+        if (n > 0)
+            (void) send(c.m.fd, buf, (size_t) n, MSG_DONTWAIT | MSG_NOSIGNAL);
+        _exit(0);
+    }
+    if (pid > 0)
+        (void) waitpid(pid, NULL, 0);
+}
+
+static uint64_t number(void)
+{
+    static const uint64_t special[] = { 0, 1, 2, 63, 64, 65, 512, 513, UINT32_MAX, UINT64_MAX, INT64_MAX, 1u << 14 };
+
+    return below(2) ? special[below(sizeof(special) / sizeof(special[0]))] : stress_random(&c.random) >> below(64);
+}
+
+static ProtobufCBinaryData digest(void)
+{
+    static uint8_t any[32];
+
+    if (below(4) == 0)
+        return (ProtobufCBinaryData) { 32, any };
+    return (ProtobufCBinaryData) { below(8) ? 32 : below(33), stress_tables[below(STRESS_TABLES)]->digest };
+}
+
+/* Requests of what this test's other functions do not send, with numbers at random. Sizes fit @room. */
+static Kvcobra__Request request_of(void *room)
+{
+    static uint32_t tokens[64];
+    static uint64_t leases[4];
+    static Kvcobra__LayerSums sums[2];
+    static Kvcobra__LayerSums *layers[] = { &sums[0], &sums[1] };
+
+    switch (below(9)) {
+    case 0: {
+        Kvcobra__GetExtent *b = room;
+
+        kvcobra__get_extent__init(b);
+        b->extent = below(2) ? below(20) : number();
+        return raw_of(KVCOBRA__REQUEST__BODY_GET_EXTENT, b);
+    }
+    case 1: {
+        Kvcobra__RefTable *b = room;
+
+        kvcobra__ref_table__init(b);
+        b->model = (uint32_t) below(3);
+        b->digest = digest();
+        return raw_of(KVCOBRA__REQUEST__BODY_REF_TABLE, b);
+    }
+    case 2: {
+        Kvcobra__UnrefTable *b = room;
+
+        kvcobra__unref_table__init(b);
+        b->model = (uint32_t) below(3);
+        b->digest = digest();
+        return raw_of(KVCOBRA__REQUEST__BODY_UNREF_TABLE, b);
+    }
+    case 3: {
+        Kvcobra__FetchTable *b = room;
+
+        kvcobra__fetch_table__init(b);
+        b->digest = digest();
+        return raw_of(KVCOBRA__REQUEST__BODY_FETCH_TABLE, b);
+    }
+    case 4: {
+        Kvcobra__AppendRaw *b = room;
+
+        kvcobra__append_raw__init(b);
+        b->model = 1;
+        b->table_digest = digest();
+        for (int i = 0; i < 64; i++)
+            tokens[i] = (uint32_t) below(3);
+        b->tokens = tokens;
+        b->n_tokens = below(8) ? 64 : below(65);
+        b->type = (Kvcobra__NumberType) below(4);
+        b->k_offset = below(2) ? 0 : number();
+        b->v_offset = below(2) ? 0 : number();
+        b->only_find = below(4) == 0;
+        return raw_of(KVCOBRA__REQUEST__BODY_APPEND_RAW, b);
+    }
+    case 5: {
+        Kvcobra__ReadRaw *b = room;
+
+        kvcobra__read_raw__init(b);
+        b->lease = c.n_held > 0 && below(4) ? c.held[below(c.n_held)].lease : number();
+        b->item = (uint32_t) below(2);
+        b->layer = (uint32_t) below(3);
+        b->side = (uint32_t) below(3);
+        b->type = (Kvcobra__NumberType) below(4);
+        b->arena_offset = below(2) ? EXPECTED_AT : number();
+        return raw_of(KVCOBRA__REQUEST__BODY_READ_RAW, b);
+    }
+    case 6: {
+        Kvcobra__Report *b = room;
+
+        kvcobra__report__init(b);
+        b->model = 1;
+        b->table_digest = digest();
+        b->tokens = below(100);
+        b->coded_k = number();
+        b->saturated_k = below(4) ? 0 : number();
+        for (int i = 0; i < 2; i++) {
+            kvcobra__layer_sums__init(&sums[i]);
+            sums[i].signal_k = sums[i].signal_v = (double) below(10);
+            sums[i].error_k = (double) number();
+        }
+        b->layers = layers;
+        b->n_layers = below(3);
+        b->moments_offset = below(2) ? 0 : number();
+        b->moments_bytes = below(2) ? below(65536) : number();
+        return raw_of(KVCOBRA__REQUEST__BODY_REPORT, b);
+    }
+    case 7: {
+        Kvcobra__Release *b = room;
+
+        kvcobra__release__init(b);
+        b->lease = number() | UINT64_C(1) << 63; /* none of ours: no serial is that large */
+        return raw_of(KVCOBRA__REQUEST__BODY_RELEASE, b);
+    }
+    default: {
+        Kvcobra__KeepLeases *b = room; /* not the last one: nothing is released */
+
+        kvcobra__keep_leases__init(b);
+        for (int i = 0; i < 4; i++)
+            leases[i] = c.n_held > 0 ? c.held[below(c.n_held)].lease : number();
+        b->leases = leases;
+        b->n_leases = below(5);
+        return raw_of(KVCOBRA__REQUEST__BODY_KEEP_LEASES, b);
+    }
+    }
+}
+
+static void odd_request(void)
+{
+    static uint8_t room[4096];
+    Kvcobra__Request m = request_of(room);
+    struct wire_packet p;
+    Kvcobra__Reply *reply = raw_request(c.m.fd, &m, NULL, 0, &p);
+
+    wire_packet_close_fds(&p);
+    wire_reply_free(reply);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+/* The connection is gone, or is left: what is held stays held, but nobody can name its leases. */
+static void leave(void)
+{
+    if (!c.connected)
+        return;
+    c.connected = false;
+    for (size_t i = 0; i < c.n_held; i++)
+        c.held[i].lease = 0;
+    raw_close_model(&c.m);
+}
+
+static void say_bye(void)
+{
+    Kvcobra__Bye bye = KVCOBRA__BYE__INIT;
+    Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_BYE, &bye);
+
+    forget_leases();
+    (void) raw_errno(c.m.fd, &m);
+    leave();
+}
+
+static void come(void)
+{
+    int fd = raw_connect(raw_daemon.socket), r;
+
+    c.m = (struct raw_model) { .fd = fd };
+    r = raw_hello(fd);
+    if (r == 0)
+        r = raw_confirm(fd);
+    if (r == 0)
+        r = raw_open_model(fd, &raw_geometry, random_table_model_digest, &c.m);
+    expect("open_model", r);
+    if (r < 0) {
+        (void) close(fd);
+        (void) poll(NULL, 0, 5);
+        return;
+    }
+    for (c.table = 0; c.table < STRESS_TABLES; c.table++)
+        if (memcmp(stress_tables[c.table]->digest, c.m.table_digest, 32) == 0)
+            break;
+    if (c.table == STRESS_TABLES)
+        broken("a table that nobody staged");
+    c.connected = true;
+}
+
+static void act(void)
+{
+    static void (*const acts[])(void) = {
+        publish, publish, publish, publish, publish, publish, publish, publish, release_one, release_one, release_one,
+        lease_again, lease_again, check_some, odd_request, odd_request, odd_request, odd_request,
+    };
+    static void (*const rare[])(void) = {
+        garbage, mutated, mutated, with_descriptors, flood, forked_child_speaks, leave, say_bye,
+    };
+
+    if (!c.connected)
+        come();
+    else if (below(24) == 0)
+        rare[below(sizeof(rare) / sizeof(rare[0]))]();
+    else
+        acts[below(sizeof(acts) / sizeof(acts[0]))]();
+}
+
+static void on_loss(void)
+{
+    longjmp(c.lost, 1);
+}
+
+uint64_t stress_verify(unsigned *ret_found)
+{
+    *ret_found = 0;
+    come();
+    if (!c.connected)
+        broken("nobody is there, and yet it is not served");
+    for (unsigned n = 0; n < STRESS_KEYS; n++) {
+        struct chunk_key key = raw_key(stress_key(c.table, n));
+        struct raw_slot s = raw_reserve(&c.m, &key, PAGE_REST);
+        uint64_t lease;
+
+        if (s.err < 0)
+            broken("nobody is there, and yet there is no room");
+        if (s.exists) {
+            if (raw_commit(&c.m, &s, &key, 0, &lease) != 0)
+                broken("a page that exists is not leased");
+            hold(lease, n, &s);
+            release_one();
+            *ret_found += 1;
+        } else {
+            c.last_generation = s.generation;
+            if (raw_abort(&c.m, &s) != 0)
+                broken("a reservation cannot be given back");
+        }
+    }
+    for (size_t i = 0; i < c.n_maps; i++)
+        (void) munmap(c.maps[i].data, c.maps[i].bytes);
+    c.n_maps = 0;
+    say_bye();
+    return c.last_generation;
+}
+
+_Noreturn void stress_client(uint64_t seed)
+{
+    c.random = seed;
+    raw_on_loss = on_loss;
+    for (;;) {
+        if (setjmp(c.lost) != 0) {
+            for (size_t i = 0; i < c.n_held; i++)
+                check_page(&c.held[i]);
+            if (c.connected)
+                leave();
+            else
+                (void) close(c.m.fd);
+        }
+        for (;;) {
+            act();
+            if (CU_get_number_of_failure_records() != 0)
+                broken(CU_get_failure_list()->strCondition);
+        }
+    }
+}
