@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "alloc/linalg.h"
+#include "alloc/sort.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -155,13 +156,6 @@ bool stats_has_depth(const struct stats *s)
     return true;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *) a, y = *(const double *) b;
-
-    return (x > y) - (x < y);
-}
-
 /* A measurement that says something: KL above the noise, and a distortion to divide it by. */
 static bool meaningful(const struct depth_sums *m)
 {
@@ -181,7 +175,7 @@ static double median_weight(const struct stats *s, enum side side)
     }
     if (n == 0)
         return 1;
-    qsort(w, n, sizeof(*w), compare_doubles);
+    sort_doubles(w, n);
     return n % 2 ? w[n / 2] : (w[n / 2 - 1] + w[n / 2]) / 2;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/sort.h"
 #include "alloc/spectrum.h"
 #include "base/cleanup.h"
 #include "tools/svg.h"
@@ -37,13 +38,6 @@ struct spread {
     double low[GEOMETRY_DIM_MAX], middle[GEOMETRY_DIM_MAX], high[GEOMETRY_DIM_MAX];
 };
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *) a, y = *(const double *) b;
-
-    return (x > y) - (x < y);
-}
-
 static void spread_of(const struct inspection *x, const double *spectra, uint32_t layer, int side, struct spread *ret)
 {
     size_t d = x->g->d;
@@ -62,7 +56,7 @@ static void spread_of(const struct inspection *x, const double *spectra, uint32_
             here[head] = total[head] > 0
                 ? fmax(spectra[head_side_index(x->g, layer, head, (enum side) side) * d + i] / total[head], SPECTRUM_FLOOR)
                 : SPECTRUM_FLOOR;
-        qsort(here, n_heads, sizeof(*here), compare_doubles);
+        sort_doubles(here, n_heads);
         ret->low[i] = here[0];
         ret->middle[i] = here[n_heads / 2];
         ret->high[i] = here[n_heads - 1];

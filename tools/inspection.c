@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "alloc/metric.h"
+#include "alloc/sort.h"
 #include "alloc/spectrum.h"
 #include "base/cleanup.h"
 #include "tools/handles.h"
@@ -165,17 +166,10 @@ static int fill_spectra(struct inspection *x, struct progress *p, struct errmsg 
 
 /* ---- shapes -------------------------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *) a, y = *(const double *) b;
-
-    return (x > y) - (x < y);
-}
-
 /* Of @n values, which are sorted. */
 static double quantile(double *values, size_t n, double share)
 {
-    qsort(values, n, sizeof(*values), compare_doubles);
+    sort_doubles(values, n);
     return n > 0 ? values[(size_t) (share * (double) (n - 1) + 0.5)] : (double) NAN;
 }
 

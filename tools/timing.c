@@ -1,18 +1,10 @@
 /* Minimum, median, 99th percentile; see timing.h. */
 #include "tools/timing.h"
 
-#include <stdlib.h>
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *) a, y = *(const double *) b;
-
-    return x < y ? -1 : x > y;
-}
-
+#include "alloc/sort.h"
 struct timing timing_of(double *samples, size_t n)
 {
-    qsort(samples, n, sizeof(*samples), compare_doubles);
+    sort_doubles(samples, n);
     return (struct timing) { samples[0], samples[n / 2], samples[(n * 99 + 99) / 100 - 1] };
 }
 
