@@ -51,14 +51,15 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 
 /* ---- launching ------------------------------------------------------------------------------------------------------- */
 
-int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, cu_ptr plan, unsigned n_splits, unsigned n_seqs,
-                cu_stream stream, struct errmsg *e)
+int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, cu_ptr plan, unsigned n_splits, unsigned n_q,
+                unsigned n_seqs, cu_stream stream, struct errmsg *e)
 {
-    struct cuda_grid attend = { l->shard.n_heads, n_splits, n_seqs };
-    struct cuda_grid merge = { geometry_group(&l->table->geometry), l->shard.n_heads, n_seqs };
+    unsigned group = geometry_group(&l->table->geometry);
+    struct cuda_grid attend = { l->shard.n_heads * PLAN_TILES(group, n_q), n_splits, n_seqs };
+    struct cuda_grid merge = { group * n_q, l->shard.n_heads, n_seqs };
     int r;
 
-    if (n_seqs == 0)
+    if (n_seqs == 0 || n_q == 0)
         return 0;
     r = cuda_launch(k->attend.space, &k->attention[ATTEND], attend, PLAN_THREADS, plan_attend_shared_bytes(l), plan, stream, e);
     if (r < 0)

@@ -257,7 +257,7 @@ size_t plan_attend_shared_bytes(const struct page_layout *l)
     size_t planes = (size_t) PLAN_GROUP_MAX * 2 * n_planes_of(g);
 
     /* attend.cu's carve(): binary32 first, then binary16 */
-    return (2 * planes + CHUNK_TOKENS * (PLAN_GROUP_MAX + 1) + 3 * PLAN_GROUP_MAX + (size_t) PLAN_GROUP_MAX * g->d) *
+    return (3 * planes + 2 * n_planes_of(g) + CHUNK_TOKENS * (PLAN_GROUP_MAX + 1) + 3 * PLAN_GROUP_MAX + (size_t) PLAN_GROUP_MAX * g->d) *
                sizeof(float) +
            (planes + (size_t) PLAN_GROUP_MAX * (CHUNK_TOKENS + 8)) * sizeof(uint16_t);
 }

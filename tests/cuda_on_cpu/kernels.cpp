@@ -48,6 +48,6 @@ void on_cpu_attend(const struct plan_attend *a, unsigned n_seqs, size_t attend_s
 {
     const struct plan_table *t = a->table;
 
-    on_cpu_run({ t->n_kv_heads, a->n_splits, n_seqs }, PLAN_THREADS, attend_shared_bytes, attend, a);
-    on_cpu_run({ t->group, t->n_kv_heads, n_seqs }, PLAN_THREADS, merge_shared_bytes, merge, a);
+    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_seqs }, PLAN_THREADS, attend_shared_bytes, attend, a);
+    on_cpu_run({ t->group * a->n_q, t->n_kv_heads, n_seqs }, PLAN_THREADS, merge_shared_bytes, merge, a);
 }

@@ -111,7 +111,7 @@ static int call_way(const void *arg, size_t i, struct errmsg *e)
     cu_ptr plan = w->plans[i % w->n_sets];
 
     if (w->layout)
-        return cuda_attend(w->g->kernels, w->layout, plan, w->n_splits, w->batch, NULL, e);
+        return cuda_attend(w->g->kernels, w->layout, plan, w->n_splits, 1, w->batch, NULL, e);
     return cuda_f16_attend(w->g->f16, &w->f16, plan, w->batch, NULL, e);
 }
 
@@ -174,7 +174,7 @@ static int put_packed(const struct bench_pools *p, const struct subject *s, cons
 
     for (size_t i = 0; i < w->n_sets && r == 0; i++) {
         struct plan_attend plan = {
-            .table = (const struct plan_table *) (uintptr_t) s->table, .n_splits = w->n_splits,
+            .table = (const struct plan_table *) (uintptr_t) s->table, .n_splits = w->n_splits, .n_q = 1,
             .q = (const float *) (uintptr_t) rows->q, .out = (float *) (uintptr_t) rows->out,
             .partials = (float *) (uintptr_t) partials,
         };

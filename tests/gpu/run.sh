@@ -21,7 +21,7 @@ command -v nvidia-smi >/dev/null || skip "there is no nvidia-smi, so no NVIDIA d
 nvidia-smi -L | grep -q GPU || skip "nvidia-smi lists no GPU"
 
 [ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dtoolkit_path="$toolkit"
-# shellcheck disable=SC2086 # words
+# shellcheck disable=SC2046,SC2086 # words
 ninja -C "$build" $(for t in $tests; do echo "tests/unit/gpu/cuda/$t"; done) tests/gpu/bench_gpu_attend
 
 report=$reports/gpu-$(date +%Y-%m-%d).txt

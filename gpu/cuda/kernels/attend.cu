@@ -1,17 +1,19 @@
 /*
- * Attention of one new token per sequence over packed pages and exact rows, for any head dimension, rank and width: the
- * general path. One block of four warps takes one (sequence, KV head, split of the pages) with all its query heads; a
- * second kernel merges splits and decodes.
+ * Attention over packed pages and exact rows, for any head dimension, rank and width: the general path. One block of four
+ * warps takes one (sequence, KV head, split of the pages, tile of queries); its rows are whole queries with all query heads of
+ * the KV head: one new token to decode, or as many queries of a prompt as 16 rows take, so that a page's keys are formed once
+ * for all of them. A second kernel merges splits and decodes.
  *
  * Per page of 64 tokens, fragments as gpu/README.md draws them:
+ *     queries   turned to the page's frame: one angle per plane and page, what rows differ by was turned once before
  *     keys      [16 tokens, 16 coordinates] levels x dec' -> [16 tokens, 8 planes], turned by in-page offsets
  *     scores    keys x queries in the page's frame, plus the key mean's in binary32 (a bias may have norm 900)
- *     softmax   base 2, maxima and sums kept per query head
+ *     softmax   base 2, maxima and sums kept per row
  *     values    [16 coordinates, 16 tokens] levels x weights, in rank space, K's codes too where V is predicted
  * Every warp computes 16 tokens' keys; coordinates of values are shared out over the warps.
  *
  * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32; the error is bounded in
- * tests/unit/gpu/cuda/test_kernels.cpp, which runs this file on the CPU.
+ * tests/unit/gpu/cuda/test_kernels.c, which runs this file on the CPU.
  */
 #include "gpu/cuda/kernels/codes.h"
 #include "gpu/cuda/kernels/device.h"
@@ -20,11 +22,11 @@
 enum {
     TOKENS = 64,
     WARPS = PLAN_THREADS / 32,
-    HEADS = PLAN_GROUP_MAX,
-    HEAD_TILES = HEADS / 8,
+    ROWS = PLAN_GROUP_MAX,
+    ROW_TILES = ROWS / 8,
     PAIRS_MAX = PLAN_HALVES_MAX / 2,                       /* of half-tiles: k-steps of keys */
     VALUE_TILES = PLAN_COLUMNS_MAX / 16 / WARPS,           /* of 16 coordinates, per warp */
-    SCORE_LD = HEADS + 1,
+    SCORE_LD = ROWS + 1,
     WEIGHT_LD = TOKENS + 8,
 };
 
@@ -33,28 +35,40 @@ enum {
 
 /* What a block keeps in shared memory. */
 struct shared {
-    float *query;        /* [HEADS][2][n_planes] in the frame of the block of keys, times scale and log2 e */
+    float *start;        /* [ROWS][2][n_planes] queries in the frame of the tile's first one, times scale and log2 e */
+    float *phase;        /* [2][n_planes] cosine and sine from there to the block of keys */
+    float *query;        /* [ROWS][2][n_planes] in the frame of the block of keys */
     uint16_t *query16;   /* the same in binary16 */
-    float *mean_terms;   /* [HEADS][2][n_planes] factors of cosine and sine in the score of the key mean */
+    float *mean_terms;   /* [ROWS][2][n_planes] factors of cosine and sine in the score of the key mean */
     float *scores;       /* [TOKENS][SCORE_LD] scores, then weights */
-    uint16_t *weights;   /* [HEADS][WEIGHT_LD] binary16, zero for exact keys */
-    float *max, *sum, *factor; /* [HEADS] */
-    float *exact;        /* [HEADS][d] weights times exact values */
+    uint16_t *weights;   /* [ROWS][WEIGHT_LD] binary16, zero for exact keys */
+    float *max, *sum, *factor; /* [ROWS] */
+    float *exact;        /* [ROWS][d] weights times exact values */
+};
+
+/* The queries of a block: row i is query head i % group of the tile's query i / group. */
+struct rows {
+    const float *q;      /* the first one's */
+    size_t stride;       /* floats between queries */
+    uint32_t n, group;
+    uint32_t position;   /* of the first query */
 };
 
 DEVICE struct shared carve(unsigned char *at, const struct plan_table *t)
 {
     struct shared s;
-    uint32_t planes = HEADS * 2 * t->n_planes;
+    uint32_t planes = ROWS * 2 * t->n_planes;
 
-    s.query = (float *) at;
+    s.start = (float *) at;
+    s.phase = s.start + planes;
+    s.query = s.phase + 2 * t->n_planes;
     s.mean_terms = s.query + planes;
     s.scores = s.mean_terms + planes;
     s.max = s.scores + TOKENS * SCORE_LD;
-    s.sum = s.max + HEADS;
-    s.factor = s.sum + HEADS;
-    s.exact = s.factor + HEADS;
-    s.query16 = (uint16_t *) (s.exact + HEADS * t->d);
+    s.sum = s.max + ROWS;
+    s.factor = s.sum + ROWS;
+    s.exact = s.factor + ROWS;
+    s.query16 = (uint16_t *) (s.exact + ROWS * t->d);
     s.weights = s.query16 + planes;
     return s;
 }
@@ -69,26 +83,54 @@ DEVICE uint32_t plane_dim(const struct plan_table *t, uint32_t i, uint32_t hi)
 
 /* ---- queries ------------------------------------------------------------------------------------------------------- */
 
-/* Queries turned to the frame of the keys that begin @back positions before them, and the terms of the key mean. */
-DEVICE void turn_queries(const struct plan_attend *a, const struct plan_head *head, const float *q, double back,
-                         struct shared s)
+/* Cosine and sine of what plane @p turns by over @positions; reduced in binary64, so that positions may be long. */
+DEVICE void phase_of(const struct plan_table *t, uint32_t p, double positions, float *ret_cosine, float *ret_sine)
 {
-    const struct plan_table *t = a->table;
+    double turns = t->freq[p] * positions * 0.15915494309189535;
+    float angle = (float) ((turns - floor(turns)) * 6.283185307179586);
+
+    *ret_cosine = cosf(angle);
+    *ret_sine = sinf(angle);
+}
+
+/* All rows as they stand to the tile's first query. Planes and rows that are none are zero, here and in every frame. */
+DEVICE void load_queries(const struct plan_table *t, const struct rows *rows, struct shared s)
+{
     uint32_t n = t->n_planes;
 
-    for (uint32_t i = threadIdx.x; i < HEADS * n; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < ROWS * n; i += PLAN_THREADS) {
         uint32_t row = i / n, p = i % n, at = row * 2 * n + p;
         float lo = 0, hi = 0;
 
-        if (row < t->group && p < t->d / 2) {
-            double turns = t->freq[p] * back * 0.15915494309189535; /* reduced in binary64, so that positions may be long */
-            float angle = (float) ((turns - floor(turns)) * 6.283185307179586);
-            float c = cosf(angle), sn = sinf(angle), scale = t->attn_scale * LOG2_E;
-            float x = q[row * t->d + plane_dim(t, p, 0)] * scale, y = q[row * t->d + plane_dim(t, p, 1)] * scale;
+        if (row < rows->n && p < t->d / 2) {
+            const float *q = rows->q + row / rows->group * rows->stride + row % rows->group * t->d;
+            float scale = t->attn_scale * LOG2_E, x = q[plane_dim(t, p, 0)] * scale, y = q[plane_dim(t, p, 1)] * scale, c, sn;
 
+            phase_of(t, p, row / rows->group, &c, &sn);
             lo = x * c - y * sn;
             hi = y * c + x * sn;
         }
+        s.start[at] = lo;
+        s.start[at + n] = hi;
+        s.query16[at] = 0;
+        s.query16[at + n] = 0;
+    }
+}
+
+/* Queries turned to the frame of the keys that begin at position @first, and the terms of the key mean. */
+DEVICE void turn_queries(const struct plan_table *t, const struct plan_head *head, const struct rows *rows, uint32_t first,
+                         struct shared s)
+{
+    uint32_t n = t->n_planes;
+
+    for (uint32_t p = threadIdx.x; p < n; p += PLAN_THREADS)
+        phase_of(t, p, (double) rows->position - (double) first, &s.phase[p], &s.phase[n + p]);
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < rows->n * n; i += PLAN_THREADS) {
+        uint32_t row = i / n, p = i % n, at = row * 2 * n + p;
+        float c = s.phase[p], sn = s.phase[n + p], x = s.start[at], y = s.start[at + n];
+        float lo = x * c - y * sn, hi = y * c + x * sn;
+
         s.query[at] = lo;
         s.query[at + n] = hi;
         s.query16[at] = (uint16_t) pack_halves(lo, 0);
@@ -140,7 +182,7 @@ DEVICE void score_codes(const struct plan_attend *a, const struct plan_head *hea
     const struct plan_table *t = a->table;
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = 16 * warp;
     uint32_t levels[PAIRS_MAX][4];
-    float c[HEAD_TILES][4] = { { 0 } };
+    float c[ROW_TILES][4] = { { 0 } };
 
     for (uint32_t i = 0; i < head->k.n_half / 2u; i++)
         for (unsigned x = 0; x < 4; x++) /* rows g, g + 8 of columns 2t, then of 2t + 8 */
@@ -150,7 +192,7 @@ DEVICE void score_codes(const struct plan_attend *a, const struct plan_head *hea
 
         turned_tile(t, head, levels, plane, first, lane, lo, hi);
         turned_tile(t, head, levels, plane + 8, first, lane, lo + 2, hi + 2);
-        for (unsigned n = 0; n < HEAD_TILES; n++) {
+        for (unsigned n = 0; n < ROW_TILES; n++) {
             const uint16_t *q = s.query16 + (8 * n + (lane >> 2)) * 2 * t->n_planes + plane + 2 * (lane & 3);
 
             mma_16x8x16(c[n], lo, *(const uint32_t *) q, *(const uint32_t *) (q + 8));
@@ -158,18 +200,18 @@ DEVICE void score_codes(const struct plan_attend *a, const struct plan_head *hea
             mma_16x8x16(c[n], hi, *(const uint32_t *) q, *(const uint32_t *) (q + 8));
         }
     }
-    for (unsigned n = 0; n < HEAD_TILES; n++)
+    for (unsigned n = 0; n < ROW_TILES; n++)
         for (unsigned i = 0; i < 4; i++)
             s.scores[(first + (lane >> 2) + (i >> 1) * 8) * SCORE_LD + 8 * n + 2 * (lane & 3) + (i & 1)] = c[n][i];
     __syncthreads();
 }
 
 /* The key mean's share of every score. */
-DEVICE void add_mean_scores(const struct plan_table *t, struct shared s)
+DEVICE void add_mean_scores(const struct plan_table *t, uint32_t n_rows, struct shared s)
 {
     uint32_t n = t->n_planes;
 
-    for (uint32_t i = threadIdx.x; i < TOKENS * t->group; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < TOKENS * n_rows; i += PLAN_THREADS) {
         uint32_t token = i % TOKENS, row = i / TOKENS;
         const float *terms = s.mean_terms + row * 2 * n;
         float sum = 0;
@@ -181,20 +223,20 @@ DEVICE void add_mean_scores(const struct plan_table *t, struct shared s)
     __syncthreads();
 }
 
-/* Scores of @n exact keys, rows [d] of x - mean with the block's first position at offset 0: over what stood there. */
-DEVICE void score_exact(const struct plan_table *t, const struct plan_head *head, const uint16_t *rows, uint32_t n_keys,
-                        struct shared s)
+/* Scores of @n_keys exact keys [d] of x - mean with the block's first position at offset 0: over what stood there. */
+DEVICE void score_exact(const struct plan_table *t, const struct plan_head *head, const uint16_t *keys, uint32_t n_keys,
+                        uint32_t n_rows, struct shared s)
 {
     uint32_t n = t->n_planes;
 
-    for (uint32_t i = threadIdx.x; i < n_keys * t->group; i += PLAN_THREADS) {
-        uint32_t token = i / t->group, row = i % t->group;
+    for (uint32_t i = threadIdx.x; i < n_keys * n_rows; i += PLAN_THREADS) {
+        uint32_t token = i / n_rows, row = i % n_rows;
         const float *q = s.query + row * 2 * n;
         float sum = 0;
 
         for (uint32_t p = 0; p < t->d / 2; p++) {
-            float lo = head->mean_k[p] + half_to_float(rows[token * t->d + plane_dim(t, p, 0)]);
-            float hi = head->mean_k[n + p] + half_to_float(rows[token * t->d + plane_dim(t, p, 1)]);
+            float lo = head->mean_k[p] + half_to_float(keys[token * t->d + plane_dim(t, p, 0)]);
+            float hi = head->mean_k[n + p] + half_to_float(keys[token * t->d + plane_dim(t, p, 1)]);
 
             sum += (q[p] * lo + q[n + p] * hi) * t->cosine[p * TOKENS + token] +
                    (q[n + p] * lo - q[p] * hi) * t->sine[p * TOKENS + token];
@@ -206,15 +248,38 @@ DEVICE void score_exact(const struct plan_table *t, const struct plan_head *head
 
 /* ---- softmax ------------------------------------------------------------------------------------------------------- */
 
+/* Of @n keys from position @first, those that the query at @position sees: from .. to - 1. */
+DEVICE void visible(const struct plan_attend *a, uint32_t position, uint32_t first, uint32_t n, uint32_t *from, uint32_t *to)
+{
+    uint32_t beyond = position + 1, low = a->window > 0 && beyond > a->window ? beyond - a->window : 0;
+
+    *from = low > first ? low - first : 0;
+    *to = beyond <= first ? 0 : beyond - first < n ? beyond - first : n;
+}
+
+/* Whether any row sees any of them. */
+DEVICE bool any_visible(const struct plan_attend *a, const struct rows *rows, uint32_t first, uint32_t n)
+{
+    uint32_t from, to, unused;
+
+    visible(a, rows->position, first, n, &from, &unused);
+    visible(a, rows->position + (rows->n - 1) / rows->group, first, n, &unused, &to);
+    return from < to;
+}
+
 /*
- * Keys from .. to - 1 of the block count; the first @n_exact weights are for exact values. Eight threads per query head.
- * Weights are rounded to binary16 before they are summed, so that they and their sum agree.
+ * Of @n keys from position @first, every row's visible ones; the first @n_exact weights are for exact values. Eight threads per
+ * row. Weights are rounded to binary16 before they are summed, so that they and their sum agree.
  */
-DEVICE void softmax(uint32_t from, uint32_t to, uint32_t n_exact, struct shared s)
+DEVICE void softmax(const struct plan_attend *a, const struct rows *rows, uint32_t first, uint32_t n, uint32_t n_exact,
+                    struct shared s)
 {
     unsigned row = threadIdx.x / 8, sub = threadIdx.x % 8;
     float largest = LEAST, before = s.max[row], sum = 0, factor;
+    uint32_t from = 0, to = 0;
 
+    if (row < rows->n)
+        visible(a, rows->position + row / rows->group, first, n, &from, &to);
     for (uint32_t token = sub; token < TOKENS; token += 8)
         if (token >= from && token < to)
             largest = fmaxf(largest, s.scores[token * SCORE_LD + row]);
@@ -239,17 +304,17 @@ DEVICE void softmax(uint32_t from, uint32_t to, uint32_t n_exact, struct shared 
 
 /* ---- values -------------------------------------------------------------------------------------------------------- */
 
-DEVICE void scale_tile(float c[HEAD_TILES][4], unsigned lane, struct shared s)
+DEVICE void scale_tile(float c[ROW_TILES][4], unsigned lane, struct shared s)
 {
-    for (unsigned n = 0; n < HEAD_TILES; n++)
+    for (unsigned n = 0; n < ROW_TILES; n++)
         for (unsigned i = 0; i < 4; i++)
             c[n][i] *= s.factor[8 * n + 2 * (lane & 3) + (i & 1)];
 }
 
 /* 16 coordinates times the weights of 16 tokens. */
-DEVICE void add_tile(float c[HEAD_TILES][4], const uint32_t levels[4], unsigned tokens, unsigned lane, struct shared s)
+DEVICE void add_tile(float c[ROW_TILES][4], const uint32_t levels[4], unsigned tokens, unsigned lane, struct shared s)
 {
-    for (unsigned n = 0; n < HEAD_TILES; n++) {
+    for (unsigned n = 0; n < ROW_TILES; n++) {
         const uint16_t *w = s.weights + (8 * n + (lane >> 2)) * WEIGHT_LD + 16 * tokens + 2 * (lane & 3);
 
         mma_16x8x16(c[n], levels, *(const uint32_t *) w, *(const uint32_t *) (w + 8));
@@ -258,7 +323,7 @@ DEVICE void add_tile(float c[HEAD_TILES][4], const uint32_t levels[4], unsigned 
 
 /* Coordinates 16 @tile .. of V. */
 DEVICE void add_values(const struct plan_table *t, const struct plan_codes *v, const uint8_t *block, uint32_t tile,
-                       float c[HEAD_TILES][4], struct shared s)
+                       float c[ROW_TILES][4], struct shared s)
 {
     unsigned lane = threadIdx.x % 32;
 
@@ -273,7 +338,7 @@ DEVICE void add_values(const struct plan_table *t, const struct plan_codes *v, c
 
 /* Coordinates 16 @tile .. of K, tokens as columns. */
 DEVICE void add_keys(const struct plan_table *t, const struct plan_codes *k, const uint8_t *block, uint32_t tile,
-                     float c[HEAD_TILES][4], struct shared s)
+                     float c[ROW_TILES][4], struct shared s)
 {
     unsigned lane = threadIdx.x % 32;
 
@@ -291,7 +356,7 @@ DEVICE void add_keys(const struct plan_table *t, const struct plan_codes *k, con
 
 /* This warp's tiles of everything that values are decoded from: the predictors' keys one after the other, then V. */
 DEVICE void accumulate(const struct plan_attend *a, const struct plan_head *head, const uint8_t *payload,
-                       float c[VALUE_TILES][HEAD_TILES][4], struct shared s)
+                       float c[VALUE_TILES][ROW_TILES][4], struct shared s)
 {
     const struct plan_table *t = a->table;
     const struct plan_head *layer = t->heads + a->layer * t->n_kv_heads;
@@ -317,15 +382,15 @@ DEVICE void accumulate(const struct plan_attend *a, const struct plan_head *head
     }
 }
 
-/* Weights of @n exact keys times their values, rows [d] of x - mean. */
-DEVICE void add_exact(const struct plan_table *t, const uint16_t *rows, uint32_t n, struct shared s)
+/* Weights of @n exact keys times their values, [d] of x - mean. */
+DEVICE void add_exact(const struct plan_table *t, const uint16_t *values, uint32_t n, uint32_t n_rows, struct shared s)
 {
-    for (uint32_t i = threadIdx.x; i < t->group * t->d; i += PLAN_THREADS) {
+    for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += PLAN_THREADS) {
         uint32_t row = i / t->d, col = i % t->d;
         float sum = s.exact[i] * s.factor[row];
 
         for (uint32_t token = 0; token < n; token++)
-            sum += s.scores[token * SCORE_LD + row] * half_to_float(rows[token * t->d + col]);
+            sum += s.scores[token * SCORE_LD + row] * half_to_float(values[token * t->d + col]);
         s.exact[i] = sum;
     }
     __syncthreads();
@@ -333,137 +398,151 @@ DEVICE void add_exact(const struct plan_table *t, const uint16_t *rows, uint32_t
 
 /* ---- the kernels --------------------------------------------------------------------------------------------------- */
 
-/* Of the block of keys at @first, those that the query sees: from .. to - 1. */
-DEVICE void visible(const struct plan_attend *a, const struct plan_seq *seq, uint32_t first, uint32_t n, uint32_t *from,
-                    uint32_t *to)
-{
-    uint32_t beyond = seq->position + 1, low = a->window > 0 && beyond > a->window ? beyond - a->window : 0;
-
-    *from = low > first ? low - first : 0;
-    *to = beyond <= first ? 0 : beyond - first < n ? beyond - first : n;
-}
-
 DEVICE void attend_page(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq, uint32_t page,
-                        const float *q, float c[VALUE_TILES][HEAD_TILES][4], struct shared s)
+                        const struct rows *rows, float c[VALUE_TILES][ROW_TILES][4], struct shared s)
 {
     const struct plan_table *t = a->table;
     const uint8_t *payload = seq->payloads[page];
-    uint32_t first = page * TOKENS, n_sink = page == 0 ? t->n_sink : 0, from, to;
+    uint32_t first = page * TOKENS, n_sink = page == 0 ? t->n_sink : 0;
 
-    visible(a, seq, first, TOKENS, &from, &to);
-    if (from >= to)
+    if (!any_visible(a, rows, first, TOKENS))
         return;
-    turn_queries(a, head, q, (double) seq->position - (double) first, s);
+    turn_queries(t, head, rows, first, s);
     score_codes(a, head, payload + head->block, s);
-    add_mean_scores(t, s);
+    add_mean_scores(t, rows->n, s);
     if (n_sink > 0)
-        score_exact(t, head, (const uint16_t *) (payload + head->sinks_k), n_sink, s);
-    softmax(from, to, n_sink, s);
+        score_exact(t, head, (const uint16_t *) (payload + head->sinks_k), n_sink, rows->n, s);
+    softmax(a, rows, first, TOKENS, n_sink, s);
     accumulate(a, head, payload, c, s);
-    add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, s); /* rescales also where there is none */
+    add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, rows->n, s); /* rescales also where there is none */
 }
 
 DEVICE void attend_tail(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq, uint32_t kv_head,
-                        uint32_t at, const float *q, float c[VALUE_TILES][HEAD_TILES][4], struct shared s)
+                        uint32_t at, const struct rows *rows, float c[VALUE_TILES][ROW_TILES][4], struct shared s)
 {
     const struct plan_table *t = a->table;
-    uint32_t first = seq->n_pages * TOKENS + at, left = seq->n_exact - at, n = left < TOKENS ? left : (uint32_t) TOKENS, from, to;
-    size_t rows = ((size_t) kv_head * seq->exact_ld + at) * t->d;
+    uint32_t first = seq->n_pages * TOKENS + at, left = seq->n_exact - at, n = left < TOKENS ? left : (uint32_t) TOKENS;
+    size_t exact = ((size_t) kv_head * seq->exact_ld + at) * t->d;
 
-    visible(a, seq, first, n, &from, &to);
-    if (from >= to)
+    if (!any_visible(a, rows, first, n))
         return;
-    turn_queries(a, head, q, (double) seq->position - (double) first, s);
-    score_exact(t, head, seq->exact_k + rows, n, s);
-    softmax(from, to, n, s);
+    turn_queries(t, head, rows, first, s);
+    score_exact(t, head, seq->exact_k + exact, n, rows->n, s);
+    softmax(a, rows, first, n, n, s);
     for (unsigned x = 0; x < VALUE_TILES; x++)
         scale_tile(c[x], threadIdx.x % 32, s);
-    add_exact(t, seq->exact_v + rows, n, s);
+    add_exact(t, seq->exact_v + exact, n, rows->n, s);
 }
 
-/* Per query head: maximum, sum; then accumulators [columns_max][HEADS]; then exact values [HEADS][d]. */
-DEVICE void store_partial(const struct plan_table *t, float c[VALUE_TILES][HEAD_TILES][4], float *ret, struct shared s)
+/* Per row: maximum, sum; then accumulators [columns_max][ROWS]; then exact values [ROWS][d]. */
+DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows, float c[VALUE_TILES][ROW_TILES][4], float *ret,
+                          struct shared s)
 {
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    float *acc = ret + 2 * HEADS, *exact = acc + t->columns_max * HEADS;
+    float *acc = ret + 2 * ROWS, *exact = acc + t->columns_max * ROWS;
 
-    if (threadIdx.x < HEADS) {
+    if (threadIdx.x < ROWS) {
         ret[threadIdx.x] = s.max[threadIdx.x];
-        ret[HEADS + threadIdx.x] = s.sum[threadIdx.x];
+        ret[ROWS + threadIdx.x] = s.sum[threadIdx.x];
     }
     for (uint32_t x = 0; x < VALUE_TILES; x++)
-        for (unsigned n = 0; n < HEAD_TILES; n++)
+        for (unsigned n = 0; n < ROW_TILES; n++)
             for (unsigned i = 0; i < 4; i++) {
                 uint32_t col = 16 * (warp + x * WARPS) + (lane >> 2) + (i >> 1) * 8;
 
                 if (col < t->columns_max)
-                    acc[col * HEADS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
+                    acc[col * ROWS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
             }
-    for (uint32_t i = threadIdx.x; i < t->group * t->d; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += PLAN_THREADS)
         exact[i] = s.exact[i];
 }
 
-/* Grid: (KV heads, splits, sequences). Pages of a split are every n_splits-th run of equal length; the last has the tail. */
+/* The rows of tile @tile of a sequence's queries. */
+DEVICE struct rows rows_of(const struct plan_attend *a, uint32_t seq, uint32_t tile, uint32_t kv_head)
+{
+    const struct plan_table *t = a->table;
+    uint32_t first = tile * PLAN_TILE_QUERIES(t->group), left = a->n_q - first;
+    uint32_t n = left < PLAN_TILE_QUERIES(t->group) ? left : PLAN_TILE_QUERIES(t->group);
+    size_t stride = (size_t) t->n_kv_heads * t->group * t->d;
+
+    return { a->q + ((size_t) seq * a->n_q + first) * stride + (size_t) kv_head * t->group * t->d, stride, n * t->group, t->group,
+             a->seqs[seq].position + first };
+}
+
+/* The partial result of split 0; those of the other splits follow. */
+DEVICE float *partials_of(const struct plan_attend *a, uint32_t seq, uint32_t tile, uint32_t kv_head)
+{
+    const struct plan_table *t = a->table;
+    size_t at = ((size_t) seq * PLAN_TILES(t->group, a->n_q) + tile) * t->n_kv_heads + kv_head;
+
+    return a->partials + at * a->n_splits * PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
+}
+
+/* Grid: (KV heads x tiles, splits, sequences). Pages of a split are every n_splits-th run of equal length; the last has the
+ * tail. */
 KERNEL void __launch_bounds__(PLAN_THREADS) kvc_attend(const struct plan_attend *plan)
 {
     const struct plan_attend a = *plan;
     const struct plan_table *t = a.table;
     const struct plan_seq *seq = a.seqs + blockIdx.z;
-    const struct plan_head *head = t->heads + a.layer * t->n_kv_heads + blockIdx.x;
-    const float *q = a.q + ((size_t) blockIdx.z * t->n_kv_heads + blockIdx.x) * t->group * t->d;
-    size_t partial = ((size_t) blockIdx.z * t->n_kv_heads + blockIdx.x) * a.n_splits + blockIdx.y;
+    uint32_t kv_head = blockIdx.x % t->n_kv_heads, tile = blockIdx.x / t->n_kv_heads;
     uint32_t share = (seq->n_pages + a.n_splits - 1) / a.n_splits, page = blockIdx.y * share;
+    const struct plan_head *head = t->heads + a.layer * t->n_kv_heads + kv_head;
+    struct rows rows = rows_of(&a, blockIdx.z, tile, kv_head);
     struct shared s = carve(dynamic_shared, t);
-    float c[VALUE_TILES][HEAD_TILES][4] = { { { 0 } } };
+    float c[VALUE_TILES][ROW_TILES][4] = { { { 0 } } };
 
-    for (uint32_t i = threadIdx.x; i < HEADS * t->d; i += PLAN_THREADS)
+    for (uint32_t i = threadIdx.x; i < ROWS * t->d; i += PLAN_THREADS)
         s.exact[i] = 0;
-    if (threadIdx.x < HEADS) {
+    if (threadIdx.x < ROWS) {
         s.max[threadIdx.x] = LEAST;
         s.sum[threadIdx.x] = 0;
     }
+    load_queries(t, &rows, s);
     __syncthreads();
     for (uint32_t end = page + share; page < end && page < seq->n_pages; page++)
-        attend_page(&a, head, seq, page, q, c, s);
+        attend_page(&a, head, seq, page, &rows, c, s);
     if (blockIdx.y + 1 == a.n_splits)
         for (uint32_t at = 0; at < seq->n_exact; at += TOKENS)
-            attend_tail(&a, head, seq, blockIdx.x, at, q, c, s);
+            attend_tail(&a, head, seq, kv_head, at, &rows, c, s);
     __syncthreads();
-    store_partial(t, c, a.partials + partial * PLAN_PARTIAL_FLOATS(t->columns_max, t->d), s);
+    store_partial(t, rows.n, c,
+                  partials_of(&a, blockIdx.z, tile, kv_head) + blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d), s);
 }
 
-/* Grid: (query heads of a KV head, KV heads, sequences). One output row: splits merged, decoded, divided. */
+/* Grid: (query heads of a KV head x queries, KV heads, sequences). One output row: splits merged, decoded, divided. */
 KERNEL void __launch_bounds__(PLAN_THREADS) kvc_merge(const struct plan_attend *plan)
 {
     const struct plan_attend a = *plan;
     const struct plan_table *t = a.table;
     const struct plan_head *head = t->heads + a.layer * t->n_kv_heads + blockIdx.y;
-    uint32_t row = blockIdx.x, ld = PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
-    size_t kv = (size_t) blockIdx.z * t->n_kv_heads + blockIdx.y;
-    const float *partials = a.partials + kv * a.n_splits * ld;
+    uint32_t query = blockIdx.x / t->group, in_group = blockIdx.x % t->group, tile = query / PLAN_TILE_QUERIES(t->group);
+    uint32_t row = query % PLAN_TILE_QUERIES(t->group) * t->group + in_group, ld = PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
+    const float *partials = partials_of(&a, blockIdx.z, tile, blockIdx.y);
+    float *out = a.out + ((((size_t) blockIdx.z * a.n_q + query) * t->n_kv_heads + blockIdx.y) * t->group + in_group) * t->d;
     float *sums = (float *) dynamic_shared; /* [r_in] */
     float largest = LEAST, total = 0;
 
     for (uint32_t i = 0; i < a.n_splits; i++)
         largest = fmaxf(largest, partials[i * ld + row]);
     for (uint32_t i = 0; i < a.n_splits; i++)
-        total += partials[i * ld + HEADS + row] * exp2_fast(partials[i * ld + row] - largest);
+        total += partials[i * ld + ROWS + row] * exp2_fast(partials[i * ld + row] - largest);
     for (uint32_t col = threadIdx.x; col < head->r_in; col += PLAN_THREADS) {
         float sum = 0;
 
         for (uint32_t i = 0; i < a.n_splits; i++)
-            sum += partials[i * ld + 2 * HEADS + col * HEADS + row] * exp2_fast(partials[i * ld + row] - largest);
+            sum += partials[i * ld + 2 * ROWS + col * ROWS + row] * exp2_fast(partials[i * ld + row] - largest);
         sums[col] = sum;
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < t->d; i += PLAN_THREADS) {
-        const float *exact = partials + 2 * HEADS + t->columns_max * HEADS + row * t->d + i;
+        const float *exact = partials + 2 * ROWS + t->columns_max * ROWS + row * t->d + i;
         float sum = 0;
 
         for (uint32_t split = 0; split < a.n_splits; split++)
             sum += exact[split * ld] * exp2_fast(partials[split * ld + row] - largest);
         for (uint32_t col = 0; col < head->r_in; col++)
             sum += head->dec_v[i * head->r_in + col] * sums[col];
-        a.out[(kv * t->group + row) * t->d + i] = head->mean_v[i] + sum / total;
+        out[i] = head->mean_v[i] + sum / total;
     }
 }

@@ -15,7 +15,7 @@ extern "C" {
 
 enum {
     PLAN_HALVES_MAX = 32,    /* half-tiles of a head-side */
-    PLAN_GROUP_MAX = 16,     /* query heads per KV head */
+    PLAN_GROUP_MAX = 16,     /* query heads per KV head, rows of a block */
     PLAN_PREDICTORS_MAX = 8, /* KV heads that a value is predicted from */
     PLAN_COLUMNS_MAX = 512,  /* coordinates that a value is decoded from */
     PLAN_SINKS_MAX = 16,
@@ -72,20 +72,25 @@ struct plan_seq {
     uint32_t n_exact;
     const uint16_t *exact_k, *exact_v; /* [n_kv_heads][exact_ld][d] binary16 of x - mean, position 64 n_pages + i */
     uint32_t exact_ld;
-    uint32_t position;          /* of the query; it sees itself */
+    uint32_t position;          /* of the first query; every query sees itself and what is before it */
 };
 
 struct plan_attend {
     const struct plan_table *table;
     const struct plan_seq *seqs;   /* [n_seqs] */
     uint32_t layer, n_splits;
-    uint32_t window;            /* a query sees n > position - window; 0 = all */
-    const float *q;             /* [n_seqs][n_kv_heads * group][d] pre-RoPE */
+    uint32_t n_q;               /* queries of every sequence, one after the other: 1 to decode, more to prefill */
+    uint32_t window;            /* a query sees n > its position - window; 0 = all */
+    const float *q;             /* [n_seqs][n_q][n_kv_heads * group][d] pre-RoPE */
     float *out;                 /* likewise */
-    float *partials;            /* [n_seqs][n_kv_heads][n_splits][plan_partial_floats()] */
+    float *partials;            /* [n_seqs][PLAN_TILES()][n_kv_heads][n_splits][PLAN_PARTIAL_FLOATS()] */
 };
 
-/* Floats of one partial result: m and l per query head, accumulators in rank space, exact values. */
+/* A block attends for the rows of a tile: as many whole queries, with all query heads of a KV head, as 16 rows take. */
+#define PLAN_TILE_QUERIES(group) (PLAN_GROUP_MAX / (group))
+#define PLAN_TILES(group, n_q) (((n_q) + PLAN_TILE_QUERIES(group) - 1) / PLAN_TILE_QUERIES(group))
+
+/* Floats of one partial result: m and l per row, accumulators in rank space, exact values. */
 #define PLAN_PARTIAL_FLOATS(columns_max, d) (PLAN_GROUP_MAX * (2u + (columns_max) + (d)))
 
 enum plan_dtype { PLAN_F32 = 0, PLAN_F16 = 1, PLAN_BF16 = 2 };

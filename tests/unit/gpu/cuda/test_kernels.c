@@ -1,6 +1,6 @@
 /*
  * The attention kernels, run on the CPU, against attention in binary64 over the same pages: the scenes are those of
- * tests/unit/gpu/test_attend.c, with one query, divided among any number of splits.
+ * tests/unit/gpu/test_attend.c, for one query and for many, divided among any number of splits.
  *
  * Tolerance. To the oracle's for sums in binary32, binary16 adds: queries, keys and K's dec are rounded by 2^-12 of each
  * number, weights too. A score is a sum of d products of such numbers; three roundings at random to each other move it by
@@ -42,6 +42,7 @@ static void device_init(struct device *d, const struct scene *s, uint32_t n_spli
     const struct attend_args *a = &s->args;
     const struct geometry *g = &s->layout.table->geometry;
     size_t row = (size_t) geometry_group(g) * g->d, n_heads = s->layout.shard.n_heads;
+    size_t n_tiles = PLAN_TILES(geometry_group(g), a->n_q);
 
     *d = (struct device) { .payloads = calloc(a->n_pages + 1, sizeof(*d->payloads)) };
     for (size_t i = 0; i < a->n_pages; i++) {
@@ -57,18 +58,19 @@ static void device_init(struct device *d, const struct scene *s, uint32_t n_spli
     }
     d->table = need(plan_table_bytes(&s->layout));
     plan_table_fill(&s->layout, d->table, (cu_ptr) (uintptr_t) d->table);
-    d->q = need(n_heads * row * sizeof(float));
-    for (size_t i = 0; i < n_heads * row; i++)
-        d->q[i] = a->q[i % row];
-    d->out = need(n_heads * row * sizeof(float));
-    d->partials = need(n_heads * n_splits * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), g->d) * sizeof(float));
+    d->q = need(a->n_q * n_heads * row * sizeof(float));
+    for (size_t i = 0; i < a->n_q * n_heads * row; i++)
+        d->q[i] = a->q[i / row / n_heads * a->q_stride + i % row];
+    d->out = need(a->n_q * n_heads * row * sizeof(float));
+    d->partials = need(n_tiles * n_heads * n_splits * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), g->d) * sizeof(float));
     d->seq = (struct plan_seq) {
         .payloads = d->payloads, .n_pages = (uint32_t) a->n_pages, .n_exact = (uint32_t) a->n_exact,
         .exact_k = d->exact[SIDE_K], .exact_v = d->exact[SIDE_V], .exact_ld = (uint32_t) a->n_exact + 1,
         .position = (uint32_t) a->q_first,
     };
     *ret = (struct plan_attend) {
-        .table = d->table, .seqs = &d->seq, .layer = a->layer, .n_splits = n_splits, .window = (uint32_t) a->window,
+        .table = d->table, .seqs = &d->seq, .layer = a->layer, .n_splits = n_splits, .n_q = (uint32_t) a->n_q,
+        .window = (uint32_t) a->window,
         .q = d->q, .out = d->out, .partials = d->partials,
     };
 }
@@ -96,19 +98,19 @@ static void check(const struct shape *shape, uint32_t n_splits)
     struct scene s;
     double limit;
 
-    assert(shape->n_q == 1);
     scene_init(&s, shape);
     CU_ASSERT_EQUAL_FATAL(plan_table_check(&s.layout, &e), 0);
     device_init(&d, &s, n_splits, &plan);
     on_cpu_attend(&plan, 1, plan_attend_shared_bytes(&s.layout), plan_merge_shared_bytes(&s.layout));
-    memcpy(s.args.out, d.out + s.args.head * row, row * sizeof(float));
+    for (size_t i = 0; i < shape->n_q; i++)
+        memcpy(s.args.out + i * s.args.out_stride, d.out + (i * s.layout.shard.n_heads + s.args.head) * row, row * sizeof(float));
     r = oracle_packed(&s.args, NULL);
     limit = r.tolerance + 6 * (r.tolerance_half - r.tolerance);
     CU_ASSERT_TRUE(r.error <= limit); /* false for NaN */
     if (!(r.error <= limit))
-        printf("    d %u n_rot %u g %u bits %d sinks %u v_from %d pages %zu exact %zu splits %u: %g > %g\n", shape->d,
+        printf("    d %u n_rot %u g %u bits %d sinks %u v_from %d pages %zu exact %zu n_q %zu splits %u: %g > %g\n", shape->d,
                shape->n_rot, shape->group, shape->bits, shape->n_sink, shape->v_from, shape->n_pages, shape->n_exact,
-               n_splits, r.error, limit);
+               shape->n_q, n_splits, r.error, limit);
     device_deinit(&d);
     scene_deinit(&s);
 }
@@ -160,6 +162,34 @@ static void test_splits_and_windows(void)
                                     .n_pages = 5, .n_exact = 66, .n_q = 1, .q_first = SIZE_MAX, .window = windows[i] }, splits);
 }
 
+/* Many queries: every d and RoPE, tiles that end inside, groups that leave rows unused, with and without sinks. */
+static void test_queries(void)
+{
+    static const uint32_t dims[] = { 32, 80, 128, 256 }, groups[] = { 1, 3, 5, 16 };
+    static const size_t n_qs[] = { 2, 3, 17 };
+    unsigned n = 0;
+
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+        for (size_t j = 0; j < sizeof(n_qs) / sizeof(n_qs[0]); j++, n++)
+            check(&(struct shape) {
+                .d = dims[i], .n_rot = n % 3 * dims[i] / 2, .group = groups[n % 4], .bits = -1, .n_sink = n % 2 * 4,
+                .v_from = (enum prediction) (n % 2), .n_pages = n % 3, .n_exact = 20 + n * 7, .n_q = n_qs[j], .q_first = SIZE_MAX,
+            }, 1 + n % 2);
+}
+
+/* Queries that stand inside packed pages see only what is before them, sinks included, and no more than their window. */
+static void test_queries_inside_pages(void)
+{
+    static const size_t firsts[] = { 0, 2, 4, 62, 64, 127 }, windows[] = { 0, 1, 64, 65, 100 };
+
+    for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
+        check(&(struct shape) { .d = 64, .n_rot = 32, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
+                                .n_exact = 20, .n_q = 26, .q_first = firsts[i] }, 1 + i % 3);
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
+        check(&(struct shape) { .d = 32, .n_rot = 32, .group = 4, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
+                                .n_exact = 68, .n_q = 41, .q_first = SIZE_MAX, .window = windows[i] }, 2);
+}
+
 static void test_extremes(void)
 {
     check(&(struct shape) { .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD,
@@ -192,5 +222,5 @@ static void test_what_is_refused(void)
 const char test_suite[] = "gpu kernels on the CPU";
 const struct test_case test_cases[] = {
     TEST(test_shapes), TEST(test_every_width), TEST(test_groups), TEST(test_layer_prediction), TEST(test_splits_and_windows),
-    TEST(test_extremes), TEST(test_what_is_refused), TEST_END,
+    TEST(test_queries), TEST(test_queries_inside_pages), TEST(test_extremes), TEST(test_what_is_refused), TEST_END,
 };

@@ -237,7 +237,7 @@ static bool attend_to_pages(struct end *d, const struct scene *s, uint8_t *const
     struct plan_seq seq = { .n_pages = N_PAGES, .n_exact = N_EXACT, .exact_ld = N_EXACT,
                             .position = N_PAGES * CHUNK_TOKENS + N_EXACT - 1 };
     struct plan_attend plan = { .table = (const struct plan_table *) (uintptr_t) d->table, .layer = 1,
-                                .n_splits = (uint32_t) n_splits };
+                                .n_splits = (uint32_t) n_splits, .n_q = 1 };
     cu_ptr list, exact[2], q, out, partials, seqs, at;
     float *got = malloc(floats * sizeof(*got));
     bool ok = got != NULL;
@@ -260,7 +260,7 @@ static bool attend_to_pages(struct end *d, const struct scene *s, uint8_t *const
     plan.out = (float *) (uintptr_t) out;
     plan.partials = (float *) (uintptr_t) partials;
     ok = ok && on_device(d, &plan, sizeof(plan), &at) &&
-         cuda_attend(d->kernels, &s->layout, at, (unsigned) n_splits, 1, NULL, &d->e) == 0 && synchronize(d) &&
+         cuda_attend(d->kernels, &s->layout, at, (unsigned) n_splits, 1, 1, NULL, &d->e) == 0 && synchronize(d) &&
          cuda_space_enter(d->space, &d->e) == 0;
     ok = ok && d->driver->copy_to_host(got, out, floats * sizeof(float)) == CU_SUCCESS;
     cuda_space_leave(d->space);
@@ -382,7 +382,7 @@ static void test_failing_launches(void)
         if (ok) {
             CU_ASSERT_EQUAL(cuda_decode(d.kernels, &s.layout, d.table, 0, NULL, &d.e), 0); /* nothing to do: no launch */
             CU_ASSERT_EQUAL(cuda_encode(d.kernels, &s.layout, 0, 0, NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_attend(d.kernels, &s.layout, 0, 1, 0, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_attend(d.kernels, &s.layout, 0, 1, 1, 0, NULL, &d.e), 0);
         }
         CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
         CU_ASSERT_TRUE(ok || strstr(d.e.text, "start it again"));
