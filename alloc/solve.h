@@ -47,6 +47,8 @@ struct solve_report {           /* printed by the command, recomputed at the end
     double k_bpd, v_bpd;
     double distortion, distortion_k, distortion_v;
     double distortion_estimated;         /* what the solver believed */
+    bool judged;                         /* there were samples; else the errors below mean nothing */
+    double error_k, error_v;             /* |x - decoded|^2 by |x - mean|^2, mean over layers: what live errors compare with */
 };
 
 /**

@@ -47,6 +47,8 @@ struct solver {
     uint32_t only_layer;                         /* ALL_LAYERS, or the one to be coded */
     enum side only_side;                         /* with only_layer */
     double estimated;                            /* distortion by the curves, of the last allocation */
+    bool judged;                                 /* expected[] is known */
+    double expected[2];                          /* by side: the report's error_k and error_v, for the provenance */
 };
 
 int solver_init(struct solver *v, const struct stats *s, const struct solve_options *o, struct errmsg *e);

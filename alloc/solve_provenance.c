@@ -126,6 +126,25 @@ static void describe_options(const struct solver *v, json_t *to)
     }
 }
 
+/* Five digits: the last ones depend on the number of threads. */
+static void set_rounded(json_t *to, const char *key, double x)
+{
+    char text[32];
+
+    (void) snprintf(text, sizeof(text), "%.5g", x);
+    (void) json_object_set_new(to, key, json_real(strtod(text, NULL)));
+}
+
+/* What the table does to the vectors that it was solved from, as the daemon's fit counts it; see solve_report. */
+static void describe_expected(const struct solver *v, json_t *root)
+{
+    json_t *expected = json_object(); /* owned by root once set */
+
+    (void) json_object_set_new(root, "expected", expected);
+    set_rounded(expected, "error_k", v->expected[SIDE_K]);
+    set_rounded(expected, "error_v", v->expected[SIDE_V]);
+}
+
 int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
 {
     _cleanup_(json_decrefp) json_t *root = json_object();
@@ -142,6 +161,8 @@ int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
     set_text(root, "version", KVC_VERSION_STRING); /* of the program that solved */
     describe_statistics(v, digest, statistics);
     describe_options(v, options);
+    if (v->judged)
+        describe_expected(v, root);
     text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     if (!text)
         return fail(e, -ENOMEM, "out of memory for the table's provenance");

@@ -22,6 +22,7 @@ struct trial {
     float *weighted; /* [n, d] */
     float *M32;      /* [d, d] */
     double *S, *M;   /* [d, d] */
+    double error2[2], signal2[2]; /* sums of squares by side, over samples and the heads of a layer */
 };
 
 static void trial_deinit(struct trial *t)
@@ -107,6 +108,18 @@ static double mean_harm(struct trial *t)
     return sum / (double) t->n;
 }
 
+/* Plain sums, which clients can make of live vectors too. */
+static void add_squares(struct trial *t, const struct codec *c, enum side side, const float *x)
+{
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t j = 0; j < t->d; j++) {
+            double away = (double) x[i * t->d + j] - (double) c->mean[j], e = (double) t->error[i * t->d + j];
+
+            t->signal2[side] += away * away;
+            t->error2[side] += e * e;
+        }
+}
+
 /* Harm of t->error under the metric of one head-side. */
 static int judge(const struct solver *v, struct trial *t, uint32_t layer, uint32_t head, enum side side, double *ret_harm,
                  struct errmsg *e)
@@ -145,6 +158,7 @@ static int judge_layer(const struct solver *v, const struct table *table, struct
         for (size_t row = 0; side == SIDE_K && row < t->n; row++)
             memcpy(t->keys + row * stride + first[head], t->codes + row * c->r, c->r * sizeof(float));
         decode_rows(t, c, x, pred, stride);
+        add_squares(t, c, side, x);
         r = judge(v, t, layer, head, side, &ret_harm[2 * head + side], e);
     }
     return r;
@@ -205,6 +219,17 @@ static void count_bits(const struct solver *v, const struct table *table, struct
     ret->v_bpd = stored[SIDE_V] / numbers;
 }
 
+/* One layer's share of the means. */
+static void add_errors(struct trial *t, uint32_t n_layers, struct solve_report *ret)
+{
+    if (t->signal2[SIDE_K] > 0)
+        ret->error_k += t->error2[SIDE_K] / t->signal2[SIDE_K] / n_layers;
+    if (t->signal2[SIDE_V] > 0)
+        ret->error_v += t->error2[SIDE_V] / t->signal2[SIDE_V] / n_layers;
+    memset(t->error2, 0, sizeof(t->error2));
+    memset(t->signal2, 0, sizeof(t->signal2));
+}
+
 int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, struct solve_report *ret,
                   struct errmsg *e)
 {
@@ -226,11 +251,13 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
         r = judge_layer(v, table, &t, layer, harm, e);
         if (r < 0)
             return r;
+        add_errors(&t, v->g->n_layers, ret);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
             ret->distortion_k += harm[2 * head + SIDE_K];
             ret->distortion_v += harm[2 * head + SIDE_V];
         }
     }
     ret->distortion = ret->distortion_k + ret->distortion_v;
+    ret->judged = true;
     return 0;
 }

@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/errmsg.h"
 
@@ -84,6 +86,25 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
         shadow->layers[i].shadow[0] += tokens * ratio(l->shadow_k, l->signal_k);
         shadow->layers[i].shadow[1] += tokens * ratio(l->shadow_v, l->signal_v);
     }
+}
+
+enum { PROVENANCE_BYTES_MAX = 65536 }; /* more is not made, and the loop reads it */
+
+int fit_expected(const char *provenance, double ret[static 2])
+{
+    json_t *root = strlen(provenance) <= PROVENANCE_BYTES_MAX ? json_loads(provenance, 0, NULL) : NULL;
+    const json_t *expected = json_object_get(root, "expected");
+    const json_t *k = json_object_get(expected, "error_k"), *v = json_object_get(expected, "error_v");
+    double error_k = json_number_value(k), error_v = json_number_value(v);
+    bool good = json_is_number(k) && json_is_number(v) && is_sum(error_k) && is_sum(error_v) && error_k <= FIT_ERROR_MAX &&
+                error_v <= FIT_ERROR_MAX;
+
+    json_decref(root);
+    if (!good)
+        return -ENODATA;
+    ret[0] = error_k;
+    ret[1] = error_v;
+    return 0;
 }
 
 void fit_forget_shadow(struct fit *f)

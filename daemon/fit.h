@@ -43,6 +43,12 @@ int fit_check(const Kvcobra__Report *r, uint32_t n_layers, struct errmsg *e);
  */
 void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r);
 
+/*
+ * What a table's provenance says that its errors were on the vectors it was solved from, by side; computed as fit_fill()'s
+ * error_k and error_v. Return: 0; -ENODATA: it does not say, or says what cannot be.
+ */
+int fit_expected(const char *provenance, double ret[static 2]);
+
 /* A new comparison begins. @f may be NULL. */
 void fit_forget_shadow(struct fit *f);
 

@@ -346,6 +346,8 @@ static void collect_fit(const struct server *s, struct metrics_text *t)
         [FIT_SHADOW_ACTIVE] = { "kvcobra_shadow_active_error", "gauge", "Of the active table, on the tokens of the shadow." },
     };
 
+    size_t n_expected = 0;
+
     for (unsigned what = 0; what < N_FIT; what++) {
         size_t n = 0;
 
@@ -364,6 +366,19 @@ static void collect_fit(const struct server *s, struct metrics_text *t)
                 metrics_sample_real(t, families[what].name, (const struct metric_label[]) {
                     { "table", name }, { "side", sides[side] }, { NULL, NULL } }, fit_value(&f, what, side));
         }
+    }
+    metrics_family(t, "kvcobra_fit_expected_error", "gauge", "What kvcobra_fit_error was on the vectors a table was solved from.");
+    for (const struct table_entry *x = s->tables.entries; x && n_expected < METRICS_SERIES_MAX; x = x->next) {
+        char name[DIGEST_HEX_BYTES];
+
+        if (!x->has_expected || !x->table)
+            continue;
+        n_expected++;
+        digest_hex(x->digest, name);
+        name[12] = '\0';
+        for (unsigned side = 0; side < 2; side++)
+            metrics_sample_real(t, "kvcobra_fit_expected_error", (const struct metric_label[]) {
+                { "table", name }, { "side", sides[side] }, { NULL, NULL } }, x->expected[side]);
     }
     metrics_family(t, "kvcobra_reports_total", "counter", "Reports of clients that were counted.");
     metrics_sample(t, "kvcobra_reports_total", NULL, s->reports);

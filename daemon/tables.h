@@ -73,6 +73,8 @@ struct table_entry {
     bool from_before;             /* it drained already when this process started: who had a reference may ask for it again */
     char reason[WIRE_TEXT_BYTES_MAX]; /* REJECTED */
     struct fit *fit;              /* what clients report of its codes; NULL: nothing yet */
+    bool has_expected;
+    double expected[2];           /* by side: the errors that its solver saw; see fit_expected() */
     struct table *table;          /* NULL when RETIRED or REJECTED */
     int fd;                       /* sealed, read-only copy for FETCH; -1 until the first one */
     struct space *spaces;

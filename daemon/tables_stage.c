@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/config.h"
+#include "daemon/fit.h"
 #include "daemon/tables_files.h"
 #include "daemon/tables_internal.h"
 
@@ -15,6 +16,7 @@ static void set_table(struct table_entry *t, struct table *table)
     t->table = table;
     t->bpd_code = table->bpd_code;
     t->file_bytes = table->n_bytes;
+    t->has_expected = fit_expected(table->provenance, t->expected) == 0;
     t->reason[0] = '\0';
     memcpy(t->model_digest, table->model_digest, DIGEST_BYTES);
 }

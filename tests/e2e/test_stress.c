@@ -254,10 +254,12 @@ static void act(void)
 
 /* ---- afterwards -------------------------------------------------------------------------------------------------- */
 
+/* An arena outlives its session while a thread reads it. */
 static bool is_quiet(void)
 {
     Kvcobra__Reply *r = raw_status();
-    bool quiet = r->status->sessions == 0 && r->status->held_pages == 0 && r->status->leases == 0;
+    bool quiet = r->status->sessions == 0 && r->status->held_pages == 0 && r->status->leases == 0 &&
+                 r->status->work_waiting == 0 && (r->status->n_tenants == 0 || r->status->tenants[0]->arena_bytes == 0);
 
     wire_reply_free(r);
     return quiet;

@@ -1,6 +1,7 @@
 /* Solving: budgets, prediction, levels, degenerate heads, the paper's methods, on statistics of known structure. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "alloc/depth.h"
 #include "alloc/solve.h"
@@ -501,8 +502,38 @@ static void test_names(void)
     CU_ASSERT_EQUAL(curve_from_name("", &c), -EINVAL);
 }
 
+/* One layer and head, metric I: the harm is the mean of |e|^2, and the error is that by the spread of the samples. */
+static void test_expected_errors(void)
+{
+    struct geometry g = shape(1, 2, 1, 32, 32);
+    struct stats *s = synthetic(&g, 1000, KIND_NORMAL, false);
+    struct solve_options o;
+    struct solved t;
+    char want[64];
+
+    solve_options_default(&o, 2);
+    o.metric = METRIC_MSE;
+    t = solve(s, &o);
+    CU_ASSERT(t.report.judged);
+    for (unsigned side = 0; side < 2; side++) {
+        const float *x = stats_sample_rows(s, head_side_index(&g, 0, 0, side)), *mean = table_codec(t.table, 0, 0, side)->mean;
+        double spread = 0, harm = side == SIDE_K ? t.report.distortion_k : t.report.distortion_v;
+        double error = side == SIDE_K ? t.report.error_k : t.report.error_v;
+
+        for (size_t i = 0; i < s->n_held * g.d; i++)
+            spread += pow((double) x[i] - (double) mean[i % g.d], 2) / (double) s->n_held;
+        CU_ASSERT_DOUBLE_EQUAL(error, harm / spread, 1e-4 * error); /* harm is summed in binary32 */
+        CU_ASSERT(error > 0 && error < 1);
+    }
+    (void) snprintf(want, sizeof(want), "\"expected\":{\"error_k\":%.4g", t.report.error_k);
+    want[strlen(want) - 1] = '\0'; /* five digits there, rounded: compare what rounding leaves alone */
+    CU_ASSERT_PTR_NOT_NULL(strstr(t.table->provenance, want));
+    solved_deinit(&t);
+    (void) stats_free(s);
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_budget), TEST(test_budgets_apart), TEST(test_estimate), TEST(test_v_from_k), TEST(test_fitted_levels),
+    TEST(test_budget), TEST(test_budgets_apart), TEST(test_estimate), TEST(test_expected_errors), TEST(test_v_from_k), TEST(test_fitted_levels),
     TEST(test_degenerate_heads), TEST(test_shapes), TEST(test_deterministic), TEST(test_paper),
     TEST(test_floor_and_ceiling), TEST(test_depth_weights), TEST(test_layer_table), TEST(test_refuses),
     TEST(test_not_finite_in_binary32), TEST(test_names), TEST_END,

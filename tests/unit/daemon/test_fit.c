@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/errmsg.h"
 #include "daemon/fit.h"
@@ -121,4 +123,25 @@ static void test_a_liar(void)
     (void) fit_free(f);
 }
 
-const struct test_case test_cases[] = { TEST(test_refused), TEST(test_means), TEST(test_a_liar), TEST_END };
+static void test_expected(void)
+{
+    static const char *const bad[] = {
+        "", "{", "{}", "[]", "{\"expected\":3}", "{\"expected\":{\"error_k\":0.5}}",
+        "{\"expected\":{\"error_k\":0.5,\"error_v\":\"0.5\"}}", "{\"expected\":{\"error_k\":-0.5,\"error_v\":0.5}}",
+        "{\"expected\":{\"error_k\":0.5,\"error_v\":16.5}}", "{\"expected\":{\"error_k\":1e999,\"error_v\":0.5}}",
+    };
+    double x[2] = { 7, 8 };
+    char *large = malloc(70000);
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        CU_ASSERT(fit_expected(bad[i], x) == -ENODATA && x[0] == 7 && x[1] == 8);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(large);
+    (void) memset(large, ' ', 69999);
+    (void) strcpy(large + 69900, "{\"expected\":{\"error_k\":0.5,\"error_v\":0.25}}");
+    CU_ASSERT_EQUAL(fit_expected(large, x), -ENODATA);
+    free(large);
+    CU_ASSERT_EQUAL(fit_expected("{\"a\":1,\"expected\":{\"error_k\":0.5,\"error_v\":16}}", x), 0);
+    CU_ASSERT(x[0] == 0.5 && x[1] == 16);
+}
+
+const struct test_case test_cases[] = { TEST(test_refused), TEST(test_means), TEST(test_a_liar), TEST(test_expected), TEST_END };
