@@ -115,6 +115,8 @@ static void check(struct calibrate_arguments *a, const struct argp_state *state)
         argp_error(state, "--lines says how to read --text");
     if (a->moments_only && a->has_metric)
         argp_error(state, "--moments-only keeps no metric: leave --metric away");
+    if (a->moments_only && a->n_samples > 0)
+        argp_error(state, "--moments-only keeps no vectors: leave --samples away");
     if (a->no_depth && !a->attention)
         argp_error(state, "--no-depth-weights belongs to --metric attention");
     if (a->moments_only)

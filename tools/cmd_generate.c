@@ -171,6 +171,8 @@ static int load_prompt(const struct engine *en, const struct generate_options *o
     uint32_t *tokens;
     int r;
 
+    if (o->prompt && utf8_error(o->prompt, strlen(o->prompt)) < strlen(o->prompt))
+        return fail(e, -EINVAL, "the prompt is not UTF-8 text");
     if (o->prompt_file)
         r = document_load(en, o->prompt_file, &d, e);
     else

@@ -285,9 +285,9 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct stats *
     if (a->has_metric)
         ret->metric = a->metric;
     else if (a->method == METHOD_BANDS && stats_has_fisher(s))
-        ret->metric = METRIC_FISHER; /* 0.105 instead of 0.116 nats at 2 bpd (SmolLM2-135M, 2026-11-21) */
+        ret->metric = METRIC_FISHER; /* alloc/README.md, "What tables cost" */
     else if (a->method == METHOD_BANDS && stats_get_options(s)->want_output)
-        ret->metric = METRIC_OUTPUT; /* alloc/README.md, "Metrics", has the table */
+        ret->metric = METRIC_OUTPUT;
     else if (a->method == METHOD_BANDS && !stats_get_options(s)->want_attention)
         ret->metric = METRIC_MSE; /* announced by the caller */
     ret->temper = a->temper;

@@ -155,7 +155,7 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     if (r < 0) {
         release(st);
         if (r == -ENODATA)
-            return fail(e, r, "%s needs statistics with queries: kvcobra calibrate --metric attention makes them",
+            return fail(e, r, "%s needs statistics with queries: kvcobra calibrate --metric output makes them",
                         c->name);
         return fail(e, r, "%s cannot be made of these statistics: %s", c->name, strerror(-r));
     }

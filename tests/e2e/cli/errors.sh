@@ -93,6 +93,7 @@ expect_sentence "a format made of another model" "$dir/other.stats" "$KVCOBRA" e
 expect_sentence "two tables, one of another model" "cannot use" "$KVCOBRA" eval "$dir/other.gguf" --text "$text" \
     --comparator q4_0 --table "$dir/m.table" --window 256
 expect_sentence "a prompt beyond the model's" "tokens" "$KVCOBRA" generate "$model" --prompt-file "$text"
+expect_sentence "a prompt that is not UTF-8" "not UTF-8" "$KVCOBRA" generate "$model" --prompt "$(printf 'caf\351')"
 expect_sentence "an empty prompt" "prompt" "$KVCOBRA" generate "$model" --prompt ""
 expect_sentence "a budget too small" "floor" "$KVCOBRA" solve "$dir/m.stats" --bpd 1 --floor 2 -o "$dir/x.table"
 [ ! -e "$dir/x.table" ] && ok "and no table of it" || not_ok "and no table of it"
