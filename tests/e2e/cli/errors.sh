@@ -44,6 +44,31 @@ for bytes in 0 40 1000 $((size / 2)) $((size - 1)); do
     expect_sentence "statistics of $bytes bytes" "$dir/cut.stats" "$KVCOBRA" solve "$dir/cut.stats" --bpd 3 \
         -o "$dir/x.table"
 done
+# at every boundary of a section: offsets and sizes stand in the headers (alloc/README.md)
+cuts() {
+    python3 - "$1" "$2" "$3" <<'PY'
+import struct, sys
+b = open(sys.argv[1], "rb").read()
+sections = [struct.unpack_from("<QQ", b, int(sys.argv[2]) + 16 * i) for i in range(int(sys.argv[3]))]
+print(*sorted({at for o, n in sections for at in (o - 1, o, o + n - 1, o + n) if 0 < at < len(b)}))
+PY
+}
+# every_cut WHAT FILE CUTS COMMAND...: one case for all; COMMAND reads $dir/cut
+every_cut() {
+    what=$1 file=$2 cuts=$3 n=0 wrong=
+    shift 3
+    for bytes in $cuts; do
+        head -c "$bytes" "$file" >"$dir/cut"
+        got=0
+        "$@" >"$dir/out" 2>"$dir/err" || got=$?
+        [ "$got" -eq 1 ] && [ ! -s "$dir/out" ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q "^kvcobra: $dir/cut: " \
+            "$dir/err" || wrong="$wrong $bytes"
+        n=$((n + 1))
+    done
+    [ "$n" -gt 10 ] && [ -z "$wrong" ] && ok "$what cut in $n places" || not_ok "$what cut in $n places: wrong at$wrong"
+}
+every_cut "statistics" "$dir/m.stats" "$(cuts "$dir/m.stats" 296 11)" "$KVCOBRA" solve "$dir/cut" --bpd 3 -o "$dir/x.table"
+every_cut "a table" "$dir/m.table" "$(cuts "$dir/m.table" 96 6)" "$KVCOBRA" inspect "$dir/cut"
 [ ! -e "$dir/x.table" ] && ok "and no table of them" || not_ok "and no table of them"
 
 expect_sentence "no text" "$dir/none.txt" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/none.txt"

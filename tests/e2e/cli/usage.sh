@@ -33,6 +33,15 @@ expect "unknown bench" 2 "$KVCOBRA" bench nonsense
 expect "bench of nothing" 2 "$KVCOBRA" bench
 
 expect "calibrate without a model" 2 "$KVCOBRA" calibrate -o x
+expect "calibrate: moments without vectors have no samples" 2 "$KVCOBRA" calibrate x.gguf --moments-only --samples 9 -o x
+expect "calibrate: a list of metrics that ends in a comma" 2 "$KVCOBRA" calibrate x.gguf --metric output, -o x
+for number in nan inf 1e99 -1 0 '' 2x; do
+    expect "solve with $number bits" 2 "$KVCOBRA" solve x.stats --bpd "$number" -o x
+done
+for number in -1 1.5 99999999999999999999 '' 7x; do
+    expect "solve with a seed of $number" 2 "$KVCOBRA" solve x.stats --bpd 2 --seed "$number" -o x
+    expect "calibrate on $number tokens" 2 "$KVCOBRA" calibrate x.gguf --tokens "$number" -o x
+done
 expect "solve without statistics" 2 "$KVCOBRA" solve --bpd 3 -o x
 expect "solve without a budget" 2 "$KVCOBRA" solve x.stats -o x
 expect "solve with an unknown method" 2 "$KVCOBRA" solve x.stats --bpd 3 --method nonsense -o x
