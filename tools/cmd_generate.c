@@ -2,6 +2,7 @@
  * kvcobra generate: a prompt in, text out, through the exact cache, a table of one's own or a daemon's shared pool.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +20,15 @@
 #include "tools/text_file.h"
 
 enum { OPT_PROMPT = 1, OPT_PROMPT_FILE, OPT_TABLE, OPT_SOCKET, OPT_EXACT, OPT_TOKENS, OPT_TEMPERATURE, OPT_SEED,
-       OPT_IGNORE_EOS, OPT_LABEL };
+       OPT_IGNORE_EOS, OPT_LABEL, OPT_REPORT, OPT_MOMENTS };
 
 enum { DEFAULT_TOKENS = 128 };
 
 struct generate_options {
     struct common_options common;
     const char *model, *prompt, *prompt_file, *table, *socket, *label;
-    bool exact, ignore_eos;
+    bool exact, ignore_eos, moments;
+    double report; /* percent of new chunks */
     size_t n_tokens;
     float temperature;
     uint64_t seed;
@@ -56,6 +58,9 @@ static const struct argp_option options[] = {
     { "exact", OPT_EXACT, NULL, 0, "Keep keys and values as they are (this is the default)", 2 },
     { "table", OPT_TABLE, "TABLE", 0, "Compress with this table, in this process", 2 },
     { "socket", OPT_SOCKET, "PATH", 0, "Compress with the active table of the daemon there, and share", 2 },
+    { "report", OPT_REPORT, "PERCENT", 0, "With --socket: measure this share of new chunks and tell the daemon how the table "
+      "fits them (sums of errors; no text and no vector)", 2 },
+    { "moments", OPT_MOMENTS, NULL, 0, "With --report: second moments of keys and values too, for kvcobra recalibrate", 2 },
     { "tokens", OPT_TOKENS, "N", 0, "Tokens to generate at most (default 128)", 3 },
     { "temperature", OPT_TEMPERATURE, "T", 0, "0 = always the likeliest token (default)", 3 },
     { "seed", OPT_SEED, "N", 0, "Of the draws at a temperature above 0 (default 0)", 3 },
@@ -72,6 +77,10 @@ static void check(const struct generate_options *o, const struct argp_state *sta
         argp_error(state, "either --prompt or --prompt-file is needed");
     if ((o->table != NULL) + (o->socket != NULL) + o->exact > 1)
         argp_error(state, "--table, --socket and --exact exclude each other");
+    if (o->report > 0 && !o->socket)
+        argp_error(state, "--report tells a daemon: it needs --socket");
+    if (o->moments && o->report <= 0)
+        argp_error(state, "--moments goes with --report");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -108,6 +117,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_LABEL:
         o->label = arg;
+        return 0;
+    case OPT_REPORT:
+        o->report = option_double(state, "--report", arg, 0, 100);
+        return 0;
+    case OPT_MOMENTS:
+        o->moments = true;
         return 0;
     case OPT_IGNORE_EOS:
         o->ignore_eos = true;
@@ -160,6 +175,17 @@ static void prompt_progress(void *ctx, size_t n_done)
     struct output *out = ctx;
 
     progress_update(&out->progress, (double) n_done);
+}
+
+/* What the user asked to be told about this run, to the daemon. */
+static int ask_for_reports(kvc_client *c, kvc_model *m, const struct generate_options *o, struct errmsg *e)
+{
+    kvc_report_options ro = {
+        .struct_bytes = sizeof(ro), .share_ppm = (uint32_t) lround(o->report * 1e4), .moments = o->moments,
+    };
+    int r = o->report > 0 ? kvc_model_report(m, &ro) : 0;
+
+    return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
 }
 
 /* The model's BOS, if it wants one, and the prompt. */
@@ -228,6 +254,8 @@ static int run_compressed(struct engine *en, const struct document *prompt, cons
     r = client_open(o->socket, &c, e);
     if (r == 0)
         r = model_open(c, en, o->table, &m, e);
+    if (r == 0)
+        r = ask_for_reports(c, m, o, e);
     if (r < 0)
         return r;
     r = kvc_seq_new(m, NULL, 0, &s);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,8 +52,10 @@ static void start_client(unsigned i)
 
     (void) fflush(stdout);
     clients[i] = fork();
-    if (clients[i] == 0)
+    if (clients[i] == 0) {
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
         stress_client(seed);
+    }
     assert(clients[i] > 0);
     stopped[i] = false;
 }

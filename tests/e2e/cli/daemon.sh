@@ -44,7 +44,7 @@ expect "list for people" 0 "$KVCOBRA" table list --socket "$operator"
 grep -q active "$dir/out" && ok "says active" || not_ok "says active"
 
 generate() {
-    "$KVCOBRA" generate "$model" --prompt-file "$dir/prompt.txt" --socket "$socket" --tokens 8 --ignore-eos --json
+    "$KVCOBRA" generate "$model" --prompt-file "$dir/prompt.txt" --socket "$socket" --tokens 8 --ignore-eos --json "$@"
 }
 expect "first reader" 0 generate
 # 1500 tokens, the newest 64 at least stay private: 22 chunks are the most that can be published
@@ -67,8 +67,14 @@ expect "activate it" 0 "$KVCOBRA" table activate "$dir/2.table" --socket "$opera
 expect_true "it is another revision" "not j['already'] and j['revision'] >= 2"
 expect_sentence "an old revision" "$dir/3.table" "$KVCOBRA" table activate "$dir/3.table" --revision 1 \
     --socket "$operator"
-expect "reader after the swap" 0 generate
+expect "reader after the swap, which says how the table fits" 0 generate --report 100 --moments
 expect_true "has pages of its own table" "j['matched_tokens'] == 0 and j['generated_tokens'] == 8"
+expect "the table's fit" 0 "$KVCOBRA" table list --socket "$operator" --json
+# whole chunks but the first; a report goes out every 2 s at most, so not all of them may be in it yet
+expect_true "says how many tokens it was measured on" "[64 <= t['live']['tokens'] <= 21 * 64 for t in j if t['state'] == 'active'] == [True]"
+expect_true "and by how much they were wrong" "[0 < t['live']['error']['k'] < 1 for t in j if t['state'] == 'active'] == [True]"
+expect "a report to nobody" 2 "$KVCOBRA" generate "$model" --prompt x --report 10
+expect "moments without a report" 2 "$KVCOBRA" generate "$model" --prompt x --socket "$socket" --moments
 expect "and the next one finds them" 0 generate
 expect_true "all of them" "j['matched_tokens'] == 22 * 64"
 
