@@ -292,6 +292,7 @@ static int conclude(struct job *job, struct request *rq)
         scratch->slots[i] = SLOT_NONE;
         scratch->errs[i] = conclude_item(rq, m->items[i], j, &j->items[i], &scratch->slots[i]);
         page_ref_fill(rq, i, scratch->slots[i]);
+        metrics_note_error(&job->server->metrics, scratch->errs[i]);
     }
     give_all_back(j, true); /* an item that failed keeps its reservation */
     return r < 0 ? r : fill_reply(rq, j->n_items);

@@ -18,12 +18,19 @@ uint64_t metrics_now_ns(void)
 void metrics_note_request(struct metrics *m, unsigned type, uint64_t ns, int err)
 {
     struct metrics_latency *l = &m->requests[type < METRICS_TYPES_MAX ? type : 0];
-    unsigned n = (unsigned) (err < 0 ? -err : err), b = 0;
+    unsigned b = 0;
 
     while (b < METRICS_BUCKETS - 1 && ns > (uint64_t) metrics_bucket_us[b] * 1000)
         b++;
     l->counts[b]++;
     l->sum_ns += ns;
+    metrics_note_error(m, err);
+}
+
+void metrics_note_error(struct metrics *m, int err)
+{
+    unsigned n = (unsigned) (err < 0 ? -err : err);
+
     if (n > 0)
         m->errors[n < METRICS_ERRNO_MAX ? n : METRICS_ERRNO_MAX - 1]++;
 }

@@ -27,5 +27,8 @@ struct metrics {
 /* One reply left (or failed to): @type is the request's body, @err its errno, 0 or negative. */
 void metrics_note_request(struct metrics *m, unsigned type, uint64_t ns, int err);
 
+/* An item of a reply that went well otherwise: @err its errno, 0 or negative. */
+void metrics_note_error(struct metrics *m, int err);
+
 /* CLOCK_MONOTONIC, for what metrics_note_request() wants. */
 uint64_t metrics_now_ns(void);

@@ -112,6 +112,7 @@ int handle_reserve(struct request *rq)
         reply->awaited_bytes = share_awaited_bytes(&rq->server->store, rq->session->tenant);
     if (r < 0)
         rq->reply.message = rq->error.text;
+    metrics_note_error(&rq->server->metrics, r);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_RESERVE;
     rq->reply.reserve = reply;
     return 0;

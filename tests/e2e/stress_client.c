@@ -549,6 +549,7 @@ static void on_loss(void)
 uint64_t stress_verify(unsigned *ret_found)
 {
     *ret_found = 0;
+    c.last_generation = 0;
     come();
     if (!c.connected)
         broken("nobody is there, and yet it is not served");
