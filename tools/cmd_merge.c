@@ -2,8 +2,11 @@
  * kvcobra merge: add up statistics, or moments, of several runs and machines. DESIGN 3.5.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "alloc/moments.h"
 #include "alloc/stats.h"
@@ -61,11 +64,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = { options, parse, "FILE FILE...", doc, common_children, NULL, NULL };
 
-/* A file as it was read: sums are added up in the order of the names that their SHA-256 gives them. */
+/* A file: sums are added up in the order of the names that their SHA-256 gives them. */
 struct input {
     const char *path;
     struct stats *stats; /* or */
-    struct moments *moments;
+    struct moments *moments; /* neither: not loaded */
     uint8_t digest[DIGEST_BYTES];
 };
 
@@ -78,8 +81,9 @@ static void free_inputs(struct input *inputs, size_t n)
     free(inputs);
 }
 
-static int load(const char *path, struct input *ret, struct errmsg *e)
+static int load(struct input *ret, struct errmsg *e)
 {
+    const char *path = ret->path;
     _cleanup_(freep) uint8_t *bytes = NULL;
     struct errmsg why = { "" };
     size_t n = 0;
@@ -87,13 +91,23 @@ static int load(const char *path, struct input *ret, struct errmsg *e)
 
     if (r < 0)
         return r;
-    ret->path = path;
     r = moments_recognise(bytes, n) ? moments_parse(bytes, n, &ret->moments, &why)
                                     : stats_parse(bytes, n, &ret->stats, &why);
     if (r < 0)
         return fail(e, r, "%.120s: %.240s", path, why.text);
     memcpy(ret->digest, bytes + n - DIGEST_BYTES, DIGEST_BYTES);
     return 0;
+}
+
+/* The digest that ends a file: all that their order takes, and files of large models are not held all at once. */
+static int read_digest(struct input *x)
+{
+    _cleanup_(closep) int fd = open(x->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < DIGEST_BYTES)
+        return -EINVAL;
+    return pread(fd, x->digest, DIGEST_BYTES, st.st_size - DIGEST_BYTES) == DIGEST_BYTES ? 0 : -EIO;
 }
 
 static int compare_inputs(const void *a, const void *b)
@@ -113,12 +127,20 @@ static int add(struct input *to, const struct input *from, struct errmsg *e)
     return r < 0 ? fail(e, r, "%.100s does not go with %.100s: %.150s", from->path, to->path, why.text) : 0;
 }
 
+static int load_once(struct input *x, struct errmsg *e)
+{
+    return x->stats || x->moments ? 0 : load(x, e);
+}
+
 static int merge(const struct merge_arguments *a, struct input *inputs, struct errmsg *e)
 {
     int r = atomic_file_check(a->output, e); /* one of the inputs may be replaced by the sum */
 
-    for (size_t i = 0; r == 0 && i < a->n_inputs; i++)
-        r = load(a->inputs[i], &inputs[i], e);
+    for (size_t i = 0; r == 0 && i < a->n_inputs; i++) {
+        inputs[i].path = a->inputs[i];
+        if (read_digest(&inputs[i]) < 0)
+            r = load(&inputs[i], e); /* which says what is wrong with it */
+    }
     if (r < 0)
         return r;
     qsort(inputs, a->n_inputs, sizeof(*inputs), compare_inputs);
@@ -126,8 +148,11 @@ static int merge(const struct merge_arguments *a, struct input *inputs, struct e
         if (compare_inputs(&inputs[i - 1], &inputs[i]) == 0)
             return fail(e, -EINVAL, "%.200s and %.200s are the same: they would count twice", inputs[i - 1].path,
                         inputs[i].path);
+    r = load_once(&inputs[0], e);
     for (size_t i = 1; r == 0 && i < a->n_inputs; i++) {
-        r = add(&inputs[0], &inputs[i], e);
+        r = load_once(&inputs[i], e);
+        if (r == 0)
+            r = add(&inputs[0], &inputs[i], e);
         inputs[i].stats = stats_free(inputs[i].stats);
         inputs[i].moments = moments_free(inputs[i].moments);
     }

@@ -13,10 +13,10 @@ tail -c 3500 "$ROOT/LICENSE" >"$dir/c.txt"
 calibrate() {
     output=$1
     shift
-    expect "calibrate $output" 0 "$KVCOBRA" calibrate "$model" --tokens 3000 --window 256 --samples 2000 -o "$dir/$output" "$@"
+    expect "calibrate $output" 0 "$KVCOBRA" calibrate "$model" --tokens 3000 --window 256 -o "$dir/$output" "$@"
 }
 for text in a b c; do
-    calibrate $text.stats --text "$dir/$text.txt"
+    calibrate $text.stats --text "$dir/$text.txt" --samples 2000
     calibrate $text.moments --text "$dir/$text.txt" --moments-only
 done
 
@@ -49,15 +49,15 @@ refused() {
 }
 refused "the same file twice" "are the same: they would count twice" "$dir/a.stats" "$dir/a.stats"
 refused "the same moments twice" "are the same: they would count twice" "$dir/a.moments" "$dir/b.moments" "$dir/a.moments"
-calibrate longer.stats --text "$dir/a.txt" --tokens 2000
+calibrate longer.stats --text "$dir/a.txt" --tokens 2000 --samples 2000
 refused "the same text twice" "is counted already" "$dir/a.stats" "$dir/longer.stats"
-calibrate seed.stats --text "$dir/b.txt" --seed 7
+calibrate seed.stats --text "$dir/b.txt" --seed 7 --samples 2000
 refused "another seed" "different seeds" "$dir/a.stats" "$dir/seed.stats"
-calibrate attention.stats --text "$dir/b.txt" --metric attention --no-depth-weights
+calibrate attention.stats --text "$dir/b.txt" --metric attention --no-depth-weights --samples 2000
 refused "another metric" "only one of the statistics has the attention metric" "$dir/a.stats" "$dir/attention.stats"
-calibrate gradients.stats --text "$dir/b.txt" --metric output,fisher
+calibrate gradients.stats --text "$dir/b.txt" --metric output,fisher --samples 2000
 refused "gradients in one of them" "only one of the statistics has gradients" "$dir/a.stats" "$dir/gradients.stats"
-calibrate sinks.stats --text "$dir/b.txt" --sinks 2
+calibrate sinks.stats --text "$dir/b.txt" --sinks 2 --samples 2000
 refused "other sinks" "different sinks: [24] and [24]" "$dir/a.stats" "$dir/sinks.stats"
 refused "moments and statistics" "they do not add up" "$dir/a.stats" "$dir/b.moments"
 refused "something else" "a.txt: not a statistics file" "$dir/b.stats" "$dir/a.txt"
