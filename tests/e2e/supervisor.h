@@ -1,7 +1,6 @@
 /*
- * A supervisor with a descriptor store, for tests: what systemd does for a service with FileDescriptorStoreMax=, a socket
- * unit and Type=notify, and no more. A thread of its own answers the notification socket, so the daemon may be killed at
- * any instruction. The sockets and the store stay over the deaths of the daemon.
+ * The supervisor of tools/fd_store.h for tests: the daemon may be killed at any instruction; the sockets and the store stay
+ * over its deaths.
  *
  * It fills in raw_daemon, so that everything of raw_service.h works.
  */
