@@ -34,7 +34,7 @@ void config_init(struct config *c)
         .drain_ms = 600000,
         .work_threads = 2,
         .work_queue_max = 256,
-        .work_inline_bytes = 32768,
+        .work_inline_bytes = 65536,
         .connections_max = 1024,
         .connections_per_uid_max = 1024,
         .sessions_per_tenant_max = 1024,

@@ -79,7 +79,7 @@ static const struct argp_option options[] = {
     { NULL, 0, NULL, 0, "Running:", 5 },
     { "work-threads", KEY_SETTING + 60, "N", 0, "Threads that copy and check pages and tables beside the loop (default 2)", 0 },
     { "work-queue", KEY_SETTING + 61, "N", 0, "Requests that wait for them or have one; more are told to come again (default 256)", 0 },
-    { "work-inline-bytes", KEY_SETTING + 62, "SIZE", 0, "Up to this the loop does it itself (default 32K)", 0 },
+    { "work-inline-bytes", KEY_SETTING + 62, "SIZE", 0, "Up to this the loop does it itself (default 64K)", 0 },
     { "event-backend", KEY_SETTING + 18, "NAME", 0,
       "auto, io_uring or epoll (default auto: io_uring where the kernel allows it)", 0 },
     { "log-level", KEY_SETTING + 19, "N", 0, "3 errors, 4 warnings, 5 notices, 6 what happens, 7 all (default 6)", 0 },
