@@ -1,4 +1,4 @@
-/* The protocol by hand, one message at a time; see bench_service.h. */
+/* The protocol by hand, one message at a time; see bench_service_link.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "proto/wire.h"
-#include "tools/bench_service.h"
+#include "tools/bench_service_link.h"
 
 static Kvcobra__Request of(Kvcobra__Request__BodyCase body, void *message)
 {
@@ -156,77 +156,112 @@ int link_stage_and_activate(const char *operator_path, const void *bytes, size_t
     return tell(&l, of(KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate), NULL, 0, e);
 }
 
-int link_reserve(struct link *l, const struct chunk_key *key, unsigned page_class, struct link_page *ret, struct errmsg *e)
+/* ---- pages ------------------------------------------------------------------------------------------------------- */
+
+static ProtobufCBinaryData key_bytes(const struct chunk_key *k)
 {
-    Kvcobra__ReserveItem item = KVCOBRA__RESERVE_ITEM__INIT, *items[] = { &item };
+    return (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) k->bytes };
+}
+
+static struct link_page page_of(const Kvcobra__PageRef *p)
+{
+    return (struct link_page) { p->slot, p->generation, p->extent, p->offset, p->bytes };
+}
+
+int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class, struct link_page *ret,
+                 struct errmsg *e)
+{
+    Kvcobra__ReserveItem item[LINK_ITEMS_MAX], *items[LINK_ITEMS_MAX];
     Kvcobra__Reserve body = KVCOBRA__RESERVE__INIT;
     Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_RESERVE, &body);
     Kvcobra__Reply *reply = NULL;
     int r;
 
-    item.key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) key->bytes };
-    item.page_class = page_class;
+    for (size_t i = 0; i < n; i++) {
+        kvcobra__reserve_item__init(&item[i]);
+        item[i].key = key_bytes(&keys[i]);
+        item[i].page_class = page_class;
+        items[i] = &item[i];
+    }
     body.model = l->model;
     body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, l->table_digest };
     body.items = items;
-    body.n_items = 1;
+    body.n_items = n;
     r = ask(l, &m, NULL, 0, NULL, &reply, e);
     if (r < 0)
         return r;
-    if (reply->reserve->n_slots == 1 && !reply->reserve->exists[0])
-        *ret = (struct link_page) { reply->reserve->slots[0]->slot, reply->reserve->slots[0]->generation, 0 };
-    else
-        r = fail(e, reply->reserve->end_err < 0 ? reply->reserve->end_err : -EEXIST, "no slot: %.300s", reply->message);
+    if (reply->reserve->n_slots != n || reply->reserve->n_exists != n)
+        r = fail(e, reply->reserve->end_err < 0 ? reply->reserve->end_err : -EPROTO, "no slot: %.300s", reply->message);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        ret[i] = page_of(reply->reserve->slots[i]);
+        if (reply->reserve->exists[i])
+            r = fail(e, -EEXIST, "a page that nobody published exists");
+    }
     wire_reply_free(reply);
     return r;
 }
 
-int link_commit(struct link *l, const struct chunk_key *key, size_t offset, struct link_page *p, struct errmsg *e)
+int link_commit(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n, size_t stride,
+                uint64_t *ret_lease, struct errmsg *e)
 {
-    Kvcobra__CommitItem item = KVCOBRA__COMMIT_ITEM__INIT, *items[] = { &item };
+    Kvcobra__CommitItem item[LINK_ITEMS_MAX], *items[LINK_ITEMS_MAX];
     Kvcobra__Commit body = KVCOBRA__COMMIT__INIT;
     Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_COMMIT, &body);
     Kvcobra__Reply *reply = NULL;
     int r;
 
-    item.slot = p->slot;
-    item.generation = p->generation;
-    item.arena_offset = offset;
-    item.key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) key->bytes };
+    for (size_t i = 0; i < n; i++) {
+        kvcobra__commit_item__init(&item[i]);
+        item[i].slot = pages[i].slot;
+        item[i].generation = pages[i].generation;
+        item[i].arena_offset = i * stride;
+        item[i].key = key_bytes(&keys[i]);
+        items[i] = &item[i];
+    }
     body.model = l->model;
     body.items = items;
-    body.n_items = 1;
+    body.n_items = n;
     r = ask(l, &m, NULL, 0, NULL, &reply, e);
     if (r < 0)
         return r;
-    if (reply->commit->n_errs != 1 || reply->commit->errs[0] < 0)
-        r = fail(e, -EIO, "a page was refused: %.300s", reply->message);
-    p->lease = reply->commit->lease;
+    if (reply->commit->n_errs != n)
+        r = fail(e, -EPROTO, "the daemon answered for %zu of %zu pages", reply->commit->n_errs, n);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        if (reply->commit->errs[i] < 0)
+            r = fail(e, reply->commit->errs[i], "not committed: %.300s", reply->message);
+    if (r == 0)
+        *ret_lease = reply->commit->lease;
     wire_reply_free(reply);
     return r;
 }
 
-int link_lease(struct link *l, const struct chunk_key *key, const struct link_page *p, uint64_t *ret_lease, struct errmsg *e)
+int link_lease(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n, uint64_t *ret_lease,
+               struct errmsg *e)
 {
-    Kvcobra__LeaseItem item = KVCOBRA__LEASE_ITEM__INIT, *items[] = { &item };
+    Kvcobra__LeaseItem item[LINK_ITEMS_MAX], *items[LINK_ITEMS_MAX];
     Kvcobra__Lease body = KVCOBRA__LEASE__INIT;
     Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_LEASE, &body);
     Kvcobra__Reply *reply = NULL;
     int r;
 
-    item.key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) key->bytes };
-    item.slot = p->slot;
-    item.generation = p->generation;
+    for (size_t i = 0; i < n; i++) {
+        kvcobra__lease_item__init(&item[i]);
+        item[i].key = key_bytes(&keys[i]);
+        item[i].slot = pages[i].slot;
+        item[i].generation = pages[i].generation;
+        items[i] = &item[i];
+    }
     body.model = l->model;
     body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, l->table_digest };
     body.items = items;
-    body.n_items = 1;
+    body.n_items = n;
     r = ask(l, &m, NULL, 0, NULL, &reply, e);
     if (r < 0)
         return r;
-    *ret_lease = reply->lease->lease;
-    if (reply->lease->n_pages != 1)
-        r = fail(e, -EIO, "a page that was published a moment ago is not there");
+    if (reply->lease->n_pages != n)
+        r = fail(e, -ENOENT, "of %zu pages that were published %zu are there", n, reply->lease->n_pages);
+    else
+        *ret_lease = reply->lease->lease;
     wire_reply_free(reply);
     return r;
 }
@@ -239,7 +274,53 @@ int link_release(struct link *l, uint64_t lease, struct errmsg *e)
     return tell(l, of(KVCOBRA__REQUEST__BODY_RELEASE, &body), NULL, 0, e);
 }
 
-void link_write_page(struct link *l, const struct page_layout *layout, const struct chunk_key *key)
+int link_map_extent(struct link *l, uint64_t extent, const uint8_t **ret, size_t *ret_bytes, struct errmsg *e)
+{
+    Kvcobra__GetExtent body = KVCOBRA__GET_EXTENT__INIT;
+    Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_GET_EXTENT, &body);
+    Kvcobra__Reply *reply = NULL;
+    struct wire_packet p = { 0 };
+    void *pages = MAP_FAILED;
+    size_t bytes;
+    int r;
+
+    body.extent = extent;
+    r = ask(l, &m, NULL, 0, &p, &reply, e);
+    if (r < 0)
+        return r;
+    bytes = reply->get_extent->bytes;
+    wire_reply_free(reply);
+    if (p.n_fds == 1)
+        pages = mmap(NULL, bytes, PROT_READ, MAP_SHARED, p.fds[0], 0);
+    wire_packet_close_fds(&p);
+    if (pages == MAP_FAILED)
+        return fail(e, -EIO, "cannot map an extent of the pool");
+    *ret = pages;
+    *ret_bytes = bytes;
+    return 0;
+}
+
+/* ---- publishing -------------------------------------------------------------------------------------------------- */
+
+static uint64_t mixed(uint64_t n) /* splitmix64 */
+{
+    n = (n + 1) * 0x9e3779b97f4a7c15u;
+    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9u;
+    n = (n ^ n >> 27) * 0x94d049bb133111ebu;
+    return n ^ n >> 31;
+}
+
+struct chunk_key link_key(uint64_t n)
+{
+    uint64_t words[2] = { mixed(n), mixed(~n) };
+    struct chunk_key k;
+
+    _Static_assert(sizeof(words) == sizeof(k.bytes), "two words");
+    memcpy(k.bytes, words, sizeof(words));
+    return k;
+}
+
+void link_write_page(const struct page_layout *layout, const struct chunk_key *key, uint8_t *to)
 {
     const struct table *t = layout->table;
     struct page_header h = {
@@ -247,9 +328,36 @@ void link_write_page(struct link *l, const struct page_layout *layout, const str
         .first_head = layout->shard.first_head, .n_heads = layout->shard.n_heads, .first_position = CHUNK_TOKENS,
         .n_tokens = CHUNK_TOKENS, .payload_bytes = layout->payload_bytes[PAGE_REST],
     };
+    uint8_t *payload = to + PAGE_HEADER_BYTES;
+    uint64_t n;
 
     memcpy(h.table_digest, t->digest, DIGEST_BYTES);
     memcpy(h.model_digest, t->model_digest, DIGEST_BYTES);
-    h.payload_crc32c = crc32c(l->arena + PAGE_HEADER_BYTES, (size_t) h.payload_bytes);
-    page_header_store(&h, l->arena);
+    memcpy(&n, key->bytes, sizeof(n));
+    for (size_t i = 0; i + sizeof(n) <= h.payload_bytes; i += sizeof(n)) { /* half-tiles: a multiple of 64 bytes */
+        uint64_t word = mixed(n + i);
+
+        memcpy(payload + i, &word, sizeof(word));
+    }
+    h.payload_crc32c = crc32c(payload, (size_t) h.payload_bytes);
+    page_header_store(&h, to);
+}
+
+int link_publish(struct link *l, const struct page_layout *layout, uint64_t first, size_t n, struct link_page *ret,
+                 uint64_t *ret_lease, struct errmsg *e)
+{
+    size_t stride = layout->page_bytes[PAGE_REST];
+    struct chunk_key keys[LINK_ITEMS_MAX];
+    int r;
+
+    if (n == 0 || n > LINK_ITEMS_MAX || n * stride > l->arena_bytes)
+        return fail(e, -E2BIG, "%zu pages at a time are not what a message and the arena take", n);
+    for (size_t i = 0; i < n; i++)
+        keys[i] = link_key(first + i);
+    r = link_reserve(l, keys, n, PAGE_REST, ret, e);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < n; i++)
+        link_write_page(layout, &keys[i], l->arena + i * stride);
+    return link_commit(l, keys, ret, n, stride, ret_lease, e);
 }

@@ -3,7 +3,6 @@
  * demo_share.c; here are the options, the folder, the signals and the children.
  */
 #include <errno.h>
-#include <ftw.h>
 #include <libgen.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,6 +19,7 @@
 #include "tools/demo.h"
 #include "tools/find_daemon.h"
 #include "tools/report.h"
+#include "tools/temp_folder.h"
 
 enum { OPT_TEXT = 1, OPT_EVAL_TEXT, OPT_DAEMON, OPT_QUICK };
 
@@ -183,33 +183,9 @@ static int find_model(struct demo *d, char room[PATH_MAX], struct errmsg *e)
 
 /* ---- the folder and the signals ------------------------------------------------------------------------------- */
 
-static int make_folder(struct demo *d, struct errmsg *e)
-{
-    const char *tmp = getenv("TMPDIR");
-    char *dir = d->dir;
-
-    if ((size_t) snprintf(dir, sizeof(d->dir), "%s/kvcobra-demo-XXXXXX", tmp && *tmp ? tmp : "/tmp") >=
-            sizeof(d->dir) ||
-        !mkdtemp(dir)) {
-        dir[0] = '\0';
-        return fail(e, -errno, "cannot make a folder in %s: %s", tmp && *tmp ? tmp : "/tmp", strerror(errno));
-    }
-    return 0;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void) st;
-    (void) flag;
-    (void) ftw;
-    (void) remove(path);
-    return 0;
-}
-
 static void demo_deinit(struct demo *d)
 {
-    if (d->dir[0])
-        (void) nftw(d->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    temp_folder_remove(d->dir);
     closep(&d->signal_fd);
 }
 
@@ -240,7 +216,7 @@ static int play(struct demo *d, const char *daemon, struct errmsg *e)
     if (r == 0)
         r = take_signals(d, e);
     if (r == 0)
-        r = make_folder(d, e);
+        r = temp_folder_make(NULL, "demo", d->dir, sizeof(d->dir), e);
     if (r < 0)
         return r;
     printf("This takes a few minutes. Model: %s. Everything is kept in %s until the end.\n", d->model, d->dir);

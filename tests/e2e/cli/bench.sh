@@ -19,14 +19,51 @@ expect_true "bench attend: what was measured agrees with binary16" \
     "all(r['difference'] < 2**-5 for r in j['rows'] if r['measured'])"
 positive "bench attend" rows
 
-expect "bench service" 0 "$KVCOBRA" bench service --quick --clients 3 --daemon "$KVCOBRAD" --json
-expect_json "bench service --json" cpu us asked lookup_system_calls
-expect_true "bench service: a sample per client and round" "j['samples'] == 60 and j['page_bytes'] > 32768"
-expect_true "bench service: figures are in order" "all(0 < t['min'] <= t['median'] <= t['p99'] for t in j['us'].values())"
-expect_true "bench service: verdicts follow" "len(j['asked']) == 4 and all(a['met'] == (a['got'] < a['asked']) for a in j['asked'])"
-expect_true "bench service: ratios are of what is shown" \
-    "abs(j['asked'][0]['got'] * j['us']['exchange']['median'] / j['us']['lease']['median'] - 1) < 1e-6"
-expect "bench service, in words" 0 "$KVCOBRA" bench service --quick --clients 1 --daemon "$KVCOBRAD"
+service() {
+    "$KVCOBRA" bench service --quick --daemon "$KVCOBRAD" "$@"
+}
+expect "bench service load" 0 service load --clients 3 --json
+expect_json "bench service load --json" cpu load asked
+expect_true "load: a sample per client and round" "j['load']['samples'] == 60 and j['load']['page_bytes'] > 32768"
+expect_true "load: figures are in order" "all(0 < t['min'] <= t['median'] <= t['p99'] for t in j['load']['us'].values())"
+expect_true "load: verdicts follow" "len(j['asked']) == 4 and all(a['met'] == (a['got'] < a['asked']) for a in j['asked'])"
+expect_true "load: ratios are of what is shown" \
+    "abs(j['asked'][0]['got'] * j['load']['us']['exchange']['median'] / j['load']['us']['lease']['median'] - 1) < 1e-6"
+expect "bench service memory" 0 service memory --json
+# 8 MiB of slots of 256 bytes; a tenth of that, or a message of each client if that is more, comes after it
+expect_true "memory: the pool is full, of pages that nobody misses" \
+    "all(j['memory'][s]['pages'] == 32768 and j['memory'][s]['leases'] == 200 for s in ('filled', 'churned'))"
+expect_true "memory: what came later took the place of others" \
+    "j['memory']['churned_pages'] == 20 * 512 and j['memory']['churned']['evictions'] == 20 * 512"
+expect_true "memory: sums" "all(abs(m['bytes_per_page'] * m['pages'] - m['slot_record_bytes'] - m['index_bytes'] - m['hold_bytes']
+    - m['heap_bytes']) < 1 for m in (j['memory']['filled'], j['memory']['churned']))"
+# 48 bytes a record and 32 a key, generation and slot: less cannot be, and the kernel sees at least what was counted
+expect_true "memory: not less than there is" "all(m['slot_record_bytes'] >= 48 * m['pages'] and m['index_bytes'] >= 28 * m['pages']
+    and m['resident_bytes'] >= m['slot_record_bytes'] for m in (j['memory']['filled'], j['memory']['churned']))"
+expect "bench service swap" 0 service swap --clients 3 --json
+expect_true "swap: all of them, with sequences on the way" "j['swap']['swaps'] == 10 and j['swap']['sequences'] > 0"
+expect_true "swap: four reads of each sequence, none wrong, nothing failed" \
+    "j['swap']['reads'] == 4 * j['swap']['sequences'] and j['swap']['wrong'] == j['swap']['failed'] == 0 and not j['swap']['failure']"
+expect_true "swap: calls of each kind add up" \
+    "all(l['calls'] == sum(o['calls'] for o in l['of'].values()) for l in j['swap']['us'].values())"
+expect_true "swap: figures are in order" \
+    "all(0 < l['median'] <= l['p99'] <= l['p999'] <= l['max'] for s in j['swap']['us'].values() for l in [s, *s['of'].values()])"
+keeps=$("$KVCOBRAD" --keep-pool=yes --state-dir "$dir/state" --check-config /dev/null 2>&1 || true)
+case $keeps in
+*libsystemd*) skip "bench service restart: $keeps" ;;
+*)
+    expect "bench service restart" 0 service restart --json
+    expect_true "restart: every page found, every hold honoured" "j['restart']['restarts'] == 2 and \
+j['restart']['pages'] == j['restart']['found'] == j['restart']['held'] == 2000"
+    expect_true "restart: the sample is what was written" "j['restart']['sampled'] == j['restart']['identical'] == 4"
+    expect_true "restart: generations grow" "j['restart']['lower_generations'] == 0 and len(j['asked']) == 5"
+    ;;
+esac
+expect "bench service, all in words" 0 service --clients 1
+for scenario in load memory swap restart; do
+    if grep -q "^$scenario: " "$dir/out"; then ok "$scenario in words"; else not_ok "$scenario in words"; fi
+done
+expect "a scenario that is none" 2 service lod
 expect_sentence "bench service without a daemon" "$dir/none" "$KVCOBRA" bench service --quick --daemon "$dir/none"
 
 model=$dir/model.gguf

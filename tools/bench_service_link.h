@@ -1,0 +1,60 @@
+/*
+ * One connection to a daemon, the protocol spoken by hand (proto/): the public header cannot time one message alone, nor hold a
+ * thousand sessions without their caches. For `kvcobra bench service`; one thread at a time, of all links of a process.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/table.h"
+#include "gpu/layout.h"
+#include "proto/page.h"
+
+struct errmsg;
+
+#define LINK_ITEMS_MAX 512 /* pages of one message */
+
+struct link {
+    int fd;
+    uint32_t model;
+    uint8_t table_digest[DIGEST_BYTES];
+    uint8_t *arena;
+    size_t arena_bytes;
+    const uint8_t *index; /* as it was when the model was opened */
+    size_t index_bytes;
+};
+
+struct link_page {
+    uint32_t slot;
+    uint64_t generation, extent, offset, bytes;
+};
+
+/* Everything returns 0, or a negative errno with a sentence. */
+int link_open(const char *path, struct link *ret, struct errmsg *e); /* hello, confirm */
+int link_open_model(struct link *l, const struct geometry *g, const uint8_t *model_digest, struct errmsg *e);
+void link_close(struct link *l);
+int link_stage_and_activate(const char *operator_path, const void *bytes, size_t n_bytes, struct errmsg *e);
+
+/* @keys, @pages: [n], 1 to LINK_ITEMS_MAX; all of them, or it is a failure. */
+int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class, struct link_page *ret,
+                 struct errmsg *e);
+/* Page i lies at i * @stride in the arena. */
+int link_commit(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n, size_t stride,
+                uint64_t *ret_lease, struct errmsg *e);
+int link_lease(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n, uint64_t *ret_lease,
+               struct errmsg *e);
+int link_release(struct link *l, uint64_t lease, struct errmsg *e);
+
+/* A read-only mapping, the caller's to unmap. */
+int link_map_extent(struct link *l, uint64_t extent, const uint8_t **ret, size_t *ret_bytes, struct errmsg *e);
+
+/* The @n th key: like real ones uniform in both halves, by which buckets are chosen. */
+struct chunk_key link_key(uint64_t n);
+
+/* Writes a valid page of class rest for @key at @to: [page_bytes]; its payload follows from the key. */
+void link_write_page(const struct page_layout *layout, const struct chunk_key *key, uint8_t *to);
+
+/* Reserves, writes and commits the pages of keys first, first + 1 ...; @ret: [n]. */
+int link_publish(struct link *l, const struct page_layout *layout, uint64_t first, size_t n, struct link_page *ret,
+                 uint64_t *ret_lease, struct errmsg *e);

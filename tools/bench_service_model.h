@@ -1,0 +1,31 @@
+/* A model for benches of the service that needs no weights: tables over made-up codecs. */
+#pragma once
+
+#include "alloc/table.h"
+#include "gpu/layout.h"
+
+struct errmsg;
+
+struct bench_shape {
+    unsigned n_layers, n_kv_heads, d; /* one query head per KV head */
+    unsigned n_bands, bits;           /* of each head-side: the first 8 n_bands dimensions */
+};
+
+struct bench_model {
+    struct table *table;
+    struct page_layout layout; /* of all heads */
+};
+
+/* Dimensions @d; layers, heads and frequencies of @s. */
+struct geometry bench_geometry(const struct bench_shape *s);
+
+/**
+ * bench_model_init() - a table of the bench's model
+ * @scale: of the decoded vectors; another scale, another table of the same model
+ *
+ * Coordinates are the dimensions themselves. Return: 0; a negative errno with a sentence.
+ */
+int bench_model_init(struct bench_model *m, const struct bench_shape *s, double scale, struct errmsg *e);
+void bench_model_deinit(struct bench_model *m); /* zeros are fine */
+
+extern const uint8_t bench_model_digest[DIGEST_BYTES];
