@@ -25,7 +25,7 @@ int ev_backend_from_name(const char *name, enum ev_backend *ret)
     return -EINVAL;
 }
 
-static void read_clock(struct ev *ev)
+void ev_read_clock(struct ev *ev)
 {
     struct timespec t;
 
@@ -52,7 +52,7 @@ int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, 
         r = start(ev, &ev_epoll_ops, e);
     if (r < 0)
         return r;
-    read_clock(ev);
+    ev_read_clock(ev);
     *ret_ev = take_ptr(ev);
     return 0;
 }
@@ -138,7 +138,7 @@ int ev_run(struct ev *ev)
     while (!ev->stopping) {
         int r;
 
-        read_clock(ev);
+        ev_read_clock(ev);
         r = ev->ops->wait(ev, next_timeout(ev));
         if (r == 0)
             r = resume_paused(ev);
@@ -146,7 +146,7 @@ int ev_run(struct ev *ev)
             r = ev->failed;
         if (r < 0)
             return r;
-        read_clock(ev);
+        ev_read_clock(ev);
         if (ev->period_ms > 0 && ev->now_ms >= ev->next_tick_ms) {
             ev->next_tick_ms = ev->now_ms + ev->period_ms;
             ev->on_tick(ev->tick_ctx);

@@ -44,7 +44,7 @@ static inline void ev_freep(struct ev **ev)
 
 const char *ev_backend_name(const struct ev *ev);
 
-/* CLOCK_MONOTONIC in milliseconds, read once per turn of the loop. */
+/* CLOCK_MONOTONIC in milliseconds, read once per turn of the loop, after its wait. */
 uint64_t ev_now_ms(const struct ev *ev);
 
 /* Runs until ev_stop(). Return: 0; the errno of a loop that cannot go on. */

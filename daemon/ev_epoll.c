@@ -172,6 +172,7 @@ static int epoll_wait_events(struct ev *ev, int64_t timeout_ms)
 
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
+    ev_read_clock(ev);
     /* A callback may free any source of this batch: keep all of them alive until the batch is done. */
     for (int i = 0; i < n; i++)
         ev_source_hold(events[i].data.ptr);

@@ -43,7 +43,7 @@ struct ev_ops {
     int (*send)(struct ev_source *s);     /* the head of the queue; called when !sending */
     int (*resume)(struct ev_source *s);   /* a listener that was paused */
     void (*remove)(struct ev_source *s);  /* end every operation of a dead source */
-    int (*wait)(struct ev *ev, int64_t timeout_ms); /* < 0: for ever; dispatches what happened */
+    int (*wait)(struct ev *ev, int64_t timeout_ms); /* < 0: for ever; reads the clock, dispatches what happened */
 };
 
 struct ev {
@@ -59,6 +59,12 @@ struct ev {
 };
 
 extern const struct ev_ops ev_uring_ops, ev_epoll_ops;
+
+/*
+ * After the kernel's wait and before any callback: a loop that slept for long would date what woke it back to when it fell
+ * asleep, and with it every deadline that is counted from there.
+ */
+void ev_read_clock(struct ev *ev);
 
 /* Delivery, in ev.c. Each holds the source alive while its owner's callback runs. */
 void ev_deliver_accept(struct ev_source *s, int fd);

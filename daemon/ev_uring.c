@@ -377,6 +377,7 @@ static int uring_wait(struct ev *ev, int64_t timeout_ms)
 
     if (r < 0 && r != -ETIME && r != -EINTR && r != -EBUSY && r != -EAGAIN)
         return r;
+    ev_read_clock(ev);
     /* At most what one completion queue holds, so that the timer gets its turn under a flood. */
     for (unsigned i = 0; i < CQ_ENTRIES && io_uring_peek_cqe(&b->ring, &cqe) == 0; i++) {
         struct io_uring_cqe copy = *cqe;

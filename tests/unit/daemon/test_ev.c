@@ -7,7 +7,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/errmsg.h"
@@ -336,6 +338,39 @@ static void test_backend_names(void)
     CU_ASSERT_EQUAL(b, EV_AUTO);
 }
 
+static uint64_t seen_ms;
+
+static void on_alarm(void *ctx)
+{
+    (void) ctx;
+    seen_ms = ev_now_ms(t.ev);
+    count();
+}
+
+/* What wakes a loop that slept is dated when it came, not when the loop fell asleep. */
+static void late_alarm(void)
+{
+    int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct itimerspec when = { .it_value = { 0 } };
+    uint64_t due_ms;
+
+    CU_ASSERT_FATAL(fd >= 0 && clock_gettime(CLOCK_MONOTONIC, &when.it_value) == 0);
+    due_ms = (uint64_t) when.it_value.tv_sec * 1000 + (uint64_t) when.it_value.tv_nsec / 1000000 + 60;
+    when.it_value = (struct timespec) { (time_t) (due_ms / 1000), (long) (due_ms % 1000) * 1000000 };
+    CU_ASSERT_EQUAL_FATAL(timerfd_settime(fd, TFD_TIMER_ABSTIME, &when, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(ev_watch(t.ev, fd, on_alarm, NULL, &t.watch), 0);
+    t.stop_after = 1;
+    CU_ASSERT_EQUAL(ev_run(t.ev), 0);
+    CU_ASSERT(seen_ms >= due_ms);
+    t.watch = ev_source_free(t.watch);
+    (void) close(fd);
+}
+
+static void test_clock_after_sleep(void)
+{
+    on_both(late_alarm);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_packets_and_end),
     TEST(test_plain_end),
@@ -346,6 +381,7 @@ const struct test_case test_cases[] = {
     TEST(test_send_descriptors),
     TEST(test_accept),
     TEST(test_watch_and_tick),
+    TEST(test_clock_after_sleep),
     TEST(test_backend_names),
     TEST_END,
 };
