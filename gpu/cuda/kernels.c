@@ -9,7 +9,7 @@
 #include "gpu/cuda/module.h"
 #include "gpu/cuda/plan.h"
 
-enum { ATTEND, MERGE, ATTENTION };              /* in the image of attention, and how many */
+enum { MERGE = PLAN_ATTEND_COUNT, ATTENTION };      /* in the image of attention, behind its kernels, and how many */
 enum { ENCODE_KEYS, ENCODE_VALUES, DECODE, CODEC }; /* in the codec's */
 
 struct cuda_kernels {
@@ -35,7 +35,12 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
     if (!k)
         return fail(e, -ENOMEM, "out of memory");
     *k = (struct cuda_kernels) {
-        .attention = { [ATTEND] = { .name = "kvc_attend" }, [MERGE] = { .name = "kvc_merge" } },
+        .attention = {
+#define KERNEL_NAME(kernel, n_key_coords, n_columns, n_rows) { .name = #kernel },
+            PLAN_ATTEND_KERNELS(KERNEL_NAME)
+#undef KERNEL_NAME
+            [MERGE] = { .name = "kvc_merge" },
+        },
         .coding = { [ENCODE_KEYS] = { .name = "kvc_encode_keys" }, [ENCODE_VALUES] = { .name = "kvc_encode_values" },
                     [DECODE] = { .name = "kvc_decode" } },
     };
@@ -61,7 +66,8 @@ int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, cu_ptr plan
 
     if (n_seqs == 0 || n_q == 0)
         return 0;
-    r = cuda_launch(k->attend.space, &k->attention[ATTEND], attend, PLAN_THREADS, plan_attend_shared_bytes(l), plan, stream, e);
+    r = cuda_launch(k->attend.space, &k->attention[plan_attend_kernel(l, n_q)], attend, PLAN_THREADS,
+                    plan_attend_shared_bytes(l), plan, stream, e);
     if (r < 0)
         return r;
     return cuda_launch(k->attend.space, &k->attention[MERGE], merge, PLAN_THREADS, plan_merge_shared_bytes(l), plan, stream, e);

@@ -26,7 +26,7 @@ static inline void cuda_kernels_freep(struct cuda_kernels **k)
  * plan_attend, plan_encode, plan_decode over the table of @l. Return: 0; as cuda_fail().
  */
 
-/* kvc_attend and kvc_merge. @n_splits and @n_q as in the plan. */
+/* The kernel of attention that plan_attend_kernel() says, and kvc_merge. @n_splits and @n_q as in the plan. */
 int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, cu_ptr plan, unsigned n_splits, unsigned n_q,
                 unsigned n_seqs, cu_stream stream, struct errmsg *e);
 

@@ -249,6 +249,46 @@ void plan_table_fill(const struct page_layout *l, void *image, cu_ptr address)
     make(&c, l);
 }
 
+/* ---- kernels of attention ------------------------------------------------------------------------------------------ */
+
+static uint32_t largest_key_rank(const struct page_layout *l)
+{
+    const struct geometry *g = &l->table->geometry;
+    uint32_t largest = 0;
+
+    for (uint32_t layer = 0; layer < g->n_layers; layer++)
+        for (uint32_t head = 0; head < l->shard.n_heads; head++) {
+            uint32_t r = table_codec(l->table, layer, l->shard.first_head + head, SIDE_K)->r;
+
+            largest = r > largest ? r : largest;
+        }
+    return largest;
+}
+
+bool plan_attend_takes(enum plan_attend_kernel kernel, const struct page_layout *l, uint32_t n_q)
+{
+    static const struct {
+        uint32_t n_key_coords, n_columns, n_rows;
+    } most[PLAN_ATTEND_COUNT] = {
+#define KERNEL_MOST(name, n_key_coords, n_columns, n_rows) { n_key_coords, n_columns, n_rows },
+        PLAN_ATTEND_KERNELS(KERNEL_MOST)
+#undef KERNEL_MOST
+    };
+    uint32_t group = geometry_group(&l->table->geometry), of_tile = PLAN_TILE_QUERIES(group);
+
+    return largest_key_rank(l) <= most[kernel].n_key_coords && plan_columns_max(l) <= most[kernel].n_columns &&
+           (n_q < of_tile ? n_q : of_tile) * group <= most[kernel].n_rows;
+}
+
+enum plan_attend_kernel plan_attend_kernel(const struct page_layout *l, uint32_t n_q)
+{
+    unsigned i = 0;
+
+    while (i + 1 < PLAN_ATTEND_COUNT && !plan_attend_takes((enum plan_attend_kernel) i, l, n_q))
+        i++;
+    return (enum plan_attend_kernel) i; /* the last takes what plan_table_check() accepted */
+}
+
 /* ---- shared memory --------------------------------------------------------------------------------------------------- */
 
 size_t plan_attend_shared_bytes(const struct page_layout *l)

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "gpu/cuda/abi.h"
@@ -29,7 +30,13 @@ size_t plan_table_bytes(const struct page_layout *l);
  */
 void plan_table_fill(const struct page_layout *l, void *image, cu_ptr address);
 
-/* Dynamic shared memory of kvc_attend and kvc_merge. */
+/* The smallest kernel of attention that takes the table and calls of @n_q > 0 queries. */
+enum plan_attend_kernel plan_attend_kernel(const struct page_layout *l, uint32_t n_q);
+
+/* Whether a kernel takes them. */
+bool plan_attend_takes(enum plan_attend_kernel kernel, const struct page_layout *l, uint32_t n_q);
+
+/* Dynamic shared memory of the kernels of attention and of kvc_merge. */
 size_t plan_attend_shared_bytes(const struct page_layout *l);
 size_t plan_merge_shared_bytes(const struct page_layout *l);
 size_t plan_encode_shared_bytes(const struct page_layout *l); /* kvc_encode_keys, kvc_encode_values; kvc_decode has none */

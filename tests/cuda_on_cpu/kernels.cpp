@@ -8,10 +8,12 @@
 #include "tests/cuda_on_cpu/kernels_codec.h"
 #include "tests/cuda_on_cpu/kernels_f16.h"
 
-static void attend(const void *arg)
-{
-    kvc_attend(static_cast<const plan_attend *>(arg));
-}
+#define RUN_ATTEND(name, n_key_coords, n_columns, n_rows)  \
+    static void run_##name(const void *arg)                \
+    {                                                      \
+        name(static_cast<const plan_attend *>(arg));       \
+    }
+PLAN_ATTEND_KERNELS(RUN_ATTEND)
 
 static void merge(const void *arg)
 {
@@ -25,7 +27,9 @@ void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsi
         const char *name;
         void (*run)(const void *plan);
     } kernels[] = {
-        { "kvc_attend", attend },
+#define NAMED(name, n_key_coords, n_columns, n_rows) { #name, run_##name },
+        PLAN_ATTEND_KERNELS(NAMED)
+#undef NAMED
         { "kvc_merge", merge },
         { "kvc_encode_keys", on_cpu_encode_keys },
         { "kvc_encode_values", on_cpu_encode_values },
@@ -44,10 +48,15 @@ void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsi
     abort();
 }
 
-void on_cpu_attend(const struct plan_attend *a, unsigned n_seqs, size_t attend_shared_bytes, size_t merge_shared_bytes)
+void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_seqs, size_t attend_shared_bytes, size_t merge_shared_bytes)
 {
+    static void (*const attends[])(const void *plan) = {
+#define FUNCTION(name, n_key_coords, n_columns, n_rows) run_##name,
+        PLAN_ATTEND_KERNELS(FUNCTION)
+#undef FUNCTION
+    };
     const struct plan_table *t = a->table;
 
-    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_seqs }, PLAN_THREADS, attend_shared_bytes, attend, a);
+    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_seqs }, PLAN_THREADS, attend_shared_bytes, attends[kernel], a);
     on_cpu_run({ t->group * a->n_q, t->n_kv_heads, n_seqs }, PLAN_THREADS, merge_shared_bytes, merge, a);
 }

@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* kvc_attend, then kvc_merge, with the shared memory that plan.h says. */
-void on_cpu_attend(const struct plan_attend *a, unsigned n_seqs, size_t attend_shared_bytes, size_t merge_shared_bytes);
+/* @kernel, then kvc_merge, with the shared memory that plan.h says. */
+void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_seqs, size_t attend_shared_bytes, size_t merge_shared_bytes);
 
 /* kvc_encode_keys, then kvc_encode_values. */
 void on_cpu_encode(const struct plan_encode *e, unsigned n_chunks, size_t shared_bytes);

@@ -571,7 +571,10 @@ API cu_result cuMemcpyHtoD_v2(cu_ptr to, const void *from, size_t bytes)
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 static const char *const functions[] = {
-    "kvc_attend", "kvc_merge", "kvc_encode_keys", "kvc_encode_values", "kvc_decode",
+#define NAME(kernel, n_key_coords, n_columns, n_rows) #kernel,
+    PLAN_ATTEND_KERNELS(NAME)
+#undef NAME
+    "kvc_merge", "kvc_encode_keys", "kvc_encode_values", "kvc_decode",
     "kvc_f16_64", "kvc_f16_128", "kvc_f16_256", "kvc_f16_merge",
 };
 

@@ -10,6 +10,7 @@
  *     scores    keys x queries in the page's frame, plus the key mean's in binary32 (a bias may have norm 900)
  *     softmax   base 2, maxima and sums kept per row
  *     values    [16 coordinates, 16 tokens] levels x weights, in rank space, K's codes too where V is predicted
+ * What fragments a block has room for is a parameter (struct size): the launch picks the smallest kernel that a table fits.
  * Every warp computes 16 tokens' keys; coordinates of values are shared out over the warps.
  *
  * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32; the error is bounded in
@@ -23,15 +24,20 @@ enum {
     TOKENS = 64,
     WARPS = PLAN_THREADS / 32,
     ROWS = PLAN_GROUP_MAX,
-    ROW_TILES = ROWS / 8,
-    PAIRS_MAX = PLAN_HALVES_MAX / 2,                       /* of half-tiles: k-steps of keys */
-    VALUE_TILES = PLAN_COLUMNS_MAX / 16 / WARPS,           /* of 16 coordinates, per warp */
     SCORE_LD = ROWS + 1,
     WEIGHT_LD = TOKENS + 8,
 };
 
 #define LOG2_E 1.4426950408889634f
 #define LEAST (-1e30f) /* below every score; finite, so that differences are */
+
+/*
+ * What a block keeps in registers, so that indices are constants: k-steps of keys (16 coordinates each), tiles of 16 coordinates
+ * of values per warp, tiles of 8 rows.
+ */
+template <int K, int V, int R> struct size {
+    enum { KEY_STEPS = K, VALUE_TILES = V, ROW_TILES = R };
+};
 
 /* What a block keeps in shared memory. */
 struct shared {
@@ -87,10 +93,8 @@ DEVICE uint32_t plane_dim(const struct plan_table *t, uint32_t i, uint32_t hi)
 DEVICE void phase_of(const struct plan_table *t, uint32_t p, double positions, float *ret_cosine, float *ret_sine)
 {
     double turns = t->freq[p] * positions * 0.15915494309189535;
-    float angle = (float) ((turns - floor(turns)) * 6.283185307179586);
 
-    *ret_cosine = cosf(angle);
-    *ret_sine = sinf(angle);
+    cos_sin_of_turns((float) (turns - floor(turns)), ret_cosine, ret_sine);
 }
 
 /* All rows as they stand to the tile's first query. Planes and rows that are none are zero, here and in every frame. */
@@ -144,24 +148,27 @@ DEVICE void turn_queries(const struct plan_table *t, const struct plan_head *hea
 /* ---- scores -------------------------------------------------------------------------------------------------------- */
 
 /* One tile of 8 planes for 16 tokens, as far as the codes go. */
-DEVICE void key_tile(const struct plan_head *head, uint32_t n_planes, const uint32_t (*levels)[4], uint32_t hi,
-                     uint32_t plane, unsigned lane, float c[4])
+template <class S> DEVICE void key_tile(const struct plan_head *head, uint32_t n_planes, const uint32_t (*levels)[4],
+                                        uint32_t hi, uint32_t plane, unsigned lane, float c[4])
 {
     const uint16_t *dec = head->dec_k + (hi * n_planes + plane + (lane >> 2)) * head->k.r + 2 * (lane & 3);
 
     c[0] = c[1] = c[2] = c[3] = 0;
-    for (uint32_t i = 0; i < head->k.n_half / 2u; i++)
-        mma_16x8x16(c, levels[i], *(const uint32_t *) (dec + 16 * i), *(const uint32_t *) (dec + 16 * i + 8));
+    UNROLL
+    for (unsigned i = 0; i < S::KEY_STEPS; i++)
+        if (i < head->k.n_half / 2u)
+            mma_16x8x16(c, levels[i], *(const uint32_t *) (dec + 16 * i), *(const uint32_t *) (dec + 16 * i + 8));
 }
 
 /* Keys of 8 planes turned by in-page offsets, as two operands' quarters: lo and hi. */
-DEVICE void turned_tile(const struct plan_table *t, const struct plan_head *head, const uint32_t (*levels)[4], uint32_t plane,
-                        unsigned first, unsigned lane, uint32_t lo[2], uint32_t hi[2])
+template <class S> DEVICE void turned_tile(const struct plan_table *t, const struct plan_head *head,
+                                           const uint32_t (*levels)[4], uint32_t plane, unsigned first, unsigned lane,
+                                           uint32_t lo[2], uint32_t hi[2])
 {
     float x[4], y[4];
 
-    key_tile(head, t->n_planes, levels, 0, plane, lane, x);
-    key_tile(head, t->n_planes, levels, 1, plane, lane, y);
+    key_tile<S>(head, t->n_planes, levels, 0, plane, lane, x);
+    key_tile<S>(head, t->n_planes, levels, 1, plane, lane, y);
     for (unsigned i = 0; i < 4; i++) {
         unsigned p = plane + 2 * (lane & 3) + (i & 1), token = first + (lane >> 2) + (i >> 1) * 8;
         float c = t->cosine[p * TOKENS + token] * head->dec_k_scale, sn = t->sine[p * TOKENS + token] * head->dec_k_scale;
@@ -177,22 +184,29 @@ DEVICE void turned_tile(const struct plan_table *t, const struct plan_head *head
 }
 
 /* Scores of this warp's 16 tokens of a page, all query heads: what codes give, without the mean. */
-DEVICE void score_codes(const struct plan_attend *a, const struct plan_head *head, const uint8_t *block, struct shared s)
+template <class S> DEVICE void score_codes(const struct plan_attend *a, const struct plan_head *head, const uint8_t *block,
+                                           struct shared s)
 {
     const struct plan_table *t = a->table;
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = 16 * warp;
-    uint32_t levels[PAIRS_MAX][4];
-    float c[ROW_TILES][4] = { { 0 } };
+    uint32_t levels[S::KEY_STEPS][4];
+    float c[S::ROW_TILES][4] = { { 0 } };
 
-    for (uint32_t i = 0; i < head->k.n_half / 2u; i++)
+    UNROLL
+    for (unsigned i = 0; i < S::KEY_STEPS; i++) {
+        if (i >= head->k.n_half / 2u)
+            break;
+        UNROLL
         for (unsigned x = 0; x < 4; x++) /* rows g, g + 8 of columns 2t, then of 2t + 8 */
             levels[i][x] = levels_at(t->levels, &head->k, block, 2 * i + (x >> 1), lane, 2 * warp + (x & 1));
+    }
     for (uint32_t plane = 0; plane < t->n_planes; plane += 16) {
         uint32_t lo[4], hi[4];
 
-        turned_tile(t, head, levels, plane, first, lane, lo, hi);
-        turned_tile(t, head, levels, plane + 8, first, lane, lo + 2, hi + 2);
-        for (unsigned n = 0; n < ROW_TILES; n++) {
+        turned_tile<S>(t, head, levels, plane, first, lane, lo, hi);
+        turned_tile<S>(t, head, levels, plane + 8, first, lane, lo + 2, hi + 2);
+        UNROLL
+        for (unsigned n = 0; n < S::ROW_TILES; n++) {
             const uint16_t *q = s.query16 + (8 * n + (lane >> 2)) * 2 * t->n_planes + plane + 2 * (lane & 3);
 
             mma_16x8x16(c[n], lo, *(const uint32_t *) q, *(const uint32_t *) (q + 8));
@@ -200,7 +214,9 @@ DEVICE void score_codes(const struct plan_attend *a, const struct plan_head *hea
             mma_16x8x16(c[n], hi, *(const uint32_t *) q, *(const uint32_t *) (q + 8));
         }
     }
-    for (unsigned n = 0; n < ROW_TILES; n++)
+    UNROLL
+    for (unsigned n = 0; n < S::ROW_TILES; n++)
+        UNROLL
         for (unsigned i = 0; i < 4; i++)
             s.scores[(first + (lane >> 2) + (i >> 1) * 8) * SCORE_LD + 8 * n + 2 * (lane & 3) + (i & 1)] = c[n][i];
     __syncthreads();
@@ -304,17 +320,21 @@ DEVICE void softmax(const struct plan_attend *a, const struct rows *rows, uint32
 
 /* ---- values -------------------------------------------------------------------------------------------------------- */
 
-DEVICE void scale_tile(float c[ROW_TILES][4], unsigned lane, struct shared s)
+template <class S> DEVICE void scale_tile(float c[S::ROW_TILES][4], unsigned lane, struct shared s)
 {
-    for (unsigned n = 0; n < ROW_TILES; n++)
+    UNROLL
+    for (unsigned n = 0; n < S::ROW_TILES; n++)
+        UNROLL
         for (unsigned i = 0; i < 4; i++)
             c[n][i] *= s.factor[8 * n + 2 * (lane & 3) + (i & 1)];
 }
 
 /* 16 coordinates times the weights of 16 tokens. */
-DEVICE void add_tile(float c[ROW_TILES][4], const uint32_t levels[4], unsigned tokens, unsigned lane, struct shared s)
+template <class S> DEVICE void add_tile(float c[S::ROW_TILES][4], const uint32_t levels[4], unsigned tokens, unsigned lane,
+                                        struct shared s)
 {
-    for (unsigned n = 0; n < ROW_TILES; n++) {
+    UNROLL
+    for (unsigned n = 0; n < S::ROW_TILES; n++) {
         const uint16_t *w = s.weights + (8 * n + (lane >> 2)) * WEIGHT_LD + 16 * tokens + 2 * (lane & 3);
 
         mma_16x8x16(c[n], levels, *(const uint32_t *) w, *(const uint32_t *) (w + 8));
@@ -322,8 +342,8 @@ DEVICE void add_tile(float c[ROW_TILES][4], const uint32_t levels[4], unsigned t
 }
 
 /* Coordinates 16 @tile .. of V. */
-DEVICE void add_values(const struct plan_table *t, const struct plan_codes *v, const uint8_t *block, uint32_t tile,
-                       float c[ROW_TILES][4], struct shared s)
+template <class S> DEVICE void add_values(const struct plan_table *t, const struct plan_codes *v, const uint8_t *block,
+                                          uint32_t tile, float c[S::ROW_TILES][4], struct shared s)
 {
     unsigned lane = threadIdx.x % 32;
 
@@ -332,13 +352,13 @@ DEVICE void add_values(const struct plan_table *t, const struct plan_codes *v, c
 
         for (unsigned x = 0; x < 4; x++)
             levels[x] = levels_at(t->levels + 9 * 256, v, block, 2 * tile + (x & 1), lane, 2 * k + (x >> 1));
-        add_tile(c, levels, k, lane, s);
+        add_tile<S>(c, levels, k, lane, s);
     }
 }
 
 /* Coordinates 16 @tile .. of K, tokens as columns. */
-DEVICE void add_keys(const struct plan_table *t, const struct plan_codes *k, const uint8_t *block, uint32_t tile,
-                     float c[ROW_TILES][4], struct shared s)
+template <class S> DEVICE void add_keys(const struct plan_table *t, const struct plan_codes *k, const uint8_t *block,
+                                        uint32_t tile, float c[S::ROW_TILES][4], struct shared s)
 {
     unsigned lane = threadIdx.x % 32;
 
@@ -350,13 +370,13 @@ DEVICE void add_keys(const struct plan_table *t, const struct plan_codes *k, con
 
             levels[x] = key_level(t->levels, k, block, token, coord) | key_level(t->levels, k, block, token + 1, coord) << 16;
         }
-        add_tile(c, levels, step, lane, s);
+        add_tile<S>(c, levels, step, lane, s);
     }
 }
 
 /* This warp's tiles of everything that values are decoded from: the predictors' keys one after the other, then V. */
-DEVICE void accumulate(const struct plan_attend *a, const struct plan_head *head, const uint8_t *payload,
-                       float c[VALUE_TILES][ROW_TILES][4], struct shared s)
+template <class S> DEVICE void accumulate(const struct plan_attend *a, const struct plan_head *head, const uint8_t *payload,
+                                          float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
 {
     const struct plan_table *t = a->table;
     const struct plan_head *layer = t->heads + a->layer * t->n_kv_heads;
@@ -367,16 +387,17 @@ DEVICE void accumulate(const struct plan_attend *a, const struct plan_head *head
         const struct plan_head *from = i < head->n_predictors ? layer + head->first_predictor + i : head;
         const struct plan_codes *codes = i < head->n_predictors ? &from->k : &from->v;
 
-        for (uint32_t x = 0; x < VALUE_TILES; x++) {
+        UNROLL
+        for (uint32_t x = 0; x < S::VALUE_TILES; x++) {
             uint32_t tile = warp + x * WARPS - before;
 
             if (warp + x * WARPS < before || tile >= codes->n_half / 2u)
                 continue;
-            scale_tile(c[x], lane, s);
+            scale_tile<S>(c[x], lane, s);
             if (i < head->n_predictors)
-                add_keys(t, codes, payload + from->block, tile, c[x], s);
+                add_keys<S>(t, codes, payload + from->block, tile, c[x], s);
             else
-                add_values(t, codes, payload + from->block, tile, c[x], s);
+                add_values<S>(t, codes, payload + from->block, tile, c[x], s);
         }
         before += codes->n_half / 2u;
     }
@@ -398,8 +419,9 @@ DEVICE void add_exact(const struct plan_table *t, const uint16_t *values, uint32
 
 /* ---- the kernels --------------------------------------------------------------------------------------------------- */
 
-DEVICE void attend_page(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq, uint32_t page,
-                        const struct rows *rows, float c[VALUE_TILES][ROW_TILES][4], struct shared s)
+template <class S> DEVICE void attend_page(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq,
+                                           uint32_t page, const struct rows *rows,
+                                           float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
 {
     const struct plan_table *t = a->table;
     const uint8_t *payload = seq->payloads[page];
@@ -408,17 +430,18 @@ DEVICE void attend_page(const struct plan_attend *a, const struct plan_head *hea
     if (!any_visible(a, rows, first, TOKENS))
         return;
     turn_queries(t, head, rows, first, s);
-    score_codes(a, head, payload + head->block, s);
+    score_codes<S>(a, head, payload + head->block, s);
     add_mean_scores(t, rows->n, s);
     if (n_sink > 0)
         score_exact(t, head, (const uint16_t *) (payload + head->sinks_k), n_sink, rows->n, s);
     softmax(a, rows, first, TOKENS, n_sink, s);
-    accumulate(a, head, payload, c, s);
+    accumulate<S>(a, head, payload, c, s);
     add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, rows->n, s); /* rescales also where there is none */
 }
 
-DEVICE void attend_tail(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq, uint32_t kv_head,
-                        uint32_t at, const struct rows *rows, float c[VALUE_TILES][ROW_TILES][4], struct shared s)
+template <class S> DEVICE void attend_tail(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq,
+                                           uint32_t kv_head, uint32_t at, const struct rows *rows,
+                                           float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
 {
     const struct plan_table *t = a->table;
     uint32_t first = seq->n_pages * TOKENS + at, left = seq->n_exact - at, n = left < TOKENS ? left : (uint32_t) TOKENS;
@@ -429,14 +452,15 @@ DEVICE void attend_tail(const struct plan_attend *a, const struct plan_head *hea
     turn_queries(t, head, rows, first, s);
     score_exact(t, head, seq->exact_k + exact, n, rows->n, s);
     softmax(a, rows, first, n, n, s);
-    for (unsigned x = 0; x < VALUE_TILES; x++)
-        scale_tile(c[x], threadIdx.x % 32, s);
+    UNROLL
+    for (unsigned x = 0; x < S::VALUE_TILES; x++)
+        scale_tile<S>(c[x], threadIdx.x % 32, s);
     add_exact(t, seq->exact_v + exact, n, rows->n, s);
 }
 
 /* Per row: maximum, sum; then accumulators [columns_max][ROWS]; then exact values [ROWS][d]. */
-DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows, float c[VALUE_TILES][ROW_TILES][4], float *ret,
-                          struct shared s)
+template <class S> DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows,
+                                             float c[S::VALUE_TILES][S::ROW_TILES][4], float *ret, struct shared s)
 {
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float *acc = ret + 2 * ROWS, *exact = acc + t->columns_max * ROWS;
@@ -445,8 +469,11 @@ DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows, float c[V
         ret[threadIdx.x] = s.max[threadIdx.x];
         ret[ROWS + threadIdx.x] = s.sum[threadIdx.x];
     }
-    for (uint32_t x = 0; x < VALUE_TILES; x++)
-        for (unsigned n = 0; n < ROW_TILES; n++)
+    UNROLL
+    for (uint32_t x = 0; x < S::VALUE_TILES; x++)
+        UNROLL
+        for (unsigned n = 0; n < S::ROW_TILES; n++)
+            UNROLL
             for (unsigned i = 0; i < 4; i++) {
                 uint32_t col = 16 * (warp + x * WARPS) + (lane >> 2) + (i >> 1) * 8;
 
@@ -478,9 +505,8 @@ DEVICE float *partials_of(const struct plan_attend *a, uint32_t seq, uint32_t ti
     return a->partials + at * a->n_splits * PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
 }
 
-/* Grid: (KV heads x tiles, splits, sequences). Pages of a split are every n_splits-th run of equal length; the last has the
- * tail. */
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_attend(const struct plan_attend *plan)
+/* Pages of a split are every n_splits-th run of equal length; the last has the tail. */
+template <class S> DEVICE void attend(const struct plan_attend *plan)
 {
     const struct plan_attend a = *plan;
     const struct plan_table *t = a.table;
@@ -490,7 +516,7 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_attend(const struct plan_attend 
     const struct plan_head *head = t->heads + a.layer * t->n_kv_heads + kv_head;
     struct rows rows = rows_of(&a, blockIdx.z, tile, kv_head);
     struct shared s = carve(dynamic_shared, t);
-    float c[VALUE_TILES][ROW_TILES][4] = { { { 0 } } };
+    float c[S::VALUE_TILES][S::ROW_TILES][4] = { { { 0 } } };
 
     for (uint32_t i = threadIdx.x; i < ROWS * t->d; i += PLAN_THREADS)
         s.exact[i] = 0;
@@ -501,14 +527,22 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_attend(const struct plan_attend 
     load_queries(t, &rows, s);
     __syncthreads();
     for (uint32_t end = page + share; page < end && page < seq->n_pages; page++)
-        attend_page(&a, head, seq, page, &rows, c, s);
+        attend_page<S>(&a, head, seq, page, &rows, c, s);
     if (blockIdx.y + 1 == a.n_splits)
         for (uint32_t at = 0; at < seq->n_exact; at += TOKENS)
-            attend_tail(&a, head, seq, kv_head, at, &rows, c, s);
+            attend_tail<S>(&a, head, seq, kv_head, at, &rows, c, s);
     __syncthreads();
-    store_partial(t, rows.n, c,
-                  partials_of(&a, blockIdx.z, tile, kv_head) + blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d), s);
+    store_partial<S>(t, rows.n, c,
+                     partials_of(&a, blockIdx.z, tile, kv_head) + blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d), s);
 }
+
+/* Grid of all: (KV heads x tiles, splits, sequences). Their names and what they are for: PLAN_ATTEND_KERNELS. */
+#define ATTEND_KERNEL(name, n_key_coords, n_columns, n_rows)                                                           \
+    KERNEL void __launch_bounds__(PLAN_THREADS) name(const struct plan_attend *plan)                                   \
+    {                                                                                                                  \
+        attend<size<n_key_coords / 16, n_columns / 16 / WARPS, n_rows / 8>>(plan);                                     \
+    }
+PLAN_ATTEND_KERNELS(ATTEND_KERNEL)
 
 /* Grid: (query heads of a KV head x queries, KV heads, sequences). One output row: splits merged, decoded, divided. */
 KERNEL void __launch_bounds__(PLAN_THREADS) kvc_merge(const struct plan_attend *plan)

@@ -45,6 +45,12 @@ DEVICE float exp2_fast(float x)
     return y;
 }
 
+/* Of @turns whole turns; without the reduction of large angles, which would cost local memory. */
+DEVICE void cos_sin_of_turns(float turns, float *ret_cosine, float *ret_sine)
+{
+    sincospif(2 * turns, ret_sine, ret_cosine);
+}
+
 /* Rounded one by one, never fused: codes have the same bits on every device. */
 DEVICE float mul_rounded(float x, float y)
 {

@@ -86,6 +86,25 @@ struct plan_attend {
     float *partials;            /* [n_seqs][PLAN_TILES()][n_kv_heads][n_splits][PLAN_PARTIAL_FLOATS()] */
 };
 
+/*
+ * X(name, coordinates of K, columns, rows): the kernels of attention and the most that each takes, of any head of the table and
+ * of a tile. From small to large within a number of rows.
+ */
+#define PLAN_ATTEND_KERNELS(X)            \
+    X(kvc_attend_64_rows_8, 64, 128, 8)     \
+    X(kvc_attend_128_rows_8, 128, 256, 8)   \
+    X(kvc_attend_256_rows_8, 256, 512, 8)   \
+    X(kvc_attend_64_rows_16, 64, 128, 16)   \
+    X(kvc_attend_128_rows_16, 128, 256, 16) \
+    X(kvc_attend_256_rows_16, 256, 512, 16)
+
+enum plan_attend_kernel {
+#define PLAN_ATTEND_NUMBER(name, n_key_coords, n_columns, n_rows) number_of_##name,
+    PLAN_ATTEND_KERNELS(PLAN_ATTEND_NUMBER)
+#undef PLAN_ATTEND_NUMBER
+    PLAN_ATTEND_COUNT
+};
+
 /* A block attends for the rows of a tile: as many whole queries, with all query heads of a KV head, as 16 rows take. */
 #define PLAN_TILE_QUERIES(group) (PLAN_GROUP_MAX / (group))
 #define PLAN_TILES(group, n_q) (((n_q) + PLAN_TILE_QUERIES(group) - 1) / PLAN_TILE_QUERIES(group))

@@ -88,7 +88,8 @@ static void device_deinit(struct device *d)
     free(d->partials);
 }
 
-static void check(const struct shape *shape, uint32_t n_splits)
+/* @kernel: PLAN_ATTEND_COUNT for the one that a launch picks. False if it does not take the shape: then nothing was checked. */
+static bool check_kernel(const struct shape *shape, uint32_t n_splits, enum plan_attend_kernel kernel)
 {
     const size_t row = (size_t) shape->group * shape->d;
     struct plan_attend plan;
@@ -100,8 +101,14 @@ static void check(const struct shape *shape, uint32_t n_splits)
 
     scene_init(&s, shape);
     CU_ASSERT_EQUAL_FATAL(plan_table_check(&s.layout, &e), 0);
+    if (kernel == PLAN_ATTEND_COUNT)
+        kernel = plan_attend_kernel(&s.layout, (uint32_t) shape->n_q);
+    if (!plan_attend_takes(kernel, &s.layout, (uint32_t) shape->n_q)) {
+        scene_deinit(&s);
+        return false;
+    }
     device_init(&d, &s, n_splits, &plan);
-    on_cpu_attend(&plan, 1, plan_attend_shared_bytes(&s.layout), plan_merge_shared_bytes(&s.layout));
+    on_cpu_attend(kernel, &plan, 1, plan_attend_shared_bytes(&s.layout), plan_merge_shared_bytes(&s.layout));
     for (size_t i = 0; i < shape->n_q; i++)
         memcpy(s.args.out + i * s.args.out_stride, d.out + (i * s.layout.shard.n_heads + s.args.head) * row, row * sizeof(float));
     r = oracle_packed(&s.args, NULL);
@@ -113,6 +120,12 @@ static void check(const struct shape *shape, uint32_t n_splits)
                shape->n_q, n_splits, r.error, limit);
     device_deinit(&d);
     scene_deinit(&s);
+    return true;
+}
+
+static void check(const struct shape *shape, uint32_t n_splits)
+{
+    CU_ASSERT_TRUE(check_kernel(shape, n_splits, PLAN_ATTEND_COUNT));
 }
 
 /* Other exact rows than this head's are not drawn, so the model's other heads give nothing that could be compared. */
@@ -162,11 +175,30 @@ static void test_splits_and_windows(void)
                                     .n_pages = 5, .n_exact = 66, .n_q = 1, .q_first = SIZE_MAX, .window = windows[i] }, splits);
 }
 
+/* A shape that all kernels take, and shapes that only some do: whichever takes one gives the same. */
+static void test_every_kernel(void)
+{
+    static const struct {
+        uint32_t d, group;
+        unsigned n_kernels;
+    } cases[] = { { 64, 4, 6 }, { 64, 12, 3 }, { 128, 8, 4 }, { 256, 2, 2 } };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        unsigned taken = 0;
+
+        for (unsigned kernel = 0; kernel < PLAN_ATTEND_COUNT; kernel++)
+            taken += check_kernel(&(struct shape) { .d = cases[i].d, .n_rot = cases[i].d, .group = cases[i].group, .bits = 3,
+                                                    .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 2, .n_exact = 9, .n_q = 1,
+                                                    .q_first = SIZE_MAX }, 2, (enum plan_attend_kernel) kernel);
+        CU_ASSERT_EQUAL(taken, cases[i].n_kernels);
+    }
+}
+
 /* Many queries: every d and RoPE, tiles that end inside, groups that leave rows unused, with and without sinks. */
 static void test_queries(void)
 {
     static const uint32_t dims[] = { 32, 80, 128, 256 }, groups[] = { 1, 3, 5, 16 };
-    static const size_t n_qs[] = { 2, 3, 17 };
+    static const size_t n_qs[] = { 2, 3, 9 };
     unsigned n = 0;
 
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
@@ -222,5 +254,5 @@ static void test_what_is_refused(void)
 const char test_suite[] = "gpu kernels on the CPU";
 const struct test_case test_cases[] = {
     TEST(test_shapes), TEST(test_every_width), TEST(test_groups), TEST(test_layer_prediction), TEST(test_splits_and_windows),
-    TEST(test_queries), TEST(test_queries_inside_pages), TEST(test_extremes), TEST(test_what_is_refused), TEST_END,
+    TEST(test_every_kernel), TEST(test_queries), TEST(test_queries_inside_pages), TEST(test_extremes), TEST(test_what_is_refused), TEST_END,
 };
