@@ -125,13 +125,14 @@ static int sealed_memfd(const void *bytes, size_t n_bytes)
     return fd;
 }
 
-void raw_activate(const char *operator_path, const void *bytes, size_t n_bytes, uint8_t ret_digest[static 32])
+int raw_try_activate(const char *operator_path, const void *bytes, size_t n_bytes, uint8_t ret_digest[static 32])
 {
     Kvcobra__StageTable stage = KVCOBRA__STAGE_TABLE__INIT;
     Kvcobra__ActivateTable activate = KVCOBRA__ACTIVATE_TABLE__INIT;
     Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_STAGE_TABLE, &stage);
     int fd = raw_open(operator_path), table = sealed_memfd(bytes, n_bytes);
     Kvcobra__Reply *reply;
+    int r;
 
     stage.bytes = n_bytes;
     reply = raw_request(fd, &m, &table, 1, NULL);
@@ -141,8 +142,14 @@ void raw_activate(const char *operator_path, const void *bytes, size_t n_bytes, 
     wire_reply_free(reply);
     activate.digest = (ProtobufCBinaryData) { 32, ret_digest };
     m = raw_of(KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate);
-    assert(raw_errno(fd, &m) == 0);
+    r = raw_errno(fd, &m);
     (void) close(fd);
+    return r;
+}
+
+void raw_activate(const char *operator_path, const void *bytes, size_t n_bytes, uint8_t ret_digest[static 32])
+{
+    assert(raw_try_activate(operator_path, bytes, n_bytes, ret_digest) == 0);
 }
 
 static uint8_t *map(int fd, size_t bytes, int prot)

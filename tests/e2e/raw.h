@@ -39,6 +39,7 @@ Kvcobra__Request raw_of(Kvcobra__Request__BodyCase body, void *message);
 /* ---- publishing and finding by hand ------------------------------------------------------------------------------ */
 
 /* Stages and activates a table on the operator socket; asserts. */
+int raw_try_activate(const char *operator_path, const void *bytes, size_t n_bytes, uint8_t ret_digest[static 32]); /* errno */
 void raw_activate(const char *operator_path, const void *bytes, size_t n_bytes, uint8_t ret_digest[static 32]);
 
 struct raw_model {

@@ -1,6 +1,7 @@
 /* Each errno of daemon/README.md's table that a client can bring about is counted, once, under its name. */
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,20 +21,29 @@ static char metrics_path[128];
 static struct raw_model m;
 static int operator_fd;
 
+static int connect_metrics(void)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    struct timeval limit = { .tv_sec = 20 };
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    memcpy(sa.sun_path, metrics_path, strlen(metrics_path) + 1);
+    assert(fd >= 0 && connect(fd, (const struct sockaddr *) &sa, sizeof(sa)) == 0);
+    assert(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0);
+    return fd;
+}
+
 /* kvcobra_errors_total of @name; 0: it is not there. */
 static uint64_t counted(const char *name)
 {
     static const char get[] = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     static char text[1 << 18];
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = connect_metrics();
     size_t have = 0;
     char series[64];
     const char *at;
     ssize_t n;
 
-    memcpy(sa.sun_path, metrics_path, strlen(metrics_path) + 1);
-    assert(fd >= 0 && connect(fd, (const struct sockaddr *) &sa, sizeof(sa)) == 0);
     assert(write(fd, get, sizeof(get) - 1) == sizeof(get) - 1);
     while ((n = read(fd, text + have, sizeof(text) - 1 - have)) > 0)
         have += (size_t) n;
@@ -209,4 +219,71 @@ static void test_counted(void)
     (void) rmdir(folder);
 }
 
-const struct test_case test_cases[] = { TEST(test_counted), TEST_END };
+/* ---- whoever may open the metrics socket -------------------------------------------------------------------------- */
+
+static uint64_t random_state = 7;
+
+static uint64_t below(uint64_t n)
+{
+    uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (z ^ z >> 31) % n;
+}
+
+/* A request with damage, or no request: sent in pieces, answered or not, read or not. */
+static void bad_request(void)
+{
+    static const char *const whole[] = {
+        "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcde",
+        "GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "HEAD / HTTP/1.0\r\n\r\n",
+        "PUT /%00%ff?a=b&&&= HTTP/9.9\r\nContent-Length: -1\r\n\r\n", "GET /metrics HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+    };
+    char text[256];
+    size_t n = (size_t) snprintf(text, sizeof(text), "%s", whole[below(sizeof(whole) / sizeof(whole[0]))]);
+    int fd = connect_metrics();
+
+    for (uint64_t k = below(6); k > 0; k--)
+        text[below(n)] = (char) below(256);
+    n -= below(4) ? 0 : below(n);
+    for (size_t at = 0; at < n;) {
+        size_t piece = 1 + below(n - at);
+
+        if (send(fd, text + at, piece, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+            break;
+        at += piece;
+    }
+    if (below(2)) {
+        struct pollfd p = { .fd = fd, .events = POLLIN };
+
+        (void) shutdown(fd, SHUT_WR);
+        (void) poll(&p, 1, 2); /* an answer, or it waits for the rest of the request */
+        (void) recv(fd, text, sizeof(text), MSG_DONTWAIT);
+    }
+    (void) close(fd);
+}
+
+static void test_bad_http(void)
+{
+    char folder[] = "/tmp/kvcobra-errors-XXXXXX", option[192];
+    const char *const args[] = { option, NULL };
+
+    assert(mkdtemp(folder));
+    (void) snprintf(metrics_path, sizeof(metrics_path), "%s/m", folder);
+    (void) snprintf(option, sizeof(option), "--metrics-socket=%s", metrics_path);
+    raw_start(DAEMON_BY_PATH, args);
+    m = raw_model_open();
+    for (int i = 0; i < 600; i++) {
+        bad_request();
+        if (i % 100 == 99) { /* clients and monitors are served all the same */
+            CU_ASSERT_EQUAL(raw_publish(&m, (uint64_t) i, &(struct raw_slot) { 0 }, NULL), 0);
+            CU_ASSERT_EQUAL(counted("EPROTO"), 0);
+        }
+    }
+    raw_close_model(&m);
+    raw_stop();
+    (void) rmdir(folder);
+}
+
+const struct test_case test_cases[] = { TEST(test_counted), TEST(test_bad_http), TEST_END };
