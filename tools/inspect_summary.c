@@ -155,25 +155,37 @@ static bool is_rows(const json_t *value)
     return json_is_array(value) && json_is_object(json_array_get(value, 0));
 }
 
-/* Names and values of a provenance; an object inside gets a heading, one inside that is a value. */
-static void provenance_facts(FILE *f, const json_t *object, bool inside, size_t *n)
+/* Names and values; an object inside another one is a value. */
+static void provenance_values(FILE *f, const json_t *object, bool inside, size_t *n)
 {
     const json_t *value;
     const char *key;
 
     json_object_foreach((json_t *) object, key, value) {
+        if (inside ? strcmp(key, "texts") == 0 && is_rows(value) : json_is_object(value))
+            continue;
         if (++*n > FACTS_MAX)
             break;
-        if (inside && strcmp(key, "texts") == 0 && is_rows(value))
+        value_fact(f, key, value);
+    }
+}
+
+/* Values first: what follows a heading belongs to it. */
+static void provenance_facts(FILE *f, const json_t *object, size_t *n)
+{
+    const json_t *value;
+    const char *key;
+
+    provenance_values(f, object, false, n);
+    json_object_foreach((json_t *) object, key, value) {
+        if (!json_is_object(value))
             continue;
-        if (!json_is_object(value) || inside) {
-            value_fact(f, key, value);
-            continue;
-        }
+        if (++*n > FACTS_MAX)
+            break;
         fputs("<div class=\"group\"><dt>", f);
         html_text_cut(f, key, NAME_BYTES);
         fputs("</dt><dd></dd></div>\n", f);
-        provenance_facts(f, value, true, n);
+        provenance_values(f, value, true, n);
     }
 }
 
@@ -197,7 +209,7 @@ static void provenance(FILE *f, const struct table *t)
 
     fputs("<h3>What the table was made from</h3>\n<dl class=\"facts columns\">\n", f);
     if (json_is_object(json))
-        provenance_facts(f, json, false, &n);
+        provenance_facts(f, json, &n);
     else
         fact(f, "provenance", t->provenance);
     if (n > FACTS_MAX)
