@@ -268,7 +268,8 @@ KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size
  * @ret_published:  tokens of this sequence now in the daemon's pool; may be NULL
  *
  * The newest 64 tokens stay private. Embedded or disconnected: publishes nothing, *ret_published = 0.
- * Return: 0; -EDQUOT, -ENOSPC: quota or pool full; -EFBIG: a page is larger than the daemon's extents; -ESTALE: its
+ * Return: 0; -EDQUOT, -ENOSPC: quota or pool full; -EAGAIN: the tenant's guarantee is lent and was asked back, or the daemon
+ * is busy; -ETIMEDOUT: busy for too long; -ESHUTDOWN: it is draining; -EFBIG: a page is larger than its extents; -ESTALE: its
  * table's drain time is over. After these the sequence goes on privately, in memory of this process, and a later commit
  * tries again. -EINVAL: layers differ in length, or @tokens are not those that a chunk was published or matched with.
  */
