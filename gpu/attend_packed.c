@@ -345,9 +345,15 @@ static void attend_pages(struct work *w, size_t first_page, size_t end_page)
     end_page = end_page < seen ? end_page : seen;
     rope_phase_at(w->rows.geometry, (double) a->q_first - (double) block_first(first_page), &w->frame);
     if (w->ops->decode && w->rows.n <= DECODE_ROWS_MAX) {
+        const struct decode_ops *ops = w->ops->decode;
+
         decode_begin(&w->decode, first_page, &w->frame);
+        if (ops->begin)
+            ops->begin(w->decode.k.n_narrow);
         for (size_t page = first_page; page < end_page; page++)
             decode_step_page(w, page);
+        if (ops->end)
+            ops->end();
         decode_finish(&w->decode, w->d_lanes);
         return;
     }

@@ -8,6 +8,7 @@ enum cpu_capability {
     CPU_AVX512 = 1 << 1, /* F, BW, DQ, VL */
     CPU_VNNI = 1 << 2,   /* AVX-512 VNNI */
     CPU_AVX_VNNI = 1 << 3, /* the same instructions on 256 bits without AVX-512 */
+    CPU_AMX = 1 << 4,    /* AMX-TILE, AMX-INT8; a process asks the kernel before it uses them (ops.c) */
 };
 
 static inline unsigned cpu_capabilities(void)
@@ -25,6 +26,8 @@ static inline unsigned cpu_capabilities(void)
         mask |= CPU_VNNI;
     if (__builtin_cpu_supports("avxvnni"))
         mask |= CPU_AVX_VNNI;
+    if (__builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8"))
+        mask |= CPU_AMX;
 #endif
     return mask;
 }

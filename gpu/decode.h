@@ -95,6 +95,11 @@ struct decode_ops {
     int narrow_max, weight_max;
     size_t lanes; /* 32-bit numbers of a vector */
 
+    /* Before and after all loops below of one call, on one thread: what they keep in registers while it lasts, for K
+     * with @n_narrow half-tiles. NULL: nothing. */
+    void (*begin)(size_t n_narrow);
+    void (*end)(void);
+
     void (*unpack_keys)(const struct coded *c, struct key_codes *ret);
 
     /* kt [2][n_planes][64]: fast keys, turned by their offsets. */

@@ -2,14 +2,30 @@
 #include "gpu/ops.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <asm/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "gpu/cpu.h"
 #include "gpu/ops_x86.h"
 
 static const struct ops *best;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+#if defined(__x86_64__)
+enum { XFEATURE_XTILEDATA = 18, NEEDED_BY_AMX = CPU_AVX512 | CPU_VNNI | CPU_AMX };
+
+/* The kernel keeps 8 KiB more per thread that uses tiles, and only for a process that has asked; once is enough. */
+static bool tiles_permitted(void)
+{
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+#endif
 
 const struct ops *ops_select(unsigned mask)
 {
@@ -24,6 +40,8 @@ const struct ops *ops_select(unsigned mask)
         ops = &ops_avx512;
     if ((mask & CPU_AVX512) && (mask & CPU_VNNI))
         ops = &ops_avx512_vnni;
+    if ((mask & NEEDED_BY_AMX) == NEEDED_BY_AMX && tiles_permitted())
+        ops = &ops_amx;
 #else
     (void) mask;
 #endif
@@ -38,6 +56,7 @@ static unsigned permitted(void)
 {
     static const unsigned masks[] = {
         0, CPU_AVX2, CPU_AVX2 | CPU_AVX_VNNI, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+        CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
     const char *name = secure_getenv("KVCOBRA_TEST_KERNEL");
 

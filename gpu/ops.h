@@ -62,7 +62,8 @@ struct ops {
 
 extern const struct ops ops_ref;
 
-/* The best variant for the capabilities in @mask (gpu/cpu.h); 0 gives the reference. */
+/* The best variant for the capabilities in @mask (gpu/cpu.h); 0 gives the reference. Where the kernel refuses tiles, the
+ * best without CPU_AMX. */
 const struct ops *ops_select(unsigned mask);
 
 /* The best variant for this machine, chosen once; thread-safe. */

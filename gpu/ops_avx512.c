@@ -95,3 +95,4 @@ static inline void half_16(const void *x, float *ret)
 
 const struct ops ops_avx512 = { .name = "avx512", .decode = &decode_avx2, AVX512_OPS };
 const struct ops ops_avx512_vnni = { .name = "avx512-vnni", .decode = &decode_avx512, AVX512_OPS };
+const struct ops ops_amx = { .name = "amx", .decode = &decode_amx, AVX512_OPS };

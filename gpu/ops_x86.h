@@ -11,5 +11,6 @@ extern const struct ops ops_avx2;
 extern const struct ops ops_avx2_vnni; /* the same, and decode_avxvnni */
 extern const struct ops ops_avx512;
 extern const struct ops ops_avx512_vnni; /* the same, and decode_avx512 */
-extern const struct decode_ops decode_avx2, decode_avxvnni, decode_avx512;
+extern const struct ops ops_amx;         /* the same, and decode_amx */
+extern const struct decode_ops decode_avx2, decode_avxvnni, decode_avx512, decode_amx;
 #endif

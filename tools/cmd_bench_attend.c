@@ -24,12 +24,12 @@ enum { OPT_REPEAT = 1, OPT_THREADS, OPT_TABLE, OPT_MIB, THREADS_MAX = 64, N_SETS
 
 static const struct {
     const char *name;
-    unsigned mask; /* gpu/cpu.h; 0: nothing here is built for it */
+    unsigned mask; /* gpu/cpu.h */
 } sets[N_SETS] = {
     { "AVX2", CPU_AVX2 },
     { "AVX2 VNNI", CPU_AVX2 | CPU_AVX_VNNI },
     { "AVX-512 VNNI", CPU_AVX2 | CPU_AVX512 | CPU_VNNI },
-    { "AMX", 0 },
+    { "AMX", CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX },
 };
 
 static const struct {
@@ -215,6 +215,14 @@ static int check_and_time(struct run *packed, struct run *f16, size_t repeat, do
     return COMMAND_OK;
 }
 
+/* The processor has the instructions, and where the kernel must permit them, it does. */
+static bool on_this_machine(unsigned mask)
+{
+    if ((mask & ~cpu_capabilities()) != 0)
+        return false;
+    return !(mask & CPU_AMX) || ops_select(mask) != ops_select(mask & ~(unsigned) CPU_AMX);
+}
+
 static int measure_set(const struct attend_case *c, unsigned set, const struct bench_options *o, struct result *ret)
 {
     const struct geometry *g = &c->table->geometry;
@@ -228,7 +236,7 @@ static int measure_set(const struct attend_case *c, unsigned set, const struct b
     *ret = (struct result) { .c = c, .set = sets[set].name };
     if (!out || !scratch || !seconds)
         return command_fail("out of memory");
-    if (sets[set].mask == 0 || (sets[set].mask & ~cpu_capabilities()) != 0)
+    if (!on_this_machine(sets[set].mask))
         return COMMAND_OK;
     for (size_t i = 0; i < o->threads; i++)
         packed.scratch[i] = scratch + i * scratch_bytes;

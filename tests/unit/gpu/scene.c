@@ -113,16 +113,37 @@ void scene_deinit(struct scene *s)
     view_deinit(&s->view);
 }
 
+const struct ops *amx_model(void)
+{
+#if defined(__x86_64__)
+    extern const struct decode_ops decode_amx_model;
+    static struct ops model;
+    unsigned mask = CPU_AVX2 | CPU_AVX512 | CPU_VNNI;
+
+    if (mask & ~cpu_capabilities())
+        return NULL;
+    model = *ops_select(mask);
+    model.name = "amx-model";
+    model.decode = &decode_amx_model;
+    return &model;
+#else
+    return NULL;
+#endif
+}
+
 size_t scene_variants(const struct ops *ret[SCENE_VARIANTS])
 {
-    static const unsigned masks[SCENE_VARIANTS] = {
+    static const unsigned masks[SCENE_VARIANTS - 1] = {
         0, CPU_AVX2, CPU_AVX2 | CPU_AVX_VNNI, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+        CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
     size_t n = 0;
 
-    for (size_t i = 0; i < SCENE_VARIANTS; i++)
+    for (size_t i = 0; i < SCENE_VARIANTS - 1; i++)
         if ((masks[i] & ~cpu_capabilities()) == 0 && (n == 0 || ret[n - 1] != ops_select(masks[i])))
             ret[n++] = ops_select(masks[i]);
+    if (amx_model())
+        ret[n++] = amx_model();
     return n;
 }
 

@@ -41,9 +41,12 @@ struct scene {
 void scene_init(struct scene *s, const struct shape *shape);
 void scene_deinit(struct scene *s);
 
-enum { SCENE_VARIANTS = 5 };
+/* gpu/decode_amx.c on tiles in plain C, on machines that have AVX-512 VNNI; NULL on others. */
+const struct ops *amx_model(void);
 
-/* The distinct variants up to this machine's best. */
+enum { SCENE_VARIANTS = 7 };
+
+/* The distinct variants up to this machine's best, and amx_model(). */
 size_t scene_variants(const struct ops *ret[SCENE_VARIANTS]);
 
 /* Runs every variant, slow planes folded and not, on one input and compares each with the oracle. */

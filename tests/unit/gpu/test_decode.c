@@ -13,18 +13,22 @@
 #include "gpu/cpu.h"
 #include "gpu/ops.h"
 #include "tests/lib/test.h"
+#include "tests/unit/gpu/scene.h"
 
-enum { HALVES = 5, COLS = 8 * HALVES, ROWS = 7, N_VARIANTS = 4 };
+enum { HALVES = 11, COLS = 8 * HALVES, ROWS = 7, N_VARIANTS = 6 };
 
 static const double EPSILON = 0x1p-22;
 
-/* NULL if this machine lacks it. */
+/* NULL if this machine lacks it. The last is AMX on tiles in plain C. */
 static const struct decode_ops *variant(size_t i)
 {
-    static const unsigned masks[N_VARIANTS] = {
+    static const unsigned masks[N_VARIANTS - 1] = {
         CPU_AVX2, CPU_AVX2 | CPU_AVX_VNNI, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+        CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
 
+    if (i == N_VARIANTS - 1)
+        return amx_model() ? amx_model()->decode : NULL;
     return (masks[i] & ~cpu_capabilities()) == 0 ? ops_select(masks[i])->decode : NULL;
 }
 
@@ -88,7 +92,11 @@ static void each(void (*check)(const struct decode_ops *ops, struct page *p))
         for (unsigned widest = 1; variant(i) && widest <= TABLE_BITS_MAX; widest++) {
             page_init(p, widest);
             variant(i)->unpack_keys(&p->coded, &p->codes);
+            if (variant(i)->begin)
+                variant(i)->begin(p->coded.n_narrow);
             check(variant(i), p);
+            if (variant(i)->end)
+                variant(i)->end();
         }
     free(p);
 }
@@ -123,36 +131,49 @@ static int random_whole(int largest)
 /* Eleven planes, the last of them without rotation. */
 enum { PLANES = 11, TURNING = 10 };
 
-static void check_keys(const struct decode_ops *ops, struct page *p)
-{
+struct dec {
     int16_t wide[2 * PLANES * COLS];
     int8_t narrow[2 * PLANES * COLS];
-    int32_t start[2 * PLANES] = { 0 };
+    int32_t start[2 * PLANES];
     float wide_step[2 * PLANES], narrow_step[2 * PLANES], mean[2 * PLANES];
-    float cosines[TURNING * CHUNK_TOKENS], sines[TURNING * CHUNK_TOKENS], kt[2 * PLANES * CHUNK_TOKENS];
-    size_t n_wide = wide_cols(p), n_narrow = COLS - n_wide;
-    struct key_rows m = {
-        .n_planes = PLANES, .n_rot = TURNING, .wide = wide, .narrow = narrow, .start = start, .wide_step = wide_step,
-        .narrow_step = narrow_step, .mean = mean, .cos = cosines, .sin = sines,
-    };
+    float cos[TURNING * CHUNK_TOKENS], sin[TURNING * CHUNK_TOKENS];
+};
 
+static struct key_rows fill_dec(const struct decode_ops *ops, const struct page *p, struct dec *d)
+{
+    size_t n_wide = wide_cols(p), n_narrow = COLS - n_wide;
+
+    *d = (struct dec) { 0 };
     for (size_t i = 0; i < 2 * PLANES * n_wide; i++)
-        wide[i] = (int16_t) random_whole(WIDE_MAX);
+        d->wide[i] = (int16_t) random_whole(WIDE_MAX);
     for (size_t i = 0; i < 2 * PLANES * n_narrow; i++) { /* some rows have the largest everywhere */
-        narrow[i] = (int8_t) (i / n_narrow % 5 == 0 ? ops->narrow_max : random_whole(ops->narrow_max));
-        start[i / n_narrow] -= 128 * narrow[i];
+        d->narrow[i] = (int8_t) (i / n_narrow % 5 == 0 ? ops->narrow_max : random_whole(ops->narrow_max));
+        d->start[i / n_narrow] -= 128 * d->narrow[i];
     }
     for (size_t i = 0; i < 2 * PLANES; i++) {
-        wide_step[i] = (float) test_rand_normal() * 0x1p-20f;
-        narrow_step[i] = (float) test_rand_normal() * 0x1p-12f;
-        mean[i] = (float) test_rand_normal();
+        d->wide_step[i] = (float) test_rand_normal() * 0x1p-20f;
+        d->narrow_step[i] = (float) test_rand_normal() * 0x1p-12f;
+        d->mean[i] = (float) test_rand_normal();
     }
     for (size_t i = 0; i < TURNING * CHUNK_TOKENS; i++) {
         double angle = 10 * test_rand_normal();
 
-        cosines[i] = (float) cos(angle);
-        sines[i] = (float) sin(angle);
+        d->cos[i] = (float) cos(angle);
+        d->sin[i] = (float) sin(angle);
     }
+    return (struct key_rows) {
+        .n_planes = PLANES, .n_rot = TURNING, .wide = d->wide, .narrow = d->narrow, .start = d->start,
+        .wide_step = d->wide_step, .narrow_step = d->narrow_step, .mean = d->mean, .cos = d->cos, .sin = d->sin,
+    };
+}
+
+static void check_keys(const struct decode_ops *ops, struct page *p)
+{
+    float kt[2 * PLANES * CHUNK_TOKENS];
+    size_t n_wide = wide_cols(p), n_narrow = COLS - n_wide;
+    struct dec dec;
+    struct key_rows m = fill_dec(ops, p, &dec);
+
     ops->keys(&p->codes, &m, kt);
     for (unsigned token = 0; token < CHUNK_TOKENS; token++)
         for (size_t plane = 0; plane < PLANES; plane++) {
@@ -161,19 +182,19 @@ static void check_keys(const struct decode_ops *ops, struct page *p)
             for (size_t hi = 0; hi < 2; hi++) {
                 size_t row = 2 * plane + hi;
 
-                x[hi] = (double) mean[row];
+                x[hi] = (double) m.mean[row];
                 size += fabs(x[hi]);
                 for (unsigned col = 0; col < COLS; col++) {
-                    double factor = col < n_wide ? (double) wide[row * n_wide + col] * (double) wide_step[row]
-                        : (double) narrow[row * n_narrow + col - n_wide] * (double) narrow_step[row];
+                    double factor = col < n_wide ? (double) m.wide[row * n_wide + col] * (double) m.wide_step[row]
+                        : (double) m.narrow[row * n_narrow + col - n_wide] * (double) m.narrow_step[row];
 
                     x[hi] += factor * level(p, SIDE_K, token, col);
                     size += fabs(factor * level(p, SIDE_K, token, col));
                 }
             }
             if (plane < TURNING) {
-                c = (double) cosines[plane * CHUNK_TOKENS + token];
-                s = (double) sines[plane * CHUNK_TOKENS + token];
+                c = (double) m.cos[plane * CHUNK_TOKENS + token];
+                s = (double) m.sin[plane * CHUNK_TOKENS + token];
             }
             CU_ASSERT_DOUBLE_EQUAL((double) kt[plane * CHUNK_TOKENS + token], c * x[0] - s * x[1], EPSILON * size);
             CU_ASSERT_DOUBLE_EQUAL((double) kt[(PLANES + plane) * CHUNK_TOKENS + token], c * x[1] + s * x[0],
@@ -269,7 +290,7 @@ static void test_fold(void)
 /* Nodes are rounded to whole numbers here: to half a step, of the largest / narrow_max or / WIDE_MAX. */
 static void check_nodes(const struct decode_ops *ops, struct page *p)
 {
-    enum { N = 5, SLOT = 8, R = 48 }; /* rows have room for more columns than have levels */
+    enum { N = 5, SLOT = 8, R = 96 }; /* rows have room for more columns than have levels */
     struct ring *r = calloc(1, sizeof(*r));
     int16_t pairs[N * ROWS * R * 2], turns[FOLD_RATIO * N * 2];
     uint32_t both[FOLD_RATIO * N];
@@ -406,6 +427,114 @@ static void test_values(void)
     each(check_values);
 }
 
+/* ---- tiles against AVX-512 --------------------------------------------------------------------------------------- */
+
+static bool same_keys(const struct decode_ops *x, const struct decode_ops *y, struct page *p)
+{
+    float kt[2][2 * PLANES * CHUNK_TOKENS];
+    struct dec dec;
+    struct key_rows m = fill_dec(x, p, &dec);
+
+    x->keys(&p->codes, &m, kt[0]);
+    y->keys(&p->codes, &m, kt[1]);
+    return memcmp(kt[0], kt[1], sizeof(kt[0])) == 0;
+}
+
+static bool same_scores(const struct decode_ops *x, const struct decode_ops *y, struct page *p)
+{
+    float basis[FOLD_NODES][FOLD_SPACING], scores[2][ROWS * CHUNK_TOKENS] = { 0 };
+    struct ring *r = malloc(sizeof(*r));
+    struct fold_codes c;
+    bool same = true;
+
+    assert(r);
+    fill_ring(x, p, r);
+    c = ring_codes(r, p);
+    for (size_t i = 0; i < FOLD_NODES * FOLD_SPACING; i++)
+        basis[i / FOLD_SPACING][i % FOLD_SPACING] = (float) test_rand_normal();
+    for (size_t first = 0; first < FOLD_RING; first++) {
+        size_t row = first % ROWS, n = ROWS - row; /* all, and one to seven */
+
+        x->fold(&p->codes, &c, first, row, n, (const float (*)[FOLD_SPACING]) basis, scores[0]);
+        y->fold(&p->codes, &c, first, row, n, (const float (*)[FOLD_SPACING]) basis, scores[1]);
+        same &= memcmp(scores[0], scores[1], sizeof(scores[0])) == 0;
+    }
+    free(r);
+    return same;
+}
+
+/* The sum of a coordinate's parts: of V [DECODE_PARTS], of K's fours every fourth lane, of its pairs two in four. */
+static double sum_of(const float *sums, size_t lanes, size_t every, size_t run)
+{
+    double sum = 0;
+
+    for (size_t l = 0; l < lanes; l += every)
+        for (size_t i = 0; i < run; i++)
+            sum += (double) sums[l + i];
+    return sum;
+}
+
+/* Steps of 1, so that sums are whole numbers below 2^24 for bytes and binary32 holds them; one row to sixteen. */
+static unsigned different_values(const struct decode_ops *x, const struct decode_ops *y, struct page *p, size_t n_rows)
+{
+    enum { LD = COLS * 8 };
+    struct row_weights *w = aligned_alloc(64, n_rows * sizeof(*w));
+    float *sums = calloc(4 * DECODE_ROWS_MAX * LD, sizeof(*sums)), *of[4];
+    float scores[DECODE_ROWS_MAX * CHUNK_TOKENS], factor[DECODE_ROWS_MAX];
+    struct softmax_row state[DECODE_ROWS_MAX];
+    size_t n_wide = wide_cols(p), wrong = 0;
+
+    assert(w && sums);
+    for (size_t i = 0; i < n_rows * CHUNK_TOKENS; i++) {
+        scores[i] = (float) test_rand_normal();
+        state[i / CHUNK_TOKENS] = (struct softmax_row) { .max = -INFINITY };
+    }
+    x->softmax(n_rows, scores, state, 0, true, factor, w);
+    for (size_t i = 0; i < n_rows; i++)
+        w[i].step = w[i].whole_step = 1;
+    for (size_t i = 0; i < 4; i++)
+        of[i] = sums + i * DECODE_ROWS_MAX * LD;
+    x->values(&p->coded, n_rows, w, of[0], LD);
+    y->values(&p->coded, n_rows, w, of[1], LD);
+    x->key_values(&p->codes, n_rows, w, of[2], LD);
+    y->key_values(&p->codes, n_rows, w, of[3], LD);
+    for (size_t row = 0; row < n_rows; row++)
+        for (size_t col = 0; col < COLS; col++) {
+            size_t v = row * LD + col * DECODE_PARTS, pair = row * LD + col / 2 * x->lanes + col % 2 * 2;
+            size_t quad = row * LD + n_wide / 2 * x->lanes + (col - n_wide) / 4 * x->lanes + col % 4;
+
+            wrong += sum_of(of[0] + v, DECODE_PARTS, 1, 1) != sum_of(of[1] + v, DECODE_PARTS, 1, 1);
+            if (col < n_wide)
+                wrong += sum_of(of[2] + pair, x->lanes, 4, 2) != sum_of(of[3] + pair, x->lanes, 4, 2);
+            else
+                wrong += sum_of(of[2] + quad, x->lanes - 3, 4, 1) != sum_of(of[3] + quad, x->lanes - 3, 4, 1);
+        }
+    free(sums);
+    free(w);
+    return (unsigned) wrong;
+}
+
+static void check_tiles(const struct decode_ops *ops, struct page *p)
+{
+    const struct decode_ops *vnni = ops_select(CPU_AVX2 | CPU_AVX512 | CPU_VNNI)->decode;
+
+    if (!ops->begin) /* AMX alone keeps something */
+        return;
+    CU_ASSERT_TRUE(same_keys(ops, vnni, p));
+    CU_ASSERT_TRUE(same_scores(ops, vnni, p));
+    for (size_t n_rows = 1; n_rows <= DECODE_ROWS_MAX; n_rows += 5)
+        CU_ASSERT_EQUAL(different_values(ops, vnni, p, n_rows), 0);
+}
+
+static void test_tiles(void)
+{
+    if (!amx_model()) {
+        test_skip("neither AMX nor AVX-512 VNNI");
+        return;
+    }
+    each(check_tiles);
+}
+
 /* A page after one with smaller scores, and one after one with larger; the first three keys are exact. */
 static void test_softmax(void)
 {
@@ -466,6 +595,6 @@ static void test_small_weights(void)
 
 const char test_suite[] = "decode";
 const struct test_case test_cases[] = {
-    TEST(test_unpack), TEST(test_keys), TEST(test_fold), TEST(test_nodes), TEST(test_values), TEST(test_softmax),
+    TEST(test_unpack), TEST(test_keys), TEST(test_fold), TEST(test_nodes), TEST(test_values), TEST(test_tiles), TEST(test_softmax),
     TEST(test_small_weights), TEST_END,
 };
