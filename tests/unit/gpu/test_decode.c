@@ -474,17 +474,18 @@ static double sum_of(const float *sums, size_t lanes, size_t every, size_t run)
     return sum;
 }
 
-/* Steps of 1, so that sums are whole numbers below 2^24 for bytes and binary32 holds them; one row to sixteen. */
+/* Steps of 1, so that sums are whole numbers below 2^24 for bytes and binary32 holds them; one row to sixteen. Rows of
+ * sums follow each other without a gap and each buffer ends with the last, for sanitizers to see what goes beyond. */
 static unsigned different_values(const struct decode_ops *x, const struct decode_ops *y, struct page *p, size_t n_rows)
 {
-    enum { LD = COLS * 8 };
+    size_t n_wide = wide_cols(p), wrong = 0;
+    size_t ld = COLS * DECODE_PARTS, key_ld = n_wide / 2 * x->lanes + (COLS - n_wide) / 4 * x->lanes;
     struct row_weights *w = aligned_alloc(64, n_rows * sizeof(*w));
-    float *sums = calloc(4 * DECODE_ROWS_MAX * LD, sizeof(*sums)), *of[4];
+    float *of[4];
     float scores[DECODE_ROWS_MAX * CHUNK_TOKENS], factor[DECODE_ROWS_MAX];
     struct softmax_row state[DECODE_ROWS_MAX];
-    size_t n_wide = wide_cols(p), wrong = 0;
 
-    assert(w && sums);
+    assert(w);
     for (size_t i = 0; i < n_rows * CHUNK_TOKENS; i++) {
         scores[i] = (float) test_rand_normal();
         state[i / CHUNK_TOKENS] = (struct softmax_row) { .max = -INFINITY };
@@ -492,16 +493,18 @@ static unsigned different_values(const struct decode_ops *x, const struct decode
     x->softmax(n_rows, scores, state, 0, true, factor, w);
     for (size_t i = 0; i < n_rows; i++)
         w[i].step = w[i].whole_step = 1;
-    for (size_t i = 0; i < 4; i++)
-        of[i] = sums + i * DECODE_ROWS_MAX * LD;
-    x->values(&p->coded, n_rows, w, of[0], LD);
-    y->values(&p->coded, n_rows, w, of[1], LD);
-    x->key_values(&p->codes, n_rows, w, of[2], LD);
-    y->key_values(&p->codes, n_rows, w, of[3], LD);
+    for (size_t i = 0; i < 4; i++) {
+        of[i] = calloc(n_rows * (i < 2 ? ld : key_ld), sizeof(*of[i]));
+        assert(of[i]);
+    }
+    x->values(&p->coded, n_rows, w, of[0], ld);
+    y->values(&p->coded, n_rows, w, of[1], ld);
+    x->key_values(&p->codes, n_rows, w, of[2], key_ld);
+    y->key_values(&p->codes, n_rows, w, of[3], key_ld);
     for (size_t row = 0; row < n_rows; row++)
         for (size_t col = 0; col < COLS; col++) {
-            size_t v = row * LD + col * DECODE_PARTS, pair = row * LD + col / 2 * x->lanes + col % 2 * 2;
-            size_t quad = row * LD + n_wide / 2 * x->lanes + (col - n_wide) / 4 * x->lanes + col % 4;
+            size_t v = row * ld + col * DECODE_PARTS, pair = row * key_ld + col / 2 * x->lanes + col % 2 * 2;
+            size_t quad = row * key_ld + n_wide / 2 * x->lanes + (col - n_wide) / 4 * x->lanes + col % 4;
 
             wrong += sum_of(of[0] + v, DECODE_PARTS, 1, 1) != sum_of(of[1] + v, DECODE_PARTS, 1, 1);
             if (col < n_wide)
@@ -509,7 +512,8 @@ static unsigned different_values(const struct decode_ops *x, const struct decode
             else
                 wrong += sum_of(of[2] + quad, x->lanes - 3, 4, 1) != sum_of(of[3] + quad, x->lanes - 3, 4, 1);
         }
-    free(sums);
+    for (size_t i = 0; i < 4; i++)
+        free(of[i]);
     free(w);
     return (unsigned) wrong;
 }
