@@ -122,13 +122,13 @@ static int ask_twice(void)
     fetch.digest = (ProtobufCBinaryData) { 32, raw_table->digest };
     n = wire_request_pack(&q, buf);
     assert(n > 0 && wire_send(m.fd, buf, (size_t) n, NULL, 0) == 0 && wire_send(m.fd, buf, (size_t) n, NULL, 0) == 0);
+    for (int i = 0; i < 3; i++) /* each takes the loop two turns: both questions are answered before the first is read */
+        (void) counted("EAGAIN");
     for (int i = 0; i < 2; i++) {
         assert(wire_receive(m.fd, buf, &p) == 0 && wire_reply_unpack(buf, p.bytes, &reply) == 0);
         err = reply->err;
         wire_packet_close_fds(&p);
         wire_reply_free(reply);
-        if (i == 0)
-            (void) counted("EAGAIN"); /* the daemon has answered both by the time it answers this */
     }
     return err;
 }
