@@ -28,7 +28,7 @@ static const char doc[] =
     "of fewer than 16 tokens are left out. 'kvcobra merge' adds up statistics of several runs and machines.\n\n"
     "Without --text, or with --generate, the model writes text itself. That needs no data. With SmolLM2-135M at 2 bits per "
     "number such a table costs KL 0.18 nats per token on WikiText-2 instead of the 0.11 of a table calibrated on WikiText-2, "
-    "and 0.15 instead of 0.41 on C, which neither was calibrated on.\n\n"
+    "and 0.15 instead of 0.36 on C, which neither was calibrated on.\n\n"
     "--metric output (default) weighs a direction by what its error does to the output of attention, relative to the "
     "residual stream; it also serves 'solve --metric query' and the paper's methods. --metric fisher weighs it by the "
     "gradient of what the model says: better tables, and a pass back through the model. --metric attention weighs it by "
