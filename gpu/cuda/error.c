@@ -16,7 +16,7 @@ static const struct {
     { CU_DEVICE_UNAVAILABLE, -EBUSY, "another process has it exclusively (see nvidia-smi's compute mode)" },
     { CU_NO_DEVICE, -ENODEV, NULL },
     { CU_INVALID_DEVICE, -ENODEV, NULL },
-    { CU_INVALID_IMAGE, -EOPNOTSUPP, "the kernels built here are not for this driver" },
+    { CU_INVALID_IMAGE, -EOPNOTSUPP, "this build has no GPU kernels, or none for this driver: build it where nvcc is installed" },
     { CU_INVALID_CONTEXT, -EINVAL, NULL },
     { CU_NO_BINARY_FOR_GPU, -EOPNOTSUPP, "no kernels were built for this GPU" },
     { CU_ECC_UNCORRECTABLE, -EIO, "the GPU has a memory fault; end this process, and reset the GPU" },

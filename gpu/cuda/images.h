@@ -1,4 +1,4 @@
-/* The kernels as nvcc made them, one file for all kinds of GPU; bytes is 0 in a build without nvcc. */
+/* The kernels as nvcc made them, one file for all kinds of GPU; in a build without nvcc, text that no driver loads. */
 #pragma once
 
 #include <stddef.h>

@@ -6,7 +6,6 @@ errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 json=$("$1" --batch 1 --tokens 64 --kv-heads 1 --samples 1 --cold-mib 0 --extent-mib 2 --json 2>"$errors") || {
     cat "$errors" >&2
-    ! grep -q 'this build has no GPU kernels' "$errors" || exit 77
     exit 1
 }
 printf '%s' "$json" | python3 -c '
