@@ -23,7 +23,7 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-enum { HELD_MAX = 24, MAPS_MAX = 64, FLOOD = 40, IMAGE_AT = 16384, EXPECTED_AT = 32768 };
+enum { HELD_MAX = 24, MAPS_MAX = 64, FLOOD = 40, IMAGE_AT = 16384, EXPECTED_AT = STRESS_ARENA_USED };
 
 struct held {
     uint64_t lease;          /* 0: of a session that is gone: nobody can release it */
@@ -66,9 +66,14 @@ uint64_t stress_key(unsigned t, unsigned n)
     return 1 + 1000 * (uint64_t) t + n;
 }
 
+uint64_t stress_below(uint64_t *state, uint64_t n)
+{
+    return stress_random(state) % n;
+}
+
 static uint64_t below(uint64_t n)
 {
-    return stress_random(&c.random) % n;
+    return stress_below(&c.random, n);
 }
 
 static _Noreturn void broken(const char *what)
@@ -257,8 +262,6 @@ static void garbage(void)
     send_bytes(bytes, n, NULL, 0);
 }
 
-static Kvcobra__Request request_of(void *body_room);
-
 /* Nothing is known any more of what the present session holds. */
 static void forget_leases(void)
 {
@@ -270,11 +273,20 @@ static void forget_leases(void)
     c.n_held = n;
 }
 
+static Kvcobra__Request any_request(void *room)
+{
+    uint64_t leases[HELD_MAX];
+
+    for (size_t i = 0; i < c.n_held; i++)
+        leases[i] = c.held[i].lease;
+    return stress_request(&c.random, leases, c.n_held, room);
+}
+
 /* A message that is one, with some bytes of it changed. */
 static void mutated(void)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX], room[4096];
-    Kvcobra__Request m = request_of(room);
+    Kvcobra__Request m = any_request(room);
     ssize_t n;
 
     m.id = 1;
@@ -314,7 +326,7 @@ static void flood(void)
     static uint8_t buf[WIRE_PACKET_BYTES_MAX], room[4096];
 
     for (int i = 0; i < FLOOD; i++) {
-        Kvcobra__Request m = request_of(room);
+        Kvcobra__Request m = any_request(room);
         ssize_t n;
 
         m.id = (uint64_t) i;
@@ -331,7 +343,7 @@ static void forked_child_speaks(void)
 
     if (pid == 0) {
         static uint8_t buf[WIRE_PACKET_BYTES_MAX], room[4096];
-        Kvcobra__Request m = request_of(room);
+        Kvcobra__Request m = any_request(room);
         ssize_t n = wire_request_pack(&m, buf);
 
         if (n > 0)
@@ -342,133 +354,10 @@ static void forked_child_speaks(void)
         (void) waitpid(pid, NULL, 0);
 }
 
-static uint64_t number(void)
-{
-    static const uint64_t special[] = { 0, 1, 2, 63, 64, 65, 512, 513, UINT32_MAX, UINT64_MAX, INT64_MAX, 1u << 14 };
-
-    return below(2) ? special[below(sizeof(special) / sizeof(special[0]))] : stress_random(&c.random) >> below(64);
-}
-
-static ProtobufCBinaryData digest(void)
-{
-    static uint8_t any[32];
-
-    if (below(4) == 0)
-        return (ProtobufCBinaryData) { 32, any };
-    return (ProtobufCBinaryData) { below(8) ? 32 : below(33), stress_tables[below(STRESS_TABLES)]->digest };
-}
-
-/* Requests of what this test's other functions do not send, with numbers at random. Sizes fit @room. */
-static Kvcobra__Request request_of(void *room)
-{
-    static uint32_t tokens[64];
-    static uint64_t leases[4];
-    static Kvcobra__LayerSums sums[2];
-    static Kvcobra__LayerSums *layers[] = { &sums[0], &sums[1] };
-
-    switch (below(9)) {
-    case 0: {
-        Kvcobra__GetExtent *b = room;
-
-        kvcobra__get_extent__init(b);
-        b->extent = below(2) ? below(20) : number();
-        return raw_of(KVCOBRA__REQUEST__BODY_GET_EXTENT, b);
-    }
-    case 1: {
-        Kvcobra__RefTable *b = room;
-
-        kvcobra__ref_table__init(b);
-        b->model = (uint32_t) below(3);
-        b->digest = digest();
-        return raw_of(KVCOBRA__REQUEST__BODY_REF_TABLE, b);
-    }
-    case 2: {
-        Kvcobra__UnrefTable *b = room;
-
-        kvcobra__unref_table__init(b);
-        b->model = (uint32_t) below(3);
-        b->digest = digest();
-        return raw_of(KVCOBRA__REQUEST__BODY_UNREF_TABLE, b);
-    }
-    case 3: {
-        Kvcobra__FetchTable *b = room;
-
-        kvcobra__fetch_table__init(b);
-        b->digest = digest();
-        return raw_of(KVCOBRA__REQUEST__BODY_FETCH_TABLE, b);
-    }
-    case 4: {
-        Kvcobra__AppendRaw *b = room;
-
-        kvcobra__append_raw__init(b);
-        b->model = 1;
-        b->table_digest = digest();
-        for (int i = 0; i < 64; i++)
-            tokens[i] = (uint32_t) below(3);
-        b->tokens = tokens;
-        b->n_tokens = below(8) ? 64 : below(65);
-        b->type = (Kvcobra__NumberType) below(4);
-        b->k_offset = below(2) ? 0 : number();
-        b->v_offset = below(2) ? 0 : number();
-        b->only_find = below(4) == 0;
-        return raw_of(KVCOBRA__REQUEST__BODY_APPEND_RAW, b);
-    }
-    case 5: {
-        Kvcobra__ReadRaw *b = room;
-
-        kvcobra__read_raw__init(b);
-        b->lease = c.n_held > 0 && below(4) ? c.held[below(c.n_held)].lease : number();
-        b->item = (uint32_t) below(2);
-        b->layer = (uint32_t) below(3);
-        b->side = (uint32_t) below(3);
-        b->type = (Kvcobra__NumberType) below(4);
-        b->arena_offset = below(2) ? EXPECTED_AT : number();
-        return raw_of(KVCOBRA__REQUEST__BODY_READ_RAW, b);
-    }
-    case 6: {
-        Kvcobra__Report *b = room;
-
-        kvcobra__report__init(b);
-        b->model = 1;
-        b->table_digest = digest();
-        b->tokens = below(100);
-        b->coded_k = number();
-        b->saturated_k = below(4) ? 0 : number();
-        for (int i = 0; i < 2; i++) {
-            kvcobra__layer_sums__init(&sums[i]);
-            sums[i].signal_k = sums[i].signal_v = (double) below(10);
-            sums[i].error_k = (double) number();
-        }
-        b->layers = layers;
-        b->n_layers = below(3);
-        b->moments_offset = below(2) ? 0 : number();
-        b->moments_bytes = below(2) ? below(65536) : number();
-        return raw_of(KVCOBRA__REQUEST__BODY_REPORT, b);
-    }
-    case 7: {
-        Kvcobra__Release *b = room;
-
-        kvcobra__release__init(b);
-        b->lease = number() | UINT64_C(1) << 63; /* none of ours: no serial is that large */
-        return raw_of(KVCOBRA__REQUEST__BODY_RELEASE, b);
-    }
-    default: {
-        Kvcobra__KeepLeases *b = room; /* not the last one: nothing is released */
-
-        kvcobra__keep_leases__init(b);
-        for (int i = 0; i < 4; i++)
-            leases[i] = c.n_held > 0 ? c.held[below(c.n_held)].lease : number();
-        b->leases = leases;
-        b->n_leases = below(5);
-        return raw_of(KVCOBRA__REQUEST__BODY_KEEP_LEASES, b);
-    }
-    }
-}
-
 static void odd_request(void)
 {
     static uint8_t room[4096];
-    Kvcobra__Request m = request_of(room);
+    Kvcobra__Request m = any_request(room);
     struct wire_packet p;
     Kvcobra__Reply *reply = raw_request(c.m.fd, &m, NULL, 0, &p);
 

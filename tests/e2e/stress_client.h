@@ -1,9 +1,13 @@
 /* One hostile process of the stress test: what it may do, at random; see test_stress.c. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
+#include "tests/e2e/raw.h"
+
 #define STRESS_TABLES 3
+#define STRESS_ARENA_USED 32768 /* where an expected page is kept to be compared with */
 #define STRESS_KEYS 96 /* per table: more than the pool takes */
 
 struct table;
@@ -12,6 +16,14 @@ extern struct table *stress_tables[STRESS_TABLES];
 
 /* The same on every machine: splitmix64. */
 uint64_t stress_random(uint64_t *state);
+
+uint64_t stress_below(uint64_t *state, uint64_t n);
+
+/*
+ * A request of the kinds that stress_client.c's own functions do not send, about any of the leases @held [n_held] and others.
+ * @room: 4096 bytes for its body
+ */
+Kvcobra__Request stress_request(uint64_t *random, const uint64_t *held, size_t n_held, void *room);
 
 /* The page that key @n of table @t has, whoever publishes it. */
 uint64_t stress_key(unsigned t, unsigned n);
