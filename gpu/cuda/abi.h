@@ -36,6 +36,7 @@ enum {
     CU_SHARED_OBJECT_INIT_FAILED = 303,
     CU_OPERATING_SYSTEM = 304,
     CU_INVALID_HANDLE = 400,
+    CU_NOT_FOUND = 500,
     CU_NOT_READY = 600,
     CU_ILLEGAL_ADDRESS = 700,
     CU_CONTEXT_IS_DESTROYED = 709,
@@ -48,6 +49,10 @@ enum {
     CU_MPS_CONNECTION_FAILED = 805,
     CU_MPS_MAX_CONNECTIONS_REACHED = 809,
     CU_MPS_CLIENT_TERMINATED = 810,
+    CU_CAPTURE_UNSUPPORTED = 900,
+    CU_CAPTURE_WAS_INVALIDATED = 901,
+    CU_CAPTURE_IMPLICIT = 906,
+    CU_CAPTURED_EVENT = 907,
     CU_UNKNOWN = 999,
 };
 
@@ -88,4 +93,17 @@ enum {
     CU_ATTRIBUTE_COMPUTE_MINOR = 76,
     CU_ATTRIBUTE_VMM = 102,      /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
     CU_ATTRIBUTE_POSIX_FD = 103, /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
+    CU_ATTRIBUTE_MPS = 133,      /* MPS_ENABLED; drivers before CUDA 12 do not know it */
+};
+
+enum { CU_STREAM_UNORDERED = 1 }; /* CU_STREAM_NON_BLOCKING: the default stream does not wait for it, nor it for that */
+enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1, CU_CAPTURE_INVALIDATED = 2 }; /* CUstreamCaptureStatus */
+
+/* Attributes of a pointer; start and bytes are 8 bytes, the other is an int. */
+enum { CU_POINTER_LEGACY_IPC = 10, CU_POINTER_RANGE_START = 11, CU_POINTER_RANGE_BYTES = 12 };
+
+enum { CU_IPC_LAZY_PEER_ACCESS = 1 };
+
+struct cu_ipc_mem_handle { /* CUipcMemHandle */
+    char bytes[64];
 };

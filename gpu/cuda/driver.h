@@ -39,8 +39,18 @@ struct errmsg;
     X(set_access, cuMemSetAccess, (cu_ptr, size_t, const struct cu_access *, size_t))                                  \
     X(copy_to_host, cuMemcpyDtoH_v2, (void *, cu_ptr, size_t))                                                         \
     X(copy_to_device, cuMemcpyHtoD_v2, (cu_ptr, const void *, size_t))                                                 \
+    X(copy_async, cuMemcpyDtoDAsync_v2, (cu_ptr, cu_ptr, size_t, cu_stream))                                           \
+    X(copy_to_host_async, cuMemcpyDtoHAsync_v2, (void *, cu_ptr, size_t, cu_stream))                                   \
+    X(copy_to_device_async, cuMemcpyHtoDAsync_v2, (cu_ptr, const void *, size_t, cu_stream))                           \
+    X(fill, cuMemsetD8_v2, (cu_ptr, unsigned char, size_t))                                                            \
+    X(fill_async, cuMemsetD8Async, (cu_ptr, unsigned char, size_t, cu_stream))                                         \
     X(mem_alloc, cuMemAlloc_v2, (cu_ptr *, size_t))                                                                    \
     X(mem_free, cuMemFree_v2, (cu_ptr))                                                                                \
+    X(pointer_attribute, cuPointerGetAttribute, (void *, int, cu_ptr))                                                 \
+    X(address_range, cuMemGetAddressRange_v2, (cu_ptr *, size_t *, cu_ptr))                                            \
+    X(ipc_export, cuIpcGetMemHandle, (struct cu_ipc_mem_handle *, cu_ptr))                                             \
+    X(ipc_open, cuIpcOpenMemHandle_v2, (cu_ptr *, struct cu_ipc_mem_handle, unsigned))                                 \
+    X(ipc_close, cuIpcCloseMemHandle, (cu_ptr))                                                                        \
     X(module_load, cuModuleLoadData, (cu_module *, const void *))                                                      \
     X(module_unload, cuModuleUnload, (cu_module))                                                                      \
     X(module_function, cuModuleGetFunction, (cu_function *, cu_module, const char *))                                  \
@@ -48,6 +58,9 @@ struct errmsg;
     X(launch, cuLaunchKernel, (cu_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,      \
                                cu_stream, void **, void **))                                                           \
     X(stream_synchronize, cuStreamSynchronize, (cu_stream))                                                            \
+    X(stream_create, cuStreamCreate, (cu_stream *, unsigned))                                                          \
+    X(stream_destroy, cuStreamDestroy_v2, (cu_stream))                                                                 \
+    X(stream_is_capturing, cuStreamIsCapturing, (cu_stream, int *))                                                    \
     X(event_create, cuEventCreate, (cu_event *, unsigned))                                                             \
     X(event_destroy, cuEventDestroy_v2, (cu_event))                                                                    \
     X(event_record, cuEventRecord, (cu_event, cu_stream))                                                              \

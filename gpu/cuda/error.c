@@ -34,6 +34,10 @@ static const struct {
     { CU_COMPAT_NOT_SUPPORTED, -EOPNOTSUPP, "the forward-compatibility libcuda is not for this GPU: use the driver's" },
     { CU_MPS_CONNECTION_FAILED, -EBUSY, "the MPS server refuses" },
     { CU_MPS_MAX_CONNECTIONS_REACHED, -EBUSY, "the MPS server is full" },
+    { CU_NOT_FOUND, -EINVAL, NULL },
+    { CU_CAPTURE_UNSUPPORTED, -EBUSY, "a stream is capturing: end that first" },
+    { CU_CAPTURE_WAS_INVALIDATED, -EBUSY, "end the capture and begin it again" },
+    { CU_CAPTURE_IMPLICIT, -EBUSY, "a stream is capturing: end that first" },
     { CU_MPS_CLIENT_TERMINATED, -EIO, "a client of the same MPS server failed; start this process again" },
 };
 

@@ -20,29 +20,38 @@ static void merge(const void *arg)
     kvc_merge(static_cast<const plan_attend *>(arg));
 }
 
-void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads, size_t shared_bytes,
-                   const void *plan)
-{
-    static const struct {
-        const char *name;
-        void (*run)(const void *plan);
-    } kernels[] = {
+/* Kernels whose parameter is the address of their plan. */
+static const struct {
+    const char *name;
+    void (*run)(const void *plan);
+} kernels[] = {
 #define NAMED(name, n_key_coords, n_columns, n_rows) { #name, run_##name },
-        PLAN_ATTEND_KERNELS(NAMED)
+    PLAN_ATTEND_KERNELS(NAMED)
 #undef NAMED
-        { "kvc_merge", merge },
-        { "kvc_encode_keys", on_cpu_encode_keys },
-        { "kvc_encode_values", on_cpu_encode_values },
-        { "kvc_decode", on_cpu_decode_page },
-        { "kvc_f16_64", on_cpu_f16_64 },
-        { "kvc_f16_128", on_cpu_f16_128 },
-        { "kvc_f16_256", on_cpu_f16_256 },
-        { "kvc_f16_merge", on_cpu_f16_merge },
-    };
+    { "kvc_merge", merge },
+    { "kvc_encode_keys", on_cpu_encode_keys },
+    { "kvc_encode_values", on_cpu_encode_values },
+    { "kvc_decode", on_cpu_decode_page },
+    { "kvc_f16_64", on_cpu_f16_64 },
+    { "kvc_f16_128", on_cpu_f16_128 },
+    { "kvc_f16_256", on_cpu_f16_256 },
+    { "kvc_f16_merge", on_cpu_f16_merge },
+};
 
+size_t on_cpu_param_bytes(const char *name)
+{
+    for (const auto &k : kernels)
+        if (strcmp(k.name, name) == 0)
+            return sizeof(const void *);
+    return 0;
+}
+
+void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads, size_t shared_bytes,
+                   const void *params)
+{
     for (const auto &k : kernels)
         if (strcmp(k.name, name) == 0) {
-            on_cpu_run({ gx, gy, gz }, n_threads, shared_bytes, k.run, plan);
+            on_cpu_run({ gx, gy, gz }, n_threads, shared_bytes, k.run, *static_cast<const void *const *>(params));
             return;
         }
     abort();

@@ -20,9 +20,12 @@ void on_cpu_decode(const struct plan_decode *d, unsigned n_pages);
 /* kvc_f16_*, then kvc_f16_merge: the baseline of benches. */
 void on_cpu_f16(const struct f16_attend *a, unsigned n_seqs);
 
-/* One kernel by its name, as a launch names it; others end the program. */
+/* Bytes of the one parameter of a kernel; 0: there is no such kernel. */
+size_t on_cpu_param_bytes(const char *name);
+
+/* One kernel by its name, as a launch names it; others end the program. @params: those bytes, aligned to 16. */
 void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads, size_t shared_bytes,
-                   const void *plan);
+                   const void *params);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 /* Open in this process at this moment. */
 struct standin_left {
     int handles, ranges, mappings, contexts, allocations, modules;
+    int opened, streams, graphs; /* of other processes by cuIpc*(); graphs with those that were instantiated */
 };
 
 struct standin_left standin_left(void);

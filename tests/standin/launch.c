@@ -1,0 +1,159 @@
+/* Modules, kernels, launches and events of the stand-in driver (devices.c). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/cuda_on_cpu/kernels.h"
+#include "tests/standin/standin.h"
+
+enum { FUNCTIONS_MAX = 64, SHARED_FREE = 48 << 10, SHARED_MOST = 227 << 10 };
+
+/* Those of tests/cuda_on_cpu that somebody asked for, whatever image was loaded. */
+static struct function {
+    char name[64];
+    size_t param_bytes;    /* of its one parameter */
+    unsigned shared_bytes; /* that cuFuncSetAttribute() allowed */
+} functions[FUNCTIONS_MAX];
+static size_t n_functions;
+static int n_modules;
+
+static struct function *find_function(cu_function f)
+{
+    return (uintptr_t) f >= 1 && (uintptr_t) f <= n_functions ? &functions[(uintptr_t) f - 1] : NULL;
+}
+
+API cu_result cuModuleLoadData(cu_module *ret, const void *image)
+{
+    ENTER();
+    if (current_device() < 0)
+        return CU_INVALID_CONTEXT;
+    if (!image)
+        return CU_INVALID_IMAGE;
+    if (refuse_unsafe() != CU_SUCCESS)
+        return CU_CAPTURE_UNSUPPORTED;
+    *ret = (cu_module) (uintptr_t) 1;
+    n_modules++;
+    return CU_SUCCESS;
+}
+
+API cu_result cuModuleUnload(cu_module module)
+{
+    ENTER();
+    if (!module || n_modules == 0)
+        return CU_INVALID_HANDLE;
+    n_modules--;
+    return CU_SUCCESS;
+}
+
+API cu_result cuModuleGetFunction(cu_function *ret, cu_module module, const char *name)
+{
+    size_t param_bytes = 0;
+
+    ENTER();
+    if (!module)
+        return CU_INVALID_HANDLE;
+    for (size_t i = 0; i < n_functions; i++)
+        if (strcmp(functions[i].name, name) == 0) {
+            *ret = (cu_function) (uintptr_t) (i + 1);
+            return CU_SUCCESS;
+        }
+#ifdef KERNELS_ON_CPU
+    param_bytes = on_cpu_param_bytes(name);
+#endif
+    if (param_bytes == 0 || param_bytes > PARAM_BYTES_MAX || strlen(name) >= sizeof(functions[0].name))
+        return CU_NOT_FOUND;
+    if (n_functions == FUNCTIONS_MAX)
+        return CU_OUT_OF_MEMORY;
+    functions[n_functions].param_bytes = param_bytes;
+    strcpy(functions[n_functions].name, name);
+    *ret = (cu_function) (uintptr_t) ++n_functions;
+    return CU_SUCCESS;
+}
+
+API cu_result cuFuncSetAttribute(cu_function f, int attribute, int value)
+{
+    struct function *function = find_function(f);
+
+    ENTER();
+    if (!function || attribute != CU_FUNCTION_MAX_DYNAMIC_SHARED || value < 0 || value > SHARED_MOST)
+        return CU_INVALID_VALUE;
+    function->shared_bytes = (unsigned) value;
+    return CU_SUCCESS;
+}
+
+API cu_result cuLaunchKernel(cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                             unsigned shared, cu_stream stream, void **arguments, void **extra)
+{
+    const struct function *function = find_function(f);
+    struct work w = { .kind = WORK_LAUNCH, .grid = { gx, gy, gz }, .n_threads = bx, .shared = shared };
+
+    ENTER();
+    if (!function)
+        return CU_INVALID_HANDLE;
+    if (current_device() < 0)
+        return CU_INVALID_CONTEXT;
+    if (extra || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || bx == 0 || bx > 1024 || bx % 32 != 0 ||
+        by != 1 || bz != 1 || shared > (function->shared_bytes > SHARED_FREE ? function->shared_bytes : SHARED_FREE))
+        return CU_INVALID_VALUE;
+    w.kernel = function->name;
+    w.param_bytes = function->param_bytes;
+    memcpy(w.params, arguments[0], w.param_bytes);
+    return submit(stream, &w);
+}
+
+/* ---- events: struct timespec ---------------------------------------------------------------------------------------- */
+
+enum { CAPTURED = -1 };
+
+API cu_result cuEventCreate(cu_event *ret, unsigned flags)
+{
+    ENTER();
+    if (flags != 0)
+        return CU_INVALID_VALUE;
+    *ret = calloc(1, sizeof(struct timespec));
+    return *ret ? CU_SUCCESS : CU_OUT_OF_MEMORY;
+}
+
+API cu_result cuEventDestroy_v2(cu_event event)
+{
+    ENTER();
+    free(event);
+    return CU_SUCCESS;
+}
+
+API cu_result cuEventRecord(cu_event event, cu_stream stream)
+{
+    ENTER();
+    if (!event || !is_stream(stream))
+        return CU_INVALID_HANDLE;
+    if (is_capturing(stream)) { /* part of the graph: nobody may wait for it or read its time */
+        *(struct timespec *) event = (struct timespec) { .tv_nsec = CAPTURED };
+        return CU_SUCCESS;
+    }
+    return clock_gettime(CLOCK_MONOTONIC, (struct timespec *) event) < 0 ? CU_INVALID_HANDLE : CU_SUCCESS;
+}
+
+API cu_result cuEventSynchronize(cu_event event)
+{
+    ENTER();
+    if (!event)
+        return CU_INVALID_HANDLE;
+    return ((const struct timespec *) event)->tv_nsec == CAPTURED ? CU_CAPTURED_EVENT : CU_SUCCESS;
+}
+
+API cu_result cuEventElapsedTime(float *ret, cu_event from, cu_event to)
+{
+    const struct timespec *a = (const struct timespec *) from, *b = (const struct timespec *) to;
+
+    ENTER();
+    if (a->tv_nsec == CAPTURED || b->tv_nsec == CAPTURED)
+        return CU_INVALID_HANDLE;
+    *ret = (float) ((double) (b->tv_sec - a->tv_sec) * 1e3 + (double) (b->tv_nsec - a->tv_nsec) * 1e-6);
+    return CU_SUCCESS;
+}
+
+void count_modules(struct standin_left *left)
+{
+    left->modules = n_modules;
+}

@@ -1,0 +1,95 @@
+/* Copies, fills and launches of the stand-in driver (devices.c): what they must keep to, and doing them. */
+#include <string.h>
+
+#include "tests/cuda_on_cpu/kernels.h"
+#include "tests/standin/standin.h"
+
+cu_result check_ranges(const struct work *w)
+{
+    cu_result r = CU_SUCCESS;
+
+    if (w->kind == WORK_LAUNCH)
+        return current_device() >= 0 ? CU_SUCCESS : CU_INVALID_CONTEXT;
+    if (!w->to_host)
+        r = check_touch(w->to, w->bytes, CU_ACCESS_READ_WRITE);
+    if (r == CU_SUCCESS && w->kind == WORK_COPY && !w->from_host)
+        r = check_touch(w->from, w->bytes, CU_ACCESS_READ);
+    return r;
+}
+
+cu_result run_now(const struct work *w)
+{
+    switch (w->kind) {
+    case WORK_COPY:
+        memmove((void *) (uintptr_t) w->to, (const void *) (uintptr_t) w->from, w->bytes);
+        return CU_SUCCESS;
+    case WORK_SET:
+        memset((void *) (uintptr_t) w->to, w->value, w->bytes);
+        return CU_SUCCESS;
+    case WORK_LAUNCH:
+        break;
+    }
+    state.n_launches++;
+#ifdef KERNELS_ON_CPU
+    on_cpu_launch(w->kernel, w->grid[0], w->grid[1], w->grid[2], w->n_threads, w->shared, w->params);
+    return CU_SUCCESS;
+#else
+    return CU_NOT_SUPPORTED;
+#endif
+}
+
+/* ---- copies and fills ----------------------------------------------------------------------------------------------- */
+
+/* The synchronous calls wait for the default stream, which waits for others. */
+static cu_result wait_for(const struct work *w)
+{
+    cu_result r = current_device() >= 0 ? refuse_waits() : CU_INVALID_CONTEXT;
+
+    if (r == CU_SUCCESS)
+        r = check_ranges(w);
+    return r == CU_SUCCESS ? run_now(w) : r;
+}
+
+API cu_result cuMemcpyDtoH_v2(void *to, cu_ptr from, size_t bytes)
+{
+    ENTER();
+    return wait_for(&(struct work) { .kind = WORK_COPY, .to = (uintptr_t) to, .to_host = true, .from = from, .bytes = bytes });
+}
+
+API cu_result cuMemcpyHtoD_v2(cu_ptr to, const void *from, size_t bytes)
+{
+    ENTER();
+    return wait_for(&(struct work) { .kind = WORK_COPY, .to = to, .from = (uintptr_t) from, .from_host = true, .bytes = bytes });
+}
+
+API cu_result cuMemsetD8_v2(cu_ptr to, unsigned char value, size_t bytes)
+{
+    ENTER();
+    return wait_for(&(struct work) { .kind = WORK_SET, .to = to, .value = value, .bytes = bytes });
+}
+
+API cu_result cuMemcpyDtoHAsync_v2(void *to, cu_ptr from, size_t bytes, cu_stream stream)
+{
+    ENTER();
+    return submit(stream, &(struct work) { .kind = WORK_COPY, .to = (uintptr_t) to, .to_host = true, .from = from,
+                                           .bytes = bytes });
+}
+
+API cu_result cuMemcpyHtoDAsync_v2(cu_ptr to, const void *from, size_t bytes, cu_stream stream)
+{
+    ENTER();
+    return submit(stream, &(struct work) { .kind = WORK_COPY, .to = to, .from = (uintptr_t) from, .from_host = true,
+                                           .bytes = bytes });
+}
+
+API cu_result cuMemcpyDtoDAsync_v2(cu_ptr to, cu_ptr from, size_t bytes, cu_stream stream)
+{
+    ENTER();
+    return submit(stream, &(struct work) { .kind = WORK_COPY, .to = to, .from = from, .bytes = bytes });
+}
+
+API cu_result cuMemsetD8Async(cu_ptr to, unsigned char value, size_t bytes, cu_stream stream)
+{
+    ENTER();
+    return submit(stream, &(struct work) { .kind = WORK_SET, .to = to, .value = value, .bytes = bytes });
+}
