@@ -10,6 +10,7 @@
 #include "base/errmsg.h"
 #include "client/connection.h"
 #include "client/extents.h"
+#include "client/gpu.h"
 #include "client/kvcobra.h"
 #include "client/leases.h"
 #include "client/session.h"
@@ -17,6 +18,7 @@
 
 struct kvc_client {
     struct errmsg error;
+    struct gpu *gpu;             /* where sequences live; NULL: in memory of the host */
     volatile uint8_t *alive;     /* a page of MADV_WIPEONFORK: 1 here, 0 in a child. getpid() would be a system call */
     struct connection connection;
     struct session session;      /* arena and session page, shared by the models of a connection */

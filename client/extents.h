@@ -11,6 +11,7 @@
 #include "proto/wire.h"
 
 struct connection;
+struct cuda_extent;
 struct errmsg;
 struct extent;
 
@@ -22,6 +23,7 @@ struct mapped_extent {
     uint64_t id;
     size_t n_pages;              /* held pages that lie in it */
     struct extent *extent;
+    struct cuda_extent *device;  /* instead of it, on a GPU */
 };
 
 struct extent_cache {

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "client/backoff.h"
+#include "client/gpu.h"
 #include "client/kvcobra.h"
 #include "client/pages.h"
 #include "client/watch.h"
@@ -29,6 +30,8 @@ struct model_table {
     unsigned refs;
     bool referenced;                  /* the daemon counts a reference of ours */
     struct heap_pool heap[2];         /* private pages, by class */
+    struct gpu_slots gpu_heap[2];     /* likewise on a GPU */
+    struct gpu_memory gpu_plan;       /* gpu_table() */
     uint64_t code_bits, padding_bits; /* per token of the shard: of real coordinates, of padding ones */
     struct encode_counts counts[2];   /* by side: how the quantisers fit what is encoded (DESIGN 3.3) */
 };

@@ -17,10 +17,15 @@
 
 enum { FOLLOW_TRIES = 8 }; /* swaps that may happen while one sequence is opened */
 
-static void table_free(struct model_table *t)
+static void table_free(struct kvc_model *m, struct model_table *t)
 {
-    if (!t)
-        return;
+    struct gpu *g = m->client->gpu;
+
+    if (g) {
+        gpu_slots_deinit(g, &t->gpu_heap[PAGE_FIRST]);
+        gpu_slots_deinit(g, &t->gpu_heap[PAGE_REST]);
+        gpu_table_drop(g, t);
+    }
     heap_pool_deinit(&t->heap[PAGE_FIRST]);
     heap_pool_deinit(&t->heap[PAGE_REST]);
     page_layout_deinit(&t->layout);
@@ -101,7 +106,7 @@ int model_table_add(struct kvc_model *m, struct table *table, bool referenced, s
     t->refs = 1;
     t->referenced = referenced;
     for (unsigned k = 0; k < 2; k++)
-        t->heap[k].slot_bytes = t->layout.slot_bytes[k];
+        t->heap[k].slot_bytes = t->gpu_heap[k].slot_bytes = t->layout.slot_bytes[k];
     count_bits(t);
     t->next = m->tables;
     m->tables = t;
@@ -138,7 +143,7 @@ void model_table_unref(struct kvc_model *m, struct model_table *t)
         }
     if (t->referenced && model_is_connected(m))
         tell_unref(m, t->table->digest);
-    table_free(t);
+    table_free(m, t);
 }
 
 /* ---- from the daemon -------------------------------------------------------------------------------------------- */

@@ -70,6 +70,14 @@ static void handle_free(struct kvc_client *c, struct page *p)
     c->free_pages = p;
 }
 
+/* Memory of this process for a page, on the host or on the GPU. Return: 0; -ENOMEM, -EBUSY, -EIO. */
+static int private_take(struct kvc_client *c, struct page *p)
+{
+    if (c->gpu)
+        return gpu_slot_take(c->gpu, &p->table->gpu_heap[p->class], &p->device, &c->error);
+    return heap_take(&p->table->heap[p->class], &p->bytes);
+}
+
 int page_claim(struct kvc_client *c, struct model_table *t, enum page_class class, bool in_arena, struct page **ret)
 {
     struct page *p = handle_new(c);
@@ -79,7 +87,7 @@ int page_claim(struct kvc_client *c, struct model_table *t, enum page_class clas
         return -ENOMEM;
     *p = (struct page) { .table = t, .refs = 1, .class = class, .place = in_arena ? PAGE_ARENA : PAGE_HEAP };
     if (!in_arena)
-        r = heap_take(&t->heap[class], &p->bytes);
+        r = private_take(c, p);
     else if (arena_take(&c->session.arena, t->layout.slot_bytes[class], &p->arena_off))
         p->bytes = (uint8_t *) extent_data(c->session.arena_extent) + p->arena_off;
     else
@@ -95,8 +103,10 @@ int page_claim(struct kvc_client *c, struct model_table *t, enum page_class clas
 static void put_into_pool(struct page *p, const struct page_grant *grant)
 {
     p->place = PAGE_POOL;
-    /* mapped read-only: nobody writes through it */
-    p->bytes = (uint8_t *) extent_data(grant->extent->extent) + grant->offset;
+    if (grant->extent->device)
+        p->device = cuda_extent_address(grant->extent->device) + grant->offset;
+    else /* mapped read-only: nobody writes through it */
+        p->bytes = (uint8_t *) extent_data(grant->extent->extent) + grant->offset;
     p->extent = grant->extent;
     p->slot = grant->slot;
     p->generation = grant->generation;
@@ -128,7 +138,10 @@ static void give_bytes(struct kvc_client *c, struct page *p)
 {
     switch (p->place) {
     case PAGE_HEAP:
-        heap_give(&p->table->heap[p->class], p->bytes);
+        if (c->gpu)
+            gpu_slot_give(&p->table->gpu_heap[p->class], p->device);
+        else
+            heap_give(&p->table->heap[p->class], p->bytes);
         break;
     case PAGE_ARENA:
         arena_give(&c->session.arena, p->arena_off, p->table->layout.slot_bytes[p->class]);
@@ -139,6 +152,7 @@ static void give_bytes(struct kvc_client *c, struct page *p)
         break;
     }
     p->bytes = NULL;
+    p->device = 0;
 }
 
 void page_move_to_pool(struct kvc_client *c, struct page *p, const struct page_grant *grant)
@@ -151,17 +165,27 @@ void page_move_to_pool(struct kvc_client *c, struct page *p, const struct page_g
 
 int page_move_to_heap(struct kvc_client *c, struct page *p)
 {
-    uint8_t *bytes;
+    struct page to = { .table = p->table, .class = p->class };
+    size_t bytes = p->table->layout.page_bytes[p->class];
     int r;
 
     assert(p->place != PAGE_HEAP);
-    r = heap_take(&p->table->heap[p->class], &bytes);
+    r = private_take(c, &to);
     if (r < 0)
         return r;
-    memcpy(bytes, p->bytes, p->table->layout.page_bytes[p->class]);
+    if (!c->gpu)
+        memcpy(to.bytes, p->bytes, bytes);
+    else
+        r = gpu_copy(c->gpu, to.device + PAGE_HEADER_BYTES, p->device + PAGE_HEADER_BYTES, bytes - PAGE_HEADER_BYTES,
+                     &c->error);
+    if (r < 0) {
+        gpu_slot_give(&p->table->gpu_heap[p->class], to.device);
+        return r;
+    }
     give_bytes(c, p);
     p->place = PAGE_HEAP;
-    p->bytes = bytes;
+    p->bytes = to.bytes;
+    p->device = to.device;
     c->pages_moved++;
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gpu/cuda/abi.h"
 #include "gpu/layout.h"
 #include "proto/page.h"
 
@@ -18,7 +19,7 @@ struct mapped_extent;
 struct model_table;
 
 enum page_place {
-    PAGE_HEAP = 0,  /* embedded, or the daemon refused or went away */
+    PAGE_HEAP = 0,  /* this process's memory: embedded, on a GPU, or the daemon refused or went away */
     PAGE_ARENA = 1,
     PAGE_POOL = 2,  /* leased, mapped read-only; or it was, in a pool that is gone: page_is_shared() */
 };
@@ -31,7 +32,8 @@ struct page {
     enum page_class class;
     bool has_key;
     struct chunk_key key;
-    uint8_t *bytes;                /* header, then payload */
+    uint8_t *bytes;                /* header, then payload; NULL on a GPU: */
+    cu_ptr device;                 /* the same in its memory, the header's bytes unused */
     size_t arena_off;              /* PAGE_ARENA */
     struct mapped_extent *extent;  /* PAGE_POOL */
     struct lease *lease;
@@ -88,7 +90,8 @@ static inline struct page *page_ref(struct page *p)
 /* The last reference gives the bytes back; releases are sent by leases_flush(). */
 void page_unref(struct kvc_client *c, struct page *p);
 
+/* On a GPU its address there: to be given to kernels, not to be touched. */
 static inline uint8_t *page_payload(const struct page *p)
 {
-    return p->bytes + PAGE_HEADER_BYTES;
+    return (p->bytes ? p->bytes : (uint8_t *) (uintptr_t) p->device) + PAGE_HEADER_BYTES;
 }

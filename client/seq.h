@@ -18,6 +18,7 @@
 #include "gpu/dtype.h"
 
 struct eval;
+struct seq_gpu;
 
 #define TAIL_ROWS_MIN (2 * CHUNK_TOKENS) /* a decode step holds at most this: 127 and the one being appended */
 
@@ -38,11 +39,12 @@ struct kvc_seq {
     struct layer *layers;
     size_t n_pages, n_pages_max;
     struct page **pages;
-    const uint8_t **payloads; /* of pages, for the kernels */
+    const uint8_t **payloads; /* of pages, for the kernels: the GPU's addresses if it lives there */
     uint64_t number;       /* of its model, for sampling */
     size_t first_lost;     /* chunk whose page the daemon may have given to somebody else; SIZE_MAX: none (reconnect.h) */
     uint64_t pages_moved;  /* client->pages_moved when payloads was right */
     struct eval *eval;     /* NULL in the product */
+    struct seq_gpu *gpu;   /* what of it is on the GPU (seq_gpu.h); NULL: nothing, it is the host's */
 };
 
 static inline uint32_t seq_n_layers(const struct kvc_seq *s)

@@ -13,13 +13,18 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
+struct range {
+    cu_ptr base;
+    size_t bytes;
+    uint8_t *used;       /* [bytes / granularity] whether a granule's addresses are taken */
+};
+
 struct cuda_space {
     const struct cuda_driver *driver;
     struct cuda_device_info device;
     cu_context context;
-    cu_ptr base;
-    size_t bytes;
-    uint8_t *used;       /* [bytes / granularity] whether a granule's addresses are taken */
+    struct range *ranges; /* the latest last */
+    size_t n_ranges;
     size_t n_extents;
 };
 
@@ -46,16 +51,23 @@ static bool is_extent_size(const struct cuda_space *s, size_t bytes)
 
 /* ---- the space --------------------------------------------------------------------------------------------------- */
 
+static void give_up_range(struct cuda_space *s, size_t i)
+{
+    (void) s->driver->address_free(s->ranges[i].base, s->ranges[i].bytes);
+    free(s->ranges[i].used);
+    memmove(s->ranges + i, s->ranges + i + 1, (--s->n_ranges - i) * sizeof(*s->ranges));
+}
+
 struct cuda_space *cuda_space_free(struct cuda_space *s)
 {
     if (!s)
         return NULL;
     assert(s->n_extents == 0);
-    if (s->base)
-        (void) s->driver->address_free(s->base, s->bytes);
+    while (s->n_ranges > 0)
+        give_up_range(s, s->n_ranges - 1);
     if (s->context)
         (void) s->driver->context_release(s->device.ordinal);
-    free(s->used);
+    free(s->ranges);
     free(s);
     return NULL;
 }
@@ -64,30 +76,55 @@ int cuda_space_new(const struct cuda_driver *driver, const struct cuda_device_in
                    struct cuda_space **ret_space, struct errmsg *e)
 {
     _cleanup_(cuda_space_freep) struct cuda_space *s = calloc(1, sizeof(*s));
-    size_t rounded;
-    cu_result r;
+    cu_result result;
+    int r;
 
     if (!s)
         return fail(e, -ENOMEM, "out of memory");
     s->driver = driver;
     s->device = *device;
-    if (bytes == 0 || !checked_add(bytes, device->granularity - 1, &rounded))
-        return fail(e, bytes == 0 ? -EINVAL : -EOVERFLOW, "a GPU pool of %zu bytes", bytes);
-    s->bytes = rounded / device->granularity * device->granularity;
-    s->used = calloc(s->bytes / device->granularity, 1);
-    if (!s->used)
-        return fail(e, -ENOMEM, "out of memory");
-    r = driver->context_retain(&s->context, device->ordinal);
-    if (r != CU_SUCCESS) {
+    result = driver->context_retain(&s->context, device->ordinal);
+    if (result != CU_SUCCESS) {
         s->context = NULL;
-        return cuda_fail(driver, r, e, "cannot open a context on the GPU");
+        return cuda_fail(driver, result, e, "cannot open a context on the GPU");
     }
-    r = driver->address_reserve(&s->base, s->bytes, device->granularity, 0, 0);
-    if (r != CU_SUCCESS) {
-        s->base = 0;
-        return cuda_fail(driver, r, e, "cannot reserve addresses for a GPU pool");
-    }
+    r = bytes > 0 ? cuda_space_reserve(s, bytes, e) : 0;
+    if (r < 0)
+        return r;
     *ret_space = take_ptr(s);
+    return 0;
+}
+
+static bool is_unused(const struct cuda_space *s, const struct range *range)
+{
+    return !memchr(range->used, true, range->bytes / s->device.granularity);
+}
+
+int cuda_space_reserve(struct cuda_space *s, size_t bytes, struct errmsg *e)
+{
+    struct range range = { 0 }, *ranges;
+    size_t rounded;
+    cu_result result;
+
+    if (bytes == 0 || !checked_add(bytes, s->device.granularity - 1, &rounded))
+        return fail(e, bytes == 0 ? -EINVAL : -EOVERFLOW, "a GPU pool of %zu bytes", bytes);
+    range.bytes = rounded / s->device.granularity * s->device.granularity;
+    ranges = realloc(s->ranges, (s->n_ranges + 1) * sizeof(*ranges));
+    if (!ranges)
+        return fail(e, -ENOMEM, "out of memory");
+    s->ranges = ranges;
+    range.used = calloc(range.bytes / s->device.granularity, 1);
+    if (!range.used)
+        return fail(e, -ENOMEM, "out of memory");
+    result = s->driver->address_reserve(&range.base, range.bytes, s->device.granularity, 0, 0);
+    if (result != CU_SUCCESS) {
+        free(range.used);
+        return cuda_fail(s->driver, result, e, "cannot reserve addresses for a GPU pool");
+    }
+    for (size_t i = s->n_ranges; i-- > 0;)
+        if (is_unused(s, &s->ranges[i]))
+            give_up_range(s, i);
+    s->ranges[s->n_ranges++] = range;
     return 0;
 }
 
@@ -116,21 +153,38 @@ void cuda_space_leave(struct cuda_space *s)
 }
 
 /* First fit: extents of a pool have one size, so that nothing falls between. Return: the granule, or SIZE_MAX. */
-static size_t find_addresses(const struct cuda_space *s, size_t n)
+static size_t find_in_range(const struct cuda_space *s, const struct range *range, size_t n)
 {
-    size_t total = s->bytes / s->device.granularity, run = 0;
+    size_t total = range->bytes / s->device.granularity, run = 0;
 
     for (size_t i = 0; i < total; i++) {
-        run = s->used[i] ? 0 : run + 1;
+        run = range->used[i] ? 0 : run + 1;
         if (run == n)
             return i + 1 - n;
     }
     return SIZE_MAX;
 }
 
+/* The latest range first: earlier ones are of pools that are gone. Return: an address; 0: none is left. */
+static cu_ptr find_addresses(const struct cuda_space *s, size_t bytes)
+{
+    for (size_t i = s->n_ranges; i-- > 0;) {
+        size_t granule = find_in_range(s, &s->ranges[i], bytes / s->device.granularity);
+
+        if (granule != SIZE_MAX)
+            return s->ranges[i].base + granule * s->device.granularity;
+    }
+    return 0;
+}
+
 static void mark_addresses(struct cuda_space *s, cu_ptr address, size_t bytes, bool taken)
 {
-    memset(s->used + (address - s->base) / s->device.granularity, taken, bytes / s->device.granularity);
+    for (size_t i = 0; i < s->n_ranges; i++) {
+        struct range *range = &s->ranges[i];
+
+        if (address >= range->base && address - range->base < range->bytes)
+            memset(range->used + (address - range->base) / s->device.granularity, taken, bytes / s->device.granularity);
+    }
 }
 
 /* ---- extents ----------------------------------------------------------------------------------------------------- */
@@ -161,23 +215,28 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
     return 0;
 }
 
+static cu_result set_access(const struct cuda_space *s, cu_ptr address, size_t bytes, int access)
+{
+    struct cu_access desc = { .location = { CU_LOCATION_DEVICE, s->device.ordinal }, .flags = access };
+
+    return s->driver->set_access(address, bytes, &desc, 1);
+}
+
 static int map(struct cuda_extent *x, cu_handle handle, int access, struct errmsg *e)
 {
     struct cuda_space *s = x->space;
     const struct cuda_driver *d = s->driver;
-    struct cu_access desc = { .location = { CU_LOCATION_DEVICE, s->device.ordinal }, .flags = access };
-    size_t granule = find_addresses(s, x->bytes / s->device.granularity);
-    cu_ptr address = s->base + granule * s->device.granularity;
+    cu_ptr address = find_addresses(s, x->bytes);
     cu_result r;
 
-    if (granule == SIZE_MAX)
+    if (address == 0)
         return fail(e, -ENOSPC, "the addresses reserved for GPU extents are used up: no %zu bytes in one piece", x->bytes);
     r = d->mem_map(address, x->bytes, 0, handle, 0);
     if (r == CU_INVALID_VALUE) /* all else is checked: the memory is smaller */
         return fail(e, -EBADMSG, "the GPU extent is not the %zu bytes that it should be", x->bytes);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot map a GPU extent");
-    r = d->set_access(address, x->bytes, &desc, 1);
+    r = set_access(s, address, x->bytes, access);
     if (r != CU_SUCCESS) {
         (void) d->mem_unmap(address, x->bytes);
         return cuda_fail(d, r, e, "cannot get access to a GPU extent");
@@ -227,6 +286,19 @@ struct cuda_extent *cuda_extent_free(struct cuda_extent *x)
     s->n_extents--;
     free(x);
     return NULL;
+}
+
+int cuda_extent_allow_write(struct cuda_extent *x, struct errmsg *e)
+{
+    cu_result r;
+
+    if (x->writable)
+        return 0;
+    r = set_access(x->space, x->address, x->bytes, CU_ACCESS_READ_WRITE);
+    if (r != CU_SUCCESS)
+        return cuda_fail(x->space->driver, r, e, "cannot get write access to a GPU extent");
+    x->writable = true;
+    return 0;
 }
 
 cu_ptr cuda_extent_address(const struct cuda_extent *x)

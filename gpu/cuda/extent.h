@@ -2,8 +2,8 @@
  * Extents in GPU memory: created and exported by the mover, imported and mapped by clients, kept alive by whoever holds
  * a descriptor or a mapping.
  *
- * A space is one device's part of this process: its primary context, and one range of addresses reserved for all extents
- * of a pool, so that mapping one never moves another and kernels keep one base pointer.
+ * A space is one device's part of this process: its primary context, and a range of addresses reserved for all extents of a
+ * pool, so that mapping one never moves another.
  *
  * Order, which the driver demands or rewards:
  *     open    reserve addresses -> create or import -> map -> set access -> (the handle is released; the mapping holds)
@@ -22,9 +22,9 @@ struct cuda_extent;
 /**
  * cuda_space_new() - a device's context and addresses
  * @driver: borrowed, outlives the space
- * @bytes:  of all extents together; rounded up to the granularity; addresses only, no memory
+ * @bytes:  of all extents together; rounded up to the granularity; addresses only, no memory. 0: cuda_space_reserve() later
  *
- * Return: 0; -EINVAL, -EOVERFLOW: @bytes; else as cuda_fail().
+ * Return: 0; -EOVERFLOW: @bytes; else as cuda_fail().
  */
 int cuda_space_new(const struct cuda_driver *driver, const struct cuda_device_info *device, size_t bytes,
                    struct cuda_space **ret_space, struct errmsg *e);
@@ -35,6 +35,15 @@ static inline void cuda_space_freep(struct cuda_space **s)
 {
     *s = cuda_space_free(*s);
 }
+
+/**
+ * cuda_space_reserve() - addresses for the extents of a pool of @bytes, or of another one
+ *
+ * Extents that are mapped stay where they are; ranges in which nothing is mapped any more are given up.
+ *
+ * Return: 0; -EINVAL, -EOVERFLOW: @bytes; else as cuda_fail(). On failure nothing changed.
+ */
+int cuda_space_reserve(struct cuda_space *s, size_t bytes, struct errmsg *e);
 
 const struct cuda_device_info *cuda_space_device(const struct cuda_space *s);
 const struct cuda_driver *cuda_space_driver(const struct cuda_space *s);
@@ -73,6 +82,9 @@ static inline void cuda_extent_freep(struct cuda_extent **x)
 {
     *x = cuda_extent_free(*x);
 }
+
+/* An extent that was imported for reading may be written from now on. Return: 0; as cuda_fail(). */
+int cuda_extent_allow_write(struct cuda_extent *x, struct errmsg *e);
 
 cu_ptr cuda_extent_address(const struct cuda_extent *x);
 size_t cuda_extent_bytes(const struct cuda_extent *x);
