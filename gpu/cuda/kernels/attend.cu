@@ -17,19 +17,9 @@
  * tests/unit/gpu/cuda/test_kernels.c, which runs this file on the CPU.
  */
 #include "gpu/cuda/kernels/codes.h"
-#include "gpu/cuda/kernels/device.h"
-#include "gpu/cuda/kernels/plan.h"
-
-enum {
-    TOKENS = 64,
-    WARPS = PLAN_THREADS / 32,
-    ROWS = PLAN_GROUP_MAX,
-    SCORE_LD = ROWS + 1,
-    WEIGHT_LD = TOKENS + 8,
-};
-
-#define LOG2_E 1.4426950408889634f
-#define LEAST (-1e30f) /* below every score; finite, so that differences are */
+#include "gpu/cuda/kernels/exact.h"
+#include "gpu/cuda/kernels/queries.h"
+#include "gpu/cuda/kernels/softmax.h"
 
 /*
  * What a block keeps in registers, so that indices are constants: k-steps of keys (16 coordinates each), tiles of 16 coordinates
@@ -38,112 +28,6 @@ enum {
 template <int K, int V, int R> struct size {
     enum { KEY_STEPS = K, VALUE_TILES = V, ROW_TILES = R };
 };
-
-/* What a block keeps in shared memory. */
-struct shared {
-    float *start;        /* [ROWS][2][n_planes] queries in the frame of the tile's first one, times scale and log2 e */
-    float *phase;        /* [2][n_planes] cosine and sine from there to the block of keys */
-    float *query;        /* [ROWS][2][n_planes] in the frame of the block of keys */
-    uint16_t *query16;   /* the same in binary16 */
-    float *mean_terms;   /* [ROWS][2][n_planes] factors of cosine and sine in the score of the key mean */
-    float *scores;       /* [TOKENS][SCORE_LD] scores, then weights */
-    uint16_t *weights;   /* [ROWS][WEIGHT_LD] binary16, zero for exact keys */
-    float *max, *sum, *factor; /* [ROWS] */
-    float *exact;        /* [ROWS][d] weights times exact values */
-};
-
-/* The queries of a block: row i is query head i % group of the tile's query i / group. */
-struct rows {
-    const float *q;      /* the first one's */
-    size_t stride;       /* floats between queries */
-    uint32_t n, group;
-    uint32_t position;   /* of the first query */
-};
-
-DEVICE struct shared carve(unsigned char *at, const struct plan_table *t)
-{
-    struct shared s;
-    uint32_t planes = ROWS * 2 * t->n_planes;
-
-    s.start = (float *) at;
-    s.phase = s.start + planes;
-    s.query = s.phase + 2 * t->n_planes;
-    s.mean_terms = s.query + planes;
-    s.scores = s.mean_terms + planes;
-    s.max = s.scores + TOKENS * SCORE_LD;
-    s.sum = s.max + ROWS;
-    s.factor = s.sum + ROWS;
-    s.exact = s.factor + ROWS;
-    s.query16 = (uint16_t *) (s.exact + ROWS * t->d);
-    s.weights = s.query16 + planes;
-    return s;
-}
-
-/* Dimension of plane @i, its first or second. */
-DEVICE uint32_t plane_dim(const struct plan_table *t, uint32_t i, uint32_t hi)
-{
-    uint32_t half = t->n_rot / 2;
-
-    return i < half ? i + hi * half : 2 * i + hi;
-}
-
-/* ---- queries ------------------------------------------------------------------------------------------------------- */
-
-/* Cosine and sine of what plane @p turns by over @positions; reduced in binary64, so that positions may be long. */
-DEVICE void phase_of(const struct plan_table *t, uint32_t p, double positions, float *ret_cosine, float *ret_sine)
-{
-    double turns = t->freq[p] * positions * 0.15915494309189535;
-
-    cos_sin_of_turns((float) (turns - floor(turns)), ret_cosine, ret_sine);
-}
-
-/* All rows as they stand to the tile's first query. Planes and rows that are none are zero, here and in every frame. */
-DEVICE void load_queries(const struct plan_table *t, const struct rows *rows, struct shared s)
-{
-    uint32_t n = t->n_planes;
-
-    for (uint32_t i = threadIdx.x; i < ROWS * n; i += PLAN_THREADS) {
-        uint32_t row = i / n, p = i % n, at = row * 2 * n + p;
-        float lo = 0, hi = 0;
-
-        if (row < rows->n && p < t->d / 2) {
-            const float *q = rows->q + row / rows->group * rows->stride + row % rows->group * t->d;
-            float scale = t->attn_scale * LOG2_E, x = q[plane_dim(t, p, 0)] * scale, y = q[plane_dim(t, p, 1)] * scale, c, sn;
-
-            phase_of(t, p, row / rows->group, &c, &sn);
-            lo = x * c - y * sn;
-            hi = y * c + x * sn;
-        }
-        s.start[at] = lo;
-        s.start[at + n] = hi;
-        s.query16[at] = 0;
-        s.query16[at + n] = 0;
-    }
-}
-
-/* Queries turned to the frame of the keys that begin at position @first, and the terms of the key mean. */
-DEVICE void turn_queries(const struct plan_table *t, const struct plan_head *head, const struct rows *rows, uint32_t first,
-                         struct shared s)
-{
-    uint32_t n = t->n_planes;
-
-    for (uint32_t p = threadIdx.x; p < n; p += PLAN_THREADS)
-        phase_of(t, p, (double) rows->position - (double) first, &s.phase[p], &s.phase[n + p]);
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < rows->n * n; i += PLAN_THREADS) {
-        uint32_t row = i / n, p = i % n, at = row * 2 * n + p;
-        float c = s.phase[p], sn = s.phase[n + p], x = s.start[at], y = s.start[at + n];
-        float lo = x * c - y * sn, hi = y * c + x * sn;
-
-        s.query[at] = lo;
-        s.query[at + n] = hi;
-        s.query16[at] = (uint16_t) pack_halves(lo, 0);
-        s.query16[at + n] = (uint16_t) pack_halves(hi, 0);
-        s.mean_terms[at] = lo * head->mean_k[p] + hi * head->mean_k[n + p];
-        s.mean_terms[at + n] = hi * head->mean_k[p] - lo * head->mean_k[n + p];
-    }
-    __syncthreads();
-}
 
 /* ---- scores -------------------------------------------------------------------------------------------------------- */
 
@@ -219,102 +103,6 @@ template <class S> DEVICE void score_codes(const struct plan_attend *a, const st
         UNROLL
         for (unsigned i = 0; i < 4; i++)
             s.scores[(first + (lane >> 2) + (i >> 1) * 8) * SCORE_LD + 8 * n + 2 * (lane & 3) + (i & 1)] = c[n][i];
-    __syncthreads();
-}
-
-/* The key mean's share of every score. */
-DEVICE void add_mean_scores(const struct plan_table *t, uint32_t n_rows, struct shared s)
-{
-    uint32_t n = t->n_planes;
-
-    for (uint32_t i = threadIdx.x; i < TOKENS * n_rows; i += PLAN_THREADS) {
-        uint32_t token = i % TOKENS, row = i / TOKENS;
-        const float *terms = s.mean_terms + row * 2 * n;
-        float sum = 0;
-
-        for (uint32_t p = 0; p < t->d / 2; p++)
-            sum += terms[p] * t->cosine[p * TOKENS + token] + terms[n + p] * t->sine[p * TOKENS + token];
-        s.scores[token * SCORE_LD + row] += sum;
-    }
-    __syncthreads();
-}
-
-/* Scores of @n_keys exact keys [d] of x - mean with the block's first position at offset 0: over what stood there. */
-DEVICE void score_exact(const struct plan_table *t, const struct plan_head *head, const uint16_t *keys, uint32_t n_keys,
-                        uint32_t n_rows, struct shared s)
-{
-    uint32_t n = t->n_planes;
-
-    for (uint32_t i = threadIdx.x; i < n_keys * n_rows; i += PLAN_THREADS) {
-        uint32_t token = i / n_rows, row = i % n_rows;
-        const float *q = s.query + row * 2 * n;
-        float sum = 0;
-
-        for (uint32_t p = 0; p < t->d / 2; p++) {
-            float lo = head->mean_k[p] + half_to_float(keys[token * t->d + plane_dim(t, p, 0)]);
-            float hi = head->mean_k[n + p] + half_to_float(keys[token * t->d + plane_dim(t, p, 1)]);
-
-            sum += (q[p] * lo + q[n + p] * hi) * t->cosine[p * TOKENS + token] +
-                   (q[n + p] * lo - q[p] * hi) * t->sine[p * TOKENS + token];
-        }
-        s.scores[token * SCORE_LD + row] = sum;
-    }
-    __syncthreads();
-}
-
-/* ---- softmax ------------------------------------------------------------------------------------------------------- */
-
-/* Of @n keys from position @first, those that the query at @position sees: from .. to - 1. */
-DEVICE void visible(const struct plan_attend *a, uint32_t position, uint32_t first, uint32_t n, uint32_t *from, uint32_t *to)
-{
-    uint32_t beyond = position + 1, low = a->window > 0 && beyond > a->window ? beyond - a->window : 0;
-
-    *from = low > first ? low - first : 0;
-    *to = beyond <= first ? 0 : beyond - first < n ? beyond - first : n;
-}
-
-/* Whether any row sees any of them. */
-DEVICE bool any_visible(const struct plan_attend *a, const struct rows *rows, uint32_t first, uint32_t n)
-{
-    uint32_t from, to, unused;
-
-    visible(a, rows->position, first, n, &from, &unused);
-    visible(a, rows->position + (rows->n - 1) / rows->group, first, n, &unused, &to);
-    return from < to;
-}
-
-/*
- * Of @n keys from position @first, every row's visible ones; the first @n_exact weights are for exact values. Eight threads per
- * row. Weights are rounded to binary16 before they are summed, so that they and their sum agree.
- */
-DEVICE void softmax(const struct plan_attend *a, const struct rows *rows, uint32_t first, uint32_t n, uint32_t n_exact,
-                    struct shared s)
-{
-    unsigned row = threadIdx.x / 8, sub = threadIdx.x % 8;
-    float largest = LEAST, before = s.max[row], sum = 0, factor;
-    uint32_t from = 0, to = 0;
-
-    if (row < rows->n)
-        visible(a, rows->position + row / rows->group, first, n, &from, &to);
-    for (uint32_t token = sub; token < TOKENS; token += 8)
-        if (token >= from && token < to)
-            largest = fmaxf(largest, s.scores[token * SCORE_LD + row]);
-    largest = fmaxf(max_of(largest, 8), before);
-    factor = exp2_fast(before - largest);
-    for (uint32_t token = sub; token < TOKENS; token += 8) {
-        bool seen = token >= from && token < to;
-        uint16_t weight = (uint16_t) pack_halves(seen ? exp2_fast(s.scores[token * SCORE_LD + row] - largest) : 0, 0);
-
-        sum += half_to_float(weight);
-        s.scores[token * SCORE_LD + row] = half_to_float(weight);
-        s.weights[row * WEIGHT_LD + token] = token < n_exact ? 0 : weight;
-    }
-    sum = sum_of(sum, 8);
-    if (sub == 0) {
-        s.max[row] = largest;
-        s.sum[row] = s.sum[row] * factor + sum;
-        s.factor[row] = factor;
-    }
     __syncthreads();
 }
 
@@ -401,20 +189,6 @@ template <class S> DEVICE void accumulate(const struct plan_attend *a, const str
         }
         before += codes->n_half / 2u;
     }
-}
-
-/* Weights of @n exact keys times their values, [d] of x - mean. */
-DEVICE void add_exact(const struct plan_table *t, const uint16_t *values, uint32_t n, uint32_t n_rows, struct shared s)
-{
-    for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += PLAN_THREADS) {
-        uint32_t row = i / t->d, col = i % t->d;
-        float sum = s.exact[i] * s.factor[row];
-
-        for (uint32_t token = 0; token < n; token++)
-            sum += s.scores[token * SCORE_LD + row] * half_to_float(values[token * t->d + col]);
-        s.exact[i] = sum;
-    }
-    __syncthreads();
 }
 
 /* ---- the kernels --------------------------------------------------------------------------------------------------- */

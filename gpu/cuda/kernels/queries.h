@@ -1,0 +1,144 @@
+/*
+ * What attention kernels share: a block's rows, the shared memory that they stand in, queries turned to the frame of a block of
+ * 64 keys, and which keys a query sees.
+ */
+#pragma once
+
+#include "gpu/cuda/kernels/device.h"
+#include "gpu/cuda/kernels/plan.h"
+
+enum {
+    TOKENS = 64,
+    WARPS = PLAN_THREADS / 32,
+    ROWS = PLAN_GROUP_MAX,
+    SCORE_LD = ROWS + 1,
+    WEIGHT_LD = TOKENS + 8,
+};
+
+#define LOG2_E 1.4426950408889634f
+#define LEAST (-1e30f) /* below every score; finite, so that differences are */
+
+/* What a block keeps in shared memory. */
+struct shared {
+    float *start;        /* [ROWS][2][n_planes] queries in the frame of the tile's first one, times scale and log2 e */
+    float *phase;        /* [2][n_planes] cosine and sine from there to the block of keys */
+    float *query;        /* [ROWS][2][n_planes] in the frame of the block of keys */
+    uint16_t *query16;   /* the same in binary16 */
+    float *mean_terms;   /* [ROWS][2][n_planes] factors of cosine and sine in the score of the key mean */
+    float *scores;       /* [TOKENS][SCORE_LD] scores, then weights */
+    uint16_t *weights;   /* [ROWS][WEIGHT_LD] binary16, zero for exact keys */
+    float *max, *sum, *factor; /* [ROWS] */
+    float *exact;        /* [ROWS][d] weights times exact values */
+};
+
+/* The queries of a block: row i is query head i % group of the tile's query i / group. */
+struct rows {
+    const float *q;      /* the first one's */
+    size_t stride;       /* floats between queries */
+    uint32_t n, group;
+    uint32_t position;   /* of the first query */
+};
+
+DEVICE struct shared carve(unsigned char *at, const struct plan_table *t)
+{
+    struct shared s;
+    uint32_t planes = ROWS * 2 * t->n_planes;
+
+    s.start = (float *) at;
+    s.phase = s.start + planes;
+    s.query = s.phase + 2 * t->n_planes;
+    s.mean_terms = s.query + planes;
+    s.scores = s.mean_terms + planes;
+    s.max = s.scores + TOKENS * SCORE_LD;
+    s.sum = s.max + ROWS;
+    s.factor = s.sum + ROWS;
+    s.exact = s.factor + ROWS;
+    s.query16 = (uint16_t *) (s.exact + ROWS * t->d);
+    s.weights = s.query16 + planes;
+    return s;
+}
+
+/* Dimension of plane @i, its first or second. */
+DEVICE uint32_t plane_dim(const struct plan_table *t, uint32_t i, uint32_t hi)
+{
+    uint32_t half = t->n_rot / 2;
+
+    return i < half ? i + hi * half : 2 * i + hi;
+}
+
+/* ---- queries ------------------------------------------------------------------------------------------------------- */
+
+/* Cosine and sine of what plane @p turns by over @positions; reduced in binary64, so that positions may be long. */
+DEVICE void phase_of(const struct plan_table *t, uint32_t p, double positions, float *ret_cosine, float *ret_sine)
+{
+    double turns = t->freq[p] * positions * 0.15915494309189535;
+
+    cos_sin_of_turns((float) (turns - floor(turns)), ret_cosine, ret_sine);
+}
+
+/* All rows as they stand to the tile's first query. Planes and rows that are none are zero, here and in every frame. */
+DEVICE void load_queries(const struct plan_table *t, const struct rows *rows, struct shared s)
+{
+    uint32_t n = t->n_planes;
+
+    for (uint32_t i = threadIdx.x; i < ROWS * n; i += PLAN_THREADS) {
+        uint32_t row = i / n, p = i % n, at = row * 2 * n + p;
+        float lo = 0, hi = 0;
+
+        if (row < rows->n && p < t->d / 2) {
+            const float *q = rows->q + row / rows->group * rows->stride + row % rows->group * t->d;
+            float scale = t->attn_scale * LOG2_E, x = q[plane_dim(t, p, 0)] * scale, y = q[plane_dim(t, p, 1)] * scale, c, sn;
+
+            phase_of(t, p, row / rows->group, &c, &sn);
+            lo = x * c - y * sn;
+            hi = y * c + x * sn;
+        }
+        s.start[at] = lo;
+        s.start[at + n] = hi;
+        s.query16[at] = 0;
+        s.query16[at + n] = 0;
+    }
+}
+
+/* Queries turned to the frame of the keys that begin at position @first, and the terms of the key mean. */
+DEVICE void turn_queries(const struct plan_table *t, const struct plan_head *head, const struct rows *rows, uint32_t first,
+                         struct shared s)
+{
+    uint32_t n = t->n_planes;
+
+    for (uint32_t p = threadIdx.x; p < n; p += PLAN_THREADS)
+        phase_of(t, p, (double) rows->position - (double) first, &s.phase[p], &s.phase[n + p]);
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < rows->n * n; i += PLAN_THREADS) {
+        uint32_t row = i / n, p = i % n, at = row * 2 * n + p;
+        float c = s.phase[p], sn = s.phase[n + p], x = s.start[at], y = s.start[at + n];
+        float lo = x * c - y * sn, hi = y * c + x * sn;
+
+        s.query[at] = lo;
+        s.query[at + n] = hi;
+        s.query16[at] = (uint16_t) pack_halves(lo, 0);
+        s.query16[at + n] = (uint16_t) pack_halves(hi, 0);
+        s.mean_terms[at] = lo * head->mean_k[p] + hi * head->mean_k[n + p];
+        s.mean_terms[at + n] = hi * head->mean_k[p] - lo * head->mean_k[n + p];
+    }
+    __syncthreads();
+}
+
+/* Of @n keys from position @first, those that the query at @position sees: from .. to - 1. */
+DEVICE void visible(const struct plan_attend *a, uint32_t position, uint32_t first, uint32_t n, uint32_t *from, uint32_t *to)
+{
+    uint32_t beyond = position + 1, low = a->window > 0 && beyond > a->window ? beyond - a->window : 0;
+
+    *from = low > first ? low - first : 0;
+    *to = beyond <= first ? 0 : beyond - first < n ? beyond - first : n;
+}
+
+/* Whether any row sees any of them. */
+DEVICE bool any_visible(const struct plan_attend *a, const struct rows *rows, uint32_t first, uint32_t n)
+{
+    uint32_t from, to, unused;
+
+    visible(a, rows->position, first, n, &from, &unused);
+    visible(a, rows->position + (rows->n - 1) / rows->group, first, n, &unused, &to);
+    return from < to;
+}
