@@ -19,10 +19,8 @@ static inline void cuda_f16_freep(struct cuda_f16 **f)
 
 /**
  * cuda_f16_attend() - queue attention of one token per sequence
- * @shape: what lies at @plan, for the grid; pointers in it are not followed
- * @plan:  device address of a struct f16_attend
+ * @a: its pointers are device pointers; may go when this returns
  *
  * Return: 0; -EOPNOTSUPP: a dimension or a group that the kernels do not take, named; else as cuda_fail().
  */
-int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *shape, cu_ptr plan, unsigned n_seqs, cu_stream stream,
-                    struct errmsg *e);
+int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_seqs, cu_stream stream, struct errmsg *e);

@@ -1,11 +1,13 @@
 /*
  * The kernels on a device: loaded from images that the build embeds, launched on the caller's stream. Nothing here waits for
- * the device or for another process, and no launch depends on anything read back: grids follow from arguments alone, plans
- * lie in device memory at places that stay (kernels/plan.h), so that launches can be captured in a CUDA graph.
+ * the device or for another process, and no launch depends on anything read back: grids follow from arguments alone,
+ * parameters travel by value, lengths of sequences lie in device memory and are advanced there (kernels/plan.h). So launches
+ * can be captured in a CUDA graph.
  */
 #pragma once
 
 #include "gpu/cuda/extent.h"
+#include "gpu/cuda/kernels/plan.h"
 #include "gpu/layout.h"
 
 struct cuda_kernels;
@@ -22,16 +24,33 @@ static inline void cuda_kernels_freep(struct cuda_kernels **k)
 }
 
 /*
- * All three return once the work is queued on @stream (NULL: the default one). @plan is the device address of a struct
- * plan_attend, plan_encode, plan_decode over the table of @l. Return: 0; as cuda_fail().
+ * All of these return once the work is queued on @stream (NULL: the default one); parameters may go then. Their pointers are
+ * device pointers, their table is that of @l. Return: 0; as cuda_fail().
  */
 
-/* The kernel of attention that plan_attend_kernel() says, and kvc_merge. @n_splits and @n_q as in the plan. */
-int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, cu_ptr plan, unsigned n_splits, unsigned n_q,
-                unsigned n_seqs, cu_stream stream, struct errmsg *e);
+/* Attention of a->items[0 .. n_items - 1], n_items <= PLAN_ITEMS_MAX: the kernel that plan_attend_kernel() says, and kvc_merge. */
+int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct plan_attend *a, unsigned n_items,
+                cu_stream stream, struct errmsg *e);
 
 /* Keys, then values, of @n_chunks. */
-int cuda_encode(struct cuda_kernels *k, const struct page_layout *l, cu_ptr plan, unsigned n_chunks, cu_stream stream,
+int cuda_encode(struct cuda_kernels *k, const struct page_layout *l, const struct plan_encode *p, unsigned n_chunks,
+                cu_stream stream, struct errmsg *e);
+int cuda_decode(struct cuda_kernels *k, const struct page_layout *l, const struct plan_decode *p, unsigned n_pages,
+                cu_stream stream, struct errmsg *e);
+
+/*
+ * Packs the chunks that are due by plan_step(), with the CPU's codes, then stores a->n_new rows behind the tail and sets the
+ * lengths. What goes wrong raises a->seq->faults: numbers that are not finite, memory that is not there.
+ */
+int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct plan_append *a, cu_stream stream,
                 struct errmsg *e);
-int cuda_decode(struct cuda_kernels *k, const struct page_layout *l, cu_ptr plan, unsigned n_pages, cu_stream stream,
-                struct errmsg *e);
+
+/* The bits of kvc_seq_read(). The range lies within the sequence as it will be when this runs. */
+int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct plan_read *r, cu_stream stream,
+              struct errmsg *e);
+
+/* @bytes at @from, which may go at once: they travel as parameters. @to and @bytes are multiples of 4. */
+int cuda_poke(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes, cu_stream stream, struct errmsg *e);
+
+/* CRC32C of payloads, as crc32c() of proto/page.h. */
+int cuda_crc(struct cuda_kernels *k, const struct plan_crc *c, cu_stream stream, struct errmsg *e);

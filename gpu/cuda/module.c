@@ -57,10 +57,10 @@ int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struc
 }
 
 int cuda_launch(struct cuda_space *s, struct cuda_kernel *kernel, struct cuda_grid g, unsigned n_threads, size_t shared_bytes,
-                cu_ptr plan, cu_stream stream, struct errmsg *e)
+                const void *parameters, cu_stream stream, struct errmsg *e)
 {
     const struct cuda_driver *d = cuda_space_driver(s);
-    void *arguments[] = { &plan };
+    void *arguments[] = { (void *) (uintptr_t) parameters };
     cu_result result = CU_SUCCESS;
     int r = cuda_space_enter(s, e);
 

@@ -6,7 +6,7 @@
 #include "gpu/cuda/extent.h"
 #include "gpu/cuda/images.h"
 
-/* One kernel: all take the device address of their plan and nothing else. */
+/* One kernel: all take one struct of parameters, by value. */
 struct cuda_kernel {
     const char *name;
     cu_function function;
@@ -36,9 +36,9 @@ void cuda_module_unload(struct cuda_module *m);
 
 /**
  * cuda_launch() - queue one kernel on @stream
- * @plan: device address
+ * @parameters: the kernel's struct; borrowed until this returns, the driver copies it
  *
  * Return: 0; as cuda_fail(), also where the GPU has less shared memory than @shared_bytes.
  */
 int cuda_launch(struct cuda_space *s, struct cuda_kernel *kernel, struct cuda_grid g, unsigned n_threads, size_t shared_bytes,
-                cu_ptr plan, cu_stream stream, struct errmsg *e);
+                const void *parameters, cu_stream stream, struct errmsg *e);

@@ -17,6 +17,7 @@
 #define DEVICE static inline
 #define KERNEL static
 #define UNROLL
+#define PARAMETER const
 #define __launch_bounds__(n)
 
 struct on_cpu_index {

@@ -1,71 +1,77 @@
-/* The kernels, compiled for the CPU; see kernels.h. */
+/* Kernels by their names, and the calls of several of them that tests make; see kernels.h. */
 #include "tests/cuda_on_cpu/kernels.h"
 
 #include <cstdlib>
 #include <cstring>
 
-#include "gpu/cuda/kernels/attend.cu"
-#include "tests/cuda_on_cpu/kernels_codec.h"
-#include "tests/cuda_on_cpu/kernels_f16.h"
+#include "gpu/cuda/kernels/device.h" /* includes cuda_on_cpu.h */
+#include "tests/cuda_on_cpu/entries.h"
 
-#define RUN_ATTEND(name, n_key_coords, n_columns, n_rows)  \
-    static void run_##name(const void *arg)                \
-    {                                                      \
-        name(static_cast<const plan_attend *>(arg));       \
-    }
-PLAN_ATTEND_KERNELS(RUN_ATTEND)
+#define DECLARE_ATTEND(kernel, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, plan_attend)
+PLAN_ATTEND_KERNELS(DECLARE_ATTEND)
+PLAN_MERGE_KERNELS(ENTRY_DECLARE)
+PLAN_CODEC_KERNELS(ENTRY_DECLARE)
+F16_KERNELS(ENTRY_DECLARE)
 
-static void merge(const void *arg)
-{
-    kvc_merge(static_cast<const plan_attend *>(arg));
-}
-
-/* Kernels whose parameter is the address of their plan. */
-static const struct {
+static const struct kernel {
     const char *name;
-    void (*run)(const void *plan);
+    size_t bytes;
+    void (*run)(const void *arg);
 } kernels[] = {
-#define NAMED(name, n_key_coords, n_columns, n_rows) { #name, run_##name },
-    PLAN_ATTEND_KERNELS(NAMED)
-#undef NAMED
-    { "kvc_merge", merge },
-    { "kvc_encode_keys", on_cpu_encode_keys },
-    { "kvc_encode_values", on_cpu_encode_values },
-    { "kvc_decode", on_cpu_decode_page },
-    { "kvc_f16_64", on_cpu_f16_64 },
-    { "kvc_f16_128", on_cpu_f16_128 },
-    { "kvc_f16_256", on_cpu_f16_256 },
-    { "kvc_f16_merge", on_cpu_f16_merge },
+#define ROW(name, parameters) { #name, sizeof(struct parameters), on_cpu_##name },
+#define ROW_ATTEND(name, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
+    PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_MERGE_KERNELS(ROW) PLAN_CODEC_KERNELS(ROW) F16_KERNELS(ROW)
 };
 
-size_t on_cpu_param_bytes(const char *name)
+static const struct kernel *find(const char *name)
 {
     for (const auto &k : kernels)
         if (strcmp(k.name, name) == 0)
-            return sizeof(const void *);
-    return 0;
+            return &k;
+    return nullptr;
+}
+
+size_t on_cpu_param_bytes(const char *name)
+{
+    const struct kernel *k = find(name);
+
+    return k ? k->bytes : 0;
 }
 
 void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads, size_t shared_bytes,
-                   const void *params)
+                   const void *parameters)
 {
-    for (const auto &k : kernels)
-        if (strcmp(k.name, name) == 0) {
-            on_cpu_run({ gx, gy, gz }, n_threads, shared_bytes, k.run, *static_cast<const void *const *>(params));
-            return;
-        }
-    abort();
+    const struct kernel *k = find(name);
+
+    if (!k)
+        abort();
+    on_cpu_run({ gx, gy, gz }, n_threads, shared_bytes, k->run, parameters);
 }
 
-void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_seqs, size_t attend_shared_bytes, size_t merge_shared_bytes)
+void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
+                   size_t merge_shared_bytes)
 {
-    static void (*const attends[])(const void *plan) = {
-#define FUNCTION(name, n_key_coords, n_columns, n_rows) run_##name,
-        PLAN_ATTEND_KERNELS(FUNCTION)
-#undef FUNCTION
-    };
     const struct plan_table *t = a->table;
 
-    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_seqs }, PLAN_THREADS, attend_shared_bytes, attends[kernel], a);
-    on_cpu_run({ t->group * a->n_q, t->n_kv_heads, n_seqs }, PLAN_THREADS, merge_shared_bytes, merge, a);
+    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items }, PLAN_THREADS, attend_shared_bytes,
+               kernels[kernel].run, a); /* those of attention stand first */
+    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes, a);
+}
+
+void on_cpu_encode(const struct plan_encode *e, unsigned n_chunks, size_t shared_bytes)
+{
+    on_cpu_launch("kvc_encode_keys", e->table->n_kv_heads, n_chunks, 1, PLAN_THREADS, shared_bytes, e);
+    on_cpu_launch("kvc_encode_values", e->table->n_kv_heads, n_chunks, 1, PLAN_THREADS, shared_bytes, e);
+}
+
+void on_cpu_decode(const struct plan_decode *d, unsigned n_pages)
+{
+    on_cpu_launch("kvc_decode", d->table->n_kv_heads, n_pages, 1, PLAN_THREADS, 16, d);
+}
+
+void on_cpu_f16(const struct f16_attend *a, unsigned n_seqs)
+{
+    on_cpu_launch(a->d == 64 ? "kvc_f16_64" : a->d == 128 ? "kvc_f16_128" : "kvc_f16_256", a->n_kv_heads, a->n_splits, n_seqs,
+                  F16_THREADS, 16, a);
+    on_cpu_launch("kvc_f16_merge", a->group, a->n_kv_heads, n_seqs, F16_THREADS, 16, a);
 }

@@ -10,8 +10,17 @@
 extern "C" {
 #endif
 
+/* Bytes of a kernel's parameters, by its name; 0: there is no such kernel. */
+size_t on_cpu_param_bytes(const char *name);
+
+/* One kernel by its name, as a launch names it; others end the program. @parameters: the bytes of its struct, aligned to
+ * 16. */
+void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads, size_t shared_bytes,
+                   const void *parameters);
+
 /* @kernel, then kvc_merge, with the shared memory that plan.h says. */
-void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_seqs, size_t attend_shared_bytes, size_t merge_shared_bytes);
+void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
+                   size_t merge_shared_bytes);
 
 /* kvc_encode_keys, then kvc_encode_values. */
 void on_cpu_encode(const struct plan_encode *e, unsigned n_chunks, size_t shared_bytes);
@@ -19,13 +28,6 @@ void on_cpu_decode(const struct plan_decode *d, unsigned n_pages);
 
 /* kvc_f16_*, then kvc_f16_merge: the baseline of benches. */
 void on_cpu_f16(const struct f16_attend *a, unsigned n_seqs);
-
-/* Bytes of the one parameter of a kernel; 0: there is no such kernel. */
-size_t on_cpu_param_bytes(const char *name);
-
-/* One kernel by its name, as a launch names it; others end the program. @params: those bytes, aligned to 16. */
-void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads, size_t shared_bytes,
-                   const void *params);
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,8 @@
 struct coding {
     struct bench_gpu *g;
     const struct page_layout *layout;
-    cu_ptr plans[2];     /* encoding: one; decoding: keys, values */
+    struct plan_encode encoding;
+    struct plan_decode decoding[2]; /* keys, values */
     unsigned n_pages;
     bool decode;
 };
@@ -27,16 +28,15 @@ static int call_coding(const void *arg, size_t i, struct errmsg *e)
 
     (void) i;
     if (!c->decode)
-        return cuda_encode(c->g->kernels, c->layout, c->plans[0], c->n_pages, NULL, e);
-    r = cuda_decode(c->g->kernels, c->layout, c->plans[0], c->n_pages, NULL, e);
-    return r < 0 ? r : cuda_decode(c->g->kernels, c->layout, c->plans[1], c->n_pages, NULL, e);
+        return cuda_encode(c->g->kernels, c->layout, &c->encoding, c->n_pages, NULL, e);
+    r = cuda_decode(c->g->kernels, c->layout, &c->decoding[0], c->n_pages, NULL, e);
+    return r < 0 ? r : cuda_decode(c->g->kernels, c->layout, &c->decoding[1], c->n_pages, NULL, e);
 }
 
 static int put_encoding(const struct bench_pools *p, const struct subject *s, struct coding *c, struct errmsg *e)
 {
     size_t piece = (size_t) CHUNK_TOKENS * s->layout.shard.n_heads * s->synthetic.table.geometry.d * sizeof(uint16_t);
     _cleanup_(freep) struct plan_chunk *chunks = calloc(c->n_pages, sizeof(*chunks));
-    struct plan_encode plan = { .table = (const struct plan_table *) (uintptr_t) s->table, .dtype = PLAN_F16 };
     uint32_t zero = 0;
     cu_ptr list, flag;
     int r;
@@ -51,16 +51,17 @@ static int put_encoding(const struct bench_pools *p, const struct subject *s, st
     if ((r = bench_gpu_put(c->g, chunks, c->n_pages * sizeof(*chunks), &list, e)) < 0 ||
         (r = bench_gpu_put(c->g, &zero, sizeof(zero), &flag, e)) < 0)
         return r;
-    plan.chunks = (const struct plan_chunk *) (uintptr_t) list;
-    plan.not_finite = (uint32_t *) (uintptr_t) flag;
-    return bench_gpu_put(c->g, &plan, sizeof(plan), &c->plans[0], e);
+    c->encoding = (struct plan_encode) {
+        .table = (const struct plan_table *) (uintptr_t) s->table, .chunks = (const struct plan_chunk *) (uintptr_t) list,
+        .dtype = PLAN_F16, .not_finite = (uint32_t *) (uintptr_t) flag,
+    };
+    return 0;
 }
 
 static int put_decoding(const struct bench_pools *p, const struct subject *s, struct coding *c, struct errmsg *e)
 {
     size_t floats = (size_t) c->n_pages * CHUNK_TOKENS * s->layout.shard.n_heads * s->synthetic.table.geometry.d;
     _cleanup_(freep) const uint8_t **pages = calloc(c->n_pages, sizeof(*pages));
-    struct plan_decode plan = { .table = (const struct plan_table *) (uintptr_t) s->table };
     cu_ptr list, out;
     int r;
 
@@ -71,11 +72,12 @@ static int put_decoding(const struct bench_pools *p, const struct subject *s, st
     if ((r = bench_gpu_put(c->g, pages, c->n_pages * sizeof(*pages), &list, e)) < 0 ||
         (r = bench_gpu_put(c->g, NULL, floats * sizeof(float), &out, e)) < 0)
         return r;
-    plan.payloads = (const uint8_t *const *) (uintptr_t) list;
-    plan.out = (float *) (uintptr_t) out;
-    for (plan.side = 0; plan.side < 2 && r == 0; plan.side++)
-        r = bench_gpu_put(c->g, &plan, sizeof(plan), &c->plans[plan.side], e);
-    return r;
+    for (uint32_t side = 0; side < 2; side++)
+        c->decoding[side] = (struct plan_decode) {
+            .table = (const struct plan_table *) (uintptr_t) s->table, .payloads = (const uint8_t *const *) (uintptr_t) list,
+            .side = side, .out = (float *) (uintptr_t) out,
+        };
+    return 0;
 }
 
 static int measure(const struct bench_options *o, const struct coding *c, struct timing *ret, struct errmsg *e)

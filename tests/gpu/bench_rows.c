@@ -95,24 +95,36 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, struct 
 
 /* ---- sides ------------------------------------------------------------------------------------------------------- */
 
-/* One of the two ways to attend, ready to be called: a plan for every cache that calls go round. */
+/* One of the two ways to attend, ready to be called: parameters, and what differs from cache to cache that calls go round. */
 struct way {
     struct bench_gpu *g;
     const struct page_layout *layout; /* packed; NULL: binary16 */
+    struct plan_attend packed;
     struct f16_attend f16;
     unsigned n_splits, batch;
     size_t n_sets;
-    cu_ptr plans[SETS_MAX];
+    cu_ptr seqs[SETS_MAX];            /* packed: [batch] struct plan_seq each */
+    size_t f16_side_bytes;            /* of one cache */
 };
 
 static int call_way(const void *arg, size_t i, struct errmsg *e)
 {
     const struct way *w = arg;
-    cu_ptr plan = w->plans[i % w->n_sets];
+    size_t set = i % w->n_sets;
 
-    if (w->layout)
-        return cuda_attend(w->g->kernels, w->layout, plan, w->n_splits, 1, w->batch, NULL, e);
-    return cuda_f16_attend(w->g->f16, &w->f16, plan, w->batch, NULL, e);
+    if (w->layout) {
+        struct plan_attend a = w->packed;
+
+        for (unsigned n = 0; n < w->batch; n++)
+            a.items[n].seq = (const struct plan_seq *) (uintptr_t) w->seqs[set] + n;
+        return cuda_attend(w->g->kernels, w->layout, &a, w->batch, NULL, e);
+    } else {
+        struct f16_attend a = w->f16;
+
+        a.k += set * w->f16_side_bytes / sizeof(*a.k);
+        a.v += set * w->f16_side_bytes / sizeof(*a.v);
+        return cuda_f16_attend(w->g->f16, &a, w->batch, NULL, e);
+    }
 }
 
 /* What both ways share: queries and outputs of a call. */
@@ -158,8 +170,8 @@ static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const
         return r;
     for (size_t i = 0; i < batch; i++)
         seqs[i] = (struct plan_seq) {
-            .payloads = (const uint8_t *const *) (uintptr_t) (list + i * n_pages * sizeof(*pages)),
-            .n_pages = (uint32_t) n_pages, .position = (uint32_t) tokens - 1,
+            .payloads = (uint8_t *const *) (uintptr_t) (list + i * n_pages * sizeof(*pages)),
+            .n_pages = (uint32_t) n_pages,
         };
     return bench_gpu_put(g, seqs, batch * sizeof(*seqs), ret_seqs, e);
 }
@@ -169,28 +181,26 @@ static int put_packed(const struct bench_pools *p, const struct subject *s, cons
 {
     const struct geometry *geometry = &s->synthetic.table.geometry;
     size_t partial = PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), geometry->d) * sizeof(float);
-    cu_ptr partials, seqs;
+    size_t row = (size_t) geometry->n_kv_heads * geometry_group(geometry) * geometry->d;
+    cu_ptr partials;
     int r = bench_gpu_put(w->g, NULL, w->batch * geometry->n_kv_heads * w->n_splits * partial, &partials, e);
 
-    for (size_t i = 0; i < w->n_sets && r == 0; i++) {
-        struct plan_attend plan = {
-            .table = (const struct plan_table *) (uintptr_t) s->table, .n_splits = w->n_splits, .n_q = 1,
-            .q = (const float *) (uintptr_t) rows->q, .out = (float *) (uintptr_t) rows->out,
-            .partials = (float *) (uintptr_t) partials,
+    w->packed = (struct plan_attend) {
+        .table = (const struct plan_table *) (uintptr_t) s->table, .partials = (float *) (uintptr_t) partials,
+        .n_splits = w->n_splits, .n_q = 1,
+    };
+    for (unsigned i = 0; i < w->batch; i++)
+        w->packed.items[i] = (struct plan_item) {
+            .q = (const float *) (uintptr_t) rows->q + i * row, .out = (float *) (uintptr_t) rows->out + i * row, .n_q = 1,
         };
-
-        r = put_sequences(w->g, p, s, w->batch, tokens, i, &seqs, e);
-        plan.seqs = (const struct plan_seq *) (uintptr_t) seqs;
-        if (r == 0)
-            r = bench_gpu_put(w->g, &plan, sizeof(plan), &w->plans[i], e);
-    }
+    for (size_t i = 0; i < w->n_sets && r == 0; i++)
+        r = put_sequences(w->g, p, s, w->batch, tokens, i, &w->seqs[i], e);
     return r;
 }
 
 static int put_f16(const struct bench_pools *p, const struct synthetic_shape *shape, const struct rows *rows, size_t tokens,
                    struct way *w, struct errmsg *e)
 {
-    size_t side = f16_side_bytes(shape, w->batch, tokens);
     cu_ptr partials;
     int r = bench_gpu_put(w->g, NULL, (size_t) w->batch * shape->n_kv_heads * w->n_splits * F16_WARPS *
                                           F16_PARTIAL_FLOATS(shape->d) * sizeof(float), &partials, e);
@@ -199,13 +209,9 @@ static int put_f16(const struct bench_pools *p, const struct synthetic_shape *sh
         .d = shape->d, .group = shape->group, .n_kv_heads = shape->n_kv_heads, .n_keys = (uint32_t) tokens,
         .ld = (uint32_t) tokens, .n_splits = w->n_splits, .scale = 1 / sqrtf((float) shape->d),
         .q = (const float *) (uintptr_t) rows->q, .out = (float *) (uintptr_t) rows->out,
-        .partials = (float *) (uintptr_t) partials,
+        .partials = (float *) (uintptr_t) partials, .k = (const uint16_t *) (uintptr_t) p->k, .v = (const uint16_t *) (uintptr_t) p->v,
     };
-    for (size_t i = 0; i < w->n_sets && r == 0; i++) {
-        w->f16.k = (const uint16_t *) (uintptr_t) (p->k + i * side);
-        w->f16.v = (const uint16_t *) (uintptr_t) (p->v + i * side);
-        r = bench_gpu_put(w->g, &w->f16, sizeof(w->f16), &w->plans[i], e);
-    }
+    w->f16_side_bytes = f16_side_bytes(shape, w->batch, tokens);
     return r;
 }
 
@@ -219,7 +225,7 @@ static unsigned splits_of(const struct bench_gpu *g, size_t n_heads, size_t n_ti
     return (unsigned) smaller(n > 0 ? n : 1, n_tiles);
 }
 
-/* The same way with each candidate; @ret_best has the one that was fastest, its plans last put. */
+/* The same way with each candidate; @ret_best has the one that was fastest. */
 static int choose_splits(const struct bench_pools *p, const struct subject *s, const struct synthetic_shape *shape,
                          const struct rows *rows, size_t tokens, const struct way *way, struct way *ret_best, struct errmsg *e)
 {

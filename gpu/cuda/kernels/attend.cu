@@ -219,7 +219,7 @@ template <class S> DEVICE void attend_tail(const struct plan_attend *a, const st
 {
     const struct plan_table *t = a->table;
     uint32_t first = seq->n_pages * TOKENS + at, left = seq->n_exact - at, n = left < TOKENS ? left : (uint32_t) TOKENS;
-    size_t exact = ((size_t) kv_head * seq->exact_ld + at) * t->d;
+    size_t exact = ((size_t) kv_head * seq->exact_ld + seq->first_row + at) * t->d;
 
     if (!any_visible(a, rows, first, n))
         return;
@@ -258,40 +258,42 @@ template <class S> DEVICE void store_partial(const struct plan_table *t, uint32_
         exact[i] = s.exact[i];
 }
 
-/* The rows of tile @tile of a sequence's queries. */
-DEVICE struct rows rows_of(const struct plan_attend *a, uint32_t seq, uint32_t tile, uint32_t kv_head)
+/* The rows of tile @tile of a sequence's queries, of which there is one at least. */
+DEVICE struct rows rows_of(const struct plan_table *t, const struct plan_item *item, uint32_t tile, uint32_t kv_head)
 {
-    const struct plan_table *t = a->table;
-    uint32_t first = tile * PLAN_TILE_QUERIES(t->group), left = a->n_q - first;
+    uint32_t first = tile * PLAN_TILE_QUERIES(t->group), left = item->n_q - first;
     uint32_t n = left < PLAN_TILE_QUERIES(t->group) ? left : PLAN_TILE_QUERIES(t->group);
+    uint32_t length = TOKENS * item->seq->n_pages + item->seq->n_exact;
     size_t stride = (size_t) t->n_kv_heads * t->group * t->d;
 
-    return { a->q + ((size_t) seq * a->n_q + first) * stride + (size_t) kv_head * t->group * t->d, stride, n * t->group, t->group,
-             a->seqs[seq].position + first };
+    return { item->q + first * stride + (size_t) kv_head * t->group * t->d, stride, n * t->group, t->group,
+             length - item->n_q + first };
 }
 
 /* The partial result of split 0; those of the other splits follow. */
-DEVICE float *partials_of(const struct plan_attend *a, uint32_t seq, uint32_t tile, uint32_t kv_head)
+DEVICE float *partials_of(const struct plan_attend *a, uint32_t item, uint32_t tile, uint32_t kv_head)
 {
     const struct plan_table *t = a->table;
-    size_t at = ((size_t) seq * PLAN_TILES(t->group, a->n_q) + tile) * t->n_kv_heads + kv_head;
+    size_t at = ((size_t) item * PLAN_TILES(t->group, a->n_q) + tile) * t->n_kv_heads + kv_head;
 
     return a->partials + at * a->n_splits * PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
 }
 
 /* Pages of a split are every n_splits-th run of equal length; the last has the tail. */
-template <class S> DEVICE void attend(const struct plan_attend *plan)
+template <class S> DEVICE void attend(const struct plan_attend *a)
 {
-    const struct plan_attend a = *plan;
-    const struct plan_table *t = a.table;
-    const struct plan_seq *seq = a.seqs + blockIdx.z;
+    const struct plan_table *t = a->table;
+    const struct plan_item *item = &a->items[blockIdx.z];
+    const struct plan_seq *seq = item->seq;
     uint32_t kv_head = blockIdx.x % t->n_kv_heads, tile = blockIdx.x / t->n_kv_heads;
-    uint32_t share = (seq->n_pages + a.n_splits - 1) / a.n_splits, page = blockIdx.y * share;
-    const struct plan_head *head = t->heads + a.layer * t->n_kv_heads + kv_head;
-    struct rows rows = rows_of(&a, blockIdx.z, tile, kv_head);
+    uint32_t share = (seq->n_pages + a->n_splits - 1) / a->n_splits, page = blockIdx.y * share;
+    const struct plan_head *head = t->heads + a->layer * t->n_kv_heads + kv_head;
+    struct rows rows = rows_of(t, item, tile, kv_head);
     struct shared s = carve(dynamic_shared, t);
     float c[S::VALUE_TILES][S::ROW_TILES][4] = { { { 0 } } };
 
+    if (tile * PLAN_TILE_QUERIES(t->group) >= item->n_q)
+        return;
     for (uint32_t i = threadIdx.x; i < ROWS * t->d; i += PLAN_THREADS)
         s.exact[i] = 0;
     if (threadIdx.x < ROWS) {
@@ -301,36 +303,38 @@ template <class S> DEVICE void attend(const struct plan_attend *plan)
     load_queries(t, &rows, s);
     __syncthreads();
     for (uint32_t end = page + share; page < end && page < seq->n_pages; page++)
-        attend_page<S>(&a, head, seq, page, &rows, c, s);
-    if (blockIdx.y + 1 == a.n_splits)
+        attend_page<S>(a, head, seq, page, &rows, c, s);
+    if (blockIdx.y + 1 == a->n_splits)
         for (uint32_t at = 0; at < seq->n_exact; at += TOKENS)
-            attend_tail<S>(&a, head, seq, kv_head, at, &rows, c, s);
+            attend_tail<S>(a, head, seq, kv_head, at, &rows, c, s);
     __syncthreads();
     store_partial<S>(t, rows.n, c,
-                     partials_of(&a, blockIdx.z, tile, kv_head) + blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d), s);
+                     partials_of(a, blockIdx.z, tile, kv_head) + blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d), s);
 }
 
-/* Grid of all: (KV heads x tiles, splits, sequences). Their names and what they are for: PLAN_ATTEND_KERNELS. */
+/* Grid of all: (KV heads x tiles, splits, items). Their names and what they are for: PLAN_ATTEND_KERNELS. */
 #define ATTEND_KERNEL(name, n_key_coords, n_columns, n_rows)                                                           \
-    KERNEL void __launch_bounds__(PLAN_THREADS) name(const struct plan_attend *plan)                                   \
+    KERNEL void __launch_bounds__(PLAN_THREADS) name(PARAMETER struct plan_attend a)                                    \
     {                                                                                                                  \
-        attend<size<n_key_coords / 16, n_columns / 16 / WARPS, n_rows / 8>>(plan);                                     \
+        attend<size<n_key_coords / 16, n_columns / 16 / WARPS, n_rows / 8>>(&a);                                       \
     }
 PLAN_ATTEND_KERNELS(ATTEND_KERNEL)
 
-/* Grid: (query heads of a KV head x queries, KV heads, sequences). One output row: splits merged, decoded, divided. */
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_merge(const struct plan_attend *plan)
+/* Grid: (query heads of a KV head x queries, KV heads, items). One output row: splits merged, decoded, divided. */
+KERNEL void __launch_bounds__(PLAN_THREADS) kvc_merge(PARAMETER struct plan_attend a)
 {
-    const struct plan_attend a = *plan;
     const struct plan_table *t = a.table;
+    const struct plan_item *item = &a.items[blockIdx.z];
     const struct plan_head *head = t->heads + a.layer * t->n_kv_heads + blockIdx.y;
     uint32_t query = blockIdx.x / t->group, in_group = blockIdx.x % t->group, tile = query / PLAN_TILE_QUERIES(t->group);
     uint32_t row = query % PLAN_TILE_QUERIES(t->group) * t->group + in_group, ld = PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
     const float *partials = partials_of(&a, blockIdx.z, tile, blockIdx.y);
-    float *out = a.out + ((((size_t) blockIdx.z * a.n_q + query) * t->n_kv_heads + blockIdx.y) * t->group + in_group) * t->d;
+    float *out = item->out + (((size_t) query * t->n_kv_heads + blockIdx.y) * t->group + in_group) * t->d;
     float *sums = (float *) dynamic_shared; /* [r_in] */
     float largest = LEAST, total = 0;
 
+    if (query >= item->n_q)
+        return;
     for (uint32_t i = 0; i < a.n_splits; i++)
         largest = fmaxf(largest, partials[i * ld + row]);
     for (uint32_t i = 0; i < a.n_splits; i++)

@@ -147,14 +147,14 @@ DEVICE void encode(const struct plan_encode *e, const struct plan_chunk *chunk, 
 }
 
 /* Grid of all three: (KV heads, chunks). */
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_encode_keys(const struct plan_encode *plan)
+KERNEL void __launch_bounds__(PLAN_THREADS) kvc_encode_keys(PARAMETER struct plan_encode plan)
 {
-    encode(plan, plan->chunks + blockIdx.y, plan->table->heads + plan->layer * plan->table->n_kv_heads + blockIdx.x, true);
+    encode(&plan, plan.chunks + blockIdx.y, plan.table->heads + plan.layer * plan.table->n_kv_heads + blockIdx.x, true);
 }
 
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_encode_values(const struct plan_encode *plan)
+KERNEL void __launch_bounds__(PLAN_THREADS) kvc_encode_values(PARAMETER struct plan_encode plan)
 {
-    encode(plan, plan->chunks + blockIdx.y, plan->table->heads + plan->layer * plan->table->n_kv_heads + blockIdx.x, false);
+    encode(&plan, plan.chunks + blockIdx.y, plan.table->heads + plan.layer * plan.table->n_kv_heads + blockIdx.x, false);
 }
 
 /* Level of V's (token, coordinate), coordinates as rows. */
@@ -198,15 +198,15 @@ DEVICE float decoded(const struct plan_decode *p, const struct plan_head *head, 
     return codes->r > 0 ? add_rounded(x, sum) : x;
 }
 
-KERNEL void __launch_bounds__(PLAN_THREADS) kvc_decode(const struct plan_decode *plan)
+KERNEL void __launch_bounds__(PLAN_THREADS) kvc_decode(PARAMETER struct plan_decode plan)
 {
-    const struct plan_table *t = plan->table;
-    const struct plan_head *head = t->heads + plan->layer * t->n_kv_heads + blockIdx.x;
+    const struct plan_table *t = plan.table;
+    const struct plan_head *head = t->heads + plan.layer * t->n_kv_heads + blockIdx.x;
 
     for (uint32_t i = threadIdx.x; i < TOKENS * t->d; i += PLAN_THREADS) {
         uint32_t token = i / t->d, dim = i % t->d;
         size_t row = ((size_t) blockIdx.y * TOKENS + token) * t->n_kv_heads + blockIdx.x;
 
-        plan->out[row * t->d + dim] = decoded(plan, head, plan->payloads[blockIdx.y], token, dim);
+        plan.out[row * t->d + dim] = decoded(&plan, head, plan.payloads[blockIdx.y], token, dim);
     }
 }

@@ -137,9 +137,8 @@ template <int D> DEVICE void store(const struct f16_attend *a, const struct stat
     }
 }
 
-template <int D> DEVICE void attend(const struct f16_attend *plan)
+template <int D> DEVICE void attend(const struct f16_attend a)
 {
-    const struct f16_attend a = *plan;
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_shares = a.n_splits * F16_WARPS;
     unsigned part = blockIdx.y * F16_WARPS + warp;
     size_t kv = (size_t) blockIdx.z * a.n_kv_heads + blockIdx.x;
@@ -158,25 +157,24 @@ template <int D> DEVICE void attend(const struct f16_attend *plan)
 }
 
 /* Grid: (KV heads, splits, sequences). */
-KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_64(const struct f16_attend *plan)
+KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_64(PARAMETER struct f16_attend a)
 {
-    attend<64>(plan);
+    attend<64>(a);
 }
 
-KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_128(const struct f16_attend *plan)
+KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_128(PARAMETER struct f16_attend a)
 {
-    attend<128>(plan);
+    attend<128>(a);
 }
 
-KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_256(const struct f16_attend *plan)
+KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_256(PARAMETER struct f16_attend a)
 {
-    attend<256>(plan);
+    attend<256>(a);
 }
 
 /* Grid: (query heads of a KV head, KV heads, sequences). One output row. Shares without keys have LEAST and 0. */
-KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_merge(const struct f16_attend *plan)
+KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_merge(PARAMETER struct f16_attend a)
 {
-    const struct f16_attend a = *plan;
     size_t kv = (size_t) blockIdx.z * a.n_kv_heads + blockIdx.y, ld = F16_PARTIAL_FLOATS(a.d);
     uint32_t row = blockIdx.x, n = a.n_splits * F16_WARPS;
     const float *partials = a.partials + kv * n * ld;

@@ -1,6 +1,6 @@
 /*
- * What host and kernels of the binary16 baseline (f16.cu) agree on. Plain structs, the same in C, C++ and CUDA; pointers are
- * device pointers. For benches: no part of the library.
+ * What host and kernels of the binary16 baseline (f16.cu) agree on: its parameters, by value. Plain structs, the same in C, C++
+ * and CUDA; pointers are device pointers. For benches: no part of the library.
  */
 #pragma once
 
@@ -31,6 +31,9 @@ struct f16_attend {
 
 /* Maxima and sums per query head, then [F16_GROUP_MAX][d] weighted values. */
 #define F16_PARTIAL_FLOATS(d) (F16_GROUP_MAX * (2u + (d)))
+
+/* X(name, parameters) */
+#define F16_KERNELS(X) X(kvc_f16_64, f16_attend) X(kvc_f16_128, f16_attend) X(kvc_f16_256, f16_attend) X(kvc_f16_merge, f16_attend)
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,9 @@
 /*
- * What host and kernels agree on: a table as it lies in GPU memory, the sequences of one attention call, its workspace. Plain
+ * What host and kernels agree on: a table as it lies in GPU memory, sequences there, and the parameters of launches. Plain
  * structs, the same in C, C++ and CUDA; pointers are device pointers.
+ *
+ * Parameters travel by value, at most 4 KB of them; what changes from launch to launch without the host, the lengths of
+ * sequences, lies in device memory and is advanced by kernels. So launches can be captured in a CUDA graph and replayed.
  *
  * Planes: a key's dimensions in pairs that RoPE turns together, (i, i + n_rot/2) for i < n_rot/2 and pairs that do not turn
  * behind them, padded with zero planes to a multiple of 16. Keys, key means and queries stand in planes [2 (lo, hi)][n_planes].
@@ -19,8 +22,16 @@ enum {
     PLAN_PREDICTORS_MAX = 8, /* KV heads that a value is predicted from */
     PLAN_COLUMNS_MAX = 512,  /* coordinates that a value is decoded from */
     PLAN_SINKS_MAX = 16,
-    PLAN_THREADS = 128,      /* of an attention block */
+    PLAN_THREADS = 128,      /* of most blocks */
+    PLAN_ITEMS_MAX = 64,     /* sequences of one attention launch */
+    PLAN_POKE_WORDS = 240,   /* of one kvc_poke */
 };
+
+#ifdef __CUDACC__
+#define PLAN_INLINE static __host__ __device__ inline
+#else
+#define PLAN_INLINE static inline
+#endif
 
 /* One head-side's codes: widths, and where each half-tile begins in the block of its head. */
 struct plan_codes {
@@ -66,24 +77,73 @@ struct plan_table {
     const struct plan_head *heads; /* [n_layers][n_kv_heads] */
 };
 
+/* ---- sequences ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * One layer of one sequence, in device memory. The host writes it once and pokes pages and truncations; appending kernels keep
+ * lengths up to date. Positions follow: the newest token is at 64 n_pages + n_exact - 1.
+ */
 struct plan_seq {
-    const uint8_t *const *payloads; /* [n_pages] */
-    uint32_t n_pages;
-    uint32_t n_exact;
-    const uint16_t *exact_k, *exact_v; /* [n_kv_heads][exact_ld][d] binary16 of x - mean, position 64 n_pages + i */
-    uint32_t exact_ld;
-    uint32_t position;          /* of the first query; every query sees itself and what is before it */
+    uint8_t *const *payloads;   /* [n_claimed] of pages: packed ones, then memory that later ones are written to */
+    uint32_t n_claimed;         /* nothing is packed beyond */
+    uint32_t n_pages;           /* packed in this layer */
+    uint32_t n_exact;           /* rows behind them */
+    uint32_t first_row;         /* where those begin in the buffer */
+    uint32_t exact_ld;          /* rows of the buffer per KV head */
+    uint32_t n_done;            /* of append.cu: blocks of the running launch that are through; 0 between launches */
+    uint16_t *exact_k, *exact_v;/* the tail's buffer, [n_kv_heads][exact_ld][d] binary16 of x - mean, aligned to 16 */
+    uint32_t *faults;           /* [1] of the sequence: PLAN_NOT_FINITE, PLAN_NO_ROOM, raised by appending and never lowered */
 };
 
+enum {
+    PLAN_NOT_FINITE = 1, /* NaN, infinite, or too far from the table's mean for binary16 */
+    PLAN_NO_ROOM = 2,    /* the host promised memory that is not there: nothing was stored */
+};
+
+/* What appending does to the lengths of a layer. */
+struct plan_step {
+    uint32_t n_pack;            /* chunks that go from the tail to pages first */
+    uint32_t first_row, n_exact; /* afterwards; rows move to the front of the buffer if first_row is 0 and was not */
+};
+
+/*
+ * The one rule of when chunks are packed and when the tail moves, for kernels and for the host's mirror of the lengths: chunk c
+ * leaves the tail once 64 (c + 2) tokens are there, counting the first new one, so that a decode step sees 64 to 127 exact
+ * ones; at a commit (@all) the tokens there count alone. At most @n_most chunks. The tail moves to the front of its buffer of
+ * @exact_ld rows when the @n_new rows do not fit behind it, and then they must fit: n_exact <= exact_ld, afterwards.
+ */
+PLAN_INLINE struct plan_step plan_step(uint32_t n_pages, uint32_t n_exact, uint32_t first_row, uint32_t exact_ld, uint32_t n_new,
+                                       uint32_t n_most, uint32_t all)
+{
+    uint32_t full = (64 * n_pages + n_exact + (all ? 0 : 1)) / 64, due = full > n_pages + 1 ? full - n_pages - 1 : 0;
+    struct plan_step step;
+
+    step.n_pack = due < n_most ? due : n_most;
+    step.n_exact = n_exact - 64 * step.n_pack + n_new;
+    step.first_row = first_row + 64 * step.n_pack;
+    if (step.first_row + step.n_exact > exact_ld)
+        step.first_row = 0;
+    return step;
+}
+
+/* ---- attention ----------------------------------------------------------------------------------------------------- */
+
+/* Queries of the newest n_q tokens of one sequence, each sees itself and what is before it. */
+struct plan_item {
+    const struct plan_seq *seq;
+    const float *q;             /* [n_q][n_kv_heads * group][d] pre-RoPE */
+    float *out;                 /* likewise */
+    uint32_t n_q;               /* may differ from item to item; 0: nothing to do */
+};
+
+/* One launch: the grid says of how many items. Kernels take all of this by value. */
 struct plan_attend {
     const struct plan_table *table;
-    const struct plan_seq *seqs;   /* [n_seqs] */
+    float *partials;            /* [n_items][PLAN_TILES(group, n_q)][n_kv_heads][n_splits][PLAN_PARTIAL_FLOATS()] */
     uint32_t layer, n_splits;
-    uint32_t n_q;               /* queries of every sequence, one after the other: 1 to decode, more to prefill */
+    uint32_t n_q;               /* largest of the items: 1 to decode, more to prefill */
     uint32_t window;            /* a query sees n > its position - window; 0 = all */
-    const float *q;             /* [n_seqs][n_q][n_kv_heads * group][d] pre-RoPE */
-    float *out;                 /* likewise */
-    float *partials;            /* [n_seqs][PLAN_TILES()][n_kv_heads][n_splits][PLAN_PARTIAL_FLOATS()] */
+    struct plan_item items[PLAN_ITEMS_MAX];
 };
 
 /*
@@ -112,6 +172,8 @@ enum plan_attend_kernel {
 /* Floats of one partial result: m and l per row, accumulators in rank space, exact values. */
 #define PLAN_PARTIAL_FLOATS(columns_max, d) (PLAN_GROUP_MAX * (2u + (columns_max) + (d)))
 
+/* ---- codes ----------------------------------------------------------------------------------------------------------- */
+
 enum plan_dtype { PLAN_F32 = 0, PLAN_F16 = 1, PLAN_BF16 = 2 };
 
 /* 64 tokens of one layer to be encoded into a page. */
@@ -137,6 +199,41 @@ struct plan_decode {
     uint32_t layer, side;       /* 0 = K, 1 = V */
     float *out;                 /* [pages][64][n_kv_heads][d] */
 };
+
+/* New tokens of one layer: what is due is packed, then they are stored behind the tail. */
+struct plan_append {
+    const struct plan_table *table;
+    struct plan_seq *seq;
+    const void *k, *v;          /* [n_new][n_kv_heads][d] pre-RoPE, aligned as their type */
+    unsigned long long *saturated; /* [2] coordinates by side, added to; NULL = not counted */
+    enum plan_dtype dtype;
+    uint32_t layer, n_new;
+    uint32_t n_pack;            /* at most so many chunks: 0 where the host knows that none is due */
+    uint32_t all;               /* with n_new 0: a commit's rule, see plan_step() */
+};
+
+/* Positions first .. of one layer and side: decoded where packed, exact where sinks or tail are. */
+struct plan_read {
+    const struct plan_table *table;
+    const struct plan_seq *seq;
+    float *out;                 /* [n][n_kv_heads][d] */
+    uint32_t layer, side;       /* 0 = K, 1 = V */
+    uint32_t first, n;
+};
+
+/* CRC32C (Castagnoli) of @n payloads. */
+struct plan_crc {
+    const uint8_t *const *payloads; /* [n], aligned to 4 */
+    uint32_t *crc32c;           /* [n] */
+    uint64_t bytes;             /* of each, a multiple of 4 */
+    uint32_t n;
+};
+
+/* ---- kernels --------------------------------------------------------------------------------------------------------- */
+
+/* X(name, parameters): the others of the image "attend", and those of "codec". */
+#define PLAN_MERGE_KERNELS(X) X(kvc_merge, plan_attend)
+#define PLAN_CODEC_KERNELS(X) X(kvc_encode_keys, plan_encode) X(kvc_encode_values, plan_encode) X(kvc_decode, plan_decode)
 
 #ifdef __cplusplus
 }

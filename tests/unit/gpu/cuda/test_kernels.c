@@ -31,7 +31,7 @@ static void *need(size_t bytes)
 /* A scene's one sequence in the shape that kernels take: aligned pages, exact rows of all heads, here of one. */
 struct device {
     struct plan_seq seq;
-    const uint8_t **payloads;
+    uint8_t **payloads;
     void *table;
     uint16_t *exact[2];
     float *q, *out, *partials;
@@ -66,19 +66,18 @@ static void device_init(struct device *d, const struct scene *s, uint32_t n_spli
     d->seq = (struct plan_seq) {
         .payloads = d->payloads, .n_pages = (uint32_t) a->n_pages, .n_exact = (uint32_t) a->n_exact,
         .exact_k = d->exact[SIDE_K], .exact_v = d->exact[SIDE_V], .exact_ld = (uint32_t) a->n_exact + 1,
-        .position = (uint32_t) a->q_first,
     };
     *ret = (struct plan_attend) {
-        .table = d->table, .seqs = &d->seq, .layer = a->layer, .n_splits = n_splits, .n_q = (uint32_t) a->n_q,
+        .table = d->table, .partials = d->partials, .layer = a->layer, .n_splits = n_splits, .n_q = (uint32_t) a->n_q,
         .window = (uint32_t) a->window,
-        .q = d->q, .out = d->out, .partials = d->partials,
+        .items = { { .seq = &d->seq, .q = d->q, .out = d->out, .n_q = (uint32_t) a->n_q } },
     };
 }
 
 static void device_deinit(struct device *d)
 {
     for (size_t i = 0; d->payloads[i]; i++)
-        free((void *) d->payloads[i]);
+        free(d->payloads[i]);
     free(d->payloads);
     free(d->table);
     free(d->exact[0]);
@@ -209,14 +208,15 @@ static void test_queries(void)
             }, 1 + n % 2);
 }
 
-/* Queries that stand inside packed pages see only what is before them, sinks included, and no more than their window. */
+/* More queries than exact rows: the first stand inside packed pages and see only what is before them, sinks included. */
 static void test_queries_inside_pages(void)
 {
-    static const size_t firsts[] = { 0, 2, 4, 62, 64, 127 }, windows[] = { 0, 1, 64, 65, 100 };
+    static const size_t exact[] = { 20, 1, 0 }, from_page[] = { 2, 62, 64 }, windows[] = { 0, 1, 64, 65, 100 };
 
-    for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
-        check(&(struct shape) { .d = 64, .n_rot = 32, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
-                                .n_exact = 20, .n_q = 26, .q_first = firsts[i] }, 1 + i % 3);
+    for (size_t i = 0; i < sizeof(exact) / sizeof(exact[0]); i++)
+        check(&(struct shape) { .d = 64, .n_rot = 32, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD,
+                                .n_pages = 1 + i % 2, .n_exact = exact[i], .n_q = exact[i] + from_page[i],
+                                .q_first = SIZE_MAX }, 1 + i % 3);
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
         check(&(struct shape) { .d = 32, .n_rot = 32, .group = 4, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
                                 .n_exact = 68, .n_q = 41, .q_first = SIZE_MAX, .window = windows[i] }, 2);

@@ -162,7 +162,7 @@ static bool write_pages(struct end *d, const struct scene *s)
     struct plan_chunk chunks[N_PAGES];
     struct plan_encode plan = { .table = (const struct plan_table *) (uintptr_t) d->table, .dtype = PLAN_F32 };
     uint32_t zero = 0, not_finite = 1;
-    cu_ptr k, v, list, flag, at[N_LAYERS];
+    cu_ptr k, v, list, flag;
 
     if (!on_device(d, s->k, N_PAGES * piece, &k) || !on_device(d, s->v, N_PAGES * piece, &v) ||
         !on_device(d, &zero, sizeof(zero), &flag))
@@ -178,8 +178,7 @@ static bool write_pages(struct end *d, const struct scene *s)
     plan.chunks = (const struct plan_chunk *) (uintptr_t) list;
     plan.not_finite = (uint32_t *) (uintptr_t) flag;
     for (plan.layer = 0; plan.layer < N_LAYERS; plan.layer++)
-        if (!on_device(d, &plan, sizeof(plan), &at[plan.layer]) ||
-            cuda_encode(d->kernels, &s->layout, at[plan.layer], N_PAGES, NULL, &d->e) < 0)
+        if (cuda_encode(d->kernels, &s->layout, &plan, N_PAGES, NULL, &d->e) < 0)
             return false;
     for (uint32_t i = 0; i < N_LAYERS * N_KV * 2; i++)
         if (cuda_extent_write(d->extent,
@@ -233,11 +232,10 @@ static bool attend_to_pages(struct end *d, const struct scene *s, uint8_t *const
 {
     size_t floats = (size_t) N_KV * GROUP * DIM, n_splits = 2;
     const uint8_t *payloads[N_PAGES];
-    struct plan_seq seq = { .n_pages = N_PAGES, .n_exact = N_EXACT, .exact_ld = N_EXACT,
-                            .position = N_PAGES * CHUNK_TOKENS + N_EXACT - 1 };
+    struct plan_seq seq = { .n_pages = N_PAGES, .n_exact = N_EXACT, .exact_ld = N_EXACT };
     struct plan_attend plan = { .table = (const struct plan_table *) (uintptr_t) d->table, .layer = 1,
                                 .n_splits = (uint32_t) n_splits, .n_q = 1 };
-    cu_ptr list, exact[2], q, out, partials, seqs, at;
+    cu_ptr list, exact[2], q, out, partials, seqs;
     float *got = malloc(floats * sizeof(*got));
     bool ok = got != NULL;
 
@@ -250,16 +248,16 @@ static bool attend_to_pages(struct end *d, const struct scene *s, uint8_t *const
          on_device(d, NULL, N_KV * n_splits * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), DIM) * sizeof(float), &partials);
     if (!ok)
         return false;
-    seq.payloads = (const uint8_t *const *) (uintptr_t) list;
-    seq.exact_k = (const uint16_t *) (uintptr_t) exact[0];
-    seq.exact_v = (const uint16_t *) (uintptr_t) exact[1];
+    seq.payloads = (uint8_t *const *) (uintptr_t) list;
+    seq.exact_k = (uint16_t *) (uintptr_t) exact[0];
+    seq.exact_v = (uint16_t *) (uintptr_t) exact[1];
     ok = on_device(d, &seq, sizeof(seq), &seqs);
-    plan.seqs = (const struct plan_seq *) (uintptr_t) seqs;
-    plan.q = (const float *) (uintptr_t) q;
-    plan.out = (float *) (uintptr_t) out;
     plan.partials = (float *) (uintptr_t) partials;
-    ok = ok && on_device(d, &plan, sizeof(plan), &at) &&
-         cuda_attend(d->kernels, &s->layout, at, (unsigned) n_splits, 1, 1, NULL, &d->e) == 0 && synchronize(d) &&
+    plan.items[0] = (struct plan_item) {
+        .seq = (const struct plan_seq *) (uintptr_t) seqs, .q = (const float *) (uintptr_t) q,
+        .out = (float *) (uintptr_t) out, .n_q = 1,
+    };
+    ok = ok && cuda_attend(d->kernels, &s->layout, &plan, 1, NULL, &d->e) == 0 && synchronize(d) &&
          cuda_space_enter(d->space, &d->e) == 0;
     ok = ok && d->driver->copy_to_host(got, out, floats * sizeof(float)) == CU_SUCCESS;
     cuda_space_leave(d->space);
@@ -269,7 +267,7 @@ static bool attend_to_pages(struct end *d, const struct scene *s, uint8_t *const
             .n_sink = N_SINK, .exact_k = s->exact[0] + (size_t) head * N_EXACT * DIM,
             .exact_v = s->exact[1] + (size_t) head * N_EXACT * DIM, .exact_stride = DIM,
             .exact_first = N_PAGES * CHUNK_TOKENS, .n_exact = N_EXACT, .q = s->q + (size_t) head * GROUP * DIM,
-            .q_stride = GROUP * DIM, .q_first = seq.position, .n_q = 1, .out = got + (size_t) head * GROUP * DIM,
+            .q_stride = GROUP * DIM, .q_first = N_PAGES * CHUNK_TOKENS + N_EXACT - 1, .n_q = 1, .out = got + (size_t) head * GROUP * DIM,
             .out_stride = GROUP * DIM,
         };
         struct oracle_report r = oracle_packed(&a, NULL);
@@ -367,10 +365,10 @@ static void test_failing_launches(void)
         CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", setting, 1), 0);
         ok = end_init(&d, &s);
         CU_ASSERT_EQUAL(ok, i == 2);
-        if (ok) {
-            CU_ASSERT_EQUAL(cuda_decode(d.kernels, &s.layout, d.table, 0, NULL, &d.e), 0); /* nothing to do: no launch */
-            CU_ASSERT_EQUAL(cuda_encode(d.kernels, &s.layout, 0, 0, NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_attend(d.kernels, &s.layout, 0, 1, 1, 0, NULL, &d.e), 0);
+        if (ok) { /* nothing to do: no launch */
+            CU_ASSERT_EQUAL(cuda_decode(d.kernels, &s.layout, &(struct plan_decode) { 0 }, 0, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_encode(d.kernels, &s.layout, &(struct plan_encode) { 0 }, 0, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_attend(d.kernels, &s.layout, &(struct plan_attend) { .n_q = 1 }, 0, NULL, &d.e), 0);
         }
         CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
         CU_ASSERT_TRUE(ok || strstr(d.e.text, "start it again"));
