@@ -53,7 +53,7 @@ struct commit_job {
 /* All items of a COMMIT are of one table: that of the first slot that means something. */
 static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct page_context *ret)
 {
-    const struct store *st = &rq->server->store;
+    const struct store *st = store_of(rq->session->tenant);
 
     for (size_t i = 0; i < m->n_items; i++) {
         const struct slot *slot = pool_slot(&st->pool, m->items[i]->slot);
@@ -72,7 +72,7 @@ static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct p
 static void claim_item(struct request *rq, const struct page_context *c, const Kvcobra__CommitItem *item,
                        struct commit_job *j, struct copy *ret)
 {
-    struct store *st = &rq->server->store;
+    struct store *st = store_of(rq->session->tenant);
     const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
     const struct group *g;
 
@@ -113,7 +113,7 @@ static struct commit_job *claim(struct request *rq, const struct page_context *c
 /* A claimed slot is a reservation again, or (@keep false) free. */
 static void give_back(struct commit_job *j, struct copy *item, bool keep)
 {
-    struct store *st = &j->job.server->store;
+    struct store *st = store_of(j->job.session->tenant);
 
     if (item->slot == SLOT_NONE)
         return;
@@ -187,7 +187,7 @@ static bool copy_slice(struct work_item *work)
 
 static int publish_item(struct request *rq, struct copy *mine)
 {
-    int r = store_publish(&rq->server->store, mine->slot, &mine->key, mine->crc, &rq->error);
+    int r = store_publish(store_of(rq->session->tenant), mine->slot, &mine->key, mine->crc, &rq->error);
 
     if (r < 0)
         return r;
@@ -210,7 +210,7 @@ static int judge_unclaimed(struct request *rq, const Kvcobra__CommitItem *item, 
 static bool names_present(struct request *rq, const Kvcobra__CommitItem *item, const struct chunk_key *key, uint32_t present)
 {
     const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
-    struct store *st = &rq->server->store;
+    struct store *st = store_of(rq->session->tenant);
 
     if (item->slot == present)
         return pool_slot(&st->pool, present)->generation == item->generation;
@@ -225,7 +225,7 @@ static bool names_present(struct request *rq, const Kvcobra__CommitItem *item, c
 static int conclude_item(struct request *rq, const Kvcobra__CommitItem *item, struct commit_job *j, struct copy *mine,
                          uint32_t *ret_slot)
 {
-    struct store *st = &rq->server->store;
+    struct store *st = store_of(rq->session->tenant);
     struct chunk_key key;
     uint32_t present, slot = mine->slot;
     int r = page_key(rq, &item->key, &key);

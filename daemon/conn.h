@@ -16,6 +16,7 @@
 
 #include "proto/protocol.h"
 
+struct device;
 struct ev_source;
 struct server;
 struct session;
@@ -33,6 +34,7 @@ struct conn {
     uint64_t accepted_ms;
     uint8_t token[SESSION_TOKEN_BYTES];
     char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
+    struct device *device; /* GREETED: where HELLO wants its session */
     struct session *resume; /* GREETED: the session that HELLO's token named */
     struct session *session; /* OPEN, not an operator's */
     bool fds_sent;         /* a packet with descriptors may still be unread */

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "daemon/conn.h"
 #include "daemon/drain.h"
+#include "daemon/keep.h"
 #include "daemon/log.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
@@ -31,10 +32,12 @@ static int check_hello(struct request *rq, const Kvcobra__Hello *m)
     return 0;
 }
 
+/* One on another device than HELLO asks for is not what the client means. */
 static struct session *find_session(const struct server *s, const struct conn *c, const uint8_t *token)
 {
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
-        if (s->sessions[i] && session_is(s->sessions[i], token, c->peer.pid, c->peer.uid))
+        if (s->sessions[i] && s->sessions[i]->tenant->device == c->device &&
+            session_is(s->sessions[i], token, c->peer.pid, c->peer.uid))
             return s->sessions[i];
     return NULL;
 }
@@ -60,12 +63,30 @@ static void fill_hello_reply(struct request *rq)
     rq->reply.hello = reply;
 }
 
+/* Return: 0; -ENODEV: no such device, with those that are there. */
+static int find_device(struct request *rq, const char *uuid)
+{
+    struct devices *d = &rq->server->devices;
+    char list[256] = "";
+    size_t at = 0;
+
+    rq->conn->device = devices_find(d, uuid);
+    if (rq->conn->device)
+        return 0;
+    for (uint32_t i = 1; i < d->n && at < sizeof(list); i++)
+        at += (size_t) snprintf(list + at, sizeof(list) - at, "%s%s", i > 1 ? ", " : " on ", d->list[i].uuid);
+    return fail(&rq->error, -ENODEV, "this kvcobrad keeps no pages on \"%.48s\": it does%s in the host's memory%s", uuid,
+                list[0] ? "" : " so only", list);
+}
+
 int handle_hello(struct request *rq)
 {
     const Kvcobra__Hello *m = rq->message->hello;
     struct conn *c = rq->conn;
     int r = check_hello(rq, m);
 
+    if (r == 0)
+        r = find_device(rq, m->device);
     if (r < 0)
         return r;
     c->pidfd = (int) syscall(SYS_pidfd_open, c->peer.pid, 0);
@@ -110,11 +131,19 @@ static void resume(struct conn *c)
 
 static void fill_confirm_reply(struct request *rq, bool resumed)
 {
-    Kvcobra__ConfirmReply *reply = &rq->server->scratch->body.confirm;
+    struct reply_scratch *scratch = rq->server->scratch;
+    const struct device *d = rq->conn->device;
+    Kvcobra__ConfirmReply *reply = &scratch->body.confirm;
 
+    kvcobra__device__init(&scratch->device);
+    scratch->device.name = (char *) d->name;
+    scratch->device.uuid = (char *) d->uuid;
+    scratch->device.pool_bytes = d->store.pool.pool_bytes;
+    scratch->device.extent_bytes = d->store.pool.extent_bytes;
     kvcobra__confirm_reply__init(reply);
+    reply->device = &scratch->device;
     reply->session = rq->conn->session ? rq->conn->session->number : 0;
-    reply->pool = bytes_view(rq->server->journal.head->pool_id, BOOT_ID_BYTES);
+    reply->pool = bytes_view(keep_pool_id(rq->server, d), BOOT_ID_BYTES);
     reply->resumed = resumed;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_CONFIRM;
     rq->reply.confirm = reply;
@@ -139,7 +168,7 @@ int handle_confirm(struct request *rq)
     } else {
         r = drain_check_session(rq);
         if (r == 0)
-            r = server_tenant(rq->server, c->peer.uid, &t, &rq->error);
+            r = server_tenant(rq->server, c->peer.uid, c->device, &t, &rq->error);
         if (r == 0)
             r = session_new(rq->server, c, t, c->pidfd, &c->session, &rq->error);
         if (r < 0)

@@ -18,6 +18,7 @@
 
 enum { HEAD_BYTES = 4096 };
 
+_Static_assert(sizeof(struct journal_head) <= HEAD_BYTES, "journal head");
 #define COPIES_OFF ((size_t) HEAD_BYTES)
 #define SESSIONS_OFF (COPIES_OFF + 2 * sizeof(struct journal_copy))
 #define HOLDS_OFF (SESSIONS_OFF + JOURNAL_SESSIONS_MAX * sizeof(struct session_record))
@@ -32,9 +33,9 @@ static void keep_order(void)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-static uint32_t constants_crc(const struct journal_head *h)
+static uint32_t place_crc(const struct journal_place *p)
 {
-    return crc32c(h, offsetof(struct journal_head, constants_crc32c));
+    return crc32c(p, offsetof(struct journal_place, crc32c));
 }
 
 static uint32_t copy_crc(const struct journal_copy *c)
@@ -68,7 +69,7 @@ static int map_object(struct journal *j, int fd, struct errmsg *e)
     return fail(e, -errno, "cannot keep the journal open: %s", strerror(errno));
 }
 
-int journal_new(struct journal *j, uint64_t pool_bytes, uint64_t extent_bytes, uint64_t unit_bytes, struct errmsg *e)
+int journal_new(struct journal *j, struct errmsg *e)
 {
     _cleanup_(closep) int fd = memfd_create("kvcobra-journal", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     int r;
@@ -79,12 +80,7 @@ int journal_new(struct journal *j, uint64_t pool_bytes, uint64_t extent_bytes, u
     r = map_object(j, fd, e);
     if (r < 0)
         return r;
-    *j->head = (struct journal_head) {
-        .magic = JOURNAL_MAGIC, .version = JOURNAL_VERSION, .extent_bytes = extent_bytes, .unit_bytes = unit_bytes,
-        .pool_bytes = pool_bytes, .n_starts = 1,
-    };
-    j->head->constants_crc32c = constants_crc(j->head);
-    randombytes_buf(j->head->pool_id, sizeof(j->head->pool_id));
+    *j->head = (struct journal_head) { .magic = JOURNAL_MAGIC, .version = JOURNAL_VERSION, .n_starts = 1 };
     journal_write(j, NULL, 0, 1);
     return 0;
 }
@@ -118,20 +114,33 @@ static int check_object(int fd, struct errmsg *e)
     return 0;
 }
 
-static int check_head(const struct journal_head *h, uint64_t extent_bytes, uint64_t unit_bytes, struct errmsg *e)
+/* Adds its extents to @n_extents. */
+static bool place_is_valid(const struct journal_place *p, uint64_t *n_extents)
 {
+    if (p->pool_bytes == 0)
+        return true;
+    if (p->uuid[JOURNAL_UUID_BYTES - 1] != '\0' || p->extent_bytes == 0 || p->unit_bytes == 0 ||
+        p->extent_bytes % p->unit_bytes != 0 || p->pool_bytes % p->extent_bytes != 0)
+        return false;
+    *n_extents += p->pool_bytes / p->extent_bytes;
+    return *n_extents <= JOURNAL_EXTENTS_MAX;
+}
+
+static int check_head(const struct journal_head *h, struct errmsg *e)
+{
+    uint64_t n_extents = 0;
+
     if (h->magic != JOURNAL_MAGIC || h->version != JOURNAL_VERSION)
         return fail(e, -EBADMSG, "the stored journal is of another version (%" PRIu32 ", this kvcobrad writes %d)",
                     h->version, JOURNAL_VERSION);
-    if (h->constants_crc32c != constants_crc(h))
-        return fail(e, -EBADMSG, "the head of the stored journal is damaged");
-    if (h->extent_bytes != extent_bytes || h->unit_bytes != unit_bytes)
-        return fail(e, -EBADMSG, "the stored pool has extents of %" PRIu64 " and spans of %" PRIu64
-                    " bytes, the configuration says %" PRIu64 " and %" PRIu64, h->extent_bytes, h->unit_bytes,
-                    extent_bytes, unit_bytes);
-    if (h->n_sessions > JOURNAL_SESSIONS_MAX || h->n_holds > JOURNAL_HOLDS_MAX || h->pool_bytes == 0 ||
-        h->pool_bytes % extent_bytes != 0 || h->pool_bytes / extent_bytes > JOURNAL_EXTENTS_MAX)
+    for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
+        if (h->places[i].pool_bytes != 0 && h->places[i].crc32c != place_crc(&h->places[i]))
+            return fail(e, -EBADMSG, "the head of the stored journal is damaged");
+    if (h->n_sessions > JOURNAL_SESSIONS_MAX || h->n_holds > JOURNAL_HOLDS_MAX)
         return fail(e, -EBADMSG, "the counters of the stored journal are damaged");
+    for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
+        if (!place_is_valid(&h->places[i], &n_extents))
+            return fail(e, -EBADMSG, "the counters of the stored journal are damaged");
     return 0;
 }
 
@@ -152,7 +161,7 @@ static void collect_unused(struct journal *j)
     }
 }
 
-int journal_adopt(struct journal *j, int fd, uint64_t extent_bytes, uint64_t unit_bytes, struct errmsg *e)
+int journal_adopt(struct journal *j, int fd, struct errmsg *e)
 {
     int r = check_object(fd, e);
 
@@ -160,7 +169,7 @@ int journal_adopt(struct journal *j, int fd, uint64_t extent_bytes, uint64_t uni
         r = map_object(j, fd, e);
     if (r < 0)
         return r;
-    r = check_head(j->head, extent_bytes, unit_bytes, e);
+    r = check_head(j->head, e);
     if (r == 0 && !copy_is_valid(&j->copies[0]) && !copy_is_valid(&j->copies[1]))
         r = fail(e, -EBADMSG, "both copies of the stored journal are damaged");
     if (r < 0) {
@@ -171,6 +180,42 @@ int journal_adopt(struct journal *j, int fd, uint64_t extent_bytes, uint64_t uni
     j->head->n_starts++;
     collect_unused(j);
     return 0;
+}
+
+/* ---- devices ---------------------------------------------------------------------------------------------------- */
+
+uint32_t journal_place_find(const struct journal *j, const char *uuid)
+{
+    for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
+        if (j->head->places[i].pool_bytes != 0 && strcmp(j->head->places[i].uuid, uuid) == 0)
+            return i;
+    return PLACE_NONE;
+}
+
+uint32_t journal_place_add(struct journal *j, const char *uuid, uint64_t pool_bytes, uint64_t extent_bytes,
+                           uint64_t unit_bytes)
+{
+    assert(pool_bytes > 0 && strlen(uuid) < JOURNAL_UUID_BYTES && journal_place_find(j, uuid) == PLACE_NONE);
+    for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++) {
+        struct journal_place *p = &j->head->places[i];
+
+        if (p->pool_bytes != 0)
+            continue;
+        *p = (struct journal_place) { .extent_bytes = extent_bytes, .unit_bytes = unit_bytes };
+        memcpy(p->uuid, uuid, strlen(uuid) + 1);
+        randombytes_buf(p->pool_id, sizeof(p->pool_id));
+        p->crc32c = place_crc(p);
+        keep_order();
+        p->pool_bytes = pool_bytes;
+        return i;
+    }
+    return PLACE_NONE;
+}
+
+void journal_place_remove(struct journal *j, uint32_t place)
+{
+    j->head->places[place].pool_bytes = 0;
+    keep_order();
 }
 
 /* ---- extents ---------------------------------------------------------------------------------------------------- */

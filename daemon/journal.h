@@ -3,7 +3,8 @@
  * counters that never go back. One memory object, written in place while the daemon runs; it outlives the process in a
  * supervisor's descriptor store (supervisor.h).
  *
- *   0            struct journal_head      constants under a checksum, then live words, each of them one aligned store
+ *   0            struct journal_head      constants under a checksum, then live words, each of them one aligned store;
+ *                                         places: which devices there are
  *   4096         struct journal_copy [2]  the list of extents, double-buffered: a copy is written whole, its checksum
  *                                         last, and always the older one
  *   ...          struct session_record [JOURNAL_SESSIONS_MAX]
@@ -24,24 +25,38 @@
 struct errmsg;
 
 #define JOURNAL_MAGIC 0x4c4e4a4bu /* "KJNL" */
-#define JOURNAL_VERSION 1
+#define JOURNAL_VERSION 2
+#define JOURNAL_PLACES_MAX 17              /* DEVICES_MAX */
+#define JOURNAL_UUID_BYTES 48
+#define PLACE_NONE UINT32_MAX
 #define JOURNAL_EXTENTS_MAX (1u << 18) /* POOL_SPANS_MAX, if every span is an extent */
 #define JOURNAL_SESSIONS_MAX (1u << 21)
 #define JOURNAL_HOLDS_MAX (1u << 24)
 #define JOURNAL_ITEM_BITS 10 /* of a lease: WIRE_ITEMS_MAX and more */
 #define CELL_NONE UINT32_MAX
 
+/*
+ * One device's pool. Its number here stands in session records and in the heads of extents; it means the same device as
+ * long as anything of it is kept, however the configuration orders its devices.
+ */
+struct journal_place {
+    char uuid[JOURNAL_UUID_BYTES];     /* "": the host's memory */
+    uint8_t pool_id[BOOT_ID_BYTES];    /* random: a client that comes back asks whether this is the pool it knew */
+    uint64_t extent_bytes, unit_bytes; /* another geometry is another pool */
+    uint32_t crc32c;                   /* of all above */
+    uint32_t reserved;
+    uint64_t pool_bytes;               /* may grow; 0: unused; written last */
+};
+
 struct journal_head {
     uint32_t magic, version;
-    uint64_t extent_bytes, unit_bytes; /* another geometry is another pool */
-    uint32_t constants_crc32c;         /* of all above */
-    uint32_t n_sessions;               /* records ever used; live from here on */
-    uint64_t pool_bytes;
+    uint32_t n_sessions;               /* records ever used */
+    uint32_t reserved;
     uint64_t generation;               /* last one given */
     uint64_t lease_serial, session_serial;
     uint64_t n_holds;                  /* cells ever used */
     uint64_t n_starts;
-    uint8_t pool_id[BOOT_ID_BYTES];    /* random: a client that comes back asks whether this is the pool it knew */
+    struct journal_place places[JOURNAL_PLACES_MAX];
 };
 
 struct journal_copy {
@@ -57,7 +72,8 @@ struct session_record {
     uint32_t pid, uid;
     uint8_t token[SESSION_TOKEN_BYTES];
     char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
-    uint8_t reserved[15];
+    uint8_t place; /* of its device */
+    uint8_t reserved[14];
 };
 _Static_assert(sizeof(struct session_record) == 128, "session record");
 
@@ -79,19 +95,27 @@ struct journal {
     uint32_t unused_hold;        /* list of cells to use again */
 };
 
-int journal_new(struct journal *j, uint64_t pool_bytes, uint64_t extent_bytes, uint64_t unit_bytes, struct errmsg *e);
+int journal_new(struct journal *j, struct errmsg *e);
 
 /**
  * journal_adopt() - take over what an earlier process wrote
  * @fd: borrowed
  *
- * Return: 0; -EBADMSG with a sentence: not a journal, of another version or geometry, or both copies are damaged.
+ * Return: 0; -EBADMSG with a sentence: not a journal, of another version, or both copies are damaged.
  */
-int journal_adopt(struct journal *j, int fd, uint64_t extent_bytes, uint64_t unit_bytes, struct errmsg *e);
+int journal_adopt(struct journal *j, int fd, struct errmsg *e);
 void journal_deinit(struct journal *j);
 
 /* From now on what is written stays private to this process: the end of it must not look like the end of its pages. */
 int journal_freeze(struct journal *j);
+
+/* The device's number, PLACE_NONE if nothing of it is kept. @uuid: shorter than JOURNAL_UUID_BYTES. */
+uint32_t journal_place_find(const struct journal *j, const char *uuid);
+
+/* A number for a device that has none. Return: PLACE_NONE: all are in use. */
+uint32_t journal_place_add(struct journal *j, const char *uuid, uint64_t pool_bytes, uint64_t extent_bytes,
+                           uint64_t unit_bytes);
+void journal_place_remove(struct journal *j, uint32_t place); /* no session, no extent names it any more */
 
 /* The list of extents. */
 const struct journal_copy *journal_read(const struct journal *j);

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+struct device;
 struct errmsg;
 struct server;
 
@@ -18,7 +19,7 @@ struct server;
 const char *keep_name(char ret[static KEEP_NAME_BYTES], const char *what, uint64_t number);
 
 /**
- * keep_open() - the journal and the pool, from what an earlier process left or empty
+ * keep_open() - the journal and the pools, from what an earlier process left or empty
  *
  * The event loop runs already, tables do not exist yet. A store that cannot be believed is emptied, with a loud line in
  * the log: that is not an error. Return: 0; errno of the memory.
@@ -31,6 +32,10 @@ void keep_restore(struct server *s);
 /* The rest of this process's life leaves no trace in what is kept. Return: 0; errno: leave at once, without cleaning up. */
 int keep_freeze(struct server *s);
 
-/* Between keep.c and restore.c: the journal's list of extents; what nobody took goes out of the store. */
+/* Random bytes that mean the pool of @d: others after it was lost. [BOOT_ID_BYTES] */
+const uint8_t *keep_pool_id(const struct server *s, const struct device *d);
+
+/* Between keep.c and restore.c: the journal's list of extents and devices; what nobody took goes out of the store. */
+void keep_write_places(struct server *s);
 void keep_write_list(struct server *s);
 void keep_drop_unknown(struct server *s);

@@ -27,11 +27,14 @@ static void one(struct metrics_text *t, const char *name, const char *type, cons
 static void collect_process(const struct server *s, struct metrics_text *t)
 {
     bool kept = s->supervisor.keeps && !s->supervisor.failed;
+    uint64_t n_damaged = 0;
     const struct metric_label info[] = {
         { "version", KVCOBRA_VERSION }, { "event_backend", ev_backend_name(s->ev) },
         { "restart", kept ? "kept" : "volatile" }, { NULL, NULL },
     };
 
+    for (uint32_t i = 0; i < s->devices.n; i++)
+        n_damaged += s->devices.list[i].store.n_damaged;
     metrics_family(t, "kvcobra_info", "gauge", "Always 1; labels say what runs.");
     metrics_sample(t, "kvcobra_info", info, 1);
     metrics_family(t, "kvcobra_uptime_seconds", "gauge", "Since this process started.");
@@ -46,19 +49,65 @@ static void collect_process(const struct server *s, struct metrics_text *t)
         s->refused_packets);
     one(t, "kvcobra_refused_connections_total", "counter", "Connections beyond a limit.", s->refused_connections);
     one(t, "kvcobra_damaged_pages_total", "counter", "Pages whose checksum changed over a restart.",
-        s->store.n_damaged);
+        n_damaged);
 }
 
-static void collect_pool(const struct server *s, struct metrics_text *t)
+static uint64_t capacity_bytes(const struct store *st)
 {
-    const struct pool *p = &s->store.pool;
-    uint64_t page_bytes = 0, held_bytes = 0, n_pages = 0, n_leases = 0, n_held = 0, n_ownerless = 0;
+    return st->pool.pool_bytes;
+}
 
-    for (const struct tenant *x = s->store.tenants; x; x = x->next) {
-        page_bytes += x->page_bytes;
-        held_bytes += x->held_bytes;
-        n_pages += x->n_pages;
-    }
+static uint64_t allocated_bytes(const struct store *st)
+{
+    return st->pool.n_extents * st->pool.extent_bytes;
+}
+
+static uint64_t page_bytes(const struct store *st)
+{
+    uint64_t n = 0;
+
+    for (const struct tenant *t = st->tenants; t; t = t->next)
+        n += t->page_bytes;
+    return n;
+}
+
+static uint64_t held_bytes(const struct store *st)
+{
+    uint64_t n = 0;
+
+    for (const struct tenant *t = st->tenants; t; t = t->next)
+        n += t->held_bytes;
+    return n;
+}
+
+static uint64_t waste_bytes(const struct store *st)
+{
+    return pool_waste_bytes(&st->pool);
+}
+
+static uint64_t n_pages(const struct store *st)
+{
+    uint64_t n = 0;
+
+    for (const struct tenant *t = st->tenants; t; t = t->next)
+        n += t->n_pages;
+    return n;
+}
+
+static void collect_pools(const struct server *s, struct metrics_text *t)
+{
+    static const struct {
+        const char *name, *help;
+        uint64_t (*figure)(const struct store *st);
+    } families[] = {
+        { "kvcobra_pool_capacity_bytes", "What the pool may take, configured.", capacity_bytes },
+        { "kvcobra_pool_allocated_bytes", "Extents that are there now.", allocated_bytes },
+        { "kvcobra_pool_page_bytes", "Slots in use.", page_bytes },
+        { "kvcobra_pool_held_bytes", "Of them, held by a lease or reserved: cannot be evicted.", held_bytes },
+        { "kvcobra_pool_waste_bytes", "Spans' ends and free slots of spans in use.", waste_bytes },
+        { "kvcobra_pages", "Committed pages.", n_pages },
+    };
+    uint64_t n_leases = 0, n_held = 0, n_ownerless = 0;
     for (uint32_t i = 0; i < s->n_sessions_max; i++) {
         n_ownerless += ownerless_holds(s, i);
         if (s->sessions[i]) {
@@ -66,12 +115,13 @@ static void collect_pool(const struct server *s, struct metrics_text *t)
             n_held += s->sessions[i]->leases.n_held;
         }
     }
-    one(t, "kvcobra_pool_capacity_bytes", "gauge", "What the pool may take, configured.", p->pool_bytes);
-    one(t, "kvcobra_pool_allocated_bytes", "gauge", "Extents that are there now.", p->n_extents * p->extent_bytes);
-    one(t, "kvcobra_pool_page_bytes", "gauge", "Slots in use.", page_bytes);
-    one(t, "kvcobra_pool_held_bytes", "gauge", "Of them, held by a lease or reserved: cannot be evicted.", held_bytes);
-    one(t, "kvcobra_pool_waste_bytes", "gauge", "Spans' ends and free slots of spans in use.", pool_waste_bytes(p));
-    one(t, "kvcobra_pages", "gauge", "Committed pages.", n_pages);
+    for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
+        metrics_family(t, families[f].name, "gauge", families[f].help);
+        for (uint32_t i = 0; i < s->devices.n; i++)
+            metrics_sample(t, families[f].name,
+                           (const struct metric_label[]) { { "device", s->devices.list[i].name }, { NULL, NULL } },
+                           families[f].figure(&s->devices.list[i].store));
+    }
     one(t, "kvcobra_leases", "gauge", "Leases that are granted.", n_leases);
     one(t, "kvcobra_holds", "gauge", "Pages named by leases, granted or not, once per lease.", n_held + n_ownerless);
     one(t, "kvcobra_ownerless_holds", "gauge", "Of them, not given back to a session after a restart: until its process exits.",
@@ -151,7 +201,7 @@ static struct tenant_rows gather_tenants(const struct server *s)
 {
     struct tenant_rows all = { calloc(METRICS_SERIES_MAX, sizeof(*all.rows)), 0 };
 
-    for (const struct tenant *t = s->store.tenants; t && all.rows; t = t->next) {
+    for (const struct tenant *t = NULL; all.rows && (t = devices_next_tenant(&s->devices, t));) {
         size_t i = t->number < METRICS_SERIES_MAX - 1 ? t->number : METRICS_SERIES_MAX - 1;
 
         all.rows[i].name = i < METRICS_SERIES_MAX - 1 ? t->name : "(others)";
@@ -403,7 +453,7 @@ char *metrics_collect(const struct server *s, size_t *ret_n)
     struct metrics_text t = { 0 };
 
     collect_process(s, &t);
-    collect_pool(s, &t);
+    collect_pools(s, &t);
     collect_requests(s, &t);
     collect_raw(s, &t);
     collect_tenants(s, &t);

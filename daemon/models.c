@@ -117,7 +117,7 @@ int handle_get_extent(struct request *rq)
 {
     Kvcobra__GetExtentReply *reply = &rq->server->scratch->body.get_extent;
     uint64_t id = rq->message->get_extent->extent;
-    struct pool_extent *x = pool_extent_find(&rq->server->store.pool, id);
+    struct pool_extent *x = pool_extent_find(&store_of(rq->session->tenant)->pool, id);
     int r = request_may_send_fds(rq);
 
     if (r < 0)

@@ -13,7 +13,7 @@ enum { EVICT_PAGES_PER_MESSAGE = 8192 }; /* a few milliseconds of the loop */
 
 struct tenant *operator_find_tenant(const struct server *s, const char *name)
 {
-    for (struct tenant *t = s->store.tenants; t; t = t->next)
+    for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         if (strcmp(t->name, name) == 0)
             return t;
     return NULL;
@@ -32,12 +32,12 @@ int handle_evict(struct request *rq)
     if (digest && m->table_digest.len != DIGEST_BYTES)
         return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->table_digest.len, DIGEST_BYTES);
     kvcobra__evict_reply__init(reply);
-    for (struct tenant *t = rq->server->store.tenants; t && n < EVICT_PAGES_PER_MESSAGE; t = t->next) {
+    for (struct tenant *t = NULL; n < EVICT_PAGES_PER_MESSAGE && (t = devices_next_tenant(&rq->server->devices, t));) {
         uint64_t bytes;
 
         if (only && t != only)
             continue;
-        n += evict_some(&rq->server->store, t, digest, EVICT_PAGES_PER_MESSAGE - n, &bytes);
+        n += evict_some(store_of(t), t, digest, EVICT_PAGES_PER_MESSAGE - n, &bytes);
         reply->bytes += bytes;
     }
     reply->pages = n;

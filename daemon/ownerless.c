@@ -28,6 +28,13 @@ void ownerless_add(struct server *s, uint32_t number)
     s->ownerless[number].n_holds++;
 }
 
+struct store *ownerless_store(struct server *s, uint32_t number)
+{
+    struct device *d = devices_find_place(&s->devices, s->journal.sessions[number].place);
+
+    return d ? &d->store : NULL;
+}
+
 bool ownerless_is_alone(const struct server *s, uint32_t number)
 {
     return s->ownerless[number].alone;
@@ -48,7 +55,7 @@ static void release_cells(struct server *s, uint32_t number)
         if (slot == SLOT_NONE || hold_session(c) != number)
             continue;
         journal_hold_remove(&s->journal, (uint32_t) cell);
-        store_unhold(&s->store, slot);
+        store_unhold(ownerless_store(s, number), slot);
     }
 }
 

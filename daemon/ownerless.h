@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 struct server;
+struct store;
 
 struct ownerless { /* by number of the session */
     uint64_t n_holds;
@@ -22,6 +23,9 @@ void ownerless_begin(struct server *s, uint32_t number, int pidfd, const char *w
 
 /* Its cell stays in the journal; the page's count of holds is the caller's. */
 void ownerless_add(struct server *s, uint32_t number);
+
+/* Where the pages of session @number are, by its record; NULL: on a device that is not here. */
+struct store *ownerless_store(struct server *s, uint32_t number);
 
 bool ownerless_is_alone(const struct server *s, uint32_t number);
 uint64_t ownerless_holds(const struct server *s, uint32_t number);

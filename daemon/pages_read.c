@@ -38,7 +38,7 @@ int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_
 
 void page_ref_fill(struct request *rq, size_t i, uint32_t number)
 {
-    const struct pool *p = &rq->server->store.pool;
+    const struct pool *p = &store_of(rq->session->tenant)->pool;
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__PageRef *ref = &scratch->pages[i];
     const struct slot *slot = number == SLOT_NONE ? NULL : pool_slot(p, number);
@@ -78,7 +78,7 @@ int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
         return 0;
     for (size_t i = 0; i < n; i++)
         if (scratch->slots[i] != SLOT_NONE)
-            store_unhold(&rq->server->store, scratch->slots[i]);
+            store_unhold(store_of(rq->session->tenant), scratch->slots[i]);
     return fail(&rq->error, r, "cannot remember a lease: %s", strerror(-r));
 }
 
@@ -86,7 +86,7 @@ int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
 static bool names_page(struct request *rq, const struct page_context *c, const Kvcobra__LeaseItem *item,
                     const struct chunk_key *key)
 {
-    const struct pool *p = &rq->server->store.pool;
+    const struct pool *p = &store_of(rq->session->tenant)->pool;
     const struct slot *slot = pool_slot(p, item->slot);
 
     return slot && slot->state == SLOT_COMMITTED && slot->generation == item->generation &&
@@ -98,9 +98,9 @@ static bool names_page(struct request *rq, const struct page_context *c, const K
 Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space, const struct chunk_key *key)
 {
     const struct tenant *t = rq->session->tenant;
-    uint32_t present = store_find(&rq->server->store, t, key);
+    uint32_t present = store_find(store_of(rq->session->tenant), t, key);
 
-    if (present != SLOT_NONE && pool_slot_span(&rq->server->store.pool, present)->group->space != space)
+    if (present != SLOT_NONE && pool_slot_span(&store_of(rq->session->tenant)->pool, present)->group->space != space)
         return KVCOBRA__MISS_REASON__MISS_OTHER_TABLE;
     switch (ghosts_find(&t->ghosts, key)) {
     case GHOST_EVICTED:
@@ -136,7 +136,7 @@ static size_t find_pages(struct request *rq, const struct page_context *c, const
 int handle_lease(struct request *rq)
 {
     const Kvcobra__Lease *m = rq->message->lease;
-    struct store *st = &rq->server->store;
+    struct store *st = store_of(rq->session->tenant);
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__LeaseReply *reply = &scratch->body.lease;
     struct page_context c;
@@ -186,7 +186,7 @@ int handle_lease(struct request *rq)
 int handle_release(struct request *rq)
 {
     const Kvcobra__Release *m = rq->message->release;
-    int r = leases_release(&rq->session->leases, &rq->server->store, m->lease, m->bitmap.data, m->bitmap.len);
+    int r = leases_release(&rq->session->leases, store_of(rq->session->tenant), m->lease, m->bitmap.data, m->bitmap.len);
 
     return r < 0 ? fail(&rq->error, r, "there is no lease %" PRIu64 " in this session (any more)", m->lease) : 0;
 }
@@ -201,7 +201,7 @@ int handle_keep_leases(struct request *rq)
         leases_keep(l, m->leases[i]);
     if (!m->last)
         return 0;
-    n = leases_release_others(l, &rq->server->store);
+    n = leases_release_others(l, store_of(rq->session->tenant));
     if (n > 0)
         log_event(LOG_INFO, "leases-unheard", "session=%" PRIu32 " pid=%ld leases=%" PRIu32
                   " message=\"their grants never reached the client\"", rq->session->number, (long) rq->session->pid, n);

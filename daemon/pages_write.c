@@ -33,12 +33,12 @@ static int reserve_item(struct request *rq, const struct page_context *c, const 
         return r;
     if (item->page_class > PAGE_REST)
         return fail(&rq->error, -EINVAL, "page class %" PRIu32, item->page_class);
-    r = store_find_whole(&s->store, x->tenant, &key, &slot, &rq->error);
+    r = store_find_whole(store_of(x->tenant), x->tenant, &key, &slot, &rq->error);
     if (r < 0)
         return r;
     *ret_exists = slot != SLOT_NONE;
     if (*ret_exists) {
-        store_hold(&s->store, slot); /* until the reply is filled: a later item must not evict it */
+        store_hold(store_of(x->tenant), slot); /* until the reply is filled: a later item must not evict it */
         *ret_slot = slot;
         return 0;
     }
@@ -47,12 +47,12 @@ static int reserve_item(struct request *rq, const struct page_context *c, const 
                     x->n_reservations + x->n_copying);
     r = tenant_group(x->tenant, c->space, item->page_class, &g);
     if (r == 0)
-        r = store_reserve(&s->store, g, x->number, &slot, &rq->error);
+        r = store_reserve(store_of(x->tenant), g, x->number, &slot, &rq->error);
     if (r < 0)
         return r;
     if (item->page_class == PAGE_FIRST)
         page_count_miss(rq, page_miss_reason(rq, c->space, &key));
-    pool_slot(&s->store.pool, slot)->key = key;
+    pool_slot(&store_of(x->tenant)->pool, slot)->key = key;
     session_add_reservation(x, slot);
     *ret_slot = slot;
     return 0;
@@ -68,7 +68,7 @@ static void find_present(struct request *rq, const Kvcobra__Reserve *m)
 
         scratch->slots[i] = SLOT_NONE;
         if (page_key(rq, &m->items[i]->key, &key) == 0)
-            scratch->slots[i] = store_find(&rq->server->store, rq->session->tenant, &key);
+            scratch->slots[i] = store_find(store_of(rq->session->tenant), rq->session->tenant, &key);
     }
     errmsg_clear(&rq->error); /* a bad key is reported where it is met */
 }
@@ -102,14 +102,14 @@ int handle_reserve(struct request *rq)
     for (size_t i = 0; i < n; i++) {
         page_ref_fill(rq, i, scratch->slots[i]);
         if (scratch->flags[i])
-            store_unhold(&rq->server->store, scratch->slots[i]);
+            store_unhold(store_of(rq->session->tenant), scratch->slots[i]);
     }
     reply->n_slots = reply->n_exists = n;
     reply->slots = scratch->page_pointers;
     reply->exists = scratch->flags;
     reply->end_err = r;
     if (r == -EAGAIN)
-        reply->awaited_bytes = share_awaited_bytes(&rq->server->store, rq->session->tenant);
+        reply->awaited_bytes = share_awaited_bytes(store_of(rq->session->tenant), rq->session->tenant);
     if (r < 0)
         rq->reply.message = rq->error.text;
     metrics_note_error(&rq->server->metrics, r);
@@ -122,7 +122,7 @@ int handle_reserve(struct request *rq)
 
 struct slot *page_own_reservation(const struct request *rq, uint32_t number, uint64_t generation)
 {
-    struct slot *slot = pool_slot(&rq->server->store.pool, number);
+    struct slot *slot = pool_slot(&store_of(rq->session->tenant)->pool, number);
 
     if (!slot || slot->state != SLOT_RESERVED || slot->session != rq->session->number ||
         slot->generation != generation)
@@ -140,7 +140,7 @@ int handle_abort(struct request *rq)
 
         if (page_own_reservation(rq, item->slot, item->generation)) {
             session_take_reservation(rq->session, item->slot);
-            store_discard(&rq->server->store, item->slot);
+            store_discard(store_of(rq->session->tenant), item->slot);
         } else {
             r = fail(&rq->error, -ESTALE, "slot %" PRIu32 " is no reservation of this session (any more)", item->slot);
         }

@@ -13,13 +13,14 @@
 #include "daemon/tenant.h"
 #include "gpu/device.h"
 
-int pool_init(struct pool *p, uint64_t pool_bytes, uint64_t extent_bytes, uint64_t unit_bytes, struct errmsg *e)
+int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes, uint64_t extent_bytes,
+              uint64_t unit_bytes, struct errmsg *e)
 {
     uint64_t n_extents = pool_bytes / extent_bytes, n_spans = pool_bytes / unit_bytes;
 
     assert(unit_bytes <= POOL_SPAN_BYTES_MAX && extent_bytes % unit_bytes == 0 && n_spans <= POOL_SPANS_MAX);
     *p = (struct pool) {
-        .pool_bytes = pool_bytes, .extent_bytes = extent_bytes, .unit_bytes = unit_bytes, .next_extent = 1,
+        .pool_bytes = pool_bytes, .extent_bytes = extent_bytes, .unit_bytes = unit_bytes, .serials = serials,
         .n_extents_max = (uint32_t) n_extents, .n_spans_max = (uint32_t) n_spans,
     };
     p->extents = calloc(n_extents, sizeof(struct pool_extent *));
@@ -102,9 +103,10 @@ static void append_extent(struct pool *p, struct pool_extent *x)
     p->extents[p->n_extents++] = x;
 }
 
-static int extent_add(struct pool *p, struct tenant *tenant, uint32_t uid, struct pool_extent **ret, struct errmsg *e)
+static int extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner, struct pool_extent **ret,
+                      struct errmsg *e)
 {
-    _cleanup_(pool_extent_freep) struct pool_extent *x = extent_alloc(p, tenant, p->next_extent);
+    _cleanup_(pool_extent_freep) struct pool_extent *x = extent_alloc(p, tenant, p->serials->next_extent);
     _cleanup_(closep) int owner_fd = -1;
     int r;
 
@@ -117,9 +119,10 @@ static int extent_add(struct pool *p, struct tenant *tenant, uint32_t uid, struc
         return r;
     *slot_records_head(&x->records) = (struct extent_head) {
         .magic = RECORDS_MAGIC, .version = RECORDS_VERSION, .extent = x->id, .extent_bytes = p->extent_bytes,
-        .unit_bytes = (uint32_t) p->unit_bytes, .n_units = x->n_units, .uid = uid,
+        .unit_bytes = (uint32_t) p->unit_bytes, .n_units = x->n_units, .uid = owner->uid,
+        .place = owner->place,
     };
-    p->next_extent++;
+    p->serials->next_extent++;
     *ret = take_ptr(x);
     append_extent(p, *ret);
     if (p->keeper)
@@ -201,7 +204,7 @@ static int add_span(struct pool *p, struct group *g, const struct span_owner *ow
     }
     if (!owner->may_grow || !pool_can_grow(p))
         return fail(e, -ENOSPC, "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others", p->pool_bytes);
-    r = extent_add(p, g->tenant, owner->uid, &x, e);
+    r = extent_add(p, g->tenant, owner, &x, e);
     if (r == 0)
         r = span_new(p, x, g, n_units, owner, ret);
     return r;
@@ -307,7 +310,7 @@ static bool span_is_valid(const struct pool *p, const struct span *s, struct err
         n_used += slot->state != SLOT_FREE;
         n_busy += slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING || slot->holds > 0;
         if (slot->state > SLOT_COPYING || (slot->state != SLOT_COMMITTED && slot->holds > 0) ||
-            slot->generation == 0 || slot->generation > p->generation)
+            slot->generation == 0 || slot->generation > p->serials->generation)
             return fail(e, 0, "slot %u of span %u is in no possible state", i, s->number);
     }
     for (uint32_t at = s->free; at != SLOT_NONE && n_free <= s->n_slots; n_free++) {

@@ -80,20 +80,26 @@ struct pool_keeper { /* somebody who wants extents to outlive this process */
     void *ctx;
 };
 
+struct pool_serials { /* shared by all pools of a daemon: numbers that are never given twice */
+    uint64_t next_extent;
+    uint64_t generation;          /* the last one given */
+    uint64_t *generation_record;  /* written before a generation is used; or NULL */
+};
+
 struct pool {
     uint64_t pool_bytes, extent_bytes, unit_bytes;
+    struct pool_serials *serials;
     struct pool_extent **extents; /* [n_extents], any order */
     uint32_t n_extents, n_extents_max;
-    uint64_t next_extent;
     struct span **spans;          /* [n_spans_max] by number */
     uint32_t *free_numbers;       /* stack of unused span numbers */
     uint32_t n_free_numbers, n_spans_max;
-    uint64_t generation;          /* the last one given */
-    uint64_t *generation_record;  /* written before a generation is used; or NULL */
     const struct pool_keeper *keeper; /* or NULL */
 };
 
-int pool_init(struct pool *p, uint64_t pool_bytes, uint64_t extent_bytes, uint64_t unit_bytes, struct errmsg *e);
+/* @serials: borrowed. Return: 0; -ENOMEM. */
+int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes, uint64_t extent_bytes,
+              uint64_t unit_bytes, struct errmsg *e);
 void pool_deinit(struct pool *p);
 
 void group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class, size_t slot_bytes,
@@ -111,6 +117,7 @@ void group_init(struct group *g, struct tenant *tenant, struct space *space, uns
 struct span_owner {
     const uint8_t *table_digest;
     uint32_t first_head, n_heads, uid;
+    uint32_t place; /* of the device, in the journal */
     bool may_grow;
 };
 int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,

@@ -16,8 +16,9 @@
 #include "daemon/share.h"
 
 #define TITLE "kvcobra quotas 1\n"
+#define PREFIX "uid-" /* of tenants' names; lines of the file begin behind it */
 
-enum { LINE_BYTES = 3 * 21, FILE_BYTES_MAX = 1 << 23 };
+enum { LINE_BYTES = 32 + 2 * 21, FILE_BYTES_MAX = 1 << 23 };
 
 /* ---- the file --------------------------------------------------------------------------------------------------- */
 
@@ -39,28 +40,49 @@ static void print_bytes(char *to, size_t room, bool is_set, uint64_t bytes)
 static int save(const struct server *s, struct errmsg *e)
 {
     _cleanup_(freep) char *path = file_path(s);
-    size_t room = strlen(TITLE) + s->store.n_tenants * (size_t) LINE_BYTES + 1, at = strlen(TITLE);
+    size_t room = strlen(TITLE) + s->devices.n_tenants * (size_t) LINE_BYTES + 1, at = strlen(TITLE);
     _cleanup_(freep) char *text = malloc(room);
 
     if (!path || !text)
         return fail(e, -ENOMEM, "out of memory");
     memcpy(text, TITLE, at + 1);
-    for (const struct tenant *t = s->store.tenants; t; t = t->next) {
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
         char quota[24], guarantee[24];
 
         if (!t->quota_is_set && !t->guarantee_is_set)
             continue;
         print_bytes(quota, sizeof(quota), t->quota_is_set, t->quota_bytes);
         print_bytes(guarantee, sizeof(guarantee), t->guarantee_is_set, t->guarantee_bytes);
-        at += (size_t) snprintf(text + at, room - at, "%" PRIu32 " %s %s\n", (uint32_t) t->uid, quota, guarantee);
+        at += (size_t) snprintf(text + at, room - at, "%s %s %s\n", t->name + strlen(PREFIX), quota, guarantee);
     }
     return atomic_file_write(path, text, at, e);
 }
 
 /* How many tenants may still come, each with the default guarantee. */
-static uint64_t n_unseen(const struct server *s)
+static uint64_t n_unseen(const struct server *s, const struct store *st)
 {
-    return s->config->tenants_max > s->store.n_tenants ? s->config->tenants_max - s->store.n_tenants : 0;
+    return s->config->tenants_max > st->n_tenants ? s->config->tenants_max - st->n_tenants : 0;
+}
+
+static bool fits(const struct server *s, const struct tenant *t, uint64_t guarantee)
+{
+    return share_fits(store_of(t), t, guarantee, n_unseen(s, store_of(t)), t->device->guarantee_bytes);
+}
+
+/* "1000": on the host's memory; "1000@gpu0". Return: 0; -EINVAL: not that form; -ENODEV: no such device; server_tenant(). */
+static int tenant_of(struct server *s, const char *text, struct tenant **ret, struct errmsg *e)
+{
+    char device[DEVICE_NAME_BYTES] = "cpu", after;
+    struct device *d;
+    uint32_t uid;
+    int n = sscanf(text, "%" SCNu32 "@%15[a-z0-9]%c", &uid, device, &after);
+
+    if (n != 2 && !(n == 1 && text[strspn(text, "0123456789")] == '\0'))
+        return fail(e, -EINVAL, "\"%.60s\" is not of the form " PREFIX "N or " PREFIX "N@gpuM", text);
+    d = devices_find_name(&s->devices, device);
+    if (!d || (n == 2 && d->number == 0))
+        return fail(e, -ENODEV, "there is no device %s", device);
+    return server_tenant(s, uid, d, ret, e);
 }
 
 static bool read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
@@ -79,18 +101,17 @@ static bool read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
 
 static int load_line(struct server *s, const char *line, struct errmsg *e)
 {
-    char quota_text[24], guarantee_text[24], after;
+    char name[40], quota_text[24], guarantee_text[24], after;
     uint64_t quota = 0, guarantee = 0;
     bool has_quota, has_guarantee;
     struct tenant *t;
-    uint32_t uid;
     int r;
 
-    if (sscanf(line, "%" SCNu32 " %23s %23s%c", &uid, quota_text, guarantee_text, &after) != 3 ||
+    if (sscanf(line, "%39s %23s %23s%c", name, quota_text, guarantee_text, &after) != 3 ||
         !read_bytes(quota_text, &has_quota, &quota) || !read_bytes(guarantee_text, &has_guarantee, &guarantee) ||
         (has_quota && quota == 0))
         return fail(e, -EBADMSG, "bad line \"%.60s\"", line);
-    r = server_tenant(s, uid, &t, e);
+    r = tenant_of(s, name, &t, e);
     if (r < 0)
         return r;
     if (has_quota) {
@@ -99,7 +120,7 @@ static int load_line(struct server *s, const char *line, struct errmsg *e)
     }
     if (!has_guarantee)
         return 0;
-    if (!share_fits(&s->store, t, guarantee, n_unseen(s), s->config->guarantee_bytes))
+    if (!fits(s, t, guarantee))
         return fail(e, -ENOSPC, "the guarantee of %" PRIu64 " bytes of tenant %s does not fit the pool any more", guarantee,
                     t->name);
     t->guarantee_bytes = guarantee;
@@ -134,10 +155,10 @@ void quota_load(struct server *s)
 
 void quota_reload(struct server *s)
 {
-    for (struct tenant *t = s->store.tenants; t; t = t->next)
+    devices_configure(&s->devices, s->config);
+    for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         if (!t->quota_is_set)
-            t->quota_bytes = s->config->quota_bytes;
-    s->store.lendable_percent = s->config->lendable_percent;
+            t->quota_bytes = t->device->quota_bytes;
 }
 
 /* ---- SET_QUOTA -------------------------------------------------------------------------------------------------- */
@@ -145,27 +166,28 @@ void quota_reload(struct server *s)
 /* One that nobody came for yet can be given its share beforehand, by the name it will have. */
 static int find_or_make(struct request *rq, const char *name, struct tenant **ret)
 {
-    uint32_t uid;
-    char after;
+    int r;
 
     *ret = operator_find_tenant(rq->server, name);
     if (*ret)
         return 0;
-    if (sscanf(name, "uid-%" SCNu32 "%c", &uid, &after) != 1)
-        return fail(&rq->error, -ENOENT, "there is no tenant \"%.40s\", and it is not of the form uid-N", name);
-    return server_tenant(rq->server, uid, ret, &rq->error);
+    if (strncmp(name, PREFIX, strlen(PREFIX)) == 0)
+        r = tenant_of(rq->server, name + strlen(PREFIX), ret, &rq->error);
+    else
+        r = -EINVAL;
+    if (r != -EINVAL)
+        return r == -ENODEV ? -ENOENT : r;
+    return fail(&rq->error, -ENOENT, "there is no tenant \"%.40s\", and it is not of the form uid-N or uid-N@gpuM", name);
 }
 
 static int check(struct request *rq, const struct tenant *t, uint64_t quota, uint64_t guarantee)
 {
-    const struct server *s = rq->server;
-
     if (guarantee > quota)
         return fail(&rq->error, -EINVAL, "tenant %s: a guarantee of %" PRIu64 " bytes above its maximum of %" PRIu64, t->name,
                     guarantee, quota);
-    if (!share_fits(&s->store, t, guarantee, n_unseen(s), s->config->guarantee_bytes))
+    if (!fits(rq->server, t, guarantee))
         return fail(&rq->error, -ENOSPC, "a guarantee of %" PRIu64 " bytes (in whole extents of %" PRIu64 ") for tenant %s does "
-                    "not fit the pool beside those of others", guarantee, s->store.pool.extent_bytes, t->name);
+                    "not fit the pool beside those of others", guarantee, store_of(t)->pool.extent_bytes, t->name);
     return 0;
 }
 
@@ -214,7 +236,7 @@ int handle_set_quota(struct request *rq)
     if (r < 0)
         return r;
     /* What is held or in arenas stays above a lowered quota until it is released; nothing new comes meanwhile. */
-    (void) evict_for_quota(&rq->server->store, t, 0);
+    (void) evict_for_quota(store_of(t), t, 0);
     reply->used_bytes = tenant_used_bytes(t);
     reply->quota_bytes = t->quota_bytes;
     reply->guarantee_bytes = t->guarantee_bytes;

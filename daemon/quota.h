@@ -2,7 +2,7 @@
  * What tenants may have, beyond what the configuration gives everybody: an operator says it (SET_QUOTA), and with a state
  * folder it is remembered.
  *
- *   DIR/quotas   "kvcobra quotas 1", then per tenant that differs: <uid> <quota bytes or -> <guarantee bytes or ->
+ *   DIR/quotas   "kvcobra quotas 1", then per tenant that differs: <uid>[@<device>] <quota bytes or -> <guarantee bytes or ->
  */
 #pragma once
 

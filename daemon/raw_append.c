@@ -85,7 +85,7 @@ static int answer(struct request *rq, uint32_t slot, bool existed)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__AppendRawReply *reply = &scratch->body.append_raw;
-    const struct slot *x = pool_slot(&rq->server->store.pool, slot);
+    const struct slot *x = pool_slot(&store_of(rq->session->tenant)->pool, slot);
     int r;
 
     kvcobra__append_raw_reply__init(reply);
@@ -106,9 +106,9 @@ static int answer(struct request *rq, uint32_t slot, bool existed)
 
 static int answer_present(struct request *rq, uint32_t slot)
 {
-    struct pool *p = &rq->server->store.pool;
+    struct pool *p = &store_of(rq->session->tenant)->pool;
 
-    store_hold(&rq->server->store, slot);
+    store_hold(store_of(rq->session->tenant), slot);
     evict_note_use(pool_slot(p, slot));
     pool_slot_span(p, slot)->group->space->n_leased++;
     return answer(rq, slot, true);
@@ -136,7 +136,7 @@ static void give_back(struct append_job *j)
     if (j->slot == SLOT_NONE)
         return;
     j->job.session->n_copying--;
-    store_discard(&j->job.server->store, j->slot);
+    store_discard(store_of(j->job.session->tenant), j->slot);
     j->slot = SLOT_NONE;
 }
 
@@ -150,7 +150,7 @@ static void count(struct server *s, const struct append_job *j)
 
 static int publish(struct append_job *j, struct request *rq)
 {
-    struct store *st = &rq->server->store;
+    struct store *st = store_of(rq->session->tenant);
     uint32_t present, slot = j->slot;
     int r = page_lease_room(rq);
 
@@ -200,10 +200,10 @@ static int take_slot(struct request *rq, const struct page_context *c, unsigned 
                     x->n_reservations + x->n_copying);
     r = tenant_group(x->tenant, c->space, page_class, &g);
     if (r == 0)
-        r = store_reserve(&s->store, g, x->number, ret_slot, &rq->error);
+        r = store_reserve(store_of(x->tenant), g, x->number, ret_slot, &rq->error);
     if (r < 0)
         return r;
-    store_claim(&s->store, *ret_slot);
+    store_claim(store_of(x->tenant), *ret_slot);
     x->n_copying++;
     return 0;
 }
@@ -244,7 +244,7 @@ static int begin(struct request *rq, const struct page_context *c, const Kvcobra
     r = take_slot(rq, c, first ? PAGE_FIRST : PAGE_REST, &j->slot);
     if (r < 0)
         return r;
-    j->page = pool_slot_data(&rq->server->store.pool, j->slot);
+    j->page = pool_slot_data(&store_of(rq->session->tenant)->pool, j->slot);
     r = job_start(&j->job, rq);
     if (r < 0)
         give_back(j);
@@ -256,7 +256,7 @@ static int begin(struct request *rq, const struct page_context *c, const Kvcobra
 int handle_append_raw(struct request *rq)
 {
     const Kvcobra__AppendRaw *m = rq->message->append_raw;
-    struct store *st = &rq->server->store;
+    struct store *st = store_of(rq->session->tenant);
     struct page_context c;
     struct chunk_key key;
     uint32_t present;

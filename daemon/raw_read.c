@@ -41,7 +41,7 @@ static int conclude(struct job *job, struct request *rq)
     struct read_job *j = (struct read_job *) job;
     Kvcobra__ReadRawReply *reply = &job->server->scratch->body.read_raw;
 
-    store_unhold(&job->server->store, j->slot);
+    store_unhold(store_of(job->session->tenant), j->slot);
     if (!rq)
         return 0;
     if (job->work.expired)
@@ -61,7 +61,7 @@ static int conclude(struct job *job, struct request *rq)
 /* The page is whole; what the message says about it is checked here. */
 static int fill(struct request *rq, const Kvcobra__ReadRaw *m, uint32_t slot, struct read_job *j)
 {
-    const struct pool *p = &rq->server->store.pool;
+    const struct pool *p = &store_of(rq->session->tenant)->pool;
     const struct space *space = pool_slot_span(p, slot)->group->space;
     const uint8_t *page = pool_slot_data(p, slot);
     const struct extent *arena = rq->session->arena;
@@ -95,7 +95,7 @@ int handle_read_raw(struct request *rq)
 {
     _cleanup_(freep) struct read_job *j = NULL;
     const Kvcobra__ReadRaw *m = rq->message->read_raw;
-    struct store *st = &rq->server->store;
+    struct store *st = store_of(rq->session->tenant);
     uint32_t slot;
     int r = leases_slot(&rq->session->leases, m->lease, m->item, &slot);
 

@@ -60,7 +60,7 @@ static bool compare_slice(struct work_item *work)
 static int conclude(struct job *job, struct request *rq)
 {
     struct recheck_job *j = (struct recheck_job *) job;
-    struct store *st = &job->server->store;
+    struct store *st = store_of(job->session->tenant);
 
     for (size_t i = 0; i < j->n; i++) {
         const struct check *c = &j->pages[i];
@@ -82,7 +82,7 @@ static int conclude(struct job *job, struct request *rq)
 int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq))
 {
     _cleanup_(freep) struct recheck_job *j = NULL;
-    struct store *st = &rq->server->store;
+    struct store *st = store_of(rq->session->tenant);
     size_t n_unchecked = 0;
     int r;
 

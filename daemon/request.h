@@ -88,6 +88,7 @@ struct reply_scratch {
     Kvcobra__LayerSums live[WIRE_ITEMS_MAX], shadow[WIRE_ITEMS_MAX];
     Kvcobra__LayerSums *live_pointers[WIRE_ITEMS_MAX], *shadow_pointers[WIRE_ITEMS_MAX];
     Kvcobra__Limits limits;
+    Kvcobra__Device device;
     uint8_t digest[32];
     uint8_t packet[WIRE_PACKET_BYTES_MAX];
 };

@@ -1,5 +1,5 @@
 /*
- * Putting the pool together from what an earlier process left: extents, the pages that their records call COMMITTED, the
+ * Putting the pools together from what an earlier process left: extents, the pages that their records call COMMITTED, the
  * index that finds them, the sessions, and what each of them holds. Records are checked before they are believed: what
  * does not add up costs the extent it stands in, never the start.
  */
@@ -21,22 +21,23 @@
 
 struct restored {
     uint64_t n_pages, n_holds, n_ownerless, n_sessions, n_extents;
+    uint64_t n_left; /* extents of devices that are not configured any more, or cut otherwise */
 };
 
 /* ---- pages ------------------------------------------------------------------------------------------------------ */
 
 /* The span may be gone afterwards: its last slot may turn out to be a copy. */
-static int restore_slots(struct server *s, const struct span *span, struct restored *n, struct errmsg *e)
+static int restore_slots(struct store *st, const struct span *span, struct restored *n, struct errmsg *e)
 {
     uint32_t first = span->number << POOL_SLOT_BITS, n_slots = span->n_fresh_from;
 
     for (uint32_t i = 0; i < n_slots; i++) {
-        const struct slot *slot = pool_slot(&s->store.pool, first | i);
+        const struct slot *slot = pool_slot(&st->pool, first | i);
         int r;
 
         if (!slot || slot->state != SLOT_COMMITTED)
             continue;
-        r = store_adopt(&s->store, first | i, e);
+        r = store_adopt(st, first | i, e);
         if (r == 0)
             n->n_pages++;
         else if (r != -EEXIST)
@@ -46,11 +47,11 @@ static int restore_slots(struct server *s, const struct span *span, struct resto
 }
 
 /* All at once, when it is known how many there are: each index is built once, in its size. */
-static void restore_pages(struct server *s, struct restored *n)
+static void restore_pages(struct store *st, struct restored *n)
 {
     struct errmsg e = { "" };
 
-    for (struct tenant *t = s->store.tenants; t; t = t->next) {
+    for (struct tenant *t = st->tenants; t; t = t->next) {
         uint64_t n_pages = 0;
 
         for (const struct group *g = t->groups; g; g = g->next)
@@ -58,10 +59,10 @@ static void restore_pages(struct server *s, struct restored *n)
         if (tenant_index_reserve(t, n_pages, &e) < 0) /* it grows as it can */
             log_event(LOG_WARNING, "index-small", "tenant=%s message=\"%s\"", t->name, e.text);
     }
-    for (uint32_t i = 0; i < s->store.pool.n_spans_max; i++) {
-        const struct span *span = s->store.pool.spans[i];
+    for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
+        const struct span *span = st->pool.spans[i];
 
-        if (span && restore_slots(s, span, n, &e) < 0)
+        if (span && restore_slots(st, span, n, &e) < 0)
             log_event(LOG_CRIT, "pages-lost", "span=%" PRIu32 " message=\"%s\"", i, e.text);
     }
 }
@@ -69,6 +70,7 @@ static void restore_pages(struct server *s, struct restored *n)
 static int restore_span(struct server *s, struct pool_extent *x, uint32_t unit, struct errmsg *e)
 {
     const struct span_head *h = slot_records_span(&x->records, unit);
+    struct pool *p = &store_of(x->tenant)->pool;
     struct shard shard = { h->first_head, h->n_heads };
     struct space *space;
     struct group *g;
@@ -76,53 +78,60 @@ static int restore_span(struct server *s, struct pool_extent *x, uint32_t unit, 
     int r;
 
     if (h->page_class > 1 || h->slot_bytes < SLOT_ALIGN || h->slot_bytes % SLOT_ALIGN != 0 ||
-        h->slot_bytes > s->store.pool.extent_bytes || h->page_bytes > h->slot_bytes ||
+        h->slot_bytes > p->extent_bytes || h->page_bytes > h->slot_bytes ||
         h->page_bytes <= PAGE_HEADER_BYTES)
         return fail(e, -EBADMSG, "the head of the span at unit %" PRIu32 " cannot be right", unit);
     r = tables_adopt_space(&s->tables, h->table_digest, shard, h->page_class, h->slot_bytes, h->page_bytes, &space, e);
     if (r == 0)
         r = tenant_group(x->tenant, space, h->page_class, &g);
     if (r == 0)
-        r = span_adopt(&s->store.pool, x, g, unit, &span);
+        r = span_adopt(p, x, g, unit, &span);
     if (r == -ENOENT)
         return 0;
     return r < 0 ? fail(e, r, "the span at unit %" PRIu32 " cannot be taken over: %s", unit, strerror(-r)) : 0;
 }
 
-static int check_records(const struct server *s, const struct slot_records *records, uint64_t id, struct errmsg *e)
+/* Whose extent it is, by the head of its records. Return: 0; -ENXIO: of a device that is not here; -EBADMSG. */
+static int read_head(struct server *s, int fd, uint64_t id, struct extent_head *ret, struct device **ret_device,
+                     struct errmsg *e)
 {
-    const struct extent_head *h = slot_records_head(records);
+    struct device *d;
+    int r = slot_records_peek(fd, ret, e);
 
-    if (h->magic != RECORDS_MAGIC || h->version != RECORDS_VERSION || h->extent != id ||
-        h->extent_bytes != s->config->extent_bytes || h->unit_bytes != s->config->span_bytes ||
-        h->n_units != records->n_units)
-        return fail(e, -EBADMSG, "its records are of another version or of another extent");
+    if (r < 0)
+        return r;
+    d = devices_find_place(&s->devices, ret->place);
+    if (!d)
+        return fail(e, -ENXIO, "its device is not configured any more");
+    if (ret->extent != id || ret->extent_bytes != d->extent_bytes || ret->unit_bytes != d->unit_bytes ||
+        ret->n_units != d->extent_bytes / d->unit_bytes)
+        return fail(e, -EBADMSG, "its records are of another extent");
+    *ret_device = d;
     return 0;
 }
 
 static int open_extent(struct server *s, uint64_t id, struct pool_extent **ret, struct errmsg *e)
 {
-    uint32_t n_units = (uint32_t) (s->config->extent_bytes / s->config->span_bytes);
     _cleanup_(extent_freep) struct extent *memory = NULL;
     struct slot_records records = { .fd = -1 };
+    struct extent_head head;
     char name[KEEP_NAME_BYTES];
     struct tenant *tenant;
-    int pages = supervisor_take(&s->supervisor, keep_name(name, "pages", id));
-    int slots = supervisor_take(&s->supervisor, keep_name(name, "slots", id));
+    struct device *d = NULL;
+    _cleanup_(closep) int pages = supervisor_take(&s->supervisor, keep_name(name, "pages", id));
+    _cleanup_(closep) int slots = supervisor_take(&s->supervisor, keep_name(name, "slots", id));
     int r = pages >= 0 && slots >= 0 ? 0 : fail(e, -ENOENT, "the supervisor does not have it");
 
     if (r == 0)
-        r = extent_adopt(take_fd(&pages), s->config->extent_bytes, EXTENT_READ, &memory, e);
+        r = read_head(s, slots, id, &head, &d, e);
     if (r == 0)
-        r = slot_records_adopt(&records, take_fd(&slots), n_units, s->config->span_bytes, e);
-    closep(&pages);
-    closep(&slots);
+        r = extent_adopt(take_fd(&pages), d->extent_bytes, EXTENT_READ, &memory, e);
     if (r == 0)
-        r = check_records(s, &records, id, e);
+        r = slot_records_adopt(&records, take_fd(&slots), head.n_units, d->unit_bytes, e);
     if (r == 0)
-        r = server_tenant(s, slot_records_head(&records)->uid, &tenant, e);
+        r = server_tenant(s, head.uid, d, &tenant, e);
     if (r == 0)
-        r = pool_extent_adopt(&s->store.pool, tenant, id, memory, &records, ret, e);
+        r = pool_extent_adopt(&d->store.pool, tenant, id, memory, &records, ret, e);
     if (r < 0) {
         slot_records_deinit(&records);
         return r;
@@ -145,8 +154,10 @@ static void restore_extent(struct server *s, uint64_t id, struct restored *n)
         n->n_extents++;
         return;
     }
-    /* Spans taken over before the bad one stay; the rest of the extent is free, unless it could not be opened at all. */
-    log_event(LOG_CRIT, "extent-damaged", "extent=%" PRIu64 " message=\"%s\": pages are lost", id, e.text);
+    if (r == -ENXIO)
+        n->n_left++;
+    else /* spans taken over before the bad one stay; the rest is free, unless it could not be opened at all */
+        log_event(LOG_CRIT, "extent-damaged", "extent=%" PRIu64 " message=\"%s\": pages are lost", id, e.text);
     if (!x) {
         supervisor_remove(&s->supervisor, keep_name(name, "pages", id));
         supervisor_remove(&s->supervisor, keep_name(name, "slots", id));
@@ -177,21 +188,22 @@ static int pidfd_of(struct server *s, const struct session_record *record)
 static void restore_session(struct server *s, uint32_t number, struct restored *n)
 {
     const struct session_record *record = &s->journal.sessions[number];
+    struct device *d = devices_find_place(&s->devices, record->place);
     struct session *x = NULL;
     struct errmsg e = { "" };
     struct tenant *t;
-    int pidfd = pidfd_of(s, record), r = 0;
+    int pidfd = d ? pidfd_of(s, record) : -ENXIO, r = 0;
 
-    if (pidfd == -ESRCH) {
-        log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"its process is gone\"", number,
-                  record->pid);
+    if (pidfd == -ESRCH || pidfd == -ENXIO) { /* the descriptor of a process, if it is stored, is dropped as unknown */
+        log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"its %s\"", number, record->pid,
+                  d ? "process is gone" : "device is not configured any more");
         journal_session_remove(&s->journal, number);
         return;
     }
     if (pidfd < 0)
         r = fail(&e, pidfd, "its process cannot be watched: %s", strerror(-pidfd));
     if (r == 0)
-        r = server_tenant(s, record->uid, &t, &e);
+        r = server_tenant(s, record->uid, d, &t, &e);
     if (r == 0)
         r = session_restore(s, number, record, t, pidfd, &x, &e);
     if (r == 0)
@@ -201,14 +213,14 @@ static void restore_session(struct server *s, uint32_t number, struct restored *
 }
 
 /* Whether a cell can be right: its session's process lives, its page is one of that process's tenant. */
-static bool is_hold(const struct server *s, const struct hold_cell *c)
+static bool is_hold(struct server *s, const struct hold_cell *c)
 {
     uint32_t number = hold_session(c);
-    const struct slot *slot = pool_slot(&s->store.pool, c->slot);
+    const struct store *st = number < s->n_sessions_max ? ownerless_store(s, number) : NULL;
+    const struct slot *slot = st ? pool_slot(&st->pool, c->slot) : NULL;
 
-    return number < s->n_sessions_max && (s->sessions[number] || ownerless_is_alone(s, number)) && slot &&
-           slot->state == SLOT_COMMITTED &&
-           pool_slot_span(&s->store.pool, c->slot)->group->tenant->uid == s->journal.sessions[number].uid;
+    return slot && (s->sessions[number] || ownerless_is_alone(s, number)) && slot->state == SLOT_COMMITTED &&
+           pool_slot_span(&st->pool, c->slot)->group->tenant->uid == s->journal.sessions[number].uid;
 }
 
 static void restore_hold(struct server *s, uint32_t cell, struct restored *n)
@@ -226,7 +238,7 @@ static void restore_hold(struct server *s, uint32_t cell, struct restored *n)
         ownerless_add(s, number);
         n->n_ownerless++;
     }
-    pool_slot(&s->store.pool, c->slot)->holds++;
+    pool_slot(&ownerless_store(s, number)->pool, c->slot)->holds++;
     n->n_holds++;
 }
 
@@ -252,21 +264,29 @@ static uint64_t clock_us(void)
     return (uint64_t) t.tv_sec * 1000000 + (uint64_t) t.tv_nsec / 1000;
 }
 
+static void set_keeper(struct server *s, const struct pool_keeper *keeper)
+{
+    for (uint32_t i = 0; i < s->devices.n; i++)
+        s->devices.list[i].store.pool.keeper = keeper;
+}
+
 void keep_restore(struct server *s)
 {
-    struct store *st = &s->store;
     const struct journal_copy *list = journal_read(&s->journal);
     uint64_t began_us = clock_us(), n_cells = s->journal.head->n_holds;
     struct restored n = { 0 };
 
-    if (s->journal.head->n_starts == 1)
+    if (s->journal.head->n_starts == 1) {
+        keep_write_places(s);
         return;
-    st->pool.keeper = NULL; /* nothing is stored anew */
+    }
+    set_keeper(s, NULL); /* nothing is stored anew */
     for (uint32_t i = 0; i < list->n_extents; i++)
         restore_extent(s, list->extents[i], &n);
-    restore_pages(s, &n);
-    st->pool.keeper = &s->pool_keeper;
-    s->journal.head->generation = st->pool.generation;
+    for (uint32_t i = 0; i < s->devices.n; i++)
+        restore_pages(&s->devices.list[i].store, &n);
+    set_keeper(s, &s->pool_keeper);
+    s->journal.head->generation = s->devices.serials.generation;
     for (uint32_t i = 0; i < s->journal.head->n_sessions; i++)
         if (s->journal.sessions[i].serial != 0)
             restore_session(s, i, &n);
@@ -276,14 +296,18 @@ void keep_restore(struct server *s)
     if (n.n_ownerless > 0)
         log_event(LOG_CRIT, "holds-without-owner", "holds=%" PRIu64 " message=\"they could not be given back to their sessions "
                   "and end with the processes\"", n.n_ownerless);
-    for (struct tenant *t = st->tenants; t; t = t->next)
+    if (n.n_left > 0)
+        log_event(LOG_CRIT, "device-left", "extents=%" PRIu64 " message=\"they are of devices that are not configured any more, "
+                  "or cut otherwise: their pages are lost\"", n.n_left);
+    for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         for (struct group *g = t->groups; g; g = g->next)
-            group_visit(&st->pool, g, finish_slot, st);
+            group_visit(&store_of(t)->pool, g, finish_slot, store_of(t));
     end_idle_sessions(s);
     tables_adopt_done(&s->tables, ev_now_ms(s->ev));
     keep_drop_unknown(s);
     keep_write_list(s);
+    keep_write_places(s);
     log_event(LOG_NOTICE, "restored", "extents=%" PRIu64 " pages=%" PRIu64 " sessions=%" PRIu64 " holds=%" PRIu64
               " generation=%" PRIu64 " start=%" PRIu64 " us=%" PRIu64, n.n_extents, n.n_pages, n.n_sessions, n.n_holds,
-              st->pool.generation, s->journal.head->n_starts, clock_us() - began_us);
+              s->devices.serials.generation, s->journal.head->n_starts, clock_us() - began_us);
 }

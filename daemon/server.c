@@ -54,12 +54,14 @@ static bool is_sane(const struct server *s)
 {
     uint32_t n_extents = 0, n_sessions = 0;
 
-    for (const struct tenant *t = s->store.tenants; t; t = t->next) {
-        n_extents += t->n_extents;
+    for (uint32_t i = 0; i < s->devices.n; i++)
+        n_extents += s->devices.list[i].store.pool.n_extents;
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+        n_extents -= t->n_extents;
         n_sessions += t->n_sessions;
     }
-    return n_extents == s->store.pool.n_extents && n_sessions == s->n_sessions &&
-           s->journal.head->magic == JOURNAL_MAGIC && s->journal.head->generation == s->store.pool.generation;
+    return n_extents == 0 && n_sessions == s->n_sessions && s->journal.head->magic == JOURNAL_MAGIC &&
+           s->journal.head->generation == s->devices.serials.generation;
 }
 
 /* From the loop, never from elsewhere: a loop that stands still is what the watchdog is for. */
@@ -89,6 +91,8 @@ static void on_tick(void *ctx)
             session_tick(s->sessions[i], now);
     ownerless_tick(s);
     tables_retire_idle(&s->tables, now);
+    for (uint32_t i = 0; i < s->devices.n; i++)
+        share_tick(&s->devices.list[i].store, now, s->config->lease_ms);
     metrics_http_tick(s->metrics_http);
     server_update_tick(s);
 }
@@ -232,12 +236,13 @@ static int open_sockets(struct server *s, struct errmsg *e)
 /* ---- limits of the process, secrets ----------------------------------------------------------------------------- */
 
 /* Connections may not run us out of descriptors: the limit of the process bounds what can be asked for. */
-static void fit_descriptors(const struct config *c)
+static void fit_descriptors(const struct devices *d, const struct config *c)
 {
-    uint64_t need = FDS_RESERVED + (uint64_t) c->connections_max * FDS_PER_SESSION +
-                    c->pool_bytes / c->extent_bytes * FDS_PER_EXTENT + c->tables_max;
+    uint64_t need = FDS_RESERVED + (uint64_t) c->connections_max * FDS_PER_SESSION + c->tables_max;
     struct rlimit limit;
 
+    for (uint32_t i = 0; i < d->n; i++)
+        need += d->list[i].pool_bytes / d->list[i].extent_bytes * FDS_PER_EXTENT;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;
     if (limit.rlim_cur < need && limit.rlim_cur < limit.rlim_max) {
@@ -286,26 +291,27 @@ static int load_secret(struct server *s, struct errmsg *e)
 
 /* ---- life ------------------------------------------------------------------------------------------------------- */
 
-int server_tenant(struct server *s, uid_t uid, struct tenant **ret, struct errmsg *e)
+int server_tenant(struct server *s, uid_t uid, struct device *device, struct tenant **ret, struct errmsg *e)
 {
+    struct store *st = &device->store;
     struct tenant *t;
     int r;
 
-    for (t = s->store.tenants; t; t = t->next) {
+    for (t = st->tenants; t; t = t->next) {
         if (t->uid == uid) {
             *ret = t;
             return 0;
         }
     }
-    if (s->store.n_tenants >= s->config->tenants_max)
-        return fail(e, -EDQUOT, "there are %" PRIu32 " tenants already, which is the most", s->store.n_tenants);
-    r = tenant_new(uid, s->secret, s->boot_id, s->config->quota_bytes, s->config->ghosts_per_tenant, &t, e);
+    if (st->n_tenants >= s->config->tenants_max)
+        return fail(e, -EDQUOT, "there are %" PRIu32 " tenants already, which is the most", st->n_tenants);
+    r = tenant_new(uid, device, s->secret, s->boot_id, s->config->ghosts_per_tenant, &t, e);
     if (r < 0)
         return r;
-    t->guarantee_bytes = s->config->guarantee_bytes;
-    t->number = s->store.n_tenants++;
-    t->next = s->store.tenants;
-    s->store.tenants = t;
+    t->number = s->devices.n_tenants++;
+    t->next = st->tenants;
+    st->tenants = t;
+    st->n_tenants++;
     if (!t->isolated)
         log_event(LOG_NOTICE, "not-isolated", "tenant=%s isolation=none message=\"this uid can write what kvcobrad "
                   "shares: run kvcobrad as a user of its own\"", t->name);
@@ -356,7 +362,8 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
     if (sodium_init() < 0)
         return fail(e, -EIO, "libsodium does not start: no random numbers on this machine");
     randombytes_buf(s->boot_id, sizeof(s->boot_id));
-    fit_descriptors(config);
+    devices_init(&s->devices, config);
+    fit_descriptors(&s->devices, config);
     supervisor_init(&s->supervisor, config->state_dir ? config->keep_pool : KEEP_NO);
     r = start_loop(s, e);
     if (r == 0)
@@ -366,13 +373,12 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
     if (r == 0)
         r = allocate_sessions(s, e);
     if (r == 0)
-        r = tables_init(&s->tables, config, &s->store, e);
+        r = tables_init(&s->tables, config, &s->devices, e);
     if (r == 0)
         r = load_secret(s, e);
     if (r == 0)
         r = watch_signals(s, e);
     if (r == 0) {
-        s->store.lendable_percent = config->lendable_percent;
         quota_load(s);
         keep_restore(s);
     }
@@ -396,15 +402,15 @@ int server_run(struct server *s, struct errmsg *e)
 }
 
 /* Pages go with their memory: only the records of the tables' spaces and groups must agree until the end. */
-static void drop_pages(struct server *s)
+static void drop_pages(struct server *s, struct store *st)
 {
     for (struct table_entry *t = s->tables.entries; t; t = t->next)
         for (struct space *x = t->spaces; x; x = x->next)
-            store_drop_space(&s->store, x, GHOST_EVICTED);
-    while (s->store.tenants) {
-        struct tenant *t = s->store.tenants;
+            store_drop_space(st, x, GHOST_EVICTED);
+    while (st->tenants) {
+        struct tenant *t = st->tenants;
 
-        s->store.tenants = t->next;
+        st->tenants = t->next;
         (void) tenant_free(t);
     }
 }
@@ -423,11 +429,12 @@ struct server *server_free(struct server *s)
     for (uint32_t i = 0; s->n_alone > 0 && i < s->n_sessions_max; i++)
         if (ownerless_is_alone(s, i))
             ownerless_end(s, i);
-    drop_pages(s);
+    for (uint32_t i = 0; i < s->devices.n; i++)
+        drop_pages(s, &s->devices.list[i].store);
     tables_deinit(&s->tables);
     live_deinit(&s->live);
     closep(&s->moments_fd);
-    pool_deinit(&s->store.pool);
+    devices_deinit(&s->devices);
     journal_deinit(&s->journal);
     supervisor_deinit(&s->supervisor);
     s->listener = ev_source_free(s->listener);

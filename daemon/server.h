@@ -6,13 +6,13 @@
 #include <sys/types.h>
 
 #include "daemon/config.h"
+#include "daemon/device.h"
 #include "daemon/ev.h"
 #include "daemon/evict.h"
 #include "daemon/journal.h"
 #include "daemon/listen.h"
 #include "daemon/metrics.h"
 #include "daemon/ownerless.h"
-#include "daemon/store.h"
 #include "daemon/supervisor.h"
 #include "daemon/live_moments.h"
 #include "daemon/tables.h"
@@ -39,7 +39,7 @@ struct server {
     struct supervisor supervisor;
     struct journal journal;
     struct pool_keeper pool_keeper;
-    struct store store;
+    struct devices devices;
     struct tables tables;
     bool is_staging;           /* a job has a table in hand */
     uint8_t boot_id[BOOT_ID_BYTES];
@@ -75,8 +75,8 @@ static inline void server_freep(struct server **s)
     *s = server_free(*s);
 }
 
-/* The tenant of a verified uid, made at first sight. Return: 0; -EDQUOT: too many tenants; errno of the memory. */
-int server_tenant(struct server *s, uid_t uid, struct tenant **ret, struct errmsg *e);
+/* The tenant of a verified uid on a device, made at first sight. Return: 0; -EDQUOT: too many tenants; errno of the memory. */
+int server_tenant(struct server *s, uid_t uid, struct device *device, struct tenant **ret, struct errmsg *e);
 
 /* Turns the tick on while there is somebody to look after. */
 void server_update_tick(struct server *s);

@@ -64,7 +64,8 @@ static int make_session(struct server *s, uint32_t number, struct tenant *t, pid
 static void record_session(struct session *x)
 {
     struct server *s = x->server;
-    struct session_record record = { .pid = (uint32_t) x->pid, .uid = x->tenant->uid };
+    struct session_record record = { .pid = (uint32_t) x->pid, .uid = x->tenant->uid,
+                                     .place = (uint8_t) x->tenant->device->place };
     char name[KEEP_NAME_BYTES];
 
     memcpy(record.token, x->token, sizeof(record.token));
@@ -122,7 +123,7 @@ static void discard_reservations(struct session *x)
         uint32_t slot = x->reservations;
 
         session_take_reservation(x, slot);
-        store_discard(&x->server->store, slot);
+        store_discard(store_of(x->tenant), slot);
     }
 }
 
@@ -150,7 +151,7 @@ struct session *session_free(struct session *x)
     conn_forget_session(x->server, x);
     copy_page(x, x->seen_ms); /* what it found since the last look counts too */
     discard_reservations(x);
-    leases_release_all(&x->leases, &x->server->store);
+    leases_release_all(&x->leases, store_of(x->tenant));
     leases_deinit(&x->leases);
     ownerless_end(x->server, x->number);
     forget_record(x);
@@ -172,7 +173,7 @@ struct session *session_free(struct session *x)
 void session_reap(struct session *x)
 {
     if (x->arena)
-        x->tenant->arena_bytes -= extent_bytes(x->arena);
+        x->host->arena_bytes -= extent_bytes(x->arena);
     x->arena = extent_free(x->arena);
     x->page = extent_free(x->page);
     free(x);
@@ -203,20 +204,25 @@ bool session_is(const struct session *x, const uint8_t *token, pid_t pid, uid_t 
 int session_make_memory(struct session *x, struct errmsg *e)
 {
     uint64_t bytes = x->server->config->arena_bytes;
-    struct tenant *t = x->tenant;
+    struct tenant *t;
     int r = 0;
 
     if (!x->page)
         r = extent_new("kvcobra-session", SESSION_PAGE_BYTES, EXTENT_READ_WRITE, &x->page, e);
     if (r < 0 || x->arena)
         return r;
-    if (!evict_for_quota(&x->server->store, t, bytes))
+    r = server_tenant(x->server, x->tenant->uid, &x->server->devices.list[0], &t, e);
+    if (r < 0)
+        return r;
+    if (!evict_for_quota(store_of(t), t, bytes))
         return fail(e, -EDQUOT, "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use: no room for an arena of %" PRIu64,
                     t->name, tenant_used_bytes(t), t->quota_bytes, bytes);
     r = extent_new("kvcobra-arena", bytes, EXTENT_READ_WRITE, &x->arena, e);
-    if (r == 0)
-        t->arena_bytes += bytes;
-    return r;
+    if (r < 0)
+        return r;
+    t->arena_bytes += bytes;
+    x->host = t;
+    return 0;
 }
 
 int session_model_add(struct session *x, const struct session_model *m, uint32_t *ret_handle, struct errmsg *e)
@@ -296,7 +302,7 @@ bool session_has_table(const struct session *x, const struct table_entry *t)
 
 void session_add_reservation(struct session *x, uint32_t number)
 {
-    struct pool *p = &x->server->store.pool;
+    struct pool *p = &store_of(x->tenant)->pool;
     struct slot *slot = pool_slot(p, number);
 
     slot->prev = SLOT_NONE;
@@ -309,7 +315,7 @@ void session_add_reservation(struct session *x, uint32_t number)
 
 void session_take_reservation(struct session *x, uint32_t number)
 {
-    struct pool *p = &x->server->store.pool;
+    struct pool *p = &store_of(x->tenant)->pool;
     struct slot *slot = pool_slot(p, number);
 
     if (slot->prev != SLOT_NONE)

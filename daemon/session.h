@@ -42,6 +42,7 @@ struct session {
     int pidfd;
     struct ev_source *exit_watch;
     struct tenant *tenant;
+    struct tenant *host;         /* of the same uid on the host's memory: arenas are its; NULL: there is no arena yet */
     struct conn *conn;           /* NULL: disconnected, its holds remain */
 
     struct session_model *models; /* [n_models], handle = index + 1 */

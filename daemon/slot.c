@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/cleanup.h"
@@ -63,6 +64,16 @@ int slot_records_init(struct slot_records *r, uint32_t n_units, uint64_t unit_by
     if (fd < 0)
         return fail(e, fd, "cannot create the slot records of an extent: %s", strerror(-fd));
     return map_records(r, fd, bytes, n_units, unit_bytes, e);
+}
+
+int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e)
+{
+    struct extent_head h;
+
+    if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || h.magic != RECORDS_MAGIC || h.version != RECORDS_VERSION)
+        return fail(e, -EBADMSG, "its records are of another version");
+    *ret = h;
+    return 0;
 }
 
 int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e)

@@ -36,7 +36,7 @@ enum slot_queue_id {
 
 struct slot {
     struct chunk_key key;
-    uint64_t generation;     /* of the pool's counter: raised before the slot is written again, unique */
+    uint64_t generation;     /* of the counter of all pools: raised before the slot is written again, unique */
     uint32_t next, prev;     /* slot numbers; see slot_state */
     uint32_t payload_crc32c;
     uint32_t holds;          /* leases that name it and were not released */
@@ -48,7 +48,7 @@ struct slot {
 _Static_assert(sizeof(struct slot) == 48, "slot record");
 
 #define RECORDS_MAGIC 0x5253564bu /* "KVSR" */
-#define RECORDS_VERSION 1
+#define RECORDS_VERSION 2
 
 struct extent_head {
     uint32_t magic, version;
@@ -56,7 +56,8 @@ struct extent_head {
     uint64_t extent_bytes;
     uint32_t unit_bytes, n_units;
     uint32_t uid;            /* of the tenant */
-    uint8_t reserved[28];
+    uint32_t place;          /* of the device: see struct journal_place */
+    uint8_t reserved[24];
 };
 _Static_assert(sizeof(struct extent_head) == 64, "extent head");
 
@@ -79,6 +80,9 @@ struct slot_records {
 };
 
 int slot_records_init(struct slot_records *r, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e);
+
+/* The head alone, of what may be no records at all. Return: 0; -EBADMSG. */
+int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e);
 
 /* What an earlier process wrote; @fd is transferred. Return: 0; -EBADMSG: not records of such an extent. */
 int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e);

@@ -165,8 +165,8 @@ static void adopt_slots(struct pool *p, struct span *s)
         slot->queue = SLOT_QUEUE_NONE;
         slot->holds = 0;
         slot->next = slot->prev = SLOT_NONE;
-        if (slot->generation > p->generation)
-            p->generation = slot->generation;
+        if (slot->generation > p->serials->generation)
+            p->serials->generation = slot->generation;
     }
     for (uint32_t i = s->n_fresh_from; i-- > 0;) {
         if (s->slots[i].state != SLOT_FREE)
@@ -229,6 +229,7 @@ static void span_free(struct pool *p, struct span *s)
 
 uint32_t span_slot_take(struct pool *p, struct span *s)
 {
+    struct pool_serials *n = p->serials;
     uint32_t number = s->free;
     struct slot *slot;
 
@@ -240,11 +241,11 @@ uint32_t span_slot_take(struct pool *p, struct span *s)
         number = s->number << POOL_SLOT_BITS | s->n_fresh_from;
         slot = &s->slots[s->n_fresh_from++];
     }
-    p->generation++;
-    if (p->generation_record)
-        *(volatile uint64_t *) p->generation_record = p->generation;
+    n->generation++;
+    if (n->generation_record)
+        *(volatile uint64_t *) n->generation_record = n->generation;
     *slot = (struct slot) {
-        .generation = p->generation, .next = SLOT_NONE, .prev = SLOT_NONE, .state = SLOT_RESERVED,
+        .generation = n->generation, .next = SLOT_NONE, .prev = SLOT_NONE, .state = SLOT_RESERVED,
     };
     s->n_used++;
     s->n_busy++;

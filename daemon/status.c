@@ -26,9 +26,13 @@ enum { CURSOR_TENANTS = 0, CURSOR_SPACES = 1 };
 /* What the daemon needs beside the pages and their arenas. */
 static void fill_memory(const struct server *s, Kvcobra__StatusReply *reply)
 {
-    for (uint32_t i = 0; i < s->store.pool.n_extents; i++)
-        reply->slot_record_bytes += memory_of_fd(s->store.pool.extents[i]->records.fd);
-    for (const struct tenant *t = s->store.tenants; t; t = t->next)
+    for (uint32_t i = 0; i < s->devices.n; i++) {
+        const struct pool *p = &s->devices.list[i].store.pool;
+
+        for (uint32_t k = 0; k < p->n_extents; k++)
+            reply->slot_record_bytes += memory_of_fd(p->extents[k]->records.fd);
+    }
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         reply->index_bytes += memory_of_fd(extent_fd(t->index_memory)) +
                               (t->next_memory ? memory_of_fd(extent_fd(t->next_memory)) : 0);
     reply->hold_bytes = memory_of_fd(s->journal.fd);
@@ -47,6 +51,21 @@ static void fill_work(const struct server *s, Kvcobra__StatusReply *reply)
     reply->work_expired = f.n_expired;
 }
 
+/* The pool of the host's memory. */
+static void fill_pool(const struct store *st, Kvcobra__StatusReply *reply)
+{
+    reply->pool_bytes = st->pool.pool_bytes;
+    reply->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
+    reply->waste_bytes = pool_waste_bytes(&st->pool);
+    for (const struct tenant *t = st->tenants; t; t = t->next) {
+        reply->guaranteed_bytes += share_extents(&st->pool, t->guarantee_bytes) * st->pool.extent_bytes;
+        for (const struct group *g = t->groups; g; g = g->next) {
+            reply->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
+            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
+        }
+    }
+}
+
 static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
 {
     reply->pid = (uint64_t) getpid();
@@ -54,15 +73,13 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     reply->version = (char *) KVCOBRA_VERSION;
     reply->event_backend = (char *) ev_backend_name(s->ev);
     reply->restart = (char *) (s->supervisor.keeps && !s->supervisor.failed ? "kept" : "volatile");
-    reply->pool_bytes = s->store.pool.pool_bytes;
-    reply->extent_bytes = s->store.pool.n_extents * s->store.pool.extent_bytes;
-    reply->waste_bytes = pool_waste_bytes(&s->store.pool);
     reply->sessions = s->n_sessions;
     reply->refused_packets = s->refused_packets;
     reply->moments_bytes = s->live.bytes;
     reply->reports = s->reports;
     reply->refused_reports = s->refused_reports;
     reply->draining = s->draining;
+    fill_pool(&s->devices.list[0].store, reply);
     fill_memory(s, reply);
     fill_work(s, reply);
     for (uint32_t i = 0; i < s->n_sessions_max; i++) {
@@ -71,14 +88,8 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
         if (x)
             reply->leases += x->leases.n_granted;
     }
-    for (const struct tenant *t = s->store.tenants; t; t = t->next) {
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         reply->evictions += t->evictions;
-        reply->guaranteed_bytes += share_extents(&s->store.pool, t->guarantee_bytes) * s->store.pool.extent_bytes;
-        for (const struct group *g = t->groups; g; g = g->next) {
-            reply->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
-            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
-        }
-    }
 }
 
 static void fill_tenant(const struct server *s, const struct tenant *t, Kvcobra__TenantStatus *out)
@@ -99,20 +110,20 @@ static void fill_tenant(const struct server *s, const struct tenant *t, Kvcobra_
         if (s->sessions[i] && s->sessions[i]->tenant == t)
             out->leases += s->sessions[i]->leases.n_granted;
     out->guarantee_bytes = t->guarantee_bytes;
-    out->extent_bytes = t->n_extents * s->store.pool.extent_bytes;
-    out->asked_back_bytes = share_asked_bytes(&s->store, t);
+    out->extent_bytes = t->n_extents * store_of(t)->pool.extent_bytes;
+    out->asked_back_bytes = share_asked_bytes(store_of(t), t);
     out->misses_unknown = t->misses_by[KVCOBRA__MISS_REASON__MISS_UNKNOWN];
     out->misses_evicted = t->misses_by[KVCOBRA__MISS_REASON__MISS_EVICTED];
     out->misses_other_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_OTHER_TABLE];
     out->misses_retired_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE];
 }
 
-/* The tenant with the least number from @from on, or NULL: the list stands newest first. */
+/* The tenant with the least number from @from on, or NULL: a device's list stands newest first. */
 static const struct tenant *tenant_from(const struct server *s, uint64_t from)
 {
     const struct tenant *best = NULL;
 
-    for (const struct tenant *t = s->store.tenants; t; t = t->next)
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         if (t->number >= from && (!best || t->number < best->number))
             best = t;
     return best;
@@ -133,7 +144,8 @@ uint64_t status_tokens_free(const struct server *s, const struct space *x)
 {
     uint64_t room = 0;
 
-    for (const struct tenant *t = s->store.tenants; t; t = t->next) {
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+        const struct pool *p = &store_of(t)->pool;
         struct group empty;
         const struct group *g = tenant_group_find(t, x, PAGE_REST);
         uint64_t by_pool, by_quota = tenant_room_bytes(t) / x->layout.slot_bytes[PAGE_REST];
@@ -143,7 +155,7 @@ uint64_t status_tokens_free(const struct server *s, const struct space *x)
                        x->layout.page_bytes[PAGE_REST]);
             g = &empty;
         }
-        by_pool = g->slot_bytes <= s->store.pool.extent_bytes ? pool_group_room(&s->store.pool, g) : 0;
+        by_pool = g->slot_bytes <= p->extent_bytes ? pool_group_room(p, g) : 0;
         by_pool = by_pool < by_quota ? by_pool : by_quota;
         room = by_pool > room ? by_pool : room;
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/errmsg.h"
+#include "daemon/device.h"
 #include "daemon/evict.h"
 #include "daemon/log.h"
 #include "daemon/share.h"
@@ -36,6 +37,7 @@ int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t 
         .first_head = g->space->layout.shard.first_head,
         .n_heads = g->space->layout.shard.n_heads,
         .uid = t->uid,
+        .place = t->device->place,
     };
     uint32_t number;
     int r;

@@ -20,10 +20,10 @@
 #include "base/errmsg.h"
 #include "daemon/config.h"
 #include "daemon/control.h"
+#include "daemon/device.h"
 #include "daemon/fit.h"
 #include "daemon/log.h"
 #include "daemon/space.h"
-#include "daemon/store.h"
 #include "daemon/tables_files.h"
 #include "daemon/tables_internal.h"
 #include "daemon/trial.h"
@@ -275,9 +275,10 @@ static bool is_idle(const struct table_entry *t)
 static void retire(struct tables *ts, struct table_entry *t)
 {
     for (struct space *s = t->spaces; s; s = s->next)
-        store_drop_space(ts->store, s, GHOST_RETIRED_TABLE);
-    for (struct tenant *tenant = ts->store->tenants; tenant; tenant = tenant->next)
-        control_retired(tenant, t->model_digest);
+        for (uint32_t i = 0; i < ts->devices->n; i++)
+            store_drop_space(&ts->devices->list[i].store, s, GHOST_RETIRED_TABLE);
+    for (struct tenant *x = NULL; (x = devices_next_tenant(ts->devices, x));)
+        control_retired(x, t->model_digest);
     table_set_state(ts, t, TABLE_RETIRED);
     free_spaces(t);
     t->table = table_unref(t->table);
@@ -452,11 +453,11 @@ static void load_active(void *ctx, const struct active_line *line)
     table_set_state(ts, t, TABLE_ACTIVE);
 }
 
-int tables_init(struct tables *ts, const struct config *config, struct store *store, struct errmsg *e)
+int tables_init(struct tables *ts, const struct config *config, struct devices *devices, struct errmsg *e)
 {
     int r;
 
-    *ts = (struct tables) { .config = config, .store = store, .next_id = 1, .next_space = 1 };
+    *ts = (struct tables) { .config = config, .devices = devices, .next_id = 1, .next_space = 1 };
     if (!config->state_dir)
         return 0;
     r = tables_files_init(config, e);

@@ -24,8 +24,8 @@
 #include "proto/protocol.h"
 
 struct config;
+struct devices;
 struct space;
-struct store;
 
 #define TRIAL_TENANTS_MAX 64
 #define TRIAL_NAME_BYTES 64
@@ -90,7 +90,7 @@ struct table_model { /* the active set */
 
 struct tables {
     const struct config *config;
-    struct store *store;
+    struct devices *devices;      /* whose pages are of these tables */
     struct table_entry *entries;
     struct table_model *models;
     uint32_t n_entries, n_draining;
@@ -99,7 +99,7 @@ struct tables {
 };
 
 /* Loads the state folder, if one is configured. What cannot be read there is logged and left alone. */
-int tables_init(struct tables *ts, const struct config *config, struct store *store, struct errmsg *e);
+int tables_init(struct tables *ts, const struct config *config, struct devices *devices, struct errmsg *e);
 void tables_deinit(struct tables *ts); /* after every page is gone from the store */
 
 struct table_entry *tables_find(const struct tables *ts, const uint8_t *digest);

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/control.h"
+#include "daemon/device.h"
 #include "daemon/space.h"
 #include "gpu/device.h"
 
@@ -45,8 +46,8 @@ static int build_index(uint64_t n_entries_max, struct extent **ret_memory, struc
     return 0;
 }
 
-int tenant_new(uid_t uid, const uint8_t secret[static 32], const uint8_t boot_id[static BOOT_ID_BYTES],
-               uint64_t quota_bytes, uint32_t n_ghosts, struct tenant **ret, struct errmsg *e)
+int tenant_new(uid_t uid, struct device *device, const uint8_t secret[static 32],
+               const uint8_t boot_id[static BOOT_ID_BYTES], uint32_t n_ghosts, struct tenant **ret, struct errmsg *e)
 {
     _cleanup_(tenant_freep) struct tenant *t = calloc(1, sizeof(*t));
     int r;
@@ -54,9 +55,12 @@ int tenant_new(uid_t uid, const uint8_t secret[static 32], const uint8_t boot_id
     if (!t)
         return fail(e, -ENOMEM, "out of memory for a tenant");
     t->uid = uid;
-    t->quota_bytes = quota_bytes;
+    t->device = device;
+    t->quota_bytes = device->quota_bytes;
+    t->guarantee_bytes = device->guarantee_bytes;
     t->isolated = uid != 0 && uid != getuid();
-    (void) snprintf(t->name, sizeof(t->name), "uid-%lu", (unsigned long) uid);
+    (void) snprintf(t->name, sizeof(t->name), "uid-%lu%s%s", (unsigned long) uid, device->number > 0 ? "@" : "",
+                    device->number > 0 ? device->name : "");
     memcpy(t->boot_id, boot_id, BOOT_ID_BYTES);
     derive_index_key(uid, secret, t->index_key);
     if (ghosts_init(&t->ghosts, n_ghosts) < 0)

@@ -1,6 +1,6 @@
 /*
- * A tenant: one trust domain, today one uid. Owns its shared objects (index, control page), its groups of pages, its
- * accounts and its ghosts.
+ * A tenant: one trust domain, today one uid, on one device. Owns its shared objects (index, control page), its groups of
+ * pages, its accounts and its ghosts.
  */
 #pragma once
 
@@ -14,14 +14,16 @@
 #include "proto/index.h"
 #include "proto/shared.h"
 
+struct device;
 struct errmsg;
 struct space;
 
 struct tenant {
-    struct tenant *next;
+    struct tenant *next;        /* of the device */
+    struct device *device;
     uint32_t number;            /* order of creation, for paging STATUS */
     uid_t uid;
-    char name[32];
+    char name[32];              /* "uid-1000", on a GPU "uid-1000@gpu0" */
     bool isolated;              /* false: it has the daemon's own uid or is root, who can write what we share */
     uint8_t index_key[INDEX_KEY_BYTES];
     uint8_t boot_id[BOOT_ID_BYTES];
@@ -58,9 +60,9 @@ struct tenant {
     uint64_t misses_by[8];      /* MissReason, counted here: see page_count_miss() */
 };
 
-/* @secret: [32], the daemon's; the index key is derived from it and the uid. */
-int tenant_new(uid_t uid, const uint8_t secret[static 32], const uint8_t boot_id[static BOOT_ID_BYTES],
-               uint64_t quota_bytes, uint32_t n_ghosts, struct tenant **ret, struct errmsg *e);
+/* @secret: [32], the daemon's; the index key is derived from it and the uid. Quota and guarantee are the device's. */
+int tenant_new(uid_t uid, struct device *device, const uint8_t secret[static 32], const uint8_t boot_id[static BOOT_ID_BYTES],
+               uint32_t n_ghosts, struct tenant **ret, struct errmsg *e);
 struct tenant *tenant_free(struct tenant *t); /* its slots were given back, its groups freed */
 
 static inline void tenant_freep(struct tenant **t)

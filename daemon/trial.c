@@ -13,10 +13,10 @@
 #include "base/errmsg.h"
 #include "daemon/config.h"
 #include "daemon/control.h"
+#include "daemon/device.h"
 #include "daemon/fit.h"
 #include "daemon/log.h"
 #include "daemon/space.h"
-#include "daemon/store.h"
 #include "daemon/tables_files.h"
 #include "daemon/tables_internal.h"
 #include "proto/shared.h"
@@ -54,7 +54,7 @@ int table_model_publish_to(struct tenant *tenant, const struct table_model *m, u
 
 void table_model_publish(struct tables *ts, const struct table_model *m)
 {
-    for (struct tenant *t = ts->store->tenants; t; t = t->next) {
+    for (struct tenant *t = NULL; (t = devices_next_tenant(ts->devices, t));) {
         struct errmsg e;
 
         if (control_find(t, m->digest) >= 0 && table_model_publish_to(t, m, NULL, &e) < 0)

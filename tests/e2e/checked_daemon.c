@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "daemon/store.h"
+#include "daemon/device.h"
 #include "daemon/tables.h"
 
 void __real_tables_retire_idle(struct tables *ts, uint64_t now_ms);
@@ -19,7 +19,7 @@ void __wrap_tables_retire_idle(struct tables *ts, uint64_t now_ms)
 
     __real_tables_retire_idle(ts, now_ms);
     /* A quota may be lowered below what is held. */
-    if (!store_is_valid(ts->store, &e) && !strstr(e.text, "above its quota")) {
+    if (!devices_are_valid(ts->devices, &e) && !strstr(e.text, "above its quota")) {
         (void) fprintf(stderr, "checked daemon: %s\n", e.text);
         abort();
     }

@@ -416,7 +416,8 @@ static bool is_there(const struct raw_slot *slot)
 /* One torn copy of the journal is what a kill can leave; two, another version or another pool: empty, loud, serving. */
 static void test_damaged_journal(void)
 {
-    static const off_t head[] = { offsetof(struct journal_head, version), offsetof(struct journal_head, unit_bytes) };
+    static const off_t head[] = { offsetof(struct journal_head, version),
+                                  offsetof(struct journal_head, places) + offsetof(struct journal_place, unit_bytes) };
     /* the first list is written to copy 1, the one with the extent to copy 0 */
     const off_t copies[] = { 4096 + sizeof(struct journal_copy) + offsetof(struct journal_copy, next_extent),
                              4096 + offsetof(struct journal_copy, next_extent) };

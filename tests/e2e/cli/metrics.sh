@@ -37,7 +37,7 @@ holds() {
 
 serve --metrics-socket "$dir/metrics.sock"
 [ "$(stat -c %a "$dir/metrics.sock")" = 600 ] && ok "for nobody else" || not_ok "for nobody else"
-holds "an empty daemon" "m['kvcobra_pages'] == 0" "m['kvcobra_pool_capacity_bytes'] == 64 << 20" \
+holds "an empty daemon" "m['kvcobra_pages{device=\"cpu\"}'] == 0" "m['kvcobra_pool_capacity_bytes{device=\"cpu\"}'] == 64 << 20" \
     "m['kvcobra_tables{state=\"active\"}'] == 0" "m['kvcobra_request_seconds_count{message=\"hello\"}'] == 0" \
     "m['kvcobra_restarts_total'] == 0" "len(names) > 30"
 
@@ -54,7 +54,7 @@ for run in first second; do
         --tokens 8 --ignore-eos --json
 done
 # 1500 tokens, the newest 64 at least stay private: 22 chunks; the second reader leases what the first one published
-holds "pages, tenants, tables" "m['kvcobra_pages'] == 22" \
+holds "pages, tenants, tables" "m['kvcobra_pages{device=\"cpu\"}'] == 22" \
     "sum(v for k, v in m.items() if k.startswith('kvcobra_tenant_pages{')) == 22" \
     "sum(v for k, v in m.items() if k.startswith('kvcobra_table_pages{')) == 22" \
     "sum(v for k, v in m.items() if k.startswith('kvcobra_table_tokens{')) == 22 * 64" \
@@ -63,7 +63,7 @@ holds "pages, tenants, tables" "m['kvcobra_pages'] == 22" \
     "m['kvcobra_request_seconds_count{message=\"stage_table\"}'] == 1" \
     "sum(v for k, v in m.items() if k.startswith('kvcobra_tenant_sequence_misses_total{')) >= 1" \
     "all(k in m for k in ('kvcobra_work_done_total', 'kvcobra_work_threads'))" \
-    "m['kvcobra_leases'] == 0 and m['kvcobra_pool_held_bytes'] == 0" \
+    "m['kvcobra_leases'] == 0 and m['kvcobra_pool_held_bytes{device=\"cpu\"}'] == 0" \
     "m['kvcobra_errors_total{errno=\"ENOENT\"}'] == 1" \
     "any(v > 0 for k, v in m.items() if k.startswith('kvcobra_table_free_tokens{'))"
 
@@ -92,7 +92,7 @@ for _ in range(40):
     held.append(s)
 assert held[0].recv(1) == b"", "a connection that says nothing ends"
 PY
-holds "served after that" "m['kvcobra_pages'] == 22"
+holds "served after that" "m['kvcobra_pages{device=\"cpu\"}'] == 22"
 expect "clients too" 0 "$KVCOBRA" status --socket "$dir/operator.sock"
 stop
 [ ! -e "$dir/metrics.sock" ] && ok "and takes its socket away" || not_ok "and takes its socket away"
@@ -102,7 +102,7 @@ port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
 serve --metrics-address "127.0.0.1:$port"
 expect "over loopback" 0 curl --silent --show-error --max-time 20 --fail "http://127.0.0.1:$port/metrics"
 cp "$dir/out" "$dir/page"
-expect "the same page" 0 python3 "$check" "$dir/page" "m['kvcobra_pages'] == 0"
+expect "the same page" 0 python3 "$check" "$dir/page" "m['kvcobra_pages{device=\"cpu\"}'] == 0"
 stop
 
 refused() {

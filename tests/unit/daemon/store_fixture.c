@@ -14,12 +14,14 @@ void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t e
     uint8_t secret[32] = { 1 }, boot_id[BOOT_ID_BYTES] = { 2 };
 
     memset(f, 0, sizeof(*f));
-    assert(pool_init(&f->store.pool, pool_bytes, extent_bytes, unit_bytes, NULL) == 0);
+    f->serials.next_extent = 1;
+    f->device.quota_bytes = quota_bytes;
+    assert(pool_init(&f->device.store.pool, &f->serials, pool_bytes, extent_bytes, unit_bytes, NULL) == 0);
     for (unsigned i = 0; i < FIXTURE_TENANTS; i++) {
-        assert(tenant_new(1000 + i, secret, boot_id, quota_bytes, 64, &f->tenants[i], NULL) == 0);
-        f->tenants[i]->next = f->store.tenants;
-        f->store.tenants = f->tenants[i];
-        f->store.n_tenants++;
+        assert(tenant_new(1000 + i, &f->device, secret, boot_id, 64, &f->tenants[i], NULL) == 0);
+        f->tenants[i]->next = f->device.store.tenants;
+        f->device.store.tenants = f->tenants[i];
+        f->device.store.n_tenants++;
     }
     for (unsigned i = 0; i < FIXTURE_SPACES; i++) {
         for (unsigned c = 0; c < 2; c++) {
@@ -35,13 +37,13 @@ void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t e
 void store_fixture_deinit(struct store_fixture *f)
 {
     for (unsigned i = 0; i < FIXTURE_SPACES; i++)
-        store_drop_space(&f->store, &f->spaces[i], GHOST_EVICTED);
+        store_drop_space(&f->device.store, &f->spaces[i], GHOST_EVICTED);
     for (unsigned i = 0; i < FIXTURE_TENANTS; i++) {
         CU_ASSERT_EQUAL(f->tenants[i]->page_bytes, 0);
         CU_ASSERT_EQUAL(f->tenants[i]->n_pages, 0);
         (void) tenant_free(f->tenants[i]);
     }
-    pool_deinit(&f->store.pool);
+    pool_deinit(&f->device.store.pool);
 }
 
 struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsigned space, unsigned page_class)
@@ -66,12 +68,12 @@ uint32_t store_fixture_publish(struct store_fixture *f, struct group *g, uint64_
 {
     struct chunk_key key = store_fixture_key(n);
     uint32_t slot;
-    int r = store_reserve(&f->store, g, 0, &slot, NULL);
+    int r = store_reserve(&f->device.store, g, 0, &slot, NULL);
 
     if (ret_err)
         *ret_err = r;
     if (r < 0)
         return SLOT_NONE;
-    assert(store_publish(&f->store, slot, &key, 0, NULL) == 0);
+    assert(store_publish(&f->device.store, slot, &key, 0, NULL) == 0);
     return slot;
 }

@@ -1,13 +1,14 @@
 /* A store with tenants and spaces but without tables, sessions or messages. */
 #pragma once
 
+#include "daemon/device.h"
 #include "daemon/space.h"
-#include "daemon/store.h"
 
 enum { FIXTURE_TENANTS = 2, FIXTURE_SPACES = 3 };
 
 struct store_fixture {
-    struct store store;
+    struct device device;
+    struct pool_serials serials;
     struct tenant *tenants[FIXTURE_TENANTS];
     struct space spaces[FIXTURE_SPACES];
 };

@@ -7,6 +7,7 @@
 
 #include "base/errmsg.h"
 #include "daemon/control.h"
+#include "daemon/device.h"
 #include "daemon/tenant.h"
 #include "gpu/device.h"
 
@@ -14,10 +15,11 @@ const char test_suite[] = "control";
 
 static struct tenant *make_tenant(void)
 {
+    static struct device device = { .quota_bytes = 1 << 20 };
     uint8_t secret[32] = { 1 }, boot_id[BOOT_ID_BYTES] = { 2 };
     struct tenant *t;
 
-    assert(tenant_new(1000, secret, boot_id, 1 << 20, 16, &t, NULL) == 0);
+    assert(tenant_new(1000, &device, secret, boot_id, 16, &t, NULL) == 0);
     return t;
 }
 

@@ -25,7 +25,8 @@ static struct journal j;
 
 static void setup(void)
 {
-    assert(journal_new(&j, POOL, EXTENT, UNIT, NULL) == 0);
+    assert(journal_new(&j, NULL) == 0);
+    assert(journal_place_add(&j, "", POOL, EXTENT, UNIT) == 0);
 }
 
 /* As the next process does it: the object outlives the journal that wrote it. */
@@ -35,7 +36,7 @@ static int restart(struct errmsg *e)
 
     assert(fd >= 0);
     journal_deinit(&j);
-    r = journal_adopt(&j, fd, EXTENT, UNIT, e);
+    r = journal_adopt(&j, fd, e);
     (void) close(fd);
     return r;
 }
@@ -154,11 +155,8 @@ static void test_both_copies_bad(void)
     expect_lost("both copies");
 }
 
-static void test_another_version_or_pool(void)
+static void test_another_version(void)
 {
-    struct errmsg e = { "" };
-    int fd;
-
     setup();
     flip(offsetof(struct journal_head, version));
     expect_lost("another version");
@@ -166,17 +164,40 @@ static void test_another_version_or_pool(void)
     flip(offsetof(struct journal_head, magic));
     expect_lost("another version");
     setup();
-    flip(offsetof(struct journal_head, unit_bytes));
+    flip(offsetof(struct journal_head, places) + offsetof(struct journal_place, unit_bytes));
     expect_lost("head of the stored journal is damaged");
     setup();
-    fd = dup(j.fd); /* whole, but of a pool that is cut otherwise */
+    flip(offsetof(struct journal_head, places) + offsetof(struct journal_place, uuid));
+    expect_lost("head of the stored journal is damaged");
+}
+
+/* A device keeps its number while anything of it is kept, and its pool's identity; a number that was given up is free. */
+static void test_places(void)
+{
+    static const char a[] = "GPU-00000000-0000-0000-0000-00000000000a", b[] = "GPU-00000000-0000-0000-0000-00000000000b";
+    uint8_t id[BOOT_ID_BYTES];
+    char name[16];
+
+    setup();
+    CU_ASSERT_EQUAL(journal_place_find(&j, a), PLACE_NONE);
+    CU_ASSERT_EQUAL(journal_place_add(&j, a, 2 * POOL, 2 * EXTENT, UNIT), 1);
+    CU_ASSERT_EQUAL(journal_place_add(&j, b, POOL, EXTENT, UNIT), 2);
+    memcpy(id, j.head->places[2].pool_id, sizeof(id));
+    CU_ASSERT(memcmp(id, j.head->places[1].pool_id, sizeof(id)) != 0);
+    CU_ASSERT_EQUAL(restart(NULL), 0);
+    CU_ASSERT_EQUAL(journal_place_find(&j, ""), 0);
+    CU_ASSERT_EQUAL(journal_place_find(&j, b), 2);
+    CU_ASSERT(j.head->places[1].extent_bytes == 2 * EXTENT && j.head->places[1].pool_bytes == 2 * POOL);
+    journal_place_remove(&j, 1);
+    CU_ASSERT_EQUAL(restart(NULL), 0);
+    CU_ASSERT_EQUAL(journal_place_find(&j, a), PLACE_NONE);
+    CU_ASSERT(journal_place_find(&j, b) == 2 && memcmp(id, j.head->places[2].pool_id, sizeof(id)) == 0);
+    for (unsigned i = 2; i < JOURNAL_PLACES_MAX; i++) {
+        (void) snprintf(name, sizeof(name), "GPU-%u", i);
+        CU_ASSERT_EQUAL(journal_place_add(&j, name, POOL, EXTENT, UNIT), i == 2 ? 1 : i);
+    }
+    CU_ASSERT_EQUAL(journal_place_add(&j, a, POOL, EXTENT, UNIT), PLACE_NONE);
     journal_deinit(&j);
-    CU_ASSERT_EQUAL(journal_adopt(&j, fd, EXTENT, UNIT * 2, &e), -EBADMSG);
-    CU_ASSERT_EQUAL(journal_adopt(&j, fd, EXTENT * 2, UNIT, &e), -EBADMSG);
-    CU_ASSERT(strstr(e.text, "the configuration says") != NULL);
-    CU_ASSERT_EQUAL(journal_adopt(&j, fd, EXTENT, UNIT, &e), 0);
-    journal_deinit(&j);
-    (void) close(fd);
 }
 
 /* The live words have no checksum: each is held against what it can be, at the limit and one above. */
@@ -191,16 +212,17 @@ static void test_counters(void)
     j.head->n_holds = JOURNAL_HOLDS_MAX + 1;
     expect_lost("counters");
     setup();
-    j.head->pool_bytes = 0;
+    j.head->places[0].pool_bytes = POOL + 1;
     expect_lost("counters");
     setup();
-    j.head->pool_bytes = POOL + 1;
+    j.head->places[0].pool_bytes = EXTENT * ((uint64_t) JOURNAL_EXTENTS_MAX + 1);
     expect_lost("counters");
     setup();
-    j.head->pool_bytes = EXTENT * ((uint64_t) JOURNAL_EXTENTS_MAX + 1);
+    CU_ASSERT_EQUAL(journal_place_add(&j, "GPU-0", EXTENT, EXTENT, UNIT), 1);
+    j.head->places[0].pool_bytes = EXTENT * (uint64_t) JOURNAL_EXTENTS_MAX; /* one too many, both together */
     expect_lost("counters");
     setup();
-    j.head->pool_bytes = EXTENT * (uint64_t) JOURNAL_EXTENTS_MAX;
+    j.head->places[0].pool_bytes = EXTENT * (uint64_t) JOURNAL_EXTENTS_MAX;
     CU_ASSERT_EQUAL(restart(NULL), 0);
     journal_deinit(&j);
 }
@@ -211,7 +233,7 @@ static void test_foreign_objects(void)
     struct errmsg e = { "" };
 
     assert(pipe(fds) == 0);
-    CU_ASSERT_EQUAL(journal_adopt(&j, fds[0], EXTENT, UNIT, &e), -EBADMSG);
+    CU_ASSERT_EQUAL(journal_adopt(&j, fds[0], &e), -EBADMSG);
     CU_ASSERT(strstr(e.text, "not a memory object") != NULL);
     (void) close(fds[0]);
     (void) close(fds[1]);
@@ -278,6 +300,6 @@ static void test_freeze(void)
 
 const struct test_case test_cases[] = {
     TEST(test_newer_copy_counts), TEST(test_one_damaged_copy), TEST(test_torn_copy), TEST(test_both_copies_bad),
-    TEST(test_another_version_or_pool), TEST(test_counters), TEST(test_foreign_objects), TEST(test_holds),
+    TEST(test_another_version), TEST(test_places), TEST(test_counters), TEST(test_foreign_objects), TEST(test_holds),
     TEST(test_sessions), TEST(test_freeze), TEST_END,
 };

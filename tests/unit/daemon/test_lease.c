@@ -22,7 +22,7 @@ static void setup(struct leases *l, uint32_t n_max)
     store_fixture_init(&f, 1 << 20, 1 << 18, 1 << 16, UINT64_C(1) << 40);
     for (uint64_t n = 0; n < N; n++)
         slots[n] = store_fixture_publish(&f, store_fixture_group(&f, 0, 0, 1), n, NULL);
-    assert(journal_new(&journal, 1 << 20, 1 << 18, 1 << 16, NULL) == 0);
+    assert(journal_new(&journal, NULL) == 0);
     leases_init(l, &journal, 7, n_max);
 }
 
@@ -30,21 +30,21 @@ static void hold_all(void)
 {
     for (unsigned i = 0; i < N; i++)
         if (slots[i] != SLOT_NONE)
-            store_hold(&f.store, slots[i]);
+            store_hold(&f.device.store, slots[i]);
 }
 
 static uint32_t holds(unsigned i)
 {
-    return pool_slot(&f.store.pool, slots[i])->holds - 1; /* without the fixture's own */
+    return pool_slot(&f.device.store.pool, slots[i])->holds - 1; /* without the fixture's own */
 }
 
 static void teardown(struct leases *l)
 {
-    leases_release_all(l, &f.store);
+    leases_release_all(l, &f.device.store);
     leases_deinit(l);
     for (unsigned i = 0; i < N; i++) {
         CU_ASSERT_EQUAL(holds(i), 0);
-        store_unhold(&f.store, slots[i]);
+        store_unhold(&f.device.store, slots[i]);
     }
     store_fixture_deinit(&f);
     journal_deinit(&journal);
@@ -60,15 +60,15 @@ static void test_release_by_bitmap(void)
     setup(&l, 100);
     hold_all();
     CU_ASSERT_EQUAL(leases_add(&l, slots, N, &id), 0);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.store, id, some, sizeof(some)), 0);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.store, id, some, sizeof(some)), 0); /* a second time: nothing */
-    CU_ASSERT_EQUAL(leases_release(&l, &f.store, id, beyond, sizeof(beyond)), 0);
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, some, sizeof(some)), 0);
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, some, sizeof(some)), 0); /* a second time: nothing */
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, beyond, sizeof(beyond)), 0);
     for (unsigned i = 0; i < N; i++)
         CU_ASSERT_EQUAL(holds(i), i == 0 || i == 2 || i == 11 ? 0 : 1);
     CU_ASSERT_EQUAL(l.n_held, N - 3);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.store, id, NULL, 0), 0);
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, NULL, 0), 0);
     CU_ASSERT_EQUAL(l.n_leases, 0);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.store, id, NULL, 0), -ESTALE);
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, NULL, 0), -ESTALE);
     teardown(&l);
 }
 
@@ -81,17 +81,17 @@ static void test_ids_are_not_reused(void)
     setup(&l, 100);
     hold_all();
     CU_ASSERT_EQUAL(leases_add(&l, slots, N, &first), 0);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.store, first, NULL, 0), 0);
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, first, NULL, 0), 0);
     hold_all();
     CU_ASSERT_EQUAL(leases_add(&l, slots, N, &second), 0);
     CU_ASSERT_NOT_EQUAL(first, second);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.store, first, NULL, 0), -ESTALE);
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, first, NULL, 0), -ESTALE);
     CU_ASSERT_EQUAL(holds(3), 1);
     for (int i = 0; i < 10000; i++) {
         uint64_t id = test_rand() >> test_rand_below(64);
 
         if (id != second)
-            CU_ASSERT_EQUAL(leases_release(&l, &f.store, id, NULL, 0), -ESTALE);
+            CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, NULL, 0), -ESTALE);
     }
     teardown(&l);
 }
@@ -110,7 +110,7 @@ static void test_limit(void)
         }
         CU_ASSERT_EQUAL(leases_make_room(&l), -EDQUOT);
         CU_ASSERT_EQUAL(leases_add(&l, slots, N, &ids[max]), -EDQUOT);
-        CU_ASSERT_EQUAL(leases_release(&l, &f.store, ids[3], NULL, 0), 0);
+        CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, ids[3], NULL, 0), 0);
         CU_ASSERT_EQUAL(leases_make_room(&l), 0);
         teardown(&l);
     }
@@ -131,7 +131,7 @@ static void test_expiry_keeps_holds(void)
     CU_ASSERT_EQUAL(l.n_granted, 1);
     CU_ASSERT_EQUAL(l.n_held, 2 * N);
     CU_ASSERT_EQUAL(holds(5), 2);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.store, a, NULL, 0), 0); /* still the way to end its holds */
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, a, NULL, 0), 0); /* still the way to end its holds */
     CU_ASSERT_EQUAL(l.n_granted, 1);
     teardown(&l);
 }
@@ -146,10 +146,10 @@ static void test_items_without_page(void)
     memcpy(with_gap, slots, sizeof(slots));
     with_gap[1] = SLOT_NONE;
     hold_all();
-    store_unhold(&f.store, slots[1]);
+    store_unhold(&f.device.store, slots[1]);
     CU_ASSERT_EQUAL(leases_add(&l, with_gap, N, &id), 0);
     CU_ASSERT_EQUAL(l.n_held, N - 1);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.store, id, (const uint8_t[]) { 0x02 }, 1), 0);
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, (const uint8_t[]) { 0x02 }, 1), 0);
     CU_ASSERT_EQUAL(l.n_held, N - 1);
     teardown(&l);
 }

@@ -23,7 +23,7 @@ static uint64_t next_key;
 static void setup(uint32_t lendable_percent)
 {
     store_fixture_init(&f, 4 * EXTENT, EXTENT, 64 << 10, UINT64_C(1) << 40);
-    f.store.lendable_percent = lendable_percent;
+    f.device.store.lendable_percent = lendable_percent;
     for (unsigned i = 0; i < FIXTURE_TENANTS; i++)
         n_slots[i] = 0;
 }
@@ -32,7 +32,7 @@ static void valid(void)
 {
     struct errmsg e = { "" };
 
-    if (!store_is_valid(&f.store, &e))
+    if (!store_is_valid(&f.device.store, &e))
         CU_FAIL_FATAL(e.text);
 }
 
@@ -53,7 +53,7 @@ static unsigned fill(unsigned tenant, unsigned n, int *ret_err)
 static void release(unsigned tenant)
 {
     while (n_slots[tenant] > 0)
-        store_unhold(&f.store, slots[tenant][--n_slots[tenant]]);
+        store_unhold(&f.device.store, slots[tenant][--n_slots[tenant]]);
 }
 
 static void teardown(void)
@@ -77,16 +77,16 @@ static void test_guarantees_fit_the_pool(void)
     a = f.tenants[0];
     b = f.tenants[1];
     a->guarantee_bytes = 2 * EXTENT + 1; /* three extents */
-    CU_ASSERT_EQUAL(share_extents(&f.store.pool, a->guarantee_bytes), 3);
-    CU_ASSERT(share_fits(&f.store, b, EXTENT - 1, 0, 0));
-    CU_ASSERT(share_fits(&f.store, b, EXTENT, 0, 0));
-    CU_ASSERT_FALSE(share_fits(&f.store, b, EXTENT + 1, 0, 0));
-    CU_ASSERT(share_fits(&f.store, a, 4 * EXTENT, 0, 0)); /* its own present guarantee does not count twice */
-    CU_ASSERT_FALSE(share_fits(&f.store, a, 4 * EXTENT + 1, 0, 0));
-    CU_ASSERT(share_fits(&f.store, b, 0, 1, EXTENT)); /* one more tenant may come */
-    CU_ASSERT_FALSE(share_fits(&f.store, b, 0, 2, EXTENT));
-    CU_ASSERT_FALSE(share_fits(&f.store, b, 1, 1, EXTENT));
-    CU_ASSERT_FALSE(share_fits(&f.store, b, 0, UINT64_MAX, 1));
+    CU_ASSERT_EQUAL(share_extents(&f.device.store.pool, a->guarantee_bytes), 3);
+    CU_ASSERT(share_fits(&f.device.store, b, EXTENT - 1, 0, 0));
+    CU_ASSERT(share_fits(&f.device.store, b, EXTENT, 0, 0));
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, EXTENT + 1, 0, 0));
+    CU_ASSERT(share_fits(&f.device.store, a, 4 * EXTENT, 0, 0)); /* its own present guarantee does not count twice */
+    CU_ASSERT_FALSE(share_fits(&f.device.store, a, 4 * EXTENT + 1, 0, 0));
+    CU_ASSERT(share_fits(&f.device.store, b, 0, 1, EXTENT)); /* one more tenant may come */
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, 2, EXTENT));
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 1, 1, EXTENT));
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, UINT64_MAX, 1));
     teardown();
 }
 
@@ -157,15 +157,15 @@ static void test_held_pages_are_asked_back(void)
     setup(100);
     f.tenants[0]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), PAGES_MAX);
-    store_unhold(&f.store, slots[1][0]); /* of the first extent, which so has least to wait for */
+    store_unhold(&f.device.store, slots[1][0]); /* of the first extent, which so has least to wait for */
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
     CU_ASSERT_EQUAL(err, -EAGAIN);
     id = pressure(1);
-    x = pool_extent_find(&f.store.pool, id);
+    x = pool_extent_find(&f.device.store.pool, id);
     CU_ASSERT_FATAL(x && x->tenant == f.tenants[1]);
-    CU_ASSERT_PTR_EQUAL(x, pool_slot_span(&f.store.pool, slots[1][1])->extent);
-    CU_ASSERT_EQUAL(share_awaited_bytes(&f.store, f.tenants[0]), (PER_EXTENT - 1) * 1024);
-    CU_ASSERT_EQUAL(share_asked_bytes(&f.store, f.tenants[1]), (PER_EXTENT - 1) * 1024);
+    CU_ASSERT_PTR_EQUAL(x, pool_slot_span(&f.device.store.pool, slots[1][1])->extent);
+    CU_ASSERT_EQUAL(share_awaited_bytes(&f.device.store, f.tenants[0]), (PER_EXTENT - 1) * 1024);
+    CU_ASSERT_EQUAL(share_asked_bytes(&f.device.store, f.tenants[1]), (PER_EXTENT - 1) * 1024);
     CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX - 1); /* the unheld one went at once */
     valid();
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* asked again, nothing more is asked back */
@@ -173,13 +173,13 @@ static void test_held_pages_are_asked_back(void)
     CU_ASSERT_EQUAL(fill(1, 1, &err), 0); /* and the borrower gets nothing new into it */
     CU_ASSERT_EQUAL(err, -ENOSPC);
     for (unsigned i = 1; i < PAGES_MAX; i++) {
-        if (pool_slot_span(&f.store.pool, slots[1][i])->extent != x) {
+        if (pool_slot_span(&f.device.store.pool, slots[1][i])->extent != x) {
             slots[1][n++] = slots[1][i];
             continue;
         }
         CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
         CU_ASSERT_EQUAL(err, -EAGAIN);
-        store_unhold(&f.store, slots[1][i]);
+        store_unhold(&f.device.store, slots[1][i]);
         valid();
     }
     n_slots[1] = n;
@@ -219,17 +219,17 @@ static void test_nobody_wants_it_any_more(void)
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
     id = pressure(1);
     CU_ASSERT(id != 0);
-    share_tick(&f.store, 1000, 500);
-    share_tick(&f.store, 1499, 500);
+    share_tick(&f.device.store, 1000, 500);
+    share_tick(&f.device.store, 1499, 500);
     CU_ASSERT_EQUAL(pressure(1), id);
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* wanted again: 500 more from the next tick on */
-    share_tick(&f.store, 1499, 500);
-    share_tick(&f.store, 1998, 500);
+    share_tick(&f.device.store, 1499, 500);
+    share_tick(&f.device.store, 1998, 500);
     CU_ASSERT_EQUAL(pressure(1), id);
-    share_tick(&f.store, 1999, 500);
+    share_tick(&f.device.store, 1999, 500);
     CU_ASSERT(pressure(1) == 0 && f.tenants[0]->awaited_extent == 0);
     valid();
-    store_unhold(&f.store, slots[1][--n_slots[1]]); /* an unheld page stays again */
+    store_unhold(&f.device.store, slots[1][--n_slots[1]]); /* an unheld page stays again */
     CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX);
     CU_ASSERT_EQUAL(fill(1, 1, &err), 1); /* and may be replaced by another one */
     teardown();

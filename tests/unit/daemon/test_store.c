@@ -65,7 +65,7 @@ static void learn_evictions(void)
         struct model_page *p = &pages[i];
         struct chunk_key key = store_fixture_key(p->key);
 
-        if (!p->committed || store_find(&f.store, f.tenants[p->tenant], &key) == p->slot) {
+        if (!p->committed || store_find(&f.device.store, f.tenants[p->tenant], &key) == p->slot) {
             i++;
             continue;
         }
@@ -80,17 +80,17 @@ static void check_pages(void)
 
     for (unsigned i = 0; i < n_pages; i++) {
         const struct model_page *p = &pages[i];
-        const struct slot *slot = pool_slot(&f.store.pool, p->slot);
+        const struct slot *slot = pool_slot(&f.device.store.pool, p->slot);
         size_t slot_bytes = f.spaces[p->space].layout.slot_bytes[p->page_class];
 
         CU_ASSERT_FATAL(slot && slot->generation == p->generation);
         CU_ASSERT_EQUAL_FATAL(slot->state, p->committed ? SLOT_COMMITTED : SLOT_RESERVED);
         CU_ASSERT_EQUAL_FATAL(slot->holds, holds_of(p));
         /* what was written into the page is still there: nobody got the same bytes */
-        CU_ASSERT_EQUAL_FATAL(memcmp(pool_slot_data(&f.store.pool, p->slot), &p->generation, 8), 0);
-        CU_ASSERT_EQUAL_FATAL(memcmp((uint8_t *) pool_slot_data(&f.store.pool, p->slot) + slot_bytes - 8,
+        CU_ASSERT_EQUAL_FATAL(memcmp(pool_slot_data(&f.device.store.pool, p->slot), &p->generation, 8), 0);
+        CU_ASSERT_EQUAL_FATAL(memcmp((uint8_t *) pool_slot_data(&f.device.store.pool, p->slot) + slot_bytes - 8,
                                      &p->generation, 8), 0);
-        CU_ASSERT_FATAL(pool_slot_span(&f.store.pool, p->slot)->extent->tenant == f.tenants[p->tenant]);
+        CU_ASSERT_FATAL(pool_slot_span(&f.device.store.pool, p->slot)->extent->tenant == f.tenants[p->tenant]);
         bytes[p->tenant] += slot_bytes;
         held[p->tenant] += p->reserved || holds_of(p) > 0 ? slot_bytes : 0;
     }
@@ -106,7 +106,7 @@ static void check_all(void)
 
     learn_evictions();
     check_pages();
-    if (!store_is_valid(&f.store, &e)) {
+    if (!store_is_valid(&f.device.store, &e)) {
         fprintf(stderr, "%s\n", e.text);
         CU_FAIL_FATAL("store invariant");
     }
@@ -123,9 +123,9 @@ static void step_reserve(void)
     };
     struct group *g = store_fixture_group(&f, p.tenant, p.space, p.page_class);
     size_t slot_bytes = g->slot_bytes;
-    uint64_t before = f.store.pool.generation;
+    uint64_t before = f.serials.generation;
     struct errmsg e = { "" };
-    int r = store_reserve(&f.store, g, 0, &p.slot, &e);
+    int r = store_reserve(&f.device.store, g, 0, &p.slot, &e);
 
     if (r < 0) {
         CU_ASSERT_FATAL(r == -ENOSPC || r == -EDQUOT);
@@ -137,10 +137,10 @@ static void step_reserve(void)
         }
         return;
     }
-    p.generation = pool_slot(&f.store.pool, p.slot)->generation;
+    p.generation = pool_slot(&f.device.store.pool, p.slot)->generation;
     CU_ASSERT_FATAL(p.generation > before);
-    memcpy(pool_slot_data(&f.store.pool, p.slot), &p.generation, 8);
-    memcpy((uint8_t *) pool_slot_data(&f.store.pool, p.slot) + slot_bytes - 8, &p.generation, 8);
+    memcpy(pool_slot_data(&f.device.store.pool, p.slot), &p.generation, 8);
+    memcpy((uint8_t *) pool_slot_data(&f.device.store.pool, p.slot) + slot_bytes - 8, &p.generation, 8);
     assert(n_pages < PAGES_MAX);
     pages[n_pages++] = p;
 }
@@ -164,15 +164,15 @@ static void step_commit(void)
     if (!p)
         return;
     present = find_key(p->tenant, n);
-    CU_ASSERT_EQUAL_FATAL(store_find(&f.store, f.tenants[p->tenant], &key), present ? present->slot : SLOT_NONE);
+    CU_ASSERT_EQUAL_FATAL(store_find(&f.device.store, f.tenants[p->tenant], &key), present ? present->slot : SLOT_NONE);
     if (present) { /* first page wins */
         present->holds[p->reserved_by]++;
-        store_hold(&f.store, present->slot);
-        store_discard(&f.store, p->slot);
+        store_hold(&f.device.store, present->slot);
+        store_discard(&f.device.store, p->slot);
         forget((unsigned) (p - pages));
         return;
     }
-    CU_ASSERT_EQUAL_FATAL(store_publish(&f.store, p->slot, &key, 0, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(store_publish(&f.device.store, p->slot, &key, 0, NULL), 0);
     p->reserved = false;
     p->committed = true;
     p->key = n;
@@ -185,7 +185,7 @@ static void step_abort(void)
 
     if (!p)
         return;
-    store_discard(&f.store, p->slot);
+    store_discard(&f.device.store, p->slot);
     forget((unsigned) (p - pages));
 }
 
@@ -196,8 +196,8 @@ static void step_lease(void)
     if (!p)
         return;
     p->holds[test_rand_below(CLIENTS)]++;
-    store_hold(&f.store, p->slot);
-    evict_note_use(pool_slot(&f.store.pool, p->slot));
+    store_hold(&f.device.store, p->slot);
+    evict_note_use(pool_slot(&f.device.store.pool, p->slot));
 }
 
 static void step_release(void)
@@ -208,7 +208,7 @@ static void step_release(void)
     if (!p || p->holds[client] == 0)
         return;
     p->holds[client]--;
-    store_unhold(&f.store, p->slot);
+    store_unhold(&f.device.store, p->slot);
 }
 
 static void die(int client)
@@ -217,9 +217,9 @@ static void die(int client)
         struct model_page *p = &pages[i];
 
         for (; p->holds[client] > 0; p->holds[client]--)
-            store_unhold(&f.store, p->slot);
+            store_unhold(&f.device.store, p->slot);
         if (p->reserved && p->reserved_by == client) {
-            store_discard(&f.store, p->slot);
+            store_discard(&f.device.store, p->slot);
             forget(i);
         } else {
             i++;
@@ -280,19 +280,19 @@ static void test_scan_does_not_flush_popular_pages(void)
     for (uint64_t n = 0; n < POPULAR; n++) {
         uint32_t slot = store_fixture_publish(&f, g, n, NULL);
 
-        store_unhold(&f.store, slot);
+        store_unhold(&f.device.store, slot);
         for (int i = 0; i < EVICT_PROMOTE_USES; i++) {
-            store_hold(&f.store, slot);
-            evict_note_use(pool_slot(&f.store.pool, slot));
-            store_unhold(&f.store, slot);
+            store_hold(&f.device.store, slot);
+            evict_note_use(pool_slot(&f.device.store.pool, slot));
+            store_unhold(&f.device.store, slot);
         }
     }
     for (uint64_t n = 1000; n < 3000; n++) /* several times what the pool holds */
-        store_unhold(&f.store, store_fixture_publish(&f, g, n, NULL));
+        store_unhold(&f.device.store, store_fixture_publish(&f, g, n, NULL));
     for (uint64_t n = 0; n < POPULAR; n++) {
         struct chunk_key key = store_fixture_key(n);
 
-        left += store_find(&f.store, f.tenants[0], &key) != SLOT_NONE;
+        left += store_find(&f.device.store, f.tenants[0], &key) != SLOT_NONE;
     }
     CU_ASSERT_EQUAL(left, POPULAR);
     CU_ASSERT(f.tenants[0]->evictions > 1000);
@@ -309,13 +309,13 @@ static void test_ghost_readmits_to_main(void)
     store_fixture_init(&f, POOL, EXTENT, UNIT, UINT64_C(1) << 40);
     g = store_fixture_group(&f, 0, 0, 1);
     slot = store_fixture_publish(&f, g, 0, NULL);
-    store_unhold(&f.store, slot);
+    store_unhold(&f.device.store, slot);
     CU_ASSERT_EQUAL(g->small.n, 1);
-    store_drop(&f.store, slot, GHOST_EVICTED);
+    store_drop(&f.device.store, slot, GHOST_EVICTED);
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_EVICTED);
     slot = store_fixture_publish(&f, g, 0, NULL);
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_NONE);
-    store_unhold(&f.store, slot);
+    store_unhold(&f.device.store, slot);
     CU_ASSERT_EQUAL(g->main.n, 1);
     store_fixture_deinit(&f);
 }
@@ -330,7 +330,7 @@ static void test_new_space_takes_over(void)
     old = store_fixture_group(&f, 0, 0, 1);
     new = store_fixture_group(&f, 0, 1, 1);
     for (uint64_t n = 0; n < 1000; n++)
-        store_unhold(&f.store, store_fixture_publish(&f, old, n, NULL));
+        store_unhold(&f.device.store, store_fixture_publish(&f, old, n, NULL));
     CU_ASSERT(old->n_used > 300);
     for (uint64_t n = 10000; n < 10300; n++)
         n_new += store_fixture_publish(&f, new, n, NULL) != SLOT_NONE; /* held: cannot feed on itself */
@@ -338,10 +338,10 @@ static void test_new_space_takes_over(void)
     CU_ASSERT_EQUAL(old->n_used, 0);
     for (uint64_t n = 10000; n < 10300; n++) {
         struct chunk_key key = store_fixture_key(n);
-        uint32_t slot = store_find(&f.store, f.tenants[0], &key);
+        uint32_t slot = store_find(&f.device.store, f.tenants[0], &key);
 
         if (slot != SLOT_NONE)
-            store_unhold(&f.store, slot);
+            store_unhold(&f.device.store, slot);
     }
     store_fixture_deinit(&f);
 }
@@ -356,11 +356,11 @@ static void test_tenants_share_the_pool(void)
     a = store_fixture_group(&f, 0, 0, 1);
     b = store_fixture_group(&f, 1, 0, 1);
     for (uint64_t n = 0; n < 1000; n++)
-        store_unhold(&f.store, store_fixture_publish(&f, a, n, NULL));
-    CU_ASSERT_EQUAL(f.store.pool.n_extents, 6);
+        store_unhold(&f.device.store, store_fixture_publish(&f, a, n, NULL));
+    CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 6);
     for (uint64_t n = 0; n < 1000; n++)
-        store_unhold(&f.store, store_fixture_publish(&f, b, n, NULL));
-    CU_ASSERT(store_is_valid(&f.store, &e));
+        store_unhold(&f.device.store, store_fixture_publish(&f, b, n, NULL));
+    CU_ASSERT(store_is_valid(&f.device.store, &e));
     /* as many extents as it may have without leaving A with fewer: 3 of 6 */
     CU_ASSERT_EQUAL(b->n_used, 3 * EXTENT / 1024);
     CU_ASSERT_EQUAL(a->n_used, 3 * EXTENT / 1024);
@@ -375,7 +375,7 @@ static void test_page_larger_than_an_extent(void)
 
     store_fixture_init(&f, 2 * UNIT, UNIT, UNIT, UINT64_C(1) << 40);
     g = store_fixture_group(&f, 0, 2, 1); /* 36 KiB in extents of 16 KiB */
-    CU_ASSERT_EQUAL(store_reserve(&f.store, g, 0, &slot, &e), -EFBIG);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, g, 0, &slot, &e), -EFBIG);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--extent-bytes"));
     store_fixture_deinit(&f);
@@ -389,14 +389,14 @@ static void test_nonsense_slot_numbers(void)
     store_fixture_init(&f, POOL, EXTENT, UNIT, UINT64_C(1) << 40);
     g = store_fixture_group(&f, 0, 0, 1);
     slot = store_fixture_publish(&f, g, 1, NULL);
-    CU_ASSERT_PTR_NULL(pool_slot(&f.store.pool, SLOT_NONE));
-    CU_ASSERT_PTR_NULL(pool_slot(&f.store.pool, slot + 1)); /* never used */
+    CU_ASSERT_PTR_NULL(pool_slot(&f.device.store.pool, SLOT_NONE));
+    CU_ASSERT_PTR_NULL(pool_slot(&f.device.store.pool, slot + 1)); /* never used */
     for (int i = 0; i < 100000; i++) {
         uint32_t n = (uint32_t) test_rand() >> test_rand_below(32);
 
-        CU_ASSERT((pool_slot(&f.store.pool, n) != NULL) == (n == slot));
+        CU_ASSERT((pool_slot(&f.device.store.pool, n) != NULL) == (n == slot));
     }
-    store_unhold(&f.store, slot);
+    store_unhold(&f.device.store, slot);
     store_fixture_deinit(&f);
 }
 

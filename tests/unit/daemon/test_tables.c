@@ -14,27 +14,28 @@
 #include "daemon/config.h"
 #include "daemon/log.h"
 #include "daemon/space.h"
-#include "daemon/store.h"
+#include "daemon/device.h"
 #include "daemon/tables.h"
 #include "tests/lib/random_table.h"
 
 const char test_suite[] = "tables";
 
 static struct config config;
-static struct store store;
+static struct devices devices;
 static struct tables tables;
 static char folder[64];
 
 static void open_tables(void)
 {
-    assert(pool_init(&store.pool, 1 << 20, 1 << 20, 1 << 20, NULL) == 0);
-    assert(tables_init(&tables, &config, &store, NULL) == 0);
+    assert(pool_init(&devices.list[0].store.pool, &devices.serials, 1 << 20, 1 << 20, 1 << 20, NULL) == 0);
+    devices.n = 1;
+    assert(tables_init(&tables, &config, &devices, NULL) == 0);
 }
 
 static void close_tables(void)
 {
     tables_deinit(&tables);
-    pool_deinit(&store.pool);
+    devices_deinit(&devices);
 }
 
 static void setup(bool with_state)

@@ -26,12 +26,12 @@ static void publish(uint64_t n)
 {
     slots[n] = store_fixture_publish(&f, store_fixture_group(&f, 0, 0, 1), n, NULL);
     assert(slots[n] != SLOT_NONE);
-    store_unhold(&f.store, slots[n]);
+    store_unhold(&f.device.store, slots[n]);
 }
 
 static void drop(uint64_t n)
 {
-    store_drop(&f.store, slots[n], GHOST_EVICTED);
+    store_drop(&f.device.store, slots[n], GHOST_EVICTED);
     slots[n] = SLOT_NONE;
 }
 
@@ -39,7 +39,7 @@ static void check_found(uint64_t n)
 {
     struct chunk_key key = store_fixture_key(n);
 
-    CU_ASSERT_EQUAL(store_find(&f.store, f.tenants[0], &key), slots[n]);
+    CU_ASSERT_EQUAL(store_find(&f.device.store, f.tenants[0], &key), slots[n]);
 }
 
 static void test_growth(void)
@@ -82,7 +82,7 @@ static void test_growth(void)
     CU_ASSERT(in_flight > 65536 / 128); /* filled over many insertions */
     for (uint64_t n = 0; n < N; n++)
         check_found(n);
-    if (!store_is_valid(&f.store, &e))
+    if (!store_is_valid(&f.device.store, &e))
         CU_FAIL(e.text);
     store_fixture_deinit(&f);
 }

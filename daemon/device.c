@@ -1,0 +1,77 @@
+/* Devices by number, UUID and place; see device.h. */
+#include "daemon/device.h"
+
+#include <string.h>
+
+#include "daemon/config.h"
+
+void devices_init(struct devices *d, const struct config *c)
+{
+    d->serials = (struct pool_serials) { .next_extent = 1 };
+    d->list[0] = (struct device) {
+        .place = PLACE_NONE, .name = "cpu", .pool_bytes = c->pool_bytes, .extent_bytes = c->extent_bytes,
+        .unit_bytes = c->span_bytes,
+    };
+    d->n = 1;
+    devices_configure(d, c);
+}
+
+void devices_deinit(struct devices *d)
+{
+    for (uint32_t i = 0; i < d->n; i++)
+        pool_deinit(&d->list[i].store.pool);
+    d->n = 0;
+}
+
+void devices_configure(struct devices *d, const struct config *c)
+{
+    for (uint32_t i = 0; i < d->n; i++) {
+        struct device *x = &d->list[i];
+
+        x->quota_bytes = c->quota_bytes;
+        x->guarantee_bytes = c->guarantee_bytes;
+        x->store.lendable_percent = c->lendable_percent;
+    }
+}
+
+struct device *devices_find(struct devices *d, const char *uuid)
+{
+    for (uint32_t i = 0; i < d->n; i++)
+        if (strcmp(d->list[i].uuid, uuid) == 0)
+            return &d->list[i];
+    return NULL;
+}
+
+struct device *devices_find_name(struct devices *d, const char *name)
+{
+    for (uint32_t i = 0; i < d->n; i++)
+        if (strcmp(d->list[i].name, name) == 0)
+            return &d->list[i];
+    return NULL;
+}
+
+struct device *devices_find_place(struct devices *d, uint32_t place)
+{
+    for (uint32_t i = 0; place != PLACE_NONE && i < d->n; i++)
+        if (d->list[i].place == place)
+            return &d->list[i];
+    return NULL;
+}
+
+struct tenant *devices_next_tenant(const struct devices *d, const struct tenant *t)
+{
+    if (t && t->next)
+        return t->next;
+    for (uint32_t i = t ? t->device->number + 1 : 0; i < d->n; i++)
+        if (d->list[i].store.tenants)
+            return d->list[i].store.tenants;
+    return NULL;
+}
+
+bool devices_are_valid(const struct devices *d, struct errmsg *e)
+{
+    for (uint32_t i = 0; i < d->n; i++)
+        if (!store_is_valid(&d->list[i].store, e))
+            return false;
+    return true;
+}
