@@ -41,7 +41,7 @@ static void budget_free(void *data, void *p)
     free(p);
 }
 
-static int unpack(const ProtobufCMessageDescriptor *type, const void *packet, size_t bytes, ProtobufCMessage **ret)
+int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size_t bytes, ProtobufCMessage **ret)
 {
     struct budget budget = { .left = WIRE_UNPACK_BYTES_MAX };
     ProtobufCAllocator allocator = { budget_alloc, budget_free, &budget };
@@ -62,12 +62,12 @@ static int unpack(const ProtobufCMessageDescriptor *type, const void *packet, si
 
 int wire_request_unpack(const void *packet, size_t bytes, Kvcobra__Request **ret)
 {
-    return unpack(&kvcobra__request__descriptor, packet, bytes, (ProtobufCMessage **) ret);
+    return wire_unpack(&kvcobra__request__descriptor, packet, bytes, (ProtobufCMessage **) ret);
 }
 
 int wire_reply_unpack(const void *packet, size_t bytes, Kvcobra__Reply **ret)
 {
-    return unpack(&kvcobra__reply__descriptor, packet, bytes, (ProtobufCMessage **) ret);
+    return wire_unpack(&kvcobra__reply__descriptor, packet, bytes, (ProtobufCMessage **) ret);
 }
 
 void wire_request_free(Kvcobra__Request *m)
@@ -82,7 +82,7 @@ void wire_reply_free(Kvcobra__Reply *m)
         kvcobra__reply__free_unpacked(m, NULL);
 }
 
-static ssize_t pack(const ProtobufCMessage *m, void *buf)
+ssize_t wire_pack(const ProtobufCMessage *m, void *buf)
 {
     size_t bytes = protobuf_c_message_get_packed_size(m);
 
@@ -93,12 +93,12 @@ static ssize_t pack(const ProtobufCMessage *m, void *buf)
 
 ssize_t wire_request_pack(const Kvcobra__Request *m, void *buf)
 {
-    return pack(&m->base, buf);
+    return wire_pack(&m->base, buf);
 }
 
 ssize_t wire_reply_pack(const Kvcobra__Reply *m, void *buf)
 {
-    return pack(&m->base, buf);
+    return wire_pack(&m->base, buf);
 }
 
 /* ---- packets ---------------------------------------------------------------------------------------------------- */

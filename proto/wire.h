@@ -29,6 +29,10 @@ void wire_reply_free(Kvcobra__Reply *m);
 ssize_t wire_request_pack(const Kvcobra__Request *m, void *buf);
 ssize_t wire_reply_pack(const Kvcobra__Reply *m, void *buf);
 
+/* The same for messages of any type, for the wrappers that name one. */
+int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size_t bytes, ProtobufCMessage **ret);
+ssize_t wire_pack(const ProtobufCMessage *m, void *buf);
+
 /**
  * wire_send() - one packet with @n_fds descriptors (borrowed)
  * Return: 0; -EAGAIN (would block), -EPIPE, -ECONNRESET, -ETOOMANYREFS, -EMFILE …

@@ -97,13 +97,15 @@ static uint32_t items_max(const ProtobufCFieldDescriptor *field)
     return WIRE_ITEMS_MAX;
 }
 
-/* Items of a packed array: doubles have eight bytes, every varint ends with a byte whose top bit is clear. */
+/* Items of a packed array: doubles have eight bytes, fixed numbers four, every varint ends with a byte whose top bit is clear. */
 static size_t packed_items(const ProtobufCFieldDescriptor *field, const uint8_t *p, size_t bytes)
 {
     size_t n = 0;
 
     if (field->type == PROTOBUF_C_TYPE_DOUBLE)
         return bytes / 8;
+    if (field->type == PROTOBUF_C_TYPE_FIXED32)
+        return bytes / 4;
     for (size_t i = 0; i < bytes; i++)
         n += !(p[i] & 0x80);
     return n;

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/mover_wire.h"
 #include "proto/page.h"
 #include "tests/lib/test.h"
 
@@ -42,6 +43,7 @@ static size_t element_bytes(const ProtobufCFieldDescriptor *f)
     switch (f->type) {
     case PROTOBUF_C_TYPE_SINT32:
     case PROTOBUF_C_TYPE_UINT32:
+    case PROTOBUF_C_TYPE_FIXED32:
     case PROTOBUF_C_TYPE_ENUM:
     case PROTOBUF_C_TYPE_BOOL:
         return 4;
@@ -64,6 +66,7 @@ static void fill_value(const ProtobufCFieldDescriptor *f, void *at)
 
     switch (f->type) {
     case PROTOBUF_C_TYPE_UINT32:
+    case PROTOBUF_C_TYPE_FIXED32:
         *(uint32_t *) at = UINT32_MAX;
         break;
     case PROTOBUF_C_TYPE_SINT32:
@@ -182,6 +185,36 @@ static void test_worst_cases_fit(void)
     CU_ASSERT_EQUAL(n, 30 + 24); /* all requests and replies of the schema were seen */
 }
 
+/* Between daemon and mover: the same, and nothing is lost on the way. */
+static void test_mover_worst_cases_fit(void)
+{
+    static const ProtobufCMessageDescriptor *const sides[] = { &kvcobra__mover_request__descriptor,
+                                                               &kvcobra__mover_reply__descriptor };
+    static uint8_t again[WIRE_PACKET_BYTES_MAX];
+    unsigned n = 0;
+
+    for (unsigned side = 0; side < 2; side++)
+        for (unsigned i = 0; i < sides[side]->n_fields; i++) {
+            ProtobufCMessage *m = NULL;
+            size_t bytes;
+
+            if (!(sides[side]->fields[i].flags & PROTOBUF_C_FIELD_FLAG_ONEOF))
+                continue;
+            n++;
+            bytes = worst_case(sides[side], i);
+            CU_ASSERT_FATAL(bytes <= WIRE_PACKET_BYTES_MAX);
+            if (side)
+                CU_ASSERT_EQUAL(mover_reply_unpack(packet, bytes, (Kvcobra__MoverReply **) &m), 0)
+            else
+                CU_ASSERT_EQUAL(mover_request_unpack(packet, bytes, (Kvcobra__MoverRequest **) &m), 0)
+            CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+            CU_ASSERT_EQUAL(wire_pack(m, again), (ssize_t) bytes);
+            CU_ASSERT_EQUAL(memcmp(again, packet, bytes), 0);
+            protobuf_c_message_free_unpacked(m, NULL);
+        }
+    CU_ASSERT_EQUAL(n, 5 + 5);
+}
+
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
 
 static size_t lease_of(size_t n_items)
@@ -231,6 +264,26 @@ static void test_packed_limit(void)
     CU_ASSERT_EQUAL_FATAL(wire_reply_unpack(packet, (size_t) wire_reply_pack(&m, packet), &back), 0);
     CU_ASSERT_EQUAL(back->reserve->n_exists, WIRE_ITEMS_MAX);
     wire_reply_free(back);
+}
+
+/* Checksums have four bytes each, whatever is in them: they are not counted as varints. */
+static void test_fixed_limit(void)
+{
+    Kvcobra__MoverChecked checked = KVCOBRA__MOVER_CHECKED__INIT;
+    Kvcobra__MoverReply m = KVCOBRA__MOVER_REPLY__INIT, *back = NULL;
+    static uint32_t crcs[WIRE_ITEMS_MAX + 1]; /* zeros: four ends of varints in each */
+
+    m.body_case = KVCOBRA__MOVER_REPLY__BODY_CHECK;
+    m.check = &checked;
+    checked.crc32c = crcs;
+    checked.n_crc32c = WIRE_ITEMS_MAX;
+    CU_ASSERT_EQUAL_FATAL(mover_reply_unpack(packet, (size_t) mover_reply_pack(&m, packet), &back), 0);
+    CU_ASSERT_EQUAL(back->check->n_crc32c, WIRE_ITEMS_MAX);
+    mover_reply_free(back);
+    back = NULL;
+    checked.n_crc32c++;
+    memset(crcs, 0xff, sizeof(crcs)); /* no end at all */
+    CU_ASSERT_EQUAL(mover_reply_unpack(packet, (size_t) mover_reply_pack(&m, packet), &back), -E2BIG);
 }
 
 static void test_text_limit(void)
@@ -422,7 +475,7 @@ static void test_long_packet(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_worst_cases_fit), TEST(test_item_limit), TEST(test_packed_limit), TEST(test_text_limit),
+    TEST(test_worst_cases_fit), TEST(test_mover_worst_cases_fit), TEST(test_item_limit), TEST(test_packed_limit), TEST(test_fixed_limit), TEST(test_text_limit),
     TEST(test_too_large_to_pack), TEST(test_budget), TEST(test_refused_forms), TEST(test_truncations_and_noise),
     TEST(test_fds_and_credentials), TEST(test_too_many_fds), TEST(test_long_packet), TEST_END,
 };
