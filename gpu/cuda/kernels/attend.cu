@@ -267,7 +267,7 @@ DEVICE struct rows rows_of(const struct plan_table *t, const struct plan_item *i
     size_t stride = (size_t) t->n_kv_heads * t->group * t->d;
 
     return { item->q + first * stride + (size_t) kv_head * t->group * t->d, stride, n * t->group, t->group,
-             length - item->n_q + first };
+             length - item->n_behind - item->n_q + first };
 }
 
 /* The partial result of split 0; those of the other splits follow. */

@@ -109,15 +109,18 @@ struct plan_step {
 /*
  * The one rule of when chunks are packed and when the tail moves, for kernels and for the host's mirror of the lengths: chunk c
  * leaves the tail once 64 (c + 2) tokens are there, counting the first new one, so that a decode step sees 64 to 127 exact
- * ones; at a commit (@all) the tokens there count alone. At most @n_most chunks. The tail moves to the front of its buffer of
- * @exact_ld rows when the @n_new rows do not fit behind it, and then they must fit: n_exact <= exact_ld, afterwards.
+ * ones; at most @n_most chunks. With @given @n_most whole chunks leave it, due or not: the host has counted, as it does at a
+ * commit or where layers are to be alike. The tail moves to the front of its buffer of @exact_ld rows when the @n_new rows do
+ * not fit behind it, and then they must fit: n_exact <= exact_ld, afterwards.
  */
 PLAN_INLINE struct plan_step plan_step(uint32_t n_pages, uint32_t n_exact, uint32_t first_row, uint32_t exact_ld, uint32_t n_new,
-                                       uint32_t n_most, uint32_t all)
+                                       uint32_t n_most, uint32_t given)
 {
-    uint32_t full = (64 * n_pages + n_exact + (all ? 0 : 1)) / 64, due = full > n_pages + 1 ? full - n_pages - 1 : 0;
+    uint32_t full = (64 * n_pages + n_exact + 1) / 64, due = full > n_pages + 1 ? full - n_pages - 1 : 0;
     struct plan_step step;
 
+    if (given)
+        due = n_exact / 64;
     step.n_pack = due < n_most ? due : n_most;
     step.n_exact = n_exact - 64 * step.n_pack + n_new;
     step.first_row = first_row + 64 * step.n_pack;
@@ -128,12 +131,13 @@ PLAN_INLINE struct plan_step plan_step(uint32_t n_pages, uint32_t n_exact, uint3
 
 /* ---- attention ----------------------------------------------------------------------------------------------------- */
 
-/* Queries of the newest n_q tokens of one sequence, each sees itself and what is before it. */
+/* Queries of the newest n_q tokens but n_behind of one sequence, each sees itself and what is before it. */
 struct plan_item {
     const struct plan_seq *seq;
     const float *q;             /* [n_q][n_kv_heads * group][d] pre-RoPE */
     float *out;                 /* likewise */
     uint32_t n_q;               /* may differ from item to item; 0: nothing to do */
+    uint32_t n_behind;          /* newer tokens than those of the queries: a long prompt takes several items */
 };
 
 /* One launch: the grid says of how many items. Kernels take all of this by value. */
@@ -209,7 +213,7 @@ struct plan_append {
     enum plan_dtype dtype;
     uint32_t layer, n_new;
     uint32_t n_pack;            /* at most so many chunks: 0 where the host knows that none is due */
-    uint32_t all;               /* with n_new 0: a commit's rule, see plan_step() */
+    uint32_t given;             /* so many, due or not: see plan_step() */
 };
 
 /* Positions first .. of one layer and side: decoded where packed, exact where sinks or tail are. */

@@ -70,7 +70,8 @@ static void device_init(struct device *d, const struct scene *s, uint32_t n_spli
     *ret = (struct plan_attend) {
         .table = d->table, .partials = d->partials, .layer = a->layer, .n_splits = n_splits, .n_q = (uint32_t) a->n_q,
         .window = (uint32_t) a->window,
-        .items = { { .seq = &d->seq, .q = d->q, .out = d->out, .n_q = (uint32_t) a->n_q } },
+        .items = { { .seq = &d->seq, .q = d->q, .out = d->out, .n_q = (uint32_t) a->n_q,
+                     .n_behind = (uint32_t) (a->n_pages * CHUNK_TOKENS + a->n_exact - a->q_first - a->n_q) } },
     };
 }
 
@@ -212,11 +213,15 @@ static void test_queries(void)
 static void test_queries_inside_pages(void)
 {
     static const size_t exact[] = { 20, 1, 0 }, from_page[] = { 2, 62, 64 }, windows[] = { 0, 1, 64, 65, 100 };
+    static const size_t firsts[] = { 0, 2, 4, 62, 64, 127 }; /* with newer tokens behind the queries */
 
     for (size_t i = 0; i < sizeof(exact) / sizeof(exact[0]); i++)
         check(&(struct shape) { .d = 64, .n_rot = 32, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD,
                                 .n_pages = 1 + i % 2, .n_exact = exact[i], .n_q = exact[i] + from_page[i],
                                 .q_first = SIZE_MAX }, 1 + i % 3);
+    for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
+        check(&(struct shape) { .d = 64, .n_rot = 32, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
+                                .n_exact = 20, .n_q = 26, .q_first = firsts[i] }, 1 + i % 3);
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
         check(&(struct shape) { .d = 32, .n_rot = 32, .group = 4, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
                                 .n_exact = 68, .n_q = 41, .q_first = SIZE_MAX, .window = windows[i] }, 2);
