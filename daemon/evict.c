@@ -189,12 +189,15 @@ uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_dig
 
 bool evict_for_space(struct store *st, struct group *g)
 {
-    struct pool *p = &st->pool;
-    uint32_t v;
+    return share_destroy_retired(st) || share_destroy_empty(st, g->tenant) || share_take_extent(st, g->tenant) ||
+           evict_for_group(st, g);
+}
 
-    if (share_destroy_empty(st, g->tenant) || share_take_extent(st, g->tenant))
-        return true;
-    v = oldest_victim(p, g->tenant);
+bool evict_for_group(struct store *st, struct group *g)
+{
+    struct pool *p = &st->pool;
+    uint32_t v = oldest_victim(p, g->tenant);
+
     if (v != SLOT_NONE) {
         struct group *loser = pool_slot_span(p, v)->group;
         struct span *s = loser == g ? NULL : idle_span(loser);

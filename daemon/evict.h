@@ -37,12 +37,20 @@ bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
 /**
  * evict_for_space() - makes room in the pool for one slot of @g, by one step
  *
- * In order: an empty extent of another tenant; all pages of an extent that share_take_extent() takes; a page of @g if it is the tenant's oldest victim, else a whole span of the group that
- * has it (so that a new table takes over from an old one); a page of @g.
+ * In order: a retired extent without pages; an empty extent of another tenant; all pages of an extent that share_take_extent()
+ * takes; then as evict_for_group().
  *
  * Return: whether something was freed: then pool_slot_take() is worth another try.
  */
 bool evict_for_space(struct store *st, struct group *g);
+
+/**
+ * evict_for_group() - the same from what the tenant of @g has, its extents stay
+ *
+ * A page of @g if it is the tenant's oldest victim, else a whole span of the group that has it (so that a new table takes
+ * over from an old one); a page of @g.
+ */
+bool evict_for_group(struct store *st, struct group *g);
 
 /* Its unheld pages go. */
 void evict_extent(struct store *st, struct pool_extent *x);

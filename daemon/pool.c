@@ -40,6 +40,7 @@ static struct pool_extent *pool_extent_free(struct pool_extent *x)
     if (!x)
         return NULL;
     x->memory = extent_free(x->memory);
+    closep(&x->gpu_fd);
     slot_records_deinit(&x->records);
     free(x->span_of_unit);
     free(x);
@@ -86,7 +87,7 @@ static struct pool_extent *extent_alloc(const struct pool *p, struct tenant *ten
 
     if (!x)
         return NULL;
-    x->records.fd = -1;
+    x->records.fd = x->gpu_fd = -1;
     x->id = id;
     x->tenant = tenant;
     x->n_units = (uint32_t) (p->extent_bytes / p->unit_bytes);
@@ -112,9 +113,11 @@ static int extent_add(struct pool *p, struct tenant *tenant, const struct span_o
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
-    r = extent_new_kept("kvcobra-pages", p->extent_bytes, EXTENT_READ, &x->memory, &owner_fd, e);
-    if (r == 0)
-        r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
+    r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
+    if (r == 0 && p->source)
+        r = p->source->take(p->source->ctx, &x->gpu_fd, e);
+    else if (r == 0)
+        r = extent_new_kept("kvcobra-pages", p->extent_bytes, EXTENT_READ, &x->memory, &owner_fd, e);
     if (r < 0)
         return r;
     *slot_records_head(&x->records) = (struct extent_head) {
@@ -126,22 +129,25 @@ static int extent_add(struct pool *p, struct tenant *tenant, const struct span_o
     *ret = take_ptr(x);
     append_extent(p, *ret);
     if (p->keeper)
-        p->keeper->added(p->keeper->ctx, *ret, owner_fd);
+        p->keeper->added(p->keeper->ctx, *ret, p->source ? (*ret)->gpu_fd : owner_fd);
     return 0;
 }
 
-int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory,
+int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
                       struct slot_records *records, struct pool_extent **ret, struct errmsg *e)
 {
     struct pool_extent *x;
 
+    assert(p->source ? !memory && gpu_fd >= 0 : memory && gpu_fd < 0);
     if (p->n_extents == p->n_extents_max)
         return fail(e, -EBADMSG, "there are more stored extents than the pool has");
     x = extent_alloc(p, tenant, id);
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
     x->memory = memory;
+    x->gpu_fd = gpu_fd;
     x->records = *records;
+    x->retired = slot_records_head(records)->retired;
     append_extent(p, x);
     *ret = x;
     return 0;
@@ -163,12 +169,24 @@ bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x)
     return true;
 }
 
-void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving)
+static void file_spans(struct pool *p, struct pool_extent *x)
 {
-    x->leaving = leaving;
     for (uint32_t i = 0; i < x->n_units; i++)
         if (x->span_of_unit[i] != UINT32_MAX)
             span_file(p->spans[x->span_of_unit[i]]);
+}
+
+void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving)
+{
+    x->leaving = leaving;
+    file_spans(p, x);
+}
+
+void pool_extent_retire(struct pool *p, struct pool_extent *x)
+{
+    slot_records_head(&x->records)->retired = 1; /* a restart must not use it either */
+    x->retired = true;
+    file_spans(p, x);
 }
 
 void pool_extent_destroy(struct pool *p, struct pool_extent *x)
@@ -196,7 +214,7 @@ static int add_span(struct pool *p, struct group *g, const struct span_owner *ow
     int r;
 
     for (uint32_t i = 0; i < p->n_extents; i++) {
-        if (p->extents[i]->tenant != g->tenant || p->extents[i]->leaving)
+        if (p->extents[i]->tenant != g->tenant || pool_extent_is_closed(p->extents[i]))
             continue;
         r = span_new(p, p->extents[i], g, n_units, owner, ret);
         if (r != -ENOSPC)
@@ -250,7 +268,10 @@ uint64_t pool_slot_offset(const struct pool *p, uint32_t number)
 
 void *pool_slot_data(const struct pool *p, uint32_t number)
 {
-    return (uint8_t *) extent_data(pool_slot_span(p, number)->extent->memory) + pool_slot_offset(p, number);
+    const struct pool_extent *x = pool_slot_span(p, number)->extent;
+
+    assert(x->memory); /* of a GPU's pages nothing is read or written here */
+    return (uint8_t *) extent_data(x->memory) + pool_slot_offset(p, number);
 }
 
 /* ---- what STATUS asks ------------------------------------------------------------------------------------------- */
@@ -279,7 +300,7 @@ uint64_t pool_group_room(const struct pool *p, const struct group *g)
     for (const struct span *s = g->partial.head; s; s = s->next)
         slots += s->n_slots - s->n_used;
     for (uint32_t i = 0; i < p->n_extents; i++)
-        if (p->extents[i]->tenant == g->tenant && !p->extents[i]->leaving)
+        if (p->extents[i]->tenant == g->tenant && !pool_extent_is_closed(p->extents[i]))
             spans += runs_of(p->extents[i], n_units);
     spans += (uint64_t) (p->n_extents_max - p->n_extents) * (p->extent_bytes / p->unit_bytes / n_units);
     return slots + spans * (n_units * p->unit_bytes / g->slot_bytes);
@@ -326,6 +347,8 @@ static bool span_is_valid(const struct pool *p, const struct span *s, struct err
     if (s->n_slots * (uint64_t) s->group->slot_bytes > s->n_units * p->unit_bytes ||
         s->extent->tenant != s->group->tenant)
         return fail(e, 0, "span %u is larger than its units or of another tenant", s->number);
+    if ((s->list == &s->group->partial) != (s->n_used < s->n_slots && !pool_extent_is_closed(s->extent)))
+        return fail(e, 0, "span %u stands in the wrong list of its group", s->number);
     return true;
 }
 
@@ -333,6 +356,10 @@ static bool extent_is_valid(const struct pool *p, const struct pool_extent *x, s
 {
     uint32_t n = 0;
 
+    if (p->source ? x->memory || x->gpu_fd < 0 : !x->memory || x->gpu_fd >= 0)
+        return fail(e, 0, "extent %" PRIu64 " does not lie where the pool's extents do", x->id);
+    if (x->retired != (slot_records_head(&x->records)->retired != 0) || (x->retired && !p->source))
+        return fail(e, 0, "extent %" PRIu64 " is retired, or its record says so, without reason", x->id);
     for (uint32_t i = 0; i < x->n_units; i++) {
         uint32_t number = x->span_of_unit[i];
 
@@ -352,6 +379,8 @@ bool pool_is_valid(const struct pool *p, struct errmsg *e)
 {
     uint32_t n_spans = 0, n_units = 0;
 
+    if (p->n_extents > p->n_extents_max)
+        return fail(e, 0, "%u extents in a pool of %u", p->n_extents, p->n_extents_max);
     for (uint32_t i = 0; i < p->n_extents; i++)
         if (!extent_is_valid(p, p->extents[i], e))
             return false;

@@ -66,11 +66,27 @@ struct span {
 struct pool_extent {
     uint64_t id; /* never used again */
     struct tenant *tenant;
-    struct extent *memory;
+    struct extent *memory;  /* of the host; NULL: on a GPU, never mapped here */
+    int gpu_fd;             /* on a GPU: what clients import; else -1 */
     struct slot_records records;
     uint32_t *span_of_unit; /* [n_units] number, or UINT32_MAX */
     uint32_t n_units, n_units_used;
     bool leaving; /* asked back by a lender (share.h): nothing new in it */
+    bool retired; /* the same for good: a dead process may still write it (quarantine.h); recorded */
+};
+
+static inline bool pool_extent_is_closed(const struct pool_extent *x) /* no new page comes into it */
+{
+    return x->leaving || x->retired;
+}
+
+struct pool_source { /* of memory on a GPU */
+    /*
+     * Memory of the pool's extent_bytes, filled with zeros; *@ret_fd is the caller's. Return: 0; -EAGAIN: not yet, come again;
+     * -ENOMEM: the device has none left; the pool makes do with what it has.
+     */
+    int (*take)(void *ctx, int *ret_fd, struct errmsg *e);
+    void *ctx;
 };
 
 struct pool_keeper { /* somebody who wants extents to outlive this process */
@@ -95,6 +111,7 @@ struct pool {
     uint32_t *free_numbers;       /* stack of unused span numbers */
     uint32_t n_free_numbers, n_spans_max;
     const struct pool_keeper *keeper; /* or NULL */
+    const struct pool_source *source; /* NULL: extents are memory of the host, made here */
 };
 
 /* @serials: borrowed. Return: 0; -ENOMEM. */
@@ -112,7 +129,7 @@ void group_init(struct group *g, struct tenant *tenant, struct space *space, uns
  *
  * The slot is RESERVED, has a new generation and counts as busy. Nothing is evicted. A slot fits an extent.
  *
- * Return: 0; -ENOSPC: no room (the pool is full); errno of the memory.
+ * Return: 0; -ENOSPC: no room (the pool is full); errno of the memory or of the source.
  */
 struct span_owner {
     const uint8_t *table_digest;
@@ -132,17 +149,21 @@ struct slot *pool_slot(const struct pool *p, uint32_t slot);
 /* The slot exists. */
 struct span *pool_slot_span(const struct pool *p, uint32_t slot);
 uint64_t pool_slot_offset(const struct pool *p, uint32_t slot); /* in its extent */
-void *pool_slot_data(const struct pool *p, uint32_t slot);
+void *pool_slot_data(const struct pool *p, uint32_t slot);           /* memory of the host: asserted */
 void pool_slot_set_busy(struct pool *p, uint32_t slot, bool busy); /* counts; the caller calls it on changes only */
 
-/* An extent of an earlier process, all its units free; see span_adopt(). @memory and @records are taken over on success. */
-int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory,
+/*
+ * An extent of an earlier process, all its units free; see span_adopt(). @memory (NULL on a GPU), @gpu_fd (-1 on the host) and
+ * @records are taken over on success.
+ */
+int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
                       struct slot_records *records, struct pool_extent **ret, struct errmsg *e);
 
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id);
 bool pool_can_grow(const struct pool *p);
 bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x); /* nothing RESERVED or held in it */
 void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving);
+void pool_extent_retire(struct pool *p, struct pool_extent *x);
 void pool_extent_destroy(struct pool *p, struct pool_extent *x);             /* has no spans */
 
 /* Free slots that @g could still get without evicting: in its spans, in free units of its tenant, in new extents. */

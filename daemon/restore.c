@@ -131,7 +131,7 @@ static int open_extent(struct server *s, uint64_t id, struct pool_extent **ret, 
     if (r == 0)
         r = server_tenant(s, head.uid, d, &tenant, e);
     if (r == 0)
-        r = pool_extent_adopt(&d->store.pool, tenant, id, memory, &records, ret, e);
+        r = pool_extent_adopt(&d->store.pool, tenant, id, memory, -1, &records, ret, e);
     if (r < 0) {
         slot_records_deinit(&records);
         return r;

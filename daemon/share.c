@@ -139,6 +139,17 @@ bool share_destroy_empty(struct store *st, const struct tenant *not_of)
     return false;
 }
 
+bool share_destroy_retired(struct store *st)
+{
+    for (uint32_t i = 0; i < st->pool.n_extents; i++) {
+        if (st->pool.extents[i]->retired && st->pool.extents[i]->n_units_used == 0) {
+            destroy(st, st->pool.extents[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- asking back ------------------------------------------------------------------------------------------------- */
 
 static uint64_t busy_bytes(const struct pool *p, const struct pool_extent *x)
@@ -164,7 +175,7 @@ static struct pool_extent *find_owed(const struct store *st, const struct tenant
         struct pool_extent *x = st->pool.extents[i];
         uint64_t bytes;
 
-        if (x->tenant == t || x->leaving || borrowed(st, x->tenant) <= 0)
+        if (x->tenant == t || pool_extent_is_closed(x) || borrowed(st, x->tenant) <= 0)
             continue;
         bytes = busy_bytes(&st->pool, x);
         if (bytes < least) {

@@ -36,6 +36,9 @@ bool share_take_extent(struct store *st, const struct tenant *t);
 /* An extent without pages of somebody else goes. */
 bool share_destroy_empty(struct store *st, const struct tenant *not_of);
 
+/* A retired extent without pages goes. False: there is none. */
+bool share_destroy_retired(struct store *st);
+
 /* @t found no room. Return: whether an extent is asked back for it: it is a lender. */
 bool share_ask_back(struct store *st, struct tenant *t);
 

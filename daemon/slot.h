@@ -57,7 +57,8 @@ struct extent_head {
     uint32_t unit_bytes, n_units;
     uint32_t uid;            /* of the tenant */
     uint32_t place;          /* of the device: see struct journal_place */
-    uint8_t reserved[24];
+    uint8_t retired;         /* on a GPU: nothing is written there ever again, see quarantine.h */
+    uint8_t reserved[23];
 };
 _Static_assert(sizeof(struct extent_head) == 64, "extent head");
 

@@ -45,7 +45,7 @@ uint32_t span_units(const struct pool *p, const struct group *g)
 
 static bool has_room(const struct span *s)
 {
-    return s->n_used < s->n_slots && !s->extent->leaving;
+    return s->n_used < s->n_slots && !pool_extent_is_closed(s->extent);
 }
 
 void span_file(struct span *s)
@@ -149,6 +149,12 @@ static bool head_is_possible(const struct pool *p, const struct pool_extent *x, 
     return true;
 }
 
+/* Whether what a client reserved is its own still: it may be writing there. */
+static bool stays_reserved(const struct span *s, const struct slot *slot)
+{
+    return s->extent->gpu_fd >= 0 && (slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING);
+}
+
 /* Lists, holds and queues of the earlier process mean nothing here. */
 static void adopt_slots(struct pool *p, struct span *s)
 {
@@ -156,11 +162,16 @@ static void adopt_slots(struct pool *p, struct span *s)
         struct slot *slot = &s->slots[i];
 
         if (slot->state == SLOT_COMMITTED) {
-            s->n_fresh_from = i + 1;
-            s->n_used++;
             slot->unchecked = 1;
+        } else if (stays_reserved(s, slot)) {
+            slot->state = SLOT_RESERVED;
+            s->n_busy++;
         } else {
             slot->state = SLOT_FREE;
+        }
+        if (slot->state != SLOT_FREE) {
+            s->n_fresh_from = i + 1;
+            s->n_used++;
         }
         slot->queue = SLOT_QUEUE_NONE;
         slot->holds = 0;

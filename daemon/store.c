@@ -29,6 +29,15 @@ static void set_busy(struct store *st, uint32_t number, bool busy)
     }
 }
 
+/*
+ * What other processes use of a GPU is not the pool's to take: the extents that there are have to do, as if the pool was full.
+ * Those of other tenants stay: their memory would come back only when all their clients let go of it.
+ */
+static bool is_device_full(const struct store *st, int r)
+{
+    return st->pool.source && r == -ENOMEM;
+}
+
 int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t *ret_slot, struct errmsg *e)
 {
     struct tenant *t = g->tenant;
@@ -52,7 +61,9 @@ int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t 
     do {
         owner.may_grow = share_may_grow(st, t);
         r = pool_slot_take(&st->pool, g, &owner, &number, e);
-    } while (r == -ENOSPC && evict_for_space(st, g));
+    } while ((r == -ENOSPC && evict_for_space(st, g)) || (is_device_full(st, r) && evict_for_group(st, g)));
+    if (is_device_full(st, r))
+        return -ENOSPC;
     if (r == -ENOSPC && share_ask_back(st, t))
         return fail(e, -EAGAIN, "tenant %s waits for %" PRIu64 " bytes of its guarantee that are lent: they were asked back, "
                     "come again", t->name, share_awaited_bytes(st, t));
@@ -144,10 +155,23 @@ int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
 
 void store_adopt_holds(struct store *st, uint32_t number)
 {
-    if (pool_slot(&st->pool, number)->holds > 0)
+    if (pool_slot(&st->pool, number)->holds > 0) {
         set_busy(st, number, true);
-    else
-        evict_enter(&st->pool, number);
+        return;
+    }
+    evict_enter(&st->pool, number);
+    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent)) /* retired by the earlier process */
+        store_drop(st, number, GHOST_EVICTED);
+}
+
+void store_adopt_reserved(struct store *st, uint32_t number)
+{
+    struct group *g = pool_slot_span(&st->pool, number)->group;
+
+    assert(pool_slot(&st->pool, number)->state == SLOT_RESERVED);
+    g->tenant->page_bytes += g->slot_bytes;
+    g->tenant->held_bytes += g->slot_bytes;
+    g->space->n_busy++;
 }
 
 bool store_page_is_unchecked(const struct store *st, uint32_t number)
@@ -174,12 +198,15 @@ void store_page_checked(struct store *st, uint32_t number, bool whole)
 bool store_page_is_whole(struct store *st, uint32_t number)
 {
     const struct slot *slot = pool_slot(&st->pool, number);
-    const uint8_t *page = pool_slot_data(&st->pool, number);
     size_t bytes = pool_slot_span(&st->pool, number)->group->page_bytes;
+    const uint8_t *page;
     bool whole;
 
     if (!slot->unchecked)
         return true;
+    if (st->pool.source)
+        return false;
+    page = pool_slot_data(&st->pool, number);
     whole = crc32c(page + PAGE_HEADER_BYTES, bytes - PAGE_HEADER_BYTES) == slot->payload_crc32c;
     store_page_checked(st, number, whole);
     return whole;
@@ -197,6 +224,38 @@ int store_find_whole(struct store *st, const struct tenant *t, const struct chun
     }
     *ret_slot = slot;
     return 0;
+}
+
+/* ---- retiring ---------------------------------------------------------------------------------------------------- */
+
+void store_retire(struct store *st, struct pool_extent *x)
+{
+    if (x->retired)
+        return;
+    pool_extent_retire(&st->pool, x);
+    log_event(LOG_NOTICE, "extent-retired", "extent=%" PRIu64 " tenant=%s message=\"a dead process may still write there: its "
+              "memory is given back when nobody holds pages in it\"", x->id, x->tenant->name);
+    evict_extent(st, x);
+}
+
+void store_retire_reserved(struct store *st, uint32_t session)
+{
+    for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
+        const struct span *s = st->pool.spans[i];
+
+        for (uint32_t k = 0; s && k < s->n_fresh_from; k++) {
+            if (s->slots[k].state == SLOT_RESERVED && s->slots[k].session == session) {
+                store_retire(st, s->extent); /* the span stays: this slot is in use */
+                break;
+            }
+        }
+    }
+}
+
+void store_tick(struct store *st)
+{
+    while (share_destroy_retired(st))
+        ;
 }
 
 /* ---- finding, holding, dropping ---------------------------------------------------------------------------------- */
@@ -226,7 +285,7 @@ void store_unhold(struct store *st, uint32_t number)
         return;
     set_busy(st, number, false);
     evict_enter(&st->pool, number);
-    if (pool_slot_span(&st->pool, number)->extent->leaving) /* what was waited for */
+    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent)) /* what was waited for */
         store_drop(st, number, GHOST_EVICTED);
 }
 
@@ -285,7 +344,7 @@ static bool queue_is_valid(const struct store *st, const struct group *g, const 
         const struct slot *slot = pool_slot(&st->pool, at);
 
         if (!slot || slot->state != SLOT_COMMITTED || slot->holds > 0 || slot->queue != id || slot->prev != prev ||
-            pool_slot_span(&st->pool, at)->group != g)
+            pool_slot_span(&st->pool, at)->group != g || pool_extent_is_closed(pool_slot_span(&st->pool, at)->extent))
             return fail(e, 0, "slot %" PRIu32 " does not belong in eviction queue %u", at, id);
         prev = at;
         at = slot->next;

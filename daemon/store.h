@@ -32,8 +32,9 @@ struct store {
  * @session: number of the session that will commit it; recorded
  *
  * Return: 0; -EDQUOT: the tenant's quota, nothing of it can be evicted; -ENOSPC: the pool is full of held pages or of
- * other tenants' share; -EAGAIN: the tenant is below its guarantee, and others hold what they borrowed of it, see
- * share_awaited_bytes(); -EFBIG: a page is larger than an extent; errno of the memory.
+ * other tenants' share, or the GPU has no memory left and nothing of the tenant can be evicted; -EAGAIN: the tenant is below
+ * its guarantee, and others hold what they borrowed of it, see share_awaited_bytes(), or an extent is being made on the GPU;
+ * -EFBIG: a page is larger than an extent; errno of the memory.
  */
 int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t *ret_slot, struct errmsg *e);
 
@@ -56,11 +57,23 @@ int store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, 
 int store_adopt(struct store *st, uint32_t slot, struct errmsg *e);
 void store_adopt_holds(struct store *st, uint32_t slot);
 
+/* On a GPU: a slot that a session of an earlier process has RESERVED still. */
+void store_adopt_reserved(struct store *st, uint32_t slot);
+
+/* On a GPU: nothing new comes into the extent, its unheld pages go; store_tick() destroys it when nothing is left in it. */
+void store_retire(struct store *st, struct pool_extent *x);
+
+/* The same for the extents of all pages that @session reserved; the caller sees to those it holds. */
+void store_retire_reserved(struct store *st, uint32_t session);
+
+/* Once in a while: retired extents without pages are destroyed. */
+void store_tick(struct store *st);
+
 /**
  * store_page_is_whole() - whether the page may be leased
  *
  * Pages of this process are. One of an earlier process is compared with its checksum once; if it is damaged it is dropped
- * as soon as nobody holds it.
+ * as soon as nobody holds it. On a GPU somebody else compares, before: one that is unchecked still is not whole.
  */
 bool store_page_is_whole(struct store *st, uint32_t slot);
 
