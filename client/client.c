@@ -2,6 +2,7 @@
 #include "client/client.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +12,8 @@
 #include "client/options.h"
 #include "client/reconnect.h"
 #include "client/seq.h"
+
+enum { GPU_OPENING_MS = 10000, GPU_OPENING_STEP_MS = 50 };
 
 const char *kvc_version(void)
 {
@@ -63,7 +66,17 @@ int client_enter(struct kvc_client *c)
     page = session_page(&c->session);
     if (page) /* ours alone to write; the daemon looks whether it moved */
         atomic_fetch_add_explicit(&page->renewals, 1, memory_order_relaxed);
-    return 0;
+    return c->gpu ? gpu_check(c->gpu, &c->error) : 0;
+}
+
+void client_flush(struct kvc_client *c)
+{
+    if (c->gpu) {
+        if ((leases_have_released(&c->leases) || extents_have_unused(&c->extents)) && gpu_synchronize(c->gpu, NULL) < 0)
+            return;
+        extents_trim(&c->extents);
+    }
+    leases_flush(&c->leases, &c->connection);
 }
 
 int client_enter_connected(struct kvc_client *c)
@@ -71,6 +84,24 @@ int client_enter_connected(struct kvc_client *c)
     int r = c ? client_enter(c) : -EINVAL;
 
     return r < 0 ? r : client_revive(c);
+}
+
+/* A daemon opens a GPU when somebody asks for it, which takes it a while. */
+static int open_first(struct kvc_client *c, const char *path)
+{
+    int64_t end_ms = clock_ms() + GPU_OPENING_MS;
+    int r = connection_open(&c->connection, path, &c->error);
+
+    while (r == -EAGAIN && c->gpu && clock_ms() < end_ms) {
+        (void) poll(NULL, 0, GPU_OPENING_STEP_MS);
+        r = connection_open(&c->connection, path, &c->error);
+    }
+    if (r < 0 || !c->gpu)
+        return r;
+    r = gpu_reserve(c->gpu, c->connection.pool_bytes, false, &c->error);
+    if (r < 0)
+        connection_lose(&c->connection);
+    return r;
 }
 
 int kvc_client_connect(kvc_client *c, const char *path)
@@ -83,7 +114,7 @@ int kvc_client_connect(kvc_client *c, const char *path)
     if (r < 0)
         return r;
     if (!c->connection.greeted)
-        return connection_open(&c->connection, path, &c->error);
+        return open_first(c, path);
     connection_check(&c->connection, true);
     if (connection_is_open(&c->connection) || !connection_is_to(&c->connection, path))
         return fail(&c->error, -EISCONN, "this client %s kvcobrad at %s: use a new client",
@@ -136,6 +167,8 @@ static void free_free_pages(struct kvc_client *c)
 
 kvc_client *kvc_client_free(kvc_client *c)
 {
+    bool quiet;
+
     if (!c)
         return NULL;
     if (!client_is_ours(c)) {
@@ -153,12 +186,17 @@ kvc_client *kvc_client_free(kvc_client *c)
         m->refs = 1;
         model_unref(m);
     }
+    /* Work of a GPU ends before what it reads is unmapped; what cannot be waited for is not said goodbye to: the daemon then
+     * keeps what was held from others until this process has ended. */
+    quiet = !c->gpu || gpu_synchronize(c->gpu, NULL) == 0;
     leases_deinit(&c->leases);
     extents_deinit(&c->extents);
     session_deinit(&c->session);
     workers_deinit(&c->workers);
     free_free_pages(c);
-    connection_bye(&c->connection); /* nothing of the daemon's is mapped any more: it need not wait for our exit */
+    c->gpu = gpu_close(c->gpu);
+    if (quiet)
+        connection_bye(&c->connection); /* nothing of the daemon's is mapped any more: it need not wait for our exit */
     connection_deinit(&c->connection);
     (void) munmap((void *) c->alive, (size_t) sysconf(_SC_PAGESIZE));
     free(c);

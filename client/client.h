@@ -33,9 +33,17 @@ struct kvc_client {
 
 /**
  * client_enter() - first statement of every public call: fork check, clears the error, renews the session's grants
- * Return: 0; -ECHILD.
+ * Return: 0; -ECHILD; -EIO: its GPU is lost.
  */
 int client_enter(struct kvc_client *c);
+
+/**
+ * client_flush() - what an operation moved and dropped is told: page tables on the GPU, releases to the daemon
+ *
+ * On a GPU a lease is given back, and an extent unmapped, when the stream was waited for: what was queued may read them. While
+ * it is being captured, or lost, they wait for another call, or for the end of the process.
+ */
+void client_flush(struct kvc_client *c);
 
 /* The same for a call that is nothing but a conversation. Return: 0; -EINVAL: @c is NULL; -ECHILD; -ENOTCONN. */
 int client_enter_connected(struct kvc_client *c);

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -27,6 +28,11 @@ static const char default_path[] = "/run/kvcobra/kvcobra.sock";
 void connection_init(struct connection *c)
 {
     *c = (struct connection) { .fd = -1, .request_ms = REQUEST_TIMEOUT_MS, .grace_ms = REPLY_GRACE_MS };
+}
+
+void connection_set_device(struct connection *c, const char *uuid)
+{
+    (void) snprintf(c->device, sizeof(c->device), "%s", uuid);
 }
 
 void connection_deinit(struct connection *c)
@@ -252,6 +258,7 @@ static int hello(struct connection *c, struct errmsg *e)
     hello.version_min = PROTO_VERSION_MIN;
     hello.version_max = PROTO_VERSION;
     hello.client_name = (char *) "libkvcobra " KVC_VERSION_STRING;
+    hello.device = c->device;
     if (c->greeted)
         hello.session_token = (ProtobufCBinaryData) { sizeof(c->token), c->token };
     request.body_case = KVCOBRA__REQUEST__BODY_HELLO;
@@ -274,6 +281,18 @@ static int hello(struct connection *c, struct errmsg *e)
     return r;
 }
 
+/* A daemon that knows of no devices gives a session in the host's memory whatever was asked for. */
+static int check_device(const struct connection *c, const Kvcobra__Device *got, struct errmsg *e)
+{
+    const char *uuid = got ? got->uuid : "";
+
+    if (strcasecmp(uuid, c->device) == 0)
+        return 0;
+    if (c->device[0] == '\0' || uuid[0] != '\0')
+        return fail(e, -EPROTO, "kvcobrad at %s gave a session on another device: %s", c->path, uuid);
+    return fail(e, -EOPNOTSUPP, "kvcobrad at %s has no pools on GPUs: it is of an older version", c->path);
+}
+
 /* The second packet; its answer says what really became of the session that HELLO asked for. */
 static int confirm(struct connection *c, struct errmsg *e)
 {
@@ -289,12 +308,15 @@ static int confirm(struct connection *c, struct errmsg *e)
     if (r < 0)
         return r;
     got = reply.message->confirm;
-    if (bytes_are(got->pool, sizeof(c->pool_id))) {
+    if (!bytes_are(got->pool, sizeof(c->pool_id)))
+        r = fail(e, -EPROTO, "kvcobrad at %s did not say which pool it has", c->path);
+    if (r == 0)
+        r = check_device(c, got->device, e);
+    if (r == 0) {
         memcpy(c->pool_id, got->pool.data, sizeof(c->pool_id));
         c->session = got->session;
         c->resumed = got->resumed;
-    } else {
-        r = fail(e, -EPROTO, "kvcobrad at %s did not say which pool it has", c->path);
+        c->pool_bytes = got->device ? got->device->pool_bytes : 0;
     }
     reply_free(&reply);
     return r;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "client/backoff.h"
+#include "gpu/cuda/driver.h"
 #include "proto/protocol.h"
 #include "proto/wire.h"
 
@@ -38,6 +39,8 @@ struct connection {
     uint32_t request_ms, grace_ms; /* what the daemon is given for a request, and what its answer may take on top */
     int64_t opened_ms, checked_ms;
     struct backoff backoff;      /* of attempts to connect again */
+    char device[CUDA_UUID_CHARS]; /* where pages lie: a GPU's UUID; "" the host's memory */
+    uint64_t pool_bytes;         /* of the device, as the last greeting said */
     uint32_t items_per_message;  /* what the daemon takes, at most WIRE_ITEMS_MAX */
     uint8_t *packet;             /* WIRE_PACKET_BYTES_MAX */
     char *path;
@@ -50,6 +53,9 @@ struct reply {
 
 void connection_init(struct connection *c);
 void connection_deinit(struct connection *c);
+
+/* Sessions are to be on GPU @uuid, shorter than CUDA_UUID_CHARS; before connection_open(). */
+void connection_set_device(struct connection *c, const char *uuid);
 
 /* See kvc_client_connect(). Only for a connection that was never open. */
 int connection_open(struct connection *c, const char *path, struct errmsg *e);

@@ -8,7 +8,7 @@
 
 #include "base/errmsg.h"
 #include "client/connection.h"
-#include "gpu/device.h"
+#include "client/gpu.h"
 
 static struct mapped_extent *unlink_at(struct mapped_extent **at)
 {
@@ -21,10 +21,11 @@ static struct mapped_extent *unlink_at(struct mapped_extent **at)
 static void drop(struct mapped_extent *x)
 {
     (void) extent_free(x->extent);
+    (void) cuda_extent_free(x->device);
     free(x);
 }
 
-static int import(struct connection *c, uint64_t id, struct extent **ret, struct errmsg *e)
+static int import(struct gpu *g, struct connection *c, struct mapped_extent *x, struct errmsg *e)
 {
     Kvcobra__GetExtent get = KVCOBRA__GET_EXTENT__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -32,7 +33,7 @@ static int import(struct connection *c, uint64_t id, struct extent **ret, struct
     uint64_t bytes;
     int fd, r;
 
-    get.extent = id;
+    get.extent = x->id;
     request.body_case = KVCOBRA__REQUEST__BODY_GET_EXTENT;
     request.get_extent = &get;
     r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_GET_EXTENT, &reply, e);
@@ -44,9 +45,11 @@ static int import(struct connection *c, uint64_t id, struct extent **ret, struct
     if (fd < 0 || bytes == 0 || bytes > SIZE_MAX) {
         if (fd >= 0)
             (void) close(fd);
-        return fail(e, -EPROTO, "kvcobrad sent no usable descriptor for extent %" PRIu64, id);
+        return fail(e, -EPROTO, "kvcobrad sent no usable descriptor for extent %" PRIu64, x->id);
     }
-    return extent_import(fd, (size_t) bytes, EXTENT_READ, ret, e);
+    if (!g)
+        return extent_import(fd, (size_t) bytes, EXTENT_READ, &x->extent, e);
+    return gpu_result(g, cuda_extent_import(g->space, fd, (size_t) bytes, CU_ACCESS_READ, &x->device, e), e);
 }
 
 int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, struct mapped_extent **ret,
@@ -64,12 +67,12 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
         x = calloc(1, sizeof(*x));
         if (!x)
             return fail(e, -ENOMEM, "out of memory while mapping extent %" PRIu64, id);
-        r = import(c, id, &x->extent, e);
+        x->id = id;
+        r = import(cache->gpu, c, x, e);
         if (r < 0) {
             free(x);
             return r;
         }
-        x->id = id;
     }
     x->next = cache->first;
     cache->first = x;
@@ -78,23 +81,50 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
     return 0;
 }
 
-void extents_put(struct extent_cache *cache, struct mapped_extent *x)
+/* The least recently used of the idle ones stand last. */
+static size_t n_idle(const struct extent_cache *cache)
 {
-    size_t n_idle = 0;
+    size_t n = 0;
 
-    if (--x->n_pages > 0)
-        return;
-    if (x->orphan) {
-        drop(x);
-        return;
-    }
+    for (const struct mapped_extent *x = cache->first; x; x = x->next)
+        n += x->n_pages == 0;
+    return n;
+}
+
+bool extents_have_unused(const struct extent_cache *cache)
+{
+    return cache->dead || n_idle(cache) > EXTENTS_IDLE_MAX;
+}
+
+void extents_trim(struct extent_cache *cache)
+{
+    size_t idle = 0;
+
+    while (cache->dead)
+        drop(unlink_at(&cache->dead));
     for (struct mapped_extent **at = &cache->first; *at;) {
-        n_idle += (*at)->n_pages == 0;
-        if ((*at)->n_pages == 0 && n_idle > EXTENTS_IDLE_MAX)
-            drop(unlink_at(at)); /* least recently used of the idle ones stand last */
+        idle += (*at)->n_pages == 0;
+        if ((*at)->n_pages == 0 && idle > EXTENTS_IDLE_MAX)
+            drop(unlink_at(at));
         else
             at = &(*at)->next;
     }
+}
+
+static void bury(struct extent_cache *cache, struct mapped_extent *orphan)
+{
+    orphan->next = cache->dead;
+    cache->dead = orphan;
+}
+
+void extents_put(struct extent_cache *cache, struct mapped_extent *x)
+{
+    if (--x->n_pages > 0)
+        return;
+    if (x->orphan)
+        bury(cache, x);
+    if (!cache->gpu)
+        extents_trim(cache);
 }
 
 void extents_orphan(struct extent_cache *cache)
@@ -105,12 +135,15 @@ void extents_orphan(struct extent_cache *cache)
         x->next = NULL;
         x->orphan = true;
         if (x->n_pages == 0)
-            drop(x);
+            bury(cache, x);
     }
+    if (!cache->gpu)
+        extents_trim(cache);
 }
 
 void extents_deinit(struct extent_cache *cache)
 {
     while (cache->first)
         drop(unlink_at(&cache->first));
+    extents_trim(cache);
 }

@@ -1,6 +1,9 @@
 /*
  * The daemon's extents that this client has mapped, read-only. Imported when a page in them is first granted, kept
  * while pages of them are held, and a few beyond that: a text that is dropped and found again maps nothing.
+ *
+ * On a GPU an extent is written, too, once a slot in it was reserved, and what is queued may go on reading it when its last page
+ * is dropped: nothing is unmapped before the stream was waited for (extents_trim()).
  */
 #pragma once
 
@@ -8,18 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gpu/cuda/extent.h"
+#include "gpu/device.h"
 #include "proto/wire.h"
 
 struct connection;
-struct cuda_extent;
 struct errmsg;
-struct extent;
+struct gpu;
 
 #define EXTENTS_IDLE_MAX 4
 
 struct mapped_extent {
     struct mapped_extent *next;  /* NULL for an orphan: only its pages know it */
-    bool orphan;                 /* of a pool that is gone: nobody writes it any more, its number means nothing */
+    bool orphan;                 /* of a pool that is gone: no daemon writes it any more, its number means nothing */
     uint64_t id;
     size_t n_pages;              /* held pages that lie in it */
     struct extent *extent;
@@ -27,7 +31,9 @@ struct mapped_extent {
 };
 
 struct extent_cache {
+    struct gpu *gpu;             /* whose memory they are; NULL: the host's */
     struct mapped_extent *first; /* most recently used first */
+    struct mapped_extent *dead;  /* orphans without pages, mapped still */
 };
 
 /**
@@ -37,10 +43,21 @@ struct extent_cache {
 int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, struct mapped_extent **ret,
                 struct errmsg *e);
 
+static inline size_t mapped_extent_bytes(const struct mapped_extent *x)
+{
+    return x->device ? cuda_extent_bytes(x->device) : extent_bytes(x->extent);
+}
+
 /* One page less. */
 void extents_put(struct extent_cache *cache, struct mapped_extent *x);
 
 /* The pool is gone: mappings stay while pages in them are used, and are not found any more. */
 void extents_orphan(struct extent_cache *cache);
+
+/* Whether there is anything to unmap. */
+bool extents_have_unused(const struct extent_cache *cache);
+
+/* Unmaps what is not used, but for a few. On a GPU the caller has waited for the stream; on the host it happens by itself. */
+void extents_trim(struct extent_cache *cache);
 
 void extents_deinit(struct extent_cache *cache);

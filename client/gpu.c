@@ -79,16 +79,59 @@ int gpu_cu_result(struct gpu *g, cu_result result, struct errmsg *e, const char 
     return gpu_result(g, cuda_fail(g->driver, result, e, what), e);
 }
 
-/* ---- the stream -------------------------------------------------------------------------------------------------- */
-
-int gpu_synchronize(struct gpu *g, struct errmsg *e)
+int gpu_enter(struct gpu *g, struct errmsg *e)
 {
     int r = gpu_check(g, e);
 
+    return r < 0 ? r : gpu_result(g, cuda_space_enter(g->space, e), e);
+}
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+int gpu_reserve(struct gpu *g, uint64_t pool_bytes, bool same_pool, struct errmsg *e)
+{
+    size_t bytes = pool_bytes < g->device.bytes ? (size_t) pool_bytes : g->device.bytes; /* it does not have more */
+    int r = gpu_check(g, e);
+
+    if (r < 0 || (same_pool && bytes <= g->pool_bytes))
+        return r;
+    r = gpu_result(g, cuda_space_reserve(g->space, 2 * bytes, e), e);
     if (r == 0)
-        r = cuda_space_enter(g->space, e);
+        g->pool_bytes = bytes;
+    return r;
+}
+
+/* ---- the stream -------------------------------------------------------------------------------------------------- */
+
+bool gpu_is_capturing(struct gpu *g)
+{
+    int status = CU_CAPTURE_NONE;
+    cu_result r;
+
+    if (gpu_enter(g, NULL) < 0)
+        return false;
+    r = g->driver->stream_is_capturing(g->stream, &status);
+    cuda_space_leave(g->space);
+    return r == CU_CAPTURE_IMPLICIT || status != CU_CAPTURE_NONE; /* the first: the default stream would end another's capture */
+}
+
+int gpu_check_not_capturing(struct gpu *g, struct errmsg *e)
+{
+    int r = gpu_check(g, e);
+
+    if (r == 0 && gpu_is_capturing(g))
+        return fail(e, -EBUSY, "the stream is being captured: this would have to wait for it, or to allocate");
+    return r;
+}
+
+int gpu_synchronize(struct gpu *g, struct errmsg *e)
+{
+    int r = gpu_check_not_capturing(g, e);
+
+    if (r == 0)
+        r = gpu_enter(g, e);
     if (r < 0)
-        return gpu_result(g, r, e);
+        return r;
     r = gpu_cu_result(g, g->driver->stream_synchronize(g->stream), e, "cannot wait for the GPU");
     cuda_space_leave(g->space);
     if (r == 0)
@@ -96,10 +139,23 @@ int gpu_synchronize(struct gpu *g, struct errmsg *e)
     return r;
 }
 
+static bool is_capturing(struct gpu *g, cu_stream stream)
+{
+    cu_stream now = g->stream;
+    bool yes;
+
+    g->stream = stream;
+    yes = gpu_is_capturing(g);
+    g->stream = now;
+    return yes;
+}
+
 int gpu_set_stream(struct gpu *g, cu_stream stream, struct errmsg *e)
 {
     int r = gpu_synchronize(g, e);
 
+    if (r == 0 && is_capturing(g, stream))
+        return fail(e, -EBUSY, "the new stream is being captured: set it before");
     if (r == 0)
         g->stream = stream;
     return r;

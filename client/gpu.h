@@ -43,6 +43,7 @@ struct gpu {
     struct cuda_space *space;
     struct cuda_kernels *kernels;
     cu_stream stream;            /* the caller's; NULL: the default one */
+    uint64_t pool_bytes;         /* that addresses were reserved for */
     bool lost;
     struct errmsg why_lost;
     struct gpu_memory *cached;   /* given back, for whoever wants as much: behind what is queued */
@@ -83,6 +84,23 @@ int gpu_result(struct gpu *g, int r, struct errmsg *e);
 /* The same for one of the driver itself; @what: "cannot …". */
 int gpu_cu_result(struct gpu *g, cu_result result, struct errmsg *e, const char *what);
 
+/* gpu_check(), and the GPU's context is this thread's until cuda_space_leave(). For what calls the driver itself. */
+int gpu_enter(struct gpu *g, struct errmsg *e);
+
+/**
+ * gpu_reserve() - addresses for the extents of a daemon's pool
+ * @same_pool: the one of before
+ *
+ * For twice the pool: what the daemon has given up may be mapped here still. Return: 0; -EINVAL: a pool of no bytes; as cuda_fail().
+ */
+int gpu_reserve(struct gpu *g, uint64_t pool_bytes, bool same_pool, struct errmsg *e);
+
+/* Whether the stream records what is queued, for a CUDA graph. */
+bool gpu_is_capturing(struct gpu *g);
+
+/* Return: 0; -EBUSY with a sentence: it does; -EIO. */
+int gpu_check_not_capturing(struct gpu *g, struct errmsg *e);
+
 /* Waits for all that was queued. Return: 0; -EBUSY: the stream is being captured; -EIO. */
 int gpu_synchronize(struct gpu *g, struct errmsg *e);
 
@@ -108,7 +126,7 @@ void gpu_trim(struct gpu *g, size_t keep_bytes);
 /* Queued: @bytes from device memory to device memory. Return: 0; as cuda_fail(). */
 int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg *e);
 
-/* From the host; @from may be used again when it returns, the copy takes its turn in the stream. Return: 0; -EBUSY; -EIO. */
+/* From the host, not from pinned memory; @from may be used again when it returns, the copy takes its turn in the stream. Return: 0; -EBUSY; -EIO. */
 int gpu_write(struct gpu *g, cu_ptr to, const void *from, size_t bytes, struct errmsg *e);
 
 /* To the host: waits. Return: 0; -EBUSY; -EIO. */

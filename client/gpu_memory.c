@@ -27,16 +27,13 @@ static size_t rounded(size_t bytes)
     return checked_add(bytes, step - 1, &up) ? up / step * step : 0;
 }
 
-static int to_driver(struct gpu *g, const struct gpu_memory *m)
+static void to_driver(struct gpu *g, const struct gpu_memory *m)
 {
-    int r = cuda_space_enter(g->space, NULL);
-
-    if (r == 0) {
-        r = gpu_cu_result(g, g->driver->mem_free(m->at), NULL, "cannot free GPU memory");
-        cuda_space_leave(g->space);
-    }
-    g->n_memories--; /* of a lost GPU the driver keeps it until the process ends */
-    return r;
+    g->n_memories--; /* what a lost GPU does not give back it keeps until the process ends */
+    if (cuda_space_enter(g->space, NULL) < 0)
+        return;
+    (void) gpu_cu_result(g, g->driver->mem_free(m->at), NULL, "cannot free GPU memory");
+    cuda_space_leave(g->space);
 }
 
 void gpu_trim(struct gpu *g, size_t keep_bytes)
@@ -44,7 +41,7 @@ void gpu_trim(struct gpu *g, size_t keep_bytes)
     while (g->cached_bytes > keep_bytes) {
         struct gpu_memory *m = &g->cached[0]; /* the one that was given back first */
 
-        (void) to_driver(g, m);
+        to_driver(g, m);
         g->cached_bytes -= m->bytes;
         memmove(m, m + 1, --g->n_cached * sizeof(*m));
     }
@@ -66,10 +63,12 @@ static int from_driver(struct gpu *g, size_t bytes, struct gpu_memory *ret, stru
 {
     cu_result result;
     cu_ptr at = 0;
-    int r = cuda_space_enter(g->space, e);
+    int r = gpu_check_not_capturing(g, e);
 
+    if (r == 0)
+        r = gpu_enter(g, e);
     if (r < 0)
-        return gpu_result(g, r, e);
+        return r;
     result = g->driver->mem_alloc(&at, bytes);
     cuda_space_leave(g->space);
     if (result == CU_OUT_OF_MEMORY)
@@ -121,26 +120,25 @@ void gpu_free(struct gpu *g, struct gpu_memory *m)
 
 int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg *e)
 {
-    void *through = malloc(bytes);
-    int r = through ? gpu_read(g, through, from, bytes, e) : fail(e, -ENOMEM, "out of memory");
+    int r = gpu_enter(g, e);
 
-    if (r == 0)
-        r = gpu_write(g, to, through, bytes, e);
-    free(through);
+    if (r < 0)
+        return r;
+    r = gpu_cu_result(g, g->driver->copy_async(to, from, bytes, g->stream), e, "cannot copy GPU memory");
+    cuda_space_leave(g->space);
     return r;
 }
 
+/* From memory that is not pinned the driver has taken all bytes when it returns. A graph would read them where they were. */
 int gpu_write(struct gpu *g, cu_ptr to, const void *from, size_t bytes, struct errmsg *e)
 {
-    int r = gpu_synchronize(g, e);
+    int r = gpu_check_not_capturing(g, e);
 
     if (r == 0)
-        r = cuda_space_enter(g->space, e);
+        r = gpu_enter(g, e);
     if (r < 0)
         return r;
-    r = gpu_cu_result(g, g->driver->copy_to_device(to, from, bytes), e, "cannot write GPU memory");
-    if (r == 0) /* the last of it may still be on its way, on the default stream */
-        r = gpu_cu_result(g, g->driver->stream_synchronize(NULL), e, "cannot wait for the GPU");
+    r = gpu_cu_result(g, g->driver->copy_to_device_async(to, from, bytes, g->stream), e, "cannot write GPU memory");
     cuda_space_leave(g->space);
     return r;
 }
@@ -150,7 +148,7 @@ int gpu_read(struct gpu *g, void *to, cu_ptr from, size_t bytes, struct errmsg *
     int r = gpu_synchronize(g, e);
 
     if (r == 0)
-        r = cuda_space_enter(g->space, e);
+        r = gpu_enter(g, e);
     if (r < 0)
         return r;
     r = gpu_cu_result(g, g->driver->copy_to_host(to, from, bytes), e, "cannot read GPU memory");

@@ -42,6 +42,14 @@ static bool send_release(struct lease *l, struct connection *c)
     return connection_is_open(c); /* if not: saying it twice does no harm */
 }
 
+bool leases_have_released(const struct lease_list *list)
+{
+    for (const struct lease *l = list->first; l; l = l->next)
+        if (l->n_released > 0 && !l->forgotten)
+            return true;
+    return false;
+}
+
 void leases_flush(struct lease_list *list, struct connection *c)
 {
     for (struct lease **at = &list->first; *at;) {

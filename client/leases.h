@@ -40,6 +40,9 @@ static inline void lease_hold(struct lease *l)
 /* Item @i of the lease is not needed any more; @was_live: it had been counted by lease_hold(). */
 void lease_drop(struct lease *l, uint32_t i, int was_live);
 
+/* Whether the daemon is to be told of any. */
+bool leases_have_released(const struct lease_list *list);
+
 /* Sends what was dropped. What cannot be sent because the connection is lost waits for the next flush. */
 void leases_flush(struct lease_list *list, struct connection *c);
 

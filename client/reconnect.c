@@ -166,6 +166,8 @@ static int settle(struct kvc_client *c, const struct resumption *how)
     bool same_session = how->resumed && how->same_daemon;
     int r = same_session ? 0 : leave_arena(c);
 
+    if (r == 0 && c->gpu)
+        r = gpu_reserve(c->gpu, c->connection.pool_bytes, how->same_pool, &c->error);
     if (r < 0)
         return r;
     for (struct kvc_model *m = c->models; m; m = m->next)
@@ -181,7 +183,7 @@ static int settle(struct kvc_client *c, const struct resumption *how)
     for (struct kvc_model *m = c->models; r == 0 && m; m = m->next)
         if (m->remote.opened)
             (void) reopen(m); /* what the daemon has nothing for stays private */
-    leases_flush(&c->leases, &c->connection);
+    client_flush(c);
     return connection_is_open(&c->connection) ? r : -ENOTCONN;
 }
 

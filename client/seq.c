@@ -93,7 +93,7 @@ void seq_free(struct kvc_seq *s)
     struct kvc_client *c = m->client;
 
     seq_drop_pages(s, 0);
-    leases_flush(&c->leases, &c->connection);
+    client_flush(c);
     if (s->eval)
         eval_free(s);
     for (uint32_t i = 0; s->layers && i < m->geometry.n_layers; i++) {
@@ -241,7 +241,7 @@ int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
         return fail(&s->model->client->error, -EINVAL, "kvc_seq_truncate: ret_kept is NULL: the cut may be deeper "
                     "than asked for");
     kept = s->eval ? eval_truncate(s, n) : truncate_to(s, n);
-    leases_flush(&s->model->client->leases, &s->model->client->connection);
+    client_flush(s->model->client);
     *ret_kept = kept;
     return 0;
 }

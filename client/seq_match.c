@@ -148,7 +148,7 @@ static int match(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
     if (!found || seq_reserve_pages(s, n_chunks) < 0)
         return fail(&c->error, -ENOMEM, "out of memory while matching %zu chunks", n_chunks);
     if (pressure_yield(s->model)) {
-        leases_flush(&c->leases, &c->connection);
+        client_flush(c);
         count_chunks(c, 0, n_chunks);
         return 0;
     }
@@ -160,7 +160,7 @@ static int match(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
         s->layers[i].length = s->n_pages * CHUNK_TOKENS;
     }
     count_chunks(c, s->n_pages, n_chunks - s->n_pages);
-    leases_flush(&c->leases, &c->connection);
+    client_flush(c);
     return r;
 }
 

@@ -50,7 +50,7 @@ static int no_space(const struct kvc_seq *s, size_t n_pages)
 int seq_claim(struct kvc_seq *s, size_t n_pages)
 {
     struct kvc_client *c = s->model->client;
-    bool in_arena = model_is_connected(s->model) && !s->on_heap && !s->eval;
+    bool in_arena = model_is_connected(s->model) && !s->on_heap && !s->eval && !c->gpu;
     size_t before = s->n_pages;
     int r;
 
@@ -65,6 +65,8 @@ int seq_claim(struct kvc_seq *s, size_t n_pages)
     if (r == 0)
         return 0;
     seq_drop_pages(s, before);
+    if (c->gpu)
+        return r; /* with its sentence */
     return r == -ENOSPC ? no_space(s, n_pages) : fail(&c->error, r, "out of memory for %zu pages", n_pages - before);
 }
 

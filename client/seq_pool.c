@@ -75,10 +75,10 @@ int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key
     if (r < 0)
         return r;
     if (ref->bytes != page_bytes || ref->offset % PAGE_ALIGN != 0 ||
-        !range_inside(ref->offset, page_bytes, extent_bytes(x->extent)))
+        !range_inside(ref->offset, page_bytes, mapped_extent_bytes(x)))
         r = fail(&c->error, -EPROTO, "kvcobrad granted %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page "
-                 "has %zu", ref->bytes, ref->offset, extent_bytes(x->extent), page_bytes);
-    else
+                 "has %zu", ref->bytes, ref->offset, mapped_extent_bytes(x), page_bytes);
+    else if (!x->device)
         r = check_header(s, chunk, key, (const uint8_t *) extent_data(x->extent) + ref->offset);
     if (r < 0) {
         extents_put(&c->extents, x);

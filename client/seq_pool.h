@@ -25,7 +25,8 @@ void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_k
  * @ret: all but the lease and its item
  *
  * The extent is mapped if need be. The header in the pool must be the one that @key stands for: the index is a hint
- * and the daemon could be wrong about its own pool, but no sequence decodes a page of another table or position.
+ * and the daemon could be wrong about its own pool, but no sequence decodes a page of another table or position. (On a GPU
+ * there is none: client/README.md.)
  *
  * Return: 0; -EPROTO: not the page it should be; -EMFILE, -ENOMEM, -ENOTCONN …
  */
