@@ -2,10 +2,12 @@
 #include "client/extents.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "client/connection.h"
 #include "client/gpu.h"
@@ -25,6 +27,20 @@ static void drop(struct mapped_extent *x)
     free(x);
 }
 
+/*
+ * A packet whose descriptor finds no room is lost, and the connection with it: looked at before. The CUDA driver takes one
+ * more for itself.
+ */
+static int check_descriptors(const struct connection *c, uint64_t id, struct errmsg *e)
+{
+    _cleanup_(closep) int first = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+    _cleanup_(closep) int second = first < 0 ? -1 : fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+
+    if (second < 0 && errno == EMFILE)
+        return fail(e, -EMFILE, "this process has no file descriptor left to map extent %" PRIu64 ": raise RLIMIT_NOFILE", id);
+    return 0;
+}
+
 static int import(struct gpu *g, struct connection *c, struct mapped_extent *x, struct errmsg *e)
 {
     Kvcobra__GetExtent get = KVCOBRA__GET_EXTENT__INIT;
@@ -36,6 +52,9 @@ static int import(struct gpu *g, struct connection *c, struct mapped_extent *x, 
     get.extent = x->id;
     request.body_case = KVCOBRA__REQUEST__BODY_GET_EXTENT;
     request.get_extent = &get;
+    r = connection_is_open(c) ? check_descriptors(c, x->id, e) : 0;
+    if (r < 0)
+        return r;
     r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_GET_EXTENT, &reply, e);
     if (r < 0)
         return r;

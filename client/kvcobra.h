@@ -63,6 +63,7 @@ KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
  *
  * Return: 0; -ENOENT, -ECONNREFUSED, -EACCES: no daemon or no right to talk to it; -EPROTO: not a kvcobrad, or of
  * an incompatible version; -EISCONN: connected, or @path is another than the first time; -ENOTCONN: lost, and not back.
+ * On a GPU also -ENODEV: the daemon has no pool on it, or cannot open it now; -EAGAIN: it has been opening it for 10 s.
  */
 KVC_EXPORT int kvc_client_connect(kvc_client *c, const char *path);
 
@@ -101,6 +102,37 @@ typedef struct kvc_executor {
  * Return: 0; -EINVAL: n_workers, or no run.
  */
 KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
+
+typedef struct kvc_gpu_options {
+    size_t struct_bytes;   /* sizeof(kvc_gpu_options) */
+    const char *uuid;      /* "GPU-8-4-4-4-12" or "MIG-...", as "nvidia-smi -L" lists them; NULL: the first device */
+    void *stream;          /* a CUstream (cudaStream_t) of the device's primary context; NULL: the default stream */
+} kvc_gpu_options;
+
+/**
+ * kvc_client_set_gpu() - keep this client's sequences in GPU memory
+ *
+ * Before kvc_client_connect() and any model. k, v, q, out of append, attend and read are device pointers from then on, and
+ * those calls return when their work is queued on the stream. Loads the CUDA driver: not in a child of a process that has.
+ *
+ * Return: 0; -EOPNOTSUPP: no driver, too old a one, or no kernels for the device in this build; -ENODEV: no such GPU;
+ * -EINVAL; -EBUSY: connected, or with models, or on a GPU already; -ENOMEM, -EIO: as the driver says. After a failure the client
+ * is still one of the CPU.
+ */
+KVC_EXPORT int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o);
+
+/* Later calls queue their work on @stream; waits for what was queued before. Return: 0; -EBUSY: a stream is being captured;
+ * -EIO: the GPU is lost; -EINVAL: a client of the CPU. */
+KVC_EXPORT int kvc_client_set_stream(kvc_client *c, void *stream);
+
+/**
+ * kvc_client_synchronize() - wait for everything that was queued
+ *
+ * Return: 0; -EINVAL: an input of a sequence, named, was NaN or infinite: it cannot be published, and what it attends to is
+ * not to be used; -EBUSY: the stream is being captured; -EIO: the GPU is lost for this process: every later call on this client
+ * says so, free it.
+ */
+KVC_EXPORT int kvc_client_synchronize(kvc_client *c);
 
 /* Frees what is still open below it too. NULL is fine. Returns NULL. */
 KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);

@@ -98,6 +98,8 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     r = options_read(&local, sizeof(local), id, sizeof(local), "kvc_model_id", &c->error);
     if (r < 0)
         return r;
+    if (c->gpu) /* until sequences on a GPU are here */
+        return fail(&c->error, -EOPNOTSUPP, "this version of the library has no sequences on a GPU: use a client of the CPU");
     m = calloc(1, sizeof(*m));
     if (!m)
         return fail(&c->error, -ENOMEM, "out of memory while opening a model");
