@@ -489,7 +489,20 @@ typedef struct kvc_space_status { /* per (table, shard) */
     uint64_t held_pages, leased, evictions; /* pages; the last two since the daemon started */
 } kvc_space_status;
 
-typedef struct kvc_status {
+enum kvc_device_state { KVC_DEVICE_READY = 1, KVC_DEVICE_OPENING = 2, KVC_DEVICE_UNAVAILABLE = 3 };
+
+typedef struct kvc_device_status { /* where pages lie: the host's memory first, then GPUs */
+    char name[16];                 /* "cpu", "gpu0" */
+    char uuid[48], product[128];   /* "" for the host's memory; of a GPU, once it is known */
+    int state;                     /* enum kvc_device_state */
+    char message[512];             /* unavailable: why */
+    uint64_t pool_bytes, extent_bytes, page_bytes, waste_bytes, held_bytes, guaranteed_bytes, pages, sessions;
+    uint32_t spare_extents;        /* made ahead, of nobody */
+    uint32_t retired_extents;      /* a dead process may still use them: nothing new comes in */
+    uint64_t quarantined_slots;    /* of dead processes, not yet free again */
+} kvc_device_status;
+
+typedef struct kvc_status { /* pool_bytes to held_pages, guaranteed_bytes: of the host's memory */
     uint64_t pid, uptime_ms, pool_bytes, extent_bytes, page_bytes, waste_bytes;
     uint64_t sessions, leases, held_pages, refused_packets;
     char version[32], event_backend[16], restart[16];
@@ -502,6 +515,9 @@ typedef struct kvc_status {
     uint32_t work_threads, work_waiting;                             /* threads beside its loop, requests waiting */
     uint64_t work_done, work_refused, work_expired;
     uint64_t guaranteed_bytes;                                       /* of all tenants */
+    size_t n_devices;
+    kvc_device_status *devices;
+    uint64_t mover_pid, mover_restarts;                              /* kvcobra-mover; 0: none runs */
 } kvc_status;
 
 /* Operator. */

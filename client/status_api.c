@@ -56,6 +56,32 @@ static int add_spaces(kvc_status *s, const Kvcobra__StatusReply *got)
     return 0;
 }
 
+static int add_devices(kvc_status *s, const Kvcobra__StatusReply *got)
+{
+    kvc_device_status *more = realloc(s->devices, (s->n_devices + got->n_devices + 1) * sizeof(*more));
+
+    if (!more)
+        return -ENOMEM;
+    s->devices = more;
+    for (size_t i = 0; i < got->n_devices; i++) {
+        const Kvcobra__DeviceStatus *d = got->devices[i];
+        kvc_device_status *to = &more[s->n_devices++];
+
+        *to = (kvc_device_status) {
+            .state = (int) d->state, .pool_bytes = d->pool_bytes, .extent_bytes = d->extent_bytes,
+            .page_bytes = d->page_bytes, .waste_bytes = d->waste_bytes, .held_bytes = d->held_bytes,
+            .guaranteed_bytes = d->guaranteed_bytes, .pages = d->pages, .sessions = d->sessions,
+            .spare_extents = d->spare_extents, .retired_extents = d->retired_extents,
+            .quarantined_slots = d->quarantined_slots,
+        };
+        (void) snprintf(to->name, sizeof(to->name), "%s", d->name);
+        (void) snprintf(to->uuid, sizeof(to->uuid), "%s", d->uuid);
+        (void) snprintf(to->product, sizeof(to->product), "%s", d->product);
+        (void) snprintf(to->message, sizeof(to->message), "%s", d->message);
+    }
+    return 0;
+}
+
 static void read_totals(kvc_status *s, const Kvcobra__StatusReply *got)
 {
     s->pid = got->pid;
@@ -80,6 +106,8 @@ static void read_totals(kvc_status *s, const Kvcobra__StatusReply *got)
     s->work_refused = got->work_refused;
     s->work_expired = got->work_expired;
     s->guaranteed_bytes = got->guaranteed_bytes;
+    s->mover_pid = got->mover_pid;
+    s->mover_restarts = got->mover_restarts;
     (void) snprintf(s->version, sizeof(s->version), "%s", got->version);
     (void) snprintf(s->event_backend, sizeof(s->event_backend), "%s", got->event_backend);
     (void) snprintf(s->restart, sizeof(s->restart), "%s", got->restart);
@@ -102,7 +130,9 @@ static int status_page(kvc_client *c, uint64_t *cursor, kvc_status *s)
     got = reply.message->status;
     if (*cursor == 0)
         read_totals(s, got);
-    r = add_tenants(s, got);
+    r = add_devices(s, got);
+    if (r == 0)
+        r = add_tenants(s, got);
     if (r == 0)
         r = add_spaces(s, got);
     if (r == 0 && got->next_cursor != 0 && got->n_tenants + got->n_spaces == 0)
@@ -143,6 +173,7 @@ int kvc_status_get(kvc_client *c, kvc_status **ret_status)
 kvc_status *kvc_status_free(kvc_status *s)
 {
     if (s) {
+        free(s->devices);
         free(s->tenants);
         free(s->spaces);
         free(s);

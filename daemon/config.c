@@ -3,12 +3,19 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/errmsg.h"
+#include "daemon/gpu_uuid.h"
+#include "daemon/journal.h"
 #include "daemon/metrics_http.h"
 #include "daemon/pool.h"
+
+#ifndef KVCOBRA_MOVER_PATH
+#error "the build defines KVCOBRA_MOVER_PATH"
+#endif
 
 void config_init(struct config *c)
 {
@@ -29,6 +36,13 @@ void config_init(struct config *c)
         .quota_bytes = UINT64_C(4) << 30,
         .lendable_percent = 75,
         .ghosts_per_tenant = 16384,
+        .gpu_pool_bytes = UINT64_C(1) << 30,
+        .gpu_extent_bytes = UINT64_C(64) << 20,
+        .gpu_span_bytes = UINT64_C(2) << 20,
+        .gpu_quota_bytes = UINT64_C(1) << 30,
+        .gpu_spare_extents = 1,
+        .gpu_reuse_ms = 2000,
+        .mover_path = KVCOBRA_MOVER_PATH,
         .lease_ms = 30000,
         .handshake_ms = 5000,
         .drain_ms = 600000,
@@ -56,31 +70,79 @@ static int check_bytes(const char *option, uint64_t bytes, uint64_t unit, uint64
     return 0;
 }
 
-static int check_memory(const struct config *c, struct errmsg *e)
+/* What the keys of one kind of pool say, and how they begin. */
+struct pool_keys {
+    const char *prefix;
+    uint64_t pool_bytes, extent_bytes, span_bytes, quota_bytes, guarantee_bytes;
+};
+
+static int check_pool_bytes(const struct pool_keys *k, const char *what, uint64_t bytes, uint64_t unit, uint64_t max,
+                            struct errmsg *e)
+{
+    char option[32];
+
+    (void) snprintf(option, sizeof(option), "%s%s", k->prefix, what);
+    return check_bytes(option, bytes, unit, max, e);
+}
+
+static int check_pool(const struct config *c, const struct pool_keys *k, struct errmsg *e)
 {
     uint64_t n_extents, each;
-    int r = check_bytes("span-bytes", c->span_bytes, POOL_PAGE_BYTES, POOL_SPAN_BYTES_MAX, e);
+    int r = check_pool_bytes(k, "span-bytes", k->span_bytes, POOL_PAGE_BYTES, POOL_SPAN_BYTES_MAX, e);
 
     if (r == 0)
-        r = check_bytes("extent-bytes", c->extent_bytes, c->span_bytes, UINT64_C(1) << 40, e);
+        r = check_pool_bytes(k, "extent-bytes", k->extent_bytes, k->span_bytes, UINT64_C(1) << 40, e);
     if (r == 0)
-        r = check_bytes("pool-bytes", c->pool_bytes, c->extent_bytes, POOL_SPANS_MAX * c->span_bytes, e);
-    if (r == 0)
-        r = check_bytes("arena-bytes", c->arena_bytes, POOL_PAGE_BYTES, UINT64_C(1) << 40, e);
+        r = check_pool_bytes(k, "pool-bytes", k->pool_bytes, k->extent_bytes, POOL_SPANS_MAX * k->span_bytes, e);
     if (r < 0)
         return r;
-    if (c->quota_bytes <= c->arena_bytes)
+    if (k->guarantee_bytes > k->quota_bytes)
+        return fail(e, -EINVAL, "--%sguarantee-bytes %" PRIu64 " is more than --%squota-bytes %" PRIu64, k->prefix,
+                    k->guarantee_bytes, k->prefix, k->quota_bytes);
+    n_extents = k->pool_bytes / k->extent_bytes;
+    each = (k->guarantee_bytes + k->extent_bytes - 1) / k->extent_bytes;
+    if (each > 0 && c->tenants_max > n_extents / each)
+        return fail(e, -EINVAL, "--%sguarantee-bytes %" PRIu64 " for each of --tenants %" PRIu32 " is more than --%spool-bytes %"
+                    PRIu64 " (a guarantee takes whole extents of %" PRIu64 " bytes)", k->prefix, k->guarantee_bytes,
+                    c->tenants_max, k->prefix, k->pool_bytes, k->extent_bytes);
+    return 0;
+}
+
+static int check_memory(const struct config *c, struct errmsg *e)
+{
+    const struct pool_keys host = {
+        "", c->pool_bytes, c->extent_bytes, c->span_bytes, c->quota_bytes, c->guarantee_bytes,
+    };
+    int r = check_pool(c, &host, e);
+
+    if (r == 0)
+        r = check_bytes("arena-bytes", c->arena_bytes, POOL_PAGE_BYTES, UINT64_C(1) << 40, e);
+    if (r == 0 && c->quota_bytes <= c->arena_bytes)
         return fail(e, -EINVAL, "--quota-bytes %" PRIu64 " has no room for a page beside one client's arena (--arena-bytes %"
                     PRIu64 "): raise the quota or make arenas smaller", c->quota_bytes, c->arena_bytes);
-    if (c->guarantee_bytes > c->quota_bytes)
-        return fail(e, -EINVAL, "--guarantee-bytes %" PRIu64 " is more than --quota-bytes %" PRIu64, c->guarantee_bytes,
-                    c->quota_bytes);
-    n_extents = c->pool_bytes / c->extent_bytes;
-    each = (c->guarantee_bytes + c->extent_bytes - 1) / c->extent_bytes;
-    if (each > 0 && c->tenants_max > n_extents / each)
-        return fail(e, -EINVAL, "--guarantee-bytes %" PRIu64 " for each of --tenants %" PRIu32 " is more than --pool-bytes %"
-                    PRIu64 " (a guarantee takes whole extents of %" PRIu64 " bytes)", c->guarantee_bytes, c->tenants_max,
-                    c->pool_bytes, c->extent_bytes);
+    return r;
+}
+
+/* Also without a GPU: what is wrong today would be found when one is bought. */
+static int check_gpus(const struct config *c, struct errmsg *e)
+{
+    const struct pool_keys gpu = {
+        "gpu-", c->gpu_pool_bytes, c->gpu_extent_bytes, c->gpu_span_bytes, c->gpu_quota_bytes, c->gpu_guarantee_bytes,
+    };
+    char uuids[CONFIG_GPUS_MAX][GPU_UUID_BYTES];
+    struct errmsg why;
+    uint32_t n = 0;
+    int r = check_pool(c, &gpu, e);
+
+    if (r < 0)
+        return r;
+    if (gpu_uuid_list(c->gpu, CONFIG_GPUS_MAX, uuids, &n, &why) < 0)
+        return fail(e, -EINVAL, "--gpu: %s", why.text);
+    if (n > 0 && !c->mover_path)
+        return fail(e, -EINVAL, "--gpu needs kvcobra-mover, and --mover says none");
+    if (c->pool_bytes / c->extent_bytes + n * (c->gpu_pool_bytes / c->gpu_extent_bytes) > JOURNAL_EXTENTS_MAX)
+        return fail(e, -EINVAL, "--pool-bytes and --gpu-pool-bytes of %" PRIu32 " GPUs make more than %u extents: raise "
+                    "--gpu-extent-bytes", n, JOURNAL_EXTENTS_MAX);
     return 0;
 }
 
@@ -142,6 +204,8 @@ int config_check(const struct config *c, struct errmsg *e)
 
     if (r == 0)
         r = check_memory(c, e);
+    if (r == 0)
+        r = check_gpus(c, e);
     if (r == 0)
         r = check_keep(c, e);
     if (r < 0)

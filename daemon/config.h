@@ -12,6 +12,7 @@ struct errmsg;
 
 #define CONFIG_SOCKET_DEFAULT "/run/kvcobra/kvcobra.sock"
 #define CONFIG_OPERATOR_SOCKET_DEFAULT "/run/kvcobra/operator.sock"
+#define CONFIG_GPUS_MAX 16
 
 struct config {
     /* where */
@@ -38,6 +39,17 @@ struct config {
     uint32_t lendable_percent;        /* of an unused guarantee */
     uint64_t moments_bytes_max;       /* live statistics that clients may report; 0: none are taken */
     uint32_t ghosts_per_tenant;       /* evicted keys remembered, for miss reasons and readmission */
+
+    /* GPUs */
+    const char *gpu;                  /* UUIDs with commas, or "first"; NULL: none */
+    uint64_t gpu_pool_bytes;          /* of each */
+    uint64_t gpu_extent_bytes;
+    uint64_t gpu_span_bytes;
+    uint64_t gpu_quota_bytes;         /* per tenant: its pages on one GPU */
+    uint64_t gpu_guarantee_bytes;
+    uint32_t gpu_spare_extents;       /* of each GPU, made ahead: nobody waits for them */
+    uint64_t gpu_reuse_ms;            /* slots of a dead process rest this long after the driver forgot it */
+    const char *mover_path;           /* of kvcobra-mover */
 
     /* time */
     uint64_t lease_ms;                /* grants and reservations end this long after a session's last sign of life */

@@ -11,6 +11,7 @@
 #include "daemon/config.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
+#include "daemon/spares.h"
 
 enum kind { KIND_PATH, KIND_TEXT, KIND_BYTES, KIND_U64, KIND_U32, KIND_INT, KIND_MODE, KIND_BACKEND, KIND_KEEP };
 
@@ -44,6 +45,15 @@ static const struct key {
     { "table-bytes", KIND_BYTES, AT(table_bytes_max), 1, UINT64_MAX, true },
     { "moments-bytes", KIND_BYTES, AT(moments_bytes_max), 0, UINT64_MAX, true },
     { "ghosts", KIND_U32, AT(ghosts_per_tenant), 16, 1u << 24, false },
+    { "gpu", KIND_TEXT, AT(gpu), 0, 0, false },
+    { "gpu-pool-bytes", KIND_BYTES, AT(gpu_pool_bytes), 1, UINT64_MAX, false },
+    { "gpu-extent-bytes", KIND_BYTES, AT(gpu_extent_bytes), 1, UINT64_MAX, false },
+    { "gpu-span-bytes", KIND_BYTES, AT(gpu_span_bytes), 1, UINT64_MAX, false },
+    { "gpu-quota-bytes", KIND_BYTES, AT(gpu_quota_bytes), 1, UINT64_MAX, true },
+    { "gpu-guarantee-bytes", KIND_BYTES, AT(gpu_guarantee_bytes), 0, UINT64_C(1) << 50, false },
+    { "gpu-spare-extents", KIND_U32, AT(gpu_spare_extents), 0, SPARES_MAX, false },
+    { "gpu-reuse-ms", KIND_U64, AT(gpu_reuse_ms), 0, DAY_MS, false },
+    { "mover", KIND_PATH, AT(mover_path), 0, 0, false },
     { "lease-ms", KIND_U64, AT(lease_ms), 100, DAY_MS, true },
     { "handshake-ms", KIND_U64, AT(handshake_ms), 100, DAY_MS, true },
     { "drain-ms", KIND_U64, AT(drain_ms), 0, 365 * DAY_MS, true },

@@ -7,25 +7,43 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "base/errmsg.h"
+#include "daemon/gpu_uuid.h"
 #include "daemon/journal.h"
 #include "daemon/store.h"
 
 struct config;
-struct errmsg;
+struct server;
 
 #define DEVICES_MAX JOURNAL_PLACES_MAX
 #define DEVICE_NAME_BYTES 16
+_Static_assert(DEVICES_MAX == WIRE_DEVICES_MAX, "what STATUS lists");
+
+enum device_state { /* values of the protocol's DeviceState */
+    DEVICE_READY = 1,
+    DEVICE_OPENING = 2,
+    DEVICE_UNAVAILABLE = 3,
+};
 
 struct device {
     uint32_t number;
     uint32_t place;                /* in the journal; PLACE_NONE: not known yet */
-    char name[DEVICE_NAME_BYTES];  /* "cpu" */
-    char uuid[JOURNAL_UUID_BYTES]; /* "": the host's memory */
+    char name[DEVICE_NAME_BYTES];  /* "cpu", "gpu0" */
+    char uuid[GPU_UUID_BYTES];     /* "": the host's memory, or a GPU that is not known yet */
     uint64_t pool_bytes, extent_bytes, unit_bytes; /* as configured: a kept pool may be larger */
     struct store store;
     uint64_t quota_bytes, guarantee_bytes; /* of tenants for whom no operator said otherwise */
+
+    enum device_state state;       /* of a GPU: gpu_open.h */
+    struct server *server;         /* of a GPU */
+    struct errmsg why;             /* UNAVAILABLE */
+    uint64_t pause_ms, retry_ms;   /* UNAVAILABLE: no try before this */
+    char product[WIRE_PRODUCT_BYTES_MAX + 1];
+    bool lists_processes;          /* the driver says which processes use it */
+    bool is_shared;                /* an MPS server stands between them and it */
 };
 
 struct devices {
@@ -35,15 +53,18 @@ struct devices {
     struct pool_serials serials;
 };
 
-/* Names and limits, no pools yet: pool_init() makes them. @d: zeros. */
-void devices_init(struct devices *d, const struct config *c);
+/* Names and limits, no pools yet: pool_init() makes them. @d: zeros. @c: checked. */
+void devices_init(struct devices *d, const struct config *c, struct server *s);
 void devices_deinit(struct devices *d); /* tenants are gone */
 
 /* What the configuration says of tenants and lending, at the start and when it was read again. */
 void devices_configure(struct devices *d, const struct config *c);
 
-/* NULL: there is none. @uuid "": the host's memory. */
+/* NULL: there is none (yet: see devices_unknown()). @uuid "": the host's memory. */
 struct device *devices_find(struct devices *d, const char *uuid);
+
+/* The GPU whose UUID is not known before it is opened, or NULL. */
+struct device *devices_unknown(struct devices *d);
 struct device *devices_find_name(struct devices *d, const char *name);
 struct device *devices_find_place(struct devices *d, uint32_t place);
 

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "daemon/conn.h"
 #include "daemon/drain.h"
+#include "daemon/gpu_open.h"
 #include "daemon/keep.h"
 #include "daemon/log.h"
 #include "daemon/request.h"
@@ -63,20 +64,24 @@ static void fill_hello_reply(struct request *rq)
     rq->reply.hello = reply;
 }
 
-/* Return: 0; -ENODEV: no such device, with those that are there. */
+/* Return: 0; -ENODEV: no such device, with those that are there; -EAGAIN: it may be the one that is being opened. */
 static int find_device(struct request *rq, const char *uuid)
 {
     struct devices *d = &rq->server->devices;
+    struct device *unknown = devices_unknown(d);
     char list[256] = "";
     size_t at = 0;
+    int r;
 
     rq->conn->device = devices_find(d, uuid);
     if (rq->conn->device)
         return 0;
+    r = unknown ? gpu_check(unknown, &rq->error) : 0;
+    if (r < 0)
+        return r;
     for (uint32_t i = 1; i < d->n && at < sizeof(list); i++)
-        at += (size_t) snprintf(list + at, sizeof(list) - at, "%s%s", i > 1 ? ", " : " on ", d->list[i].uuid);
-    return fail(&rq->error, -ENODEV, "this kvcobrad keeps no pages on \"%.48s\": it does%s in the host's memory%s", uuid,
-                list[0] ? "" : " so only", list);
+        at += (size_t) snprintf(list + at, sizeof(list) - at, "%s%s", i > 1 ? ", " : ", on ", d->list[i].uuid);
+    return fail(&rq->error, -ENODEV, "this kvcobrad keeps no pages on \"%.48s\", only in the host's memory%s", uuid, list);
 }
 
 int handle_hello(struct request *rq)
@@ -96,6 +101,8 @@ int handle_hello(struct request *rq)
     if (m->session_token.len == SESSION_TOKEN_BYTES && !c->is_operator)
         c->resume = find_session(rq->server, c, m->session_token.data);
     r = c->resume ? 0 : drain_check_session(rq);
+    if (r == 0 && !c->resume && c->device->number > 0) /* what a session has on a GPU stays its own, whatever is with that now */
+        r = gpu_check(c->device, &rq->error);
     if (r < 0) {
         closep(&c->pidfd);
         c->pidfd = -1;

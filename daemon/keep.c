@@ -126,20 +126,46 @@ static bool is_cut_alike(const struct device *d, const struct journal_place *kep
     return false;
 }
 
+/* "first" means the GPU of which pages are kept, if there is one. */
+static uint32_t find_place(const struct server *s, const struct device *d)
+{
+    const struct journal_place *places = s->journal.head->places;
+
+    if (d->number == 0 || d->uuid[0] != '\0')
+        return journal_place_find(&s->journal, d->uuid);
+    for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
+        if (places[i].pool_bytes != 0 && places[i].uuid[0] != '\0')
+            return i;
+    return PLACE_NONE;
+}
+
+static int take_nothing(void *ctx, int *ret_fd, struct errmsg *e)
+{
+    (void) ctx;
+    (void) ret_fd;
+    return fail(e, -EAGAIN, "memory of the GPU is being made: come again");
+}
+
+static const struct pool_source no_source = { take_nothing, NULL };
+
 static int open_pool(struct server *s, struct device *d, struct errmsg *e)
 {
-    uint32_t place = journal_place_find(&s->journal, d->uuid);
+    uint32_t place = find_place(s, d);
     struct journal_place *kept = place == PLACE_NONE ? NULL : &s->journal.head->places[place];
     uint64_t bytes = d->pool_bytes;
     int r;
 
     d->place = kept && is_cut_alike(d, kept) ? place : PLACE_NONE;
+    if (d->place != PLACE_NONE)
+        memcpy(d->uuid, kept->uuid, sizeof(d->uuid));
     if (d->place != PLACE_NONE && kept->pool_bytes > bytes) {
         bytes = kept->pool_bytes;
         log_event(LOG_NOTICE, "pool-stays-large", "device=%s bytes=%" PRIu64 " configured=%" PRIu64 " message=\"a kept pool "
                   "does not shrink: stop and start to make it smaller\"", d->name, bytes, d->pool_bytes);
     }
     r = pool_init(&d->store.pool, &s->devices.serials, bytes, d->extent_bytes, d->unit_bytes, e);
+    if (r == 0 && d->number > 0)
+        d->store.pool.source = &no_source;
     if (r == 0)
         d->store.pool.keeper = &s->pool_keeper;
     return r;
@@ -178,9 +204,10 @@ void keep_write_places(struct server *s)
     for (uint32_t i = 0; i < s->devices.n; i++) {
         struct device *d = &s->devices.list[i];
 
-        if (d->place == PLACE_NONE)
+        if (d->place == PLACE_NONE && (i == 0 || d->uuid[0] != '\0'))
             d->place = journal_place_add(&s->journal, d->uuid, d->store.pool.pool_bytes, d->extent_bytes, d->unit_bytes);
-        places[d->place].pool_bytes = d->store.pool.pool_bytes; /* it may have grown */
+        if (d->place != PLACE_NONE)
+            places[d->place].pool_bytes = d->store.pool.pool_bytes; /* it may have grown */
     }
 }
 

@@ -35,7 +35,9 @@ int keep_freeze(struct server *s);
 /* Random bytes that mean the pool of @d: others after it was lost. [BOOT_ID_BYTES] */
 const uint8_t *keep_pool_id(const struct server *s, const struct device *d);
 
-/* Between keep.c and restore.c: the journal's list of extents and devices; what nobody took goes out of the store. */
+/* Every device that is known has a place in the journal, nobody else has one. */
 void keep_write_places(struct server *s);
+
+/* Between keep.c and restore.c: the journal's list of extents; what nobody took goes out of the store. */
 void keep_write_list(struct server *s);
 void keep_drop_unknown(struct server *s);

@@ -29,7 +29,7 @@ enum option_key {
     KEY_READY_FD,
     KEY_NO_OPERATOR,
     KEY_SETTING, /* to KEY_SETTING_LAST */
-    KEY_SETTING_LAST = KEY_SETTING + 63,
+    KEY_SETTING_LAST = KEY_SETTING + 95,
 };
 
 static const struct argp_option options[] = {
@@ -61,11 +61,22 @@ static const struct argp_option options[] = {
     { "moments-bytes", KEY_SETTING + 55, "SIZE", 0, "Moments of live traffic, which clients may report for operators "
       "to solve tables of (default 0: none are taken)", 0 },
     { "ghosts", KEY_SETTING + 6, "N", 0, "Evicted chunks remembered per tenant (default 16384)", 0 },
-    { NULL, 0, NULL, 0, "Time:", 3 },
+    { NULL, 0, NULL, 0, "GPUs:", 3 },
+    { "gpu", KEY_SETTING + 70, "UUIDS", 0, "Keep pages on these GPUs too: UUIDs with commas, or first (default: none)", 0 },
+    { "gpu-pool-bytes", KEY_SETTING + 71, "SIZE", 0, "All pages of each GPU (default 1G)", 0 },
+    { "gpu-extent-bytes", KEY_SETTING + 72, "SIZE", 0, "One piece of a GPU's memory (default 64M)", 0 },
+    { "gpu-span-bytes", KEY_SETTING + 73, "SIZE", 0, "Unit that those are cut in (default 2M)", 0 },
+    { "gpu-quota-bytes", KEY_SETTING + 74, "SIZE", 0, "Pages of one tenant on one GPU (default: --gpu-pool-bytes)", 0 },
+    { "gpu-guarantee-bytes", KEY_SETTING + 75, "SIZE", 0, "Of each GPU's pool, for each tenant (default 0)", 0 },
+    { "gpu-spare-extents", KEY_SETTING + 76, "N", 0, "Of each GPU, made before they are needed (default 1)", 0 },
+    { "gpu-reuse-ms", KEY_SETTING + 77, "MS", 0, "What a dead process could still write to rests this long after the driver "
+      "forgot it (default 2000)", 0 },
+    { "mover", KEY_SETTING + 78, "PATH", 0, "kvcobra-mover, the process that uses the driver (default " KVCOBRA_MOVER_PATH ")", 0 },
+    { NULL, 0, NULL, 0, "Time:", 4 },
     { "lease-ms", KEY_SETTING + 7, "MS", 0, "Leases and reservations of a silent client end after this (default 30000)", 0 },
     { "handshake-ms", KEY_SETTING + 8, "MS", 0, "From connecting to being known (default 5000)", 0 },
     { "drain-ms", KEY_SETTING + 9, "MS", 0, "A replaced table takes pages for this long (default 600000)", 0 },
-    { NULL, 0, NULL, 0, "Counts:", 4 },
+    { NULL, 0, NULL, 0, "Counts:", 5 },
     { "connections", KEY_SETTING + 10, "N", 0, "At one time (default 1024)", 0 },
     { "connections-per-uid", KEY_SETTING + 11, "N", 0, "Of one user (default 1024)", 0 },
     { "sessions-per-tenant", KEY_SETTING + 12, "N", 0,
@@ -76,7 +87,7 @@ static const struct argp_option options[] = {
     { "reservations-per-session", KEY_SETTING + 15, "N", 0, "(default 8192)", 0 },
     { "tables", KEY_SETTING + 16, "N", 0, "In any state (default 256)", 0 },
     { "table-bytes", KEY_SETTING + 17, "SIZE", 0, "Of one table file (default 1G)", 0 },
-    { NULL, 0, NULL, 0, "Running:", 5 },
+    { NULL, 0, NULL, 0, "Running:", 6 },
     { "work-threads", KEY_SETTING + 60, "N", 0, "Threads that copy and check pages and tables beside the loop (default 2)", 0 },
     { "work-queue", KEY_SETTING + 61, "N", 0, "Requests that wait for them or have one; more are told to come again (default 256)", 0 },
     { "work-inline-bytes", KEY_SETTING + 62, "SIZE", 0, "Up to this the loop does it itself (default 64K)", 0 },
@@ -166,7 +177,7 @@ static int load(struct config *c, const char **ret_check, struct errmsg *e)
     int r = 0;
 
     config_init(c);
-    c->quota_bytes = 0;
+    c->quota_bytes = c->gpu_quota_bytes = 0;
     (void) argp_parse(&argp, command_line.argc, command_line.argv, 0, NULL, &a);
     *ret_check = a.check;
     if (a.check || a.file)
@@ -177,6 +188,8 @@ static int load(struct config *c, const char **ret_check, struct errmsg *e)
     }
     if (c->quota_bytes == 0)
         c->quota_bytes = c->pool_bytes > c->arena_bytes ? c->pool_bytes : c->pool_bytes + c->arena_bytes;
+    if (c->gpu_quota_bytes == 0)
+        c->gpu_quota_bytes = c->gpu_pool_bytes;
     return r == 0 ? config_check(c, e) : r;
 }
 

@@ -8,6 +8,7 @@
 #include "daemon/conn.h"
 #include "daemon/fit.h"
 #include "daemon/metrics.h"
+#include "daemon/metrics_devices.h"
 #include "daemon/metrics_text.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
@@ -17,12 +18,6 @@
 #include "proto/wire.h"
 
 /* ---- the process ------------------------------------------------------------------------------------------------- */
-
-static void one(struct metrics_text *t, const char *name, const char *type, const char *help, uint64_t value)
-{
-    metrics_family(t, name, type, help);
-    metrics_sample(t, name, NULL, value);
-}
 
 static void collect_process(const struct server *s, struct metrics_text *t)
 {
@@ -39,75 +34,23 @@ static void collect_process(const struct server *s, struct metrics_text *t)
     metrics_sample(t, "kvcobra_info", info, 1);
     metrics_family(t, "kvcobra_uptime_seconds", "gauge", "Since this process started.");
     metrics_sample_real(t, "kvcobra_uptime_seconds", NULL, (double) (ev_now_ms(s->ev) - s->started_ms) * 1e-3);
-    one(t, "kvcobra_restarts_total", "counter", "Starts that went on with the pool of an earlier process.",
+    metrics_one(t, "kvcobra_restarts_total", "counter", "Starts that went on with the pool of an earlier process.",
         s->journal.head->n_starts - 1);
-    one(t, "kvcobra_connections", "gauge", "Open connections, operators' with them.", s->n_conns);
-    one(t, "kvcobra_sessions", "gauge", "Client processes, with those that disconnected and still hold pages.",
+    metrics_one(t, "kvcobra_connections", "gauge", "Open connections, operators' with them.", s->n_conns);
+    metrics_one(t, "kvcobra_sessions", "gauge", "Client processes, with those that disconnected and still hold pages.",
         s->n_sessions);
-    one(t, "kvcobra_draining", "gauge", "1: nothing new comes in.", s->draining);
-    one(t, "kvcobra_refused_packets_total", "counter", "Packets that did not decode; their connections were closed.",
+    metrics_one(t, "kvcobra_draining", "gauge", "1: nothing new comes in.", s->draining);
+    metrics_one(t, "kvcobra_refused_packets_total", "counter", "Packets that did not decode; their connections were closed.",
         s->refused_packets);
-    one(t, "kvcobra_refused_connections_total", "counter", "Connections beyond a limit.", s->refused_connections);
-    one(t, "kvcobra_damaged_pages_total", "counter", "Pages whose checksum changed over a restart.",
+    metrics_one(t, "kvcobra_refused_connections_total", "counter", "Connections beyond a limit.", s->refused_connections);
+    metrics_one(t, "kvcobra_damaged_pages_total", "counter", "Pages whose checksum changed over a restart.",
         n_damaged);
 }
 
-static uint64_t capacity_bytes(const struct store *st)
+static void collect_leases(const struct server *s, struct metrics_text *t)
 {
-    return st->pool.pool_bytes;
-}
-
-static uint64_t allocated_bytes(const struct store *st)
-{
-    return st->pool.n_extents * st->pool.extent_bytes;
-}
-
-static uint64_t page_bytes(const struct store *st)
-{
-    uint64_t n = 0;
-
-    for (const struct tenant *t = st->tenants; t; t = t->next)
-        n += t->page_bytes;
-    return n;
-}
-
-static uint64_t held_bytes(const struct store *st)
-{
-    uint64_t n = 0;
-
-    for (const struct tenant *t = st->tenants; t; t = t->next)
-        n += t->held_bytes;
-    return n;
-}
-
-static uint64_t waste_bytes(const struct store *st)
-{
-    return pool_waste_bytes(&st->pool);
-}
-
-static uint64_t n_pages(const struct store *st)
-{
-    uint64_t n = 0;
-
-    for (const struct tenant *t = st->tenants; t; t = t->next)
-        n += t->n_pages;
-    return n;
-}
-
-static void collect_pools(const struct server *s, struct metrics_text *t)
-{
-    static const struct {
-        const char *name, *help;
-        uint64_t (*figure)(const struct store *st);
-    } families[] = {
-        { "kvcobra_pool_capacity_bytes", "What the pool may take, configured.", capacity_bytes },
-        { "kvcobra_pool_allocated_bytes", "Extents that are there now.", allocated_bytes },
-        { "kvcobra_pool_page_bytes", "Slots in use.", page_bytes },
-        { "kvcobra_pool_held_bytes", "Of them, held by a lease or reserved: cannot be evicted.", held_bytes },
-        { "kvcobra_pool_waste_bytes", "Spans' ends and free slots of spans in use.", waste_bytes },
-        { "kvcobra_pages", "Committed pages.", n_pages },
-    };
     uint64_t n_leases = 0, n_held = 0, n_ownerless = 0;
+
     for (uint32_t i = 0; i < s->n_sessions_max; i++) {
         n_ownerless += ownerless_holds(s, i);
         if (s->sessions[i]) {
@@ -115,16 +58,9 @@ static void collect_pools(const struct server *s, struct metrics_text *t)
             n_held += s->sessions[i]->leases.n_held;
         }
     }
-    for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
-        metrics_family(t, families[f].name, "gauge", families[f].help);
-        for (uint32_t i = 0; i < s->devices.n; i++)
-            metrics_sample(t, families[f].name,
-                           (const struct metric_label[]) { { "device", s->devices.list[i].name }, { NULL, NULL } },
-                           families[f].figure(&s->devices.list[i].store));
-    }
-    one(t, "kvcobra_leases", "gauge", "Leases that are granted.", n_leases);
-    one(t, "kvcobra_holds", "gauge", "Pages named by leases, granted or not, once per lease.", n_held + n_ownerless);
-    one(t, "kvcobra_ownerless_holds", "gauge", "Of them, not given back to a session after a restart: until its process exits.",
+    metrics_one(t, "kvcobra_leases", "gauge", "Leases that are granted.", n_leases);
+    metrics_one(t, "kvcobra_holds", "gauge", "Pages named by leases, granted or not, once per lease.", n_held + n_ownerless);
+    metrics_one(t, "kvcobra_ownerless_holds", "gauge", "Of them, not given back to a session after a restart: until its process exits.",
         n_ownerless);
 }
 
@@ -441,11 +377,11 @@ static void collect_work(const struct server *s, struct metrics_text *t)
     struct work_figures f;
 
     work_figures(s->work, &f);
-    one(t, "kvcobra_work_threads", "gauge", "Threads that copy, check and code.", f.n_threads);
-    one(t, "kvcobra_work_waiting", "gauge", "Requests that wait for one.", f.n_waiting);
-    one(t, "kvcobra_work_done_total", "counter", "Requests that threads worked on.", f.n_done);
-    one(t, "kvcobra_work_refused_total", "counter", "Requests that found the line full.", f.n_refused);
-    one(t, "kvcobra_work_expired_total", "counter", "Requests whose deadline passed in the line.", f.n_expired);
+    metrics_one(t, "kvcobra_work_threads", "gauge", "Threads that copy, check and code.", f.n_threads);
+    metrics_one(t, "kvcobra_work_waiting", "gauge", "Requests that wait for one.", f.n_waiting);
+    metrics_one(t, "kvcobra_work_done_total", "counter", "Requests that threads worked on.", f.n_done);
+    metrics_one(t, "kvcobra_work_refused_total", "counter", "Requests that found the line full.", f.n_refused);
+    metrics_one(t, "kvcobra_work_expired_total", "counter", "Requests whose deadline passed in the line.", f.n_expired);
 }
 
 char *metrics_collect(const struct server *s, size_t *ret_n)
@@ -453,7 +389,9 @@ char *metrics_collect(const struct server *s, size_t *ret_n)
     struct metrics_text t = { 0 };
 
     collect_process(s, &t);
-    collect_pools(s, &t);
+    metrics_collect_pools(s, &t);
+    metrics_collect_gpus(s, &t);
+    collect_leases(s, &t);
     collect_requests(s, &t);
     collect_raw(s, &t);
     collect_tenants(s, &t);

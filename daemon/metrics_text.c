@@ -133,6 +133,12 @@ void metrics_sample_real(struct metrics_text *t, const char *name, const struct 
     add_number(t, text);
 }
 
+void metrics_one(struct metrics_text *t, const char *name, const char *type, const char *help, uint64_t value)
+{
+    metrics_family(t, name, type, help);
+    metrics_sample(t, name, NULL, value);
+}
+
 void metrics_histogram(struct metrics_text *t, const char *name, struct metric_label label,
                        const struct metrics_latency *l)
 {

@@ -31,6 +31,9 @@ void metrics_family(struct metrics_text *t, const char *name, const char *type, 
 void metrics_sample(struct metrics_text *t, const char *name, const struct metric_label *labels, uint64_t value);
 void metrics_sample_real(struct metrics_text *t, const char *name, const struct metric_label *labels, double value);
 
+/* A family of one sample without labels. */
+void metrics_one(struct metrics_text *t, const char *name, const char *type, const char *help, uint64_t value);
+
 /* _bucket, _sum and _count of a histogram in seconds, with one label. */
 void metrics_histogram(struct metrics_text *t, const char *name, struct metric_label label,
                        const struct metrics_latency *l);

@@ -56,6 +56,8 @@ struct reply_scratch {
     Kvcobra__TableInfo *table_pointers[WIRE_LIST_ITEMS_MAX];
     Kvcobra__TenantStatus tenants[WIRE_LIST_ITEMS_MAX];
     Kvcobra__TenantStatus *tenant_pointers[WIRE_LIST_ITEMS_MAX];
+    Kvcobra__DeviceStatus devices[WIRE_DEVICES_MAX];
+    Kvcobra__DeviceStatus *device_pointers[WIRE_DEVICES_MAX];
     Kvcobra__SpaceStatus spaces[WIRE_LIST_ITEMS_MAX];
     Kvcobra__SpaceStatus *space_pointers[WIRE_LIST_ITEMS_MAX];
     union { /* bodies, one at a time */

@@ -17,9 +17,11 @@
 #include "base/errmsg.h"
 #include "daemon/config_keys.h"
 #include "daemon/conn.h"
+#include "daemon/gpu_open.h"
 #include "daemon/keep.h"
 #include "daemon/log.h"
 #include "daemon/metrics_http.h"
+#include "daemon/mover.h"
 #include "daemon/quota.h"
 #include "daemon/request.h"
 #include "daemon/session.h"
@@ -362,12 +364,14 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
     if (sodium_init() < 0)
         return fail(e, -EIO, "libsodium does not start: no random numbers on this machine");
     randombytes_buf(s->boot_id, sizeof(s->boot_id));
-    devices_init(&s->devices, config);
+    devices_init(&s->devices, config, s);
     fit_descriptors(&s->devices, config);
     supervisor_init(&s->supervisor, config->state_dir ? config->keep_pool : KEEP_NO);
     r = start_loop(s, e);
     if (r == 0)
         r = work_new(s->ev, config->work_threads, config->work_queue_max, &s->work, e);
+    if (r == 0 && s->devices.n > 1)
+        r = mover_new(s->ev, config->mover_path, &s->mover, e);
     if (r == 0)
         r = keep_open(s, e);
     if (r == 0)
@@ -389,6 +393,7 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
         return r;
     s->tables.returns_until_ms = ev_now_ms(s->ev) + config->lease_ms;
     s->watchdog_ms = supervisor_watchdog_ms();
+    gpu_open_all(s);
     server_update_tick(s);
     *ret = take_ptr(s);
     return 0;
@@ -420,6 +425,7 @@ struct server *server_free(struct server *s)
     if (!s)
         return NULL;
     s->work = work_free(s->work); /* first: threads read arenas and write pages */
+    s->mover = mover_free(s->mover);
     if (s->supervisor.keeps && s->journal.data && keep_freeze(s) < 0)
         _exit(EXIT_SUCCESS); /* to clean up would be to throw away what is kept */
     while (s->conns)

@@ -21,6 +21,7 @@
 struct conn;
 struct errmsg;
 struct metrics_http;
+struct mover;
 struct reply_scratch;
 struct session;
 struct work;
@@ -33,6 +34,7 @@ struct server {
     config_reload_fn reload;
     struct ev *ev;
     struct work *work;
+    struct mover *mover;       /* NULL: no GPU is configured */
     struct listen_socket client_socket, operator_socket, metrics_socket;
     struct ev_source *listener, *operator_listener, *signals;
     int signal_fd;

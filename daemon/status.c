@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "daemon/conn.h"
+#include "daemon/mover.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
@@ -90,6 +91,47 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     }
     for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         reply->evictions += t->evictions;
+}
+
+static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
+{
+    const struct store *st = &d->store;
+
+    kvcobra__device_status__init(out);
+    out->name = (char *) d->name;
+    out->uuid = (char *) d->uuid;
+    out->product = (char *) d->product;
+    out->state = (Kvcobra__DeviceState) d->state;
+    out->message = (char *) (d->state == DEVICE_UNAVAILABLE ? d->why.text : "");
+    out->pool_bytes = st->pool.pool_bytes;
+    out->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
+    out->waste_bytes = pool_waste_bytes(&st->pool);
+    for (uint32_t i = 0; i < st->pool.n_extents; i++)
+        out->retired_extents += st->pool.extents[i]->retired;
+    for (const struct tenant *t = st->tenants; t; t = t->next) {
+        out->guaranteed_bytes += share_extents(&st->pool, t->guarantee_bytes) * st->pool.extent_bytes;
+        out->held_bytes += t->held_bytes;
+        out->pages += t->n_pages;
+        out->sessions += t->n_sessions;
+        for (const struct group *g = t->groups; g; g = g->next)
+            out->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
+    }
+}
+
+static void fill_devices(const struct server *s, Kvcobra__StatusReply *reply)
+{
+    struct reply_scratch *scratch = s->scratch;
+    pid_t pid = 0;
+
+    for (uint32_t i = 0; i < s->devices.n; i++) {
+        fill_device(&s->devices.list[i], &scratch->devices[i]);
+        scratch->device_pointers[i] = &scratch->devices[i];
+    }
+    reply->n_devices = s->devices.n;
+    reply->devices = scratch->device_pointers;
+    if (s->mover)
+        mover_get_info(s->mover, &pid, &reply->mover_restarts);
+    reply->mover_pid = (uint64_t) pid;
 }
 
 static void fill_tenant(const struct server *s, const struct tenant *t, Kvcobra__TenantStatus *out)
@@ -203,6 +245,8 @@ int handle_get_status(struct request *rq)
 
     kvcobra__status_reply__init(reply);
     fill_totals(rq->server, reply);
+    if (cursor == 0)
+        fill_devices(rq->server, reply);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_STATUS;
     rq->reply.status = reply;
     if (CURSOR_KIND(cursor) == CURSOR_TENANTS) {

@@ -8,6 +8,8 @@
 #define WIRE_FDS_MAX 4          /* per packet */
 #define WIRE_ITEMS_MAX 512      /* per message; ReserveItem .. LeaseItem */
 #define WIRE_LIST_ITEMS_MAX 64  /* per page of LIST and STATUS */
+#define WIRE_DEVICES_MAX 17    /* of a daemon: the host's memory and 16 GPUs */
+#define WIRE_PRODUCT_BYTES_MAX 127
 #define WIRE_TEXT_BYTES_MAX 512 /* sentence in a reply, reason of a rejection */
 #define WIRE_CLIENT_NAME_BYTES_MAX 64
 #define WIRE_UNPACK_BYTES_MAX (1u << 20) /* heap that decoding one packet may take */

@@ -94,6 +94,8 @@ static uint32_t items_max(const ProtobufCFieldDescriptor *field)
         field->descriptor == &kvcobra__tenant_status__descriptor ||
         field->descriptor == &kvcobra__space_status__descriptor)
         return WIRE_LIST_ITEMS_MAX;
+    if (field->descriptor == &kvcobra__device_status__descriptor)
+        return WIRE_DEVICES_MAX;
     return WIRE_ITEMS_MAX;
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# verify.sh SERVICE SOCKET OPERATOR_SOCKET METRICS_SOCKET KVCOBRAD: systemd-analyze has nothing to say about the units. They are copied,
-# with the program of the build in place of the installed one. 77: no systemd-analyze here.
+# verify.sh SERVICE SOCKET OPERATOR_SOCKET METRICS_SOCKET KVCOBRAD GPU_DROP_IN: systemd-analyze has nothing to say about the
+# units, without and with the drop-in. They are copied, with the program of the build in place of the installed one.
+# 77: no systemd-analyze here.
 set -eu
 command -v systemd-analyze >/dev/null 2>&1 || exit 77
 folder=$(mktemp -d)
@@ -8,10 +9,17 @@ trap 'rm -rf "$folder"' EXIT
 program=$(readlink -f "$5") # a unit wants an absolute path
 sed "s|^ExecStart=[^ ]*|ExecStart=$program|; /^Documentation=/d" "$1" >"$folder/kvcobrad.service"
 cp "$2" "$3" "$4" "$folder"
-said=$(systemd-analyze verify --man=no "$folder/kvcobrad.service" "$folder/kvcobrad.socket" \
-    "$folder/kvcobrad-operator.socket" "$folder/kvcobrad-metrics.socket" 2>&1 | grep -F kvcobra || true)
-if [ -n "$said" ]; then
-    printf '%s\n' "$said"
-    exit 1
-fi
+verify() {
+    said=$(systemd-analyze verify --man=no "$folder/kvcobrad.service" "$folder/kvcobrad.socket" \
+        "$folder/kvcobrad-operator.socket" "$folder/kvcobrad-metrics.socket" 2>&1 | grep -F -e kvcobra -e gpu.conf || true)
+    if [ -n "$said" ]; then
+        printf '%s\n' "$said"
+        exit 1
+    fi
+}
+verify
+mkdir "$folder/kvcobrad.service.d"
+cp "$6" "$folder/kvcobrad.service.d/gpu.conf"
+verify
+rm -r "$folder/kvcobrad.service.d"
 systemd-analyze security --offline=true "$folder/kvcobrad.service" 2>/dev/null | tail -n 1

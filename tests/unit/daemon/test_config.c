@@ -49,6 +49,7 @@ static void test_limits_of_settings(void)
         { "connections", 1, 1u << 20 }, { "connections-per-uid", 1, 1u << 20 }, { "sessions-per-tenant", 1, 1u << 20 },
         { "tenants", 1, 1u << 16 }, { "models-per-session", 1, 1u << 16 }, { "leases-per-session", 1, 1u << 20 },
         { "reservations-per-session", 1, 1u << 24 }, { "tables", 1, 1u << 16 },
+        { "gpu-guarantee-bytes", 0, UINT64_C(1) << 50 }, { "gpu-spare-extents", 0, 16 }, { "gpu-reuse-ms", 0, 86400000 },
     };
     struct config c;
 
@@ -78,6 +79,51 @@ static void refuses(const struct config *c, const char *option)
 
     CU_ASSERT_EQUAL(config_check(c, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, option));
+}
+
+/* A pool of a GPU is checked like the host's, under its own names. */
+static void test_gpu_checks(void)
+{
+    static const char two[] = "GPU-00000000-0000-0000-0000-000000000001,GPU-00000000-0000-0000-0000-000000000002";
+    struct config good, c;
+    struct errmsg e;
+
+    config_init(&good);
+    c = good;
+    c.gpu = "first";
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c.mover_path = NULL;
+    refuses(&c, "--mover");
+    c.gpu = NULL;
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c = good;
+    c.gpu = "the blue one";
+    refuses(&c, "--gpu: \"the blue one\"");
+    c = good;
+    c.gpu_extent_bytes += 4096;
+    refuses(&c, "--gpu-extent-bytes");
+    c = good;
+    c.gpu_span_bytes = 0;
+    refuses(&c, "--gpu-span-bytes");
+    c = good;
+    c.gpu_pool_bytes += 4096;
+    refuses(&c, "--gpu-pool-bytes");
+    c = good; /* 16 extents */
+    c.tenants_max = 16;
+    c.gpu_guarantee_bytes = c.gpu_extent_bytes;
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c.tenants_max = 17;
+    refuses(&c, "--gpu-guarantee-bytes");
+    c = good; /* extents as small as spans: 2^17 and twice 2^16 are the most that a journal lists */
+    c.extent_bytes = c.span_bytes = c.gpu_extent_bytes = c.gpu_span_bytes = 4096;
+    c.pool_bytes = c.quota_bytes = UINT64_C(4096) << 17;
+    c.gpu_pool_bytes = UINT64_C(4096) << 16;
+    c.gpu = two;
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c.gpu_pool_bytes += 4096;
+    refuses(&c, "--gpu-extent-bytes");
+    c.gpu = NULL;
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
 }
 
 static void test_checks(void)
@@ -227,7 +273,7 @@ static void test_reload(void)
 
 const struct test_case test_cases[] = {
     TEST(test_sizes),
-    TEST(test_limits_of_settings), TEST(test_checks),
+    TEST(test_limits_of_settings), TEST(test_checks), TEST(test_gpu_checks),
     TEST(test_values_that_are_refused),
     TEST(test_file),
     TEST(test_reload),

@@ -35,6 +35,8 @@ static uint32_t limit_of(const ProtobufCFieldDescriptor *f)
         return WIRE_LIST_ITEMS_MAX;
     if (f->type == PROTOBUF_C_TYPE_MESSAGE && (strstr(f->name, "tenants") || strstr(f->name, "spaces")))
         return WIRE_LIST_ITEMS_MAX;
+    if (f->type == PROTOBUF_C_TYPE_MESSAGE && strcmp(f->name, "devices") == 0)
+        return WIRE_DEVICES_MAX;
     return WIRE_ITEMS_MAX;
 }
 
@@ -85,7 +87,8 @@ static void fill_value(const ProtobufCFieldDescriptor *f, void *at)
         *(int *) at = 1;
         break;
     case PROTOBUF_C_TYPE_STRING: {
-        size_t n = strcmp(f->name, "message") == 0 || strcmp(f->name, "reason") == 0 ? WIRE_TEXT_BYTES_MAX : 64;
+        size_t n = strcmp(f->name, "message") == 0 || strcmp(f->name, "reason") == 0 ? WIRE_TEXT_BYTES_MAX
+                   : strcmp(f->name, "product") == 0 ? WIRE_PRODUCT_BYTES_MAX : 64;
         char *s = calloc(1, n + 1);
 
         *(char **) at = memset(s, 'x', n);
