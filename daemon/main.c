@@ -16,7 +16,8 @@
 #include "daemon/server.h"
 #include "daemon/supervisor.h"
 
-const char *argp_program_version = "kvcobrad " KVCOBRA_VERSION;
+/* libc finds it by its name, which must not be hidden. */
+__attribute__((visibility("default"))) const char *argp_program_version = "kvcobrad " KVCOBRA_VERSION;
 
 enum { EXIT_USAGE = 2 };
 

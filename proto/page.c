@@ -74,12 +74,12 @@ static uint64_t get64(const uint8_t *p)
     return le64toh(le);
 }
 
-uint32_t crc32c(const void *data, size_t bytes)
+uint32_t crc32c_continue(uint32_t crc, const void *data, size_t bytes)
 {
     /* ISA-L's interface: not const though it only reads, int lengths, and neither inversion of the published CRC */
     unsigned char *p = (unsigned char *) data;
-    uint32_t crc = UINT32_MAX;
 
+    crc = ~crc;
     while (bytes > 0) {
         int n = bytes < INT_MAX ? (int) bytes : INT_MAX;
 
@@ -88,6 +88,11 @@ uint32_t crc32c(const void *data, size_t bytes)
         bytes -= (size_t) n;
     }
     return ~crc;
+}
+
+uint32_t crc32c(const void *data, size_t bytes)
+{
+    return crc32c_continue(0, data, bytes);
 }
 
 void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128])

@@ -43,6 +43,7 @@ void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128
 int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_header, struct errmsg *e);
 
 uint32_t crc32c(const void *data, size_t bytes);
+uint32_t crc32c_continue(uint32_t crc, const void *data, size_t bytes); /* @crc: of what stands before; 0 of nothing */
 
 struct chunk_identity { /* what a chunk key covers besides parent and tokens */
     const uint8_t *table_digest; /* [32] */

@@ -349,3 +349,21 @@ int cuda_extent_write(struct cuda_extent *x, size_t offset, const void *from, si
     cuda_space_leave(x->space);
     return result == CU_SUCCESS ? 0 : cuda_fail(x->space->driver, result, e, "cannot write GPU memory");
 }
+
+int cuda_extent_clear(struct cuda_extent *x, struct errmsg *e)
+{
+    const struct cuda_driver *d = x->space->driver;
+    cu_result result;
+    int r;
+
+    if (!x->writable)
+        return fail(e, -EPERM, "a GPU extent that was imported for reading");
+    r = cuda_space_enter(x->space, e);
+    if (r < 0)
+        return r;
+    result = d->fill(x->address, 0, x->bytes);
+    if (result == CU_SUCCESS)
+        result = d->context_synchronize(); /* the fill of device memory does not wait */
+    cuda_space_leave(x->space);
+    return result == CU_SUCCESS ? 0 : cuda_fail(d, result, e, "cannot clear GPU memory");
+}

@@ -97,3 +97,6 @@ size_t cuda_extent_bytes(const struct cuda_extent *x);
  */
 int cuda_extent_read(struct cuda_extent *x, size_t offset, void *to, size_t n, struct errmsg *e);
 int cuda_extent_write(struct cuda_extent *x, size_t offset, const void *from, size_t n, struct errmsg *e);
+
+/* Fills it with zeros and waits until that is done; it must be mapped CU_ACCESS_READ_WRITE. Return: 0; as cuda_fail(). */
+int cuda_extent_clear(struct cuda_extent *x, struct errmsg *e);

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/standin/standin.h"
@@ -34,6 +35,7 @@ static struct {
 } failure;
 
 static int retained[DEVICES_MAX];
+static void *marks[DEVICES_MAX]; /* mapped while there is a context: by its name nvml.c finds who has one */
 static _Thread_local int current[16], n_current; /* stack of contexts: device + 1 */
 
 static long setting(const char *name, long otherwise)
@@ -187,12 +189,27 @@ API cu_result cuDeviceTotalMem_v2(size_t *bytes, cu_device device)
     return CU_SUCCESS;
 }
 
+static void mark(int device)
+{
+    char name[32];
+    int fd;
+
+    (void) snprintf(name, sizeof(name), STANDIN_CONTEXT "%d", device);
+    fd = memfd_create(name, MFD_CLOEXEC);
+    marks[device] = fd >= 0 ? mmap(NULL, 1, PROT_NONE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (marks[device] == MAP_FAILED)
+        marks[device] = NULL;
+    if (fd >= 0)
+        (void) close(fd);
+}
+
 API cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
 {
     ENTER();
     if (!is_device(device))
         return CU_INVALID_DEVICE;
-    retained[device]++;
+    if (retained[device]++ == 0)
+        mark(device);
     *context = (cu_context) (uintptr_t) (device + 1);
     return CU_SUCCESS;
 }
@@ -202,7 +219,8 @@ API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
     ENTER();
     if (!is_device(device) || retained[device] == 0)
         return CU_INVALID_CONTEXT;
-    retained[device]--;
+    if (--retained[device] == 0 && marks[device])
+        (void) munmap(marks[device], 1);
     return CU_SUCCESS;
 }
 

@@ -60,6 +60,17 @@ static struct handle *find_handle(cu_handle handle)
     return handle >= 1 && handle <= HANDLES_MAX && handles[handle - 1].bytes > 0 ? &handles[handle - 1] : NULL;
 }
 
+/* Contents are undefined: what another process left there may be. */
+static bool leave_remains(int fd, size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (p == MAP_FAILED)
+        return false;
+    memset(p, 0xa5, bytes);
+    return munmap(p, bytes) == 0;
+}
+
 /* Memory goes back when the last descriptor and mapping of a memfd is gone; here, what one process created is counted. */
 API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_allocation *prop, unsigned long long flags)
 {
@@ -79,7 +90,7 @@ API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_alloc
     fd = memfd_create(name, 0); /* not close-on-exec: the driver's descriptors are not either */
     if (fd < 0)
         return CU_OPERATING_SYSTEM;
-    if (ftruncate(fd, (off_t) bytes) < 0) {
+    if (ftruncate(fd, (off_t) bytes) < 0 || !leave_remains(fd, bytes)) {
         (void) close(fd);
         return CU_OUT_OF_MEMORY;
     }

@@ -1,0 +1,78 @@
+/*
+ * kvcobra-mover: the one process of the service that has contexts on GPUs. kvcobrad starts it with a socket and ends it by
+ * closing that; see README.md.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/errmsg.h"
+#include "mover/serve.h"
+#include "proto/mover_wire.h"
+
+/* libc finds it by its name, which must not be hidden. */
+__attribute__((visibility("default"))) const char *argp_program_version = "kvcobra-mover " KVCOBRA_VERSION;
+
+enum { EXIT_USAGE = 2 };
+
+static const char doc[] =
+    "Make, check and copy GPU memory for kvcobrad."
+    "\v"
+    "kvcobrad starts kvcobra-mover when a GPU is configured (see \"gpu\" in kvcobrad.conf(5)) and talks to it over descriptor 3. "
+    "There is nothing to do with it by hand.";
+
+static const struct argp argp = { .doc = doc };
+
+static bool is_started_by_daemon(void)
+{
+    int domain = 0, type = 0;
+    socklen_t bytes = sizeof(int);
+
+    return getsockopt(MOVER_SOCKET_FD, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == AF_UNIX &&
+           getsockopt(MOVER_SOCKET_FD, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_SEQPACKET;
+}
+
+/* Nothing of the daemon's but the socket, no more rights than it has, no core file with what others keep in GPU memory. */
+static int lock_down(void)
+{
+    /* Not 0, which the kernel takes for "no limit" where cores are piped to a program; 1 is "none" there too. */
+    const struct rlimit no_core = { 1, 1 };
+
+    /* The daemon's death closes the socket, which is read between requests; this one comes also while the driver works. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -errno;
+    if (close_range(MOVER_SOCKET_FD + 1, ~0U, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0 || chdir("/") < 0)
+        return -errno;
+    if (unsetenv("NOTIFY_SOCKET") < 0 || unsetenv("WATCHDOG_USEC") < 0 || unsetenv("WATCHDOG_PID") < 0)
+        return -errno;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct errmsg e = { "" };
+    int r;
+
+    argp_err_exit_status = EXIT_USAGE;
+    (void) argp_parse(&argp, argc, argv, 0, NULL, NULL);
+    if (!is_started_by_daemon()) {
+        fprintf(stderr, "kvcobra-mover: kvcobrad starts it when a GPU is configured; there is nothing to do with it by hand\n");
+        return EXIT_USAGE;
+    }
+    r = lock_down();
+    if (r < 0) {
+        fprintf(stderr, "kvcobra-mover: cannot lock itself down: %s\n", strerror(-r));
+        return EXIT_FAILURE;
+    }
+    r = serve(MOVER_SOCKET_FD, &e);
+    if (r < 0)
+        fprintf(stderr, "kvcobra-mover: %s\n", e.text);
+    return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

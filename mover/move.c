@@ -1,0 +1,133 @@
+/* Making, checking and copying; see move.h. */
+#include "mover/move.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "proto/page.h"
+
+enum { PIECE_BYTES = 1 << 20 };
+
+static uint8_t piece[PIECE_BYTES]; /* between device and file; the process has one thread */
+
+static size_t piece_of(uint64_t left)
+{
+    return left < PIECE_BYTES ? (size_t) left : PIECE_BYTES;
+}
+
+int move_create(struct device *device, uint64_t bytes, int *ret_fd, struct errmsg *e)
+{
+    _cleanup_(cuda_extent_freep) struct cuda_extent *x = NULL;
+    _cleanup_(closep) int fd = -1;
+    int copy, r;
+
+    r = cuda_extent_new(device->space, bytes, &fd, e);
+    if (r < 0)
+        return r;
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return fail(e, -errno, "cannot copy a descriptor: %s", strerror(errno));
+    r = cuda_extent_import(device->space, copy, bytes, CU_ACCESS_READ_WRITE, &x, e);
+    if (r == 0)
+        r = cuda_extent_clear(x, e);
+    if (r < 0)
+        return r;
+    *ret_fd = take_fd(&fd);
+    return 0;
+}
+
+static int check_range(const struct range *range, uint64_t extent_bytes, struct errmsg *e)
+{
+    if (!range_inside(range->offset, range->bytes, extent_bytes))
+        return fail(e, -EINVAL, "%llu bytes at %llu of a GPU extent of %llu", (unsigned long long) range->bytes,
+                    (unsigned long long) range->offset, (unsigned long long) extent_bytes);
+    return 0;
+}
+
+static int checksum(struct cuda_extent *x, const struct range *range, uint32_t *ret, struct errmsg *e)
+{
+    uint32_t crc = 0;
+
+    for (uint64_t done = 0; done < range->bytes;) {
+        size_t n = piece_of(range->bytes - done);
+        int r = cuda_extent_read(x, range->offset + done, piece, n, e);
+
+        if (r < 0)
+            return r;
+        crc = crc32c_continue(crc, piece, n);
+        done += n;
+    }
+    *ret = crc;
+    return 0;
+}
+
+int move_check(struct device *device, int fd, uint64_t extent_bytes, const struct range *ranges, size_t n, uint32_t *ret_crc,
+               struct errmsg *e)
+{
+    _cleanup_(cuda_extent_freep) struct cuda_extent *x = NULL;
+    _cleanup_(closep) int owned = fd;
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = check_range(&ranges[i], extent_bytes, e);
+    if (r == 0)
+        r = cuda_extent_import(device->space, take_fd(&owned), extent_bytes, CU_ACCESS_READ, &x, e);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = checksum(x, &ranges[i], &ret_crc[i], e);
+    return r;
+}
+
+/* All @n bytes, or -EBADMSG. */
+static int read_file(int file, uint64_t offset, size_t n, struct errmsg *e)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(file, piece + done, n - done, (off_t) (offset + done));
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return fail(e, -EBADMSG, "cannot read what is to be copied to the GPU: %s",
+                        got < 0 ? strerror(errno) : "the file is shorter");
+        done += (size_t) got;
+    }
+    return 0;
+}
+
+static int write_file(int file, uint64_t offset, size_t n, struct errmsg *e)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t put = pwrite(file, piece + done, n - done, (off_t) (offset + done));
+
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return fail(e, -EBADMSG, "cannot write what was copied from the GPU: %s", strerror(put < 0 ? errno : ENOSPC));
+        done += (size_t) put;
+    }
+    return 0;
+}
+
+int move_copy(struct device *device, int fd, uint64_t extent_bytes, const struct range *range, int file, bool to_extent,
+              struct errmsg *e)
+{
+    _cleanup_(cuda_extent_freep) struct cuda_extent *x = NULL;
+    _cleanup_(closep) int owned = fd;
+    int access = to_extent ? CU_ACCESS_READ_WRITE : CU_ACCESS_READ;
+    int r = check_range(range, extent_bytes, e);
+
+    if (r == 0)
+        r = cuda_extent_import(device->space, take_fd(&owned), extent_bytes, access, &x, e);
+    for (uint64_t done = 0; r == 0 && done < range->bytes; done += PIECE_BYTES) {
+        size_t n = piece_of(range->bytes - done);
+
+        r = to_extent ? read_file(file, done, n, e) : cuda_extent_read(x, range->offset + done, piece, n, e);
+        if (r == 0)
+            r = to_extent ? cuda_extent_write(x, range->offset + done, piece, n, e) : write_file(file, done, n, e);
+    }
+    return r;
+}
