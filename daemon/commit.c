@@ -5,6 +5,9 @@
  *   copy      on a thread: arena to slot, once, then everything is checked on the copy, which no client can write
  *   conclude  on the loop: publish, or lease what another client published meanwhile, or back to the reservations
  *
+ * On a GPU the client wrote the payload into the slot itself and says what its checksum is: nothing is copied or looked at
+ * here, the message is claimed and concluded at once.
+ *
  * A slot that is COPYING belongs to the job alone. Whatever ends meanwhile (connection, session, process, the session's
  * time), conclude() sees it and discards; a crash leaves a slot that is not COMMITTED, which a start makes FREE.
  */
@@ -84,7 +87,8 @@ static void claim_item(struct request *rq, const struct page_context *c, const K
         return;
     *ret = (struct copy) {
         .slot = item->slot, .page_class = g->page_class, .key = slot->key, .layout = &g->space->layout,
-        .to = pool_slot_data(&st->pool, item->slot), .offset = item->arena_offset, .bytes = g->page_bytes,
+        .to = st->pool.source ? NULL : pool_slot_data(&st->pool, item->slot), .offset = item->arena_offset,
+        .bytes = g->page_bytes, .crc = item->payload_crc32c,
     };
     session_take_reservation(rq->session, item->slot);
     store_claim(st, item->slot);
@@ -298,9 +302,27 @@ static int conclude(struct job *job, struct request *rq)
     return r < 0 ? r : fill_reply(rq, j->n_items);
 }
 
+/* Pages that other clients published under the message's keys: to be leased, so they must be whole. */
+static int check_present(struct request *rq, const Kvcobra__Commit *m)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    const struct tenant *t = rq->session->tenant;
+
+    for (size_t i = 0; i < m->n_items; i++) {
+        struct chunk_key key;
+
+        scratch->slots[i] = SLOT_NONE;
+        if (page_key(rq, &m->items[i]->key, &key) == 0)
+            scratch->slots[i] = store_find(store_of(t), t, &key);
+    }
+    errmsg_clear(&rq->error); /* a bad key is reported where it is met */
+    return recheck_begin(rq, scratch->slots, m->n_items, handle_commit);
+}
+
 int handle_commit(struct request *rq)
 {
     const Kvcobra__Commit *m = rq->message->commit;
+    bool on_gpu = device_is_gpu(rq->session->tenant->device);
     _cleanup_(freep) struct commit_job *j = NULL;
     struct page_context c;
     int r = commit_context(rq, m, &c);
@@ -309,13 +331,17 @@ int handle_commit(struct request *rq)
         r = page_check_writable(rq, c.table);
     if (r == 0)
         r = page_lease_room(rq);
-    if (r < 0)
+    if (r == 0 && on_gpu)
+        r = check_present(rq, m);
+    if (r != 0)
         return r;
     j = claim(rq, &c, m);
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for a commit of %zu pages", m->n_items);
     j->job.work.run = copy_slice;
     j->job.finish = conclude;
+    if (on_gpu)
+        return conclude(&j->job, rq);
     if (j->claimed_bytes > rq->server->config->work_inline_bytes) {
         r = job_start(&j->job, rq);
         if (r < 0)

@@ -16,6 +16,7 @@
 #include "daemon/store.h"
 
 struct config;
+struct gpu_pool;
 struct server;
 
 #define DEVICES_MAX JOURNAL_PLACES_MAX
@@ -35,6 +36,7 @@ struct device {
     char uuid[GPU_UUID_BYTES];     /* "": the host's memory, or a GPU that is not known yet */
     uint64_t pool_bytes, extent_bytes, unit_bytes; /* as configured: a kept pool may be larger */
     struct store store;
+    struct gpu_pool *gpu;          /* NULL: the host's memory */
     uint64_t quota_bytes, guarantee_bytes; /* of tenants for whom no operator said otherwise */
 
     enum device_state state;       /* of a GPU: gpu_open.h */
@@ -73,6 +75,11 @@ struct tenant *devices_next_tenant(const struct devices *d, const struct tenant 
 
 /* Everything adds up on every device. For tests. */
 bool devices_are_valid(const struct devices *d, struct errmsg *e);
+
+static inline bool device_is_gpu(const struct device *d)
+{
+    return d->number > 0;
+}
 
 /* Where the tenant's pages are. */
 static inline struct store *store_of(const struct tenant *t)

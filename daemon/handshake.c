@@ -126,8 +126,7 @@ static void resume(struct conn *c)
 
     c->resume = NULL;
     c->session = x;
-    x->conn = c;
-    x->seen_ms = ev_now_ms(c->server->ev);
+    session_resume(x, c);
     closep(&c->pidfd);
     c->pidfd = -1;
     if (old) {

@@ -33,9 +33,8 @@ static void answer(struct job *j)
     request_answer(&rq, r);
 }
 
-static void on_done(struct work_item *i)
+void job_end(struct job *j)
 {
-    struct job *j = (struct job *) i;
     struct conn *c = j->conn;
     struct session *x = j->session;
 
@@ -47,18 +46,16 @@ static void on_done(struct work_item *i)
         conn_reap(c);
 }
 
-int job_start(struct job *j, struct request *rq)
+static void on_done(struct work_item *i)
 {
-    uint32_t timeout_ms = rq->message->timeout_ms ? rq->message->timeout_ms : JOB_TIMEOUT_MS;
-    int r = -EAGAIN;
+    job_end((struct job *) i);
+}
 
-    if (timeout_ms > JOB_TIMEOUT_MS_MAX)
-        timeout_ms = JOB_TIMEOUT_MS_MAX;
+int job_begin(struct job *j, struct request *rq)
+{
     if (rq->conn->n_jobs >= JOBS_PER_CONNECTION_MAX)
         return fail(&rq->error, -EAGAIN, "%d requests of this connection are being worked on: wait for one of them",
                     JOBS_PER_CONNECTION_MAX);
-    j->work.done = on_done;
-    j->work.deadline_ms = work_clock_ms() + timeout_ms;
     j->server = rq->server;
     j->conn = rq->conn;
     j->session = rq->session;
@@ -67,12 +64,32 @@ int job_start(struct job *j, struct request *rq)
     rq->conn->n_jobs++;
     if (rq->session)
         rq->session->n_jobs++;
+    return REQUEST_PENDING;
+}
+
+void job_cancel(struct job *j)
+{
+    j->conn->n_jobs--;
+    if (j->session)
+        j->session->n_jobs--;
+}
+
+int job_start(struct job *j, struct request *rq)
+{
+    uint32_t timeout_ms = rq->message->timeout_ms ? rq->message->timeout_ms : JOB_TIMEOUT_MS;
+    int r;
+
+    if (timeout_ms > JOB_TIMEOUT_MS_MAX)
+        timeout_ms = JOB_TIMEOUT_MS_MAX;
+    j->work.done = on_done;
+    j->work.deadline_ms = work_clock_ms() + timeout_ms;
+    r = job_begin(j, rq);
+    if (r < 0)
+        return r;
     r = work_submit(rq->server->work, &j->work);
     if (r == 0)
         return REQUEST_PENDING;
-    rq->conn->n_jobs--;
-    if (rq->session)
-        rq->session->n_jobs--;
+    job_cancel(j);
     return fail(&rq->error, r, "kvcobrad's threads have %" PRIu32 " requests waiting, which is the most: ask again",
                 rq->server->config->work_queue_max);
 }

@@ -1,5 +1,5 @@
 /*
- * A request that is set aside while a thread works for it (work.h). A handler fills a job, job_start() takes the request
+ * A request that is set aside while a thread works for it (work.h) or another process does. A handler fills a job, job_start() takes the request
  * over, the thread works on what the job holds, and finish() answers on the loop as the handler would have.
  *
  * Connection and session may end meanwhile: their memory (the session's arena too, which is being read) stays until the
@@ -30,6 +30,14 @@ struct job { /* first member of what a handler makes; malloc()ed, freed when fin
      */
     int (*finish)(struct job *j, struct request *rq);
 };
+
+/*
+ * Without a thread: the caller answers later by job_end(), from the loop, once, also when the server ends. @finish is set.
+ * Return: REQUEST_PENDING; -EAGAIN with a sentence: the caller has @j still.
+ */
+int job_begin(struct job *j, struct request *rq);
+void job_end(struct job *j);
+void job_cancel(struct job *j); /* takes job_begin() back: the caller has @j still, and answers as a handler does */
 
 /* @run, @finish are set; the rest is filled here. Return: REQUEST_PENDING; -EAGAIN with a sentence: the caller has @j still. */
 int job_start(struct job *j, struct request *rq);

@@ -47,25 +47,31 @@ void keep_write_list(struct server *s)
     journal_write(&s->journal, ids, n, s->devices.serials.next_extent);
 }
 
+/* What the extent's memory is called in the store. */
+static const char *memory_name(char ret[static KEEP_NAME_BYTES], const struct pool_extent *x)
+{
+    return keep_name(ret, x->gpu_fd >= 0 ? "gpu" : "pages", x->id);
+}
+
 static void on_added(void *ctx, const struct pool_extent *x, int owner_fd)
 {
     struct server *s = ctx;
     char name[KEEP_NAME_BYTES];
 
-    supervisor_store(&s->supervisor, keep_name(name, "pages", x->id), owner_fd);
+    supervisor_store(&s->supervisor, memory_name(name, x), owner_fd);
     supervisor_store(&s->supervisor, keep_name(name, "slots", x->id), x->records.fd);
     supervisor_barrier(&s->supervisor);
     keep_write_list(s);
 }
 
-static void on_removed(void *ctx, uint64_t id)
+static void on_removed(void *ctx, const struct pool_extent *x)
 {
     struct server *s = ctx;
     char name[KEEP_NAME_BYTES];
 
     keep_write_list(s);
-    supervisor_remove(&s->supervisor, keep_name(name, "pages", id));
-    supervisor_remove(&s->supervisor, keep_name(name, "slots", id));
+    supervisor_remove(&s->supervisor, memory_name(name, x));
+    supervisor_remove(&s->supervisor, keep_name(name, "slots", x->id));
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /*
  * The pool over a restart (DESIGN 5.5): extents go to the supervisor's store as they are made, a start takes them back.
  *
- * Names in the store: kvc-journal-0; kvc-pages-ID and kvc-slots-ID of extent ID; kvc-pid-SERIAL of a session's process.
+ * Names in the store: kvc-journal-0; kvc-pages-ID (kvc-gpu-ID on a GPU) and kvc-slots-ID of extent ID; kvc-pid-SERIAL of a
+ * session's process.
  * Order: create, store, barrier, journal, first use; removal the other way round. What is in the store and not in the
  * journal was on its way in or out, and is removed at the next start.
  */

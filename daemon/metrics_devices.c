@@ -1,6 +1,7 @@
 /* Figures of devices; see metrics_devices.h. */
 #include "daemon/metrics_devices.h"
 
+#include "daemon/gpu_pool.h"
 #include "daemon/metrics_text.h"
 #include "daemon/mover.h"
 #include "daemon/server.h"
@@ -94,6 +95,38 @@ static void collect_states(const struct server *s, struct metrics_text *t)
                                                            { NULL, NULL } }, s->devices.list[i].state == k);
 }
 
+static uint64_t spare_extents(const struct gpu_pool *g)
+{
+    return g->spares.n;
+}
+
+static uint64_t extents_made(const struct gpu_pool *g)
+{
+    return g->spares.n_made;
+}
+
+static uint64_t extents_failed(const struct gpu_pool *g)
+{
+    return g->spares.n_failed;
+}
+
+static uint64_t quarantined_slots(const struct gpu_pool *g)
+{
+    struct gpu_pool_figures figures;
+
+    gpu_pool_figures(g, &figures);
+    return figures.quarantined_slots;
+}
+
+static void gpu_family(const struct server *s, struct metrics_text *t, const char *name, const char *kind, const char *help,
+                       uint64_t (*figure)(const struct gpu_pool *g))
+{
+    metrics_family(t, name, kind, help);
+    for (uint32_t i = 1; i < s->devices.n; i++)
+        metrics_sample(t, name, (const struct metric_label[]) { { "device", s->devices.list[i].name }, { NULL, NULL } },
+                       figure(s->devices.list[i].gpu));
+}
+
 void metrics_collect_gpus(const struct server *s, struct metrics_text *t)
 {
     uint64_t restarts;
@@ -106,4 +139,9 @@ void metrics_collect_gpus(const struct server *s, struct metrics_text *t)
     metrics_one(t, "kvcobra_mover_restarts_total", "counter", "How often kvcobra-mover was started again.", restarts);
     collect_states(s, t);
     family(s, t, 1, "kvcobra_gpu_retired_extents", "That a dead process may still use: nothing new comes in.", retired_extents);
+    gpu_family(s, t, "kvcobra_gpu_spare_extents", "gauge", "Made ahead, of nobody.", spare_extents);
+    gpu_family(s, t, "kvcobra_gpu_extents_made_total", "counter", "Extents that kvcobra-mover made.", extents_made);
+    gpu_family(s, t, "kvcobra_gpu_extents_failed_total", "counter", "Extents that could not be made.", extents_failed);
+    gpu_family(s, t, "kvcobra_gpu_quarantined_slots", "gauge", "Of dead processes that the driver may still run.",
+               quarantined_slots);
 }

@@ -127,10 +127,10 @@ int handle_get_extent(struct request *rq)
         return fail(&rq->error, -ENOENT, "there is no extent %" PRIu64, id);
     kvcobra__get_extent_reply__init(reply);
     reply->extent = id;
-    reply->bytes = extent_bytes(x->memory);
+    reply->bytes = store_of(rq->session->tenant)->pool.extent_bytes;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
     rq->reply.get_extent = reply;
-    rq->fds[0] = extent_fd(x->memory);
+    rq->fds[0] = x->memory ? extent_fd(x->memory) : x->gpu_fd;
     rq->n_fds = 1;
     return 0;
 }

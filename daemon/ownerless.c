@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/gpu_pool.h"
 #include "daemon/keep.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
@@ -62,12 +63,19 @@ static void release_cells(struct server *s, uint32_t number)
 void ownerless_end(struct server *s, uint32_t number)
 {
     struct ownerless *o = &s->ownerless[number];
+    struct store *st = ownerless_store(s, number);
     char name[KEEP_NAME_BYTES];
 
+    if (o->alone && st && st->pool.source) /* the driver may still run what the process left */
+        gpu_pool_retire_session(devices_find_place(&s->devices, s->journal.sessions[number].place)->gpu, number,
+                                "a process without a session ended");
     if (o->n_holds > 0)
         release_cells(s, number);
     if (o->alone) {
         const struct session_record *record = &s->journal.sessions[number];
+
+        if (st && st->pool.source)
+            store_discard_reserved(st, number);
 
         log_event(LOG_NOTICE, "ownerless-gone", "session=%" PRIu32 " pid=%" PRIu32 " held=%" PRIu64, number, record->pid,
                   o->n_holds);

@@ -1,4 +1,4 @@
-/* What the handlers of page messages share: pages_write.c, commit.c, pages_read.c, recheck.c. */
+/* What the handlers of page messages share: pages_write.c, commit.c, pages_read.c, recheck.c, recheck_gpu.c. */
 #pragma once
 
 #include <stdint.h>
@@ -47,6 +47,12 @@ struct slot *page_own_reservation(const struct request *rq, uint32_t slot, uint6
  * A few bytes are left to store_page_is_whole(). Return: 0: go on; REQUEST_PENDING: return it; -EAGAIN; -ENOMEM.
  */
 int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
+
+/* The same on a GPU, by the mover. At least one page is unchecked. Return: also -EAGAIN: the mover cannot be asked now. */
+int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
+
+/* Raw messages read and write pages here. Return: 0; -EOPNOTSUPP: the session's are on a GPU. */
+int page_check_host(struct request *rq);
 
 /* Why the tenant does not have a chunk. Of its own history only: nothing here depends on what another one stores. */
 Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space, const struct chunk_key *key);

@@ -28,6 +28,14 @@ int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *
     return r;
 }
 
+int page_check_host(struct request *rq)
+{
+    const struct device *d = rq->session->tenant->device;
+
+    return !device_is_gpu(d) ? 0 : fail(&rq->error, -EOPNOTSUPP, "vectors are encoded and decoded in the host's memory, the pages "
+                                        "of this session are on %s: open another session for them", d->name);
+}
+
 int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_key *ret)
 {
     if (bytes->len != CHUNK_KEY_BYTES)
@@ -201,6 +209,7 @@ int handle_keep_leases(struct request *rq)
         leases_keep(l, m->leases[i]);
     if (!m->last)
         return 0;
+    session_drop_earlier(rq->session);
     n = leases_release_others(l, store_of(rq->session->tenant));
     if (n > 0)
         log_event(LOG_INFO, "leases-unheard", "session=%" PRIu32 " pid=%ld leases=%" PRIu32

@@ -200,7 +200,7 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
         }
     }
     if (p->keeper)
-        p->keeper->removed(p->keeper->ctx, x->id);
+        p->keeper->removed(p->keeper->ctx, x);
     (void) pool_extent_free(x);
 }
 

@@ -92,7 +92,7 @@ struct pool_source { /* of memory on a GPU */
 struct pool_keeper { /* somebody who wants extents to outlive this process */
     /* Before the first use of @x, with the writable descriptor of its memory; it is in the list of extents. */
     void (*added)(void *ctx, const struct pool_extent *x, int owner_fd);
-    void (*removed)(void *ctx, uint64_t id); /* it is out of the list, its memory still there */
+    void (*removed)(void *ctx, const struct pool_extent *x); /* it is out of the list, its memory still there */
     void *ctx;
 };
 

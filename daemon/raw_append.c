@@ -263,6 +263,8 @@ int handle_append_raw(struct request *rq)
     int r = check_message(rq, m);
 
     if (r == 0)
+        r = page_check_host(rq);
+    if (r == 0)
         r = page_context(rq, m->model, &m->table_digest, &c);
     if (r == 0)
         r = page_lease_room(rq);

@@ -97,8 +97,11 @@ int handle_read_raw(struct request *rq)
     const Kvcobra__ReadRaw *m = rq->message->read_raw;
     struct store *st = store_of(rq->session->tenant);
     uint32_t slot;
-    int r = leases_slot(&rq->session->leases, m->lease, m->item, &slot);
+    int r = page_check_host(rq);
 
+    if (r < 0)
+        return r;
+    r = leases_slot(&rq->session->leases, m->lease, m->item, &slot);
     if (r < 0)
         return fail(&rq->error, r, "lease %" PRIu64 " of this session has no page %" PRIu32 " (any more)", m->lease, m->item);
     r = recheck_begin(rq, &slot, 1, handle_read_raw);

@@ -90,6 +90,8 @@ int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*aga
         n_unchecked += slots[i] != SLOT_NONE && store_page_is_unchecked(st, slots[i]);
     if (n_unchecked == 0 || rq->rechecked)
         return 0;
+    if (device_is_gpu(rq->session->tenant->device))
+        return recheck_gpu_begin(rq, slots, n, again);
     j = calloc(1, sizeof(*j) + n_unchecked * sizeof(j->pages[0]));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n_unchecked);

@@ -20,7 +20,7 @@
 #include "gpu/device.h"
 
 struct restored {
-    uint64_t n_pages, n_holds, n_ownerless, n_sessions, n_extents;
+    uint64_t n_pages, n_reserved, n_holds, n_ownerless, n_sessions, n_extents;
     uint64_t n_left; /* extents of devices that are not configured any more, or cut otherwise */
 };
 
@@ -119,23 +119,26 @@ static int open_extent(struct server *s, uint64_t id, struct pool_extent **ret, 
     struct tenant *tenant;
     struct device *d = NULL;
     _cleanup_(closep) int pages = supervisor_take(&s->supervisor, keep_name(name, "pages", id));
+    _cleanup_(closep) int gpu = supervisor_take(&s->supervisor, keep_name(name, "gpu", id));
     _cleanup_(closep) int slots = supervisor_take(&s->supervisor, keep_name(name, "slots", id));
-    int r = pages >= 0 && slots >= 0 ? 0 : fail(e, -ENOENT, "the supervisor does not have it");
+    int r = slots >= 0 ? read_head(s, slots, id, &head, &d, e) : fail(e, -ENOENT, "the supervisor does not have it");
 
-    if (r == 0)
-        r = read_head(s, slots, id, &head, &d, e);
-    if (r == 0)
+    if (r == 0 && (device_is_gpu(d) ? gpu : pages) < 0)
+        r = fail(e, -ENOENT, "the supervisor does not have its memory");
+    if (r == 0 && !device_is_gpu(d)) /* of a GPU nothing is mapped here */
         r = extent_adopt(take_fd(&pages), d->extent_bytes, EXTENT_READ, &memory, e);
     if (r == 0)
         r = slot_records_adopt(&records, take_fd(&slots), head.n_units, d->unit_bytes, e);
     if (r == 0)
         r = server_tenant(s, head.uid, d, &tenant, e);
     if (r == 0)
-        r = pool_extent_adopt(&d->store.pool, tenant, id, memory, -1, &records, ret, e);
+        r = pool_extent_adopt(&d->store.pool, tenant, id, memory, memory ? -1 : gpu, &records, ret, e);
     if (r < 0) {
         slot_records_deinit(&records);
         return r;
     }
+    if (!memory)
+        (void) take_fd(&gpu);
     (void) take_ptr(memory);
     return 0;
 }
@@ -158,8 +161,11 @@ static void restore_extent(struct server *s, uint64_t id, struct restored *n)
         n->n_left++;
     else /* spans taken over before the bad one stay; the rest is free, unless it could not be opened at all */
         log_event(LOG_CRIT, "extent-damaged", "extent=%" PRIu64 " message=\"%s\": pages are lost", id, e.text);
+    if (x && x->gpu_fd >= 0) /* reservations that cannot be read may be anywhere in the rest */
+        pool_extent_retire(&store_of(x->tenant)->pool, x);
     if (!x) {
         supervisor_remove(&s->supervisor, keep_name(name, "pages", id));
+        supervisor_remove(&s->supervisor, keep_name(name, "gpu", id));
         supervisor_remove(&s->supervisor, keep_name(name, "slots", id));
     }
 }
@@ -194,14 +200,14 @@ static void restore_session(struct server *s, uint32_t number, struct restored *
     struct tenant *t;
     int pidfd = d ? pidfd_of(s, record) : -ENXIO, r = 0;
 
-    if (pidfd == -ESRCH || pidfd == -ENXIO) { /* the descriptor of a process, if it is stored, is dropped as unknown */
+    if (pidfd == -ENXIO || (pidfd == -ESRCH && !device_is_gpu(d))) { /* the descriptor of a process, if it is stored, is dropped as unknown */
         log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"its %s\"", number, record->pid,
                   d ? "process is gone" : "device is not configured any more");
         journal_session_remove(&s->journal, number);
         return;
     }
     if (pidfd < 0)
-        r = fail(&e, pidfd, "its process cannot be watched: %s", strerror(-pidfd));
+        r = fail(&e, pidfd, "its process cannot be watched: %s", strerror(-pidfd)); /* -ESRCH: until the first tick */
     if (r == 0)
         r = server_tenant(s, record->uid, d, &t, &e);
     if (r == 0)
@@ -242,16 +248,55 @@ static void restore_hold(struct server *s, uint32_t cell, struct restored *n)
     n->n_holds++;
 }
 
+/* Nobody knows whose it is any more: what may be written there must not hit another page. */
+static void retire_slot(struct store *st, uint32_t number)
+{
+    store_retire(st, pool_slot_span(&st->pool, number)->extent);
+    store_discard(st, number);
+}
+
+/* A slot on a GPU that was RESERVED: its session's still, or of a process that is looked after without a session. */
+static void restore_reservation(struct server *s, struct store *st, uint32_t number, struct restored *n)
+{
+    const struct tenant *t = pool_slot_span(&st->pool, number)->group->tenant;
+    uint32_t owner = pool_slot(&st->pool, number)->session;
+    struct session *x = owner < s->n_sessions_max ? s->sessions[owner] : NULL;
+
+    store_adopt_reserved(st, number);
+    n->n_reserved++;
+    if (x && x->tenant == t)
+        session_add_reservation(x, number);
+    else if (x || owner >= s->n_sessions_max || !ownerless_is_alone(s, owner) || ownerless_store(s, owner) != st)
+        retire_slot(st, number);
+}
+
+static void restore_reservations(struct server *s, struct store *st, struct restored *n)
+{
+    for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
+        uint32_t n_slots = st->pool.spans[i] ? st->pool.spans[i]->n_fresh_from : 0;
+
+        for (uint32_t k = 0; k < n_slots; k++) {
+            const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
+
+            if (slot && slot->state == SLOT_RESERVED) /* the span may be gone after its last one */
+                restore_reservation(s, st, i << POOL_SLOT_BITS | k, n);
+        }
+    }
+}
+
 static void finish_slot(void *ctx, uint32_t number)
 {
-    store_adopt_holds(ctx, number);
+    const struct store *st = ctx;
+
+    if (pool_slot(&st->pool, number)->state == SLOT_COMMITTED)
+        store_adopt_holds(ctx, number);
 }
 
 /* Sessions that hold nothing have nothing to come back to. */
 static void end_idle_sessions(struct server *s)
 {
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
-        if (s->sessions[i] && s->sessions[i]->leases.n_held + ownerless_holds(s, i) == 0)
+        if (s->sessions[i] && !session_has_anything(s->sessions[i]))
             (void) session_free(s->sessions[i]);
 }
 
@@ -302,12 +347,14 @@ void keep_restore(struct server *s)
     for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         for (struct group *g = t->groups; g; g = g->next)
             group_visit(&store_of(t)->pool, g, finish_slot, store_of(t));
+    for (uint32_t i = 0; i < s->devices.n; i++)
+        restore_reservations(s, &s->devices.list[i].store, &n);
     end_idle_sessions(s);
     tables_adopt_done(&s->tables, ev_now_ms(s->ev));
     keep_drop_unknown(s);
     keep_write_list(s);
     keep_write_places(s);
-    log_event(LOG_NOTICE, "restored", "extents=%" PRIu64 " pages=%" PRIu64 " sessions=%" PRIu64 " holds=%" PRIu64
-              " generation=%" PRIu64 " start=%" PRIu64 " us=%" PRIu64, n.n_extents, n.n_pages, n.n_sessions, n.n_holds,
+    log_event(LOG_NOTICE, "restored", "extents=%" PRIu64 " pages=%" PRIu64 " reserved=%" PRIu64 " sessions=%" PRIu64 " holds=%" PRIu64
+              " generation=%" PRIu64 " start=%" PRIu64 " us=%" PRIu64, n.n_extents, n.n_pages, n.n_reserved, n.n_sessions, n.n_holds,
               s->devices.serials.generation, s->journal.head->n_starts, clock_us() - began_us);
 }

@@ -18,6 +18,7 @@
 #include "daemon/config_keys.h"
 #include "daemon/conn.h"
 #include "daemon/gpu_open.h"
+#include "daemon/gpu_pool.h"
 #include "daemon/keep.h"
 #include "daemon/log.h"
 #include "daemon/metrics_http.h"
@@ -95,6 +96,8 @@ static void on_tick(void *ctx)
     tables_retire_idle(&s->tables, now);
     for (uint32_t i = 0; i < s->devices.n; i++)
         share_tick(&s->devices.list[i].store, now, s->config->lease_ms);
+    for (uint32_t i = 1; i < s->devices.n; i++)
+        gpu_pool_tick(s->devices.list[i].gpu, now);
     metrics_http_tick(s->metrics_http);
     server_update_tick(s);
 }
@@ -347,6 +350,18 @@ static int allocate_sessions(struct server *s, struct errmsg *e)
     return 0;
 }
 
+static int make_gpu_pools(struct server *s, struct errmsg *e)
+{
+    int r = 0;
+
+    for (uint32_t i = 1; r == 0 && i < s->devices.n; i++) {
+        struct device *d = &s->devices.list[i];
+
+        r = gpu_pool_new(d, s->config->gpu_spare_extents, s->config->gpu_reuse_ms, &d->gpu, e);
+    }
+    return r;
+}
+
 int server_new(struct config *config, config_reload_fn reload, struct server **ret, struct errmsg *e)
 {
     _cleanup_(server_freep) struct server *s = calloc(1, sizeof(*s));
@@ -374,6 +389,8 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
         r = mover_new(s->ev, config->mover_path, &s->mover, e);
     if (r == 0)
         r = keep_open(s, e);
+    if (r == 0)
+        r = make_gpu_pools(s, e);
     if (r == 0)
         r = allocate_sessions(s, e);
     if (r == 0)
@@ -440,6 +457,8 @@ struct server *server_free(struct server *s)
     tables_deinit(&s->tables);
     live_deinit(&s->live);
     closep(&s->moments_fd);
+    for (uint32_t i = 1; i < s->devices.n; i++)
+        s->devices.list[i].gpu = gpu_pool_free(s->devices.list[i].gpu);
     devices_deinit(&s->devices);
     journal_deinit(&s->journal);
     supervisor_deinit(&s->supervisor);

@@ -13,12 +13,15 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/conn.h"
+#include "daemon/gpu_pool.h"
 #include "daemon/keep.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
 #include "gpu/device.h"
 
 /* ---- birth and death -------------------------------------------------------------------------------------------- */
+
+static bool bury(struct session *x);
 
 static void on_exit_of_process(void *ctx)
 {
@@ -27,11 +30,12 @@ static void on_exit_of_process(void *ctx)
 
     log_event(LOG_INFO, "process-gone", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32, x->number,
               (long) x->pid, x->leases.n_held, x->n_reservations);
-    (void) session_free(x);
-    if (c) {
+    if (c)
         c->session = NULL;
+    if (!bury(x))
+        (void) session_free(x);
+    if (c)
         conn_close(c);
-    }
 }
 
 /* The part that a new session and one of an earlier process share. Takes @pidfd over on success. */
@@ -144,22 +148,54 @@ static void copy_page(struct session *x, uint64_t now_ms)
     x->misses = words[2];
 }
 
+static void drop_memory(struct session *x)
+{
+    if (x->arena)
+        x->host->arena_bytes -= extent_bytes(x->arena);
+    x->arena = extent_free(x->arena);
+    x->page = extent_free(x->page);
+}
+
+/* What ends with the process or with BYE, whatever becomes of its pages. */
+static void end_dialogue(struct session *x)
+{
+    conn_forget_session(x->server, x);
+    copy_page(x, x->seen_ms); /* what it found since the last look counts too */
+    for (uint32_t i = 0; i < x->n_refs; i++)
+        x->refs[i].table->n_refs -= x->refs[i].n;
+    free(x->refs);
+    free(x->models);
+    x->refs = NULL;
+    x->models = NULL;
+    x->n_refs = x->n_models = 0;
+    x->exit_watch = ev_source_free(x->exit_watch);
+}
+
+/* On a GPU a dead process's kernels may go on: its record stays, with what it reserved and held, until they do not. */
+static bool bury(struct session *x)
+{
+    if (!device_is_gpu(x->tenant->device) || !session_has_anything(x))
+        return false;
+    end_dialogue(x);
+    if (x->n_jobs == 0)
+        drop_memory(x);
+    (void) leases_expire(&x->leases);
+    x->conn = NULL;
+    x->dead = true;
+    gpu_pool_process_gone(x->tenant->device->gpu, x->number, x->pid); /* may free it */
+    return true;
+}
+
 struct session *session_free(struct session *x)
 {
     if (!x)
         return NULL;
-    conn_forget_session(x->server, x);
-    copy_page(x, x->seen_ms); /* what it found since the last look counts too */
+    end_dialogue(x);
     discard_reservations(x);
     leases_release_all(&x->leases, store_of(x->tenant));
     leases_deinit(&x->leases);
     ownerless_end(x->server, x->number);
     forget_record(x);
-    for (uint32_t i = 0; i < x->n_refs; i++)
-        x->refs[i].table->n_refs -= x->refs[i].n;
-    free(x->refs);
-    free(x->models);
-    x->exit_watch = ev_source_free(x->exit_watch);
     (void) close(x->pidfd);
     x->tenant->n_sessions--;
     x->server->sessions[x->number] = NULL;
@@ -172,30 +208,53 @@ struct session *session_free(struct session *x)
 
 void session_reap(struct session *x)
 {
-    if (x->arena)
-        x->host->arena_bytes -= extent_bytes(x->arena);
-    x->arena = extent_free(x->arena);
-    x->page = extent_free(x->page);
+    drop_memory(x);
     free(x);
+}
+
+bool session_has_anything(const struct session *x)
+{
+    return x->leases.n_held + ownerless_holds(x->server, x->number) + x->n_reservations > 0;
 }
 
 void session_detach(struct session *x)
 {
     x->conn = NULL;
-    discard_reservations(x);
-    if (x->leases.n_held + ownerless_holds(x->server, x->number) == 0) {
+    if (!device_is_gpu(x->tenant->device))
+        discard_reservations(x);
+    if (!session_has_anything(x)) {
         (void) session_free(x);
         return;
     }
     (void) leases_expire(&x->leases);
-    log_event(LOG_INFO, "session-detached", "session=%" PRIu32 " pid=%ld held=%" PRIu32, x->number, (long) x->pid,
-              x->leases.n_held);
+    log_event(LOG_INFO, "session-detached", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32, x->number,
+              (long) x->pid, x->leases.n_held, x->n_reservations);
+}
+
+void session_resume(struct session *x, struct conn *c)
+{
+    x->conn = c;
+    x->seen_ms = ev_now_ms(x->server->ev);
+    x->earlier_generation = x->server->devices.serials.generation;
+}
+
+void session_drop_earlier(struct session *x)
+{
+    struct store *st = store_of(x->tenant);
+
+    for (uint32_t slot = x->reservations, next; slot != SLOT_NONE; slot = next) {
+        next = pool_slot(&st->pool, slot)->next;
+        if (pool_slot(&st->pool, slot)->generation > x->earlier_generation)
+            continue;
+        session_take_reservation(x, slot);
+        store_discard(st, slot);
+    }
 }
 
 bool session_is(const struct session *x, const uint8_t *token, pid_t pid, uid_t uid)
 {
     /* The pidfd proves that the number still means the same process. */
-    return x->pid == pid && x->tenant->uid == uid && sodium_memcmp(x->token, token, sizeof(x->token)) == 0 &&
+    return !x->dead && x->pid == pid && x->tenant->uid == uid && sodium_memcmp(x->token, token, sizeof(x->token)) == 0 &&
            syscall(SYS_pidfd_send_signal, x->pidfd, 0, NULL, 0) == 0;
 }
 
@@ -337,8 +396,9 @@ void session_tick(struct session *x, uint64_t now_ms)
     copy_page(x, now_ms);
     if (now_ms - x->seen_ms < x->server->config->lease_ms)
         return;
-    n_discarded = x->n_reservations;
-    discard_reservations(x);
+    n_discarded = device_is_gpu(x->tenant->device) ? 0 : x->n_reservations;
+    if (n_discarded > 0)
+        discard_reservations(x);
     n_expired = leases_expire(&x->leases);
     if (n_expired + n_discarded > 0)
         log_event(LOG_INFO, "expired", "session=%" PRIu32 " pid=%ld leases=%" PRIu32 " reservations=%" PRIu32, x->number,

@@ -56,6 +56,8 @@ struct session {
     struct extent *page, *arena;
     uint32_t n_jobs;             /* requests that threads work on; they read the arena */
     bool ended;                  /* session_free() was called; here for its jobs only */
+    bool dead;                   /* on a GPU: its process is gone, what it reserved and held waits (quarantine.h) */
+    uint64_t earlier_generation; /* on a GPU: reservations up to this one are of an earlier connection */
     uint64_t renewals, hits, misses; /* as last copied from the page */
     uint64_t reported_ms;            /* the last REPORT; 0: none */
     uint64_t seen_ms;                /* last sign of life: a message or a raised renewal counter */
@@ -75,8 +77,18 @@ struct session *session_free(struct session *x);
 /* An ended session's last job is over: arena and memory go. */
 void session_reap(struct session *x);
 
-/* The connection ended: reservations and grants end; the rest too unless holds remain. May free the session. */
+/*
+ * The connection ended: reservations and grants end; the rest too unless holds remain. May free the session. On a GPU
+ * reservations remain too: the process may be writing there.
+ */
 void session_detach(struct session *x);
+
+/* Over a new connection the client says what it knows of: it does not write to what it reserved over earlier ones. */
+void session_resume(struct session *x, struct conn *c);
+void session_drop_earlier(struct session *x);
+
+/* Whether it holds or reserved pages, so that it has to outlive its connection. */
+bool session_has_anything(const struct session *x);
 
 /* Whether a HELLO with @token of this process means @x. */
 bool session_is(const struct session *x, const uint8_t *token, pid_t pid, uid_t uid);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "daemon/conn.h"
+#include "daemon/gpu_pool.h"
 #include "daemon/mover.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
@@ -60,8 +61,10 @@ static void fill_pool(const struct store *st, Kvcobra__StatusReply *reply)
     reply->waste_bytes = pool_waste_bytes(&st->pool);
     for (const struct tenant *t = st->tenants; t; t = t->next) {
         reply->guaranteed_bytes += share_extents(&st->pool, t->guarantee_bytes) * st->pool.extent_bytes;
-        for (const struct group *g = t->groups; g; g = g->next)
+        for (const struct group *g = t->groups; g; g = g->next) {
             reply->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
+            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
+        }
     }
 }
 
@@ -87,16 +90,14 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
         if (x)
             reply->leases += x->leases.n_granted;
     }
-    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         reply->evictions += t->evictions;
-        for (const struct group *g = t->groups; g; g = g->next)
-            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
-    }
 }
 
 static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
 {
     const struct store *st = &d->store;
+    struct gpu_pool_figures figures;
 
     kvcobra__device_status__init(out);
     out->name = (char *) d->name;
@@ -107,8 +108,12 @@ static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
     out->pool_bytes = st->pool.pool_bytes;
     out->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
     out->waste_bytes = pool_waste_bytes(&st->pool);
-    for (uint32_t i = 0; i < st->pool.n_extents; i++)
-        out->retired_extents += st->pool.extents[i]->retired;
+    if (d->gpu) {
+        gpu_pool_figures(d->gpu, &figures);
+        out->spare_extents = figures.spare_extents;
+        out->retired_extents = figures.retired_extents;
+        out->quarantined_slots = figures.quarantined_slots;
+    }
     for (const struct tenant *t = st->tenants; t; t = t->next) {
         out->guaranteed_bytes += share_extents(&st->pool, t->guarantee_bytes) * st->pool.extent_bytes;
         out->held_bytes += t->held_bytes;

@@ -252,6 +252,20 @@ void store_retire_reserved(struct store *st, uint32_t session)
     }
 }
 
+void store_discard_reserved(struct store *st, uint32_t session)
+{
+    for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
+        uint32_t n_slots = st->pool.spans[i] ? st->pool.spans[i]->n_fresh_from : 0;
+
+        for (uint32_t k = 0; k < n_slots; k++) {
+            const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
+
+            if (slot && slot->state == SLOT_RESERVED && slot->session == session) /* the span goes with its last one */
+                store_discard(st, i << POOL_SLOT_BITS | k);
+        }
+    }
+}
+
 void store_tick(struct store *st)
 {
     while (share_destroy_retired(st))

@@ -66,6 +66,9 @@ void store_retire(struct store *st, struct pool_extent *x);
 /* The same for the extents of all pages that @session reserved; the caller sees to those it holds. */
 void store_retire_reserved(struct store *st, uint32_t session);
 
+/* Its reservations that stand in no list end. */
+void store_discard_reserved(struct store *st, uint32_t session);
+
 /* Once in a while: retired extents without pages are destroyed. */
 void store_tick(struct store *st);
 
