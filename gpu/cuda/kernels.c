@@ -3,33 +3,59 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "gpu/cuda/kernels/crc.h"
 #include "gpu/cuda/module.h"
 #include "gpu/cuda/plan.h"
 
-enum { MERGE = PLAN_ATTEND_COUNT, ATTENTION }; /* in the image of attention, behind its kernels, and how many */
-
 enum {
-#define KERNEL_NUMBER(kernel, parameters) number_of_##kernel,
-    PLAN_CODEC_KERNELS(KERNEL_NUMBER)
-#undef KERNEL_NUMBER
-    CODEC
+    ROWS_OF_SHARE = 64, /* new ones, of a block of kvc_append_rows, until there are */
+    SHARES_MAX = 16,    /* such blocks */
+    CRC_SHARE_BYTES = 128 << 10,
+    CRC_SHARES_MAX = 256,
+    CRC_SHARED_BYTES = (4 * 256 + 1) * sizeof(uint32_t),
 };
 
+/* All kernels, those of attention first: plan_attend_kernel() numbers them. */
+enum {
+    LAST_OF_ATTENTION = PLAN_ATTEND_COUNT - 1,
+#define KERNEL_NUMBER(kernel, parameters) number_of_##kernel,
+    PLAN_MERGE_KERNELS(KERNEL_NUMBER) PLAN_APPEND_KERNELS(KERNEL_NUMBER) PLAN_READ_KERNELS(KERNEL_NUMBER)
+        PLAN_MEMORY_KERNELS(KERNEL_NUMBER)
+#undef KERNEL_NUMBER
+    N_KERNELS
+};
+
+/* What is loaded, and which kernels it has: from there to the next one's first. */
+static const struct {
+    const struct cuda_image *image;
+    unsigned first;
+} images[] = {
+    { &cuda_image_attend, 0 },
+    { &cuda_image_append, number_of_kvc_pack_keys },
+    { &cuda_image_read, number_of_kvc_read },
+    { &cuda_image_memory, number_of_kvc_poke },
+};
+
+enum { N_IMAGES = sizeof(images) / sizeof(images[0]) };
+
 struct cuda_kernels {
-    struct cuda_module attend, codec;
-    struct cuda_kernel attention[ATTENTION], coding[CODEC];
+    struct cuda_space *space;
+    struct cuda_module modules[N_IMAGES];
+    struct cuda_kernel kernels[N_KERNELS];
 };
 
 struct cuda_kernels *cuda_kernels_free(struct cuda_kernels *k)
 {
     if (!k)
         return NULL;
-    cuda_module_unload(&k->attend);
-    cuda_module_unload(&k->codec);
+    for (unsigned i = 0; i < N_IMAGES; i++)
+        cuda_module_unload(&k->modules[i]);
     free(k);
     return NULL;
 }
@@ -37,29 +63,27 @@ struct cuda_kernels *cuda_kernels_free(struct cuda_kernels *k)
 int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, struct errmsg *e)
 {
     _cleanup_(cuda_kernels_freep) struct cuda_kernels *k = calloc(1, sizeof(*k));
-    int r;
 
     if (!k)
         return fail(e, -ENOMEM, "out of memory");
     *k = (struct cuda_kernels) {
-        .attention = {
-#define KERNEL_NAME(kernel, n_key_coords, n_columns, n_rows) { .name = #kernel },
-            PLAN_ATTEND_KERNELS(KERNEL_NAME)
-#undef KERNEL_NAME
-            [MERGE] = { .name = "kvc_merge" },
-        },
-        .coding = {
+        .space = s,
+        .kernels = {
 #define KERNEL_NAME(kernel, parameters) { .name = #kernel },
-            PLAN_CODEC_KERNELS(KERNEL_NAME)
+#define ATTEND_NAME(kernel, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, plan_attend)
+            PLAN_ATTEND_KERNELS(ATTEND_NAME) PLAN_MERGE_KERNELS(KERNEL_NAME) PLAN_APPEND_KERNELS(KERNEL_NAME)
+                PLAN_READ_KERNELS(KERNEL_NAME) PLAN_MEMORY_KERNELS(KERNEL_NAME)
+#undef ATTEND_NAME
 #undef KERNEL_NAME
         },
     };
-    r = cuda_module_load(s, &cuda_image_attend, k->attention, ATTENTION, &k->attend, e);
-    if (r < 0)
-        return r;
-    r = cuda_module_load(s, &cuda_image_codec, k->coding, CODEC, &k->codec, e);
-    if (r < 0)
-        return r;
+    for (unsigned i = 0; i < N_IMAGES; i++) {
+        unsigned first = images[i].first, end = i + 1 < N_IMAGES ? images[i + 1].first : (unsigned) N_KERNELS;
+        int r = cuda_module_load(s, images[i].image, &k->kernels[first], end - first, &k->modules[i], e);
+
+        if (r < 0)
+            return r;
+    }
     *ret_kernels = take_ptr(k);
     return 0;
 }
@@ -77,34 +101,85 @@ int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struc
     assert(n_items <= PLAN_ITEMS_MAX);
     if (n_items == 0 || a->n_q == 0)
         return 0;
-    r = cuda_launch(k->attend.space, &k->attention[plan_attend_kernel(l, a->n_q)], attend, PLAN_THREADS,
-                    plan_attend_shared_bytes(l), a, stream, e);
+    r = cuda_launch(k->space, &k->kernels[plan_attend_kernel(l, a->n_q)], attend, PLAN_THREADS, plan_attend_shared_bytes(l), a,
+                    stream, e);
     if (r < 0)
         return r;
-    return cuda_launch(k->attend.space, &k->attention[MERGE], merge, PLAN_THREADS, plan_merge_shared_bytes(l), a, stream, e);
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_merge], merge, PLAN_THREADS, plan_merge_shared_bytes(l), a, stream, e);
 }
 
-int cuda_encode(struct cuda_kernels *k, const struct page_layout *l, const struct plan_encode *p, unsigned n_chunks,
-                cu_stream stream, struct errmsg *e)
+static unsigned pieces_of(uint64_t amount, uint64_t piece, unsigned most)
 {
-    struct cuda_grid grid = { l->shard.n_heads, n_chunks, 1 };
-    size_t shared_bytes = plan_encode_shared_bytes(l);
+    uint64_t n = (amount + piece - 1) / piece;
+
+    return n < 1 ? 1 : n < most ? (unsigned) n : most;
+}
+
+int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct plan_append *a, cu_stream stream,
+                struct errmsg *e)
+{
+    static const int pack[] = { [SIDE_K] = number_of_kvc_pack_keys, [SIDE_V] = number_of_kvc_pack_values };
+    struct cuda_grid rows = { l->shard.n_heads, pieces_of(l->table->geometry.d, PLAN_SLICE, UINT_MAX),
+                              2 * pieces_of(a->n_new, ROWS_OF_SHARE, SHARES_MAX) };
+
+    for (unsigned side = SIDE_K; a->n_pack > 0 && side <= SIDE_V; side++) {
+        struct cuda_grid grid = { a->n_pack, l->shard.n_heads, pieces_of(plan_rank_max(l, (enum side) side), 16, UINT_MAX) };
+        int r = cuda_launch(k->space, &k->kernels[pack[side]], grid, PLAN_THREADS, plan_coding_shared_bytes(l), a, stream, e);
+
+        if (r < 0)
+            return r;
+    }
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_append_rows], rows, PLAN_THREADS, 0, a, stream, e);
+}
+
+int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct plan_read *r, cu_stream stream, struct errmsg *e)
+{
+    struct cuda_grid grid = { (r->first % CHUNK_TOKENS + r->n + CHUNK_TOKENS - 1) / CHUNK_TOKENS, l->shard.n_heads,
+                              pieces_of(l->table->geometry.d, 16, UINT_MAX) };
+
+    if (r->n == 0)
+        return 0;
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_read], grid, PLAN_THREADS, plan_coding_shared_bytes(l), r, stream, e);
+}
+
+int cuda_poke(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes, cu_stream stream, struct errmsg *e)
+{
+    const struct cuda_grid grid = { 1, 1, 1 };
+    const char *at = from;
+
+    assert(to % sizeof(uint32_t) == 0 && bytes % sizeof(uint32_t) == 0);
+    while (bytes > 0) {
+        struct plan_poke p = { .to = (uint32_t *) (uintptr_t) to };
+        size_t n = bytes < sizeof(p.words) ? bytes : sizeof(p.words);
+        int r;
+
+        p.n_words = (uint32_t) (n / sizeof(uint32_t));
+        memcpy(p.words, at, n);
+        r = cuda_launch(k->space, &k->kernels[number_of_kvc_poke], grid, PLAN_THREADS, 0, &p, stream, e);
+        if (r < 0)
+            return r;
+        to += n;
+        at += n;
+        bytes -= n;
+    }
+    return 0;
+}
+
+int cuda_crc(struct cuda_kernels *k, const struct plan_crc *c, cu_stream stream, struct errmsg *e)
+{
+    const struct cuda_grid one = { 1, 1, 1 }, grid = { c->n, pieces_of(c->bytes, CRC_SHARE_BYTES, CRC_SHARES_MAX), 1 };
+    struct plan_crc p = *c;
     int r;
 
-    if (n_chunks == 0)
+    assert(c->bytes % sizeof(uint32_t) == 0);
+    if (c->n == 0)
         return 0;
-    r = cuda_launch(k->codec.space, &k->coding[number_of_kvc_encode_keys], grid, PLAN_THREADS, shared_bytes, p, stream, e);
+    p.powers[0] = CRC_POLYNOMIAL;
+    for (unsigned i = 1; i < PLAN_CRC_POWERS; i++)
+        p.powers[i] = crc_product(p.powers[i - 1], p.powers[i - 1]);
+    p.begin = ~crc_shift(~0u, c->bytes / sizeof(uint32_t), p.powers);
+    r = cuda_launch(k->space, &k->kernels[number_of_kvc_crc_begin], one, PLAN_CRC_THREADS, 0, &p, stream, e);
     if (r < 0)
         return r;
-    return cuda_launch(k->codec.space, &k->coding[number_of_kvc_encode_values], grid, PLAN_THREADS, shared_bytes, p, stream, e);
-}
-
-int cuda_decode(struct cuda_kernels *k, const struct page_layout *l, const struct plan_decode *p, unsigned n_pages,
-                cu_stream stream, struct errmsg *e)
-{
-    struct cuda_grid grid = { l->shard.n_heads, n_pages, 1 };
-
-    if (n_pages == 0)
-        return 0;
-    return cuda_launch(k->codec.space, &k->coding[number_of_kvc_decode], grid, PLAN_THREADS, 0, p, stream, e);
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_crc], grid, PLAN_CRC_THREADS, CRC_SHARED_BYTES, &p, stream, e);
 }

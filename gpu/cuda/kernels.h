@@ -32,12 +32,6 @@ static inline void cuda_kernels_freep(struct cuda_kernels **k)
 int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct plan_attend *a, unsigned n_items,
                 cu_stream stream, struct errmsg *e);
 
-/* Keys, then values, of @n_chunks. */
-int cuda_encode(struct cuda_kernels *k, const struct page_layout *l, const struct plan_encode *p, unsigned n_chunks,
-                cu_stream stream, struct errmsg *e);
-int cuda_decode(struct cuda_kernels *k, const struct page_layout *l, const struct plan_decode *p, unsigned n_pages,
-                cu_stream stream, struct errmsg *e);
-
 /*
  * Packs the chunks that are due by plan_step(), with the CPU's codes, then stores a->n_new rows behind the tail and sets the
  * lengths. What goes wrong raises a->seq->faults: numbers that are not finite, memory that is not there.

@@ -53,6 +53,28 @@ uint32_t plan_columns_max(const struct page_layout *l)
     return (uint32_t) l->r_in_max;
 }
 
+uint32_t plan_rank_max(const struct page_layout *l, enum side side)
+{
+    const struct geometry *g = &l->table->geometry;
+    uint32_t largest = 0;
+
+    for (uint32_t layer = 0; layer < g->n_layers; layer++)
+        for (uint32_t head = 0; head < l->shard.n_heads; head++) {
+            uint32_t r = table_codec(l->table, layer, l->shard.first_head + head, side)->r;
+
+            largest = r > largest ? r : largest;
+        }
+    return largest;
+}
+
+/* Of both sides. */
+static uint32_t rank_max(const struct page_layout *l)
+{
+    uint32_t k = plan_rank_max(l, SIDE_K), v = plan_rank_max(l, SIDE_V);
+
+    return k > v ? k : v;
+}
+
 int plan_table_check(const struct page_layout *l, struct errmsg *e)
 {
     const struct geometry *g = &l->table->geometry;
@@ -229,7 +251,8 @@ static void make(struct cursor *c, const struct page_layout *l)
     fill_angles(l, cosine.at, sine.at, freq.at);
     *(struct plan_table *) table.at = (struct plan_table) {
         .d = g->d, .n_rot = g->n_rot, .n_planes = n, .group = geometry_group(g), .n_kv_heads = l->shard.n_heads,
-        .n_sink = t->n_sink, .columns_max = plan_columns_max(l), .attn_scale = (float) g->attn_scale,
+        .n_sink = t->n_sink, .columns_max = plan_columns_max(l), .rank_max = rank_max(l),
+        .attn_scale = (float) g->attn_scale,
         .levels = levels.read, .thresholds = thresholds.read, .limits = limits.read, .cosine = cosine.read, .sine = sine.read, .freq = freq.read, .heads = heads.read,
     };
 }
@@ -251,20 +274,6 @@ void plan_table_fill(const struct page_layout *l, void *image, cu_ptr address)
 
 /* ---- kernels of attention ------------------------------------------------------------------------------------------ */
 
-static uint32_t largest_key_rank(const struct page_layout *l)
-{
-    const struct geometry *g = &l->table->geometry;
-    uint32_t largest = 0;
-
-    for (uint32_t layer = 0; layer < g->n_layers; layer++)
-        for (uint32_t head = 0; head < l->shard.n_heads; head++) {
-            uint32_t r = table_codec(l->table, layer, l->shard.first_head + head, SIDE_K)->r;
-
-            largest = r > largest ? r : largest;
-        }
-    return largest;
-}
-
 bool plan_attend_takes(enum plan_attend_kernel kernel, const struct page_layout *l, uint32_t n_q)
 {
     static const struct {
@@ -276,7 +285,7 @@ bool plan_attend_takes(enum plan_attend_kernel kernel, const struct page_layout 
     };
     uint32_t group = geometry_group(&l->table->geometry), of_tile = PLAN_TILE_QUERIES(group);
 
-    return largest_key_rank(l) <= most[kernel].n_key_coords && plan_columns_max(l) <= most[kernel].n_columns &&
+    return plan_rank_max(l, SIDE_K) <= most[kernel].n_key_coords && plan_columns_max(l) <= most[kernel].n_columns &&
            (n_q < of_tile ? n_q : of_tile) * group <= most[kernel].n_rows;
 }
 
@@ -302,9 +311,9 @@ size_t plan_attend_shared_bytes(const struct page_layout *l)
            (planes + (size_t) PLAN_GROUP_MAX * (CHUNK_TOKENS + 8)) * sizeof(uint16_t);
 }
 
-size_t plan_encode_shared_bytes(const struct page_layout *l)
+size_t plan_coding_shared_bytes(const struct page_layout *l)
 {
-    return (size_t) l->table->geometry.d * CHUNK_TOKENS * sizeof(float) + 8 * CHUNK_TOKENS;
+    return plan_coding_floats(l->table->geometry.d, rank_max(l)) * sizeof(float) + 2 * 8 * CHUNK_TOKENS;
 }
 
 size_t plan_merge_shared_bytes(const struct page_layout *l)

@@ -39,7 +39,10 @@ bool plan_attend_takes(enum plan_attend_kernel kernel, const struct page_layout 
 /* Dynamic shared memory of the kernels of attention and of kvc_merge. */
 size_t plan_attend_shared_bytes(const struct page_layout *l);
 size_t plan_merge_shared_bytes(const struct page_layout *l);
-size_t plan_encode_shared_bytes(const struct page_layout *l); /* kvc_encode_keys, kvc_encode_values; kvc_decode has none */
+size_t plan_coding_shared_bytes(const struct page_layout *l); /* kvc_pack_keys, kvc_pack_values, kvc_read */
+
+/* Largest r of any head, of one side. A multiple of 16. */
+uint32_t plan_rank_max(const struct page_layout *l, enum side side);
 
 /* Widest r_in of any head: plan_table.columns_max. A multiple of 16. */
 uint32_t plan_columns_max(const struct page_layout *l);

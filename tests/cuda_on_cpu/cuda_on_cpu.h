@@ -80,6 +80,31 @@ static inline void count(unsigned long long *at, unsigned n)
     *at += n;
 }
 
+static inline void raise(uint32_t *at, uint32_t bits)
+{
+    *at |= bits;
+}
+
+static inline void xor_into(uint32_t *at, uint32_t x)
+{
+    *at ^= x;
+}
+
+static inline bool is_last(uint32_t *n_done, uint32_t n)
+{
+    return (*n_done)++ == n - 1;
+}
+
+static inline struct floats2 load_floats2(const float *at)
+{
+    struct floats2 v;
+
+    if ((uintptr_t) at % 8 != 0)
+        abort(); /* as a GPU would */
+    memcpy(&v, at, sizeof(v));
+    return v;
+}
+
 /* The instruction as its manual draws it: row g = lane / 4, column pair t = lane % 4. */
 static inline void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {

@@ -10,7 +10,9 @@
 #define DECLARE_ATTEND(kernel, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, plan_attend)
 PLAN_ATTEND_KERNELS(DECLARE_ATTEND)
 PLAN_MERGE_KERNELS(ENTRY_DECLARE)
-PLAN_CODEC_KERNELS(ENTRY_DECLARE)
+PLAN_APPEND_KERNELS(ENTRY_DECLARE)
+PLAN_READ_KERNELS(ENTRY_DECLARE)
+PLAN_MEMORY_KERNELS(ENTRY_DECLARE)
 F16_KERNELS(ENTRY_DECLARE)
 
 static const struct kernel {
@@ -20,7 +22,8 @@ static const struct kernel {
 } kernels[] = {
 #define ROW(name, parameters) { #name, sizeof(struct parameters), on_cpu_##name },
 #define ROW_ATTEND(name, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
-    PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_MERGE_KERNELS(ROW) PLAN_CODEC_KERNELS(ROW) F16_KERNELS(ROW)
+    PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_MERGE_KERNELS(ROW) PLAN_APPEND_KERNELS(ROW) PLAN_READ_KERNELS(ROW)
+        PLAN_MEMORY_KERNELS(ROW) F16_KERNELS(ROW)
 };
 
 static const struct kernel *find(const char *name)
@@ -56,17 +59,6 @@ void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, 
     on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items }, PLAN_THREADS, attend_shared_bytes,
                kernels[kernel].run, a); /* those of attention stand first */
     on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes, a);
-}
-
-void on_cpu_encode(const struct plan_encode *e, unsigned n_chunks, size_t shared_bytes)
-{
-    on_cpu_launch("kvc_encode_keys", e->table->n_kv_heads, n_chunks, 1, PLAN_THREADS, shared_bytes, e);
-    on_cpu_launch("kvc_encode_values", e->table->n_kv_heads, n_chunks, 1, PLAN_THREADS, shared_bytes, e);
-}
-
-void on_cpu_decode(const struct plan_decode *d, unsigned n_pages)
-{
-    on_cpu_launch("kvc_decode", d->table->n_kv_heads, n_pages, 1, PLAN_THREADS, 16, d);
 }
 
 void on_cpu_f16(const struct f16_attend *a, unsigned n_seqs)

@@ -22,10 +22,6 @@ void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsi
 void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
                    size_t merge_shared_bytes);
 
-/* kvc_encode_keys, then kvc_encode_values. */
-void on_cpu_encode(const struct plan_encode *e, unsigned n_chunks, size_t shared_bytes);
-void on_cpu_decode(const struct plan_decode *d, unsigned n_pages);
-
 /* kvc_f16_*, then kvc_f16_merge: the baseline of benches. */
 void on_cpu_f16(const struct f16_attend *a, unsigned n_seqs);
 

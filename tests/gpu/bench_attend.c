@@ -1,6 +1,6 @@
 /*
  * bench_attend: packed attention against a plain binary16 kernel on a GPU, both reading caches larger than the GPU's own, in one
- * process and taking turns; encoding, decoding and the calls that share memory. Times of kernels are the GPU's events.
+ * process and taking turns; appending, reading, checksums and the calls that share memory. Times of kernels are the GPU's events.
  * tests/gpu/run.sh puts its tables into the report.
  */
 #include <argp.h>
@@ -43,10 +43,10 @@ struct results {
 };
 
 static const char doc[] =
-    "Time attention of one new token on a GPU: packed pages against a plain binary16 kernel, taking turns; encoding and decoding; "
-    "extents.\v"
+    "Time attention of one new token on a GPU: packed pages against a plain binary16 kernel, taking turns; appending, "
+    "reading, checksums; extents.\v"
     "d = 128, 4 query heads per KV head, codes of 4 bits. Ratios above 1 say that packed is faster; GB/s are the bytes that a "
-    "call must read (codes, or binary16 keys and values) over its median time.";
+    "call must read (codes, or binary16 keys and values) over its median time. Appending packs as many tokens as it stores.";
 
 static const struct argp_option options[] = {
     { "batch", OPT_BATCH, "N", 0, "Sequences (default 1, then 32)", 0 },
@@ -155,7 +155,8 @@ static int print_text(const struct bench_gpu *g, const struct results *x)
     _cleanup_(report_freep) struct report *attend =
         report_new("<table\t>batch\t>tokens\t>packed us\t>GB/s\t>binary16 us\t>GB/s\t>ratio min\t>median\t>p99\t>splits");
     _cleanup_(report_freep) struct report *codec =
-        report_new("<table\t>tokens\t>encode us\t>min\t>p99\t>GB/s of vectors\t>decode us\t>min\t>p99\t>GB/s of codes");
+        report_new("<table\t>tokens\t>append us\t>min\t>p99\t>GB/s of vectors\t>one token us\t>p99\t>read us\t>p99\t>GB/s of "
+                   "codes\t>checksum us\t>GB/s");
     _cleanup_(report_freep) struct report *extents =
         report_new(">extent MiB\t>create us\t>p99\t>import and map us\t>p99\t>unmap us\t>p99");
 
@@ -169,10 +170,11 @@ static int print_text(const struct bench_gpu *g, const struct results *x)
         else
             report_row(attend, "%s\t%zu\t%zu\tdoes not fit", r->name, r->batch, r->tokens);
     for (const struct codec_row *r = x->codec; r < x->codec + x->n_codec; r++)
-        report_row(codec, "%s\t%zu\t%.1f\t%.1f\t%.1f\t%.0f\t%.1f\t%.1f\t%.1f\t%.0f", r->name, r->tokens, r->encode.median * 1e6,
-                   r->encode.min * 1e6, r->encode.p99 * 1e6, (double) r->vector_bytes / r->encode.median * 1e-9,
-                   r->decode.median * 1e6, r->decode.min * 1e6, r->decode.p99 * 1e6,
-                   (double) r->packed_bytes / r->decode.median * 1e-9);
+        report_row(codec, "%s\t%zu\t%.1f\t%.1f\t%.1f\t%.0f\t%.2f\t%.2f\t%.1f\t%.1f\t%.0f\t%.1f\t%.0f", r->name, r->tokens,
+                   r->prefill.median * 1e6, r->prefill.min * 1e6, r->prefill.p99 * 1e6,
+                   (double) r->vector_bytes / r->prefill.median * 1e-9, r->step.median * 1e6, r->step.p99 * 1e6,
+                   r->read.median * 1e6, r->read.p99 * 1e6, (double) r->packed_bytes / r->read.median * 1e-9,
+                   r->crc.median * 1e6, (double) r->packed_bytes / r->crc.median * 1e-9);
     for (const struct extent_row *r = x->extents; r < x->extents + x->n_extents; r++)
         report_row(extents, "%zu\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f", r->bytes / MIB, r->create.median * 1e6,
                    r->create.p99 * 1e6, r->import.median * 1e6, r->import.p99 * 1e6, r->unmap.median * 1e6, r->unmap.p99 * 1e6);
@@ -201,10 +203,10 @@ static json_t *attend_json(const struct attend_row *r)
 
 static json_t *codec_json(const struct codec_row *r)
 {
-    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:o, s:o}", "table", r->name, "predicted", r->v_from_k, "tokens",
+    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "table", r->name, "predicted", r->v_from_k, "tokens",
                      (json_int_t) r->tokens, "vector_bytes", (json_int_t) r->vector_bytes, "packed_bytes",
-                     (json_int_t) r->packed_bytes, "encode_us", timing_json(r->encode, 1e6), "decode_us",
-                     timing_json(r->decode, 1e6));
+                     (json_int_t) r->packed_bytes, "append_us", timing_json(r->prefill, 1e6), "step_us",
+                     timing_json(r->step, 1e6), "read_us", timing_json(r->read, 1e6), "crc_us", timing_json(r->crc, 1e6));
 }
 
 static json_t *extent_json(const struct extent_row *r)

@@ -1,4 +1,4 @@
-/* Encoding, decoding and extents; see bench_rows.h. */
+/* Appending, reading, checksums and extents; see bench_rows.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,74 +10,114 @@
 #include "tests/gpu/bench_subject.h"
 #include "tools/clock.h"
 
-/* ---- vectors to codes and back ----------------------------------------------------------------------------------- */
+/* ---- appending, reading, checksums ------------------------------------------------------------------------------- */
 
+enum { LEFT = 64 }; /* rows that stay in the tail when a prompt's piece is packed */
+
+enum what { PREFILL, STEPS, READ, CRC, KINDS };
+
+/* A sequence of one layer on the GPU, of which @n_pages chunks go from the tail to pages, and as many tokens come. */
 struct coding {
     struct bench_gpu *g;
     const struct page_layout *layout;
-    struct plan_encode encoding;
-    struct plan_decode decoding[2]; /* keys, values */
+    enum what what;
     unsigned n_pages;
-    bool decode;
+    cu_ptr seq;
+    struct plan_append append;
+    struct plan_read read;
+    struct plan_crc crc;
 };
+
+/* The lengths as they shall be before the calls that are measured; one small launch more. */
+static int set_lengths(const struct coding *c, uint32_t n_pages, uint32_t n_exact, uint32_t first_row, struct errmsg *e)
+{
+    const uint32_t lengths[] = { n_pages, n_exact, first_row };
+
+    _Static_assert(offsetof(struct plan_seq, first_row) == offsetof(struct plan_seq, n_pages) + 2 * sizeof(uint32_t), "lengths");
+    return cuda_poke(c->g->kernels, c->seq + offsetof(struct plan_seq, n_pages), lengths, sizeof(lengths), NULL, e);
+}
+
+/* A piece of a prompt: the tail is packed, the piece stored where it was. */
+static int call_prefill(const struct coding *c, struct errmsg *e)
+{
+    struct plan_append a = c->append;
+    int r = set_lengths(c, 0, c->n_pages * CHUNK_TOKENS + LEFT, 0, e);
+
+    a.n_new = c->n_pages * CHUNK_TOKENS;
+    a.n_pack = c->n_pages;
+    a.given = 1;
+    return r < 0 ? r : cuda_append(c->g->kernels, c->layout, &a, NULL, e);
+}
+
+/* 64 tokens one by one, before one of which a chunk is packed, as a host does that knows when. */
+static int call_steps(const struct coding *c, struct errmsg *e)
+{
+    struct plan_append a = c->append;
+    int r = set_lengths(c, 0, 2 * CHUNK_TOKENS - 1, 0, e);
+
+    a.n_new = 1;
+    for (unsigned i = 0; i < CHUNK_TOKENS && r == 0; i++) {
+        a.n_pack = i == 0;
+        r = cuda_append(c->g->kernels, c->layout, &a, NULL, e);
+    }
+    return r;
+}
 
 static int call_coding(const void *arg, size_t i, struct errmsg *e)
 {
     const struct coding *c = arg;
+    struct plan_read read = c->read;
     int r;
 
     (void) i;
-    if (!c->decode)
-        return cuda_encode(c->g->kernels, c->layout, &c->encoding, c->n_pages, NULL, e);
-    r = cuda_decode(c->g->kernels, c->layout, &c->decoding[0], c->n_pages, NULL, e);
-    return r < 0 ? r : cuda_decode(c->g->kernels, c->layout, &c->decoding[1], c->n_pages, NULL, e);
+    switch (c->what) {
+    case PREFILL:
+        return call_prefill(c, e);
+    case STEPS:
+        return call_steps(c, e);
+    case READ:
+        read.side = 1;
+        r = cuda_read(c->g->kernels, c->layout, &c->read, NULL, e);
+        return r < 0 ? r : cuda_read(c->g->kernels, c->layout, &read, NULL, e);
+    default:
+        return cuda_crc(c->g->kernels, &c->crc, NULL, e);
+    }
 }
 
-static int put_encoding(const struct bench_pools *p, const struct subject *s, struct coding *c, struct errmsg *e)
+/* Pages in the bench's pool; new tokens are what lies in its binary16 caches, and so are the tail's from the first call on. */
+static int put_coding(const struct bench_pools *p, const struct subject *s, struct coding *c, struct errmsg *e)
 {
-    size_t piece = (size_t) CHUNK_TOKENS * s->layout.shard.n_heads * s->synthetic.table.geometry.d * sizeof(uint16_t);
-    _cleanup_(freep) struct plan_chunk *chunks = calloc(c->n_pages, sizeof(*chunks));
+    size_t tokens = (size_t) c->n_pages * CHUNK_TOKENS, row = (size_t) s->layout.shard.n_heads * s->synthetic.table.geometry.d;
+    size_t tail = (tokens + 2 * CHUNK_TOKENS) * row * sizeof(uint16_t);
+    _cleanup_(freep) uint8_t **pages = calloc(c->n_pages, sizeof(*pages));
+    const struct plan_table *table = (const struct plan_table *) (uintptr_t) s->table;
+    struct plan_seq seq = { .n_claimed = c->n_pages, .n_pages = c->n_pages, .exact_ld = (uint32_t) (tokens + 2 * CHUNK_TOKENS) };
+    cu_ptr list, k, v, flag, sums, out;
     uint32_t zero = 0;
-    cu_ptr list, flag;
-    int r;
-
-    if (!chunks)
-        return fail(e, -ENOMEM, "out of memory");
-    for (size_t i = 0; i < c->n_pages; i++)
-        chunks[i] = (struct plan_chunk) {
-            .payload = (uint8_t *) (uintptr_t) (p->packed + i * s->slot),
-            .k = (const void *) (uintptr_t) (p->k + i * piece), .v = (const void *) (uintptr_t) (p->v + i * piece),
-        };
-    if ((r = bench_gpu_put(c->g, chunks, c->n_pages * sizeof(*chunks), &list, e)) < 0 ||
-        (r = bench_gpu_put(c->g, &zero, sizeof(zero), &flag, e)) < 0)
-        return r;
-    c->encoding = (struct plan_encode) {
-        .table = (const struct plan_table *) (uintptr_t) s->table, .chunks = (const struct plan_chunk *) (uintptr_t) list,
-        .dtype = PLAN_F16, .not_finite = (uint32_t *) (uintptr_t) flag,
-    };
-    return 0;
-}
-
-static int put_decoding(const struct bench_pools *p, const struct subject *s, struct coding *c, struct errmsg *e)
-{
-    size_t floats = (size_t) c->n_pages * CHUNK_TOKENS * s->layout.shard.n_heads * s->synthetic.table.geometry.d;
-    _cleanup_(freep) const uint8_t **pages = calloc(c->n_pages, sizeof(*pages));
-    cu_ptr list, out;
     int r;
 
     if (!pages)
         return fail(e, -ENOMEM, "out of memory");
     for (size_t i = 0; i < c->n_pages; i++)
-        pages[i] = (const uint8_t *) (uintptr_t) (p->packed + i * s->slot);
+        pages[i] = (uint8_t *) (uintptr_t) (p->packed + i * s->slot);
     if ((r = bench_gpu_put(c->g, pages, c->n_pages * sizeof(*pages), &list, e)) < 0 ||
-        (r = bench_gpu_put(c->g, NULL, floats * sizeof(float), &out, e)) < 0)
+        (r = bench_gpu_put(c->g, &zero, sizeof(zero), &flag, e)) < 0 || (r = bench_gpu_put(c->g, NULL, tail, &k, e)) < 0 ||
+        (r = bench_gpu_put(c->g, NULL, tail, &v, e)) < 0 ||
+        (r = bench_gpu_put(c->g, NULL, c->n_pages * sizeof(uint32_t), &sums, e)) < 0 ||
+        (r = bench_gpu_put(c->g, NULL, tokens * row * sizeof(float), &out, e)) < 0)
         return r;
-    for (uint32_t side = 0; side < 2; side++)
-        c->decoding[side] = (struct plan_decode) {
-            .table = (const struct plan_table *) (uintptr_t) s->table, .payloads = (const uint8_t *const *) (uintptr_t) list,
-            .side = side, .out = (float *) (uintptr_t) out,
-        };
-    return 0;
+    seq.payloads = (uint8_t *const *) (uintptr_t) list;
+    seq.faults = (uint32_t *) (uintptr_t) flag;
+    seq.exact_k = (uint16_t *) (uintptr_t) k;
+    seq.exact_v = (uint16_t *) (uintptr_t) v;
+    r = bench_gpu_put(c->g, &seq, sizeof(seq), &c->seq, e);
+    c->append = (struct plan_append) { .table = table, .seq = (struct plan_seq *) (uintptr_t) c->seq, .dtype = PLAN_F16,
+                                       .k = (const void *) (uintptr_t) p->k, .v = (const void *) (uintptr_t) p->v };
+    c->read = (struct plan_read) { .table = table, .seq = (const struct plan_seq *) (uintptr_t) c->seq,
+                                   .out = (float *) (uintptr_t) out, .n = (uint32_t) tokens };
+    c->crc = (struct plan_crc) { .payloads = (const uint8_t *const *) (uintptr_t) list, .crc32c = (uint32_t *) (uintptr_t) sums,
+                                 .bytes = s->layout.payload_bytes[PAGE_REST], .n = c->n_pages };
+    return r;
 }
 
 static int measure(const struct bench_options *o, const struct coding *c, struct timing *ret, struct errmsg *e)
@@ -91,6 +131,8 @@ static int measure(const struct bench_options *o, const struct coding *c, struct
     r = bench_gpu_time(c->g, call_coding, c, 1, &warm, e);
     for (size_t i = 0; i < o->samples && r == 0; i++)
         r = bench_gpu_time(c->g, call_coding, c, 1, &samples[i], e);
+    for (size_t i = 0; i < o->samples && c->what == STEPS; i++)
+        samples[i] /= CHUNK_TOKENS;
     if (r == 0)
         *ret = timing_of(samples, o->samples);
     return r;
@@ -104,6 +146,7 @@ int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const st
         .name = name, .v_from_k = shape->v_from_k, .tokens = tokens, .vector_bytes = 2 * vectors,
         .packed_bytes = tokens * shape->n_kv_heads * (shape->k_coords + shape->v_coords) / 2,
     };
+    struct timing *const timings[KINDS] = { [PREFILL] = &row.prefill, [STEPS] = &row.step, [READ] = &row.read, [CRC] = &row.crc };
     struct coding c = { .g = g, .n_pages = (unsigned) (tokens / CHUNK_TOKENS) };
     struct subject s;
     int r = subject_init(g, shape, &s, e);
@@ -112,14 +155,13 @@ int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const st
     if (r == 0 && (vectors > p->f16_bytes || c.n_pages * s.slot > p->packed_bytes))
         r = fail(e, -ENOMEM, "%zu tokens to encode do not fit into the bench's caches", tokens);
     if (r == 0)
-        r = put_encoding(p, &s, &c, e);
-    if (r == 0)
-        r = measure(o, &c, &row.encode, e);
-    c.decode = true;
-    if (r == 0)
-        r = put_decoding(p, &s, &c, e);
-    if (r == 0)
-        r = measure(o, &c, &row.decode, e);
+        r = put_coding(p, &s, &c, e);
+    for (unsigned i = 0; i < KINDS && r == 0; i++) {
+        c.what = (enum what) i;
+        r = measure(o, &c, timings[i], e);
+        if (r == 0 && c.what == STEPS)
+            r = set_lengths(&c, c.n_pages, 0, 0, e); /* all that was packed is read */
+    }
     bench_gpu_release(g, before);
     subject_deinit(&s);
     if (r == 0)

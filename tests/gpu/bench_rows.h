@@ -35,7 +35,9 @@ struct codec_row {
     const char *name;
     bool v_from_k;
     size_t tokens, vector_bytes, packed_bytes; /* [tokens] of all KV heads, both sides, in binary16 and as codes */
-    struct timing encode, decode;              /* seconds of a call */
+    struct timing prefill, read;               /* seconds of packing and storing as many tokens; of reading them, both sides */
+    struct timing step;                        /* seconds of appending one token: of 64, a chunk packed before one of them */
+    struct timing crc;                         /* seconds of the checksums of their pages */
 };
 
 struct extent_row {
@@ -59,7 +61,7 @@ int bench_attend_row(struct bench_gpu *g, const struct bench_options *o, const s
                      const struct synthetic_shape *shape, size_t batch, size_t tokens, struct attend_row *ret_row,
                      struct errmsg *e);
 
-/* Encoding @tokens from binary16 vectors into pages, and decoding the keys and values of those pages to binary32. */
+/* Appending @tokens of binary16, reading keys and values of their pages as binary32, the pages' checksums. */
 int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const char *name,
                     const struct synthetic_shape *shape, size_t tokens, struct codec_row *ret_row, struct errmsg *e);
 

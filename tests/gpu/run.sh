@@ -8,7 +8,7 @@ set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build-gpu}
 reports=${2:-$build}
-tests="test_cuda_abi test_cuda_kernels test_cuda_kernels_codec test_cuda_kernels_f16 test_cuda_launch"
+tests="test_cuda_abi test_cuda_append test_cuda_kernels test_cuda_kernels_f16 test_cuda_launch test_cuda_memory"
 
 skip() {
     echo "tests/gpu/run.sh: skipped: $*" >&2

@@ -10,6 +10,10 @@ struct words4 {
     uint32_t word[4];
 };
 
+struct floats2 {
+    float x, y;
+};
+
 #ifdef __CUDACC__
 
 #include <cuda_fp16.h>
@@ -66,6 +70,31 @@ DEVICE float add_rounded(float x, float y)
 DEVICE void count(unsigned long long *at, unsigned n)
 {
     atomicAdd(at, (unsigned long long) n);
+}
+
+DEVICE void raise(uint32_t *at, uint32_t bits)
+{
+    (void) atomicOr(at, bits);
+}
+
+DEVICE void xor_into(uint32_t *at, uint32_t x)
+{
+    (void) atomicXor(at, x);
+}
+
+/* Whether all others of @n were here before; what they wrote before is there then. */
+DEVICE bool is_last(uint32_t *n_done, uint32_t n)
+{
+    __threadfence();
+    return atomicAdd(n_done, 1u) == n - 1;
+}
+
+/* @at aligned to 8; memory that no kernel writes meanwhile. */
+DEVICE struct floats2 load_floats2(const float *at)
+{
+    float2 v = __ldg((const float2 *) at);
+
+    return { v.x, v.y };
 }
 
 /* c [16, 8] += a [16, 16] b [16, 8]: mma.m16n8k16, binary16 in, binary32 sums. */

@@ -25,6 +25,10 @@ enum {
     PLAN_THREADS = 128,      /* of most blocks */
     PLAN_ITEMS_MAX = 64,     /* sequences of one attention launch */
     PLAN_POKE_WORDS = 240,   /* of one kvc_poke */
+    PLAN_CODING_LD = 68,     /* floats between columns in plan_coding_floats() */
+    PLAN_SLICE = 16,         /* columns of a block of kvc_append_rows */
+    PLAN_CRC_THREADS = 256,
+    PLAN_CRC_POWERS = 62,    /* words of 4 bytes: any uint64_t of bytes */
 };
 
 #ifdef __CUDACC__
@@ -68,6 +72,7 @@ struct plan_head {
 struct plan_table {
     uint32_t d, n_rot, n_planes, group, n_kv_heads, n_sink;
     uint32_t columns_max;       /* largest r_in */
+    uint32_t rank_max;          /* largest r of a head-side */
     float attn_scale;
     const uint16_t *levels;     /* [2 (K, V)][9 (b)][256] binary16, as dec expects them */
     const float *thresholds;    /* [2][9][256] ascending, in units of z; the first 2^b - 1 count */
@@ -180,30 +185,6 @@ enum plan_attend_kernel {
 
 enum plan_dtype { PLAN_F32 = 0, PLAN_F16 = 1, PLAN_BF16 = 2 };
 
-/* 64 tokens of one layer to be encoded into a page. */
-struct plan_chunk {
-    uint8_t *payload;
-    const void *k, *v;          /* [64][n_kv_heads][d] pre-RoPE */
-    uint32_t n_exact;           /* sinks: their code positions, which readers mask, hold the codes of the mean */
-};
-
-struct plan_encode {
-    const struct plan_table *table;
-    const struct plan_chunk *chunks;
-    uint32_t layer;
-    enum plan_dtype dtype;
-    uint32_t *not_finite;       /* raised where an input is NaN or infinite; the page is then not to be published */
-    unsigned long long *saturated; /* [2] coordinates by side, added to; NULL = not counted */
-};
-
-/* Vectors of one page as they decode. */
-struct plan_decode {
-    const struct plan_table *table;
-    const uint8_t *const *payloads;
-    uint32_t layer, side;       /* 0 = K, 1 = V */
-    float *out;                 /* [pages][64][n_kv_heads][d] */
-};
-
 /* New tokens of one layer: what is due is packed, then they are stored behind the tail. */
 struct plan_append {
     const struct plan_table *table;
@@ -225,19 +206,37 @@ struct plan_read {
     uint32_t first, n;
 };
 
+/* Shared memory of the kernels that pack and read: 64 tokens of a vector or of a head-side's levels, then codes of a tile. */
+PLAN_INLINE uint32_t plan_coding_floats(uint32_t d, uint32_t rank_max)
+{
+    return (d > rank_max ? d : rank_max) * PLAN_CODING_LD;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------- */
+
+struct plan_poke {
+    uint32_t *to;
+    uint32_t n_words;
+    uint32_t words[PLAN_POKE_WORDS];
+};
+
 /* CRC32C (Castagnoli) of @n payloads. */
 struct plan_crc {
     const uint8_t *const *payloads; /* [n], aligned to 4 */
     uint32_t *crc32c;           /* [n] */
     uint64_t bytes;             /* of each, a multiple of 4 */
     uint32_t n;
+    uint32_t begin;             /* cuda_crc() fills this in: the sum of no words, moved over all */
+    uint32_t powers[PLAN_CRC_POWERS]; /* and this: kernels/crc.h's */
 };
 
 /* ---- kernels --------------------------------------------------------------------------------------------------------- */
 
-/* X(name, parameters): the others of the image "attend", and those of "codec". */
+/* X(name, parameters) of the other kernels, by the file that has them. */
 #define PLAN_MERGE_KERNELS(X) X(kvc_merge, plan_attend)
-#define PLAN_CODEC_KERNELS(X) X(kvc_encode_keys, plan_encode) X(kvc_encode_values, plan_encode) X(kvc_decode, plan_decode)
+#define PLAN_APPEND_KERNELS(X) X(kvc_pack_keys, plan_append) X(kvc_pack_values, plan_append) X(kvc_append_rows, plan_append)
+#define PLAN_READ_KERNELS(X) X(kvc_read, plan_read)
+#define PLAN_MEMORY_KERNELS(X) X(kvc_poke, plan_poke) X(kvc_crc_begin, plan_crc) X(kvc_crc, plan_crc)
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,333 @@
+/*
+ * Appending to a sequence in device memory, with the CPU's bits (client/seq_append.c): old rows of the tail are packed into
+ * pages, keys before values, since those are residuals of what the stored keys' codes predict; then the new rows are stored
+ * behind the tail, which first moves to the front of its buffer where they would not fit. The last block of the last launch sets
+ * the lengths, which all launches before decided by plan_step(), so that nothing depends on the host.
+ */
+#include "gpu/cuda/kernels/coding.h"
+
+/* A layer of a sequence as it was when the launches began, and what they do to it. */
+struct task {
+    struct plan_seq seq;
+    struct plan_step step;
+    bool fits;              /* the host kept its promise of memory */
+};
+
+DEVICE struct task task_of(const struct plan_append *a)
+{
+    struct task t;
+
+    t.seq = *a->seq;
+    t.step = plan_step(t.seq.n_pages, t.seq.n_exact, t.seq.first_row, t.seq.exact_ld, a->n_new, a->n_pack, a->given);
+    t.fits = t.step.n_exact <= t.seq.exact_ld && t.seq.n_pages + t.step.n_pack <= t.seq.n_claimed;
+    return t;
+}
+
+/* ---- from tail to page --------------------------------------------------------------------------------------------------- */
+
+/* One chunk of one head and side, and where it goes. */
+struct chunk {
+    const struct plan_head *head;
+    const struct plan_codes *codes;
+    const struct plan_encoder *encoder;
+    const uint16_t *rows;   /* [TOKENS][d] */
+    const float *mean;      /* that was subtracted from them */
+    uint8_t *payload;
+    uint32_t n_sink;        /* of its rows; they stay exact */
+    bool is_key;
+};
+
+DEVICE struct chunk chunk_of(const struct plan_append *a, const struct task *t, uint32_t kv_head, uint32_t i, bool is_key)
+{
+    const struct plan_table *table = a->table;
+    const struct plan_head *head = table->heads + a->layer * table->n_kv_heads + kv_head;
+    size_t first = (size_t) kv_head * t->seq.exact_ld + t->seq.first_row + TOKENS * i;
+    struct chunk c;
+
+    c.head = head;
+    c.codes = is_key ? &head->k : &head->v;
+    c.encoder = is_key ? &head->encode_k : &head->encode_v;
+    c.rows = (is_key ? t->seq.exact_k : t->seq.exact_v) + first * table->d;
+    c.mean = is_key ? head->decode_mean_k : head->mean_v;
+    c.payload = t->seq.payloads[t->seq.n_pages + i];
+    c.n_sink = t->seq.n_pages + i == 0 ? table->n_sink : 0;
+    c.is_key = is_key;
+    return c;
+}
+
+DEVICE void store_sinks(const struct plan_table *t, const struct chunk *c)
+{
+    uint16_t *to = (uint16_t *) (c->payload + (c->is_key ? c->head->sinks_k : c->head->sinks_v));
+
+    for (uint32_t i = threadIdx.x; i < c->n_sink * t->d; i += PLAN_THREADS)
+        to[i] = c->rows[i];
+}
+
+/* What the encoder takes, to shared [d][COLUMN_LD]: rows with their mean, less the encoder's; sinks are put at the latter. */
+DEVICE void load_centred(const struct plan_table *t, const struct chunk *c, float *ret)
+{
+    const uint32_t *pairs = (const uint32_t *) c->rows;
+    uint32_t first = threadIdx.x / 16; /* which of two goes first: so the lanes of a warp write to all banks */
+
+    for (uint32_t i = threadIdx.x; i < TOKENS * t->d / 2; i += PLAN_THREADS) {
+        uint32_t token = 2 * i / t->d, col = 2 * i % t->d, pair = pairs[i];
+
+        for (uint32_t x = 0; x < 2; x++) {
+            uint32_t hi = (first + x) % 2;
+            float value = exact_value(c->mean[col + hi], (uint16_t) (pair >> 16 * hi));
+
+            ret[(col + hi) * COLUMN_LD + token] = token < c->n_sink ? 0 : add_rounded(value, -c->encoder->mean[col + hi]);
+        }
+    }
+    __syncthreads();
+}
+
+/* Less what the predictors' stored codes say of rows @row .. of this thread's token. @space: of a chunk's levels. */
+DEVICE void subtract_predicted(const struct plan_append *a, const struct chunk *c, uint32_t row, uint32_t token, float *space,
+                               float z[ROWS])
+{
+    const struct plan_table *t = a->table;
+    const struct plan_head *from = t->heads + a->layer * t->n_kv_heads + c->head->first_predictor;
+    const float *enc = c->encoder->enc_k + (size_t) row * c->encoder->n_pred;
+    float all[ROWS] = { 0 };
+
+    for (uint32_t i = 0; i < c->head->n_predictors; i++, from++) {
+        float sum[ROWS] = { 0 };
+
+        if (from->k.r == 0)
+            continue;
+        __syncthreads(); /* what stood there was read */
+        load_levels(levels_of(t, true), &from->k, c->payload + from->block, true, space);
+        multiply(enc, c->encoder->n_pred, ROWS, space + token, LEVEL_LD, from->k.r, sum);
+        UNROLL
+        for (uint32_t x = 0; x < ROWS; x++)
+            all[x] = add_rounded(all[x], sum[x]);
+        enc += from->k.r;
+    }
+    UNROLL
+    for (uint32_t x = 0; x < ROWS; x++)
+        z[x] = add_rounded(z[x], -all[x]);
+}
+
+/* The number of thresholds that are not above z, by bits. */
+DEVICE unsigned quantise(const float *thresholds, unsigned b, float z)
+{
+    unsigned code = 0;
+
+    for (unsigned bit = 1u << (b - 1); bit > 0; bit >>= 1)
+        code = z >= thresholds[(code | bit) - 1] ? code | bit : code;
+    return code;
+}
+
+/* Word @i of a half-tile of @b bits out of codes [8][TOKENS]: the inverse of code_pair(). */
+DEVICE uint32_t pack_word(const uint8_t *codes, unsigned b, bool is_key, unsigned i)
+{
+    unsigned plane = b & 8 ? 8 : b & 4 && i < 64 ? 4 : 0, below = 0, word = 0; /* bits of the code below the plane's */
+
+    if (plane == 4) {
+        below = b & 3;
+    } else if (plane == 0) { /* planes of 4 have 64 words, of 2 have 32, of 1 have 16 of two lanes each */
+        i -= b & 4 ? 64 : 0;
+        plane = b & 2 && i < 32 ? 2 : 1;
+        i -= plane == 1 && b & 2 ? 32 : 0;
+        below = plane == 2 ? b & 1 : 0;
+    }
+    for (unsigned field = 0; field < 32 / plane; field++) {
+        unsigned lane, h, j, n, c;
+
+        if (plane == 1) { /* 16-bit words: lane 2i below, 2i + 1 above; bit j + 8 h */
+            lane = 2 * i + field / 16;
+            j = field % 8;
+            h = field / 8 % 2;
+        } else {
+            lane = i % 32;
+            h = field / (16 / plane);
+            j = field % (16 / plane) + i / 32 * (16 / plane);
+        }
+        n = 8 * j + (is_key ? lane >> 2 : 2 * (lane & 3) + h);
+        c = is_key ? 2 * (lane & 3) + h : lane >> 2;
+        word |= (codes[c * TOKENS + n] >> below & ((1u << plane) - 1)) << field * plane;
+    }
+    return word;
+}
+
+/* The block's tile of two half-tiles of codes; the second may be without bits. */
+DEVICE void encode_tile(const struct plan_append *a, const struct chunk *c, uint32_t tile)
+{
+    const struct plan_table *t = a->table;
+    float *space = (float *) dynamic_shared; /* vectors, then levels */
+    uint8_t *codes = dynamic_shared + plan_coding_floats(t->d, t->rank_max) * sizeof(float); /* [HALVES][ROWS][TOKENS] */
+    uint32_t token = threadIdx.x % TOKENS, mine = threadIdx.x / TOKENS, half = HALVES * tile + mine, row = ROWS * half;
+    unsigned b = c->codes->bits[half], at = (c->is_key ? 0 : WIDTHS) + b, saturated = 0;
+    float z[ROWS] = { 0 };
+
+    load_centred(t, c, space);
+    multiply(c->encoder->enc + (size_t) row * t->d, t->d, ROWS, space + token, COLUMN_LD, t->d, z);
+    if (c->encoder->enc_k)
+        subtract_predicted(a, c, row, token, space, z);
+    UNROLL
+    for (uint32_t i = 0; i < ROWS; i++)
+        if (b > 0) {
+            codes[(ROWS * mine + i) * TOKENS + token] = (uint8_t) quantise(t->thresholds + at * LEVELS, b, z[i]);
+            saturated += z[i] < t->limits[2 * at] || z[i] > t->limits[2 * at + 1];
+        }
+    if (a->saturated && saturated > 0)
+        count(a->saturated + !c->is_key, saturated);
+    __syncthreads();
+    for (uint32_t w = token; w < 16 * b; w += TOKENS)
+        ((uint32_t *) (c->payload + c->head->block + c->codes->offset[half]))[w] =
+            pack_word(codes + ROWS * TOKENS * mine, b, c->is_key, w);
+}
+
+DEVICE void pack(const struct plan_append *a, bool is_key)
+{
+    struct task t = task_of(a);
+    struct chunk c;
+
+    if (!t.fits || blockIdx.x >= t.step.n_pack)
+        return;
+    c = chunk_of(a, &t, blockIdx.y, blockIdx.x, is_key);
+    if (blockIdx.z == 0)
+        store_sinks(a->table, &c);
+    if (HALVES * blockIdx.z < c.codes->n_half && c.codes->bits[HALVES * blockIdx.z] > 0)
+        encode_tile(a, &c, blockIdx.z);
+}
+
+/* Grid of both: (chunks, KV heads, tiles of the side's widest head, one at least). */
+KERNEL void __launch_bounds__(PLAN_THREADS) kvc_pack_keys(PARAMETER struct plan_append a)
+{
+    pack(&a, true);
+}
+
+KERNEL void __launch_bounds__(PLAN_THREADS) kvc_pack_values(PARAMETER struct plan_append a)
+{
+    pack(&a, false);
+}
+
+/* ---- to the tail --------------------------------------------------------------------------------------------------------- */
+
+enum { SLICE_PAIRS = PLAN_SLICE / 2, PASS = PLAN_THREADS / SLICE_PAIRS, PASSES = 4 };
+
+/* A block's share of a layer: some columns of one side and head, and of the new rows every @n_shares-th few. */
+struct slice {
+    uint32_t *rows;         /* of the tail's buffer, as pairs of binary16, at this thread's columns */
+    uint32_t ld;            /* pairs between rows */
+    uint32_t col;           /* this thread's first column */
+    uint32_t row;           /* its first row of a pass */
+    uint32_t kv_head, side, share;
+    bool any;               /* this thread has columns */
+};
+
+DEVICE struct slice slice_of(const struct plan_append *a, const struct task *t)
+{
+    const struct plan_table *table = a->table;
+    struct slice s;
+
+    s.kv_head = blockIdx.x;
+    s.side = blockIdx.z % 2;
+    s.share = blockIdx.z / 2;
+    s.col = PLAN_SLICE * blockIdx.y + threadIdx.x % SLICE_PAIRS * 2;
+    s.row = threadIdx.x / SLICE_PAIRS;
+    s.ld = table->d / 2;
+    s.rows = (uint32_t *) (s.side ? t->seq.exact_v : t->seq.exact_k) + (size_t) s.kv_head * t->seq.exact_ld * s.ld + s.col / 2;
+    s.any = s.col < table->d;
+    return s;
+}
+
+/* @n rows from row @from to the front, some at a time and upwards: what is written over was read before. */
+DEVICE void move_to_front(const struct slice *s, uint32_t from, uint32_t n)
+{
+    for (uint32_t first = 0; first < n; first += PASSES * PASS) {
+        uint32_t pairs[PASSES];
+
+        UNROLL
+        for (uint32_t i = 0; i < PASSES; i++)
+            if (s->any && first + i * PASS + s->row < n)
+                pairs[i] = s->rows[(size_t) (from + first + i * PASS + s->row) * s->ld];
+        __syncthreads();
+        UNROLL
+        for (uint32_t i = 0; i < PASSES; i++)
+            if (s->any && first + i * PASS + s->row < n)
+                s->rows[(size_t) (first + i * PASS + s->row) * s->ld] = pairs[i];
+        __syncthreads();
+    }
+}
+
+/* Element @i of an array of @dtype. */
+DEVICE float element(const void *x, enum plan_dtype dtype, size_t i)
+{
+    if (dtype == PLAN_F32)
+        return ((const float *) x)[i];
+    if (dtype == PLAN_F16)
+        return half_to_float(((const uint16_t *) x)[i]);
+    return bfloat_to_float(((const uint16_t *) x)[i]);
+}
+
+DEVICE uint32_t lesser(uint32_t x, uint32_t y)
+{
+    return x < y ? x : y;
+}
+
+DEVICE bool is_finite_half(uint32_t x)
+{
+    return (x & 0x7c00) != 0x7c00;
+}
+
+/* Of the new rows @first .. @end - 1, which go to rows @to + number, every @n_shares-th few. */
+DEVICE void store_rows(const struct plan_append *a, const struct slice *s, uint32_t first, uint32_t end, uint32_t to,
+                       uint32_t share, uint32_t n_shares, uint32_t *faults)
+{
+    const struct plan_table *t = a->table;
+    const struct plan_head *head = t->heads + a->layer * t->n_kv_heads + s->kv_head;
+    const float *mean = (s->side ? head->mean_v : head->decode_mean_k) + s->col;
+    const void *x = s->side ? a->v : a->k;
+    bool finite = true;
+
+    for (uint32_t i = first + share * PASS + s->row; s->any && i < end; i += n_shares * PASS) {
+        size_t at = ((size_t) i * t->n_kv_heads + s->kv_head) * t->d + s->col;
+        uint32_t pair = pack_halves(add_rounded(element(x, a->dtype, at), -mean[0]),
+                                    add_rounded(element(x, a->dtype, at + 1), -mean[1]));
+
+        s->rows[(size_t) (to + i) * s->ld] = pair;
+        finite = finite && is_finite_half(pair) && is_finite_half(pair >> 16);
+    }
+    if (!finite)
+        raise(faults, PLAN_NOT_FINITE);
+}
+
+/* By the last block of the launch, whichever that is: all others have read the lengths. */
+DEVICE void set_lengths(struct plan_seq *seq, const struct task *t)
+{
+    __syncthreads();
+    if (threadIdx.x != 0 || !is_last(&seq->n_done, gridDim.x * gridDim.y * gridDim.z))
+        return;
+    seq->n_done = 0;
+    if (!t->fits)
+        return;
+    seq->n_pages = t->seq.n_pages + t->step.n_pack;
+    seq->n_exact = t->step.n_exact;
+    seq->first_row = t->step.first_row;
+}
+
+/* Grid: (KV heads, slices of PLAN_SLICE columns, 2 sides x shares of the new rows). */
+KERNEL void __launch_bounds__(PLAN_THREADS) kvc_append_rows(PARAMETER struct plan_append a)
+{
+    struct task t = task_of(&a);
+    struct slice s = slice_of(&a, &t);
+    uint32_t from = t.seq.first_row + TOKENS * t.step.n_pack, n_left = t.step.n_exact - a.n_new, to = t.step.first_row + n_left;
+    uint32_t low = lesser(from > n_left ? from - n_left : 0, a.n_new), high = lesser(from, a.n_new);
+
+    if (!t.fits) {
+        raise(t.seq.faults, PLAN_NO_ROOM);
+    } else if (t.step.first_row == from) {
+        store_rows(&a, &s, 0, a.n_new, to, s.share, gridDim.z / 2, t.seq.faults);
+    } else {
+        store_rows(&a, &s, 0, low, to, s.share, gridDim.z / 2, t.seq.faults); /* low .. high - 1 go where old rows are read */
+        store_rows(&a, &s, high, a.n_new, to, s.share, gridDim.z / 2, t.seq.faults);
+        if (s.share == 0) {
+            move_to_front(&s, from, n_left);
+            store_rows(&a, &s, low, high, to, 0, 1, t.seq.faults);
+        }
+    }
+    set_lengths(a.seq, &t);
+}
