@@ -73,7 +73,7 @@ static size_t pack_due(struct kvc_seq *s)
         due--;
     errmsg_clear(&s->model->client->error);
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
-        seq_pack_layer(s, i, due);
+        (void) seq_pack_layer(s, i, due); /* what a lost GPU does not pack is not published */
     return seq_n_packed(s);
 }
 
