@@ -21,6 +21,19 @@ static struct errmsg *error_of(const struct kvc_seq *s)
     return &s->model->client->error;
 }
 
+/* More than a few launches' parameters carry goes as a copy, which a stream that is not captured may have. */
+#define POKE_BYTES_MAX ((size_t) 4 * PLAN_POKE_WORDS * sizeof(uint32_t))
+
+/* Bytes of the host for what is queued later; they may go at once. */
+static int tell(const struct kvc_seq *s, cu_ptr to, const void *from, size_t bytes)
+{
+    struct gpu *g = gpu_of(s);
+
+    if (bytes > POKE_BYTES_MAX)
+        return gpu_write(g, to, from, bytes, error_of(s));
+    return gpu_result(g, cuda_poke(g->kernels, to, from, bytes, g->stream, error_of(s)), error_of(s));
+}
+
 /* ---- birth and death --------------------------------------------------------------------------------------------- */
 
 int seq_gpu_init(struct kvc_seq *s)
@@ -85,12 +98,15 @@ static int grow_addresses(struct kvc_seq *s)
         return fail(error_of(s), -ENOMEM, "out of memory for %zu pages", n);
     x->written = written;
     r = gpu_alloc(gpu_of(s), n * sizeof(*written), &fresh, error_of(s));
-    if (r < 0)
+    if (r == 0 && x->n_written > 0)
+        r = gpu_copy(gpu_of(s), fresh.at, x->addresses.at, x->n_written * sizeof(*written), error_of(s));
+    if (r < 0) {
+        gpu_free(gpu_of(s), &fresh);
         return r;
+    }
     gpu_free(gpu_of(s), &x->addresses);
     x->addresses = fresh;
     x->n_addresses_max = n;
-    x->n_written = 0;
     x->plans_stale = true;
     return 0;
 }
@@ -99,13 +115,8 @@ static int grow_addresses(struct kvc_seq *s)
 static int write_addresses(struct kvc_seq *s, size_t first, size_t end)
 {
     struct seq_gpu *x = s->gpu;
-    struct gpu *g = gpu_of(s);
-    int r;
+    int r = tell(s, x->addresses.at + first * sizeof(*s->payloads), s->payloads + first, (end - first) * sizeof(*s->payloads));
 
-    if (first == end)
-        return 0;
-    r = gpu_result(g, cuda_poke(g->kernels, x->addresses.at + first * sizeof(*s->payloads), s->payloads + first,
-                                (end - first) * sizeof(*s->payloads), g->stream, error_of(s)), error_of(s));
     if (r == 0)
         memcpy(x->written + first, s->payloads + first, (end - first) * sizeof(*s->payloads));
     return r;
@@ -199,25 +210,32 @@ static struct plan_seq plan_of(const struct kvc_seq *s, uint32_t layer)
 int seq_gpu_refresh(struct kvc_seq *s)
 {
     struct seq_gpu *x = s->gpu;
-    struct gpu *g = gpu_of(s);
     int r = refresh_addresses(s);
 
     if (r < 0 || !x->plans_stale)
         return r;
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
         x->image[i] = plan_of(s, i);
-    r = gpu_result(g, cuda_poke(g->kernels, x->plans.at, x->image, seq_n_layers(s) * sizeof(*x->image), g->stream,
-                                error_of(s)), error_of(s));
+    r = tell(s, x->plans.at, x->image, seq_n_layers(s) * sizeof(*x->image));
     x->plans_stale = r < 0;
     return r;
+}
+
+/* What stands in leading pages of the pool was looked at before it came there. */
+static size_t n_published_tokens(const struct kvc_seq *s)
+{
+    size_t n = 0, packed = seq_n_packed(s);
+
+    while (n < packed && page_is_shared(s->pages[n]))
+        n++;
+    return n * CHUNK_TOKENS;
 }
 
 int seq_gpu_lengths_changed(struct kvc_seq *s)
 {
     static const uint32_t lowered = 0;
     struct seq_gpu *x = s->gpu;
-    struct gpu *g = gpu_of(s);
-    size_t length = seq_length(s);
+    size_t length = seq_length(s), published = n_published_tokens(s);
     int r = 0;
 
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
@@ -225,14 +243,15 @@ int seq_gpu_lengths_changed(struct kvc_seq *s)
             x->layers[i].first_row = 0;
     x->plans_stale = true;
     if (x->is_faulty && length <= x->n_sound) { /* what was wrong is gone */
-        r = gpu_result(g, cuda_poke(g->kernels, gpu_flag_address(g, x->flag), &lowered, sizeof(lowered), g->stream,
-                                    error_of(s)), error_of(s));
+        r = tell(s, gpu_flag_address(gpu_of(s), x->flag), &lowered, sizeof(lowered));
         if (r < 0)
             return r;
         x->is_faulty = false;
     }
     if (!x->is_faulty && length < x->n_sound)
         x->n_sound = length;
+    if (!x->is_faulty && published > x->n_sound)
+        x->n_sound = published;
     return seq_gpu_refresh(s);
 }
 

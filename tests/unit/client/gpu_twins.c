@@ -28,6 +28,16 @@ static kvc_model_id id_of(const struct geometry *g, const struct twins_shape *sh
     return id;
 }
 
+/* A table of the shape, malloc'ed. */
+static void *make_table(const struct geometry *g, const struct twins_shape *shape, size_t *ret_n_bytes)
+{
+    void *bytes;
+    int r = random_table_bytes_sinks(g, 1, shape->bpd, shape->v_from, shape->n_sink, &bytes, ret_n_bytes);
+
+    assert(r == 0);
+    return bytes;
+}
+
 static int open_gpu(struct twins *t, const kvc_model_id *id, const void *bytes, size_t n_bytes)
 {
     int r = kvc_client_new(&t->gpu);
@@ -55,8 +65,7 @@ void twins_open(struct twins *t, const struct twins_shape *shape, int *ret_err)
     g.n_rot = shape->n_rot > 0 ? shape->n_rot : g.n_rot;
     id = id_of(&g, shape);
     *t = (struct twins) { .g = g, .n_heads = shape->n_heads_here > 0 ? shape->n_heads_here : g.n_kv_heads };
-    r = random_table_bytes_sinks(&g, 1, shape->bpd, shape->v_from, shape->n_sink, &bytes, &n_bytes);
-    assert(r == 0);
+    bytes = make_table(&g, shape, &n_bytes);
     r = kvc_client_new(&t->cpu);
     assert(r == 0);
     r = kvc_model_open_table(t->cpu, &id, bytes, n_bytes, &t->cpu_model);
@@ -73,6 +82,21 @@ struct twins twins_new(const struct twins_shape *shape)
     twins_open(&t, shape, &r);
     assert(r == 0);
     return t;
+}
+
+struct twins twins_other(const struct twins *t, const struct twins_shape *shape)
+{
+    kvc_model_id id = id_of(&t->g, shape);
+    struct twins other = *t;
+    size_t n_bytes;
+    void *bytes = make_table(&t->g, shape, &n_bytes);
+    int r = kvc_model_open_table(t->cpu, &id, bytes, n_bytes, &other.cpu_model);
+
+    assert(r == 0);
+    r = kvc_model_open_table(t->gpu, &id, bytes, n_bytes, &other.gpu_model);
+    assert(r == 0);
+    free(bytes);
+    return other;
 }
 
 void twins_free(struct twins *t)

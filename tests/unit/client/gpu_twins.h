@@ -39,6 +39,9 @@ void twins_open(struct twins *t, const struct twins_shape *shape, int *ret_err);
 struct twins twins_new(const struct twins_shape *shape);
 void twins_free(struct twins *t);
 
+/* Another table's models in the same clients, which @t frees. @shape: as that of @t, but for bpd, sinks and prediction. */
+struct twins twins_other(const struct twins *t, const struct twins_shape *shape);
+
 struct twin twin_new(const struct twins *t, uint64_t text);
 struct twin twin_fork(const struct twin *s, uint64_t text);
 void twin_free(struct twin *s);
