@@ -356,7 +356,7 @@ static void test_first(void)
     a = hello_when_known(fd, SECOND, -EAGAIN);
     CU_ASSERT_EQUAL(a.err, -ENODEV);
     CU_ASSERT_PTR_NOT_NULL(strstr(a.message, FIRST));
-    CU_ASSERT_EQUAL(hello(fd, FIRST, NULL).err, 0);
+    CU_ASSERT_EQUAL(hello_when_known(fd, FIRST, -EAGAIN).err, 0);
     p = confirm(fd);
     CU_ASSERT_STRING_EQUAL(p.uuid, FIRST);
     (void) close(fd);
