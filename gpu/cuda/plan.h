@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "gpu/cuda/abi.h"
+#include "gpu/cuda/kernels/attend_90.h"
 #include "gpu/cuda/kernels/plan.h"
 #include "gpu/layout.h"
 
@@ -35,6 +36,15 @@ enum plan_attend_kernel plan_attend_kernel(const struct page_layout *l, uint32_t
 
 /* Whether a kernel takes them. */
 bool plan_attend_takes(enum plan_attend_kernel kernel, const struct page_layout *l, uint32_t n_q);
+
+/*
+ * The kernel for compute capability 9.0 that takes the table and calls of @n_q > 0 queries; PLAN_90_COUNT: none, the general ones
+ * must. They take head dimensions 64, 128 and 256, values predicted from their own head's keys at most, and what fits into
+ * shared memory, which all ranks do up to 128 and most above.
+ */
+enum plan_90_kernel plan_90_kernel(const struct page_layout *l, uint32_t n_q);
+bool plan_90_takes(enum plan_90_kernel kernel, const struct page_layout *l, uint32_t n_q);
+size_t plan_90_shared_bytes(enum plan_90_kernel kernel, const struct page_layout *l); /* dynamic */
 
 /* Dynamic shared memory of the kernels of attention and of kvc_merge. */
 size_t plan_attend_shared_bytes(const struct page_layout *l);

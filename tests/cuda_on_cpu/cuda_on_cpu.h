@@ -18,7 +18,7 @@
 #define KERNEL static
 #define UNROLL
 #define PARAMETER const
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 
 struct on_cpu_index {
     unsigned x, y, z;

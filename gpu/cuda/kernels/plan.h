@@ -55,7 +55,7 @@ struct plan_encoder {
 /* One (layer, KV head). */
 struct plan_head {
     struct plan_codes k, v;
-    uint32_t block;             /* byte offset of its block in a payload */
+    uint32_t block, block_bytes; /* its block in a payload: offset, a multiple of 64, and size */
     uint32_t sinks_k, sinks_v;  /* byte offsets in a payload of class first, [n_sink][d] binary16 of x - mean */
     uint32_t n_predictors;      /* heads, first_predictor .. of the layer */
     uint32_t first_predictor;
@@ -63,21 +63,31 @@ struct plan_head {
     float dec_k_scale;          /* what 1 in dec_k stands for */
     const uint16_t *dec_k;      /* [2][n_planes][k.r] binary16 */
     const float *mean_k;        /* [2][n_planes] */
+    float mean_scale;           /* a power of two: mean_k / it is at most 1 */
+    uint32_t mean_steps;        /* two bits per 16 planes: how exactly their part of the mean's scores is formed, PLAN_MEAN_* */
     const float *dec_v;         /* [d][r_in] */
     const float *mean_v;        /* [d] */
     struct plan_encoder encode_k, encode_v;
     const float *decode_k, *decode_mean_k; /* [d][k.r], [d]: dec and mean of keys as the table has them */
 };
 
+/*
+ * Scores of the key mean as products of binary16: none where it is zero; factors and cosines rounded to ten bits once, which is
+ * what rounding does to keys, where the mean is no larger than what codes add to it; else both with what rounding lost.
+ */
+enum { PLAN_MEAN_NONE = 0, PLAN_MEAN_ROUNDED = 1, PLAN_MEAN_EXACT = 3 };
+
 struct plan_table {
     uint32_t d, n_rot, n_planes, group, n_kv_heads, n_sink;
     uint32_t columns_max;       /* largest r_in */
     uint32_t rank_max;          /* largest r of a head-side */
+    uint32_t key_rank_max, block_bytes_max; /* largest k.r; bytes of the largest block of a head */
     float attn_scale;
     const uint16_t *levels;     /* [2 (K, V)][9 (b)][256] binary16, as dec expects them */
     const float *thresholds;    /* [2][9][256] ascending, in units of z; the first 2^b - 1 count */
     const float *limits;        /* [2][9][2] beyond which a coordinate is saturated (gpu/codec.h) */
     const float *cosine, *sine; /* [n_planes][64] in-page offsets; 1 and 0 where nothing turns */
+    const uint32_t *turns;      /* the same as operand A, [2 (rounded, what that lost)][n_planes / 16][2][4 (warps)][32 (lanes)][4] */
     const double *freq;         /* [n_planes] radians per position; 0 where nothing turns */
     const struct plan_head *heads; /* [n_layers][n_kv_heads] */
 };

@@ -19,6 +19,9 @@
  * themselves, on the whole numbers that they get, to none of these errors.
  * Arithmetic that rounds to ten bits adds 2^-10 / sqrt(3) of a coordinate of size 1 to keys and values and, at random
  * to the query, 2^-10 / sqrt(3 d) scale |q| |k - mean| to a score: together below 2^-11 (1 + 2 of that).
+ * Of one such rounding alone: it is 2^-12 of a number in the mean, so of one factor of all d products, at random to each other,
+ * 2^-12 scale |q| |k - mean| / sqrt(d) of a score, which moves the output by p e |v|; of a weight, by 2^-12 p |v|. The roots of
+ * the sums of their squares are what score_rounding and weight_rounding say.
  * Losing one of n keys would move the result by about 1 / n: 1e-3 and more in every case that has moderate scores,
  * against tolerances of 1e-5.
  */
@@ -43,6 +46,7 @@ struct oracle {
     size_t n_packed;
     double mean_k;        /* |mean| of keys; 0 if there is none */
     double largest_offset; /* of |k - mean|; 0 if there is no mean */
+    double squares_scores, squares_weights; /* what roundings to binary16 do, for each 2^-12 */
     double squares_wrong, squares_size, squares_rounding, largest_score, largest_centred;
 };
 
@@ -110,6 +114,19 @@ static double rounding(const struct oracle *o, const double *p, const double *v,
     return sum;
 }
 
+/* What rounding to binary16 may do to one row with weights @p of from .. m. */
+static void add_roundings(struct oracle *o, const double *p, const double *v, double q_size, size_t from, size_t m)
+{
+    size_t d = o->g->d;
+
+    for (size_t n = from; n <= m; n++) {
+        double part = p[n] * norm(v + n * d, d), error = o->g->attn_scale * q_size * o->offset[n] / sqrt((double) d);
+
+        o->squares_weights += pow(part, 2);
+        o->squares_scores += pow(part * error, 2);
+    }
+}
+
 /* One query row against turned keys from .. m of @k, @v; @got is compared and the sums of the report grow. */
 static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t from, size_t m,
                        const float *got)
@@ -141,6 +158,8 @@ static void attend_row(struct oracle *o, const double *k, const double *v, const
     }
     if (o->weight_max > 0)
         o->squares_rounding += rounding(o, scores, v, q, from, m);
+    if (o->offset)
+        add_roundings(o, scores, v, norm(x, d), from, m);
     for (size_t i = 0; i < d; i++)
         o->squares_wrong += pow(sum[i] / total - (double) got[i], 2);
     o->largest_score = fmax(o->largest_score, o->g->attn_scale * norm(x, d) * (largest_key + 2 * o->mean_k));
@@ -164,6 +183,8 @@ static struct oracle_report report(const struct oracle *o)
         .tolerance = 8 * u * o->largest_score + 16 * u + 1.5 * sqrt(o->squares_rounding / o->squares_size),
         .tolerance_half = 8 * u * o->largest_score + 16 * u +
                            0x1p-11 * (1 + 2 * o->largest_centred / sqrt((double) o->g->d)),
+        .score_rounding = 0x1p-12 * sqrt(o->squares_scores / o->squares_size),
+        .weight_rounding = 0x1p-12 * sqrt(o->squares_weights / o->squares_size),
     };
 }
 

@@ -1,131 +1,32 @@
 /*
  * The attention kernels, run on the CPU, against attention in binary64 over the same pages: the scenes are those of
  * tests/unit/gpu/test_attend.c, for one query and for many, divided among any number of splits.
- *
- * Tolerance. To the oracle's for sums in binary32, binary16 adds: queries, keys and K's dec are rounded by 2^-12 of each
- * number, weights too. A score is a sum of d products of such numbers; three roundings at random to each other move it by
- * 3 x 2^-12 |q| |k - mean| / sqrt(d) in the mean, four times that at most, and the output by twice that, weighted values by
- * 2^-12: together below six times what whole numbers are allowed (oracle.c), 2^-11 (1 + 2 |q| |k - mean| / sqrt(d)).
+ * kernel_scene.h derives the tolerance.
  */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/errmsg.h"
 #include "gpu/cuda/plan.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"
-#include "tests/unit/gpu/oracle.h"
-#include "tests/unit/gpu/scene.h"
+#include "tests/unit/gpu/cuda/kernel_scene.h"
 
-static void *need(size_t bytes)
+enum { SMALLEST = PLAN_ATTEND_COUNT }; /* the kernel that a launch picks */
+
+static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned which)
 {
-    void *p = aligned_alloc(128, (bytes + 127) / 128 * 128 + 128);
+    enum plan_attend_kernel kernel = which == SMALLEST ? plan_attend_kernel(l, a->n_q) : (enum plan_attend_kernel) which;
 
-    assert(p);
-    memset(p, 0xff, bytes);
-    return p;
-}
-
-/* A scene's one sequence in the shape that kernels take: aligned pages, exact rows of all heads, here of one. */
-struct device {
-    struct plan_seq seq;
-    uint8_t **payloads;
-    void *table;
-    uint16_t *exact[2];
-    float *q, *out, *partials;
-};
-
-static void device_init(struct device *d, const struct scene *s, uint32_t n_splits, struct plan_attend *ret)
-{
-    const struct attend_args *a = &s->args;
-    const struct geometry *g = &s->layout.table->geometry;
-    size_t row = (size_t) geometry_group(g) * g->d, n_heads = s->layout.shard.n_heads;
-    size_t n_tiles = PLAN_TILES(geometry_group(g), a->n_q);
-
-    *d = (struct device) { .payloads = calloc(a->n_pages + 1, sizeof(*d->payloads)) };
-    for (size_t i = 0; i < a->n_pages; i++) {
-        size_t bytes = s->layout.payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST];
-
-        d->payloads[i] = memcpy(need(bytes), a->payloads[i], bytes);
-    }
-    for (int side = 0; side < 2; side++) {
-        d->exact[side] = need(n_heads * (a->n_exact + 1) * g->d * sizeof(uint16_t));
-        for (size_t i = 0; i < a->n_exact; i++)
-            memcpy(d->exact[side] + (a->head * (a->n_exact + 1) + i) * g->d,
-                   (side == SIDE_K ? a->exact_k : a->exact_v) + i * a->exact_stride, g->d * sizeof(uint16_t));
-    }
-    d->table = need(plan_table_bytes(&s->layout));
-    plan_table_fill(&s->layout, d->table, (cu_ptr) (uintptr_t) d->table);
-    d->q = need(a->n_q * n_heads * row * sizeof(float));
-    for (size_t i = 0; i < a->n_q * n_heads * row; i++)
-        d->q[i] = a->q[i / row / n_heads * a->q_stride + i % row];
-    d->out = need(a->n_q * n_heads * row * sizeof(float));
-    d->partials = need(n_tiles * n_heads * n_splits * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), g->d) * sizeof(float));
-    d->seq = (struct plan_seq) {
-        .payloads = d->payloads, .n_pages = (uint32_t) a->n_pages, .n_exact = (uint32_t) a->n_exact,
-        .exact_k = d->exact[SIDE_K], .exact_v = d->exact[SIDE_V], .exact_ld = (uint32_t) a->n_exact + 1,
-    };
-    *ret = (struct plan_attend) {
-        .table = d->table, .partials = d->partials, .layer = a->layer, .n_splits = n_splits, .n_q = (uint32_t) a->n_q,
-        .window = (uint32_t) a->window,
-        .items = { { .seq = &d->seq, .q = d->q, .out = d->out, .n_q = (uint32_t) a->n_q,
-                     .n_behind = (uint32_t) (a->n_pages * CHUNK_TOKENS + a->n_exact - a->q_first - a->n_q) } },
-    };
-}
-
-static void device_deinit(struct device *d)
-{
-    for (size_t i = 0; d->payloads[i]; i++)
-        free(d->payloads[i]);
-    free(d->payloads);
-    free(d->table);
-    free(d->exact[0]);
-    free(d->exact[1]);
-    free(d->q);
-    free(d->out);
-    free(d->partials);
-}
-
-/* @kernel: PLAN_ATTEND_COUNT for the one that a launch picks. False if it does not take the shape: then nothing was checked. */
-static bool check_kernel(const struct shape *shape, uint32_t n_splits, enum plan_attend_kernel kernel)
-{
-    const size_t row = (size_t) shape->group * shape->d;
-    struct plan_attend plan;
-    struct oracle_report r;
-    struct device d;
-    struct errmsg e;
-    struct scene s;
-    double limit;
-
-    scene_init(&s, shape);
-    CU_ASSERT_EQUAL_FATAL(plan_table_check(&s.layout, &e), 0);
-    if (kernel == PLAN_ATTEND_COUNT)
-        kernel = plan_attend_kernel(&s.layout, (uint32_t) shape->n_q);
-    if (!plan_attend_takes(kernel, &s.layout, (uint32_t) shape->n_q)) {
-        scene_deinit(&s);
+    if (!plan_attend_takes(kernel, l, a->n_q))
         return false;
-    }
-    device_init(&d, &s, n_splits, &plan);
-    on_cpu_attend(kernel, &plan, 1, plan_attend_shared_bytes(&s.layout), plan_merge_shared_bytes(&s.layout));
-    for (size_t i = 0; i < shape->n_q; i++)
-        memcpy(s.args.out + i * s.args.out_stride, d.out + (i * s.layout.shard.n_heads + s.args.head) * row, row * sizeof(float));
-    r = oracle_packed(&s.args, NULL);
-    limit = r.tolerance + 6 * (r.tolerance_half - r.tolerance);
-    CU_ASSERT_TRUE(r.error <= limit); /* false for NaN */
-    if (!(r.error <= limit))
-        printf("    d %u n_rot %u g %u bits %d sinks %u v_from %d pages %zu exact %zu n_q %zu splits %u: %g > %g\n", shape->d,
-               shape->n_rot, shape->group, shape->bits, shape->n_sink, shape->v_from, shape->n_pages, shape->n_exact,
-               shape->n_q, n_splits, r.error, limit);
-    device_deinit(&d);
-    scene_deinit(&s);
+    on_cpu_attend(kernel, a, 1, plan_attend_shared_bytes(l), plan_merge_shared_bytes(l));
     return true;
 }
 
 static void check(const struct shape *shape, uint32_t n_splits)
 {
-    CU_ASSERT_TRUE(check_kernel(shape, n_splits, PLAN_ATTEND_COUNT));
+    CU_ASSERT_TRUE(kernel_scene_check(shape, n_splits, launch, SMALLEST, 3));
 }
 
 /* Other exact rows than this head's are not drawn, so the model's other heads give nothing that could be compared. */
@@ -187,9 +88,9 @@ static void test_every_kernel(void)
         unsigned taken = 0;
 
         for (unsigned kernel = 0; kernel < PLAN_ATTEND_COUNT; kernel++)
-            taken += check_kernel(&(struct shape) { .d = cases[i].d, .n_rot = cases[i].d, .group = cases[i].group, .bits = 3,
-                                                    .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 2, .n_exact = 9, .n_q = 1,
-                                                    .q_first = SIZE_MAX }, 2, (enum plan_attend_kernel) kernel);
+            taken += kernel_scene_check(&(struct shape) { .d = cases[i].d, .n_rot = cases[i].d, .group = cases[i].group,
+                                                          .bits = 3, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 2,
+                                                          .n_exact = 9, .n_q = 1, .q_first = SIZE_MAX }, 2, launch, kernel, 3);
         CU_ASSERT_EQUAL(taken, cases[i].n_kernels);
     }
 }
