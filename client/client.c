@@ -12,6 +12,7 @@
 #include "client/options.h"
 #include "client/reconnect.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 
 enum { GPU_OPENING_MS = 10000, GPU_OPENING_STEP_MS = 50 };
 
@@ -69,9 +70,18 @@ int client_enter(struct kvc_client *c)
     return c->gpu ? gpu_check(c->gpu, &c->error) : 0;
 }
 
+static void tell_pages(struct kvc_client *c)
+{
+    for (struct kvc_model *m = c->models; m; m = m->next)
+        for (struct kvc_seq *s = m->seqs; s; s = s->next)
+            if (s->gpu)
+                (void) seq_gpu_pages_changed(s); /* tried again by whatever reads them */
+}
+
 void client_flush(struct kvc_client *c)
 {
     if (c->gpu) {
+        tell_pages(c);
         if ((leases_have_released(&c->leases) || extents_have_unused(&c->extents)) && gpu_synchronize(c->gpu, NULL) < 0)
             return;
         extents_trim(&c->extents);
