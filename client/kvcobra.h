@@ -186,7 +186,7 @@ typedef struct kvc_model_info {
     uint64_t page_bytes;                    /* one chunk of class rest: header and payload */
     uint64_t first_page_bytes;              /* class first: with the exact sinks */
     uint32_t n_sink;
-    const char *kernel;                     /* what encode and attend run on: an instruction set, or "cuda sm_90, d 128" */
+    const char *kernel;                     /* what encode and attend run on: an instruction set, or "cuda" and a kernel */
 } kvc_model_info;
 KVC_EXPORT int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info);
 

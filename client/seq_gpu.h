@@ -97,7 +97,7 @@ int seq_gpu_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks);
 /* kvc_seq_attend_batch() with checked arguments. */
 int seq_gpu_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n, uint32_t layer, const kvc_attend_options *o);
 
-/* What decode steps of a table run on: "cuda sm_90, d 128". */
+/* What decode steps of a table run on, as profilers name it: "cuda kvc_attend90_128_rows_8". */
 const char *seq_gpu_kernel_name(struct kvc_client *c, struct model_table *t);
 
 /* ---- seq_gpu_read.c --------------------------------------------------------------------------------------------------- */

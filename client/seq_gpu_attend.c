@@ -224,6 +224,6 @@ int seq_gpu_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n,
 
 const char *seq_gpu_kernel_name(struct kvc_client *c, struct model_table *t)
 {
-    (void) snprintf(t->gpu_kernel, sizeof(t->gpu_kernel), "cuda sm_%d, d %u", c->gpu->device.compute, t->table->geometry.d);
+    (void) snprintf(t->gpu_kernel, sizeof(t->gpu_kernel), "cuda %s", cuda_attend_name(c->gpu->kernels, &t->layout, 1));
     return t->gpu_kernel;
 }

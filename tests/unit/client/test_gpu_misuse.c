@@ -92,9 +92,7 @@ static void test_cpu_only(void)
     CU_ASSERT_EQUAL(kvc_client_set_executor(t.gpu, &executor), -EOPNOTSUPP);
     CU_ASSERT_TRUE(says(&t, "GPU"));
     CU_ASSERT_EQUAL(kvc_model_get_info(t.gpu_model, &info), 0);
-    CU_ASSERT_EQUAL(strncmp(info.kernel, "cuda sm_", 8), 0);
-    if (!getenv("TEST_GPU"))
-        CU_ASSERT_STRING_EQUAL(info.kernel, "cuda sm_90, d 64"); /* what the stand-in says it is */
+    CU_ASSERT_EQUAL(strncmp(info.kernel, "cuda kvc_attend", 15), 0);
     twins_free(&t);
 }
 

@@ -18,7 +18,7 @@ static const struct twins_shape small = { .n_layers = 2, .n_heads = 4, .n_kv_hea
 
 /* ---- schedules --------------------------------------------------------------------------------------------------- */
 
-enum { TWINS_MAX = 3, LENGTH_MAX = 420, STEPS = 24 };
+enum { TWINS_MAX = 3, LENGTH_MAX = 420, STEPS = 18 };
 
 /* A group of texts in both clients, and what happens to them. */
 struct schedule {
