@@ -81,6 +81,8 @@ static void tell_pages(struct kvc_client *c)
 void client_flush(struct kvc_client *c)
 {
     if (c->gpu) {
+        if (gpu_is_capturing(c->gpu)) /* what is told now every launch of the graph would tell again; later, then */
+            return;
         tell_pages(c);
         if ((leases_have_released(&c->leases) || extents_have_unused(&c->extents)) && gpu_synchronize(c->gpu, NULL) < 0)
             return;

@@ -11,9 +11,7 @@
 
 int seq_enter(struct kvc_seq *s)
 {
-    int r = s ? client_enter(s->model->client) : -EINVAL;
-
-    return r == 0 && s->gpu ? gpu_check(s->model->client->gpu, &s->model->client->error) : r;
+    return s ? client_enter(s->model->client) : -EINVAL;
 }
 
 int seq_check_whole(struct kvc_seq *s)
@@ -102,10 +100,10 @@ void seq_free(struct kvc_seq *s)
     struct kvc_client *c = m->client;
 
     seq_drop_pages(s, 0);
+    seq_gpu_deinit(s);
     client_flush(c);
     if (s->eval)
         eval_free(s);
-    seq_gpu_deinit(s);
     for (uint32_t i = 0; s->layers && i < m->geometry.n_layers; i++) {
         free(s->layers[i].rows[SIDE_K]);
         free(s->layers[i].rows[SIDE_V]);

@@ -296,11 +296,12 @@ static void expect_busy(struct rig *r, int err)
 static void test_refused_while_capturing(void)
 {
     struct rig r = rig_new();
-    struct twin s = prompted(&r, 5);
+    struct twin s = prompted(&r, 5), other = prompted(&r, 6), next;
     kvc_seq *none = NULL;
     cu_graph_exec exec;
     size_t kept = 77;
 
+    CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &other, KVC_F32, 100), 0); /* pages */
     begin(&r);
     expect_busy(&r, kvc_seq_new(r.t.gpu_model, NULL, 0, &none));
     expect_busy(&r, kvc_seq_fork(s.gpu, &none));
@@ -308,14 +309,19 @@ static void test_refused_while_capturing(void)
     expect_busy(&r, kvc_seq_replay(s.gpu, 1));
     expect_busy(&r, kvc_client_synchronize(r.t.gpu));
     expect_busy(&r, kvc_client_set_stream(r.t.gpu, NULL));
+    twin_free(&other);                               /* allowed, and no part of the graph */
     CU_ASSERT_EQUAL(step(&r, s.gpu), 0);
     exec = end(&r); /* the capture is whole */
+    next = twin_new(&r.t, 7);                        /* where the freed one was */
+    CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &next, KVC_F32, 5), 0);
     CU_ASSERT_PTR_NULL(none);
     CU_ASSERT_EQUAL(kept, 77);
     fill(&r, 5, PROMPT + 1);
     CU_ASSERT_EQUAL(kvc_seq_replay(s.gpu, 1), 0);
     launch(&r, exec);
     expect_alike(&r, &s, s.gpu);
+    CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &next, KVC_F32, 1), 0);
+    CU_ASSERT_TRUE(twin_is_alike(&r.t, &next));
     DRIVER(&r, r.graphs.exec_destroy(exec));
     rig_free(&r);
 }
