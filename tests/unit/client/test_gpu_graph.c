@@ -208,21 +208,40 @@ static void test_200_steps(void)
     rig_free(&r);
 }
 
-/* Everything between launches that moves what a graph uses: cuts, forks, a larger workspace, eager steps. */
+/* The only page of @s, which nobody shares, to other memory; its own gets other bytes. Return: that. */
+static struct gpu_memory move_page(struct rig *r, kvc_seq *s)
+{
+    size_t bytes = s->table->layout.slot_bytes[PAGE_FIRST];
+    struct gpu_memory to = twins_take(&r->t, NULL, bytes);
+    uint8_t *dirt = malloc(bytes);
+
+    assert(dirt);
+    memset(dirt, 0x5a, bytes);
+    CU_ASSERT_EQUAL(gpu_copy(r->t.gpu->gpu, to.at, s->pages[0]->device, bytes, NULL), 0);
+    CU_ASSERT_EQUAL(gpu_write(r->t.gpu->gpu, s->pages[0]->device, dirt, bytes, NULL), 0);
+    s->pages[0]->device = to.at;
+    r->t.gpu->pages_moved++;
+    free(dirt);
+    return to;
+}
+
+/* Everything between launches that moves what a graph uses: cuts, forks, a larger workspace, eager steps, pages. */
 static void test_between_launches(void)
 {
     struct rig r = rig_new();
     struct twin s = prompted(&r, 2), f;
     const size_t n_q = 90;
     kvc_seq *replayed = NULL;
+    struct gpu_memory moved = { 0 };
     cu_graph_exec exec;
+    cu_ptr was = 0;
     size_t kept;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_fork(s.gpu, &replayed), 0);
     begin(&r);
     CU_ASSERT_EQUAL(step(&r, replayed), 0);
     exec = end(&r);
-    for (unsigned i = 0; i < 40; i++) {
+    for (unsigned i = 0; i < 60; i++) {
         CU_ASSERT_TRUE(steps_agree(&r, &s, replayed, exec));
         if (i == 20) {
             CU_ASSERT_EQUAL(kvc_seq_truncate(s.gpu, PROMPT + 5, &kept), 0);
@@ -233,6 +252,11 @@ static void test_between_launches(void)
             CU_ASSERT_EQUAL(step(&r, s.gpu), 0);
             CU_ASSERT_EQUAL(step(&r, replayed), 0);
         }
+        if (i == 55) {
+            CU_ASSERT_EQUAL_FATAL(replayed->n_pages, 1);
+            was = replayed->pages[0]->device;
+            moved = move_page(&r, replayed);
+        }
     }
     expect_alike(&r, &s, replayed);
     f = twin_fork(&s, 9);
@@ -241,6 +265,8 @@ static void test_between_launches(void)
     CU_ASSERT_EQUAL(r.t.gpu->gpu->workspace.n_kept, 1);
     for (unsigned i = 0; i < 3; i++)
         CU_ASSERT_TRUE(steps_agree(&r, &s, replayed, exec));
+    replayed->pages[0]->device = was; /* to where it came from, before it is freed */
+    twins_give(&r.t, &moved);
     DRIVER(&r, r.graphs.exec_destroy(exec));
     rig_free(&r);
 }
