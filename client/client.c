@@ -98,21 +98,33 @@ int client_enter_connected(struct kvc_client *c)
     return r < 0 ? r : client_revive(c);
 }
 
-/* A daemon opens a GPU when somebody asks for it, which takes it a while. */
 static int open_first(struct kvc_client *c, const char *path)
 {
-    int64_t end_ms = clock_ms() + GPU_OPENING_MS;
     int r = connection_open(&c->connection, path, &c->error);
 
-    while (r == -EAGAIN && c->gpu && clock_ms() < end_ms) {
-        (void) poll(NULL, 0, GPU_OPENING_STEP_MS);
-        r = connection_open(&c->connection, path, &c->error);
-    }
     if (r < 0 || !c->gpu)
         return r;
     r = gpu_reserve(c->gpu, c->connection.pool_bytes, false, &c->error);
     if (r < 0)
         connection_lose(&c->connection);
+    return r;
+}
+
+static int try_to_connect(struct kvc_client *c, const char *path)
+{
+    return c->connection.greeted ? client_reconnect(c) : open_first(c, path);
+}
+
+/* A daemon opens a GPU when somebody asks for it, which takes it a while. */
+static int connect_patiently(struct kvc_client *c, const char *path)
+{
+    int64_t end_ms = clock_ms() + GPU_OPENING_MS;
+    int r = try_to_connect(c, path);
+
+    while (r == -EAGAIN && c->gpu && clock_ms() < end_ms) {
+        (void) poll(NULL, 0, GPU_OPENING_STEP_MS);
+        r = try_to_connect(c, path);
+    }
     return r;
 }
 
@@ -126,12 +138,12 @@ int kvc_client_connect(kvc_client *c, const char *path)
     if (r < 0)
         return r;
     if (!c->connection.greeted)
-        return open_first(c, path);
+        return connect_patiently(c, path);
     connection_check(&c->connection, true);
     if (connection_is_open(&c->connection) || !connection_is_to(&c->connection, path))
         return fail(&c->error, -EISCONN, "this client %s kvcobrad at %s: use a new client",
                     connection_is_open(&c->connection) ? "is already connected to" : "belongs to", c->connection.path);
-    return client_reconnect(c);
+    return connect_patiently(c, path);
 }
 
 int kvc_client_get_info(kvc_client *c, kvc_client_info *ret_info)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,18 +22,24 @@ static struct geometry small(void)
     return random_table_geometry(2, 4, 2, 64);
 }
 
-static void begin(struct scene *sc)
+/* @spares: extents that the daemon makes ahead. */
+static void begin_with(struct scene *sc, const char *spares)
 {
-    static char mover[256];
+    char mover[256];
     const char *path = getenv("KVC_MOVER");
     const char *const args[] = {
-        "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K", "--arena-bytes=4M", "--gpu=first", "--gpu-pool-bytes=4M",
-        "--gpu-extent-bytes=1M", "--gpu-span-bytes=256K", "--gpu-quota-bytes=64M", mover, NULL,
+        "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K", "--arena-bytes=4M", "--gpu=first", "--gpu-pool-bytes=2M",
+        "--gpu-extent-bytes=1M", "--gpu-span-bytes=256K", "--gpu-quota-bytes=64M", spares, mover, NULL,
     };
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(path);
     (void) snprintf(mover, sizeof(mover), "--mover=%s", path);
     scene_start(sc, small(), 3, 1, args);
+}
+
+static void begin(struct scene *sc)
+{
+    begin_with(sc, "--gpu-spare-extents=1");
 }
 
 enum { PROMPT = 512, SHARED = 448 }; /* 64 (c + 2) <= 512: seven chunks */
@@ -268,6 +275,7 @@ static bool full_pool(const struct scene *sc, int from_parent, int to_parent)
     struct embedded m = gpu_scene_client(sc);
     kvc_seq *seqs[64] = { NULL };
     size_t n = 0, i, last = 0;
+    uint32_t *tokens;
     int r = 0;
 
     (void) from_parent;
@@ -276,12 +284,9 @@ static bool full_pool(const struct scene *sc, int from_parent, int to_parent)
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &seqs[i]), 0);
         n = 0;
         CU_ASSERT_EQUAL_FATAL(gpu_append(&m, seqs[i], (uint32_t) i, 0, PROMPT), 0);
-        {
-            uint32_t *tokens = scene_tokens((uint32_t) i, PROMPT);
-
-            r = kvc_seq_commit(seqs[i], tokens, PROMPT, &n);
-            free(tokens);
-        }
+        tokens = scene_tokens((uint32_t) i, PROMPT);
+        r = kvc_seq_commit(seqs[i], tokens, PROMPT, &n);
+        free(tokens);
         last = i;
     }
     CU_ASSERT(r == -ENOSPC || r == -ENOMEM);
@@ -295,6 +300,90 @@ static bool full_pool(const struct scene *sc, int from_parent, int to_parent)
 static void test_full_pool(void)
 {
     in_child(full_pool);
+}
+
+/* Without extents made ahead a commit waits for one, and publishes everything. */
+static bool first_commit(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded m = gpu_scene_client(sc);
+    kvc_seq *s = NULL;
+    size_t n = 0;
+
+    (void) from_parent;
+    (void) to_parent;
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(gpu_publish(&m, s, 0, 0, PROMPT, PROMPT, &n), 0);
+    CU_ASSERT_EQUAL(n, SHARED);
+    embedded_free(&m);
+    return true;
+}
+
+static void test_extent_on_demand(void)
+{
+    struct scene sc;
+    struct child c;
+
+    begin_with(&sc, "--gpu-spare-extents=0");
+    c = child_start(first_commit, &sc);
+    CU_ASSERT(child_end(&c));
+    scene_end(&sc);
+}
+
+/* New descriptors are refused until the limit is given back: they would be above those that are open. */
+static struct rlimit no_descriptors(void)
+{
+    struct rlimit before, now;
+    int lowest = dup(0);
+
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &before), 0);
+    (void) close(lowest);
+    now = (struct rlimit) { .rlim_cur = (rlim_t) lowest, .rlim_max = before.rlim_max };
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &now), 0);
+    CU_ASSERT_EQUAL(dup(0), -1);
+    return before;
+}
+
+/* Neither publishing nor matching maps an extent without a descriptor; nothing stays reserved or held, the connection lives. */
+static bool out_of_descriptors(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded m = gpu_scene_client(sc), other = gpu_scene_client(sc);
+    uint32_t *tokens = scene_tokens(0, PROMPT);
+    kvc_client_info i = { .struct_bytes = sizeof(i) };
+    kvc_seq *s = NULL, *found = NULL;
+    struct rlimit before;
+    size_t n = 7;
+
+    (void) from_parent;
+    (void) to_parent;
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(other.model, NULL, 0, &found), 0);
+    CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 0, PROMPT), 0);
+    before = no_descriptors();
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, PROMPT, &n), -EMFILE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "RLIMIT_NOFILE"));
+    CU_ASSERT_EQUAL(n, 7);
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, SHARED));
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, PROMPT, &n), 0);
+    CU_ASSERT_EQUAL(n, SHARED);
+    n = 7;
+    before = no_descriptors();
+    CU_ASSERT_EQUAL(kvc_seq_match(found, tokens, PROMPT, &n), -EMFILE);
+    CU_ASSERT_EQUAL(n, 7);
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(found, tokens, PROMPT, &n), 0);
+    CU_ASSERT_EQUAL(n, SHARED);
+    CU_ASSERT_EQUAL(kvc_client_get_info(other.client, &i), 0);
+    CU_ASSERT(i.connected && i.n_reconnects == 0);
+    free(tokens);
+    embedded_free(&m);
+    embedded_free(&other);
+    return true;
+}
+
+static void test_out_of_descriptors(void)
+{
+    in_child(out_of_descriptors);
 }
 
 /* ---- loss -------------------------------------------------------------------------------------------------------- */
@@ -413,5 +502,5 @@ static void test_daemon_without_gpus(void)
 const char test_suite[] = "clients on a GPU";
 const struct test_case test_cases[] = {
     TEST(test_shared_prefix), TEST(test_publisher_is_killed), TEST(test_same_text_twice), TEST(test_bad_numbers),
-    TEST(test_full_pool), TEST(test_gpu_is_lost), TEST(test_misuse), TEST(test_daemon_without_gpus), TEST_END,
+    TEST(test_full_pool), TEST(test_extent_on_demand), TEST(test_out_of_descriptors), TEST(test_gpu_is_lost), TEST(test_misuse), TEST(test_daemon_without_gpus), TEST_END,
 };
