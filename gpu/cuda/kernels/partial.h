@@ -1,0 +1,55 @@
+/* What attention kernels share: the rows of a block, and the partial result that it leaves for kvc_merge. */
+#pragma once
+
+#include "gpu/cuda/kernels/queries.h"
+
+/* The rows of tile @tile of a sequence's queries, of which there is one at least. */
+DEVICE struct rows rows_of(const struct plan_table *t, const struct plan_item *item, uint32_t tile, uint32_t kv_head)
+{
+    uint32_t first = tile * PLAN_TILE_QUERIES(t->group), left = item->n_q - first;
+    uint32_t n = left < PLAN_TILE_QUERIES(t->group) ? left : PLAN_TILE_QUERIES(t->group);
+    uint32_t length = TOKENS * item->seq->n_pages + item->seq->n_exact;
+    size_t stride = (size_t) t->n_kv_heads * t->group * t->d;
+
+    return { item->q + first * stride + (size_t) kv_head * t->group * t->d, stride, n * t->group, t->group,
+             length - item->n_behind - item->n_q + first };
+}
+
+/* The partial result of split 0; those of the other splits follow. */
+DEVICE float *partials_of(const struct plan_attend *a, uint32_t item, uint32_t tile, uint32_t kv_head)
+{
+    const struct plan_table *t = a->table;
+    size_t at = ((size_t) item * PLAN_TILES(t->group, a->n_q) + tile) * t->n_kv_heads + kv_head;
+
+    return a->partials + at * a->n_splits * PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
+}
+
+/*
+ * Per row: maximum, sum; then accumulators [columns_max][ROWS], of which warp w has tiles w, w + 4 .. of 16 columns; then exact
+ * values [ROWS][d], zeros where @exact is NULL.
+ */
+template <int VALUE_TILES, int ROW_TILES>
+DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows, const float c[VALUE_TILES][ROW_TILES][4],
+                          const float *max, const float *sum, const float *exact, float *ret)
+{
+    unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float *acc = ret + 2 * ROWS, *exact_at = acc + t->columns_max * ROWS;
+
+    if (threadIdx.x < n_rows) {
+        ret[threadIdx.x] = max[threadIdx.x];
+        ret[ROWS + threadIdx.x] = sum[threadIdx.x];
+    }
+    UNROLL
+    for (uint32_t x = 0; x < VALUE_TILES; x++)
+        UNROLL
+        for (unsigned n = 0; n < ROW_TILES; n++)
+            UNROLL
+            for (unsigned i = 0; i < 4; i++) {
+                uint32_t col = 16 * (warp + x * WARPS) + (lane >> 2) + (i >> 1) * 8;
+
+                if (col < t->columns_max)
+                    acc[col * ROWS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
+            }
+    for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += PLAN_THREADS)
+        exact_at[i] = exact ? exact[i] : 0;
+}
