@@ -12,6 +12,7 @@
 #include "client/options.h"
 #include "client/reconnect.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 
 enum { GPU_OPENING_MS = 10000, GPU_OPENING_STEP_MS = 50 };
 
@@ -69,9 +70,20 @@ int client_enter(struct kvc_client *c)
     return c->gpu ? gpu_check(c->gpu, &c->error) : 0;
 }
 
+static void tell_pages(struct kvc_client *c)
+{
+    for (struct kvc_model *m = c->models; m; m = m->next)
+        for (struct kvc_seq *s = m->seqs; s; s = s->next)
+            if (s->gpu)
+                (void) seq_gpu_pages_changed(s); /* tried again by whatever reads them */
+}
+
 void client_flush(struct kvc_client *c)
 {
     if (c->gpu) {
+        if (gpu_is_capturing(c->gpu)) /* what is told now every launch of the graph would tell again; later, then */
+            return;
+        tell_pages(c);
         if ((leases_have_released(&c->leases) || extents_have_unused(&c->extents)) && gpu_synchronize(c->gpu, NULL) < 0)
             return;
         extents_trim(&c->extents);
@@ -86,21 +98,33 @@ int client_enter_connected(struct kvc_client *c)
     return r < 0 ? r : client_revive(c);
 }
 
-/* A daemon opens a GPU when somebody asks for it, which takes it a while. */
 static int open_first(struct kvc_client *c, const char *path)
 {
-    int64_t end_ms = clock_ms() + GPU_OPENING_MS;
     int r = connection_open(&c->connection, path, &c->error);
 
-    while (r == -EAGAIN && c->gpu && clock_ms() < end_ms) {
-        (void) poll(NULL, 0, GPU_OPENING_STEP_MS);
-        r = connection_open(&c->connection, path, &c->error);
-    }
     if (r < 0 || !c->gpu)
         return r;
     r = gpu_reserve(c->gpu, c->connection.pool_bytes, false, &c->error);
     if (r < 0)
         connection_lose(&c->connection);
+    return r;
+}
+
+static int try_to_connect(struct kvc_client *c, const char *path)
+{
+    return c->connection.greeted ? client_reconnect(c) : open_first(c, path);
+}
+
+/* A daemon opens a GPU when somebody asks for it, which takes it a while. */
+static int connect_patiently(struct kvc_client *c, const char *path)
+{
+    int64_t end_ms = clock_ms() + GPU_OPENING_MS;
+    int r = try_to_connect(c, path);
+
+    while (r == -EAGAIN && c->gpu && clock_ms() < end_ms) {
+        (void) poll(NULL, 0, GPU_OPENING_STEP_MS);
+        r = try_to_connect(c, path);
+    }
     return r;
 }
 
@@ -114,12 +138,12 @@ int kvc_client_connect(kvc_client *c, const char *path)
     if (r < 0)
         return r;
     if (!c->connection.greeted)
-        return open_first(c, path);
+        return connect_patiently(c, path);
     connection_check(&c->connection, true);
     if (connection_is_open(&c->connection) || !connection_is_to(&c->connection, path))
         return fail(&c->error, -EISCONN, "this client %s kvcobrad at %s: use a new client",
                     connection_is_open(&c->connection) ? "is already connected to" : "belongs to", c->connection.path);
-    return client_reconnect(c);
+    return connect_patiently(c, path);
 }
 
 int kvc_client_get_info(kvc_client *c, kvc_client_info *ret_info)

@@ -20,6 +20,7 @@ struct gpu *gpu_close(struct gpu *g)
         free(g->flags[i]);
     }
     free(g->flags);
+    gpu_workspace_deinit(g);
     gpu_trim(g, 0);
     assert(g->n_memories == 0);
     free(g->cached);
@@ -38,6 +39,7 @@ int gpu_open(const char *uuid, cu_stream stream, struct gpu **ret, struct errmsg
     if (!g)
         return fail(e, -ENOMEM, "out of memory while opening a GPU");
     g->stream = stream;
+    g->workspace.most_bytes = GPU_WORKSPACE_BYTES;
     r = cuda_driver_open(&g->driver, e);
     if (r == 0)
         r = cuda_device_find(g->driver, uuid, &g->device, e);

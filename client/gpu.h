@@ -21,6 +21,7 @@ struct kvc_client;
 struct model_table;
 
 #define GPU_CACHED_BYTES ((size_t) 64 << 20) /* more than this goes back to the driver when the stream is waited for */
+#define GPU_WORKSPACE_BYTES ((size_t) 256 << 20)
 #define GPU_FLAGS 256                        /* of a slab */
 
 /* Device memory; bytes 0: none. */
@@ -34,6 +35,15 @@ struct gpu_flag_slab {
     struct gpu_memory memory;    /* uint32_t [GPU_FLAGS] */
     uint32_t raised[GPU_FLAGS];  /* as it was at gpu_flags_read() */
     bool taken[GPU_FLAGS];
+};
+
+/* What one launch leaves for another; grows, and what a captured graph uses stays as long as the GPU does. */
+struct gpu_workspace {
+    struct gpu_memory memory;
+    size_t most_bytes;           /* that one launch may ask for: what needs more is cut */
+    bool is_captured;
+    struct gpu_memory *kept;     /* smaller ones of before, that graphs use */
+    size_t n_kept;
 };
 
 struct gpu {
@@ -51,6 +61,7 @@ struct gpu {
     size_t cached_bytes;
     struct gpu_flag_slab **flags;
     size_t n_flag_slabs;
+    struct gpu_workspace workspace; /* of attention */
 };
 
 /**
@@ -122,6 +133,10 @@ void gpu_free(struct gpu *g, struct gpu_memory *m);
 
 /* What is cached beyond @keep_bytes goes back to the driver; the stream must have been waited for. */
 void gpu_trim(struct gpu *g, size_t keep_bytes);
+
+/* g->workspace of at least @bytes. Return: 0; as gpu_alloc(); -EBUSY: @capturing, and it would have to grow. */
+int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct errmsg *e);
+void gpu_workspace_deinit(struct gpu *g);
 
 /* Queued: @bytes from device memory to device memory. Return: 0; as cuda_fail(). */
 int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg *e);

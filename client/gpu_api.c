@@ -2,7 +2,10 @@
 #include <errno.h>
 
 #include "client/client.h"
+#include "client/model.h"
 #include "client/options.h"
+#include "client/seq.h"
+#include "client/seq_gpu.h"
 
 int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o)
 {
@@ -21,6 +24,9 @@ int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o)
         return r;
     if (c->gpu)
         return fail(&c->error, -EBUSY, "this client is on %s already: use a client per GPU", c->gpu->uuid);
+    if (c->workers.executor.run)
+        return fail(&c->error, -EBUSY, "this client has an executor, and threads have nothing to do on a GPU: "
+                    "kvc_client_set_executor(c, NULL) takes it away");
     if (c->connection.greeted || c->models)
         return fail(&c->error, -EBUSY, "this client %s: choose its GPU before", c->models ? "has models" : "is connected");
     r = gpu_open(local.uuid, local.stream, &c->gpu, &c->error);
@@ -48,9 +54,28 @@ int kvc_client_set_stream(kvc_client *c, void *stream)
     return r < 0 ? r : gpu_set_stream(c->gpu, stream, &c->error);
 }
 
+/* Every sequence is judged; the sentence is that of the first at fault. */
+static int judge_all(struct kvc_client *c)
+{
+    struct errmsg first = { "" };
+    int r = 0;
+
+    for (struct kvc_model *m = c->models; m; m = m->next)
+        for (struct kvc_seq *s = m->seqs; s; s = s->next)
+            if (seq_gpu_judge(s) < 0 && r == 0) {
+                r = -EINVAL;
+                first = c->error;
+            }
+    if (r < 0)
+        c->error = first;
+    return r;
+}
+
 int kvc_client_synchronize(kvc_client *c)
 {
     int r = enter(c, "kvc_client_synchronize");
 
-    return r < 0 ? r : gpu_flags_read(c->gpu, &c->error);
+    if (r == 0)
+        r = gpu_flags_read(c->gpu, &c->error);
+    return r < 0 ? r : judge_all(c);
 }

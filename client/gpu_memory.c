@@ -116,6 +116,47 @@ void gpu_free(struct gpu *g, struct gpu_memory *m)
     *m = (struct gpu_memory) { 0 };
 }
 
+/* ---- the workspace ----------------------------------------------------------------------------------------------- */
+
+int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct errmsg *e)
+{
+    struct gpu_workspace *w = &g->workspace;
+    struct gpu_memory fresh, *kept;
+    int r;
+
+    if (bytes > w->memory.bytes) {
+        if (capturing)
+            return fail(e, -EBUSY, "attention needs a workspace of %zu bytes here, which cannot be had while a graph is captured: "
+                        "run this step once before you capture it", bytes);
+        kept = realloc(w->kept, (w->n_kept + 1) * sizeof(*kept));
+        if (!kept)
+            return fail(e, -ENOMEM, "out of memory");
+        w->kept = kept;
+        r = gpu_alloc(g, bytes, &fresh, e);
+        if (r < 0)
+            return r;
+        if (w->is_captured)
+            kept[w->n_kept++] = w->memory;
+        else
+            gpu_free(g, &w->memory);
+        w->memory = fresh;
+        w->is_captured = false;
+    }
+    w->is_captured |= capturing;
+    return 0;
+}
+
+void gpu_workspace_deinit(struct gpu *g)
+{
+    struct gpu_workspace *w = &g->workspace;
+
+    gpu_free(g, &w->memory);
+    while (w->n_kept > 0)
+        gpu_free(g, &w->kept[--w->n_kept]);
+    free(w->kept);
+    *w = (struct gpu_workspace) { .n_kept = 0 };
+}
+
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg *e)

@@ -99,7 +99,7 @@ typedef struct kvc_executor {
  * KV heads, sequences of a batch and runs of pages of a long sequence are then shared out, and merged in one order: with
  * another number of workers a result may differ in its last bits. No call of the library returns while its tasks run.
  *
- * Return: 0; -EINVAL: n_workers, or no run.
+ * Return: 0; -EINVAL: n_workers, or no run; -EOPNOTSUPP: a client on a GPU has nothing for threads to do.
  */
 KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
 
@@ -116,7 +116,7 @@ typedef struct kvc_gpu_options {
  * those calls return when their work is queued on the stream. Loads the CUDA driver: not in a child of a process that has.
  *
  * Return: 0; -EOPNOTSUPP: no driver, too old a one, or no kernels for the device in this build; -ENODEV: no such GPU;
- * -EINVAL; -EBUSY: connected, or with models, or on a GPU already; -ENOMEM, -EIO: as the driver says. After a failure the client
+ * -EINVAL; -EBUSY: connected, or with models or an executor, or on a GPU already; -ENOMEM, -EIO: as the driver says. After a failure the client
  * is still one of the CPU.
  */
 KVC_EXPORT int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o);
@@ -186,7 +186,7 @@ typedef struct kvc_model_info {
     uint64_t page_bytes;                    /* one chunk of class rest: header and payload */
     uint64_t first_page_bytes;              /* class first: with the exact sinks */
     uint32_t n_sink;
-    const char *kernel;                     /* instruction set that encode and attend run on */
+    const char *kernel;                     /* what encode and attend run on: an instruction set, or "cuda" and a kernel */
 } kvc_model_info;
 KVC_EXPORT int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info);
 
@@ -203,7 +203,7 @@ typedef struct kvc_report_options {
  * moments, go out with a commit, every 2 s at most. No token and no vector does. The share of chunks that an operator
  * compares a shadow table on is not asked for here: it is the operator's.
  *
- * Return: 0; -EINVAL; -ENOMEM; -EOPNOTSUPP: an embedded model has nobody to tell.
+ * Return: 0; -EINVAL; -ENOMEM; -EOPNOTSUPP: an embedded model has nobody to tell, one on a GPU measures nothing.
  */
 KVC_EXPORT int kvc_model_report(kvc_model *m, const kvc_report_options *o);
 
@@ -233,7 +233,8 @@ typedef struct kvc_eval_options {
  * kvc_seq_new_eval() - a sequence that keeps every input beside what the codes decode to
  *
  * For measuring: each query of a long append sees what it would have seen alone (DESIGN 4). Costs 16 bytes per
- * number; cannot be published, matched or forked. Usage counts all codes, also of what is read exactly.
+ * number; cannot be published, matched or forked. Usage counts all codes, also of what is read exactly. On the CPU alone: a
+ * client of a GPU gets -EOPNOTSUPP.
  */
 KVC_EXPORT int kvc_seq_new_eval(kvc_model *m, const kvc_eval_options *o, kvc_seq **ret_seq);
 KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
@@ -255,16 +256,39 @@ KVC_EXPORT int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens
  * Return: 0; -EINVAL: layer, dtype, NaN or infinity in the input (named); -ENOSPC: arena full, nothing changed:
  * commit and retry; -ESTALE: a restarted daemon gave away pages of this sequence, truncate it (append, attend, read,
  * commit and fork say so). One token appended makes no system call.
+ *
+ * On a GPU @k and @v are device pointers, aligned as their type; the call returns when the work is queued and waits for the
+ * device only where memory must grow and the device is full. NaN and infinity are found later: kvc_client_synchronize() and
+ * kvc_seq_commit() say -EINVAL, from then on every call on the sequence does, which keeps its length until it is truncated to
+ * where it was sound, or freed. -EFBIG: more than 2^31 tokens.
  */
 KVC_EXPORT int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
                               size_t n_new);
+
+/**
+ * kvc_seq_replay() - before each launch of a CUDA graph in which steps of this sequence were captured
+ * @n_new: tokens that the graph's kvc_seq_append() calls add to every layer; 0 for a graph that only attends or reads
+ *
+ * While the client's stream is being captured, append, attend and read of a sequence on a GPU are recorded in the graph and change
+ * nothing yet; every other call that would touch the sequence's memory fails with -EBUSY. Run a step once before it is captured:
+ * memory for attention cannot grow meanwhile. This call then does what an eager append would have done before it stored: it claims
+ * pages, packs chunks that are due, and counts the tokens, on the client's stream, on which the graph must be launched next.
+ * Buffers of k, v, q and out are the graph's: fill them anew for each launch. Attention is divided for the pages that the sequence
+ * had room for when it was captured: capture anew now and then where a text grows very long.
+ *
+ * Return: 0; -EOPNOTSUPP: not on a GPU; -EINVAL: layers differ in length, or the sequence has an input that was not finite;
+ * -EBUSY: called during a capture; -EFBIG: more than 2^31 tokens; -ENOMEM, -EIO, -ESTALE. On failure nothing was counted: do not
+ * launch the graph.
+ */
+KVC_EXPORT int kvc_seq_replay(kvc_seq *s, size_t n_new);
 
 /**
  * kvc_seq_attend() - attention of the newest @n_q tokens of one layer
  * @q:   [n_q, n_heads of the shard, head_dim] binary32, pre-RoPE
  * @out: like @q
  *
- * Query i stands at position length - n_q + i and sees 0 .. that position; RoPE, scale and softmax applied.
+ * Query i stands at position length - n_q + i and sees 0 .. that position; RoPE, scale and softmax applied. On a GPU @q and
+ * @out are device pointers, written when the stream comes to it.
  */
 KVC_EXPORT int kvc_seq_attend(kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float *out);
 
@@ -272,7 +296,7 @@ typedef struct kvc_attend_options {
     size_t struct_bytes;  /* sizeof(kvc_attend_options) */
     uint32_t window;      /* sliding window: a query at position m sees n > m - window, sinks too; 0 = all */
     uint32_t exact_rope;  /* 1: turn every key in every RoPE plane; 0: slow planes may be folded, within 2^-11 of the
-                             scores' size (gpu/README.md) */
+                             scores' size (gpu/README.md). A GPU turns every plane either way */
 } kvc_attend_options;
 
 typedef struct kvc_attend_item {
@@ -291,7 +315,8 @@ typedef struct kvc_attend_item {
  */
 KVC_EXPORT int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer, const kvc_attend_options *o);
 
-/* Decoded (pre-RoPE) vectors [n, KV heads of the shard, head_dim] of positions first .. first + n - 1. */
+/* Decoded (pre-RoPE) vectors [n, KV heads of the shard, head_dim] of positions first .. first + n - 1; on a GPU @out is a device
+ * pointer. */
 KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);
 
 /**
@@ -307,10 +332,12 @@ KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size
  */
 KVC_EXPORT int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published);
 
-/* Keeps at most @n tokens: exact inside the tail, else down to a chunk boundary. *ret_kept is what is left. */
+/* Keeps at most @n tokens: exact inside the tail, else down to a chunk boundary. *ret_kept is what is left. -EBUSY: a GPU's
+ * stream is being captured. */
 KVC_EXPORT int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept);
 
-/* A second sequence with the same contents; packed pages are shared, the tail is copied. */
+/* A second sequence with the same contents; packed pages are shared, the tail is copied. -EBUSY: a GPU's stream is being
+ * captured. */
 KVC_EXPORT int kvc_seq_fork(kvc_seq *s, kvc_seq **ret_fork);
 
 /* Tokens that every layer has. */

@@ -10,6 +10,7 @@
 #include "client/options.h"
 #include "client/reconnect.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 #include "gpu/attend.h"
 
 bool model_is_connected(const struct kvc_model *m)
@@ -98,8 +99,6 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     r = options_read(&local, sizeof(local), id, sizeof(local), "kvc_model_id", &c->error);
     if (r < 0)
         return r;
-    if (c->gpu) /* until sequences on a GPU are here */
-        return fail(&c->error, -EOPNOTSUPP, "this version of the library has no sequences on a GPU: use a client of the CPU");
     m = calloc(1, sizeof(*m));
     if (!m)
         return fail(&c->error, -ENOMEM, "out of memory while opening a model");
@@ -192,7 +191,7 @@ kvc_model *kvc_model_free(kvc_model *m)
 
 int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info)
 {
-    const struct model_table *t;
+    struct model_table *t;
     kvc_model_info info;
     int r;
 
@@ -215,7 +214,7 @@ int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info)
         .page_bytes = t->layout.page_bytes[PAGE_REST],
         .first_page_bytes = t->layout.page_bytes[PAGE_FIRST],
         .n_sink = t->table->n_sink,
-        .kernel = attend_kernel_name(),
+        .kernel = m->client->gpu ? seq_gpu_kernel_name(m->client, t) : attend_kernel_name(),
     };
     memcpy(info.table_digest, t->table->digest, DIGEST_BYTES);
     return options_write(ret_info, &info, sizeof(info), sizeof(info), "kvc_model_info", &m->client->error);

@@ -1,6 +1,6 @@
 /*
  * Publishing a run of chunks of one sequence: RESERVE, their bytes where the daemon wants them, COMMIT. On the host the daemon
- * copies them from the arena (publish_arena.c).
+ * copies them from the arena (publish_arena.c); on a GPU the client puts them into the slots itself (publish_gpu.c).
  */
 #pragma once
 
@@ -49,9 +49,11 @@ int batch_commit(struct kvc_seq *s, struct batch *b);
 void batch_abort(struct kvc_seq *s, struct batch *b);
 
 /**
- * publish_arena() - publish @n chunks from @first on
- * @ret_n: leading ones that were dealt with; more than 0 on success
+ * publish_arena(), publish_gpu() - publish @n chunks from @first on
+ * @until_ms: how long to wait for memory that the daemon is making (clock_ms())
+ * @ret_n:    leading ones that were dealt with; more than 0 on success
  *
  * Return: 0; else why not all of those: the sequence goes on privately.
  */
 int publish_arena(struct kvc_seq *s, size_t first, size_t n, size_t *ret_n);
+int publish_gpu(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, size_t *ret_n);

@@ -7,6 +7,7 @@
 
 #include "client/client.h"
 #include "client/reconnect.h"
+#include "client/seq_gpu.h"
 
 int seq_enter(struct kvc_seq *s)
 {
@@ -16,7 +17,7 @@ int seq_enter(struct kvc_seq *s)
 int seq_check_whole(struct kvc_seq *s)
 {
     if (s->first_lost == SIZE_MAX)
-        return 0;
+        return s->gpu ? seq_gpu_check_sound(s) : 0;
     return fail(&s->model->client->error, -ESTALE, "pages of this sequence were lost with the daemon from token %zu on: "
                 "truncate it to that or less and compute the rest again", s->first_lost * CHUNK_TOKENS);
 }
@@ -61,6 +62,7 @@ static int seq_alloc(struct kvc_model *m, struct model_table *t, const void *sal
                      struct kvc_seq **ret)
 {
     struct kvc_seq *s = calloc(1, sizeof(*s));
+    int r;
 
     if (!s)
         return -ENOMEM;
@@ -83,6 +85,11 @@ static int seq_alloc(struct kvc_model *m, struct model_table *t, const void *sal
     if (salt_bytes > 0)
         memcpy(s->salt, salt, salt_bytes);
     s->salt_bytes = salt_bytes;
+    r = m->client->gpu ? seq_gpu_init(s) : 0;
+    if (r < 0) {
+        seq_free(s);
+        return r;
+    }
     *ret = s;
     return 0;
 }
@@ -93,6 +100,7 @@ void seq_free(struct kvc_seq *s)
     struct kvc_client *c = m->client;
 
     seq_drop_pages(s, 0);
+    seq_gpu_deinit(s);
     client_flush(c);
     if (s->eval)
         eval_free(s);
@@ -115,17 +123,24 @@ void seq_free(struct kvc_seq *s)
     model_unref(m);
 }
 
+/* A sentence for what failed without one, for want of the host's memory: a GPU has its own. */
+static int explain(struct kvc_client *c, int r, const char *what)
+{
+    return r < 0 && !c->error.text[0] ? fail(&c->error, r, "out of memory for a %s", what) : r;
+}
+
 /* Everything a decode step needs, so that none of them allocates: two chunks of tail, some pages, attention. */
 static int prepare(struct kvc_seq *s)
 {
-    if (seq_grow_tail(s, TAIL_ROWS_MIN) < 0 || seq_reserve_pages(s, 1) < 0)
-        return -ENOMEM;
-    return 0;
+    int r = seq_grow_tail(s, TAIL_ROWS_MIN);
+
+    if (r == 0)
+        r = seq_reserve_pages(s, 1);
+    return r == 0 && s->gpu ? seq_gpu_refresh(s) : r;
 }
 
 static int new_seq(struct kvc_model *m, const void *salt, size_t salt_bytes, struct kvc_seq **ret)
 {
-    struct errmsg *e = &m->client->error;
     struct model_table *t;
     int r;
 
@@ -139,7 +154,7 @@ static int new_seq(struct kvc_model *m, const void *salt, size_t salt_bytes, str
     t = watch_pick_table(m, salt, salt_bytes);
     r = seq_alloc(m, t, salt, salt_bytes, ret);
     model_table_unref(m, t);
-    return r < 0 ? fail(e, r, "out of memory for a sequence") : 0;
+    return explain(m->client, r, "sequence");
 }
 
 int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret_seq)
@@ -163,7 +178,7 @@ int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret
     r = prepare(s);
     if (r < 0) {
         seq_free(s);
-        return fail(&m->client->error, r, "out of memory for a sequence");
+        return explain(m->client, r, "sequence");
     }
     *ret_seq = s;
     return 0;
@@ -181,6 +196,8 @@ int kvc_seq_new_eval(kvc_model *m, const kvc_eval_options *o, kvc_seq **ret_seq)
         return r;
     if (!o || !ret_seq)
         return fail(&m->client->error, -EINVAL, "kvc_seq_new_eval: options or ret_seq is NULL");
+    if (m->client->gpu)
+        return fail(&m->client->error, -EOPNOTSUPP, "evaluation sequences are measured on the CPU: use a client without a GPU");
     r = new_seq(m, NULL, 0, &s);
     if (r < 0)
         return r;
@@ -240,18 +257,27 @@ int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
     if (!ret_kept)
         return fail(&s->model->client->error, -EINVAL, "kvc_seq_truncate: ret_kept is NULL: the cut may be deeper "
                     "than asked for");
+    r = s->gpu ? gpu_check_not_capturing(s->model->client->gpu, &s->model->client->error) : 0;
+    if (r < 0)
+        return r;
     kept = s->eval ? eval_truncate(s, n) : truncate_to(s, n);
     client_flush(s->model->client);
+    if (s->gpu)
+        r = seq_gpu_lengths_changed(s);
+    if (r < 0)
+        return r;
     *ret_kept = kept;
     return 0;
 }
 
 /* ---- branching --------------------------------------------------------------------------------------------------- */
 
-static void copy_tails(struct kvc_seq *to, const struct kvc_seq *from)
+static int copy_tails(struct kvc_seq *to, const struct kvc_seq *from)
 {
     uint32_t n_heads = from->model->shard.n_heads, d = from->model->geometry.d;
 
+    if (from->gpu)
+        return seq_gpu_copy(to, from);
     for (uint32_t i = 0; i < seq_n_layers(from); i++) {
         const struct layer *l = &from->layers[i];
         size_t rows = l->length - l->n_packed * CHUNK_TOKENS;
@@ -263,18 +289,21 @@ static void copy_tails(struct kvc_seq *to, const struct kvc_seq *from)
                 memcpy(to->layers[i].rows[side] + seq_row(to, h, 0), l->rows[side] + seq_row(from, h, 0),
                        rows * d * sizeof(uint16_t));
     }
+    return 0;
 }
 
 /* After a cut inside a step layers may differ in what is packed: level them, so that shared pages are whole. */
-static void level_packed(struct kvc_seq *s)
+static int level_packed(struct kvc_seq *s)
 {
     size_t n = 0;
+    int r = 0;
 
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
         if (s->layers[i].n_packed > n)
             n = s->layers[i].n_packed;
-    for (uint32_t i = 0; i < seq_n_layers(s); i++)
-        seq_pack_layer(s, i, n);
+    for (uint32_t i = 0; r == 0 && i < seq_n_layers(s); i++)
+        r = seq_pack_layer(s, i, n);
+    return r;
 }
 
 static int fork_seq(struct kvc_seq *s, struct kvc_seq **ret)
@@ -283,7 +312,9 @@ static int fork_seq(struct kvc_seq *s, struct kvc_seq **ret)
     size_t n_packed;
     int r;
 
-    level_packed(s);
+    r = level_packed(s);
+    if (r < 0)
+        return r;
     n_packed = seq_n_packed(s);
     r = seq_alloc(s->model, s->table, s->salt, s->salt_bytes, &t);
     if (r < 0)
@@ -292,13 +323,16 @@ static int fork_seq(struct kvc_seq *s, struct kvc_seq **ret)
     r = seq_grow_tail(t, s->tail_rows);
     if (r == 0)
         r = seq_reserve_pages(t, n_packed + 1);
+    if (r == 0)
+        r = copy_tails(t, s);
+    for (size_t i = 0; r == 0 && i < n_packed; i++)
+        seq_add_page(t, page_ref(s->pages[i]));
+    if (r == 0 && t->gpu)
+        r = seq_gpu_refresh(t);
     if (r < 0) {
         seq_free(t);
         return r;
     }
-    copy_tails(t, s);
-    for (size_t i = 0; i < n_packed; i++)
-        seq_add_page(t, page_ref(s->pages[i]));
     *ret = t;
     return 0;
 }
@@ -318,8 +352,9 @@ int kvc_seq_fork(kvc_seq *s, kvc_seq **ret_fork)
     if (!seq_is_between_steps(s))
         return fail(e, -EINVAL, "layers differ in length: fork between steps");
     r = seq_check_whole(s);
+    if (r == 0 && s->gpu)
+        r = gpu_check_not_capturing(s->model->client->gpu, e);
     if (r < 0)
         return r;
-    r = fork_seq(s, ret_fork);
-    return r < 0 ? fail(e, r, "out of memory for a fork") : 0;
+    return explain(s->model->client, fork_seq(s, ret_fork), "fork");
 }

@@ -64,7 +64,7 @@ static inline size_t chunks_due(size_t length)
     return length / CHUNK_TOKENS > 0 ? length / CHUNK_TOKENS - 1 : 0;
 }
 
-/* First statements of a public call on a sequence. Return: 0; -EINVAL: @s is NULL; -ECHILD. */
+/* First statements of a public call on a sequence. Return: 0; -EINVAL: @s is NULL; -ECHILD; -EIO: its GPU is lost. */
 int seq_enter(struct kvc_seq *s);
 
 /* What reads or publishes pages asks first. Return: 0; -ESTALE: pages were lost with the daemon, with a sentence. */
@@ -101,13 +101,13 @@ const uint8_t *const *seq_payloads(struct kvc_seq *s);
 
 /* ---- seq_append.c ----------------------------------------------------------------------------------------- */
 
-/* Room for @rows rows in every layer's tail. Return: 0; -ENOMEM. */
+/* Room for @rows rows in every layer's tail. Return: 0; -ENOMEM; on a GPU as gpu_alloc(), with a sentence. */
 int seq_grow_tail(struct kvc_seq *s, size_t rows);
 /* Gives back the room that a long piece took, once it is packed. */
 void seq_trim_tail(struct kvc_seq *s);
 
-/* Packs layer @layer up to @n_chunks; its tail has those rows and their pages are claimed. */
-void seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks);
+/* Packs layer @layer up to @n_chunks; its tail has those rows and their pages are claimed. Return: 0; on a GPU -EIO. */
+int seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks);
 
 /* ---- seq_eval.c ------------------------------------------------------------------------------------------- */
 

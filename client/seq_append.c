@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "client/client.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 
 _Static_assert(KVC_F32 == (int) DTYPE_F32 && KVC_F16 == (int) DTYPE_F16 && KVC_BF16 == (int) DTYPE_BF16, "number types");
 
@@ -62,16 +63,19 @@ int seq_grow_tail(struct kvc_seq *s, size_t rows)
 {
     if (rows <= s->tail_rows)
         return 0;
-    return resize_tail(s, (rows + CHUNK_TOKENS - 1) / CHUNK_TOKENS * CHUNK_TOKENS);
+    rows = (rows + CHUNK_TOKENS - 1) / CHUNK_TOKENS * CHUNK_TOKENS;
+    return s->gpu ? seq_gpu_resize_tail(s, rows) : resize_tail(s, rows);
 }
 
 void seq_trim_tail(struct kvc_seq *s)
 {
+    struct errmsg *e = &s->model->client->error, before = *e;
+
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
         if (s->layers[i].length - s->layers[i].n_packed * CHUNK_TOKENS >= TAIL_ROWS_MIN)
             return;
-    if (s->tail_rows > TAIL_ROWS_MIN)
-        (void) resize_tail(s, TAIL_ROWS_MIN); /* without memory to copy into it stays long */
+    if (s->tail_rows > TAIL_ROWS_MIN && (s->gpu ? seq_gpu_resize_tail : resize_tail)(s, TAIL_ROWS_MIN) < 0)
+        *e = before; /* without memory to copy into it stays long */
 }
 
 static int bad_number(const struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t token, float x)
@@ -139,11 +143,13 @@ static void pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum sid
         watch_head(s, layer, head, side, scratch->rows, payload);
 }
 
-void seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
+int seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
 {
     struct layer *l = &s->layers[layer];
     uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d;
 
+    if (s->gpu)
+        return seq_gpu_pack_layer(s, layer, n_chunks);
     while (l->n_packed < n_chunks) {
         size_t left = l->length - (l->n_packed + 1) * CHUNK_TOKENS;
         bool sampled = watch_samples(s, l->n_packed);
@@ -157,6 +163,7 @@ void seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
             }
         l->n_packed++;
     }
+    return 0;
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
@@ -200,8 +207,7 @@ static int append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const
     /* before the first new token: 64 (c + 2) <= length + 1, so that a decode step sees 64 to 127 exact ones */
     due = chunks_due(l->length + 1);
     l->length += n_new; /* the new rows move along when chunks in front of them are packed */
-    seq_pack_layer(s, layer, due);
-    return 0;
+    return seq_pack_layer(s, layer, due);
 }
 
 int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new)
@@ -213,5 +219,7 @@ int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void 
     r = check_arguments(s, layer, dtype, k, v, n_new);
     if (r < 0 || n_new == 0)
         return r;
+    if (s->gpu)
+        return seq_gpu_append(s, layer, dtype, k, v, n_new);
     return s->eval ? eval_append(s, layer, dtype, k, v, n_new) : append(s, layer, dtype, k, v, n_new);
 }

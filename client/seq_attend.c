@@ -13,6 +13,7 @@
 #include "client/client.h"
 #include "client/options.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 #include "gpu/attend.h"
 
 enum {
@@ -171,13 +172,15 @@ static void add_pieces(struct call *c, const kvc_attend_item *item, size_t *part
 
 static int check_item(const kvc_attend_item *item, uint32_t layer, const struct kvc_client *c, struct errmsg *e)
 {
+    size_t length;
+
     if (!item->seq || item->seq->model->client != c)
         return fail(e, -EINVAL, "a batch is of sequences of one client");
     if (layer >= seq_n_layers(item->seq))
         return fail(e, -EINVAL, "layer %u: the model has %u", layer, seq_n_layers(item->seq));
-    if (item->n_q > item->seq->layers[layer].length)
-        return fail(e, -EINVAL, "%zu queries, but layer %u has %zu tokens: append before attending", item->n_q, layer,
-                    item->seq->layers[layer].length);
+    length = item->seq->layers[layer].length + (item->seq->gpu ? item->seq->gpu->layers[layer].n_captured : 0);
+    if (item->n_q > length)
+        return fail(e, -EINVAL, "%zu queries, but layer %u has %zu tokens: append before attending", item->n_q, layer, length);
     if (item->n_q > 0 && (!item->q || !item->out))
         return fail(e, -EINVAL, "q or out of %zu queries is NULL", item->n_q);
     return seq_check_whole(item->seq);
@@ -195,9 +198,11 @@ static int attend_items(struct kvc_client *client, const kvc_attend_item *items,
 
         if (r < 0)
             return r;
-        if (items[i].n_q > 0)
+        if (items[i].n_q > 0 && !client->gpu)
             add_need(&c, &items[i], &need);
     }
+    if (client->gpu)
+        return seq_gpu_attend(client, items, n, layer, o);
     if (!checked_mul(need.n_pieces, sizeof(*c.pieces), &items_bytes) ||
         workers_reserve(c.workers, need.scratch_bytes, items_bytes, need.n_partials) < 0)
         return fail(&client->error, -ENOMEM, "out of memory for attention of %zu sequences", n);

@@ -8,6 +8,7 @@
 #include "client/pressure.h"
 #include "client/reconnect.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 #include "client/seq_pool.h"
 
 struct found {
@@ -161,6 +162,8 @@ static int match(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
     }
     count_chunks(c, s->n_pages, n_chunks - s->n_pages);
     client_flush(c);
+    if (s->gpu && seq_gpu_lengths_changed(s) == -EIO) /* what is only short of memory is tried again before it is used */
+        return -EIO;
     return r;
 }
 
@@ -180,14 +183,16 @@ int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *r
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
         if (s->layers[i].length > 0)
             return fail(e, -EINVAL, "the sequence has tokens already: match before the first append");
+    r = s->gpu ? gpu_check_not_capturing(s->model->client->gpu, e) : 0;
+    if (r < 0)
+        return r;
     n_chunks = n_tokens > 0 ? (n_tokens - 1) / CHUNK_TOKENS : 0; /* one token is left to compute */
-    r = 0;
     if (n_chunks > 0 && model_connect(s->model) == 0)
         r = match(s, tokens, n_chunks);
     if (r == -ENOTCONN && s->n_pages == 0 && model_connect(s->model) == 0) /* it was lost, and is back */
         r = match(s, tokens, n_chunks);
     /* pages that were granted are used whatever ended the run; without any, an error is the caller's to know */
-    if (r < 0 && r != -ENOTCONN && s->n_pages == 0)
+    if (r < 0 && r != -ENOTCONN && (s->n_pages == 0 || r == -EIO))
         return r;
     errmsg_clear(e);
     *ret_n = s->n_pages * CHUNK_TOKENS;

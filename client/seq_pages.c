@@ -5,6 +5,7 @@
 
 #include "client/client.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 
 int seq_reserve_pages(struct kvc_seq *s, size_t n)
 {
@@ -65,13 +66,15 @@ int seq_claim(struct kvc_seq *s, size_t n_pages)
     if (r == 0)
         return 0;
     seq_drop_pages(s, before);
-    if (c->gpu)
-        return r; /* with its sentence */
+    if (c->gpu && c->error.text[0]) /* which memory it is that has no room */
+        return r;
     return r == -ENOSPC ? no_space(s, n_pages) : fail(&c->error, r, "out of memory for %zu pages", n_pages - before);
 }
 
 void seq_drop_pages(struct kvc_seq *s, size_t n)
 {
+    if (s->gpu)
+        seq_gpu_keep_addresses(s, n);
     while (s->n_pages > n)
         page_unref(s->model->client, s->pages[--s->n_pages]);
 }

@@ -10,7 +10,10 @@
 #include "client/publish.h"
 #include "client/reconnect.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 #include "client/seq_pool.h"
+
+enum { MAKING_MS = 1000 };
 
 /* Keys of the first @n chunks; those that a page has already must agree. */
 static int derive_keys(struct kvc_seq *s, const uint32_t *tokens, size_t n)
@@ -38,7 +41,8 @@ static size_t n_published(const struct kvc_seq *s)
     return n;
 }
 
-static int publish(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
+/* @until_ms: how long a GPU's client waits for extents that are being made. */
+static int publish(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, int64_t until_ms)
 {
     struct kvc_client *c = s->model->client;
     size_t batch = c->connection.items_per_message;
@@ -55,7 +59,7 @@ static int publish(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
         while (n < batch && at + n < n_chunks && !page_is_shared(s->pages[at + n]))
             n++;
         if (n > 0)
-            r = publish_arena(s, at, n, &n);
+            r = c->gpu ? publish_gpu(s, at, n, until_ms, &n) : publish_arena(s, at, n, &n);
         at += n > 0 ? n : 1;
     }
     return r;
@@ -73,7 +77,7 @@ static size_t pack_due(struct kvc_seq *s)
         due--;
     errmsg_clear(&s->model->client->error);
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
-        seq_pack_layer(s, i, due);
+        (void) seq_pack_layer(s, i, due); /* what a lost GPU does not pack is not published */
     return seq_n_packed(s);
 }
 
@@ -92,6 +96,7 @@ static void go_private(struct kvc_seq *s)
 /* Publishing frees arena space, which lets a fork pack more: repeat while that helps. */
 static int commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
 {
+    int64_t until_ms = clock_ms() + MAKING_MS;
     size_t n_due = chunks_due(seq_length(s)), n;
     int r = 0;
 
@@ -105,12 +110,20 @@ static int commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
             go_private(s);
             break;
         }
-        r = publish(s, tokens, n < n_tokens / CHUNK_TOKENS ? n : n_tokens / CHUNK_TOKENS);
+        r = publish(s, tokens, n < n_tokens / CHUNK_TOKENS ? n : n_tokens / CHUNK_TOKENS, until_ms);
         if (n == before)
             break;
     } while (r == 0 && n < n_due);
     client_flush(s->model->client);
     return r;
+}
+
+/* What was appended on a GPU was not looked at then. Waits, so that copies begin when slots are reserved, not later. */
+static int check_inputs(struct kvc_seq *s)
+{
+    int r = gpu_flags_read(s->model->client->gpu, &s->model->client->error);
+
+    return r < 0 ? r : seq_gpu_judge(s);
 }
 
 int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published)
@@ -128,6 +141,8 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
     if (!seq_is_between_steps(s))
         return fail(e, -EINVAL, "layers differ in length: commit between steps");
     r = seq_check_whole(s);
+    if (r == 0 && s->gpu)
+        r = check_inputs(s);
     if (r < 0)
         return r;
     connection_check(&s->model->client->connection, false); /* there may be nothing to say, yet something to know */

@@ -5,6 +5,7 @@
 #include "base/half.h"
 #include "client/client.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 #include "gpu/codec.h"
 
 static void add_mean(const uint16_t *row, const float *mean, uint32_t d, float *out)
@@ -87,6 +88,8 @@ int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, s
     r = seq_check_whole(s);
     if (r < 0)
         return r;
+    if (s->gpu)
+        return seq_gpu_read(s, layer, side, first, n, out);
     if (s->eval)
         eval_read(s, layer, side, first, n, out);
     else

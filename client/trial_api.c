@@ -32,6 +32,8 @@ int kvc_model_report(kvc_model *m, const kvc_report_options *o)
         r = options_read(&options, sizeof(options), o, sizeof(options), "kvc_report_options", &c->error);
     if (r < 0)
         return r;
+    if (c->gpu)
+        return fail(&c->error, -EOPNOTSUPP, "what a table does to vectors is measured on the CPU: use a client without a GPU");
     if (!m->remote.opened)
         return fail(&c->error, -EOPNOTSUPP, "this model is embedded: there is no daemon to tell");
     if (options.share_ppm > PPM || options.moments > 1)

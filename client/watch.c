@@ -114,7 +114,7 @@ void watch_follow(struct kvc_model *m)
     uint8_t digest[DIGEST_BYTES];
     uint64_t word;
 
-    if (!model_is_connected(m))
+    if (!model_is_connected(m) || m->client->gpu) /* chunks are measured where the CPU packs them */
         return;
     page = extent_data(m->remote.control);
     word = atomic_load_explicit(&page->shadow[m->remote.control_slot], memory_order_acquire); /* then its digest */

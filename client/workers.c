@@ -79,6 +79,8 @@ int kvc_client_set_executor(kvc_client *c, const kvc_executor *x)
         r = options_read(&executor, sizeof(executor), x, sizeof(executor), "kvc_executor", &c->error);
     if (r < 0)
         return r;
+    if (x && c->gpu)
+        return fail(&c->error, -EOPNOTSUPP, "this client's attention runs on its GPU: threads have nothing to do");
     if (x && !executor.run)
         return fail(&c->error, -EINVAL, "kvc_executor.run is NULL");
     if (executor.n_workers < 1 || executor.n_workers > WORKERS_MAX)

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/gpu_open.h"
 #include "daemon/log.h"
 #include "daemon/mover.h"
 #include "daemon/server.h"
@@ -49,10 +50,10 @@ static int begin_spare(void *ctx, struct errmsg *e)
     struct device *d = g->device;
     Kvcobra__MoverCreate create = KVCOBRA__MOVER_CREATE__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
-    int r;
+    int r = gpu_check(d, e); /* one that is not available is tried again */
 
-    if (d->state != DEVICE_READY)
-        return fail(e, -EAGAIN, "%s is not open", d->name);
+    if (r < 0)
+        return r;
     create.device = d->number;
     create.bytes = d->store.pool.extent_bytes;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CREATE;
@@ -128,7 +129,7 @@ static void ask_for_list(struct gpu_pool *g)
     Kvcobra__MoverProcesses processes = KVCOBRA__MOVER_PROCESSES__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
 
-    if (d->state != DEVICE_READY || !quarantine_wants_list(&g->quarantine))
+    if (!quarantine_wants_list(&g->quarantine) || gpu_check(d, NULL) < 0)
         return;
     processes.device = d->number;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_PROCESSES;

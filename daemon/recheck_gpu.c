@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/conn.h"
+#include "daemon/gpu_open.h"
 #include "daemon/job.h"
 #include "daemon/mover.h"
 #include "daemon/pages.h"
@@ -61,6 +62,12 @@ static void judge(struct store *st, const struct check *c)
         store_page_checked(st, c->slot, false);
 }
 
+static int come_again(struct request *rq, const char *why)
+{
+    return fail(&rq->error, -EAGAIN, "pages that were there before kvcobrad was started have to be checked first, and cannot be "
+                "now (%.250s): come again", why);
+}
+
 static int conclude(struct job *job, struct request *rq)
 {
     struct recheck_job *j = (struct recheck_job *) job;
@@ -73,8 +80,7 @@ static int conclude(struct job *job, struct request *rq)
     if (!rq)
         return 0;
     if (j->why.text[0])
-        return fail(&rq->error, -EAGAIN, "pages that were there before kvcobrad was started have to be checked first, and cannot "
-                    "be now (%.250s): come again", j->why.text);
+        return come_again(rq, j->why.text);
     rq->rechecked = true; /* a damaged page that is held stays unchecked: the handler refuses it */
     return j->again(rq);
 }
@@ -170,11 +176,15 @@ static int collect(struct store *st, const uint32_t *slots, size_t n, struct rec
 
 int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq))
 {
-    const struct device *d = rq->session->tenant->device;
+    struct device *d = rq->session->tenant->device;
     struct store *st = store_of(rq->session->tenant);
-    _cleanup_(job_freep) struct recheck_job *j = calloc(1, sizeof(*j) + n * sizeof(j->pages[0]));
-    int r;
+    _cleanup_(job_freep) struct recheck_job *j = NULL;
+    struct errmsg why;
+    int r = gpu_check(d, &why); /* a session of an earlier process may be on one that is not available now */
 
+    if (r < 0)
+        return come_again(rq, why.text);
+    j = calloc(1, sizeof(*j) + n * sizeof(j->pages[0]));
     if (!j || collect(st, slots, n, j) < 0)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n);
     j->job.finish = conclude;
@@ -185,8 +195,7 @@ int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (
     r = ask_all(rq->server, d, j);
     if (r < 0) {
         job_cancel(&j->job);
-        return fail(&rq->error, -EAGAIN, "pages that were there before kvcobrad was started have to be checked first, and "
-                    "kvcobra-mover cannot be asked now (%s): come again", strerror(-r));
+        return come_again(rq, strerror(-r));
     }
     for (size_t i = 0; i < j->n; i++)
         store_hold(st, j->pages[i].slot);

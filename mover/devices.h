@@ -6,7 +6,7 @@
 #include "gpu/cuda/extent.h"
 #include "mover/nvml.h"
 
-enum { DEVICES_MAX = 16 };
+enum { DEVICES_MAX = 17 }; /* numbers of the daemon's: its 0 is the host's memory */
 
 struct device {
     struct cuda_space *space; /* NULL: not open */

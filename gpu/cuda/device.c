@@ -65,6 +65,8 @@ static int read_info(const struct cuda_driver *d, cu_device device, struct cuda_
     if (r == CU_SUCCESS)
         r = d->device_attribute(&minor, CU_ATTRIBUTE_COMPUTE_MINOR, device);
     if (r == CU_SUCCESS)
+        r = d->device_attribute(&info.multiprocessors, CU_ATTRIBUTE_MULTIPROCESSORS, device);
+    if (r == CU_SUCCESS)
         r = d->device_attribute(&vmm, CU_ATTRIBUTE_VMM, device);
     if (r == CU_SUCCESS)
         r = d->device_attribute(&posix_fd, CU_ATTRIBUTE_POSIX_FD, device);

@@ -112,6 +112,7 @@ struct cuda_device_info {
     char name[96];
     size_t bytes;
     int compute;            /* 10 * major + minor: 80, 90 */
+    int multiprocessors;    /* that blocks are shared out to */
     size_t granularity;     /* of extents: mappings are multiples of it */
 };
 

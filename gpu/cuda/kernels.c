@@ -23,24 +23,26 @@ enum {
 
 /* All kernels, those of attention first: plan_attend_kernel() numbers them. */
 enum {
-    LAST_OF_ATTENTION = PLAN_KERNELS - 1,
+    LAST_OF_ATTENTION = PLAN_ATTEND_COUNT - 1,
 #define KERNEL_NUMBER(kernel, parameters) number_of_##kernel,
     PLAN_MERGE_KERNELS(KERNEL_NUMBER) PLAN_APPEND_KERNELS(KERNEL_NUMBER) PLAN_READ_KERNELS(KERNEL_NUMBER)
         PLAN_MEMORY_KERNELS(KERNEL_NUMBER)
 #undef KERNEL_NUMBER
-    N_KERNELS
+    FIRST_OF_90, /* plan_90_kernel() numbers them */
+    N_KERNELS = FIRST_OF_90 + PLAN_90_COUNT
 };
 
 /* What is loaded, and which kernels it has: from there to the next one's first. */
 static const struct {
     const struct cuda_image *image;
     unsigned first;
+    int compute; /* the only compute capability that runs it; 0: all do */
 } images[] = {
-    { &cuda_image_attend_80, 0 },
-    { &cuda_image_attend, PLAN_80_COUNT },
-    { &cuda_image_append, number_of_kvc_pack_keys },
-    { &cuda_image_read, number_of_kvc_read },
-    { &cuda_image_memory, number_of_kvc_poke },
+    { &cuda_image_attend, 0, 0 },
+    { &cuda_image_append, number_of_kvc_pack_keys, 0 },
+    { &cuda_image_read, number_of_kvc_read, 0 },
+    { &cuda_image_memory, number_of_kvc_poke, 0 },
+    { &cuda_image_attend_90, FIRST_OF_90, PLAN_90_COMPUTE },
 };
 
 enum { N_IMAGES = sizeof(images) / sizeof(images[0]) };
@@ -72,18 +74,22 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
         .kernels = {
 #define KERNEL_NAME(kernel, parameters) { .name = #kernel },
 #define ATTEND_NAME(kernel, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, plan_attend)
-#define ATTEND_80_NAME(kernel, d, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, plan_attend)
-            PLAN_80_KERNELS(ATTEND_80_NAME) PLAN_ATTEND_KERNELS(ATTEND_NAME) PLAN_MERGE_KERNELS(KERNEL_NAME) PLAN_APPEND_KERNELS(KERNEL_NAME)
+            PLAN_ATTEND_KERNELS(ATTEND_NAME) PLAN_MERGE_KERNELS(KERNEL_NAME) PLAN_APPEND_KERNELS(KERNEL_NAME)
                 PLAN_READ_KERNELS(KERNEL_NAME) PLAN_MEMORY_KERNELS(KERNEL_NAME)
+#define NAME_90(kernel, d, n_rows) KERNEL_NAME(kernel, plan_attend)
+            PLAN_90_KERNELS(NAME_90)
+#undef NAME_90
 #undef ATTEND_NAME
-#undef ATTEND_80_NAME
 #undef KERNEL_NAME
         },
     };
     for (unsigned i = 0; i < N_IMAGES; i++) {
         unsigned first = images[i].first, end = i + 1 < N_IMAGES ? images[i + 1].first : (unsigned) N_KERNELS;
-        int r = cuda_module_load(s, images[i].image, &k->kernels[first], end - first, &k->modules[i], e);
+        int r;
 
+        if (images[i].compute > 0 && images[i].compute != cuda_space_device(s)->compute)
+            continue;
+        r = cuda_module_load(s, images[i].image, &k->kernels[first], end - first, &k->modules[i], e);
         if (r < 0)
             return r;
     }
@@ -93,20 +99,40 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 
 /* ---- launching ------------------------------------------------------------------------------------------------------- */
 
+/* What attends for a table and calls of @n_q > 0 queries: the device's own kernel, or else the general one. */
+struct choice {
+    unsigned kernel, n_threads;
+    size_t shared_bytes;
+};
+
+static struct choice choose(const struct cuda_kernels *k, const struct page_layout *l, uint32_t n_q)
+{
+    enum plan_90_kernel own = plan_90_kernel(l, n_q);
+
+    if (cuda_space_device(k->space)->compute == PLAN_90_COMPUTE && own < PLAN_90_COUNT)
+        return (struct choice) { FIRST_OF_90 + own, PLAN_90_THREADS, plan_90_shared_bytes(own, l) };
+    return (struct choice) { plan_attend_kernel(l, n_q), PLAN_THREADS, plan_attend_shared_bytes(l) };
+}
+
+const char *cuda_attend_name(const struct cuda_kernels *k, const struct page_layout *l, unsigned n_q)
+{
+    return k->kernels[choose(k, l, n_q).kernel].name;
+}
+
 int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct plan_attend *a, unsigned n_items,
                 cu_stream stream, struct errmsg *e)
 {
     unsigned group = geometry_group(&l->table->geometry);
     struct cuda_grid attend = { l->shard.n_heads * PLAN_TILES(group, a->n_q), a->n_splits, n_items };
     struct cuda_grid merge = { group * a->n_q, l->shard.n_heads, n_items };
-    unsigned number;
+    struct choice c;
     int r;
 
     assert(n_items <= PLAN_ITEMS_MAX);
     if (n_items == 0 || a->n_q == 0)
         return 0;
-    number = plan_attend_kernel(l, a->n_q);
-    r = cuda_launch(k->space, &k->kernels[number], attend, PLAN_THREADS, plan_attend_shared_bytes(number, l), a, stream, e);
+    c = choose(k, l, a->n_q);
+    r = cuda_launch(k->space, &k->kernels[c.kernel], attend, c.n_threads, c.shared_bytes, a, stream, e);
     if (r < 0)
         return r;
     return cuda_launch(k->space, &k->kernels[number_of_kvc_merge], merge, PLAN_THREADS, plan_merge_shared_bytes(l), a, stream, e);

@@ -28,7 +28,10 @@ static inline void cuda_kernels_freep(struct cuda_kernels **k)
  * device pointers, their table is that of @l. Return: 0; as cuda_fail().
  */
 
-/* Attention of a->items[0 .. n_items - 1], n_items <= PLAN_ITEMS_MAX: the kernel that plan_attend_kernel() says, and kvc_merge. */
+/* Of the kernel that attends for calls of @n_q > 0 queries: the device's own (kernels/attend_90.h) or a general one. Static. */
+const char *cuda_attend_name(const struct cuda_kernels *k, const struct page_layout *l, unsigned n_q);
+
+/* Attention of a->items[0 .. n_items - 1], n_items <= PLAN_ITEMS_MAX: the kernel that cuda_attend_name() says, and kvc_merge. */
 int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct plan_attend *a, unsigned n_items,
                 cu_stream stream, struct errmsg *e);
 

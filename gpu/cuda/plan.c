@@ -9,7 +9,6 @@
 #include "base/half.h"
 #include "gpu/codec.h"
 #include "gpu/constants.h"
-#include "gpu/cuda/plan_80.h"
 
 enum { PLANES_STEP = 16, ALIGN = 16, WIDTHS = TABLE_BITS_MAX + 1, LEVELS = 1 << TABLE_BITS_MAX };
 
@@ -103,6 +102,18 @@ static struct plan_codes codes_of(const struct codec *c, uint32_t offset)
     return ret;
 }
 
+/* The power of two that brings the largest of them to 1 or a little below. */
+static float power_of_two_above(const float *x, size_t n)
+{
+    float largest = 0;
+    int exponent;
+
+    for (size_t i = 0; i < n; i++)
+        largest = fmaxf(largest, fabsf(x[i]));
+    (void) frexpf(largest, &exponent);
+    return ldexpf(1, exponent);
+}
+
 /*
  * K's dec in binary16, [2][n_planes][r], times a power of two that brings its largest entry to 1 or a little below, so that
  * none that matters is subnormal; returns what 1 stands for.
@@ -110,19 +121,54 @@ static struct plan_codes codes_of(const struct codec *c, uint32_t offset)
 static float fill_dec_k(const struct geometry *g, const struct codec *k, uint16_t *ret)
 {
     uint32_t n = n_planes_of(g);
-    float largest = 0;
-    int exponent;
+    float scale = power_of_two_above(k->dec, (size_t) g->d * k->r);
 
-    for (size_t i = 0; i < (size_t) g->d * k->r; i++)
-        largest = fmaxf(largest, fabsf(k->dec[i]));
-    (void) frexpf(largest, &exponent);
     memset(ret, 0, (size_t) 2 * n * k->r * sizeof(*ret));
     for (unsigned hi = 0; hi < 2; hi++)
         for (uint32_t p = 0; p < g->d / 2; p++)
             for (uint32_t c = 0; c < k->r; c++)
                 ret[((size_t) hi * n + p) * k->r + c] =
-                    f32_to_f16(ldexpf(k->dec[(size_t) plane_dim(g, p, hi) * k->r_in + c], -exponent));
-    return ldexpf(1, exponent);
+                    f32_to_f16(k->dec[(size_t) plane_dim(g, p, hi) * k->r_in + c] / scale);
+    return scale;
+}
+
+/* Euclidean size of [n] numbers from each half of [2][ld]. */
+static double size_of_planes(const float *x, size_t ld, size_t from, size_t n)
+{
+    double sum = 0;
+
+    for (size_t i = from; i < from + n; i++)
+        sum += (double) x[i] * x[i] + (double) x[ld + i] * x[ld + i];
+    return sqrt(sum);
+}
+
+/*
+ * How exactly the mean's scores are formed, 16 planes at a time (kernels/plan.h): rounded while all that is rounded is together
+ * no larger than what the codes add to the mean, a vector of size |dec| as levels have variance one; the smallest first.
+ */
+static uint32_t mean_steps_of(const struct geometry *g, const struct codec *k, const struct levels *levels, const float *mean)
+{
+    uint32_t n = n_planes_of(g), steps = 0;
+    double room = 0, sizes[GEOMETRY_PLANES_MAX / PLANES_STEP + 1];
+
+    for (size_t i = 0; i < (size_t) g->d * k->r; i++)
+        if (k->bits[i % k->r / 8] > 0)
+            room += pow((double) k->dec[i] / (double) levels[k->bits[i % k->r / 8]].step, 2);
+    for (uint32_t i = 0; i < n / PLANES_STEP; i++) {
+        sizes[i] = size_of_planes(mean, n, (size_t) i * PLANES_STEP, PLANES_STEP);
+        steps |= (uint32_t) (sizes[i] > 0 ? PLAN_MEAN_EXACT : PLAN_MEAN_NONE) << 2 * i;
+    }
+    for (;;) {
+        uint32_t smallest = n;
+
+        for (uint32_t i = 0; i < n / PLANES_STEP; i++)
+            if ((steps >> 2 * i & 3) == PLAN_MEAN_EXACT && (smallest == n || sizes[i] < sizes[smallest]))
+                smallest = i;
+        if (smallest == n || sizes[smallest] * sizes[smallest] > room)
+            return steps;
+        room -= sizes[smallest] * sizes[smallest];
+        steps ^= (uint32_t) (PLAN_MEAN_EXACT ^ PLAN_MEAN_ROUNDED) << 2 * smallest;
+    }
 }
 
 static void fill_mean_k(const struct geometry *g, const struct codec *k, float *ret)
@@ -166,15 +212,15 @@ static struct plan_head make_head(struct cursor *c, const struct page_layout *l,
     const struct codec *k = table_codec(t, layer, of_model, SIDE_K), *v = table_codec(t, layer, of_model, SIDE_V);
     struct head_run run = table_predictors(t, of_model);
     struct part dec_k = take(c, (size_t) 2 * n_planes_of(g) * k->r, sizeof(uint16_t));
-    struct part fragments = take(c, plan_dec_fragment_words(n_planes_of(g), k->r), sizeof(uint32_t));
     struct part mean_k = take(c, (size_t) 2 * n_planes_of(g), sizeof(float));
     struct plan_head h = {
         .k = codes_of(k, 0), .v = codes_of(v, (uint32_t) page_v_off(k)),
         .block = (uint32_t) page_block_off(l, layer, head),
+        .block_bytes = (uint32_t) (page_block_off(l, layer, head + 1) - page_block_off(l, layer, head)),
         .sinks_k = (uint32_t) page_sink_off(l, layer, head, SIDE_K),
         .sinks_v = (uint32_t) page_sink_off(l, layer, head, SIDE_V),
         .n_predictors = run.n, .first_predictor = run.first - l->shard.first_head, .r_in = v->r_in,
-        .dec_k = dec_k.read, .dec_k_fragments = fragments.read, .mean_k = mean_k.read,
+        .dec_k = dec_k.read, .mean_k = mean_k.read,
         .dec_v = copy(c, v->dec, (size_t) g->d * v->r_in), .mean_v = copy(c, v->mean, g->d),
         .encode_k = make_encoder(c, k, g->d), .encode_v = make_encoder(c, v, g->d),
         .decode_k = copy(c, k->dec, (size_t) g->d * k->r_in), .decode_mean_k = copy(c, k->mean, g->d),
@@ -183,9 +229,9 @@ static struct plan_head make_head(struct cursor *c, const struct page_layout *l,
     if (!c->image)
         return h;
     h.dec_k_scale = fill_dec_k(g, k, dec_k.at);
-    plan_fill_dec_fragments(n_planes_of(g), k->r, dec_k.at, fragments.at);
     fill_mean_k(g, k, mean_k.at);
-    h.mean_k_scale = plan_mean_scale(n_planes_of(g), mean_k.at);
+    h.mean_scale = power_of_two_above(mean_k.at, (size_t) 2 * n_planes_of(g));
+    h.mean_steps = mean_steps_of(g, k, t->levels[SIDE_K], mean_k.at);
     return h;
 }
 
@@ -226,6 +272,37 @@ static void fill_angles(const struct page_layout *l, float *cosine, float *sine,
     }
 }
 
+/* The same as operand A of 16 tokens and 16 planes (plan_table.turns): row g or g + 8, planes 2t, 2t + 1 or 8 more. */
+static void fill_turns(const float *cosine, const float *sine, uint32_t n_planes, uint32_t *ret)
+{
+    uint32_t words = n_planes / PLANES_STEP * 2 * 128 * 4;
+
+    for (uint32_t i = 0; i < words; i++) {
+        uint32_t lane = i / 4 % 32, token = 16 * (i / 128 % 4) + lane / 4 + (i & 1) * 8;
+        uint32_t plane = i / 1024 * PLANES_STEP + lane % 4 * 2 + (i >> 1 & 1) * 8;
+        const float *of = i / 512 % 2 == 0 ? cosine : sine;
+
+        ret[i] = ret[words + i] = 0;
+        for (uint32_t x = 0; x < 2; x++) {
+            float exact = of[(plane + x) * CHUNK_TOKENS + token];
+            uint16_t rounded = f32_to_f16(exact);
+
+            ret[i] |= (uint32_t) rounded << 16 * x;
+            ret[words + i] |= (uint32_t) f32_to_f16(exact - f16_to_f32(rounded)) << 16 * x;
+        }
+    }
+}
+
+static uint32_t largest_block_bytes(const struct page_layout *l)
+{
+    size_t largest = 0, n = (size_t) l->table->geometry.n_layers * l->shard.n_heads;
+
+    for (size_t i = 0; i < n; i++)
+        if (l->block_off[i + 1] - l->block_off[i] > largest)
+            largest = l->block_off[i + 1] - l->block_off[i];
+    return (uint32_t) largest;
+}
+
 /* Adds up, and with an image also writes. */
 static void make(struct cursor *c, const struct page_layout *l)
 {
@@ -239,11 +316,8 @@ static void make(struct cursor *c, const struct page_layout *l)
     struct part limits = take(c, (size_t) 2 * WIDTHS * 2, sizeof(float));
     struct part cosine = take(c, (size_t) n * CHUNK_TOKENS, sizeof(float));
     struct part sine = take(c, (size_t) n * CHUNK_TOKENS, sizeof(float));
+    struct part turns = take(c, (size_t) 2 * n / PLANES_STEP * 2 * 128 * 4, sizeof(uint32_t));
     struct part freq = take(c, n, sizeof(double));
-    struct part page_turn = take(c, (size_t) 2 * n, sizeof(float));
-    struct part turns = take(c, plan_turn_words(n), sizeof(uint32_t));
-    struct part narrow = take(c, PLAN_NARROW_WORDS, sizeof(uint32_t));
-    struct part wide = take(c, (size_t) 2 * PLAN_80_WIDE_LEVELS, sizeof(uint16_t));
 
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < l->shard.n_heads; head++) {
@@ -257,17 +331,13 @@ static void make(struct cursor *c, const struct page_layout *l)
     fill_levels(t, levels.at);
     fill_thresholds(t, thresholds.at, limits.at);
     fill_angles(l, cosine.at, sine.at, freq.at);
-    plan_fill_turns(n, freq.at, cosine.at, sine.at, turns.at, page_turn.at);
-    plan_fill_narrow(levels.at, narrow.at);
-    plan_fill_wide(levels.at, wide.at);
+    fill_turns(cosine.at, sine.at, n, turns.at);
     *(struct plan_table *) table.at = (struct plan_table) {
         .d = g->d, .n_rot = g->n_rot, .n_planes = n, .group = geometry_group(g), .n_kv_heads = l->shard.n_heads,
-        .n_sink = t->n_sink, .columns_max = plan_columns_max(l), .rank_max = rank_max(l),
-        .attn_scale = (float) g->attn_scale,
-        .levels = levels.read, .thresholds = thresholds.read, .limits = limits.read, .cosine = cosine.read, .sine = sine.read,
-        .freq = freq.read, .page_turn = page_turn.read, .turns = turns.read, .narrow = narrow.read, .wide = wide.read,
-        .key_rank_max = plan_rank_max(l, SIDE_K), .block_bytes_max = plan_block_bytes_max(l), .wide_values = plan_wide_values(l),
-        .heads = heads.read,
+        .n_sink = t->n_sink, .columns_max = plan_columns_max(l), .rank_max = rank_max(l), .key_rank_max = plan_rank_max(l, SIDE_K),
+        .block_bytes_max = largest_block_bytes(l), .attn_scale = (float) g->attn_scale,
+        .levels = levels.read, .thresholds = thresholds.read, .limits = limits.read,
+        .cosine = cosine.read, .sine = sine.read, .turns = turns.read, .freq = freq.read, .heads = heads.read,
     };
 }
 
@@ -288,7 +358,7 @@ void plan_table_fill(const struct page_layout *l, void *image, cu_ptr address)
 
 /* ---- kernels of attention ------------------------------------------------------------------------------------------ */
 
-static bool general_takes(unsigned kernel, const struct page_layout *l, uint32_t n_q)
+bool plan_attend_takes(enum plan_attend_kernel kernel, const struct page_layout *l, uint32_t n_q)
 {
     static const struct {
         uint32_t n_key_coords, n_columns, n_rows;
@@ -303,47 +373,61 @@ static bool general_takes(unsigned kernel, const struct page_layout *l, uint32_t
            (n_q < of_tile ? n_q : of_tile) * group <= most[kernel].n_rows;
 }
 
-bool plan_attend_takes(unsigned kernel, const struct page_layout *l, uint32_t n_q)
-{
-    return kernel < PLAN_80_COUNT ? plan_80_takes((enum plan_80_kernel) kernel, l, n_q)
-                                  : general_takes(kernel - PLAN_80_COUNT, l, n_q);
-}
-
-unsigned plan_attend_kernel(const struct page_layout *l, uint32_t n_q)
+enum plan_attend_kernel plan_attend_kernel(const struct page_layout *l, uint32_t n_q)
 {
     unsigned i = 0;
 
-    while (i + 1 < PLAN_KERNELS && !plan_attend_takes(i, l, n_q))
+    while (i + 1 < PLAN_ATTEND_COUNT && !plan_attend_takes((enum plan_attend_kernel) i, l, n_q))
         i++;
-    return i; /* the last takes what plan_table_check() accepted */
+    return (enum plan_attend_kernel) i; /* the last takes what plan_table_check() accepted */
 }
 
-const char *plan_attend_name(unsigned kernel)
-{
-    static const char *const names[PLAN_KERNELS] = {
-#define NAME_80(name, d, n_key_coords, n_columns, n_rows) #name,
-#define NAME_GENERAL(name, n_key_coords, n_columns, n_rows) #name,
-        PLAN_80_KERNELS(NAME_80) PLAN_ATTEND_KERNELS(NAME_GENERAL)
-#undef NAME_80
-#undef NAME_GENERAL
-    };
+/* ---- those for compute capability 9.0 --------------------------------------------------------------------------------- */
 
-    return names[kernel];
+static const struct {
+    const char *name;
+    uint32_t d, n_rows;
+} kernels_90[PLAN_90_COUNT] = {
+#define KERNEL_90(name, d, n_rows) { #name, d, n_rows },
+    PLAN_90_KERNELS(KERNEL_90)
+#undef KERNEL_90
+};
+
+size_t plan_90_shared_bytes(enum plan_90_kernel kernel, const struct page_layout *l)
+{
+    return plan_90_shape(kernels_90[kernel].d, kernels_90[kernel].n_rows, plan_rank_max(l, SIDE_K), largest_block_bytes(l)).bytes;
 }
 
-const char *plan_attend_path(unsigned kernel)
+bool plan_90_takes(enum plan_90_kernel kernel, const struct page_layout *l, uint32_t n_q)
 {
-    return kernel < PLAN_80_COUNT ? "sm_80" : "general";
+    uint32_t group = geometry_group(&l->table->geometry), of_tile = PLAN_TILE_QUERIES(group);
+
+    return l->table->geometry.d == kernels_90[kernel].d &&
+           (l->table->v_from != PREDICT_LAYER || l->table->geometry.n_kv_heads == 1) &&
+           (n_q < of_tile ? n_q : of_tile) * group <= kernels_90[kernel].n_rows &&
+           plan_90_shared_bytes(kernel, l) <= PLAN_90_SHARED_MAX;
+}
+
+enum plan_90_kernel plan_90_kernel(const struct page_layout *l, uint32_t n_q)
+{
+    unsigned i = 0;
+
+    while (i < PLAN_90_COUNT && !plan_90_takes((enum plan_90_kernel) i, l, n_q))
+        i++;
+    return (enum plan_90_kernel) i;
 }
 
 /* ---- shared memory --------------------------------------------------------------------------------------------------- */
 
-size_t plan_attend_shared_bytes(unsigned kernel, const struct page_layout *l)
+size_t plan_attend_shared_bytes(const struct page_layout *l)
 {
     const struct geometry *g = &l->table->geometry;
+    size_t planes = (size_t) PLAN_GROUP_MAX * 2 * n_planes_of(g);
 
-    return kernel < PLAN_80_COUNT ? plan_80_shared_bytes((enum plan_80_kernel) kernel, l)
-                                  : plan_exact_shared_bytes(g->d, n_planes_of(g));
+    /* attend.cu's carve(): binary32 first, then binary16 */
+    return (3 * planes + 2 * n_planes_of(g) + CHUNK_TOKENS * (PLAN_GROUP_MAX + 1) + 3 * PLAN_GROUP_MAX + (size_t) PLAN_GROUP_MAX * g->d) *
+               sizeof(float) +
+           (planes + (size_t) PLAN_GROUP_MAX * (CHUNK_TOKENS + 8)) * sizeof(uint16_t);
 }
 
 size_t plan_coding_shared_bytes(const struct page_layout *l)

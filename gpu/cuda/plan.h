@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #include "gpu/cuda/abi.h"
-#include "gpu/cuda/kernels/attend_80.h"
+#include "gpu/cuda/kernels/attend_90.h"
 #include "gpu/cuda/kernels/plan.h"
 #include "gpu/layout.h"
 
@@ -31,21 +31,23 @@ size_t plan_table_bytes(const struct page_layout *l);
  */
 void plan_table_fill(const struct page_layout *l, void *image, cu_ptr address);
 
-/* Kernels of attention, by number: those of attend_80.cu, then those of attend.cu, which take everything between them. */
-enum { PLAN_KERNELS = PLAN_80_COUNT + PLAN_ATTEND_COUNT };
+/* The smallest kernel of attention that takes the table and calls of @n_q > 0 queries. */
+enum plan_attend_kernel plan_attend_kernel(const struct page_layout *l, uint32_t n_q);
 
-/* Whether kernel @kernel takes the table and calls of @n_q > 0 queries. */
-bool plan_attend_takes(unsigned kernel, const struct page_layout *l, uint32_t n_q);
+/* Whether a kernel takes them. */
+bool plan_attend_takes(enum plan_attend_kernel kernel, const struct page_layout *l, uint32_t n_q);
 
-/* The first that takes them. */
-unsigned plan_attend_kernel(const struct page_layout *l, uint32_t n_q);
+/*
+ * The kernel for compute capability 9.0 that takes the table and calls of @n_q > 0 queries; PLAN_90_COUNT: none, the general ones
+ * must. They take head dimensions 64, 128 and 256, values predicted from their own head's keys at most, and what fits into
+ * shared memory, which all ranks do up to 128 and most above.
+ */
+enum plan_90_kernel plan_90_kernel(const struct page_layout *l, uint32_t n_q);
+bool plan_90_takes(enum plan_90_kernel kernel, const struct page_layout *l, uint32_t n_q);
+size_t plan_90_shared_bytes(enum plan_90_kernel kernel, const struct page_layout *l); /* dynamic */
 
-/* The kernel's name in its image, and for people. */
-const char *plan_attend_name(unsigned kernel);
-const char *plan_attend_path(unsigned kernel);
-
-/* Dynamic shared memory of kernel @kernel, which takes the table, and of kvc_merge. */
-size_t plan_attend_shared_bytes(unsigned kernel, const struct page_layout *l);
+/* Dynamic shared memory of the kernels of attention and of kvc_merge. */
+size_t plan_attend_shared_bytes(const struct page_layout *l);
 size_t plan_merge_shared_bytes(const struct page_layout *l);
 size_t plan_coding_shared_bytes(const struct page_layout *l); /* kvc_pack_keys, kvc_pack_values, kvc_read */
 

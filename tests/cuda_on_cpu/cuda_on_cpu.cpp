@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include "tests/cuda_on_cpu/block.h"
+
 enum { THREADS_MAX = 1024, STACK_BYTES = 256 << 10, GIVEN_BYTES = 64 };
 
 on_cpu_index threadIdx, blockIdx, gridDim;
@@ -29,13 +31,15 @@ __attribute__((noinline)) void leave(place here, place to)
         jump(to);
 }
 
-enum state { NEW, RUNNING, AT_BARRIER, GAVE, TOOK, DONE };
+enum state { NEW, RUNNING, AT_BARRIER, GAVE, TOOK, WAITING, DONE };
 
 struct thread {
     ucontext_t context; /* where it begins */
     place turn;
     char *stack;
     enum state state;
+    bool (*ready)(const void *what); /* WAITING: for this */
+    const void *what;
     unsigned char given[GIVEN_BYTES];
 };
 
@@ -130,16 +134,31 @@ bool release_waiting()
     return any;
 }
 
+/* One that waits looks whether it still must. */
+bool can_run(unsigned i)
+{
+    struct thread *t = &block.threads[i];
+
+    threadIdx = { i, 0, 0 };
+    if (t->state == WAITING && t->ready(t->what))
+        t->state = RUNNING;
+    return t->state == NEW || t->state == RUNNING;
+}
+
 void run_block()
 {
     for (unsigned i = 0; i < block.n; i++)
         start(i);
     while (!all_in(0, block.n, DONE)) {
+        bool any = false;
+
         for (unsigned i = 0; i < block.n; i++) {
-            if (block.threads[i].state == NEW || block.threads[i].state == RUNNING)
-                run_thread(i);
+            if (!can_run(i))
+                continue;
+            any = true;
+            run_thread(i);
         }
-        if (!all_in(0, block.n, DONE) && !release_waiting()) {
+        if (!all_in(0, block.n, DONE) && !release_waiting() && !any && !hopper_deliver()) {
             fprintf(stderr, "cuda_on_cpu: threads of block (%u, %u, %u) wait for others that do not come\n", blockIdx.x,
                     blockIdx.y, blockIdx.z);
             abort();
@@ -152,6 +171,16 @@ void run_block()
 void __syncthreads()
 {
     wait_in(AT_BARRIER);
+}
+
+void on_cpu_wait_until(bool (*ready)(const void *what), const void *what)
+{
+    struct thread *t = &block.threads[block.current];
+
+    t->ready = ready;
+    t->what = what;
+    if (!ready(what))
+        wait_in(WAITING);
 }
 
 void on_cpu_give(const void *value, size_t bytes)
@@ -185,7 +214,9 @@ void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void
             for (unsigned x = 0; x < grid.x; x++) {
                 blockIdx = { x, y, z };
                 memset(dynamic_shared, 0xff, shared_bytes); /* NaN where nothing was written */
+                hopper_block_begin(n_threads);
                 run_block();
+                hopper_block_end();
             }
     free(dynamic_shared);
 }

@@ -9,8 +9,8 @@
 
 #define DECLARE_ATTEND(kernel, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, plan_attend)
 PLAN_ATTEND_KERNELS(DECLARE_ATTEND)
-#define DECLARE_ATTEND_80(kernel, d, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, plan_attend)
-PLAN_80_KERNELS(DECLARE_ATTEND_80)
+#define DECLARE_90(kernel, d, n_rows) ENTRY_DECLARE(kernel, plan_attend)
+PLAN_90_KERNELS(DECLARE_90)
 PLAN_MERGE_KERNELS(ENTRY_DECLARE)
 PLAN_APPEND_KERNELS(ENTRY_DECLARE)
 PLAN_READ_KERNELS(ENTRY_DECLARE)
@@ -24,8 +24,8 @@ static const struct kernel {
 } kernels[] = {
 #define ROW(name, parameters) { #name, sizeof(struct parameters), on_cpu_##name },
 #define ROW_ATTEND(name, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
-#define ROW_ATTEND_80(name, d, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
-    PLAN_80_KERNELS(ROW_ATTEND_80) PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_MERGE_KERNELS(ROW) PLAN_APPEND_KERNELS(ROW) PLAN_READ_KERNELS(ROW)
+#define ROW_90(name, d, n_rows) ROW(name, plan_attend)
+    PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_90_KERNELS(ROW_90) PLAN_MERGE_KERNELS(ROW) PLAN_APPEND_KERNELS(ROW) PLAN_READ_KERNELS(ROW)
         PLAN_MEMORY_KERNELS(ROW) F16_KERNELS(ROW)
 };
 
@@ -54,12 +54,23 @@ void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsi
     on_cpu_run({ gx, gy, gz }, n_threads, shared_bytes, k->run, parameters);
 }
 
-void on_cpu_attend(const char *kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
+void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
                    size_t merge_shared_bytes)
 {
     const struct plan_table *t = a->table;
 
-    on_cpu_launch(kernel, t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items, PLAN_THREADS, attend_shared_bytes, a);
+    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items }, PLAN_THREADS, attend_shared_bytes,
+               kernels[kernel].run, a); /* those of attention stand first */
+    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes, a);
+}
+
+void on_cpu_attend_90(enum plan_90_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
+                      size_t merge_shared_bytes)
+{
+    const struct plan_table *t = a->table;
+
+    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items }, PLAN_90_THREADS, attend_shared_bytes,
+               kernels[PLAN_ATTEND_COUNT + kernel].run, a); /* these stand behind the general ones */
     on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes, a);
 }
 

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "gpu/cuda/kernels/attend_80.h"
+#include "gpu/cuda/kernels/attend_90.h"
 #include "gpu/cuda/kernels/f16.h"
 #include "gpu/cuda/kernels/plan.h"
 
@@ -20,8 +20,12 @@ void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsi
                    const void *parameters);
 
 /* @kernel, then kvc_merge, with the shared memory that plan.h says. */
-void on_cpu_attend(const char *kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
+void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
                    size_t merge_shared_bytes);
+
+/* The same with one of those for compute capability 9.0. */
+void on_cpu_attend_90(enum plan_90_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
+                      size_t merge_shared_bytes);
 
 /* kvc_f16_*, then kvc_f16_merge: the baseline of benches. */
 void on_cpu_f16(const struct f16_attend *a, unsigned n_seqs);

@@ -106,6 +106,16 @@ struct embedded scene_private(const struct scene *sc)
     return m;
 }
 
+void scene_come_back(kvc_client *c, const char *path)
+{
+    kvc_table_info *tables = NULL;
+    size_t n = 0;
+
+    if (kvc_table_list(c, &tables, &n) < 0)
+        CU_ASSERT_EQUAL_FATAL(kvc_client_connect(c, path), 0);
+    free(tables);
+}
+
 kvc_status *scene_status(struct scene *sc)
 {
     kvc_status *s = NULL;

@@ -36,6 +36,12 @@ struct embedded scene_client(const struct scene *sc);
 /* The same model without the daemon: what a private sequence would give. */
 struct embedded scene_private(const struct scene *sc);
 
+/*
+ * Notices the loss of a daemon and connects to the next one at once. A request first: the sockets of a killed daemon that ran on
+ * io_uring may hang up a moment after it is gone.
+ */
+void scene_come_back(kvc_client *c, const char *path);
+
 /* The daemon's numbers now; free with kvc_status_free(). */
 kvc_status *scene_status(struct scene *sc);
 /* Asks for them until @is_good, at most 20 s. */

@@ -35,25 +35,11 @@ static void finish(struct scene *sc)
     supervisor_finish();
 }
 
-/*
- * Notices the loss and connects at once. A request first: the sockets of a killed daemon that ran on io_uring may hang
- * up a moment after it is gone.
- */
-static void come_back(kvc_client *c, const char *path)
-{
-    kvc_table_info *tables = NULL;
-    size_t n = 0;
-
-    if (kvc_table_list(c, &tables, &n) < 0)
-        CU_ASSERT_EQUAL_FATAL(kvc_client_connect(c, path), 0);
-    free(tables);
-}
-
 /* The operator talks to the next daemon; clients have not noticed anything yet. */
 static void start_again(struct scene *sc)
 {
     CU_ASSERT_FATAL(supervisor_again());
-    come_back(sc->operator, sc->daemon.operator_socket);
+    scene_come_back(sc->operator, sc->daemon.operator_socket);
 }
 
 static kvc_client_info info_of(const struct embedded *m)
@@ -229,7 +215,7 @@ static void test_without_state(void)
     CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 400, 100, &n), 0);
     daemon_kill(&sc.daemon);
     CU_ASSERT_FATAL(daemon_start_again(&sc.daemon, args));
-    come_back(sc.operator, sc.daemon.operator_socket);
+    scene_come_back(sc.operator, sc.daemon.operator_socket);
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 400, 100), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 500, &n), 0); /* connected, but nothing is there to publish to */
     CU_ASSERT_EQUAL(n, 0);
@@ -347,7 +333,7 @@ static void forgotten_session(bool pages_go)
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new(other.model, NULL, 0, &filler), 0);
         CU_ASSERT_EQUAL(scene_publish(&other, filler, 7, 0, 400, 100, &n), 0);
     }
-    come_back(m.client, sc.daemon.socket);
+    scene_come_back(m.client, sc.daemon.socket);
     CU_ASSERT(!info_of(&m).resumed);
     if (!pages_go) {
         CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));

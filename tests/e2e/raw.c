@@ -89,6 +89,29 @@ int raw_hello(int fd)
     return raw_errno(fd, &m);
 }
 
+int raw_hello_on(int fd, const char *device, bool resume, uint8_t *token)
+{
+    Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
+    Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_HELLO, &hello);
+    Kvcobra__Reply *reply;
+    int r;
+
+    hello.version_min = PROTO_VERSION_MIN;
+    hello.version_max = PROTO_VERSION;
+    hello.client_name = (char *) "raw test";
+    hello.device = (char *) device;
+    if (resume)
+        hello.session_token = (ProtobufCBinaryData) { SESSION_TOKEN_BYTES, token };
+    reply = raw_request(fd, &m, NULL, 0, NULL);
+    r = reply ? reply->err : 1;
+    if (r == 0 && token)
+        memcpy(token, reply->hello->session_token.data, SESSION_TOKEN_BYTES);
+    if (r == 0)
+        CU_ASSERT_EQUAL(reply->hello->resumed, resume);
+    wire_reply_free(reply);
+    return r;
+}
+
 int raw_confirm(int fd)
 {
     Kvcobra__Confirm confirm = KVCOBRA__CONFIRM__INIT;
@@ -272,12 +295,12 @@ void raw_write_page(struct raw_model *m, const struct table *t, const struct chu
     page_layout_deinit(&l);
 }
 
-int raw_commit(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, size_t offset,
-               uint64_t *ret_lease)
+static int commit(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, size_t offset, uint32_t crc,
+                  uint64_t *ret_lease)
 {
     Kvcobra__CommitItem item = KVCOBRA__COMMIT_ITEM__INIT, *items[] = { &item };
-    Kvcobra__Commit commit = KVCOBRA__COMMIT__INIT;
-    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_COMMIT, &commit);
+    Kvcobra__Commit body = KVCOBRA__COMMIT__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_COMMIT, &body);
     Kvcobra__Reply *reply;
     int r;
 
@@ -285,9 +308,10 @@ int raw_commit(struct raw_model *m, const struct raw_slot *s, const struct chunk
     item.generation = s->generation;
     item.arena_offset = offset;
     item.key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) key->bytes };
-    commit.model = m->handle;
-    commit.n_items = 1;
-    commit.items = items;
+    item.payload_crc32c = crc;
+    body.model = m->handle;
+    body.n_items = 1;
+    body.items = items;
     reply = raw_request(m->fd, &q, NULL, 0, NULL);
     assert(reply);
     r = reply->err;
@@ -300,6 +324,18 @@ int raw_commit(struct raw_model *m, const struct raw_slot *s, const struct chunk
     }
     wire_reply_free(reply);
     return r;
+}
+
+int raw_commit(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, size_t offset,
+               uint64_t *ret_lease)
+{
+    return commit(m, s, key, offset, 0, ret_lease);
+}
+
+int raw_commit_crc(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, uint32_t crc32c,
+                   uint64_t *ret_lease)
+{
+    return commit(m, s, key, UINT64_C(1) << 40, crc32c, ret_lease); /* an offset in no arena: nobody looks there */
 }
 
 int raw_abort(struct raw_model *m, const struct raw_slot *s)
@@ -356,20 +392,47 @@ int raw_release(struct raw_model *m, uint64_t lease)
     return raw_errno(m->fd, &q);
 }
 
-uint8_t *raw_map_extent(struct raw_model *m, uint64_t extent, size_t *ret_bytes)
+int raw_keep(struct raw_model *m, const uint64_t *leases, size_t n)
+{
+    Kvcobra__KeepLeases keep = KVCOBRA__KEEP_LEASES__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_KEEP_LEASES, &keep);
+
+    keep.leases = (uint64_t *) leases;
+    keep.n_leases = n;
+    keep.last = true;
+    return raw_errno(m->fd, &q);
+}
+
+int raw_get_extent(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes)
 {
     Kvcobra__GetExtent get = KVCOBRA__GET_EXTENT__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_GET_EXTENT, &get);
-    struct wire_packet p;
+    struct wire_packet p = { 0 };
     Kvcobra__Reply *reply;
-    uint8_t *data;
+    int r;
 
     get.extent = extent;
     reply = raw_request(m->fd, &q, NULL, 0, &p);
-    assert(reply && reply->err == 0 && p.n_fds == 1);
-    *ret_bytes = reply->get_extent->bytes;
-    data = map(p.fds[0], *ret_bytes, PROT_READ);
+    assert(reply);
+    r = reply->err;
+    if (r == 0) {
+        assert(p.n_fds == 1);
+        *ret_bytes = reply->get_extent->bytes;
+        *ret_fd = fcntl(p.fds[0], F_DUPFD_CLOEXEC, 0);
+        assert(*ret_fd >= 0);
+    }
     wire_packet_close_fds(&p);
     wire_reply_free(reply);
+    return r;
+}
+
+uint8_t *raw_map_extent(struct raw_model *m, uint64_t extent, size_t *ret_bytes)
+{
+    uint8_t *data;
+    int fd;
+
+    assert(raw_get_extent(m, extent, &fd, ret_bytes) == 0);
+    data = map(fd, *ret_bytes, PROT_READ);
+    (void) close(fd);
     return data;
 }

@@ -28,6 +28,9 @@ int raw_errno(int fd, Kvcobra__Request *m);
 
 int raw_hello(int fd);   /* errno of the reply */
 int raw_confirm(int fd);
+
+/* HELLO for a device. @token: [SESSION_TOKEN_BYTES] of the session to resume, replaced by the reply's; or NULL. */
+int raw_hello_on(int fd, const char *device, bool resume, uint8_t *token);
 int raw_open(const char *path); /* connect, hello, confirm; asserts */
 
 /* True if the daemon closes @fd without sending anything more. */
@@ -73,12 +76,21 @@ void raw_write_page(struct raw_model *m, const struct table *t, const struct chu
 /* Return: errno of the item (or message); *ret_lease may be NULL. */
 int raw_commit(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, size_t offset,
                uint64_t *ret_lease);
+/* On a GPU: the payload is in the slot already. */
+int raw_commit_crc(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, uint32_t crc32c,
+                   uint64_t *ret_lease);
 int raw_abort(struct raw_model *m, const struct raw_slot *s);
 
 /* Return: errno of the message; *ret_granted pages, *ret_reason why it ended. */
 int raw_lease(struct raw_model *m, const struct chunk_key *keys, const struct raw_slot *slots, size_t n,
               size_t *ret_granted, uint64_t *ret_lease, int *ret_reason);
 int raw_release(struct raw_model *m, uint64_t lease);
+
+/* KEEP_LEASES, the only one of its kind. */
+int raw_keep(struct raw_model *m, const uint64_t *leases, size_t n);
+
+/* GET_EXTENT. Return: errno; *ret_fd is the caller's. */
+int raw_get_extent(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes);
 
 /* Maps an extent read-only; asserts. */
 uint8_t *raw_map_extent(struct raw_model *m, uint64_t extent, size_t *ret_bytes);

@@ -172,6 +172,12 @@ static int make_levels(struct levels levels[2][TABLE_BITS_MAX + 1])
 int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from, void **ret_bytes,
                        size_t *ret_n_bytes)
 {
+    return random_table_bytes_sinks(g, seed, bpd, v_from, RANDOM_TABLE_SINKS, ret_bytes, ret_n_bytes);
+}
+
+int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from, uint32_t n_sink,
+                             void **ret_bytes, size_t *ret_n_bytes)
+{
     uint32_t n = head_side_count(g);
     struct side_spec *sides = calloc(n, sizeof(*sides));
     _cleanup_(freep) struct codec_spec *codecs = calloc(n, sizeof(*codecs));
@@ -186,7 +192,7 @@ int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum
         r = add_prediction(g, seed * n + i, v_from, sides, i, &codecs[i]);
     if (r == 0)
         r = table_build(&(struct table_spec) {
-        .geometry = g, .model_digest = random_table_model_digest, .n_sink = RANDOM_TABLE_SINKS, .v_from = v_from,
+        .geometry = g, .model_digest = random_table_model_digest, .n_sink = n_sink, .v_from = v_from,
         .levels = (const struct levels (*)[TABLE_BITS_MAX + 1]) levels, .codecs = codecs,
         .provenance = "{\"made_by\": \"random_table\"}",
     }, ret_bytes, ret_n_bytes, NULL);

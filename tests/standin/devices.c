@@ -10,6 +10,7 @@
  * Environment, read at cuInit():
  *     STANDIN_VERSION=N       what cuDriverGetVersion says (13000)
  *     STANDIN_DEVICES=N       (1); UUIDs are 16 bytes of 0xc0 + ordinal
+ *     STANDIN_COMPUTE=N       compute capability, 10 * major + minor (90)
  *     STANDIN_BYTES=N         memory of each device that one process may create (64 MiB)
  *     STANDIN_NO_FD=1         devices cannot export descriptors
  *     STANDIN_MPS=1           an MPS server stands between processes and devices
@@ -87,6 +88,7 @@ API cu_result cuInit(unsigned flags)
     state.device_bytes = (size_t) setting("STANDIN_BYTES", 64L << 20);
     state.no_fd = (int) setting("STANDIN_NO_FD", 0);
     state.mps = (int) setting("STANDIN_MPS", 0);
+    state.compute = (int) setting("STANDIN_COMPUTE", 90);
     state.lost_after = setting("STANDIN_LOST", -1);
     state.n_launches = 0;
     if (state.n_devices > DEVICES_MAX)
@@ -163,7 +165,10 @@ API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
         return CU_INVALID_DEVICE;
     switch (attribute) {
     case CU_ATTRIBUTE_COMPUTE_MAJOR:
-        *value = 9;
+        *value = state.compute / 10;
+        break;
+    case CU_ATTRIBUTE_COMPUTE_MINOR:
+        *value = state.compute % 10;
         break;
     case CU_ATTRIBUTE_MULTIPROCESSORS:
         *value = 2;

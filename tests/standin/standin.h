@@ -30,7 +30,7 @@ struct range {
 
 struct standin {
     pid_t pid; /* of cuInit(); 0: not called */
-    int n_devices, version, no_fd, mps;
+    int n_devices, version, no_fd, mps, compute;
     size_t device_bytes, used[DEVICES_MAX];
     long lost_after, n_launches; /* lost_after < 0: never */
 };

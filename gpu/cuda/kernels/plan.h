@@ -55,39 +55,40 @@ struct plan_encoder {
 /* One (layer, KV head). */
 struct plan_head {
     struct plan_codes k, v;
-    uint32_t block;             /* byte offset of its block in a payload */
+    uint32_t block, block_bytes; /* its block in a payload: offset, a multiple of 64, and size */
     uint32_t sinks_k, sinks_v;  /* byte offsets in a payload of class first, [n_sink][d] binary16 of x - mean */
     uint32_t n_predictors;      /* heads, first_predictor .. of the layer */
     uint32_t first_predictor;
     uint32_t r_in;              /* columns of dec_v: predictors' K coordinates, then V's */
     float dec_k_scale;          /* what 1 in dec_k stands for */
     const uint16_t *dec_k;      /* [2][n_planes][k.r] binary16 */
-    const uint32_t *dec_k_fragments; /* the same as operands B: [n_planes / 8][k.r / 16][32 lanes], words of lo, lo, hi, hi */
-    float mean_k_scale;         /* a power of two, no less than any plane of the mean */
     const float *mean_k;        /* [2][n_planes] */
+    float mean_scale;           /* a power of two: mean_k / it is at most 1 */
+    uint32_t mean_steps;        /* two bits per 16 planes: how exactly their part of the mean's scores is formed, PLAN_MEAN_* */
     const float *dec_v;         /* [d][r_in] */
     const float *mean_v;        /* [d] */
     struct plan_encoder encode_k, encode_v;
     const float *decode_k, *decode_mean_k; /* [d][k.r], [d]: dec and mean of keys as the table has them */
 };
 
+/*
+ * Scores of the key mean as products of binary16: none where it is zero; factors and cosines rounded to ten bits once, which is
+ * what rounding does to keys, where the mean is no larger than what codes add to it; else both with what rounding lost.
+ */
+enum { PLAN_MEAN_NONE = 0, PLAN_MEAN_ROUNDED = 1, PLAN_MEAN_EXACT = 3 };
+
 struct plan_table {
     uint32_t d, n_rot, n_planes, group, n_kv_heads, n_sink;
     uint32_t columns_max;       /* largest r_in */
     uint32_t rank_max;          /* largest r of a head-side */
+    uint32_t key_rank_max, block_bytes_max; /* largest k.r; bytes of the largest block of a head */
     float attn_scale;
     const uint16_t *levels;     /* [2 (K, V)][9 (b)][256] binary16, as dec expects them */
     const float *thresholds;    /* [2][9][256] ascending, in units of z; the first 2^b - 1 count */
     const float *limits;        /* [2][9][2] beyond which a coordinate is saturated (gpu/codec.h) */
     const float *cosine, *sine; /* [n_planes][64] in-page offsets; 1 and 0 where nothing turns */
+    const uint32_t *turns;      /* the same as operand A, [2 (rounded, what that lost)][n_planes / 16][2][4 (warps)][32 (lanes)][4] */
     const double *freq;         /* [n_planes] radians per position; 0 where nothing turns */
-    const float *page_turn;     /* [n_planes][2] cosine and sine of 64 positions */
-    const uint32_t *turns;      /* [2 (binary16, what that lost)][4 (16 tokens)][n_planes / 16][32 lanes] cosine and sine, as
-                                   operands A: 4 and 4 words */
-    const uint32_t *narrow;     /* [3 (K + 128, K, V)][5 (b)][4] levels as bytes, b <= 4 */
-    const uint32_t *wide;       /* [2 (K, V)][512 / 2] binary16, those of b bits begin at 2^b */
-    uint32_t key_rank_max, block_bytes_max; /* of any head */
-    uint32_t wide_values;       /* whether values are decoded from any half-tile of more than 4 bits */
     const struct plan_head *heads; /* [n_layers][n_kv_heads] */
 };
 
@@ -189,15 +190,6 @@ enum plan_attend_kernel {
 
 /* Floats of one partial result: m and l per row, accumulators in rank space, exact values. */
 #define PLAN_PARTIAL_FLOATS(columns_max, d) (PLAN_GROUP_MAX * (2u + (columns_max) + (d)))
-
-/* Shared memory of what attention kernels have for exact rows: kernels/queries.h's carve(), binary32 first, then binary16. */
-PLAN_INLINE uint32_t plan_exact_shared_bytes(uint32_t d, uint32_t n_planes)
-{
-    uint32_t planes = PLAN_GROUP_MAX * 2 * n_planes;
-
-    return (3 * planes + 2 * n_planes + 64 * (PLAN_GROUP_MAX + 1) + 3 * PLAN_GROUP_MAX + PLAN_GROUP_MAX * d) * 4 +
-           (planes + PLAN_GROUP_MAX * (64 + 8)) * 2;
-}
 
 /* ---- codes ----------------------------------------------------------------------------------------------------------- */
 

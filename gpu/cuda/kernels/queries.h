@@ -58,6 +58,27 @@ DEVICE struct shared carve(unsigned char *at, const struct plan_table *t)
     return s;
 }
 
+/* The rows of tile @tile of a sequence's queries, of which there is one at least. */
+DEVICE struct rows rows_of(const struct plan_table *t, const struct plan_item *item, uint32_t tile, uint32_t kv_head)
+{
+    uint32_t first = tile * PLAN_TILE_QUERIES(t->group), left = item->n_q - first;
+    uint32_t n = left < PLAN_TILE_QUERIES(t->group) ? left : PLAN_TILE_QUERIES(t->group);
+    uint32_t length = TOKENS * item->seq->n_pages + item->seq->n_exact;
+    size_t stride = (size_t) t->n_kv_heads * t->group * t->d;
+
+    return { item->q + first * stride + (size_t) kv_head * t->group * t->d, stride, n * t->group, t->group,
+             length - item->n_behind - item->n_q + first };
+}
+
+/* The partial result of split 0; those of the other splits follow. */
+DEVICE float *partials_of(const struct plan_attend *a, uint32_t item, uint32_t tile, uint32_t kv_head)
+{
+    const struct plan_table *t = a->table;
+    size_t at = ((size_t) item * PLAN_TILES(t->group, a->n_q) + tile) * t->n_kv_heads + kv_head;
+
+    return a->partials + at * a->n_splits * PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
+}
+
 /* Dimension of plane @i, its first or second. */
 DEVICE uint32_t plane_dim(const struct plan_table *t, uint32_t i, uint32_t hi)
 {

@@ -19,11 +19,9 @@
  * themselves, on the whole numbers that they get, to none of these errors.
  * Arithmetic that rounds to ten bits adds 2^-10 / sqrt(3) of a coordinate of size 1 to keys and values and, at random
  * to the query, 2^-10 / sqrt(3 d) scale |q| |k - mean| to a score: together below 2^-11 (1 + 2 of that).
- * Binary16 in GPU kernels: dec, the key as it is formed, its angle, the two steps of turning it, and the query are rounded to
- * eleven bits, each by 0.42 x 2^-11 of a coordinate in the mean (2^-11 / sqrt(3) of a power of two, numbers are 1.4 of one), at
- * random to each other: six of them are 2^-11 of scale |q| |k - mean| / sqrt(d) in a score. A weight is rounded by 2^-12 at most.
- * Squares add up as above, and one and a half times their root is allowed. The mean's share is three products of numbers with 22
- * bits each: two roundings by 2^-24 and a product that is left out, below 2^-24, are 3 u S of a score and 6 u S of the output.
+ * Of one such rounding alone: it is 2^-12 of a number in the mean, so of one factor of all d products, at random to each other,
+ * 2^-12 scale |q| |k - mean| / sqrt(d) of a score, which moves the output by p e |v|; of a weight, by 2^-12 p |v|. The roots of
+ * the sums of their squares are what score_rounding and weight_rounding say.
  * Losing one of n keys would move the result by about 1 / n: 1e-3 and more in every case that has moderate scores,
  * against tolerances of 1e-5.
  */
@@ -48,7 +46,8 @@ struct oracle {
     size_t n_packed;
     double mean_k;        /* |mean| of keys; 0 if there is none */
     double largest_offset; /* of |k - mean|; 0 if there is no mean */
-    double squares_wrong, squares_size, squares_rounding, squares_f16, largest_score, largest_centred;
+    double squares_scores, squares_weights; /* what roundings to binary16 do, for each 2^-12 */
+    double squares_wrong, squares_size, squares_rounding, largest_score, largest_centred;
 };
 
 static void *need(size_t n, size_t bytes)
@@ -115,18 +114,17 @@ static double rounding(const struct oracle *o, const double *p, const double *v,
     return sum;
 }
 
-/* What binary16 may do to one row with weights @p of from .. m, as squares. */
-static double rounding_f16(const struct oracle *o, const double *p, const double *v, const float *q, size_t from, size_t m)
+/* What rounding to binary16 may do to one row with weights @p of from .. m. */
+static void add_roundings(struct oracle *o, const double *p, const double *v, double q_size, size_t from, size_t m)
 {
     size_t d = o->g->d;
-    double size = 0, sum = 0;
 
-    for (size_t i = 0; i < d; i++)
-        size += pow((double) q[i], 2);
-    size = 0x1p-11 * o->g->attn_scale * sqrt(size / (double) d);
-    for (size_t n = from; n <= m; n++)
-        sum += pow(norm(v + n * d, d) * p[n] * (size * o->offset[n] + 0x1p-12), 2);
-    return sum;
+    for (size_t n = from; n <= m; n++) {
+        double part = p[n] * norm(v + n * d, d), error = o->g->attn_scale * q_size * o->offset[n] / sqrt((double) d);
+
+        o->squares_weights += pow(part, 2);
+        o->squares_scores += pow(part * error, 2);
+    }
 }
 
 /* One query row against turned keys from .. m of @k, @v; @got is compared and the sums of the report grow. */
@@ -158,10 +156,10 @@ static void attend_row(struct oracle *o, const double *k, const double *v, const
         scores[n] = exp(scores[n] - max) / total;
         o->squares_size += scores[n] * pow(norm(v + n * d, d), 2);
     }
-    if (o->offset)
-        o->squares_f16 += rounding_f16(o, scores, v, q, from, m);
     if (o->weight_max > 0)
         o->squares_rounding += rounding(o, scores, v, q, from, m);
+    if (o->offset)
+        add_roundings(o, scores, v, norm(x, d), from, m);
     for (size_t i = 0; i < d; i++)
         o->squares_wrong += pow(sum[i] / total - (double) got[i], 2);
     o->largest_score = fmax(o->largest_score, o->g->attn_scale * norm(x, d) * (largest_key + 2 * o->mean_k));
@@ -185,7 +183,8 @@ static struct oracle_report report(const struct oracle *o)
         .tolerance = 8 * u * o->largest_score + 16 * u + 1.5 * sqrt(o->squares_rounding / o->squares_size),
         .tolerance_half = 8 * u * o->largest_score + 16 * u +
                            0x1p-11 * (1 + 2 * o->largest_centred / sqrt((double) o->g->d)),
-        .tolerance_f16 = 14 * u * o->largest_score + 16 * u + 1.5 * sqrt(o->squares_f16 / o->squares_size),
+        .score_rounding = 0x1p-12 * sqrt(o->squares_scores / o->squares_size),
+        .weight_rounding = 0x1p-12 * sqrt(o->squares_weights / o->squares_size),
     };
 }
 

@@ -11,7 +11,7 @@ struct oracle_report {
     double error;      /* sqrt(sum |o - o_oracle|^2) / sqrt(sum_rows sum_n p_n |v_n|^2) */
     double tolerance;  /* derived from the case; see oracle.c */
     double tolerance_half; /* the same for arithmetic that rounds to ten bits or so */
-    double tolerance_f16;  /* for keys, queries and weights in binary16 and sums in binary32, as GPU kernels have them */
+    double score_rounding, weight_rounding; /* what rounding one factor of scores, or weights, to binary16 does; see oracle.c */
 };
 
 struct decode_ops;

@@ -11,7 +11,6 @@
 struct shape {
     uint32_t d, n_rot, group;
     int bits;            /* view.h */
-    uint32_t key_rank;   /* view.h */
     uint32_t n_sink;
     enum prediction v_from;
     double mean_norm, q_size; /* standard deviation of queries; 0: 1 */

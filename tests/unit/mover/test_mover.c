@@ -78,7 +78,7 @@ static void test_opening(void)
     CU_ASSERT_EQUAL(answer_err(ask_open(0, "GPU-00000000-0000-0000-0000-000000000000", EXTENT_BYTES)), -ENODEV);
     CU_ASSERT_PTR_NOT_NULL(strstr(answer_sentence, second)); /* what there is */
     CU_ASSERT_EQUAL(answer_err(ask_open(0, "gpu", EXTENT_BYTES)), -EINVAL);
-    CU_ASSERT_EQUAL(answer_err(ask_open(16, "", EXTENT_BYTES)), -EINVAL);
+    CU_ASSERT_EQUAL(answer_err(ask_open(17, "", EXTENT_BYTES)), -EINVAL);
     CU_ASSERT_EQUAL(answer_err(ask_open(UINT32_MAX, "", EXTENT_BYTES)), -EINVAL);
     CU_ASSERT_EQUAL(answer_err(ask_open(0, "", 0)), -EINVAL);
     CU_ASSERT_EQUAL(answer_err(ask_open(15, "", UINT64_MAX)), 0); /* as many as it has */

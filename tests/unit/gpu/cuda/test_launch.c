@@ -324,5 +324,42 @@ static void test_failing_launches(void)
     scene_deinit(&s);
 }
 
+/* A device's own kernels where it has some and they take the table and the call; the general ones elsewhere. */
+static void test_choice_of_kernel(void)
+{
+    static const struct {
+        const char *compute;
+        uint32_t dim, group;
+        enum prediction v_from;
+        unsigned n_q;
+        const char *want;
+    } cases[] = {
+        { "90", 64, 3, PREDICT_HEAD, 1, "kvc_attend90_64_rows_8" },   { "90", 64, 3, PREDICT_NONE, 9, "kvc_attend90_64_rows_16" },
+        { "90", 128, 8, PREDICT_NONE, 1, "kvc_attend90_128_rows_8" }, { "90", 256, 16, PREDICT_HEAD, 1, "kvc_attend90_256_rows_16" },
+        { "90", 96, 4, PREDICT_HEAD, 1, "kvc_attend_128_rows_8" },    { "90", 64, 3, PREDICT_LAYER, 1, "kvc_attend_128_rows_8" },
+        { "80", 64, 3, PREDICT_HEAD, 1, "kvc_attend_64_rows_8" },     { "100", 64, 3, PREDICT_HEAD, 1, "kvc_attend_64_rows_8" },
+    };
+
+    if (getenv("TEST_GPU"))
+        return;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct view_options o = { .geometry = view_geometry(1, N_KV * cases[i].group, N_KV, cases[i].dim, cases[i].dim),
+                                  .v_from = cases[i].v_from, .bits = 2 };
+        struct page_layout layout;
+        struct view view;
+        struct end d;
+
+        view_init(&view, &o);
+        assert(page_layout_init(&layout, &view.table, (struct shard) { 0, N_KV }) == 0);
+        CU_ASSERT_EQUAL(setenv("STANDIN_COMPUTE", cases[i].compute, 1), 0);
+        CU_ASSERT_TRUE(end_init(&d, EXTENT_BYTES));
+        CU_ASSERT_STRING_EQUAL(cuda_attend_name(d.kernels, &layout, cases[i].n_q), cases[i].want);
+        CU_ASSERT_TRUE(end_deinit(&d));
+        page_layout_deinit(&layout);
+        view_deinit(&view);
+    }
+    CU_ASSERT_EQUAL(unsetenv("STANDIN_COMPUTE"), 0);
+}
+
 const char test_suite[] = "gpu launches";
-const struct test_case test_cases[] = { TEST(test_one_writes_another_reads), TEST(test_failing_launches), TEST_END };
+const struct test_case test_cases[] = { TEST(test_one_writes_another_reads), TEST(test_failing_launches), TEST(test_choice_of_kernel), TEST_END };

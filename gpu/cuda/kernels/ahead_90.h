@@ -1,0 +1,132 @@
+/* The warps of attend_90.cu that work ahead: one fetches blocks of pages, three turn the queries to the frames of what comes. */
+#pragma once
+
+#include "gpu/cuda/kernels/block_90.h"
+
+enum { PHASE_STEPS = 16 }; /* pages that a phase is carried over before it is formed anew: 2^-20 of a turn at most */
+
+/* One warp: the block of this head of every page, as soon as there is room. Lanes hold the addresses of 32 pages. */
+DEVICE void fetch(const struct work *w, struct block_90 b)
+{
+    struct stage s = { b.shape.n_stages, 0, 1 };
+    uint32_t lane = threadIdx.x % 32, bytes = w->head->block_bytes;
+    uint64_t payload = 0;
+
+    for (uint32_t i = 0; i < w->n_pages; i++) {
+        const uint8_t *from;
+
+        if (i % 32 == 0)
+            payload = i + lane < w->n_pages ? (uint64_t) (uintptr_t) w->seq->payloads[w->page + i + lane] : 0;
+        from = (const uint8_t *) (uintptr_t) value_of_lane(payload, i % 32) + w->head->block;
+        if (lane == 0) {
+            barrier_wait(&b.empty[s.at], s.parity);
+            barrier_expect(&b.full[s.at], bytes);
+            if (bytes > 0)
+                bulk_copy(b.ring + s.at * b.shape.stage_bytes, from, bytes, &b.full[s.at]);
+        }
+        next_stage(&s);
+    }
+}
+
+/* ---- queries ------------------------------------------------------------------------------------------------------- */
+
+/* A lane's pair of planes: phase to the piece, what it turns back by from page to page, the mean over its scale. */
+struct plane_pair {
+    float cosine[2], sine[2], step_cosine[2], step_sine[2], mean_lo[2], mean_hi[2];
+};
+
+DEVICE void begin_pair(const struct work *w, uint32_t plane, struct plane_pair *p)
+{
+    float scale = 1 / w->head->mean_scale;
+
+    for (unsigned x = 0; x < 2; x++) {
+        phase_of(w->table, plane + x, TOKENS, &p->step_cosine[x], &p->step_sine[x]);
+        p->mean_lo[x] = w->head->mean_k[plane + x] * scale;
+        p->mean_hi[x] = w->head->mean_k[w->table->n_planes + plane + x] * scale;
+    }
+}
+
+DEVICE void turn_pair(const struct work *w, uint32_t plane, uint32_t first, bool anew, struct plane_pair *p)
+{
+    for (unsigned x = 0; x < 2; x++) {
+        float c = p->cosine[x], s = p->sine[x];
+
+        if (anew) {
+            phase_of(w->table, plane + x, (double) w->rows.position - (double) first, &p->cosine[x], &p->sine[x]);
+        } else {
+            p->cosine[x] = c * p->step_cosine[x] + s * p->step_sine[x];
+            p->sine[x] = s * p->step_cosine[x] - c * p->step_sine[x];
+        }
+    }
+}
+
+/* Words of one set: of @step_words per step of planes, @at the row's in a step. */
+template <class S> DEVICE uint32_t *query_word(unsigned char *stage, unsigned set, uint32_t plane, uint32_t row)
+{
+    uint32_t step = plane / 16, lane = row % 8 * 4 + plane % 8 / 2;
+
+    return (uint32_t *) stage + (set * S::STEPS + step) * PLAN_90_STEP_WORDS(S::ROW_TILES) + row / 8 * 128 + lane * 4 + plane % 16 / 8;
+}
+
+/* Binary16 pair of @x, and with @lost of what it is off by. */
+DEVICE void store_rounded(const float x[2], uint32_t *at, uint32_t *lost)
+{
+    uint32_t pair = pack_halves(x[0], x[1]);
+
+    *at = pair;
+    if (lost)
+        *lost = pack_halves(x[0] - half_to_float((uint16_t) pair), x[1] - half_to_float((uint16_t) (pair >> 16)));
+}
+
+/* One row of one pair of planes, to the three sets of @stage. */
+template <class S> DEVICE void turn_row(const struct work *w, const float *start, const struct plane_pair *p, uint32_t plane,
+                                        uint32_t row, unsigned char *stage)
+{
+    uint32_t *q = query_word<S>(stage, 0, plane, row), *terms = query_word<S>(stage, 1, plane, row);
+    uint32_t *lost = query_word<S>(stage, 2, plane, row);
+    unsigned how = w->head->mean_steps >> plane / 16 * 2 & 3;
+    float lo[2], hi[2], with_cosine[2], with_sine[2];
+
+    for (unsigned x = 0; x < 2; x++) {
+        float from_lo = start[row * S::DIMS + plane + x], from_hi = start[row * S::DIMS + S::PLANES + plane + x];
+
+        lo[x] = from_lo * p->cosine[x] - from_hi * p->sine[x];
+        hi[x] = from_hi * p->cosine[x] + from_lo * p->sine[x];
+        with_cosine[x] = lo[x] * p->mean_lo[x] + hi[x] * p->mean_hi[x];
+        with_sine[x] = hi[x] * p->mean_lo[x] - lo[x] * p->mean_hi[x];
+    }
+    store_rounded(lo, q, 0);
+    store_rounded(hi, q + 2, 0);
+    if (how == PLAN_MEAN_NONE)
+        return;
+    store_rounded(with_cosine, terms, how == PLAN_MEAN_EXACT ? lost : 0);
+    store_rounded(with_sine, terms + 2, how == PLAN_MEAN_EXACT ? lost + 2 : 0);
+}
+
+/* One of TURNING_WARPS: its rows for every piece, two pieces ahead. A lane has the same planes always. */
+template <class S> DEVICE void turn(const struct work *w, struct block_90 b, unsigned warp)
+{
+    enum { LANES = S::PLANES / 2 < 32 ? S::PLANES / 2 : 32, AT_ONCE = 32 / LANES, PAIRS = S::PLANES / 2 / LANES };
+    struct stage s = { PLAN_90_QUERY_STAGES, 0, 1 };
+    uint32_t lane = threadIdx.x % 32, plane = lane % LANES * 2;
+    struct plane_pair pairs[PAIRS];
+
+    UNROLL
+    for (unsigned x = 0; x < PAIRS; x++)
+        begin_pair(w, plane + 2 * LANES * x, &pairs[x]);
+    for (uint32_t i = 0; i < w->n; i++) {
+        struct piece p = piece_of(w, i);
+        bool anew = p.exact || i % PHASE_STEPS == 0;
+
+        UNROLL
+        for (unsigned x = 0; x < PAIRS; x++)
+            turn_pair(w, plane + 2 * LANES * x, p.first, anew, &pairs[x]);
+        barrier_wait(&b.query_empty[s.at], s.parity);
+        for (uint32_t row = warp * AT_ONCE + lane / LANES; row < w->rows.n; row += TURNING_WARPS * AT_ONCE)
+            UNROLL
+            for (unsigned x = 0; x < PAIRS; x++)
+                turn_row<S>(w, b.start, &pairs[x], plane + 2 * LANES * x, row, b.queries + s.at * b.shape.query_bytes);
+        arrive_by_warp(&b.query_full[s.at]);
+        next_stage(&s);
+    }
+}

@@ -1,0 +1,102 @@
+/*
+ * Attention for compute capability 9.0: which kernels there are and how a block divides its shared memory. For the host, which
+ * launches them, and attend_90.cu, which they are. Plain C.
+ */
+#pragma once
+
+#include "gpu/cuda/kernels/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    PLAN_90_COMPUTE = 90,        /* 10 * major + minor of the devices that run them */
+    PLAN_90_THREADS = 256,       /* of a block: a warpgroup that fetches and turns queries, one that attends */
+    PLAN_90_SHARED_MAX = 227 << 10, /* bytes of a block on such a device */
+    PLAN_90_SHARED_HALF = 113 << 10, /* so that two blocks share a multiprocessor */
+    PLAN_90_STAGES_MIN = 2,
+    PLAN_90_STAGES_GOOD = 4,
+    PLAN_90_STAGES_MAX = 32,
+    PLAN_90_AHEAD = 24 << 10,    /* bytes that are worth having under way */
+    PLAN_90_QUERY_STAGES = 2,
+    PLAN_90_WIDE_LEVELS = 480,   /* of 5, 6, 7 and 8 bits */
+    PLAN_90_NARROW_BITS = 4,     /* levels up to here are whole numbers */
+};
+
+/* X(name, d, rows): head dimension, and query rows of a tile at most. */
+#define PLAN_90_KERNELS(X)        \
+    X(kvc_attend90_64_rows_8, 64, 8)    \
+    X(kvc_attend90_128_rows_8, 128, 8)  \
+    X(kvc_attend90_256_rows_8, 256, 8)  \
+    X(kvc_attend90_64_rows_16, 64, 16)  \
+    X(kvc_attend90_128_rows_16, 128, 16) \
+    X(kvc_attend90_256_rows_16, 256, 16)
+
+enum plan_90_kernel {
+#define PLAN_90_NUMBER(name, d, n_rows) number_of_##name,
+    PLAN_90_KERNELS(PLAN_90_NUMBER)
+#undef PLAN_90_NUMBER
+    PLAN_90_COUNT
+};
+
+/*
+ * Queries of a page as operand B, by step of 16 planes, tile of 8 rows, lane: four words, of k 2t, 2t + 8 of two matrices.
+ * Sets: the queries (lo, hi), factors of the mean's cosines and sines, what binary16 lost of those.
+ */
+enum { PLAN_90_SETS = 3, PLAN_90_STEP_PAD = 16 };
+#define PLAN_90_STEP_WORDS(n_row_tiles) (128 * (n_row_tiles) + PLAN_90_STEP_PAD)
+
+/* Row of weights: 32 words, of the tokens 16 s + 2 t + h and 8 more at 8 t + 2 s + h; padded so that rows begin in other banks. */
+enum { PLAN_90_WEIGHT_LD = 36 };
+
+/* Offsets in a block's shared memory, all multiples of 128. */
+struct plan_90_shape {
+    uint32_t narrow, wide, halves, dec_k, queries, start, weights, rows, ring;
+    uint32_t query_bytes;       /* of a stage of queries */
+    uint32_t stage_bytes, n_stages; /* of the ring of pages' blocks */
+    uint32_t bytes;             /* all of it */
+};
+
+PLAN_INLINE uint32_t plan_90_take(uint32_t *at, uint32_t bytes)
+{
+    uint32_t from = *at;
+
+    *at = (from + bytes + 127) / 128 * 128;
+    return from;
+}
+
+/* Barriers stand at 0: two for each stage of the ring, two for each of the queries. */
+PLAN_INLINE struct plan_90_shape plan_90_shape(uint32_t d, uint32_t n_rows, uint32_t key_rank_max, uint32_t block_bytes_max)
+{
+    uint32_t at = 0, n_row_tiles = n_rows / 8;
+    struct plan_90_shape s;
+
+    (void) plan_90_take(&at, 2 * (PLAN_90_STAGES_MAX + PLAN_90_QUERY_STAGES) * 8);
+    s.narrow = plan_90_take(&at, 2 * (PLAN_90_NARROW_BITS + 1) * 16);
+    s.wide = plan_90_take(&at, 2 * PLAN_90_WIDE_LEVELS * 2);
+    s.halves = plan_90_take(&at, 2 * PLAN_HALVES_MAX * 4);
+    s.dec_k = plan_90_take(&at, d * key_rank_max * 2);
+    s.query_bytes = PLAN_90_SETS * d / 32 * PLAN_90_STEP_WORDS(n_row_tiles) * 4;
+    s.queries = plan_90_take(&at, PLAN_90_QUERY_STAGES * s.query_bytes);
+    s.start = plan_90_take(&at, n_rows * d * 4);
+    s.weights = plan_90_take(&at, 2 * n_rows * PLAN_90_WEIGHT_LD * 4);
+    s.rows = plan_90_take(&at, 2 * 4 * n_rows * 4);
+    s.ring = at;
+    s.stage_bytes = block_bytes_max > 0 ? (block_bytes_max + 127) / 128 * 128 : 128;
+    s.n_stages = PLAN_90_AHEAD / s.stage_bytes;
+    if (s.n_stages > PLAN_90_STAGES_MAX)
+        s.n_stages = PLAN_90_STAGES_MAX;
+    if (s.n_stages < PLAN_90_STAGES_GOOD)
+        s.n_stages = PLAN_90_STAGES_GOOD;
+    while (s.n_stages > PLAN_90_STAGES_GOOD && s.ring + s.n_stages * s.stage_bytes > PLAN_90_SHARED_HALF)
+        s.n_stages--;
+    while (s.n_stages > PLAN_90_STAGES_MIN && s.ring + s.n_stages * s.stage_bytes > PLAN_90_SHARED_MAX)
+        s.n_stages--;
+    s.bytes = s.ring + s.n_stages * s.stage_bytes;
+    return s;
+}
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,157 @@
+/* What a block of attend_90.cu keeps in shared memory, and filling in what stays the same for all of its pieces. */
+#pragma once
+
+#include "gpu/cuda/kernels/levels_90.h"
+#include "gpu/cuda/kernels/work_90.h"
+
+/*
+ * Sizes as constants, so that registers have constant indices: coordinates of a head, rows of a tile. Steps are of 16 planes or
+ * 16 coordinates of K; tiles of 16 columns of values and warp, of 16 dimensions of exact ones, of 8 rows.
+ */
+template <int D, int R> struct size_90 {
+    enum {
+        DIMS = D, PLANES = D / 2, STEPS = D / 32, KEY_STEPS = D / 16, VALUE_TILES = D / 32, EXACT_TILES = D / 64, N_ROWS = R,
+        ROW_TILES = R / 8, TURNS_STAY = D <= 128, /* in registers; else they are loaded for every piece */
+    };
+};
+
+/* The warps of the first warpgroup fetch pages and turn queries, those of the second attend. */
+enum {
+    FETCHING_WARPS = 1,
+    TURNING_WARPS = 3,
+    ATTENDING = 128,            /* threads */
+    ATTENDING_WARPS = ATTENDING / 32,
+    ATTENDING_BARRIER = 1,
+};
+
+struct block_90 {
+    struct plan_90_shape shape;
+    uint64_t *full, *empty;     /* [n_stages] of pages' blocks */
+    uint64_t *query_full, *query_empty; /* [PLAN_90_QUERY_STAGES] */
+    struct levels_90 levels[2]; /* by side */
+    uint32_t *halves;           /* [2][PLAN_HALVES_MAX] width << 24 | offset in the block of a head */
+    unsigned char *dec_k;       /* operand B of keys: blocks of 8 planes by 8 coordinates, planes of a step of coordinates first */
+    unsigned char *queries;     /* [PLAN_90_QUERY_STAGES], see attend_90.h */
+    float *start;               /* [N_ROWS][2][planes] queries in the frame of the tile's first one, times scale and log2 e */
+    uint32_t *weights;          /* [2][N_ROWS][PLAN_90_WEIGHT_LD] */
+    float *rows;                /* [2][ATTENDING_WARPS][N_ROWS] what warps tell each other of rows */
+    unsigned char *ring;        /* [n_stages][stage_bytes] */
+};
+
+template <class S> DEVICE struct block_90 block_of(const struct plan_table *t)
+{
+    unsigned char *at = dynamic_shared;
+    struct block_90 b;
+
+    b.shape = plan_90_shape(S::DIMS, S::N_ROWS, t->key_rank_max, t->block_bytes_max);
+    b.full = (uint64_t *) at;
+    b.empty = b.full + PLAN_90_STAGES_MAX;
+    b.query_full = b.empty + PLAN_90_STAGES_MAX;
+    b.query_empty = b.query_full + PLAN_90_QUERY_STAGES;
+    for (unsigned side = 0; side < 2; side++)
+        b.levels[side] = { at + b.shape.narrow + side * (PLAN_90_NARROW_BITS + 1) * 16,
+                           (const uint16_t *) (at + b.shape.wide) + side * PLAN_90_WIDE_LEVELS };
+    b.halves = (uint32_t *) (at + b.shape.halves);
+    b.dec_k = at + b.shape.dec_k;
+    b.queries = at + b.shape.queries;
+    b.start = (float *) (at + b.shape.start);
+    b.weights = (uint32_t *) (at + b.shape.weights);
+    b.rows = (float *) (at + b.shape.rows);
+    b.ring = at + b.shape.ring;
+    return b;
+}
+
+DEVICE void fill_levels(const struct plan_table *t, struct block_90 b)
+{
+    for (uint32_t i = threadIdx.x; i < 2 * 5 * 16; i += PLAN_90_THREADS) {
+        uint32_t side = i / 80, width = i / 16 % 5;
+
+        ((uint8_t *) b.levels[0].narrow)[i] = (uint8_t) ((int) half_to_float(t->levels[(side * 9 + width) * 256 + i % 16]) + 128);
+    }
+    for (uint32_t i = threadIdx.x; i < 2 * PLAN_90_WIDE_LEVELS; i += PLAN_90_THREADS) {
+        uint32_t side = i / PLAN_90_WIDE_LEVELS, at = i % PLAN_90_WIDE_LEVELS + 32;
+        uint32_t width = at < 64 ? 5 : at < 128 ? 6 : at < 256 ? 7 : 8;
+
+        ((uint16_t *) b.levels[0].wide)[i] = t->levels[(side * 9 + width) * 256 + at - (1u << width)];
+    }
+}
+
+template <class S> DEVICE void fill_dec_k(const struct plan_head *head, struct block_90 b)
+{
+    for (uint32_t i = threadIdx.x; i < S::DIMS * (head->k.r / 8u); i += PLAN_90_THREADS) {
+        uint32_t plane = i % S::DIMS, coords = i / S::DIMS;
+
+        *(struct words4 *) (b.dec_k + 16 * i) = load_16_bytes(head->dec_k + (size_t) plane * head->k.r + 8 * coords);
+    }
+    async_fence();
+}
+
+/* All rows as they stand to the tile's first query; those that are none are zero. */
+template <class S> DEVICE void fill_start(const struct work *w, struct block_90 b)
+{
+    const struct plan_table *t = w->table;
+
+    for (uint32_t i = threadIdx.x; i < S::N_ROWS * S::PLANES; i += PLAN_90_THREADS) {
+        uint32_t row = i / S::PLANES, p = i % S::PLANES, at = row * S::DIMS + p;
+        float lo = 0, hi = 0;
+
+        if (row < w->rows.n) {
+            const float *q = w->rows.q + row / w->rows.group * w->rows.stride + row % w->rows.group * t->d;
+            float scale = t->attn_scale * LOG2_E, x = q[plane_dim(t, p, 0)] * scale, y = q[plane_dim(t, p, 1)] * scale, c, s;
+
+            phase_of(t, p, row / w->rows.group, &c, &s);
+            lo = x * c - y * s;
+            hi = y * c + x * s;
+        }
+        b.start[at] = lo;
+        b.start[at + S::PLANES] = hi;
+    }
+}
+
+/* By all threads of the block; what they wrote is there for all afterwards. */
+template <class S> DEVICE void fill_block(const struct work *w, struct block_90 b)
+{
+    fill_levels(w->table, b);
+    for (uint32_t i = threadIdx.x; i < 2 * PLAN_HALVES_MAX; i += PLAN_90_THREADS) {
+        const struct plan_codes *codes = i < PLAN_HALVES_MAX ? &w->head->k : &w->head->v;
+
+        b.halves[i] = (uint32_t) codes->bits[i % PLAN_HALVES_MAX] << 24 | codes->offset[i % PLAN_HALVES_MAX];
+    }
+    fill_dec_k<S>(w->head, b);
+    fill_start<S>(w, b);
+    for (uint32_t i = threadIdx.x; i < PLAN_90_QUERY_STAGES * b.shape.query_bytes / 4; i += PLAN_90_THREADS)
+        ((uint32_t *) b.queries)[i] = 0; /* rows that are none stay so */
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < b.shape.n_stages; i++) {
+            barrier_init(&b.full[i], 1);
+            barrier_init(&b.empty[i], ATTENDING_WARPS);
+        }
+        for (uint32_t i = 0; i < PLAN_90_QUERY_STAGES; i++) {
+            barrier_init(&b.query_full[i], TURNING_WARPS);
+            barrier_init(&b.query_empty[i], ATTENDING_WARPS);
+        }
+        barriers_ready();
+    }
+    __syncthreads();
+}
+
+/* Stages come around: which one, and the parity of waiting for it to be filled. */
+struct stage {
+    uint32_t n, at, parity;
+};
+
+DEVICE void next_stage(struct stage *s)
+{
+    if (++s->at == s->n) {
+        s->at = 0;
+        s->parity ^= 1;
+    }
+}
+
+/* By all lanes; a lane's accesses before it are done. */
+DEVICE void arrive_by_warp(uint64_t *barrier)
+{
+    warp_sync();
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(barrier);
+}

@@ -1,0 +1,72 @@
+/*
+ * gpu/cuda/kernels/hopper.h on the CPU: the same operations, each as the PTX ISA describes it, none as the kernels use it.
+ *
+ * What a GPU would leave undefined ends the program, or becomes NaN that no test overlooks: a copy makes its destination 0xff at
+ * once and delivers when no thread can go on; sums are NaN until products_wait(), which finds operands that were changed meanwhile;
+ * barriers refuse arrivals beyond their count, and bytes that nobody expects when a phase ends; a block that ends with a copy in
+ * flight, or whose warps made different numbers of products, is refused.
+ */
+#pragma once
+
+#include "tests/cuda_on_cpu/cuda_on_cpu.h"
+
+uint32_t shared_address(const void *at);
+
+void barrier_init(uint64_t *b, unsigned n_arrivals);
+void barriers_ready();
+void barrier_arrive(uint64_t *b);
+void barrier_expect(uint64_t *b, uint32_t bytes);
+void barrier_wait(uint64_t *b, unsigned parity);
+void threads_sync(unsigned id, unsigned n);
+bool threads_any(unsigned id, unsigned n, bool says);
+void warp_sync();
+
+static inline struct words4 words_at(const void *at)
+{
+    return load_16_bytes(at); /* refuses what is not aligned */
+}
+
+void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b);
+void async_fence();
+
+uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which);
+uint32_t transpose_8x8(uint32_t pair);
+uint64_t value_of_lane(uint64_t x, unsigned lane);
+float value_across(float x, unsigned lanes);
+
+uint32_t add_pairs(uint32_t x, uint32_t y);
+uint32_t fma_pairs(uint32_t x, uint32_t y, uint32_t z);
+uint32_t mul_pairs(uint32_t x, uint32_t y);
+
+static inline uint32_t negate_pair(uint32_t x)
+{
+    return x ^ 0x80008000u;
+}
+
+/* Counts what warpgroups hold: more than a multiprocessor has, or a change by part of a warpgroup, ends the program. */
+void on_cpu_registers(unsigned n, bool more);
+
+template <int N> static inline void registers_give()
+{
+    on_cpu_registers(N, false);
+}
+
+template <int N> static inline void registers_take()
+{
+    on_cpu_registers(N, true);
+}
+
+void products_begin();
+void on_cpu_product(uint32_t *c, const uint32_t *a, uint64_t b, unsigned n, bool add);
+void products_commit();
+void on_cpu_products_wait(const uint32_t *c);
+
+template <int N> static inline void product(uint32_t (&c)[N], const uint32_t (&a)[4], uint64_t b, bool add)
+{
+    on_cpu_product(c, a, b, 4 * N, add);
+}
+
+template <int N> static inline void products_wait(uint32_t (&c)[N])
+{
+    on_cpu_products_wait(c);
+}

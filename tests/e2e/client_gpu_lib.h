@@ -1,0 +1,31 @@
+/*
+ * Scenarios of client_lib.h with sequences on a GPU, of the driver that is found: the stand-in. The process that forks children must
+ * not have opened it: clients on a GPU are children's.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tests/e2e/client_lib.h"
+
+/* A client on the first GPU, connected, with its model. Asserts. */
+struct embedded gpu_scene_client(const struct scene *sc);
+/* The same without the daemon. */
+struct embedded gpu_scene_private(const struct scene *sc);
+
+/* As embedded_append(), scene_publish(), scene_attend(), embedded_read(), through device memory. */
+int gpu_append(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first, size_t n);
+int gpu_publish(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first, size_t n, size_t piece, size_t *ret_published);
+float *gpu_attend(const struct embedded *m, kvc_seq *s, uint32_t text);
+float *gpu_read_back(const struct embedded *m, kvc_seq *s, uint32_t layer, enum kvc_side side, size_t n);
+
+/*
+ * Whether a sequence of @text is what a private one of the CPU would be with the first @n_packed tokens in codes: reads have its
+ * bits, attention of the newest token is that of binary64 over what is read, within embedded_nmse_max().
+ */
+bool gpu_is_like_cpu(const struct scene *sc, const struct embedded *m, kvc_seq *s, uint32_t text, size_t n_packed);
+
+/* Extents of the pool that process @pid has mapped, by inode: one inode in two processes is one memory. Stand-in only. */
+size_t gpu_inodes(pid_t pid, unsigned long *inodes, size_t max);

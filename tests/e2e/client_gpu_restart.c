@@ -1,0 +1,148 @@
+/*
+ * The daemon is killed and started again while a client on a GPU appends and attends: its pages stay what they were, it comes
+ * back, publishes, and another process finds them. With the pool kept, and with the pool lost.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/e2e/client_gpu_lib.h"
+#include "tests/e2e/raw_service.h"
+#include "tests/e2e/supervisor.h"
+#include "tests/lib/random_table.h"
+#include "tests/lib/test.h"
+
+enum loss { KEPT, STORE_LOST };
+
+static enum loss loss; /* of this run: children inherit it */
+
+static void begin(struct scene *sc)
+{
+    static char mover[256];
+    const char *path = getenv("KVC_MOVER");
+    static const char *args[] = {
+        "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K", "--arena-bytes=4M", "--gpu=first", "--gpu-pool-bytes=4M",
+        "--gpu-extent-bytes=1M", "--gpu-span-bytes=256K", "--gpu-quota-bytes=64M", mover, NULL,
+    };
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(path);
+    (void) snprintf(mover, sizeof(mover), "--mover=%s", path);
+    supervisor_begin(args);
+    scene_attach(sc, &raw_daemon, random_table_geometry(2, 4, 2, 64), 3, 1);
+}
+
+static void meet(int from_parent, int to_parent)
+{
+    pipe_tell(to_parent);
+    CU_ASSERT_FATAL(pipe_wait(from_parent));
+}
+
+/* Appends over the daemon's death, commits into the void, comes back, publishes everything. */
+static bool survivor(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded m = gpu_scene_client(sc);
+    kvc_client_info i = { .struct_bytes = sizeof(i) };
+    uint32_t *tokens = scene_tokens(0, 700);
+    kvc_seq *s = NULL, *fork = NULL, *dropped = NULL;
+    kvc_usage u = { .struct_bytes = sizeof(u) };
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &dropped), 0);
+    CU_ASSERT_EQUAL(gpu_publish(&m, s, 0, 0, 400, 200, &n), 0);
+    CU_ASSERT_EQUAL(n, 320);
+    CU_ASSERT_EQUAL(gpu_publish(&m, dropped, 1, 0, 200, 200, &n), 0);
+    CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
+    meet(from_parent, to_parent); /* the daemon is dead when this returns */
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
+    CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 400, 200), 0);
+    dropped = kvc_seq_free(dropped); /* its release waits for somebody to hear it */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 600, &n), 0);
+    CU_ASSERT_EQUAL(n, 0);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 512));
+    meet(from_parent, to_parent); /* and again there */
+    CU_ASSERT_EQUAL_FATAL(kvc_client_connect(m.client, sc->daemon.socket), 0);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 512));
+    CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 600, 100), 0);
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 700, &n), 0);
+    CU_ASSERT_EQUAL(n, 576); /* 64 (c + 2) <= 700: nine chunks, also those that the old pool had */
+    CU_ASSERT_EQUAL(kvc_client_get_info(m.client, &i), 0);
+    CU_ASSERT(i.connected && i.n_reconnects == 1);
+    CU_ASSERT_EQUAL(i.resumed, loss == KEPT);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 576));
+    CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
+    CU_ASSERT_EQUAL(u.shared_bytes, u.code_bytes + u.padding_bytes + u.header_bytes + u.sink_bytes);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, 320)); /* its pages, whatever pool they are in now */
+    CU_ASSERT_EQUAL(kvc_seq_commit(fork, tokens, 400, &n), 0);
+    CU_ASSERT_EQUAL(n, 320);
+    meet(from_parent, to_parent); /* somebody looks for it */
+    s = kvc_seq_free(s);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 0, 320));
+    free(tokens);
+    embedded_free(&m);
+    return true;
+}
+
+static bool finder(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded m = gpu_scene_client(sc);
+    uint32_t *tokens = scene_tokens(0, 577);
+    kvc_seq *s = NULL;
+    size_t n = 0;
+
+    (void) from_parent;
+    (void) to_parent;
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, 577, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(n, 576);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 576));
+    free(tokens);
+    embedded_free(&m);
+    return true;
+}
+
+static bool nobody(const kvc_status *s)
+{
+    return s->held_pages == 0 && s->leases == 0 && s->sessions == 0;
+}
+
+static void over_a_restart(enum loss what)
+{
+    struct scene sc;
+    struct child a, b;
+
+    loss = what;
+    begin(&sc);
+    a = child_start(survivor, &sc);
+    CU_ASSERT_FATAL(pipe_wait(a.from));
+    supervisor_kill();
+    if (what == STORE_LOST)
+        supervisor_lose("kvc-");
+    pipe_tell(a.to);
+    CU_ASSERT_FATAL(pipe_wait(a.from));
+    CU_ASSERT_FATAL(supervisor_again());
+    scene_come_back(sc.operator, sc.daemon.operator_socket);
+    pipe_tell(a.to);
+    CU_ASSERT_FATAL(pipe_wait(a.from));
+    b = child_start(finder, &sc);
+    CU_ASSERT(child_end(&b));
+    pipe_tell(a.to);
+    CU_ASSERT(child_end(&a));
+    CU_ASSERT(scene_wait(&sc, nobody));
+    scene_detach(&sc);
+    supervisor_finish();
+}
+
+static void test_kept(void)
+{
+    over_a_restart(KEPT);
+}
+
+static void test_lost(void)
+{
+    over_a_restart(STORE_LOST);
+}
+
+const char test_suite[] = "clients on a GPU over restarts";
+const struct test_case test_cases[] = { TEST(test_kept), TEST(test_lost), TEST_END };
