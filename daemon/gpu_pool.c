@@ -193,9 +193,10 @@ void gpu_pool_figures(const struct gpu_pool *g, struct gpu_pool_figures *ret)
 
     *ret = (struct gpu_pool_figures) { .spare_extents = g->spares.n };
     for (uint32_t i = 0; i < g->quarantine.n; i++) {
-        const struct session *x = s->sessions[g->quarantine.entries[i].session];
+        uint32_t number = g->quarantine.entries[i].session;
+        const struct session *x = s->sessions[number];
 
-        ret->quarantined_slots += x->leases.n_held + x->n_reservations;
+        ret->quarantined_slots += x->leases.n_held + ownerless_holds(s, number) + x->n_reservations;
     }
     for (uint32_t i = 0; i < p->n_extents; i++)
         ret->retired_extents += p->extents[i]->retired;

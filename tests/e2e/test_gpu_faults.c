@@ -1,0 +1,145 @@
+/*
+ * A pool on a GPU after a start that had no memory for the sessions or leases that it found (kvcobrad_faulty): what they
+ * reserved and held stays, until their process is known to be gone.
+ */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/e2e/gpu_service.h"
+#include "tests/e2e/supervisor.h"
+#include "tests/lib/random_table.h"
+
+const char test_suite[] = "gpu_faults";
+
+enum { HELD = 6 };
+
+static struct raw_slot slots[HELD + 1]; /* the last one is only reserved */
+
+static struct gpu_actor opened(void)
+{
+    struct gpu_actor a = gpu_actor_new();
+
+    CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
+    return a;
+}
+
+static void restart(const char *fault)
+{
+    assert(fault ? setenv("KVC_TEST_FAULT", fault, 1) == 0 : unsetenv("KVC_TEST_FAULT") == 0);
+    supervisor_kill();
+    CU_ASSERT_FATAL(supervisor_again());
+}
+
+/* A client with pages that it holds and one that it reserved, and a start without memory for @fault. */
+static struct gpu_actor begin(const char *fault)
+{
+    struct gpu_actor a;
+
+    gpu_list_also(0);
+    raw_geometry = random_table_geometry(2, 4, 2, 32);
+    raw_table = raw_make_table(1);
+    supervisor_begin(gpu_args(NULL));
+    raw_activate_table(raw_table);
+    a = opened();
+    for (unsigned i = 0; i < HELD; i++)
+        slots[i] = gpu_publish(&a, 1 + i, NULL);
+    slots[HELD] = gpu_reserve_soon(&a, 1 + HELD);
+    CU_ASSERT_EQUAL(gpu_fill(&a, 1 + HELD, &slots[HELD]), 0);
+    restart(fault);
+    gpu_disconnect(&a);
+    CU_ASSERT_EQUAL(gpu_figures().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
+    return a;
+}
+
+static void finish(void)
+{
+    supervisor_finish();
+    raw_table = table_unref(raw_table);
+}
+
+/* More than the pool has room for: none of the slots is given away. */
+static void press(void)
+{
+    static uint64_t n = 1000;
+    struct gpu_actor b = opened();
+
+    for (uint64_t end = n + 5 * GPU_SLOTS_PER_EXTENT; n < end; n++) {
+        struct raw_slot s;
+        uint64_t lease;
+
+        s = gpu_publish(&b, n, &lease);
+        for (unsigned i = 0; i <= HELD; i++)
+            CU_ASSERT_TRUE_FATAL(s.slot != slots[i].slot);
+        CU_ASSERT_EQUAL(gpu_release(&b, lease), 0);
+    }
+    CU_ASSERT_TRUE(gpu_actor_end(&b));
+}
+
+static void test_no_session_and_the_process_ends(void)
+{
+    struct gpu_actor a = begin("sessions");
+
+    press();
+    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
+    gpu_actor_kill(&a);
+    gpu_wait_for_held(0);
+    CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=memory-retired"));
+    CU_ASSERT_NOT_EQUAL(supervisor_stored("kvc-gpu-"), 0);
+    for (unsigned i = 0; i <= HELD; i++) { /* its extent is gone */
+        struct gpu_actor b = opened();
+
+        CU_ASSERT_EQUAL(gpu_get_extent(&b, slots[i].extent), -ENOENT);
+        CU_ASSERT_TRUE(gpu_actor_end(&b));
+    }
+    restart(NULL);
+    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
+    finish();
+}
+
+static void test_no_session_and_a_later_start_has_it(void)
+{
+    struct gpu_actor a = begin("sessions");
+
+    press();
+    restart("sessions");
+    press();
+    restart(NULL);
+    CU_ASSERT_EQUAL(gpu_figures().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_resume(&a), 0);
+    CU_ASSERT_EQUAL(gpu_commit(&a, 1 + HELD, &slots[HELD], NULL), 0);
+    for (unsigned i = 0; i <= HELD; i++)
+        CU_ASSERT_TRUE(gpu_reads(&a, 1 + i, &slots[i]));
+    CU_ASSERT_EQUAL(gpu_bye(&a), 0);
+    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 0);
+    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    finish();
+}
+
+/* Half of the holds are nobody's, their session is there: they wait with it for the driver. */
+static void test_some_leases_are_missing(void)
+{
+    struct gpu_actor a = begin("leases");
+
+    press();
+    gpu_list_also(a.pid);
+    gpu_actor_kill(&a);
+    gpu_wait_for_quarantined(HELD + 1);
+    gpu_stays_quarantined(HELD + 1);
+    press();
+    CU_ASSERT_EQUAL(gpu_figures().held_bytes, (HELD + 1) * GPU_PAGE_BYTES);
+    gpu_list_also(0);
+    gpu_wait_for_held(0);
+    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
+    finish();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_no_session_and_the_process_ends),
+    TEST(test_no_session_and_a_later_start_has_it),
+    TEST(test_some_leases_are_missing),
+    TEST_END,
+};
