@@ -6,6 +6,8 @@
  *     UNLISTED   a list of the device's processes, asked for after that, does not name it
  *     released   the delay has passed since
  *
+ * A number that another process got meanwhile makes it wait for that one too: longer than needed, never shorter.
+ *
  * All slots of a process share its fate, so an entry is a process; what it has is found through its session. If that cannot be
  * known (no list of processes on this machine, an MPS server, no answer within the patience, too many dead processes at
  * once), everything the process could touch is *retired* instead: nothing is put there ever again.

@@ -257,6 +257,16 @@ void gpu_actor_kill(struct gpu_actor *a)
     (void) close(a->fd);
 }
 
+void gpu_actor_kill_busy(struct gpu_actor *a, uint64_t n, const struct raw_slot *s)
+{
+    struct order o = { .verb = s ? COMMIT : RESERVE, .n = n };
+
+    if (s)
+        o.slot = *s;
+    assert(write(a->fd, &o, sizeof(o)) == sizeof(o));
+    gpu_actor_kill(a);
+}
+
 bool gpu_actor_end(struct gpu_actor *a)
 {
     struct order o = { .verb = END }; /* said, not left to a closed socket: later actors have a copy of it */

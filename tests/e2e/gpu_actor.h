@@ -23,6 +23,8 @@ struct gpu_actor gpu_actor_new(void);
 
 /* SIGKILL and wait. */
 void gpu_actor_kill(struct gpu_actor *a);
+/* The same while it does something: a reservation (@s NULL) of chunk @n, or a commit of it. */
+void gpu_actor_kill_busy(struct gpu_actor *a, uint64_t n, const struct raw_slot *s);
 /* BYE if it is connected, and an orderly end; false: it did not end in order. */
 bool gpu_actor_end(struct gpu_actor *a);
 
