@@ -75,7 +75,7 @@ static void tell_pages(struct kvc_client *c)
     for (struct kvc_model *m = c->models; m; m = m->next)
         for (struct kvc_seq *s = m->seqs; s; s = s->next)
             if (s->gpu)
-                (void) seq_gpu_pages_changed(s); /* tried again by whatever reads them */
+                (void) seq_gpu_refresh(s); /* tried again by whatever reads them */
 }
 
 void client_flush(struct kvc_client *c)

@@ -174,11 +174,6 @@ void seq_gpu_keep_addresses(struct kvc_seq *s, size_t n)
     s->gpu->plans_stale = true;
 }
 
-int seq_gpu_pages_changed(struct kvc_seq *s)
-{
-    return seq_gpu_refresh(s);
-}
-
 /* ---- lengths ----------------------------------------------------------------------------------------------------- */
 
 static size_t tail_bytes_of_side(const struct kvc_seq *s, size_t rows)
@@ -328,11 +323,6 @@ int seq_gpu_copy(struct kvc_seq *to, const struct kvc_seq *from)
 }
 
 /* ---- what kernels found wrong ------------------------------------------------------------------------------------ */
-
-uint32_t seq_gpu_flag(const struct kvc_seq *s)
-{
-    return s->gpu->flag;
-}
 
 int seq_gpu_check_sound(struct kvc_seq *s)
 {

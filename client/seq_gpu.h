@@ -54,7 +54,11 @@ struct seq_gpu {
 int seq_gpu_init(struct kvc_seq *s);
 void seq_gpu_deinit(struct kvc_seq *s);
 
-/* Writes to the device what it does not know yet. Return: 0; -ENOMEM, -EIO with a sentence, and a later call tries again. */
+/*
+ * Writes to the device what it does not know yet: pages that were claimed, published or moved, lengths. Whoever reads or appends
+ * does; publishing does at once for all sequences, before slots of moved pages are given back. Never while the stream is captured.
+ * Return: 0; -ENOMEM, -EIO with a sentence, and a later call tries again.
+ */
 int seq_gpu_refresh(struct kvc_seq *s);
 
 /* The first @n pages are those that they were. */
@@ -66,14 +70,8 @@ int seq_gpu_resize_tail(struct kvc_seq *s, size_t rows);
 /* @to, new and with as long a tail, gets lengths, tail and what is known of its soundness. Return: 0; as cuda_fail(). */
 int seq_gpu_copy(struct kvc_seq *to, const struct kvc_seq *from);
 
-/* Pages lie elsewhere: published, moved, matched. The device's list follows at once. Return: 0; as seq_gpu_refresh(). */
-int seq_gpu_pages_changed(struct kvc_seq *s);
-
 /* Layers were set to other lengths: cut, or matched. Return: 0; as seq_gpu_refresh(). */
 int seq_gpu_lengths_changed(struct kvc_seq *s);
-
-/* The flag that appending raises, for gpu_flag_is_raised(). */
-uint32_t seq_gpu_flag(const struct kvc_seq *s);
 
 /**
  * seq_gpu_judge() - what kernels found wrong with the sequence, after gpu_flags_read()

@@ -314,7 +314,7 @@ static void test_pages_that_move(void)
         CU_ASSERT_EQUAL(gpu_write(g, was.at, dirt, bytes, NULL), 0);
         p->device = to.at;
         t.gpu->pages_moved++;
-        CU_ASSERT_EQUAL(seq_gpu_pages_changed(s.gpu), 0);
+        CU_ASSERT_EQUAL(seq_gpu_refresh(s.gpu), 0);
         CU_ASSERT_TRUE(twins_attend(&t, (struct twin[]) { f, s }, n_q, 2, 1, 0)); /* the fork has not been told */
         CU_ASSERT_TRUE(twin_is_alike(&t, &s));
         CU_ASSERT_TRUE(twin_is_alike(&t, &f));
