@@ -153,7 +153,7 @@ int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struc
                               2 * pieces_of(a->n_new, ROWS_OF_SHARE, SHARES_MAX) };
 
     for (unsigned side = SIDE_K; a->n_pack > 0 && side <= SIDE_V; side++) {
-        struct cuda_grid grid = { a->n_pack, l->shard.n_heads, pieces_of(plan_rank_max(l, (enum side) side), 16, UINT_MAX) };
+        struct cuda_grid grid = { a->n_pack, l->shard.n_heads, pieces_of(plan_rank_max(l, (enum side) side), PLAN_TILE_ROWS, UINT_MAX) };
         int r = cuda_launch(k->space, &k->kernels[pack[side]], grid, PLAN_THREADS, plan_coding_shared_bytes(l), a, stream, e);
 
         if (r < 0)
@@ -165,7 +165,7 @@ int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struc
 int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct plan_read *r, cu_stream stream, struct errmsg *e)
 {
     struct cuda_grid grid = { (r->first % CHUNK_TOKENS + r->n + CHUNK_TOKENS - 1) / CHUNK_TOKENS, l->shard.n_heads,
-                              pieces_of(l->table->geometry.d, 16, UINT_MAX) };
+                              pieces_of(l->table->geometry.d, PLAN_TILE_ROWS, UINT_MAX) };
 
     if (r->n == 0)
         return 0;

@@ -432,7 +432,7 @@ size_t plan_attend_shared_bytes(const struct page_layout *l)
 
 size_t plan_coding_shared_bytes(const struct page_layout *l)
 {
-    return plan_coding_floats(l->table->geometry.d, rank_max(l)) * sizeof(float) + 2 * 8 * CHUNK_TOKENS;
+    return plan_coding_floats(l->table->geometry.d, rank_max(l)) * sizeof(float) + PLAN_TILE_ROWS * CHUNK_TOKENS;
 }
 
 size_t plan_merge_shared_bytes(const struct page_layout *l)

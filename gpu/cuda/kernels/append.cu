@@ -82,31 +82,28 @@ DEVICE void load_centred(const struct plan_table *t, const struct chunk *c, floa
     __syncthreads();
 }
 
-/* Less what the predictors' stored codes say of rows @row .. of this thread's token. @space: of a chunk's levels. */
-DEVICE void subtract_predicted(const struct plan_append *a, const struct chunk *c, uint32_t row, uint32_t token, float *space,
-                               float z[ROWS])
+/* Less what the predictors' stored codes say. @space: of a chunk's levels. */
+DEVICE void subtract_predicted(const struct plan_append *a, const struct chunk *c, struct share mine, float *space,
+                               float z[ROWS][MINE])
 {
     const struct plan_table *t = a->table;
     const struct plan_head *from = t->heads + a->layer * t->n_kv_heads + c->head->first_predictor;
-    const float *enc = c->encoder->enc_k + (size_t) row * c->encoder->n_pred;
-    float all[ROWS] = { 0 };
+    const float *enc = c->encoder->enc_k + (size_t) mine.row * c->encoder->n_pred;
+    float all[ROWS][MINE] = { { 0 } };
 
     for (uint32_t i = 0; i < c->head->n_predictors; i++, from++) {
-        float sum[ROWS] = { 0 };
+        float sum[ROWS][MINE] = { { 0 } };
 
         if (from->k.r == 0)
             continue;
         __syncthreads(); /* what stood there was read */
         load_levels(levels_of(t, true), &from->k, c->payload + from->block, true, space);
-        multiply(enc, c->encoder->n_pred, ROWS, space + token, LEVEL_LD, from->k.r, sum);
-        UNROLL
-        for (uint32_t x = 0; x < ROWS; x++)
-            all[x] = add_rounded(all[x], sum[x]);
+        if (mine.row < c->codes->r)
+            multiply(enc, c->encoder->n_pred, ROWS, space + mine.token, LEVEL_LD, from->k.r, sum);
+        add_shares(all, sum, false);
         enc += from->k.r;
     }
-    UNROLL
-    for (uint32_t x = 0; x < ROWS; x++)
-        z[x] = add_rounded(z[x], -all[x]);
+    add_shares(z, all, true);
 }
 
 /* The number of thresholds that are not above z, by bits. */
@@ -151,32 +148,46 @@ DEVICE uint32_t pack_word(const uint8_t *codes, unsigned b, bool is_key, unsigne
     return word;
 }
 
-/* The block's tile of two half-tiles of codes; the second may be without bits. */
+/* This thread's codes, to [8][TOKENS] of its half-tile; how many are saturated. */
+DEVICE unsigned store_codes(const struct plan_table *t, const struct chunk *c, unsigned b, struct share mine,
+                            const float z[ROWS][MINE], uint8_t *codes)
+{
+    unsigned at = (c->is_key ? 0 : WIDTHS) + b, saturated = 0;
+
+    UNROLL
+    for (uint32_t i = 0; i < ROWS; i++)
+        UNROLL
+        for (uint32_t j = 0; j < MINE; j++) {
+            codes[(mine.row % 8 + i) * TOKENS + mine.token + LANE_TOKENS * j] =
+                (uint8_t) quantise(t->thresholds + at * LEVELS, b, z[i][j]);
+            saturated += z[i][j] < t->limits[2 * at] || z[i][j] > t->limits[2 * at + 1];
+        }
+    return saturated;
+}
+
+/* A tile's half-tiles, one per warp; the last may be without codes. */
 DEVICE void encode_tile(const struct plan_append *a, const struct chunk *c, uint32_t tile)
 {
     const struct plan_table *t = a->table;
+    struct share mine = share_of(tile);
+    uint32_t half = mine.row / 8;
+    unsigned b = half < c->codes->n_half ? c->codes->bits[half] : 0, saturated = 0;
     float *space = (float *) dynamic_shared; /* vectors, then levels */
-    uint8_t *codes = dynamic_shared + plan_coding_floats(t->d, t->rank_max) * sizeof(float); /* [HALVES][ROWS][TOKENS] */
-    uint32_t token = threadIdx.x % TOKENS, mine = threadIdx.x / TOKENS, half = HALVES * tile + mine, row = ROWS * half;
-    unsigned b = c->codes->bits[half], at = (c->is_key ? 0 : WIDTHS) + b, saturated = 0;
-    float z[ROWS] = { 0 };
+    uint8_t *codes = dynamic_shared + plan_coding_floats(t->d, t->rank_max) * sizeof(float) + threadIdx.x / 32 * 8 * TOKENS;
+    float z[ROWS][MINE] = { { 0 } };
 
     load_centred(t, c, space);
-    multiply(c->encoder->enc + (size_t) row * t->d, t->d, ROWS, space + token, COLUMN_LD, t->d, z);
+    if (b > 0)
+        multiply(c->encoder->enc + (size_t) mine.row * t->d, t->d, ROWS, space + mine.token, COLUMN_LD, t->d, z);
     if (c->encoder->enc_k)
-        subtract_predicted(a, c, row, token, space, z);
-    UNROLL
-    for (uint32_t i = 0; i < ROWS; i++)
-        if (b > 0) {
-            codes[(ROWS * mine + i) * TOKENS + token] = (uint8_t) quantise(t->thresholds + at * LEVELS, b, z[i]);
-            saturated += z[i] < t->limits[2 * at] || z[i] > t->limits[2 * at + 1];
-        }
+        subtract_predicted(a, c, mine, space, z);
+    if (b > 0)
+        saturated = store_codes(t, c, b, mine, z, codes);
     if (a->saturated && saturated > 0)
         count(a->saturated + !c->is_key, saturated);
     __syncthreads();
-    for (uint32_t w = token; w < 16 * b; w += TOKENS)
-        ((uint32_t *) (c->payload + c->head->block + c->codes->offset[half]))[w] =
-            pack_word(codes + ROWS * TOKENS * mine, b, c->is_key, w);
+    for (uint32_t w = threadIdx.x % 32; w < 16 * b; w += 32)
+        ((uint32_t *) (c->payload + c->head->block + c->codes->offset[half]))[w] = pack_word(codes, b, c->is_key, w);
 }
 
 DEVICE void pack(const struct plan_append *a, bool is_key)

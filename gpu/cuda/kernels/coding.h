@@ -2,10 +2,11 @@
  * Vectors and codes with the CPU's bits, for the kernels that pack and read: every element is the sum over 0, 1, 2 ... of
  * products and sums rounded to binary32, as gpu/codec.c and its matmul_ordered have it.
  *
- * A block takes one chunk of one KV head and one tile of 16 rows of a matrix: a thread has one token and eight rows, so that a
- * number read from shared memory serves eight sums, and all lanes of a warp read the same numbers of the matrix. What the matrix
- * is multiplied with stands in shared memory with tokens side by side, the columns a little apart, so that neither filling it
- * by columns nor reading it by tokens meets banks that others use.
+ * A block takes one chunk of one KV head and one tile of 32 rows of a matrix, a warp eight of them, which are a half-tile: half
+ * of its lanes four rows each, and a lane 4 of the 64 tokens. So four numbers of the matrix, which lanes share, and four that
+ * stand in shared memory serve 16 sums: loads cost less than the sums, which cannot be fused. In shared memory tokens stand side
+ * by side, and columns a little apart, so that neither filling it by columns nor reading it by tokens meets banks that
+ * others use.
  */
 #pragma once
 
@@ -15,19 +16,33 @@
 
 enum {
     TOKENS = 64,
-    ROWS = 8,                        /* of a thread */
-    HALVES = PLAN_THREADS / TOKENS,  /* half-tiles of a block */
+    ROWS = 4,                        /* of a thread */
+    LANE_TOKENS = 16,                /* lanes with the same rows; */
+    MINE = TOKENS / LANE_TOKENS,     /* tokens of a thread, so many apart */
+    HALVES = PLAN_THREADS / 32,      /* half-tiles of a block */
     WIDTHS = 9,
     LEVELS = 256,
     COLUMN_LD = TOKENS + 1,          /* floats between columns of vectors, which are written along a row */
     LEVEL_LD = PLAN_CODING_LD,       /* between columns of levels, which are written as fragments lie */
 };
 
+/* What a thread sums up: tokens @token + LANE_TOKENS j, rows @row + i of a matrix. */
+struct share {
+    uint32_t token, row;
+};
+
+DEVICE struct share share_of(uint32_t tile)
+{
+    uint32_t lane = threadIdx.x % 32;
+
+    return { lane % LANE_TOKENS, PLAN_TILE_ROWS * tile + 8 * (threadIdx.x / 32) + lane / LANE_TOKENS * ROWS };
+}
+
 /*
- * sum[i] += m[i] x for rows i of a matrix [n_rows >= 1, n] with @ld between rows, in order; rows from n_rows on repeat the last.
- * @x: [n], @x_ld apart. @n is even and rows are aligned to 8.
+ * sum[i][j] += m[i] x[j], in order, for rows m [n_rows >= 1][n], @ld apart, and columns x [n] of this thread's tokens, @x_ld
+ * apart in shared memory. Rows from n_rows on repeat the last. @n is even and rows are aligned to 8.
  */
-DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x, uint32_t x_ld, uint32_t n, float sum[ROWS])
+DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x, uint32_t x_ld, uint32_t n, float sum[ROWS][MINE])
 {
     const float *row[ROWS];
 
@@ -35,15 +50,32 @@ DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x,
     for (uint32_t i = 0; i < ROWS; i++)
         row[i] = m + (i < n_rows ? i : n_rows - 1) * ld;
     for (uint32_t k = 0; k < n; k += 2) {
-        float x0 = x[k * x_ld], x1 = x[(k + 1) * x_ld];
+        float x0[MINE], x1[MINE];
 
+        UNROLL
+        for (uint32_t j = 0; j < MINE; j++) {
+            x0[j] = x[k * x_ld + LANE_TOKENS * j];
+            x1[j] = x[(k + 1) * x_ld + LANE_TOKENS * j];
+        }
         UNROLL
         for (uint32_t i = 0; i < ROWS; i++) {
             struct floats2 w = load_floats2(row[i] + k);
 
-            sum[i] = add_rounded(add_rounded(sum[i], mul_rounded(w.x, x0)), mul_rounded(w.y, x1));
+            UNROLL
+            for (uint32_t j = 0; j < MINE; j++)
+                sum[i][j] = add_rounded(add_rounded(sum[i][j], mul_rounded(w.x, x0[j])), mul_rounded(w.y, x1[j]));
         }
     }
+}
+
+/* sum += term, or less it. */
+DEVICE void add_shares(float sum[ROWS][MINE], const float term[ROWS][MINE], bool less)
+{
+    UNROLL
+    for (uint32_t i = 0; i < ROWS; i++)
+        UNROLL
+        for (uint32_t j = 0; j < MINE; j++)
+            sum[i][j] = add_rounded(sum[i][j], less ? -term[i][j] : term[i][j]);
 }
 
 /* Levels of all of a head-side's coordinates of 64 tokens to shared [r][LEVEL_LD]. Ends with a barrier. */

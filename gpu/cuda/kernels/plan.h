@@ -26,6 +26,7 @@ enum {
     PLAN_ITEMS_MAX = 64,     /* sequences of one attention launch */
     PLAN_POKE_WORDS = 240,   /* of one kvc_poke */
     PLAN_CODING_LD = 68,     /* floats between columns in plan_coding_floats() */
+    PLAN_TILE_ROWS = 32,     /* coordinates or dimensions of a block that packs or reads */
     PLAN_SLICE = 16,         /* columns of a block of kvc_append_rows */
     PLAN_CRC_THREADS = 256,
     PLAN_CRC_POWERS = 62,    /* words of 4 bytes: any uint64_t of bytes */
