@@ -105,24 +105,27 @@ static inline struct floats2 load_floats2(const float *at)
     return v;
 }
 
-/* The instruction as its manual draws it: row g = lane / 4, column pair t = lane % 4. */
+/* The instruction as its manual draws it: row g = lane / 4, column pair t = lane % 4. Lanes give numbers: each is read often. */
 static inline void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    uint32_t mine[6] = { a[0], a[1], a[2], a[3], b0, b1 };
+    const uint32_t pairs[6] = { a[0], a[1], a[2], a[3], b0, b1 };
     unsigned lane = threadIdx.x % 32;
-    float sums[4];
+    float mine[6][2], sums[4];
 
+    for (unsigned i = 0; i < 6; i++) {
+        mine[i][0] = f16_to_f32((uint16_t) pairs[i]);
+        mine[i][1] = f16_to_f32((uint16_t) (pairs[i] >> 16));
+    }
     on_cpu_give(mine, sizeof(mine));
     for (unsigned i = 0; i < 4; i++) {
         unsigned row = lane / 4 + (i >> 1) * 8, col = 2 * (lane % 4) + (i & 1);
         float sum = 0;
 
         for (unsigned k = 0; k < 16; k++) {
-            const uint32_t *left = (const uint32_t *) on_cpu_given(4 * (row % 8) + k % 8 / 2);
-            const uint32_t *right = (const uint32_t *) on_cpu_given(4 * col + k % 8 / 2);
-            uint32_t x = left[row / 8 + k / 8 * 2], y = right[4 + k / 8];
+            const float *left = (const float *) on_cpu_given(4 * (row % 8) + k % 8 / 2);
+            const float *right = (const float *) on_cpu_given(4 * col + k % 8 / 2);
 
-            sum += f16_to_f32((uint16_t) (k & 1 ? x >> 16 : x)) * f16_to_f32((uint16_t) (k & 1 ? y >> 16 : y));
+            sum += left[2 * (row / 8 + k / 8 * 2) + (k & 1)] * right[2 * (4 + k / 8) + (k & 1)];
         }
         sums[i] = sum;
     }

@@ -13,11 +13,12 @@ struct kernel_scene {
     float *q, *out, *partials;
 };
 
-void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n_splits, struct plan_attend *ret);
+/* @ret: one item, and room for the partial results of @n_items. */
+void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n_splits, size_t n_items, struct plan_attend *ret);
 void kernel_scene_deinit(struct kernel_scene *d);
 
 /* A launch of attention over @l, kvc_merge included. False: the kernel does not take the shape, nothing was done. */
-typedef bool (*kernel_launch)(const struct page_layout *l, const struct plan_attend *a, unsigned which);
+typedef bool (*kernel_launch)(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which);
 
 /**
  * kernel_scene_check() - draw a scene, launch, compare
@@ -34,3 +35,7 @@ typedef bool (*kernel_launch)(const struct page_layout *l, const struct plan_att
  * Return: what @launch did.
  */
 bool kernel_scene_check(const struct shape *shape, uint32_t n_splits, kernel_launch launch, unsigned which, double roundings);
+
+/* The same of one launch for sequences of other lengths, tails and numbers of queries, one of which has none. Of one dimension. */
+bool kernel_scene_check_batch(uint32_t d, uint32_t n_splits, size_t window, kernel_launch launch, unsigned which,
+                              double roundings);

@@ -1,16 +1,18 @@
 /*
  * Appending to sequences in GPU memory and reading them back, against the CPU's codec: the same bytes of pages and tails and the
- * same vectors, to the bit, for all dimensions, widths, predictions and number types, however the tokens come in pieces.
+ * same vectors, to the bit, for all dimensions, widths, predictions and number types, however the tokens come in pieces. And
+ * steps of decoding that are captured and replayed, against attention in binary64.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
+#include "gpu/cuda/plan.h"
 #include "tests/lib/test.h"
 #include "tests/standin/graph.h"
 #include "tests/unit/gpu/cuda/sequence.h"
+#include "tests/unit/gpu/oracle.h"
 
 static struct end *open_end(void)
 {
@@ -190,40 +192,100 @@ static void test_no_room(void)
     CU_ASSERT_TRUE(end_deinit(d));
 }
 
-/* One captured append of a token, replayed over chunk boundaries and moves of the tail: nothing is asked of the host. */
+/* ---- steps, captured ----------------------------------------------------------------------------------------------------- */
+
+enum { SPLITS = 2 };
+
+/* Attention of the newest token, and what it reads and writes. */
+static void put_attention(const struct sequence *s, const float *q, struct plan_attend *ret)
+{
+    size_t row = (size_t) s->shape.n_kv_heads * s->shape.group * s->shape.d * sizeof(float);
+    size_t partials = s->shape.n_kv_heads * SPLITS * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), s->shape.d) * sizeof(float);
+
+    *ret = (struct plan_attend) {
+        .table = (const struct plan_table *) (uintptr_t) s->table, .layer = SEQUENCE_LAYER, .n_splits = SPLITS, .n_q = 1,
+        .partials = (float *) (uintptr_t) end_put(s->end, NULL, partials),
+        .items = { { .seq = (const struct plan_seq *) (uintptr_t) s->seq, .n_q = 1,
+                     .q = (const float *) (uintptr_t) end_put(s->end, q, row),
+                     .out = (float *) (uintptr_t) end_put(s->end, NULL, row) } },
+    };
+}
+
+/* The newest token's attention by what the CPU has, within what test_kernels.c allows. */
+static bool attends(struct sequence *s, const float *q, const struct plan_attend *plan)
+{
+    uint32_t d = s->shape.d, group = s->shape.group, packed = s->n_packed * CHUNK_TOKENS;
+    size_t floats = (size_t) s->shape.n_kv_heads * group * d;
+    float *got = malloc(floats * sizeof(*got));
+    bool ok = true;
+
+    assert(got);
+    end_get(s->end, got, (cu_ptr) (uintptr_t) plan->items[0].out, floats * sizeof(*got));
+    for (uint32_t head = 0; head < s->shape.n_kv_heads; head++) {
+        size_t first = ((size_t) head * s->shape.tokens_max + packed) * d;
+        const struct attend_args a = {
+            .layout = &s->layout, .layer = SEQUENCE_LAYER, .head = head, .payloads = (const uint8_t *const *) s->pages,
+            .n_pages = s->n_packed, .n_sink = s->shape.n_sink, .exact_k = s->rows[SIDE_K] + first,
+            .exact_v = s->rows[SIDE_V] + first, .exact_stride = d, .exact_first = packed, .n_exact = s->length - packed,
+            .q = q + (size_t) head * group * d, .q_stride = floats, .q_first = s->length - 1, .n_q = 1,
+            .out = got + (size_t) head * group * d, .out_stride = floats,
+        };
+        struct oracle_report r = oracle_packed(&a, NULL);
+
+        ok = ok && r.error <= r.tolerance + 6 * (r.tolerance_half - r.tolerance);
+    }
+    free(got);
+    return ok;
+}
+
+static cu_graph_exec capture_step(struct end *d, const struct graph_calls *graphs, const struct sequence *s,
+                                  const struct plan_append *append, const struct plan_attend *attend, cu_stream stream)
+{
+    cu_graph_exec exec;
+    cu_graph graph;
+
+    end_cu_ok(d, graphs->begin_capture(stream, CU_CAPTURE_GLOBAL));
+    end_ok(d, cuda_append(d->kernels, &s->layout, append, stream, &d->e));
+    end_ok(d, cuda_attend(d->kernels, &s->layout, attend, 1, stream, &d->e));
+    end_cu_ok(d, graphs->end_capture(stream, &graph));
+    end_cu_ok(d, graphs->instantiate(&exec, graph, 0));
+    end_cu_ok(d, graphs->destroy(graph));
+    return exec;
+}
+
+/* A token appended and attended to, captured once and replayed over chunk boundaries and moves of the tail: nothing is asked. */
 static void test_replay(void)
 {
-    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 2, .group = 1, .bits = 4, .v_from = PREDICT_HEAD, .n_sink = 4,
+    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 2, .group = 2, .bits = 4, .v_from = PREDICT_HEAD, .n_sink = 4,
                                           .tokens_max = 350, .tail_rows = 200 };
     struct end *d = open_end();
     struct graph_calls graphs;
-    cu_graph_exec exec;
-    struct plan_append a;
+    float q[2 * 2 * 32];
+    struct plan_append append;
+    struct plan_attend attend;
+    cu_graph_exec step;
     struct sequence s;
     cu_stream stream;
-    cu_graph graph;
 
     sequence_init(&s, d, &shape);
     CU_ASSERT_TRUE_FATAL(graph_calls_find(d->driver->library, &graphs));
     end_ok(d, cuda_space_enter(d->space, &d->e));
     end_cu_ok(d, d->driver->stream_create(&stream, 0));
-    sequence_draw(&s, 1, 1, &a);
-    end_cu_ok(d, graphs.begin_capture(stream, CU_CAPTURE_GLOBAL));
-    end_ok(d, cuda_append(d->kernels, &s.layout, &a, stream, &d->e));
-    end_cu_ok(d, graphs.end_capture(stream, &graph));
-    end_cu_ok(d, graphs.instantiate(&exec, graph, 0));
+    for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++)
+        q[i] = (float) test_rand_normal();
+    put_attention(&s, q, &attend);
+    sequence_draw(&s, 1, 1, &append);
+    step = capture_step(d, &graphs, &s, &append, &attend, stream);
     for (unsigned i = 0; i < 340; i++) {
-        struct plan_append same;
-
-        sequence_draw(&s, 1, 1, &same);
-        end_cu_ok(d, graphs.launch(exec, stream));
+        sequence_draw(&s, 1, 1, &append); /* to the same place */
+        end_cu_ok(d, graphs.launch(step, stream));
         end_cu_ok(d, d->driver->stream_synchronize(stream));
-        sequence_append_on_cpu(&s, &same);
+        sequence_append_on_cpu(&s, &append);
+        CU_ASSERT_TRUE(i % 21 != 0 || attends(&s, q, &attend));
     }
     CU_ASSERT_EQUAL(s.n_packed, 4);
     CU_ASSERT_TRUE(sequence_compare(&s));
-    end_cu_ok(d, graphs.exec_destroy(exec));
-    end_cu_ok(d, graphs.destroy(graph));
+    end_cu_ok(d, graphs.exec_destroy(step));
     end_cu_ok(d, d->driver->stream_destroy(stream));
     cuda_space_leave(d->space);
     sequence_deinit(&s);

@@ -16,21 +16,26 @@
 
 enum { SMALLEST = PLAN_90_COUNT }; /* the kernel that a launch picks */
 
-static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned which)
+static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
 {
     enum plan_90_kernel kernel = which == SMALLEST ? plan_90_kernel(l, a->n_q) : (enum plan_90_kernel) which;
 
     if (kernel == PLAN_90_COUNT || !plan_90_takes(kernel, l, a->n_q))
         return false;
-    on_cpu_attend_90(kernel, a, 1, plan_90_shared_bytes(kernel, l), plan_merge_shared_bytes(l));
+    on_cpu_attend_90(kernel, a, n_items, plan_90_shared_bytes(kernel, l), plan_merge_shared_bytes(l));
     return true;
+}
+
+static double roundings(uint32_t d)
+{
+    double steps = d / 16.0;
+
+    return 3 + (steps + 1) / 2 - 1 + 2.5 + 2;
 }
 
 static bool taken(const struct shape *shape, uint32_t n_splits, unsigned which)
 {
-    double steps = shape->d / 16.0;
-
-    return kernel_scene_check(shape, n_splits, launch, which, 3 + (steps + 1) / 2 - 1 + 2.5 + 2);
+    return kernel_scene_check(shape, n_splits, launch, which, roundings(shape->d));
 }
 
 static void check(const struct shape *shape, uint32_t n_splits)
@@ -64,6 +69,12 @@ static void test_every_width(void)
                                 .q_first = SIZE_MAX }, 1);
     check(&(struct shape) { .d = 256, .n_rot = 256, .group = 2, .bits = 4, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 1,
                             .n_exact = 1, .n_q = 1, .q_first = SIZE_MAX }, 1);
+}
+
+static void test_batches(void)
+{
+    CU_ASSERT_TRUE(kernel_scene_check_batch(64, 1, 0, launch, SMALLEST, roundings(64)));
+    CU_ASSERT_TRUE(kernel_scene_check_batch(64, 3, 100, launch, SMALLEST, roundings(64)));
 }
 
 static void test_groups(void)
@@ -150,6 +161,6 @@ static void test_extremes(void)
 
 const char test_suite[] = "gpu attention for compute capability 9.0 on the CPU";
 const struct test_case test_cases[] = {
-    TEST(test_shapes), TEST(test_every_width), TEST(test_groups), TEST(test_splits_and_windows), TEST(test_many_pages),
+    TEST(test_shapes), TEST(test_every_width), TEST(test_groups), TEST(test_batches), TEST(test_splits_and_windows), TEST(test_many_pages),
     TEST(test_every_kernel), TEST(test_queries), TEST(test_queries_inside_pages), TEST(test_extremes), TEST_END,
 };

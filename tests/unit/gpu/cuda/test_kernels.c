@@ -14,13 +14,13 @@
 
 enum { SMALLEST = PLAN_ATTEND_COUNT }; /* the kernel that a launch picks */
 
-static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned which)
+static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
 {
     enum plan_attend_kernel kernel = which == SMALLEST ? plan_attend_kernel(l, a->n_q) : (enum plan_attend_kernel) which;
 
     if (!plan_attend_takes(kernel, l, a->n_q))
         return false;
-    on_cpu_attend(kernel, a, 1, plan_attend_shared_bytes(l), plan_merge_shared_bytes(l));
+    on_cpu_attend(kernel, a, n_items, plan_attend_shared_bytes(l), plan_merge_shared_bytes(l));
     return true;
 }
 
@@ -128,6 +128,13 @@ static void test_queries_inside_pages(void)
                                 .n_exact = 68, .n_q = 41, .q_first = SIZE_MAX, .window = windows[i] }, 2);
 }
 
+static void test_batches(void)
+{
+    CU_ASSERT_TRUE(kernel_scene_check_batch(32, 1, 0, launch, SMALLEST, 3));
+    CU_ASSERT_TRUE(kernel_scene_check_batch(32, 3, 0, launch, SMALLEST, 3));
+    CU_ASSERT_TRUE(kernel_scene_check_batch(32, 2, 100, launch, SMALLEST, 3));
+}
+
 static void test_extremes(void)
 {
     check(&(struct shape) { .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD,
@@ -160,5 +167,6 @@ static void test_what_is_refused(void)
 const char test_suite[] = "gpu kernels on the CPU";
 const struct test_case test_cases[] = {
     TEST(test_shapes), TEST(test_every_width), TEST(test_groups), TEST(test_layer_prediction), TEST(test_splits_and_windows),
-    TEST(test_every_kernel), TEST(test_queries), TEST(test_queries_inside_pages), TEST(test_extremes), TEST(test_what_is_refused), TEST_END,
+    TEST(test_every_kernel), TEST(test_queries), TEST(test_queries_inside_pages), TEST(test_batches),
+    TEST(test_extremes), TEST(test_what_is_refused), TEST_END,
 };

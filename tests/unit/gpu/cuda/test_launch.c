@@ -1,6 +1,6 @@
 /*
  * Two processes and one page: one appends keys and values to a sequence whose pages lie in an extent of GPU memory, another maps
- * the same memory for reading, checks it and attends to it. And a step of decoding, captured once and replayed.
+ * the same memory for reading, checks it and attends to it.
  */
 #include <errno.h>
 #include <math.h>
