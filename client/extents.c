@@ -66,6 +66,11 @@ static int import(struct gpu *g, struct connection *c, struct mapped_extent *x, 
             (void) close(fd);
         return fail(e, -EPROTO, "kvcobrad sent no usable descriptor for extent %" PRIu64, x->id);
     }
+    if (g && bytes % g->device.granularity != 0) {
+        (void) close(fd);
+        return fail(e, -EPROTO, "kvcobrad sent an extent of %" PRIu64 " bytes: the GPU has memory in units of %zu", bytes,
+                    g->device.granularity);
+    }
     if (!g)
         return extent_import(fd, (size_t) bytes, EXTENT_READ, &x->extent, e);
     return gpu_result(g, cuda_extent_import(g->space, fd, (size_t) bytes, CU_ACCESS_READ, &x->device, e), e);

@@ -15,17 +15,6 @@
 
 #define MIB ((size_t) 1 << 20)
 
-static struct standin_left left(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *address = library ? dlsym(library, "standin_left") : NULL;
-    standin_left_call call;
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(address);
-    memcpy(&call, &address, sizeof(call));
-    (void) dlclose(library);
-    return call();
-}
-
 static struct gpu *open_gpu(void)
 {
     struct gpu *g = NULL;
@@ -46,7 +35,7 @@ static void *keep_driver(void)
 
 static void expect_nothing_left(void)
 {
-    struct standin_left l = left();
+    struct standin_left l = standin_look();
 
     CU_ASSERT_EQUAL(l.allocations, 0);
     CU_ASSERT_EQUAL(l.contexts, 0);
@@ -71,12 +60,12 @@ static void test_memory_is_used_again(void)
     gpu_free(g, &a);
     CU_ASSERT_EQUAL(a.bytes, 0);
     gpu_free(g, &a); /* an empty one */
-    CU_ASSERT_EQUAL(left().allocations, 1);
+    CU_ASSERT_EQUAL(standin_look().allocations, 1);
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, 1025, &b, &e), 0);
     CU_ASSERT_NOT_EQUAL(b.at, at);
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, 1020, &c, &e), 0);
     CU_ASSERT_EQUAL(c.at, at);
-    CU_ASSERT_EQUAL(left().allocations, 2);
+    CU_ASSERT_EQUAL(standin_look().allocations, 2);
     gpu_free(g, &b);
     gpu_free(g, &c);
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
@@ -96,9 +85,9 @@ static void test_too_much_goes_back(void)
         CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, GPU_CACHED_BYTES / 2, &m[i], &e), 0);
     for (size_t i = 0; i < 3; i++)
         gpu_free(g, &m[i]);
-    CU_ASSERT_EQUAL(left().allocations, 3);
+    CU_ASSERT_EQUAL(standin_look().allocations, 3);
     CU_ASSERT_EQUAL(gpu_synchronize(g, &e), 0);
-    CU_ASSERT_EQUAL(left().allocations, 2);
+    CU_ASSERT_EQUAL(standin_look().allocations, 2);
     CU_ASSERT_EQUAL(g->cached_bytes, GPU_CACHED_BYTES);
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
     expect_nothing_left();
@@ -132,7 +121,7 @@ static void test_out_of_memory(void)
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, MIB, &a, &e), 0);
     gpu_free(g, &a);
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, 2 * MIB, &b, &e), 0);
-    CU_ASSERT_EQUAL(left().allocations, 1);
+    CU_ASSERT_EQUAL(standin_look().allocations, 1);
     gpu_free(g, &b);
     CU_ASSERT_EQUAL(gpu_alloc(g, SIZE_MAX, &b, &e), -ENOMEM);
     CU_ASSERT_EQUAL(gpu_close(g), NULL);

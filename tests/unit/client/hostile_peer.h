@@ -1,0 +1,54 @@
+/*
+ * A peer that speaks the protocol like a daemon with one published chunk, and lies as it is told. It runs in a process of its own.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/page.h"
+#include "proto/wire.h"
+#include "tests/unit/client/embedded.h"
+
+#define PEER_GPU "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0" /* the stand-in's first */
+
+enum lie {
+    NO_LIE = 0,
+    HELLO_VERSION, HELLO_OTHER_ID, HELLO_POSITIVE_ERRNO, HELLO_WRONG_BODY, HELLO_SHORT_BOOT_ID, HELLO_SILENT_CLOSE,
+    HELLO_SHORT_TOKEN, CONFIRM_OTHER_BOOT_ID, CONFIRM_NO_POOL, CONFIRM_NO_BODY,
+    OPEN_FEW_FDS, OPEN_CONTROL_SLOT, OPEN_SHORT_KEY, OPEN_UNSEALED, OPEN_CONTROL_SIZE, OPEN_INDEX_HEAD,
+    OPEN_SESSION_SIZE,
+    FETCH_NO_FD, FETCH_SIZE, FETCH_OTHER_TABLE,
+    CONTROL_ENTRY, CONTROL_NONE,
+    LEASE_OFFSET, LEASE_UNALIGNED, LEASE_BYTES, LEASE_DAMAGED, LEASE_OTHER_POSITION, LEASE_MORE,
+    N_LIES,
+    /* of a daemon with a GPU */
+    GPU_TRUTH = N_LIES,
+    GPU_NO_DEVICE, GPU_OTHER_DEVICE, GPU_NO_BYTES, GPU_ON_HOST, GPU_FRACTION, GPU_SHORT,
+    GPU_LEASE_OFFSET, GPU_LEASE_UNALIGNED, GPU_LEASE_BYTES, GPU_SLOT_OFFSET, GPU_SLOT_UNALIGNED, GPU_SLOT_BYTES, GPU_COMMIT_FEW,
+    GPU_END,
+};
+
+struct peer {
+    enum lie lie;
+    int fd;
+    const void *table;
+    size_t n_table;
+    uint8_t digest[32];
+    size_t page_bytes;           /* of class first */
+    struct chunk_key key;        /* of the chunk that the index has */
+    uint8_t packet[WIRE_PACKET_BYTES_MAX];
+};
+
+/* Of the chunk that the peer's index has, and one token more to compute. */
+extern const uint32_t peer_tokens[65];
+
+/* @p for @lie, over the table of @m. */
+void peer_init(struct peer *p, const struct embedded *m, enum lie lie);
+
+/* A listening socket in a folder of its own, @dir "/tmp/...XXXXXX"; the path is written to @path. Asserts. */
+int peer_listen(char *dir, char *path, size_t path_bytes);
+void peer_unlisten(int listener, const char *dir, const char *path);
+
+/* Answers one connection until it ends; exits. */
+_Noreturn void peer_serve(int listener, struct peer *p);
