@@ -22,7 +22,7 @@
 #include "gpu/cuda/kernels/keys_90.h"
 #include "gpu/cuda/kernels/values_90.h"
 
-enum { REGISTERS_AHEAD = 56, REGISTERS_ATTENDING = 200 }; /* together what two blocks on a multiprocessor leave */
+enum { REGISTERS_AHEAD = 56, REGISTERS_ATTENDING = 200 }; /* together what two blocks on a multiprocessor leave; one has enough */
 
 /* Sums of weights times exact values, of tiles of 16 dimensions; written to split @ret's place. */
 template <class S> DEVICE void store_exact(const struct plan_table *t, uint32_t n_rows, float (*exact)[S::ROW_TILES][4], float *ret)
@@ -85,21 +85,21 @@ template <class S> DEVICE void store_sums(const struct plan_table *t, struct blo
 /* ---- the attending warpgroup ----------------------------------------------------------------------------------------- */
 
 /* Scores of a piece in base 2: keys' and the mean's, hidden where a row does not see them. */
-template <class S> DEVICE void finish_scores(const struct work *w, const struct piece *p, const float mean[S::ROW_TILES][4],
+template <class S> DEVICE void finish_scores(const struct work *w, const struct head_90 *head, const struct piece *p, const float mean[S::ROW_TILES][4],
                                              float scores[S::ROW_TILES][4])
 {
-    float scale = p->exact ? 1 : w->head->dec_k_scale;
+    float scale = p->exact ? 1 : head->key_scale;
 
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
         for (unsigned i = 0; i < 4; i++)
-            scores[n][i] = scores[n][i] * scale + mean[n][i] * w->head->mean_scale;
+            scores[n][i] = scores[n][i] * scale + mean[n][i] * head->mean_scale;
     if (is_ragged(w, p))
         hide<S>(w, p, scores);
 }
 
-template <class S> DEVICE void attend_page(const struct work *w, struct block_90 b, const struct turns<S> *turns, uint32_t i,
+template <class S> DEVICE void attend_page(const struct work *w, const struct head_90 *head, struct block_90 b, const struct turns<S> *turns, uint32_t i,
                                            struct stage *page, struct stage *query, struct sums_90<S> *s)
 {
     struct piece p = piece_of(w, i);
@@ -110,24 +110,21 @@ template <class S> DEVICE void attend_page(const struct work *w, struct block_90
     float scores[S::ROW_TILES][4] = { { 0 } }, mean[S::ROW_TILES][4] = { { 0 } };
 
     barrier_wait(&b.full[page->at], page->parity);
-    load_key_levels<S>(w->head, b, codes, levels);
-    products_begin();
-    key_steps<S, S::KEY_STEPS>::queue_some(w->head->k.n_half / 2u, levels, shared_address(b.dec_k), keys);
-    products_commit();
+    load_key_levels<S>(head, b, codes, levels);
+    key_steps<S, S::KEY_STEPS>::queue_some(head->n_key_steps, levels, shared_address(b.dec_k), keys);
     barrier_wait(&b.query_full[query->at], query->parity);
-    score_mean<S>(w->table, w->head, turns, queries, mean);
-    products_wait(keys);
+    score_mean<S>(w->table, head, turns, queries, mean);
     score_keys<S>(w->table, turns, queries, keys, scores);
     arrive_by_warp(&b.query_empty[query->at]);
-    finish_scores<S>(w, &p, mean, scores);
+    finish_scores<S>(w, head, &p, mean, scores);
     weigh<S>(b, scores, s, 0, 0, weights);
-    add_columns<S>(w->head, b, codes, weights, s);
+    add_columns<S>(head, b, codes, weights, s);
     arrive_by_warp(&b.empty[page->at]);
     next_stage(page);
     next_stage(query);
 }
 
-template <class S> DEVICE void attend_exact(const struct work *w, struct block_90 b, const struct turns<S> *turns, uint32_t i,
+template <class S> DEVICE void attend_exact(const struct work *w, const struct head_90 *head, struct block_90 b, const struct turns<S> *turns, uint32_t i,
                                             struct stage *query, struct sums_90<S> *s, float (*exact)[S::ROW_TILES][4])
 {
     struct piece p = piece_of(w, i);
@@ -138,10 +135,10 @@ template <class S> DEVICE void attend_exact(const struct work *w, struct block_9
 
     load_exact_keys<S>(w->table, &p, keys);
     barrier_wait(&b.query_full[query->at], query->parity);
-    score_mean<S>(w->table, w->head, turns, queries, mean);
+    score_mean<S>(w->table, head, turns, queries, mean);
     score_keys<S>(w->table, turns, queries, keys, scores);
     arrive_by_warp(&b.query_empty[query->at]);
-    finish_scores<S>(w, &p, mean, scores);
+    finish_scores<S>(w, head, &p, mean, scores);
     weigh<S>(b, scores, s, exact, S::EXACT_TILES, weights);
     add_exact_values<S>(w->table, &p, weights, exact);
     next_stage(query);
@@ -153,6 +150,7 @@ template <class S> DEVICE void attend(const struct work *w, struct block_90 b, f
     struct sums_90<S> s = { { { 0 } }, { { 0 } }, { { { 0 } } } };
     float exact[S::EXACT_TILES][S::ROW_TILES][4] = { { { 0 } } };
     struct turns<S> turns;
+    struct head_90 head = head_of(w->head, threadIdx.x % ATTENDING / 32);
     uint32_t i = 0;
 
     UNROLL
@@ -160,9 +158,9 @@ template <class S> DEVICE void attend(const struct work *w, struct block_90 b, f
         s.largest[n][0] = s.largest[n][1] = LEAST;
     load_turns<S>(w->table, &turns);
     for (; i < w->n_pages; i++)
-        attend_page<S>(w, b, &turns, i, &page, &query, &s);
+        attend_page<S>(w, &head, b, &turns, i, &page, &query, &s);
     for (; i < w->n; i++)
-        attend_exact<S>(w, b, &turns, i, &query, &s, exact);
+        attend_exact<S>(w, &head, b, &turns, i, &query, &s, exact);
     store_sums<S>(w->table, b, &s, ret);
     store_exact<S>(w->table, w->rows.n, exact, ret + (2 + w->table->columns_max) * ROWS);
 }
@@ -182,20 +180,23 @@ template <class S> DEVICE void attend_90(const struct plan_attend *a)
     w = work_of(a, item, tile, kv_head);
     fill_block<S>(&w, b);
     if (threadIdx.x < PLAN_90_THREADS - ATTENDING) {
-        registers_give<REGISTERS_AHEAD>();
+        if constexpr (S::BLOCKS == 2)
+            registers_give<REGISTERS_AHEAD>();
         if (threadIdx.x < 32 * FETCHING_WARPS)
             fetch(&w, b);
         else
             turn<S>(&w, b, threadIdx.x / 32 - FETCHING_WARPS);
     } else {
-        registers_take<REGISTERS_ATTENDING>();
+        if constexpr (S::BLOCKS == 2)
+            registers_take<REGISTERS_ATTENDING>();
         attend<S>(&w, b, partials_of(a, blockIdx.z, tile, kv_head) + blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
     }
 }
 
 /* Grid of all: (KV heads x tiles, splits, items). Their names and what they are for: PLAN_90_KERNELS. */
 #define ATTEND_90_KERNEL(name, d, n_rows)                                                          \
-    KERNEL void __launch_bounds__(PLAN_90_THREADS, 2) name(PARAMETER struct plan_attend a)         \
+    KERNEL void __launch_bounds__(PLAN_90_THREADS, size_90<d, n_rows>::BLOCKS)                 \
+        name(PARAMETER struct plan_attend a)                                                       \
     {                                                                                              \
         attend_90<size_90<d, n_rows>>(&a);                                                         \
     }

@@ -44,7 +44,7 @@ enum plan_90_kernel {
  * Queries of a page as operand B, by step of 16 planes, tile of 8 rows, lane: four words, of k 2t, 2t + 8 of two matrices.
  * Sets: the queries (lo, hi), factors of the mean's cosines and sines, what binary16 lost of those.
  */
-enum { PLAN_90_SETS = 3, PLAN_90_STEP_PAD = 16 };
+enum { PLAN_90_SETS = 3, PLAN_90_STEP_PAD = 8 };
 #define PLAN_90_STEP_WORDS(n_row_tiles) (128 * (n_row_tiles) + PLAN_90_STEP_PAD)
 
 /* Row of weights: 32 words, of the tokens 16 s + 2 t + h and 8 more at 8 t + 2 s + h; padded so that rows begin in other banks. */
@@ -52,7 +52,7 @@ enum { PLAN_90_WEIGHT_LD = 36 };
 
 /* Offsets in a block's shared memory, all multiples of 128. */
 struct plan_90_shape {
-    uint32_t narrow, wide, halves, dec_k, queries, start, weights, rows, ring;
+    uint32_t narrow, wide, tiles, dec_k, queries, start, weights, rows, ring;
     uint32_t query_bytes;       /* of a stage of queries */
     uint32_t stage_bytes, n_stages; /* of the ring of pages' blocks */
     uint32_t bytes;             /* all of it */
@@ -75,7 +75,7 @@ PLAN_INLINE struct plan_90_shape plan_90_shape(uint32_t d, uint32_t n_rows, uint
     (void) plan_90_take(&at, 2 * (PLAN_90_STAGES_MAX + PLAN_90_QUERY_STAGES) * 8);
     s.narrow = plan_90_take(&at, 2 * (PLAN_90_NARROW_BITS + 1) * 16);
     s.wide = plan_90_take(&at, 2 * PLAN_90_WIDE_LEVELS * 2);
-    s.halves = plan_90_take(&at, 2 * PLAN_HALVES_MAX * 4);
+    s.tiles = plan_90_take(&at, 3 * PLAN_HALVES_MAX / 2 * 16);
     s.dec_k = plan_90_take(&at, d * key_rank_max * 2);
     s.query_bytes = PLAN_90_SETS * d / 32 * PLAN_90_STEP_WORDS(n_row_tiles) * 4;
     s.queries = plan_90_take(&at, PLAN_90_QUERY_STAGES * s.query_bytes);

@@ -12,6 +12,7 @@ template <int D, int R> struct size_90 {
     enum {
         DIMS = D, PLANES = D / 2, STEPS = D / 32, KEY_STEPS = D / 16, VALUE_TILES = D / 32, EXACT_TILES = D / 64, N_ROWS = R,
         ROW_TILES = R / 8, TURNS_STAY = D <= 128, /* in registers; else they are loaded for every piece */
+        BLOCKS = D <= 128 ? 2 : 1, /* on a multiprocessor, as far as registers go */
     };
 };
 
@@ -28,8 +29,8 @@ struct block_90 {
     struct plan_90_shape shape;
     uint64_t *full, *empty;     /* [n_stages] of pages' blocks */
     uint64_t *query_full, *query_empty; /* [PLAN_90_QUERY_STAGES] */
-    struct levels_90 levels[2]; /* by side */
-    uint32_t *halves;           /* [2][PLAN_HALVES_MAX] width << 24 | offset in the block of a head */
+    struct levels_90 levels;    /* of K; V's are behind each */
+    uint32_t *key_tiles, *column_tiles; /* [PLAN_HALVES_MAX / 2][4], [4 (warps)][PLAN_HALVES_MAX / 4][4]: see tile_at() */
     unsigned char *dec_k;       /* operand B of keys: blocks of 8 planes by 8 coordinates, planes of a step of coordinates first */
     unsigned char *queries;     /* [PLAN_90_QUERY_STAGES], see attend_90.h */
     float *start;               /* [N_ROWS][2][planes] queries in the frame of the tile's first one, times scale and log2 e */
@@ -48,10 +49,9 @@ template <class S> DEVICE struct block_90 block_of(const struct plan_table *t)
     b.empty = b.full + PLAN_90_STAGES_MAX;
     b.query_full = b.empty + PLAN_90_STAGES_MAX;
     b.query_empty = b.query_full + PLAN_90_QUERY_STAGES;
-    for (unsigned side = 0; side < 2; side++)
-        b.levels[side] = { at + b.shape.narrow + side * (PLAN_90_NARROW_BITS + 1) * 16,
-                           (const uint16_t *) (at + b.shape.wide) + side * PLAN_90_WIDE_LEVELS };
-    b.halves = (uint32_t *) (at + b.shape.halves);
+    b.levels = { at + b.shape.narrow, (const uint16_t *) (at + b.shape.wide) };
+    b.key_tiles = (uint32_t *) (at + b.shape.tiles);
+    b.column_tiles = b.key_tiles + PLAN_HALVES_MAX / 2 * 4;
     b.dec_k = at + b.shape.dec_k;
     b.queries = at + b.shape.queries;
     b.start = (float *) (at + b.shape.start);
@@ -66,13 +66,13 @@ DEVICE void fill_levels(const struct plan_table *t, struct block_90 b)
     for (uint32_t i = threadIdx.x; i < 2 * 5 * 16; i += PLAN_90_THREADS) {
         uint32_t side = i / 80, width = i / 16 % 5;
 
-        ((uint8_t *) b.levels[0].narrow)[i] = (uint8_t) ((int) half_to_float(t->levels[(side * 9 + width) * 256 + i % 16]) + 128);
+        ((uint8_t *) b.levels.narrow)[i] = (uint8_t) ((int) half_to_float(t->levels[(side * 9 + width) * 256 + i % 16]) + 128);
     }
     for (uint32_t i = threadIdx.x; i < 2 * PLAN_90_WIDE_LEVELS; i += PLAN_90_THREADS) {
         uint32_t side = i / PLAN_90_WIDE_LEVELS, at = i % PLAN_90_WIDE_LEVELS + 32;
         uint32_t width = at < 64 ? 5 : at < 128 ? 6 : at < 256 ? 7 : 8;
 
-        ((uint16_t *) b.levels[0].wide)[i] = t->levels[(side * 9 + width) * 256 + at - (1u << width)];
+        ((uint16_t *) b.levels.wide)[i] = t->levels[(side * 9 + width) * 256 + at - (1u << width)];
     }
 }
 
@@ -108,15 +108,54 @@ template <class S> DEVICE void fill_start(const struct work *w, struct block_90 
     }
 }
 
+/* ---- what a warp knows of its head --------------------------------------------------------------------------------- */
+
+DEVICE void put_tile(const struct plan_codes *codes, uint32_t tile, bool of_key, uint32_t *ret)
+{
+    uint32_t b0 = codes->bits[2 * tile], b1 = codes->bits[2 * tile + 1];
+
+    ret[0] = codes->offset[2 * tile];
+    ret[1] = codes->offset[2 * tile + 1];
+    ret[2] = b0 == b1 && b0 <= PLAN_90_NARROW_BITS ? b0 : 0;
+    ret[3] = b0 | b1 << 4 | (uint32_t) of_key << 8;
+}
+
+/* Tiles of K; and of columns, which are K's coordinates where V is predicted from them and V's behind: tile i is warp i % 4's. */
+DEVICE void fill_tiles(const struct plan_head *head, struct block_90 b)
+{
+    uint32_t n_keys = head->k.n_half / 2u, n_predicting = head->n_predictors > 0 ? n_keys : 0, n_values = head->v.n_half / 2u;
+
+    for (uint32_t i = threadIdx.x; i < n_keys; i += PLAN_90_THREADS)
+        put_tile(&head->k, i, true, b.key_tiles + 4 * i);
+    for (uint32_t i = threadIdx.x; i < n_predicting + n_values; i += PLAN_90_THREADS) {
+        uint32_t *at = b.column_tiles + 4 * (i % ATTENDING_WARPS * PLAN_HALVES_MAX / 4 + i / ATTENDING_WARPS);
+
+        if (i < n_predicting)
+            put_tile(&head->k, i, true, at);
+        else
+            put_tile(&head->v, i - n_predicting, false, at);
+    }
+}
+
+/* In registers. */
+struct head_90 {
+    uint32_t n_key_steps, mean_steps, n_tiles; /* of this warp's columns */
+    float key_scale, mean_scale;
+};
+
+DEVICE struct head_90 head_of(const struct plan_head *h, unsigned warp)
+{
+    uint32_t n_tiles = (h->n_predictors > 0 ? h->k.n_half / 2u : 0) + h->v.n_half / 2u;
+
+    return { h->k.n_half / 2u, h->mean_steps, (n_tiles + ATTENDING_WARPS - 1 - warp) / ATTENDING_WARPS, h->dec_k_scale,
+             h->mean_scale };
+}
+
 /* By all threads of the block; what they wrote is there for all afterwards. */
 template <class S> DEVICE void fill_block(const struct work *w, struct block_90 b)
 {
     fill_levels(w->table, b);
-    for (uint32_t i = threadIdx.x; i < 2 * PLAN_HALVES_MAX; i += PLAN_90_THREADS) {
-        const struct plan_codes *codes = i < PLAN_HALVES_MAX ? &w->head->k : &w->head->v;
-
-        b.halves[i] = (uint32_t) codes->bits[i % PLAN_HALVES_MAX] << 24 | codes->offset[i % PLAN_HALVES_MAX];
-    }
+    fill_tiles(w->head, b);
     fill_dec_k<S>(w->head, b);
     fill_start<S>(w, b);
     for (uint32_t i = threadIdx.x; i < PLAN_90_QUERY_STAGES * b.shape.query_bytes / 4; i += PLAN_90_THREADS)
@@ -134,6 +173,8 @@ template <class S> DEVICE void fill_block(const struct work *w, struct block_90 
     }
     __syncthreads();
 }
+
+/* ---- stages ---------------------------------------------------------------------------------------------------------- */
 
 /* Stages come around: which one, and the parity of waiting for it to be filled. */
 struct stage {

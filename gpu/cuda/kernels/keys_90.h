@@ -55,21 +55,16 @@ template <class S> DEVICE void get_turn(const struct plan_table *t, const struct
 /* ---- keys ---------------------------------------------------------------------------------------------------------- */
 
 /* Levels of K in a page's block, 16 tokens of this warp, operand A of steps of 16 coordinates. */
-template <class S> DEVICE void load_key_levels(const struct plan_head *head, struct block_90 b, const uint8_t *codes,
+template <class S> DEVICE void load_key_levels(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
                                                uint32_t levels[S::KEY_STEPS][4])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
     UNROLL
     for (unsigned i = 0; i < S::KEY_STEPS; i++) {
-        if (i >= head->k.n_half / 2u)
+        if (i >= head->n_key_steps)
             break;
-        UNROLL
-        for (unsigned x = 0; x < 2; x++) { /* rows g, g + 8 of columns 2t, then of 2t + 8 */
-            uint32_t half = b.halves[2 * i + x];
-
-            key_levels(b.levels[0], codes + (half & 0xffffff), half >> 24, lane, 2 * warp, &levels[i][2 * x], &levels[i][2 * x + 1]);
-        }
+        key_tile(b.levels, codes, tile_at(b.key_tiles, i), lane, 2 * warp, levels[i]);
     }
 }
 
@@ -85,10 +80,14 @@ template <class S, int N> struct key_steps {
     DEVICE void queue_some(unsigned n, const uint32_t (&levels)[S::KEY_STEPS][4], uint32_t dec_k,
                                          uint32_t (&keys)[S::DIMS / 4])
     {
-        if (n == N)
+        if (n == N) {
+            products_begin();
             queue(levels, dec_k, keys);
-        else
+            products_commit();
+            products_wait(keys);
+        } else {
             key_steps<S, N - 1>::queue_some(n, levels, dec_k, keys);
+        }
     }
 };
 
@@ -152,7 +151,7 @@ template <class S> DEVICE void add_products(float c[S::ROW_TILES][4], const uint
 }
 
 /* The key mean's scores, over its scale. */
-template <class S> DEVICE void score_mean(const struct plan_table *t, const struct plan_head *head, const struct turns<S> *turns,
+template <class S> DEVICE void score_mean(const struct plan_table *t, const struct head_90 *head, const struct turns<S> *turns,
                                           const unsigned char *stage, float c[S::ROW_TILES][4])
 {
     UNROLL

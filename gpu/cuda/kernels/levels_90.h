@@ -12,10 +12,25 @@
 #include "gpu/cuda/kernels/codes.h"
 #include "gpu/cuda/kernels/hopper.h"
 
-/* One side's levels in shared memory. */
+/* Two half-tiles in a block of a head, 16 coordinates. */
+struct tile_90 {
+    uint32_t offset[2], b[2];
+    uint32_t both;              /* 1 .. 4: the width of both; 0: they differ, or are wider or empty */
+    bool of_key;
+};
+
+/* @tiles: of K or of this warp's columns. */
+DEVICE struct tile_90 tile_at(const uint32_t *tiles, uint32_t i)
+{
+    struct words4 w = words_at(tiles + 4 * i);
+
+    return { { w.word[0], w.word[1] }, { w.word[3] & 15, w.word[3] >> 4 & 15 }, w.word[2], w.word[3] >> 8 != 0 };
+}
+
+/* Levels of both sides in shared memory. */
 struct levels_90 {
-    const uint8_t *narrow;  /* [5 (b)][16] level + 128 */
-    const uint16_t *wide;   /* [PLAN_90_WIDE_LEVELS] of b = 5, then 6, 7, 8 */
+    const uint8_t *narrow;  /* [2][5 (b)][16] level + 128 */
+    const uint16_t *wide;   /* [2][PLAN_90_WIDE_LEVELS] of b = 5, then 6, 7, 8 */
 };
 
 enum {
@@ -23,22 +38,26 @@ enum {
     HIGH_BYTES = 0x64646464,
 };
 
-DEVICE const uint16_t *wide_levels(struct levels_90 l, unsigned b)
+DEVICE const uint16_t *wide_levels(struct levels_90 l, unsigned side, unsigned b)
 {
-    return l.wide + (1u << b) - 32;
+    return l.wide + side * PLAN_90_WIDE_LEVELS + (1u << b) - 32;
+}
+
+DEVICE struct words4 narrow_table(struct levels_90 l, unsigned side, unsigned b)
+{
+    return words_at(l.narrow + (side * (PLAN_90_NARROW_BITS + 1) + b) * 16);
 }
 
 /* Four codes of @b <= 4 bits, in the lower four nibbles, to levels + 128. */
 DEVICE uint32_t narrow_levels(struct words4 table, unsigned b, uint32_t nibbles)
 {
-    uint32_t low, high, mask;
+    uint32_t low, high;
 
     if (b < 4) /* no nibble is above 7 */
         return pick_bytes(table.word[0], table.word[1], nibbles);
     low = pick_bytes(table.word[0], table.word[1], nibbles & 0x7777);
     high = pick_bytes(table.word[2], table.word[3], nibbles & 0x7777);
-    mask = pick_bytes(0, 0xffffffffu, nibbles >> 1 & 0x4444);
-    return (low & ~mask) | (high & mask);
+    return pick_bytes(low, high, (nibbles >> 1 & 0x4444) | 0x3210);
 }
 
 /* Bytes of levels + 128 that @which names, 4 being a high byte, to a pair of levels. */
@@ -71,20 +90,50 @@ DEVICE uint32_t key_nibbles(const uint8_t *at, unsigned b, unsigned lane, unsign
     return r;
 }
 
-/* Levels of fields @j, even, and @j + 1: pairs of columns 2t, 2t + 1, tokens 8 j + g and 8 j + 8 + g. */
-DEVICE void key_levels(struct levels_90 l, const uint8_t *at, unsigned b, unsigned lane, unsigned j, uint32_t *ret_first,
-                       uint32_t *ret_second)
+/* Levels of fields @j, even, and @j + 1 by a table: pairs of columns 2t, 2t + 1, tokens 8 j + g and 8 j + 8 + g. */
+DEVICE void narrow_key(struct words4 table, const uint8_t *at, unsigned b, unsigned lane, unsigned j, uint32_t ret[2])
+{
+    uint32_t bytes = narrow_levels(table, b, key_nibbles(at, b, lane, j));
+
+    ret[0] = pair_of_bytes(bytes, 0x4240);
+    ret[1] = pair_of_bytes(bytes, 0x4341);
+}
+
+/* The same for any width. */
+DEVICE void key_half(struct levels_90 l, const uint8_t *at, unsigned b, unsigned lane, unsigned j, uint32_t ret[2])
 {
     if (b > PLAN_90_NARROW_BITS) {
-        *ret_first = level_pair(wide_levels(l, b), code_pair(at, b, lane, j));
-        *ret_second = level_pair(wide_levels(l, b), code_pair(at, b, lane, j + 1));
+        ret[0] = level_pair(wide_levels(l, 0, b), code_pair(at, b, lane, j));
+        ret[1] = level_pair(wide_levels(l, 0, b), code_pair(at, b, lane, j + 1));
     } else if (b > 0) {
-        uint32_t bytes = narrow_levels(words_at(l.narrow + 16 * b), b, key_nibbles(at, b, lane, j));
-
-        *ret_first = pair_of_bytes(bytes, 0x4240);
-        *ret_second = pair_of_bytes(bytes, 0x4341);
+        narrow_key(narrow_table(l, 0, b), at, b, lane, j, ret);
     } else {
-        *ret_first = *ret_second = 0;
+        ret[0] = ret[1] = 0;
+    }
+}
+
+/* Both half-tiles at a width that the compiler knows, where most of their time would go into finding out. */
+template <int B> DEVICE void key_tile_of(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, unsigned j,
+                                         uint32_t ret[4])
+{
+    struct words4 table = narrow_table(l, 0, B);
+
+    narrow_key(table, codes + t.offset[0], B, lane, j, ret);
+    narrow_key(table, codes + t.offset[1], B, lane, j, ret + 2);
+}
+
+/* Operand A of fields @j, @j + 1 as rows, 16 coordinates. */
+DEVICE void key_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, unsigned j, uint32_t ret[4])
+{
+    if (t.both == 4) {
+        key_tile_of<4>(l, codes, t, lane, j, ret);
+    } else if (t.both == 3) {
+        key_tile_of<3>(l, codes, t, lane, j, ret);
+    } else if (t.both == 2) {
+        key_tile_of<2>(l, codes, t, lane, j, ret);
+    } else {
+        key_half(l, codes + t.offset[0], t.b[0], lane, j, ret);
+        key_half(l, codes + t.offset[1], t.b[1], lane, j, ret + 2);
     }
 }
 
@@ -132,34 +181,47 @@ DEVICE void half_nibbles(const uint8_t *at, unsigned b, unsigned lane, uint32_t 
     }
 }
 
-/* All 16 levels of a lane: ret[2 s + h] is the pair of fields 2 s and 2 s + 1, both of half h. */
-DEVICE void half_levels(struct levels_90 l, const uint8_t *at, unsigned b, unsigned lane, uint32_t ret[8])
+/*
+ * All 16 levels of a lane by a table: ret[2 s + h] is the pair of fields 2 s and 2 s + 1, both of half h. @of_key: of K as if it
+ * were V. There a lane has tokens as fields and a pair of coordinates as halves, eight lanes the tokens of a field; so half-words,
+ * each with all its fields, change places as in a matrix that is transposed.
+ */
+DEVICE void narrow_half(struct words4 table, const uint8_t *at, unsigned b, unsigned lane, bool of_key, uint32_t ret[8])
+{
+    uint32_t nibbles[2];
+
+    half_nibbles(at, b, lane, nibbles);
+    UNROLL
+    for (unsigned q = 0; q < 2; q++) {
+        if (of_key)
+            nibbles[q] = transpose_8x8(nibbles[q]);
+        UNROLL
+        for (unsigned h = 0; h < 2; h++) {
+            uint32_t bytes = narrow_levels(table, b, nibbles[q] >> 16 * h);
+
+            ret[4 * q + h] = pair_of_bytes(bytes, 0x4140);
+            ret[4 * q + 2 + h] = pair_of_bytes(bytes, 0x4342);
+        }
+    }
+}
+
+/* The same for any width. */
+DEVICE void column_half(struct levels_90 l, const uint8_t *at, unsigned b, unsigned lane, bool of_key, uint32_t ret[8])
 {
     if (b > PLAN_90_NARROW_BITS) {
-        const uint16_t *wide = wide_levels(l, b);
+        const uint16_t *wide = wide_levels(l, of_key ? 0 : 1, b);
 
         UNROLL
         for (unsigned s = 0; s < 4; s++) {
-            uint32_t first = level_pair(wide, code_pair(at, b, lane, 2 * s));
-            uint32_t second = level_pair(wide, code_pair(at, b, lane, 2 * s + 1));
+            uint32_t first = code_pair(at, b, lane, 2 * s), second = code_pair(at, b, lane, 2 * s + 1);
 
+            first = level_pair(wide, of_key ? transpose_8x8(first) : first);
+            second = level_pair(wide, of_key ? transpose_8x8(second) : second);
             ret[2 * s] = pick_bytes(first, second, 0x5410);
             ret[2 * s + 1] = pick_bytes(first, second, 0x7632);
         }
     } else if (b > 0) {
-        struct words4 table = words_at(l.narrow + 16 * b);
-        uint32_t nibbles[2];
-
-        half_nibbles(at, b, lane, nibbles);
-        UNROLL
-        for (unsigned q = 0; q < 2; q++)
-            UNROLL
-            for (unsigned h = 0; h < 2; h++) {
-                uint32_t bytes = narrow_levels(table, b, nibbles[q] >> 16 * h);
-
-                ret[4 * q + h] = pair_of_bytes(bytes, 0x4140);
-                ret[4 * q + 2 + h] = pair_of_bytes(bytes, 0x4342);
-            }
+        narrow_half(narrow_table(l, of_key ? 0 : 1, b), at, b, lane, of_key, ret);
     } else {
         UNROLL
         for (unsigned i = 0; i < 8; i++)
@@ -167,17 +229,26 @@ DEVICE void half_levels(struct levels_90 l, const uint8_t *at, unsigned b, unsig
     }
 }
 
-/*
- * The same levels of K, where a lane has tokens as fields and a pair of coordinates as halves, as a lane of V has them: ret[j] is
- * coordinate g of tokens 8 j + 2 t, 8 j + 2 t + 1.
- */
-DEVICE void turn_half(uint32_t levels[8])
+template <int B> DEVICE void column_tile_of(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane,
+                                            uint32_t ret[2][8])
 {
-    UNROLL
-    for (unsigned s = 0; s < 4; s++) {
-        uint32_t first = levels[2 * s], second = levels[2 * s + 1];
+    struct words4 table = narrow_table(l, 1, B);
 
-        levels[2 * s] = transpose_8x8(pick_bytes(first, second, 0x5410));
-        levels[2 * s + 1] = transpose_8x8(pick_bytes(first, second, 0x7632));
+    narrow_half(table, codes + t.offset[0], B, lane, false, ret[0]);
+    narrow_half(table, codes + t.offset[1], B, lane, false, ret[1]);
+}
+
+/* 16 coordinates of all tokens; of K only where V is predicted. */
+DEVICE void column_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, uint32_t ret[2][8])
+{
+    if (t.both == 4 && !t.of_key) {
+        column_tile_of<4>(l, codes, t, lane, ret);
+    } else if (t.both == 3 && !t.of_key) {
+        column_tile_of<3>(l, codes, t, lane, ret);
+    } else if (t.both == 2 && !t.of_key) {
+        column_tile_of<2>(l, codes, t, lane, ret);
+    } else {
+        column_half(l, codes + t.offset[0], t.b[0], lane, t.of_key, ret[0]);
+        column_half(l, codes + t.offset[1], t.b[1], lane, t.of_key, ret[1]);
     }
 }

@@ -151,7 +151,7 @@ template <class S> DEVICE void load_weights(const uint32_t *weights, uint32_t re
 
 /*
  * 16 columns times the weights of 64 tokens: levels of two half-tiles. @in_order: a lane's pairs are tokens 2 t, 2 t + 1 of a
- * field, as transposed K and exact rows have them; else the same token of two fields.
+ * field, as exact rows have them; else the same token of two fields.
  */
 template <class S> DEVICE void add_tile_90(const uint32_t levels[2][8], const uint32_t weights[S::ROW_TILES][8], bool in_order,
                                            float c[S::ROW_TILES][4])
@@ -173,30 +173,21 @@ template <class S> DEVICE void add_tile_90(const uint32_t levels[2][8], const ui
 }
 
 /* This warp's columns of a page: coordinates of K where V is predicted from them, then V's. */
-template <class S> DEVICE void add_columns(const struct plan_head *head, struct block_90 b, const uint8_t *codes,
+template <class S> DEVICE void add_columns(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
                                            const uint32_t *weights, struct sums_90<S> *sums)
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
-    unsigned n_key_tiles = head->n_predictors > 0 ? head->k.n_half / 2u : 0, n_tiles = n_key_tiles + head->v.n_half / 2u;
     uint32_t w[S::ROW_TILES][8];
 
     load_weights<S>(weights, w);
     UNROLL
     for (unsigned x = 0; x < S::VALUE_TILES; x++) {
-        unsigned tile = warp + x * ATTENDING_WARPS;
-        bool of_keys = tile < n_key_tiles;
-        const uint32_t *halves = b.halves + (of_keys ? 2 * tile : PLAN_HALVES_MAX + 2 * (tile - n_key_tiles));
         uint32_t levels[2][8];
 
-        if (tile >= n_tiles)
+        if (x >= head->n_tiles)
             break;
-        UNROLL
-        for (unsigned i = 0; i < 2; i++) {
-            half_levels(b.levels[of_keys ? 0 : 1], codes + (halves[i] & 0xffffff), halves[i] >> 24, lane, levels[i]);
-            if (of_keys)
-                turn_half(levels[i]);
-        }
-        add_tile_90<S>(levels, w, of_keys, sums->columns[x]);
+        column_tile(b.levels, codes, tile_at(b.column_tiles + warp * PLAN_HALVES_MAX, x), lane, levels);
+        add_tile_90<S>(levels, w, false, sums->columns[x]);
     }
 }
 
