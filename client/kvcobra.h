@@ -529,7 +529,7 @@ typedef struct kvc_device_status { /* where pages lie: the host's memory first, 
     uint64_t quarantined_slots;    /* of dead processes, not yet free again */
 } kvc_device_status;
 
-typedef struct kvc_status { /* pool_bytes to held_pages, guaranteed_bytes: of the host's memory */
+typedef struct kvc_status { /* pool_bytes to waste_bytes, guaranteed_bytes: of the host's memory */
     uint64_t pid, uptime_ms, pool_bytes, extent_bytes, page_bytes, waste_bytes;
     uint64_t sessions, leases, held_pages, refused_packets;
     char version[32], event_backend[16], restart[16];

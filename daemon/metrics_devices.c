@@ -2,18 +2,22 @@
 #include "daemon/metrics_devices.h"
 
 #include "daemon/gpu_pool.h"
+#include "daemon/gpu_pool.h"
 #include "daemon/metrics_text.h"
 #include "daemon/mover.h"
 #include "daemon/server.h"
 
-/* One row per device, from device @first on. */
-static void family(const struct server *s, struct metrics_text *t, uint32_t first, const char *name, const char *help,
+static void row(struct metrics_text *t, const char *name, const struct device *d, uint64_t value)
+{
+    metrics_sample(t, name, (const struct metric_label[]) { { "device", d->name }, { NULL, NULL } }, value);
+}
+
+static void family(const struct server *s, struct metrics_text *t, const char *name, const char *help,
                    uint64_t (*figure)(const struct store *st))
 {
     metrics_family(t, name, "gauge", help);
-    for (uint32_t i = first; i < s->devices.n; i++)
-        metrics_sample(t, name, (const struct metric_label[]) { { "device", s->devices.list[i].name }, { NULL, NULL } },
-                       figure(&s->devices.list[i].store));
+    for (uint32_t i = 0; i < s->devices.n; i++)
+        row(t, name, &s->devices.list[i], figure(&s->devices.list[i].store));
 }
 
 /* ---- pools ------------------------------------------------------------------------------------------------------- */
@@ -51,15 +55,6 @@ static uint64_t waste_bytes(const struct store *st)
     return pool_waste_bytes(&st->pool);
 }
 
-static uint64_t retired_extents(const struct store *st)
-{
-    uint64_t n = 0;
-
-    for (uint32_t i = 0; i < st->pool.n_extents; i++)
-        n += st->pool.extents[i]->retired;
-    return n;
-}
-
 static uint64_t n_pages(const struct store *st)
 {
     uint64_t n = 0;
@@ -71,12 +66,12 @@ static uint64_t n_pages(const struct store *st)
 
 void metrics_collect_pools(const struct server *s, struct metrics_text *t)
 {
-    family(s, t, 0, "kvcobra_pool_capacity_bytes", "What the pool may take, configured.", capacity_bytes);
-    family(s, t, 0, "kvcobra_pool_allocated_bytes", "Extents that are there now.", allocated_bytes);
-    family(s, t, 0, "kvcobra_pool_page_bytes", "Slots in use.", page_bytes);
-    family(s, t, 0, "kvcobra_pool_held_bytes", "Of them, held by a lease or reserved: cannot be evicted.", held_bytes);
-    family(s, t, 0, "kvcobra_pool_waste_bytes", "Spans' ends and free slots of spans in use.", waste_bytes);
-    family(s, t, 0, "kvcobra_pages", "Committed pages.", n_pages);
+    family(s, t, "kvcobra_pool_capacity_bytes", "What the pool may take, configured.", capacity_bytes);
+    family(s, t, "kvcobra_pool_allocated_bytes", "Extents that are there now.", allocated_bytes);
+    family(s, t, "kvcobra_pool_page_bytes", "Slots in use.", page_bytes);
+    family(s, t, "kvcobra_pool_held_bytes", "Of them, held by a lease or reserved: cannot be evicted.", held_bytes);
+    family(s, t, "kvcobra_pool_waste_bytes", "Spans' ends and free slots of spans in use.", waste_bytes);
+    family(s, t, "kvcobra_pages", "Committed pages.", n_pages);
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------------------------------- */
@@ -110,6 +105,14 @@ static uint64_t extents_failed(const struct gpu_pool *g)
     return g->spares.n_failed;
 }
 
+static uint64_t retired_extents(const struct gpu_pool *g)
+{
+    struct gpu_pool_figures figures;
+
+    gpu_pool_figures(g, &figures);
+    return figures.retired_extents;
+}
+
 static uint64_t quarantined_slots(const struct gpu_pool *g)
 {
     struct gpu_pool_figures figures;
@@ -123,8 +126,7 @@ static void gpu_family(const struct server *s, struct metrics_text *t, const cha
 {
     metrics_family(t, name, kind, help);
     for (uint32_t i = 1; i < s->devices.n; i++)
-        metrics_sample(t, name, (const struct metric_label[]) { { "device", s->devices.list[i].name }, { NULL, NULL } },
-                       figure(s->devices.list[i].gpu));
+        row(t, name, &s->devices.list[i], figure(s->devices.list[i].gpu));
 }
 
 void metrics_collect_gpus(const struct server *s, struct metrics_text *t)
@@ -138,10 +140,11 @@ void metrics_collect_gpus(const struct server *s, struct metrics_text *t)
     metrics_one(t, "kvcobra_mover_running", "gauge", "1: kvcobra-mover runs.", pid > 0);
     metrics_one(t, "kvcobra_mover_restarts_total", "counter", "How often kvcobra-mover was started again.", restarts);
     collect_states(s, t);
-    family(s, t, 1, "kvcobra_gpu_retired_extents", "That a dead process may still use: nothing new comes in.", retired_extents);
     gpu_family(s, t, "kvcobra_gpu_spare_extents", "gauge", "Made ahead, of nobody.", spare_extents);
     gpu_family(s, t, "kvcobra_gpu_extents_made_total", "counter", "Extents that kvcobra-mover made.", extents_made);
     gpu_family(s, t, "kvcobra_gpu_extents_failed_total", "counter", "Extents that could not be made.", extents_failed);
+    gpu_family(s, t, "kvcobra_gpu_retired_extents", "gauge", "That a dead process may still use: nothing new comes in.",
+               retired_extents);
     gpu_family(s, t, "kvcobra_gpu_quarantined_slots", "gauge", "Of dead processes that the driver may still run.",
                quarantined_slots);
 }

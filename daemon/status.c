@@ -61,10 +61,8 @@ static void fill_pool(const struct store *st, Kvcobra__StatusReply *reply)
     reply->waste_bytes = pool_waste_bytes(&st->pool);
     for (const struct tenant *t = st->tenants; t; t = t->next) {
         reply->guaranteed_bytes += share_extents(&st->pool, t->guarantee_bytes) * st->pool.extent_bytes;
-        for (const struct group *g = t->groups; g; g = g->next) {
+        for (const struct group *g = t->groups; g; g = g->next)
             reply->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
-            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
-        }
     }
 }
 
@@ -90,8 +88,11 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
         if (x)
             reply->leases += x->leases.n_granted;
     }
-    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
         reply->evictions += t->evictions;
+        for (const struct group *g = t->groups; g; g = g->next)
+            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
+    }
 }
 
 static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)

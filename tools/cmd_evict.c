@@ -27,7 +27,7 @@ static const char doc[] =
 
 static const struct argp_option options[] = {
     { "socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1 },
-    { "tenant", OPT_TENANT, "NAME", 0, "Of this tenant, as 'kvcobra status' names it (default: of all)", 1 },
+    { "tenant", OPT_TENANT, "NAME", 0, "Of this tenant, as 'kvcobra status' names it: uid-1000, on a GPU uid-1000@gpu0 (default: of all)", 1 },
     { "table", OPT_TABLE, "DIGEST", 0, "Of this table, all 64 digits (default: of all)", 1 },
     { "yes", OPT_YES, NULL, 0, "Do not ask", 1 },
     { 0 },

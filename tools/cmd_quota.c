@@ -28,7 +28,8 @@ static const char doc[] =
     "until the tenant is below it. A guarantee counts in whole extents; others may borrow a part of it while it is not used, "
     "and are asked to give it back.\v"
     "SIZE is a number, or one with K, M, G or T behind it. A daemon with a state folder remembers both; the configuration "
-    "file says what every tenant begins with.\n\n"
+    "file says what every tenant begins with. A tenant has pages on each device apart: uid-1000 in the host's memory, "
+    "uid-1000@gpu0 on the first GPU.\n\n"
     "Example:\n\n"
     "  kvcobra quota uid-1000 --max 8G --guarantee 2G --socket /run/kvcobra/operator.sock";
 

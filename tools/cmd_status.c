@@ -52,6 +52,17 @@ static void kvc_status_freep(kvc_status **s)
     *s = kvc_status_free(*s);
 }
 
+static const char *state_name(int state)
+{
+    return state == KVC_DEVICE_READY ? "ready" : state == KVC_DEVICE_OPENING ? "opening"
+           : state == KVC_DEVICE_UNAVAILABLE ? "unavailable" : "?";
+}
+
+static json_t *text_json(const char *text, size_t room)
+{
+    return utf8_json(text, strnlen(text, room));
+}
+
 static json_t *misses_json(const kvc_tenant_status *t)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "unknown", (json_int_t) t->misses_unknown, "evicted",
@@ -97,6 +108,24 @@ static json_t *space_json(const kvc_space_status *s)
                      (json_int_t) s->evictions);
 }
 
+static json_t *device_json(const kvc_device_status *d)
+{
+    return json_pack("{s:o, s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name",
+                     text_json(d->name, sizeof(d->name)), "uuid", text_json(d->uuid, sizeof(d->uuid)), "product",
+                     text_json(d->product, sizeof(d->product)), "state", state_name(d->state), "message",
+                     text_json(d->message, sizeof(d->message)), "pool_bytes", (json_int_t) d->pool_bytes, "extent_bytes",
+                     (json_int_t) d->extent_bytes, "page_bytes", (json_int_t) d->page_bytes, "waste_bytes",
+                     (json_int_t) d->waste_bytes, "held_bytes", (json_int_t) d->held_bytes, "guaranteed_bytes",
+                     (json_int_t) d->guaranteed_bytes, "pages", (json_int_t) d->pages, "sessions", (json_int_t) d->sessions,
+                     "spare_extents", (json_int_t) d->spare_extents, "retired_extents", (json_int_t) d->retired_extents,
+                     "quarantined_slots", (json_int_t) d->quarantined_slots);
+}
+
+static json_t *mover_json(const kvc_status *s)
+{
+    return json_pack("{s:I, s:I}", "pid", (json_int_t) s->mover_pid, "restarts", (json_int_t) s->mover_restarts);
+}
+
 /* NULL anywhere (no memory) makes the whole NULL: json_array_append_new() refuses it. */
 static json_t *tenants_json(const kvc_status *s)
 {
@@ -104,6 +133,19 @@ static json_t *tenants_json(const kvc_status *s)
 
     for (size_t i = 0; i < s->n_tenants; i++) {
         if (json_array_append_new(all, tenant_json(&s->tenants[i])) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    }
+    return all;
+}
+
+static json_t *devices_json(const kvc_status *s)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < s->n_devices; i++) {
+        if (json_array_append_new(all, device_json(&s->devices[i])) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -124,23 +166,19 @@ static json_t *spaces_json(const kvc_status *s)
     return all;
 }
 
-static json_t *text_json(const char *text, size_t room)
-{
-    return utf8_json(text, strnlen(text, room));
-}
-
 static int print_json(const kvc_status *s)
 {
     return report_json(json_pack(
-        "{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "memory", memory_json(s), "work",
-        threads_json(s), "guaranteed_bytes", (json_int_t) s->guaranteed_bytes, "pid", (json_int_t) s->pid,
+        "{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, "
+        "s:o, s:o}", "memory", memory_json(s), "work", threads_json(s), "guaranteed_bytes", (json_int_t) s->guaranteed_bytes, "pid", (json_int_t) s->pid,
         "draining", s->draining != 0, "evictions", (json_int_t) s->evictions,
         "uptime_ms", (json_int_t) s->uptime_ms, "version", text_json(s->version, sizeof(s->version)), "event_backend",
         text_json(s->event_backend, sizeof(s->event_backend)), "restart", text_json(s->restart, sizeof(s->restart)),
         "pool_bytes", (json_int_t) s->pool_bytes, "extent_bytes", (json_int_t) s->extent_bytes, "page_bytes",
         (json_int_t) s->page_bytes, "waste_bytes", (json_int_t) s->waste_bytes, "sessions", (json_int_t) s->sessions,
         "leases", (json_int_t) s->leases, "held_pages", (json_int_t) s->held_pages, "refused_packets",
-        (json_int_t) s->refused_packets, "tenants", tenants_json(s), "spaces", spaces_json(s)));
+        (json_int_t) s->refused_packets, "tenants", tenants_json(s), "spaces", spaces_json(s), "devices",
+        devices_json(s), "mover", mover_json(s)));
 }
 
 static void print_head(const kvc_status *s)
@@ -157,6 +195,42 @@ static void print_head(const kvc_status *s)
            human_bytes(s->waste_bytes, waste));
     printf("clients   %ju sessions, %ju leases on %ju pages; %ju packets refused\n", (uintmax_t) s->sessions,
            (uintmax_t) s->leases, (uintmax_t) s->held_pages, (uintmax_t) s->refused_packets);
+    if (s->n_devices > 1 && s->mover_pid > 0)
+        printf("mover     process %ju, started again %ju times\n", (uintmax_t) s->mover_pid, (uintmax_t) s->mover_restarts);
+    else if (s->n_devices > 1)
+        printf("mover     not running\n");
+}
+
+/* The first one is the host's memory, which the head has. */
+static int print_devices(const kvc_status *s)
+{
+    _cleanup_(report_freep) struct report *r =
+        report_new("<gpu\t<state\t<product\t>pool\t>allocated\t>pages\t>held\t>waste\t>sessions\t>spare\t>retired\t<uuid");
+
+    for (size_t i = 1; i < s->n_devices; i++) {
+        const kvc_device_status *d = &s->devices[i];
+        char pool[HUMAN_BYTES], extents[HUMAN_BYTES], pages[HUMAN_BYTES], held[HUMAN_BYTES], waste[HUMAN_BYTES];
+
+        report_row(r, "%.*s\t%s\t%.*s\t%s\t%s\t%s\t%s\t%s\t%ju\t%u\t%u\t%.*s", (int) sizeof(d->name), d->name,
+                   state_name(d->state), (int) sizeof(d->product), d->product[0] ? d->product : "-",
+                   human_bytes(d->pool_bytes, pool), human_bytes(d->extent_bytes, extents), human_bytes(d->page_bytes, pages),
+                   human_bytes(d->held_bytes, held), human_bytes(d->waste_bytes, waste), (uintmax_t) d->sessions,
+                   d->spare_extents, d->retired_extents, (int) sizeof(d->uuid), d->uuid);
+    }
+    return report_print(r, stdout);
+}
+
+static void print_device_notes(const kvc_status *s)
+{
+    for (size_t i = 1; i < s->n_devices; i++) {
+        const kvc_device_status *d = &s->devices[i];
+
+        if (d->message[0])
+            printf("%.*s: %.*s\n", (int) sizeof(d->name), d->name, (int) sizeof(d->message), d->message);
+        if (d->quarantined_slots > 0)
+            printf("%.*s: %ju pages of dead processes wait until their kernels cannot run any more\n", (int) sizeof(d->name),
+                   d->name, (uintmax_t) d->quarantined_slots);
+    }
 }
 
 static int print_tenants(const kvc_status *s)
@@ -196,6 +270,12 @@ static int print_spaces(const kvc_status *s)
 static int print_text(const kvc_status *s)
 {
     print_head(s);
+    if (s->n_devices > 1) {
+        putchar('\n');
+        if (print_devices(s) < 0)
+            return command_fail("out of memory");
+        print_device_notes(s);
+    }
     if (s->n_tenants > 0) {
         putchar('\n');
         if (print_tenants(s) < 0)

@@ -103,6 +103,19 @@ static void bar(uint64_t part, uint64_t whole, char ret[static BAR_CELLS + 1])
     ret[BAR_CELLS] = '\0';
 }
 
+static void gpu_line(const struct screen *s, const kvc_device_status *d)
+{
+    char pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1];
+
+    if (d->state == KVC_DEVICE_READY) {
+        bar(d->page_bytes, d->pool_bytes, cells);
+        line(s, "%-5.15s [%s] %s in pages of %s, %s waste", d->name, cells, human_bytes(d->page_bytes, pages),
+             human_bytes(d->pool_bytes, pool), human_bytes(d->waste_bytes, waste));
+    } else {
+        line(s, "%-5.15s %s", d->name, d->state == KVC_DEVICE_OPENING ? "is being opened" : d->message);
+    }
+}
+
 static void head(const struct screen *s, const struct top_moment *now, const struct top_moment *before)
 {
     const kvc_status *st = now->status;
@@ -114,6 +127,8 @@ static void head(const struct screen *s, const struct top_moment *now, const str
     bar(st->page_bytes, st->pool_bytes, cells);
     line(s, "pool  [%s] %s in pages of %s, %s waste", cells, human_bytes(st->page_bytes, pages),
          human_bytes(st->pool_bytes, pool), human_bytes(st->waste_bytes, waste));
+    for (size_t i = 1; i < st->n_devices; i++)
+        gpu_line(s, &st->devices[i]);
     line(s, "%ju sessions  %ju leases on %ju pages  %s evictions/s  %ju packets refused", (uintmax_t) st->sessions,
          (uintmax_t) st->leases, (uintmax_t) st->held_pages,
          rate(grown(st->evictions, before ? before->status->evictions : 0), interval(now, before), r),
@@ -239,7 +254,7 @@ static bool print(const struct screen *s, const struct top_moment *now, const st
     const kvc_status *st = now->status;
     _cleanup_(freep) const kvc_tenant_status **tenants = sorted(st->tenants, st->n_tenants, sizeof(*st->tenants), by_use);
     _cleanup_(freep) const kvc_space_status **spaces = sorted(st->spaces, st->n_spaces, sizeof(*st->spaces), by_pages);
-    unsigned fixed = HEAD_LINES + TABLE_LINES + 1;
+    unsigned fixed = HEAD_LINES + TABLE_LINES + 1 + (unsigned) (st->n_devices > 1 ? st->n_devices - 1 : 0);
     size_t room_tenants = st->n_tenants, room_spaces = st->n_spaces, i;
     double seconds = interval(now, before);
 

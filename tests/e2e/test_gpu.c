@@ -21,25 +21,31 @@ const char test_suite[] = "gpu";
 #define SECOND "GPU-c1c1c1c1-c1c1-c1c1-c1c1-c1c1c1c1c1c1"
 #define ABSENT "GPU-eeeeeeee-eeee-eeee-eeee-eeeeeeeeeeee"
 
+static char gpu_list[256], mover[256];
+static const char *const args[] = { gpu_list, mover, "--gpu-pool-bytes=32M", "--gpu-extent-bytes=8M", "--pool-bytes=64M", NULL };
+
 /* @variables: NULL-terminated names and values, for this daemon and its mover only. */
-static void start(const char *gpu, const char *library_path, const char *const *variables)
+static void start_with(unsigned flags, const char *gpu, const char *library_path, const char *const *variables)
 {
-    char list[256], mover[256];
-    const char *args[] = { list, mover, "--gpu-pool-bytes=32M", "--gpu-extent-bytes=8M", "--pool-bytes=64M", NULL };
     const char *before = getenv("LD_LIBRARY_PATH");
     char *kept = before ? strdup(before) : NULL;
 
-    (void) snprintf(list, sizeof(list), "--gpu=%s", gpu);
+    (void) snprintf(gpu_list, sizeof(gpu_list), "--gpu=%s", gpu);
     assert(setenv("LD_LIBRARY_PATH", library_path, 1) == 0 && setenv("STANDIN_DEVICES", "2", 1) == 0);
     for (const char *const *v = variables; v && v[0]; v += 2)
         assert(setenv(v[0], v[1], 1) == 0);
     (void) snprintf(mover, sizeof(mover), "--mover=%s", getenv("KVC_MOVER"));
-    raw_start(DAEMON_BY_PATH, args);
+    raw_start(flags, args);
     for (const char *const *v = variables; v && v[0]; v += 2)
         (void) unsetenv(v[0]);
     (void) unsetenv("STANDIN_DEVICES");
     (void) (kept ? setenv("LD_LIBRARY_PATH", kept, 1) : unsetenv("LD_LIBRARY_PATH"));
     free(kept);
+}
+
+static void start(const char *gpu, const char *library_path, const char *const *variables)
+{
+    start_with(DAEMON_BY_PATH, gpu, library_path, variables);
 }
 
 static const char *standin(void)
@@ -283,7 +289,7 @@ static void test_tenants(void)
 
     (void) snprintf(host, sizeof(host), "uid-%lu", (unsigned long) getuid());
     (void) snprintf(gpu, sizeof(gpu), "%s@gpu0", host);
-    start(FIRST, standin(), NULL);
+    start_with(DAEMON_BY_PATH | DAEMON_WITH_STATE, FIRST, standin(), NULL);
     operator_fd = raw_open(raw_daemon.operator_socket);
     fd = raw_connect(raw_daemon.socket);
     CU_ASSERT_EQUAL_FATAL(hello_when_known(fd, FIRST, -EAGAIN).err, 0);
@@ -309,6 +315,11 @@ static void test_tenants(void)
     raw_wait_for_nobody();
     CU_ASSERT(find_tenant(host, &h) && h.arena_bytes == 0);
     (void) close(operator_fd);
+    CU_ASSERT(daemon_end(&raw_daemon)); /* remembered by device; without the driver too */
+    CU_ASSERT_FATAL(daemon_start_again(&raw_daemon, args));
+    CU_ASSERT(find_tenant(gpu, &t) && t.quota_bytes == 16 << 20 && t.guarantee_bytes == 8 << 20);
+    CU_ASSERT(find_tenant("uid-4242@gpu0", &t) && t.guarantee_bytes == 24 << 20);
+    CU_ASSERT(find_tenant("uid-4243", &t) && t.guarantee_bytes == 64 << 20);
     raw_stop();
 }
 

@@ -105,6 +105,20 @@ cp "$dir/out" "$dir/page"
 expect "the same page" 0 python3 "$check" "$dir/page" "m['kvcobra_pages{device=\"cpu\"}'] == 0"
 stop
 
+# a GPU that cannot be had: rows of its own, and people are told why
+uuid=GPU-00000000-0000-0000-0000-000000000001
+serve --metrics-socket "$dir/metrics.sock" --gpu "$uuid" --mover "$dir/nothing" --gpu-pool-bytes 256M
+state="kvcobra_gpu_state{device=\"gpu0\",state="
+holds "a GPU" "m['$state\"unavailable\",uuid=\"$uuid\"}'] == 1" "m['$state\"ready\",uuid=\"$uuid\"}'] == 0" \
+    "m['kvcobra_pool_capacity_bytes{device=\"gpu0\"}'] == 256 << 20" "m['kvcobra_pool_capacity_bytes{device=\"cpu\"}'] == 64 << 20" \
+    "m['kvcobra_gpu_quarantined_slots{device=\"gpu0\"}'] == 0" "m['kvcobra_mover_running'] == 0"
+expect "status of a GPU" 0 "$KVCOBRA" status --socket "$dir/operator.sock"
+grep -qE '^gpu0 +unavailable ' "$dir/out" && ok "its state" || not_ok "its state"
+grep -qF "gpu0: cannot start $dir/nothing" "$dir/out" && ok "and why" || not_ok "and why"
+expect "top" 0 "$KVCOBRA" top --socket "$dir/operator.sock"
+grep -qF "gpu0  cannot start $dir/nothing" "$dir/out" && ok "top says so too" || not_ok "top says so too"
+stop
+
 refused() {
     what=$1
     word=$2

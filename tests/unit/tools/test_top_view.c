@@ -129,6 +129,34 @@ static void test_nothing(void)
     free(text);
 }
 
+/* A bar for a GPU that is ready, the reason for one that is not, nothing for the host's memory a second time. */
+static void test_gpus(void)
+{
+    kvc_device_status devices[4] = {
+        { .name = "cpu", .state = KVC_DEVICE_READY },
+        { .name = "gpu0", .state = KVC_DEVICE_READY, .pool_bytes = 1000 << 20, .page_bytes = 250 << 20 },
+        { .name = "gpu1", .state = KVC_DEVICE_UNAVAILABLE, .message = "there is no driver\n" },
+        { .name = "gpu2", .state = KVC_DEVICE_OPENING },
+    };
+    kvc_status now = status_of(40, 30);
+    char *text;
+
+    now.n_devices = 4;
+    now.devices = devices;
+    text = view(&now, NULL, 0, 80, 24);
+    CU_ASSERT_STRING_EQUAL(line_of(text, "gpu0 "), "gpu0  [#####...............] 250.0 MiB in pages of 1000.0 MiB, 0 B waste");
+    CU_ASSERT_STRING_EQUAL(line_of(text, "gpu1 "), "gpu1  there is no driver?");
+    CU_ASSERT_STRING_EQUAL(line_of(text, "gpu2 "), "gpu2  is being opened");
+    CU_ASSERT_STRING_EQUAL(line_of(text, "cpu"), "");
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\nTABLE")); /* lines of GPUs are taken off the rows of tenants and tables */
+    check_size(text, 80, 24);
+    free(text);
+    now.n_devices = 1;
+    text = view(&now, NULL, 0, 80, 24);
+    CU_ASSERT_PTR_NULL(strstr(text, "gpu"));
+    free(text);
+}
+
 static void test_sizes(void)
 {
     static const unsigned sizes[][2] = { { 80, 24 }, { 120, 40 }, { 40, 6 }, { 1, 1 }, { 200, 9 }, { 80, 0 } };
@@ -177,5 +205,5 @@ static void test_hostile_names(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_rates), TEST(test_nothing), TEST(test_sizes), TEST(test_rows), TEST(test_hostile_names), TEST_END,
+    TEST(test_rates), TEST(test_nothing), TEST(test_gpus), TEST(test_sizes), TEST(test_rows), TEST(test_hostile_names), TEST_END,
 };
