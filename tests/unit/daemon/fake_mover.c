@@ -17,7 +17,7 @@
 #include "proto/mover_wire.h"
 
 static uint8_t packet[WIRE_PACKET_BYTES_MAX];
-static uint32_t opened[16];
+static uint32_t opened[64];
 static size_t n_opened;
 
 static bool is(const char *behaviour)
@@ -126,7 +126,7 @@ static void answer(const Kvcobra__MoverRequest *m, const struct wire_packet *p)
             reply.err = -ENODEV;
             reply.message = text;
         } else {
-            opened[n_opened++] = m->open->device;
+            opened[n_opened < 64 ? n_opened++ : 63] = m->open->device;
             reply.body_case = KVCOBRA__MOVER_REPLY__BODY_OPEN;
             reply.open = &o;
         }

@@ -76,7 +76,8 @@ static void on_answer(void *ctx, struct mover_reply *reply)
         a->kind = reply->body->body_case;
         if (a->kind == KVCOBRA__MOVER_REPLY__BODY_PROCESSES) {
             a->n_values = reply->body->processes->n_pids;
-            memcpy(a->values, reply->body->processes->pids, a->n_values * sizeof(uint32_t));
+            for (size_t i = 0; i < a->n_values; i++)
+                a->values[i] = reply->body->processes->pids[i];
         } else if (a->kind == KVCOBRA__MOVER_REPLY__BODY_CHECK) {
             a->n_values = reply->body->check->n_crc32c;
             memcpy(a->values, reply->body->check->crc32c, a->n_values * sizeof(uint32_t));
