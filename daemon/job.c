@@ -48,7 +48,10 @@ void job_end(struct job *j)
 
 static void on_done(struct work_item *i)
 {
-    job_end((struct job *) i);
+    struct job *j = (struct job *) i;
+
+    if (j->work.expired || !j->goes_on || !j->goes_on(j))
+        job_end(j);
 }
 
 int job_begin(struct job *j, struct request *rq)
@@ -74,24 +77,33 @@ void job_cancel(struct job *j)
         j->session->n_jobs--;
 }
 
-int job_start(struct job *j, struct request *rq)
+int job_work(struct job *j, struct errmsg *e)
 {
-    uint32_t timeout_ms = rq->message->timeout_ms ? rq->message->timeout_ms : JOB_TIMEOUT_MS;
+    uint32_t timeout_ms = j->message->timeout_ms ? j->message->timeout_ms : JOB_TIMEOUT_MS;
     int r;
 
     if (timeout_ms > JOB_TIMEOUT_MS_MAX)
         timeout_ms = JOB_TIMEOUT_MS_MAX;
     j->work.done = on_done;
     j->work.deadline_ms = work_clock_ms() + timeout_ms;
-    r = job_begin(j, rq);
+    r = work_submit(j->server->work, &j->work);
+    if (r == 0)
+        return 0;
+    return fail(e, r, "kvcobrad's threads have %" PRIu32 " requests waiting, which is the most: ask again",
+                j->server->config->work_queue_max);
+}
+
+int job_start(struct job *j, struct request *rq)
+{
+    int r = job_begin(j, rq);
+
     if (r < 0)
         return r;
-    r = work_submit(rq->server->work, &j->work);
+    r = job_work(j, &rq->error);
     if (r == 0)
         return REQUEST_PENDING;
     job_cancel(j);
-    return fail(&rq->error, r, "kvcobrad's threads have %" PRIu32 " requests waiting, which is the most: ask again",
-                rq->server->config->work_queue_max);
+    return r;
 }
 
 int job_expired(struct request *rq)

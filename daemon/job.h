@@ -1,6 +1,6 @@
 /*
- * A request that is set aside while a thread works for it (work.h) or another process does. A handler fills a job, job_start() takes the request
- * over, the thread works on what the job holds, and finish() answers on the loop as the handler would have.
+ * A request that is set aside while a thread works for it (work.h) or another process does. A handler fills a job, job_start()
+ * takes the request over, the thread works on what the job holds, and finish() answers on the loop as the handler would have.
  *
  * Connection and session may end meanwhile: their memory (the session's arena too, which is being read) stays until the
  * last of their jobs is over, and finish() is told that nobody waits. Requests of one connection may overlap: replies carry
@@ -29,6 +29,8 @@ struct job { /* first member of what a handler makes; malloc()ed, freed when fin
      * the work was done in time. Return: as a handler.
      */
     int (*finish)(struct job *j, struct request *rq);
+    /* On the loop, when the threads are through. True: somebody else goes on and ends the job. NULL: nobody. */
+    bool (*goes_on)(struct job *j);
 };
 
 /*
@@ -38,6 +40,9 @@ struct job { /* first member of what a handler makes; malloc()ed, freed when fin
 int job_begin(struct job *j, struct request *rq);
 void job_end(struct job *j);
 void job_cancel(struct job *j); /* takes job_begin() back: the caller has @j still, and answers as a handler does */
+
+/* A thread goes on with a job of job_begin(), whose it is from then on. @run is set. Return: 0; -EAGAIN with a sentence. */
+int job_work(struct job *j, struct errmsg *e);
 
 /* @run, @finish are set; the rest is filled here. Return: REQUEST_PENDING; -EAGAIN with a sentence: the caller has @j still. */
 int job_start(struct job *j, struct request *rq);

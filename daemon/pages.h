@@ -51,9 +51,6 @@ int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*aga
 /* The same on a GPU, by the mover. At least one page is unchecked. Return: also -EAGAIN: the mover cannot be asked now. */
 int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
 
-/* Raw messages read and write pages here. Return: 0; -EOPNOTSUPP: the session's are on a GPU. */
-int page_check_host(struct request *rq);
-
 /* Why the tenant does not have a chunk. Of its own history only: nothing here depends on what another one stores. */
 Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space, const struct chunk_key *key);
 

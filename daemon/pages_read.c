@@ -28,14 +28,6 @@ int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *
     return r;
 }
 
-int page_check_host(struct request *rq)
-{
-    const struct device *d = rq->session->tenant->device;
-
-    return !device_is_gpu(d) ? 0 : fail(&rq->error, -EOPNOTSUPP, "vectors are encoded and decoded in the host's memory, the pages "
-                                        "of this session are on %s: open another session for them", d->name);
-}
-
 int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_key *ret)
 {
     if (bytes->len != CHUNK_KEY_BYTES)

@@ -3,6 +3,7 @@
  *
  *   handle    on the loop: find the key, else a slot that is COPYING, in no list, the job's alone
  *   encode    on a thread: a layer per slice, then header and checksum
+ *   (copy)    to a GPU's slot, by the mover: the thread wrote to memory of the host
  *   conclude  on the loop: publish, or lease what somebody else published meanwhile
  */
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include "daemon/job.h"
 #include "daemon/pages.h"
 #include "daemon/raw_codec.h"
+#include "daemon/raw_gpu.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
 #include "daemon/space.h"
@@ -29,7 +31,8 @@ struct append_job {
     struct page_header header;
     bool first;
     uint32_t slot, next_layer;
-    uint8_t *page;
+    uint8_t *page;          /* the slot, or the stage's memory */
+    struct raw_stage stage; /* on a GPU */
     struct encode_counts counts[2];
     int err;
     struct errmsg error;
@@ -131,8 +134,31 @@ static bool encode_slice(struct work_item *work)
     return false;
 }
 
+/* What was written of a page before the mover died could still arrive: the slot and those beside it are not used again. */
+static void on_copied(void *ctx, struct mover_reply *reply)
+{
+    struct append_job *j = ctx;
+    struct store *st = store_of(j->job.session->tenant);
+
+    j->err = raw_stage_result(reply, &j->error);
+    if (reply->err == -ECONNRESET || reply->err == -EIO)
+        store_retire(st, pool_slot_span(&st->pool, j->slot)->extent);
+    job_end(&j->job);
+}
+
+static bool copy_to_gpu(struct job *job)
+{
+    struct append_job *j = (struct append_job *) job;
+
+    if (j->err < 0)
+        return false;
+    j->err = raw_stage_copy(&j->stage, true, on_copied, j, &j->error);
+    return j->err == 0;
+}
+
 static void give_back(struct append_job *j)
 {
+    raw_stage_deinit(&j->stage);
     if (j->slot == SLOT_NONE)
         return;
     j->job.session->n_copying--;
@@ -244,8 +270,15 @@ static int begin(struct request *rq, const struct page_context *c, const Kvcobra
     r = take_slot(rq, c, first ? PAGE_FIRST : PAGE_REST, &j->slot);
     if (r < 0)
         return r;
-    j->page = pool_slot_data(&store_of(rq->session->tenant)->pool, j->slot);
-    r = job_start(&j->job, rq);
+    if (device_is_gpu(rq->session->tenant->device)) {
+        r = raw_stage_init(rq, j->slot, &j->stage);
+        j->page = r == 0 ? raw_stage_data(&j->stage) : NULL;
+        j->job.goes_on = copy_to_gpu;
+    } else {
+        j->page = pool_slot_data(&store_of(rq->session->tenant)->pool, j->slot);
+    }
+    if (r == 0)
+        r = job_start(&j->job, rq);
     if (r < 0)
         give_back(j);
     else
@@ -262,8 +295,6 @@ int handle_append_raw(struct request *rq)
     uint32_t present;
     int r = check_message(rq, m);
 
-    if (r == 0)
-        r = page_check_host(rq);
     if (r == 0)
         r = page_context(rq, m->model, &m->table_digest, &c);
     if (r == 0)

@@ -56,6 +56,7 @@ struct server {
     uint64_t started_ms;
     uint64_t watchdog_ms, fed_ms; /* the supervisor wants to hear from us this often; 0: it does not */
     struct metrics metrics;
+    uint32_t n_raw_stages; /* pages between threads and GPUs: raw_gpu.h */
     uint64_t raw_coords[2], raw_saturated[2]; /* by side, of what APPEND_RAW encoded */
     struct metrics_http *metrics_http; /* NULL: nobody may ask */
     bool draining;             /* nothing new comes in */

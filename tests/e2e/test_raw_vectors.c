@@ -8,62 +8,10 @@
 #include "daemon/job.h"
 #include "gpu/layout.h"
 #include "tests/e2e/raw_service.h"
+#include "tests/e2e/raw_vectors.h"
 #include "tests/lib/test.h"
 
 const char test_suite[] = "raw_vectors";
-
-enum { LAYERS = 2, HEADS = 2, D = 32, SIDE_BYTES = LAYERS * CHUNK_TOKENS * HEADS * D * 4 };
-
-static uint32_t tokens[CHUNK_TOKENS];
-
-static Kvcobra__AppendRaw append_of(struct raw_model *m, uint32_t first_token)
-{
-    Kvcobra__AppendRaw a = KVCOBRA__APPEND_RAW__INIT;
-    float *x = (float *) m->arena;
-
-    for (size_t i = 0; i < 2 * SIDE_BYTES / sizeof(*x); i++)
-        x[i] = (float) (i * 37 % 101) / 50 - 1;
-    for (uint32_t i = 0; i < CHUNK_TOKENS; i++)
-        tokens[i] = first_token + i;
-    a.model = m->handle;
-    a.table_digest = (ProtobufCBinaryData) { 32, m->table_digest };
-    a.tokens = tokens;
-    a.n_tokens = CHUNK_TOKENS;
-    a.v_offset = SIDE_BYTES;
-    return a;
-}
-
-/* errno of the reply; *ret_lease of one that went well. */
-static int append(struct raw_model *m, Kvcobra__AppendRaw *a, uint64_t *ret_lease)
-{
-    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_APPEND_RAW, a);
-    Kvcobra__Reply *reply = raw_request(m->fd, &q, NULL, 0, NULL);
-    int r;
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(reply);
-    r = reply->err;
-    CU_ASSERT_EQUAL(r == 0, reply->body_case == KVCOBRA__REPLY__BODY_APPEND_RAW);
-    CU_ASSERT_EQUAL(r == 0, reply->message[0] == '\0');
-    if (r == 0 && ret_lease)
-        *ret_lease = reply->append_raw->lease;
-    wire_reply_free(reply);
-    return r;
-}
-
-static int read_raw(struct raw_model *m, uint64_t lease, uint32_t item, uint32_t layer, uint32_t side, int type,
-                    uint64_t offset)
-{
-    Kvcobra__ReadRaw body = KVCOBRA__READ_RAW__INIT;
-    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_READ_RAW, &body);
-
-    body.lease = lease;
-    body.item = item;
-    body.layer = layer;
-    body.side = side;
-    body.type = (Kvcobra__NumberType) type;
-    body.arena_offset = offset;
-    return raw_errno(m->fd, &q);
-}
 
 static void test_refusals(void)
 {
@@ -75,7 +23,7 @@ static void test_refusals(void)
     raw_start(DAEMON_BY_PATH, NULL);
     m = raw_model_open();
     other = raw_model_open();
-#define REFUSED(err, change) do { a = append_of(&m, 0); change; CU_ASSERT_EQUAL(append(&m, &a, NULL), err); } while (0)
+#define REFUSED(err, change) do { a = raw_append_of(&m, 0); change; CU_ASSERT_EQUAL(raw_append(&m, &a, NULL), err); } while (0)
     REFUSED(-EINVAL, a.n_tokens = 63);
     REFUSED(-EINVAL, a.first_position = 63);
     REFUSED(-EINVAL, a.first_position = 64); /* without a parent */
@@ -84,44 +32,33 @@ static void test_refusals(void)
     REFUSED(-EINVAL, a.model = 99);
     REFUSED(-ENOENT, a.table_digest = ((ProtobufCBinaryData) { 32, m.model_digest }));
     REFUSED(-EINVAL, a.type = (Kvcobra__NumberType) 3);
-    REFUSED(-EINVAL, a.k_offset = m.arena_bytes - SIDE_BYTES + 1);
+    REFUSED(-EINVAL, a.k_offset = m.arena_bytes - RAW_SIDE_BYTES + 1);
     REFUSED(-EINVAL, a.v_offset = UINT64_MAX - 8);
     REFUSED(-EINVAL, ((float *) m.arena)[7] = NAN);
     REFUSED(-EINVAL, ((float *) m.arena)[0] = 1e30f); /* a sink that binary16 cannot hold */
     REFUSED(-ENODATA, a.only_find = 1);
 #undef REFUSED
-    a = append_of(&m, 0);
+    a = raw_append_of(&m, 0);
     CU_ASSERT_EQUAL(raw_held_pages(), 0); /* nothing is left of all that */
-    a.k_offset = m.arena_bytes - SIDE_BYTES; /* the last place that fits */
-    memcpy(m.arena + a.k_offset, m.arena, SIDE_BYTES);
-    CU_ASSERT_EQUAL_FATAL(append(&m, &a, &lease), 0);
+    a.k_offset = m.arena_bytes - RAW_SIDE_BYTES; /* the last place that fits */
+    memcpy(m.arena + a.k_offset, m.arena, RAW_SIDE_BYTES);
+    CU_ASSERT_EQUAL_FATAL(raw_append(&m, &a, &lease), 0);
 
-    CU_ASSERT_EQUAL(read_raw(&m, lease, 0, 0, 0, 0, 0), 0);
-    CU_ASSERT_EQUAL(read_raw(&m, lease, 0, LAYERS - 1, 1, 1, m.arena_bytes - SIDE_BYTES / LAYERS / 2), 0);
-    CU_ASSERT_EQUAL(read_raw(&m, lease, 0, 0, 0, 1, m.arena_bytes - SIDE_BYTES / LAYERS / 2 + 1), -EINVAL);
-    CU_ASSERT_EQUAL(read_raw(&m, lease, 0, LAYERS, 0, 0, 0), -EINVAL);
-    CU_ASSERT_EQUAL(read_raw(&m, lease, 0, 0, 2, 0, 0), -EINVAL);
-    CU_ASSERT_EQUAL(read_raw(&m, lease, 0, 0, 0, 7, 0), -EINVAL);
-    CU_ASSERT_EQUAL(read_raw(&m, lease, 0, 0, 0, 0, UINT64_MAX), -EINVAL);
-    CU_ASSERT_EQUAL(read_raw(&m, lease, 1, 0, 0, 0, 0), -ESTALE);
-    CU_ASSERT_EQUAL(read_raw(&m, lease + 1, 0, 0, 0, 0, 0), -ESTALE);
-    CU_ASSERT_EQUAL(read_raw(&other, lease, 0, 0, 0, 0, 0), -ESTALE); /* a lease of another session */
+    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 0, 0, 0), 0);
+    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, RAW_LAYERS - 1, 1, 1, m.arena_bytes - RAW_SIDE_BYTES / RAW_LAYERS / 2), 0);
+    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 0, 1, m.arena_bytes - RAW_SIDE_BYTES / RAW_LAYERS / 2 + 1), -EINVAL);
+    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, RAW_LAYERS, 0, 0, 0), -EINVAL);
+    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 2, 0, 0), -EINVAL);
+    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 0, 7, 0), -EINVAL);
+    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 0, 0, UINT64_MAX), -EINVAL);
+    CU_ASSERT_EQUAL(raw_read(&m, lease, 1, 0, 0, 0, 0), -ESTALE);
+    CU_ASSERT_EQUAL(raw_read(&m, lease + 1, 0, 0, 0, 0, 0), -ESTALE);
+    CU_ASSERT_EQUAL(raw_read(&other, lease, 0, 0, 0, 0, 0), -ESTALE); /* a lease of another session */
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
-    CU_ASSERT_EQUAL(read_raw(&m, lease, 0, 0, 0, 0, 0), -ESTALE);
+    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 0, 0, 0), -ESTALE);
     raw_close_model(&m);
     raw_close_model(&other);
     raw_stop();
-}
-
-/* Sent and not waited for. */
-static void send_append(struct raw_model *m, uint32_t first_token)
-{
-    Kvcobra__AppendRaw a = append_of(m, first_token);
-    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_APPEND_RAW, &a);
-    static uint8_t packet[WIRE_PACKET_BYTES_MAX];
-    ssize_t n = wire_request_pack(&q, packet);
-
-    assert(n > 0 && wire_send(m->fd, packet, (size_t) n, NULL, 0) == 0);
 }
 
 /* A process that dies while threads encode for it. */
@@ -134,7 +71,7 @@ static void die_in_between(uint32_t i)
         struct raw_model m = raw_model_open();
 
         for (uint32_t k = 0; k < JOBS_PER_CONNECTION_MAX; k++)
-            send_append(&m, 1000 * i + 100 * k);
+            raw_send_append(&m, 1000 * i + 100 * k);
         _exit(0);
     }
     assert(waitpid(pid, NULL, 0) == pid);
@@ -160,15 +97,15 @@ static void test_clients_go_away(void)
     /* each chunk is either whole or not there: found ones can be read */
     m = raw_model_open();
     for (uint32_t i = 0; i < 20; i++) {
-        Kvcobra__AppendRaw a = append_of(&m, 1000 * i);
+        Kvcobra__AppendRaw a = raw_append_of(&m, 1000 * i);
         uint64_t lease = 0;
         int r;
 
         a.only_find = 1;
-        r = append(&m, &a, &lease);
+        r = raw_append(&m, &a, &lease);
         CU_ASSERT(r == 0 || r == -ENODATA);
         if (r == 0)
-            CU_ASSERT_EQUAL(read_raw(&m, lease, 0, 0, 0, 0, 0), 0);
+            CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 0, 0, 0), 0);
     }
     raw_close_model(&m);
     raw_stop();
@@ -185,7 +122,7 @@ static void test_pipelining(void)
     raw_start(DAEMON_BY_PATH, NULL);
     m = raw_model_open();
     for (uint32_t i = 0; i < N; i++)
-        send_append(&m, 100 * i);
+        raw_send_append(&m, 100 * i);
     for (uint32_t i = 0; i < N; i++) {
         Kvcobra__Reply *reply = NULL;
         struct wire_packet p;

@@ -1,0 +1,259 @@
+/*
+ * APPEND_RAW and READ_RAW of sessions on a GPU: vectors are coded by the daemon's threads and moved by the mover. What is read
+ * is compared with a session of the host's memory that appended the same.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/job.h"
+#include "gpu/layout.h"
+#include "tests/e2e/gpu_service.h"
+#include "tests/e2e/raw_vectors.h"
+#include "tests/lib/random_table.h"
+#include "tests/lib/test.h"
+
+const char test_suite[] = "gpu_raw";
+
+enum { PATIENCE_MS = 20000 };
+
+/* A session on the GPU, whose driver this process never opens. */
+static struct raw_model open_on_gpu(void)
+{
+    struct raw_model m;
+    int fd = raw_connect(raw_daemon.socket), r = raw_hello_on(fd, GPU_UUID, false, NULL);
+
+    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) {
+        (void) poll(NULL, 0, 1);
+        r = raw_hello_on(fd, GPU_UUID, false, NULL);
+    }
+    assert(r == 0 && raw_confirm(fd) == 0);
+    assert(raw_open_model(fd, &raw_geometry, random_table_model_digest, &m) == 0);
+    return m;
+}
+
+/* Chunk @n of a sequence of its own: asks again while an extent is being made or a mover started. */
+static int append_soon(struct raw_model *m, uint32_t n, uint64_t *ret_lease)
+{
+    int r = -EAGAIN;
+
+    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) {
+        Kvcobra__AppendRaw a = raw_append_of(m, 1000 * n);
+
+        r = raw_append(m, &a, ret_lease);
+        if (r == -EAGAIN)
+            (void) poll(NULL, 0, 1);
+    }
+    return r;
+}
+
+static int read_soon(struct raw_model *m, uint64_t lease, uint32_t layer, uint32_t side)
+{
+    int r = raw_read(m, lease, 0, layer, side, 0, 0);
+
+    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) {
+        (void) poll(NULL, 0, 1);
+        r = raw_read(m, lease, 0, layer, side, 0, 0);
+    }
+    return r;
+}
+
+/* Every side of every layer of two leases, one of each session, is the same. */
+static bool read_the_same(struct raw_model *a, uint64_t lease_a, struct raw_model *b, uint64_t lease_b)
+{
+    for (uint32_t layer = 0; layer < RAW_LAYERS; layer++)
+        for (uint32_t side = 0; side < 2; side++) {
+            memset(a->arena, 0x11, RAW_LAYER_BYTES);
+            memset(b->arena, 0x22, RAW_LAYER_BYTES);
+            if (read_soon(a, lease_a, layer, side) != 0 || read_soon(b, lease_b, layer, side) != 0 ||
+                memcmp(a->arena, b->arena, RAW_LAYER_BYTES) != 0)
+                return false;
+        }
+    return true;
+}
+
+/* More pages than a span has, each of which must keep to its slot. */
+static void test_pages_are_those_of_the_host(void)
+{
+    enum { N = 40 };
+    uint64_t on_gpu[N], on_host[N], again;
+    struct raw_model gpu, host;
+
+    gpu_start(NULL);
+    gpu = open_on_gpu();
+    host = raw_model_open();
+    for (uint32_t i = 0; i < N; i++) {
+        CU_ASSERT_EQUAL_FATAL(append_soon(&gpu, i, &on_gpu[i]), 0);
+        CU_ASSERT_EQUAL_FATAL(append_soon(&host, i, &on_host[i]), 0);
+    }
+    for (uint32_t i = 0; i < N; i++)
+        CU_ASSERT_TRUE_FATAL(read_the_same(&gpu, on_gpu[i], &host, on_host[i]));
+    CU_ASSERT_FALSE(read_the_same(&gpu, on_gpu[0], &host, on_host[1])); /* it can tell */
+    CU_ASSERT_EQUAL(append_soon(&gpu, 7, &again), 0);                   /* found */
+    CU_ASSERT_TRUE(read_the_same(&gpu, again, &host, on_host[7]));
+    CU_ASSERT_EQUAL(gpu_figures().pages, N);
+    raw_close_model(&gpu);
+    raw_close_model(&host);
+    raw_stop();
+}
+
+/* The second chunk of a sequence, in another number type, with its position. */
+static void test_position_and_type(void)
+{
+    struct raw_model m;
+    uint8_t key[CHUNK_KEY_BYTES];
+    Kvcobra__AppendRaw a;
+    Kvcobra__ReadRaw read = KVCOBRA__READ_RAW__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_APPEND_RAW, &a);
+    Kvcobra__Reply *reply;
+
+    gpu_start(NULL);
+    m = open_on_gpu();
+    CU_ASSERT_EQUAL_FATAL(append_soon(&m, 0, NULL), 0);
+    a = raw_append_of(&m, 0);
+    reply = raw_request(m.fd, &q, NULL, 0, NULL);
+    CU_ASSERT_FATAL(reply && reply->err == 0 && reply->append_raw->existed);
+    memcpy(key, reply->append_raw->key.data, sizeof(key));
+    wire_reply_free(reply);
+
+    a = raw_append_of(&m, 64);
+    a.parent_key = (ProtobufCBinaryData) { sizeof(key), key };
+    a.first_position = 64;
+    CU_ASSERT_EQUAL_FATAL(raw_append(&m, &a, &read.lease), 0);
+    read.side = 1;
+    read.type = (Kvcobra__NumberType) 1; /* half the bytes, at the end of the arena */
+    read.arena_offset = m.arena_bytes - RAW_LAYER_BYTES / 2;
+    q = raw_of(KVCOBRA__REQUEST__BODY_READ_RAW, &read);
+    reply = raw_request(m.fd, &q, NULL, 0, NULL);
+    CU_ASSERT_FATAL(reply && reply->err == 0);
+    CU_ASSERT_EQUAL(reply->read_raw->bytes, RAW_LAYER_BYTES / 2);
+    CU_ASSERT_EQUAL(reply->read_raw->first_position, 64);
+    wire_reply_free(reply);
+    CU_ASSERT_EQUAL(raw_read(&m, read.lease, 0, RAW_LAYERS, 0, 0, 0), -EINVAL);
+    CU_ASSERT_EQUAL(raw_read(&m, read.lease, 0, 0, 0, 0, m.arena_bytes - 1), -EINVAL);
+    raw_close_model(&m);
+    raw_stop();
+}
+
+/* What a client put there itself is read too, and what was overwritten is not passed for a page. */
+static void test_pages_of_others(void)
+{
+    struct gpu_actor a;
+    struct raw_slot s;
+    uint64_t lease;
+
+    gpu_start(NULL);
+    a = gpu_actor_new();
+    CU_ASSERT_EQUAL_FATAL(gpu_open(&a, GPU_UUID), 0);
+    s = gpu_publish(&a, 3, &lease);
+    CU_ASSERT_EQUAL(gpu_read_raw(&a, lease), 0);
+    gpu_damage(&a, &s);
+    for (int i = 0; i < 20; i++)
+        CU_ASSERT_EQUAL(gpu_read_raw(&a, lease), -EBADMSG);
+    CU_ASSERT_EQUAL(gpu_release(&a, lease), 0);
+    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    gpu_stop();
+}
+
+/* The device is lost while a page is copied there: its extent takes nothing new, all else goes on with another mover. */
+static void test_a_copy_that_breaks(void)
+{
+    struct raw_model gpu, host;
+    uint64_t lease[2], on_host;
+
+    CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", "cuMemcpyHtoD_v2:2:719", 1), 0); /* of every mover */
+    gpu_start(NULL);
+    gpu = open_on_gpu();
+    host = raw_model_open();
+    CU_ASSERT_EQUAL_FATAL(append_soon(&gpu, 1, &lease[0]), 0);
+    CU_ASSERT_EQUAL(append_soon(&gpu, 2, NULL), -EIO);
+    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 1);
+    CU_ASSERT_EQUAL_FATAL(append_soon(&gpu, 2, &lease[1]), 0);
+    CU_ASSERT_EQUAL(gpu_figures().extent_bytes, 2 * GPU_EXTENT_BYTES);
+    CU_ASSERT_EQUAL_FATAL(append_soon(&host, 1, &on_host), 0);
+    CU_ASSERT_TRUE(read_the_same(&gpu, lease[0], &host, on_host)); /* held, so it stays */
+    CU_ASSERT_TRUE(gpu_figures().mover_restarts >= 1);
+    CU_ASSERT_EQUAL(raw_release(&gpu, lease[0]), 0);
+    gpu_wait_for_extents(1);
+    raw_close_model(&gpu);
+    raw_close_model(&host);
+    raw_stop();
+    CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
+}
+
+/* The mover is killed again and again while pages are made and read: who asks again gets them, and they are right. */
+static void test_the_mover_is_killed(void)
+{
+    enum { N = 4 }; /* each death doubles the wait for the next mover */
+    struct raw_model gpu, host;
+
+    gpu_start(NULL);
+    gpu = open_on_gpu();
+    host = raw_model_open();
+    for (uint32_t i = 0; i < N; i++) {
+        uint64_t on_gpu, on_host;
+        pid_t mover = (pid_t) gpu_figures().mover_pid;
+
+        raw_send_append(&gpu, 1000 * i); /* under way, or not yet */
+        if (mover > 0)
+            CU_ASSERT_TRUE(kill(mover, SIGKILL) == 0 || errno == ESRCH);
+        {
+            static uint8_t packet[WIRE_PACKET_BYTES_MAX];
+            struct wire_packet p;
+
+            CU_ASSERT_EQUAL_FATAL(wire_receive(gpu.fd, packet, &p), 0); /* one answer, whichever */
+        }
+        CU_ASSERT_EQUAL_FATAL(append_soon(&gpu, i, &on_gpu), 0);
+        CU_ASSERT_EQUAL_FATAL(append_soon(&host, i, &on_host), 0);
+        CU_ASSERT_TRUE(read_the_same(&gpu, on_gpu, &host, on_host));
+        CU_ASSERT_EQUAL(raw_release(&gpu, on_gpu), 0); /* an extent that retired goes then */
+        CU_ASSERT_EQUAL(raw_release(&host, on_host), 0);
+    }
+    CU_ASSERT_TRUE(gpu_figures().mover_restarts >= N - 1);
+    raw_close_model(&gpu);
+    raw_close_model(&host);
+    raw_stop();
+}
+
+/* Processes that die with requests under way leave nothing: no slot taken, no room on the way. */
+static void test_clients_go_away(void)
+{
+    struct raw_model m;
+    uint64_t lease;
+
+    gpu_start(NULL);
+    m = open_on_gpu();
+    CU_ASSERT_EQUAL_FATAL(append_soon(&m, 99, &lease), 0);
+    CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
+    raw_close_model(&m);
+    for (uint32_t i = 0; i < 10; i++) {
+        pid_t pid = fork();
+
+        assert(pid >= 0);
+        if (pid == 0) {
+            m = open_on_gpu();
+            for (uint32_t k = 0; k < JOBS_PER_CONNECTION_MAX; k++)
+                raw_send_append(&m, 1000 * i + 100 * k);
+            _exit(0);
+        }
+        CU_ASSERT_EQUAL(waitpid(pid, NULL, 0), pid);
+    }
+    raw_wait_for_nobody();
+    gpu_wait_for_held(0);
+    m = open_on_gpu();
+    for (uint32_t i = 0; i < 20; i++) { /* more than may be on the way at one time */
+        CU_ASSERT_EQUAL_FATAL(append_soon(&m, 50 + i, &lease), 0);
+        CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
+    }
+    raw_close_model(&m);
+    gpu_stop();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_pages_are_those_of_the_host), TEST(test_position_and_type), TEST(test_pages_of_others),
+    TEST(test_a_copy_that_breaks), TEST(test_the_mover_is_killed), TEST(test_clients_go_away), TEST_END,
+};
