@@ -67,6 +67,19 @@ struct gpu_figures gpu_figures(void)
     return f;
 }
 
+unsigned gpu_damaged_pages(void)
+{
+    FILE *f = fopen(raw_daemon.log, "re");
+    char line[2048];
+    unsigned n = 0;
+
+    while (f && fgets(line, sizeof(line), f))
+        n += strstr(line, "event=page-damaged") != NULL;
+    if (f)
+        (void) fclose(f);
+    return n;
+}
+
 static bool soon(bool (*is)(const struct gpu_figures *f, uint64_t n), uint64_t n)
 {
     for (int i = 0; i < PATIENCE_MS / 2; i++) {

@@ -25,6 +25,9 @@ struct gpu_figures {
 };
 struct gpu_figures gpu_figures(void);
 
+/* Pages that were found damaged, by all starts: the log goes on. */
+unsigned gpu_damaged_pages(void);
+
 /* Asks until they are: bounded, and then checked. */
 void gpu_wait_for_quarantined(uint64_t slots);
 void gpu_wait_for_extents(uint64_t n);

@@ -47,20 +47,6 @@ static void kill_and_start(void)
     CU_ASSERT_FATAL(supervisor_again());
 }
 
-/* Of all starts: the log goes on. */
-static unsigned n_damaged(void)
-{
-    FILE *f = fopen(raw_daemon.log, "re");
-    char line[2048];
-    unsigned n = 0;
-
-    while (f && fgets(line, sizeof(line), f))
-        n += strstr(line, "event=page-damaged") != NULL;
-    if (f)
-        (void) fclose(f);
-    return n;
-}
-
 /* An answer that waits for the mover to be there again. */
 static int lease_soon(struct gpu_actor *a, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease)
 {
@@ -97,7 +83,7 @@ static void test_pages_survive_bit_identical(void)
         CU_ASSERT_EQUAL_FATAL(lease_soon(&reader, i + 1, &s[i], NULL), 0);
         CU_ASSERT_TRUE_FATAL(gpu_reads(&reader, i + 1, &s[i]));
     }
-    CU_ASSERT_EQUAL(n_damaged(), 0);
+    CU_ASSERT_EQUAL(gpu_damaged_pages(), 0);
     again = gpu_reserve_soon(&reader, 9999);
     CU_ASSERT_EQUAL(again.err, 0);
     CU_ASSERT_TRUE(again.generation > last);
@@ -124,7 +110,7 @@ static void test_checked_before_every_first_lease(void)
     found = gpu_reserve_soon(&b, 1); /* it is damaged: goes, and there is room for a new one */
     CU_ASSERT_EQUAL(found.err, 0);
     CU_ASSERT_FALSE(found.exists);
-    CU_ASSERT_EQUAL(n_damaged(), 1);
+    CU_ASSERT_EQUAL(gpu_damaged_pages(), 1);
     CU_ASSERT_EQUAL(gpu_fill(&b, 1, &found), 0);
     CU_ASSERT_EQUAL(gpu_commit(&b, 1, &found, NULL), 0);
     CU_ASSERT_TRUE(gpu_actor_end(&b));
@@ -143,7 +129,7 @@ static void test_checked_before_every_first_lease(void)
     for (int i = 0; (r = gpu_commit(&a, 2, &own, NULL)) == -EAGAIN && i < 5000; i++)
         (void) usleep(1000);
     CU_ASSERT_EQUAL(r, 0);
-    CU_ASSERT_EQUAL(n_damaged(), 2);
+    CU_ASSERT_EQUAL(gpu_damaged_pages(), 2);
     CU_ASSERT_EQUAL(gpu_figures().pages, 2);
     CU_ASSERT_TRUE(gpu_reads(&a, 2, &own));
     CU_ASSERT_TRUE(gpu_actor_end(&a));
@@ -164,7 +150,7 @@ static void test_a_damaged_page_is_dropped(void)
     kill_and_start();
     b = opened();
     CU_ASSERT_EQUAL(lease_soon(&b, 2, &damaged, NULL), -ENODATA);
-    CU_ASSERT_EQUAL(n_damaged(), 1);
+    CU_ASSERT_EQUAL(gpu_damaged_pages(), 1);
     CU_ASSERT_EQUAL(gpu_figures().pages, 1);
     CU_ASSERT_EQUAL(lease_soon(&b, 1, &whole, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 1, &whole));
@@ -337,7 +323,7 @@ static void test_the_mover_dies_while_it_checks(void)
     CU_ASSERT_EQUAL(kill((pid_t) f.mover_pid, SIGKILL), 0);
     CU_ASSERT_EQUAL(lease_soon(&b, 1, &s, NULL), 0);
     CU_ASSERT_TRUE(gpu_reads(&b, 1, &s));
-    CU_ASSERT_EQUAL(n_damaged(), 0);
+    CU_ASSERT_EQUAL(gpu_damaged_pages(), 0);
     CU_ASSERT_TRUE(gpu_actor_end(&b));
     finish();
 }

@@ -233,19 +233,6 @@ static void step(void)
         release(c);
 }
 
-static unsigned n_damaged(void)
-{
-    FILE *f = fopen(raw_daemon.log, "re");
-    char line[2048];
-    unsigned n = 0;
-
-    while (f && fgets(line, sizeof(line), f))
-        n += strstr(line, "event=page-damaged") != NULL;
-    if (f)
-        (void) fclose(f);
-    return n;
-}
-
 static void test_anything_at_random(void)
 {
     const char *seconds = getenv("KVC_STRESS_SECONDS");
@@ -276,7 +263,7 @@ static void test_anything_at_random(void)
     gpu_wait_for_held(0);
     raw_wait_for_nobody();
     CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
-    CU_ASSERT_EQUAL(n_damaged(), 0);
+    CU_ASSERT_EQUAL(gpu_damaged_pages(), 0);
     CU_ASSERT_FALSE(daemon_logged(&raw_daemon, "checked daemon"));
     supervisor_finish();
     raw_table = table_unref(raw_table);
