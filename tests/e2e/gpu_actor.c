@@ -211,11 +211,13 @@ static void obey(const struct order *o, struct answer *a)
     }
 }
 
-_Noreturn static void run(int fd)
+_Noreturn static void run(int fd, uid_t uid)
 {
     struct order o;
 
     open_driver();
+    if (uid != getuid())
+        assert(setgid(uid) == 0 && setuid(uid) == 0);
     while (read(fd, &o, sizeof(o)) == sizeof(o) && o.verb != END) {
         struct answer a = { 0 };
 
@@ -236,6 +238,11 @@ _Noreturn static void run(int fd)
 
 struct gpu_actor gpu_actor_new(void)
 {
+    return gpu_actor_new_as(getuid());
+}
+
+struct gpu_actor gpu_actor_new_as(uid_t uid)
+{
     struct gpu_actor a;
     int pair[2];
 
@@ -244,7 +251,7 @@ struct gpu_actor gpu_actor_new(void)
     assert(a.pid >= 0);
     if (a.pid == 0) {
         (void) close(pair[0]);
-        run(pair[1]);
+        run(pair[1], uid);
     }
     (void) close(pair[1]);
     a.fd = pair[0];

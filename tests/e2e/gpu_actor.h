@@ -21,6 +21,9 @@ struct gpu_actor {
 /* Starts a process; asserts. */
 struct gpu_actor gpu_actor_new(void);
 
+/* The same as another user; the caller is root. */
+struct gpu_actor gpu_actor_new_as(uid_t uid);
+
 /* SIGKILL and wait. */
 void gpu_actor_kill(struct gpu_actor *a);
 /* The same while it does something: a reservation (@s NULL) of chunk @n, or a commit of it. */

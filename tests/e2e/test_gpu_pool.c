@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/e2e/gpu_service.h"
@@ -268,6 +269,64 @@ static void test_clean_ends_free_at_once(void)
     gpu_stop();
 }
 
+/* ---- two users ---------------------------------------------------------------------------------------------------- */
+
+/* Guarantees of two extents each: what one user borrowed the other gets back as it is let go, in memory that was made anew. */
+static void test_a_lender_gets_its_extents_back(void)
+{
+    static struct raw_slot s[ALL + 1];
+    enum { LENDER_UID = 65534 };
+    struct gpu_actor borrower, lender;
+    struct raw_slot got;
+    unsigned n;
+    int err;
+
+    if (geteuid() != 0) {
+        test_skip("only root can be two users");
+        return;
+    }
+    gpu_start((const char *const[]) { "--gpu-guarantee-bytes=1M", "--tenants=2", "--lendable=100", "--socket-mode=0666", NULL });
+    CU_ASSERT_EQUAL_FATAL(chmod(raw_daemon.folder, 0711), 0);
+    borrower = opened();
+    n = reserve_all(&borrower, s, ALL + 1, &err);
+    CU_ASSERT_EQUAL(n, ALL);
+    CU_ASSERT_EQUAL(err, -ENOSPC);
+    lender = gpu_actor_new_as(LENDER_UID);
+    CU_ASSERT_EQUAL_FATAL(gpu_open(&lender, GPU_UUID), 0);
+    CU_ASSERT_EQUAL(gpu_reserve(&lender, 1).err, -EAGAIN);
+    CU_ASSERT_TRUE(daemon_logged(&raw_daemon, "event=asked-back lender=uid-65534@gpu0 borrower=uid-0@gpu0"));
+    CU_ASSERT_EQUAL(gpu_get_extent(&lender, s[0].extent), -ENOENT); /* another tenant's is not there */
+    for (unsigned i = 0; i < n; i++)
+        CU_ASSERT_EQUAL(gpu_abort(&borrower, &s[i]), 0);
+    got = gpu_publish(&lender, 1, NULL);
+    for (unsigned i = 0; i < n; i++)
+        CU_ASSERT_NOT_EQUAL_FATAL(got.extent, s[i].extent);
+    CU_ASSERT_EQUAL(gpu_get_extent(&borrower, got.extent), -ENOENT);
+    CU_ASSERT_EQUAL(gpu_lease(&borrower, 1, &got, NULL), -ENODATA);
+    CU_ASSERT_EQUAL(gpu_lease(&lender, 1, &got, NULL), 0);
+    CU_ASSERT_TRUE(gpu_actor_end(&borrower));
+    CU_ASSERT_TRUE(gpu_actor_end(&lender));
+    gpu_stop();
+}
+
+static void test_quota_of_the_device(void)
+{
+    struct gpu_actor a;
+    struct raw_slot s[11];
+    unsigned n;
+    int err;
+
+    gpu_start((const char *const[]) { "--gpu-quota-bytes=42240", NULL }); /* ten pages; the arena is the host's */
+    a = opened();
+    n = reserve_all(&a, s, 11, &err);
+    CU_ASSERT_EQUAL(n, 10);
+    CU_ASSERT_EQUAL(err, -EDQUOT);
+    CU_ASSERT_EQUAL(gpu_abort(&a, &s[3]), 0);
+    CU_ASSERT_EQUAL(gpu_reserve(&a, 77).err, 0);
+    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    gpu_stop();
+}
+
 /* ---- what a device and a machine do not have ----------------------------------------------------------------------- */
 
 /* Two extents can be made, then the GPU is full: pages that nobody holds make room, held ones do not. */
@@ -367,6 +426,8 @@ const struct test_case test_cases[] = {
     TEST(test_reservations_survive_their_connection),
     TEST(test_reservations_survive_silence),
     TEST(test_clean_ends_free_at_once),
+    TEST(test_a_lender_gets_its_extents_back),
+    TEST(test_quota_of_the_device),
     TEST(test_out_of_gpu_memory),
     TEST(test_a_killed_mover_costs_nothing),
     TEST(test_no_descriptors_left),
