@@ -113,7 +113,8 @@ typedef struct kvc_gpu_options {
  * kvc_client_set_gpu() - keep this client's sequences in GPU memory
  *
  * Before kvc_client_connect() and any model. k, v, q, out of append, attend and read are device pointers from then on, and
- * those calls return when their work is queued on the stream. Loads the CUDA driver: not in a child of a process that has.
+ * those calls return when their work is queued on the stream. Loads the CUDA driver: not in a child of a process that has. The
+ * client is not to be freed while its stream is being captured.
  *
  * Return: 0; -EOPNOTSUPP: no driver, too old a one, or no kernels for the device in this build; -ENODEV: no such GPU;
  * -EINVAL; -EBUSY: connected, or with models or an executor, or on a GPU already; -ENOMEM, -EIO: as the driver says. After a failure the client
