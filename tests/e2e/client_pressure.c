@@ -3,6 +3,7 @@
  * borrower's library gives the pages back and goes on with the same bits. Needs root, to become two users.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,22 +23,31 @@ static struct geometry large(void)
     return random_table_geometry(8, 4, 4, 128);
 }
 
-/* Becomes the lender: refused until the borrower gave back. */
-static bool lend(const struct scene *sc, int from_parent, int to_parent)
+/* Becomes the lender and is refused: what it is guaranteed is asked back. */
+static struct embedded ask(const struct scene *sc, const uint32_t *tokens, kvc_seq **ret)
 {
     struct embedded m;
-    kvc_seq *s = NULL;
-    uint32_t *tokens = scene_tokens(1, 256);
     size_t n = 0;
-    int r;
 
     CU_ASSERT_EQUAL_FATAL(setgid(LENDER_UID), 0);
     CU_ASSERT_EQUAL_FATAL(setuid(LENDER_UID), 0);
     m = scene_client(sc);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-    CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 1, 0, 128), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 128, &n), -EAGAIN);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, ret), 0);
+    CU_ASSERT_EQUAL_FATAL(embedded_append(&m, *ret, 1, 0, 128), 0);
+    CU_ASSERT_EQUAL(kvc_seq_commit(*ret, tokens, 128, &n), -EAGAIN);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "bytes of its guarantee that are lent"));
+    return m;
+}
+
+/* Refused until the borrower gave back. */
+static bool lend(const struct scene *sc, int from_parent, int to_parent)
+{
+    uint32_t *tokens = scene_tokens(1, 256);
+    kvc_seq *s = NULL;
+    struct embedded m = ask(sc, tokens, &s);
+    size_t n = 0;
+    int r;
+
     pipe_tell(to_parent);
     (void) pipe_wait(from_parent);
     r = kvc_seq_commit(s, tokens, 128, &n);
@@ -48,6 +58,20 @@ static bool lend(const struct scene *sc, int from_parent, int to_parent)
     free(tokens);
     embedded_free(&m);
     return r == 0;
+}
+
+/* Refused, and never asks again. */
+static bool ask_once(const struct scene *sc, int from_parent, int to_parent)
+{
+    uint32_t *tokens = scene_tokens(1, 256);
+    kvc_seq *s = NULL;
+    struct embedded m = ask(sc, tokens, &s);
+
+    pipe_tell(to_parent);
+    (void) pipe_wait(from_parent);
+    free(tokens);
+    embedded_free(&m);
+    return true;
 }
 
 static const kvc_tenant_status *tenant(const kvc_status *s, const char *name)
@@ -136,4 +160,46 @@ static void test_borrower_gives_back(void)
     scene_end(&sc);
 }
 
-const struct test_case test_cases[] = { TEST(test_borrower_gives_back), TEST_END };
+/* Nobody asks any more: after --lease-ms nothing is asked back, though the borrower holds on to all of it. */
+static void test_an_ask_is_withdrawn(void)
+{
+    static const char *const args[] = { "--arena-bytes=2M", "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=64K",
+                                        "--lendable=100", "--quota-bytes=16M", "--socket-mode=0666", "--lease-ms=400", NULL };
+    struct scene sc;
+    struct embedded m;
+    struct child lender;
+    kvc_seq *s = NULL;
+    uint32_t *tokens = scene_tokens(0, 4000);
+    kvc_quota_state q = { .struct_bytes = sizeof(q) };
+    float *before, *after;
+
+    if (geteuid() != 0) {
+        test_skip("only root can be two users");
+        free(tokens);
+        return;
+    }
+    scene_start(&sc, large(), 4, 1, args);
+    CU_ASSERT_EQUAL_FATAL(chmod(sc.daemon.folder, 0711), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc.operator, "uid-65534", KVC_QUOTA_KEEP, 1 << 20, &q), 0);
+    m = scene_client(&sc);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    (void) fill_pool(&m, s, tokens);
+    before = scene_attend(&m, s, 0);
+    lender = child_start(ask_once, &sc);
+    CU_ASSERT(pipe_wait(lender.from));
+    CU_ASSERT(asked_back(&sc) > 0);
+    for (int i = 0; i < 5000 && asked_back(&sc) > 0; i++)
+        (void) poll(NULL, 0, 2);
+    CU_ASSERT_EQUAL(asked_back(&sc), 0);
+    after = scene_attend(&m, s, 0); /* nothing was taken from it meanwhile */
+    CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&m) * sizeof(*after)), 0);
+    pipe_tell(lender.to);
+    CU_ASSERT(child_end(&lender));
+    free(before);
+    free(after);
+    free(tokens);
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
+const struct test_case test_cases[] = { TEST(test_borrower_gives_back), TEST(test_an_ask_is_withdrawn), TEST_END };
