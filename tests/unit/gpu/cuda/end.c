@@ -57,10 +57,10 @@ cu_ptr end_put(struct end *d, const void *from, size_t bytes)
 
     assert(d->n_allocations < sizeof(d->allocations) / sizeof(d->allocations[0]));
     end_ok(d, cuda_space_enter(d->space, &d->e));
-    end_cu_ok(d, d->driver->mem_alloc(&at, bytes));
+    end_cu_ok(d, d->driver->mem_alloc(&at, bytes > 0 ? bytes : 1));
     cuda_space_leave(d->space);
     d->allocations[d->n_allocations++] = at;
-    if (from)
+    if (from && bytes > 0)
         end_set(d, at, from, bytes);
     return at;
 }

@@ -1,0 +1,107 @@
+/*
+ * Attention through the driver, by the kernel that a launch picks for the GPU: on the stand-in one shape of each, since
+ * test_kernels.c and test_attend_90.c run the kernels on the CPU in all shapes; where there is a GPU the shapes that differ in
+ * what kernels do.
+ */
+#include <stdlib.h>
+
+#include "gpu/cuda/plan.h"
+#include "tests/lib/test.h"
+#include "tests/unit/gpu/cuda/end.h"
+#include "tests/unit/gpu/cuda/kernel_scene.h"
+
+static struct end gpu;
+
+/* What lies at the addresses of @seq, in GPU memory. */
+static cu_ptr put_sequence(const struct page_layout *l, const struct plan_seq *seq)
+{
+    size_t tail = (size_t) l->shard.n_heads * seq->exact_ld * l->table->geometry.d * sizeof(uint16_t);
+    struct plan_seq there = *seq;
+    cu_ptr *pages = calloc(seq->n_pages + 1, sizeof(*pages)), at;
+
+    assert(pages);
+    for (uint32_t i = 0; i < seq->n_pages; i++)
+        pages[i] = end_put(&gpu, seq->payloads[i], l->payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST]);
+    there.payloads = (uint8_t *const *) (uintptr_t) end_put(&gpu, pages, (seq->n_pages + 1) * sizeof(*pages));
+    there.exact_k = (uint16_t *) (uintptr_t) end_put(&gpu, seq->exact_k, tail);
+    there.exact_v = (uint16_t *) (uintptr_t) end_put(&gpu, seq->exact_v, tail);
+    at = end_put(&gpu, &there, sizeof(there));
+    free(pages);
+    return at;
+}
+
+/* A scene's launch, whose pointers are the host's, in GPU memory. */
+static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
+{
+    const struct geometry *g = &l->table->geometry;
+    size_t row = (size_t) l->shard.n_heads * geometry_group(g) * g->d * sizeof(float);
+    size_t partial = PLAN_PARTIAL_FLOATS(plan_columns_max(l), g->d) * sizeof(float);
+    struct plan_attend there = *a;
+
+    (void) which;
+    there.table = (const struct plan_table *) (uintptr_t) end_put_table(&gpu, l);
+    there.partials = (float *) (uintptr_t) end_put(&gpu, NULL, n_items * PLAN_TILES(geometry_group(g), a->n_q) *
+                                                                   l->shard.n_heads * a->n_splits * partial);
+    for (unsigned i = 0; i < n_items; i++) {
+        there.items[i].seq = (const struct plan_seq *) (uintptr_t) put_sequence(l, a->items[i].seq);
+        there.items[i].q = (const float *) (uintptr_t) end_put(&gpu, a->items[i].q, a->n_q * row);
+        there.items[i].out = (float *) (uintptr_t) end_put(&gpu, a->items[i].out, a->n_q * row);
+    }
+    end_ok(&gpu, cuda_attend(gpu.kernels, l, &there, n_items, NULL, &gpu.e));
+    for (unsigned i = 0; i < n_items; i++)
+        end_get(&gpu, a->items[i].out, (cu_ptr) (uintptr_t) there.items[i].out, a->n_q * row);
+    return true;
+}
+
+/* Of whichever kernel it is: those for compute capability 9.0 round most (test_attend_90.c). */
+static double roundings(uint32_t d)
+{
+    return 3 + (d / 16.0 + 1) / 2 - 1 + 2.5 + 2;
+}
+
+static void check(const struct shape *shape, uint32_t n_splits)
+{
+    CU_ASSERT_TRUE_FATAL(end_init(&gpu, 1));
+    CU_ASSERT_TRUE(kernel_scene_check(shape, n_splits, launch, 0, roundings(shape->d)));
+    CU_ASSERT_TRUE(end_deinit(&gpu));
+}
+
+static void test_one_token(void)
+{
+    check(&(struct shape) { .d = 128, .n_rot = 128, .group = 4, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 5,
+                            .n_exact = 70, .n_q = 1, .q_first = SIZE_MAX }, 2);
+}
+
+static void test_prompt(void)
+{
+    check(&(struct shape) { .d = 96, .n_rot = 96, .group = 3, .bits = 3, .n_sink = 4, .v_from = PREDICT_NONE, .n_pages = 2,
+                            .n_exact = 20, .n_q = 23, .q_first = SIZE_MAX }, 1);
+}
+
+static void test_batch(void)
+{
+    CU_ASSERT_TRUE_FATAL(end_init(&gpu, 1));
+    CU_ASSERT_TRUE(kernel_scene_check_batch(64, 2, 0, launch, 0, roundings(64)));
+    CU_ASSERT_TRUE(end_deinit(&gpu));
+}
+
+/* Dimensions, groups, widths, predictions, numbers of queries, splits, windows: each with each other's neighbours. */
+static void test_all_shapes_on_a_gpu(void)
+{
+    static const uint32_t dims[] = { 32, 64, 80, 96, 128, 256 }, groups[] = { 1, 4, 7, 8, 16 };
+    static const size_t queries[] = { 1, 2, 5, 70 }, windows[] = { 0, 0, 100 };
+
+    if (!getenv("TEST_GPU"))
+        return;
+    for (unsigned n = 0; n < 120; n++)
+        check(&(struct shape) {
+            .d = dims[n % 6], .n_rot = n % 11 == 0 ? dims[n % 6] / 2 : dims[n % 6], .group = groups[n % 5], .bits = (int) (n % 10) - 1,
+            .n_sink = n % 3 * 4, .v_from = (enum prediction) (n % 2), .n_pages = n % 13, .n_exact = 1 + n * 7 % 140,
+            .n_q = queries[n % 4] <= n * 7 % 140 ? queries[n % 4] : 1, .q_first = SIZE_MAX, .window = windows[n % 3],
+        }, 1 + n % 4);
+}
+
+const char test_suite[] = "attention in GPU memory";
+const struct test_case test_cases[] = {
+    TEST(test_one_token), TEST(test_prompt), TEST(test_batch), TEST(test_all_shapes_on_a_gpu), TEST_END,
+};
