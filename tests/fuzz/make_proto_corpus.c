@@ -1,5 +1,5 @@
 /*
- * Writes the seeds of fuzz_request, fuzz_reply, fuzz_page_header and fuzz_index: make_proto_corpus CORPUS_DIRECTORY
+ * Writes the seeds of fuzz_request, fuzz_reply, fuzz_mover_*, fuzz_page_header and fuzz_index: make_proto_corpus CORPUS_DIRECTORY
  *
  * Messages are filled through their descriptors: every body, every field set, two items in every repeated field.
  */
@@ -11,6 +11,7 @@
 #include "base/atomic_file.h"
 #include "base/errmsg.h"
 #include "proto/index.h"
+#include "proto/mover_wire.h"
 #include "proto/page.h"
 #include "proto/wire.h"
 
@@ -152,5 +153,7 @@ int main(int argc, char **argv)
         return 2;
     }
     return messages(argv[1], "request", &kvcobra__request__descriptor) ||
-           messages(argv[1], "reply", &kvcobra__reply__descriptor) || page(argv[1]) || index_object(argv[1]);
+           messages(argv[1], "reply", &kvcobra__reply__descriptor) ||
+           messages(argv[1], "mover_request", &kvcobra__mover_request__descriptor) ||
+           messages(argv[1], "mover_reply", &kvcobra__mover_reply__descriptor) || page(argv[1]) || index_object(argv[1]);
 }

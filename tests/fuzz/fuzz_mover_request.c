@@ -1,0 +1,8 @@
+/* Packets that kvcobra-mover reads from who started it. */
+#include "proto/mover_wire.h"
+#include "tests/fuzz/message.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    return fuzz_message(&kvcobra__mover_request__descriptor, data, size);
+}
