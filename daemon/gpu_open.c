@@ -32,8 +32,8 @@ __attribute__((format(printf, 2, 3))) static void unavailable(struct device *d, 
 static bool fits(struct device *d, const Kvcobra__MoverOpened *m)
 {
     if (m->granularity == 0 || d->extent_bytes % m->granularity != 0)
-        unavailable(d, "extents of %" PRIu64 " bytes are no multiple of the %" PRIu64 " bytes that %.60s shares memory in: change "
-                    "--gpu-extent-bytes", d->extent_bytes, m->granularity, m->name);
+        unavailable(d, "extents of %" PRIu64 " bytes are no multiple of the %" PRIu64 " bytes that %.60s shares memory in: "
+                    "change --gpu-extent-bytes", d->extent_bytes, m->granularity, m->name);
     else if (d->store.pool.pool_bytes > m->bytes)
         unavailable(d, "a pool of %" PRIu64 " bytes does not fit the %" PRIu64 " bytes of %.60s: lower --gpu-pool-bytes",
                     d->store.pool.pool_bytes, m->bytes, m->name);
@@ -41,7 +41,6 @@ static bool fits(struct device *d, const Kvcobra__MoverOpened *m)
         return true;
     return false;
 }
-
 
 static void begin(struct device *d);
 

@@ -69,8 +69,8 @@ int gpu_uuid_list(const char *text, uint32_t n_max, char (*ret)[GPU_UUID_BYTES],
         if (n == n_max)
             return fail(e, -EINVAL, "more than %" PRIu32 " GPUs", n_max);
         if (read_part(text, bytes, ret[n]) < 0)
-            return fail(e, -EINVAL, "\"%.*s\" is not the UUID of a GPU (nvidia-smi -L shows them), nor \"" GPU_UUID_FIRST "\" alone",
-                        bytes > 60 ? 60 : (int) bytes, text);
+            return fail(e, -EINVAL, "\"%.*s\" is not the UUID of a GPU (nvidia-smi -L shows them), nor \"" GPU_UUID_FIRST
+                        "\" alone", bytes > 60 ? 60 : (int) bytes, text);
         for (uint32_t i = 0; i < n; i++)
             if (gpu_uuid_equal(ret[i], ret[n]))
                 return fail(e, -EINVAL, "%s stands there twice", ret[n]);

@@ -170,7 +170,8 @@ static int print_json(const kvc_status *s)
 {
     return report_json(json_pack(
         "{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, "
-        "s:o, s:o}", "memory", memory_json(s), "work", threads_json(s), "guaranteed_bytes", (json_int_t) s->guaranteed_bytes, "pid", (json_int_t) s->pid,
+        "s:o, s:o}", "memory", memory_json(s), "work", threads_json(s), "guaranteed_bytes",
+        (json_int_t) s->guaranteed_bytes, "pid", (json_int_t) s->pid,
         "draining", s->draining != 0, "evictions", (json_int_t) s->evictions,
         "uptime_ms", (json_int_t) s->uptime_ms, "version", text_json(s->version, sizeof(s->version)), "event_backend",
         text_json(s->event_backend, sizeof(s->event_backend)), "restart", text_json(s->restart, sizeof(s->restart)),
