@@ -99,25 +99,35 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
         }
     }
     x->next = cache->first;
+    x->unwanted = false;
     cache->first = x;
     x->n_pages++;
     *ret = x;
     return 0;
 }
 
-/* The least recently used of the idle ones stand last. */
-static size_t n_idle(const struct extent_cache *cache)
+void extents_unwant(struct extent_cache *cache, uint64_t id)
 {
-    size_t n = 0;
+    for (struct mapped_extent *x = cache->first; x; x = x->next)
+        x->unwanted |= x->id == id;
+}
 
-    for (const struct mapped_extent *x = cache->first; x; x = x->next)
-        n += x->n_pages == 0;
-    return n;
+/* Extents that are idle, the least recently used last: whether the @nth of them goes. */
+static bool is_unused(const struct mapped_extent *x, size_t nth)
+{
+    return x->n_pages == 0 && (x->unwanted || nth > EXTENTS_IDLE_MAX);
 }
 
 bool extents_have_unused(const struct extent_cache *cache)
 {
-    return cache->dead || n_idle(cache) > EXTENTS_IDLE_MAX;
+    size_t idle = 0;
+
+    for (const struct mapped_extent *x = cache->first; x; x = x->next) {
+        idle += x->n_pages == 0;
+        if (is_unused(x, idle))
+            return true;
+    }
+    return cache->dead;
 }
 
 void extents_trim(struct extent_cache *cache)
@@ -128,7 +138,7 @@ void extents_trim(struct extent_cache *cache)
         drop(unlink_at(&cache->dead));
     for (struct mapped_extent **at = &cache->first; *at;) {
         idle += (*at)->n_pages == 0;
-        if ((*at)->n_pages == 0 && idle > EXTENTS_IDLE_MAX)
+        if (is_unused(*at, idle))
             drop(unlink_at(at));
         else
             at = &(*at)->next;

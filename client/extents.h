@@ -24,6 +24,7 @@ struct gpu;
 struct mapped_extent {
     struct mapped_extent *next;  /* NULL for an orphan: only its pages know it */
     bool orphan;                 /* of a pool that is gone: no daemon writes it any more, its number means nothing */
+    bool unwanted;               /* asked back: not kept when its last page went, the memory is somebody else's then */
     uint64_t id;
     size_t n_pages;              /* held pages that lie in it */
     struct extent *extent;
@@ -53,6 +54,9 @@ void extents_put(struct extent_cache *cache, struct mapped_extent *x);
 
 /* The pool is gone: mappings stay while pages in them are used, and are not found any more. */
 void extents_orphan(struct extent_cache *cache);
+
+/* The daemon asks for extent @id: once no page in it is held, it is not kept mapped. */
+void extents_unwant(struct extent_cache *cache, uint64_t id);
 
 /* Whether there is anything to unmap. */
 bool extents_have_unused(const struct extent_cache *cache);

@@ -32,6 +32,7 @@ bool pressure_yield(struct kvc_model *m)
 
     if (extent == 0)
         return false;
+    extents_unwant(&m->client->extents, extent);
     for (struct kvc_model *o = m->client->models; o; o = o->next)
         for (struct kvc_seq *s = o->seqs; s; s = s->next)
             yield_pages(s, extent);
