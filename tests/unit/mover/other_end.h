@@ -29,7 +29,7 @@ Kvcobra__MoverReply *other_end_ask(struct other_end *o, Kvcobra__MoverRequest *m
 /* ---- the one of a test, and questions to it: errno of the answer, -ENOTCONN if it is gone ---------------------------- */
 
 #define MIB ((size_t) 1 << 20)
-#define EXTENT_BYTES (3 * MIB)
+#define EXTENT_BYTES (4 * MIB) /* of units that real devices have too */
 
 extern struct other_end mover;
 extern char answer_sentence[WIRE_TEXT_BYTES_MAX + 1]; /* of the last answer_err() */
