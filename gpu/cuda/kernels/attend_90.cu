@@ -10,7 +10,7 @@
  *     levels x dec'   [64 tokens, d] product of the warpgroup, levels from registers, dec' in shared memory    keys_90.h
  *     mean            its scores by cosines and sines, constants in registers, while the keys are multiplied
  *     keys            turned by in-page offsets in registers, then times the queries
- *     weights         base 2, under a maximum that is raised seldom                                             values_90.h
+ *     weights         base 2, under a reference that is raised seldom                                            values_90.h
  *     values          levels x weights in rank space, K's codes too where V is predicted
  *
  * Sinks and tail are pieces like pages: only their keys and values come from elsewhere.
@@ -59,7 +59,7 @@ template <class S> DEVICE void store_sums(const struct plan_table *t, struct blo
             if (lane < 4)
                 totals[warp * S::N_ROWS + 8 * n + 2 * lane + i] = x;
             if (warp == 0 && lane < 4)
-                ret[8 * n + 2 * lane + i] = s->largest[n][i];
+                ret[8 * n + 2 * lane + i] = s->reference[n][i];
         }
     threads_sync(ATTENDING_BARRIER, ATTENDING);
     if (threadIdx.x % ATTENDING < S::N_ROWS) {
@@ -155,7 +155,7 @@ template <class S> DEVICE void attend(const struct work *w, struct block_90 b, f
 
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
-        s.largest[n][0] = s.largest[n][1] = LEAST;
+        s.reference[n][0] = s.reference[n][1] = LEAST;
     load_turns<S>(w->table, &turns);
     for (; i < w->n_pages; i++)
         attend_page<S>(w, &head, b, &turns, i, &page, &query, &s);

@@ -3,7 +3,8 @@
  *
  * Levels are a table, not a line. Up to four bits they are whole numbers of one step (alloc/table.h), so a level is a byte and
  * 16 bytes are all of them: prmt looks up four codes, which stand in its selector's nibbles, in eight bytes; two of them and a
- * choice by bit 3 take 16. A byte behind 0x64 is the binary16 number 1024 + byte. Wider levels are binary16 numbers in shared
+ * choice by bit 3 take 16. A byte behind 0x64 is the binary16 number 1024 + byte, so level + 1152, which sums in binary32 may
+ * take as it is if as much is taken off them for every weight. Wider levels are binary16 numbers in shared
  * memory, looked up one by one: few half-tiles of a table are that wide.
  */
 #pragma once
@@ -34,7 +35,8 @@ struct levels_90 {
 };
 
 enum {
-    MINUS_1152 = 0xe480, /* binary16: takes 1024 and 128 off */
+    MINUS_1152 = 0xe480,    /* binary16: takes 1024 and 128 off */
+    PLUS_1152 = 0x64806480, /* two of them */
     HIGH_BYTES = 0x64646464,
 };
 
@@ -60,10 +62,25 @@ DEVICE uint32_t narrow_levels(struct words4 table, unsigned b, uint32_t nibbles)
     return pick_bytes(low, high, (nibbles >> 1 & 0x4444) | 0x3210);
 }
 
-/* Bytes of levels + 128 that @which names, 4 being a high byte, to a pair of levels. */
-DEVICE uint32_t pair_of_bytes(uint32_t bytes, uint32_t which)
+/* The same of eight codes: of the lower half-word, then of the upper one. */
+DEVICE void narrow_levels_of_8(struct words4 table, unsigned b, uint32_t nibbles, uint32_t ret[2])
 {
-    return add_pairs(pick_bytes(bytes, HIGH_BYTES, which), MINUS_1152 | (uint32_t) MINUS_1152 << 16);
+    uint32_t within = nibbles & 0x77777777, which = (nibbles >> 1 & 0x44444444) | 0x32103210;
+
+    UNROLL
+    for (unsigned h = 0; h < 2; h++) {
+        ret[h] = pick_bytes(table.word[0], table.word[1], (b < 4 ? nibbles : within) >> 16 * h);
+        if (b == 4)
+            ret[h] = pick_bytes(ret[h], pick_bytes(table.word[2], table.word[3], within >> 16 * h), which >> 16 * h);
+    }
+}
+
+/* Bytes of levels + 128 that @which names, 4 being a high byte, to a pair of levels, or with @raised of levels + 1152. */
+DEVICE uint32_t pair_of_bytes(uint32_t bytes, uint32_t which, bool raised)
+{
+    uint32_t pair = pick_bytes(bytes, HIGH_BYTES, which);
+
+    return raised ? pair : add_pairs(pair, MINUS_1152 | (uint32_t) MINUS_1152 << 16);
 }
 
 /* ---- keys: two fields of a lane ---------------------------------------------------------------------------------------- */
@@ -95,8 +112,8 @@ DEVICE void narrow_key(struct words4 table, const uint8_t *at, unsigned b, unsig
 {
     uint32_t bytes = narrow_levels(table, b, key_nibbles(at, b, lane, j));
 
-    ret[0] = pair_of_bytes(bytes, 0x4240);
-    ret[1] = pair_of_bytes(bytes, 0x4341);
+    ret[0] = pair_of_bytes(bytes, 0x4240, false);
+    ret[1] = pair_of_bytes(bytes, 0x4341, false);
 }
 
 /* The same for any width. */
@@ -184,23 +201,22 @@ DEVICE void half_nibbles(const uint8_t *at, unsigned b, unsigned lane, uint32_t 
 /*
  * All 16 levels of a lane by a table: ret[2 s + h] is the pair of fields 2 s and 2 s + 1, both of half h. @of_key: of K as if it
  * were V. There a lane has tokens as fields and a pair of coordinates as halves, eight lanes the tokens of a field; so half-words,
- * each with all its fields, change places as in a matrix that is transposed.
+ * each with all its fields, change places as in a matrix that is transposed. @raised: all by 1152.
  */
-DEVICE void narrow_half(struct words4 table, const uint8_t *at, unsigned b, unsigned lane, bool of_key, uint32_t ret[8])
+DEVICE void narrow_half(struct words4 table, const uint8_t *at, unsigned b, unsigned lane, bool of_key, bool raised, uint32_t ret[8])
 {
-    uint32_t nibbles[2];
+    uint32_t nibbles[2], bytes[2];
 
     half_nibbles(at, b, lane, nibbles);
     UNROLL
     for (unsigned q = 0; q < 2; q++) {
         if (of_key)
             nibbles[q] = transpose_8x8(nibbles[q]);
+        narrow_levels_of_8(table, b, nibbles[q], bytes);
         UNROLL
         for (unsigned h = 0; h < 2; h++) {
-            uint32_t bytes = narrow_levels(table, b, nibbles[q] >> 16 * h);
-
-            ret[4 * q + h] = pair_of_bytes(bytes, 0x4140);
-            ret[4 * q + 2 + h] = pair_of_bytes(bytes, 0x4342);
+            ret[4 * q + h] = pair_of_bytes(bytes[h], 0x4140, raised);
+            ret[4 * q + 2 + h] = pair_of_bytes(bytes[h], 0x4342, raised);
         }
     }
 }
@@ -221,7 +237,7 @@ DEVICE void column_half(struct levels_90 l, const uint8_t *at, unsigned b, unsig
             ret[2 * s + 1] = pick_bytes(first, second, 0x7632);
         }
     } else if (b > 0) {
-        narrow_half(narrow_table(l, of_key ? 0 : 1, b), at, b, lane, of_key, ret);
+        narrow_half(narrow_table(l, of_key ? 0 : 1, b), at, b, lane, of_key, false, ret);
     } else {
         UNROLL
         for (unsigned i = 0; i < 8; i++)
@@ -234,21 +250,26 @@ template <int B> DEVICE void column_tile_of(struct levels_90 l, const uint8_t *c
 {
     struct words4 table = narrow_table(l, 1, B);
 
-    narrow_half(table, codes + t.offset[0], B, lane, false, ret[0]);
-    narrow_half(table, codes + t.offset[1], B, lane, false, ret[1]);
+    narrow_half(table, codes + t.offset[0], B, lane, false, true, ret[0]);
+    narrow_half(table, codes + t.offset[1], B, lane, false, true, ret[1]);
 }
 
-/* 16 coordinates of all tokens; of K only where V is predicted. */
-DEVICE void column_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, uint32_t ret[2][8])
+/* 16 coordinates of all tokens; of K only where V is predicted. Returns whether they are raised by 1152. */
+DEVICE bool column_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, uint32_t ret[2][8])
 {
     if (t.both == 4 && !t.of_key) {
         column_tile_of<4>(l, codes, t, lane, ret);
-    } else if (t.both == 3 && !t.of_key) {
-        column_tile_of<3>(l, codes, t, lane, ret);
-    } else if (t.both == 2 && !t.of_key) {
-        column_tile_of<2>(l, codes, t, lane, ret);
-    } else {
-        column_half(l, codes + t.offset[0], t.b[0], lane, t.of_key, ret[0]);
-        column_half(l, codes + t.offset[1], t.b[1], lane, t.of_key, ret[1]);
+        return true;
     }
+    if (t.both == 3 && !t.of_key) {
+        column_tile_of<3>(l, codes, t, lane, ret);
+        return true;
+    }
+    if (t.both == 2 && !t.of_key) {
+        column_tile_of<2>(l, codes, t, lane, ret);
+        return true;
+    }
+    column_half(l, codes + t.offset[0], t.b[0], lane, t.of_key, ret[0]);
+    column_half(l, codes + t.offset[1], t.b[1], lane, t.of_key, ret[1]);
+    return false;
 }

@@ -1,20 +1,22 @@
 /*
  * Weights and values in attend_90.cu. Every warp weighs its own 16 tokens, for all rows, and adds up the columns of values that
- * are its own, for all 64: weights pass through shared memory. All warps use one maximum per row, which they raise, together, only
- * when a score lies RAISE beyond it: weights are binary16, which is as exact at 256 as at 1, and its sums binary32.
+ * are its own, for all 64: weights pass through shared memory. All warps use one reference per row, BELOW the largest score that it has
+ * seen, and raise it, together, only when a score lies RAISE beyond it: weights are binary16, which is as exact at 2^15 as at 1, and
+ * smallest ones, of many keys beside a large one, are then still exact at 2^-21 of it. Sums are binary32.
  */
 #pragma once
 
 #include "gpu/cuda/kernels/block_90.h"
 
-#define RAISE 8.0f
+#define BELOW 7.0f
+#define RAISE 15.0f /* 2^15 is below binary16's largest */
 
 /*
- * What a lane keeps. Of rows 8 n + 2 t + i: the maximum so far, the sum of its tokens' weights; of tiles of columns warp +
+ * What a lane keeps. Of rows 8 n + 2 t + i: the reference, the sum of its tokens' weights; of tiles of columns warp +
  * 4 x, sums of weights times levels.
  */
 template <class S> struct sums_90 {
-    float largest[S::ROW_TILES][2], total[S::ROW_TILES][2];
+    float reference[S::ROW_TILES][2], total[S::ROW_TILES][2];
     float columns[S::VALUE_TILES][S::ROW_TILES][4];
 };
 
@@ -38,7 +40,7 @@ template <class S> DEVICE void hide(const struct work *w, const struct piece *p,
 }
 
 /* Weights in binary16, tokens g and g + 8 side by side, to where add_columns() looks for them. */
-template <class S> DEVICE void store_weights(const float largest[S::ROW_TILES][2], const float scores[S::ROW_TILES][4],
+template <class S> DEVICE void store_weights(const float reference[S::ROW_TILES][2], const float scores[S::ROW_TILES][4],
                                              uint32_t *weights, uint32_t ret[S::ROW_TILES][2])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32, g = lane / 4;
@@ -47,7 +49,7 @@ template <class S> DEVICE void store_weights(const float largest[S::ROW_TILES][2
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
         for (unsigned i = 0; i < 2; i++) {
-            ret[n][i] = pack_halves(exp2_fast(scores[n][i] - largest[n][i]), exp2_fast(scores[n][2 + i] - largest[n][i]));
+            ret[n][i] = pack_halves(exp2_fast(scores[n][i] - reference[n][i]), exp2_fast(scores[n][2 + i] - reference[n][i]));
             weights[(8 * n + 2 * (lane % 4) + i) * PLAN_90_WEIGHT_LD + (g >> 1) * 8 + 2 * warp + (g & 1)] = ret[n][i];
         }
 }
@@ -64,9 +66,9 @@ template <class S> DEVICE void scale_tiles(float (*tiles)[S::ROW_TILES][4], unsi
                 tiles[x][n][i] *= factor[n][i & 1];
 }
 
-/* Raises every row's maximum to the largest of these scores; factors of what was summed under the old ones. */
+/* Raises every row's reference to what these scores want; factors of what was summed under the old ones. */
 template <class S> DEVICE void raise_largest(struct block_90 b, const float scores[S::ROW_TILES][4],
-                                             float largest[S::ROW_TILES][2], float ret_factor[S::ROW_TILES][2])
+                                             float reference[S::ROW_TILES][2], float ret_factor[S::ROW_TILES][2])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
@@ -86,17 +88,17 @@ template <class S> DEVICE void raise_largest(struct block_90 b, const float scor
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
         for (unsigned i = 0; i < 2; i++) {
-            float before = largest[n][i];
+            float before = reference[n][i];
 
             for (unsigned other = 0; other < ATTENDING_WARPS; other++)
-                largest[n][i] = fmaxf(largest[n][i], b.rows[other * S::N_ROWS + 8 * n + 2 * (lane % 4) + i]);
-            ret_factor[n][i] = exp2_fast(before - largest[n][i]);
+                reference[n][i] = fmaxf(reference[n][i], b.rows[other * S::N_ROWS + 8 * n + 2 * (lane % 4) + i] - BELOW);
+            ret_factor[n][i] = exp2_fast(before - reference[n][i]);
         }
 }
 
 /*
  * Scores to weights, for all warps to read. @exact: sums of exact values, [n_exact] tiles; what stands there and in @s is scaled
- * where a maximum rises.
+ * where a reference rises.
  */
 template <class S> DEVICE void weigh(struct block_90 b, const float scores[S::ROW_TILES][4], struct sums_90<S> *s,
                                      float (*exact)[S::ROW_TILES][4], unsigned n_exact, uint32_t *weights)
@@ -108,19 +110,19 @@ template <class S> DEVICE void weigh(struct block_90 b, const float scores[S::RO
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
         for (unsigned i = 0; i < 2; i++)
-            beyond |= fmaxf(scores[n][i], scores[n][2 + i]) > s->largest[n][i] + RAISE;
-    store_weights<S>(s->largest, scores, weights, pairs);
+            beyond |= fmaxf(scores[n][i], scores[n][2 + i]) > s->reference[n][i] + RAISE;
+    store_weights<S>(s->reference, scores, weights, pairs);
     if (threads_any(ATTENDING_BARRIER, ATTENDING, beyond)) {
         float factor[S::ROW_TILES][2];
 
-        raise_largest<S>(b, scores, s->largest, factor);
+        raise_largest<S>(b, scores, s->reference, factor);
         scale_tiles<S>(s->columns, S::VALUE_TILES, factor);
         scale_tiles<S>(exact, n_exact, factor);
         UNROLL
         for (unsigned n = 0; n < S::ROW_TILES; n++)
             for (unsigned i = 0; i < 2; i++)
                 s->total[n][i] *= factor[n][i];
-        store_weights<S>(s->largest, scores, weights, pairs);
+        store_weights<S>(s->reference, scores, weights, pairs);
         threads_sync(ATTENDING_BARRIER, ATTENDING);
     }
     UNROLL
@@ -172,21 +174,42 @@ template <class S> DEVICE void add_tile_90(const uint32_t levels[2][8], const ui
     }
 }
 
+/* 1152 times the weights of 64 tokens: what levels that are raised by it sum to more. */
+template <class S> DEVICE void sum_raised(const uint32_t weights[S::ROW_TILES][8], float c[S::ROW_TILES][4])
+{
+    const uint32_t levels[2][8] = { { PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152 },
+                                    { PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152 } };
+
+    add_tile_90<S>(levels, weights, false, c);
+}
+
+template <class S> DEVICE void lower_tile(const float raised[S::ROW_TILES][4], float c[S::ROW_TILES][4])
+{
+    UNROLL
+    for (unsigned n = 0; n < S::ROW_TILES; n++)
+        UNROLL
+        for (unsigned i = 0; i < 4; i++)
+            c[n][i] -= raised[n][i];
+}
+
 /* This warp's columns of a page: coordinates of K where V is predicted from them, then V's. */
 template <class S> DEVICE void add_columns(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
                                            const uint32_t *weights, struct sums_90<S> *sums)
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
+    float raised[S::ROW_TILES][4] = { { 0 } };
     uint32_t w[S::ROW_TILES][8];
 
     load_weights<S>(weights, w);
+    sum_raised<S>(w, raised);
     UNROLL
     for (unsigned x = 0; x < S::VALUE_TILES; x++) {
         uint32_t levels[2][8];
 
         if (x >= head->n_tiles)
             break;
-        column_tile(b.levels, codes, tile_at(b.column_tiles + warp * PLAN_HALVES_MAX, x), lane, levels);
+        if (column_tile(b.levels, codes, tile_at(b.column_tiles + warp * PLAN_HALVES_MAX, x), lane, levels))
+            lower_tile<S>(raised, sums->columns[x]);
         add_tile_90<S>(levels, w, false, sums->columns[x]);
     }
 }
