@@ -144,6 +144,19 @@ void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid)
     ask_for_list(g);
 }
 
+void gpu_pool_note_orphans(struct gpu_pool *g)
+{
+    g->orphans_until_ms = now_of(g) + g->reuse_ms + 1;
+}
+
+static void free_orphans(struct gpu_pool *g, uint64_t now_ms)
+{
+    if (g->orphans_until_ms == 0 || now_ms < g->orphans_until_ms)
+        return;
+    g->orphans_until_ms = 0;
+    store_discard_reserved(&g->device->store, SLOT_OF_NOBODY);
+}
+
 /* ---- life ------------------------------------------------------------------------------------------------------- */
 
 int gpu_pool_new(struct device *d, uint32_t n_spares, uint64_t reuse_ms, struct gpu_pool **ret, struct errmsg *e)
@@ -159,6 +172,7 @@ int gpu_pool_new(struct device *d, uint32_t n_spares, uint64_t reuse_ms, struct 
     if (r < 0)
         return r;
     g->device = d;
+    g->reuse_ms = reuse_ms;
     g->source = (struct pool_source) { take_spare, g };
     spares_init(&g->spares, &maker, n_spares);
     d->store.pool.source = &g->source;
@@ -183,6 +197,7 @@ void gpu_pool_tick(struct gpu_pool *g, uint64_t now_ms)
         spares_tick(&g->spares, room_of(g), now_ms);
     ask_for_list(g);
     quarantine_tick(&g->quarantine, now_ms);
+    free_orphans(g, now_ms);
     store_tick(&g->device->store);
 }
 

@@ -19,6 +19,8 @@ struct gpu_pool {
     struct pool_source source;
     struct spares spares;
     struct quarantine quarantine;
+    uint64_t reuse_ms;
+    uint64_t orphans_until_ms; /* then slots of nobody are free; 0: there are none */
 };
 
 enum {
@@ -36,6 +38,12 @@ struct gpu_pool *gpu_pool_free(struct gpu_pool *g);
 
 /* The process of @session is gone, what it reserved and held stays until session_free(), which this or a tick calls. */
 void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid);
+
+/*
+ * After a restart there are slots of nobody: the mover of the earlier process may have been writing there. It ended with that
+ * process, so they are free after the same delay as slots of clients.
+ */
+void gpu_pool_note_orphans(struct gpu_pool *g);
 
 /* Extents where @session reserved or holds anything take no new pages: its process may write there, and nobody will know. */
 void gpu_pool_retire_session(struct gpu_pool *g, uint32_t session, const char *why);

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/gpu_pool.h"
 #include "daemon/keep.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
@@ -264,7 +265,9 @@ static void restore_reservation(struct server *s, struct store *st, uint32_t num
 
     store_adopt_reserved(st, number);
     n->n_reserved++;
-    if (x && x->tenant == t)
+    if (owner == SLOT_OF_NOBODY) /* a job was at work there */
+        gpu_pool_note_orphans(t->device->gpu);
+    else if (x && x->tenant == t)
         session_add_reservation(x, number);
     else if (x || owner >= s->n_sessions_max || !ownerless_is_alone(s, owner) || ownerless_store(s, owner) != st)
         retire_slot(st, number);

@@ -149,10 +149,13 @@ static bool head_is_possible(const struct pool *p, const struct pool_extent *x, 
     return true;
 }
 
-/* Whether what a client reserved is its own still: it may be writing there. */
-static bool stays_reserved(const struct span *s, const struct slot *slot)
+/* On a GPU somebody may be writing to what is not published: the client that reserved it, or a job of the earlier process. */
+static void keep_reserved(struct span *s, struct slot *slot)
 {
-    return s->extent->gpu_fd >= 0 && (slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING);
+    if (slot->state == SLOT_COPYING)
+        slot->session = SLOT_OF_NOBODY;
+    slot->state = SLOT_RESERVED;
+    s->n_busy++;
 }
 
 /* Lists, holds and queues of the earlier process mean nothing here. */
@@ -163,9 +166,8 @@ static void adopt_slots(struct pool *p, struct span *s)
 
         if (slot->state == SLOT_COMMITTED) {
             slot->unchecked = 1;
-        } else if (stays_reserved(s, slot)) {
-            slot->state = SLOT_RESERVED;
-            s->n_busy++;
+        } else if (s->extent->gpu_fd >= 0 && (slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING)) {
+            keep_reserved(s, slot);
         } else {
             slot->state = SLOT_FREE;
         }

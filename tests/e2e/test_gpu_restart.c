@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "daemon/slot.h"
 #include "tests/e2e/gpu_service.h"
 #include "tests/e2e/supervisor.h"
 #include "tests/lib/random_table.h"
@@ -183,6 +185,60 @@ static void test_holds_and_reservations_resume(void)
     CU_ASSERT_TRUE(gpu_reads(&b, 2, &reserved));
     CU_ASSERT_TRUE(gpu_actor_end(&b));
     CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES); /* the lease that was kept */
+    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    finish();
+}
+
+/* The record in the store of a slot that was reserved. */
+static void record_is_being_copied(const struct raw_slot *s)
+{
+    int fd = supervisor_stored_fd("kvc-slots-");
+    off_t bytes = lseek(fd, 0, SEEK_END);
+    struct slot_records r = { .data = mmap(NULL, (size_t) bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) };
+    bool found = false;
+
+    assert(fd >= 0 && bytes > 0 && r.data != MAP_FAILED);
+    r.n_units = slot_records_head(&r)->n_units;
+    r.unit_slots_max = slot_records_head(&r)->unit_bytes / SLOT_ALIGN;
+    for (uint32_t i = 0; i < GPU_SLOTS_PER_EXTENT / 4; i++) {
+        struct slot *slot = &slot_records_slots(&r, 0)[i];
+
+        if (slot->state == SLOT_RESERVED && slot->generation == s->generation) {
+            slot->state = SLOT_COPYING;
+            found = true;
+        }
+    }
+    CU_ASSERT_TRUE(found);
+    (void) munmap(r.data, (size_t) bytes);
+}
+
+/* The daemon died while it had the mover write: the slot is nobody's, and free after a delay. */
+static void test_a_copy_that_was_under_way(void)
+{
+    struct gpu_actor a;
+    struct raw_slot page, s;
+
+    begin((const char *const[]) { "--gpu-reuse-ms=1000", NULL });
+    a = opened();
+    page = gpu_publish(&a, 1, NULL);
+    s = gpu_reserve_soon(&a, 2);
+    supervisor_kill();
+    record_is_being_copied(&s);
+    gpu_disconnect(&a);
+    CU_ASSERT_FATAL(supervisor_again());
+    CU_ASSERT_EQUAL(gpu_figures().held_bytes, 2 * GPU_PAGE_BYTES);
+    CU_ASSERT_EQUAL(gpu_resume(&a), 0);
+    CU_ASSERT_EQUAL(gpu_commit(&a, 2, &s, NULL), -ESTALE);
+    CU_ASSERT_EQUAL(gpu_bye(&a), 0);
+    CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES);
+    kill_and_start(); /* once more: it waits on */
+    CU_ASSERT_EQUAL(gpu_figures().held_bytes, GPU_PAGE_BYTES);
+    gpu_wait_for_held(0);
+    CU_ASSERT_EQUAL(gpu_figures().retired_extents, 0);
+    CU_ASSERT_EQUAL(gpu_open(&a, GPU_UUID), 0);
+    CU_ASSERT_EQUAL(lease_soon(&a, 1, &page, NULL), 0);
+    s = gpu_reserve_soon(&a, 2);
+    CU_ASSERT_EQUAL(s.extent, page.extent);
     CU_ASSERT_TRUE(gpu_actor_end(&a));
     finish();
 }
@@ -368,6 +424,7 @@ const struct test_case test_cases[] = {
     TEST(test_checked_before_every_first_lease),
     TEST(test_a_damaged_page_is_dropped),
     TEST(test_holds_and_reservations_resume),
+    TEST(test_a_copy_that_was_under_way),
     TEST(test_a_client_that_died_meanwhile),
     TEST(test_a_client_of_whom_nothing_is_left),
     TEST(test_a_retired_extent_stays_retired),
