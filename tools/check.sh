@@ -51,7 +51,7 @@ fi
 say "1 of 2: building with warnings as errors in build-check"
 build build-check -Dwerror=true -Dtests=enabled
 say "1 of 2: testing"
-run_tests build-check
+run_tests build-check --timeout-multiplier 3
 
 say "2 of 2: building with ASan and UBSan in build-sanitize"
 build build-sanitize -Db_sanitize=address,undefined -Dtests=enabled
