@@ -3,6 +3,7 @@
 
 static const unsigned char text[] __attribute__((aligned(16))) = "kvcobra was built without nvcc: it has no kernels";
 
+const struct cuda_image cuda_image_attend_80 = { text, sizeof(text) };
 const struct cuda_image cuda_image_attend = { text, sizeof(text) };
 const struct cuda_image cuda_image_attend_90 = { text, sizeof(text) };
 const struct cuda_image cuda_image_append = { text, sizeof(text) };

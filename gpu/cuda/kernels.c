@@ -29,7 +29,8 @@ enum {
         PLAN_MEMORY_KERNELS(KERNEL_NUMBER)
 #undef KERNEL_NUMBER
     FIRST_OF_90, /* plan_90_kernel() numbers them */
-    N_KERNELS = FIRST_OF_90 + PLAN_90_COUNT
+    FIRST_OF_80 = FIRST_OF_90 + PLAN_90_COUNT, /* and plan_80_kernel() these */
+    N_KERNELS = FIRST_OF_80 + PLAN_80_COUNT
 };
 
 /* What is loaded, and which kernels it has: from there to the next one's first. */
@@ -43,6 +44,7 @@ static const struct {
     { &cuda_image_read, number_of_kvc_read, 0 },
     { &cuda_image_memory, number_of_kvc_poke, 0 },
     { &cuda_image_attend_90, FIRST_OF_90, PLAN_90_COMPUTE },
+    { &cuda_image_attend_80, FIRST_OF_80, 0 },
 };
 
 enum { N_IMAGES = sizeof(images) / sizeof(images[0]) };
@@ -79,6 +81,9 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 #define NAME_90(kernel, d, n_rows) KERNEL_NAME(kernel, plan_attend)
             PLAN_90_KERNELS(NAME_90)
 #undef NAME_90
+#define NAME_80(kernel, d, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, plan_attend)
+            PLAN_80_KERNELS(NAME_80)
+#undef NAME_80
 #undef ATTEND_NAME
 #undef KERNEL_NAME
         },
@@ -99,7 +104,7 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 
 /* ---- launching ------------------------------------------------------------------------------------------------------- */
 
-/* What attends for a table and calls of @n_q > 0 queries: the device's own kernel, or else the general one. */
+/* What attends for a table and calls of @n_q > 0 queries: the newest kernel that the device runs and that takes them. */
 struct choice {
     unsigned kernel, n_threads;
     size_t shared_bytes;
@@ -107,10 +112,13 @@ struct choice {
 
 static struct choice choose(const struct cuda_kernels *k, const struct page_layout *l, uint32_t n_q)
 {
-    enum plan_90_kernel own = plan_90_kernel(l, n_q);
+    enum plan_90_kernel of_90 = plan_90_kernel(l, n_q);
+    enum plan_80_kernel of_80 = plan_80_kernel(l, n_q);
 
-    if (cuda_space_device(k->space)->compute == PLAN_90_COMPUTE && own < PLAN_90_COUNT)
-        return (struct choice) { FIRST_OF_90 + own, PLAN_90_THREADS, plan_90_shared_bytes(own, l) };
+    if (cuda_space_device(k->space)->compute == PLAN_90_COMPUTE && of_90 < PLAN_90_COUNT)
+        return (struct choice) { FIRST_OF_90 + of_90, PLAN_90_THREADS, plan_90_shared_bytes(of_90, l) };
+    if (of_80 < PLAN_80_COUNT)
+        return (struct choice) { FIRST_OF_80 + of_80, PLAN_THREADS, plan_80_shared_bytes(of_80, l) };
     return (struct choice) { plan_attend_kernel(l, n_q), PLAN_THREADS, plan_attend_shared_bytes(l) };
 }
 

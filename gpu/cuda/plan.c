@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "gpu/codec.h"
 #include "gpu/constants.h"
+#include "gpu/cuda/plan_80.h"
 
 enum { PLANES_STEP = 16, ALIGN = 16, WIDTHS = TABLE_BITS_MAX + 1, LEVELS = 1 << TABLE_BITS_MAX };
 
@@ -212,6 +213,7 @@ static struct plan_head make_head(struct cursor *c, const struct page_layout *l,
     const struct codec *k = table_codec(t, layer, of_model, SIDE_K), *v = table_codec(t, layer, of_model, SIDE_V);
     struct head_run run = table_predictors(t, of_model);
     struct part dec_k = take(c, (size_t) 2 * n_planes_of(g) * k->r, sizeof(uint16_t));
+    struct part fragments = take(c, plan_dec_fragment_words(n_planes_of(g), k->r), sizeof(uint32_t));
     struct part mean_k = take(c, (size_t) 2 * n_planes_of(g), sizeof(float));
     struct plan_head h = {
         .k = codes_of(k, 0), .v = codes_of(v, (uint32_t) page_v_off(k)),
@@ -220,7 +222,7 @@ static struct plan_head make_head(struct cursor *c, const struct page_layout *l,
         .sinks_k = (uint32_t) page_sink_off(l, layer, head, SIDE_K),
         .sinks_v = (uint32_t) page_sink_off(l, layer, head, SIDE_V),
         .n_predictors = run.n, .first_predictor = run.first - l->shard.first_head, .r_in = v->r_in,
-        .dec_k = dec_k.read, .mean_k = mean_k.read,
+        .dec_k = dec_k.read, .dec_k_fragments = fragments.read, .mean_k = mean_k.read,
         .dec_v = copy(c, v->dec, (size_t) g->d * v->r_in), .mean_v = copy(c, v->mean, g->d),
         .encode_k = make_encoder(c, k, g->d), .encode_v = make_encoder(c, v, g->d),
         .decode_k = copy(c, k->dec, (size_t) g->d * k->r_in), .decode_mean_k = copy(c, k->mean, g->d),
@@ -229,6 +231,7 @@ static struct plan_head make_head(struct cursor *c, const struct page_layout *l,
     if (!c->image)
         return h;
     h.dec_k_scale = fill_dec_k(g, k, dec_k.at);
+    plan_fill_dec_fragments(n_planes_of(g), k->r, dec_k.at, fragments.at);
     fill_mean_k(g, k, mean_k.at);
     h.mean_scale = power_of_two_above(mean_k.at, (size_t) 2 * n_planes_of(g));
     h.mean_steps = mean_steps_of(g, k, t->levels[SIDE_K], mean_k.at);
@@ -293,7 +296,7 @@ static void fill_turns(const float *cosine, const float *sine, uint32_t n_planes
     }
 }
 
-static uint32_t largest_block_bytes(const struct page_layout *l)
+uint32_t plan_block_bytes_max(const struct page_layout *l)
 {
     size_t largest = 0, n = (size_t) l->table->geometry.n_layers * l->shard.n_heads;
 
@@ -318,6 +321,9 @@ static void make(struct cursor *c, const struct page_layout *l)
     struct part sine = take(c, (size_t) n * CHUNK_TOKENS, sizeof(float));
     struct part turns = take(c, (size_t) 2 * n / PLANES_STEP * 2 * 128 * 4, sizeof(uint32_t));
     struct part freq = take(c, n, sizeof(double));
+    struct part page_turn = take(c, (size_t) 2 * n, sizeof(float));
+    struct part narrow = take(c, PLAN_NARROW_WORDS, sizeof(uint32_t));
+    struct part wide = take(c, (size_t) 2 * PLAN_80_WIDE_LEVELS, sizeof(uint16_t));
 
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < l->shard.n_heads; head++) {
@@ -332,12 +338,17 @@ static void make(struct cursor *c, const struct page_layout *l)
     fill_thresholds(t, thresholds.at, limits.at);
     fill_angles(l, cosine.at, sine.at, freq.at);
     fill_turns(cosine.at, sine.at, n, turns.at);
+    plan_fill_page_turn(n, freq.at, page_turn.at);
+    plan_fill_narrow(levels.at, narrow.at);
+    plan_fill_wide(levels.at, wide.at);
     *(struct plan_table *) table.at = (struct plan_table) {
         .d = g->d, .n_rot = g->n_rot, .n_planes = n, .group = geometry_group(g), .n_kv_heads = l->shard.n_heads,
         .n_sink = t->n_sink, .columns_max = plan_columns_max(l), .rank_max = rank_max(l), .key_rank_max = plan_rank_max(l, SIDE_K),
-        .block_bytes_max = largest_block_bytes(l), .attn_scale = (float) g->attn_scale,
+        .block_bytes_max = plan_block_bytes_max(l), .attn_scale = (float) g->attn_scale,
         .levels = levels.read, .thresholds = thresholds.read, .limits = limits.read,
-        .cosine = cosine.read, .sine = sine.read, .turns = turns.read, .freq = freq.read, .heads = heads.read,
+        .cosine = cosine.read, .sine = sine.read, .turns = turns.read, .freq = freq.read,
+        .page_turn = page_turn.read, .narrow = narrow.read, .wide = wide.read, .wide_values = plan_wide_values(l),
+        .heads = heads.read,
     };
 }
 
@@ -395,7 +406,7 @@ static const struct {
 
 size_t plan_90_shared_bytes(enum plan_90_kernel kernel, const struct page_layout *l)
 {
-    return plan_90_shape(kernels_90[kernel].d, kernels_90[kernel].n_rows, plan_rank_max(l, SIDE_K), largest_block_bytes(l)).bytes;
+    return plan_90_shape(kernels_90[kernel].d, kernels_90[kernel].n_rows, plan_rank_max(l, SIDE_K), plan_block_bytes_max(l)).bytes;
 }
 
 bool plan_90_takes(enum plan_90_kernel kernel, const struct page_layout *l, uint32_t n_q)
@@ -422,12 +433,8 @@ enum plan_90_kernel plan_90_kernel(const struct page_layout *l, uint32_t n_q)
 size_t plan_attend_shared_bytes(const struct page_layout *l)
 {
     const struct geometry *g = &l->table->geometry;
-    size_t planes = (size_t) PLAN_GROUP_MAX * 2 * n_planes_of(g);
 
-    /* attend.cu's carve(): binary32 first, then binary16 */
-    return (3 * planes + 2 * n_planes_of(g) + CHUNK_TOKENS * (PLAN_GROUP_MAX + 1) + 3 * PLAN_GROUP_MAX + (size_t) PLAN_GROUP_MAX * g->d) *
-               sizeof(float) +
-           (planes + (size_t) PLAN_GROUP_MAX * (CHUNK_TOKENS + 8)) * sizeof(uint16_t);
+    return plan_exact_shared_bytes(g->d, n_planes_of(g));
 }
 
 size_t plan_coding_shared_bytes(const struct page_layout *l)

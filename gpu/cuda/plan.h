@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "gpu/cuda/abi.h"
+#include "gpu/cuda/kernels/attend_80.h"
 #include "gpu/cuda/kernels/attend_90.h"
 #include "gpu/cuda/kernels/plan.h"
 #include "gpu/layout.h"
@@ -46,6 +47,14 @@ enum plan_90_kernel plan_90_kernel(const struct page_layout *l, uint32_t n_q);
 bool plan_90_takes(enum plan_90_kernel kernel, const struct page_layout *l, uint32_t n_q);
 size_t plan_90_shared_bytes(enum plan_90_kernel kernel, const struct page_layout *l); /* dynamic */
 
+/*
+ * The kernel for compute capability 8.0 and later that takes them; PLAN_80_COUNT: none. They take head dimensions 64, 128 and 256
+ * and what fits into the shared memory that every such GPU has, which at 4 bits is all ranks up to 128.
+ */
+enum plan_80_kernel plan_80_kernel(const struct page_layout *l, uint32_t n_q);
+bool plan_80_takes(enum plan_80_kernel kernel, const struct page_layout *l, uint32_t n_q);
+size_t plan_80_shared_bytes(enum plan_80_kernel kernel, const struct page_layout *l); /* dynamic */
+
 /* Dynamic shared memory of the kernels of attention and of kvc_merge. */
 size_t plan_attend_shared_bytes(const struct page_layout *l);
 size_t plan_merge_shared_bytes(const struct page_layout *l);
@@ -56,3 +65,6 @@ uint32_t plan_rank_max(const struct page_layout *l, enum side side);
 
 /* Widest r_in of any head: plan_table.columns_max. A multiple of 16. */
 uint32_t plan_columns_max(const struct page_layout *l);
+
+/* Bytes of the largest block of a head. */
+uint32_t plan_block_bytes_max(const struct page_layout *l);

@@ -17,6 +17,7 @@
 #define DEVICE static inline
 #define KERNEL static
 #define UNROLL
+#define NOT_UNROLLED
 #define PARAMETER const
 #define __launch_bounds__(...)
 

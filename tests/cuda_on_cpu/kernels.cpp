@@ -11,6 +11,8 @@
 PLAN_ATTEND_KERNELS(DECLARE_ATTEND)
 #define DECLARE_90(kernel, d, n_rows) ENTRY_DECLARE(kernel, plan_attend)
 PLAN_90_KERNELS(DECLARE_90)
+#define DECLARE_80(kernel, d, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, plan_attend)
+PLAN_80_KERNELS(DECLARE_80)
 PLAN_MERGE_KERNELS(ENTRY_DECLARE)
 PLAN_APPEND_KERNELS(ENTRY_DECLARE)
 PLAN_READ_KERNELS(ENTRY_DECLARE)
@@ -25,7 +27,8 @@ static const struct kernel {
 #define ROW(name, parameters) { #name, sizeof(struct parameters), on_cpu_##name },
 #define ROW_ATTEND(name, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
 #define ROW_90(name, d, n_rows) ROW(name, plan_attend)
-    PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_90_KERNELS(ROW_90) PLAN_MERGE_KERNELS(ROW) PLAN_APPEND_KERNELS(ROW) PLAN_READ_KERNELS(ROW)
+#define ROW_80(name, d, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
+    PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_80_KERNELS(ROW_80) PLAN_90_KERNELS(ROW_90) PLAN_MERGE_KERNELS(ROW) PLAN_APPEND_KERNELS(ROW) PLAN_READ_KERNELS(ROW)
         PLAN_MEMORY_KERNELS(ROW) F16_KERNELS(ROW)
 };
 
@@ -64,13 +67,23 @@ void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, 
     on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes, a);
 }
 
+void on_cpu_attend_80(enum plan_80_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
+                      size_t merge_shared_bytes)
+{
+    const struct plan_table *t = a->table;
+
+    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items }, PLAN_THREADS, attend_shared_bytes,
+               kernels[PLAN_ATTEND_COUNT + kernel].run, a); /* these stand behind the general ones */
+    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes, a);
+}
+
 void on_cpu_attend_90(enum plan_90_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
                       size_t merge_shared_bytes)
 {
     const struct plan_table *t = a->table;
 
     on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items }, PLAN_90_THREADS, attend_shared_bytes,
-               kernels[PLAN_ATTEND_COUNT + kernel].run, a); /* these stand behind the general ones */
+               kernels[PLAN_ATTEND_COUNT + PLAN_80_COUNT + kernel].run, a); /* these stand behind the others */
     on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes, a);
 }
 

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+#include "gpu/cuda/kernels/attend_80.h"
 #include "gpu/cuda/kernels/attend_90.h"
 #include "gpu/cuda/kernels/f16.h"
 #include "gpu/cuda/kernels/plan.h"
@@ -22,6 +23,10 @@ void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsi
 /* @kernel, then kvc_merge, with the shared memory that plan.h says. */
 void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
                    size_t merge_shared_bytes);
+
+/* The same with one of those for compute capability 8.0 and later. */
+void on_cpu_attend_80(enum plan_80_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
+                      size_t merge_shared_bytes);
 
 /* The same with one of those for compute capability 9.0. */
 void on_cpu_attend_90(enum plan_90_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,

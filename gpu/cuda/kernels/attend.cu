@@ -18,6 +18,7 @@
  */
 #include "gpu/cuda/kernels/codes.h"
 #include "gpu/cuda/kernels/exact.h"
+#include "gpu/cuda/kernels/partial.h"
 #include "gpu/cuda/kernels/queries.h"
 #include "gpu/cuda/kernels/softmax.h"
 
@@ -232,32 +233,6 @@ template <class S> DEVICE void attend_tail(const struct plan_attend *a, const st
     add_exact(t, seq->exact_v + exact, n, rows->n, s);
 }
 
-/* Per row: maximum, sum; then accumulators [columns_max][ROWS]; then exact values [ROWS][d]. */
-template <class S> DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows,
-                                             float c[S::VALUE_TILES][S::ROW_TILES][4], float *ret, struct shared s)
-{
-    unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    float *acc = ret + 2 * ROWS, *exact = acc + t->columns_max * ROWS;
-
-    if (threadIdx.x < ROWS) {
-        ret[threadIdx.x] = s.max[threadIdx.x];
-        ret[ROWS + threadIdx.x] = s.sum[threadIdx.x];
-    }
-    UNROLL
-    for (uint32_t x = 0; x < S::VALUE_TILES; x++)
-        UNROLL
-        for (unsigned n = 0; n < S::ROW_TILES; n++)
-            UNROLL
-            for (unsigned i = 0; i < 4; i++) {
-                uint32_t col = 16 * (warp + x * WARPS) + (lane >> 2) + (i >> 1) * 8;
-
-                if (col < t->columns_max)
-                    acc[col * ROWS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
-            }
-    for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += PLAN_THREADS)
-        exact[i] = s.exact[i];
-}
-
 /* Pages of a split are every n_splits-th run of equal length; the last has the tail. */
 template <class S> DEVICE void attend(const struct plan_attend *a)
 {
@@ -287,8 +262,8 @@ template <class S> DEVICE void attend(const struct plan_attend *a)
         for (uint32_t at = 0; at < seq->n_exact; at += TOKENS)
             attend_tail<S>(a, head, seq, kv_head, at, &rows, c, s);
     __syncthreads();
-    store_partial<S>(t, rows.n, c,
-                     partials_of(a, blockIdx.z, tile, kv_head) + blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d), s);
+    store_partial<S::VALUE_TILES, S::ROW_TILES>(t, rows.n, c, s.max, s.sum, s.exact, partials_of(a, blockIdx.z, tile, kv_head) +
+                                                blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
 }
 
 /* Grid of all: (KV heads x tiles, splits, items). Their names and what they are for: PLAN_ATTEND_KERNELS. */

@@ -21,6 +21,7 @@ struct floats2 {
 #define DEVICE static __device__ __forceinline__
 #define KERNEL extern "C" __global__
 #define UNROLL _Pragma("unroll") /* before a loop whose counter indexes registers */
+#define NOT_UNROLLED _Pragma("unroll 1") /* before one that would want too many registers */
 #define PARAMETER const __grid_constant__ /* of a kernel: its address may be taken, nothing is copied */
 
 extern __shared__ __align__(16) unsigned char dynamic_shared[];

@@ -63,6 +63,7 @@ struct plan_head {
     uint32_t r_in;              /* columns of dec_v: predictors' K coordinates, then V's */
     float dec_k_scale;          /* what 1 in dec_k stands for */
     const uint16_t *dec_k;      /* [2][n_planes][k.r] binary16 */
+    const uint32_t *dec_k_fragments; /* the same as operands B: [n_planes / 8][k.r / 16][32 lanes], words of lo, lo, hi, hi */
     const float *mean_k;        /* [2][n_planes] */
     float mean_scale;           /* a power of two: mean_k / it is at most 1 */
     uint32_t mean_steps;        /* two bits per 16 planes: how exactly their part of the mean's scores is formed, PLAN_MEAN_* */
@@ -90,6 +91,10 @@ struct plan_table {
     const float *cosine, *sine; /* [n_planes][64] in-page offsets; 1 and 0 where nothing turns */
     const uint32_t *turns;      /* the same as operand A, [2 (rounded, what that lost)][n_planes / 16][2][4 (warps)][32 (lanes)][4] */
     const double *freq;         /* [n_planes] radians per position; 0 where nothing turns */
+    const float *page_turn;     /* [n_planes][2] cosine and sine of 64 positions */
+    const uint32_t *narrow;     /* [3 (K + 128, K, V)][5 (b)][4] levels as bytes, b <= 4 */
+    const uint32_t *wide;       /* [2 (K, V)][512 / 2] binary16, those of b bits begin at 2^b */
+    uint32_t wide_values;       /* whether values are decoded from any half-tile of more than 4 bits */
     const struct plan_head *heads; /* [n_layers][n_kv_heads] */
 };
 
@@ -191,6 +196,15 @@ enum plan_attend_kernel {
 
 /* Floats of one partial result: m and l per row, accumulators in rank space, exact values. */
 #define PLAN_PARTIAL_FLOATS(columns_max, d) (PLAN_GROUP_MAX * (2u + (columns_max) + (d)))
+
+/* Shared memory of what attention kernels have for exact rows: kernels/queries.h's carve(), binary32 first, then binary16. */
+PLAN_INLINE uint32_t plan_exact_shared_bytes(uint32_t d, uint32_t n_planes)
+{
+    uint32_t planes = PLAN_GROUP_MAX * 2 * n_planes;
+
+    return (3 * planes + 2 * n_planes + 64 * (PLAN_GROUP_MAX + 1) + 3 * PLAN_GROUP_MAX + PLAN_GROUP_MAX * d) * 4 +
+           (planes + PLAN_GROUP_MAX * (64 + 8)) * 2;
+}
 
 /* ---- codes ----------------------------------------------------------------------------------------------------------- */
 

@@ -64,7 +64,8 @@ void scene_init(struct scene *s, const struct shape *shape)
 {
     struct view_options o = {
         .geometry = view_geometry(2, N_KV * shape->group, N_KV, shape->d, shape->n_rot),
-        .n_sink = shape->n_sink, .v_from = shape->v_from, .bits = shape->bits, .mean_norm = shape->mean_norm,
+        .n_sink = shape->n_sink, .v_from = shape->v_from, .bits = shape->bits, .key_rank = shape->key_rank,
+        .mean_norm = shape->mean_norm,
     };
     size_t row = (size_t) shape->group * shape->d, stride = row + 5, n_q_floats = (shape->n_q - 1) * stride + row;
     size_t end = shape->n_pages * CHUNK_TOKENS + shape->n_exact, exact_stride = 2 * shape->d;

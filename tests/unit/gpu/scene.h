@@ -11,6 +11,7 @@
 struct shape {
     uint32_t d, n_rot, group;
     int bits;            /* view.h */
+    uint32_t key_rank;   /* view.h */
     uint32_t n_sink;
     enum prediction v_from;
     double mean_norm, q_size; /* standard deviation of queries; 0: 1 */

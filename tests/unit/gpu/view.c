@@ -20,11 +20,13 @@ struct geometry view_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv
 }
 
 /* Descending bits of an even number of half-tiles, at most as many as d takes. */
-static void draw_bits(const struct view_options *o, struct codec *c)
+static void draw_bits(const struct view_options *o, enum side side, struct codec *c)
 {
     unsigned max = (o->geometry.d + 15) / 16 * 2;
     unsigned top = TABLE_BITS_MAX;
 
+    if (side == SIDE_K && o->key_rank > 0)
+        max = o->key_rank / 8;
     if (o->bits == 0)
         return;
     c->n_half = (uint16_t) (o->bits > 0 ? max : 2 * (1 + test_rand_below(max / 2)));
@@ -115,7 +117,7 @@ void view_init(struct view *v, const struct view_options *o)
     assert(v->codecs);
     v->table.codecs = v->codecs;
     for (size_t i = 0; i < n; i++) {
-        draw_bits(o, &v->codecs[i]);
+        draw_bits(o, (enum side) (i % 2), &v->codecs[i]);
         floats += (2 + 2 * v->codecs[i].r) * d;
         if (i % 2 == SIDE_V) /* more than any prediction takes */
             floats += (v->codecs[i].r + d) * o->geometry.n_kv_heads * GEOMETRY_DIM_MAX;

@@ -11,6 +11,7 @@ struct view_options {
     uint32_t n_sink;
     enum prediction v_from;
     int bits;         /* of every half-tile; -1: random, descending, with empty ones; 0: every head-side of rank 0 */
+    uint32_t key_rank; /* coordinates of K at most; 0: as many as of V */
     double mean_norm; /* of key means; 0: about 1 per coordinate */
 };
 

@@ -324,7 +324,7 @@ static void test_failing_launches(void)
     scene_deinit(&s);
 }
 
-/* A device's own kernels where it has some and they take the table and the call; the general ones elsewhere. */
+/* A device's newest kernels that take the table and the call; the general ones where none does. */
 static void test_choice_of_kernel(void)
 {
     static const struct {
@@ -337,7 +337,8 @@ static void test_choice_of_kernel(void)
         { "90", 64, 3, PREDICT_HEAD, 1, "kvc_attend90_64_rows_8" },   { "90", 64, 3, PREDICT_NONE, 9, "kvc_attend90_64_rows_16" },
         { "90", 128, 8, PREDICT_NONE, 1, "kvc_attend90_128_rows_8" }, { "90", 256, 16, PREDICT_HEAD, 1, "kvc_attend90_256_rows_16" },
         { "90", 96, 4, PREDICT_HEAD, 1, "kvc_attend_128_rows_8" },    { "90", 64, 3, PREDICT_LAYER, 1, "kvc_attend_128_rows_8" },
-        { "80", 64, 3, PREDICT_HEAD, 1, "kvc_attend_64_rows_8" },     { "100", 64, 3, PREDICT_HEAD, 1, "kvc_attend_64_rows_8" },
+        { "80", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4" },   { "100", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4" },
+        { "80", 64, 5, PREDICT_HEAD, 9, "kvc_attend80_64_rows_16" },  { "80", 256, 16, PREDICT_NONE, 1, "kvc_attend_256_rows_16" },
     };
 
     if (getenv("TEST_GPU"))

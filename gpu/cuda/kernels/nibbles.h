@@ -1,0 +1,75 @@
+/*
+ * Codes of packed half-tiles to levels, many at a time (gpu/README.md draws half-tiles). Levels are a table, not a line. Up to
+ * four bits they are whole numbers of one step (alloc/table.h), so a level is a byte and 16 bytes are all of them: prmt looks up
+ * four codes, which stand in its selector's nibbles, in eight bytes; two of them and a choice by bit 3 take 16. As operands of
+ * products of bytes they are done then; a byte behind 0x64 is the binary16 number 1024 + byte. Wider levels are binary16 numbers
+ * in shared memory, at most two words to a bank up to seven bits, looked up one by one.
+ */
+#pragma once
+
+#include "gpu/cuda/kernels/codes.h"
+#include "gpu/cuda/kernels/pairs.h"
+
+enum {
+    NARROW_BITS = 4,
+    WIDE_LEVELS = 512, /* of all widths: those of b bits begin at 2^b */
+};
+
+#define MINUS_1152_TWICE 0xe480e480u /* binary16: takes 1024 and 128 off */
+#define BEFORE_BYTES 0x64646464u
+
+/* Levels of four codes of @b <= 4 bits, in the lower four nibbles, out of the 16 bytes @levels. */
+DEVICE uint32_t narrow_levels(struct words4 levels, unsigned b, uint32_t nibbles)
+{
+    uint32_t low = pick_bytes(levels.word[0], levels.word[1], nibbles & 0x7777), high;
+
+    if (b < NARROW_BITS)
+        return low;
+    high = pick_bytes(levels.word[2], levels.word[3], nibbles & 0x7777);
+    return pick_bytes(low, high, (nibbles >> 1 & 0x4444) | 0x3210);
+}
+
+/* Bytes of levels + 128 that @which names, 4 being the byte before them, to a pair of levels in binary16. */
+DEVICE uint32_t pair_of_bytes(uint32_t bytes, uint32_t which)
+{
+    return add_pairs(pick_bytes(bytes, BEFORE_BYTES, which), MINUS_1152_TWICE);
+}
+
+/* Two bits each in the lower byte of both half-words to nibbles. */
+DEVICE uint32_t spread_2(uint32_t x)
+{
+    x &= 0x00ff00ff;
+    x = (x | x << 4) & 0x0f0f0f0f;
+    return (x | x << 2) & 0x33333333;
+}
+
+/* One bit each in the lower nibble of both half-words to nibbles. */
+DEVICE uint32_t spread_1(uint32_t x)
+{
+    x &= 0x000f000f;
+    x = (x | x << 6) & 0x03030303;
+    return (x | x << 3) & 0x11111111;
+}
+
+/* Codes of @b = 1 .. 4 bits as nibbles: fields 4 q .. 4 q + 3 of h = 0 in the lower half-word, of h = 1 in the upper one. */
+DEVICE uint32_t nibbles_of(const uint8_t *at, unsigned b, unsigned lane, unsigned q)
+{
+    const uint32_t *words = (const uint32_t *) at;
+    uint32_t x = 0;
+
+    if (b == 4)
+        return words[32 * q + lane];
+    if (b >= 2) {
+        x = spread_2(words[lane] >> 8 * q);
+        words += 32;
+    }
+    if (b & 1)
+        x = x << 1 | spread_1(pick_bytes(((const uint16_t *) words)[lane], 0, 0x4140) >> 4 * q);
+    return x;
+}
+
+/* A pair of codes of @b bits, in half-words, to levels in binary16. */
+DEVICE uint32_t wide_pair(const uint16_t *levels, unsigned b, uint32_t codes)
+{
+    return level_pair(levels + (1u << b), codes);
+}

@@ -1,0 +1,169 @@
+/*
+ * Values of attend_80.cu, in rank space: [16 columns, 32 tokens] levels x weights, both bytes. Codes of K that values are
+ * predicted from are V's once lanes have exchanged their words: tokens are columns then. Tiles with a half-tile of more than four
+ * bits are products of binary16.
+ */
+#pragma once
+
+#include "gpu/cuda/kernels/weights_80.h"
+
+/* Where the codes of every tile lie: the predictors' keys one after the other, then V. */
+DEVICE void put_tiles(const struct plan_table *t, uint32_t layer_number, const struct plan_head *head, struct shared_80 s)
+{
+    const struct plan_head *layer = t->heads + layer_number * t->n_kv_heads;
+
+    for (uint32_t tile = threadIdx.x; tile < t->columns_max / 16; tile += PLAN_THREADS) {
+        uint32_t *words = (uint32_t *) (s.base + s.at.tiles) + 4 * tile, within = tile, what = 0;
+
+        for (uint32_t i = 0; i <= head->n_predictors && what == 0; i++) {
+            bool is_key = i < head->n_predictors;
+            const struct plan_head *from = is_key ? layer + head->first_predictor + i : head;
+            const struct plan_codes *codes = is_key ? &from->k : &from->v;
+
+            if (within >= codes->n_half / 2u) {
+                within -= codes->n_half / 2u;
+                continue;
+            }
+            what = TILE_THERE | (is_key ? TILE_KEY : 0) | (from == head ? 0 : TILE_ELSEWHERE);
+            words[0] = codes->offset[2 * within] + (from == head ? 0 : from->block);
+            words[1] = codes->offset[2 * within + 1] + (from == head ? 0 : from->block);
+            words[2] = codes->bits[2 * within] | (uint32_t) codes->bits[2 * within + 1] << 8;
+        }
+        words[3] = what;
+    }
+}
+
+DEVICE struct value_tile tile_at(const struct plan_table *t, struct shared_80 s, uint32_t tile)
+{
+    struct value_tile v = { { 0, 0 }, { 0, 0 }, false, false, false };
+
+    if (tile < t->columns_max / 16) {
+        struct words4 w = words_at(s.base + s.at.tiles + 16 * tile);
+
+        v = { { w.word[0], w.word[1] }, { w.word[2] & 0xff, w.word[2] >> 8 & 0xff }, (w.word[3] & TILE_THERE) != 0,
+              (w.word[3] & TILE_KEY) != 0, (w.word[3] & TILE_ELSEWHERE) != 0 };
+    }
+    return v;
+}
+
+/* Levels of four bits and less of a lane: coordinates g of half-tile 0 and 1, tokens 2t + 8j, then 2t + 1 + 8j, j = 4q .. */
+DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *block, unsigned lane, unsigned q,
+                        uint32_t ret[4])
+{
+    UNROLL
+    for (unsigned half = 0; half < 2; half++) {
+        unsigned b = v->bits[half];
+        uint32_t nibbles;
+        struct words4 table;
+
+        ret[half] = ret[half + 2] = 0;
+        if (b == 0)
+            continue;
+        nibbles = nibbles_of(block + v->offset[half], b, lane, q);
+        if (v->is_key)
+            nibbles = transpose_8x8(nibbles);
+        table = narrow_table(s, v->is_key ? 1 : 2, b);
+        ret[half] = narrow_levels(table, b, nibbles);
+        ret[half + 2] = narrow_levels(table, b, nibbles >> 16);
+    }
+}
+
+template <class S> DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *const blocks[2],
+                                         unsigned lane, const struct softmax_80<S> *x, float c[S::ROW_TILES][4])
+{
+    int32_t sums[S::WEIGHT_TILES][4] = { { 0 } };
+
+    UNROLL
+    for (unsigned page = 0; page < 2; page++) {
+        struct words4 w[S::WEIGHT_TILES];
+
+        UNROLL
+        for (unsigned tile = 0; tile < S::WEIGHT_TILES; tile++)
+            w[tile] = words_at(weight_words<S>(s, page, tile, lane >> 2, lane & 3));
+        UNROLL
+        for (unsigned q = 0; q < 2; q++) {
+            uint32_t levels[4];
+
+            value_bytes(s, v, blocks[page], lane, q, levels);
+            UNROLL
+            for (unsigned tile = 0; tile < S::WEIGHT_TILES; tile++)
+                mma_16x8x32(sums[tile], levels, w[tile].word[2 * q], w[tile].word[2 * q + 1]);
+        }
+    }
+    UNROLL
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+        UNROLL
+        for (unsigned i = 0; i < 4; i++) {
+            float sum = S::BOTH ? (float) sums[0][i] : (float) (sums[S::BOTH ? 0 : 2 * tile][i] * 256 + sums[S::BOTH ? 0 : 2 * tile + 1][i]);
+
+            c[tile][i] += sum * (S::BOTH && (lane & 2) == 0 ? 256 * x->add[tile][i & 1] : x->add[tile][i & 1]);
+        }
+}
+
+/* A pair of levels in binary16 of any width: coordinate g of half-tile @half, tokens 8 j + 2t and 8 j + 2t + 1. */
+DEVICE uint32_t value_pair(struct shared_80 s, const struct value_tile *v, const uint8_t *block, unsigned half, unsigned lane,
+                           unsigned j)
+{
+    unsigned b = v->bits[half];
+    uint32_t codes;
+
+    if (b == 0)
+        return 0;
+    codes = code_pair(block + v->offset[half], b, lane, j);
+    return wide_pair(wide_table(s, v->is_key ? 0 : 1), b, v->is_key ? transpose_8x8(codes) : codes);
+}
+
+template <class S> DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uint8_t *const blocks[2],
+                                          unsigned lane, const struct softmax_80<S> *x, float c[S::ROW_TILES][4])
+{
+    const uint16_t *weights = (const uint16_t *) (s.base + s.at.weights16);
+    float sums[S::ROW_TILES][4] = { { 0 } };
+
+    for (unsigned page = 0; page < 2; page++)
+        for (unsigned k = 0; k < TOKENS / 16; k++) {
+            uint32_t levels[4]; /* coordinates g, g + 8 of tokens 2t, then of 2t + 8 */
+
+            UNROLL
+            for (unsigned i = 0; i < 4; i++)
+                levels[i] = value_pair(s, v, blocks[page], i & 1, lane, 2 * k + (i >> 1));
+            UNROLL
+            for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
+                unsigned n = lane >> 2;
+                bool is_row = !S::BOTH || n < 4;
+                const uint16_t *w = weights + (page * S::N_ROWS + 8 * tile + (is_row ? n : 0)) * PLAN_80_WEIGHT_LD + 16 * k + 2 * (lane & 3);
+                uint32_t low = *(const uint32_t *) w, high = *(const uint32_t *) (w + 8);
+
+                mma_16x8x16(sums[tile], levels, is_row ? low : 0, is_row ? high : 0);
+            }
+        }
+    UNROLL
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+        UNROLL
+        for (unsigned i = 0; i < 4; i++)
+            c[tile][i] += sums[tile][i] * (WEIGHT_ONE * x->add[tile][i & 1]);
+}
+
+/* This warp's columns of a pair of pages: what was summed before is brought to the new maxima, then weights times levels. */
+template <class S> DEVICE void add_values(const struct plan_table *t, struct shared_80 s, const uint8_t *stage,
+                                          const uint8_t *const payloads[2], unsigned warp, unsigned lane,
+                                          const struct softmax_80<S> *x, float c[S::VALUE_TILES][S::ROW_TILES][4])
+{
+    UNROLL
+    for (unsigned i = 0; i < S::VALUE_TILES; i++) {
+        struct value_tile v = tile_at(t, s, warp + i * WARPS);
+
+        if (!v.is_there)
+            break;
+        UNROLL
+        for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+            UNROLL
+            for (unsigned y = 0; y < 4; y++)
+                c[i][tile][y] *= x->keep[tile][y & 1];
+        const uint8_t *blocks[2] = { v.is_elsewhere ? payloads[0] : stage, v.is_elsewhere ? payloads[1] : stage + s.at.block_bytes };
+
+        if (v.bits[0] <= NARROW_BITS && v.bits[1] <= NARROW_BITS)
+            add_bytes<S>(s, &v, blocks, lane, x, c[i]);
+        else
+            add_halves<S>(s, &v, blocks, lane, x, c[i]);
+    }
+}

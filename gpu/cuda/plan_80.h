@@ -1,0 +1,29 @@
+/* Parts of a table that attend_80.cu reads, in the order in which its fragments want them; written by plan.c's fill. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpu/cuda/kernels/attend_80.h"
+#include "gpu/layout.h"
+
+enum { PLAN_NARROW_WORDS = 3 * 5 * 4 };
+
+static inline size_t plan_dec_fragment_words(uint32_t n_planes, uint32_t r)
+{
+    return (size_t) n_planes / 8 * (r / 16) * 32 * 4;
+}
+
+/* @dec: [2][n_planes][r] binary16. */
+void plan_fill_dec_fragments(uint32_t n_planes, uint32_t r, const uint16_t *dec, uint32_t *ret);
+
+/* @freq: [n_planes]; @ret: [n_planes][2]. */
+void plan_fill_page_turn(uint32_t n_planes, const double *freq, float *ret);
+
+/* @levels: [2][9][256] binary16. */
+void plan_fill_narrow(const uint16_t *levels, uint32_t *ret);
+void plan_fill_wide(const uint16_t *levels, uint16_t *ret);
+
+/* Whether values of any head are decoded from half-tiles of more than four bits. */
+bool plan_wide_values(const struct page_layout *l);
