@@ -3,14 +3,17 @@
  * is compared with a session of the host's memory that appended the same.
  */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/job.h"
+#include "daemon/raw_gpu.h"
 #include "gpu/layout.h"
 #include "tests/e2e/gpu_service.h"
 #include "tests/e2e/raw_vectors.h"
@@ -185,6 +188,20 @@ static void test_a_copy_that_breaks(void)
     CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
 }
 
+static int receive_err(struct raw_model *m)
+{
+    static uint8_t packet[WIRE_PACKET_BYTES_MAX];
+    Kvcobra__Reply *reply = NULL;
+    struct wire_packet p;
+    int err;
+
+    CU_ASSERT_EQUAL_FATAL(wire_receive(m->fd, packet, &p), 0);
+    CU_ASSERT_EQUAL_FATAL(wire_reply_unpack(packet, p.bytes, &reply), 0);
+    err = reply->err;
+    wire_reply_free(reply);
+    return err;
+}
+
 /* The mover is killed again and again while pages are made and read: who asks again gets them, and they are right. */
 static void test_the_mover_is_killed(void)
 {
@@ -201,12 +218,7 @@ static void test_the_mover_is_killed(void)
         raw_send_append(&gpu, 1000 * i); /* under way, or not yet */
         if (mover > 0)
             CU_ASSERT_TRUE(kill(mover, SIGKILL) == 0 || errno == ESRCH);
-        {
-            static uint8_t packet[WIRE_PACKET_BYTES_MAX];
-            struct wire_packet p;
-
-            CU_ASSERT_EQUAL_FATAL(wire_receive(gpu.fd, packet, &p), 0); /* one answer, whichever */
-        }
+        (void) receive_err(&gpu); /* one answer, whichever */
         CU_ASSERT_EQUAL_FATAL(append_soon(&gpu, i, &on_gpu), 0);
         CU_ASSERT_EQUAL_FATAL(append_soon(&host, i, &on_host), 0);
         CU_ASSERT_TRUE(read_the_same(&gpu, on_gpu, &host, on_host));
@@ -216,6 +228,52 @@ static void test_the_mover_is_killed(void)
     CU_ASSERT_TRUE(gpu_figures().mover_restarts >= N - 1);
     raw_close_model(&gpu);
     raw_close_model(&host);
+    raw_stop();
+}
+
+/* So that what is sent on another connection from now on is met later. */
+static void wait_until_read(const struct raw_model *m)
+{
+    int unread = 1;
+
+    for (int i = 0; unread > 0 && i < PATIENCE_MS; i++) {
+        CU_ASSERT_EQUAL_FATAL(ioctl(m->fd, SIOCOUTQ, &unread), 0);
+        (void) poll(NULL, 0, 1);
+    }
+    CU_ASSERT_EQUAL_FATAL(unread, 0);
+}
+
+/* The mover stands still: as many pages as may be on the way wait for it, one more is told to come again. */
+static void test_pages_on_the_way(void)
+{
+    enum { CONNECTIONS = RAW_STAGES_MAX / JOBS_PER_CONNECTION_MAX };
+    struct raw_model m[CONNECTIONS + 1];
+    Kvcobra__AppendRaw a;
+    pid_t mover;
+
+    gpu_start(NULL);
+    for (unsigned c = 0; c <= CONNECTIONS; c++)
+        m[c] = open_on_gpu();
+    CU_ASSERT_EQUAL_FATAL(append_soon(&m[0], 0, NULL), 0); /* there is an extent, and a spare one */
+    for (int i = 0; gpu_figures().spare_extents == 0 && i < PATIENCE_MS; i++)
+        (void) poll(NULL, 0, 1);
+    mover = (pid_t) gpu_figures().mover_pid;
+    CU_ASSERT_EQUAL_FATAL(kill(mover, SIGSTOP), 0);
+    for (unsigned c = 0; c < CONNECTIONS; c++)
+        for (uint32_t k = 0; k < JOBS_PER_CONNECTION_MAX; k++)
+            raw_send_append(&m[c], 10000 * (c + 1) + 100 * k);
+    for (unsigned c = 0; c < CONNECTIONS; c++)
+        wait_until_read(&m[c]);
+    a = raw_append_of(&m[CONNECTIONS], 1);
+    CU_ASSERT_EQUAL(raw_append(&m[CONNECTIONS], &a, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(kill(mover, SIGCONT), 0);
+    for (unsigned c = 0; c < CONNECTIONS; c++)
+        for (uint32_t k = 0; k < JOBS_PER_CONNECTION_MAX; k++)
+            CU_ASSERT_EQUAL(receive_err(&m[c]), 0);
+    CU_ASSERT_EQUAL(append_soon(&m[CONNECTIONS], 77, NULL), 0);
+    CU_ASSERT_EQUAL(gpu_figures().pages, 1 + RAW_STAGES_MAX + 1);
+    for (unsigned c = 0; c <= CONNECTIONS; c++)
+        raw_close_model(&m[c]);
     raw_stop();
 }
 
@@ -255,5 +313,6 @@ static void test_clients_go_away(void)
 
 const struct test_case test_cases[] = {
     TEST(test_pages_are_those_of_the_host), TEST(test_position_and_type), TEST(test_pages_of_others),
-    TEST(test_a_copy_that_breaks), TEST(test_the_mover_is_killed), TEST(test_clients_go_away), TEST_END,
+    TEST(test_a_copy_that_breaks), TEST(test_the_mover_is_killed), TEST(test_pages_on_the_way),
+    TEST(test_clients_go_away), TEST_END,
 };

@@ -1,4 +1,7 @@
-/* The daemon's link to its mover, against fake_mover.c: answers, deaths, lies, silence. */
+/*
+ * The daemon's link to its mover, against fake_mover.c: answers, deaths, lies, silence. On the event loop's backend that
+ * KVC_TEST_EVENT_BACKEND names.
+ */
 #include "daemon/mover.h"
 
 #include <dirent.h>
@@ -46,12 +49,15 @@ static unsigned open_descriptors(void)
 
 static void begin(const char *behaviour, const char *path)
 {
+    const char *name = getenv("KVC_TEST_EVENT_BACKEND");
+    enum ev_backend backend;
     struct errmsg e;
 
     memset(&t, 0, sizeof(t));
     CU_ASSERT_EQUAL(setenv("FAKE_MOVER", behaviour, 1), 0);
     t.n_descriptors = open_descriptors();
-    CU_ASSERT_EQUAL_FATAL(ev_new(EV_EPOLL, &t.ev, NULL, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(ev_backend_from_name(name ? name : "auto", &backend), 0);
+    CU_ASSERT_EQUAL_FATAL(ev_new(backend, &t.ev, NULL, &e), 0);
     CU_ASSERT_EQUAL_FATAL(mover_new(t.ev, path, &t.mover, &e), 0);
 }
 
