@@ -2,8 +2,8 @@
  * A client's GPU: the device and its kernels, the stream that all of the client's work is queued on, memory of its own.
  *
  * Order is the stream's. Memory that is given back may be used again by what is queued later, and by nothing else: nobody waits
- * for it. Only gpu_synchronize() and gpu_read() wait. A stream that is being captured may not be waited for, and no memory may
- * be allocated meanwhile: -EBUSY.
+ * for it. Only gpu_synchronize(), gpu_read() and gpu_write() wait. A stream that is being captured may not be waited for, and no
+ * memory may be allocated meanwhile: -EBUSY.
  *
  * A GPU that is lost (-EIO from anything in gpu/cuda) stays lost for this process: every later call says so, and what is left
  * to do is to free the client.
@@ -141,7 +141,7 @@ void gpu_workspace_deinit(struct gpu *g);
 /* Queued: @bytes from device memory to device memory. Return: 0; as cuda_fail(). */
 int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg *e);
 
-/* From the host, not from pinned memory; @from may be used again when it returns, the copy takes its turn in the stream. Return: 0; -EBUSY; -EIO. */
+/* From the host, in its turn in the stream; waits for it. Return: 0; -EBUSY; -EIO. */
 int gpu_write(struct gpu *g, cu_ptr to, const void *from, size_t bytes, struct errmsg *e);
 
 /* To the host: waits. Return: 0; -EBUSY; -EIO. */

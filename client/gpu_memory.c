@@ -170,7 +170,10 @@ int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg 
     return r;
 }
 
-/* From memory that is not pinned the driver has taken all bytes when it returns. A graph would read them where they were. */
+/*
+ * Waits, since only where memory must be staged does the driver have all bytes when the call returns: a GPU that shares the
+ * host's page tables reads them when their turn comes. What is short and must not wait travels in a launch (cuda_poke()).
+ */
 int gpu_write(struct gpu *g, cu_ptr to, const void *from, size_t bytes, struct errmsg *e)
 {
     int r = gpu_check_not_capturing(g, e);
@@ -181,7 +184,7 @@ int gpu_write(struct gpu *g, cu_ptr to, const void *from, size_t bytes, struct e
         return r;
     r = gpu_cu_result(g, g->driver->copy_to_device_async(to, from, bytes, g->stream), e, "cannot write GPU memory");
     cuda_space_leave(g->space);
-    return r;
+    return r < 0 ? r : gpu_synchronize(g, e);
 }
 
 int gpu_read(struct gpu *g, void *to, cu_ptr from, size_t bytes, struct errmsg *e)
@@ -242,7 +245,7 @@ int gpu_flag_take(struct gpu *g, uint32_t *ret_flag, struct errmsg *e)
         i = r == 0 ? find_flag(g) : i;
     }
     if (r == 0)
-        r = gpu_write(g, gpu_flag_address(g, i), &lowered, sizeof(lowered), e);
+        r = gpu_result(g, cuda_poke(g->kernels, gpu_flag_address(g, i), &lowered, sizeof(lowered), g->stream, e), e);
     if (r < 0)
         return r;
     slab = g->flags[i / GPU_FLAGS];

@@ -67,18 +67,20 @@ static int publish(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, i
 
 /*
  * Packs in all layers what is due, as far as there is space for it: chunks that were claimed by an append always,
- * those of a fork only if the arena has room. Return: chunks that every layer has.
+ * those of a fork only if the arena has room. @ret_n: chunks that every layer has. Return: 0; -EIO, -ENOMEM of a GPU.
  */
-static size_t pack_due(struct kvc_seq *s)
+static int pack_due(struct kvc_seq *s, size_t *ret_n)
 {
     size_t due = chunks_due(seq_length(s));
+    int r = 0;
 
     while (due > s->n_pages && seq_claim(s, due) < 0)
         due--;
     errmsg_clear(&s->model->client->error);
-    for (uint32_t i = 0; i < seq_n_layers(s); i++)
-        (void) seq_pack_layer(s, i, due); /* what a lost GPU does not pack is not published */
-    return seq_n_packed(s);
+    for (uint32_t i = 0; r == 0 && i < seq_n_layers(s); i++)
+        r = seq_pack_layer(s, i, due);
+    *ret_n = seq_n_packed(s);
+    return r;
 }
 
 /*
@@ -103,8 +105,8 @@ static int commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
     do {
         size_t before = seq_n_packed(s);
 
-        n = pack_due(s);
-        if (!model_is_connected(s->model))
+        r = pack_due(s, &n);
+        if (r < 0 || !model_is_connected(s->model))
             break;
         if (pressure_yield(s->model)) {
             go_private(s);
