@@ -523,7 +523,7 @@ typedef struct kvc_device_status { /* where pages lie: the host's memory first, 
     char name[16];                 /* "cpu", "gpu0" */
     char uuid[48], product[128];   /* "" for the host's memory; of a GPU, once it is known */
     int state;                     /* enum kvc_device_state */
-    char message[512];             /* unavailable: why */
+    char message[512];             /* unavailable: why; ready: why no more memory could be had the last time */
     uint64_t pool_bytes, extent_bytes, page_bytes, waste_bytes, held_bytes, guaranteed_bytes, pages, sessions;
     uint32_t spare_extents;        /* made ahead, of nobody */
     uint32_t retired_extents;      /* a dead process may still use them: nothing new comes in */

@@ -95,6 +95,14 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     }
 }
 
+/* What somebody should look after. */
+static const char *trouble_of(const struct device *d)
+{
+    if (d->state == DEVICE_UNAVAILABLE)
+        return d->why.text;
+    return d->gpu && d->gpu->spares.err < 0 ? d->gpu->spares.why.text : "";
+}
+
 static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
 {
     const struct store *st = &d->store;
@@ -105,7 +113,7 @@ static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
     out->uuid = (char *) d->uuid;
     out->product = (char *) d->product;
     out->state = (Kvcobra__DeviceState) d->state;
-    out->message = (char *) (d->state == DEVICE_UNAVAILABLE ? d->why.text : "");
+    out->message = (char *) trouble_of(d);
     out->pool_bytes = st->pool.pool_bytes;
     out->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
     out->waste_bytes = pool_waste_bytes(&st->pool);

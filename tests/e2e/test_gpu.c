@@ -390,6 +390,28 @@ static void test_sizes(void)
     raw_stop();
 }
 
+/* A GPU that opens, but gives no memory: sessions begin, and operators are told. */
+static void test_no_memory(void)
+{
+    static const char *const full[] = { "STANDIN_FAIL", "cuMemCreate:1:-2", NULL };
+    Kvcobra__DeviceStatus d;
+    char name[16], uuid[64], message[512] = "";
+    int fd;
+
+    start(FIRST, standin(), full);
+    fd = raw_connect(raw_daemon.socket);
+    CU_ASSERT_EQUAL_FATAL(hello_when_known(fd, FIRST, -EAGAIN).err, 0);
+    (void) confirm(fd);
+    for (int i = 0; i < 2000 && message[0] == '\0'; i++) { /* one is made ahead at a tick */
+        (void) poll(NULL, 0, 5);
+        copy_device(1, &d, name, uuid, message);
+    }
+    expect_state(1, "gpu0", FIRST, KVCOBRA__DEVICE_STATE__DEVICE_READY, "CUDA_ERROR_OUT_OF_MEMORY");
+    (void) close(fd);
+    raw_wait_for_nobody();
+    raw_stop();
+}
+
 /* The process that would open it is not installed: nobody is harmed either. */
 static void test_no_mover(void)
 {
@@ -412,5 +434,5 @@ static void test_no_mover(void)
 
 const struct test_case test_cases[] = {
     TEST(test_two_gpus), TEST(test_which_device), TEST(test_tenants), TEST(test_no_gpu), TEST(test_first), TEST(test_sizes),
-    TEST(test_no_mover), TEST_END,
+    TEST(test_no_memory), TEST(test_no_mover), TEST_END,
 };
