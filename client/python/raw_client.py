@@ -1,7 +1,8 @@
 """A client of kvcobrad in another language: the protocol and shared memory, no library of ours.
 
 Needs the Python protobuf runtime and kvcobra_pb2.py, made by: protoc --python_out=. --proto_path=proto kvcobra.proto
-The daemon encodes and decodes. Vectors are bytes: little-endian binary32, keys before RoPE.
+The daemon encodes and decodes. Vectors are bytes: little-endian binary32, keys before RoPE. A refusal with EAGAIN (a GPU that
+is being opened, memory of it that is being made) is to be asked again.
 """
 import array
 import mmap
@@ -14,11 +15,12 @@ PACKET_BYTES, FDS_MAX = 65536, 4
 
 
 class RawClient:
-    def __init__(self, path, name="raw_client.py"):
+    def __init__(self, path, name="raw_client.py", device=""):
+        """device: "" keeps pages in the host's memory, the UUID of a GPU that kvcobrad is configured for in that one's."""
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.connect(path)
         self.id = 0
-        self.request("hello", pb.Hello(version_min=1, version_max=1, client_name=name))
+        self.request("hello", pb.Hello(version_min=1, version_max=1, client_name=name, device=device))
         self.request("confirm", pb.Confirm())
 
     def request(self, name, body, timeout_ms=10000):

@@ -1,9 +1,11 @@
 """raw_client.py LIBRARY_DIR PB_DIR SOCKET WORK_DIR: appends the chunks of WORK_DIR with client/python/raw_client.py, reads
-them back, writes what it read. tests/e2e/client_raw.c made the chunks and judges the result. Exit status 77: no protobuf."""
+them back, writes what it read. Who started it made the chunks and judges the result. KVC_RAW_DEVICE: the GPU, or none. Exit status
+77: no protobuf."""
 import errno
 import json
 import os
 import sys
+import time
 
 sys.path[:0] = sys.argv[1:3]
 try:
@@ -24,7 +26,21 @@ tokens = scene["tokens"]
 chunks = len(tokens) // 64
 part = len(vectors) // (2 * chunks)  # K or V of a chunk
 
-client = RawClient(socket_path)
+
+
+def patient(call, *arguments, **named):
+    """Asks again while the daemon says so, for 20 seconds."""
+    for _ in range(4000):
+        try:
+            return call(*arguments, **named)
+        except OSError as e:
+            if e.errno != errno.EAGAIN:
+                raise
+        time.sleep(0.005)
+    sys.exit("kvcobrad says again and again: again")
+
+
+client = patient(RawClient, socket_path, device=os.environ.get("KVC_RAW_DEVICE", ""))
 client.open_model(geometry, bytes.fromhex(scene["model"]))
 
 
@@ -42,7 +58,7 @@ for c in range(chunks):
     k, v = (vectors[(2 * c + side) * part : (2 * c + side + 1) * part] for side in (0, 1))
     arguments = dict(tokens=tokens[64 * c : 64 * c + 64], parent=parent, position=64 * c, salt=salt)
     refused(errno.ENODATA, k=b"", v=b"", only_find=True, **arguments)
-    reply = client.append(k=k, v=v, **arguments)
+    reply = patient(client.append, k=k, v=v, **arguments)
     assert not reply.existed and len(reply.key) == 16 and reply.lease != 0, reply
     again = client.append(k=b"", v=b"", only_find=True, **arguments)
     assert again.existed and again.key == reply.key and again.page == reply.page and again.lease != reply.lease
@@ -54,7 +70,7 @@ with open(os.path.join(folder, "decoded"), "wb") as out:
     for lease in leases:
         for side in (0, 1):
             for layer in range(scene["geometry"]["n_layers"]):
-                out.write(client.read(lease, layer, side))
+                out.write(patient(client.read, lease, layer, side))
 client.release(leases[0])
 try:
     client.read(leases[0], 0, 0)
