@@ -1,9 +1,9 @@
-/* The warps of attend_90.cu that work ahead: one fetches blocks of pages, three turn the queries to the frames of what comes. */
+/* The warps of attend_90.cu that work ahead: one fetches blocks of pages, others turn the queries to the frames of what comes. */
 #pragma once
 
 #include "gpu/cuda/kernels/block_90.h"
 
-enum { PHASE_STEPS = 16 }; /* pages that a phase is carried over before it is formed anew: 2^-20 of a turn at most */
+enum { PHASE_ROUNDS = 16 }; /* that a phase is carried over before it is formed anew: 2^-20 of a turn at most */
 
 /* One warp: the block of this head of every page, as soon as there is room. Lanes hold the addresses of 32 pages. */
 DEVICE void fetch(const struct work *w, struct block_90 b)
@@ -30,17 +30,17 @@ DEVICE void fetch(const struct work *w, struct block_90 b)
 
 /* ---- queries ------------------------------------------------------------------------------------------------------- */
 
-/* A lane's pair of planes: phase to the piece, what it turns back by from page to page, the mean over its scale. */
+/* A lane's pair of planes: phase to the piece, what it turns back by to the warp's next page, the mean over its scale. */
 struct plane_pair {
     float cosine[2], sine[2], step_cosine[2], step_sine[2], mean_lo[2], mean_hi[2];
 };
 
-DEVICE void begin_pair(const struct work *w, uint32_t plane, struct plane_pair *p)
+DEVICE void begin_pair(const struct work *w, uint32_t plane, uint32_t n_pages, struct plane_pair *p)
 {
     float scale = 1 / w->head->mean_scale;
 
     for (unsigned x = 0; x < 2; x++) {
-        phase_of(w->table, plane + x, TOKENS, &p->step_cosine[x], &p->step_sine[x]);
+        phase_of(w->table, plane + x, n_pages * TOKENS, &p->step_cosine[x], &p->step_sine[x]);
         p->mean_lo[x] = w->head->mean_k[plane + x] * scale;
         p->mean_hi[x] = w->head->mean_k[w->table->n_planes + plane + x] * scale;
     }
@@ -103,30 +103,34 @@ template <class S> DEVICE void turn_row(const struct work *w, const float *start
     store_rounded(with_sine, terms + 2, how == PLAN_MEAN_EXACT ? lost + 2 : 0);
 }
 
-/* One of TURNING_WARPS: its rows for every piece, two pieces ahead. A lane has the same planes always. */
+/*
+ * One of the warps that turn: every piece whose number it is, into the stage that is its own, so that what a piece costs besides
+ * its rows is paid by one warp. A lane has the same planes always.
+ */
 template <class S> DEVICE void turn(const struct work *w, struct block_90 b, unsigned warp)
 {
     enum { LANES = S::PLANES / 2 < 32 ? S::PLANES / 2 : 32, AT_ONCE = 32 / LANES, PAIRS = S::PLANES / 2 / LANES };
-    struct stage s = { PLAN_90_QUERY_STAGES, 0, 1 };
-    uint32_t lane = threadIdx.x % 32, plane = lane % LANES * 2;
+    unsigned char *stage = b.queries + warp * b.shape.query_bytes;
+    uint32_t lane = threadIdx.x % 32, plane = lane % LANES * 2, parity = 1;
     struct plane_pair pairs[PAIRS];
 
+    if (warp >= S::QUERY_STAGES)
+        return;
     UNROLL
     for (unsigned x = 0; x < PAIRS; x++)
-        begin_pair(w, plane + 2 * LANES * x, &pairs[x]);
-    for (uint32_t i = 0; i < w->n; i++) {
+        begin_pair(w, plane + 2 * LANES * x, S::QUERY_STAGES, &pairs[x]);
+    for (uint32_t i = warp, round = 0; i < w->n; i += S::QUERY_STAGES, round++, parity ^= 1) {
         struct piece p = piece_of(w, i);
-        bool anew = p.exact || i % PHASE_STEPS == 0;
+        bool anew = p.exact || round % PHASE_ROUNDS == 0;
 
         UNROLL
         for (unsigned x = 0; x < PAIRS; x++)
             turn_pair(w, plane + 2 * LANES * x, p.first, anew, &pairs[x]);
-        barrier_wait(&b.query_empty[s.at], s.parity);
-        for (uint32_t row = warp * AT_ONCE + lane / LANES; row < w->rows.n; row += TURNING_WARPS * AT_ONCE)
+        barrier_wait(&b.query_empty[warp], parity);
+        for (uint32_t row = lane / LANES; row < w->rows.n; row += AT_ONCE)
             UNROLL
             for (unsigned x = 0; x < PAIRS; x++)
-                turn_row<S>(w, b.start, &pairs[x], plane + 2 * LANES * x, row, b.queries + s.at * b.shape.query_bytes);
-        arrive_by_warp(&b.query_full[s.at]);
-        next_stage(&s);
+                turn_row<S>(w, b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
+        arrive_by_warp(&b.query_full[warp]);
     }
 }

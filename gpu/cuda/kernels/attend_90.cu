@@ -4,7 +4,7 @@
  * are attend.cu's, so kvc_merge serves both.
  *
  * One block takes one (item, KV head, split of the pages, tile of queries) as there. Its first warpgroup works ahead: a warp
- * fetches every page's block of this head by bulk copies into a ring, three turn the queries to the frame of what comes. The second
+ * fetches every page's block of this head by bulk copies into a ring, others turn the queries to the frames of what comes. The second
  * warpgroup attends, a page at a time, 16 tokens a warp:
  *
  *     levels x dec'   [64 tokens, d] product of the warpgroup, levels from registers, dec' in shared memory    keys_90.h
@@ -146,7 +146,7 @@ template <class S> DEVICE void attend_exact(const struct work *w, const struct h
 
 template <class S> DEVICE void attend(const struct work *w, struct block_90 b, float *ret)
 {
-    struct stage page = { b.shape.n_stages, 0, 0 }, query = { PLAN_90_QUERY_STAGES, 0, 0 };
+    struct stage page = { b.shape.n_stages, 0, 0 }, query = { S::QUERY_STAGES, 0, 0 };
     struct sums_90<S> s = { { { 0 } }, { { 0 } }, { { { 0 } } } };
     float exact[S::EXACT_TILES][S::ROW_TILES][4] = { { { 0 } } };
     struct turns<S> turns;

@@ -19,7 +19,7 @@ enum {
     PLAN_90_STAGES_GOOD = 4,
     PLAN_90_STAGES_MAX = 32,
     PLAN_90_AHEAD = 24 << 10,    /* bytes that are worth having under way */
-    PLAN_90_QUERY_STAGES = 2,
+    PLAN_90_QUERY_STAGES_MAX = 3,
     PLAN_90_WIDE_LEVELS = 480,   /* of 5, 6, 7 and 8 bits */
     PLAN_90_NARROW_BITS = 4,     /* levels up to here are whole numbers */
 };
@@ -44,6 +44,7 @@ enum plan_90_kernel {
  * Queries of a page as operand B, by step of 16 planes, tile of 8 rows, lane: four words, of k 2t, 2t + 8 of two matrices.
  * Sets: the queries (lo, hi), factors of the mean's cosines and sines, what binary16 lost of those.
  */
+#define PLAN_90_QUERY_STAGES(d) ((d) <= 128 ? 3u : 2u) /* pieces that queries are turned ahead to, each by a warp */
 enum { PLAN_90_SETS = 3, PLAN_90_STEP_PAD = 8 };
 #define PLAN_90_STEP_WORDS(n_row_tiles) (128 * (n_row_tiles) + PLAN_90_STEP_PAD)
 
@@ -72,13 +73,13 @@ PLAN_INLINE struct plan_90_shape plan_90_shape(uint32_t d, uint32_t n_rows, uint
     uint32_t at = 0, n_row_tiles = n_rows / 8;
     struct plan_90_shape s;
 
-    (void) plan_90_take(&at, 2 * (PLAN_90_STAGES_MAX + PLAN_90_QUERY_STAGES) * 8);
+    (void) plan_90_take(&at, 2 * (PLAN_90_STAGES_MAX + PLAN_90_QUERY_STAGES_MAX) * 8);
     s.narrow = plan_90_take(&at, 2 * (PLAN_90_NARROW_BITS + 1) * 16);
     s.wide = plan_90_take(&at, 2 * PLAN_90_WIDE_LEVELS * 2);
     s.tiles = plan_90_take(&at, 3 * PLAN_HALVES_MAX / 2 * 16);
     s.dec_k = plan_90_take(&at, d * key_rank_max * 2);
     s.query_bytes = PLAN_90_SETS * d / 32 * PLAN_90_STEP_WORDS(n_row_tiles) * 4;
-    s.queries = plan_90_take(&at, PLAN_90_QUERY_STAGES * s.query_bytes);
+    s.queries = plan_90_take(&at, PLAN_90_QUERY_STAGES(d) * s.query_bytes);
     s.start = plan_90_take(&at, n_rows * d * 4);
     s.weights = plan_90_take(&at, 2 * n_rows * PLAN_90_WEIGHT_LD * 4);
     s.rows = plan_90_take(&at, 2 * 4 * n_rows * 4);

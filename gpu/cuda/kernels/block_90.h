@@ -12,14 +12,14 @@ template <int D, int R> struct size_90 {
     enum {
         DIMS = D, PLANES = D / 2, STEPS = D / 32, KEY_STEPS = D / 16, VALUE_TILES = D / 32, EXACT_TILES = D / 64, N_ROWS = R,
         ROW_TILES = R / 8, TURNS_STAY = D <= 128, /* in registers; else they are loaded for every piece */
+        QUERY_STAGES = PLAN_90_QUERY_STAGES(D),
         BLOCKS = D <= 128 ? 2 : 1, /* on a multiprocessor, as far as registers go */
     };
 };
 
-/* The warps of the first warpgroup fetch pages and turn queries, those of the second attend. */
+/* The first warp of the first warpgroup fetches pages, its others turn queries; those of the second attend. */
 enum {
     FETCHING_WARPS = 1,
-    TURNING_WARPS = 3,
     ATTENDING = 128,            /* threads */
     ATTENDING_WARPS = ATTENDING / 32,
     ATTENDING_BARRIER = 1,
@@ -28,11 +28,11 @@ enum {
 struct block_90 {
     struct plan_90_shape shape;
     uint64_t *full, *empty;     /* [n_stages] of pages' blocks */
-    uint64_t *query_full, *query_empty; /* [PLAN_90_QUERY_STAGES] */
+    uint64_t *query_full, *query_empty; /* [S::QUERY_STAGES] */
     struct levels_90 levels;    /* of K; V's are behind each */
     uint32_t *key_tiles, *column_tiles; /* [PLAN_HALVES_MAX / 2][4], [4 (warps)][PLAN_HALVES_MAX / 4][4]: see tile_at() */
     unsigned char *dec_k;       /* operand B of keys: blocks of 8 planes by 8 coordinates, planes of a step of coordinates first */
-    unsigned char *queries;     /* [PLAN_90_QUERY_STAGES], see attend_90.h */
+    unsigned char *queries;     /* [S::QUERY_STAGES], see attend_90.h */
     float *start;               /* [N_ROWS][2][planes] queries in the frame of the tile's first one, times scale and log2 e */
     uint32_t *weights;          /* [2][N_ROWS][PLAN_90_WEIGHT_LD] */
     float *rows;                /* [2][ATTENDING_WARPS][N_ROWS] what warps tell each other of rows */
@@ -48,7 +48,7 @@ template <class S> DEVICE struct block_90 block_of(const struct plan_table *t)
     b.full = (uint64_t *) at;
     b.empty = b.full + PLAN_90_STAGES_MAX;
     b.query_full = b.empty + PLAN_90_STAGES_MAX;
-    b.query_empty = b.query_full + PLAN_90_QUERY_STAGES;
+    b.query_empty = b.query_full + PLAN_90_QUERY_STAGES_MAX;
     b.levels = { at + b.shape.narrow, (const uint16_t *) (at + b.shape.wide) };
     b.key_tiles = (uint32_t *) (at + b.shape.tiles);
     b.column_tiles = b.key_tiles + PLAN_HALVES_MAX / 2 * 4;
@@ -158,15 +158,15 @@ template <class S> DEVICE void fill_block(const struct work *w, struct block_90 
     fill_tiles(w->head, b);
     fill_dec_k<S>(w->head, b);
     fill_start<S>(w, b);
-    for (uint32_t i = threadIdx.x; i < PLAN_90_QUERY_STAGES * b.shape.query_bytes / 4; i += PLAN_90_THREADS)
+    for (uint32_t i = threadIdx.x; i < S::QUERY_STAGES * b.shape.query_bytes / 4; i += PLAN_90_THREADS)
         ((uint32_t *) b.queries)[i] = 0; /* rows that are none stay so */
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < b.shape.n_stages; i++) {
             barrier_init(&b.full[i], 1);
             barrier_init(&b.empty[i], ATTENDING_WARPS);
         }
-        for (uint32_t i = 0; i < PLAN_90_QUERY_STAGES; i++) {
-            barrier_init(&b.query_full[i], TURNING_WARPS);
+        for (uint32_t i = 0; i < S::QUERY_STAGES; i++) {
+            barrier_init(&b.query_full[i], 1);
             barrier_init(&b.query_empty[i], ATTENDING_WARPS);
         }
         barriers_ready();
