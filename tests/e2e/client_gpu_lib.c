@@ -9,6 +9,28 @@
 #include "client/client.h"
 #include "tests/lib/test.h"
 
+/* ---- the daemon -------------------------------------------------------------------------------------------------- */
+
+bool gpu_is_real(void)
+{
+    return getenv("TEST_GPU") != NULL;
+}
+
+void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_spares)
+{
+    unsigned extent_mib = gpu_is_real() ? 2 : 1; /* what devices have memory in units of */
+    const char *mover = getenv("KVC_MOVER");
+
+    assert(mover);
+    (void) snprintf(a->extent, sizeof(a->extent), "--gpu-extent-bytes=%uM", extent_mib);
+    (void) snprintf(a->pool, sizeof(a->pool), "--gpu-pool-bytes=%uM", n_extents * extent_mib);
+    (void) snprintf(a->spares, sizeof(a->spares), "--gpu-spare-extents=%u", n_spares);
+    (void) snprintf(a->mover, sizeof(a->mover), "--mover=%s", mover);
+    memcpy(a->args, ((const char *[16]) { "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K", "--arena-bytes=4M",
+                                          "--gpu=first", "--gpu-span-bytes=256K", "--gpu-quota-bytes=64M", a->pool, a->extent,
+                                          a->spares, a->mover, NULL }), sizeof(a->args));
+}
+
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 
 static struct embedded open_gpu(const struct scene *sc)

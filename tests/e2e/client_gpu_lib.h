@@ -1,6 +1,6 @@
 /*
- * Scenarios of client_lib.h with sequences on a GPU, of the driver that is found: the stand-in. The process that forks children must
- * not have opened it: clients on a GPU are children's.
+ * Scenarios of client_lib.h with sequences on a GPU, of the driver that is found: the stand-in, or with TEST_GPU=1 in the environment a
+ * real one (tests/gpu/run.sh). The process that forks children must not have opened it: clients on a GPU are children's.
  */
 #pragma once
 
@@ -9,6 +9,15 @@
 #include <stdint.h>
 
 #include "tests/e2e/client_lib.h"
+
+bool gpu_is_real(void);
+
+/* Options of a daemon with a pool of @n_extents on the first GPU. Pages of 2 layers, 2 heads and 64 dimensions: 12 KiB. */
+struct gpu_args {
+    char pool[48], extent[48], spares[48], mover[256];
+    const char *args[16];    /* NULL at the end */
+};
+void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_spares);
 
 /* A client on the first GPU, connected, with its model. Asserts. */
 struct embedded gpu_scene_client(const struct scene *sc);
@@ -27,5 +36,6 @@ float *gpu_read_back(const struct embedded *m, kvc_seq *s, uint32_t layer, enum 
  */
 bool gpu_is_like_cpu(const struct scene *sc, const struct embedded *m, kvc_seq *s, uint32_t text, size_t n_packed);
 
-/* Extents of the pool that process @pid has mapped, by inode: one inode in two processes is one memory. Stand-in only. */
+/* Extents of the pool that process @pid has mapped, by inode: one inode in two processes is one memory. The stand-in's
+ * only: 0 of a real driver. */
 size_t gpu_inodes(pid_t pid, unsigned long *inodes, size_t max);

@@ -19,16 +19,10 @@ static enum loss loss; /* of this run: children inherit it */
 
 static void begin(struct scene *sc)
 {
-    static char mover[256];
-    const char *path = getenv("KVC_MOVER");
-    static const char *args[] = {
-        "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K", "--arena-bytes=4M", "--gpu=first", "--gpu-pool-bytes=4M",
-        "--gpu-extent-bytes=1M", "--gpu-span-bytes=256K", "--gpu-quota-bytes=64M", mover, NULL,
-    };
+    static struct gpu_args a; /* the supervisor starts daemons with them again */
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(path);
-    (void) snprintf(mover, sizeof(mover), "--mover=%s", path);
-    supervisor_begin(args);
+    gpu_args_init(&a, 4, 1);
+    supervisor_begin(a.args);
     scene_attach(sc, &raw_daemon, random_table_geometry(2, 4, 2, 64), 3, 1);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Everything that needs a GPU, on a machine that has one: builds with nvcc, runs the tests of gpu/cuda, of sequences on a GPU
-# and of kvcobra-mover against the real driver and writes a dated report, with the tables of bench_attend.c in it and the same
-# as JSON beside it. Under nine minutes, no network; exits with 77, and a sentence, where nvcc or a GPU is missing.
+# Everything that needs a GPU, on a machine that has one: builds with nvcc, runs the tests of gpu/cuda, of sequences on a GPU,
+# of kvcobra-mover and of clients that share a pool against the real driver and writes a dated report, with the tables of
+# bench_attend.c in it and the same as JSON beside it. Under nine minutes, no network; exits with 77, and a sentence, where nvcc or a GPU is missing.
 #
 #     tests/gpu/run.sh [BUILD_FOLDER [REPORT_FOLDER]]
 set -eu
@@ -12,7 +12,7 @@ reports=${2:-$build}
 tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_append unit/gpu/cuda/test_cuda_attend unit/gpu/cuda/test_cuda_kernels
     unit/gpu/cuda/test_cuda_kernels_f16 unit/gpu/cuda/test_cuda_launch unit/gpu/cuda/test_cuda_memory
     unit/client/test_client_gpu_seq unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph
-    unit/mover/test_kvcobra_mover"
+    unit/mover/test_kvcobra_mover e2e/client_gpu"
 
 skip() {
     echo "tests/gpu/run.sh: skipped: $*" >&2
@@ -25,8 +25,9 @@ command -v nvidia-smi >/dev/null || skip "there is no nvidia-smi, so no NVIDIA d
 nvidia-smi -L | grep -q GPU || skip "nvidia-smi lists no GPU"
 
 [ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dtoolkit_path="$toolkit"
+grep -q '^build tests/e2e/client_gpu_restart:' "$build/build.ninja" && tests="$tests e2e/client_gpu_restart" # with libsystemd
 # shellcheck disable=SC2046,SC2086 # words
-ninja -C "$build" $(for t in $tests; do echo "tests/$t"; done) mover/kvcobra-mover tests/gpu/bench_gpu_attend
+ninja -C "$build" $(for t in $tests; do echo "tests/$t"; done) daemon/kvcobrad mover/kvcobra-mover tests/gpu/bench_gpu_attend
 
 report=$reports/gpu-$(date +%Y-%m-%d).txt
 json=${report%.txt}.json
@@ -42,7 +43,7 @@ failed=0
 for t in $tests; do
     echo "== $t" >>"$report"
     status=0
-    TEST_GPU=1 KVC_SOURCE_ROOT=$root timeout 45 "$build/tests/$t" >>"$report" 2>&1 || status=$?
+    TEST_GPU=1 KVC_SOURCE_ROOT=$root KVC_KVCOBRAD=$build/daemon/kvcobrad KVC_MOVER=$build/mover/kvcobra-mover timeout 90 "$build/tests/$t" >>"$report" 2>&1 || status=$?
     case $status in
     0) ;;
     77) echo "skipped" >>"$report" ;;
