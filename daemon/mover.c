@@ -21,13 +21,13 @@
 #include "daemon/log.h"
 #include "daemon/mover_process.h"
 
-enum { DEVICES_MAX = 16 }; /* whose OPEN is remembered */
+enum { DEVICES_MAX = 16 /* whose OPEN is remembered */, REOPEN_MS = 1000 };
 
 struct request {
     struct request *next;
     uint64_t id, timeout_ms;
     Kvcobra__MoverRequest__BodyCase kind;
-    uint32_t device;   /* of OPEN */
+    uint32_t device;
     bool repeats;      /* an OPEN that a new mover is told again */
     mover_done done;   /* NULL: nobody wants to know any more */
     void *ctx;
@@ -38,6 +38,8 @@ struct request {
 
 struct open_request { /* as it was sent; the id is of no meaning to the mover */
     uint32_t device;
+    bool is_lost;         /* the mover that runs could not open it */
+    uint64_t try_ms;      /* then: not again before */
     uint64_t timeout_ms;
     size_t bytes;
     uint8_t *packet;
@@ -166,15 +168,21 @@ static void end_conversation(struct mover *m, const char *why)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
+static struct open_request *find_open(struct mover *m, uint32_t device)
+{
+    for (size_t i = 0; i < m->n_opens; i++)
+        if (m->opens[i].device == device)
+            return &m->opens[i];
+    return NULL;
+}
+
 /* A new mover is told so before it is asked for anything. */
 static void remember_open(struct mover *m, const struct request *q)
 {
-    struct open_request *o = m->opens;
+    struct open_request *o = find_open(m, q->device);
     uint8_t *packet;
 
-    while (o < m->opens + m->n_opens && o->device != q->device)
-        o++;
-    if (o == m->opens + DEVICES_MAX)
+    if (!o && m->n_opens == DEVICES_MAX)
         return; /* mover_ask() refused it */
     packet = malloc(q->bytes);
     if (!packet) {
@@ -183,12 +191,24 @@ static void remember_open(struct mover *m, const struct request *q)
         return;
     }
     memcpy(packet, q->packet, q->bytes);
-    if (o == m->opens + m->n_opens) {
-        m->n_opens++;
+    if (!o) {
+        o = &m->opens[m->n_opens++];
         o->packet = NULL;
     }
     free(o->packet);
     *o = (struct open_request) { .device = q->device, .timeout_ms = q->timeout_ms, .bytes = q->bytes, .packet = packet };
+}
+
+/* One that was open before, and is not now: it is tried again with the next request that is about it. */
+static void note_lost(struct mover *m, const struct request *q, const char *why)
+{
+    struct open_request *o = find_open(m, q->device);
+
+    log_event(LOG_WARNING, "mover-open", "device=%" PRIu32 " message=\"%s\"", q->device, why);
+    if (!o)
+        return;
+    o->is_lost = true;
+    o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
 }
 
 /* Whether it is what the head asked for. */
@@ -222,7 +242,7 @@ static void on_packet(void *ctx, const void *data, struct wire_packet *p)
         if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && body->err == 0)
             remember_open(m, q);
         else if (q->repeats)
-            log_event(LOG_WARNING, "mover-open", "device=%" PRIu32 " message=\"%s\"", q->device, body->message);
+            note_lost(m, q, body->message);
         answer(q, &reply);
     }
     mover_reply_free(body);
@@ -274,30 +294,38 @@ static int new_request(const uint8_t *packet, size_t bytes, struct request **ret
     return 0;
 }
 
+static int queue_open(struct mover *m, const struct open_request *o)
+{
+    Kvcobra__MoverRequest *request = NULL;
+    struct request *q = NULL;
+    int r = new_request(o->packet, o->bytes, &q);
+
+    if (r == 0)
+        r = mover_request_unpack(o->packet, o->bytes, &request);
+    if (r < 0) {
+        (void) request_free(q);
+        return r;
+    }
+    q->kind = KVCOBRA__MOVER_REQUEST__BODY_OPEN;
+    q->id = request->id;
+    q->device = o->device;
+    q->timeout_ms = o->timeout_ms;
+    q->repeats = true;
+    mover_request_free(request);
+    append(m, q);
+    return 0;
+}
+
 /* What was open is to be open before anything that needs it. */
 static int queue_opens(struct mover *m)
 {
-    for (size_t i = 0; i < m->n_opens; i++) {
-        const struct open_request *o = &m->opens[i];
-        Kvcobra__MoverRequest *request = NULL;
-        struct request *q = NULL;
-        int r = new_request(o->packet, o->bytes, &q);
+    int r = 0;
 
-        if (r == 0)
-            r = mover_request_unpack(o->packet, o->bytes, &request);
-        if (r < 0) {
-            (void) request_free(q);
-            return r;
-        }
-        q->kind = KVCOBRA__MOVER_REQUEST__BODY_OPEN;
-        q->id = request->id;
-        q->device = o->device;
-        q->timeout_ms = o->timeout_ms;
-        q->repeats = true;
-        mover_request_free(request);
-        append(m, q);
+    for (size_t i = 0; r == 0 && i < m->n_opens; i++) {
+        m->opens[i].is_lost = false;
+        r = queue_open(m, &m->opens[i]);
     }
-    return 0;
+    return r;
 }
 
 static int start(struct mover *m)
@@ -373,13 +401,34 @@ struct mover *mover_free(struct mover *m)
     return NULL;
 }
 
-static bool may_open(const struct mover *m, uint32_t device)
+static uint32_t device_of(const Kvcobra__MoverRequest *m)
 {
-    size_t i = 0;
+    switch (m->body_case) {
+    case KVCOBRA__MOVER_REQUEST__BODY_OPEN:
+        return m->open->device;
+    case KVCOBRA__MOVER_REQUEST__BODY_CREATE:
+        return m->create->device;
+    case KVCOBRA__MOVER_REQUEST__BODY_CHECK:
+        return m->check->device;
+    case KVCOBRA__MOVER_REQUEST__BODY_COPY:
+        return m->copy->device;
+    case KVCOBRA__MOVER_REQUEST__BODY_PROCESSES:
+        return m->processes->device;
+    default:
+        assert(!"a request that no mover knows");
+        return UINT32_MAX;
+    }
+}
 
-    while (i < m->n_opens && m->opens[i].device != device)
-        i++;
-    return i < DEVICES_MAX;
+/* A device that the mover could not open once may be there again. */
+static int open_again(struct mover *m, uint32_t device)
+{
+    struct open_request *o = find_open(m, device);
+
+    if (!o || !o->is_lost || ev_now_ms(m->ev) < o->try_ms)
+        return 0;
+    o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
+    return queue_open(m, o);
 }
 
 int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, size_t n_fds, uint64_t timeout_ms,
@@ -405,11 +454,9 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
     q->kind = request->body_case;
     q->done = done;
     q->ctx = ctx;
-    if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN) {
-        q->device = request->open->device;
-        if (!may_open(m, q->device))
-            return -ENOSPC;
-    }
+    q->device = device_of(request);
+    if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && m->n_opens == DEVICES_MAX && !find_open(m, q->device))
+        return -ENOSPC;
     for (; q->n_fds < n_fds; q->n_fds++) {
         int copy = fcntl(fds[q->n_fds], F_DUPFD_CLOEXEC, 3);
 
@@ -418,6 +465,8 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
         q->fds[q->n_fds] = copy;
     }
     r = start(m);
+    if (r == 0 && q->kind != KVCOBRA__MOVER_REQUEST__BODY_OPEN)
+        r = open_again(m, q->device);
     if (r < 0)
         return r;
     append(m, take_ptr(q));

@@ -48,8 +48,9 @@ static inline void mover_freep(struct mover **m)
  * @timeout_ms: from when it is sent; a mover that takes longer is killed
  * @done:       called exactly once, after this returned 0, from the event loop, mover_free() or an answer's callback
  *
- * OPEN requests that succeeded are remembered and sent to each new mover before anything else. What was asked for and not
- * answered when it died is answered with -ECONNRESET.
+ * OPEN requests that succeeded are remembered and sent to each new mover before anything else; one that fails there is sent
+ * again, once a second at most, before a request for its device. What was asked for and not answered when it died is answered
+ * with -ECONNRESET.
  *
  * Return: 0; -EAGAIN: MOVER_REQUESTS_MAX wait, or it died and may not be started yet; -ENOSPC: more than 16 devices;
  * -EMSGSIZE, -ENOMEM; errno of starting it or of copying descriptors.

@@ -14,6 +14,7 @@
 #include "tests/lib/test.h"
 
 const char raw_salt[] = "another adapter";
+
 static FILE *create(const struct scene *sc, const char *name)
 {
     char path[160];

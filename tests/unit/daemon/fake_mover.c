@@ -4,6 +4,7 @@
  *
  *     die        ends when it gets a PROCESSES
  *     last-words says why before it ends
+ *     refuse     does not open the first device that it is told to
  *     slow       never answers a PROCESSES
  *     garbage, other-id, other-kind, no-body, above-zero, stray-fd, no-fd    answers PROCESSES, or CREATE, wrongly
  */
@@ -18,7 +19,7 @@
 
 static uint8_t packet[WIRE_PACKET_BYTES_MAX];
 static uint32_t opened[64];
-static size_t n_opened;
+static size_t n_opened, n_refused;
 
 static bool is(const char *behaviour)
 {
@@ -122,7 +123,7 @@ static void answer(const Kvcobra__MoverRequest *m, const struct wire_packet *p)
     reply.id = m->id;
     switch (m->body_case) {
     case KVCOBRA__MOVER_REQUEST__BODY_OPEN:
-        if (m->open->bytes == 0) {
+        if (m->open->bytes == 0 || (is("refuse") && n_refused++ == 0)) {
             reply.err = -ENODEV;
             reply.message = text;
         } else {

@@ -121,12 +121,15 @@ static int ask(Kvcobra__MoverRequest__BodyCase kind, uint32_t device, int fd, ui
         break;
     case KVCOBRA__MOVER_REQUEST__BODY_CREATE:
         m.create = &create;
+        create.device = device;
         break;
     case KVCOBRA__MOVER_REQUEST__BODY_CHECK:
         m.check = &check;
+        check.device = device;
         break;
     default:
         m.processes = &processes;
+        processes.device = device;
     }
     return mover_ask(t.mover, &m, &fd, fd >= 0 ? 1 : 0, timeout_ms, on_answer, ctx);
 }
@@ -261,6 +264,43 @@ static void test_death_while_idle(void)
     end();
 }
 
+/* The next mover cannot open what was open: that is tried again, and only before a request that is about it. */
+static void test_a_device_that_comes_back(void)
+{
+    uint64_t restarts, began;
+
+    begin("refuse", FAKE_MOVER);
+    CU_ASSERT_EQUAL(open_device(4), 0); /* refused: nobody remembers */
+    CU_ASSERT_EQUAL(open_device(5), 0);
+    wait_for(2);
+    CU_ASSERT(t.answers[0].err == -ENODEV && t.answers[1].err == 0);
+    CU_ASSERT_EQUAL(kill(running(&restarts), SIGKILL), 0);
+    ev_tick_every(t.ev, 10, on_tick, NULL);
+    while (running(&restarts) != 0)
+        CU_ASSERT_EQUAL_FATAL(ev_run(t.ev), 0);
+    ask_until_started(); /* which refuses 5 */
+    wait_for(3);
+    CU_ASSERT(t.answers[2].err == 0 && t.answers[2].n_values == 0);
+    began = ev_now_ms(t.ev);
+    ev_tick_every(t.ev, 50, on_tick, NULL);
+    while (t.answers[t.n - 1].n_values == 0 && ev_now_ms(t.ev) < began + 10000 && t.n + 2 < ANSWERS_MAX) {
+        size_t n = t.n;
+
+        CU_ASSERT_EQUAL_FATAL(ask_processes(), 0); /* of device 0 */
+        while (t.n == n)
+            CU_ASSERT_EQUAL_FATAL(ev_run(t.ev), 0);
+        CU_ASSERT_EQUAL(t.answers[n].n_values, 0);
+        if (ev_now_ms(t.ev) < began + 1100)
+            continue;
+        CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 5, -1, TIMEOUT_MS, NULL), 0);
+        while (t.n == n + 1)
+            CU_ASSERT_EQUAL_FATAL(ev_run(t.ev), 0);
+    }
+    CU_ASSERT(t.answers[t.n - 1].n_values == 1 && t.answers[t.n - 1].values[0] == 5);
+    CU_ASSERT(running(&restarts) > 0 && restarts == 1);
+    end();
+}
+
 /* Each death doubles the wait before the next start. */
 static void test_waits_grow(void)
 {
@@ -386,6 +426,7 @@ static void test_who_went_away(void)
 
 const struct test_case test_cases[] = {
     TEST(test_questions_and_answers), TEST(test_a_descriptor_that_nobody_takes), TEST(test_death), TEST(test_death_while_idle),
+    TEST(test_a_device_that_comes_back),
     TEST(test_waits_grow), TEST(test_answers_that_do_not_fit), TEST(test_last_words), TEST(test_silence),
     TEST(test_no_program), TEST(test_limits), TEST(test_who_went_away), TEST_END,
 };
