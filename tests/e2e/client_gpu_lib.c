@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/client.h"
+#include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
 /* ---- the daemon -------------------------------------------------------------------------------------------------- */
@@ -29,6 +30,31 @@ void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_spares)
     memcpy(a->args, ((const char *[16]) { "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K", "--arena-bytes=4M",
                                           "--gpu=first", "--gpu-span-bytes=256K", "--gpu-quota-bytes=64M", a->pool, a->extent,
                                           a->spares, a->mover, NULL }), sizeof(a->args));
+}
+
+void gpu_scene_start(struct scene *sc, unsigned n_spares)
+{
+    struct gpu_args a;
+
+    gpu_args_init(&a, 2, n_spares);
+    scene_start(sc, random_table_geometry(2, 4, 2, 64), 3, 1, a.args);
+}
+
+bool gpu_nobody(const kvc_status *s)
+{
+    return s->held_pages == 0 && s->leases == 0;
+}
+
+void gpu_scene_run(bool (*run)(const struct scene *sc, int from_parent, int to_parent))
+{
+    struct scene sc;
+    struct child c;
+
+    gpu_scene_start(&sc, 1);
+    c = child_start(run, &sc);
+    CU_ASSERT(child_end(&c));
+    CU_ASSERT(scene_wait(&sc, gpu_nobody));
+    scene_end(&sc);
 }
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */

@@ -19,6 +19,16 @@ struct gpu_args {
 };
 void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_spares);
 
+/* A scene of a daemon with two extents on the GPU, @n_spares made ahead. Texts of 512 tokens: 64 (c + 2) <= 512, seven chunks. */
+enum { GPU_PROMPT = 512, GPU_SHARED = 448 };
+void gpu_scene_start(struct scene *sc, unsigned n_spares);
+
+/* Whether nothing is held; for scene_wait(). */
+bool gpu_nobody(const kvc_status *s);
+
+/* One child in a scene of its own, after which nothing is held. */
+void gpu_scene_run(bool (*run)(const struct scene *sc, int from_parent, int to_parent));
+
 /* A client on the first GPU, connected, with its model. Asserts. */
 struct embedded gpu_scene_client(const struct scene *sc);
 /* The same without the daemon. */

@@ -18,6 +18,7 @@ A whole round, errors left out:
 kvc_client *c; kvc_model *m; kvc_seq *s;
 
 kvc_client_new(&c);
+kvc_client_set_gpu(c, &gpu);              /* on a GPU; k, v, q, out are device pointers then */
 kvc_client_connect(c, NULL);              /* without it: embedded */
 kvc_model_open(c, &id, &m);               /* the table that is active */
 kvc_seq_new(m, NULL, 0, &s);
