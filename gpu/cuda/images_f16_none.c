@@ -4,3 +4,4 @@
 static const unsigned char text[] __attribute__((aligned(16))) = "kvcobra was built without nvcc: it has no kernels";
 
 const struct cuda_image cuda_image_f16 = { text, sizeof(text) };
+const struct cuda_image cuda_image_konly = { text, sizeof(text) };

@@ -15,6 +15,7 @@
 #include "base/half.h"
 
 #define DEVICE static inline
+#define DEVICE_MEMBER inline
 #define KERNEL static
 #define UNROLL
 #define NOT_UNROLLED

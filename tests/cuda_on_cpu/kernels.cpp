@@ -18,6 +18,9 @@ PLAN_APPEND_KERNELS(ENTRY_DECLARE)
 PLAN_READ_KERNELS(ENTRY_DECLARE)
 PLAN_MEMORY_KERNELS(ENTRY_DECLARE)
 F16_KERNELS(ENTRY_DECLARE)
+#define DECLARE_KONLY(kernel, n_key_coords) ENTRY_DECLARE(kernel, konly_attend)
+KONLY_ATTEND_KERNELS(DECLARE_KONLY)
+KONLY_MERGE_KERNELS(ENTRY_DECLARE)
 
 static const struct kernel {
     const char *name;
@@ -30,6 +33,8 @@ static const struct kernel {
 #define ROW_80(name, d, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
     PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_80_KERNELS(ROW_80) PLAN_90_KERNELS(ROW_90) PLAN_MERGE_KERNELS(ROW) PLAN_APPEND_KERNELS(ROW) PLAN_READ_KERNELS(ROW)
         PLAN_MEMORY_KERNELS(ROW) F16_KERNELS(ROW)
+#define ROW_KONLY(name, n_key_coords) ROW(name, konly_attend)
+        KONLY_ATTEND_KERNELS(ROW_KONLY) KONLY_MERGE_KERNELS(ROW)
 };
 
 static const struct kernel *find(const char *name)

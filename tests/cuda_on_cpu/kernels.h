@@ -6,6 +6,7 @@
 #include "gpu/cuda/kernels/attend_80.h"
 #include "gpu/cuda/kernels/attend_90.h"
 #include "gpu/cuda/kernels/f16.h"
+#include "gpu/cuda/kernels/konly.h"
 #include "gpu/cuda/kernels/plan.h"
 
 #ifdef __cplusplus

@@ -19,6 +19,7 @@ struct floats2 {
 #include <cuda_fp16.h>
 
 #define DEVICE static __device__ __forceinline__
+#define DEVICE_MEMBER __device__ __forceinline__ /* of a struct */
 #define KERNEL extern "C" __global__
 #define UNROLL _Pragma("unroll") /* before a loop whose counter indexes registers */
 #define NOT_UNROLLED _Pragma("unroll 1") /* before one that would want too many registers */
