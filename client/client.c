@@ -98,21 +98,9 @@ int client_enter_connected(struct kvc_client *c)
     return r < 0 ? r : client_revive(c);
 }
 
-static int open_first(struct kvc_client *c, const char *path)
-{
-    int r = connection_open(&c->connection, path, &c->error);
-
-    if (r < 0 || !c->gpu)
-        return r;
-    r = gpu_reserve(c->gpu, c->connection.pool_bytes, false, &c->error);
-    if (r < 0)
-        connection_lose(&c->connection);
-    return r;
-}
-
 static int try_to_connect(struct kvc_client *c, const char *path)
 {
-    return c->connection.greeted ? client_reconnect(c) : open_first(c, path);
+    return c->connection.greeted ? client_reconnect(c) : connection_open(&c->connection, path, &c->error);
 }
 
 /* A daemon opens a GPU when somebody asks for it, which takes it a while. */

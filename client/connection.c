@@ -286,10 +286,8 @@ static int check_device(const struct connection *c, const Kvcobra__Device *got, 
 {
     const char *uuid = got ? got->uuid : "";
 
-    if (strcasecmp(uuid, c->device) == 0 && (uuid[0] == '\0' || got->pool_bytes > 0))
-        return 0;
     if (strcasecmp(uuid, c->device) == 0)
-        return fail(e, -EPROTO, "kvcobrad at %s has a pool of no bytes on %s", c->path, uuid);
+        return 0;
     if (c->device[0] == '\0' || uuid[0] != '\0')
         return fail(e, -EPROTO, "kvcobrad at %s gave a session on another device: %s", c->path, uuid);
     return fail(e, -EOPNOTSUPP, "kvcobrad at %s has no pools on GPUs: it is of an older version", c->path);
@@ -318,7 +316,6 @@ static int confirm(struct connection *c, struct errmsg *e)
         memcpy(c->pool_id, got->pool.data, sizeof(c->pool_id));
         c->session = got->session;
         c->resumed = got->resumed;
-        c->pool_bytes = got->device ? got->device->pool_bytes : 0;
     }
     reply_free(&reply);
     return r;

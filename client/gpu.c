@@ -44,7 +44,7 @@ int gpu_open(const char *uuid, cu_stream stream, struct gpu **ret, struct errmsg
     if (r == 0)
         r = cuda_device_find(g->driver, uuid, &g->device, e);
     if (r == 0)
-        r = cuda_space_new(g->driver, &g->device, 0, &g->space, e); /* addresses when the daemon says of how much */
+        r = cuda_space_new(g->driver, &g->device, 2 * g->device.bytes, &g->space, e); /* for all that it could map, with gaps */
     if (r == 0)
         r = cuda_kernels_new(g->space, &g->kernels, e);
     if (r < 0)
@@ -86,21 +86,6 @@ int gpu_enter(struct gpu *g, struct errmsg *e)
     int r = gpu_check(g, e);
 
     return r < 0 ? r : gpu_result(g, cuda_space_enter(g->space, e), e);
-}
-
-/* ---- addresses --------------------------------------------------------------------------------------------------- */
-
-int gpu_reserve(struct gpu *g, uint64_t pool_bytes, bool same_pool, struct errmsg *e)
-{
-    size_t bytes = pool_bytes < g->device.bytes ? (size_t) pool_bytes : g->device.bytes; /* it does not have more */
-    int r = gpu_check(g, e);
-
-    if (r < 0 || (same_pool && bytes <= g->pool_bytes))
-        return r;
-    r = gpu_result(g, cuda_space_reserve(g->space, 2 * bytes, e), e);
-    if (r == 0)
-        g->pool_bytes = bytes;
-    return r;
 }
 
 /* ---- the stream -------------------------------------------------------------------------------------------------- */

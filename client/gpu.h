@@ -53,7 +53,6 @@ struct gpu {
     struct cuda_space *space;
     struct cuda_kernels *kernels;
     cu_stream stream;            /* the caller's; NULL: the default one */
-    uint64_t pool_bytes;         /* that addresses were reserved for */
     bool lost;
     struct errmsg why_lost;
     struct gpu_memory *cached;   /* given back, for whoever wants as much: behind what is queued */
@@ -97,14 +96,6 @@ int gpu_cu_result(struct gpu *g, cu_result result, struct errmsg *e, const char 
 
 /* gpu_check(), and the GPU's context is this thread's until cuda_space_leave(). For what calls the driver itself. */
 int gpu_enter(struct gpu *g, struct errmsg *e);
-
-/**
- * gpu_reserve() - addresses for the extents of a daemon's pool
- * @same_pool: the one of before
- *
- * For twice the pool: what the daemon has given up may be mapped here still. Return: 0; -EINVAL: a pool of no bytes; as cuda_fail().
- */
-int gpu_reserve(struct gpu *g, uint64_t pool_bytes, bool same_pool, struct errmsg *e);
 
 /* Whether the stream records what is queued, for a CUDA graph. */
 bool gpu_is_capturing(struct gpu *g);

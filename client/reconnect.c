@@ -166,8 +166,6 @@ static int settle(struct kvc_client *c, const struct resumption *how)
     bool same_session = how->resumed && how->same_daemon;
     int r = same_session ? 0 : leave_arena(c);
 
-    if (r == 0 && c->gpu)
-        r = gpu_reserve(c->gpu, c->connection.pool_bytes, how->same_pool, &c->error);
     if (r < 0)
         return r;
     for (struct kvc_model *m = c->models; m; m = m->next)

@@ -13,18 +13,13 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-struct range {
-    cu_ptr base;
-    size_t bytes;
-    uint8_t *used;       /* [bytes / granularity] whether a granule's addresses are taken */
-};
-
 struct cuda_space {
     const struct cuda_driver *driver;
     struct cuda_device_info device;
     cu_context context;
-    struct range *ranges; /* the latest last */
-    size_t n_ranges;
+    cu_ptr base;
+    size_t bytes;
+    uint8_t *used;       /* [bytes / granularity] whether a granule's addresses are taken */
     size_t n_extents;
 };
 
@@ -51,23 +46,16 @@ static bool is_extent_size(const struct cuda_space *s, size_t bytes)
 
 /* ---- the space --------------------------------------------------------------------------------------------------- */
 
-static void give_up_range(struct cuda_space *s, size_t i)
-{
-    (void) s->driver->address_free(s->ranges[i].base, s->ranges[i].bytes);
-    free(s->ranges[i].used);
-    memmove(s->ranges + i, s->ranges + i + 1, (--s->n_ranges - i) * sizeof(*s->ranges));
-}
-
 struct cuda_space *cuda_space_free(struct cuda_space *s)
 {
     if (!s)
         return NULL;
     assert(s->n_extents == 0);
-    while (s->n_ranges > 0)
-        give_up_range(s, s->n_ranges - 1);
+    if (s->base)
+        (void) s->driver->address_free(s->base, s->bytes);
     if (s->context)
         (void) s->driver->context_release(s->device.ordinal);
-    free(s->ranges);
+    free(s->used);
     free(s);
     return NULL;
 }
@@ -76,55 +64,30 @@ int cuda_space_new(const struct cuda_driver *driver, const struct cuda_device_in
                    struct cuda_space **ret_space, struct errmsg *e)
 {
     _cleanup_(cuda_space_freep) struct cuda_space *s = calloc(1, sizeof(*s));
-    cu_result result;
-    int r;
+    size_t rounded;
+    cu_result r;
 
     if (!s)
         return fail(e, -ENOMEM, "out of memory");
     s->driver = driver;
     s->device = *device;
-    result = driver->context_retain(&s->context, device->ordinal);
-    if (result != CU_SUCCESS) {
-        s->context = NULL;
-        return cuda_fail(driver, result, e, "cannot open a context on the GPU");
-    }
-    r = bytes > 0 ? cuda_space_reserve(s, bytes, e) : 0;
-    if (r < 0)
-        return r;
-    *ret_space = take_ptr(s);
-    return 0;
-}
-
-static bool is_unused(const struct cuda_space *s, const struct range *range)
-{
-    return !memchr(range->used, true, range->bytes / s->device.granularity);
-}
-
-int cuda_space_reserve(struct cuda_space *s, size_t bytes, struct errmsg *e)
-{
-    struct range range = { 0 }, *ranges;
-    size_t rounded;
-    cu_result result;
-
-    if (bytes == 0 || !checked_add(bytes, s->device.granularity - 1, &rounded))
+    if (bytes == 0 || !checked_add(bytes, device->granularity - 1, &rounded))
         return fail(e, bytes == 0 ? -EINVAL : -EOVERFLOW, "a GPU pool of %zu bytes", bytes);
-    range.bytes = rounded / s->device.granularity * s->device.granularity;
-    ranges = realloc(s->ranges, (s->n_ranges + 1) * sizeof(*ranges));
-    if (!ranges)
+    s->bytes = rounded / device->granularity * device->granularity;
+    s->used = calloc(s->bytes / device->granularity, 1);
+    if (!s->used)
         return fail(e, -ENOMEM, "out of memory");
-    s->ranges = ranges;
-    range.used = calloc(range.bytes / s->device.granularity, 1);
-    if (!range.used)
-        return fail(e, -ENOMEM, "out of memory");
-    result = s->driver->address_reserve(&range.base, range.bytes, s->device.granularity, 0, 0);
-    if (result != CU_SUCCESS) {
-        free(range.used);
-        return cuda_fail(s->driver, result, e, "cannot reserve addresses for a GPU pool");
+    r = driver->context_retain(&s->context, device->ordinal);
+    if (r != CU_SUCCESS) {
+        s->context = NULL;
+        return cuda_fail(driver, r, e, "cannot open a context on the GPU");
     }
-    for (size_t i = s->n_ranges; i-- > 0;)
-        if (is_unused(s, &s->ranges[i]))
-            give_up_range(s, i);
-    s->ranges[s->n_ranges++] = range;
+    r = driver->address_reserve(&s->base, s->bytes, device->granularity, 0, 0);
+    if (r != CU_SUCCESS) {
+        s->base = 0;
+        return cuda_fail(driver, r, e, "cannot reserve addresses for a GPU pool");
+    }
+    *ret_space = take_ptr(s);
     return 0;
 }
 
@@ -152,39 +115,22 @@ void cuda_space_leave(struct cuda_space *s)
     (void) s->driver->context_pop(&context);
 }
 
-/* First fit: extents of a pool have one size, so that nothing falls between. Return: the granule, or SIZE_MAX. */
-static size_t find_in_range(const struct cuda_space *s, const struct range *range, size_t n)
-{
-    size_t total = range->bytes / s->device.granularity, run = 0;
-
-    for (size_t i = 0; i < total; i++) {
-        run = range->used[i] ? 0 : run + 1;
-        if (run == n)
-            return i + 1 - n;
-    }
-    return SIZE_MAX;
-}
-
-/* The latest range first: earlier ones are of pools that are gone. Return: an address; 0: none is left. */
+/* First fit: extents of a pool have one size, so that nothing falls between. Return: an address; 0: none is left. */
 static cu_ptr find_addresses(const struct cuda_space *s, size_t bytes)
 {
-    for (size_t i = s->n_ranges; i-- > 0;) {
-        size_t granule = find_in_range(s, &s->ranges[i], bytes / s->device.granularity);
+    size_t n = bytes / s->device.granularity, total = s->bytes / s->device.granularity, run = 0;
 
-        if (granule != SIZE_MAX)
-            return s->ranges[i].base + granule * s->device.granularity;
+    for (size_t i = 0; i < total; i++) {
+        run = s->used[i] ? 0 : run + 1;
+        if (run == n)
+            return s->base + (i + 1 - n) * s->device.granularity;
     }
     return 0;
 }
 
 static void mark_addresses(struct cuda_space *s, cu_ptr address, size_t bytes, bool taken)
 {
-    for (size_t i = 0; i < s->n_ranges; i++) {
-        struct range *range = &s->ranges[i];
-
-        if (address >= range->base && address - range->base < range->bytes)
-            memset(range->used + (address - range->base) / s->device.granularity, taken, bytes / s->device.granularity);
-    }
+    memset(s->used + (address - s->base) / s->device.granularity, taken, bytes / s->device.granularity);
 }
 
 /* ---- extents ----------------------------------------------------------------------------------------------------- */

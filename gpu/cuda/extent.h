@@ -2,7 +2,7 @@
  * Extents in GPU memory: created and exported by the mover, imported and mapped by clients, kept alive by whoever holds
  * a descriptor or a mapping.
  *
- * A space is one device's part of this process: its primary context, and a range of addresses reserved for all extents of a
+ * A space is one device's part of this process: its primary context, and one range of addresses reserved for all extents of a
  * pool, so that mapping one never moves another.
  *
  * Order, which the driver demands or rewards:
@@ -22,9 +22,9 @@ struct cuda_extent;
 /**
  * cuda_space_new() - a device's context and addresses
  * @driver: borrowed, outlives the space
- * @bytes:  of all extents together; rounded up to the granularity; addresses only, no memory. 0: cuda_space_reserve() later
+ * @bytes:  of all extents together; rounded up to the granularity; addresses only, no memory
  *
- * Return: 0; -EOVERFLOW: @bytes; else as cuda_fail().
+ * Return: 0; -EINVAL, -EOVERFLOW: @bytes; else as cuda_fail().
  */
 int cuda_space_new(const struct cuda_driver *driver, const struct cuda_device_info *device, size_t bytes,
                    struct cuda_space **ret_space, struct errmsg *e);
@@ -35,15 +35,6 @@ static inline void cuda_space_freep(struct cuda_space **s)
 {
     *s = cuda_space_free(*s);
 }
-
-/**
- * cuda_space_reserve() - addresses for the extents of a pool of @bytes, or of another one
- *
- * Extents that are mapped stay where they are; ranges in which nothing is mapped any more are given up.
- *
- * Return: 0; -EINVAL, -EOVERFLOW: @bytes; else as cuda_fail(). On failure nothing changed.
- */
-int cuda_space_reserve(struct cuda_space *s, size_t bytes, struct errmsg *e);
 
 const struct cuda_device_info *cuda_space_device(const struct cuda_space *s);
 const struct cuda_driver *cuda_space_driver(const struct cuda_space *s);

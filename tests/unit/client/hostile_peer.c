@@ -77,7 +77,7 @@ static void answer_confirm(const struct peer *p, Kvcobra__Reply *reply)
     kvcobra__device__init(&device);
     device.name = (char *) "gpu0";
     device.uuid = (char *) (p->lie == GPU_OTHER_DEVICE ? "GPU-c1c1c1c1-c1c1-c1c1-c1c1-c1c1c1c1c1c1" : PEER_GPU);
-    device.pool_bytes = p->lie == GPU_NO_BYTES ? 0 : p->lie == GPU_TRUTH ? UINT64_MAX : PEER_EXTENT_BYTES;
+    device.pool_bytes = PEER_EXTENT_BYTES;
     confirm.device = is_gpu(p) && p->lie != GPU_NO_DEVICE ? &device : NULL;
 }
 

@@ -22,10 +22,9 @@ static const struct {
     const char *name;
     int connect, match, commit; /* what the library answers */
 } lies[GPU_END - GPU_TRUTH] = {
-    [GPU_TRUTH - GPU_TRUTH] = { "truth, of a pool larger than the device", 0, 0, 0 },
+    [GPU_TRUTH - GPU_TRUTH] = { "truth", 0, 0, 0 },
     [GPU_NO_DEVICE - GPU_TRUTH] = { "knows no devices", -EOPNOTSUPP },
     [GPU_OTHER_DEVICE - GPU_TRUTH] = { "another device", -EPROTO },
-    [GPU_NO_BYTES - GPU_TRUTH] = { "pool of no bytes", -EPROTO },
     [GPU_ON_HOST - GPU_TRUTH] = { "extent in the host's memory", 0, -EBADMSG, -EBADMSG },
     [GPU_FRACTION - GPU_TRUTH] = { "extent of no whole granules", 0, -EPROTO, -EPROTO },
     [GPU_SHORT - GPU_TRUTH] = { "extent of half its bytes", 0, -EBADMSG, -EBADMSG },

@@ -139,37 +139,6 @@ static void test_addresses_are_reused(void)
     fixture_deinit(&f);
 }
 
-/* A second pool's addresses beside the first one's, whose extent stays where it is; once that is gone, so are its addresses. */
-static void test_another_pool(void)
-{
-    struct fixture f;
-    _cleanup_(closep) int fd = -1;
-    struct cuda_extent *old = NULL, *x[3] = { NULL }, *none = NULL;
-    cu_ptr address;
-
-    fixture_init(&f, 0);
-    CU_ASSERT_EQUAL_FATAL(cuda_extent_new(f.space, MIB, &fd, &f.e), 0);
-    CU_ASSERT_EQUAL(import_copy(&f, fd, MIB, CU_ACCESS_READ, &old), -ENOSPC); /* no addresses yet */
-    CU_ASSERT_EQUAL(cuda_space_reserve(f.space, 0, &f.e), -EINVAL);
-    CU_ASSERT_EQUAL(cuda_space_reserve(f.space, SIZE_MAX, &f.e), -EOVERFLOW);
-    CU_ASSERT_EQUAL_FATAL(cuda_space_reserve(f.space, MIB, &f.e), 0);
-    CU_ASSERT_EQUAL_FATAL(import_copy(&f, fd, MIB, CU_ACCESS_READ, &old), 0);
-    address = cuda_extent_address(old);
-    CU_ASSERT_EQUAL_FATAL(cuda_space_reserve(f.space, 2 * MIB, &f.e), 0);
-    CU_ASSERT_EQUAL(left(&f).ranges, 2);
-    for (int i = 0; i < 2; i++)
-        CU_ASSERT_EQUAL_FATAL(import_copy(&f, fd, MIB, CU_ACCESS_READ, &x[i]), 0);
-    CU_ASSERT_EQUAL(import_copy(&f, fd, MIB, CU_ACCESS_READ, &none), -ENOSPC);
-    CU_ASSERT_EQUAL(cuda_extent_address(old), address);
-    old = cuda_extent_free(old);
-    CU_ASSERT_EQUAL_FATAL(cuda_space_reserve(f.space, MIB, &f.e), 0);
-    CU_ASSERT_EQUAL(left(&f).ranges, 2); /* the one with the two, and the new one */
-    CU_ASSERT_EQUAL_FATAL(import_copy(&f, fd, MIB, CU_ACCESS_READ, &x[2]), 0);
-    for (int i = 0; i < 3; i++)
-        cuda_extent_free(x[i]);
-    fixture_deinit(&f);
-}
-
 static void test_writing_is_asked_for(void)
 {
     struct fixture f;
@@ -300,6 +269,6 @@ static void test_another_process(void)
 const char test_suite[] = "gpu extents";
 const struct test_case test_cases[] = {
     TEST(test_two_mappings_share_bytes), TEST(test_a_descriptor_keeps_memory), TEST(test_addresses_are_reused),
-    TEST(test_another_pool), TEST(test_writing_is_asked_for),
+    TEST(test_writing_is_asked_for),
     TEST(test_what_is_refused), TEST(test_every_failing_call), TEST(test_another_process), TEST_END,
 };
