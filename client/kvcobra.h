@@ -330,6 +330,9 @@ KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size
  * is busy; -ETIMEDOUT: busy for too long; -ESHUTDOWN: it is draining; -EFBIG: a page is larger than its extents; -ESTALE: its
  * table's drain time is over. After these the sequence goes on privately, in memory of this process, and a later commit
  * tries again. -EINVAL: layers differ in length, or @tokens are not those that a chunk was published or matched with.
+ *
+ * On a GPU a call that has something to publish waits for the stream, and up to 1 s for the daemon to have memory made. -EINVAL
+ * also: an input was not finite, nothing is published; -EBUSY: the stream is being captured; -ENOMEM, -EIO: of the GPU.
  */
 KVC_EXPORT int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published);
 

@@ -13,6 +13,7 @@
 #include "client/client.h"
 #include "client/publish.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 #include "client/seq_pool.h"
 
 enum { STEP_MS = 5, STEP_MS_MAX = 80 };
@@ -154,10 +155,20 @@ static void give_back(struct kvc_seq *s, struct batch *b)
         batch_abort(s, b);
 }
 
+/* What was appended was not looked at then. Waits, so that copies begin when slots are reserved, not later. */
+static int check_inputs(struct kvc_seq *s)
+{
+    int r = gpu_flags_read(s->model->client->gpu, &s->model->client->error);
+
+    return r < 0 ? r : seq_gpu_judge(s);
+}
+
 static int publish_filled(struct kvc_seq *s, struct filling *f, int64_t until_ms)
 {
-    int r = reserve(s, &f->b, until_ms);
+    int r = check_inputs(s);
 
+    if (r == 0)
+        r = reserve(s, &f->b, until_ms);
     if (r < 0 || f->b.n_reserved == 0)
         return r < 0 ? r : f->b.end_err;
     r = fill(s, f);

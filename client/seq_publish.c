@@ -10,7 +10,6 @@
 #include "client/publish.h"
 #include "client/reconnect.h"
 #include "client/seq.h"
-#include "client/seq_gpu.h"
 #include "client/seq_pool.h"
 
 enum { MAKING_MS = 1000 };
@@ -120,14 +119,6 @@ static int commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
     return r;
 }
 
-/* What was appended on a GPU was not looked at then. Waits, so that copies begin when slots are reserved, not later. */
-static int check_inputs(struct kvc_seq *s)
-{
-    int r = gpu_flags_read(s->model->client->gpu, &s->model->client->error);
-
-    return r < 0 ? r : seq_gpu_judge(s);
-}
-
 int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published)
 {
     int r = seq_enter(s);
@@ -144,7 +135,7 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
         return fail(e, -EINVAL, "layers differ in length: commit between steps");
     r = seq_check_whole(s);
     if (r == 0 && s->gpu)
-        r = check_inputs(s);
+        r = gpu_check_not_capturing(s->model->client->gpu, e);
     if (r < 0)
         return r;
     connection_check(&s->model->client->connection, false); /* there may be nothing to say, yet something to know */

@@ -14,6 +14,7 @@
 
 #include "client/client.h"
 #include "client/seq.h"
+#include "client/seq_gpu.h"
 #include "tests/lib/test.h"
 #include "tests/standin/libcuda.h"
 #include "tests/unit/client/hostile_peer.h"
@@ -82,6 +83,15 @@ static void check_commit(const struct peer *p, const struct embedded *m, kvc_cli
     CU_ASSERT_EQUAL(page_is_shared(s->pages[0]), r == 0);
     CU_ASSERT_EQUAL(gpu_read(c->gpu, after, (cu_ptr) (uintptr_t) page_payload(s->pages[0]), payload_bytes, &c->error), 0);
     CU_ASSERT_EQUAL(memcmp(before, after, payload_bytes), 0);
+    if (r == 0) { /* with nothing to publish it does not wait: what was appended since has not been looked at */
+        CU_ASSERT_EQUAL(s->gpu->n_sound, 129);
+        CU_ASSERT_EQUAL(kvc_seq_append(s, 0, KVC_F32, (void *) (uintptr_t) on.at, (void *) (uintptr_t) on.at, 1), 0);
+        CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 129, &n), 0);
+        CU_ASSERT_EQUAL(n, 64);
+        CU_ASSERT_EQUAL(s->gpu->n_sound, 129);
+        CU_ASSERT_EQUAL(kvc_client_synchronize(c), 0);
+        CU_ASSERT_EQUAL(s->gpu->n_sound, 130);
+    }
     gpu_free(c->gpu, &on);
     kvc_seq_free(s);
     free(before);
