@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/client.h"
 #include "tests/e2e/client_gpu_lib.h"
 #include "tests/lib/test.h"
 
@@ -21,6 +22,7 @@ static bool publisher(const struct scene *sc, int from_parent, int to_parent)
     size_t published = 0, n;
     float *out;
 
+    m.client->connection.items_per_message = 2; /* several batches, the first of which has the sinks */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_publish(&m, s, 0, 0, GPU_PROMPT, 200, &published), 0);
     CU_ASSERT_EQUAL(published, GPU_SHARED);
@@ -168,34 +170,42 @@ static void test_same_text_twice(void)
     scene_end(&sc);
 }
 
-/* Without extents made ahead a commit waits for one, and publishes everything. */
-static bool first_commit(const struct scene *sc, int from_parent, int to_parent)
+/*
+ * Without extents made ahead a commit waits for each, also when it has filled what there was with half of its pages, and
+ * publishes everything.
+ */
+static bool one_commit(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
+    size_t text = gpu_is_real() ? 11520 : 5760, n = 0; /* 179 or 89 pages of 12 KiB: more than 2 MiB, more than 1 MiB */
+    uint32_t *tokens = scene_tokens(0, text);
+    unsigned long inodes[8];
     kvc_seq *s = NULL;
-    size_t n = 0;
 
     (void) from_parent;
     (void) to_parent;
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-    CU_ASSERT_EQUAL(gpu_publish(&m, s, 0, 0, GPU_PROMPT, GPU_PROMPT, &n), 0);
-    CU_ASSERT_EQUAL(n, GPU_SHARED);
+    CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 0, text), 0);
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, text, &n), 0);
+    CU_ASSERT_EQUAL(n, text - KVC_RECENT_TOKENS);
+    CU_ASSERT_EQUAL(gpu_inodes(getpid(), inodes, 8), gpu_is_real() ? 0 : 2);
+    free(tokens);
     embedded_free(&m);
     return true;
 }
 
-static void test_extent_on_demand(void)
+static void test_extents_on_demand(void)
 {
     struct scene sc;
     struct child c;
 
     gpu_scene_start(&sc, 0);
-    c = child_start(first_commit, &sc);
+    c = child_start(one_commit, &sc);
     CU_ASSERT(child_end(&c));
     scene_end(&sc);
 }
 
 const char test_suite[] = "clients on a GPU";
 const struct test_case test_cases[] = {
-    TEST(test_shared_prefix), TEST(test_publisher_is_killed), TEST(test_same_text_twice), TEST(test_extent_on_demand), TEST_END,
+    TEST(test_shared_prefix), TEST(test_publisher_is_killed), TEST(test_same_text_twice), TEST(test_extents_on_demand), TEST_END,
 };
