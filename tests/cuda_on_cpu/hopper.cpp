@@ -286,67 +286,12 @@ void async_fence()
 
 /* ---- single instructions --------------------------------------------------------------------------------------------- */
 
-uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which)
-{
-    uint64_t bytes = (uint64_t) b << 32 | a;
-    uint32_t r = 0;
-
-    for (unsigned i = 0; i < 4; i++) {
-        unsigned from = which >> 4 * i & 15;
-
-        if (from > 7)
-            refuse("a nibble above 7 names no byte"); /* the instruction would spread a sign */
-        r |= (uint32_t) (bytes >> 8 * from & 0xff) << 8 * i;
-    }
-    return r;
-}
-
-uint32_t transpose_8x8(uint32_t x)
-{
-    unsigned lane = threadIdx.x % 32, row = lane / 4, col = lane % 4 * 2;
-    uint32_t r = 0;
-
-    on_cpu_give(&x, sizeof(x));
-    for (unsigned i = 0; i < 2; i++) { /* element (col + i, row) of what was given */
-        uint32_t word;
-
-        memcpy(&word, on_cpu_given(4 * (col + i) + row / 2), sizeof(word));
-        r |= (word >> 16 * (row & 1) & 0xffff) << 16 * i;
-    }
-    on_cpu_taken();
-    return r;
-}
-
 uint64_t value_of_lane(uint64_t x, unsigned lane)
 {
     on_cpu_give(&x, sizeof(x));
     memcpy(&x, on_cpu_given(lane), sizeof(x));
     on_cpu_taken();
     return x;
-}
-
-float value_across(float x, unsigned lanes)
-{
-    on_cpu_give(&x, sizeof(x));
-    memcpy(&x, on_cpu_given(threadIdx.x % 32 ^ lanes), sizeof(x));
-    on_cpu_taken();
-    return x;
-}
-
-/* Sums and products of two binary16 are exact in binary64, or so nearly that rounding to binary32 first shows once in 2^13. */
-uint32_t add_pairs(uint32_t x, uint32_t y)
-{
-    return pair((double) low_half(x) + low_half(y), (double) high_half(x) + high_half(y));
-}
-
-uint32_t fma_pairs(uint32_t x, uint32_t y, uint32_t z)
-{
-    return pair((double) low_half(x) * low_half(y) + low_half(z), (double) high_half(x) * high_half(y) + high_half(z));
-}
-
-uint32_t mul_pairs(uint32_t x, uint32_t y)
-{
-    return pair((double) low_half(x) * low_half(y), (double) high_half(x) * high_half(y));
 }
 
 /* ---- products -------------------------------------------------------------------------------------------------------- */

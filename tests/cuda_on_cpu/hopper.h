@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "tests/cuda_on_cpu/cuda_on_cpu.h"
+#include "tests/cuda_on_cpu/pairs.h"
 
 uint32_t shared_address(const void *at);
 
@@ -21,27 +21,10 @@ void threads_sync(unsigned id, unsigned n);
 bool threads_any(unsigned id, unsigned n, bool says);
 void warp_sync();
 
-static inline struct words4 words_at(const void *at)
-{
-    return load_16_bytes(at); /* refuses what is not aligned */
-}
-
 void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b);
 void async_fence();
 
-uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which);
-uint32_t transpose_8x8(uint32_t pair);
 uint64_t value_of_lane(uint64_t x, unsigned lane);
-float value_across(float x, unsigned lanes);
-
-uint32_t add_pairs(uint32_t x, uint32_t y);
-uint32_t fma_pairs(uint32_t x, uint32_t y, uint32_t z);
-uint32_t mul_pairs(uint32_t x, uint32_t y);
-
-static inline uint32_t negate_pair(uint32_t x)
-{
-    return x ^ 0x80008000u;
-}
 
 /* Counts what warpgroups hold: more than a multiprocessor has, or a change by part of a warpgroup, ends the program. */
 void on_cpu_registers(unsigned n, bool more);

@@ -20,8 +20,6 @@ enum {
     PLAN_90_STAGES_MAX = 32,
     PLAN_90_AHEAD = 24 << 10,    /* bytes that are worth having under way */
     PLAN_90_QUERY_STAGES_MAX = 3,
-    PLAN_90_WIDE_LEVELS = 480,   /* of 5, 6, 7 and 8 bits */
-    PLAN_90_NARROW_BITS = 4,     /* levels up to here are whole numbers */
 };
 
 /* X(name, d, rows): head dimension, and query rows of a tile at most. */
@@ -74,8 +72,8 @@ PLAN_INLINE struct plan_90_shape plan_90_shape(uint32_t d, uint32_t n_rows, uint
     struct plan_90_shape s;
 
     (void) plan_90_take(&at, 2 * (PLAN_90_STAGES_MAX + PLAN_90_QUERY_STAGES_MAX) * 8);
-    s.narrow = plan_90_take(&at, 2 * (PLAN_90_NARROW_BITS + 1) * 16);
-    s.wide = plan_90_take(&at, 2 * PLAN_90_WIDE_LEVELS * 2);
+    s.narrow = plan_90_take(&at, 2 * 5 * 16);
+    s.wide = plan_90_take(&at, 2 * 512 * 2);
     s.tiles = plan_90_take(&at, 3 * PLAN_HALVES_MAX / 2 * 16);
     s.dec_k = plan_90_take(&at, d * key_rank_max * 2);
     s.query_bytes = PLAN_90_SETS * d / 32 * PLAN_90_STEP_WORDS(n_row_tiles) * 4;

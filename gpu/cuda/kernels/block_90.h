@@ -63,17 +63,12 @@ template <class S> DEVICE struct block_90 block_of(const struct plan_table *t)
 
 DEVICE void fill_levels(const struct plan_table *t, struct block_90 b)
 {
-    for (uint32_t i = threadIdx.x; i < 2 * 5 * 16; i += PLAN_90_THREADS) {
-        uint32_t side = i / 80, width = i / 16 % 5;
+    enum { OF_SIDE = (NARROW_BITS + 1) * 4 };
 
-        ((uint8_t *) b.levels.narrow)[i] = (uint8_t) ((int) half_to_float(t->levels[(side * 9 + width) * 256 + i % 16]) + 128);
-    }
-    for (uint32_t i = threadIdx.x; i < 2 * PLAN_90_WIDE_LEVELS; i += PLAN_90_THREADS) {
-        uint32_t side = i / PLAN_90_WIDE_LEVELS, at = i % PLAN_90_WIDE_LEVELS + 32;
-        uint32_t width = at < 64 ? 5 : at < 128 ? 6 : at < 256 ? 7 : 8;
-
-        ((uint16_t *) b.levels.wide)[i] = t->levels[(side * 9 + width) * 256 + at - (1u << width)];
-    }
+    for (uint32_t i = threadIdx.x; i < 2 * OF_SIDE; i += PLAN_90_THREADS) /* K's have 128 added, V's follow K's without */
+        ((uint32_t *) b.levels.narrow)[i] = i < OF_SIDE ? t->narrow[i] : t->narrow[i + OF_SIDE] ^ 0x80808080;
+    for (uint32_t i = threadIdx.x; i < WIDE_LEVELS; i += PLAN_90_THREADS)
+        ((uint32_t *) b.levels.wide)[i] = t->wide[i];
 }
 
 template <class S> DEVICE void fill_dec_k(const struct plan_head *head, struct block_90 b)
@@ -116,7 +111,7 @@ DEVICE void put_tile(const struct plan_codes *codes, uint32_t tile, bool of_key,
 
     ret[0] = codes->offset[2 * tile];
     ret[1] = codes->offset[2 * tile + 1];
-    ret[2] = b0 == b1 && b0 <= PLAN_90_NARROW_BITS ? b0 : 0;
+    ret[2] = b0 == b1 && b0 <= NARROW_BITS ? b0 : 0;
     ret[3] = b0 | b1 << 4 | (uint32_t) of_key << 8;
 }
 

@@ -1,5 +1,5 @@
 /*
- * What kernels for compute capability 9.0 use beyond device.h: barriers in shared memory that copies complete, bulk copies,
+ * What kernels for compute capability 9.0 use beyond device.h and pairs.h: barriers in shared memory that copies complete, bulk copies,
  * matrix products of a warpgroup, registers given from one warpgroup to another. On a GPU the instructions (PTX ISA, sm_90a); in
  * tests tests/cuda_on_cpu/hopper.h, which stops where the instructions would hang or read what is not there yet.
  *
@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "gpu/cuda/kernels/device.h"
+#include "gpu/cuda/kernels/pairs.h"
 
 /* A bulk copy's addresses and size are multiples of it. */
 #define BULK_ALIGN 16
@@ -88,14 +88,6 @@ DEVICE void warp_sync()
     __syncwarp();
 }
 
-/* 16 bytes of shared memory, aligned so. */
-DEVICE struct words4 words_at(const void *at)
-{
-    uint4 v = *(const uint4 *) at;
-
-    return { { v.x, v.y, v.z, v.w } };
-}
-
 /* ---- copies -------------------------------------------------------------------------------------------------------- */
 
 /* Queued by one thread; @b counts the bytes as they arrive. */
@@ -124,65 +116,9 @@ template <int N> DEVICE void registers_take()
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* Of @a's bytes 0 .. 3 and @b's 4 .. 7, those that the four nibbles of @which name, which are 0 .. 7. */
-DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which)
-{
-    uint32_t r;
-
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(which));
-    return r;
-}
-
-/* 8 x 8 binary16, a pair of a row per lane: rows and columns changed. */
-DEVICE uint32_t transpose_8x8(uint32_t pair)
-{
-    uint32_t r;
-
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(pair));
-    return r;
-}
-
 DEVICE uint64_t value_of_lane(uint64_t x, unsigned lane)
 {
     return __shfl_sync(0xffffffffu, x, lane);
-}
-
-DEVICE float value_across(float x, unsigned lanes)
-{
-    return __shfl_xor_sync(0xffffffffu, x, lanes);
-}
-
-/* ---- pairs of binary16 ----------------------------------------------------------------------------------------------- */
-
-DEVICE __half2 as_halves(uint32_t x)
-{
-    return *reinterpret_cast<__half2 *>(&x);
-}
-
-DEVICE uint32_t as_word(__half2 x)
-{
-    return *reinterpret_cast<uint32_t *>(&x);
-}
-
-DEVICE uint32_t add_pairs(uint32_t x, uint32_t y)
-{
-    return as_word(__hadd2_rn(as_halves(x), as_halves(y)));
-}
-
-/* x y + z, rounded once, as is x y. */
-DEVICE uint32_t fma_pairs(uint32_t x, uint32_t y, uint32_t z)
-{
-    return as_word(__hfma2(as_halves(x), as_halves(y), as_halves(z)));
-}
-
-DEVICE uint32_t mul_pairs(uint32_t x, uint32_t y)
-{
-    return as_word(__hmul2_rn(as_halves(x), as_halves(y)));
-}
-
-DEVICE uint32_t negate_pair(uint32_t x)
-{
-    return as_word(__hneg2(as_halves(x)));
 }
 
 /* ---- products of a warpgroup ----------------------------------------------------------------------------------------- */

@@ -21,12 +21,26 @@ enum {
 /* Levels of four codes of @b <= 4 bits, in the lower four nibbles, out of the 16 bytes @levels. */
 DEVICE uint32_t narrow_levels(struct words4 levels, unsigned b, uint32_t nibbles)
 {
-    uint32_t low = pick_bytes(levels.word[0], levels.word[1], nibbles & 0x7777), high;
+    uint32_t low, high;
 
-    if (b < NARROW_BITS)
-        return low;
+    if (b < NARROW_BITS) /* no nibble is above 7 */
+        return pick_bytes(levels.word[0], levels.word[1], nibbles);
+    low = pick_bytes(levels.word[0], levels.word[1], nibbles & 0x7777);
     high = pick_bytes(levels.word[2], levels.word[3], nibbles & 0x7777);
     return pick_bytes(low, high, (nibbles >> 1 & 0x4444) | 0x3210);
+}
+
+/* The same of eight codes: of the lower half-word, then of the upper one. */
+DEVICE void narrow_levels_of_8(struct words4 levels, unsigned b, uint32_t nibbles, uint32_t *ret_lower, uint32_t *ret_upper)
+{
+    uint32_t within = b < NARROW_BITS ? nibbles : nibbles & 0x77777777, which = (nibbles >> 1 & 0x44444444) | 0x32103210;
+
+    *ret_lower = pick_bytes(levels.word[0], levels.word[1], within);
+    *ret_upper = pick_bytes(levels.word[0], levels.word[1], within >> 16);
+    if (b < NARROW_BITS)
+        return;
+    *ret_lower = pick_bytes(*ret_lower, pick_bytes(levels.word[2], levels.word[3], within), which);
+    *ret_upper = pick_bytes(*ret_upper, pick_bytes(levels.word[2], levels.word[3], within >> 16), which >> 16);
 }
 
 /* Bytes of levels + 128 that @which names, 4 being the byte before them, to a pair of levels in binary16. */

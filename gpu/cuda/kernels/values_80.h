@@ -63,8 +63,7 @@ DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const ui
         if (v->is_key)
             nibbles = transpose_8x8(nibbles);
         table = narrow_table(s, v->is_key ? 1 : 2, b);
-        ret[half] = narrow_levels(table, b, nibbles);
-        ret[half + 2] = narrow_levels(table, b, nibbles >> 16);
+        narrow_levels_of_8(table, b, nibbles, &ret[half], &ret[half + 2]);
     }
 }
 

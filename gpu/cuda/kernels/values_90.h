@@ -177,9 +177,11 @@ template <class S> DEVICE void add_tile_90(const uint32_t levels[2][8], const ui
 /* 1152 times the weights of 64 tokens: what levels that are raised by it sum to more. */
 template <class S> DEVICE void sum_raised(const uint32_t weights[S::ROW_TILES][8], float c[S::ROW_TILES][4])
 {
-    const uint32_t levels[2][8] = { { PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152 },
-                                    { PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152, PLUS_1152 } };
+    uint32_t levels[2][8];
 
+    UNROLL
+    for (unsigned i = 0; i < 8; i++)
+        levels[0][i] = levels[1][i] = PLUS_1152_TWICE;
     add_tile_90<S>(levels, weights, false, c);
 }
 
