@@ -99,8 +99,8 @@ enum {
 enum { CU_STREAM_UNORDERED = 1 }; /* CU_STREAM_NON_BLOCKING: the default stream does not wait for it, nor it for that */
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1, CU_CAPTURE_INVALIDATED = 2 }; /* CUstreamCaptureStatus */
 
-/* Attributes of a pointer; start and bytes are 8 bytes, the other is an int. */
-enum { CU_POINTER_LEGACY_IPC = 10, CU_POINTER_RANGE_START = 11, CU_POINTER_RANGE_BYTES = 12 };
+/* Attributes of a pointer; start and bytes are 8 bytes, the others are an int. */
+enum { CU_POINTER_DEVICE = 9, CU_POINTER_LEGACY_IPC = 10, CU_POINTER_RANGE_START = 11, CU_POINTER_RANGE_BYTES = 12 };
 
 enum { CU_IPC_LAZY_PEER_ACCESS = 1 };
 

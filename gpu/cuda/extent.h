@@ -67,6 +67,31 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
 int cuda_extent_import(struct cuda_space *s, int fd, size_t bytes, int access, struct cuda_extent **ret_extent,
                        struct errmsg *e);
 
+/* ---- memory of cuMemAlloc(), that has no descriptor (legacy.c) ----------------------------------------------------- */
+
+#define CUDA_LEGACY_UNIT ((size_t) 2 << 20) /* smaller allocations share one of the driver's, and their handle would map all of it */
+
+/**
+ * cuda_legacy_export() - the handle by which other processes open memory of this one
+ * @at, @bytes: an allocation of this device by cuMemAlloc() or cudaMalloc(), all of it
+ *
+ * Return: 0; -EINVAL with a sentence: not the whole of one allocation, no multiple of CUDA_LEGACY_UNIT, of another kind or
+ * device; else as cuda_fail().
+ */
+int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_ipc_mem_handle *ret, struct errmsg *e);
+
+/**
+ * cuda_extent_open() - map what another process exported; for reading and writing, there is no other way
+ *
+ * Return: 0; -ESTALE: the driver opens it (any more) for nobody, or not here: its process is this one, or gone; -EBADMSG: it
+ * has other than @bytes; else as cuda_fail().
+ */
+int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handle, size_t bytes,
+                     struct cuda_extent **ret_extent, struct errmsg *e);
+
+/* The same for what this process exported itself: the memory stays the caller's. Return: 0; -ENOMEM. */
+int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cuda_extent **ret_extent, struct errmsg *e);
+
 /* No work may be using it. NULL is fine; returns NULL. */
 struct cuda_extent *cuda_extent_free(struct cuda_extent *x);
 static inline void cuda_extent_freep(struct cuda_extent **x)

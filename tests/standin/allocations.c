@@ -174,6 +174,12 @@ API cu_result cuPointerGetAttribute(void *data, int attribute, cu_ptr at)
         value = origin == ORIGIN_OWN;
         memcpy(data, &value, sizeof(value));
         return CU_SUCCESS;
+    case CU_POINTER_DEVICE: /* nobody asks it of a mapping */
+        if (origin == ORIGIN_NONE)
+            return CU_INVALID_VALUE;
+        value = origin == ORIGIN_OWN ? find_own(at)->device : find_opened(at)->of.device;
+        memcpy(data, &value, sizeof(value));
+        return CU_SUCCESS;
     default:
         return CU_INVALID_VALUE;
     }

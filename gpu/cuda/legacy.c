@@ -1,0 +1,63 @@
+/*
+ * Memory of cuMemAlloc() and cudaMalloc() for other processes: the driver's older way, for engines that own their memory. A
+ * handle of 64 bytes names a whole allocation of the process that made it, and is worth nothing when that process is gone.
+ */
+#include <errno.h>
+
+#include "base/errmsg.h"
+#include "gpu/cuda/extent.h"
+
+static int check_allocation(const struct cuda_driver *d, cu_ptr at, size_t bytes, struct errmsg *e)
+{
+    cu_ptr base = 0;
+    size_t all = 0;
+    cu_result r = d->address_range(&base, &all, at);
+
+    if (r != CU_SUCCESS)
+        return cuda_fail(d, r, e, "this is no GPU memory");
+    if (base != at || all != bytes)
+        return fail(e, -EINVAL, "the allocation of this GPU memory has %zu bytes and begins %zu before it, not %zu there: only a "
+                    "whole allocation can be shared", all, (size_t) (at - base), bytes);
+    if (bytes % CUDA_LEGACY_UNIT != 0)
+        return fail(e, -EINVAL, "an allocation of %zu bytes may lie beside others: share multiples of %zu", bytes,
+                    CUDA_LEGACY_UNIT);
+    return 0;
+}
+
+/* Memory of cuMemCreate(), of stream-ordered pools and of other processes has no such handle. */
+static int check_kind(const struct cuda_driver *d, cu_device device, cu_ptr at, struct errmsg *e)
+{
+    int capable = 0, on = -1;
+    cu_result r = d->pointer_attribute(&capable, CU_POINTER_LEGACY_IPC, at);
+
+    if (r == CU_SUCCESS && capable)
+        r = d->pointer_attribute(&on, CU_POINTER_DEVICE, at);
+    if (r != CU_SUCCESS)
+        return cuda_fail(d, r, e, "cannot learn what kind of GPU memory this is");
+    if (!capable)
+        return fail(e, -EINVAL, "GPU memory of this kind cannot be shared by a handle: allocate it with cudaMalloc() or "
+                    "cuMemAlloc()");
+    return on == device ? 0 : fail(e, -EINVAL, "the memory is on device %d, not on device %d", on, device);
+}
+
+int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_ipc_mem_handle *ret, struct errmsg *e)
+{
+    const struct cuda_driver *d = cuda_space_driver(s);
+    struct cu_ipc_mem_handle handle;
+    int r = cuda_space_enter(s, e);
+
+    if (r < 0)
+        return r;
+    r = check_allocation(d, at, bytes, e);
+    if (r == 0)
+        r = check_kind(d, cuda_space_device(s)->ordinal, at, e);
+    if (r == 0) {
+        cu_result result = d->ipc_export(&handle, at);
+
+        r = result == CU_SUCCESS ? 0 : cuda_fail(d, result, e, "cannot make a handle of GPU memory");
+    }
+    cuda_space_leave(s);
+    if (r == 0)
+        *ret = handle;
+    return r;
+}
