@@ -531,6 +531,7 @@ typedef struct kvc_device_status { /* where pages lie: the host's memory first, 
     uint32_t spare_extents;        /* made ahead, of nobody */
     uint32_t retired_extents;      /* a dead process may still use them: nothing new comes in */
     uint64_t quarantined_slots;    /* of dead processes, not yet free again */
+    uint32_t lent_extents;         /* memory of clients: kvc_client_lend() */
 } kvc_device_status;
 
 typedef struct kvc_status { /* pool_bytes to waste_bytes, guaranteed_bytes: of the host's memory */

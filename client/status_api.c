@@ -72,7 +72,7 @@ static int add_devices(kvc_status *s, const Kvcobra__StatusReply *got)
             .page_bytes = d->page_bytes, .waste_bytes = d->waste_bytes, .held_bytes = d->held_bytes,
             .guaranteed_bytes = d->guaranteed_bytes, .pages = d->pages, .sessions = d->sessions,
             .spare_extents = d->spare_extents, .retired_extents = d->retired_extents,
-            .quarantined_slots = d->quarantined_slots,
+            .quarantined_slots = d->quarantined_slots, .lent_extents = d->lent_extents,
         };
         (void) snprintf(to->name, sizeof(to->name), "%s", d->name);
         (void) snprintf(to->uuid, sizeof(to->uuid), "%s", d->uuid);

@@ -10,6 +10,7 @@
 #include "base/errmsg.h"
 #include "daemon/gpu_uuid.h"
 #include "daemon/journal.h"
+#include "daemon/lend.h"
 #include "daemon/metrics_http.h"
 #include "daemon/pool.h"
 
@@ -56,6 +57,7 @@ void config_init(struct config *c)
         .models_per_session_max = 16,
         .leases_per_session_max = 65536,
         .reservations_per_session_max = 8192,
+        .lent_extents_per_session_max = 256,
         .tables_max = 256,
         .table_bytes_max = UINT64_C(1) << 30,
     };
@@ -140,6 +142,9 @@ static int check_gpus(const struct config *c, struct errmsg *e)
         return fail(e, -EINVAL, "--gpu: %s", why.text);
     if (n > 0 && !c->mover_path)
         return fail(e, -EINVAL, "--gpu needs kvcobra-mover, and --mover says none");
+    if (c->gpu_lend && c->gpu_extent_bytes % LENT_UNIT != 0)
+        return fail(e, -EINVAL, "--gpu-lend yes: memory is lent in multiples of %d bytes, --gpu-extent-bytes is %" PRIu64, LENT_UNIT,
+                    c->gpu_extent_bytes);
     if (c->pool_bytes / c->extent_bytes + n * (c->gpu_pool_bytes / c->gpu_extent_bytes) > JOURNAL_EXTENTS_MAX)
         return fail(e, -EINVAL, "--pool-bytes and --gpu-pool-bytes of %" PRIu32 " GPUs make more than %u extents: raise "
                     "--gpu-extent-bytes", n, JOURNAL_EXTENTS_MAX);

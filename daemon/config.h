@@ -1,6 +1,7 @@
 /* Every limit and path of kvcobrad in one place. Command line and file fill it (config_keys.h); SIGHUP changes some of it. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -48,6 +49,7 @@ struct config {
     uint64_t gpu_quota_bytes;         /* per tenant: its pages on one GPU */
     uint64_t gpu_guarantee_bytes;
     uint32_t gpu_spare_extents;       /* of each GPU, made ahead: nobody waits for them */
+    bool gpu_lend;                    /* clients may lend memory of their own to a GPU's pool */
     uint64_t gpu_reuse_ms;            /* slots of a dead process rest this long after the driver forgot it */
     const char *mover_path;           /* of kvcobra-mover */
 
@@ -69,6 +71,7 @@ struct config {
     uint32_t models_per_session_max;
     uint32_t leases_per_session_max;
     uint32_t reservations_per_session_max;
+    uint32_t lent_extents_per_session_max;
     uint32_t tables_max;              /* in any state */
     uint64_t table_bytes_max;         /* one table file */
 

@@ -13,7 +13,7 @@
 #include "daemon/log.h"
 #include "daemon/spares.h"
 
-enum kind { KIND_PATH, KIND_TEXT, KIND_BYTES, KIND_U64, KIND_U32, KIND_INT, KIND_MODE, KIND_BACKEND, KIND_KEEP };
+enum kind { KIND_PATH, KIND_TEXT, KIND_BYTES, KIND_U64, KIND_U32, KIND_INT, KIND_MODE, KIND_BACKEND, KIND_KEEP, KIND_BOOL };
 
 #define DAY_MS UINT64_C(86400000)
 
@@ -52,6 +52,7 @@ static const struct key {
     { "gpu-quota-bytes", KIND_BYTES, AT(gpu_quota_bytes), 1, UINT64_MAX, true },
     { "gpu-guarantee-bytes", KIND_BYTES, AT(gpu_guarantee_bytes), 0, UINT64_C(1) << 50, false },
     { "gpu-spare-extents", KIND_U32, AT(gpu_spare_extents), 0, SPARES_MAX, false },
+    { "gpu-lend", KIND_BOOL, AT(gpu_lend), 0, 0, true },
     { "gpu-reuse-ms", KIND_U64, AT(gpu_reuse_ms), 0, DAY_MS, false },
     { "mover", KIND_PATH, AT(mover_path), 0, 0, false },
     { "lease-ms", KIND_U64, AT(lease_ms), 100, DAY_MS, true },
@@ -67,6 +68,7 @@ static const struct key {
     { "models-per-session", KIND_U32, AT(models_per_session_max), 1, 1u << 16, true },
     { "leases-per-session", KIND_U32, AT(leases_per_session_max), 1, 1u << LEASE_INDEX_BITS, true },
     { "reservations-per-session", KIND_U32, AT(reservations_per_session_max), 1, 1u << 24, true },
+    { "lent-extents-per-session", KIND_U32, AT(lent_extents_per_session_max), 1, 1u << 16, true },
     { "tables", KIND_U32, AT(tables_max), 1, 1u << 16, true },
 #undef AT
 };
@@ -137,6 +139,16 @@ static int set_mode(struct config *c, const struct key *k, const char *value, st
     return 0;
 }
 
+static int set_bool(struct config *c, const struct key *k, const char *value, struct errmsg *e)
+{
+    bool yes = strcmp(value, "yes") == 0;
+
+    if (!yes && strcmp(value, "no") != 0)
+        return fail(e, -EINVAL, "%s: \"%s\" is neither yes nor no", k->name, value);
+    *(bool *) ((char *) c + k->offset) = yes;
+    return 0;
+}
+
 int config_set(struct config *c, const char *name, const char *value, struct errmsg *e)
 {
     const struct key *k = find_key(name);
@@ -157,6 +169,8 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         if (config_parse_keep(value, &c->keep_pool) < 0)
             return fail(e, -EINVAL, "%s: \"%s\" is none of auto, yes, no", name, value);
         return 0;
+    case KIND_BOOL:
+        return set_bool(c, k, value, e);
     case KIND_BYTES:
     case KIND_U64:
     case KIND_U32:
@@ -234,6 +248,8 @@ static size_t value_bytes(const struct key *k)
         return sizeof(enum ev_backend);
     case KIND_KEEP:
         return sizeof(enum supervisor_keep);
+    case KIND_BOOL:
+        return sizeof(bool);
     case KIND_U32:
     case KIND_INT:
     case KIND_PATH:

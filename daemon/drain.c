@@ -23,6 +23,8 @@ int drain_check(struct request *rq)
     switch (rq->message->body_case) {
     case KVCOBRA__REQUEST__BODY_OPEN_MODEL:
         return refuse(rq, "models");
+    case KVCOBRA__REQUEST__BODY_LEND_EXTENT:
+        return refuse(rq, "memory");
     case KVCOBRA__REQUEST__BODY_RESERVE:
         return refuse(rq, "pages");
     case KVCOBRA__REQUEST__BODY_APPEND_RAW:

@@ -42,7 +42,8 @@ void keep_write_list(struct server *s)
         const struct pool *p = &s->devices.list[i].store.pool;
 
         for (uint32_t k = 0; k < p->n_extents; k++)
-            ids[n++] = p->extents[k]->id;
+            if (!p->extents[k]->lent) /* its lender's to end, whoever runs then */
+                ids[n++] = p->extents[k]->id;
     }
     journal_write(&s->journal, ids, n, s->devices.serials.next_extent);
 }
@@ -58,10 +59,12 @@ static void on_added(void *ctx, const struct pool_extent *x, int owner_fd)
     struct server *s = ctx;
     char name[KEEP_NAME_BYTES];
 
-    supervisor_store(&s->supervisor, memory_name(name, x), owner_fd);
-    supervisor_store(&s->supervisor, keep_name(name, "slots", x->id), x->records.fd);
-    supervisor_barrier(&s->supervisor);
-    keep_write_list(s);
+    if (!x->lent) {
+        supervisor_store(&s->supervisor, memory_name(name, x), owner_fd);
+        supervisor_store(&s->supervisor, keep_name(name, "slots", x->id), x->records.fd);
+        supervisor_barrier(&s->supervisor);
+    }
+    keep_write_list(s); /* also the next extent's number */
 }
 
 static void on_removed(void *ctx, const struct pool_extent *x)
@@ -69,6 +72,8 @@ static void on_removed(void *ctx, const struct pool_extent *x)
     struct server *s = ctx;
     char name[KEEP_NAME_BYTES];
 
+    if (x->lent)
+        return;
     keep_write_list(s);
     supervisor_remove(&s->supervisor, memory_name(name, x));
     supervisor_remove(&s->supervisor, keep_name(name, "slots", x->id));

@@ -70,6 +70,7 @@ static const struct argp_option options[] = {
     { "gpu-quota-bytes", KEY_SETTING + 74, "SIZE", 0, "Pages of one tenant on one GPU (default: --gpu-pool-bytes)", 0 },
     { "gpu-guarantee-bytes", KEY_SETTING + 75, "SIZE", 0, "Of each GPU's pool, for each tenant (default 0)", 0 },
     { "gpu-spare-extents", KEY_SETTING + 76, "N", 0, "Of each GPU, made before they are needed (default 1)", 0 },
+    { "gpu-lend", KEY_SETTING + 79, "YES", 0, "Take memory of each GPU that clients allocated and lend (default no)", 0 },
     { "gpu-reuse-ms", KEY_SETTING + 77, "MS", 0, "What a dead process could still write to rests this long after the driver "
       "forgot it (default 2000)", 0 },
     { "mover", KEY_SETTING + 78, "PATH", 0, "kvcobra-mover, the process that uses the driver (default " KVCOBRA_MOVER_PATH ")", 0 },
@@ -86,6 +87,7 @@ static const struct argp_option options[] = {
     { "models-per-session", KEY_SETTING + 20, "N", 0, "(default 16)", 0 },
     { "leases-per-session", KEY_SETTING + 14, "N", 0, "(default 65536)", 0 },
     { "reservations-per-session", KEY_SETTING + 15, "N", 0, "(default 8192)", 0 },
+    { "lent-extents-per-session", KEY_SETTING + 80, "N", 0, "(default 256)", 0 },
     { "tables", KEY_SETTING + 16, "N", 0, "In any state (default 256)", 0 },
     { "table-bytes", KEY_SETTING + 17, "SIZE", 0, "Of one table file (default 1G)", 0 },
     { NULL, 0, NULL, 0, "Running:", 6 },

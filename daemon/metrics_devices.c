@@ -113,6 +113,11 @@ static uint64_t retired_extents(const struct gpu_pool *g)
     return figures.retired_extents;
 }
 
+static uint64_t lent_extents(const struct gpu_pool *g)
+{
+    return pool_lent_extents(&g->device->store.pool);
+}
+
 static uint64_t quarantined_slots(const struct gpu_pool *g)
 {
     struct gpu_pool_figures figures;
@@ -145,6 +150,7 @@ void metrics_collect_gpus(const struct server *s, struct metrics_text *t)
     gpu_family(s, t, "kvcobra_gpu_extents_failed_total", "counter", "Extents that could not be made.", extents_failed);
     gpu_family(s, t, "kvcobra_gpu_retired_extents", "gauge", "That a dead process may still use: nothing new comes in.",
                retired_extents);
+    gpu_family(s, t, "kvcobra_gpu_lent_extents", "gauge", "Memory of clients.", lent_extents);
     gpu_family(s, t, "kvcobra_gpu_quarantined_slots", "gauge", "Of dead processes that the driver may still run.",
                quarantined_slots);
 }

@@ -113,23 +113,41 @@ int handle_open_model(struct request *rq)
     return 0;
 }
 
+/* No process opens the handle of its own memory: the session that lent it knows it, another one of the process cannot. */
+static int check_lent(struct request *rq, const struct pool_extent *x)
+{
+    const struct session *s = rq->session;
+
+    if (x->lent->gone)
+        return fail(&rq->error, -ESTALE, "extent %" PRIu64 " was memory of a client that is gone", x->id);
+    if (x->lent->pid == s->pid && x->lent->session != s->number)
+        return fail(&rq->error, -EXDEV, "extent %" PRIu64 " is memory that another client of this process lent: only that client can "
+                    "use it here", x->id);
+    return 0;
+}
+
 int handle_get_extent(struct request *rq)
 {
     Kvcobra__GetExtentReply *reply = &rq->server->scratch->body.get_extent;
     uint64_t id = rq->message->get_extent->extent;
     struct pool_extent *x = pool_extent_find(&store_of(rq->session->tenant)->pool, id);
-    int r = request_may_send_fds(rq);
+    int r;
 
-    if (r < 0)
-        return r;
     /* An extent of another tenant does not exist for this one. */
     if (!x || x->tenant != rq->session->tenant)
         return fail(&rq->error, -ENOENT, "there is no extent %" PRIu64, id);
+    r = x->lent ? check_lent(rq, x) : request_may_send_fds(rq);
+    if (r < 0)
+        return r;
     kvcobra__get_extent_reply__init(reply);
     reply->extent = id;
     reply->bytes = store_of(rq->session->tenant)->pool.extent_bytes;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
     rq->reply.get_extent = reply;
+    if (x->lent) {
+        reply->ipc_handle = bytes_view(x->lent->handle, LENT_HANDLE_BYTES);
+        return 0;
+    }
     rq->fds[0] = x->memory ? extent_fd(x->memory) : x->gpu_fd;
     rq->n_fds = 1;
     return 0;

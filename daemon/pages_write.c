@@ -47,7 +47,7 @@ static int reserve_item(struct request *rq, const struct page_context *c, const 
                     x->n_reservations + x->n_copying);
     r = tenant_group(x->tenant, c->space, item->page_class, &g);
     if (r == 0)
-        r = store_reserve(store_of(x->tenant), g, x->number, &slot, &rq->error);
+        r = store_reserve(store_of(x->tenant), g, x->number, x->pid, &slot, &rq->error);
     if (r < 0)
         return r;
     if (item->page_class == PAGE_FIRST)

@@ -41,6 +41,7 @@ static struct pool_extent *pool_extent_free(struct pool_extent *x)
         return NULL;
     x->memory = extent_free(x->memory);
     closep(&x->gpu_fd);
+    free(x->lent);
     slot_records_deinit(&x->records);
     free(x->span_of_unit);
     free(x);
@@ -104,8 +105,18 @@ static void append_extent(struct pool *p, struct pool_extent *x)
     p->extents[p->n_extents++] = x;
 }
 
-static int extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner, struct pool_extent **ret,
-                      struct errmsg *e)
+static int copy_lent(struct pool_extent *x, const struct pool_lent *lent, struct errmsg *e)
+{
+    x->lent = malloc(sizeof(*lent));
+    if (!x->lent)
+        return fail(e, -ENOMEM, "out of memory for an extent");
+    *x->lent = *lent;
+    return 0;
+}
+
+/* @lent: NULL: memory of the source, or of the host. */
+static int extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner, const struct pool_lent *lent,
+                      struct pool_extent **ret, struct errmsg *e)
 {
     _cleanup_(pool_extent_freep) struct pool_extent *x = extent_alloc(p, tenant, p->serials->next_extent);
     _cleanup_(closep) int owner_fd = -1;
@@ -114,7 +125,9 @@ static int extent_add(struct pool *p, struct tenant *tenant, const struct span_o
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
     r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
-    if (r == 0 && p->source)
+    if (r == 0 && lent)
+        r = copy_lent(x, lent, e);
+    else if (r == 0 && p->source)
         r = p->source->take(p->source->ctx, &x->gpu_fd, e);
     else if (r == 0)
         r = extent_new_kept("kvcobra-pages", p->extent_bytes, EXTENT_READ, &x->memory, &owner_fd, e);
@@ -131,6 +144,15 @@ static int extent_add(struct pool *p, struct tenant *tenant, const struct span_o
     if (p->keeper)
         p->keeper->added(p->keeper->ctx, *ret, p->source ? (*ret)->gpu_fd : owner_fd);
     return 0;
+}
+
+int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent, const struct span_owner *owner,
+                     struct pool_extent **ret, struct errmsg *e)
+{
+    assert(p->source);
+    if (!pool_can_grow(p))
+        return fail(e, -ENOSPC, "the pool has %" PRIu32 " extents already, which is the most", p->n_extents);
+    return extent_add(p, tenant, owner, lent, ret, e);
 }
 
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
@@ -151,6 +173,15 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
     append_extent(p, x);
     *ret = x;
     return 0;
+}
+
+uint32_t pool_lent_extents(const struct pool *p)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->n_extents; i++)
+        n += p->extents[i]->lent != NULL;
+    return n;
 }
 
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id)
@@ -206,6 +237,11 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
 
 /* ---- slots ------------------------------------------------------------------------------------------------------ */
 
+static bool may_use(const struct pool_extent *x, const struct span_owner *owner)
+{
+    return !x->lent || (owner->pid != 0 && (x->lent->session == owner->session || x->lent->pid != owner->pid));
+}
+
 static int add_span(struct pool *p, struct group *g, const struct span_owner *owner, struct span **ret,
                     struct errmsg *e)
 {
@@ -214,7 +250,7 @@ static int add_span(struct pool *p, struct group *g, const struct span_owner *ow
     int r;
 
     for (uint32_t i = 0; i < p->n_extents; i++) {
-        if (p->extents[i]->tenant != g->tenant || pool_extent_is_closed(p->extents[i]))
+        if (p->extents[i]->tenant != g->tenant || pool_extent_is_closed(p->extents[i]) || !may_use(p->extents[i], owner))
             continue;
         r = span_new(p, p->extents[i], g, n_units, owner, ret);
         if (r != -ENOSPC)
@@ -222,7 +258,7 @@ static int add_span(struct pool *p, struct group *g, const struct span_owner *ow
     }
     if (!owner->may_grow || !pool_can_grow(p))
         return fail(e, -ENOSPC, "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others", p->pool_bytes);
-    r = extent_add(p, g->tenant, owner, &x, e);
+    r = extent_add(p, g->tenant, owner, NULL, &x, e);
     if (r == 0)
         r = span_new(p, x, g, n_units, owner, ret);
     return r;
@@ -234,6 +270,8 @@ int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *own
     struct span *s = g->partial.head;
 
     assert(g->slot_bytes <= p->extent_bytes);
+    while (s && !may_use(s->extent, owner))
+        s = s->next;
     if (!s) {
         int r = add_span(p, g, owner, &s, e);
 
@@ -356,8 +394,10 @@ static bool extent_is_valid(const struct pool *p, const struct pool_extent *x, s
 {
     uint32_t n = 0;
 
-    if (p->source ? x->memory || x->gpu_fd < 0 : !x->memory || x->gpu_fd >= 0)
+    if (p->source ? x->memory || (x->gpu_fd >= 0) == (x->lent != NULL) : !x->memory || x->gpu_fd >= 0 || x->lent)
         return fail(e, 0, "extent %" PRIu64 " does not lie where the pool's extents do", x->id);
+    if (pool_extent_is_gone(x) && !x->retired)
+        return fail(e, 0, "extent %" PRIu64 " takes pages although its lender is gone", x->id);
     if (x->retired != (slot_records_head(&x->records)->retired != 0) || (x->retired && !p->source))
         return fail(e, 0, "extent %" PRIu64 " is retired, or its record says so, without reason", x->id);
     for (uint32_t i = 0; i < x->n_units; i++) {

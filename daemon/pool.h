@@ -14,7 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <sys/types.h>
+
 #include "daemon/slot.h"
+#include "proto/protocol.h"
 
 struct errmsg;
 struct extent;
@@ -63,17 +66,30 @@ struct span {
     struct span *prev, *next;
 };
 
+struct pool_lent { /* memory that a client allocated; see lend.h */
+    uint8_t handle[LENT_HANDLE_BYTES];
+    uint32_t session;
+    pid_t pid;
+    bool gone;              /* the session ended: what is in there may be anything, whoever holds it */
+};
+
 struct pool_extent {
     uint64_t id; /* never used again */
     struct tenant *tenant;
     struct extent *memory;  /* of the host; NULL: on a GPU, never mapped here */
     int gpu_fd;             /* on a GPU: what clients import; else -1 */
+    struct pool_lent *lent; /* on a GPU, instead of a descriptor; not kept over restarts; or NULL */
     struct slot_records records;
     uint32_t *span_of_unit; /* [n_units] number, or UINT32_MAX */
     uint32_t n_units, n_units_used;
     bool leaving; /* asked back by a lender (share.h): nothing new in it */
     bool retired; /* the same for good: a dead process may still write it (quarantine.h); recorded */
 };
+
+static inline bool pool_extent_is_gone(const struct pool_extent *x)
+{
+    return x->lent && x->lent->gone;
+}
 
 static inline bool pool_extent_is_closed(const struct pool_extent *x) /* no new page comes into it */
 {
@@ -90,7 +106,7 @@ struct pool_source { /* of memory on a GPU */
 };
 
 struct pool_keeper { /* somebody who wants extents to outlive this process */
-    /* Before the first use of @x, with the writable descriptor of its memory; it is in the list of extents. */
+    /* Before the first use of @x, with the writable descriptor of its memory (-1: lent); it is in the list of extents. */
     void (*added)(void *ctx, const struct pool_extent *x, int owner_fd);
     void (*removed)(void *ctx, const struct pool_extent *x); /* it is out of the list, its memory still there */
     void *ctx;
@@ -135,6 +151,8 @@ struct span_owner {
     const uint8_t *table_digest;
     uint32_t first_head, n_heads, uid;
     uint32_t place; /* of the device, in the journal */
+    uint32_t session;
+    pid_t pid;      /* what other sessions of this process lent cannot be used here: no process opens its own handle. 0: nothing lent */
     bool may_grow;
 };
 int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,
@@ -158,6 +176,12 @@ void pool_slot_set_busy(struct pool *p, uint32_t slot, bool busy); /* counts; th
  */
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
                       struct slot_records *records, struct pool_extent **ret, struct errmsg *e);
+
+/* What a client lent; @lent is copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has all its extents; -ENOMEM … */
+int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent, const struct span_owner *owner,
+                     struct pool_extent **ret, struct errmsg *e);
+
+uint32_t pool_lent_extents(const struct pool *p);
 
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id);
 bool pool_can_grow(const struct pool *p);

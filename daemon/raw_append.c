@@ -226,7 +226,7 @@ static int take_slot(struct request *rq, const struct page_context *c, unsigned 
                     x->n_reservations + x->n_copying);
     r = tenant_group(x->tenant, c->space, page_class, &g);
     if (r == 0)
-        r = store_reserve(store_of(x->tenant), g, x->number, ret_slot, &rq->error);
+        r = store_reserve(store_of(x->tenant), g, x->number, 0, ret_slot, &rq->error);
     if (r < 0)
         return r;
     store_claim(store_of(x->tenant), *ret_slot);

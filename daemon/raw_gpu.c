@@ -23,6 +23,8 @@ int raw_stage_init(struct request *rq, uint32_t slot, struct raw_stage *ret_stag
     size_t bytes;
     int r;
 
+    if (span->extent->gpu_fd < 0)
+        return fail(&rq->error, -EOPNOTSUPP, "the page lies in GPU memory that a client lent, which kvcobra-mover cannot read");
     if (rq->server->n_raw_stages >= RAW_STAGES_MAX)
         return fail(&rq->error, -EAGAIN, "%d pages are on their way to and from GPUs, which is the most: ask again", RAW_STAGES_MAX);
     if (!checked_align(span->group->page_bytes, (size_t) sysconf(_SC_PAGESIZE), &bytes))

@@ -28,7 +28,7 @@ struct raw_stage {
 
 /**
  * raw_stage_init() - host memory for the page in @slot of the session's device
- * Return: 0; -EAGAIN: RAW_STAGES_MAX are in use, with a sentence; errno of the memory.
+ * Return: 0; -EAGAIN: RAW_STAGES_MAX are in use, with a sentence; -EOPNOTSUPP: in lent memory; errno of the memory.
  */
 int raw_stage_init(struct request *rq, uint32_t slot, struct raw_stage *ret_stage);
 void raw_stage_deinit(struct raw_stage *s); /* no copy is under way; a zeroed one is fine */

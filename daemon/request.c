@@ -9,6 +9,7 @@
 
 #include "daemon/conn.h"
 #include "daemon/drain.h"
+#include "daemon/lend.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
 #include "daemon/server.h"
@@ -27,6 +28,7 @@ static const struct handler {
     [KVCOBRA__REQUEST__BODY_BYE] = { handle_bye, CONN_NEW, ON_BOTH },
     [KVCOBRA__REQUEST__BODY_OPEN_MODEL] = { handle_open_model, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_GET_EXTENT] = { handle_get_extent, CONN_OPEN, ON_CLIENT },
+    [KVCOBRA__REQUEST__BODY_LEND_EXTENT] = { handle_lend_extent, CONN_OPEN, ON_CLIENT },
     [KVCOBRA__REQUEST__BODY_LIST_TABLES] = { handle_list_tables, CONN_OPEN, ON_BOTH },
     [KVCOBRA__REQUEST__BODY_FETCH_TABLE] = { handle_fetch_table, CONN_OPEN, ON_BOTH },
     [KVCOBRA__REQUEST__BODY_REF_TABLE] = { handle_ref_table, CONN_OPEN, ON_CLIENT },

@@ -15,6 +15,7 @@
 #include "daemon/conn.h"
 #include "daemon/gpu_pool.h"
 #include "daemon/keep.h"
+#include "daemon/lend.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
 #include "gpu/device.h"
@@ -32,6 +33,7 @@ static void on_exit_of_process(void *ctx)
               (long) x->pid, x->leases.n_held, x->n_reservations);
     if (c)
         c->session = NULL;
+    lend_end(x);
     if (!bury(x))
         (void) session_free(x);
     if (c)
@@ -194,6 +196,7 @@ struct session *session_free(struct session *x)
     discard_reservations(x);
     leases_release_all(&x->leases, store_of(x->tenant));
     leases_deinit(&x->leases);
+    lend_end(x);
     ownerless_end(x->server, x->number);
     forget_record(x);
     (void) close(x->pidfd);
@@ -214,7 +217,7 @@ void session_reap(struct session *x)
 
 bool session_has_anything(const struct session *x)
 {
-    return x->leases.n_held + ownerless_holds(x->server, x->number) + x->n_reservations > 0;
+    return x->leases.n_held + ownerless_holds(x->server, x->number) + x->n_reservations > 0 || lend_any(x);
 }
 
 void session_detach(struct session *x)

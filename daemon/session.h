@@ -87,7 +87,7 @@ void session_detach(struct session *x);
 void session_resume(struct session *x, struct conn *c);
 void session_drop_earlier(struct session *x);
 
-/* Whether it holds or reserved pages, so that it has to outlive its connection. */
+/* Whether it holds or reserved pages, or lends memory, so that it has to outlive its connection. */
 bool session_has_anything(const struct session *x);
 
 /* Whether a HELLO with @token of this process means @x. */

@@ -66,6 +66,16 @@ bool share_may_grow(const struct store *st, const struct tenant *t)
     return borrowed(st, t) < 0 || p->n_extents + 1 + kept_back(st, t) <= p->n_extents_max;
 }
 
+bool share_may_lend(const struct store *st, const struct tenant *t)
+{
+    uint64_t unused = 0;
+
+    for (const struct tenant *o = st->tenants; o; o = o->next)
+        if (o != t && borrowed(st, o) < 0)
+            unused += (uint64_t) -borrowed(st, o);
+    return pool_can_grow(&st->pool) && (borrowed(st, t) < 0 || st->pool.n_extents + 1 + unused <= st->pool.n_extents_max);
+}
+
 /* The extent without held pages of who borrowed most, if that is more than @least. */
 static struct pool_extent *find_idle(const struct store *st, const struct tenant *taker, int64_t least)
 {
@@ -77,7 +87,7 @@ static struct pool_extent *find_idle(const struct store *st, const struct tenant
     for (uint32_t i = 0; somebody && i < st->pool.n_extents; i++) {
         struct pool_extent *x = st->pool.extents[i];
 
-        if (x->tenant != taker && borrowed(st, x->tenant) > least && pool_extent_is_idle(&st->pool, x)) {
+        if (x->tenant != taker && !x->lent && borrowed(st, x->tenant) > least && pool_extent_is_idle(&st->pool, x)) {
             least = borrowed(st, x->tenant);
             best = x;
         }
@@ -131,7 +141,7 @@ bool share_destroy_empty(struct store *st, const struct tenant *not_of)
     for (uint32_t i = 0; i < st->pool.n_extents; i++) {
         struct pool_extent *x = st->pool.extents[i];
 
-        if (x->n_units_used == 0 && x->tenant != not_of) {
+        if (x->n_units_used == 0 && x->tenant != not_of && !x->lent) {
             destroy(st, x);
             return true;
         }
@@ -175,7 +185,7 @@ static struct pool_extent *find_owed(const struct store *st, const struct tenant
         struct pool_extent *x = st->pool.extents[i];
         uint64_t bytes;
 
-        if (x->tenant == t || pool_extent_is_closed(x) || borrowed(st, x->tenant) <= 0)
+        if (x->tenant == t || x->lent || pool_extent_is_closed(x) || borrowed(st, x->tenant) <= 0)
             continue;
         bytes = busy_bytes(&st->pool, x);
         if (bytes < least) {

@@ -9,6 +9,8 @@
  *              there is none, one extent is asked back: its unheld pages go, nothing new comes into it, the control page
  *              says so, and the lender is told to come again until its holders released it
  *
+ * Extents that clients lent (lend.h) count as their tenant's and are taken or asked back for nobody.
+ *
  * Borrowers among themselves: one takes an extent of who borrowed most, if that has at least two more, so that the first
  * one in the pool does not keep nearly all of it, and two do not take turns robbing each other.
  */
@@ -29,6 +31,9 @@ bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, 
 
 /* Whether @t may add an extent to the pool. */
 bool share_may_grow(const struct store *st, const struct tenant *t);
+
+/* Whether @t may add one that cannot be asked back, because its own client lent it: what others are guaranteed has to stay. */
+bool share_may_lend(const struct store *st, const struct tenant *t);
 
 /* Takes an extent without held pages for @t, as said above. False: there is none to take. */
 bool share_take_extent(struct store *st, const struct tenant *t);

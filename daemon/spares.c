@@ -37,6 +37,8 @@ void spares_tick(struct spares *s, uint32_t room, uint64_t now_ms)
     struct errmsg why = { "" };
     int r;
 
+    while (s->n > room) /* an extent came from elsewhere: a client lent it */
+        (void) close(s->fds[--s->n]);
     if (s->is_being_made || s->n >= wanted || s->n >= room || now_ms < s->try_ms)
         return;
     r = s->maker.begin(s->maker.ctx, &why);

@@ -51,7 +51,7 @@ void spares_deinit(struct spares *s); /* closes them; nothing is being made, or 
  */
 int spares_take(struct spares *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e);
 
-/* Once in a while: asks for one if fewer are there than wanted, @room allows it, and no pause is on. */
+/* Once in a while: asks for one if fewer are there than wanted, @room allows it, and no pause is on. Closes what there is no room for. */
 void spares_tick(struct spares *s, uint32_t room, uint64_t now_ms);
 
 /* What begin() led to. @fd: transferred. */

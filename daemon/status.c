@@ -117,6 +117,7 @@ static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
     out->pool_bytes = st->pool.pool_bytes;
     out->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
     out->waste_bytes = pool_waste_bytes(&st->pool);
+    out->lent_extents = pool_lent_extents(&st->pool);
     if (d->gpu) {
         gpu_pool_figures(d->gpu, &figures);
         out->spare_extents = figures.spare_extents;

@@ -38,7 +38,7 @@ static bool is_device_full(const struct store *st, int r)
     return st->pool.source && r == -ENOMEM;
 }
 
-int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t *ret_slot, struct errmsg *e)
+int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot, struct errmsg *e)
 {
     struct tenant *t = g->tenant;
     struct span_owner owner = {
@@ -47,6 +47,8 @@ int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t 
         .n_heads = g->space->layout.shard.n_heads,
         .uid = t->uid,
         .place = t->device->place,
+        .session = session,
+        .pid = pid,
     };
     uint32_t number;
     int r;
@@ -202,6 +204,8 @@ bool store_page_is_whole(struct store *st, uint32_t number)
     const uint8_t *page;
     bool whole;
 
+    if (pool_extent_is_gone(pool_slot_span(&st->pool, number)->extent))
+        return false;
     if (!slot->unchecked)
         return true;
     if (st->pool.source)
@@ -220,7 +224,9 @@ int store_find_whole(struct store *st, const struct tenant *t, const struct chun
     if (slot != SLOT_NONE && !store_page_is_whole(st, slot)) {
         slot = store_find(st, t, key);
         if (slot != SLOT_NONE)
-            return fail(e, -EAGAIN, "the page of this key was damaged over a restart and is still held: go on privately");
+            return fail(e, -EAGAIN, "the page of this key %s and is still held: go on privately",
+                        pool_extent_is_gone(pool_slot_span(&st->pool, slot)->extent) ? "lies in memory whose lender is gone"
+                                                                                     : "was damaged over a restart");
     }
     *ret_slot = slot;
     return 0;
@@ -235,6 +241,17 @@ void store_retire(struct store *st, struct pool_extent *x)
     pool_extent_retire(&st->pool, x);
     log_event(LOG_NOTICE, "extent-retired", "extent=%" PRIu64 " tenant=%s message=\"a dead process may still write there: its "
               "memory is given back when nobody holds pages in it\"", x->id, x->tenant->name);
+    evict_extent(st, x);
+}
+
+void store_lender_gone(struct store *st, struct pool_extent *x)
+{
+    x->lent->gone = true;
+    if (!x->retired)
+        pool_extent_retire(&st->pool, x);
+    log_event(LOG_NOTICE, "lender-gone", "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld message=\"pages in it are "
+              "granted to nobody any more; what is held there may be anything\"", x->id, x->tenant->name, x->lent->session,
+              (long) x->lent->pid);
     evict_extent(st, x);
 }
 

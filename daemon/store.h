@@ -30,13 +30,14 @@ struct store {
 /**
  * store_reserve() - a RESERVED slot for a page of @g, evicting what is necessary
  * @session: number of the session that will commit it; recorded
+ * @pid:     its process; 0: the page must not lie in lent memory
  *
  * Return: 0; -EDQUOT: the tenant's quota, nothing of it can be evicted; -ENOSPC: the pool is full of held pages or of
  * other tenants' share, or the GPU has no memory left and nothing of the tenant can be evicted; -EAGAIN: the tenant is below
  * its guarantee, and others hold what they borrowed of it, see share_awaited_bytes(), or an extent is being made on the GPU;
  * -EFBIG: a page is larger than an extent; errno of the memory.
  */
-int store_reserve(struct store *st, struct group *g, uint32_t session, uint32_t *ret_slot, struct errmsg *e);
+int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot, struct errmsg *e);
 
 /* RESERVED -> COPYING and back; the caller keeps the lists. */
 void store_claim(struct store *st, uint32_t slot);
@@ -63,6 +64,12 @@ void store_adopt_reserved(struct store *st, uint32_t slot);
 /* On a GPU: nothing new comes into the extent, its unheld pages go; store_tick() destroys it when nothing is left in it. */
 void store_retire(struct store *st, struct pool_extent *x);
 
+/*
+ * The lender of @x, a lent extent, is gone: retired, and no page in it is granted any more; those that are held count until they
+ * are released. Reservations there have ended.
+ */
+void store_lender_gone(struct store *st, struct pool_extent *x);
+
 /* The same for the extents of all pages that @session reserved; the caller sees to those it holds. */
 void store_retire_reserved(struct store *st, uint32_t session);
 
@@ -75,7 +82,7 @@ void store_tick(struct store *st);
 /**
  * store_page_is_whole() - whether the page may be leased
  *
- * Pages of this process are. One of an earlier process is compared with its checksum once; if it is damaged it is dropped
+ * Pages of this process are, unless the memory's lender is gone. One of an earlier process is compared with its checksum once; if it is damaged it is dropped
  * as soon as nobody holds it. On a GPU somebody else compares, before: one that is unchecked still is not whole.
  */
 bool store_page_is_whole(struct store *st, uint32_t slot);
@@ -88,7 +95,8 @@ void store_page_checked(struct store *st, uint32_t slot, bool whole);
 /**
  * store_find_whole() - store_find() for somebody who will lease what is found
  * @ret_slot: SLOT_NONE: there is none
- * Return: 0; -EAGAIN: the page was damaged over a restart and cannot be dropped before its holders release it.
+ * Return: 0; -EAGAIN: the page was damaged over a restart, or lies in lent memory whose lender is gone, and cannot be dropped
+ * before its holders release it.
  */
 int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key, uint32_t *ret_slot,
                      struct errmsg *e);

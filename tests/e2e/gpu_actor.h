@@ -63,3 +63,6 @@ int gpu_get_extent(struct gpu_actor *a, uint64_t extent);
 
 /* READ_RAW of a lease. Return: errno. */
 int gpu_read_raw(struct gpu_actor *a, uint64_t lease);
+
+/* Allocates, clears and lends memory of the actor's. Return: errno. */
+int gpu_lend(struct gpu_actor *a, size_t bytes, uint64_t *ret_extent);

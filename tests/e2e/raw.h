@@ -92,5 +92,11 @@ int raw_keep(struct raw_model *m, const uint64_t *leases, size_t n);
 /* GET_EXTENT. Return: errno; *ret_fd is the caller's. */
 int raw_get_extent(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes);
 
+/* The same for what may be lent: *ret_fd is -1 then, the handle [LENT_HANDLE_BYTES]. */
+int raw_get_memory(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes, uint8_t *ret_handle);
+
+/* LEND_EXTENT. Return: errno. */
+int raw_lend(int fd, const void *handle, size_t handle_bytes, uint64_t bytes, uint64_t *ret_extent);
+
 /* Maps an extent read-only; asserts. */
 uint8_t *raw_map_extent(struct raw_model *m, uint64_t extent, size_t *ret_bytes);

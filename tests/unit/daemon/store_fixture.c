@@ -68,7 +68,7 @@ uint32_t store_fixture_publish(struct store_fixture *f, struct group *g, uint64_
 {
     struct chunk_key key = store_fixture_key(n);
     uint32_t slot;
-    int r = store_reserve(&f->device.store, g, 0, &slot, NULL);
+    int r = store_reserve(&f->device.store, g, 0, 1, &slot, NULL);
 
     if (ret_err)
         *ret_err = r;

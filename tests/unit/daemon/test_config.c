@@ -50,6 +50,7 @@ static void test_limits_of_settings(void)
         { "tenants", 1, 1u << 16 }, { "models-per-session", 1, 1u << 16 }, { "leases-per-session", 1, 1u << 20 },
         { "reservations-per-session", 1, 1u << 24 }, { "tables", 1, 1u << 16 },
         { "gpu-guarantee-bytes", 0, UINT64_C(1) << 50 }, { "gpu-spare-extents", 0, 16 }, { "gpu-reuse-ms", 0, 86400000 },
+        { "lent-extents-per-session", 1, 1u << 16 },
     };
     struct config c;
 
@@ -102,6 +103,19 @@ static void test_gpu_checks(void)
     c = good;
     c.gpu_extent_bytes += 4096;
     refuses(&c, "--gpu-extent-bytes");
+    c = good;
+    c.gpu = "first";
+    CU_ASSERT_EQUAL(config_set(&c, "gpu-lend", "maybe", &e), -EINVAL);
+    CU_ASSERT_FALSE(c.gpu_lend);
+    CU_ASSERT_EQUAL(config_set(&c, "gpu-lend", "yes", &e), 0);
+    CU_ASSERT_TRUE(c.gpu_lend);
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c.gpu_span_bytes = 1 << 20; /* whole spans, but an odd number of them */
+    c.gpu_extent_bytes = 63 << 20;
+    c.gpu_pool_bytes = 16 * c.gpu_extent_bytes;
+    refuses(&c, "--gpu-lend");
+    CU_ASSERT_EQUAL(config_set(&c, "gpu-lend", "no", &e), 0);
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
     c = good;
     c.gpu_span_bytes = 0;
     refuses(&c, "--gpu-span-bytes");

@@ -198,6 +198,23 @@ static void test_a_refusal_is_a_failure(void)
     spares_deinit(&s);
 }
 
+/* What came into the pool from elsewhere leaves no place for it. */
+static void test_gives_up_what_has_no_room(void)
+{
+    int fd = dup(0);
+
+    setup(1);
+    spares_tick(&s, 2, 0);
+    spares_made(&s, fd);
+    spares_tick(&s, 1, 0);
+    CU_ASSERT_EQUAL(s.n, 1);
+    spares_tick(&s, 0, 0);
+    CU_ASSERT_EQUAL(s.n, 0);
+    CU_ASSERT_EQUAL(fcntl(fd, F_GETFD), -1);
+    CU_ASSERT_EQUAL(n_begun, 1);
+    spares_deinit(&s);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_filled_one_at_a_time),
     TEST(test_taken_in_order_and_replaced),
@@ -206,5 +223,6 @@ const struct test_case test_cases[] = {
     TEST(test_waits_longer_after_each_failure),
     TEST(test_says_what_failed),
     TEST(test_a_refusal_is_a_failure),
+    TEST(test_gives_up_what_has_no_room),
     TEST_END,
 };

@@ -119,13 +119,13 @@ static void test_come_again_while_an_extent_is_made(void)
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT), 0);
     unhold(0, PER_EXTENT);
     source_err = -EAGAIN;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, &slot, &e), -EAGAIN);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, &e), -EAGAIN);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -11");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
     valid();
     source_err = 0;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, &slot, &e), 0);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, &e), 0);
     store_discard(&f.device.store, slot);
     teardown();
 }
@@ -141,13 +141,13 @@ static void test_a_full_device_is_a_full_pool(void)
     CU_ASSERT_EQUAL(fill(1, PER_EXTENT, PER_EXTENT), 0);
     unhold(0, PER_EXTENT);
     source_err = -ENOMEM;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, &slot, &e), -ENOSPC); /* all of its own is held */
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, &e), -ENOSPC); /* all of its own is held */
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -12");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 2);
     store_unhold(&f.device.store, slots[PER_EXTENT + 3]);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, &slot, &e), 0);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, &e), 0);
     CU_ASSERT_EQUAL(slot, slots[PER_EXTENT + 3]); /* the only one that could go */
     store_discard(&f.device.store, slot);
     for (unsigned i = 0; i < PER_EXTENT; i++)
@@ -166,13 +166,13 @@ static void test_lender_takes_an_extent_and_waits_for_its_own(void)
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0); /* borrows all */
     unhold(0, 4 * PER_EXTENT);
     source_err = -EAGAIN;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 3);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 3); /* one is enough */
     valid();
     source_err = 0;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
     CU_ASSERT_EQUAL(f.tenants[1]->n_extents, 1);
     store_discard(&f.device.store, slot);
     teardown();
@@ -185,10 +185,10 @@ static void test_a_held_borrower_is_asked_back(void)
     setup();
     f.tenants[1]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(share_awaited_bytes(&f.device.store, f.tenants[1]), EXTENT);
     unhold(0, 4 * PER_EXTENT);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
     store_discard(&f.device.store, slot);
     teardown();
 }
@@ -203,7 +203,7 @@ static void test_a_retired_extent_empties_and_goes(void)
 
     setup();
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT - 1), 0);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 9, &reserved, NULL), 0); /* of a dead session */
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 9, 0, &reserved, NULL), 0); /* of a dead session */
     x = extent_of(0);
     id = x->id;
     fd = x->gpu_fd;
@@ -218,7 +218,7 @@ static void test_a_retired_extent_empties_and_goes(void)
     valid();
     store_discard(&f.device.store, reserved);
     valid();
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
     CU_ASSERT_NOT_EQUAL(pool_slot_span(&f.device.store.pool, slot)->extent->id, id); /* not there, although it has room */
     store_discard(&f.device.store, slot);
     for (unsigned i = 1; i < PER_EXTENT - 1; i += 2) {
@@ -242,10 +242,10 @@ static void test_an_empty_retired_extent_gives_its_place_up(void)
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
     for (unsigned i = 0; i < 4; i++)
         store_retire(&f.device.store, extent_of(i * PER_EXTENT));
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, &slot, NULL), -ENOSPC);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), -ENOSPC);
     unhold(0, PER_EXTENT);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 4);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
     CU_ASSERT_EQUAL(n_taken, 5);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 4);
     store_discard(&f.device.store, slot);
@@ -265,14 +265,14 @@ static void test_a_retired_extent_is_not_asked_back(void)
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
     for (unsigned i = 0; i < 3; i++)
         store_retire(&f.device.store, extent_of(i * PER_EXTENT));
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_TRUE(extent_of(3 * PER_EXTENT)->leaving);
     for (unsigned i = 0; i < 3; i++)
         CU_ASSERT_FALSE(extent_of(i * PER_EXTENT)->leaving);
     unhold(0, 4 * PER_EXTENT);
     store_tick(&f.device.store);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 1);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
     store_discard(&f.device.store, slot);
     teardown();
 }
@@ -293,9 +293,9 @@ static void leave(struct kept *k, bool retired)
 
     setup();
     CU_ASSERT_EQUAL_FATAL(fill(0, 0, 1), 0);
-    assert(store_reserve(&f.device.store, group_of(0), 5, &k->reserved, NULL) == 0);
-    assert(store_reserve(&f.device.store, group_of(0), 6, &freed, NULL) == 0);
-    assert(store_reserve(&f.device.store, group_of(0), 7, &k->copying, NULL) == 0);
+    assert(store_reserve(&f.device.store, group_of(0), 5, 0, &k->reserved, NULL) == 0);
+    assert(store_reserve(&f.device.store, group_of(0), 6, 0, &freed, NULL) == 0);
+    assert(store_reserve(&f.device.store, group_of(0), 7, 0, &k->copying, NULL) == 0);
     store_discard(&f.device.store, freed);
     store_claim(&f.device.store, k->copying);
     k->page = slots[0];
@@ -341,7 +341,7 @@ static void test_reservations_survive_a_restart(void)
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->session, SLOT_OF_NOBODY);
     CU_ASSERT_EQUAL(f.tenants[0]->held_bytes, 2 * 1024);
     for (unsigned i = 0; i < PER_SPAN - 3; i++) { /* whatever is reserved now is another slot */
-        assert(store_reserve(&f.device.store, group_of(0), 0, &slots[i], NULL) == 0);
+        assert(store_reserve(&f.device.store, group_of(0), 0, 0, &slots[i], NULL) == 0);
         CU_ASSERT_TRUE(slots[i] != k.reserved && slots[i] != k.copying && slots[i] != k.page);
     }
     for (unsigned i = 0; i < PER_SPAN - 3; i++)
