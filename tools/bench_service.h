@@ -19,8 +19,11 @@
 #define SERVICE_LOOKUPS 512 /* chunks of one prefix */
 #define SERVICE_CLIENTS_MAX 64
 
+struct place_device;
+
 struct service_options {
-    const char *daemon;           /* path of kvcobrad */
+    const char *daemon, *mover;   /* paths of kvcobrad and kvcobra-mover */
+    const struct place_device *device; /* the GPU that swap and restart are about; NULL: the host's memory */
     unsigned n_clients, n_rounds; /* load and swap: processes; load: rounds of each */
     bool quick;                   /* sizes only to see that it works */
 };
@@ -49,6 +52,7 @@ struct swap_latency { /* seconds, of a call of the library */
     size_t n;
     double median, p99, p999, max;
 };
+/* On a GPU a call ends when kvc_client_synchronize() after it has: what it queued is done then. */
 enum swap_call { SWAP_BEGIN, SWAP_MATCH, SWAP_APPEND, SWAP_COMMIT, SWAP_READ, SWAP_CALLS };
 struct swap_latencies {
     struct swap_latency all, of[SWAP_CALLS];
@@ -56,6 +60,7 @@ struct swap_latencies {
 struct swap_figures {
     unsigned n_swaps;
     uint64_t n_sequences, n_reads;       /* reads: of a layer's keys or values, compared bit for bit */
+    uint64_t n_matched;                  /* tokens that others had published, or the sequence before */
     uint64_t n_failed, n_wrong;
     struct errmsg failure;               /* the first one; empty */
     struct swap_latencies swapping, quiet;
@@ -67,6 +72,7 @@ struct restart_figures {
     uint64_t n_pages, page_bytes, n_found, n_sampled, n_identical, n_held; /* after each of the restarts, the least */
     uint64_t n_lower;            /* generations given out that were not above all earlier ones */
     struct timing exit, serving; /* seconds: SIGKILL to its end; start to the first answer */
+    struct timing gpu;           /* start until a session on the GPU has its first page; device only */
 };
 int service_restart(const struct service_options *o, struct restart_figures *ret, struct errmsg *e);
 

@@ -1,6 +1,7 @@
 /* The protocol by hand, one message at a time; see bench_service_link.h. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,10 @@
 #include "base/errmsg.h"
 #include "proto/wire.h"
 #include "tools/bench_service_link.h"
+#include "tools/bench_service_place.h"
+#include "tools/clock.h"
+
+enum { PATIENCE_S = 20, PAUSE_MS = 2 }; /* for what a GPU's pool is still making: "come again" */
 
 static Kvcobra__Request of(Kvcobra__Request__BodyCase body, void *message)
 {
@@ -63,21 +68,42 @@ static int tell(struct link *l, Kvcobra__Request m, const int *fds, size_t n_fds
     return r;
 }
 
-int link_open(const char *path, struct link *ret, struct errmsg *e)
+/* Whether a request on a GPU is worth asking again; waits a moment if so. */
+static bool come_again(const struct link *l, int r, double since)
+{
+    return r == -EAGAIN && place_is_gpu(l->place) && clock_seconds() - since < PATIENCE_S && poll(NULL, 0, PAUSE_MS) == 0;
+}
+
+static int connect_to(const char *path, int *ret_fd, struct errmsg *e)
 {
     struct sockaddr_un sa = { .sun_family = AF_UNIX };
+
+    *ret_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    (void) snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+    if (*ret_fd < 0 || connect(*ret_fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0)
+        return fail(e, -errno, "cannot connect to %s: %s", path, strerror(errno));
+    return 0;
+}
+
+int link_open(const char *path, struct place *place, struct link *ret, struct errmsg *e)
+{
     Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
     Kvcobra__Confirm confirm = KVCOBRA__CONFIRM__INIT;
+    double began = clock_seconds();
     int r;
 
-    *ret = (struct link) { .fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) };
-    (void) snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
-    if (ret->fd < 0 || connect(ret->fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0)
-        return fail(e, -errno, "cannot connect to %s: %s", path, strerror(errno));
+    *ret = (struct link) { .fd = -1, .place = place };
     hello.version_min = PROTO_VERSION_MIN;
     hello.version_max = PROTO_VERSION;
     hello.client_name = (char *) "kvcobra bench service";
-    r = tell(ret, of(KVCOBRA__REQUEST__BODY_HELLO, &hello), NULL, 0, e);
+    if (place_is_gpu(place))
+        hello.device = place->device.uuid;
+    do {
+        closep(&ret->fd); /* a refused greeting ends a connection */
+        r = connect_to(path, &ret->fd, e);
+        if (r == 0)
+            r = tell(ret, of(KVCOBRA__REQUEST__BODY_HELLO, &hello), NULL, 0, e);
+    } while (come_again(ret, r, began));
     return r < 0 ? r : tell(ret, of(KVCOBRA__REQUEST__BODY_CONFIRM, &confirm), NULL, 0, e);
 }
 
@@ -144,7 +170,7 @@ int link_stage_and_activate(const char *operator_path, const void *bytes, size_t
     if (fd < 0 || write(fd, bytes, n_bytes) != (ssize_t) n_bytes ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
         return fail(e, -EIO, "cannot hand a table over: %s", strerror(errno));
-    r = link_open(operator_path, &l, e);
+    r = link_open(operator_path, NULL, &l, e);
     stage.bytes = n_bytes;
     if (r == 0)
         r = ask(&l, &m, &fd, 1, NULL, &reply, e);
@@ -165,11 +191,12 @@ static ProtobufCBinaryData key_bytes(const struct chunk_key *k)
 
 static struct link_page page_of(const Kvcobra__PageRef *p)
 {
-    return (struct link_page) { p->slot, p->generation, p->extent, p->offset, p->bytes };
+    return (struct link_page) { p->slot, p->generation, p->extent, p->offset, p->bytes, 0 };
 }
 
-int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class, struct link_page *ret,
-                 struct errmsg *e)
+/* As many as there is room for now. Return: 0; -EAGAIN: *ret_n of them, the rest has to wait for memory on a GPU. */
+static int reserve_some(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class, struct link_page *ret,
+                        size_t *ret_n, struct errmsg *e)
 {
     Kvcobra__ReserveItem item[LINK_ITEMS_MAX], *items[LINK_ITEMS_MAX];
     Kvcobra__Reserve body = KVCOBRA__RESERVE__INIT;
@@ -187,17 +214,35 @@ int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigne
     body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, l->table_digest };
     body.items = items;
     body.n_items = n;
+    *ret_n = 0;
     r = ask(l, &m, NULL, 0, NULL, &reply, e);
     if (r < 0)
         return r;
-    if (reply->reserve->n_slots != n || reply->reserve->n_exists != n)
+    if (reply->reserve->n_slots > n || reply->reserve->n_exists != reply->reserve->n_slots)
+        r = fail(e, -EPROTO, "the daemon answered for %zu of %zu pages", reply->reserve->n_slots, n);
+    else if (reply->reserve->n_slots < n)
         r = fail(e, reply->reserve->end_err < 0 ? reply->reserve->end_err : -EPROTO, "no slot: %.300s", reply->message);
-    for (size_t i = 0; r == 0 && i < n; i++) {
+    for (size_t i = 0; (r == 0 || r == -EAGAIN) && i < reply->reserve->n_slots; i++) {
         ret[i] = page_of(reply->reserve->slots[i]);
+        *ret_n = i + 1;
         if (reply->reserve->exists[i])
             r = fail(e, -EEXIST, "a page that nobody published exists");
     }
     wire_reply_free(reply);
+    return r;
+}
+
+int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class, struct link_page *ret,
+                 struct errmsg *e)
+{
+    double began = clock_seconds();
+    size_t done = 0, some;
+    int r;
+
+    do {
+        r = reserve_some(l, keys + done, n - done, page_class, ret + done, &some, e);
+        done += some;
+    } while (come_again(l, r, began));
     return r;
 }
 
@@ -216,6 +261,7 @@ int link_commit(struct link *l, const struct chunk_key *keys, const struct link_
         item[i].generation = pages[i].generation;
         item[i].arena_offset = i * stride;
         item[i].key = key_bytes(&keys[i]);
+        item[i].payload_crc32c = pages[i].crc32c;
         items[i] = &item[i];
     }
     body.model = l->model;
@@ -242,6 +288,7 @@ int link_lease(struct link *l, const struct chunk_key *keys, const struct link_p
     Kvcobra__Lease body = KVCOBRA__LEASE__INIT;
     Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_LEASE, &body);
     Kvcobra__Reply *reply = NULL;
+    double began = clock_seconds();
     int r;
 
     for (size_t i = 0; i < n; i++) {
@@ -255,7 +302,9 @@ int link_lease(struct link *l, const struct chunk_key *keys, const struct link_p
     body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, l->table_digest };
     body.items = items;
     body.n_items = n;
-    r = ask(l, &m, NULL, 0, NULL, &reply, e);
+    do /* pages of an earlier process are checked first */
+        r = ask(l, &m, NULL, 0, NULL, &reply, e);
+    while (come_again(l, r, began));
     if (r < 0)
         return r;
     if (reply->lease->n_pages != n)
@@ -274,30 +323,37 @@ int link_release(struct link *l, uint64_t lease, struct errmsg *e)
     return tell(l, of(KVCOBRA__REQUEST__BODY_RELEASE, &body), NULL, 0, e);
 }
 
-int link_map_extent(struct link *l, uint64_t extent, const uint8_t **ret, size_t *ret_bytes, struct errmsg *e)
+static int extent_of(struct link *l, uint64_t id, struct place_extent **ret, struct errmsg *e)
 {
     Kvcobra__GetExtent body = KVCOBRA__GET_EXTENT__INIT;
     Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_GET_EXTENT, &body);
     Kvcobra__Reply *reply = NULL;
     struct wire_packet p = { 0 };
-    void *pages = MAP_FAILED;
     size_t bytes;
     int r;
 
-    body.extent = extent;
+    *ret = place_extent(l->place, id);
+    if (*ret)
+        return 0;
+    body.extent = id;
     r = ask(l, &m, NULL, 0, &p, &reply, e);
     if (r < 0)
         return r;
     bytes = reply->get_extent->bytes;
     wire_reply_free(reply);
-    if (p.n_fds == 1)
-        pages = mmap(NULL, bytes, PROT_READ, MAP_SHARED, p.fds[0], 0);
-    wire_packet_close_fds(&p);
-    if (pages == MAP_FAILED)
-        return fail(e, -EIO, "cannot map an extent of the pool");
-    *ret = pages;
-    *ret_bytes = bytes;
-    return 0;
+    if (p.n_fds != 1) {
+        wire_packet_close_fds(&p);
+        return fail(e, -EPROTO, "the daemon sends %zu descriptors for an extent", p.n_fds);
+    }
+    return place_map(l->place, id, p.fds[0], bytes, ret, e);
+}
+
+int link_read_page(struct link *l, const struct link_page *page, size_t first, size_t n, void *to, struct errmsg *e)
+{
+    struct place_extent *x;
+    int r = extent_of(l, page->extent, &x, e);
+
+    return r < 0 ? r : place_read(x, page->offset + first, to, n, e);
 }
 
 /* ---- publishing -------------------------------------------------------------------------------------------------- */
@@ -343,6 +399,18 @@ void link_write_page(const struct page_layout *layout, const struct chunk_key *k
     page_header_store(&h, to);
 }
 
+/* The payload goes to its slot on the GPU; @page: in the host's memory. */
+static int fill_slot(struct link *l, const struct page_layout *layout, const uint8_t *page, struct link_page *slot,
+                     struct errmsg *e)
+{
+    size_t bytes = layout->payload_bytes[PAGE_REST];
+    struct place_extent *x;
+    int r = extent_of(l, slot->extent, &x, e);
+
+    slot->crc32c = crc32c(page + PAGE_HEADER_BYTES, bytes);
+    return r < 0 ? r : place_write(x, slot->offset + PAGE_HEADER_BYTES, page + PAGE_HEADER_BYTES, bytes, e);
+}
+
 int link_publish(struct link *l, const struct page_layout *layout, uint64_t first, size_t n, struct link_page *ret,
                  uint64_t *ret_lease, struct errmsg *e)
 {
@@ -357,7 +425,10 @@ int link_publish(struct link *l, const struct page_layout *layout, uint64_t firs
     r = link_reserve(l, keys, n, PAGE_REST, ret, e);
     if (r < 0)
         return r;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && r == 0; i++) {
         link_write_page(layout, &keys[i], l->arena + i * stride);
-    return link_commit(l, keys, ret, n, stride, ret_lease, e);
+        if (place_is_gpu(l->place))
+            r = fill_slot(l, layout, l->arena + i * stride, &ret[i], e);
+    }
+    return r < 0 ? r : link_commit(l, keys, ret, n, stride, ret_lease, e);
 }

@@ -12,11 +12,13 @@
 #include "proto/page.h"
 
 struct errmsg;
+struct place;
 
 #define LINK_ITEMS_MAX 512 /* pages of one message */
 
 struct link {
     int fd;
+    struct place *place; /* where its pages lie; borrowed. NULL: in the host's memory, and it looks at none */
     uint32_t model;
     uint8_t table_digest[DIGEST_BYTES];
     uint8_t *arena;
@@ -28,10 +30,11 @@ struct link {
 struct link_page {
     uint32_t slot;
     uint64_t generation, extent, offset, bytes;
+    uint32_t crc32c; /* of the payload, once it is written */
 };
 
 /* Everything returns 0, or a negative errno with a sentence. */
-int link_open(const char *path, struct link *ret, struct errmsg *e); /* hello, confirm */
+int link_open(const char *path, struct place *place, struct link *ret, struct errmsg *e); /* hello, confirm; a GPU is waited for */
 int link_open_model(struct link *l, const struct geometry *g, const uint8_t *model_digest, struct errmsg *e);
 void link_close(struct link *l);
 int link_stage_and_activate(const char *operator_path, const void *bytes, size_t n_bytes, struct errmsg *e);
@@ -39,15 +42,15 @@ int link_stage_and_activate(const char *operator_path, const void *bytes, size_t
 /* @keys, @pages: [n], 1 to LINK_ITEMS_MAX; all of them, or it is a failure. */
 int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class, struct link_page *ret,
                  struct errmsg *e);
-/* Page i lies at i * @stride in the arena. */
+/* Page i lies at i * @stride in the arena; on a GPU its payload is in the slot, and pages[i].crc32c is its checksum. */
 int link_commit(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n, size_t stride,
                 uint64_t *ret_lease, struct errmsg *e);
 int link_lease(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n, uint64_t *ret_lease,
                struct errmsg *e);
 int link_release(struct link *l, uint64_t lease, struct errmsg *e);
 
-/* A read-only mapping, the caller's to unmap. */
-int link_map_extent(struct link *l, uint64_t extent, const uint8_t **ret, size_t *ret_bytes, struct errmsg *e);
+/* @n bytes from @first of a page on, as they are in the pool: in slots of a GPU the header's are undefined. */
+int link_read_page(struct link *l, const struct link_page *page, size_t first, size_t n, void *to, struct errmsg *e);
 
 /* The @n th key: like real ones uniform in both halves, by which buckets are chosen. */
 struct chunk_key link_key(uint64_t n);

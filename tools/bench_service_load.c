@@ -124,7 +124,7 @@ static int client(struct client *c, struct errmsg *e)
     uint64_t number = (uint64_t) 1 << 60 | c->number, lease;
     struct chunk_key key = link_key(number);
     struct link_page page;
-    int r = link_open(load->socket, &c->link, e);
+    int r = link_open(load->socket, NULL, &c->link, e);
 
     if (r == 0)
         r = link_open_model(&c->link, &g, bench_model_digest, e);
@@ -249,7 +249,7 @@ static int measure_lookup(struct load *load, struct timing *ret, struct errmsg *
     struct index_reader reader;
     struct link_page page;
     unsigned n = load->options->n_rounds;
-    int r = link_open(load->socket, &before, e);
+    int r = link_open(load->socket, NULL, &before, e);
 
     if (r == 0)
         r = link_open_model(&before, &g, bench_model_digest, e);
@@ -258,7 +258,7 @@ static int measure_lookup(struct load *load, struct timing *ret, struct errmsg *
         r = link_publish(&before, load->layout, first + i, 1, &page, &lease, e);
     }
     if (r == 0)
-        r = link_open(load->socket, &l, e);
+        r = link_open(load->socket, NULL, &l, e);
     if (r == 0)
         r = link_open_model(&l, &g, bench_model_digest, e); /* publishing may have built a larger index */
     if (r == 0)

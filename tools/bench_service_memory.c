@@ -152,7 +152,7 @@ static int connect_all(struct bench *b, struct errmsg *e)
     int r = 0;
 
     for (unsigned i = 0; r == 0 && i < b->size->n_clients; i++) {
-        r = link_open(b->rig->socket, &b->clients[i].link, e);
+        r = link_open(b->rig->socket, NULL, &b->clients[i].link, e);
         if (r == 0)
             r = link_open_model(&b->clients[i].link, &g, bench_model_digest, e);
     }

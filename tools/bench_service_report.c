@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "tools/bench_service.h"
+#include "tools/bench_service_place.h"
 #include "tools/command.h"
 #include "tools/machine.h"
 #include "tools/report.h"
@@ -128,19 +129,26 @@ static json_t *latencies_json(const struct swap_latencies *l)
 
 static json_t *swap_json(const struct swap_figures *f)
 {
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:s?, s:{s:o, s:o}}", "swaps", (int) f->n_swaps, "sequences",
-                     (json_int_t) f->n_sequences, "reads", (json_int_t) f->n_reads, "failed", (json_int_t) f->n_failed,
-                     "wrong", (json_int_t) f->n_wrong, "failure", f->failure.text[0] ? f->failure.text : NULL, "us",
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s?, s:{s:o, s:o}}", "swaps", (int) f->n_swaps, "sequences",
+                     (json_int_t) f->n_sequences, "reads", (json_int_t) f->n_reads, "matched_tokens", (json_int_t) f->n_matched,
+                     "failed", (json_int_t) f->n_failed, "wrong", (json_int_t) f->n_wrong, "failure", f->failure.text[0] ? f->failure.text : NULL, "us",
                      "swapping", latencies_json(&f->swapping), "quiet", latencies_json(&f->quiet));
 }
 
-static json_t *restart_json(const struct restart_figures *f)
+static json_t *restart_json(const struct restart_figures *f, bool on_gpu)
 {
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:o, s:o}}", "restarts", (int) f->n_restarts, "pages",
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:o, s:o, s:o*}}", "restarts", (int) f->n_restarts, "pages",
                      (json_int_t) f->n_pages, "page_bytes", (json_int_t) f->page_bytes, "found", (json_int_t) f->n_found,
                      "sampled", (json_int_t) f->n_sampled, "identical", (json_int_t) f->n_identical, "held",
                      (json_int_t) f->n_held, "lower_generations", (json_int_t) f->n_lower, "ms", "exit",
-                     timing_json(f->exit, 1e3), "serving", timing_json(f->serving, 1e3));
+                     timing_json(f->exit, 1e3), "serving", timing_json(f->serving, 1e3), "gpu",
+                     on_gpu ? timing_json(f->gpu, 1e3) : NULL);
+}
+
+/* NULL: the host's memory. */
+static json_t *device_json(const struct place_device *d)
+{
+    return d ? json_pack("{s:s, s:s, s:b}", "uuid", d->uuid, "name", d->name, "stand_in", d->is_standin) : NULL;
 }
 
 int service_print_json(const struct service_figures *f, const struct service_options *o)
@@ -155,11 +163,12 @@ int service_print_json(const struct service_figures *f, const struct service_opt
         (void) json_array_append_new(asked, json_pack("{s:s, s:s, s:f, s:f, s:b}", "what", v[i].what, "sense",
                                                       v[i].sense == BELOW ? "below" : "exactly", "asked", v[i].asked, "got",
                                                       v[i].got, "met", is_met(&v[i])));
-    return report_json(json_pack("{s:s, s:s, s:I, s:i, s:o*, s:o*, s:o*, s:o*, s:o}", "cpu", cpu, "compiler", COMPILER, "cpus",
-                                 (json_int_t) sysconf(_SC_NPROCESSORS_ONLN), "clients", (int) o->n_clients, "load",
+    return report_json(json_pack("{s:s, s:s, s:I, s:i, s:o*, s:o*, s:o*, s:o*, s:o*, s:o}", "cpu", cpu, "compiler", COMPILER, "cpus",
+                                 (json_int_t) sysconf(_SC_NPROCESSORS_ONLN), "clients", (int) o->n_clients, "gpu",
+                                 device_json(o->device), "load",
                                  f->load ? load_json(f->load) : NULL, "memory", f->memory ? memory_json(f->memory) : NULL,
                                  "swap", f->swap ? swap_json(f->swap) : NULL, "restart",
-                                 f->restart ? restart_json(f->restart) : NULL, "asked", asked));
+                                 f->restart ? restart_json(f->restart, o->device) : NULL, "asked", asked));
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
@@ -209,8 +218,8 @@ static int print_swap(const struct swap_figures *f, unsigned n_clients)
 {
     _cleanup_(report_freep) struct report *r = report_new("<microseconds\t<tables\t>calls\t>median\t>p99\t>p99.9\t>max");
 
-    printf("\nswap: %u swaps, %u clients, %" PRIu64 " sequences, %" PRIu64 " reads compared\n\n", f->n_swaps, n_clients,
-           f->n_sequences, f->n_reads);
+    printf("\nswap: %u swaps, %u clients, %" PRIu64 " sequences that found %" PRIu64 " tokens published, %" PRIu64
+           " reads compared\n\n", f->n_swaps, n_clients, f->n_sequences, f->n_matched, f->n_reads);
     if (f->failure.text[0])
         printf("first failure: %s\n\n", f->failure.text);
     swap_row(r, "all calls", "swapped", &f->swapping.all);
@@ -222,7 +231,7 @@ static int print_swap(const struct swap_figures *f, unsigned n_clients)
     return report_print(r, stdout);
 }
 
-static int print_restart(const struct restart_figures *f)
+static int print_restart(const struct restart_figures *f, bool on_gpu)
 {
     _cleanup_(report_freep) struct report *r = report_new("<milliseconds\t>min\t>median\t>max");
 
@@ -232,6 +241,9 @@ static int print_restart(const struct restart_figures *f)
     report_row(r, "killed until it is gone\t%.1f\t%.1f\t%.1f", f->exit.min * 1e3, f->exit.median * 1e3, f->exit.p99 * 1e3);
     report_row(r, "started until it answers\t%.1f\t%.1f\t%.1f", f->serving.min * 1e3, f->serving.median * 1e3,
                f->serving.p99 * 1e3);
+    if (on_gpu)
+        report_row(r, "started until a page of the GPU is leased\t%.1f\t%.1f\t%.1f", f->gpu.min * 1e3, f->gpu.median * 1e3,
+                   f->gpu.p99 * 1e3);
     return report_print(r, stdout);
 }
 
@@ -255,6 +267,10 @@ int service_print_text(const struct service_figures *f, const struct service_opt
 
     cpu_name(cpu);
     printf("%s, %ld processors\n", cpu, sysconf(_SC_NPROCESSORS_ONLN));
+    if (o->device)
+        printf("sessions on %s, %s; a call on it ends when its work is done\n", o->device->name, o->device->uuid);
+    if (o->device && o->device->is_standin)
+        puts("This is the tests' stand-in for the driver: it shows that the bench works. No figure here is one of a GPU.");
     if (f->load)
         r = print_load(f->load, o->n_clients);
     if (r == 0 && f->memory)
@@ -262,7 +278,7 @@ int service_print_text(const struct service_figures *f, const struct service_opt
     if (r == 0 && f->swap)
         r = print_swap(f->swap, o->n_clients);
     if (r == 0 && f->restart)
-        r = print_restart(f->restart);
+        r = print_restart(f->restart, o->device);
     if (r == 0)
         r = print_asked(f);
     return r < 0 ? command_fail("out of memory") : COMMAND_OK;

@@ -3,7 +3,8 @@
  *
  * The clients are connections of this process, which stays: their holds must outlive the daemon. After each restart another
  * connection looks every page up in the new index and leases it, with the generation that it had; a sample is compared byte by
- * byte with what was written; nothing can be evicted; and what is reserved anew has a generation above all before.
+ * byte with what was written, in mappings of what the new daemon hands out; nothing can be evicted; and what is reserved anew has
+ * a generation above all before. On a GPU the sessions write the payloads and the daemon's mover checks them before a lease.
  */
 #include "tools/bench_service.h"
 
@@ -21,6 +22,7 @@
 #include "proto/index.h"
 #include "tools/bench_service_link.h"
 #include "tools/bench_service_model.h"
+#include "tools/bench_service_place.h"
 #include "tools/clock.h"
 #include "tools/fd_store.h"
 #include "tools/handles.h"
@@ -32,8 +34,9 @@ enum { HOLDERS = 8, SAMPLE_EVERY = 500, RESTARTS_MAX = 8 };
 static const struct bench_shape shape = { .n_layers = 2, .n_kv_heads = 2, .d = 32, .n_bands = 4, .bits = 2 };
 
 struct bench {
-    const char *daemon;
+    const struct service_options *options;
     const struct bench_model *model;
+    struct place place;
     char folder[64], socket[96], operator_socket[96], state[96];
     struct fd_store *store;
     pid_t pid; /* 0: the daemon does not run */
@@ -47,10 +50,13 @@ struct bench {
 
 static int start(struct bench *b, struct errmsg *e)
 {
-    const char *argv[] = { "kvcobrad", "--keep-pool=yes", "--state-dir", b->state, "--pool-bytes=1G", "--quota-bytes=2G",
-                           "--arena-bytes=4M", "--log-level=4", "--lease-ms=600000", NULL };
+    const char *argv[20] = { "kvcobrad", "--keep-pool=yes", "--state-dir", b->state, "--pool-bytes=1G", "--quota-bytes=2G",
+                             "--arena-bytes=4M", "--log-level=4", "--lease-ms=600000" };
+    struct place_arguments more;
 
-    return fd_store_start(b->store, b->daemon, argv, -1, &b->pid, e);
+    place_arguments(b->options, &more);
+    memcpy(argv + 9, more.list, sizeof(more.list));
+    return fd_store_start(b->store, b->options->daemon, argv, -1, &b->pid, e);
 }
 
 static int end(struct bench *b, int signal)
@@ -66,9 +72,28 @@ static int end(struct bench *b, int signal)
     return status;
 }
 
-/* From SIGKILL on: @ret_exit until it is gone, @ret_serving from the next start to the first answer, to a new client. */
-static int restart(struct bench *b, double *ret_exit, double *ret_serving, struct link *ret, struct errmsg *e)
+struct moments { /* seconds */
+    double exit, serving, gpu;
+};
+
+static int first_lease(struct bench *b, struct link *l, struct errmsg *e)
 {
+    struct geometry g = bench_geometry(&shape);
+    struct chunk_key key = link_key(0);
+    uint64_t lease;
+    int r = link_open(b->socket, &b->place, l, e);
+
+    if (r == 0)
+        r = link_open_model(l, &g, bench_model_digest, e);
+    if (r == 0)
+        r = link_lease(l, &key, b->pages, 1, &lease, e);
+    return r < 0 ? r : link_release(l, lease, e);
+}
+
+/* From SIGKILL until it is gone; from the next start to the first answer, to a new client, and to the first page on a GPU. */
+static int restart(struct bench *b, struct moments *ret, struct errmsg *e)
+{
+    _cleanup_(link_close) struct link first = { .fd = -1 }, gpu = { .fd = -1 };
     double began = clock_seconds(), gone;
     int r;
 
@@ -76,12 +101,15 @@ static int restart(struct bench *b, double *ret_exit, double *ret_serving, struc
     gone = clock_seconds();
     if (!fd_store_settle(b->store)) /* pid 1 has read everything by then, too */
         return fail(e, -EIO, "the supervisor of the bench does not answer");
-    *ret_exit = gone - began;
+    ret->exit = gone - began;
     began = clock_seconds();
     r = start(b, e);
     if (r == 0)
-        r = link_open(b->socket, ret, e);
-    *ret_serving = clock_seconds() - began;
+        r = link_open(b->socket, NULL, &first, e);
+    ret->serving = clock_seconds() - began;
+    if (r == 0 && place_is_gpu(&b->place))
+        r = first_lease(b, &gpu, e);
+    ret->gpu = clock_seconds() - began;
     return r;
 }
 
@@ -93,7 +121,7 @@ static int publish_held(struct bench *b, struct errmsg *e)
     int r = 0;
 
     for (unsigned i = 0; r == 0 && i < HOLDERS; i++) {
-        r = link_open(b->socket, &b->holders[i], e);
+        r = link_open(b->socket, &b->place, &b->holders[i], e);
         if (r == 0)
             r = link_open_model(&b->holders[i], &g, bench_model_digest, e);
     }
@@ -152,17 +180,16 @@ static int find_all(struct bench *b, struct link *l, uint64_t *ret_found, struct
 static int is_identical(struct bench *b, struct link *l, uint64_t n, bool *ret, struct errmsg *e)
 {
     struct chunk_key key = link_key(n);
-    const struct link_page *page = &b->pages[n];
-    const uint8_t *pages;
-    size_t bytes;
-    int r = link_map_extent(l, page->extent, &pages, &bytes, e);
+    const struct page_layout *layout = &b->model->layout;
+    size_t skip = place_is_gpu(&b->place) ? PAGE_HEADER_BYTES : 0; /* which the slots of a GPU do not have */
+    size_t bytes = layout->page_bytes[PAGE_REST] - skip;
+    _cleanup_(freep) uint8_t *found = malloc(bytes);
+    int r = found ? link_read_page(l, &b->pages[n], skip, bytes, found, e) : fail(e, -ENOMEM, "out of memory for a page");
 
     if (r < 0)
         return r;
-    link_write_page(&b->model->layout, &key, l->arena);
-    *ret = page->bytes <= bytes && page->offset <= bytes - page->bytes &&
-           memcmp(pages + page->offset, l->arena, page->bytes) == 0;
-    (void) munmap((void *) pages, bytes);
+    link_write_page(layout, &key, l->arena);
+    *ret = memcmp(found, l->arena + skip, bytes) == 0;
     return 0;
 }
 
@@ -171,6 +198,7 @@ static int compare_sample(struct bench *b, struct link *l, uint64_t *ret_sampled
     int r = 0;
 
     *ret_sampled = *ret_identical = 0;
+    place_forget(&b->place); /* what the daemon has now is compared, not what was mapped before */
     for (uint64_t n = 0; r == 0 && n < b->n_pages; n += SAMPLE_EVERY) {
         bool same;
 
@@ -219,20 +247,23 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static int check(struct bench *b, struct link *l, unsigned round, struct restart_figures *f, struct errmsg *e)
+static int check(struct bench *b, unsigned round, struct restart_figures *f, struct errmsg *e)
 {
+    _cleanup_(link_close) struct link l = { .fd = -1 };
     struct geometry g = bench_geometry(&shape);
     uint64_t held = 0, found = 0, sampled = 0, identical = 0;
-    int r = link_open_model(l, &g, bench_model_digest, e);
+    int r = link_open(b->socket, &b->place, &l, e);
 
+    if (r == 0)
+        r = link_open_model(&l, &g, bench_model_digest, e);
     if (r == 0)
         r = count_held(b, &held, e);
     if (r == 0)
-        r = find_all(b, l, &found, e);
+        r = find_all(b, &l, &found, e);
     if (r == 0)
-        r = compare_sample(b, l, &sampled, &identical, e);
+        r = compare_sample(b, &l, &sampled, &identical, e);
     if (r == 0)
-        r = reserve_anew(b, l, round, &f->n_lower, e);
+        r = reserve_anew(b, &l, round, &f->n_lower, e);
     f->n_held = least(f->n_held, held);
     f->n_found = least(f->n_found, found);
     f->n_sampled = sampled;
@@ -244,20 +275,25 @@ static int check(struct bench *b, struct link *l, unsigned round, struct restart
 
 static int measure(struct bench *b, struct restart_figures *f, struct errmsg *e)
 {
-    double exits[RESTARTS_MAX], serving[RESTARTS_MAX];
+    double exits[RESTARTS_MAX], serving[RESTARTS_MAX], gpu[RESTARTS_MAX];
     int r = publish_held(b, e);
 
     for (unsigned i = 0; r == 0 && i < f->n_restarts; i++) {
-        _cleanup_(link_close) struct link l = { .fd = -1 };
+        struct moments m = { 0 };
 
-        r = restart(b, &exits[i], &serving[i], &l, e);
+        r = restart(b, &m, e);
+        exits[i] = m.exit;
+        serving[i] = m.serving;
+        gpu[i] = m.gpu;
         if (r == 0)
-            r = check(b, &l, i, f, e);
+            r = check(b, i, f, e);
     }
     if (r < 0)
         return r;
     f->exit = timing_of(exits, f->n_restarts);
     f->serving = timing_of(serving, f->n_restarts);
+    if (place_is_gpu(&b->place))
+        f->gpu = timing_of(gpu, f->n_restarts);
     return 0;
 }
 
@@ -280,6 +316,7 @@ static void clean_up(struct bench *b)
 {
     for (unsigned i = 0; i < HOLDERS; i++)
         link_close(&b->holders[i]);
+    place_close(&b->place);
     (void) end(b, SIGTERM);
     b->store = fd_store_free(b->store);
     temp_folder_remove(b->folder);
@@ -291,7 +328,7 @@ int service_restart(const struct service_options *o, struct restart_figures *ret
     _cleanup_(bench_model_deinit) struct bench_model m = { .table = NULL };
     struct restart_figures f = { .n_restarts = o->quick ? 2 : 5, .n_found = UINT64_MAX, .n_identical = UINT64_MAX,
                                  .n_held = UINT64_MAX };
-    struct bench b = { .daemon = o->daemon, .model = &m, .n_pages = o->quick ? 2000 : 100000 };
+    struct bench b = { .options = o, .model = &m, .n_pages = o->quick ? 2000 : 100000 };
     int r = bench_model_init(&m, &shape, 1, e);
 
     for (unsigned i = 0; i < HOLDERS; i++)
@@ -299,6 +336,8 @@ int service_restart(const struct service_options *o, struct restart_figures *ret
     b.pages = calloc(b.n_pages, sizeof(*b.pages));
     if (r == 0 && !b.pages)
         r = fail(e, -ENOMEM, "out of memory for %" PRIu64 " pages", b.n_pages);
+    if (r == 0)
+        r = place_open(&b.place, o->device, e);
     if (r == 0)
         r = prepare(&b, e);
     if (r == 0)

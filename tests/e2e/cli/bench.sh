@@ -41,9 +41,10 @@ expect_true "memory: sums" "all(abs(m['bytes_per_page'] * m['pages'] - m['slot_r
 expect_true "memory: not less than there is" "all(m['slot_record_bytes'] >= 48 * m['pages'] and m['index_bytes'] >= 28 * m['pages']
     and m['resident_bytes'] >= m['slot_record_bytes'] for m in (j['memory']['filled'], j['memory']['churned']))"
 expect "bench service swap" 0 service swap --clients 3 --json
-expect_true "swap: all of them, with sequences on the way" "j['swap']['swaps'] == 10 and j['swap']['sequences'] > 0"
+expect_true "swap: all of them, with sequences on the way" "j['swap']['swaps'] >= 10 and j['swap']['sequences'] > 0"
 expect_true "swap: four reads of each sequence, none wrong, nothing failed" \
     "j['swap']['reads'] == 4 * j['swap']['sequences'] and j['swap']['wrong'] == j['swap']['failed'] == 0 and not j['swap']['failure']"
+expect_true "swap: whole chunks of others were found" "j['swap']['matched_tokens'] > 0 and j['swap']['matched_tokens'] % 64 == 0"
 expect_true "swap: calls of each kind add up" \
     "all(l['calls'] == sum(o['calls'] for o in l['of'].values()) for l in j['swap']['us'].values())"
 expect_true "swap: figures are in order" \
