@@ -16,28 +16,35 @@
 #include "tools/report.h"
 
 enum {
-    OPT_BATCH = 1, OPT_TOKENS, OPT_HEADS, OPT_SAMPLES, OPT_SECONDS, OPT_COLD, OPT_EXTENT, OPT_JSON,
-    TABLES = 8, ATTEND_ROWS = 4 * TABLES, EXTENTS = 3, ENCODE_TOKENS = 32768,
+    OPT_BATCH = 1, OPT_TOKENS, OPT_HEADS, OPT_SAMPLES, OPT_SECONDS, OPT_COLD, OPT_EXTENT, OPT_JSON, OPT_TABLE,
+    PACKED = 8, TABLES = 12, ATTEND_ROWS = 4 * (TABLES + 1), EXTENTS = 3, ENCODE_TOKENS = 32768,
 };
 
 #define MIB ((size_t) 1 << 20)
 
-static const struct {
-    const char *name;
-    uint32_t k_coords, v_coords;
-    bool v_from_k;
-} tables[TABLES] = { /* 4 bits each */
-    { "K 32, V 128", 32, 128, false },   { "K 32, V 128, predicted", 32, 128, true },
-    { "K 64, V 128", 64, 128, false },   { "K 64, V 128, predicted", 64, 128, true },
-    { "K 128, V 128", 128, 128, false }, { "K 128, V 128, predicted", 128, 128, true },
-    { "K 32, V 32", 32, 32, false },     { "K 32, V 32, predicted", 32, 32, true },
+/* 4 bits each; PACKED of them, with prediction behind without. A row's heads are those of the options. */
+static const struct source tables[TABLES] = {
+    { "K 32, V 128", { BENCH_D, 0, BENCH_GROUP, 32, 128, false }, NULL, 3, 5.5 },
+    { "K 32, V 128, predicted", { BENCH_D, 0, BENCH_GROUP, 32, 128, true }, NULL, 0, 0 },
+    { "K 64, V 128", { BENCH_D, 0, BENCH_GROUP, 64, 128, false }, NULL, 2, 4.5 },
+    { "K 64, V 128, predicted", { BENCH_D, 0, BENCH_GROUP, 64, 128, true }, NULL, 0, 0 },
+    { "K 128, V 128", { BENCH_D, 0, BENCH_GROUP, 128, 128, false }, NULL, 1.2, 3.2 },
+    { "K 128, V 128, predicted", { BENCH_D, 0, BENCH_GROUP, 128, 128, true }, NULL, 0, 0 },
+    { "K 32, V 32", { BENCH_D, 0, BENCH_GROUP, 32, 32, false }, NULL, 4, 9 },
+    { "K 32, V 32, predicted", { BENCH_D, 0, BENCH_GROUP, 32, 32, true }, NULL, 0, 0 },
+    { "K 16, V binary16", { BENCH_D, 0, BENCH_GROUP, 16, 0, false }, NULL, 1.75, 0.95 },
+    { "K 32, V binary16", { BENCH_D, 0, BENCH_GROUP, 32, 0, false }, NULL, 1.75, 0.95 },
+    { "K 64, V binary16", { BENCH_D, 0, BENCH_GROUP, 64, 0, false }, NULL, 1.75, 0.95 },
+    { "K 128, V binary16", { BENCH_D, 0, BENCH_GROUP, 128, 0, false }, NULL, 1.2, 0.95 },
 };
+
+#define PREDICTED_SHARE 0.8 /* of the ratio without prediction that is asked with it */
 
 static const size_t extent_mib[EXTENTS] = { 2, 64, 1024 };
 
 struct results {
     struct attend_row attend[ATTEND_ROWS];
-    struct codec_row codec[TABLES];
+    struct codec_row codec[PACKED];
     struct extent_row extents[EXTENTS];
     size_t n_attend, n_codec, n_extents;
 };
@@ -46,16 +53,18 @@ static const char doc[] =
     "Time attention of one new token on a GPU: packed pages against a plain binary16 kernel, taking turns; appending, "
     "reading, checksums; extents.\v"
     "d = 128, 4 query heads per KV head, codes of 4 bits. Ratios above 1 say that packed is faster; GB/s are the bytes that a "
-    "call must read (codes, or binary16 keys and values) over its median time. Appending packs as many tokens as it stores.";
+    "call must read (codes, or binary16 keys and values) over its median time. 'must' and 'aim' are the ratios asked of an H200 "
+    "(with prediction, 0.8 of the row's without it), 'limit' is the ratio of bytes. Appending packs as many tokens as it stores.";
 
 static const struct argp_option options[] = {
     { "batch", OPT_BATCH, "N", 0, "Sequences (default 1, then 32)", 0 },
     { "tokens", OPT_TOKENS, "N", 0, "Tokens of each, whole pages (default 32768, then 131072)", 0 },
     { "kv-heads", OPT_HEADS, "N", 0, "KV heads, up to 8 (default 8)", 0 },
     { "samples", OPT_SAMPLES, "N", 0, "Measurements of each row at most (default 30)", 0 },
-    { "seconds", OPT_SECONDS, "S", 0, "Seconds for those of one row (default 3)", 0 },
+    { "seconds", OPT_SECONDS, "S", 0, "Seconds for those of one row, and for choosing splits (default 2)", 0 },
     { "cold-mib", OPT_COLD, "N", 0, "MiB of packed pages that calls go round (default 256; 0: one cache)", 0 },
     { "extent-mib", OPT_EXTENT, "N", 0, "Largest extent (default 1024)", 0 },
+    { "table", OPT_TABLE, "FILE", 0, "Measure this table too", 0 },
     { "json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL, "Print JSON, or write it to FILE and print the tables", 0 },
     { 0 },
 };
@@ -100,6 +109,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_EXTENT:
         o->extent_mib = number(state, arg, extent_mib[0], extent_mib[EXTENTS - 1], 1);
         return 0;
+    case OPT_TABLE:
+        o->table_file = arg;
+        return 0;
     case OPT_JSON:
         o->json = true;
         o->json_file = arg;
@@ -114,30 +126,48 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
-static struct synthetic_shape shape_of(const struct bench_options *o, size_t table)
+static struct source source_of(const struct bench_options *o, size_t i)
 {
-    return (struct synthetic_shape) { BENCH_D, o->n_kv_heads, BENCH_GROUP, tables[table].k_coords, tables[table].v_coords,
-                                      tables[table].v_from_k };
+    struct source source = tables[i];
+
+    source.shape.n_kv_heads = o->n_kv_heads;
+    return source;
 }
 
-static int measure(struct bench_gpu *g, const struct bench_options *o, struct results *ret, struct errmsg *e)
+static int measure_attention(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *pools,
+                             const struct source *of_file, struct results *ret, struct errmsg *e)
+{
+    size_t n_tables = TABLES + (of_file != NULL);
+
+    for (size_t i = 0; i < n_tables * o->n_batches * o->n_tokens; i++) {
+        size_t size = i / n_tables, table = i % n_tables;
+        struct source source = table < TABLES ? source_of(o, table) : *of_file;
+        struct attend_row *row = &ret->attend[ret->n_attend];
+        int r = bench_attend_row(g, o, pools, &source, o->batches[size % o->n_batches], o->tokens[size / o->n_batches], row, e);
+
+        if (r < 0)
+            return r;
+        if (table < PACKED && source.shape.v_from_k && row->fits && row[-1].fits) {
+            row->share = row->ratio.median / row[-1].ratio.median;
+            row->must = PREDICTED_SHARE * row[-1].ratio.median;
+        }
+        ret->n_attend++;
+    }
+    return 0;
+}
+
+static int measure(struct bench_gpu *g, const struct bench_options *o, const struct source *of_file, struct results *ret,
+                   struct errmsg *e)
 {
     struct bench_pools pools;
-    int r = bench_pools_init(g, o, &pools, e);
+    int r = bench_pools_init(g, o, of_file ? of_file->of_file : NULL, &pools, e);
 
-    for (size_t i = 0; i < TABLES * o->n_batches * o->n_tokens && r == 0; i++) {
-        size_t size = i / TABLES;
-        struct synthetic_shape shape = shape_of(o, i % TABLES);
+    if (r == 0)
+        r = measure_attention(g, o, &pools, of_file, ret, e);
+    for (size_t i = 0; i < PACKED && r == 0; i++) {
+        struct source source = source_of(o, i);
 
-        r = bench_attend_row(g, o, &pools, tables[i % TABLES].name, &shape, o->batches[size % o->n_batches],
-                             o->tokens[size / o->n_batches], &ret->attend[ret->n_attend], e);
-        ret->n_attend += r == 0;
-    }
-    for (size_t i = 0; i < TABLES && r == 0; i++) {
-        struct synthetic_shape shape = shape_of(o, i);
-
-        r = bench_codec_row(g, o, &pools, tables[i].name, &shape, o->tokens[0] < ENCODE_TOKENS ? o->tokens[0] : ENCODE_TOKENS,
-                            &ret->codec[i], e);
+        r = bench_codec_row(g, o, &pools, &source, o->tokens[0] < ENCODE_TOKENS ? o->tokens[0] : ENCODE_TOKENS, &ret->codec[i], e);
         ret->n_codec += r == 0;
     }
     bench_gpu_release(g, 0);
@@ -150,10 +180,34 @@ static int measure(struct bench_gpu *g, const struct bench_options *o, struct re
 
 /* ---- showing ----------------------------------------------------------------------------------------------------- */
 
+static double byte_limit(const struct attend_row *r)
+{
+    return (double) r->f16_bytes / (double) r->packed_bytes;
+}
+
+static void show_attention(struct report *attend, const struct attend_row *r)
+{
+    char must[16] = "", aim[16] = "";
+
+    if (!r->fits) {
+        report_row(attend, "%s\t%zu\t%zu\tdoes not fit", r->name, r->batch, r->tokens);
+        return;
+    }
+    if (r->must > 0)
+        (void) snprintf(must, sizeof(must), "%.2f", r->must);
+    if (r->aim > 0)
+        (void) snprintf(aim, sizeof(aim), "%.2f", r->aim);
+    report_row(attend, "%s\t%zu\t%zu\t%.1f\t%.0f\t%.1f\t%.0f\t%.2f\t%.2f\t%.2f\t%s\t%s\t%.2f\t%.0f %%\t%u, %u\t%s", r->name,
+               r->batch, r->tokens, r->packed.median * 1e6, (double) r->packed_bytes / r->packed.median * 1e-9,
+               r->f16.median * 1e6, (double) r->f16_bytes / r->f16.median * 1e-9, r->ratio.min, r->ratio.median, r->ratio.p99,
+               must, aim, byte_limit(r), 100 * r->ratio.median / byte_limit(r), r->packed_splits, r->f16_splits, r->kernel);
+}
+
 static int print_text(const struct bench_gpu *g, const struct results *x)
 {
     _cleanup_(report_freep) struct report *attend =
-        report_new("<table\t>batch\t>tokens\t>packed us\t>GB/s\t>binary16 us\t>GB/s\t>ratio min\t>median\t>p99\t>splits");
+        report_new("<table\t>batch\t>tokens\t>packed us\t>GB/s\t>binary16 us\t>GB/s\t>ratio min\t>median\t>p99\t>must\t"
+                   ">aim\t>limit\t>of it\t>splits\t<kernel");
     _cleanup_(report_freep) struct report *codec =
         report_new("<table\t>tokens\t>append us\t>min\t>p99\t>GB/s of vectors\t>one token us\t>p99\t>read us\t>p99\t>GB/s of "
                    "codes\t>checksum us\t>GB/s");
@@ -162,13 +216,7 @@ static int print_text(const struct bench_gpu *g, const struct results *x)
 
     printf("%s, %d multiprocessors, %zu MiB\n\n", g->device.name, g->n_multiprocessors, g->device.bytes / MIB);
     for (const struct attend_row *r = x->attend; r < x->attend + x->n_attend; r++)
-        if (r->fits)
-            report_row(attend, "%s\t%zu\t%zu\t%.1f\t%.0f\t%.1f\t%.0f\t%.2f\t%.2f\t%.2f\t%u, %u", r->name, r->batch, r->tokens,
-                       r->packed.median * 1e6, (double) r->packed_bytes / r->packed.median * 1e-9, r->f16.median * 1e6,
-                       (double) r->f16_bytes / r->f16.median * 1e-9, r->ratio.min, r->ratio.median, r->ratio.p99,
-                       r->packed_splits, r->f16_splits);
-        else
-            report_row(attend, "%s\t%zu\t%zu\tdoes not fit", r->name, r->batch, r->tokens);
+        show_attention(attend, r);
     for (const struct codec_row *r = x->codec; r < x->codec + x->n_codec; r++)
         report_row(codec, "%s\t%zu\t%.1f\t%.1f\t%.1f\t%.0f\t%.2f\t%.2f\t%.1f\t%.1f\t%.0f\t%.1f\t%.0f", r->name, r->tokens,
                    r->prefill.median * 1e6, r->prefill.min * 1e6, r->prefill.p99 * 1e6,
@@ -185,12 +233,13 @@ static int print_text(const struct bench_gpu *g, const struct results *x)
 
 static json_t *attend_json(const struct attend_row *r)
 {
-    json_t *row = json_pack("{s:s, s:b, s:I, s:I, s:b, s:I, s:I}", "table", r->name, "predicted", r->v_from_k, "batch",
+    json_t *row = json_pack("{s:s, s:s, s:f, s:f, s:f, s:b, s:I, s:I, s:b, s:I, s:I}", "table", r->name, "kernel", r->kernel,
+                            "must", r->must, "aim", r->aim, "byte_limit", byte_limit(r), "predicted", r->v_from_k, "batch",
                             (json_int_t) r->batch, "tokens", (json_int_t) r->tokens, "fits", r->fits, "packed_bytes",
                             (json_int_t) r->packed_bytes, "f16_bytes", (json_int_t) r->f16_bytes);
 
     if (row && r->fits &&
-        json_object_update_new(row, json_pack("{s:o, s:o, s:o, s:f, s:f, s:i, s:i}", "packed_us", timing_json(r->packed, 1e6),
+        json_object_update_new(row, json_pack("{s:f, s:o, s:o, s:o, s:f, s:f, s:i, s:i}", "of_unpredicted", r->share, "packed_us", timing_json(r->packed, 1e6),
                                               "f16_us", timing_json(r->f16, 1e6), "ratio", timing_json(r->ratio, 1),
                                               "packed_gbps", (double) r->packed_bytes / r->packed.median * 1e-9, "f16_gbps",
                                               (double) r->f16_bytes / r->f16.median * 1e-9, "packed_splits",
@@ -261,18 +310,27 @@ int main(int argc, char **argv)
 {
     struct bench_options o = {
         .batches = { 1, 32 }, .tokens = { 32768, 131072 }, .n_batches = 2, .n_tokens = 2, .n_kv_heads = BENCH_KV_HEADS_MAX,
-        .samples = 30, .seconds = 3, .cold_mib = 256, .extent_mib = extent_mib[EXTENTS - 1],
+        .samples = 30, .seconds = 2, .cold_mib = 256, .extent_mib = extent_mib[EXTENTS - 1],
     };
     const struct argp argp = { options, parse, NULL, doc, NULL, NULL, NULL };
     _cleanup_(freep) struct results *x = calloc(1, sizeof(*x));
+    _cleanup_(table_unrefp) struct table *table = NULL;
+    struct source of_file = { .name = "table of a file" };
     struct bench_gpu g;
     struct errmsg e = { "" };
     int r;
 
     (void) argp_parse(&argp, argc, argv, 0, NULL, &o);
     r = x ? bench_gpu_open(&g, 2 * extent_mib[EXTENTS - 1] * MIB, &e) : fail(&e, -ENOMEM, "out of memory");
+    if (r == 0 && o.table_file)
+        r = table_load(o.table_file, &table, &e);
+    if (table) {
+        of_file.of_file = table;
+        of_file.shape = (struct synthetic_shape) { table->geometry.d, table->geometry.n_kv_heads,
+                                                   geometry_group(&table->geometry), 0, 0, table->v_from != PREDICT_NONE };
+    }
     if (r == 0)
-        r = measure(&g, &o, x, &e);
+        r = measure(&g, &o, table ? &of_file : NULL, x, &e);
     if (r == 0)
         r = show(&g, &o, x, &e);
     if (r < 0)

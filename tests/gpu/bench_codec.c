@@ -138,18 +138,19 @@ static int measure(const struct bench_options *o, const struct coding *c, struct
     return r;
 }
 
-int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const char *name,
-                    const struct synthetic_shape *shape, size_t tokens, struct codec_row *ret_row, struct errmsg *e)
+int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const struct source *source,
+                    size_t tokens, struct codec_row *ret_row, struct errmsg *e)
 {
+    const struct synthetic_shape *shape = &source->shape;
     size_t vectors = tokens * shape->n_kv_heads * shape->d * sizeof(uint16_t), before = g->n_allocations;
     struct codec_row row = {
-        .name = name, .v_from_k = shape->v_from_k, .tokens = tokens, .vector_bytes = 2 * vectors,
+        .name = source->name, .v_from_k = shape->v_from_k, .tokens = tokens, .vector_bytes = 2 * vectors,
         .packed_bytes = tokens * shape->n_kv_heads * (shape->k_coords + shape->v_coords) / 2,
     };
     struct timing *const timings[KINDS] = { [PREFILL] = &row.prefill, [STEPS] = &row.step, [READ] = &row.read, [CRC] = &row.crc };
     struct coding c = { .g = g, .n_pages = (unsigned) (tokens / CHUNK_TOKENS) };
     struct subject s;
-    int r = subject_init(g, shape, &s, e);
+    int r = subject_init(g, source, &s, e);
 
     c.layout = &s.layout;
     if (r == 0 && (vectors > p->f16_bytes || c.n_pages * s.slot > p->packed_bytes))

@@ -3,6 +3,7 @@
 
 #include "gpu/cuda/f16.h"
 #include "gpu/cuda/kernels.h"
+#include "gpu/cuda/konly.h"
 
 struct bench_gpu {
     struct cuda_driver *driver;
@@ -10,6 +11,7 @@ struct bench_gpu {
     struct cuda_space *space;
     struct cuda_kernels *kernels;
     struct cuda_f16 *f16;
+    struct cuda_konly *konly;
     int n_multiprocessors;
     cu_event begin, end;
     cu_ptr allocations[2048];

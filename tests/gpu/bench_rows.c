@@ -49,19 +49,38 @@ static size_t pool_bytes(const struct synthetic_shape *shape, size_t batch, size
     return code_bytes(shape, batch, tokens) + batch * (tokens / CHUNK_TOKENS) * BENCH_SLOT_ALIGN;
 }
 
-static size_t sets_of(const struct bench_options *o, const struct synthetic_shape *shape, size_t batch, size_t tokens)
+/* Caches of @one bytes that calls go round. */
+static size_t sets_of_bytes(const struct bench_options *o, size_t one)
 {
-    size_t one = code_bytes(shape, batch, tokens);
-
     return smaller((o->cold_mib * MIB + one - 1) / one + (o->cold_mib == 0), SETS_MAX);
 }
 
-int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, struct bench_pools *ret_pools, struct errmsg *e)
+static size_t sets_of(const struct bench_options *o, const struct synthetic_shape *shape, size_t batch, size_t tokens)
+{
+    return sets_of_bytes(o, code_bytes(shape, batch, tokens));
+}
+
+/* Bytes of a page of all layers; 0: there is no such table, or no memory for its layout. */
+static size_t slot_of(const struct table *of_file)
+{
+    struct page_layout layout;
+    size_t slot;
+
+    if (!of_file || page_layout_init(&layout, of_file, (struct shard) { 0, of_file->geometry.n_kv_heads }) < 0)
+        return 0;
+    slot = layout.payload_bytes[PAGE_REST] + BENCH_SLOT_ALIGN;
+    page_layout_deinit(&layout);
+    return slot;
+}
+
+int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const struct table *of_file, struct bench_pools *ret_pools,
+                     struct errmsg *e)
 {
     const struct synthetic_shape smallest = { BENCH_D, o->n_kv_heads, BENCH_GROUP, 32, 32, false };
     const struct synthetic_shape largest = { BENCH_D, o->n_kv_heads, BENCH_GROUP, 128, 128, false };
     _cleanup_(freep) uint16_t *pattern = malloc(PATTERN_BYTES);
     struct bench_pools p = { 0 };
+    size_t slot = slot_of(of_file);
     uint64_t seed = 7;
     int r;
 
@@ -72,6 +91,7 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, struct 
         size_t f16 = sets_of(o, &smallest, batch, tokens) * f16_side_bytes(&largest, batch, tokens);
         size_t packed = sets_of(o, &largest, batch, tokens) * pool_bytes(&largest, batch, tokens) + o->cold_mib * 2 * MIB;
 
+        packed = packed > batch * (tokens / CHUNK_TOKENS) * slot ? packed : batch * (tokens / CHUNK_TOKENS) * slot;
         if ((double) (2 * f16 + packed) > MEMORY_SHARE * (double) g->device.bytes)
             continue;
         p.f16_bytes = f16 > p.f16_bytes ? f16 : p.f16_bytes;
@@ -99,7 +119,9 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, struct 
 struct way {
     struct bench_gpu *g;
     const struct page_layout *layout; /* packed; NULL: binary16 */
-    struct plan_attend packed;
+    bool of_layers;                   /* packed: caches are layers of the same pages */
+    bool dense_values;                /* packed: values are binary16 */
+    struct konly_attend packed;
     struct f16_attend f16;
     unsigned n_splits, batch;
     size_t n_sets;
@@ -113,11 +135,15 @@ static int call_way(const void *arg, size_t i, struct errmsg *e)
     size_t set = i % w->n_sets;
 
     if (w->layout) {
-        struct plan_attend a = w->packed;
+        struct konly_attend a = w->packed;
 
+        a.attend.layer = w->of_layers ? (uint32_t) set : 0;
         for (unsigned n = 0; n < w->batch; n++)
-            a.items[n].seq = (const struct plan_seq *) (uintptr_t) w->seqs[set] + n;
-        return cuda_attend(w->g->kernels, w->layout, &a, w->batch, NULL, e);
+            a.attend.items[n].seq = (const struct plan_seq *) (uintptr_t) w->seqs[w->of_layers ? 0 : set] + n;
+        if (!w->dense_values)
+            return cuda_attend(w->g->kernels, w->layout, &a.attend, w->batch, NULL, e);
+        a.v += set * w->f16_side_bytes / sizeof(*a.v);
+        return cuda_konly_attend(w->g->konly, w->layout, &a, w->batch, NULL, e);
     } else {
         struct f16_attend a = w->f16;
 
@@ -179,21 +205,23 @@ static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const
 static int put_packed(const struct bench_pools *p, const struct subject *s, const struct rows *rows, size_t tokens,
                       struct way *w, struct errmsg *e)
 {
-    const struct geometry *geometry = &s->synthetic.table.geometry;
-    size_t partial = PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), geometry->d) * sizeof(float);
+    const struct geometry *geometry = &s->layout.table->geometry;
+    size_t partial = (w->dense_values ? KONLY_PARTIAL_FLOATS : PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), geometry->d)) *
+                     sizeof(float);
     size_t row = (size_t) geometry->n_kv_heads * geometry_group(geometry) * geometry->d;
     cu_ptr partials;
     int r = bench_gpu_put(w->g, NULL, w->batch * geometry->n_kv_heads * w->n_splits * partial, &partials, e);
 
-    w->packed = (struct plan_attend) {
-        .table = (const struct plan_table *) (uintptr_t) s->table, .partials = (float *) (uintptr_t) partials,
-        .n_splits = w->n_splits, .n_q = 1,
+    w->packed = (struct konly_attend) {
+        .attend = { .table = (const struct plan_table *) (uintptr_t) s->table, .partials = (float *) (uintptr_t) partials,
+                    .n_splits = w->n_splits, .n_q = 1 },
+        .v = (const uint16_t *) (uintptr_t) p->v, .ld = (uint32_t) tokens,
     };
     for (unsigned i = 0; i < w->batch; i++)
-        w->packed.items[i] = (struct plan_item) {
+        w->packed.attend.items[i] = (struct plan_item) {
             .q = (const float *) (uintptr_t) rows->q + i * row, .out = (float *) (uintptr_t) rows->out + i * row, .n_q = 1,
         };
-    for (size_t i = 0; i < w->n_sets && r == 0; i++)
+    for (size_t i = 0; i < (w->of_layers ? 1 : w->n_sets) && r == 0; i++)
         r = put_sequences(w->g, p, s, w->batch, tokens, i, &w->seqs[i], e);
     return r;
 }
@@ -211,7 +239,6 @@ static int put_f16(const struct bench_pools *p, const struct synthetic_shape *sh
         .q = (const float *) (uintptr_t) rows->q, .out = (float *) (uintptr_t) rows->out,
         .partials = (float *) (uintptr_t) partials, .k = (const uint16_t *) (uintptr_t) p->k, .v = (const uint16_t *) (uintptr_t) p->v,
     };
-    w->f16_side_bytes = f16_side_bytes(shape, w->batch, tokens);
     return r;
 }
 
@@ -225,13 +252,24 @@ static unsigned splits_of(const struct bench_gpu *g, size_t n_heads, size_t n_ti
     return (unsigned) smaller(n > 0 ? n : 1, n_tiles);
 }
 
+/* Seconds of a call with caches as cold as @seconds allow. */
+static int time_cold(const struct way *w, double seconds, double *ret_seconds, struct errmsg *e)
+{
+    double one;
+    int r = bench_gpu_time(w->g, call_way, w, 1, &one, e); /* warms up */
+
+    if (r == 0)
+        r = bench_gpu_time(w->g, call_way, w, one * (double) w->n_sets < seconds ? w->n_sets : 1, ret_seconds, e);
+    return r;
+}
+
 /* The same way with each candidate; @ret_best has the one that was fastest. */
-static int choose_splits(const struct bench_pools *p, const struct subject *s, const struct synthetic_shape *shape,
+static int choose_splits(const struct bench_options *o, const struct bench_pools *p, const struct subject *s, const struct synthetic_shape *shape,
                          const struct rows *rows, size_t tokens, const struct way *way, struct way *ret_best, struct errmsg *e)
 {
-    double best = INFINITY;
+    double best = INFINITY, begun = clock_seconds();
 
-    for (unsigned i = 0; i < CANDIDATES; i++) {
+    for (unsigned i = 0; i < CANDIDATES && (i == 0 || clock_seconds() - begun < o->seconds); i++) {
         struct way w = *way;
         double seconds;
         int r;
@@ -241,9 +279,7 @@ static int choose_splits(const struct bench_pools *p, const struct subject *s, c
             continue;
         r = w.layout ? put_packed(p, s, rows, tokens, &w, e) : put_f16(p, shape, rows, tokens, &w, e);
         if (r == 0)
-            r = bench_gpu_time(w.g, call_way, &w, w.n_sets, &seconds, e); /* warms up */
-        if (r == 0)
-            r = bench_gpu_time(w.g, call_way, &w, w.n_sets, &seconds, e);
+            r = time_cold(&w, o->seconds / CANDIDATES, &seconds, e);
         if (r < 0)
             return r;
         if (seconds < best) {
@@ -308,23 +344,30 @@ static int take_turns(const struct bench_options *o, const struct way ways[2], c
 }
 
 static int measure_attention(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p,
-                             const struct synthetic_shape *shape, const struct subject *s, struct attend_row *row,
-                             struct errmsg *e)
+                             const struct source *source, const struct subject *s, struct attend_row *row, struct errmsg *e)
 {
-    struct way way = { .g = g, .batch = (unsigned) row->batch, .n_sets = sets_of(o, shape, row->batch, row->tokens) }, best[2];
+    const struct synthetic_shape *shape = &source->shape;
+    size_t side = f16_side_bytes(shape, row->batch, row->tokens), pages = row->batch * (row->tokens / CHUNK_TOKENS);
+    struct way way = { .g = g, .batch = (unsigned) row->batch, .of_layers = source->of_file != NULL, .f16_side_bytes = side,
+                       .dense_values = !source->of_file && shape->v_coords == 0 }, best[2];
     struct rows rows = { 0 };
     int r;
 
-    row->packed_bytes = code_bytes(shape, row->batch, row->tokens);
-    row->f16_bytes = 2 * f16_side_bytes(shape, row->batch, row->tokens);
-    row->fits = way.n_sets * row->batch * (row->tokens / CHUNK_TOKENS) * s->slot <= p->packed_bytes &&
-                way.n_sets * row->f16_bytes / 2 <= p->f16_bytes;
+    row->packed_bytes = pages * subject_page_bytes(s) + (way.dense_values ? side : 0);
+    row->f16_bytes = 2 * side;
+    row->kernel = way.dense_values ? "kvc_konly" : cuda_attend_name(g->kernels, &s->layout, 1);
+    if (row->aim > 0 && row->aim < 1)
+        row->aim *= (double) row->f16_bytes / (double) row->packed_bytes;
+    way.n_sets = sets_of_bytes(o, row->packed_bytes);
+    if (way.of_layers)
+        way.n_sets = smaller(way.n_sets, subject_layers(s));
+    row->fits = (way.of_layers ? 1 : way.n_sets) * pages * s->slot <= p->packed_bytes && way.n_sets * side <= p->f16_bytes;
     if (!row->fits)
         return 0;
     r = put_rows(g, shape, row->batch, &rows, e);
     for (int i = 0; i < 2 && r == 0; i++) {
         way.layout = i == 0 ? &s->layout : NULL;
-        r = choose_splits(p, s, shape, &rows, row->tokens, &way, &best[i], e);
+        r = choose_splits(o, p, s, shape, &rows, row->tokens, &way, &best[i], e);
     }
     if (r < 0)
         return r;
@@ -333,17 +376,17 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
     return take_turns(o, best, &rows, row, e);
 }
 
-int bench_attend_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const char *name,
-                     const struct synthetic_shape *shape, size_t batch, size_t tokens, struct attend_row *ret_row,
-                     struct errmsg *e)
+int bench_attend_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p,
+                     const struct source *source, size_t batch, size_t tokens, struct attend_row *ret_row, struct errmsg *e)
 {
-    struct attend_row row = { .name = name, .v_from_k = shape->v_from_k, .batch = batch, .tokens = tokens };
+    struct attend_row row = { .name = source->name, .v_from_k = source->shape.v_from_k, .must = source->must, .aim = source->aim,
+                              .batch = batch, .tokens = tokens };
     size_t before = g->n_allocations;
     struct subject s;
-    int r = subject_init(g, shape, &s, e);
+    int r = subject_init(g, source, &s, e);
 
     if (r == 0)
-        r = measure_attention(g, o, p, shape, &s, &row, e);
+        r = measure_attention(g, o, p, source, &s, &row, e);
     bench_gpu_release(g, before);
     subject_deinit(&s);
     if (r == 0)

@@ -1,8 +1,7 @@
 /* What tests/gpu/bench_attend.c measures: one table and one size at a time. */
 #pragma once
 
-#include "tests/gpu/bench_gpu.h"
-#include "tools/bench_attend.h"
+#include "tests/gpu/bench_subject.h"
 #include "tools/timing.h"
 
 enum { BENCH_KV_HEADS_MAX = 8, BENCH_GROUP = 4, BENCH_D = 128 };
@@ -15,6 +14,7 @@ struct bench_options {
     double seconds;               /* for the samples of one row */
     bool json;
     const char *json_file;        /* NULL: JSON goes to stdout */
+    const char *table_file;       /* NULL: synthetic ones only */
 };
 
 /* Caches of random content on the GPU, as large as the largest size that fits; every row reads its part of them. */
@@ -24,11 +24,13 @@ struct bench_pools {
 };
 
 struct attend_row {
-    const char *name;
+    const char *name, *kernel;
     bool v_from_k, fits;
+    double must, aim;                              /* ratios asked; 0: none */
     size_t batch, tokens, packed_bytes, f16_bytes; /* bytes that one call reads */
     unsigned packed_splits, f16_splits;
     struct timing packed, f16, ratio;              /* seconds of a call; binary16's over packed's */
+    double share;                                  /* with prediction: of the median ratio without it; 0: not measured */
 };
 
 struct codec_row {
@@ -45,25 +47,26 @@ struct extent_row {
     struct timing create, import, unmap; /* seconds, by the host's clock: these calls do not queue */
 };
 
-/* Of the rows of @o, what is needed, and no more than most of the GPU's memory; filled. */
-int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, struct bench_pools *ret_pools, struct errmsg *e);
+/* Of the rows of @o, and of a table or NULL, what is needed, and no more than most of the GPU's memory; filled. */
+int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const struct table *of_file, struct bench_pools *ret_pools,
+                     struct errmsg *e);
 
 /**
  * bench_attend_row() - packed attention and the binary16 baseline, taking turns
  *
  * Either side's calls go round as many caches as make 'cold_mib' of packed pages, as layers of a model do, so that none is
- * found in the GPU's cache. Either side takes the best of a few numbers of splits, all multiples of what fills the GPU.
+ * found in the GPU's cache; a table of a file brings its own layers. Either side takes the best of a few numbers of splits, all
+ * multiples of what fills the GPU, as far as 'seconds' allow to try them.
  *
  * Return: 0, also where the size does not fit (ret_row->fits is false then); as cuda_fail(); -EBADMSG: an output that is not
  * finite.
  */
-int bench_attend_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const char *name,
-                     const struct synthetic_shape *shape, size_t batch, size_t tokens, struct attend_row *ret_row,
-                     struct errmsg *e);
+int bench_attend_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p,
+                     const struct source *source, size_t batch, size_t tokens, struct attend_row *ret_row, struct errmsg *e);
 
 /* Appending @tokens of binary16, reading keys and values of their pages as binary32, the pages' checksums. */
-int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const char *name,
-                    const struct synthetic_shape *shape, size_t tokens, struct codec_row *ret_row, struct errmsg *e);
+int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const struct source *source,
+                    size_t tokens, struct codec_row *ret_row, struct errmsg *e);
 
 /* Creating and exporting, importing and mapping, unmapping. */
 int bench_extent_row(struct bench_gpu *g, const struct bench_options *o, size_t bytes, struct extent_row *ret_row,

@@ -14,14 +14,15 @@ void subject_deinit(struct subject *s)
     synthetic_deinit(&s->synthetic);
 }
 
-int subject_init(struct bench_gpu *g, const struct synthetic_shape *shape, struct subject *s, struct errmsg *e)
+int subject_init(struct bench_gpu *g, const struct source *source, struct subject *s, struct errmsg *e)
 {
     _cleanup_(freep) void *image = NULL;
     int r;
 
     *s = (struct subject) { 0 };
-    if (synthetic_init(&s->synthetic, shape) < 0 ||
-        page_layout_init(&s->layout, &s->synthetic.table, (struct shard) { 0, shape->n_kv_heads }) < 0)
+    if ((!source->of_file && synthetic_init(&s->synthetic, &source->shape) < 0) ||
+        page_layout_init(&s->layout, source->of_file ? source->of_file : &s->synthetic.table,
+                         (struct shard) { 0, source->shape.n_kv_heads }) < 0)
         return fail(e, -ENOMEM, "out of memory");
     s->slot = (s->layout.payload_bytes[PAGE_REST] + BENCH_SLOT_ALIGN - 1) / BENCH_SLOT_ALIGN * BENCH_SLOT_ALIGN;
     image = aligned_alloc(64, (plan_table_bytes(&s->layout) + 63) / 64 * 64);

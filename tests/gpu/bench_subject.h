@@ -6,6 +6,14 @@
 
 enum { BENCH_SLOT_ALIGN = 128 }; /* of pages in the pool */
 
+/* What a row measures: codes drawn for a shape, or a table's; without coordinates of V, values are binary16 beside packed keys. */
+struct source {
+    const char *name;
+    struct synthetic_shape shape;
+    const struct table *of_file; /* NULL: synthetic */
+    double must, aim;            /* ratios to binary16 that are asked; 0: none. An aim below 1 is a share of the byte limit */
+};
+
 struct subject {
     struct synthetic synthetic;
     struct page_layout layout;
@@ -14,5 +22,16 @@ struct subject {
 };
 
 /* subject_deinit() also after a failure; what lies on the GPU is released with everything put there. */
-int subject_init(struct bench_gpu *g, const struct synthetic_shape *shape, struct subject *s, struct errmsg *e);
+int subject_init(struct bench_gpu *g, const struct source *source, struct subject *s, struct errmsg *e);
 void subject_deinit(struct subject *s);
+
+/* Layers of its pages, and bytes of codes of one layer of a page: of all on the average. */
+static inline size_t subject_layers(const struct subject *s)
+{
+    return s->layout.table->geometry.n_layers;
+}
+
+static inline size_t subject_page_bytes(const struct subject *s)
+{
+    return s->layout.block_off[subject_layers(s) * s->layout.shard.n_heads] / subject_layers(s);
+}
