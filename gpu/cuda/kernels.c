@@ -51,6 +51,7 @@ enum { N_IMAGES = sizeof(images) / sizeof(images[0]) };
 
 struct cuda_kernels {
     struct cuda_space *space;
+    int compute;
     struct cuda_module modules[N_IMAGES];
     struct cuda_kernel kernels[N_KERNELS];
 };
@@ -73,6 +74,7 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
         return fail(e, -ENOMEM, "out of memory");
     *k = (struct cuda_kernels) {
         .space = s,
+        .compute = cuda_space_device(s)->compute,
         .kernels = {
 #define KERNEL_NAME(kernel, parameters) { .name = #kernel },
 #define ATTEND_NAME(kernel, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, plan_attend)
@@ -115,11 +117,16 @@ static struct choice choose(const struct cuda_kernels *k, const struct page_layo
     enum plan_90_kernel of_90 = plan_90_kernel(l, n_q);
     enum plan_80_kernel of_80 = plan_80_kernel(l, n_q);
 
-    if (cuda_space_device(k->space)->compute == PLAN_90_COMPUTE && of_90 < PLAN_90_COUNT)
+    if (k->compute == PLAN_90_COMPUTE && of_90 < PLAN_90_COUNT)
         return (struct choice) { FIRST_OF_90 + of_90, PLAN_90_THREADS, plan_90_shared_bytes(of_90, l) };
-    if (of_80 < PLAN_80_COUNT)
+    if (k->compute >= PLAN_80_COMPUTE && of_80 < PLAN_80_COUNT)
         return (struct choice) { FIRST_OF_80 + of_80, PLAN_THREADS, plan_80_shared_bytes(of_80, l) };
     return (struct choice) { plan_attend_kernel(l, n_q), PLAN_THREADS, plan_attend_shared_bytes(l) };
+}
+
+void cuda_kernels_limit(struct cuda_kernels *k, int compute)
+{
+    k->compute = compute < k->compute ? compute : k->compute;
 }
 
 const char *cuda_attend_name(const struct cuda_kernels *k, const struct page_layout *l, unsigned n_q)

@@ -16,7 +16,7 @@
 #include "tools/report.h"
 
 enum {
-    OPT_BATCH = 1, OPT_TOKENS, OPT_HEADS, OPT_SAMPLES, OPT_SECONDS, OPT_COLD, OPT_EXTENT, OPT_JSON, OPT_TABLE,
+    OPT_BATCH = 1, OPT_TOKENS, OPT_HEADS, OPT_SAMPLES, OPT_SECONDS, OPT_COLD, OPT_EXTENT, OPT_JSON, OPT_TABLE, OPT_COMPUTE,
     PACKED = 8, TABLES = 12, ATTEND_ROWS = 4 * (TABLES + 1), EXTENTS = 3, ENCODE_TOKENS = 32768,
 };
 
@@ -64,6 +64,7 @@ static const struct argp_option options[] = {
     { "seconds", OPT_SECONDS, "S", 0, "Seconds for those of one row, and for choosing splits (default 2)", 0 },
     { "cold-mib", OPT_COLD, "N", 0, "MiB of packed pages that calls go round (default 256; 0: one cache)", 0 },
     { "extent-mib", OPT_EXTENT, "N", 0, "Largest extent (default 1024)", 0 },
+    { "compute", OPT_COMPUTE, "N", 0, "As on a GPU of compute capability N / 10: 80; 0: general kernels only", 0 },
     { "table", OPT_TABLE, "FILE", 0, "Measure this table too", 0 },
     { "json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL, "Print JSON, or write it to FILE and print the tables", 0 },
     { 0 },
@@ -108,6 +109,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_EXTENT:
         o->extent_mib = number(state, arg, extent_mib[0], extent_mib[EXTENTS - 1], 1);
+        return 0;
+    case OPT_COMPUTE:
+        o->compute = (int) number(state, arg, 0, 999, 1);
         return 0;
     case OPT_TABLE:
         o->table_file = arg;
@@ -310,7 +314,7 @@ int main(int argc, char **argv)
 {
     struct bench_options o = {
         .batches = { 1, 32 }, .tokens = { 32768, 131072 }, .n_batches = 2, .n_tokens = 2, .n_kv_heads = BENCH_KV_HEADS_MAX,
-        .samples = 30, .seconds = 2, .cold_mib = 256, .extent_mib = extent_mib[EXTENTS - 1],
+        .samples = 30, .seconds = 2, .compute = 999, .cold_mib = 256, .extent_mib = extent_mib[EXTENTS - 1],
     };
     const struct argp argp = { options, parse, NULL, doc, NULL, NULL, NULL };
     _cleanup_(freep) struct results *x = calloc(1, sizeof(*x));
@@ -322,6 +326,8 @@ int main(int argc, char **argv)
 
     (void) argp_parse(&argp, argc, argv, 0, NULL, &o);
     r = x ? bench_gpu_open(&g, 2 * extent_mib[EXTENTS - 1] * MIB, &e) : fail(&e, -ENOMEM, "out of memory");
+    if (r == 0)
+        cuda_kernels_limit(g.kernels, o.compute);
     if (r == 0 && o.table_file)
         r = table_load(o.table_file, &table, &e);
     if (table) {

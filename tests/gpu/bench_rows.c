@@ -68,7 +68,7 @@ static size_t slot_of(const struct table *of_file)
 
     if (!of_file || page_layout_init(&layout, of_file, (struct shard) { 0, of_file->geometry.n_kv_heads }) < 0)
         return 0;
-    slot = layout.payload_bytes[PAGE_REST] + BENCH_SLOT_ALIGN;
+    slot = layout.payload_bytes[PAGE_FIRST] + BENCH_SLOT_ALIGN;
     page_layout_deinit(&layout);
     return slot;
 }

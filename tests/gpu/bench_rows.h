@@ -12,6 +12,7 @@ struct bench_options {
     uint32_t n_kv_heads;
     size_t samples, cold_mib, extent_mib;
     double seconds;               /* for the samples of one row */
+    int compute;                  /* of the newest kernels, 10 * major + minor */
     bool json;
     const char *json_file;        /* NULL: JSON goes to stdout */
     const char *table_file;       /* NULL: synthetic ones only */

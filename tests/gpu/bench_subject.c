@@ -24,7 +24,8 @@ int subject_init(struct bench_gpu *g, const struct source *source, struct subjec
         page_layout_init(&s->layout, source->of_file ? source->of_file : &s->synthetic.table,
                          (struct shard) { 0, source->shape.n_kv_heads }) < 0)
         return fail(e, -ENOMEM, "out of memory");
-    s->slot = (s->layout.payload_bytes[PAGE_REST] + BENCH_SLOT_ALIGN - 1) / BENCH_SLOT_ALIGN * BENCH_SLOT_ALIGN;
+    /* of any page: the first has sinks */
+    s->slot = (s->layout.payload_bytes[PAGE_FIRST] + BENCH_SLOT_ALIGN - 1) / BENCH_SLOT_ALIGN * BENCH_SLOT_ALIGN;
     image = aligned_alloc(64, (plan_table_bytes(&s->layout) + 63) / 64 * 64);
     if (!image)
         return fail(e, -ENOMEM, "out of memory");

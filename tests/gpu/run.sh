@@ -3,7 +3,9 @@
 # of kvcobra-mover and of clients that share a pool against the real driver and writes a dated report, with the tables of
 # bench_attend.c in it and the same as JSON beside it. Under nine minutes, no network; exits with 77, and a sentence, where nvcc or a GPU is missing.
 #
-#     tests/gpu/run.sh [BUILD_FOLDER [REPORT_FOLDER]]
+#     [KVC_BENCH_TABLE=FILE] tests/gpu/run.sh [BUILD_FOLDER [REPORT_FOLDER]]
+#
+# KVC_BENCH_TABLE: a table file that the bench measures too, as 'kvcobra solve' makes it.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -53,11 +55,20 @@ for t in $tests; do
         ;;
     esac
 done
-echo "== bench_gpu_attend" >>"$report"
-if ! timeout 240 "$build/tests/gpu/bench_gpu_attend" --json="$json" >>"$report" 2>&1; then
-    echo "failed" >>"$report"
-    failed=$((failed + 1))
-fi
+
+# A measurement: its name, seconds that it may take, the command. Rows have limits of their own, so a slow kernel costs itself.
+measure() {
+    echo "== $1" >>"$report"
+    if ! (shift && timeout "$@") >>"$report" 2>&1; then
+        echo "failed" >>"$report"
+        failed=$((failed + 1))
+    fi
+}
+
+measure bench_gpu_attend 210 "$build/tests/gpu/bench_gpu_attend" --json="$json" ${KVC_BENCH_TABLE:+--table "$KVC_BENCH_TABLE"}
+measure "bench_gpu_attend, kernels of 8.0" 60 "$build/tests/gpu/bench_gpu_attend" --compute 80 --batch 1 --tokens 131072 \
+    --seconds 1 --extent-mib 2 --json="${json%.json}-80.json"
+measure "best binary16 kernels installed beside torch" 90 python3 "$root/tests/gpu/torch_baseline.py" "$json"
 cat "$report"
 echo
 echo "report: $report"

@@ -25,4 +25,9 @@ assert x["extents"][0]["bytes"] == 2 << 20 and x["extents"][0]["import_us"]["min
 '
 # Two numbers of splits, pages and heads, as a table for people
 "$1" --batch 2 --tokens 128 --kv-heads 1 --samples 1 --cold-mib 0 --extent-mib 2 | grep -q 'K 32, V 32, predicted  *2  *128 '
+# Kernels for older GPUs, and general ones
+for compute in 80 0; do
+    "$1" --compute "$compute" --batch 1 --tokens 64 --kv-heads 1 --samples 1 --cold-mib 0 --extent-mib 2 >"$errors"
+    grep -q "K 128, V 128  *1  *64 .* kvc_attend$([ "$compute" = 0 ] || echo "$compute")_128_rows_" "$errors"
+done
 ! "$1" --tokens 65 2>/dev/null

@@ -11,6 +11,7 @@ extern "C" {
 #endif
 
 enum {
+    PLAN_80_COMPUTE = 80,          /* 10 * major + minor of the oldest devices that run them */
     PLAN_80_SHARED_MAX = 99 << 10, /* bytes of a block: what every GPU of 8.0 and later has */
     PLAN_80_STAGES_MAX = 3,        /* pairs of pages' blocks that are there or under way */
     PLAN_80_STAGES_MIN = 2,
