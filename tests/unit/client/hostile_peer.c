@@ -185,6 +185,8 @@ static void answer_commit(const struct peer *p, Kvcobra__Reply *reply)
     static Kvcobra__PageRef *pages[1] = { &page };
     static int32_t errs[1];
 
+    if (p->lie == GPU_GONE)
+        _exit(0);
     kvcobra__commit_reply__init(&commit);
     kvcobra__page_ref__init(&page);
     page = (Kvcobra__PageRef) { .base = page.base, .extent = 1, .slot = 8, .generation = 9, .offset = 65536,
