@@ -271,6 +271,7 @@ static void answer(struct peer *p, const Kvcobra__Request *m)
 _Noreturn void peer_serve(int listener, struct peer *p)
 {
     p->fd = accept(listener, NULL, NULL);
+    (void) close(listener);
     for (;;) {
         struct wire_packet packet;
         Kvcobra__Request *m = NULL;
