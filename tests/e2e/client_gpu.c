@@ -170,6 +170,56 @@ static void test_same_text_twice(void)
     scene_end(&sc);
 }
 
+/* A table is activated while sequences of the one before live: old ones keep theirs, a new one has the new one's kernels. */
+static bool over_a_swap(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded m = gpu_scene_client(sc);
+    uint32_t *tokens = scene_tokens(0, 2 * GPU_PROMPT);
+    kvc_model_info info = { .struct_bytes = sizeof(info) };
+    struct scene now = *sc;
+    kvc_seq *old = NULL, *new = NULL, *same_text = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &old), 0);
+    CU_ASSERT_EQUAL(gpu_publish(&m, old, 0, 0, GPU_PROMPT, 200, &n), 0);
+    pipe_tell(to_parent);
+    CU_ASSERT_FATAL(pipe_wait(from_parent)); /* another table is active */
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &new), 0);
+    CU_ASSERT_EQUAL(kvc_model_get_info(m.model, &info), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_fetch(m.client, info.table_digest, &now.bytes, &now.n_bytes), 0);
+    CU_ASSERT(now.n_bytes != sc->n_bytes || memcmp(now.bytes, sc->bytes, sc->n_bytes) != 0);
+    CU_ASSERT_EQUAL(gpu_publish(&m, new, 1, 0, GPU_PROMPT, 200, &n), 0);
+    CU_ASSERT_EQUAL(n, GPU_SHARED);
+    CU_ASSERT(gpu_is_like_cpu(&now, &m, new, 1, GPU_SHARED));
+    CU_ASSERT_EQUAL(gpu_append(&m, old, 0, GPU_PROMPT, GPU_PROMPT), 0);
+    CU_ASSERT_EQUAL(kvc_seq_commit(old, tokens, 2 * GPU_PROMPT, &n), 0);
+    CU_ASSERT_EQUAL(n, 2 * GPU_PROMPT - KVC_RECENT_TOKENS);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, old, 0, n));
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &same_text), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(same_text, tokens, GPU_PROMPT, &n), 0);
+    CU_ASSERT_EQUAL(n, 0); /* pages of the old table are not the new one's */
+    free(now.bytes);
+    free(tokens);
+    embedded_free(&m);
+    return true;
+}
+
+static void test_table_swap(void)
+{
+    uint8_t digest[KVC_DIGEST_BYTES];
+    struct scene sc;
+    struct child c;
+
+    gpu_scene_start(&sc, 1);
+    c = child_start(over_a_swap, &sc);
+    CU_ASSERT_FATAL(pipe_wait(c.from));
+    scene_activate(&sc, 2, 7, digest);
+    pipe_tell(c.to);
+    CU_ASSERT(child_end(&c));
+    CU_ASSERT(scene_wait(&sc, gpu_nobody));
+    scene_end(&sc);
+}
+
 /*
  * Without extents made ahead a commit waits for each, also when it has filled what there was with half of its pages, and
  * publishes everything.
@@ -207,5 +257,6 @@ static void test_extents_on_demand(void)
 
 const char test_suite[] = "clients on a GPU";
 const struct test_case test_cases[] = {
-    TEST(test_shared_prefix), TEST(test_publisher_is_killed), TEST(test_same_text_twice), TEST(test_extents_on_demand), TEST_END,
+    TEST(test_shared_prefix), TEST(test_publisher_is_killed), TEST(test_same_text_twice), TEST(test_table_swap),
+    TEST(test_extents_on_demand), TEST_END,
 };

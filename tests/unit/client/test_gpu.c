@@ -254,6 +254,9 @@ static void test_opening_fails(void)
     CU_ASSERT_EQUAL_FATAL(gpu_open("GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0", NULL, &g, &e), 0);
     CU_ASSERT_STRING_EQUAL(g->uuid, "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0");
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
+    CU_ASSERT_EQUAL_FATAL(gpu_open("MIG-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0", NULL, &g, &e), 0); /* a part of a GPU */
+    CU_ASSERT_STRING_EQUAL(g->uuid, "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0"); /* as the driver and the daemon write it */
+    CU_ASSERT_EQUAL(gpu_close(g), NULL);
     expect_nothing_left();
     (void) dlclose(driver);
 }
