@@ -112,7 +112,7 @@ static int by_launch(const void *a, const void *b)
 
 static uint32_t choose_splits(const struct gpu *g, size_t n_blocks, size_t room)
 {
-    size_t want = ((size_t) g->device.multiprocessors * BLOCKS_PER_PROCESSOR + n_blocks - 1) / n_blocks;
+    size_t want = (size_t) g->device.multiprocessors * BLOCKS_PER_PROCESSOR / n_blocks; /* one more would begin when the others end */
     size_t most = room / SPLIT_PAGES_MIN < SPLITS_MAX ? room / SPLIT_PAGES_MIN : SPLITS_MAX;
 
     most = most > 0 ? most : 1;

@@ -88,7 +88,7 @@ template <class S> DEVICE void store_sums(const struct plan_table *t, struct blo
 template <class S> DEVICE void finish_scores(const struct work *w, const struct head_90 *head, const struct piece *p, const float mean[S::ROW_TILES][4],
                                              float scores[S::ROW_TILES][4])
 {
-    float scale = p->exact ? 1 : head->key_scale;
+    float scale = p->exact ? 2 : head->key_scale;
 
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)

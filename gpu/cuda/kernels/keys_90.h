@@ -104,6 +104,8 @@ template <class S> struct key_steps<S, 0> {
     }
 };
 
+#define HALF_TWICE 0x38003800u /* binary16: 1 / 2 */
+
 /* A token's @kind of coordinates of planes @plane, + 1. */
 DEVICE uint32_t exact_pair(const struct plan_table *t, const uint16_t *row, uint32_t plane, unsigned kind)
 {
@@ -112,7 +114,7 @@ DEVICE uint32_t exact_pair(const struct plan_table *t, const uint16_t *row, uint
     return row[plane_dim(t, plane, kind)] | (uint32_t) row[plane_dim(t, plane + 1, kind)] << 16;
 }
 
-/* Exact keys where the products of codes leave theirs. */
+/* Exact keys where the products of codes leave theirs; half of them, so that none is too large for binary16 when it was turned. */
 template <class S> DEVICE void load_exact_keys(const struct plan_table *t, const struct piece *p, uint32_t keys[S::DIMS / 4])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
@@ -124,8 +126,8 @@ template <class S> DEVICE void load_exact_keys(const struct plan_table *t, const
             uint32_t token = 16 * warp + lane / 4 + 8 * i, plane = 8 * tile + 2 * (lane % 4);
             const uint16_t *row = p->k + (size_t) token * t->d;
 
-            keys[2 * tile + i] = token < p->n ? exact_pair(t, row, plane, 0) : 0;
-            keys[S::PLANES / 4 + 2 * tile + i] = token < p->n ? exact_pair(t, row, plane, 1) : 0;
+            keys[2 * tile + i] = token < p->n ? mul_pairs(exact_pair(t, row, plane, 0), HALF_TWICE) : 0;
+            keys[S::PLANES / 4 + 2 * tile + i] = token < p->n ? mul_pairs(exact_pair(t, row, plane, 1), HALF_TWICE) : 0;
         }
 }
 

@@ -1,6 +1,7 @@
 /* Scenes of packed attention; see scene.h. */
 #include "tests/unit/gpu/scene.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,10 +36,12 @@ void fenced_free(struct fenced f)
     (void) munmap(f.map, f.map_bytes);
 }
 
-static void random_half(uint16_t *p, size_t n)
+#define HALF_MAX 65504.0
+
+static void random_half(uint16_t *p, size_t n, double size)
 {
     for (size_t i = 0; i < n; i++)
-        p[i] = f32_to_f16((float) test_rand_normal());
+        p[i] = f32_to_f16((float) fmax(-HALF_MAX, fmin(HALF_MAX, (size > 0 ? size : 1) * test_rand_normal())));
 }
 
 static void make_page(struct scene *s, const struct shape *shape, size_t i)
@@ -84,8 +87,8 @@ void scene_init(struct scene *s, const struct shape *shape)
     s->q = fenced_new(n_q_floats * sizeof(float), sizeof(float));
     s->out = fenced_new(n_q_floats * sizeof(float), sizeof(float));
     s->scratch = fenced_new(attend_scratch_bytes(&s->layout, shape->n_q), 64);
-    random_half((uint16_t *) s->exact_k.data, n_exact_halves);
-    random_half((uint16_t *) s->exact_v.data, n_exact_halves);
+    random_half((uint16_t *) s->exact_k.data, n_exact_halves, shape->exact_size);
+    random_half((uint16_t *) s->exact_v.data, n_exact_halves, 0);
     for (size_t i = 0; i < n_q_floats; i++)
         ((float *) s->q.data)[i] = (float) ((shape->q_size > 0 ? shape->q_size : 1) * test_rand_normal());
     s->args = (struct attend_args) {

@@ -15,6 +15,7 @@ struct shape {
     uint32_t n_sink;
     enum prediction v_from;
     double mean_norm, q_size; /* standard deviation of queries; 0: 1 */
+    double exact_size;   /* likewise of exact keys about the mean */
     size_t n_pages, n_exact, n_q;
     size_t q_first;      /* SIZE_MAX: the queries are the newest tokens */
     size_t window;       /* 0: all */

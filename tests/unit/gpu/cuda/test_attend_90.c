@@ -157,6 +157,9 @@ static void test_extremes(void)
                             .n_pages = 3, .n_exact = 40, .n_q = 1, .q_first = SIZE_MAX }, 2);
     check(&(struct shape) { .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .n_pages = 0, .n_exact = 1, .n_q = 1,
                             .q_first = SIZE_MAX }, 3); /* nothing packed */
+    /* Exact keys that binary16 just takes, and many not any more when they are turned. */
+    check(&(struct shape) { .d = 64, .n_rot = 64, .group = 3, .bits = 4, .n_sink = 0, .v_from = PREDICT_NONE, .q_size = 1e-3,
+                            .exact_size = 40000, .n_pages = 1, .n_exact = 127, .n_q = 1, .q_first = SIZE_MAX }, 1);
 }
 
 const char test_suite[] = "gpu attention for compute capability 9.0 on the CPU";
