@@ -200,7 +200,7 @@ kvc_client *kvc_client_free(kvc_client *c)
     }
     /* Work of a GPU ends before what it reads is unmapped; what cannot be waited for is not said goodbye to: the daemon then
      * keeps what was held from others until this process has ended. */
-    quiet = !c->gpu || gpu_synchronize(c->gpu, NULL) == 0;
+    quiet = !c->gpu || gpu_quiesce(c->gpu);
     leases_deinit(&c->leases);
     extents_deinit(&c->extents);
     session_deinit(&c->session);

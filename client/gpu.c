@@ -13,8 +13,8 @@ struct gpu *gpu_close(struct gpu *g)
 {
     if (!g)
         return NULL;
-    if (g->kernels && !g->lost)
-        (void) gpu_synchronize(g, NULL);
+    if (g->kernels)
+        (void) gpu_quiesce(g);
     for (size_t i = 0; i < g->n_flag_slabs; i++) {
         gpu_free(g, &g->flags[i]->memory);
         free(g->flags[i]);
@@ -124,6 +124,19 @@ int gpu_synchronize(struct gpu *g, struct errmsg *e)
     if (r == 0)
         gpu_trim(g, GPU_CACHED_BYTES);
     return r;
+}
+
+bool gpu_quiesce(struct gpu *g)
+{
+    cu_result r;
+
+    if (gpu_synchronize(g, NULL) == 0)
+        return true;
+    if (gpu_check_not_capturing(g, NULL) < 0 || gpu_enter(g, NULL) < 0)
+        return false;
+    r = g->driver->context_synchronize();
+    cuda_space_leave(g->space);
+    return gpu_cu_result(g, r, NULL, "cannot wait for the GPU") == 0;
 }
 
 static bool is_capturing(struct gpu *g, cu_stream stream)

@@ -106,6 +106,10 @@ int gpu_check_not_capturing(struct gpu *g, struct errmsg *e);
 /* Waits for all that was queued. Return: 0; -EBUSY: the stream is being captured; -EIO. */
 int gpu_synchronize(struct gpu *g, struct errmsg *e);
 
+/* Before what it maps is unmapped: waits for the stream or, if that is not there any more, for the device. Return: whether all
+ * work has ended. */
+bool gpu_quiesce(struct gpu *g);
+
 /* Waits for the stream until now, uses @stream from here on. Return: 0; -EBUSY: one of the two is being captured; -EIO. */
 int gpu_set_stream(struct gpu *g, cu_stream stream, struct errmsg *e);
 

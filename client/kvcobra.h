@@ -106,7 +106,8 @@ KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
 typedef struct kvc_gpu_options {
     size_t struct_bytes;   /* sizeof(kvc_gpu_options) */
     const char *uuid;      /* "GPU-8-4-4-4-12" or "MIG-...", as "nvidia-smi -L" lists them; NULL: the first device */
-    void *stream;          /* a CUstream (cudaStream_t) of the device's primary context; NULL: the default stream */
+    void *stream;          /* a CUstream (cudaStream_t) of the device's primary context; NULL: the default stream. It outlives
+                              the client, or kvc_client_set_stream() before it goes */
 } kvc_gpu_options;
 
 /**

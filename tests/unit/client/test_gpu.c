@@ -197,6 +197,28 @@ static void test_slots(void)
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
 }
 
+/* A stream that its owner destroyed too early: nothing is waited for by it, but closing waits for the device. */
+static void test_stream_is_gone(void)
+{
+    void *driver = keep_driver();
+    struct gpu *g = open_gpu();
+    struct errmsg e = { "" };
+    cu_stream stream = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(gpu_enter(g, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(g->driver->stream_create(&stream, 0), CU_SUCCESS);
+    CU_ASSERT_EQUAL(gpu_set_stream(g, stream, &e), 0);
+    CU_ASSERT_EQUAL(gpu_synchronize(g, &e), 0);
+    CU_ASSERT_EQUAL(g->driver->stream_destroy(stream), CU_SUCCESS);
+    cuda_space_leave(g->space);
+    CU_ASSERT_EQUAL(gpu_synchronize(g, &e), -EBADMSG);
+    CU_ASSERT_EQUAL(gpu_check(g, &e), 0); /* the GPU is well */
+    CU_ASSERT_TRUE(gpu_quiesce(g));
+    CU_ASSERT_EQUAL(gpu_close(g), NULL);
+    expect_nothing_left();
+    (void) dlclose(driver);
+}
+
 /* What a fault of a kernel leaves: every call fails with the first sentence, closing works and leaves nothing. */
 static void test_loss(void)
 {
@@ -264,5 +286,5 @@ static void test_opening_fails(void)
 const char test_suite[] = "a client's GPU";
 const struct test_case test_cases[] = {
     TEST(test_memory_is_used_again), TEST(test_too_much_goes_back), TEST(test_out_of_memory), TEST(test_copies),
-    TEST(test_flags), TEST(test_slots), TEST(test_loss), TEST(test_opening_fails), TEST_END,
+    TEST(test_flags), TEST(test_slots), TEST(test_stream_is_gone), TEST(test_loss), TEST(test_opening_fails), TEST_END,
 };
