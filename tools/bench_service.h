@@ -60,7 +60,7 @@ struct swap_latencies {
 struct swap_figures {
     unsigned n_swaps;
     uint64_t n_sequences, n_reads;       /* reads: of a layer's keys or values, compared bit for bit */
-    uint64_t n_matched;                  /* tokens that others had published, or the sequence before */
+    uint64_t n_matched, n_published;     /* tokens found published by others; in the pool at the end, those with them */
     uint64_t n_failed, n_wrong;
     struct errmsg failure;               /* the first one; empty */
     struct swap_latencies swapping, quiet;

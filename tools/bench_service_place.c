@@ -21,6 +21,7 @@
 
 struct search {
     const char *gpu;
+    bool kernels;
     struct place_device found;
 };
 
@@ -43,9 +44,9 @@ static int look(void *ctx, unsigned number, struct errmsg *e)
     (void) number;
     if (r == 0)
         r = cuda_device_find(driver, uuid, &info, e);
-    if (r == 0)
+    if (r == 0 && s->kernels)
         r = client_open(NULL, &c, e);
-    if (r == 0)
+    if (r == 0 && s->kernels)
         r = set_gpu(c, uuid, e);
     if (r < 0)
         return r;
@@ -55,7 +56,7 @@ static int look(void *ctx, unsigned number, struct errmsg *e)
     return 0;
 }
 
-int place_find(const char *gpu, struct place_device *ret, struct errmsg *e)
+int place_find(const char *gpu, bool kernels, struct place_device *ret, struct errmsg *e)
 {
     struct search *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     _cleanup_(crew_deinit) struct crew crew = { .state = NULL };
@@ -64,6 +65,7 @@ int place_find(const char *gpu, struct place_device *ret, struct errmsg *e)
     if (s == MAP_FAILED)
         return fail(e, -ENOMEM, "out of memory");
     s->gpu = gpu;
+    s->kernels = kernels;
     r = crew_init(&crew, e);
     if (r == 0)
         r = crew_add(&crew, look, s, e);

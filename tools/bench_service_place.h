@@ -39,14 +39,17 @@ struct place {
     size_t n_extents;
 };
 
+#define PLACE_STANDIN_NOTE "This is the tests' stand-in for the driver: it shows that the bench works. No figure here is one of a GPU."
+
 /**
  * place_find() - the GPU that a bench is to use
- * @gpu: a UUID, or "first"
+ * @gpu:     a UUID, or "first"
+ * @kernels: for sequences: there have to be kernels for it in this build
  *
- * Looks in a process of its own, so that this one may go on forking, and tries what a client does first: the driver, the GPU,
- * kernels for it. Return: 0; a negative errno with a sentence that says what is missing.
+ * Looks in a process of its own, so that this one may go on forking. Return: 0; a negative errno with a sentence that says what
+ * is missing: the driver, the GPU, kernels.
  */
-int place_find(const char *gpu, struct place_device *ret, struct errmsg *e);
+int place_find(const char *gpu, bool kernels, struct place_device *ret, struct errmsg *e);
 
 /* @device: of place_find(), or NULL: the host's memory. Return: 0; a negative errno with a sentence. */
 int place_open(struct place *p, const struct place_device *device, struct errmsg *e);

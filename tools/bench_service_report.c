@@ -129,9 +129,9 @@ static json_t *latencies_json(const struct swap_latencies *l)
 
 static json_t *swap_json(const struct swap_figures *f)
 {
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s?, s:{s:o, s:o}}", "swaps", (int) f->n_swaps, "sequences",
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:{s:o, s:o}}", "swaps", (int) f->n_swaps, "sequences",
                      (json_int_t) f->n_sequences, "reads", (json_int_t) f->n_reads, "matched_tokens", (json_int_t) f->n_matched,
-                     "failed", (json_int_t) f->n_failed, "wrong", (json_int_t) f->n_wrong, "failure", f->failure.text[0] ? f->failure.text : NULL, "us",
+                     "published_tokens", (json_int_t) f->n_published, "failed", (json_int_t) f->n_failed, "wrong", (json_int_t) f->n_wrong, "failure", f->failure.text[0] ? f->failure.text : NULL, "us",
                      "swapping", latencies_json(&f->swapping), "quiet", latencies_json(&f->quiet));
 }
 
@@ -218,8 +218,9 @@ static int print_swap(const struct swap_figures *f, unsigned n_clients)
 {
     _cleanup_(report_freep) struct report *r = report_new("<microseconds\t<tables\t>calls\t>median\t>p99\t>p99.9\t>max");
 
-    printf("\nswap: %u swaps, %u clients, %" PRIu64 " sequences that found %" PRIu64 " tokens published, %" PRIu64
-           " reads compared\n\n", f->n_swaps, n_clients, f->n_sequences, f->n_matched, f->n_reads);
+    printf("\nswap: %u swaps, %u clients, %" PRIu64 " sequences, %" PRIu64 " tokens of them published, %" PRIu64
+           " found published, %" PRIu64 " reads compared\n\n", f->n_swaps, n_clients, f->n_sequences, f->n_published,
+           f->n_matched, f->n_reads);
     if (f->failure.text[0])
         printf("first failure: %s\n\n", f->failure.text);
     swap_row(r, "all calls", "swapped", &f->swapping.all);
@@ -270,7 +271,7 @@ int service_print_text(const struct service_figures *f, const struct service_opt
     if (o->device)
         printf("sessions on %s, %s; a call on it ends when its work is done\n", o->device->name, o->device->uuid);
     if (o->device && o->device->is_standin)
-        puts("This is the tests' stand-in for the driver: it shows that the bench works. No figure here is one of a GPU.");
+        puts(PLACE_STANDIN_NOTE);
     if (f->load)
         r = print_load(f->load, o->n_clients);
     if (r == 0 && f->memory)

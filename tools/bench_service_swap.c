@@ -55,7 +55,7 @@ struct client_samples {
 
 struct shared {
     _Atomic unsigned phase, stop;
-    _Atomic uint64_t n_sequences, n_reads, n_matched, n_failed, n_wrong;
+    _Atomic uint64_t n_sequences, n_reads, n_matched, n_published, n_failed, n_wrong;
     struct errmsg failure; /* the first one */
     struct vectors expected[N_TABLES];
     struct client_samples clients[];
@@ -251,6 +251,7 @@ static int new_sequence(struct client *c, const void *salt, size_t salt_bytes, k
 
 static int append_all(struct client *c, kvc_seq *s, size_t first)
 {
+    size_t published = first;
     int r = 0;
 
     for (size_t at = first; r == 0 && at < TOKENS; at += PIECE) {
@@ -261,8 +262,9 @@ static int append_all(struct client *c, kvc_seq *s, size_t first)
         if (r < 0)
             break;
         begin_call(c);
-        r = end_call(c, SWAP_COMMIT, kvc_seq_commit(s, c->swap->tokens, at + PIECE, NULL));
+        r = end_call(c, SWAP_COMMIT, kvc_seq_commit(s, c->swap->tokens, at + PIECE, &published));
     }
+    c->swap->shared->n_published += published;
     return r;
 }
 
@@ -466,6 +468,7 @@ static int measure(struct swap *w, const char *operator_path, struct swap_figure
     ret->n_sequences = w->shared->n_sequences;
     ret->n_reads = w->shared->n_reads;
     ret->n_matched = w->shared->n_matched;
+    ret->n_published = w->shared->n_published;
     ret->n_failed = w->shared->n_failed;
     ret->n_wrong = w->shared->n_wrong;
     ret->failure = w->shared->failure;

@@ -123,7 +123,7 @@ static int find_all(struct bench_options *o, struct programs *p, struct errmsg *
         return r;
     r = find_mover(o->mover, p->self, p->mover, e);
     if (r == 0)
-        r = place_find(o->gpu, &p->device, e);
+        r = place_find(o->gpu, true, &p->device, e);
     o->service.mover = p->mover;
     o->service.device = &p->device;
     return r;

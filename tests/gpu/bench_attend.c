@@ -1,6 +1,6 @@
 /*
  * bench_attend: packed attention against a plain binary16 kernel on a GPU, both reading caches larger than the GPU's own, in one
- * process and taking turns; appending, reading, checksums and the calls that share memory. Times of kernels are the GPU's events.
+ * process and taking turns; appending, reading, checksums. Times of kernels are the GPU's events.
  * tests/gpu/run.sh puts its tables into the report.
  */
 #include <argp.h>
@@ -16,8 +16,8 @@
 #include "tools/report.h"
 
 enum {
-    OPT_BATCH = 1, OPT_TOKENS, OPT_HEADS, OPT_SAMPLES, OPT_SECONDS, OPT_COLD, OPT_EXTENT, OPT_JSON, OPT_TABLE, OPT_COMPUTE,
-    PACKED = 8, TABLES = 12, ATTEND_ROWS = 4 * (TABLES + 1), EXTENTS = 3, ENCODE_TOKENS = 32768,
+    OPT_BATCH = 1, OPT_TOKENS, OPT_HEADS, OPT_SAMPLES, OPT_SECONDS, OPT_COLD, OPT_JSON, OPT_TABLE, OPT_COMPUTE,
+    PACKED = 8, TABLES = 12, ATTEND_ROWS = 4 * (TABLES + 1), ENCODE_TOKENS = 32768,
 };
 
 #define MIB ((size_t) 1 << 20)
@@ -40,18 +40,15 @@ static const struct source tables[TABLES] = {
 
 #define PREDICTED_SHARE 0.8 /* of the ratio without prediction that is asked with it */
 
-static const size_t extent_mib[EXTENTS] = { 2, 64, 1024 };
-
 struct results {
     struct attend_row attend[ATTEND_ROWS];
     struct codec_row codec[PACKED];
-    struct extent_row extents[EXTENTS];
-    size_t n_attend, n_codec, n_extents;
+    size_t n_attend, n_codec;
 };
 
 static const char doc[] =
     "Time attention of one new token on a GPU: packed pages against a plain binary16 kernel, taking turns; appending, "
-    "reading, checksums; extents.\v"
+    "reading, checksums.\v"
     "d = 128, 4 query heads per KV head, codes of 4 bits. Ratios above 1 say that packed is faster; GB/s are the bytes that a "
     "call must read (codes, or binary16 keys and values) over its median time. 'must' and 'aim' are the ratios asked of an H200 "
     "(with prediction, 0.8 of the row's without it), 'limit' is the ratio of bytes. Appending packs as many tokens as it stores.";
@@ -63,7 +60,6 @@ static const struct argp_option options[] = {
     { "samples", OPT_SAMPLES, "N", 0, "Measurements of each row at most (default 30)", 0 },
     { "seconds", OPT_SECONDS, "S", 0, "Seconds for those of one row, and for choosing splits (default 2)", 0 },
     { "cold-mib", OPT_COLD, "N", 0, "MiB of packed pages that calls go round (default 256; 0: one cache)", 0 },
-    { "extent-mib", OPT_EXTENT, "N", 0, "Largest extent (default 1024)", 0 },
     { "compute", OPT_COMPUTE, "N", 0, "As on a GPU of compute capability N / 10: 80; 0: general kernels only", 0 },
     { "table", OPT_TABLE, "FILE", 0, "Measure this table too", 0 },
     { "json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL, "Print JSON, or write it to FILE and print the tables", 0 },
@@ -106,9 +102,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_COLD:
         o->cold_mib = number(state, arg, 0, 4096, 1);
-        return 0;
-    case OPT_EXTENT:
-        o->extent_mib = number(state, arg, extent_mib[0], extent_mib[EXTENTS - 1], 1);
         return 0;
     case OPT_COMPUTE:
         o->compute = (int) number(state, arg, 0, 999, 1);
@@ -174,11 +167,6 @@ static int measure(struct bench_gpu *g, const struct bench_options *o, const str
         r = bench_codec_row(g, o, &pools, &source, o->tokens[0] < ENCODE_TOKENS ? o->tokens[0] : ENCODE_TOKENS, &ret->codec[i], e);
         ret->n_codec += r == 0;
     }
-    bench_gpu_release(g, 0);
-    for (size_t i = 0; i < EXTENTS && extent_mib[i] <= o->extent_mib && r == 0; i++) {
-        r = bench_extent_row(g, o, extent_mib[i] * MIB, &ret->extents[i], e);
-        ret->n_extents += r == 0;
-    }
     return r;
 }
 
@@ -215,8 +203,6 @@ static int print_text(const struct bench_gpu *g, const struct results *x)
     _cleanup_(report_freep) struct report *codec =
         report_new("<table\t>tokens\t>append us\t>min\t>p99\t>GB/s of vectors\t>one token us\t>p99\t>read us\t>p99\t>GB/s of "
                    "codes\t>checksum us\t>GB/s");
-    _cleanup_(report_freep) struct report *extents =
-        report_new(">extent MiB\t>create us\t>p99\t>import and map us\t>p99\t>unmap us\t>p99");
 
     printf("%s, %d multiprocessors, %zu MiB\n\n", g->device.name, g->n_multiprocessors, g->device.bytes / MIB);
     for (const struct attend_row *r = x->attend; r < x->attend + x->n_attend; r++)
@@ -227,12 +213,9 @@ static int print_text(const struct bench_gpu *g, const struct results *x)
                    (double) r->vector_bytes / r->prefill.median * 1e-9, r->step.median * 1e6, r->step.p99 * 1e6,
                    r->read.median * 1e6, r->read.p99 * 1e6, (double) r->packed_bytes / r->read.median * 1e-9,
                    r->crc.median * 1e6, (double) r->packed_bytes / r->crc.median * 1e-9);
-    for (const struct extent_row *r = x->extents; r < x->extents + x->n_extents; r++)
-        report_row(extents, "%zu\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f", r->bytes / MIB, r->create.median * 1e6,
-                   r->create.p99 * 1e6, r->import.median * 1e6, r->import.p99 * 1e6, r->unmap.median * 1e6, r->unmap.p99 * 1e6);
-    if (report_print(attend, stdout) < 0 || printf("\n") < 0 || report_print(codec, stdout) < 0 || printf("\n") < 0)
+    if (report_print(attend, stdout) < 0 || printf("\n") < 0)
         return -ENOMEM;
-    return report_print(extents, stdout);
+    return report_print(codec, stdout);
 }
 
 static json_t *attend_json(const struct attend_row *r)
@@ -262,16 +245,10 @@ static json_t *codec_json(const struct codec_row *r)
                      timing_json(r->step, 1e6), "read_us", timing_json(r->read, 1e6), "crc_us", timing_json(r->crc, 1e6));
 }
 
-static json_t *extent_json(const struct extent_row *r)
-{
-    return json_pack("{s:I, s:o, s:o, s:o}", "bytes", (json_int_t) r->bytes, "create_us", timing_json(r->create, 1e6),
-                     "import_us", timing_json(r->import, 1e6), "unmap_us", timing_json(r->unmap, 1e6));
-}
-
 /* NULL without memory. */
 static json_t *results_json(const struct bench_gpu *g, const struct results *x)
 {
-    json_t *attend = json_array(), *codec = json_array(), *extents = json_array();
+    json_t *attend = json_array(), *codec = json_array();
     char uuid[CUDA_UUID_CHARS];
     bool ok = true;
 
@@ -280,17 +257,14 @@ static json_t *results_json(const struct bench_gpu *g, const struct results *x)
         ok = json_array_append_new(attend, attend_json(&x->attend[i])) == 0 && ok;
     for (size_t i = 0; i < x->n_codec; i++)
         ok = json_array_append_new(codec, codec_json(&x->codec[i])) == 0 && ok;
-    for (size_t i = 0; i < x->n_extents; i++)
-        ok = json_array_append_new(extents, extent_json(&x->extents[i])) == 0 && ok;
     if (!ok) {
         json_decref(attend);
         json_decref(codec);
-        json_decref(extents);
         return NULL;
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:o, s:o, s:o}", "device", g->device.name, "uuid", uuid, "driver",
+    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:o, s:o}", "device", g->device.name, "uuid", uuid, "driver",
                      g->driver->version, "multiprocessors", g->n_multiprocessors, "bytes", (json_int_t) g->device.bytes,
-                     "attend", attend, "codec", codec, "extents", extents);
+                     "attend", attend, "codec", codec);
 }
 
 static int show(const struct bench_gpu *g, const struct bench_options *o, const struct results *x, struct errmsg *e)
@@ -314,7 +288,7 @@ int main(int argc, char **argv)
 {
     struct bench_options o = {
         .batches = { 1, 32 }, .tokens = { 32768, 131072 }, .n_batches = 2, .n_tokens = 2, .n_kv_heads = BENCH_KV_HEADS_MAX,
-        .samples = 30, .seconds = 2, .compute = 999, .cold_mib = 256, .extent_mib = extent_mib[EXTENTS - 1],
+        .samples = 30, .seconds = 2, .compute = 999, .cold_mib = 256,
     };
     const struct argp argp = { options, parse, NULL, doc, NULL, NULL, NULL };
     _cleanup_(freep) struct results *x = calloc(1, sizeof(*x));
@@ -325,7 +299,7 @@ int main(int argc, char **argv)
     int r;
 
     (void) argp_parse(&argp, argc, argv, 0, NULL, &o);
-    r = x ? bench_gpu_open(&g, 2 * extent_mib[EXTENTS - 1] * MIB, &e) : fail(&e, -ENOMEM, "out of memory");
+    r = x ? bench_gpu_open(&g, &e) : fail(&e, -ENOMEM, "out of memory");
     if (r == 0)
         cuda_kernels_limit(g.kernels, o.compute);
     if (r == 0 && o.table_file)

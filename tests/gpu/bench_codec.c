@@ -1,4 +1,4 @@
-/* Appending, reading, checksums and extents; see bench_rows.h. */
+/* Appending, reading and checksums; see bench_rows.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -167,48 +167,5 @@ int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const st
     subject_deinit(&s);
     if (r == 0)
         *ret_row = row;
-    return r;
-}
-
-/* ---- extents ----------------------------------------------------------------------------------------------------- */
-
-/* One life of an extent: seconds of creating and exporting, of importing and mapping, of unmapping. */
-static int live(struct bench_gpu *g, size_t bytes, double *ret_create, double *ret_import, double *ret_unmap, struct errmsg *e)
-{
-    struct cuda_extent *x;
-    double at[4];
-    int fd, r;
-
-    at[0] = clock_seconds();
-    r = cuda_extent_new(g->space, bytes, &fd, e);
-    at[1] = clock_seconds();
-    if (r == 0)
-        r = cuda_extent_import(g->space, fd, bytes, CU_ACCESS_READ_WRITE, &x, e);
-    at[2] = clock_seconds();
-    if (r < 0)
-        return r;
-    (void) cuda_extent_free(x);
-    at[3] = clock_seconds();
-    *ret_create = at[1] - at[0];
-    *ret_import = at[2] - at[1];
-    *ret_unmap = at[3] - at[2];
-    return 0;
-}
-
-int bench_extent_row(struct bench_gpu *g, const struct bench_options *o, size_t bytes, struct extent_row *ret_row,
-                     struct errmsg *e)
-{
-    _cleanup_(freep) double *samples = calloc(3 * o->samples, sizeof(*samples));
-    int r = 0;
-
-    if (!samples)
-        return fail(e, -ENOMEM, "out of memory");
-    for (size_t i = 0; i < o->samples && r == 0; i++)
-        r = live(g, bytes, &samples[i], &samples[o->samples + i], &samples[2 * o->samples + i], e);
-    if (r == 0)
-        *ret_row = (struct extent_row) {
-            .bytes = bytes, .create = timing_of(samples, o->samples), .import = timing_of(samples + o->samples, o->samples),
-            .unmap = timing_of(samples + 2 * o->samples, o->samples),
-        };
     return r;
 }

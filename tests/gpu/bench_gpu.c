@@ -18,13 +18,13 @@ static int make_events(struct bench_gpu *g, struct errmsg *e)
     return r == CU_SUCCESS ? 0 : cuda_fail(g->driver, r, e, "cannot prepare measuring");
 }
 
-int bench_gpu_open(struct bench_gpu *g, size_t extent_bytes, struct errmsg *e)
+int bench_gpu_open(struct bench_gpu *g, struct errmsg *e)
 {
     int r;
 
     *g = (struct bench_gpu) { 0 };
     if ((r = cuda_driver_open(&g->driver, e)) < 0 || (r = cuda_device_find(g->driver, NULL, &g->device, e)) < 0 ||
-        (r = cuda_space_new(g->driver, &g->device, extent_bytes, &g->space, e)) < 0 ||
+        (r = cuda_space_new(g->driver, &g->device, g->device.granularity, &g->space, e)) < 0 ||
         (r = cuda_kernels_new(g->space, &g->kernels, e)) < 0 || (r = cuda_f16_new(g->space, &g->f16, e)) < 0 ||
         (r = cuda_konly_new(g->space, &g->konly, e)) < 0 ||
         (r = cuda_space_enter(g->space, e)) < 0)

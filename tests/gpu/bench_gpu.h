@@ -18,8 +18,8 @@ struct bench_gpu {
     size_t n_allocations;
 };
 
-/* The first GPU, with @extent_bytes of addresses for extents. Also what failed half-way is closed by bench_gpu_close(). */
-int bench_gpu_open(struct bench_gpu *g, size_t extent_bytes, struct errmsg *e);
+/* The first GPU. Also what failed half-way is closed by bench_gpu_close(). */
+int bench_gpu_open(struct bench_gpu *g, struct errmsg *e);
 void bench_gpu_close(struct bench_gpu *g);
 
 /* Memory with the bytes at @from, or undefined if that is NULL. */

@@ -10,7 +10,7 @@ struct bench_options {
     size_t batches[2], tokens[2]; /* of every sequence */
     size_t n_batches, n_tokens;
     uint32_t n_kv_heads;
-    size_t samples, cold_mib, extent_mib;
+    size_t samples, cold_mib;
     double seconds;               /* for the samples of one row */
     int compute;                  /* of the newest kernels, 10 * major + minor */
     bool json;
@@ -43,11 +43,6 @@ struct codec_row {
     struct timing crc;                         /* seconds of the checksums of their pages */
 };
 
-struct extent_row {
-    size_t bytes;
-    struct timing create, import, unmap; /* seconds, by the host's clock: these calls do not queue */
-};
-
 /* Of the rows of @o, and of a table or NULL, what is needed, and no more than most of the GPU's memory; filled. */
 int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const struct table *of_file, struct bench_pools *ret_pools,
                      struct errmsg *e);
@@ -68,7 +63,3 @@ int bench_attend_row(struct bench_gpu *g, const struct bench_options *o, const s
 /* Appending @tokens of binary16, reading keys and values of their pages as binary32, the pages' checksums. */
 int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const struct source *source,
                     size_t tokens, struct codec_row *ret_row, struct errmsg *e);
-
-/* Creating and exporting, importing and mapping, unmapping. */
-int bench_extent_row(struct bench_gpu *g, const struct bench_options *o, size_t bytes, struct extent_row *ret_row,
-                     struct errmsg *e);

@@ -67,7 +67,7 @@ measure() {
 
 measure bench_gpu_attend 210 "$build/tests/gpu/bench_gpu_attend" --json="$json" ${KVC_BENCH_TABLE:+--table "$KVC_BENCH_TABLE"}
 measure "bench_gpu_attend, kernels of 8.0" 60 "$build/tests/gpu/bench_gpu_attend" --compute 80 --batch 1 --tokens 131072 \
-    --seconds 1 --extent-mib 2 --json="${json%.json}-80.json"
+    --seconds 1 --json="${json%.json}-80.json"
 measure "best binary16 kernels installed beside torch" 90 python3 "$root/tests/gpu/torch_baseline.py" "$json"
 cat "$report"
 echo
