@@ -18,7 +18,6 @@
 #include "gpu/cuda/plan.h"
 
 enum {
-    BLOCKS_PER_PROCESSOR = 2, /* at work at a time, as shared memory allows: fewer leave processors without work */
     SPLIT_PAGES_MIN = 4,      /* fewer are not worth a split's fixed cost, partial results above all */
     SPLITS_MAX = 128,         /* a merging thread adds them one after the other */
 };
@@ -110,9 +109,10 @@ static int by_launch(const void *a, const void *b)
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
-static uint32_t choose_splits(const struct gpu *g, size_t n_blocks, size_t room)
+/* As many as are at work at a time: fewer leave multiprocessors without work, more begin when the others end. */
+static uint32_t choose_splits(const struct gpu *g, const struct kvc_seq *s, uint32_t n_q, size_t n_blocks, size_t room)
 {
-    size_t want = (size_t) g->device.multiprocessors * BLOCKS_PER_PROCESSOR / n_blocks; /* one more would begin when the others end */
+    size_t want = (size_t) g->device.multiprocessors * cuda_attend_blocks(g->kernels, &s->table->layout, n_q) / n_blocks;
     size_t most = room / SPLIT_PAGES_MIN < SPLITS_MAX ? room / SPLIT_PAGES_MIN : SPLITS_MAX;
 
     most = most > 0 ? most : 1;
@@ -135,7 +135,7 @@ static struct run run_of(const struct gpu *g, const struct part *parts, size_t n
         room = p->seq->n_pages_max > room ? p->seq->n_pages_max : room;
     }
     tiles = n_tiles(s, run.n_q);
-    run.n_splits = choose_splits(g, run.n * tiles * s->model->shard.n_heads, room);
+    run.n_splits = choose_splits(g, s, run.n_q, run.n * tiles * s->model->shard.n_heads, room);
     run.workspace_bytes = run.n * tiles * run.n_splits * tile_bytes(s);
     return run;
 }

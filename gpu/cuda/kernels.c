@@ -14,6 +14,7 @@
 #include "gpu/cuda/plan.h"
 
 enum {
+    SOME_BLOCKS = 2,    /* of attention on a multiprocessor, where nothing better is known */
     ROWS_OF_SHARE = 64, /* new ones, of a block of kvc_append_rows, until there are */
     SHARES_MAX = 16,    /* such blocks */
     CRC_SHARE_BYTES = 128 << 10,
@@ -109,19 +110,36 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 /* What attends for a table and calls of @n_q > 0 queries: the newest kernel that the device runs and that takes them. */
 struct choice {
     unsigned kernel, n_threads;
+    unsigned n_blocks; /* that a multiprocessor has at work at a time */
     size_t shared_bytes;
 };
+
+/* Of a device of 9.0. */
+static unsigned blocks_of_90(enum plan_90_kernel kernel, size_t shared_bytes)
+{
+    static const unsigned by_registers[PLAN_90_COUNT] = {
+#define BLOCKS_90(name, d, n_rows) PLAN_90_BLOCKS(d, n_rows),
+        PLAN_90_KERNELS(BLOCKS_90)
+#undef BLOCKS_90
+    };
+    unsigned by_memory = (unsigned) (PLAN_90_SHARED_ALL / (shared_bytes + 1024));
+
+    return by_memory < by_registers[kernel] ? by_memory : by_registers[kernel];
+}
 
 static struct choice choose(const struct cuda_kernels *k, const struct page_layout *l, uint32_t n_q)
 {
     enum plan_90_kernel of_90 = plan_90_kernel(l, n_q);
     enum plan_80_kernel of_80 = plan_80_kernel(l, n_q);
 
-    if (k->compute == PLAN_90_COMPUTE && of_90 < PLAN_90_COUNT)
-        return (struct choice) { FIRST_OF_90 + of_90, PLAN_90_THREADS, plan_90_shared_bytes(of_90, l) };
+    if (k->compute == PLAN_90_COMPUTE && of_90 < PLAN_90_COUNT) {
+        size_t shared_bytes = plan_90_shared_bytes(of_90, l);
+
+        return (struct choice) { FIRST_OF_90 + of_90, PLAN_90_THREADS, blocks_of_90(of_90, shared_bytes), shared_bytes };
+    }
     if (k->compute >= PLAN_80_COMPUTE && of_80 < PLAN_80_COUNT)
-        return (struct choice) { FIRST_OF_80 + of_80, PLAN_THREADS, plan_80_shared_bytes(of_80, l) };
-    return (struct choice) { plan_attend_kernel(l, n_q), PLAN_THREADS, plan_attend_shared_bytes(l) };
+        return (struct choice) { FIRST_OF_80 + of_80, PLAN_THREADS, SOME_BLOCKS, plan_80_shared_bytes(of_80, l) };
+    return (struct choice) { plan_attend_kernel(l, n_q), PLAN_THREADS, SOME_BLOCKS, plan_attend_shared_bytes(l) };
 }
 
 void cuda_kernels_limit(struct cuda_kernels *k, int compute)
@@ -132,6 +150,11 @@ void cuda_kernels_limit(struct cuda_kernels *k, int compute)
 const char *cuda_attend_name(const struct cuda_kernels *k, const struct page_layout *l, unsigned n_q)
 {
     return k->kernels[choose(k, l, n_q).kernel].name;
+}
+
+unsigned cuda_attend_blocks(const struct cuda_kernels *k, const struct page_layout *l, unsigned n_q)
+{
+    return choose(k, l, n_q).n_blocks;
 }
 
 int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct plan_attend *a, unsigned n_items,

@@ -34,6 +34,9 @@ const char *cuda_attend_name(const struct cuda_kernels *k, const struct page_lay
 /* From now on as on a device of an older compute capability, 10 * major + minor; below 80 the general kernels attend. For benches. */
 void cuda_kernels_limit(struct cuda_kernels *k, int compute);
 
+/* Its blocks that a multiprocessor has at work at a time: as many times its multiprocessors are worth launching at once. */
+unsigned cuda_attend_blocks(const struct cuda_kernels *k, const struct page_layout *l, unsigned n_q);
+
 /* Attention of a->items[0 .. n_items - 1], n_items <= PLAN_ITEMS_MAX: the kernel that cuda_attend_name() says, and kvc_merge. */
 int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct plan_attend *a, unsigned n_items,
                 cu_stream stream, struct errmsg *e);

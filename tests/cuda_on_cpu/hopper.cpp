@@ -10,7 +10,7 @@
 namespace {
 
 /* Shared memory's window has 256 KiB, and a block's does not begin at 0. */
-enum { SHARED_FROM = 1024, SHARED_END = 256 << 10, NAMED_BARRIERS = 16, WARPGROUP = 128, LAUNCH_REGISTERS = 128 };
+enum { SHARED_FROM = 1024, SHARED_END = 256 << 10, NAMED_BARRIERS = 16, WARPGROUP = 128 };
 
 struct barrier {
     unsigned n_arrivals, pending;
@@ -41,7 +41,8 @@ struct pending_product {
 
 struct thread_state {
     bool begun, fenced, committed;
-    unsigned n_products, registers;
+    unsigned n_products;
+    int more; /* registers than at launch */
     std::vector<pending_product> products;
     std::vector<uint32_t> sums; /* what the first of them adds to */
 };
@@ -94,7 +95,7 @@ void hopper_block_begin(unsigned n_threads)
 
 void hopper_block_end()
 {
-    unsigned held = 0;
+    int more = 0;
 
     if (!block.copies.empty())
         refuse("the block ended with a copy in flight");
@@ -106,19 +107,19 @@ void hopper_block_end()
 
         if (!t.products.empty())
             refuse("a thread ended without waiting for its products");
-        if (t.n_products != first.n_products || t.registers != first.registers)
+        if (t.n_products != first.n_products || t.more != first.more)
             refuse("the warps of a warpgroup did not do the same");
-        held += t.registers > 0 ? t.registers : (unsigned) LAUNCH_REGISTERS;
+        more += t.more;
     }
-    if (held > LAUNCH_REGISTERS * block.threads.size())
+    if (more > 0)
         refuse("more registers were taken than given");
 }
 
-void on_cpu_registers(unsigned n, bool more)
+void on_cpu_registers(unsigned n, unsigned has)
 {
-    if (n % 8 != 0 || n < 24 || n > 240 || more != (n > LAUNCH_REGISTERS) || mine().registers > 0)
-        refuse("that number of registers");
-    mine().registers = n;
+    if (mine().more != 0)
+        refuse("registers given or taken twice");
+    mine().more = (int) n - (int) has;
 }
 
 /* ---- barriers ------------------------------------------------------------------------------------------------------ */

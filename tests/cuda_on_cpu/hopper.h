@@ -26,17 +26,19 @@ void async_fence();
 
 uint64_t value_of_lane(uint64_t x, unsigned lane);
 
-/* Counts what warpgroups hold: more than a multiprocessor has, or a change by part of a warpgroup, ends the program. */
-void on_cpu_registers(unsigned n, bool more);
+/* A block whose threads hold more than they had at launch, or warps of a warpgroup that ask for different numbers, are refused. */
+void on_cpu_registers(unsigned n, unsigned has);
 
-template <int N> static inline void registers_give()
+template <int N, int HAS> static inline void registers_give()
 {
-    on_cpu_registers(N, false);
+    static_assert(N % 8 == 0 && N >= 24 && N < HAS, "registers");
+    on_cpu_registers(N, HAS);
 }
 
-template <int N> static inline void registers_take()
+template <int N, int HAS> static inline void registers_take()
 {
-    on_cpu_registers(N, true);
+    static_assert(N % 8 == 0 && N <= 240 && N > HAS, "registers");
+    on_cpu_registers(N, HAS);
 }
 
 void products_begin();

@@ -22,7 +22,14 @@
 #include "gpu/cuda/kernels/keys_90.h"
 #include "gpu/cuda/kernels/values_90.h"
 
-enum { REGISTERS_AHEAD = 56, REGISTERS_ATTENDING = 200 }; /* together what two blocks on a multiprocessor leave; one has enough */
+/* Registers of a thread when so many blocks share a multiprocessor: at launch, then by warpgroup. One block alone has enough. */
+template <int BLOCKS> struct registers;
+template <> struct registers<3> {
+    enum { AT_LAUNCH = 80, AHEAD = 40, ATTENDS = 120 };
+};
+template <> struct registers<2> {
+    enum { AT_LAUNCH = 128, AHEAD = 56, ATTENDS = 200 };
+};
 
 /* Sums of weights times exact values, of tiles of 16 dimensions; written to split @ret's place. */
 template <class S> DEVICE void store_exact(const struct plan_table *t, uint32_t n_rows, float (*exact)[S::ROW_TILES][4], float *ret)
@@ -180,15 +187,15 @@ template <class S> DEVICE void attend_90(const struct plan_attend *a)
     w = work_of(a, item, tile, kv_head);
     fill_block<S>(&w, b);
     if (threadIdx.x < PLAN_90_THREADS - ATTENDING) {
-        if constexpr (S::BLOCKS == 2)
-            registers_give<REGISTERS_AHEAD>();
+        if constexpr (S::BLOCKS > 1)
+            registers_give<registers<S::BLOCKS>::AHEAD, registers<S::BLOCKS>::AT_LAUNCH>();
         if (threadIdx.x < 32 * FETCHING_WARPS)
             fetch(&w, b);
         else
             turn<S>(&w, b, threadIdx.x / 32 - FETCHING_WARPS);
     } else {
-        if constexpr (S::BLOCKS == 2)
-            registers_take<REGISTERS_ATTENDING>();
+        if constexpr (S::BLOCKS > 1)
+            registers_take<registers<S::BLOCKS>::ATTENDS, registers<S::BLOCKS>::AT_LAUNCH>();
         attend<S>(&w, b, partials_of(a, blockIdx.z, tile, kv_head) + blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
     }
 }

@@ -13,7 +13,8 @@ extern "C" {
 enum {
     PLAN_90_COMPUTE = 90,        /* 10 * major + minor of the devices that run them */
     PLAN_90_THREADS = 256,       /* of a block: a warpgroup that fetches and turns queries, one that attends */
-    PLAN_90_SHARED_MAX = 227 << 10, /* bytes of a block on such a device */
+    PLAN_90_SHARED_ALL = 228 << 10, /* bytes of a multiprocessor, of which a block takes 1024 more than it asks for */
+    PLAN_90_SHARED_MAX = 227 << 10, /* of a block */
     PLAN_90_SHARED_HALF = 113 << 10, /* so that two blocks share a multiprocessor */
     PLAN_90_STAGES_MIN = 2,
     PLAN_90_STAGES_GOOD = 4,
@@ -30,6 +31,9 @@ enum {
     X(kvc_attend90_64_rows_16, 64, 16)  \
     X(kvc_attend90_128_rows_16, 128, 16) \
     X(kvc_attend90_256_rows_16, 256, 16)
+
+/* Blocks on a multiprocessor, as far as registers go. */
+#define PLAN_90_BLOCKS(d, n_rows) ((d) == 64 && (n_rows) == 8 ? 3u : (d) <= 128 ? 2u : 1u)
 
 enum plan_90_kernel {
 #define PLAN_90_NUMBER(name, d, n_rows) number_of_##name,

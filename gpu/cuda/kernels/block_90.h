@@ -13,7 +13,7 @@ template <int D, int R> struct size_90 {
         DIMS = D, PLANES = D / 2, STEPS = D / 32, KEY_STEPS = D / 16, VALUE_TILES = D / 32, EXACT_TILES = D / 64, N_ROWS = R,
         ROW_TILES = R / 8, TURNS_STAY = D <= 128, /* in registers; else they are loaded for every piece */
         QUERY_STAGES = PLAN_90_QUERY_STAGES(D),
-        BLOCKS = D <= 128 ? 2 : 1, /* on a multiprocessor, as far as registers go */
+        BLOCKS = PLAN_90_BLOCKS(D, R),
     };
 };
 

@@ -105,14 +105,16 @@ DEVICE void async_fence()
 
 /* ---- registers ----------------------------------------------------------------------------------------------------- */
 
-/* By all of a warpgroup, once: it goes on with @N registers a thread, 24 .. 240 in eights, fewer or more than it had. */
-template <int N> DEVICE void registers_give()
+/* By all of a warpgroup, once: it goes on with @N registers a thread, 24 .. 240 in eights, fewer or more than @HAS since launch. */
+template <int N, int HAS> DEVICE void registers_give()
 {
+    static_assert(N % 8 == 0 && N >= 24 && N < HAS, "registers");
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-template <int N> DEVICE void registers_take()
+template <int N, int HAS> DEVICE void registers_take()
 {
+    static_assert(N % 8 == 0 && N <= 240 && N > HAS, "registers");
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 

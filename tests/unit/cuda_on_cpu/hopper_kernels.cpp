@@ -150,7 +150,7 @@ void mistake_kernel(const void *arg)
     if (which == HOPPER_ONE_LANE && threadIdx.x == 0)
         (void) transpose_8x8(0);
     if (which == HOPPER_REGISTERS)
-        registers_take<240>();
+        registers_take<240, 128>();
 }
 
 } // namespace

@@ -333,12 +333,13 @@ static void test_choice_of_kernel(void)
         enum prediction v_from;
         unsigned n_q;
         const char *want;
+        unsigned n_blocks;
     } cases[] = {
-        { "90", 64, 3, PREDICT_HEAD, 1, "kvc_attend90_64_rows_8" },   { "90", 64, 3, PREDICT_NONE, 9, "kvc_attend90_64_rows_16" },
-        { "90", 128, 8, PREDICT_NONE, 1, "kvc_attend90_128_rows_8" }, { "90", 256, 16, PREDICT_HEAD, 1, "kvc_attend90_256_rows_16" },
-        { "90", 96, 4, PREDICT_HEAD, 1, "kvc_attend_128_rows_8" },    { "90", 64, 3, PREDICT_LAYER, 1, "kvc_attend_128_rows_8" },
-        { "80", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4" },   { "100", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4" },
-        { "80", 64, 5, PREDICT_HEAD, 9, "kvc_attend80_64_rows_16" },  { "80", 256, 16, PREDICT_NONE, 1, "kvc_attend_256_rows_16" },
+        { "90", 64, 3, PREDICT_HEAD, 1, "kvc_attend90_64_rows_8", 3 },   { "90", 64, 3, PREDICT_NONE, 9, "kvc_attend90_64_rows_16", 2 },
+        { "90", 128, 8, PREDICT_NONE, 1, "kvc_attend90_128_rows_8", 2 }, { "90", 256, 16, PREDICT_HEAD, 1, "kvc_attend90_256_rows_16", 1 },
+        { "90", 96, 4, PREDICT_HEAD, 1, "kvc_attend_128_rows_8", 2 },    { "90", 64, 3, PREDICT_LAYER, 1, "kvc_attend_128_rows_8", 2 },
+        { "80", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4", 2 },   { "100", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4", 2 },
+        { "80", 64, 5, PREDICT_HEAD, 9, "kvc_attend80_64_rows_16", 2 },  { "80", 256, 16, PREDICT_NONE, 1, "kvc_attend_256_rows_16", 2 },
     };
 
     if (getenv("TEST_GPU"))
@@ -355,6 +356,7 @@ static void test_choice_of_kernel(void)
         CU_ASSERT_EQUAL(setenv("STANDIN_COMPUTE", cases[i].compute, 1), 0);
         CU_ASSERT_TRUE(end_init(&d, EXTENT_BYTES));
         CU_ASSERT_STRING_EQUAL(cuda_attend_name(d.kernels, &layout, cases[i].n_q), cases[i].want);
+        CU_ASSERT_EQUAL(cuda_attend_blocks(d.kernels, &layout, cases[i].n_q), cases[i].n_blocks);
         CU_ASSERT_TRUE(end_deinit(&d));
         page_layout_deinit(&layout);
         view_deinit(&view);
