@@ -1,7 +1,7 @@
 /*
- * Attention through the driver, by the kernel that a launch picks for the GPU: on the stand-in one shape of each, since
- * test_kernels.c and test_attend_90.c run the kernels on the CPU in all shapes; where there is a GPU the shapes that differ in
- * what kernels do.
+ * Attention through the driver, by the kernel that a launch picks for the GPU, by the one that it picks for older ones, and by
+ * general ones: on the stand-in one shape of each, since test_kernels.c, test_attend_80.c and test_attend_90.c run the kernels on
+ * the CPU in all shapes; where there is a GPU the shapes that differ in what kernels do.
  */
 #include <stdlib.h>
 
@@ -11,6 +11,11 @@
 #include "tests/unit/gpu/cuda/kernel_scene.h"
 
 static struct end gpu;
+
+/* Kernels of at most these compute capabilities. */
+static const unsigned computes[] = { 999, 80, 0 };
+
+enum { COMPUTES = sizeof(computes) / sizeof(computes[0]) };
 
 /* What lies at the addresses of @seq, in GPU memory. */
 static cu_ptr put_sequence(const struct page_layout *l, const struct plan_seq *seq)
@@ -30,7 +35,7 @@ static cu_ptr put_sequence(const struct page_layout *l, const struct plan_seq *s
     return at;
 }
 
-/* A scene's launch, whose pointers are the host's, in GPU memory. */
+/* A scene's launch, whose pointers are the host's, in GPU memory; @which: the compute capability that bounds the choice. */
 static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
 {
     const struct geometry *g = &l->table->geometry;
@@ -38,7 +43,7 @@ static bool launch(const struct page_layout *l, const struct plan_attend *a, uns
     size_t partial = PLAN_PARTIAL_FLOATS(plan_columns_max(l), g->d) * sizeof(float);
     struct plan_attend there = *a;
 
-    (void) which;
+    cuda_kernels_limit(gpu.kernels, (int) which);
     there.table = (const struct plan_table *) (uintptr_t) end_put_table(&gpu, l);
     there.partials = (float *) (uintptr_t) end_put(&gpu, NULL, n_items * PLAN_TILES(geometry_group(g), a->n_q) *
                                                                    l->shard.n_heads * a->n_splits * partial);
@@ -61,9 +66,11 @@ static double roundings(uint32_t d)
 
 static void check(const struct shape *shape, uint32_t n_splits)
 {
-    CU_ASSERT_TRUE_FATAL(end_init(&gpu, 1));
-    CU_ASSERT_TRUE(kernel_scene_check(shape, n_splits, launch, 0, roundings(shape->d)));
-    CU_ASSERT_TRUE(end_deinit(&gpu));
+    for (unsigned i = 0; i < COMPUTES; i++) {
+        CU_ASSERT_TRUE_FATAL(end_init(&gpu, 1));
+        CU_ASSERT_TRUE(kernel_scene_check(shape, n_splits, launch, computes[i], roundings(shape->d)));
+        CU_ASSERT_TRUE(end_deinit(&gpu));
+    }
 }
 
 static void test_one_token(void)
@@ -80,9 +87,11 @@ static void test_prompt(void)
 
 static void test_batch(void)
 {
-    CU_ASSERT_TRUE_FATAL(end_init(&gpu, 1));
-    CU_ASSERT_TRUE(kernel_scene_check_batch(64, 2, 0, launch, 0, roundings(64)));
-    CU_ASSERT_TRUE(end_deinit(&gpu));
+    for (unsigned i = 0; i < COMPUTES; i++) {
+        CU_ASSERT_TRUE_FATAL(end_init(&gpu, 1));
+        CU_ASSERT_TRUE(kernel_scene_check_batch(64, 2, 0, launch, computes[i], roundings(64)));
+        CU_ASSERT_TRUE(end_deinit(&gpu));
+    }
 }
 
 /* Dimensions, groups, widths, predictions, numbers of queries, splits, windows: each with each other's neighbours. */
@@ -93,7 +102,7 @@ static void test_all_shapes_on_a_gpu(void)
 
     if (!getenv("TEST_GPU"))
         return;
-    for (unsigned n = 0; n < 120; n++)
+    for (unsigned n = 0; n < 60; n++)
         check(&(struct shape) {
             .d = dims[n % 6], .n_rot = n % 11 == 0 ? dims[n % 6] / 2 : dims[n % 6], .group = groups[n % 5], .bits = (int) (n % 10) - 1,
             .n_sink = n % 3 * 4, .v_from = (enum prediction) (n % 2), .n_pages = n % 13, .n_exact = 1 + n * 7 % 140,
