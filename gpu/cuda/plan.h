@@ -49,7 +49,7 @@ size_t plan_90_shared_bytes(enum plan_90_kernel kernel, const struct page_layout
 
 /*
  * The kernel for compute capability 8.0 and later that takes them; PLAN_80_COUNT: none. They take head dimensions 64, 128 and 256
- * and what fits into the shared memory that every such GPU has, which at 4 bits is all ranks up to 128.
+ * and what fits into the shared memory that every such GPU has: at 4 bits all ranks up to 128 where rows are no more than 8.
  */
 enum plan_80_kernel plan_80_kernel(const struct page_layout *l, uint32_t n_q);
 bool plan_80_takes(enum plan_80_kernel kernel, const struct page_layout *l, uint32_t n_q);

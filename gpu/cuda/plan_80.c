@@ -68,7 +68,7 @@ bool plan_wide_values(const struct page_layout *l)
             uint32_t of_model = l->shard.first_head + head;
             struct head_run run = table_predictors(l->table, of_model);
 
-            if (any_wide(table_codec(l->table, layer, of_model, SIDE_V)))
+            if (any_wide(table_codec(l->table, layer, of_model, SIDE_V)) || run.n > 1)
                 return true;
             for (uint32_t i = 0; i < run.n; i++)
                 if (any_wide(table_codec(l->table, layer, run.first + i, SIDE_K)))

@@ -14,15 +14,12 @@
  * one, which gets fewer pages for it.
  */
 #include "gpu/cuda/kernels/exact.h"
-#include "gpu/cuda/kernels/partial.h"
 #include "gpu/cuda/kernels/softmax.h"
 #include "gpu/cuda/kernels/steps_80.h"
 #include "gpu/cuda/kernels/values_80.h"
 
 /* Values out of codes. */
 template <class S> struct packed_values {
-    float c[S::VALUE_TILES][S::ROW_TILES][4];
-
     DEVICE_MEMBER bool wide(const struct job_80 *j) const
     {
         return j->t->wide_values;
@@ -37,13 +34,27 @@ template <class S> struct packed_values {
         const uint8_t *payloads[2] = { j->seq->payloads[page_at(j, pair, 0)], j->seq->payloads[page_at(j, pair, 1)] };
         const uint8_t *stage = j->s.base + j->s.at.ring + pair % j->s.at.n_stages * 2 * j->s.at.block_bytes;
 
-        add_values<S>(j->t, j->s, stage, payloads, threadIdx.x / 32, threadIdx.x % 32, x, c);
+        add_values<S>(j->t, j->s, stage, payloads, threadIdx.x / 32, threadIdx.x % 32, x);
     }
 };
 
+/* Calls @change(sum, tile of columns, tile of rows, element) for all sums of this thread. */
+template <class S, class F> DEVICE void for_sums(const struct job_80 *j, F change)
+{
+    unsigned lane = threadIdx.x % 32;
+
+    NOT_UNROLLED
+    for (uint32_t i = threadIdx.x / 32; i < j->t->columns_max / 16; i += WARPS)
+        UNROLL
+        for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+            UNROLL
+            for (unsigned y = 0; y < 4; y++)
+                change(&sums_at<S>(j->s, i, tile, lane)[y], i, tile, y);
+}
+
 /* @n <= 64 exact rows from position @first. */
 template <class S> DEVICE void attend_exact(const struct job_80 *j, uint32_t first, uint32_t n, const uint16_t *keys,
-                                            const uint16_t *values, float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
+                                            const uint16_t *values, struct shared s)
 {
     unsigned lane = threadIdx.x % 32;
 
@@ -52,18 +63,11 @@ template <class S> DEVICE void attend_exact(const struct job_80 *j, uint32_t fir
     turn_queries(j->t, j->head, &j->rows, first, s);
     score_exact(j->t, j->head, keys, n, j->rows.n, s);
     softmax(j->a, &j->rows, first, n, n, s);
-    UNROLL
-    for (unsigned v = 0; v < S::VALUE_TILES; v++)
-        UNROLL
-        for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
-            UNROLL
-            for (unsigned i = 0; i < 4; i++)
-                c[v][tile][i] *= s.factor[row_of<S>(lane, tile, i & 1)];
+    for_sums<S>(j, [&](float *sum, uint32_t, unsigned tile, unsigned y) { *sum *= s.factor[row_of<S>(lane, tile, y & 1)]; });
     add_exact(j->t, values, n, j->rows.n, s);
 }
 
-template <class S> DEVICE void attend_all_exact(const struct job_80 *j, uint32_t kv_head,
-                                                float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
+template <class S> DEVICE void attend_all_exact(const struct job_80 *j, uint32_t kv_head, struct shared s)
 {
     load_queries(j->t, &j->rows, s);
     __syncthreads();
@@ -71,16 +75,33 @@ template <class S> DEVICE void attend_all_exact(const struct job_80 *j, uint32_t
         const uint8_t *payload = j->seq->payloads[0];
 
         attend_exact<S>(j, 0, j->t->n_sink, (const uint16_t *) (payload + j->head->sinks_k),
-                        (const uint16_t *) (payload + j->head->sinks_v), c, s);
+                        (const uint16_t *) (payload + j->head->sinks_v), s);
     }
     for (uint32_t at = 0; j->span.has_tail && at < j->seq->n_exact; at += TOKENS) {
         uint32_t left = j->seq->n_exact - at;
         size_t row = ((size_t) kv_head * j->seq->exact_ld + j->seq->first_row + at) * j->t->d;
 
         attend_exact<S>(j, j->seq->n_pages * TOKENS + at, left < TOKENS ? left : (uint32_t) TOKENS, j->seq->exact_k + row,
-                        j->seq->exact_v + row, c, s);
+                        j->seq->exact_v + row, s);
     }
     __syncthreads();
+}
+
+/* The partial result, as partial.h has it. */
+template <class S> DEVICE void store(const struct job_80 *j, struct shared exact, bool any_exact, float *ret)
+{
+    float *acc = ret + 2 * ROWS, *exact_at = acc + j->t->columns_max * ROWS;
+    unsigned lane = threadIdx.x % 32;
+
+    if (threadIdx.x < j->rows.n) {
+        ret[threadIdx.x] = exact.max[threadIdx.x];
+        ret[ROWS + threadIdx.x] = exact.sum[threadIdx.x];
+    }
+    for_sums<S>(j, [&](const float *sum, uint32_t i, unsigned tile, unsigned y) {
+        acc[(16 * i + (lane >> 2) + (y >> 1) * 8) * ROWS + 8 * tile + 2 * (lane & 3) + (y & 1)] = *sum;
+    });
+    for (uint32_t i = threadIdx.x; i < j->rows.n * j->t->d; i += PLAN_THREADS)
+        exact_at[i] = any_exact ? exact.exact[i] : 0;
 }
 
 template <class S> DEVICE void attend_80(const struct plan_attend *a)
@@ -88,7 +109,7 @@ template <class S> DEVICE void attend_80(const struct plan_attend *a)
     const struct plan_table *t = a->table;
     const struct plan_item *item = &a->items[blockIdx.z];
     uint32_t kv_head = blockIdx.x % t->n_kv_heads, tile = blockIdx.x / t->n_kv_heads;
-    struct packed_values<S> values = { { { { 0 } } } };
+    struct packed_values<S> values;
     struct softmax_80<S> x;
     struct job_80 j;
 
@@ -103,6 +124,7 @@ template <class S> DEVICE void attend_80(const struct plan_attend *a)
     struct shared exact = carve(dynamic_shared + j.s.at.exact, t);
     bool any_exact = j.span.has_sinks || (j.span.has_tail && j.seq->n_exact > 0);
 
+    for_sums<S>(&j, [&](float *sum, uint32_t, unsigned, unsigned) { *sum = 0; });
     begin_softmax<S>(a, &j.rows, t->n_sink, j.span.to, threadIdx.x % 32, &x);
     if (j.n_pairs > 0) {
         load_tables(&j);
@@ -110,15 +132,18 @@ template <class S> DEVICE void attend_80(const struct plan_attend *a)
         attend_pairs<S>(&j, &x, &values);
     }
     finish_softmax<S>(&j, &x, exact.max, exact.sum);
-    finish_values<S>(values.c);
+    for_sums<S>(&j, [&](float *sum, uint32_t, unsigned, unsigned) {
+        float all = S::BOTH ? *sum + value_across(*sum, 2) : *sum; /* upper and lower bytes */
+
+        *sum = all / WEIGHT_ONE;
+    });
     for (uint32_t i = threadIdx.x; any_exact && i < ROWS * t->d; i += PLAN_THREADS)
         exact.exact[i] = 0;
     __syncthreads();
     if (any_exact)
-        attend_all_exact<S>(&j, kv_head, values.c, exact);
-    store_partial<S::VALUE_TILES, S::ROW_TILES>(t, j.rows.n, values.c, exact.max, exact.sum, any_exact ? exact.exact : NULL,
-                                                partials_of(a, blockIdx.z, tile, kv_head) +
-                                                    blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
+        attend_all_exact<S>(&j, kv_head, exact);
+    store<S>(&j, exact, any_exact, partials_of(a, blockIdx.z, tile, kv_head) +
+                                       blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
 }
 
 /* Grid: (KV heads x tiles, splits, items). */

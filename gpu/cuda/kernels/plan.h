@@ -94,7 +94,7 @@ struct plan_table {
     const float *page_turn;     /* [n_planes][2] cosine and sine of 64 positions */
     const uint32_t *narrow;     /* [3 (K + 128, K, V)][5 (b)][4] levels as bytes, b <= 4 */
     const uint32_t *wide;       /* [2 (K, V)][512 / 2] binary16, those of b bits begin at 2^b */
-    uint32_t wide_values;       /* whether values are decoded from any half-tile of more than 4 bits */
+    uint32_t wide_values;       /* whether weights are wanted in binary16: half-tiles of more than 4 bits, keys of other heads */
     const struct plan_head *heads; /* [n_layers][n_kv_heads] */
 };
 

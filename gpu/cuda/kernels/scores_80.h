@@ -147,16 +147,35 @@ DEVICE void key_levels(struct shared_80 s, const uint8_t *at, unsigned b, unsign
     }
 }
 
-template <class S> DEVICE void load_levels(const struct plan_codes *k, const uint8_t *block, struct shared_80 s, unsigned warp,
-                                           unsigned lane, uint32_t ret[S::KEY_STEPS][4])
+/*
+ * Levels of all half-tiles of K of a page, as operands A. They pass through shared memory, a lane's own part of it, so that the
+ * code that looks levels up is there once and not for each half-tile that a kernel has registers for.
+ */
+template <class S> DEVICE void load_levels(const uint8_t *block, unsigned n_half, struct shared_80 s, unsigned warp, unsigned lane,
+                                           uint32_t ret[S::KEY_STEPS][4])
 {
+    const uint32_t *halves = (const uint32_t *) (s.base + s.at.halves);
+    unsigned n_steps = n_half / 2, of_warp = n_steps < PLAN_80_LEVEL_STEPS ? n_steps : (unsigned) PLAN_80_LEVEL_STEPS;
+    uint32_t *own = (uint32_t *) (s.base + s.at.levels) + (warp * of_warp * 32 + lane) * 4;
+
     UNROLL
-    for (unsigned i = 0; i < S::KEY_STEPS; i++) {
-        if (i >= k->n_half / 2u)
-            break;
+    for (unsigned first = 0; first < S::KEY_STEPS; first += PLAN_80_LEVEL_STEPS) {
+        NOT_UNROLLED
+        for (unsigned half = 2 * first; half < n_half && half < 2 * (first + PLAN_80_LEVEL_STEPS); half++) {
+            uint32_t *to = own + (half / 2 - first) * 128 + half % 2 * 2;
+
+            key_levels(s, block + (halves[half] & 0xffffff), halves[half] >> 24, warp, lane, &to[0], &to[1]);
+        }
         UNROLL
-        for (unsigned x = 0; x < 2; x++)
-            key_levels(s, block + k->offset[2 * i + x], k->bits[2 * i + x], warp, lane, &ret[i][2 * x], &ret[i][2 * x + 1]);
+        for (unsigned i = 0; i < PLAN_80_LEVEL_STEPS; i++) {
+            if (first + i >= n_steps)
+                break;
+            struct words4 w = words_at(own + 128 * i);
+
+            UNROLL
+            for (unsigned x = 0; x < 4; x++)
+                ret[first + i][x] = w.word[x];
+        }
     }
 }
 
@@ -260,7 +279,7 @@ template <class S> DEVICE void score_pair(const struct plan_table *t, const stru
 
     UNROLL
     for (unsigned page = 0; page < 2; page++)
-        load_levels<S>(&head->k, blocks + page * s.at.block_bytes, s, warp, lane, levels[page]);
+        load_levels<S>(blocks + page * s.at.block_bytes, head->k.n_half, s, warp, lane, levels[page]);
     NOT_UNROLLED
     for (unsigned step = 0; step < S::STEPS; step++) {
         struct angles_80 angles = angles_of(t, 0, warp, step, lane);

@@ -50,6 +50,8 @@ DEVICE void load_tables(const struct job_80 *j)
 
     for (uint32_t i = threadIdx.x; i < n_dec; i += PLAN_THREADS)
         copy_begin(s.base + s.at.dec_k + 16 * i, j->head->dec_k_fragments + 4 * i);
+    for (uint32_t i = threadIdx.x; i < j->head->k.n_half; i += PLAN_THREADS)
+        ((uint32_t *) (s.base + s.at.halves))[i] = j->head->k.offset[i] | (uint32_t) j->head->k.bits[i] << 24;
     for (uint32_t i = threadIdx.x; i < 3 * 5 * 4; i += PLAN_THREADS)
         ((uint32_t *) (s.base + s.at.narrow))[i] = t->narrow[i];
     for (uint32_t i = threadIdx.x; i < PLAN_80_WIDE_LEVELS; i += PLAN_THREADS)
@@ -160,21 +162,4 @@ template <class S> DEVICE void finish_softmax(const struct job_80 *j, const stru
         if (row >= S::N_ROWS)
             ret_max[row] = LEAST;
     }
-}
-
-/* Sums of values in units of 1. */
-template <class S> DEVICE void finish_values(float c[S::VALUE_TILES][S::ROW_TILES][4])
-{
-    UNROLL
-    for (unsigned v = 0; v < S::VALUE_TILES; v++)
-        UNROLL
-        for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
-            UNROLL
-            for (unsigned i = 0; i < 4; i++) {
-                float sum = c[v][tile][i];
-
-                if (S::BOTH)
-                    sum += value_across(sum, 2); /* upper and lower bytes */
-                c[v][tile][i] = sum / WEIGHT_ONE;
-            }
 }

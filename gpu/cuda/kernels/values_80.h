@@ -72,7 +72,7 @@ template <class S> DEVICE void add_bytes(struct shared_80 s, const struct value_
 {
     int32_t sums[S::WEIGHT_TILES][4] = { { 0 } };
 
-    UNROLL
+    NOT_UNROLLED
     for (unsigned page = 0; page < 2; page++) {
         struct words4 w[S::WEIGHT_TILES];
 
@@ -118,7 +118,9 @@ template <class S> DEVICE void add_halves(struct shared_80 s, const struct value
     const uint16_t *weights = (const uint16_t *) (s.base + s.at.weights16);
     float sums[S::ROW_TILES][4] = { { 0 } };
 
+    NOT_UNROLLED
     for (unsigned page = 0; page < 2; page++)
+        NOT_UNROLLED
         for (unsigned k = 0; k < TOKENS / 16; k++) {
             uint32_t levels[4]; /* coordinates g, g + 8 of tokens 2t, then of 2t + 8 */
 
@@ -142,14 +144,25 @@ template <class S> DEVICE void add_halves(struct shared_80 s, const struct value
             c[tile][i] += sums[tile][i] * (WEIGHT_ONE * x->add[tile][i & 1]);
 }
 
-/* This warp's columns of a pair of pages: what was summed before is brought to the new maxima, then weights times levels. */
+/* Sums of tile @tile of columns, 8 rows @row_tile, this lane's. */
+template <class S> DEVICE float *sums_at(struct shared_80 s, uint32_t tile, unsigned row_tile, unsigned lane)
+{
+    return (float *) (s.base + s.at.sums) + ((tile * S::ROW_TILES + row_tile) * 32 + lane) * 4;
+}
+
+/*
+ * This warp's columns of a pair of pages: what was summed before is brought to the new maxima, then weights times levels. Sums are
+ * in shared memory, so that the code is there once.
+ */
 template <class S> DEVICE void add_values(const struct plan_table *t, struct shared_80 s, const uint8_t *stage,
                                           const uint8_t *const payloads[2], unsigned warp, unsigned lane,
-                                          const struct softmax_80<S> *x, float c[S::VALUE_TILES][S::ROW_TILES][4])
+                                          const struct softmax_80<S> *x)
 {
-    UNROLL
-    for (unsigned i = 0; i < S::VALUE_TILES; i++) {
-        struct value_tile v = tile_at(t, s, warp + i * WARPS);
+    NOT_UNROLLED
+    for (uint32_t i = warp; i < t->columns_max / 16; i += WARPS) {
+        const uint8_t *here[2] = { stage, stage + s.at.block_bytes };
+        struct value_tile v = tile_at(t, s, i);
+        float c[S::ROW_TILES][4];
 
         if (!v.is_there)
             break;
@@ -157,12 +170,17 @@ template <class S> DEVICE void add_values(const struct plan_table *t, struct sha
         for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
             UNROLL
             for (unsigned y = 0; y < 4; y++)
-                c[i][tile][y] *= x->keep[tile][y & 1];
-        const uint8_t *blocks[2] = { v.is_elsewhere ? payloads[0] : stage, v.is_elsewhere ? payloads[1] : stage + s.at.block_bytes };
-
-        if (v.bits[0] <= NARROW_BITS && v.bits[1] <= NARROW_BITS)
-            add_bytes<S>(s, &v, blocks, lane, x, c[i]);
+                c[tile][y] = sums_at<S>(s, i, tile, lane)[y] * x->keep[tile][y & 1];
+        if (v.is_elsewhere)
+            add_halves<S>(s, &v, payloads, lane, x, c); /* rare: any width, from where it lies */
+        else if (v.bits[0] <= NARROW_BITS && v.bits[1] <= NARROW_BITS)
+            add_bytes<S>(s, &v, here, lane, x, c);
         else
-            add_halves<S>(s, &v, blocks, lane, x, c[i]);
+            add_halves<S>(s, &v, here, lane, x, c);
+        UNROLL
+        for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+            UNROLL
+            for (unsigned y = 0; y < 4; y++)
+                sums_at<S>(s, i, tile, lane)[y] = c[tile][y];
     }
 }
