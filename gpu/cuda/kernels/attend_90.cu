@@ -1,7 +1,7 @@
 /*
  * Attention over packed pages and exact rows on compute capability 9.0: head dimensions 64, 128 and 256, any rank and widths, V
- * predicted from its own head's K codes or not. What it does not take is attend.cu's (gpu/cuda/plan.h says which). Partial results
- * are attend.cu's, so kvc_merge serves both.
+ * predicted from its own head's K codes or not (gpu/cuda/plan.h says what it takes). Partial results are as attend.cu's, so
+ * kvc_merge serves both.
  *
  * One block takes one (item, KV head, split of the pages, tile of queries) as there. Its first warpgroup works ahead: a warp
  * fetches every page's block of this head by bulk copies into a ring, others turn the queries to the frames of what comes. The second
@@ -92,8 +92,8 @@ template <class S> DEVICE void store_sums(const struct plan_table *t, struct blo
 /* ---- the attending warpgroup ----------------------------------------------------------------------------------------- */
 
 /* Scores of a piece in base 2: keys' and the mean's, hidden where a row does not see them. */
-template <class S> DEVICE void finish_scores(const struct work *w, const struct head_90 *head, const struct piece *p, const float mean[S::ROW_TILES][4],
-                                             float scores[S::ROW_TILES][4])
+template <class S> DEVICE void finish_scores(const struct work *w, const struct head_90 *head, const struct piece *p,
+                                             const float mean[S::ROW_TILES][4], float scores[S::ROW_TILES][4])
 {
     float scale = p->exact ? 2 : head->key_scale;
 
@@ -106,7 +106,8 @@ template <class S> DEVICE void finish_scores(const struct work *w, const struct 
         hide<S>(w, p, scores);
 }
 
-template <class S> DEVICE void attend_page(const struct work *w, const struct head_90 *head, struct block_90 b, const struct turns<S> *turns, uint32_t i,
+template <class S> DEVICE void attend_page(const struct work *w, const struct head_90 *head, struct block_90 b,
+                                           const struct turns<S> *turns, uint32_t i,
                                            struct stage *page, struct stage *query, struct sums_90<S> *s)
 {
     struct piece p = piece_of(w, i);
@@ -131,7 +132,8 @@ template <class S> DEVICE void attend_page(const struct work *w, const struct he
     next_stage(query);
 }
 
-template <class S> DEVICE void attend_exact(const struct work *w, const struct head_90 *head, struct block_90 b, const struct turns<S> *turns, uint32_t i,
+template <class S> DEVICE void attend_exact(const struct work *w, const struct head_90 *head, struct block_90 b,
+                                            const struct turns<S> *turns, uint32_t i,
                                             struct stage *query, struct sums_90<S> *s, float (*exact)[S::ROW_TILES][4])
 {
     struct piece p = piece_of(w, i);
@@ -185,14 +187,16 @@ template <class S> DEVICE void attend_90(const struct plan_attend *a)
     if (tile * PLAN_TILE_QUERIES(t->group) >= item->n_q)
         return;
     w = work_of(a, item, tile, kv_head);
-    fill_block<S>(&w, b);
+    begin_barriers<S>(b);
+    if (threadIdx.x >= FETCHING)
+        fill_block<S>(&w, b);
     if (threadIdx.x < PLAN_90_THREADS - ATTENDING) {
         if constexpr (S::BLOCKS > 1)
             registers_give<registers<S::BLOCKS>::AHEAD, registers<S::BLOCKS>::AT_LAUNCH>();
-        if (threadIdx.x < 32 * FETCHING_WARPS)
+        if (threadIdx.x < FETCHING)
             fetch(&w, b);
         else
-            turn<S>(&w, b, threadIdx.x / 32 - FETCHING_WARPS);
+            turn<S>(&w, b, (threadIdx.x - FETCHING) / 32);
     } else {
         if constexpr (S::BLOCKS > 1)
             registers_take<registers<S::BLOCKS>::ATTENDS, registers<S::BLOCKS>::AT_LAUNCH>();

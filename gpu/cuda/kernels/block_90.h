@@ -19,10 +19,12 @@ template <int D, int R> struct size_90 {
 
 /* The first warp of the first warpgroup fetches pages, its others turn queries; those of the second attend. */
 enum {
-    FETCHING_WARPS = 1,
+    FETCHING = 32,              /* threads */
+    FILLING = PLAN_90_THREADS - FETCHING,
     ATTENDING = 128,            /* threads */
     ATTENDING_WARPS = ATTENDING / 32,
     ATTENDING_BARRIER = 1,
+    FILLING_BARRIER = 2,
 };
 
 struct block_90 {
@@ -65,15 +67,15 @@ DEVICE void fill_levels(const struct plan_table *t, struct block_90 b)
 {
     enum { OF_SIDE = (NARROW_BITS + 1) * 4 };
 
-    for (uint32_t i = threadIdx.x; i < 2 * OF_SIDE; i += PLAN_90_THREADS) /* K's have 128 added, V's follow K's without */
+    for (uint32_t i = threadIdx.x - FETCHING; i < 2 * OF_SIDE; i += FILLING) /* K's have 128 added, V's follow K's without */
         ((uint32_t *) b.levels.narrow)[i] = i < OF_SIDE ? t->narrow[i] : t->narrow[i + OF_SIDE] ^ 0x80808080;
-    for (uint32_t i = threadIdx.x; i < WIDE_LEVELS; i += PLAN_90_THREADS)
+    for (uint32_t i = threadIdx.x - FETCHING; i < WIDE_LEVELS; i += FILLING)
         ((uint32_t *) b.levels.wide)[i] = t->wide[i];
 }
 
 template <class S> DEVICE void fill_dec_k(const struct plan_head *head, struct block_90 b)
 {
-    for (uint32_t i = threadIdx.x; i < S::DIMS * (head->k.r / 8u); i += PLAN_90_THREADS) {
+    for (uint32_t i = threadIdx.x - FETCHING; i < S::DIMS * (head->k.r / 8u); i += FILLING) {
         uint32_t plane = i % S::DIMS, coords = i / S::DIMS;
 
         *(struct words4 *) (b.dec_k + 16 * i) = load_16_bytes(head->dec_k + (size_t) plane * head->k.r + 8 * coords);
@@ -86,7 +88,7 @@ template <class S> DEVICE void fill_start(const struct work *w, struct block_90 
 {
     const struct plan_table *t = w->table;
 
-    for (uint32_t i = threadIdx.x; i < S::N_ROWS * S::PLANES; i += PLAN_90_THREADS) {
+    for (uint32_t i = threadIdx.x - FETCHING; i < S::N_ROWS * S::PLANES; i += FILLING) {
         uint32_t row = i / S::PLANES, p = i % S::PLANES, at = row * S::DIMS + p;
         float lo = 0, hi = 0;
 
@@ -120,9 +122,9 @@ DEVICE void fill_tiles(const struct plan_head *head, struct block_90 b)
 {
     uint32_t n_keys = head->k.n_half / 2u, n_predicting = head->n_predictors > 0 ? n_keys : 0, n_values = head->v.n_half / 2u;
 
-    for (uint32_t i = threadIdx.x; i < n_keys; i += PLAN_90_THREADS)
+    for (uint32_t i = threadIdx.x - FETCHING; i < n_keys; i += FILLING)
         put_tile(&head->k, i, true, b.key_tiles + 4 * i);
-    for (uint32_t i = threadIdx.x; i < n_predicting + n_values; i += PLAN_90_THREADS) {
+    for (uint32_t i = threadIdx.x - FETCHING; i < n_predicting + n_values; i += FILLING) {
         uint32_t *at = b.column_tiles + 4 * (i % ATTENDING_WARPS * PLAN_HALVES_MAX / 4 + i / ATTENDING_WARPS);
 
         if (i < n_predicting)
@@ -146,15 +148,9 @@ DEVICE struct head_90 head_of(const struct plan_head *h, unsigned warp)
              h->mean_scale };
 }
 
-/* By all threads of the block; what they wrote is there for all afterwards. */
-template <class S> DEVICE void fill_block(const struct work *w, struct block_90 b)
+/* By all threads of the block. */
+template <class S> DEVICE void begin_barriers(struct block_90 b)
 {
-    fill_levels(w->table, b);
-    fill_tiles(w->head, b);
-    fill_dec_k<S>(w->head, b);
-    fill_start<S>(w, b);
-    for (uint32_t i = threadIdx.x; i < S::QUERY_STAGES * b.shape.query_bytes / 4; i += PLAN_90_THREADS)
-        ((uint32_t *) b.queries)[i] = 0; /* rows that are none stay so */
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < b.shape.n_stages; i++) {
             barrier_init(&b.full[i], 1);
@@ -167,6 +163,18 @@ template <class S> DEVICE void fill_block(const struct work *w, struct block_90 
         barriers_ready();
     }
     __syncthreads();
+}
+
+/* By all threads but those that fetch, which need none of it; what they wrote is there for all of them afterwards. */
+template <class S> DEVICE void fill_block(const struct work *w, struct block_90 b)
+{
+    fill_levels(w->table, b);
+    fill_tiles(w->head, b);
+    fill_dec_k<S>(w->head, b);
+    fill_start<S>(w, b);
+    for (uint32_t i = threadIdx.x - FETCHING; i < S::QUERY_STAGES * b.shape.query_bytes / 4; i += FILLING)
+        ((uint32_t *) b.queries)[i] = 0; /* rows that are none stay so */
+    threads_sync(FILLING_BARRIER, FILLING);
 }
 
 /* ---- stages ---------------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /*
- * What kernels for compute capability 9.0 use beyond device.h and pairs.h: barriers in shared memory that copies complete, bulk copies,
- * matrix products of a warpgroup, registers given from one warpgroup to another. On a GPU the instructions (PTX ISA, sm_90a); in
- * tests tests/cuda_on_cpu/hopper.h, which stops where the instructions would hang or read what is not there yet.
+ * What kernels for compute capability 9.0 use beyond device.h and pairs.h: barriers in shared memory that copies complete, bulk
+ * copies, matrix products of a warpgroup, registers given from one warpgroup to another. On a GPU the instructions (PTX ISA,
+ * sm_90a); in tests tests/cuda_on_cpu/hopper.h, which stops where the instructions would hang or read what is not there yet.
  *
  * The order that wants keeping is the PTX ISA's: shared memory written by ordinary stores needs async_fence() by its writer and a
  * barrier before a product reads it; a product's registers, operands and sums alike, are not touched between product() and

@@ -1,8 +1,9 @@
 /*
- * Weights and values in attend_90.cu. Every warp weighs its own 16 tokens, for all rows, and adds up the columns of values that
- * are its own, for all 64: weights pass through shared memory. All warps use one reference per row, BELOW the largest score that it has
- * seen, and raise it, together, only when a score lies RAISE beyond it: weights are binary16, which is as exact at 2^15 as at 1, and
- * smallest ones, of many keys beside a large one, are then still exact at 2^-21 of it. Sums are binary32.
+ * Weights and values in attend_90.cu. Every warp weighs its own 16 tokens, for all rows, and adds up the columns of values
+ * that are its own, for all 64: weights pass through shared memory. All warps use one reference per row, BELOW the largest
+ * score that it has seen, and raise it, together, only when a score lies RAISE beyond it: weights are binary16, which is as
+ * exact at 2^15 as at 1, and smallest ones, of many keys beside a large one, are then still exact at 2^-21 of it. Sums are
+ * binary32.
  */
 #pragma once
 

@@ -164,6 +164,7 @@ static void test_extremes(void)
 
 const char test_suite[] = "gpu attention for compute capability 9.0 on the CPU";
 const struct test_case test_cases[] = {
-    TEST(test_shapes), TEST(test_every_width), TEST(test_groups), TEST(test_batches), TEST(test_splits_and_windows), TEST(test_many_pages),
-    TEST(test_every_kernel), TEST(test_queries), TEST(test_queries_inside_pages), TEST(test_extremes), TEST_END,
+    TEST(test_shapes), TEST(test_every_width), TEST(test_groups), TEST(test_batches), TEST(test_splits_and_windows),
+    TEST(test_many_pages), TEST(test_every_kernel), TEST(test_queries), TEST(test_queries_inside_pages), TEST(test_extremes),
+    TEST_END,
 };
