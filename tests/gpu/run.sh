@@ -1,13 +1,19 @@
 #!/bin/sh
 # Everything that needs a GPU, on a machine that has one: builds with nvcc, runs the tests of gpu/cuda, of sequences on a GPU,
-# of kvcobra-mover and of clients that share a pool against the real driver and writes a dated report, with the tables of
-# bench_attend.c in it and the same as JSON beside it. Under nine minutes, no network; exits with 77, and a sentence, where nvcc or a GPU is missing.
+# of kvcobra-mover and of clients that share a pool against the real driver, then the benches, and writes a dated report with the
+# figures as JSON beside it (README.md says how to read it). No network; exits with 77, and a sentence, where nvcc or a GPU is
+# missing, and with 1 where a test failed, a bench did not run, or one read what it should not.
+#
+# Nine minutes in all: what they do not suffice for says so and counts as failed. Seconds, estimated for a machine of 16 cores:
+# build 120 (10 the second time), tests 60, attention 120, extents 15, swap 35, restart 25, attention by kernels of 8.0 30, what is
+# installed beside torch 60. Each has a limit of its own, too.
 #
 #     [KVC_BENCH_TABLE=FILE] tests/gpu/run.sh [BUILD_FOLDER [REPORT_FOLDER]]
 #
 # KVC_BENCH_TABLE: a table file that the bench measures too, as 'kvcobra solve' makes it.
 set -eu
 
+began=$(date +%s)
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build-gpu}
 reports=${2:-$build}
@@ -15,6 +21,12 @@ tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_append unit/gpu/cuda/
     unit/gpu/cuda/test_cuda_kernels_f16 unit/gpu/cuda/test_cuda_launch unit/gpu/cuda/test_cuda_memory
     unit/client/test_client_gpu_seq unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph
     unit/mover/test_kvcobra_mover e2e/client_gpu e2e/client_gpu_errors"
+
+# Of seconds that something may take, those that are left.
+left() {
+    rest=$((began + 535 - $(date +%s)))
+    if [ "$rest" -lt "$1" ]; then echo "$rest"; else echo "$1"; fi
+}
 
 skip() {
     echo "tests/gpu/run.sh: skipped: $*" >&2
@@ -29,7 +41,8 @@ nvidia-smi -L | grep -q GPU || skip "nvidia-smi lists no GPU"
 [ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dtoolkit_path="$toolkit"
 grep -q '^build tests/e2e/client_gpu_restart:' "$build/build.ninja" && tests="$tests e2e/client_gpu_restart" # with libsystemd
 # shellcheck disable=SC2046,SC2086 # words
-ninja -C "$build" $(for t in $tests; do echo "tests/$t"; done) daemon/kvcobrad mover/kvcobra-mover tests/gpu/bench_gpu_attend
+timeout "$(left 400)" ninja -C "$build" $(for t in $tests; do echo "tests/$t"; done) daemon/kvcobrad mover/kvcobra-mover tools/kvcobra \
+    tests/gpu/bench_gpu_attend tests/gpu/bench_gpu_extents
 
 report=$reports/gpu-$(date +%Y-%m-%d).txt
 json=${report%.txt}.json
@@ -45,10 +58,17 @@ failed=0
 for t in $tests; do
     echo "== $t" >>"$report"
     status=0
-    TEST_GPU=1 KVC_SOURCE_ROOT=$root KVC_KVCOBRAD=$build/daemon/kvcobrad KVC_MOVER=$build/mover/kvcobra-mover timeout 90 "$build/tests/$t" >>"$report" 2>&1 || status=$?
+    limit=$(left 90)
+    [ "$limit" -ge 5 ] || status=124
+    [ "$status" -ne 0 ] || TEST_GPU=1 KVC_SOURCE_ROOT=$root KVC_KVCOBRAD=$build/daemon/kvcobrad \
+        KVC_MOVER=$build/mover/kvcobra-mover timeout "$limit" "$build/tests/$t" >>"$report" 2>&1 || status=$?
     case $status in
     0) ;;
     77) echo "skipped" >>"$report" ;;
+    124)
+        echo "failed: out of time" >>"$report"
+        failed=$((failed + 1))
+        ;;
     *)
         echo "failed with status $status" >>"$report"
         failed=$((failed + 1))
@@ -56,19 +76,42 @@ for t in $tests; do
     esac
 done
 
-# A measurement: its name, seconds that it may take, the command. Rows have limits of their own, so a slow kernel costs itself.
+# A measurement: its name, seconds that it may take, a file for what it prints ("": the report), the command. Rows of attention
+# have limits of their own, so a slow kernel costs itself.
 measure() {
     echo "== $1" >>"$report"
-    if ! (shift && timeout "$@") >>"$report" 2>&1; then
+    limit=$(left "$2")
+    to=${3:-$report}
+    shift 3
+    if [ "$limit" -lt 5 ]; then
+        echo "failed: no time left" >>"$report"
+    elif timeout "$limit" "$@" >>"$to" 2>>"$report"; then
+        return 0
+    else
         echo "failed" >>"$report"
-        failed=$((failed + 1))
     fi
+    failed=$((failed + 1))
 }
 
-measure bench_gpu_attend 210 "$build/tests/gpu/bench_gpu_attend" --json="$json" ${KVC_BENCH_TABLE:+--table "$KVC_BENCH_TABLE"}
-measure "bench_gpu_attend, kernels of 8.0" 60 "$build/tests/gpu/bench_gpu_attend" --compute 80 --batch 1 --tokens 131072 \
-    --seconds 1 --json="${json%.json}-80.json"
-measure "best binary16 kernels installed beside torch" 90 python3 "$root/tests/gpu/torch_baseline.py" "$json"
+prefix=${json%.json}
+rm -f "$json" "$prefix"-*.json # of an earlier run of the day
+service="$build/tools/kvcobra bench service --gpu first --json"
+measure "attention, appending, reading, checksums" 210 "" "$build/tests/gpu/bench_gpu_attend" --json="$json" \
+    ${KVC_BENCH_TABLE:+--table "$KVC_BENCH_TABLE"}
+measure "import and map" 40 "" "$build/tests/gpu/bench_gpu_extents" --json="$prefix-extents.json"
+# shellcheck disable=SC2086 # words
+measure "tables swapped under load (figures below)" 90 "$prefix-swap.json" $service swap
+if grep -q '^build tests/e2e/client_gpu_restart:' "$build/build.ninja"; then
+    # shellcheck disable=SC2086 # words
+    measure "restart with extents kept (figures below)" 60 "$prefix-restart.json" $service restart
+else
+    echo "== restart with extents kept: skipped: this build is without libsystemd" >>"$report"
+fi
+measure "attention by kernels of 8.0" 60 "" "$build/tests/gpu/bench_gpu_attend" --compute 80 --batch 1 --tokens 131072 \
+    --seconds 1 --json="$prefix-80.json"
+measure "best binary16 kernels installed beside torch" 90 "" python3 "$root/tests/gpu/torch_baseline.py" "$json"
+echo >>"$report"
+python3 "$root/tests/gpu/report.py" "$prefix" >>"$report" || failed=$((failed + 1))
 cat "$report"
 echo
 echo "report: $report"

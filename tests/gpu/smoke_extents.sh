@@ -15,13 +15,19 @@ for row in x["rows"]:
     assert set(us) == {"make", "create", "export", "clear", "use", "import", "map", "access", "unmap"}, row
     assert all(0 <= t["min"] <= t["median"] <= t["p99"] for t in us.values()) and row["maps_per_second"] > 0, row
     for whole, parts in ("make", ("create", "export", "clear")), ("use", ("import", "map", "access", "unmap")):
-        least = sum(us[p]["min"] for p in parts)
-        assert 0 < least <= us[whole]["min"] + 1e-6 and us[whole]["p99"] <= sum(us[p]["p99"] for p in parts) + 1e-6, (whole, row)
+        least, most = (sum(us[p][x] for p in parts) for x in ("min", "p99")) # printed with nine digits
+        assert 0 < least <= us[whole]["min"] * (1 + 1e-7) and us[whole]["p99"] <= most * (1 + 1e-7), (whole, row)
 '
 text=$("$1" --mib 2 --samples 1)
 printf '%s' "$text" | grep -q 'No figure here is one of a GPU'
 printf '%s' "$text" | grep -q 'extents of 2 MiB that a client maps in a second: [1-9]'
-! "$1" --mib 0 2>/dev/null
-! STANDIN_BYTES=1048576 "$1" --mib 2 2>/dev/null # more memory than there is
-error=$(STANDIN_DEVICES=0 "$1" --mib 2 2>&1) && exit 1
-printf '%s' "$error" | grep -q '^bench_extents: .*CUDA'
+for wrong in "--mib 0" "--samples 201" "--mib 1 --mib 1 --mib 1 --mib 1 --mib 1" 9; do
+    # shellcheck disable=SC2086 # words
+    if "$1" $wrong >/dev/null 2>&1; then exit 1; fi
+done
+fails() {
+    if error=$(env "$1" "$2" --mib 2 2>&1); then exit 1; fi
+    printf '%s' "$error" | grep -q "^bench_extents: .*$3"
+}
+fails STANDIN_BYTES=1048576 "$1" OUT_OF_MEMORY
+fails STANDIN_DEVICES=0 "$1" CUDA

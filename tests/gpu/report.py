@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""The service's figures of a run on a GPU, and a verdict on every figure that something is asked of, out of the JSON that run.sh keeps.
+Files that are not there are named as not measured. Exits with 1 where something is wrong in a way that speed cannot excuse: a
+failed call, a wrong read, a lost page.
+
+    report.py PREFIX      PREFIX.json, PREFIX-extents.json, PREFIX-swap.json, PREFIX-restart.json
+"""
+import json
+import sys
+
+MANY = 1 << 20  # token-heads from which the ratios of attention are asked
+
+
+def load(path):
+    try:
+        with open(path) as f:
+            return json.load(f)
+    except (OSError, ValueError) as error:
+        print("not measured: %s: %s" % (path, error))
+        return None
+
+
+def table(head, rows):
+    """Columns as wide as they need to be, the first to the left."""
+    def text(c):
+        return c if isinstance(c, str) else "" if c is None else "%.0f" % c if abs(c) >= 1000 else "%.4g" % c
+
+    cells = [head] + [[text(c) for c in row] for row in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    for row in cells:
+        print("  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip())
+    print()
+
+
+def of_stand_in(measured):
+    name = measured.get("device") or measured["gpu"]["name"]
+    return name.startswith("stand-in")
+
+
+def show_swap(j):
+    s = j["swap"]
+    print("== tables swapped under load: %d swaps, %d clients, %d sequences, %d tokens published, %d reads compared" %
+          (s["swaps"], j["clients"], s["sequences"], s["published_tokens"], s["reads"]))
+    if s["failure"]:
+        print("first failure: " + s["failure"])
+    rows = []
+    for call in ("all", *s["us"]["quiet"]["of"]):
+        for stretch in ("swapping", "quiet"):
+            t = s["us"][stretch] if call == "all" else s["us"][stretch]["of"][call]
+            rows.append([call + ", " + stretch, t["calls"], t["median"], t["p99"], t["p999"], t["max"]])
+    table(["call, us until its work is done", "calls", "median", "p99", "p99.9", "max"], rows)
+
+
+def show_restart(j):
+    r = j["restart"]
+    print("== restart with extents kept: %d times, %d pages of %d bytes held, %d found, %d of %d compared identical" %
+          (r["restarts"], r["held"], r["page_bytes"], r["found"], r["identical"], r["sampled"]))
+    names = {"exit": "killed until it is gone", "serving": "started until it answers",
+             "gpu": "started until a page of the GPU is leased"}
+    table(["ms", "min", "median", "max"], [[names[k], t["min"], t["median"], t["p99"]] for k, t in r["ms"].items()])
+
+
+def verdicts_of_attention(j):
+    """Per table the size that comes out worst, against the better of our baseline and of what is installed."""
+    worst = {}
+    for row in j["attend"]:
+        if not row["fits"] or not row.get("must"):
+            continue
+        ratio = min(row["ratio"]["median"], row.get("ratio_to_installed", row["ratio"]["median"]))
+        token_heads = row["f16_bytes"] // (4 * 128)
+        if token_heads >= MANY and ratio < worst.get(row["table"], (ratio + 1,))[0]:
+            worst[row["table"]] = ratio, row
+    for name, (ratio, row) in worst.items():
+        yield ["attention, %s, %d x %d tokens, times binary16's speed" % (name, row["batch"], row["tokens"]),
+               ">= %.4g" % row["must"], row["aim"] or None, ratio, "" if ratio >= row["must"] else "missed"]
+
+
+def verdicts_of_service(j):
+    for a in j["asked"]:
+        yield [a["what"], ("< %g" if a["sense"] == "below" else "= %g") % a["asked"], None, a["got"], "" if a["met"] else "missed"]
+
+
+def main(prefix):
+    attend, extents, swap, restart = (load(prefix + x + ".json") for x in ("", "-extents", "-swap", "-restart"))
+    there = [x for x in (attend, extents, swap, restart) if x]
+    if swap:
+        show_swap(swap)
+    if restart:
+        show_restart(restart)
+    print("== what is asked")
+    rows = list(verdicts_of_attention(attend)) if attend else []
+    for measured in (swap, restart):
+        rows += verdicts_of_service(measured) if measured else []
+    for size in extents["rows"] if extents else []:
+        rows.append(["extents of %d MiB that a client maps in a second" % (size["bytes"] >> 20), "", None, size["maps_per_second"], ""])
+    table(["figure", "must", "aim", "got", ""], rows)
+    if any(map(of_stand_in, there)):
+        print("This is the tests' stand-in for the driver: it shows that the benches work. No figure here is one of a GPU.")
+    asked = [a for measured in (swap, restart) if measured for a in measured["asked"]]
+    return 1 if any(a["sense"] == "exactly" and not a["met"] for a in asked) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
