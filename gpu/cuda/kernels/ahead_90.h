@@ -33,12 +33,14 @@ DEVICE void fetch(const struct work *w, struct block_90 b)
 /* A lane's pair of planes: phase to the piece, what it turns back by to the warp's next page, the mean over its scale. */
 struct plane_pair {
     float cosine[2], sine[2], step_cosine[2], step_sine[2], mean_lo[2], mean_hi[2];
+    unsigned how;               /* PLAN_MEAN_* */
 };
 
 DEVICE void begin_pair(const struct work *w, uint32_t plane, uint32_t n_pages, struct plane_pair *p)
 {
     float scale = 1 / w->head->mean_scale;
 
+    p->how = w->head->mean_steps >> plane / 16 * 2 & 3;
     for (unsigned x = 0; x < 2; x++) {
         phase_of(w->table, plane + x, n_pages * TOKENS, &p->step_cosine[x], &p->step_sine[x]);
         p->mean_lo[x] = w->head->mean_k[plane + x] * scale;
@@ -60,12 +62,12 @@ DEVICE void turn_pair(const struct work *w, uint32_t plane, uint32_t first, bool
     }
 }
 
-/* Words of one set: of @step_words per step of planes, @at the row's in a step. */
-template <class S> DEVICE uint32_t *query_word(unsigned char *stage, unsigned set, uint32_t plane, uint32_t row)
+/* Where the pair of planes @plane of @row stands in the first set of a stage; the second one's word is 2 behind it. */
+template <class S> DEVICE uint32_t *query_word(unsigned char *stage, uint32_t plane, uint32_t row)
 {
-    uint32_t step = plane / 16, lane = row % 8 * 4 + plane % 8 / 2;
+    uint32_t in_lane = plane % 16 / 8, lane = plane % 8 / 2; /* of row 0, of which four make a row */
 
-    return (uint32_t *) stage + (set * S::STEPS + step) * PLAN_90_STEP_WORDS(S::ROW_TILES) + row / 8 * 128 + lane * 4 + plane % 16 / 8;
+    return (uint32_t *) stage + plane / 16 * PLAN_90_STEP_WORDS(S::ROW_TILES) + (4 * row + lane) * 4 + in_lane;
 }
 
 /* Binary16 pair of @x, and with @lost of what it is off by. */
@@ -79,12 +81,11 @@ DEVICE void store_rounded(const float x[2], uint32_t *at, uint32_t *lost)
 }
 
 /* One row of one pair of planes, to the three sets of @stage. */
-template <class S> DEVICE void turn_row(const struct work *w, const float *start, const struct plane_pair *p, uint32_t plane,
-                                        uint32_t row, unsigned char *stage)
+template <class S> DEVICE void turn_row(const float *start, const struct plane_pair *p, uint32_t plane, uint32_t row,
+                                        unsigned char *stage)
 {
-    uint32_t *q = query_word<S>(stage, 0, plane, row), *terms = query_word<S>(stage, 1, plane, row);
-    uint32_t *lost = query_word<S>(stage, 2, plane, row);
-    unsigned how = w->head->mean_steps >> plane / 16 * 2 & 3;
+    const uint32_t set = S::STEPS * PLAN_90_STEP_WORDS(S::ROW_TILES);
+    uint32_t *q = query_word<S>(stage, plane, row), *terms = q + set, *lost = terms + set;
     float lo[2], hi[2], with_cosine[2], with_sine[2];
 
     for (unsigned x = 0; x < 2; x++) {
@@ -97,10 +98,10 @@ template <class S> DEVICE void turn_row(const struct work *w, const float *start
     }
     store_rounded(lo, q, 0);
     store_rounded(hi, q + 2, 0);
-    if (how == PLAN_MEAN_NONE)
+    if (p->how == PLAN_MEAN_NONE)
         return;
-    store_rounded(with_cosine, terms, how == PLAN_MEAN_EXACT ? lost : 0);
-    store_rounded(with_sine, terms + 2, how == PLAN_MEAN_EXACT ? lost + 2 : 0);
+    store_rounded(with_cosine, terms, p->how == PLAN_MEAN_EXACT ? lost : 0);
+    store_rounded(with_sine, terms + 2, p->how == PLAN_MEAN_EXACT ? lost + 2 : 0);
 }
 
 /*
@@ -130,7 +131,7 @@ template <class S> DEVICE void turn(const struct work *w, struct block_90 b, uns
         for (uint32_t row = lane / LANES; row < w->rows.n; row += AT_ONCE)
             UNROLL
             for (unsigned x = 0; x < PAIRS; x++)
-                turn_row<S>(w, b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
+                turn_row<S>(b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
         arrive_by_warp(&b.query_full[warp]);
     }
 }
