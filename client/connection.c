@@ -316,6 +316,7 @@ static int confirm(struct connection *c, struct errmsg *e)
         memcpy(c->pool_id, got->pool.data, sizeof(c->pool_id));
         c->session = got->session;
         c->resumed = got->resumed;
+        c->extent_bytes = got->device ? got->device->extent_bytes : 0;
     }
     reply_free(&reply);
     return r;

@@ -40,6 +40,7 @@ struct connection {
     int64_t opened_ms, checked_ms;
     struct backoff backoff;      /* of attempts to connect again */
     char device[CUDA_UUID_CHARS]; /* where pages lie: a GPU's UUID; "" the host's memory */
+    uint64_t extent_bytes;       /* of the device, as the last greeting said; 0: it did not */
     uint32_t items_per_message;  /* what the daemon takes, at most WIRE_ITEMS_MAX */
     uint8_t *packet;             /* WIRE_PACKET_BYTES_MAX */
     char *path;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -41,8 +42,40 @@ static int check_descriptors(const struct connection *c, uint64_t id, struct err
     return 0;
 }
 
-static int import(struct gpu *g, struct connection *c, struct mapped_extent *x, struct errmsg *e)
+static const struct lent_memory *find_lent(const struct extent_cache *cache, const uint8_t *handle)
 {
+    for (const struct lent_memory *l = cache->lent; l; l = l->next)
+        if (memcmp(l->handle.bytes, handle, sizeof(l->handle.bytes)) == 0)
+            return l;
+    return NULL;
+}
+
+/* By the handle, never by an address: that may be another allocation's by now. No process opens the handle of its own memory. */
+static int import_lent(struct extent_cache *cache, const Kvcobra__GetExtentReply *reply, struct mapped_extent *x,
+                       struct errmsg *e)
+{
+    const struct lent_memory *own;
+    struct cu_ipc_mem_handle handle;
+    int r;
+
+    if (!cache->gpu || !bytes_are(reply->ipc_handle, sizeof(handle.bytes)) || reply->bytes == 0 || reply->bytes > SIZE_MAX)
+        return fail(e, -EPROTO, "kvcobrad sent no usable handle for extent %" PRIu64, x->id);
+    own = find_lent(cache, reply->ipc_handle.data);
+    x->lent = true;
+    x->own = own != NULL;
+    if (own && own->bytes != reply->bytes)
+        return fail(e, -EPROTO, "kvcobrad has extent %" PRIu64 " of %" PRIu64 " bytes in memory of this client that has %zu", x->id,
+                    reply->bytes, own->bytes);
+    if (own)
+        return cuda_extent_borrow(cache->gpu->space, own->at, own->bytes, &x->device, e);
+    memcpy(handle.bytes, reply->ipc_handle.data, sizeof(handle.bytes));
+    r = gpu_result(cache->gpu, cuda_extent_open(cache->gpu->space, &handle, (size_t) reply->bytes, &x->device, e), e);
+    return r == -ESTALE ? -EXDEV : r;
+}
+
+static int import(struct extent_cache *cache, struct connection *c, struct mapped_extent *x, struct errmsg *e)
+{
+    struct gpu *g = cache->gpu;
     Kvcobra__GetExtent get = KVCOBRA__GET_EXTENT__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
     struct reply reply;
@@ -57,7 +90,12 @@ static int import(struct gpu *g, struct connection *c, struct mapped_extent *x, 
         return r;
     r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_GET_EXTENT, &reply, e);
     if (r < 0)
+        return r == -ESTALE ? -EXDEV : r; /* its lender is gone */
+    if (reply.message->get_extent->ipc_handle.len > 0) {
+        r = import_lent(cache, reply.message->get_extent, x, e);
+        reply_free(&reply);
         return r;
+    }
     bytes = reply.message->get_extent->bytes;
     fd = reply_take_fd(&reply, 0);
     reply_free(&reply);
@@ -92,7 +130,7 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
         if (!x)
             return fail(e, -ENOMEM, "out of memory while mapping extent %" PRIu64, id);
         x->id = id;
-        r = import(cache->gpu, c, x, e);
+        r = import(cache, c, x, e);
         if (r < 0) {
             free(x);
             return r;
@@ -161,13 +199,19 @@ void extents_put(struct extent_cache *cache, struct mapped_extent *x)
         extents_trim(cache);
 }
 
-void extents_orphan(struct extent_cache *cache)
+void extents_orphan(struct extent_cache *cache, bool only_lent)
 {
-    while (cache->first) {
-        struct mapped_extent *x = unlink_at(&cache->first);
+    for (struct mapped_extent **at = &cache->first; *at;) {
+        struct mapped_extent *x;
 
+        if (only_lent && !(*at)->lent) {
+            at = &(*at)->next;
+            continue;
+        }
+        x = unlink_at(at);
         x->next = NULL;
         x->orphan = true;
+        x->lost = x->lent && !x->own;
         if (x->n_pages == 0)
             bury(cache, x);
     }
@@ -180,4 +224,10 @@ void extents_deinit(struct extent_cache *cache)
     while (cache->first)
         drop(unlink_at(&cache->first));
     extents_trim(cache);
+    while (cache->lent) {
+        struct lent_memory *l = cache->lent;
+
+        cache->lent = l->next;
+        free(l);
+    }
 }

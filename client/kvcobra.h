@@ -136,6 +136,26 @@ KVC_EXPORT int kvc_client_set_stream(kvc_client *c, void *stream);
  */
 KVC_EXPORT int kvc_client_synchronize(kvc_client *c);
 
+/**
+ * kvc_client_lend() - give memory of the caller's to the daemon's pool on this client's GPU, for engines that own their memory
+ * @device_memory: the whole of one allocation by cudaMalloc() or cuMemAlloc() on that GPU
+ * @bytes:         as many as an extent of the pool has (kvcobrad's gpu-extent-bytes), a multiple of 2 MiB
+ *
+ * It is cleared, also if it is then refused, and holds pages of all clients of this user from then on. Nothing but this process
+ * keeps it alive. Until kvc_client_free() has returned do not free it, write it or read it, whatever becomes of the daemon. When
+ * that has returned, or this process ends, nobody finds pages in it any more; but other processes may still have pages of it, and
+ * what they read of memory that was freed, written, or of a process that has ended is UNDEFINED: the CUDA driver promises nothing
+ * and nobody tells them. End those clients first. (Their sequences know of it only if the daemon is restarted: -ESTALE.)
+ *
+ * After a restart of the daemon the memory is not in the pool any more, and cannot be lent again by this client.
+ *
+ * Return: 0; -EINVAL: not such memory, with a sentence, or a client of the CPU; -EEXIST: it was lent before; -ENOTCONN: no daemon;
+ * if it was lost by this call the memory may have been lent and stays what it is now; -EOPNOTSUPP: kvcobrad is not configured to
+ * take memory (gpu-lend); -EDQUOT, -ENOSPC: this client lends as much as it may, the pool is as large as it may be; -EBUSY: the
+ * stream is being captured; -ESHUTDOWN: kvcobrad is draining; -EIO: the GPU is lost.
+ */
+KVC_EXPORT int kvc_client_lend(kvc_client *c, void *device_memory, size_t bytes);
+
 /* Frees what is still open below it too. NULL is fine. Returns NULL. */
 KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
 
@@ -333,7 +353,8 @@ KVC_EXPORT int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size
  * tries again. -EINVAL: layers differ in length, or @tokens are not those that a chunk was published or matched with.
  *
  * On a GPU a call that has something to publish waits for the stream, and up to 1 s for the daemon to have memory made. -EINVAL
- * also: an input was not finite, nothing is published; -EBUSY: the stream is being captured; -ENOMEM, -EIO: of the GPU.
+ * also: an input was not finite, nothing is published; -EBUSY: the stream is being captured; -ENOMEM, -EIO: of the GPU; -EXDEV: a
+ * chunk is published in memory that this client cannot use (kvc_client_lend() by another client of this process), it stays private.
  */
 KVC_EXPORT int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published);
 

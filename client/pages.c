@@ -130,7 +130,7 @@ int page_leased(struct kvc_client *c, struct model_table *t, enum page_class cla
 
 bool page_is_shared(const struct page *p)
 {
-    return p->place == PAGE_POOL && !p->lease->forgotten;
+    return p->place == PAGE_POOL && !p->lease->forgotten && !p->extent->orphan;
 }
 
 /* Gives back the bytes, wherever they are. */

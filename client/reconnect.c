@@ -13,10 +13,10 @@
 
 /* ---- pages that nothing protects any more ------------------------------------------------------------------------ */
 
-/* Whether the page lies in the present pool without a lease that the daemon knows. */
+/* Whether the page lies in the present pool without a lease that the daemon knows, or in memory that may be anything. */
 static bool is_unprotected(const struct page *p)
 {
-    return p->place == PAGE_POOL && p->lease->forgotten && !p->extent->orphan;
+    return p->place == PAGE_POOL && (p->extent->lost || (p->lease->forgotten && !p->extent->orphan));
 }
 
 static size_t first_unprotected(const struct kvc_seq *s)
@@ -107,9 +107,13 @@ static void find_again(struct kvc_seq *s)
     while (r == 0) {
         size_t n = 0;
 
-        for (size_t i = 0; i < s->n_pages && n < most; i++)
-            if (is_unprotected(s->pages[i]))
-                chunks[n++] = i;
+        for (size_t i = 0; i < s->n_pages && n < most; i++) {
+            if (!is_unprotected(s->pages[i]))
+                continue;
+            if (s->pages[i]->extent->lost) /* nothing behind it is of use */
+                break;
+            chunks[n++] = i;
+        }
         if (n == 0)
             break;
         r = lease_again(s, chunks, n);
@@ -173,8 +177,8 @@ static int settle(struct kvc_client *c, const struct resumption *how)
             t->referenced = t->referenced && same_session;
     if (!how->resumed)
         leases_forget(&c->leases);
-    if (!how->same_pool)
-        extents_orphan(&c->extents);
+    if (!how->same_pool || !how->same_daemon)
+        extents_orphan(&c->extents, how->same_pool);
     mark_lost(c);
     if (how->resumed)
         r = leases_confirm(&c->leases, &c->connection, &c->error);

@@ -191,8 +191,9 @@ int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *r
         r = match(s, tokens, n_chunks);
     if (r == -ENOTCONN && s->n_pages == 0 && model_connect(s->model) == 0) /* it was lost, and is back */
         r = match(s, tokens, n_chunks);
-    /* pages that were granted are used whatever ended the run; without any, an error is the caller's to know */
-    if (r < 0 && r != -ENOTCONN && (s->n_pages == 0 || r == -EIO))
+    /* pages that were granted are used whatever ended the run; without any, an error is the caller's to know, but a page in lent
+     * memory that cannot be used here is a miss */
+    if (r < 0 && r != -ENOTCONN && r != -EXDEV && (s->n_pages == 0 || r == -EIO))
         return r;
     errmsg_clear(e);
     *ret_n = s->n_pages * CHUNK_TOKENS;

@@ -19,6 +19,16 @@ struct gpu_args {
 };
 void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_spares);
 
+/* For memory that clients lend: four extents of GPU_LENT_BYTES, none made ahead; @option: "--gpu-lend=yes". */
+enum { GPU_LENT_BYTES = 2 << 20 };
+void gpu_args_lend(struct gpu_args *a, const char *option);
+
+/* Memory of an engine, by the driver's own call: as it comes, not zeros. Not given back. */
+void *gpu_engine_memory(const struct embedded *m, size_t bytes);
+
+/* Extents that the client has mapped, but for lent ones. */
+size_t gpu_n_extents(const struct embedded *m);
+
 /* A scene of a daemon with two extents on the GPU, @n_spares made ahead. Texts of 512 tokens: 64 (c + 2) <= 512, seven chunks. */
 enum { GPU_PROMPT = 512, GPU_SHARED = 448 };
 void gpu_scene_start(struct scene *sc, unsigned n_spares);

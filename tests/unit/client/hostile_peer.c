@@ -199,12 +199,31 @@ static void answer_commit(const struct peer *p, Kvcobra__Reply *reply)
     reply->commit = &commit;
 }
 
+/* Memory that a client is said to have lent. */
+static size_t answer_handle(size_t handle_bytes, Kvcobra__Reply *reply)
+{
+    static Kvcobra__GetExtentReply get;
+    static uint8_t handle[LENT_HANDLE_BYTES];
+
+    memset(handle, 0x5a, sizeof(handle));
+    kvcobra__get_extent_reply__init(&get);
+    get.bytes = PEER_EXTENT_BYTES;
+    get.ipc_handle = (ProtobufCBinaryData) { handle_bytes, handle };
+    reply->body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
+    reply->get_extent = &get;
+    return 0;
+}
+
 /* Memory of the stand-in's first device, as another process would have made it. */
 static size_t answer_gpu_extent(const struct peer *p, Kvcobra__Reply *reply, int *fds)
 {
     static Kvcobra__GetExtentReply get;
-    int fd = memfd_create(p->lie == GPU_ON_HOST ? "kvcobra-pages" : "standin-gpu-0", MFD_CLOEXEC);
-    int r = fd < 0 ? -1 : ftruncate(fd, PEER_EXTENT_BYTES);
+    int fd, r;
+
+    if (p->lie == GPU_HANDLE_SHORT || p->lie == GPU_HANDLE_NOBODYS)
+        return answer_handle(p->lie == GPU_HANDLE_SHORT ? LENT_HANDLE_BYTES - 1 : LENT_HANDLE_BYTES, reply);
+    fd = memfd_create(p->lie == GPU_ON_HOST ? "kvcobra-pages" : "standin-gpu-0", MFD_CLOEXEC);
+    r = fd < 0 ? -1 : ftruncate(fd, PEER_EXTENT_BYTES);
 
     assert(r == 0);
     kvcobra__get_extent_reply__init(&get);
@@ -255,6 +274,8 @@ static void answer(struct peer *p, const Kvcobra__Request *m)
         n_fds = answer_fetch(p, &reply, fds);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_LEASE)
         answer_lease(p, &reply);
+    else if (m->body_case == KVCOBRA__REQUEST__BODY_GET_EXTENT && p->lie == LEASE_HANDLE)
+        n_fds = answer_handle(LENT_HANDLE_BYTES, &reply);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_GET_EXTENT)
         n_fds = is_gpu(p) ? answer_gpu_extent(p, &reply, fds) : answer_extent(p, &reply, fds);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_RESERVE)

@@ -46,6 +46,7 @@ static const struct {
     [LEASE_BYTES] = { "page of another size", 0, 0, -EPROTO },
     [LEASE_DAMAGED] = { "page without a header", 0, 0, -EBADMSG },
     [LEASE_OTHER_POSITION] = { "page of another position", 0, 0, -EPROTO },
+    [LEASE_HANDLE] = { "memory of a GPU", 0, 0, -EPROTO },
     [LEASE_MORE] = { "more pages than asked for", 0, 0, 0 },
 };
 
