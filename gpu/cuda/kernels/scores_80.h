@@ -133,18 +133,23 @@ DEVICE struct angles_80 angles_of(const struct plan_table *t, unsigned rest, uns
 DEVICE void key_levels(struct shared_80 s, const uint8_t *at, unsigned b, unsigned warp, unsigned lane, uint32_t *ret_first,
                        uint32_t *ret_second)
 {
+    uint32_t which = warp & 1 ? 0x4431 : 0x4420, levels; /* fields 2w, 2w + 1 of the word that has them */
+
     if (b > NARROW_BITS) {
         *ret_first = wide_pair(wide_table(s, 0), b, code_pair(at, b, lane, 2 * warp));
         *ret_second = wide_pair(wide_table(s, 0), b, code_pair(at, b, lane, 2 * warp + 1));
+        return;
+    }
+    if (b == NARROW_BITS) { /* without further questions */
+        levels = narrow_levels(narrow_table(s, 0, b), NARROW_BITS, pick_bytes(nibbles_of(at, NARROW_BITS, lane, warp >> 1), 0, which));
     } else if (b > 0) {
-        uint32_t nibbles = nibbles_of(at, b, lane, warp >> 1);
-        uint32_t levels = narrow_levels(narrow_table(s, 0, b), b, pick_bytes(nibbles, 0, warp & 1 ? 0x4431 : 0x4420));
-
-        *ret_first = pair_of_bytes(levels, 0x4240);
-        *ret_second = pair_of_bytes(levels, 0x4341);
+        levels = narrow_levels(narrow_table(s, 0, b), NARROW_BITS - 1, pick_bytes(nibbles_of(at, b, lane, warp >> 1), 0, which));
     } else {
         *ret_first = *ret_second = 0;
+        return;
     }
+    *ret_first = pair_of_bytes(levels, 0x4240);
+    *ret_second = pair_of_bytes(levels, 0x4341);
 }
 
 /*

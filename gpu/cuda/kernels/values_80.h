@@ -52,23 +52,28 @@ DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const ui
 {
     UNROLL
     for (unsigned half = 0; half < 2; half++) {
+        const uint8_t *at = block + v->offset[half];
         unsigned b = v->bits[half];
+        struct words4 table = narrow_table(s, v->is_key ? 1 : 2, b);
         uint32_t nibbles;
-        struct words4 table;
 
-        ret[half] = ret[half + 2] = 0;
-        if (b == 0)
-            continue;
-        nibbles = nibbles_of(block + v->offset[half], b, lane, q);
-        if (v->is_key)
-            nibbles = transpose_8x8(nibbles);
-        table = narrow_table(s, v->is_key ? 1 : 2, b);
-        narrow_levels_of_8(table, b, nibbles, &ret[half], &ret[half + 2]);
+        if (b == NARROW_BITS) { /* without further questions */
+            nibbles = nibbles_of(at, NARROW_BITS, lane, q);
+            nibbles = v->is_key ? transpose_8x8(nibbles) : nibbles;
+            narrow_levels_of_8(table, NARROW_BITS, nibbles, &ret[half], &ret[half + 2]);
+        } else if (b > 0) {
+            nibbles = nibbles_of(at, b, lane, q);
+            nibbles = v->is_key ? transpose_8x8(nibbles) : nibbles;
+            narrow_levels_of_8(table, NARROW_BITS - 1, nibbles, &ret[half], &ret[half + 2]);
+        } else {
+            ret[half] = ret[half + 2] = 0;
+        }
     }
 }
 
-template <class S> DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *const blocks[2],
-                                         unsigned lane, const struct softmax_80<S> *x, float c[S::ROW_TILES][4])
+/* Of the head's own blocks, which stand one behind the other at @stage. */
+template <class S> DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *stage, unsigned lane,
+                                         const struct softmax_80<S> *x, float c[S::ROW_TILES][4])
 {
     int32_t sums[S::WEIGHT_TILES][4] = { { 0 } };
 
@@ -83,7 +88,7 @@ template <class S> DEVICE void add_bytes(struct shared_80 s, const struct value_
         for (unsigned q = 0; q < 2; q++) {
             uint32_t levels[4];
 
-            value_bytes(s, v, blocks[page], lane, q, levels);
+            value_bytes(s, v, stage + page * s.at.block_bytes, lane, q, levels);
             UNROLL
             for (unsigned tile = 0; tile < S::WEIGHT_TILES; tile++)
                 mma_16x8x32(sums[tile], levels, w[tile].word[2 * q], w[tile].word[2 * q + 1]);
@@ -112,8 +117,10 @@ DEVICE uint32_t value_pair(struct shared_80 s, const struct value_tile *v, const
     return wide_pair(wide_table(s, v->is_key ? 0 : 1), b, v->is_key ? transpose_8x8(codes) : codes);
 }
 
-template <class S> DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uint8_t *const blocks[2],
-                                          unsigned lane, const struct softmax_80<S> *x, float c[S::ROW_TILES][4])
+/* Of any blocks, one of either page. */
+template <class S> DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uint8_t *first,
+                                          const uint8_t *second, unsigned lane, const struct softmax_80<S> *x,
+                                          float c[S::ROW_TILES][4])
 {
     const uint16_t *weights = (const uint16_t *) (s.base + s.at.weights16);
     float sums[S::ROW_TILES][4] = { { 0 } };
@@ -126,7 +133,7 @@ template <class S> DEVICE void add_halves(struct shared_80 s, const struct value
 
             UNROLL
             for (unsigned i = 0; i < 4; i++)
-                levels[i] = value_pair(s, v, blocks[page], i & 1, lane, 2 * k + (i >> 1));
+                levels[i] = value_pair(s, v, page == 0 ? first : second, i & 1, lane, 2 * k + (i >> 1));
             UNROLL
             for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
                 unsigned n = lane >> 2;
@@ -160,7 +167,6 @@ template <class S> DEVICE void add_values(const struct plan_table *t, struct sha
 {
     NOT_UNROLLED
     for (uint32_t i = warp; i < t->columns_max / 16; i += WARPS) {
-        const uint8_t *here[2] = { stage, stage + s.at.block_bytes };
         struct value_tile v = tile_at(t, s, i);
         float c[S::ROW_TILES][4];
 
@@ -172,11 +178,11 @@ template <class S> DEVICE void add_values(const struct plan_table *t, struct sha
             for (unsigned y = 0; y < 4; y++)
                 c[tile][y] = sums_at<S>(s, i, tile, lane)[y] * x->keep[tile][y & 1];
         if (v.is_elsewhere)
-            add_halves<S>(s, &v, payloads, lane, x, c); /* rare: any width, from where it lies */
+            add_halves<S>(s, &v, payloads[0], payloads[1], lane, x, c); /* rare: any width, from where it lies */
         else if (v.bits[0] <= NARROW_BITS && v.bits[1] <= NARROW_BITS)
-            add_bytes<S>(s, &v, here, lane, x, c);
+            add_bytes<S>(s, &v, stage, lane, x, c);
         else
-            add_halves<S>(s, &v, here, lane, x, c);
+            add_halves<S>(s, &v, stage, stage + s.at.block_bytes, lane, x, c);
         UNROLL
         for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
             UNROLL
