@@ -29,6 +29,7 @@ struct kvc_client {
     struct page *free_pages;     /* handles to use again */
     struct backoff making;       /* of waits for extents that the daemon makes (publish_gpu.c) */
     uint64_t n_reconnects;
+    uint64_t n_appends;          /* calls; sequences remember theirs */
     uint64_t pages_moved;        /* raised when a page changes its address: sequences refresh their pointers */
 };
 

@@ -287,9 +287,26 @@ KVC_EXPORT int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens
 KVC_EXPORT int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
                               size_t n_new);
 
+typedef struct kvc_append_item {
+    kvc_seq *seq;
+    const void *k, *v;    /* as in kvc_seq_append() */
+    size_t n_new;
+} kvc_append_item;
+
+/**
+ * kvc_seq_append_batch() - kvc_seq_append() to one layer of @n sequences of one client, of any lengths and models
+ * @items: borrowed; a sequence may stand in it once
+ *
+ * On a GPU a step of many sequences is few launches: one, or three where chunks are due, for up to 64 sequences of a table.
+ * Return: 0; as kvc_seq_append() for any of them, -EINVAL for sequences of several clients or one twice: no sequence has changed,
+ * and the sentence says which of them it was. Only where a GPU's driver refuses a launch, as when the GPU is lost (-EIO), those
+ * launched before have their tokens: kvc_seq_length().
+ */
+KVC_EXPORT int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint32_t layer, enum kvc_dtype dtype);
+
 /**
  * kvc_seq_replay() - before each launch of a CUDA graph in which steps of this sequence were captured
- * @n_new: tokens that the graph's kvc_seq_append() calls add to every layer; 0 for a graph that only attends or reads
+ * @n_new: tokens that the graph's appends, single or in batches, add to every layer; 0 for a graph that only attends or reads
  *
  * While the client's stream is being captured, append, attend and read of a sequence on a GPU are recorded in the graph and change
  * nothing yet; every other call that would touch the sequence's memory fails with -EBUSY. Run a step once before it is captured:

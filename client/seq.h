@@ -41,6 +41,8 @@ struct kvc_seq {
     struct page **pages;
     const uint8_t **payloads; /* of pages, for the kernels: the GPU's addresses if it lives there */
     uint64_t number;       /* of its model, for sampling */
+    uint64_t last_append;  /* client->n_appends of it: a sequence stands in an append once */
+    size_t n_pages_before; /* pages that it had then: what a failure goes back to */
     size_t first_lost;     /* chunk whose page the daemon may have given to somebody else; SIZE_MAX: none (reconnect.h) */
     uint64_t pages_moved;  /* client->pages_moved when payloads was right */
     struct eval *eval;     /* NULL in the product */
@@ -113,7 +115,10 @@ int seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks);
 
 /* Return: 0; -EINVAL, -ENOMEM with a sentence. */
 int eval_init(struct kvc_seq *s, const kvc_eval_options *o);
-int eval_append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new);
+/* Takes over vectors and claims pages; they count with eval_append(). Return: 0; -EINVAL, -ENOMEM with a sentence. */
+int eval_load(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const kvc_append_item *item);
+/* Codes the @n_new tokens that eval_load() brought. */
+void eval_append(struct kvc_seq *s, uint32_t layer, size_t n_new);
 
 /* Queries first .. first + n - 1 of the newest n_q tokens. */
 struct eval_queries {

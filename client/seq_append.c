@@ -166,60 +166,125 @@ int seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
     return 0;
 }
 
-/* ---- the call ---------------------------------------------------------------------------------------------------- */
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
 
-static int check_arguments(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
-                           size_t n_new)
+static int check_item(const kvc_append_item *item, uint32_t layer, enum kvc_dtype dtype, struct kvc_client *c)
 {
-    struct errmsg *e = &s->model->client->error;
+    struct kvc_seq *s = item->seq;
+    struct errmsg *e = &c->error;
 
+    if (!s || s->model->client != c)
+        return fail(e, -EINVAL, "a batch is of sequences of one client");
+    if (s->last_append == c->n_appends)
+        return fail(e, -EINVAL, "a sequence may stand in a batch once");
+    s->last_append = c->n_appends;
+    s->n_pages_before = s->n_pages;
     if (layer >= seq_n_layers(s))
         return fail(e, -EINVAL, "layer %u: the model has %u", layer, seq_n_layers(s));
     if (dtype_bytes(dtype) == 0)
         return fail(e, -EINVAL, "unknown number type %d", (int) dtype);
-    if (n_new > 0 && (!k || !v))
-        return fail(e, -EINVAL, "kvc_seq_append: k or v is NULL");
-    if (n_new > KVC_APPEND_TOKENS_MAX)
-        return fail(e, -EINVAL, "%zu tokens in one call, at most %d", n_new, KVC_APPEND_TOKENS_MAX);
+    if (item->n_new > 0 && (!item->k || !item->v))
+        return fail(e, -EINVAL, "k or v of %zu new tokens is NULL", item->n_new);
+    if (item->n_new > KVC_APPEND_TOKENS_MAX)
+        return fail(e, -EINVAL, "%zu tokens in one call, at most %d", item->n_new, KVC_APPEND_TOKENS_MAX);
     return seq_check_whole(s);
 }
 
-static int append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new)
+/* All that can fail: the new rows stand behind those that are there, and pages are claimed. take_in() makes them count. */
+static int bring(const kvc_append_item *item, uint32_t layer, enum kvc_dtype dtype)
 {
-    struct layer *l = &s->layers[layer];
-    size_t rows = l->length - l->n_packed * CHUNK_TOKENS, due, n_pages;
+    struct kvc_seq *s = item->seq;
+    const struct layer *l = &s->layers[layer];
+    size_t rows = l->length - l->n_packed * CHUNK_TOKENS + item->n_new, n_pages;
     int r;
 
-    if (seq_grow_tail(s, rows + n_new) < 0)
-        return fail(&s->model->client->error, -ENOMEM, "out of memory for a tail of %zu tokens", rows + n_new);
-    r = store_rows(s, layer, SIDE_K, dtype, k, n_new);
+    if (item->n_new == 0)
+        return 0;
+    if (s->eval)
+        return eval_load(s, layer, dtype, item);
+    if (seq_grow_tail(s, rows) < 0)
+        return fail(&s->model->client->error, -ENOMEM, "out of memory for a tail of %zu tokens", rows);
+    r = store_rows(s, layer, SIDE_K, dtype, item->k, item->n_new);
     if (r == 0)
-        r = store_rows(s, layer, SIDE_V, dtype, v, n_new);
+        r = store_rows(s, layer, SIDE_V, dtype, item->v, item->n_new);
+    /* pages that this append lets be packed, now, at the next append or at a commit */
+    n_pages = chunks_due(l->length + item->n_new);
+    return r == 0 && n_pages > s->n_pages ? seq_claim(s, n_pages) : r;
+}
+
+static void take_in(const kvc_append_item *item, uint32_t layer)
+{
+    struct kvc_seq *s = item->seq;
+    size_t due = chunks_due(s->layers[layer].length + 1); /* before the first new token: a decode step sees 64 to 127 exact ones */
+
+    if (item->n_new == 0)
+        return;
+    if (s->eval) {
+        eval_append(s, layer, item->n_new);
+        return;
+    }
+    s->layers[layer].length += item->n_new; /* the new rows move along when chunks in front of them are packed */
+    (void) seq_pack_layer(s, layer, due);   /* which cannot fail: this is not on a GPU */
+}
+
+/* A failure leaves no sequence with more pages than it had. */
+static void drop_claims(const kvc_append_item *items, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        seq_drop_pages(items[i].seq, items[i].seq->n_pages_before);
+}
+
+/* The sentence of what failed with item @i of @n, which says so where there are several. */
+static int fail_item(struct kvc_client *c, int r, size_t i, size_t n)
+{
+    struct errmsg why = c->error;
+
+    return n > 1 ? fail(&c->error, r, "sequence %zu of the batch: %.*s", i, (int) sizeof(why.text) - 64, why.text) : r;
+}
+
+static int append_items(struct kvc_client *c, const kvc_append_item *items, size_t n, uint32_t layer, enum kvc_dtype dtype)
+{
+    bool capturing = c->gpu && gpu_is_capturing(c->gpu);
+    size_t i;
+    int r = 0;
+
+    c->n_appends++;
+    for (i = 0; r == 0 && i < n; i++)
+        r = check_item(&items[i], layer, dtype, c);
+    if (r < 0)
+        return fail_item(c, r, i - 1, n);
+    r = c->gpu ? seq_gpu_append_reserve(c, n) : 0;
     if (r < 0)
         return r;
-    /* pages that this append lets be packed, now, at the next append or at a commit: after this nothing can fail */
-    n_pages = chunks_due(l->length + n_new);
-    if (n_pages > s->n_pages) {
-        r = seq_claim(s, n_pages);
-        if (r < 0)
-            return r;
+    for (i = 0; r == 0 && i < n; i++)
+        r = c->gpu ? seq_gpu_append_prepare(&items[i], layer, capturing) : bring(&items[i], layer, dtype);
+    if (r < 0) {
+        drop_claims(items, i);
+        return fail_item(c, r, i - 1, n);
     }
-    /* before the first new token: 64 (c + 2) <= length + 1, so that a decode step sees 64 to 127 exact ones */
-    due = chunks_due(l->length + 1);
-    l->length += n_new; /* the new rows move along when chunks in front of them are packed */
-    return seq_pack_layer(s, layer, due);
+    if (c->gpu)
+        return seq_gpu_append(c, items, n, layer, dtype, capturing);
+    for (i = 0; i < n; i++)
+        take_in(&items[i], layer);
+    return 0;
 }
 
 int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new)
 {
+    const kvc_append_item item = { s, k, v, n_new };
     int r = seq_enter(s);
 
-    if (r < 0)
-        return r;
-    r = check_arguments(s, layer, dtype, k, v, n_new);
-    if (r < 0 || n_new == 0)
-        return r;
-    if (s->gpu)
-        return seq_gpu_append(s, layer, dtype, k, v, n_new);
-    return s->eval ? eval_append(s, layer, dtype, k, v, n_new) : append(s, layer, dtype, k, v, n_new);
+    return r < 0 ? r : append_items(s->model->client, &item, 1, layer, dtype);
+}
+
+int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint32_t layer, enum kvc_dtype dtype)
+{
+    int r;
+
+    if (n == 0)
+        return 0;
+    if (!items || !items[0].seq)
+        return -EINVAL;
+    r = seq_enter(items[0].seq);
+    return r < 0 ? r : append_items(items[0].seq->model->client, items, n, layer, dtype);
 }

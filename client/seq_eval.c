@@ -295,21 +295,26 @@ static void pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
     s->layers[layer].n_packed = chunk + 1;
 }
 
-int eval_append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new)
+int eval_load(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const kvc_append_item *item)
 {
-    struct layer *l = &s->layers[layer];
-    size_t end = l->length + n_new;
-    int r = 0;
+    size_t end = s->layers[layer].length + item->n_new;
+    int r;
 
     if (grow(s, end) < 0)
         return fail(&s->model->client->error, -ENOMEM, "out of memory for %zu tokens of evaluation", end);
-    r = load(s, layer, SIDE_K, dtype, k, n_new);
+    r = load(s, layer, SIDE_K, dtype, item->k, item->n_new);
     if (r == 0)
-        r = load(s, layer, SIDE_V, dtype, v, n_new);
+        r = load(s, layer, SIDE_V, dtype, item->v, item->n_new);
     if (r == 0 && end / CHUNK_TOKENS > s->n_pages)
         r = seq_claim(s, end / CHUNK_TOKENS);
-    if (r < 0)
-        return r;
+    return r;
+}
+
+void eval_append(struct kvc_seq *s, uint32_t layer, size_t n_new)
+{
+    struct layer *l = &s->layers[layer];
+    size_t end = l->length + n_new;
+
     for (size_t at = l->length; at < end;) {
         size_t room = CHUNK_TOKENS - at % CHUNK_TOKENS, n = end - at < room ? end - at : room;
 
@@ -320,7 +325,6 @@ int eval_append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const v
             pack_chunk(s, layer, at / CHUNK_TOKENS - 1);
     }
     l->length = end;
-    return 0;
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */

@@ -84,8 +84,19 @@ int seq_gpu_check_sound(struct kvc_seq *s);
 
 /* ---- seq_gpu_append.c ------------------------------------------------------------------------------------------------- */
 
-/* kvc_seq_append() with checked arguments. */
-int seq_gpu_append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new);
+/* Memory of the host for an append to @n sequences. Return: 0; -ENOMEM with a sentence. */
+int seq_gpu_append_reserve(struct kvc_client *c, size_t n);
+
+/* What one of them needs: room in the tail, pages. @capturing: it is the next replay's. Return: 0; as kvc_seq_append(). */
+int seq_gpu_append_prepare(const kvc_append_item *item, uint32_t layer, bool capturing);
+
+/**
+ * seq_gpu_append() - queues an append that was prepared
+ *
+ * One or three launches for as many sequences of a table as one takes. Return: 0; as cuda_fail(): what was launched before stands.
+ */
+int seq_gpu_append(struct kvc_client *c, const kvc_append_item *items, size_t n, uint32_t layer, enum kvc_dtype dtype,
+                   bool capturing);
 
 /* seq_pack_layer(). Return: 0; as cuda_fail(). */
 int seq_gpu_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks);

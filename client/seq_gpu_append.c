@@ -1,5 +1,8 @@
 /*
- * Appending to a sequence on the GPU: eagerly, into a graph that is being captured, and ahead of such a graph's launch.
+ * Appending to sequences on the GPU: eagerly, into a graph that is being captured, and ahead of such a graph's launch.
+ *
+ * The sequences of a call are grouped into launches by their tables. Those with chunks to pack stand first, those with most before
+ * the others, so that packing is launched for no more sequences than have something to pack.
  *
  * A captured append stores its tokens where the layer's length in device memory says, whatever it is by then, and packs
  * nothing. What an eager append does besides, claiming pages, growing the tail, packing the chunks that are due, is done by
@@ -7,6 +10,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 
 #include "base/checked.h"
 #include "client/client.h"
@@ -49,8 +53,8 @@ static void follow(struct kvc_seq *s, uint32_t layer, size_t n_new, size_t n_pac
     *first_row = step.first_row;
 }
 
-/* @a with tokens and what to pack; n_pack chunks whether they are due or not if it says so. */
-static int launch(struct kvc_seq *s, struct plan_append *a, uint32_t layer)
+/* @a with its first @n items, of the table of @s. */
+static int launch(const struct kvc_seq *s, struct plan_append *a, size_t n)
 {
     struct gpu *g = s->model->client->gpu;
     cu_ptr table;
@@ -59,21 +63,25 @@ static int launch(struct kvc_seq *s, struct plan_append *a, uint32_t layer)
     if (r < 0)
         return r;
     a->table = (const struct plan_table *) (uintptr_t) table;
-    a->seq = (struct plan_seq *) (uintptr_t) s->gpu->plans.at + layer;
-    a->layer = layer;
-    return gpu_result(g, cuda_append(g->kernels, &s->table->layout, a, g->stream, error_of(s)), error_of(s));
+    return gpu_result(g, cuda_append(g->kernels, &s->table->layout, a, (unsigned) n, g->stream, error_of(s)), error_of(s));
+}
+
+static struct plan_seq *plan_at(const struct kvc_seq *s, uint32_t layer)
+{
+    return (struct plan_seq *) (uintptr_t) s->gpu->plans.at + layer;
 }
 
 int seq_gpu_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
 {
     struct layer *l = &s->layers[layer];
     size_t n_pack = n_chunks > l->n_packed ? n_chunks - l->n_packed : 0;
-    struct plan_append a = { .dtype = PLAN_F32, .n_pack = (uint32_t) n_pack, .given = true };
+    struct plan_append a = { .dtype = PLAN_F32, .layer = layer, .given = true,
+                             .items = { { .seq = plan_at(s, layer), .n_pack = (uint32_t) n_pack } } };
     int r = n_pack > 0 ? seq_gpu_refresh(s) : 0;
 
     if (r < 0 || n_pack == 0)
         return r;
-    r = launch(s, &a, layer);
+    r = launch(s, &a, 1);
     if (r == 0)
         follow(s, layer, 0, n_pack, true);
     return r;
@@ -110,28 +118,91 @@ static int make_room(struct kvc_seq *s, uint32_t first, uint32_t n_layers, size_
     return r;
 }
 
-/* ---- the calls --------------------------------------------------------------------------------------------------- */
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
 
-int seq_gpu_append(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new)
+/* One sequence's tokens, and the chunks that leave its tail before. */
+struct addition {
+    const kvc_append_item *item;
+    size_t n_pack;
+};
+
+int seq_gpu_append_reserve(struct kvc_client *c, size_t n)
 {
-    struct plan_append a = { .k = k, .v = v, .dtype = (enum plan_dtype) dtype, .n_new = (uint32_t) n_new };
+    size_t bytes;
+
+    if (!checked_mul(n, sizeof(struct addition), &bytes) || workers_reserve(&c->workers, 0, bytes, 0) < 0)
+        return fail(&c->error, -ENOMEM, "out of memory for appending to %zu sequences", n);
+    return 0;
+}
+
+int seq_gpu_append_prepare(const kvc_append_item *item, uint32_t layer, bool capturing)
+{
+    return capturing || item->n_new == 0 ? 0 : make_room(item->seq, layer, 1, item->n_new);
+}
+
+/* What goes into one launch stands together, what packs most first. */
+static int by_launch(const void *a, const void *b)
+{
+    const struct addition *x = a, *y = b;
+
+    if (x->item->seq->table != y->item->seq->table)
+        return x->item->seq->table < y->item->seq->table ? -1 : 1;
+    if (x->n_pack != y->n_pack)
+        return x->n_pack > y->n_pack ? -1 : 1;
+    return x->item < y->item ? -1 : x->item > y->item;
+}
+
+/* The additions that go with the first of @of. */
+static size_t count_run(const struct addition *of, size_t n)
+{
+    size_t run = 1;
+
+    while (run < n && run < PLAN_ITEMS_MAX && of[run].item->seq->table == of->item->seq->table)
+        run++;
+    return run;
+}
+
+static int launch_run(const struct addition *of, size_t n, uint32_t layer, enum kvc_dtype dtype, bool capturing)
+{
+    struct plan_append a = { .dtype = (enum plan_dtype) dtype, .layer = layer };
     int r;
 
-    if (gpu_is_capturing(s->model->client->gpu)) {
-        r = launch(s, &a, layer);
-        s->gpu->layers[layer].n_captured += r == 0 ? n_new : 0;
-        return r;
+    for (size_t i = 0; i < n; i++) {
+        const kvc_append_item *item = of[i].item;
+
+        a.items[i] = (struct plan_append_item) { .seq = plan_at(item->seq, layer), .k = item->k, .v = item->v,
+                                                 .n_new = (uint32_t) item->n_new, .n_pack = (uint32_t) of[i].n_pack };
     }
-    r = make_room(s, layer, 1, n_new);
-    if (r < 0)
-        return r;
-    a.n_pack = (uint32_t) n_due(&s->layers[layer]);
-    r = launch(s, &a, layer);
-    if (r == 0)
-        follow(s, layer, n_new, a.n_pack, false);
-    s->gpu->layers[layer].n_captured = 0;
+    r = launch(of->item->seq, &a, n);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        struct kvc_seq *s = of[i].item->seq;
+
+        if (!capturing)
+            follow(s, layer, of[i].item->n_new, of[i].n_pack, false);
+        s->gpu->layers[layer].n_captured = capturing ? s->gpu->layers[layer].n_captured + of[i].item->n_new : 0;
+    }
     return r;
 }
+
+int seq_gpu_append(struct kvc_client *c, const kvc_append_item *items, size_t n, uint32_t layer, enum kvc_dtype dtype,
+                   bool capturing)
+{
+    struct addition *all = c->workers.items;
+    size_t n_all = 0, run;
+    int r = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (items[i].n_new > 0)
+            all[n_all++] = (struct addition) { &items[i], capturing ? 0 : n_due(&items[i].seq->layers[layer]) };
+    qsort(all, n_all, sizeof(*all), by_launch);
+    for (size_t at = 0; r == 0 && at < n_all; at += run) {
+        run = count_run(all + at, n_all - at);
+        r = launch_run(all + at, run, layer, dtype, capturing);
+    }
+    return r;
+}
+
+/* ---- replays ----------------------------------------------------------------------------------------------------- */
 
 static int replay(struct kvc_seq *s, size_t n_new)
 {

@@ -15,8 +15,6 @@
 
 enum {
     SOME_BLOCKS = 2,    /* of attention on a multiprocessor, where nothing better is known */
-    ROWS_OF_SHARE = 64, /* new ones, of a block of kvc_append_rows, until there are */
-    SHARES_MAX = 16,    /* such blocks */
     CRC_SHARE_BYTES = 128 << 10,
     CRC_SHARES_MAX = 256,
     CRC_SHARED_BYTES = (4 * 256 + 1) * sizeof(uint32_t),
@@ -183,15 +181,25 @@ static unsigned pieces_of(uint64_t amount, uint64_t piece, unsigned most)
     return n < 1 ? 1 : n < most ? (unsigned) n : most;
 }
 
-int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct plan_append *a, cu_stream stream,
-                struct errmsg *e)
+int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct plan_append *a, unsigned n_items,
+                cu_stream stream, struct errmsg *e)
 {
     static const int pack[] = { [SIDE_K] = number_of_kvc_pack_keys, [SIDE_V] = number_of_kvc_pack_values };
-    struct cuda_grid rows = { l->shard.n_heads, pieces_of(l->table->geometry.d, PLAN_SLICE, UINT_MAX),
-                              2 * pieces_of(a->n_new, ROWS_OF_SHARE, SHARES_MAX) };
+    struct cuda_grid rows = { n_items * l->shard.n_heads, pieces_of(l->table->geometry.d, PLAN_SLICE, UINT_MAX), 0 };
+    uint32_t n_packing = 0, n_pack = 0, n_new = 0; /* items up to the last that packs; largest of the items */
 
-    for (unsigned side = SIDE_K; a->n_pack > 0 && side <= SIDE_V; side++) {
-        struct cuda_grid grid = { a->n_pack, l->shard.n_heads, pieces_of(plan_rank_max(l, (enum side) side), PLAN_TILE_ROWS, UINT_MAX) };
+    assert(n_items <= PLAN_ITEMS_MAX);
+    if (n_items == 0)
+        return 0;
+    for (uint32_t i = 0; i < n_items; i++) {
+        n_packing = a->items[i].n_pack > 0 ? i + 1 : n_packing;
+        n_pack = a->items[i].n_pack > n_pack ? a->items[i].n_pack : n_pack;
+        n_new = a->items[i].n_new > n_new ? a->items[i].n_new : n_new;
+    }
+    rows.z = 2 * plan_append_shares(n_new);
+    for (unsigned side = SIDE_K; n_pack > 0 && side <= SIDE_V; side++) {
+        struct cuda_grid grid = { n_packing * l->shard.n_heads, n_pack,
+                                  pieces_of(plan_rank_max(l, (enum side) side), PLAN_TILE_ROWS, UINT_MAX) };
         int r = cuda_launch(k->space, &k->kernels[pack[side]], grid, PLAN_THREADS, plan_coding_shared_bytes(l), a, stream, e);
 
         if (r < 0)

@@ -42,11 +42,13 @@ int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struc
                 cu_stream stream, struct errmsg *e);
 
 /*
- * Packs the chunks that are due by plan_step(), with the CPU's codes, then stores a->n_new rows behind the tail and sets the
- * lengths. What goes wrong raises a->seq->faults: numbers that are not finite, memory that is not there.
+ * Of each of a->items[0 .. n_items - 1], n_items <= PLAN_ITEMS_MAX: packs the chunks that are due by plan_step(), with the CPU's
+ * codes, then stores n_new rows behind the tail and sets the lengths. One launch if no item may pack, three otherwise, of which
+ * two are as large as the items up to the last that may: those should stand first. What goes wrong raises an item's seq->faults:
+ * numbers that are not finite, memory that is not there; the other items are stored.
  */
-int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct plan_append *a, cu_stream stream,
-                struct errmsg *e);
+int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct plan_append *a, unsigned n_items,
+                cu_stream stream, struct errmsg *e);
 
 /* The bits of kvc_seq_read(). The range lies within the sequence as it will be when this runs. */
 int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct plan_read *r, cu_stream stream,

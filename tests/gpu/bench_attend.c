@@ -201,17 +201,18 @@ static int print_text(const struct bench_gpu *g, const struct results *x)
         report_new("<table\t>batch\t>tokens\t>packed us\t>GB/s\t>binary16 us\t>GB/s\t>ratio min\t>median\t>p99\t>must\t"
                    ">aim\t>limit\t>of it\t>splits\t<kernel");
     _cleanup_(report_freep) struct report *codec =
-        report_new("<table\t>tokens\t>append us\t>min\t>p99\t>GB/s of vectors\t>one token us\t>p99\t>read us\t>p99\t>GB/s of "
-                   "codes\t>checksum us\t>GB/s");
+        report_new("<table\t>tokens\t>append us\t>min\t>p99\t>GB/s of vectors\t>one token us\t>p99\t>batch\t>one each "
+                   "us\t>p99\t>read us\t>p99\t>GB/s of codes\t>checksum us\t>GB/s");
 
     printf("%s, %d multiprocessors, %zu MiB\n\n", g->device.name, g->n_multiprocessors, g->device.bytes / MIB);
     for (const struct attend_row *r = x->attend; r < x->attend + x->n_attend; r++)
         show_attention(attend, r);
     for (const struct codec_row *r = x->codec; r < x->codec + x->n_codec; r++)
-        report_row(codec, "%s\t%zu\t%.1f\t%.1f\t%.1f\t%.0f\t%.2f\t%.2f\t%.1f\t%.1f\t%.0f\t%.1f\t%.0f", r->name, r->tokens,
-                   r->prefill.median * 1e6, r->prefill.min * 1e6, r->prefill.p99 * 1e6,
+        report_row(codec, "%s\t%zu\t%.1f\t%.1f\t%.1f\t%.0f\t%.2f\t%.2f\t%zu\t%.2f\t%.2f\t%.1f\t%.1f\t%.0f\t%.1f\t%.0f",
+                   r->name, r->tokens, r->prefill.median * 1e6, r->prefill.min * 1e6, r->prefill.p99 * 1e6,
                    (double) r->vector_bytes / r->prefill.median * 1e-9, r->step.median * 1e6, r->step.p99 * 1e6,
-                   r->read.median * 1e6, r->read.p99 * 1e6, (double) r->packed_bytes / r->read.median * 1e-9,
+                   r->batch, r->batch_step.median * 1e6, r->batch_step.p99 * 1e6, r->read.median * 1e6, r->read.p99 * 1e6,
+                   (double) r->packed_bytes / r->read.median * 1e-9,
                    r->crc.median * 1e6, (double) r->packed_bytes / r->crc.median * 1e-9);
     if (report_print(attend, stdout) < 0 || printf("\n") < 0)
         return -ENOMEM;
@@ -239,10 +240,11 @@ static json_t *attend_json(const struct attend_row *r)
 
 static json_t *codec_json(const struct codec_row *r)
 {
-    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "table", r->name, "predicted", r->v_from_k, "tokens",
-                     (json_int_t) r->tokens, "vector_bytes", (json_int_t) r->vector_bytes, "packed_bytes",
-                     (json_int_t) r->packed_bytes, "append_us", timing_json(r->prefill, 1e6), "step_us",
-                     timing_json(r->step, 1e6), "read_us", timing_json(r->read, 1e6), "crc_us", timing_json(r->crc, 1e6));
+    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "table", r->name, "predicted", r->v_from_k,
+                     "batch", (json_int_t) r->batch, "tokens", (json_int_t) r->tokens, "vector_bytes", (json_int_t) r->vector_bytes,
+                     "packed_bytes", (json_int_t) r->packed_bytes, "append_us", timing_json(r->prefill, 1e6), "step_us",
+                     timing_json(r->step, 1e6), "batch_step_us", timing_json(r->batch_step, 1e6), "read_us",
+                     timing_json(r->read, 1e6), "crc_us", timing_json(r->crc, 1e6));
 }
 
 /* NULL without memory. */

@@ -12,9 +12,12 @@
 
 /* ---- appending, reading, checksums ------------------------------------------------------------------------------- */
 
-enum { LEFT = 64 }; /* rows that stay in the tail when a prompt's piece is packed */
+enum {
+    LEFT = 64,           /* rows that stay in the tail when a prompt's piece is packed */
+    BATCH_TAIL = 2 * CHUNK_TOKENS, /* rows of the tail of each, as a client's that only decodes */
+};
 
-enum what { PREFILL, STEPS, READ, CRC, KINDS };
+enum what { PREFILL, STEPS, BATCH_STEPS, READ, CRC, KINDS };
 
 /* A sequence of one layer on the GPU, of which @n_pages chunks go from the tail to pages, and as many tokens come. */
 struct coding {
@@ -22,8 +25,10 @@ struct coding {
     const struct page_layout *layout;
     enum what what;
     unsigned n_pages;
-    cu_ptr seq;
-    struct plan_append append;
+    cu_ptr seq, batch_seqs;
+    struct plan_append append, batch;
+    unsigned n_batch;          /* sequences that decode together */
+    struct plan_seq batch_start[PLAN_ITEMS_MAX]; /* batch_seqs before the calls that are measured */
     struct plan_read read;
     struct plan_crc crc;
 };
@@ -43,10 +48,10 @@ static int call_prefill(const struct coding *c, struct errmsg *e)
     struct plan_append a = c->append;
     int r = set_lengths(c, 0, c->n_pages * CHUNK_TOKENS + LEFT, 0, e);
 
-    a.n_new = c->n_pages * CHUNK_TOKENS;
-    a.n_pack = c->n_pages;
+    a.items[0].n_new = c->n_pages * CHUNK_TOKENS;
+    a.items[0].n_pack = c->n_pages;
     a.given = 1;
-    return r < 0 ? r : cuda_append(c->g->kernels, c->layout, &a, NULL, e);
+    return r < 0 ? r : cuda_append(c->g->kernels, c->layout, &a, 1, NULL, e);
 }
 
 /* 64 tokens one by one, before one of which a chunk is packed, as a host does that knows when. */
@@ -55,10 +60,36 @@ static int call_steps(const struct coding *c, struct errmsg *e)
     struct plan_append a = c->append;
     int r = set_lengths(c, 0, 2 * CHUNK_TOKENS - 1, 0, e);
 
-    a.n_new = 1;
+    a.items[0].n_new = 1;
     for (unsigned i = 0; i < CHUNK_TOKENS && r == 0; i++) {
-        a.n_pack = i == 0;
-        r = cuda_append(c->g->kernels, c->layout, &a, NULL, e);
+        a.items[0].n_pack = i == 0;
+        r = cuda_append(c->g->kernels, c->layout, &a, 1, NULL, e);
+    }
+    return r;
+}
+
+/* The one of 64 steps before which sequence @i of a batch packs its chunk: never two of them before the same. */
+static unsigned packing_step(const struct coding *c, unsigned i)
+{
+    return i * CHUNK_TOKENS / c->n_batch;
+}
+
+/* 64 tokens one by one to each sequence of a batch, a step of all in one call; who packs stands first, as a client has it. */
+static int call_batch_steps(const struct coding *c, struct errmsg *e)
+{
+    int r = cuda_poke(c->g->kernels, c->batch_seqs, c->batch_start, c->n_batch * sizeof(c->batch_start[0]), NULL, e);
+
+    for (unsigned step = 0, next = 0; step < CHUNK_TOKENS && r == 0; step++) {
+        struct plan_append a = c->batch;
+
+        if (next < c->n_batch && packing_step(c, next) == step) {
+            struct plan_append_item first = a.items[next];
+
+            a.items[next++] = a.items[0];
+            a.items[0] = first;
+            a.items[0].n_pack = 1;
+        }
+        r = cuda_append(c->g->kernels, c->layout, &a, c->n_batch, NULL, e);
     }
     return r;
 }
@@ -75,6 +106,8 @@ static int call_coding(const void *arg, size_t i, struct errmsg *e)
         return call_prefill(c, e);
     case STEPS:
         return call_steps(c, e);
+    case BATCH_STEPS:
+        return call_batch_steps(c, e);
     case READ:
         read.side = 1;
         r = cuda_read(c->g->kernels, c->layout, &c->read, NULL, e);
@@ -111,12 +144,49 @@ static int put_coding(const struct bench_pools *p, const struct subject *s, stru
     seq.exact_k = (uint16_t *) (uintptr_t) k;
     seq.exact_v = (uint16_t *) (uintptr_t) v;
     r = bench_gpu_put(c->g, &seq, sizeof(seq), &c->seq, e);
-    c->append = (struct plan_append) { .table = table, .seq = (struct plan_seq *) (uintptr_t) c->seq, .dtype = PLAN_F16,
-                                       .k = (const void *) (uintptr_t) p->k, .v = (const void *) (uintptr_t) p->v };
+    c->append = (struct plan_append) {
+        .table = table, .dtype = PLAN_F16,
+        .items = { { .seq = (struct plan_seq *) (uintptr_t) c->seq, .k = (const void *) (uintptr_t) p->k,
+                     .v = (const void *) (uintptr_t) p->v } },
+    };
     c->read = (struct plan_read) { .table = table, .seq = (const struct plan_seq *) (uintptr_t) c->seq,
                                    .out = (float *) (uintptr_t) out, .n = (uint32_t) tokens };
     c->crc = (struct plan_crc) { .payloads = (const uint8_t *const *) (uintptr_t) list, .crc32c = (uint32_t *) (uintptr_t) sums,
                                  .bytes = s->layout.payload_bytes[PAGE_REST], .n = c->n_pages };
+    return r;
+}
+
+/* Sequences with a page and a tail each, of different lengths. */
+static int put_batch(const struct bench_pools *p, const struct subject *s, struct coding *c, struct errmsg *e)
+{
+    size_t row = (size_t) s->layout.shard.n_heads * s->synthetic.table.geometry.d, tail = BATCH_TAIL * row;
+    uint8_t *pages[PLAN_ITEMS_MAX];
+    uint32_t zero = 0;
+    cu_ptr memory, list, k, v, flag;
+    int r;
+
+    if ((r = bench_gpu_put(c->g, NULL, c->n_batch * s->slot, &memory, e)) < 0 ||
+        (r = bench_gpu_put(c->g, NULL, c->n_batch * tail * sizeof(uint16_t), &k, e)) < 0 ||
+        (r = bench_gpu_put(c->g, NULL, c->n_batch * tail * sizeof(uint16_t), &v, e)) < 0 ||
+        (r = bench_gpu_put(c->g, &zero, sizeof(zero), &flag, e)) < 0)
+        return r;
+    for (size_t i = 0; i < c->n_batch; i++)
+        pages[i] = (uint8_t *) (uintptr_t) (memory + i * s->slot);
+    r = bench_gpu_put(c->g, pages, c->n_batch * sizeof(pages[0]), &list, e);
+    if (r == 0)
+        r = bench_gpu_put(c->g, NULL, sizeof(c->batch_start), &c->batch_seqs, e);
+    c->batch = (struct plan_append) { .table = c->append.table, .dtype = PLAN_F16 };
+    for (unsigned i = 0; i < c->n_batch && r == 0; i++) {
+        c->batch_start[i] = (struct plan_seq) {
+            .payloads = (uint8_t *const *) (uintptr_t) list + i, .n_claimed = 1, .n_exact = BATCH_TAIL - 1 - packing_step(c, i),
+            .exact_ld = BATCH_TAIL, .exact_k = (uint16_t *) (uintptr_t) k + i * tail,
+            .exact_v = (uint16_t *) (uintptr_t) v + i * tail, .faults = (uint32_t *) (uintptr_t) flag,
+        };
+        c->batch.items[i] = (struct plan_append_item) {
+            .seq = (struct plan_seq *) (uintptr_t) c->batch_seqs + i, .n_new = 1,
+            .k = (const uint16_t *) (uintptr_t) p->k + i * row, .v = (const uint16_t *) (uintptr_t) p->v + i * row,
+        };
+    }
     return r;
 }
 
@@ -131,7 +201,7 @@ static int measure(const struct bench_options *o, const struct coding *c, struct
     r = bench_gpu_time(c->g, call_coding, c, 1, &warm, e);
     for (size_t i = 0; i < o->samples && r == 0; i++)
         r = bench_gpu_time(c->g, call_coding, c, 1, &samples[i], e);
-    for (size_t i = 0; i < o->samples && c->what == STEPS; i++)
+    for (size_t i = 0; i < o->samples && (c->what == STEPS || c->what == BATCH_STEPS); i++)
         samples[i] /= CHUNK_TOKENS;
     if (r == 0)
         *ret = timing_of(samples, o->samples);
@@ -144,11 +214,13 @@ int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const st
     const struct synthetic_shape *shape = &source->shape;
     size_t vectors = tokens * shape->n_kv_heads * shape->d * sizeof(uint16_t), before = g->n_allocations;
     struct codec_row row = {
-        .name = source->name, .v_from_k = shape->v_from_k, .tokens = tokens, .vector_bytes = 2 * vectors,
+        .name = source->name, .v_from_k = shape->v_from_k, .tokens = tokens, .batch = o->batches[o->n_batches - 1],
+        .vector_bytes = 2 * vectors,
         .packed_bytes = tokens * shape->n_kv_heads * (shape->k_coords + shape->v_coords) / 2,
     };
-    struct timing *const timings[KINDS] = { [PREFILL] = &row.prefill, [STEPS] = &row.step, [READ] = &row.read, [CRC] = &row.crc };
-    struct coding c = { .g = g, .n_pages = (unsigned) (tokens / CHUNK_TOKENS) };
+    struct timing *const timings[KINDS] = { [PREFILL] = &row.prefill, [STEPS] = &row.step, [BATCH_STEPS] = &row.batch_step,
+                                            [READ] = &row.read, [CRC] = &row.crc };
+    struct coding c = { .g = g, .n_pages = (unsigned) (tokens / CHUNK_TOKENS), .n_batch = (unsigned) o->batches[o->n_batches - 1] };
     struct subject s;
     int r = subject_init(g, source, &s, e);
 
@@ -157,6 +229,8 @@ int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const st
         r = fail(e, -ENOMEM, "%zu tokens to encode do not fit into the bench's caches", tokens);
     if (r == 0)
         r = put_coding(p, &s, &c, e);
+    if (r == 0)
+        r = put_batch(p, &s, &c, e);
     for (unsigned i = 0; i < KINDS && r == 0; i++) {
         c.what = (enum what) i;
         r = measure(o, &c, timings[i], e);

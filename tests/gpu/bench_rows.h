@@ -37,9 +37,10 @@ struct attend_row {
 struct codec_row {
     const char *name;
     bool v_from_k;
-    size_t tokens, vector_bytes, packed_bytes; /* [tokens] of all KV heads, both sides, in binary16 and as codes */
+    size_t batch, tokens, vector_bytes, packed_bytes; /* [tokens] of all KV heads, both sides, in binary16 and as codes */
     struct timing prefill, read;               /* seconds of packing and storing as many tokens; of reading them, both sides */
     struct timing step;                        /* seconds of appending one token: of 64, a chunk packed before one of them */
+    struct timing batch_step;                  /* the same to each of @batch sequences in one call, each with its chunk at another step */
     struct timing crc;                         /* seconds of the checksums of their pages */
 };
 

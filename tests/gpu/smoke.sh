@@ -20,7 +20,7 @@ for row in x["attend"]:
 assert [row["must"] for row in x["attend"]][::2] == [3, 2, 1.2, 4, 1.75, 1.75], x
 assert x["attend"][8]["packed_bytes"] == 64 * (256 + 8) and abs(x["attend"][8]["aim"] - 0.95 * 512 / 264) < 1e-6, x
 for row in x["codec"]:
-    assert all(row[x]["min"] > 0 for x in ("append_us", "step_us", "read_us", "crc_us")), row
+    assert all(row[x]["min"] > 0 for x in ("append_us", "step_us", "batch_step_us", "read_us", "crc_us")), row
 '
 # Two numbers of splits, pages and heads, as a table for people
 "$1" --batch 2 --tokens 128 --kv-heads 1 --samples 1 --cold-mib 0 | grep -q 'K 32, V 32, predicted  *2  *128 '

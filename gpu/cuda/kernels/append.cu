@@ -1,10 +1,25 @@
 /*
- * Appending to a sequence in device memory, with the CPU's bits (client/seq_append.c): old rows of the tail are packed into
+ * Appending to sequences in device memory, with the CPU's bits (client/seq_append.c): old rows of a tail are packed into
  * pages, keys before values, since those are residuals of what the stored keys' codes predict; then the new rows are stored
- * behind the tail, which first moves to the front of its buffer where they would not fit. The last block of the last launch sets
- * the lengths, which all launches before decided by plan_step(), so that nothing depends on the host.
+ * behind the tail, which first moves to the front of its buffer where they would not fit. The last block of a sequence in the last
+ * launch sets its lengths, which all launches before decided by plan_step(), so that nothing depends on the host.
+ *
+ * Grids are as large as the largest item needs: blocks that an item of fewer chunks or tokens has no work for end at once.
  */
 #include "gpu/cuda/kernels/coding.h"
+
+/* What this block is of: grids count items times KV heads first. */
+struct place {
+    const struct plan_append_item *item;
+    uint32_t kv_head;
+};
+
+DEVICE struct place place_of(const struct plan_append *a)
+{
+    uint32_t n_heads = a->table->n_kv_heads;
+
+    return { &a->items[blockIdx.x / n_heads], blockIdx.x % n_heads };
+}
 
 /* A layer of a sequence as it was when the launches began, and what they do to it. */
 struct task {
@@ -13,12 +28,12 @@ struct task {
     bool fits;              /* the host kept its promise of memory */
 };
 
-DEVICE struct task task_of(const struct plan_append *a)
+DEVICE struct task task_of(const struct plan_append *a, const struct plan_append_item *item)
 {
     struct task t;
 
-    t.seq = *a->seq;
-    t.step = plan_step(t.seq.n_pages, t.seq.n_exact, t.seq.first_row, t.seq.exact_ld, a->n_new, a->n_pack, a->given);
+    t.seq = *item->seq;
+    t.step = plan_step(t.seq.n_pages, t.seq.n_exact, t.seq.first_row, t.seq.exact_ld, item->n_new, item->n_pack, a->given);
     t.fits = t.step.n_exact <= t.seq.exact_ld && t.seq.n_pages + t.step.n_pack <= t.seq.n_claimed;
     return t;
 }
@@ -192,19 +207,23 @@ DEVICE void encode_tile(const struct plan_append *a, const struct chunk *c, uint
 
 DEVICE void pack(const struct plan_append *a, bool is_key)
 {
-    struct task t = task_of(a);
+    struct place at = place_of(a);
     struct chunk c;
+    struct task t;
 
-    if (!t.fits || blockIdx.x >= t.step.n_pack)
+    if (blockIdx.y >= at.item->n_pack)
         return;
-    c = chunk_of(a, &t, blockIdx.y, blockIdx.x, is_key);
+    t = task_of(a, at.item);
+    if (!t.fits || blockIdx.y >= t.step.n_pack)
+        return;
+    c = chunk_of(a, &t, at.kv_head, blockIdx.y, is_key);
     if (blockIdx.z == 0)
         store_sinks(a->table, &c);
     if (HALVES * blockIdx.z < c.codes->n_half && c.codes->bits[HALVES * blockIdx.z] > 0)
         encode_tile(a, &c, blockIdx.z);
 }
 
-/* Grid of both: (chunks, KV heads, tiles of the side's widest head, one at least). */
+/* Grid of both: (items x KV heads, chunks, tiles of the side's widest head, one at least). */
 KERNEL void __launch_bounds__(PLAN_THREADS) kvc_pack_keys(PARAMETER struct plan_append a)
 {
     pack(&a, true);
@@ -229,12 +248,12 @@ struct slice {
     bool any;               /* this thread has columns */
 };
 
-DEVICE struct slice slice_of(const struct plan_append *a, const struct task *t)
+DEVICE struct slice slice_of(const struct plan_append *a, const struct task *t, uint32_t kv_head)
 {
     const struct plan_table *table = a->table;
     struct slice s;
 
-    s.kv_head = blockIdx.x;
+    s.kv_head = kv_head;
     s.side = blockIdx.z % 2;
     s.share = blockIdx.z / 2;
     s.col = PLAN_SLICE * blockIdx.y + threadIdx.x % SLICE_PAIRS * 2;
@@ -285,13 +304,13 @@ DEVICE bool is_finite_half(uint32_t x)
 }
 
 /* Of the new rows @first .. @end - 1, which go to rows @to + number, every @n_shares-th few. */
-DEVICE void store_rows(const struct plan_append *a, const struct slice *s, uint32_t first, uint32_t end, uint32_t to,
-                       uint32_t share, uint32_t n_shares, uint32_t *faults)
+DEVICE void store_rows(const struct plan_append *a, const struct plan_append_item *item, const struct slice *s, uint32_t first,
+                       uint32_t end, uint32_t to, uint32_t share, uint32_t n_shares, uint32_t *faults)
 {
     const struct plan_table *t = a->table;
     const struct plan_head *head = t->heads + a->layer * t->n_kv_heads + s->kv_head;
     const float *mean = (s->side ? head->mean_v : head->decode_mean_k) + s->col;
-    const void *x = s->side ? a->v : a->k;
+    const void *x = s->side ? item->v : item->k;
     bool finite = true;
 
     for (uint32_t i = first + share * PASS + s->row; s->any && i < end; i += n_shares * PASS) {
@@ -306,11 +325,11 @@ DEVICE void store_rows(const struct plan_append *a, const struct slice *s, uint3
         raise(faults, PLAN_NOT_FINITE);
 }
 
-/* By the last block of the launch, whichever that is: all others have read the lengths. */
-DEVICE void set_lengths(struct plan_seq *seq, const struct task *t)
+/* By the last of an item's @n_blocks, whichever that is: all others have read the lengths. */
+DEVICE void set_lengths(struct plan_seq *seq, const struct task *t, uint32_t n_blocks)
 {
     __syncthreads();
-    if (threadIdx.x != 0 || !is_last(&seq->n_done, gridDim.x * gridDim.y * gridDim.z))
+    if (threadIdx.x != 0 || !is_last(&seq->n_done, n_blocks))
         return;
     seq->n_done = 0;
     if (!t->fits)
@@ -320,25 +339,34 @@ DEVICE void set_lengths(struct plan_seq *seq, const struct task *t)
     seq->first_row = t->step.first_row;
 }
 
-/* Grid: (KV heads, slices of PLAN_SLICE columns, 2 sides x shares of the new rows). */
+/* Grid: (items x KV heads, slices of PLAN_SLICE columns, 2 sides x shares of the most new rows). */
 KERNEL void __launch_bounds__(PLAN_THREADS) kvc_append_rows(PARAMETER struct plan_append a)
 {
-    struct task t = task_of(&a);
-    struct slice s = slice_of(&a, &t);
-    uint32_t from = t.seq.first_row + TOKENS * t.step.n_pack, n_left = t.step.n_exact - a.n_new, to = t.step.first_row + n_left;
-    uint32_t low = lesser(from > n_left ? from - n_left : 0, a.n_new), high = lesser(from, a.n_new);
+    struct place at = place_of(&a);
+    uint32_t n_new = at.item->n_new, n_shares = plan_append_shares(n_new), from, n_left, to, low, high;
+    struct slice s;
+    struct task t;
 
+    if (blockIdx.z / 2 >= n_shares)
+        return; /* not one of the item's blocks, which the last of them counts */
+    t = task_of(&a, at.item);
+    s = slice_of(&a, &t, at.kv_head);
+    from = t.seq.first_row + TOKENS * t.step.n_pack;
+    n_left = t.step.n_exact - n_new;
+    to = t.step.first_row + n_left;
+    low = lesser(from > n_left ? from - n_left : 0, n_new);
+    high = lesser(from, n_new);
     if (!t.fits) {
         raise(t.seq.faults, PLAN_NO_ROOM);
     } else if (t.step.first_row == from) {
-        store_rows(&a, &s, 0, a.n_new, to, s.share, gridDim.z / 2, t.seq.faults);
+        store_rows(&a, at.item, &s, 0, n_new, to, s.share, n_shares, t.seq.faults);
     } else {
-        store_rows(&a, &s, 0, low, to, s.share, gridDim.z / 2, t.seq.faults); /* low .. high - 1 go where old rows are read */
-        store_rows(&a, &s, high, a.n_new, to, s.share, gridDim.z / 2, t.seq.faults);
+        store_rows(&a, at.item, &s, 0, low, to, s.share, n_shares, t.seq.faults); /* low .. high - 1 go where old rows are read */
+        store_rows(&a, at.item, &s, high, n_new, to, s.share, n_shares, t.seq.faults);
         if (s.share == 0) {
             move_to_front(&s, from, n_left);
-            store_rows(&a, &s, low, high, to, 0, 1, t.seq.faults);
+            store_rows(&a, at.item, &s, low, high, to, 0, 1, t.seq.faults);
         }
     }
-    set_lengths(a.seq, &t);
+    set_lengths(at.item->seq, &t, a.table->n_kv_heads * gridDim.y * 2 * n_shares);
 }

@@ -23,11 +23,13 @@ enum {
     PLAN_COLUMNS_MAX = 512,  /* coordinates that a value is decoded from */
     PLAN_SINKS_MAX = 16,
     PLAN_THREADS = 128,      /* of most blocks */
-    PLAN_ITEMS_MAX = 64,     /* sequences of one attention launch */
+    PLAN_ITEMS_MAX = 64,     /* sequences of one launch that attends or appends */
     PLAN_POKE_WORDS = 240,   /* of one kvc_poke */
     PLAN_CODING_LD = 68,     /* floats between columns in plan_coding_floats() */
     PLAN_TILE_ROWS = 32,     /* coordinates or dimensions of a block that packs or reads */
-    PLAN_SLICE = 16,         /* columns of a block of kvc_append_rows */
+    PLAN_SLICE = 16,         /* columns of a block of kvc_append_rows, */
+    PLAN_SHARE_ROWS = 64,    /* new rows of it, until there are */
+    PLAN_SHARES_MAX = 16,    /* such blocks */
     PLAN_CRC_THREADS = 256,
     PLAN_CRC_POWERS = 62,    /* words of 4 bytes: any uint64_t of bytes */
 };
@@ -210,17 +212,31 @@ PLAN_INLINE uint32_t plan_exact_shared_bytes(uint32_t d, uint32_t n_planes)
 
 enum plan_dtype { PLAN_F32 = 0, PLAN_F16 = 1, PLAN_BF16 = 2 };
 
-/* New tokens of one layer: what is due is packed, then they are stored behind the tail. */
+/* New tokens of one layer of one sequence: what is due is packed, then they are stored behind the tail. */
+struct plan_append_item {
+    struct plan_seq *seq;       /* of no other item */
+    const void *k, *v;          /* [n_new][n_kv_heads][d] pre-RoPE, aligned as their type */
+    uint32_t n_new;             /* may differ from item to item; 0: packs only */
+    uint32_t n_pack;            /* at most so many chunks, below 65536: 0 where the host knows that none is due */
+};
+
+/* The launches of one append: the grids say of how many items. */
 struct plan_append {
     const struct plan_table *table;
-    struct plan_seq *seq;
-    const void *k, *v;          /* [n_new][n_kv_heads][d] pre-RoPE, aligned as their type */
     unsigned long long *saturated; /* [2] coordinates by side, added to; NULL = not counted */
     enum plan_dtype dtype;
-    uint32_t layer, n_new;
-    uint32_t n_pack;            /* at most so many chunks: 0 where the host knows that none is due */
-    uint32_t given;             /* so many, due or not: see plan_step() */
+    uint32_t layer;
+    uint32_t given;             /* n_pack chunks, due or not: see plan_step() */
+    struct plan_append_item items[PLAN_ITEMS_MAX];
 };
+
+/* Blocks of kvc_append_rows that share @n_new rows of one head's side's slice. */
+PLAN_INLINE uint32_t plan_append_shares(uint32_t n_new)
+{
+    uint32_t n = n_new / PLAN_SHARE_ROWS + (n_new % PLAN_SHARE_ROWS > 0);
+
+    return n < 1 ? 1u : n < PLAN_SHARES_MAX ? n : (uint32_t) PLAN_SHARES_MAX;
+}
 
 /* Positions first .. of one layer and side: decoded where packed, exact where sinks or tail are. */
 struct plan_read {

@@ -55,35 +55,56 @@ static void put_pages(struct sequence *s)
     free(fill);
 }
 
+/* What a sequence has of its own, whose table and counts are there. */
+static void put_sequence(struct sequence *s)
+{
+    size_t tail = (size_t) s->shape.n_kv_heads * s->shape.tail_rows * s->shape.d * sizeof(uint16_t);
+    struct end *d = s->end;
+    uint32_t zero = 0;
+
+    assert(chunk_work_init(&s->work, &s->view.table.geometry, s->layout.shard) == 0);
+    s->pages = need(n_chunks(s), sizeof(*s->pages));
+    put_pages(s);
+    s->flag = end_put(d, &zero, sizeof(zero));
+    s->mirror = (struct plan_seq) {
+        .payloads = (uint8_t *const *) (uintptr_t) s->payloads, .n_claimed = n_chunks(s), .exact_ld = s->shape.tail_rows,
+        .exact_k = (uint16_t *) (uintptr_t) end_put(d, NULL, tail), .exact_v = (uint16_t *) (uintptr_t) end_put(d, NULL, tail),
+        .faults = (uint32_t *) (uintptr_t) s->flag,
+    };
+    s->seq = end_put(d, &s->mirror, sizeof(s->mirror));
+    for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
+        s->x[side] = need(s->shape.tokens_max * row_floats(s), sizeof(float));
+        s->rows[side] = need(s->shape.tokens_max * row_floats(s), sizeof(uint16_t));
+        s->new_rows[side] = end_put(d, NULL, s->shape.tokens_max * row_floats(s) * sizeof(float));
+    }
+}
+
 void sequence_init(struct sequence *s, struct end *d, const struct sequence_shape *shape)
 {
     struct view_options o = {
         .geometry = view_geometry(SEQUENCE_LAYERS, shape->group * shape->n_kv_heads, shape->n_kv_heads, shape->d, shape->d),
         .n_sink = shape->n_sink, .v_from = shape->v_from, .bits = shape->bits,
     };
-    size_t tail = (size_t) shape->n_kv_heads * shape->tail_rows * shape->d * sizeof(uint16_t);
     uint32_t zeros[4] = { 0 };
 
     *s = (struct sequence) { .shape = *shape, .end = d };
     view_init(&s->view, &o);
     assert(page_layout_init(&s->layout, &s->view.table, (struct shard) { 0, shape->n_kv_heads }) == 0);
-    assert(chunk_work_init(&s->work, &s->view.table.geometry, s->layout.shard) == 0);
-    s->pages = need(n_chunks(s), sizeof(*s->pages));
     s->table = end_put_table(d, &s->layout);
-    put_pages(s);
-    s->flag = end_put(d, zeros, sizeof(uint32_t));
     s->saturated = end_put(d, zeros, 2 * sizeof(unsigned long long));
-    s->mirror = (struct plan_seq) {
-        .payloads = (uint8_t *const *) (uintptr_t) s->payloads, .n_claimed = n_chunks(s), .exact_ld = shape->tail_rows,
-        .exact_k = (uint16_t *) (uintptr_t) end_put(d, NULL, tail), .exact_v = (uint16_t *) (uintptr_t) end_put(d, NULL, tail),
-        .faults = (uint32_t *) (uintptr_t) s->flag,
-    };
-    s->seq = end_put(d, &s->mirror, sizeof(s->mirror));
-    for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
-        s->x[side] = need(shape->tokens_max * row_floats(s), sizeof(float));
-        s->rows[side] = need(shape->tokens_max * row_floats(s), sizeof(uint16_t));
-        s->new_rows[side] = end_put(d, NULL, shape->tokens_max * row_floats(s) * sizeof(float));
-    }
+    s->counts = s->own_counts;
+    put_sequence(s);
+}
+
+void sequence_init_beside(struct sequence *s, const struct sequence *first, uint32_t tail_rows)
+{
+    *s = (struct sequence) { .shape = first->shape, .end = first->end, .view = first->view, .is_beside = true };
+    s->shape.tail_rows = tail_rows;
+    assert(page_layout_init(&s->layout, &first->view.table, first->layout.shard) == 0);
+    s->table = first->table;
+    s->saturated = first->saturated;
+    s->counts = first->counts;
+    put_sequence(s);
 }
 
 void sequence_deinit(struct sequence *s)
@@ -98,7 +119,8 @@ void sequence_deinit(struct sequence *s)
     }
     chunk_work_deinit(&s->work);
     page_layout_deinit(&s->layout);
-    view_deinit(&s->view);
+    if (!s->is_beside)
+        view_deinit(&s->view);
 }
 
 /* ---- on the CPU ---------------------------------------------------------------------------------------------------------- */
@@ -124,7 +146,8 @@ static void pack_head(struct sequence *s, uint32_t head, enum side side, uint32_
 
 static void step_mirror(struct plan_seq *m, const struct plan_append *a)
 {
-    struct plan_step step = plan_step(m->n_pages, m->n_exact, m->first_row, m->exact_ld, a->n_new, a->n_pack, a->given);
+    const struct plan_append_item *item = &a->items[0];
+    struct plan_step step = plan_step(m->n_pages, m->n_exact, m->first_row, m->exact_ld, item->n_new, item->n_pack, a->given);
 
     m->n_pages += step.n_pack;
     m->n_exact = step.n_exact;
@@ -133,10 +156,10 @@ static void step_mirror(struct plan_seq *m, const struct plan_append *a)
 
 void sequence_append_on_cpu(struct sequence *s, const struct plan_append *a)
 {
-    uint32_t d = s->shape.d, n_packed = s->n_packed;
+    uint32_t d = s->shape.d, n_packed = s->n_packed, n_new = a->items[0].n_new;
     float *x = need((size_t) CHUNK_TOKENS * d, sizeof(*x));
 
-    for (; s->n_packed < n_packed + a->n_pack; s->n_packed++) {
+    for (; s->n_packed < n_packed + a->items[0].n_pack; s->n_packed++) {
         if (CHUNK_TOKENS * (s->n_packed + (a->given ? 1 : 2)) > s->length + (a->given ? 0 : 1))
             break;
         s->pages[s->n_packed] = untouched(payload_bytes(s, s->n_packed));
@@ -146,12 +169,12 @@ void sequence_append_on_cpu(struct sequence *s, const struct plan_append *a)
     }
     free(x);
     for (unsigned side = SIDE_K; side <= SIDE_V; side++)
-        for (uint32_t t = s->length; t < s->length + a->n_new; t++)
+        for (uint32_t t = s->length; t < s->length + n_new; t++)
             for (uint32_t h = 0; h < s->shape.n_kv_heads; h++)
                 for (uint32_t i = 0; i < d; i++)
                     row_of(s, (enum side) side, h, t)[i] =
                         f32_to_f16(s->x[side][t * row_floats(s) + h * d + i] - codec_of(s, h, (enum side) side)->mean[i]);
-    s->length += a->n_new;
+    s->length += n_new;
     step_mirror(&s->mirror, a);
 }
 
@@ -204,15 +227,15 @@ void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct plan_a
         end_set(s->end, s->new_rows[side], as_dtype, bytes);
     }
     free(as_dtype);
-    *ret = (struct plan_append) {
-        .table = (const struct plan_table *) (uintptr_t) s->table, .seq = (struct plan_seq *) (uintptr_t) s->seq,
-        .k = (const void *) (uintptr_t) s->new_rows[SIDE_K], .v = (const void *) (uintptr_t) s->new_rows[SIDE_V],
-        .saturated = (unsigned long long *) (uintptr_t) s->saturated, .dtype = s->shape.dtype, .layer = SEQUENCE_LAYER,
-        .n_new = n_new, .n_pack = n_pack < 0 ? n_chunks(s) : (uint32_t) n_pack,
-    };
     if (n_pack < 0)
-        ret->n_pack = plan_step(s->mirror.n_pages, s->mirror.n_exact, s->mirror.first_row, s->mirror.exact_ld, n_new,
-                                ret->n_pack, 0).n_pack;
+        n_pack = (int) plan_step(s->mirror.n_pages, s->mirror.n_exact, s->mirror.first_row, s->mirror.exact_ld, n_new, n_chunks(s),
+                                 0).n_pack;
+    *ret = (struct plan_append) {
+        .table = (const struct plan_table *) (uintptr_t) s->table, .dtype = s->shape.dtype, .layer = SEQUENCE_LAYER,
+        .saturated = (unsigned long long *) (uintptr_t) s->saturated,
+        .items = { { .seq = (struct plan_seq *) (uintptr_t) s->seq, .k = (const void *) (uintptr_t) s->new_rows[SIDE_K],
+                     .v = (const void *) (uintptr_t) s->new_rows[SIDE_V], .n_new = n_new, .n_pack = (uint32_t) n_pack } },
+    };
 }
 
 void sequence_append(struct sequence *s, uint32_t n_new, int n_pack, cu_stream stream)
@@ -220,7 +243,7 @@ void sequence_append(struct sequence *s, uint32_t n_new, int n_pack, cu_stream s
     struct plan_append a;
 
     sequence_draw(s, n_new, n_pack, &a);
-    end_ok(s->end, cuda_append(s->end->kernels, &s->layout, &a, stream, &s->end->e));
+    end_ok(s->end, cuda_append(s->end->kernels, &s->layout, &a, 1, stream, &s->end->e));
     sequence_append_on_cpu(s, &a);
 }
 

@@ -28,22 +28,25 @@ struct sequence {
     uint16_t *rows[2];          /* [n_kv_heads][tokens_max][d] binary16 of x - mean */
     uint8_t **pages;            /* [chunks] payloads of packed ones */
     uint32_t length, n_packed;
-    struct encode_counts counts[2];
+    struct encode_counts own_counts[2], *counts; /* by side; of all that are beside one another */
     struct chunk_work work;
     /* in GPU memory */
     struct end *end;
     cu_ptr table, seq, flag, saturated, payloads, new_rows[2];
     cu_ptr *slots;              /* [chunks] */
     struct plan_seq mirror;     /* what the host knows of it */
+    bool is_beside;             /* the view is another's */
 };
 
 void sequence_init(struct sequence *s, struct end *d, const struct sequence_shape *shape);
+/* Another sequence of the table of @first, with a tail of @tail_rows rows; for launches that append to both. */
+void sequence_init_beside(struct sequence *s, const struct sequence *first, uint32_t tail_rows);
 void sequence_deinit(struct sequence *s);
 
 /* Draws @n_new tokens and appends them on both sides; the launch may pack @n_pack chunks or, if that is -1, as many as are due. */
 void sequence_append(struct sequence *s, uint32_t n_new, int n_pack, cu_stream stream);
 
-/* The same in its parts: draws tokens and puts them where a launch of @ret reads them; what CPU and host do with them. */
+/* The same in its parts: draws tokens and puts them where a launch of @ret, of one item, reads them; what CPU and host do with them. */
 void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct plan_append *ret);
 void sequence_append_on_cpu(struct sequence *s, const struct plan_append *a);
 

@@ -116,7 +116,7 @@ static void test_packing_by_the_host(void)
     }
     sequence_draw(&s, 0, 2, &a); /* 323 tokens: the rule would pack one */
     a.given = 1;
-    end_ok(d, cuda_append(d->kernels, &s.layout, &a, NULL, &d->e));
+    end_ok(d, cuda_append(d->kernels, &s.layout, &a, 1, NULL, &d->e));
     sequence_append_on_cpu(&s, &a);
     CU_ASSERT_EQUAL(s.n_packed, 5);
     CU_ASSERT_TRUE(sequence_compare(&s));
@@ -153,11 +153,11 @@ static void test_not_finite(void)
         sequence_draw(&s, 3, 0, &a);
         at = s.new_rows[side] + (row * 64 + col) * sizeof(float);
         end_set(d, at, &x, sizeof(x));
-        end_ok(d, cuda_append(d->kernels, &s.layout, &a, NULL, &d->e));
+        end_ok(d, cuda_append(d->kernels, &s.layout, &a, 1, NULL, &d->e));
         CU_ASSERT_EQUAL(faults_of(&s), 0);
         x = bad[i / 2] + mean;
         end_set(d, at, &x, sizeof(x));
-        end_ok(d, cuda_append(d->kernels, &s.layout, &a, NULL, &d->e));
+        end_ok(d, cuda_append(d->kernels, &s.layout, &a, 1, NULL, &d->e));
         CU_ASSERT_EQUAL(faults_of(&s), PLAN_NOT_FINITE);
         end_set(d, s.flag, &zero, sizeof(zero));
     }
@@ -178,17 +178,105 @@ static void test_no_room(void)
     sequence_init(&s, d, &shape);
     sequence_append(&s, 127, -1, NULL);
     sequence_draw(&s, 68, 1, &a); /* one chunk goes, 63 rows stay, 131 would be there */
-    end_ok(d, cuda_append(d->kernels, &s.layout, &a, NULL, &d->e));
+    end_ok(d, cuda_append(d->kernels, &s.layout, &a, 1, NULL, &d->e));
     CU_ASSERT_EQUAL(faults_of(&s), PLAN_NO_ROOM);
     CU_ASSERT_TRUE(sequence_compare(&s));
     end_set(d, s.flag, &zero, sizeof(zero));
     s.mirror.n_claimed = 0;
     end_set(d, s.seq, &s.mirror, sizeof(s.mirror));
     sequence_draw(&s, 1, 1, &a);
-    end_ok(d, cuda_append(d->kernels, &s.layout, &a, NULL, &d->e));
+    end_ok(d, cuda_append(d->kernels, &s.layout, &a, 1, NULL, &d->e));
     CU_ASSERT_EQUAL(faults_of(&s), PLAN_NO_ROOM);
     CU_ASSERT_TRUE(sequence_compare(&s));
     sequence_deinit(&s);
+    CU_ASSERT_TRUE(end_deinit(d));
+}
+
+/* ---- several sequences --------------------------------------------------------------------------------------------------- */
+
+enum { SEVERAL = 5 };
+
+static void init_several(struct sequence s[SEVERAL], struct end *d, const struct sequence_shape *shape)
+{
+    sequence_init(&s[0], d, shape);
+    for (uint32_t i = 1; i < SEVERAL; i++)
+        sequence_init_beside(&s[i], &s[0], shape->tail_rows + 17 * i);
+}
+
+static void deinit_several(struct sequence s[SEVERAL])
+{
+    for (unsigned i = SEVERAL; i-- > 0;)
+        sequence_deinit(&s[i]);
+}
+
+/* One launch or three for all, with what is due; on the CPU each by itself. @leave_out: an item whose memory is not there. */
+static void append_to_several(struct sequence s[SEVERAL], const uint32_t n_new[SEVERAL], unsigned leave_out)
+{
+    struct plan_append all = { 0 }, one[SEVERAL];
+
+    for (unsigned i = 0; i < SEVERAL; i++) {
+        sequence_draw(&s[i], n_new[i], -1, &one[i]);
+        if (i == 0)
+            all = one[i];
+        all.items[i] = one[i].items[0];
+    }
+    end_ok(s[0].end, cuda_append(s[0].end->kernels, &s[0].layout, &all, SEVERAL, NULL, &s[0].end->e));
+    for (unsigned i = 0; i < SEVERAL; i++)
+        if (i != leave_out)
+            sequence_append_on_cpu(&s[i], &one[i]);
+}
+
+/*
+ * Sequences of all lengths in one launch: some get nothing, some one token, some more than a block stores; some pack one chunk or
+ * two, in the middle or at the ends; tails move to the front. Each has the bits that it has alone.
+ */
+static void test_several(void)
+{
+    static const uint32_t rounds[][SEVERAL] = {
+        { 5, 130, 63, 0, 200 }, { 1, 1, 1, 1, 1 }, { 0, 1, 62, 127, 1 }, { 1, 1, 1, 1, 0 }, { 120, 0, 1, 1, 70 },
+        { 1, 129, 1, 1, 1 },    { 1, 1, 1, 90, 1 }, { 3, 66, 1, 1, 64 }, { 0, 0, 0, 0, 0 }, { 1, 60, 64, 1, 1 },
+    };
+    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 3, .group = 1, .bits = 3, .v_from = PREDICT_LAYER, .n_sink = 4,
+                                          .dtype = PLAN_F16, .tokens_max = 460, .tail_rows = 262 };
+    struct end *d = open_end();
+    struct sequence s[SEVERAL];
+    unsigned moved = 0;
+
+    init_several(s, d, &shape);
+    for (unsigned round = 0; round < sizeof(rounds) / sizeof(rounds[0]); round++) {
+        uint32_t before[SEVERAL];
+
+        for (unsigned i = 0; i < SEVERAL; i++)
+            before[i] = s[i].mirror.first_row;
+        append_to_several(s, rounds[round], SEVERAL);
+        for (unsigned i = 0; i < SEVERAL; i++) {
+            moved += s[i].mirror.first_row < before[i];
+            CU_ASSERT_TRUE(sequence_compare(&s[i]));
+        }
+    }
+    CU_ASSERT_TRUE(moved >= 2);
+    deinit_several(s);
+    CU_ASSERT_TRUE(end_deinit(d));
+}
+
+/* What the host did not provide for one is that one's fault: it stores nothing, the others all. */
+static void test_no_room_for_one(void)
+{
+    static const uint32_t prompts[SEVERAL] = { 127, 127, 127, 127, 127 }, pieces[SEVERAL] = { 1, 200, 1, 70, 1 };
+    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 2, .group = 1, .bits = 2, .v_from = PREDICT_HEAD, .n_sink = 4,
+                                          .tokens_max = 400, .tail_rows = 200 };
+    struct end *d = open_end();
+    struct sequence s[SEVERAL];
+
+    init_several(s, d, &shape);
+    append_to_several(s, prompts, SEVERAL);
+    append_to_several(s, pieces, 1); /* 63 rows and 200 more do not fit 217 */
+    for (unsigned i = 0; i < SEVERAL; i++) {
+        CU_ASSERT_EQUAL(faults_of(&s[i]), i == 1 ? PLAN_NO_ROOM : 0);
+        CU_ASSERT_EQUAL(s[i].n_packed, i == 1 ? 0 : 1);
+        CU_ASSERT_TRUE(sequence_compare(&s[i]));
+    }
+    deinit_several(s);
     CU_ASSERT_TRUE(end_deinit(d));
 }
 
@@ -245,7 +333,7 @@ static cu_graph_exec capture_step(struct end *d, const struct graph_calls *graph
     cu_graph graph;
 
     end_cu_ok(d, graphs->begin_capture(stream, CU_CAPTURE_GLOBAL));
-    end_ok(d, cuda_append(d->kernels, &s->layout, append, stream, &d->e));
+    end_ok(d, cuda_append(d->kernels, &s->layout, append, 1, stream, &d->e));
     end_ok(d, cuda_attend(d->kernels, &s->layout, attend, 1, stream, &d->e));
     end_cu_ok(d, graphs->end_capture(stream, &graph));
     end_cu_ok(d, graphs->instantiate(&exec, graph, 0));
@@ -295,5 +383,5 @@ static void test_replay(void)
 const char test_suite[] = "appending in GPU memory";
 const struct test_case test_cases[] = {
     TEST(test_shapes), TEST(test_every_width), TEST(test_pieces), TEST(test_packing_by_the_host), TEST(test_not_finite),
-    TEST(test_no_room), TEST(test_replay), TEST_END,
+    TEST(test_no_room), TEST(test_several), TEST(test_no_room_for_one), TEST(test_replay), TEST_END,
 };

@@ -103,18 +103,18 @@ static bool write_pages(struct end *d, struct cuda_extent *x, const struct scene
     list = end_put(d, payloads, sizeof(payloads));
     seq.payloads = (uint8_t *const *) (uintptr_t) list;
     seq.faults = (uint32_t *) (uintptr_t) end_put(d, &zero, sizeof(zero));
-    a.k = (const void *) (uintptr_t) end_put(d, s->x[SIDE_K], piece);
-    a.v = (const void *) (uintptr_t) end_put(d, s->x[SIDE_V], piece);
+    a.items[0].k = (const void *) (uintptr_t) end_put(d, s->x[SIDE_K], piece);
+    a.items[0].v = (const void *) (uintptr_t) end_put(d, s->x[SIDE_V], piece);
     for (a.layer = 0; a.layer < N_LAYERS; a.layer++) {
         seq.exact_k = (uint16_t *) (uintptr_t) end_put(d, NULL, tail);
         seq.exact_v = (uint16_t *) (uintptr_t) end_put(d, NULL, tail);
-        a.seq = (struct plan_seq *) (uintptr_t) end_put(d, &seq, sizeof(seq));
-        a.n_new = N_TOKENS;
-        a.n_pack = 0;
-        end_ok(d, cuda_append(d->kernels, &s->layout, &a, NULL, &d->e));
-        a.n_new = 1; /* the first one once more */
-        a.n_pack = N_PAGES;
-        end_ok(d, cuda_append(d->kernels, &s->layout, &a, NULL, &d->e));
+        a.items[0].seq = (struct plan_seq *) (uintptr_t) end_put(d, &seq, sizeof(seq));
+        a.items[0].n_new = N_TOKENS;
+        a.items[0].n_pack = 0;
+        end_ok(d, cuda_append(d->kernels, &s->layout, &a, 1, NULL, &d->e));
+        a.items[0].n_new = 1; /* the first one once more */
+        a.items[0].n_pack = N_PAGES;
+        end_ok(d, cuda_append(d->kernels, &s->layout, &a, 1, NULL, &d->e));
     }
     for (size_t i = 0; i < N_PAGES; i++) {
         crc.payloads = (const uint8_t *const *) (uintptr_t) (list + i * sizeof(*payloads));
