@@ -69,6 +69,41 @@ static void test_arena_full(void)
     scene_end(&sc);
 }
 
+/* The arena has room for some of a batch's sequences: none of them gets a page or a token; one by one some do. */
+static void test_arena_full_in_a_batch(void)
+{
+    enum { N = 4, TOKENS = 150 }; /* a page each, of which three fit the arena */
+    static const char *const args[] = { "--arena-bytes=1M", "--pool-bytes=64M", NULL };
+    kvc_append_item items[N];
+    unsigned n_taken = 0;
+    struct scene sc;
+    struct embedded m;
+
+    scene_start(&sc, large(), 4, 1, args);
+    m = scene_client(&sc);
+    for (uint32_t i = 0; i < N; i++) {
+        items[i] = (kvc_append_item) { NULL, embedded_input(&m, i, 0, KVC_K, 0, TOKENS),
+                                       embedded_input(&m, i, 0, KVC_V, 0, TOKENS), TOKENS };
+        CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &items[i].seq), 0);
+    }
+    for (unsigned i = 0; i < 3; i++) { /* each time as many are free */
+        CU_ASSERT_EQUAL(kvc_seq_append_batch(items, N, 0, KVC_F32), -ENOSPC);
+        CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "sequence 3 of the batch: the arena is full"));
+    }
+    CU_ASSERT_EQUAL(kvc_seq_append_batch(items, N - 1, 0, KVC_F32), 0);
+    for (uint32_t i = 0; i < N; i++) {
+        int r = kvc_seq_append(items[i].seq, 1, KVC_F32, items[i].k, items[i].v, TOKENS);
+
+        CU_ASSERT(r == 0 || r == -ENOSPC);
+        n_taken += r == 0;
+        free((void *) items[i].k);
+        free((void *) items[i].v);
+    }
+    CU_ASSERT_EQUAL(n_taken, N - 1);
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
 /* The pool takes some pages and then no more, since all are held. */
 static void run_full(const char *const *args, int err)
 {
@@ -161,7 +196,7 @@ static void test_published_later(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_arena_full), TEST(test_pool_full), TEST(test_quota_full), TEST(test_page_larger_than_pool),
+    TEST(test_arena_full), TEST(test_arena_full_in_a_batch), TEST(test_pool_full), TEST(test_quota_full), TEST(test_page_larger_than_pool),
     TEST(test_published_later), TEST_END,
 };
 const char test_suite[] = "client_limits";

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/seq.h"
 #include "tests/fault/fault.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
@@ -183,15 +184,58 @@ static void test_sequences(void)
     embedded_free(&m);
 }
 
+/* The same of a batch: no sequence has changed, wherever memory ran out. */
+static void test_batch(void)
+{
+    enum { N = 3 };
+    static const size_t lengths[N] = { 70, 0, 130 }, n_new[N] = { 400, 150, 300 };
+    struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);
+    kvc_append_item items[N];
+    float *want[N];
+    unsigned nth;
+    int r = 0;
+
+    for (uint32_t i = 0; i < N; i++) {
+        items[i] = (kvc_append_item) { NULL, embedded_input(&m, i, 0, KVC_K, lengths[i], n_new[i]),
+                                       embedded_input(&m, i, 0, KVC_V, lengths[i], n_new[i]), n_new[i] };
+        CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &items[i].seq), 0);
+        CU_ASSERT_EQUAL_FATAL(embedded_append(&m, items[i].seq, i, 0, lengths[i]), 0);
+        want[i] = embedded_read(&m, items[i].seq, 1, KVC_V, lengths[i]);
+    }
+    for (nth = 1; nth < NTH_MAX; nth++) {
+        fault_arm(nth);
+        r = kvc_seq_append_batch(items, N, 0, KVC_F32);
+        if (!fault_fired())
+            break;
+        fault_arm(0);
+        CU_ASSERT_EQUAL(r, -ENOMEM);
+        CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "of the batch: out of memory"));
+        for (uint32_t i = 0; i < N; i++)
+            CU_ASSERT(items[i].seq->layers[0].length == lengths[i] && items[i].seq->n_pages == (i == 2) &&
+                      holds(&m, items[i].seq, want[i], lengths[i]));
+    }
+    fault_arm(0);
+    CU_ASSERT_EQUAL(r, 0);
+    CU_ASSERT(nth > N && nth < NTH_MAX);
+    for (uint32_t i = 0; i < N; i++) {
+        CU_ASSERT_EQUAL(items[i].seq->layers[0].length, lengths[i] + n_new[i]);
+        free((void *) items[i].k);
+        free((void *) items[i].v);
+        free(want[i]);
+    }
+    embedded_free(&m);
+}
+
 static void test_no_leak(void)
 {
     long before = fault_live_blocks();
 
     test_sequences();
+    test_batch();
     CU_ASSERT_EQUAL(fault_live_blocks(), before);
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_client_new), TEST(test_model_open), TEST(test_sequences), TEST(test_no_leak), TEST_END,
+    TEST(test_client_new), TEST(test_model_open), TEST(test_sequences), TEST(test_batch), TEST(test_no_leak), TEST_END,
 };
 const char test_suite[] = "client_memory";
