@@ -45,7 +45,7 @@ struct thread {
 
 struct {
     struct thread threads[THREADS_MAX];
-    unsigned n, current;
+    unsigned n, current, drawn;
     place scheduler;
     void (*kernel)(const void *arg);
     const void *arg;
@@ -145,19 +145,45 @@ bool can_run(unsigned i)
     return t->state == NEW || t->state == RUNNING;
 }
 
+/* A number below @n, the same in every run. */
+unsigned draw(unsigned n)
+{
+    block.drawn = block.drawn * 1103515245 + 12345;
+    return (block.drawn >> 16) % n;
+}
+
+/*
+ * Every warp has a turn, beginning with any of them, and some sit it out: so whoever relies on another's being through, without
+ * waiting for it, is found out. False: nobody could go on.
+ */
+bool run_round()
+{
+    unsigned n_warps = block.n / 32, first = draw(n_warps);
+    bool any = false;
+
+    for (unsigned w = 0; w < n_warps; w++) {
+        unsigned warp = (first + w) % n_warps;
+
+        if (draw(4) == 0) {
+            any = true; /* as far as one knows */
+            continue;
+        }
+        for (unsigned i = 32 * warp; i < 32 * (warp + 1); i++)
+            if (can_run(i)) {
+                any = true;
+                run_thread(i);
+            }
+    }
+    return any;
+}
+
 void run_block()
 {
     for (unsigned i = 0; i < block.n; i++)
         start(i);
     while (!all_in(0, block.n, DONE)) {
-        bool any = false;
+        bool any = run_round();
 
-        for (unsigned i = 0; i < block.n; i++) {
-            if (!can_run(i))
-                continue;
-            any = true;
-            run_thread(i);
-        }
         if (!all_in(0, block.n, DONE) && !release_waiting() && !any && !hopper_deliver()) {
             fprintf(stderr, "cuda_on_cpu: threads of block (%u, %u, %u) wait for others that do not come\n", blockIdx.x,
                     blockIdx.y, blockIdx.z);
@@ -206,6 +232,7 @@ void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void
     block.n = n_threads;
     block.kernel = kernel;
     block.arg = arg;
+    block.drawn = 1;
     gridDim = grid;
     dynamic_shared = static_cast<unsigned char *>(aligned_alloc(16, (shared_bytes + 15) / 16 * 16));
     assert(dynamic_shared);

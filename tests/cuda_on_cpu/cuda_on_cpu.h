@@ -1,7 +1,8 @@
 /*
  * Runs kernels of gpu/cuda/kernels on the CPU, to test what does not depend on a GPU: indices, fragments, barriers, softmax.
- * The threads of a block are contexts of one thread that take turns at barriers and at operations of a warp; blocks run one
- * after the other. A barrier that not all threads reach, and a warp operation that not all lanes reach, end the program.
+ * The threads of a block are contexts of one thread that take turns at barriers and at operations of a warp; which warp goes
+ * first, and which sits a turn out, is drawn. Blocks run one after the other. A barrier that not all threads reach, and a warp
+ * operation that not all lanes reach, end the program.
  *
  * gpu/cuda/kernels/device.h includes this in place of CUDA's own headers; a test includes the kernel's file.
  */
