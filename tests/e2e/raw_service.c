@@ -102,6 +102,18 @@ Kvcobra__Reply *raw_status(void)
     return reply;
 }
 
+int raw_evict(const char *tenant)
+{
+    Kvcobra__Evict m = KVCOBRA__EVICT__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_EVICT, &m);
+    int fd = raw_open(raw_daemon.operator_socket), r;
+
+    m.tenant = (char *) tenant;
+    r = raw_errno(fd, &q);
+    (void) close(fd);
+    return r;
+}
+
 uint64_t raw_held_pages(void)
 {
     Kvcobra__Reply *r = raw_status();

@@ -30,6 +30,7 @@ bool raw_lease_one(struct raw_model *m, uint64_t n, const struct raw_slot *s, ui
 
 Kvcobra__Reply *raw_status(void);
 uint64_t raw_held_pages(void);
+int raw_evict(const char *tenant); /* by the operator; "": all tenants. Return: errno */
 
 /* Slots of the first tenant that are held, or reserved and not committed yet. */
 uint64_t raw_busy_bytes(void);

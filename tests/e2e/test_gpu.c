@@ -255,15 +255,6 @@ static int set_quota(int fd, const char *tenant, uint64_t bytes, uint64_t guaran
     return raw_errno(fd, &q);
 }
 
-static int evict(int fd, const char *tenant)
-{
-    Kvcobra__Evict m = KVCOBRA__EVICT__INIT;
-    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_EVICT, &m);
-
-    m.tenant = (char *) tenant;
-    return raw_errno(fd, &q);
-}
-
 static bool find_tenant(const char *name, Kvcobra__TenantStatus *ret)
 {
     Kvcobra__Reply *r = raw_status();
@@ -299,8 +290,8 @@ static void test_tenants(void)
     CU_ASSERT(t.sessions == 1 && t.arena_bytes == 0 && t.quota_bytes == 32 << 20);
     CU_ASSERT(h.sessions == 0 && h.arena_bytes == m.arena_bytes && h.quota_bytes > t.quota_bytes);
 
-    CU_ASSERT_EQUAL(evict(operator_fd, gpu), 0);
-    CU_ASSERT_EQUAL(evict(operator_fd, "uid-4242@gpu0"), -ENOENT);
+    CU_ASSERT_EQUAL(raw_evict(gpu), 0);
+    CU_ASSERT_EQUAL(raw_evict("uid-4242@gpu0"), -ENOENT);
     CU_ASSERT_EQUAL(set_quota(operator_fd, gpu, 16 << 20, 8 << 20), 0);
     CU_ASSERT_EQUAL(set_quota(operator_fd, "uid-4242@gpu0", 32 << 20, 24 << 20), 0); /* 8 + 24 of 32 */
     CU_ASSERT_EQUAL(set_quota(operator_fd, "uid-4243@gpu0", 32 << 20, 1), -ENOSPC);

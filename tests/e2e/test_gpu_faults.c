@@ -1,6 +1,6 @@
 /*
  * A pool on a GPU after a start that had no memory for the sessions or leases that it found (kvcobrad_faulty): what they
- * reserved and held stays, until their process is known to be gone.
+ * reserved and held stays, until their process is known to be gone. And after one whose mover cannot map what it found.
  */
 #include "tests/lib/test.h"
 
@@ -137,9 +137,36 @@ static void test_some_leases_are_missing(void)
     finish();
 }
 
+/* Their checksums cannot be had: none of them is granted, and an operator can drop them. */
+static void test_pages_that_nobody_can_check(void)
+{
+    struct gpu_actor a = begin(NULL), b;
+
+    CU_ASSERT_EQUAL(gpu_resume(&a), 0);
+    CU_ASSERT_TRUE(gpu_actor_end(&a));
+    assert(setenv("STANDIN_FAIL", "cuMemImportFromShareableHandle:1:-304", 1) == 0);
+    restart(NULL);
+    assert(unsetenv("STANDIN_FAIL") == 0);
+    b = opened();
+    for (unsigned i = 0; i < HELD; i++)
+        CU_ASSERT_EQUAL(gpu_lease(&b, 1 + i, &slots[i], NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(gpu_figures().pages, HELD);
+    CU_ASSERT_EQUAL(raw_evict(""), 0);
+    CU_ASSERT_EQUAL(gpu_figures().pages, 0);
+    CU_ASSERT_EQUAL(gpu_lease(&b, 1, &slots[0], NULL), -ENODATA);
+    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    restart(NULL); /* without the fault */
+    b = opened();
+    slots[0] = gpu_publish(&b, 1, NULL);
+    CU_ASSERT_TRUE(gpu_reads(&b, 1, &slots[0]));
+    CU_ASSERT_TRUE(gpu_actor_end(&b));
+    finish();
+}
+
 const struct test_case test_cases[] = {
     TEST(test_no_session_and_the_process_ends),
     TEST(test_no_session_and_a_later_start_has_it),
     TEST(test_some_leases_are_missing),
+    TEST(test_pages_that_nobody_can_check),
     TEST_END,
 };

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -162,6 +163,7 @@ static void check_retired(const char *setting)
     gpu_list_also(0);
     gpu_start(NULL);
     victim = opened();
+    CU_ASSERT_TRUE(daemon_logged(&raw_daemon, strcmp(setting, "STANDIN_MPS") == 0 ? "processes=behind-mps" : "processes=unlisted"));
     other = opened();
     page = gpu_publish(&victim, 1, NULL);
     reserved = gpu_reserve_soon(&victim, 2);

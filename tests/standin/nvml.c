@@ -5,6 +5,7 @@
  *     STANDIN_ALSO_LISTED=FILE           pids, one a line, that are listed too: of processes that the driver still holds
  *     STANDIN_OTHER_NAMESPACE=1          processes have other numbers than here
  *     STANDIN_NO_LIST=1                  the list is refused
+ *     STANDIN_MIG=1                      devices are partitions of one: "MIG-" here, and "GPU-" to the driver
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -63,8 +64,8 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *ret)
         char text[64];
         unsigned b = 0xc0 + (unsigned) i;
 
-        (void) snprintf(text, sizeof(text), "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b, b, b,
-                        b, b, b, b, b, b, b, b, b, b, b, b, b);
+        (void) snprintf(text, sizeof(text), "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                        setting("STANDIN_MIG", 0) ? "MIG" : "GPU", b, b, b, b, b, b, b, b, b, b, b, b, b, b, b, b);
         if (strcmp(uuid, text) == 0) {
             *ret = (nvml_device) (i + 1);
             return SUCCESS;

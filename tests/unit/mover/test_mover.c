@@ -246,6 +246,21 @@ static void test_listing(void)
     CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
 }
 
+/* A MIG partition has two names, of which the library knows one and the driver the other. */
+static void test_a_partition(void)
+{
+    if (on_real_gpu()) {
+        test_skip("whether a real GPU is partitioned is not for a test to decide");
+        return;
+    }
+    CU_ASSERT_EQUAL(setenv("STANDIN_MIG", "1", 1), 0);
+    start_open();
+    CU_ASSERT_EQUAL(ask_lists(mover.pid), 1);
+    CU_ASSERT_EQUAL(ask_lists(getppid()), 0);
+    CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
+    CU_ASSERT_EQUAL(unsetenv("STANDIN_MIG"), 0);
+}
+
 /* Processes that the driver still has, and more than an answer takes: part of the list would be no answer. */
 static void test_long_lists(void)
 {
@@ -303,6 +318,6 @@ static void test_no_list(void)
 
 const char test_suite[] = "kvcobra-mover";
 const struct test_case test_cases[] = {
-    TEST(test_opening), TEST(test_making), TEST(test_checking), TEST(test_copying), TEST(test_listing), TEST(test_long_lists),
-    TEST(test_no_list), TEST_END,
+    TEST(test_opening), TEST(test_making), TEST(test_checking), TEST(test_copying), TEST(test_listing), TEST(test_a_partition),
+    TEST(test_long_lists), TEST(test_no_list), TEST_END,
 };

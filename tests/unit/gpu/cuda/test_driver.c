@@ -103,6 +103,7 @@ static void test_fatal_errors(void)
         { 708, false }, /* primary context active */ { CU_CONTEXT_IS_DESTROYED, true }, { 710, true }, /* assert */
         { 712, false }, /* host memory registered already */ { 716, true }, /* misaligned */ { CU_LAUNCH_FAILED, true },
         { CU_ECC_UNCORRECTABLE, true }, { CU_NOT_SUPPORTED, false }, { CU_UNKNOWN, true },
+        { CU_MPS_CLIENT_TERMINATED, true }, { CU_MPS_CONNECTION_FAILED, false }, { CU_CONTAINED, true },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
