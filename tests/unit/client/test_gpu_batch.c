@@ -122,6 +122,7 @@ static void test_as_one_by_one(void)
 static struct watched {
     struct cuda_driver was;
     unsigned n_launches, n_allocations;
+    unsigned n_single;       /* launches for one sequence of one KV head, or none */
     unsigned failing;        /* allocation, from 1, and all behind it; 0: none */
 } watched;
 
@@ -129,6 +130,7 @@ static cu_result count_launch(cu_function f, unsigned gx, unsigned gy, unsigned 
                               unsigned shared, cu_stream stream, void **parameters, void **extra)
 {
     watched.n_launches++;
+    watched.n_single += gx == 1;
     return watched.was.launch(f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
 }
 
@@ -163,11 +165,12 @@ static void test_launches(void)
     append_all(&t, s, MANY, prompts);
     watch(&t);
     for (unsigned step = 0; step < 4; step++) {
-        watched.n_launches = 0;
+        watched.n_launches = watched.n_single = 0;
         x = inputs_new(&t, s, MANY, 0, ones);
         CU_ASSERT_EQUAL(kvc_seq_append_batch(x.items, MANY, 0, KVC_F32), 0);
         /* before the 128th token a chunk goes, whose page the device is told of: its address, and how many there are */
         CU_ASSERT_EQUAL(watched.n_launches, step == 2 ? 3 + 1 + 2 : 2);
+        CU_ASSERT_EQUAL(watched.n_single, step == 2 ? 2 + 2 : 0); /* packing is launched for who packs alone */
         append_on_cpu(s, &x, 0);
         inputs_free(&t, &x);
     }
