@@ -125,6 +125,18 @@ static unsigned blocks_of_90(enum plan_90_kernel kernel, size_t shared_bytes)
     return by_memory < by_registers[kernel] ? by_memory : by_registers[kernel];
 }
 
+static unsigned blocks_of_80(enum plan_80_kernel kernel, size_t shared_bytes)
+{
+    static const unsigned by_registers[PLAN_80_COUNT] = {
+#define BLOCKS_80(name, d, n_key_coords, n_columns, n_rows) PLAN_80_BLOCKS(d, n_key_coords, n_rows),
+        PLAN_80_KERNELS(BLOCKS_80)
+#undef BLOCKS_80
+    };
+    unsigned by_memory = (unsigned) (PLAN_80_SHARED_ALL / (shared_bytes + 1024));
+
+    return by_memory < by_registers[kernel] ? by_memory : by_registers[kernel];
+}
+
 static struct choice choose(const struct cuda_kernels *k, const struct page_layout *l, uint32_t n_q)
 {
     enum plan_90_kernel of_90 = plan_90_kernel(l, n_q);
@@ -135,8 +147,11 @@ static struct choice choose(const struct cuda_kernels *k, const struct page_layo
 
         return (struct choice) { FIRST_OF_90 + of_90, PLAN_90_THREADS, blocks_of_90(of_90, shared_bytes), shared_bytes };
     }
-    if (k->compute >= PLAN_80_COMPUTE && of_80 < PLAN_80_COUNT)
-        return (struct choice) { FIRST_OF_80 + of_80, PLAN_THREADS, SOME_BLOCKS, plan_80_shared_bytes(of_80, l) };
+    if (k->compute >= PLAN_80_COMPUTE && of_80 < PLAN_80_COUNT) {
+        size_t shared_bytes = plan_80_shared_bytes(of_80, l);
+
+        return (struct choice) { FIRST_OF_80 + of_80, PLAN_THREADS, blocks_of_80(of_80, shared_bytes), shared_bytes };
+    }
     return (struct choice) { plan_attend_kernel(l, n_q), PLAN_THREADS, SOME_BLOCKS, plan_attend_shared_bytes(l) };
 }
 

@@ -16,7 +16,7 @@
 enum {
     SETS_MAX = 64,         /* caches that calls go round */
     CANDIDATES = 3,        /* numbers of splits that are tried */
-    BLOCKS_PER_SM = 2,     /* of attention, resident: what the first candidate fills */
+    F16_BLOCKS = 2,        /* of the baseline and of K only on a multiprocessor: what the first candidate fills */
     SAMPLES_MIN = 3,
     PATTERN_BYTES = 16 << 20,
 };
@@ -245,9 +245,10 @@ static int put_f16(const struct bench_pools *p, const struct synthetic_shape *sh
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
 /* Splits that make @i + 1 times twice as many blocks as the GPU runs at once, and no more than there are tiles. */
-static unsigned splits_of(const struct bench_gpu *g, size_t n_heads, size_t n_tiles, unsigned i)
+static unsigned splits_of(const struct way *w, size_t n_heads, size_t n_tiles, unsigned i)
 {
-    size_t n = ((size_t) g->n_multiprocessors * BLOCKS_PER_SM << i) / n_heads;
+    size_t blocks = w->layout && !w->dense_values ? cuda_attend_blocks(w->g->kernels, w->layout, 1) : F16_BLOCKS;
+    size_t n = ((size_t) w->g->n_multiprocessors * blocks << i) / n_heads;
 
     return (unsigned) smaller(n > 0 ? n : 1, n_tiles);
 }
@@ -264,8 +265,9 @@ static int time_cold(const struct way *w, double seconds, double *ret_seconds, s
 }
 
 /* The same way with each candidate; @ret_best has the one that was fastest. */
-static int choose_splits(const struct bench_options *o, const struct bench_pools *p, const struct subject *s, const struct synthetic_shape *shape,
-                         const struct rows *rows, size_t tokens, const struct way *way, struct way *ret_best, struct errmsg *e)
+static int choose_splits(const struct bench_options *o, const struct bench_pools *p, const struct subject *s,
+                         const struct synthetic_shape *shape, const struct rows *rows, size_t tokens, const struct way *way,
+                         struct way *ret_best, struct errmsg *e)
 {
     double best = INFINITY, begun = clock_seconds();
 
@@ -274,7 +276,7 @@ static int choose_splits(const struct bench_options *o, const struct bench_pools
         double seconds;
         int r;
 
-        w.n_splits = splits_of(w.g, (size_t) w.batch * shape->n_kv_heads, tokens / CHUNK_TOKENS, i);
+        w.n_splits = splits_of(&w, (size_t) w.batch * shape->n_kv_heads, tokens / CHUNK_TOKENS, i);
         if (i > 0 && w.n_splits == ret_best->n_splits)
             continue;
         r = w.layout ? put_packed(p, s, rows, tokens, &w, e) : put_f16(p, shape, rows, tokens, &w, e);

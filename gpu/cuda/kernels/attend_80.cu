@@ -148,7 +148,7 @@ template <class S> DEVICE void attend_80(const struct plan_attend *a)
 
 /* Grid: (KV heads x tiles, splits, items). */
 #define ATTEND_80_KERNEL(name, d, n_key_coords, n_columns, n_rows)                              \
-    KERNEL void __launch_bounds__(PLAN_THREADS, d < 256 && n_key_coords == 64 && n_rows <= 8 ? 3 : 2) name(PARAMETER struct plan_attend a) \
+    KERNEL void __launch_bounds__(PLAN_THREADS, PLAN_80_BLOCKS(d, n_key_coords, n_rows)) name(PARAMETER struct plan_attend a) \
     {                                                                                           \
         attend_80<size_80<d, n_key_coords, n_columns, n_rows>>(&a);                             \
     }

@@ -13,7 +13,8 @@ extern "C" {
 enum {
     PLAN_80_COMPUTE = 80,          /* 10 * major + minor of the oldest devices that run them */
     PLAN_80_SHARED_MAX = 99 << 10, /* bytes of a block: what every GPU of 8.0 and later has */
-    PLAN_80_SHARED_GOOD = 75 << 10, /* so that three blocks share a multiprocessor of 9.0: less is copied ahead above */
+    PLAN_80_SHARED_GOOD = 74 << 10, /* so that three blocks share a multiprocessor of 9.0: less is copied ahead above */
+    PLAN_80_SHARED_ALL = 164 << 10, /* of all blocks of a multiprocessor of 8.0; a block takes 1 KB besides its own */
     PLAN_80_STAGES_MAX = 3,        /* pairs of pages' blocks that are there or under way */
     PLAN_80_STAGES_MIN = 2,
     PLAN_80_WIDE_LEVELS = 512,     /* binary16, of all widths: those of b bits begin at 2^b */
@@ -33,6 +34,9 @@ enum {
     X(kvc_attend80_128_rows_16, 128, 128, 256, 16)        \
     X(kvc_attend80_256_rows_4, 256, 128, 384, 4)          \
     X(kvc_attend80_256_rows_8, 256, 128, 384, 8)
+
+/* Blocks of a kernel on a multiprocessor that its registers are for. */
+#define PLAN_80_BLOCKS(d, n_key_coords, n_rows) ((d) < 256 && (n_key_coords) == 64 && (n_rows) <= 8 ? 3 : 2)
 
 enum plan_80_kernel {
 #define PLAN_80_NUMBER(name, d, n_key_coords, n_columns, n_rows) number_of_##name,
