@@ -87,7 +87,7 @@ template <class S> DEVICE void attend_all_exact(const struct job_80 *j, uint32_t
     __syncthreads();
 }
 
-/* The partial result, as partial.h has it. */
+/* The partial result, as kvc_merge reads it. */
 template <class S> DEVICE void store(const struct job_80 *j, struct shared exact, bool any_exact, float *ret)
 {
     float *acc = ret + 2 * ROWS, *exact_at = acc + j->t->columns_max * ROWS;
