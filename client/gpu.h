@@ -126,6 +126,10 @@ int gpu_alloc(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg
 /* Whatever is queued may still use it. @m is empty afterwards; an empty one is fine. */
 void gpu_free(struct gpu *g, struct gpu_memory *m);
 
+/* The same straight to the driver, which waits for the device: for what nobody will want as much of again. Not while the stream
+ * is being captured. */
+void gpu_free_now(struct gpu *g, struct gpu_memory *m);
+
 /* What is cached beyond @keep_bytes goes back to the driver; the stream must have been waited for. */
 void gpu_trim(struct gpu *g, size_t keep_bytes);
 
@@ -169,10 +173,22 @@ void gpu_slot_give(struct gpu_slots *p, cu_ptr slot);
 void gpu_slots_deinit(struct gpu *g, struct gpu_slots *p);
 
 /**
- * gpu_table() - the table as kernels read it, in device memory: made when it is first asked for
+ * gpu_table() - the table as kernels read it, in device memory: made and checked when it is first asked for
  * @ret: of a struct plan_table; stays until the table is freed
  *
- * Return: 0; -EOPNOTSUPP: a shape that no kernel takes, named; as gpu_alloc().
+ * The first time waits for the stream: -EBUSY while it is being captured. Return: 0; -EOPNOTSUPP: a shape that no kernel takes,
+ * named, or gpu_check_table() found a kernel wrong, then and ever after; as gpu_alloc().
  */
 int gpu_table(struct kvc_client *c, struct model_table *t, cu_ptr *ret);
 void gpu_table_drop(struct gpu *g, struct model_table *t);
+
+/* ---- gpu_check.c ---------------------------------------------------------------------------------------------- */
+
+/**
+ * gpu_check_table() - whether the GPU computes with a table what the CPU does
+ * @table: its image on the device, of @l
+ *
+ * Runs every kernel that the table selects once, on a made-up sequence. Waits. Return: 0; -EOPNOTSUPP with a sentence: device,
+ * kernel, what differs and by how much; -EBUSY: the stream is being captured; as gpu_alloc().
+ */
+int gpu_check_table(struct gpu *g, const struct page_layout *l, cu_ptr table, struct errmsg *e);

@@ -116,6 +116,14 @@ void gpu_free(struct gpu *g, struct gpu_memory *m)
     *m = (struct gpu_memory) { 0 };
 }
 
+void gpu_free_now(struct gpu *g, struct gpu_memory *m)
+{
+    if (m->bytes == 0)
+        return;
+    to_driver(g, m);
+    *m = (struct gpu_memory) { 0 };
+}
+
 /* ---- the workspace ----------------------------------------------------------------------------------------------- */
 
 int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct errmsg *e)

@@ -61,26 +61,38 @@ void gpu_slots_deinit(struct gpu *g, struct gpu_slots *p)
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-int gpu_table(struct kvc_client *c, struct model_table *t, cu_ptr *ret)
+static int make_image(struct gpu *g, struct model_table *t, struct errmsg *e)
 {
-    _cleanup_(freep) void *image = NULL;
-    struct gpu *g = c->gpu;
-    size_t bytes;
+    size_t bytes = (plan_table_bytes(&t->layout) + 63) / 64 * 64;
+    _cleanup_(freep) void *image = aligned_alloc(64, bytes);
     int r;
 
+    if (!image)
+        return fail(e, -ENOMEM, "out of memory for the GPU's copy of a table");
+    r = gpu_alloc(g, bytes, &t->gpu_plan, e);
+    if (r < 0)
+        return r;
+    plan_table_fill(&t->layout, image, t->gpu_plan.at);
+    return gpu_write(g, t->gpu_plan.at, image, bytes, e);
+}
+
+int gpu_table(struct kvc_client *c, struct model_table *t, cu_ptr *ret)
+{
+    struct gpu *g = c->gpu;
+    int r = 0;
+
+    if (t->gpu_refusal.text[0] != '\0')
+        return fail(&c->error, -EOPNOTSUPP, "%s", t->gpu_refusal.text);
     if (t->gpu_plan.bytes == 0) {
         r = plan_table_check(&t->layout, &c->error);
         if (r < 0)
             return r;
-        bytes = (plan_table_bytes(&t->layout) + 63) / 64 * 64;
-        image = aligned_alloc(64, bytes);
-        if (!image)
-            return fail(&c->error, -ENOMEM, "out of memory for the GPU's copy of a table");
-        r = gpu_alloc(g, bytes, &t->gpu_plan, &c->error);
-        if (r < 0)
-            return r;
-        plan_table_fill(&t->layout, image, t->gpu_plan.at);
-        r = gpu_write(g, t->gpu_plan.at, image, bytes, &c->error);
+        r = make_image(g, t, &c->error);
+        if (r == 0) {
+            r = gpu_check_table(g, &t->layout, t->gpu_plan.at, &c->error);
+            if (r == -EOPNOTSUPP) /* what was wrong once is not asked until it happens to be right */
+                t->gpu_refusal = c->error;
+        }
         if (r < 0) {
             gpu_free(g, &t->gpu_plan);
             return r;

@@ -183,7 +183,8 @@ typedef struct kvc_model_id {
 /**
  * kvc_model_open() - bind to the daemon's active table of this model
  *
- * New sequences follow the daemon's table swaps; a sequence keeps its table for life.
+ * New sequences follow the daemon's table swaps; a sequence keeps its table for life. On a GPU nothing of a table is looked at
+ * here: kvc_seq_new() says whether it can be used there.
  *
  * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL: geometry or shard, named;
  * -EDQUOT: a limit of the daemon; -EPROTO, -EBADMSG: its answer makes no sense.
@@ -235,7 +236,12 @@ KVC_EXPORT int kvc_model_report(kvc_model *m, const kvc_report_options *o);
  * kvc_seq_new() - an empty sequence with the table in force now
  * @salt: anything besides tokens and model that changes K and V (an image, an adapter); may be NULL with 0
  *
- * Return: 0; -ENOMEM; -EINVAL: salt above 1024 bytes.
+ * On a GPU the first sequence of a table waits for the stream while every kernel that the table selects is held against the
+ * CPU: some ten milliseconds, and nothing later.
+ *
+ * Return: 0; -ENOMEM; -EINVAL: salt above 1024 bytes; of a client on a GPU: -EOPNOTSUPP: no kernel takes the table, or one
+ * computes wrongly with it on this device, named: not with this table on this client, others go on; -EBUSY: the stream is being
+ * captured; -EIO: the GPU is lost.
  */
 KVC_EXPORT int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret_seq);
 

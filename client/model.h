@@ -32,6 +32,7 @@ struct model_table {
     struct heap_pool heap[2];         /* private pages, by class */
     struct gpu_slots gpu_heap[2];     /* likewise on a GPU */
     struct gpu_memory gpu_plan;       /* gpu_table() */
+    struct errmsg gpu_refusal;        /* why it is not: gpu_check_table(); empty: it is, or nobody has asked */
     char gpu_kernel[48];              /* seq_gpu_kernel_name() */
     uint64_t code_bits, padding_bits; /* per token of the shard: of real coordinates, of padding ones */
     struct encode_counts counts[2];   /* by side: how the quantisers fit what is encoded (DESIGN 3.3) */

@@ -94,6 +94,14 @@ API cu_result cuMemAlloc_v2(cu_ptr *ret, size_t bytes)
     return CU_OUT_OF_MEMORY;
 }
 
+bool allocation_at(int i, struct range *ret)
+{
+    if (i < 0 || i >= ALLOCATIONS_MAX)
+        return false;
+    *ret = allocations[i].range;
+    return true;
+}
+
 API cu_result cuMemFree_v2(cu_ptr at)
 {
     ENTER();

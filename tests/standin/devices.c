@@ -15,6 +15,7 @@
  *     STANDIN_NO_FD=1         devices cannot export descriptors
  *     STANDIN_MPS=1           an MPS server stands between processes and devices
  *     STANDIN_LOST=N          the GPU is lost after N launches: every later call returns CU_LAUNCH_FAILED
+ *     STANDIN_WRONG=KERNEL:HOW launches of kernels with KERNEL in their name do nothing (skip) or leave wrong bits (flip): wrong.c
  *     STANDIN_FAIL=CALL:N:E   the N-th call of CALL (a symbol), counted from 1, returns error E; from then on too if E < 0
  *
  * This file: how it starts, errors, devices, contexts.
@@ -81,6 +82,7 @@ API cu_result cuInit(unsigned flags)
     if (flags != 0)
         return CU_INVALID_VALUE;
     read_failure();
+    read_wrong();
     if (strcmp(failure.call, "cuInit") == 0)
         return abs(failure.error);
     state.version = (int) setting("STANDIN_VERSION", 13000);
@@ -269,7 +271,7 @@ int current_device(void)
 
 API struct standin_left standin_left(void)
 {
-    struct standin_left left = { 0 };
+    struct standin_left left = { .launches = state.n_launches };
 
     for (int i = 0; i < DEVICES_MAX; i++)
         left.contexts += retained[i];

@@ -11,6 +11,7 @@
 struct standin_left {
     int handles, ranges, mappings, contexts, allocations, modules;
     int opened, streams, graphs; /* of other processes by cuIpc*(); graphs with those that were instantiated */
+    long launches; /* of kernels since cuInit() */
 };
 
 struct standin_left standin_left(void);

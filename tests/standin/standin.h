@@ -64,6 +64,8 @@ void count_memory(struct standin_left *left);
 enum origin { ORIGIN_NONE, ORIGIN_OWN, ORIGIN_OPENED };
 enum origin find_allocated(cu_ptr at, struct range *ret);
 void count_allocations(struct standin_left *left);
+/* The @i-th place for one of this process's own; of no bytes where there is none. False: no such place. */
+bool allocation_at(int i, struct range *ret);
 
 /* ---- streams.c: work runs at once, or is recorded while a stream captures ------------------------------------------- */
 
@@ -97,6 +99,13 @@ void count_streams(struct standin_left *left);
 /* ---- launch.c ------------------------------------------------------------------------------------------------------- */
 
 void count_modules(struct standin_left *left);
+
+/* ---- wrong.c -------------------------------------------------------------------------------------------------------- */
+
+void read_wrong(void); /* STANDIN_WRONG, at cuInit() */
+bool is_wrong(const char *kernel);
+/* Instead of @run, which launches. */
+cu_result run_wrong(cu_result (*run)(const struct work *w), const struct work *w);
 
 /* ---- graphs: what tests find by dlsym() ------------------------------------------------------------------------------ */
 

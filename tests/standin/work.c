@@ -17,6 +17,17 @@ cu_result check_ranges(const struct work *w)
     return r;
 }
 
+static cu_result launch(const struct work *w)
+{
+#ifdef KERNELS_ON_CPU
+    on_cpu_launch(w->kernel, w->grid[0], w->grid[1], w->grid[2], w->n_threads, w->shared, w->params);
+    return CU_SUCCESS;
+#else
+    (void) w;
+    return CU_NOT_SUPPORTED;
+#endif
+}
+
 cu_result run_now(const struct work *w)
 {
     switch (w->kind) {
@@ -30,12 +41,7 @@ cu_result run_now(const struct work *w)
         break;
     }
     state.n_launches++;
-#ifdef KERNELS_ON_CPU
-    on_cpu_launch(w->kernel, w->grid[0], w->grid[1], w->grid[2], w->n_threads, w->shared, w->params);
-    return CU_SUCCESS;
-#else
-    return CU_NOT_SUPPORTED;
-#endif
+    return is_wrong(w->kernel) ? run_wrong(launch, w) : launch(w);
 }
 
 /* ---- copies and fills ----------------------------------------------------------------------------------------------- */
