@@ -90,7 +90,7 @@ static int import(struct extent_cache *cache, struct connection *c, struct mappe
         return r;
     r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_GET_EXTENT, &reply, e);
     if (r < 0)
-        return r == -ESTALE ? -EXDEV : r; /* its lender is gone */
+        return r == -ESTALE || r == -ENOENT ? -EXDEV : r; /* its lender is gone, and with it perhaps the extent */
     if (reply.message->get_extent->ipc_handle.len > 0) {
         r = import_lent(cache, reply.message->get_extent, x, e);
         reply_free(&reply);

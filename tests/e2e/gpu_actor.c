@@ -97,7 +97,7 @@ static struct cuda_extent *extent(uint64_t id)
     struct cu_ipc_mem_handle handle;
     struct errmsg e = { "" };
     size_t bytes;
-    int fd;
+    int fd, r;
 
     for (size_t i = 0; i < n_imported; i++)
         if (imported[i].id == id)
@@ -105,7 +105,10 @@ static struct cuda_extent *extent(uint64_t id)
     assert(n_imported < EXTENTS_MAX);
     if (raw_get_memory(&model, id, &fd, &bytes, (uint8_t *) handle.bytes) < 0)
         return NULL;
-    if (import(fd, bytes, &handle, &imported[n_imported].extent, &e) < 0) {
+    r = import(fd, bytes, &handle, &imported[n_imported].extent, &e);
+    if (r == -ESTALE) /* its lender died a moment ago */
+        return NULL;
+    if (r < 0) {
         fprintf(stderr, "extent %llu: %s\n", (unsigned long long) id, e.text);
         _exit(3);
     }

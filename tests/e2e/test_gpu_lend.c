@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -234,6 +235,144 @@ static void test_lender_reconnects(void)
     gpu_stop();
 }
 
+/* ---- all of it at random: with the daemon that walks its accounts after every message ---------------------------------- */
+
+enum { ACTORS = 3, HELD_MAX = 20, LENDS_MAX = 40, LENT_MAX = 8, KNOWN = 64, CHUNKS = 200, STEPS = 1500 };
+
+struct thing { /* a page or a slot, and the lease on it */
+    uint64_t n, lease;
+    struct raw_slot slot;
+};
+
+static struct client {
+    struct gpu_actor actor;
+    struct thing held[HELD_MAX], pending;
+    size_t n_held;
+    uint64_t lent[LENT_MAX]; /* of this session */
+    size_t n_lent;
+    bool is_pending;
+} clients[ACTORS];
+static struct thing known[KNOWN];
+static size_t n_known;
+static unsigned n_lends, n_gone, n_leased;
+
+static void lend(struct client *c)
+{
+    int r;
+
+    if (n_lends == LENDS_MAX || c->n_lent == LENT_MAX)
+        return;
+    r = gpu_lend(&c->actor, EXTENT, &c->lent[c->n_lent]);
+    CU_ASSERT_TRUE_FATAL(r == 0 || r == -ENOSPC);
+    c->n_lent += r == 0;
+    n_lends++;
+}
+
+/* BYE or death, and a new session. Returns when the daemon knows what is gone. */
+static void go(struct client *c, bool die)
+{
+    struct client *other = &clients[c == clients];
+
+    if (die) {
+        gpu_actor_kill(&c->actor);
+        for (size_t i = 0; i < c->n_lent; i++)
+            while (gpu_get_extent(&other->actor, c->lent[i]) == 0)
+                (void) poll(NULL, 0, 1);
+        *c = (struct client) { .actor = gpu_actor_new() };
+    } else {
+        CU_ASSERT_EQUAL_FATAL(gpu_bye(&c->actor), 0);
+        *c = (struct client) { .actor = c->actor };
+    }
+    n_gone++;
+    CU_ASSERT_EQUAL_FATAL(gpu_open(&c->actor, GPU_UUID), 0);
+}
+
+static void finish_pending(struct client *c)
+{
+    struct thing *x = &c->pending;
+    int r = gpu_commit(&c->actor, x->n, &x->slot, &x->lease);
+
+    c->is_pending = false;
+    CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE || r == -EAGAIN); /* the lender went; a page of the key is held that went with one */
+    if (r < 0) {
+        r = gpu_abort(&c->actor, &x->slot);
+        CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE);
+        return;
+    }
+    CU_ASSERT_EQUAL_FATAL(gpu_release(&c->actor, x->lease), 0);
+    known[n_known++ % KNOWN] = *x; /* unless another one's page won: then a lease finds nothing */
+}
+
+static void publish(struct client *c)
+{
+    uint64_t n = 1 + test_rand_below(CHUNKS);
+    struct raw_slot s;
+
+    if (c->is_pending) {
+        finish_pending(c);
+        return;
+    }
+    s = gpu_reserve(&c->actor, n);
+    CU_ASSERT_TRUE_FATAL(s.err == 0 || s.err == -EAGAIN || s.err == -ENOSPC);
+    if (s.err < 0 || s.exists)
+        return;
+    CU_ASSERT_EQUAL_FATAL(gpu_fill(&c->actor, n, &s), 0);
+    c->pending = (struct thing) { .n = n, .slot = s };
+    c->is_pending = true;
+}
+
+static void lease(struct client *c)
+{
+    struct thing x;
+    int r;
+
+    if (n_known == 0 || c->n_held == HELD_MAX)
+        return;
+    x = known[test_rand_below(n_known < KNOWN ? n_known : KNOWN)];
+    r = gpu_lease(&c->actor, x.n, &x.slot, &x.lease);
+    CU_ASSERT_TRUE_FATAL(r == 0 || r == -ENODATA);
+    if (r < 0)
+        return;
+    CU_ASSERT_TRUE_FATAL(gpu_reads(&c->actor, x.n, &x.slot)); /* whose memory it ever is: it is there, and nobody wrote it */
+    c->held[c->n_held++] = x;
+    n_leased++;
+}
+
+static void step(struct client *c)
+{
+    unsigned what = (unsigned) test_rand_below(100);
+
+    if (what < 4)
+        lend(c);
+    else if (what < 6)
+        go(c, what < 5);
+    else if (what < 50)
+        publish(c);
+    else if (what < 80)
+        lease(c);
+    else if (c->n_held > 0)
+        CU_ASSERT_EQUAL_FATAL(gpu_release(&c->actor, c->held[--c->n_held].lease), 0);
+}
+
+static void test_anything_at_random(void)
+{
+    gpu_list_also(0);
+    start("--gpu-lend=yes");
+    for (unsigned i = 0; i < ACTORS; i++)
+        clients[i] = (struct client) { .actor = opened() };
+    for (unsigned i = 0; i < STEPS; i++)
+        step(&clients[test_rand_below(ACTORS)]);
+    printf("lends=%u gone=%u leased=%u\n", n_lends, n_gone, n_leased);
+    CU_ASSERT_TRUE(n_lends > 10 && n_gone > 5 && n_leased > 50);
+    for (unsigned i = 0; i < ACTORS; i++)
+        CU_ASSERT_TRUE(gpu_actor_end(&clients[i].actor));
+    wait_for_lent(0);
+    gpu_wait_for_quarantined(0);
+    gpu_wait_for_held(0);
+    CU_ASSERT_FALSE(daemon_logged(&raw_daemon, "checked daemon"));
+    gpu_stop();
+}
+
 const struct test_case test_cases[] = {
     TEST(test_not_unless_configured),
     TEST(test_what_is_refused),
@@ -242,5 +381,6 @@ const struct test_case test_cases[] = {
     TEST(test_lender_says_bye),
     TEST(test_lender_is_killed),
     TEST(test_lender_reconnects),
+    TEST(test_anything_at_random),
     TEST_END,
 };
