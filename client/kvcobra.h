@@ -118,8 +118,8 @@ typedef struct kvc_gpu_options {
  * client is not to be freed while its stream is being captured.
  *
  * Return: 0; -EOPNOTSUPP: no driver, too old a one, or no kernels for the device in this build; -ENODEV: no such GPU;
- * -EINVAL; -EBUSY: connected, or with models or an executor, or on a GPU already; -ENOMEM, -EIO: as the driver says. After a failure the client
- * is still one of the CPU.
+ * -EINVAL; -EBUSY: connected, or with models or an executor, or on a GPU already; -ENOMEM, -EIO: as the driver says. After a
+ * failure the client is still one of the CPU.
  */
 KVC_EXPORT int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o);
 

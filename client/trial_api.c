@@ -198,7 +198,7 @@ int kvc_table_get_fit(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], kvc
     return r;
 }
 
-/* ---- bytes that come in a descriptor ----------------------------------------------------------------------------------------------------- */
+/* ---- bytes that come in a descriptor ----------------------------------------------------------------------------- */
 
 static int read_image(kvc_client *c, int fd, uint64_t bytes, uint64_t bytes_max, void **ret)
 {

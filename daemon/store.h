@@ -82,8 +82,9 @@ void store_tick(struct store *st);
 /**
  * store_page_is_whole() - whether the page may be leased
  *
- * Pages of this process are, unless the memory's lender is gone. One of an earlier process is compared with its checksum once; if it is damaged it is dropped
- * as soon as nobody holds it. On a GPU somebody else compares, before: one that is unchecked still is not whole.
+ * Pages of this process are, unless the memory's lender is gone. One of an earlier process is compared with its checksum
+ * once; if it is damaged it is dropped as soon as nobody holds it. On a GPU somebody else compares, before: one that is
+ * unchecked still is not whole.
  */
 bool store_page_is_whole(struct store *st, uint32_t slot);
 

@@ -131,8 +131,9 @@ static json_t *swap_json(const struct swap_figures *f)
 {
     return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:{s:o, s:o}}", "swaps", (int) f->n_swaps, "sequences",
                      (json_int_t) f->n_sequences, "reads", (json_int_t) f->n_reads, "matched_tokens", (json_int_t) f->n_matched,
-                     "published_tokens", (json_int_t) f->n_published, "failed", (json_int_t) f->n_failed, "wrong", (json_int_t) f->n_wrong, "failure", f->failure.text[0] ? f->failure.text : NULL, "us",
-                     "swapping", latencies_json(&f->swapping), "quiet", latencies_json(&f->quiet));
+                     "published_tokens", (json_int_t) f->n_published, "failed", (json_int_t) f->n_failed, "wrong",
+                     (json_int_t) f->n_wrong, "failure", f->failure.text[0] ? f->failure.text : NULL, "us", "swapping",
+                     latencies_json(&f->swapping), "quiet", latencies_json(&f->quiet));
 }
 
 static json_t *restart_json(const struct restart_figures *f, bool on_gpu)

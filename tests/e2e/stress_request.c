@@ -7,7 +7,8 @@ static uint64_t number(uint64_t *random)
 {
     static const uint64_t special[] = { 0, 1, 2, 63, 64, 65, 512, 513, UINT32_MAX, UINT64_MAX, INT64_MAX, 1u << 14 };
 
-    return stress_below(random, 2) ? special[stress_below(random, sizeof(special) / sizeof(special[0]))] : stress_random(random) >> stress_below(random, 64);
+    return stress_below(random, 2) ? special[stress_below(random, sizeof(special) / sizeof(special[0]))]
+                                   : stress_random(random) >> stress_below(random, 64);
 }
 
 static ProtobufCBinaryData digest(uint64_t *random)
@@ -16,7 +17,9 @@ static ProtobufCBinaryData digest(uint64_t *random)
 
     if (stress_below(random, 4) == 0)
         return (ProtobufCBinaryData) { 32, any };
-    return (ProtobufCBinaryData) { stress_below(random, 8) ? 32 : stress_below(random, 33), stress_tables[stress_below(random, STRESS_TABLES)]->digest };
+    return (ProtobufCBinaryData) {
+        stress_below(random, 8) ? 32 : stress_below(random, 33), stress_tables[stress_below(random, STRESS_TABLES)]->digest,
+    };
 }
 
 Kvcobra__Request stress_request(uint64_t *random, const uint64_t *held, size_t n_held, void *room)

@@ -1,7 +1,8 @@
 /*
  * Small valid tables without a calibration: every head-side gets an orthogonal basis with its signs drawn from the
- * seed, a falling spectrum, a decoder that is not quite its encoder's inverse, and bits that follow it. Encoding N(0, 1)-like vectors with it and decoding them again
- * gives something like the input back, so tests can look at distortion too.
+ * seed, a falling spectrum, a decoder that is not quite its encoder's inverse, and bits that follow it. Encoding
+ * N(0, 1)-like vectors with it and decoding them again gives something like the input back, so tests can look at
+ * distortion too.
  */
 #pragma once
 
