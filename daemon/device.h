@@ -42,6 +42,7 @@ struct device {
     enum device_state state;       /* of a GPU: gpu_open.h */
     struct server *server;         /* of a GPU */
     struct errmsg why;             /* UNAVAILABLE */
+    bool is_passing;               /* UNAVAILABLE: the mover's end, which says nothing of the device yet */
     uint64_t pause_ms, retry_ms;   /* UNAVAILABLE: no try before this */
     char product[WIRE_PRODUCT_BYTES_MAX + 1];
     bool lists_processes;          /* the driver says which processes use it */

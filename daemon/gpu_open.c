@@ -12,7 +12,10 @@
 #include "daemon/mover.h"
 #include "daemon/server.h"
 
-enum { OPEN_MS = 60000 }; /* the driver's first context on a machine of eight GPUs takes ten seconds and more */
+enum {
+    OPEN_MS = 60000,   /* the driver's first context on a machine of eight GPUs takes ten seconds and more */
+    PASSING_MS = 4000, /* pauses up to here: clients wait for as long as that */
+};
 
 __attribute__((format(printf, 2, 3))) static void unavailable(struct device *d, const char *fmt, ...)
 {
@@ -24,8 +27,18 @@ __attribute__((format(printf, 2, 3))) static void unavailable(struct device *d, 
     d->pause_ms = d->pause_ms == 0 ? GPU_PAUSE_MS_MIN : d->pause_ms * 2 > GPU_PAUSE_MS_MAX ? GPU_PAUSE_MS_MAX : d->pause_ms * 2;
     d->retry_ms = ev_now_ms(d->server->ev) + d->pause_ms;
     d->state = DEVICE_UNAVAILABLE;
+    d->is_passing = false;
     log_event(LOG_ERR, "gpu-unavailable", "device=%s uuid=%s message=\"%s\"", d->name, d->uuid[0] ? d->uuid : GPU_UUID_FIRST,
               d->why.text);
+}
+
+/* The mover ended, of whatever: a new one may open the device. One that ends each time is a device that cannot be had. */
+static void mover_ended(struct device *d, const char *why)
+{
+    bool is_passing = d->pause_ms <= PASSING_MS;
+
+    unavailable(d, "%.300s", why);
+    d->is_passing = is_passing;
 }
 
 /* What the configuration wants of a GPU that it cannot have. Return: whether it can. */
@@ -51,6 +64,10 @@ static void on_opened(void *ctx, struct mover_reply *reply)
 
     if (reply->err == -ECANCELED)
         return;
+    if (reply->err == -ECONNRESET) {
+        mover_ended(d, reply->message);
+        return;
+    }
     if (reply->err < 0) {
         unavailable(d, "%.300s", reply->message);
         return;
@@ -91,7 +108,7 @@ static void begin(struct device *d)
     d->state = DEVICE_OPENING;
     r = mover_ask(d->server->mover, &request, NULL, 0, OPEN_MS, on_opened, d);
     if (r == -EAGAIN)
-        unavailable(d, "kvcobra-mover ended or could not be started, and is tried again in a moment");
+        mover_ended(d, "kvcobra-mover ended or could not be started, and is tried again in a moment");
     else if (r < 0)
         unavailable(d, "cannot start %s, which uses the GPUs' driver: %s", d->server->config->mover_path, strerror(-r));
 }
@@ -109,6 +126,6 @@ int gpu_check(struct device *d, struct errmsg *e)
     if (d->state == DEVICE_OPENING)
         return fail(e, -EAGAIN, "%s is being opened: come again", d->name);
     if (d->state == DEVICE_UNAVAILABLE)
-        return fail(e, -ENODEV, "%s is not available: %.340s", d->name, d->why.text);
+        return fail(e, d->is_passing ? -EAGAIN : -ENODEV, "%s is not available: %.340s", d->name, d->why.text);
     return 0;
 }

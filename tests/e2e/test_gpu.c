@@ -423,7 +423,30 @@ static void test_no_mover(void)
     raw_stop();
 }
 
+/* That the mover ends says nothing of the GPU: who asks is told to come again, not that there is none. */
+static void test_mover_ends(void)
+{
+    static const char *const ends[] = { "KVC_MOVER", "/bin/false", NULL };
+    char *kept = strdup(getenv("KVC_MOVER"));
+    struct asked a = { .err = -EAGAIN };
+    int fd;
+
+    start(FIRST, standin(), ends);
+    assert(setenv("KVC_MOVER", kept, 1) == 0);
+    free(kept);
+    fd = raw_connect(raw_daemon.socket);
+    for (int i = 0; i < 1000 && a.err == -EAGAIN && !strstr(a.message, "mover ended"); i++) { /* it is being opened before */
+        (void) poll(NULL, 0, 5);
+        a = hello(fd, FIRST, NULL);
+    }
+    CU_ASSERT_EQUAL(a.err, -EAGAIN);
+    CU_ASSERT_PTR_NOT_NULL(strstr(a.message, "mover ended"));
+    (void) close(fd);
+    expect_pages_of_the_host();
+    raw_stop();
+}
+
 const struct test_case test_cases[] = {
     TEST(test_two_gpus), TEST(test_which_device), TEST(test_tenants), TEST(test_no_gpu), TEST(test_first), TEST(test_sizes),
-    TEST(test_no_memory), TEST(test_no_mover), TEST_END,
+    TEST(test_no_memory), TEST(test_no_mover), TEST(test_mover_ends), TEST_END,
 };
