@@ -10,27 +10,13 @@
 #include <string.h>
 
 #include "alloc/quant.h"
-#include "gpu/cpu.h"
-#include "gpu/ops.h"
 #include "tests/lib/test.h"
+#include "tests/unit/gpu/decode_variants.h"
 #include "tests/unit/gpu/scene.h"
 
-enum { HALVES = 11, COLS = 8 * HALVES, ROWS = 7, N_VARIANTS = 6 };
+enum { HALVES = 11, COLS = 8 * HALVES, ROWS = 7 };
 
 static const double EPSILON = 0x1p-22;
-
-/* NULL if this machine lacks it. The last is AMX on tiles in plain C. */
-static const struct decode_ops *variant(size_t i)
-{
-    static const unsigned masks[N_VARIANTS - 1] = {
-        CPU_AVX2, CPU_AVX2 | CPU_AVX_VNNI, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
-        CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
-    };
-
-    if (i == N_VARIANTS - 1)
-        return amx_model() ? amx_model()->decode : NULL;
-    return (masks[i] & ~cpu_capabilities()) == 0 ? ops_select(masks[i])->decode : NULL;
-}
 
 /* Half-tiles of a page with random codes, of widths from @widest down, and what the loops make of them. */
 struct page {
@@ -539,66 +525,8 @@ static void test_tiles(void)
     each(check_tiles);
 }
 
-/* A page after one with smaller scores, and one after one with larger; the first three keys are exact. */
-static void test_softmax(void)
-{
-    for (size_t i = 0; i < N_VARIANTS; i++) {
-        const struct decode_ops *ops = variant(i);
-        struct softmax_row state[2] = { { .max = 1, .sum = 2 }, { .max = 7, .sum = 3 } };
-        struct row_weights *w = aligned_alloc(64, 2 * sizeof(*w));
-        float scores[2 * CHUNK_TOKENS], factor[DECODE_ROWS_MAX];
-
-        assert(w);
-        if (!ops) {
-            free(w);
-            continue;
-        }
-        for (size_t t = 0; t < 2 * CHUNK_TOKENS; t++)
-            scores[t] = t % CHUNK_TOKENS == 5 ? 4 : t % CHUNK_TOKENS == 2 ? 3 : -INFINITY;
-        ops->softmax(2, scores, state, 3, true, factor, w);
-        for (size_t row = 0; row < 2; row++) {
-            double top = row == 0 ? 4 : 7, old = row == 0 ? exp(-3) : 1;
-
-            CU_ASSERT_DOUBLE_EQUAL((double) factor[row], old, EPSILON);
-            CU_ASSERT_EQUAL(state[row].max, (float) top);
-            CU_ASSERT_DOUBLE_EQUAL((double) state[row].sum, (row == 0 ? 2 : 3) * old + exp(4 - top) + exp(3 - top),
-                                   8 * EPSILON);
-            CU_ASSERT_DOUBLE_EQUAL((double) w[row].step, exp(4 - top) / ops->weight_max, EPSILON);
-            CU_ASSERT_DOUBLE_EQUAL((double) scores[row * CHUNK_TOKENS + 2], exp(3 - top), EPSILON);
-            CU_ASSERT_EQUAL(scores[row * CHUNK_TOKENS], 0);
-            for (size_t t = 0; t < CHUNK_TOKENS; t++) {
-                CU_ASSERT_EQUAL(w[row].bytes[t], t == 5 ? ops->weight_max : 0);
-                CU_ASSERT_EQUAL(w[row].whole[t], t == 5 ? WEIGHT_WIDE_MAX : 0);
-            }
-        }
-        free(w);
-    }
-}
-
-/* Sixty-three weights of 0.4 steps: rounded to nearest they would all be lost. */
-static void test_small_weights(void)
-{
-    for (size_t i = 0; i < N_VARIANTS; i++) {
-        const struct decode_ops *ops = variant(i);
-        struct softmax_row state = { .max = -INFINITY };
-        struct row_weights *w = aligned_alloc(64, sizeof(*w));
-        float scores[CHUNK_TOKENS], factor[DECODE_ROWS_MAX];
-        int sum = 0;
-
-        assert(w);
-        for (size_t t = 0; t < CHUNK_TOKENS; t++)
-            scores[t] = ops && t > 0 ? logf(0.4f / (float) ops->weight_max) : 0;
-        if (ops)
-            ops->softmax(1, scores, &state, 0, false, factor, w);
-        for (size_t t = 1; ops && t < CHUNK_TOKENS; t++)
-            sum += w->bytes[t];
-        CU_ASSERT_TRUE(!ops || (sum >= 24 && sum <= 26)); /* 63 * 0.4 = 25.2, the first token's place being taken */
-        free(w);
-    }
-}
-
 const char test_suite[] = "decode";
 const struct test_case test_cases[] = {
-    TEST(test_unpack), TEST(test_keys), TEST(test_fold), TEST(test_nodes), TEST(test_values), TEST(test_tiles), TEST(test_softmax),
-    TEST(test_small_weights), TEST_END,
+    TEST(test_unpack), TEST(test_keys), TEST(test_fold), TEST(test_nodes), TEST(test_values), TEST(test_tiles),
+    TEST_END,
 };
