@@ -117,18 +117,31 @@ static void log_end(const struct mover_process *p, int status)
         log_event(level, "mover-ended", "pid=%ld status=%d", (long) p->pid, WEXITSTATUS(status));
 }
 
-void mover_process_end(struct mover_process *p)
+/* Whether the process has ended, within @timeout_ms. */
+static bool has_ended(const struct mover_process *p, int timeout_ms)
 {
     struct pollfd ended = { .fd = p->pidfd, .events = POLLIN };
+    int n;
+
+    do
+        n = poll(&ended, 1, timeout_ms);
+    while (n < 0 && errno == EINTR);
+    return n > 0;
+}
+
+void mover_process_end(struct mover_process *p)
+{
+    bool ended;
     int status = 0;
 
     if (p->pid == 0)
         return;
-    if (poll(&ended, 1, 0) <= 0) {
+    ended = has_ended(p, 0);
+    if (!ended) {
         mover_process_kill(p);
-        (void) poll(&ended, 1, END_TIMEOUT_MS);
+        ended = has_ended(p, END_TIMEOUT_MS);
     }
-    if (waitpid(p->pid, &status, WNOHANG) == p->pid)
+    if (ended && waitpid(p->pid, &status, 0) == p->pid) /* the pidfd may be a moment ahead of it */
         log_end(p, status);
     else
         log_event(LOG_ERR, "mover-stuck", "pid=%ld message=\"it was killed, and the driver does not let it go\"", (long) p->pid);

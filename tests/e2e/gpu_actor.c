@@ -135,8 +135,10 @@ static int open_session(const char *uuid, bool resume)
     Kvcobra__Reply *reply;
     int fd = raw_connect(raw_daemon.socket), r = raw_hello_on(fd, uuid, resume, token);
 
-    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) {
+    for (int i = 0; r == -EAGAIN && i < PATIENCE_MS; i++) { /* anew: a greeting has to be over in time */
+        (void) close(fd);
         (void) poll(NULL, 0, 1);
+        fd = raw_connect(raw_daemon.socket);
         r = raw_hello_on(fd, uuid, resume, token);
     }
     if (r < 0) {
