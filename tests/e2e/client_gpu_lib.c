@@ -308,19 +308,5 @@ bool gpu_is_like_cpu(const struct scene *sc, const struct embedded *m, kvc_seq *
 
 size_t gpu_inodes(pid_t pid, unsigned long *inodes, size_t max)
 {
-    char path[64], line[512];
-    size_t n = 0;
-    FILE *f;
-
-    (void) snprintf(path, sizeof(path), "/proc/%d/maps", (int) pid);
-    f = fopen(path, "re");
-    assert(f);
-    while (n < max && fgets(line, sizeof(line), f)) {
-        unsigned long inode;
-
-        if (strstr(line, "/memfd:standin-gpu-") && sscanf(line, "%*s %*s %*s %*s %lu", &inode) == 1)
-            inodes[n++] = inode;
-    }
-    (void) fclose(f);
-    return n;
+    return mapped_inodes(pid, "/memfd:standin-gpu-", "", inodes, max);
 }

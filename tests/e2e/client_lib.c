@@ -299,3 +299,24 @@ bool pipe_wait(int fd)
     while (n < 0 && errno == EINTR);
     return n == 1;
 }
+
+/* ---- what a process has mapped ------------------------------------------------------------------------------------- */
+
+size_t mapped_inodes(pid_t pid, const char *object, const char *access, unsigned long *inodes, size_t max)
+{
+    char path[64], line[512];
+    size_t n = 0;
+    FILE *f;
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/maps", (int) pid);
+    f = fopen(path, "re");
+    assert(f);
+    while (n < max && fgets(line, sizeof(line), f)) {
+        unsigned long inode;
+
+        if (strstr(line, object) && strstr(line, access) && sscanf(line, "%*s %*s %*s %*s %lu", &inode) == 1)
+            inodes[n++] = inode;
+    }
+    (void) fclose(f);
+    return n;
+}

@@ -75,3 +75,6 @@ void pipe_send(int fd, const void *data, size_t bytes);
 void pipe_receive(int fd, void *data, size_t bytes);
 void pipe_tell(int fd);       /* one byte */
 bool pipe_wait(int fd);       /* for it; false if the other side is gone */
+
+/* Mappings of process @pid whose line has @object and @access in it, by inode; one inode in two processes is one memory. */
+size_t mapped_inodes(pid_t pid, const char *object, const char *access, unsigned long *inodes, size_t max);

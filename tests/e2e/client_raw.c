@@ -1,6 +1,6 @@
 /*
- * A client without the library (client/python/raw_client.py) and one with it: the daemon's codes are those of the library,
- * and what one publishes the other finds.
+ * A client without the library (client/python/raw_client.py) and one with it: what one publishes the other finds and reads.
+ * Codes may differ in single values: the library encodes from a tail in binary16, the daemon from the vectors it is given.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -43,25 +43,10 @@ static bool publisher(const struct scene *sc, int from_parent, int to_parent)
     return true;
 }
 
-/* Read-only shared mappings of pool extents in a process, by inode; the same inode in two processes is one memory. */
+/* Read-only shared mappings of pool extents. */
 static size_t pool_inodes(pid_t pid, unsigned long *inodes, size_t max)
 {
-    char path[64], line[512];
-    size_t n = 0;
-    FILE *f;
-
-    (void) snprintf(path, sizeof(path), "/proc/%d/maps", (int) pid);
-    f = fopen(path, "re");
-    assert(f);
-    while (n < max && fgets(line, sizeof(line), f)) {
-        unsigned long inode;
-
-        if (strstr(line, "/memfd:kvcobra-pages") && strstr(line, " r--s ") &&
-            sscanf(line, "%*s %*s %*s %*s %lu", &inode) == 1)
-            inodes[n++] = inode;
-    }
-    (void) fclose(f);
-    return n;
+    return mapped_inodes(pid, "/memfd:kvcobra-pages", " r--s ", inodes, max);
 }
 
 static void test_shared_prefix(void)
