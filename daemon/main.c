@@ -10,11 +10,11 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "daemon/config.h"
-#include "daemon/config_keys.h"
-#include "daemon/log.h"
+#include "daemon/config/config.h"
+#include "daemon/config/config_keys.h"
+#include "daemon/loop/log.h"
 #include "daemon/server.h"
-#include "daemon/supervisor.h"
+#include "daemon/loop/supervisor.h"
 
 /* libc finds it by its name, which must not be hidden. */
 __attribute__((visibility("default"))) const char *argp_program_version = "kvcobrad " KVCOBRA_VERSION;

@@ -5,17 +5,17 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "daemon/config.h"
-#include "daemon/device.h"
-#include "daemon/ev.h"
-#include "daemon/evict.h"
-#include "daemon/journal.h"
-#include "daemon/listen.h"
-#include "daemon/metrics.h"
-#include "daemon/ownerless.h"
-#include "daemon/supervisor.h"
-#include "daemon/live_moments.h"
-#include "daemon/tables.h"
+#include "daemon/config/config.h"
+#include "daemon/store/device.h"
+#include "daemon/loop/ev.h"
+#include "daemon/store/evict.h"
+#include "daemon/store/journal.h"
+#include "daemon/loop/listen.h"
+#include "daemon/loop/metrics.h"
+#include "daemon/session/orphans.h"
+#include "daemon/loop/supervisor.h"
+#include "daemon/tables/live_moments.h"
+#include "daemon/tables/tables.h"
 #include "proto/protocol.h"
 
 struct conn;

@@ -1,6 +1,6 @@
 /*
  * From vectors to codes to half-tiles, and back, one KV head at a time. Runs on the best instruction set of the
- * machine (gpu/ops.h); codes and decoded vectors have the same bits on each.
+ * machine (gpu/cpu/ops.h); codes and decoded vectors have the same bits on each.
  *
  * Shapes: k and v of one KV head are [n, d] binary32 with a row stride in floats; all borrowed.
  */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "client/kvcobra.h"
-#include "tools/command.h"
+#include "tools/command/command.h"
 
 /* In the order in which one uses them. */
 static const struct command *const commands[] = {

@@ -1,5 +1,5 @@
 /* kvcobra: entry of the command; everything else is in libraries that the tests link too. */
-#include "tools/command.h"
+#include "tools/command/command.h"
 
 int main(int argc, char **argv)
 {

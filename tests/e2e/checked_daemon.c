@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "daemon/device.h"
-#include "daemon/tables.h"
+#include "daemon/store/device.h"
+#include "daemon/tables/tables.h"
 
 void __real_tables_retire_idle(struct tables *ts, uint64_t now_ms);
 void __wrap_tables_retire_idle(struct tables *ts, uint64_t now_ms);

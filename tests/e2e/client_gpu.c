@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/client.h"
+#include "client/connection/client.h"
 #include "tests/e2e/client_gpu_lib.h"
 #include "tests/lib/test.h"
 

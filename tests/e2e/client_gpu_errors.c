@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/client.h"
+#include "client/connection/client.h"
 #include "gpu/cuda/abi.h"
 #include "tests/e2e/client_gpu_lib.h"
 #include "tests/lib/random_table.h"

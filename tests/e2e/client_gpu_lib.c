@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/client.h"
+#include "client/connection/client.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 

@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/journal.h"
+#include "daemon/store/journal.h"
 #include "tests/e2e/client_lib.h"
 #include "tests/e2e/raw_service.h"
 #include "tests/e2e/supervisor.h"

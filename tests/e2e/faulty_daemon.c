@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/lease.h"
-#include "daemon/session.h"
+#include "daemon/store/lease.h"
+#include "daemon/session/session.h"
 
 int __real_session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t, int pidfd,
                            struct session **ret, struct errmsg *e);

@@ -1,4 +1,4 @@
-/* The supervisor of tools/fd_store.h in a test's folder; see supervisor.h. */
+/* The supervisor of tools/bench/fd_store.h in a test's folder; see supervisor.h. */
 #include "tests/e2e/supervisor.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include "base/errmsg.h"
 #include "tests/e2e/raw_service.h"
 #include "tests/lib/test.h"
-#include "tools/fd_store.h"
+#include "tools/bench/fd_store.h"
 
 enum { ARGS_MAX = 32 };
 

@@ -1,5 +1,5 @@
 /*
- * The supervisor of tools/fd_store.h for tests: the daemon may be killed at any instruction; the sockets and the store stay
+ * The supervisor of tools/bench/fd_store.h for tests: the daemon may be killed at any instruction; the sockets and the store stay
  * over its deaths.
  *
  * It fills in raw_daemon, so that everything of raw_service.h works.

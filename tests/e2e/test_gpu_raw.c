@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/job.h"
-#include "daemon/raw_gpu.h"
+#include "daemon/requests/job.h"
+#include "daemon/requests/raw_gpu.h"
 #include "gpu/layout.h"
 #include "tests/e2e/gpu_service.h"
 #include "tests/e2e/raw_vectors.h"

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/slot.h"
+#include "daemon/store/slot.h"
 #include "tests/e2e/gpu_service.h"
 #include "tests/e2e/supervisor.h"
 #include "tests/lib/random_table.h"

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/job.h"
+#include "daemon/requests/job.h"
 #include "gpu/layout.h"
 #include "tests/e2e/raw_service.h"
 #include "tests/e2e/raw_vectors.h"

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/journal.h"
+#include "daemon/store/journal.h"
 #include "gpu/layout.h"
 #include "tests/e2e/raw_service.h"
 #include "tests/e2e/supervisor.h"

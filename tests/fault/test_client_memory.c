@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/seq.h"
+#include "client/sequence/seq.h"
 #include "tests/fault/fault.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"

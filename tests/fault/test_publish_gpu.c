@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/client.h"
-#include "client/seq.h"
+#include "client/connection/client.h"
+#include "client/sequence/seq.h"
 #include "tests/fault/fault.h"
 #include "tests/lib/test.h"
 #include "tests/standin/libcuda.h"

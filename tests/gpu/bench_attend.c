@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tests/gpu/bench_rows.h"
-#include "tools/report.h"
+#include "tools/command/report.h"
 
 enum {
     OPT_BATCH = 1, OPT_TOKENS, OPT_HEADS, OPT_SAMPLES, OPT_SECONDS, OPT_COLD, OPT_JSON, OPT_TABLE, OPT_COMPUTE,

@@ -8,7 +8,7 @@
 #include "gpu/cuda/plan.h"
 #include "tests/gpu/bench_rows.h"
 #include "tests/gpu/bench_subject.h"
-#include "tools/clock.h"
+#include "tools/command/clock.h"
 
 /* ---- appending, reading, checksums ------------------------------------------------------------------------------- */
 

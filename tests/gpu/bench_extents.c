@@ -18,11 +18,11 @@
 #include "base/errmsg.h"
 #include "gpu/cuda/extent.h"
 #include "proto/wire.h"
-#include "tools/bench_service_crew.h"
-#include "tools/bench_service_place.h"
-#include "tools/clock.h"
-#include "tools/report.h"
-#include "tools/timing.h"
+#include "tools/bench/bench_service_clients.h"
+#include "tools/bench/bench_service_device.h"
+#include "tools/command/clock.h"
+#include "tools/command/report.h"
+#include "tools/bench/timing.h"
 
 #define MIB ((size_t) 1 << 20)
 

@@ -11,7 +11,7 @@
 #include "base/half.h"
 #include "gpu/cuda/plan.h"
 #include "tests/gpu/bench_subject.h"
-#include "tools/clock.h"
+#include "tools/command/clock.h"
 
 enum {
     SETS_MAX = 64,         /* caches that calls go round */

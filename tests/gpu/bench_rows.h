@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tests/gpu/bench_subject.h"
-#include "tools/timing.h"
+#include "tools/bench/timing.h"
 
 enum { BENCH_KV_HEADS_MAX = 8, BENCH_GROUP = 4, BENCH_D = 128 };
 

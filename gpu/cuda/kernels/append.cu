@@ -1,5 +1,5 @@
 /*
- * Appending to sequences in device memory, with the CPU's bits (client/seq_append.c): old rows of a tail are packed into
+ * Appending to sequences in device memory, with the CPU's bits (client/sequence/seq_append.c): old rows of a tail are packed into
  * pages, keys before values, since those are residuals of what the stored keys' codes predict; then the new rows are stored
  * behind the tail, which first moves to the front of its buffer where they would not fit. The last block of a sequence in the last
  * launch sets its lengths, which all launches before decided by plan_step(), so that nothing depends on the host.

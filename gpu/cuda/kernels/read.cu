@@ -1,4 +1,4 @@
-/* Reading a sequence back, with the CPU's bits (client/seq_read.c): decoded vectors of pages, exact ones of sinks and tail. */
+/* Reading a sequence back, with the CPU's bits (client/sequence/seq_read.c): decoded vectors of pages, exact ones of sinks and tail. */
 #include "gpu/cuda/kernels/coding.h"
 
 /* x += what @codes give by their columns of dec, [n_rows][r] at @dec. */

@@ -54,7 +54,7 @@ float *embedded_read(const struct embedded *m, kvc_seq *s, uint32_t layer, enum 
  * What nmse() of attention may be. The reference's scores and sums are binary32, exact rows binary16 of x - mean, which read()
  * gives back alike: a few hundred terms of relative error 2^-24 stay below 2^-16 of the output, and that squared is the limit. A
  * wrong token, rotation or mask gives more than 1e-3, squared 1e-6. Other kernels may take decode steps with 6 to 8 bits of
- * weights and factors (gpu/decode.h; gpu's own tests hold them to a bound derived case by case): 1 in 64, squared.
+ * weights and factors (gpu/cpu/decode.h; gpu's own tests hold them to a bound derived case by case): 1 in 64, squared.
  * tests/unit/client/meson.build runs the tests on both.
  */
 double embedded_nmse_max(const struct embedded *m);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "client/client.h"
-#include "client/seq.h"
+#include "client/connection/client.h"
+#include "client/sequence/seq.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/oracle.h"

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "alloc/table.h"
-#include "client/gpu.h"
+#include "client/gpu/gpu.h"
 #include "client/kvcobra.h"
 
 struct twins_shape {

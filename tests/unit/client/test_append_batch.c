@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/seq.h"
+#include "client/sequence/seq.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/client.h"
-#include "client/seq.h"
-#include "client/seq_gpu.h"
+#include "client/connection/client.h"
+#include "client/sequence/seq.h"
+#include "client/gpu/seq_gpu.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/gpu_twins.h"
 

@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/client.h"
-#include "client/seq.h"
-#include "client/seq_gpu.h"
+#include "client/connection/client.h"
+#include "client/sequence/seq.h"
+#include "client/gpu/seq_gpu.h"
 #include "tests/lib/test.h"
 #include "tests/standin/libcuda.h"
 #include "tests/unit/client/hostile_peer.h"

@@ -1,8 +1,8 @@
 /* A store with tenants and spaces but without tables, sessions or messages. */
 #pragma once
 
-#include "daemon/device.h"
-#include "daemon/space.h"
+#include "daemon/store/device.h"
+#include "daemon/store/space.h"
 
 enum { FIXTURE_TENANTS = 2, FIXTURE_SPACES = 3 };
 

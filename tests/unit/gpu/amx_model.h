@@ -1,5 +1,5 @@
 /*
- * The tiles of gpu/amx.h in plain C, after Intel's description of the instructions (Software Developer's Manual, volume
+ * The tiles of gpu/cpu/amx.h in plain C, after Intel's description of the instructions (Software Developer's Manual, volume
  * 2: ldtilecfg, tilezero, tileloadd, tilestored, tdpbusd, tdpbsud): what would raise an exception ends the test. For
  * source files that are compiled a second time with AMX_MODEL naming this file; each has tiles of its own.
  */

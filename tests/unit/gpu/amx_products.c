@@ -1,7 +1,7 @@
 /* See amx_products.h; the model's compilation is amx_products_model.c. */
 #include "tests/unit/gpu/amx_products.h"
 
-#include "gpu/amx.h"
+#include "gpu/cpu/amx.h"
 
 #ifndef AMX_PRODUCTS
 #define AMX_PRODUCTS products_native

@@ -1,5 +1,5 @@
 /*
- * One product of each kind with tiles of gpu/amx.h, for test_amx.c: on instructions and on the model, which are two
+ * One product of each kind with tiles of gpu/cpu/amx.h, for test_amx.c: on instructions and on the model, which are two
  * compilations of amx_products.c.
  */
 #pragma once

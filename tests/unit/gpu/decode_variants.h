@@ -4,8 +4,8 @@
 #include <stddef.h>
 
 #include "gpu/cpu.h"
-#include "gpu/decode.h"
-#include "gpu/ops.h"
+#include "gpu/cpu/decode.h"
+#include "gpu/cpu/ops.h"
 #include "tests/unit/gpu/scene.h"
 
 enum { N_VARIANTS = 6 };

@@ -6,7 +6,7 @@
  * together. The key's own coordinates are such sums over the rank and carry u of their size, which adds u S; turning
  * query and key adds 2 u S. An error e of all scores of a row moves its weights by e relative to each other, so the
  * output by 2 e of the values' size at most: 8 u S. The sums over weights and the product with dec take 16 u.
- * Whole numbers (gpu/decode.h) add errors that stand at random to each other, so their squares add up.
+ * Whole numbers (gpu/cpu/decode.h) add errors that stand at random to each other, so their squares add up.
  *   Scores: entries of dec, and of the nodes of folded planes, are off by half a step at most, 1 / sqrt(3) of that in
  *   the mean; the largest of a row is narrow_max steps, and 3 times the mean size for numbers like these. So a key is
  *   off by KEY_ERROR = 3 / (2 sqrt(3) narrow_max) of its size about the mean in each coordinate, and a score by that of
@@ -33,7 +33,7 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "gpu/decode.h"
+#include "gpu/cpu/decode.h"
 #include "tests/lib/test.h"
 
 /* Keys and values of all positions, and the sums of the report. */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/half.h"
-#include "gpu/attend_decode.h"
+#include "gpu/cpu/attend_decode.h"
 #include "gpu/cpu.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/oracle.h"

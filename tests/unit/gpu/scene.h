@@ -5,7 +5,7 @@
 #pragma once
 
 #include "gpu/attend.h"
-#include "gpu/ops.h"
+#include "gpu/cpu/ops.h"
 #include "tests/unit/gpu/view.h"
 
 struct shape {
@@ -43,7 +43,7 @@ struct scene {
 void scene_init(struct scene *s, const struct shape *shape);
 void scene_deinit(struct scene *s);
 
-/* gpu/decode_amx.c on tiles in plain C, on machines that have AVX-512 VNNI; NULL on others. */
+/* gpu/cpu/decode_amx.c on tiles in plain C, on machines that have AVX-512 VNNI; NULL on others. */
 const struct ops *amx_model(void);
 
 enum { SCENE_VARIANTS = 7 };

@@ -13,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gpu/attend_decode.h"
+#include "gpu/cpu/attend_decode.h"
 #include "gpu/cpu.h"
-#include "gpu/ops.h"
+#include "gpu/cpu/ops.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/oracle.h"
 #include "tests/unit/gpu/scene.h"

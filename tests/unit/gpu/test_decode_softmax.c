@@ -1,4 +1,4 @@
-/* The softmax of gpu/decode.h: weights as whole numbers, against binary64. */
+/* The softmax of gpu/cpu/decode.h: weights as whole numbers, against binary64. */
 #include <math.h>
 #include <stdlib.h>
 

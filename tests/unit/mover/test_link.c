@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/errmsg.h"
-#include "daemon/mover.h"
+#include "daemon/gpu/mover.h"
 #include "tests/lib/test.h"
 
 enum { TIMEOUT_MS = 20000, MIB = 1 << 20 };

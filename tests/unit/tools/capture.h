@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/lib/test.h"
-#include "tools/command.h"
+#include "tools/command/command.h"
 
 enum { CAPTURE_ARGS_MAX = 24, CAPTURE_BYTES_MAX = 1 << 20 };
 

@@ -8,10 +8,10 @@
 #include "base/errmsg.h"
 #include "tests/lib/test.h"
 #include "tests/lib/tiny_gguf.h"
-#include "tools/corpus.h"
+#include "tools/calibrate/corpus.h"
 #include "tools/engine/engine.h"
-#include "tools/progress.h"
-#include "tools/text_file.h"
+#include "tools/command/progress.h"
+#include "tools/command/text_file.h"
 
 static inline struct engine *open_tiny(void)
 {

@@ -1,0 +1,414 @@
+/* Connecting, greeting, asking; see connection.h. */
+#include "client/connection/connection.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+enum {
+    REQUEST_TIMEOUT_MS = 10000, /* a COMMIT of 512 pages copies and checks 200 MB */
+    REPLY_GRACE_MS = 2000,
+    CHECK_EVERY_MS = 1000,
+    SHORT_LIFE_MS = 1000,       /* a second connection that did not live this long counts as an attempt that failed */
+    ERRNO_MAX = 4095,
+};
+
+static const char default_path[] = "/run/kvcobra/kvcobra.sock";
+
+void connection_init(struct connection *c)
+{
+    *c = (struct connection) { .fd = -1, .request_ms = REQUEST_TIMEOUT_MS, .grace_ms = REPLY_GRACE_MS };
+}
+
+void connection_set_device(struct connection *c, const char *uuid)
+{
+    (void) snprintf(c->device, sizeof(c->device), "%s", uuid);
+}
+
+void connection_deinit(struct connection *c)
+{
+    connection_lose(c);
+    free(c->packet);
+    free(c->path);
+    connection_init(c);
+}
+
+void connection_lose(struct connection *c)
+{
+    int64_t now = clock_ms();
+
+    if (c->fd < 0)
+        return;
+    (void) close(c->fd);
+    c->fd = -1;
+    if (!c->in_use)
+        return; /* whoever greets counts its failure */
+    c->in_use = false;
+    c->backoff = (struct backoff) { .n_failed = c->backoff.n_failed };
+    if (c->epoch > 1 && now - c->opened_ms < SHORT_LIFE_MS)
+        backoff_failed(&c->backoff, now);
+    else
+        c->backoff.n_failed = 0;
+}
+
+void reply_free(struct reply *r)
+{
+    wire_packet_close_fds(&r->packet);
+    wire_reply_free(r->message);
+    r->message = NULL;
+}
+
+int reply_take_fd(struct reply *r, size_t i)
+{
+    return i < r->packet.n_fds ? take_fd(&r->packet.fds[i]) : -1;
+}
+
+/* ---- one request ------------------------------------------------------------------------------------------------ */
+
+static int wait_for(int fd, short events, int64_t deadline_ms)
+{
+    for (;;) {
+        struct pollfd p = { .fd = fd, .events = events };
+        int64_t left = deadline_ms - clock_ms();
+        int r = poll(&p, 1, left > 0 ? (int) left : 0);
+
+        if (r > 0)
+            return 0;
+        if (r == 0)
+            return -ETIMEDOUT;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+static int send_packet(struct connection *c, size_t bytes, const int *fds, size_t n_fds, int64_t deadline_ms)
+{
+    for (;;) {
+        int r = wire_send(c->fd, c->packet, bytes, fds, n_fds);
+
+        if (r != -EAGAIN)
+            return r;
+        r = wait_for(c->fd, POLLOUT, deadline_ms);
+        if (r < 0)
+            return r;
+    }
+}
+
+static int receive_reply(struct connection *c, int64_t deadline_ms, struct reply *ret)
+{
+    struct reply reply = { .message = NULL };
+    int r;
+
+    do {
+        r = wait_for(c->fd, POLLIN, deadline_ms);
+        if (r < 0)
+            return r;
+        r = wire_receive(c->fd, c->packet, &reply.packet);
+    } while (r == -EAGAIN);
+    if (r < 0)
+        return r;
+    r = wire_reply_unpack(c->packet, reply.packet.bytes, &reply.message);
+    if (r < 0) {
+        wire_packet_close_fds(&reply.packet);
+        return r == -ENOMEM ? r : -EPROTO;
+    }
+    *ret = reply;
+    return 0;
+}
+
+/* The connection cannot be used any more: says why in terms of the caller's codes. */
+static int lost(struct connection *c, int err, struct errmsg *e)
+{
+    connection_lose(c);
+    switch (err) {
+    case -EPIPE:
+    case -ECONNRESET:
+        return fail(e, -ENOTCONN, "kvcobrad at %s closed the connection; what sequences hold is now private", c->path);
+    case -ETIMEDOUT:
+        return fail(e, -ENOTCONN, "kvcobrad at %s did not answer within %u s; the connection is given up", c->path,
+                    (c->request_ms + c->grace_ms + 999) / 1000);
+    case -EPROTO:
+    case -EBADMSG:
+    case -E2BIG:
+        return fail(e, -EPROTO, "the answer from %s is not kvcobrad's protocol; the connection is given up", c->path);
+    default:
+        return fail(e, -ENOTCONN, "connection to kvcobrad at %s failed: %s", c->path, strerror(-err));
+    }
+}
+
+/* Whether the reply can be what was asked for; its errno is looked at later. */
+static bool reply_makes_sense(const struct connection *c, const Kvcobra__Request *request, const Kvcobra__Reply *m,
+                              Kvcobra__Reply__BodyCase body)
+{
+    if (m->id != request->id || m->err > 0 || m->err < -ERRNO_MAX || !bytes_are(m->boot_id, BOOT_ID_BYTES))
+        return false;
+    if (c->next_id > 1 && memcmp(m->boot_id.data, c->boot_id, BOOT_ID_BYTES) != 0)
+        return false; /* another daemon behind the same socket */
+    return m->err < 0 || body == KVCOBRA__REPLY__BODY__NOT_SET || m->body_case == body;
+}
+
+int connection_request(struct connection *c, Kvcobra__Request *request, const int *fds, size_t n_fds,
+                       Kvcobra__Reply__BodyCase body, struct reply *ret, struct errmsg *e)
+{
+    int64_t deadline_ms = clock_ms() + c->request_ms + c->grace_ms;
+    struct reply reply;
+    ssize_t bytes;
+    int r;
+
+    if (!connection_is_open(c))
+        return fail(e, -ENOTCONN, c->greeted ? "the connection to kvcobrad is lost" : "not connected to kvcobrad");
+    request->id = c->next_id;
+    request->timeout_ms = c->request_ms;
+    bytes = wire_request_pack(request, c->packet);
+    if (bytes < 0)
+        return fail(e, (int) bytes, "the request is too long for one packet");
+    r = send_packet(c, (size_t) bytes, fds, n_fds, deadline_ms);
+    if (r == 0)
+        r = receive_reply(c, deadline_ms, &reply);
+    if (r < 0)
+        return lost(c, r, e);
+    if (!reply_makes_sense(c, request, reply.message, body)) {
+        reply_free(&reply);
+        return lost(c, -EPROTO, e);
+    }
+    if (c->next_id++ == 1)
+        memcpy(c->boot_id, reply.message->boot_id.data, BOOT_ID_BYTES);
+    if (reply.message->err < 0) {
+        r = reply.message->err;
+        (void) fail(e, r, "%s", reply.message->message[0] ? reply.message->message : strerror(-r));
+        reply_free(&reply);
+        return r;
+    }
+    *ret = reply;
+    return 0;
+}
+
+int connection_tell(struct connection *c, Kvcobra__Request *request, struct errmsg *e)
+{
+    struct reply reply;
+    int r = connection_request(c, request, NULL, 0, KVCOBRA__REPLY__BODY__NOT_SET, &reply, e);
+
+    if (r == 0)
+        reply_free(&reply);
+    return r;
+}
+
+void connection_bye(struct connection *c)
+{
+    Kvcobra__Bye bye = KVCOBRA__BYE__INIT;
+    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
+
+    if (!connection_is_open(c))
+        return;
+    request.body_case = KVCOBRA__REQUEST__BODY_BYE;
+    request.bye = &bye;
+    (void) connection_tell(c, &request, NULL);
+    connection_lose(c);
+}
+
+/* ---- greeting --------------------------------------------------------------------------------------------------- */
+
+/*
+ * @patient: wait for room in the listener's queue, which is all that a Unix connect waits for. A second greeting does
+ * not: it happens inside of somebody's call for something else.
+ */
+static int open_socket(const char *path, bool patient, int *ret_fd, struct errmsg *e)
+{
+    _cleanup_(closep) int fd = -1;
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+
+    if (strlen(path) >= sizeof(sa.sun_path))
+        return fail(e, -EINVAL, "socket path %.80s... is longer than the %zu bytes that a Unix socket may have", path,
+                    sizeof(sa.sun_path) - 1);
+    memcpy(sa.sun_path, path, strlen(path));
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (patient ? 0 : SOCK_NONBLOCK), 0);
+    if (fd < 0)
+        return fail(e, -errno, "cannot make a socket: %s", strerror(errno));
+    while (connect(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno == EPROTOTYPE || errno == ENOTSOCK)
+            return fail(e, -EPROTO, "%s is not kvcobrad's socket", path);
+        return fail(e, -errno, "cannot connect to kvcobrad at %s: %s", path, strerror(errno));
+    }
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
+        return fail(e, -errno, "cannot make the socket non-blocking: %s", strerror(errno));
+    *ret_fd = take_fd(&fd);
+    return 0;
+}
+
+static int hello(struct connection *c, struct errmsg *e)
+{
+    Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
+    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
+    const Kvcobra__HelloReply *got;
+    struct reply reply;
+    int r;
+
+    hello.version_min = PROTO_VERSION_MIN;
+    hello.version_max = PROTO_VERSION;
+    hello.client_name = (char *) "libkvcobra " KVC_VERSION_STRING;
+    hello.device = c->device;
+    if (c->greeted)
+        hello.session_token = (ProtobufCBinaryData) { sizeof(c->token), c->token };
+    request.body_case = KVCOBRA__REQUEST__BODY_HELLO;
+    request.hello = &hello;
+    r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_HELLO, &reply, e);
+    if (r < 0)
+        return r;
+    got = reply.message->hello;
+    if (got->version < PROTO_VERSION_MIN || got->version > PROTO_VERSION)
+        r = fail(e, -EPROTO, "kvcobrad at %s speaks protocol %u, this library %u", c->path, got->version,
+                 PROTO_VERSION);
+    else if (!bytes_are(got->session_token, SESSION_TOKEN_BYTES))
+        r = fail(e, -EPROTO, "kvcobrad at %s gave no session token", c->path);
+    else
+        memcpy(c->token, got->session_token.data, sizeof(c->token));
+    c->items_per_message = WIRE_ITEMS_MAX;
+    if (got->limits && got->limits->items_per_message > 0 && got->limits->items_per_message < WIRE_ITEMS_MAX)
+        c->items_per_message = got->limits->items_per_message;
+    reply_free(&reply);
+    return r;
+}
+
+/* A daemon that knows of no devices gives a session in the host's memory whatever was asked for. */
+static int check_device(const struct connection *c, const Kvcobra__Device *got, struct errmsg *e)
+{
+    const char *uuid = got ? got->uuid : "";
+
+    if (strcasecmp(uuid, c->device) == 0)
+        return 0;
+    if (c->device[0] == '\0' || uuid[0] != '\0')
+        return fail(e, -EPROTO, "kvcobrad at %s gave a session on another device: %s", c->path, uuid);
+    return fail(e, -EOPNOTSUPP, "kvcobrad at %s has no pools on GPUs: it is of an older version", c->path);
+}
+
+/* The second packet; its answer says what really became of the session that HELLO asked for. */
+static int confirm(struct connection *c, struct errmsg *e)
+{
+    Kvcobra__Confirm confirm = KVCOBRA__CONFIRM__INIT;
+    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
+    const Kvcobra__ConfirmReply *got;
+    struct reply reply;
+    int r;
+
+    request.body_case = KVCOBRA__REQUEST__BODY_CONFIRM;
+    request.confirm = &confirm;
+    r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_CONFIRM, &reply, e);
+    if (r < 0)
+        return r;
+    got = reply.message->confirm;
+    if (!bytes_are(got->pool, sizeof(c->pool_id)))
+        r = fail(e, -EPROTO, "kvcobrad at %s did not say which pool it has", c->path);
+    if (r == 0)
+        r = check_device(c, got->device, e);
+    if (r == 0) {
+        memcpy(c->pool_id, got->pool.data, sizeof(c->pool_id));
+        c->session = got->session;
+        c->resumed = got->resumed;
+        c->extent_bytes = got->device ? got->device->extent_bytes : 0;
+    }
+    reply_free(&reply);
+    return r;
+}
+
+/* Everything up to an open session over @fd, which is taken over. */
+static int greet(struct connection *c, int fd, struct errmsg *e)
+{
+    int r;
+
+    c->fd = fd;
+    c->opened_ms = c->checked_ms = clock_ms();
+    c->next_id = 1;
+    r = hello(c, e);
+    if (r == 0)
+        r = confirm(c, e);
+    if (r < 0) {
+        connection_lose(c);
+        return r;
+    }
+    c->greeted = c->in_use = true;
+    c->epoch++;
+    return 0;
+}
+
+int connection_open(struct connection *c, const char *path, struct errmsg *e)
+{
+    _cleanup_(freep) char *copy = NULL;
+    int fd = -1, r;
+
+    assert(!c->greeted);
+    copy = strdup(path ? path : default_path);
+    if (!c->packet)
+        c->packet = malloc(WIRE_PACKET_BYTES_MAX);
+    if (!copy || !c->packet)
+        return fail(e, -ENOMEM, "out of memory while connecting");
+    r = open_socket(copy, true, &fd, e);
+    if (r < 0)
+        return r;
+    free(c->path);
+    c->path = take_ptr(copy);
+    r = greet(c, fd, e);
+    /* a peer that hangs up on a greeting is not a lost daemon: it is not one, or refuses us */
+    return r == -ENOTCONN ? fail(e, -EPROTO, "no kvcobrad answers at %s", c->path) : r;
+}
+
+bool connection_is_to(const struct connection *c, const char *path)
+{
+    return c->path && strcmp(c->path, path ? path : default_path) == 0;
+}
+
+int connection_reopen(struct connection *c, struct resumption *ret, struct errmsg *e)
+{
+    struct connection before = *c;
+    int fd = -1, r;
+
+    assert(c->greeted && c->fd < 0);
+    r = open_socket(c->path, false, &fd, e);
+    if (r < 0) {
+        backoff_failed(&c->backoff, clock_ms());
+        return r == -EPROTO ? r : fail(e, -ENOTCONN, "kvcobrad at %s cannot be reached: %s", c->path, strerror(-r));
+    }
+    c->request_ms = RECONNECT_MS / 2; /* of each of the two packets */
+    c->grace_ms = 0;
+    r = greet(c, fd, e);
+    c->request_ms = before.request_ms;
+    c->grace_ms = before.grace_ms;
+    if (r < 0) {
+        memcpy(c->token, before.token, sizeof(c->token)); /* the session to ask for is still the old one */
+        memcpy(c->boot_id, before.boot_id, sizeof(c->boot_id));
+        backoff_failed(&c->backoff, clock_ms());
+        return r;
+    }
+    *ret = (struct resumption) {
+        .resumed = c->resumed,
+        .same_daemon = memcmp(c->boot_id, before.boot_id, sizeof(c->boot_id)) == 0,
+        .same_pool = memcmp(c->pool_id, before.pool_id, sizeof(c->pool_id)) == 0,
+    };
+    return 0;
+}
+
+void connection_check(struct connection *c, bool now)
+{
+    struct pollfd p = { .fd = c->fd, .events = POLLIN };
+    int64_t t;
+
+    if (c->fd < 0)
+        return;
+    t = clock_ms();
+    if (!now && t - c->checked_ms < CHECK_EVERY_MS)
+        return;
+    c->checked_ms = t;
+    if (poll(&p, 1, 0) > 0) /* nothing is asked, so whatever comes is the end */
+        connection_lose(c);
+}

@@ -1,0 +1,46 @@
+/* The session's arena and page; see session.h. */
+#include "client/connection/session.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "gpu/device.h"
+
+struct session_page *session_page(const struct session *s)
+{
+    return s->page_extent ? extent_data(s->page_extent) : NULL;
+}
+
+void session_deinit(struct session *s)
+{
+    s->page_extent = extent_free(s->page_extent);
+    s->arena_extent = extent_free(s->arena_extent);
+    arena_deinit(&s->arena);
+}
+
+int session_import(struct session *s, int page_fd, uint64_t page_bytes, int arena_fd, uint64_t arena_bytes,
+                   struct errmsg *e)
+{
+    _cleanup_(closep) int page = page_fd, arena = arena_fd;
+    struct session new = { .page_extent = NULL };
+    int r;
+
+    if (s->page_extent)
+        return 0;
+    if (page_bytes != SESSION_PAGE_BYTES || arena_bytes > SIZE_MAX)
+        return fail(e, -EPROTO, "kvcobrad offered a session page of %llu bytes", (unsigned long long) page_bytes);
+    r = extent_import(take_fd(&page), (size_t) page_bytes, EXTENT_READ_WRITE, &new.page_extent, e);
+    if (r == 0)
+        r = extent_import(take_fd(&arena), (size_t) arena_bytes, EXTENT_READ_WRITE, &new.arena_extent, e);
+    if (r == 0 && arena_init(&new.arena, (size_t) arena_bytes) < 0)
+        r = fail(e, -ENOMEM, "out of memory while mapping the arena");
+    if (r < 0) {
+        session_deinit(&new);
+        return r;
+    }
+    session_deinit(s);
+    *s = new;
+    return 0;
+}

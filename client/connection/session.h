@@ -1,0 +1,33 @@
+/*
+ * What belongs to a connection's session and is shared by all its models: the arena that pages are encoded into, and
+ * the page whose counter keeps grants alive.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "client/connection/arena.h"
+#include "proto/shared.h"
+
+struct errmsg;
+struct extent;
+
+struct session {
+    struct extent *page_extent;  /* read-write; NULL before the first model was opened */
+    struct extent *arena_extent; /* read-write */
+    struct arena arena;
+};
+
+/**
+ * session_import() - map the two objects of an OPEN_MODEL reply
+ * @page_fd, @arena_fd: transferred, also on failure
+ *
+ * A second reply on the same connection brings the same objects again: then the descriptors are just closed.
+ */
+int session_import(struct session *s, int page_fd, uint64_t page_bytes, int arena_fd, uint64_t arena_bytes,
+                   struct errmsg *e);
+void session_deinit(struct session *s);
+
+/* NULL before the first model was opened. */
+struct session_page *session_page(const struct session *s);

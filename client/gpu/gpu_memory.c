@@ -1,0 +1,288 @@
+/*
+ * Device memory in stream order, without the driver's allocator in the way: cuMemFree() waits for the device, so what is given
+ * back is kept and used again. One stream orders all of a client's work, so a piece may have its next owner at once.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "client/gpu/gpu.h"
+
+#define PIECE_MIN ((size_t) 256)
+
+/*
+ * Sizes are rounded up to an eighth of a power of two, so that what one sequence gives back fits the next one, which is a
+ * little longer. Return: 0: it cannot be.
+ */
+static size_t rounded(size_t bytes)
+{
+    size_t step = PIECE_MIN, up;
+
+    if (bytes > SIZE_MAX / 2)
+        return 0;
+    while (step < bytes / 8)
+        step *= 2;
+    return checked_add(bytes, step - 1, &up) ? up / step * step : 0;
+}
+
+static void to_driver(struct gpu *g, const struct gpu_memory *m)
+{
+    g->n_memories--; /* what a lost GPU does not give back it keeps until the process ends */
+    if (cuda_space_enter(g->space, NULL) < 0)
+        return;
+    (void) gpu_cu_result(g, g->driver->mem_free(m->at), NULL, "cannot free GPU memory");
+    cuda_space_leave(g->space);
+}
+
+void gpu_trim(struct gpu *g, size_t keep_bytes)
+{
+    while (g->cached_bytes > keep_bytes) {
+        struct gpu_memory *m = &g->cached[0]; /* the one that was given back first */
+
+        to_driver(g, m);
+        g->cached_bytes -= m->bytes;
+        memmove(m, m + 1, --g->n_cached * sizeof(*m));
+    }
+}
+
+static bool from_cache(struct gpu *g, size_t bytes, struct gpu_memory *ret)
+{
+    for (size_t i = g->n_cached; i-- > 0;)
+        if (g->cached[i].bytes == bytes) {
+            *ret = g->cached[i];
+            g->cached_bytes -= bytes;
+            memmove(g->cached + i, g->cached + i + 1, (--g->n_cached - i) * sizeof(*g->cached));
+            return true;
+        }
+    return false;
+}
+
+static int from_driver(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg *e)
+{
+    cu_result result;
+    cu_ptr at = 0;
+    int r = gpu_check_not_capturing(g, e);
+
+    if (r == 0)
+        r = gpu_enter(g, e);
+    if (r < 0)
+        return r;
+    result = g->driver->mem_alloc(&at, bytes);
+    cuda_space_leave(g->space);
+    if (result == CU_OUT_OF_MEMORY)
+        return fail(e, -ENOMEM, "the GPU has no %zu bytes of memory left", bytes);
+    if (result == CU_SUCCESS)
+        *ret = (struct gpu_memory) { .at = at, .bytes = bytes };
+    return gpu_cu_result(g, result, e, "cannot allocate GPU memory");
+}
+
+int gpu_alloc(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg *e)
+{
+    size_t up = rounded(bytes);
+    struct gpu_memory *cached;
+    int r = gpu_check(g, e);
+
+    if (r < 0)
+        return r;
+    if (up == 0)
+        return fail(e, -ENOMEM, "no GPU has %zu bytes of memory", bytes);
+    if (from_cache(g, up, ret))
+        return 0;
+    cached = realloc(g->cached, (g->n_memories + 1) * sizeof(*cached)); /* so that giving back never fails */
+    if (!cached)
+        return fail(e, -ENOMEM, "out of memory");
+    g->cached = cached;
+    r = from_driver(g, up, ret, e);
+    if (r == -ENOMEM && g->n_cached > 0) { /* of other sizes */
+        r = gpu_synchronize(g, e);
+        if (r == 0) {
+            gpu_trim(g, 0);
+            r = from_driver(g, up, ret, e);
+        }
+    }
+    g->n_memories += r == 0;
+    return r;
+}
+
+void gpu_free(struct gpu *g, struct gpu_memory *m)
+{
+    if (m->bytes == 0)
+        return;
+    assert(g->n_cached < g->n_memories);
+    g->cached[g->n_cached++] = *m;
+    g->cached_bytes += m->bytes;
+    *m = (struct gpu_memory) { 0 };
+}
+
+void gpu_free_now(struct gpu *g, struct gpu_memory *m)
+{
+    if (m->bytes == 0)
+        return;
+    to_driver(g, m);
+    *m = (struct gpu_memory) { 0 };
+}
+
+/* ---- the workspace ----------------------------------------------------------------------------------------------- */
+
+int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct errmsg *e)
+{
+    struct gpu_workspace *w = &g->workspace;
+    struct gpu_memory fresh, *kept;
+    int r;
+
+    if (bytes > w->memory.bytes) {
+        if (capturing)
+            return fail(e, -EBUSY, "attention needs a workspace of %zu bytes here, which cannot be had while a graph is captured: "
+                        "run this step once before you capture it", bytes);
+        kept = realloc(w->kept, (w->n_kept + 1) * sizeof(*kept));
+        if (!kept)
+            return fail(e, -ENOMEM, "out of memory");
+        w->kept = kept;
+        r = gpu_alloc(g, bytes, &fresh, e);
+        if (r < 0)
+            return r;
+        if (w->is_captured)
+            kept[w->n_kept++] = w->memory;
+        else
+            gpu_free(g, &w->memory);
+        w->memory = fresh;
+        w->is_captured = false;
+    }
+    w->is_captured |= capturing;
+    return 0;
+}
+
+void gpu_workspace_deinit(struct gpu *g)
+{
+    struct gpu_workspace *w = &g->workspace;
+
+    gpu_free(g, &w->memory);
+    while (w->n_kept > 0)
+        gpu_free(g, &w->kept[--w->n_kept]);
+    free(w->kept);
+    *w = (struct gpu_workspace) { .n_kept = 0 };
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
+
+int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg *e)
+{
+    int r = gpu_enter(g, e);
+
+    if (r < 0)
+        return r;
+    r = gpu_cu_result(g, g->driver->copy_async(to, from, bytes, g->stream), e, "cannot copy GPU memory");
+    cuda_space_leave(g->space);
+    return r;
+}
+
+/*
+ * Waits, since only where memory must be staged does the driver have all bytes when the call returns: a GPU that shares the
+ * host's page tables reads them when their turn comes. What is short and must not wait travels in a launch (cuda_poke()).
+ */
+int gpu_write(struct gpu *g, cu_ptr to, const void *from, size_t bytes, struct errmsg *e)
+{
+    int r = gpu_check_not_capturing(g, e);
+
+    if (r == 0)
+        r = gpu_enter(g, e);
+    if (r < 0)
+        return r;
+    r = gpu_cu_result(g, g->driver->copy_to_device_async(to, from, bytes, g->stream), e, "cannot write GPU memory");
+    cuda_space_leave(g->space);
+    return r < 0 ? r : gpu_synchronize(g, e);
+}
+
+int gpu_read(struct gpu *g, void *to, cu_ptr from, size_t bytes, struct errmsg *e)
+{
+    int r = gpu_synchronize(g, e);
+
+    if (r == 0)
+        r = gpu_enter(g, e);
+    if (r < 0)
+        return r;
+    r = gpu_cu_result(g, g->driver->copy_to_host(to, from, bytes), e, "cannot read GPU memory");
+    cuda_space_leave(g->space);
+    return r;
+}
+
+/* ---- flags ------------------------------------------------------------------------------------------------------- */
+
+static int add_flag_slab(struct gpu *g, struct errmsg *e)
+{
+    struct gpu_flag_slab **flags = realloc(g->flags, (g->n_flag_slabs + 1) * sizeof(*flags)), *slab;
+    int r;
+
+    if (!flags)
+        return fail(e, -ENOMEM, "out of memory");
+    g->flags = flags;
+    slab = calloc(1, sizeof(*slab));
+    if (!slab)
+        return fail(e, -ENOMEM, "out of memory");
+    r = gpu_alloc(g, sizeof(slab->raised), &slab->memory, e);
+    if (r == 0)
+        r = gpu_write(g, slab->memory.at, slab->raised, sizeof(slab->raised), e);
+    if (r < 0) {
+        gpu_free(g, &slab->memory);
+        free(slab);
+        return r;
+    }
+    flags[g->n_flag_slabs++] = slab;
+    return 0;
+}
+
+static uint32_t find_flag(const struct gpu *g)
+{
+    for (uint32_t i = 0; i < g->n_flag_slabs * GPU_FLAGS; i++)
+        if (!g->flags[i / GPU_FLAGS]->taken[i % GPU_FLAGS])
+            return i;
+    return UINT32_MAX;
+}
+
+int gpu_flag_take(struct gpu *g, uint32_t *ret_flag, struct errmsg *e)
+{
+    static const uint32_t lowered = 0;
+    uint32_t i = find_flag(g);
+    struct gpu_flag_slab *slab;
+    int r = 0;
+
+    if (i == UINT32_MAX) {
+        r = add_flag_slab(g, e);
+        i = r == 0 ? find_flag(g) : i;
+    }
+    if (r == 0)
+        r = gpu_result(g, cuda_poke(g->kernels, gpu_flag_address(g, i), &lowered, sizeof(lowered), g->stream, e), e);
+    if (r < 0)
+        return r;
+    slab = g->flags[i / GPU_FLAGS];
+    slab->taken[i % GPU_FLAGS] = true;
+    slab->raised[i % GPU_FLAGS] = 0;
+    *ret_flag = i;
+    return 0;
+}
+
+void gpu_flag_drop(struct gpu *g, uint32_t flag)
+{
+    g->flags[flag / GPU_FLAGS]->taken[flag % GPU_FLAGS] = false;
+}
+
+cu_ptr gpu_flag_address(const struct gpu *g, uint32_t flag)
+{
+    return g->flags[flag / GPU_FLAGS]->memory.at + flag % GPU_FLAGS * sizeof(uint32_t);
+}
+
+int gpu_flags_read(struct gpu *g, struct errmsg *e)
+{
+    int r = gpu_synchronize(g, e);
+
+    for (size_t i = 0; r == 0 && i < g->n_flag_slabs; i++)
+        r = gpu_read(g, g->flags[i]->raised, g->flags[i]->memory.at, sizeof(g->flags[i]->raised), e);
+    return r;
+}
+
+bool gpu_flag_is_raised(const struct gpu *g, uint32_t flag)
+{
+    return g->flags[flag / GPU_FLAGS]->raised[flag % GPU_FLAGS] != 0;
+}

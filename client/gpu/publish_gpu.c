@@ -1,0 +1,199 @@
+/*
+ * Publishing from GPU memory: pages are copied into their slots on the client's stream, device to device, and the daemon is
+ * told their checksums; see publish.h. It looks at none of the bytes, so COMMIT, and ABORT too, go out only when the copies
+ * have ended: from then on the slots are others'.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "client/connection/client.h"
+#include "client/publishing/publish.h"
+#include "client/sequence/seq.h"
+#include "client/gpu/seq_gpu.h"
+#include "client/sequence/seq_pool.h"
+
+enum { STEP_MS = 5, STEP_MS_MAX = 80 };
+
+struct filling {
+    struct batch b;
+    struct mapped_extent **extents; /* [b.n] one page of each counted; NULL: none */
+    const uint8_t **payloads;       /* [n_filled] in slots, on the device */
+    size_t n_filled;                /* without those that exist already */
+    struct gpu_memory work;         /* payloads, then uint32_t [n_filled] of checksums */
+};
+
+static void filling_deinit(struct kvc_seq *s, struct filling *f)
+{
+    struct kvc_client *c = s->model->client;
+
+    for (size_t i = 0; f->extents && i < f->b.n_reserved; i++)
+        if (f->extents[i])
+            extents_put(&c->extents, f->extents[i]);
+    gpu_free(c->gpu, &f->work);
+    free(f->extents);
+    free(f->payloads);
+    batch_deinit(&f->b);
+}
+
+/* ---- into the slots ---------------------------------------------------------------------------------------------- */
+
+/* Queues chunk @i of the batch into its slot. */
+static int fill_slot(struct kvc_seq *s, struct filling *f, size_t i)
+{
+    struct kvc_client *c = s->model->client;
+    const struct slot_place *place = &f->b.places[i];
+    enum page_class class = class_of_chunk(f->b.first + i);
+    size_t page_bytes = s->table->layout.page_bytes[class];
+    struct mapped_extent *x;
+    cu_ptr to;
+    int r;
+
+    r = extents_get(&c->extents, &c->connection, place->extent, &x, &c->error);
+    if (r < 0)
+        return r;
+    f->extents[i] = x;
+    if (place->bytes != page_bytes || place->offset % PAGE_ALIGN != 0 ||
+        !range_inside(place->offset, page_bytes, mapped_extent_bytes(x)))
+        return fail(&c->error, -EPROTO, "kvcobrad reserved %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page has %zu",
+                    place->bytes, place->offset, mapped_extent_bytes(x), page_bytes);
+    r = gpu_result(c->gpu, cuda_extent_allow_write(x->device, &c->error), &c->error);
+    if (r < 0)
+        return r;
+    to = cuda_extent_address(x->device) + place->offset + PAGE_HEADER_BYTES;
+    f->payloads[f->n_filled++] = (const uint8_t *) (uintptr_t) to;
+    return gpu_copy(c->gpu, to, s->pages[f->b.first + i]->device + PAGE_HEADER_BYTES, page_bytes - PAGE_HEADER_BYTES, &c->error);
+}
+
+/* Queues the checksums of @n payloads of one class, from the @at-th on. */
+static int queue_crc(struct kvc_seq *s, struct filling *f, size_t at, size_t n, enum page_class class)
+{
+    struct kvc_client *c = s->model->client;
+    cu_ptr payloads = f->work.at, sums = payloads + f->n_filled * sizeof(*f->payloads);
+    struct plan_crc p = {
+        .payloads = (const uint8_t *const *) (uintptr_t) (payloads + at * sizeof(*f->payloads)),
+        .crc32c = (uint32_t *) (uintptr_t) (sums + at * sizeof(uint32_t)),
+        .bytes = s->table->layout.payload_bytes[class], .n = (uint32_t) n,
+    };
+
+    return n == 0 ? 0 : gpu_result(c->gpu, cuda_crc(c->gpu->kernels, &p, c->gpu->stream, &c->error), &c->error);
+}
+
+/* Checksums of what lies in the slots now; waits for it. */
+static int checksums(struct kvc_seq *s, struct filling *f, uint32_t *ret)
+{
+    struct kvc_client *c = s->model->client;
+    size_t n_first = f->b.first == 0 && !f->b.exists[0]; /* the first page has sinks, its payload is longer */
+    cu_ptr sums;
+    int r;
+
+    r = gpu_alloc(c->gpu, f->n_filled * (sizeof(*f->payloads) + sizeof(uint32_t)), &f->work, &c->error);
+    if (r < 0)
+        return r;
+    sums = f->work.at + f->n_filled * sizeof(*f->payloads);
+    r = gpu_write(c->gpu, f->work.at, f->payloads, f->n_filled * sizeof(*f->payloads), &c->error);
+    if (r == 0)
+        r = queue_crc(s, f, 0, n_first, PAGE_FIRST);
+    if (r == 0)
+        r = queue_crc(s, f, n_first, f->n_filled - n_first, PAGE_REST);
+    return r < 0 ? r : gpu_read(c->gpu, ret, sums, f->n_filled * sizeof(*ret), &c->error);
+}
+
+static int fill(struct kvc_seq *s, struct filling *f)
+{
+    uint32_t sums[WIRE_ITEMS_MAX];
+    size_t at = 0;
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < f->b.n_reserved; i++)
+        if (!f->b.exists[i])
+            r = fill_slot(s, f, i);
+    if (r == 0 && f->n_filled > 0)
+        r = checksums(s, f, sums);
+    for (size_t i = 0; r == 0 && i < f->b.n_reserved; i++)
+        if (!f->b.exists[i])
+            f->b.commit[i].payload_crc32c = sums[at++];
+    return r;
+}
+
+/* ---- the batch --------------------------------------------------------------------------------------------------- */
+
+static bool is_being_made(int r, const struct batch *b)
+{
+    return r == -EAGAIN || (r == 0 && b->n_reserved == 0 && b->end_err == -EAGAIN && b->awaited_bytes == 0);
+}
+
+/*
+ * The daemon has an extent made, which takes it some milliseconds, and says so: asked again until @until_ms. If that was in vain,
+ * commits do not wait for a while: something else is wrong.
+ */
+static int reserve(struct kvc_seq *s, struct batch *b, int64_t until_ms)
+{
+    struct backoff *making = &s->model->client->making;
+    bool may_wait = backoff_is_over(making, clock_ms());
+    int step_ms = STEP_MS, r = batch_reserve(s, b);
+
+    while (is_being_made(r, b) && may_wait && clock_ms() + step_ms <= until_ms) {
+        (void) poll(NULL, 0, step_ms);
+        step_ms = step_ms < STEP_MS_MAX ? 2 * step_ms : STEP_MS_MAX;
+        r = batch_reserve(s, b);
+    }
+    if (!is_being_made(r, b))
+        *making = (struct backoff) { 0 };
+    else if (may_wait)
+        backoff_failed(making, clock_ms());
+    return r;
+}
+
+/* Nobody may get the slots while a copy into them runs; if that cannot be known they stay ours until this process ends. */
+static void give_back(struct kvc_seq *s, struct batch *b)
+{
+    if (gpu_synchronize(s->model->client->gpu, NULL) == 0)
+        batch_abort(s, b);
+}
+
+/* What was appended was not looked at then. Waits, so that copies begin when slots are reserved, not later. */
+static int check_inputs(struct kvc_seq *s)
+{
+    int r = gpu_flags_read(s->model->client->gpu, &s->model->client->error);
+
+    return r < 0 ? r : seq_gpu_judge(s);
+}
+
+static int publish_filled(struct kvc_seq *s, struct filling *f, int64_t until_ms)
+{
+    int r = check_inputs(s);
+
+    if (r == 0)
+        r = reserve(s, &f->b, until_ms);
+    if (r < 0 || f->b.n_reserved == 0)
+        return r < 0 ? r : f->b.end_err;
+    r = fill(s, f);
+    if (r < 0) {
+        give_back(s, &f->b);
+        return r;
+    }
+    r = batch_commit(s, &f->b);
+    if (r == 0 && f->b.end_err == -EAGAIN && f->b.awaited_bytes == 0) /* for the others it is worth waiting */
+        f->b.n = f->b.n_reserved;
+    else if (r == 0)
+        r = f->b.end_err;
+    return r;
+}
+
+int publish_gpu(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, size_t *ret_n)
+{
+    struct filling f = { .extents = calloc(n, sizeof(struct mapped_extent *)), .payloads = calloc(n, sizeof(uint8_t *)) };
+    int r = batch_init(&f.b, first, n);
+
+    if (r == 0 && f.extents && f.payloads)
+        r = publish_filled(s, &f, until_ms);
+    else
+        r = fail(&s->model->client->error, -ENOMEM, "out of memory while publishing %zu pages", n);
+    *ret_n = f.b.n;
+    filling_deinit(s, &f);
+    return r;
+}

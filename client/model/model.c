@@ -1,0 +1,221 @@
+/* Opening and closing models, with a daemon or with a table of the caller's. */
+#include "client/model/model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "client/connection/client.h"
+#include "client/connection/options.h"
+#include "client/connection/reconnect.h"
+#include "client/sequence/seq.h"
+#include "client/gpu/seq_gpu.h"
+#include "gpu/attend.h"
+
+bool model_is_connected(const struct kvc_model *m)
+{
+    const struct connection *c = &m->client->connection;
+
+    return m->remote.opened && connection_is_open(c) && m->remote.epoch == c->epoch;
+}
+
+/* ---- scratch ----------------------------------------------------------------------------------------------------- */
+
+static void scratch_deinit(struct scratch *s)
+{
+    free(s->rows);
+    chunk_work_deinit(&s->chunk);
+    *s = (struct scratch) { .rows = NULL };
+}
+
+static int scratch_init(struct scratch *s, const struct geometry *g, struct shard shard)
+{
+    s->rows = malloc((size_t) CHUNK_TOKENS * g->d * sizeof(float));
+    return s->rows ? chunk_work_init(&s->chunk, g, shard) : -ENOMEM;
+}
+
+/* ---- lifetime ---------------------------------------------------------------------------------------------------- */
+
+void model_ref(struct kvc_model *m)
+{
+    m->refs++;
+}
+
+void model_unref(struct kvc_model *m)
+{
+    struct kvc_client *c = m->client;
+
+    if (--m->refs > 0)
+        return;
+    for (struct kvc_model **at = &c->models; *at; at = &(*at)->next)
+        if (*at == m) {
+            *at = m->next;
+            break;
+        }
+    watch_deinit(m);
+    model_table_unref(m, m->current);
+    model_remote_deinit(&m->remote);
+    scratch_deinit(&m->scratch);
+    free(m);
+}
+
+static int read_geometry(const kvc_geometry *from, struct geometry *g, struct errmsg *e)
+{
+    if (from->struct_bytes != sizeof(*from))
+        return fail(e, -EINVAL, "geometry.struct_bytes is %zu, not sizeof(kvc_geometry)", from->struct_bytes);
+    *g = (struct geometry) {
+        .n_layers = from->n_layers, .n_heads = from->n_heads, .n_kv_heads = from->n_kv_heads, .d = from->head_dim,
+        .n_rot = from->n_rot, .attn_scale = from->attn_scale,
+    };
+    if (g->n_rot / 2 > GEOMETRY_PLANES_MAX)
+        return fail(e, -EINVAL, "n_rot is %u, at most %u", g->n_rot, 2 * GEOMETRY_PLANES_MAX);
+    if (g->n_rot > 0 && !from->rope_freq)
+        return fail(e, -EINVAL, "rope_freq is NULL, but %u dimensions are rotated", g->n_rot);
+    if (g->n_rot > 0)
+        memcpy(g->freq, from->rope_freq, g->n_rot / 2 * sizeof(*g->freq));
+    return geometry_validate(g, e);
+}
+
+static int read_shard(const kvc_model_id *id, const struct geometry *g, struct shard *ret, struct errmsg *e)
+{
+    uint32_t n = id->n_kv_heads_here ? id->n_kv_heads_here : g->n_kv_heads;
+
+    if (id->first_kv_head >= g->n_kv_heads || n > g->n_kv_heads - id->first_kv_head ||
+        (id->n_kv_heads_here == 0 && id->first_kv_head != 0))
+        return fail(e, -EINVAL, "shard of %u KV heads from head %u on: the model has %u", n, id->first_kv_head,
+                    g->n_kv_heads);
+    *ret = (struct shard) { id->first_kv_head, n };
+    return 0;
+}
+
+/* A model with everything but its table; it is in the client's list and has one reference. */
+static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **ret)
+{
+    kvc_model_id local;
+    struct kvc_model *m;
+    int r;
+
+    r = options_read(&local, sizeof(local), id, sizeof(local), "kvc_model_id", &c->error);
+    if (r < 0)
+        return r;
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return fail(&c->error, -ENOMEM, "out of memory while opening a model");
+    m->client = c;
+    m->refs = 1;
+    m->next = c->models;
+    c->models = m;
+    memcpy(m->model_digest, local.model_digest, DIGEST_BYTES);
+    r = read_geometry(&local.geometry, &m->geometry, &c->error);
+    if (r == 0)
+        r = read_shard(&local, &m->geometry, &m->shard, &c->error);
+    if (r == 0 && scratch_init(&m->scratch, &m->geometry, m->shard) < 0)
+        r = fail(&c->error, -ENOMEM, "out of memory while opening a model");
+    if (r < 0) {
+        model_unref(m);
+        return r;
+    }
+    m->n_q_heads = m->shard.n_heads * geometry_group(&m->geometry);
+    *ret = m;
+    return 0;
+}
+
+int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model)
+{
+    struct kvc_model *m;
+    int r;
+
+    if (!c)
+        return -EINVAL;
+    r = client_enter(c);
+    if (r < 0)
+        return r;
+    if (!id || !ret_model)
+        return fail(&c->error, -EINVAL, "kvc_model_open: id or ret_model is NULL");
+    if (!c->connection.greeted)
+        return fail(&c->error, -ENOTCONN, "not connected: call kvc_client_connect() first, or "
+                    "kvc_model_open_table() for a table of your own");
+    r = model_new(c, id, &m);
+    if (r < 0)
+        return r;
+    r = client_revive(c);
+    if (r == 0)
+        r = model_remote_open(m);
+    if (r == -ENOTCONN && client_revive(c) == 0) /* it was lost meanwhile, and is back */
+        r = model_remote_open(m);
+    if (r == 0)
+        r = model_table_follow(m);
+    if (r < 0) {
+        model_unref(m);
+        return r;
+    }
+    *ret_model = m;
+    return 0;
+}
+
+int kvc_model_open_table(kvc_client *c, const kvc_model_id *id, const void *bytes, size_t n_bytes,
+                         kvc_model **ret_model)
+{
+    struct table *table = NULL;
+    struct kvc_model *m;
+    int r;
+
+    if (!c)
+        return -EINVAL;
+    r = client_enter(c);
+    if (r < 0)
+        return r;
+    if (!id || !bytes || !ret_model)
+        return fail(&c->error, -EINVAL, "kvc_model_open_table: id, bytes or ret_model is NULL");
+    r = model_new(c, id, &m);
+    if (r < 0)
+        return r;
+    r = table_parse(bytes, n_bytes, &table, &c->error);
+    if (r == 0)
+        r = model_table_add(m, table, false, &m->current, &c->error);
+    if (r < 0) {
+        model_unref(m);
+        return r;
+    }
+    *ret_model = m;
+    return 0;
+}
+
+kvc_model *kvc_model_free(kvc_model *m)
+{
+    if (m && client_is_ours(m->client))
+        model_unref(m);
+    return NULL;
+}
+
+int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info)
+{
+    struct model_table *t;
+    kvc_model_info info;
+    int r;
+
+    if (!m)
+        return -EINVAL;
+    r = client_enter(m->client);
+    if (r < 0)
+        return r;
+    if (!ret_info)
+        return fail(&m->client->error, -EINVAL, "kvc_model_get_info: ret_info is NULL");
+    (void) model_connect(m);
+    r = model_table_follow(m);
+    if (r < 0)
+        return r;
+    t = m->current;
+    info = (kvc_model_info) {
+        .struct_bytes = sizeof(info),
+        .revision = m->revision,
+        .bpd_code = t->table->bpd_code,
+        .page_bytes = t->layout.page_bytes[PAGE_REST],
+        .first_page_bytes = t->layout.page_bytes[PAGE_FIRST],
+        .n_sink = t->table->n_sink,
+        .kernel = m->client->gpu ? seq_gpu_kernel_name(m->client, t) : attend_kernel_name(),
+    };
+    memcpy(info.table_digest, t->table->digest, DIGEST_BYTES);
+    return options_write(ret_info, &info, sizeof(info), sizeof(info), "kvc_model_info", &m->client->error);
+}

@@ -1,0 +1,141 @@
+/* OPEN_MODEL and the objects that come with it. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "client/connection/client.h"
+#include "client/model/model.h"
+#include "client/sequence/seq.h"
+#include "gpu/device.h"
+
+enum { FD_CONTROL = 0, FD_INDEX = 1, FD_SESSION = 2, FD_ARENA = 3 };
+
+void model_remote_deinit(struct model_remote *r)
+{
+    r->control = extent_free(r->control);
+    r->index = extent_free(r->index);
+}
+
+static int import_control(struct reply *reply, struct extent **ret, struct errmsg *e)
+{
+    uint64_t bytes = reply->message->open_model->control_bytes;
+    _cleanup_(extent_freep) struct extent *x = NULL;
+    const struct control_page *page;
+    int r;
+
+    if (bytes < sizeof(*page) || bytes > SIZE_MAX)
+        return fail(e, -EPROTO, "kvcobrad offered a control page of %" PRIu64 " bytes", bytes);
+    r = extent_import(reply_take_fd(reply, FD_CONTROL), (size_t) bytes, EXTENT_READ, &x, e);
+    if (r < 0)
+        return r;
+    page = extent_data(x);
+    if (page->magic != CONTROL_MAGIC || page->version != 1)
+        return fail(e, -EPROTO, "control page of version %u, this library reads version 1", page->version);
+    *ret = take_ptr(x);
+    return 0;
+}
+
+static int import_index(struct reply *reply, struct extent **ret, struct index_reader *ret_reader, struct errmsg *e)
+{
+    uint64_t bytes = reply->message->open_model->index_bytes;
+    _cleanup_(extent_freep) struct extent *x = NULL;
+    int r;
+
+    if (bytes == 0 || bytes > SIZE_MAX)
+        return fail(e, -EPROTO, "kvcobrad offered an index of %" PRIu64 " bytes", bytes);
+    r = extent_import(reply_take_fd(reply, FD_INDEX), (size_t) bytes, EXTENT_READ, &x, e);
+    if (r < 0)
+        return r;
+    r = index_reader_init(ret_reader, extent_data(x), extent_bytes(x), e);
+    if (r < 0)
+        return r;
+    *ret = take_ptr(x);
+    return 0;
+}
+
+/* Keys of chunks under another index key are other keys. */
+static void forget_keys(struct kvc_model *m)
+{
+    for (struct kvc_seq *s = m->seqs; s; s = s->next)
+        for (size_t i = 0; i < s->n_pages; i++)
+            s->pages[i]->has_key = false;
+}
+
+/* Everything in the reply, or nothing. */
+static int import_all(struct kvc_model *m, struct reply *reply)
+{
+    const Kvcobra__OpenModelReply *body = reply->message->open_model;
+    struct errmsg *e = &m->client->error;
+    _cleanup_(extent_freep) struct extent *control = NULL;
+    _cleanup_(extent_freep) struct extent *index = NULL;
+    struct index_reader reader;
+    int r;
+
+    if (reply->packet.n_fds != 4 || !bytes_are(body->table_digest, DIGEST_BYTES) ||
+        !bytes_are(body->index_key, INDEX_KEY_BYTES) || body->control_slot >= CONTROL_MODELS_MAX)
+        return fail(e, -EPROTO, "kvcobrad's answer to OPEN_MODEL is incomplete");
+    r = import_control(reply, &control, e);
+    if (r == 0)
+        r = import_index(reply, &index, &reader, e);
+    if (r == 0)
+        r = session_import(&m->client->session, reply_take_fd(reply, FD_SESSION), body->session_bytes,
+                           reply_take_fd(reply, FD_ARENA), body->arena_bytes, e);
+    if (r < 0)
+        return r;
+    if (m->remote.opened && memcmp(m->remote.index_key, body->index_key.data, INDEX_KEY_BYTES) != 0)
+        forget_keys(m);
+    model_remote_deinit(&m->remote);
+    m->remote.opened = true;
+    m->remote.epoch = m->client->connection.epoch;
+    m->remote.handle = body->model;
+    m->remote.control_slot = body->control_slot;
+    m->remote.control = take_ptr(control);
+    m->remote.index = take_ptr(index);
+    m->remote.reader = reader;
+    memcpy(m->remote.index_key, body->index_key.data, INDEX_KEY_BYTES);
+    return 0;
+}
+
+static int request_open(struct kvc_model *m, struct reply *ret)
+{
+    Kvcobra__Geometry geometry = KVCOBRA__GEOMETRY__INIT;
+    Kvcobra__OpenModel open = KVCOBRA__OPEN_MODEL__INIT;
+    Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
+    const struct geometry *g = &m->geometry;
+
+    geometry.n_layers = g->n_layers;
+    geometry.n_heads = g->n_heads;
+    geometry.n_kv_heads = g->n_kv_heads;
+    geometry.d = g->d;
+    geometry.n_rot = g->n_rot;
+    geometry.attn_scale = g->attn_scale;
+    geometry.freq = (double *) g->freq;
+    geometry.n_freq = g->n_rot / 2;
+    open.geometry = &geometry;
+    open.model_digest = (ProtobufCBinaryData) { DIGEST_BYTES, m->model_digest };
+    open.first_head = m->shard.first_head;
+    open.n_heads = m->shard.n_heads;
+    request.body_case = KVCOBRA__REQUEST__BODY_OPEN_MODEL;
+    request.open_model = &open;
+    return connection_request(&m->client->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_OPEN_MODEL, ret,
+                              &m->client->error);
+}
+
+int model_remote_open(struct kvc_model *m)
+{
+    uint8_t digest[DIGEST_BYTES];
+    struct reply reply;
+    int r;
+
+    r = request_open(m, &reply);
+    if (r < 0)
+        return r;
+    r = import_all(m, &reply);
+    if (r == 0)
+        memcpy(digest, reply.message->open_model->table_digest.data, DIGEST_BYTES);
+    reply_free(&reply);
+    if (r < 0)
+        return r;
+    return model_table_adopt(m, digest);
+}

@@ -1,0 +1,102 @@
+/* Publishing from memory of the host: the daemon copies pages out of the arena; see publish.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/connection/client.h"
+#include "client/publishing/publish.h"
+#include "client/sequence/seq.h"
+#include "client/sequence/seq_pool.h"
+#include "gpu/device.h"
+
+struct staging {
+    struct batch b;
+    size_t *staged;             /* arena place of a page that lives on the heap; SIZE_MAX: none */
+};
+
+/*
+ * Pages that were made on the heap, or lie in a pool that is gone, are copied to the arena for the daemon to read:
+ * leading pages of the batch for which there is a place.
+ */
+static size_t stage(struct kvc_seq *s, struct staging *x)
+{
+    struct kvc_client *c = s->model->client;
+    const struct page_layout *layout = &s->table->layout;
+
+    for (size_t i = 0; i < x->b.n; i++) {
+        const struct page *p = s->pages[x->b.first + i];
+        size_t off;
+
+        if (p->place == PAGE_ARENA)
+            continue;
+        if (!arena_take(&c->session.arena, layout->slot_bytes[p->class], &off))
+            return i;
+        x->staged[i] = off;
+        memcpy((uint8_t *) extent_data(c->session.arena_extent) + off, p->bytes, layout->page_bytes[p->class]);
+    }
+    return x->b.n;
+}
+
+static void unstage(struct kvc_seq *s, struct staging *x)
+{
+    for (size_t i = 0; i < x->b.n; i++)
+        if (x->staged[i] != SIZE_MAX)
+            arena_give(&s->model->client->session.arena, x->staged[i],
+                       s->table->layout.slot_bytes[class_of_chunk(x->b.first + i)]);
+}
+
+/* Headers and checksums of what has a slot now, where the daemon will read it. */
+static void fill(struct kvc_seq *s, struct staging *x)
+{
+    uint8_t *arena = extent_data(s->model->client->session.arena_extent);
+
+    for (size_t i = 0; i < x->b.n_reserved; i++) {
+        const struct page *p = s->pages[x->b.first + i];
+        size_t off = x->staged[i] != SIZE_MAX ? x->staged[i] : p->arena_off;
+        struct page_header h;
+
+        if (x->b.exists[i])
+            continue;
+        seq_page_header(s, x->b.first + i, &p->key, &h);
+        h.payload_crc32c = crc32c(arena + off + PAGE_HEADER_BYTES, (size_t) h.payload_bytes);
+        page_header_store(&h, arena + off);
+        x->b.commit[i].arena_offset = off;
+    }
+}
+
+static int publish_staged(struct kvc_seq *s, struct staging *x)
+{
+    int r;
+
+    x->b.n = stage(s, x);
+    if (x->b.n == 0)
+        return fail(&s->model->client->error, -ENOSPC, "the arena has no room for a page that waits to be published: commit the "
+                    "sequences that fill it");
+    r = batch_reserve(s, &x->b);
+    if (r == 0 && x->b.n_reserved > 0) {
+        fill(s, x);
+        r = batch_commit(s, &x->b);
+    }
+    if (r == 0)
+        r = x->b.end_err;
+    return r;
+}
+
+int publish_arena(struct kvc_seq *s, size_t first, size_t n, size_t *ret_n)
+{
+    struct staging x = { .staged = malloc(n * sizeof(*x.staged)) };
+    int r = batch_init(&x.b, first, n);
+
+    if (r == 0 && x.staged) {
+        for (size_t i = 0; i < n; i++)
+            x.staged[i] = SIZE_MAX;
+        r = publish_staged(s, &x);
+        unstage(s, &x);
+        *ret_n = x.b.n;
+    } else {
+        r = fail(&s->model->client->error, -ENOMEM, "out of memory while publishing %zu pages", n);
+    }
+    batch_deinit(&x.b);
+    free(x.staged);
+    return r;
+}

@@ -1,0 +1,92 @@
+/* The pages of a sequence: claiming, dropping, and where they lie. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/connection/client.h"
+#include "client/sequence/seq.h"
+#include "client/gpu/seq_gpu.h"
+
+int seq_reserve_pages(struct kvc_seq *s, size_t n)
+{
+    size_t max = s->n_pages_max ? s->n_pages_max : 64;
+    struct page **pages;
+    const uint8_t **payloads;
+
+    if (n <= s->n_pages_max)
+        return 0;
+    while (max < n)
+        max *= 2;
+    pages = realloc(s->pages, max * sizeof(*pages));
+    if (!pages)
+        return -ENOMEM;
+    s->pages = pages;
+    payloads = realloc(s->payloads, max * sizeof(*payloads));
+    if (!payloads)
+        return -ENOMEM;
+    s->payloads = payloads;
+    s->n_pages_max = max;
+    return 0;
+}
+
+void seq_add_page(struct kvc_seq *s, struct page *p)
+{
+    s->payloads[s->n_pages] = page_payload(p);
+    s->pages[s->n_pages++] = p;
+}
+
+static int no_space(const struct kvc_seq *s, size_t n_pages)
+{
+    struct kvc_client *c = s->model->client;
+    size_t slot_bytes = s->table->layout.slot_bytes[PAGE_REST];
+
+    if ((n_pages - s->n_pages) * slot_bytes > c->session.arena.bytes)
+        return fail(&c->error, -ENOSPC, "%zu pages of %zu bytes do not fit the arena of %zu bytes at all: append in "
+                    "smaller pieces", n_pages - s->n_pages, slot_bytes, c->session.arena.bytes);
+    return fail(&c->error, -ENOSPC, "the arena is full: %zu of %zu bytes are free, %zu more pages of %zu bytes are "
+                "needed; commit and try again", c->session.arena.free_bytes, c->session.arena.bytes,
+                n_pages - s->n_pages, slot_bytes);
+}
+
+int seq_claim(struct kvc_seq *s, size_t n_pages)
+{
+    struct kvc_client *c = s->model->client;
+    bool in_arena = model_is_connected(s->model) && !s->on_heap && !s->eval && !c->gpu;
+    size_t before = s->n_pages;
+    int r;
+
+    r = seq_reserve_pages(s, n_pages);
+    while (r == 0 && s->n_pages < n_pages) {
+        struct page *p;
+
+        r = page_claim(c, s->table, s->n_pages == 0 ? PAGE_FIRST : PAGE_REST, in_arena, &p);
+        if (r == 0)
+            seq_add_page(s, p);
+    }
+    if (r == 0)
+        return 0;
+    seq_drop_pages(s, before);
+    if (c->gpu && c->error.text[0]) /* which memory it is that has no room */
+        return r;
+    return r == -ENOSPC ? no_space(s, n_pages) : fail(&c->error, r, "out of memory for %zu pages", n_pages - before);
+}
+
+void seq_drop_pages(struct kvc_seq *s, size_t n)
+{
+    if (s->gpu)
+        seq_gpu_keep_addresses(s, n);
+    while (s->n_pages > n)
+        page_unref(s->model->client, s->pages[--s->n_pages]);
+}
+
+const uint8_t *const *seq_payloads(struct kvc_seq *s)
+{
+    uint64_t moved = s->model->client->pages_moved;
+
+    if (s->pages_moved != moved) {
+        for (size_t i = 0; i < s->n_pages; i++)
+            s->payloads[i] = page_payload(s->pages[i]);
+        s->pages_moved = moved;
+    }
+    return s->payloads;
+}

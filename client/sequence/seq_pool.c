@@ -1,0 +1,91 @@
+/* Keys and granted pages; see seq_pool.h. */
+#include "client/sequence/seq_pool.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "client/connection/client.h"
+#include "gpu/device.h"
+
+void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, const uint32_t *tokens,
+                   struct chunk_key *ret_key)
+{
+    const struct kvc_model *m = s->model;
+    struct chunk_identity id = {
+        .table_digest = s->table->table->digest,
+        .model_digest = m->model_digest,
+        .first_head = m->shard.first_head,
+        .n_heads = m->shard.n_heads,
+        .salt = s->salt,
+        .salt_bytes = s->salt_bytes,
+    };
+
+    chunk_key_derive(m->remote.index_key, &id, parent, tokens, ret_key);
+}
+
+void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_key *key, struct page_header *ret)
+{
+    const struct kvc_model *m = s->model;
+    struct page_header h = {
+        .format_version = PAGE_FORMAT_VERSION,
+        .codec_id = PAGE_CODEC_HALF_TILES,
+        .key = *key,
+        .first_head = m->shard.first_head,
+        .n_heads = m->shard.n_heads,
+        .first_position = chunk * CHUNK_TOKENS,
+        .n_tokens = CHUNK_TOKENS,
+        .flags = chunk == 0 ? PAGE_FLAG_FIRST : 0,
+        .payload_bytes = s->table->layout.payload_bytes[class_of_chunk(chunk)],
+    };
+
+    memcpy(h.table_digest, s->table->table->digest, sizeof(h.table_digest));
+    memcpy(h.model_digest, m->model_digest, sizeof(h.model_digest));
+    *ret = h;
+}
+
+static int check_header(const struct kvc_seq *s, size_t chunk, const struct chunk_key *key, const uint8_t *bytes)
+{
+    struct errmsg *e = &s->model->client->error;
+    struct page_header want, have;
+    uint8_t stored[PAGE_HEADER_BYTES];
+    int r;
+
+    r = page_header_load(bytes, &have, e);
+    if (r < 0)
+        return r;
+    seq_page_header(s, chunk, key, &want);
+    want.payload_crc32c = have.payload_crc32c; /* checked by the daemon when the page came */
+    page_header_store(&want, stored);
+    if (memcmp(stored, bytes, sizeof(stored)) != 0)
+        return fail(e, -EPROTO, "kvcobrad granted a page that is not chunk %zu of this text", chunk);
+    return 0;
+}
+
+int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key, const Kvcobra__PageRef *ref,
+                    struct page_grant *ret)
+{
+    struct kvc_client *c = s->model->client;
+    size_t page_bytes = s->table->layout.page_bytes[class_of_chunk(chunk)];
+    struct mapped_extent *x;
+    int r;
+
+    r = extents_get(&c->extents, &c->connection, ref->extent, &x, &c->error);
+    if (r < 0)
+        return r;
+    if (ref->bytes != page_bytes || ref->offset % PAGE_ALIGN != 0 ||
+        !range_inside(ref->offset, page_bytes, mapped_extent_bytes(x)))
+        r = fail(&c->error, -EPROTO, "kvcobrad granted %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page "
+                 "has %zu", ref->bytes, ref->offset, mapped_extent_bytes(x), page_bytes);
+    else if (!x->device)
+        r = check_header(s, chunk, key, (const uint8_t *) extent_data(x->extent) + ref->offset);
+    if (r < 0) {
+        extents_put(&c->extents, x);
+        return r;
+    }
+    *ret = (struct page_grant) {
+        .extent = x, .offset = ref->offset, .slot = ref->slot, .generation = ref->generation,
+    };
+    return 0;
+}

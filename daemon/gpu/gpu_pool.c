@@ -1,0 +1,218 @@
+/* Extents and the fate of dead processes' memory on a GPU; see gpu_pool.h. */
+#include "daemon/gpu/gpu_pool.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/gpu/gpu_open.h"
+#include "daemon/loop/log.h"
+#include "daemon/gpu/mover.h"
+#include "daemon/server.h"
+#include "daemon/session/session.h"
+
+static uint64_t now_of(const struct gpu_pool *g)
+{
+    return ev_now_ms(g->device->server->ev);
+}
+
+/* Extents that the pool may still add. */
+static uint32_t room_of(const struct gpu_pool *g)
+{
+    const struct pool *p = &g->device->store.pool;
+
+    return p->n_extents_max - p->n_extents;
+}
+
+/* ---- extents ---------------------------------------------------------------------------------------------------- */
+
+static void on_created(void *ctx, struct mover_reply *reply)
+{
+    struct gpu_pool *g = ctx;
+    const char *why = reply->err < 0 ? reply->message : "kvcobra-mover sent no descriptor: too many are open here";
+
+    if (reply->err == 0 && reply->fd >= 0) {
+        spares_made(&g->spares, take_fd(&reply->fd));
+        return;
+    }
+    spares_failed(&g->spares, reply->err < 0 ? reply->err : -EMFILE, why, now_of(g));
+    if (reply->err != -ECANCELED && log_is_due(g->spares.n_failed))
+        log_event(LOG_WARNING, "extent-not-made", "device=%s failed=%" PRIu64 " message=\"%s\", trying again", g->device->name,
+                  g->spares.n_failed, why);
+}
+
+static int begin_spare(void *ctx, struct errmsg *e)
+{
+    struct gpu_pool *g = ctx;
+    struct device *d = g->device;
+    Kvcobra__MoverCreate create = KVCOBRA__MOVER_CREATE__INIT;
+    Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
+    int r = gpu_check(d, e); /* one that is not available is tried again */
+
+    if (r < 0)
+        return r;
+    create.device = d->number;
+    create.bytes = d->store.pool.extent_bytes;
+    request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CREATE;
+    request.create = &create;
+    r = mover_ask(d->server->mover, &request, NULL, 0, GPU_CREATE_MS, on_created, g);
+    return r < 0 ? fail(e, r, "kvcobra-mover cannot be asked now: %s", strerror(-r)) : 0;
+}
+
+static int take_spare(void *ctx, int *ret_fd, struct errmsg *e)
+{
+    struct gpu_pool *g = ctx;
+
+    return spares_take(&g->spares, room_of(g), now_of(g), ret_fd, e);
+}
+
+/* ---- dead processes --------------------------------------------------------------------------------------------- */
+
+/* Holds are found by their cells in the journal, whoever keeps them now. Rare, so the whole list is walked. */
+static void retire_held(struct server *s, struct store *st, uint32_t session)
+{
+    for (uint64_t i = 0; i < s->journal.head->n_holds; i++) {
+        const struct hold_cell *c = &s->journal.holds[i];
+
+        if (c->slot != SLOT_NONE && hold_session(c) == session)
+            store_retire(st, pool_slot_span(&st->pool, c->slot)->extent);
+    }
+}
+
+void gpu_pool_retire_session(struct gpu_pool *g, uint32_t session, const char *why)
+{
+    struct store *st = &g->device->store;
+
+    log_event(LOG_WARNING, "memory-retired", "device=%s session=%" PRIu32 " message=\"%s: extents that its process used take no "
+              "new pages\"", g->device->name, session, why);
+    store_retire_reserved(st, session);
+    retire_held(g->device->server, st, session);
+}
+
+static void on_release(void *ctx, uint32_t number)
+{
+    struct gpu_pool *g = ctx;
+    struct session *x = g->device->server->sessions[number];
+
+    log_event(LOG_INFO, "memory-released", "device=%s session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32,
+              g->device->name, number, (long) x->pid, x->leases.n_held, x->n_reservations);
+    (void) session_free(x);
+}
+
+static void on_retire(void *ctx, uint32_t number, const char *why)
+{
+    struct gpu_pool *g = ctx;
+
+    gpu_pool_retire_session(g, number, why);
+    (void) session_free(g->device->server->sessions[number]);
+    store_tick(&g->device->store);
+}
+
+static void on_listed(void *ctx, struct mover_reply *reply)
+{
+    struct gpu_pool *g = ctx;
+
+    if (reply->err == -EOPNOTSUPP) /* there is none, or it would not be the truth: mover/README.md */
+        quarantine_retire_all(&g->quarantine, reply->message);
+    else if (reply->err < 0)
+        quarantine_unanswered(&g->quarantine);
+    else
+        quarantine_listed(&g->quarantine, reply->body->processes->pids, reply->body->processes->n_pids, now_of(g));
+}
+
+static void ask_for_list(struct gpu_pool *g)
+{
+    struct device *d = g->device;
+    Kvcobra__MoverProcesses processes = KVCOBRA__MOVER_PROCESSES__INIT;
+    Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
+
+    if (!quarantine_wants_list(&g->quarantine) || gpu_check(d, NULL) < 0)
+        return;
+    processes.device = d->number;
+    request.body_case = KVCOBRA__MOVER_REQUEST__BODY_PROCESSES;
+    request.processes = &processes;
+    if (mover_ask(d->server->mover, &request, NULL, 0, GPU_LIST_MS, on_listed, g) == 0)
+        quarantine_asked(&g->quarantine);
+}
+
+void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid)
+{
+    quarantine_add(&g->quarantine, session, pid, now_of(g));
+    ask_for_list(g);
+}
+
+void gpu_pool_note_orphans(struct gpu_pool *g)
+{
+    g->orphans_until_ms = now_of(g) + g->reuse_ms + 1;
+}
+
+static void free_orphans(struct gpu_pool *g, uint64_t now_ms)
+{
+    if (g->orphans_until_ms == 0 || now_ms < g->orphans_until_ms)
+        return;
+    g->orphans_until_ms = 0;
+    store_discard_reserved(&g->device->store, SLOT_OF_NOBODY);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+int gpu_pool_new(struct device *d, uint32_t n_spares, uint64_t reuse_ms, struct gpu_pool **ret, struct errmsg *e)
+{
+    _cleanup_(freep) struct gpu_pool *g = calloc(1, sizeof(*g));
+    struct quarantine_owner owner = { on_release, on_retire, g };
+    struct spares_maker maker = { begin_spare, g };
+    int r;
+
+    if (!g)
+        return fail(e, -ENOMEM, "out of memory for the pool of %s", d->name);
+    r = quarantine_init(&g->quarantine, &owner, GPU_DEAD_PROCESSES_MAX, reuse_ms, GPU_LIST_PATIENCE_MS, e);
+    if (r < 0)
+        return r;
+    g->device = d;
+    g->reuse_ms = reuse_ms;
+    g->source = (struct pool_source) { take_spare, g };
+    spares_init(&g->spares, &maker, n_spares);
+    d->store.pool.source = &g->source;
+    *ret = take_ptr(g);
+    return 0;
+}
+
+struct gpu_pool *gpu_pool_free(struct gpu_pool *g)
+{
+    if (!g)
+        return NULL;
+    g->device->store.pool.source = NULL;
+    quarantine_deinit(&g->quarantine);
+    spares_deinit(&g->spares);
+    free(g);
+    return NULL;
+}
+
+void gpu_pool_tick(struct gpu_pool *g, uint64_t now_ms)
+{
+    if (g->device->state == DEVICE_READY)
+        spares_tick(&g->spares, room_of(g), now_ms);
+    ask_for_list(g);
+    quarantine_tick(&g->quarantine, now_ms);
+    free_orphans(g, now_ms);
+    store_tick(&g->device->store);
+}
+
+void gpu_pool_figures(const struct gpu_pool *g, struct gpu_pool_figures *ret)
+{
+    const struct server *s = g->device->server;
+    const struct pool *p = &g->device->store.pool;
+
+    *ret = (struct gpu_pool_figures) { .spare_extents = g->spares.n };
+    for (uint32_t i = 0; i < g->quarantine.n; i++) {
+        uint32_t number = g->quarantine.entries[i].session;
+        const struct session *x = s->sessions[number];
+
+        ret->quarantined_slots += x->leases.n_held + ownerless_holds(s, number) + x->n_reservations;
+    }
+    for (uint32_t i = 0; i < p->n_extents; i++)
+        ret->retired_extents += p->extents[i]->retired;
+}

@@ -1,0 +1,488 @@
+/*
+ * The link to the mover; see mover.h.
+ *
+ * Requests form one queue, of which only the head is with the mover: so a death costs little, a timeout counts from when the
+ * work began, and answers can come in one order alone. The mover is trusted with GPU memory, not with this process: an answer
+ * that does not fit its request ends it.
+ */
+#include "daemon/gpu/mover.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/loop/log.h"
+#include "daemon/gpu/mover_process.h"
+
+enum { DEVICES_MAX = 16 /* whose OPEN is remembered */, REOPEN_MS = 1000 };
+
+struct request {
+    struct request *next;
+    uint64_t id, timeout_ms;
+    Kvcobra__MoverRequest__BodyCase kind;
+    uint32_t device;
+    bool repeats;      /* an OPEN that a new mover is told again */
+    mover_done done;   /* NULL: nobody wants to know any more */
+    void *ctx;
+    int fds[WIRE_FDS_MAX];
+    size_t n_fds, bytes;
+    uint8_t packet[];
+};
+
+struct open_request { /* as it was sent; the id is of no meaning to the mover */
+    uint32_t device;
+    bool is_lost;         /* the mover that runs could not open it */
+    uint64_t try_ms;      /* then: not again before */
+    uint64_t timeout_ms;
+    size_t bytes;
+    uint8_t *packet;
+};
+
+struct mover {
+    struct ev *ev;
+    char *path;
+    struct mover_process process;
+    struct ev_source *stream; /* NULL: no mover to talk to */
+    struct ev_source *death;  /* NULL: none that lives */
+    struct ev_source *alarm;
+    int timer;
+    struct request *queue, **queue_end; /* the head is with the mover when `asked` */
+    size_t n_queue;
+    bool asked;
+    struct open_request opens[DEVICES_MAX];
+    size_t n_opens;
+    uint64_t next_id, n_starts, started_ms, may_start_ms;
+    uint32_t n_failed; /* in a row */
+};
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+static struct request *request_free(struct request *q)
+{
+    for (size_t i = 0; q && i < q->n_fds; i++)
+        (void) close(q->fds[i]);
+    free(q);
+    return NULL;
+}
+
+static void request_freep(struct request **q)
+{
+    *q = request_free(*q);
+}
+
+static void append(struct mover *m, struct request *q)
+{
+    *m->queue_end = q;
+    m->queue_end = &q->next;
+    m->n_queue++;
+}
+
+static struct request *take_head(struct mover *m)
+{
+    struct request *q = m->queue;
+
+    m->queue = q->next;
+    if (!m->queue)
+        m->queue_end = &m->queue;
+    m->n_queue--;
+    return q;
+}
+
+static void answer(struct request *q, struct mover_reply *reply)
+{
+    if (q->done)
+        q->done(q->ctx, reply);
+    if (reply->fd >= 0)
+        (void) close(reply->fd);
+}
+
+static void answer_all(struct mover *m, int err, const char *message)
+{
+    while (m->queue) { /* it ends: what callbacks ask for is refused while there is no mover */
+        _cleanup_(request_freep) struct request *q = take_head(m);
+        struct mover_reply reply = { .err = err, .message = message, .fd = -1 };
+
+        answer(q, &reply);
+    }
+}
+
+static void set_timer(struct mover *m, uint64_t ms)
+{
+    struct itimerspec t = { .it_value = { .tv_sec = (time_t) (ms / 1000), .tv_nsec = (long) (ms % 1000) * 1000000 } };
+
+    (void) timerfd_settime(m->timer, 0, &t, NULL); /* zero: off */
+}
+
+/* Sends the head if the mover has nothing to do. */
+static void send_next(struct mover *m)
+{
+    struct request *q = m->queue;
+    size_t n_fds;
+
+    if (m->asked || !q || !m->stream)
+        return;
+    n_fds = q->n_fds;
+    q->n_fds = 0; /* the stream's, also on failure */
+    m->asked = true;
+    set_timer(m, q->timeout_ms > 0 ? q->timeout_ms : 1);
+    if (ev_stream_send(m->stream, q->packet, q->bytes, q->fds, n_fds) < 0)
+        set_timer(m, 1); /* nobody will answer; not now, since who asked has not heard yet that he did */
+}
+
+/* ---- the end of it ----------------------------------------------------------------------------------------------------- */
+
+/* The wait counts from when nothing of it is left. */
+static void note_gone(struct mover *m)
+{
+    uint64_t now = ev_now_ms(m->ev), wait = MOVER_WAIT_FIRST_MS;
+
+    if (m->stream || m->death)
+        return;
+    if (now - m->started_ms >= MOVER_WAIT_LONGEST_MS)
+        m->n_failed = 0;
+    m->n_failed++;
+    for (uint32_t i = 1; i < m->n_failed && wait < MOVER_WAIT_LONGEST_MS; i++)
+        wait *= 2;
+    m->may_start_ms = now + (wait < MOVER_WAIT_LONGEST_MS ? wait : MOVER_WAIT_LONGEST_MS);
+}
+
+static void end_conversation(struct mover *m, const char *why)
+{
+    struct errmsg e;
+
+    m->stream = ev_source_free(m->stream);
+    m->asked = false;
+    set_timer(m, 0);
+    mover_process_kill(&m->process);
+    note_gone(m);
+    (void) fail(&e, 0, "the GPU's mover ended: %s; ask again", why);
+    answer_all(m, -ECONNRESET, e.text);
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+static struct open_request *find_open(struct mover *m, uint32_t device)
+{
+    for (size_t i = 0; i < m->n_opens; i++)
+        if (m->opens[i].device == device)
+            return &m->opens[i];
+    return NULL;
+}
+
+/* A new mover is told so before it is asked for anything. */
+static void remember_open(struct mover *m, const struct request *q)
+{
+    struct open_request *o = find_open(m, q->device);
+    uint8_t *packet;
+
+    if (!o && m->n_opens == DEVICES_MAX)
+        return; /* mover_ask() refused it */
+    packet = malloc(q->bytes);
+    if (!packet) {
+        log_event(LOG_ERR, "mover-open", "device=%" PRIu32 " message=\"out of memory: the next mover is not told to open it\"",
+                  q->device);
+        return;
+    }
+    memcpy(packet, q->packet, q->bytes);
+    if (!o) {
+        o = &m->opens[m->n_opens++];
+        o->packet = NULL;
+    }
+    free(o->packet);
+    *o = (struct open_request) { .device = q->device, .timeout_ms = q->timeout_ms, .bytes = q->bytes, .packet = packet };
+}
+
+/* One that was open before, and is not now: it is tried again with the next request that is about it. */
+static void note_lost(struct mover *m, const struct request *q, const char *why)
+{
+    struct open_request *o = find_open(m, q->device);
+
+    log_event(LOG_WARNING, "mover-open", "device=%" PRIu32 " message=\"%s\"", q->device, why);
+    if (!o)
+        return;
+    o->is_lost = true;
+    o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
+}
+
+/* Whether it is what the head asked for. */
+static bool fits(const struct request *q, const Kvcobra__MoverReply *reply, const struct wire_packet *p)
+{
+    bool brings_fd = reply->err == 0 && q->kind == KVCOBRA__MOVER_REQUEST__BODY_CREATE;
+
+    return reply->id == q->id && reply->err <= 0 && p->n_fds == (brings_fd ? 1 : 0) &&
+           (reply->err < 0 || (int) reply->body_case == (int) q->kind);
+}
+
+static void on_packet(void *ctx, const void *data, struct wire_packet *p)
+{
+    struct mover *m = ctx;
+    Kvcobra__MoverReply *body = NULL;
+    int r = mover_reply_unpack(data, p->bytes, &body);
+
+    if (r < 0 || !m->asked || !fits(m->queue, body, p)) {
+        mover_reply_free(body);
+        wire_packet_close_fds(p);
+        end_conversation(m, "it answered what was not asked");
+        return;
+    }
+    {
+        _cleanup_(request_freep) struct request *q = take_head(m);
+        struct mover_reply reply = { .err = body->err, .message = body->message, .fd = p->n_fds > 0 ? p->fds[0] : -1,
+                                     .body = body->err == 0 ? body : NULL };
+
+        m->asked = false;
+        set_timer(m, 0);
+        if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && body->err == 0)
+            remember_open(m, q);
+        else if (q->repeats)
+            note_lost(m, q, body->message);
+        answer(q, &reply);
+    }
+    mover_reply_free(body);
+    send_next(m);
+}
+
+/* ---- what happens to it ------------------------------------------------------------------------------------------- */
+
+static void on_end(void *ctx, int err)
+{
+    end_conversation(ctx, err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err) : "the log says how");
+}
+
+/* What it sent before it died may still be unread: the stream ends by itself. */
+static void on_death(void *ctx)
+{
+    struct mover *m = ctx;
+
+    m->death = ev_source_free(m->death); /* before its descriptor goes */
+    mover_process_end(&m->process);
+    note_gone(m);
+}
+
+static void on_alarm(void *ctx)
+{
+    struct mover *m = ctx;
+    uint64_t n_times;
+
+    if (read(m->timer, &n_times, sizeof(n_times)) != sizeof(n_times) || !m->asked)
+        return; /* set anew meanwhile */
+    log_event(LOG_ERR, "mover-slow", "pid=%ld timeout_ms=%" PRIu64 " message=\"it did not answer: killing it\"",
+              (long) m->process.pid, m->queue->timeout_ms);
+    end_conversation(m, "it did not answer in time");
+}
+
+static const struct ev_stream_callbacks callbacks = { .on_packet = on_packet, .on_end = on_end };
+
+/* ---- its start --------------------------------------------------------------------------------------------------- */
+
+static int new_request(const uint8_t *packet, size_t bytes, struct request **ret)
+{
+    struct request *q = calloc(1, sizeof(*q) + bytes);
+
+    if (!q)
+        return -ENOMEM;
+    q->bytes = bytes;
+    memcpy(q->packet, packet, bytes);
+    *ret = q;
+    return 0;
+}
+
+static int queue_open(struct mover *m, const struct open_request *o)
+{
+    Kvcobra__MoverRequest *request = NULL;
+    struct request *q = NULL;
+    int r = new_request(o->packet, o->bytes, &q);
+
+    if (r == 0)
+        r = mover_request_unpack(o->packet, o->bytes, &request);
+    if (r < 0) {
+        (void) request_free(q);
+        return r;
+    }
+    q->kind = KVCOBRA__MOVER_REQUEST__BODY_OPEN;
+    q->id = request->id;
+    q->device = o->device;
+    q->timeout_ms = o->timeout_ms;
+    q->repeats = true;
+    mover_request_free(request);
+    append(m, q);
+    return 0;
+}
+
+/* What was open is to be open before anything that needs it. */
+static int queue_opens(struct mover *m)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < m->n_opens; i++) {
+        m->opens[i].is_lost = false;
+        r = queue_open(m, &m->opens[i]);
+    }
+    return r;
+}
+
+static int start(struct mover *m)
+{
+    int socket = -1, r;
+
+    if (m->stream && m->death)
+        return 0;
+    if (m->stream || m->death || ev_now_ms(m->ev) < m->may_start_ms)
+        return -EAGAIN;
+    m->started_ms = ev_now_ms(m->ev);
+    r = mover_process_start(m->path, &m->process, &socket);
+    if (r == 0) {
+        m->n_starts++;
+        r = ev_watch(m->ev, m->process.pidfd, on_death, m, &m->death);
+    }
+    if (r == 0)
+        r = ev_stream_new(m->ev, socket, &callbacks, m, &m->stream);
+    else if (socket >= 0)
+        (void) close(socket);
+    if (r == 0)
+        r = queue_opens(m);
+    if (r < 0) {
+        m->stream = ev_source_free(m->stream);
+        m->death = ev_source_free(m->death);
+        mover_process_end(&m->process);
+        answer_all(m, r, strerror(-r));
+        note_gone(m);
+        log_event(LOG_ERR, "mover-not-started", "path=%s message=\"%s\"", m->path, strerror(-r));
+    }
+    return r;
+}
+
+/* ---- for the rest of the daemon ---------------------------------------------------------------------------------- */
+
+int mover_new(struct ev *ev, const char *path, struct mover **ret_mover, struct errmsg *e)
+{
+    _cleanup_(mover_freep) struct mover *m = calloc(1, sizeof(*m));
+    int r;
+
+    if (!m)
+        return fail(e, -ENOMEM, "out of memory");
+    *m = (struct mover) { .ev = ev, .process = { .pidfd = -1 }, .timer = -1, .next_id = 1 };
+    m->queue_end = &m->queue;
+    m->path = strdup(path);
+    if (!m->path)
+        return fail(e, -ENOMEM, "out of memory");
+    m->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (m->timer < 0)
+        return fail(e, -errno, "cannot make a timer for the GPU's mover: %s", strerror(errno));
+    r = ev_watch(ev, m->timer, on_alarm, m, &m->alarm);
+    if (r < 0)
+        return fail(e, r, "cannot watch a timer for the GPU's mover: %s", strerror(-r));
+    *ret_mover = take_ptr(m);
+    return 0;
+}
+
+struct mover *mover_free(struct mover *m)
+{
+    if (!m)
+        return NULL;
+    m->may_start_ms = UINT64_MAX; /* callbacks that ask are refused */
+    m->stream = ev_source_free(m->stream);
+    m->death = ev_source_free(m->death);
+    m->alarm = ev_source_free(m->alarm);
+    answer_all(m, -ECANCELED, "the daemon is stopping");
+    mover_process_end(&m->process);
+    closep(&m->timer);
+    for (size_t i = 0; i < m->n_opens; i++)
+        free(m->opens[i].packet);
+    free(m->path);
+    free(m);
+    return NULL;
+}
+
+static uint32_t device_of(const Kvcobra__MoverRequest *m)
+{
+    switch (m->body_case) {
+    case KVCOBRA__MOVER_REQUEST__BODY_OPEN:
+        return m->open->device;
+    case KVCOBRA__MOVER_REQUEST__BODY_CREATE:
+        return m->create->device;
+    case KVCOBRA__MOVER_REQUEST__BODY_CHECK:
+        return m->check->device;
+    case KVCOBRA__MOVER_REQUEST__BODY_COPY:
+        return m->copy->device;
+    case KVCOBRA__MOVER_REQUEST__BODY_PROCESSES:
+        return m->processes->device;
+    default:
+        assert(!"a request that no mover knows");
+        return UINT32_MAX;
+    }
+}
+
+/* A device that the mover could not open once may be there again. */
+static int open_again(struct mover *m, uint32_t device)
+{
+    struct open_request *o = find_open(m, device);
+
+    if (!o || !o->is_lost || ev_now_ms(m->ev) < o->try_ms)
+        return 0;
+    o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
+    return queue_open(m, o);
+}
+
+int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, size_t n_fds, uint64_t timeout_ms,
+              mover_done done, void *ctx)
+{
+    static uint8_t packet[WIRE_PACKET_BYTES_MAX]; /* the event loop has one thread */
+    _cleanup_(request_freep) struct request *q = NULL;
+    ssize_t bytes;
+    int r;
+
+    assert(n_fds <= WIRE_FDS_MAX);
+    if (m->n_queue >= MOVER_REQUESTS_MAX)
+        return -EAGAIN;
+    request->id = m->next_id;
+    bytes = mover_request_pack(request, packet);
+    if (bytes < 0)
+        return (int) bytes;
+    r = new_request(packet, (size_t) bytes, &q);
+    if (r < 0)
+        return r;
+    q->id = m->next_id++;
+    q->timeout_ms = timeout_ms;
+    q->kind = request->body_case;
+    q->done = done;
+    q->ctx = ctx;
+    q->device = device_of(request);
+    if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && m->n_opens == DEVICES_MAX && !find_open(m, q->device))
+        return -ENOSPC;
+    for (; q->n_fds < n_fds; q->n_fds++) {
+        int copy = fcntl(fds[q->n_fds], F_DUPFD_CLOEXEC, 3);
+
+        if (copy < 0)
+            return -errno;
+        q->fds[q->n_fds] = copy;
+    }
+    r = start(m);
+    if (r == 0 && q->kind != KVCOBRA__MOVER_REQUEST__BODY_OPEN)
+        r = open_again(m, q->device);
+    if (r < 0)
+        return r;
+    append(m, take_ptr(q));
+    send_next(m);
+    return 0;
+}
+
+void mover_forget(struct mover *m, const void *ctx)
+{
+    for (struct request *q = m->queue; q; q = q->next)
+        if (q->ctx == ctx)
+            q->done = NULL;
+}
+
+void mover_get_info(const struct mover *m, pid_t *ret_pid, uint64_t *ret_restarts)
+{
+    *ret_pid = m->process.pid;
+    *ret_restarts = m->n_starts > 0 ? m->n_starts - 1 : 0;
+}

@@ -1,0 +1,84 @@
+/* Extents made ahead; see spares.h. */
+#include "daemon/gpu/preallocated.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+void spares_init(struct spares *s, const struct spares_maker *maker, uint32_t n_wanted)
+{
+    assert(n_wanted <= SPARES_MAX);
+    *s = (struct spares) { .maker = *maker, .n_wanted = n_wanted };
+}
+
+void spares_deinit(struct spares *s)
+{
+    while (s->n > 0)
+        (void) close(s->fds[--s->n]);
+    *s = (struct spares) { 0 };
+}
+
+static void note_failure(struct spares *s, int err, const char *why, uint64_t now_ms)
+{
+    s->err = err;
+    (void) fail(&s->why, err, "%s", why && why[0] ? why : strerror(-err));
+    s->n_failed++;
+    s->pause_ms = s->pause_ms == 0 ? SPARES_PAUSE_MS_MIN : s->pause_ms * 2;
+    if (s->pause_ms > SPARES_PAUSE_MS_MAX)
+        s->pause_ms = SPARES_PAUSE_MS_MAX;
+    s->try_ms = now_ms + s->pause_ms;
+}
+
+void spares_tick(struct spares *s, uint32_t room, uint64_t now_ms)
+{
+    uint32_t wanted = s->n_wanted > 0 || !s->is_needed ? s->n_wanted : 1;
+    struct errmsg why = { "" };
+    int r;
+
+    while (s->n > room) /* an extent came from elsewhere: a client lent it */
+        (void) close(s->fds[--s->n]);
+    if (s->is_being_made || s->n >= wanted || s->n >= room || now_ms < s->try_ms)
+        return;
+    r = s->maker.begin(s->maker.ctx, &why);
+    if (r < 0)
+        note_failure(s, r, why.text, now_ms);
+    else
+        s->is_being_made = true;
+}
+
+int spares_take(struct spares *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e)
+{
+    assert(room > 0);
+    s->is_needed = s->n == 0;
+    if (s->n > 0) {
+        *ret_fd = s->fds[0];
+        memmove(s->fds, s->fds + 1, --s->n * sizeof(s->fds[0]));
+        spares_tick(s, room - 1, now_ms);
+        return 0;
+    }
+    spares_tick(s, room, now_ms);
+    if (s->err == -ENOMEM)
+        return fail(e, -ENOMEM, "no memory is left on the device for another extent (%s): it is tried again", s->why.text);
+    if (s->err < 0)
+        return fail(e, -EAGAIN, "an extent could not be made (%s): it is tried again, come again", s->why.text);
+    return fail(e, -EAGAIN, "an extent is being made on the device: try again");
+}
+
+void spares_made(struct spares *s, int fd)
+{
+    assert(s->is_being_made && s->n < SPARES_MAX && fd >= 0);
+    s->is_being_made = false;
+    s->err = 0;
+    s->pause_ms = s->try_ms = 0;
+    s->n_made++;
+    s->fds[s->n++] = fd;
+}
+
+void spares_failed(struct spares *s, int err, const char *why, uint64_t now_ms)
+{
+    assert(s->is_being_made && err < 0);
+    s->is_being_made = false;
+    note_failure(s, err, why, now_ms);
+}

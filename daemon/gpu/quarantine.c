@@ -1,0 +1,110 @@
+/* The reuse rule of memory on a GPU; see quarantine.h. */
+#include "daemon/gpu/quarantine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/errmsg.h"
+
+int quarantine_init(struct quarantine *q, const struct quarantine_owner *owner, uint32_t n_max, uint64_t delay_ms,
+                    uint64_t patience_ms, struct errmsg *e)
+{
+    *q = (struct quarantine) { .owner = *owner, .delay_ms = delay_ms, .patience_ms = patience_ms, .n_max = n_max };
+    q->entries = calloc(n_max, sizeof(q->entries[0]));
+    return q->entries || n_max == 0 ? 0 : fail(e, -ENOMEM, "out of memory for %" PRIu32 " processes that wait", n_max);
+}
+
+void quarantine_deinit(struct quarantine *q)
+{
+    free(q->entries);
+    *q = (struct quarantine) { 0 };
+}
+
+/* Out of the list first: the owner may look at it. The last entry takes its place. */
+static void retire(struct quarantine *q, uint32_t i, const char *why)
+{
+    uint32_t session = q->entries[i].session;
+
+    q->entries[i] = q->entries[--q->n];
+    q->owner.retire(q->owner.ctx, session, why);
+}
+
+void quarantine_add(struct quarantine *q, uint32_t session, pid_t pid, uint64_t now_ms)
+{
+    if (q->n == q->n_max) {
+        q->owner.retire(q->owner.ctx, session, "too many processes died and wait already");
+        return;
+    }
+    q->entries[q->n++] = (struct quarantined) { .session = session, .pid = pid, .since_ms = now_ms };
+}
+
+bool quarantine_wants_list(const struct quarantine *q)
+{
+    for (uint32_t i = 0; !q->is_asking && i < q->n; i++)
+        if (q->entries[i].unlisted_ms == 0)
+            return true;
+    return false;
+}
+
+void quarantine_asked(struct quarantine *q)
+{
+    assert(!q->is_asking);
+    q->is_asking = true;
+    for (uint32_t i = 0; i < q->n; i++)
+        q->entries[i].is_asked = true;
+}
+
+static bool is_listed(const uint32_t *pids, size_t n, pid_t pid)
+{
+    for (size_t i = 0; i < n; i++)
+        if (pids[i] == (uint32_t) pid)
+            return true;
+    return false;
+}
+
+void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uint64_t now_ms)
+{
+    q->is_asking = false;
+    for (uint32_t i = 0; i < q->n; i++) {
+        struct quarantined *x = &q->entries[i];
+
+        if (!x->is_asked || x->unlisted_ms != 0)
+            continue;
+        x->is_asked = false;
+        if (is_listed(pids, n, x->pid))
+            x->since_ms = now_ms; /* an answer: the patience begins anew */
+        else
+            x->unlisted_ms = now_ms > 0 ? now_ms : 1;
+    }
+}
+
+void quarantine_unanswered(struct quarantine *q)
+{
+    q->is_asking = false;
+    for (uint32_t i = 0; i < q->n; i++)
+        q->entries[i].is_asked = false;
+}
+
+void quarantine_retire_all(struct quarantine *q, const char *why)
+{
+    q->is_asking = false;
+    while (q->n > 0)
+        retire(q, q->n - 1, why);
+}
+
+void quarantine_tick(struct quarantine *q, uint64_t now_ms)
+{
+    for (uint32_t i = q->n; i-- > 0;) { /* from the end: a released one is replaced by one that was looked at */
+        const struct quarantined *x = &q->entries[i];
+        uint32_t session = x->session;
+
+        if (x->unlisted_ms != 0 && now_ms - x->unlisted_ms >= q->delay_ms) {
+            q->entries[i] = q->entries[--q->n];
+            q->owner.release(q->owner.ctx, session);
+        } else if (x->unlisted_ms == 0 && now_ms - x->since_ms >= q->patience_ms) {
+            retire(q, i, "nobody said in time whether the driver still lists the process");
+        }
+    }
+}

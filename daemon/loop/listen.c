@@ -1,0 +1,178 @@
+/* Making and adopting listening sockets; see listen.h. */
+#include "daemon/loop/listen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+
+enum { BACKLOG = 512 };
+
+void listen_init(struct listen_socket *l)
+{
+    *l = (struct listen_socket) { .fd = -1, .lock_fd = -1 };
+}
+
+static char *lock_path(const char *path)
+{
+    char *lock;
+
+    return asprintf(&lock, "%s.lock", path) < 0 ? NULL : lock;
+}
+
+void listen_deinit(struct listen_socket *l)
+{
+    _cleanup_(freep) char *lock = l->path ? lock_path(l->path) : NULL;
+
+    if (l->path)
+        (void) unlink(l->path);
+    if (lock)
+        (void) unlink(lock); /* before the lock goes: whoever locks a nameless file tries again */
+    closep(&l->lock_fd);
+    closep(&l->fd);
+    free(l->path);
+    listen_init(l);
+}
+
+static bool is_file(int fd, const char *path)
+{
+    struct stat a, b;
+
+    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Locks PATH.lock; between open and lock its owner may have removed it, then the next file counts. */
+static int take_lock(const char *path, int *ret_fd, struct errmsg *e)
+{
+    _cleanup_(freep) char *lock = lock_path(path);
+
+    if (!lock)
+        return fail(e, -ENOMEM, "out of memory");
+    for (;;) {
+        _cleanup_(closep) int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+        if (fd < 0)
+            return fail(e, -errno, "cannot create %s: %s", lock, strerror(errno));
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+            if (errno == EWOULDBLOCK)
+                return fail(e, -EADDRINUSE, "another kvcobrad serves %s: stop it first, or give another path", path);
+            return fail(e, -errno, "cannot lock %s: %s", lock, strerror(errno));
+        }
+        if (is_file(fd, lock)) {
+            *ret_fd = take_fd(&fd);
+            return 0;
+        }
+    }
+}
+
+static int remove_stale(const char *path, struct errmsg *e)
+{
+    struct stat st;
+
+    if (lstat(path, &st) < 0)
+        return errno == ENOENT ? 0 : fail(e, -errno, "cannot look at %s: %s", path, strerror(errno));
+    if (!S_ISSOCK(st.st_mode))
+        return fail(e, -EEXIST, "%s is there and is not a socket: move it away, or give another path", path);
+    if (unlink(path) < 0)
+        return fail(e, -errno, "cannot remove the stale socket %s: %s", path, strerror(errno));
+    return 0;
+}
+
+/* Credentials come with every packet of sockets that are accepted from here. */
+static int want_credentials(int fd)
+{
+    int on = 1;
+
+    return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
+}
+
+static int bind_and_listen(int fd, int type, const char *path, mode_t mode, struct errmsg *e)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    mode_t old_mask;
+    int r;
+
+    if (strlen(path) >= sizeof(sa.sun_path))
+        return fail(e, -ENAMETOOLONG, "socket path %.80s... is longer than %zu bytes", path, sizeof(sa.sun_path) - 1);
+    memcpy(sa.sun_path, path, strlen(path));
+    old_mask = umask(0777); /* nobody connects before the mode is right */
+    r = bind(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0 ? -errno : 0;
+    (void) umask(old_mask);
+    if (r == 0 && chmod(path, mode) < 0)
+        r = -errno;
+    if (r == 0 && listen(fd, BACKLOG) < 0)
+        r = -errno;
+    if (r == 0 && type == SOCK_SEQPACKET)
+        r = want_credentials(fd);
+    return r < 0 ? fail(e, r, "cannot listen at %s: %s", path, strerror(-r)) : 0;
+}
+
+int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, struct errmsg *e)
+{
+    _cleanup_(closep) int fd = -1;
+    int r;
+
+    listen_init(l);
+    r = take_lock(path, &l->lock_fd, e);
+    if (r < 0)
+        return r;
+    r = remove_stale(path, e);
+    if (r < 0) { /* the path is not ours: only the lock is taken back */
+        _cleanup_(freep) char *lock = lock_path(path);
+
+        if (lock)
+            (void) unlink(lock);
+        return r;
+    }
+    l->path = strdup(path);
+    if (!l->path)
+        return fail(e, -ENOMEM, "out of memory");
+    fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return fail(e, -errno, "cannot make a socket: %s", strerror(errno));
+    r = bind_and_listen(fd, type, path, mode, e);
+    if (r < 0)
+        return r;
+    l->fd = take_fd(&fd);
+    return 0;
+}
+
+static int socket_option(int fd, int option, int *ret)
+{
+    socklen_t bytes = sizeof(*ret);
+
+    return getsockopt(fd, SOL_SOCKET, option, ret, &bytes) < 0 ? -errno : 0;
+}
+
+int listen_adopt(struct listen_socket *l, int fd, const char *option, struct errmsg *e)
+{
+    int domain, type, listening, r;
+
+    listen_init(l);
+    r = socket_option(fd, SO_DOMAIN, &domain);
+    if (r == 0)
+        r = socket_option(fd, SO_TYPE, &type);
+    if (r == 0)
+        r = socket_option(fd, SO_ACCEPTCONN, &listening);
+    if (r < 0)
+        return fail(e, -EINVAL, "%s: descriptor %d is not a socket: %s", option, fd, strerror(-r));
+    if (domain != AF_UNIX || type != SOCK_SEQPACKET || !listening)
+        return fail(e, -EINVAL, "%s: descriptor %d is not a listening Unix SEQPACKET socket", option, fd);
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+        return fail(e, -errno, "%s: descriptor %d: %s", option, fd, strerror(errno));
+    r = want_credentials(fd);
+    if (r < 0)
+        return fail(e, r, "%s: descriptor %d does not take SO_PASSCRED: %s", option, fd, strerror(-r));
+    l->fd = fd;
+    return 0;
+}

@@ -1,0 +1,263 @@
+/* Threads beside the loop; see work.h. */
+#include "daemon/loop/work.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/loop/ev.h"
+
+struct line { /* first in, first out */
+    struct work_item *first, **end;
+};
+
+struct work {
+    pthread_mutex_t lock;
+    pthread_cond_t wanted;      /* something waits, or stopping */
+    struct line waiting, ended; /* ended: for the loop to take */
+    uint32_t n_items, n_items_max, n_waiting;
+    uint64_t n_done, n_refused, n_expired;
+    bool stopping;
+    int event_fd;               /* readable: something ended */
+    struct ev_source *watch;
+    uint32_t n_threads;
+    pthread_t threads[];
+};
+
+static void put(struct line *l, struct work_item *i)
+{
+    i->next = NULL;
+    *l->end = i;
+    l->end = &i->next;
+}
+
+static struct work_item *take(struct line *l)
+{
+    struct work_item *i = l->first;
+
+    if (!i)
+        return NULL;
+    l->first = i->next;
+    if (!l->first)
+        l->end = &l->first;
+    return i;
+}
+
+uint64_t work_clock_ms(void)
+{
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &t); /* cannot fail for this clock */
+    return (uint64_t) t.tv_sec * 1000 + (uint64_t) t.tv_nsec / 1000000;
+}
+
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
+
+/* With the lock held; it is let go while the slice runs. */
+static void do_slice(struct work *w, struct work_item *i)
+{
+    const uint64_t one = 1;
+    bool more = true;
+
+    (void) pthread_mutex_unlock(&w->lock);
+    if (work_clock_ms() >= i->deadline_ms)
+        i->expired = true;
+    else
+        more = i->run(i);
+    (void) pthread_mutex_lock(&w->lock);
+    if (more && !i->expired) {
+        put(&w->waiting, i);
+        w->n_waiting++;
+        return;
+    }
+    if (!w->ended.first)
+        (void) !write(w->event_fd, &one, sizeof(one)); /* a full counter is readable, too */
+    put(&w->ended, i);
+}
+
+static void *thread_main(void *arg)
+{
+    struct work *w = arg;
+
+    (void) pthread_mutex_lock(&w->lock);
+    while (!w->stopping) {
+        struct work_item *i = take(&w->waiting);
+
+        if (!i) {
+            (void) pthread_cond_wait(&w->wanted, &w->lock);
+            continue;
+        }
+        w->n_waiting--;
+        do_slice(w, i);
+    }
+    (void) pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Signals are the loop's: it blocks those that it reads from a descriptor, threads block all. */
+static int start_threads(struct work *w, uint32_t n)
+{
+    sigset_t all, before;
+    int r = 0;
+
+    (void) sigfillset(&all);
+    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (r == 0 && w->n_threads < n) {
+        r = -pthread_create(&w->threads[w->n_threads], NULL, thread_main, w);
+        w->n_threads += r == 0;
+    }
+    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return r;
+}
+
+/* ---- the loop's side --------------------------------------------------------------------------------------------- */
+
+static void finish(struct work *w, struct work_item *i)
+{
+    (void) pthread_mutex_lock(&w->lock);
+    w->n_items--;
+    w->n_done += !i->expired;
+    w->n_expired += i->expired;
+    (void) pthread_mutex_unlock(&w->lock);
+    i->done(i);
+}
+
+static struct work_item *take_ended(struct work *w)
+{
+    struct work_item *i;
+
+    (void) pthread_mutex_lock(&w->lock);
+    i = w->ended.first;
+    w->ended = (struct line) { NULL, &w->ended.first };
+    (void) pthread_mutex_unlock(&w->lock);
+    return i;
+}
+
+static void on_ended(void *ctx)
+{
+    struct work *w = ctx;
+    uint64_t count;
+
+    (void) !read(w->event_fd, &count, sizeof(count)); /* before the items are taken: what ends later is told anew */
+    for (struct work_item *i = take_ended(w), *next; i; i = next) {
+        next = i->next;
+        finish(w, i);
+    }
+}
+
+int work_submit(struct work *w, struct work_item *i)
+{
+    int r = 0;
+
+    i->expired = false;
+    (void) pthread_mutex_lock(&w->lock);
+    if (w->n_items >= w->n_items_max) {
+        w->n_refused++;
+        r = -EAGAIN;
+    } else {
+        w->n_items++;
+        w->n_waiting++;
+        put(&w->waiting, i);
+        (void) pthread_cond_signal(&w->wanted);
+    }
+    (void) pthread_mutex_unlock(&w->lock);
+    return r;
+}
+
+/* Waiting items with a deadline up to @now_ms, taken out of the line. */
+static struct work_item *take_late(struct work *w, uint64_t now_ms)
+{
+    struct line stay = { NULL, NULL }, late = { NULL, NULL };
+    struct work_item *i;
+
+    stay.end = &stay.first;
+    late.end = &late.first;
+    (void) pthread_mutex_lock(&w->lock);
+    while ((i = take(&w->waiting))) {
+        put(i->deadline_ms <= now_ms ? &late : &stay, i);
+        w->n_waiting -= i->deadline_ms <= now_ms;
+    }
+    w->waiting = (struct line) { stay.first, stay.first ? stay.end : &w->waiting.first };
+    (void) pthread_mutex_unlock(&w->lock);
+    return late.first;
+}
+
+void work_expire(struct work *w, uint64_t now_ms)
+{
+    for (struct work_item *i = take_late(w, now_ms), *next; i; i = next) {
+        next = i->next;
+        i->expired = true;
+        finish(w, i);
+    }
+}
+
+void work_figures(struct work *w, struct work_figures *ret)
+{
+    (void) pthread_mutex_lock(&w->lock);
+    *ret = (struct work_figures) {
+        .n_threads = w->n_threads, .n_waiting = w->n_waiting, .n_done = w->n_done, .n_refused = w->n_refused,
+        .n_expired = w->n_expired,
+    };
+    (void) pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+static void work_freep(struct work **w)
+{
+    *w = work_free(*w);
+}
+
+int work_new(struct ev *ev, uint32_t n_threads, uint32_t n_items_max, struct work **ret, struct errmsg *e)
+{
+    _cleanup_(work_freep) struct work *w = calloc(1, sizeof(*w) + n_threads * sizeof(pthread_t));
+    int r;
+
+    if (!w)
+        return fail(e, -ENOMEM, "out of memory for %u threads", n_threads);
+    (void) pthread_mutex_init(&w->lock, NULL);
+    (void) pthread_cond_init(&w->wanted, NULL);
+    w->waiting.end = &w->waiting.first;
+    w->ended.end = &w->ended.first;
+    w->n_items_max = n_items_max;
+    w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->event_fd < 0)
+        return fail(e, -errno, "cannot make an eventfd: %s", strerror(errno));
+    r = ev_watch(ev, w->event_fd, on_ended, w, &w->watch);
+    if (r == 0)
+        r = start_threads(w, n_threads);
+    if (r < 0)
+        return fail(e, r, "cannot start %u threads: %s", n_threads, strerror(-r));
+    *ret = take_ptr(w);
+    return 0;
+}
+
+struct work *work_free(struct work *w)
+{
+    if (!w)
+        return NULL;
+    (void) pthread_mutex_lock(&w->lock);
+    w->stopping = true;
+    (void) pthread_cond_broadcast(&w->wanted);
+    (void) pthread_mutex_unlock(&w->lock);
+    for (uint32_t i = 0; i < w->n_threads; i++)
+        (void) pthread_join(w->threads[i], NULL);
+    for (struct work_item *i = take_ended(w), *next; i; i = next) {
+        next = i->next;
+        finish(w, i);
+    }
+    work_expire(w, UINT64_MAX);
+    w->watch = ev_source_free(w->watch);
+    closep(&w->event_fd);
+    (void) pthread_cond_destroy(&w->wanted);
+    (void) pthread_mutex_destroy(&w->lock);
+    free(w);
+    return NULL;
+}

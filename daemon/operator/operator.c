@@ -1,0 +1,50 @@
+/* EVICT: what an operator makes a tenant lose. SET_QUOTA is quota.c. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "daemon/requests/conn.h"
+#include "daemon/loop/log.h"
+#include "daemon/operator/quota.h"
+#include "daemon/requests/request.h"
+#include "daemon/server.h"
+
+enum { EVICT_PAGES_PER_MESSAGE = 8192 }; /* a few milliseconds of the loop */
+
+struct tenant *operator_find_tenant(const struct server *s, const char *name)
+{
+    for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
+        if (strcmp(t->name, name) == 0)
+            return t;
+    return NULL;
+}
+
+int handle_evict(struct request *rq)
+{
+    const Kvcobra__Evict *m = rq->message->evict;
+    Kvcobra__EvictReply *reply = &rq->server->scratch->body.evict;
+    const uint8_t *digest = m->table_digest.len == 0 ? NULL : m->table_digest.data;
+    struct tenant *only = m->tenant[0] ? operator_find_tenant(rq->server, m->tenant) : NULL;
+    uint32_t n = 0;
+
+    if (m->tenant[0] && !only)
+        return fail(&rq->error, -ENOENT, "there is no tenant \"%.40s\" since the start", m->tenant);
+    if (digest && m->table_digest.len != DIGEST_BYTES)
+        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->table_digest.len, DIGEST_BYTES);
+    kvcobra__evict_reply__init(reply);
+    for (struct tenant *t = NULL; n < EVICT_PAGES_PER_MESSAGE && (t = devices_next_tenant(&rq->server->devices, t));) {
+        uint64_t bytes;
+
+        if (only && t != only)
+            continue;
+        n += evict_some(store_of(t), t, digest, EVICT_PAGES_PER_MESSAGE - n, &bytes);
+        reply->bytes += bytes;
+    }
+    reply->pages = n;
+    reply->more = n == EVICT_PAGES_PER_MESSAGE;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_EVICT;
+    rq->reply.evict = reply;
+    log_event(LOG_NOTICE, "evict", "tenant=%s pages=%" PRIu32 " bytes=%" PRIu64, only ? only->name : "all", n,
+              reply->bytes);
+    return 0;
+}

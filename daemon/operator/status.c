@@ -1,0 +1,286 @@
+/* STATUS: figures for people and monitors. */
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "daemon/requests/conn.h"
+#include "daemon/gpu/gpu_pool.h"
+#include "daemon/gpu/mover.h"
+#include "daemon/requests/request.h"
+#include "daemon/server.h"
+#include "daemon/session/session.h"
+#include "daemon/store/share.h"
+#include "daemon/store/space.h"
+#include "daemon/operator/status.h"
+#include "daemon/loop/usage.h"
+#include "daemon/loop/work.h"
+#include "gpu/device.h"
+
+#ifndef KVCOBRA_VERSION
+#error "the build defines KVCOBRA_VERSION"
+#endif
+
+/* A cursor is the kind of what comes next and its number; both grow only, so pages of an answer never overlap. */
+enum { CURSOR_TENANTS = 0, CURSOR_SPACES = 1 };
+#define CURSOR(kind, number) ((uint64_t) (kind) << 56 | (number))
+#define CURSOR_KIND(cursor) ((cursor) >> 56)
+#define CURSOR_NUMBER(cursor) ((cursor) & ((UINT64_C(1) << 56) - 1))
+
+/* What the daemon needs beside the pages and their arenas. */
+static void fill_memory(const struct server *s, Kvcobra__StatusReply *reply)
+{
+    for (uint32_t i = 0; i < s->devices.n; i++) {
+        const struct pool *p = &s->devices.list[i].store.pool;
+
+        for (uint32_t k = 0; k < p->n_extents; k++)
+            reply->slot_record_bytes += memory_of_fd(p->extents[k]->records.fd);
+    }
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
+        reply->index_bytes += memory_of_fd(extent_fd(t->index_memory)) +
+                              (t->next_memory ? memory_of_fd(extent_fd(t->next_memory)) : 0);
+    reply->hold_bytes = memory_of_fd(s->journal.fd);
+    reply->heap_bytes = memory_of_process();
+}
+
+static void fill_work(const struct server *s, Kvcobra__StatusReply *reply)
+{
+    struct work_figures f;
+
+    work_figures(s->work, &f);
+    reply->work_threads = f.n_threads;
+    reply->work_waiting = f.n_waiting;
+    reply->work_done = f.n_done;
+    reply->work_refused = f.n_refused;
+    reply->work_expired = f.n_expired;
+}
+
+/* The pool of the host's memory. */
+static void fill_pool(const struct store *st, Kvcobra__StatusReply *reply)
+{
+    reply->pool_bytes = st->pool.pool_bytes;
+    reply->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
+    reply->waste_bytes = pool_waste_bytes(&st->pool);
+    for (const struct tenant *t = st->tenants; t; t = t->next) {
+        reply->guaranteed_bytes += share_extents(&st->pool, t->guarantee_bytes) * st->pool.extent_bytes;
+        for (const struct group *g = t->groups; g; g = g->next)
+            reply->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
+    }
+}
+
+static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
+{
+    reply->pid = (uint64_t) getpid();
+    reply->uptime_ms = ev_now_ms(s->ev) - s->started_ms;
+    reply->version = (char *) KVCOBRA_VERSION;
+    reply->event_backend = (char *) ev_backend_name(s->ev);
+    reply->restart = (char *) (s->supervisor.keeps && !s->supervisor.failed ? "kept" : "volatile");
+    reply->sessions = s->n_sessions;
+    reply->refused_packets = s->refused_packets;
+    reply->moments_bytes = s->live.bytes;
+    reply->reports = s->reports;
+    reply->refused_reports = s->refused_reports;
+    reply->draining = s->draining;
+    fill_pool(&s->devices.list[0].store, reply);
+    fill_memory(s, reply);
+    fill_work(s, reply);
+    for (uint32_t i = 0; i < s->n_sessions_max; i++) {
+        const struct session *x = s->sessions[i];
+
+        if (x)
+            reply->leases += x->leases.n_granted;
+    }
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+        reply->evictions += t->evictions;
+        for (const struct group *g = t->groups; g; g = g->next)
+            reply->held_pages += (uint64_t) g->n_pages - g->small.n - g->main.n;
+    }
+}
+
+/* What somebody should look after. */
+static const char *trouble_of(const struct device *d)
+{
+    if (d->state == DEVICE_UNAVAILABLE)
+        return d->why.text;
+    return d->gpu && d->gpu->spares.err < 0 ? d->gpu->spares.why.text : "";
+}
+
+static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
+{
+    const struct store *st = &d->store;
+    struct gpu_pool_figures figures;
+
+    kvcobra__device_status__init(out);
+    out->name = (char *) d->name;
+    out->uuid = (char *) d->uuid;
+    out->product = (char *) d->product;
+    out->state = (Kvcobra__DeviceState) d->state;
+    out->message = (char *) trouble_of(d);
+    out->pool_bytes = st->pool.pool_bytes;
+    out->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
+    out->waste_bytes = pool_waste_bytes(&st->pool);
+    out->lent_extents = pool_lent_extents(&st->pool);
+    if (d->gpu) {
+        gpu_pool_figures(d->gpu, &figures);
+        out->spare_extents = figures.spare_extents;
+        out->retired_extents = figures.retired_extents;
+        out->quarantined_slots = figures.quarantined_slots;
+    }
+    for (const struct tenant *t = st->tenants; t; t = t->next) {
+        out->guaranteed_bytes += share_extents(&st->pool, t->guarantee_bytes) * st->pool.extent_bytes;
+        out->held_bytes += t->held_bytes;
+        out->pages += t->n_pages;
+        out->sessions += t->n_sessions;
+        for (const struct group *g = t->groups; g; g = g->next)
+            out->page_bytes += g->n_pages * (uint64_t) g->slot_bytes;
+    }
+}
+
+static void fill_devices(const struct server *s, Kvcobra__StatusReply *reply)
+{
+    struct reply_scratch *scratch = s->scratch;
+    pid_t pid = 0;
+
+    for (uint32_t i = 0; i < s->devices.n; i++) {
+        fill_device(&s->devices.list[i], &scratch->devices[i]);
+        scratch->device_pointers[i] = &scratch->devices[i];
+    }
+    reply->n_devices = s->devices.n;
+    reply->devices = scratch->device_pointers;
+    if (s->mover)
+        mover_get_info(s->mover, &pid, &reply->mover_restarts);
+    reply->mover_pid = (uint64_t) pid;
+}
+
+static void fill_tenant(const struct server *s, const struct tenant *t, Kvcobra__TenantStatus *out)
+{
+    kvcobra__tenant_status__init(out);
+    out->name = (char *) t->name;
+    out->quota_bytes = t->quota_bytes;
+    out->used_bytes = tenant_used_bytes(t);
+    out->held_bytes = t->held_bytes;
+    out->arena_bytes = t->arena_bytes;
+    out->pages = t->n_pages;
+    out->sessions = t->n_sessions;
+    out->hits = t->hits;
+    out->misses = t->misses;
+    out->evictions = t->evictions;
+    out->isolated = t->isolated;
+    for (uint32_t i = 0; i < s->n_sessions_max; i++)
+        if (s->sessions[i] && s->sessions[i]->tenant == t)
+            out->leases += s->sessions[i]->leases.n_granted;
+    out->guarantee_bytes = t->guarantee_bytes;
+    out->extent_bytes = t->n_extents * store_of(t)->pool.extent_bytes;
+    out->asked_back_bytes = share_asked_bytes(store_of(t), t);
+    out->misses_unknown = t->misses_by[KVCOBRA__MISS_REASON__MISS_UNKNOWN];
+    out->misses_evicted = t->misses_by[KVCOBRA__MISS_REASON__MISS_EVICTED];
+    out->misses_other_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_OTHER_TABLE];
+    out->misses_retired_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE];
+}
+
+/* The tenant with the least number from @from on, or NULL: a device's list stands newest first. */
+static const struct tenant *tenant_from(const struct server *s, uint64_t from)
+{
+    const struct tenant *best = NULL;
+
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
+        if (t->number >= from && (!best || t->number < best->number))
+            best = t;
+    return best;
+}
+
+static const struct space *space_from(const struct server *s, uint64_t from)
+{
+    const struct space *best = NULL;
+
+    for (const struct table_entry *t = s->tables.entries; t; t = t->next)
+        for (const struct space *x = t->spaces; x; x = x->next)
+            if (x->id >= from && (!best || x->id < best->id))
+                best = x;
+    return best;
+}
+
+uint64_t status_tokens_free(const struct server *s, const struct space *x)
+{
+    uint64_t room = 0;
+
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+        const struct pool *p = &store_of(t)->pool;
+        struct group empty;
+        const struct group *g = tenant_group_find(t, x, PAGE_REST);
+        uint64_t by_pool, by_quota = tenant_room_bytes(t) / x->layout.slot_bytes[PAGE_REST];
+
+        if (!g) {
+            group_init(&empty, (struct tenant *) t, (struct space *) x, PAGE_REST, x->layout.slot_bytes[PAGE_REST],
+                       x->layout.page_bytes[PAGE_REST]);
+            g = &empty;
+        }
+        by_pool = g->slot_bytes <= p->extent_bytes ? pool_group_room(p, g) : 0;
+        by_pool = by_pool < by_quota ? by_pool : by_quota;
+        room = by_pool > room ? by_pool : room;
+    }
+    return room * CHUNK_TOKENS;
+}
+
+static void fill_space(const struct server *s, const struct space *x, Kvcobra__SpaceStatus *out)
+{
+    kvcobra__space_status__init(out);
+    out->table_digest = bytes_view(x->table_digest, DIGEST_BYTES);
+    out->first_head = x->layout.shard.first_head;
+    out->n_heads = x->layout.shard.n_heads;
+    out->pages = x->n_pages;
+    out->page_bytes = x->layout.page_bytes[PAGE_REST];
+    out->tokens = x->n_pages * CHUNK_TOKENS;
+    out->tokens_free = status_tokens_free(s, x);
+    out->held_pages = x->n_busy;
+    out->leased = x->n_leased;
+    out->evictions = x->n_evictions;
+}
+
+static void fill_spaces(struct request *rq, Kvcobra__StatusReply *reply, uint64_t from, size_t n)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    const struct space *x = space_from(rq->server, from);
+    size_t k = 0;
+
+    for (; x && n < WIRE_LIST_ITEMS_MAX; n++, x = space_from(rq->server, from)) {
+        fill_space(rq->server, x, &scratch->spaces[k]);
+        scratch->space_pointers[k] = &scratch->spaces[k];
+        k++;
+        from = x->id + 1;
+    }
+    reply->n_spaces = k;
+    reply->spaces = scratch->space_pointers;
+    reply->next_cursor = x ? CURSOR(CURSOR_SPACES, from) : 0;
+}
+
+int handle_get_status(struct request *rq)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    Kvcobra__StatusReply *reply = &scratch->body.status;
+    uint64_t cursor = rq->message->get_status->cursor, from = CURSOR_NUMBER(cursor);
+    size_t n = 0;
+
+    kvcobra__status_reply__init(reply);
+    fill_totals(rq->server, reply);
+    if (cursor == 0)
+        fill_devices(rq->server, reply);
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_STATUS;
+    rq->reply.status = reply;
+    if (CURSOR_KIND(cursor) == CURSOR_TENANTS) {
+        const struct tenant *t = tenant_from(rq->server, from);
+
+        for (; t && n < WIRE_LIST_ITEMS_MAX; n++, t = tenant_from(rq->server, from)) {
+            fill_tenant(rq->server, t, &scratch->tenants[n]);
+            scratch->tenant_pointers[n] = &scratch->tenants[n];
+            from = (uint64_t) t->number + 1;
+        }
+        reply->n_tenants = n;
+        reply->tenants = scratch->tenant_pointers;
+        if (t) {
+            reply->next_cursor = CURSOR(CURSOR_TENANTS, from);
+            return 0;
+        }
+        from = 0;
+    }
+    fill_spaces(rq, reply, from, n);
+    return 0;
+}

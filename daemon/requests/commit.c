@@ -1,0 +1,356 @@
+/*
+ * COMMIT: what a client wrote in its arena becomes pages.
+ *
+ *   claim     on the loop: the reservations that the message names become COPYING and leave the session's list
+ *   copy      on a thread: arena to slot, once, then everything is checked on the copy, which no client can write
+ *   conclude  on the loop: publish, or lease what another client published meanwhile, or back to the reservations
+ *
+ * On a GPU the client wrote the payload into the slot itself and says what its checksum is: nothing is copied or looked at
+ * here, the message is claimed and concluded at once.
+ *
+ * A slot that is COPYING belongs to the job alone. Whatever ends meanwhile (connection, session, process, the session's
+ * time), conclude() sees it and discards; a crash leaves a slot that is not COMMITTED, which a start makes FREE.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "daemon/requests/conn.h"
+#include "daemon/requests/job.h"
+#include "daemon/requests/page_check.h"
+#include "daemon/requests/pages.h"
+#include "daemon/server.h"
+#include "daemon/session/session.h"
+#include "daemon/store/space.h"
+#include "gpu/device.h"
+
+struct copy { /* one item of the message */
+    uint32_t slot;     /* SLOT_NONE: not claimed */
+    unsigned page_class;
+    struct chunk_key key;
+    const struct page_layout *layout; /* of a busy space: stays */
+    uint8_t *to;
+    uint64_t offset;
+    size_t bytes;
+    uint32_t crc;
+    int err;
+};
+
+struct commit_job {
+    struct job job;
+    int arena_fd;      /* the session's; -1: it has none */
+    uint64_t arena_bytes;
+    uint8_t model_digest[DIGEST_BYTES];
+    size_t n_items, next;
+    uint64_t claimed_bytes;
+    struct errmsg error; /* of the last item that failed */
+    struct copy items[];
+};
+
+/* ---- claim ------------------------------------------------------------------------------------------------------ */
+
+/* All items of a COMMIT are of one table: that of the first slot that means something. */
+static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct page_context *ret)
+{
+    const struct store *st = store_of(rq->session->tenant);
+
+    for (size_t i = 0; i < m->n_items; i++) {
+        const struct slot *slot = pool_slot(&st->pool, m->items[i]->slot);
+        ProtobufCBinaryData digest;
+
+        if (!slot || slot->state == SLOT_FREE || slot->generation != m->items[i]->generation ||
+            pool_slot_span(&st->pool, m->items[i]->slot)->group->tenant != rq->session->tenant)
+            continue;
+        digest = bytes_view(pool_slot_span(&st->pool, m->items[i]->slot)->group->space->table_digest, DIGEST_BYTES);
+        return page_context(rq, m->model, &digest, ret);
+    }
+    return fail(&rq->error, -ESTALE, "none of the slots is a reservation of this session (any more)");
+}
+
+/* An item that cannot be claimed is judged by conclude(). */
+static void claim_item(struct request *rq, const struct page_context *c, const Kvcobra__CommitItem *item,
+                       struct commit_job *j, struct copy *ret)
+{
+    struct store *st = store_of(rq->session->tenant);
+    const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
+    const struct group *g;
+
+    *ret = (struct copy) { .slot = SLOT_NONE };
+    if (!slot || item->key.len != CHUNK_KEY_BYTES || memcmp(&slot->key, item->key.data, CHUNK_KEY_BYTES) != 0)
+        return;
+    g = pool_slot_span(&st->pool, item->slot)->group;
+    if (g->space != c->space || store_find(st, rq->session->tenant, &slot->key) != SLOT_NONE)
+        return;
+    *ret = (struct copy) {
+        .slot = item->slot, .page_class = g->page_class, .key = slot->key, .layout = &g->space->layout,
+        .to = st->pool.source ? NULL : pool_slot_data(&st->pool, item->slot), .offset = item->arena_offset,
+        .bytes = g->page_bytes, .crc = item->payload_crc32c,
+    };
+    session_take_reservation(rq->session, item->slot);
+    store_claim(st, item->slot);
+    rq->session->n_copying++;
+    j->claimed_bytes += g->page_bytes;
+}
+
+static struct commit_job *claim(struct request *rq, const struct page_context *c, const Kvcobra__Commit *m)
+{
+    struct commit_job *j = calloc(1, sizeof(*j) + m->n_items * sizeof(j->items[0]));
+
+    if (!j)
+        return NULL;
+    j->job.server = rq->server;
+    j->job.session = rq->session;
+    j->job.message = (Kvcobra__Request *) rq->message;
+    j->n_items = m->n_items;
+    j->arena_fd = rq->session->arena ? extent_fd(rq->session->arena) : -1;
+    j->arena_bytes = rq->session->arena ? extent_bytes(rq->session->arena) : 0;
+    memcpy(j->model_digest, c->model->digest, DIGEST_BYTES);
+    for (size_t i = 0; i < m->n_items; i++)
+        claim_item(rq, c, m->items[i], j, &j->items[i]);
+    return j;
+}
+
+/* A claimed slot is a reservation again, or (@keep false) free. */
+static void give_back(struct commit_job *j, struct copy *item, bool keep)
+{
+    struct store *st = store_of(j->job.session->tenant);
+
+    if (item->slot == SLOT_NONE)
+        return;
+    j->job.session->n_copying--;
+    if (keep) {
+        store_unclaim(st, item->slot);
+        session_add_reservation(j->job.session, item->slot);
+    } else {
+        store_discard(st, item->slot);
+    }
+    item->slot = SLOT_NONE;
+}
+
+static void give_all_back(struct commit_job *j, bool keep)
+{
+    for (size_t i = 0; i < j->n_items; i++)
+        give_back(j, &j->items[i], keep);
+}
+
+/* ---- copy ------------------------------------------------------------------------------------------------------- */
+
+/*
+ * read(2), not memcpy: a hole that the client punches meanwhile reads as zeros, where a load through the mapping could
+ * fault if memory is short.
+ */
+static int copy_page(const struct commit_job *j, const struct copy *c, struct errmsg *e)
+{
+    size_t have = 0;
+
+    if (!range_inside(c->offset, c->bytes, j->arena_bytes))
+        return fail(e, -EINVAL, "a page of %zu bytes at %" PRIu64 " is not inside the arena", c->bytes, c->offset);
+    while (have < c->bytes) {
+        ssize_t n = pread(j->arena_fd, c->to + have, c->bytes - have, (off_t) (c->offset + have));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fail(e, n < 0 ? -errno : -EIO, "cannot read the arena: %s", strerror(n < 0 ? errno : EIO));
+        have += (size_t) n;
+    }
+    return 0;
+}
+
+static void copy_item(struct commit_job *j, struct copy *c)
+{
+    struct page_expectation x = {
+        .layout = c->layout, .model_digest = j->model_digest, .key = &c->key, .page_class = c->page_class,
+    };
+
+    c->err = copy_page(j, c, &j->error);
+    if (c->err == 0)
+        c->err = page_check(c->to, &x, &c->crc, &j->error);
+}
+
+/* One slice: some pages. */
+static bool copy_slice(struct work_item *work)
+{
+    struct commit_job *j = (struct commit_job *) work;
+    uint64_t bytes = 0;
+
+    for (; j->next < j->n_items && bytes < WORK_SLICE_BYTES; j->next++) {
+        if (j->items[j->next].slot == SLOT_NONE)
+            continue;
+        copy_item(j, &j->items[j->next]);
+        bytes += j->items[j->next].bytes;
+    }
+    return j->next < j->n_items;
+}
+
+/* ---- conclude --------------------------------------------------------------------------------------------------- */
+
+static int publish_item(struct request *rq, struct copy *mine)
+{
+    int r = store_publish(store_of(rq->session->tenant), mine->slot, &mine->key, mine->crc, &rq->error);
+
+    if (r < 0)
+        return r;
+    rq->session->n_copying--;
+    mine->slot = SLOT_NONE;
+    return 0;
+}
+
+/* What a message names that was not claimed, and why: a page that is published, or a mistake. */
+static int judge_unclaimed(struct request *rq, const Kvcobra__CommitItem *item, const struct chunk_key *key)
+{
+    const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
+
+    if (slot && memcmp(&slot->key, key, sizeof(*key)) != 0)
+        return fail(&rq->error, -EINVAL, "slot %" PRIu32 " was reserved for another key", item->slot);
+    return fail(&rq->error, -ESTALE, "slot %" PRIu32 " is no reservation of this session (any more)", item->slot);
+}
+
+/* A reservation of our own whose key was published before we claimed it, or a page that RESERVE said exists. */
+static bool names_present(struct request *rq, const Kvcobra__CommitItem *item, const struct chunk_key *key, uint32_t present)
+{
+    const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
+    struct store *st = store_of(rq->session->tenant);
+
+    if (item->slot == present)
+        return pool_slot(&st->pool, present)->generation == item->generation;
+    if (!slot || memcmp(&slot->key, key, sizeof(*key)) != 0)
+        return false;
+    session_take_reservation(rq->session, item->slot);
+    store_discard(st, item->slot);
+    return true;
+}
+
+/* One item: *ret_slot is the page to lease, hold taken. */
+static int conclude_item(struct request *rq, const Kvcobra__CommitItem *item, struct commit_job *j, struct copy *mine,
+                         uint32_t *ret_slot)
+{
+    struct store *st = store_of(rq->session->tenant);
+    struct chunk_key key;
+    uint32_t present, slot = mine->slot;
+    int r = page_key(rq, &item->key, &key);
+
+    if (r == 0)
+        r = store_find_whole(st, rq->session->tenant, &key, &present, &rq->error);
+    if (r < 0)
+        return r;
+    if (present != SLOT_NONE && (slot != SLOT_NONE || names_present(rq, item, &key, present))) {
+        give_back(j, mine, false); /* the first page wins, this committer gets a lease on it */
+        store_hold(st, present);
+        *ret_slot = present;
+        return 0;
+    }
+    if (slot == SLOT_NONE)
+        return judge_unclaimed(rq, item, &key);
+    if (mine->err < 0) {
+        rq->error = j->error;
+        return mine->err;
+    }
+    r = publish_item(rq, mine);
+    if (r == 0)
+        *ret_slot = slot;
+    return r;
+}
+
+static int fill_reply(struct request *rq, size_t n)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    Kvcobra__CommitReply *reply = &scratch->body.commit;
+    int r;
+
+    kvcobra__commit_reply__init(reply);
+    r = page_lease(rq, n, &reply->lease);
+    if (r < 0)
+        return r;
+    if (rq->error.text[0])
+        rq->reply.message = rq->error.text; /* of the last item that failed */
+    reply->n_pages = reply->n_errs = n;
+    reply->pages = scratch->page_pointers;
+    reply->errs = scratch->errs;
+    reply->lease_ms = (uint32_t) rq->server->config->lease_ms;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_COMMIT;
+    rq->reply.commit = reply;
+    return 0;
+}
+
+static int conclude(struct job *job, struct request *rq)
+{
+    struct commit_job *j = (struct commit_job *) job;
+    struct reply_scratch *scratch = job->server->scratch;
+    const Kvcobra__Commit *m = job->message->commit;
+    struct page_context c;
+    int r;
+
+    if (!rq) {
+        give_all_back(j, false);
+        return 0;
+    }
+    r = job->work.expired ? job_expired(rq) : commit_context(rq, m, &c);
+    if (r == 0)
+        r = page_lease_room(rq);
+    for (size_t i = 0; r == 0 && i < j->n_items; i++) {
+        scratch->slots[i] = SLOT_NONE;
+        scratch->errs[i] = conclude_item(rq, m->items[i], j, &j->items[i], &scratch->slots[i]);
+        page_ref_fill(rq, i, scratch->slots[i]);
+        metrics_note_error(&job->server->metrics, scratch->errs[i]);
+    }
+    give_all_back(j, true); /* an item that failed keeps its reservation */
+    return r < 0 ? r : fill_reply(rq, j->n_items);
+}
+
+/* Pages that other clients published under the message's keys: to be leased, so they must be whole. */
+static int check_present(struct request *rq, const Kvcobra__Commit *m)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    const struct tenant *t = rq->session->tenant;
+
+    for (size_t i = 0; i < m->n_items; i++) {
+        struct chunk_key key;
+
+        scratch->slots[i] = SLOT_NONE;
+        if (page_key(rq, &m->items[i]->key, &key) == 0)
+            scratch->slots[i] = store_find(store_of(t), t, &key);
+    }
+    errmsg_clear(&rq->error); /* a bad key is reported where it is met */
+    return recheck_begin(rq, scratch->slots, m->n_items, handle_commit);
+}
+
+int handle_commit(struct request *rq)
+{
+    const Kvcobra__Commit *m = rq->message->commit;
+    bool on_gpu = device_is_gpu(rq->session->tenant->device);
+    _cleanup_(freep) struct commit_job *j = NULL;
+    struct page_context c;
+    int r = commit_context(rq, m, &c);
+
+    if (r == 0)
+        r = page_check_writable(rq, c.table);
+    if (r == 0)
+        r = page_lease_room(rq);
+    if (r == 0 && on_gpu)
+        r = check_present(rq, m);
+    if (r != 0)
+        return r;
+    j = claim(rq, &c, m);
+    if (!j)
+        return fail(&rq->error, -ENOMEM, "out of memory for a commit of %zu pages", m->n_items);
+    j->job.work.run = copy_slice;
+    j->job.finish = conclude;
+    if (on_gpu)
+        return conclude(&j->job, rq);
+    if (j->claimed_bytes > rq->server->config->work_inline_bytes) {
+        r = job_start(&j->job, rq);
+        if (r < 0)
+            give_all_back(j, true);
+        else
+            (void) take_ptr(j);
+        return r;
+    }
+    while (copy_slice(&j->job.work)) /* less than handing it over would take */
+        ;
+    return conclude(&j->job, rq);
+}

@@ -1,0 +1,203 @@
+/* HELLO, CONFIRM, BYE; conn.h says what they prove. */
+#include <errno.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/requests/conn.h"
+#include "daemon/operator/drain.h"
+#include "daemon/gpu/gpu_open.h"
+#include "daemon/store/persist.h"
+#include "daemon/loop/log.h"
+#include "daemon/requests/request.h"
+#include "daemon/server.h"
+#include "daemon/session/session.h"
+
+#define FEATURES UINT64_C(0) /* none beyond version 1 */
+
+static int check_hello(struct request *rq, const Kvcobra__Hello *m)
+{
+    if (rq->conn->state != CONN_NEW)
+        return fail(&rq->error, -EPROTO, "a second hello on one connection");
+    if (m->version_min > PROTO_VERSION || m->version_max < PROTO_VERSION_MIN || m->version_min > m->version_max)
+        return fail(&rq->error, -EPROTO, "this kvcobrad speaks protocol %d to %d, the client %" PRIu32 " to %" PRIu32,
+                    PROTO_VERSION_MIN, PROTO_VERSION, m->version_min, m->version_max);
+    if (strlen(m->client_name) > WIRE_CLIENT_NAME_BYTES_MAX)
+        return fail(&rq->error, -EINVAL, "the client's name is longer than %d bytes", WIRE_CLIENT_NAME_BYTES_MAX);
+    if (m->session_token.len != 0 && m->session_token.len != SESSION_TOKEN_BYTES)
+        return fail(&rq->error, -EINVAL, "a session token of %zu bytes instead of %d", m->session_token.len,
+                    SESSION_TOKEN_BYTES);
+    return 0;
+}
+
+/* One on another device than HELLO asks for is not what the client means. */
+static struct session *find_session(const struct server *s, const struct conn *c, const uint8_t *token)
+{
+    for (uint32_t i = 0; i < s->n_sessions_max; i++)
+        if (s->sessions[i] && s->sessions[i]->tenant->device == c->device &&
+            session_is(s->sessions[i], token, c->peer.pid, c->peer.uid))
+            return s->sessions[i];
+    return NULL;
+}
+
+static void fill_hello_reply(struct request *rq)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    const struct config *config = rq->server->config;
+    Kvcobra__HelloReply *reply = &scratch->body.hello;
+
+    kvcobra__limits__init(&scratch->limits);
+    scratch->limits.items_per_message = WIRE_ITEMS_MAX;
+    scratch->limits.lease_ms = (uint32_t) config->lease_ms;
+    scratch->limits.arena_bytes = config->arena_bytes;
+    scratch->limits.quota_bytes = config->quota_bytes;
+    kvcobra__hello_reply__init(reply);
+    reply->version = PROTO_VERSION;
+    reply->features = rq->message->hello->features & FEATURES;
+    reply->session_token = bytes_view(rq->conn->token, SESSION_TOKEN_BYTES);
+    reply->limits = &scratch->limits;
+    reply->resumed = rq->conn->resume != NULL;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_HELLO;
+    rq->reply.hello = reply;
+}
+
+/* Return: 0; -ENODEV: no such device, with those that are there; -EAGAIN: it may be the one that is being opened. */
+static int find_device(struct request *rq, const char *uuid)
+{
+    struct devices *d = &rq->server->devices;
+    struct device *unknown = devices_unknown(d);
+    char list[256] = "";
+    size_t at = 0;
+    int r;
+
+    rq->conn->device = devices_find(d, uuid);
+    if (rq->conn->device)
+        return 0;
+    r = unknown ? gpu_check(unknown, &rq->error) : 0;
+    if (r < 0)
+        return r;
+    for (uint32_t i = 1; i < d->n && at < sizeof(list); i++)
+        at += (size_t) snprintf(list + at, sizeof(list) - at, "%s%s", i > 1 ? ", " : ", on ", d->list[i].uuid);
+    return fail(&rq->error, -ENODEV, "this kvcobrad keeps no pages on \"%.48s\", only in the host's memory%s", uuid, list);
+}
+
+int handle_hello(struct request *rq)
+{
+    const Kvcobra__Hello *m = rq->message->hello;
+    struct conn *c = rq->conn;
+    int r = check_hello(rq, m);
+
+    if (r == 0)
+        r = find_device(rq, m->device);
+    if (r < 0)
+        return r;
+    c->pidfd = (int) syscall(SYS_pidfd_open, c->peer.pid, 0);
+    if (c->pidfd < 0)
+        return fail(&rq->error, errno == EMFILE ? -EAGAIN : -errno, "cannot open a pidfd of process %ld: %s",
+                    (long) c->peer.pid, strerror(errno));
+    if (m->session_token.len == SESSION_TOKEN_BYTES && !c->is_operator)
+        c->resume = find_session(rq->server, c, m->session_token.data);
+    r = c->resume ? 0 : drain_check_session(rq);
+    if (r == 0 && !c->resume && c->device->number > 0) /* what a session has on a GPU stays its own, whatever is with that now */
+        r = gpu_check(c->device, &rq->error);
+    if (r < 0) {
+        closep(&c->pidfd);
+        c->pidfd = -1;
+        return r;
+    }
+    if (c->resume)
+        memcpy(c->token, c->resume->token, sizeof(c->token));
+    else
+        randombytes_buf(c->token, sizeof(c->token));
+    memcpy(c->client_name, m->client_name, strlen(m->client_name) + 1);
+    c->state = CONN_GREETED;
+    fill_hello_reply(rq);
+    return 0;
+}
+
+/* The session goes on over this connection; one that it still has is closed. */
+static void resume(struct conn *c)
+{
+    struct session *x = c->resume;
+    struct conn *old = x->conn;
+
+    c->resume = NULL;
+    c->session = x;
+    session_resume(x, c);
+    closep(&c->pidfd);
+    c->pidfd = -1;
+    if (old) {
+        old->session = NULL;
+        conn_close(old);
+    }
+}
+
+static void fill_confirm_reply(struct request *rq, bool resumed)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    const struct device *d = rq->conn->device;
+    Kvcobra__ConfirmReply *reply = &scratch->body.confirm;
+
+    kvcobra__device__init(&scratch->device);
+    scratch->device.name = (char *) d->name;
+    scratch->device.uuid = (char *) d->uuid;
+    scratch->device.pool_bytes = d->store.pool.pool_bytes;
+    scratch->device.extent_bytes = d->store.pool.extent_bytes;
+    kvcobra__confirm_reply__init(reply);
+    reply->device = &scratch->device;
+    reply->session = rq->conn->session ? rq->conn->session->number : 0;
+    reply->pool = bytes_view(keep_pool_id(rq->server, d), BOOT_ID_BYTES);
+    reply->resumed = resumed;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_CONFIRM;
+    rq->reply.confirm = reply;
+}
+
+int handle_confirm(struct request *rq)
+{
+    struct conn *c = rq->conn;
+    bool resumed = c->resume != NULL;
+    struct tenant *t;
+    int r;
+
+    if (c->state != CONN_GREETED)
+        return fail(&rq->error, -EPROTO, "a second confirm on one connection");
+    if (c->is_operator) {
+        c->state = CONN_OPEN;
+        fill_confirm_reply(rq, false);
+        return 0;
+    }
+    if (resumed) {
+        resume(c);
+    } else {
+        r = drain_check_session(rq);
+        if (r == 0)
+            r = server_tenant(rq->server, c->peer.uid, c->device, &t, &rq->error);
+        if (r == 0)
+            r = session_new(rq->server, c, t, c->pidfd, &c->session, &rq->error);
+        if (r < 0)
+            return r;
+        c->session->conn = c;
+        c->pidfd = -1; /* the session's now */
+    }
+    c->state = CONN_OPEN;
+    log_event(LOG_INFO, "session-open", "session=%" PRIu32 " client=\"%s\" pid=%ld uid=%ld tenant=%s",
+              c->session->number, c->client_name, (long) c->peer.pid, (long) c->peer.uid, c->session->tenant->name);
+    fill_confirm_reply(rq, resumed);
+    return 0;
+}
+
+/* The client says that it dropped everything, mappings included: nothing has to outlive the connection. */
+int handle_bye(struct request *rq)
+{
+    struct conn *c = rq->conn;
+
+    c->session = session_free(c->session);
+    closep(&c->pidfd);
+    c->pidfd = -1;
+    c->resume = NULL;
+    c->state = CONN_NEW;
+    return 0;
+}

@@ -1,0 +1,112 @@
+/* Requests set aside; see job.h. */
+#include "daemon/requests/job.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "daemon/requests/conn.h"
+#include "daemon/server.h"
+#include "daemon/session/session.h"
+
+static bool somebody_waits(const struct job *j)
+{
+    return !j->conn->closed && j->conn->session == j->session && !(j->session && j->session->ended);
+}
+
+/* Also where a connection that said BYE gets its answer: it is there, its session is not. */
+static void answer(struct job *j)
+{
+    struct request rq = {
+        .server = j->server, .conn = j->conn, .session = j->session, .message = j->message, .began_ns = j->began_ns,
+    };
+    int r;
+
+    kvcobra__reply__init(&rq.reply);
+    if (somebody_waits(j)) {
+        r = j->finish(j, &rq);
+    } else {
+        (void) j->finish(j, NULL);
+        r = fail(&rq.error, -ESTALE, "the session ended while its request was worked on");
+    }
+    request_answer(&rq, r);
+}
+
+void job_end(struct job *j)
+{
+    struct conn *c = j->conn;
+    struct session *x = j->session;
+
+    answer(j);
+    free(j);
+    if (x && --x->n_jobs == 0 && x->ended)
+        session_reap(x);
+    if (--c->n_jobs == 0 && c->closed)
+        conn_reap(c);
+}
+
+static void on_done(struct work_item *i)
+{
+    struct job *j = (struct job *) i;
+
+    if (j->work.expired || !j->goes_on || !j->goes_on(j))
+        job_end(j);
+}
+
+int job_begin(struct job *j, struct request *rq)
+{
+    if (rq->conn->n_jobs >= JOBS_PER_CONNECTION_MAX)
+        return fail(&rq->error, -EAGAIN, "%d requests of this connection are being worked on: wait for one of them",
+                    JOBS_PER_CONNECTION_MAX);
+    j->server = rq->server;
+    j->conn = rq->conn;
+    j->session = rq->session;
+    j->message = (Kvcobra__Request *) rq->message;
+    j->began_ns = rq->began_ns;
+    rq->conn->n_jobs++;
+    if (rq->session)
+        rq->session->n_jobs++;
+    return REQUEST_PENDING;
+}
+
+void job_cancel(struct job *j)
+{
+    j->conn->n_jobs--;
+    if (j->session)
+        j->session->n_jobs--;
+}
+
+int job_work(struct job *j, struct errmsg *e)
+{
+    uint32_t timeout_ms = j->message->timeout_ms ? j->message->timeout_ms : JOB_TIMEOUT_MS;
+    int r;
+
+    if (timeout_ms > JOB_TIMEOUT_MS_MAX)
+        timeout_ms = JOB_TIMEOUT_MS_MAX;
+    j->work.done = on_done;
+    j->work.deadline_ms = work_clock_ms() + timeout_ms;
+    r = work_submit(j->server->work, &j->work);
+    if (r == 0)
+        return 0;
+    return fail(e, r, "kvcobrad's threads have %" PRIu32 " requests waiting, which is the most: ask again",
+                j->server->config->work_queue_max);
+}
+
+int job_start(struct job *j, struct request *rq)
+{
+    int r = job_begin(j, rq);
+
+    if (r < 0)
+        return r;
+    r = job_work(j, &rq->error);
+    if (r == 0)
+        return REQUEST_PENDING;
+    job_cancel(j);
+    return r;
+}
+
+int job_expired(struct request *rq)
+{
+    return fail(&rq->error, -ETIMEDOUT, "kvcobrad had no thread free for this before its deadline: ask again");
+}

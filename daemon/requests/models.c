@@ -1,0 +1,154 @@
+/* OPEN_MODEL and GET_EXTENT: what a client needs before it can publish or find anything. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "daemon/requests/conn.h"
+#include "daemon/store/control.h"
+#include "daemon/requests/request.h"
+#include "daemon/server.h"
+#include "daemon/session/session.h"
+#include "daemon/tables/trial.h"
+#include "gpu/device.h"
+
+static int read_geometry(struct request *rq, const Kvcobra__Geometry *m, struct geometry *ret)
+{
+    if (!m)
+        return fail(&rq->error, -EINVAL, "open_model without a geometry");
+    *ret = (struct geometry) {
+        .n_layers = m->n_layers, .n_heads = m->n_heads, .n_kv_heads = m->n_kv_heads, .d = m->d, .n_rot = m->n_rot,
+        .attn_scale = m->attn_scale,
+    };
+    if (m->n_freq > GEOMETRY_PLANES_MAX || m->n_freq != m->n_rot / 2)
+        return fail(&rq->error, -EINVAL, "%zu RoPE frequencies for %" PRIu32 " rotary dimensions", m->n_freq, m->n_rot);
+    if (m->n_freq > 0)
+        memcpy(ret->freq, m->freq, m->n_freq * sizeof(double));
+    return geometry_validate(ret, &rq->error);
+}
+
+/* What the client runs against what the active table was made for. */
+static int check_model(struct request *rq, const Kvcobra__OpenModel *m, struct session_model *ret,
+                       struct table_model **ret_active)
+{
+    struct table_model *active;
+    struct geometry g;
+    int r;
+
+    if (m->model_digest.len != DIGEST_BYTES)
+        return fail(&rq->error, -EINVAL, "a model digest of %zu bytes instead of %d", m->model_digest.len, DIGEST_BYTES);
+    r = read_geometry(rq, m->geometry, &g);
+    if (r < 0)
+        return r;
+    active = tables_model(&rq->server->tables, m->model_digest.data);
+    if (!active)
+        return fail(&rq->error, -ENODATA, "no table is active for this model: stage and activate one");
+    geometry_digest(&g, ret->geometry_digest);
+    if (memcmp(ret->geometry_digest, active->active->table->geometry_digest, DIGEST_BYTES) != 0)
+        return fail(&rq->error, -EINVAL, "the active table was made for another geometry of this model "
+                    "(layers, heads, RoPE frequencies or scale differ)");
+    memcpy(ret->digest, m->model_digest.data, DIGEST_BYTES);
+    ret->shard = (struct shard) { m->first_head, m->n_heads };
+    if (m->n_heads == 0 && m->first_head == 0)
+        ret->shard.n_heads = g.n_kv_heads;
+    if (ret->shard.n_heads == 0 || ret->shard.first_head > g.n_kv_heads ||
+        ret->shard.n_heads > g.n_kv_heads - ret->shard.first_head)
+        return fail(&rq->error, -EINVAL, "%" PRIu32 " KV heads from %" PRIu32 " on, of a model with %" PRIu32,
+                    m->n_heads, m->first_head, g.n_kv_heads);
+    *ret_active = active;
+    return 0;
+}
+
+static void fill_open_model_reply(struct request *rq, const struct table_entry *t, uint32_t handle,
+                                  uint32_t control_slot)
+{
+    Kvcobra__OpenModelReply *reply = &rq->server->scratch->body.open_model;
+    const struct session *x = rq->session;
+    const struct tenant *tenant = x->tenant;
+
+    kvcobra__open_model_reply__init(reply);
+    reply->model = handle;
+    reply->control_slot = control_slot;
+    reply->table_digest = bytes_view(t->digest, DIGEST_BYTES);
+    reply->index_key = bytes_view(tenant->index_key, INDEX_KEY_BYTES);
+    reply->control_bytes = extent_bytes(tenant->control_memory);
+    reply->index_bytes = extent_bytes(tenant->index_memory);
+    reply->session_bytes = extent_bytes(x->page);
+    reply->arena_bytes = extent_bytes(x->arena);
+    reply->index_object = tenant->index_object;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_OPEN_MODEL;
+    rq->reply.open_model = reply;
+    rq->fds[0] = extent_fd(tenant->control_memory);
+    rq->fds[1] = extent_fd(tenant->index_memory);
+    rq->fds[2] = extent_fd(x->page);
+    rq->fds[3] = extent_fd(x->arena);
+    rq->n_fds = 4;
+}
+
+int handle_open_model(struct request *rq)
+{
+    struct session_model model;
+    struct table_model *active;
+    struct table_entry *t;
+    struct space *space;
+    uint32_t handle, control_slot;
+    int r = request_may_send_fds(rq);
+
+    if (r == 0)
+        r = check_model(rq, rq->message->open_model, &model, &active);
+    if (r < 0)
+        return r;
+    t = active->active;
+    r = tables_space(&rq->server->tables, t, model.shard, &space, &rq->error);
+    if (r == 0)
+        r = session_make_memory(rq->session, &rq->error);
+    if (r == 0)
+        r = session_model_add(rq->session, &model, &handle, &rq->error);
+    if (r == 0)
+        r = table_model_publish_to(rq->session->tenant, active, &control_slot, &rq->error);
+    if (r == 0)
+        r = session_ref_table(rq->session, t);
+    if (r < 0)
+        return r;
+    fill_open_model_reply(rq, t, handle, control_slot);
+    return 0;
+}
+
+/* No process opens the handle of its own memory: the session that lent it knows it, another one of the process cannot. */
+static int check_lent(struct request *rq, const struct pool_extent *x)
+{
+    const struct session *s = rq->session;
+
+    if (x->lent->gone)
+        return fail(&rq->error, -ESTALE, "extent %" PRIu64 " was memory of a client that is gone", x->id);
+    if (x->lent->pid == s->pid && x->lent->session != s->number)
+        return fail(&rq->error, -EXDEV, "extent %" PRIu64 " is memory that another client of this process lent: only that client can "
+                    "use it here", x->id);
+    return 0;
+}
+
+int handle_get_extent(struct request *rq)
+{
+    Kvcobra__GetExtentReply *reply = &rq->server->scratch->body.get_extent;
+    uint64_t id = rq->message->get_extent->extent;
+    struct pool_extent *x = pool_extent_find(&store_of(rq->session->tenant)->pool, id);
+    int r;
+
+    /* An extent of another tenant does not exist for this one. */
+    if (!x || x->tenant != rq->session->tenant)
+        return fail(&rq->error, -ENOENT, "there is no extent %" PRIu64, id);
+    r = x->lent ? check_lent(rq, x) : request_may_send_fds(rq);
+    if (r < 0)
+        return r;
+    kvcobra__get_extent_reply__init(reply);
+    reply->extent = id;
+    reply->bytes = store_of(rq->session->tenant)->pool.extent_bytes;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
+    rq->reply.get_extent = reply;
+    if (x->lent) {
+        reply->ipc_handle = bytes_view(x->lent->handle, LENT_HANDLE_BYTES);
+        return 0;
+    }
+    rq->fds[0] = x->memory ? extent_fd(x->memory) : x->gpu_fd;
+    rq->n_fds = 1;
+    return 0;
+}

@@ -1,0 +1,325 @@
+/*
+ * APPEND_RAW: a chunk of vectors in the arena becomes a page, encoded here; for clients without the library.
+ *
+ *   handle    on the loop: find the key, else a slot that is COPYING, in no list, the job's alone
+ *   encode    on a thread: a layer per slice, then header and checksum
+ *   (copy)    to a GPU's slot, by the mover: the thread wrote to memory of the host
+ *   conclude  on the loop: publish, or lease what somebody else published meanwhile
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "daemon/requests/conn.h"
+#include "daemon/requests/job.h"
+#include "daemon/requests/pages.h"
+#include "daemon/requests/raw_codec.h"
+#include "daemon/requests/raw_gpu.h"
+#include "daemon/server.h"
+#include "daemon/session/session.h"
+#include "daemon/store/space.h"
+#include "gpu/device.h"
+#include "gpu/dtype.h"
+
+struct append_job {
+    struct job job;
+    const struct page_layout *layout; /* of a busy space: stays */
+    struct raw_place k, v;
+    struct page_header header;
+    bool first;
+    uint32_t slot, next_layer;
+    uint8_t *page;          /* the slot, or the stage's memory */
+    struct raw_stage stage; /* on a GPU */
+    struct encode_counts counts[2];
+    int err;
+    struct errmsg error;
+};
+
+/* ---- what the message means -------------------------------------------------------------------------------------- */
+
+static int check_message(struct request *rq, const Kvcobra__AppendRaw *m)
+{
+    if (m->n_tokens != CHUNK_TOKENS)
+        return fail(&rq->error, -EINVAL, "%zu tokens: a chunk has %d", m->n_tokens, CHUNK_TOKENS);
+    if (m->parent_key.len != 0 && m->parent_key.len != CHUNK_KEY_BYTES)
+        return fail(&rq->error, -EINVAL, "a parent key of %zu bytes instead of %d, or 0 for the first chunk",
+                    m->parent_key.len, CHUNK_KEY_BYTES);
+    if (m->salt.len > CHUNK_SALT_BYTES_MAX)
+        return fail(&rq->error, -EINVAL, "a salt of %zu bytes, at most %d", m->salt.len, CHUNK_SALT_BYTES_MAX);
+    if (m->first_position % CHUNK_TOKENS != 0 || (m->first_position == 0) != (m->parent_key.len == 0))
+        return fail(&rq->error, -EINVAL, "position %" PRIu64 " %s: chunks begin at multiples of %d, and only the one at 0 has "
+                    "no parent", m->first_position, m->parent_key.len ? "with a parent" : "without a parent", CHUNK_TOKENS);
+    return 0;
+}
+
+static int check_place(struct request *rq, const struct page_layout *l, unsigned dtype, uint64_t offset, const char *what)
+{
+    const struct extent *arena = rq->session->arena;
+    uint64_t bytes;
+
+    if (!raw_bytes(l, dtype, l->table->geometry.n_layers, &bytes))
+        return fail(&rq->error, -EOVERFLOW, "the vectors of a chunk have too many bytes");
+    if (!arena || offset > extent_bytes(arena) || bytes > extent_bytes(arena) - offset)
+        return fail(&rq->error, -EINVAL, "%s: %" PRIu64 " bytes at %" PRIu64 " are not inside the arena", what, bytes, offset);
+    return 0;
+}
+
+static void derive_key(const struct request *rq, const struct page_context *c, const Kvcobra__AppendRaw *m,
+                       struct chunk_key *ret)
+{
+    struct chunk_identity id = {
+        .table_digest = c->table->digest, .model_digest = c->model->digest, .first_head = c->model->shard.first_head,
+        .n_heads = c->model->shard.n_heads, .salt = m->salt.data, .salt_bytes = m->salt.len,
+    };
+    struct chunk_key parent;
+
+    if (m->parent_key.len > 0)
+        memcpy(parent.bytes, m->parent_key.data, CHUNK_KEY_BYTES);
+    chunk_key_derive(rq->session->tenant->index_key, &id, m->parent_key.len > 0 ? &parent : NULL, m->tokens, ret);
+}
+
+/* ---- the answer -------------------------------------------------------------------------------------------------- */
+
+/* A hold on @slot was taken. */
+static int answer(struct request *rq, uint32_t slot, bool existed)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    Kvcobra__AppendRawReply *reply = &scratch->body.append_raw;
+    const struct slot *x = pool_slot(&store_of(rq->session->tenant)->pool, slot);
+    int r;
+
+    kvcobra__append_raw_reply__init(reply);
+    scratch->slots[0] = slot;
+    memcpy(scratch->digest, x->key.bytes, CHUNK_KEY_BYTES);
+    page_ref_fill(rq, 0, slot);
+    r = page_lease(rq, 1, &reply->lease);
+    if (r < 0)
+        return r;
+    reply->key = bytes_view(scratch->digest, CHUNK_KEY_BYTES);
+    reply->page = scratch->page_pointers[0];
+    reply->lease_ms = (uint32_t) rq->server->config->lease_ms;
+    reply->existed = existed;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_APPEND_RAW;
+    rq->reply.append_raw = reply;
+    return 0;
+}
+
+static int answer_present(struct request *rq, uint32_t slot)
+{
+    struct pool *p = &store_of(rq->session->tenant)->pool;
+
+    store_hold(store_of(rq->session->tenant), slot);
+    evict_note_use(pool_slot(p, slot));
+    pool_slot_span(p, slot)->group->space->n_leased++;
+    return answer(rq, slot, true);
+}
+
+/* ---- encode ------------------------------------------------------------------------------------------------------ */
+
+static bool encode_slice(struct work_item *work)
+{
+    struct append_job *j = (struct append_job *) work;
+    uint8_t *payload = j->page + PAGE_HEADER_BYTES;
+
+    j->err = raw_encode(j->layout, j->next_layer++, &j->k, &j->v, j->first, payload, j->counts, &j->error);
+    if (j->err == 0 && j->next_layer < j->layout->table->geometry.n_layers)
+        return true;
+    if (j->err == 0) {
+        j->header.payload_crc32c = crc32c(payload, (size_t) j->header.payload_bytes);
+        page_header_store(&j->header, j->page);
+    }
+    return false;
+}
+
+/* What was written of a page before the mover died could still arrive: the slot and those beside it are not used again. */
+static void on_copied(void *ctx, struct mover_reply *reply)
+{
+    struct append_job *j = ctx;
+    struct store *st = store_of(j->job.session->tenant);
+
+    j->err = raw_stage_result(reply, &j->error);
+    if (reply->err == -ECONNRESET || reply->err == -EIO)
+        store_retire(st, pool_slot_span(&st->pool, j->slot)->extent);
+    job_end(&j->job);
+}
+
+static bool copy_to_gpu(struct job *job)
+{
+    struct append_job *j = (struct append_job *) job;
+
+    if (j->err < 0)
+        return false;
+    j->err = raw_stage_copy(&j->stage, true, on_copied, j, &j->error);
+    return j->err == 0;
+}
+
+static void give_back(struct append_job *j)
+{
+    raw_stage_deinit(&j->stage);
+    if (j->slot == SLOT_NONE)
+        return;
+    j->job.session->n_copying--;
+    store_discard(store_of(j->job.session->tenant), j->slot);
+    j->slot = SLOT_NONE;
+}
+
+static void count(struct server *s, const struct append_job *j)
+{
+    for (unsigned side = 0; side < 2; side++) {
+        s->raw_coords[side] += j->counts[side].coords;
+        s->raw_saturated[side] += j->counts[side].saturated;
+    }
+}
+
+static int publish(struct append_job *j, struct request *rq)
+{
+    struct store *st = store_of(rq->session->tenant);
+    uint32_t present, slot = j->slot;
+    int r = page_lease_room(rq);
+
+    if (r == 0)
+        r = store_find_whole(st, rq->session->tenant, &j->header.key, &present, &rq->error);
+    if (r < 0)
+        return r;
+    if (present != SLOT_NONE)
+        return answer_present(rq, present); /* the first page wins; ours is given back */
+    r = store_publish(st, slot, &j->header.key, j->header.payload_crc32c, &rq->error);
+    if (r < 0)
+        return r;
+    j->job.session->n_copying--;
+    j->slot = SLOT_NONE;
+    return answer(rq, slot, false);
+}
+
+static int conclude(struct job *job, struct request *rq)
+{
+    struct append_job *j = (struct append_job *) job;
+    int r = 0;
+
+    if (rq && job->work.expired) {
+        r = job_expired(rq);
+    } else if (rq && j->err < 0) {
+        rq->error = j->error;
+        r = j->err;
+    } else if (rq) {
+        count(job->server, j);
+        r = publish(j, rq);
+    }
+    give_back(j);
+    return r;
+}
+
+/* ---- begin ------------------------------------------------------------------------------------------------------- */
+
+static int take_slot(struct request *rq, const struct page_context *c, unsigned page_class, uint32_t *ret_slot)
+{
+    struct server *s = rq->server;
+    struct session *x = rq->session;
+    struct group *g;
+    int r;
+
+    if (x->n_reservations + x->n_copying >= s->config->reservations_per_session_max)
+        return fail(&rq->error, -EDQUOT, "this session has %" PRIu32 " reservations, which is the most: commit or abort some",
+                    x->n_reservations + x->n_copying);
+    r = tenant_group(x->tenant, c->space, page_class, &g);
+    if (r == 0)
+        r = store_reserve(store_of(x->tenant), g, x->number, 0, ret_slot, &rq->error);
+    if (r < 0)
+        return r;
+    store_claim(store_of(x->tenant), *ret_slot);
+    x->n_copying++;
+    return 0;
+}
+
+static struct page_header header_of(const struct page_context *c, const Kvcobra__AppendRaw *m, const struct chunk_key *key)
+{
+    const struct page_layout *l = &c->space->layout;
+    bool first = m->first_position == 0;
+    struct page_header h = {
+        .format_version = PAGE_FORMAT_VERSION, .codec_id = PAGE_CODEC_HALF_TILES, .key = *key,
+        .first_head = l->shard.first_head, .n_heads = l->shard.n_heads, .first_position = m->first_position,
+        .n_tokens = CHUNK_TOKENS, .flags = first ? PAGE_FLAG_FIRST : 0,
+        .payload_bytes = l->payload_bytes[first ? PAGE_FIRST : PAGE_REST],
+    };
+
+    memcpy(h.table_digest, c->table->digest, DIGEST_BYTES);
+    memcpy(h.model_digest, c->model->digest, DIGEST_BYTES);
+    return h;
+}
+
+static int begin(struct request *rq, const struct page_context *c, const Kvcobra__AppendRaw *m, const struct chunk_key *key)
+{
+    _cleanup_(freep) struct append_job *j = calloc(1, sizeof(*j));
+    bool first = m->first_position == 0;
+    int fd = extent_fd(rq->session->arena), r; /* lives as long as the job does */
+
+    if (!j)
+        return fail(&rq->error, -ENOMEM, "out of memory for an append");
+    j->job.server = rq->server;
+    j->job.session = rq->session;
+    j->job.work.run = encode_slice;
+    j->job.finish = conclude;
+    j->layout = &c->space->layout;
+    j->k = (struct raw_place) { .fd = fd, .dtype = (unsigned) m->type, .offset = m->k_offset };
+    j->v = (struct raw_place) { .fd = fd, .dtype = (unsigned) m->type, .offset = m->v_offset };
+    j->first = first;
+    j->header = header_of(c, m, key);
+    r = take_slot(rq, c, first ? PAGE_FIRST : PAGE_REST, &j->slot);
+    if (r < 0)
+        return r;
+    if (device_is_gpu(rq->session->tenant->device)) {
+        r = raw_stage_init(rq, j->slot, &j->stage);
+        j->page = r == 0 ? raw_stage_data(&j->stage) : NULL;
+        j->job.goes_on = copy_to_gpu;
+    } else {
+        j->page = pool_slot_data(&store_of(rq->session->tenant)->pool, j->slot);
+    }
+    if (r == 0)
+        r = job_start(&j->job, rq);
+    if (r < 0)
+        give_back(j);
+    else
+        (void) take_ptr(j);
+    return r;
+}
+
+int handle_append_raw(struct request *rq)
+{
+    const Kvcobra__AppendRaw *m = rq->message->append_raw;
+    struct store *st = store_of(rq->session->tenant);
+    struct page_context c;
+    struct chunk_key key;
+    uint32_t present;
+    int r = check_message(rq, m);
+
+    if (r == 0)
+        r = page_context(rq, m->model, &m->table_digest, &c);
+    if (r == 0)
+        r = page_lease_room(rq);
+    if (r < 0)
+        return r;
+    derive_key(rq, &c, m, &key);
+    present = store_find(st, rq->session->tenant, &key);
+    r = recheck_begin(rq, &present, 1, handle_append_raw);
+    if (r == 0)
+        r = store_find_whole(st, rq->session->tenant, &key, &present, &rq->error);
+    if (r != 0)
+        return r;
+    if (present != SLOT_NONE)
+        return answer_present(rq, present);
+    if (m->only_find) {
+        page_count_miss(rq, page_miss_reason(rq, c.space, &key));
+        return fail(&rq->error, -ENODATA, "nobody published this chunk, or it was evicted");
+    }
+    if (dtype_bytes((unsigned) m->type) == 0)
+        return fail(&rq->error, -EINVAL, "number type %d", (int) m->type);
+    r = page_check_writable(rq, c.table);
+    if (r == 0)
+        r = check_place(rq, &c.space->layout, (unsigned) m->type, m->k_offset, "k");
+    if (r == 0)
+        r = check_place(rq, &c.space->layout, (unsigned) m->type, m->v_offset, "v");
+    return r < 0 ? r : begin(rq, &c, m, &key);
+}

@@ -1,0 +1,197 @@
+/*
+ * READ_RAW: one side of one layer of a leased page, decoded to the arena by a thread; see raw_append.c for the other way. A page
+ * on a GPU is copied to the host by the mover first, and its checksum compared: any process of the tenant can write there.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "daemon/requests/conn.h"
+#include "daemon/requests/job.h"
+#include "daemon/requests/pages.h"
+#include "daemon/requests/raw_codec.h"
+#include "daemon/requests/raw_gpu.h"
+#include "daemon/server.h"
+#include "daemon/session/session.h"
+#include "daemon/store/space.h"
+#include "gpu/device.h"
+#include "gpu/dtype.h"
+
+struct read_job {
+    struct job job;
+    const struct page_layout *layout; /* of a busy space: stays, by the job's own hold */
+    struct raw_place to;
+    uint32_t slot, layer, crc;
+    enum side side;
+    bool first;
+    const uint8_t *payload;
+    struct raw_stage stage;           /* on a GPU */
+    uint64_t bytes, first_position;
+    int err;
+    struct errmsg error;
+};
+
+static bool decode(struct work_item *work)
+{
+    struct read_job *j = (struct read_job *) work;
+
+    if (j->stage.memory && crc32c(j->payload, j->stage.page_bytes - PAGE_HEADER_BYTES) != j->crc) {
+        j->err = fail(&j->error, -EBADMSG, "the page was overwritten on the GPU by a process of this tenant: release it");
+        return false;
+    }
+    j->err = raw_decode(j->layout, j->payload, j->first, j->layer, j->side, &j->to, &j->error);
+    return false;
+}
+
+static int conclude(struct job *job, struct request *rq)
+{
+    struct read_job *j = (struct read_job *) job;
+    Kvcobra__ReadRawReply *reply = &job->server->scratch->body.read_raw;
+
+    raw_stage_deinit(&j->stage);
+    store_unhold(store_of(job->session->tenant), j->slot);
+    if (!rq)
+        return 0;
+    if (job->work.expired)
+        return job_expired(rq);
+    if (j->err < 0) {
+        rq->error = j->error;
+        return j->err;
+    }
+    kvcobra__read_raw_reply__init(reply);
+    reply->bytes = j->bytes;
+    reply->first_position = j->first_position;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_READ_RAW;
+    rq->reply.read_raw = reply;
+    return 0;
+}
+
+/* ---- begin ------------------------------------------------------------------------------------------------------- */
+
+/* The page is whole; what the message says about it is checked here. */
+static int fill(struct request *rq, const Kvcobra__ReadRaw *m, uint32_t slot, struct read_job *j)
+{
+    const struct pool *p = &store_of(rq->session->tenant)->pool;
+    const struct group *g = pool_slot_span(p, slot)->group;
+    const struct page_layout *l = &g->space->layout;
+    const struct extent *arena = rq->session->arena;
+
+    if (!l->table)
+        return fail(&rq->error, -ESTALE, "the page's table is not here any more");
+    if (m->layer >= l->table->geometry.n_layers || m->side > SIDE_V)
+        return fail(&rq->error, -EINVAL, "layer %" PRIu32 ", side %" PRIu32 ": the model has %" PRIu32 " layers and two sides",
+                    m->layer, m->side, l->table->geometry.n_layers);
+    if (dtype_bytes((unsigned) m->type) == 0 || !raw_bytes(l, (unsigned) m->type, 1, &j->bytes))
+        return fail(&rq->error, -EINVAL, "number type %d", (int) m->type);
+    if (!arena || m->arena_offset > extent_bytes(arena) || j->bytes > extent_bytes(arena) - m->arena_offset)
+        return fail(&rq->error, -EINVAL, "%" PRIu64 " bytes at %" PRIu64 " are not inside the arena", j->bytes, m->arena_offset);
+    j->layout = l;
+    j->to = (struct raw_place) { .fd = extent_fd(arena), .dtype = (unsigned) m->type, .offset = m->arena_offset };
+    j->slot = slot;
+    j->layer = m->layer;
+    j->side = (enum side) m->side;
+    j->first = g->page_class == PAGE_FIRST;
+    j->crc = pool_slot(p, slot)->payload_crc32c;
+    j->job.work.run = decode;
+    j->job.finish = conclude;
+    return 0;
+}
+
+static int begin_on_host(struct request *rq, struct read_job *j)
+{
+    const uint8_t *page = pool_slot_data(&store_of(rq->session->tenant)->pool, j->slot);
+    struct page_header h;
+    int r = page_header_load(page, &h, &rq->error);
+
+    if (r < 0)
+        return r;
+    j->payload = page + PAGE_HEADER_BYTES;
+    j->first_position = h.first_position;
+    return job_start(&j->job, rq);
+}
+
+/* ---- on a GPU ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * A page that the library put there has no header, only the room for one, in which that of an earlier page may stand: it counts
+ * if it names this page. Else nobody here knows the position.
+ */
+static void read_copy(struct read_job *j)
+{
+    const struct slot *slot = pool_slot(&store_of(j->job.session->tenant)->pool, j->slot); /* there: the job holds it */
+    const uint8_t *page = raw_stage_data(&j->stage);
+    struct page_header h;
+
+    j->payload = page + PAGE_HEADER_BYTES;
+    if (page_header_load(page, &h, NULL) == 0 && memcmp(&h.key, &slot->key, sizeof(h.key)) == 0)
+        j->first_position = h.first_position;
+}
+
+static void on_copied(void *ctx, struct mover_reply *reply)
+{
+    struct read_job *j = ctx;
+
+    int r = raw_stage_result(reply, &j->error);
+
+    if (r == 0) {
+        read_copy(j);
+        r = job_work(&j->job, &j->error);
+        if (r == 0)
+            return; /* from here on the job is a thread's */
+    }
+    j->err = r;
+    job_end(&j->job);
+}
+
+static int begin_on_gpu(struct request *rq, struct read_job *j)
+{
+    int r = raw_stage_init(rq, j->slot, &j->stage);
+
+    if (r < 0)
+        return r;
+    r = job_begin(&j->job, rq);
+    if (r >= 0) {
+        int asked = raw_stage_copy(&j->stage, false, on_copied, j, &rq->error);
+
+        if (asked == 0)
+            return r;
+        job_cancel(&j->job);
+        r = asked;
+    }
+    raw_stage_deinit(&j->stage);
+    return r;
+}
+
+/* ---- the message ------------------------------------------------------------------------------------------------- */
+
+int handle_read_raw(struct request *rq)
+{
+    _cleanup_(freep) struct read_job *j = NULL;
+    const Kvcobra__ReadRaw *m = rq->message->read_raw;
+    struct store *st = store_of(rq->session->tenant);
+    uint32_t slot;
+    int r = leases_slot(&rq->session->leases, m->lease, m->item, &slot);
+
+    if (r < 0)
+        return fail(&rq->error, r, "lease %" PRIu64 " of this session has no page %" PRIu32 " (any more)", m->lease, m->item);
+    r = recheck_begin(rq, &slot, 1, handle_read_raw);
+    if (r != 0)
+        return r;
+    if (!store_page_is_whole(st, slot))
+        return fail(&rq->error, -EBADMSG, "the page was damaged over a restart: release it");
+    j = calloc(1, sizeof(*j));
+    if (!j)
+        return fail(&rq->error, -ENOMEM, "out of memory for reading a page");
+    r = fill(rq, m, slot, j);
+    if (r < 0)
+        return r;
+    store_hold(st, slot); /* a release meanwhile does not free what is being read */
+    r = device_is_gpu(rq->session->tenant->device) ? begin_on_gpu(rq, j) : begin_on_host(rq, j);
+    if (r < 0)
+        store_unhold(st, slot);
+    else
+        (void) take_ptr(j);
+    return r;
+}

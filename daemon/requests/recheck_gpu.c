@@ -1,0 +1,204 @@
+/*
+ * Pages of an earlier process on a GPU: the mover adds their checksums up before somebody leases them again, one request for
+ * each extent. While that lasts a hold of the job's own keeps them where they are. What the mover did not answer stays
+ * unchecked, and the client is told to come again.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "daemon/requests/conn.h"
+#include "daemon/gpu/gpu_open.h"
+#include "daemon/requests/job.h"
+#include "daemon/gpu/mover.h"
+#include "daemon/requests/pages.h"
+#include "daemon/server.h"
+#include "daemon/session/session.h"
+
+enum { CHECK_MS = 30000 }; /* half a GiB takes a tenth of a second; the mover may have to open the device first */
+
+struct check { /* of one page */
+    uint32_t slot, crc, found;
+    uint64_t generation;
+    const struct pool_extent *extent; /* while the job holds the page */
+    bool answered;
+};
+
+struct recheck_job;
+
+struct question { /* of one extent: pages [first, first + n) */
+    struct recheck_job *job;
+    size_t first, n;
+};
+
+struct recheck_job {
+    struct job job;
+    int (*again)(struct request *rq);
+    size_t n, n_questions, n_waiting;
+    struct errmsg why;         /* the mover did not answer everything */
+    struct question *questions; /* [n] at most */
+    struct check pages[];
+};
+
+static void job_freep(struct recheck_job **j)
+{
+    if (*j)
+        free((*j)->questions);
+    free(*j);
+}
+
+/* ---- conclude --------------------------------------------------------------------------------------------------- */
+
+static void judge(struct store *st, const struct check *c)
+{
+    const struct slot *slot;
+
+    if (c->answered && c->found == c->crc)
+        store_page_checked(st, c->slot, true);
+    store_unhold(st, c->slot);
+    slot = pool_slot(&st->pool, c->slot); /* the last hold may have taken the page with it */
+    if (c->answered && c->found != c->crc && slot && slot->state == SLOT_COMMITTED && slot->generation == c->generation)
+        store_page_checked(st, c->slot, false);
+}
+
+static int come_again(struct request *rq, const char *why)
+{
+    return fail(&rq->error, -EAGAIN, "pages that were there before kvcobrad was started have to be checked first, and cannot be "
+                "now (%.250s): come again", why);
+}
+
+static int conclude(struct job *job, struct request *rq)
+{
+    struct recheck_job *j = (struct recheck_job *) job;
+    struct store *st = store_of(job->session->tenant);
+
+    for (size_t i = 0; i < j->n; i++)
+        judge(st, &j->pages[i]);
+    freep(&j->questions);
+    j->questions = NULL;
+    if (!rq)
+        return 0;
+    if (j->why.text[0])
+        return come_again(rq, j->why.text);
+    rq->rechecked = true; /* a damaged page that is held stays unchecked: the handler refuses it */
+    return j->again(rq);
+}
+
+static void on_checked(void *ctx, struct mover_reply *reply)
+{
+    struct question *q = ctx;
+    struct recheck_job *j = q->job;
+    const Kvcobra__MoverChecked *m = reply->err == 0 ? reply->body->check : NULL;
+
+    if (!m)
+        (void) fail(&j->why, reply->err, "%s", reply->message);
+    else if (m->n_crc32c != q->n)
+        (void) fail(&j->why, -EBADMSG, "kvcobra-mover answered for %zu pages of %zu", m->n_crc32c, q->n);
+    for (size_t i = 0; m && m->n_crc32c == q->n && i < q->n; i++) {
+        j->pages[q->first + i].found = m->crc32c[i];
+        j->pages[q->first + i].answered = true;
+    }
+    if (--j->n_waiting == 0)
+        job_end(&j->job);
+}
+
+/* ---- ask -------------------------------------------------------------------------------------------------------- */
+
+static int ask(struct server *s, const struct device *d, struct question *q)
+{
+    const struct check *pages = &q->job->pages[q->first];
+    _cleanup_(freep) Kvcobra__MoverRange *ranges = calloc(q->n, sizeof(*ranges));
+    _cleanup_(freep) Kvcobra__MoverRange **pointers = calloc(q->n, sizeof(Kvcobra__MoverRange *));
+    Kvcobra__MoverCheck check = KVCOBRA__MOVER_CHECK__INIT;
+    Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
+    const struct pool *p = &d->store.pool;
+
+    if (!ranges || !pointers)
+        return -ENOMEM;
+    for (size_t i = 0; i < q->n; i++) {
+        kvcobra__mover_range__init(&ranges[i]);
+        ranges[i].offset = pool_slot_offset(p, pages[i].slot) + PAGE_HEADER_BYTES;
+        ranges[i].bytes = pool_slot_span(p, pages[i].slot)->group->page_bytes - PAGE_HEADER_BYTES;
+        pointers[i] = &ranges[i];
+    }
+    check.device = d->number;
+    check.extent_bytes = p->extent_bytes;
+    check.n_ranges = q->n;
+    check.ranges = pointers;
+    request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CHECK;
+    request.check = &check;
+    return mover_ask(s->mover, &request, &pages->extent->gpu_fd, 1, CHECK_MS, on_checked, q);
+}
+
+/* As many as can be asked. Return: 0: an answer comes; errno of the first. */
+static int ask_all(struct server *s, const struct device *d, struct recheck_job *j)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < j->n_questions && r == 0; i++) {
+        r = ask(s, d, &j->questions[i]);
+        j->n_waiting += r == 0;
+    }
+    if (r < 0 && j->n_waiting > 0)
+        (void) fail(&j->why, r, "kvcobra-mover has too much to do");
+    return j->n_waiting > 0 ? 0 : r;
+}
+
+static int by_extent(const void *a, const void *b)
+{
+    const struct check *x = a, *y = b;
+
+    return x->extent->id != y->extent->id ? (x->extent->id > y->extent->id ? 1 : -1) : 0;
+}
+
+/* The unchecked ones of @slots, those of one extent together. */
+static int collect(struct store *st, const uint32_t *slots, size_t n, struct recheck_job *j)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct slot *slot = slots[i] == SLOT_NONE ? NULL : pool_slot(&st->pool, slots[i]);
+
+        if (slot && slot->unchecked)
+            j->pages[j->n++] = (struct check) {
+                .slot = slots[i], .crc = slot->payload_crc32c, .generation = slot->generation,
+                .extent = pool_slot_span(&st->pool, slots[i])->extent,
+            };
+    }
+    qsort(j->pages, j->n, sizeof(j->pages[0]), by_extent);
+    j->questions = calloc(j->n, sizeof(j->questions[0]));
+    for (size_t i = 0; j->questions && i < j->n; i++) {
+        if (i == 0 || j->pages[i].extent != j->pages[i - 1].extent)
+            j->questions[j->n_questions++] = (struct question) { .job = j, .first = i };
+        j->questions[j->n_questions - 1].n++;
+    }
+    return j->questions ? 0 : -ENOMEM;
+}
+
+int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq))
+{
+    struct device *d = rq->session->tenant->device;
+    struct store *st = store_of(rq->session->tenant);
+    _cleanup_(job_freep) struct recheck_job *j = NULL;
+    struct errmsg why;
+    int r = gpu_check(d, &why); /* a session of an earlier process may be on one that is not available now */
+
+    if (r < 0)
+        return come_again(rq, why.text);
+    j = calloc(1, sizeof(*j) + n * sizeof(j->pages[0]));
+    if (!j || collect(st, slots, n, j) < 0)
+        return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n);
+    j->job.finish = conclude;
+    j->again = again;
+    r = job_begin(&j->job, rq);
+    if (r < 0)
+        return r;
+    r = ask_all(rq->server, d, j);
+    if (r < 0) {
+        job_cancel(&j->job);
+        return come_again(rq, strerror(-r));
+    }
+    for (size_t i = 0; i < j->n; i++)
+        store_hold(st, j->pages[i].slot);
+    (void) take_ptr(j);
+    return REQUEST_PENDING;
+}

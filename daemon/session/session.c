@@ -1,0 +1,409 @@
+/* What a process has from the daemon; see session.h. */
+#include "daemon/session/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/requests/conn.h"
+#include "daemon/gpu/gpu_pool.h"
+#include "daemon/store/persist.h"
+#include "daemon/session/external_memory.h"
+#include "daemon/loop/log.h"
+#include "daemon/server.h"
+#include "gpu/device.h"
+
+/* ---- birth and death -------------------------------------------------------------------------------------------- */
+
+static bool bury(struct session *x);
+
+static void on_exit_of_process(void *ctx)
+{
+    struct session *x = ctx;
+    struct conn *c = x->conn;
+
+    log_event(LOG_INFO, "process-gone", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32, x->number,
+              (long) x->pid, x->leases.n_held, x->n_reservations);
+    if (c)
+        c->session = NULL;
+    lend_end(x);
+    if (!bury(x))
+        (void) session_free(x);
+    if (c)
+        conn_close(c);
+}
+
+/* The part that a new session and one of an earlier process share. Takes @pidfd over on success. */
+static int make_session(struct server *s, uint32_t number, struct tenant *t, pid_t pid, int pidfd, struct session **ret,
+                        struct errmsg *e)
+{
+    struct session *x = calloc(1, sizeof(*x));
+    int r;
+
+    if (!x)
+        return fail(e, -ENOMEM, "out of memory for a session");
+    *x = (struct session) {
+        .server = s, .number = number, .pid = pid, .pidfd = pidfd, .tenant = t, .reservations = SLOT_NONE,
+        .seen_ms = ev_now_ms(s->ev),
+    };
+    r = ev_watch(s->ev, pidfd, on_exit_of_process, x, &x->exit_watch);
+    if (r < 0) {
+        free(x);
+        return fail(e, r, "cannot watch process %ld: %s", (long) pid, strerror(-r));
+    }
+    leases_init(&x->leases, &s->journal, number, s->config->leases_per_session_max);
+    s->sessions[number] = x;
+    s->n_sessions++;
+    t->n_sessions++;
+    *ret = x;
+    return 0;
+}
+
+/* In the journal before anything is granted. The pidfd may reach the store later: a start opens it anew if it is missing. */
+static void record_session(struct session *x)
+{
+    struct server *s = x->server;
+    struct session_record record = { .pid = (uint32_t) x->pid, .uid = x->tenant->uid,
+                                     .place = (uint8_t) x->tenant->device->place };
+    char name[KEEP_NAME_BYTES];
+
+    memcpy(record.token, x->token, sizeof(record.token));
+    memcpy(record.client_name, x->client_name, sizeof(record.client_name));
+    journal_session_add(&s->journal, x->number, &record);
+    x->serial = s->journal.head->session_serial;
+    supervisor_store(&s->supervisor, keep_name(name, "pid", x->serial), x->pidfd);
+}
+
+int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, struct session **ret, struct errmsg *e)
+{
+    uint32_t number = 0;
+    int r;
+
+    if (t->n_sessions >= s->config->sessions_per_tenant_max)
+        return fail(e, -EDQUOT, "tenant %s has %" PRIu32 " sessions already, which is the most", t->name, t->n_sessions);
+    while (number < s->n_sessions_max && (s->sessions[number] || ownerless_is_alone(s, number)))
+        number++;
+    if (number == s->n_sessions_max)
+        return fail(e, -EDQUOT, "there are %" PRIu32 " sessions already, which is the most", number);
+    r = make_session(s, number, t, c->peer.pid, pidfd, ret, e);
+    if (r < 0)
+        return r;
+    memcpy((*ret)->token, c->token, sizeof((*ret)->token));
+    memcpy((*ret)->client_name, c->client_name, sizeof((*ret)->client_name));
+    record_session(*ret);
+    return 0;
+}
+
+int session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t, int pidfd,
+                    struct session **ret, struct errmsg *e)
+{
+    int r = make_session(s, number, t, (pid_t) record->pid, pidfd, ret, e);
+
+    if (r < 0)
+        return r;
+    (*ret)->serial = record->serial;
+    memcpy((*ret)->token, record->token, sizeof((*ret)->token));
+    memcpy((*ret)->client_name, record->client_name, sizeof((*ret)->client_name));
+    (*ret)->client_name[WIRE_CLIENT_NAME_BYTES_MAX] = '\0';
+    return 0;
+}
+
+static void forget_record(struct session *x)
+{
+    char name[KEEP_NAME_BYTES];
+
+    journal_session_remove(&x->server->journal, x->number);
+    supervisor_remove(&x->server->supervisor, keep_name(name, "pid", x->serial));
+}
+
+static void discard_reservations(struct session *x)
+{
+    while (x->reservations != SLOT_NONE) {
+        uint32_t slot = x->reservations;
+
+        session_take_reservation(x, slot);
+        store_discard(store_of(x->tenant), slot);
+    }
+}
+
+/* read(2), not the mapping: where the client punched a hole, a load could fault if memory is short; this cannot. */
+static void copy_page(struct session *x, uint64_t now_ms)
+{
+    uint64_t words[3];
+
+    if (!x->page || pread(extent_fd(x->page), words, sizeof(words), 0) != sizeof(words))
+        return;
+    if (words[0] != x->renewals)
+        x->seen_ms = now_ms;
+    /* The client's own figures about itself; whatever it writes, the sums of its tenant are all it can spoil. */
+    x->tenant->hits += words[1] - x->hits;
+    x->tenant->misses += words[2] - x->misses;
+    x->renewals = words[0];
+    x->hits = words[1];
+    x->misses = words[2];
+}
+
+static void drop_memory(struct session *x)
+{
+    if (x->arena)
+        x->host->arena_bytes -= extent_bytes(x->arena);
+    x->arena = extent_free(x->arena);
+    x->page = extent_free(x->page);
+}
+
+/* What ends with the process or with BYE, whatever becomes of its pages. */
+static void end_dialogue(struct session *x)
+{
+    conn_forget_session(x->server, x);
+    copy_page(x, x->seen_ms); /* what it found since the last look counts too */
+    for (uint32_t i = 0; i < x->n_refs; i++)
+        x->refs[i].table->n_refs -= x->refs[i].n;
+    free(x->refs);
+    free(x->models);
+    x->refs = NULL;
+    x->models = NULL;
+    x->n_refs = x->n_models = 0;
+    x->exit_watch = ev_source_free(x->exit_watch);
+}
+
+/* On a GPU a dead process's kernels may go on: its record stays, with what it reserved and held, until they do not. */
+static bool bury(struct session *x)
+{
+    if (!device_is_gpu(x->tenant->device) || !session_has_anything(x))
+        return false;
+    end_dialogue(x);
+    if (x->n_jobs == 0)
+        drop_memory(x);
+    (void) leases_expire(&x->leases);
+    x->conn = NULL;
+    x->dead = true;
+    gpu_pool_process_gone(x->tenant->device->gpu, x->number, x->pid); /* may free it */
+    return true;
+}
+
+struct session *session_free(struct session *x)
+{
+    if (!x)
+        return NULL;
+    end_dialogue(x);
+    discard_reservations(x);
+    leases_release_all(&x->leases, store_of(x->tenant));
+    leases_deinit(&x->leases);
+    lend_end(x);
+    ownerless_end(x->server, x->number);
+    forget_record(x);
+    (void) close(x->pidfd);
+    x->tenant->n_sessions--;
+    x->server->sessions[x->number] = NULL;
+    x->server->n_sessions--;
+    x->ended = true;
+    if (x->n_jobs == 0)
+        session_reap(x);
+    return NULL;
+}
+
+void session_reap(struct session *x)
+{
+    drop_memory(x);
+    free(x);
+}
+
+bool session_has_anything(const struct session *x)
+{
+    return x->leases.n_held + ownerless_holds(x->server, x->number) + x->n_reservations > 0 || lend_any(x);
+}
+
+void session_detach(struct session *x)
+{
+    x->conn = NULL;
+    if (!device_is_gpu(x->tenant->device))
+        discard_reservations(x);
+    if (!session_has_anything(x)) {
+        (void) session_free(x);
+        return;
+    }
+    (void) leases_expire(&x->leases);
+    log_event(LOG_INFO, "session-detached", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32, x->number,
+              (long) x->pid, x->leases.n_held, x->n_reservations);
+}
+
+void session_resume(struct session *x, struct conn *c)
+{
+    x->conn = c;
+    x->seen_ms = ev_now_ms(x->server->ev);
+    x->earlier_generation = x->server->devices.serials.generation;
+}
+
+void session_drop_earlier(struct session *x)
+{
+    struct store *st = store_of(x->tenant);
+
+    for (uint32_t slot = x->reservations, next; slot != SLOT_NONE; slot = next) {
+        next = pool_slot(&st->pool, slot)->next;
+        if (pool_slot(&st->pool, slot)->generation > x->earlier_generation)
+            continue;
+        session_take_reservation(x, slot);
+        store_discard(st, slot);
+    }
+}
+
+bool session_is(const struct session *x, const uint8_t *token, pid_t pid, uid_t uid)
+{
+    /* The pidfd proves that the number still means the same process. */
+    return !x->dead && x->pid == pid && x->tenant->uid == uid && sodium_memcmp(x->token, token, sizeof(x->token)) == 0 &&
+           syscall(SYS_pidfd_send_signal, x->pidfd, 0, NULL, 0) == 0;
+}
+
+/* ---- what it has ------------------------------------------------------------------------------------------------ */
+
+int session_make_memory(struct session *x, struct errmsg *e)
+{
+    uint64_t bytes = x->server->config->arena_bytes;
+    struct tenant *t;
+    int r = 0;
+
+    if (!x->page)
+        r = extent_new("kvcobra-session", SESSION_PAGE_BYTES, EXTENT_READ_WRITE, &x->page, e);
+    if (r < 0 || x->arena)
+        return r;
+    r = server_tenant(x->server, x->tenant->uid, &x->server->devices.list[0], &t, e);
+    if (r < 0)
+        return r;
+    if (!evict_for_quota(store_of(t), t, bytes))
+        return fail(e, -EDQUOT, "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use: no room for an arena of %" PRIu64,
+                    t->name, tenant_used_bytes(t), t->quota_bytes, bytes);
+    r = extent_new("kvcobra-arena", bytes, EXTENT_READ_WRITE, &x->arena, e);
+    if (r < 0)
+        return r;
+    t->arena_bytes += bytes;
+    x->host = t;
+    return 0;
+}
+
+int session_model_add(struct session *x, const struct session_model *m, uint32_t *ret_handle, struct errmsg *e)
+{
+    struct session_model *models;
+
+    for (uint32_t i = 0; i < x->n_models; i++) {
+        const struct session_model *o = &x->models[i];
+
+        if (memcmp(o->digest, m->digest, DIGEST_BYTES) == 0 &&
+            memcmp(o->geometry_digest, m->geometry_digest, DIGEST_BYTES) == 0 &&
+            o->shard.first_head == m->shard.first_head && o->shard.n_heads == m->shard.n_heads) {
+            *ret_handle = i + 1;
+            return 0;
+        }
+    }
+    if (x->n_models >= x->server->config->models_per_session_max)
+        return fail(e, -EDQUOT, "this session has opened %" PRIu32 " models, which is the most", x->n_models);
+    models = reallocarray(x->models, x->n_models + 1, sizeof(*models));
+    if (!models)
+        return fail(e, -ENOMEM, "out of memory for a model");
+    x->models = models;
+    models[x->n_models++] = *m;
+    *ret_handle = x->n_models;
+    return 0;
+}
+
+const struct session_model *session_model(const struct session *x, uint32_t handle)
+{
+    return handle >= 1 && handle <= x->n_models ? &x->models[handle - 1] : NULL;
+}
+
+static struct session_ref *find_ref(const struct session *x, const struct table_entry *t)
+{
+    for (uint32_t i = 0; i < x->n_refs; i++)
+        if (x->refs[i].table == t)
+            return &x->refs[i];
+    return NULL;
+}
+
+int session_ref_table(struct session *x, struct table_entry *t)
+{
+    struct session_ref *ref = find_ref(x, t);
+
+    if (!ref) {
+        struct session_ref *refs = reallocarray(x->refs, x->n_refs + 1, sizeof(*refs));
+
+        if (!refs)
+            return -ENOMEM;
+        x->refs = refs;
+        ref = &refs[x->n_refs++];
+        *ref = (struct session_ref) { t, 0 };
+    }
+    if (ref->n == UINT32_MAX)
+        return -ENOMEM;
+    ref->n++;
+    t->n_refs++;
+    return 0;
+}
+
+int session_unref_table(struct session *x, struct table_entry *t)
+{
+    struct session_ref *ref = find_ref(x, t);
+
+    if (!ref)
+        return -ENOENT;
+    t->n_refs--;
+    if (--ref->n == 0)
+        *ref = x->refs[--x->n_refs];
+    return 0;
+}
+
+bool session_has_table(const struct session *x, const struct table_entry *t)
+{
+    return find_ref(x, t) != NULL;
+}
+
+void session_add_reservation(struct session *x, uint32_t number)
+{
+    struct pool *p = &store_of(x->tenant)->pool;
+    struct slot *slot = pool_slot(p, number);
+
+    slot->prev = SLOT_NONE;
+    slot->next = x->reservations;
+    if (x->reservations != SLOT_NONE)
+        pool_slot(p, x->reservations)->prev = number;
+    x->reservations = number;
+    x->n_reservations++;
+}
+
+void session_take_reservation(struct session *x, uint32_t number)
+{
+    struct pool *p = &store_of(x->tenant)->pool;
+    struct slot *slot = pool_slot(p, number);
+
+    if (slot->prev != SLOT_NONE)
+        pool_slot(p, slot->prev)->next = slot->next;
+    else
+        x->reservations = slot->next;
+    if (slot->next != SLOT_NONE)
+        pool_slot(p, slot->next)->prev = slot->prev;
+    slot->next = slot->prev = SLOT_NONE;
+    x->n_reservations--;
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------- */
+
+void session_tick(struct session *x, uint64_t now_ms)
+{
+    uint32_t n_expired, n_discarded;
+
+    copy_page(x, now_ms);
+    if (now_ms - x->seen_ms < x->server->config->lease_ms)
+        return;
+    n_discarded = device_is_gpu(x->tenant->device) ? 0 : x->n_reservations;
+    if (n_discarded > 0)
+        discard_reservations(x);
+    n_expired = leases_expire(&x->leases);
+    if (n_expired + n_discarded > 0)
+        log_event(LOG_INFO, "expired", "session=%" PRIu32 " pid=%ld leases=%" PRIu32 " reservations=%" PRIu32, x->number,
+                  (long) x->pid, n_expired, n_discarded);
+}

@@ -1,0 +1,165 @@
+/* Writing control pages; see control.h. Readers see an entry's digest before the word that names it. */
+#include "daemon/store/control.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "daemon/store/tenant.h"
+#include "gpu/device.h"
+#include "proto/shared.h"
+
+int control_build(struct tenant *t, struct errmsg *e)
+{
+    struct extent *memory;
+    struct control_page *page;
+    int r = extent_new("kvcobra-control", CONTROL_PAGE_BYTES, EXTENT_READ, &memory, e);
+
+    if (r < 0)
+        return r;
+    page = extent_data(memory);
+    page->magic = CONTROL_MAGIC;
+    page->version = PROTO_VERSION;
+    memcpy(page->boot_id, t->boot_id, BOOT_ID_BYTES);
+    for (unsigned i = 0; i < CONTROL_MODELS_MAX; i++)
+        atomic_init(&page->models[i].word, control_word(0, CONTROL_NO_TABLE, CONTROL_NO_TABLE, 0));
+    if (t->control) {
+        atomic_init(&page->pressure, atomic_load_explicit(&t->control->pressure, memory_order_relaxed));
+        atomic_store_explicit(&t->control->moved, 1, memory_order_release);
+        (void) extent_free(t->control_memory);
+    }
+    t->control_memory = memory;
+    t->control = page;
+    t->control_object++;
+    t->n_models = 0;
+    memset(t->n_digests, 0, sizeof(t->n_digests));
+    return 0;
+}
+
+void control_set_pressure(struct tenant *t, uint64_t extent)
+{
+    atomic_store_explicit(&t->control->pressure, extent, memory_order_relaxed);
+}
+
+int control_find(const struct tenant *t, const uint8_t *model_digest)
+{
+    for (unsigned i = 0; i < t->n_models; i++)
+        if (memcmp(t->control->models[i].model_digest, model_digest, DIGEST_BYTES) == 0)
+            return (int) i;
+    return -1;
+}
+
+static void add_model(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest)
+{
+    struct control_model *m = &t->control->models[t->n_models];
+
+    memcpy(m->model_digest, model_digest, DIGEST_BYTES);
+    memcpy(m->geometry_digest, geometry_digest, DIGEST_BYTES);
+    t->n_digests[t->n_models++] = 0;
+}
+
+/* The entry that has @digest, appended if need be. There is room. */
+static unsigned digest_entry(struct tenant *t, unsigned model, const uint8_t *digest)
+{
+    struct control_model *m = &t->control->models[model];
+
+    for (unsigned i = 0; i < t->n_digests[model]; i++)
+        if (memcmp(m->digests[i], digest, DIGEST_BYTES) == 0)
+            return i;
+    memcpy(m->digests[t->n_digests[model]], digest, DIGEST_BYTES);
+    return t->n_digests[model]++;
+}
+
+/* Digests that @c needs and the page does not have yet. */
+static unsigned n_missing(const struct tenant *t, int model, const struct control_tables *c)
+{
+    const struct control_model *m = &t->control->models[model];
+    const uint8_t *const wanted[] = { c->active, c->canary, c->shadow };
+    unsigned n = 0;
+
+    for (unsigned k = 0; k < 3; k++) {
+        bool found = !wanted[k];
+
+        for (unsigned i = 0; i < t->n_digests[model] && !found; i++)
+            found = memcmp(m->digests[i], wanted[k], DIGEST_BYTES) == 0;
+        n += !found;
+    }
+    return n;
+}
+
+/* The words of a model, whose digests are or will be there; release: what they name is visible to whoever acquires them. */
+static void store_words(struct tenant *t, unsigned model, const struct control_tables *c)
+{
+    unsigned active = digest_entry(t, model, c->active);
+    unsigned canary = c->canary ? digest_entry(t, model, c->canary) : CONTROL_NO_TABLE;
+    uint64_t shadow = c->shadow ? (uint64_t) c->shadow_ppm << 8 | (digest_entry(t, model, c->shadow) + 1) : 0;
+
+    atomic_store_explicit(&t->control->shadow[model], shadow, memory_order_release);
+    atomic_store_explicit(&t->control->models[model].word,
+                          control_word(c->revision, active, canary, c->canary ? c->canary_share : 0), memory_order_release);
+}
+
+static const uint8_t *digest_at(const struct control_model *m, unsigned entry)
+{
+    return entry < CONTROL_DIGESTS_MAX ? m->digests[entry] : NULL;
+}
+
+/* All models again, each with the tables in use only. */
+static int rebuild(struct tenant *t, struct errmsg *e)
+{
+    struct control_page old;
+    unsigned n = t->n_models;
+    int r;
+
+    memcpy(&old, t->control, sizeof(old));
+    r = control_build(t, e);
+    if (r < 0)
+        return r;
+    for (unsigned i = 0; i < n; i++) {
+        const struct control_model *m = &old.models[i];
+        uint64_t word = atomic_load_explicit(&m->word, memory_order_relaxed);
+        uint64_t shadow = atomic_load_explicit(&old.shadow[i], memory_order_relaxed);
+        struct control_tables c = {
+            .active = digest_at(m, control_active(word)),
+            .canary = digest_at(m, control_canary(word)), .canary_share = control_canary_share(word),
+            .shadow = shadow ? digest_at(m, (unsigned) (shadow & 255) - 1) : NULL, .shadow_ppm = (uint32_t) (shadow >> 8),
+            .revision = control_revision(word),
+        };
+
+        add_model(t, m->model_digest, m->geometry_digest);
+        if (c.active)
+            store_words(t, i, &c);
+    }
+    return 0;
+}
+
+int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest,
+                    const struct control_tables *tables, uint32_t *ret_slot, struct errmsg *e)
+{
+    int model = control_find(t, model_digest);
+
+    if (model < 0) {
+        if (t->n_models == CONTROL_MODELS_MAX)
+            return fail(e, -ENOSPC, "tenant %s uses %d models already, which is the most", t->name,
+                        CONTROL_MODELS_MAX);
+        model = (int) t->n_models;
+        add_model(t, model_digest, geometry_digest);
+    } else if (t->n_digests[model] + n_missing(t, model, tables) > CONTROL_DIGESTS_MAX) {
+        int r = rebuild(t, e);
+
+        if (r < 0)
+            return r;
+    }
+    store_words(t, (unsigned) model, tables);
+    if (ret_slot)
+        *ret_slot = (uint32_t) model;
+    return 0;
+}
+
+void control_retired(struct tenant *t, const uint8_t *model_digest)
+{
+    int model = control_find(t, model_digest);
+
+    if (model >= 0)
+        (void) atomic_fetch_add_explicit(&t->control->models[model].retired_below, 1, memory_order_relaxed);
+}

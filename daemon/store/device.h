@@ -1,0 +1,89 @@
+/*
+ * Where pages lie: the host's memory, which is device 0 and always there, and the GPUs of the configuration. Each has a store
+ * of its own: pool, tenants, accounts. A session is bound to one of them, so a tenant is one uid on one device.
+ *
+ * A device's number and name follow the configuration; what is kept over restarts names its place in the journal instead
+ * (struct journal_place), which stays with the UUID.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/errmsg.h"
+#include "daemon/config/gpu_uuid.h"
+#include "daemon/store/journal.h"
+#include "daemon/store/store.h"
+
+struct config;
+struct gpu_pool;
+struct server;
+
+#define DEVICES_MAX JOURNAL_PLACES_MAX
+#define DEVICE_NAME_BYTES 16
+_Static_assert(DEVICES_MAX == WIRE_DEVICES_MAX, "what STATUS lists");
+
+enum device_state { /* values of the protocol's DeviceState */
+    DEVICE_READY = 1,
+    DEVICE_OPENING = 2,
+    DEVICE_UNAVAILABLE = 3,
+};
+
+struct device {
+    uint32_t number;
+    uint32_t place;                /* in the journal; PLACE_NONE: not known yet */
+    char name[DEVICE_NAME_BYTES];  /* "cpu", "gpu0" */
+    char uuid[GPU_UUID_BYTES];     /* "": the host's memory, or a GPU that is not known yet */
+    uint64_t pool_bytes, extent_bytes, unit_bytes; /* as configured: a kept pool may be larger */
+    struct store store;
+    struct gpu_pool *gpu;          /* NULL: the host's memory */
+    uint64_t quota_bytes, guarantee_bytes; /* of tenants for whom no operator said otherwise */
+
+    enum device_state state;       /* of a GPU: gpu_open.h */
+    struct server *server;         /* of a GPU */
+    struct errmsg why;             /* UNAVAILABLE */
+    bool is_passing;               /* UNAVAILABLE: the mover's end, which says nothing of the device yet */
+    uint64_t pause_ms, retry_ms;   /* UNAVAILABLE: no try before this */
+    char product[WIRE_PRODUCT_BYTES_MAX + 1];
+    bool lists_processes;          /* the driver says which processes use it */
+    bool is_shared;                /* an MPS server stands between them and it */
+};
+
+struct devices {
+    struct device list[DEVICES_MAX]; /* [n], stay where they are */
+    uint32_t n;
+    uint32_t n_tenants;              /* of all devices, ever */
+    struct pool_serials serials;
+};
+
+/* Names and limits, no pools yet: pool_init() makes them. @d: zeros. @c: checked. */
+void devices_init(struct devices *d, const struct config *c, struct server *s);
+void devices_deinit(struct devices *d); /* tenants are gone */
+
+/* What the configuration says of tenants and lending, at the start and when it was read again. */
+void devices_configure(struct devices *d, const struct config *c);
+
+/* NULL: there is none (yet: see devices_unknown()). @uuid "": the host's memory. */
+struct device *devices_find(struct devices *d, const char *uuid);
+
+/* The GPU whose UUID is not known before it is opened, or NULL. */
+struct device *devices_unknown(struct devices *d);
+struct device *devices_find_name(struct devices *d, const char *name);
+struct device *devices_find_place(struct devices *d, uint32_t place);
+
+/* All tenants of all devices, one after the other: NULL begins and ends. */
+struct tenant *devices_next_tenant(const struct devices *d, const struct tenant *t);
+
+/* Everything adds up on every device. For tests. */
+bool devices_are_valid(const struct devices *d, struct errmsg *e);
+
+static inline bool device_is_gpu(const struct device *d)
+{
+    return d->number > 0;
+}
+
+/* Where the tenant's pages are. */
+static inline struct store *store_of(const struct tenant *t)
+{
+    return &t->device->store;
+}

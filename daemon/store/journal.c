@@ -1,0 +1,306 @@
+/* The journal's memory object; see journal.h. */
+#include "daemon/store/journal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/store/slot.h"
+
+enum { HEAD_BYTES = 4096 };
+
+_Static_assert(sizeof(struct journal_head) <= HEAD_BYTES, "journal head");
+#define COPIES_OFF ((size_t) HEAD_BYTES)
+#define SESSIONS_OFF (COPIES_OFF + 2 * sizeof(struct journal_copy))
+#define HOLDS_OFF (SESSIONS_OFF + JOURNAL_SESSIONS_MAX * sizeof(struct session_record))
+#define JOURNAL_BYTES (HOLDS_OFF + JOURNAL_HOLDS_MAX * sizeof(struct hold_cell))
+
+/*
+ * One thread writes, and a process that is killed leaves the memory as its last store left it: all that is needed is
+ * that the compiler keeps the order of the stores before and after this line.
+ */
+static void keep_order(void)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+static uint32_t place_crc(const struct journal_place *p)
+{
+    return crc32c(p, offsetof(struct journal_place, crc32c));
+}
+
+static uint32_t copy_crc(const struct journal_copy *c)
+{
+    uint32_t parts[2];
+
+    parts[0] = crc32c(c, offsetof(struct journal_copy, crc32c));
+    parts[1] = crc32c(c->extents, c->n_extents * sizeof(c->extents[0]));
+    return crc32c(parts, sizeof(parts));
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+static int map_object(struct journal *j, int fd, struct errmsg *e)
+{
+    void *data = mmap(NULL, JOURNAL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (data == MAP_FAILED)
+        return fail(e, -errno, "cannot map the journal: %s", strerror(errno));
+    *j = (struct journal) {
+        .data = data, .head = data, .unused_hold = CELL_NONE,
+        .copies = (struct journal_copy *) ((uint8_t *) data + COPIES_OFF),
+        .sessions = (struct session_record *) ((uint8_t *) data + SESSIONS_OFF),
+        .holds = (struct hold_cell *) ((uint8_t *) data + HOLDS_OFF),
+    };
+    j->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (j->fd >= 0)
+        return 0;
+    (void) munmap(data, JOURNAL_BYTES);
+    *j = (struct journal) { .fd = -1 };
+    return fail(e, -errno, "cannot keep the journal open: %s", strerror(errno));
+}
+
+int journal_new(struct journal *j, struct errmsg *e)
+{
+    _cleanup_(closep) int fd = memfd_create("kvcobra-journal", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int r;
+
+    if (fd < 0 || fchmod(fd, 0600) < 0 || ftruncate(fd, JOURNAL_BYTES) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        return fail(e, -errno, "cannot create the journal: %s", strerror(errno));
+    r = map_object(j, fd, e);
+    if (r < 0)
+        return r;
+    *j->head = (struct journal_head) { .magic = JOURNAL_MAGIC, .version = JOURNAL_VERSION, .n_starts = 1 };
+    journal_write(j, NULL, 0, 1);
+    return 0;
+}
+
+void journal_deinit(struct journal *j)
+{
+    if (j->data) {
+        (void) munmap(j->data, JOURNAL_BYTES);
+        (void) close(j->fd);
+    }
+    *j = (struct journal) { .fd = -1 };
+}
+
+int journal_freeze(struct journal *j)
+{
+    const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
+
+    return mmap(j->data, JOURNAL_BYTES, PROT_READ | PROT_WRITE, flags, j->fd, 0) == MAP_FAILED ? -errno : 0;
+}
+
+/* ---- taking over ------------------------------------------------------------------------------------------------ */
+
+static int check_object(int fd, struct errmsg *e)
+{
+    const int need = F_SEAL_SHRINK | F_SEAL_GROW;
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat st;
+
+    if (seals < 0 || (seals & need) != need || fstat(fd, &st) < 0 || (uint64_t) st.st_size != JOURNAL_BYTES)
+        return fail(e, -EBADMSG, "the stored journal is not a memory object of this version");
+    return 0;
+}
+
+/* Adds its extents to @n_extents. */
+static bool place_is_valid(const struct journal_place *p, uint64_t *n_extents)
+{
+    if (p->pool_bytes == 0)
+        return true;
+    if (p->uuid[JOURNAL_UUID_BYTES - 1] != '\0' || p->extent_bytes == 0 || p->unit_bytes == 0 ||
+        p->extent_bytes % p->unit_bytes != 0 || p->pool_bytes % p->extent_bytes != 0)
+        return false;
+    *n_extents += p->pool_bytes / p->extent_bytes;
+    return *n_extents <= JOURNAL_EXTENTS_MAX;
+}
+
+static int check_head(const struct journal_head *h, struct errmsg *e)
+{
+    uint64_t n_extents = 0;
+
+    if (h->magic != JOURNAL_MAGIC || h->version != JOURNAL_VERSION)
+        return fail(e, -EBADMSG, "the stored journal is of another version (%" PRIu32 ", this kvcobrad writes %d)",
+                    h->version, JOURNAL_VERSION);
+    for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
+        if (h->places[i].pool_bytes != 0 && h->places[i].crc32c != place_crc(&h->places[i]))
+            return fail(e, -EBADMSG, "the head of the stored journal is damaged");
+    if (h->n_sessions > JOURNAL_SESSIONS_MAX || h->n_holds > JOURNAL_HOLDS_MAX)
+        return fail(e, -EBADMSG, "the counters of the stored journal are damaged");
+    for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
+        if (!place_is_valid(&h->places[i], &n_extents))
+            return fail(e, -EBADMSG, "the counters of the stored journal are damaged");
+    return 0;
+}
+
+static bool copy_is_valid(const struct journal_copy *c)
+{
+    return c->sequence > 0 && c->n_extents <= JOURNAL_EXTENTS_MAX && c->crc32c == copy_crc(c);
+}
+
+/* The cells that nobody uses, chained again. */
+static void collect_unused(struct journal *j)
+{
+    j->unused_hold = CELL_NONE;
+    for (uint32_t i = (uint32_t) j->head->n_holds; i-- > 0;) {
+        if (j->holds[i].slot != SLOT_NONE)
+            continue;
+        j->holds[i].lease = j->unused_hold;
+        j->unused_hold = i;
+    }
+}
+
+int journal_adopt(struct journal *j, int fd, struct errmsg *e)
+{
+    int r = check_object(fd, e);
+
+    if (r == 0)
+        r = map_object(j, fd, e);
+    if (r < 0)
+        return r;
+    r = check_head(j->head, e);
+    if (r == 0 && !copy_is_valid(&j->copies[0]) && !copy_is_valid(&j->copies[1]))
+        r = fail(e, -EBADMSG, "both copies of the stored journal are damaged");
+    if (r < 0) {
+        journal_deinit(j);
+        return r;
+    }
+    j->sequence = journal_read(j)->sequence;
+    j->head->n_starts++;
+    collect_unused(j);
+    return 0;
+}
+
+/* ---- devices ---------------------------------------------------------------------------------------------------- */
+
+uint32_t journal_place_find(const struct journal *j, const char *uuid)
+{
+    for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
+        if (j->head->places[i].pool_bytes != 0 && strcmp(j->head->places[i].uuid, uuid) == 0)
+            return i;
+    return PLACE_NONE;
+}
+
+uint32_t journal_place_add(struct journal *j, const char *uuid, uint64_t pool_bytes, uint64_t extent_bytes,
+                           uint64_t unit_bytes)
+{
+    assert(pool_bytes > 0 && strlen(uuid) < JOURNAL_UUID_BYTES && journal_place_find(j, uuid) == PLACE_NONE);
+    for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++) {
+        struct journal_place *p = &j->head->places[i];
+
+        if (p->pool_bytes != 0)
+            continue;
+        *p = (struct journal_place) { .extent_bytes = extent_bytes, .unit_bytes = unit_bytes };
+        memcpy(p->uuid, uuid, strlen(uuid) + 1);
+        randombytes_buf(p->pool_id, sizeof(p->pool_id));
+        p->crc32c = place_crc(p);
+        keep_order();
+        p->pool_bytes = pool_bytes;
+        return i;
+    }
+    return PLACE_NONE;
+}
+
+void journal_place_remove(struct journal *j, uint32_t place)
+{
+    j->head->places[place].pool_bytes = 0;
+    keep_order();
+}
+
+/* ---- extents ---------------------------------------------------------------------------------------------------- */
+
+const struct journal_copy *journal_read(const struct journal *j)
+{
+    const struct journal_copy *a = &j->copies[0], *b = &j->copies[1];
+    bool a_valid = copy_is_valid(a), b_valid = copy_is_valid(b);
+
+    if (a_valid && b_valid)
+        return a->sequence > b->sequence ? a : b;
+    return a_valid ? a : b_valid ? b : NULL;
+}
+
+void journal_write(struct journal *j, const uint64_t *extents, uint32_t n_extents, uint64_t next_extent)
+{
+    struct journal_copy *c = &j->copies[(j->sequence + 1) & 1]; /* sequences alternate between the copies */
+
+    assert(n_extents <= JOURNAL_EXTENTS_MAX);
+    c->crc32c = ~c->crc32c;
+    keep_order();
+    c->sequence = j->sequence + 1;
+    c->next_extent = next_extent;
+    c->n_extents = n_extents;
+    if (n_extents > 0)
+        memcpy(c->extents, extents, n_extents * sizeof(extents[0]));
+    keep_order();
+    c->crc32c = copy_crc(c);
+    j->sequence++;
+}
+
+/* ---- holds ------------------------------------------------------------------------------------------------------ */
+
+uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, uint64_t lease, uint32_t slot)
+{
+    uint32_t number = j->unused_hold;
+    struct hold_cell *c;
+
+    assert(item < 1u << JOURNAL_ITEM_BITS && session < JOURNAL_SESSIONS_MAX && slot != SLOT_NONE);
+    if (number != CELL_NONE) {
+        j->unused_hold = (uint32_t) j->holds[number].lease;
+    } else {
+        if (j->head->n_holds == JOURNAL_HOLDS_MAX)
+            return CELL_NONE;
+        number = (uint32_t) j->head->n_holds;
+        j->holds[number].slot = SLOT_NONE; /* slot 0 is a slot: unused before it is counted */
+        keep_order();
+        j->head->n_holds++;
+    }
+    c = &j->holds[number];
+    c->lease = lease;
+    c->session_item = session << JOURNAL_ITEM_BITS | item;
+    keep_order();
+    c->slot = slot;
+    return number;
+}
+
+void journal_hold_remove(struct journal *j, uint32_t cell)
+{
+    struct hold_cell *c = &j->holds[cell];
+
+    assert(cell < j->head->n_holds && c->slot != SLOT_NONE);
+    c->slot = SLOT_NONE;
+    keep_order();
+    c->lease = j->unused_hold;
+    j->unused_hold = cell;
+}
+
+/* ---- sessions --------------------------------------------------------------------------------------------------- */
+
+void journal_session_add(struct journal *j, uint32_t number, const struct session_record *r)
+{
+    struct session_record *at = &j->sessions[number];
+
+    assert(number < JOURNAL_SESSIONS_MAX);
+    *at = *r;
+    at->serial = 0;
+    if (number >= j->head->n_sessions)
+        j->head->n_sessions = number + 1;
+    keep_order();
+    at->serial = ++j->head->session_serial;
+}
+
+void journal_session_remove(struct journal *j, uint32_t number)
+{
+    j->sessions[number].serial = 0;
+    keep_order();
+}

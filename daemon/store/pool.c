@@ -1,0 +1,440 @@
+/* Extents of the pool, and the walker that checks it. See pool.h. */
+#include "daemon/store/pool.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/store/span.h"
+#include "daemon/store/tenant.h"
+#include "gpu/device.h"
+
+int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes, uint64_t extent_bytes,
+              uint64_t unit_bytes, struct errmsg *e)
+{
+    uint64_t n_extents = pool_bytes / extent_bytes, n_spans = pool_bytes / unit_bytes;
+
+    assert(unit_bytes <= POOL_SPAN_BYTES_MAX && extent_bytes % unit_bytes == 0 && n_spans <= POOL_SPANS_MAX);
+    *p = (struct pool) {
+        .pool_bytes = pool_bytes, .extent_bytes = extent_bytes, .unit_bytes = unit_bytes, .serials = serials,
+        .n_extents_max = (uint32_t) n_extents, .n_spans_max = (uint32_t) n_spans,
+    };
+    p->extents = calloc(n_extents, sizeof(struct pool_extent *));
+    p->spans = calloc(n_spans, sizeof(struct span *));
+    p->free_numbers = calloc(n_spans, sizeof(uint32_t));
+    if (!p->extents || !p->spans || !p->free_numbers) {
+        pool_deinit(p);
+        return fail(e, -ENOMEM, "out of memory for the tables of a pool of %" PRIu64 " bytes", pool_bytes);
+    }
+    for (uint32_t i = 0; i < p->n_spans_max; i++) /* number 0 on top */
+        p->free_numbers[p->n_free_numbers++] = p->n_spans_max - 1 - i;
+    return 0;
+}
+
+static struct pool_extent *pool_extent_free(struct pool_extent *x)
+{
+    if (!x)
+        return NULL;
+    x->memory = extent_free(x->memory);
+    closep(&x->gpu_fd);
+    free(x->lent);
+    slot_records_deinit(&x->records);
+    free(x->span_of_unit);
+    free(x);
+    return NULL;
+}
+
+static void pool_extent_freep(struct pool_extent **x)
+{
+    *x = pool_extent_free(*x);
+}
+
+void pool_deinit(struct pool *p)
+{
+    for (uint32_t i = 0; p->spans && i < p->n_spans_max; i++)
+        free(p->spans[i]);
+    for (uint32_t i = 0; i < p->n_extents; i++)
+        p->extents[i] = pool_extent_free(p->extents[i]);
+    free(p->extents);
+    free(p->spans);
+    free(p->free_numbers);
+    *p = (struct pool) { 0 };
+}
+
+void group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class, size_t slot_bytes,
+                size_t page_bytes)
+{
+    assert(slot_bytes >= SLOT_ALIGN && slot_bytes % SLOT_ALIGN == 0 && page_bytes <= slot_bytes);
+    *g = (struct group) {
+        .tenant = tenant, .space = space, .page_class = page_class, .slot_bytes = slot_bytes, .page_bytes = page_bytes,
+        .small = { SLOT_NONE, SLOT_NONE, 0 }, .main = { SLOT_NONE, SLOT_NONE, 0 },
+    };
+}
+
+/* ---- extents ---------------------------------------------------------------------------------------------------- */
+
+bool pool_can_grow(const struct pool *p)
+{
+    return p->n_extents < p->n_extents_max;
+}
+
+static struct pool_extent *extent_alloc(const struct pool *p, struct tenant *tenant, uint64_t id)
+{
+    _cleanup_(pool_extent_freep) struct pool_extent *x = calloc(1, sizeof(*x));
+
+    if (!x)
+        return NULL;
+    x->records.fd = x->gpu_fd = -1;
+    x->id = id;
+    x->tenant = tenant;
+    x->n_units = (uint32_t) (p->extent_bytes / p->unit_bytes);
+    x->span_of_unit = malloc(x->n_units * sizeof(uint32_t));
+    if (!x->span_of_unit)
+        return NULL;
+    memset(x->span_of_unit, 0xff, x->n_units * sizeof(uint32_t));
+    return take_ptr(x);
+}
+
+static void append_extent(struct pool *p, struct pool_extent *x)
+{
+    x->tenant->n_extents++;
+    p->extents[p->n_extents++] = x;
+}
+
+static int copy_lent(struct pool_extent *x, const struct pool_lent *lent, struct errmsg *e)
+{
+    x->lent = malloc(sizeof(*lent));
+    if (!x->lent)
+        return fail(e, -ENOMEM, "out of memory for an extent");
+    *x->lent = *lent;
+    return 0;
+}
+
+/* @lent: NULL: memory of the source, or of the host. */
+static int extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner, const struct pool_lent *lent,
+                      struct pool_extent **ret, struct errmsg *e)
+{
+    _cleanup_(pool_extent_freep) struct pool_extent *x = extent_alloc(p, tenant, p->serials->next_extent);
+    _cleanup_(closep) int owner_fd = -1;
+    int r;
+
+    if (!x)
+        return fail(e, -ENOMEM, "out of memory for an extent");
+    r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
+    if (r == 0 && lent)
+        r = copy_lent(x, lent, e);
+    else if (r == 0 && p->source)
+        r = p->source->take(p->source->ctx, &x->gpu_fd, e);
+    else if (r == 0)
+        r = extent_new_kept("kvcobra-pages", p->extent_bytes, EXTENT_READ, &x->memory, &owner_fd, e);
+    if (r < 0)
+        return r;
+    *slot_records_head(&x->records) = (struct extent_head) {
+        .magic = RECORDS_MAGIC, .version = RECORDS_VERSION, .extent = x->id, .extent_bytes = p->extent_bytes,
+        .unit_bytes = (uint32_t) p->unit_bytes, .n_units = x->n_units, .uid = owner->uid,
+        .place = owner->place,
+    };
+    p->serials->next_extent++;
+    *ret = take_ptr(x);
+    append_extent(p, *ret);
+    if (p->keeper)
+        p->keeper->added(p->keeper->ctx, *ret, p->source ? (*ret)->gpu_fd : owner_fd);
+    return 0;
+}
+
+int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent, const struct span_owner *owner,
+                     struct pool_extent **ret, struct errmsg *e)
+{
+    assert(p->source);
+    if (!pool_can_grow(p))
+        return fail(e, -ENOSPC, "the pool has %" PRIu32 " extents already, which is the most", p->n_extents);
+    return extent_add(p, tenant, owner, lent, ret, e);
+}
+
+int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
+                      struct slot_records *records, struct pool_extent **ret, struct errmsg *e)
+{
+    struct pool_extent *x;
+
+    assert(p->source ? !memory && gpu_fd >= 0 : memory && gpu_fd < 0);
+    if (p->n_extents == p->n_extents_max)
+        return fail(e, -EBADMSG, "there are more stored extents than the pool has");
+    x = extent_alloc(p, tenant, id);
+    if (!x)
+        return fail(e, -ENOMEM, "out of memory for an extent");
+    x->memory = memory;
+    x->gpu_fd = gpu_fd;
+    x->records = *records;
+    x->retired = slot_records_head(records)->retired;
+    append_extent(p, x);
+    *ret = x;
+    return 0;
+}
+
+uint32_t pool_lent_extents(const struct pool *p)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->n_extents; i++)
+        n += p->extents[i]->lent != NULL;
+    return n;
+}
+
+struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id)
+{
+    for (uint32_t i = 0; i < p->n_extents; i++)
+        if (p->extents[i]->id == id)
+            return p->extents[i];
+    return NULL;
+}
+
+bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x)
+{
+    for (uint32_t i = 0; i < x->n_units; i++)
+        if (x->span_of_unit[i] != UINT32_MAX && p->spans[x->span_of_unit[i]]->n_busy > 0)
+            return false;
+    return true;
+}
+
+static void file_spans(struct pool *p, struct pool_extent *x)
+{
+    for (uint32_t i = 0; i < x->n_units; i++)
+        if (x->span_of_unit[i] != UINT32_MAX)
+            span_file(p->spans[x->span_of_unit[i]]);
+}
+
+void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving)
+{
+    x->leaving = leaving;
+    file_spans(p, x);
+}
+
+void pool_extent_retire(struct pool *p, struct pool_extent *x)
+{
+    slot_records_head(&x->records)->retired = 1; /* a restart must not use it either */
+    x->retired = true;
+    file_spans(p, x);
+}
+
+void pool_extent_destroy(struct pool *p, struct pool_extent *x)
+{
+    assert(x->n_units_used == 0);
+    x->tenant->n_extents--;
+    for (uint32_t i = 0; i < p->n_extents; i++) {
+        if (p->extents[i] == x) {
+            p->extents[i] = p->extents[--p->n_extents];
+            break;
+        }
+    }
+    if (p->keeper)
+        p->keeper->removed(p->keeper->ctx, x);
+    (void) pool_extent_free(x);
+}
+
+/* ---- slots ------------------------------------------------------------------------------------------------------ */
+
+static bool may_use(const struct pool_extent *x, const struct span_owner *owner)
+{
+    return !x->lent || (owner->pid != 0 && (x->lent->session == owner->session || x->lent->pid != owner->pid));
+}
+
+static int add_span(struct pool *p, struct group *g, const struct span_owner *owner, struct span **ret,
+                    struct errmsg *e)
+{
+    struct pool_extent *x = NULL;
+    uint32_t n_units = span_units(p, g);
+    int r;
+
+    for (uint32_t i = 0; i < p->n_extents; i++) {
+        if (p->extents[i]->tenant != g->tenant || pool_extent_is_closed(p->extents[i]) || !may_use(p->extents[i], owner))
+            continue;
+        r = span_new(p, p->extents[i], g, n_units, owner, ret);
+        if (r != -ENOSPC)
+            return r;
+    }
+    if (!owner->may_grow || !pool_can_grow(p))
+        return fail(e, -ENOSPC, "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others", p->pool_bytes);
+    r = extent_add(p, g->tenant, owner, NULL, &x, e);
+    if (r == 0)
+        r = span_new(p, x, g, n_units, owner, ret);
+    return r;
+}
+
+int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,
+                   struct errmsg *e)
+{
+    struct span *s = g->partial.head;
+
+    assert(g->slot_bytes <= p->extent_bytes);
+    while (s && !may_use(s->extent, owner))
+        s = s->next;
+    if (!s) {
+        int r = add_span(p, g, owner, &s, e);
+
+        if (r < 0)
+            return r;
+    }
+    *ret_slot = span_slot_take(p, s);
+    return 0;
+}
+
+struct slot *pool_slot(const struct pool *p, uint32_t number)
+{
+    uint32_t span = number >> POOL_SLOT_BITS, index = number & (POOL_SLOTS_PER_SPAN_MAX - 1);
+
+    if (span >= p->n_spans_max || !p->spans[span] || index >= p->spans[span]->n_fresh_from)
+        return NULL;
+    return &p->spans[span]->slots[index];
+}
+
+struct span *pool_slot_span(const struct pool *p, uint32_t number)
+{
+    assert(pool_slot(p, number));
+    return p->spans[number >> POOL_SLOT_BITS];
+}
+
+uint64_t pool_slot_offset(const struct pool *p, uint32_t number)
+{
+    const struct span *s = pool_slot_span(p, number);
+
+    return s->first_unit * p->unit_bytes + (number & (POOL_SLOTS_PER_SPAN_MAX - 1)) * (uint64_t) s->group->slot_bytes;
+}
+
+void *pool_slot_data(const struct pool *p, uint32_t number)
+{
+    const struct pool_extent *x = pool_slot_span(p, number)->extent;
+
+    assert(x->memory); /* of a GPU's pages nothing is read or written here */
+    return (uint8_t *) extent_data(x->memory) + pool_slot_offset(p, number);
+}
+
+/* ---- what STATUS asks ------------------------------------------------------------------------------------------- */
+
+/* Spans of @n units that fit in the free runs of @x. */
+static uint64_t runs_of(const struct pool_extent *x, uint32_t n)
+{
+    uint64_t spans = 0;
+    uint32_t run = 0;
+
+    for (uint32_t i = 0; i < x->n_units; i++) {
+        run = x->span_of_unit[i] == UINT32_MAX ? run + 1 : 0;
+        if (run == n) {
+            spans++;
+            run = 0;
+        }
+    }
+    return spans;
+}
+
+uint64_t pool_group_room(const struct pool *p, const struct group *g)
+{
+    uint64_t spans = 0, slots = 0;
+    uint32_t n_units = span_units(p, g);
+
+    for (const struct span *s = g->partial.head; s; s = s->next)
+        slots += s->n_slots - s->n_used;
+    for (uint32_t i = 0; i < p->n_extents; i++)
+        if (p->extents[i]->tenant == g->tenant && !pool_extent_is_closed(p->extents[i]))
+            spans += runs_of(p->extents[i], n_units);
+    spans += (uint64_t) (p->n_extents_max - p->n_extents) * (p->extent_bytes / p->unit_bytes / n_units);
+    return slots + spans * (n_units * p->unit_bytes / g->slot_bytes);
+}
+
+uint64_t pool_waste_bytes(const struct pool *p)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < p->n_spans_max; i++) {
+        const struct span *s = p->spans[i];
+
+        if (s)
+            bytes += s->n_units * p->unit_bytes - (uint64_t) s->n_used * s->group->slot_bytes;
+    }
+    return bytes;
+}
+
+/* ---- the walker ------------------------------------------------------------------------------------------------- */
+
+static bool span_is_valid(const struct pool *p, const struct span *s, struct errmsg *e)
+{
+    uint32_t n_used = 0, n_busy = 0, n_free = 0;
+
+    for (uint32_t i = 0; i < s->n_fresh_from; i++) {
+        const struct slot *slot = &s->slots[i];
+
+        n_used += slot->state != SLOT_FREE;
+        n_busy += slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING || slot->holds > 0;
+        if (slot->state > SLOT_COPYING || (slot->state != SLOT_COMMITTED && slot->holds > 0) ||
+            slot->generation == 0 || slot->generation > p->serials->generation)
+            return fail(e, 0, "slot %u of span %u is in no possible state", i, s->number);
+    }
+    for (uint32_t at = s->free; at != SLOT_NONE && n_free <= s->n_slots; n_free++) {
+        const struct slot *slot = pool_slot(p, at);
+
+        if (!slot || at >> POOL_SLOT_BITS != s->number || slot->state != SLOT_FREE)
+            return fail(e, 0, "free list of span %u leads to slot %u", s->number, at);
+        at = slot->next;
+    }
+    if (n_used != s->n_used || n_busy != s->n_busy || n_free + n_used != s->n_fresh_from || n_used == 0)
+        return fail(e, 0, "span %u counts %u used, %u busy, %u free of %u", s->number, n_used, n_busy, n_free,
+                     s->n_fresh_from);
+    if (s->n_slots * (uint64_t) s->group->slot_bytes > s->n_units * p->unit_bytes ||
+        s->extent->tenant != s->group->tenant)
+        return fail(e, 0, "span %u is larger than its units or of another tenant", s->number);
+    if ((s->list == &s->group->partial) != (s->n_used < s->n_slots && !pool_extent_is_closed(s->extent)))
+        return fail(e, 0, "span %u stands in the wrong list of its group", s->number);
+    return true;
+}
+
+static bool extent_is_valid(const struct pool *p, const struct pool_extent *x, struct errmsg *e)
+{
+    uint32_t n = 0;
+
+    if (p->source ? x->memory || (x->gpu_fd >= 0) == (x->lent != NULL) : !x->memory || x->gpu_fd >= 0 || x->lent)
+        return fail(e, 0, "extent %" PRIu64 " does not lie where the pool's extents do", x->id);
+    if (pool_extent_is_gone(x) && !x->retired)
+        return fail(e, 0, "extent %" PRIu64 " takes pages although its lender is gone", x->id);
+    if (x->retired != (slot_records_head(&x->records)->retired != 0) || (x->retired && !p->source))
+        return fail(e, 0, "extent %" PRIu64 " is retired, or its record says so, without reason", x->id);
+    for (uint32_t i = 0; i < x->n_units; i++) {
+        uint32_t number = x->span_of_unit[i];
+
+        if (number == UINT32_MAX)
+            continue;
+        n++;
+        if (number >= p->n_spans_max || !p->spans[number] || p->spans[number]->extent != x ||
+            i - p->spans[number]->first_unit >= p->spans[number]->n_units)
+            return fail(e, 0, "unit %u of extent %" PRIu64 " names span %u", i, x->id, number);
+    }
+    if (n != x->n_units_used)
+        return fail(e, 0, "extent %" PRIu64 " counts %u used units, has %u", x->id, x->n_units_used, n);
+    return true;
+}
+
+bool pool_is_valid(const struct pool *p, struct errmsg *e)
+{
+    uint32_t n_spans = 0, n_units = 0;
+
+    if (p->n_extents > p->n_extents_max)
+        return fail(e, 0, "%u extents in a pool of %u", p->n_extents, p->n_extents_max);
+    for (uint32_t i = 0; i < p->n_extents; i++)
+        if (!extent_is_valid(p, p->extents[i], e))
+            return false;
+    for (uint32_t i = 0; i < p->n_spans_max; i++) {
+        if (!p->spans[i])
+            continue;
+        n_spans++;
+        n_units += p->spans[i]->n_units;
+        if (p->spans[i]->number != i || !span_is_valid(p, p->spans[i], e))
+            return false;
+    }
+    for (uint32_t i = 0; i < p->n_extents; i++)
+        n_units -= p->extents[i]->n_units_used;
+    if (n_spans + p->n_free_numbers != p->n_spans_max || n_units != 0)
+        return fail(e, 0, "spans and units do not add up");
+    return true;
+}

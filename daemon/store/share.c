@@ -1,0 +1,251 @@
+/* Who may have how much of the pool; see share.h. */
+#include "daemon/store/share.h"
+
+#include <stddef.h>
+
+#include "daemon/store/control.h"
+#include "daemon/store/evict.h"
+#include "daemon/loop/log.h"
+#include "daemon/store/store.h"
+
+uint64_t share_extents(const struct pool *p, uint64_t bytes)
+{
+    return bytes / p->extent_bytes + (bytes % p->extent_bytes > 0);
+}
+
+static uint64_t guaranteed(const struct store *st, const struct tenant *t)
+{
+    return share_extents(&st->pool, t->guarantee_bytes);
+}
+
+/* Extents above the guarantee; negative: unused ones of it. */
+static int64_t borrowed(const struct store *st, const struct tenant *t)
+{
+    return (int64_t) t->n_extents - (int64_t) guaranteed(st, t);
+}
+
+bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen, uint64_t unseen_bytes)
+{
+    uint64_t room = st->pool.n_extents_max, each = share_extents(&st->pool, unseen_bytes);
+
+    if (each > 0 && n_unseen > room / each)
+        return false;
+    room -= n_unseen * each;
+    for (const struct tenant *o = st->tenants; o; o = o->next) {
+        uint64_t n = o == t ? 0 : guaranteed(st, o);
+
+        if (n > room)
+            return false;
+        room -= n;
+    }
+    return share_extents(&st->pool, bytes) <= room;
+}
+
+/* ---- lending ---------------------------------------------------------------------------------------------------- */
+
+/* Extents that tenants other than @t do not use and nobody may borrow. */
+static uint64_t kept_back(const struct store *st, const struct tenant *t)
+{
+    uint64_t n = 0;
+
+    for (const struct tenant *o = st->tenants; o; o = o->next) {
+        int64_t unused = -borrowed(st, o);
+
+        if (o != t && unused > 0)
+            n += ((uint64_t) unused * (100 - st->lendable_percent) + 99) / 100;
+    }
+    return n;
+}
+
+bool share_may_grow(const struct store *st, const struct tenant *t)
+{
+    const struct pool *p = &st->pool;
+
+    if (!pool_can_grow(p))
+        return false;
+    return borrowed(st, t) < 0 || p->n_extents + 1 + kept_back(st, t) <= p->n_extents_max;
+}
+
+bool share_may_lend(const struct store *st, const struct tenant *t)
+{
+    uint64_t unused = 0;
+
+    for (const struct tenant *o = st->tenants; o; o = o->next)
+        if (o != t && borrowed(st, o) < 0)
+            unused += (uint64_t) -borrowed(st, o);
+    return pool_can_grow(&st->pool) && (borrowed(st, t) < 0 || st->pool.n_extents + 1 + unused <= st->pool.n_extents_max);
+}
+
+/* The extent without held pages of who borrowed most, if that is more than @least. */
+static struct pool_extent *find_idle(const struct store *st, const struct tenant *taker, int64_t least)
+{
+    struct pool_extent *best = NULL;
+    bool somebody = false;
+
+    for (const struct tenant *t = st->tenants; t; t = t->next)
+        somebody |= t != taker && borrowed(st, t) > least;
+    for (uint32_t i = 0; somebody && i < st->pool.n_extents; i++) {
+        struct pool_extent *x = st->pool.extents[i];
+
+        if (x->tenant != taker && !x->lent && borrowed(st, x->tenant) > least && pool_extent_is_idle(&st->pool, x)) {
+            least = borrowed(st, x->tenant);
+            best = x;
+        }
+    }
+    return best;
+}
+
+/* Says in the control page of @t what is asked back now. */
+static void show(const struct store *st, struct tenant *t)
+{
+    uint64_t id = 0;
+
+    for (uint32_t i = 0; i < st->pool.n_extents; i++) {
+        const struct pool_extent *x = st->pool.extents[i];
+
+        if (x->tenant == t && x->leaving && (id == 0 || x->id < id))
+            id = x->id;
+    }
+    control_set_pressure(t, id);
+}
+
+static void destroy(struct store *st, struct pool_extent *x)
+{
+    struct tenant *owner = x->tenant;
+
+    for (struct tenant *t = st->tenants; t; t = t->next)
+        if (t->awaited_extent == x->id)
+            t->awaited_extent = 0;
+    pool_extent_destroy(&st->pool, x);
+    show(st, owner);
+}
+
+bool share_take_extent(struct store *st, const struct tenant *t)
+{
+    int64_t mine = borrowed(st, t);
+    struct pool_extent *x = NULL;
+
+    if (mine < 0)
+        x = find_idle(st, t, 0); /* of any borrower */
+    else if (st->pool.n_extents + kept_back(st, t) <= st->pool.n_extents_max) /* else it would be in vain */
+        x = find_idle(st, t, mine + 1);
+    if (!x)
+        return false;
+    evict_extent(st, x);
+    destroy(st, x);
+    return true;
+}
+
+bool share_destroy_empty(struct store *st, const struct tenant *not_of)
+{
+    for (uint32_t i = 0; i < st->pool.n_extents; i++) {
+        struct pool_extent *x = st->pool.extents[i];
+
+        if (x->n_units_used == 0 && x->tenant != not_of && !x->lent) {
+            destroy(st, x);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool share_destroy_retired(struct store *st)
+{
+    for (uint32_t i = 0; i < st->pool.n_extents; i++) {
+        if (st->pool.extents[i]->retired && st->pool.extents[i]->n_units_used == 0) {
+            destroy(st, st->pool.extents[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- asking back ------------------------------------------------------------------------------------------------- */
+
+static uint64_t busy_bytes(const struct pool *p, const struct pool_extent *x)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < x->n_units; i++) {
+        const struct span *s = x->span_of_unit[i] == UINT32_MAX ? NULL : p->spans[x->span_of_unit[i]];
+
+        if (s && s->first_unit == i)
+            bytes += (uint64_t) s->n_busy * s->group->slot_bytes;
+    }
+    return bytes;
+}
+
+/* Of all borrowers' extents that nobody waits for yet, the one with the least to wait for. */
+static struct pool_extent *find_owed(const struct store *st, const struct tenant *t)
+{
+    struct pool_extent *best = NULL;
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t i = 0; i < st->pool.n_extents; i++) {
+        struct pool_extent *x = st->pool.extents[i];
+        uint64_t bytes;
+
+        if (x->tenant == t || x->lent || pool_extent_is_closed(x) || borrowed(st, x->tenant) <= 0)
+            continue;
+        bytes = busy_bytes(&st->pool, x);
+        if (bytes < least) {
+            least = bytes;
+            best = x;
+        }
+    }
+    return best;
+}
+
+bool share_ask_back(struct store *st, struct tenant *t)
+{
+    struct pool_extent *x;
+
+    if (borrowed(st, t) >= 0)
+        return false;
+    t->wants_room = true;
+    if (t->awaited_extent != 0)
+        return true;
+    x = find_owed(st, t);
+    if (!x)
+        return false;
+    t->awaited_extent = x->id;
+    pool_extent_set_leaving(&st->pool, x, true);
+    evict_extent(st, x);
+    show(st, x->tenant);
+    log_event(LOG_INFO, "asked-back", "lender=%s borrower=%s extent=%llu bytes=%llu", t->name, x->tenant->name,
+              (unsigned long long) x->id, (unsigned long long) busy_bytes(&st->pool, x));
+    return true;
+}
+
+uint64_t share_awaited_bytes(const struct store *st, const struct tenant *t)
+{
+    const struct pool_extent *x = t->awaited_extent ? pool_extent_find(&st->pool, t->awaited_extent) : NULL;
+
+    return x ? busy_bytes(&st->pool, x) : 0;
+}
+
+uint64_t share_asked_bytes(const struct store *st, const struct tenant *t)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < st->pool.n_extents; i++)
+        if (st->pool.extents[i]->tenant == t && st->pool.extents[i]->leaving)
+            bytes += busy_bytes(&st->pool, st->pool.extents[i]);
+    return bytes;
+}
+
+void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms)
+{
+    for (struct tenant *t = st->tenants; t; t = t->next) {
+        struct pool_extent *x = t->awaited_extent ? pool_extent_find(&st->pool, t->awaited_extent) : NULL;
+
+        if (t->wants_room)
+            t->wants_until_ms = now_ms + patience_ms;
+        t->wants_room = false;
+        if (!x || now_ms < t->wants_until_ms)
+            continue;
+        t->awaited_extent = 0;
+        pool_extent_set_leaving(&st->pool, x, false);
+        show(st, x->tenant);
+    }
+}

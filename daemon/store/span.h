@@ -1,0 +1,30 @@
+/* What pool.c needs of span.c; everybody else uses pool.h. */
+#pragma once
+
+#include "daemon/store/pool.h"
+
+void span_list_append(struct span_list *l, struct span *s);
+void span_list_remove(struct span_list *l, struct span *s);
+
+/* Units of a span for pages of @g, one of which fits an extent. */
+uint32_t span_units(const struct pool *p, const struct group *g);
+
+/* Return: 0; -ENOSPC: no such run of free units in @x; -ENOMEM. */
+int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_units,
+             const struct span_owner *owner, struct span **ret);
+
+/**
+ * span_adopt() - take over a span of an earlier process, as its head at @unit describes it
+ * @g: of the head's owner; equal sizes
+ *
+ * COMMITTED slots stay, held by nobody yet; all others become FREE, but on a GPU, where RESERVED ones stay what they are and
+ * COPYING ones become RESERVED of nobody, in no list yet. Return: 0; -ENOENT: no slot stays, the span is free now; -EBADMSG: the head
+ * cannot be right; -ENOMEM.
+ */
+int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t unit, struct span **ret);
+
+/* @s has a free slot. Return: its number, RESERVED with a new generation. */
+uint32_t span_slot_take(struct pool *p, struct span *s);
+
+/* Puts it in the list of its group where it belongs, after what decides that changed. */
+void span_file(struct span *s);

@@ -1,0 +1,221 @@
+/* Which table is active: ACTIVATE, ROLLBACK, and the word that clients read. See tables.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "daemon/config/config.h"
+#include "daemon/store/control.h"
+#include "daemon/loop/log.h"
+#include "daemon/store/space.h"
+#include "daemon/store/store.h"
+#include "daemon/tables/tables_files.h"
+#include "daemon/tables/tables_internal.h"
+#include "daemon/tables/trial.h"
+
+/* ---- activation ------------------------------------------------------------------------------------------------- */
+
+int table_model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e)
+{
+    struct table_model *m = calloc(1, sizeof(*m));
+
+    if (!m)
+        return fail(e, -ENOMEM, "out of memory for a model");
+    memcpy(m->digest, digest, DIGEST_BYTES);
+    m->next = ts->models;
+    ts->models = m;
+    *ret = m;
+    return 0;
+}
+
+void table_model_drop(struct tables *ts, struct table_model *m)
+{
+    struct table_model **link = &ts->models;
+
+    while (*link != m)
+        link = &(*link)->next;
+    *link = m->next;
+    free(m);
+}
+
+static enum table_outcome compare_revision(const struct table_model *m, const struct table_entry *t,
+                                           uint64_t *revision)
+{
+    bool same = m && m->active == t;
+    uint64_t present = m ? m->revision : 0;
+
+    if (*revision == 0) {
+        *revision = same ? present : present + 1;
+        return same ? OUTCOME_ALREADY : OUTCOME_APPLIED;
+    }
+    if (*revision < present)
+        return OUTCOME_STALE;
+    if (*revision == present)
+        return same ? OUTCOME_ALREADY : OUTCOME_CONFLICT;
+    return OUTCOME_APPLIED;
+}
+
+/* What a table is that an activation changes, so that it can be put back. */
+struct before {
+    enum table_state state;
+    uint64_t revision, activated, drain_until_ms;
+    bool rolled_back;
+};
+
+static struct before remember(const struct table_entry *t)
+{
+    return (struct before) { t->state, t->revision, t->activated, t->drain_until_ms, t->rolled_back };
+}
+
+static void put_back(struct table_entry *t, const struct before *b)
+{
+    t->state = b->state;
+    t->revision = b->revision;
+    t->activated = b->activated;
+    t->drain_until_ms = b->drain_until_ms;
+    t->rolled_back = b->rolled_back;
+}
+
+/*
+ * The file decides at the next start, so it comes first; if it cannot be written, nothing has changed. The states are
+ * set for the file; change_active() announces them.
+ */
+static int switch_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision, bool rolling_back,
+                         uint64_t now_ms, struct errmsg *e)
+{
+    struct table_entry *old = m->active;
+    struct before t_before = remember(t), old_before = old ? remember(old) : t_before;
+    uint64_t old_revision = m->revision;
+    int r = 0;
+
+    if (old && old != t) {
+        old->state = TABLE_DRAINING;
+        old->revision = revision;
+        old->drain_until_ms = now_ms + ts->config->drain_ms;
+        old->rolled_back = rolling_back;
+    }
+    t->state = TABLE_ACTIVE;
+    t->revision = t->activated = revision;
+    t->rolled_back = false;
+    m->active = t;
+    m->revision = revision;
+    if (ts->config->state_dir)
+        r = tables_files_write_active(ts, e);
+    t->state = t_before.state;
+    if (old && old != t)
+        old->state = old_before.state;
+    if (r == 0)
+        return 0;
+    put_back(t, &t_before);
+    if (old && old != t)
+        put_back(old, &old_before);
+    m->active = old;
+    m->revision = old_revision;
+    return r;
+}
+
+/* @t becomes what new sequences of its model use; what was active drains. @m: NULL for a new model. */
+static int change_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision, bool rolling_back,
+                         uint64_t now_ms, struct errmsg *e)
+{
+    struct table_entry *old = m ? m->active : NULL;
+    int r = 0;
+
+    if (revision > REVISION_MAX)
+        return fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision);
+    if (!m)
+        r = table_model_new(ts, t->model_digest, &m, e);
+    if (r == 0)
+        r = switch_active(ts, m, t, revision, rolling_back, now_ms, e);
+    if (r < 0) {
+        if (m && !m->active)
+            table_model_drop(ts, m);
+        return r;
+    }
+    for (struct space *s = t->spaces; s; s = s->next)
+        s->leaves_first = false;
+    trial_end_all(ts, t); /* it is more than tried now */
+    table_set_state(ts, t, TABLE_ACTIVE);
+    table_model_publish(ts, m);
+    if (old && old != t)
+        table_set_state(ts, old, TABLE_DRAINING);
+    return 0;
+}
+
+int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
+                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous, struct errmsg *e)
+{
+    struct table_entry *t = tables_find(ts, digest), *old;
+    struct table_model *m;
+    enum table_outcome outcome;
+
+    if (!t)
+        return fail(e, -ENOENT, "no such table is staged");
+    if (!t->table)
+        return fail(e, -EBADMSG, "the table is %s: stage it again", table_state_name(t->state));
+    m = tables_model(ts, t->model_digest);
+    outcome = compare_revision(m, t, &revision);
+    old = m ? m->active : NULL;
+    if (outcome == OUTCOME_APPLIED) {
+        int r = change_active(ts, m, t, revision, false, now_ms, e);
+
+        if (r < 0)
+            return r;
+        m = tables_model(ts, t->model_digest);
+    }
+    *ret_outcome = outcome;
+    *ret_revision = m->revision;
+    memset(ret_previous, 0, DIGEST_BYTES);
+    if (old && old != t && outcome == OUTCOME_APPLIED)
+        memcpy(ret_previous, old->digest, DIGEST_BYTES);
+    return 0;
+}
+
+/* ---- rollback --------------------------------------------------------------------------------------------------- */
+
+struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m)
+{
+    struct table_entry *best = NULL;
+
+    for (struct table_entry *t = ts->entries; t; t = t->next) {
+        if (t->state != TABLE_DRAINING || !t->table || t->activated == 0 || t->rolled_back ||
+            memcmp(t->model_digest, m->digest, DIGEST_BYTES) != 0)
+            continue;
+        if (!best || t->activated > best->activated)
+            best = t;
+    }
+    return best;
+}
+
+int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
+                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_active, struct errmsg *e)
+{
+    struct table_entry *leave = tables_find(ts, digest), *to;
+    struct table_model *m = leave ? tables_model(ts, leave->model_digest) : NULL;
+    enum table_outcome outcome = OUTCOME_APPLIED;
+    int r;
+
+    if (!leave)
+        return fail(e, -ENOENT, "no such table is here");
+    if (!m)
+        return fail(e, -ENODATA, "no table of this model is active: there is nothing to roll back");
+    if (revision != 0 && revision < m->revision)
+        outcome = OUTCOME_STALE;
+    else if (m->active != leave)
+        outcome = OUTCOME_ALREADY;
+    else if (revision == m->revision)
+        outcome = OUTCOME_CONFLICT;
+    if (outcome == OUTCOME_APPLIED) {
+        to = table_model_previous(ts, m);
+        if (!to)
+            return fail(e, -ENODATA, "no earlier table of this model drains any more: activate the one you want");
+        r = change_active(ts, m, to, revision ? revision : m->revision + 1, true, now_ms, e);
+        if (r < 0)
+            return r;
+    }
+    *ret_outcome = outcome;
+    *ret_revision = m->revision;
+    memcpy(ret_active, m->active->digest, DIGEST_BYTES);
+    return 0;
+}

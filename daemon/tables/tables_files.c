@@ -1,0 +1,258 @@
+/*
+ * The state folder of the tables.
+ *
+ *   DIR/tables/<64 hex digits>.kvct   a table file's bytes; the name is its digest
+ *   DIR/active                        "kvcobra active set 2", then a line per table that is or was active:
+ *                                       active <model digest> <revision> <digest>
+ *                                       draining <model digest> <revision that activated it> <digest>
+ *                                                <end of its drain time, ms since 1970> <1: left by a rollback>
+ *
+ * Both are replaced atomically and synced. Files of other names are left alone.
+ */
+#include "daemon/tables/tables_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/atomic_file.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/config/config.h"
+#include "daemon/loop/log.h"
+#include "daemon/tables/tables.h"
+
+#define ACTIVE_TITLE "kvcobra active set 2\n"
+#define TABLE_SUFFIX ".kvct"
+
+enum { ACTIVE_FILE_BYTES_MAX = 1 << 24, ACTIVE_LINE_BYTES = 2 * 64 + 2 * 20 + 16 };
+
+void digest_hex(const uint8_t digest[static DIGEST_BYTES], char ret[static DIGEST_HEX_BYTES])
+{
+    (void) sodium_bin2hex(ret, DIGEST_HEX_BYTES, digest, DIGEST_BYTES);
+}
+
+static int digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
+{
+    size_t n;
+
+    if (sodium_hex2bin(ret, DIGEST_BYTES, hex, 2 * DIGEST_BYTES, NULL, &n, NULL) != 0 || n != DIGEST_BYTES)
+        return -EBADMSG;
+    return 0;
+}
+
+static char *table_path(const struct config *c, const uint8_t *digest)
+{
+    char hex[DIGEST_HEX_BYTES], *path;
+
+    digest_hex(digest, hex);
+    return asprintf(&path, "%s/tables/%s" TABLE_SUFFIX, c->state_dir, hex) < 0 ? NULL : path;
+}
+
+static int make_folder(const char *path, struct errmsg *e)
+{
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return fail(e, -errno, "cannot make the state folder %s: %s", path, strerror(errno));
+    return 0;
+}
+
+int tables_files_init(const struct config *c, struct errmsg *e)
+{
+    _cleanup_(freep) char *folder = NULL;
+    int r = make_folder(c->state_dir, e);
+
+    if (r < 0)
+        return r;
+    if (asprintf(&folder, "%s/tables", c->state_dir) < 0) {
+        folder = NULL;
+        return fail(e, -ENOMEM, "out of memory");
+    }
+    return make_folder(folder, e);
+}
+
+int tables_files_write(const struct config *c, const uint8_t *digest, const void *bytes, size_t n_bytes,
+                       struct errmsg *e)
+{
+    _cleanup_(freep) char *path = table_path(c, digest);
+
+    if (!path)
+        return fail(e, -ENOMEM, "out of memory");
+    return atomic_file_write(path, bytes, n_bytes, e);
+}
+
+void tables_files_remove(const struct config *c, const uint8_t *digest)
+{
+    _cleanup_(freep) char *path = table_path(c, digest);
+
+    if (path && unlink(path) < 0 && errno != ENOENT)
+        log_event(LOG_WARNING, "table-file-stays", "path=%s message=\"%s\", ignoring", path, strerror(errno));
+}
+
+/* From the monotonic clock to the one that means the same after a reboot. */
+static int64_t clock_offset_ms(void)
+{
+    struct timespec wall, mono;
+
+    (void) clock_gettime(CLOCK_REALTIME, &wall);
+    (void) clock_gettime(CLOCK_MONOTONIC, &mono);
+    return ((int64_t) wall.tv_sec - mono.tv_sec) * 1000 + (wall.tv_nsec - mono.tv_nsec) / 1000000;
+}
+
+/* Whether a restart must know about it: it was active, and ROLLBACK may return to it. */
+static bool is_remembered(const struct table_entry *t)
+{
+    return t->state == TABLE_DRAINING && t->table && t->activated > 0;
+}
+
+static size_t print_active(const struct table_model *m, char *to, size_t room)
+{
+    char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
+
+    digest_hex(m->digest, model);
+    digest_hex(m->active->digest, table);
+    return (size_t) snprintf(to, room, "active %s %" PRIu64 " %s\n", model, m->revision, table);
+}
+
+static size_t print_draining(const struct table_entry *t, int64_t offset_ms, char *to, size_t room)
+{
+    char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
+
+    digest_hex(t->model_digest, model);
+    digest_hex(t->digest, table);
+    return (size_t) snprintf(to, room, "draining %s %" PRIu64 " %s %" PRId64 " %d\n", model, t->activated, table,
+                             (int64_t) t->drain_until_ms + offset_ms, t->rolled_back);
+}
+
+int tables_files_write_active(const struct tables *ts, struct errmsg *e)
+{
+    _cleanup_(freep) char *path = NULL;
+    _cleanup_(freep) char *text = NULL;
+    size_t n_lines = 0, at = strlen(ACTIVE_TITLE), room;
+    int64_t offset_ms = clock_offset_ms();
+
+    for (const struct table_model *m = ts->models; m; m = m->next)
+        n_lines++;
+    for (const struct table_entry *t = ts->entries; t; t = t->next)
+        n_lines += is_remembered(t);
+    room = at + n_lines * ACTIVE_LINE_BYTES + 1;
+    text = malloc(room);
+    if (!text || asprintf(&path, "%s/active", ts->config->state_dir) < 0) {
+        path = NULL;
+        return fail(e, -ENOMEM, "out of memory");
+    }
+    memcpy(text, ACTIVE_TITLE, at + 1);
+    for (const struct table_model *m = ts->models; m; m = m->next)
+        at += print_active(m, text + at, room - at);
+    for (const struct table_entry *t = ts->entries; t; t = t->next)
+        if (is_remembered(t))
+            at += print_draining(t, offset_ms, text + at, room - at);
+    return atomic_file_write(path, text, at, e);
+}
+
+static bool is_table_name(const char *name)
+{
+    size_t n = strlen(name), suffix = strlen(TABLE_SUFFIX);
+    uint8_t digest[DIGEST_BYTES];
+
+    return n == 2 * DIGEST_BYTES + suffix && strcmp(name + 2 * DIGEST_BYTES, TABLE_SUFFIX) == 0 &&
+           digest_from_hex(name, digest) == 0;
+}
+
+void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const char *path), void *ctx)
+{
+    _cleanup_(freep) char *folder = NULL;
+    struct dirent **names = NULL;
+    int n;
+
+    if (asprintf(&folder, "%s/tables", c->state_dir) < 0) {
+        folder = NULL;
+        return;
+    }
+    n = scandir(folder, &names, NULL, alphasort);
+    if (n < 0)
+        log_event(LOG_WARNING, "state-unreadable", "path=%s message=\"%s\", ignoring", folder, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        _cleanup_(freep) char *path = NULL;
+
+        if (is_table_name(names[i]->d_name) && asprintf(&path, "%s/%s", folder, names[i]->d_name) >= 0)
+            on_table(ctx, path);
+        free(names[i]);
+    }
+    free(names);
+}
+
+struct parsed {
+    uint8_t model[DIGEST_BYTES], table[DIGEST_BYTES];
+    struct active_line line; /* points at the digests */
+};
+
+static int parse_line(const char *text, int64_t offset_ms, struct parsed *ret)
+{
+    char kind[9], model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES], end;
+    struct active_line *l = &ret->line;
+    int64_t until_ms = 0;
+    int left = 0, n;
+
+    *l = (struct active_line) { .model_digest = ret->model, .digest = ret->table };
+    n = sscanf(text, "%8s %64s %" SCNu64 " %64s %" SCNd64 " %d%c", kind, model, &l->revision, table, &until_ms, &left, &end);
+    l->draining = n >= 1 && strcmp(kind, "draining") == 0;
+    if (n != (l->draining ? 6 : 4) || (!l->draining && strcmp(kind, "active") != 0) || (left != 0 && left != 1) ||
+        strlen(model) != 2 * DIGEST_BYTES || strlen(table) != 2 * DIGEST_BYTES)
+        return -EBADMSG;
+    if (l->revision == 0 || l->revision >= UINT64_C(1) << 40)
+        return -EBADMSG;
+    l->rolled_back = left == 1;
+    if (l->draining && until_ms > offset_ms)
+        l->drain_until_ms = (uint64_t) (until_ms - offset_ms);
+    return digest_from_hex(model, ret->model) < 0 ? -EBADMSG : digest_from_hex(table, ret->table);
+}
+
+static void parse_active(char *text, const char *path, tables_active_fn on_line, void *ctx)
+{
+    int64_t offset_ms = clock_offset_ms();
+    char *save = NULL;
+
+    if (strncmp(text, ACTIVE_TITLE, strlen(ACTIVE_TITLE)) != 0) {
+        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not an active set of this version\", ignoring", path);
+        return;
+    }
+    for (char *line = strtok_r(text + strlen(ACTIVE_TITLE), "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        struct parsed p;
+
+        if (parse_line(line, offset_ms, &p) == 0)
+            on_line(ctx, &p.line);
+        else
+            log_event(LOG_ERR, "state-unreadable", "path=%s message=\"bad line\", ignoring it", path);
+    }
+}
+
+void tables_files_load_active(const struct config *c, tables_active_fn on_line, void *ctx)
+{
+    _cleanup_(freep) char *path = NULL;
+    _cleanup_(freep) void *text = NULL;
+    struct errmsg e;
+    size_t bytes;
+    int r;
+
+    if (asprintf(&path, "%s/active", c->state_dir) < 0) {
+        path = NULL;
+        return;
+    }
+    r = atomic_file_read(path, ACTIVE_FILE_BYTES_MAX, &text, &bytes, &e);
+    if (r == 0) { /* the reader leaves one byte of room: terminate a copy that is ours */
+        char *copy = strndup(text, bytes);
+
+        if (copy)
+            parse_active(copy, path, on_line, ctx);
+        free(copy);
+    } else if (r != -ENOENT) {
+        log_event(LOG_ERR, "state-unreadable", "message=\"%s\", ignoring", e.text);
+    }
+}

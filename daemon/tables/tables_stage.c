@@ -1,0 +1,129 @@
+/* Taking tables in; see tables.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/config/config.h"
+#include "daemon/tables/fit.h"
+#include "daemon/tables/tables_files.h"
+#include "daemon/tables/tables_internal.h"
+
+/* Takes over the reference on @table. */
+static void set_table(struct table_entry *t, struct table *table)
+{
+    t->table = table;
+    t->bpd_code = table->bpd_code;
+    t->file_bytes = table->n_bytes;
+    t->has_expected = fit_expected(table->provenance, t->expected) == 0;
+    t->reason[0] = '\0';
+    memcpy(t->model_digest, table->model_digest, DIGEST_BYTES);
+}
+
+int table_accept(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e)
+{
+    struct table_entry *t = tables_find(ts, table->digest);
+    int r = 0;
+
+    if (!t)
+        r = table_entry_new(ts, table->digest, &t, e);
+    if (r < 0)
+        return r;
+    set_table(t, table_ref(table));
+    table_set_state(ts, t, TABLE_VERIFIED);
+    *ret = t;
+    return 0;
+}
+
+void staging_deinit(struct staging *s)
+{
+    s->table = table_unref(s->table);
+}
+
+void tables_stage_parse(struct staging *s)
+{
+    s->err = table_parse(s->bytes, s->n_bytes, &s->table, &s->why);
+    if (s->err == -EBADMSG)
+        (void) crypto_hash_sha256(s->digest, s->bytes, s->n_bytes);
+}
+
+void tables_stage_write(const struct config *c, struct staging *s)
+{
+    s->err = tables_files_write(c, s->table->digest, s->bytes, s->n_bytes, &s->why);
+}
+
+static int reject(struct tables *ts, const struct staging *s, struct table_entry **ret, struct errmsg *e)
+{
+    struct table_entry *t = tables_find(ts, s->digest);
+    int r = 0;
+
+    *ret = NULL;
+    if (!t)
+        r = table_entry_new(ts, s->digest, &t, NULL);
+    if (r == 0 && !t->table) { /* without room to remember it, it is refused all the same */
+        t->file_bytes = s->n_bytes;
+        (void) snprintf(t->reason, sizeof(t->reason), "%s", s->why.text);
+        table_set_state(ts, t, TABLE_REJECTED);
+        *ret = t;
+    }
+    return fail(e, -EBADMSG, "table rejected: %.300s", s->why.text);
+}
+
+int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome *ret_outcome,
+                        struct table_entry **ret_entry, struct errmsg *e)
+{
+    const struct table_model *m;
+    struct table_entry *t;
+
+    if (s->err == -EBADMSG) {
+        *ret_outcome = OUTCOME_APPLIED;
+        return reject(ts, s, ret_entry, e);
+    }
+    if (s->err < 0)
+        return fail(e, s->err, "cannot read the staged table: %s", strerror(-s->err));
+    t = tables_find(ts, s->table->digest);
+    m = tables_model(ts, s->table->model_digest);
+    if (t && t->table) {
+        *ret_outcome = OUTCOME_ALREADY;
+        *ret_entry = t;
+        return 0;
+    }
+    if (s->revision != 0 && m && s->revision < m->revision)
+        return fail(e, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, s->revision, m->revision);
+    return STAGING_WRITE;
+}
+
+int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome *ret_outcome,
+                        struct table_entry **ret_entry, struct errmsg *e)
+{
+    int r = s->err;
+
+    if (r < 0)
+        return fail(e, r, "%s", s->why.text);
+    r = table_accept(ts, s->table, ret_entry, e);
+    if (r < 0) {
+        if (ts->config->state_dir)
+            tables_files_remove(ts->config, s->table->digest);
+        return r;
+    }
+    *ret_outcome = OUTCOME_APPLIED;
+    return 0;
+}
+
+int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t revision,
+                 enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e)
+{
+    struct staging s = { .bytes = bytes, .n_bytes = n_bytes, .revision = revision };
+    int r;
+
+    tables_stage_parse(&s);
+    r = tables_stage_decide(ts, &s, ret_outcome, ret_entry, e);
+    if (r == STAGING_WRITE) {
+        if (ts->config->state_dir)
+            tables_stage_write(ts->config, &s);
+        r = tables_stage_accept(ts, &s, ret_outcome, ret_entry, e);
+    }
+    staging_deinit(&s);
+    return r;
+}

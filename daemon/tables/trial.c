@@ -1,0 +1,398 @@
+/* SHADOW and canary; see trial.h. */
+#include "daemon/tables/trial.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic_file.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/config/config.h"
+#include "daemon/store/control.h"
+#include "daemon/store/device.h"
+#include "daemon/tables/fit.h"
+#include "daemon/loop/log.h"
+#include "daemon/store/space.h"
+#include "daemon/tables/tables_files.h"
+#include "daemon/tables/tables_internal.h"
+#include "proto/shared.h"
+
+#define TRIALS_TITLE "kvcobra trials 1\n"
+enum { TRIALS_FILE_BYTES_MAX = 1 << 20, CANARY_SHARE_MAX = 255 };
+
+/* ---- telling clients -------------------------------------------------------------------------------------------- */
+
+static bool has_all_of(const struct trials *x, const char *tenant)
+{
+    for (uint32_t i = 0; i < x->n_tenants; i++)
+        if (strcmp(x->tenants[i], tenant) == 0)
+            return true;
+    return false;
+}
+
+int table_model_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot, struct errmsg *e)
+{
+    const struct trials *x = &m->trials;
+    struct control_tables c = { .active = m->active->digest, .revision = m->revision };
+
+    if (x->canary && has_all_of(x, tenant->name)) {
+        c.active = x->canary->digest;
+    } else if (x->canary && x->canary_share > 0) {
+        c.canary = x->canary->digest;
+        c.canary_share = x->canary_share;
+    }
+    if (x->shadow && memcmp(x->shadow->digest, c.active, DIGEST_BYTES) != 0) {
+        c.shadow = x->shadow->digest;
+        c.shadow_ppm = x->shadow_ppm;
+    }
+    return control_publish(tenant, m->digest, m->active->table->geometry_digest, &c, ret_slot, e);
+}
+
+void table_model_publish(struct tables *ts, const struct table_model *m)
+{
+    for (struct tenant *t = NULL; (t = devices_next_tenant(ts->devices, t));) {
+        struct errmsg e;
+
+        if (control_find(t, m->digest) >= 0 && table_model_publish_to(t, m, NULL, &e) < 0)
+            log_event(LOG_ERR, "publish-failed", "tenant=%s message=\"%s\"", t->name, e.text);
+    }
+}
+
+/* ---- the file --------------------------------------------------------------------------------------------------- */
+
+static void print_model(FILE *f, const struct table_model *m)
+{
+    const struct trials *x = &m->trials;
+    char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
+
+    digest_hex(m->digest, model);
+    if (x->shadow) {
+        digest_hex(x->shadow->digest, table);
+        (void) fprintf(f, "shadow %s %s %" PRIu32 "\n", model, table, x->shadow_ppm);
+    }
+    if (x->canary) {
+        digest_hex(x->canary->digest, table);
+        (void) fprintf(f, "canary %s %s %" PRIu32, model, table, x->canary_share);
+        for (uint32_t i = 0; i < x->n_tenants; i++)
+            (void) fprintf(f, " %s", x->tenants[i]);
+        (void) fputc('\n', f);
+    }
+}
+
+static int write_file(const struct tables *ts, struct errmsg *e)
+{
+    _cleanup_(freep) char *path = NULL;
+    _cleanup_(freep) char *text = NULL;
+    size_t bytes;
+    FILE *f;
+
+    if (!ts->config->state_dir)
+        return 0;
+    if (asprintf(&path, "%s/trials", ts->config->state_dir) < 0) {
+        path = NULL;
+        return fail(e, -ENOMEM, "out of memory");
+    }
+    f = open_memstream(&text, &bytes);
+    if (!f)
+        return fail(e, -ENOMEM, "out of memory");
+    (void) fputs(TRIALS_TITLE, f);
+    for (const struct table_model *m = ts->models; m; m = m->next)
+        print_model(f, m);
+    if (fclose(f) != 0)
+        return fail(e, -ENOMEM, "out of memory");
+    return atomic_file_write(path, text, bytes, e);
+}
+
+/* The files decide at the next start, so they come first; if one cannot be written, nothing has changed. */
+static int keep(struct tables *ts, struct table_model *m, const struct trials *now, uint64_t revision, struct errmsg *e)
+{
+    struct trials before = m->trials;
+    uint64_t old_revision = m->revision;
+    int r;
+
+    m->trials = *now;
+    m->revision = revision;
+    r = write_file(ts, e);
+    if (r == 0 && ts->config->state_dir)
+        r = tables_files_write_active(ts, e);
+    if (r == 0)
+        return 0;
+    m->trials = before;
+    m->revision = old_revision;
+    (void) write_file(ts, NULL);
+    return r;
+}
+
+/* ---- changes ---------------------------------------------------------------------------------------------------- */
+
+/* The table and its model, if it can be tried. */
+static int find(struct tables *ts, const uint8_t *digest, bool ends, struct table_entry **ret, struct table_model **ret_model,
+                struct errmsg *e)
+{
+    struct table_entry *t = tables_find(ts, digest);
+    struct table_model *m = t ? tables_model(ts, t->model_digest) : NULL;
+
+    if (!t)
+        return fail(e, -ENOENT, "no such table is staged");
+    if (!m)
+        return fail(e, -ENODATA, "no table of this model is active: there is nothing to try it beside");
+    if (!ends && t->state != TABLE_VERIFIED && t->state != TABLE_SHADOW)
+        return fail(e, -EBUSY, "the table is %s: only one that is verified and not in use can be tried",
+                    table_state_name(t->state));
+    *ret = t;
+    *ret_model = m;
+    return 0;
+}
+
+static enum table_outcome decide(const struct table_model *m, bool same, uint64_t *revision)
+{
+    if (*revision == 0) {
+        *revision = same ? m->revision : m->revision + 1;
+        return same ? OUTCOME_ALREADY : OUTCOME_APPLIED;
+    }
+    if (*revision < m->revision)
+        return OUTCOME_STALE;
+    if (*revision == m->revision)
+        return same ? OUTCOME_ALREADY : OUTCOME_CONFLICT;
+    return OUTCOME_APPLIED;
+}
+
+static int check_revision(uint64_t revision, struct errmsg *e)
+{
+    return revision > REVISION_MAX ?
+        fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision) : 0;
+}
+
+static void leave_shadow(struct tables *ts, struct table_entry *t)
+{
+    if (t && t->state == TABLE_SHADOW)
+        table_set_state(ts, t, TABLE_VERIFIED);
+}
+
+int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_t revision,
+                  enum table_outcome *ret_outcome, uint64_t *ret_revision, struct errmsg *e)
+{
+    struct table_entry *t, *old;
+    struct table_model *m;
+    struct trials now;
+    int r = find(ts, digest, ppm == 0, &t, &m, e);
+
+    if (r < 0)
+        return r;
+    if (ppm > CONTROL_SHADOW_PPM_MAX)
+        return fail(e, -EINVAL, "a share of %" PRIu32 " millionths is more than all", ppm);
+    old = m->trials.shadow;
+    *ret_outcome = decide(m, ppm > 0 ? old == t && m->trials.shadow_ppm == ppm : old != t, &revision);
+    *ret_revision = m->revision;
+    if (*ret_outcome != OUTCOME_APPLIED)
+        return 0;
+    now = m->trials;
+    if (ppm > 0 || old == t)
+        now.shadow = ppm > 0 ? t : NULL;
+    now.shadow_ppm = now.shadow ? (now.shadow == t ? ppm : now.shadow_ppm) : 0;
+    r = check_revision(revision, e);
+    if (r == 0)
+        r = keep(ts, m, &now, revision, e);
+    if (r < 0)
+        return r;
+    *ret_revision = t->revision = m->revision;
+    if (old != now.shadow)
+        leave_shadow(ts, old);
+    if (now.shadow == t) {
+        if (old != t)
+            fit_forget_shadow(t->fit); /* a comparison begins */
+        table_set_state(ts, t, TABLE_SHADOW);
+    }
+    table_model_publish(ts, m);
+    return 0;
+}
+
+static int read_tenants(struct trials *x, const char *const *tenants, size_t n, struct errmsg *e)
+{
+    if (n > TRIAL_TENANTS_MAX)
+        return fail(e, -EINVAL, "%zu tenants for a canary, at most %d", n, TRIAL_TENANTS_MAX);
+    x->n_tenants = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t length = strlen(tenants[i]);
+
+        if (length == 0 || length >= TRIAL_NAME_BYTES || strcspn(tenants[i], " \t\r\n\"") != length)
+            return fail(e, -EINVAL, "\"%.63s\" is no tenant's name", tenants[i]);
+        memcpy(x->tenants[x->n_tenants++], tenants[i], length + 1);
+    }
+    return 0;
+}
+
+static bool same_canary(const struct trials *a, const struct trials *b)
+{
+    if (a->canary != b->canary || a->canary_share != b->canary_share || a->n_tenants != b->n_tenants)
+        return false;
+    for (uint32_t i = 0; i < a->n_tenants; i++)
+        if (!has_all_of(b, a->tenants[i]))
+            return false;
+    return true;
+}
+
+/* It was really used: what it left goes as a replaced table's does. */
+static void leave_canary(struct tables *ts, struct table_entry *t, uint64_t now_ms)
+{
+    if (t->state != TABLE_VERIFIED || (t->n_refs == 0 && table_entry_pages(t) == 0))
+        return;
+    t->drain_until_ms = now_ms + ts->config->drain_ms;
+    table_set_state(ts, t, TABLE_DRAINING);
+}
+
+int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants, size_t n_tenants,
+                  uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome, uint64_t *ret_revision,
+                  struct errmsg *e)
+{
+    bool ends = share == 0 && n_tenants == 0;
+    struct table_entry *t, *old;
+    struct table_model *m;
+    struct trials now;
+    int r = find(ts, digest, ends, &t, &m, e);
+
+    if (r < 0)
+        return r;
+    if (share > CANARY_SHARE_MAX)
+        return fail(e, -EINVAL, "a share of %" PRIu32 "/256 of new sequences: at most %d; activate it for all", share,
+                    CANARY_SHARE_MAX);
+    old = m->trials.canary;
+    now = m->trials;
+    r = read_tenants(&now, tenants, n_tenants, e);
+    if (r < 0)
+        return r;
+    if (!ends || old == t) {
+        now.canary = ends ? NULL : t;
+        now.canary_share = share;
+    } else {
+        now = m->trials; /* ends what is not: nothing to change */
+    }
+    *ret_outcome = decide(m, same_canary(&now, &m->trials), &revision);
+    *ret_revision = m->revision;
+    if (*ret_outcome != OUTCOME_APPLIED)
+        return 0;
+    r = check_revision(revision, e);
+    if (r == 0)
+        r = keep(ts, m, &now, revision, e);
+    if (r < 0)
+        return r;
+    *ret_revision = t->revision = m->revision;
+    table_model_publish(ts, m);
+    if (old && old != now.canary)
+        leave_canary(ts, old, now_ms);
+    return 0;
+}
+
+void trial_end_all(struct tables *ts, const struct table_entry *t)
+{
+    struct table_model *m = tables_model(ts, t->model_digest);
+    struct errmsg e;
+
+    if (!m || (m->trials.shadow != t && m->trials.canary != t))
+        return;
+    if (m->trials.shadow == t) {
+        m->trials.shadow = NULL;
+        m->trials.shadow_ppm = 0;
+    }
+    if (m->trials.canary == t) {
+        m->trials.canary = NULL;
+        m->trials.canary_share = m->trials.n_tenants = 0;
+    }
+    if (write_file(ts, &e) < 0) /* the next start finds the table in another state, and ignores the line */
+        log_event(LOG_ERR, "trials-unwritten", "message=\"%s\"", e.text);
+    table_model_publish(ts, m);
+}
+
+bool trial_is_canary(const struct tables *ts, const struct table_entry *t)
+{
+    const struct table_model *m = tables_model(ts, t->model_digest);
+
+    return m && m->trials.canary == t;
+}
+
+/* ---- at the start ----------------------------------------------------------------------------------------------- */
+
+static bool digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
+{
+    size_t n;
+
+    return strlen(hex) == 2 * DIGEST_BYTES && sodium_hex2bin(ret, DIGEST_BYTES, hex, 2 * DIGEST_BYTES, NULL, &n, NULL) == 0 &&
+           n == DIGEST_BYTES;
+}
+
+static int load_line(struct tables *ts, char *line)
+{
+    char *save = NULL, *words[4], *end;
+    const char *tenants[TRIAL_TENANTS_MAX + 1];
+    uint8_t model[DIGEST_BYTES], digest[DIGEST_BYTES];
+    struct table_entry *t;
+    struct table_model *m;
+    unsigned long share;
+    size_t n = 0;
+
+    for (unsigned i = 0; i < 4; i++) {
+        words[i] = strtok_r(i == 0 ? line : NULL, " ", &save);
+        if (!words[i])
+            return -EBADMSG;
+    }
+    for (char *name = strtok_r(NULL, " ", &save); name && n <= TRIAL_TENANTS_MAX; name = strtok_r(NULL, " ", &save))
+        tenants[n++] = name;
+    share = strtoul(words[3], &end, 10);
+    if (*end || !digest_from_hex(words[1], model) || !digest_from_hex(words[2], digest))
+        return -EBADMSG;
+    m = tables_model(ts, model);
+    t = tables_find(ts, digest);
+    if (!m || !t || (t->state != TABLE_VERIFIED && t->state != TABLE_SHADOW) ||
+        memcmp(t->model_digest, model, DIGEST_BYTES) != 0)
+        return -ESTALE;
+    if (strcmp(words[0], "shadow") == 0 && share > 0 && share <= CONTROL_SHADOW_PPM_MAX && n == 0) {
+        m->trials.shadow = t;
+        m->trials.shadow_ppm = (uint32_t) share;
+        table_set_state(ts, t, TABLE_SHADOW);
+        return 0;
+    }
+    if (strcmp(words[0], "canary") == 0 && share <= CANARY_SHARE_MAX && (share > 0 || n > 0)) {
+        int r = read_tenants(&m->trials, tenants, n, NULL);
+
+        if (r < 0)
+            return r;
+        m->trials.canary = t;
+        m->trials.canary_share = (uint32_t) share;
+        return 0;
+    }
+    return -EBADMSG;
+}
+
+void trials_load(struct tables *ts)
+{
+    _cleanup_(freep) char *path = NULL;
+    _cleanup_(freep) void *bytes = NULL;
+    _cleanup_(freep) char *text = NULL;
+    char *save = NULL;
+    struct errmsg e;
+    size_t n;
+    int r;
+
+    if (asprintf(&path, "%s/trials", ts->config->state_dir) < 0) {
+        path = NULL;
+        return;
+    }
+    r = atomic_file_read(path, TRIALS_FILE_BYTES_MAX, &bytes, &n, &e);
+    if (r < 0) {
+        if (r != -ENOENT)
+            log_event(LOG_ERR, "state-unreadable", "message=\"%s\", ignoring", e.text);
+        return;
+    }
+    text = strndup(bytes, n);
+    if (!text || strncmp(text, TRIALS_TITLE, strlen(TRIALS_TITLE)) != 0) {
+        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not of this version\", ignoring", path);
+        return;
+    }
+    for (char *line = strtok_r(text + strlen(TRIALS_TITLE), "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        if (load_line(ts, line) < 0)
+            log_event(LOG_ERR, "trial-ignored", "path=%s message=\"a table that is not there, or a bad line\"", path);
+}

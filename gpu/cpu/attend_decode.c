@@ -1,0 +1,386 @@
+/* Decode steps in whole numbers; see attend_decode.h and decode.h. */
+#include "gpu/cpu/attend_decode.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { KEY_SUMS = 8 }; /* partial sums of a coordinate of K in `sums`, wide or narrow, vectors of 16 lanes or fewer */
+
+/* ---- set-up ------------------------------------------------------------------------------------------------------ */
+
+void decode_carve(struct decode *d, struct scratch_cursor *s, const struct page_layout *l, size_t n_rows)
+{
+    const struct geometry *g = &l->table->geometry;
+    size_t rank = round_lanes(g->d), n = n_rows < DECODE_ROWS_MAX ? n_rows : DECODE_ROWS_MAX;
+
+    d->keys.wide = scratch_take(s, g->d * rank, sizeof(int16_t));
+    d->keys.narrow = scratch_take(s, g->d * rank, sizeof(int8_t));
+    d->keys.start = scratch_take(s, g->d, sizeof(int32_t));
+    d->keys.wide_step = scratch_take(s, g->d, sizeof(float));
+    d->keys.narrow_step = scratch_take(s, g->d, sizeof(float));
+    d->keys.mean = scratch_take(s, g->d, sizeof(float));
+    d->codes.wide = scratch_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
+    d->codes.narrow = scratch_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
+    d->other.wide = scratch_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
+    d->other.narrow = scratch_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
+    d->kt = scratch_take(s, (size_t) g->d * CHUNK_TOKENS, sizeof(float));
+    d->q = scratch_take(s, n * 2 * round_lanes(g->d / 2), sizeof(float));
+    d->turned = scratch_take(s, g->d, sizeof(float));
+    d->scores = scratch_take(s, n * CHUNK_TOKENS, sizeof(float));
+    d->weights = scratch_take(s, n, sizeof(*d->weights));
+    d->sums = scratch_take(s, n * l->r_in_max * KEY_SUMS, sizeof(float));
+    fold_carve(&d->fold, s, g, n < FOLD_ROWS_MAX ? n : FOLD_ROWS_MAX);
+}
+
+static struct coded coded_side(const struct decode *d, enum side side, const struct codec *c)
+{
+    struct coded ret = { .bits = c->bits, .levels = d->args->layout->constants->levels[side] };
+
+    for (size_t half = 0; half < c->n_half && c->bits[half] > 0; half++)
+        if (c->bits[half] > 4)
+            ret.n_wide++;
+        else
+            ret.n_narrow++;
+    return ret;
+}
+
+/* Whole numbers of a row that make its largest @limit; returns their step. */
+static float step_of(size_t n, const float *x, const float *unit, float limit)
+{
+    float top = 0x1p-100f; /* not 0, so that quotients are finite */
+
+    for (size_t c = 0; c < n; c++) {
+        float size = fabsf(x[c] * unit[c]);
+
+        top = size > top ? size : top;
+    }
+    return top / limit;
+}
+
+static int32_t nearest(float x)
+{
+    return (int32_t) (x + copysignf(0.5f, x));
+}
+
+/* Dimension @dim of K's dec as row @row. */
+static void prepare_row(struct decode *d, size_t row, size_t dim, const float *unit)
+{
+    const struct codec *k = d->head.k;
+    size_t n_wide = 8 * d->k.n_wide, n_narrow = 8 * d->k.n_narrow;
+    const float *dec = k->dec + dim * k->r_in;
+    int16_t *wide = d->keys.wide + row * n_wide;
+    int8_t *narrow = d->keys.narrow + row * n_narrow;
+    float step = step_of(n_wide, dec, unit, WIDE_MAX);
+    int32_t sum = 0;
+
+    d->keys.wide_step[row] = step;
+    for (size_t c = 0; c < n_wide; c++)
+        wide[c] = (int16_t) nearest(dec[c] * unit[c] * (1 / step));
+    dec += n_wide;
+    step = step_of(n_narrow, dec, unit + n_wide, (float) d->ops->decode->narrow_max);
+    d->keys.narrow_step[row] = step;
+    for (size_t c = 0; c < n_narrow; c++) {
+        narrow[c] = (int8_t) nearest(dec[c] * unit[n_wide + c] * (1 / step));
+        sum += narrow[c];
+    }
+    d->keys.start[row] = -128 * sum;
+    d->keys.mean[row] = k->mean[dim];
+}
+
+/* Mean squares, over tokens, of keys in each plane: all of it, and about the mean. Levels in units of z have variance
+ * 1 or less. */
+static void plane_energies(const struct decode *d, float *ret_all, float *ret_centred)
+{
+    const struct geometry *g = d->rows->geometry;
+    const struct codec *k = d->head.k;
+    float rms[TABLE_RANK_MAX];
+
+    for (size_t c = 0; c < k->r; c++) {
+        unsigned b = k->bits[c / 8];
+
+        rms[c] = b == 0 ? 0 : 1 / d->head.table->levels[SIDE_K][b].step;
+    }
+    for (size_t i = 0; i < g->n_rot / 2; i++) {
+        float centred = 0, mean = 0;
+
+        for (unsigned hi = 0; hi < 2; hi++) {
+            size_t row = plane_dim(g, i, hi);
+            const float *dec = k->dec + row * k->r_in;
+
+            for (size_t c = 0; c < k->r; c++)
+                centred += dec[c] * rms[c] * (dec[c] * rms[c]);
+            mean += k->mean[row] * k->mean[row];
+        }
+        ret_all[i] = centred + mean;
+        ret_centred[i] = centred;
+    }
+}
+
+/*
+ * Planes n .. are folded if for no row the error of its scores, sum over them of fold_error |q_i| |k_i|, exceeds 2^-11
+ * of the scores' own size about their mean; of 2, if that is larger: softmax sees absolute errors. The query is the one
+ * at hand and the keys' energies are the codec's, so nothing has to be known beforehand.
+ */
+static size_t pick_fast(const struct decode *d, double *ret_bound)
+{
+    const struct page_constants *constants = d->args->layout->constants;
+    const struct geometry *g = d->rows->geometry;
+    size_t half = g->n_rot / 2, n_fast = 0;
+    float all[GEOMETRY_PLANES_MAX], centred[GEOMETRY_PLANES_MAX];
+
+    *ret_bound = 0;
+    if (d->rows->n > FOLD_ROWS_MAX || d->args->exact_rope)
+        return g->d / 2;
+    plane_energies(d, all, centred);
+    for (size_t row = 0; row < d->rows->n; row++) {
+        const float *q = d->rows->q + row * g->d;
+        float energy[GEOMETRY_PLANES_MAX], square = 0, error = 0, more, limit;
+        size_t n = half;
+
+        for (size_t i = 0; i < half; i++) {
+            energy[i] = q[i] * q[i] + q[half + i] * q[half + i];
+            square += energy[i] * centred[i] / 2;
+        }
+        limit = 0x1p-11f * fminf(sqrtf(square), 2);
+        for (; n > 0; n--, error = more) {
+            more = error + constants->fold_error[n - 1] * sqrtf(energy[n - 1] * all[n - 1]);
+            if (more > limit)
+                break;
+        }
+        *ret_bound = fmax(*ret_bound, (double) error / sqrt(fmax((double) square, 1e-30)));
+        n_fast = n > n_fast ? n : n_fast;
+    }
+    return n_fast;
+}
+
+static void prepare_keys(struct decode *d, const float *unit)
+{
+    const struct page_constants *constants = d->args->layout->constants;
+    const struct geometry *g = d->rows->geometry;
+
+    for (size_t i = 0; i < d->n_fast; i++)
+        for (unsigned hi = 0; hi < 2; hi++)
+            prepare_row(d, 2 * i + hi, plane_dim(g, i, hi), unit);
+    d->keys.n_planes = d->n_fast;
+    d->keys.n_rot = g->n_rot / 2 < d->n_fast ? g->n_rot / 2 : d->n_fast;
+    d->keys.cos = constants->cos;
+    d->keys.sin = constants->sin;
+}
+
+/* K of the @i-th head that V is predicted from. */
+static const struct codec *predictor(const struct decode *d, uint32_t i)
+{
+    return table_codec(d->head.table, d->head.layer, d->predictors.first + i, SIDE_K);
+}
+
+void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *frame)
+{
+    const struct page_constants *constants = d->args->layout->constants;
+    const struct codec *k = d->head.k, *v = d->head.v;
+    float unit[TABLE_RANK_MAX];
+
+    for (size_t c = 0; c < k->r; c++)
+        unit[c] = constants->levels[SIDE_K][k->bits[c / 8]].unit;
+    d->k = coded_side(d, SIDE_K, k);
+    d->v = coded_side(d, SIDE_V, v);
+    d->n_fast = pick_fast(d, &d->fold_bound);
+    prepare_keys(d, unit);
+    if (d->n_fast < d->rows->geometry->d / 2)
+        fold_begin(&d->fold, d->ops, constants, d->rows, k, frame, d->n_fast, unit, d->k.n_wide, d->k.n_narrow);
+    d->frame = *frame;
+    d->first_page = first_page;
+    d->predictors = table_predictors(d->head.table, d->head.head);
+    d->wide = d->v.n_wide > 0;
+    for (uint32_t h = 0; h < d->predictors.n; h++)
+        d->wide |= coded_side(d, SIDE_K, predictor(d, h)).n_wide > 0;
+    d->v_sums = (size_t) v->n_pred * KEY_SUMS;
+    d->sums_cols = d->v_sums + (size_t) v->r * DECODE_PARTS;
+    memset(d->sums, 0, d->rows->n * d->sums_cols * sizeof(*d->sums));
+}
+
+/* ---- a page ------------------------------------------------------------------------------------------------------ */
+
+/* Scores of rows i .. i + n - 1 over the fast planes' keys. Rows of q are [lo | hi] as keys are, each rounded up. */
+static void score_fast(struct decode *d, size_t i, size_t n)
+{
+    const struct geometry *g = d->rows->geometry;
+    size_t half = g->n_rot / 2, fast = d->n_fast, turning = d->keys.n_rot, ld = round_lanes(fast);
+
+    for (size_t x = 0; x < n; x++) {
+        const float *q = d->rows->q + (i + x) * g->d;
+        float *ret = d->q + x * 2 * ld;
+
+        d->ops->decode->turn(q, half, d->frame.cos, d->frame.sin, turning, ret, ld);
+        for (size_t p = turning; p < fast; p++) { /* without rotation: dimensions 2 p, 2 p + 1 */
+            ret[p] = q[2 * p];
+            ret[ld + p] = q[2 * p + 1];
+        }
+    }
+    memset(d->scores, 0, n * CHUNK_TOKENS * sizeof(*d->scores));
+    for (unsigned hi = 0; hi < 2; hi++)
+        d->ops->matmul(n, CHUNK_TOKENS, fast, (struct matrix_in) { d->q + hi * ld, 2 * ld },
+                       (struct matrix_in) { d->kt + hi * fast * CHUNK_TOKENS, CHUNK_TOKENS },
+                       (struct matrix_out) { d->scores, CHUNK_TOKENS });
+}
+
+/* The fast planes' phases to the next page. */
+static void advance(struct decode *d)
+{
+    const struct rope_phase *back = &d->args->layout->constants->page_back;
+
+    for (size_t p = 0; p < d->keys.n_rot; p++) {
+        double c = d->frame.cos[p], s = d->frame.sin[p];
+
+        d->frame.cos[p] = c * back->cos[p] - s * back->sin[p];
+        d->frame.sin[p] = s * back->cos[p] + c * back->sin[p];
+    }
+}
+
+/* Scores of exact keys 0 .. n_exact - 1 of the page, over those of the codes in their places. */
+static void score_exact(struct decode *d, size_t i, size_t n, size_t n_exact, const float *exact_k)
+{
+    const struct geometry *g = d->rows->geometry;
+    const struct rope_phase *back = &d->args->layout->constants->token_back;
+    struct rope_phase phase = d->frame; /* of page 0, the first, so of all planes */
+
+    for (size_t t = 0; t < n_exact; t++, rope_phase_advance(g, &phase, back))
+        for (size_t x = 0; x < n; x++) {
+            float sum = 0;
+
+            rope_rotate(g, &phase, d->rows->q + (i + x) * g->d, d->turned);
+            for (size_t c = 0; c < g->d; c++)
+                sum += d->turned[c] * exact_k[t * g->d + c];
+            d->scores[x * CHUNK_TOKENS + t] = sum;
+        }
+}
+
+static void scale(size_t n, float factor, float *x)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+/* Scores of rows i .. i + n - 1 to weights; sums follow where a row's maximum grows. */
+static void softmax(struct decode *d, size_t i, size_t n, size_t first, size_t n_exact)
+{
+    float factor[DECODE_ROWS_MAX];
+
+    for (size_t x = 0; x < n; x++)
+        rows_hide(d->rows, i + x, first, CHUNK_TOKENS, d->scores + x * CHUNK_TOKENS);
+    d->ops->decode->softmax(n, d->scores, d->rows->state + i, n_exact, d->wide, factor, d->weights);
+    for (size_t x = 0; x < n; x++)
+        if (factor[x] != 1) {
+            scale(d->rows->acc_cols, factor[x], d->rows->acc + (i + x) * d->rows->acc_cols);
+            scale(d->sums_cols, factor[x], d->sums + (i + x) * d->sums_cols);
+        }
+}
+
+/* Bytes from a block of page @page to the same of the next; 0 in the last. */
+static ptrdiff_t next_page(const struct attend_args *a, size_t page)
+{
+    return page + 1 < a->n_pages ? (ptrdiff_t) ((uintptr_t) a->payloads[page + 1] - (uintptr_t) a->payloads[page]) : 0;
+}
+
+/* Weights times the keys' levels that V is predicted from. Those of the head itself are at hand. */
+static void add_keys(struct decode *d, size_t page, size_t n, float *sums)
+{
+    const struct attend_args *a = d->args;
+
+    for (uint32_t h = 0; h < d->predictors.n; h++) {
+        uint32_t head = d->predictors.first + h;
+        const struct codec *codec = predictor(d, h);
+        struct coded k = coded_side(d, SIDE_K, codec);
+
+        if (head != d->head.head) {
+            k.at = a->payloads[page] + page_block_off(a->layout, a->layer, head - a->layout->shard.first_head);
+            k.ahead = next_page(a, page);
+            d->ops->decode->unpack_keys(&k, &d->other);
+        }
+        d->ops->decode->key_values(head == d->head.head ? &d->codes : &d->other, n, d->weights, sums, d->sums_cols);
+        sums += (size_t) codec->r * KEY_SUMS;
+    }
+}
+
+/* Weights of rows i .. i + n - 1 times what the page holds. */
+static void add_values(struct decode *d, size_t page, size_t i, size_t n, const uint8_t *block)
+{
+    struct coded v = d->v;
+    float *sums = d->sums + i * d->sums_cols;
+
+    v.at = block + page_v_off(d->head.k);
+    v.ahead = next_page(d->args, page);
+    add_keys(d, page, n, sums);
+    d->ops->decode->values(&v, n, d->weights, sums + d->v_sums, d->sums_cols);
+}
+
+void decode_page(struct decode *d, size_t page, size_t n_exact, const float *exact_k, const float *exact_v,
+                 size_t exact_ld)
+{
+    const struct attend_args *a = d->args;
+    const uint8_t *block = a->payloads[page] + page_block_off(a->layout, a->layer, a->head);
+    size_t first = page * CHUNK_TOKENS, i = rows_first_seeing(d->rows, first);
+    size_t n = rows_end_seeing(d->rows, first + CHUNK_TOKENS - 1) - i;
+    struct coded k = d->k;
+
+    k.at = block;
+    k.ahead = next_page(a, page);
+    d->ops->decode->unpack_keys(&k, &d->codes);
+    d->ops->decode->keys(&d->codes, &d->keys, d->kt);
+    score_fast(d, i, n);
+    if (d->n_fast < d->rows->geometry->d / 2)
+        fold_page(&d->fold, page - d->first_page, &d->codes, i, n, d->scores);
+    if (n_exact > 0)
+        score_exact(d, i, n, n_exact, exact_k);
+    softmax(d, i, n, first, n_exact);
+    d->ops->matmul(n, round_lanes(d->rows->geometry->d), n_exact, (struct matrix_in) { d->scores, CHUNK_TOKENS },
+                   (struct matrix_in) { exact_v, exact_ld },
+                   (struct matrix_out) { d->rows->acc + i * d->rows->acc_cols, d->rows->acc_cols });
+    add_values(d, page, i, n, block);
+    advance(d);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+/* Sums of K's levels, decode.h's key_values(), to acc [r]. */
+static void finish_keys(const struct decode *d, const struct codec *k, const float *sums, float *acc)
+{
+    const struct level_table *levels = d->args->layout->constants->levels[SIDE_K];
+    struct coded coded = coded_side(d, SIDE_K, k);
+    size_t lanes = d->ops->decode->lanes, n_wide = coded.n_wide;
+
+    for (size_t pair = 0; pair < 4 * n_wide; pair++)
+        for (size_t l = 0; l < lanes; l++)
+            acc[2 * pair + l % 4 / 2] += *sums++ * levels[k->bits[pair / 4]].unit;
+    acc += 8 * n_wide;
+    for (size_t quad = 0; quad < 2 * coded.n_narrow; quad++)
+        for (size_t l = 0; l < lanes; l++)
+            acc[4 * quad + l % 4] += *sums++;
+}
+
+static void finish_values(const struct decode *d, const float *sums, float *acc)
+{
+    const struct level_table *levels = d->args->layout->constants->levels[SIDE_V];
+
+    for (size_t col = 0; col < d->head.v->r; col++) {
+        const float *part = sums + col * DECODE_PARTS;
+
+        acc[col] += ((part[0] + part[1]) + (part[2] + part[3])) * levels[d->head.v->bits[col / 8]].unit;
+    }
+}
+
+void decode_finish(struct decode *d, size_t first_col)
+{
+    for (size_t i = 0; i < d->rows->n; i++) {
+        const float *sums = d->sums + i * d->sums_cols;
+        float *acc = d->rows->acc + i * d->rows->acc_cols + first_col;
+
+        for (uint32_t h = 0; h < d->predictors.n; h++) {
+            const struct codec *k = predictor(d, h);
+
+            finish_keys(d, k, sums, acc);
+            sums += (size_t) k->r * KEY_SUMS;
+            acc += k->r;
+        }
+        finish_values(d, sums, acc);
+    }
+}

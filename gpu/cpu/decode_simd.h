@@ -1,0 +1,531 @@
+/*
+ * The loops of decode.h for any vector width, included once by each decode_<isa>.c, which before it defines
+ *
+ *     vec, ivec, LANES              vectors of binary32 and of bits; 32-bit lanes
+ *     KEY_ROWS, FOLD_ROWS, VALUE_ROWS  sums that the registers hold: rows of dec (2 or 4) x 4 vectors of tokens, rows x
+ *                                   FOLD_NODES, rows x 32 / LANES vectors of a half-tile
+ *     vec_load, vec_store, vec_set1, vec_fma, vec_fnma, vec_max, vec_from_int, vec_abs
+ *     vec_round, vec_exp_scale, vec_sum, vec_largest  as in ops_simd.h
+ *     vec_load_some                 the first n of a vector, zeros for the others
+ *     vec_from_doubles              LANES binary64, rounded
+ *     ivec_load, ivec_store, ivec_set1, ivec_or, ivec_and, ivec_xor, ivec_srl16, ivec_sll16
+ *     ivec_look_up                  bytes of a 16-byte table in each 128 bits; indices below 16
+ *     ivec_wide_bytes               LANES * 2 bytes to half-words
+ *     ivec_repeat                   128 bits from memory to all of them
+ *     ivec_tokens, ivec_token_pairs LANES bytes or half-words to [4 tokens' bytes x 4] or [2 x 2 tokens' x 2] by 128 bits
+ *     ivec_add                      of 32-bit lanes
+ *     vec_largest4, ivec_sum4       of the lanes of each of four vectors
+ *     ivec_nearest, store_low_bytes to whole numbers; of each lane its low byte
+ *     dot4, dot2                    sum + products of four unsigned by signed bytes, of two half-words, in each lane
+ *     store_bytes, store_whole      rounded towards zero, nearest
+ *     unpack_narrow, unpack_wide    a half-tile of K; b is a constant
+ *     value_levels_wide             a half-tile of V, b >= 5, to [8 fields][32 / LANES]
+ *     NARROW_MAX, WEIGHT_MAX
+ */
+#pragma once
+
+#include <string.h>
+
+#include "gpu/cpu/decode.h"
+#include "gpu/cpu/exp_simd.h"
+#include "gpu/cpu/ops.h"
+
+enum { GROUPS = CHUNK_TOKENS / LANES, WORDS = 32 / LANES, KEY_GROUPS = 4 };
+
+/* Four bytes, or two half-words, in every lane. */
+inline_always ivec ivec_four(const void *p)
+{
+    int32_t x;
+
+    memcpy(&x, p, sizeof(x));
+    return ivec_set1(x);
+}
+
+#include "gpu/cpu/fold_simd.h"
+
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
+
+/* switch (b) with the constant where it is inlined */
+#define EACH_NARROW(call)                                                                                             \
+    case 1: { enum { B = 1 }; call; break; }                                                                          \
+    case 2: { enum { B = 2 }; call; break; }                                                                          \
+    case 3: { enum { B = 3 }; call; break; }                                                                          \
+    default: { enum { B = 4 }; call; break; }
+#define EACH_WIDE(call)                                                                                               \
+    case 5: { enum { B = 5 }; call; break; }                                                                          \
+    case 6: { enum { B = 6 }; call; break; }                                                                          \
+    case 7: { enum { B = 7 }; call; break; }                                                                          \
+    default: { enum { B = 8 }; call; break; }
+
+/*
+ * Asks for a half-tile of the next page. All at once, at the start of a page, they would be more than the processor
+ * has room to wait for, and it would wait for them (2026-11-21).
+ */
+inline_always void call_for_next(const struct coded *c, const uint8_t *at, unsigned b)
+{
+    for (unsigned i = 0; c->ahead != 0 && i < b; i++)
+        __builtin_prefetch((const void *) ((uintptr_t) at + (uintptr_t) c->ahead + i * CHUNK_TOKENS));
+}
+
+static void unpack_keys(const struct coded *c, struct key_codes *ret)
+{
+    const uint8_t *at = c->at;
+    ivec *wide = (void *) ret->wide, *narrow = (void *) ret->narrow;
+
+    ret->n_wide = c->n_wide;
+    ret->n_narrow = c->n_narrow;
+    for (size_t half = 0; half < c->n_wide; half++, wide += PAIRS * GROUPS) {
+        const int16_t *levels = c->levels[c->bits[half]].value;
+
+        switch (c->bits[half]) {
+            EACH_WIDE(unpack_wide(B, at, levels, wide))
+        }
+        call_for_next(c, at, c->bits[half]);
+        at += (size_t) c->bits[half] * CHUNK_TOKENS;
+    }
+    for (size_t half = c->n_wide; half < c->n_wide + c->n_narrow; half++, narrow += QUADS * GROUPS) {
+        const int8_t *levels = c->levels[c->bits[half]].narrow;
+
+        switch (c->bits[half]) {
+            EACH_NARROW(unpack_narrow(B, at, levels, narrow))
+        }
+        call_for_next(c, at, c->bits[half]);
+        at += (size_t) c->bits[half] * CHUNK_TOKENS;
+    }
+}
+
+/* Narrow parts and means of @rows rows from @row on, for KEY_GROUPS vectors of tokens from @group on. */
+inline_always void narrow_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m, size_t row,
+                               size_t group, vec ret[][KEY_GROUPS])
+{
+    const ivec *levels = (const void *) x->narrow;
+    size_t n = 8 * x->n_narrow;
+    const int8_t *dec = m->narrow + row * n;
+    ivec sum[KEY_ROWS][KEY_GROUPS];
+
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (unsigned s = 0; s < KEY_GROUPS; s++)
+            sum[i][s] = ivec_set1(m->start[row + i]);
+    for (size_t c = 0; c < n; c += 4) {
+        const ivec *at = levels + c / 4 * GROUPS + group;
+
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < rows; i++) {
+            ivec factor = ivec_four(dec + i * n + c);
+
+#pragma GCC unroll 4
+            for (unsigned s = 0; s < KEY_GROUPS; s++)
+                sum[i][s] = dot4(sum[i][s], at[s], factor);
+        }
+    }
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (unsigned s = 0; s < KEY_GROUPS; s++)
+            ret[i][s] = vec_fma(vec_from_int(sum[i][s]), vec_set1(m->narrow_step[row + i]), vec_set1(m->mean[row + i]));
+}
+
+inline_always void add_wide_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m, size_t row,
+                                 size_t group, vec ret[][KEY_GROUPS])
+{
+    const ivec *levels = (const void *) x->wide;
+    size_t n = 8 * x->n_wide;
+    const int16_t *dec = m->wide + row * n;
+    ivec sum[KEY_ROWS][KEY_GROUPS];
+
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (unsigned s = 0; s < KEY_GROUPS; s++)
+            sum[i][s] = ivec_set1(0);
+    for (size_t c = 0; c < n; c += 2) {
+        const ivec *at = levels + c / 2 * GROUPS + group;
+
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < rows; i++) {
+            ivec factor = ivec_four(dec + i * n + c);
+
+#pragma GCC unroll 4
+            for (unsigned s = 0; s < KEY_GROUPS; s++)
+                sum[i][s] = dot2(sum[i][s], at[s], factor);
+        }
+    }
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (unsigned s = 0; s < KEY_GROUPS; s++)
+            ret[i][s] = vec_fma(vec_from_int(sum[i][s]), vec_set1(m->wide_step[row + i]), ret[i][s]);
+}
+
+/* Turns the keys of @rows / 2 planes from @plane on by their offsets and stores them. */
+inline_always void store_keys(unsigned rows, const struct key_rows *m, size_t plane, size_t group,
+                              vec key[][KEY_GROUPS], float *kt)
+{
+#pragma GCC unroll 2
+    for (unsigned i = 0; i < rows; i += 2, plane++)
+#pragma GCC unroll 4
+        for (unsigned s = 0; s < KEY_GROUPS; s++) {
+            size_t at = plane * CHUNK_TOKENS + (group + s) * LANES;
+            vec lo = key[i][s], hi = key[i + 1][s], turned = lo;
+
+            if (plane < m->n_rot) {
+                vec cosine = vec_load(m->cos + at), sine = vec_load(m->sin + at);
+
+                turned = vec_fnma(hi, sine, lo * cosine);
+                hi = vec_fma(lo, sine, hi * cosine);
+            }
+            vec_store(kt + at, turned);
+            vec_store(kt + m->n_planes * CHUNK_TOKENS + at, hi);
+        }
+}
+
+inline_always void key_planes(unsigned rows, const struct key_codes *x, const struct key_rows *m, size_t plane,
+                              float *kt)
+{
+    for (size_t group = 0; group < GROUPS; group += KEY_GROUPS) {
+        vec key[KEY_ROWS][KEY_GROUPS];
+
+        narrow_keys(rows, x, m, 2 * plane, group, key);
+        if (x->n_wide > 0)
+            add_wide_keys(rows, x, m, 2 * plane, group, key);
+        store_keys(rows, m, plane, group, key, kt);
+    }
+}
+
+static void keys(const struct key_codes *x, const struct key_rows *m, float *kt)
+{
+    const struct key_codes codes = *x; /* copies, which stores to kt cannot change */
+    const struct key_rows rows = *m;
+    size_t i = 0;
+
+    for (; i + KEY_ROWS / 2 <= rows.n_planes; i += KEY_ROWS / 2)
+        key_planes(KEY_ROWS, &codes, &rows, i, kt);
+    if (i < rows.n_planes)
+        key_planes(2, &codes, &rows, i, kt);
+}
+
+/* Cosines and sines in binary64 are rounded here; columns beyond @n are garbage. */
+static void turn(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret, size_t ld)
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        vec c = vec_from_doubles(cos + i), s = vec_from_doubles(sin + i);
+        vec lo = vec_load_some(q + i, half - i), hi = vec_load_some(q + half + i, half - i);
+
+        vec_store(ret + i, vec_fnma(hi, s, lo * c));
+        vec_store(ret + ld + i, vec_fma(lo, s, hi * c));
+    }
+}
+
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * Weights are rounded down after (k + 1/2) / 64 has been added, k = 0 .. 63 in the order of reversed bits: each is off
+ * by less than one step, and many small ones, each below half a step, do not vanish together as they would if all
+ * were rounded to nearest.
+ */
+static const float dither[CHUNK_TOKENS] = {
+#define D(k) (k + 0.5f) / 64
+#define D4(k) D(k), D(k + 32), D(k + 16), D(k + 48)
+#define D16(k) D4(k), D4(k + 8), D4(k + 4), D4(k + 12)
+    D16(0), D16(2), D16(1), D16(3)
+#undef D16
+#undef D4
+#undef D
+};
+
+/* bytes [64] to by_four and by_two: of rows of eight tokens, fields of a plane, two are interleaved. */
+inline_always void order_bytes(struct row_weights *w)
+{
+    __m128i x[4];
+
+    memcpy(x, w->bytes, sizeof(x));
+    for (unsigned i = 0; i < 2; i++) {
+        __m128i *four = (void *) w->by_four[2 * i], *two = (void *) w->by_two[2 * i];
+
+        _mm_store_si128(four, _mm_unpacklo_epi8(x[2 * i], x[2 * i + 1]));
+        _mm_store_si128(four + 1, _mm_unpackhi_epi8(x[2 * i], x[2 * i + 1]));
+        _mm_store_si128(two, _mm_unpacklo_epi8(x[i], x[i + 2]));
+        _mm_store_si128(two + 1, _mm_unpackhi_epi8(x[i], x[i + 2]));
+    }
+}
+
+/* exp(x - their largest) of one row to whole numbers; the largest and the sum of all. */
+inline_always void weigh_row(float scores[CHUNK_TOKENS], size_t n_exact, bool wide, float *ret_max, float *ret_sum,
+                             struct row_weights *ret)
+{
+    vec x[GROUPS], top = vec_load(scores), sum = vec_set1(0);
+    float max;
+
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < GROUPS; i++) {
+        x[i] = vec_load(scores + i * LANES);
+        top = vec_max(top, x[i]);
+    }
+    max = vec_largest(top);
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < GROUPS; i++) {
+        x[i] = exp_vec(x[i] - vec_set1(max));
+        sum += x[i];
+        store_bytes(vec_fma(x[i], vec_set1(WEIGHT_MAX), vec_load(dither + i * LANES)), ret->bytes + i * LANES);
+        if (wide)
+            store_whole(x[i] * vec_set1(WEIGHT_WIDE_MAX), ret->whole + i * LANES);
+        if (n_exact > 0)
+            vec_store(scores + i * LANES, x[i]);
+    }
+    *ret_max = max;
+    *ret_sum = vec_sum(sum);
+    if (n_exact > 0) {
+        memset(ret->bytes, 0, n_exact);
+        memset(ret->whole, 0, n_exact * sizeof(*ret->whole));
+    }
+    order_bytes(ret);
+}
+
+static void softmax(size_t n_rows, float *scores, struct softmax_row *state, size_t n_exact, bool wide,
+                    float ret_factor[DECODE_ROWS_MAX], struct row_weights *ret)
+{
+    float max[DECODE_ROWS_MAX], sum[DECODE_ROWS_MAX], page[DECODE_ROWS_MAX] = { 0 }, old[DECODE_ROWS_MAX] = { 0 };
+
+    for (size_t i = 0; i < n_rows; i++)
+        weigh_row(scores + i * CHUNK_TOKENS, n_exact, wide, &max[i], &sum[i], &ret[i]);
+    for (size_t i = 0; i < n_rows; i++) {
+        float top = max[i] > state[i].max ? max[i] : state[i].max;
+
+        page[i] = max[i] - top;
+        old[i] = state[i].max - top;
+        state[i].max = top;
+    }
+    for (size_t i = 0; i < n_rows; i += LANES) {
+        vec_store(page + i, exp_vec(vec_load(page + i)));
+        vec_store(old + i, exp_vec(vec_load(old + i)));
+    }
+    for (size_t i = 0; i < n_rows; i++) {
+        state[i].sum = state[i].sum * old[i] + sum[i] * page[i];
+        ret_factor[i] = old[i];
+        ret[i].step = page[i] / WEIGHT_MAX;
+        ret[i].whole_step = page[i] / WEIGHT_WIDE_MAX;
+        for (size_t t = 0; t < n_exact; t++)
+            scores[i * CHUNK_TOKENS + t] *= page[i];
+    }
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+/* sums [rows][n vectors] += step * sum */
+inline_always void add_sums(unsigned rows, unsigned n, ivec sum[][WORDS], const float *step, float *sums, size_t ld)
+{
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (unsigned v = 0; v < n; v++) {
+            float *at = sums + i * ld + v * LANES;
+
+            vec_store(at, vec_fma(vec_from_int(sum[i][v]), vec_set1(step[i]), vec_load(at)));
+        }
+}
+
+/* Words of a narrow half-tile of V as they stand in memory. */
+struct value_words {
+    ivec p4[2][WORDS], p2[WORDS], p1[WORDS];
+};
+
+inline_always void load_value_words(unsigned b, const uint8_t *at, struct value_words *ret)
+{
+#pragma GCC unroll 4
+    for (unsigned v = 0; v < WORDS; v++) {
+        if (b == 4) {
+            ret->p4[0][v] = ivec_load(at + v * sizeof(ivec));
+            ret->p4[1][v] = ivec_load(at + ROW_BYTES + v * sizeof(ivec));
+        }
+        if (b & 2)
+            ret->p2[v] = ivec_load(at + v * sizeof(ivec));
+        if (b & 1) { /* half-words of 8 bits: fields 4 .. 7 go to an upper byte, as in the wider planes */
+            ivec x = ivec_wide_bytes(at + (b == 3 ? ROW_BYTES : 0) + v * sizeof(ivec) / 2);
+
+            ret->p1[v] = ivec_or(x, ivec_sll16(x, 4));
+        }
+    }
+}
+
+/* Codes of four tokens of one coordinate in each lane: fields j, j + 2 (four bits) or j, j + 4. */
+inline_always ivec value_codes(unsigned b, const struct value_words *w, unsigned pattern, unsigned v)
+{
+    if (b == 4)
+        return ivec_and(ivec_srl16(w->p4[pattern / 2][v], 4 * (pattern % 2)), ivec_set1(0x0f0f0f0f));
+    if (b == 1)
+        return ivec_and(ivec_srl16(w->p1[v], pattern), ivec_set1(0x01010101));
+    if (b == 2)
+        return ivec_and(ivec_srl16(w->p2[v], 2 * pattern), ivec_set1(0x03030303));
+    return ivec_or(ivec_and(pattern == 0 ? ivec_sll16(w->p2[v], 1) : ivec_srl16(w->p2[v], 2 * pattern - 1),
+                            ivec_set1(0x06060606)),
+                   ivec_and(ivec_srl16(w->p1[v], pattern), ivec_set1(0x01010101)));
+}
+
+inline_always void narrow_values(unsigned b, unsigned rows, const uint8_t *at, const int8_t *levels,
+                                 const struct row_weights *w, const float *step, float *sums, size_t ld)
+{
+    ivec table = ivec_repeat(levels), sum[VALUE_ROWS][WORDS];
+    struct value_words words;
+
+    load_value_words(b, at, &words);
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (unsigned v = 0; v < WORDS; v++)
+            sum[i][v] = ivec_set1(0);
+#pragma GCC unroll 4
+    for (unsigned pattern = 0; pattern < 4; pattern++) {
+        ivec x[WORDS];
+
+#pragma GCC unroll 4
+        for (unsigned v = 0; v < WORDS; v++)
+            x[v] = ivec_look_up(table, value_codes(b, &words, pattern, v));
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < rows; i++) {
+            ivec factor = ivec_repeat(b == 4 ? w[i].by_four[pattern] : w[i].by_two[pattern]);
+
+#pragma GCC unroll 4
+            for (unsigned v = 0; v < WORDS; v++)
+                sum[i][v] = dot4(sum[i][v], factor, x[v]);
+        }
+    }
+    add_sums(rows, WORDS, sum, step, sums, ld);
+}
+
+inline_always void wide_values(unsigned b, unsigned rows, const uint8_t *at, const int16_t *levels,
+                               const struct row_weights *w, const float *step, float *sums, size_t ld)
+{
+    ivec x[8][WORDS], sum[VALUE_ROWS][WORDS];
+
+    value_levels_wide(b, at, levels, x);
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < rows; i++) {
+#pragma GCC unroll 4
+        for (unsigned v = 0; v < WORDS; v++)
+            sum[i][v] = ivec_set1(0);
+        for (unsigned j = 0; j < 8; j++) {
+            ivec factor = ivec_repeat(w[i].whole + 8 * j);
+
+#pragma GCC unroll 4
+            for (unsigned v = 0; v < WORDS; v++)
+                sum[i][v] = dot2(sum[i][v], x[j][v], factor);
+        }
+    }
+    add_sums(rows, WORDS, sum, step, sums, ld);
+}
+
+/* @rows is a constant where this is inlined. */
+inline_always void rows_values(unsigned rows, const struct coded *c, const struct row_weights *w, float *sums,
+                               size_t ld)
+{
+    const uint8_t *at = c->at;
+    float step[VALUE_ROWS], whole_step[VALUE_ROWS];
+
+    for (unsigned i = 0; i < rows; i++) {
+        step[i] = w[i].step;
+        whole_step[i] = w[i].whole_step;
+    }
+    for (size_t half = 0; half < c->n_wide + c->n_narrow; half++, sums += 8 * DECODE_PARTS) {
+        const struct level_table *levels = &c->levels[c->bits[half]];
+
+        if (half < c->n_wide)
+            switch (c->bits[half]) {
+                EACH_WIDE(wide_values(B, rows, at, levels->value, w, whole_step, sums, ld))
+            }
+        else
+            switch (c->bits[half]) {
+                EACH_NARROW(narrow_values(B, rows, at, levels->narrow, w, step, sums, ld))
+            }
+        call_for_next(c, at, c->bits[half]);
+        at += (size_t) c->bits[half] * CHUNK_TOKENS;
+    }
+}
+
+/* ---- values from keys -------------------------------------------------------------------------------------------- */
+
+enum { KEY_VALUE_ROWS = 4 };
+
+/* [4 tokens][4 bytes] or [4 tokens][2 half-words] to the same by coordinate, in each 128 bits. */
+inline_always ivec by_coordinate(const uint8_t order[16], ivec x)
+{
+    return ivec_look_up(x, ivec_repeat(order));
+}
+
+inline_always void rows_key_values(unsigned rows, const struct key_codes *x, const struct row_weights *w, float *sums,
+                                   size_t ld)
+{
+    static const uint8_t fours[16] = { 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 };
+    static const uint8_t twos[16] = { 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15 };
+    const ivec *wide = (const void *) x->wide, *narrow = (const void *) x->narrow;
+    ivec factor[KEY_VALUE_ROWS][GROUPS];
+
+    for (unsigned i = 0; x->n_wide > 0 && i < rows; i++)
+        for (unsigned s = 0; s < GROUPS; s++)
+            factor[i][s] = ivec_token_pairs(w[i].whole + s * LANES);
+    for (size_t pair = 0; pair < PAIRS * x->n_wide; pair++, sums += LANES) {
+        ivec sum[KEY_VALUE_ROWS];
+
+        for (unsigned i = 0; i < rows; i++)
+            sum[i] = ivec_set1(0);
+        for (unsigned s = 0; s < GROUPS; s++) {
+            ivec levels = by_coordinate(twos, *wide++);
+
+#pragma GCC unroll 4
+            for (unsigned i = 0; i < rows; i++)
+                sum[i] = dot2(sum[i], levels, factor[i][s]);
+        }
+        for (unsigned i = 0; i < rows; i++)
+            vec_store(sums + i * ld, vec_fma(vec_from_int(sum[i]), vec_set1(w[i].whole_step), vec_load(sums + i * ld)));
+    }
+    for (unsigned i = 0; i < rows; i++)
+        for (unsigned s = 0; s < GROUPS; s++)
+            factor[i][s] = ivec_tokens(w[i].bytes + s * LANES);
+    for (size_t quad = 0; quad < QUADS * x->n_narrow; quad++, sums += LANES) {
+        ivec sum[KEY_VALUE_ROWS];
+
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < rows; i++)
+            sum[i] = ivec_set1(0);
+#pragma GCC unroll 4
+        for (unsigned s = 0; s < GROUPS; s++) {
+            ivec levels = by_coordinate(fours, ivec_xor(*narrow++, ivec_set1((int32_t) 0x80808080)));
+
+#pragma GCC unroll 4
+            for (unsigned i = 0; i < rows; i++)
+                sum[i] = dot4(sum[i], factor[i][s], levels);
+        }
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < rows; i++)
+            vec_store(sums + i * ld, vec_fma(vec_from_int(sum[i]), vec_set1(w[i].step), vec_load(sums + i * ld)));
+    }
+}
+
+/* ---- all rows ---------------------------------------------------------------------------------------------------- */
+
+static void values(const struct coded *c, size_t n_rows, const struct row_weights *w, float *sums, size_t ld)
+{
+    for (; n_rows >= VALUE_ROWS; n_rows -= VALUE_ROWS, w += VALUE_ROWS, sums += VALUE_ROWS * ld)
+        rows_values(VALUE_ROWS, c, w, sums, ld);
+    if (VALUE_ROWS > 3 && n_rows == 3)
+        rows_values(3, c, w, sums, ld);
+    else if (VALUE_ROWS > 2 && n_rows == 2)
+        rows_values(2, c, w, sums, ld);
+    else if (n_rows == 1)
+        rows_values(1, c, w, sums, ld);
+}
+
+static void key_values(const struct key_codes *x, size_t n_rows, const struct row_weights *w, float *sums, size_t ld)
+{
+    for (; n_rows >= KEY_VALUE_ROWS; n_rows -= KEY_VALUE_ROWS, w += KEY_VALUE_ROWS, sums += KEY_VALUE_ROWS * ld)
+        rows_key_values(KEY_VALUE_ROWS, x, w, sums, ld);
+    for (; n_rows > 0; n_rows--, w++, sums += ld)
+        rows_key_values(1, x, w, sums, ld);
+}
+
+#define DECODE_OPS                                                                                                    \
+    {                                                                                                                 \
+        .narrow_max = NARROW_MAX, .weight_max = WEIGHT_MAX, .lanes = LANES, .unpack_keys = unpack_keys, .keys = keys, .turn = turn, \
+        .turns = turns, .nodes = nodes, .fold = fold, .softmax = softmax, .values = values, .key_values = key_values,       \
+    }

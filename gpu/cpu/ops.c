@@ -1,0 +1,78 @@
+/* Selection of the inner loops, and nothing else. */
+#include "gpu/cpu/ops.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <asm/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "gpu/cpu.h"
+#include "gpu/cpu/ops_x86.h"
+
+static const struct ops *best;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+#if defined(__x86_64__)
+enum { XFEATURE_XTILEDATA = 18, NEEDED_BY_AMX = CPU_AVX512 | CPU_VNNI | CPU_AMX };
+
+/* The kernel keeps 8 KiB more per thread that uses tiles, and only for a process that has asked; once is enough. */
+static bool tiles_permitted(void)
+{
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+#endif
+
+const struct ops *ops_select(unsigned mask)
+{
+    const struct ops *ops = &ops_ref;
+
+#if defined(__x86_64__)
+    if (mask & CPU_AVX2)
+        ops = &ops_avx2;
+    if ((mask & CPU_AVX2) && (mask & CPU_AVX_VNNI))
+        ops = &ops_avx2_vnni;
+    if (mask & CPU_AVX512)
+        ops = &ops_avx512;
+    if ((mask & CPU_AVX512) && (mask & CPU_VNNI))
+        ops = &ops_avx512_vnni;
+    if ((mask & NEEDED_BY_AMX) == NEEDED_BY_AMX && tiles_permitted())
+        ops = &ops_amx;
+#else
+    (void) mask;
+#endif
+    return ops;
+}
+
+/*
+ * For tests of whole programs alone: KVCOBRA_TEST_KERNEL names the best variant that may be chosen. What is not a name, or not
+ * on this machine, changes nothing; kvc_model_info says what runs.
+ */
+static unsigned permitted(void)
+{
+    static const unsigned masks[] = {
+        0, CPU_AVX2, CPU_AVX2 | CPU_AVX_VNNI, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+        CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
+    };
+    const char *name = secure_getenv("KVCOBRA_TEST_KERNEL");
+
+    for (size_t i = 0; name && i < sizeof(masks) / sizeof(masks[0]); i++)
+        if (strcmp(ops_select(masks[i])->name, name) == 0)
+            return masks[i];
+    return ~0u;
+}
+
+static void choose(void)
+{
+    best = ops_select(cpu_capabilities() & permitted());
+}
+
+const struct ops *ops_best(void)
+{
+    (void) pthread_once(&once, choose);
+    return best;
+}

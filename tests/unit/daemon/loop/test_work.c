@@ -1,0 +1,202 @@
+/* Threads beside the loop: order, slices, the limit, deadlines, the end. Both event backends carry the news. */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "daemon/loop/ev.h"
+#include "daemon/loop/work.h"
+
+const char test_suite[] = "work";
+
+enum { N_MAX = 64 };
+
+struct task {
+    struct work_item item;
+    char name;
+    unsigned slices;
+    bool waits; /* in its first slice, for the gate */
+    bool done;
+};
+
+static struct {
+    struct ev *ev;
+    struct work *work;
+    pthread_mutex_t lock;
+    pthread_cond_t opened, entered;
+    bool open;
+    unsigned n_inside;
+    char ran[256], done[256]; /* names in order */
+    unsigned n_left;
+} t = { .lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER, .entered = PTHREAD_COND_INITIALIZER };
+
+static bool run(struct work_item *i)
+{
+    struct task *x = (struct task *) i;
+
+    (void) pthread_mutex_lock(&t.lock);
+    t.ran[strlen(t.ran)] = x->name;
+    t.n_inside++;
+    (void) pthread_cond_broadcast(&t.entered);
+    while (x->waits && !t.open)
+        (void) pthread_cond_wait(&t.opened, &t.lock);
+    t.n_inside--;
+    (void) pthread_mutex_unlock(&t.lock);
+    return --x->slices > 0;
+}
+
+static void done(struct work_item *i)
+{
+    struct task *x = (struct task *) i;
+
+    CU_ASSERT_FALSE(x->done);
+    x->done = true;
+    t.done[strlen(t.done)] = x->name;
+    if (--t.n_left == 0)
+        ev_stop(t.ev);
+}
+
+static void setup(enum ev_backend backend, uint32_t n_threads, uint32_t n_items_max)
+{
+    t.open = false;
+    t.n_left = 0;
+    memset(t.ran, 0, sizeof(t.ran));
+    memset(t.done, 0, sizeof(t.done));
+    assert(ev_new(backend, &t.ev, NULL, NULL) == 0);
+    assert(work_new(t.ev, n_threads, n_items_max, &t.work, NULL) == 0);
+}
+
+static void teardown(void)
+{
+    t.work = work_free(t.work);
+    t.ev = ev_free(t.ev);
+}
+
+static int submit(struct task *x, char name, unsigned slices, bool waits, uint64_t deadline_ms)
+{
+    int r;
+
+    *x = (struct task) { .item = { .run = run, .done = done, .deadline_ms = deadline_ms }, .name = name, .slices = slices,
+                         .waits = waits };
+    r = work_submit(t.work, &x->item);
+    t.n_left += r == 0;
+    return r;
+}
+
+static void wait_inside(unsigned n)
+{
+    (void) pthread_mutex_lock(&t.lock);
+    while (t.n_inside < n)
+        (void) pthread_cond_wait(&t.entered, &t.lock);
+    (void) pthread_mutex_unlock(&t.lock);
+}
+
+static void open_gate(void)
+{
+    (void) pthread_mutex_lock(&t.lock);
+    t.open = true;
+    (void) pthread_cond_broadcast(&t.opened);
+    (void) pthread_mutex_unlock(&t.lock);
+}
+
+/* One thread: a long item steps back after each slice. */
+static void test_slices_take_turns(void)
+{
+    for (unsigned backend = EV_AUTO; backend <= EV_EPOLL; backend += EV_EPOLL) {
+        struct task a, b, c;
+
+        setup((enum ev_backend) backend, 1, 10);
+        CU_ASSERT_EQUAL(submit(&a, 'a', 3, true, UINT64_MAX), 0);
+        wait_inside(1);
+        CU_ASSERT_EQUAL(submit(&b, 'b', 1, false, UINT64_MAX), 0);
+        CU_ASSERT_EQUAL(submit(&c, 'c', 2, false, UINT64_MAX), 0);
+        open_gate();
+        CU_ASSERT_EQUAL(ev_run(t.ev), 0);
+        CU_ASSERT_STRING_EQUAL(t.ran, "abcaca");
+        CU_ASSERT_STRING_EQUAL(t.done, "bca");
+        CU_ASSERT(!a.item.expired && !b.item.expired && !c.item.expired);
+        teardown();
+    }
+}
+
+static void test_limit(void)
+{
+    struct work_figures f;
+    struct task x[4];
+
+    setup(EV_AUTO, 1, 3);
+    for (unsigned i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(submit(&x[i], (char) ('a' + i), 1, true, UINT64_MAX), 0); /* limit - 1, limit */
+    wait_inside(1);
+    CU_ASSERT_EQUAL(submit(&x[3], 'd', 1, false, UINT64_MAX), -EAGAIN);
+    work_figures(t.work, &f);
+    CU_ASSERT(f.n_threads == 1 && f.n_waiting == 2 && f.n_refused == 1 && f.n_done == 0);
+    open_gate();
+    CU_ASSERT_EQUAL(ev_run(t.ev), 0);
+    work_figures(t.work, &f);
+    CU_ASSERT(f.n_waiting == 0 && f.n_done == 3 && f.n_expired == 0);
+    CU_ASSERT_EQUAL(submit(&x[3], 'd', 1, false, UINT64_MAX), 0);
+    CU_ASSERT_EQUAL(ev_run(t.ev), 0);
+    CU_ASSERT_STRING_EQUAL(t.done, "abcd");
+    teardown();
+}
+
+/* A deadline of 5 and a clock that says 4, 5: only what waits comes back; what a thread has ends by itself. */
+static void test_waiting_items_expire(void)
+{
+    struct task busy, late, later;
+    struct work_figures f;
+
+    setup(EV_AUTO, 1, 10);
+    CU_ASSERT_EQUAL(submit(&busy, 'a', 1, true, UINT64_MAX), 0);
+    wait_inside(1);
+    CU_ASSERT_EQUAL(submit(&late, 'b', 1, false, 5), 0);
+    CU_ASSERT_EQUAL(submit(&later, 'c', 1, false, UINT64_MAX), 0);
+    work_expire(t.work, 4);
+    CU_ASSERT_STRING_EQUAL(t.done, "");
+    work_expire(t.work, 5);
+    CU_ASSERT_STRING_EQUAL(t.done, "b");
+    CU_ASSERT(late.item.expired);
+    open_gate();
+    CU_ASSERT_EQUAL(ev_run(t.ev), 0);
+    CU_ASSERT_STRING_EQUAL(t.ran, "ac");
+    CU_ASSERT(!busy.item.expired && !later.item.expired);
+    work_figures(t.work, &f);
+    CU_ASSERT(f.n_done == 2 && f.n_expired == 1);
+    /* a thread does not begin what is late, nor the next slice of it */
+    CU_ASSERT_EQUAL(submit(&late, 'd', 1, false, 5), 0);
+    CU_ASSERT_EQUAL(ev_run(t.ev), 0);
+    CU_ASSERT(late.item.expired);
+    CU_ASSERT_STRING_EQUAL(t.ran, "ac");
+    teardown();
+}
+
+/* Whatever state items are in at the end, each comes back once. */
+static void test_end_gives_everything_back(void)
+{
+    for (unsigned n_threads = 1; n_threads <= 3; n_threads++) {
+        struct task x[N_MAX];
+        unsigned n_expired = 0;
+
+        setup(EV_AUTO, n_threads, N_MAX);
+        for (unsigned i = 0; i < N_MAX; i++)
+            CU_ASSERT_EQUAL(submit(&x[i], 'a', 1 + i % 3, false, UINT64_MAX), 0);
+        t.work = work_free(t.work);
+        CU_ASSERT_EQUAL(t.n_left, 0);
+        for (unsigned i = 0; i < N_MAX; i++) {
+            CU_ASSERT(x[i].done);
+            CU_ASSERT(x[i].item.expired || x[i].slices == 0);
+            n_expired += x[i].item.expired;
+        }
+        CU_ASSERT(n_expired <= N_MAX);
+        teardown();
+    }
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_slices_take_turns), TEST(test_limit), TEST(test_waiting_items_expire), TEST(test_end_gives_everything_back),
+    TEST_END,
+};

@@ -1,0 +1,242 @@
+/*
+ * Guarantees and lending. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so that an extent
+ * holds 256 of them: every number below follows from that.
+ */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "base/errmsg.h"
+#include "daemon/store/share.h"
+#include "tests/unit/daemon/store_fixture.h"
+
+const char test_suite[] = "share";
+
+enum { EXTENT = 256 << 10, PER_EXTENT = 256, PAGES_MAX = 4 * PER_EXTENT };
+
+static struct store_fixture f;
+static uint32_t slots[FIXTURE_TENANTS][PAGES_MAX];
+static uint32_t n_slots[FIXTURE_TENANTS];
+static uint64_t next_key;
+
+static void setup(uint32_t lendable_percent)
+{
+    store_fixture_init(&f, 4 * EXTENT, EXTENT, 64 << 10, UINT64_C(1) << 40);
+    f.device.store.lendable_percent = lendable_percent;
+    for (unsigned i = 0; i < FIXTURE_TENANTS; i++)
+        n_slots[i] = 0;
+}
+
+static void valid(void)
+{
+    struct errmsg e = { "" };
+
+    if (!store_is_valid(&f.device.store, &e))
+        CU_FAIL_FATAL(e.text);
+}
+
+/* Publishes up to @n pages of a tenant, each with one hold. Return: how many; *ret_err says why not all. */
+static unsigned fill(unsigned tenant, unsigned n, int *ret_err)
+{
+    *ret_err = 0;
+    for (unsigned i = 0; i < n; i++) {
+        uint32_t slot = store_fixture_publish(&f, store_fixture_group(&f, tenant, 0, 1), next_key++, ret_err);
+
+        if (*ret_err < 0)
+            return i;
+        slots[tenant][n_slots[tenant]++] = slot;
+    }
+    return n;
+}
+
+static void release(unsigned tenant)
+{
+    while (n_slots[tenant] > 0)
+        store_unhold(&f.device.store, slots[tenant][--n_slots[tenant]]);
+}
+
+static void teardown(void)
+{
+    for (unsigned i = 0; i < FIXTURE_TENANTS; i++)
+        release(i);
+    valid();
+    store_fixture_deinit(&f);
+}
+
+static uint64_t pressure(unsigned tenant)
+{
+    return atomic_load(&f.tenants[tenant]->control->pressure);
+}
+
+static void test_guarantees_fit_the_pool(void)
+{
+    struct tenant *a, *b;
+
+    setup(75);
+    a = f.tenants[0];
+    b = f.tenants[1];
+    a->guarantee_bytes = 2 * EXTENT + 1; /* three extents */
+    CU_ASSERT_EQUAL(share_extents(&f.device.store.pool, a->guarantee_bytes), 3);
+    CU_ASSERT(share_fits(&f.device.store, b, EXTENT - 1, 0, 0));
+    CU_ASSERT(share_fits(&f.device.store, b, EXTENT, 0, 0));
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, EXTENT + 1, 0, 0));
+    CU_ASSERT(share_fits(&f.device.store, a, 4 * EXTENT, 0, 0)); /* its own present guarantee does not count twice */
+    CU_ASSERT_FALSE(share_fits(&f.device.store, a, 4 * EXTENT + 1, 0, 0));
+    CU_ASSERT(share_fits(&f.device.store, b, 0, 1, EXTENT)); /* one more tenant may come */
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, 2, EXTENT));
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 1, 1, EXTENT));
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, UINT64_MAX, 1));
+    teardown();
+}
+
+/* Tenant 0 has 4 extents guaranteed and uses none: ceil(4 (100 - p) / 100) of them are kept back. */
+static void test_lendable_part(void)
+{
+    static const struct {
+        uint32_t percent;
+        uint32_t n_extents;
+    } cases[] = { { 0, 0 }, { 24, 0 }, { 25, 1 }, { 26, 1 }, { 74, 2 }, { 75, 3 }, { 76, 3 }, { 99, 3 }, { 100, 4 } };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int err;
+
+        setup(cases[i].percent);
+        f.tenants[0]->guarantee_bytes = 4 * EXTENT;
+        CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), cases[i].n_extents * PER_EXTENT);
+        CU_ASSERT_EQUAL(err, cases[i].n_extents == 4 ? 0 : -ENOSPC);
+        CU_ASSERT_EQUAL(f.tenants[1]->n_extents, cases[i].n_extents);
+        valid();
+        /* what was kept back is there at once */
+        CU_ASSERT_EQUAL(fill(0, 1, &err), cases[i].n_extents < 4);
+        teardown();
+    }
+}
+
+/* Unheld pages of the borrower go as far as the guarantee reaches; what is beyond it is shared evenly. */
+static void test_lender_takes_unheld_pages(void)
+{
+    int err;
+
+    setup(100);
+    f.tenants[0]->guarantee_bytes = 3 * EXTENT;
+    CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), PAGES_MAX);
+    release(1);
+    CU_ASSERT_EQUAL(fill(0, 3 * PER_EXTENT, &err), 3 * PER_EXTENT);
+    CU_ASSERT(f.tenants[0]->n_extents == 3 && f.tenants[1]->n_extents == 1);
+    CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PER_EXTENT);
+    valid();
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* one borrowed extent more than nothing: not two */
+    CU_ASSERT_EQUAL(err, -ENOSPC);
+    CU_ASSERT_EQUAL(pressure(1), 0);
+    teardown();
+}
+
+/* A guarantee in use is never taken from, however poor the others are. */
+static void test_used_guarantee_is_safe(void)
+{
+    int err;
+
+    setup(75);
+    f.tenants[0]->guarantee_bytes = 4 * EXTENT;
+    CU_ASSERT_EQUAL(fill(0, PAGES_MAX, &err), PAGES_MAX);
+    release(0);
+    CU_ASSERT_EQUAL(fill(1, 1, &err), 0);
+    CU_ASSERT_EQUAL(err, -ENOSPC);
+    CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PAGES_MAX);
+    teardown();
+}
+
+static void test_held_pages_are_asked_back(void)
+{
+    struct pool_extent *x;
+    uint64_t id;
+    unsigned n = 0;
+    int err;
+
+    setup(100);
+    f.tenants[0]->guarantee_bytes = EXTENT;
+    CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), PAGES_MAX);
+    store_unhold(&f.device.store, slots[1][0]); /* of the first extent, which so has least to wait for */
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
+    CU_ASSERT_EQUAL(err, -EAGAIN);
+    id = pressure(1);
+    x = pool_extent_find(&f.device.store.pool, id);
+    CU_ASSERT_FATAL(x && x->tenant == f.tenants[1]);
+    CU_ASSERT_PTR_EQUAL(x, pool_slot_span(&f.device.store.pool, slots[1][1])->extent);
+    CU_ASSERT_EQUAL(share_awaited_bytes(&f.device.store, f.tenants[0]), (PER_EXTENT - 1) * 1024);
+    CU_ASSERT_EQUAL(share_asked_bytes(&f.device.store, f.tenants[1]), (PER_EXTENT - 1) * 1024);
+    CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX - 1); /* the unheld one went at once */
+    valid();
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* asked again, nothing more is asked back */
+    CU_ASSERT(err == -EAGAIN && pressure(1) == id);
+    CU_ASSERT_EQUAL(fill(1, 1, &err), 0); /* and the borrower gets nothing new into it */
+    CU_ASSERT_EQUAL(err, -ENOSPC);
+    for (unsigned i = 1; i < PAGES_MAX; i++) {
+        if (pool_slot_span(&f.device.store.pool, slots[1][i])->extent != x) {
+            slots[1][n++] = slots[1][i];
+            continue;
+        }
+        CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
+        CU_ASSERT_EQUAL(err, -EAGAIN);
+        store_unhold(&f.device.store, slots[1][i]);
+        valid();
+    }
+    n_slots[1] = n;
+    CU_ASSERT_EQUAL(n, PAGES_MAX - PER_EXTENT);
+    CU_ASSERT_EQUAL(fill(0, PER_EXTENT, &err), PER_EXTENT);
+    CU_ASSERT(pressure(1) == 0 && f.tenants[0]->awaited_extent == 0 && f.tenants[1]->n_extents == 3);
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* beyond the guarantee nobody is asked */
+    CU_ASSERT_EQUAL(err, -ENOSPC);
+    CU_ASSERT_EQUAL(pressure(1), 0);
+    teardown();
+}
+
+/* Its own pages serve a lender before it is told to wait; they are asked back all the same. */
+static void test_own_pages_before_waiting(void)
+{
+    int err;
+
+    setup(100);
+    f.tenants[0]->guarantee_bytes = 2 * EXTENT;
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 1);
+    release(0);
+    CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), 3 * PER_EXTENT);
+    CU_ASSERT_EQUAL(fill(0, PER_EXTENT, &err), PER_EXTENT); /* its own extent, the one unheld page in it last */
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
+    CU_ASSERT(err == -EAGAIN && pressure(1) != 0);
+    teardown();
+}
+
+static void test_nobody_wants_it_any_more(void)
+{
+    uint64_t id;
+    int err;
+
+    setup(100);
+    f.tenants[0]->guarantee_bytes = EXTENT;
+    CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), PAGES_MAX);
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
+    id = pressure(1);
+    CU_ASSERT(id != 0);
+    share_tick(&f.device.store, 1000, 500);
+    share_tick(&f.device.store, 1499, 500);
+    CU_ASSERT_EQUAL(pressure(1), id);
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0); /* wanted again: 500 more from the next tick on */
+    share_tick(&f.device.store, 1499, 500);
+    share_tick(&f.device.store, 1998, 500);
+    CU_ASSERT_EQUAL(pressure(1), id);
+    share_tick(&f.device.store, 1999, 500);
+    CU_ASSERT(pressure(1) == 0 && f.tenants[0]->awaited_extent == 0);
+    valid();
+    store_unhold(&f.device.store, slots[1][--n_slots[1]]); /* an unheld page stays again */
+    CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX);
+    CU_ASSERT_EQUAL(fill(1, 1, &err), 1); /* and may be replaced by another one */
+    teardown();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_guarantees_fit_the_pool), TEST(test_lendable_part), TEST(test_lender_takes_unheld_pages),
+    TEST(test_used_guarantee_is_safe), TEST(test_held_pages_are_asked_back), TEST(test_own_pages_before_waiting),
+    TEST(test_nobody_wants_it_any_more), TEST_END,
+};

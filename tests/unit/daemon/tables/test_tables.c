@@ -1,0 +1,498 @@
+/* States, revisions, retirement and the state folder of the tables. */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/errmsg.h"
+#include "daemon/config/config.h"
+#include "daemon/loop/log.h"
+#include "daemon/store/space.h"
+#include "daemon/store/device.h"
+#include "daemon/tables/tables.h"
+#include "tests/lib/random_table.h"
+
+const char test_suite[] = "tables";
+
+static struct config config;
+static struct devices devices;
+static struct tables tables;
+static char folder[64];
+
+static void open_tables(void)
+{
+    assert(pool_init(&devices.list[0].store.pool, &devices.serials, 1 << 20, 1 << 20, 1 << 20, NULL) == 0);
+    devices.n = 1;
+    assert(tables_init(&tables, &config, &devices, NULL) == 0);
+}
+
+static void close_tables(void)
+{
+    tables_deinit(&tables);
+    devices_deinit(&devices);
+}
+
+static void setup(bool with_state)
+{
+    log_open(LOG_EMERG); /* what is wrong on purpose needs no line */
+    config_init(&config);
+    if (with_state) {
+        (void) snprintf(folder, sizeof(folder), "/tmp/kvcobra-test-XXXXXX");
+        assert(mkdtemp(folder));
+        config.state_dir = folder;
+    }
+    open_tables();
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void) st;
+    (void) type;
+    (void) ftw;
+    return remove(path);
+}
+
+static void teardown(void)
+{
+    close_tables();
+    if (config.state_dir)
+        (void) nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void *bytes_of(uint64_t seed, size_t *ret_bytes)
+{
+    struct geometry g = random_table_geometry(1, 2, 1, 32);
+    void *bytes;
+
+    assert(random_table_bytes(&g, seed, 2.0, false, &bytes, ret_bytes) == 0);
+    return bytes;
+}
+
+static int stage(uint64_t seed, uint64_t revision, enum table_outcome *ret_outcome, struct table_entry **ret_entry)
+{
+    size_t n;
+    void *bytes = bytes_of(seed, &n);
+    int r = tables_stage(&tables, bytes, n, revision, ret_outcome, ret_entry, NULL);
+
+    free(bytes);
+    return r;
+}
+
+static struct table_entry *staged(uint64_t seed)
+{
+    enum table_outcome outcome;
+    struct table_entry *t;
+
+    assert(stage(seed, 0, &outcome, &t) == 0);
+    return t;
+}
+
+static enum table_outcome activate(const struct table_entry *t, uint64_t revision, uint64_t *ret_revision)
+{
+    uint8_t previous[DIGEST_BYTES];
+    enum table_outcome outcome;
+
+    CU_ASSERT_EQUAL_FATAL(tables_activate(&tables, t->digest, revision, 0, &outcome, ret_revision, previous, NULL), 0);
+    return outcome;
+}
+
+static void test_stage_is_idempotent(void)
+{
+    enum table_outcome outcome;
+    struct table_entry *t, *again;
+
+    setup(false);
+    CU_ASSERT_EQUAL(stage(1, 0, &outcome, &t), 0);
+    CU_ASSERT(outcome == OUTCOME_APPLIED && t->state == TABLE_VERIFIED);
+    CU_ASSERT_EQUAL(stage(1, 0, &outcome, &again), 0);
+    CU_ASSERT(outcome == OUTCOME_ALREADY && again == t);
+    CU_ASSERT_EQUAL(tables.n_entries, 1);
+    teardown();
+}
+
+/* Any flipped bit: rejected with a reason, remembered under the hash of what came, never usable. */
+static void test_damaged_bytes_are_rejected(void)
+{
+    uint8_t previous[DIGEST_BYTES];
+    enum table_outcome outcome;
+    uint64_t revision;
+    struct errmsg e;
+    size_t n;
+
+    setup(false);
+    for (int i = 0; i < 20; i++) {
+        uint8_t *bytes = bytes_of(1, &n);
+        struct table_entry *t = NULL;
+
+        bytes[test_rand_below(n)] ^= (uint8_t) (1u << test_rand_below(8));
+        CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, &e), -EBADMSG);
+        CU_ASSERT_FATAL(t && t->state == TABLE_REJECTED && t->reason[0] && !t->table);
+        CU_ASSERT_EQUAL(tables_activate(&tables, t->digest, 0, 0, &outcome, &revision, previous, &e), -EBADMSG);
+        free(bytes);
+    }
+    CU_ASSERT_EQUAL(tables_stage(&tables, "", 0, 0, &outcome, &(struct table_entry *) { NULL }, &e), -EBADMSG);
+    teardown();
+}
+
+static void test_revisions(void)
+{
+    struct table_entry *a, *b;
+    enum table_outcome outcome;
+    struct table_entry *t;
+    uint64_t revision;
+
+    setup(false);
+    a = staged(1);
+    b = staged(2);
+    CU_ASSERT_EQUAL(activate(a, 0, &revision), OUTCOME_APPLIED);
+    CU_ASSERT_EQUAL(revision, 1);
+    CU_ASSERT_EQUAL(activate(a, 0, &revision), OUTCOME_ALREADY);
+    CU_ASSERT_EQUAL(activate(a, 1, &revision), OUTCOME_ALREADY);
+    CU_ASSERT_EQUAL(activate(b, 1, &revision), OUTCOME_CONFLICT);
+    CU_ASSERT_EQUAL(activate(b, 7, &revision), OUTCOME_APPLIED);
+    CU_ASSERT_EQUAL(revision, 7);
+    CU_ASSERT_EQUAL(activate(a, 6, &revision), OUTCOME_STALE);
+    CU_ASSERT_EQUAL(revision, 7);
+    CU_ASSERT(a->state == TABLE_DRAINING && b->state == TABLE_ACTIVE);
+    CU_ASSERT_EQUAL(activate(a, 0, &revision), OUTCOME_APPLIED); /* back again */
+    CU_ASSERT_EQUAL(revision, 8);
+    CU_ASSERT(a->state == TABLE_ACTIVE && b->state == TABLE_DRAINING);
+    CU_ASSERT_EQUAL(stage(3, 5, &outcome, &t), -ESTALE);
+    CU_ASSERT_EQUAL(stage(3, 8, &outcome, &t), 0);
+    CU_ASSERT_EQUAL(tables.n_draining, 1);
+    teardown();
+}
+
+static void test_revision_fits_the_word(void)
+{
+    uint8_t previous[DIGEST_BYTES];
+    enum table_outcome outcome;
+    struct table_entry *a;
+    uint64_t revision;
+
+    setup(false);
+    a = staged(1);
+    CU_ASSERT_EQUAL(tables_activate(&tables, a->digest, UINT64_C(1) << 40, 0, &outcome, &revision, previous, NULL),
+                    -ERANGE);
+    CU_ASSERT_PTR_NULL(tables.models);
+    CU_ASSERT_EQUAL(activate(a, (UINT64_C(1) << 40) - 1, &revision), OUTCOME_APPLIED);
+    teardown();
+}
+
+/* Values predicted from the keys of all heads: no pages for some of the heads. */
+static void test_shard_lacks_heads(void)
+{
+    struct geometry g = random_table_geometry(1, 2, 2, 32);
+    struct errmsg e = { "" };
+    enum table_outcome outcome;
+    struct table_entry *t;
+    struct space *space;
+    void *bytes;
+    size_t n;
+
+    setup(false);
+    assert(random_table_bytes(&g, 1, 2.0, PREDICT_LAYER, &bytes, &n) == 0);
+    CU_ASSERT_EQUAL_FATAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, &e), 0);
+    free(bytes);
+    CU_ASSERT_EQUAL(tables_space(&tables, t, (struct shard) { 0, 1 }, &space, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "all 2 KV heads"));
+    CU_ASSERT_PTR_NULL(t->spaces);
+    CU_ASSERT_EQUAL(tables_space(&tables, t, (struct shard) { 0, 2 }, &space, &e), 0);
+    teardown();
+}
+
+static void test_retires_when_idle(void)
+{
+    struct table_entry *a, *b;
+    struct space *space;
+    uint64_t revision;
+
+    setup(false);
+    a = staged(1);
+    b = staged(2);
+    (void) activate(a, 0, &revision);
+    CU_ASSERT_EQUAL_FATAL(tables_space(&tables, a, (struct shard) { 0, 1 }, &space, NULL), 0);
+    a->n_refs = 1;
+    (void) activate(b, 0, &revision);
+    tables_retire_idle(&tables, 0);
+    CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
+    a->n_refs = 0;
+    space->n_busy = 1;
+    tables_retire_idle(&tables, 0);
+    CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
+    space->n_busy = 0;
+    tables_retire_idle(&tables, config.drain_ms - 1); /* idle, but a rollback could return to it */
+    CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
+    CU_ASSERT_FALSE(space->leaves_first);
+    tables_retire_idle(&tables, config.drain_ms);
+    CU_ASSERT_EQUAL(a->state, TABLE_RETIRED);
+    CU_ASSERT_PTR_NULL(a->table);
+    CU_ASSERT_EQUAL(tables.n_draining, 0);
+    CU_ASSERT_PTR_EQUAL(staged(1), a); /* and can come back */
+    CU_ASSERT_EQUAL(a->state, TABLE_VERIFIED);
+    teardown();
+}
+
+static enum table_outcome roll_back(const struct table_entry *t, uint64_t revision, struct table_entry **ret_active)
+{
+    uint8_t active[DIGEST_BYTES];
+    enum table_outcome outcome;
+    uint64_t now;
+
+    CU_ASSERT_EQUAL_FATAL(tables_rollback(&tables, t->digest, revision, 0, &outcome, &now, active, NULL), 0);
+    CU_ASSERT_EQUAL(now, tables.models->revision);
+    *ret_active = tables_find(&tables, active);
+    return outcome;
+}
+
+/* a, b, c one after the other; back to b, back to a, and then there is nothing left to go back to. */
+static void test_rollback(void)
+{
+    struct table_entry *a, *b, *c, *active;
+    uint8_t digest[DIGEST_BYTES];
+    enum table_outcome outcome;
+    uint64_t revision;
+    struct errmsg e;
+
+    setup(false);
+    a = staged(1);
+    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
+    b = staged(2);
+    c = staged(3);
+    (void) activate(a, 0, &revision);
+    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
+    (void) activate(b, 0, &revision);
+    (void) activate(c, 0, &revision);
+    CU_ASSERT_EQUAL(revision, 3);
+    CU_ASSERT_EQUAL(roll_back(c, 2, &active), OUTCOME_STALE);
+    CU_ASSERT_EQUAL(roll_back(c, 3, &active), OUTCOME_CONFLICT);
+    CU_ASSERT_PTR_EQUAL(active, c);
+    CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_APPLIED);
+    CU_ASSERT_PTR_EQUAL(active, b);
+    CU_ASSERT(tables.models->revision == 9 && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
+    CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_ALREADY); /* said twice, done once */
+    CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_ALREADY);
+    CU_ASSERT_PTR_EQUAL(active, b);
+    CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
+    CU_ASSERT_PTR_EQUAL(active, a);
+    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
+    (void) activate(c, 0, &revision); /* by name it can come back, and be left again */
+    CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_APPLIED);
+    CU_ASSERT_PTR_EQUAL(active, a);
+    memset(digest, 7, sizeof(digest));
+    CU_ASSERT_EQUAL(tables_rollback(&tables, digest, 0, 0, &outcome, &revision, digest, &e), -ENOENT);
+    teardown();
+}
+
+static void test_retire(void)
+{
+    struct table_entry *a, *b, *t;
+    enum table_outcome outcome;
+    uint64_t revision;
+    struct errmsg e;
+
+    setup(false);
+    a = staged(1);
+    b = staged(2);
+    (void) activate(a, 5, &revision);
+    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 0, 0, &outcome, &t, &e), -EBUSY);
+    CU_ASSERT_EQUAL(tables_retire(&tables, b->digest, 4, 0, &outcome, &t, &e), 0);
+    CU_ASSERT(outcome == OUTCOME_STALE && b->state == TABLE_VERIFIED);
+    (void) activate(b, 0, &revision);
+    a->n_refs = 1;
+    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 6, 10, &outcome, &t, &e), 0);
+    CU_ASSERT(outcome == OUTCOME_APPLIED && t == a && a->state == TABLE_DRAINING && a->drain_until_ms == 10);
+    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 0, 11, &outcome, &t, &e), 0);
+    CU_ASSERT_EQUAL(outcome, OUTCOME_ALREADY);
+    a->n_refs = 0;
+    tables_retire_idle(&tables, 12);
+    CU_ASSERT_EQUAL(a->state, TABLE_RETIRED);
+    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 0, 13, &outcome, &t, &e), 0);
+    CU_ASSERT_EQUAL(outcome, OUTCOME_ALREADY);
+    teardown();
+}
+
+static void test_number_of_tables_is_limited(void)
+{
+    enum table_outcome outcome;
+    struct table_entry *t;
+    uint8_t *bytes;
+    size_t n;
+
+    setup(false);
+    config.tables_max = 3;
+    bytes = bytes_of(9, &n);
+    bytes[n / 2] ^= 1;
+    CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, NULL), -EBADMSG);
+    (void) staged(1);
+    (void) staged(2);
+    CU_ASSERT_EQUAL(tables.n_entries, 3);
+    CU_ASSERT_EQUAL(stage(3, 0, &outcome, &t), 0); /* the rejected one is forgotten for it */
+    CU_ASSERT_EQUAL(stage(4, 0, &outcome, &t), -ENOSPC);
+    CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, NULL), -EBADMSG);
+    CU_ASSERT_PTR_NULL(t);
+    CU_ASSERT_EQUAL(tables.n_entries, 3);
+    free(bytes);
+    teardown();
+}
+
+static void test_fetch_is_sealed(void)
+{
+    struct table_entry *a;
+    uint8_t first;
+    int fd = -1;
+
+    setup(false);
+    a = staged(1);
+    CU_ASSERT_EQUAL_FATAL(table_entry_fd(a, &fd, NULL), 0);
+    CU_ASSERT_EQUAL(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+    CU_ASSERT_EQUAL(fcntl(fd, F_GET_SEALS), F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+    CU_ASSERT_EQUAL(lseek(fd, 0, SEEK_END), (off_t) a->file_bytes);
+    CU_ASSERT_EQUAL(pread(fd, &first, 1, 0), 1);
+    CU_ASSERT_EQUAL(first, *(const uint8_t *) a->table->bytes);
+    teardown();
+}
+
+static void test_state_folder(void)
+{
+    struct table_entry *a, *b;
+    uint8_t active[DIGEST_BYTES], other[DIGEST_BYTES];
+    uint64_t revision;
+
+    setup(true);
+    a = staged(1);
+    b = staged(2);
+    (void) activate(a, 41, &revision);
+    memcpy(active, a->digest, DIGEST_BYTES);
+    memcpy(other, b->digest, DIGEST_BYTES);
+    close_tables();
+    open_tables();
+    CU_ASSERT_EQUAL(tables.n_entries, 2);
+    CU_ASSERT_EQUAL(tables_find(&tables, active)->state, TABLE_ACTIVE);
+    CU_ASSERT_EQUAL(tables_find(&tables, other)->state, TABLE_VERIFIED);
+    CU_ASSERT_EQUAL(tables.models->revision, 41);
+    teardown();
+}
+
+/* a, b, c activated in turn, c left for b: a restart knows the order, what was left, and until when each drains. */
+static void test_rollback_after_a_restart(void)
+{
+    struct table_entry *a, *b, *c, *active;
+    uint8_t digests[3][DIGEST_BYTES];
+    uint64_t revision;
+
+    setup(true);
+    (void) activate(a = staged(1), 0, &revision);
+    (void) activate(b = staged(2), 0, &revision);
+    (void) activate(c = staged(3), 0, &revision);
+    CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_APPLIED);
+    CU_ASSERT_PTR_EQUAL(active, b);
+    memcpy(digests[0], a->digest, DIGEST_BYTES);
+    memcpy(digests[1], b->digest, DIGEST_BYTES);
+    memcpy(digests[2], c->digest, DIGEST_BYTES);
+    a->n_refs = c->n_refs = 0;
+    for (unsigned restart = 0; restart < 2; restart++) {
+        uint64_t left = a->drain_until_ms;
+
+        close_tables();
+        open_tables();
+        a = tables_find(&tables, digests[0]);
+        b = tables_find(&tables, digests[1]);
+        c = tables_find(&tables, digests[2]);
+        CU_ASSERT_FATAL(a && b && c);
+        CU_ASSERT(a->state == TABLE_DRAINING && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
+        CU_ASSERT(c->rolled_back && !a->rolled_back && a->activated == 1 && b->activated == 4 && c->activated == 3);
+        CU_ASSERT_EQUAL(tables.n_draining, 2);
+        /* two readings of two clocks: they agree to a millisecond or two */
+        CU_ASSERT(a->drain_until_ms + 5 > left && a->drain_until_ms < left + 5);
+    }
+    CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
+    CU_ASSERT_PTR_EQUAL(active, a); /* not c, which was left */
+    CU_ASSERT_EQUAL(tables.models->revision, 5);
+    teardown();
+}
+
+/* An active set that cannot be written: the word stays, nothing is half done. */
+static void test_activation_that_cannot_be_stored(void)
+{
+    uint8_t previous[DIGEST_BYTES];
+    enum table_outcome outcome;
+    struct table_entry *a, *b;
+    uint64_t revision;
+    struct errmsg e = { "" };
+    char path[96];
+
+    setup(true);
+    a = staged(1);
+    b = staged(2);
+    (void) activate(a, 0, &revision);
+    (void) snprintf(path, sizeof(path), "%s/active", folder);
+    CU_ASSERT_EQUAL(unlink(path), 0);
+    CU_ASSERT_EQUAL(mkdir(path, 0700), 0); /* rename over a folder fails, also for root */
+    CU_ASSERT(tables_activate(&tables, b->digest, 0, 0, &outcome, &revision, previous, &e) < 0);
+    CU_ASSERT(e.text[0] != '\0');
+    CU_ASSERT(a->state == TABLE_ACTIVE && b->state == TABLE_VERIFIED && tables.models->revision == 1);
+    CU_ASSERT_PTR_EQUAL(tables.models->active, a);
+    teardown();
+}
+
+static void write_file(const char *name, const char *text)
+{
+    char path[128];
+    FILE *f;
+
+    (void) snprintf(path, sizeof(path), "%s/%s", folder, name);
+    f = fopen(path, "we");
+    assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* What is wrong in the folder is left alone and does not keep the daemon from starting. */
+static void test_damaged_state_folder(void)
+{
+    static const char *const active[] = {
+#define ZEROS "0000000000000000000000000000000000000000000000000000000000000000"
+        "", "kvcobra active set 3\n", "kvcobra active set 2\nnonsense\n", "kvcobra active set 2\nactive 00 1 00\n",
+        "kvcobra active set 2\nactive " ZEROS " 99999999999999 " ZEROS "\n",
+        "kvcobra active set 2\nactive " ZEROS " 1 " ZEROS "\n",
+        "kvcobra active set 2\nactive " ZEROS " 1 " ZEROS " 5 0\n",
+        "kvcobra active set 2\ndraining " ZEROS " 1 " ZEROS "\n",
+        "kvcobra active set 2\ndraining " ZEROS " 1 " ZEROS " 99999999999999 2\n",
+        "kvcobra active set 2\ndraining " ZEROS " 1 " ZEROS " 99999999999999 1\n",
+#undef ZEROS
+    };
+
+    setup(true);
+    write_file("tables/0000000000000000000000000000000000000000000000000000000000000000.kvct", "not a table");
+    write_file("tables/README", "somebody's notes");
+    for (size_t i = 0; i < sizeof(active) / sizeof(active[0]); i++) {
+        close_tables();
+        write_file("active", active[i]);
+        open_tables();
+        CU_ASSERT_EQUAL(tables.n_entries, 0);
+        CU_ASSERT_PTR_NULL(tables.models);
+    }
+    teardown();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_stage_is_idempotent),
+    TEST(test_damaged_bytes_are_rejected),
+    TEST(test_revisions),
+    TEST(test_revision_fits_the_word),
+    TEST(test_shard_lacks_heads), TEST(test_retires_when_idle),
+    TEST(test_rollback),
+    TEST(test_retire),
+    TEST(test_number_of_tables_is_limited),
+    TEST(test_fetch_is_sealed),
+    TEST(test_state_folder),
+    TEST(test_rollback_after_a_restart),
+    TEST(test_activation_that_cannot_be_stored),
+    TEST(test_damaged_state_folder),
+    TEST_END,
+};

@@ -1,0 +1,532 @@
+/*
+ * The loops of gpu/cpu/decode.h one by one, on whole numbers that they are given, against sums in binary64 over codes read
+ * one at a time (half_tile_get()). Nothing is rounded to whole numbers in between, so results are those of binary32:
+ * sums of whole numbers below 2^24 are exact, a few operations on them are off by 2^-22 of their size.
+ */
+#include "gpu/cpu/decode.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/quant.h"
+#include "tests/lib/test.h"
+#include "tests/unit/gpu/decode_variants.h"
+#include "tests/unit/gpu/scene.h"
+
+enum { HALVES = 11, COLS = 8 * HALVES, ROWS = 7 };
+
+static const double EPSILON = 0x1p-22;
+
+/* Half-tiles of a page with random codes, of widths from @widest down, and what the loops make of them. */
+struct page {
+    struct level_table levels[TABLE_BITS_MAX + 1];
+    uint8_t bits[HALVES], bytes[HALVES * 512 + 1];
+    struct coded coded;
+    _Alignas(64) int16_t wide[COLS * CHUNK_TOKENS];
+    _Alignas(64) uint8_t narrow[COLS * CHUNK_TOKENS];
+    struct key_codes codes;
+};
+
+static void page_init(struct page *p, unsigned widest)
+{
+    *p = (struct page) { .coded = { .at = p->bytes + 1, .bits = p->bits, .levels = p->levels } };
+    for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
+        struct levels l;
+
+        assert(levels_normal(QUANT_LLOYD_MAX, b, &l) == 0);
+        level_table_init(&p->levels[b], &l, b);
+    }
+    for (unsigned half = 0; half < HALVES; half++) {
+        unsigned b = widest > half / 2 ? widest - half / 2 : 1;
+
+        p->bits[half] = (uint8_t) b;
+        if (b > 4)
+            p->coded.n_wide++;
+        else
+            p->coded.n_narrow++;
+    }
+    for (size_t i = 0; i < sizeof(p->bytes); i++)
+        p->bytes[i] = (uint8_t) test_rand();
+    p->codes.wide = p->wide;
+    p->codes.narrow = p->narrow;
+}
+
+/* The level of a coordinate as a whole number. */
+static int level(const struct page *p, enum side side, unsigned token, unsigned col)
+{
+    const uint8_t *at = p->coded.at;
+    unsigned b = p->bits[col / 8];
+
+    for (unsigned half = 0; half < col / 8; half++)
+        at += 64 * p->bits[half];
+    return p->levels[b].value[half_tile_get(at, b, side, token, col % 8)];
+}
+
+static size_t wide_cols(const struct page *p)
+{
+    return 8 * p->coded.n_wide;
+}
+
+/* Calls @check with a page of each widest width, for each variant. */
+static void each(void (*check)(const struct decode_ops *ops, struct page *p))
+{
+    struct page *p = aligned_alloc(64, (sizeof(*p) + 63) / 64 * 64);
+
+    assert(p);
+    for (size_t i = 0; i < N_VARIANTS; i++)
+        for (unsigned widest = 1; variant(i) && widest <= TABLE_BITS_MAX; widest++) {
+            page_init(p, widest);
+            variant(i)->unpack_keys(&p->coded, &p->codes);
+            if (variant(i)->begin)
+                variant(i)->begin(p->coded.n_narrow);
+            check(variant(i), p);
+            if (variant(i)->end)
+                variant(i)->end();
+        }
+    free(p);
+}
+
+static void check_unpack(const struct decode_ops *ops, struct page *p)
+{
+    unsigned wrong = 0;
+
+    (void) ops;
+    for (unsigned token = 0; token < CHUNK_TOKENS; token++)
+        for (unsigned col = 0; col < COLS; col++) {
+            size_t at = col - wide_cols(p);
+
+            if (col < wide_cols(p))
+                wrong += p->wide[(col / 2 * CHUNK_TOKENS + token) * 2 + col % 2] != level(p, SIDE_K, token, col);
+            else
+                wrong += p->narrow[(at / 4 * CHUNK_TOKENS + token) * 4 + at % 4] != level(p, SIDE_K, token, col) + 128;
+        }
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
+static void test_unpack(void)
+{
+    each(check_unpack);
+}
+
+static int random_whole(int largest)
+{
+    return (int) test_rand_below((uint32_t) (2 * largest + 1)) - largest;
+}
+
+/* Eleven planes, the last of them without rotation. */
+enum { PLANES = 11, TURNING = 10 };
+
+struct dec {
+    int16_t wide[2 * PLANES * COLS];
+    int8_t narrow[2 * PLANES * COLS];
+    int32_t start[2 * PLANES];
+    float wide_step[2 * PLANES], narrow_step[2 * PLANES], mean[2 * PLANES];
+    float cos[TURNING * CHUNK_TOKENS], sin[TURNING * CHUNK_TOKENS];
+};
+
+static struct key_rows fill_dec(const struct decode_ops *ops, const struct page *p, struct dec *d)
+{
+    size_t n_wide = wide_cols(p), n_narrow = COLS - n_wide;
+
+    *d = (struct dec) { 0 };
+    for (size_t i = 0; i < 2 * PLANES * n_wide; i++)
+        d->wide[i] = (int16_t) random_whole(WIDE_MAX);
+    for (size_t i = 0; i < 2 * PLANES * n_narrow; i++) { /* some rows have the largest everywhere */
+        d->narrow[i] = (int8_t) (i / n_narrow % 5 == 0 ? ops->narrow_max : random_whole(ops->narrow_max));
+        d->start[i / n_narrow] -= 128 * d->narrow[i];
+    }
+    for (size_t i = 0; i < 2 * PLANES; i++) {
+        d->wide_step[i] = (float) test_rand_normal() * 0x1p-20f;
+        d->narrow_step[i] = (float) test_rand_normal() * 0x1p-12f;
+        d->mean[i] = (float) test_rand_normal();
+    }
+    for (size_t i = 0; i < TURNING * CHUNK_TOKENS; i++) {
+        double angle = 10 * test_rand_normal();
+
+        d->cos[i] = (float) cos(angle);
+        d->sin[i] = (float) sin(angle);
+    }
+    return (struct key_rows) {
+        .n_planes = PLANES, .n_rot = TURNING, .wide = d->wide, .narrow = d->narrow, .start = d->start,
+        .wide_step = d->wide_step, .narrow_step = d->narrow_step, .mean = d->mean, .cos = d->cos, .sin = d->sin,
+    };
+}
+
+static void check_keys(const struct decode_ops *ops, struct page *p)
+{
+    float kt[2 * PLANES * CHUNK_TOKENS];
+    size_t n_wide = wide_cols(p), n_narrow = COLS - n_wide;
+    struct dec dec;
+    struct key_rows m = fill_dec(ops, p, &dec);
+
+    ops->keys(&p->codes, &m, kt);
+    for (unsigned token = 0; token < CHUNK_TOKENS; token++)
+        for (size_t plane = 0; plane < PLANES; plane++) {
+            double x[2], size = 0, c = 1, s = 0;
+
+            for (size_t hi = 0; hi < 2; hi++) {
+                size_t row = 2 * plane + hi;
+
+                x[hi] = (double) m.mean[row];
+                size += fabs(x[hi]);
+                for (unsigned col = 0; col < COLS; col++) {
+                    double factor = col < n_wide ? (double) m.wide[row * n_wide + col] * (double) m.wide_step[row]
+                        : (double) m.narrow[row * n_narrow + col - n_wide] * (double) m.narrow_step[row];
+
+                    x[hi] += factor * level(p, SIDE_K, token, col);
+                    size += fabs(factor * level(p, SIDE_K, token, col));
+                }
+            }
+            if (plane < TURNING) {
+                c = (double) m.cos[plane * CHUNK_TOKENS + token];
+                s = (double) m.sin[plane * CHUNK_TOKENS + token];
+            }
+            CU_ASSERT_DOUBLE_EQUAL((double) kt[plane * CHUNK_TOKENS + token], c * x[0] - s * x[1], EPSILON * size);
+            CU_ASSERT_DOUBLE_EQUAL((double) kt[(PLANES + plane) * CHUNK_TOKENS + token], c * x[1] + s * x[0],
+                                   EPSILON * size);
+        }
+}
+
+static void test_keys(void)
+{
+    each(check_keys);
+}
+
+struct ring {
+    int16_t wide[FOLD_RING * ROWS * TABLE_RANK_MAX];
+    int8_t narrow[FOLD_RING * ROWS * TABLE_RANK_MAX];
+    int32_t start[FOLD_RING * ROWS];
+    float wide_step[FOLD_RING * ROWS], narrow_step[FOLD_RING * ROWS], offset[FOLD_RING * ROWS];
+};
+
+static struct fold_codes ring_codes(struct ring *r, const struct page *p)
+{
+    return (struct fold_codes) {
+        .n_rows = ROWS, .n_wide = wide_cols(p), .n_narrow = COLS - wide_cols(p), .wide = r->wide, .narrow = r->narrow,
+        .start = r->start, .wide_step = r->wide_step, .narrow_step = r->narrow_step, .offset = r->offset,
+    };
+}
+
+/* What a node's row counts for column @col. */
+static double node(const struct fold_codes *c, size_t at, unsigned col)
+{
+    if (col < c->n_wide)
+        return (double) c->wide[at * TABLE_RANK_MAX + col] * (double) c->wide_step[at];
+    return (double) c->narrow[at * TABLE_RANK_MAX + col - c->n_wide] * (double) c->narrow_step[at];
+}
+
+static void fill_ring(const struct decode_ops *ops, const struct page *p, struct ring *r)
+{
+    for (size_t at = 0; at < FOLD_RING * ROWS; at++) {
+        r->start[at] = 0;
+        for (size_t c = 0; c < TABLE_RANK_MAX; c++) {
+            r->wide[at * TABLE_RANK_MAX + c] = (int16_t) random_whole(WIDE_MAX);
+            r->narrow[at * TABLE_RANK_MAX + c] = (int8_t) random_whole(ops->narrow_max);
+            if (c < COLS - wide_cols(p))
+                r->start[at] -= 128 * r->narrow[at * TABLE_RANK_MAX + c];
+        }
+        r->wide_step[at] = (float) test_rand_normal() * 0x1p-20f;
+        r->narrow_step[at] = (float) test_rand_normal() * 0x1p-12f;
+        r->offset[at] = (float) test_rand_normal();
+    }
+}
+
+/* Rows 1 .. 6 of seven, the ring wrapping around. */
+static void check_fold(const struct decode_ops *ops, struct page *p)
+{
+    enum { FIRST_NODE = 13, FIRST_ROW = 1, N = 6 };
+    struct ring *r = malloc(sizeof(*r));
+    float basis[FOLD_NODES][FOLD_SPACING], scores[N * CHUNK_TOKENS], before[N * CHUNK_TOKENS];
+    struct fold_codes c;
+
+    assert(r);
+    fill_ring(ops, p, r);
+    c = ring_codes(r, p);
+    for (size_t i = 0; i < FOLD_NODES * FOLD_SPACING; i++)
+        basis[i / FOLD_SPACING][i % FOLD_SPACING] = (float) test_rand_normal();
+    for (size_t i = 0; i < N * CHUNK_TOKENS; i++)
+        before[i] = scores[i] = (float) test_rand_normal();
+    ops->fold(&p->codes, &c, FIRST_NODE, FIRST_ROW, N, (const float (*)[FOLD_SPACING]) basis, scores);
+    for (unsigned token = 0; token < CHUNK_TOKENS; token++)
+        for (size_t row = 0; row < N; row++) {
+            double sum = (double) before[row * CHUNK_TOKENS + token], size = fabs(sum);
+
+            for (size_t j = 0; j < FOLD_NODES; j++) {
+                size_t at = (FIRST_NODE + token / 16 + j) % FOLD_RING * ROWS + FIRST_ROW + row;
+                double weight = (double) basis[j][token % 16], part = (double) r->offset[at], large = fabs(part);
+
+                for (unsigned col = 0; col < COLS; col++) {
+                    part += node(&c, at, col) * level(p, SIDE_K, token, col);
+                    large += fabs(node(&c, at, col) * level(p, SIDE_K, token, col));
+                }
+                sum += weight * part;
+                size += fabs(weight) * large;
+            }
+            CU_ASSERT_DOUBLE_EQUAL((double) scores[row * CHUNK_TOKENS + token], sum, EPSILON * size);
+        }
+    free(r);
+}
+
+static void test_fold(void)
+{
+    each(check_fold);
+}
+
+/* Nodes are rounded to whole numbers here: to half a step, of the largest / narrow_max or / WIDE_MAX. */
+static void check_nodes(const struct decode_ops *ops, struct page *p)
+{
+    enum { N = 5, SLOT = 8, R = 96 }; /* rows have room for more columns than have levels */
+    struct ring *r = calloc(1, sizeof(*r));
+    int16_t pairs[N * ROWS * R * 2], turns[FOLD_RATIO * N * 2];
+    uint32_t both[FOLD_RATIO * N];
+    float step[ROWS * R], above[FOLD_NODES][ROWS * R], weights[FOLD_RATIO][FOLD_NODES];
+    struct fold_codes c = ring_codes(r, p);
+    struct fold_planes planes = {
+        .n = N, .cols = ROWS * R, .pairs = pairs, .step = step, .turns = both,
+        .weights = (const float (*)[FOLD_NODES]) weights,
+    };
+
+    assert(r);
+    for (size_t i = 0; i < N * ROWS * R * 2; i++)
+        pairs[i] = (int16_t) random_whole(PAIRS_MAX / (2 * N));
+    for (size_t i = 0; i < FOLD_RATIO * N * 2; i++)
+        turns[i] = (int16_t) random_whole(32767);
+    memcpy(both, turns, sizeof(both));
+    for (size_t i = 0; i < FOLD_NODES * ROWS * R; i++)
+        above[i / (ROWS * R)][i % (ROWS * R)] = (float) test_rand_normal();
+    for (size_t i = 0; i < ROWS * R; i++)
+        step[i] = 0x1p-28f * (float) (1 + test_rand_below(9));
+    for (size_t i = 0; i < FOLD_RATIO * FOLD_NODES; i++)
+        weights[i / FOLD_NODES][i % FOLD_NODES] = (float) test_rand_normal();
+    for (size_t k = 0; k < FOLD_NODES; k++)
+        planes.above[k] = above[k];
+    ops->nodes(&planes, &c, SLOT);
+    for (size_t j = 0; j < FOLD_RATIO; j++)
+        for (size_t row = 0; row < ROWS; row++) {
+            size_t at = (SLOT + j) * ROWS + row;
+            int32_t start = 0;
+
+            for (unsigned col = 0; col < COLS; col++) {
+                double sum = 0, half = (double) (col < c.n_wide ? c.wide_step[at] : c.narrow_step[at]) / 2;
+
+                for (size_t i = 0; i < N; i++)
+                    for (size_t h = 0; h < 2; h++)
+                        sum += (double) pairs[(i * ROWS * R + row * R + col) * 2 + h] *
+                               (double) turns[(j * N + i) * 2 + h] * (double) step[row * R + col];
+                for (size_t k = 0; k < FOLD_NODES; k++)
+                    sum += (double) weights[j][k] * (double) above[k][row * R + col];
+                CU_ASSERT_DOUBLE_EQUAL(node(&c, at, col), sum, half * 1.001);
+                start -= col < c.n_wide ? 0 : 128 * c.narrow[at * TABLE_RANK_MAX + col - c.n_wide];
+            }
+            CU_ASSERT_EQUAL(c.start[at], start);
+        }
+    free(r);
+}
+
+static void test_nodes(void)
+{
+    each(check_nodes);
+}
+
+/* Weights by hand: the loops' orders of them are made by softmax() from scores whose exp are whole steps. */
+static void make_weights(const struct decode_ops *ops, int whole[ROWS][CHUNK_TOKENS], struct row_weights *w)
+{
+    float scores[ROWS * CHUNK_TOKENS], factor[DECODE_ROWS_MAX];
+    struct softmax_row state[ROWS];
+
+    for (size_t row = 0; row < ROWS; row++) {
+        state[row] = (struct softmax_row) { .max = -INFINITY };
+        for (size_t t = 0; t < CHUNK_TOKENS; t++) {
+            whole[row][t] = t == row * 9 ? ops->weight_max : (int) test_rand_below((uint32_t) ops->weight_max);
+            scores[row * CHUNK_TOKENS + t] = logf((float) whole[row][t] / (float) ops->weight_max);
+        }
+    }
+    ops->softmax(ROWS, scores, state, 0, true, factor, w);
+    for (size_t row = 0; row < ROWS; row++) {
+        double sum = 0;
+
+        for (size_t t = 0; t < CHUNK_TOKENS; t++) {
+            CU_ASSERT_EQUAL(w[row].bytes[t], whole[row][t]);
+            CU_ASSERT_DOUBLE_EQUAL(w[row].whole[t], (double) WEIGHT_WIDE_MAX * whole[row][t] / ops->weight_max, 0.6);
+            sum += (double) whole[row][t] / ops->weight_max;
+        }
+        CU_ASSERT_EQUAL(factor[row], 0); /* of nothing */
+        CU_ASSERT_EQUAL(state[row].max, 0);
+        CU_ASSERT_DOUBLE_EQUAL((double) state[row].sum, sum, 64 * EPSILON);
+        CU_ASSERT_DOUBLE_EQUAL((double) w[row].step, 1.0 / ops->weight_max, EPSILON);
+    }
+}
+
+/* What weights and levels of @col give, and the sum of sizes. */
+static double weighted(const struct page *p, enum side side, const struct row_weights *w, unsigned col, double *ret_size)
+{
+    double sum = 0;
+
+    *ret_size = 0;
+    for (unsigned t = 0; t < CHUNK_TOKENS; t++) {
+        double x = col < wide_cols(p) ? w->whole[t] * (double) w->whole_step : w->bytes[t] * (double) w->step;
+
+        sum += x * level(p, side, t, col);
+        *ret_size += fabs(x * level(p, side, t, col));
+    }
+    return sum;
+}
+
+static void check_values(const struct decode_ops *ops, struct page *p)
+{
+    enum { LD = COLS * 8 };
+    int whole[ROWS][CHUNK_TOKENS];
+    struct row_weights *w = aligned_alloc(64, ROWS * sizeof(*w));
+    float *sums = calloc(2 * ROWS * LD, sizeof(*sums)), *of_keys = sums + ROWS * LD;
+    size_t lanes = ops->lanes, n_wide = wide_cols(p);
+
+    assert(w && sums);
+    make_weights(ops, whole, w);
+    for (int twice = 0; twice < 2; twice++) { /* sums are added to */
+        ops->values(&p->coded, ROWS, w, sums, LD);
+        ops->key_values(&p->codes, ROWS, w, of_keys, LD);
+    }
+    for (size_t row = 0; row < ROWS; row++)
+        for (unsigned col = 0; col < COLS; col++) {
+            double size, expected = 2 * weighted(p, SIDE_V, &w[row], col, &size), sum = 0;
+            const float *at = of_keys + row * LD;
+
+            for (size_t part = 0; part < DECODE_PARTS; part++)
+                sum += (double) sums[row * LD + col * DECODE_PARTS + part];
+            CU_ASSERT_DOUBLE_EQUAL(sum, expected, 2 * EPSILON * size);
+            expected = 2 * weighted(p, SIDE_K, &w[row], col, &size);
+            sum = 0;
+            for (size_t l = 0; l < lanes; l++)
+                if (col < n_wide)
+                    sum += l % 4 / 2 == col % 2 ? (double) at[col / 2 * lanes + l] : 0;
+                else
+                    sum += l % 4 == col % 4 ? (double) at[n_wide / 2 * lanes + (col - n_wide) / 4 * lanes + l] : 0;
+            CU_ASSERT_DOUBLE_EQUAL(sum, expected, 2 * EPSILON * size);
+        }
+    free(sums);
+    free(w);
+}
+
+static void test_values(void)
+{
+    each(check_values);
+}
+
+/* ---- tiles against AVX-512 --------------------------------------------------------------------------------------- */
+
+static bool same_keys(const struct decode_ops *x, const struct decode_ops *y, struct page *p)
+{
+    float kt[2][2 * PLANES * CHUNK_TOKENS];
+    struct dec dec;
+    struct key_rows m = fill_dec(x, p, &dec);
+
+    x->keys(&p->codes, &m, kt[0]);
+    y->keys(&p->codes, &m, kt[1]);
+    return memcmp(kt[0], kt[1], sizeof(kt[0])) == 0;
+}
+
+static bool same_scores(const struct decode_ops *x, const struct decode_ops *y, struct page *p)
+{
+    float basis[FOLD_NODES][FOLD_SPACING], scores[2][ROWS * CHUNK_TOKENS] = { 0 };
+    struct ring *r = malloc(sizeof(*r));
+    struct fold_codes c;
+    bool same = true;
+
+    assert(r);
+    fill_ring(x, p, r);
+    c = ring_codes(r, p);
+    for (size_t i = 0; i < FOLD_NODES * FOLD_SPACING; i++)
+        basis[i / FOLD_SPACING][i % FOLD_SPACING] = (float) test_rand_normal();
+    for (size_t first = 0; first < FOLD_RING; first++) {
+        size_t row = first % ROWS, n = ROWS - row; /* all, and one to seven */
+
+        x->fold(&p->codes, &c, first, row, n, (const float (*)[FOLD_SPACING]) basis, scores[0]);
+        y->fold(&p->codes, &c, first, row, n, (const float (*)[FOLD_SPACING]) basis, scores[1]);
+        same &= memcmp(scores[0], scores[1], sizeof(scores[0])) == 0;
+    }
+    free(r);
+    return same;
+}
+
+/* The sum of a coordinate's parts: of V [DECODE_PARTS], of K's fours every fourth lane, of its pairs two in four. */
+static double sum_of(const float *sums, size_t lanes, size_t every, size_t run)
+{
+    double sum = 0;
+
+    for (size_t l = 0; l < lanes; l += every)
+        for (size_t i = 0; i < run; i++)
+            sum += (double) sums[l + i];
+    return sum;
+}
+
+/* Steps of 1, so that sums are whole numbers below 2^24 for bytes and binary32 holds them; one row to sixteen. Rows of
+ * sums follow each other without a gap and each buffer ends with the last, for sanitizers to see what goes beyond. */
+static unsigned different_values(const struct decode_ops *x, const struct decode_ops *y, struct page *p, size_t n_rows)
+{
+    size_t n_wide = wide_cols(p), wrong = 0;
+    size_t ld = COLS * DECODE_PARTS, key_ld = n_wide / 2 * x->lanes + (COLS - n_wide) / 4 * x->lanes;
+    struct row_weights *w = aligned_alloc(64, n_rows * sizeof(*w));
+    float *of[4];
+    float scores[DECODE_ROWS_MAX * CHUNK_TOKENS], factor[DECODE_ROWS_MAX];
+    struct softmax_row state[DECODE_ROWS_MAX];
+
+    assert(w);
+    for (size_t i = 0; i < n_rows * CHUNK_TOKENS; i++) {
+        scores[i] = (float) test_rand_normal();
+        state[i / CHUNK_TOKENS] = (struct softmax_row) { .max = -INFINITY };
+    }
+    x->softmax(n_rows, scores, state, 0, true, factor, w);
+    for (size_t i = 0; i < n_rows; i++)
+        w[i].step = w[i].whole_step = 1;
+    for (size_t i = 0; i < 4; i++) {
+        of[i] = calloc(n_rows * (i < 2 ? ld : key_ld), sizeof(*of[i]));
+        assert(of[i]);
+    }
+    x->values(&p->coded, n_rows, w, of[0], ld);
+    y->values(&p->coded, n_rows, w, of[1], ld);
+    x->key_values(&p->codes, n_rows, w, of[2], key_ld);
+    y->key_values(&p->codes, n_rows, w, of[3], key_ld);
+    for (size_t row = 0; row < n_rows; row++)
+        for (size_t col = 0; col < COLS; col++) {
+            size_t v = row * ld + col * DECODE_PARTS, pair = row * key_ld + col / 2 * x->lanes + col % 2 * 2;
+            size_t quad = row * key_ld + n_wide / 2 * x->lanes + (col - n_wide) / 4 * x->lanes + col % 4;
+
+            wrong += sum_of(of[0] + v, DECODE_PARTS, 1, 1) != sum_of(of[1] + v, DECODE_PARTS, 1, 1);
+            if (col < n_wide)
+                wrong += sum_of(of[2] + pair, x->lanes, 4, 2) != sum_of(of[3] + pair, x->lanes, 4, 2);
+            else
+                wrong += sum_of(of[2] + quad, x->lanes - 3, 4, 1) != sum_of(of[3] + quad, x->lanes - 3, 4, 1);
+        }
+    for (size_t i = 0; i < 4; i++)
+        free(of[i]);
+    free(w);
+    return (unsigned) wrong;
+}
+
+static void check_tiles(const struct decode_ops *ops, struct page *p)
+{
+    const struct decode_ops *vnni = ops_select(CPU_AVX2 | CPU_AVX512 | CPU_VNNI)->decode;
+
+    if (!ops->begin) /* AMX alone keeps something */
+        return;
+    CU_ASSERT_TRUE(same_keys(ops, vnni, p));
+    CU_ASSERT_TRUE(same_scores(ops, vnni, p));
+    for (size_t n_rows = 1; n_rows <= DECODE_ROWS_MAX; n_rows += 5)
+        CU_ASSERT_EQUAL(different_values(ops, vnni, p, n_rows), 0);
+}
+
+static void test_tiles(void)
+{
+    if (!amx_model()) {
+        test_skip("neither AMX nor AVX-512 VNNI");
+        return;
+    }
+    each(check_tiles);
+}
+
+const char test_suite[] = "decode";
+const struct test_case test_cases[] = {
+    TEST(test_unpack), TEST(test_keys), TEST(test_fold), TEST(test_nodes), TEST(test_values), TEST(test_tiles),
+    TEST_END,
+};

@@ -1,0 +1,112 @@
+/*
+ * The binary16 baseline of `kvcobra bench attend` against attention in binary64. It is only measured, but a baseline
+ * that left something out would flatter us.
+ */
+#include "tools/bench/attend_f16.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/half.h"
+#include "gpu/cpu.h"
+#include "tests/lib/test.h"
+
+enum { BLOCK = 64 };
+
+struct cache {
+    struct attend_f16_args args;
+    uint16_t *k, *v;
+    float *q, *out;
+};
+
+static uint16_t *random_halves(size_t n)
+{
+    uint16_t *p = calloc(n, sizeof(*p));
+
+    assert(p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = f32_to_f16((float) test_rand_normal());
+    return p;
+}
+
+static void cache_init(struct cache *c, size_t d, size_t group, size_t n_blocks)
+{
+    c->k = random_halves(n_blocks * BLOCK * d);
+    c->v = random_halves(n_blocks * BLOCK * d);
+    c->q = calloc(group * d, sizeof(*c->q));
+    c->out = calloc(group * d, sizeof(*c->out));
+    assert(c->q && c->out);
+    for (size_t i = 0; i < group * d; i++)
+        c->q[i] = (float) (test_rand_normal() / sqrt((double) d));
+    c->args = (struct attend_f16_args) {
+        .d = d, .group = group, .n_blocks = n_blocks, .k = c->k, .v = c->v, .q = c->q, .out = c->out,
+    };
+}
+
+static void cache_deinit(struct cache *c)
+{
+    free(c->k);
+    free(c->v);
+    free(c->q);
+    free(c->out);
+}
+
+/* Key @n of the transposed blocks times a query. */
+static double score(const struct cache *c, size_t n, const float *q)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < c->args.d; i++)
+        sum += (double) q[i] * (double) f16_to_f32(c->k[(n / BLOCK * c->args.d + i) * BLOCK + n % BLOCK]);
+    return sum;
+}
+
+/* Largest error of one query head's output. */
+static double row_error(const struct cache *c, size_t head)
+{
+    size_t d = c->args.d, n_keys = c->args.n_blocks * BLOCK;
+    double *sum = calloc(d, sizeof(*sum)), total = 0, worst = 0;
+
+    assert(sum);
+    for (size_t n = 0; n < n_keys; n++) {
+        double p = exp(score(c, n, c->q + head * d)); /* scores of about 1: nothing overflows */
+
+        total += p;
+        for (size_t i = 0; i < d; i++)
+            sum[i] += p * (double) f16_to_f32(c->v[n * d + i]);
+    }
+    for (size_t i = 0; i < d; i++)
+        worst = fmax(worst, fabs(sum[i] / total - (double) c->out[head * d + i]));
+    free(sum);
+    return worst;
+}
+
+/*
+ * Sums of a few hundred terms of about 1 in binary32, rounded by 2^-24 each: 1e-5 has room for a hundred of them. One
+ * key of 192 left out would move the output by 5e-3.
+ */
+static void test_against_binary64(void)
+{
+    static const unsigned masks[] = { CPU_AVX2, CPU_AVX2 | CPU_AVX512 };
+    static const size_t dims[] = { 32, 64, 80, 128, 256 };
+
+    for (size_t m = 0; m < 2; m++)
+        for (size_t i = 0; i < 5 && (masks[m] & ~cpu_capabilities()) == 0; i++)
+            for (size_t group = 1; group <= ATTEND_F16_GROUP_MAX; group += group < 5 ? 1 : 11) {
+                struct cache c;
+
+                cache_init(&c, dims[i], group, 1 + group % 3);
+                attend_f16_select(masks[m])->attend(&c.args);
+                for (size_t head = 0; head < group; head++)
+                    CU_ASSERT(row_error(&c, head) < 1e-5);
+                cache_deinit(&c);
+            }
+}
+
+static void test_selection(void)
+{
+    CU_ASSERT_PTR_NULL(attend_f16_select(0));
+}
+
+const char test_suite[] = "attend_f16";
+const struct test_case test_cases[] = { TEST(test_against_binary64), TEST(test_selection), TEST_END };

@@ -1,0 +1,124 @@
+/* Keys hidden in long text: what is asked, what counts as found, and the interval. */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tests/lib/tiny_gguf.h"
+#include "tools/engine/engine.h"
+#include "tools/command/progress.h"
+#include "tools/lab/retrieval.h"
+#include "tools/lab/subject.h"
+
+static void test_found(void)
+{
+    CU_ASSERT(retrieval_found(" 12345. The", "12345"));
+    CU_ASSERT(retrieval_found("\n12345", "12345"));
+    CU_ASSERT(!retrieval_found(" 123456", "12345"));
+    CU_ASSERT(!retrieval_found("is 12345", "12345"));
+    CU_ASSERT(!retrieval_found(" 1234", "12345"));
+    CU_ASSERT(!retrieval_found("", "12345"));
+}
+
+/* Published values: 81 of 263, 15 of 148 (Newcombe 1998, table I, method 3), and the ends. */
+static void test_interval(void)
+{
+    static const struct {
+        struct share s;
+        double low, high;
+    } cases[] = {
+        { { 81, 263 }, 0.2553, 0.3662 }, { { 15, 148 }, 0.0624, 0.1605 }, { { 0, 20 }, 0, 0.1611 },
+        { { 29, 29 }, 0.8830, 1 },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        double low, high;
+
+        share_interval(cases[i].s, &low, &high);
+        CU_ASSERT_DOUBLE_EQUAL(low, cases[i].low, 5e-5);
+        CU_ASSERT_DOUBLE_EQUAL(high, cases[i].high, 5e-5);
+    }
+}
+
+static void test_the_plan(void)
+{
+    const struct retrieval_options o = { .n_keys = 6, .window = 3072, .seed = 7 }, other = { .n_keys = 6, .seed = 8 };
+    char a[6], b[6];
+
+    CU_ASSERT_EQUAL(retrieval_length(&o, 0), 768);
+    CU_ASSERT_EQUAL(retrieval_length(&o, 3), 3072);
+    CU_ASSERT_DOUBLE_EQUAL(retrieval_depth(0), 0.1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(retrieval_depth(4), 0.9, 1e-12);
+    CU_ASSERT_EQUAL(retrieval_tokens(&o), 768 + 1536 + 2304 + 3072 + 768 + 1536);
+    for (size_t i = 0; i < 6; i++) {
+        retrieval_key(&o, i, a);
+        CU_ASSERT(strlen(a) == 5 && strspn(a, "0123456789") == 5 && a[0] != '0');
+        retrieval_key(&o, i, b);
+        CU_ASSERT_STRING_EQUAL(a, b);
+        retrieval_key(&other, i, b);
+        CU_ASSERT(strcmp(a, b) != 0);
+    }
+}
+
+/* ---- a model ------------------------------------------------------------------------------------------------- */
+
+static char path[] = "/tmp/kvc-retrieval-XXXXXX";
+
+static struct engine *tiny_engine(void)
+{
+    struct tiny_gguf_options o = { 0 };
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&o);
+    const struct engine_options eo = { .n_threads = 1 };
+    struct engine *en = NULL;
+    struct errmsg e = { "" };
+    int fd;
+
+    (void) memcpy(path + sizeof(path) - 7, "XXXXXX", 6);
+    fd = mkstemp(path);
+    CU_ASSERT_FATAL(fd >= 0);
+    (void) close(fd);
+    CU_ASSERT_EQUAL_FATAL(tiny_gguf_write(t, path), 0);
+    CU_ASSERT_EQUAL_FATAL(engine_open(path, &eo, &en, &e), 0);
+    (void) unlink(path);
+    return en;
+}
+
+/* A random model finds nothing; every key is asked once at its length and depth, by both subjects. */
+static void test_counts(void)
+{
+    _cleanup_(engine_freep) struct engine *en = tiny_engine();
+    _cleanup_(subject_freep) struct subject *a = NULL;
+    _cleanup_(subject_freep) struct subject *b = NULL;
+    _cleanup_(progress_end) struct progress p;
+    struct retrieval_options o = { .n_keys = 9, .window = 4 * 300 };
+    struct retrieval got[2];
+    struct errmsg e = { "" };
+    static uint32_t filler[1200];
+
+    for (size_t i = 0; i < 1200; i++)
+        filler[i] = (uint32_t) ('a' + test_rand_below(26));
+    progress_start(&p, "test", "tokens", 0, true);
+    CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &a, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &b, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(retrieve(en, (struct subject *[]) { a, b }, 2, filler, 1200, &o, &p, got, &e), 0);
+    for (size_t i = 0; i < 2; i++) {
+        CU_ASSERT(got[i].all.asked == 9 && got[i].all.found == 0 && got[i].lost == 0 && got[i].won == 0);
+        CU_ASSERT(got[i].by_length[0].asked == 3 && got[i].by_length[1].asked == 2 && got[i].by_length[3].asked == 2);
+        CU_ASSERT(got[i].by_depth[0].asked == 4 && got[i].by_depth[1].asked == 4 && got[i].by_depth[2].asked == 1);
+    }
+    CU_ASSERT_EQUAL(retrieve(en, &a, 1, filler, 200, &o, &p, got, &e), -EINVAL); /* 1200 tokens do not fit into 200 */
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "200 tokens"));
+    o.window = 400; /* a token is a byte here: sentence and question take more than 50 of 100 */
+    CU_ASSERT_EQUAL(retrieve(en, &a, 1, filler, 1200, &o, &p, got, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--window must be at least"));
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_found), TEST(test_interval), TEST(test_the_plan), TEST(test_counts), TEST_END,
+};
+const char test_suite[] = "retrieval";

@@ -1,0 +1,209 @@
+/* The lines of `kvcobra top`: rates by hand, sizes, sorting, names that are not ours. */
+#include "tools/operate/top_view.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+
+const char test_suite[] = "top_view";
+
+static kvc_tenant_status tenants[40];
+static kvc_space_status spaces[30];
+static kvc_table_info table = { .state = KVC_TABLE_ACTIVE };
+
+static kvc_status status_of(size_t n_tenants, size_t n_spaces)
+{
+    kvc_status s = { .pid = 7, .uptime_ms = 10000, .pool_bytes = 1000 << 10, .page_bytes = 500 << 10, .sessions = 3,
+                     .version = "0.1.0", .event_backend = "epoll", .restart = "kept", .n_tenants = n_tenants,
+                     .n_spaces = n_spaces, .tenants = tenants, .spaces = spaces };
+
+    memset(tenants, 0, sizeof(tenants));
+    memset(spaces, 0, sizeof(spaces));
+    for (size_t i = 0; i < n_tenants; i++) {
+        (void) snprintf(tenants[i].name, sizeof(tenants[i].name), "uid-%zu", i);
+        tenants[i].used_bytes = i << 10;
+    }
+    for (size_t i = 0; i < n_spaces; i++) {
+        spaces[i].table_digest[0] = (uint8_t) i;
+        spaces[i].n_kv_heads = 2;
+        spaces[i].pages = i;
+    }
+    return s;
+}
+
+static char *view(const kvc_status *now, const kvc_status *before, double seconds, unsigned width, unsigned height)
+{
+    struct top_moment a = { 100 + seconds, now, &table, 1 }, b = { 100, before, &table, 1 };
+    char *text = top_view(&a, before ? &b : NULL, width, height);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    return text;
+}
+
+/* Line of @text that begins with @word, NUL-terminated copy; "" if there is none. */
+static const char *line_of(const char *text, const char *word)
+{
+    static char line[256];
+    const char *at = strncmp(text, word, strlen(word)) == 0 ? text : NULL;
+    char find[64];
+
+    (void) snprintf(find, sizeof(find), "\n%s", word);
+    if (!at && (at = strstr(text, find)) != NULL)
+        at++;
+    (void) snprintf(line, sizeof(line), "%.*s", at ? (int) strcspn(at, "\n") : 0, at ? at : "");
+    return line;
+}
+
+static void check_size(const char *text, unsigned width, unsigned height)
+{
+    unsigned n = 0;
+
+    for (const char *p = text; *p; n++) {
+        size_t bytes = strcspn(p, "\n");
+
+        CU_ASSERT(bytes <= width);
+        for (size_t i = 0; i < bytes; i++)
+            CU_ASSERT(p[i] >= 0x20 && p[i] <= 0x7e);
+        CU_ASSERT_EQUAL_FATAL(p[bytes], '\n');
+        p += bytes + 1;
+    }
+    CU_ASSERT(height == 0 || n <= height);
+}
+
+/* 300 hits and 100 misses, 5 evictions in 2 s: 75 %, 2.50 per second; the totals before do not matter. */
+static void test_rates(void)
+{
+    kvc_tenant_status old_tenant;
+    kvc_space_status old_space;
+    kvc_status now = status_of(1, 1), before = now;
+    char *text;
+
+    old_tenant = tenants[0];
+    old_space = spaces[0];
+    old_tenant.hits = 1000;
+    old_tenant.misses = 7000;
+    old_tenant.evictions = 20;
+    old_space.leased = 40;
+    before.tenants = &old_tenant;
+    before.spaces = &old_space;
+    before.evictions = 20;
+    tenants[0].hits = 1300;
+    tenants[0].misses = 7100;
+    tenants[0].evictions = 25;
+    spaces[0].leased = 60;
+    now.evictions = 25;
+    text = view(&now, &before, 2, 80, 24);
+    CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "uid-0 "), "75.0     2.50"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "000000000000 "), "active"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "000000000000 "), " 10 "));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "2.50 evictions/s"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "[##########..........]"));
+    CU_ASSERT_PTR_NULL(strstr(text, "DRAINING"));
+    free(text);
+
+    now.draining = 1;
+    text = view(&now, NULL, 0, 80, 24); /* since the start, 10 s ago: 1300 of 8400 */
+    CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "uid-0 "), "15.5     2.50"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "kvcobrad "), "DRAINING"));
+    free(text);
+
+    old_tenant.hits = 99999; /* of a daemon that is gone: counters begin anew */
+    text = view(&now, &before, 2, 80, 24);
+    CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "uid-0 "), "92.9"));
+    free(text);
+}
+
+/* Nobody asked for anything: no rate is better than a wrong one. */
+static void test_nothing(void)
+{
+    kvc_status now = status_of(1, 0);
+    char *text = view(&now, &now, 2, 80, 24);
+
+    CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "uid-0 "), "     -        0"));
+    free(text);
+    now = status_of(0, 0);
+    text = view(&now, &now, 0, 80, 24);
+    check_size(text, 80, 24);
+    free(text);
+}
+
+/* A bar for a GPU that is ready, the reason for one that is not, nothing for the host's memory a second time. */
+static void test_gpus(void)
+{
+    kvc_device_status devices[4] = {
+        { .name = "cpu", .state = KVC_DEVICE_READY },
+        { .name = "gpu0", .state = KVC_DEVICE_READY, .pool_bytes = 1000 << 20, .page_bytes = 250 << 20 },
+        { .name = "gpu1", .state = KVC_DEVICE_UNAVAILABLE, .message = "there is no driver\n" },
+        { .name = "gpu2", .state = KVC_DEVICE_OPENING },
+    };
+    kvc_status now = status_of(40, 30);
+    char *text;
+
+    now.n_devices = 4;
+    now.devices = devices;
+    text = view(&now, NULL, 0, 80, 24);
+    CU_ASSERT_STRING_EQUAL(line_of(text, "gpu0 "), "gpu0  [#####...............] 250.0 MiB in pages of 1000.0 MiB, 0 B waste");
+    CU_ASSERT_STRING_EQUAL(line_of(text, "gpu1 "), "gpu1  there is no driver?");
+    CU_ASSERT_STRING_EQUAL(line_of(text, "gpu2 "), "gpu2  is being opened");
+    CU_ASSERT_STRING_EQUAL(line_of(text, "cpu"), "");
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\nTABLE")); /* lines of GPUs are taken off the rows of tenants and tables */
+    check_size(text, 80, 24);
+    free(text);
+    now.n_devices = 1;
+    text = view(&now, NULL, 0, 80, 24);
+    CU_ASSERT_PTR_NULL(strstr(text, "gpu"));
+    free(text);
+}
+
+static void test_sizes(void)
+{
+    static const unsigned sizes[][2] = { { 80, 24 }, { 120, 40 }, { 40, 6 }, { 1, 1 }, { 200, 9 }, { 80, 0 } };
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        kvc_status now = status_of(40, 30);
+        char *text = view(&now, NULL, 0, sizes[i][0], sizes[i][1]);
+
+        check_size(text, sizes[i][0], sizes[i][1]);
+        free(text);
+    }
+}
+
+/* 24 lines, 7 of them fixed: 17 for both; the larger half of what is left to the second table. Most used first. */
+static void test_rows(void)
+{
+    kvc_status now = status_of(40, 30);
+    char *text = view(&now, NULL, 0, 80, 24);
+
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n... and 33 more\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n... and 22 more\n"));
+    CU_ASSERT(strstr(text, "uid-39") < strstr(text, "uid-38"));
+    CU_ASSERT_PTR_NULL(strstr(text, "uid-0 "));
+    free(text);
+    now = status_of(40, 1); /* one table leaves its room to the tenants */
+    text = view(&now, NULL, 0, 80, 24);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n... and 25 more\n"));
+    free(text);
+}
+
+static void test_hostile_names(void)
+{
+    kvc_status now = status_of(1, 0);
+    char *text;
+
+    memcpy(tenants[0].name, "a\033[2J\n\xff\tb", 10);
+    text = view(&now, NULL, 0, 80, 24);
+    check_size(text, 80, 24);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "a?[2J???b"));
+    memset(tenants[0].name, 'x', sizeof(tenants[0].name)); /* not even an end */
+    tenants[0].name[sizeof(tenants[0].name) - 1] = '\0';
+    free(text);
+    text = view(&now, NULL, 0, 80, 24);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\nxxxxxxxxxxxxxxxx  "));
+    free(text);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_rates), TEST(test_nothing), TEST(test_gpus), TEST(test_sizes), TEST(test_rows), TEST(test_hostile_names), TEST_END,
+};

@@ -1,6 +1,0 @@
-/* The benches of `kvcobra bench`, one file cmd_bench_NAME.c each; listed in cmd_bench.c. */
-#pragma once
-
-#include "tools/command.h"
-
-extern const struct command bench_attend, bench_generate, bench_service, bench_solve;

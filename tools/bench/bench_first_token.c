@@ -1,0 +1,131 @@
+/* Two processes with one prompt; see bench_generate.h. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/bench/bench_generate.h"
+#include "tools/command/clock.h"
+#include "tools/command/process.h"
+
+static int write_all(int fd, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = write(fd, bytes, n);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -errno;
+        bytes += done;
+        n -= (size_t) done;
+    }
+    return 0;
+}
+
+/* The prompt in memory, behind a line that no earlier run had. Children read it through our /proc folder. */
+static int make_prompt(const char *text, size_t bytes, size_t repetition, int *ret_fd, struct errmsg *e)
+{
+    _cleanup_(closep) int fd = memfd_create("kvcobra-prompt", MFD_CLOEXEC);
+    char line[96];
+    int r;
+
+    if (fd < 0)
+        return fail(e, -errno, "cannot keep a prompt in memory: %s", strerror(errno));
+    (void) snprintf(line, sizeof(line), "Run %d at %.9f, repetition %zu.\n", (int) getpid(), clock_seconds(), repetition);
+    r = write_all(fd, line, strlen(line));
+    if (r == 0)
+        r = write_all(fd, text, bytes);
+    if (r < 0)
+        return fail(e, r, "cannot keep a prompt of %zu bytes in memory: %s", bytes, strerror(-r));
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+/* `kvcobra generate --json` of one token, as a process of its own. */
+struct first {
+    double seconds;
+    json_int_t n_prompt, n_matched;
+    char why[256]; /* not everything was published */
+};
+
+static int first_token(const char *model, const char *socket, int prompt_fd, struct first *ret, struct errmsg *e)
+{
+    _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra generate");
+    struct process *const ps[] = { &p };
+    char prompt[64];
+    const char *argv[] = { "kvcobra", "generate", model, "--prompt-file", prompt, "--socket", socket, "--tokens", "1",
+                           "--ignore-eos", "--json", NULL };
+    const char *why;
+    json_t *json;
+    int r;
+
+    (void) snprintf(prompt, sizeof(prompt), "/proc/%d/fd/%d", (int) getpid(), prompt_fd);
+    r = process_start(&p, "/proc/self/exe", argv, PROCESS_CAPTURE, e);
+    if (r == 0)
+        r = process_wait(ps, 1, 0, PROCESS_EXITS, -1, e);
+    if (r == 0 && !process_succeeded(&p, e))
+        r = -ECANCELED;
+    if (r < 0)
+        return r;
+    json = json_loads(p.out ? p.out : "", 0, NULL);
+    r = json_unpack(json, "{s:F, s:I, s:I, s:s}", "first_token_seconds", &ret->seconds, "prompt_tokens", &ret->n_prompt,
+                    "matched_tokens", &ret->n_matched, "not_published_because", &why);
+    if (r == 0)
+        (void) snprintf(ret->why, sizeof(ret->why), "%s", why);
+    json_decref(json);
+    return r < 0 ? fail(e, -EPROTO, "'kvcobra generate --json' did not print what it should") : 0;
+}
+
+/* One process that has to read the prompt, and one that finds it read. */
+static int pair_of_processes(const char *model, const char *socket, const char *text, size_t bytes, size_t repetition,
+                             struct first ret[2], struct errmsg *e)
+{
+    _cleanup_(closep) int fd = -1;
+    int r = make_prompt(text, bytes, repetition, &fd, e);
+
+    for (int i = 0; i < 2 && r == 0; i++)
+        r = first_token(model, socket, fd, &ret[i], e);
+    if (r < 0)
+        return r;
+    if (ret[0].n_matched > 0)
+        return fail(e, -EEXIST, "the first process found its prompt read: somebody else publishes the same text");
+    if (ret[1].n_matched == 0)
+        return fail(e, -ENODATA, "the second process found nothing of %lld tokens read%s%s", (long long) ret[1].n_prompt,
+                    ret[0].why[0] ? ": " : "; a longer --prompt-bytes helps", ret[0].why);
+    return 0;
+}
+
+int bench_first_token(const char *model, const char *socket, const char *text, size_t bytes, size_t repeat,
+                      struct first_token_result *ret, struct errmsg *e)
+{
+    _cleanup_(freep) double *seconds = calloc(repeat, 3 * sizeof(*seconds));
+    double *cold = seconds, *warm = seconds + repeat, *ratio = seconds + 2 * repeat;
+    struct first pair[2];
+
+    if (!seconds)
+        return fail(e, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < repeat; i++) {
+        int r = pair_of_processes(model, socket, text, bytes, i, pair, e);
+
+        if (r < 0)
+            return r;
+        cold[i] = pair[0].seconds;
+        warm[i] = pair[1].seconds;
+        ratio[i] = cold[i] / warm[i];
+    }
+    *ret = (struct first_token_result) {
+        .n_prompt = (size_t) pair[1].n_prompt,
+        .n_matched = (size_t) pair[1].n_matched,
+        .cold = timing_of(cold, repeat),
+        .warm = timing_of(warm, repeat),
+        .ratio = timing_of(ratio, repeat),
+    };
+    return 0;
+}

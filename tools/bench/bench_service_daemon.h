@@ -1,0 +1,25 @@
+/* A daemon in a folder of its own, for one scenario of `kvcobra bench service`. */
+#pragma once
+
+#include "tools/command/process.h"
+
+struct errmsg;
+
+struct rig {
+    char folder[64], socket[96], operator_socket[96];
+    struct process daemon;
+    int signal_fd;
+};
+
+#define RIG_INIT { .daemon = PROCESS_INIT("kvcobrad"), .signal_fd = -1 }
+
+/**
+ * rig_init() - make the folder, start the daemon, wait until it serves
+ * @r:       RIG_INIT
+ * @daemon:  path of kvcobrad
+ * @options: more of its options, ends with NULL
+ *
+ * Return: 0; a negative errno with a sentence, or without one if a signal came.
+ */
+int rig_init(struct rig *r, const char *daemon, const char *const *options, struct errmsg *e);
+void rig_deinit(struct rig *r); /* right as a cleanup */

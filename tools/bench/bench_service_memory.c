@@ -1,0 +1,233 @@
+/*
+ * What a daemon needs beside the pages: a pool full of the smallest pages, many clients, ten leases of each.
+ *
+ * Clients are connections of this process, each with a session of its own. They publish in turn, a message's worth of pages
+ * at a time, until the pool is full; of its last pages each keeps ten leases of one page. Then the same again over a full
+ * pool, where every page evicts another and every lease is a new one: what is needed must not grow by that.
+ */
+#include "tools/bench/bench_service.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/bench/bench_service_link.h"
+#include "tools/bench/bench_service_model.h"
+#include "tools/bench/bench_service_daemon.h"
+#include "tools/command/clock.h"
+#include "tools/command/handles.h"
+
+enum { LEASES_EACH = 10, FDS_BESIDE = 64 };
+
+/* Two half-tiles of one bit: header and payload are 256 bytes, the smallest page that has keys and values. */
+static const struct bench_shape shape = { .n_layers = 1, .n_kv_heads = 1, .d = 32, .n_bands = 1, .bits = 1 };
+
+struct size {
+    unsigned n_clients;
+    uint64_t pool_bytes, extent_bytes; /* pages of 256 bytes fill it */
+};
+
+static const struct size whole = { 1000, UINT64_C(256) << 20, UINT64_C(64) << 20 };
+static const struct size quick = { 20, UINT64_C(8) << 20, UINT64_C(2) << 20 };
+
+struct client {
+    struct link link;
+    uint64_t leases[LEASES_EACH];
+    unsigned n_leases;
+};
+
+struct bench {
+    const struct size *size;
+    const struct bench_model *model;
+    struct rig *rig;
+    struct client *clients;
+    uint64_t next;        /* key to publish */
+    uint64_t n_messages;  /* that fill the pool */
+};
+
+/* ---- what the daemon has ----------------------------------------------------------------------------------------- */
+
+/* Memory that counts as pages or as clients' arenas: what is shared with them, under the names that the daemon gives. */
+static bool is_shared(const char *line)
+{
+    return strstr(line, "kvcobra-pages") || strstr(line, "kvcobra-arena");
+}
+
+/* The kernel's account of a process. Return: 0; errno of /proc. */
+static int resident_bytes(pid_t pid, uint64_t *ret, struct errmsg *e)
+{
+    _cleanup_(fclosep) FILE *f = NULL;
+    char path[64], line[512];
+    uint64_t sum = 0, kib;
+    bool counts = false;
+    unsigned long from, to;
+
+    (void) snprintf(path, sizeof(path), "/proc/%ld/smaps", (long) pid);
+    f = fopen(path, "re");
+    if (!f)
+        return fail(e, -errno, "cannot read %s: %s", path, strerror(errno));
+    while (fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            counts = !is_shared(line);
+        else if (counts && sscanf(line, "Rss: %" SCNu64 " kB", &kib) == 1)
+            sum += kib * 1024;
+    }
+    *ret = sum;
+    return 0;
+}
+
+static int look(const struct bench *b, struct memory_state *ret, struct errmsg *e)
+{
+    _cleanup_(kvc_client_freep) kvc_client *operator = NULL;
+    kvc_status *s = NULL;
+    int r = client_open(b->rig->operator_socket, &operator, e);
+
+    if (r < 0)
+        return r;
+    r = kvc_status_get(operator, &s);
+    if (r < 0)
+        return fail(e, r, "%s", kvc_last_error(operator));
+    *ret = (struct memory_state) {
+        .n_sessions = s->sessions, .n_leases = s->leases, .n_evicted = s->evictions, .slot_records = s->slot_record_bytes,
+        .index = s->index_bytes, .holds = s->hold_bytes, .heap = s->heap_bytes,
+    };
+    for (size_t i = 0; i < s->n_spaces; i++)
+        ret->n_pages += s->spaces[i].pages;
+    r = resident_bytes((pid_t) s->pid, &ret->resident, e);
+    s = kvc_status_free(s);
+    if (r == 0 && (ret->n_sessions < b->size->n_clients || ret->n_leases != (uint64_t) b->size->n_clients * LEASES_EACH))
+        return fail(e, -EIO, "the daemon counts %" PRIu64 " sessions and %" PRIu64 " leases", ret->n_sessions, ret->n_leases);
+    return r;
+}
+
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
+
+static int release_leases(struct client *c, struct errmsg *e)
+{
+    int r = 0;
+
+    while (r == 0 && c->n_leases > 0)
+        r = link_release(&c->link, c->leases[--c->n_leases], e);
+    return r;
+}
+
+/* A message's worth of pages; @keep: leases of ten of them in place of those that this client had. */
+static int publish(struct bench *b, struct client *c, bool keep, struct errmsg *e)
+{
+    struct link_page pages[LINK_ITEMS_MAX];
+    uint64_t lease, first = b->next;
+    int r = link_publish(&c->link, &b->model->layout, first, LINK_ITEMS_MAX, pages, &lease, e);
+
+    b->next += LINK_ITEMS_MAX;
+    if (r == 0 && keep)
+        r = release_leases(c, e);
+    while (r == 0 && keep && c->n_leases < LEASES_EACH) {
+        struct chunk_key key = link_key(first + c->n_leases);
+
+        r = link_lease(&c->link, &key, &pages[c->n_leases], 1, &c->leases[c->n_leases], e);
+        c->n_leases += r == 0;
+    }
+    return r < 0 ? r : link_release(&c->link, lease, e);
+}
+
+/* Messages of all clients in turn; the last one of each leaves its leases. */
+static int publish_all(struct bench *b, uint64_t n_messages, struct errmsg *e)
+{
+    int r = 0;
+
+    for (uint64_t i = 0; r == 0 && i < n_messages; i++)
+        r = publish(b, &b->clients[i % b->size->n_clients], n_messages - i <= b->size->n_clients, e);
+    return r;
+}
+
+static int connect_all(struct bench *b, struct errmsg *e)
+{
+    struct geometry g = bench_geometry(&shape);
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < b->size->n_clients; i++) {
+        r = link_open(b->rig->socket, NULL, &b->clients[i].link, e);
+        if (r == 0)
+            r = link_open_model(&b->clients[i].link, &g, bench_model_digest, e);
+    }
+    return r;
+}
+
+static int measure(struct bench *b, struct memory_figures *ret, struct errmsg *e)
+{
+    double began = clock_seconds();
+    uint64_t n = b->size->n_clients > b->n_messages / 10 ? b->size->n_clients : b->n_messages / 10;
+    int r = connect_all(b, e);
+
+    if (r == 0)
+        r = publish_all(b, b->n_messages, e);
+    ret->seconds = clock_seconds() - began;
+    if (r == 0)
+        r = look(b, &ret->filled, e);
+    if (r == 0)
+        r = publish_all(b, n, e);
+    if (r == 0)
+        r = look(b, &ret->churned, e);
+    ret->n_churned = n * LINK_ITEMS_MAX;
+    ret->page_bytes = b->model->layout.page_bytes[PAGE_REST];
+    if (r == 0 && ret->filled.n_pages != b->n_messages * LINK_ITEMS_MAX)
+        return fail(e, -EIO, "of %" PRIu64 " pages that fill the pool it has %" PRIu64, b->n_messages * LINK_ITEMS_MAX,
+                    ret->filled.n_pages);
+    return r;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+/* One descriptor per connection here, five in the daemon, which raises its own limit. */
+static int raise_limit(unsigned n, struct errmsg *e)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return fail(e, -errno, "getrlimit: %s", strerror(errno));
+    if (limit.rlim_max < 5 * (rlim_t) n + FDS_BESIDE)
+        return fail(e, -EMFILE, "%u clients need %u descriptors in the daemon, and ulimit -Hn says %llu", n, 5 * n + FDS_BESIDE,
+                    (unsigned long long) limit.rlim_max);
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? fail(e, -errno, "setrlimit: %s", strerror(errno)) : 0;
+}
+
+int service_memory(const struct service_options *o, struct memory_figures *ret, struct errmsg *e)
+{
+    const struct size *size = o->quick ? &quick : &whole;
+    _cleanup_(rig_deinit) struct rig rig = RIG_INIT;
+    _cleanup_(bench_model_deinit) struct bench_model m = { .table = NULL };
+    _cleanup_(freep) struct client *clients = calloc(size->n_clients, sizeof(*clients));
+    struct bench b = { .size = size, .model = &m, .rig = &rig, .clients = clients };
+    char pool[40], extent[40];
+    const char *const options[] = { pool, extent, "--arena-bytes=128K", "--quota-bytes=4G", "--connections=1100",
+                                    "--connections-per-uid=1100", "--sessions-per-tenant=1100", "--lease-ms=600000", NULL };
+    int r;
+
+    if (!clients)
+        return fail(e, -ENOMEM, "out of memory for %u clients", size->n_clients);
+    for (unsigned i = 0; i < size->n_clients; i++)
+        clients[i].link.fd = -1;
+    (void) snprintf(pool, sizeof(pool), "--pool-bytes=%" PRIu64, size->pool_bytes);
+    (void) snprintf(extent, sizeof(extent), "--extent-bytes=%" PRIu64, size->extent_bytes);
+    r = raise_limit(size->n_clients, e);
+    if (r == 0)
+        r = bench_model_init(&m, &shape, 1, e);
+    if (r == 0)
+        r = rig_init(&rig, o->daemon, options, e);
+    if (r == 0)
+        r = link_stage_and_activate(rig.operator_socket, m.table->bytes, m.table->n_bytes, e);
+    if (r == 0)
+        b.n_messages = size->pool_bytes / m.layout.slot_bytes[PAGE_REST] / LINK_ITEMS_MAX;
+    if (r == 0)
+        r = measure(&b, ret, e);
+    for (unsigned i = 0; i < size->n_clients; i++)
+        link_close(&clients[i].link);
+    return r;
+}

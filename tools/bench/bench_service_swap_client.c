@@ -1,0 +1,266 @@
+/* What sequences of the swap scenario must give, and clients that time them; see bench_service_swap.h. */
+#include "tools/bench/bench_service_swap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "client/kvcobra.h"
+#include "tools/bench/bench_service_device.h"
+#include "tools/command/clock.h"
+#include "tools/command/handles.h"
+
+const struct bench_shape swap_shape = { .n_layers = LAYERS, .n_kv_heads = HEADS, .d = DIM, .n_bands = 8, .bits = 3 };
+
+/* ---- what must come back ----------------------------------------------------------------------------------------- */
+
+static kvc_model_id model_id(const struct geometry *g)
+{
+    kvc_model_id id = {
+        .struct_bytes = sizeof(id),
+        .geometry = { .struct_bytes = sizeof(id.geometry), .n_layers = g->n_layers, .n_heads = g->n_heads,
+                      .n_kv_heads = g->n_kv_heads, .head_dim = g->d, .n_rot = g->n_rot, .attn_scale = g->attn_scale,
+                      .rope_freq = g->freq },
+    };
+
+    memcpy(id.model_digest, bench_model_digest, sizeof(id.model_digest));
+    return id;
+}
+
+static int append_piece(const struct vectors *v, kvc_seq *s, unsigned layer, size_t first)
+{
+    return kvc_seq_append(s, layer, KVC_F32, v->of[layer][KVC_K] + first * ROW, v->of[layer][KVC_V] + first * ROW, PIECE);
+}
+
+/* What is appended, and room for a side of a layer, where sequences lie. */
+static int upload(const struct swap *w, struct place *p, void **ret_input, void **ret_out, struct errmsg *e)
+{
+    int r = place_new(p, sizeof(*w->input), ret_input, e);
+
+    if (r == 0)
+        r = place_put(p, *ret_input, w->input, sizeof(*w->input), e);
+    return r < 0 ? r : place_new(p, sizeof(w->input->of[0][0]), ret_out, e);
+}
+
+/* Reads one side of a layer to @out, which is there, and copies it to @ret. */
+static int read_side(struct place *p, kvc_client *c, kvc_seq *s, unsigned i, void *out, struct vectors *ret, struct errmsg *e)
+{
+    int r = kvc_seq_read(s, i / 2, (enum kvc_side)(i % 2), 0, TOKENS, out);
+
+    if (r == 0)
+        r = place_finish(p, c);
+    if (r < 0)
+        return fail(e, r, "%s", kvc_last_error(c));
+    return place_get(p, ret->of[i / 2][i % 2], out, sizeof(ret->of[0][0]), e);
+}
+
+/* A sequence of its own, without a daemon. */
+static int expect_of(struct place *p, const struct bench_model *m, const struct vectors *input, void *out, struct vectors *ret,
+                     struct errmsg *e)
+{
+    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
+    struct geometry g = bench_geometry(&swap_shape);
+    kvc_model_id id = model_id(&g);
+    kvc_model *model;
+    kvc_seq *s;
+    int r = place_client(p, NULL, &c, e);
+
+    if (r < 0)
+        return r;
+    r = kvc_model_open_table(c, &id, m->table->bytes, m->table->n_bytes, &model);
+    if (r == 0)
+        r = kvc_seq_new(model, NULL, 0, &s);
+    for (size_t at = 0; r == 0 && at < TOKENS; at += PIECE)
+        for (unsigned l = 0; r == 0 && l < LAYERS; l++)
+            r = append_piece(input, s, l, at);
+    if (r < 0)
+        return fail(e, r, "%s", kvc_last_error(c));
+    for (unsigned i = 0; r == 0 && i < 2 * LAYERS; i++)
+        r = read_side(p, c, s, i, out, ret, e);
+    return r;
+}
+
+/* A process of its own: this one must be able to fork after that. */
+int swap_expect(void *ctx, unsigned number, struct errmsg *e)
+{
+    struct swap *w = ctx;
+    struct place p;
+    void *input = NULL, *out = NULL;
+    int r = place_open(&p, w->options->device, e);
+
+    (void) number;
+    if (r < 0)
+        return r;
+    r = upload(w, &p, &input, &out, e);
+    for (unsigned t = 0; r == 0 && t < N_TABLES; t++)
+        r = expect_of(&p, &w->models[t], input, out, &w->shared->expected[t], e);
+    input = place_free(&p, input);
+    out = place_free(&p, out);
+    place_close(&p);
+    return r;
+}
+
+/* ---- one client -------------------------------------------------------------------------------------------------- */
+
+struct client {
+    struct swap *swap;
+    struct place place;
+    kvc_client *handle;
+    kvc_model *model;
+    struct client_samples *samples;
+    void *input, *out; /* where the sequences lie */
+    float *read;       /* what came out */
+    unsigned number;
+    unsigned phase;
+    double began;
+};
+
+static void begin_call(struct client *c)
+{
+    c->phase = c->swap->shared->phase;
+    c->began = clock_seconds();
+}
+
+/* A call that saw both kinds of stretch counts where tables were swapped. Return: @r, or what its work came to. */
+static int end_call(struct client *c, enum swap_call call, int r)
+{
+    int finished = r < 0 ? 0 : place_finish(&c->place, c->handle);
+    double seconds = clock_seconds() - c->began;
+    unsigned phase = c->phase | c->swap->shared->phase;
+    struct samples *to;
+
+    r = finished < 0 ? finished : r;
+    to = &c->samples->of[phase][call];
+    to->seconds[to->n++ % SAMPLES_MAX] = seconds;
+    if (r < 0 && atomic_fetch_add(&c->swap->shared->n_failed, 1) == 0)
+        (void) fail(&c->swap->shared->failure, r, "%s", kvc_last_error(c->handle));
+    return r;
+}
+
+/* A sequence, and the number of the table that it uses: the one in force before and after it began. */
+static int new_sequence(struct client *c, const void *salt, size_t salt_bytes, kvc_seq **ret, unsigned *ret_table)
+{
+    kvc_model_info before = { .struct_bytes = sizeof(before) }, after = { .struct_bytes = sizeof(after) };
+    kvc_seq *s = NULL;
+    int r;
+
+    do {
+        s = kvc_seq_free(s);
+        begin_call(c);
+        r = end_call(c, SWAP_BEGIN, kvc_model_get_info(c->model, &before));
+        if (r < 0)
+            return r;
+        begin_call(c);
+        r = end_call(c, SWAP_BEGIN, kvc_seq_new(c->model, salt, salt_bytes, &s));
+        if (r < 0)
+            return r;
+        r = kvc_model_get_info(c->model, &after);
+        if (r < 0) {
+            s = kvc_seq_free(s);
+            return r;
+        }
+    } while (before.revision != after.revision);
+    *ret_table = memcmp(after.table_digest, c->swap->models[0].table->digest, KVC_DIGEST_BYTES) == 0 ? 0 : 1;
+    *ret = s;
+    return 0;
+}
+
+static int append_all(struct client *c, kvc_seq *s, size_t first)
+{
+    size_t published = first;
+    int r = 0;
+
+    for (size_t at = first; r == 0 && at < TOKENS; at += PIECE) {
+        for (unsigned l = 0; r == 0 && l < LAYERS; l++) {
+            begin_call(c);
+            r = end_call(c, SWAP_APPEND, append_piece(c->input, s, l, at));
+        }
+        if (r < 0)
+            break;
+        begin_call(c);
+        r = end_call(c, SWAP_COMMIT, kvc_seq_commit(s, c->swap->tokens, at + PIECE, &published));
+    }
+    c->swap->shared->n_published += published;
+    return r;
+}
+
+static int read_all(struct client *c, kvc_seq *s, unsigned table)
+{
+    struct shared *sh = c->swap->shared;
+    const size_t bytes = sizeof(sh->expected[0].of[0][0]);
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < 2 * LAYERS; i++) {
+        begin_call(c);
+        r = end_call(c, SWAP_READ, kvc_seq_read(s, i / 2, (enum kvc_side)(i % 2), 0, TOKENS, c->out));
+        sh->n_reads++;
+        if (r == 0 && (place_get(&c->place, c->read, c->out, bytes, NULL) < 0 ||
+                       memcmp(c->read, sh->expected[table].of[i / 2][i % 2], bytes) != 0))
+            sh->n_wrong++;
+    }
+    return r;
+}
+
+/* Failures are counted where they are met; the client goes on with the next sequence. */
+static void one_sequence(struct client *c, uint64_t round)
+{
+    uint64_t salt[2] = { c->number + 1, round };
+    _cleanup_(kvc_seq_freep) kvc_seq *s = NULL;
+    unsigned table;
+    size_t n;
+    int r;
+
+    if (round % 2)
+        salt[0] = salt[1] = 0; /* everybody's */
+    r = new_sequence(c, salt, sizeof(salt), &s, &table);
+    if (r < 0)
+        return;
+    begin_call(c);
+    r = end_call(c, SWAP_MATCH, kvc_seq_match(s, c->swap->tokens, TOKENS, &n));
+    if (r == 0) {
+        c->swap->shared->n_matched += n;
+        r = append_all(c, s, n);
+    }
+    if (r == 0)
+        r = read_all(c, s, table);
+    if (r == 0)
+        c->swap->shared->n_sequences++;
+}
+
+static int client(struct client *c, struct errmsg *e)
+{
+    struct swap *w = c->swap;
+    struct geometry g = bench_geometry(&swap_shape);
+    kvc_model_id id = model_id(&g);
+    int r = place_client(&c->place, w->socket, &c->handle, e);
+
+    if (r < 0)
+        return r;
+    r = kvc_model_open(c->handle, &id, &c->model);
+    if (r < 0)
+        return fail(e, r, "%s", kvc_last_error(c->handle));
+    c->read = malloc(sizeof(w->input->of[0][0]));
+    r = c->read ? upload(w, &c->place, &c->input, &c->out, e) : fail(e, -ENOMEM, "out of memory for vectors");
+    if (r == 0 && crew_wait_go(&w->crew))
+        for (uint64_t round = 0; !w->shared->stop && !crew_failed(&w->crew); round++)
+            one_sequence(c, round);
+    return r;
+}
+
+int swap_client(void *ctx, unsigned number, struct errmsg *e)
+{
+    struct swap *w = ctx;
+    struct client c = { .swap = w, .number = number, .samples = &w->shared->clients[number] };
+    int r = place_open(&c.place, w->options->device, e);
+
+    if (r < 0)
+        return r;
+    r = client(&c, e);
+    c.handle = kvc_client_free(c.handle); /* before its memory and the driver */
+    c.input = place_free(&c.place, c.input);
+    c.out = place_free(&c.place, c.out);
+    place_close(&c.place);
+    free(c.read);
+    return r;
+}

@@ -1,0 +1,32 @@
+/*
+ * kvcobra bench WHAT: benches a user can repeat on his own machine. Each is a file cmd_bench_WHAT.c with a
+ * `const struct command bench_WHAT`, declared in bench.h and listed here.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/bench/bench.h"
+#include "tools/command/command.h"
+
+static const struct command *const benches[] = {
+    &bench_attend,
+    &bench_generate,
+    &bench_service,
+    &bench_solve,
+    NULL,
+};
+
+static int run(int argc, char **argv)
+{
+    if (argc < 2)
+        return command_usage("bench needs the name of what to measure; 'kvcobra help bench' lists them");
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0) {
+        fputs("Usage: kvcobra bench WHAT ...\n\nMeasures on this machine:\n", stdout);
+        command_list(benches);
+        fputs("\n'kvcobra bench WHAT --help' explains one.\n", stdout);
+        return COMMAND_OK;
+    }
+    return command_dispatch(benches, "kvcobra bench", argc, argv);
+}
+
+const struct command cmd_bench = { "bench", "measure the parts on this machine", run };

@@ -1,0 +1,341 @@
+/*
+ * kvcobra bench solve: how long the solvers take for a large model, 256 heads of dimension 128. Spectra are synthetic
+ * and seeded, curves computed ones with some noise (measuring real curves is calibration, not solving). Every result
+ * is checked before anything is timed.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/quant.h"
+#include "alloc/solve_bands.h"
+#include "alloc/solve_dp.h"
+#include "alloc/solve_paper.h"
+#include "base/cleanup.h"
+#include "tools/bench/bench.h"
+#include "tools/command/clock.h"
+#include "tools/bench/machine.h"
+#include "tools/command/report.h"
+#include "tools/bench/timing.h"
+
+enum {
+    OPT_REPEAT = 1,
+    N_HEADS = 256,
+    DIM = 128,
+    BAND = 8,
+    N_BANDS = 2 * N_HEADS * DIM / BAND, /* K and V */
+    DP_OPTIONS = DIM / 2 * 7 + 1, /* of a head: even ranks, 2 to 8 bits, nothing */
+    N_SOLVERS = 3,
+    N_CASES = 3 * N_SOLVERS,      /* budgets x solvers */
+};
+
+static const struct {
+    const char *name, *json, *problem;
+    int sides;
+} solvers[N_SOLVERS] = {
+    { "C1 and C2", "paper", "256 heads, d = 128", 1 },
+    { "dp", "dp", "256 heads, d = 128", 1 },
+    { "bands", "bands", "K and V of 256 heads, d = 128", 2 },
+};
+
+static const double budgets[3] = { 1, 2, 4 }; /* bits per number */
+
+struct bench_options {
+    struct common_options common;
+    size_t repeat;
+};
+
+struct input {
+    double w[N_HEADS * DIM];                       /* descending spectra */
+    double curves[N_BANDS * BANDS_OPTIONS];
+    uint32_t coords[N_BANDS];
+    struct dp_option options[N_HEADS * DP_OPTIONS];
+    size_t first[N_HEADS + 1];
+};
+
+static const char doc[] =
+    "Time the solvers: the paper's C1 and C2 and its exact dynamic programme for 256 heads of dimension 128, and the "
+    "bands knapsack for the keys and values of 256 heads, at 1, 2 and 4 bits per number.\v"
+    "Inputs are synthetic and the same every time. Results are checked before the clock starts. Minimum, median and "
+    "99th percentile over all repetitions, the cases taking turns.";
+
+static const struct argp_option options[] = {
+    { "repeat", OPT_REPEAT, "N", 0, "Repetitions of each case (default 30)", 1 },
+    { 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct bench_options *o = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &o->common;
+        return 0;
+    case OPT_REPEAT:
+        o->repeat = (size_t) option_uint(state, "--repeat", arg, 1, 100000);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", arg);
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp argp = { options, parse, NULL, doc, common_children, NULL, NULL };
+
+/* ---- input --------------------------------------------------------------------------------------------------- */
+
+static double next_uniform(uint64_t *s)
+{
+    uint64_t z = (*s += 0x9e3779b97f4a7c15u);
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (double) ((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+/* Exponential decay at a rate of each head's own, energies over a hundredfold range: as heads of real models. */
+static void make_spectrum(uint64_t *seed, double *w)
+{
+    double energy = exp(4.6 * next_uniform(seed)), rate = 0.01 + 0.09 * next_uniform(seed);
+
+    for (unsigned i = 0; i < DIM; i++)
+        w[i] = i == 0 ? energy : w[i - 1] * exp(-2 * rate * next_uniform(seed));
+}
+
+/* Every (r, b) of every head; 2 % of noise, as measuring leaves it. */
+static int make_options(struct input *in, uint64_t *seed)
+{
+    double curve[(DIM / 2 + 1) * 7], q[BANDS_OPTIONS];
+    struct paper_options o;
+
+    paper_options_default(&o, 1);
+    if (dp_options_max(DIM, &o) != DP_OPTIONS)
+        return -EINVAL;
+    for (unsigned b = 0; b < BANDS_OPTIONS; b++)
+        q[b] = paper_bennett(b);
+    for (unsigned h = 0; h < N_HEADS; h++) {
+        dp_curve(in->w + (size_t) h * DIM, DIM, q, &o, curve);
+        for (size_t i = 7; i < sizeof(curve) / sizeof(*curve); i++)
+            curve[i] *= 1 + 0.02 * next_uniform(seed);
+        in->first[h + 1] = in->first[h] + dp_head_options(curve, DIM, &o, in->options + in->first[h]);
+    }
+    return 0;
+}
+
+static int make_input(struct input *in)
+{
+    double error[BANDS_OPTIONS] = { 1 }, w[DIM];
+    uint64_t seed = 1;
+    int r;
+
+    for (unsigned b = 1; b < BANDS_OPTIONS; b++) {
+        struct levels l;
+
+        r = levels_normal(QUANT_LLOYD_MAX, b, &l);
+        if (r < 0)
+            return r;
+        error[b] = levels_normal_mse(&l, b);
+    }
+    for (unsigned h = 0; h < N_HEADS; h++)
+        make_spectrum(&seed, in->w + (size_t) h * DIM);
+    for (unsigned i = 0; i < N_BANDS; i++) {
+        unsigned band = i % (DIM / BAND);
+        double sum = 0;
+
+        if (band == 0)
+            make_spectrum(&seed, w);
+        for (unsigned k = 0; k < BAND; k++)
+            sum += w[band * BAND + k];
+        /* a measured curve is not smooth: 2 % of noise makes some bands not convex */
+        for (unsigned b = 0; b < BANDS_OPTIONS; b++)
+            in->curves[i * BANDS_OPTIONS + b] = sum * error[b] * (1 + 0.02 * next_uniform(&seed));
+        in->coords[i] = BAND;
+    }
+    return make_options(in, &seed);
+}
+
+/* ---- cases --------------------------------------------------------------------------------------------------- */
+
+struct output {
+    struct paper_choice choice[N_HEADS];
+    double B[N_HEADS];
+    uint8_t bits[N_BANDS];
+    struct bands_result bands;
+    uint32_t option[N_HEADS];
+    struct dp_result dp;
+};
+
+static int run_case(const struct input *in, unsigned k, struct output *out)
+{
+    double bpd = budgets[k / N_SOLVERS];
+    struct paper_options o;
+
+    if (k % N_SOLVERS == 0) {
+        paper_options_default(&o, bpd);
+        return paper_c2(in->w, N_HEADS, DIM, &o, out->choice, out->B);
+    }
+    if (k % N_SOLVERS == 1)
+        return dp_solve(&(struct dp_problem) { N_HEADS, in->options, in->first, (uint64_t) (bpd * N_HEADS * DIM) },
+                        out->option, &out->dp);
+    return bands_solve(&(struct bands_problem) { .n_bands = N_BANDS,
+                                                 .distortion = in->curves,
+                                                 .coords = in->coords,
+                                                 .budget_bits = (uint64_t) (bpd * 2 * N_HEADS * DIM) },
+                       out->bits, &out->bands);
+}
+
+/* Budgets of C2 add up, and every (r, b) is what C1 says for its budget. */
+static bool paper_right(const struct input *in, double bpd, const struct output *out)
+{
+    double sum = 0;
+
+    for (unsigned h = 0; h < N_HEADS; h++) {
+        const struct paper_choice *c = &out->choice[h];
+        double D = 0;
+
+        for (unsigned i = 0; i < DIM; i++)
+            D += in->w[h * DIM + i] * (i < c->r ? paper_bennett(c->b) : 1);
+        if (fabs(D - c->D) > 1e-9 * D || c->r > out->B[h] / 2)
+            return false;
+        sum += out->B[h];
+    }
+    return fabs(sum - bpd * DIM * N_HEADS) < 1e-6 * sum;
+}
+
+/* Within the budget, as good as claimed, within 0.1 % of the Lagrangian bound, and no single head can still gain. */
+static bool dp_right(const struct input *in, double bpd, const struct output *out)
+{
+    uint64_t budget = (uint64_t) (bpd * N_HEADS * DIM), used = 0;
+    double sum = 0;
+
+    for (unsigned h = 0; h < N_HEADS; h++) {
+        used += in->options[in->first[h] + out->option[h]].cost;
+        sum += in->options[in->first[h] + out->option[h]].D;
+    }
+    for (unsigned h = 0; h < N_HEADS; h++)
+        for (size_t i = in->first[h]; i < in->first[h + 1]; i++) {
+            const struct dp_option *o = &in->options[i], *now = &in->options[in->first[h] + out->option[h]];
+
+            if (used - now->cost + o->cost <= budget && o->D < now->D)
+                return false;
+        }
+    return used <= budget && used == out->dp.used_bits && fabs(sum - out->dp.D) < 1e-9 * sum &&
+           sum >= out->dp.lower_bound * (1 - 1e-9) && sum <= out->dp.lower_bound * 1.001;
+}
+
+/* Within the budget, as good as claimed, and within one band's largest step of the Lagrangian bound. */
+static bool bands_right(const struct input *in, double bpd, const struct output *out)
+{
+    uint64_t budget = (uint64_t) (bpd * 2 * N_HEADS * DIM), used = 0;
+    double sum = 0, bound = -out->bands.multiplier * (double) budget;
+
+    for (unsigned i = 0; i < N_BANDS; i++) {
+        const double *curve = in->curves + (size_t) i * BANDS_OPTIONS;
+        double best = INFINITY;
+
+        for (unsigned b = 0; b < BANDS_OPTIONS; b++)
+            best = fmin(best, curve[b] + out->bands.multiplier * BAND * b);
+        bound += best;
+        sum += curve[out->bits[i]];
+        used += (uint64_t) BAND * out->bits[i];
+    }
+    return used <= budget && used == out->bands.used_bits && fabs(sum - out->bands.distortion) < 1e-9 * sum &&
+           sum <= bound + out->bands.multiplier * 8 * BAND && sum >= bound * (1 - 1e-9);
+}
+
+static int check_cases(const struct input *in, struct output *out)
+{
+    for (unsigned k = 0; k < N_CASES; k++) {
+        static bool (*const right[N_SOLVERS])(const struct input *, double, const struct output *) = {
+            paper_right, dp_right, bands_right,
+        };
+        double bpd = budgets[k / N_SOLVERS];
+
+        if (run_case(in, k, out) < 0)
+            return command_fail("out of memory");
+        if (!right[k % N_SOLVERS](in, bpd, out))
+            return command_fail("the result of %s at %g bits per number is wrong; nothing was timed",
+                                solvers[k % N_SOLVERS].name, bpd);
+    }
+    return COMMAND_OK;
+}
+
+/* ---- timing -------------------------------------------------------------------------------------------------- */
+
+/* @seconds: [N_CASES, repeat]. The cases take turns, so that a busy moment of the machine meets them all. */
+static int time_cases(const struct input *in, struct output *out, size_t repeat, double *seconds,
+                      struct timing ret[N_CASES])
+{
+    for (size_t i = 0; i < repeat; i++)
+        for (unsigned k = 0; k < N_CASES; k++) {
+            double start = clock_seconds();
+
+            if (run_case(in, k, out) < 0)
+                return command_fail("out of memory");
+            seconds[k * repeat + i] = clock_seconds() - start;
+        }
+    for (unsigned k = 0; k < N_CASES; k++)
+        ret[k] = timing_of(seconds + k * repeat, repeat);
+    return COMMAND_OK;
+}
+
+/* ---- output -------------------------------------------------------------------------------------------------- */
+
+static int print_text(const struct timing *t, size_t repeat, const char *cpu)
+{
+    _cleanup_(report_freep) struct report *r = report_new("<solver\t<problem\t>bpd\t>min ms\t>median ms\t>p99 ms");
+
+    printf("CPU %s, one thread, %s, %zu repetitions, caches warm\n\n", cpu, COMPILER, repeat);
+    for (unsigned k = 0; k < N_CASES; k++)
+        report_row(r, "%s\t%s\t%g\t%.2f\t%.2f\t%.2f", solvers[k % N_SOLVERS].name,
+                   solvers[k % N_SOLVERS].problem, budgets[k / N_SOLVERS], t[k].min * 1e3, t[k].median * 1e3, t[k].p99 * 1e3);
+    return report_print(r, stdout) < 0 ? command_fail("out of memory") : COMMAND_OK;
+}
+
+static int print_json(const struct timing *t, size_t repeat, const char *cpu)
+{
+    json_t *all = json_array();
+
+    for (unsigned k = 0; k < N_CASES; k++)
+        if (json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f}", "solver",
+                                                 solvers[k % N_SOLVERS].json, "heads", N_HEADS, "sides",
+                                                 solvers[k % N_SOLVERS].sides, "d", DIM, "bpd", budgets[k / N_SOLVERS], "min_s",
+                                                 t[k].min, "median_s", t[k].median, "p99_s", t[k].p99)) < 0) {
+            json_decref(all);
+            return report_json(NULL);
+        }
+    return report_json(json_pack("{s:s, s:s, s:I, s:o}", "cpu", cpu, "compiler", COMPILER, "repetitions",
+                                 (json_int_t) repeat, "results", all));
+}
+
+static int run(int argc, char **argv)
+{
+    struct bench_options o = { .repeat = 30 };
+    _cleanup_(freep) struct input *in = NULL;
+    _cleanup_(freep) struct output *out = NULL;
+    _cleanup_(freep) double *seconds = NULL;
+    struct timing timings[N_CASES];
+    char cpu[CPU_NAME_BYTES];
+    int r;
+
+    command_parse(&argp, argc, argv, &o);
+    in = calloc(1, sizeof(*in));
+    out = malloc(sizeof(*out));
+    seconds = calloc(o.repeat, N_CASES * sizeof(*seconds));
+    if (!in || !out || !seconds || make_input(in) < 0)
+        return command_fail("out of memory");
+    r = check_cases(in, out);
+    if (r != COMMAND_OK)
+        return r;
+    r = time_cases(in, out, o.repeat, seconds, timings);
+    if (r != COMMAND_OK)
+        return r;
+    cpu_name(cpu);
+    return o.common.json ? print_json(timings, o.repeat, cpu) : print_text(timings, o.repeat, cpu);
+}
+
+const struct command bench_solve = { "solve", "the paper's solvers and the bands knapsack, 256 heads", run };

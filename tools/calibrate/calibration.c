@@ -1,0 +1,192 @@
+/* Statistics of exact passes; see calibration.h. */
+#include "tools/calibrate/calibration.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "alloc/moments.h"
+#include "alloc/stats.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/engine/backward.h"
+#include "tools/engine/engine.h"
+#include "tools/engine/sampler.h"
+#include "tools/command/progress.h"
+
+/* A window on its way through the model: forward through all layers, and perhaps back. */
+struct pass {
+    struct calibration *cal;
+    struct errmsg *e;
+    uint32_t n_layers;
+    uint32_t n_sink;
+    double forward_share; /* of the work of a window */
+    size_t n_embd;
+    float *residual;      /* [window] mean squares of the residual stream; NULL: not wanted */
+};
+
+static void update_progress(const struct pass *t, double share)
+{
+    const struct corpus *c = t->cal->corpus;
+
+    progress_update(t->cal->progress, (double) corpus_start(c, t->cal->n_done) +
+                                          share * (double) corpus_length(c, t->cal->n_done));
+}
+
+static void mean_squares(const float *hidden, size_t n, size_t n_embd, float *ret)
+{
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0;
+
+        for (size_t j = 0; j < n_embd; j++)
+            sum += (double) hidden[i * n_embd + j] * (double) hidden[i * n_embd + j];
+        ret[i] = (float) (sum / (double) n_embd);
+    }
+}
+
+/* Every window starts a sequence: its first tokens are sinks, which stats_add_layer() leaves out by itself. */
+static int add_moments(const struct pass *t, uint32_t layer, size_t n, const float *k, const float *v)
+{
+    const struct geometry *g = &moments_get_options(t->cal->moments)->geometry;
+    size_t sinks = t->n_sink < n ? t->n_sink : n, skip = sinks * g->n_kv_heads * g->d;
+
+    return moments_add(t->cal->moments, layer, 0, g->n_kv_heads, n - sinks, k + skip, v + skip, t->e);
+}
+
+static int take_layer(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v,
+                      const float *hidden)
+{
+    struct pass *t = ctx;
+    struct calibration *cal = t->cal;
+
+    if (t->residual)
+        mean_squares(hidden, n, t->n_embd, t->residual);
+    update_progress(t, t->forward_share * (double) (layer + 1) / t->n_layers);
+    if (cal->moments)
+        return add_moments(t, layer, n, k, v);
+    return stats_add_layer(cal->stats, cal->corpus->documents[cal->n_done], 0, layer, n, q, k, v, t->residual, t->e);
+}
+
+/* The sinks' gradients are left out like everything else of theirs. */
+static int take_gradients(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv)
+{
+    struct pass *t = ctx;
+    const struct stats_options *o = stats_get_options(t->cal->stats);
+    size_t sinks = t->n_sink < n ? t->n_sink : n, skip = sinks * o->geometry.n_kv_heads * o->geometry.d;
+    int r = stats_add_fisher(t->cal->stats, layer, SIDE_K, n - sinks, dk + skip, t->e);
+
+    update_progress(t, 1 - (1 - t->forward_share) * (double) layer / t->n_layers);
+    return r < 0 ? r : stats_add_fisher(t->cal->stats, layer, SIDE_V, n - sinks, dv + skip, t->e);
+}
+
+static int set_projections(struct engine *en, struct stats *s, struct errmsg *e)
+{
+    const struct geometry *g = engine_geometry(en);
+    uint32_t n_embd = engine_info(en)->n_embd;
+    _cleanup_(freep) float *wo = malloc((size_t) n_embd * g->n_heads * g->d * sizeof(*wo));
+    int r = wo ? 0 : fail(e, -ENOMEM, "out of memory for an output projection");
+
+    for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++) {
+        r = engine_output_projection(en, layer, wo, e);
+        if (r == 0)
+            r = stats_set_output_projection(s, layer, wo, n_embd, e);
+    }
+    return r;
+}
+
+/* What a window passes through: a cache and hidden states, or the way back too. */
+struct way {
+    struct exact_cache *exact;
+    float *hidden;
+    struct backward *backward;
+    uint32_t *labels;
+};
+
+static void way_deinit(struct way *w)
+{
+    (void) exact_cache_free(w->exact);
+    (void) backward_free(w->backward);
+    free(w->hidden);
+    free(w->labels);
+}
+
+static int way_init(struct way *w, const struct calibration *cal, struct errmsg *e)
+{
+    size_t n = cal->corpus->window;
+
+    if (cal->gradients) {
+        w->labels = malloc(n * sizeof(*w->labels));
+        return w->labels ? backward_new(cal->en, n, &w->backward, e)
+                         : fail(e, -ENOMEM, "out of memory for windows of %zu tokens", n);
+    }
+    w->hidden = malloc(n * engine_info(cal->en)->n_embd * sizeof(*w->hidden));
+    return w->hidden ? exact_cache_new(engine_geometry(cal->en), n, &w->exact, e)
+                     : fail(e, -ENOMEM, "out of memory for windows of %zu tokens", n);
+}
+
+static int run_window(const struct way *w, struct pass *t)
+{
+    const struct calibration *cal = t->cal;
+    const uint32_t *tokens = corpus_window(cal->corpus, cal->n_done);
+    size_t n = corpus_length(cal->corpus, cal->n_done);
+    struct kv_cache cache;
+    int r;
+
+    if (cal->gradients) {
+        struct sampler_state sampler;
+
+        sampler_seed(&sampler, cal->seed ^ cal->corpus->documents[cal->n_done]);
+        return backward_run(w->backward, tokens, n, &sampler, w->labels, take_gradients, t, t->e);
+    }
+    cache = exact_cache_ops(w->exact);
+    exact_cache_clear(w->exact);
+    r = engine_embed(cal->en, tokens, n, w->hidden, t->e);
+    return r < 0 ? r : engine_layers(cal->en, &cache, 0, t->n_layers, n, w->hidden, t->e);
+}
+
+static int run_windows(struct calibration *cal, struct pass *t, const struct way *w)
+{
+    int r = 0;
+
+    for (; cal->n_done < cal->corpus->n_windows; cal->n_done++) {
+        if (cal->stop && cal->stop())
+            return CALIBRATION_STOPPED;
+        r = run_window(w, t);
+        if (r != 0)
+            return r;
+    }
+    return 0;
+}
+
+int calibrate_windows(struct calibration *cal, struct errmsg *e)
+{
+    const struct stats_options *o = cal->stats ? stats_get_options(cal->stats) : NULL;
+    bool output = o && o->want_output;
+    _cleanup_(freep) float *residual = output ? malloc(cal->corpus->window * sizeof(*residual)) : NULL;
+    _cleanup_(way_deinit) struct way way = { 0 };
+    struct pass t = {
+        .cal = cal, .e = e, .n_layers = engine_geometry(cal->en)->n_layers, .residual = residual,
+        .n_sink = o ? o->n_sink : moments_get_options(cal->moments)->n_sink,
+        .forward_share = cal->gradients ? 0.3 : 1, .n_embd = engine_info(cal->en)->n_embd,
+    };
+    int r = output && !residual ? fail(e, -ENOMEM, "out of memory for windows of %zu tokens", cal->corpus->window) : 0;
+
+    if (r == 0 && o && (o->want_attention || output))
+        r = set_projections(cal->en, cal->stats, e);
+    if (r == 0)
+        r = way_init(&way, cal, e);
+    if (r < 0)
+        return r;
+    engine_set_tap(cal->en, take_layer, &t);
+    r = run_windows(cal, &t, &way);
+    engine_set_tap(cal->en, NULL, NULL);
+    return r;
+}
+
+uint64_t calibrate_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window, bool gradients)
+{
+    const struct geometry *g = engine_geometry(en);
+    uint64_t kv = 2ull * g->n_layers * g->n_kv_heads * g->d, width = engine_info(en)->n_embd;
+    uint64_t cache = sizeof(float) * window * (kv + width);
+
+    return (gradients ? backward_bytes(en, window) : cache) + stats_window_bytes(o, window);
+}

@@ -1,0 +1,358 @@
+/*
+ * kvcobra calibrate: run texts through the exact model and keep what every later budget needs: statistics.
+ */
+#include <cblas.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "alloc/moments.h"
+#include "alloc/stats.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/calibrate/calibrate_arguments.h"
+#include "tools/calibrate/calibration.h"
+#include "tools/calibrate/checkpoint.h"
+#include "tools/command/clock.h"
+#include "tools/command/command.h"
+#include "tools/engine/engine.h"
+#include "tools/command/interrupt.h"
+#include "tools/command/output_path.h"
+#include "tools/command/progress.h"
+#include "tools/command/report.h"
+#include "tools/command/text_file.h"
+
+/* A run of the command, from model to file. */
+struct run {
+    const struct calibrate_arguments *a;
+    struct engine *en;
+    struct stats_options so;
+    struct stats *stats;      /* or */
+    struct moments *moments;
+    struct corpus corpus;
+    struct calibration cal;
+    char *checkpoint;         /* path */
+    uint8_t plan[DIGEST_BYTES];
+};
+
+static void run_deinit(struct run *r)
+{
+    (void) engine_free(r->en);
+    (void) stats_free(r->stats);
+    (void) moments_free(r->moments);
+    corpus_deinit(&r->corpus);
+    free(r->checkpoint);
+}
+
+static int check_window(const struct run *r, struct errmsg *e)
+{
+    const struct engine_info *info = engine_info(r->en);
+    uint32_t limit = info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens
+                                                                                  : info->n_context;
+
+    if (r->a->window > limit)
+        return fail(e, -EINVAL, "%s reads %u tokens at most; --window %zu is more", r->a->model, limit, r->a->window);
+    if (r->a->window <= r->a->n_sink)
+        return fail(e, -EINVAL, "windows of %zu tokens and %u sinks leave nothing", r->a->window, r->a->n_sink);
+    return 0;
+}
+
+static void make_stats_options(struct run *r)
+{
+    const struct engine_info *info = engine_info(r->en);
+
+    stats_options_default(&r->so, engine_geometry(r->en));
+    memcpy(r->so.model_digest, info->model_digest, sizeof(r->so.model_digest));
+    (void) snprintf(r->so.model_name, sizeof(r->so.model_name), "%s", info->name);
+    r->so.n_sink = r->a->n_sink;
+    if (r->a->n_samples > 0)
+        r->so.n_samples = r->a->n_samples;
+    r->so.want_attention = r->a->attention;
+    r->so.want_output = r->a->output_metric;
+    r->so.seed = r->a->seed;
+}
+
+static struct corpus_options of_texts(const struct calibrate_arguments *a)
+{
+    return (struct corpus_options) {
+        .n_tokens = a->n_tokens, .window = a->window, .want_held = calibrate_wants_depth(a), .seed = a->seed,
+    };
+}
+
+/* What is held out is text, if there is any. */
+static struct corpus_options of_model(const struct calibrate_arguments *a)
+{
+    return (struct corpus_options) {
+        .n_tokens = a->n_generate, .window = a->window, .want_held = calibrate_wants_depth(a) && a->n_texts == 0,
+        .seed = a->seed,
+    };
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* OpenBLAS 0.3.21 does not know newer processors; it reads the environment before main() and cannot be told later. */
+static void hint_at_kernels(const struct run *r)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        strcmp(openblas_get_corename(), "Haswell") == 0)
+        command_note(&r->a->common, "OpenBLAS uses kernels for older processors: with OPENBLAS_CORETYPE=SkylakeX in the "
+                     "environment this is faster, and its last digits differ");
+#else
+    (void) r;
+#endif
+}
+
+static void announce(const struct run *r)
+{
+    const struct calibrate_arguments *a = r->a;
+    const struct corpus_options model = of_model(a);
+    uint64_t beside = calibrate_windows_bytes(r->en, &r->so, a->window, a->fisher), kept;
+    size_t tokens = corpus_tokens(&r->corpus) + a->n_generate;
+    struct stats_options so = r->so;
+    char stats[HUMAN_BYTES], more[HUMAN_BYTES];
+
+    if (tokens < so.n_samples) /* there are no more to keep vectors of */
+        so.n_samples = (uint32_t) tokens;
+    kept = a->moments_only ? moments_bytes(&so.geometry) : stats_bytes(&so) + (a->fisher ? stats_fisher_bytes(&so) : 0);
+    if (calibrate_wants_depth(a))
+        beside = larger(beside, calibrate_depth_bytes(r->en, a->window));
+    if (a->n_generate > 0)
+        beside = larger(beside, corpus_model_bytes(r->en, &model));
+    if (!a->moments_only && r->so.n_samples < STATS_SAMPLES_DEFAULT && a->n_samples == 0)
+        command_note(&a->common, "the vectors of %u tokens are kept, %s of them: --samples %d keeps as many as smaller models "
+                     "have", r->so.n_samples, human_bytes(STATS_SAMPLES_BYTES, stats), STATS_SAMPLES_DEFAULT);
+    command_note(&a->common, "the %s take %s in memory and about as much on disk; up to %s more of memory while "
+                 "calibrating, beside the model", a->moments_only ? "moments" : "statistics", human_bytes(kept, stats),
+                 human_bytes(beside, more));
+}
+
+/* ---- what is read --------------------------------------------------------------------------------------------- */
+
+static void free_documents(struct document *d, size_t n)
+{
+    for (size_t i = 0; d && i < n; i++)
+        document_deinit(&d[i]);
+    free(d);
+}
+
+static int read_texts(const struct run *r, struct corpus *ret, struct errmsg *e)
+{
+    const struct calibrate_arguments *a = r->a;
+    const struct corpus_options o = of_texts(a);
+    struct document *texts = calloc(a->n_texts, sizeof(*texts));
+    int err = texts ? 0 : fail(e, -ENOMEM, "out of memory for %zu texts", a->n_texts);
+
+    for (size_t i = 0; err == 0 && i < a->n_texts; i++)
+        err = a->lines ? document_load_lines(r->en, a->texts[i], &texts[i], e)
+                       : document_load(r->en, a->texts[i], &texts[i], e);
+    if (err == 0)
+        err = corpus_from_texts(r->en, texts, a->n_texts, &o, ret, e);
+    if (err == 0 && corpus_tokens(ret) < a->n_tokens)
+        command_note(&a->common, "the text is short: statistics of %zu tokens instead of %zu", corpus_tokens(ret),
+                     a->n_tokens);
+    for (size_t i = 0; err == 0 && i < a->n_texts; i++)
+        if (ret->sources[i].windows == 0)
+            command_note(&a->common, "nothing of %s is used: it has no window of %s%zu tokens, or the budget is smaller",
+                         a->texts[i], a->lines ? "16 to " : "", a->window);
+    free_documents(texts, a->n_texts);
+    return err;
+}
+
+static int let_model_write(const struct run *r, struct corpus *ret, struct errmsg *e)
+{
+    const struct calibrate_arguments *a = r->a;
+    const struct corpus_options o = of_model(a);
+    _cleanup_(progress_end) struct progress p;
+    size_t n = corpus_windows(o.n_tokens, o.window) + (o.want_held ? corpus_held(o.window) : 0);
+
+    if (a->n_texts == 0)
+        command_note(&a->common, "no --text: the model writes its own, which costs quality; a text like what the model will "
+                     "read is better");
+    progress_start(&p, "the model writes", "tokens", (double) (n * o.window), a->common.quiet);
+    return corpus_from_model(r->en, &o, &p, ret, e);
+}
+
+/* Texts first: what is wrong with them is said before anything takes long. */
+static int make_corpus(struct run *r, struct errmsg *e)
+{
+    _cleanup_(corpus_deinit) struct corpus written = { 0 };
+    int err = r->a->n_texts > 0 ? read_texts(r, &r->corpus, e) : 0;
+
+    if (err < 0)
+        return err;
+    announce(r);
+    hint_at_kernels(r);
+    if (r->a->n_generate == 0)
+        return 0;
+    if (r->a->n_texts == 0)
+        return let_model_write(r, &r->corpus, e);
+    err = let_model_write(r, &written, e);
+    return err < 0 ? err : corpus_join(&r->corpus, &written, e);
+}
+
+/* ---- what is made of it --------------------------------------------------------------------------------------- */
+
+static int new_sums(struct run *r, struct errmsg *e)
+{
+    struct moments_options mo = { .geometry = r->so.geometry, .n_sink = r->so.n_sink };
+    int err;
+
+    if (!r->a->moments_only) {
+        err = stats_new(&r->so, &r->stats, e);
+        for (size_t i = 0; err == 0 && i < r->corpus.n_sources; i++)
+            err = stats_add_source(r->stats, &r->corpus.sources[i], e);
+        return err;
+    }
+    memcpy(mo.model_digest, r->so.model_digest, sizeof(mo.model_digest));
+    memcpy(mo.model_name, r->so.model_name, sizeof(mo.model_name));
+    return moments_new(&mo, &r->moments, e);
+}
+
+/* Sums to begin with: empty, or those of the checkpoint. */
+static int begin(struct run *r, struct progress *p, struct errmsg *e)
+{
+    struct stats *stats = NULL;
+    struct moments *moments = NULL;
+    int err = new_sums(r, e);
+
+    if (err < 0)
+        return err;
+    r->cal = (struct calibration) {
+        .en = r->en, .stats = r->stats, .moments = r->moments, .corpus = &r->corpus, .gradients = r->a->fisher,
+        .seed = r->a->seed, .progress = p, .stop = interrupt_seen,
+    };
+    checkpoint_plan(&r->cal, calibrate_wants_depth(r->a), r->plan);
+    if (!r->a->resume)
+        return 0;
+    err = checkpoint_load(r->checkpoint, &r->cal, r->plan, &stats, &moments, e);
+    if (err < 0)
+        return err;
+    (void) stats_free(r->stats);
+    (void) moments_free(r->moments);
+    r->cal.stats = r->stats = stats;
+    r->cal.moments = r->moments = moments;
+    return 0;
+}
+
+static int save(const struct run *r, struct errmsg *e)
+{
+    int err = r->stats ? stats_save(r->stats, r->a->output, e) : moments_save(r->moments, r->a->output, e);
+
+    if (err == 0)
+        (void) unlink(r->checkpoint); /* of a run that is over now; mostly there is none */
+    return err;
+}
+
+/* Keeps what there is and says how to go on. */
+static int stop(const struct run *r, struct errmsg *e)
+{
+    int err = checkpoint_save(r->checkpoint, &r->cal, r->plan, e);
+
+    if (err < 0)
+        return err;
+    return fail(e, -EINTR, "interrupted after %zu of %zu windows, which %s holds: the same command with --resume goes on "
+                "from there", r->cal.n_done, r->corpus.n_windows, r->checkpoint);
+}
+
+static int measure(struct run *r, struct errmsg *e)
+{
+    const struct calibrate_arguments *a = r->a;
+    _cleanup_(progress_end) struct progress p;
+    int err;
+
+    progress_start(&p, "calibrating", "tokens", (double) corpus_tokens(&r->corpus), a->common.quiet);
+    err = begin(r, &p, e);
+    if (err < 0)
+        return err;
+    interrupt_watch();
+    err = calibrate_windows(&r->cal, e);
+    if (err == 0 && calibrate_wants_depth(a)) {
+        progress_end(&p);
+        progress_start(&p, "measuring depth weights", NULL, 1, a->common.quiet);
+        err = calibrate_depth(&r->cal, e);
+    }
+    if (err == CALIBRATION_STOPPED)
+        return stop(r, e);
+    return err < 0 ? err : save(r, e);
+}
+
+static int calibrate(struct run *r, struct errmsg *e)
+{
+    const struct engine_options eo = { 0 };
+    int err = output_check(r->a->output, &r->a->model, 1, e);
+
+    if (err == 0)
+        err = output_check(r->a->output, r->a->texts, r->a->n_texts, e);
+    if (err == 0)
+        err = engine_open(r->a->model, &eo, &r->en, e);
+    r->checkpoint = checkpoint_path(r->a->output);
+    if (err == 0 && !r->checkpoint)
+        err = fail(e, -ENOMEM, "out of memory for the name of a file");
+    if (err == 0)
+        err = check_window(r, e);
+    if (err < 0)
+        return err;
+    make_stats_options(r);
+    err = make_corpus(r, e);
+    return err < 0 ? err : measure(r, e);
+}
+
+/* ---- what is said about it ------------------------------------------------------------------------------------- */
+
+static uint64_t peak_bytes(void)
+{
+    struct rusage u = { 0 };
+
+    (void) getrusage(RUSAGE_SELF, &u);
+    return (uint64_t) u.ru_maxrss * 1024;
+}
+
+static int print_result(const struct run *r, double seconds)
+{
+    const struct calibrate_arguments *a = r->a;
+    uint64_t tokens = r->stats ? stats_tokens(r->stats) : moments_count(r->moments, 0, 0);
+    size_t samples = r->stats ? stats_samples(r->stats) : 0;
+    bool depth = r->stats && stats_has_depth(r->stats), gradients = r->stats && stats_has_fisher(r->stats);
+    struct stat st = { 0 };
+    char bytes[HUMAN_BYTES], took[HUMAN_BYTES], peak[HUMAN_BYTES];
+
+    (void) stat(a->output, &st); /* just written; without it the size reads 0 */
+    if (a->common.json)
+        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics", a->output,
+                                     "tokens", (json_int_t) tokens, "windows", (json_int_t) r->corpus.n_windows,
+                                     "samples", (json_int_t) samples, "bytes", (json_int_t) st.st_size,
+                                     "moments", (int) a->moments_only, "depth_weights", (int) depth, "gradients",
+                                     (int) gradients, "peak_bytes", (json_int_t) peak_bytes(), "seconds", seconds));
+    printf("%s: %ju tokens of %zu windows, ", a->output, (uintmax_t) tokens, r->corpus.n_windows);
+    if (a->moments_only)
+        printf("moments only");
+    else
+        printf("vectors of %zu%s%s", samples, depth ? ", depth weights measured" : "", gradients ? ", gradients" : "");
+    printf("; %s\n%s, at most %s of memory, the model's pages included\n", human_bytes((uint64_t) st.st_size, bytes),
+           human_seconds(seconds, took), human_bytes(peak_bytes(), peak));
+    return COMMAND_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    struct calibrate_arguments a;
+    _cleanup_(run_deinit) struct run r = { .a = &a };
+    double begun = clock_seconds();
+    struct errmsg e = { "" };
+    int code;
+
+    calibrate_arguments_default(&a);
+    command_parse(&calibrate_argp, argc, argv, &a);
+    code = calibrate(&r, &e) < 0 ? command_fail("%s", e.text) : print_result(&r, clock_seconds() - begun);
+    calibrate_arguments_deinit(&a);
+    return code;
+}
+
+const struct command cmd_calibrate = { "calibrate", "measure what matters in a model's cache", run };

@@ -1,0 +1,199 @@
+/*
+ * kvcobra merge: add up statistics, or moments, of several runs and machines. DESIGN 3.5.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "alloc/moments.h"
+#include "alloc/stats.h"
+#include "base/atomic_file.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/command/command.h"
+#include "tools/command/report.h"
+
+#define INPUT_BYTES_MAX ((size_t) 64 << 30)
+
+struct merge_arguments {
+    struct common_options common;
+    const char *output;
+    char **inputs; /* into argv; n_inputs of them */
+    size_t n_inputs;
+};
+
+static const char doc[] =
+    "Add up statistics of several runs of 'kvcobra calibrate', on one machine or many, as if one run had seen all texts.\v"
+    "All must be of one model, with the same metrics, seed, sinks, samples and key stride; what differs is named. The same "
+    "window of a text in two of them is refused, so that nothing counts twice. Of the sampled vectors those with the smallest "
+    "hashes stay, as in one run. The order of the files makes no difference to a single bit. Files of moments (calibrate "
+    "--moments-only, or what services collected) add up in the same way.\n\n"
+    "Example:\n\n"
+    "  kvcobra merge monday.stats tuesday.stats -o both.stats";
+
+static const struct argp_option options[] = {
+    { "output", 'o', "FILE", 0, "The file to write (required)", 1 },
+    { 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct merge_arguments *a = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->common;
+        a->inputs = calloc((size_t) state->argc, sizeof(*a->inputs));
+        return a->inputs ? 0 : ENOMEM;
+    case 'o':
+        a->output = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        a->inputs[a->n_inputs++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (a->n_inputs < 2 || !a->output)
+            argp_error(state, "two or more files and -o FILE are needed");
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp argp = { options, parse, "FILE FILE...", doc, common_children, NULL, NULL };
+
+/* A file: sums are added up in the order of the names that their SHA-256 gives them. */
+struct input {
+    const char *path;
+    struct stats *stats; /* or */
+    struct moments *moments; /* neither: not loaded */
+    uint8_t digest[DIGEST_BYTES];
+};
+
+static void free_inputs(struct input *inputs, size_t n)
+{
+    for (size_t i = 0; inputs && i < n; i++) {
+        (void) stats_free(inputs[i].stats);
+        (void) moments_free(inputs[i].moments);
+    }
+    free(inputs);
+}
+
+static int load(struct input *ret, struct errmsg *e)
+{
+    const char *path = ret->path;
+    _cleanup_(freep) uint8_t *bytes = NULL;
+    struct errmsg why = { "" };
+    size_t n = 0;
+    int r = atomic_file_read(path, INPUT_BYTES_MAX, (void **) &bytes, &n, e);
+
+    if (r < 0)
+        return r;
+    r = moments_recognise(bytes, n) ? moments_parse(bytes, n, &ret->moments, &why)
+                                    : stats_parse(bytes, n, &ret->stats, &why);
+    if (r < 0)
+        return fail(e, r, "%.120s: %.240s", path, why.text);
+    memcpy(ret->digest, bytes + n - DIGEST_BYTES, DIGEST_BYTES);
+    return 0;
+}
+
+/* The digest that ends a file: all that their order takes, and files of large models are not held all at once. */
+static int read_digest(struct input *x)
+{
+    _cleanup_(closep) int fd = open(x->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < DIGEST_BYTES)
+        return -EINVAL;
+    return pread(fd, x->digest, DIGEST_BYTES, st.st_size - DIGEST_BYTES) == DIGEST_BYTES ? 0 : -EIO;
+}
+
+static int compare_inputs(const void *a, const void *b)
+{
+    return memcmp(((const struct input *) a)->digest, ((const struct input *) b)->digest, DIGEST_BYTES);
+}
+
+static int add(struct input *to, const struct input *from, struct errmsg *e)
+{
+    struct errmsg why = { "" };
+    int r;
+
+    if (!to->stats != !from->stats)
+        return fail(e, -EINVAL, "%s holds moments and %s statistics: they do not add up", (to->stats ? from : to)->path,
+                    (to->stats ? to : from)->path);
+    r = to->stats ? stats_merge(to->stats, from->stats, &why) : moments_merge(to->moments, from->moments, &why);
+    return r < 0 ? fail(e, r, "%.100s does not go with %.100s: %.150s", from->path, to->path, why.text) : 0;
+}
+
+static int load_once(struct input *x, struct errmsg *e)
+{
+    return x->stats || x->moments ? 0 : load(x, e);
+}
+
+static int merge(const struct merge_arguments *a, struct input *inputs, struct errmsg *e)
+{
+    int r = atomic_file_check(a->output, e); /* one of the inputs may be replaced by the sum */
+
+    for (size_t i = 0; r == 0 && i < a->n_inputs; i++) {
+        inputs[i].path = a->inputs[i];
+        if (read_digest(&inputs[i]) < 0)
+            r = load(&inputs[i], e); /* which says what is wrong with it */
+    }
+    if (r < 0)
+        return r;
+    qsort(inputs, a->n_inputs, sizeof(*inputs), compare_inputs);
+    for (size_t i = 1; i < a->n_inputs; i++)
+        if (compare_inputs(&inputs[i - 1], &inputs[i]) == 0)
+            return fail(e, -EINVAL, "%.200s and %.200s are the same: they would count twice", inputs[i - 1].path,
+                        inputs[i].path);
+    r = load_once(&inputs[0], e);
+    for (size_t i = 1; r == 0 && i < a->n_inputs; i++) {
+        r = load_once(&inputs[i], e);
+        if (r == 0)
+            r = add(&inputs[0], &inputs[i], e);
+        inputs[i].stats = stats_free(inputs[i].stats);
+        inputs[i].moments = moments_free(inputs[i].moments);
+    }
+    if (r < 0)
+        return r;
+    return inputs[0].stats ? stats_save(inputs[0].stats, a->output, e) : moments_save(inputs[0].moments, a->output, e);
+}
+
+static int print_result(const struct merge_arguments *a, const struct input *all)
+{
+    uint64_t tokens = all->stats ? stats_tokens(all->stats) : moments_count(all->moments, 0, 0);
+    size_t samples = all->stats ? stats_samples(all->stats) : 0;
+
+    if (a->common.json)
+        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:b}", "output", a->output, "files", (json_int_t) a->n_inputs,
+                                     "tokens", (json_int_t) tokens, "samples", (json_int_t) samples, "moments",
+                                     (int) (all->moments != NULL)));
+    printf("%s: %ju tokens of %zu files", a->output, (uintmax_t) tokens, a->n_inputs);
+    if (all->stats)
+        printf(", vectors of %zu\n", samples);
+    else
+        printf(", moments only\n");
+    return COMMAND_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    struct merge_arguments a = { 0 };
+    struct input *inputs;
+    struct errmsg e = { "" };
+    int code;
+
+    command_parse(&argp, argc, argv, &a);
+    inputs = calloc(a.n_inputs, sizeof(*inputs));
+    if (!inputs)
+        code = command_fail("out of memory for %zu files", a.n_inputs);
+    else
+        code = merge(&a, inputs, &e) < 0 ? command_fail("%s", e.text) : print_result(&a, &inputs[0]);
+    free_inputs(inputs, a.n_inputs);
+    free(a.inputs);
+    return code;
+}
+
+const struct command cmd_merge = { "merge", "add up statistics of several runs", run };

@@ -1,0 +1,260 @@
+/* Windows of tokens to calibrate on, from texts; see corpus.h. */
+#include "tools/calibrate/corpus.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/engine/engine.h"
+#include "tools/command/text_file.h"
+
+size_t corpus_windows(size_t n_tokens, size_t window)
+{
+    return (n_tokens + window - 1) / window;
+}
+
+size_t corpus_held(size_t window)
+{
+    return corpus_windows(DEPTH_TOKENS, window);
+}
+
+uint32_t corpus_bos(const struct engine *en)
+{
+    const struct engine_info *info = engine_info(en);
+
+    return info->add_bos && info->token_bos < info->n_vocab ? info->token_bos : UINT32_MAX;
+}
+
+void corpus_deinit(struct corpus *c)
+{
+    free(c->tokens);
+    free(c->ends);
+    free(c->documents);
+    free(c->sources);
+    *c = (struct corpus) { 0 };
+}
+
+int corpus_init(struct corpus *c, size_t window, size_t n_windows, size_t n_tokens, size_t n_sources, struct errmsg *e)
+{
+    *c = (struct corpus) { .window = window };
+    c->tokens = calloc(n_tokens + 1, sizeof(*c->tokens));
+    c->ends = calloc(n_windows + 1, sizeof(*c->ends));
+    c->documents = calloc(n_windows + 1, sizeof(*c->documents));
+    c->sources = calloc(n_sources + 1, sizeof(*c->sources));
+    if (!c->tokens || !c->ends || !c->documents || !c->sources)
+        return fail(e, -ENOMEM, "out of memory for %zu windows of %zu tokens", n_windows, window);
+    return 0;
+}
+
+/* A window's name: a hash of its tokens and its place in the text, so that statistics of different texts can be merged and
+ * those of the same text cannot be counted twice. */
+static uint64_t name_window(const uint32_t *tokens, size_t n, uint64_t place)
+{
+    uint8_t hash[crypto_generichash_BYTES_MIN];
+    crypto_generichash_state state;
+    uint64_t name;
+
+    (void) crypto_generichash_init(&state, NULL, 0, sizeof(hash));
+    (void) crypto_generichash_update(&state, (const uint8_t *) &place, sizeof(place));
+    (void) crypto_generichash_update(&state, (const uint8_t *) tokens, n * sizeof(*tokens));
+    (void) crypto_generichash_final(&state, hash, sizeof(hash));
+    memcpy(&name, hash, sizeof(name));
+    return name;
+}
+
+void corpus_add(struct corpus *c, uint32_t bos, const uint32_t *tokens, size_t n, uint64_t place)
+{
+    size_t start = corpus_start(c, c->n_windows), at = start;
+
+    if (bos != UINT32_MAX)
+        c->tokens[at++] = bos;
+    memcpy(c->tokens + at, tokens, n * sizeof(*tokens));
+    c->ends[c->n_windows] = at + n;
+    c->documents[c->n_windows++] = name_window(c->tokens + start, at + n - start, place);
+}
+
+/* ---- texts taking turns --------------------------------------------------------------------------------------- */
+
+struct cut {
+    size_t text, first, n; /* tokens [first, first + n) of a text */
+    uint64_t place;
+};
+
+/* How far a text has been read. */
+struct reader {
+    const struct document *d;
+    size_t at, part;
+    uint64_t n_cuts;
+};
+
+/* The next window of a text. Return: whether there is one. */
+static bool next_cut(struct reader *r, size_t longest, struct cut *ret)
+{
+    const struct document *d = r->d;
+
+    while (r->at < d->n_tokens) {
+        size_t end = d->ends ? d->ends[r->part] : d->n_tokens, left = end - r->at, n = left < longest ? left : longest;
+        bool whole = d->ends ? n >= LINE_TOKENS_MIN || n == longest : n == longest;
+
+        *ret = (struct cut) { .first = r->at, .n = n, .place = r->n_cuts };
+        r->at += n;
+        r->part += d->ends && r->at == end;
+        if (!whole)
+            continue;
+        r->n_cuts++;
+        return true;
+    }
+    return false;
+}
+
+struct cuts {
+    struct cut *cut;
+    size_t n, room, n_tokens; /* BOS included */
+};
+
+static int cuts_add(struct cuts *c, const struct cut *cut, size_t bos)
+{
+    if (c->n == c->room) {
+        size_t room = 2 * c->room + 64;
+        struct cut *grown = reallocarray(c->cut, room, sizeof(*grown));
+
+        if (!grown)
+            return -ENOMEM;
+        c->cut = grown;
+        c->room = room;
+    }
+    c->cut[c->n++] = *cut;
+    c->n_tokens += cut->n + bos;
+    return 0;
+}
+
+/* Windows of all texts in turn until there are @enough tokens and, beyond them, those to be held. */
+static int take_turns(struct reader *readers, size_t n, size_t longest, size_t bos, const struct corpus_options *o,
+                      struct cuts *ret)
+{
+    size_t counted = 0; /* tokens when the budget was full */
+    bool any = true;
+
+    while (any) {
+        any = false;
+        for (size_t i = 0; i < n; i++) {
+            struct cut cut;
+            int r;
+
+            if (ret->n_tokens >= o->n_tokens && counted == 0)
+                counted = ret->n_tokens;
+            if (counted > 0 && (!o->want_held || ret->n_tokens - counted >= DEPTH_TOKENS))
+                return 0;
+            if (!next_cut(&readers[i], longest, &cut))
+                continue;
+            any = true;
+            cut.text = i;
+            r = cuts_add(ret, &cut, bos);
+            if (r < 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
+/* How many windows at the end have DEPTH_TOKENS together; more than there are if they do not reach it. */
+static size_t count_held(const struct cuts *c, size_t bos)
+{
+    size_t n = 0, tokens = 0;
+
+    while (tokens < DEPTH_TOKENS && n < c->n)
+        tokens += c->cut[c->n - ++n].n + bos;
+    return tokens < DEPTH_TOKENS ? n + 1 : n;
+}
+
+static void describe(const struct document *d, size_t window, struct stats_source *ret)
+{
+    *ret = (struct stats_source) {
+        .bytes = d->n_bytes, .window = (uint32_t) window, .kind = d->ends ? SOURCE_LINES : SOURCE_TEXT,
+    };
+    memcpy(ret->digest, d->digest, sizeof(ret->digest));
+}
+
+static int build(const struct engine *en, const struct document *texts, size_t n, const struct cuts *cuts, size_t n_held,
+                 size_t window, struct corpus *ret_corpus, struct errmsg *e)
+{
+    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    int r = corpus_init(&c, window, cuts->n, cuts->n_tokens, n, e);
+
+    if (r < 0)
+        return r;
+    c.n_sources = n;
+    for (size_t i = 0; i < n; i++)
+        describe(&texts[i], window, &c.sources[i]);
+    for (size_t i = 0; i < cuts->n; i++) {
+        const struct cut *cut = &cuts->cut[i];
+
+        corpus_add(&c, corpus_bos(en), texts[cut->text].tokens + cut->first, cut->n, cut->place);
+        if (i + n_held < cuts->n) {
+            c.sources[cut->text].windows++;
+            c.sources[cut->text].tokens += corpus_length(&c, i);
+        }
+    }
+    c.n_windows -= n_held;
+    c.n_held = n_held;
+    *ret_corpus = c;
+    c = (struct corpus) { 0 };
+    return 0;
+}
+
+int corpus_from_texts(const struct engine *en, const struct document *texts, size_t n, const struct corpus_options *o,
+                      struct corpus *ret_corpus, struct errmsg *e)
+{
+    size_t bos = corpus_bos(en) != UINT32_MAX, longest = o->window - bos, n_held, n_tokens = 0;
+    _cleanup_(freep) struct reader *readers = calloc(n + 1, sizeof(*readers));
+    struct cuts cuts = { 0 };
+    int r = readers ? 0 : -ENOMEM;
+
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        readers[i].d = &texts[i];
+        n_tokens += texts[i].n_tokens;
+    }
+    if (r == 0)
+        r = take_turns(readers, n, longest, bos, o, &cuts);
+    n_held = o->want_held ? count_held(&cuts, bos) : 0;
+    if (r < 0)
+        r = fail(e, r, "out of memory for the windows of the texts");
+    else if (cuts.n < n_held + 1)
+        r = fail(e, -EINVAL, "the text has %zu tokens; windows of %zu need at least %zu: give more text or a smaller "
+                 "--window", n_tokens, o->window, (1 + (o->want_held ? corpus_held(o->window) : 0)) * longest);
+    else
+        r = build(en, texts, n, &cuts, n_held, o->window, ret_corpus, e);
+    free(cuts.cut);
+    return r;
+}
+
+int corpus_join(struct corpus *c, struct corpus *more, struct errmsg *e)
+{
+    _cleanup_(corpus_deinit) struct corpus both = { 0 };
+    size_t n_more = corpus_tokens(more), n_all = c->n_windows + c->n_held;
+    int r = corpus_init(&both, c->window > more->window ? c->window : more->window, more->n_windows + n_all,
+                        n_more + corpus_start(c, n_all), c->n_sources + more->n_sources, e);
+
+    if (r < 0)
+        return r;
+    memcpy(both.tokens, more->tokens, n_more * sizeof(*both.tokens));
+    memcpy(both.tokens + n_more, c->tokens, corpus_start(c, n_all) * sizeof(*both.tokens));
+    memcpy(both.ends, more->ends, more->n_windows * sizeof(*both.ends));
+    memcpy(both.documents, more->documents, more->n_windows * sizeof(*both.documents));
+    memcpy(both.documents + more->n_windows, c->documents, n_all * sizeof(*both.documents));
+    for (size_t i = 0; i < n_all; i++)
+        both.ends[more->n_windows + i] = n_more + c->ends[i];
+    memcpy(both.sources, c->sources, c->n_sources * sizeof(*both.sources));
+    memcpy(both.sources + c->n_sources, more->sources, more->n_sources * sizeof(*both.sources));
+    both.n_sources = c->n_sources + more->n_sources;
+    both.n_windows = more->n_windows + c->n_windows;
+    both.n_held = c->n_held;
+    corpus_deinit(more);
+    corpus_deinit(c);
+    *c = both;
+    both = (struct corpus) { 0 };
+    return 0;
+}

@@ -1,0 +1,310 @@
+/* See solve_arguments.h. */
+#include "tools/calibrate/solve_arguments.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/geometry.h"
+#include "alloc/stats.h"
+
+enum {
+    OPT_BPD = 1, OPT_K_BPD, OPT_V_BPD, OPT_TOTAL_BPD, OPT_K_ONLY, OPT_SWEEP, OPT_STEP, OPT_METHOD, OPT_METRIC,
+    OPT_CURVE, OPT_QUANTISER, OPT_TEMPER, OPT_FLOOR, OPT_CEILING, OPT_SEED, OPT_NO_LEVELS, OPT_PREDICT, OPT_DECODER,
+    OPT_NO_V_FROM_K,
+    OPT_NO_DEPTH, OPT_B_MIN_BUDGET, OPT_RANK_STEP, OPT_B_RANGE, OPT_ETA, OPT_ROUNDS, OPT_METRIC_FROM, OPT_LEVELS_FROM,
+};
+
+static const char doc[] =
+    "Make an allocation table from statistics: which directions of every head's keys and values are stored, and in how "
+    "many bits.\v"
+    "The budget counts stored code bits, padding included, per number of the cache (binary16 is 16). One budget covers "
+    "keys and values, which usually want different shares; --k-bpd and --v-bpd fix them.\n\n"
+    "Methods:\n"
+    "  bands      (default) every group of 8 directions of every head gets its own width, 0 to 8 bits; values are "
+    "predicted from their token's keys\n"
+    "  paper-kl   the paper's allocator (C1 and C2) under its attention-KL weight, values uniform\n"
+    "  paper-mse  the paper's allocator under squared error\n"
+    "  dp         the paper's codecs, budgets by its exact dynamic programme, measured curves; --metric query "
+    "(default) or mse, --curve bennett for the paper's estimate\n"
+    "The last three are charged without padding, as in the paper, and never spend more than the budget here, although "
+    "rounding in the original may.\n\n"
+    "Metrics: the default is the first that the statistics hold of fisher (needs gradients), output, attention, mse. "
+    "attention without the depth weights that go with it counts all layers alike, which is a poor guess.\n"
+    "Curves: measured (default: quantises sampled vectors), gaussian, bennett.\n\n"
+    "STATS may also be a file of moments (calibrate --moments-only, or what a service collected): means and covariances "
+    "without any vector. The metric then comes from --metric-from; without it, squared error. Curves are gaussian and levels "
+    "those of a normal distribution, or of --levels-from.\n\n"
+    "--sweep splits --total-bpd between keys and values in every way, in steps, and shows what each does; with -o the "
+    "tables are written there.\n\n"
+    "Examples:\n\n"
+    "  kvcobra solve model.stats --bpd 3 -o model-3.table\n"
+    "  kvcobra solve model.stats --total-bpd 6 --sweep -o splits/";
+
+static const struct argp_option options[] = {
+    { "bpd", OPT_BPD, "B", 0, "Bits per number, keys and values together", 1 },
+    { "k-bpd", OPT_K_BPD, "B", 0, "Bits per number of keys; with --v-bpd, instead of --bpd", 1 },
+    { "v-bpd", OPT_V_BPD, "B", 0, "Bits per number of values", 1 },
+    { "k-only", OPT_K_ONLY, NULL, 0,
+      "--bpd is for keys; values get 8 bits, as near to exact as a table goes (eval --side k leaves them exact)", 1 },
+    { "total-bpd", OPT_TOTAL_BPD, "T", 0, "Bits of a key number and a value number together: --bpd T/2", 1 },
+    { "sweep", OPT_SWEEP, NULL, 0, "With --total-bpd: all splits between keys and values, as a table", 1 },
+    { "step", OPT_STEP, "B", 0, "Of --sweep (default 1)", 1 },
+    { "output", 'o', "PATH", 0, "The table file to write; with --sweep a directory, and not required", 1 },
+    { "method", OPT_METHOD, "NAME", 0, "bands, paper-kl, paper-mse or dp", 2 },
+    { "metric", OPT_METRIC, "NAME", 0, "fisher, output, attention, query or mse (bands); query or mse (dp)", 2 },
+    { "metric-from", OPT_METRIC_FROM, "STATS", 0, "For moments: take the metric from these statistics", 2 },
+    { "levels-from", OPT_LEVELS_FROM, "TABLE", 0, "Keep the levels of this table instead of fitting them", 3 },
+    { "curve", OPT_CURVE, "NAME", 0, "measured, gaussian or bennett (bands, dp)", 2 },
+    { "quantiser", OPT_QUANTISER, "NAME", 0, "lloyd-max, uniform or uniform-midtread", 2 },
+    { "temper", OPT_TEMPER, "P", 0, "Raise the metric to this power, at the same trace (default 0.75 for fisher and "
+      "output, 1 for attention)", 3 },
+    { "no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Keep the levels of a normal distribution", 3 },
+    { "predict", OPT_PREDICT, "FROM", 0, "Values are what keys do not tell: the keys of their own head (head, the "
+      "default), of all heads of the layer (layer: better, slower to read, and every process needs all heads), or none", 3 },
+    { "decoder", OPT_DECODER, "NAME", 0, "least-squares (default: fitted to what the codes turned out to be) or inverse, of "
+      "the encoder", 3 },
+    { "no-v-from-k", OPT_NO_V_FROM_K, NULL, 0, "The same as --predict none", 3 },
+    { "no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Count the harm in all layers alike", 3 },
+    { "floor", OPT_FLOOR, "B", 0, "At least so many bits per number for every head and side", 3 },
+    { "ceiling", OPT_CEILING, "B", 0, "At most so many", 3 },
+    { "seed", OPT_SEED, "N", 0, "Of the rotations' signs (default 0)", 3 },
+    { NULL, 0, NULL, 0, "Of the paper's methods, with its defaults:", 4 },
+    { "b-min-budget", OPT_B_MIN_BUDGET, "BITS", 0, "B_min: least budget of a head, bits per token (default 8)", 4 },
+    { "rank-step", OPT_RANK_STEP, "N", 0, "Ranks are multiples of N (default 2)", 4 },
+    { "b-range", OPT_B_RANGE, "MIN:MAX", 0, "Bits of a stored coordinate (default 2:8)", 4 },
+    { "eta", OPT_ETA, "X", 0, "Damping of C2 (default 0.3; not dp)", 4 },
+    { "rounds", OPT_ROUNDS, "N", 0, "Rounds of C2 (default 5; not dp)", 4 },
+    { 0 },
+};
+
+void solve_arguments_default(struct solve_arguments *a)
+{
+    *a = (struct solve_arguments) { .ceil_bpd = TABLE_BITS_MAX, .step = 1 };
+    paper_options_default(&a->paper, 0);
+}
+
+static void take_name(struct solve_arguments *a, int key, const char *name, const struct argp_state *state)
+{
+    if (key == OPT_METHOD && method_from_name(name, &a->method) < 0)
+        argp_error(state, "--method %s: the methods are bands, paper-kl, paper-mse and dp", name);
+    if (key == OPT_METRIC && metric_from_name(name, &a->metric) < 0)
+        argp_error(state, "--metric %s: the metrics are output, attention, query, mse and fisher", name);
+    if (key == OPT_CURVE && curve_from_name(name, &a->curve) < 0)
+        argp_error(state, "--curve %s: the curves are measured, gaussian and bennett", name);
+    if (key == OPT_QUANTISER && quantiser_from_name(name, &a->quantiser) < 0)
+        argp_error(state, "--quantiser %s: the quantisers are lloyd-max, uniform and uniform-midtread", name);
+    if (key == OPT_PREDICT && prediction_from_name(name, &a->predict) < 0)
+        argp_error(state, "--predict %s: values are predicted from none, head or layer", name);
+    a->has_predict |= key == OPT_PREDICT;
+    if (key == OPT_DECODER && decoder_from_name(name, &a->decoder) < 0)
+        argp_error(state, "--decoder %s: the decoders are inverse and least-squares", name);
+    a->has_decoder |= key == OPT_DECODER;
+    a->has_metric |= key == OPT_METRIC;
+    a->has_curve |= key == OPT_CURVE;
+    a->has_quantiser |= key == OPT_QUANTISER;
+}
+
+/* "2:8" */
+static void take_range(struct solve_arguments *a, char *arg, const struct argp_state *state)
+{
+    char *colon = strchr(arg, ':');
+
+    if (!colon)
+        argp_error(state, "--b-range %s: least and most bits, as in 2:8", arg);
+    *colon = '\0';
+    a->paper.b_min = (uint32_t) option_uint(state, "--b-range", arg, 1, TABLE_BITS_MAX);
+    a->paper.b_max = (uint32_t) option_uint(state, "--b-range", colon + 1, a->paper.b_min, TABLE_BITS_MAX);
+}
+
+/* Return: whether @key is one of the paper's. */
+static bool take_paper(struct solve_arguments *a, int key, char *arg, const struct argp_state *state)
+{
+    struct paper_options *p = &a->paper;
+
+    switch (key) {
+    case OPT_B_MIN_BUDGET:
+        p->B_min = option_double(state, "--b-min-budget", arg, 0, GEOMETRY_DIM_MAX * TABLE_BITS_MAX);
+        a->paper_option = "--b-min-budget";
+        return true;
+    case OPT_RANK_STEP:
+        p->rank_step = (uint32_t) option_uint(state, "--rank-step", arg, 1, GEOMETRY_DIM_MAX);
+        a->paper_option = "--rank-step";
+        return true;
+    case OPT_B_RANGE:
+        take_range(a, arg, state);
+        a->paper_option = "--b-range";
+        return true;
+    case OPT_ETA:
+        p->eta = option_double(state, "--eta", arg, 0, 100);
+        a->paper_option = a->c2_option = "--eta";
+        return true;
+    case OPT_ROUNDS:
+        p->rounds = (uint32_t) option_uint(state, "--rounds", arg, 0, 10000);
+        a->paper_option = a->c2_option = "--rounds";
+        return true;
+    }
+    return false;
+}
+
+/* Return: whether @key is a budget. */
+static bool take_budget(struct solve_arguments *a, int key, const char *arg, const struct argp_state *state)
+{
+    switch (key) {
+    case OPT_BPD:
+        a->bpd = option_double(state, "--bpd", arg, 0.01, TABLE_BITS_MAX);
+        return true;
+    case OPT_K_BPD:
+        a->k_bpd = option_double(state, "--k-bpd", arg, 0.01, TABLE_BITS_MAX);
+        return true;
+    case OPT_V_BPD:
+        a->v_bpd = option_double(state, "--v-bpd", arg, 0.01, TABLE_BITS_MAX);
+        return true;
+    case OPT_TOTAL_BPD:
+        a->total_bpd = option_double(state, "--total-bpd", arg, 0.02, 2 * TABLE_BITS_MAX);
+        return true;
+    case OPT_STEP:
+        a->step = option_double(state, "--step", arg, 0.05, TABLE_BITS_MAX);
+        return true;
+    case OPT_TEMPER:
+        a->temper = option_double(state, "--temper", arg, 0.01, 2);
+        return true;
+    case OPT_FLOOR:
+        a->floor_bpd = option_double(state, "--floor", arg, 0, TABLE_BITS_MAX);
+        return true;
+    case OPT_CEILING:
+        a->ceil_bpd = option_double(state, "--ceiling", arg, 0, TABLE_BITS_MAX);
+        return true;
+    }
+    return false;
+}
+
+/* Return: whether @key is an option without a value. */
+static bool take_flag(struct solve_arguments *a, int key)
+{
+    bool *flag = key == OPT_K_ONLY ? &a->k_only
+        : key == OPT_SWEEP         ? &a->sweep
+        : key == OPT_NO_LEVELS     ? &a->no_levels
+        : key == OPT_NO_DEPTH      ? &a->no_depth
+                                   : NULL;
+
+    if (!flag)
+        return false;
+    *flag = true;
+    return true;
+}
+
+static void check(struct solve_arguments *a, const struct argp_state *state)
+{
+    bool apart = a->k_bpd > 0 || a->v_bpd > 0;
+
+    if (!a->statistics || (!a->output && !a->sweep))
+        argp_error(state, "a STATS file and -o TABLE are needed");
+    if ((a->bpd > 0) + (a->total_bpd > 0) + apart != 1 || (apart && !(a->k_bpd > 0 && a->v_bpd > 0)))
+        argp_error(state, "one budget: --bpd, or --total-bpd, or --k-bpd and --v-bpd");
+    if (a->k_only && !(a->bpd > 0))
+        argp_error(state, "--k-only takes the keys' bits from --bpd");
+    if (a->sweep && !(a->total_bpd > 0))
+        argp_error(state, "--sweep splits a --total-bpd");
+    if (a->sweep && a->total_bpd < 2 * a->step)
+        argp_error(state, "--sweep: a total of %g has no split in steps of %g", a->total_bpd, a->step);
+    if (a->step != 1 && !a->sweep)
+        argp_error(state, "--step belongs to --sweep");
+    if (a->paper_option && a->method == METHOD_BANDS)
+        argp_error(state, "%s belongs to the methods paper-kl, paper-mse and dp", a->paper_option);
+    if (a->c2_option && a->method == METHOD_DP)
+        argp_error(state, "%s belongs to C2, which method dp replaces", a->c2_option);
+}
+
+/* A total is twice the mean; keys alone leave values at the most that a table can store. */
+static void settle_budget(struct solve_arguments *a)
+{
+    if (a->total_bpd > 0)
+        a->bpd = a->total_bpd / 2;
+    if (!a->k_only)
+        return;
+    a->k_bpd = a->bpd;
+    a->v_bpd = TABLE_BITS_MAX;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct solve_arguments *a = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->common;
+        return 0;
+    case 'o':
+        a->output = arg;
+        return 0;
+    case OPT_METHOD:
+    case OPT_METRIC:
+    case OPT_CURVE:
+    case OPT_QUANTISER:
+    case OPT_PREDICT:
+    case OPT_DECODER:
+        take_name(a, key, arg, state);
+        return 0;
+    case OPT_METRIC_FROM:
+        a->metric_from = arg;
+        return 0;
+    case OPT_LEVELS_FROM:
+        a->levels_from = arg;
+        return 0;
+    case OPT_NO_V_FROM_K:
+        take_name(a, OPT_PREDICT, "none", state);
+        return 0;
+    case OPT_SEED:
+        a->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (a->statistics)
+            argp_error(state, "one statistics file at a time");
+        a->statistics = arg;
+        return 0;
+    case ARGP_KEY_END:
+        check(a, state);
+        settle_budget(a);
+        return 0;
+    }
+    return take_flag(a, key) || take_budget(a, key, arg, state) || take_paper(a, key, arg, state) ? 0
+                                                                                                  : ARGP_ERR_UNKNOWN;
+}
+
+const struct argp solve_argp = { options, parse, "STATS", doc, common_children, NULL, NULL };
+
+void solve_arguments_apply(const struct solve_arguments *a, const struct stats *s, struct solve_options *ret)
+{
+    solve_options_for(ret, a->method, a->bpd);
+    ret->k_bpd = a->k_bpd;
+    ret->v_bpd = a->v_bpd;
+    ret->floor_bpd = a->floor_bpd;
+    ret->ceil_bpd = a->ceil_bpd;
+    ret->seed = a->seed;
+    ret->paper = a->paper;
+    if (a->has_metric)
+        ret->metric = a->metric;
+    else if (a->method == METHOD_BANDS && stats_has_fisher(s))
+        ret->metric = METRIC_FISHER; /* alloc/README.md, "What tables cost" */
+    else if (a->method == METHOD_BANDS && stats_get_options(s)->want_output)
+        ret->metric = METRIC_OUTPUT;
+    else if (a->method == METHOD_BANDS && !stats_get_options(s)->want_attention)
+        ret->metric = METRIC_MSE; /* announced by the caller */
+    ret->temper = a->temper;
+    if (stats_is_moments(s) && ret->curve == CURVE_MEASURED)
+        ret->curve = CURVE_GAUSSIAN;
+    if (a->has_curve)
+        ret->curve = a->curve;
+    if (a->has_quantiser) {
+        ret->quantiser = a->quantiser;
+        ret->fit_levels = ret->fit_levels && a->quantiser == QUANT_LLOYD_MAX;
+    }
+    ret->fit_levels = ret->fit_levels && !a->no_levels && !a->levels_from && !stats_is_moments(s);
+    if (a->has_predict)
+        ret->v_from = a->predict;
+    if (stats_is_moments(s))
+        ret->decoder = DECODER_INVERSE;
+    if (a->has_decoder)
+        ret->decoder = a->decoder;
+    ret->depth_weights = ret->depth_weights && !a->no_depth;
+}

@@ -1,0 +1,196 @@
+/* Options, failures and dispatch that all subcommands share; see command.h. */
+#include "tools/command/command.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+enum { OPT_JSON = 0x1001 };
+
+static const struct argp_option common_argp_options[] = {
+    { "json", OPT_JSON, NULL, 0, "Print one JSON document on standard output", 90 },
+    { "quiet", 'q', NULL, 0, "No progress and no notes on standard error", 90 },
+    { 0 },
+};
+
+static error_t parse_common(int key, char *arg, struct argp_state *state)
+{
+    struct common_options *o = state->input;
+
+    (void) arg;
+    switch (key) {
+    case OPT_JSON:
+        o->json = true;
+        return 0;
+    case 'q':
+        o->quiet = true;
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp common_argp = { common_argp_options, parse_common, NULL, NULL, NULL, NULL, NULL };
+const struct argp_child common_children[] = { { &common_argp, 0, NULL, 0 }, { 0 } };
+
+void command_parse(const struct argp *argp, int argc, char **argv, void *input)
+{
+    error_t r;
+
+    argp_err_exit_status = COMMAND_USAGE;
+    r = argp_parse(argp, argc, argv, 0, NULL, input);
+    if (r != 0) { /* argp reports usage errors itself; what comes back is memory */
+        (void) command_fail("cannot read the command line: %s", strerror(r));
+        exit(COMMAND_FAILED);
+    }
+}
+
+uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min, uint64_t max)
+{
+    unsigned long long v;
+    char *end;
+
+    errno = 0;
+    v = strtoull(arg, &end, 10);
+    if (errno != 0 || end == arg || *end != '\0' || strchr(arg, '-') || v < min || v > max)
+        argp_error(state, "%s takes a whole number from %ju to %ju, not '%s'", option, (uintmax_t) min,
+                   (uintmax_t) max, arg);
+    return v;
+}
+
+double option_double(const struct argp_state *state, const char *option, const char *arg, double min, double max)
+{
+    double v;
+    char *end;
+
+    v = strtod(arg, &end);
+    if (end == arg || *end != '\0' || !isfinite(v) || v < min || v > max)
+        argp_error(state, "%s takes a number from %g to %g, not '%s'", option, min, max, arg);
+    return v;
+}
+
+/* One write per sentence, so that sentences of several processes on one terminal do not mix. */
+static void say(const char *fmt, va_list ap, const char *after)
+{
+    _cleanup_(freep) char *text = NULL;
+
+    if (vasprintf(&text, fmt, ap) < 0) {
+        text = NULL;
+        fprintf(stderr, "kvcobra: out of memory%s\n", after);
+        return;
+    }
+    fprintf(stderr, "kvcobra: %s%s\n", text, after);
+}
+
+int command_fail(const char *fmt, ...)
+{
+    va_list ap;
+
+    (void) fflush(stdout); /* what was printed before the failure stands before it */
+    va_start(ap, fmt);
+    say(fmt, ap, "");
+    va_end(ap);
+    return COMMAND_FAILED;
+}
+
+int command_usage(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    say(fmt, ap, "\nTry 'kvcobra --help'.");
+    va_end(ap);
+    return COMMAND_USAGE;
+}
+
+void command_note(const struct common_options *o, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (o->quiet)
+        return;
+    va_start(ap, fmt);
+    say(fmt, ap, "");
+    va_end(ap);
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Levenshtein distance; names longer than any command are far from all of them. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 31 };
+    size_t row[LONGEST + 1], n = strlen(b);
+
+    if (n > LONGEST || strlen(a) > LONGEST)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0]; /* distance of a[..i-1] to b[..j-1] */
+
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t replace = diagonal + (a[i - 1] != b[j - 1]);
+
+            diagonal = row[j];
+            row[j] = least(replace, least(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[n];
+}
+
+/* A guess further off than half the name would be noise. NULL: none. */
+static const char *nearest(const struct command *const *commands, const char *name)
+{
+    size_t best = strlen(name) / 2 + 1;
+    const char *guess = NULL;
+
+    for (; *commands; commands++) {
+        size_t distance = edit_distance(name, (*commands)->name);
+
+        if (distance < best) {
+            best = distance;
+            guess = (*commands)->name;
+        }
+    }
+    return guess;
+}
+
+int command_dispatch(const struct command *const *commands, const char *program, int argc, char **argv)
+{
+    _cleanup_(freep) char *title = NULL;
+    const char *guess;
+
+    for (const struct command *const *c = commands; *c; c++) {
+        if (strcmp((*c)->name, argv[1]) != 0)
+            continue;
+        if (asprintf(&title, "%s %s", program, argv[1]) < 0) {
+            title = NULL;
+            return command_fail("out of memory");
+        }
+        argv[1] = title; /* argp and getopt begin their messages with it */
+        return (*c)->run(argc - 1, argv + 1);
+    }
+    guess = nearest(commands, argv[1]);
+    if (guess)
+        return command_usage("'%s %s' does not exist; did you mean '%s %s'?", program, argv[1], program, guess);
+    return command_usage("'%s %s' does not exist", program, argv[1]);
+}
+
+void command_list(const struct command *const *commands)
+{
+    size_t widest = 0;
+
+    for (size_t i = 0; commands[i]; i++)
+        widest = strlen(commands[i]->name) > widest ? strlen(commands[i]->name) : widest;
+    for (; *commands; commands++) /* at least two blanks: man page and completion find the names by them */
+        printf("  %-*s  %s\n", (int) widest, (*commands)->name, (*commands)->summary);
+}

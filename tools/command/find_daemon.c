@@ -1,0 +1,86 @@
+/* Finding kvcobrad and kvcobra-mover; see find_daemon.h. */
+#include "tools/command/find_daemon.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/errmsg.h"
+
+static bool is_program(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+/* @places: relative to this program's folder, ends with NULL. */
+static bool find_beside(const char *self, const char *const *places, char ret[PATH_MAX])
+{
+    char folder[PATH_MAX];
+    const char *dir;
+
+    (void) snprintf(folder, sizeof(folder), "%s", self);
+    dir = dirname(folder);
+    for (; *places; places++) {
+        int n = snprintf(ret, PATH_MAX, "%s/%s", dir, *places);
+
+        if (n > 0 && n < PATH_MAX && is_program(ret))
+            return true;
+    }
+    return false;
+}
+
+static bool find_in_path(char ret[PATH_MAX])
+{
+    const char *path = getenv("PATH");
+
+    for (const char *p = path; p && *p;) {
+        int bytes = (int) strcspn(p, ":");
+        int n = snprintf(ret, PATH_MAX, "%.*s/kvcobrad", bytes, p);
+
+        if (n > 0 && n < PATH_MAX && is_program(ret))
+            return true;
+        p += bytes + (p[bytes] == ':');
+    }
+    return false;
+}
+
+static int take_given(const char *given, char ret[PATH_MAX], struct errmsg *e)
+{
+    if (snprintf(ret, PATH_MAX, "%s", given) >= PATH_MAX || !is_program(given))
+        return fail(e, -ENOENT, "%s is not a program", given);
+    return 0;
+}
+
+int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH_MAX], struct errmsg *e)
+{
+    static const char *const places[] = { "kvcobrad", "../daemon/kvcobrad", NULL }; /* installed; in a build tree */
+    ssize_t n = readlink("/proc/self/exe", ret_self, PATH_MAX - 1);
+
+    if (n < 0)
+        return fail(e, -errno, "cannot find this program: %s", strerror(errno));
+    ret_self[n] = '\0';
+    if (given)
+        return take_given(given, ret_daemon, e);
+    return find_beside(ret_self, places, ret_daemon) || find_in_path(ret_daemon)
+               ? 0
+               : fail(e, -ENOENT, "there is no kvcobrad beside %s nor in PATH; --daemon says where it is", ret_self);
+}
+
+int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], struct errmsg *e)
+{
+    static const char *const places[] = { "../mover/kvcobra-mover", "../" KVCOBRA_LIBEXECDIR "/kvcobra-mover", NULL };
+
+    if (given)
+        return take_given(given, ret_mover, e);
+    return find_beside(self, places, ret_mover) || take_given(KVCOBRA_MOVER_PATH, ret_mover, NULL) == 0
+               ? 0
+               : fail(e, -ENOENT, "there is no kvcobra-mover in ../mover or ../" KVCOBRA_LIBEXECDIR " of the folder of %s, nor "
+                      KVCOBRA_MOVER_PATH "; --mover says where it is", self);
+}

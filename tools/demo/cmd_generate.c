@@ -1,0 +1,367 @@
+/*
+ * kvcobra generate: a prompt in, text out, through the exact cache, a table of one's own or a daemon's shared pool.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/command/clock.h"
+#include "tools/command/command.h"
+#include "tools/engine/engine.h"
+#include "tools/engine/tokenizer.h"
+#include "tools/demo/generation.h"
+#include "tools/command/handles.h"
+#include "tools/command/progress.h"
+#include "tools/command/report.h"
+#include "tools/command/text_file.h"
+
+enum { OPT_PROMPT = 1, OPT_PROMPT_FILE, OPT_TABLE, OPT_SOCKET, OPT_EXACT, OPT_TOKENS, OPT_TEMPERATURE, OPT_SEED,
+       OPT_IGNORE_EOS, OPT_LABEL, OPT_REPORT, OPT_MOMENTS };
+
+enum { DEFAULT_TOKENS = 128 };
+
+struct generate_options {
+    struct common_options common;
+    const char *model, *prompt, *prompt_file, *table, *socket, *label;
+    bool exact, ignore_eos, moments;
+    double report; /* percent of new chunks */
+    size_t n_tokens;
+    float temperature;
+    uint64_t seed;
+};
+
+/* Where new tokens go: to stdout as they come, or into the JSON document at the end. */
+struct output {
+    const struct tokenizer *tokenizer;
+    bool stream;
+    char *text;      /* with --json */
+    size_t n_text;
+    struct progress progress;
+};
+
+static const char doc[] =
+    "Continue a prompt, and say how fast.\v"
+    "With --socket, tokens that another process published are not computed again, and what is computed here is "
+    "published. At the end: time to first token (opening the cache included, loading the model not), tokens per "
+    "second, prompt tokens found, bytes shared.\n\n"
+    "Examples:\n\n"
+    "  kvcobra generate model.gguf --prompt 'The capital of France is'\n"
+    "  kvcobra generate model.gguf --prompt-file manual.txt --socket /run/kvcobra/kvcobra.sock";
+
+static const struct argp_option options[] = {
+    { "prompt", OPT_PROMPT, "TEXT", 0, "The text to continue; control tokens such as <|im_start|> count as such", 1 },
+    { "prompt-file", OPT_PROMPT_FILE, "FILE", 0, "The text to continue, from a file; everything in it is text", 1 },
+    { "exact", OPT_EXACT, NULL, 0, "Keep keys and values as they are (this is the default)", 2 },
+    { "table", OPT_TABLE, "TABLE", 0, "Compress with this table, in this process", 2 },
+    { "socket", OPT_SOCKET, "PATH", 0, "Compress with the active table of the daemon there, and share", 2 },
+    { "report", OPT_REPORT, "PERCENT", 0, "With --socket: measure this share of new chunks and tell the daemon how the table "
+      "fits them (sums of errors; no text and no vector)", 2 },
+    { "moments", OPT_MOMENTS, NULL, 0, "With --report: second moments of keys and values too, for kvcobra recalibrate", 2 },
+    { "tokens", OPT_TOKENS, "N", 0, "Tokens to generate at most (default 128)", 3 },
+    { "temperature", OPT_TEMPERATURE, "T", 0, "0 = always the likeliest token (default)", 3 },
+    { "seed", OPT_SEED, "N", 0, "Of the draws at a temperature above 0 (default 0)", 3 },
+    { "label", OPT_LABEL, "NAME", 0, "Put a name in front of the summary, to tell several runs apart", 3 },
+    { "ignore-eos", OPT_IGNORE_EOS, NULL, 0, "Go on after the model's end-of-text token", 3 },
+    { 0 },
+};
+
+static void check(const struct generate_options *o, const struct argp_state *state)
+{
+    if (!o->model)
+        argp_error(state, "a MODEL is needed");
+    if (!o->prompt == !o->prompt_file)
+        argp_error(state, "either --prompt or --prompt-file is needed");
+    if ((o->table != NULL) + (o->socket != NULL) + o->exact > 1)
+        argp_error(state, "--table, --socket and --exact exclude each other");
+    if (o->report > 0 && !o->socket)
+        argp_error(state, "--report tells a daemon: it needs --socket");
+    if (o->moments && o->report <= 0)
+        argp_error(state, "--moments goes with --report");
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct generate_options *o = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &o->common;
+        return 0;
+    case OPT_PROMPT:
+        o->prompt = arg;
+        return 0;
+    case OPT_PROMPT_FILE:
+        o->prompt_file = arg;
+        return 0;
+    case OPT_TABLE:
+        o->table = arg;
+        return 0;
+    case OPT_SOCKET:
+        o->socket = arg;
+        return 0;
+    case OPT_EXACT:
+        o->exact = true;
+        return 0;
+    case OPT_TOKENS:
+        o->n_tokens = option_uint(state, "--tokens", arg, 1, (uint64_t) 1 << 24);
+        return 0;
+    case OPT_TEMPERATURE:
+        o->temperature = (float) option_double(state, "--temperature", arg, 0, 100);
+        return 0;
+    case OPT_SEED:
+        o->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
+        return 0;
+    case OPT_LABEL:
+        o->label = arg;
+        return 0;
+    case OPT_REPORT:
+        o->report = option_double(state, "--report", arg, 0, 100);
+        return 0;
+    case OPT_MOMENTS:
+        o->moments = true;
+        return 0;
+    case OPT_IGNORE_EOS:
+        o->ignore_eos = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (o->model)
+            argp_error(state, "one model at a time");
+        o->model = arg;
+        return 0;
+    case ARGP_KEY_END:
+        check(o, state);
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp argp = { options, parse, "MODEL", doc, common_children, NULL, NULL };
+
+static int append_text(struct output *out, const char *piece, size_t bytes)
+{
+    char *text = realloc(out->text, out->n_text + bytes + 1);
+
+    if (!text)
+        return -ENOMEM;
+    memcpy(text + out->n_text, piece, bytes);
+    out->text = text;
+    out->n_text += bytes;
+    out->text[out->n_text] = '\0';
+    return 0;
+}
+
+static int emit(void *ctx, uint32_t token)
+{
+    struct output *out = ctx;
+    size_t bytes;
+    const char *piece = tokenizer_piece(out->tokenizer, token, &bytes);
+
+    progress_end(&out->progress); /* the line must not stand in the text */
+    if (!piece) /* vocabularies are padded with ids that mean nothing */
+        return 0;
+    if (!out->stream)
+        return append_text(out, piece, bytes);
+    if (fwrite(piece, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
+        return -errno; /* nobody reads on, or the disk is full: kvcobra_main() says it */
+    return 0;
+}
+
+static void prompt_progress(void *ctx, size_t n_done)
+{
+    struct output *out = ctx;
+
+    progress_update(&out->progress, (double) n_done);
+}
+
+/* What the user asked to be told about this run, to the daemon. */
+static int ask_for_reports(kvc_client *c, kvc_model *m, const struct generate_options *o, struct errmsg *e)
+{
+    kvc_report_options ro = {
+        .struct_bytes = sizeof(ro), .share_ppm = (uint32_t) lround(o->report * 1e4), .moments = o->moments,
+    };
+    int r = o->report > 0 ? kvc_model_report(m, &ro) : 0;
+
+    return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
+}
+
+/* The model's BOS, if it wants one, and the prompt. */
+static int load_prompt(const struct engine *en, const struct generate_options *o, struct document *ret,
+                       struct errmsg *e)
+{
+    const struct engine_info *info = engine_info(en);
+    _cleanup_(document_deinit) struct document d = { 0 };
+    uint32_t *tokens;
+    int r;
+
+    if (o->prompt && utf8_error(o->prompt, strlen(o->prompt)) < strlen(o->prompt))
+        return fail(e, -EINVAL, "the prompt is not UTF-8 text");
+    if (o->prompt_file)
+        r = document_load(en, o->prompt_file, &d, e);
+    else
+        r = tokenizer_encode(engine_tokenizer(en), o->prompt, strlen(o->prompt), true, &d.tokens, &d.n_tokens, e);
+    if (r < 0)
+        return r;
+    if (info->add_bos && info->token_bos < info->n_vocab) {
+        tokens = realloc(d.tokens, (d.n_tokens + 1) * sizeof(*tokens));
+        if (!tokens)
+            return fail(e, -ENOMEM, "out of memory for a prompt of %zu tokens", d.n_tokens);
+        memmove(tokens + 1, tokens, d.n_tokens * sizeof(*tokens));
+        tokens[0] = info->token_bos;
+        d.tokens = tokens;
+        d.n_tokens++;
+    }
+    if (d.n_tokens == 0)
+        return fail(e, -EINVAL, "the prompt is empty");
+    if (d.n_tokens + o->n_tokens > info->n_context)
+        return fail(e, -EINVAL, "the prompt has %zu tokens; with %zu more it exceeds the %u that %s can read",
+                    d.n_tokens, o->n_tokens, info->n_context, o->model);
+    *ret = d;
+    d = (struct document) { 0 };
+    return 0;
+}
+
+static int run_exact(struct engine *en, const struct document *prompt, const struct generate_options *o,
+                     const struct generation_options *go, struct generation *ret, struct errmsg *e)
+{
+    _cleanup_(exact_cache_freep) struct exact_cache *exact = NULL;
+    struct kv_cache cache;
+    int r;
+
+    r = exact_cache_new(engine_geometry(en), prompt->n_tokens + o->n_tokens, &exact, e);
+    if (r < 0)
+        return r;
+    cache = exact_cache_ops(exact);
+    return generate(en, &cache, NULL, NULL, prompt->tokens, prompt->n_tokens, go, ret, e);
+}
+
+static int run_compressed(struct engine *en, const struct document *prompt, const struct generate_options *o,
+                          const struct generation_options *go, struct generation *ret, kvc_usage *ret_usage,
+                          struct errmsg *e)
+{
+    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
+    _cleanup_(kvc_seq_freep) kvc_seq *s = NULL; /* freed before its client */
+    double start = clock_seconds();
+    kvc_usage usage = { .struct_bytes = sizeof(usage) };
+    struct generation g;
+    struct kv_cache cache;
+    kvc_model *m;
+    int r;
+
+    r = client_open(o->socket, &c, e);
+    if (r == 0)
+        r = model_open(c, en, o->table, &m, e);
+    if (r == 0)
+        r = ask_for_reports(c, m, o, e);
+    if (r < 0)
+        return r;
+    r = kvc_seq_new(m, NULL, 0, &s);
+    if (r < 0)
+        return fail(e, r, "%s", kvc_last_error(c));
+    start = clock_seconds() - start; /* what opening took */
+    cache = kvcobra_cache_ops(c, s);
+    r = generate(en, &cache, c, s, prompt->tokens, prompt->n_tokens, go, &g, e);
+    if (r != 0)
+        return r;
+    r = kvc_seq_get_usage(s, &usage);
+    if (r < 0)
+        return fail(e, r, "%s", kvc_last_error(c));
+    g.first_seconds += start;
+    *ret = g;
+    *ret_usage = usage;
+    return 0;
+}
+
+static double tokens_per_second(const struct generation *g)
+{
+    return g->n_generated > 1 && g->rest_seconds > 0 ? (double) (g->n_generated - 1) / g->rest_seconds : 0;
+}
+
+static void print_summary(const struct generate_options *o, const struct document *prompt,
+                          const struct generation *g, const kvc_usage *u)
+{
+    char first[HUMAN_BYTES], held[HUMAN_BYTES], exact[HUMAN_BYTES], shared[HUMAN_BYTES];
+    const char *label = o->label ? o->label : "", *colon = o->label ? ": " : "";
+
+    command_note(&o->common, "%s%sfirst token after %s, then %.1f tokens/s; prompt of %zu tokens, %zu of them found in "
+                 "shared pages", label, colon, human_seconds(g->first_seconds, first), tokens_per_second(g),
+                 prompt->n_tokens, g->n_matched);
+    if (u->tokens > 0)
+        command_note(&o->common, "%s%scache of %ju tokens: %s (binary16: %s), %s of it shared", label, colon,
+                     (uintmax_t) u->tokens, human_bytes(usage_bytes(u), held), human_bytes(u->numbers * 2, exact),
+                     human_bytes(u->shared_bytes, shared));
+    if (g->publish_err < 0)
+        command_note(&o->common, "%s%snot everything was published: %s", label, colon, g->publish_text);
+}
+
+static int print_json(const struct output *out, const struct document *prompt, const struct generation *g,
+                      const kvc_usage *u)
+{
+    /* a model may stop in the middle of a character; JSON has whole ones only */
+    json_t *text = utf8_json(out->text ? out->text : "", out->n_text);
+
+    return report_json(json_pack(
+        "{s:o, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:I, s:I, s:I, s:s}", "text", text, "prompt_tokens",
+        (json_int_t) prompt->n_tokens, "matched_tokens", (json_int_t) g->n_matched, "generated_tokens",
+        (json_int_t) g->n_generated, "published_tokens", (json_int_t) g->n_published, "ended", g->ended,
+        "first_token_seconds", g->first_seconds, "tokens_per_second", tokens_per_second(g), "bytes",
+        (json_int_t) usage_bytes(u), "bytes_binary16", (json_int_t) u->numbers * 2, "shared_bytes",
+        (json_int_t) u->shared_bytes, "not_published_because", g->publish_text));
+}
+
+static int generate_and_print(struct engine *en, const struct document *prompt, const struct generate_options *o,
+                              struct output *out)
+{
+    const struct generation_options go = {
+        .n_tokens = o->n_tokens, .temperature = o->temperature, .seed = o->seed, .ignore_eos = o->ignore_eos,
+        .emit = emit, .progress = prompt_progress, .ctx = out,
+    };
+    struct errmsg e = { "" };
+    struct generation g;
+    kvc_usage usage = { 0 };
+    int r;
+
+    progress_start(&out->progress, "reading the prompt", "tokens", (double) prompt->n_tokens, o->common.quiet);
+    if (o->table || o->socket)
+        r = run_compressed(en, prompt, o, &go, &g, &usage, &e);
+    else
+        r = run_exact(en, prompt, o, &go, &g, &e);
+    progress_end(&out->progress);
+    if (r < 0 && ferror(stdout))
+        return COMMAND_FAILED; /* kvcobra_main() has the sentence */
+    if (r < 0)
+        return command_fail("%s", e.text[0] ? e.text : strerror(-r));
+    if (o->common.json)
+        return print_json(out, prompt, &g, &usage);
+    putchar('\n');
+    (void) fflush(stdout);
+    print_summary(o, prompt, &g, &usage);
+    return COMMAND_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    struct generate_options o = { .n_tokens = DEFAULT_TOKENS };
+    const struct engine_options eo = { 0 };
+    _cleanup_(engine_freep) struct engine *en = NULL;
+    _cleanup_(document_deinit) struct document prompt = { 0 };
+    struct errmsg e = { "" };
+    struct output out;
+    int r;
+
+    command_parse(&argp, argc, argv, &o);
+    r = engine_open(o.model, &eo, &en, &e);
+    if (r == 0)
+        r = load_prompt(en, &o, &prompt, &e);
+    if (r < 0)
+        return command_fail("%s", e.text);
+    out = (struct output) { .tokenizer = engine_tokenizer(en), .stream = !o.common.json };
+    r = generate_and_print(en, &prompt, &o, &out);
+    free(out.text);
+    return r;
+}
+
+const struct command cmd_generate = { "generate", "continue a prompt, alone or with others' help", run };

@@ -1,0 +1,197 @@
+/* Second half of the demonstration: one process reads a prompt, another finds it read, and the table is swapped. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/demo/demo.h"
+
+/* Daemon, A, B: watched together from the start, so that none can fill a pipe and stand still. */
+enum { DAEMON, A, B, N_CHILDREN };
+
+struct cast {
+    const struct demo *d;
+    struct process daemon, a, b;
+};
+
+static void cast_deinit(struct cast *c)
+{
+    process_deinit(&c->b); /* clients first: nobody then misses his daemon */
+    process_deinit(&c->a);
+    process_deinit(&c->daemon);
+}
+
+static int wait_for(struct cast *c, size_t which, enum process_event event, struct errmsg *e)
+{
+    struct process *const ps[N_CHILDREN] = { &c->daemon, &c->a, &c->b };
+
+    return process_wait(ps, N_CHILDREN, which, event, c->d->signal_fd, e);
+}
+
+/* The daemon writes one byte when its sockets listen. */
+static int start_daemon(struct cast *c, struct errmsg *e)
+{
+    struct demo_path socket = demo_path(c->d, "kvcobra.sock"), operator_socket = demo_path(c->d, "operator.sock");
+    const char *argv[] = { "kvcobrad", "--socket", socket.text, "--operator-socket", operator_socket.text,
+                           "--pool-bytes", "512M", "--quota-bytes", "512M", "--log-level", "4", "--ready-fd", "3",
+                           NULL };
+    int r;
+
+    printf("$ kvcobrad --socket %s --operator-socket %s --pool-bytes 512M --quota-bytes 512M &\n", socket.text,
+           operator_socket.text);
+    (void) fflush(stdout);
+    r = process_start(&c->daemon, c->d->daemon, argv, PROCESS_READY, e);
+    if (r == 0)
+        r = wait_for(c, DAEMON, PROCESS_WRITES, e);
+    if (r == 0 && c->daemon.n_out == 0) {
+        (void) process_succeeded(&c->daemon, e);
+        r = -ECANCELED;
+    }
+    return r;
+}
+
+/* Hands the daemon the table of a budget and makes it the one that new sequences use. */
+static int use_table(struct cast *c, const char *budget, struct errmsg *e)
+{
+    struct demo_path socket = demo_path(c->d, "operator.sock"), table;
+    char name[32];
+    int r = 0;
+
+    (void) snprintf(name, sizeof(name), "model-%s.table", budget);
+    table = demo_path(c->d, name);
+    for (int i = 0; i < 2 && r == 0; i++) {
+        _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra table");
+        const char *args[] = { "table", i == 0 ? "stage" : "activate", table.text, "--socket", socket.text, NULL };
+
+        r = demo_run(c->d, &p, PROCESS_SHOW, args, e);
+    }
+    return r;
+}
+
+static int start_client(struct cast *c, struct process *p, struct errmsg *e)
+{
+    struct demo_path socket = demo_path(c->d, "kvcobra.sock"), prompt = demo_path(c->d, "prompt.txt");
+    const char *args[] = { "generate", c->d->model, "--prompt-file", prompt.text, "--socket", socket.text,
+                           "--tokens", c->d->generate_tokens, "--ignore-eos", "--label", p->label, NULL };
+
+    return demo_start(c->d, p, PROCESS_CAPTURE, args, e);
+}
+
+/* Its first token is on stdout: the prompt is read and published. */
+static int first_token(struct cast *c, size_t which, const struct process *p, struct errmsg *e)
+{
+    int r = wait_for(c, which, PROCESS_WRITES, e);
+
+    if (r == 0 && p->n_out == 0) {
+        (void) process_succeeded(p, e);
+        return -ECANCELED;
+    }
+    return r;
+}
+
+static int finish(struct cast *c, size_t which, const struct process *p, struct errmsg *e)
+{
+    int r = wait_for(c, which, PROCESS_EXITS, e);
+
+    if (r == 0 && !process_succeeded(p, e))
+        return -ECANCELED;
+    return r;
+}
+
+/* Enough of what it wrote to see that it is language, on one line. */
+static void print_excerpt(const struct process *p)
+{
+    enum { EXCERPT_BYTES = 160 };
+    size_t n = p->n_out < EXCERPT_BYTES ? p->n_out : EXCERPT_BYTES;
+
+    while (n < p->n_out && n > 0 && ((unsigned char) p->out[n] & 0xc0) == 0x80)
+        n--; /* not in the middle of a character */
+    printf("%s wrote: ", p->label);
+    for (size_t i = 0; i < n; i++)
+        putchar(p->out[i] == '\n' ? ' ' : p->out[i]);
+    puts(n < p->n_out ? "..." : "");
+}
+
+static int show(struct cast *c, const char *const *args, struct errmsg *e)
+{
+    _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra");
+
+    return demo_run(c->d, &p, PROCESS_SHOW, args, e);
+}
+
+static int show_state(struct cast *c, struct errmsg *e)
+{
+    struct demo_path socket = demo_path(c->d, "operator.sock");
+    const char *tables[] = { "table", "list", "--socket", socket.text, NULL };
+    const char *status[] = { "status", "--socket", socket.text, NULL };
+    int r = show(c, tables, e);
+
+    return r < 0 ? r : show(c, status, e);
+}
+
+static int share(struct cast *c, struct errmsg *e)
+{
+    int r;
+
+    demo_heading("Share: process A reads a prompt and publishes it");
+    r = start_client(c, &c->a, e);
+    if (r == 0)
+        r = first_token(c, A, &c->a, e);
+    if (r < 0)
+        return r;
+    demo_heading("Process B has the same prompt: it finds A's pages, skips the reading, and goes on writing");
+    r = start_client(c, &c->b, e);
+    return r < 0 ? r : first_token(c, B, &c->b, e);
+}
+
+static const char *activity(const struct process *p)
+{
+    return process_running(p) ? "is still writing" : "has finished";
+}
+
+static int swap(struct cast *c, struct errmsg *e)
+{
+    int r;
+
+    demo_heading("Swap: while both write, new sequences get a table of %s bits", demo_budgets[DEMO_BUDGETS - 1]);
+    r = use_table(c, demo_budgets[DEMO_BUDGETS - 1], e);
+    if (r < 0)
+        return r;
+    r = show_state(c, e);
+    if (r < 0)
+        return r;
+    printf("\nA %s, B %s; a sequence keeps the table it began with\n\n", activity(&c->a), activity(&c->b));
+    (void) fflush(stdout);
+    r = finish(c, A, &c->a, e);
+    if (r == 0)
+        r = finish(c, B, &c->b, e);
+    if (r < 0)
+        return r;
+    print_excerpt(&c->a);
+    print_excerpt(&c->b);
+    printf("not one of their 2 x %s tokens failed\n", c->d->generate_tokens);
+    return 0;
+}
+
+int demo_share(const struct demo *d, struct errmsg *e)
+{
+    _cleanup_(cast_deinit) struct cast c = {
+        .d = d, .daemon = PROCESS_INIT("kvcobrad"), .a = PROCESS_INIT("A"), .b = PROCESS_INIT("B"),
+    };
+    int r;
+
+    demo_heading("Serve: a daemon on a private socket, with the table of %s bits", demo_budgets[1]);
+    r = start_daemon(&c, e);
+    if (r == 0)
+        r = use_table(&c, demo_budgets[1], e);
+    if (r == 0)
+        r = share(&c, e);
+    if (r == 0)
+        r = swap(&c, e);
+    if (r < 0)
+        return r;
+    if (!process_stop(&c.daemon))
+        return fail(e, -ECANCELED, "kvcobrad did not end cleanly");
+    return 0;
+}

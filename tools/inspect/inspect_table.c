@@ -1,0 +1,167 @@
+/* An allocation table on a terminal. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/solve.h"
+#include "alloc/table.h"
+#include "alloc/table_account.h"
+#include "base/cleanup.h"
+#include "tools/command/command.h"
+#include "tools/inspect/inspect.h"
+#include "tools/command/report.h"
+
+enum {
+    CHUNK_TOKENS = 64,       /* tokens in a page (kvcobra.h) */
+    CONTEXT_TOKENS = 32768,  /* at which the paper says that bases weigh nothing */
+};
+
+/* by enum prediction */
+static const char *const prediction_texts[] = { "", ", V predicted from K", ",\n             V predicted from all K of its layer" };
+
+/* The paper's effective bits: what is charged per number, and what is stored once. */
+static void print_account(const struct table *t)
+{
+    struct table_account a;
+    char size[HUMAN_BYTES];
+
+    table_account(t, &a);
+    printf("  charged    %.3f per number without padding (K %.3f, V %.3f),\n"
+           "             0 beside the codes of a token\n", a.nominal, a.nominal_bpd[SIDE_K], a.nominal_bpd[SIDE_V]);
+    printf("  once       %s of means, bases and levels:\n             %.3f bits per number of %u tokens\n",
+           human_bytes(a.fixed_bytes, size), table_account_fixed_bpd(t, &a, CONTEXT_TOKENS), CONTEXT_TOKENS);
+}
+
+static void print_head(const struct inspection *x)
+{
+    const struct table *t = x->table;
+    const struct geometry *g = &t->geometry;
+    uint64_t per_token = (inspect_code_bits(t, SIDE_K) + inspect_code_bits(t, SIDE_V)) / 8;
+    uint64_t exact = (uint64_t) head_side_count(g) * g->d * 2;
+    char digest[DIGEST_HEX_BYTES], size[HUMAN_BYTES];
+
+    printf("%s: an allocation table, %s\n\n", x->request.table_path, human_bytes(t->n_bytes, size));
+    printf("  table      %s\n", digest_hex(t->digest, digest));
+    printf("  model      %s\n", digest_hex(t->model_digest, digest));
+    printf("  geometry   %u layers, %u query heads on %u KV heads of dimension %u,\n"
+           "             %u of it rotated\n", g->n_layers,
+           g->n_heads, g->n_kv_heads, g->d, g->n_rot);
+    printf("  bits       %.3f per number (K %.3f, V %.3f)%s;\n"
+           "             first %u tokens exact\n", t->bpd_code,
+           inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V), prediction_texts[t->v_from], t->n_sink);
+    print_account(t);
+    printf("  per token  %ju bytes of codes, binary16 takes %ju", (uintmax_t) per_token, (uintmax_t) exact);
+    if (per_token > 0)
+        printf(" (%.2f times as much)", (double) exact / (double) per_token);
+    printf("\n  per page   %ju bytes for %u tokens;\n             %ju for the first of a sequence, with its exact tokens\n",
+           (uintmax_t) x->info.page_bytes, CHUNK_TOKENS, (uintmax_t) x->info.first_page_bytes);
+}
+
+/* How many coordinates have how many bits. */
+static int print_widths(const struct table *t)
+{
+    _cleanup_(report_freep) struct report *r = report_new(">bits\t>K coordinates\t>V coordinates");
+    uint64_t count[2][TABLE_BITS_MAX + 1] = { { 0 } };
+
+    for (uint32_t i = 0; i < head_side_count(&t->geometry); i++) {
+        const struct codec *c = &t->codecs[i];
+
+        for (unsigned k = 0; k < c->n_half; k++)
+            count[i % 2][c->bits[k]] += 8;
+    }
+    for (unsigned b = TABLE_BITS_MAX; b > 0; b--)
+        if (count[SIDE_K][b] + count[SIDE_V][b] > 0)
+            report_row(r, "%u\t%ju\t%ju", b, (uintmax_t) count[SIDE_K][b], (uintmax_t) count[SIDE_V][b]);
+    return report_print(r, stdout);
+}
+
+/* Heads of a map side by side; the next ones follow below: what 80 columns hold. */
+enum { MAP_HEADS = 6 };
+
+/* One cell for each head of [first, last), as @put writes it, after @begin: a heading or a row of a map. NULL without
+ * memory. */
+static char *map_line(const struct table *t, const char *begin, uint32_t layer, enum side side, uint32_t first,
+                      uint32_t last, void put(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side))
+{
+    _cleanup_(freep) char *text = NULL;
+    _cleanup_(fclosep) FILE *f = NULL;
+    size_t n;
+
+    f = open_memstream(&text, &n);
+    if (!f)
+        return NULL;
+    fputs(begin, f);
+    for (uint32_t head = first; head < last; head++)
+        put(f, t, layer, head, side);
+    if (fclose(take_ptr(f)) != 0)
+        return NULL;
+    return take_ptr(text);
+}
+
+static void put_heading(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side)
+{
+    (void) t;
+    (void) layer;
+    (void) side;
+    fprintf(f, "\t>head %u", head);
+}
+
+static void put_codec(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side)
+{
+    const struct codec *c = table_codec(t, layer, head, side);
+
+    fprintf(f, "\t%u %5.2f", codec_stored(c), (double) c->code_bits / t->geometry.d);
+}
+
+static int print_map_part(const struct table *t, enum side side, uint32_t first, uint32_t last)
+{
+    _cleanup_(freep) char *columns = map_line(t, ">layer", 0, side, first, last, put_heading);
+    _cleanup_(report_freep) struct report *r = columns ? report_new(columns) : NULL;
+
+    for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++) {
+        _cleanup_(freep) char *row = NULL;
+        char begin[16];
+
+        (void) snprintf(begin, sizeof(begin), "%u", layer);
+        row = map_line(t, begin, layer, side, first, last, put_codec);
+        if (!row)
+            return -1;
+        report_row(r, "%s", row);
+    }
+    return report_print(r, stdout);
+}
+
+static int print_map(const struct table *t, enum side side)
+{
+    uint32_t n_heads = t->geometry.n_kv_heads;
+
+    printf("\n%s: stored coordinates and bits per number\n", side == SIDE_K ? "Keys" : "Values");
+    for (uint32_t first = 0; first < n_heads; first += MAP_HEADS) {
+        uint32_t last = n_heads - first < MAP_HEADS ? n_heads : first + MAP_HEADS;
+
+        if (print_map_part(t, side, first, last) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Indented if it is the JSON it should be; the table's reader has seen to it that there are no control characters. */
+static void print_provenance(const struct table *t)
+{
+    json_t *json = json_loads(t->provenance, 0, NULL);
+    _cleanup_(freep) char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_ENSURE_ASCII) : NULL;
+
+    json_decref(json);
+    printf("\nMade from\n%s\n", text ? text : t->provenance);
+}
+
+int inspect_table_text(const struct inspection *x)
+{
+    print_head(x);
+    putchar('\n');
+    if (print_widths(x->table) < 0 || print_map(x->table, SIDE_K) < 0 || print_map(x->table, SIDE_V) < 0)
+        return command_fail("out of memory");
+    print_provenance(x->table);
+    return COMMAND_OK;
+}

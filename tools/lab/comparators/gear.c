@@ -1,0 +1,131 @@
+/*
+ * GEAR at 2 bits, as it streams: blocks of 64 tokens; outliers (2 %: the ends of each group) apart, their places filled
+ * with the mean of the rest; KIVI's axes in groups of 64 between minimum and maximum; what is then missing is
+ * approximated per head with rank 2. After RoPE.
+ *
+ * The paper's first pass takes rank 4 over the whole prompt instead, about as many bits; that would show every query
+ * the future.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "base/half.h"
+#include "tools/lab/comparators/comparator.h"
+#include "tools/lab/comparators/low_rank.h"
+#include "tools/lab/comparators/outliers.h"
+#include "tools/lab/comparators/range.h"
+
+enum { GROUP = 64, RANK = 2 };
+#define OUTLIER_SHARE 0.02
+
+struct scratch {
+    uint8_t *mark;  /* [64, row] outliers */
+    uint8_t *group; /* [64] those of a group */
+    float *filled;  /* [64, row] without outliers */
+    float *missing; /* [64, d] of one head */
+};
+
+static void scratch_deinit(struct scratch *s)
+{
+    free(s->mark);
+    free(s->group);
+    free(s->filled);
+    free(s->missing);
+}
+
+static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state, struct errmsg *e)
+{
+    uint32_t d = s->geometry.d;
+
+    (void) ret_state;
+    if (d > GROUP && d % GROUP != 0)
+        return fail(e, -EINVAL, "%s codes groups of %d channels, and heads of this model have %u", c->name, GROUP, d);
+    return 0;
+}
+
+/* One group of @n numbers, @stride apart from @at on: outliers aside, codes of the rest into @y. */
+static uint64_t code_group(const float *x, size_t n, size_t stride, unsigned b, size_t at, struct scratch *s, float *y)
+{
+    size_t n_marked = outliers_find(x + at, n, stride, outliers_each(OUTLIER_SHARE, n), s->group);
+    float mean = outliers_rest_mean(x + at, n, stride, s->group);
+
+    for (size_t i = 0; i < n; i++) {
+        s->mark[at + i * stride] = s->group[i];
+        s->filled[at + i * stride] = s->group[i] ? mean : x[at + i * stride];
+    }
+    return range_code(s->filled + at, n, stride, b, y + at) + n_marked * OUTLIER_BITS;
+}
+
+/* What codes left over of one head, outliers excepted, in rank 2; added to @y. */
+static int add_missing(const struct geometry *g, const float *x, size_t n, uint32_t head, struct scratch *s, float *y)
+{
+    size_t d = g->d, row = (size_t) g->n_kv_heads * d;
+    float *rank = s->filled; /* no longer needed by this head: [n, d] fits */
+    int r;
+
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < d; i++) {
+            size_t at = t * row + head * d + i;
+
+            s->missing[t * d + i] = s->mark[at] ? 0 : x[at] - y[at];
+        }
+    r = low_rank(s->missing, n, d, RANK, rank);
+    for (size_t t = 0; r == 0 && t < n; t++)
+        for (size_t i = 0; i < d; i++)
+            y[t * row + head * d + i] += rank[t * d + i];
+    return r;
+}
+
+/* @n at most 64 tokens. */
+static int code_block(const struct comparator_codec *codec, enum side side, const float *x, size_t n, struct scratch *s,
+                      float *y, uint64_t *bits)
+{
+    const struct geometry *g = &codec->geometry;
+    size_t d = g->d, row = (size_t) g->n_kv_heads * d, group = d < GROUP ? d : GROUP;
+    int r = 0;
+
+    if (side == SIDE_V)
+        for (size_t i = 0; i < n * row; i += group)
+            *bits += code_group(x, group, 1, codec->what->bits, i, s, y);
+    else
+        for (size_t i = 0; i < row; i++)
+            *bits += code_group(x, n, row, codec->what->bits, i, s, y);
+    for (uint32_t h = 0; r == 0 && h < g->n_kv_heads; h++) {
+        r = add_missing(g, x, n, h, s, y);
+        *bits += (n + d) * RANK * 16;
+    }
+    for (size_t i = 0; i < n * row; i++)
+        if (s->mark[i])
+            y[i] = f16_to_f32(f32_to_f16(x[i]));
+    return r;
+}
+
+static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
+                float *ret_y, uint64_t *ret_bits)
+{
+    size_t d = codec->geometry.d, row = codec->geometry.n_kv_heads * d;
+    _cleanup_(scratch_deinit) struct scratch s = {
+        .mark = malloc(GROUP * row),
+        .group = malloc(GROUP),
+        .filled = malloc(GROUP * row * sizeof(float)),
+        .missing = malloc(GROUP * d * sizeof(float)),
+    };
+    uint64_t bits = 0;
+    int r = 0;
+
+    (void) layer;
+    if (!s.mark || !s.group || !s.filled || !s.missing)
+        return -ENOMEM;
+    for (size_t t = 0; r == 0 && t < n; t += GROUP)
+        r = code_block(codec, side, x + t * row, n - t < GROUP ? n - t : GROUP, &s, ret_y + t * row, &bits);
+    *ret_bits = bits;
+    return r;
+}
+
+const struct comparator comparator_gear_2 = {
+    .name = "gear-2", .what = "KIVI's axes over 64, 2 % outliers, rank 2 per head and 64 tokens",
+    .citation = "Kang et al., GEAR, 2024", .bits = 2, .block_tokens = GROUP, .post_rope = true, .prepare = prepare,
+    .code = code,
+};

@@ -1,0 +1,264 @@
+/*
+ * KVQuant-like: static non-uniform codes with 1 % of dense-and-sparse outliers. Keys before RoPE, as the original.
+ *
+ *   keys    per channel: what lies outside the calibration's 0.5th and 99.5th percentile is kept in 16 bits with its
+ *           position; the rest is brought to [-1, 1] by these two and coded with the layer's levels
+ *   values  per token, over the row of all heads: the largest and smallest 0.5 % are kept; the rest is brought to
+ *           [-1, 1] by its own minimum and maximum, which are stored, and coded with the layer's levels
+ *
+ * Levels are one-dimensional k-means of the calibration's numbers. The original weights them by squared gradients; here
+ * they all count the same.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/quant.h"
+#include "alloc/stats.h"
+#include "alloc/stats_view.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "base/half.h"
+#include "tools/lab/comparators/comparator.h"
+#include "tools/lab/comparators/outliers.h"
+
+#define OUTLIER_SHARE 0.01
+enum { FIT_TOKENS = 512, /* for the levels of a layer: times its channels, 10^5 numbers */ RANGE_BITS = 32 };
+
+/* Levels of numbers in [-1, 1]: struct levels is in units of their deviation. */
+struct unit_levels {
+    float deviation;
+    struct levels levels;
+};
+
+struct state {
+    size_t row;               /* channels of a layer */
+    float *lo, *hi;           /* [n_layers, row] percentiles of keys */
+    struct unit_levels *side[2]; /* [n_layers] */
+};
+
+static void release(void *p)
+{
+    struct state *s = p;
+
+    if (!s)
+        return;
+    free(s->lo);
+    free(s->hi);
+    free(s->side[SIDE_K]);
+    free(s->side[SIDE_V]);
+    free(s);
+}
+
+static float level_of(const struct unit_levels *u, unsigned b, float x)
+{
+    return u->deviation * (float) level_z(&u->levels, levels_quantise(&u->levels, b, x / u->deviation));
+}
+
+static int fit(float *x, size_t n, unsigned b, struct unit_levels *ret)
+{
+    double energy = 0;
+
+    for (size_t i = 0; i < n; i++)
+        energy += (double) x[i] * x[i];
+    ret->deviation = energy > 0 ? (float) sqrt(energy / (double) n) : 1;
+    for (size_t i = 0; i < n; i++)
+        x[i] /= ret->deviation;
+    return levels_fit(x, n, b, &ret->levels);
+}
+
+/* ---- keys ---------------------------------------------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b)
+{
+    float x = *(const float *) a, y = *(const float *) b;
+
+    return (x > y) - (x < y);
+}
+
+/* [-1, 1] between the channel's percentiles; 0 if they are one */
+static float normalised(float x, float lo, float hi)
+{
+    return hi > lo ? (x - (hi + lo) / 2) / ((hi - lo) / 2) : 0;
+}
+
+static void find_percentiles(const struct stats *s, uint32_t layer, const struct geometry *g, float *column,
+                             struct state *st)
+{
+    size_t n = stats_samples(s), d = g->d, out = outliers_each(OUTLIER_SHARE, n);
+
+    for (size_t c = 0; c < st->row; c++) {
+        const float *x = stats_sampled(s, head_side_index(g, layer, (uint32_t) (c / d), SIDE_K));
+
+        for (size_t t = 0; t < n; t++)
+            column[t] = x[t * d + c % d];
+        qsort(column, n, sizeof(*column), ascending);
+        st->lo[layer * st->row + c] = column[out];
+        st->hi[layer * st->row + c] = column[n - 1 - out];
+    }
+}
+
+static int fit_keys(const struct stats *s, uint32_t layer, const struct geometry *g, unsigned b, float *pool,
+                    struct state *st)
+{
+    size_t n = stats_samples(s), d = g->d, n_pool = 0;
+
+    for (size_t c = 0; c < st->row; c++) {
+        const float *x = stats_sampled(s, head_side_index(g, layer, (uint32_t) (c / d), SIDE_K));
+        float lo = st->lo[layer * st->row + c], hi = st->hi[layer * st->row + c];
+
+        for (size_t t = 0; t < n && t < FIT_TOKENS; t++) {
+            float y = x[t * d + c % d];
+
+            if (y >= lo && y <= hi)
+                pool[n_pool++] = normalised(y, lo, hi);
+        }
+    }
+    return fit(pool, n_pool, b, &st->side[SIDE_K][layer]);
+}
+
+static uint64_t code_keys(const struct state *st, uint32_t layer, unsigned b, const float *x, size_t n, float *y)
+{
+    size_t n_out = 0;
+
+    for (size_t i = 0; i < n * st->row; i++) {
+        size_t c = layer * st->row + i % st->row;
+        float lo = st->lo[c], hi = st->hi[c];
+
+        if (x[i] < lo || x[i] > hi) {
+            y[i] = f16_to_f32(f32_to_f16(x[i]));
+            n_out++;
+        } else {
+            y[i] = (hi + lo) / 2 + (hi - lo) / 2 * level_of(&st->side[SIDE_K][layer], b, normalised(x[i], lo, hi));
+        }
+    }
+    return n * st->row * b + n_out * OUTLIER_BITS;
+}
+
+/* ---- values -------------------------------------------------------------------------------------------------- */
+
+/* Range of a token's row without outliers, as it is stored; marks the outliers. */
+static size_t row_range(const float *x, size_t row, uint8_t *mark, float *ret_lo, float *ret_hi)
+{
+    size_t n_out = outliers_find(x, row, 1, outliers_each(OUTLIER_SHARE, row), mark);
+    float lo = INFINITY, hi = -INFINITY;
+
+    for (size_t i = 0; i < row; i++)
+        if (!mark[i]) {
+            lo = fminf(lo, x[i]);
+            hi = fmaxf(hi, x[i]);
+        }
+    *ret_lo = f16_to_f32(f32_to_f16(lo));
+    *ret_hi = f16_to_f32(f32_to_f16(hi));
+    return n_out;
+}
+
+static int fit_values(const struct stats *s, uint32_t layer, const struct geometry *g, unsigned b, float *pool,
+                      struct state *st)
+{
+    _cleanup_(freep) uint8_t *mark = malloc(st->row);
+    _cleanup_(freep) float *x = malloc(st->row * sizeof(*x));
+    size_t n = stats_samples(s), d = g->d, n_pool = 0;
+
+    if (!mark || !x)
+        return -ENOMEM;
+    for (size_t t = 0; t < n && t < FIT_TOKENS; t++) {
+        float lo, hi;
+
+        for (uint32_t h = 0; h < g->n_kv_heads; h++)
+            memcpy(x + h * d, stats_sampled(s, head_side_index(g, layer, h, SIDE_V)) + t * d, d * sizeof(*x));
+        (void) row_range(x, st->row, mark, &lo, &hi);
+        for (size_t i = 0; i < st->row; i++)
+            if (!mark[i])
+                pool[n_pool++] = normalised(x[i], lo, hi);
+    }
+    return fit(pool, n_pool, b, &st->side[SIDE_V][layer]);
+}
+
+static int code_values(const struct state *st, uint32_t layer, unsigned b, const float *x, size_t n, float *y,
+                       uint64_t *ret_bits)
+{
+    _cleanup_(freep) uint8_t *mark = malloc(st->row);
+    uint64_t bits = 0;
+
+    if (!mark)
+        return -ENOMEM;
+    for (size_t t = 0; t < n; t++, x += st->row, y += st->row) {
+        float lo, hi;
+        size_t n_out = row_range(x, st->row, mark, &lo, &hi);
+
+        for (size_t i = 0; i < st->row; i++)
+            y[i] = mark[i] ? f16_to_f32(f32_to_f16(x[i]))
+                           : (hi + lo) / 2 +
+                                 (hi - lo) / 2 * level_of(&st->side[SIDE_V][layer], b, normalised(x[i], lo, hi));
+        bits += st->row * b + n_out * OUTLIER_BITS + RANGE_BITS;
+    }
+    *ret_bits = bits;
+    return 0;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- */
+
+static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state, struct errmsg *e)
+{
+    const struct geometry *g = &s->geometry;
+    size_t row = (size_t) g->n_kv_heads * g->d, n = stats_samples(s->stats);
+    _cleanup_(freep) float *column = malloc((n + 1) * sizeof(*column));
+    _cleanup_(freep) float *pool = malloc((FIT_TOKENS * row + 1) * sizeof(*pool));
+    struct state *st = calloc(1, sizeof(*st));
+    int r = -ENOMEM;
+
+    if (n == 0) {
+        free(st);
+        return fail(e, -ENODATA, "%s: the statistics hold no sampled tokens", c->name);
+    }
+    if (st) {
+        st->row = row;
+        st->lo = calloc(g->n_layers * row, sizeof(float));
+        st->hi = calloc(g->n_layers * row, sizeof(float));
+        for (int side = SIDE_K; side <= SIDE_V; side++)
+            st->side[side] = calloc(g->n_layers, sizeof(struct unit_levels));
+        if (column && pool && st->lo && st->hi && st->side[SIDE_K] && st->side[SIDE_V])
+            r = 0;
+    }
+    for (uint32_t l = 0; r == 0 && l < g->n_layers; l++) {
+        find_percentiles(s->stats, l, g, column, st);
+        r = fit_keys(s->stats, l, g, c->bits, pool, st);
+        if (r == 0)
+            r = fit_values(s->stats, l, g, c->bits, pool, st);
+    }
+    if (r < 0) {
+        release(st);
+        return fail(e, r, "%s: no levels: %s", c->name, strerror(-r));
+    }
+    *ret_state = st;
+    return 0;
+}
+
+static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
+                float *ret_y, uint64_t *ret_bits)
+{
+    unsigned b = codec->what->bits;
+
+    if (side == SIDE_V)
+        return code_values(codec->state, layer, b, x, n, ret_y, ret_bits);
+    *ret_bits = code_keys(codec->state, layer, b, x, n, ret_y);
+    return 0;
+}
+
+#define WHAT "static levels by k-means, K per channel, V per token, 1 % outliers"
+#define CITATION "like Hooper et al., KVQuant, NeurIPS 2024"
+
+const struct comparator comparator_kvquant_2 = {
+    .name = "kvquant-2", .what = WHAT, .citation = CITATION, .bits = 2, .block_tokens = 1, .calibrated = true,
+    .prepare = prepare, .release = release, .code = code,
+};
+const struct comparator comparator_kvquant_3 = {
+    .name = "kvquant-3", .what = WHAT, .citation = CITATION, .bits = 3, .block_tokens = 1, .calibrated = true,
+    .prepare = prepare, .release = release, .code = code,
+};
+const struct comparator comparator_kvquant_4 = {
+    .name = "kvquant-4", .what = WHAT, .citation = CITATION, .bits = 4, .block_tokens = 1, .calibrated = true,
+    .prepare = prepare, .release = release, .code = code,
+};

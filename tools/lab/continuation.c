@@ -1,0 +1,184 @@
+/* See continuation.h. */
+#include "tools/lab/continuation.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/engine/engine.h"
+#include "tools/engine/sampler.h"
+#include "tools/demo/generation.h"
+#include "tools/command/progress.h"
+#include "tools/lab/subject.h"
+
+enum { LOGIT_ROWS = 64 }; /* positions whose logits exist at one time */
+
+struct run {
+    struct engine *en;
+    const struct continuation_options *o;
+    uint32_t *sequence;  /* [prompt_tokens + n_tokens] the prompt, and what a subject wrote */
+    uint32_t *exact;     /* [n_tokens] what the exact model wrote */
+    float *hidden;       /* [prompt_tokens + n_tokens, n_embd] */
+    float *logits;       /* [LOGIT_ROWS, n_vocab] */
+    size_t n_written;
+};
+
+static void run_deinit(struct run *r)
+{
+    free(r->sequence);
+    free(r->exact);
+    free(r->hidden);
+    free(r->logits);
+}
+
+static int run_init(struct run *r, struct errmsg *e)
+{
+    const struct engine_info *info = engine_info(r->en);
+    size_t length = r->o->prompt_tokens + r->o->n_tokens, bytes;
+
+    r->sequence = calloc(length, sizeof(*r->sequence));
+    r->exact = calloc(r->o->n_tokens, sizeof(*r->exact));
+    if (checked_mul3(length, info->n_embd, sizeof(float), &bytes))
+        r->hidden = malloc(bytes);
+    if (checked_mul3(LOGIT_ROWS, info->n_vocab, sizeof(float), &bytes))
+        r->logits = malloc(bytes);
+    return r->sequence && r->exact && r->hidden && r->logits
+               ? 0 : fail(e, -ENOMEM, "out of memory for texts of %zu tokens", length);
+}
+
+static int take_token(void *ctx, uint32_t token)
+{
+    struct run *r = ctx;
+
+    r->sequence[r->o->prompt_tokens + r->n_written++] = token;
+    return 0;
+}
+
+static int write_on(struct run *r, struct subject *s, struct errmsg *e)
+{
+    const struct generation_options go = {
+        .n_tokens = r->o->n_tokens, .ignore_eos = true, .emit = take_token, .ctx = r,
+    };
+    struct generation g;
+    struct kv_cache cache;
+    int err = subject_begin(s, r->o->prompt_tokens + r->o->n_tokens, &cache, e), ended;
+
+    if (err < 0)
+        return err;
+    r->n_written = 0;
+    err = generate(r->en, &cache, NULL, NULL, r->sequence, r->o->prompt_tokens, &go, &g, e);
+    ended = subject_end(s, err == 0, e);
+    return err < 0 ? err : ended;
+}
+
+/* Adds -log p of the written tokens of r->sequence under the exact model. */
+static int judge(struct run *r, struct subject *exact, double *nll, struct errmsg *e)
+{
+    const struct engine_info *info = engine_info(r->en);
+    size_t n = r->o->prompt_tokens + r->o->n_tokens - 1, first = r->o->prompt_tokens - 1;
+    struct kv_cache cache;
+    int err = subject_begin(exact, n, &cache, e), ended;
+
+    if (err < 0)
+        return err;
+    err = engine_embed(r->en, r->sequence, n, r->hidden, e);
+    if (err == 0)
+        err = engine_layers(r->en, &cache, 0, engine_geometry(r->en)->n_layers, n, r->hidden, e);
+    for (size_t at = first; err == 0 && at < n; at += LOGIT_ROWS) {
+        size_t rows = n - at < LOGIT_ROWS ? n - at : LOGIT_ROWS;
+
+        err = engine_logits(r->en, rows, r->hidden + at * info->n_embd, r->logits, e);
+        for (size_t row = 0; err == 0 && row < rows; row++)
+            *nll += nll_of(r->logits + row * info->n_vocab, info->n_vocab, r->sequence[at + row + 1]);
+    }
+    ended = subject_end(exact, false, e);
+    return err < 0 ? err : ended;
+}
+
+static size_t count_alike(const struct run *r)
+{
+    const uint32_t *written = r->sequence + r->o->prompt_tokens;
+    size_t n = 0;
+
+    while (n < r->o->n_tokens && written[n] == r->exact[n])
+        n++;
+    return n;
+}
+
+static void fill_prompt(struct run *r, const uint32_t *text)
+{
+    const struct engine_info *info = engine_info(r->en);
+    size_t bos = info->add_bos && info->token_bos < info->n_vocab;
+
+    if (bos)
+        r->sequence[0] = info->token_bos;
+    memcpy(r->sequence + bos, text, (r->o->prompt_tokens - bos) * sizeof(*text));
+}
+
+/* All prompts: @alike [1 + n_subjects, n_prompts], @nll [1 + n_subjects]. */
+static int run_prompts(struct run *r, struct subject *exact, struct subject *const *subjects, size_t n_subjects,
+                       const uint32_t *tokens, struct progress *p, size_t *alike, double *nll, struct errmsg *e)
+{
+    const struct continuation_options *o = r->o;
+    double done = 0;
+
+    for (size_t prompt = 0; prompt < o->n_prompts; prompt++) {
+        fill_prompt(r, tokens + prompt * o->prompt_tokens);
+        for (size_t i = 0; i <= n_subjects; i++) {
+            int err = write_on(r, i == 0 ? exact : subjects[i - 1], e);
+
+            if (err < 0)
+                return err;
+            if (i == 0)
+                memcpy(r->exact, r->sequence + o->prompt_tokens, o->n_tokens * sizeof(*r->exact));
+            alike[i * o->n_prompts + prompt] = count_alike(r);
+            err = judge(r, exact, &nll[i], e);
+            if (err < 0)
+                return err;
+            progress_update(p, ++done);
+        }
+    }
+    return 0;
+}
+
+int continue_prompts(struct engine *en, struct subject *exact, struct subject *const *subjects, size_t n_subjects,
+                     const uint32_t *tokens, const struct continuation_options *o, struct progress *p,
+                     struct continuation *ret, struct errmsg *e)
+{
+    _cleanup_(run_deinit) struct run r = { .en = en, .o = o };
+    _cleanup_(freep) size_t *alike = calloc((1 + n_subjects) * o->n_prompts, sizeof(*alike));
+    _cleanup_(freep) double *nll = calloc(1 + n_subjects, sizeof(*nll));
+    int err = run_init(&r, e);
+
+    assert(o->n_prompts > 0 && o->prompt_tokens >= 2 && o->n_tokens > 0);
+    if (err < 0)
+        return err;
+    if (!alike || !nll)
+        return fail(e, -ENOMEM, "out of memory for %zu prompts", o->n_prompts);
+    err = run_prompts(&r, exact, subjects, n_subjects, tokens, p, alike, nll, e);
+    for (size_t i = 0; err == 0 && i <= n_subjects; i++) {
+        memcpy(ret[i].alike, alike + i * o->n_prompts, o->n_prompts * sizeof(*alike));
+        ret[i].nll = nll[i];
+    }
+    return err;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    size_t x = *(const size_t *) a, y = *(const size_t *) b;
+
+    return (x > y) - (x < y);
+}
+
+size_t quantile(size_t *values, size_t n, double q)
+{
+    size_t at = (size_t) fmax(ceil(q * (double) n) - 1, 0);
+
+    qsort(values, n, sizeof(*values), ascending);
+    return values[at < n ? at : n - 1];
+}

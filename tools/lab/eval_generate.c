@@ -1,0 +1,132 @@
+/* See eval_generate.h. */
+#include "tools/lab/eval_generate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/lab/continuation.h"
+#include "tools/engine/engine.h"
+#include "tools/lab/eval_options.h"
+#include "tools/lab/eval_subjects.h"
+#include "tools/command/progress.h"
+#include "tools/command/report.h"
+#include "tools/lab/subject.h"
+#include "tools/command/text_file.h"
+
+static double perplexity(const struct continuation *c, const struct continuation_options *o)
+{
+    return exp(c->nll / ((double) o->n_prompts * (double) o->n_tokens));
+}
+
+static size_t count_whole(const struct continuation *c, const struct continuation_options *o)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < o->n_prompts; i++)
+        n += c->alike[i] == o->n_tokens;
+    return n;
+}
+
+static json_t *row_json(const struct subject *s, struct continuation *c, const struct continuation_options *o)
+{
+    json_t *alike = json_array();
+
+    for (size_t i = 0; i < o->n_prompts; i++) /* what fails here makes json_pack() fail below */
+        (void) json_array_append_new(alike, json_integer((json_int_t) c->alike[i]));
+    return json_pack("{s:s, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:f}", "name", subject_name(s), "bpd_charged",
+                     subject_charged_bpd(s), "bpd_true", subject_held_bpd(s), "alike", alike, "alike_lower_quartile",
+                     (json_int_t) quantile(c->alike, o->n_prompts, 0.25), "alike_median",
+                     (json_int_t) quantile(c->alike, o->n_prompts, 0.5), "alike_upper_quartile",
+                     (json_int_t) quantile(c->alike, o->n_prompts, 0.75), "never_differ", (int) count_whole(c, o),
+                     "ppl_exact", perplexity(c, o));
+}
+
+static json_t *result_json(const struct engine *en, const struct eval_options *o, const struct subject_list *l,
+                           struct continuation *sums, const struct continuation_options *co)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < l->n; i++)
+        if (json_array_append_new(all, row_json(l->items[i], &sums[i], co)) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    return json_pack("{s:s, s:I, s:I, s:I, s:i, s:i, s:o}", "model", engine_info(en)->name, "prompts",
+                     (json_int_t) co->n_prompts, "prompt_tokens", (json_int_t) co->prompt_tokens, "tokens",
+                     (json_int_t) co->n_tokens, "recent", (int) o->n_recent, "sinks", (int) l->n_sink, "rows", all);
+}
+
+static int print_text(const struct engine *en, const struct eval_options *o, const struct subject_list *l,
+                      struct continuation *sums, const struct continuation_options *co)
+{
+    _cleanup_(report_freep) struct report *r =
+        report_new("<\t>charged\t>a quarter by\t>half by\t>three by\t>never\t>perplexity");
+
+    printf("model   %s\n", engine_info(en)->name);
+    printf("text    %s\n        %zu prompts of %zu tokens, %zu tokens written for each\n", o->text, co->n_prompts,
+           co->prompt_tokens, co->n_tokens);
+    eval_print_exact(o, l);
+    putchar('\n');
+    for (size_t i = 0; i < l->n; i++) {
+        size_t *alike = sums[i].alike, n = co->n_prompts;
+
+        report_row(r, "%s\t%.3f\t%zu\t%zu\t%zu\t%zu of %zu\t%.3f", subject_name(l->items[i]),
+                   subject_charged_bpd(l->items[i]), quantile(alike, n, 0.25), quantile(alike, n, 0.5),
+                   quantile(alike, n, 0.75), count_whole(&sums[i], co), n, perplexity(&sums[i], co));
+    }
+    if (report_print(r, stdout) < 0)
+        return command_fail("out of memory");
+    printf("\ncharged:    bits per number of coded tokens, scales and the like counted\n"
+           "by:         so many tokens are as the exact model writes them, before a quarter,\n"
+           "            half, three quarters of the texts part from its\n"
+           "never:      texts that do not part\n"
+           "perplexity: of the exact model on what was written; loops make it low\n");
+    return COMMAND_OK;
+}
+
+/* Prompts that the text has. */
+static int plan(const struct engine *en, const struct eval_options *o, const struct document *text,
+                struct continuation_options *ret, struct errmsg *e)
+{
+    size_t n = text->n_tokens < o->n_tokens ? text->n_tokens : o->n_tokens;
+    char what[80];
+
+    *ret = (struct continuation_options) { n / o->window, o->window, o->n_generated };
+    (void) snprintf(what, sizeof(what), "--window %zu and --generate %zu", o->window, o->n_generated);
+    if (ret->n_prompts == 0)
+        return fail(e, -EINVAL, "%s: %zu tokens do not make a prompt of %zu", o->text, n, o->window);
+    return eval_check_length(en, o, o->window + o->n_generated, what, e);
+}
+
+int eval_generate(struct engine *en, const struct eval_options *o, const struct document *text)
+{
+    _cleanup_(subject_list_deinit) struct subject_list l = { .n = 0 };
+    _cleanup_(progress_end) struct progress p;
+    _cleanup_(freep) size_t *alike = NULL;
+    struct continuation sums[EVAL_SUBJECTS_MAX + 1];
+    struct continuation_options co = { 0 };
+    struct errmsg e = { "" };
+    int r = plan(en, o, text, &co, &e);
+
+    progress_start(&p, "writing on", "texts", 0, o->common.quiet);
+    if (r == 0)
+        r = subject_list_open(en, o, true, &l, &e);
+    p.total = (double) l.n * (double) co.n_prompts;
+    if (r == 0) {
+        alike = calloc(l.n * co.n_prompts, sizeof(*alike));
+        if (!alike)
+            r = fail(&e, -ENOMEM, "out of memory for %zu prompts", co.n_prompts);
+    }
+    for (size_t i = 0; r == 0 && i < l.n; i++)
+        sums[i].alike = alike + i * co.n_prompts;
+    if (r == 0)
+        r = continue_prompts(en, l.items[0], l.items + 1, l.n - 1, text->tokens, &co, &p, sums, &e);
+    progress_end(&p);
+    if (r < 0)
+        return command_fail("%s", e.text);
+    return o->common.json ? report_json(result_json(en, o, &l, sums, &co)) : print_text(en, o, &l, sums, &co);
+}

@@ -1,0 +1,128 @@
+/* See eval_subjects.h. */
+#include "tools/lab/eval_subjects.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "alloc/stats.h"
+#include "alloc/stats_rotate.h"
+#include "alloc/table.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/lab/comparators/comparator.h"
+#include "tools/engine/engine.h"
+#include "tools/lab/eval_report.h"
+#include "tools/lab/subject.h"
+
+/* The user's word, else the first table's, else as most tables have it. */
+static int find_sinks(const struct eval_options *o, uint32_t *ret, struct errmsg *e)
+{
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    int r = 0;
+
+    if (o->n_sink != EVAL_SINKS_OF_TABLE) {
+        *ret = (uint32_t) o->n_sink;
+    } else if (o->n_tables == 0) {
+        *ret = SUBJECT_SINKS;
+    } else {
+        r = table_load(o->tables[0], &t, e);
+        if (r == 0)
+            *ret = t->n_sink;
+    }
+    return r;
+}
+
+static int load_stats(const struct engine *en, const char *path, struct stats **ret_stats, struct errmsg *e)
+{
+    _cleanup_(stats_freep) struct stats *s = NULL;
+    int r = stats_load(path, &s, e);
+
+    if (r < 0)
+        return r;
+    if (memcmp(stats_get_options(s)->model_digest, engine_info(en)->model_digest, DIGEST_BYTES) != 0)
+        return fail(e, -EINVAL, "%s was calibrated on another model than %s", path, engine_info(en)->name);
+    *ret_stats = take_ptr(s);
+    return 0;
+}
+
+static int open_comparators(struct engine *en, const struct eval_options *o, const struct subject_options *so,
+                            struct subject_list *l, struct errmsg *e)
+{
+    _cleanup_(stats_freep) struct stats *stats = NULL;
+    _cleanup_(stats_freep) struct stats *rotated = NULL;
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < o->n_comparators; i++) {
+        const struct comparator *c = o->comparators[i];
+
+        if (c->calibrated && o->stats && !stats)
+            r = load_stats(en, o->stats, &stats, e);
+        if (r == 0 && c->calibrated && c->post_rope && stats && !rotated)
+            r = stats_rotated(stats, &rotated, e);
+        if (r == 0)
+            r = subject_comparator_new(en, c, stats, rotated, so, &l->items[l->n], e);
+        l->n += r == 0;
+        l->n_blocks += c->block_tokens > 1;
+    }
+    return r;
+}
+
+int subject_list_open(struct engine *en, const struct eval_options *o, bool with_exact, struct subject_list *ret,
+                      struct errmsg *e)
+{
+    struct subject_options so = {
+        .n_recent = o->n_recent, .sides = o->sides, .first_layer = o->first_layer, .n_layers = o->n_layers,
+    };
+    int r = find_sinks(o, &so.n_sink, e);
+
+    *ret = (struct subject_list) { .n_sink = so.n_sink };
+    if (r == 0 && with_exact) {
+        r = subject_exact_new(en, &ret->items[0], e);
+        ret->n += r == 0;
+    }
+    for (size_t i = 0; r == 0 && i < o->n_tables; i++) {
+        r = subject_table_new(en, o->tables[i], NULL, 0, &so, &ret->items[ret->n], e);
+        ret->n += r == 0;
+    }
+    return r < 0 ? r : open_comparators(en, o, &so, ret, e);
+}
+
+void subject_list_deinit(struct subject_list *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        (void) subject_free(l->items[i]);
+    l->n = 0;
+}
+
+int eval_check_length(const struct engine *en, const struct eval_options *o, size_t n_tokens, const char *what,
+                      struct errmsg *e)
+{
+    const struct engine_info *info = engine_info(en);
+    uint32_t limit = info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens
+                                                                                  : info->n_context;
+
+    if (n_tokens > limit)
+        return fail(e, -EINVAL, "%s reads %u tokens at most; %s is more", o->model, limit, what);
+    return 0;
+}
+
+void eval_print_exact(const struct eval_options *o, const struct subject_list *l)
+{
+    if (o->n_recent < 0)
+        printf("exact   the first %u tokens, and the newest 64 to 127\n", l->n_sink);
+    else
+        printf("exact   the first %u tokens, and the newest %d\n", l->n_sink, o->n_recent);
+    if (o->sides == 1u << KVC_K)
+        printf("        values; only keys are read from codes\n");
+    if (o->sides == 1u << KVC_V)
+        printf("        keys; only values are read from codes\n");
+    if (o->n_layers > 0)
+        printf("        all layers but %u to %u\n", o->first_layer, o->first_layer + o->n_layers - 1);
+    if (l->n_blocks == 0)
+        return;
+    if (o->n_recent == 0)
+        printf("groups  of tokens are read as they are once complete, by every query\n");
+    else
+        printf("groups  of tokens are exact until complete and none of them is recent\n");
+}

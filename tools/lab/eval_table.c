@@ -1,0 +1,125 @@
+/* See eval_table.h. */
+#include "tools/lab/eval_table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "alloc/table.h"
+#include "alloc/table_account.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/engine/engine.h"
+#include "tools/lab/eval_options.h"
+#include "tools/lab/eval_post_rope.h"
+#include "tools/lab/eval_quartiles.h"
+#include "tools/lab/eval_report.h"
+#include "tools/lab/evaluation.h"
+#include "tools/command/progress.h"
+#include "tools/lab/subject.h"
+#include "tools/command/text_file.h"
+
+/* What the table says itself. */
+static int look_at(const char *path, const struct eval_options *o, struct eval_result *ret, struct errmsg *e)
+{
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    int r = table_load(path, &t, e);
+
+    if (r < 0)
+        return r;
+    table_account(t, &ret->account);
+    ret->n_sink = o->n_sink == EVAL_SINKS_OF_TABLE ? t->n_sink : (uint32_t) o->n_sink;
+    return 0;
+}
+
+/* One of several evaluations. */
+struct part {
+    uint32_t first_layer, n_layers; /* coded; n_layers 0: all */
+    const void *post_rope;          /* a table for rotated keys; NULL: the table asked for */
+    size_t post_rope_bytes;
+};
+
+/* One evaluation of @part; what does not depend on the part goes to *ret. */
+static int measure(struct engine *en, const struct eval_options *o, const struct document *text, struct part part,
+                   struct eval_result *ret, struct evaluation *ret_sum, struct errmsg *e)
+{
+    _cleanup_(subject_freep) struct subject *s = NULL;
+    _cleanup_(progress_end) struct progress p;
+    struct evaluation_options eo = { .n_tokens = o->n_tokens, .window = o->window };
+    const char *path = o->tables[0];
+    int r;
+
+    progress_start(&p, "evaluating", "tokens", 2.0 * (double) evaluation_tokens(&eo, text->n_tokens), o->common.quiet);
+    r = look_at(path, o, ret, e);
+    if (r == 0)
+        r = subject_table_new(en, path, part.post_rope, part.post_rope_bytes,
+                              &(struct subject_options) { .n_sink = ret->n_sink,
+                                                          .n_recent = o->n_recent,
+                                                          .sides = o->sides,
+                                                          .first_layer = part.first_layer,
+                                                          .n_layers = part.n_layers,
+                                                          .post_rope = part.post_rope != NULL },
+                              &s, e);
+    if (r == 0)
+        r = evaluate(en, &s, 1, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
+    if (r < 0)
+        return r;
+    ret->table = *subject_table(s);
+    ret->table.kernel = NULL; /* belongs to the client, which ends here */
+    ret->usage = *subject_usage(s);
+    return 0;
+}
+
+static int measure_quartiles(struct engine *en, const struct eval_options *o, const struct document *text,
+                             struct eval_result *ret, struct errmsg *e)
+{
+    uint32_t n = engine_geometry(en)->n_layers;
+    int r = 0;
+
+    if (n < EVAL_PARTS)
+        return fail(e, -EINVAL, "%s has %u layers: too few for quartiles", o->model, n);
+    if (o->quartile_statistics)
+        r = quartile_harm(o->tables[0], o->quartile_statistics, o->sides, ret->part_harm, e);
+    for (uint32_t part = 0, first = 0; r == 0 && part < EVAL_PARTS; part++) {
+        uint32_t end = (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */
+
+        ret->part_layers[part] = end - first;
+        r = measure(en, o, text, (struct part) { first, end - first, NULL, 0 }, ret, &ret->parts[part], e);
+        first = end;
+    }
+    return r;
+}
+
+static int measure_post_rope(struct engine *en, const struct eval_options *o, const struct document *text,
+                             struct eval_result *ret, struct errmsg *e)
+{
+    _cleanup_(freep) void *bytes = NULL;
+    _cleanup_(progress_end) struct progress p;
+    size_t n_bytes = 0;
+    int r;
+
+    progress_start(&p, "solving for rotated keys", NULL, 1, o->common.quiet);
+    r = post_rope_table(o->tables[0], o->post_rope, &p, &bytes, &n_bytes, e);
+    progress_end(&p);
+    if (r < 0)
+        return r;
+    return measure(en, o, text, (struct part) { o->first_layer, o->n_layers, bytes, n_bytes }, ret, &ret->post_rope, e);
+}
+
+int eval_table(struct engine *en, const struct eval_options *o, const struct document *text)
+{
+    struct eval_result res = { 0 };
+    struct errmsg e = { "" };
+    int r = 0;
+
+    if (o->post_rope)
+        r = measure_post_rope(en, o, text, &res, &e);
+    if (r == 0 && o->quartiles)
+        r = measure_quartiles(en, o, text, &res, &e);
+    if (r == 0)
+        r = measure(en, o, text, (struct part) { o->first_layer, o->n_layers, NULL, 0 }, &res, &res.sum, &e);
+    if (r < 0)
+        return command_fail("%s", e.text);
+    (void) snprintf(res.model_name, sizeof(res.model_name), "%s", engine_info(en)->name);
+    return eval_print(o, &res);
+}

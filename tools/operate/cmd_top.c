@@ -1,0 +1,160 @@
+/*
+ * kvcobra top: what a daemon does, as it does it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/command/clock.h"
+#include "tools/command/command.h"
+#include "tools/command/handles.h"
+#include "tools/operate/top_screen.h"
+#include "tools/operate/top_view.h"
+
+enum { OPT_SOCKET = 1, OPT_INTERVAL };
+enum { PLAIN_WIDTH = 120 };
+
+struct top_options {
+    const char *socket;
+    double interval;
+};
+
+static const char doc[] =
+    "Watch a daemon: use, hit rates, leases and evictions, by tenant and by table. q or Ctrl-C ends it.\v"
+    "Rates and hit rates are those of the last interval. Without a terminal to draw on (a pipe, TERM=dumb) the figures since "
+    "the daemon's start are printed once; for programs there is 'kvcobra status --json'.\n\n"
+    "  kvcobra top --socket /run/kvcobra/operator.sock --interval 5";
+
+static const struct argp_option options[] = {
+    { "socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1 },
+    { "interval", OPT_INTERVAL, "SECONDS", 0, "Between two looks, 0.1 to 3600 (default: 2)", 1 },
+    { 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct top_options *o = state->input;
+
+    switch (key) {
+    case OPT_SOCKET:
+        o->socket = arg;
+        return 0;
+    case OPT_INTERVAL:
+        o->interval = option_double(state, "--interval", arg, 0.1, 3600);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (!o->socket)
+            argp_error(state, "--socket is needed");
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp argp = { options, parse, NULL, doc, NULL, NULL, NULL };
+
+struct look {
+    kvc_status *status;
+    kvc_table_info *tables;
+    struct top_moment moment;
+};
+
+static void look_deinit(struct look *l)
+{
+    l->status = kvc_status_free(l->status);
+    free(l->tables);
+    *l = (struct look) { 0 };
+}
+
+static int look(kvc_client *c, struct look *ret)
+{
+    _cleanup_(look_deinit) struct look l = { 0 };
+    size_t n = 0;
+    int r = kvc_status_get(c, &l.status);
+
+    if (r == 0)
+        r = kvc_table_list(c, &l.tables, &n);
+    if (r < 0)
+        return r;
+    l.moment = (struct top_moment) { clock_seconds(), l.status, l.tables, n };
+    look_deinit(ret);
+    *ret = l;
+    l = (struct look) { 0 };
+    return 0;
+}
+
+static int print_once(kvc_client *c)
+{
+    _cleanup_(look_deinit) struct look l = { 0 };
+    _cleanup_(freep) char *text = NULL;
+
+    if (look(c, &l) < 0)
+        return command_fail("%s", kvc_last_error(c));
+    text = top_view(&l.moment, NULL, PLAIN_WIDTH, 0);
+    if (!text)
+        return command_fail("out of memory");
+    fputs(text, stdout);
+    return COMMAND_OK;
+}
+
+static bool draw(const struct look *now, const struct look *before)
+{
+    _cleanup_(freep) char *text = NULL;
+    unsigned width, height;
+
+    screen_size(&width, &height);
+    text = top_view(&now->moment, before->status ? &before->moment : NULL, width, height);
+    return text && screen_draw(text);
+}
+
+/* Until somebody quits. Return: 0; -errno of the client; 1: the terminal cannot be drawn on. */
+static int watch(kvc_client *c, double interval)
+{
+    _cleanup_(look_deinit) struct look before = { 0 }, now = { 0 };
+    int r = look(c, &now);
+
+    while (r == 0) {
+        enum screen_event event;
+
+        if (!draw(&now, &before))
+            return 1;
+        event = screen_wait(interval);
+        if (event == SCREEN_QUIT)
+            return 0;
+        if (event == SCREEN_RESIZED)
+            continue;
+        look_deinit(&before);
+        before = now;
+        now = (struct look) { 0 };
+        r = look(c, &now);
+    }
+    return r;
+}
+
+static int run(int argc, char **argv)
+{
+    struct top_options o = { .interval = 2 };
+    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
+    struct errmsg e = { "" };
+    int r;
+
+    command_parse(&argp, argc, argv, &o);
+    if (client_open(o.socket, &c, &e) < 0)
+        return command_fail("%s", e.text);
+    if (!screen_is_possible())
+        return print_once(c);
+    r = screen_enter();
+    if (r < 0)
+        return command_fail("cannot draw on this terminal: %s", strerror(-r));
+    r = watch(c, o.interval);
+    screen_leave();
+    if (r < 0)
+        return command_fail("%s", kvc_last_error(c));
+    return r == 0 ? COMMAND_OK : command_fail("cannot draw on this terminal any more");
+}
+
+const struct command cmd_top = { "top", "watch what a daemon does, by tenant and by table", run };

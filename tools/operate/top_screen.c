@@ -1,0 +1,182 @@
+/* The terminal of `kvcobra top`; see top_screen.h. */
+#include "tools/operate/top_screen.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/command/clock.h"
+
+static const int ends[] = { SIGINT, SIGTERM, SIGHUP };
+static const int all[] = { SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH };
+
+enum { N_ENDS = sizeof(ends) / sizeof(ends[0]), N_ALL = sizeof(all) / sizeof(all[0]) };
+
+static struct {
+    bool entered;
+    struct termios termios;
+    struct sigaction actions[N_ALL];
+    sigset_t mask; /* as it was: signals come only while we wait */
+} saved;
+
+static volatile sig_atomic_t got[NSIG];
+
+static void on_signal(int signal)
+{
+    got[signal] = 1;
+}
+
+static bool write_all(const char *text, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = write(STDOUT_FILENO, text, n);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return false;
+        text += done;
+        n -= (size_t) done;
+    }
+    return true;
+}
+
+static bool write_text(const char *text)
+{
+    return write_all(text, strlen(text));
+}
+
+bool screen_is_possible(void)
+{
+    const char *term = getenv("TERM");
+
+    return term && *term && strcmp(term, "dumb") != 0 && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+}
+
+/* Keys at once and unseen; Ctrl-C and Ctrl-Z stay signals. */
+static int set_keys(void)
+{
+    struct termios t = saved.termios;
+
+    t.c_lflag &= ~(tcflag_t) (ICANON | ECHO);
+    t.c_cc[VMIN] = 0;
+    t.c_cc[VTIME] = 0;
+    return tcsetattr(STDIN_FILENO, TCSANOW, &t) < 0 ? -errno : 0;
+}
+
+int screen_enter(void)
+{
+    struct sigaction a = { .sa_handler = on_signal };
+    sigset_t mask;
+    int r;
+
+    if (tcgetattr(STDIN_FILENO, &saved.termios) < 0)
+        return -errno;
+    (void) sigemptyset(&mask);
+    for (unsigned i = 0; i < N_ALL; i++)
+        (void) sigaddset(&mask, all[i]);
+    (void) sigprocmask(SIG_BLOCK, &mask, &saved.mask);
+    for (unsigned i = 0; i < N_ALL; i++)
+        (void) sigaction(all[i], &a, &saved.actions[i]);
+    saved.entered = true;
+    r = set_keys();
+    if (r == 0 && !write_text("\033[?1049h\033[?25l\033[2J"))
+        r = -EIO;
+    if (r < 0)
+        screen_leave();
+    return r;
+}
+
+void screen_leave(void)
+{
+    if (!saved.entered)
+        return;
+    saved.entered = false;
+    (void) write_text("\033[?25h\033[?1049l");
+    (void) tcsetattr(STDIN_FILENO, TCSANOW, &saved.termios);
+    for (unsigned i = 0; i < N_ALL; i++)
+        (void) sigaction(all[i], &saved.actions[i], NULL);
+    (void) sigprocmask(SIG_SETMASK, &saved.mask, NULL);
+}
+
+void screen_size(unsigned *ret_width, unsigned *ret_height)
+{
+    struct winsize w = { 0 };
+
+    (void) ioctl(STDOUT_FILENO, TIOCGWINSZ, &w);
+    *ret_width = w.ws_col > 0 ? w.ws_col : 80;
+    *ret_height = w.ws_row > 0 ? w.ws_row : 24;
+}
+
+/* The end of each line and the rest of the screen are erased as we go; the last line has no newline: nothing scrolls. */
+bool screen_draw(const char *text)
+{
+    bool whole = write_text("\033[H");
+
+    while (*text && whole) {
+        size_t n = strcspn(text, "\n");
+
+        whole = write_all(text, n) && write_text("\033[K");
+        text += n;
+        if (*text == '\n' && *++text != '\0')
+            whole = whole && write_text("\r\n");
+    }
+    return whole && write_text("\033[J");
+}
+
+/* Ctrl-Z: the terminal back, stop like everybody else, go on when continued. */
+static void suspend(void)
+{
+    screen_leave();
+    (void) raise(SIGSTOP);
+    (void) screen_enter();
+}
+
+static bool wants_to_quit(void)
+{
+    for (unsigned i = 0; i < N_ENDS; i++)
+        if (got[ends[i]])
+            return true;
+    return false;
+}
+
+static bool key_quits(short events)
+{
+    char keys[64];
+    ssize_t n;
+
+    if (!(events & POLLIN))
+        return events & (POLLERR | POLLHUP | POLLNVAL);
+    n = read(STDIN_FILENO, keys, sizeof(keys));
+    return n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN) || (n > 0 && memchr(keys, 'q', (size_t) n));
+}
+
+enum screen_event screen_wait(double seconds)
+{
+    double until = clock_seconds() + seconds, left;
+
+    while ((left = until - clock_seconds()) > 0) {
+        struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
+        struct timespec t = { .tv_sec = (time_t) left, .tv_nsec = (long) ((left - (double) (time_t) left) * 1e9) };
+        int n = ppoll(&p, 1, &t, &saved.mask);
+
+        if (wants_to_quit() || (n < 0 && errno != EINTR) || (n > 0 && key_quits(p.revents)))
+            return SCREEN_QUIT;
+        if (got[SIGTSTP]) {
+            got[SIGTSTP] = 0;
+            suspend();
+            return SCREEN_RESIZED;
+        }
+        if (got[SIGWINCH]) {
+            got[SIGWINCH] = 0;
+            return SCREEN_RESIZED;
+        }
+    }
+    return SCREEN_TIMEOUT;
+}

@@ -1,0 +1,303 @@
+/* The lines of `kvcobra top`; see top_view.h. */
+#include "tools/operate/top_view.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "tools/command/report.h"
+
+enum { LINE_BYTES = 256, BAR_CELLS = 20, HEAD_LINES = 4, TABLE_LINES = 2 };
+
+struct screen {
+    FILE *f;
+    unsigned width;
+};
+
+/* One line, cut to the width. */
+__attribute__((format(printf, 2, 3))) static void line(const struct screen *s, const char *fmt, ...)
+{
+    char text[LINE_BYTES];
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    n = n < 0 ? 0 : n < LINE_BYTES ? n : LINE_BYTES - 1;
+    n = (unsigned) n > s->width ? (int) s->width : n;
+    for (int i = 0; i < n; i++) /* names are not ours */
+        if (text[i] < 0x20 || text[i] > 0x7e)
+            text[i] = '?';
+    while (n > 0 && text[n - 1] == ' ')
+        n--;
+    fprintf(s->f, "%.*s\n", n, text);
+}
+
+/* ---- figures ----------------------------------------------------------------------------------------------------- */
+
+static double interval(const struct top_moment *now, const struct top_moment *before)
+{
+    double seconds = before ? now->seconds - before->seconds : (double) now->status->uptime_ms * 1e-3;
+
+    return seconds > 1e-3 ? seconds : 1e-3;
+}
+
+/* Counters go up; one that went down is of another daemon. */
+static uint64_t grown(uint64_t now, uint64_t before)
+{
+    return now >= before ? now - before : now;
+}
+
+static const char *rate(uint64_t n, double seconds, char ret[static 16])
+{
+    double x = (double) n / seconds;
+
+    if (n == 0)
+        (void) snprintf(ret, 16, "0");
+    else
+        (void) snprintf(ret, 16, x < 10 ? "%.2f" : x < 100000 ? "%.0f" : "%.2g", x);
+    return ret;
+}
+
+/* Of the chunks that were asked for meanwhile; "-" if none was. */
+static const char *hit_rate(uint64_t hits, uint64_t misses, char ret[static 16])
+{
+    if (hits + misses == 0)
+        (void) snprintf(ret, 16, "-");
+    else
+        (void) snprintf(ret, 16, "%.1f", 100.0 * (double) hits / (double) (hits + misses));
+    return ret;
+}
+
+/* "12k", "3.4M": counts in few columns. */
+static const char *count(uint64_t n, char ret[static 16])
+{
+    static const char units[] = { ' ', 'k', 'M', 'G', 'T' };
+    double x = (double) n;
+    unsigned u = 0;
+
+    while (x >= 9999.5 && u + 1 < sizeof(units)) {
+        x /= 1000;
+        u++;
+    }
+    if (u == 0)
+        (void) snprintf(ret, 16, "%ju", (uintmax_t) n);
+    else
+        (void) snprintf(ret, 16, x < 99.95 ? "%.1f%c" : "%.0f%c", x, units[u]);
+    return ret;
+}
+
+/* ---- head -------------------------------------------------------------------------------------------------------- */
+
+static void bar(uint64_t part, uint64_t whole, char ret[static BAR_CELLS + 1])
+{
+    uint64_t n = whole == 0 ? 0 : part >= whole ? BAR_CELLS : (uint64_t) ((double) part / (double) whole * BAR_CELLS + 0.5);
+
+    for (unsigned i = 0; i < BAR_CELLS; i++)
+        ret[i] = i < n ? '#' : '.';
+    ret[BAR_CELLS] = '\0';
+}
+
+static void gpu_line(const struct screen *s, const kvc_device_status *d)
+{
+    char pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1];
+
+    if (d->state == KVC_DEVICE_READY) {
+        bar(d->page_bytes, d->pool_bytes, cells);
+        line(s, "%-5.15s [%s] %s in pages of %s, %s waste", d->name, cells, human_bytes(d->page_bytes, pages),
+             human_bytes(d->pool_bytes, pool), human_bytes(d->waste_bytes, waste));
+    } else {
+        line(s, "%-5.15s %s", d->name, d->state == KVC_DEVICE_OPENING ? "is being opened" : d->message);
+    }
+}
+
+static void head(const struct screen *s, const struct top_moment *now, const struct top_moment *before)
+{
+    const kvc_status *st = now->status;
+    char up[HUMAN_BYTES], pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1], r[16];
+
+    line(s, "kvcobrad %.*s  process %ju  up %s  %.*s  restart=%.*s%s", (int) sizeof(st->version), st->version,
+         (uintmax_t) st->pid, human_seconds((double) st->uptime_ms * 1e-3, up), (int) sizeof(st->event_backend),
+         st->event_backend, (int) sizeof(st->restart), st->restart, st->draining ? "  DRAINING" : "");
+    bar(st->page_bytes, st->pool_bytes, cells);
+    line(s, "pool  [%s] %s in pages of %s, %s waste", cells, human_bytes(st->page_bytes, pages),
+         human_bytes(st->pool_bytes, pool), human_bytes(st->waste_bytes, waste));
+    for (size_t i = 1; i < st->n_devices; i++)
+        gpu_line(s, &st->devices[i]);
+    line(s, "%ju sessions  %ju leases on %ju pages  %s evictions/s  %ju packets refused", (uintmax_t) st->sessions,
+         (uintmax_t) st->leases, (uintmax_t) st->held_pages,
+         rate(grown(st->evictions, before ? before->status->evictions : 0), interval(now, before), r),
+         (uintmax_t) st->refused_packets);
+}
+
+/* ---- tenants ----------------------------------------------------------------------------------------------------- */
+
+static int by_use(const void *a, const void *b)
+{
+    const kvc_tenant_status *x = *(const kvc_tenant_status *const *) a, *y = *(const kvc_tenant_status *const *) b;
+
+    if (x->used_bytes != y->used_bytes)
+        return x->used_bytes < y->used_bytes ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+static const kvc_tenant_status *earlier_tenant(const struct top_moment *before, const char *name)
+{
+    for (size_t i = 0; before && i < before->status->n_tenants; i++)
+        if (strcmp(before->status->tenants[i].name, name) == 0)
+            return &before->status->tenants[i];
+    return NULL;
+}
+
+static void tenant_line(const struct screen *s, const kvc_tenant_status *t, const kvc_tenant_status *b, double seconds)
+{
+    static const kvc_tenant_status none;
+    char used[HUMAN_BYTES], quota[HUMAN_BYTES], held[HUMAN_BYTES], pages[16], leases[16], hits[16], evictions[16];
+
+    if (!b)
+        b = &none;
+    line(s, "%-16.16s %10s %10s %10s %6s %6s %6s %8s", t->name, human_bytes(t->used_bytes, used),
+         human_bytes(t->quota_bytes, quota), human_bytes(t->held_bytes, held), count(t->pages, pages),
+         count(t->leases, leases), hit_rate(grown(t->hits, b->hits), grown(t->misses, b->misses), hits),
+         rate(grown(t->evictions, b->evictions), seconds, evictions));
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+static int by_pages(const void *a, const void *b)
+{
+    const kvc_space_status *x = *(const kvc_space_status *const *) a, *y = *(const kvc_space_status *const *) b;
+
+    if (x->pages != y->pages)
+        return x->pages < y->pages ? 1 : -1;
+    return memcmp(x->table_digest, y->table_digest, sizeof(x->table_digest));
+}
+
+static const kvc_space_status *earlier_space(const struct top_moment *before, const kvc_space_status *x)
+{
+    for (size_t i = 0; before && i < before->status->n_spaces; i++) {
+        const kvc_space_status *y = &before->status->spaces[i];
+
+        if (memcmp(x->table_digest, y->table_digest, sizeof(x->table_digest)) == 0 &&
+            x->first_kv_head == y->first_kv_head && x->n_kv_heads == y->n_kv_heads)
+            return y;
+    }
+    return NULL;
+}
+
+static const char *state_of(const struct top_moment *now, const uint8_t *digest)
+{
+    static const char *const names[] = { [KVC_TABLE_STAGED] = "staged", [KVC_TABLE_VERIFIED] = "verified",
+                                         [KVC_TABLE_SHADOW] = "shadow", [KVC_TABLE_ACTIVE] = "active",
+                                         [KVC_TABLE_DRAINING] = "draining", [KVC_TABLE_RETIRED] = "retired",
+                                         [KVC_TABLE_REJECTED] = "rejected" };
+
+    for (size_t i = 0; i < now->n_tables; i++) {
+        unsigned state = (unsigned) now->tables[i].state;
+
+        if (memcmp(now->tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
+            return state < sizeof(names) / sizeof(names[0]) && names[state] ? names[state] : "?";
+    }
+    return "?";
+}
+
+static void space_line(const struct screen *s, const struct top_moment *now, const kvc_space_status *x,
+                       const kvc_space_status *b, double seconds)
+{
+    static const kvc_space_status none;
+    char digest[DIGEST_HEX_BYTES], heads[24], pages[16], tokens[16], room[16], held[16], leased[16], evictions[16];
+
+    if (!b)
+        b = &none;
+    (void) snprintf(heads, sizeof(heads), "%u-%u", x->first_kv_head, x->first_kv_head + x->n_kv_heads - 1);
+    line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", digest_short(x->table_digest, digest),
+         state_of(now, x->table_digest), heads, count(x->pages, pages), count(x->tokens, tokens),
+         count(x->tokens_free, room), count(x->held_pages, held), rate(grown(x->leased, b->leased), seconds, leased),
+         rate(grown(x->evictions, b->evictions), seconds, evictions));
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+/* Rows of two tables that share @lines: neither takes more than it needs, both get half if both need it. */
+static void share(unsigned lines, size_t n_a, size_t n_b, size_t *ret_a, size_t *ret_b)
+{
+    size_t half = lines / 2;
+
+    *ret_a = n_a <= half || n_a + n_b <= lines ? n_a : n_b < lines - half ? lines - n_b : half;
+    *ret_b = n_b <= lines - *ret_a ? n_b : lines - *ret_a;
+}
+
+/* How many of @n rows are shown in @room lines, one of which may have to say that there are more. */
+static size_t shown(size_t n, size_t room)
+{
+    return n <= room ? n : room > 0 ? room - 1 : 0;
+}
+
+static void *sorted(const void *items, size_t n, size_t size, int (*order)(const void *, const void *))
+{
+    const void **p = calloc(n + 1, sizeof(*p));
+
+    for (size_t i = 0; p && i < n; i++)
+        p[i] = (const char *) items + i * size;
+    if (p)
+        qsort(p, n, sizeof(*p), order);
+    return p;
+}
+
+static bool print(const struct screen *s, const struct top_moment *now, const struct top_moment *before, unsigned height)
+{
+    const kvc_status *st = now->status;
+    _cleanup_(freep) const kvc_tenant_status **tenants = sorted(st->tenants, st->n_tenants, sizeof(*st->tenants), by_use);
+    _cleanup_(freep) const kvc_space_status **spaces = sorted(st->spaces, st->n_spaces, sizeof(*st->spaces), by_pages);
+    unsigned fixed = HEAD_LINES + TABLE_LINES + 1 + (unsigned) (st->n_devices > 1 ? st->n_devices - 1 : 0);
+    size_t room_tenants = st->n_tenants, room_spaces = st->n_spaces, i;
+    double seconds = interval(now, before);
+
+    if (!tenants || !spaces)
+        return false;
+    if (height > 0)
+        share(height > fixed ? height - fixed : 0, st->n_tenants, st->n_spaces, &room_tenants, &room_spaces);
+    head(s, now, before);
+    line(s, "%s", "");
+    line(s, "%-16s %10s %10s %10s %6s %6s %6s %8s", "TENANT", "USED", "QUOTA", "HELD", "PAGES", "LEASES", "HIT %",
+         "EVICT/S");
+    for (i = 0; i < shown(st->n_tenants, room_tenants); i++)
+        tenant_line(s, tenants[i], earlier_tenant(before, tenants[i]->name), seconds);
+    if (i < st->n_tenants && room_tenants > 0)
+        line(s, "... and %zu more", st->n_tenants - i);
+    line(s, "%s", "");
+    line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", "TABLE", "STATE", "HEADS", "PAGES", "TOKENS", "FREE TOK", "HELD",
+         "LEASED/S", "EVICT/S");
+    for (i = 0; i < shown(st->n_spaces, room_spaces); i++)
+        space_line(s, now, spaces[i], earlier_space(before, spaces[i]), seconds);
+    if (i < st->n_spaces && room_spaces > 0)
+        line(s, "... and %zu more", st->n_spaces - i);
+    return true;
+}
+
+char *top_view(const struct top_moment *now, const struct top_moment *before, unsigned width, unsigned height)
+{
+    char *text = NULL;
+    size_t n = 0;
+    struct screen s = { .f = open_memstream(&text, &n), .width = width };
+    bool whole;
+
+    if (!s.f)
+        return NULL;
+    whole = print(&s, now, before, height);
+    if (fclose(s.f) != 0 || !whole) {
+        free(text);
+        return NULL;
+    }
+    for (char *p = text; height > 0 && (p = strchr(p, '\n')) != NULL;) { /* a window lower than the heads of the tables */
+        p++;
+        if (--height == 0)
+            *p = '\0';
+    }
+    return text;
+}
