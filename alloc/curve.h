@@ -21,10 +21,11 @@ int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q);
 
 /**
  * curve_band() - distortion of a band of unit variance per coordinate
- * @z:   [n, stride] calibration coordinates of the band in its first @n_coords columns; only for CURVE_MEASURED
+ * @z:   [n, stride] calibration coordinates of the band in its first @n_coords columns; only for
+ * CURVE_MEASURED
  *
- * ret[b] is the mean over tokens of the squared error summed over the band, ret[0] that of storing nothing. Measured
- * curves without samples fall back on nothing: n > 0 is required there.
+ * ret[b] is the mean over tokens of the squared error summed over the band, ret[0] that of storing nothing.
+ * Measured curves without samples fall back on nothing: n > 0 is required there.
  */
 void curve_band(const struct curve_model *m, const float *z, size_t n, size_t n_coords, size_t stride,
                 double ret[static TABLE_BITS_MAX + 1]);

@@ -15,7 +15,7 @@
 int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, double bpd, uint64_t seed,
                       void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e)
 {
-    _cleanup_(solver_deinit) struct solver v = { 0 };
+    _cleanup_(solver_deinit) struct solver v = {0};
     struct solve_options o;
     int r;
 
@@ -51,20 +51,20 @@ static void round_trip_head(const struct table *t, const struct codec *c, enum s
         }
     if (r == 0)
         return;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) r, (int) d, 1.0f, centred, (int) d, c->enc,
-                (int) d, 0.0f, z, (int) r);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) r, (int) d, 1.0f, centred, (int) d,
+                c->enc, (int) d, 0.0f, z, (int) r);
     for (size_t i = 0; i < n * r; i++) {
         unsigned b = c->bits[i % r / 8];
         const struct levels *l = &t->levels[side][b];
 
         z[i] = b > 0 ? l->value[quantise_fast(l, b, z[i])] : 0;
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) r, 1.0f, z, (int) r, c->dec, (int) r,
-                1.0f, ret_x_hat, (int) row_stride);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) r, 1.0f, z, (int) r, c->dec,
+                (int) r, 1.0f, ret_x_hat, (int) row_stride);
 }
 
-int depth_round_trip(const struct table *t, uint32_t layer, enum side side, const float *x, float *ret_x_hat, size_t n,
-                     size_t row_stride)
+int depth_round_trip(const struct table *t, uint32_t layer, enum side side, const float *x, float *ret_x_hat,
+                     size_t n, size_t row_stride)
 {
     size_t d = t->geometry.d;
     _cleanup_(freep) float *scratch = malloc((n * (d + TABLE_RANK_MAX) + 1) * sizeof(*scratch));
@@ -81,8 +81,8 @@ int depth_round_trip(const struct table *t, uint32_t layer, enum side side, cons
     return 0;
 }
 
-double depth_distortion(const struct stats *s, uint32_t layer, enum side side, const float *x, const float *x_hat,
-                        size_t n, size_t row_stride)
+double depth_distortion(const struct stats *s, uint32_t layer, enum side side, const float *x,
+                        const float *x_hat, size_t n, size_t row_stride)
 {
     const struct geometry *g = &s->o.geometry;
     size_t d = g->d;

@@ -1,6 +1,7 @@
 /*
- * What measuring a depth weight needs of the allocator (DESIGN 3.1): a table that codes one layer and side alone, and
- * the distortion that its errors have under the attention metric. The forward passes are the caller's.
+ * What measuring a depth weight needs of the allocator (DESIGN 3.1): a table that codes one layer and side
+ * alone, and the distortion that its errors have under the attention metric. The forward passes are the
+ * caller's.
  */
 #pragma once
 
@@ -34,13 +35,14 @@ struct table;
  *
  * Return: 0; -ENOMEM; -EINVAL: a head-side that is predicted, whose K codes are not here.
  */
-int depth_round_trip(const struct table *t, uint32_t layer, enum side side, const float *x, float *ret_x_hat, size_t n,
-                     size_t row_stride);
+int depth_round_trip(const struct table *t, uint32_t layer, enum side side, const float *x, float *ret_x_hat,
+                     size_t n, size_t row_stride);
 
 /**
- * depth_distortion() - mean of e'Me over tokens, summed over the heads of (layer, side), M the attention metric
+ * depth_distortion() - mean of e'Me over tokens, summed over the heads of (layer, side), M the attention
+ * metric
  * @x, @x_hat: [n, n_kv_heads, d] exact and decoded, rows @row_stride floats apart
  * Return: the distortion; NaN if memory ran out.
  */
-double depth_distortion(const struct stats *s, uint32_t layer, enum side side, const float *x, const float *x_hat,
-                        size_t n, size_t row_stride);
+double depth_distortion(const struct stats *s, uint32_t layer, enum side side, const float *x,
+                        const float *x_hat, size_t n, size_t row_stride);

@@ -1,6 +1,6 @@
 /*
- * Checks and names the shape of a model's KV cache. Used by every reader of a table or a statistics file before
- * anything is sized by these numbers. libc and libsodium only.
+ * Checks and names the shape of a model's KV cache. Used by every reader of a table or a statistics file
+ * before anything is sized by these numbers. libc and libsodium only.
  */
 #include "alloc/geometry.h"
 
@@ -21,12 +21,14 @@ static int check_range(const char *name, uint32_t v, uint32_t min, uint32_t max,
 static int check_rope(const struct geometry *g, struct errmsg *e)
 {
     if (g->n_rot > g->d || g->n_rot % 2 != 0)
-        return fail(e, -EINVAL, "geometry: %u rotary dimensions, must be even and at most the head dimension %u",
+        return fail(e, -EINVAL,
+                    "geometry: %u rotary dimensions, must be even and at most the head dimension %u",
                     g->n_rot, g->d);
     for (uint32_t i = 0; i < g->n_rot / 2; i++)
         /* the sign bit too: -0.0 would give one model two digests */
         if (!isfinite(g->freq[i]) || signbit(g->freq[i]))
-            return fail(e, -EINVAL, "geometry: frequency %u is %g, must be finite and not negative", i, g->freq[i]);
+            return fail(e, -EINVAL, "geometry: frequency %u is %g, must be finite and not negative", i,
+                        g->freq[i]);
     return 0;
 }
 
@@ -40,11 +42,13 @@ int geometry_validate(const struct geometry *g, struct errmsg *e)
         (r = check_range("head dimension", g->d, GEOMETRY_DIM_MIN, GEOMETRY_DIM_MAX, e)) < 0)
         return r;
     if (g->n_heads % g->n_kv_heads != 0)
-        return fail(e, -EINVAL, "geometry: %u KV heads do not divide %u query heads", g->n_kv_heads, g->n_heads);
+        return fail(e, -EINVAL, "geometry: %u KV heads do not divide %u query heads", g->n_kv_heads,
+                    g->n_heads);
     if (g->d % 2 != 0)
         return fail(e, -EINVAL, "geometry: head dimension %u is odd", g->d);
     if (!isfinite(g->attn_scale) || g->attn_scale <= 0)
-        return fail(e, -EINVAL, "geometry: attention scale is %g, must be finite and positive", g->attn_scale);
+        return fail(e, -EINVAL, "geometry: attention scale is %g, must be finite and positive",
+                    g->attn_scale);
     return check_rope(g, e);
 }
 
@@ -67,7 +71,7 @@ static uint8_t *put_f64(uint8_t *p, double v)
 
 void geometry_digest(const struct geometry *g, uint8_t ret_digest[static DIGEST_BYTES])
 {
-    static const char name[8] = { 'K', 'V', 'C', 'G', 'E', 'O', 'M', '1' };
+    static const char name[8] = {'K', 'V', 'C', 'G', 'E', 'O', 'M', '1'};
     uint8_t buf[sizeof(name) + 5 * 4 + 8 + 8 * GEOMETRY_PLANES_MAX], *p = buf;
 
     memcpy(p, name, sizeof(name));

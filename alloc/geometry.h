@@ -1,8 +1,9 @@
 /*
  * The shape of a model's KV cache: what a codec must know about the attention that reads it.
  *
- * Key order inside the library is half-split with the rotary dimensions first: plane i of the n_rot/2 rotary planes
- * is the pair (i, i + n_rot/2); dimensions n_rot..d-1 are not rotated. Readers of other orders permute on entry.
+ * Key order inside the library is half-split with the rotary dimensions first: plane i of the n_rot/2 rotary
+ * planes is the pair (i, i + n_rot/2); dimensions n_rot..d-1 are not rotated. Readers of other orders permute
+ * on entry.
  */
 #pragma once
 
@@ -47,7 +48,8 @@ static inline uint32_t geometry_group(const struct geometry *g)
     return g->n_heads / g->n_kv_heads;
 }
 
-static inline uint32_t head_side_index(const struct geometry *g, uint32_t layer, uint32_t head, enum side side)
+static inline uint32_t head_side_index(const struct geometry *g, uint32_t layer, uint32_t head,
+                                       enum side side)
 {
     return (layer * g->n_kv_heads + head) * 2 + (uint32_t) side;
 }

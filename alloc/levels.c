@@ -10,7 +10,8 @@ void levels_set_thresholds(struct levels *l, unsigned b)
 {
     /* Sum and half are exact in binary64, and so is the product with a 24-bit step: one rounding in all. */
     for (unsigned i = 0; i + 1 < 1u << b; i++)
-        l->threshold[i] = (float) (((double) l->value[i] + (double) l->value[i + 1]) * 0.5 * (double) l->step);
+        l->threshold[i] =
+            (float) (((double) l->value[i] + (double) l->value[i + 1]) * 0.5 * (double) l->step);
 }
 
 static bool value_valid(const struct levels *l, unsigned b, unsigned i)
@@ -24,7 +25,7 @@ static bool value_valid(const struct levels *l, unsigned b, unsigned i)
 
 bool levels_valid(const struct levels *l, unsigned b)
 {
-    struct levels want = { .step = l->step };
+    struct levels want = {.step = l->step};
     unsigned n = 1u << b;
 
     if (b > LEVELS_INT8_BITS_MAX ? l->step != 1.0f : !(isnormal(l->step) && l->step > 0))
@@ -45,7 +46,8 @@ uint8_t levels_quantise(const struct levels *l, unsigned b, float z)
 {
     unsigned q = 0;
 
-    /* The b bits of the answer from the top: a half of the thresholds is either all <= z or needs looking into. */
+    /* The b bits of the answer from the top: a half of the thresholds is either all <= z or needs looking
+     * into. */
     for (unsigned half = 1u << b >> 1; half > 0; half >>= 1)
         if (l->threshold[q + half - 1] <= z)
             q += half;

@@ -59,9 +59,10 @@ int linalg_eigen(size_t n, double *a, double *ret_w)
 
     if (!all_finite(n * n, a))
         return -EDOM;
-    /* A symmetric matrix is its own transpose: column-major LAPACK reads it without a copy, and the eigenvectors it
-     * leaves in columns are rows to us. Ascending there, descending here. */
-    r = errno_from_lapack(LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int) n, a, (lapack_int) n, ret_w));
+    /* A symmetric matrix is its own transpose: column-major LAPACK reads it without a copy, and the
+     * eigenvectors it leaves in columns are rows to us. Ascending there, descending here. */
+    r = errno_from_lapack(
+        LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int) n, a, (lapack_int) n, ret_w));
     if (r < 0)
         return r;
     for (size_t i = 0; i < n / 2; i++) {
@@ -82,8 +83,8 @@ static void compose(size_t n, const double *u, const double *f, double *scaled, 
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
             scaled[i * n + j] = f[i] * u[i * n + j];
-    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) n, (int) n, (int) n, 1.0, u, (int) n, scaled, (int) n,
-                0.0, ret, (int) n);
+    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) n, (int) n, (int) n, 1.0, u, (int) n, scaled,
+                (int) n, 0.0, ret, (int) n);
     linalg_mirror(n, ret);
 }
 
@@ -126,8 +127,8 @@ int linalg_solve(size_t n, size_t n_rhs, double *a, double *b)
 
 void linalg_product(size_t m, size_t n, size_t k, const double *a, const double *b, double *ret_c)
 {
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) m, (int) n, (int) k, 1.0, a, (int) k, b, (int) n,
-                0.0, ret_c, (int) n);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) m, (int) n, (int) k, 1.0, a, (int) k, b,
+                (int) n, 0.0, ret_c, (int) n);
 }
 
 void linalg_mirror(size_t n, double *a)

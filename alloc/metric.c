@@ -12,18 +12,20 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define TEMPER_FLOOR 1e-4   /* eigenvalues of the largest, before the power: what is below is noise */
-#define KL_NOISE 1e-6       /* nats: below this a depth measurement is rounding */
+#define TEMPER_FLOOR 1e-4 /* eigenvalues of the largest, before the power: what is below is noise */
+#define KL_NOISE 1e-6     /* nats: below this a depth measurement is rounding */
 
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e)
 {
     if (m == METRIC_QUERY && !s->query)
-        return fail(e, -EINVAL, "the statistics have no queries: calibrate with --metric output for metric query");
+        return fail(e, -EINVAL,
+                    "the statistics have no queries: calibrate with --metric output for metric query");
     if ((m == METRIC_ATTENTION && !s->metric) || (m == METRIC_OUTPUT && !s->output))
         return fail(e, -EINVAL, "the statistics lack metric %s: calibrate with --metric %s", metric_name(m),
                     metric_name(m));
     if (m == METRIC_FISHER && s->n_fisher == 0)
-        return fail(e, -EINVAL, "the statistics have no gradients: calibrate with --metric fisher for metric fisher");
+        return fail(e, -EINVAL,
+                    "the statistics have no gradients: calibrate with --metric fisher for metric fisher");
     return 0;
 }
 
@@ -53,7 +55,8 @@ static void compose(size_t d, const double *u, const double *w, double *M)
         }
 }
 
-void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head, const double *basis, double *ret_w)
+void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head, const double *basis,
+                           double *ret_w)
 {
     const struct geometry *g = &s->o.geometry;
     size_t d = g->d;
@@ -71,7 +74,8 @@ void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head,
     }
 }
 
-static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, const double *covariance, double *M)
+static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, const double *covariance,
+                        double *M)
 {
     size_t d = s->o.geometry.d;
     _cleanup_(freep) double *u = malloc((d * d + d) * sizeof(*u));
@@ -90,7 +94,10 @@ static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, co
 
 double metric_power(enum metric m, double power)
 {
-    return power > 0 ? power : m == METRIC_FISHER ? METRIC_FISHER_POWER : m == METRIC_OUTPUT ? METRIC_OUTPUT_POWER : 1;
+    return power > 0            ? power
+           : m == METRIC_FISHER ? METRIC_FISHER_POWER
+           : m == METRIC_OUTPUT ? METRIC_OUTPUT_POWER
+                                : 1;
 }
 
 /* M^power at the trace of M. */
@@ -122,8 +129,8 @@ static int temper(size_t d, double power, double *M)
     return 0;
 }
 
-int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head, enum side side,
-                  const double *covariance, double *ret_M)
+int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head,
+                  enum side side, const double *covariance, double *ret_M)
 {
     size_t d = s->o.geometry.d, at = (size_t) head_side_index(&s->o.geometry, layer, head, side) * d * d;
 
@@ -192,7 +199,7 @@ int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, 
 {
     if (layer >= s->o.geometry.n_layers || !isfinite(kl) || !isfinite(D) || D < 0)
         return -EINVAL;
-    s->depth[layer * 2 + side] = (struct depth_sums) { .kl = kl > 0 ? kl : 0, .D = D, .n = 1 };
+    s->depth[layer * 2 + side] = (struct depth_sums){.kl = kl > 0 ? kl : 0, .D = D, .n = 1};
     return 0;
 }
 
@@ -207,7 +214,8 @@ int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, doubl
     return 0;
 }
 
-int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key, double *ret_query)
+int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key,
+                       double *ret_query)
 {
     const struct geometry *g = &s->o.geometry;
     size_t d = g->d, planes = g->n_rot / 2, hs = head_side_index(g, layer, head, SIDE_K);

@@ -15,8 +15,8 @@ struct stats;
 /* Whether the statistics can make @m: 0, or -EINVAL with a sentence that says what they lack. */
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e);
 
-/* M^power at the trace of M: tempered, the strongest directions count for less. Both measured better so than plain
- * (DESIGN 3.1, EXPERIMENTS.md). */
+/* M^power at the trace of M: tempered, the strongest directions count for less. Both measured better so than
+ * plain (DESIGN 3.1, EXPERIMENTS.md). */
 #define METRIC_FISHER_POWER 0.75
 #define METRIC_OUTPUT_POWER 0.75
 
@@ -38,16 +38,18 @@ double metric_power(enum metric m, double power);
  *
  * Return: 0; -EDOM (no eigenvalues); -ENOMEM. @m is available.
  */
-int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head, enum side side,
-                  const double *covariance, double *ret_M);
+int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head,
+                  enum side side, const double *covariance, double *ret_M);
 
-/* sQ^2 of the paper's KL weight: ret_w[i] = u_i' E[q q'] u_i for the rows u_i of @basis [d, d], mean over the group. */
-void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head, const double *basis, double *ret_w);
+/* sQ^2 of the paper's KL weight: ret_w[i] = u_i' E[q q'] u_i for the rows u_i of @basis [d, d], mean over the
+ * group. */
+void metric_query_variance(const struct stats *s, uint32_t layer, uint32_t head, const double *basis,
+                           double *ret_w);
 
 /**
  * metric_depth_weight() - omega(layer, side): what the curves of its heads are multiplied by
  *
- * KL / D where measured; a KL below 1e-6 is noise and takes the median of its side. 1 for all unless every layer and
- * side is measured: weights and no weights do not mix.
+ * KL / D where measured; a KL below 1e-6 is noise and takes the median of its side. 1 for all unless every
+ * layer and side is measured: weights and no weights do not mix.
  */
 double metric_depth_weight(const struct stats *s, uint32_t layer, enum side side);

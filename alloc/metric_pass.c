@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UPDATE_ROWS 1024 /* weighted queries of one rank update: with d = 64 they stay in the second-level cache */
+#define UPDATE_ROWS                                                                                          \
+    1024 /* weighted queries of one rank update: with d = 64 they stay in the second-level cache */
 
 void pass_deinit(struct pass *p)
 {
@@ -35,8 +36,21 @@ static void part_sizes(const struct geometry *g, size_t n, bool outputs, size_t 
 {
     size_t d = g->d, group = geometry_group(g), planes = g->n_rot / 2, keys = PASS_KEY_BLOCK;
     size_t sizes[N_PARTS] = {
-        n * planes, n * planes, n * d, group * n * d, group * n, group * n, group * n, group * n, keys * n,
-        group * keys * n, group * keys * n, keys * d, UPDATE_ROWS * d, d * d, outputs ? n * d : 0,
+        n * planes,
+        n * planes,
+        n * d,
+        group * n * d,
+        group * n,
+        group * n,
+        group * n,
+        group * n,
+        keys * n,
+        group * keys * n,
+        group * keys * n,
+        keys * d,
+        UPDATE_ROWS * d,
+        d * d,
+        outputs ? n * d : 0,
         outputs ? group * n * d : 0,
     };
 
@@ -64,12 +78,12 @@ uint64_t pass_bytes(const struct geometry *g, size_t n, bool outputs)
 
 int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first, bool outputs)
 {
-    float **parts[N_PARTS] = { &p->cosine, &p->sine, &p->key, &p->query, &p->length, &p->max, &p->denom, &p->squares,
-                               &p->scores, &p->probs, &p->weights, &p->sampled, &p->rows, &p->update, &p->value,
-                               &p->output };
+    float **parts[N_PARTS] = {&p->cosine, &p->sine,    &p->key,    &p->query, &p->length,  &p->max,
+                              &p->denom,  &p->squares, &p->scores, &p->probs, &p->weights, &p->sampled,
+                              &p->rows,   &p->update,  &p->value,  &p->output};
     size_t sizes[N_PARTS], at = 0;
 
-    *p = (struct pass) { .g = g, .n = n, .n_first = n_first, .d = g->d, .group = geometry_group(g) };
+    *p = (struct pass){.g = g, .n = n, .n_first = n_first, .d = g->d, .group = geometry_group(g)};
     part_sizes(g, n, outputs, sizes);
     p->block = aligned_alloc(64, sum_sizes(sizes) * sizeof(float));
     p->frame = malloc((size_t) g->d * g->d * sizeof(double));
@@ -101,12 +115,12 @@ static void rotate_rows(const struct pass *p, const float *x, size_t stride, flo
     }
 }
 
-/* Values less the mean over the window: sums p v differ from their own by the same constant, since p adds up to 1, and
- * differences v - sum p v do not change. They lose fewer digits to a common offset. */
+/* Values less the mean over the window: sums p v differ from their own by the same constant, since p adds up
+ * to 1, and differences v - sum p v do not change. They lose fewer digits to a common offset. */
 static void centre_values(struct pass *p, uint32_t head, const float *v)
 {
     size_t d = p->d, stride = p->g->n_kv_heads * d;
-    double mean[GEOMETRY_DIM_MAX] = { 0 };
+    double mean[GEOMETRY_DIM_MAX] = {0};
 
     for (size_t t = 0; t < p->n; t++)
         for (size_t i = 0; i < d; i++)
@@ -138,8 +152,8 @@ void pass_queries(struct pass *p, size_t j, uint32_t head, const float *q)
 }
 
 /*
- * One query's online softmax over the scores of a block of keys, which become exp(score - max); the first @n_skip of
- * them are sinks. Return: what everything summed before has to be multiplied by.
+ * One query's online softmax over the scores of a block of keys, which become exp(score - max); the first
+ * @n_skip of them are sinks. Return: what everything summed before has to be multiplied by.
  */
 static float softmax_step(float *score, size_t n, size_t n_skip, float *max, float *denom, float *squares)
 {
@@ -207,12 +221,13 @@ void pass_softmax(struct pass *p, size_t j)
         size_t n_skip = p->n_first > first ? p->n_first - first : 0;
 
         /* causal: queries before the block's first key see none of it */
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) (p->n - first), (int) keys, (int) p->d, 1.0f,
-                    query + first * p->d, (int) p->d, p->key + first * p->d, (int) p->d, 0.0f, p->scores,
-                    PASS_KEY_BLOCK);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) (p->n - first), (int) keys, (int) p->d,
+                    1.0f, query + first * p->d, (int) p->d, p->key + first * p->d, (int) p->d, 0.0f,
+                    p->scores, PASS_KEY_BLOCK);
         for (size_t m = first; m < p->n; m++) {
             size_t seen = m - first + 1 < keys ? m - first + 1 : keys;
-            float *score = p->scores + (m - first) * PASS_KEY_BLOCK, *output = p->output + (j * p->n + m) * p->d;
+            float *score = p->scores + (m - first) * PASS_KEY_BLOCK,
+                  *output = p->output + (j * p->n + m) * p->d;
             float rescale = softmax_step(score, seen, n_skip, &max[m], &denom[m], &squares[m]);
 
             if (!p->output)
@@ -237,8 +252,9 @@ void pass_sample(struct pass *p, const size_t *at, size_t n_keys)
         const float *max = p->max + j * p->n, *denom = p->denom + j * p->n;
         float *probs = p->probs + j * PASS_KEY_BLOCK * p->n;
 
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n_keys, (int) n, (int) p->d, 1.0f, p->sampled,
-                    (int) p->d, p->query + (j * p->n + first) * p->d, (int) p->d, 0.0f, probs + first, (int) p->n);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n_keys, (int) n, (int) p->d, 1.0f,
+                    p->sampled, (int) p->d, p->query + (j * p->n + first) * p->d, (int) p->d, 0.0f,
+                    probs + first, (int) p->n);
         for (size_t i = 0; i < n_keys; i++)
             for (size_t m = at[i]; m < p->n; m++)
                 probs[i * p->n + m] = expf(probs[i * p->n + m] - max[m]) / denom[m];
@@ -246,9 +262,9 @@ void pass_sample(struct pass *p, const size_t *at, size_t n_keys)
 }
 
 /*
- * update := sum over the group and m >= n of weight * q q' for sampled key @i at position @at: one symmetric rank
- * update (cut into pieces of UPDATE_ROWS). Queries whose terms together stay below half a unit in the last place of
- * the sum's trace are left out: in most heads a key is read by few.
+ * update := sum over the group and m >= n of weight * q q' for sampled key @i at position @at: one symmetric
+ * rank update (cut into pieces of UPDATE_ROWS). Queries whose terms together stay below half a unit in the
+ * last place of the sum's trace are left out: in most heads a key is read by few.
  */
 static void update_key(struct pass *p, size_t i, size_t at)
 {
@@ -277,20 +293,21 @@ static void update_key(struct pass *p, size_t i, size_t at)
             for (size_t c = 0; c < d; c++)
                 to[c] = root * from[c];
             if (++n_rows == UPDATE_ROWS) {
-                cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n_rows, 1.0f, p->rows, (int) d,
-                            beta, p->update, (int) d);
+                cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n_rows, 1.0f, p->rows,
+                            (int) d, beta, p->update, (int) d);
                 beta = 1.0f;
                 n_rows = 0;
             }
         }
     }
     if (n_rows > 0)
-        cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n_rows, 1.0f, p->rows, (int) d, beta,
-                    p->update, (int) d);
+        cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n_rows, 1.0f, p->rows, (int) d,
+                    beta, p->update, (int) d);
 }
 
 /* Rows (or, transposed by strides, columns) of a [d, d]: x := R(n)' x, plane by plane. */
-static void unrotate(double *a, size_t d, size_t planes, size_t row, size_t column, const float *c, const float *s)
+static void unrotate(double *a, size_t d, size_t planes, size_t row, size_t column, const float *c,
+                     const float *s)
 {
     for (size_t i = 0; i < planes; i++)
         for (size_t t = 0; t < d; t++) {

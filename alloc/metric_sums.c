@@ -3,19 +3,19 @@
  *
  * attention: what an error does to the distribution over keys, and to the output.
  *   K: an error e of key n changes the score of query m by scale <R(m) q, R(n) e> = scale <q~, e> with
- *      q~ = R(n)' R(m) q, and the softmax by its Fisher information p(1-p). So M = sum over the group's query heads
- *      and m >= n of p(1-p) scale^2 q~ q~', averaged over keys n. (scale^2 is the 1/d of the text.)
- *   V: an error e of value n moves head h's output by p_mn e and the residual stream by W_O,h p_mn e. So
- *      M = sum_h E[sum_m p_mn^2] W_O,h' W_O,h.
+ *      q~ = R(n)' R(m) q, and the softmax by its Fisher information p(1-p). So M = sum over the group's query
+ * heads and m >= n of p(1-p) scale^2 q~ q~', averaged over keys n. (scale^2 is the 1/d of the text.) V: an
+ * error e of value n moves head h's output by p_mn e and the residual stream by W_O,h p_mn e. So M = sum_h
+ * E[sum_m p_mn^2] W_O,h' W_O,h.
  *
- * output: the squared error of what attention adds to the residual stream, relative to that stream after it, so that
- * layers compare. With B_h = W_O,h' W_O,h, o_m = sum_n p_mn v_n and r_m the mean square of the stream at query m:
- *   K: the error of the score moves the output of the head by p_mn (v_n - o_m) times it:
- *      M = sum_h,m p_mn^2 / r_m (v_n - o_m)' B_h (v_n - o_m) scale^2 q~ q~', averaged over keys n.
- *   V: M = sum_h E[sum_m p_mn^2 / r_m] B_h.
+ * output: the squared error of what attention adds to the residual stream, relative to that stream after it,
+ * so that layers compare. With B_h = W_O,h' W_O,h, o_m = sum_n p_mn v_n and r_m the mean square of the stream
+ * at query m: K: the error of the score moves the output of the head by p_mn (v_n - o_m) times it: M =
+ * sum_h,m p_mn^2 / r_m (v_n - o_m)' B_h (v_n - o_m) scale^2 q~ q~', averaged over keys n. V: M = sum_h
+ * E[sum_m p_mn^2 / r_m] B_h.
  *
- * Never a [T, T] array: a first pass over all keys finds each query's maximum, denominator, sum of squares and output
- * (online softmax); a second one makes the weights of the sampled keys only.
+ * Never a [T, T] array: a first pass over all keys finds each query's maximum, denominator, sum of squares
+ * and output (online softmax); a second one makes the weights of the sampled keys only.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -62,7 +62,7 @@ static int outputs_init(struct outputs *o, const struct pass *p, const float *re
 {
     size_t n = p->n, d = p->d;
 
-    *o = (struct outputs) { .residual = residual };
+    *o = (struct outputs){.residual = residual};
     o->block = malloc(outputs_floats(p->g, n) * sizeof(float));
     if (!o->block)
         return -ENOMEM;
@@ -83,8 +83,8 @@ static void map_outputs(struct outputs *o, const struct pass *p, size_t j, const
 
     for (size_t i = 0; i < d * d; i++)
         B[i] = (float) wo[i];
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n, (int) d, (int) d, 1.0f, output, (int) d, B, (int) d,
-                0.0f, mapped, (int) d);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n, (int) d, (int) d, 1.0f, output, (int) d,
+                B, (int) d, 0.0f, mapped, (int) d);
     for (size_t m = 0; m < n; m++) {
         float sum = 0;
 
@@ -120,8 +120,9 @@ static void weigh_attention(struct pass *p, const size_t *at, size_t n_keys)
         }
 }
 
-/* p^2 / r (v - o)' B (v - o), the form as v'Bv - 2 v'Bo + o'Bo: products of matrices instead of a vector for each pair.
- * What it loses where v and o nearly agree is noise of 2^-24 of their lengths, and such pairs count for nothing. */
+/* p^2 / r (v - o)' B (v - o), the form as v'Bv - 2 v'Bo + o'Bo: products of matrices instead of a vector for
+ * each pair. What it loses where v and o nearly agree is noise of 2^-24 of their lengths, and such pairs
+ * count for nothing. */
 static void weigh_output(struct outputs *o, struct pass *p, const size_t *at, size_t n_keys)
 {
     size_t n = p->n, d = p->d, first = at[0];
@@ -129,22 +130,24 @@ static void weigh_output(struct outputs *o, struct pass *p, const size_t *at, si
     for (size_t i = 0; i < n_keys; i++)
         memcpy(o->sampled + i * d, p->value + at[i] * d, d * sizeof(float));
     for (size_t j = 0; j < p->group; j++) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n_keys, (int) (n - first), (int) d, 1.0f, o->sampled,
-                    (int) d, o->mapped + (j * n + first) * d, (int) d, 0.0f, o->cross + first, (int) n);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n_keys, (int) (n - first), (int) d, 1.0f,
+                    o->sampled, (int) d, o->mapped + (j * n + first) * d, (int) d, 0.0f, o->cross + first,
+                    (int) n);
         for (size_t i = 0; i < n_keys; i++) {
             const float *prob = p->probs + (j * PASS_KEY_BLOCK + i) * n, *cross = o->cross + i * n;
             float *w = p->weights + (j * PASS_KEY_BLOCK + i) * n;
             float of_value = quadratic(o->B + j * d * d, o->sampled + i * d, d);
 
             for (size_t m = at[i]; m < n; m++)
-                w[m] = fmaxf(prob[m] * prob[m] / o->residual[m] * (of_value - 2 * cross[m] + o->own[j * n + m]), 0.0f);
+                w[m] = fmaxf(
+                    prob[m] * prob[m] / o->residual[m] * (of_value - 2 * cross[m] + o->own[j * n + m]), 0.0f);
         }
     }
 }
 
 /* Second pass: the K metrics of one KV head from every stride-th key; NULL: not wanted. */
-static void add_key_metrics(struct pass *p, struct outputs *o, uint32_t stride, uint64_t key_seed, double *attention,
-                            double *output)
+static void add_key_metrics(struct pass *p, struct outputs *o, uint32_t stride, uint64_t key_seed,
+                            double *attention, double *output)
 {
     size_t n_keys = p->n - p->n_first, step = stride < n_keys ? stride : n_keys;
     size_t offset = (size_t) (key_seed % step), n_sampled = (n_keys - offset + step - 1) / step;
@@ -170,7 +173,8 @@ static void add_key_metrics(struct pass *p, struct outputs *o, uint32_t stride, 
 }
 
 /* sum += B_h times the sum over queries of p^2, divided by what there is to divide by. */
-static void add_value_metric(const struct pass *p, size_t j, const double *wo, const float *residual, double *sum)
+static void add_value_metric(const struct pass *p, size_t j, const double *wo, const float *residual,
+                             double *sum)
 {
     const float *squares = p->squares + j * p->n;
     double total = 0;
@@ -181,13 +185,13 @@ static void add_value_metric(const struct pass *p, size_t j, const double *wo, c
         sum[i] += total * wo[i];
 }
 
-int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, uint64_t key_seed, const float *q,
-                    const float *k, const float *v, const float *residual)
+int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, uint64_t key_seed,
+                    const float *q, const float *k, const float *v, const float *residual)
 {
     const struct geometry *g = &s->o.geometry;
     size_t dd = (size_t) g->d * g->d, group = geometry_group(g);
-    _cleanup_(pass_deinit) struct pass p = { 0 };
-    _cleanup_(outputs_deinit) struct outputs o = { 0 };
+    _cleanup_(pass_deinit) struct pass p = {0};
+    _cleanup_(outputs_deinit) struct outputs o = {0};
     int r = pass_init(&p, g, n, n_first, s->output != NULL);
 
     if (r == 0 && s->output)
@@ -195,7 +199,8 @@ int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, u
     if (r < 0)
         return r;
     for (uint32_t kv = 0; kv < g->n_kv_heads; kv++) {
-        size_t at_k = head_side_index(g, layer, kv, SIDE_K) * dd, at_v = head_side_index(g, layer, kv, SIDE_V) * dd;
+        size_t at_k = head_side_index(g, layer, kv, SIDE_K) * dd,
+               at_v = head_side_index(g, layer, kv, SIDE_V) * dd;
 
         pass_keys(&p, kv, k, v);
         for (size_t j = 0; j < group; j++) {

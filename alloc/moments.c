@@ -1,10 +1,10 @@
 /*
  * Adding and merging moments; see moments.h.
  *
- * Tokens are taken in blocks: their own mean, the scatter around it, then Chan's rule joins both to what was there. No
- * difference of large numbers occurs, so a key bias a thousand times the deviation costs no digit. All sums are
- * binary64: moments are added up over days of traffic, and in binary32 the eighth digit of the largest direction would
- * bury the smallest ones, which are the ones a codec leaves out.
+ * Tokens are taken in blocks: their own mean, the scatter around it, then Chan's rule joins both to what was
+ * there. No difference of large numbers occurs, so a key bias a thousand times the deviation costs no digit.
+ * All sums are binary64: moments are added up over days of traffic, and in binary32 the eighth digit of the
+ * largest direction would bury the smallest ones, which are the ones a codec leaves out.
  */
 #include "alloc/moments.h"
 
@@ -44,7 +44,8 @@ int moments_new(const struct moments_options *o, struct moments **ret_moments, s
     m->rows = malloc((BLOCK_ROWS + 1) * width * sizeof(*m->rows));
     m->block = malloc(moments_triangle(&o->geometry) * sizeof(*m->block));
     if (!m->count || !m->mean || !m->scatter || !m->rows || !m->block)
-        return fail(e, -ENOMEM, "out of memory: moments of this model take %zu MiB", moments_bytes(&o->geometry) >> 20);
+        return fail(e, -ENOMEM, "out of memory: moments of this model take %zu MiB",
+                    moments_bytes(&o->geometry) >> 20);
     *ret_moments = take_ptr(m);
     return 0;
 }
@@ -63,11 +64,11 @@ struct moments *moments_free(struct moments *m)
 }
 
 /*
- * Chan: with delta = mean_b - mean_a and n = n_a + n_b, scatter = scatter_a + scatter_b + delta delta' n_a n_b / n and
- * mean = mean_a + delta n_b / n. @n_b > 0.
+ * Chan: with delta = mean_b - mean_a and n = n_a + n_b, scatter = scatter_a + scatter_b + delta delta' n_a
+ * n_b / n and mean = mean_a + delta n_b / n. @n_b > 0.
  */
-static void join(size_t width, uint64_t *n_a, double *mean_a, double *scatter_a, uint64_t n_b, const double *mean_b,
-                 const double *scatter_b)
+static void join(size_t width, uint64_t *n_a, double *mean_a, double *scatter_a, uint64_t n_b,
+                 const double *mean_b, const double *scatter_b)
 {
     double share = (double) n_b / (double) (*n_a + n_b), weight = (double) *n_a * share;
 
@@ -83,7 +84,8 @@ static void join(size_t width, uint64_t *n_a, double *mean_a, double *scatter_a,
 }
 
 /* Mean and scatter of the @n rows in m->rows [n, width]; the rows are centred in place. */
-static void block_moments(const struct moments *m, size_t n, size_t width, double *ret_mean, double *ret_scatter)
+static void block_moments(const struct moments *m, size_t n, size_t width, double *ret_mean,
+                          double *ret_scatter)
 {
     memset(ret_mean, 0, width * sizeof(*ret_mean));
     for (size_t t = 0; t < n; t++)
@@ -107,8 +109,8 @@ static void block_moments(const struct moments *m, size_t n, size_t width, doubl
     }
 }
 
-static int check_finite(const char *what, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n, size_t d,
-                        const float *x, struct errmsg *e)
+static int check_finite(const char *what, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n,
+                        size_t d, const float *x, struct errmsg *e)
 {
     for (size_t i = 0; i < n * n_heads * d; i++)
         if (!isfinite(x[i]))
@@ -131,20 +133,20 @@ static void add_head(struct moments *m, size_t head, size_t n, size_t stride, co
                 m->rows[t * width + d + i] = (double) v[(first + t) * stride + i];
             }
         block_moments(m, rows, width, mean, m->block);
-        join(width, &m->count[head], m->mean + head * width, m->scatter + head * moments_triangle(&m->o.geometry),
-             rows, mean, m->block);
+        join(width, &m->count[head], m->mean + head * width,
+             m->scatter + head * moments_triangle(&m->o.geometry), rows, mean, m->block);
     }
 }
 
-int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n, const float *k,
-                const float *v, struct errmsg *e)
+int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n,
+                const float *k, const float *v, struct errmsg *e)
 {
     const struct geometry *g = &m->o.geometry;
     int r;
 
     if (layer >= g->n_layers || first_head > g->n_kv_heads || n_heads > g->n_kv_heads - first_head)
-        return fail(e, -EINVAL, "layer %u, heads %u to %u: the model has %u layers of %u KV heads", layer, first_head,
-                    first_head + n_heads, g->n_layers, g->n_kv_heads);
+        return fail(e, -EINVAL, "layer %u, heads %u to %u: the model has %u layers of %u KV heads", layer,
+                    first_head, first_head + n_heads, g->n_layers, g->n_kv_heads);
     if (n > MOMENTS_COUNT_MAX)
         return fail(e, -EINVAL, "%zu tokens at once are too many to count", n);
     if ((r = check_finite("key", layer, first_head, n_heads, n, g->d, k, e)) < 0 ||
@@ -162,13 +164,15 @@ static int check_same(const struct moments_options *a, const struct moments_opti
     uint8_t geometry_a[DIGEST_BYTES], geometry_b[DIGEST_BYTES];
 
     if (memcmp(a->model_digest, b->model_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "the moments are of different models: %s and %s", a->model_name, b->model_name);
+        return fail(e, -EINVAL, "the moments are of different models: %s and %s", a->model_name,
+                    b->model_name);
     geometry_digest(&a->geometry, geometry_a);
     geometry_digest(&b->geometry, geometry_b);
     if (memcmp(geometry_a, geometry_b, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL, "the moments are of different geometries: heads, dimensions, RoPE or scale");
     if (a->n_sink != b->n_sink)
-        return fail(e, -EINVAL, "the moments leave out different sinks: %u and %u tokens", a->n_sink, b->n_sink);
+        return fail(e, -EINVAL, "the moments leave out different sinks: %u and %u tokens", a->n_sink,
+                    b->n_sink);
     return 0;
 }
 

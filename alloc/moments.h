@@ -1,11 +1,12 @@
 /*
- * Moments: all that is kept of tokens whose vectors may not be kept (DESIGN 3.5). Per (layer, KV head) the number of
- * tokens, and mean and centred scatter of the joint vector x = [k ; v] of 2d numbers, k before RoPE. A solver makes a
- * whole table of them if the metric comes from somewhere else (stats_from_moments()).
+ * Moments: all that is kept of tokens whose vectors may not be kept (DESIGN 3.5). Per (layer, KV head) the
+ * number of tokens, and mean and centred scatter of the joint vector x = [k ; v] of 2d numbers, k before
+ * RoPE. A solver makes a whole table of them if the metric comes from somewhere else (stats_from_moments()).
  *
- * For clients that watch live traffic as much as for calibration: libc and libsodium (SHA-256) only, no BLAS, no file
- * unless asked. Adding is additive: moments of disjoint tokens, of several processes or of several ranges of heads,
- * merge into those of all of them. One thread at a time per object. alloc/README.md draws the bytes.
+ * For clients that watch live traffic as much as for calibration: libc and libsodium (SHA-256) only, no BLAS,
+ * no file unless asked. Adding is additive: moments of disjoint tokens, of several processes or of several
+ * ranges of heads, merge into those of all of them. One thread at a time per object. alloc/README.md draws
+ * the bytes.
  */
 #pragma once
 
@@ -43,18 +44,19 @@ static inline void moments_freep(struct moments **m)
 /**
  * moments_add() - count the tokens of one layer and a range of its heads
  * @first_head, @n_heads: KV heads that @k and @v have; all of them for a whole layer
- * @k, @v: [n, n_heads, d] pre-RoPE keys, half-split with rotary dimensions first, and values; the caller left sinks out
+ * @k, @v: [n, n_heads, d] pre-RoPE keys, half-split with rotary dimensions first, and values; the caller left
+ * sinks out
  *
- * The same tokens need not pass every layer: each (layer, head) has its own count. About 2 d^2 multiplications per
- * token and head.
+ * The same tokens need not pass every layer: each (layer, head) has its own count. About 2 d^2
+ * multiplications per token and head.
  *
  * Return: 0; -EINVAL: no such layer or heads, or a number that is not finite (nothing was added then).
  */
-int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n, const float *k,
-                const float *v, struct errmsg *e);
+int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n,
+                const float *k, const float *v, struct errmsg *e);
 
-/* Adds @other's tokens: same model, geometry, sinks and key order; else -EINVAL with the difference named. Up to rounding,
- * the result does not depend on the order of merging. */
+/* Adds @other's tokens: same model, geometry, sinks and key order; else -EINVAL with the difference named. Up
+ * to rounding, the result does not depend on the order of merging. */
 int moments_merge(struct moments *m, const struct moments *other, struct errmsg *e);
 
 /* Bytes of the file image of moments of this geometry, whatever was added. */
@@ -66,8 +68,8 @@ void moments_write(const struct moments *m, void *dst);
 /**
  * moments_parse() - check a file image and copy it
  *
- * Hostile input is safe; what is accepted are numbers that tokens could have: finite, and every covariance within the
- * bounds of its variances. Return: 0; -EBADMSG with a sentence; -ENOMEM.
+ * Hostile input is safe; what is accepted are numbers that tokens could have: finite, and every covariance
+ * within the bounds of its variances. Return: 0; -EBADMSG with a sentence; -ENOMEM.
  */
 int moments_parse(const void *bytes, size_t n_bytes, struct moments **ret_moments, struct errmsg *e);
 
@@ -84,6 +86,6 @@ uint64_t moments_count(const struct moments *m, uint32_t layer, uint32_t head);
 /* Mean [2d] of x = [k ; v]; borrowed. */
 const double *moments_mean(const struct moments *m, uint32_t layer, uint32_t head);
 
-/* Centred scatter sum (x - mean)(x - mean)': its lower triangle by rows, entry (i, j <= i) at i (i + 1) / 2 + j;
- * borrowed. */
+/* Centred scatter sum (x - mean)(x - mean)': its lower triangle by rows, entry (i, j <= i) at i (i + 1) / 2 +
+ * j; borrowed. */
 const double *moments_scatter(const struct moments *m, uint32_t layer, uint32_t head);

@@ -1,4 +1,5 @@
-/* Moments as bytes: alloc/README.md draws them. Everything follows from the header; nothing is stored twice. */
+/* Moments as bytes: alloc/README.md draws them. Everything follows from the header; nothing is stored twice.
+ */
 #include <errno.h>
 #include <float.h>
 #include <math.h>
@@ -22,7 +23,7 @@ struct layout {
 static struct layout lay_out(const struct geometry *g)
 {
     size_t heads = (size_t) g->n_layers * g->n_kv_heads;
-    struct layout l = { .freq = sizeof(struct moments_header) };
+    struct layout l = {.freq = sizeof(struct moments_header)};
 
     l.count = l.freq + g->n_rot / 2 * sizeof(double);
     l.mean = l.count + heads * sizeof(uint64_t);
@@ -80,7 +81,7 @@ int moments_save(const struct moments *m, const char *path, struct errmsg *e)
     return atomic_file_write(path, image, n, e);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 bool moments_recognise(const void *bytes, size_t n_bytes)
 {
@@ -107,8 +108,8 @@ static int check_header(const struct moments_header *h, size_t n_bytes, struct e
     if (name == sizeof(h->model_name))
         return fail(e, -EBADMSG, "moments file whose model name has no end");
     if (h->file_bytes != n_bytes)
-        return fail(e, -EBADMSG, "moments file of %zu bytes where %llu are due: it is truncated or has more", n_bytes,
-                    (unsigned long long) h->file_bytes);
+        return fail(e, -EBADMSG, "moments file of %zu bytes where %llu are due: it is truncated or has more",
+                    n_bytes, (unsigned long long) h->file_bytes);
     return 0;
 }
 
@@ -116,11 +117,15 @@ static int read_options(const struct moments_header *h, const uint8_t *bytes, si
                         struct moments_options *ret, struct errmsg *e)
 {
     struct moments_options o = {
-        .geometry = { .n_layers = h->n_layers, .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .d = h->d,
-                      .n_rot = h->n_rot, .attn_scale = h->attn_scale },
+        .geometry = {.n_layers = h->n_layers,
+                     .n_heads = h->n_heads,
+                     .n_kv_heads = h->n_kv_heads,
+                     .d = h->d,
+                     .n_rot = h->n_rot,
+                     .attn_scale = h->attn_scale},
         .n_sink = h->n_sink,
     };
-    struct errmsg why = { "" };
+    struct errmsg why = {""};
     uint8_t digest[DIGEST_BYTES];
 
     if (h->n_rot > GEOMETRY_DIM_MAX || h->n_rot / 2 * sizeof(double) > n_bytes - sizeof(*h))
@@ -134,7 +139,8 @@ static int read_options(const struct moments_header *h, const uint8_t *bytes, si
     if (memcmp(digest, h->geometry_digest, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "moments file whose geometry does not match its digest");
     if (o.n_sink > TABLE_SINKS_MAX)
-        return fail(e, -EBADMSG, "moments file with %u sinks; at most %u are possible", o.n_sink, TABLE_SINKS_MAX);
+        return fail(e, -EBADMSG, "moments file with %u sinks; at most %u are possible", o.n_sink,
+                    TABLE_SINKS_MAX);
     if (lay_out(&o.geometry).file_bytes != n_bytes)
         return fail(e, -EBADMSG, "moments file of %zu bytes where its geometry needs %zu", n_bytes,
                     lay_out(&o.geometry).file_bytes);
@@ -142,7 +148,8 @@ static int read_options(const struct moments_header *h, const uint8_t *bytes, si
     return 0;
 }
 
-/* One (layer, head): could tokens have these moments? Cauchy and Schwarz, with room for the rounding of long sums. */
+/* One (layer, head): could tokens have these moments? Cauchy and Schwarz, with room for the rounding of long
+ * sums. */
 static bool possible(uint64_t count, size_t width, const double *mean, const double *scatter)
 {
     double deviation[2 * GEOMETRY_DIM_MAX];
@@ -152,8 +159,8 @@ static bool possible(uint64_t count, size_t width, const double *mean, const dou
     for (size_t i = 0; i < width; i++) {
         const double *row = scatter + i * (i + 1) / 2;
 
-        if (!isfinite(mean[i]) || !isfinite(row[i]) || row[i] < 0 ||
-            (count == 0 && mean[i] != 0) || (count <= 1 && row[i] != 0))
+        if (!isfinite(mean[i]) || !isfinite(row[i]) || row[i] < 0 || (count == 0 && mean[i] != 0) ||
+            (count <= 1 && row[i] != 0))
             return false;
         deviation[i] = sqrt(row[i]);
         for (size_t j = 0; j < i; j++)

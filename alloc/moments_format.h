@@ -1,6 +1,6 @@
 /*
- * The bytes of a moments file, and what moments are made of; shared by moments.c and moments_file.c, not by callers.
- * alloc/README.md draws them.
+ * The bytes of a moments file, and what moments are made of; shared by moments.c and moments_file.c, not by
+ * callers. alloc/README.md draws them.
  */
 #pragma once
 
@@ -11,18 +11,19 @@
 
 #define MOMENTS_MAGIC "KVCMOMEN"
 #define MOMENTS_VERSION 1
-#define MOMENTS_KEY_ORDER_HALF_SPLIT 1        /* rotary dimensions first, plane i = (i, i + n_rot/2) */
-#define MOMENTS_COUNT_MAX ((uint64_t) 1 << 48) /* tokens: binary64 counts them exactly, and their products with room */
+#define MOMENTS_KEY_ORDER_HALF_SPLIT 1 /* rotary dimensions first, plane i = (i, i + n_rot/2) */
+#define MOMENTS_COUNT_MAX                                                                                    \
+    ((uint64_t) 1 << 48) /* tokens: binary64 counts them exactly, and their products with room */
 #define MOMENTS_FILE_BYTES_MAX ((size_t) 16 << 30)
 #define MOMENTS_ALIGN 64
 
 struct moments {
     struct moments_options o;
-    uint64_t *count;  /* [n_layers, n_kv_heads] */
-    double *mean;     /* [n_layers, n_kv_heads, 2d] */
-    double *scatter;  /* [n_layers, n_kv_heads, d (2d + 1)] lower triangles */
-    double *rows;     /* scratch: a block of tokens [BLOCK_ROWS, 2d], then its mean [2d] */
-    double *block;    /* scratch: its scatter */
+    uint64_t *count; /* [n_layers, n_kv_heads] */
+    double *mean;    /* [n_layers, n_kv_heads, 2d] */
+    double *scatter; /* [n_layers, n_kv_heads, d (2d + 1)] lower triangles */
+    double *rows;    /* scratch: a block of tokens [BLOCK_ROWS, 2d], then its mean [2d] */
+    double *block;   /* scratch: its scatter */
 };
 
 struct moments_header {

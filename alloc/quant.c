@@ -1,6 +1,6 @@
 /*
- * Levels for N(0,1), computed in binary64 when asked for: nothing is tabulated, so nothing can be mistyped, and a
- * width costs well under a millisecond. Fitting to samples is quant_fit.c.
+ * Levels for N(0,1), computed in binary64 when asked for: nothing is tabulated, so nothing can be mistyped,
+ * and a width costs well under a millisecond. Fitting to samples is quant_fit.c.
  */
 #include "alloc/quant.h"
 
@@ -27,7 +27,7 @@ static double probability(double a, double b)
     return 0.5 * (erfc(-b * M_SQRT1_2) - erfc(-a * M_SQRT1_2));
 }
 
-/* ---- stored form --------------------------------------------------------------------------------------------- */
+/* ---- stored form ---- */
 
 static void store_int8(const double *values, unsigned n, struct levels *l)
 {
@@ -39,7 +39,8 @@ static void store_int8(const double *values, unsigned n, struct levels *l)
     for (unsigned i = 0; i < n; i++) {
         double q = rint(values[i] / (double) l->step);
 
-        /* the largest is 127 after the step's own rounding too; NaN (step 0) becomes a duplicate 0 and is refused */
+        /* the largest is 127 after the step's own rounding too; NaN (step 0) becomes a duplicate 0 and is
+         * refused */
         l->value_i8[i] = (int8_t) (q > 127 ? 127 : q < -127 ? -127 : isnan(q) ? 0 : q);
         l->value[i] = (float) l->value_i8[i];
     }
@@ -54,7 +55,7 @@ static void store_binary16(const double *values, unsigned n, struct levels *l)
 
 int levels_from_values(const double *values, unsigned b, struct levels *ret)
 {
-    struct levels l = { 0 };
+    struct levels l = {0};
 
     assert(b >= 1 && b <= TABLE_BITS_MAX);
     for (unsigned i = 0; i < 1u << b; i++)
@@ -71,7 +72,7 @@ int levels_from_values(const double *values, unsigned b, struct levels *ret)
     return 0;
 }
 
-/* ---- error on N(0,1) ----------------------------------------------------------------------------------------- */
+/* ---- error on N(0,1) ---- */
 
 /*
  * Integral of (x - y)^2 over a cell (a, b):
@@ -96,13 +97,13 @@ double levels_normal_mse(const struct levels *l, unsigned b)
     return sum;
 }
 
-/* ---- Lloyd-Max ----------------------------------------------------------------------------------------------- */
+/* ---- Lloyd-Max ---- */
 
 /*
- * The positive half x_0 < ... < x_(m-1) of the optimal levels solves F_i = x_i - c(t_i, t_(i+1)) = 0, where c is the
- * centroid of a cell and t_0 = 0, t_i = (x_(i-1) + x_i) / 2, t_m = infinity. Lloyd's iteration x <- c(x) needs
- * thousands of rounds at 8 bits; Newton's method needs about ten, because the Jacobian is tridiagonal:
- * with P the cell's probability, dc/da = phi(a) (c - a) / P and dc/db = phi(b) (b - c) / P.
+ * The positive half x_0 < ... < x_(m-1) of the optimal levels solves F_i = x_i - c(t_i, t_(i+1)) = 0, where c
+ * is the centroid of a cell and t_0 = 0, t_i = (x_(i-1) + x_i) / 2, t_m = infinity. Lloyd's iteration x <-
+ * c(x) needs thousands of rounds at 8 bits; Newton's method needs about ten, because the Jacobian is
+ * tridiagonal: with P the cell's probability, dc/da = phi(a) (c - a) / P and dc/db = phi(b) (b - c) / P.
  */
 struct newton {
     unsigned m;
@@ -184,10 +185,11 @@ static double upper_quantile(double p)
     return lo;
 }
 
-/* Companding (Panter and Dite): optimal levels lie about evenly under the cube root of the density, N(0, 3). */
+/* Companding (Panter and Dite): optimal levels lie about evenly under the cube root of the density, N(0, 3).
+ */
 static void lloyd_max_normal(unsigned b, double *values)
 {
-    struct newton s = { .m = 1u << b >> 1 };
+    struct newton s = {.m = 1u << b >> 1};
 
     for (unsigned i = 0; i < s.m; i++)
         s.x[i] = sqrt(3.0) * upper_quantile(0.5 - (i + 0.5) / (2.0 * s.m));
@@ -201,7 +203,7 @@ static void lloyd_max_normal(unsigned b, double *values)
     }
 }
 
-/* ---- uniform ------------------------------------------------------------------------------------------------- */
+/* ---- uniform ---- */
 
 static void uniform_values(enum quantiser q, unsigned b, double step, double *values)
 {
@@ -223,7 +225,8 @@ static double uniform_mse(enum quantiser q, unsigned b, double step)
     return sum;
 }
 
-/* The step of least error by golden-section search: the error falls, then rises (granular against overload). */
+/* The step of least error by golden-section search: the error falls, then rises (granular against overload).
+ */
 static double best_step(enum quantiser q, unsigned b)
 {
     const double golden = 0.5 * (sqrt(5.0) - 1.0);

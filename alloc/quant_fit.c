@@ -1,6 +1,6 @@
 /*
- * Levels fitted to samples: Lloyd's algorithm on the sorted samples, where the mean of a cell is a difference of two
- * prefix sums, so that a round costs 2^b binary searches however many samples there are.
+ * Levels fitted to samples: Lloyd's algorithm on the sorted samples, where the mean of a cell is a difference
+ * of two prefix sums, so that a round costs 2^b binary searches however many samples there are.
  */
 #include <errno.h>
 #include <math.h>
@@ -14,12 +14,13 @@
 
 enum { N_MAX = 1 << TABLE_BITS_MAX };
 
-/* ---- sorting ------------------------------------------------------------------------------------------------- */
+/* ---- sorting ---- */
 
-/* binary32 bits as an unsigned number that sorts like the value: negative ones are inverted, others get the top bit */
+/* binary32 bits as an unsigned number that sorts like the value: negative ones are inverted, others get the
+ * top bit */
 static uint32_t sort_key(uint32_t u)
 {
-    return u ^ (uint32_t) -(int32_t) (u >> 31) ^ (~u & 0x80000000u);
+    return u ^ (uint32_t) - (int32_t) (u >> 31) ^ (~u & 0x80000000u);
 }
 
 static uint32_t sort_key_undo(uint32_t u)
@@ -30,7 +31,7 @@ static uint32_t sort_key_undo(uint32_t u)
 /* Radix sort, three passes of 11 bits: tens of millions of samples in the time qsort() takes for a few. */
 static void sort_pass(const uint32_t *from, uint32_t *to, size_t n, unsigned shift)
 {
-    size_t start[2048] = { 0 }, sum = 0;
+    size_t start[2048] = {0}, sum = 0;
 
     for (size_t i = 0; i < n; i++)
         start[from[i] >> shift & 2047]++;
@@ -56,7 +57,7 @@ static void sort_samples(const float *samples, size_t n, uint32_t *scratch, uint
         ret[i] = sort_key_undo(scratch[i]);
 }
 
-/* ---- fitting ------------------------------------------------------------------------------------------------- */
+/* ---- fitting ---- */
 
 struct sorted {
     size_t n;
@@ -116,8 +117,9 @@ static double total_error(const struct sorted *s, const struct levels *l, unsign
 }
 
 /*
- * Stops when no level moves by more than a tenth of the coarsest rounding that could still notice it (binary16 near
- * zero at 8 bits), or after 1000 rounds: at 8 bits the last ones change the error by less than one part in a million.
+ * Stops when no level moves by more than a tenth of the coarsest rounding that could still notice it
+ * (binary16 near zero at 8 bits), or after 1000 rounds: at 8 bits the last ones change the error by less than
+ * one part in a million.
  */
 static void fit_sorted(const struct sorted *s, unsigned b, struct levels *l)
 {
@@ -129,7 +131,8 @@ static void fit_sorted(const struct sorted *s, unsigned b, struct levels *l)
     for (unsigned round = 0; round < 1000; round++)
         if (!(lloyd_round(s, 1u << b, values) > 1e-6))
             break;
-    /* Rounding may merge levels of odd samples, or undo what little fitting gained: then the start is better. */
+    /* Rounding may merge levels of odd samples, or undo what little fitting gained: then the start is better.
+     */
     if (levels_from_values(values, b, &fitted) == 0 && total_error(s, &fitted, b) < total_error(s, l, b))
         *l = fitted;
 }
@@ -165,7 +168,7 @@ int levels_fit(const float *samples, size_t n, unsigned b, struct levels *ret)
         sums[i + 1] = sums[i] + v;
         sums[n + 1 + i + 1] = sums[n + 1 + i] + v * v;
     }
-    fit_sorted(&(struct sorted) { .n = n, .x = x, .sum = sums, .sum2 = sums + n + 1 }, b, &l);
+    fit_sorted(&(struct sorted){.n = n, .x = x, .sum = sums, .sum2 = sums + n + 1}, b, &l);
     *ret = l;
     return 0;
 }

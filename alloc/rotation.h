@@ -1,6 +1,6 @@
 /*
- * Orthogonal rotations that make coordinates alike: Sylvester-Hadamard with seeded column signs where the order is a
- * power of two, else the Hartley matrix cas(2 pi i j / n) / sqrt(n) with seeded column signs.
+ * Orthogonal rotations that make coordinates alike: Sylvester-Hadamard with seeded column signs where the
+ * order is a power of two, else the Hartley matrix cas(2 pi i j / n) / sqrt(n) with seeded column signs.
  */
 #pragma once
 

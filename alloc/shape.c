@@ -14,14 +14,16 @@
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 
-#define VARIANCE_FLOOR 1e-12 /* of a coordinate scaled to about 1: below it nothing varies but the rounding */
+#define VARIANCE_FLOOR                                                                                       \
+    1e-12 /* of a coordinate scaled to about 1: below it nothing varies but the rounding                     \
+           */
 
 struct work {
     size_t n, d;
-    const float *x;     /* [n, d] sampled vectors */
-    double *S, *M;      /* [d, d] */
-    float *z, *turned;  /* [n, d] */
-    float *H;           /* [d, d] */
+    const float *x;    /* [n, d] sampled vectors */
+    double *S, *M;     /* [d, d] */
+    float *z, *turned; /* [n, d] */
+    float *H;          /* [d, d] */
     struct transform t;
 };
 
@@ -34,7 +36,7 @@ static void work_deinit(struct work *w)
 
 static int work_init(struct work *w, size_t n, size_t d)
 {
-    *w = (struct work) { .n = n, .d = d };
+    *w = (struct work){.n = n, .d = d};
     w->S = malloc(2 * d * d * sizeof(*w->S));
     w->z = malloc((2 * n * d + d * d) * sizeof(*w->z));
     if (!w->S || !w->z || transform_init(&w->t, (uint32_t) d) < 0)
@@ -45,7 +47,7 @@ static int work_init(struct work *w, size_t n, size_t d)
     return 0;
 }
 
-/* ---- counting ------------------------------------------------------------------------------------------------ */
+/* ---- counting ---- */
 
 static void count(struct shape_pool *pool, enum shape_stage stage, double z)
 {
@@ -93,9 +95,10 @@ double shape_quantile(const struct shape_pool *pool, enum shape_stage stage, dou
     return (double) NAN;
 }
 
-/* ---- coordinates --------------------------------------------------------------------------------------------- */
+/* ---- coordinates ---- */
 
-/* w->turned [n, r] := the transform's coordinates before its bands were rotated, times the bands' deviations if
+/* w->turned [n, r] := the transform's coordinates before its bands were rotated, times the bands' deviations
+ * if
  * @scaled. The rotations are orthogonal and known by their seeds: their transposes undo them. */
 static void undo_bands(struct work *w, uint64_t seed, bool scaled)
 {
@@ -117,7 +120,8 @@ static void undo_bands(struct work *w, uint64_t seed, bool scaled)
     }
 }
 
-/* w->z [n, r] := H_r times the rows of w->turned: the paper's rotation of all directions that carry anything. */
+/* w->z [n, r] := H_r times the rows of w->turned: the paper's rotation of all directions that carry anything.
+ */
 static int rotate_all(struct work *w, uint64_t seed)
 {
     size_t r = w->t.n_coords;
@@ -128,8 +132,8 @@ static int rotate_all(struct work *w, uint64_t seed)
     rotation_matrix(r, seed, H);
     for (size_t i = 0; i < r * r; i++)
         w->H[i] = (float) H[i];
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) w->n, (int) r, (int) r, 1.0f, w->turned, (int) r, w->H,
-                (int) r, 0.0f, w->z, (int) r);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) w->n, (int) r, (int) r, 1.0f, w->turned,
+                (int) r, w->H, (int) r, 0.0f, w->z, (int) r);
     return 0;
 }
 
@@ -157,11 +161,11 @@ static int measure_pair(struct work *w, const double *mean, uint64_t seed, bool 
     return err;
 }
 
-int shape_measure(const struct stats *s, enum metric m, double power, uint64_t seed, uint32_t layer, uint32_t head,
-                  enum side side, struct shape *ret, struct shape_pool *pool)
+int shape_measure(const struct stats *s, enum metric m, double power, uint64_t seed, uint32_t layer,
+                  uint32_t head, enum side side, struct shape *ret, struct shape_pool *pool)
 {
     size_t d = s->o.geometry.d, dd = d * d, hs = head_side_index(&s->o.geometry, layer, head, side);
-    _cleanup_(work_deinit) struct work w = { 0 };
+    _cleanup_(work_deinit) struct work w = {0};
     uint64_t own_seed = seed_mix(seed, hs);
     int r;
 

@@ -1,7 +1,7 @@
 /*
- * How Gaussian the coordinates of a head-side are, before and after rotation: excess kurtosis per coordinate, and the
- * pooled distribution for Q-Q plots. For people to look at (paper, appendix "Empirical post-Hadamard Gaussianity");
- * solvers measure distortion instead of assuming a distribution.
+ * How Gaussian the coordinates of a head-side are, before and after rotation: excess kurtosis per coordinate,
+ * and the pooled distribution for Q-Q plots. For people to look at (paper, appendix "Empirical post-Hadamard
+ * Gaussianity"); solvers measure distortion instead of assuming a distribution.
  */
 #pragma once
 
@@ -21,20 +21,22 @@ enum shape_stage {
     SHAPE_STAGES = 4,
 };
 
-#define SHAPE_RANGE 8.0  /* standard deviations that the pool tells apart; beyond counts at the edge */
+#define SHAPE_RANGE 8.0 /* standard deviations that the pool tells apart; beyond counts at the edge */
 #define SHAPE_BINS 4096
 
-/* Coordinates of many head-sides, each brought to mean 0 and variance 1, counted in equal bins of +-SHAPE_RANGE. */
+/* Coordinates of many head-sides, each brought to mean 0 and variance 1, counted in equal bins of
+ * +-SHAPE_RANGE. */
 struct shape_pool {
     uint64_t n[SHAPE_STAGES];
     uint64_t count[SHAPE_STAGES][SHAPE_BINS];
 };
 
-/* The value that a share @p of the pool lies below, interpolated inside its bin. @p within (0, 1); NaN if empty. */
+/* The value that a share @p of the pool lies below, interpolated inside its bin. @p within (0, 1); NaN if
+ * empty. */
 double shape_quantile(const struct shape_pool *pool, enum shape_stage stage, double p);
 
 struct shape {
-    uint32_t n[SHAPE_STAGES]; /* coordinates that vary; 0: a constant head */
+    uint32_t n[SHAPE_STAGES];                        /* coordinates that vary; 0: a constant head */
     double kurtosis[SHAPE_STAGES][GEOMETRY_DIM_MAX]; /* E[z^4] / E[z^2]^2 - 3, the mean taken away */
 };
 
@@ -47,5 +49,5 @@ struct shape {
  *
  * Return: 0; -ENODATA: the statistics hold no sampled vectors; -EDOM; -ENOMEM.
  */
-int shape_measure(const struct stats *s, enum metric m, double power, uint64_t seed, uint32_t layer, uint32_t head,
-                  enum side side, struct shape *ret, struct shape_pool *pool);
+int shape_measure(const struct stats *s, enum metric m, double power, uint64_t seed, uint32_t layer,
+                  uint32_t head, enum side side, struct shape *ret, struct shape_pool *pool);

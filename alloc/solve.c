@@ -21,10 +21,12 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd)
 {
     bool bands = method == METHOD_BANDS, mse = method == METHOD_PAPER_MSE;
 
-    *o = (struct solve_options) {
+    *o = (struct solve_options){
         .bpd = bpd,
         .method = method,
-        .metric = bands ? METRIC_ATTENTION : mse ? METRIC_MSE : METRIC_QUERY,
+        .metric = bands ? METRIC_ATTENTION
+                  : mse ? METRIC_MSE
+                        : METRIC_QUERY,
         .curve = bands || method == METHOD_DP ? CURVE_MEASURED : CURVE_BENNETT,
         .quantiser = bands ? QUANT_LLOYD_MAX : QUANT_UNIFORM_MIDTREAD,
         .fit_levels = bands,
@@ -36,7 +38,7 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd)
     paper_options_default(&o->paper, bpd);
 }
 
-/* ---- checking ----------------------------------------------------------------------------------------------- */
+/* ---- checking ---- */
 
 static bool is_bpd(double x)
 {
@@ -48,12 +50,15 @@ static int check_budget(const struct solve_options *o, struct errmsg *e)
     bool apart = o->k_bpd != 0 || o->v_bpd != 0;
 
     if (apart && (!is_bpd(o->k_bpd) || !is_bpd(o->v_bpd)))
-        return fail(e, -EINVAL, "K and V apart need two budgets above 0 and at most %d bits per number, not %g and %g",
+        return fail(e, -EINVAL,
+                    "K and V apart need two budgets above 0 and at most %d bits per number, not %g and %g",
                     TABLE_BITS_MAX, o->k_bpd, o->v_bpd);
     if (!apart && !is_bpd(o->bpd))
-        return fail(e, -EINVAL, "a budget of %g bits per number is not above 0 and at most %d", o->bpd, TABLE_BITS_MAX);
+        return fail(e, -EINVAL, "a budget of %g bits per number is not above 0 and at most %d", o->bpd,
+                    TABLE_BITS_MAX);
     if (!(o->floor_bpd >= 0) || !(o->ceil_bpd >= o->floor_bpd) || o->ceil_bpd > TABLE_BITS_MAX)
-        return fail(e, -EINVAL, "floor %g and ceiling %g bits per number do not fit 0 <= floor <= ceiling <= %d",
+        return fail(e, -EINVAL,
+                    "floor %g and ceiling %g bits per number do not fit 0 <= floor <= ceiling <= %d",
                     o->floor_bpd, o->ceil_bpd, TABLE_BITS_MAX);
     return 0;
 }
@@ -61,36 +66,51 @@ static int check_budget(const struct solve_options *o, struct errmsg *e)
 static int check_bands(const struct stats *s, const struct solve_options *o, struct errmsg *e)
 {
     /* four for every coefficient of a value's prediction */
-    size_t samples = 4 * (size_t) s->o.geometry.d * (o->v_from == PREDICT_LAYER ? s->o.geometry.n_kv_heads : 1);
+    size_t samples =
+        4 * (size_t) s->o.geometry.d * (o->v_from == PREDICT_LAYER ? s->o.geometry.n_kv_heads : 1);
 
     if (o->fit_levels && o->quantiser != QUANT_LLOYD_MAX)
-        return fail(e, -EINVAL, "fitted levels are not uniform: fit levels or ask for a uniform quantiser, not both");
+        return fail(e, -EINVAL,
+                    "fitted levels are not uniform: fit levels or ask for a uniform quantiser, not both");
     if (s->cross && (o->curve == CURVE_MEASURED || o->fit_levels || o->decoder == DECODER_LEAST_SQUARES))
-        return fail(e, -EINVAL, "the statistics are moments, without vectors: measured curves, fitted levels and "
+        return fail(e, -EINVAL,
+                    "the statistics are moments, without vectors: measured curves, fitted levels and "
                     "least-squares decoders need those");
     if (s->cross && o->v_from == PREDICT_LAYER)
-        return fail(e, -EINVAL, "the statistics are moments of each head apart: values can be predicted from the keys of "
+        return fail(e, -EINVAL,
+                    "the statistics are moments of each head apart: values can be predicted from the keys of "
                     "their own head, not of the layer");
-    if (s->n_held == 0 && !s->cross && (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from != PREDICT_NONE))
-        return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measured curves, fitted levels and V "
+    if (s->n_held == 0 && !s->cross &&
+        (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from != PREDICT_NONE))
+        return fail(e, -EINVAL,
+                    "the statistics hold no sampled tokens, which measured curves, fitted levels and V "
                     "from K need");
     if (o->decoder == DECODER_LEAST_SQUARES && s->n_held < 4 * (size_t) s->o.geometry.d)
-        return fail(e, -EINVAL, "least-squares decoders need at least %u sampled tokens, the statistics hold %zu: calibrate "
-                    "on more text, or solve with --decoder inverse", 4 * s->o.geometry.d, s->n_held);
+        return fail(
+            e, -EINVAL,
+            "least-squares decoders need at least %u sampled tokens, the statistics hold %zu: calibrate "
+            "on more text, or solve with --decoder inverse",
+            4 * s->o.geometry.d, s->n_held);
     if (o->levels_from && (o->fit_levels || o->quantiser != QUANT_LLOYD_MAX))
-        return fail(e, -EINVAL, "levels are kept from a table, fitted, or those of a uniform quantiser: one of the "
+        return fail(e, -EINVAL,
+                    "levels are kept from a table, fitted, or those of a uniform quantiser: one of the "
                     "three");
     if (!(o->temper >= 0) || o->temper > 2)
         return fail(e, -EINVAL, "a metric raised to %g: powers are above 0 and at most 2", o->temper);
     if (o->temper > 0 && !metric_tempers(o->metric))
-        return fail(e, -EINVAL, "metric %s is not tempered: only attention, output and fisher are", metric_name(o->metric));
+        return fail(e, -EINVAL, "metric %s is not tempered: only attention, output and fisher are",
+                    metric_name(o->metric));
     if (o->v_from != PREDICT_NONE && s->cross && s->n_tokens < samples)
-        return fail(e, -EINVAL, "V from K needs moments of at least %zu tokens, these are of %llu: count more, or solve "
-                    "with --predict none", samples, (unsigned long long) s->n_tokens);
+        return fail(e, -EINVAL,
+                    "V from K needs moments of at least %zu tokens, these are of %llu: count more, or solve "
+                    "with --predict none",
+                    samples, (unsigned long long) s->n_tokens);
     if (o->v_from != PREDICT_NONE && !s->cross && s->n_held < samples)
-        return fail(e, -EINVAL, "predicting values from %s needs at least %zu sampled tokens, the statistics hold %zu: "
-                    "calibrate on more text, or solve with --predict %s", o->v_from == PREDICT_LAYER
-                    ? "all keys of a layer" : "keys", samples, s->n_held, o->v_from == PREDICT_LAYER ? "head" : "none");
+        return fail(e, -EINVAL,
+                    "predicting values from %s needs at least %zu sampled tokens, the statistics hold %zu: "
+                    "calibrate on more text, or solve with --predict %s",
+                    o->v_from == PREDICT_LAYER ? "all keys of a layer" : "keys", samples, s->n_held,
+                    o->v_from == PREDICT_LAYER ? "head" : "none");
     return 0;
 }
 
@@ -99,15 +119,16 @@ static int check_paper_options(const struct paper_options *p, uint32_t d, struct
     uint32_t rounds_max = 10000;
 
     if (p->b_min < 1 || p->b_max < p->b_min || p->b_max > TABLE_BITS_MAX)
-        return fail(e, -EINVAL, "widths of %u to %u bits do not fit 1 <= least <= most <= %d", p->b_min, p->b_max,
-                    TABLE_BITS_MAX);
+        return fail(e, -EINVAL, "widths of %u to %u bits do not fit 1 <= least <= most <= %d", p->b_min,
+                    p->b_max, TABLE_BITS_MAX);
     if (p->rank_step < 1 || p->rank_step > d)
         return fail(e, -EINVAL, "a rank step of %u is not in 1..%u, the head dimension", p->rank_step, d);
     if (!(p->B_min >= 0) || p->B_min > d * TABLE_BITS_MAX)
-        return fail(e, -EINVAL, "a least budget of %g bits per head is not in 0..%u", p->B_min, d * TABLE_BITS_MAX);
+        return fail(e, -EINVAL, "a least budget of %g bits per head is not in 0..%u", p->B_min,
+                    d * TABLE_BITS_MAX);
     if (!(p->eta >= 0) || !isfinite(p->eta) || p->rounds > rounds_max)
-        return fail(e, -EINVAL, "eta %g and %u rounds do not fit 0 <= eta and rounds <= %u", p->eta, p->rounds,
-                    rounds_max);
+        return fail(e, -EINVAL, "eta %g and %u rounds do not fit 0 <= eta and rounds <= %u", p->eta,
+                    p->rounds, rounds_max);
     return 0;
 }
 
@@ -117,7 +138,8 @@ static int check_paper(const struct stats *s, const struct solve_options *o, str
     const char *name = method_name(o->method);
 
     if (o->method == METHOD_DP && o->metric != METRIC_MSE && o->metric != METRIC_QUERY)
-        return fail(e, -EINVAL, "method dp is defined for metrics mse and query, not %s", metric_name(o->metric));
+        return fail(e, -EINVAL, "method dp is defined for metrics mse and query, not %s",
+                    metric_name(o->metric));
     if (o->method == METHOD_DP && o->curve == CURVE_MEASURED && s->n_held == 0)
         return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measured curves need");
     if (o->method != METHOD_DP && o->metric != metric)
@@ -127,8 +149,11 @@ static int check_paper(const struct stats *s, const struct solve_options *o, str
         return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name, curve_name(o->curve));
     if (o->fit_levels || o->v_from != PREDICT_NONE || o->decoder != DECODER_INVERSE || o->depth_weights ||
         o->temper != 0 || o->levels_from)
-        return fail(e, -EINVAL, "method %s has no fitted or kept levels, V from K, least-squares decoders, depth weights or "
-                    "tempered metric", name);
+        return fail(
+            e, -EINVAL,
+            "method %s has no fitted or kept levels, V from K, least-squares decoders, depth weights or "
+            "tempered metric",
+            name);
     if (o->floor_bpd > 0 || o->ceil_bpd < TABLE_BITS_MAX)
         return fail(e, -EINVAL, "method %s has no floor or ceiling per head", name);
     return check_paper_options(&o->paper, s->o.geometry.d, e);
@@ -149,7 +174,7 @@ static int check_options(const struct stats *s, const struct solve_options *o, s
     return r < 0 ? r : metric_available(s, o->metric, e);
 }
 
-/* ---- a solver ------------------------------------------------------------------------------------------------ */
+/* ---- a solver ---- */
 
 int solver_init(struct solver *v, const struct stats *s, const struct solve_options *o, struct errmsg *e)
 {
@@ -157,7 +182,7 @@ int solver_init(struct solver *v, const struct stats *s, const struct solve_opti
     size_t d = g->d;
     int r;
 
-    *v = (struct solver) { .s = s, .g = g, .o = *o, .only_layer = ALL_LAYERS };
+    *v = (struct solver){.s = s, .g = g, .o = *o, .only_layer = ALL_LAYERS};
     r = check_options(s, o, e);
     if (r < 0)
         return r;
@@ -181,7 +206,8 @@ int solver_init(struct solver *v, const struct stats *s, const struct solve_opti
             return fail(e, -ENOMEM, "out of memory for solving");
         memcpy(h->mean, s->mean + hs * d, d * sizeof(*h->mean));
         /* the weights are KL per unit of the attention metric: they say nothing about another one */
-        h->weight = o->depth_weights && o->metric == METRIC_ATTENTION ? metric_depth_weight(s, layer, hs % 2) : 1;
+        h->weight =
+            o->depth_weights && o->metric == METRIC_ATTENTION ? metric_depth_weight(s, layer, hs % 2) : 1;
     }
     return 0;
 }
@@ -198,7 +224,7 @@ void solver_deinit(struct solver *v)
         transform_deinit(&v->heads[hs].t);
     }
     free(v->heads);
-    *v = (struct solver) { .n_heads = 0 };
+    *v = (struct solver){.n_heads = 0};
 }
 
 int solver_fail(uint32_t layer, uint32_t head, enum side side, int err, struct errmsg *e)
@@ -207,8 +233,10 @@ int solver_fail(uint32_t layer, uint32_t head, enum side side, int err, struct e
 
     if (err == -ENOMEM)
         return fail(e, -ENOMEM, "out of memory for layer %u, head %u, side %c", layer, head, letter);
-    return fail(e, -EINVAL, "layer %u, head %u, side %c: its covariance, metric or samples are too large to make a "
-                "transform of", layer, head, letter);
+    return fail(e, -EINVAL,
+                "layer %u, head %u, side %c: its covariance, metric or samples are too large to make a "
+                "transform of",
+                layer, head, letter);
 }
 
 void solver_covariance(const struct solver *v, uint32_t head_side, double *ret_S)
@@ -223,9 +251,9 @@ void solver_covariance(const struct solver *v, uint32_t head_side, double *ret_S
 int solve_table(const struct stats *s, const struct solve_options *o, void **ret_bytes, size_t *ret_n_bytes,
                 struct solve_report *ret_report, struct errmsg *e)
 {
-    _cleanup_(solver_deinit) struct solver v = { 0 };
+    _cleanup_(solver_deinit) struct solver v = {0};
     _cleanup_(freep) void *bytes = NULL;
-    struct solve_report report = { 0 };
+    struct solve_report report = {0};
     size_t n_bytes = 0;
     int r = solver_init(&v, s, o, e);
 
@@ -255,14 +283,14 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
     return 0;
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 
-static const char *const method_names[] = { "bands", "paper-mse", "paper-kl", "dp" };
-static const char *const metric_names[] = { "mse", "query", "attention", "fisher", "output" };
-static const char *const curve_names[] = { "measured", "gaussian", "bennett" };
-static const char *const prediction_names[] = { "none", "head", "layer" };
-static const char *const decoder_names[] = { "inverse", "least-squares" };
-static const char *const quantiser_names[] = { "lloyd-max", "uniform", "uniform-midtread" };
+static const char *const method_names[] = {"bands", "paper-mse", "paper-kl", "dp"};
+static const char *const metric_names[] = {"mse", "query", "attention", "fisher", "output"};
+static const char *const curve_names[] = {"measured", "gaussian", "bennett"};
+static const char *const prediction_names[] = {"none", "head", "layer"};
+static const char *const decoder_names[] = {"inverse", "least-squares"};
+static const char *const quantiser_names[] = {"lloyd-max", "uniform", "uniform-midtread"};
 
 static int find_name(const char *const *names, size_t n, const char *name)
 {

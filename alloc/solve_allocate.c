@@ -1,6 +1,6 @@
 /*
- * METHOD_BANDS: transforms and curves of every head-side, one knapsack over all their bands, and the order in which
- * prediction, bits and levels are settled (DESIGN 3.2). See solve_internal.h.
+ * METHOD_BANDS: transforms and curves of every head-side, one knapsack over all their bands, and the order in
+ * which prediction, bits and levels are settled (DESIGN 3.2). See solve_internal.h.
  */
 #include <errno.h>
 #include <math.h>
@@ -14,7 +14,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Tokens that a measured curve quantises: 16384 numbers per band; the error of a distortion is then about 1 %. */
+/* Tokens that a measured curve quantises: 16384 numbers per band; the error of a distortion is then about 1
+ * %. */
 #define CURVE_TOKENS 2048
 
 /* The head's weighted curves. Every k-th token, so that all of the text is in. */
@@ -38,7 +39,8 @@ static int fit_curves(struct solver *v, struct head *h, const double *mean, cons
     for (uint32_t b = 0; b < h->t.n_bands; b++) {
         double factor = h->weight * h->t.scale[b] * h->t.scale[b];
 
-        curve_band(&v->model, z ? z + b * BAND_COORDS : NULL, n_used, band_coords(&h->t, b), n_coords, h->curve[b]);
+        curve_band(&v->model, z ? z + b * BAND_COORDS : NULL, n_used, band_coords(&h->t, b), n_coords,
+                   h->curve[b]);
         for (unsigned bits = 0; bits <= TABLE_BITS_MAX; bits++) {
             h->curve[b][bits] *= factor;
             if (!isfinite(h->curve[b][bits]))
@@ -84,8 +86,8 @@ int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)
             int r;
 
             solver_covariance(v, hs, S);
-            r = solve_fit_head(v, layer, head, side, v->heads[hs].mean, S, stats_sample_rows(v->s, hs), v->s->n_held,
-                               e);
+            r = solve_fit_head(v, layer, head, side, v->heads[hs].mean, S, stats_sample_rows(v->s, hs),
+                               v->s->n_held, e);
             if (r < 0)
                 return r;
         }
@@ -93,12 +95,12 @@ int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)
     return 0;
 }
 
-/* ---- bits ---------------------------------------------------------------------------------------------------- */
+/* ---- bits ---- */
 
 /* The bands of some head-sides as one knapsack. */
 struct pool {
     size_t n_bands, n_groups;
-    double *distortion;  /* [n_bands, 9] */
+    double *distortion; /* [n_bands, 9] */
     uint32_t *coords, *group;
     uint64_t *floor, *ceil;
     uint8_t *bits;       /* [n_bands] the answer */
@@ -127,7 +129,8 @@ static int pool_init(struct pool *p, size_t n_heads)
     p->floor = calloc(n_heads, sizeof(*p->floor));
     p->ceil = calloc(n_heads, sizeof(*p->ceil));
     p->head_side = calloc(n_heads, sizeof(*p->head_side));
-    return p->distortion && p->coords && p->group && p->bits && p->floor && p->ceil && p->head_side ? 0 : -ENOMEM;
+    return p->distortion && p->coords && p->group && p->bits && p->floor && p->ceil && p->head_side ? 0
+                                                                                                    : -ENOMEM;
 }
 
 /* A floor that a head-side of little rank cannot reach is met by all it can take. */
@@ -166,20 +169,20 @@ static void take_bits(struct pool *p, struct solver *v)
 /* One budget over the coded head-sides of the sides in @sides (bit 0: K, bit 1: V). */
 static int allocate(struct solver *v, unsigned sides, double bpd, const char *what, struct errmsg *e)
 {
-    _cleanup_(pool_deinit) struct pool p = { 0 };
-    struct bands_problem problem = { 0 };
-    struct bands_result result = { 0 };
+    _cleanup_(pool_deinit) struct pool p = {0};
+    struct bands_problem problem = {0};
+    struct bands_result result = {0};
     double numbers = 0;
     int r = pool_init(&p, v->n_heads);
 
     if (r < 0)
         return fail(e, r, "out of memory for the allocation");
     for (uint32_t hs = 0; hs < v->n_heads; hs++)
-        if ((sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side) (hs % 2))) {
+        if ((sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side)(hs % 2))) {
             pool_add(&p, v, hs);
             numbers += v->g->d;
         }
-    problem = (struct bands_problem) {
+    problem = (struct bands_problem){
         .n_bands = p.n_bands,
         .distortion = p.distortion,
         .coords = p.coords,
@@ -191,7 +194,8 @@ static int allocate(struct solver *v, unsigned sides, double bpd, const char *wh
     };
     r = bands_solve(&problem, p.bits, &result);
     if (r == -ERANGE)
-        return fail(e, -ERANGE, "%g bits per number for %s are below the floors: the smallest possible budget is %.4f",
+        return fail(e, -ERANGE,
+                    "%g bits per number for %s are below the floors: the smallest possible budget is %.4f",
                     bpd, what, (double) result.used_bits / numbers);
     if (r < 0)
         return fail(e, r, "the allocation of bits failed: %s", strerror(-r));
@@ -212,12 +216,13 @@ int solve_allocate(struct solver *v, struct errmsg *e)
     return allocate(v, 3, v->o.bpd, "K and V", e);
 }
 
-/* ---- the order of the steps ---------------------------------------------------------------------------------- */
+/* ---- the order of the steps ---- */
 
 /*
- * Solve without prediction, fit P, solve, fit P, solve; freeze bits; fit levels; refit P, mu_V, basis and scales.
- * K's levels come first, because P is fitted to K's codes as they will be stored, and V's last, because they are
- * fitted to the coordinates of the final basis. Decoders come when nothing else changes any more.
+ * Solve without prediction, fit P, solve, fit P, solve; freeze bits; fit levels; refit P, mu_V, basis and
+ * scales. K's levels come first, because P is fitted to K's codes as they will be stored, and V's last,
+ * because they are fitted to the coordinates of the final basis. Decoders come when nothing else changes any
+ * more.
  */
 int solve_bands_method(struct solver *v, struct errmsg *e)
 {

@@ -1,6 +1,7 @@
 /*
- * The bands knapsack: greedy along lower convex hulls, which is the Lagrangian optimum up to one step, then the units
- * that step could not use (solve_bands_core.c). Constraints have become items before (solve_bands_items.c).
+ * The bands knapsack: greedy along lower convex hulls, which is the Lagrangian optimum up to one step, then
+ * the units that step could not use (solve_bands_core.c). Constraints have become items before
+ * (solve_bands_items.c).
  */
 #include "alloc/solve_bands.h"
 
@@ -27,15 +28,15 @@ static double gain_between(const struct bands_item *it, uint32_t from, uint32_t 
 }
 
 /*
- * Lower convex hull of an item's points as steps of falling gain. The gains compared are the gains stored, so that
- * sorting steps can never put a later step of an item before an earlier one because of rounding.
+ * Lower convex hull of an item's points as steps of falling gain. The gains compared are the gains stored, so
+ * that sorting steps can never put a later step of an item before an earlier one because of rounding.
  */
 static size_t hull_steps(const struct bands_item *it, uint32_t item, struct step *ret)
 {
     size_t n = 0;
 
     for (uint32_t to = 1; to < it->n_points; to++) {
-        struct step s = { gain_between(it, to - 1, to), item, to - 1, to };
+        struct step s = {gain_between(it, to - 1, to), item, to - 1, to};
 
         while (n > 0 && ret[n - 1].gain < s.gain) {
             s.from = ret[--n].from;
@@ -149,8 +150,8 @@ static void sum_up(const struct bands_items *s, struct bands_result *res)
 
 int bands_solve(const struct bands_problem *p, uint8_t *ret_bits, struct bands_result *ret)
 {
-    _cleanup_(bands_items_deinit) struct bands_items s = { 0 };
-    struct bands_result res = { 0 };
+    _cleanup_(bands_items_deinit) struct bands_items s = {0};
+    struct bands_result res = {0};
     uint64_t least = 0;
     int r;
 

@@ -1,30 +1,32 @@
 /*
- * One knapsack over every band of every head-side: choose bits in 0..8 per band, least total distortion, total
- * stored code bits within budget. DESIGN 3.4.
+ * One knapsack over every band of every head-side: choose bits in 0..8 per band, least total distortion,
+ * total stored code bits within budget. DESIGN 3.4.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define BANDS_OPTIONS 9          /* 0..8 bits */
-#define BANDS_GROUP_MAX 64       /* bands of a group whose floor or ceiling can bind; a head-side has at most 32 */
+#define BANDS_OPTIONS 9 /* 0..8 bits */
+#define BANDS_GROUP_MAX                                                                                      \
+    64 /* bands of a group whose floor or ceiling can bind; a head-side has at most 32                       \
+        */
 #define BANDS_COORDS_MAX 256
 
 struct bands_problem {
     size_t n_bands;
-    const double *distortion;   /* [n_bands, 9] by bits, finite; need not be monotone or convex */
-    const uint32_t *coords;     /* [n_bands] stored coordinates a band occupies: 8 (padding charged) */
-    const uint32_t *group;      /* [n_bands] group for floors and ceilings (head-side), or NULL */
+    const double *distortion; /* [n_bands, 9] by bits, finite; need not be monotone or convex */
+    const uint32_t *coords;   /* [n_bands] stored coordinates a band occupies: 8 (padding charged) */
+    const uint32_t *group;    /* [n_bands] group for floors and ceilings (head-side), or NULL */
     size_t n_groups;
     const uint64_t *floor_bits, *ceil_bits; /* [n_groups] or NULL */
-    uint64_t budget_bits;       /* stored code bits per token, all bands together */
+    uint64_t budget_bits;                   /* stored code bits per token, all bands together */
 };
 
 struct bands_result {
     double distortion;
     uint64_t used_bits;
-    double multiplier;          /* of the last hull step taken */
+    double multiplier; /* of the last hull step taken */
 };
 
 /**
@@ -33,14 +35,15 @@ struct bands_result {
  *
  * A group with a floor or a ceiling that can bind is one item with an exact curve of its own (a small dynamic
  * programme over its bands), so floors, ceilings and the smallest possible budget are exact, not greedy.
- * Bits that lower no distortion are not spent. Same input, same answer: ties go to fewer bits, then to lower indices.
+ * Bits that lower no distortion are not spent. Same input, same answer: ties go to fewer bits, then to lower
+ * indices.
  *
- * Return: 0; -ERANGE: floors exceed the budget (only ret->used_bits is set: the smallest possible); -EINVAL: a
- * distortion not finite, coords or group out of range, a group too large, or a group that no choice of bits brings
- * between floor and ceiling; -ENOMEM.
+ * Return: 0; -ERANGE: floors exceed the budget (only ret->used_bits is set: the smallest possible); -EINVAL:
+ * a distortion not finite, coords or group out of range, a group too large, or a group that no choice of bits
+ * brings between floor and ceiling; -ENOMEM.
  */
 int bands_solve(const struct bands_problem *p, uint8_t *ret_bits, struct bands_result *ret);
 
-/* Exact dynamic programme over every bit of the budget; small cases only: the oracle of the tests. Same contract,
- * but multiplier is 0. */
+/* Exact dynamic programme over every bit of the budget; small cases only: the oracle of the tests. Same
+ * contract, but multiplier is 0. */
 int bands_solve_exact(const struct bands_problem *p, uint8_t *ret_bits, struct bands_result *ret);

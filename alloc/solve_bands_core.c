@@ -11,7 +11,8 @@
 #define CORE_ITEMS 256
 #define CORE_WINDOW 1024
 
-/* Reduced cost of a point: what it loses against the chosen one at price lambda. Not negative, up to rounding. */
+/* Reduced cost of a point: what it loses against the chosen one at price lambda. Not negative, up to
+ * rounding. */
 static double reduced_cost(const struct bands_item *it, uint32_t point, double lambda)
 {
     const struct bands_point *a = &it->points[it->base], *b = &it->points[point];
@@ -46,16 +47,16 @@ static size_t pick_core(struct bands_items *s, double lambda, double gap, struct
             if (o != it->base)
                 nearest = fmin(nearest, reduced_cost(it, o, lambda));
         if (nearest < gap)
-            ret[n++] = (struct core_item) { it, nearest };
+            ret[n++] = (struct core_item){it, nearest};
     }
     qsort(ret, n, sizeof(*ret), compare_nearest);
     return n < CORE_ITEMS ? n : CORE_ITEMS;
 }
 
 struct core_dp {
-    long window;       /* deviations from the chosen cost, -window .. window */
-    double *f, *next;  /* [2 window + 1] least change of distortion at a deviation */
-    uint16_t *choice;  /* [items, 2 window + 1] point + 1; 0 = unchanged */
+    long window;      /* deviations from the chosen cost, -window .. window */
+    double *f, *next; /* [2 window + 1] least change of distortion at a deviation */
+    uint16_t *choice; /* [items, 2 window + 1] point + 1; 0 = unchanged */
 };
 
 static void core_dp_deinit(struct core_dp *dp)
@@ -119,7 +120,7 @@ static void core_dp_apply(const struct core_dp *dp, const struct core_item *core
 int bands_improve(struct bands_items *s, double lambda, uint64_t leftover, double gained)
 {
     _cleanup_(freep) struct core_item *core = NULL;
-    _cleanup_(core_dp_deinit) struct core_dp dp = { 0 };
+    _cleanup_(core_dp_deinit) struct core_dp dp = {0};
     double gap = lambda * (double) leftover - gained, best = -gained;
     long best_x = -1;
     size_t n;

@@ -1,7 +1,7 @@
 /*
- * The oracle of solve_bands.c: every band, every width, every number of bits, one at a time, with nothing clever and no
- * code in common. f[t][u] is the least distortion of the bands so far with t bits in all and u in the group at hand.
- * Memory is bands x budget x group: for tests, and for users with a handful of bands.
+ * The oracle of solve_bands.c: every band, every width, every number of bits, one at a time, with nothing
+ * clever and no code in common. f[t][u] is the least distortion of the bands so far with t bits in all and u
+ * in the group at hand. Memory is bands x budget x group: for tests, and for users with a handful of bands.
  */
 #include <errno.h>
 #include <math.h>
@@ -14,11 +14,11 @@
 
 struct exact {
     const struct bands_problem *p;
-    size_t n_t, n_u;    /* states: budget + 1, largest group + 1 (1 without groups) */
-    size_t *order;      /* [n_bands] bands by group */
-    double *f, *next;   /* [n_t, n_u] */
-    uint8_t *bits;      /* [n_bands, n_t, n_u] width of the band on the best way here */
-    uint32_t *group_u;  /* [n_groups, n_t] bits of the group on the best way to t at its end */
+    size_t n_t, n_u;   /* states: budget + 1, largest group + 1 (1 without groups) */
+    size_t *order;     /* [n_bands] bands by group */
+    double *f, *next;  /* [n_t, n_u] */
+    uint8_t *bits;     /* [n_bands, n_t, n_u] width of the band on the best way here */
+    uint32_t *group_u; /* [n_groups, n_t] bits of the group on the best way to t at its end */
 };
 
 static void exact_deinit(struct exact *x)
@@ -178,7 +178,7 @@ static void walk_back(const struct exact *x, size_t t, uint8_t *ret_bits)
 
 int bands_solve_exact(const struct bands_problem *p, uint8_t *ret_bits, struct bands_result *ret)
 {
-    _cleanup_(exact_deinit) struct exact x = { .p = p };
+    _cleanup_(exact_deinit) struct exact x = {.p = p};
     size_t largest, best = 0;
     int r;
 
@@ -204,6 +204,6 @@ int bands_solve_exact(const struct bands_problem *p, uint8_t *ret_bits, struct b
         if (x.f[t * x.n_u] < x.f[best * x.n_u])
             best = t;
     walk_back(&x, best, ret_bits);
-    *ret = (struct bands_result) { .distortion = x.f[best * x.n_u], .used_bits = best };
+    *ret = (struct bands_result){.distortion = x.f[best * x.n_u], .used_bits = best};
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * Bands and groups to items. A group's curve is f_k[c] = min_b f_(k-1)[c - cost(b)] + D_k(b) over its bands; floors and
- * ceilings then only say which part of the curve is allowed. With 16 bands of 8 coordinates that is 18 000 additions a
- * group, so exactness costs nothing worth saving.
+ * Bands and groups to items. A group's curve is f_k[c] = min_b f_(k-1)[c - cost(b)] + D_k(b) over its bands;
+ * floors and ceilings then only say which part of the curve is allowed. With 16 bands of 8 coordinates that
+ * is 18 000 additions a group, so exactness costs nothing worth saving.
  */
 #include "alloc/solve_bands_items.h"
 
@@ -91,18 +91,17 @@ static uint64_t group_full_cost(const struct bands_items *s, size_t g)
 /* Whether a floor or ceiling can bind; else the group's bands stand for themselves. */
 static bool group_bound(const struct bands_items *s, size_t g)
 {
-    return group_floor(s->problem, g) > 0 ||
-           group_ceil(s->problem, g) < group_full_cost(s, g) * s->unit_bits;
+    return group_floor(s->problem, g) > 0 || group_ceil(s->problem, g) < group_full_cost(s, g) * s->unit_bits;
 }
 
-/* ---- curves -------------------------------------------------------------------------------------------------- */
+/* ---- curves ---- */
 
 /* Appends a point unless a cheaper one is at least as good. */
 static void add_point(struct bands_items *s, struct bands_item *it, uint32_t cost, double distortion)
 {
     if (it->n_points > 0 && distortion >= it->points[it->n_points - 1].distortion)
         return;
-    it->points[it->n_points++] = (struct bands_point) { cost, distortion };
+    it->points[it->n_points++] = (struct bands_point){cost, distortion};
     s->n_points++;
 }
 
@@ -110,7 +109,7 @@ static struct bands_item *add_item(struct bands_items *s, size_t index)
 {
     struct bands_item *it = &s->items[s->n_items++];
 
-    *it = (struct bands_item) { .points = s->points + s->n_points, .index = (uint32_t) index };
+    *it = (struct bands_item){.points = s->points + s->n_points, .index = (uint32_t) index};
     return it;
 }
 
@@ -125,9 +124,9 @@ static void add_band(struct bands_items *s, size_t i)
 
 /* Exact curve of a group. f and choice belong to one group at a time and are made for the largest one. */
 struct group_dp {
-    uint32_t full;   /* cost of everything at 8 bits */
+    uint32_t full;    /* cost of everything at 8 bits */
     double *f, *next; /* [full + 1] */
-    uint8_t *choice; /* [members, full + 1] bits of the member on the best way to a cost */
+    uint8_t *choice;  /* [members, full + 1] bits of the member on the best way to a cost */
 };
 
 static void group_dp_deinit(struct group_dp *dp)
@@ -200,7 +199,7 @@ static int add_group(struct bands_items *s, struct group_dp *dp, size_t g)
     return it->n_points > 0 ? 0 : -EINVAL;
 }
 
-/* ---- whole problem ------------------------------------------------------------------------------------------- */
+/* ---- whole problem ---- */
 
 /* Room for every point that could be added. */
 static int alloc_items(struct bands_items *s)
@@ -220,10 +219,10 @@ static int alloc_items(struct bands_items *s)
 
 int bands_items_init(struct bands_items *s, const struct bands_problem *p)
 {
-    _cleanup_(group_dp_deinit) struct group_dp dp = { 0 };
+    _cleanup_(group_dp_deinit) struct group_dp dp = {0};
     int r;
 
-    *s = (struct bands_items) { .problem = p };
+    *s = (struct bands_items){.problem = p};
     r = check_problem(p, &s->unit_bits);
     if (r < 0)
         return r;
@@ -259,11 +258,12 @@ void bands_items_deinit(struct bands_items *s)
     free(s->points);
     free(s->group_first);
     free(s->members);
-    *s = (struct bands_items) { 0 };
+    *s = (struct bands_items){0};
 }
 
 /* Runs the group's programme once more and walks back from the chosen cost. */
-static void group_bits(const struct bands_items *s, struct group_dp *dp, const struct bands_item *it, uint8_t *ret_bits)
+static void group_bits(const struct bands_items *s, struct group_dp *dp, const struct bands_item *it,
+                       uint8_t *ret_bits)
 {
     size_t first = s->group_first[it->index], n = s->group_first[it->index + 1] - first, width;
     uint32_t c = it->points[it->base].cost;
@@ -280,7 +280,7 @@ static void group_bits(const struct bands_items *s, struct group_dp *dp, const s
 
 int bands_items_bits(const struct bands_items *s, uint8_t *ret_bits)
 {
-    _cleanup_(group_dp_deinit) struct group_dp dp = { 0 };
+    _cleanup_(group_dp_deinit) struct group_dp dp = {0};
     int r;
 
     r = group_dp_init(&dp, s);

@@ -1,7 +1,7 @@
 /*
  * The knapsack of solve_bands.h with its constraints compiled away: items, each with the few choices worth
- * considering. An item is one band, or one group whose floor or ceiling can bind (then its choices are the exact
- * best distortions of the whole group at each cost). Internal to solve_bands*.c.
+ * considering. An item is one band, or one group whose floor or ceiling can bind (then its choices are the
+ * exact best distortions of the whole group at each cost). Internal to solve_bands*.c.
  *
  * Costs are in units: the greatest common divisor of the bands' coordinates (8 bits, normally).
  */
@@ -13,7 +13,7 @@
 #include "alloc/solve_bands.h"
 
 struct bands_point {
-    uint32_t cost;     /* units */
+    uint32_t cost; /* units */
     double distortion;
 };
 
@@ -21,8 +21,8 @@ struct bands_point {
 struct bands_item {
     struct bands_point *points; /* borrowed from struct bands_items */
     uint32_t n_points;
-    uint32_t base;              /* chosen point */
-    uint32_t index;             /* of the band, or of the group */
+    uint32_t base;  /* chosen point */
+    uint32_t index; /* of the band, or of the group */
 };
 
 struct bands_items {
@@ -31,10 +31,10 @@ struct bands_items {
     struct bands_item *items;
     struct bands_point *points;
     size_t n_points;
-    size_t *group_first;                 /* [n_groups + 1] into members; NULL without groups */
-    size_t *members;                     /* [n_bands] bands by group */
-    uint32_t unit_bits;                  /* bits in a unit */
-    uint64_t budget;                     /* units */
+    size_t *group_first; /* [n_groups + 1] into members; NULL without groups */
+    size_t *members;     /* [n_bands] bands by group */
+    uint32_t unit_bits;  /* bits in a unit */
+    uint64_t budget;     /* units */
 };
 
 /* Return: 0; -EINVAL, -ENOMEM as bands_solve(). Deinit also after failure. */
@@ -50,9 +50,9 @@ int bands_items_bits(const struct bands_items *s, uint8_t *ret_bits);
  * @leftover: units unspent
  * @gained:   what the best known use of them gains; the chosen points are replaced only by something better
  *
- * Any better choice lies within lambda * leftover - gained of the Lagrangian optimum, so options further away are
- * left out and a small exact dynamic programme decides among the rest: exact unless more than CORE_ITEMS items
- * remain, in which case the nearest ones take part.
+ * Any better choice lies within lambda * leftover - gained of the Lagrangian optimum, so options further away
+ * are left out and a small exact dynamic programme decides among the rest: exact unless more than CORE_ITEMS
+ * items remain, in which case the nearest ones take part.
  *
  * Return: 1 if the chosen points were replaced, 0 if not; -ENOMEM.
  */

@@ -8,7 +8,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Where each band's columns start in a fitted decoder; bands without bits have none. Returns the number of columns. */
+/* Where each band's columns start in a fitted decoder; bands without bits have none. Returns the number of
+ * columns. */
 static size_t decoder_columns(const struct head *h, size_t ret_first[TABLE_HALF_TILES_MAX])
 {
     struct stored_order order;
@@ -25,7 +26,7 @@ static size_t decoder_columns(const struct head *h, size_t ret_first[TABLE_HALF_
 /* The head's bands with decode matrices by columns, [d, n_coords] each, one after another in h->dec. */
 static void fill_bands(struct head *h, struct band_spec *ret_bands)
 {
-    size_t d = h->t.d, first[TABLE_HALF_TILES_MAX] = { 0 }, cols = decoder_columns(h, first);
+    size_t d = h->t.d, first[TABLE_HALF_TILES_MAX] = {0}, cols = decoder_columns(h, first);
     double *dec = h->dec;
 
     for (uint32_t b = 0; b < h->t.n_bands; b++) {
@@ -36,7 +37,7 @@ static void fill_bands(struct head *h, struct band_spec *ret_bands)
         for (size_t i = 0; i < d; i++)
             for (uint32_t c = 0; c < n; c++)
                 dec[i * n + c] = fitted ? h->decoder.dec[i * cols + first[b] + c] : rows[c * d + i];
-        ret_bands[b] = (struct band_spec) {
+        ret_bands[b] = (struct band_spec){
             .bits = h->bits[b],
             .n_coords = (uint8_t) n,
             .enc = h->t.enc + (size_t) b * BAND_COORDS * d,
@@ -49,14 +50,15 @@ static void fill_bands(struct head *h, struct band_spec *ret_bands)
 int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e)
 {
     _cleanup_(freep) struct codec_spec *codecs = calloc(v->n_heads, sizeof(*codecs));
-    _cleanup_(freep) struct band_spec *bands = calloc((size_t) v->n_heads * TABLE_HALF_TILES_MAX, sizeof(*bands));
+    _cleanup_(freep) struct band_spec *bands =
+        calloc((size_t) v->n_heads * TABLE_HALF_TILES_MAX, sizeof(*bands));
     _cleanup_(freep) char *provenance = NULL;
     struct table_spec spec = {
         .geometry = v->g,
         .model_digest = v->s->o.model_digest,
         .n_sink = v->s->o.n_sink,
         .v_from = v->o.v_from,
-        .levels = (const struct levels (*)[TABLE_BITS_MAX + 1]) v->levels,
+        .levels = (const struct levels(*)[TABLE_BITS_MAX + 1]) v->levels,
         .codecs = codecs,
     };
     int r;
@@ -71,7 +73,7 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
         struct head *h = &v->heads[hs];
 
         fill_bands(h, bands + (size_t) hs * TABLE_HALF_TILES_MAX);
-        codecs[hs] = (struct codec_spec) {
+        codecs[hs] = (struct codec_spec){
             .mean = h->decoder.mean ? h->decoder.mean : h->mean,
             .n_bands = h->t.n_bands,
             .bands = bands + (size_t) hs * TABLE_HALF_TILES_MAX,

@@ -1,13 +1,15 @@
 /*
- * Least-squares decoders: the linear map from codes as stored to vectors that leaves the least squared error on the
- * sampled tokens, in the place of the encoder's inverse. The inverse would be right if codes were z; they are levels,
- * whose errors depend on them, and K's codes say more about V than what was left of it after quantising.
+ * Least-squares decoders: the linear map from codes as stored to vectors that leaves the least squared error
+ * on the sampled tokens, in the place of the encoder's inverse. The inverse would be right if codes were z;
+ * they are levels, whose errors depend on them, and K's codes say more about V than what was left of it after
+ * quantising.
  *
  *   e = x - mean - D c,   D' = D + Cov(e, c) (G + l I)^-1,   mean' = mean + E[e] - (D' - D) E[c]
  *
- * with D the inverse (of V: [P | D_V], c = [c_K ; c_V]), G the centred covariance of c and l = 1e-4 tr(G) / n. Regressing
- * the error is the textbook's Cov(x, c) (G + l I)^-1 but for the ridge, which here pulls towards the inverse: where the
- * samples say little, it stays. The metric does not enter: all directions' least squares are found by the same D'.
+ * with D the inverse (of V: [P | D_V], c = [c_K ; c_V]), G the centred covariance of c and l = 1e-4 tr(G) /
+ * n. Regressing the error is the textbook's Cov(x, c) (G + l I)^-1 but for the ridge, which here pulls
+ * towards the inverse: where the samples say little, it stays. The metric does not enter: all directions'
+ * least squares are found by the same D'.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -19,7 +21,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-#define RIDGE 1e-4 /* of G's mean variance; 1e-1 costs 2 % KL at 2 bits per number, 1e-3 and less differ by noise */
+#define RIDGE                                                                                                \
+    1e-4 /* of G's mean variance; 1e-1 costs 2 % KL at 2 bits per number, 1e-3 and less differ by noise */
 
 /* The K codes of one layer, in units of z: [n, cols], head h at columns first[h] on. */
 struct keys {
@@ -52,7 +55,8 @@ static int keys_init(struct keys *k, const struct solver *v, uint32_t layer)
     for (uint32_t h = 0; r == 0 && h < n_kv; h++) {
         uint32_t hs = head_side_index(v->g, layer, h, SIDE_K);
 
-        r = solve_codes(v, hs, v->heads[hs].mean, stats_sample_rows(v->s, hs), k->codes + k->first[h], k->cols);
+        r = solve_codes(v, hs, v->heads[hs].mean, stats_sample_rows(v->s, hs), k->codes + k->first[h],
+                        k->cols);
     }
     return r;
 }
@@ -77,7 +81,7 @@ static int fit_init(struct fit *f, const struct solver *v, uint32_t hs, size_t n
     struct stored_order order;
 
     solve_stored_order(&v->heads[hs], &order);
-    *f = (struct fit) { .n = v->s->n_held, .d = v->g->d, .n_pred = n_pred, .m = n_pred + order.n_coords };
+    *f = (struct fit){.n = v->s->n_held, .d = v->g->d, .n_pred = n_pred, .m = n_pred + order.n_coords};
     f->c = malloc((f->n * f->m + 1) * sizeof(*f->c));
     f->e = malloc(f->n * f->d * sizeof(*f->e));
     f->D = malloc((f->d * f->m + 1) * sizeof(*f->D));
@@ -85,7 +89,8 @@ static int fit_init(struct fit *f, const struct solver *v, uint32_t hs, size_t n
 }
 
 /* e := x - mean - P c, and the predictors' codes; @keys: their first column among the layer's. */
-static void subtract_prediction(struct fit *f, const struct solver *v, uint32_t hs, const struct keys *k, size_t from)
+static void subtract_prediction(struct fit *f, const struct solver *v, uint32_t hs, const struct keys *k,
+                                size_t from)
 {
     const struct head *h = &v->heads[hs];
     const float *x = stats_sample_rows(v->s, hs);
@@ -97,14 +102,14 @@ static void subtract_prediction(struct fit *f, const struct solver *v, uint32_t 
             f->c[t * f->m + j] = k->codes[t * k->cols + from + j];
     }
     if (f->n_pred > 0)
-        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) f->n, (int) f->d, (int) f->n_pred, -1.0, f->c,
-                    (int) f->m, h->predict, (int) f->n_pred, 1.0, f->e, (int) f->d);
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) f->n, (int) f->d, (int) f->n_pred, -1.0,
+                    f->c, (int) f->m, h->predict, (int) f->n_pred, 1.0, f->e, (int) f->d);
 }
 
 /* The codes of e, as a table's encoder makes them. */
 static int encode(struct fit *f, const struct solver *v, uint32_t hs)
 {
-    const double zero[GEOMETRY_DIM_MAX] = { 0 };
+    const double zero[GEOMETRY_DIM_MAX] = {0};
     _cleanup_(freep) float *u = malloc(f->n * f->d * sizeof(*u));
 
     if (!u)
@@ -181,12 +186,13 @@ static int correct(struct fit *f, struct head *h)
     return split(f, h);
 }
 
-static int fit_head_side(struct solver *v, uint32_t layer, uint32_t head, enum side side, const struct keys *k)
+static int fit_head_side(struct solver *v, uint32_t layer, uint32_t head, enum side side,
+                         const struct keys *k)
 {
     uint32_t hs = head_side_index(v->g, layer, head, side);
     struct head_run run = prediction_heads(v->o.v_from, v->g->n_kv_heads, head);
     size_t from = k->first[run.first], n_pred = side == SIDE_V ? k->first[run.first + run.n] - from : 0;
-    _cleanup_(fit_deinit) struct fit f = { 0 };
+    _cleanup_(fit_deinit) struct fit f = {0};
     int r = fit_init(&f, v, hs, n_pred);
 
     if (r < 0 || f.m == 0) /* nothing is decoded but the mean */
@@ -202,16 +208,16 @@ static int fit_head_side(struct solver *v, uint32_t layer, uint32_t head, enum s
 int solve_fit_decoders(struct solver *v, struct errmsg *e)
 {
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
-        _cleanup_(keys_deinit) struct keys k = { 0 };
+        _cleanup_(keys_deinit) struct keys k = {0};
         int r = keys_init(&k, v, layer);
 
         if (r < 0)
             return solver_fail(layer, 0, SIDE_K, r, e);
         solver_progress(v, "decoders", (double) layer / v->g->n_layers);
         for (uint32_t i = 0; i < 2 * v->g->n_kv_heads; i++) {
-            r = fit_head_side(v, layer, i / 2, (enum side) (i % 2), &k);
+            r = fit_head_side(v, layer, i / 2, (enum side)(i % 2), &k);
             if (r < 0)
-                return solver_fail(layer, i / 2, (enum side) (i % 2), r, e);
+                return solver_fail(layer, i / 2, (enum side)(i % 2), r, e);
         }
     }
     return 0;

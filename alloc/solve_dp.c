@@ -1,16 +1,16 @@
 /*
  * dp_solve(): a dynamic programme over the few options that an optimum can contain.
  *
- * The textbook programme keeps a best D for every head and every budget: n_heads * B_tot * options steps, 5 s for the
- * paper's 256 heads. Here a multiplier l of the lower convex hulls comes first. With m_h = min_o (D_o + l c_o), every
- * choice within the budget B costs
+ * The textbook programme keeps a best D for every head and every budget: n_heads * B_tot * options steps, 5 s
+ * for the paper's 256 heads. Here a multiplier l of the lower convex hulls comes first. With m_h = min_o (D_o
+ * + l c_o), every choice within the budget B costs
  *
  *     sum D = [sum m_h - l B] + sum rho_o + l (B - sum c_o),      rho_o = D_o + l c_o - m_h >= 0,
  *
- * where the bracket is a lower bound and the rest is not negative. A feasible choice that greedy filling finds lies a
- * gap g above the bound, so nothing with sum rho > g, and no option with rho > g, is part of a better one. What is
- * left goes through the programme, over deviations from the cheapest remaining options. No convexity is assumed: where
- * the gap is wide, more is left, at worst everything.
+ * where the bracket is a lower bound and the rest is not negative. A feasible choice that greedy filling
+ * finds lies a gap g above the bound, so nothing with sum rho > g, and no option with rho > g, is part of a
+ * better one. What is left goes through the programme, over deviations from the cheapest remaining options.
+ * No convexity is assumed: where the gap is wide, more is left, at worst everything.
  */
 #include "alloc/solve_dp.h"
 
@@ -31,25 +31,26 @@ struct item {
     double D, rho;
 };
 
-/* The items of one head: undominated, by ascending cost and descending D; those on the hull are numbered in @hull. */
+/* The items of one head: undominated, by ascending cost and descending D; those on the hull are numbered in
+ * @hull. */
 struct head_items {
     struct item *item;
     uint32_t *hull;
     uint32_t n, n_hull;
-    uint32_t at;      /* the item chosen so far */
-    uint16_t *back;   /* [hi - lo + 1] after this head: the item taken at each total cost (in units) */
+    uint32_t at;    /* the item chosen so far */
+    uint16_t *back; /* [hi - lo + 1] after this head: the item taken at each total cost (in units) */
     uint64_t lo, hi;
 };
 
 struct step {
-    double slope; /* D gained per bit */
+    double slope;      /* D gained per bit */
     uint32_t head, to; /* place in the head's hull */
 };
 
 struct work {
     size_t n_heads;
     struct head_items *heads;
-    struct item *items;   /* of all heads */
+    struct item *items; /* of all heads */
     uint32_t *hulls;
     struct step *steps;
     size_t n_steps;
@@ -72,7 +73,7 @@ static int work_init(struct work *w, const struct dp_problem *p)
 {
     size_t n = p->n_heads ? p->first[p->n_heads] : 0;
 
-    *w = (struct work) { .n_heads = p->n_heads, .budget = p->budget_bits };
+    *w = (struct work){.n_heads = p->n_heads, .budget = p->budget_bits};
     w->heads = calloc(p->n_heads + 1, sizeof(*w->heads));
     w->items = calloc(n + 1, sizeof(*w->items));
     w->hulls = calloc(n + 1, sizeof(*w->hulls));
@@ -80,7 +81,7 @@ static int work_init(struct work *w, const struct dp_problem *p)
     return w->heads && w->items && w->hulls && w->steps ? 0 : -ENOMEM;
 }
 
-/* ---- hulls and the multiplier -------------------------------------------------------------------------------- */
+/* ---- hulls and the multiplier ---- */
 
 static int compare_items(const void *a, const void *b)
 {
@@ -113,7 +114,7 @@ static int add_head(struct work *w, const struct dp_problem *p, size_t h)
 
         if (!isfinite(o->D) || o->D < 0)
             return -EINVAL;
-        head->item[i] = (struct item) { .cost = o->cost, .index = (uint32_t) i, .D = o->D };
+        head->item[i] = (struct item){.cost = o->cost, .index = (uint32_t) i, .D = o->D};
     }
     qsort(head->item, n, sizeof(*head->item), compare_items);
     for (size_t i = 0; i < n; i++)
@@ -121,15 +122,15 @@ static int add_head(struct work *w, const struct dp_problem *p, size_t h)
             head->item[head->n++] = head->item[i];
     for (uint32_t i = 0; i < head->n; i++) {
         while (head->n_hull > 1 &&
-               slope_between(&head->item[head->hull[head->n_hull - 2]], &head->item[head->hull[head->n_hull - 1]]) <=
+               slope_between(&head->item[head->hull[head->n_hull - 2]],
+                             &head->item[head->hull[head->n_hull - 1]]) <=
                    slope_between(&head->item[head->hull[head->n_hull - 1]], &head->item[i]))
             head->n_hull--;
         head->hull[head->n_hull++] = i;
     }
     for (uint32_t i = 1; i < head->n_hull; i++)
-        w->steps[w->n_steps++] = (struct step) {
-            slope_between(&head->item[head->hull[i - 1]], &head->item[head->hull[i]]), (uint32_t) h, i
-        };
+        w->steps[w->n_steps++] = (struct step){
+            slope_between(&head->item[head->hull[i - 1]], &head->item[head->hull[i]]), (uint32_t) h, i};
     w->used += head->item[0].cost;
     return 0;
 }
@@ -180,7 +181,8 @@ static void reduce(struct work *w)
     }
 }
 
-/* One head at a time is moved to the item that gains most and fits, until none gains: a good feasible choice. */
+/* One head at a time is moved to the item that gains most and fits, until none gains: a good feasible choice.
+ */
 static void fill(struct work *w)
 {
     for (;;) {
@@ -214,16 +216,16 @@ static double total(const struct work *w)
     return D;
 }
 
-/* ---- the programme ------------------------------------------------------------------------------------------- */
+/* ---- the programme ---- */
 
 /* Costs of the core, in units, from the cheapest remaining item of each head. */
 struct core {
     uint64_t unit;
-    uint64_t base;        /* bits of all cheapest remaining items */
-    uint64_t budget;      /* units left above @base */
-    uint64_t least_used;  /* units: fewer leave so much unspent that the bound is missed */
-    uint64_t spread;      /* units that the heads still to come can add */
-    double *now, *next;   /* [width] least sum of rho at each total cost */
+    uint64_t base;       /* bits of all cheapest remaining items */
+    uint64_t budget;     /* units left above @base */
+    uint64_t least_used; /* units: fewer leave so much unspent that the bound is missed */
+    uint64_t spread;     /* units that the heads still to come can add */
+    double *now, *next;  /* [width] least sum of rho at each total cost */
     uint64_t width;
 };
 
@@ -270,7 +272,7 @@ static int core_init(struct work *w, struct core *c)
     double slack;
     size_t bytes;
 
-    *c = (struct core) { .unit = 0 };
+    *c = (struct core){.unit = 0};
     keep_candidates(w, c);
     if (c->unit == 0) /* nothing left to decide */
         c->unit = 1;
@@ -389,7 +391,7 @@ static void trace_back(struct work *w, const struct core *c, uint32_t *ret_at)
 /* Replaces what fill() found if the programme has better. */
 static int improve(struct work *w)
 {
-    _cleanup_(core_deinit) struct core c = { 0 };
+    _cleanup_(core_deinit) struct core c = {0};
     _cleanup_(freep) uint32_t *at = calloc(w->n_heads, sizeof(*at));
     double D = total(w), better = 0;
     int r;
@@ -412,7 +414,7 @@ static int improve(struct work *w)
 
 int dp_solve(const struct dp_problem *p, uint32_t *ret_choice, struct dp_result *ret)
 {
-    _cleanup_(work_deinit) struct work w = { 0 };
+    _cleanup_(work_deinit) struct work w = {0};
     int r = work_init(&w, p);
 
     for (size_t h = 0; r == 0 && h < p->n_heads; h++)
@@ -431,7 +433,7 @@ int dp_solve(const struct dp_problem *p, uint32_t *ret_choice, struct dp_result 
         if (r < 0)
             return r;
     }
-    *ret = (struct dp_result) { .D = total(&w), .lower_bound = w.bound, .n_states = w.n_states };
+    *ret = (struct dp_result){.D = total(&w), .lower_bound = w.bound, .n_states = w.n_states};
     for (size_t h = 0; h < w.n_heads; h++) {
         ret_choice[h] = w.heads[h].item[w.heads[h].at].index;
         ret->used_bits += w.heads[h].item[w.heads[h].at].cost;
@@ -439,17 +441,17 @@ int dp_solve(const struct dp_problem *p, uint32_t *ret_choice, struct dp_result 
     return 0;
 }
 
-/* ---- options of a head --------------------------------------------------------------------------------------- */
+/* ---- options of a head ---- */
 
 size_t dp_head_options(const double *D, uint32_t d, const struct paper_options *o, struct dp_option *ret)
 {
     uint32_t n_b = o->b_max - o->b_min + 1, B_min = (uint32_t) ceil(o->B_min);
     size_t n = 0;
 
-    ret[n++] = (struct dp_option) { .cost = B_min, .D = D[0] };
+    ret[n++] = (struct dp_option){.cost = B_min, .D = D[0]};
     for (uint32_t r = o->rank_step; r <= d; r += o->rank_step)
         for (uint32_t b = o->b_min; b <= o->b_max; b++)
-            ret[n++] = (struct dp_option) {
+            ret[n++] = (struct dp_option){
                 .cost = r * b > B_min ? r * b : B_min,
                 .r = (uint16_t) r,
                 .b = (uint16_t) b,

@@ -17,13 +17,13 @@
 /* One head's samples and scratch; binary32 but for the rotation. */
 struct trial {
     size_t n, d;
-    float *x;       /* [n, d] centred vectors */
-    float *z;       /* [n, r] coordinates of unit variance */
-    float *error;   /* [n, r] of them, at one width */
-    float *back;    /* [n, d] the error by direction u_i */
-    float *enc32;   /* [r, d] */
-    float *turn32;  /* [r, r] H_r: z error to directions */
-    double *enc;    /* [r, d] */
+    float *x;      /* [n, d] centred vectors */
+    float *z;      /* [n, r] coordinates of unit variance */
+    float *error;  /* [n, r] of them, at one width */
+    float *back;   /* [n, d] the error by direction u_i */
+    float *enc32;  /* [r, d] */
+    float *turn32; /* [r, r] H_r: z error to directions */
+    double *enc;   /* [r, d] */
 };
 
 static void trial_deinit(struct trial *t)
@@ -35,11 +35,12 @@ static void trial_deinit(struct trial *t)
 /* Every k-th sampled token, so that all of the text is in. */
 static int trial_init(struct trial *t, const struct solver *v, uint32_t head_side)
 {
-    size_t d = v->g->d, step = (v->s->n_held + CURVE_TOKENS - 1) / CURVE_TOKENS, n = (v->s->n_held + step - 1) / step;
+    size_t d = v->g->d, step = (v->s->n_held + CURVE_TOKENS - 1) / CURVE_TOKENS,
+           n = (v->s->n_held + step - 1) / step;
     const float *from = stats_sample_rows(v->s, head_side);
     const double *mean = v->s->mean + head_side * d;
 
-    *t = (struct trial) { .n = n, .d = d };
+    *t = (struct trial){.n = n, .d = d};
     t->x = malloc((4 * n * d + 2 * d * d) * sizeof(float));
     t->enc = malloc(d * d * sizeof(double));
     if (!t->x || !t->enc)
@@ -56,8 +57,8 @@ static int trial_init(struct trial *t, const struct solver *v, uint32_t head_sid
 }
 
 /*
- * z = E x at rank @r, and H_r = scale E U' to turn errors back: E = H_r U_r' / scale, so direction i has the error
- * scale * sum_j e_j H[j, i].
+ * z = E x at rank @r, and H_r = scale E U' to turn errors back: E = H_r U_r' / scale, so direction i has the
+ * error scale * sum_j e_j H[j, i].
  */
 static int project(struct trial *t, const struct solver *v, uint32_t head_side, const double *lambda,
                    const double *basis, uint32_t r, double *ret_scale)
@@ -69,11 +70,12 @@ static int project(struct trial *t, const struct solver *v, uint32_t head_side, 
         return err;
     for (size_t i = 0; i < r * d; i++)
         t->enc32[i] = (float) t->enc[i];
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) r, (int) d, 1.0f, t->x, (int) d, t->enc32,
-                (int) d, 0.0f, t->z, (int) r);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) r, (int) d, 1.0f, t->x, (int) d,
+                t->enc32, (int) d, 0.0f, t->z, (int) r);
     for (size_t j = 0; j < r; j++)
         for (size_t i = 0; i < r; i++)
-            t->turn32[j * r + i] = (float) (*ret_scale * cblas_ddot((int) d, t->enc + j * d, 1, basis + i * d, 1));
+            t->turn32[j * r + i] =
+                (float) (*ret_scale * cblas_ddot((int) d, t->enc + j * d, 1, basis + i * d, 1));
     return 0;
 }
 
@@ -100,10 +102,10 @@ static double quantise_error(struct trial *t, const struct levels *l, unsigned b
 /* sum over tokens and directions of factor_i times the squared error in direction i, in units of z. */
 static double weighted_error(struct trial *t, const double *factor, size_t r)
 {
-    double by_direction[GEOMETRY_DIM_MAX] = { 0 }, sum = 0;
+    double by_direction[GEOMETRY_DIM_MAX] = {0}, sum = 0;
 
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) t->n, (int) r, (int) r, 1.0f, t->error, (int) r,
-                t->turn32, (int) r, 0.0f, t->back, (int) r);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) t->n, (int) r, (int) r, 1.0f, t->error,
+                (int) r, t->turn32, (int) r, 0.0f, t->back, (int) r);
     for (size_t i = 0; i < t->n; i++)
         for (size_t j = 0; j < r; j++)
             by_direction[j] += (double) t->back[i * r + j] * (double) t->back[i * r + j];
@@ -112,13 +114,13 @@ static double weighted_error(struct trial *t, const double *factor, size_t r)
     return sum;
 }
 
-static int measure(const struct solver *v, uint32_t head_side, bool weighted, const struct spectra *p, uint32_t i,
-                   double *ret_D)
+static int measure(const struct solver *v, uint32_t head_side, bool weighted, const struct spectra *p,
+                   uint32_t i, double *ret_D)
 {
     const double *lambda = p->lambda + (size_t) i * p->d, *w = p->w + (size_t) i * p->d;
     const double *factor = p->factor + (size_t) i * p->d, *basis = p->basis + (size_t) i * p->d * p->d;
     const struct paper_options *o = &v->o.paper;
-    _cleanup_(trial_deinit) struct trial t = { 0 };
+    _cleanup_(trial_deinit) struct trial t = {0};
     int err = trial_init(&t, v, head_side);
 
     for (uint32_t r = 0; err == 0 && r <= p->d; r += o->rank_step) {

@@ -1,7 +1,8 @@
 /*
- * METHOD_DP: the paper's pipeline (one rotation, one scale, one width per head) with its exact solver in place of C2:
- * least sum of D(r, b) over the heads' keys, r b within the heads' budgets, these within the total. Values take the
- * best (r, b) within the same budget each: the paper's rule for V (appendix "What we do on V"). DESIGN 3.4.
+ * METHOD_DP: the paper's pipeline (one rotation, one scale, one width per head) with its exact solver in
+ * place of C2: least sum of D(r, b) over the heads' keys, r b within the heads' budgets, these within the
+ * total. Values take the best (r, b) within the same budget each: the paper's rule for V (appendix "What we
+ * do on V"). DESIGN 3.4.
  */
 #include <errno.h>
 #include <math.h>
@@ -57,21 +58,24 @@ static int candidates_fill(struct solver *v, enum side side, const struct spectr
 }
 
 /* One budget for all keys together; for values one for each head, so that no bit moves between heads. */
-static int choose(enum side side, uint32_t n_heads, double bits_per_head, struct candidates *c, struct dp_result *ret)
+static int choose(enum side side, uint32_t n_heads, double bits_per_head, struct candidates *c,
+                  struct dp_result *ret)
 {
     double leeway = 1 + 1e-12; /* 2 bpd of 90 heads is not one bit less */
     int r = 0;
 
     if (side == SIDE_K)
-        return dp_solve(&(struct dp_problem) { n_heads, c->options, c->first,
-                                               (uint64_t) (bits_per_head * n_heads * leeway) }, c->choice, ret);
-    *ret = (struct dp_result) { .D = 0 };
+        return dp_solve(&(struct dp_problem){n_heads, c->options, c->first,
+                                             (uint64_t) (bits_per_head * n_heads * leeway)},
+                        c->choice, ret);
+    *ret = (struct dp_result){.D = 0};
     for (uint32_t i = 0; r == 0 && i < n_heads; i++) {
-        const size_t first[2] = { 0, c->first[i + 1] - c->first[i] };
-        struct dp_result one = { .D = 0 };
+        const size_t first[2] = {0, c->first[i + 1] - c->first[i]};
+        struct dp_result one = {.D = 0};
 
-        r = dp_solve(&(struct dp_problem) { 1, c->options + c->first[i], first, (uint64_t) (bits_per_head * leeway) },
-                     c->choice + i, &one);
+        r = dp_solve(
+            &(struct dp_problem){1, c->options + c->first[i], first, (uint64_t) (bits_per_head * leeway)},
+            c->choice + i, &one);
         ret->D += one.D;
         ret->used_bits += one.used_bits;
         if (r == -ERANGE) /* the same for every head: B_min */
@@ -82,10 +86,10 @@ static int choose(enum side side, uint32_t n_heads, double bits_per_head, struct
 
 static int solve_side(struct solver *v, enum side side, double bpd, struct errmsg *e)
 {
-    _cleanup_(spectra_deinit) struct spectra p = { 0 };
-    _cleanup_(candidates_deinit) struct candidates c = { 0 };
+    _cleanup_(spectra_deinit) struct spectra p = {0};
+    _cleanup_(candidates_deinit) struct candidates c = {0};
     uint32_t n_heads = v->n_heads / 2, d = v->g->d;
-    struct dp_result result = { .D = 0 };
+    struct dp_result result = {.D = 0};
     int r = spectra_init(&p, n_heads, d);
 
     if (r == 0)
@@ -99,15 +103,17 @@ static int solve_side(struct solver *v, enum side side, double bpd, struct errms
         return r;
     r = choose(side, n_heads, bpd * d, &c, &result);
     if (r == -ERANGE)
-        return fail(e, r, "%g bits per number for %c are below the least budget of a head: the smallest possible "
-                    "budget is %.4f", bpd, side == SIDE_K ? 'K' : 'V', (double) result.used_bits / ((double) n_heads * d));
+        return fail(e, r,
+                    "%g bits per number for %c are below the least budget of a head: the smallest possible "
+                    "budget is %.4f",
+                    bpd, side == SIDE_K ? 'K' : 'V', (double) result.used_bits / ((double) n_heads * d));
     if (r < 0)
         return fail(e, r, "the dynamic programme failed: %s", strerror(-r));
     for (uint32_t i = 0; i < n_heads; i++) {
         const struct dp_option *o = &c.options[c.first[i] + c.choice[i]];
 
-        r = spectra_make_head(v, i * 2 + (uint32_t) side, p.lambda + (size_t) i * d, p.basis + (size_t) i * d * d, o->r,
-                              o->b);
+        r = spectra_make_head(v, i * 2 + (uint32_t) side, p.lambda + (size_t) i * d,
+                              p.basis + (size_t) i * d * d, o->r, o->b);
         if (r < 0)
             return solver_fail(i / v->g->n_kv_heads, i % v->g->n_kv_heads, side, r, e);
     }

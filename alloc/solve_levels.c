@@ -27,7 +27,7 @@ static void level_pool_deinit(struct level_pool *p)
 
 static int level_pool_init(struct level_pool *p, const struct solver *v, enum side side)
 {
-    size_t coords[TABLE_BITS_MAX + 1] = { 0 };
+    size_t coords[TABLE_BITS_MAX + 1] = {0};
 
     for (uint32_t hs = (uint32_t) side; hs < v->n_heads; hs += 2)
         for (uint32_t b = 0; b < v->heads[hs].t.n_bands; b++)
@@ -60,18 +60,19 @@ static void level_pool_add(struct level_pool *p, const struct head *h, const flo
 }
 
 /* The coordinates that the table's codec of this head-side would quantise. @u [n, d] and @S are scratch. */
-static int add_head(struct solver *v, uint32_t layer, uint32_t head, enum side side, struct level_pool *p, float *u,
-                    double *S, struct errmsg *e)
+static int add_head(struct solver *v, uint32_t layer, uint32_t head, enum side side, struct level_pool *p,
+                    float *u, double *S, struct errmsg *e)
 {
     uint32_t hs = head_side_index(v->g, layer, head, side);
     struct head *h = &v->heads[hs];
     size_t n = v->s->n_held;
     _cleanup_(freep) float *z = malloc((n * h->t.n_coords + 1) * sizeof(*z));
-    const double zero[GEOMETRY_DIM_MAX] = { 0 };
+    const double zero[GEOMETRY_DIM_MAX] = {0};
     int r = z ? 0 : -ENOMEM;
 
     if (r == 0 && side == SIDE_V && v->o.v_from != PREDICT_NONE) {
-        r = solve_predict_head(v, layer, head, u, S, e); /* the same P again: nothing it is made of has changed */
+        r = solve_predict_head(v, layer, head, u, S,
+                               e); /* the same P again: nothing it is made of has changed */
         if (r < 0)
             return r;
         r = transform_apply(&h->t, zero, u, n, z);
@@ -86,7 +87,7 @@ static int add_head(struct solver *v, uint32_t layer, uint32_t head, enum side s
 
 int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e)
 {
-    _cleanup_(level_pool_deinit) struct level_pool p = { 0 };
+    _cleanup_(level_pool_deinit) struct level_pool p = {0};
     size_t d = v->g->d;
     _cleanup_(freep) float *u = malloc(v->s->n_held * d * sizeof(*u));
     _cleanup_(freep) double *S = malloc(d * d * sizeof(*S));

@@ -1,6 +1,6 @@
 /*
- * The paper's allocator as it is stated, to compare with and to reproduce: nothing here is improved. Equation labels
- * are those of the paper's source.
+ * The paper's allocator as it is stated, to compare with and to reproduce: nothing here is improved. Equation
+ * labels are those of the paper's source.
  */
 #include "alloc/solve_paper.h"
 
@@ -19,7 +19,7 @@ double paper_bennett(double b)
 
 void paper_options_default(struct paper_options *o, double bpd)
 {
-    *o = (struct paper_options) {
+    *o = (struct paper_options){
         .bpd = bpd,
         .B_min = 8,
         .eta = 0.3, /* eq:c2-update */
@@ -49,7 +49,7 @@ struct paper_choice paper_c1(const double *w, uint32_t d, double B, const struct
     for (uint32_t i = d; i-- > 0;)
         tail[i] = tail[i + 1] + w[i];
 
-    best = (struct paper_choice) { .r = 0, .b = 0, .D = tail[0] }; /* no rank fits: all is projection loss */
+    best = (struct paper_choice){.r = 0, .b = 0, .D = tail[0]}; /* no rank fits: all is projection loss */
     for (uint32_t r = o->rank_step; r <= r_max; r += o->rank_step) {
         uint32_t b = width_for(B, r, o);
         double D;
@@ -58,14 +58,14 @@ struct paper_choice paper_c1(const double *w, uint32_t d, double B, const struct
             head += w[i];
         D = tail[r] + paper_bennett(b) * head; /* eq:drb-preview: projection loss + quantisation loss */
         if (best.r == 0 || D < best.D)         /* ties stay with the smallest r */
-            best = (struct paper_choice) { r, b, D };
+            best = (struct paper_choice){r, b, D};
     }
     return best;
 }
 
 /* One round of eq:c2-update for all heads, then the renormalisation to B_tot. */
-static void c2_round(const struct paper_choice *choice, uint32_t n_heads, double B_tot, const struct paper_options *o,
-                     double *B)
+static void c2_round(const struct paper_choice *choice, uint32_t n_heads, double B_tot,
+                     const struct paper_options *o, double *B)
 {
     double B_bar = B_tot / n_heads, D_bar = 0, sum = 0;
 
@@ -82,8 +82,8 @@ static void c2_round(const struct paper_choice *choice, uint32_t n_heads, double
         B[h] *= B_tot / sum; /* after the maximum, so a head may end below B_min: the paper's order */
 }
 
-static void c1_all(const double *w, uint32_t n_heads, uint32_t d, const double *B, const struct paper_options *o,
-                   struct paper_choice *ret)
+static void c1_all(const double *w, uint32_t n_heads, uint32_t d, const double *B,
+                   const struct paper_options *o, struct paper_choice *ret)
 {
     for (uint32_t h = 0; h < n_heads; h++)
         ret[h] = paper_c1(w + (size_t) h * d, d, B[h], o);
@@ -99,7 +99,7 @@ int paper_c2(const double *w, uint32_t n_heads, uint32_t d, const struct paper_o
     if (!B)
         return -ENOMEM;
     for (uint32_t h = 0; h < n_heads; h++)
-        B[h] = o->bpd * d; /* alg:kvrobin, line 3 */
+        B[h] = o->bpd * d;                                 /* alg:kvrobin, line 3 */
     for (uint32_t round = 0; round < o->rounds; round++) { /* line 4 */
         c1_all(w, n_heads, d, B, o, ret_choice);
         c2_round(ret_choice, n_heads, B_tot, o, B);

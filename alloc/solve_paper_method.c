@@ -1,7 +1,7 @@
 /*
- * METHOD_PAPER_MSE and METHOD_PAPER_KL: the paper's codecs on our statistics. C1 in C2 on keys, C1 alone with uniform
- * budgets on values (its section "Joint K+V compression"); one rank and one width per head; a rotation over all
- * retained coordinates; one scale per head. DESIGN 3.4.
+ * METHOD_PAPER_MSE and METHOD_PAPER_KL: the paper's codecs on our statistics. C1 in C2 on keys, C1 alone with
+ * uniform budgets on values (its section "Joint K+V compression"); one rank and one width per head; a
+ * rotation over all retained coordinates; one scale per head. DESIGN 3.4.
  */
 #include <errno.h>
 #include <math.h>
@@ -30,7 +30,7 @@ static void search_deinit(struct search *x)
 
 static int search_init(struct search *x, const struct spectra *p)
 {
-    *x = (struct search) { .p = p, .choice = calloc((size_t) p->n_heads * 2, sizeof(*x->choice)) };
+    *x = (struct search){.p = p, .choice = calloc((size_t) p->n_heads * 2, sizeof(*x->choice))};
     x->best = x->choice ? x->choice + p->n_heads : NULL;
     return x->choice ? 0 : -ENOMEM;
 }
@@ -59,8 +59,8 @@ static int allocate_at(struct search *x, const struct paper_options *options, en
 }
 
 /*
- * b = round(B / r) may spend more than B. So that methods are compared at equal cost, the nominal budget is searched
- * whose charged bits come closest to the target from below.
+ * b = round(B / r) may spend more than B. So that methods are compared at equal cost, the nominal budget is
+ * searched whose charged bits come closest to the target from below.
  */
 static int search_budget(struct search *x, const struct paper_options *o, enum side side, double target,
                          struct errmsg *e)
@@ -88,16 +88,18 @@ static int search_budget(struct search *x, const struct paper_options *o, enum s
         }
     }
     if (most <= 0)
-        return fail(e, -ERANGE, "%g bits per number for %c are too few for the paper's rank %u at %u bits: the "
-                    "smallest possible budget is about %.4f", target, side == SIDE_K ? 'K' : 'V', o->rank_step, o->b_min,
+        return fail(e, -ERANGE,
+                    "%g bits per number for %c are too few for the paper's rank %u at %u bits: the "
+                    "smallest possible budget is about %.4f",
+                    target, side == SIDE_K ? 'K' : 'V', o->rank_step, o->b_min,
                     isfinite(least) ? least : (double) o->rank_step * o->b_min / x->p->d);
     return 0;
 }
 
 static int solve_side(struct solver *v, enum side side, double bpd, struct errmsg *e)
 {
-    _cleanup_(spectra_deinit) struct spectra p = { 0 };
-    _cleanup_(search_deinit) struct search x = { 0 };
+    _cleanup_(spectra_deinit) struct spectra p = {0};
+    _cleanup_(search_deinit) struct search x = {0};
     int r = spectra_init(&p, v->n_heads / 2, v->g->d);
 
     if (r == 0)

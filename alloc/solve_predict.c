@@ -1,7 +1,7 @@
 /*
- * V predicted from K codes (DESIGN 3.2), of its own head or of all heads of its layer: P = Cov(v, c) (G + 1e-3 tr(G)/n
- * I)^-1 with c the decoded unit-variance K codes and G their centred covariance; the residual v - P c - mu_V is what V's
- * codec codes.
+ * V predicted from K codes (DESIGN 3.2), of its own head or of all heads of its layer: P = Cov(v, c) (G +
+ * 1e-3 tr(G)/n I)^-1 with c the decoded unit-variance K codes and G their centred covariance; the residual v
+ * - P c - mu_V is what V's codec codes.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -43,7 +43,8 @@ int solve_codes(const struct solver *v, uint32_t head_side, const double *mean, 
 
         for (size_t t = 0; t < n; t++)
             for (uint32_t c = 0; c < n_coords; c++)
-                ret_c[t * stride + c] = level_z(l, quantise_fast(l, h->bits[band], z[t * r + band * BAND_COORDS + c]));
+                ret_c[t * stride + c] =
+                    level_z(l, quantise_fast(l, h->bits[band], z[t * r + band * BAND_COORDS + c]));
         ret_c += n_coords;
     }
     return 0;
@@ -93,7 +94,8 @@ void solve_centre(double *a, size_t n, size_t m, double *ret_mean)
             a[t * m + i] -= ret_mean[i];
 }
 
-int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d, double ridge_share, double *ret_P)
+int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d, double ridge_share,
+                  double *ret_P)
 {
     _cleanup_(freep) double *G = malloc((m * m + m * d) * sizeof(*G));
     double *X, ridge;
@@ -102,10 +104,10 @@ int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d
     if (!G)
         return -ENOMEM;
     X = G + m * m; /* [m, d] Cov(c, v), then P' */
-    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) m, (int) n, 1.0 / (double) n, c, (int) m, c,
-                (int) m, 0.0, G, (int) m);
-    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) d, (int) n, 1.0 / (double) n, c, (int) m, v,
-                (int) d, 0.0, X, (int) d);
+    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) m, (int) n, 1.0 / (double) n, c,
+                (int) m, c, (int) m, 0.0, G, (int) m);
+    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) d, (int) n, 1.0 / (double) n, c,
+                (int) m, v, (int) d, 0.0, X, (int) d);
     ridge = ridge_share * linalg_trace(m, G) / (double) m;
     for (size_t i = 0; i < m; i++)
         G[i * m + i] += ridge;
@@ -159,12 +161,12 @@ static int predict(struct solver *v, uint32_t hs_v, size_t m, float *ret_u, doub
     r = solve_regress(c, x, n, m, d, SOLVE_PREDICT_RIDGE, P);
     if (r < 0)
         return r;
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) m, -1.0, c, (int) m, P, (int) m, 1.0,
-                x, (int) d);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) m, -1.0, c, (int) m, P,
+                (int) m, 1.0, x, (int) d);
     for (size_t i = 0; i < n * d; i++)
         ret_u[i] = (float) x[i];
-    cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n, 1.0 / (double) n, x, (int) d, 0.0, ret_S,
-                (int) d);
+    cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n, 1.0 / (double) n, x, (int) d, 0.0,
+                ret_S, (int) d);
     linalg_mirror(d, ret_S);
     /* mu_V = E[v - P c] */
     for (size_t i = 0; i < d; i++) {
@@ -203,7 +205,7 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
 int solve_fit_residuals(struct solver *v, struct errmsg *e)
 {
     size_t d = v->g->d, n = v->s->n_held;
-    const double zero[GEOMETRY_DIM_MAX] = { 0 }; /* residuals have no mean: mu_V has it */
+    const double zero[GEOMETRY_DIM_MAX] = {0}; /* residuals have no mean: mu_V has it */
     _cleanup_(freep) float *u = malloc((n * d + 1) * sizeof(*u));
     _cleanup_(freep) double *S = malloc(d * d * sizeof(*S));
 

@@ -1,18 +1,18 @@
 /*
- * P from a covariance (DESIGN 3.5): what V's prediction from K's codes is if nobody kept a vector. See solve_internal.h.
+ * P from a covariance (DESIGN 3.5): what V's prediction from K's codes is if nobody kept a vector. See
+ * solve_internal.h.
  *
- * Keys and values are taken as jointly normal. Then z = E (k - mu_K) is normal with covariance Z = E S_K E', and of a code
- * c_i = Q(z_i) all that matters is known:
+ * Keys and values are taken as jointly normal. Then z = E (k - mu_K) is normal with covariance Z = E S_K E',
+ * and of a code c_i = Q(z_i) all that matters is known:
  *
  *   E c_i, E c_i^2, E c_i z_i     sums over the quantiser's cells, exact, with z_i's own variance
- *   g_i = E c_i z_i / Z_ii        the gain: c_i = g_i z_i + noise that no normal variable is correlated with (Bussgang)
- *   Cov(v, c_i) = g_i Cov(v, z_i)                     exact
- *   G_ii = E c_i^2 - (E c_i)^2                        exact
- *   G_ij = g_i g_j Z_ij                               the noises of two coordinates are taken as uncorrelated: the first
- *                                                     term of the series in their correlation, the next is of third order
+ *   g_i = E c_i z_i / Z_ii        the gain: c_i = g_i z_i + noise that no normal variable is correlated with
+ * (Bussgang) Cov(v, c_i) = g_i Cov(v, z_i)                     exact G_ii = E c_i^2 - (E c_i)^2 exact G_ij =
+ * g_i g_j Z_ij                               the noises of two coordinates are taken as uncorrelated: the
+ * first term of the series in their correlation, the next is of third order
  *
- * G is positive semi-definite, since G_ii >= g_i^2 Z_ii. From there P and mu_V are those of solve_predict.c, and the
- * residual's covariance is S_V - P Cov(c,v) - Cov(v,c) P' + P G P'.
+ * G is positive semi-definite, since G_ii >= g_i^2 Z_ii. From there P and mu_V are those of solve_predict.c,
+ * and the residual's covariance is S_V - P Cov(c,v) - Cov(v,c) P' + P G P'.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ void solve_gaussian_code(const struct levels *l, unsigned b, double variance, st
 
     if (!(variance > 0)) { /* a constant: one code */
         mean = level_z(l, quantise_fast(l, b, 0));
-        *ret = (struct gaussian_code) { .mean = mean };
+        *ret = (struct gaussian_code){.mean = mean};
         return;
     }
     for (unsigned q = 0; q < 1u << b; q++) {
@@ -54,19 +54,19 @@ void solve_gaussian_code(const struct levels *l, unsigned b, double variance, st
         square += level * level * share;
         product += level * s * (density(lo) - density(hi)); /* E[z; lo < z/s < hi] */
     }
-    *ret = (struct gaussian_code) { .mean = mean, .gain = product / variance, .variance = square - mean * mean };
+    *ret = (struct gaussian_code){.mean = mean, .gain = product / variance, .variance = square - mean * mean};
 }
 
 /* The matrices of one (layer, head); m coordinates with codes. */
 struct joint {
     size_t m, d;
-    double *E;     /* [m, d] rows of K's encode matrix in stored order */
-    double *Z;     /* [m, m] covariance of z, then G */
-    double *cov;   /* [m, d] Cov(c, v) */
-    double *X;     /* [m, d] P' */
-    double *S;     /* [d, d] covariance of keys; scratch */
-    double *F;     /* [m, max(m, d)] scratch */
-    double *mean;  /* [m] E c */
+    double *E;    /* [m, d] rows of K's encode matrix in stored order */
+    double *Z;    /* [m, m] covariance of z, then G */
+    double *cov;  /* [m, d] Cov(c, v) */
+    double *X;    /* [m, d] P' */
+    double *S;    /* [d, d] covariance of keys; scratch */
+    double *F;    /* [m, max(m, d)] scratch */
+    double *mean; /* [m] E c */
 };
 
 static void joint_deinit(struct joint *j)
@@ -78,7 +78,7 @@ static int joint_init(struct joint *j, size_t m, size_t d)
 {
     size_t wide = m > d ? m : d;
 
-    *j = (struct joint) { .m = m, .d = d };
+    *j = (struct joint){.m = m, .d = d};
     j->E = malloc((3 * m * d + m * m + d * d + m * wide + m) * sizeof(double));
     if (!j->E)
         return -ENOMEM;
@@ -92,7 +92,8 @@ static int joint_init(struct joint *j, size_t m, size_t d)
 }
 
 /* Z, and Cov(z, v) into cov. */
-static void coordinates(struct joint *j, const struct solver *v, uint32_t hs_k, const struct stored_order *order)
+static void coordinates(struct joint *j, const struct solver *v, uint32_t hs_k,
+                        const struct stored_order *order)
 {
     const struct head *h = &v->heads[hs_k];
     size_t m = j->m, d = j->d, to = 0;
@@ -106,10 +107,10 @@ static void coordinates(struct joint *j, const struct solver *v, uint32_t hs_k, 
     }
     solver_covariance(v, hs_k, j->S);
     linalg_product(m, d, d, j->E, j->S, j->F);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) m, (int) m, (int) d, 1.0, j->F, (int) d, j->E, (int) d,
-                0.0, j->Z, (int) m);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) m, (int) d, (int) d, 1.0 / (double) v->s->n_tokens, j->E,
-                (int) d, cross, (int) d, 0.0, j->cov, (int) d);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) m, (int) m, (int) d, 1.0, j->F, (int) d, j->E,
+                (int) d, 0.0, j->Z, (int) m);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) m, (int) d, (int) d,
+                1.0 / (double) v->s->n_tokens, j->E, (int) d, cross, (int) d, 0.0, j->cov, (int) d);
 }
 
 /* From z to its codes: G in place of Z, Cov(c, v) in place of Cov(z, v), E c. */
@@ -154,7 +155,7 @@ int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const 
                           double *ret_S)
 {
     size_t d = v->g->d, m = order->n_coords;
-    _cleanup_(joint_deinit) struct joint j = { 0 };
+    _cleanup_(joint_deinit) struct joint j = {0};
     _cleanup_(freep) double *P = malloc(d * m * sizeof(*P)), *G = malloc(m * m * sizeof(*G));
     struct head *h = &v->heads[hs_v];
     double ridge;

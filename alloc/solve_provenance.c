@@ -1,6 +1,6 @@
 /*
- * What a table was made from and how, as JSON inside it. No time, path or host: the same statistics and options give
- * the same bytes, and so the same digest.
+ * What a table was made from and how, as JSON inside it. No time, path or host: the same statistics and
+ * options give the same bytes, and so the same digest.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -41,7 +41,7 @@ static void set_text(json_t *to, const char *key, const char *text)
 
 static void describe_texts(const struct stats *s, json_t *to)
 {
-    static const char *const kinds[] = { "text", "lines", "model" };
+    static const char *const kinds[] = {"text", "lines", "model"};
     json_t *texts = json_array(); /* owned by @to once set */
 
     (void) json_object_set_new(to, "texts", texts);
@@ -110,9 +110,9 @@ static void describe_options(const struct solver *v, json_t *to)
         set_hex(to, "levels_from", o->levels_from->digest);
     set_text(to, "decoder", decoder_name(o->decoder));
     (void) json_object_set_new(to, "predict", json_string(prediction_name(o->v_from)));
-    (void) json_object_set_new(to, "depth_weights",
-                               json_boolean(o->depth_weights && o->metric == METRIC_ATTENTION &&
-                                            stats_has_depth(v->s)));
+    (void) json_object_set_new(
+        to, "depth_weights",
+        json_boolean(o->depth_weights && o->metric == METRIC_ATTENTION && stats_has_depth(v->s)));
     if (o->method == METHOD_BANDS && metric_tempers(o->metric))
         (void) json_object_set_new(to, "temper", json_real(metric_power(o->metric, o->temper)));
     (void) json_object_set_new(to, "floor_bpd", json_real(o->floor_bpd));
@@ -135,7 +135,8 @@ static void set_rounded(json_t *to, const char *key, double x)
     (void) json_object_set_new(to, key, json_real(strtod(text, NULL)));
 }
 
-/* What the table does to the vectors that it was solved from, as the daemon's fit counts it; see solve_report. */
+/* What the table does to the vectors that it was solved from, as the daemon's fit counts it; see
+ * solve_report. */
 static void describe_expected(const struct solver *v, json_t *root)
 {
     json_t *expected = json_object(); /* owned by root once set */
@@ -149,7 +150,7 @@ int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
 {
     _cleanup_(json_decrefp) json_t *root = json_object();
     json_t *statistics = json_object(), *options = json_object(); /* owned by root once set */
-    uint8_t digest[DIGEST_BYTES] = { 0 };
+    uint8_t digest[DIGEST_BYTES] = {0};
     char *text;
     int r = v->only_layer == ALL_LAYERS ? stats_digest(v->s, digest, e) : 0;
 

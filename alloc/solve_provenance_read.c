@@ -126,12 +126,12 @@ static void read_options(struct reader *r, struct solve_options *ret)
         check(r, "only_layer", -EINVAL);
 }
 
-int solve_options_read(const char *provenance, struct solve_options *ret, uint8_t ret_statistics[static DIGEST_BYTES],
-                       struct errmsg *e)
+int solve_options_read(const char *provenance, struct solve_options *ret,
+                       uint8_t ret_statistics[static DIGEST_BYTES], struct errmsg *e)
 {
     _cleanup_(json_decrefp) json_t *root = json_loads(provenance, 0, NULL);
     const char *hex = json_string_value(json_object_get(json_object_get(root, "statistics"), "sha256"));
-    struct reader r = { .options = json_object_get(root, "options") };
+    struct reader r = {.options = json_object_get(root, "options")};
     uint8_t digest[DIGEST_BYTES];
     struct solve_options o;
     size_t n = 0;
@@ -141,7 +141,8 @@ int solve_options_read(const char *provenance, struct solve_options *ret, uint8_
         return fail(e, -ENODATA, "the table does not say from which statistics and how it was solved");
     read_options(&r, &o);
     if (r.bad)
-        return fail(e, -ENODATA, "the table does not say how it was solved: %s is missing, or unknown here", r.bad);
+        return fail(e, -ENODATA, "the table does not say how it was solved: %s is missing, or unknown here",
+                    r.bad);
     *ret = o;
     memcpy(ret_statistics, digest, sizeof(digest));
     return 0;

@@ -1,6 +1,6 @@
 /*
- * What a finished table does to the samples it was made from: bits, and distortion by encoding and decoding with the
- * table's own matrices and levels, not with the solver's. A mistake between the two shows here.
+ * What a finished table does to the samples it was made from: bits, and distortion by encoding and decoding
+ * with the table's own matrices and levels, not with the solver's. A mistake between the two shows here.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -16,12 +16,12 @@
 /* One (layer, head) being judged; [n, ...] arrays of the samples. */
 struct trial {
     size_t n, d;
-    float *keys;     /* [n, sum of r_K] decoded levels of all heads of the layer */
-    float *codes;    /* [n, r] of the side at hand */
-    float *error;    /* [n, d] */
-    float *weighted; /* [n, d] */
-    float *M32;      /* [d, d] */
-    double *S, *M;   /* [d, d] */
+    float *keys;                  /* [n, sum of r_K] decoded levels of all heads of the layer */
+    float *codes;                 /* [n, r] of the side at hand */
+    float *error;                 /* [n, d] */
+    float *weighted;              /* [n, d] */
+    float *M32;                   /* [d, d] */
+    double *S, *M;                /* [d, d] */
     double error2[2], signal2[2]; /* sums of squares by side, over samples and the heads of a layer */
 };
 
@@ -36,7 +36,7 @@ static int trial_init(struct trial *t, size_t n, const struct geometry *g)
 {
     size_t d = g->d;
 
-    *t = (struct trial) { .n = n, .d = d };
+    *t = (struct trial){.n = n, .d = d};
     t->keys = malloc(n * g->n_kv_heads * TABLE_RANK_MAX * sizeof(float));
     t->codes = malloc((n * (TABLE_RANK_MAX + 2 * d) + d * d) * sizeof(float));
     t->S = malloc(2 * d * d * sizeof(double));
@@ -50,7 +50,8 @@ static int trial_init(struct trial *t, size_t n, const struct geometry *g)
 }
 
 /* z [n, r] := levels of their codes. */
-static void quantise_rows(const struct table *table, const struct codec *c, enum side side, float *z, size_t n)
+static void quantise_rows(const struct table *table, const struct codec *c, enum side side, float *z,
+                          size_t n)
 {
     for (size_t i = 0; i < n * c->r; i++) {
         unsigned b = c->bits[i % c->r / 8];
@@ -59,7 +60,8 @@ static void quantise_rows(const struct table *table, const struct codec *c, enum
     }
 }
 
-/* t->codes := levels of one side's codes. @pred [n, n_pred]: levels that V is predicted from, rows of @stride. */
+/* t->codes := levels of one side's codes. @pred [n, n_pred]: levels that V is predicted from, rows of
+ * @stride. */
 static void encode_rows(struct trial *t, const struct table *table, const struct codec *c, enum side side,
                         const float *x, const float *pred, size_t stride)
 {
@@ -70,16 +72,17 @@ static void encode_rows(struct trial *t, const struct table *table, const struct
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < d; j++)
             t->error[i * d + j] = x[i * d + j] - c->enc_mean[j];
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) d, 1.0f, t->error, (int) d, c->enc,
-                (int) d, 0.0f, t->codes, c->r);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) d, 1.0f, t->error, (int) d,
+                c->enc, (int) d, 0.0f, t->codes, c->r);
     if (c->n_pred > 0)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) c->n_pred, -1.0f, pred, (int) stride,
-                    c->enc_k, (int) c->n_pred, 1.0f, t->codes, c->r);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) c->n_pred, -1.0f, pred,
+                    (int) stride, c->enc_k, (int) c->n_pred, 1.0f, t->codes, c->r);
     quantise_rows(table, c, side, t->codes, n);
 }
 
 /* t->error := x - x^, with the codes that encode_rows() left. */
-static void decode_rows(struct trial *t, const struct codec *c, const float *x, const float *pred, size_t stride)
+static void decode_rows(struct trial *t, const struct codec *c, const float *x, const float *pred,
+                        size_t stride)
 {
     size_t n = t->n, d = t->d;
 
@@ -121,8 +124,8 @@ static void add_squares(struct trial *t, const struct codec *c, enum side side, 
 }
 
 /* Harm of t->error under the metric of one head-side. */
-static int judge(const struct solver *v, struct trial *t, uint32_t layer, uint32_t head, enum side side, double *ret_harm,
-                 struct errmsg *e)
+static int judge(const struct solver *v, struct trial *t, uint32_t layer, uint32_t head, enum side side,
+                 double *ret_harm, struct errmsg *e)
 {
     uint32_t hs = head_side_index(v->g, layer, head, side);
     int r;
@@ -168,8 +171,8 @@ int solve_harm_heads(const struct stats *s, const struct table *table, const str
                      double *ret_harm, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
-    _cleanup_(solver_deinit) struct solver v = { 0 };
-    _cleanup_(trial_deinit) struct trial t = { 0 };
+    _cleanup_(solver_deinit) struct solver v = {0};
+    _cleanup_(trial_deinit) struct trial t = {0};
     int r;
 
     if (table->geometry.n_layers != g->n_layers || table->geometry.n_kv_heads != g->n_kv_heads ||
@@ -187,12 +190,13 @@ int solve_harm_heads(const struct stats *s, const struct table *table, const str
     return r;
 }
 
-int solve_harm(const struct stats *s, const struct table *table, const struct solve_options *o, double *ret_harm,
-               struct errmsg *e)
+int solve_harm(const struct stats *s, const struct table *table, const struct solve_options *o,
+               double *ret_harm, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     _cleanup_(freep) double *heads = calloc(head_side_count(g), sizeof(*heads));
-    int r = heads ? solve_harm_heads(s, table, o, heads, e) : fail(e, -ENOMEM, "out of memory for judging the table");
+    int r = heads ? solve_harm_heads(s, table, o, heads, e)
+                  : fail(e, -ENOMEM, "out of memory for judging the table");
 
     if (r < 0)
         return r;
@@ -204,7 +208,7 @@ int solve_harm(const struct stats *s, const struct table *table, const struct so
 
 static void count_bits(const struct solver *v, const struct table *table, struct solve_report *ret)
 {
-    double numbers = (double) (v->n_heads / 2) * v->g->d, stored[2] = { 0 }, nominal = 0;
+    double numbers = (double) (v->n_heads / 2) * v->g->d, stored[2] = {0}, nominal = 0;
 
     for (uint32_t hs = 0; hs < v->n_heads; hs++) {
         const struct head *h = &v->heads[hs];
@@ -234,8 +238,8 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
                   struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *table = NULL;
-    _cleanup_(trial_deinit) struct trial t = { 0 };
-    double harm[2 * GEOMETRY_HEADS_MAX] = { 0 };
+    _cleanup_(trial_deinit) struct trial t = {0};
+    double harm[2 * GEOMETRY_HEADS_MAX] = {0};
     int r = table_parse(bytes, n_bytes, &table, e);
 
     if (r < 0)

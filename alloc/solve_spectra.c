@@ -15,7 +15,7 @@ int spectra_init(struct spectra *p, uint32_t n_heads, uint32_t d)
 {
     size_t n = (size_t) n_heads * d;
 
-    *p = (struct spectra) { .n_heads = n_heads, .d = d };
+    *p = (struct spectra){.n_heads = n_heads, .d = d};
     p->w = calloc(n * (3 + d), sizeof(double));
     if (!p->w)
         return -ENOMEM;
@@ -35,7 +35,8 @@ struct directions {
     double *w, *lambda, *factor, *basis;
 };
 
-/* Sorts directions by weight, descending; equal weights keep the order of their eigenvalues. Insertion: d is small. */
+/* Sorts directions by weight, descending; equal weights keep the order of their eigenvalues. Insertion: d is
+ * small. */
 static void reorder(size_t d, struct directions x)
 {
     double row[GEOMETRY_DIM_MAX];
@@ -64,7 +65,7 @@ int spectra_fill(const struct solver *v, enum side side, struct spectra *p, stru
 
     for (uint32_t i = 0; i < p->n_heads; i++) {
         uint32_t layer = i / v->g->n_kv_heads, head = i % v->g->n_kv_heads;
-        struct directions x = { p->w + i * d, p->lambda + i * d, p->factor + i * d, p->basis + i * d * d };
+        struct directions x = {p->w + i * d, p->lambda + i * d, p->factor + i * d, p->basis + i * d * d};
         int r;
 
         solver_covariance(v, i * 2 + (uint32_t) side, x.basis);
@@ -85,8 +86,8 @@ int spectra_fill(const struct solver *v, enum side side, struct spectra *p, stru
     return 0;
 }
 
-int spectra_rotation(const struct solver *v, uint32_t head_side, const double *lambda, const double *basis, uint32_t r,
-                     double *ret_enc, double *ret_scale)
+int spectra_rotation(const struct solver *v, uint32_t head_side, const double *lambda, const double *basis,
+                     uint32_t r, double *ret_enc, double *ret_scale)
 {
     _cleanup_(freep) double *H = malloc((size_t) r * r * sizeof(*H));
     double kept = 0, scale;
@@ -104,8 +105,8 @@ int spectra_rotation(const struct solver *v, uint32_t head_side, const double *l
     return 0;
 }
 
-int spectra_make_head(struct solver *v, uint32_t head_side, const double *lambda, const double *basis, uint32_t r,
-                      uint32_t b)
+int spectra_make_head(struct solver *v, uint32_t head_side, const double *lambda, const double *basis,
+                      uint32_t r, uint32_t b)
 {
     struct head *h = &v->heads[head_side];
     size_t d = v->g->d;

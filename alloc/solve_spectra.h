@@ -28,10 +28,10 @@ int spectra_fill(const struct solver *v, enum side side, struct spectra *p, stru
  *
  * Return: 0; -ENOMEM.
  */
-int spectra_rotation(const struct solver *v, uint32_t head_side, const double *lambda, const double *basis, uint32_t r,
-                     double *ret_enc, double *ret_scale);
+int spectra_rotation(const struct solver *v, uint32_t head_side, const double *lambda, const double *basis,
+                     uint32_t r, double *ret_enc, double *ret_scale);
 
 /* Makes (r, b) the codec of a head-side: E = H_r U_r', D = U_r H_r', one scale, b for every band.
  * Return: 0; -ENOMEM. */
-int spectra_make_head(struct solver *v, uint32_t head_side, const double *lambda, const double *basis, uint32_t r,
-                      uint32_t b);
+int spectra_make_head(struct solver *v, uint32_t head_side, const double *lambda, const double *basis,
+                      uint32_t r, uint32_t b);

@@ -14,13 +14,13 @@
 
 #define FLOOR 1e-12 /* of the largest eigenvalue: below it is rounding, as in transform.c */
 
-int spectrum_fill(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head, enum side side,
-                  double *ret_lambda, double *ret_weighted)
+int spectrum_fill(const struct stats *s, enum metric m, double power, uint32_t layer, uint32_t head,
+                  enum side side, double *ret_lambda, double *ret_weighted)
 {
     size_t d = s->o.geometry.d, dd = d * d;
     const double *scatter = s->scatter + head_side_index(&s->o.geometry, layer, head, side) * dd;
     _cleanup_(freep) double *S = malloc(2 * dd * sizeof(*S));
-    _cleanup_(transform_deinit) struct transform t = { .d = 0 };
+    _cleanup_(transform_deinit) struct transform t = {.d = 0};
     double *M, lambda[GEOMETRY_DIM_MAX];
     int r;
 

@@ -1,9 +1,9 @@
 /*
  * Calibration statistics: making them and adding windows. DESIGN 3.1, 3.5.
  *
- * Means and centred scatters are Welford's, merged by Chan's rule: no difference of large numbers, so a key bias a
- * thousand times the deviation costs nothing. Products over tokens run in binary32 blocks (BLAS) and are added up in
- * binary64.
+ * Means and centred scatters are Welford's, merged by Chan's rule: no difference of large numbers, so a key
+ * bias a thousand times the deviation costs nothing. Products over tokens run in binary32 blocks (BLAS) and
+ * are added up in binary64.
  */
 #include "alloc/stats.h"
 
@@ -28,13 +28,14 @@ uint32_t stats_samples_default(const struct geometry *g)
 {
     uint64_t per_token = (uint64_t) head_side_count(g) * g->d * sizeof(float);
 
-    return per_token * STATS_SAMPLES_DEFAULT <= STATS_SAMPLES_BYTES ? STATS_SAMPLES_DEFAULT
-                                                                    : (uint32_t) (STATS_SAMPLES_BYTES / per_token);
+    return per_token * STATS_SAMPLES_DEFAULT <= STATS_SAMPLES_BYTES
+               ? STATS_SAMPLES_DEFAULT
+               : (uint32_t) (STATS_SAMPLES_BYTES / per_token);
 }
 
 void stats_options_default(struct stats_options *o, const struct geometry *g)
 {
-    *o = (struct stats_options) {
+    *o = (struct stats_options){
         .geometry = *g,
         .n_sink = 4,
         .n_samples = stats_samples_default(g),
@@ -52,7 +53,8 @@ static int check_options(const struct stats_options *o, struct errmsg *e)
     if (o->n_sink > TABLE_SINKS_MAX)
         return fail(e, -EINVAL, "%u sinks asked for, at most %u are possible", o->n_sink, TABLE_SINKS_MAX);
     if (o->n_samples == 0 || o->n_samples > SAMPLES_MAX)
-        return fail(e, -EINVAL, "%u sampled tokens asked for, 1 to %u are possible", o->n_samples, SAMPLES_MAX);
+        return fail(e, -EINVAL, "%u sampled tokens asked for, 1 to %u are possible", o->n_samples,
+                    SAMPLES_MAX);
     if (o->key_stride == 0 || o->key_stride > STRIDE_MAX)
         return fail(e, -EINVAL, "key stride %u is not in 1..%u", o->key_stride, STRIDE_MAX);
     if (!memchr(o->model_name, '\0', sizeof(o->model_name)))
@@ -145,8 +147,8 @@ static void add_gram(double *sum, const float *a, size_t n, size_t d, size_t str
     for (size_t row = 0; row < n; row += BLOCK_ROWS) {
         size_t rows = n - row < BLOCK_ROWS ? n - row : BLOCK_ROWS;
 
-        cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) rows, 1.0f, a + row * stride, (int) stride,
-                    0.0f, product, (int) d);
+        cblas_ssyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) rows, 1.0f, a + row * stride,
+                    (int) stride, 0.0f, product, (int) d);
         for (size_t i = 0; i < d; i++)
             for (size_t j = 0; j <= i; j++) {
                 sum[i * d + j] += (double) product[i * d + j];
@@ -156,7 +158,8 @@ static void add_gram(double *sum, const float *a, size_t n, size_t d, size_t str
     }
 }
 
-int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo, uint32_t n_embd, struct errmsg *e)
+int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo, uint32_t n_embd,
+                                struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     size_t d = g->d, width = g->n_heads * d;
@@ -185,14 +188,14 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
 struct moments {
     double mean[GEOMETRY_DIM_MAX];
     float centre[GEOMETRY_DIM_MAX];
-    double *scatter;  /* [d, d] */
-    float *product;   /* [d, d] */
-    float *centred;   /* [BLOCK_ROWS, d] */
+    double *scatter; /* [d, d] */
+    float *product;  /* [d, d] */
+    float *centred;  /* [BLOCK_ROWS, d] */
 };
 
 /*
- * Mean and centred scatter of x [n, d]. The products are of x - c with c the mean rounded to binary32 (so that the
- * differences are the data's own); sum (x-m)(x-m)' = sum (x-c)(x-c)' - n (m-c)(m-c)'.
+ * Mean and centred scatter of x [n, d]. The products are of x - c with c the mean rounded to binary32 (so
+ * that the differences are the data's own); sum (x-m)(x-m)' = sum (x-c)(x-c)' - n (m-c)(m-c)'.
  */
 static void window_moments(struct moments *m, const float *x, size_t n, size_t d, size_t stride)
 {
@@ -215,22 +218,23 @@ static void window_moments(struct moments *m, const float *x, size_t n, size_t d
     }
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j < d; j++)
-            m->scatter[i * d + j] -= (double) n * (m->mean[i] - (double) m->centre[i]) *
-                                     (m->mean[j] - (double) m->centre[j]);
+            m->scatter[i * d + j] -=
+                (double) n * (m->mean[i] - (double) m->centre[i]) * (m->mean[j] - (double) m->centre[j]);
 }
 
 /*
  * Chan: with delta = mean_b - mean_a, scatter = scatter_a + scatter_b + delta delta' n_a n_b / n and
  * mean = mean_a + delta n_b / n.
  */
-void stats_merge_moments(size_t d, uint64_t n_a, double *mean_a, double *scatter_a, uint64_t n_b, const double *mean_b,
-                         const double *scatter_b)
+void stats_merge_moments(size_t d, uint64_t n_a, double *mean_a, double *scatter_a, uint64_t n_b,
+                         const double *mean_b, const double *scatter_b)
 {
     double share = (double) n_b / (double) (n_a + n_b), weight = (double) n_a * share;
 
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j < d; j++)
-            scatter_a[i * d + j] += scatter_b[i * d + j] + (mean_b[i] - mean_a[i]) * (mean_b[j] - mean_a[j]) * weight;
+            scatter_a[i * d + j] +=
+                scatter_b[i * d + j] + (mean_b[i] - mean_a[i]) * (mean_b[j] - mean_a[j]) * weight;
     for (size_t i = 0; i < d; i++)
         mean_a[i] += (mean_b[i] - mean_a[i]) * share;
 }
@@ -241,7 +245,7 @@ static int add_moments(struct stats *s, uint32_t layer, size_t n, size_t n_first
     size_t d = g->d, stride = g->n_kv_heads * d;
     _cleanup_(freep) double *scatter = malloc(d * d * sizeof(*scatter));
     _cleanup_(freep) float *floats = malloc((d * d + BLOCK_ROWS * d) * sizeof(*floats));
-    struct moments m = { .scatter = scatter, .product = floats };
+    struct moments m = {.scatter = scatter, .product = floats};
 
     if (!scatter || !floats)
         return -ENOMEM;
@@ -251,8 +255,8 @@ static int add_moments(struct stats *s, uint32_t layer, size_t n, size_t n_first
             uint32_t hs = head_side_index(g, layer, h, (enum side) side);
 
             window_moments(&m, x[side] + n_first * stride + h * d, n - n_first, d, stride);
-            stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * d * d, n - n_first, m.mean,
-                                m.scatter);
+            stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * d * d, n - n_first,
+                                m.mean, m.scatter);
         }
     return 0;
 }
@@ -273,13 +277,13 @@ int stats_add_query(struct stats *s, uint32_t layer, size_t n, size_t n_first, c
     return 0;
 }
 
-static int check_finite(const char *what, uint32_t layer, size_t n, uint32_t n_heads, size_t d, const float *x,
-                        struct errmsg *e)
+static int check_finite(const char *what, uint32_t layer, size_t n, uint32_t n_heads, size_t d,
+                        const float *x, struct errmsg *e)
 {
     for (size_t i = 0; i < n * n_heads * d; i++)
         if (!isfinite(x[i]))
-            return fail(e, -EINVAL, "%s of layer %u head %zu is not finite at token %zu of the window", what, layer,
-                        i / d % n_heads, i / d / n_heads);
+            return fail(e, -EINVAL, "%s of layer %u head %zu is not finite at token %zu of the window", what,
+                        layer, i / d % n_heads, i / d / n_heads);
     return 0;
 }
 
@@ -288,7 +292,8 @@ static int check_residual(uint32_t layer, size_t n, const float *residual, struc
 {
     for (size_t t = 0; t < n; t++)
         if (!isfinite(residual[t]) || residual[t] <= 0)
-            return fail(e, -EINVAL, "the residual stream of layer %u has mean square %g at token %zu of the window",
+            return fail(e, -EINVAL,
+                        "the residual stream of layer %u has mean square %g at token %zu of the window",
                         layer, (double) residual[t], t);
     return 0;
 }
@@ -304,7 +309,8 @@ static int check_order(const struct stats *s, uint64_t document, uint64_t positi
     if (s->spoiled)
         return fail(e, -EINVAL, "an earlier window failed half-way: start these statistics anew");
     if (layer != w->next_layer)
-        return fail(e, -EINVAL, "layer %u was added where layer %u of the window is due", layer, w->next_layer);
+        return fail(e, -EINVAL, "layer %u was added where layer %u of the window is due", layer,
+                    w->next_layer);
     if (n == 0 || n > WINDOW_MAX)
         return fail(e, -EINVAL, "a window of %zu tokens is not in 1..%u", n, WINDOW_MAX);
     if (layer > 0 && (w->n != n || w->document != document || w->position != position))
@@ -315,10 +321,11 @@ static int check_order(const struct stats *s, uint64_t document, uint64_t positi
     return 0;
 }
 
-static int add_layer(struct stats *s, uint32_t layer, const float *q, const float *const x[2], const float *residual)
+static int add_layer(struct stats *s, uint32_t layer, const float *q, const float *const x[2],
+                     const float *residual)
 {
     const struct window *w = &s->window;
-    const float *rows[2] = { x[0], x[1] };
+    const float *rows[2] = {x[0], x[1]};
     int r;
 
     stats_sample_copy(s, layer, x);
@@ -330,12 +337,12 @@ static int add_layer(struct stats *s, uint32_t layer, const float *q, const floa
     r = stats_add_query(s, layer, w->n, w->n_first, q);
     if (r < 0)
         return r;
-    return metric_sums_add(s, layer, w->n, w->n_first, stats_token_hash(s->o.seed, w->document, w->position), q,
-                           x[SIDE_K], x[SIDE_V], residual);
+    return metric_sums_add(s, layer, w->n, w->n_first, stats_token_hash(s->o.seed, w->document, w->position),
+                           q, x[SIDE_K], x[SIDE_V], residual);
 }
 
-int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n, const float *q,
-                    const float *k, const float *v, const float *residual, struct errmsg *e)
+int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n,
+                    const float *q, const float *k, const float *v, const float *residual, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     struct window *w = &s->window;
@@ -363,7 +370,7 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
         if (r < 0)
             return r;
     }
-    r = add_layer(s, layer, q, (const float *[2]) { k, v }, residual);
+    r = add_layer(s, layer, q, (const float *[2]){k, v}, residual);
     if (r < 0) {
         s->spoiled = true;
         return fail(e, r, "out of memory for the statistics of layer %u", layer);

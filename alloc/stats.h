@@ -1,8 +1,9 @@
 /*
  * Calibration statistics: streaming, mergeable, one file for every budget. DESIGN 3.1, 3.5.
  *
- * Per head-side: n, mean, centred scatter, metric sums, query and key energy per RoPE plane. Per sampled token: the
- * pre-RoPE K and V of all layers and heads (curves, levels, prediction). Sinks left out of everything.
+ * Per head-side: n, mean, centred scatter, metric sums, query and key energy per RoPE plane. Per sampled
+ * token: the pre-RoPE K and V of all layers and heads (curves, levels, prediction). Sinks left out of
+ * everything.
  */
 #pragma once
 
@@ -23,11 +24,11 @@ struct stats_options {
     struct geometry geometry;
     uint8_t model_digest[DIGEST_BYTES];
     char model_name[128];
-    uint32_t n_sink;          /* 4 */
-    uint32_t n_samples;       /* tokens whose vectors are kept */
-    uint32_t key_stride;      /* 8: attention metric from every 8th key, seeded offset per window */
-    bool want_attention;      /* attention metric; needs queries and W_O. With it or the next: query moments */
-    bool want_output;         /* output metric; needs queries, W_O and the residual stream's mean squares */
+    uint32_t n_sink;     /* 4 */
+    uint32_t n_samples;  /* tokens whose vectors are kept */
+    uint32_t key_stride; /* 8: attention metric from every 8th key, seeded offset per window */
+    bool want_attention; /* attention metric; needs queries and W_O. With it or the next: query moments */
+    bool want_output;    /* output metric; needs queries, W_O and the residual stream's mean squares */
     uint64_t seed;
 };
 void stats_options_default(struct stats_options *o, const struct geometry *g);
@@ -35,8 +36,9 @@ void stats_options_default(struct stats_options *o, const struct geometry *g);
 /* Bytes that statistics with these options take in memory and (nearly) on disk; printed before starting. */
 uint64_t stats_bytes(const struct stats_options *o);
 
-/* Tokens whose vectors are kept unless told otherwise: STATS_SAMPLES_DEFAULT, or as many as STATS_SAMPLES_BYTES hold. A model
- * of 32 layers, 8 KV heads and d = 128 has 256 KiB per token, so all of them take 3 GiB and solving reads them in 6. */
+/* Tokens whose vectors are kept unless told otherwise: STATS_SAMPLES_DEFAULT, or as many as
+ * STATS_SAMPLES_BYTES hold. A model of 32 layers, 8 KV heads and d = 128 has 256 KiB per token, so all of
+ * them take 3 GiB and solving reads them in 6. */
 #define STATS_SAMPLES_BYTES ((uint64_t) 4 << 30)
 uint32_t stats_samples_default(const struct geometry *g);
 
@@ -47,26 +49,32 @@ static inline void stats_freep(struct stats **s)
     *s = stats_free(*s);
 }
 
-/* Both metrics without gradients need W_O of every layer: [n_embd, n_heads * d] row-major; only W_O' W_O per head is kept. */
-int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo, uint32_t n_embd, struct errmsg *e);
+/* Both metrics without gradients need W_O of every layer: [n_embd, n_heads * d] row-major; only W_O' W_O per
+ * head is kept. */
+int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo, uint32_t n_embd,
+                                struct errmsg *e);
 
 /**
  * stats_add_layer() - one window of one layer; called for every layer of the window in ascending order
- * @document, @position: where the window stands; (seed, document, position) decides which tokens are sampled. At
- *     position 0 a sequence starts: its first n_sink tokens are sinks and are left out
+ * @document, @position: where the window stands; (seed, document, position) decides which tokens are sampled.
+ * At position 0 a sequence starts: its first n_sink tokens are sinks and are left out
  * @q: [n, n_heads, d] pre-RoPE, may be NULL without either metric; @k, @v: [n, n_kv_heads, d]
- * @residual: [n] mean square of each token's residual stream after this layer's attention; may be NULL without want_output
+ * @residual: [n] mean square of each token's residual stream after this layer's attention; may be NULL
+ * without want_output
  *
- * Attention is causal within the window; positions for RoPE are 0..n-1. A window that fails after its first layer
- * spoils the statistics: they hold part of it and can only be freed.
- * Return: 0; -EINVAL: NaN or infinity, naming layer and head, or a stream of length 0; layers out of order; a token seen before; -ENOMEM.
+ * Attention is causal within the window; positions for RoPE are 0..n-1. A window that fails after its first
+ * layer spoils the statistics: they hold part of it and can only be freed. Return: 0; -EINVAL: NaN or
+ * infinity, naming layer and head, or a stream of length 0; layers out of order; a token seen before;
+ * -ENOMEM.
  */
-int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n, const float *q,
-                    const float *k, const float *v, const float *residual, struct errmsg *e);
+int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n,
+                    const float *q, const float *k, const float *v, const float *residual, struct errmsg *e);
 
-/* Adds gradients g of log p(y), y drawn from the model, by the vectors of one (layer, side): [n, n_kv_heads, d]. The
- * same n for every layer and side. Makes the `fisher` metric available. Return: 0; -EINVAL: not finite; -ENOMEM. */
-int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g, struct errmsg *e);
+/* Adds gradients g of log p(y), y drawn from the model, by the vectors of one (layer, side): [n, n_kv_heads,
+ * d]. The same n for every layer and side. Makes the `fisher` metric available. Return: 0; -EINVAL: not
+ * finite; -ENOMEM. */
+int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g,
+                     struct errmsg *e);
 
 /* Bytes that adding a window of @n tokens takes beside, for the metrics. */
 uint64_t stats_window_bytes(const struct stats_options *o, size_t n);
@@ -74,14 +82,18 @@ uint64_t stats_window_bytes(const struct stats_options *o, size_t n);
 /* Bytes that gradients add to stats_bytes(). */
 uint64_t stats_fisher_bytes(const struct stats_options *o);
 
-/* Depth weight measurement (DESIGN 3.1): KL in nats per token when only (layer, side) is compressed, D = summed mean
- * e'Me of its heads on the same tokens. */
+/* Depth weight measurement (DESIGN 3.1): KL in nats per token when only (layer, side) is compressed, D =
+ * summed mean e'Me of its heads on the same tokens. */
 int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D);
 /* The mean of what was measured. Return: 0; -ENODATA: not measured. */
 int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, double *ret_kl, double *ret_D);
 
 /* A text that windows came from: what a table says of its origin. */
-enum stats_source_kind { SOURCE_TEXT = 0, SOURCE_LINES = 1, SOURCE_MODEL = 2 }; /* raw; a document per line; self-written */
+enum stats_source_kind {
+    SOURCE_TEXT = 0,
+    SOURCE_LINES = 1,
+    SOURCE_MODEL = 2
+}; /* raw; a document per line; self-written */
 struct stats_source {
     uint8_t digest[DIGEST_BYTES]; /* SHA-256 of the file's bytes, or of the ids (u32) that the model wrote */
     uint64_t bytes;               /* of those */
@@ -93,8 +105,8 @@ struct stats_source {
 /**
  * stats_add_source() - say where windows came from
  *
- * The same digest, bytes, window and kind again: tokens and windows add up. Kept sorted, so that merging in any order gives the
- * same. Return: 0; -EINVAL: an unknown kind, or more than STATS_SOURCES_MAX; -ENOMEM.
+ * The same digest, bytes, window and kind again: tokens and windows add up. Kept sorted, so that merging in
+ * any order gives the same. Return: 0; -EINVAL: an unknown kind, or more than STATS_SOURCES_MAX; -ENOMEM.
  */
 #define STATS_SOURCES_MAX 2048
 int stats_add_source(struct stats *s, const struct stats_source *source, struct errmsg *e);
@@ -112,23 +124,26 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
 
 const struct stats_options *stats_get_options(const struct stats *s);
 uint64_t stats_tokens(const struct stats *s); /* counted, sinks left out */
-/* Samples in the order that a file has: what is measured on them does not depend on whether they came from one. */
+/* Samples in the order that a file has: what is measured on them does not depend on whether they came from
+ * one. */
 int stats_sort_samples(struct stats *s);
 size_t stats_samples(const struct stats *s); /* tokens whose vectors are held */
-bool stats_has_depth(const struct stats *s);  /* depth weights measured for every layer and side */
+bool stats_has_depth(const struct stats *s); /* depth weights measured for every layer and side */
 bool stats_has_fisher(const struct stats *s);
-bool stats_is_moments(const struct stats *s); /* made by stats_from_moments(): without vectors */
+bool stats_is_moments(const struct stats *s);  /* made by stats_from_moments(): without vectors */
 bool stats_has_queries(const struct stats *s); /* query moments: metric `query`, the paper's methods */
 
-/* SHA-256 that ends the file these statistics would be saved as, or that of the moments they were made of: their name in a
- * table's provenance. */
+/* SHA-256 that ends the file these statistics would be saved as, or that of the moments they were made of:
+ * their name in a table's provenance. */
 int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e);
 
 /**
- * stats_plane_energy() - mean squared length per RoPE plane of one KV head's keys and of the queries that read it
+ * stats_plane_energy() - mean squared length per RoPE plane of one KV head's keys and of the queries that
+ * read it
  * @ret_key, @ret_query: [d/2]; rotary planes first, then the unrotated dimensions in pairs (frequency 0)
  *
  * Where keys and queries are long, fast planes decide nearby positions and slow ones far positions.
  * Return: 0; -ENODATA: statistics without queries (only @ret_key is then filled; pass NULL for @ret_query).
  */
-int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key, double *ret_query);
+int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key,
+                       double *ret_query);

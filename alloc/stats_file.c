@@ -1,9 +1,10 @@
 /*
  * Statistics as a file: alloc/README.md draws it to the byte.
  *
- * Everything follows from the header: the reader computes where each section must lie and accepts nothing else, so
- * no offset of the file is ever used unchecked. The SHA-256 at the end names the statistics. Samples are stored in
- * the order of their hashes: windows added or merged in any order give the same sample sections.
+ * Everything follows from the header: the reader computes where each section must lie and accepts nothing
+ * else, so no offset of the file is ever used unchecked. The SHA-256 at the end names the statistics. Samples
+ * are stored in the order of their hashes: windows added or merged in any order give the same sample
+ * sections.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,8 +22,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and so is memory here");
 
-/* Sections and size that a header implies. No overflow: every factor is bounded by geometry_validate() and the
- * limits of stats_alloc(). */
+/* Sections and size that a header implies. No overflow: every factor is bounded by geometry_validate() and
+ * the limits of stats_alloc(). */
 static void lay_out(struct stats_header *h)
 {
     uint64_t n_hs = (uint64_t) h->n_layers * h->n_kv_heads * 2, dd = (uint64_t) h->d * h->d * sizeof(double);
@@ -42,7 +43,7 @@ static void lay_out(struct stats_header *h)
     };
 
     for (size_t i = 0; i < N_SECTIONS; i++) {
-        h->sections[i] = (struct stats_section) { off, bytes[i] };
+        h->sections[i] = (struct stats_section){off, bytes[i]};
         off = (off + bytes[i] + STATS_SECTION_ALIGN - 1) & ~(uint64_t) (STATS_SECTION_ALIGN - 1);
     }
     h->file_bytes = off + DIGEST_BYTES;
@@ -52,11 +53,11 @@ static void make_header(const struct stats *s, struct stats_header *ret)
 {
     const struct geometry *g = &s->o.geometry;
 
-    *ret = (struct stats_header) {
+    *ret = (struct stats_header){
         .magic = STATS_MAGIC,
         .version = STATS_VERSION,
-        .flags = (s->o.want_attention ? STATS_FLAG_ATTENTION : 0) | (s->o.want_output ? STATS_FLAG_OUTPUT : 0) |
-                 (s->n_fisher > 0 ? STATS_FLAG_FISHER : 0),
+        .flags = (s->o.want_attention ? STATS_FLAG_ATTENTION : 0) |
+                 (s->o.want_output ? STATS_FLAG_OUTPUT : 0) | (s->n_fisher > 0 ? STATS_FLAG_FISHER : 0),
         .n_layers = g->n_layers,
         .n_heads = g->n_heads,
         .n_kv_heads = g->n_kv_heads,
@@ -75,11 +76,12 @@ static void make_header(const struct stats *s, struct stats_header *ret)
     };
     memcpy(ret->model_digest, s->o.model_digest, DIGEST_BYTES);
     geometry_digest(g, ret->geometry_digest);
-    memcpy(ret->model_name, s->o.model_name, strlen(s->o.model_name) + 1); /* stats_alloc() saw the terminator */
+    memcpy(ret->model_name, s->o.model_name,
+           strlen(s->o.model_name) + 1); /* stats_alloc() saw the terminator */
     lay_out(ret);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------ */
+/* ---- writing ---- */
 
 /* Bytes go into the hash and, if there is one, the file. */
 struct writer {
@@ -106,7 +108,8 @@ static void put_section(struct writer *w, const struct stats_header *h, enum sta
     put(w, zeros, -w->at & (STATS_SECTION_ALIGN - 1));
 }
 
-static int write_all(const struct stats *s, const struct stats_header *h, struct writer *w, uint8_t *ret_digest)
+static int write_all(const struct stats *s, const struct stats_header *h, struct writer *w,
+                     uint8_t *ret_digest)
 {
     size_t d = s->o.geometry.d;
     _cleanup_(freep) size_t *slots = calloc(s->n_held + 1, sizeof(*slots));
@@ -140,7 +143,7 @@ static int write_all(const struct stats *s, const struct stats_header *h, struct
 
 int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e)
 {
-    struct writer w = { .file = NULL };
+    struct writer w = {.file = NULL};
     struct stats_header h;
     int r = stats_check_complete(s, e);
 
@@ -165,7 +168,7 @@ uint64_t stats_file_bytes(const struct stats *s)
 
 int stats_put(const struct stats *s, struct atomic_file *f, struct errmsg *e)
 {
-    struct writer w = { .file = f };
+    struct writer w = {.file = f};
     uint8_t digest[DIGEST_BYTES];
     struct stats_header h;
     int r = stats_check_complete(s, e);
@@ -184,7 +187,7 @@ int stats_put(const struct stats *s, struct atomic_file *f, struct errmsg *e)
 
 int stats_save(const struct stats *s, const char *path, struct errmsg *e)
 {
-    _cleanup_(atomic_file_deinit) struct atomic_file f = { .fd = -1 };
+    _cleanup_(atomic_file_deinit) struct atomic_file f = {.fd = -1};
     int r = stats_check_complete(s, e);
 
     if (r == 0)
@@ -194,7 +197,7 @@ int stats_save(const struct stats *s, const char *path, struct errmsg *e)
     return r < 0 ? r : atomic_file_commit(&f, e);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 static bool all_zero(const uint8_t *p, size_t n)
 {
@@ -211,16 +214,17 @@ static int check_header(const struct stats_header *h, size_t n_bytes, struct err
     if (memcmp(h->magic, STATS_MAGIC, sizeof(h->magic)) != 0)
         return fail(e, -EBADMSG, "not a statistics file: it does not begin with " STATS_MAGIC);
     if (h->version != STATS_VERSION)
-        return fail(e, -EBADMSG, "statistics file of version %u; this program reads version %u: calibrate again",
+        return fail(e, -EBADMSG,
+                    "statistics file of version %u; this program reads version %u: calibrate again",
                     h->version, STATS_VERSION);
     if (h->flags & ~(STATS_FLAG_ATTENTION | STATS_FLAG_FISHER | STATS_FLAG_OUTPUT))
         return fail(e, -EBADMSG, "statistics file with unknown flags 0x%x", h->flags);
     if (h->key_order != STATS_KEY_ORDER_HALF_SPLIT)
-        return fail(e, -EBADMSG, "statistics captured in key order %u; only half-split (%u) is known", h->key_order,
-                    STATS_KEY_ORDER_HALF_SPLIT);
+        return fail(e, -EBADMSG, "statistics captured in key order %u; only half-split (%u) is known",
+                    h->key_order, STATS_KEY_ORDER_HALF_SPLIT);
     if (h->n_held > h->n_samples || h->n_held > h->n_tokens)
-        return fail(e, -EBADMSG, "statistics file with %u samples of %llu tokens, at most %u wanted", h->n_held,
-                    (unsigned long long) h->n_tokens, h->n_samples);
+        return fail(e, -EBADMSG, "statistics file with %u samples of %llu tokens, at most %u wanted",
+                    h->n_held, (unsigned long long) h->n_tokens, h->n_samples);
     if (h->n_sources > STATS_SOURCES_MAX)
         return fail(e, -EBADMSG, "statistics file of %llu texts, at most %d are possible",
                     (unsigned long long) h->n_sources, STATS_SOURCES_MAX);
@@ -232,13 +236,14 @@ static int check_header(const struct stats_header *h, size_t n_bytes, struct err
     if (memcmp(&expected, h, sizeof(*h)) != 0)
         return fail(e, -EBADMSG, "statistics file whose sections are not where its header puts them");
     if (h->file_bytes != n_bytes)
-        return fail(e, -EBADMSG, "statistics file of %zu bytes where %llu are due: it is truncated or has more",
-                    n_bytes, (unsigned long long) h->file_bytes);
+        return fail(e, -EBADMSG,
+                    "statistics file of %zu bytes where %llu are due: it is truncated or has more", n_bytes,
+                    (unsigned long long) h->file_bytes);
     return 0;
 }
 
-/* Nothing hides in a file: after the name and between sections stand zeros, so that one set of statistics has one
- * encoding and its digest can be its name. */
+/* Nothing hides in a file: after the name and between sections stand zeros, so that one set of statistics has
+ * one encoding and its digest can be its name. */
 static int check_gaps(const struct stats_header *h, const uint8_t *bytes, struct errmsg *e)
 {
     size_t name = strnlen(h->model_name, sizeof(h->model_name));
@@ -259,8 +264,12 @@ static int read_options(const struct stats_header *h, const uint8_t *bytes, stru
                         struct errmsg *e)
 {
     struct stats_options o = {
-        .geometry = { .n_layers = h->n_layers, .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .d = h->d,
-                      .n_rot = h->n_rot, .attn_scale = h->attn_scale },
+        .geometry = {.n_layers = h->n_layers,
+                     .n_heads = h->n_heads,
+                     .n_kv_heads = h->n_kv_heads,
+                     .d = h->d,
+                     .n_rot = h->n_rot,
+                     .attn_scale = h->attn_scale},
         .n_sink = h->n_sink,
         .n_samples = h->n_samples,
         .key_stride = h->key_stride,
@@ -269,7 +278,7 @@ static int read_options(const struct stats_header *h, const uint8_t *bytes, stru
         .seed = h->seed,
     };
     uint8_t digest[DIGEST_BYTES];
-    struct errmsg why = { "" };
+    struct errmsg why = {""};
 
     if (h->n_rot > GEOMETRY_DIM_MAX || h->d > GEOMETRY_DIM_MAX || h->n_layers > GEOMETRY_LAYERS_MAX ||
         h->n_kv_heads > GEOMETRY_HEADS_MAX)
@@ -306,7 +315,8 @@ static int check_matrices(const char *what, const double *sums, size_t n_matrice
         for (size_t i = 0; i < d; i++)
             for (size_t j = 0; j <= i; j++)
                 if (a[i * d + j] != a[j * d + i] || (i == j && a[i * d + i] < 0))
-                    return fail(e, -EBADMSG, "statistics file: %s %zu is not a symmetric sum of squares", what, m);
+                    return fail(e, -EBADMSG, "statistics file: %s %zu is not a symmetric sum of squares",
+                                what, m);
     }
     return 0;
 }
@@ -344,13 +354,15 @@ static int check_samples(const struct stats *s, struct errmsg *e)
 }
 
 /* Copies the sections into @s, whose arrays are as large as the header says, and checks what they hold. */
-static int read_sections(struct stats *s, const struct stats_header *h, const uint8_t *bytes, struct errmsg *e)
+static int read_sections(struct stats *s, const struct stats_header *h, const uint8_t *bytes,
+                         struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     size_t n_hs = head_side_count(g);
-    void *to[N_SECTIONS] = { [SECTION_MEAN] = s->mean, [SECTION_SCATTER] = s->scatter, [SECTION_QUERY] = s->query,
-                             [SECTION_METRIC] = s->metric, [SECTION_OUTPUT] = s->output, [SECTION_FISHER] = s->fisher,
-                             [SECTION_DEPTH] = s->depth, [SECTION_IDS] = s->ids, [SECTION_SAMPLES] = s->samples };
+    void *to[N_SECTIONS] = {
+        [SECTION_MEAN] = s->mean,     [SECTION_SCATTER] = s->scatter, [SECTION_QUERY] = s->query,
+        [SECTION_METRIC] = s->metric, [SECTION_OUTPUT] = s->output,   [SECTION_FISHER] = s->fisher,
+        [SECTION_DEPTH] = s->depth,   [SECTION_IDS] = s->ids,         [SECTION_SAMPLES] = s->samples};
     int r = 0;
 
     for (size_t i = 0; i < N_SECTIONS; i++)
@@ -363,7 +375,8 @@ static int read_sections(struct stats *s, const struct stats_header *h, const ui
         return fail(e, -EBADMSG, "statistics file: a mean is not finite");
     for (size_t i = 0; i < (size_t) g->n_layers * 2; i++)
         if (!isfinite(s->depth[i].kl) || !isfinite(s->depth[i].D) || s->depth[i].kl < 0 || s->depth[i].D < 0)
-            return fail(e, -EBADMSG, "statistics file: the depth measurement of layer %zu is not possible", i / 2);
+            return fail(e, -EBADMSG, "statistics file: the depth measurement of layer %zu is not possible",
+                        i / 2);
     r = check_matrices("the covariance of head-side", s->scatter, n_hs, g->d, e);
     if (r == 0 && s->query)
         r = check_matrices("the query moment of head", s->query, n_hs / 2, g->d, e);
@@ -416,7 +429,7 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
 int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
-    struct errmsg why = { "" };
+    struct errmsg why = {""};
     size_t n;
     int r = atomic_file_read(path, STATS_FILE_BYTES_MAX, &bytes, &n, e);
 
@@ -426,7 +439,7 @@ int stats_load(const char *path, struct stats **ret_stats, struct errmsg *e)
     return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------- */
+/* ---- asking ---- */
 
 const struct stats_options *stats_get_options(const struct stats *s)
 {

@@ -23,7 +23,8 @@ uint64_t stats_fisher_bytes(const struct stats_options *o)
     return (uint64_t) head_side_count(&o->geometry) * o->geometry.d * o->geometry.d * sizeof(double);
 }
 
-int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g, struct errmsg *e)
+int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, const float *g,
+                     struct errmsg *e)
 {
     const struct geometry *geometry = &s->o.geometry;
     size_t d = geometry->d, stride = geometry->n_kv_heads * d;
@@ -44,7 +45,8 @@ int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, 
         for (size_t t = 0; t < n; t++)
             for (size_t i = 0; i < d; i++)
                 rows[t * d + i] = (double) g[t * stride + h * d + i];
-        cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n, 1.0, rows, (int) d, 1.0, sum, (int) d);
+        cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n, 1.0, rows, (int) d, 1.0, sum,
+                    (int) d);
         linalg_mirror(d, sum);
     }
     if (layer == 0 && side == SIDE_K) /* one count for all: the same gradients pass every layer and side */

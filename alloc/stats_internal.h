@@ -2,7 +2,8 @@
  * What statistics are made of; shared by the files that fill, merge, store and read them (stats*.c,
  * metric_sums.c, metric.c), not by callers.
  *
- * Sums, not averages, so that merging adds. One token count serves all: every window passes every layer and head.
+ * Sums, not averages, so that merging adds. One token count serves all: every window passes every layer and
+ * head.
  */
 #pragma once
 
@@ -32,39 +33,40 @@ struct sample_pick {
 struct window {
     uint64_t document, position;
     size_t n;
-    size_t n_first;              /* tokens left out at its start: sinks */
-    uint32_t next_layer;         /* 0: no window begun */
-    struct sample_pick *picks;   /* [n_slots] room, n_picks used */
+    size_t n_first;            /* tokens left out at its start: sinks */
+    uint32_t next_layer;       /* 0: no window begun */
+    struct sample_pick *picks; /* [n_slots] room, n_picks used */
     size_t n_picks;
 };
 
 struct stats {
     struct stats_options o;
     uint64_t n_tokens;
-    uint64_t n_fisher;           /* gradients per head-side; 0: no Fisher section */
-    double *mean;                /* [n_head_sides, d] */
-    double *scatter;             /* [n_head_sides, d, d] centred */
-    double *query;               /* [n_layers, n_kv_heads, d, d] sum of q q' over tokens and the group; or NULL */
-    double *metric;              /* [n_head_sides, d, d] attention metric; or NULL */
-    double *output;              /* [n_head_sides, d, d] output metric; or NULL */
-    double *fisher;              /* [n_head_sides, d, d] sum of g g'; or NULL */
-    struct depth_sums *depth;    /* [n_layers, 2] */
+    uint64_t n_fisher; /* gradients per head-side; 0: no Fisher section */
+    double *mean;      /* [n_head_sides, d] */
+    double *scatter;   /* [n_head_sides, d, d] centred */
+    double *query;     /* [n_layers, n_kv_heads, d, d] sum of q q' over tokens and the group; or NULL */
+    double *metric;    /* [n_head_sides, d, d] attention metric; or NULL */
+    double *output;    /* [n_head_sides, d, d] output metric; or NULL */
+    double *fisher;    /* [n_head_sides, d, d] sum of g g'; or NULL */
+    struct depth_sums *depth;     /* [n_layers, 2] */
     struct stats_source *sources; /* [n_sources] sorted */
     size_t n_sources;
-    double *cross;               /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in the place of
-                                  * vectors: statistics made of moments; else NULL */
-    struct sample_id *ids;       /* [n_slots], by slot; the first n_held are in use */
-    float *samples;              /* [n_head_sides, n_slots, d] */
-    size_t n_held, n_slots;      /* n_slots: up to o.n_samples; a parsed file gets what it holds until it grows */
+    double *cross; /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in the place of
+                    * vectors: statistics made of moments; else NULL */
+    struct sample_id *ids;  /* [n_slots], by slot; the first n_held are in use */
+    float *samples;         /* [n_head_sides, n_slots, d] */
+    size_t n_held, n_slots; /* n_slots: up to o.n_samples; a parsed file gets what it holds until it grows */
 
-    uint8_t moments_digest[DIGEST_BYTES], metric_digest[DIGEST_BYTES]; /* with cross: what they were made of */
+    uint8_t moments_digest[DIGEST_BYTES],
+        metric_digest[DIGEST_BYTES]; /* with cross: what they were made of */
     bool has_metric_digest;
 
     /* while adding; not stored */
-    double *wo;                  /* [n_layers, n_heads, d, d] W_O,h' W_O,h; NULL until the first is set */
-    bool *have_wo;               /* [n_layers] */
+    double *wo;    /* [n_layers, n_heads, d, d] W_O,h' W_O,h; NULL until the first is set */
+    bool *have_wo; /* [n_layers] */
     struct window window;
-    bool spoiled;                /* a window failed half-way: the sums are of nothing in particular */
+    bool spoiled; /* a window failed half-way: the sums are of nothing in particular */
 };
 
 static inline bool stats_wants_queries(const struct stats *s)
@@ -97,12 +99,13 @@ int stats_grow_slots(struct stats *s, size_t n_slots);
 /* Sorted order of the held samples: @ret_slots [n_held], smallest hash first. */
 void stats_sorted_slots(const struct stats *s, size_t *ret_slots);
 
-/* -EINVAL with a sentence if a window is unfinished or failed: such sums must not be stored, merged or solved. */
+/* -EINVAL with a sentence if a window is unfinished or failed: such sums must not be stored, merged or
+ * solved. */
 int stats_check_complete(const struct stats *s, struct errmsg *e);
 
 /* Mean and centred scatter of two disjoint sets, the result in a; n_a + n_b > 0. */
-void stats_merge_moments(size_t d, uint64_t n_a, double *mean_a, double *scatter_a, uint64_t n_b, const double *mean_b,
-                         const double *scatter_b);
+void stats_merge_moments(size_t d, uint64_t n_a, double *mean_a, double *scatter_a, uint64_t n_b,
+                         const double *mean_b, const double *scatter_b);
 
 /* Total order of sources by everything but what adds up; 0: one and the same. */
 int stats_source_compare(const struct stats_source *a, const struct stats_source *b);
@@ -114,10 +117,11 @@ int stats_want_fisher(struct stats *s);
 int stats_add_query(struct stats *s, uint32_t layer, size_t n, size_t n_first, const float *q);
 
 /**
- * metric_sums_add() - the attention and output metrics of one window and layer, K and V, as far as they are wanted
+ * metric_sums_add() - the attention and output metrics of one window and layer, K and V, as far as they are
+ * wanted
  * @q: [n, n_heads, d], @k, @v: [n, n_kv_heads, d], all pre-RoPE; rows n_first..n-1 are the keys that count
  * @key_seed: draws the offset of the sampled keys
  * @residual: [n] mean squares of the residual stream after attention; for the output metric
  */
-int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, uint64_t key_seed, const float *q,
-                    const float *k, const float *v, const float *residual);
+int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, uint64_t key_seed,
+                    const float *q, const float *k, const float *v, const float *residual);

@@ -1,4 +1,5 @@
-/* Adding statistics of one part of the text to those of another. DESIGN 3.5: a merge is union and truncation. */
+/* Adding statistics of one part of the text to those of another. DESIGN 3.5: a merge is union and truncation.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -22,25 +23,29 @@ static int check_same(const struct stats_options *a, const struct stats_options 
     uint8_t geometry_a[DIGEST_BYTES], geometry_b[DIGEST_BYTES];
 
     if (memcmp(a->model_digest, b->model_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "the statistics are of different models: %s and %s", a->model_name, b->model_name);
+        return fail(e, -EINVAL, "the statistics are of different models: %s and %s", a->model_name,
+                    b->model_name);
     geometry_digest(&a->geometry, geometry_a);
     geometry_digest(&b->geometry, geometry_b);
     if (memcmp(geometry_a, geometry_b, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "the statistics are of different geometries: heads, dimensions, RoPE or scale");
+        return fail(e, -EINVAL,
+                    "the statistics are of different geometries: heads, dimensions, RoPE or scale");
     if (a->n_sink != b->n_sink)
-        return fail(e, -EINVAL, "the statistics leave out different sinks: %u and %u tokens", a->n_sink, b->n_sink);
+        return fail(e, -EINVAL, "the statistics leave out different sinks: %u and %u tokens", a->n_sink,
+                    b->n_sink);
     if (a->n_samples != b->n_samples)
         return fail(e, -EINVAL, "the statistics keep different numbers of tokens: %u and %u", a->n_samples,
                     b->n_samples);
     if (a->key_stride != b->key_stride)
-        return fail(e, -EINVAL, "the statistics have different key strides: %u and %u", a->key_stride, b->key_stride);
+        return fail(e, -EINVAL, "the statistics have different key strides: %u and %u", a->key_stride,
+                    b->key_stride);
     if (a->want_attention != b->want_attention)
         return fail(e, -EINVAL, "only one of the statistics has the attention metric");
     if (a->want_output != b->want_output)
         return fail(e, -EINVAL, "only one of the statistics has the output metric");
     if (a->seed != b->seed)
-        return fail(e, -EINVAL, "the statistics have different seeds: %llu and %llu", (unsigned long long) a->seed,
-                    (unsigned long long) b->seed);
+        return fail(e, -EINVAL, "the statistics have different seeds: %llu and %llu",
+                    (unsigned long long) a->seed, (unsigned long long) b->seed);
     return 0;
 }
 
@@ -68,8 +73,8 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
     if (other->n_fisher > 0 && (r = stats_want_fisher(s)) < 0)
         return fail(e, r, "out of memory for the Fisher metric");
     if (s->n_sources + other->n_sources > STATS_SOURCES_MAX)
-        return fail(e, -EINVAL, "the statistics are of %zu and %zu texts, more than %d together", s->n_sources,
-                    other->n_sources, STATS_SOURCES_MAX);
+        return fail(e, -EINVAL, "the statistics are of %zu and %zu texts, more than %d together",
+                    s->n_sources, other->n_sources, STATS_SOURCES_MAX);
     r = stats_sample_merge(s, other, e); /* the last that can fail and leave them as they were */
     for (size_t i = 0; r == 0 && i < other->n_sources; i++)
         r = stats_add_source(s, &other->sources[i], e);

@@ -18,12 +18,14 @@ static int check_same(const struct moments_options *m, const struct stats *s, st
     if (!s)
         return 0;
     if (memcmp(m->model_digest, s->o.model_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "the moments and the statistics of the metric are of different models: %s and %s",
+        return fail(e, -EINVAL,
+                    "the moments and the statistics of the metric are of different models: %s and %s",
                     m->model_name[0] ? m->model_name : "(no name)", s->o.model_name);
     geometry_digest(&m->geometry, geometry_m);
     geometry_digest(&s->o.geometry, geometry_s);
     if (memcmp(geometry_m, geometry_s, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "the moments and the statistics of the metric are of different geometries: heads, "
+        return fail(e, -EINVAL,
+                    "the moments and the statistics of the metric are of different geometries: heads, "
                     "dimensions, RoPE or scale");
     if (m->n_sink != s->o.n_sink)
         return fail(e, -EINVAL, "the moments leave out %u sinks, the statistics of the metric %u", m->n_sink,
@@ -133,7 +135,8 @@ int stats_from_moments(const struct moments *m, const struct stats *metric_from,
         return fail(e, -ENOMEM, "out of memory for statistics of moments");
     s->n_tokens = least_count(m, g);
     if (s->n_tokens == 0)
-        return fail(e, -EINVAL, "the moments are of no token in some layer and head: add all of them before solving");
+        return fail(e, -EINVAL,
+                    "the moments are of no token in some layer and head: add all of them before solving");
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < g->n_kv_heads; head++)
             take_head(s, m, layer, head);

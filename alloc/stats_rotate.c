@@ -10,8 +10,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Positions that metrics are averaged over: every k-th sampled one. A plane that turns by a radian per token has no
- * direction left after some ten of them; slow planes hardly turn at all. */
+/* Positions that metrics are averaged over: every k-th sampled one. A plane that turns by a radian per token
+ * has no direction left after some ten of them; slow planes hardly turn at all. */
 #define POSITIONS_MAX 512
 
 struct phase {
@@ -65,7 +65,8 @@ static void turn_samples(struct stats *s, uint32_t head_side, double *row)
     for (size_t t = 0; t < s->n_held; t++)
         for (size_t i = 0; i < d; i++)
             for (size_t j = 0; j <= i; j++)
-                scatter[i * d + j] += ((double) x[t * d + i] - mean[i]) * ((double) x[t * d + j] - mean[j]) * scale;
+                scatter[i * d + j] +=
+                    ((double) x[t * d + i] - mean[i]) * ((double) x[t * d + j] - mean[j]) * scale;
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j < i; j++)
             scatter[j * d + i] = scatter[i * d + j];

@@ -15,8 +15,8 @@
 /* A token that asks for a slot. */
 struct candidate {
     struct sample_id id;
-    size_t from;   /* held: its slot; new: its row */
-    bool held;     /* already in a slot; else new */
+    size_t from; /* held: its slot; new: its row */
+    bool held;   /* already in a slot; else new */
 };
 
 static void put_le64(uint8_t *p, uint64_t v)
@@ -27,7 +27,7 @@ static void put_le64(uint8_t *p, uint64_t v)
 
 uint64_t stats_token_hash(uint64_t seed, uint64_t document, uint64_t position)
 {
-    uint8_t key[crypto_shorthash_KEYBYTES] = { 0 }, in[16], out[crypto_shorthash_BYTES];
+    uint8_t key[crypto_shorthash_KEYBYTES] = {0}, in[16], out[crypto_shorthash_BYTES];
     uint64_t hash = 0;
 
     put_le64(key, seed);
@@ -66,7 +66,8 @@ int stats_grow_slots(struct stats *s, size_t n_slots)
     if (!samples)
         return -ENOMEM;
     for (size_t hs = 0; hs < n_hs && s->n_held > 0; hs++)
-        memcpy(samples + hs * n_slots * d, s->samples + hs * s->n_slots * d, s->n_held * d * sizeof(*samples));
+        memcpy(samples + hs * n_slots * d, s->samples + hs * s->n_slots * d,
+               s->n_held * d * sizeof(*samples));
     free(s->samples);
     s->samples = take_ptr(samples);
     s->n_slots = n_slots;
@@ -74,8 +75,8 @@ int stats_grow_slots(struct stats *s, size_t n_slots)
 }
 
 /*
- * Sorts the candidates, cuts to the slots there are, and gives the new ones among the survivors slots that are free
- * or whose token lost. @ret_picks [n_samples]: rows and slots of the new ones.
+ * Sorts the candidates, cuts to the slots there are, and gives the new ones among the survivors slots that
+ * are free or whose token lost. @ret_picks [n_samples]: rows and slots of the new ones.
  */
 static int assign_slots(struct stats *s, struct candidate *c, size_t n, struct sample_pick *ret_picks,
                         size_t *ret_n_picks, struct errmsg *e)
@@ -99,7 +100,7 @@ static int assign_slots(struct stats *s, struct candidate *c, size_t n, struct s
         while (taken[slot])
             slot++;
         s->ids[slot] = c[i].id;
-        ret_picks[n_picks++] = (struct sample_pick) { .row = c[i].from, .slot = slot++ };
+        ret_picks[n_picks++] = (struct sample_pick){.row = c[i].from, .slot = slot++};
     }
     s->n_held = n_kept;
     *ret_n_picks = n_picks;
@@ -109,7 +110,7 @@ static int assign_slots(struct stats *s, struct candidate *c, size_t n, struct s
 static size_t list_held(const struct stats *s, struct candidate *ret)
 {
     for (size_t i = 0; i < s->n_held; i++)
-        ret[i] = (struct candidate) { .id = s->ids[i], .from = i, .held = true };
+        ret[i] = (struct candidate){.id = s->ids[i], .from = i, .held = true};
     return s->n_held;
 }
 
@@ -125,12 +126,13 @@ int stats_sample_draw(struct stats *s, struct errmsg *e)
     for (size_t row = w->n_first; row < w->n; row++) {
         uint64_t position = w->position + row;
 
-        c[n++] = (struct candidate) {
-            .id = { stats_token_hash(s->o.seed, w->document, position), w->document, position },
+        c[n++] = (struct candidate){
+            .id = {stats_token_hash(s->o.seed, w->document, position), w->document, position},
             .from = row,
         };
     }
-    if (stats_grow_slots(s, n < s->o.n_samples ? n : s->o.n_samples) < 0) /* w->picks too, before it is handed on */
+    if (stats_grow_slots(s, n < s->o.n_samples ? n : s->o.n_samples) <
+        0) /* w->picks too, before it is handed on */
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
     return assign_slots(s, c, n, w->picks, &w->n_picks, e);
 }
@@ -162,14 +164,14 @@ int stats_sample_merge(struct stats *s, const struct stats *other, struct errmsg
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
     n = list_held(s, c);
     for (size_t i = 0; i < other->n_held; i++)
-        c[n++] = (struct candidate) { .id = other->ids[i], .from = i };
+        c[n++] = (struct candidate){.id = other->ids[i], .from = i};
     r = assign_slots(s, c, n, picks, &n_picks, e);
     if (r < 0)
         return r;
     for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry); hs++)
         for (size_t i = 0; i < n_picks; i++)
-            memcpy(stats_sample_rows(s, hs) + picks[i].slot * d, stats_sample_rows(other, hs) + picks[i].row * d,
-                   d * sizeof(float));
+            memcpy(stats_sample_rows(s, hs) + picks[i].slot * d,
+                   stats_sample_rows(other, hs) + picks[i].row * d, d * sizeof(float));
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /*
- * Which tokens' vectors are kept: those with the smallest keyed hash of (seed, document, position). The choice does
- * not depend on the order in which windows come, so statistics of parts merge to those of the whole.
+ * Which tokens' vectors are kept: those with the smallest keyed hash of (seed, document, position). The
+ * choice does not depend on the order in which windows come, so statistics of parts merge to those of the
+ * whole.
  */
 #pragma once
 
@@ -19,5 +20,6 @@ int stats_sample_draw(struct stats *s, struct errmsg *e);
 /* Copies the drawn rows of one layer: x[side] [n, n_kv_heads, d]. */
 void stats_sample_copy(struct stats *s, uint32_t layer, const float *const x[2]);
 
-/* Union of two sets of samples, cut to the smallest n_samples hashes, into @s. -EINVAL: a token is in both. */
+/* Union of two sets of samples, cut to the smallest n_samples hashes, into @s. -EINVAL: a token is in both.
+ */
 int stats_sample_merge(struct stats *s, const struct stats *other, struct errmsg *e);

@@ -1,4 +1,5 @@
-/* Which texts statistics were made of. Sorted, and alike ones added up: a merge in any order gives the same list. */
+/* Which texts statistics were made of. Sorted, and alike ones added up: a merge in any order gives the same
+ * list. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ int stats_add_source(struct stats *s, const struct stats_source *source, struct 
         return 0;
     }
     if (s->n_sources == STATS_SOURCES_MAX)
-        return fail(e, -EINVAL, "statistics of more than %d texts: join some of them into one file", STATS_SOURCES_MAX);
+        return fail(e, -EINVAL, "statistics of more than %d texts: join some of them into one file",
+                    STATS_SOURCES_MAX);
     grown = reallocarray(s->sources, s->n_sources + 1, sizeof(*grown));
     if (!grown)
         return fail(e, -ENOMEM, "out of memory for the list of texts");

@@ -1,6 +1,7 @@
 /*
- * Reading a table: bytes from anywhere become a view that needs no further checking, or a sentence. The file is copied
- * first, so nobody can change it between check and use. Used by daemon, client, device layer and tools.
+ * Reading a table: bytes from anywhere become a view that needs no further checking, or a sentence. The file
+ * is copied first, so nobody can change it between check and use. Used by daemon, client, device layer and
+ * tools.
  */
 #include "alloc/table.h"
 
@@ -59,7 +60,7 @@ struct table *table_unref(struct table *t)
     return NULL;
 }
 
-/* ---- parsing ------------------------------------------------------------------------------------------------- */
+/* ---- parsing ---- */
 
 static int check_frame(const struct table *t, struct errmsg *e)
 {
@@ -69,11 +70,13 @@ static int check_frame(const struct table *t, struct errmsg *e)
     if (memcmp(h->magic, TABLE_MAGIC, sizeof(h->magic)) != 0)
         return fail(e, -EBADMSG, "it is not an allocation table");
     if (h->version != TABLE_VERSION)
-        return fail(e, -EBADMSG, "it is a table of format version %u, this program reads version %u: solve it again from "
-                    "its statistics", h->version, TABLE_VERSION);
+        return fail(e, -EBADMSG,
+                    "it is a table of format version %u, this program reads version %u: solve it again from "
+                    "its statistics",
+                    h->version, TABLE_VERSION);
     if (h->n_bytes != t->n_bytes)
-        return fail(e, -EBADMSG, "it has %zu bytes where its header says %llu: cut short or damaged", t->n_bytes,
-                    (unsigned long long) h->n_bytes);
+        return fail(e, -EBADMSG, "it has %zu bytes where its header says %llu: cut short or damaged",
+                    t->n_bytes, (unsigned long long) h->n_bytes);
     (void) crypto_hash_sha256(digest, t->bytes, t->n_bytes - DIGEST_BYTES);
     if (memcmp(digest, (const uint8_t *) t->bytes + t->n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "it is damaged: its SHA-256 does not fit its contents");
@@ -88,7 +91,8 @@ static bool all_zero(const uint8_t *p, size_t n)
     return true;
 }
 
-/* Sections one after the other, each at the next multiple of 64, zeros between, the digest right after the last. */
+/* Sections one after the other, each at the next multiple of 64, zeros between, the digest right after the
+ * last. */
 static int check_sections(const struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
@@ -116,7 +120,7 @@ static int read_geometry(struct table *t, struct errmsg *e)
     struct geometry *g = &t->geometry;
     struct errmsg why;
 
-    *g = (struct geometry) {
+    *g = (struct geometry){
         .n_layers = h->n_layers,
         .n_heads = h->n_heads,
         .n_kv_heads = h->n_kv_heads,
@@ -140,7 +144,8 @@ static int read_header(struct table *t, struct errmsg *e)
     if (h->reserved0 != 0 || !all_zero(h->reserved1, sizeof(h->reserved1)))
         return fail(e, -EBADMSG, "its header uses fields this program does not know");
     if (h->v_from > PREDICT_LAYER)
-        return fail(e, -EBADMSG, "it predicts values in way %u, this program knows 0 to %u", h->v_from, PREDICT_LAYER);
+        return fail(e, -EBADMSG, "it predicts values in way %u, this program knows 0 to %u", h->v_from,
+                    PREDICT_LAYER);
     if (h->n_sink > TABLE_SINKS_MAX)
         return fail(e, -EBADMSG, "it keeps %u sinks, at most %u are possible", h->n_sink, TABLE_SINKS_MAX);
     if (h->n_golden != TABLE_GOLDEN_TOKENS || h->sections[SECTION_LEVELS].bytes != TABLE_LEVELS_BYTES)
@@ -199,7 +204,7 @@ int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, str
 int table_load(const char *path, struct table **ret_table, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
-    struct errmsg why = { "" };
+    struct errmsg why = {""};
     size_t n_bytes;
     int r;
 

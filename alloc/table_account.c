@@ -36,13 +36,14 @@ void table_account(const struct table *t, struct table_account *ret)
     const struct geometry *g = &t->geometry;
     double numbers = (double) g->n_layers * g->n_kv_heads * g->d;
 
-    *ret = (struct table_account) { .fixed_bytes = sizeof(t->levels) };
+    *ret = (struct table_account){.fixed_bytes = sizeof(t->levels)};
     for (uint32_t i = 0; i < head_side_count(g); i++) {
         const struct codec *c = &t->codecs[i];
 
         ret->nominal_bpd[i % 2] += codec_nominal_bits(c, g->d) / numbers;
         ret->code_bpd[i % 2] += c->code_bits / numbers;
-        ret->fixed_bytes += (2ull * g->d + (uint64_t) c->r * (g->d + c->n_pred) + (uint64_t) c->r_in * g->d) * sizeof(float);
+        ret->fixed_bytes +=
+            (2ull * g->d + (uint64_t) c->r * (g->d + c->n_pred) + (uint64_t) c->r_in * g->d) * sizeof(float);
     }
     ret->nominal = (ret->nominal_bpd[SIDE_K] + ret->nominal_bpd[SIDE_V]) / 2;
     ret->code = (ret->code_bpd[SIDE_K] + ret->code_bpd[SIDE_V]) / 2;
@@ -55,9 +56,10 @@ double table_account_fixed_bpd(const struct table *t, const struct table_account
     return 8 * (double) a->fixed_bytes / numbers;
 }
 
-/* ---- two tables ---------------------------------------------------------------------------------------------- */
+/* ---- two tables ---- */
 
-/* Mean width of the stored coordinates, to whole bits; the width itself where a head has only one. 0: rank 0. */
+/* Mean width of the stored coordinates, to whole bits; the width itself where a head has only one. 0: rank 0.
+ */
 static long mean_width(const struct codec *c, uint32_t d)
 {
     uint32_t rank = codec_rank(c, d);
@@ -74,14 +76,15 @@ static double correlation(const struct table *a, const struct table *b, enum sid
 {
     uint32_t n = head_side_count(&a->geometry), d = a->geometry.d;
     double mean_a = 0, mean_b = 0;
-    struct products p = { 0 };
+    struct products p = {0};
 
     for (uint32_t i = side; i < n; i += 2) {
         mean_a += codec_nominal_bits(&a->codecs[i], d) / (n / 2.0);
         mean_b += codec_nominal_bits(&b->codecs[i], d) / (n / 2.0);
     }
     for (uint32_t i = side; i < n; i += 2) {
-        double x = codec_nominal_bits(&a->codecs[i], d) - mean_a, y = codec_nominal_bits(&b->codecs[i], d) - mean_b;
+        double x = codec_nominal_bits(&a->codecs[i], d) - mean_a,
+               y = codec_nominal_bits(&b->codecs[i], d) - mean_b;
 
         p.xx += x * x;
         p.xy += x * y;
@@ -94,10 +97,12 @@ static double correlation(const struct table *a, const struct table *b, enum sid
 void table_compare(const struct table *a, const struct table *b, struct table_comparison ret[2])
 {
     const struct geometry *g = &a->geometry;
-    uint32_t n_heads = g->n_layers * g->n_kv_heads, tiles[2] = { 0 }, same[2] = { 0 }, in_part[COMPARE_PARTS] = { 0 };
+    uint32_t n_heads = g->n_layers * g->n_kv_heads, tiles[2] = {0}, same[2] = {0},
+             in_part[COMPARE_PARTS] = {0};
 
-    assert(g->n_layers == b->geometry.n_layers && g->n_kv_heads == b->geometry.n_kv_heads && g->d == b->geometry.d);
-    ret[SIDE_K] = ret[SIDE_V] = (struct table_comparison) { .n_heads = n_heads };
+    assert(g->n_layers == b->geometry.n_layers && g->n_kv_heads == b->geometry.n_kv_heads &&
+           g->d == b->geometry.d);
+    ret[SIDE_K] = ret[SIDE_V] = (struct table_comparison){.n_heads = n_heads};
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         in_part[COMPARE_PARTS * layer / g->n_layers] += g->n_kv_heads * g->d;
     for (uint32_t i = 0; i < 2 * n_heads; i++) {

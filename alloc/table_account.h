@@ -1,8 +1,10 @@
 /*
- * What a table charges, as the paper counts it, and how far two tables are apart. Reads any table, whoever made it.
+ * What a table charges, as the paper counts it, and how far two tables are apart. Reads any table, whoever
+ * made it.
  *
- * Effective bits per number (paper, appendix "Effective bpd"): nominal r b / d plus what is stored per token beside the
- * codes, which is nothing here; means, bases and levels are stored once and fall away with the length of the context.
+ * Effective bits per number (paper, appendix "Effective bpd"): nominal r b / d plus what is stored per token
+ * beside the codes, which is nothing here; means, bases and levels are stored once and fall away with the
+ * length of the context.
  */
 #pragma once
 
@@ -32,9 +34,10 @@ double table_account_fixed_bpd(const struct table *t, const struct table_account
 struct table_comparison {
     uint32_t n_heads;          /* head-sides compared */
     double budget_correlation; /* of r b over heads, Pearson; NaN if either table has no spread */
-    double same_width;         /* share of heads whose stored coordinates have the same mean width, to whole bits */
-    double same_half_tiles;    /* share of half-tiles, of all either has, with equal widths: bands are compared by it */
-    double rank_difference;    /* mean |delta r| */
+    double same_width; /* share of heads whose stored coordinates have the same mean width, to whole bits */
+    double same_half_tiles; /* share of half-tiles, of all either has, with equal widths: bands are compared
+                               by it */
+    double rank_difference; /* mean |delta r| */
     double bpd[2][COMPARE_PARTS]; /* nominal, by table and quartile */
 };
 

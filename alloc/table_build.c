@@ -1,6 +1,6 @@
 /*
- * Solved codecs to the bytes of a table: bands ordered and padded, steps folded, golden vectors decoded, all of it
- * sealed by a digest and parsed once before anybody gets it. Same inputs, same bytes.
+ * Solved codecs to the bytes of a table: bands ordered and padded, steps folded, golden vectors decoded, all
+ * of it sealed by a digest and parsed once before anybody gets it. Same inputs, same bytes.
  */
 #include "alloc/table_build.h"
 
@@ -54,10 +54,11 @@ static int bad_codec(const struct builder *b, uint32_t i, const char *what)
 {
     uint32_t n_kv = b->spec->geometry->n_kv_heads;
 
-    return fail(b->e, -EINVAL, "layer %u, head %u, side %c: %s", i / 2 / n_kv, i / 2 % n_kv, i % 2 ? 'V' : 'K', what);
+    return fail(b->e, -EINVAL, "layer %u, head %u, side %c: %s", i / 2 / n_kv, i / 2 % n_kv,
+                i % 2 ? 'V' : 'K', what);
 }
 
-/* ---- layout -------------------------------------------------------------------------------------------------- */
+/* ---- layout ---- */
 
 static int check_spec(struct builder *b)
 {
@@ -89,7 +90,7 @@ static struct head_run predictors(const struct builder *b, uint32_t i)
     uint32_t n_kv = b->spec->geometry->n_kv_heads;
     struct head_run run = prediction_heads(b->spec->v_from, n_kv, i / 2 % n_kv);
 
-    return (struct head_run) { i / 2 / n_kv * n_kv * 2 + 2 * run.first, i % 2 == SIDE_V ? run.n : 0 };
+    return (struct head_run){i / 2 / n_kv * n_kv * 2 + 2 * run.first, i % 2 == SIDE_V ? run.n : 0};
 }
 
 static int lay_out_codec(struct builder *b, uint32_t i)
@@ -125,12 +126,15 @@ static int lay_out_matrices(struct builder *b, uint32_t i, size_t *cursor)
     for (uint32_t h = 0; h < run.n; h++)
         en->n_pred += b->entries[run.first + 2 * h].r;
     if (en->n_pred > TABLE_PRED_MAX)
-        return fail(b->e, -EINVAL, "values would be predicted from %u key codes, at most %u are possible: predict them "
-                    "from their own head's", en->n_pred, TABLE_PRED_MAX);
+        return fail(b->e, -EINVAL,
+                    "values would be predicted from %u key codes, at most %u are possible: predict them "
+                    "from their own head's",
+                    en->n_pred, TABLE_PRED_MAX);
     en->matrices_off = *cursor;
     table_matrix_floats(en->r, en->n_pred, b->spec->geometry->d, floats);
     for (unsigned m = 0; m < CODEC_MATRICES; m++)
-        if (!checked_add(*cursor, floats[m] * sizeof(float), cursor) || !checked_align(*cursor, TABLE_ALIGN, cursor))
+        if (!checked_add(*cursor, floats[m] * sizeof(float), cursor) ||
+            !checked_align(*cursor, TABLE_ALIGN, cursor))
             return -EOVERFLOW;
     return 0;
 }
@@ -149,7 +153,8 @@ static int lay_out(struct builder *b)
         r = lay_out_codec(b, i);
         if (r < 0)
             return r;
-        golden += TABLE_GOLDEN_TOKENS * (b->entries[i].r + (b->entries[i].r + s->geometry->d) * sizeof(float));
+        golden +=
+            TABLE_GOLDEN_TOKENS * (b->entries[i].r + (b->entries[i].r + s->geometry->d) * sizeof(float));
     }
     for (uint32_t i = 0; i < b->n_sides; i++) {
         r = lay_out_matrices(b, i, &matrices);
@@ -173,7 +178,7 @@ static int lay_out(struct builder *b)
     return 0;
 }
 
-/* ---- filling ------------------------------------------------------------------------------------------------- */
+/* ---- filling ---- */
 
 static uint8_t *section(const struct builder *b, enum table_section s)
 {
@@ -223,8 +228,8 @@ static void fill_levels(struct builder *b)
 }
 
 /* Copies columns [d, n] of @from (row stride n_from, first column c_from) times @scale to columns of @to. */
-static void put_columns(float *to, size_t n_to, size_t c_to, const double *from, size_t n_from, size_t c_from, size_t n,
-                        uint32_t d, double scale)
+static void put_columns(float *to, size_t n_to, size_t c_to, const double *from, size_t n_from, size_t c_from,
+                        size_t n, uint32_t d, double scale)
 {
     for (uint32_t i = 0; i < d; i++)
         for (size_t j = 0; j < n; j++)
@@ -240,8 +245,8 @@ static struct matrices matrices_of(const struct builder *b, uint32_t i)
 {
     const struct codec *c = &b->codecs[i];
 
-    return (struct matrices) { (float *) c->enc_mean, (float *) c->enc, (float *) c->enc_k, (float *) c->mean,
-                               (float *) c->dec };
+    return (struct matrices){(float *) c->enc_mean, (float *) c->enc, (float *) c->enc_k, (float *) c->mean,
+                             (float *) c->dec};
 }
 
 /* Bands in stored order: rows of enc; columns of dec after those of P, steps folded in. */
@@ -255,8 +260,8 @@ static void fill_bands(const struct builder *b, uint32_t i, struct matrices m)
 
         for (size_t j = 0; j < (size_t) band->n_coords * d; j++)
             m.enc[(size_t) 8 * k * d + j] = (float) band->enc[j];
-        put_columns(m.dec, b->codecs[i].r_in, b->codecs[i].n_pred + 8 * k, band->dec, band->n_coords, 0, band->n_coords,
-                    d, (double) b->spec->levels[i % 2][band->bits].step);
+        put_columns(m.dec, b->codecs[i].r_in, b->codecs[i].n_pred + 8 * k, band->dec, band->n_coords, 0,
+                    band->n_coords, d, (double) b->spec->levels[i % 2][band->bits].step);
     }
 }
 
@@ -275,8 +280,8 @@ static size_t predicting_coords(const struct builder *b, uint32_t i)
     return n;
 }
 
-/* Columns of @from [rows, coords] from K's z to columns of @to [rows, cols] from K's codes: K's steps folded in, zero
- * columns where K's bands are padded. */
+/* Columns of @from [rows, coords] from K's z to columns of @to [rows, cols] from K's codes: K's steps folded
+ * in, zero columns where K's bands are padded. */
 static void fill_prediction(const struct builder *b, uint32_t i, const double *from, uint32_t rows, float *to,
                             size_t cols)
 {
@@ -317,7 +322,8 @@ static int fill_encoder_prediction(const struct builder *b, uint32_t i, struct m
             for (uint32_t x = 0; x < d; x++)
                 for (size_t j = 0; j < n; j++)
                     product[row * n + j] += band->enc[(size_t) row * d + x] * P[x * n + j];
-        fill_prediction(b, i, product, 8, m.enc_k + (size_t) 8 * k * b->codecs[i].n_pred, b->codecs[i].n_pred);
+        fill_prediction(b, i, product, 8, m.enc_k + (size_t) 8 * k * b->codecs[i].n_pred,
+                        b->codecs[i].n_pred);
     }
     return 0;
 }
@@ -359,7 +365,7 @@ static int fill_codec(struct builder *b, uint32_t i)
     return codec_finite(&b->codecs[i], d) ? 0 : bad_codec(b, i, "a matrix is not finite in binary32");
 }
 
-/* ---- golden vectors ------------------------------------------------------------------------------------------ */
+/* ---- golden vectors ---- */
 
 /* splitmix64 of a counter: the same codes for the same table, whoever builds it */
 static uint64_t golden_random(uint64_t *counter)
@@ -387,13 +393,14 @@ static void put_sums(const struct table_sums sums[2], uint32_t n_k, uint32_t n_v
 }
 
 /* One token of one head; moves @p, which starts with its V codes. */
-static int fill_golden_head(const struct builder *b, const struct table *t, uint32_t hs_k, const uint8_t *codes_k,
-                            uint8_t **p)
+static int fill_golden_head(const struct builder *b, const struct table *t, uint32_t hs_k,
+                            const uint8_t *codes_k, uint8_t **p)
 {
-    uint32_t n_kv = t->geometry.n_kv_heads, layer = hs_k / 2 / n_kv, head = hs_k / 2 % n_kv, d = t->geometry.d;
+    uint32_t n_kv = t->geometry.n_kv_heads, layer = hs_k / 2 / n_kv, head = hs_k / 2 % n_kv,
+             d = t->geometry.d;
     const struct codec *k = &b->codecs[hs_k], *v = &b->codecs[hs_k + 1];
     float *out = (float *) (void *) (*p + v->r);
-    const float *const x[2] = { out, out + d };
+    const float *const x[2] = {out, out + d};
     struct table_sums sums[2];
 
     table_decode_head(t, layer, head, codes_k, *p, sums);
@@ -407,8 +414,8 @@ static int fill_golden_head(const struct builder *b, const struct table *t, uint
 }
 
 /* One token of layer @layer; moves @p. */
-static int fill_golden_token(const struct builder *b, const struct table *t, uint32_t layer, uint64_t *counter,
-                             uint8_t **p)
+static int fill_golden_token(const struct builder *b, const struct table *t, uint32_t layer,
+                             uint64_t *counter, uint8_t **p)
 {
     uint32_t n_kv = t->geometry.n_kv_heads, first = layer * n_kv * 2;
     const uint8_t *codes_k = *p;
@@ -430,7 +437,7 @@ static int fill_golden_token(const struct builder *b, const struct table *t, uin
 
 static int fill_golden(struct builder *b)
 {
-    struct table t = { .geometry = *b->spec->geometry, .v_from = b->spec->v_from, .codecs = b->codecs };
+    struct table t = {.geometry = *b->spec->geometry, .v_from = b->spec->v_from, .codecs = b->codecs};
     uint8_t *p = section(b, SECTION_GOLDEN);
     uint64_t counter = 0;
 
@@ -449,7 +456,7 @@ static int fill_golden(struct builder *b)
 
 int table_build(const struct table_spec *s, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e)
 {
-    _cleanup_(builder_deinit) struct builder b = { .spec = s, .e = e };
+    _cleanup_(builder_deinit) struct builder b = {.spec = s, .e = e};
     struct table *t = NULL;
     int r;
 

@@ -1,5 +1,6 @@
 /*
- * From solved codecs to a table file: ordering and padding of half-tiles, folding of steps, golden vectors, digest.
+ * From solved codecs to a table file: ordering and padding of half-tiles, folding of steps, golden vectors,
+ * digest.
  */
 #pragma once
 
@@ -8,37 +9,39 @@
 
 #include "alloc/table.h"
 
-/* One band of a head-side as a solver leaves it: up to 8 coordinates that share bits; rows of enc, columns of dec. */
+/* One band of a head-side as a solver leaves it: up to 8 coordinates that share bits; rows of enc, columns of
+ * dec. */
 struct band_spec {
-    uint8_t bits;          /* 0..8; 0: not stored */
-    uint8_t n_coords;      /* 1..8; fewer than 8: padded with zero rows and columns, charged */
-    const double *enc;     /* [n_coords, d] to z of unit variance */
-    const double *dec;     /* [d, n_coords] from z */
+    uint8_t bits;      /* 0..8; 0: not stored */
+    uint8_t n_coords;  /* 1..8; fewer than 8: padded with zero rows and columns, charged */
+    const double *enc; /* [n_coords, d] to z of unit variance */
+    const double *dec; /* [d, n_coords] from z */
 };
 
 struct codec_spec {
-    const double *mean;          /* [d] */
+    const double *mean; /* [d] */
     uint32_t n_bands;
     const struct band_spec *bands;
-    /* V from K: [d, n_coords of the stored bands of the heads it is predicted from, each in its stored order], from
-     * K's z; NULL: no part of it. K: NULL. */
+    /* V from K: [d, n_coords of the stored bands of the heads it is predicted from, each in its stored
+     * order], from K's z; NULL: no part of it. K: NULL. */
     const double *predict;
-    const double *enc_mean;      /* [d] what the encoder subtracts; NULL: mean */
-    const double *enc_predict;   /* like predict, what the encoder subtracts; NULL: predict */
+    const double *enc_mean;    /* [d] what the encoder subtracts; NULL: mean */
+    const double *enc_predict; /* like predict, what the encoder subtracts; NULL: predict */
 };
 
 struct table_spec {
     const struct geometry *geometry;
-    const uint8_t *model_digest;         /* [DIGEST_BYTES] */
+    const uint8_t *model_digest; /* [DIGEST_BYTES] */
     uint32_t n_sink;
     enum prediction v_from;
     const struct levels (*levels)[TABLE_BITS_MAX + 1]; /* [2][9] by side and b */
-    const struct codec_spec *codecs;     /* [head_side_count] */
-    const char *provenance;              /* JSON text without times, paths or host names: same inputs, same digest */
+    const struct codec_spec *codecs;                   /* [head_side_count] */
+    const char *provenance; /* JSON text without times, paths or host names: same inputs, same digest */
 };
 
 /**
- * band_order() - the stored order of a head-side's bands: descending bits, stable; bands without bits left out
+ * band_order() - the stored order of a head-side's bands: descending bits, stable; bands without bits left
+ * out
  * @ret_order: [n_bands], indices of stored bands first
  * Return: number of stored bands.
  */

@@ -9,9 +9,9 @@
 #include "base/checked.h"
 #include "base/errmsg.h"
 
-static const char side_letter[2] = { 'K', 'V' };
+static const char side_letter[2] = {'K', 'V'};
 
-/* ---- levels -------------------------------------------------------------------------------------------------- */
+/* ---- levels ---- */
 
 int table_check_levels(struct table *t, struct errmsg *e)
 {
@@ -29,13 +29,14 @@ int table_check_levels(struct table *t, struct errmsg *e)
             for (unsigned q = 0; q < n && b <= LEVELS_INT8_BITS_MAX; q++) /* NaN fails both comparisons: 0 */
                 l->value_i8[q] = (int8_t) (l->value[q] >= -127 && l->value[q] <= 127 ? l->value[q] : 0);
             if (!levels_valid(l, b))
-                return fail(e, -EBADMSG, "the %u-bit levels of side %c are not ascending values with midpoints", b,
+                return fail(e, -EBADMSG,
+                            "the %u-bit levels of side %c are not ascending values with midpoints", b,
                             side_letter[side]);
         }
     return 0;
 }
 
-/* ---- codecs -------------------------------------------------------------------------------------------------- */
+/* ---- codecs ---- */
 
 struct where {
     uint32_t layer, head;
@@ -44,7 +45,8 @@ struct where {
 
 static int bad_codec(struct errmsg *e, struct where w, const char *what)
 {
-    return fail(e, -EBADMSG, "codec of layer %u, head %u, side %c: %s", w.layer, w.head, side_letter[w.side], what);
+    return fail(e, -EBADMSG, "codec of layer %u, head %u, side %c: %s", w.layer, w.head, side_letter[w.side],
+                what);
 }
 
 /* Half-tiles in descending width, an even number of them, made even by at most one empty one. */
@@ -65,7 +67,8 @@ static bool bits_valid(const struct table_codec_entry *c, uint32_t d)
 }
 
 /* Moves @cursor past the matrices of a codec, which must start there and lie inside the section. */
-static bool take_matrices(size_t *cursor, const struct table_codec_entry *entry, uint32_t d, size_t section_bytes)
+static bool take_matrices(size_t *cursor, const struct table_codec_entry *entry, uint32_t d,
+                          size_t section_bytes)
 {
     size_t floats[CODEC_MATRICES];
 
@@ -112,8 +115,8 @@ static bool matrices_finite(const struct codec *c, uint32_t d)
            all_finite(c->enc_k, (size_t) c->r * c->n_pred) && all_finite(c->dec, (size_t) c->r_in * d);
 }
 
-static int check_codec(const struct table *t, struct where w, const struct table_codec_entry *entry, size_t n_pred,
-                       size_t *cursor, struct codec *ret, struct errmsg *e)
+static int check_codec(const struct table *t, struct where w, const struct table_codec_entry *entry,
+                       size_t n_pred, size_t *cursor, struct codec *ret, struct errmsg *e)
 {
     size_t section_bytes = table_header(t)->sections[SECTION_MATRICES].bytes;
     uint32_t d = t->geometry.d;
@@ -155,7 +158,7 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
     size_t cursor = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        struct where w = { i / 2 / t->geometry.n_kv_heads, i / 2 % t->geometry.n_kv_heads, (enum side) (i % 2) };
+        struct where w = {i / 2 / t->geometry.n_kv_heads, i / 2 % t->geometry.n_kv_heads, (enum side)(i % 2)};
         int r = check_codec(t, w, &entries[i], predicting_codes(t, w, entries), &cursor, &ret_codecs[i], e);
 
         if (r < 0)
@@ -169,7 +172,7 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
     return 0;
 }
 
-/* ---- provenance ---------------------------------------------------------------------------------------------- */
+/* ---- provenance ---- */
 
 /* Whoever prints it must not have to fear what it does to a terminal. */
 int table_check_provenance(struct table *t, struct errmsg *e)
@@ -186,7 +189,7 @@ int table_check_provenance(struct table *t, struct errmsg *e)
     return 0;
 }
 
-/* ---- golden -------------------------------------------------------------------------------------------------- */
+/* ---- golden ---- */
 
 static bool codes_valid(const struct codec *c, const uint8_t *codes)
 {
@@ -197,9 +200,9 @@ static bool codes_valid(const struct codec *c, const uint8_t *codes)
 }
 
 /*
- * A stored number is the builder's binary64 sum rounded to binary32, off by at most 2^-24 |x|; this machine's sum has
- * the same terms and may differ by their number (at most 8449) of roundings of 2^-53 of the sum of magnitudes. Together
- * below 2^-23 of it. Subnormal results round to multiples of 2^-149.
+ * A stored number is the builder's binary64 sum rounded to binary32, off by at most 2^-24 |x|; this machine's
+ * sum has the same terms and may differ by their number (at most 8449) of roundings of 2^-53 of the sum of
+ * magnitudes. Together below 2^-23 of it. Subnormal results round to multiples of 2^-149.
  */
 static bool sums_agree(const float *stored, const struct table_sums *s, uint32_t n)
 {
@@ -216,18 +219,20 @@ static int check_golden_head(const struct table *t, uint32_t layer, uint32_t hea
     const struct codec *k = table_codec(t, layer, head, SIDE_K), *v = table_codec(t, layer, head, SIDE_V);
     const float *stored = (const float *) (const void *) (p + v->r);
     uint32_t d = t->geometry.d;
-    const float *const x[2] = { stored, stored + d };
+    const float *const x[2] = {stored, stored + d};
     struct table_sums sums[2];
 
     if (!codes_valid(v, p))
         return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
     table_decode_head(t, layer, head, codes_k, p, sums);
     if (!sums_agree(x[SIDE_K], &sums[SIDE_K], d) || !sums_agree(x[SIDE_V], &sums[SIDE_V], d))
-        return fail(e, -EBADMSG, "golden codes of layer %u, head %u do not decode to the stored vectors", layer, head);
+        return fail(e, -EBADMSG, "golden codes of layer %u, head %u do not decode to the stored vectors",
+                    layer, head);
     table_encode_head(t, layer, head, codes_k, x, sums);
     stored += 2 * d;
     if (!sums_agree(stored, &sums[SIDE_K], k->r) || !sums_agree(stored + k->r, &sums[SIDE_V], v->r))
-        return fail(e, -EBADMSG, "golden vectors of layer %u, head %u do not encode to the stored coordinates", layer,
+        return fail(e, -EBADMSG,
+                    "golden vectors of layer %u, head %u do not encode to the stored coordinates", layer,
                     head);
     return 0;
 }
@@ -250,8 +255,8 @@ static int check_golden_token(const struct table *t, uint32_t layer, const uint8
 
         if (r < 0)
             return r;
-        *p += table_golden_head_bytes(table_codec(t, layer, head, SIDE_K), table_codec(t, layer, head, SIDE_V),
-                                      t->geometry.d);
+        *p += table_golden_head_bytes(table_codec(t, layer, head, SIDE_K),
+                                      table_codec(t, layer, head, SIDE_V), t->geometry.d);
     }
     return 0;
 }
@@ -262,8 +267,8 @@ int table_check_golden(const struct table *t, struct errmsg *e)
     size_t bytes = 0;
 
     for (uint32_t i = 0; i < head_side_count(&t->geometry); i += 2)
-        bytes += TABLE_GOLDEN_TOKENS * (t->codecs[i].r + table_golden_head_bytes(&t->codecs[i], &t->codecs[i + 1],
-                                                                                  t->geometry.d));
+        bytes += TABLE_GOLDEN_TOKENS *
+                 (t->codecs[i].r + table_golden_head_bytes(&t->codecs[i], &t->codecs[i + 1], t->geometry.d));
     if (bytes != table_header(t)->sections[SECTION_GOLDEN].bytes)
         return fail(e, -EBADMSG, "its golden vectors are not those of its codecs");
     for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++)

@@ -4,7 +4,8 @@
 
 #include "alloc/table_format.h"
 
-void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const uint8_t *matrices, struct codec *ret)
+void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const uint8_t *matrices,
+                      struct codec *ret)
 {
     const float *at[CODEC_MATRICES];
     size_t floats[CODEC_MATRICES], off = entry->matrices_off;
@@ -14,7 +15,7 @@ void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const u
         at[i] = floats[i] > 0 ? (const float *) (const void *) (matrices + off) : NULL;
         off = (off + floats[i] * sizeof(float) + TABLE_ALIGN - 1) / TABLE_ALIGN * TABLE_ALIGN;
     }
-    *ret = (struct codec) {
+    *ret = (struct codec){
         .n_half = entry->n_half,
         .r = entry->r,
         .code_bits = entry->code_bits,
@@ -30,7 +31,8 @@ void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const u
         ret->bits[i] = entry->bits[i];
 }
 
-static double level(const struct table *t, const struct codec *c, enum side side, const uint8_t *codes, unsigned i)
+static double level(const struct table *t, const struct codec *c, enum side side, const uint8_t *codes,
+                    unsigned i)
 {
     return (double) t->levels[side][c->bits[i / 8]].value[codes[i]];
 }
@@ -42,11 +44,11 @@ static void add(struct table_sums *s, uint32_t i, double term)
 }
 
 /*
- * sums [rows] += sign m c, with c the levels of the K codes that V of @head is predicted from: the first columns of
- * m [rows, cols].
+ * sums [rows] += sign m c, with c the levels of the K codes that V of @head is predicted from: the first
+ * columns of m [rows, cols].
  */
-static void add_predictors(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k, double sign,
-                           const float *m, uint32_t rows, size_t cols, struct table_sums *sums)
+static void add_predictors(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
+                           double sign, const float *m, uint32_t rows, size_t cols, struct table_sums *sums)
 {
     struct head_run run = table_predictors(t, head);
     size_t col = 0;
@@ -75,13 +77,13 @@ static const uint8_t *own_codes(const struct table *t, uint32_t layer, uint32_t 
 void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
                        const uint8_t *codes_v, struct table_sums ret[2])
 {
-    const uint8_t *const codes[2] = { own_codes(t, layer, head, codes_k), codes_v };
+    const uint8_t *const codes[2] = {own_codes(t, layer, head, codes_k), codes_v};
     uint32_t d = t->geometry.d;
 
     for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
         const struct codec *c = table_codec(t, layer, head, (enum side) side);
 
-        ret[side] = (struct table_sums) { 0 };
+        ret[side] = (struct table_sums){0};
         for (uint32_t i = 0; i < d; i++)
             add(&ret[side], i, (double) c->mean[i]);
         if (c->n_pred > 0)
@@ -103,11 +105,11 @@ void table_encode_head(const struct table *t, uint32_t layer, uint32_t head, con
     for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
         const struct codec *c = table_codec(t, layer, head, (enum side) side);
 
-        ret[side] = (struct table_sums) { 0 };
+        ret[side] = (struct table_sums){0};
         for (uint32_t i = 0; i < c->r; i++)
             for (uint32_t j = 0; j < d; j++)
-                add(&ret[side], i, (double) c->enc[(size_t) i * d + j] *
-                                       ((double) x[side][j] - (double) c->enc_mean[j]));
+                add(&ret[side], i,
+                    (double) c->enc[(size_t) i * d + j] * ((double) x[side][j] - (double) c->enc_mean[j]));
         if (c->enc_k)
             add_predictors(t, layer, head, codes_k, -1, c->enc_k, c->r, c->n_pred, &ret[side]);
     }

@@ -1,11 +1,11 @@
 /*
- * The bytes of a table file, for those who write (table_build.c) and check them (table.c, table_check.c). Everything
- * else reads struct table. alloc/README.md draws the same.
+ * The bytes of a table file, for those who write (table_build.c) and check them (table.c, table_check.c).
+ * Everything else reads struct table. alloc/README.md draws the same.
  *
  *     header | freq | levels | codecs | provenance | matrices | golden | SHA-256 of all before
  *
- * Little-endian. Every section starts at the next multiple of 64; bytes between are zero. Nothing may be placed
- * elsewhere: a table has exactly one encoding, or its digest would not be its name.
+ * Little-endian. Every section starts at the next multiple of 64; bytes between are zero. Nothing may be
+ * placed elsewhere: a table has exactly one encoding, or its digest would not be its name.
  */
 #pragma once
 
@@ -14,7 +14,8 @@
 
 #include "alloc/table.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tables are used in place, and they are little-endian");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "tables are used in place, and they are little-endian");
 
 #define TABLE_MAGIC "KVCTABLE" /* without its NUL */
 #define TABLE_VERSION 2
@@ -29,9 +30,9 @@ enum table_section {
     SECTION_LEVELS,     /* for both sides, b = 1..8: binary32 step, value[2^b], threshold[2^b - 1] */
     SECTION_CODECS,     /* struct table_codec_entry [head_side_count] */
     SECTION_PROVENANCE, /* JSON text and one NUL */
-    SECTION_MATRICES,   /* binary32; for each codec enc_mean, enc, enc_k, mean, dec, each at a multiple of 64 */
-    SECTION_GOLDEN,     /* for each layer, each token: K codes of all heads; then for each head V codes [r_V], binary32
-                           k^ [d], v^ [d] and z of both, [r_K] and [r_V] */
+    SECTION_MATRICES, /* binary32; for each codec enc_mean, enc, enc_k, mean, dec, each at a multiple of 64 */
+    SECTION_GOLDEN,   /* for each layer, each token: K codes of all heads; then for each head V codes [r_V],
+                         binary32   k^ [d], v^ [d] and z of both, [r_K] and [r_V] */
     SECTION_COUNT,
 };
 
@@ -66,7 +67,8 @@ _Static_assert(sizeof(struct table_codec_entry) == 64, "no padding");
 
 /* Floats of one width in the levels section: step, 2^b values, 2^b - 1 thresholds. */
 #define TABLE_LEVEL_FLOATS(b) ((size_t) 2 << (b))
-#define TABLE_LEVELS_BYTES (2 * (TABLE_LEVEL_FLOATS(TABLE_BITS_MAX + 1) - 4) * sizeof(float)) /* sum over b = 1..8 */
+#define TABLE_LEVELS_BYTES                                                                                   \
+    (2 * (TABLE_LEVEL_FLOATS(TABLE_BITS_MAX + 1) - 4) * sizeof(float)) /* sum over b = 1..8 */
 
 /* Room for half-tiles: a head dimension padded to a multiple of 16. */
 static inline uint32_t table_half_tiles_max(uint32_t d)
@@ -74,7 +76,8 @@ static inline uint32_t table_half_tiles_max(uint32_t d)
     return (d + 15) / 16 * 2;
 }
 
-/* Bytes of one token of one head in the golden section: its K codes apart, which stand before those of all heads. */
+/* Bytes of one token of one head in the golden section: its K codes apart, which stand before those of all
+ * heads. */
 static inline size_t table_golden_head_bytes(const struct codec *k, const struct codec *v, uint32_t d)
 {
     return v->r + (2 * (size_t) d + k->r + v->r) * sizeof(float);
@@ -100,7 +103,8 @@ struct table_sums {
  * @codes_k: K codes of all heads of the layer, one head after the other; each within its width
  * @codes_v: [r_V] of @head
  *
- * @t needs geometry, v_from, levels and codecs only: the builder decodes golden codes before there is a table.
+ * @t needs geometry, v_from, levels and codecs only: the builder decodes golden codes before there is a
+ * table.
  */
 void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
                        const uint8_t *codes_v, struct table_sums ret[2]);
@@ -120,7 +124,8 @@ static inline size_t table_layer_codes(const struct table *t, uint32_t layer)
 }
 
 /* Fills @ret from a directory entry whose numbers were checked. @matrices: start of the section. */
-void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const uint8_t *matrices, struct codec *ret);
+void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const uint8_t *matrices,
+                      struct codec *ret);
 
 /* Checks of table_parse() on @t, which has geometry, v_from, bytes and sections that lie inside them.
  * @ret_codecs [head_side_count]. Return: 0; -EBADMSG with a sentence. */

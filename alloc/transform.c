@@ -11,15 +11,15 @@
 #include "alloc/rotation.h"
 #include "base/cleanup.h"
 
-#define RIDGE 1e-3        /* of the mean eigenvalue of M: directions nobody reads still cost a little */
-#define RANK_FLOOR 1e-12  /* of the largest eigenvalue: below it is rounding */
+#define RIDGE 1e-3       /* of the mean eigenvalue of M: directions nobody reads still cost a little */
+#define RANK_FLOOR 1e-12 /* of the largest eigenvalue: below it is rounding */
 #define BLOCK_ROWS 256
 
 int transform_init(struct transform *t, uint32_t d)
 {
     size_t dd = (size_t) d * d;
 
-    *t = (struct transform) { .d = d };
+    *t = (struct transform){.d = d};
     t->w = calloc(d + 2 * dd, sizeof(double));
     if (!t->w)
         return -ENOMEM;
@@ -31,19 +31,21 @@ int transform_init(struct transform *t, uint32_t d)
 void transform_deinit(struct transform *t)
 {
     free(t->w);
-    *t = (struct transform) { .d = 0 };
+    *t = (struct transform){.d = 0};
 }
 
 uint64_t seed_mix(uint64_t seed, uint64_t part)
 {
-    uint64_t z = seed + (part + 1) * 0xd1342543de82ef95u; /* odd: distinct parts stay distinct; then splitmix64 */
+    uint64_t z =
+        seed + (part + 1) * 0xd1342543de82ef95u; /* odd: distinct parts stay distinct; then splitmix64 */
 
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
 }
 
-/* Rows [first, first + n) of @rows [d, d] := H times them, each divided by or multiplied with the band's deviation. */
+/* Rows [first, first + n) of @rows [d, d] := H times them, each divided by or multiplied with the band's
+ * deviation. */
 static void rotate_band(double *rows, size_t d, size_t first, size_t n, const double *H, double factor)
 {
     double in[BAND_COORDS];
@@ -61,7 +63,8 @@ static void rotate_band(double *rows, size_t d, size_t first, size_t n, const do
     }
 }
 
-/* A band's coordinates share one scale: the square root of their mean variance, which a rotation leaves alone. */
+/* A band's coordinates share one scale: the square root of their mean variance, which a rotation leaves
+ * alone. */
 static void make_bands(struct transform *t, uint64_t seed)
 {
     for (uint32_t b = 0; b < t->n_bands; b++) {
@@ -148,8 +151,8 @@ int transform_apply(const struct transform *t, const double *mean, const float *
         for (size_t i = 0; i < rows; i++)
             for (size_t c = 0; c < d; c++)
                 centred[i * d + c] = (float) ((double) x[(row + i) * d + c] - mean[c]);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) rows, (int) r, (int) d, 1.0f, centred, (int) d,
-                    enc, (int) d, 0.0f, ret_z + row * r, (int) r);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) rows, (int) r, (int) d, 1.0f, centred,
+                    (int) d, enc, (int) d, 0.0f, ret_z + row * r, (int) r);
     }
     for (size_t i = 0; i < n * r; i++)
         if (!isfinite(ret_z[i])) /* a scale that binary32 cannot hold */

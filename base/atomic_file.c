@@ -37,7 +37,8 @@ static int draw_name(const char *path, char **ret_name)
     return asprintf(ret_name, "%s.%016" PRIx64 ".tmp", path, unique) < 0 ? -ENOMEM : 0;
 }
 
-/* Without a name, so that nothing is left of it whatever happens to us; the name comes at the end, through /proc. */
+/* Without a name, so that nothing is left of it whatever happens to us; the name comes at the end, through
+ * /proc. */
 static int open_unnamed(const char *path)
 {
     _cleanup_(freep) char *copy = strdup(path);
@@ -99,14 +100,15 @@ int atomic_file_check(const char *path, struct errmsg *e)
 
 int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *e)
 {
-    struct atomic_file f = { .fd = -1 };
+    struct atomic_file f = {.fd = -1};
     int err = check_replaceable(path, e);
 
     if (err < 0)
         return err;
     f.fd = open_unnamed(path);
     f.path = strdup(path);
-    if (f.fd == -EOPNOTSUPP || f.fd == -EISDIR || f.fd == -EINVAL) /* file systems that have no unnamed files */
+    if (f.fd == -EOPNOTSUPP || f.fd == -EISDIR ||
+        f.fd == -EINVAL) /* file systems that have no unnamed files */
         f.fd = open_named(path, &f.temporary);
     if (f.path && f.fd >= 0)
         f.stream = fdopen(f.fd, "w");
@@ -131,8 +133,8 @@ void atomic_file_put(struct atomic_file *f, const void *bytes, size_t n)
 }
 
 /*
- * Gives an unnamed file its name. A link cannot replace a file: if there is one, ours gets a name beside it first, and
- * for the moment between two system calls a file is there that a kill would leave behind, whole.
+ * Gives an unnamed file its name. A link cannot replace a file: if there is one, ours gets a name beside it
+ * first, and for the moment between two system calls a file is there that a kill would leave behind, whole.
  */
 static int name_file(struct atomic_file *f)
 {
@@ -188,13 +190,13 @@ void atomic_file_deinit(struct atomic_file *f)
         (void) fclose(f->stream);
     free(f->temporary);
     free(f->path);
-    *f = (struct atomic_file) { .fd = -1 };
+    *f = (struct atomic_file){.fd = -1};
     errno = saved;
 }
 
 int atomic_file_write(const char *path, const void *data, size_t bytes, struct errmsg *e)
 {
-    _cleanup_(atomic_file_deinit) struct atomic_file f = { .fd = -1 };
+    _cleanup_(atomic_file_deinit) struct atomic_file f = {.fd = -1};
     int r = atomic_file_start(path, &f, e);
 
     if (r < 0)

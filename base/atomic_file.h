@@ -1,7 +1,7 @@
 /*
- * Output files that are either whole or not there: written without a name in the folder (O_TMPFILE), synced, then named. A
- * full disk, a signal or a crash leaves whatever file stood there before untouched, and nothing beside it. File systems
- * without unnamed files get a temporary name, which a kill can leave behind.
+ * Output files that are either whole or not there: written without a name in the folder (O_TMPFILE), synced,
+ * then named. A full disk, a signal or a crash leaves whatever file stood there before untouched, and nothing
+ * beside it. File systems without unnamed files get a temporary name, which a kill can leave behind.
  */
 #pragma once
 
@@ -24,18 +24,19 @@ int atomic_file_write(const char *path, const void *data, size_t bytes, struct e
 /**
  * atomic_file_check() - whether a file could be written at @path, before work that takes long
  *
- * Return: 0; -EISDIR; -EINVAL: a device, a pipe, a socket or a symbolic link stands there, which a new file would replace;
- * -ENOENT, -EACCES, -EROFS … of its folder; each with a sentence naming @path. The others above fail for the first two as well.
+ * Return: 0; -EISDIR; -EINVAL: a device, a pipe, a socket or a symbolic link stands there, which a new file
+ * would replace; -ENOENT, -EACCES, -EROFS … of its folder; each with a sentence naming @path. The others
+ * above fail for the first two as well.
  */
 int atomic_file_check(const char *path, struct errmsg *e);
 
 /* A file that is written piece by piece. */
 struct atomic_file {
     FILE *stream;
-    int fd;           /* of the stream */
+    int fd; /* of the stream */
     char *path;
-    char *temporary;  /* its name while it has one that it should not keep */
-    int error;        /* of the first piece that failed */
+    char *temporary; /* its name while it has one that it should not keep */
+    int error;       /* of the first piece that failed */
 };
 
 /**
@@ -49,7 +50,8 @@ int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *
 /* The next bytes, buffered. What goes wrong is told by atomic_file_commit(). */
 void atomic_file_put(struct atomic_file *f, const void *bytes, size_t n);
 
-/* Syncs the file, gives it its name and syncs the folder. Return: 0; a negative errno with a sentence: @path is as it was. */
+/* Syncs the file, gives it its name and syncs the folder. Return: 0; a negative errno with a sentence: @path
+ * is as it was. */
 int atomic_file_commit(struct atomic_file *f, struct errmsg *e);
 
 /* Discards what is not committed. Also right as a cleanup. */
@@ -62,4 +64,5 @@ void atomic_file_deinit(struct atomic_file *f);
  *
  * Return: 0; -EFBIG if larger than @max_bytes; -ENOENT, -EACCES, -EISDIR …, with a sentence naming @path.
  */
-int atomic_file_read(const char *path, size_t max_bytes, void **ret_data, size_t *ret_bytes, struct errmsg *e);
+int atomic_file_read(const char *path, size_t max_bytes, void **ret_data, size_t *ret_bytes,
+                     struct errmsg *e);

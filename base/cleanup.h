@@ -15,12 +15,12 @@
 #define _cleanup_(f) __attribute__((cleanup(f)))
 
 /* Hands ownership out of a variable that has a cleanup: the value is returned, the variable becomes empty. */
-#define take_ptr(p)                 \
-    __extension__({                 \
-        __typeof__(p) *_pp = &(p);  \
-        __typeof__(p) _v = *_pp;    \
-        *_pp = NULL;                \
-        _v;                         \
+#define take_ptr(p)                                                                                          \
+    __extension__({                                                                                          \
+        __typeof__(p) *_pp = &(p);                                                                           \
+        __typeof__(p) _v = *_pp;                                                                             \
+        *_pp = NULL;                                                                                         \
+        _v;                                                                                                  \
     })
 
 static inline int take_fd(int *fd)

@@ -1,8 +1,9 @@
 /*
  * The sentence that goes with an error code: what happened, to which thing, what to do.
  *
- * A caller that wants it passes a struct errmsg, a caller that does not passes NULL. Public handles embed one.
- * A sentence starts lower-case, names the thing, has no final full stop: it is printed after "kvcobra: ".
+ * A caller that wants it passes a struct errmsg, a caller that does not passes NULL. Public handles embed
+ * one. A sentence starts lower-case, names the thing, has no final full stop: it is printed after "kvcobra:
+ * ".
  */
 #pragma once
 
@@ -21,7 +22,8 @@ static inline void errmsg_clear(struct errmsg *e)
         e->text[0] = '\0';
 }
 
-/* Records the sentence and returns @err, so that failing is one statement: return fail(e, -EINVAL, "...", ...); */
+/* Records the sentence and returns @err, so that failing is one statement: return fail(e, -EINVAL, "...",
+ * ...); */
 __attribute__((format(printf, 3, 4))) static inline int fail(struct errmsg *e, int err, const char *fmt, ...)
 {
     if (e) {

@@ -31,14 +31,14 @@
 #include "daemon/loop/work.h"
 
 enum {
-    FDS_PER_SESSION = 8,  /* socket, pidfd, arena, session page; a reply's copies in flight */
+    FDS_PER_SESSION = 8, /* socket, pidfd, arena, session page; a reply's copies in flight */
     FDS_PER_EXTENT = 2,
     FDS_RESERVED = 64,
     TICK_MS_MIN = 20,
     TICK_MS_MAX = 1000,
 };
 
-/* ---- time and signals ------------------------------------------------------------------------------------------- */
+/* ---- time and signals ---- */
 
 static void close_slow_handshakes(struct server *s, uint64_t now)
 {
@@ -46,8 +46,8 @@ static void close_slow_handshakes(struct server *s, uint64_t now)
         next = c->next;
         if (c->state == CONN_OPEN || now - c->accepted_ms < s->config->handshake_ms)
             continue;
-        log_event(LOG_NOTICE, "handshake-timeout", "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid,
-                  (long) c->peer.uid);
+        log_event(LOG_NOTICE, "handshake-timeout", "pid=%ld uid=%ld, closing the connection",
+                  (long) c->peer.pid, (long) c->peer.uid);
         conn_close(c);
     }
 }
@@ -73,7 +73,8 @@ static void feed_watchdog(struct server *s, uint64_t now)
     if (s->watchdog_ms == 0 || now - s->fed_ms < s->watchdog_ms / 3)
         return;
     if (!is_sane(s)) {
-        log_event(LOG_CRIT, "self-check-failed", "message=\"accounts do not agree: waiting for the supervisor to start us "
+        log_event(LOG_CRIT, "self-check-failed",
+                  "message=\"accounts do not agree: waiting for the supervisor to start us "
                   "anew\"");
         return;
     }
@@ -104,7 +105,8 @@ static void on_tick(void *ctx)
 
 void server_update_tick(struct server *s)
 {
-    uint64_t shortest = s->config->lease_ms < s->config->handshake_ms ? s->config->lease_ms : s->config->handshake_ms;
+    uint64_t shortest =
+        s->config->lease_ms < s->config->handshake_ms ? s->config->lease_ms : s->config->handshake_ms;
     uint64_t period = shortest / 4;
 
     if (period < TICK_MS_MIN)
@@ -113,14 +115,15 @@ void server_update_tick(struct server *s)
         period = TICK_MS_MAX;
     if (s->watchdog_ms > 0 && period > s->watchdog_ms / 4)
         period = s->watchdog_ms / 4;
-    if (s->n_conns + s->n_sessions + s->n_alone + s->tables.n_draining == 0 && !metrics_http_is_busy(s->metrics_http))
+    if (s->n_conns + s->n_sessions + s->n_alone + s->tables.n_draining == 0 &&
+        !metrics_http_is_busy(s->metrics_http))
         period = s->watchdog_ms / 4; /* 0: nobody to look after */
     ev_tick_every(s->ev, period, on_tick, s);
 }
 
 static void reload_config(struct server *s)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct config fresh;
 
     supervisor_say("RELOADING=1");
@@ -170,7 +173,7 @@ static int watch_signals(struct server *s, struct errmsg *e)
     return r < 0 ? fail(e, r, "cannot watch for signals: %s", strerror(-r)) : 0;
 }
 
-/* ---- sockets ---------------------------------------------------------------------------------------------------- */
+/* ---- sockets ---- */
 
 static void on_client(void *ctx, int fd)
 {
@@ -182,15 +185,17 @@ static void on_operator(void *ctx, int fd)
     conn_accept(ctx, fd, true);
 }
 
-/* Sockets from systemd: FileDescriptorName=operator is the operator's, metrics monitoring's, any other one the clients'. */
+/* Sockets from systemd: FileDescriptorName=operator is the operator's, metrics monitoring's, any other one
+ * the clients'. */
 static void take_sockets(struct server *s, int *client_fd, int *operator_fd, int *metrics_fd)
 {
     for (size_t i = 0; i < s->supervisor.n_fds; i++) {
         struct supervisor_fd *f = &s->supervisor.fds[i];
 
         if (f->fd >= 0)
-            *(strcmp(f->name, "operator") == 0 ? operator_fd : strcmp(f->name, "metrics") == 0 ? metrics_fd : client_fd) =
-                take_fd(&f->fd);
+            *(strcmp(f->name, "operator") == 0  ? operator_fd
+              : strcmp(f->name, "metrics") == 0 ? metrics_fd
+                                                : client_fd) = take_fd(&f->fd);
     }
 }
 
@@ -238,7 +243,7 @@ static int open_sockets(struct server *s, struct errmsg *e)
     return r;
 }
 
-/* ---- limits of the process, secrets ----------------------------------------------------------------------------- */
+/* ---- limits of the process, secrets ---- */
 
 /* Connections may not run us out of descriptors: the limit of the process bounds what can be asked for. */
 static void fit_descriptors(const struct devices *d, const struct config *c)
@@ -256,12 +261,14 @@ static void fit_descriptors(const struct devices *d, const struct config *c)
         (void) getrlimit(RLIMIT_NOFILE, &limit);
     }
     if (limit.rlim_cur < need)
-        log_event(LOG_WARNING, "few-descriptors", "limit=%llu wanted=%" PRIu64 " message=\"clients above the limit are "
+        log_event(LOG_WARNING, "few-descriptors",
+                  "limit=%llu wanted=%" PRIu64 " message=\"clients above the limit are "
                   "asked to come again: raise LimitNOFILE or lower --connections\"",
                   (unsigned long long) limit.rlim_cur, need);
 }
 
-/* Kept in the state folder, so that keys stay the same over restarts; copied by the operator, over a fleet. */
+/* Kept in the state folder, so that keys stay the same over restarts; copied by the operator, over a fleet.
+ */
 static int load_secret(struct server *s, struct errmsg *e)
 {
     _cleanup_(freep) char *path = NULL;
@@ -294,7 +301,7 @@ static int load_secret(struct server *s, struct errmsg *e)
     return r;
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 int server_tenant(struct server *s, uid_t uid, struct device *device, struct tenant **ret, struct errmsg *e)
 {
@@ -318,8 +325,10 @@ int server_tenant(struct server *s, uid_t uid, struct device *device, struct ten
     st->tenants = t;
     st->n_tenants++;
     if (!t->isolated)
-        log_event(LOG_NOTICE, "not-isolated", "tenant=%s isolation=none message=\"this uid can write what kvcobrad "
-                  "shares: run kvcobrad as a user of its own\"", t->name);
+        log_event(LOG_NOTICE, "not-isolated",
+                  "tenant=%s isolation=none message=\"this uid can write what kvcobrad "
+                  "shares: run kvcobrad as a user of its own\"",
+                  t->name);
     *ret = t;
     return 0;
 }

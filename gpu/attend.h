@@ -1,12 +1,12 @@
 /*
  * Attention of the query heads of one KV head over packed pages and exact rows, one softmax over all.
  *
- * DESIGN 3.2: scores in binary32; V accumulated in rank space over [c_K ; c_V], one product with dec at the end:
- *     o = dec_V * sum_packed p [c ; c_V] + mean_V * sum p + sum_exact p (v - mean_V), divided by sum p.
- * RoPE on read: in-page offsets are constant, the query is rotated to the page's first position.
+ * DESIGN 3.2: scores in binary32; V accumulated in rank space over [c_K ; c_V], one product with dec at the
+ * end: o = dec_V * sum_packed p [c ; c_V] + mean_V * sum p + sum_exact p (v - mean_V), divided by sum p. RoPE
+ * on read: in-page offsets are constant, the query is rotated to the page's first position.
  *
- * What query m sees: positions 0..m. Of them, exactly: the sinks (n < n_sink, from page 0 of class first) and the
- * rows of exact_k/exact_v (positions exact_first ..); the rest from pages.
+ * What query m sees: positions 0..m. Of them, exactly: the sinks (n < n_sink, from page 0 of class first) and
+ * the rows of exact_k/exact_v (positions exact_first ..); the rest from pages.
  */
 #pragma once
 
@@ -20,30 +20,30 @@ struct ops;
 
 struct attend_args {
     const struct page_layout *layout;
-    uint32_t layer, head;            /* head counts from the shard's first */
-    const uint8_t *const *payloads;  /* [n_pages] payload of chunk i, positions 64 i ..; borrowed, immutable */
-    size_t n_pages;                  /* packed positions are 0 .. 64 n_pages - 1 */
-    uint32_t n_sink;                 /* sinks present in page 0 (table's n_sink); with n_pages == 0 they are exact rows */
+    uint32_t layer, head;           /* head counts from the shard's first */
+    const uint8_t *const *payloads; /* [n_pages] payload of chunk i, positions 64 i ..; borrowed, immutable */
+    size_t n_pages;                 /* packed positions are 0 .. 64 n_pages - 1 */
+    uint32_t n_sink; /* sinks present in page 0 (table's n_sink); with n_pages == 0 they are exact rows */
     const uint16_t *exact_k, *exact_v; /* [n_exact, d] binary16 of x - mean, position exact_first + i */
-    size_t exact_stride;             /* elements between rows */
-    size_t exact_first;              /* == 64 n_pages */
+    size_t exact_stride;               /* elements between rows */
+    size_t exact_first;                /* == 64 n_pages */
     size_t n_exact;
-    const float *q;                  /* [n_q, g, d] pre-RoPE, row stride q_stride floats between tokens */
+    const float *q; /* [n_q, g, d] pre-RoPE, row stride q_stride floats between tokens */
     size_t q_stride;
-    size_t q_first;                  /* position of query 0; q_first + n_q <= exact_first + n_exact */
+    size_t q_first; /* position of query 0; q_first + n_q <= exact_first + n_exact */
     size_t n_q;
-    float *out;                      /* like q */
+    float *out; /* like q */
     size_t out_stride;
-    void *scratch;                   /* attend_scratch_bytes(), aligned to 64; no allocation inside */
-    size_t window;                   /* query m sees n > m - window only, sinks too; 0 = all */
-    bool exact_rope;                 /* turn every key in every plane: no folding of slow planes (attend_decode.c) */
+    void *scratch;   /* attend_scratch_bytes(), aligned to 64; no allocation inside */
+    size_t window;   /* query m sees n > m - window only, sinks too; 0 = all */
+    bool exact_rope; /* turn every key in every plane: no folding of slow planes (attend_decode.c) */
 };
 
 /* Scratch for calls with up to @n_q queries over pages of layout @l. */
 size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q);
 
-/* On the best instruction set of this machine; all shapes. Arguments are the caller's responsibility (asserted).
- * No allocation, no system call. */
+/* On the best instruction set of this machine; all shapes. Arguments are the caller's responsibility
+ * (asserted). No allocation, no system call. */
 void attend(const struct attend_args *a);
 
 /* The same in plain C, the oracle of the others; and on any variant of gpu/ops.h. */
@@ -58,24 +58,28 @@ void attend_with(const struct attend_args *a, const struct ops *ops);
  *
  * Neither out nor what earlier shares left in the scratch is touched or read.
  */
-void attend_share(const struct attend_args *a, size_t first_page, size_t end_page, bool exact, float *ret_partial);
-void attend_share_with(const struct attend_args *a, const struct ops *ops, size_t first_page, size_t end_page, bool exact,
-                       float *ret_partial);
+void attend_share(const struct attend_args *a, size_t first_page, size_t end_page, bool exact,
+                  float *ret_partial);
+void attend_share_with(const struct attend_args *a, const struct ops *ops, size_t first_page, size_t end_page,
+                       bool exact, float *ret_partial);
 
 /* Floats of one share's result for any head of @l. */
 size_t attend_partial_floats(const struct page_layout *l, size_t n_q);
 
 /**
- * attend_merge() - one softmax over @n_shares partial results, at least one of which saw something of every row
+ * attend_merge() - one softmax over @n_shares partial results, at least one of which saw something of every
+ * row
  * @partials: [n_shares][attend_partial_floats()]
  *
  * Writes a->out. The sum runs in the order of shares, so the bits depend on the shares alone.
  */
 void attend_merge(const struct attend_args *a, const float *partials, size_t n_shares);
-void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials, size_t n_shares);
+void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials,
+                       size_t n_shares);
 
-/* What folding does to a call: planes whose keys are formed and turned, of all d / 2, and what the others may add to a
- * score, over the size of the row's scores about their mean. Planes and 0 where nothing is folded. */
+/* What folding does to a call: planes whose keys are formed and turned, of all d / 2, and what the others may
+ * add to a score, over the size of the row's scores about their mean. Planes and 0 where nothing is folded.
+ */
 struct attend_folding {
     size_t planes, formed;
     double bound;
@@ -94,18 +98,19 @@ enum { EXACT_BY_STEP = -1 };
 
 struct attend_dense_args {
     const struct geometry *geometry;
-    const float *exact_k, *exact_v;     /* [n, d] binary32 vectors of positions 0.. (not centred), stride between rows */
+    const float *exact_k,
+        *exact_v; /* [n, d] binary32 vectors of positions 0.. (not centred), stride between rows */
     const float *decoded_k, *decoded_v; /* likewise, read back from codes */
     size_t row_stride;
-    uint32_t n_sink;                    /* exact for every query */
-    int32_t n_recent;                   /* n > m - n_recent is exact; EXACT_BY_STEP: exact while a decode step of the
-                                           product would keep it, chunk end + 64 > m + 1 */
-    size_t window;                      /* query m sees n > m - window only, sinks too; 0 = all */
+    uint32_t n_sink;  /* exact for every query */
+    int32_t n_recent; /* n > m - n_recent is exact; EXACT_BY_STEP: exact while a decode step of the
+                         product would keep it, chunk end + 64 > m + 1 */
+    size_t window;    /* query m sees n > m - window only, sinks too; 0 = all */
     const float *q;
     size_t q_stride, q_first, n_q;
     float *out;
     size_t out_stride;
-    void *scratch;                      /* attend_dense_scratch_bytes() */
+    void *scratch; /* attend_dense_scratch_bytes() */
 };
 
 /* @n_positions: q_first + n_q at most. */

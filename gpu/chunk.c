@@ -8,7 +8,7 @@
 
 int chunk_work_init(struct chunk_work *w, const struct geometry *g, struct shard shard)
 {
-    *w = (struct chunk_work) {
+    *w = (struct chunk_work){
         .codes = calloc(shard.n_heads + (size_t) 1, CHUNK_CODES),
         .keys = calloc(g->n_kv_heads, sizeof(*w->keys)),
         .codec = calloc(codec_scratch_floats(), sizeof(float)),
@@ -27,7 +27,7 @@ void chunk_work_deinit(struct chunk_work *w)
     free(w->codes);
     free(w->keys);
     free(w->codec);
-    *w = (struct chunk_work) { 0 };
+    *w = (struct chunk_work){0};
 }
 
 static uint8_t *key_codes(const struct chunk_work *w, uint32_t head)
@@ -45,8 +45,8 @@ static struct head_view view_of(const struct page_layout *l, uint32_t layer, uin
     return head_view(l->table, layer, l->shard.first_head + head);
 }
 
-int chunk_encode_keys(const struct page_layout *l, uint32_t layer, uint32_t head, const float *k, size_t row_stride,
-                      uint8_t *payload, struct encode_counts *counts, struct chunk_work *w)
+int chunk_encode_keys(const struct page_layout *l, uint32_t layer, uint32_t head, const float *k,
+                      size_t row_stride, uint8_t *payload, struct encode_counts *counts, struct chunk_work *w)
 {
     struct head_view view = view_of(l, layer, head);
     int r = codec_encode_keys(view, k, row_stride, CHUNK_TOKENS, key_codes(w, head), counts, w->codec);
@@ -56,19 +56,21 @@ int chunk_encode_keys(const struct page_layout *l, uint32_t layer, uint32_t head
     return r;
 }
 
-int chunk_encode_values(const struct page_layout *l, uint32_t layer, uint32_t head, const float *v, size_t row_stride,
-                        uint8_t *payload, struct encode_counts *counts, struct chunk_work *w)
+int chunk_encode_values(const struct page_layout *l, uint32_t layer, uint32_t head, const float *v,
+                        size_t row_stride, uint8_t *payload, struct encode_counts *counts,
+                        struct chunk_work *w)
 {
     struct head_view view = view_of(l, layer, head);
-    int r = codec_encode_values(view, v, row_stride, CHUNK_TOKENS, w->keys, value_codes(l, w), counts, w->codec);
+    int r =
+        codec_encode_values(view, v, row_stride, CHUNK_TOKENS, w->keys, value_codes(l, w), counts, w->codec);
 
     if (r == 0)
         block_pack(view, NULL, value_codes(l, w), payload + page_block_off(l, layer, head));
     return r;
 }
 
-void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head, enum side side,
-                  float *x, size_t row_stride, struct chunk_work *w)
+void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,
+                  enum side side, float *x, size_t row_stride, struct chunk_work *w)
 {
     struct head_view view = view_of(l, layer, head);
     const uint8_t *block = payload + page_block_off(l, layer, head);
@@ -82,8 +84,8 @@ void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t 
     for (uint32_t h = run.first; h < run.first + run.n; h++) {
         uint32_t in_shard = h - l->shard.first_head;
 
-        block_unpack(view_of(l, layer, in_shard), payload + page_block_off(l, layer, in_shard), key_codes(w, in_shard),
-                     NULL);
+        block_unpack(view_of(l, layer, in_shard), payload + page_block_off(l, layer, in_shard),
+                     key_codes(w, in_shard), NULL);
     }
     block_unpack(view, block, NULL, value_codes(l, w));
     codec_decode_values(view, w->keys, value_codes(l, w), CHUNK_TOKENS, x, row_stride, w->codec);

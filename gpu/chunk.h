@@ -1,6 +1,6 @@
 /*
- * One chunk of one layer: rows of vectors to the blocks of a page, and back. Heads may need each other's K codes, so
- * the codes of a layer are kept here between the calls: keys of all heads first, then values.
+ * One chunk of one layer: rows of vectors to the blocks of a page, and back. Heads may need each other's K
+ * codes, so the codes of a layer are kept here between the calls: keys of all heads first, then values.
  */
 #pragma once
 
@@ -8,8 +8,8 @@
 
 /* Codes and scratch; belongs to one thread. */
 struct chunk_work {
-    uint8_t *codes;        /* [shard heads + 1][64, TABLE_RANK_MAX]: K of every head, V of one */
-    const uint8_t **keys;  /* by KV head of the table; NULL outside the shard */
+    uint8_t *codes;       /* [shard heads + 1][64, TABLE_RANK_MAX]: K of every head, V of one */
+    const uint8_t **keys; /* by KV head of the table; NULL outside the shard */
     float *codec;
 };
 
@@ -24,13 +24,15 @@ void chunk_work_deinit(struct chunk_work *w);
  *
  * Return: 0; -EINVAL: a number is not finite.
  */
-int chunk_encode_keys(const struct page_layout *l, uint32_t layer, uint32_t head, const float *k, size_t row_stride,
-                      uint8_t *payload, struct encode_counts *counts, struct chunk_work *w);
+int chunk_encode_keys(const struct page_layout *l, uint32_t layer, uint32_t head, const float *k,
+                      size_t row_stride, uint8_t *payload, struct encode_counts *counts,
+                      struct chunk_work *w);
 
 /* The same for values, after chunk_encode_keys() of every head of the layer, with the same @w. */
-int chunk_encode_values(const struct page_layout *l, uint32_t layer, uint32_t head, const float *v, size_t row_stride,
-                        uint8_t *payload, struct encode_counts *counts, struct chunk_work *w);
+int chunk_encode_values(const struct page_layout *l, uint32_t layer, uint32_t head, const float *v,
+                        size_t row_stride, uint8_t *payload, struct encode_counts *counts,
+                        struct chunk_work *w);
 
 /* Decoded vectors of one head and side, x [64, d] with a row stride. Sinks are not looked at. */
-void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head, enum side side,
-                  float *x, size_t row_stride, struct chunk_work *w);
+void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,
+                  enum side side, float *x, size_t row_stride, struct chunk_work *w);

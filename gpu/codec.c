@@ -1,8 +1,9 @@
 /*
- * Encode and decode one head: the order of work. The arithmetic is in ops_*.c and gives the same bits in each.
+ * Encode and decode one head: the order of work. The arithmetic is in ops_*.c and gives the same bits in
+ * each.
  *
- * Work goes in groups of 16 tokens, held transposed ([coordinate][16 tokens], one token per lane), so that lanes
- * never mix and a token's codes do not depend on who its neighbours are.
+ * Work goes in groups of 16 tokens, held transposed ([coordinate][16 tokens], one token per lane), so that
+ * lanes never mix and a token's codes do not depend on who its neighbours are.
  */
 #include "gpu/codec.h"
 
@@ -34,7 +35,7 @@ size_t codec_scratch_floats(void)
 
 static struct planes planes_of(float *scratch)
 {
-    return (struct planes) {
+    return (struct planes){
         .x = scratch,
         .z = scratch + PLANE_FLOATS,
         .levels = scratch + 2 * PLANE_FLOATS,
@@ -44,17 +45,18 @@ static struct planes planes_of(float *scratch)
 
 static struct matrix_in in(const float *p, size_t ld)
 {
-    return (struct matrix_in) { p, ld };
+    return (struct matrix_in){p, ld};
 }
 
 static struct matrix_out out(float *p)
 {
-    return (struct matrix_out) { p, GROUP };
+    return (struct matrix_out){p, GROUP};
 }
 
-/* ---- encode -------------------------------------------------------------------------------------------------- */
+/* ---- encode ---- */
 
-/* x [n, d] to planes [d][GROUP], mean subtracted; lanes from n on are zero. False if a number is not finite. */
+/* x [n, d] to planes [d][GROUP], mean subtracted; lanes from n on are zero. False if a number is not finite.
+ */
 static bool load_centred(const float *x, size_t stride, size_t n, const float *mean, size_t d, float *ret)
 {
     bool finite = true;
@@ -89,8 +91,8 @@ void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low,
 }
 
 /* z [r][GROUP] to codes [r][GROUP]; the first @n lanes are tokens. Half-tiles without bits get code 0. */
-static void quantise_group(const struct table *t, enum side side, const struct codec *c, const float *z, size_t n,
-                           uint8_t *codes, struct encode_counts *counts)
+static void quantise_group(const struct table *t, enum side side, const struct codec *c, const float *z,
+                           size_t n, uint8_t *codes, struct encode_counts *counts)
 {
     for (size_t half = 0; half < c->n_half; half++) {
         unsigned b = c->bits[half];
@@ -113,7 +115,8 @@ static void quantise_group(const struct table *t, enum side side, const struct c
 }
 
 /* codes [r][GROUP] to their levels [r][GROUP]. */
-static void lookup_group(const struct table *t, enum side side, const struct codec *c, const uint8_t *codes, float *ret)
+static void lookup_group(const struct table *t, enum side side, const struct codec *c, const uint8_t *codes,
+                         float *ret)
 {
     for (size_t half = 0; half < c->n_half; half++) {
         unsigned b = c->bits[half];
@@ -141,8 +144,8 @@ static void store_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
             ret[t * r + i] = codes[i * GROUP + t];
 }
 
-static void look_up(const struct table *t, enum side side, const struct codec *c, const uint8_t *codes, size_t n,
-                    float *ret)
+static void look_up(const struct table *t, enum side side, const struct codec *c, const uint8_t *codes,
+                    size_t n, float *ret)
 {
     uint8_t group[TABLE_RANK_MAX * GROUP];
 
@@ -151,12 +154,12 @@ static void look_up(const struct table *t, enum side side, const struct codec *c
 }
 
 /*
- * sums [rows][GROUP] += m c for tokens at .. at + n - 1, with c the levels of the K codes that V is predicted from: the
- * first columns of m. Head by head, each head's sum added to those before: one order on every machine, and one plane of
- * levels does.
+ * sums [rows][GROUP] += m c for tokens at .. at + n - 1, with c the levels of the K codes that V is predicted
+ * from: the first columns of m. Head by head, each head's sum added to those before: one order on every
+ * machine, and one plane of levels does.
  */
-static void add_predictors(struct head_view h, const uint8_t *const *codes_k, size_t at, size_t n, struct matrix_in m,
-                           size_t rows, float *levels, float *sums)
+static void add_predictors(struct head_view h, const uint8_t *const *codes_k, size_t at, size_t n,
+                           struct matrix_in m, size_t rows, float *levels, float *sums)
 {
     struct head_run run = table_predictors(h.table, h.head);
 
@@ -197,7 +200,8 @@ int codec_encode_keys(struct head_view h, const float *k, size_t row_stride, siz
 }
 
 int codec_encode_values(struct head_view h, const float *v, size_t row_stride, size_t n,
-                        const uint8_t *const *codes_k, uint8_t *codes, struct encode_counts *counts, float *scratch)
+                        const uint8_t *const *codes_k, uint8_t *codes, struct encode_counts *counts,
+                        float *scratch)
 {
     struct planes p = planes_of(scratch);
     uint8_t group[TABLE_RANK_MAX * GROUP];
@@ -221,7 +225,7 @@ int codec_encode_values(struct head_view h, const float *v, size_t row_stride, s
     return 0;
 }
 
-/* ---- decode -------------------------------------------------------------------------------------------------- */
+/* ---- decode ---- */
 
 static void fill_mean(const float *mean, size_t d, float *sums)
 {
@@ -237,8 +241,8 @@ static void add_own(struct head_view h, enum side side, const struct codec *c, c
     if (c->r == 0)
         return;
     look_up(h.table, side, c, codes, n, p.levels);
-    ops_best()->matmul_ordered(h.table->geometry.d, GROUP, c->r, in(c->dec + c->n_pred, c->r_in), in(p.levels, GROUP),
-                               out(p.x));
+    ops_best()->matmul_ordered(h.table->geometry.d, GROUP, c->r, in(c->dec + c->n_pred, c->r_in),
+                               in(p.levels, GROUP), out(p.x));
 }
 
 static void store_vectors(const float *sums, size_t d, size_t n, float *ret, size_t row_stride)
@@ -248,7 +252,8 @@ static void store_vectors(const float *sums, size_t d, size_t n, float *ret, siz
             ret[t * row_stride + i] = sums[i * GROUP + t];
 }
 
-void codec_decode_keys(struct head_view h, const uint8_t *codes, size_t n, float *k, size_t row_stride, float *scratch)
+void codec_decode_keys(struct head_view h, const uint8_t *codes, size_t n, float *k, size_t row_stride,
+                       float *scratch)
 {
     struct planes p = planes_of(scratch);
     size_t d = h.table->geometry.d;
@@ -262,8 +267,8 @@ void codec_decode_keys(struct head_view h, const uint8_t *codes, size_t n, float
     }
 }
 
-void codec_decode_values(struct head_view h, const uint8_t *const *codes_k, const uint8_t *codes, size_t n, float *v,
-                         size_t row_stride, float *scratch)
+void codec_decode_values(struct head_view h, const uint8_t *const *codes_k, const uint8_t *codes, size_t n,
+                         float *v, size_t row_stride, float *scratch)
 {
     struct planes p = planes_of(scratch);
     size_t d = h.table->geometry.d;

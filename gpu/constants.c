@@ -36,7 +36,8 @@ static double cubic(unsigned j, double u)
     return x;
 }
 
-/* Largest | e^(i angle u) - its interpolation | over u = first, first + step .. below 1, where nodes are @angle apart. */
+/* Largest | e^(i angle u) - its interpolation | over u = first, first + step .. below 1, where nodes are
+ * @angle apart. */
 static double cubic_error(double angle, double first, double step)
 {
     double worst = 0;
@@ -54,8 +55,8 @@ static double cubic_error(double angle, double first, double step)
 }
 
 /*
- * Nodes of a plane's own level are right; each level below adds its own error to what it makes of the level above,
- * which is 5/4 of that one's at most (the sum of |cubic| at u = 1/2).
+ * Nodes of a plane's own level are right; each level below adds its own error to what it makes of the level
+ * above, which is 5/4 of that one's at most (the sum of |cubic| at u = 1/2).
  */
 static double fold_error(double freq, unsigned level)
 {
@@ -108,7 +109,7 @@ struct page_constants *page_constants_new(const struct table *table)
     if (!c)
         return NULL;
     for (int side = SIDE_K; side <= SIDE_V; side++) {
-        c->levels[side][0] = (struct level_table) { .unit = 1 };
+        c->levels[side][0] = (struct level_table){.unit = 1};
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
             level_table_init(&c->levels[side][b], &table->levels[side][b], b);
     }

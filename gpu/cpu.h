@@ -1,14 +1,15 @@
 /*
- * Which instruction sets the kernels may use. The compiler's builtin also knows what the operating system enables.
+ * Which instruction sets the kernels may use. The compiler's builtin also knows what the operating system
+ * enables.
  */
 #pragma once
 
 enum cpu_capability {
-    CPU_AVX2 = 1 << 0,   /* AVX2, FMA, F16C */
-    CPU_AVX512 = 1 << 1, /* F, BW, DQ, VL */
-    CPU_VNNI = 1 << 2,   /* AVX-512 VNNI */
+    CPU_AVX2 = 1 << 0,     /* AVX2, FMA, F16C */
+    CPU_AVX512 = 1 << 1,   /* F, BW, DQ, VL */
+    CPU_VNNI = 1 << 2,     /* AVX-512 VNNI */
     CPU_AVX_VNNI = 1 << 3, /* the same instructions on 256 bits without AVX-512 */
-    CPU_AMX = 1 << 4,    /* AMX-TILE, AMX-INT8; a process asks the kernel before it uses them (ops.c) */
+    CPU_AMX = 1 << 4,      /* AMX-TILE, AMX-INT8; a process asks the kernel before it uses them (ops.c) */
 };
 
 static inline unsigned cpu_capabilities(void)
@@ -19,8 +20,8 @@ static inline unsigned cpu_capabilities(void)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
         mask |= CPU_AVX2;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         mask |= CPU_AVX512;
     if (__builtin_cpu_supports("avx512vnni"))
         mask |= CPU_VNNI;

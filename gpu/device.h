@@ -1,10 +1,11 @@
 /*
- * Memory objects that pools are made of, and the kernels that run where they lie. The CPU is one device; a GPU is
- * another. Nothing here knows tenants, pages' keys or messages.
+ * Memory objects that pools are made of, and the kernels that run where they lie. The CPU is one device; a
+ * GPU is another. Nothing here knows tenants, pages' keys or messages.
  *
- * An extent is one memory object: created by the owner (daemon, or a client in embedded mode), exported as a file
- * descriptor, imported read-only by others. On the CPU it is a memfd: allocated up front, sealed SHRINK|GROW|SEAL,
- * mode 0400, exported read-only, so that another uid that gets the descriptor cannot write, resize or punch it.
+ * An extent is one memory object: created by the owner (daemon, or a client in embedded mode), exported as a
+ * file descriptor, imported read-only by others. On the CPU it is a memfd: allocated up front, sealed
+ * SHRINK|GROW|SEAL, mode 0400, exported read-only, so that another uid that gets the descriptor cannot write,
+ * resize or punch it.
  */
 #pragma once
 
@@ -29,7 +30,8 @@ enum extent_access {
  *
  * Return: 0; -ENOMEM, -ENOSPC, -EMFILE …; a sealing step that fails fails the call.
  */
-int extent_new(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent, struct errmsg *e);
+int extent_new(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent,
+               struct errmsg *e);
 
 /**
  * extent_new_kept() - extent_new(), and the writable descriptor for a store that outlives this process

@@ -1,4 +1,5 @@
-/* The number types that vectors come and go in; binary32 in between. Values are those of kvcobra.h and the protocol. */
+/* The number types that vectors come and go in; binary32 in between. Values are those of kvcobra.h and the
+ * protocol. */
 #pragma once
 
 #include <stddef.h>

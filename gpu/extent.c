@@ -1,9 +1,9 @@
 /*
  * CPU memory objects: memfds that nobody but their owner can write, resize or punch. See device.h.
  *
- * A memfd's own descriptor is writable, and whoever receives it may map it so: file modes are checked at open, not at
- * mmap. So the owner maps its memory through the writable descriptor, then keeps and exports another one, opened
- * read-only. Mode 0400 stops another uid from opening it anew through /proc.
+ * A memfd's own descriptor is writable, and whoever receives it may map it so: file modes are checked at
+ * open, not at mmap. So the owner maps its memory through the writable descriptor, then keeps and exports
+ * another one, opened read-only. Mode 0400 stops another uid from opening it anew through /proc.
  */
 #include "gpu/device.h"
 
@@ -61,11 +61,12 @@ static struct extent *extent_alloc(size_t bytes)
     struct extent *x = malloc(sizeof(*x));
 
     if (x)
-        *x = (struct extent) { .fd = -1, .bytes = bytes };
+        *x = (struct extent){.fd = -1, .bytes = bytes};
     return x;
 }
 
-/* Forked children must not keep pages of a pool alive, nor see them: they are not the process that was let in. */
+/* Forked children must not keep pages of a pool alive, nor see them: they are not the process that was let
+ * in. */
 static int map_shared(struct extent *x, int fd, int prot)
 {
     void *p = mmap(NULL, x->bytes, prot, MAP_SHARED, fd, 0);
@@ -76,7 +77,7 @@ static int map_shared(struct extent *x, int fd, int prot)
     return madvise(x->data, x->bytes, MADV_DONTFORK) < 0 ? -errno : 0;
 }
 
-/* ---- owner --------------------------------------------------------------------------------------------------- */
+/* ---- owner ---- */
 
 static int memfd_open(const char *name, int *ret_fd)
 {
@@ -101,7 +102,8 @@ static int allocate(int fd, size_t bytes)
     return r < 0 ? -errno : 0;
 }
 
-/* F_SEAL_SEAL last: after it no seal can be added, so a descriptor that lacks one is refused, not repaired. */
+/* F_SEAL_SEAL last: after it no seal can be added, so a descriptor that lacks one is refused, not repaired.
+ */
 static int seal(int fd, enum extent_access access)
 {
     if (fchmod(fd, access == EXTENT_READ ? 0400 : 0600) < 0)
@@ -133,7 +135,8 @@ static int check_request(const char *name, size_t bytes, struct errmsg *e)
     if (strlen(name) > NAME_MAX_CHARS)
         return fail(e, -EINVAL, "the name of a memory object has more than %d characters", NAME_MAX_CHARS);
     if (bytes == 0 || bytes % page != 0 || bytes > SSIZE_MAX)
-        return fail(e, -EINVAL, "memory object %s: %zu bytes is not a multiple of the page size %zu", name, bytes, page);
+        return fail(e, -EINVAL, "memory object %s: %zu bytes is not a multiple of the page size %zu", name,
+                    bytes, page);
     return 0;
 }
 
@@ -173,13 +176,15 @@ int extent_new_kept(const char *name, size_t bytes, enum extent_access access, s
         return fail(e, r, "memory object %s: cannot seal: %s", name, strerror(-r));
     r = make_export(x, fd, access);
     if (r < 0)
-        return fail(e, r, "memory object %s: cannot open it for others (is /proc mounted?): %s", name, strerror(-r));
+        return fail(e, r, "memory object %s: cannot open it for others (is /proc mounted?): %s", name,
+                    strerror(-r));
     *ret_extent = take_ptr(x);
     *ret_owner_fd = take_fd(&fd);
     return 0;
 }
 
-int extent_new(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent, struct errmsg *e)
+int extent_new(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent,
+               struct errmsg *e)
 {
     int owner_fd;
     int r = extent_new_kept(name, bytes, access, ret_extent, &owner_fd, e);
@@ -189,9 +194,10 @@ int extent_new(const char *name, size_t bytes, enum extent_access access, struct
     return r;
 }
 
-/* ---- importer ------------------------------------------------------------------------------------------------ */
+/* ---- importer ---- */
 
-/* The seals make the size that fstat reports final: only then can no access through the mapping fault later. */
+/* The seals make the size that fstat reports final: only then can no access through the mapping fault later.
+ */
 static int check_import(int fd, size_t bytes_expected, enum extent_access access, struct errmsg *e)
 {
     const int need = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -239,7 +245,7 @@ int extent_import(int fd, size_t bytes_expected, enum extent_access access, stru
     return 0;
 }
 
-/* ---- an owner's successor --------------------------------------------------------------------------------------- */
+/* ---- an owner's successor ---- */
 
 int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access, struct extent **ret_extent,
                  struct errmsg *e)
@@ -261,7 +267,8 @@ int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access,
     if (r == 0)
         r = make_export(x, owned, access);
     if (r < 0)
-        return fail(e, r, "kept memory object: cannot map or open %zu bytes: %s", bytes_expected, strerror(-r));
+        return fail(e, r, "kept memory object: cannot map or open %zu bytes: %s", bytes_expected,
+                    strerror(-r));
     *ret_extent = take_ptr(x);
     return 0;
 }

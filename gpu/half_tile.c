@@ -1,18 +1,21 @@
 /*
- * Half-tiles in whole words. Seen as half-words, layout.h's map loses its h: code i of fragment order, i = 2 lane + h,
- * owns half-word i of a plane's 64, and field j of it. So field j of a plane is one loop over 64 half-words with the
- * same shift and mask. Half-words have 16 bits; in the plane of width 1 they have 8, which its eight fields fill.
+ * Half-tiles in whole words. Seen as half-words, layout.h's map loses its h: code i of fragment order, i = 2
+ * lane + h, owns half-word i of a plane's 64, and field j of it. So field j of a plane is one loop over 64
+ * half-words with the same shift and mask. Half-words have 16 bits; in the plane of width 1 they have 8,
+ * which its eight fields fill.
  */
 #include "gpu/half_tile.h"
 
 #include <assert.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of a half-tile are used as they lie in memory");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "words of a half-tile are used as they lie in memory");
 
 enum { ROW = 64, FIELDS = HALF_TILE_CODES / ROW };
 
-/* Appends the plane's bits below those already in @codes. @p in {2, 4, 8}: a constant where this is inlined. */
+/* Appends the plane's bits below those already in @codes. @p in {2, 4, 8}: a constant where this is inlined.
+ */
 static inline const uint8_t *plane_unpack(const uint8_t *plane, unsigned p, uint8_t *codes)
 {
     unsigned per_word = 16 / p;
@@ -42,11 +45,12 @@ static inline void plane1_unpack(const uint8_t *plane, uint8_t *codes)
 static inline uint8_t *plane_pack(const uint8_t *codes, unsigned p, unsigned drop, uint8_t *plane)
 {
     unsigned per_word = 16 / p;
-    uint16_t words[ROW] = { 0 };
+    uint16_t words[ROW] = {0};
 
     for (unsigned j = 0; j < FIELDS; j++) {
         for (unsigned i = 0; i < ROW; i++)
-            words[i] = (uint16_t) (words[i] | (codes[ROW * j + i] >> drop & ((1u << p) - 1)) << p * (j % per_word));
+            words[i] =
+                (uint16_t) (words[i] | (codes[ROW * j + i] >> drop & ((1u << p) - 1)) << p * (j % per_word));
         if ((j + 1) % per_word == 0) {
             memcpy(plane, words, sizeof(words));
             memset(words, 0, sizeof(words));
@@ -58,7 +62,7 @@ static inline uint8_t *plane_pack(const uint8_t *codes, unsigned p, unsigned dro
 
 static inline void plane1_pack(const uint8_t *codes, uint8_t *plane)
 {
-    uint8_t words[ROW] = { 0 };
+    uint8_t words[ROW] = {0};
 
     for (unsigned j = 0; j < FIELDS; j++)
         for (unsigned i = 0; i < ROW; i++)
@@ -110,8 +114,8 @@ static inline bytes16 interleave_high(bytes16 a, bytes16 b)
 }
 
 /*
- * Interleaving the first 32 of 64 bytes with the last 32 moves byte i to the place whose index has the six bits of i
- * rotated by one. Three times rotates by three, which swaps row and column of an 8 x 8 block.
+ * Interleaving the first 32 of 64 bytes with the last 32 moves byte i to the place whose index has the six
+ * bits of i rotated by one. Three times rotates by three, which swaps row and column of an 8 x 8 block.
  */
 void half_tile_transpose(const uint8_t *codes, uint8_t *ret)
 {

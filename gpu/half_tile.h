@@ -5,7 +5,8 @@
  * codes[64 j + 8 row + col] with j, row, col as layout.h's j, g and 2t + h. That is
  *
  *     K: row = n & 7, col = c        so codes[8 n + c]: token-major
- *     V: row = c, col = n & 7        so codes[64 (n >> 3) + 8 c + (n & 7)]: eight tokens of a coordinate together
+ *     V: row = c, col = n & 7        so codes[64 (n >> 3) + 8 c + (n & 7)]: eight tokens of a coordinate
+ * together
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
- * Offsets inside a page, and the one-code-at-a-time form of the half-tile map. Pure arithmetic; what reads whole
- * half-tiles is half_tile.c, which the tests hold against this file.
+ * Offsets inside a page, and the one-code-at-a-time form of the half-tile map. Pure arithmetic; what reads
+ * whole half-tiles is half_tile.c, which the tests hold against this file.
  */
 #include "gpu/layout.h"
 
@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "gpu/constants.h"
 
-/* ---- offsets ------------------------------------------------------------------------------------------------- */
+/* ---- offsets ---- */
 
 static bool sinks_bytes(const struct table *t, struct shard s, size_t *ret_bytes)
 {
@@ -27,7 +27,8 @@ static bool page_sizes(struct page_layout *l, size_t blocks_bytes)
 {
     size_t sinks;
 
-    if (!sinks_bytes(l->table, l->shard, &sinks) || !checked_add(blocks_bytes, sinks, &l->payload_bytes[PAGE_FIRST]))
+    if (!sinks_bytes(l->table, l->shard, &sinks) ||
+        !checked_add(blocks_bytes, sinks, &l->payload_bytes[PAGE_FIRST]))
         return false;
     l->payload_bytes[PAGE_REST] = blocks_bytes;
     l->sinks_off = blocks_bytes;
@@ -47,10 +48,11 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
 {
     const struct geometry *g = &table->geometry;
     _cleanup_(freep) size_t *off = NULL;
-    struct page_layout layout = { .table = table, .shard = shard };
+    struct page_layout layout = {.table = table, .shard = shard};
     size_t n_blocks, n_off, at = 0, i = 0;
 
-    if (shard.n_heads == 0 || shard.first_head >= g->n_kv_heads || shard.n_heads > g->n_kv_heads - shard.first_head)
+    if (shard.n_heads == 0 || shard.first_head >= g->n_kv_heads ||
+        shard.n_heads > g->n_kv_heads - shard.first_head)
         return -EINVAL;
     if (page_layout_lacks_heads(table, shard))
         return -EINVAL;
@@ -62,7 +64,8 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < shard.n_heads; head++) {
             const struct codec *v = table_codec(table, layer, shard.first_head + head, SIDE_V);
-            size_t bits = (size_t) table_codec(table, layer, shard.first_head + head, SIDE_K)->code_bits + v->code_bits;
+            size_t bits =
+                (size_t) table_codec(table, layer, shard.first_head + head, SIDE_K)->code_bits + v->code_bits;
 
             layout.r_in_max = v->r_in > layout.r_in_max ? v->r_in : layout.r_in_max;
             off[i++] = at;
@@ -84,7 +87,7 @@ void page_layout_deinit(struct page_layout *l)
 {
     free(l->block_off);
     free(l->constants);
-    *l = (struct page_layout) { 0 };
+    *l = (struct page_layout){0};
 }
 
 size_t page_sink_off(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side)
@@ -96,7 +99,7 @@ size_t page_sink_off(const struct page_layout *l, uint32_t layer, uint32_t head,
     return l->sinks_off + index * l->table->n_sink * row_bytes;
 }
 
-/* ---- the map ------------------------------------------------------------------------------------------------- */
+/* ---- the map ---- */
 
 struct place {
     size_t byte;    /* of the code's field, inside its plane */
@@ -104,8 +107,9 @@ struct place {
 };
 
 /*
- * layout.h numbers the bits of little-endian words; bit s of a word is bit s % 8 of its byte s / 8. So the field of
- * half h stands 16 bits (planes of u32 words) or 8 bits (the u16 words of the plane of width 1) above half 0.
+ * layout.h numbers the bits of little-endian words; bit s of a word is bit s % 8 of its byte s / 8. So the
+ * field of half h stands 16 bits (planes of u32 words) or 8 bits (the u16 words of the plane of width 1)
+ * above half 0.
  */
 static struct place place_of(unsigned p, enum side side, unsigned token, unsigned coord)
 {
@@ -118,16 +122,16 @@ static struct place place_of(unsigned p, enum side side, unsigned token, unsigne
     switch (p) {
     case 8:
         bit = 8 * (j & 1) + 16 * h;
-        return (struct place) { 4 * ((j >> 1) * 32 + lane) + bit / 8, bit % 8 };
+        return (struct place){4 * ((j >> 1) * 32 + lane) + bit / 8, bit % 8};
     case 4:
         bit = 4 * (j & 3) + 16 * h;
-        return (struct place) { 4 * ((j >> 2) * 32 + lane) + bit / 8, bit % 8 };
+        return (struct place){4 * ((j >> 2) * 32 + lane) + bit / 8, bit % 8};
     case 2:
         bit = 2 * j + 16 * h;
-        return (struct place) { 4 * lane + bit / 8, bit % 8 };
+        return (struct place){4 * lane + bit / 8, bit % 8};
     default:
         bit = j + 8 * h;
-        return (struct place) { 2 * lane + bit / 8, bit % 8 };
+        return (struct place){2 * lane + bit / 8, bit % 8};
     }
 }
 
@@ -149,7 +153,8 @@ unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, uns
     return code;
 }
 
-void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord, unsigned code)
+void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord,
+                   unsigned code)
 {
     uint8_t *plane = half_tile;
     unsigned left = b; /* bits of the code not yet written: the top ones go first */
@@ -163,7 +168,8 @@ void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned toke
             continue;
         left -= p;
         at = place_of(p, side, token, coord);
-        plane[at.byte] = (uint8_t) ((plane[at.byte] & ~(mask << at.shift)) | (code >> left & mask) << at.shift);
+        plane[at.byte] =
+            (uint8_t) ((plane[at.byte] & ~(mask << at.shift)) | (code >> left & mask) << at.shift);
         plane += (size_t) p * CHUNK_TOKENS;
     }
 }

@@ -1,24 +1,22 @@
 /*
- * Where everything lies inside a page. Pure arithmetic over a table and a shard; gpu/README.md draws it to the bit.
+ * Where everything lies inside a page. Pure arithmetic over a table and a shard; gpu/README.md draws it to
+ * the bit.
  *
  * page    = header (PAGE_HEADER_BYTES, proto/page.h) + payload
  * payload = for each layer, for each head of the shard: [K half-tiles][V half-tiles]
  *           class first: then the sinks, [layer][head][side][n_sink][d] binary16 of x - mean
  *
- * Half-tile: 64 tokens x 8 coordinates at b bits, 64 b bytes: planes of 8, 4, 2, 1 bits, widest first, holding the
- * code's bits from the most significant down (b = 7: 4, 2, 1). Inside a plane of width p, for token n and
- * coordinate c:
- *              K                 V
- *     j        n >> 3            n >> 3           field
- *     g        n & 7             c                row of the matrix fragment
- *     t, h     c >> 1, c & 1     (n & 7) >> 1, n & 1
+ * Half-tile: 64 tokens x 8 coordinates at b bits, 64 b bytes: planes of 8, 4, 2, 1 bits, widest first,
+ * holding the code's bits from the most significant down (b = 7: 4, 2, 1). Inside a plane of width p, for
+ * token n and coordinate c: K                 V j        n >> 3            n >> 3           field g        n
+ * & 7             c                row of the matrix fragment t, h     c >> 1, c & 1     (n & 7) >> 1, n & 1
  *     lane     4 g + t
  *     p = 8    u32 word [j >> 1][lane], shift 8 (j & 1) + 16 h
  *     p = 4    u32 word [j >> 2][lane], shift 4 (j & 3) + 16 h
  *     p = 2    u32 word [lane],         shift 2 j + 16 h
  *     p = 1    u16 word [lane],         shift j + 8 h
- * little-endian. These are the A fragments of a 16x8x16 matrix instruction: tokens as rows for K, coordinates as
- * rows for V.
+ * little-endian. These are the A fragments of a 16x8x16 matrix instruction: tokens as rows for K, coordinates
+ * as rows for V.
  */
 #pragma once
 
@@ -48,19 +46,19 @@ struct shard {
 struct page_layout {
     const struct table *table; /* borrowed */
     struct shard shard;
-    size_t payload_bytes[2];   /* by class */
-    size_t page_bytes[2];      /* header + payload */
-    size_t slot_bytes[2];      /* page_bytes rounded up to PAGE_ALIGN */
-    size_t sinks_off;          /* in the payload of class first */
-    uint32_t r_in_max;         /* columns of the widest dec of a V codec of the shard */
-    size_t *block_off;         /* [n_layers * shard.n_heads + 1] offset of each (layer, head) block in the payload */
+    size_t payload_bytes[2]; /* by class */
+    size_t page_bytes[2];    /* header + payload */
+    size_t slot_bytes[2];    /* page_bytes rounded up to PAGE_ALIGN */
+    size_t sinks_off;        /* in the payload of class first */
+    uint32_t r_in_max;       /* columns of the widest dec of a V codec of the shard */
+    size_t *block_off; /* [n_layers * shard.n_heads + 1] offset of each (layer, head) block in the payload */
     struct page_constants *constants; /* gpu/constants.h */
 };
 
 /**
  * page_layout_init() - compute the layout of @table for @shard
- * Return: 0; -EINVAL: the shard is outside the table's heads, or lacks heads that its values are predicted from, see
- * page_layout_lacks_heads(); -EOVERFLOW; -ENOMEM.
+ * Return: 0; -EINVAL: the shard is outside the table's heads, or lacks heads that its values are predicted
+ * from, see page_layout_lacks_heads(); -EOVERFLOW; -ENOMEM.
  */
 int page_layout_init(struct page_layout *l, const struct table *table, struct shard shard);
 
@@ -85,4 +83,5 @@ size_t page_sink_off(const struct page_layout *l, uint32_t layer, uint32_t head,
 
 /* One code of a half-tile, by the map above. For tests, tools and the reference kernels. */
 unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord);
-void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord, unsigned code);
+void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord,
+                   unsigned code);

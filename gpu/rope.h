@@ -2,7 +2,8 @@
  * Rotary angles. All are formed in binary64, because position x frequency reaches 1e6 radians and more, where
  * binary32 has no digits left after the point; only finished cosines and sines are rounded to binary32.
  *
- * R(n) turns plane i, the pair (i, i + n_rot / 2), by n freq[i]. A phase is R at one position, as unit complex numbers.
+ * R(n) turns plane i, the pair (i, i + n_rot / 2), by n freq[i]. A phase is R at one position, as unit
+ * complex numbers.
  */
 #pragma once
 

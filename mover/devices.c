@@ -22,8 +22,8 @@ int devices_find(struct devices *d, uint32_t number, struct device **ret_device,
     return 0;
 }
 
-static int make_space(struct devices *d, const struct cuda_device_info *info, uint64_t bytes, struct device *device,
-                      struct errmsg *e)
+static int make_space(struct devices *d, const struct cuda_device_info *info, uint64_t bytes,
+                      struct device *device, struct errmsg *e)
 {
     struct cuda_space *space = NULL;
     int r;
@@ -33,12 +33,12 @@ static int make_space(struct devices *d, const struct cuda_device_info *info, ui
     r = cuda_space_new(d->driver, info, bytes < info->bytes ? bytes : info->bytes, &space, e);
     if (r < 0)
         return r;
-    *device = (struct device) { .space = space, .info = *info };
+    *device = (struct device){.space = space, .info = *info};
     return 0;
 }
 
-int devices_open(struct devices *d, uint32_t number, const char *uuid, uint64_t bytes, struct device **ret_device,
-                 struct errmsg *e)
+int devices_open(struct devices *d, uint32_t number, const char *uuid, uint64_t bytes,
+                 struct device **ret_device, struct errmsg *e)
 {
     struct cuda_device_info info;
     struct device *device;
@@ -73,14 +73,15 @@ bool devices_is_shared(const struct devices *d, const struct device *device)
     return d->nvml && nvml_has_mps(d->nvml, &device->info.uuid);
 }
 
-int devices_list_processes(struct devices *d, const struct device *device, uint32_t *pids, size_t max, size_t *ret_n,
-                           struct errmsg *e)
+int devices_list_processes(struct devices *d, const struct device *device, uint32_t *pids, size_t max,
+                           size_t *ret_n, struct errmsg *e)
 {
     int r = d->nvml ? 0 : nvml_open(&d->nvml, e);
 
     if (r < 0)
         return r;
     if (devices_is_shared(d, device))
-        return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: an MPS server works there for others");
+        return fail(e, -EOPNOTSUPP,
+                    "processes on a GPU cannot be listed: an MPS server works there for others");
     return nvml_processes(d->nvml, &device->info.uuid, pids, max, ret_n, e);
 }

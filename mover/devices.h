@@ -27,18 +27,18 @@ void devices_close(struct devices *d);
  * @uuid:  "" = the first one
  * @bytes: of addresses; more than the device has are as many as it has
  *
- * Return: 0, also for one that is open under that number already; -EINVAL: number or bytes; -EEXIST: another device has that
- * number; else as cuda_driver_open(), cuda_device_find(), cuda_space_new().
+ * Return: 0, also for one that is open under that number already; -EINVAL: number or bytes; -EEXIST: another
+ * device has that number; else as cuda_driver_open(), cuda_device_find(), cuda_space_new().
  */
-int devices_open(struct devices *d, uint32_t number, const char *uuid, uint64_t bytes, struct device **ret_device,
-                 struct errmsg *e);
+int devices_open(struct devices *d, uint32_t number, const char *uuid, uint64_t bytes,
+                 struct device **ret_device, struct errmsg *e);
 
 /* Return: 0; -ENODEV: not open. */
 int devices_find(struct devices *d, uint32_t number, struct device **ret_device, struct errmsg *e);
 
 /* Return: as nvml_processes(); -EOPNOTSUPP also under MPS as the driver says, and without the library. */
-int devices_list_processes(struct devices *d, const struct device *device, uint32_t *pids, size_t max, size_t *ret_n,
-                           struct errmsg *e);
+int devices_list_processes(struct devices *d, const struct device *device, uint32_t *pids, size_t max,
+                           size_t *ret_n, struct errmsg *e);
 
 /* Whether an MPS server stands between processes and the device. */
 bool devices_is_shared(const struct devices *d, const struct device *device);

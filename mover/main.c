@@ -1,6 +1,6 @@
 /*
- * kvcobra-mover: the one process of the service that has contexts on GPUs. kvcobrad starts it with a socket and ends it by
- * closing that; see README.md.
+ * kvcobra-mover: the one process of the service that has contexts on GPUs. kvcobrad starts it with a socket
+ * and ends it by closing that; see README.md.
  */
 #include <argp.h>
 #include <errno.h>
@@ -22,13 +22,13 @@ __attribute__((visibility("default"))) const char *argp_program_version = "kvcob
 
 enum { EXIT_USAGE = 2 };
 
-static const char doc[] =
-    "Make, check and copy GPU memory for kvcobrad."
-    "\v"
-    "kvcobrad starts kvcobra-mover when a GPU is configured (see \"gpu\" in kvcobrad.conf(5)) and talks to it over descriptor 3. "
-    "There is nothing to do with it by hand.";
+static const char doc[] = "Make, check and copy GPU memory for kvcobrad."
+                          "\v"
+                          "kvcobrad starts kvcobra-mover when a GPU is configured (see \"gpu\" in "
+                          "kvcobrad.conf(5)) and talks to it over descriptor 3. "
+                          "There is nothing to do with it by hand.";
 
-static const struct argp argp = { .doc = doc };
+static const struct argp argp = {.doc = doc};
 
 static bool is_started_by_daemon(void)
 {
@@ -39,16 +39,20 @@ static bool is_started_by_daemon(void)
            getsockopt(MOVER_SOCKET_FD, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_SEQPACKET;
 }
 
-/* Nothing of the daemon's but the socket, no more rights than it has, no core file with what others keep in GPU memory. */
+/* Nothing of the daemon's but the socket, no more rights than it has, no core file with what others keep in
+ * GPU memory. */
 static int lock_down(void)
 {
-    /* Not 0, which the kernel takes for "no limit" where cores are piped to a program; 1 is "none" there too. */
-    const struct rlimit no_core = { 1, 1 };
+    /* Not 0, which the kernel takes for "no limit" where cores are piped to a program; 1 is "none" there too.
+     */
+    const struct rlimit no_core = {1, 1};
 
-    /* The daemon's death closes the socket, which is read between requests; this one comes also while the driver works. */
+    /* The daemon's death closes the socket, which is read between requests; this one comes also while the
+     * driver works. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
-    if (close_range(MOVER_SOCKET_FD + 1, ~0U, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0 || chdir("/") < 0)
+    if (close_range(MOVER_SOCKET_FD + 1, ~0U, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0 ||
+        chdir("/") < 0)
         return -errno;
     if (unsetenv("NOTIFY_SOCKET") < 0 || unsetenv("WATCHDOG_USEC") < 0 || unsetenv("WATCHDOG_PID") < 0)
         return -errno;
@@ -57,13 +61,14 @@ static int lock_down(void)
 
 int main(int argc, char **argv)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r;
 
     argp_err_exit_status = EXIT_USAGE;
     (void) argp_parse(&argp, argc, argv, 0, NULL, NULL);
     if (!is_started_by_daemon()) {
-        fprintf(stderr, "kvcobra-mover: kvcobrad starts it when a GPU is configured; there is nothing to do with it by hand\n");
+        fprintf(stderr, "kvcobra-mover: kvcobrad starts it when a GPU is configured; there is nothing to do "
+                        "with it by hand\n");
         return EXIT_USAGE;
     }
     r = lock_down();

@@ -44,8 +44,9 @@ int move_create(struct device *device, uint64_t bytes, int *ret_fd, struct errms
 static int check_range(const struct range *range, uint64_t extent_bytes, struct errmsg *e)
 {
     if (!range_inside(range->offset, range->bytes, extent_bytes))
-        return fail(e, -EINVAL, "%llu bytes at %llu of a GPU extent of %llu", (unsigned long long) range->bytes,
-                    (unsigned long long) range->offset, (unsigned long long) extent_bytes);
+        return fail(e, -EINVAL, "%llu bytes at %llu of a GPU extent of %llu",
+                    (unsigned long long) range->bytes, (unsigned long long) range->offset,
+                    (unsigned long long) extent_bytes);
     return 0;
 }
 
@@ -66,8 +67,8 @@ static int checksum(struct cuda_extent *x, const struct range *range, uint32_t *
     return 0;
 }
 
-int move_check(struct device *device, int fd, uint64_t extent_bytes, const struct range *ranges, size_t n, uint32_t *ret_crc,
-               struct errmsg *e)
+int move_check(struct device *device, int fd, uint64_t extent_bytes, const struct range *ranges, size_t n,
+               uint32_t *ret_crc, struct errmsg *e)
 {
     _cleanup_(cuda_extent_freep) struct cuda_extent *x = NULL;
     _cleanup_(closep) int owned = fd;
@@ -106,14 +107,15 @@ static int write_file(int file, uint64_t offset, size_t n, struct errmsg *e)
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
-            return fail(e, -EBADMSG, "cannot write what was copied from the GPU: %s", strerror(put < 0 ? errno : ENOSPC));
+            return fail(e, -EBADMSG, "cannot write what was copied from the GPU: %s",
+                        strerror(put < 0 ? errno : ENOSPC));
         done += (size_t) put;
     }
     return 0;
 }
 
-int move_copy(struct device *device, int fd, uint64_t extent_bytes, const struct range *range, int file, bool to_extent,
-              struct errmsg *e)
+int move_copy(struct device *device, int fd, uint64_t extent_bytes, const struct range *range, int file,
+              bool to_extent, struct errmsg *e)
 {
     _cleanup_(cuda_extent_freep) struct cuda_extent *x = NULL;
     _cleanup_(closep) int owned = fd;
@@ -127,7 +129,8 @@ int move_copy(struct device *device, int fd, uint64_t extent_bytes, const struct
 
         r = to_extent ? read_file(file, done, n, e) : cuda_extent_read(x, range->offset + done, piece, n, e);
         if (r == 0)
-            r = to_extent ? cuda_extent_write(x, range->offset + done, piece, n, e) : write_file(file, done, n, e);
+            r = to_extent ? cuda_extent_write(x, range->offset + done, piece, n, e)
+                          : write_file(file, done, n, e);
     }
     return r;
 }

@@ -26,15 +26,16 @@ int move_create(struct device *device, uint64_t bytes, int *ret_fd, struct errms
  *
  * Return: 0; -EINVAL: a range beyond the end; as cuda_extent_import(), cuda_extent_read().
  */
-int move_check(struct device *device, int fd, uint64_t extent_bytes, const struct range *ranges, size_t n, uint32_t *ret_crc,
-               struct errmsg *e);
+int move_check(struct device *device, int fd, uint64_t extent_bytes, const struct range *ranges, size_t n,
+               uint32_t *ret_crc, struct errmsg *e);
 
 /**
  * move_copy() - between a range of an extent and a file from its beginning
  * @fd:   the extent's, transferred
  * @file: a memory object, borrowed; it is read and written, never mapped, so that its owner may shorten it
  *
- * Return: 0; -EINVAL: a range beyond the end; -EBADMSG: the file is shorter, or cannot be read or written; as above.
+ * Return: 0; -EINVAL: a range beyond the end; -EBADMSG: the file is shorter, or cannot be read or written; as
+ * above.
  */
-int move_copy(struct device *device, int fd, uint64_t extent_bytes, const struct range *range, int file, bool to_extent,
-              struct errmsg *e);
+int move_copy(struct device *device, int fd, uint64_t extent_bytes, const struct range *range, int file,
+              bool to_extent, struct errmsg *e);

@@ -1,4 +1,5 @@
-/* libnvidia-ml by dlopen; see nvml.h. Names and layouts are NVML's (its reference manual, "Device Queries"). */
+/* libnvidia-ml by dlopen; see nvml.h. Names and layouts are NVML's (its reference manual, "Device Queries").
+ */
 #include "mover/nvml.h"
 
 #include <dlfcn.h>
@@ -30,7 +31,7 @@ struct nvml {
     const char *(*error)(int);
     int (*by_uuid)(const char *, nvml_device *);
     list_call processes;
-    list_call mps_processes;                      /* NULL: the library has none of it */
+    list_call mps_processes;                         /* NULL: the library has none of it */
     int (*process_name)(unsigned, char *, unsigned); /* likewise */
 };
 
@@ -74,7 +75,8 @@ int nvml_open(struct nvml **ret_nvml, struct errmsg *e)
     (void) find(n, "nvmlSystemGetProcessName", &n->process_name);
     r = n->init();
     if (r != NVML_SUCCESS)
-        return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: libnvidia-ml does not start: %s", n->error(r));
+        return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: libnvidia-ml does not start: %s",
+                    n->error(r));
     n->started = true;
     *ret_nvml = take_ptr(n);
     return 0;
@@ -101,7 +103,8 @@ bool nvml_has_mps(struct nvml *n, const struct cu_uuid *uuid)
 
     if (!n->mps_processes || find_device(n, uuid, &device) != NVML_SUCCESS)
         return false;
-    return n->mps_processes(device, &count, NULL) != NVML_SUCCESS ? count > 0 : false; /* no room for any: too small */
+    return n->mps_processes(device, &count, NULL) != NVML_SUCCESS ? count > 0
+                                                                  : false; /* no room for any: too small */
 }
 
 /* The server itself is a process with a context. */
@@ -124,16 +127,19 @@ static int check_list(const struct nvml *n, const struct nvml_process *list, uns
 
     for (unsigned i = 0; i < count; i++) {
         if (is_mps_server(n, list[i].pid))
-            return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: an MPS server works there for others");
+            return fail(e, -EOPNOTSUPP,
+                        "processes on a GPU cannot be listed: an MPS server works there for others");
         has_us |= list[i].pid == (unsigned) getpid();
     }
     if (!has_us)
-        return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: the driver numbers processes otherwise than this "
+        return fail(e, -EOPNOTSUPP,
+                    "processes on a GPU cannot be listed: the driver numbers processes otherwise than this "
                     "PID namespace");
     return 0;
 }
 
-int nvml_processes(struct nvml *n, const struct cu_uuid *uuid, uint32_t *pids, size_t max, size_t *ret_n, struct errmsg *e)
+int nvml_processes(struct nvml *n, const struct cu_uuid *uuid, uint32_t *pids, size_t max, size_t *ret_n,
+                   struct errmsg *e)
 {
     static struct nvml_process list[PROCESSES_MAX];
     unsigned count = PROCESSES_MAX;
@@ -145,12 +151,14 @@ int nvml_processes(struct nvml *n, const struct cu_uuid *uuid, uint32_t *pids, s
     if (r != NVML_SUCCESS)
         return fail(e, -EOPNOTSUPP, "the processes on a GPU cannot be listed: %s", n->error(r));
     if (nvml_has_mps(n, uuid))
-        return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: an MPS server works there for others");
+        return fail(e, -EOPNOTSUPP,
+                    "processes on a GPU cannot be listed: an MPS server works there for others");
     r = check_list(n, list, count, e);
     if (r < 0)
         return r;
     if (count > max)
-        return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: there are %u, more than %zu", count, max);
+        return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: there are %u, more than %zu", count,
+                    max);
     for (unsigned i = 0; i < count; i++)
         pids[i] = list[i].pid;
     *ret_n = count;

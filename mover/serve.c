@@ -17,7 +17,7 @@ struct turn {
     struct wire_packet *packet; /* descriptors that came; those taken are -1 */
     struct devices *devices;
     struct errmsg error;
-    int fd;                     /* goes with the answer; -1: none */
+    int fd; /* goes with the answer; -1: none */
     Kvcobra__MoverReply reply;
     union {
         Kvcobra__MoverOpened open;
@@ -95,8 +95,9 @@ static int check(struct turn *t)
     if (r < 0)
         return r;
     for (size_t i = 0; i < m->n_ranges; i++)
-        ranges[i] = (struct range) { m->ranges[i]->offset, m->ranges[i]->bytes };
-    r = move_check(device, take_fd(&t->packet->fds[0]), m->extent_bytes, ranges, m->n_ranges, t->values, &t->error);
+        ranges[i] = (struct range){m->ranges[i]->offset, m->ranges[i]->bytes};
+    r = move_check(device, take_fd(&t->packet->fds[0]), m->extent_bytes, ranges, m->n_ranges, t->values,
+                   &t->error);
     if (r < 0)
         return r;
     kvcobra__mover_checked__init(&t->body.check);
@@ -110,14 +111,15 @@ static int check(struct turn *t)
 static int copy(struct turn *t)
 {
     const Kvcobra__MoverCopy *m = t->request->copy;
-    const struct range range = { m->offset, m->bytes };
+    const struct range range = {m->offset, m->bytes};
     struct device *device;
     int r = expect_fds(t, 2);
 
     if (r == 0)
         r = devices_find(t->devices, m->device, &device, &t->error);
     if (r == 0)
-        r = move_copy(device, take_fd(&t->packet->fds[0]), m->extent_bytes, &range, t->packet->fds[1], m->to_extent, &t->error);
+        r = move_copy(device, take_fd(&t->packet->fds[0]), m->extent_bytes, &range, t->packet->fds[1],
+                      m->to_extent, &t->error);
     if (r < 0)
         return r;
     kvcobra__mover_copied__init(&t->body.copy);
@@ -179,10 +181,11 @@ static int send_reply(int socket, struct turn *t, int err, uint8_t *packet)
 }
 
 /* Return: 0; -EIO: the context is lost; errno of the socket. */
-static int take_turn(int socket, struct devices *devices, const Kvcobra__MoverRequest *request, struct wire_packet *p,
-                     uint8_t *packet, struct errmsg *e)
+static int take_turn(int socket, struct devices *devices, const Kvcobra__MoverRequest *request,
+                     struct wire_packet *p, uint8_t *packet, struct errmsg *e)
 {
-    struct turn t = { .request = request, .packet = p, .devices = devices, .fd = -1, .reply = KVCOBRA__MOVER_REPLY__INIT };
+    struct turn t = {
+        .request = request, .packet = p, .devices = devices, .fd = -1, .reply = KVCOBRA__MOVER_REPLY__INIT};
     int err = handle(&t), r;
 
     r = send_reply(socket, &t, err, packet);
@@ -205,12 +208,12 @@ static bool has_failed_driver(const struct devices *d)
 int serve(int socket, struct errmsg *e)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
-    struct devices devices = { 0 };
+    struct devices devices = {0};
     int r;
 
     do {
         Kvcobra__MoverRequest *request = NULL;
-        struct wire_packet p = { 0 };
+        struct wire_packet p = {0};
 
         r = wire_receive(socket, packet, &p);
         if (r < 0) {

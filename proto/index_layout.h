@@ -1,4 +1,5 @@
-/* The bytes of the index object, shared by its reader and its writer; internal to proto/. index.h draws them. */
+/* The bytes of the index object, shared by its reader and its writer; internal to proto/. index.h draws them.
+ */
 #pragma once
 
 #include <stddef.h>
@@ -9,7 +10,8 @@
 #define INDEX_BUCKET_ENTRIES 8
 #define INDEX_USED_MASK 0xffu
 #define INDEX_CLASS_BITS 8
-#define INDEX_OVERFLOWED 0x80000000u /* in `used`: an insertion went past this bucket; lookups go on to the next */
+#define INDEX_OVERFLOWED                                                                                     \
+    0x80000000u /* in `used`: an insertion went past this bucket; lookups go on to the next */
 
 struct index_head {
     uint32_t magic;
@@ -39,8 +41,8 @@ static inline uint64_t index_probe(const uint64_t key[2], unsigned i, uint64_t n
 }
 
 /*
- * The seqlock. Every word of a bucket is read and written atomically, so nothing tears and the compiler may not
- * read twice. Data words use acquire loads and release stores instead of relaxed ones between fences:
+ * The seqlock. Every word of a bucket is read and written atomically, so nothing tears and the compiler may
+ * not read twice. Data words use acquire loads and release stores instead of relaxed ones between fences:
  *   - a release store of a data word keeps the odd sequence before it,
  *   - an acquire load of a data word keeps the second look at the sequence after it.
  * On x86-64 both are plain moves, and ThreadSanitizer understands them (it does not understand fences).

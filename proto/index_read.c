@@ -1,6 +1,6 @@
 /*
- * The index as a client reads it: no system call, no lock, no trust. Whatever the object holds, a lookup touches
- * only the object and ends after a bounded number of reads.
+ * The index as a client reads it: no system call, no lock, no trust. Whatever the object holds, a lookup
+ * touches only the object and ends after a bounded number of reads.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,12 +19,12 @@ int index_reader_init(struct index_reader *r, const void *object, size_t bytes, 
         return fail(e, -EBADMSG, "index object: %zu bytes are too few", bytes);
     memcpy(&h, object, sizeof(h));
     if (h.magic != INDEX_MAGIC || h.version != INDEX_VERSION)
-        return fail(e, -EBADMSG, "index object: magic %08x version %u, this library reads version %u", h.magic,
-                    h.version, INDEX_VERSION);
+        return fail(e, -EBADMSG, "index object: magic %08x version %u, this library reads version %u",
+                    h.magic, h.version, INDEX_VERSION);
     room = (bytes - sizeof(h)) / sizeof(struct index_bucket);
     if (h.n_buckets == 0 || h.n_buckets > room || h.n_buckets > UINT32_MAX)
         return fail(e, -EBADMSG, "index object: %" PRIu64 " buckets in %zu bytes", h.n_buckets, bytes);
-    *r = (struct index_reader) { .object = object, .bytes = bytes, .n_buckets = h.n_buckets };
+    *r = (struct index_reader){.object = object, .bytes = bytes, .n_buckets = h.n_buckets};
     return 0;
 }
 
@@ -34,7 +34,7 @@ static enum index_result look(const struct index_bucket *b, const uint64_t key[2
 {
     for (unsigned attempt = 0; attempt < INDEX_RETRIES_MAX; attempt++) {
         enum index_result result = INDEX_MISS;
-        struct index_hit hit = { 0 };
+        struct index_hit hit = {0};
         uint32_t before = INDEX_LOAD(b->sequence), used;
 
         if (before & 1)
@@ -43,7 +43,8 @@ static enum index_result look(const struct index_bucket *b, const uint64_t key[2
         for (unsigned i = 0; i < INDEX_BUCKET_ENTRIES; i++) {
             uint64_t generation;
 
-            if (!(used >> i & 1) || INDEX_LOAD(b->keys[i][0]) != key[0] || INDEX_LOAD(b->keys[i][1]) != key[1])
+            if (!(used >> i & 1) || INDEX_LOAD(b->keys[i][0]) != key[0] ||
+                INDEX_LOAD(b->keys[i][1]) != key[1])
                 continue;
             hit.slot = INDEX_LOAD(b->slots[i]);
             generation = INDEX_LOAD(b->generations[i]);
@@ -63,7 +64,8 @@ static enum index_result look(const struct index_bucket *b, const uint64_t key[2
     return INDEX_BUSY;
 }
 
-enum index_result index_lookup(const struct index_reader *r, const struct chunk_key *key, struct index_hit *ret_hit)
+enum index_result index_lookup(const struct index_reader *r, const struct chunk_key *key,
+                               struct index_hit *ret_hit)
 {
     const struct index_head *head = (const struct index_head *) r->object;
     const struct index_bucket *buckets = (const struct index_bucket *) (r->object + sizeof(*head));

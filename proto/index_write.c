@@ -1,6 +1,6 @@
 /*
- * The index as the daemon writes it, from one thread. Entries never move between buckets, so a reader that finds
- * each bucket consistent finds every key that was there throughout its lookup.
+ * The index as the daemon writes it, from one thread. Entries never move between buckets, so a reader that
+ * finds each bucket consistent finds every key that was there throughout its lookup.
  */
 #include <assert.h>
 #include <errno.h>
@@ -38,19 +38,20 @@ static struct index_bucket *bucket(const struct index_writer *w, const uint64_t 
 
 void index_writer_init(struct index_writer *w, void *object, size_t bytes)
 {
-    struct index_head h = { .magic = INDEX_MAGIC, .version = INDEX_VERSION };
+    struct index_head h = {.magic = INDEX_MAGIC, .version = INDEX_VERSION};
 
     assert(bytes >= sizeof(h) + sizeof(struct index_bucket));
     h.n_buckets = (bytes - sizeof(h)) / sizeof(struct index_bucket);
     assert(h.n_buckets <= UINT32_MAX);
     memset(object, 0, bytes);
     memcpy(object, &h, sizeof(h));
-    *w = (struct index_writer) { .object = object, .bytes = bytes, .n_buckets = h.n_buckets };
+    *w = (struct index_writer){.object = object, .bytes = bytes, .n_buckets = h.n_buckets};
 }
 
 static void bucket_open(struct index_bucket *b)
 {
-    __atomic_store_n(&b->sequence, b->sequence + 1, __ATOMIC_RELAXED); /* odd; kept first by the release stores */
+    __atomic_store_n(&b->sequence, b->sequence + 1,
+                     __ATOMIC_RELAXED); /* odd; kept first by the release stores */
 }
 
 static void bucket_close(struct index_bucket *b)
@@ -67,7 +68,8 @@ static int find(const struct index_bucket *b, const uint64_t key[2])
     return -1;
 }
 
-static void write_entry(struct index_bucket *b, unsigned i, const uint64_t key[2], const struct index_hit *hit)
+static void write_entry(struct index_bucket *b, unsigned i, const uint64_t key[2],
+                        const struct index_hit *hit)
 {
     bucket_open(b);
     INDEX_STORE(b->keys[i][0], key[0]);

@@ -1,4 +1,5 @@
-/* The name of a chunk: keyed BLAKE2b-128 over a fixed, length-prefixed encoding (proto/README.md draws it). */
+/* The name of a chunk: keyed BLAKE2b-128 over a fixed, length-prefixed encoding (proto/README.md draws it).
+ */
 #include <assert.h>
 #include <endian.h>
 #include <sodium.h>
@@ -24,7 +25,8 @@ static void add_bytes(crypto_generichash_state *st, const void *p, size_t bytes)
 
 /* Updates of BLAKE2b cannot fail: libsodium returns int for symmetry with hashes that can. */
 void chunk_key_derive(const uint8_t index_key[static INDEX_KEY_BYTES], const struct chunk_identity *id,
-                      const struct chunk_key *parent, const uint32_t tokens[static 64], struct chunk_key *ret_key)
+                      const struct chunk_key *parent, const uint32_t tokens[static 64],
+                      struct chunk_key *ret_key)
 {
     static const struct chunk_key no_parent;
     crypto_generichash_state st;

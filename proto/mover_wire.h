@@ -1,4 +1,5 @@
-/* Packets between kvcobrad and kvcobra-mover (mover.proto), with the limits of wire.h: each side takes the other for hostile. */
+/* Packets between kvcobrad and kvcobra-mover (mover.proto), with the limits of wire.h: each side takes the
+ * other for hostile. */
 #pragma once
 
 #include "proto/mover.pb-c.h"

@@ -76,7 +76,8 @@ static uint64_t get64(const uint8_t *p)
 
 uint32_t crc32c_continue(uint32_t crc, const void *data, size_t bytes)
 {
-    /* ISA-L's interface: not const though it only reads, int lengths, and neither inversion of the published CRC */
+    /* ISA-L's interface: not const though it only reads, int lengths, and neither inversion of the published
+     * CRC */
     unsigned char *p = (unsigned char *) data;
 
     crc = ~crc;
@@ -97,7 +98,7 @@ uint32_t crc32c(const void *data, size_t bytes)
 
 void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128])
 {
-    uint8_t b[128] = { 0 };
+    uint8_t b[128] = {0};
 
     put32(b + OFF_MAGIC, PAGE_MAGIC);
     put16(b + OFF_VERSION, h->format_version);
@@ -120,7 +121,7 @@ int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_he
 {
     static const uint8_t zero[OFF_HEADER_CRC - OFF_ZERO];
     uint8_t b[128]; /* the other side may still be writing: what is checked is what is used */
-    struct page_header h = { 0 };
+    struct page_header h = {0};
 
     memcpy(b, bytes, sizeof(b));
     if (get32(b + OFF_MAGIC) != PAGE_MAGIC)

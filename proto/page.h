@@ -1,5 +1,6 @@
 /*
- * The 128 bytes before every payload, and the key that finds a page. Same bytes in arena, pool, disk and shared tier.
+ * The 128 bytes before every payload, and the key that finds a page. Same bytes in arena, pool, disk and
+ * shared tier.
  */
 #pragma once
 
@@ -35,22 +36,23 @@ struct page_header { /* in memory; page_header_store() writes the 128 little-end
 };
 
 /* Byte offsets: magic 0, version 4, codec 6, table 8, model 40, key 72, first head 88 (u16), heads 90 (u16),
- * tokens 92 (u16), flags 94 (u16), first position 96 (u64), payload bytes 104 (u64), payload CRC 112, zero 116..123,
- * header CRC 124. The header CRC covers bytes 0..123. */
+ * tokens 92 (u16), flags 94 (u16), first position 96 (u64), payload bytes 104 (u64), payload CRC 112, zero
+ * 116..123, header CRC 124. The header CRC covers bytes 0..123. */
 void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128]);
 
 /* Return: 0; -EBADMSG (magic, version, CRC, reserved bytes) with a sentence. */
 int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_header, struct errmsg *e);
 
 uint32_t crc32c(const void *data, size_t bytes);
-uint32_t crc32c_continue(uint32_t crc, const void *data, size_t bytes); /* @crc: of what stands before; 0 of nothing */
+uint32_t crc32c_continue(uint32_t crc, const void *data,
+                         size_t bytes); /* @crc: of what stands before; 0 of nothing */
 
-struct chunk_identity { /* what a chunk key covers besides parent and tokens */
+struct chunk_identity {          /* what a chunk key covers besides parent and tokens */
     const uint8_t *table_digest; /* [32] */
     const uint8_t *model_digest; /* [32] */
     uint32_t first_head, n_heads;
     const void *salt;
-    size_t salt_bytes;           /* <= CHUNK_SALT_BYTES_MAX */
+    size_t salt_bytes; /* <= CHUNK_SALT_BYTES_MAX */
 };
 
 #define CHUNK_SALT_BYTES_MAX 1024
@@ -62,4 +64,5 @@ struct chunk_identity { /* what a chunk key covers besides parent and tokens */
  * @tokens:    [64]
  */
 void chunk_key_derive(const uint8_t index_key[static INDEX_KEY_BYTES], const struct chunk_identity *id,
-                      const struct chunk_key *parent, const uint32_t tokens[static 64], struct chunk_key *ret_key);
+                      const struct chunk_key *parent, const uint32_t tokens[static 64],
+                      struct chunk_key *ret_key);

@@ -1,9 +1,9 @@
 /*
  * The two small shared pages.
  *
- * Control page: one per tenant, read-only to clients, written by the daemon's loop thread. Says which table new
- * sequences of a model use; swapping tables is one 64-bit store.
- * Session page: one per session, written by the client, copied and distrusted by the daemon.
+ * Control page: one per tenant, read-only to clients, written by the daemon's loop thread. Says which table
+ * new sequences of a model use; swapping tables is one 64-bit store. Session page: one per session, written
+ * by the client, copied and distrusted by the daemon.
  */
 #pragma once
 
@@ -19,9 +19,9 @@
 #define SESSION_PAGE_BYTES 4096
 
 /*
- * word: revision << 24 | canary share (8 bits, n/256 of new sequences) << 16 | canary entry << 8 | active entry.
- * Entry CONTROL_NO_TABLE: none. An entry's digest is written before the word that names it is stored (release);
- * readers load the word (acquire), then the digest.
+ * word: revision << 24 | canary share (8 bits, n/256 of new sequences) << 16 | canary entry << 8 | active
+ * entry. Entry CONTROL_NO_TABLE: none. An entry's digest is written before the word that names it is stored
+ * (release); readers load the word (acquire), then the digest.
  */
 #define CONTROL_NO_TABLE 255
 
@@ -29,13 +29,14 @@ struct control_model {
     uint8_t model_digest[32];
     uint8_t geometry_digest[32];
     _Atomic uint64_t word;
-    _Atomic uint64_t retired_below;               /* entries retired so far, informative */
+    _Atomic uint64_t retired_below; /* entries retired so far, informative */
     uint8_t digests[CONTROL_DIGESTS_MAX][32];
 };
 
 /*
- * shadow word: share in millionths << 8 | entry + 1 in the model's digests; 0: no shadow. A share of new chunks is encoded
- * with that table too, for comparison. Behind the models: readers from before it was there do not look at it.
+ * shadow word: share in millionths << 8 | entry + 1 in the model's digests; 0: no shadow. A share of new
+ * chunks is encoded with that table too, for comparison. Behind the models: readers from before it was there
+ * do not look at it.
  */
 #define CONTROL_SHADOW_PPM_MAX 1000000u
 
@@ -43,8 +44,9 @@ struct control_page {
     uint32_t magic;
     uint32_t version;
     uint8_t boot_id[BOOT_ID_BYTES];
-    _Atomic uint64_t moved;          /* non-zero: obsolete, OPEN_MODEL again */
-    _Atomic uint64_t pressure;       /* extent whose pages a lender asks back: release them, take no new ones; 0: none */
+    _Atomic uint64_t moved; /* non-zero: obsolete, OPEN_MODEL again */
+    _Atomic uint64_t
+        pressure; /* extent whose pages a lender asks back: release them, take no new ones; 0: none */
     uint8_t reserved[24];
     struct control_model models[CONTROL_MODELS_MAX];
     _Atomic uint64_t shadow[CONTROL_MODELS_MAX];
@@ -78,7 +80,7 @@ static inline uint64_t control_revision(uint64_t word)
 }
 
 struct session_page {
-    _Atomic uint64_t renewals;       /* raised by any library call; keeps grants alive without a message */
+    _Atomic uint64_t renewals; /* raised by any library call; keeps grants alive without a message */
     _Atomic uint64_t chunks_hit;
     _Atomic uint64_t chunks_missed;
     uint8_t reserved[SESSION_PAGE_BYTES - 24];

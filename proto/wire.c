@@ -11,11 +11,12 @@
 
 #include "proto/wire_limits.h"
 
-/* ---- messages --------------------------------------------------------------------------------------------------- */
+/* ---- messages ---- */
 
 /*
- * What protobuf-c may take for one packet. Freed bytes are not given back to the budget: it bounds the work too.
- * Blocks come from malloc(), so that a message can outlive the budget and be freed with protobuf-c's own allocator.
+ * What protobuf-c may take for one packet. Freed bytes are not given back to the budget: it bounds the work
+ * too. Blocks come from malloc(), so that a message can outlive the budget and be freed with protobuf-c's own
+ * allocator.
  */
 struct budget {
     size_t left;
@@ -41,10 +42,11 @@ static void budget_free(void *data, void *p)
     free(p);
 }
 
-int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size_t bytes, ProtobufCMessage **ret)
+int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size_t bytes,
+                ProtobufCMessage **ret)
 {
-    struct budget budget = { .left = WIRE_UNPACK_BYTES_MAX };
-    ProtobufCAllocator allocator = { budget_alloc, budget_free, &budget };
+    struct budget budget = {.left = WIRE_UNPACK_BYTES_MAX};
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
     ProtobufCMessage *m;
     int r;
 
@@ -101,7 +103,7 @@ ssize_t wire_reply_pack(const Kvcobra__Reply *m, void *buf)
     return wire_pack(&m->base, buf);
 }
 
-/* ---- packets ---------------------------------------------------------------------------------------------------- */
+/* ---- packets ---- */
 
 /* cmsghdr wants its own alignment, which a plain byte array does not promise. */
 union send_control {
@@ -116,9 +118,9 @@ union receive_control {
 
 int wire_send(int socket, const void *packet, size_t bytes, const int *fds, size_t n_fds)
 {
-    union send_control control = { .bytes = { 0 } };
-    struct iovec iov = { (void *) packet, bytes }; /* sendmsg() only reads */
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+    union send_control control = {.bytes = {0}};
+    struct iovec iov = {(void *) packet, bytes}; /* sendmsg() only reads */
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
     ssize_t n;
 
     assert(bytes > 0 && bytes <= WIRE_PACKET_BYTES_MAX && n_fds <= WIRE_FDS_MAX);
@@ -175,11 +177,14 @@ bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p)
 int wire_receive(int socket, void *buf, struct wire_packet *ret)
 {
     union receive_control control;
-    struct iovec iov = { buf, WIRE_PACKET_BYTES_MAX };
+    struct iovec iov = {buf, WIRE_PACKET_BYTES_MAX};
     struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
+        .msg_iov = &iov,
+        .msg_iovlen = 1,
+        .msg_control = control.bytes,
+        .msg_controllen = sizeof(control.bytes),
     };
-    struct wire_packet p = { 0 };
+    struct wire_packet p = {0};
     ssize_t n;
     bool whole;
 

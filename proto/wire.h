@@ -18,7 +18,8 @@ struct msghdr;
 /**
  * wire_request_unpack() - decode a packet with a byte budget (WIRE_UNPACK_BYTES_MAX) and all counts capped
  * @ret: free with wire_request_free()
- * Return: 0; -EBADMSG; -E2BIG if a repeated field has more items than proto/protocol.h allows; -ENOMEM over budget.
+ * Return: 0; -EBADMSG; -E2BIG if a repeated field has more items than proto/protocol.h allows; -ENOMEM over
+ * budget.
  */
 int wire_request_unpack(const void *packet, size_t bytes, Kvcobra__Request **ret);
 int wire_reply_unpack(const void *packet, size_t bytes, Kvcobra__Reply **ret);
@@ -30,7 +31,8 @@ ssize_t wire_request_pack(const Kvcobra__Request *m, void *buf);
 ssize_t wire_reply_pack(const Kvcobra__Reply *m, void *buf);
 
 /* The same for messages of any type, for the wrappers that name one. */
-int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size_t bytes, ProtobufCMessage **ret);
+int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size_t bytes,
+                ProtobufCMessage **ret);
 ssize_t wire_pack(const ProtobufCMessage *m, void *buf);
 
 /**
@@ -41,9 +43,9 @@ int wire_send(int socket, const void *packet, size_t bytes, const int *fds, size
 
 struct wire_packet {
     size_t bytes;
-    int fds[WIRE_FDS_MAX];  /* CLOEXEC, owned by the receiver */
+    int fds[WIRE_FDS_MAX]; /* CLOEXEC, owned by the receiver */
     size_t n_fds;
-    pid_t pid;              /* from SCM_CREDENTIALS; 0 if the socket does not pass them */
+    pid_t pid; /* from SCM_CREDENTIALS; 0 if the socket does not pass them */
     uid_t uid;
     gid_t gid;
 };
@@ -56,6 +58,6 @@ struct wire_packet {
 int wire_receive(int socket, void *buf, struct wire_packet *ret);
 void wire_packet_close_fds(struct wire_packet *p);
 
-/* For event loops that receive by other means: adds the credentials and descriptors of @msg to @p, which then owns
- * them. False if there are more descriptors than a packet may have; those are closed. */
+/* For event loops that receive by other means: adds the credentials and descriptors of @msg to @p, which then
+ * owns them. False if there are more descriptors than a packet may have; those are closed. */
 bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p);

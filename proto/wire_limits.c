@@ -1,11 +1,11 @@
 /*
  * How large a message may be inside: a walk over the wire format, before anything is allocated for it.
  *
- * Decoding is where small inputs become big allocations: two bytes on the wire make a submessage of fifty in memory.
- * So every packet is walked first, guided by the generated descriptors, with an explicit stack (the schema has no
- * recursion; its depth is the depth of the stack). The walk counts repeated items against the limits of
- * proto/protocol.h, limits strings, and refuses what a canonical encoder never writes: groups, field number 0, a
- * second body.
+ * Decoding is where small inputs become big allocations: two bytes on the wire make a submessage of fifty in
+ * memory. So every packet is walked first, guided by the generated descriptors, with an explicit stack (the
+ * schema has no recursion; its depth is the depth of the stack). The walk counts repeated items against the
+ * limits of proto/protocol.h, limits strings, and refuses what a canonical encoder never writes: groups,
+ * field number 0, a second body.
  */
 #include "proto/wire_limits.h"
 
@@ -22,7 +22,7 @@ enum {
     WIRE_LENGTH = 2,
     WIRE_FIXED32 = 5,
 
-    DEPTH_MAX = 4,        /* Request > OpenModel > Geometry, Reply > StatusReply > TenantStatus, and one to spare */
+    DEPTH_MAX = 4, /* Request > OpenModel > Geometry, Reply > StatusReply > TenantStatus, and one to spare */
     FIELDS_PER_MESSAGE = 64,
     FREQ_ITEMS_MAX = 128, /* rotary planes of the largest head dimension */
 };
@@ -99,7 +99,8 @@ static uint32_t items_max(const ProtobufCFieldDescriptor *field)
     return WIRE_ITEMS_MAX;
 }
 
-/* Items of a packed array: doubles have eight bytes, fixed numbers four, every varint ends with a byte whose top bit is clear. */
+/* Items of a packed array: doubles have eight bytes, fixed numbers four, every varint ends with a byte whose
+ * top bit is clear. */
 static size_t packed_items(const ProtobufCFieldDescriptor *field, const uint8_t *p, size_t bytes)
 {
     size_t n = 0;
@@ -119,7 +120,8 @@ static int count_repeated(struct frame *f, const ProtobufCFieldDescriptor *field
     uint32_t *count = &f->counts[field - f->type->fields];
     size_t items = 1;
 
-    if (wire_type == WIRE_LENGTH && field->type != PROTOBUF_C_TYPE_MESSAGE && field->type != PROTOBUF_C_TYPE_STRING)
+    if (wire_type == WIRE_LENGTH && field->type != PROTOBUF_C_TYPE_MESSAGE &&
+        field->type != PROTOBUF_C_TYPE_STRING)
         items = packed_items(field, value, bytes);
     if (items > items_max(field) - *count)
         return -E2BIG;
@@ -157,7 +159,7 @@ static int walk_field(struct frame *f, struct frame *ret_sub)
     if (field->type == PROTOBUF_C_TYPE_STRING && bytes > WIRE_TEXT_BYTES_MAX)
         return -E2BIG;
     if (field->type == PROTOBUF_C_TYPE_MESSAGE && (tag & 7) == WIRE_LENGTH)
-        *ret_sub = (struct frame) { .type = field->descriptor, .p = value, .end = value + bytes };
+        *ret_sub = (struct frame){.type = field->descriptor, .p = value, .end = value + bytes};
     return 0;
 }
 
@@ -166,10 +168,10 @@ int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *pac
     struct frame stack[DEPTH_MAX];
     unsigned depth = 0;
 
-    stack[0] = (struct frame) { .type = type, .p = packet, .end = packet + bytes };
+    stack[0] = (struct frame){.type = type, .p = packet, .end = packet + bytes};
     for (;;) {
         struct frame *f = &stack[depth];
-        struct frame sub = { .type = NULL };
+        struct frame sub = {.type = NULL};
         int r;
 
         if (f->type->n_fields > FIELDS_PER_MESSAGE)

@@ -11,23 +11,9 @@
 
 /* In the order in which one uses them. */
 static const struct command *const commands[] = {
-    &cmd_inspect,
-    &cmd_calibrate,
-    &cmd_merge,
-    &cmd_solve,
-    &cmd_eval,
-    &cmd_compare,
-    &cmd_generate,
-    &cmd_table,
-    &cmd_recalibrate,
-    &cmd_status,
-    &cmd_top,
-    &cmd_evict,
-    &cmd_quota,
-    &cmd_drain,
-    &cmd_bench,
-    &cmd_demo,
-    NULL,
+    &cmd_inspect,  &cmd_calibrate, &cmd_merge,       &cmd_solve,  &cmd_eval, &cmd_compare,
+    &cmd_generate, &cmd_table,     &cmd_recalibrate, &cmd_status, &cmd_top,  &cmd_evict,
+    &cmd_quota,    &cmd_drain,     &cmd_bench,       &cmd_demo,   NULL,
 };
 
 static void print_help(void)
@@ -77,7 +63,7 @@ static void print_help(void)
 static int help(int argc, char **argv)
 {
     char option[] = "--help";
-    char *args[] = { argv[0], argc > 2 ? argv[2] : NULL, option, NULL };
+    char *args[] = {argv[0], argc > 2 ? argv[2] : NULL, option, NULL};
 
     if (argc > 3)
         return command_usage("help explains one command at a time");
@@ -116,6 +102,7 @@ int kvcobra_main(int argc, char **argv)
     code = run(argc, argv);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) /* a full disk behind a redirection is a failure too */
-        return command_fail("cannot write to standard output: %s", errno ? strerror(errno) : "not all was written");
+        return command_fail("cannot write to standard output: %s",
+                            errno ? strerror(errno) : "not all was written");
     return code;
 }

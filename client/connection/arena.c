@@ -21,16 +21,16 @@ int arena_init(struct arena *a, size_t bytes)
 
     if (!ranges)
         return -ENOMEM;
-    *a = (struct arena) { .bytes = usable, .free_bytes = usable, .n_ranges_max = n_max, .ranges = ranges };
+    *a = (struct arena){.bytes = usable, .free_bytes = usable, .n_ranges_max = n_max, .ranges = ranges};
     if (usable > 0)
-        ranges[a->n_ranges++] = (struct arena_range) { 0, usable };
+        ranges[a->n_ranges++] = (struct arena_range){0, usable};
     return 0;
 }
 
 void arena_deinit(struct arena *a)
 {
     free(a->ranges);
-    *a = (struct arena) { 0 };
+    *a = (struct arena){0};
 }
 
 static void remove_range(struct arena *a, size_t i)
@@ -84,6 +84,6 @@ void arena_give(struct arena *a, size_t off, size_t bytes)
     }
     assert(a->n_ranges < a->n_ranges_max);
     memmove(&a->ranges[i + 1], &a->ranges[i], (a->n_ranges - i) * sizeof(*a->ranges));
-    a->ranges[i] = (struct arena_range) { off, n };
+    a->ranges[i] = (struct arena_range){off, n};
     a->n_ranges++;
 }

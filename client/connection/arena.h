@@ -1,6 +1,7 @@
 /*
- * Places in the arena: the client's own bookkeeping of a memory object that the daemon only reads when a COMMIT
- * names an offset. First fit over sorted free ranges: there are two sizes per table and at most a few hundred pages.
+ * Places in the arena: the client's own bookkeeping of a memory object that the daemon only reads when a
+ * COMMIT names an offset. First fit over sorted free ranges: there are two sizes per table and at most a few
+ * hundred pages.
  */
 #pragma once
 
@@ -16,8 +17,8 @@ struct arena {
     size_t bytes;
     size_t free_bytes;
     size_t n_ranges;
-    size_t n_ranges_max;         /* allocated when the arena is: no call below allocates memory */
-    struct arena_range *ranges;  /* free, ascending, no two adjacent */
+    size_t n_ranges_max;        /* allocated when the arena is: no call below allocates memory */
+    struct arena_range *ranges; /* free, ascending, no two adjacent */
 };
 
 /**

@@ -21,7 +21,8 @@ const char *kvc_version(void)
     return KVC_VERSION_STRING;
 }
 
-/* A page that the kernel empties in a child: asking it costs a load, where getpid() would cost a system call. */
+/* A page that the kernel empties in a child: asking it costs a load, where getpid() would cost a system call.
+ */
 static volatile uint8_t *mark_process(void)
 {
     size_t bytes = (size_t) sysconf(_SC_PAGESIZE);
@@ -81,10 +82,12 @@ static void tell_pages(struct kvc_client *c)
 void client_flush(struct kvc_client *c)
 {
     if (c->gpu) {
-        if (gpu_is_capturing(c->gpu)) /* what is told now every launch of the graph would tell again; later, then */
+        if (gpu_is_capturing(
+                c->gpu)) /* what is told now every launch of the graph would tell again; later, then */
             return;
         tell_pages(c);
-        if ((leases_have_released(&c->leases) || extents_have_unused(&c->extents)) && gpu_synchronize(c->gpu, NULL) < 0)
+        if ((leases_have_released(&c->leases) || extents_have_unused(&c->extents)) &&
+            gpu_synchronize(c->gpu, NULL) < 0)
             return;
         extents_trim(&c->extents);
     }
@@ -130,13 +133,14 @@ int kvc_client_connect(kvc_client *c, const char *path)
     connection_check(&c->connection, true);
     if (connection_is_open(&c->connection) || !connection_is_to(&c->connection, path))
         return fail(&c->error, -EISCONN, "this client %s kvcobrad at %s: use a new client",
-                    connection_is_open(&c->connection) ? "is already connected to" : "belongs to", c->connection.path);
+                    connection_is_open(&c->connection) ? "is already connected to" : "belongs to",
+                    c->connection.path);
     return connect_patiently(c, path);
 }
 
 int kvc_client_get_info(kvc_client *c, kvc_client_info *ret_info)
 {
-    kvc_client_info info = { .struct_bytes = sizeof(info) };
+    kvc_client_info info = {.struct_bytes = sizeof(info)};
     const struct connection *conn;
     int r;
 
@@ -184,8 +188,9 @@ kvc_client *kvc_client_free(kvc_client *c)
     if (!c)
         return NULL;
     if (!client_is_ours(c)) {
-        /* The mappings are the parent's and do not exist here; its conversation must not be touched. What can be
-         * given up is the descriptor: while we hold it, the daemon does not see the parent's socket close. */
+        /* The mappings are the parent's and do not exist here; its conversation must not be touched. What can
+         * be given up is the descriptor: while we hold it, the daemon does not see the parent's socket close.
+         */
         connection_lose(&c->connection);
         return NULL;
     }
@@ -198,8 +203,8 @@ kvc_client *kvc_client_free(kvc_client *c)
         m->refs = 1;
         model_unref(m);
     }
-    /* Work of a GPU ends before what it reads is unmapped; what cannot be waited for is not said goodbye to: the daemon then
-     * keeps what was held from others until this process has ended. */
+    /* Work of a GPU ends before what it reads is unmapped; what cannot be waited for is not said goodbye to:
+     * the daemon then keeps what was held from others until this process has ended. */
     quiet = !c->gpu || gpu_quiesce(c->gpu);
     leases_deinit(&c->leases);
     extents_deinit(&c->extents);
@@ -208,7 +213,8 @@ kvc_client *kvc_client_free(kvc_client *c)
     free_free_pages(c);
     c->gpu = gpu_close(c->gpu);
     if (quiet)
-        connection_bye(&c->connection); /* nothing of the daemon's is mapped any more: it need not wait for our exit */
+        connection_bye(
+            &c->connection); /* nothing of the daemon's is mapped any more: it need not wait for our exit */
     connection_deinit(&c->connection);
     (void) munmap((void *) c->alive, (size_t) sysconf(_SC_PAGESIZE));
     free(c);

@@ -19,7 +19,8 @@ enum {
     REQUEST_TIMEOUT_MS = 10000, /* a COMMIT of 512 pages copies and checks 200 MB */
     REPLY_GRACE_MS = 2000,
     CHECK_EVERY_MS = 1000,
-    SHORT_LIFE_MS = 1000,       /* a second connection that did not live this long counts as an attempt that failed */
+    SHORT_LIFE_MS =
+        1000, /* a second connection that did not live this long counts as an attempt that failed */
     ERRNO_MAX = 4095,
 };
 
@@ -27,7 +28,7 @@ static const char default_path[] = "/run/kvcobra/kvcobra.sock";
 
 void connection_init(struct connection *c)
 {
-    *c = (struct connection) { .fd = -1, .request_ms = REQUEST_TIMEOUT_MS, .grace_ms = REPLY_GRACE_MS };
+    *c = (struct connection){.fd = -1, .request_ms = REQUEST_TIMEOUT_MS, .grace_ms = REPLY_GRACE_MS};
 }
 
 void connection_set_device(struct connection *c, const char *uuid)
@@ -54,7 +55,7 @@ void connection_lose(struct connection *c)
     if (!c->in_use)
         return; /* whoever greets counts its failure */
     c->in_use = false;
-    c->backoff = (struct backoff) { .n_failed = c->backoff.n_failed };
+    c->backoff = (struct backoff){.n_failed = c->backoff.n_failed};
     if (c->epoch > 1 && now - c->opened_ms < SHORT_LIFE_MS)
         backoff_failed(&c->backoff, now);
     else
@@ -73,12 +74,12 @@ int reply_take_fd(struct reply *r, size_t i)
     return i < r->packet.n_fds ? take_fd(&r->packet.fds[i]) : -1;
 }
 
-/* ---- one request ------------------------------------------------------------------------------------------------ */
+/* ---- one request ---- */
 
 static int wait_for(int fd, short events, int64_t deadline_ms)
 {
     for (;;) {
-        struct pollfd p = { .fd = fd, .events = events };
+        struct pollfd p = {.fd = fd, .events = events};
         int64_t left = deadline_ms - clock_ms();
         int r = poll(&p, 1, left > 0 ? (int) left : 0);
 
@@ -106,7 +107,7 @@ static int send_packet(struct connection *c, size_t bytes, const int *fds, size_
 
 static int receive_reply(struct connection *c, int64_t deadline_ms, struct reply *ret)
 {
-    struct reply reply = { .message = NULL };
+    struct reply reply = {.message = NULL};
     int r;
 
     do {
@@ -133,22 +134,24 @@ static int lost(struct connection *c, int err, struct errmsg *e)
     switch (err) {
     case -EPIPE:
     case -ECONNRESET:
-        return fail(e, -ENOTCONN, "kvcobrad at %s closed the connection; what sequences hold is now private", c->path);
+        return fail(e, -ENOTCONN, "kvcobrad at %s closed the connection; what sequences hold is now private",
+                    c->path);
     case -ETIMEDOUT:
-        return fail(e, -ENOTCONN, "kvcobrad at %s did not answer within %u s; the connection is given up", c->path,
-                    (c->request_ms + c->grace_ms + 999) / 1000);
+        return fail(e, -ENOTCONN, "kvcobrad at %s did not answer within %u s; the connection is given up",
+                    c->path, (c->request_ms + c->grace_ms + 999) / 1000);
     case -EPROTO:
     case -EBADMSG:
     case -E2BIG:
-        return fail(e, -EPROTO, "the answer from %s is not kvcobrad's protocol; the connection is given up", c->path);
+        return fail(e, -EPROTO, "the answer from %s is not kvcobrad's protocol; the connection is given up",
+                    c->path);
     default:
         return fail(e, -ENOTCONN, "connection to kvcobrad at %s failed: %s", c->path, strerror(-err));
     }
 }
 
 /* Whether the reply can be what was asked for; its errno is looked at later. */
-static bool reply_makes_sense(const struct connection *c, const Kvcobra__Request *request, const Kvcobra__Reply *m,
-                              Kvcobra__Reply__BodyCase body)
+static bool reply_makes_sense(const struct connection *c, const Kvcobra__Request *request,
+                              const Kvcobra__Reply *m, Kvcobra__Reply__BodyCase body)
 {
     if (m->id != request->id || m->err > 0 || m->err < -ERRNO_MAX || !bytes_are(m->boot_id, BOOT_ID_BYTES))
         return false;
@@ -166,7 +169,8 @@ int connection_request(struct connection *c, Kvcobra__Request *request, const in
     int r;
 
     if (!connection_is_open(c))
-        return fail(e, -ENOTCONN, c->greeted ? "the connection to kvcobrad is lost" : "not connected to kvcobrad");
+        return fail(e, -ENOTCONN,
+                    c->greeted ? "the connection to kvcobrad is lost" : "not connected to kvcobrad");
     request->id = c->next_id;
     request->timeout_ms = c->request_ms;
     bytes = wire_request_pack(request, c->packet);
@@ -216,19 +220,20 @@ void connection_bye(struct connection *c)
     connection_lose(c);
 }
 
-/* ---- greeting --------------------------------------------------------------------------------------------------- */
+/* ---- greeting ---- */
 
 /*
- * @patient: wait for room in the listener's queue, which is all that a Unix connect waits for. A second greeting does
- * not: it happens inside of somebody's call for something else.
+ * @patient: wait for room in the listener's queue, which is all that a Unix connect waits for. A second
+ * greeting does not: it happens inside of somebody's call for something else.
  */
 static int open_socket(const char *path, bool patient, int *ret_fd, struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
 
     if (strlen(path) >= sizeof(sa.sun_path))
-        return fail(e, -EINVAL, "socket path %.80s... is longer than the %zu bytes that a Unix socket may have", path,
+        return fail(e, -EINVAL,
+                    "socket path %.80s... is longer than the %zu bytes that a Unix socket may have", path,
                     sizeof(sa.sun_path) - 1);
     memcpy(sa.sun_path, path, strlen(path));
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (patient ? 0 : SOCK_NONBLOCK), 0);
@@ -260,7 +265,7 @@ static int hello(struct connection *c, struct errmsg *e)
     hello.client_name = (char *) "libkvcobra " KVC_VERSION_STRING;
     hello.device = c->device;
     if (c->greeted)
-        hello.session_token = (ProtobufCBinaryData) { sizeof(c->token), c->token };
+        hello.session_token = (ProtobufCBinaryData){sizeof(c->token), c->token};
     request.body_case = KVCOBRA__REQUEST__BODY_HELLO;
     request.hello = &hello;
     r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_HELLO, &reply, e);
@@ -377,7 +382,9 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
     r = open_socket(c->path, false, &fd, e);
     if (r < 0) {
         backoff_failed(&c->backoff, clock_ms());
-        return r == -EPROTO ? r : fail(e, -ENOTCONN, "kvcobrad at %s cannot be reached: %s", c->path, strerror(-r));
+        return r == -EPROTO
+                   ? r
+                   : fail(e, -ENOTCONN, "kvcobrad at %s cannot be reached: %s", c->path, strerror(-r));
     }
     c->request_ms = RECONNECT_MS / 2; /* of each of the two packets */
     c->grace_ms = 0;
@@ -390,7 +397,7 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
         backoff_failed(&c->backoff, clock_ms());
         return r;
     }
-    *ret = (struct resumption) {
+    *ret = (struct resumption){
         .resumed = c->resumed,
         .same_daemon = memcmp(c->boot_id, before.boot_id, sizeof(c->boot_id)) == 0,
         .same_pool = memcmp(c->pool_id, before.pool_id, sizeof(c->pool_id)) == 0,
@@ -400,7 +407,7 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
 
 void connection_check(struct connection *c, bool now)
 {
-    struct pollfd p = { .fd = c->fd, .events = POLLIN };
+    struct pollfd p = {.fd = c->fd, .events = POLLIN};
     int64_t t;
 
     if (c->fd < 0)

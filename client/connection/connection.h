@@ -1,9 +1,9 @@
 /*
- * The conversation with kvcobrad: one request, one reply, each with a deadline. Never used on the path of appending
- * or attending.
+ * The conversation with kvcobrad: one request, one reply, each with a deadline. Never used on the path of
+ * appending or attending.
  *
- * A connection that failed in any way is closed: what sequences hold is then private (DESIGN 6). reconnect.h says how
- * a client comes back.
+ * A connection that failed in any way is closed: what sequences hold is then private (DESIGN 6). reconnect.h
+ * says how a client comes back.
  */
 #pragma once
 
@@ -20,35 +20,36 @@ struct errmsg;
 
 /* What became of the session when a lost connection was opened again. */
 struct resumption {
-    bool resumed;                /* the session goes on: its leases are ours still */
-    bool same_daemon;            /* not restarted in between: so do its models, references and its arena */
-    bool same_pool;              /* extents of before mean the same memory now */
+    bool resumed;     /* the session goes on: its leases are ours still */
+    bool same_daemon; /* not restarted in between: so do its models, references and its arena */
+    bool same_pool;   /* extents of before mean the same memory now */
 };
 
 struct connection {
-    int fd;                      /* -1: embedded, or lost */
-    bool greeted;                /* was connected once */
-    bool in_use;                 /* the greeting of this connection is over */
-    uint64_t epoch;              /* of successful greetings; 0: never connected */
+    int fd;         /* -1: embedded, or lost */
+    bool greeted;   /* was connected once */
+    bool in_use;    /* the greeting of this connection is over */
+    uint64_t epoch; /* of successful greetings; 0: never connected */
     uint64_t next_id;
     uint8_t boot_id[BOOT_ID_BYTES];
     uint8_t pool_id[BOOT_ID_BYTES];
     uint8_t token[SESSION_TOKEN_BYTES];
-    uint32_t session;            /* its number in the daemon's log */
-    bool resumed;                /* by the last greeting */
-    uint32_t request_ms, grace_ms; /* what the daemon is given for a request, and what its answer may take on top */
+    uint32_t session; /* its number in the daemon's log */
+    bool resumed;     /* by the last greeting */
+    uint32_t request_ms,
+        grace_ms; /* what the daemon is given for a request, and what its answer may take on top */
     int64_t opened_ms, checked_ms;
-    struct backoff backoff;      /* of attempts to connect again */
+    struct backoff backoff;       /* of attempts to connect again */
     char device[CUDA_UUID_CHARS]; /* where pages lie: a GPU's UUID; "" the host's memory */
-    uint64_t extent_bytes;       /* of the device, as the last greeting said; 0: it did not */
-    uint32_t items_per_message;  /* what the daemon takes, at most WIRE_ITEMS_MAX */
-    uint8_t *packet;             /* WIRE_PACKET_BYTES_MAX */
+    uint64_t extent_bytes;        /* of the device, as the last greeting said; 0: it did not */
+    uint32_t items_per_message;   /* what the daemon takes, at most WIRE_ITEMS_MAX */
+    uint8_t *packet;              /* WIRE_PACKET_BYTES_MAX */
     char *path;
 };
 
 struct reply {
     Kvcobra__Reply *message;
-    struct wire_packet packet;   /* its descriptors; whoever uses one takes it with reply_take_fd() */
+    struct wire_packet packet; /* its descriptors; whoever uses one takes it with reply_take_fd() */
 };
 
 void connection_init(struct connection *c);
@@ -73,7 +74,8 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
 /* Whether @path (NULL: the default) is the one that it was opened with. */
 bool connection_is_to(const struct connection *c, const char *path);
 
-/* Looks whether the daemon hung up, unless @now at most once a second: who only makes sequences has no other way to know. */
+/* Looks whether the daemon hung up, unless @now at most once a second: who only makes sequences has no other
+ * way to know. */
 void connection_check(struct connection *c, bool now);
 
 static inline bool connection_is_open(const struct connection *c)
@@ -91,8 +93,8 @@ void connection_lose(struct connection *c);
  * @body:     the reply's body case that success must have; KVCOBRA__REPLY__BODY__NOT_SET: none
  * @ret:      reply_free() it; untouched on failure
  *
- * Return: 0; the daemon's errno with its sentence; -ENOTCONN: the connection is lost (or never was); -EPROTO: an
- * answer that makes no sense, the connection is lost; -EMSGSIZE.
+ * Return: 0; the daemon's errno with its sentence; -ENOTCONN: the connection is lost (or never was); -EPROTO:
+ * an answer that makes no sense, the connection is lost; -EMSGSIZE.
  */
 int connection_request(struct connection *c, Kvcobra__Request *request, const int *fds, size_t n_fds,
                        Kvcobra__Reply__BodyCase body, struct reply *ret, struct errmsg *e);

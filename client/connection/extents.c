@@ -29,8 +29,8 @@ static void drop(struct mapped_extent *x)
 }
 
 /*
- * A packet whose descriptor finds no room is lost, and the connection with it: looked at before. The CUDA driver takes one
- * more for itself.
+ * A packet whose descriptor finds no room is lost, and the connection with it: looked at before. The CUDA
+ * driver takes one more for itself.
  */
 static int check_descriptors(const struct connection *c, uint64_t id, struct errmsg *e)
 {
@@ -38,7 +38,9 @@ static int check_descriptors(const struct connection *c, uint64_t id, struct err
     _cleanup_(closep) int second = first < 0 ? -1 : fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
 
     if (second < 0 && errno == EMFILE)
-        return fail(e, -EMFILE, "this process has no file descriptor left to map extent %" PRIu64 ": raise RLIMIT_NOFILE", id);
+        return fail(e, -EMFILE,
+                    "this process has no file descriptor left to map extent %" PRIu64 ": raise RLIMIT_NOFILE",
+                    id);
     return 0;
 }
 
@@ -50,26 +52,31 @@ static const struct lent_memory *find_lent(const struct extent_cache *cache, con
     return NULL;
 }
 
-/* By the handle, never by an address: that may be another allocation's by now. No process opens the handle of its own memory. */
-static int import_lent(struct extent_cache *cache, const Kvcobra__GetExtentReply *reply, struct mapped_extent *x,
-                       struct errmsg *e)
+/* By the handle, never by an address: that may be another allocation's by now. No process opens the handle of
+ * its own memory. */
+static int import_lent(struct extent_cache *cache, const Kvcobra__GetExtentReply *reply,
+                       struct mapped_extent *x, struct errmsg *e)
 {
     const struct lent_memory *own;
     struct cu_ipc_mem_handle handle;
     int r;
 
-    if (!cache->gpu || !bytes_are(reply->ipc_handle, sizeof(handle.bytes)) || reply->bytes == 0 || reply->bytes > SIZE_MAX)
+    if (!cache->gpu || !bytes_are(reply->ipc_handle, sizeof(handle.bytes)) || reply->bytes == 0 ||
+        reply->bytes > SIZE_MAX)
         return fail(e, -EPROTO, "kvcobrad sent no usable handle for extent %" PRIu64, x->id);
     own = find_lent(cache, reply->ipc_handle.data);
     x->lent = true;
     x->own = own != NULL;
     if (own && own->bytes != reply->bytes)
-        return fail(e, -EPROTO, "kvcobrad has extent %" PRIu64 " of %" PRIu64 " bytes in memory of this client that has %zu", x->id,
-                    reply->bytes, own->bytes);
+        return fail(e, -EPROTO,
+                    "kvcobrad has extent %" PRIu64 " of %" PRIu64
+                    " bytes in memory of this client that has %zu",
+                    x->id, reply->bytes, own->bytes);
     if (own)
         return cuda_extent_borrow(cache->gpu->space, own->at, own->bytes, &x->device, e);
     memcpy(handle.bytes, reply->ipc_handle.data, sizeof(handle.bytes));
-    r = gpu_result(cache->gpu, cuda_extent_open(cache->gpu->space, &handle, (size_t) reply->bytes, &x->device, e), e);
+    r = gpu_result(cache->gpu,
+                   cuda_extent_open(cache->gpu->space, &handle, (size_t) reply->bytes, &x->device, e), e);
     return r == -ESTALE ? -EXDEV : r;
 }
 
@@ -90,7 +97,8 @@ static int import(struct extent_cache *cache, struct connection *c, struct mappe
         return r;
     r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_GET_EXTENT, &reply, e);
     if (r < 0)
-        return r == -ESTALE || r == -ENOENT ? -EXDEV : r; /* its lender is gone, and with it perhaps the extent */
+        return r == -ESTALE || r == -ENOENT ? -EXDEV
+                                            : r; /* its lender is gone, and with it perhaps the extent */
     if (reply.message->get_extent->ipc_handle.len > 0) {
         r = import_lent(cache, reply.message->get_extent, x, e);
         reply_free(&reply);
@@ -106,7 +114,8 @@ static int import(struct extent_cache *cache, struct connection *c, struct mappe
     }
     if (g && bytes % g->device.granularity != 0) {
         (void) close(fd);
-        return fail(e, -EPROTO, "kvcobrad sent an extent of %" PRIu64 " bytes: the GPU has memory in units of %zu", bytes,
+        return fail(e, -EPROTO,
+                    "kvcobrad sent an extent of %" PRIu64 " bytes: the GPU has memory in units of %zu", bytes,
                     g->device.granularity);
     }
     if (!g)

@@ -1,9 +1,10 @@
 /*
- * The daemon's extents that this client has mapped, read-only. Imported when a page in them is first granted, kept
- * while pages of them are held, and a few beyond that: a text that is dropped and found again maps nothing.
+ * The daemon's extents that this client has mapped, read-only. Imported when a page in them is first granted,
+ * kept while pages of them are held, and a few beyond that: a text that is dropped and found again maps
+ * nothing.
  *
- * On a GPU an extent is written, too, once a slot in it was reserved, and what is queued may go on reading it when its last page
- * is dropped: nothing is unmapped before the stream was waited for (extents_trim()).
+ * On a GPU an extent is written, too, once a slot in it was reserved, and what is queued may go on reading it
+ * when its last page is dropped: nothing is unmapped before the stream was waited for (extents_trim()).
  */
 #pragma once
 
@@ -22,16 +23,16 @@ struct gpu;
 #define EXTENTS_IDLE_MAX 4
 
 struct mapped_extent {
-    struct mapped_extent *next;  /* NULL for an orphan: only its pages know it */
-    bool orphan;                 /* of a pool that is gone: no daemon writes it any more, its number means nothing */
-    bool lent;                   /* memory of a client (kvc_client_lend()): the daemon forgets it when it is restarted */
-    bool own;                    /* of this one */
-    bool lost;                   /* an orphan that may be anything by now: its lender's, and nobody knows what became of that */
-    bool unwanted;               /* asked back: not kept when its last page went, the memory is somebody else's then */
+    struct mapped_extent *next; /* NULL for an orphan: only its pages know it */
+    bool orphan; /* of a pool that is gone: no daemon writes it any more, its number means nothing */
+    bool lent;   /* memory of a client (kvc_client_lend()): the daemon forgets it when it is restarted */
+    bool own;    /* of this one */
+    bool lost; /* an orphan that may be anything by now: its lender's, and nobody knows what became of that */
+    bool unwanted; /* asked back: not kept when its last page went, the memory is somebody else's then */
     uint64_t id;
-    size_t n_pages;              /* held pages that lie in it */
+    size_t n_pages; /* held pages that lie in it */
     struct extent *extent;
-    struct cuda_extent *device;  /* instead of it, on a GPU */
+    struct cuda_extent *device; /* instead of it, on a GPU */
 };
 
 struct lent_memory { /* of this client; see lend.c */
@@ -50,8 +51,8 @@ struct extent_cache {
 
 /**
  * extents_get() - the mapping of extent @id, imported if need be; counts one page in it
- * Return: 0; -EXDEV: memory that a client lent, which this one cannot use: it is of another client of this process, or its lender
- * is gone; -ENOTCONN, -EPROTO, -EMFILE, -ENOMEM …
+ * Return: 0; -EXDEV: memory that a client lent, which this one cannot use: it is of another client of this
+ * process, or its lender is gone; -ENOTCONN, -EPROTO, -EMFILE, -ENOMEM …
  */
 int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, struct mapped_extent **ret,
                 struct errmsg *e);
@@ -65,8 +66,8 @@ static inline size_t mapped_extent_bytes(const struct mapped_extent *x)
 void extents_put(struct extent_cache *cache, struct mapped_extent *x);
 
 /*
- * The pool is gone, or (@only_lent) what clients lent to it: mappings stay while pages in them are used, and are not found any more.
- * Those of other clients' memory are lost.
+ * The pool is gone, or (@only_lent) what clients lent to it: mappings stay while pages in them are used, and
+ * are not found any more. Those of other clients' memory are lost.
  */
 void extents_orphan(struct extent_cache *cache, bool only_lent);
 
@@ -76,7 +77,8 @@ void extents_unwant(struct extent_cache *cache, uint64_t id);
 /* Whether there is anything to unmap. */
 bool extents_have_unused(const struct extent_cache *cache);
 
-/* Unmaps what is not used, but for a few. On a GPU the caller has waited for the stream; on the host it happens by itself. */
+/* Unmaps what is not used, but for a few. On a GPU the caller has waited for the stream; on the host it
+ * happens by itself. */
 void extents_trim(struct extent_cache *cache);
 
 void extents_deinit(struct extent_cache *cache);

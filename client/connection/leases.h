@@ -1,6 +1,6 @@
 /*
- * Leases of this client: what the daemon granted together and gets back page by page. Pages that go are only marked;
- * one RELEASE per lease is sent when the operation that dropped them ends.
+ * Leases of this client: what the daemon granted together and gets back page by page. Pages that go are only
+ * marked; one RELEASE per lease is sent when the operation that dropped them ends.
  */
 #pragma once
 
@@ -16,9 +16,9 @@ struct errmsg;
 struct lease {
     struct lease *next;
     uint64_t id;
-    uint32_t n_live;             /* items held */
-    uint32_t n_released;         /* marked, not sent */
-    bool forgotten;              /* by the daemon: of a session that is gone */
+    uint32_t n_live;     /* items held */
+    uint32_t n_released; /* marked, not sent */
+    bool forgotten;      /* by the daemon: of a session that is gone */
     uint8_t released[WIRE_ITEMS_MAX / 8];
 };
 
@@ -27,8 +27,8 @@ struct lease_list {
 };
 
 /*
- * An empty lease, or NULL: out of memory. Made before the request, so that what is granted has its place; the reply
- * says its id. leases_flush() drops it when nothing in it is live.
+ * An empty lease, or NULL: out of memory. Made before the request, so that what is granted has its place; the
+ * reply says its id. leases_flush() drops it when nothing in it is live.
  */
 struct lease *leases_add(struct lease_list *list);
 

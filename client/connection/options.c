@@ -12,7 +12,8 @@ enum { STRUCT_BYTES_MAX = 65536 }; /* more is a pointer or garbage, not a size *
 static int check(size_t bytes, size_t oldest, const char *name, struct errmsg *e)
 {
     if (bytes < oldest || bytes > STRUCT_BYTES_MAX)
-        return fail(e, -EINVAL, "%s.struct_bytes is %zu: set it to sizeof(%s) = %zu", name, bytes, name, oldest);
+        return fail(e, -EINVAL, "%s.struct_bytes is %zu: set it to sizeof(%s) = %zu", name, bytes, name,
+                    oldest);
     return 0;
 }
 
@@ -27,13 +28,15 @@ int options_read(void *ret, size_t bytes, const void *from, size_t oldest, const
         return r;
     for (size_t i = bytes; i < theirs; i++)
         if (((const uint8_t *) from)[i] != 0)
-            return fail(e, -EINVAL, "%s uses an option that this library does not know: update the library", name);
+            return fail(e, -EINVAL, "%s uses an option that this library does not know: update the library",
+                        name);
     memset(ret, 0, bytes);
     memcpy(ret, from, theirs < bytes ? theirs : bytes);
     return 0;
 }
 
-int options_write(void *ret, const void *from, size_t bytes, size_t oldest, const char *name, struct errmsg *e)
+int options_write(void *ret, const void *from, size_t bytes, size_t oldest, const char *name,
+                  struct errmsg *e)
 {
     size_t theirs, common;
     int r;

@@ -1,10 +1,12 @@
 /*
- * Giving leased pages back when a lender needs its memory (the daemon's share.h): the control page then names an extent.
+ * Giving leased pages back when a lender needs its memory (the daemon's share.h): the control page then names
+ * an extent.
  *
- * A sequence loses nothing by it: its pages of that extent are copied to the heap and go on from there, private, and their
- * leases are released. While the extent is asked for, nothing is published and nothing leased, since that would ask for the
- * same memory again. It happens in kvc_seq_match() and kvc_seq_commit(), between steps, never while a token is appended or
- * attended; a client that calls neither keeps what it holds, and the lender waits for it.
+ * A sequence loses nothing by it: its pages of that extent are copied to the heap and go on from there,
+ * private, and their leases are released. While the extent is asked for, nothing is published and nothing
+ * leased, since that would ask for the same memory again. It happens in kvc_seq_match() and kvc_seq_commit(),
+ * between steps, never while a token is appended or attended; a client that calls neither keeps what it
+ * holds, and the lender waits for it.
  */
 #pragma once
 

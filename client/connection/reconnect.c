@@ -11,9 +11,10 @@
 #include "client/sequence/seq.h"
 #include "client/sequence/seq_pool.h"
 
-/* ---- pages that nothing protects any more ------------------------------------------------------------------------ */
+/* ---- pages that nothing protects any more ---- */
 
-/* Whether the page lies in the present pool without a lease that the daemon knows, or in memory that may be anything. */
+/* Whether the page lies in the present pool without a lease that the daemon knows, or in memory that may be
+ * anything. */
 static bool is_unprotected(const struct page *p)
 {
     return p->place == PAGE_POOL && (p->extent->lost || (p->lease->forgotten && !p->extent->orphan));
@@ -35,7 +36,8 @@ static void mark_lost(struct kvc_client *c)
 }
 
 /* The same slot and generation are the same bytes: a slot is given a new generation before it is written. */
-static int take_again(struct kvc_seq *s, size_t chunk, const Kvcobra__PageRef *ref, struct lease *lease, uint32_t item)
+static int take_again(struct kvc_seq *s, size_t chunk, const Kvcobra__PageRef *ref, struct lease *lease,
+                      uint32_t item)
 {
     struct page *p = s->pages[chunk];
     struct page_grant grant;
@@ -70,13 +72,13 @@ static int lease_again(struct kvc_seq *s, const size_t *chunks, size_t n)
         struct page *p = s->pages[chunks[i]];
 
         kvcobra__lease_item__init(&items[i]);
-        items[i].key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, p->key.bytes };
+        items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, p->key.bytes};
         items[i].slot = p->slot;
         items[i].generation = p->generation;
         pointers[i] = &items[i];
     }
     body.model = s->model->remote.handle;
-    body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, s->table->table->digest };
+    body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, s->table->table->digest};
     body.items = pointers;
     body.n_items = n;
     request.body_case = KVCOBRA__REQUEST__BODY_LEASE;
@@ -121,7 +123,7 @@ static void find_again(struct kvc_seq *s)
     s->first_lost = first_unprotected(s);
 }
 
-/* ---- models ------------------------------------------------------------------------------------------------------ */
+/* ---- models ---- */
 
 static int reopen(struct kvc_model *m)
 {
@@ -131,7 +133,7 @@ static int reopen(struct kvc_model *m)
         backoff_failed(&m->remote.backoff, clock_ms());
         return r;
     }
-    m->remote.backoff = (struct backoff) { 0 };
+    m->remote.backoff = (struct backoff){0};
     model_tables_reference(m);
     for (struct kvc_seq *s = m->seqs; s; s = s->next)
         if (s->first_lost != SIZE_MAX)
@@ -150,7 +152,7 @@ int model_connect(struct kvc_model *m)
     return model_is_connected(m) ? 0 : -ENOTCONN;
 }
 
-/* ---- the connection ---------------------------------------------------------------------------------------------- */
+/* ---- the connection ---- */
 
 /* The arena that the old session had is of no use to the new one. */
 static int leave_arena(struct kvc_client *c)
@@ -159,7 +161,8 @@ static int leave_arena(struct kvc_client *c)
         for (struct kvc_seq *s = m->seqs; s; s = s->next)
             for (size_t i = 0; i < s->n_pages; i++)
                 if (s->pages[i]->place == PAGE_ARENA && page_move_to_heap(c, s->pages[i]) < 0)
-                    return fail(&c->error, -ENOMEM, "out of memory for pages that were in the arena of a lost session");
+                    return fail(&c->error, -ENOMEM,
+                                "out of memory for pages that were in the arena of a lost session");
     session_deinit(&c->session);
     return 0;
 }
@@ -216,9 +219,10 @@ int client_revive(struct kvc_client *c)
     if (!conn->greeted)
         return fail(&c->error, -ENOTCONN, "not connected to kvcobrad: call kvc_client_connect() first");
     if (!backoff_is_over(&conn->backoff, clock_ms()))
-        return fail(&c->error, -ENOTCONN, "the connection to kvcobrad at %s is lost; %" PRIu32 " attempts to connect "
-                    "again failed, the next one is due in %" PRId64 " ms", conn->path, conn->backoff.n_failed,
-                    conn->backoff.next_ms - clock_ms());
+        return fail(&c->error, -ENOTCONN,
+                    "the connection to kvcobrad at %s is lost; %" PRIu32 " attempts to connect "
+                    "again failed, the next one is due in %" PRId64 " ms",
+                    conn->path, conn->backoff.n_failed, conn->backoff.next_ms - clock_ms());
     r = client_reconnect(c);
     return r < 0 ? (c->error.text[0] ? -ENOTCONN : fail(&c->error, -ENOTCONN, "kvcobrad is lost")) : 0;
 }

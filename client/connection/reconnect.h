@@ -1,17 +1,17 @@
 /*
  * Coming back to a daemon that was lost: killed and started again, or only the conversation broke.
  *
- * Attempted inside calls that talk to the daemon anyway (match, commit, a new sequence, opening a model), never while
- * appending or attending, never in a thread; at most one attempt per call, and not before the wait of backoff.h is over.
+ * Attempted inside calls that talk to the daemon anyway (match, commit, a new sequence, opening a model),
+ * never while appending or attending, never in a thread; at most one attempt per call, and not before the
+ * wait of backoff.h is over.
  *
  * What is still good depends on three answers of the greeting (struct resumption):
  *
- *   session resumed             leases go on under their numbers; those whose grant never arrived are given back
- *     same daemon               so do arena, references on tables
- *     another one               pages in the old arena move to the heap; references are taken again
- *   another session, other pool the old extents are nobody's any more: their pages stay readable, are not shared any
- *                               more, and a commit publishes them again
- *   another session, same pool  nothing protects the pages that were held: each is leased again by key, slot and
+ *   session resumed             leases go on under their numbers; those whose grant never arrived are given
+ * back same daemon               so do arena, references on tables another one               pages in the old
+ * arena move to the heap; references are taken again another session, other pool the old extents are nobody's
+ * any more: their pages stay readable, are not shared any more, and a commit publishes them again another
+ * session, same pool  nothing protects the pages that were held: each is leased again by key, slot and
  *                               generation before it is read again, or its sequence is lost from there on
  */
 #pragma once

@@ -24,13 +24,14 @@ int session_import(struct session *s, int page_fd, uint64_t page_bytes, int aren
                    struct errmsg *e)
 {
     _cleanup_(closep) int page = page_fd, arena = arena_fd;
-    struct session new = { .page_extent = NULL };
+    struct session new = {.page_extent = NULL};
     int r;
 
     if (s->page_extent)
         return 0;
     if (page_bytes != SESSION_PAGE_BYTES || arena_bytes > SIZE_MAX)
-        return fail(e, -EPROTO, "kvcobrad offered a session page of %llu bytes", (unsigned long long) page_bytes);
+        return fail(e, -EPROTO, "kvcobrad offered a session page of %llu bytes",
+                    (unsigned long long) page_bytes);
     r = extent_import(take_fd(&page), (size_t) page_bytes, EXTENT_READ_WRITE, &new.page_extent, e);
     if (r == 0)
         r = extent_import(take_fd(&arena), (size_t) arena_bytes, EXTENT_READ_WRITE, &new.arena_extent, e);

@@ -1,6 +1,6 @@
 /*
- * What belongs to a connection's session and is shared by all its models: the arena that pages are encoded into, and
- * the page whose counter keeps grants alive.
+ * What belongs to a connection's session and is shared by all its models: the arena that pages are encoded
+ * into, and the page whose counter keeps grants alive.
  */
 #pragma once
 

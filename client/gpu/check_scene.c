@@ -18,7 +18,7 @@ static const struct codec *codec_of(const struct check_scene *s, uint32_t head, 
     return table_codec(s->layout->table, s->layer, s->layout->shard.first_head + head, side);
 }
 
-/* ---- drawing ----------------------------------------------------------------------------------------------------- */
+/* ---- drawing ---- */
 
 /* splitmix64 */
 static uint64_t draw_word(struct check_scene *s)
@@ -62,7 +62,8 @@ static void choose_heads(struct check_scene *s)
         }
     s->n_checked = 1;
     if (s->n_heads > 1)
-        s->heads[s->n_checked++] = (uint32_t) ((s->heads[0] + 1 + draw_word(s) % (s->n_heads - 1)) % s->n_heads);
+        s->heads[s->n_checked++] =
+            (uint32_t) ((s->heads[0] + 1 + draw_word(s) % (s->n_heads - 1)) % s->n_heads);
 }
 
 bool check_scene_wants(const struct check_scene *s, uint32_t head, enum side side)
@@ -78,13 +79,13 @@ bool check_scene_wants(const struct check_scene *s, uint32_t head, enum side sid
 }
 
 /*
- * Vectors that codes decode to, with a quarter of their spread, per dimension, of noise, so that coordinates do not stand on
- * levels. What has no spread gets that of the others, or 1.
+ * Vectors that codes decode to, with a quarter of their spread, per dimension, of noise, so that coordinates
+ * do not stand on levels. What has no spread gets that of the others, or 1.
  */
 static void draw_head(struct check_scene *s, uint32_t head, enum side side)
 {
     const float *mean = codec_of(s, head, side)->mean;
-    double squares[GEOMETRY_DIM_MAX] = { 0 }, all = 0;
+    double squares[GEOMETRY_DIM_MAX] = {0}, all = 0;
     float noise[GEOMETRY_DIM_MAX];
 
     chunk_decode(s->layout, s->pages[1], s->layer, head, side, s->chunk, s->d, &s->work);
@@ -113,13 +114,15 @@ static void draw_head(struct check_scene *s, uint32_t head, enum side side)
 static void place_head(struct check_scene *s, uint32_t head, enum side side)
 {
     for (uint32_t t = 0; t < CHECK_TOKENS; t++)
-        memcpy(s->x[side] + t * check_scene_width(s) + head * s->d, codec_of(s, head, side)->mean, s->d * sizeof(float));
+        memcpy(s->x[side] + t * check_scene_width(s) + head * s->d, codec_of(s, head, side)->mean,
+               s->d * sizeof(float));
 }
 
 /* Any bytes are codes. */
 static void draw_vectors(struct check_scene *s)
 {
-    size_t first = page_block_off(s->layout, s->layer, 0), end = page_block_off(s->layout, s->layer, s->n_heads);
+    size_t first = page_block_off(s->layout, s->layer, 0),
+           end = page_block_off(s->layout, s->layer, s->n_heads);
 
     for (size_t at = first; at < end; at += sizeof(uint64_t)) {
         uint64_t word = draw_word(s);
@@ -153,8 +156,8 @@ static void convert(struct check_scene *s)
 /* The second piece is of binary16 unless numbers are there that it has not. */
 static void cut_pieces(struct check_scene *s)
 {
-    static const uint32_t n_new[CHECK_PIECES] = { 100, 99, 5 };
-    enum dtype dtypes[CHECK_PIECES] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
+    static const uint32_t n_new[CHECK_PIECES] = {100, 99, 5};
+    enum dtype dtypes[CHECK_PIECES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     size_t at = 0;
 
     for (size_t i = 0; i < CHECK_TOKENS * check_scene_width(s); i++)
@@ -171,9 +174,9 @@ static void cut_pieces(struct check_scene *s)
 }
 
 /*
- * Queries whose scores have a spread of about SPREAD, every plane of keys having the same part in it however large it is:
- * beside planes in which keys have a large mean the others count as well. Planes far below the largest get less, so that
- * what kernels round to binary16 are numbers that it has.
+ * Queries whose scores have a spread of about SPREAD, every plane of keys having the same part in it however
+ * large it is: beside planes in which keys have a large mean the others count as well. Planes far below the
+ * largest get less, so that what kernels round to binary16 are numbers that it has.
  */
 static void draw_queries(struct check_scene *s)
 {
@@ -182,7 +185,7 @@ static void draw_queries(struct check_scene *s)
     uint32_t planes = g->n_rot / 2 + (s->d - g->n_rot);
 
     for (uint32_t head = 0; head < s->n_heads; head++) {
-        double energy[GEOMETRY_DIM_MAX] = { 0 }, largest = 0;
+        double energy[GEOMETRY_DIM_MAX] = {0}, largest = 0;
 
         for (uint32_t i = 0; i < s->d; i++)
             for (uint32_t t = 0; t < CHECK_TOKENS; t++) {
@@ -193,18 +196,21 @@ static void draw_queries(struct check_scene *s)
         for (uint32_t i = 0; i < s->d; i++)
             largest = fmax(largest, energy[i]);
         for (uint32_t row = 0; row < s->n_q * s->group; row++) {
-            float *q = s->q + ((size_t) (row / s->group * s->n_heads + head) * s->group + row % s->group) * s->d;
+            float *q =
+                s->q + ((size_t) (row / s->group * s->n_heads + head) * s->group + row % s->group) * s->d;
 
             for (uint32_t i = 0; i < s->d; i++) {
-                double size = sqrt(planes * fmax(energy[i < g->n_rot ? i % (g->n_rot / 2) : i], FLOOR * largest));
+                double size =
+                    sqrt(planes * fmax(energy[i < g->n_rot ? i % (g->n_rot / 2) : i], FLOOR * largest));
 
-                q[i] = (float) (fmin(sqrt(3) * SPREAD / size, MOST) / g->attn_scale) * draw(s); /* also if size is 0 */
+                q[i] = (float) (fmin(sqrt(3) * SPREAD / size, MOST) / g->attn_scale) *
+                       draw(s); /* also if size is 0 */
             }
         }
     }
 }
 
-/* ---- packing ----------------------------------------------------------------------------------------------------- */
+/* ---- packing ---- */
 
 static uint16_t *row_of(const struct check_scene *s, enum side side, uint32_t head, uint32_t token)
 {
@@ -230,16 +236,18 @@ static void pack_head(struct check_scene *s, uint32_t head, enum side side, uint
     const struct codec *c = codec_of(s, head, side);
     const uint16_t *rows = row_of(s, side, head, chunk * CHUNK_TOKENS);
     uint32_t n_sink = chunk == 0 ? s->layout->table->n_sink : 0;
-    struct encode_counts ignored = { 0 };
+    struct encode_counts ignored = {0};
     int r;
 
     if (n_sink > 0)
-        memcpy(s->pages[chunk] + page_sink_off(s->layout, s->layer, head, side), rows, (size_t) n_sink * s->d * sizeof(*rows));
+        memcpy(s->pages[chunk] + page_sink_off(s->layout, s->layer, head, side), rows,
+               (size_t) n_sink * s->d * sizeof(*rows));
     for (uint32_t t = 0; t < CHUNK_TOKENS; t++)
         for (uint32_t i = 0; i < s->d; i++)
-            s->chunk[t * s->d + i] = t < n_sink ? c->enc_mean[i] : c->mean[i] + f16_to_f32(rows[t * s->d + i]);
-    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(s->layout, s->layer, head, s->chunk, s->d, s->pages[chunk],
-                                                                   &ignored, &s->work);
+            s->chunk[t * s->d + i] =
+                t < n_sink ? c->enc_mean[i] : c->mean[i] + f16_to_f32(rows[t * s->d + i]);
+    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(s->layout, s->layer, head, s->chunk, s->d,
+                                                                   s->pages[chunk], &ignored, &s->work);
     assert(r == 0); /* rows are finite */
     (void) r;
 }
@@ -257,7 +265,7 @@ static void pack(struct check_scene *s)
                     pack_head(s, h, (enum side) side, chunk);
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static bool allocate(struct check_scene *s)
 {
@@ -285,8 +293,11 @@ int check_scene_init(struct check_scene *s, const struct page_layout *l)
     const struct geometry *g = &l->table->geometry;
     int r;
 
-    *s = (struct check_scene) {
-        .layout = l, .n_heads = l->shard.n_heads, .d = g->d, .group = geometry_group(g),
+    *s = (struct check_scene){
+        .layout = l,
+        .n_heads = l->shard.n_heads,
+        .d = g->d,
+        .group = geometry_group(g),
         .n_q = PLAN_TILE_QUERIES(geometry_group(g)) + 1,
     };
     memcpy(&s->random, l->table->digest, sizeof(s->random));
@@ -318,9 +329,10 @@ void check_scene_deinit(struct check_scene *s)
     chunk_work_deinit(&s->work);
 }
 
-/* ---- what the CPU gives ------------------------------------------------------------------------------------------- */
+/* ---- what the CPU gives ---- */
 
-void check_scene_read(struct check_scene *s, uint32_t head, enum side side, uint32_t first, uint32_t n, float *ret)
+void check_scene_read(struct check_scene *s, uint32_t head, enum side side, uint32_t first, uint32_t n,
+                      float *ret)
 {
     const float *mean = codec_of(s, head, side)->mean;
 
@@ -349,12 +361,28 @@ int check_scene_attend(struct check_scene *s, uint32_t head, uint32_t n_q, uint3
     for (unsigned i = 0; i < CHECK_PAGES; i++)
         payloads[i] = s->pages[i < 1 ? 0 : 1];
     exact.decode = NULL; /* its loops round to whole numbers, the others' sums are of binary32 */
-    attend_with(&(struct attend_args) {
-        .layout = s->layout, .layer = s->layer, .head = head, .payloads = payloads, .n_pages = CHECK_PAGES,
-        .n_sink = s->layout->table->n_sink, .exact_k = row_of(s, SIDE_K, head, CHECK_PACKED * CHUNK_TOKENS),
-        .exact_v = row_of(s, SIDE_V, head, CHECK_PACKED * CHUNK_TOKENS), .exact_stride = s->d, .exact_first = packed,
-        .n_exact = CHECK_EXACT, .q = s->q + head * row, .q_stride = s->n_heads * row, .q_first = packed + CHECK_EXACT - n_q,
-        .n_q = n_q, .out = ret, .out_stride = row, .scratch = scratch, .window = window,
-    }, &exact);
+    attend_with(
+        &(struct attend_args){
+            .layout = s->layout,
+            .layer = s->layer,
+            .head = head,
+            .payloads = payloads,
+            .n_pages = CHECK_PAGES,
+            .n_sink = s->layout->table->n_sink,
+            .exact_k = row_of(s, SIDE_K, head, CHECK_PACKED * CHUNK_TOKENS),
+            .exact_v = row_of(s, SIDE_V, head, CHECK_PACKED * CHUNK_TOKENS),
+            .exact_stride = s->d,
+            .exact_first = packed,
+            .n_exact = CHECK_EXACT,
+            .q = s->q + head * row,
+            .q_stride = s->n_heads * row,
+            .q_first = packed + CHECK_EXACT - n_q,
+            .n_q = n_q,
+            .out = ret,
+            .out_stride = row,
+            .scratch = scratch,
+            .window = window,
+        },
+        &exact);
     return 0;
 }

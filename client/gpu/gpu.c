@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 struct gpu *gpu_close(struct gpu *g)
 {
@@ -44,7 +44,8 @@ int gpu_open(const char *uuid, cu_stream stream, struct gpu **ret, struct errmsg
     if (r == 0)
         r = cuda_device_find(g->driver, uuid, &g->device, e);
     if (r == 0)
-        r = cuda_space_new(g->driver, &g->device, 2 * g->device.bytes, &g->space, e); /* for all that it could map, with gaps */
+        r = cuda_space_new(g->driver, &g->device, 2 * g->device.bytes, &g->space,
+                           e); /* for all that it could map, with gaps */
     if (r == 0)
         r = cuda_kernels_new(g->space, &g->kernels, e);
     if (r < 0)
@@ -54,7 +55,7 @@ int gpu_open(const char *uuid, cu_stream stream, struct gpu **ret, struct errmsg
     return 0;
 }
 
-/* ---- loss -------------------------------------------------------------------------------------------------------- */
+/* ---- loss ---- */
 
 int gpu_check(const struct gpu *g, struct errmsg *e)
 {
@@ -65,7 +66,8 @@ int gpu_result(struct gpu *g, int r, struct errmsg *e)
 {
     if (r == -EIO && !g->lost) {
         g->lost = true;
-        (void) fail(&g->why_lost, r, "this client has lost its GPU: %s", e && e->text[0] ? e->text : "the driver gave up");
+        (void) fail(&g->why_lost, r, "this client has lost its GPU: %s",
+                    e && e->text[0] ? e->text : "the driver gave up");
     }
     return r;
 }
@@ -88,7 +90,7 @@ int gpu_enter(struct gpu *g, struct errmsg *e)
     return r < 0 ? r : gpu_result(g, cuda_space_enter(g->space, e), e);
 }
 
-/* ---- the stream -------------------------------------------------------------------------------------------------- */
+/* ---- the stream ---- */
 
 bool gpu_is_capturing(struct gpu *g)
 {
@@ -99,7 +101,8 @@ bool gpu_is_capturing(struct gpu *g)
         return false;
     r = g->driver->stream_is_capturing(g->stream, &status);
     cuda_space_leave(g->space);
-    return r == CU_CAPTURE_IMPLICIT || status != CU_CAPTURE_NONE; /* the first: the default stream would end another's capture */
+    return r == CU_CAPTURE_IMPLICIT ||
+           status != CU_CAPTURE_NONE; /* the first: the default stream would end another's capture */
 }
 
 int gpu_check_not_capturing(struct gpu *g, struct errmsg *e)
@@ -107,7 +110,8 @@ int gpu_check_not_capturing(struct gpu *g, struct errmsg *e)
     int r = gpu_check(g, e);
 
     if (r == 0 && gpu_is_capturing(g))
-        return fail(e, -EBUSY, "the stream is being captured: this would have to wait for it, or to allocate");
+        return fail(e, -EBUSY,
+                    "the stream is being captured: this would have to wait for it, or to allocate");
     return r;
 }
 

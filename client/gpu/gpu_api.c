@@ -25,10 +25,12 @@ int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o)
     if (c->gpu)
         return fail(&c->error, -EBUSY, "this client is on %s already: use a client per GPU", c->gpu->uuid);
     if (c->workers.executor.run)
-        return fail(&c->error, -EBUSY, "this client has an executor, and threads have nothing to do on a GPU: "
+        return fail(&c->error, -EBUSY,
+                    "this client has an executor, and threads have nothing to do on a GPU: "
                     "kvc_client_set_executor(c, NULL) takes it away");
     if (c->connection.greeted || c->models)
-        return fail(&c->error, -EBUSY, "this client %s: choose its GPU before", c->models ? "has models" : "is connected");
+        return fail(&c->error, -EBUSY, "this client %s: choose its GPU before",
+                    c->models ? "has models" : "is connected");
     r = gpu_open(local.uuid, local.stream, &c->gpu, &c->error);
     if (r < 0)
         return r;
@@ -57,7 +59,7 @@ int kvc_client_set_stream(kvc_client *c, void *stream)
 /* Every sequence is judged; the sentence is that of the first at fault. */
 static int judge_all(struct kvc_client *c)
 {
-    struct errmsg first = { "" };
+    struct errmsg first = {""};
     int r = 0;
 
     for (struct kvc_model *m = c->models; m; m = m->next)

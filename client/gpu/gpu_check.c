@@ -1,11 +1,11 @@
 /*
- * Whether a GPU computes with a table what the CPU does: every kernel that the table selects runs once on a short made-up
- * sequence, before a real one does. A compiler's or a driver's mistake, defective memory or a kernel that is wrong on this device
- * would otherwise change what a model says, and nobody would notice.
+ * Whether a GPU computes with a table what the CPU does: every kernel that the table selects runs once on a
+ * short made-up sequence, before a real one does. A compiler's or a driver's mistake, defective memory or a
+ * kernel that is wrong on this device would otherwise change what a model says, and nobody would notice.
  *
- * Packed codes, rows, decoded vectors and checksums must be the CPU's to the bit, attention within TOLERANCE. In order, each step
- * on what was found right before, so that what is named is the first kernel that is wrong: a poke, appends, and only then what
- * reads and attends by the lengths that they left.
+ * Packed codes, rows, decoded vectors and checksums must be the CPU's to the bit, attention within TOLERANCE.
+ * In order, each step on what was found right before, so that what is named is the first kernel that is
+ * wrong: a poke, appends, and only then what reads and attends by the lengths that they left.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,12 +21,14 @@
 #include "proto/page.h"
 
 /*
- * Of a row of output, the largest |o - o_CPU| over |o_CPU - mean|, both Euclidean. Queries, keys and K's dec are rounded to
- * binary16, 2^-12 of each number in the mean; some kernels round up to 12 more times on the way (tests/unit/gpu/cuda says which).
- * Scores are sums of many products with a spread of 1.5 (check_scene.c), so 15 such roundings at random to each other move them by
- * sqrt(15) 1.5 2^-12 = 2^-9.5, and weights by as much of themselves, beside their own rounding; o - mean is a sum of vectors at
- * random to each other by weights, so it moves by 2^-9.4 of itself. Ten times that is allowed. It is meant for kernels that are
- * wrong: a key too many or too few among some hundred changes about a tenth of o - mean, a wrong level of all keys more.
+ * Of a row of output, the largest |o - o_CPU| over |o_CPU - mean|, both Euclidean. Queries, keys and K's dec
+ * are rounded to binary16, 2^-12 of each number in the mean; some kernels round up to 12 more times on the
+ * way (tests/unit/gpu/cuda says which). Scores are sums of many products with a spread of 1.5
+ * (check_scene.c), so 15 such roundings at random to each other move them by sqrt(15) 1.5 2^-12 = 2^-9.5, and
+ * weights by as much of themselves, beside their own rounding; o - mean is a sum of vectors at random to each
+ * other by weights, so it moves by 2^-9.4 of itself. Ten times that is allowed. It is meant for kernels that
+ * are wrong: a key too many or too few among some hundred changes about a tenth of o - mean, a wrong level of
+ * all keys more.
  */
 #define TOLERANCE 0x1p-6
 #define MEAN_ROUNDING 0x1p-20 /* of a mean far larger than what is added to it: sums are of binary32 */
@@ -37,7 +39,7 @@ enum { READ_FIRST = 2, READ_TOKENS = CHECK_TOKENS - READ_FIRST }; /* from a sink
 struct told {
     struct plan_seq appended, attended;
     const uint8_t *payloads[CHECK_PAGES];
-    const uint8_t *summed[2];   /* new rows by side, to make checksums of */
+    const uint8_t *summed[2]; /* new rows by side, to make checksums of */
     uint32_t faults, crc32c[2], unused;
 };
 
@@ -52,8 +54,8 @@ struct check {
     struct check_scene scene;
     struct told told;
     struct gpu_memory memory;
-    size_t at[N_PARTS + 1];     /* of memory */
-    void *fetched;              /* [fetched_bytes] */
+    size_t at[N_PARTS + 1]; /* of memory */
+    void *fetched;          /* [fetched_bytes] */
     size_t fetched_bytes;
 };
 
@@ -74,10 +76,11 @@ static void *pointer(cu_ptr at)
     return (void *) (uintptr_t) at;
 }
 
-/* ---- the verdict ------------------------------------------------------------------------------------------------- */
+/* ---- the verdict ---- */
 
 /* -EOPNOTSUPP, not the -EIO of a lost GPU: other tables, and the client, go on. */
-__attribute__((format(printf, 3, 4))) static int wrong(struct check *c, const char *kernel, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static int wrong(struct check *c, const char *kernel, const char *fmt,
+                                                       ...)
 {
     struct errmsg what;
     va_list ap;
@@ -85,11 +88,13 @@ __attribute__((format(printf, 3, 4))) static int wrong(struct check *c, const ch
     va_start(ap, fmt);
     (void) vsnprintf(what.text, sizeof(what.text), fmt, ap);
     va_end(ap);
-    return fail(c->e, -EOPNOTSUPP, "%s, %s, computes wrongly: %s: %.160s; this table is refused there: report this with the "
-                "driver's version, and use a client of the CPU", c->gpu->device.name, c->gpu->uuid, kernel, what.text);
+    return fail(c->e, -EOPNOTSUPP,
+                "%s, %s, computes wrongly: %s: %.160s; this table is refused there: report this with the "
+                "driver's version, and use a client of the CPU",
+                c->gpu->device.name, c->gpu->uuid, kernel, what.text);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 static uint32_t n_tiles(const struct check *c)
 {
@@ -108,9 +113,16 @@ static void lay_out(struct check *c)
     size_t tail = CHECK_ROWS * width * sizeof(uint16_t);
     size_t partial = PLAN_PARTIAL_FLOATS((size_t) plan_columns_max(s->layout), s->d) * sizeof(float);
     const size_t bytes[N_PARTS] = {
-        [TOLD] = sizeof(struct told), [NEW_K] = s->new_bytes, [NEW_V] = s->new_bytes, [TAIL_K] = tail, [TAIL_V] = tail,
-        [PAGE_0] = s->layout->payload_bytes[PAGE_FIRST], [PAGE_1] = s->layout->payload_bytes[PAGE_REST],
-        [QUERIES] = queries, [OUT] = queries, [READ] = READ_TOKENS * width * sizeof(float),
+        [TOLD] = sizeof(struct told),
+        [NEW_K] = s->new_bytes,
+        [NEW_V] = s->new_bytes,
+        [TAIL_K] = tail,
+        [TAIL_V] = tail,
+        [PAGE_0] = s->layout->payload_bytes[PAGE_FIRST],
+        [PAGE_1] = s->layout->payload_bytes[PAGE_REST],
+        [QUERIES] = queries,
+        [OUT] = queries,
+        [READ] = READ_TOKENS * width * sizeof(float),
         [PARTIALS] = 2 * n_tiles(c) * s->n_heads * partial, /* of two splits */
     };
 
@@ -128,7 +140,8 @@ static int fill(struct check *c)
 
     if (r < 0)
         return r;
-    r = gpu_cu_result(g, g->driver->fill_async(c->memory.at, 0xff, c->at[N_PARTS], g->stream), c->e, "cannot write GPU memory");
+    r = gpu_cu_result(g, g->driver->fill_async(c->memory.at, 0xff, c->at[N_PARTS], g->stream), c->e,
+                      "cannot write GPU memory");
     cuda_space_leave(g->space);
     if (r == 0)
         r = gpu_write(g, part(c, NEW_K), c->scene.new_rows[SIDE_K], c->scene.new_bytes, c->e);
@@ -153,7 +166,7 @@ static int check_init(struct check *c, const struct page_layout *l)
     return r < 0 ? r : fill(c);
 }
 
-/* ---- comparing --------------------------------------------------------------------------------------------------- */
+/* ---- comparing ---- */
 
 static int fetch(struct check *c, cu_ptr from, size_t bytes)
 {
@@ -171,8 +184,8 @@ static size_t count_other(const void *a, const void *b, size_t bytes)
 }
 
 /* Device memory that a kernel wrote, against what the CPU has. */
-static int compare(struct check *c, const char *kernel, const char *what, uint32_t head, cu_ptr at, const void *want,
-                   size_t bytes)
+static int compare(struct check *c, const char *kernel, const char *what, uint32_t head, cu_ptr at,
+                   const void *want, size_t bytes)
 {
     int r = bytes > 0 ? fetch(c, at, bytes) : 0;
     size_t n = r == 0 ? count_other(c->fetched, want, bytes) : 0;
@@ -183,7 +196,7 @@ static int compare(struct check *c, const char *kernel, const char *what, uint32
     return r;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------- */
+/* ---- steps ---- */
 
 static int poke(struct check *c)
 {
@@ -192,12 +205,15 @@ static int poke(struct check *c)
     struct told *t = &c->told;
     int r;
 
-    *t = (struct told) { .summed = { pointer(part(c, NEW_K)), pointer(part(c, NEW_V)) } };
+    *t = (struct told){.summed = {pointer(part(c, NEW_K)), pointer(part(c, NEW_V))}};
     for (unsigned i = 0; i < CHECK_PAGES; i++)
         t->payloads[i] = pointer(part(c, i == 0 ? PAGE_0 : PAGE_1));
-    t->appended = (struct plan_seq) {
-        .payloads = pointer(at + offsetof(struct told, payloads)), .n_claimed = CHECK_PACKED, .exact_ld = CHECK_ROWS,
-        .exact_k = pointer(part(c, TAIL_K)), .exact_v = pointer(part(c, TAIL_V)),
+    t->appended = (struct plan_seq){
+        .payloads = pointer(at + offsetof(struct told, payloads)),
+        .n_claimed = CHECK_PACKED,
+        .exact_ld = CHECK_ROWS,
+        .exact_k = pointer(part(c, TAIL_K)),
+        .exact_v = pointer(part(c, TAIL_V)),
         .faults = pointer(at + offsetof(struct told, faults)),
     };
     t->attended = t->appended;
@@ -219,10 +235,15 @@ static int append(struct check *c)
     for (unsigned p = 0; r == 0 && p < CHECK_PIECES; p++) {
         bool packs = p + 1 == CHECK_PIECES;
         struct plan_append a = {
-            .table = c->table, .dtype = (enum plan_dtype) c->scene.pieces[p].dtype, .layer = c->scene.layer, .given = packs,
-            .items = { { .seq = pointer(part(c, TOLD) + offsetof(struct told, appended)),
-                         .k = pointer(part(c, NEW_K) + c->scene.pieces[p].at), .v = pointer(part(c, NEW_V) + c->scene.pieces[p].at),
-                         .n_new = c->scene.pieces[p].n_new, .n_pack = packs ? CHECK_PACKED : 0 } },
+            .table = c->table,
+            .dtype = (enum plan_dtype) c->scene.pieces[p].dtype,
+            .layer = c->scene.layer,
+            .given = packs,
+            .items = {{.seq = pointer(part(c, TOLD) + offsetof(struct told, appended)),
+                       .k = pointer(part(c, NEW_K) + c->scene.pieces[p].at),
+                       .v = pointer(part(c, NEW_V) + c->scene.pieces[p].at),
+                       .n_new = c->scene.pieces[p].n_new,
+                       .n_pack = packs ? CHECK_PACKED : 0}},
         };
 
         r = gpu_result(g, cuda_append(g->kernels, c->scene.layout, &a, 1, g->stream, c->e), c->e);
@@ -230,17 +251,20 @@ static int append(struct check *c)
     return r;
 }
 
-/* Lengths and rows: those behind the packed ones at the front, and behind them what they left of older ones. */
+/* Lengths and rows: those behind the packed ones at the front, and behind them what they left of older ones.
+ */
 static int compare_rows(struct check *c, uint32_t head, enum side side)
 {
     const struct check_scene *s = &c->scene;
     size_t row_bytes = s->d * sizeof(uint16_t), old = s->pieces[0].n_new + s->pieces[1].n_new;
     cu_ptr at = part(c, side == SIDE_K ? TAIL_K : TAIL_V) + head * CHECK_ROWS * row_bytes;
     const uint16_t *want = s->rows[side] + (size_t) head * CHECK_TOKENS * s->d;
-    int r = compare(c, "kvc_append_rows", "rows", head, at, want + CHECK_PACKED * CHUNK_TOKENS * s->d, CHECK_EXACT * row_bytes);
+    int r = compare(c, "kvc_append_rows", "rows", head, at, want + CHECK_PACKED * CHUNK_TOKENS * s->d,
+                    CHECK_EXACT * row_bytes);
 
-    return r < 0 ? r : compare(c, "kvc_append_rows", "rows", head, at + CHECK_EXACT * row_bytes, want + CHECK_EXACT * s->d,
-                               (old - CHECK_EXACT) * row_bytes);
+    return r < 0 ? r
+                 : compare(c, "kvc_append_rows", "rows", head, at + CHECK_EXACT * row_bytes,
+                           want + CHECK_EXACT * s->d, (old - CHECK_EXACT) * row_bytes);
 }
 
 static int compare_packed(struct check *c, uint32_t head, enum side side)
@@ -248,14 +272,16 @@ static int compare_packed(struct check *c, uint32_t head, enum side side)
     const struct page_layout *l = c->scene.layout;
     const char *kernel = side == SIDE_K ? "kvc_pack_keys" : "kvc_pack_values";
     size_t first = page_block_off(l, c->scene.layer, head), end = page_block_off(l, c->scene.layer, head + 1);
-    size_t middle = first + page_v_off(table_codec(l->table, c->scene.layer, l->shard.first_head + head, SIDE_K));
+    size_t middle =
+        first + page_v_off(table_codec(l->table, c->scene.layer, l->shard.first_head + head, SIDE_K));
     size_t from = side == SIDE_K ? first : middle, to = side == SIDE_K ? middle : end;
     size_t sinks = page_sink_off(l, c->scene.layer, head, side);
     int r = compare(c, kernel, "sinks", head, part(c, PAGE_0) + sinks, c->scene.pages[0] + sinks,
                     (size_t) l->table->n_sink * c->scene.d * sizeof(uint16_t));
 
     for (unsigned i = 0; r == 0 && i < CHECK_PACKED; i++)
-        r = compare(c, kernel, "codes", head, part(c, i == 0 ? PAGE_0 : PAGE_1) + from, c->scene.pages[i] + from, to - from);
+        r = compare(c, kernel, "codes", head, part(c, i == 0 ? PAGE_0 : PAGE_1) + from,
+                    c->scene.pages[i] + from, to - from);
     return r;
 }
 
@@ -283,7 +309,8 @@ static int check_append(struct check *c)
     want->n_pages = CHECK_PACKED;
     want->n_exact = CHECK_EXACT;
     if (memcmp(c->fetched, &c->told, sizeof(c->told)) != 0)
-        return wrong(c, "kvc_append_rows", "%zu bytes of lengths and faults", count_other(c->fetched, &c->told, sizeof(c->told)));
+        return wrong(c, "kvc_append_rows", "%zu bytes of lengths and faults",
+                     count_other(c->fetched, &c->told, sizeof(c->told)));
     r = for_wanted(c, compare_rows);
     return r < 0 ? r : for_wanted(c, compare_packed);
 }
@@ -297,18 +324,24 @@ static int compare_read(struct check *c, uint32_t head, enum side side)
         return fail(c->e, -ENOMEM, "out of memory for checking the GPU");
     check_scene_read(&c->scene, head, side, READ_FIRST, READ_TOKENS, want);
     for (size_t t = 0; t < READ_TOKENS; t++)
-        n += count_other((const float *) c->fetched + t * width + head * c->scene.d, want + t * c->scene.d, row_bytes);
+        n += count_other((const float *) c->fetched + t * width + head * c->scene.d, want + t * c->scene.d,
+                         row_bytes);
     if (n == 0)
         return 0;
-    return wrong(c, "kvc_read", "%zu of %zu bytes of decoded vectors, layer %u, KV head %u", n, READ_TOKENS * row_bytes,
-                 c->scene.layer, c->scene.layout->shard.first_head + head);
+    return wrong(c, "kvc_read", "%zu of %zu bytes of decoded vectors, layer %u, KV head %u", n,
+                 READ_TOKENS * row_bytes, c->scene.layer, c->scene.layout->shard.first_head + head);
 }
 
 static int check_read(struct check *c, enum side side)
 {
     struct plan_read plan = {
-        .table = c->table, .seq = pointer(part(c, TOLD) + offsetof(struct told, appended)), .layer = c->scene.layer, .side = side,
-        .first = READ_FIRST, .n = READ_TOKENS, .out = pointer(part(c, READ)),
+        .table = c->table,
+        .seq = pointer(part(c, TOLD) + offsetof(struct told, appended)),
+        .layer = c->scene.layer,
+        .side = side,
+        .first = READ_FIRST,
+        .n = READ_TOKENS,
+        .out = pointer(part(c, READ)),
     };
     struct gpu *g = c->gpu;
     int r = gpu_result(g, cuda_read(g->kernels, c->scene.layout, &plan, g->stream, c->e), c->e);
@@ -323,8 +356,10 @@ static int check_read(struct check *c, enum side side)
 static int check_crc(struct check *c)
 {
     cu_ptr at = part(c, TOLD);
-    struct plan_crc plan = { .payloads = pointer(at + offsetof(struct told, summed)), .bytes = c->scene.new_bytes, .n = 2,
-                             .crc32c = pointer(at + offsetof(struct told, crc32c)) };
+    struct plan_crc plan = {.payloads = pointer(at + offsetof(struct told, summed)),
+                            .bytes = c->scene.new_bytes,
+                            .n = 2,
+                            .crc32c = pointer(at + offsetof(struct told, crc32c))};
     struct gpu *g = c->gpu;
     int r = gpu_result(g, cuda_crc(g->kernels, &plan, g->stream, c->e), c->e);
     const uint32_t *got = c->fetched;
@@ -335,12 +370,13 @@ static int check_crc(struct check *c)
         uint32_t want = crc32c(c->scene.new_rows[side], c->scene.new_bytes);
 
         if (got[side] != want)
-            r = wrong(c, "kvc_crc", "the checksum of %zu bytes is %08x, not %08x", c->scene.new_bytes, got[side], want);
+            r = wrong(c, "kvc_crc", "the checksum of %zu bytes is %08x, not %08x", c->scene.new_bytes,
+                      got[side], want);
     }
     return r;
 }
 
-/* ---- attention --------------------------------------------------------------------------------------------------- */
+/* ---- attention ---- */
 
 /* The error of one row by its size, which TOLERANCE limits. */
 static double row_error(const float *got, const float *want, const float *mean, size_t d)
@@ -355,11 +391,13 @@ static double row_error(const float *got, const float *want, const float *mean, 
     return error == 0 ? 0 : sqrt(error) / (sqrt(size) + MEAN_ROUNDING / TOLERANCE * sqrt(whole));
 }
 
-static int compare_attention(struct check *c, const char *kernel, uint32_t head, uint32_t n_q, uint32_t window)
+static int compare_attention(struct check *c, const char *kernel, uint32_t head, uint32_t n_q,
+                             uint32_t window)
 {
     struct check_scene *s = &c->scene;
     const struct page_layout *l = s->layout;
-    const float *mean = table_codec(l->table, s->layer, l->shard.first_head + head, SIDE_V)->mean, *got = c->fetched;
+    const float *mean = table_codec(l->table, s->layer, l->shard.first_head + head, SIDE_V)->mean,
+                *got = c->fetched;
     _cleanup_(freep) float *want = malloc((size_t) n_q * s->group * s->d * sizeof(*want));
     double largest = 0;
 
@@ -374,23 +412,31 @@ static int compare_attention(struct check *c, const char *kernel, uint32_t head,
     }
     if (largest <= TOLERANCE)
         return 0;
-    return wrong(c, kernel, "attention of layer %u, KV head %u, %u queries, is off by %.3g of its size, more than %.3g", s->layer,
-                 l->shard.first_head + head, n_q, largest, TOLERANCE);
+    return wrong(c, kernel,
+                 "attention of layer %u, KV head %u, %u queries, is off by %.3g of its size, more than %.3g",
+                 s->layer, l->shard.first_head + head, n_q, largest, TOLERANCE);
 }
 
 static int check_attend(struct check *c, uint32_t n_q, uint32_t n_splits, uint32_t window)
 {
     struct plan_attend plan = {
-        .table = c->table, .partials = pointer(part(c, PARTIALS)), .layer = c->scene.layer, .n_splits = n_splits, .n_q = n_q,
+        .table = c->table,
+        .partials = pointer(part(c, PARTIALS)),
+        .layer = c->scene.layer,
+        .n_splits = n_splits,
+        .n_q = n_q,
         .window = window,
-        .items = { { .seq = pointer(part(c, TOLD) + offsetof(struct told, attended)), .q = pointer(part(c, QUERIES)),
-                     .out = pointer(part(c, OUT)), .n_q = n_q } },
+        .items = {{.seq = pointer(part(c, TOLD) + offsetof(struct told, attended)),
+                   .q = pointer(part(c, QUERIES)),
+                   .out = pointer(part(c, OUT)),
+                   .n_q = n_q}},
     };
     struct gpu *g = c->gpu;
     struct errmsg kernels;
     int r = gpu_result(g, cuda_attend(g->kernels, c->scene.layout, &plan, 1, g->stream, c->e), c->e);
 
-    (void) snprintf(kernels.text, sizeof(kernels.text), "%s or kvc_merge", cuda_attend_name(g->kernels, c->scene.layout, n_q));
+    (void) snprintf(kernels.text, sizeof(kernels.text), "%s or kvc_merge",
+                    cuda_attend_name(g->kernels, c->scene.layout, n_q));
     if (r == 0)
         r = fetch(c, part(c, OUT), n_q * c->scene.group * check_scene_width(&c->scene) * sizeof(float));
     for (uint32_t i = 0; r == 0 && i < c->scene.n_checked; i++)
@@ -399,8 +445,9 @@ static int check_attend(struct check *c, uint32_t n_q, uint32_t n_splits, uint32
 }
 
 /*
- * One query over all pages in one go. Within a window, of which one split has nothing but the sinks: a prompt of more than a
- * tile, and the largest call of every kernel between these two that some number of queries selects.
+ * One query over all pages in one go. Within a window, of which one split has nothing but the sinks: a prompt
+ * of more than a tile, and the largest call of every kernel between these two that some number of queries
+ * selects.
  */
 static int check_attention(struct check *c)
 {
@@ -418,11 +465,11 @@ static int check_attention(struct check *c)
     return r < 0 ? r : check_attend(c, c->scene.n_q, 2, CHECK_WINDOW);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 int gpu_check_table(struct gpu *g, const struct page_layout *l, cu_ptr table, struct errmsg *e)
 {
-    _cleanup_(check_deinit) struct check c = { .gpu = g, .table = pointer(table), .e = e };
+    _cleanup_(check_deinit) struct check c = {.gpu = g, .table = pointer(table), .e = e};
     int r = gpu_check_not_capturing(g, e);
 
     if (r == 0)

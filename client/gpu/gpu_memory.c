@@ -1,6 +1,7 @@
 /*
- * Device memory in stream order, without the driver's allocator in the way: cuMemFree() waits for the device, so what is given
- * back is kept and used again. One stream orders all of a client's work, so a piece may have its next owner at once.
+ * Device memory in stream order, without the driver's allocator in the way: cuMemFree() waits for the device,
+ * so what is given back is kept and used again. One stream orders all of a client's work, so a piece may have
+ * its next owner at once.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,8 +14,8 @@
 #define PIECE_MIN ((size_t) 256)
 
 /*
- * Sizes are rounded up to an eighth of a power of two, so that what one sequence gives back fits the next one, which is a
- * little longer. Return: 0: it cannot be.
+ * Sizes are rounded up to an eighth of a power of two, so that what one sequence gives back fits the next
+ * one, which is a little longer. Return: 0: it cannot be.
  */
 static size_t rounded(size_t bytes)
 {
@@ -74,7 +75,7 @@ static int from_driver(struct gpu *g, size_t bytes, struct gpu_memory *ret, stru
     if (result == CU_OUT_OF_MEMORY)
         return fail(e, -ENOMEM, "the GPU has no %zu bytes of memory left", bytes);
     if (result == CU_SUCCESS)
-        *ret = (struct gpu_memory) { .at = at, .bytes = bytes };
+        *ret = (struct gpu_memory){.at = at, .bytes = bytes};
     return gpu_cu_result(g, result, e, "cannot allocate GPU memory");
 }
 
@@ -113,7 +114,7 @@ void gpu_free(struct gpu *g, struct gpu_memory *m)
     assert(g->n_cached < g->n_memories);
     g->cached[g->n_cached++] = *m;
     g->cached_bytes += m->bytes;
-    *m = (struct gpu_memory) { 0 };
+    *m = (struct gpu_memory){0};
 }
 
 void gpu_free_now(struct gpu *g, struct gpu_memory *m)
@@ -121,10 +122,10 @@ void gpu_free_now(struct gpu *g, struct gpu_memory *m)
     if (m->bytes == 0)
         return;
     to_driver(g, m);
-    *m = (struct gpu_memory) { 0 };
+    *m = (struct gpu_memory){0};
 }
 
-/* ---- the workspace ----------------------------------------------------------------------------------------------- */
+/* ---- the workspace ---- */
 
 int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct errmsg *e)
 {
@@ -134,8 +135,11 @@ int gpu_workspace_reserve(struct gpu *g, size_t bytes, bool capturing, struct er
 
     if (bytes > w->memory.bytes) {
         if (capturing)
-            return fail(e, -EBUSY, "attention needs a workspace of %zu bytes here, which cannot be had while a graph is captured: "
-                        "run this step once before you capture it", bytes);
+            return fail(e, -EBUSY,
+                        "attention needs a workspace of %zu bytes here, which cannot be had while a graph is "
+                        "captured: "
+                        "run this step once before you capture it",
+                        bytes);
         kept = realloc(w->kept, (w->n_kept + 1) * sizeof(*kept));
         if (!kept)
             return fail(e, -ENOMEM, "out of memory");
@@ -162,10 +166,10 @@ void gpu_workspace_deinit(struct gpu *g)
     while (w->n_kept > 0)
         gpu_free(g, &w->kept[--w->n_kept]);
     free(w->kept);
-    *w = (struct gpu_workspace) { .n_kept = 0 };
+    *w = (struct gpu_workspace){.n_kept = 0};
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------------ */
+/* ---- copies ---- */
 
 int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg *e)
 {
@@ -179,8 +183,9 @@ int gpu_copy(struct gpu *g, cu_ptr to, cu_ptr from, size_t bytes, struct errmsg 
 }
 
 /*
- * Waits, since only where memory must be staged does the driver have all bytes when the call returns: a GPU that shares the
- * host's page tables reads them when their turn comes. What is short and must not wait travels in a launch (cuda_poke()).
+ * Waits, since only where memory must be staged does the driver have all bytes when the call returns: a GPU
+ * that shares the host's page tables reads them when their turn comes. What is short and must not wait
+ * travels in a launch (cuda_poke()).
  */
 int gpu_write(struct gpu *g, cu_ptr to, const void *from, size_t bytes, struct errmsg *e)
 {
@@ -190,7 +195,8 @@ int gpu_write(struct gpu *g, cu_ptr to, const void *from, size_t bytes, struct e
         r = gpu_enter(g, e);
     if (r < 0)
         return r;
-    r = gpu_cu_result(g, g->driver->copy_to_device_async(to, from, bytes, g->stream), e, "cannot write GPU memory");
+    r = gpu_cu_result(g, g->driver->copy_to_device_async(to, from, bytes, g->stream), e,
+                      "cannot write GPU memory");
     cuda_space_leave(g->space);
     return r < 0 ? r : gpu_synchronize(g, e);
 }
@@ -208,7 +214,7 @@ int gpu_read(struct gpu *g, void *to, cu_ptr from, size_t bytes, struct errmsg *
     return r;
 }
 
-/* ---- flags ------------------------------------------------------------------------------------------------------- */
+/* ---- flags ---- */
 
 static int add_flag_slab(struct gpu *g, struct errmsg *e)
 {
@@ -253,7 +259,8 @@ int gpu_flag_take(struct gpu *g, uint32_t *ret_flag, struct errmsg *e)
         i = r == 0 ? find_flag(g) : i;
     }
     if (r == 0)
-        r = gpu_result(g, cuda_poke(g->kernels, gpu_flag_address(g, i), &lowered, sizeof(lowered), g->stream, e), e);
+        r = gpu_result(
+            g, cuda_poke(g->kernels, gpu_flag_address(g, i), &lowered, sizeof(lowered), g->stream, e), e);
     if (r < 0)
         return r;
     slab = g->flags[i / GPU_FLAGS];

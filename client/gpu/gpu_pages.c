@@ -10,7 +10,7 @@
 
 #define SLAB_BYTES ((size_t) 4 << 20)
 
-/* ---- slots ------------------------------------------------------------------------------------------------------- */
+/* ---- slots ---- */
 
 static int add_slab(struct gpu *g, struct gpu_slots *p, struct errmsg *e)
 {
@@ -56,10 +56,10 @@ void gpu_slots_deinit(struct gpu *g, struct gpu_slots *p)
         gpu_free(g, &p->slabs[i]);
     free(p->slabs);
     free(p->free);
-    *p = (struct gpu_slots) { .slot_bytes = p->slot_bytes };
+    *p = (struct gpu_slots){.slot_bytes = p->slot_bytes};
 }
 
-/* ---- the table --------------------------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 static int make_image(struct gpu *g, struct model_table *t, struct errmsg *e)
 {

@@ -1,7 +1,7 @@
 /*
- * Publishing from GPU memory: pages are copied into their slots on the client's stream, device to device, and the daemon is
- * told their checksums; see publish.h. It looks at none of the bytes, so COMMIT, and ABORT too, go out only when the copies
- * have ended: from then on the slots are others'.
+ * Publishing from GPU memory: pages are copied into their slots on the client's stream, device to device, and
+ * the daemon is told their checksums; see publish.h. It looks at none of the bytes, so COMMIT, and ABORT too,
+ * go out only when the copies have ended: from then on the slots are others'.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -39,7 +39,7 @@ static void filling_deinit(struct kvc_seq *s, struct filling *f)
     batch_deinit(&f->b);
 }
 
-/* ---- into the slots ---------------------------------------------------------------------------------------------- */
+/* ---- into the slots ---- */
 
 /* Queues chunk @i of the batch into its slot. */
 static int fill_slot(struct kvc_seq *s, struct filling *f, size_t i)
@@ -58,14 +58,16 @@ static int fill_slot(struct kvc_seq *s, struct filling *f, size_t i)
     f->extents[i] = x;
     if (place->bytes != page_bytes || place->offset % PAGE_ALIGN != 0 ||
         !range_inside(place->offset, page_bytes, mapped_extent_bytes(x)))
-        return fail(&c->error, -EPROTO, "kvcobrad reserved %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page has %zu",
+        return fail(&c->error, -EPROTO,
+                    "kvcobrad reserved %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page has %zu",
                     place->bytes, place->offset, mapped_extent_bytes(x), page_bytes);
     r = gpu_result(c->gpu, cuda_extent_allow_write(x->device, &c->error), &c->error);
     if (r < 0)
         return r;
     to = cuda_extent_address(x->device) + place->offset + PAGE_HEADER_BYTES;
     f->payloads[f->n_filled++] = (const uint8_t *) (uintptr_t) to;
-    return gpu_copy(c->gpu, to, s->pages[f->b.first + i]->device + PAGE_HEADER_BYTES, page_bytes - PAGE_HEADER_BYTES, &c->error);
+    return gpu_copy(c->gpu, to, s->pages[f->b.first + i]->device + PAGE_HEADER_BYTES,
+                    page_bytes - PAGE_HEADER_BYTES, &c->error);
 }
 
 /* Queues the checksums of @n payloads of one class, from the @at-th on. */
@@ -76,10 +78,12 @@ static int queue_crc(struct kvc_seq *s, struct filling *f, size_t at, size_t n, 
     struct plan_crc p = {
         .payloads = (const uint8_t *const *) (uintptr_t) (payloads + at * sizeof(*f->payloads)),
         .crc32c = (uint32_t *) (uintptr_t) (sums + at * sizeof(uint32_t)),
-        .bytes = s->table->layout.payload_bytes[class], .n = (uint32_t) n,
+        .bytes = s->table->layout.payload_bytes[class],
+        .n = (uint32_t) n,
     };
 
-    return n == 0 ? 0 : gpu_result(c->gpu, cuda_crc(c->gpu->kernels, &p, c->gpu->stream, &c->error), &c->error);
+    return n == 0 ? 0
+                  : gpu_result(c->gpu, cuda_crc(c->gpu->kernels, &p, c->gpu->stream, &c->error), &c->error);
 }
 
 /* Checksums of what lies in the slots now; waits for it. */
@@ -119,7 +123,7 @@ static int fill(struct kvc_seq *s, struct filling *f)
     return r;
 }
 
-/* ---- the batch --------------------------------------------------------------------------------------------------- */
+/* ---- the batch ---- */
 
 static bool is_being_made(int r, const struct batch *b)
 {
@@ -127,8 +131,8 @@ static bool is_being_made(int r, const struct batch *b)
 }
 
 /*
- * The daemon has an extent made, which takes it some milliseconds, and says so: asked again until @until_ms. If that was in vain,
- * commits do not wait for a while: something else is wrong.
+ * The daemon has an extent made, which takes it some milliseconds, and says so: asked again until @until_ms.
+ * If that was in vain, commits do not wait for a while: something else is wrong.
  */
 static int reserve(struct kvc_seq *s, struct batch *b, int64_t until_ms)
 {
@@ -142,20 +146,22 @@ static int reserve(struct kvc_seq *s, struct batch *b, int64_t until_ms)
         r = batch_reserve(s, b);
     }
     if (!is_being_made(r, b))
-        *making = (struct backoff) { 0 };
+        *making = (struct backoff){0};
     else if (may_wait)
         backoff_failed(making, clock_ms());
     return r;
 }
 
-/* Nobody may get the slots while a copy into them runs; if that cannot be known they stay ours until this process ends. */
+/* Nobody may get the slots while a copy into them runs; if that cannot be known they stay ours until this
+ * process ends. */
 static void give_back(struct kvc_seq *s, struct batch *b)
 {
     if (gpu_synchronize(s->model->client->gpu, NULL) == 0)
         batch_abort(s, b);
 }
 
-/* What was appended was not looked at then. Waits, so that copies begin when slots are reserved, not later. */
+/* What was appended was not looked at then. Waits, so that copies begin when slots are reserved, not later.
+ */
 static int check_inputs(struct kvc_seq *s)
 {
     int r = gpu_flags_read(s->model->client->gpu, &s->model->client->error);
@@ -186,7 +192,8 @@ static int publish_filled(struct kvc_seq *s, struct filling *f, int64_t until_ms
 
 int publish_gpu(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, size_t *ret_n)
 {
-    struct filling f = { .extents = calloc(n, sizeof(struct mapped_extent *)), .payloads = calloc(n, sizeof(uint8_t *)) };
+    struct filling f = {.extents = calloc(n, sizeof(struct mapped_extent *)),
+                        .payloads = calloc(n, sizeof(uint8_t *))};
     int r = batch_init(&f.b, first, n);
 
     if (r == 0 && f.extents && f.payloads)

@@ -34,7 +34,7 @@ static int tell(const struct kvc_seq *s, cu_ptr to, const void *from, size_t byt
     return gpu_result(g, cuda_poke(g->kernels, to, from, bytes, g->stream, error_of(s)), error_of(s));
 }
 
-/* ---- birth and death --------------------------------------------------------------------------------------------- */
+/* ---- birth and death ---- */
 
 int seq_gpu_init(struct kvc_seq *s)
 {
@@ -82,14 +82,14 @@ void seq_gpu_deinit(struct kvc_seq *s)
     s->gpu = NULL;
 }
 
-/* ---- pages ------------------------------------------------------------------------------------------------------- */
+/* ---- pages ---- */
 
 /* The list of addresses, with room for all pages that the host's has room for. */
 static int grow_addresses(struct kvc_seq *s)
 {
     struct seq_gpu *x = s->gpu;
     size_t n = s->n_pages_max;
-    struct gpu_memory fresh = { 0 };
+    struct gpu_memory fresh = {0};
     const uint8_t **written;
     int r;
 
@@ -115,7 +115,8 @@ static int grow_addresses(struct kvc_seq *s)
 static int write_addresses(struct kvc_seq *s, size_t first, size_t end)
 {
     struct seq_gpu *x = s->gpu;
-    int r = tell(s, x->addresses.at + first * sizeof(*s->payloads), s->payloads + first, (end - first) * sizeof(*s->payloads));
+    int r = tell(s, x->addresses.at + first * sizeof(*s->payloads), s->payloads + first,
+                 (end - first) * sizeof(*s->payloads));
 
     if (r == 0)
         memcpy(x->written + first, s->payloads + first, (end - first) * sizeof(*s->payloads));
@@ -174,14 +175,15 @@ void seq_gpu_keep_addresses(struct kvc_seq *s, size_t n)
     s->gpu->plans_stale = true;
 }
 
-/* ---- lengths ----------------------------------------------------------------------------------------------------- */
+/* ---- lengths ---- */
 
 static size_t tail_bytes_of_side(const struct kvc_seq *s, size_t rows)
 {
     return (size_t) s->model->shard.n_heads * rows * s->model->geometry.d * sizeof(uint16_t);
 }
 
-static cu_ptr tail_at(const struct kvc_seq *s, const struct gpu_memory *tail, size_t rows, uint32_t layer, enum side side)
+static cu_ptr tail_at(const struct kvc_seq *s, const struct gpu_memory *tail, size_t rows, uint32_t layer,
+                      enum side side)
 {
     return tail->at + (2 * (size_t) layer + side) * tail_bytes_of_side(s, rows);
 }
@@ -192,10 +194,13 @@ static struct plan_seq plan_of(const struct kvc_seq *s, uint32_t layer)
     const struct seq_gpu *x = s->gpu;
     const struct layer *l = &s->layers[layer];
 
-    return (struct plan_seq) {
-        .payloads = (uint8_t *const *) (uintptr_t) x->addresses.at, .n_claimed = (uint32_t) s->n_pages,
-        .n_pages = (uint32_t) l->n_packed, .n_exact = (uint32_t) (l->length - l->n_packed * CHUNK_TOKENS),
-        .first_row = x->layers[layer].first_row, .exact_ld = (uint32_t) s->tail_rows,
+    return (struct plan_seq){
+        .payloads = (uint8_t *const *) (uintptr_t) x->addresses.at,
+        .n_claimed = (uint32_t) s->n_pages,
+        .n_pages = (uint32_t) l->n_packed,
+        .n_exact = (uint32_t) (l->length - l->n_packed * CHUNK_TOKENS),
+        .first_row = x->layers[layer].first_row,
+        .exact_ld = (uint32_t) s->tail_rows,
         .exact_k = (uint16_t *) (uintptr_t) tail_at(s, &x->tail, s->tail_rows, layer, SIDE_K),
         .exact_v = (uint16_t *) (uintptr_t) tail_at(s, &x->tail, s->tail_rows, layer, SIDE_V),
         .faults = (uint32_t *) (uintptr_t) gpu_flag_address(gpu_of(s), x->flag),
@@ -250,7 +255,7 @@ int seq_gpu_lengths_changed(struct kvc_seq *s)
     return seq_gpu_refresh(s);
 }
 
-/* ---- the tail ---------------------------------------------------------------------------------------------------- */
+/* ---- the tail ---- */
 
 /* What layers hold exactly, to the front of a buffer of @rows rows. */
 static int copy_rows(struct kvc_seq *s, const struct gpu_memory *to, size_t rows)
@@ -267,7 +272,8 @@ static int copy_rows(struct kvc_seq *s, const struct gpu_memory *to, size_t rows
             size_t from_row = h / 2 * s->tail_rows + x->layers[i].first_row, to_row = h / 2 * rows;
 
             r = gpu_copy(gpu_of(s), tail_at(s, to, rows, i, side) + to_row * row_bytes,
-                         tail_at(s, &x->tail, s->tail_rows, i, side) + from_row * row_bytes, n * row_bytes, error_of(s));
+                         tail_at(s, &x->tail, s->tail_rows, i, side) + from_row * row_bytes, n * row_bytes,
+                         error_of(s));
         }
     }
     return r;
@@ -276,12 +282,12 @@ static int copy_rows(struct kvc_seq *s, const struct gpu_memory *to, size_t rows
 int seq_gpu_resize_tail(struct kvc_seq *s, size_t rows)
 {
     struct seq_gpu *x = s->gpu;
-    struct gpu_memory fresh = { 0 };
+    struct gpu_memory fresh = {0};
     size_t bytes;
     int r;
 
-    if (!checked_mul3(2 * (size_t) seq_n_layers(s) * s->model->shard.n_heads, rows, s->model->geometry.d * sizeof(uint16_t),
-                      &bytes))
+    if (!checked_mul3(2 * (size_t) seq_n_layers(s) * s->model->shard.n_heads, rows,
+                      s->model->geometry.d * sizeof(uint16_t), &bytes))
         return fail(error_of(s), -ENOMEM, "no GPU has memory for a tail of %zu tokens", rows);
     r = gpu_alloc(gpu_of(s), bytes, &fresh, error_of(s));
     if (r == 0 && x->tail.bytes > 0)
@@ -305,11 +311,11 @@ int seq_gpu_copy(struct kvc_seq *to, const struct kvc_seq *from)
     int r;
 
     assert(to->tail_rows == from->tail_rows);
-    r = gpu_copy(gpu_of(to), x->tail.at, from->gpu->tail.at, 2 * seq_n_layers(to) * tail_bytes_of_side(to, to->tail_rows),
-                 error_of(to));
+    r = gpu_copy(gpu_of(to), x->tail.at, from->gpu->tail.at,
+                 2 * seq_n_layers(to) * tail_bytes_of_side(to, to->tail_rows), error_of(to));
     if (r == 0) /* what nobody has read yet of the flag is the fork's too */
-        r = gpu_copy(gpu_of(to), gpu_flag_address(gpu_of(to), x->flag), gpu_flag_address(gpu_of(to), from->gpu->flag),
-                     sizeof(uint32_t), error_of(to));
+        r = gpu_copy(gpu_of(to), gpu_flag_address(gpu_of(to), x->flag),
+                     gpu_flag_address(gpu_of(to), from->gpu->flag), sizeof(uint32_t), error_of(to));
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < seq_n_layers(to); i++) {
@@ -322,14 +328,17 @@ int seq_gpu_copy(struct kvc_seq *to, const struct kvc_seq *from)
     return 0;
 }
 
-/* ---- what kernels found wrong ------------------------------------------------------------------------------------ */
+/* ---- what kernels found wrong ---- */
 
 int seq_gpu_check_sound(struct kvc_seq *s)
 {
     if (!s->gpu->is_faulty)
         return 0;
-    return fail(error_of(s), -EINVAL, "sequence %" PRIu64 " of its model: a key or value from token %zu on was NaN, infinite or too "
-                "large for binary16, or a graph was launched without kvc_seq_replay(): truncate it to that or less, or free it",
+    return fail(error_of(s), -EINVAL,
+                "sequence %" PRIu64
+                " of its model: a key or value from token %zu on was NaN, infinite or too "
+                "large for binary16, or a graph was launched without kvc_seq_replay(): truncate it to that "
+                "or less, or free it",
                 s->number, s->gpu->n_sound);
 }
 

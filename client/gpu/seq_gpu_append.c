@@ -1,12 +1,15 @@
 /*
- * Appending to sequences on the GPU: eagerly, into a graph that is being captured, and ahead of such a graph's launch.
+ * Appending to sequences on the GPU: eagerly, into a graph that is being captured, and ahead of such a
+ * graph's launch.
  *
- * The sequences of a call are grouped into launches by their tables. Those with chunks to pack stand first, those with most before
- * the others, so that packing is launched for no more sequences than have something to pack.
+ * The sequences of a call are grouped into launches by their tables. Those with chunks to pack stand first,
+ * those with most before the others, so that packing is launched for no more sequences than have something to
+ * pack.
  *
- * A captured append stores its tokens where the layer's length in device memory says, whatever it is by then, and packs
- * nothing. What an eager append does besides, claiming pages, growing the tail, packing the chunks that are due, is done by
- * kvc_seq_replay() before each launch. So a replayed step costs no more launches than it stores, and leaves the same bits.
+ * A captured append stores its tokens where the layer's length in device memory says, whatever it is by then,
+ * and packs nothing. What an eager append does besides, claiming pages, growing the tail, packing the chunks
+ * that are due, is done by kvc_seq_replay() before each launch. So a replayed step costs no more launches
+ * than it stores, and leaves the same bits.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,7 +20,8 @@
 #include "client/sequence/seq.h"
 #include "client/gpu/seq_gpu.h"
 
-_Static_assert(PLAN_F32 == (int) KVC_F32 && PLAN_F16 == (int) KVC_F16 && PLAN_BF16 == (int) KVC_BF16, "number types");
+_Static_assert(PLAN_F32 == (int) KVC_F32 && PLAN_F16 == (int) KVC_F16 && PLAN_BF16 == (int) KVC_BF16,
+               "number types");
 
 static struct errmsg *error_of(const struct kvc_seq *s)
 {
@@ -37,15 +41,15 @@ static size_t n_due(const struct layer *l)
     return due > l->n_packed ? due - l->n_packed : 0;
 }
 
-/* ---- launches ---------------------------------------------------------------------------------------------------- */
+/* ---- launches ---- */
 
 /* The host's lengths after a launch: the rule is the kernels'. */
 static void follow(struct kvc_seq *s, uint32_t layer, size_t n_new, size_t n_pack, bool given)
 {
     struct layer *l = &s->layers[layer];
     uint32_t *first_row = &s->gpu->layers[layer].first_row;
-    struct plan_step step = plan_step((uint32_t) l->n_packed, (uint32_t) n_exact(l), *first_row, (uint32_t) s->tail_rows,
-                                      (uint32_t) n_new, (uint32_t) n_pack, given);
+    struct plan_step step = plan_step((uint32_t) l->n_packed, (uint32_t) n_exact(l), *first_row,
+                                      (uint32_t) s->tail_rows, (uint32_t) n_new, (uint32_t) n_pack, given);
 
     assert(step.n_pack == n_pack && step.n_exact <= s->tail_rows);
     l->n_packed += step.n_pack;
@@ -63,7 +67,8 @@ static int launch(const struct kvc_seq *s, struct plan_append *a, size_t n)
     if (r < 0)
         return r;
     a->table = (const struct plan_table *) (uintptr_t) table;
-    return gpu_result(g, cuda_append(g->kernels, &s->table->layout, a, (unsigned) n, g->stream, error_of(s)), error_of(s));
+    return gpu_result(g, cuda_append(g->kernels, &s->table->layout, a, (unsigned) n, g->stream, error_of(s)),
+                      error_of(s));
 }
 
 static struct plan_seq *plan_at(const struct kvc_seq *s, uint32_t layer)
@@ -75,8 +80,10 @@ int seq_gpu_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
 {
     struct layer *l = &s->layers[layer];
     size_t n_pack = n_chunks > l->n_packed ? n_chunks - l->n_packed : 0;
-    struct plan_append a = { .dtype = PLAN_F32, .layer = layer, .given = true,
-                             .items = { { .seq = plan_at(s, layer), .n_pack = (uint32_t) n_pack } } };
+    struct plan_append a = {.dtype = PLAN_F32,
+                            .layer = layer,
+                            .given = true,
+                            .items = {{.seq = plan_at(s, layer), .n_pack = (uint32_t) n_pack}}};
     int r = n_pack > 0 ? seq_gpu_refresh(s) : 0;
 
     if (r < 0 || n_pack == 0)
@@ -87,11 +94,11 @@ int seq_gpu_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
     return r;
 }
 
-/* ---- room -------------------------------------------------------------------------------------------------------- */
+/* ---- room ---- */
 
 /*
- * What layers need for @n_new more tokens in each of @n_layers from @first on: room in the tail behind what is not packed
- * before, and a page for every chunk that may be packed before the next append. All or nothing.
+ * What layers need for @n_new more tokens in each of @n_layers from @first on: room in the tail behind what
+ * is not packed before, and a page for every chunk that may be packed before the next append. All or nothing.
  */
 static int make_room(struct kvc_seq *s, uint32_t first, uint32_t n_layers, size_t n_new)
 {
@@ -103,8 +110,8 @@ static int make_room(struct kvc_seq *s, uint32_t first, uint32_t n_layers, size_
         size_t behind = n_exact(l) - n_due(l) * CHUNK_TOKENS + n_new, due = chunks_due(l->length + n_new);
 
         if (n_new > SEQ_GPU_TOKENS_MAX || l->length > SEQ_GPU_TOKENS_MAX - n_new)
-            return fail(error_of(s), -EFBIG, "layer %u has %zu tokens, a sequence on a GPU at most %zu", i, l->length,
-                        SEQ_GPU_TOKENS_MAX);
+            return fail(error_of(s), -EFBIG, "layer %u has %zu tokens, a sequence on a GPU at most %zu", i,
+                        l->length, SEQ_GPU_TOKENS_MAX);
         rows = behind > rows ? behind : rows;
         n_pages = due > n_pages ? due : n_pages;
     }
@@ -118,7 +125,7 @@ static int make_room(struct kvc_seq *s, uint32_t first, uint32_t n_layers, size_
     return r;
 }
 
-/* ---- batches ----------------------------------------------------------------------------------------------------- */
+/* ---- batches ---- */
 
 /* One sequence's tokens, and the chunks that leave its tail before. */
 struct addition {
@@ -162,16 +169,20 @@ static size_t count_run(const struct addition *of, size_t n)
     return run;
 }
 
-static int launch_run(const struct addition *of, size_t n, uint32_t layer, enum kvc_dtype dtype, bool capturing)
+static int launch_run(const struct addition *of, size_t n, uint32_t layer, enum kvc_dtype dtype,
+                      bool capturing)
 {
-    struct plan_append a = { .dtype = (enum plan_dtype) dtype, .layer = layer };
+    struct plan_append a = {.dtype = (enum plan_dtype) dtype, .layer = layer};
     int r;
 
     for (size_t i = 0; i < n; i++) {
         const kvc_append_item *item = of[i].item;
 
-        a.items[i] = (struct plan_append_item) { .seq = plan_at(item->seq, layer), .k = item->k, .v = item->v,
-                                                 .n_new = (uint32_t) item->n_new, .n_pack = (uint32_t) of[i].n_pack };
+        a.items[i] = (struct plan_append_item){.seq = plan_at(item->seq, layer),
+                                               .k = item->k,
+                                               .v = item->v,
+                                               .n_new = (uint32_t) item->n_new,
+                                               .n_pack = (uint32_t) of[i].n_pack};
     }
     r = launch(of->item->seq, &a, n);
     for (size_t i = 0; r == 0 && i < n; i++) {
@@ -179,13 +190,14 @@ static int launch_run(const struct addition *of, size_t n, uint32_t layer, enum 
 
         if (!capturing)
             follow(s, layer, of[i].item->n_new, of[i].n_pack, false);
-        s->gpu->layers[layer].n_captured = capturing ? s->gpu->layers[layer].n_captured + of[i].item->n_new : 0;
+        s->gpu->layers[layer].n_captured =
+            capturing ? s->gpu->layers[layer].n_captured + of[i].item->n_new : 0;
     }
     return r;
 }
 
-int seq_gpu_append(struct kvc_client *c, const kvc_append_item *items, size_t n, uint32_t layer, enum kvc_dtype dtype,
-                   bool capturing)
+int seq_gpu_append(struct kvc_client *c, const kvc_append_item *items, size_t n, uint32_t layer,
+                   enum kvc_dtype dtype, bool capturing)
 {
     struct addition *all = c->workers.items;
     size_t n_all = 0, run;
@@ -193,7 +205,7 @@ int seq_gpu_append(struct kvc_client *c, const kvc_append_item *items, size_t n,
 
     for (size_t i = 0; i < n; i++)
         if (items[i].n_new > 0)
-            all[n_all++] = (struct addition) { &items[i], capturing ? 0 : n_due(&items[i].seq->layers[layer]) };
+            all[n_all++] = (struct addition){&items[i], capturing ? 0 : n_due(&items[i].seq->layers[layer])};
     qsort(all, n_all, sizeof(*all), by_launch);
     for (size_t at = 0; r == 0 && at < n_all; at += run) {
         run = count_run(all + at, n_all - at);
@@ -202,7 +214,7 @@ int seq_gpu_append(struct kvc_client *c, const kvc_append_item *items, size_t n,
     return r;
 }
 
-/* ---- replays ----------------------------------------------------------------------------------------------------- */
+/* ---- replays ---- */
 
 static int replay(struct kvc_seq *s, size_t n_new)
 {
@@ -224,9 +236,11 @@ int kvc_seq_replay(kvc_seq *s, size_t n_new)
     if (r < 0)
         return r;
     if (!s->gpu)
-        return fail(error_of(s), -EOPNOTSUPP, "kvc_seq_replay: this client's sequences are not on a GPU, there is no graph to launch");
+        return fail(error_of(s), -EOPNOTSUPP,
+                    "kvc_seq_replay: this client's sequences are not on a GPU, there is no graph to launch");
     if (n_new > KVC_APPEND_TOKENS_MAX)
-        return fail(error_of(s), -EINVAL, "%zu tokens in one launch, at most %d", n_new, KVC_APPEND_TOKENS_MAX);
+        return fail(error_of(s), -EINVAL, "%zu tokens in one launch, at most %d", n_new,
+                    KVC_APPEND_TOKENS_MAX);
     if (!seq_is_between_steps(s))
         return fail(error_of(s), -EINVAL, "layers differ in length: launch graphs between steps");
     r = seq_check_whole(s);

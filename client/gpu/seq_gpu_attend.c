@@ -1,10 +1,12 @@
 /*
- * Attention of sequences on the GPU: the items of a call are cut and grouped into launches, each of one table and of about as
- * many queries per item, since a launch has one grid for all: decode steps of many sequences in one, a long prompt in its own.
+ * Attention of sequences on the GPU: the items of a call are cut and grouped into launches, each of one table
+ * and of about as many queries per item, since a launch has one grid for all: decode steps of many sequences
+ * in one, a long prompt in its own.
  *
- * Which launches, and how pages are split in each, follows from what the host knows without asking the device, so that the same
- * call can be captured in a graph. Splits follow from the pages that sequences have room for (64, 128, 256 ...), not from those
- * that they have: a captured step and an eager one then add in the same order, also when a sequence has grown meanwhile.
+ * Which launches, and how pages are split in each, follows from what the host knows without asking the
+ * device, so that the same call can be captured in a graph. Splits follow from the pages that sequences have
+ * room for (64, 128, 256 ...), not from those that they have: a captured step and an eager one then add in
+ * the same order, also when a sequence has grown meanwhile.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,8 +20,8 @@
 #include "gpu/cuda/plan.h"
 
 enum {
-    SPLIT_PAGES_MIN = 4,      /* fewer are not worth a split's fixed cost, partial results above all */
-    SPLITS_MAX = 128,         /* a merging thread adds them one after the other */
+    SPLIT_PAGES_MIN = 4, /* fewer are not worth a split's fixed cost, partial results above all */
+    SPLITS_MAX = 128,    /* a merging thread adds them one after the other */
 };
 
 /* Queries of one sequence for one launch. */
@@ -27,8 +29,8 @@ struct part {
     struct kvc_seq *seq;
     const float *q;
     float *out;
-    uint32_t n_q, n_behind;   /* newer queries of the item, which other parts have */
-    uint32_t class;           /* tiles, as a power of two */
+    uint32_t n_q, n_behind; /* newer queries of the item, which other parts have */
+    uint32_t class;         /* tiles, as a power of two */
 };
 
 /* Neighbouring parts that one launch takes. */
@@ -38,7 +40,7 @@ struct run {
     size_t workspace_bytes;
 };
 
-/* ---- cutting ----------------------------------------------------------------------------------------------------- */
+/* ---- cutting ---- */
 
 static size_t n_tiles(const struct kvc_seq *s, size_t n_q)
 {
@@ -48,7 +50,8 @@ static size_t n_tiles(const struct kvc_seq *s, size_t n_q)
 /* Partial results of one tile in one split, all KV heads. */
 static size_t tile_bytes(const struct kvc_seq *s)
 {
-    return s->model->shard.n_heads * (size_t) PLAN_PARTIAL_FLOATS(plan_columns_max(&s->table->layout), s->model->geometry.d) *
+    return s->model->shard.n_heads *
+           (size_t) PLAN_PARTIAL_FLOATS(plan_columns_max(&s->table->layout), s->model->geometry.d) *
            sizeof(float);
 }
 
@@ -82,14 +85,19 @@ static uint32_t class_of(size_t tiles)
 static size_t make_parts(const struct gpu *g, const kvc_attend_item *item, struct part *ret)
 {
     struct kvc_seq *s = item->seq;
-    size_t most = part_queries(g, s), stride = (size_t) s->model->n_q_heads * s->model->geometry.d, n_parts = 0;
+    size_t most = part_queries(g, s), stride = (size_t) s->model->n_q_heads * s->model->geometry.d,
+           n_parts = 0;
 
     for (size_t first = 0; first < item->n_q; first += most) {
         size_t left = item->n_q - first, n_q = left < most ? left : most;
 
-        ret[n_parts++] = (struct part) {
-            .seq = s, .q = item->q + first * stride, .out = item->out + first * stride, .n_q = (uint32_t) n_q,
-            .n_behind = (uint32_t) (left - n_q), .class = class_of(n_tiles(s, n_q)),
+        ret[n_parts++] = (struct part){
+            .seq = s,
+            .q = item->q + first * stride,
+            .out = item->out + first * stride,
+            .n_q = (uint32_t) n_q,
+            .n_behind = (uint32_t) (left - n_q),
+            .class = class_of(n_tiles(s, n_q)),
         };
     }
     return n_parts;
@@ -107,12 +115,15 @@ static int by_launch(const void *a, const void *b)
     return x->q < y->q ? -1 : x->q > y->q;
 }
 
-/* ---- launching --------------------------------------------------------------------------------------------------- */
+/* ---- launching ---- */
 
-/* As many as are at work at a time: fewer leave multiprocessors without work, more begin when the others end. */
-static uint32_t choose_splits(const struct gpu *g, const struct kvc_seq *s, uint32_t n_q, size_t n_blocks, size_t room)
+/* As many as are at work at a time: fewer leave multiprocessors without work, more begin when the others end.
+ */
+static uint32_t choose_splits(const struct gpu *g, const struct kvc_seq *s, uint32_t n_q, size_t n_blocks,
+                              size_t room)
 {
-    size_t want = (size_t) g->device.multiprocessors * cuda_attend_blocks(g->kernels, &s->table->layout, n_q) / n_blocks;
+    size_t want = (size_t) g->device.multiprocessors *
+                  cuda_attend_blocks(g->kernels, &s->table->layout, n_q) / n_blocks;
     size_t most = room / SPLIT_PAGES_MIN < SPLITS_MAX ? room / SPLIT_PAGES_MIN : SPLITS_MAX;
 
     most = most > 0 ? most : 1;
@@ -124,7 +135,7 @@ static struct run run_of(const struct gpu *g, const struct part *parts, size_t n
 {
     const struct kvc_seq *s = parts->seq;
     size_t most = g->workspace.most_bytes / (parts->class * tile_bytes(s)), room = 0, tiles;
-    struct run run = { 0 };
+    struct run run = {0};
 
     for (; run.n < n && run.n < PLAN_ITEMS_MAX && (run.n == 0 || run.n < most); run.n++) {
         const struct part *p = parts + run.n;
@@ -140,12 +151,15 @@ static struct run run_of(const struct gpu *g, const struct part *parts, size_t n
     return run;
 }
 
-static int launch(struct gpu *g, const struct part *parts, const struct run *run, uint32_t layer, const kvc_attend_options *o,
-                  struct errmsg *e)
+static int launch(struct gpu *g, const struct part *parts, const struct run *run, uint32_t layer,
+                  const kvc_attend_options *o, struct errmsg *e)
 {
     struct kvc_seq *s = parts->seq;
     struct plan_attend plan = {
-        .partials = (float *) (uintptr_t) g->workspace.memory.at, .layer = layer, .n_splits = run->n_splits, .n_q = run->n_q,
+        .partials = (float *) (uintptr_t) g->workspace.memory.at,
+        .layer = layer,
+        .n_splits = run->n_splits,
+        .n_q = run->n_q,
         .window = o->window,
     };
     cu_ptr table;
@@ -155,14 +169,18 @@ static int launch(struct gpu *g, const struct part *parts, const struct run *run
         return r;
     plan.table = (const struct plan_table *) (uintptr_t) table;
     for (size_t i = 0; i < run->n; i++)
-        plan.items[i] = (struct plan_item) {
-            .seq = (const struct plan_seq *) (uintptr_t) parts[i].seq->gpu->plans.at + layer, .q = parts[i].q,
-            .out = parts[i].out, .n_q = parts[i].n_q, .n_behind = parts[i].n_behind,
+        plan.items[i] = (struct plan_item){
+            .seq = (const struct plan_seq *) (uintptr_t) parts[i].seq->gpu->plans.at + layer,
+            .q = parts[i].q,
+            .out = parts[i].out,
+            .n_q = parts[i].n_q,
+            .n_behind = parts[i].n_behind,
         };
-    return gpu_result(g, cuda_attend(g->kernels, &s->table->layout, &plan, (unsigned) run->n, g->stream, e), e);
+    return gpu_result(g, cuda_attend(g->kernels, &s->table->layout, &plan, (unsigned) run->n, g->stream, e),
+                      e);
 }
 
-/* ---- the call ---------------------------------------------------------------------------------------------------- */
+/* ---- the call ---- */
 
 /* Everything that can fail for want of memory, before anything is launched. */
 static int prepare(struct gpu *g, const kvc_attend_item *items, size_t n, bool capturing, struct errmsg *e)
@@ -192,7 +210,8 @@ static int reserve(struct gpu *g, const struct part *parts, size_t n, bool captu
     return gpu_workspace_reserve(g, bytes, capturing, e);
 }
 
-int seq_gpu_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n, uint32_t layer, const kvc_attend_options *o)
+int seq_gpu_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n, uint32_t layer,
+                   const kvc_attend_options *o)
 {
     struct gpu *g = c->gpu;
     size_t n_parts = count_parts(g, items, n), done = 0, bytes;
@@ -224,6 +243,7 @@ int seq_gpu_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n,
 
 const char *seq_gpu_kernel_name(struct kvc_client *c, struct model_table *t)
 {
-    (void) snprintf(t->gpu_kernel, sizeof(t->gpu_kernel), "cuda %s", cuda_attend_name(c->gpu->kernels, &t->layout, 1));
+    (void) snprintf(t->gpu_kernel, sizeof(t->gpu_kernel), "cuda %s",
+                    cuda_attend_name(c->gpu->kernels, &t->layout, 1));
     return t->gpu_kernel;
 }

@@ -7,7 +7,8 @@ int seq_gpu_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t f
 {
     struct kvc_client *c = s->model->client;
     struct gpu *g = c->gpu;
-    struct plan_read plan = { .layer = layer, .side = (uint32_t) side, .first = (uint32_t) first, .n = (uint32_t) n, .out = out };
+    struct plan_read plan = {
+        .layer = layer, .side = (uint32_t) side, .first = (uint32_t) first, .n = (uint32_t) n, .out = out};
     cu_ptr table;
     int r = gpu_table(c, s->table, &table);
 

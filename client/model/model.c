@@ -20,13 +20,13 @@ bool model_is_connected(const struct kvc_model *m)
     return m->remote.opened && connection_is_open(c) && m->remote.epoch == c->epoch;
 }
 
-/* ---- scratch ----------------------------------------------------------------------------------------------------- */
+/* ---- scratch ---- */
 
 static void scratch_deinit(struct scratch *s)
 {
     free(s->rows);
     chunk_work_deinit(&s->chunk);
-    *s = (struct scratch) { .rows = NULL };
+    *s = (struct scratch){.rows = NULL};
 }
 
 static int scratch_init(struct scratch *s, const struct geometry *g, struct shard shard)
@@ -35,7 +35,7 @@ static int scratch_init(struct scratch *s, const struct geometry *g, struct shar
     return s->rows ? chunk_work_init(&s->chunk, g, shard) : -ENOMEM;
 }
 
-/* ---- lifetime ---------------------------------------------------------------------------------------------------- */
+/* ---- lifetime ---- */
 
 void model_ref(struct kvc_model *m)
 {
@@ -64,9 +64,13 @@ static int read_geometry(const kvc_geometry *from, struct geometry *g, struct er
 {
     if (from->struct_bytes != sizeof(*from))
         return fail(e, -EINVAL, "geometry.struct_bytes is %zu, not sizeof(kvc_geometry)", from->struct_bytes);
-    *g = (struct geometry) {
-        .n_layers = from->n_layers, .n_heads = from->n_heads, .n_kv_heads = from->n_kv_heads, .d = from->head_dim,
-        .n_rot = from->n_rot, .attn_scale = from->attn_scale,
+    *g = (struct geometry){
+        .n_layers = from->n_layers,
+        .n_heads = from->n_heads,
+        .n_kv_heads = from->n_kv_heads,
+        .d = from->head_dim,
+        .n_rot = from->n_rot,
+        .attn_scale = from->attn_scale,
     };
     if (g->n_rot / 2 > GEOMETRY_PLANES_MAX)
         return fail(e, -EINVAL, "n_rot is %u, at most %u", g->n_rot, 2 * GEOMETRY_PLANES_MAX);
@@ -83,9 +87,9 @@ static int read_shard(const kvc_model_id *id, const struct geometry *g, struct s
 
     if (id->first_kv_head >= g->n_kv_heads || n > g->n_kv_heads - id->first_kv_head ||
         (id->n_kv_heads_here == 0 && id->first_kv_head != 0))
-        return fail(e, -EINVAL, "shard of %u KV heads from head %u on: the model has %u", n, id->first_kv_head,
-                    g->n_kv_heads);
-    *ret = (struct shard) { id->first_kv_head, n };
+        return fail(e, -EINVAL, "shard of %u KV heads from head %u on: the model has %u", n,
+                    id->first_kv_head, g->n_kv_heads);
+    *ret = (struct shard){id->first_kv_head, n};
     return 0;
 }
 
@@ -134,7 +138,8 @@ int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model)
     if (!id || !ret_model)
         return fail(&c->error, -EINVAL, "kvc_model_open: id or ret_model is NULL");
     if (!c->connection.greeted)
-        return fail(&c->error, -ENOTCONN, "not connected: call kvc_client_connect() first, or "
+        return fail(&c->error, -ENOTCONN,
+                    "not connected: call kvc_client_connect() first, or "
                     "kvc_model_open_table() for a table of your own");
     r = model_new(c, id, &m);
     if (r < 0)
@@ -207,7 +212,7 @@ int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info)
     if (r < 0)
         return r;
     t = m->current;
-    info = (kvc_model_info) {
+    info = (kvc_model_info){
         .struct_bytes = sizeof(info),
         .revision = m->revision,
         .bpd_code = t->table->bpd_code,

@@ -36,7 +36,8 @@ static int import_control(struct reply *reply, struct extent **ret, struct errms
     return 0;
 }
 
-static int import_index(struct reply *reply, struct extent **ret, struct index_reader *ret_reader, struct errmsg *e)
+static int import_index(struct reply *reply, struct extent **ret, struct index_reader *ret_reader,
+                        struct errmsg *e)
 {
     uint64_t bytes = reply->message->open_model->index_bytes;
     _cleanup_(extent_freep) struct extent *x = NULL;
@@ -113,7 +114,7 @@ static int request_open(struct kvc_model *m, struct reply *ret)
     geometry.freq = (double *) g->freq;
     geometry.n_freq = g->n_rot / 2;
     open.geometry = &geometry;
-    open.model_digest = (ProtobufCBinaryData) { DIGEST_BYTES, m->model_digest };
+    open.model_digest = (ProtobufCBinaryData){DIGEST_BYTES, m->model_digest};
     open.first_head = m->shard.first_head;
     open.n_heads = m->shard.n_heads;
     request.body_case = KVCOBRA__REQUEST__BODY_OPEN_MODEL;

@@ -1,7 +1,7 @@
 /*
- * Which table a sequence gets, and how long it stays: local reference counts, one reference per table at the daemon.
- * A new sequence reads one word of the control page; only when that names a table we do not have is there a
- * conversation.
+ * Which table a sequence gets, and how long it stays: local reference counts, one reference per table at the
+ * daemon. A new sequence reads one word of the control page; only when that names a table we do not have is
+ * there a conversation.
  */
 #include <assert.h>
 #include <errno.h>
@@ -38,15 +38,18 @@ static int check_table(const struct kvc_model *m, const struct table *t, struct 
     uint8_t digest[DIGEST_BYTES];
 
     if (memcmp(t->model_digest, m->model_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "the table was made for another model (%02x%02x%02x%02x..., this one is "
-                    "%02x%02x%02x%02x...): calibrate and solve with this model", t->model_digest[0],
-                    t->model_digest[1], t->model_digest[2], t->model_digest[3], m->model_digest[0],
-                    m->model_digest[1], m->model_digest[2], m->model_digest[3]);
+        return fail(e, -EINVAL,
+                    "the table was made for another model (%02x%02x%02x%02x..., this one is "
+                    "%02x%02x%02x%02x...): calibrate and solve with this model",
+                    t->model_digest[0], t->model_digest[1], t->model_digest[2], t->model_digest[3],
+                    m->model_digest[0], m->model_digest[1], m->model_digest[2], m->model_digest[3]);
     geometry_digest(&m->geometry, digest);
     if (memcmp(t->geometry_digest, digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "the table was made for another geometry: %u layers, %u KV heads of %u dimensions; "
-                    "this model has %u, %u, %u", t->geometry.n_layers, t->geometry.n_kv_heads, t->geometry.d,
-                    m->geometry.n_layers, m->geometry.n_kv_heads, m->geometry.d);
+        return fail(e, -EINVAL,
+                    "the table was made for another geometry: %u layers, %u KV heads of %u dimensions; "
+                    "this model has %u, %u, %u",
+                    t->geometry.n_layers, t->geometry.n_kv_heads, t->geometry.d, m->geometry.n_layers,
+                    m->geometry.n_kv_heads, m->geometry.d);
     return 0;
 }
 
@@ -92,9 +95,11 @@ int model_table_add(struct kvc_model *m, struct table *table, bool referenced, s
         return fail(e, -ENOMEM, "out of memory while opening a table");
     if (page_layout_lacks_heads(table, m->shard)) {
         free(t);
-        return fail(e, -EINVAL, "the table predicts values from the keys of all %u KV heads of a layer, heads %u..%u are "
+        return fail(e, -EINVAL,
+                    "the table predicts values from the keys of all %u KV heads of a layer, heads %u..%u are "
                     "not enough: open the model with all heads, or solve a table with --predict head",
-                    table->geometry.n_kv_heads, m->shard.first_head, m->shard.first_head + m->shard.n_heads - 1);
+                    table->geometry.n_kv_heads, m->shard.first_head,
+                    m->shard.first_head + m->shard.n_heads - 1);
     }
     r = page_layout_init(&t->layout, table, m->shard);
     if (r < 0) {
@@ -126,7 +131,7 @@ static void tell_unref(struct kvc_model *m, const uint8_t *digest)
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
 
     unref.model = m->remote.handle;
-    unref.digest = (ProtobufCBinaryData) { DIGEST_BYTES, (uint8_t *) digest };
+    unref.digest = (ProtobufCBinaryData){DIGEST_BYTES, (uint8_t *) digest};
     request.body_case = KVCOBRA__REQUEST__BODY_UNREF_TABLE;
     request.unref_table = &unref;
     (void) connection_tell(&m->client->connection, &request, NULL); /* a lost session has no references */
@@ -146,7 +151,7 @@ void model_table_unref(struct kvc_model *m, struct model_table *t)
     table_free(m, t);
 }
 
-/* ---- from the daemon -------------------------------------------------------------------------------------------- */
+/* ---- from the daemon ---- */
 
 /* Read, not mapped: parsing copies anyway, and a copy cannot change under the check. */
 static int read_whole(int fd, uint8_t *data, size_t bytes)
@@ -177,10 +182,11 @@ static int fetch_file(struct kvc_model *m, const uint8_t *digest, struct table *
     uint64_t bytes;
     int r;
 
-    fetch.digest = (ProtobufCBinaryData) { DIGEST_BYTES, (uint8_t *) digest };
+    fetch.digest = (ProtobufCBinaryData){DIGEST_BYTES, (uint8_t *) digest};
     request.body_case = KVCOBRA__REQUEST__BODY_FETCH_TABLE;
     request.fetch_table = &fetch;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_FETCH_TABLE, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_FETCH_TABLE, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     bytes = reply.message->fetch_table->bytes;
@@ -263,7 +269,7 @@ static int ref_at_daemon(struct kvc_model *m, const uint8_t *digest)
     int r;
 
     ref.model = m->remote.handle;
-    ref.digest = (ProtobufCBinaryData) { DIGEST_BYTES, (uint8_t *) digest };
+    ref.digest = (ProtobufCBinaryData){DIGEST_BYTES, (uint8_t *) digest};
     request.body_case = KVCOBRA__REQUEST__BODY_REF_TABLE;
     request.ref_table = &ref;
     r = connection_request(&m->client->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_REF_TABLE, &reply,
@@ -285,7 +291,7 @@ void model_tables_reference(struct kvc_model *m)
 {
     for (struct model_table *t = m->tables; t; t = t->next)
         if (t != m->watch.shadow || t->refs > 1) /* a shadow alone needs none */
-            (void) model_table_reference(m, t); /* a commit asks again, and then says why not */
+            (void) model_table_reference(m, t);  /* a commit asks again, and then says why not */
 }
 
 int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret)
@@ -354,7 +360,8 @@ int model_table_follow(struct kvc_model *m)
             page = extent_data(m->remote.control);
         }
         slot = &page->models[m->remote.control_slot];
-        word = atomic_load_explicit(&slot->word, memory_order_acquire); /* after it: the digest of its entry */
+        word =
+            atomic_load_explicit(&slot->word, memory_order_acquire); /* after it: the digest of its entry */
         if (control_active(word) == CONTROL_NO_TABLE)
             return fail(e, -ENODATA, "kvcobrad has no active table for this model: stage and activate one");
         if (control_active(word) >= CONTROL_DIGESTS_MAX)

@@ -14,7 +14,7 @@
 
 enum { PPM = 1000000 };
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 static void forget_sums(struct kvc_model *m)
 {
@@ -50,12 +50,12 @@ void watch_deinit(struct kvc_model *m)
     free(w->layers);
     free(w->rows);
     free(w->keys);
-    *w = (struct watch) { .report_ppm = 0 };
+    *w = (struct watch){.report_ppm = 0};
 }
 
 static int prepare_moments(struct kvc_model *m)
 {
-    struct moments_options o = { .geometry = m->geometry, .n_sink = m->current->table->n_sink };
+    struct moments_options o = {.geometry = m->geometry, .n_sink = m->current->table->n_sink};
 
     if (m->watch.moments || !m->watch.wants_moments)
         return 0;
@@ -87,7 +87,7 @@ int watch_prepare(struct kvc_model *m)
     return prepare_moments(m);
 }
 
-/* ---- what the daemon wants --------------------------------------------------------------------------------------- */
+/* ---- what the daemon wants ---- */
 
 static int take_shadow(struct kvc_model *m, const uint8_t *digest, uint32_t ppm)
 {
@@ -117,7 +117,8 @@ void watch_follow(struct kvc_model *m)
     if (!model_is_connected(m) || m->client->gpu) /* chunks are measured where the CPU packs them */
         return;
     page = extent_data(m->remote.control);
-    word = atomic_load_explicit(&page->shadow[m->remote.control_slot], memory_order_acquire); /* then its digest */
+    word = atomic_load_explicit(&page->shadow[m->remote.control_slot],
+                                memory_order_acquire); /* then its digest */
     if (word == m->watch.shadow_word)
         return;
     m->watch.shadow_word = word;
@@ -129,7 +130,7 @@ void watch_follow(struct kvc_model *m)
     errmsg_clear(&m->client->error);
 }
 
-/* ---- choosing ---------------------------------------------------------------------------------------------------- */
+/* ---- choosing ---- */
 
 /* splitmix64: neighbours have nothing in common. */
 static uint64_t mix(uint64_t x)
@@ -187,7 +188,7 @@ bool watch_samples(const struct kvc_seq *s, size_t chunk)
     return mix(mix(s->number) ^ chunk) % PPM < ppm;
 }
 
-/* ---- measuring --------------------------------------------------------------------------------------------------- */
+/* ---- measuring ---- */
 
 static double squared_distance(const float *a, const float *b, size_t n)
 {
@@ -220,13 +221,14 @@ static void add_moments(struct kvc_seq *s, uint32_t layer, uint32_t head, enum s
     if (side == SIDE_K)
         memcpy(w->keys + head * rows, x, rows * sizeof(*x));
     else
-        (void) moments_add(w->moments, layer, s->model->shard.first_head + head, 1, CHUNK_TOKENS, w->keys + head * rows, x,
-                           NULL); /* the tail holds finite numbers only */
+        (void) moments_add(w->moments, layer, s->model->shard.first_head + head, 1, CHUNK_TOKENS,
+                           w->keys + head * rows, x, NULL); /* the tail holds finite numbers only */
     if (layer == 0 && head == 0 && side == SIDE_V)
         w->moments_tokens += CHUNK_TOKENS;
 }
 
-void watch_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, const float *x, const uint8_t *payload)
+void watch_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, const float *x,
+                const uint8_t *payload)
 {
     struct watch *w = &s->model->watch;
     uint32_t d = s->model->geometry.d;
@@ -241,14 +243,15 @@ void watch_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side
             w->saturated[i] = s->table->counts[i].saturated;
         }
     }
-    sums->signal[side] += squared_signal(x, table_codec(s->table->table, layer, s->model->shard.first_head + head, side)->mean,
-                                         CHUNK_TOKENS, d);
+    sums->signal[side] +=
+        squared_signal(x, table_codec(s->table->table, layer, s->model->shard.first_head + head, side)->mean,
+                       CHUNK_TOKENS, d);
     chunk_decode(&s->table->layout, payload, layer, head, side, w->rows, d, &w->own);
     sums->error[side] += squared_distance(x, w->rows, n);
     if (w->shadow) {
-        struct encode_counts ignored = { 0 };
-        int r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(&w->shadow->layout, layer, head, x, d, w->payload,
-                                                                           &ignored, &w->other);
+        struct encode_counts ignored = {0};
+        int r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(
+            &w->shadow->layout, layer, head, x, d, w->payload, &ignored, &w->other);
 
         assert(r == 0);
         (void) r;
@@ -260,7 +263,7 @@ void watch_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side
         w->tokens += CHUNK_TOKENS;
 }
 
-/* ---- reporting --------------------------------------------------------------------------------------------------- */
+/* ---- reporting ---- */
 
 /* Moments to the arena, if there is room. Return: their place, or SIZE_MAX. */
 static size_t place_moments(struct kvc_model *m, size_t bytes)
@@ -274,8 +277,8 @@ static size_t place_moments(struct kvc_model *m, size_t bytes)
     return off;
 }
 
-static int send_report(struct kvc_model *m, Kvcobra__LayerSums *sums, Kvcobra__LayerSums **pointers, size_t moments_off,
-                       size_t n_moments)
+static int send_report(struct kvc_model *m, Kvcobra__LayerSums *sums, Kvcobra__LayerSums **pointers,
+                       size_t moments_off, size_t n_moments)
 {
     struct watch *w = &m->watch;
     const struct encode_counts *counts = w->table->counts;
@@ -295,7 +298,7 @@ static int send_report(struct kvc_model *m, Kvcobra__LayerSums *sums, Kvcobra__L
         pointers[i] = &sums[i];
     }
     body.model = m->remote.handle;
-    body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, w->table->table->digest };
+    body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, w->table->table->digest};
     body.coded_k = counts[SIDE_K].coords - w->coords[SIDE_K];
     body.coded_v = counts[SIDE_V].coords - w->coords[SIDE_V];
     body.saturated_k = counts[SIDE_K].saturated - w->saturated[SIDE_K];
@@ -304,7 +307,7 @@ static int send_report(struct kvc_model *m, Kvcobra__LayerSums *sums, Kvcobra__L
     body.layers = pointers;
     body.n_layers = m->geometry.n_layers;
     if (w->shadow)
-        body.shadow_digest = (ProtobufCBinaryData) { DIGEST_BYTES, w->shadow->table->digest };
+        body.shadow_digest = (ProtobufCBinaryData){DIGEST_BYTES, w->shadow->table->digest};
     body.moments_offset = n_moments > 0 ? moments_off : 0;
     body.moments_bytes = n_moments;
     request.body_case = KVCOBRA__REQUEST__BODY_REPORT;
@@ -338,8 +341,8 @@ void watch_report(struct kvc_model *m)
     size_t n_moments = moments_bytes(&m->geometry), off;
     int r;
 
-    if (w->tokens == 0 || w->table != m->current || m->geometry.n_layers > WIRE_ITEMS_MAX || !model_is_connected(m) ||
-        (w->reported_ms != 0 && clock_ms() - w->reported_ms < WATCH_REPORT_MS))
+    if (w->tokens == 0 || w->table != m->current || m->geometry.n_layers > WIRE_ITEMS_MAX ||
+        !model_is_connected(m) || (w->reported_ms != 0 && clock_ms() - w->reported_ms < WATCH_REPORT_MS))
         return;
     w->reported_ms = clock_ms();
     sums = calloc(m->geometry.n_layers, sizeof(*sums));

@@ -7,7 +7,7 @@
 
 static ProtobufCBinaryData digest_view(const uint8_t *digest)
 {
-    return (ProtobufCBinaryData) { digest ? KVC_DIGEST_BYTES : 0, (uint8_t *) digest };
+    return (ProtobufCBinaryData){digest ? KVC_DIGEST_BYTES : 0, (uint8_t *) digest};
 }
 
 /* 0 or 1, as the public calls return it; refusals came as the reply's errno. */
@@ -35,7 +35,8 @@ int kvc_table_rollback(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
     rollback.revision = revision;
     request.body_case = KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE;
     request.rollback_table = &rollback;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_ROLLBACK_TABLE, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_ROLLBACK_TABLE, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     got = reply.message->rollback_table;
@@ -66,7 +67,8 @@ int kvc_table_retire(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
     retire.revision = revision;
     request.body_case = KVCOBRA__REQUEST__BODY_RETIRE_TABLE;
     request.retire_table = &retire;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_RETIRE_TABLE, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_RETIRE_TABLE, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     r = read_outcome(c, reply.message->retire_table->outcome);
@@ -134,8 +136,8 @@ int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t max_bytes, uint64_
     if (!tenant)
         return fail(&c->error, -EINVAL, "kvc_quota_set: tenant is NULL");
     if (ret_state && ret_state->struct_bytes != sizeof(*ret_state))
-        return fail(&c->error, -EINVAL, "kvc_quota_set: struct_bytes is %zu, not %zu", ret_state->struct_bytes,
-                    sizeof(*ret_state));
+        return fail(&c->error, -EINVAL, "kvc_quota_set: struct_bytes is %zu, not %zu",
+                    ret_state->struct_bytes, sizeof(*ret_state));
     if (max_bytes == 0)
         return fail(&c->error, -EINVAL, "a maximum of 0 bytes lets nobody in");
     quota.tenant = (char *) tenant;
@@ -144,11 +146,12 @@ int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t max_bytes, uint64_
     quota.guarantee_bytes = quota.set_guarantee ? guarantee_bytes : 0;
     request.body_case = KVCOBRA__REQUEST__BODY_SET_QUOTA;
     request.set_quota = &quota;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_SET_QUOTA, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_SET_QUOTA, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     if (ret_state)
-        *ret_state = (kvc_quota_state) {
+        *ret_state = (kvc_quota_state){
             .struct_bytes = sizeof(*ret_state),
             .max_bytes = reply.message->set_quota->quota_bytes,
             .guarantee_bytes = reply.message->set_quota->guarantee_bytes,
@@ -181,10 +184,14 @@ int kvc_drain(kvc_client *c, enum kvc_drain what, kvc_drain_state *ret_state)
     if (r < 0)
         return r;
     got = reply.message->drain;
-    state = (kvc_drain_state) {
-        .draining = got->draining, .sessions = got->sessions, .reservations = got->reservations,
+    state = (kvc_drain_state){
+        .draining = got->draining,
+        .sessions = got->sessions,
+        .reservations = got->reservations,
         .held_pages = got->held_pages,
     };
     reply_free(&reply);
-    return ret_state ? options_write(ret_state, &state, sizeof(state), sizeof(state), "kvc_drain_state", &c->error) : 0;
+    return ret_state
+               ? options_write(ret_state, &state, sizeof(state), sizeof(state), "kvc_drain_state", &c->error)
+               : 0;
 }

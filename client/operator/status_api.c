@@ -17,14 +17,24 @@ static int add_tenants(kvc_status *s, const Kvcobra__StatusReply *got)
         const Kvcobra__TenantStatus *t = got->tenants[i];
         kvc_tenant_status *to = &more[s->n_tenants++];
 
-        *to = (kvc_tenant_status) {
-            .quota_bytes = t->quota_bytes, .used_bytes = t->used_bytes, .held_bytes = t->held_bytes,
-            .arena_bytes = t->arena_bytes, .pages = t->pages, .sessions = t->sessions, .hits = t->hits,
-            .misses = t->misses, .evictions = t->evictions, .isolated = t->isolated,
+        *to = (kvc_tenant_status){
+            .quota_bytes = t->quota_bytes,
+            .used_bytes = t->used_bytes,
+            .held_bytes = t->held_bytes,
+            .arena_bytes = t->arena_bytes,
+            .pages = t->pages,
+            .sessions = t->sessions,
+            .hits = t->hits,
+            .misses = t->misses,
+            .evictions = t->evictions,
+            .isolated = t->isolated,
             .leases = t->leases,
-            .guarantee_bytes = t->guarantee_bytes, .extent_bytes = t->extent_bytes,
-            .asked_back_bytes = t->asked_back_bytes, .misses_unknown = t->misses_unknown,
-            .misses_evicted = t->misses_evicted, .misses_other_table = t->misses_other_table,
+            .guarantee_bytes = t->guarantee_bytes,
+            .extent_bytes = t->extent_bytes,
+            .asked_back_bytes = t->asked_back_bytes,
+            .misses_unknown = t->misses_unknown,
+            .misses_evicted = t->misses_evicted,
+            .misses_other_table = t->misses_other_table,
             .misses_retired_table = t->misses_retired_table,
         };
         (void) snprintf(to->name, sizeof(to->name), "%s", t->name);
@@ -45,10 +55,16 @@ static int add_spaces(kvc_status *s, const Kvcobra__StatusReply *got)
 
         if (!bytes_are(space->table_digest, KVC_DIGEST_BYTES))
             return -EPROTO;
-        *to = (kvc_space_status) {
-            .first_kv_head = space->first_head, .n_kv_heads = space->n_heads, .pages = space->pages,
-            .page_bytes = space->page_bytes, .tokens = space->tokens, .tokens_free = space->tokens_free,
-            .held_pages = space->held_pages, .leased = space->leased, .evictions = space->evictions,
+        *to = (kvc_space_status){
+            .first_kv_head = space->first_head,
+            .n_kv_heads = space->n_heads,
+            .pages = space->pages,
+            .page_bytes = space->page_bytes,
+            .tokens = space->tokens,
+            .tokens_free = space->tokens_free,
+            .held_pages = space->held_pages,
+            .leased = space->leased,
+            .evictions = space->evictions,
         };
         memcpy(to->table_digest, space->table_digest.data, KVC_DIGEST_BYTES);
         s->n_spaces++;
@@ -67,12 +83,20 @@ static int add_devices(kvc_status *s, const Kvcobra__StatusReply *got)
         const Kvcobra__DeviceStatus *d = got->devices[i];
         kvc_device_status *to = &more[s->n_devices++];
 
-        *to = (kvc_device_status) {
-            .state = (int) d->state, .pool_bytes = d->pool_bytes, .extent_bytes = d->extent_bytes,
-            .page_bytes = d->page_bytes, .waste_bytes = d->waste_bytes, .held_bytes = d->held_bytes,
-            .guaranteed_bytes = d->guaranteed_bytes, .pages = d->pages, .sessions = d->sessions,
-            .spare_extents = d->spare_extents, .retired_extents = d->retired_extents,
-            .quarantined_slots = d->quarantined_slots, .lent_extents = d->lent_extents,
+        *to = (kvc_device_status){
+            .state = (int) d->state,
+            .pool_bytes = d->pool_bytes,
+            .extent_bytes = d->extent_bytes,
+            .page_bytes = d->page_bytes,
+            .waste_bytes = d->waste_bytes,
+            .held_bytes = d->held_bytes,
+            .guaranteed_bytes = d->guaranteed_bytes,
+            .pages = d->pages,
+            .sessions = d->sessions,
+            .spare_extents = d->spare_extents,
+            .retired_extents = d->retired_extents,
+            .quarantined_slots = d->quarantined_slots,
+            .lent_extents = d->lent_extents,
         };
         (void) snprintf(to->name, sizeof(to->name), "%s", d->name);
         (void) snprintf(to->uuid, sizeof(to->uuid), "%s", d->uuid);
@@ -139,8 +163,10 @@ static int status_page(kvc_client *c, uint64_t *cursor, kvc_status *s)
         r = -EPROTO;
     *cursor = got->next_cursor;
     reply_free(&reply);
-    return r < 0 ? fail(&c->error, r, r == -ENOMEM ? "out of memory for kvcobrad's status"
-                        : "kvcobrad's status makes no sense") : 0;
+    return r < 0 ? fail(&c->error, r,
+                        r == -ENOMEM ? "out of memory for kvcobrad's status"
+                                     : "kvcobrad's status makes no sense")
+                 : 0;
 }
 
 static void status_freep(kvc_status **s)

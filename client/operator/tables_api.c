@@ -12,15 +12,19 @@
 #include "client/connection/client.h"
 #include "client/operator/trial_api.h"
 
-/* ---- list -------------------------------------------------------------------------------------------------------- */
+/* ---- list ---- */
 
 static int read_info(const Kvcobra__TableInfo *from, kvc_table_info *to, struct errmsg *e)
 {
     if (!bytes_are(from->digest, KVC_DIGEST_BYTES) || !bytes_are(from->model_digest, KVC_DIGEST_BYTES))
         return fail(e, -EPROTO, "kvcobrad listed a table without a digest");
-    *to = (kvc_table_info) {
-        .state = (enum kvc_table_state) from->state, .bpd_code = from->bpd_code, .file_bytes = from->file_bytes,
-        .references = from->references, .pages = from->pages, .revision = from->revision,
+    *to = (kvc_table_info){
+        .state = (enum kvc_table_state) from->state,
+        .bpd_code = from->bpd_code,
+        .file_bytes = from->file_bytes,
+        .references = from->references,
+        .pages = from->pages,
+        .revision = from->revision,
     };
     memcpy(to->digest, from->digest.data, KVC_DIGEST_BYTES);
     memcpy(to->model_digest, from->model_digest.data, KVC_DIGEST_BYTES);
@@ -44,7 +48,8 @@ static int list_page(kvc_client *c, uint64_t *cursor, kvc_table_info **tables, s
     list.cursor = *cursor;
     request.body_case = KVCOBRA__REQUEST__BODY_LIST_TABLES;
     request.list_tables = &list;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_LIST_TABLES, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_LIST_TABLES, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     got = reply.message->list_tables;
@@ -86,7 +91,7 @@ int kvc_table_list(kvc_client *c, kvc_table_info **ret_tables, size_t *ret_n)
     return 0;
 }
 
-/* ---- stage ------------------------------------------------------------------------------------------------------- */
+/* ---- stage ---- */
 
 /* The bytes in a memory object that nobody can change any more: what the daemon checks is what it keeps. */
 static int seal_bytes(const void *bytes, size_t n_bytes, int *ret_fd)
@@ -116,7 +121,8 @@ static int stage_answer(kvc_client *c, const Kvcobra__StageTableReply *got, uint
         return fail(&c->error, -EBADMSG, "kvcobrad rejected the table: %s", why);
     if (!bytes_are(got->digest, KVC_DIGEST_BYTES))
         return fail(&c->error, -EPROTO, "kvcobrad staged a table without saying its digest");
-    if (got->outcome != KVCOBRA__OUTCOME__OUTCOME_APPLIED && got->outcome != KVCOBRA__OUTCOME__OUTCOME_ALREADY)
+    if (got->outcome != KVCOBRA__OUTCOME__OUTCOME_APPLIED &&
+        got->outcome != KVCOBRA__OUTCOME__OUTCOME_ALREADY)
         return fail(&c->error, -EBADMSG, "kvcobrad did not stage the table: %s", why);
     memcpy(ret_digest, got->digest.data, KVC_DIGEST_BYTES);
     return got->outcome == KVCOBRA__OUTCOME__OUTCOME_ALREADY;
@@ -143,7 +149,8 @@ int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes, uint8_t re
     stage.bytes = n_bytes;
     request.body_case = KVCOBRA__REQUEST__BODY_STAGE_TABLE;
     request.stage_table = &stage;
-    r = connection_request(&c->connection, &request, &fd, 1, KVCOBRA__REPLY__BODY_STAGE_TABLE, &reply, &c->error);
+    r = connection_request(&c->connection, &request, &fd, 1, KVCOBRA__REPLY__BODY_STAGE_TABLE, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     r = stage_answer(c, reply.message->stage_table, ret_digest);
@@ -151,7 +158,7 @@ int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes, uint8_t re
     return r;
 }
 
-/* ---- activate ---------------------------------------------------------------------------------------------------- */
+/* ---- activate ---- */
 
 static int activate_answer(kvc_client *c, const Kvcobra__ActivateTableReply *got, uint64_t *ret_revision)
 {
@@ -182,11 +189,12 @@ int kvc_table_activate(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
         return r;
     if (!digest)
         return fail(&c->error, -EINVAL, "kvc_table_activate: digest is NULL");
-    activate.digest = (ProtobufCBinaryData) { KVC_DIGEST_BYTES, (uint8_t *) digest };
+    activate.digest = (ProtobufCBinaryData){KVC_DIGEST_BYTES, (uint8_t *) digest};
     activate.revision = revision;
     request.body_case = KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE;
     request.activate_table = &activate;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_ACTIVATE_TABLE, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_ACTIVATE_TABLE, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     r = activate_answer(c, reply.message->activate_table, ret_revision);

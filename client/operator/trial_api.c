@@ -1,4 +1,5 @@
-/* Trying tables on live traffic: shadow, canary, reported fit and moments, as an operator asks for them; opting in. */
+/* Trying tables on live traffic: shadow, canary, reported fit and moments, as an operator asks for them;
+ * opting in. */
 #include "client/operator/trial_api.h"
 
 #include <errno.h>
@@ -33,11 +34,13 @@ int kvc_model_report(kvc_model *m, const kvc_report_options *o)
     if (r < 0)
         return r;
     if (c->gpu)
-        return fail(&c->error, -EOPNOTSUPP, "what a table does to vectors is measured on the CPU: use a client without a GPU");
+        return fail(&c->error, -EOPNOTSUPP,
+                    "what a table does to vectors is measured on the CPU: use a client without a GPU");
     if (!m->remote.opened)
         return fail(&c->error, -EOPNOTSUPP, "this model is embedded: there is no daemon to tell");
     if (options.share_ppm > PPM || options.moments > 1)
-        return fail(&c->error, -EINVAL, "kvc_report_options: share_ppm %u is above 1000000, or moments %u is not 0 or 1",
+        return fail(&c->error, -EINVAL,
+                    "kvc_report_options: share_ppm %u is above 1000000, or moments %u is not 0 or 1",
                     options.share_ppm, options.moments);
     m->watch.report_ppm = options.share_ppm;
     m->watch.wants_moments = options.share_ppm > 0 && options.moments;
@@ -53,7 +56,7 @@ int kvc_model_report(kvc_model *m, const kvc_report_options *o)
     return 0;
 }
 
-/* ---- operator ---------------------------------------------------------------------------------------------------- */
+/* ---- operator ---- */
 
 /* 0 or 1, as the public calls return it; refusals came as the reply's errno. */
 static int outcome(kvc_client *c, Kvcobra__Outcome got, uint64_t revision, uint64_t *ret_revision)
@@ -77,12 +80,13 @@ int kvc_table_shadow(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
         return r;
     if (!digest)
         return fail(&c->error, -EINVAL, "kvc_table_shadow: digest is NULL");
-    body.digest = (ProtobufCBinaryData) { KVC_DIGEST_BYTES, (uint8_t *) digest };
+    body.digest = (ProtobufCBinaryData){KVC_DIGEST_BYTES, (uint8_t *) digest};
     body.ppm = ppm;
     body.revision = revision;
     request.body_case = KVCOBRA__REQUEST__BODY_SHADOW_TABLE;
     request.shadow_table = &body;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_SHADOW_TABLE, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_SHADOW_TABLE, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     r = outcome(c, reply.message->shadow_table->outcome, reply.message->shadow_table->revision, ret_revision);
@@ -100,8 +104,8 @@ static int check_tenants(kvc_client *c, const char *const *tenants, size_t n)
     return 0;
 }
 
-int kvc_table_canary(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint32_t share, const char *const *tenants,
-                     size_t n_tenants, uint64_t revision, uint64_t *ret_revision)
+int kvc_table_canary(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint32_t share,
+                     const char *const *tenants, size_t n_tenants, uint64_t revision, uint64_t *ret_revision)
 {
     Kvcobra__CanaryTable body = KVCOBRA__CANARY_TABLE__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -114,14 +118,15 @@ int kvc_table_canary(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
         return r;
     if (!digest)
         return fail(&c->error, -EINVAL, "kvc_table_canary: digest is NULL");
-    body.digest = (ProtobufCBinaryData) { KVC_DIGEST_BYTES, (uint8_t *) digest };
+    body.digest = (ProtobufCBinaryData){KVC_DIGEST_BYTES, (uint8_t *) digest};
     body.share = share;
     body.tenants = (char **) tenants; /* packing only reads */
     body.n_tenants = n_tenants;
     body.revision = revision;
     request.body_case = KVCOBRA__REQUEST__BODY_CANARY_TABLE;
     request.canary_table = &body;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_CANARY_TABLE, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_CANARY_TABLE, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     r = outcome(c, reply.message->canary_table->outcome, reply.message->canary_table->revision, ret_revision);
@@ -136,16 +141,18 @@ static double number(double x)
 
 void fit_read(const Kvcobra__Fit *from, kvc_fit *ret)
 {
-    *ret = (kvc_fit) { 0 };
+    *ret = (kvc_fit){0};
     if (!from)
         return;
-    *ret = (kvc_fit) {
-        .reports = from->reports, .tokens = from->tokens,
-        .error = { number(from->error_k), number(from->error_v) },
-        .coded = { from->coded_k, from->coded_v }, .saturated = { from->saturated_k, from->saturated_v },
+    *ret = (kvc_fit){
+        .reports = from->reports,
+        .tokens = from->tokens,
+        .error = {number(from->error_k), number(from->error_v)},
+        .coded = {from->coded_k, from->coded_v},
+        .saturated = {from->saturated_k, from->saturated_v},
         .shadow_tokens = from->shadow_tokens,
-        .active_error = { number(from->active_error_k), number(from->active_error_v) },
-        .shadow_error = { number(from->shadow_error_k), number(from->shadow_error_v) },
+        .active_error = {number(from->active_error_k), number(from->active_error_v)},
+        .shadow_error = {number(from->shadow_error_k), number(from->shadow_error_v)},
     };
 }
 
@@ -159,18 +166,18 @@ static int read_layers(kvc_client *c, const Kvcobra__GetFitReply *got, kvc_layer
     if (!layers)
         return fail(&c->error, -ENOMEM, "out of memory for %zu layers", got->n_live);
     for (size_t i = 0; i < got->n_live; i++) {
-        layers[i] = (kvc_layer_fit) {
-            .error = { number(got->live[i]->error_k), number(got->live[i]->error_v) },
-            .active_error = { number(got->shadow[i]->error_k), number(got->shadow[i]->error_v) },
-            .shadow_error = { number(got->shadow[i]->shadow_k), number(got->shadow[i]->shadow_v) },
+        layers[i] = (kvc_layer_fit){
+            .error = {number(got->live[i]->error_k), number(got->live[i]->error_v)},
+            .active_error = {number(got->shadow[i]->error_k), number(got->shadow[i]->error_v)},
+            .shadow_error = {number(got->shadow[i]->shadow_k), number(got->shadow[i]->shadow_v)},
         };
     }
     *ret = layers;
     return 0;
 }
 
-int kvc_table_get_fit(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], kvc_fit *ret_fit, kvc_layer_fit **ret_layers,
-                      size_t *ret_n)
+int kvc_table_get_fit(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], kvc_fit *ret_fit,
+                      kvc_layer_fit **ret_layers, size_t *ret_n)
 {
     Kvcobra__GetFit body = KVCOBRA__GET_FIT__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -182,10 +189,11 @@ int kvc_table_get_fit(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], kvc
         return r;
     if (!digest || !ret_fit || !ret_layers || !ret_n)
         return fail(&c->error, -EINVAL, "kvc_table_get_fit: an argument is NULL");
-    body.digest = (ProtobufCBinaryData) { KVC_DIGEST_BYTES, (uint8_t *) digest };
+    body.digest = (ProtobufCBinaryData){KVC_DIGEST_BYTES, (uint8_t *) digest};
     request.body_case = KVCOBRA__REQUEST__BODY_GET_FIT;
     request.get_fit = &body;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_GET_FIT, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_GET_FIT, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     r = read_layers(c, reply.message->get_fit, &layers);
@@ -198,7 +206,7 @@ int kvc_table_get_fit(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], kvc
     return r;
 }
 
-/* ---- bytes that come in a descriptor ----------------------------------------------------------------------------- */
+/* ---- bytes that come in a descriptor ---- */
 
 static int read_image(kvc_client *c, int fd, uint64_t bytes, uint64_t bytes_max, void **ret)
 {
@@ -222,7 +230,8 @@ static int read_image(kvc_client *c, int fd, uint64_t bytes, uint64_t bytes_max,
     return 0;
 }
 
-int kvc_table_fetch(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], void **ret_bytes, size_t *ret_n_bytes)
+int kvc_table_fetch(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], void **ret_bytes,
+                    size_t *ret_n_bytes)
 {
     Kvcobra__FetchTable body = KVCOBRA__FETCH_TABLE__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -235,10 +244,11 @@ int kvc_table_fetch(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], void 
         return r;
     if (!digest || !ret_bytes || !ret_n_bytes)
         return fail(&c->error, -EINVAL, "kvc_table_fetch: an argument is NULL");
-    body.digest = (ProtobufCBinaryData) { KVC_DIGEST_BYTES, (uint8_t *) digest };
+    body.digest = (ProtobufCBinaryData){KVC_DIGEST_BYTES, (uint8_t *) digest};
     request.body_case = KVCOBRA__REQUEST__BODY_FETCH_TABLE;
     request.fetch_table = &body;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_FETCH_TABLE, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_FETCH_TABLE, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     bytes = reply.message->fetch_table->bytes;
@@ -267,12 +277,13 @@ int kvc_moments_fetch(kvc_client *c, const uint8_t model_digest[KVC_DIGEST_BYTES
         return r;
     if (!model_digest || !ret_bytes || !ret_n_bytes)
         return fail(&c->error, -EINVAL, "kvc_moments_fetch: an argument is NULL");
-    body.model_digest = (ProtobufCBinaryData) { KVC_DIGEST_BYTES, (uint8_t *) model_digest };
+    body.model_digest = (ProtobufCBinaryData){KVC_DIGEST_BYTES, (uint8_t *) model_digest};
     body.tenants = (char **) tenants; /* packing only reads */
     body.n_tenants = n_tenants;
     request.body_case = KVCOBRA__REQUEST__BODY_FETCH_MOMENTS;
     request.fetch_moments = &body;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_FETCH_MOMENTS, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_FETCH_MOMENTS, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     bytes = reply.message->fetch_moments->bytes;

@@ -1,6 +1,7 @@
 /*
- * Publishing a run of chunks of one sequence: RESERVE, their bytes where the daemon wants them, COMMIT. On the host the daemon
- * copies them from the arena (publish_arena.c); on a GPU the client puts them into the slots itself (publish_gpu.c).
+ * Publishing a run of chunks of one sequence: RESERVE, their bytes where the daemon wants them, COMMIT. On
+ * the host the daemon copies them from the arena (publish_arena.c); on a GPU the client puts them into the
+ * slots itself (publish_gpu.c).
  */
 #pragma once
 
@@ -18,15 +19,15 @@ struct slot_place {
 };
 
 struct batch {
-    size_t first, n;            /* chunks */
-    size_t n_reserved;          /* leading ones that got a slot */
-    int end_err;                /* why not all of them */
-    uint64_t awaited_bytes;     /* -EAGAIN: others have them, and were asked */
-    bool *exists;               /* published by somebody else meanwhile */
+    size_t first, n;        /* chunks */
+    size_t n_reserved;      /* leading ones that got a slot */
+    int end_err;            /* why not all of them */
+    uint64_t awaited_bytes; /* -EAGAIN: others have them, and were asked */
+    bool *exists;           /* published by somebody else meanwhile */
     struct slot_place *places;
     Kvcobra__ReserveItem *reserve;
     Kvcobra__CommitItem *commit;
-    void **pointers;            /* protobuf-c wants arrays of pointers */
+    void **pointers; /* protobuf-c wants arrays of pointers */
 };
 
 /* @n chunks from @first on, which have keys. Return: 0; -ENOMEM. batch_deinit() it in any case. */
@@ -40,8 +41,8 @@ int batch_reserve(struct kvc_seq *s, struct batch *b);
  * batch_commit() - make the reserved chunks the pool's, as far as the daemon takes them
  * @b: commit[] of what does not exist filled in
  *
- * Pages that it took, or somebody else's, are leased in place of ours. If the request fails as a whole the slots are given back.
- * Return: 0; the first error, with a sentence.
+ * Pages that it took, or somebody else's, are leased in place of ours. If the request fails as a whole the
+ * slots are given back. Return: 0; the first error, with a sentence.
  */
 int batch_commit(struct kvc_seq *s, struct batch *b);
 

@@ -11,12 +11,12 @@
 
 struct staging {
     struct batch b;
-    size_t *staged;             /* arena place of a page that lives on the heap; SIZE_MAX: none */
+    size_t *staged; /* arena place of a page that lives on the heap; SIZE_MAX: none */
 };
 
 /*
- * Pages that were made on the heap, or lie in a pool that is gone, are copied to the arena for the daemon to read:
- * leading pages of the batch for which there is a place.
+ * Pages that were made on the heap, or lie in a pool that is gone, are copied to the arena for the daemon to
+ * read: leading pages of the batch for which there is a place.
  */
 static size_t stage(struct kvc_seq *s, struct staging *x)
 {
@@ -32,7 +32,8 @@ static size_t stage(struct kvc_seq *s, struct staging *x)
         if (!arena_take(&c->session.arena, layout->slot_bytes[p->class], &off))
             return i;
         x->staged[i] = off;
-        memcpy((uint8_t *) extent_data(c->session.arena_extent) + off, p->bytes, layout->page_bytes[p->class]);
+        memcpy((uint8_t *) extent_data(c->session.arena_extent) + off, p->bytes,
+               layout->page_bytes[p->class]);
     }
     return x->b.n;
 }
@@ -70,7 +71,8 @@ static int publish_staged(struct kvc_seq *s, struct staging *x)
 
     x->b.n = stage(s, x);
     if (x->b.n == 0)
-        return fail(&s->model->client->error, -ENOSPC, "the arena has no room for a page that waits to be published: commit the "
+        return fail(&s->model->client->error, -ENOSPC,
+                    "the arena has no room for a page that waits to be published: commit the "
                     "sequences that fill it");
     r = batch_reserve(s, &x->b);
     if (r == 0 && x->b.n_reserved > 0) {
@@ -84,7 +86,7 @@ static int publish_staged(struct kvc_seq *s, struct staging *x)
 
 int publish_arena(struct kvc_seq *s, size_t first, size_t n, size_t *ret_n)
 {
-    struct staging x = { .staged = malloc(n * sizeof(*x.staged)) };
+    struct staging x = {.staged = malloc(n * sizeof(*x.staged))};
     int r = batch_init(&x.b, first, n);
 
     if (r == 0 && x.staged) {

@@ -20,8 +20,9 @@ void batch_deinit(struct batch *b)
 
 int batch_init(struct batch *b, size_t first, size_t n)
 {
-    *b = (struct batch) {
-        .first = first, .n = n,
+    *b = (struct batch){
+        .first = first,
+        .n = n,
         .exists = calloc(n, sizeof(*b->exists)),
         .reserve = calloc(n, sizeof(*b->reserve)),
         .commit = calloc(n, sizeof(*b->commit)),
@@ -37,7 +38,7 @@ int batch_init(struct batch *b, size_t first, size_t n)
     return 0;
 }
 
-/* ---- messages ---------------------------------------------------------------------------------------------------- */
+/* ---- messages ---- */
 
 int batch_reserve(struct kvc_seq *s, struct batch *b)
 {
@@ -49,17 +50,18 @@ int batch_reserve(struct kvc_seq *s, struct batch *b)
     int r;
 
     for (size_t i = 0; i < b->n; i++) {
-        b->reserve[i].key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, s->pages[b->first + i]->key.bytes };
+        b->reserve[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, s->pages[b->first + i]->key.bytes};
         b->reserve[i].page_class = class_of_chunk(b->first + i);
         b->pointers[i] = &b->reserve[i];
     }
     body.model = s->model->remote.handle;
-    body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, s->table->table->digest };
+    body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, s->table->table->digest};
     body.items = (Kvcobra__ReserveItem **) b->pointers;
     body.n_items = b->n;
     request.body_case = KVCOBRA__REQUEST__BODY_RESERVE;
     request.reserve = &body;
-    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_RESERVE, &reply, &c->error);
+    r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_RESERVE, &reply,
+                           &c->error);
     if (r < 0)
         return r;
     got = reply.message->reserve;
@@ -71,7 +73,8 @@ int batch_reserve(struct kvc_seq *s, struct batch *b)
         b->commit[i].slot = got->slots[i]->slot;
         b->commit[i].generation = got->slots[i]->generation;
         b->commit[i].key = b->reserve[i].key;
-        b->places[i] = (struct slot_place) { got->slots[i]->extent, got->slots[i]->offset, got->slots[i]->bytes };
+        b->places[i] =
+            (struct slot_place){got->slots[i]->extent, got->slots[i]->offset, got->slots[i]->bytes};
     }
     if (b->end_err < 0)
         (void) fail(&c->error, b->end_err, "kvcobrad takes %zu of %zu pages, the others stay private: %s",
@@ -106,8 +109,8 @@ void batch_abort(struct kvc_seq *s, struct batch *b)
 }
 
 /*
- * The first @n pages of the batch are the pool's now, as far as the daemon took them; @words: its sentence about one
- * that it did not. Return: the first error.
+ * The first @n pages of the batch are the pool's now, as far as the daemon took them; @words: its sentence
+ * about one that it did not. Return: the first error.
  */
 static int take_committed(struct kvc_seq *s, struct batch *b, size_t n, const Kvcobra__CommitReply *reply,
                           const char *words, struct lease *lease)
@@ -124,8 +127,8 @@ static int take_committed(struct kvc_seq *s, struct batch *b, size_t n, const Kv
         if (i >= reply->n_errs || i >= reply->n_pages)
             r = fail(&c->error, -EPROTO, "kvcobrad answered for %zu of %zu pages", reply->n_errs, n);
         else if (reply->errs[i] < 0)
-            r = fail(&c->error, reply->errs[i], "kvcobrad refused chunk %zu, it stays private: %s", b->first + i,
-                     words[0] ? words : strerror(-reply->errs[i]));
+            r = fail(&c->error, reply->errs[i], "kvcobrad refused chunk %zu, it stays private: %s",
+                     b->first + i, words[0] ? words : strerror(-reply->errs[i]));
         else {
             r = seq_map_granted(s, b->first + i, &p->key, reply->pages[i], &grant);
             if (r < 0)

@@ -1,6 +1,7 @@
 /*
- * Publishing: whole chunks, parents first, in batches of RESERVE, fill, COMMIT (publish.h). A page that somebody else published
- * first is leased in place of ours. What the daemon refuses stays private, and the sequence goes on.
+ * Publishing: whole chunks, parents first, in batches of RESERVE, fill, COMMIT (publish.h). A page that
+ * somebody else published first is leased in place of ours. What the daemon refuses stays private, and the
+ * sequence goes on.
  */
 #include <errno.h>
 #include <string.h>
@@ -23,8 +24,10 @@ static int derive_keys(struct kvc_seq *s, const uint32_t *tokens, size_t n)
 
         seq_chunk_key(s, i > 0 ? &s->pages[i - 1]->key : NULL, tokens + i * CHUNK_TOKENS, &key);
         if (p->has_key && memcmp(&p->key, &key, sizeof(key)) != 0)
-            return fail(&s->model->client->error, -EINVAL, "tokens %zu to %zu are not those that this chunk was "
-                        "published or matched with", i * CHUNK_TOKENS, (i + 1) * CHUNK_TOKENS - 1);
+            return fail(&s->model->client->error, -EINVAL,
+                        "tokens %zu to %zu are not those that this chunk was "
+                        "published or matched with",
+                        i * CHUNK_TOKENS, (i + 1) * CHUNK_TOKENS - 1);
         p->key = key;
         p->has_key = true;
     }
@@ -65,8 +68,9 @@ static int publish(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, i
 }
 
 /*
- * Packs in all layers what is due, as far as there is space for it: chunks that were claimed by an append always,
- * those of a fork only if the arena has room. @ret_n: chunks that every layer has. Return: 0; -EIO, -ENOMEM of a GPU.
+ * Packs in all layers what is due, as far as there is space for it: chunks that were claimed by an append
+ * always, those of a fork only if the arena has room. @ret_n: chunks that every layer has. Return: 0; -EIO,
+ * -ENOMEM of a GPU.
  */
 static int pack_due(struct kvc_seq *s, size_t *ret_n)
 {
@@ -83,8 +87,8 @@ static int pack_due(struct kvc_seq *s, size_t *ret_n)
 }
 
 /*
- * The daemon takes no more of this sequence, for now. It goes on on the heap and leaves the arena to others: a full
- * arena that nobody can empty would refuse every append of the client.
+ * The daemon takes no more of this sequence, for now. It goes on on the heap and leaves the arena to others:
+ * a full arena that nobody can empty would refuse every append of the client.
  */
 static void go_private(struct kvc_seq *s)
 {
@@ -138,7 +142,8 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
         r = gpu_check_not_capturing(s->model->client->gpu, e);
     if (r < 0)
         return r;
-    connection_check(&s->model->client->connection, false); /* there may be nothing to say, yet something to know */
+    connection_check(&s->model->client->connection,
+                     false); /* there may be nothing to say, yet something to know */
     (void) model_connect(s->model);
     r = commit(s, tokens, n_tokens);
     if (r == -ENOTCONN && model_connect(s->model) == 0) { /* it was lost, and is back */

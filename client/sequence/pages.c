@@ -49,7 +49,7 @@ void heap_pool_deinit(struct heap_pool *p)
     for (size_t i = 0; i < p->n_slabs; i++)
         free(p->slabs[i]);
     free(p->slabs);
-    *p = (struct heap_pool) { .slot_bytes = p->slot_bytes };
+    *p = (struct heap_pool){.slot_bytes = p->slot_bytes};
 }
 
 /* Handles are recycled: a sequence in steady state allocates nothing. */
@@ -78,14 +78,15 @@ static int private_take(struct kvc_client *c, struct page *p)
     return heap_take(&p->table->heap[p->class], &p->bytes);
 }
 
-int page_claim(struct kvc_client *c, struct model_table *t, enum page_class class, bool in_arena, struct page **ret)
+int page_claim(struct kvc_client *c, struct model_table *t, enum page_class class, bool in_arena,
+               struct page **ret)
 {
     struct page *p = handle_new(c);
     int r = 0;
 
     if (!p)
         return -ENOMEM;
-    *p = (struct page) { .table = t, .refs = 1, .class = class, .place = in_arena ? PAGE_ARENA : PAGE_HEAP };
+    *p = (struct page){.table = t, .refs = 1, .class = class, .place = in_arena ? PAGE_ARENA : PAGE_HEAP};
     if (!in_arena)
         r = private_take(c, p);
     else if (arena_take(&c->session.arena, t->layout.slot_bytes[class], &p->arena_off))
@@ -115,14 +116,14 @@ static void put_into_pool(struct page *p, const struct page_grant *grant)
     lease_hold(grant->lease);
 }
 
-int page_leased(struct kvc_client *c, struct model_table *t, enum page_class class, const struct chunk_key *key,
-                const struct page_grant *grant, struct page **ret)
+int page_leased(struct kvc_client *c, struct model_table *t, enum page_class class,
+                const struct chunk_key *key, const struct page_grant *grant, struct page **ret)
 {
     struct page *p = handle_new(c);
 
     if (!p)
         return -ENOMEM;
-    *p = (struct page) { .table = t, .refs = 1, .class = class, .has_key = true, .key = *key };
+    *p = (struct page){.table = t, .refs = 1, .class = class, .has_key = true, .key = *key};
     put_into_pool(p, grant);
     *ret = p;
     return 0;
@@ -165,7 +166,7 @@ void page_move_to_pool(struct kvc_client *c, struct page *p, const struct page_g
 
 int page_move_to_heap(struct kvc_client *c, struct page *p)
 {
-    struct page to = { .table = p->table, .class = p->class };
+    struct page to = {.table = p->table, .class = p->class};
     size_t bytes = p->table->layout.page_bytes[p->class];
     int r;
 
@@ -176,8 +177,8 @@ int page_move_to_heap(struct kvc_client *c, struct page *p)
     if (!c->gpu)
         memcpy(to.bytes, p->bytes, bytes);
     else
-        r = gpu_copy(c->gpu, to.device + PAGE_HEADER_BYTES, p->device + PAGE_HEADER_BYTES, bytes - PAGE_HEADER_BYTES,
-                     &c->error);
+        r = gpu_copy(c->gpu, to.device + PAGE_HEADER_BYTES, p->device + PAGE_HEADER_BYTES,
+                     bytes - PAGE_HEADER_BYTES, &c->error);
     if (r < 0) {
         gpu_slot_give(&p->table->gpu_heap[p->class], to.device);
         return r;

@@ -18,8 +18,10 @@ int seq_check_whole(struct kvc_seq *s)
 {
     if (s->first_lost == SIZE_MAX)
         return s->gpu ? seq_gpu_check_sound(s) : 0;
-    return fail(&s->model->client->error, -ESTALE, "pages of this sequence were lost with the daemon from token %zu on: "
-                "truncate it to that or less and compute the rest again", s->first_lost * CHUNK_TOKENS);
+    return fail(&s->model->client->error, -ESTALE,
+                "pages of this sequence were lost with the daemon from token %zu on: "
+                "truncate it to that or less and compute the rest again",
+                s->first_lost * CHUNK_TOKENS);
 }
 
 size_t seq_length(const struct kvc_seq *s)
@@ -55,7 +57,7 @@ size_t kvc_seq_length(const kvc_seq *s)
     return s && client_is_ours(s->model->client) ? seq_length(s) : 0;
 }
 
-/* ---- birth and death --------------------------------------------------------------------------------------------- */
+/* ---- birth and death ---- */
 
 /* An empty sequence over table @t, of which it takes a reference. Without tail rows. */
 static int seq_alloc(struct kvc_model *m, struct model_table *t, const void *salt, size_t salt_bytes,
@@ -129,7 +131,8 @@ static int explain(struct kvc_client *c, int r, const char *what)
     return r < 0 && !c->error.text[0] ? fail(&c->error, r, "out of memory for a %s", what) : r;
 }
 
-/* Everything a decode step needs, so that none of them allocates: two chunks of tail, some pages, attention. */
+/* Everything a decode step needs, so that none of them allocates: two chunks of tail, some pages, attention.
+ */
 static int prepare(struct kvc_seq *s)
 {
     int r = seq_grow_tail(s, TAIL_ROWS_MIN);
@@ -168,7 +171,8 @@ int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret
     if (r < 0)
         return r;
     if (!ret_seq || (salt_bytes > 0 && !salt))
-        return fail(&m->client->error, -EINVAL, "kvc_seq_new: ret_seq is NULL, or salt is with %zu bytes", salt_bytes);
+        return fail(&m->client->error, -EINVAL, "kvc_seq_new: ret_seq is NULL, or salt is with %zu bytes",
+                    salt_bytes);
     if (salt_bytes > KVC_SALT_BYTES_MAX)
         return fail(&m->client->error, -EINVAL, "salt of %zu bytes, at most %d: hash it", salt_bytes,
                     KVC_SALT_BYTES_MAX);
@@ -197,7 +201,8 @@ int kvc_seq_new_eval(kvc_model *m, const kvc_eval_options *o, kvc_seq **ret_seq)
     if (!o || !ret_seq)
         return fail(&m->client->error, -EINVAL, "kvc_seq_new_eval: options or ret_seq is NULL");
     if (m->client->gpu)
-        return fail(&m->client->error, -EOPNOTSUPP, "evaluation sequences are measured on the CPU: use a client without a GPU");
+        return fail(&m->client->error, -EOPNOTSUPP,
+                    "evaluation sequences are measured on the CPU: use a client without a GPU");
     r = new_seq(m, NULL, 0, &s);
     if (r < 0)
         return r;
@@ -217,11 +222,11 @@ kvc_seq *kvc_seq_free(kvc_seq *s)
     return NULL;
 }
 
-/* ---- rolling back ------------------------------------------------------------------------------------------------ */
+/* ---- rolling back ---- */
 
 /*
- * Exact as long as the cut lies in every layer's tail. Deeper, rows before it are codes only: the cut goes to the
- * chunk boundary, and what the tails held is dropped.
+ * Exact as long as the cut lies in every layer's tail. Deeper, rows before it are codes only: the cut goes to
+ * the chunk boundary, and what the tails held is dropped.
  */
 static size_t truncate_to(struct kvc_seq *s, size_t n)
 {
@@ -255,7 +260,8 @@ int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
     if (r < 0)
         return r;
     if (!ret_kept)
-        return fail(&s->model->client->error, -EINVAL, "kvc_seq_truncate: ret_kept is NULL: the cut may be deeper "
+        return fail(&s->model->client->error, -EINVAL,
+                    "kvc_seq_truncate: ret_kept is NULL: the cut may be deeper "
                     "than asked for");
     r = s->gpu ? gpu_check_not_capturing(s->model->client->gpu, &s->model->client->error) : 0;
     if (r < 0)
@@ -270,7 +276,7 @@ int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
     return 0;
 }
 
-/* ---- branching --------------------------------------------------------------------------------------------------- */
+/* ---- branching ---- */
 
 static int copy_tails(struct kvc_seq *to, const struct kvc_seq *from)
 {
@@ -292,7 +298,8 @@ static int copy_tails(struct kvc_seq *to, const struct kvc_seq *from)
     return 0;
 }
 
-/* After a cut inside a step layers may differ in what is packed: level them, so that shared pages are whole. */
+/* After a cut inside a step layers may differ in what is packed: level them, so that shared pages are whole.
+ */
 static int level_packed(struct kvc_seq *s)
 {
     size_t n = 0;

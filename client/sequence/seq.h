@@ -4,8 +4,8 @@
  *   positions   0 .. 64 n_packed - 1          64 n_packed .. length - 1
  *               pages[0 .. n_packed - 1]      rows of the tail, binary16 of x - mean
  *
- * Layers run one after another, so inside a step they differ in length and in n_packed by what the step appends.
- * Pages are claimed for all layers at once, when the first of them appends.
+ * Layers run one after another, so inside a step they differ in length and in n_packed by what the step
+ * appends. Pages are claimed for all layers at once, when the first of them appends.
  */
 #pragma once
 
@@ -20,12 +20,13 @@
 struct eval;
 struct seq_gpu;
 
-#define TAIL_ROWS_MIN (2 * CHUNK_TOKENS) /* a decode step holds at most this: 127 and the one being appended */
+#define TAIL_ROWS_MIN                                                                                        \
+    (2 * CHUNK_TOKENS) /* a decode step holds at most this: 127 and the one being appended */
 
 struct layer {
     size_t length;
-    size_t n_packed;       /* chunks that this layer has in pages */
-    uint16_t *rows[2];     /* by side: [shard heads, tail_rows, d] */
+    size_t n_packed;   /* chunks that this layer has in pages */
+    uint16_t *rows[2]; /* by side: [shard heads, tail_rows, d] */
 };
 
 struct kvc_seq {
@@ -34,19 +35,20 @@ struct kvc_seq {
     struct model_table *table;
     uint8_t *salt;
     size_t salt_bytes;
-    bool on_heap;          /* the daemon refused to publish: private pages come from the heap until it takes one */
-    size_t tail_rows;      /* rows that each layer's tail has room for */
+    bool on_heap;     /* the daemon refused to publish: private pages come from the heap until it takes one */
+    size_t tail_rows; /* rows that each layer's tail has room for */
     struct layer *layers;
     size_t n_pages, n_pages_max;
     struct page **pages;
     const uint8_t **payloads; /* of pages, for the kernels: the GPU's addresses if it lives there */
-    uint64_t number;       /* of its model, for sampling */
-    uint64_t last_append;  /* client->n_appends of it: a sequence stands in an append once */
-    size_t n_pages_before; /* pages that it had then: what a failure goes back to */
-    size_t first_lost;     /* chunk whose page the daemon may have given to somebody else; SIZE_MAX: none (reconnect.h) */
-    uint64_t pages_moved;  /* client->pages_moved when payloads was right */
-    struct eval *eval;     /* NULL in the product */
-    struct seq_gpu *gpu;   /* what of it is on the GPU (seq_gpu.h); NULL: nothing, it is the host's */
+    uint64_t number;          /* of its model, for sampling */
+    uint64_t last_append;     /* client->n_appends of it: a sequence stands in an append once */
+    size_t n_pages_before;    /* pages that it had then: what a failure goes back to */
+    size_t first_lost;        /* chunk whose page the daemon may have given to somebody else; SIZE_MAX: none
+                                 (reconnect.h) */
+    uint64_t pages_moved;     /* client->pages_moved when payloads was right */
+    struct eval *eval;        /* NULL in the product */
+    struct seq_gpu *gpu;      /* what of it is on the GPU (seq_gpu.h); NULL: nothing, it is the host's */
 };
 
 static inline uint32_t seq_n_layers(const struct kvc_seq *s)
@@ -66,10 +68,12 @@ static inline size_t chunks_due(size_t length)
     return length / CHUNK_TOKENS > 0 ? length / CHUNK_TOKENS - 1 : 0;
 }
 
-/* First statements of a public call on a sequence. Return: 0; -EINVAL: @s is NULL; -ECHILD; -EIO: its GPU is lost. */
+/* First statements of a public call on a sequence. Return: 0; -EINVAL: @s is NULL; -ECHILD; -EIO: its GPU is
+ * lost. */
 int seq_enter(struct kvc_seq *s);
 
-/* What reads or publishes pages asks first. Return: 0; -ESTALE: pages were lost with the daemon, with a sentence. */
+/* What reads or publishes pages asks first. Return: 0; -ESTALE: pages were lost with the daemon, with a
+ * sentence. */
 int seq_check_whole(struct kvc_seq *s);
 
 void seq_free(struct kvc_seq *s);
@@ -81,7 +85,7 @@ bool seq_is_between_steps(const struct kvc_seq *s);
 /* Chunks that every layer has packed. */
 size_t seq_n_packed(const struct kvc_seq *s);
 
-/* ---- seq_pages.c ------------------------------------------------------------------------------------------ */
+/* ---- seq_pages.c ---- */
 
 /* Room for @n pages in the arrays. Return: 0; -ENOMEM. */
 int seq_reserve_pages(struct kvc_seq *s, size_t n);
@@ -101,36 +105,40 @@ void seq_drop_pages(struct kvc_seq *s, size_t n);
 /* Addresses of the payloads, refreshed if pages moved. */
 const uint8_t *const *seq_payloads(struct kvc_seq *s);
 
-/* ---- seq_append.c ----------------------------------------------------------------------------------------- */
+/* ---- seq_append.c ---- */
 
 /* Room for @rows rows in every layer's tail. Return: 0; -ENOMEM; on a GPU as gpu_alloc(), with a sentence. */
 int seq_grow_tail(struct kvc_seq *s, size_t rows);
 /* Gives back the room that a long piece took, once it is packed. */
 void seq_trim_tail(struct kvc_seq *s);
 
-/* Packs layer @layer up to @n_chunks; its tail has those rows and their pages are claimed. Return: 0; on a GPU -EIO. */
+/* Packs layer @layer up to @n_chunks; its tail has those rows and their pages are claimed. Return: 0; on a
+ * GPU -EIO. */
 int seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks);
 
-/* ---- seq_eval.c ------------------------------------------------------------------------------------------- */
+/* ---- seq_eval.c ---- */
 
 /* Return: 0; -EINVAL, -ENOMEM with a sentence. */
 int eval_init(struct kvc_seq *s, const kvc_eval_options *o);
-/* Takes over vectors and claims pages; they count with eval_append(). Return: 0; -EINVAL, -ENOMEM with a sentence. */
+/* Takes over vectors and claims pages; they count with eval_append(). Return: 0; -EINVAL, -ENOMEM with a
+ * sentence. */
 int eval_load(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const kvc_append_item *item);
 /* Codes the @n_new tokens that eval_load() brought. */
 void eval_append(struct kvc_seq *s, uint32_t layer, size_t n_new);
 
 /* Queries first .. first + n - 1 of the newest n_q tokens. */
 struct eval_queries {
-    const float *q;        /* [n_q, query heads of the shard, d] */
+    const float *q; /* [n_q, query heads of the shard, d] */
     float *out;
     size_t n_q, first, n;
-    size_t window;         /* as in kvc_attend_options */
+    size_t window; /* as in kvc_attend_options */
 };
 /* Attention of one KV head; @scratch: eval_scratch_bytes() of @n queries. */
-void eval_attend(struct kvc_seq *s, uint32_t layer, uint32_t head, const struct eval_queries *queries, void *scratch);
+void eval_attend(struct kvc_seq *s, uint32_t layer, uint32_t head, const struct eval_queries *queries,
+                 void *scratch);
 size_t eval_scratch_bytes(const struct kvc_seq *s, size_t n_q);
-void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);
+void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n,
+               float *out);
 size_t eval_truncate(struct kvc_seq *s, size_t n);
 /* What the product would hold exactly: newest tokens, first tokens. */
 size_t eval_tail_tokens(const struct kvc_seq *s);

@@ -1,6 +1,6 @@
 /*
- * Appending: a token goes into the tail as binary16 of x - mean; chunks that are old enough go from the tail into
- * pages. One token is converted, checked and stored without a system call and without allocating.
+ * Appending: a token goes into the tail as binary16 of x - mean; chunks that are old enough go from the tail
+ * into pages. One token is converted, checked and stored without a system call and without allocating.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,16 +13,17 @@
 #include "client/sequence/seq.h"
 #include "client/gpu/seq_gpu.h"
 
-_Static_assert(KVC_F32 == (int) DTYPE_F32 && KVC_F16 == (int) DTYPE_F16 && KVC_BF16 == (int) DTYPE_BF16, "number types");
+_Static_assert(KVC_F32 == (int) DTYPE_F32 && KVC_F16 == (int) DTYPE_F16 && KVC_BF16 == (int) DTYPE_BF16,
+               "number types");
 
-static const char *const side_names[] = { "K", "V" };
+static const char *const side_names[] = {"K", "V"};
 
 static const struct codec *codec_of(const struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side)
 {
     return table_codec(s->table->table, layer, s->model->shard.first_head + head, side);
 }
 
-/* ---- tail -------------------------------------------------------------------------------------------------------- */
+/* ---- tail ---- */
 
 /* All layers' tails with room for @want rows; all or none: a failure changes nothing. */
 static int resize_tail(struct kvc_seq *s, size_t want)
@@ -78,21 +79,24 @@ void seq_trim_tail(struct kvc_seq *s)
         *e = before; /* without memory to copy into it stays long */
 }
 
-static int bad_number(const struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t token, float x)
+static int bad_number(const struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t token,
+                      float x)
 {
     struct errmsg *e = &s->model->client->error;
 
     head += s->model->shard.first_head;
     if (isfinite(x))
-        return fail(e, -EINVAL, "layer %u, KV head %u, %s of new token %zu: %g is too far from the table's mean for "
-                    "binary16", layer, head, side_names[side], token, (double) x);
-    return fail(e, -EINVAL, "layer %u, KV head %u, %s of new token %zu is not finite", layer, head, side_names[side],
-                token);
+        return fail(e, -EINVAL,
+                    "layer %u, KV head %u, %s of new token %zu: %g is too far from the table's mean for "
+                    "binary16",
+                    layer, head, side_names[side], token, (double) x);
+    return fail(e, -EINVAL, "layer %u, KV head %u, %s of new token %zu is not finite", layer, head,
+                side_names[side], token);
 }
 
 /* Stores the piece behind the rows that are there; they count only when the caller raises the length. */
-static int store_rows(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype, const void *from,
-                      size_t n_new)
+static int store_rows(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype,
+                      const void *from, size_t n_new)
 {
     struct layer *l = &s->layers[layer];
     uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d;
@@ -114,13 +118,15 @@ static int store_rows(struct kvc_seq *s, uint32_t layer, enum side side, enum kv
     return 0;
 }
 
-/* ---- from tail to page ------------------------------------------------------------------------------------------- */
+/* ---- from tail to page ---- */
 
 /*
- * One head and side of the oldest chunk in the tail; keys of all heads before any values. Sinks stay exact in the page;
- * their code positions, which readers mask, hold the code of the mean, so that their norms do not count as drift.
+ * One head and side of the oldest chunk in the tail; keys of all heads before any values. Sinks stay exact in
+ * the page; their code positions, which readers mask, hold the code of the mean, so that their norms do not
+ * count as drift.
  */
-static void pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t chunk, bool sampled)
+static void pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t chunk,
+                      bool sampled)
 {
     const struct page_layout *layout = &s->table->layout;
     struct scratch *scratch = &s->model->scratch;
@@ -134,9 +140,10 @@ static void pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum sid
         memcpy(payload + page_sink_off(layout, layer, head, side), rows, (size_t) n_sink * d * sizeof(*rows));
     for (size_t t = 0; t < CHUNK_TOKENS; t++)
         for (uint32_t i = 0; i < d; i++)
-            scratch->rows[t * d + i] = t < n_sink ? codec->enc_mean[i] : codec->mean[i] + f16_to_f32(rows[t * d + i]);
-    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(layout, layer, head, scratch->rows, d, payload,
-                                                                   &s->table->counts[side], &scratch->chunk);
+            scratch->rows[t * d + i] =
+                t < n_sink ? codec->enc_mean[i] : codec->mean[i] + f16_to_f32(rows[t * d + i]);
+    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(
+        layout, layer, head, scratch->rows, d, payload, &s->table->counts[side], &scratch->chunk);
     assert(r == 0); /* the tail holds finite numbers only */
     (void) r;
     if (sampled)
@@ -166,7 +173,7 @@ int seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
     return 0;
 }
 
-/* ---- the calls --------------------------------------------------------------------------------------------------- */
+/* ---- the calls ---- */
 
 static int check_item(const kvc_append_item *item, uint32_t layer, enum kvc_dtype dtype, struct kvc_client *c)
 {
@@ -190,7 +197,8 @@ static int check_item(const kvc_append_item *item, uint32_t layer, enum kvc_dtyp
     return seq_check_whole(s);
 }
 
-/* All that can fail: the new rows stand behind those that are there, and pages are claimed. take_in() makes them count. */
+/* All that can fail: the new rows stand behind those that are there, and pages are claimed. take_in() makes
+ * them count. */
 static int bring(const kvc_append_item *item, uint32_t layer, enum kvc_dtype dtype)
 {
     struct kvc_seq *s = item->seq;
@@ -215,7 +223,8 @@ static int bring(const kvc_append_item *item, uint32_t layer, enum kvc_dtype dty
 static void take_in(const kvc_append_item *item, uint32_t layer)
 {
     struct kvc_seq *s = item->seq;
-    size_t due = chunks_due(s->layers[layer].length + 1); /* before the first new token: a decode step sees 64 to 127 exact ones */
+    size_t due = chunks_due(s->layers[layer].length +
+                            1); /* before the first new token: a decode step sees 64 to 127 exact ones */
 
     if (item->n_new == 0)
         return;
@@ -223,8 +232,9 @@ static void take_in(const kvc_append_item *item, uint32_t layer)
         eval_append(s, layer, item->n_new);
         return;
     }
-    s->layers[layer].length += item->n_new; /* the new rows move along when chunks in front of them are packed */
-    (void) seq_pack_layer(s, layer, due);   /* which cannot fail: this is not on a GPU */
+    s->layers[layer].length +=
+        item->n_new; /* the new rows move along when chunks in front of them are packed */
+    (void) seq_pack_layer(s, layer, due); /* which cannot fail: this is not on a GPU */
 }
 
 /* A failure leaves no sequence with more pages than it had. */
@@ -239,10 +249,13 @@ static int fail_item(struct kvc_client *c, int r, size_t i, size_t n)
 {
     struct errmsg why = c->error;
 
-    return n > 1 ? fail(&c->error, r, "sequence %zu of the batch: %.*s", i, (int) sizeof(why.text) - 64, why.text) : r;
+    return n > 1 ? fail(&c->error, r, "sequence %zu of the batch: %.*s", i, (int) sizeof(why.text) - 64,
+                        why.text)
+                 : r;
 }
 
-static int append_items(struct kvc_client *c, const kvc_append_item *items, size_t n, uint32_t layer, enum kvc_dtype dtype)
+static int append_items(struct kvc_client *c, const kvc_append_item *items, size_t n, uint32_t layer,
+                        enum kvc_dtype dtype)
 {
     bool capturing = c->gpu && gpu_is_capturing(c->gpu);
     size_t i;
@@ -269,9 +282,10 @@ static int append_items(struct kvc_client *c, const kvc_append_item *items, size
     return 0;
 }
 
-int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v, size_t n_new)
+int kvc_seq_append(kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const void *k, const void *v,
+                   size_t n_new)
 {
-    const kvc_append_item item = { s, k, v, n_new };
+    const kvc_append_item item = {s, k, v, n_new};
     int r = seq_enter(s);
 
     return r < 0 ? r : append_items(s->model->client, &item, 1, layer, dtype);

@@ -1,10 +1,10 @@
 /*
- * Attention of sequences on their packed pages and exact tails: cut into pieces of work that threads can take, one KV head,
- * one block of queries or one run of pages each, and merged.
+ * Attention of sequences on their packed pages and exact tails: cut into pieces of work that threads can
+ * take, one KV head, one block of queries or one run of pages each, and merged.
  *
- * A decode step over a long sequence is divided by pages, since a model may have fewer KV heads than the caller has
- * threads; a long piece of prefill is divided by queries, each of which then has all its keys. Pieces do not depend on
- * each other; only results of shares are merged, in a second round.
+ * A decode step over a long sequence is divided by pages, since a model may have fewer KV heads than the
+ * caller has threads; a long piece of prefill is divided by queries, each of which then has all its keys.
+ * Pieces do not depend on each other; only results of shares are merged, in a second round.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,7 +17,8 @@
 #include "gpu/attend.h"
 
 enum {
-    SHARE_PAGES_MIN = 16,   /* fewer are not worth a share's fixed cost, K's matrix in whole numbers above all */
+    SHARE_PAGES_MIN =
+        16, /* fewer are not worth a share's fixed cost, K's matrix in whole numbers above all */
     BLOCK_QUERIES_MIN = 64, /* fewer do not pay for decoding all pages once more */
     PIECES_PER_WORKER = 4,  /* so that uneven pieces even out */
     SHARED_ROWS_MAX = 16,   /* query rows up to which a call is a decode step */
@@ -27,10 +28,10 @@ enum {
 struct piece {
     const kvc_attend_item *item;
     uint32_t head;
-    uint32_t n_shares;          /* of this head; 1: the result is complete */
+    uint32_t n_shares; /* of this head; 1: the result is complete */
     size_t first_q, n_q;
     size_t first_page, end_page;
-    size_t partial;             /* its place in workers.partials */
+    size_t partial; /* its place in workers.partials */
 };
 
 /* How one sequence's call is cut, the same for each head. */
@@ -47,7 +48,7 @@ struct call {
     kvc_attend_options options;
 };
 
-/* ---- one piece ----------------------------------------------------------------------------------------------------- */
+/* ---- one piece ---- */
 
 static struct attend_args packed_args(const struct call *c, const struct piece *p, void *scratch)
 {
@@ -58,14 +59,27 @@ static struct attend_args packed_args(const struct call *c, const struct piece *
     size_t packed = l->n_packed * CHUNK_TOKENS, stride = (size_t) m->n_q_heads * d;
     size_t off = p->first_q * stride + (size_t) p->head * group * d;
 
-    return (struct attend_args) {
-        .layout = &s->table->layout, .layer = c->layer, .head = p->head,
-        .payloads = s->payloads, .n_pages = l->n_packed, .n_sink = s->table->table->n_sink,
-        .exact_k = l->rows[SIDE_K] + seq_row(s, p->head, 0), .exact_v = l->rows[SIDE_V] + seq_row(s, p->head, 0),
-        .exact_stride = d, .exact_first = packed, .n_exact = l->length - packed,
-        .q = p->item->q + off, .q_stride = stride, .q_first = l->length - p->item->n_q + p->first_q, .n_q = p->n_q,
-        .out = p->item->out + off, .out_stride = stride,
-        .scratch = scratch, .window = c->options.window, .exact_rope = c->options.exact_rope,
+    return (struct attend_args){
+        .layout = &s->table->layout,
+        .layer = c->layer,
+        .head = p->head,
+        .payloads = s->payloads,
+        .n_pages = l->n_packed,
+        .n_sink = s->table->table->n_sink,
+        .exact_k = l->rows[SIDE_K] + seq_row(s, p->head, 0),
+        .exact_v = l->rows[SIDE_V] + seq_row(s, p->head, 0),
+        .exact_stride = d,
+        .exact_first = packed,
+        .n_exact = l->length - packed,
+        .q = p->item->q + off,
+        .q_stride = stride,
+        .q_first = l->length - p->item->n_q + p->first_q,
+        .n_q = p->n_q,
+        .out = p->item->out + off,
+        .out_stride = stride,
+        .scratch = scratch,
+        .window = c->options.window,
+        .exact_rope = c->options.exact_rope,
     };
 }
 
@@ -77,17 +91,24 @@ static void run_piece(void *arg, size_t i, unsigned worker)
     struct attend_args a;
 
     if (p->item->seq->eval) {
-        eval_attend(p->item->seq, c->layer, p->head, &(struct eval_queries) {
-            .q = p->item->q, .out = p->item->out, .n_q = p->item->n_q, .first = p->first_q, .n = p->n_q,
-            .window = c->options.window,
-        }, scratch);
+        eval_attend(p->item->seq, c->layer, p->head,
+                    &(struct eval_queries){
+                        .q = p->item->q,
+                        .out = p->item->out,
+                        .n_q = p->item->n_q,
+                        .first = p->first_q,
+                        .n = p->n_q,
+                        .window = c->options.window,
+                    },
+                    scratch);
         return;
     }
     a = packed_args(c, p, scratch);
     if (p->n_shares == 1)
         attend(&a);
     else
-        attend_share(&a, p->first_page, p->end_page, p->end_page == a.n_pages, c->workers->partials + p->partial);
+        attend_share(&a, p->first_page, p->end_page, p->end_page == a.n_pages,
+                     c->workers->partials + p->partial);
 }
 
 /* Pieces of one head follow each other; the first of them merges all. */
@@ -103,7 +124,7 @@ static void merge_piece(void *arg, size_t i, unsigned worker)
     attend_merge(&a, c->workers->partials + p->partial, p->n_shares);
 }
 
-/* ---- cutting ------------------------------------------------------------------------------------------------------- */
+/* ---- cutting ---- */
 
 static size_t pieces_of(size_t amount, size_t least, size_t most)
 {
@@ -116,14 +137,15 @@ static struct cut cut_of(const struct call *c, const kvc_attend_item *item)
 {
     const struct kvc_seq *s = item->seq;
     size_t n_pages = s->layers[c->layer].n_packed, most = (size_t) c->workers->n * PIECES_PER_WORKER;
-    struct cut cut = { .n_shares = 1, .n_blocks = 1 };
+    struct cut cut = {.n_shares = 1, .n_blocks = 1};
 
     if (c->workers->n > 1 && !s->eval && item->n_q * geometry_group(&s->model->geometry) <= SHARED_ROWS_MAX)
         cut.n_shares = pieces_of(n_pages, SHARE_PAGES_MIN, most);
     else if (c->workers->n > 1)
         cut.n_blocks = pieces_of(item->n_q, BLOCK_QUERIES_MIN, most);
     cut.share_pages = (n_pages + cut.n_shares - 1) / cut.n_shares;
-    cut.n_shares = cut.share_pages == 0 ? 1 : (n_pages + cut.share_pages - 1) / cut.share_pages; /* none is empty */
+    cut.n_shares =
+        cut.share_pages == 0 ? 1 : (n_pages + cut.share_pages - 1) / cut.share_pages; /* none is empty */
     cut.block_queries = (item->n_q + cut.n_blocks - 1) / cut.n_blocks;
     cut.n_blocks = (item->n_q + cut.block_queries - 1) / cut.block_queries;
     return cut;
@@ -160,17 +182,23 @@ static void add_pieces(struct call *c, const kvc_attend_item *item, size_t *part
             size_t share = i / cut.n_blocks, block = i % cut.n_blocks, first_q = block * cut.block_queries;
             size_t left = item->n_q - first_q, end = (share + 1) * cut.share_pages;
 
-            c->pieces[c->n_pieces++] = (struct piece) {
-                .item = item, .head = head, .n_shares = (uint32_t) cut.n_shares, .first_q = first_q,
-                .n_q = left < cut.block_queries ? left : cut.block_queries, .first_page = share * cut.share_pages,
-                .end_page = end < n_pages ? end : n_pages, .partial = *partial,
+            c->pieces[c->n_pieces++] = (struct piece){
+                .item = item,
+                .head = head,
+                .n_shares = (uint32_t) cut.n_shares,
+                .first_q = first_q,
+                .n_q = left < cut.block_queries ? left : cut.block_queries,
+                .first_page = share * cut.share_pages,
+                .end_page = end < n_pages ? end : n_pages,
+                .partial = *partial,
             };
         }
 }
 
-/* ---- the calls ----------------------------------------------------------------------------------------------------- */
+/* ---- the calls ---- */
 
-static int check_item(const kvc_attend_item *item, uint32_t layer, const struct kvc_client *c, struct errmsg *e)
+static int check_item(const kvc_attend_item *item, uint32_t layer, const struct kvc_client *c,
+                      struct errmsg *e)
 {
     size_t length;
 
@@ -178,9 +206,11 @@ static int check_item(const kvc_attend_item *item, uint32_t layer, const struct 
         return fail(e, -EINVAL, "a batch is of sequences of one client");
     if (layer >= seq_n_layers(item->seq))
         return fail(e, -EINVAL, "layer %u: the model has %u", layer, seq_n_layers(item->seq));
-    length = item->seq->layers[layer].length + (item->seq->gpu ? item->seq->gpu->layers[layer].n_captured : 0);
+    length =
+        item->seq->layers[layer].length + (item->seq->gpu ? item->seq->gpu->layers[layer].n_captured : 0);
     if (item->n_q > length)
-        return fail(e, -EINVAL, "%zu queries, but layer %u has %zu tokens: append before attending", item->n_q, layer, length);
+        return fail(e, -EINVAL, "%zu queries, but layer %u has %zu tokens: append before attending",
+                    item->n_q, layer, length);
     if (item->n_q > 0 && (!item->q || !item->out))
         return fail(e, -EINVAL, "q or out of %zu queries is NULL", item->n_q);
     return seq_check_whole(item->seq);
@@ -189,8 +219,8 @@ static int check_item(const kvc_attend_item *item, uint32_t layer, const struct 
 static int attend_items(struct kvc_client *client, const kvc_attend_item *items, size_t n, uint32_t layer,
                         const kvc_attend_options *o)
 {
-    struct call c = { .workers = &client->workers, .layer = layer, .options = *o };
-    struct need need = { 0 };
+    struct call c = {.workers = &client->workers, .layer = layer, .options = *o};
+    struct need need = {0};
     size_t items_bytes, partial = 0;
 
     for (size_t i = 0; i < n; i++) {
@@ -220,15 +250,15 @@ static int attend_items(struct kvc_client *client, const kvc_attend_item *items,
 
 int kvc_seq_attend(kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float *out)
 {
-    const kvc_attend_item item = { s, q, n_q, out };
+    const kvc_attend_item item = {s, q, n_q, out};
     int r = seq_enter(s);
 
-    return r < 0 ? r : attend_items(s->model->client, &item, 1, layer, &(kvc_attend_options) { 0 });
+    return r < 0 ? r : attend_items(s->model->client, &item, 1, layer, &(kvc_attend_options){0});
 }
 
 int kvc_seq_attend_batch(const kvc_attend_item *items, size_t n, uint32_t layer, const kvc_attend_options *o)
 {
-    kvc_attend_options options = { 0 };
+    kvc_attend_options options = {0};
     struct kvc_client *c;
     int r;
 

@@ -1,9 +1,9 @@
 /*
- * Evaluation sequences: every input exact beside what its codes decode to, so that each query of a long append sees
- * what it would have seen as a decode step (DESIGN 4, "Exactness").
+ * Evaluation sequences: every input exact beside what its codes decode to, so that each query of a long
+ * append sees what it would have seen as a decode step (DESIGN 4, "Exactness").
  *
- * Tokens are encoded and decoded as they come. A chunk that is full is packed into a page, and its decoded rows are
- * then read back from the page's bytes: what is measured is what would be stored.
+ * Tokens are encoded and decoded as they come. A chunk that is full is packed into a page, and its decoded
+ * rows are then read back from the page's bytes: what is measured is what would be stored.
  */
 #include <assert.h>
 #include <errno.h>
@@ -27,11 +27,11 @@ struct eval_layer {
 struct eval {
     uint32_t n_sink;
     int32_t n_recent;
-    uint32_t sides;               /* bit by side: read from codes */
+    uint32_t sides; /* bit by side: read from codes */
     uint32_t first_layer, end_layer;
-    float *rotated;               /* [CHUNK_TOKENS, shard heads, d] keys being coded after RoPE; NULL: before */
-    const uint8_t **keys;         /* by KV head of the table: K codes of the run being coded */
-    size_t rows_max;              /* 0 before the first append */
+    float *rotated;       /* [CHUNK_TOKENS, shard heads, d] keys being coded after RoPE; NULL: before */
+    const uint8_t **keys; /* by KV head of the table: K codes of the run being coded */
+    size_t rows_max;      /* 0 before the first append */
     struct eval_layer *layers;
 };
 
@@ -59,7 +59,8 @@ static int check(const struct kvc_seq *s, const kvc_eval_options *o, struct errm
     if (o->sides > BOTH_SIDES)
         return fail(e, -EINVAL, "sides are %u: 1 << KVC_K, 1 << KVC_V or both", o->sides);
     if (o->first_layer >= n_layers || o->n_layers > n_layers - o->first_layer)
-        return fail(e, -EINVAL, "%u layers from layer %u on: the model has %u", o->n_layers, o->first_layer, n_layers);
+        return fail(e, -EINVAL, "%u layers from layer %u on: the model has %u", o->n_layers, o->first_layer,
+                    n_layers);
     if (o->post_rope > 1)
         return fail(e, -EINVAL, "post_rope is %u: 0 or 1", o->post_rope);
     return 0;
@@ -139,7 +140,7 @@ static int grow(struct kvc_seq *s, size_t rows)
     bytes = max * row_stride(s) * sizeof(float);
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
         for (unsigned side = 0; side < 2; side++) {
-            float **buffers[] = { &v->layers[i].exact[side], &v->layers[i].decoded[side] };
+            float **buffers[] = {&v->layers[i].exact[side], &v->layers[i].decoded[side]};
 
             for (unsigned b = 0; b < 2; b++) {
                 float *p = realloc(*buffers[b], bytes);
@@ -153,9 +154,10 @@ static int grow(struct kvc_seq *s, size_t rows)
     return 0;
 }
 
-/* ---- append ------------------------------------------------------------------------------------------------------ */
+/* ---- append ---- */
 
-static int load(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype, const void *from, size_t n_new)
+static int load(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype, const void *from,
+                size_t n_new)
 {
     size_t stride = row_stride(s), n = n_new * stride;
     float *to = s->eval->layers[layer].exact[side] + s->layers[layer].length * stride;
@@ -164,12 +166,14 @@ static int load(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtyp
     dtype_load(dtype, from, 0, n, to);
     for (size_t i = 0; i < n; i++)
         if (!isfinite(to[i]))
-            return fail(&s->model->client->error, -EINVAL, "layer %u, KV head %zu, %s of new token %zu is not finite",
-                        layer, s->model->shard.first_head + i % stride / d, side == SIDE_K ? "K" : "V", i / stride);
+            return fail(&s->model->client->error, -EINVAL,
+                        "layer %u, KV head %zu, %s of new token %zu is not finite", layer,
+                        s->model->shard.first_head + i % stride / d, side == SIDE_K ? "K" : "V", i / stride);
     return 0;
 }
 
-/* x [n, shard heads, d] := R(p)^turn x for positions p = first, first + 1, ...; @turn 1: as RoPE does, -1: back. */
+/* x [n, shard heads, d] := R(p)^turn x for positions p = first, first + 1, ...; @turn 1: as RoPE does, -1:
+ * back. */
 static void rotate(const struct kvc_seq *s, float *x, size_t first, size_t n, double turn)
 {
     const struct geometry *g = &s->model->geometry;
@@ -210,7 +214,8 @@ static void turn_back(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
         rotate(s, s->eval->layers[layer].decoded[SIDE_K] + at * row_stride(s), at, n, -1);
 }
 
-/* Keys of tokens [at, at + n) of one layer, inside one chunk: codes, which stay in v->keys, and rows decoded from them. */
+/* Keys of tokens [at, at + n) of one layer, inside one chunk: codes, which stay in v->keys, and rows decoded
+ * from them. */
 static void encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
     struct eval_layer *l = &s->eval->layers[layer];
@@ -287,9 +292,11 @@ static void pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
             store_sinks(s, layer, h);
     }
     for (uint32_t i = 0; i < 2 * n_heads; i++) {
-        float *rows = l->decoded[i % 2] + chunk * CHUNK_TOKENS * stride + (size_t) (i / 2) * s->model->geometry.d;
+        float *rows =
+            l->decoded[i % 2] + chunk * CHUNK_TOKENS * stride + (size_t) (i / 2) * s->model->geometry.d;
 
-        chunk_decode(layout, payload, layer, i / 2, (enum side) (i % 2), rows, stride, &s->model->scratch.chunk);
+        chunk_decode(layout, payload, layer, i / 2, (enum side)(i % 2), rows, stride,
+                     &s->model->scratch.chunk);
     }
     turn_back(s, layer, chunk * CHUNK_TOKENS, CHUNK_TOKENS);
     s->layers[layer].n_packed = chunk + 1;
@@ -327,44 +334,56 @@ void eval_append(struct kvc_seq *s, uint32_t layer, size_t n_new)
     l->length = end;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 size_t eval_scratch_bytes(const struct kvc_seq *s, size_t n_q)
 {
     return attend_dense_scratch_bytes(&s->model->geometry, s->eval->rows_max, n_q);
 }
 
-void eval_attend(struct kvc_seq *s, uint32_t layer, uint32_t head, const struct eval_queries *queries, void *scratch)
+void eval_attend(struct kvc_seq *s, uint32_t layer, uint32_t head, const struct eval_queries *queries,
+                 void *scratch)
 {
     struct kvc_model *m = s->model;
     const struct eval *v = s->eval;
     const struct eval_layer *l = &v->layers[layer];
     uint32_t d = m->geometry.d, group = geometry_group(&m->geometry);
-    size_t stride = (size_t) m->n_q_heads * d, off = (size_t) head * d, q_off = queries->first * stride + off * group;
+    size_t stride = (size_t) m->n_q_heads * d, off = (size_t) head * d,
+           q_off = queries->first * stride + off * group;
     struct attend_dense_args a = {
         .geometry = &m->geometry,
-        .exact_k = l->exact[SIDE_K] + off, .exact_v = l->exact[SIDE_V] + off,
-        .decoded_k = coded_rows(s, layer, SIDE_K) + off, .decoded_v = coded_rows(s, layer, SIDE_V) + off,
-        .row_stride = row_stride(s), .n_sink = v->n_sink, .n_recent = v->n_recent,
-        .q = queries->q + q_off, .q_stride = stride,
-        .q_first = s->layers[layer].length - queries->n_q + queries->first, .n_q = queries->n,
-        .out = queries->out + q_off, .out_stride = stride,
-        .scratch = scratch, .window = queries->window,
+        .exact_k = l->exact[SIDE_K] + off,
+        .exact_v = l->exact[SIDE_V] + off,
+        .decoded_k = coded_rows(s, layer, SIDE_K) + off,
+        .decoded_v = coded_rows(s, layer, SIDE_V) + off,
+        .row_stride = row_stride(s),
+        .n_sink = v->n_sink,
+        .n_recent = v->n_recent,
+        .q = queries->q + q_off,
+        .q_stride = stride,
+        .q_first = s->layers[layer].length - queries->n_q + queries->first,
+        .n_q = queries->n,
+        .out = queries->out + q_off,
+        .out_stride = stride,
+        .scratch = scratch,
+        .window = queries->window,
     };
 
     attend_dense(&a);
 }
 
-void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out)
+void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n,
+               float *out)
 {
     const float *exact = s->eval->layers[layer].exact[side], *coded = coded_rows(s, layer, (enum side) side);
     size_t stride = row_stride(s);
 
     for (size_t t = first; t < first + n; t++)
-        memcpy(out + (t - first) * stride, (t < s->eval->n_sink ? exact : coded) + t * stride, stride * sizeof(*out));
+        memcpy(out + (t - first) * stride, (t < s->eval->n_sink ? exact : coded) + t * stride,
+               stride * sizeof(*out));
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------------------------- */
+/* ---- the rest ---- */
 
 /* Exact inside the chunk being filled, whose codes are here; a packed chunk is not opened again. */
 size_t eval_truncate(struct kvc_seq *s, size_t n)

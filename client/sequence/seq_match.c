@@ -17,7 +17,8 @@ struct found {
 };
 
 /* Leading chunks that the index has. A moved index is opened once more. */
-static int look_up(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, struct found *found, size_t *ret_n)
+static int look_up(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, struct found *found,
+                   size_t *ret_n)
 {
     struct kvc_model *m = s->model;
     bool reopened = false;
@@ -45,8 +46,8 @@ static int look_up(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, s
 }
 
 /* Adds the pages of a LEASE reply; those behind one that cannot be used are given back. */
-static int take_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *reply, const struct found *found, size_t n,
-                        struct lease *lease)
+static int take_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *reply, const struct found *found,
+                        size_t n, struct lease *lease)
 {
     struct kvc_client *c = s->model->client;
     size_t n_granted = reply->n_pages < n ? reply->n_pages : n;
@@ -91,13 +92,13 @@ static int lease_batch(struct kvc_seq *s, const struct found *found, size_t n, s
         return fail(&c->error, -ENOMEM, "out of memory while leasing %zu pages", n);
     for (size_t i = 0; i < n_asked; i++) {
         kvcobra__lease_item__init(&items[i]);
-        items[i].key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) found[i].key.bytes };
+        items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, (uint8_t *) found[i].key.bytes};
         items[i].slot = i < n ? found[i].hit.slot : UINT32_MAX;
         items[i].generation = i < n ? found[i].hit.generation : 0;
         pointers[i] = &items[i];
     }
     body.model = s->model->remote.handle;
-    body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, s->table->table->digest };
+    body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, s->table->table->digest};
     body.items = pointers;
     body.n_items = n_asked;
     request.body_case = KVCOBRA__REQUEST__BODY_LEASE;
@@ -111,8 +112,8 @@ static int lease_batch(struct kvc_seq *s, const struct found *found, size_t n, s
 }
 
 /*
- * Leases the @n found pages of @n_chunks in batches until one is granted short. What was granted before an error stays. The
- * first missing chunk goes along if there is room: it costs no message of its own.
+ * Leases the @n found pages of @n_chunks in batches until one is granted short. What was granted before an
+ * error stays. The first missing chunk goes along if there is room: it costs no message of its own.
  */
 static int lease_found(struct kvc_seq *s, const struct found *found, size_t n, size_t n_chunks)
 {
@@ -162,7 +163,8 @@ static int match(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
     }
     count_chunks(c, s->n_pages, n_chunks - s->n_pages);
     client_flush(c);
-    if (s->gpu && seq_gpu_lengths_changed(s) == -EIO) /* what is only short of memory is tried again before it is used */
+    if (s->gpu && seq_gpu_lengths_changed(s) ==
+                      -EIO) /* what is only short of memory is tried again before it is used */
         return -EIO;
     return r;
 }
@@ -191,8 +193,8 @@ int kvc_seq_match(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *r
         r = match(s, tokens, n_chunks);
     if (r == -ENOTCONN && s->n_pages == 0 && model_connect(s->model) == 0) /* it was lost, and is back */
         r = match(s, tokens, n_chunks);
-    /* pages that were granted are used whatever ended the run; without any, an error is the caller's to know, but a page in lent
-     * memory that cannot be used here is a miss */
+    /* pages that were granted are used whatever ended the run; without any, an error is the caller's to know,
+     * but a page in lent memory that cannot be used here is a miss */
     if (r < 0 && r != -ENOTCONN && r != -EXDEV && (s->n_pages == 0 || r == -EIO))
         return r;
     errmsg_clear(e);

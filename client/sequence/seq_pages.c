@@ -41,11 +41,14 @@ static int no_space(const struct kvc_seq *s, size_t n_pages)
     size_t slot_bytes = s->table->layout.slot_bytes[PAGE_REST];
 
     if ((n_pages - s->n_pages) * slot_bytes > c->session.arena.bytes)
-        return fail(&c->error, -ENOSPC, "%zu pages of %zu bytes do not fit the arena of %zu bytes at all: append in "
-                    "smaller pieces", n_pages - s->n_pages, slot_bytes, c->session.arena.bytes);
-    return fail(&c->error, -ENOSPC, "the arena is full: %zu of %zu bytes are free, %zu more pages of %zu bytes are "
-                "needed; commit and try again", c->session.arena.free_bytes, c->session.arena.bytes,
-                n_pages - s->n_pages, slot_bytes);
+        return fail(&c->error, -ENOSPC,
+                    "%zu pages of %zu bytes do not fit the arena of %zu bytes at all: append in "
+                    "smaller pieces",
+                    n_pages - s->n_pages, slot_bytes, c->session.arena.bytes);
+    return fail(&c->error, -ENOSPC,
+                "the arena is full: %zu of %zu bytes are free, %zu more pages of %zu bytes are "
+                "needed; commit and try again",
+                c->session.arena.free_bytes, c->session.arena.bytes, n_pages - s->n_pages, slot_bytes);
 }
 
 int seq_claim(struct kvc_seq *s, size_t n_pages)
@@ -68,7 +71,8 @@ int seq_claim(struct kvc_seq *s, size_t n_pages)
     seq_drop_pages(s, before);
     if (c->gpu && c->error.text[0]) /* which memory it is that has no room */
         return r;
-    return r == -ENOSPC ? no_space(s, n_pages) : fail(&c->error, r, "out of memory for %zu pages", n_pages - before);
+    return r == -ENOSPC ? no_space(s, n_pages)
+                        : fail(&c->error, r, "out of memory for %zu pages", n_pages - before);
 }
 
 void seq_drop_pages(struct kvc_seq *s, size_t n)

@@ -25,7 +25,8 @@ void seq_chunk_key(const struct kvc_seq *s, const struct chunk_key *parent, cons
     chunk_key_derive(m->remote.index_key, &id, parent, tokens, ret_key);
 }
 
-void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_key *key, struct page_header *ret)
+void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_key *key,
+                     struct page_header *ret)
 {
     const struct kvc_model *m = s->model;
     struct page_header h = {
@@ -45,7 +46,8 @@ void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_k
     *ret = h;
 }
 
-static int check_header(const struct kvc_seq *s, size_t chunk, const struct chunk_key *key, const uint8_t *bytes)
+static int check_header(const struct kvc_seq *s, size_t chunk, const struct chunk_key *key,
+                        const uint8_t *bytes)
 {
     struct errmsg *e = &s->model->client->error;
     struct page_header want, have;
@@ -76,16 +78,21 @@ int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key
         return r;
     if (ref->bytes != page_bytes || ref->offset % PAGE_ALIGN != 0 ||
         !range_inside(ref->offset, page_bytes, mapped_extent_bytes(x)))
-        r = fail(&c->error, -EPROTO, "kvcobrad granted %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page "
-                 "has %zu", ref->bytes, ref->offset, mapped_extent_bytes(x), page_bytes);
+        r = fail(&c->error, -EPROTO,
+                 "kvcobrad granted %" PRIu64 " bytes at %" PRIu64 " of an extent of %zu: a page "
+                 "has %zu",
+                 ref->bytes, ref->offset, mapped_extent_bytes(x), page_bytes);
     else if (!x->device)
         r = check_header(s, chunk, key, (const uint8_t *) extent_data(x->extent) + ref->offset);
     if (r < 0) {
         extents_put(&c->extents, x);
         return r;
     }
-    *ret = (struct page_grant) {
-        .extent = x, .offset = ref->offset, .slot = ref->slot, .generation = ref->generation,
+    *ret = (struct page_grant){
+        .extent = x,
+        .offset = ref->offset,
+        .slot = ref->slot,
+        .generation = ref->generation,
     };
     return 0;
 }

@@ -15,8 +15,8 @@ static void add_mean(const uint16_t *row, const float *mean, uint32_t d, float *
 }
 
 /* Rows [first, end) of one chunk of one head, which lie in its page. */
-static void read_packed(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t chunk, size_t first,
-                        size_t end, float *out)
+static void read_packed(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t chunk,
+                        size_t first, size_t end, float *out)
 {
     const struct page_layout *layout = &s->table->layout;
     struct scratch *scratch = &s->model->scratch;
@@ -42,8 +42,8 @@ static void read_packed(struct kvc_seq *s, uint32_t layer, uint32_t head, enum s
     }
 }
 
-static void read_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t first, size_t n,
-                      float *out)
+static void read_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t first,
+                      size_t n, float *out)
 {
     const struct layer *l = &s->layers[layer];
     uint32_t d = s->model->geometry.d;
@@ -76,8 +76,8 @@ int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, s
         return r;
     e = &s->model->client->error;
     if (layer >= seq_n_layers(s) || (side != KVC_K && side != KVC_V))
-        return fail(e, -EINVAL, "layer %u, side %d: the model has %u layers, sides are KVC_K and KVC_V", layer,
-                    (int) side, seq_n_layers(s));
+        return fail(e, -EINVAL, "layer %u, side %d: the model has %u layers, sides are KVC_K and KVC_V",
+                    layer, (int) side, seq_n_layers(s));
     if (first > s->layers[layer].length || n > s->layers[layer].length - first)
         return fail(e, -EINVAL, "positions %zu to %zu: layer %u has %zu tokens", first, first + n, layer,
                     s->layers[layer].length);

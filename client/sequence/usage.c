@@ -11,8 +11,8 @@ static uint64_t exact_bytes(const struct kvc_seq *s, uint64_t tokens)
 }
 
 /*
- * A sequence of the product: slots of its pages, claimed ones included, and its tail. Whatever of a slot is neither
- * header, sinks nor codes is padding.
+ * A sequence of the product: slots of its pages, claimed ones included, and its tail. Whatever of a slot is
+ * neither header, sinks nor codes is padding.
  */
 static void count_product(const struct kvc_seq *s, kvc_usage *u)
 {
@@ -33,8 +33,8 @@ static void count_product(const struct kvc_seq *s, kvc_usage *u)
 }
 
 /*
- * An evaluation sequence: what the product would hold with its n_sink and n_recent. A last chunk that is not full is
- * charged its tokens' codes, and a header and the rounding of a slot.
+ * An evaluation sequence: what the product would hold with its n_sink and n_recent. A last chunk that is not
+ * full is charged its tokens' codes, and a header and the rounding of a slot.
  */
 static void count_eval(const struct kvc_seq *s, kvc_usage *u)
 {
@@ -46,13 +46,14 @@ static void count_eval(const struct kvc_seq *s, kvc_usage *u)
     u->code_bytes = (packed * s->table->code_bits + 7) / 8;
     u->header_bytes = n_pages * PAGE_HEADER_BYTES;
     u->sink_bytes = exact_bytes(s, packed < n_sink ? packed : n_sink);
-    u->padding_bytes = (padding_bits + 7) / 8 + n_pages * (l->slot_bytes[PAGE_REST] - l->page_bytes[PAGE_REST]);
+    u->padding_bytes =
+        (padding_bits + 7) / 8 + n_pages * (l->slot_bytes[PAGE_REST] - l->page_bytes[PAGE_REST]);
     u->tail_bytes = exact_bytes(s, tail);
 }
 
 int kvc_seq_get_usage(kvc_seq *s, kvc_usage *ret_usage)
 {
-    kvc_usage u = { .struct_bytes = sizeof(u) };
+    kvc_usage u = {.struct_bytes = sizeof(u)};
     int r = seq_enter(s);
 
     if (r < 0)

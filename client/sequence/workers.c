@@ -13,7 +13,7 @@ enum { SCRATCH_ALIGN = 64 };
 
 void workers_init(struct workers *w)
 {
-    *w = (struct workers) { .n = 1 };
+    *w = (struct workers){.n = 1};
 }
 
 void workers_deinit(struct workers *w)
@@ -57,7 +57,8 @@ int workers_reserve(struct workers *w, size_t scratch_bytes, size_t items_bytes,
     return r == 0 ? grow(&w->items, &w->items_bytes, items_bytes, 1) : r;
 }
 
-void workers_run(const struct workers *w, void (*task)(void *arg, size_t i, unsigned worker), void *arg, size_t n)
+void workers_run(const struct workers *w, void (*task)(void *arg, size_t i, unsigned worker), void *arg,
+                 size_t n)
 {
     if (w->executor.run && n > 1) {
         w->executor.run(w->executor.ctx, task, arg, n);
@@ -69,7 +70,7 @@ void workers_run(const struct workers *w, void (*task)(void *arg, size_t i, unsi
 
 int kvc_client_set_executor(kvc_client *c, const kvc_executor *x)
 {
-    kvc_executor executor = { .n_workers = 1 };
+    kvc_executor executor = {.n_workers = 1};
     int r;
 
     if (!c)
@@ -80,11 +81,13 @@ int kvc_client_set_executor(kvc_client *c, const kvc_executor *x)
     if (r < 0)
         return r;
     if (x && c->gpu)
-        return fail(&c->error, -EOPNOTSUPP, "this client's attention runs on its GPU: threads have nothing to do");
+        return fail(&c->error, -EOPNOTSUPP,
+                    "this client's attention runs on its GPU: threads have nothing to do");
     if (x && !executor.run)
         return fail(&c->error, -EINVAL, "kvc_executor.run is NULL");
     if (executor.n_workers < 1 || executor.n_workers > WORKERS_MAX)
-        return fail(&c->error, -EINVAL, "kvc_executor.n_workers is %u: 1 to %d", executor.n_workers, WORKERS_MAX);
+        return fail(&c->error, -EINVAL, "kvc_executor.n_workers is %u: 1 to %d", executor.n_workers,
+                    WORKERS_MAX);
     if (executor.n_workers != c->workers.n)
         workers_deinit(&c->workers); /* scratch is per worker */
     c->workers.executor = executor;

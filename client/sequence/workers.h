@@ -1,6 +1,6 @@
 /*
- * Threads that the caller lends (kvc_client_set_executor()), and the memory that attention needs on each: kept between
- * calls, so that a decode step allocates nothing.
+ * Threads that the caller lends (kvc_client_set_executor()), and the memory that attention needs on each:
+ * kept between calls, so that a decode step allocates nothing.
  */
 #pragma once
 
@@ -15,10 +15,10 @@ struct workers {
     unsigned n;            /* at least 1 */
     void *scratch;         /* [n][scratch_bytes], each aligned to 64 */
     size_t scratch_bytes;
-    void *items;           /* what a call is cut into */
+    void *items; /* what a call is cut into */
     size_t items_bytes;
-    float *partials;       /* results of shares */
-    size_t n_partials;     /* floats */
+    float *partials;   /* results of shares */
+    size_t n_partials; /* floats */
 };
 
 void workers_init(struct workers *w);
@@ -33,4 +33,5 @@ static inline void *workers_scratch(const struct workers *w, unsigned worker)
 }
 
 /* Runs @task(@arg, i, worker) for every i below @n. */
-void workers_run(const struct workers *w, void (*task)(void *arg, size_t i, unsigned worker), void *arg, size_t n);
+void workers_run(const struct workers *w, void (*task)(void *arg, size_t i, unsigned worker), void *arg,
+                 size_t n);

@@ -20,7 +20,7 @@
 
 void config_init(struct config *c)
 {
-    *c = (struct config) {
+    *c = (struct config){
         .socket_path = CONFIG_SOCKET_DEFAULT,
         .operator_socket_path = CONFIG_OPERATOR_SOCKET_DEFAULT,
         .listen_fd = -1,
@@ -66,7 +66,8 @@ void config_init(struct config *c)
 static int check_bytes(const char *option, uint64_t bytes, uint64_t unit, uint64_t max, struct errmsg *e)
 {
     if (bytes == 0 || bytes % unit != 0)
-        return fail(e, -EINVAL, "--%s %" PRIu64 " is not a positive multiple of %" PRIu64, option, bytes, unit);
+        return fail(e, -EINVAL, "--%s %" PRIu64 " is not a positive multiple of %" PRIu64, option, bytes,
+                    unit);
     if (bytes > max)
         return fail(e, -EINVAL, "--%s %" PRIu64 " is more than %" PRIu64, option, bytes, max);
     return 0;
@@ -78,8 +79,8 @@ struct pool_keys {
     uint64_t pool_bytes, extent_bytes, span_bytes, quota_bytes, guarantee_bytes;
 };
 
-static int check_pool_bytes(const struct pool_keys *k, const char *what, uint64_t bytes, uint64_t unit, uint64_t max,
-                            struct errmsg *e)
+static int check_pool_bytes(const struct pool_keys *k, const char *what, uint64_t bytes, uint64_t unit,
+                            uint64_t max, struct errmsg *e)
 {
     char option[32];
 
@@ -95,18 +96,21 @@ static int check_pool(const struct config *c, const struct pool_keys *k, struct 
     if (r == 0)
         r = check_pool_bytes(k, "extent-bytes", k->extent_bytes, k->span_bytes, UINT64_C(1) << 40, e);
     if (r == 0)
-        r = check_pool_bytes(k, "pool-bytes", k->pool_bytes, k->extent_bytes, POOL_SPANS_MAX * k->span_bytes, e);
+        r = check_pool_bytes(k, "pool-bytes", k->pool_bytes, k->extent_bytes, POOL_SPANS_MAX * k->span_bytes,
+                             e);
     if (r < 0)
         return r;
     if (k->guarantee_bytes > k->quota_bytes)
-        return fail(e, -EINVAL, "--%sguarantee-bytes %" PRIu64 " is more than --%squota-bytes %" PRIu64, k->prefix,
-                    k->guarantee_bytes, k->prefix, k->quota_bytes);
+        return fail(e, -EINVAL, "--%sguarantee-bytes %" PRIu64 " is more than --%squota-bytes %" PRIu64,
+                    k->prefix, k->guarantee_bytes, k->prefix, k->quota_bytes);
     n_extents = k->pool_bytes / k->extent_bytes;
     each = (k->guarantee_bytes + k->extent_bytes - 1) / k->extent_bytes;
     if (each > 0 && c->tenants_max > n_extents / each)
-        return fail(e, -EINVAL, "--%sguarantee-bytes %" PRIu64 " for each of --tenants %" PRIu32 " is more than --%spool-bytes %"
-                    PRIu64 " (a guarantee takes whole extents of %" PRIu64 " bytes)", k->prefix, k->guarantee_bytes,
-                    c->tenants_max, k->prefix, k->pool_bytes, k->extent_bytes);
+        return fail(e, -EINVAL,
+                    "--%sguarantee-bytes %" PRIu64 " for each of --tenants %" PRIu32
+                    " is more than --%spool-bytes %" PRIu64 " (a guarantee takes whole extents of %" PRIu64
+                    " bytes)",
+                    k->prefix, k->guarantee_bytes, c->tenants_max, k->prefix, k->pool_bytes, k->extent_bytes);
     return 0;
 }
 
@@ -120,8 +124,11 @@ static int check_memory(const struct config *c, struct errmsg *e)
     if (r == 0)
         r = check_bytes("arena-bytes", c->arena_bytes, POOL_PAGE_BYTES, UINT64_C(1) << 40, e);
     if (r == 0 && c->quota_bytes <= c->arena_bytes)
-        return fail(e, -EINVAL, "--quota-bytes %" PRIu64 " has no room for a page beside one client's arena (--arena-bytes %"
-                    PRIu64 "): raise the quota or make arenas smaller", c->quota_bytes, c->arena_bytes);
+        return fail(e, -EINVAL,
+                    "--quota-bytes %" PRIu64
+                    " has no room for a page beside one client's arena (--arena-bytes %" PRIu64
+                    "): raise the quota or make arenas smaller",
+                    c->quota_bytes, c->arena_bytes);
     return r;
 }
 
@@ -129,7 +136,12 @@ static int check_memory(const struct config *c, struct errmsg *e)
 static int check_gpus(const struct config *c, struct errmsg *e)
 {
     const struct pool_keys gpu = {
-        "gpu-", c->gpu_pool_bytes, c->gpu_extent_bytes, c->gpu_span_bytes, c->gpu_quota_bytes, c->gpu_guarantee_bytes,
+        "gpu-",
+        c->gpu_pool_bytes,
+        c->gpu_extent_bytes,
+        c->gpu_span_bytes,
+        c->gpu_quota_bytes,
+        c->gpu_guarantee_bytes,
     };
     char uuids[CONFIG_GPUS_MAX][GPU_UUID_BYTES];
     struct errmsg why;
@@ -143,11 +155,14 @@ static int check_gpus(const struct config *c, struct errmsg *e)
     if (n > 0 && !c->mover_path)
         return fail(e, -EINVAL, "--gpu needs kvcobra-mover, and --mover says none");
     if (c->gpu_lend && c->gpu_extent_bytes % LENT_UNIT != 0)
-        return fail(e, -EINVAL, "--gpu-lend yes: memory is lent in multiples of %d bytes, --gpu-extent-bytes is %" PRIu64, LENT_UNIT,
-                    c->gpu_extent_bytes);
+        return fail(e, -EINVAL,
+                    "--gpu-lend yes: memory is lent in multiples of %d bytes, --gpu-extent-bytes is %" PRIu64,
+                    LENT_UNIT, c->gpu_extent_bytes);
     if (c->pool_bytes / c->extent_bytes + n * (c->gpu_pool_bytes / c->gpu_extent_bytes) > JOURNAL_EXTENTS_MAX)
-        return fail(e, -EINVAL, "--pool-bytes and --gpu-pool-bytes of %" PRIu32 " GPUs make more than %u extents: raise "
-                    "--gpu-extent-bytes", n, JOURNAL_EXTENTS_MAX);
+        return fail(e, -EINVAL,
+                    "--pool-bytes and --gpu-pool-bytes of %" PRIu32 " GPUs make more than %u extents: raise "
+                    "--gpu-extent-bytes",
+                    n, JOURNAL_EXTENTS_MAX);
     return 0;
 }
 
@@ -159,7 +174,8 @@ static int check_metrics(const struct config *c, struct errmsg *e)
     struct errmsg why;
 
     if (path && c->metrics_address)
-        return fail(e, -EINVAL, "--metrics-socket and --metrics-address are two places for one thing: give one of them");
+        return fail(e, -EINVAL,
+                    "--metrics-socket and --metrics-address are two places for one thing: give one of them");
     if (path && ((c->socket_path && strcmp(path, c->socket_path) == 0) ||
                  (c->operator_socket_path && strcmp(path, c->operator_socket_path) == 0)))
         return fail(e, -EINVAL, "--metrics-socket is the path of another socket: %s", path);
@@ -182,7 +198,8 @@ static int check_keep(const struct config *c, struct errmsg *e)
     if (c->keep_pool != KEEP_YES)
         return 0;
     if (!c->state_dir)
-        return fail(e, -EINVAL, "--keep-pool yes needs --state-dir: pages are of no use without their tables and keys");
+        return fail(e, -EINVAL,
+                    "--keep-pool yes needs --state-dir: pages are of no use without their tables and keys");
 #ifndef HAVE_SYSTEMD
     return fail(e, -EOPNOTSUPP, "--keep-pool yes: this kvcobrad was built without libsystemd");
 #else
@@ -192,7 +209,7 @@ static int check_keep(const struct config *c, struct errmsg *e)
 
 int config_parse_keep(const char *text, enum supervisor_keep *ret)
 {
-    static const char *const names[] = { [KEEP_AUTO] = "auto", [KEEP_YES] = "yes", [KEEP_NO] = "no" };
+    static const char *const names[] = {[KEEP_AUTO] = "auto", [KEEP_YES] = "yes", [KEEP_NO] = "no"};
 
     for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(text, names[i]) == 0) {
@@ -216,7 +233,8 @@ int config_check(const struct config *c, struct errmsg *e)
     if (r < 0)
         return r;
     if (c->lease_ms < 100 || c->lease_ms > 86400000)
-        return fail(e, -EINVAL, "--lease-ms %" PRIu64 " is not between 100 and 86400000 (a day)", c->lease_ms);
+        return fail(e, -EINVAL, "--lease-ms %" PRIu64 " is not between 100 and 86400000 (a day)",
+                    c->lease_ms);
     if (c->ghosts_per_tenant < 16 || c->ghosts_per_tenant > 1u << 24)
         return fail(e, -EINVAL, "--ghosts %" PRIu32 " is not between 16 and 16777216", c->ghosts_per_tenant);
     if (c->connections_max == 0)

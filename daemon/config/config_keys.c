@@ -13,7 +13,18 @@
 #include "daemon/loop/log.h"
 #include "daemon/gpu/preallocated.h"
 
-enum kind { KIND_PATH, KIND_TEXT, KIND_BYTES, KIND_U64, KIND_U32, KIND_INT, KIND_MODE, KIND_BACKEND, KIND_KEEP, KIND_BOOL };
+enum kind {
+    KIND_PATH,
+    KIND_TEXT,
+    KIND_BYTES,
+    KIND_U64,
+    KIND_U32,
+    KIND_INT,
+    KIND_MODE,
+    KIND_BACKEND,
+    KIND_KEEP,
+    KIND_BOOL
+};
 
 #define DAY_MS UINT64_C(86400000)
 
@@ -25,51 +36,51 @@ static const struct key {
     bool reloads;
 } keys[] = {
 #define AT(field) offsetof(struct config, field)
-    { "socket", KIND_PATH, AT(socket_path), 0, 0, false },
-    { "socket-mode", KIND_MODE, AT(socket_mode), 0, 0777, false },
-    { "operator-socket", KIND_PATH, AT(operator_socket_path), 0, 0, false },
-    { "metrics-socket", KIND_PATH, AT(metrics_socket_path), 0, 0, false },
-    { "metrics-socket-mode", KIND_MODE, AT(metrics_socket_mode), 0, 0777, false },
-    { "metrics-address", KIND_TEXT, AT(metrics_address), 0, 0, false },
-    { "state-dir", KIND_PATH, AT(state_dir), 0, 0, false },
-    { "keep-pool", KIND_KEEP, AT(keep_pool), 0, 0, false },
-    { "event-backend", KIND_BACKEND, AT(backend), 0, 0, false },
-    { "log-level", KIND_INT, AT(log_level), 0, 7, true },
-    { "pool-bytes", KIND_BYTES, AT(pool_bytes), 1, UINT64_MAX, false },
-    { "extent-bytes", KIND_BYTES, AT(extent_bytes), 1, UINT64_MAX, false },
-    { "span-bytes", KIND_BYTES, AT(span_bytes), 1, UINT64_MAX, false },
-    { "arena-bytes", KIND_BYTES, AT(arena_bytes), 1, UINT64_MAX, false },
-    { "quota-bytes", KIND_BYTES, AT(quota_bytes), 1, UINT64_MAX, true },
-    { "guarantee-bytes", KIND_BYTES, AT(guarantee_bytes), 0, UINT64_C(1) << 50, false },
-    { "lendable", KIND_U32, AT(lendable_percent), 0, 100, true },
-    { "table-bytes", KIND_BYTES, AT(table_bytes_max), 1, UINT64_MAX, true },
-    { "moments-bytes", KIND_BYTES, AT(moments_bytes_max), 0, UINT64_MAX, true },
-    { "ghosts", KIND_U32, AT(ghosts_per_tenant), 16, 1u << 24, false },
-    { "gpu", KIND_TEXT, AT(gpu), 0, 0, false },
-    { "gpu-pool-bytes", KIND_BYTES, AT(gpu_pool_bytes), 1, UINT64_MAX, false },
-    { "gpu-extent-bytes", KIND_BYTES, AT(gpu_extent_bytes), 1, UINT64_MAX, false },
-    { "gpu-span-bytes", KIND_BYTES, AT(gpu_span_bytes), 1, UINT64_MAX, false },
-    { "gpu-quota-bytes", KIND_BYTES, AT(gpu_quota_bytes), 1, UINT64_MAX, true },
-    { "gpu-guarantee-bytes", KIND_BYTES, AT(gpu_guarantee_bytes), 0, UINT64_C(1) << 50, false },
-    { "gpu-spare-extents", KIND_U32, AT(gpu_spare_extents), 0, SPARES_MAX, false },
-    { "gpu-lend", KIND_BOOL, AT(gpu_lend), 0, 0, true },
-    { "gpu-reuse-ms", KIND_U64, AT(gpu_reuse_ms), 0, DAY_MS, false },
-    { "mover", KIND_PATH, AT(mover_path), 0, 0, false },
-    { "lease-ms", KIND_U64, AT(lease_ms), 100, DAY_MS, true },
-    { "handshake-ms", KIND_U64, AT(handshake_ms), 100, DAY_MS, true },
-    { "drain-ms", KIND_U64, AT(drain_ms), 0, 365 * DAY_MS, true },
-    { "work-threads", KIND_U32, AT(work_threads), 1, 64, false },
-    { "work-queue", KIND_U32, AT(work_queue_max), 1, 1u << 16, false },
-    { "work-inline-bytes", KIND_BYTES, AT(work_inline_bytes), 0, UINT64_C(1) << 30, true },
-    { "connections", KIND_U32, AT(connections_max), 1, 1u << 20, false },
-    { "connections-per-uid", KIND_U32, AT(connections_per_uid_max), 1, 1u << 20, true },
-    { "sessions-per-tenant", KIND_U32, AT(sessions_per_tenant_max), 1, 1u << 20, false },
-    { "tenants", KIND_U32, AT(tenants_max), 1, 1u << 16, true },
-    { "models-per-session", KIND_U32, AT(models_per_session_max), 1, 1u << 16, true },
-    { "leases-per-session", KIND_U32, AT(leases_per_session_max), 1, 1u << LEASE_INDEX_BITS, true },
-    { "reservations-per-session", KIND_U32, AT(reservations_per_session_max), 1, 1u << 24, true },
-    { "lent-extents-per-session", KIND_U32, AT(lent_extents_per_session_max), 1, 1u << 16, true },
-    { "tables", KIND_U32, AT(tables_max), 1, 1u << 16, true },
+    {"socket", KIND_PATH, AT(socket_path), 0, 0, false},
+    {"socket-mode", KIND_MODE, AT(socket_mode), 0, 0777, false},
+    {"operator-socket", KIND_PATH, AT(operator_socket_path), 0, 0, false},
+    {"metrics-socket", KIND_PATH, AT(metrics_socket_path), 0, 0, false},
+    {"metrics-socket-mode", KIND_MODE, AT(metrics_socket_mode), 0, 0777, false},
+    {"metrics-address", KIND_TEXT, AT(metrics_address), 0, 0, false},
+    {"state-dir", KIND_PATH, AT(state_dir), 0, 0, false},
+    {"keep-pool", KIND_KEEP, AT(keep_pool), 0, 0, false},
+    {"event-backend", KIND_BACKEND, AT(backend), 0, 0, false},
+    {"log-level", KIND_INT, AT(log_level), 0, 7, true},
+    {"pool-bytes", KIND_BYTES, AT(pool_bytes), 1, UINT64_MAX, false},
+    {"extent-bytes", KIND_BYTES, AT(extent_bytes), 1, UINT64_MAX, false},
+    {"span-bytes", KIND_BYTES, AT(span_bytes), 1, UINT64_MAX, false},
+    {"arena-bytes", KIND_BYTES, AT(arena_bytes), 1, UINT64_MAX, false},
+    {"quota-bytes", KIND_BYTES, AT(quota_bytes), 1, UINT64_MAX, true},
+    {"guarantee-bytes", KIND_BYTES, AT(guarantee_bytes), 0, UINT64_C(1) << 50, false},
+    {"lendable", KIND_U32, AT(lendable_percent), 0, 100, true},
+    {"table-bytes", KIND_BYTES, AT(table_bytes_max), 1, UINT64_MAX, true},
+    {"moments-bytes", KIND_BYTES, AT(moments_bytes_max), 0, UINT64_MAX, true},
+    {"ghosts", KIND_U32, AT(ghosts_per_tenant), 16, 1u << 24, false},
+    {"gpu", KIND_TEXT, AT(gpu), 0, 0, false},
+    {"gpu-pool-bytes", KIND_BYTES, AT(gpu_pool_bytes), 1, UINT64_MAX, false},
+    {"gpu-extent-bytes", KIND_BYTES, AT(gpu_extent_bytes), 1, UINT64_MAX, false},
+    {"gpu-span-bytes", KIND_BYTES, AT(gpu_span_bytes), 1, UINT64_MAX, false},
+    {"gpu-quota-bytes", KIND_BYTES, AT(gpu_quota_bytes), 1, UINT64_MAX, true},
+    {"gpu-guarantee-bytes", KIND_BYTES, AT(gpu_guarantee_bytes), 0, UINT64_C(1) << 50, false},
+    {"gpu-spare-extents", KIND_U32, AT(gpu_spare_extents), 0, SPARES_MAX, false},
+    {"gpu-lend", KIND_BOOL, AT(gpu_lend), 0, 0, true},
+    {"gpu-reuse-ms", KIND_U64, AT(gpu_reuse_ms), 0, DAY_MS, false},
+    {"mover", KIND_PATH, AT(mover_path), 0, 0, false},
+    {"lease-ms", KIND_U64, AT(lease_ms), 100, DAY_MS, true},
+    {"handshake-ms", KIND_U64, AT(handshake_ms), 100, DAY_MS, true},
+    {"drain-ms", KIND_U64, AT(drain_ms), 0, 365 * DAY_MS, true},
+    {"work-threads", KIND_U32, AT(work_threads), 1, 64, false},
+    {"work-queue", KIND_U32, AT(work_queue_max), 1, 1u << 16, false},
+    {"work-inline-bytes", KIND_BYTES, AT(work_inline_bytes), 0, UINT64_C(1) << 30, true},
+    {"connections", KIND_U32, AT(connections_max), 1, 1u << 20, false},
+    {"connections-per-uid", KIND_U32, AT(connections_per_uid_max), 1, 1u << 20, true},
+    {"sessions-per-tenant", KIND_U32, AT(sessions_per_tenant_max), 1, 1u << 20, false},
+    {"tenants", KIND_U32, AT(tenants_max), 1, 1u << 16, true},
+    {"models-per-session", KIND_U32, AT(models_per_session_max), 1, 1u << 16, true},
+    {"leases-per-session", KIND_U32, AT(leases_per_session_max), 1, 1u << LEASE_INDEX_BITS, true},
+    {"reservations-per-session", KIND_U32, AT(reservations_per_session_max), 1, 1u << 24, true},
+    {"lent-extents-per-session", KIND_U32, AT(lent_extents_per_session_max), 1, 1u << 16, true},
+    {"tables", KIND_U32, AT(tables_max), 1, 1u << 16, true},
 #undef AT
 };
 
@@ -83,7 +94,7 @@ static const struct key *find_key(const char *name)
     return NULL;
 }
 
-/* ---- values ----------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 /* Texts live as long as the configuration. */
 static int set_text(struct config *c, const struct key *k, const char *value, struct errmsg *e)
@@ -117,7 +128,8 @@ static int set_number(struct config *c, const struct key *k, const char *value, 
     if (config_parse_bytes(value, &v) < 0 || v < k->min || v > k->max) {
         if (k->kind == KIND_BYTES)
             return fail(e, -EINVAL, "%s: \"%s\" is not a size such as 65536, 64K, 64M or 2G", k->name, value);
-        return fail(e, -EINVAL, "%s: \"%s\" is not a number from %" PRIu64 " to %" PRIu64, k->name, value, k->min, k->max);
+        return fail(e, -EINVAL, "%s: \"%s\" is not a number from %" PRIu64 " to %" PRIu64, k->name, value,
+                    k->min, k->max);
     }
     if (k->kind == KIND_BYTES || k->kind == KIND_U64)
         *(uint64_t *) at = v;
@@ -189,7 +201,7 @@ void config_deinit(struct config *c)
     c->n_owned = 0;
 }
 
-/* ---- the file --------------------------------------------------------------------------------------------------- */
+/* ---- the file ---- */
 
 struct reading {
     struct config *config;
@@ -221,7 +233,7 @@ static int on_line(void *user, const char *section, const char *name, const char
 
 int config_load(struct config *c, const char *path, struct errmsg *e)
 {
-    struct reading f = { .config = c };
+    struct reading f = {.config = c};
     int line;
 
     errno = 0;
@@ -234,7 +246,7 @@ int config_load(struct config *c, const char *path, struct errmsg *e)
     return 0;
 }
 
-/* ---- reload ----------------------------------------------------------------------------------------------------- */
+/* ---- reload ---- */
 
 static size_t value_bytes(const struct key *k)
 {
@@ -280,7 +292,7 @@ void config_reload(struct config *c, const struct config *fresh)
             continue;
         if (k->reloads)
             memcpy((char *) c + k->offset, (const char *) fresh + k->offset, value_bytes(k));
-        log_event(k->reloads ? LOG_INFO : LOG_WARNING, k->reloads ? "setting-changed" : "setting-needs-restart", "key=%s",
-                  k->name);
+        log_event(k->reloads ? LOG_INFO : LOG_WARNING,
+                  k->reloads ? "setting-changed" : "setting-needs-restart", "key=%s", k->name);
     }
 }

@@ -1,6 +1,6 @@
 /*
- * The names of the configuration: one table that the command line, the file and a reload share. An option --NAME of the
- * command line is the key NAME of the file; the man page kvcobrad.conf(5) has them all.
+ * The names of the configuration: one table that the command line, the file and a reload share. An option
+ * --NAME of the command line is the key NAME of the file; the man page kvcobrad.conf(5) has them all.
  */
 #pragma once
 

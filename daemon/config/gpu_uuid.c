@@ -22,7 +22,8 @@ static int read_part(const char *text, size_t n_bytes, char ret[static GPU_UUID_
     char digits[DIGITS];
     size_t n = 0;
 
-    if (n_bytes < PREFIX_CHARS || (strncasecmp(text, "GPU-", PREFIX_CHARS) != 0 && strncasecmp(text, "MIG-", PREFIX_CHARS) != 0))
+    if (n_bytes < PREFIX_CHARS ||
+        (strncasecmp(text, "GPU-", PREFIX_CHARS) != 0 && strncasecmp(text, "MIG-", PREFIX_CHARS) != 0))
         return -EINVAL;
     for (size_t i = PREFIX_CHARS; i < n_bytes; i++) {
         if (text[i] == '-')
@@ -33,8 +34,8 @@ static int read_part(const char *text, size_t n_bytes, char ret[static GPU_UUID_
     }
     if (n != DIGITS)
         return -EINVAL;
-    (void) snprintf(ret, GPU_UUID_BYTES, "GPU-%.8s-%.4s-%.4s-%.4s-%.12s", digits, digits + 8, digits + 12, digits + 16,
-                    digits + 20);
+    (void) snprintf(ret, GPU_UUID_BYTES, "GPU-%.8s-%.4s-%.4s-%.4s-%.12s", digits, digits + 8, digits + 12,
+                    digits + 16, digits + 20);
     return 0;
 }
 
@@ -50,7 +51,8 @@ bool gpu_uuid_equal(const char *a, const char *b)
     return gpu_uuid_read(a, one) == 0 && gpu_uuid_read(b, other) == 0 && strcmp(one, other) == 0;
 }
 
-int gpu_uuid_list(const char *text, uint32_t n_max, char (*ret)[GPU_UUID_BYTES], uint32_t *ret_n, struct errmsg *e)
+int gpu_uuid_list(const char *text, uint32_t n_max, char (*ret)[GPU_UUID_BYTES], uint32_t *ret_n,
+                  struct errmsg *e)
 {
     uint32_t n = 0;
 
@@ -69,8 +71,10 @@ int gpu_uuid_list(const char *text, uint32_t n_max, char (*ret)[GPU_UUID_BYTES],
         if (n == n_max)
             return fail(e, -EINVAL, "more than %" PRIu32 " GPUs", n_max);
         if (read_part(text, bytes, ret[n]) < 0)
-            return fail(e, -EINVAL, "\"%.*s\" is not the UUID of a GPU (nvidia-smi -L shows them), nor \"" GPU_UUID_FIRST
-                        "\" alone", bytes > 60 ? 60 : (int) bytes, text);
+            return fail(e, -EINVAL,
+                        "\"%.*s\" is not the UUID of a GPU (nvidia-smi -L shows them), nor \"" GPU_UUID_FIRST
+                        "\" alone",
+                        bytes > 60 ? 60 : (int) bytes, text);
         for (uint32_t i = 0; i < n; i++)
             if (gpu_uuid_equal(ret[i], ret[n]))
                 return fail(e, -EINVAL, "%s stands there twice", ret[n]);

@@ -24,15 +24,18 @@ __attribute__((format(printf, 2, 3))) static void unavailable(struct device *d, 
     va_start(ap, fmt);
     (void) vsnprintf(d->why.text, sizeof(d->why.text), fmt, ap);
     va_end(ap);
-    d->pause_ms = d->pause_ms == 0 ? GPU_PAUSE_MS_MIN : d->pause_ms * 2 > GPU_PAUSE_MS_MAX ? GPU_PAUSE_MS_MAX : d->pause_ms * 2;
+    d->pause_ms = d->pause_ms == 0                     ? GPU_PAUSE_MS_MIN
+                  : d->pause_ms * 2 > GPU_PAUSE_MS_MAX ? GPU_PAUSE_MS_MAX
+                                                       : d->pause_ms * 2;
     d->retry_ms = ev_now_ms(d->server->ev) + d->pause_ms;
     d->state = DEVICE_UNAVAILABLE;
     d->is_passing = false;
-    log_event(LOG_ERR, "gpu-unavailable", "device=%s uuid=%s message=\"%s\"", d->name, d->uuid[0] ? d->uuid : GPU_UUID_FIRST,
-              d->why.text);
+    log_event(LOG_ERR, "gpu-unavailable", "device=%s uuid=%s message=\"%s\"", d->name,
+              d->uuid[0] ? d->uuid : GPU_UUID_FIRST, d->why.text);
 }
 
-/* The mover ended, of whatever: a new one may open the device. One that ends each time is a device that cannot be had. */
+/* The mover ended, of whatever: a new one may open the device. One that ends each time is a device that
+ * cannot be had. */
 static void mover_ended(struct device *d, const char *why)
 {
     bool is_passing = d->pause_ms <= PASSING_MS;
@@ -45,10 +48,15 @@ static void mover_ended(struct device *d, const char *why)
 static bool fits(struct device *d, const Kvcobra__MoverOpened *m)
 {
     if (m->granularity == 0 || d->extent_bytes % m->granularity != 0)
-        unavailable(d, "extents of %" PRIu64 " bytes are no multiple of the %" PRIu64 " bytes that %.60s shares memory in: "
-                    "change --gpu-extent-bytes", d->extent_bytes, m->granularity, m->name);
+        unavailable(d,
+                    "extents of %" PRIu64 " bytes are no multiple of the %" PRIu64
+                    " bytes that %.60s shares memory in: "
+                    "change --gpu-extent-bytes",
+                    d->extent_bytes, m->granularity, m->name);
     else if (d->store.pool.pool_bytes > m->bytes)
-        unavailable(d, "a pool of %" PRIu64 " bytes does not fit the %" PRIu64 " bytes of %.60s: lower --gpu-pool-bytes",
+        unavailable(d,
+                    "a pool of %" PRIu64 " bytes does not fit the %" PRIu64
+                    " bytes of %.60s: lower --gpu-pool-bytes",
                     d->store.pool.pool_bytes, m->bytes, m->name);
     else
         return true;
@@ -75,7 +83,8 @@ static void on_opened(void *ctx, struct mover_reply *reply)
     m = reply->body->open;
     if (!fits(d, m))
         return;
-    if (d->uuid[0] == '\0' && gpu_uuid_read(m->uuid, d->uuid) == 0) { /* "first" means this one from now on, to every mover */
+    if (d->uuid[0] == '\0' &&
+        gpu_uuid_read(m->uuid, d->uuid) == 0) { /* "first" means this one from now on, to every mover */
         keep_write_places(d->server);
         begin(d);
         return;
@@ -89,9 +98,13 @@ static void on_opened(void *ctx, struct mover_reply *reply)
     d->is_shared = m->is_shared;
     d->state = DEVICE_READY;
     d->pause_ms = 0;
-    log_event(LOG_NOTICE, "gpu-ready", "device=%s uuid=%s product=\"%s\" bytes=%" PRIu64 " compute=%" PRIu32 " driver=%" PRIu32
-              " processes=%s", d->name, d->uuid, d->product, m->bytes, m->compute, m->driver_version,
-              m->is_shared ? "behind-mps" : m->lists_processes ? "listed" : "unlisted");
+    log_event(LOG_NOTICE, "gpu-ready",
+              "device=%s uuid=%s product=\"%s\" bytes=%" PRIu64 " compute=%" PRIu32 " driver=%" PRIu32
+              " processes=%s",
+              d->name, d->uuid, d->product, m->bytes, m->compute, m->driver_version,
+              m->is_shared         ? "behind-mps"
+              : m->lists_processes ? "listed"
+                                   : "unlisted");
 }
 
 static void begin(struct device *d)
@@ -110,7 +123,8 @@ static void begin(struct device *d)
     if (r == -EAGAIN)
         mover_ended(d, "kvcobra-mover ended or could not be started, and is tried again in a moment");
     else if (r < 0)
-        unavailable(d, "cannot start %s, which uses the GPUs' driver: %s", d->server->config->mover_path, strerror(-r));
+        unavailable(d, "cannot start %s, which uses the GPUs' driver: %s", d->server->config->mover_path,
+                    strerror(-r));
 }
 
 void gpu_open_all(struct server *s)
@@ -126,6 +140,7 @@ int gpu_check(struct device *d, struct errmsg *e)
     if (d->state == DEVICE_OPENING)
         return fail(e, -EAGAIN, "%s is being opened: come again", d->name);
     if (d->state == DEVICE_UNAVAILABLE)
-        return fail(e, d->is_passing ? -EAGAIN : -ENODEV, "%s is not available: %.340s", d->name, d->why.text);
+        return fail(e, d->is_passing ? -EAGAIN : -ENODEV, "%s is not available: %.340s", d->name,
+                    d->why.text);
     return 0;
 }

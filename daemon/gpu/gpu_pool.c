@@ -27,12 +27,13 @@ static uint32_t room_of(const struct gpu_pool *g)
     return p->n_extents_max - p->n_extents;
 }
 
-/* ---- extents ---------------------------------------------------------------------------------------------------- */
+/* ---- extents ---- */
 
 static void on_created(void *ctx, struct mover_reply *reply)
 {
     struct gpu_pool *g = ctx;
-    const char *why = reply->err < 0 ? reply->message : "kvcobra-mover sent no descriptor: too many are open here";
+    const char *why =
+        reply->err < 0 ? reply->message : "kvcobra-mover sent no descriptor: too many are open here";
 
     if (reply->err == 0 && reply->fd >= 0) {
         spares_made(&g->spares, take_fd(&reply->fd));
@@ -40,8 +41,8 @@ static void on_created(void *ctx, struct mover_reply *reply)
     }
     spares_failed(&g->spares, reply->err < 0 ? reply->err : -EMFILE, why, now_of(g));
     if (reply->err != -ECANCELED && log_is_due(g->spares.n_failed))
-        log_event(LOG_WARNING, "extent-not-made", "device=%s failed=%" PRIu64 " message=\"%s\", trying again", g->device->name,
-                  g->spares.n_failed, why);
+        log_event(LOG_WARNING, "extent-not-made", "device=%s failed=%" PRIu64 " message=\"%s\", trying again",
+                  g->device->name, g->spares.n_failed, why);
 }
 
 static int begin_spare(void *ctx, struct errmsg *e)
@@ -69,9 +70,10 @@ static int take_spare(void *ctx, int *ret_fd, struct errmsg *e)
     return spares_take(&g->spares, room_of(g), now_of(g), ret_fd, e);
 }
 
-/* ---- dead processes --------------------------------------------------------------------------------------------- */
+/* ---- dead processes ---- */
 
-/* Holds are found by their cells in the journal, whoever keeps them now. Rare, so the whole list is walked. */
+/* Holds are found by their cells in the journal, whoever keeps them now. Rare, so the whole list is walked.
+ */
 static void retire_held(struct server *s, struct store *st, uint32_t session)
 {
     for (uint64_t i = 0; i < s->journal.head->n_holds; i++) {
@@ -86,8 +88,10 @@ void gpu_pool_retire_session(struct gpu_pool *g, uint32_t session, const char *w
 {
     struct store *st = &g->device->store;
 
-    log_event(LOG_WARNING, "memory-retired", "device=%s session=%" PRIu32 " message=\"%s: extents that its process used take no "
-              "new pages\"", g->device->name, session, why);
+    log_event(LOG_WARNING, "memory-retired",
+              "device=%s session=%" PRIu32 " message=\"%s: extents that its process used take no "
+              "new pages\"",
+              g->device->name, session, why);
     store_retire_reserved(st, session);
     retire_held(g->device->server, st, session);
 }
@@ -97,8 +101,9 @@ static void on_release(void *ctx, uint32_t number)
     struct gpu_pool *g = ctx;
     struct session *x = g->device->server->sessions[number];
 
-    log_event(LOG_INFO, "memory-released", "device=%s session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32,
-              g->device->name, number, (long) x->pid, x->leases.n_held, x->n_reservations);
+    log_event(LOG_INFO, "memory-released",
+              "device=%s session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32, g->device->name,
+              number, (long) x->pid, x->leases.n_held, x->n_reservations);
     (void) session_free(x);
 }
 
@@ -120,7 +125,8 @@ static void on_listed(void *ctx, struct mover_reply *reply)
     else if (reply->err < 0)
         quarantine_unanswered(&g->quarantine);
     else
-        quarantine_listed(&g->quarantine, reply->body->processes->pids, reply->body->processes->n_pids, now_of(g));
+        quarantine_listed(&g->quarantine, reply->body->processes->pids, reply->body->processes->n_pids,
+                          now_of(g));
 }
 
 static void ask_for_list(struct gpu_pool *g)
@@ -157,13 +163,14 @@ static void free_orphans(struct gpu_pool *g, uint64_t now_ms)
     store_discard_reserved(&g->device->store, SLOT_OF_NOBODY);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
-int gpu_pool_new(struct device *d, uint32_t n_spares, uint64_t reuse_ms, struct gpu_pool **ret, struct errmsg *e)
+int gpu_pool_new(struct device *d, uint32_t n_spares, uint64_t reuse_ms, struct gpu_pool **ret,
+                 struct errmsg *e)
 {
     _cleanup_(freep) struct gpu_pool *g = calloc(1, sizeof(*g));
-    struct quarantine_owner owner = { on_release, on_retire, g };
-    struct spares_maker maker = { begin_spare, g };
+    struct quarantine_owner owner = {on_release, on_retire, g};
+    struct spares_maker maker = {begin_spare, g};
     int r;
 
     if (!g)
@@ -173,7 +180,7 @@ int gpu_pool_new(struct device *d, uint32_t n_spares, uint64_t reuse_ms, struct 
         return r;
     g->device = d;
     g->reuse_ms = reuse_ms;
-    g->source = (struct pool_source) { take_spare, g };
+    g->source = (struct pool_source){take_spare, g};
     spares_init(&g->spares, &maker, n_spares);
     d->store.pool.source = &g->source;
     *ret = take_ptr(g);
@@ -206,7 +213,7 @@ void gpu_pool_figures(const struct gpu_pool *g, struct gpu_pool_figures *ret)
     const struct server *s = g->device->server;
     const struct pool *p = &g->device->store.pool;
 
-    *ret = (struct gpu_pool_figures) { .spare_extents = g->spares.n };
+    *ret = (struct gpu_pool_figures){.spare_extents = g->spares.n};
     for (uint32_t i = 0; i < g->quarantine.n; i++) {
         uint32_t number = g->quarantine.entries[i].session;
         const struct session *x = s->sessions[number];

@@ -1,9 +1,9 @@
 /*
  * The link to the mover; see mover.h.
  *
- * Requests form one queue, of which only the head is with the mover: so a death costs little, a timeout counts from when the
- * work began, and answers can come in one order alone. The mover is trusted with GPU memory, not with this process: an answer
- * that does not fit its request ends it.
+ * Requests form one queue, of which only the head is with the mover: so a death costs little, a timeout
+ * counts from when the work began, and answers can come in one order alone. The mover is trusted with GPU
+ * memory, not with this process: an answer that does not fit its request ends it.
  */
 #include "daemon/gpu/mover.h"
 
@@ -28,8 +28,8 @@ struct request {
     uint64_t id, timeout_ms;
     Kvcobra__MoverRequest__BodyCase kind;
     uint32_t device;
-    bool repeats;      /* an OPEN that a new mover is told again */
-    mover_done done;   /* NULL: nobody wants to know any more */
+    bool repeats;    /* an OPEN that a new mover is told again */
+    mover_done done; /* NULL: nobody wants to know any more */
     void *ctx;
     int fds[WIRE_FDS_MAX];
     size_t n_fds, bytes;
@@ -38,8 +38,8 @@ struct request {
 
 struct open_request { /* as it was sent; the id is of no meaning to the mover */
     uint32_t device;
-    bool is_lost;         /* the mover that runs could not open it */
-    uint64_t try_ms;      /* then: not again before */
+    bool is_lost;    /* the mover that runs could not open it */
+    uint64_t try_ms; /* then: not again before */
     uint64_t timeout_ms;
     size_t bytes;
     uint8_t *packet;
@@ -62,7 +62,7 @@ struct mover {
     uint32_t n_failed; /* in a row */
 };
 
-/* ---- requests ---------------------------------------------------------------------------------------------------- */
+/* ---- requests ---- */
 
 static struct request *request_free(struct request *q)
 {
@@ -107,7 +107,7 @@ static void answer_all(struct mover *m, int err, const char *message)
 {
     while (m->queue) { /* it ends: what callbacks ask for is refused while there is no mover */
         _cleanup_(request_freep) struct request *q = take_head(m);
-        struct mover_reply reply = { .err = err, .message = message, .fd = -1 };
+        struct mover_reply reply = {.err = err, .message = message, .fd = -1};
 
         answer(q, &reply);
     }
@@ -115,7 +115,8 @@ static void answer_all(struct mover *m, int err, const char *message)
 
 static void set_timer(struct mover *m, uint64_t ms)
 {
-    struct itimerspec t = { .it_value = { .tv_sec = (time_t) (ms / 1000), .tv_nsec = (long) (ms % 1000) * 1000000 } };
+    struct itimerspec t = {
+        .it_value = {.tv_sec = (time_t) (ms / 1000), .tv_nsec = (long) (ms % 1000) * 1000000}};
 
     (void) timerfd_settime(m->timer, 0, &t, NULL); /* zero: off */
 }
@@ -136,7 +137,7 @@ static void send_next(struct mover *m)
         set_timer(m, 1); /* nobody will answer; not now, since who asked has not heard yet that he did */
 }
 
-/* ---- the end of it ----------------------------------------------------------------------------------------------------- */
+/* ---- the end of it ---- */
 
 /* The wait counts from when nothing of it is left. */
 static void note_gone(struct mover *m)
@@ -166,7 +167,7 @@ static void end_conversation(struct mover *m, const char *why)
     answer_all(m, -ECONNRESET, e.text);
 }
 
-/* ---- answers ----------------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 static struct open_request *find_open(struct mover *m, uint32_t device)
 {
@@ -186,7 +187,8 @@ static void remember_open(struct mover *m, const struct request *q)
         return; /* mover_ask() refused it */
     packet = malloc(q->bytes);
     if (!packet) {
-        log_event(LOG_ERR, "mover-open", "device=%" PRIu32 " message=\"out of memory: the next mover is not told to open it\"",
+        log_event(LOG_ERR, "mover-open",
+                  "device=%" PRIu32 " message=\"out of memory: the next mover is not told to open it\"",
                   q->device);
         return;
     }
@@ -196,7 +198,8 @@ static void remember_open(struct mover *m, const struct request *q)
         o->packet = NULL;
     }
     free(o->packet);
-    *o = (struct open_request) { .device = q->device, .timeout_ms = q->timeout_ms, .bytes = q->bytes, .packet = packet };
+    *o = (struct open_request){
+        .device = q->device, .timeout_ms = q->timeout_ms, .bytes = q->bytes, .packet = packet};
 }
 
 /* One that was open before, and is not now: it is tried again with the next request that is about it. */
@@ -234,8 +237,10 @@ static void on_packet(void *ctx, const void *data, struct wire_packet *p)
     }
     {
         _cleanup_(request_freep) struct request *q = take_head(m);
-        struct mover_reply reply = { .err = body->err, .message = body->message, .fd = p->n_fds > 0 ? p->fds[0] : -1,
-                                     .body = body->err == 0 ? body : NULL };
+        struct mover_reply reply = {.err = body->err,
+                                    .message = body->message,
+                                    .fd = p->n_fds > 0 ? p->fds[0] : -1,
+                                    .body = body->err == 0 ? body : NULL};
 
         m->asked = false;
         set_timer(m, 0);
@@ -249,11 +254,12 @@ static void on_packet(void *ctx, const void *data, struct wire_packet *p)
     send_next(m);
 }
 
-/* ---- what happens to it ------------------------------------------------------------------------------------------- */
+/* ---- what happens to it ---- */
 
 static void on_end(void *ctx, int err)
 {
-    end_conversation(ctx, err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err) : "the log says how");
+    end_conversation(ctx,
+                     err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err) : "the log says how");
 }
 
 /* What it sent before it died may still be unread: the stream ends by itself. */
@@ -273,14 +279,15 @@ static void on_alarm(void *ctx)
 
     if (read(m->timer, &n_times, sizeof(n_times)) != sizeof(n_times) || !m->asked)
         return; /* set anew meanwhile */
-    log_event(LOG_ERR, "mover-slow", "pid=%ld timeout_ms=%" PRIu64 " message=\"it did not answer: killing it\"",
+    log_event(LOG_ERR, "mover-slow",
+              "pid=%ld timeout_ms=%" PRIu64 " message=\"it did not answer: killing it\"",
               (long) m->process.pid, m->queue->timeout_ms);
     end_conversation(m, "it did not answer in time");
 }
 
-static const struct ev_stream_callbacks callbacks = { .on_packet = on_packet, .on_end = on_end };
+static const struct ev_stream_callbacks callbacks = {.on_packet = on_packet, .on_end = on_end};
 
-/* ---- its start --------------------------------------------------------------------------------------------------- */
+/* ---- its start ---- */
 
 static int new_request(const uint8_t *packet, size_t bytes, struct request **ret)
 {
@@ -359,7 +366,7 @@ static int start(struct mover *m)
     return r;
 }
 
-/* ---- for the rest of the daemon ---------------------------------------------------------------------------------- */
+/* ---- for the rest of the daemon ---- */
 
 int mover_new(struct ev *ev, const char *path, struct mover **ret_mover, struct errmsg *e)
 {
@@ -368,7 +375,7 @@ int mover_new(struct ev *ev, const char *path, struct mover **ret_mover, struct 
 
     if (!m)
         return fail(e, -ENOMEM, "out of memory");
-    *m = (struct mover) { .ev = ev, .process = { .pidfd = -1 }, .timer = -1, .next_id = 1 };
+    *m = (struct mover){.ev = ev, .process = {.pidfd = -1}, .timer = -1, .next_id = 1};
     m->queue_end = &m->queue;
     m->path = strdup(path);
     if (!m->path)
@@ -431,8 +438,8 @@ static int open_again(struct mover *m, uint32_t device)
     return queue_open(m, o);
 }
 
-int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, size_t n_fds, uint64_t timeout_ms,
-              mover_done done, void *ctx)
+int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, size_t n_fds,
+              uint64_t timeout_ms, mover_done done, void *ctx)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX]; /* the event loop has one thread */
     _cleanup_(request_freep) struct request *q = NULL;

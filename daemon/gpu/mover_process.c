@@ -21,7 +21,8 @@ enum { END_TIMEOUT_MS = 1000 };
 /* Descriptors of the child. Return: 0; a positive errno, as posix_spawn() does. */
 static int plan_descriptors(posix_spawn_file_actions_t *actions, int socket)
 {
-    int r = posix_spawn_file_actions_adddup2(actions, socket, MOVER_SOCKET_FD); /* without close-on-exec, also if it is that */
+    int r = posix_spawn_file_actions_adddup2(actions, socket,
+                                             MOVER_SOCKET_FD); /* without close-on-exec, also if it is that */
 
     if (r == 0)
         r = posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -44,14 +45,15 @@ static int plan_attributes(posix_spawnattr_t *attributes)
     if (r == 0)
         r = posix_spawnattr_setpgroup(attributes, 0);
     if (r == 0)
-        r = posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+        r = posix_spawnattr_setflags(attributes,
+                                     POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     return r;
 }
 
 static int spawn(const char *path, int socket, pid_t *ret_pid)
 {
     char name[] = "kvcobra-mover";
-    char *argv[] = { name, NULL };
+    char *argv[] = {name, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     int r = posix_spawn_file_actions_init(&actions);
@@ -75,7 +77,7 @@ int mover_process_start(const char *path, struct mover_process *ret_process, int
 {
     _cleanup_(closep) int ours = -1;
     _cleanup_(closep) int theirs = -1;
-    struct mover_process p = { .pidfd = -1 };
+    struct mover_process p = {.pidfd = -1};
     int pair[2], r;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -85,7 +87,8 @@ int mover_process_start(const char *path, struct mover_process *ret_process, int
     r = spawn(path, theirs, &p.pid);
     if (r < 0)
         return r;
-    p.pidfd = (int) syscall(SYS_pidfd_open, p.pid, 0); /* close-on-exec; ours to reap, so the pid is still its own */
+    p.pidfd = (int) syscall(SYS_pidfd_open, p.pid,
+                            0); /* close-on-exec; ours to reap, so the pid is still its own */
     if (p.pidfd < 0) {
         r = -errno;
         (void) kill(p.pid, SIGKILL);
@@ -120,7 +123,7 @@ static void log_end(const struct mover_process *p, int status)
 /* Whether the process has ended, within @timeout_ms. */
 static bool has_ended(const struct mover_process *p, int timeout_ms)
 {
-    struct pollfd ended = { .fd = p->pidfd, .events = POLLIN };
+    struct pollfd ended = {.fd = p->pidfd, .events = POLLIN};
     int n;
 
     do
@@ -144,7 +147,8 @@ void mover_process_end(struct mover_process *p)
     if (ended && waitpid(p->pid, &status, 0) == p->pid) /* the pidfd may be a moment ahead of it */
         log_end(p, status);
     else
-        log_event(LOG_ERR, "mover-stuck", "pid=%ld message=\"it was killed, and the driver does not let it go\"", (long) p->pid);
+        log_event(LOG_ERR, "mover-stuck",
+                  "pid=%ld message=\"it was killed, and the driver does not let it go\"", (long) p->pid);
     closep(&p->pidfd);
-    *p = (struct mover_process) { .pidfd = -1 };
+    *p = (struct mover_process){.pidfd = -1};
 }

@@ -10,14 +10,14 @@
 void spares_init(struct spares *s, const struct spares_maker *maker, uint32_t n_wanted)
 {
     assert(n_wanted <= SPARES_MAX);
-    *s = (struct spares) { .maker = *maker, .n_wanted = n_wanted };
+    *s = (struct spares){.maker = *maker, .n_wanted = n_wanted};
 }
 
 void spares_deinit(struct spares *s)
 {
     while (s->n > 0)
         (void) close(s->fds[--s->n]);
-    *s = (struct spares) { 0 };
+    *s = (struct spares){0};
 }
 
 static void note_failure(struct spares *s, int err, const char *why, uint64_t now_ms)
@@ -34,7 +34,7 @@ static void note_failure(struct spares *s, int err, const char *why, uint64_t no
 void spares_tick(struct spares *s, uint32_t room, uint64_t now_ms)
 {
     uint32_t wanted = s->n_wanted > 0 || !s->is_needed ? s->n_wanted : 1;
-    struct errmsg why = { "" };
+    struct errmsg why = {""};
     int r;
 
     while (s->n > room) /* an extent came from elsewhere: a client lent it */
@@ -60,9 +60,11 @@ int spares_take(struct spares *s, uint32_t room, uint64_t now_ms, int *ret_fd, s
     }
     spares_tick(s, room, now_ms);
     if (s->err == -ENOMEM)
-        return fail(e, -ENOMEM, "no memory is left on the device for another extent (%s): it is tried again", s->why.text);
+        return fail(e, -ENOMEM, "no memory is left on the device for another extent (%s): it is tried again",
+                    s->why.text);
     if (s->err < 0)
-        return fail(e, -EAGAIN, "an extent could not be made (%s): it is tried again, come again", s->why.text);
+        return fail(e, -EAGAIN, "an extent could not be made (%s): it is tried again, come again",
+                    s->why.text);
     return fail(e, -EAGAIN, "an extent is being made on the device: try again");
 }
 

@@ -1,9 +1,10 @@
 /*
- * Extents of a GPU that were made ahead, since the event loop never waits for the mover: a short queue of descriptors,
- * filled one at a time, of nobody until a pool takes one. Who makes them is behind struct spares_maker.
+ * Extents of a GPU that were made ahead, since the event loop never waits for the mover: a short queue of
+ * descriptors, filled one at a time, of nobody until a pool takes one. Who makes them is behind struct
+ * spares_maker.
  *
- * Spares count with the extents that the pool has: together they never exceed what the pool may have. When making one
- * fails, the next try waits longer each time; what failed stays the answer until one succeeds.
+ * Spares count with the extents that the pool has: together they never exceed what the pool may have. When
+ * making one fails, the next try waits longer each time; what failed stays the answer until one succeeds.
  */
 #pragma once
 
@@ -19,19 +20,20 @@ enum {
 };
 
 struct spares_maker {
-    /* Begins to make one: then spares_made() or spares_failed() is called once, later. Return: 0; errno: not now. */
+    /* Begins to make one: then spares_made() or spares_failed() is called once, later. Return: 0; errno: not
+     * now. */
     int (*begin)(void *ctx, struct errmsg *e);
     void *ctx;
 };
 
 struct spares {
     struct spares_maker maker;
-    uint32_t n_wanted;       /* ahead of need; 0: only when somebody found none */
+    uint32_t n_wanted; /* ahead of need; 0: only when somebody found none */
     uint32_t n;
-    int fds[SPARES_MAX];     /* [n] oldest first */
+    int fds[SPARES_MAX]; /* [n] oldest first */
     bool is_being_made;
-    bool is_needed;          /* somebody found none since the last one was taken */
-    int err;                 /* of the last try; 0: it succeeded, or there was none yet */
+    bool is_needed; /* somebody found none since the last one was taken */
+    int err;        /* of the last try; 0: it succeeded, or there was none yet */
     struct errmsg why;
     uint64_t pause_ms, try_ms; /* no try before this */
     uint64_t n_made, n_failed;
@@ -46,12 +48,13 @@ void spares_deinit(struct spares *s); /* closes them; nothing is being made, or 
  * @room: extents that the pool may still add
  * @ret_fd: the caller's
  *
- * Asks for another one, whether there was one or not. Return: 0; -EAGAIN: one is being made, or could not be made and will be
- * tried again; -ENOMEM: the device has no memory left, which is tried again too.
+ * Asks for another one, whether there was one or not. Return: 0; -EAGAIN: one is being made, or could not be
+ * made and will be tried again; -ENOMEM: the device has no memory left, which is tried again too.
  */
 int spares_take(struct spares *s, uint32_t room, uint64_t now_ms, int *ret_fd, struct errmsg *e);
 
-/* Once in a while: asks for one if fewer are there than wanted, @room allows it, and no pause is on. Closes what there is no room for. */
+/* Once in a while: asks for one if fewer are there than wanted, @room allows it, and no pause is on. Closes
+ * what there is no room for. */
 void spares_tick(struct spares *s, uint32_t room, uint64_t now_ms);
 
 /* What begin() led to. @fd: transferred. */

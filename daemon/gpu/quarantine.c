@@ -8,18 +8,21 @@
 
 #include "base/errmsg.h"
 
-int quarantine_init(struct quarantine *q, const struct quarantine_owner *owner, uint32_t n_max, uint64_t delay_ms,
-                    uint64_t patience_ms, struct errmsg *e)
+int quarantine_init(struct quarantine *q, const struct quarantine_owner *owner, uint32_t n_max,
+                    uint64_t delay_ms, uint64_t patience_ms, struct errmsg *e)
 {
-    *q = (struct quarantine) { .owner = *owner, .delay_ms = delay_ms, .patience_ms = patience_ms, .n_max = n_max };
+    *q = (struct quarantine){
+        .owner = *owner, .delay_ms = delay_ms, .patience_ms = patience_ms, .n_max = n_max};
     q->entries = calloc(n_max, sizeof(q->entries[0]));
-    return q->entries || n_max == 0 ? 0 : fail(e, -ENOMEM, "out of memory for %" PRIu32 " processes that wait", n_max);
+    return q->entries || n_max == 0
+               ? 0
+               : fail(e, -ENOMEM, "out of memory for %" PRIu32 " processes that wait", n_max);
 }
 
 void quarantine_deinit(struct quarantine *q)
 {
     free(q->entries);
-    *q = (struct quarantine) { 0 };
+    *q = (struct quarantine){0};
 }
 
 /* Out of the list first: the owner may look at it. The last entry takes its place. */
@@ -37,7 +40,7 @@ void quarantine_add(struct quarantine *q, uint32_t session, pid_t pid, uint64_t 
         q->owner.retire(q->owner.ctx, session, "too many processes died and wait already");
         return;
     }
-    q->entries[q->n++] = (struct quarantined) { .session = session, .pid = pid, .since_ms = now_ms };
+    q->entries[q->n++] = (struct quarantined){.session = session, .pid = pid, .since_ms = now_ms};
 }
 
 bool quarantine_wants_list(const struct quarantine *q)
@@ -96,7 +99,8 @@ void quarantine_retire_all(struct quarantine *q, const char *why)
 
 void quarantine_tick(struct quarantine *q, uint64_t now_ms)
 {
-    for (uint32_t i = q->n; i-- > 0;) { /* from the end: a released one is replaced by one that was looked at */
+    for (uint32_t i = q->n;
+         i-- > 0;) { /* from the end: a released one is replaced by one that was looked at */
         const struct quarantined *x = &q->entries[i];
         uint32_t session = x->session;
 

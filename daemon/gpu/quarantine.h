@@ -1,16 +1,18 @@
 /*
- * When memory on a GPU that a dead process could write or read is used again (DESIGN 4, CUDA pool). Its kernels may go on
- * after the process: its reservations and holds stay as they are until
+ * When memory on a GPU that a dead process could write or read is used again (DESIGN 4, CUDA pool). Its
+ * kernels may go on after the process: its reservations and holds stay as they are until
  *
  *     GONE       the pidfd reported its exit: quarantine_add()
  *     UNLISTED   a list of the device's processes, asked for after that, does not name it
  *     released   the delay has passed since
  *
- * A number that another process got meanwhile makes it wait for that one too: longer than needed, never shorter.
+ * A number that another process got meanwhile makes it wait for that one too: longer than needed, never
+ * shorter.
  *
- * All slots of a process share its fate, so an entry is a process; what it has is found through its session. If that cannot be
- * known (no list of processes on this machine, an MPS server, no answer within the patience, too many dead processes at
- * once), everything the process could touch is *retired* instead: nothing is put there ever again.
+ * All slots of a process share its fate, so an entry is a process; what it has is found through its session.
+ * If that cannot be known (no list of processes on this machine, an MPS server, no answer within the
+ * patience, too many dead processes at once), everything the process could touch is *retired* instead:
+ * nothing is put there ever again.
  *
  * Knows neither mover nor pool: two calls say what to do. Time is the caller's. Bounded: @n_max entries.
  */
@@ -24,7 +26,8 @@
 struct errmsg;
 
 struct quarantine_owner {
-    /* The session's reservations and holds end, their memory may be used. The entry is gone when it is called. */
+    /* The session's reservations and holds end, their memory may be used. The entry is gone when it is
+     * called. */
     void (*release)(void *ctx, uint32_t session);
     /* The same, but the memory may not: @why is a sentence. */
     void (*retire)(void *ctx, uint32_t session, const char *why);
@@ -48,8 +51,8 @@ struct quarantine {
 };
 
 /* Return: 0; -ENOMEM. */
-int quarantine_init(struct quarantine *q, const struct quarantine_owner *owner, uint32_t n_max, uint64_t delay_ms,
-                    uint64_t patience_ms, struct errmsg *e);
+int quarantine_init(struct quarantine *q, const struct quarantine_owner *owner, uint32_t n_max,
+                    uint64_t delay_ms, uint64_t patience_ms, struct errmsg *e);
 void quarantine_deinit(struct quarantine *q); /* forgets: nothing is called */
 
 /* The process of @session is gone. The session retires at once if there is no room. */
@@ -59,7 +62,8 @@ void quarantine_add(struct quarantine *q, uint32_t session, pid_t pid, uint64_t 
 bool quarantine_wants_list(const struct quarantine *q);
 void quarantine_asked(struct quarantine *q);
 
-/* The answer: processes that use the device. Those that were gone before it was asked for and are not in it are UNLISTED. */
+/* The answer: processes that use the device. Those that were gone before it was asked for and are not in it
+ * are UNLISTED. */
 void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uint64_t now_ms);
 
 /* There was no answer. It is asked again, while the patience lasts. */

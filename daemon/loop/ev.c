@@ -14,7 +14,7 @@
 
 int ev_backend_from_name(const char *name, enum ev_backend *ret)
 {
-    static const char *const names[] = { [EV_AUTO] = "auto", [EV_URING] = "io_uring", [EV_EPOLL] = "epoll" };
+    static const char *const names[] = {[EV_AUTO] = "auto", [EV_URING] = "io_uring", [EV_EPOLL] = "epoll"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
@@ -156,7 +156,7 @@ int ev_run(struct ev *ev)
     return 0;
 }
 
-/* ---- sources ---------------------------------------------------------------------------------------------------- */
+/* ---- sources ---- */
 
 static void out_free(struct ev_out *o)
 {
@@ -212,21 +212,22 @@ static int source_new(struct ev *ev, const struct ev_source *init, struct ev_sou
 
 int ev_listen(struct ev *ev, int fd, ev_accept_fn on_accept, void *ctx, struct ev_source **ret)
 {
-    struct ev_source init = { .kind = EV_KIND_LISTENER, .fd = fd, .ctx = ctx, .on_accept = on_accept };
+    struct ev_source init = {.kind = EV_KIND_LISTENER, .fd = fd, .ctx = ctx, .on_accept = on_accept};
 
     return source_new(ev, &init, ret);
 }
 
-int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, void *ctx, struct ev_source **ret)
+int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, void *ctx,
+                  struct ev_source **ret)
 {
-    struct ev_source init = { .kind = EV_KIND_STREAM, .fd = fd, .ctx = ctx, .cb = cb };
+    struct ev_source init = {.kind = EV_KIND_STREAM, .fd = fd, .ctx = ctx, .cb = cb};
 
     return source_new(ev, &init, ret);
 }
 
 int ev_watch(struct ev *ev, int fd, ev_readable_fn on_readable, void *ctx, struct ev_source **ret)
 {
-    struct ev_source init = { .kind = EV_KIND_WATCH, .fd = fd, .ctx = ctx, .on_readable = on_readable };
+    struct ev_source init = {.kind = EV_KIND_WATCH, .fd = fd, .ctx = ctx, .on_readable = on_readable};
 
     return source_new(ev, &init, ret);
 }
@@ -272,7 +273,8 @@ void ev_deliver_end(struct ev_source *s, int err)
     if (s->dead || s->ended)
         return;
     s->ended = true;
-    if (s->kind != EV_KIND_STREAM) { /* a daemon that cannot accept or see its signals must not go on as if it could */
+    if (s->kind !=
+        EV_KIND_STREAM) { /* a daemon that cannot accept or see its signals must not go on as if it could */
         s->ev->failed = err;
         return;
     }
@@ -290,12 +292,12 @@ void ev_deliver_readable(struct ev_source *s)
     ev_source_drop(s);
 }
 
-/* ---- sending ---------------------------------------------------------------------------------------------------- */
+/* ---- sending ---- */
 
 static void fill_message(struct ev_out *o)
 {
-    o->iov = (struct iovec) { o->data, o->bytes };
-    o->msg = (struct msghdr) { .msg_iov = &o->iov, .msg_iovlen = 1 };
+    o->iov = (struct iovec){o->data, o->bytes};
+    o->msg = (struct msghdr){.msg_iov = &o->iov, .msg_iovlen = 1};
     if (o->n_fds > 0) {
         struct cmsghdr *c;
 

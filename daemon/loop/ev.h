@@ -1,12 +1,12 @@
 /*
  * The event loop of kvcobrad: one thread, two backends behind one interface.
  *
- * The level is what the daemon thinks in: a connection arrived, a packet arrived (with credentials and descriptors),
- * send a packet, this descriptor became readable, this deadline passed. io_uring (polled accept, multishot receive,
- * provided buffers) is used where the kernel allows it, epoll elsewhere.
+ * The level is what the daemon thinks in: a connection arrived, a packet arrived (with credentials and
+ * descriptors), send a packet, this descriptor became readable, this deadline passed. io_uring (polled
+ * accept, multishot receive, provided buffers) is used where the kernel allows it, epoll elsewhere.
  *
- * A source is one descriptor the loop watches. It may be freed at any time, also from its own callback; no callback
- * runs after that.
+ * A source is one descriptor the loop watches. It may be freed at any time, also from its own callback; no
+ * callback runs after that.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ struct ev;
 struct ev_source;
 
 enum ev_backend {
-    EV_AUTO = 0,  /* io_uring if a probe succeeds, else epoll */
+    EV_AUTO = 0, /* io_uring if a probe succeeds, else epoll */
     EV_URING = 1,
     EV_EPOLL = 2,
 };
@@ -36,7 +36,8 @@ int ev_backend_from_name(const char *name, enum ev_backend *ret);
  * Return: 0; errno of the backend that was asked for, with a sentence.
  */
 int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, struct errmsg *e);
-struct ev *ev_free(struct ev *ev); /* every source must have been freed; descriptors in flight are waited for */
+struct ev *
+ev_free(struct ev *ev); /* every source must have been freed; descriptors in flight are waited for */
 static inline void ev_freep(struct ev **ev)
 {
     *ev = ev_free(*ev);
@@ -51,7 +52,7 @@ uint64_t ev_now_ms(const struct ev *ev);
 int ev_run(struct ev *ev);
 void ev_stop(struct ev *ev);
 
-/* ---- sources ---------------------------------------------------------------------------------------------------- */
+/* ---- sources ---- */
 
 /* @fd: the new connection, owned by the callee, CLOEXEC. */
 typedef void (*ev_accept_fn)(void *ctx, int fd);
@@ -62,21 +63,23 @@ int ev_listen(struct ev *ev, int fd, ev_accept_fn on_accept, void *ctx, struct e
 struct ev_stream_callbacks {
     /* One packet; the callee owns the descriptors in @p. @data lives until the callback returns. */
     void (*on_packet)(void *ctx, const void *data, struct wire_packet *p);
-    /* No more packets: 0 = the peer closed; -EBADMSG = data or control truncated; other errno of the socket. The
-     * callee frees the source. */
+    /* No more packets: 0 = the peer closed; -EBADMSG = data or control truncated; other errno of the socket.
+     * The callee frees the source. */
     void (*on_end)(void *ctx, int err);
 };
 
-/* @fd: a connected socket, owned by the source from now on, also on failure. @cb: borrowed while the source lives. */
-int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, void *ctx, struct ev_source **ret);
+/* @fd: a connected socket, owned by the source from now on, also on failure. @cb: borrowed while the source
+ * lives. */
+int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, void *ctx,
+                  struct ev_source **ret);
 
 /**
  * ev_stream_send() - queue one packet
  * @data: [bytes], copied
  * @fds:  [n_fds], transferred: closed once sent, also on failure
  *
- * Return: 0; -ENOBUFS: the peer does not read and EV_SEND_QUEUE_MAX packets wait; -ENOMEM. Errors of the socket
- * arrive as on_end().
+ * Return: 0; -ENOBUFS: the peer does not read and EV_SEND_QUEUE_MAX packets wait; -ENOMEM. Errors of the
+ * socket arrive as on_end().
  */
 int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const int *fds, size_t n_fds);
 #define EV_SEND_QUEUE_MAX 16
@@ -91,7 +94,7 @@ int ev_watch(struct ev *ev, int fd, ev_readable_fn on_readable, void *ctx, struc
 /* NULL is fine. A stream's queued packets are dropped. Returns NULL. */
 struct ev_source *ev_source_free(struct ev_source *s);
 
-/* ---- the timer -------------------------------------------------------------------------------------------------- */
+/* ---- the timer ---- */
 
 /* One timer: @on_tick every @period_ms from now on; 0 = off, so that an idle daemon sleeps. */
 typedef void (*ev_tick_fn)(void *ctx);

@@ -57,7 +57,7 @@ static int set_nonblocking(int fd)
 static int control(struct ev_source *s, int op, uint32_t events)
 {
     struct epoll_backend *b = s->ev->backend;
-    struct epoll_event event = { .events = events, .data.ptr = s };
+    struct epoll_event event = {.events = events, .data.ptr = s};
 
     return epoll_ctl(b->fd, op, s->fd, &event) < 0 ? -errno : 0;
 }

@@ -21,9 +21,9 @@ struct ev_source {
     struct ev *ev;
     enum ev_kind kind;
     int fd;
-    bool dead;          /* freed by its owner: no callback any more */
-    bool ended;         /* on_end was called or will not be: the socket is of no use */
-    unsigned busy;      /* callbacks on the stack, operations in the kernel: memory lives while non-zero */
+    bool dead;     /* freed by its owner: no callback any more */
+    bool ended;    /* on_end was called or will not be: the socket is of no use */
+    unsigned busy; /* callbacks on the stack, operations in the kernel: memory lives while non-zero */
     void *ctx;
     ev_accept_fn on_accept;
     ev_readable_fn on_readable;
@@ -39,11 +39,12 @@ struct ev_ops {
     const char *name;
     int (*start)(struct ev *ev, struct errmsg *e);
     void (*stop)(struct ev *ev);
-    int (*add)(struct ev_source *s);      /* begin to accept, receive or watch */
-    int (*send)(struct ev_source *s);     /* the head of the queue; called when !sending */
-    int (*resume)(struct ev_source *s);   /* a listener that was paused */
-    void (*remove)(struct ev_source *s);  /* end every operation of a dead source */
-    int (*wait)(struct ev *ev, int64_t timeout_ms); /* < 0: for ever; reads the clock, dispatches what happened */
+    int (*add)(struct ev_source *s);     /* begin to accept, receive or watch */
+    int (*send)(struct ev_source *s);    /* the head of the queue; called when !sending */
+    int (*resume)(struct ev_source *s);  /* a listener that was paused */
+    void (*remove)(struct ev_source *s); /* end every operation of a dead source */
+    int (*wait)(struct ev *ev,
+                int64_t timeout_ms); /* < 0: for ever; reads the clock, dispatches what happened */
 };
 
 struct ev {
@@ -61,8 +62,8 @@ struct ev {
 extern const struct ev_ops ev_uring_ops, ev_epoll_ops;
 
 /*
- * After the kernel's wait and before any callback: a loop that slept for long would date what woke it back to when it fell
- * asleep, and with it every deadline that is counted from there.
+ * After the kernel's wait and before any callback: a loop that slept for long would date what woke it back to
+ * when it fell asleep, and with it every deadline that is counted from there.
  */
 void ev_read_clock(struct ev *ev);
 
@@ -72,7 +73,8 @@ void ev_deliver_packet(struct ev_source *s, const void *data, struct wire_packet
 void ev_deliver_end(struct ev_source *s, int err);
 void ev_deliver_readable(struct ev_source *s);
 
-/* No descriptor left to accept with: try again in EV_PAUSE_MS instead of spinning. The backend stopped listening. */
+/* No descriptor left to accept with: try again in EV_PAUSE_MS instead of spinning. The backend stopped
+ * listening. */
 enum { EV_PAUSE_MS = 100 };
 void ev_pause_accept(struct ev_source *s);
 

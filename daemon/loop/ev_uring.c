@@ -1,10 +1,11 @@
 /*
- * The event loop on io_uring: polled accept, multishot recvmsg into a ring of provided buffers, one sendmsg in
- * flight per stream, poll for everything else. One system call per turn submits what the callbacks queued and waits.
+ * The event loop on io_uring: polled accept, multishot recvmsg into a ring of provided buffers, one sendmsg
+ * in flight per stream, poll for everything else. One system call per turn submits what the callbacks queued
+ * and waits.
  *
- * What one must know (tried on 6.18 with liburing 2.3): the end of a stream arrives as a completion whose result is
- * the size of the recvmsg header, not 0; sockets must be blocking, since a non-blocking one completes with -EAGAIN
- * instead of waiting; out of buffers ends the multishot with -ENOBUFS.
+ * What one must know (tried on 6.18 with liburing 2.3): the end of a stream arrives as a completion whose
+ * result is the size of the recvmsg header, not 0; sockets must be blocking, since a non-blocking one
+ * completes with -EAGAIN instead of waiting; out of buffers ends the multishot with -ENOBUFS.
  */
 #include <assert.h>
 #include <errno.h>
@@ -40,8 +41,8 @@ struct uring_backend {
 
 static void give_buffer(struct uring_backend *b, unsigned id)
 {
-    io_uring_buf_ring_add(b->buf_ring, b->buffers + (size_t) id * BUFFER_BYTES, BUFFER_BYTES, (unsigned short) id,
-                          io_uring_buf_ring_mask(BUFFERS), 0);
+    io_uring_buf_ring_add(b->buf_ring, b->buffers + (size_t) id * BUFFER_BYTES, BUFFER_BYTES,
+                          (unsigned short) id, io_uring_buf_ring_mask(BUFFERS), 0);
     io_uring_buf_ring_advance(b->buf_ring, 1);
 }
 
@@ -51,7 +52,8 @@ static int make_buffers(struct uring_backend *b)
     size_t ring_bytes = BUFFERS * sizeof(struct io_uring_buf);
     int r;
 
-    b->buffers = mmap(NULL, (size_t) BUFFERS * BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    b->buffers = mmap(NULL, (size_t) BUFFERS * BUFFER_BYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b->buffers == MAP_FAILED) {
         b->buffers = NULL;
         return -errno;
@@ -61,8 +63,10 @@ static int make_buffers(struct uring_backend *b)
         b->buf_ring = NULL;
         return -errno;
     }
-    reg = (struct io_uring_buf_reg) {
-        .ring_addr = (uint64_t) (uintptr_t) b->buf_ring, .ring_entries = BUFFERS, .bgid = BUFFER_GROUP,
+    reg = (struct io_uring_buf_reg){
+        .ring_addr = (uint64_t) (uintptr_t) b->buf_ring,
+        .ring_entries = BUFFERS,
+        .bgid = BUFFER_GROUP,
     };
     r = io_uring_register_buf_ring(&b->ring, &reg, 0);
     if (r < 0)
@@ -92,7 +96,7 @@ static int init_ring(struct io_uring *ring)
     int r = -EINVAL;
 
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]) && r == -EINVAL; i++) {
-        struct io_uring_params p = { .flags = flags[i], .cq_entries = CQ_ENTRIES };
+        struct io_uring_params p = {.flags = flags[i], .cq_entries = CQ_ENTRIES};
 
         r = io_uring_queue_init_params(RING_ENTRIES, ring, &p);
     }
@@ -170,7 +174,7 @@ static void uring_stop(struct ev *ev)
     free(b);
 }
 
-/* ---- submitting ------------------------------------------------------------------------------------------------- */
+/* ---- submitting ---- */
 
 static struct io_uring_sqe *get_sqe(struct ev *ev)
 {
@@ -255,19 +259,19 @@ static void uring_remove(struct ev_source *s)
         cancel(s, OP_SEND);
 }
 
-/* ---- completions ------------------------------------------------------------------------------------------------ */
+/* ---- completions ---- */
 
 static void received_packet(struct ev_source *s, const struct io_uring_cqe *cqe)
 {
     struct uring_backend *b = s->ev->backend;
     unsigned id = cqe->flags >> IORING_CQE_BUFFER_SHIFT;
-    struct io_uring_recvmsg_out *out = io_uring_recvmsg_validate(b->buffers + (size_t) id * BUFFER_BYTES, cqe->res,
-                                                                 &b->receive_msg);
-    struct wire_packet p = { 0 };
+    struct io_uring_recvmsg_out *out =
+        io_uring_recvmsg_validate(b->buffers + (size_t) id * BUFFER_BYTES, cqe->res, &b->receive_msg);
+    struct wire_packet p = {0};
     bool whole = false;
 
     if (out) {
-        struct msghdr m = { .msg_control = io_uring_recvmsg_name(out), .msg_controllen = out->controllen };
+        struct msghdr m = {.msg_control = io_uring_recvmsg_name(out), .msg_controllen = out->controllen};
 
         whole = wire_packet_take_control(&m, &p) && !(out->flags & (MSG_TRUNC | MSG_CTRUNC));
         p.bytes = io_uring_recvmsg_payload_length(out, cqe->res, &b->receive_msg);
@@ -296,10 +300,10 @@ static int arm_again(struct ev_source *s, int res)
 }
 
 /*
- * Poll and accept4() instead of multishot accept: the kernel's accept waits exclusively, and the ring of a daemon that was
- * killed a moment ago still waits on the socket that both share. It then swallows the wake-up and a client is left in the
- * queue until the next one connects (seen on 6.18, 2026-11). A poll is not exclusive.
- * Return: 0, or why it stopped.
+ * Poll and accept4() instead of multishot accept: the kernel's accept waits exclusively, and the ring of a
+ * daemon that was killed a moment ago still waits on the socket that both share. It then swallows the wake-up
+ * and a client is left in the queue until the next one connects (seen on 6.18, 2026-11). A poll is not
+ * exclusive. Return: 0, or why it stopped.
  */
 static int accept_waiting(struct ev_source *s)
 {
@@ -371,7 +375,7 @@ static void dispatch(const struct io_uring_cqe *cqe)
 static int uring_wait(struct ev *ev, int64_t timeout_ms)
 {
     struct uring_backend *b = ev->backend;
-    struct __kernel_timespec ts = { .tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000 };
+    struct __kernel_timespec ts = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000};
     struct io_uring_cqe *cqe;
     int r = io_uring_submit_and_wait_timeout(&b->ring, &cqe, 1, timeout_ms < 0 ? NULL : &ts, NULL);
 

@@ -20,7 +20,7 @@ enum { BACKLOG = 512 };
 
 void listen_init(struct listen_socket *l)
 {
-    *l = (struct listen_socket) { .fd = -1, .lock_fd = -1 };
+    *l = (struct listen_socket){.fd = -1, .lock_fd = -1};
 }
 
 static char *lock_path(const char *path)
@@ -65,7 +65,8 @@ static int take_lock(const char *path, int *ret_fd, struct errmsg *e)
             return fail(e, -errno, "cannot create %s: %s", lock, strerror(errno));
         if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
             if (errno == EWOULDBLOCK)
-                return fail(e, -EADDRINUSE, "another kvcobrad serves %s: stop it first, or give another path", path);
+                return fail(e, -EADDRINUSE, "another kvcobrad serves %s: stop it first, or give another path",
+                            path);
             return fail(e, -errno, "cannot lock %s: %s", lock, strerror(errno));
         }
         if (is_file(fd, lock)) {
@@ -98,12 +99,13 @@ static int want_credentials(int fd)
 
 static int bind_and_listen(int fd, int type, const char *path, mode_t mode, struct errmsg *e)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
     mode_t old_mask;
     int r;
 
     if (strlen(path) >= sizeof(sa.sun_path))
-        return fail(e, -ENAMETOOLONG, "socket path %.80s... is longer than %zu bytes", path, sizeof(sa.sun_path) - 1);
+        return fail(e, -ENAMETOOLONG, "socket path %.80s... is longer than %zu bytes", path,
+                    sizeof(sa.sun_path) - 1);
     memcpy(sa.sun_path, path, strlen(path));
     old_mask = umask(0777); /* nobody connects before the mode is right */
     r = bind(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0 ? -errno : 0;

@@ -14,7 +14,7 @@
 static struct {
     int max_level;
     bool journal; /* standard error is systemd's */
-} settings = { .max_level = LOG_INFO };
+} settings = {.max_level = LOG_INFO};
 
 static bool stderr_is_journal(void)
 {
@@ -35,7 +35,8 @@ void log_open(int max_level)
 
 void log_event(int level, const char *event, const char *fmt, ...)
 {
-    static const char *const names[] = { "emerg", "alert", "crit", "error", "warning", "notice", "info", "debug" };
+    static const char *const names[] = {"emerg",   "alert",  "crit", "error",
+                                        "warning", "notice", "info", "debug"};
     char line[1024];
     int n;
     va_list ap;
@@ -49,7 +50,8 @@ void log_event(int level, const char *event, const char *fmt, ...)
     va_start(ap, fmt);
     (void) vsnprintf(line + n, sizeof(line) - (size_t) n, fmt, ap);
     va_end(ap);
-    for (char *c = line; *c; c++) /* client names and sentences may carry anything: one event stays one line */
+    for (char *c = line; *c;
+         c++) /* client names and sentences may carry anything: one event stays one line */
         if ((unsigned char) *c < 0x20 || *c == 0x7f)
             *c = ' ';
     fprintf(stderr, "%s\n", line);

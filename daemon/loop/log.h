@@ -1,7 +1,7 @@
 /*
- * What the daemon tells its operator, on standard error: one line per event, a short name and fields to grep for.
- * Under systemd each line starts with its syslog priority, which the journal understands.
- * Nothing on the path of a page logs.
+ * What the daemon tells its operator, on standard error: one line per event, a short name and fields to grep
+ * for. Under systemd each line starts with its syslog priority, which the journal understands. Nothing on the
+ * path of a page logs.
  */
 #pragma once
 
@@ -11,10 +11,12 @@
 
 void log_open(int max_level);
 
-/* @event: a fixed name; @fmt: "key=value key=value". Values with blanks are quoted by the caller: message=\"%s\". */
+/* @event: a fixed name; @fmt: "key=value key=value". Values with blanks are quoted by the caller:
+ * message=\"%s\". */
 __attribute__((format(printf, 3, 4))) void log_event(int level, const char *event, const char *fmt, ...);
 
-/* For what a client can cause at will: the 1st, 2nd, 4th, 8th ... time is worth a line, the rest is counted. */
+/* For what a client can cause at will: the 1st, 2nd, 4th, 8th ... time is worth a line, the rest is counted.
+ */
 static inline bool log_is_due(uint64_t n_times)
 {
     return (n_times & (n_times - 1)) == 0;

@@ -1,12 +1,12 @@
 /*
- * What the daemon counts for monitoring: requests by type, how long they took, errors by errno. Everything else that is
- * shown (metrics_collect.c) is read from where it is kept anyway.
+ * What the daemon counts for monitoring: requests by type, how long they took, errors by errno. Everything
+ * else that is shown (metrics_collect.c) is read from where it is kept anyway.
  */
 #pragma once
 
 #include <stdint.h>
 
-#define METRICS_TYPES_MAX 64  /* numbers of the schema's bodies; 0: requests it does not have */
+#define METRICS_TYPES_MAX 64 /* numbers of the schema's bodies; 0: requests it does not have */
 #define METRICS_ERRNO_MAX 256
 #define METRICS_BUCKETS 14
 #define METRICS_REASONS_MAX 8 /* values of the protocol's MissReason */

@@ -29,7 +29,7 @@ static void take_passed(struct supervisor *s)
     s->fds = calloc((size_t) n, sizeof(*s->fds));
     for (int i = 0; i < n; i++) {
         if (s->fds)
-            s->fds[s->n_fds++] = (struct supervisor_fd) { .name = names[i], .fd = SD_LISTEN_FDS_START + i };
+            s->fds[s->n_fds++] = (struct supervisor_fd){.name = names[i], .fd = SD_LISTEN_FDS_START + i};
         else
             free(names[i]);
     }
@@ -41,19 +41,20 @@ void supervisor_init(struct supervisor *s, enum supervisor_keep keep)
     const char *stored = getenv("FDSTORE"); /* systemd 254: how many descriptors may be stored */
     bool told = getenv("NOTIFY_SOCKET") != NULL;
 
-    *s = (struct supervisor) { .keeps = false };
+    *s = (struct supervisor){.keeps = false};
     take_passed(s);
     s->keeps = told && (keep == KEEP_YES || (keep == KEEP_AUTO && stored && atoi(stored) > 0));
     if (keep == KEEP_YES && !told)
-        log_event(LOG_WARNING, "nobody-keeps", "message=\"keep-pool is on, but nobody supervises this process: the pool "
+        log_event(LOG_WARNING, "nobody-keeps",
+                  "message=\"keep-pool is on, but nobody supervises this process: the pool "
                   "ends with it\"");
 }
 
 static void note_failure(struct supervisor *s, const char *what, const char *name, int r)
 {
     s->failed = true;
-    log_event(LOG_ERR, "not-stored", "what=%s name=%s message=\"%s\": it is lost at the next start", what, name,
-              strerror(-r));
+    log_event(LOG_ERR, "not-stored", "what=%s name=%s message=\"%s\": it is lost at the next start", what,
+              name, strerror(-r));
 }
 
 void supervisor_store(struct supervisor *s, const char *name, int fd)
@@ -108,7 +109,7 @@ unsigned supervisor_watchdog_ms(void)
 void supervisor_init(struct supervisor *s, enum supervisor_keep keep)
 {
     (void) keep; /* config_check() refuses KEEP_YES in this build */
-    *s = (struct supervisor) { .keeps = false };
+    *s = (struct supervisor){.keeps = false};
 }
 
 void supervisor_store(struct supervisor *s, const char *name, int fd)
@@ -148,7 +149,7 @@ void supervisor_deinit(struct supervisor *s)
         closep(&s->fds[i].fd);
     }
     free(s->fds);
-    *s = (struct supervisor) { .keeps = false };
+    *s = (struct supervisor){.keeps = false};
 }
 
 int supervisor_take(struct supervisor *s, const char *name)

@@ -1,6 +1,7 @@
 /*
- * Who started us, and the store of descriptors it keeps for us while we are not there (sd_notify(3), FDSTORE). systemd
- * keeps it over `systemctl restart` and over a crash; `stop` followed by `start` empties it on systemd 252.
+ * Who started us, and the store of descriptors it keeps for us while we are not there (sd_notify(3),
+ * FDSTORE). systemd keeps it over `systemctl restart` and over a crash; `stop` followed by `start` empties it
+ * on systemd 252.
  */
 #pragma once
 
@@ -17,14 +18,15 @@ struct supervisor_fd {
 };
 
 struct supervisor {
-    bool keeps;  /* descriptors that are stored come back */
-    bool failed; /* one could not be stored: what belongs to it is lost at the next start */
-    bool frozen; /* we are leaving: nothing is removed any more */
+    bool keeps;                /* descriptors that are stored come back */
+    bool failed;               /* one could not be stored: what belongs to it is lost at the next start */
+    bool frozen;               /* we are leaving: nothing is removed any more */
     struct supervisor_fd *fds; /* [n_fds] what we were started with, sockets too */
     size_t n_fds;
 };
 
-/* Takes the descriptors that were passed. KEEP_AUTO: if the supervisor says that it has a store ($FDSTORE). */
+/* Takes the descriptors that were passed. KEEP_AUTO: if the supervisor says that it has a store ($FDSTORE).
+ */
 void supervisor_init(struct supervisor *s, enum supervisor_keep keep);
 void supervisor_deinit(struct supervisor *s); /* closes what nobody took */
 

@@ -6,5 +6,6 @@
 /* Memory behind a memfd: a sparse one has only what was written. 0 if it cannot be known. */
 uint64_t memory_of_fd(int fd);
 
-/* Anonymous memory of the process: heap, stacks, buffers of the loop; no shared objects, no files. 0 if unknown. */
+/* Anonymous memory of the process: heap, stacks, buffers of the loop; no shared objects, no files. 0 if
+ * unknown. */
 uint64_t memory_of_process(void);

@@ -25,7 +25,7 @@ struct work {
     uint32_t n_items, n_items_max, n_waiting;
     uint64_t n_done, n_refused, n_expired;
     bool stopping;
-    int event_fd;               /* readable: something ended */
+    int event_fd; /* readable: something ended */
     struct ev_source *watch;
     uint32_t n_threads;
     pthread_t threads[];
@@ -58,7 +58,7 @@ uint64_t work_clock_ms(void)
     return (uint64_t) t.tv_sec * 1000 + (uint64_t) t.tv_nsec / 1000000;
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------------------- */
+/* ---- threads ---- */
 
 /* With the lock held; it is let go while the slice runs. */
 static void do_slice(struct work *w, struct work_item *i)
@@ -117,7 +117,7 @@ static int start_threads(struct work *w, uint32_t n)
     return r;
 }
 
-/* ---- the loop's side --------------------------------------------------------------------------------------------- */
+/* ---- the loop's side ---- */
 
 static void finish(struct work *w, struct work_item *i)
 {
@@ -135,7 +135,7 @@ static struct work_item *take_ended(struct work *w)
 
     (void) pthread_mutex_lock(&w->lock);
     i = w->ended.first;
-    w->ended = (struct line) { NULL, &w->ended.first };
+    w->ended = (struct line){NULL, &w->ended.first};
     (void) pthread_mutex_unlock(&w->lock);
     return i;
 }
@@ -145,7 +145,8 @@ static void on_ended(void *ctx)
     struct work *w = ctx;
     uint64_t count;
 
-    (void) !read(w->event_fd, &count, sizeof(count)); /* before the items are taken: what ends later is told anew */
+    (void) !read(w->event_fd, &count,
+                 sizeof(count)); /* before the items are taken: what ends later is told anew */
     for (struct work_item *i = take_ended(w), *next; i; i = next) {
         next = i->next;
         finish(w, i);
@@ -174,7 +175,7 @@ int work_submit(struct work *w, struct work_item *i)
 /* Waiting items with a deadline up to @now_ms, taken out of the line. */
 static struct work_item *take_late(struct work *w, uint64_t now_ms)
 {
-    struct line stay = { NULL, NULL }, late = { NULL, NULL };
+    struct line stay = {NULL, NULL}, late = {NULL, NULL};
     struct work_item *i;
 
     stay.end = &stay.first;
@@ -184,7 +185,7 @@ static struct work_item *take_late(struct work *w, uint64_t now_ms)
         put(i->deadline_ms <= now_ms ? &late : &stay, i);
         w->n_waiting -= i->deadline_ms <= now_ms;
     }
-    w->waiting = (struct line) { stay.first, stay.first ? stay.end : &w->waiting.first };
+    w->waiting = (struct line){stay.first, stay.first ? stay.end : &w->waiting.first};
     (void) pthread_mutex_unlock(&w->lock);
     return late.first;
 }
@@ -201,14 +202,17 @@ void work_expire(struct work *w, uint64_t now_ms)
 void work_figures(struct work *w, struct work_figures *ret)
 {
     (void) pthread_mutex_lock(&w->lock);
-    *ret = (struct work_figures) {
-        .n_threads = w->n_threads, .n_waiting = w->n_waiting, .n_done = w->n_done, .n_refused = w->n_refused,
+    *ret = (struct work_figures){
+        .n_threads = w->n_threads,
+        .n_waiting = w->n_waiting,
+        .n_done = w->n_done,
+        .n_refused = w->n_refused,
         .n_expired = w->n_expired,
     };
     (void) pthread_mutex_unlock(&w->lock);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static void work_freep(struct work **w)
 {

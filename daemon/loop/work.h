@@ -1,9 +1,10 @@
 /*
  * A few threads for what would hold the event loop up: copying, checksums, parsing, syncing files.
  *
- * The loop hands an item over with work_submit() and gets it back through done(), which runs on the loop; in between the
- * item and everything that it points at belong to the threads. Items wait in one line. A long one does a slice at a time
- * and goes to the end of the line in between, so that a small one behind it waits for slices, not for the whole.
+ * The loop hands an item over with work_submit() and gets it back through done(), which runs on the loop; in
+ * between the item and everything that it points at belong to the threads. Items wait in one line. A long one
+ * does a slice at a time and goes to the end of the line in between, so that a small one behind it waits for
+ * slices, not for the whole.
  *
  * Bounded: a full line refuses, and an item whose deadline passed while it waited comes back undone.
  */

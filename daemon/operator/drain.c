@@ -12,8 +12,10 @@
 
 static int refuse(struct request *rq, const char *what)
 {
-    return fail(&rq->error, -ESHUTDOWN, "kvcobrad is draining before it is stopped and takes no new %s: go on privately, or "
-                "come again later", what);
+    return fail(&rq->error, -ESHUTDOWN,
+                "kvcobrad is draining before it is stopped and takes no new %s: go on privately, or "
+                "come again later",
+                what);
 }
 
 int drain_check(struct request *rq)
@@ -61,7 +63,8 @@ int handle_drain(struct request *rq)
 
     if (!m->ask && s->draining == m->off) {
         s->draining = !m->off;
-        log_event(LOG_NOTICE, "drain", "draining=%s sessions=%" PRIu32, s->draining ? "yes" : "no", s->n_sessions);
+        log_event(LOG_NOTICE, "drain", "draining=%s sessions=%" PRIu32, s->draining ? "yes" : "no",
+                  s->n_sessions);
     }
     fill(s, reply);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_DRAIN;

@@ -9,7 +9,7 @@
 
 static void row(struct metrics_text *t, const char *name, const struct device *d, uint64_t value)
 {
-    metrics_sample(t, name, (const struct metric_label[]) { { "device", d->name }, { NULL, NULL } }, value);
+    metrics_sample(t, name, (const struct metric_label[]){{"device", d->name}, {NULL, NULL}}, value);
 }
 
 static void family(const struct server *s, struct metrics_text *t, const char *name, const char *help,
@@ -20,7 +20,7 @@ static void family(const struct server *s, struct metrics_text *t, const char *n
         row(t, name, &s->devices.list[i], figure(&s->devices.list[i].store));
 }
 
-/* ---- pools ------------------------------------------------------------------------------------------------------- */
+/* ---- pools ---- */
 
 static uint64_t capacity_bytes(const struct store *st)
 {
@@ -69,25 +69,28 @@ void metrics_collect_pools(const struct server *s, struct metrics_text *t)
     family(s, t, "kvcobra_pool_capacity_bytes", "What the pool may take, configured.", capacity_bytes);
     family(s, t, "kvcobra_pool_allocated_bytes", "Extents that are there now.", allocated_bytes);
     family(s, t, "kvcobra_pool_page_bytes", "Slots in use.", page_bytes);
-    family(s, t, "kvcobra_pool_held_bytes", "Of them, held by a lease or reserved: cannot be evicted.", held_bytes);
+    family(s, t, "kvcobra_pool_held_bytes", "Of them, held by a lease or reserved: cannot be evicted.",
+           held_bytes);
     family(s, t, "kvcobra_pool_waste_bytes", "Spans' ends and free slots of spans in use.", waste_bytes);
     family(s, t, "kvcobra_pages", "Committed pages.", n_pages);
 }
 
-/* ---- GPUs -------------------------------------------------------------------------------------------------------- */
+/* ---- GPUs ---- */
 
 static void collect_states(const struct server *s, struct metrics_text *t)
 {
-    static const char *const states[] = { [DEVICE_READY] = "ready", [DEVICE_OPENING] = "opening",
-                                          [DEVICE_UNAVAILABLE] = "unavailable" };
+    static const char *const states[] = {
+        [DEVICE_READY] = "ready", [DEVICE_OPENING] = "opening", [DEVICE_UNAVAILABLE] = "unavailable"};
 
     metrics_family(t, "kvcobra_gpu_state", "gauge", "1 for the state that the GPU is in.");
     for (uint32_t i = 1; i < s->devices.n; i++)
         for (unsigned k = DEVICE_READY; k <= DEVICE_UNAVAILABLE; k++)
             metrics_sample(t, "kvcobra_gpu_state",
-                           (const struct metric_label[]) { { "device", s->devices.list[i].name },
-                                                           { "uuid", s->devices.list[i].uuid }, { "state", states[k] },
-                                                           { NULL, NULL } }, s->devices.list[i].state == k);
+                           (const struct metric_label[]){{"device", s->devices.list[i].name},
+                                                         {"uuid", s->devices.list[i].uuid},
+                                                         {"state", states[k]},
+                                                         {NULL, NULL}},
+                           s->devices.list[i].state == k);
 }
 
 static uint64_t spare_extents(const struct gpu_pool *g)
@@ -126,8 +129,8 @@ static uint64_t quarantined_slots(const struct gpu_pool *g)
     return figures.quarantined_slots;
 }
 
-static void gpu_family(const struct server *s, struct metrics_text *t, const char *name, const char *kind, const char *help,
-                       uint64_t (*figure)(const struct gpu_pool *g))
+static void gpu_family(const struct server *s, struct metrics_text *t, const char *name, const char *kind,
+                       const char *help, uint64_t (*figure)(const struct gpu_pool *g))
 {
     metrics_family(t, name, kind, help);
     for (uint32_t i = 1; i < s->devices.n; i++)
@@ -143,14 +146,17 @@ void metrics_collect_gpus(const struct server *s, struct metrics_text *t)
         return;
     mover_get_info(s->mover, &pid, &restarts);
     metrics_one(t, "kvcobra_mover_running", "gauge", "1: kvcobra-mover runs.", pid > 0);
-    metrics_one(t, "kvcobra_mover_restarts_total", "counter", "How often kvcobra-mover was started again.", restarts);
+    metrics_one(t, "kvcobra_mover_restarts_total", "counter", "How often kvcobra-mover was started again.",
+                restarts);
     collect_states(s, t);
     gpu_family(s, t, "kvcobra_gpu_spare_extents", "gauge", "Made ahead, of nobody.", spare_extents);
-    gpu_family(s, t, "kvcobra_gpu_extents_made_total", "counter", "Extents that kvcobra-mover made.", extents_made);
-    gpu_family(s, t, "kvcobra_gpu_extents_failed_total", "counter", "Extents that could not be made.", extents_failed);
-    gpu_family(s, t, "kvcobra_gpu_retired_extents", "gauge", "That a dead process may still use: nothing new comes in.",
-               retired_extents);
+    gpu_family(s, t, "kvcobra_gpu_extents_made_total", "counter", "Extents that kvcobra-mover made.",
+               extents_made);
+    gpu_family(s, t, "kvcobra_gpu_extents_failed_total", "counter", "Extents that could not be made.",
+               extents_failed);
+    gpu_family(s, t, "kvcobra_gpu_retired_extents", "gauge",
+               "That a dead process may still use: nothing new comes in.", retired_extents);
     gpu_family(s, t, "kvcobra_gpu_lent_extents", "gauge", "Memory of clients.", lent_extents);
-    gpu_family(s, t, "kvcobra_gpu_quarantined_slots", "gauge", "Of dead processes that the driver may still run.",
-               quarantined_slots);
+    gpu_family(s, t, "kvcobra_gpu_quarantined_slots", "gauge",
+               "Of dead processes that the driver may still run.", quarantined_slots);
 }

@@ -28,7 +28,7 @@ struct metrics_http {
     bool unfinished; /* the last run ended by its bound: the next tick goes on */
 };
 
-/* ---- addresses --------------------------------------------------------------------------------------------------- */
+/* ---- addresses ---- */
 
 static bool is_loopback(const struct sockaddr_storage *a)
 {
@@ -65,7 +65,7 @@ static bool split(const char *text, char host[static 64], uint16_t *ret_port)
 
 int metrics_address(const char *text, struct sockaddr_storage *ret, socklen_t *ret_bytes, struct errmsg *e)
 {
-    struct sockaddr_storage a = { 0 };
+    struct sockaddr_storage a = {0};
     struct sockaddr_in *v4 = (struct sockaddr_in *) &a;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *) &a;
     char host[64];
@@ -80,12 +80,16 @@ int metrics_address(const char *text, struct sockaddr_storage *ret, socklen_t *r
         a.ss_family = AF_INET6;
         v6->sin6_port = htons(port);
     } else {
-        return fail(e, -EINVAL, "\"%.60s\" is not an address such as 127.0.0.1:9110 or [::1]:9110: names are not looked up",
-                    text);
+        return fail(
+            e, -EINVAL,
+            "\"%.60s\" is not an address such as 127.0.0.1:9110 or [::1]:9110: names are not looked up",
+            text);
     }
     if (!is_loopback(&a))
-        return fail(e, -EINVAL, "%.60s can be reached from other machines, and figures of all tenants are served there: "
-                    "use a Unix socket, or an address of 127.0.0.0/8 or [::1]", text);
+        return fail(e, -EINVAL,
+                    "%.60s can be reached from other machines, and figures of all tenants are served there: "
+                    "use a Unix socket, or an address of 127.0.0.0/8 or [::1]",
+                    text);
     *ret = a;
     *ret_bytes = a.ss_family == AF_INET ? sizeof(*v4) : sizeof(*v6);
     return 0;
@@ -93,7 +97,7 @@ int metrics_address(const char *text, struct sockaddr_storage *ret, socklen_t *r
 
 int metrics_socket_check(int fd, struct errmsg *e)
 {
-    struct sockaddr_storage a = { 0 };
+    struct sockaddr_storage a = {0};
     socklen_t bytes = sizeof(a), int_bytes = sizeof(int);
     int type = 0, listening = 0;
 
@@ -104,8 +108,10 @@ int metrics_socket_check(int fd, struct errmsg *e)
     if (type != SOCK_STREAM || !listening)
         return fail(e, -EINVAL, "metrics socket: descriptor %d is not a listening stream socket", fd);
     if (a.ss_family != AF_UNIX && !is_loopback(&a))
-        return fail(e, -EINVAL, "metrics socket: descriptor %d can be reached from other machines: pass a Unix socket or "
-                    "one on a loopback address", fd);
+        return fail(e, -EINVAL,
+                    "metrics socket: descriptor %d can be reached from other machines: pass a Unix socket or "
+                    "one on a loopback address",
+                    fd);
     return 0;
 }
 
@@ -126,14 +132,17 @@ int metrics_listen(const char *address, int *ret_fd, struct errmsg *e)
     return 0;
 }
 
-/* ---- answers ----------------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
-static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, const char *text, const char *allow)
+static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, const char *text,
+                                 const char *allow)
 {
-    struct MHD_Response *r = MHD_create_response_from_buffer(strlen(text), (void *) text, MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(strlen(text), (void *) text, MHD_RESPMEM_MUST_COPY);
     enum MHD_Result sent = MHD_NO;
 
-    if (r && MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8") == MHD_YES &&
+    if (r &&
+        MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8") == MHD_YES &&
         (!allow || MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, allow) == MHD_YES))
         sent = MHD_queue_response(c, status, r);
     if (r)
@@ -149,13 +158,15 @@ static enum MHD_Result send_metrics(const struct server *s, struct MHD_Connectio
     char *text = metrics_collect(s, &n);
 
     if (!text)
-        return send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE, "kvcobrad has no memory for its figures: ask again later\n", NULL);
+        return send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE,
+                         "kvcobrad has no memory for its figures: ask again later\n", NULL);
     r = MHD_create_response_from_buffer(n, text, MHD_RESPMEM_MUST_FREE);
     if (!r) {
         free(text);
         return MHD_NO;
     }
-    if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8") == MHD_YES)
+    if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE,
+                                "text/plain; version=0.0.4; charset=utf-8") == MHD_YES)
         sent = MHD_queue_response(c, MHD_HTTP_OK, r);
     MHD_destroy_response(r);
     return sent;
@@ -194,7 +205,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *
     log_event(LOG_DEBUG, "metrics", "message=\"%s\"", text); /* about single connections: their own fault */
 }
 
-/* ---- in the loop ------------------------------------------------------------------------------------------------- */
+/* ---- in the loop ---- */
 
 static unsigned n_connections(const struct metrics_http *h)
 {
@@ -204,8 +215,9 @@ static unsigned n_connections(const struct metrics_http *h)
 }
 
 /*
- * Once more after every change of the number of connections: at its limit libmicrohttpd takes the listening socket out of
- * what it waits for, and puts it back only at the beginning of the next run. Without one nobody would be served any more.
+ * Once more after every change of the number of connections: at its limit libmicrohttpd takes the listening
+ * socket out of what it waits for, and puts it back only at the beginning of the next run. Without one nobody
+ * would be served any more.
  */
 static void run(struct metrics_http *h)
 {
@@ -240,13 +252,11 @@ int metrics_http_new(struct server *s, int fd, struct metrics_http **ret, struct
         return fail(e, r, "cannot serve monitoring: %s", strerror(-r));
     }
     h->server = s;
-    h->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, answer, h,
-                                 MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-                                 MHD_OPTION_LISTEN_SOCKET, fd,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned) METRICS_CONNECTIONS_MAX,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned) METRICS_TIMEOUT_S,
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) MEMORY_PER_CONNECTION,
-                                 MHD_OPTION_END);
+    h->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, answer, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned) METRICS_CONNECTIONS_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned) METRICS_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t) MEMORY_PER_CONNECTION, MHD_OPTION_END);
     if (!h->daemon) {
         (void) close(fd);
         (void) metrics_http_free(h);

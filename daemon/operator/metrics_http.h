@@ -1,8 +1,9 @@
 /*
- * Where monitoring asks: HTTP on a Unix socket or a loopback address, served by libmicrohttpd from the daemon's own loop.
+ * Where monitoring asks: HTTP on a Unix socket or a loopback address, served by libmicrohttpd from the
+ * daemon's own loop.
  *
- * GET /metrics and nothing else; METRICS_CONNECTIONS_MAX at a time, each METRICS_TIMEOUT_S long at most. Other machines
- * cannot reach it: an address that is not loopback is refused.
+ * GET /metrics and nothing else; METRICS_CONNECTIONS_MAX at a time, each METRICS_TIMEOUT_S long at most.
+ * Other machines cannot reach it: an address that is not loopback is refused.
  */
 #pragma once
 
@@ -15,7 +16,8 @@ struct server;
 
 enum { METRICS_CONNECTIONS_MAX = 16, METRICS_TIMEOUT_S = 5 };
 
-/* "127.0.0.1:9110", "[::1]:9110". Return: 0; -EINVAL with a sentence: not that form, port 0, or not loopback. */
+/* "127.0.0.1:9110", "[::1]:9110". Return: 0; -EINVAL with a sentence: not that form, port 0, or not loopback.
+ */
 int metrics_address(const char *text, struct sockaddr_storage *ret, socklen_t *ret_bytes, struct errmsg *e);
 
 /* Whether a socket that somebody else made may be served. Return: 0; -EINVAL with a sentence. */

@@ -45,8 +45,11 @@ static void add_text(struct metrics_text *t, const char *text)
 /* Bytes of the well-formed UTF-8 sequence at @p, which ends with NUL; 0 if there is none. */
 static size_t utf8_bytes(const unsigned char *p)
 {
-    size_t n = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-               : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+    size_t n = p[0] < 0x80                   ? 1
+               : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+               : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+               : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+                                             : 0;
 
     for (size_t i = 1; i < n; i++)
         if ((p[i] & 0xc0) != 0x80)
@@ -108,7 +111,8 @@ static void add_number(struct metrics_text *t, const char *text)
     add_text(t, "\n");
 }
 
-void metrics_sample(struct metrics_text *t, const char *name, const struct metric_label *labels, uint64_t value)
+void metrics_sample(struct metrics_text *t, const char *name, const struct metric_label *labels,
+                    uint64_t value)
 {
     char text[32];
 
@@ -118,7 +122,8 @@ void metrics_sample(struct metrics_text *t, const char *name, const struct metri
     add_number(t, text);
 }
 
-void metrics_sample_real(struct metrics_text *t, const char *name, const struct metric_label *labels, double value)
+void metrics_sample_real(struct metrics_text *t, const char *name, const struct metric_label *labels,
+                         double value)
 {
     char text[32];
 
@@ -143,8 +148,8 @@ void metrics_histogram(struct metrics_text *t, const char *name, struct metric_l
                        const struct metrics_latency *l)
 {
     char le[32], full[128];
-    const struct metric_label with_le[] = { label, { "le", le }, { NULL, NULL } };
-    const struct metric_label *without_le = (const struct metric_label[]) { label, { NULL, NULL } };
+    const struct metric_label with_le[] = {label, {"le", le}, {NULL, NULL}};
+    const struct metric_label *without_le = (const struct metric_label[]){label, {NULL, NULL}};
     uint64_t n = 0;
 
     (void) snprintf(full, sizeof(full), "%s_bucket", name);
@@ -171,6 +176,6 @@ char *metrics_text_take(struct metrics_text *t, size_t *ret_n)
         data = NULL;
     }
     *ret_n = data ? t->n : 0;
-    *t = (struct metrics_text) { 0 };
+    *t = (struct metrics_text){0};
     return data;
 }

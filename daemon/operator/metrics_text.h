@@ -1,5 +1,6 @@
 /*
- * Writing the text format of Prometheus (version 0.0.4): families with HELP and TYPE, samples with labels, escaped.
+ * Writing the text format of Prometheus (version 0.0.4): families with HELP and TYPE, samples with labels,
+ * escaped.
  *
  * A failure (no memory, too long) is remembered and shows at the end; calls after it do nothing.
  */
@@ -28,11 +29,14 @@ struct metric_label {
 void metrics_family(struct metrics_text *t, const char *name, const char *type, const char *help);
 
 /* @labels: ends with a NULL name; NULL: none. */
-void metrics_sample(struct metrics_text *t, const char *name, const struct metric_label *labels, uint64_t value);
-void metrics_sample_real(struct metrics_text *t, const char *name, const struct metric_label *labels, double value);
+void metrics_sample(struct metrics_text *t, const char *name, const struct metric_label *labels,
+                    uint64_t value);
+void metrics_sample_real(struct metrics_text *t, const char *name, const struct metric_label *labels,
+                         double value);
 
 /* A family of one sample without labels. */
-void metrics_one(struct metrics_text *t, const char *name, const char *type, const char *help, uint64_t value);
+void metrics_one(struct metrics_text *t, const char *name, const char *type, const char *help,
+                 uint64_t value);
 
 /* _bucket, _sum and _count of a histogram in seconds, with one label. */
 void metrics_histogram(struct metrics_text *t, const char *name, struct metric_label label,

@@ -30,9 +30,11 @@ int handle_evict(struct request *rq)
     if (m->tenant[0] && !only)
         return fail(&rq->error, -ENOENT, "there is no tenant \"%.40s\" since the start", m->tenant);
     if (digest && m->table_digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->table_digest.len, DIGEST_BYTES);
+        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->table_digest.len,
+                    DIGEST_BYTES);
     kvcobra__evict_reply__init(reply);
-    for (struct tenant *t = NULL; n < EVICT_PAGES_PER_MESSAGE && (t = devices_next_tenant(&rq->server->devices, t));) {
+    for (struct tenant *t = NULL;
+         n < EVICT_PAGES_PER_MESSAGE && (t = devices_next_tenant(&rq->server->devices, t));) {
         uint64_t bytes;
 
         if (only && t != only)

@@ -20,7 +20,7 @@
 
 enum { LINE_BYTES = 32 + 2 * 21, FILE_BYTES_MAX = 1 << 23 };
 
-/* ---- the file --------------------------------------------------------------------------------------------------- */
+/* ---- the file ---- */
 
 static char *file_path(const struct server *s)
 {
@@ -53,7 +53,8 @@ static int save(const struct server *s, struct errmsg *e)
             continue;
         print_bytes(quota, sizeof(quota), t->quota_is_set, t->quota_bytes);
         print_bytes(guarantee, sizeof(guarantee), t->guarantee_is_set, t->guarantee_bytes);
-        at += (size_t) snprintf(text + at, room - at, "%s %s %s\n", t->name + strlen(PREFIX), quota, guarantee);
+        at +=
+            (size_t) snprintf(text + at, room - at, "%s %s %s\n", t->name + strlen(PREFIX), quota, guarantee);
     }
     return atomic_file_write(path, text, at, e);
 }
@@ -69,7 +70,8 @@ static bool fits(const struct server *s, const struct tenant *t, uint64_t guaran
     return share_fits(store_of(t), t, guarantee, n_unseen(s, store_of(t)), t->device->guarantee_bytes);
 }
 
-/* "1000": on the host's memory; "1000@gpu0". Return: 0; -EINVAL: not that form; -ENODEV: no such device; server_tenant(). */
+/* "1000": on the host's memory; "1000@gpu0". Return: 0; -EINVAL: not that form; -ENODEV: no such device;
+ * server_tenant(). */
 static int tenant_of(struct server *s, const char *text, struct tenant **ret, struct errmsg *e)
 {
     char device[DEVICE_NAME_BYTES] = "cpu", after;
@@ -108,8 +110,8 @@ static int load_line(struct server *s, const char *line, struct errmsg *e)
     int r;
 
     if (sscanf(line, "%39s %23s %23s%c", name, quota_text, guarantee_text, &after) != 3 ||
-        !read_bytes(quota_text, &has_quota, &quota) || !read_bytes(guarantee_text, &has_guarantee, &guarantee) ||
-        (has_quota && quota == 0))
+        !read_bytes(quota_text, &has_quota, &quota) ||
+        !read_bytes(guarantee_text, &has_guarantee, &guarantee) || (has_quota && quota == 0))
         return fail(e, -EBADMSG, "bad line \"%.60s\"", line);
     r = tenant_of(s, name, &t, e);
     if (r < 0)
@@ -121,8 +123,9 @@ static int load_line(struct server *s, const char *line, struct errmsg *e)
     if (!has_guarantee)
         return 0;
     if (!fits(s, t, guarantee))
-        return fail(e, -ENOSPC, "the guarantee of %" PRIu64 " bytes of tenant %s does not fit the pool any more", guarantee,
-                    t->name);
+        return fail(e, -ENOSPC,
+                    "the guarantee of %" PRIu64 " bytes of tenant %s does not fit the pool any more",
+                    guarantee, t->name);
     t->guarantee_bytes = guarantee;
     t->guarantee_is_set = true;
     return 0;
@@ -133,7 +136,7 @@ void quota_load(struct server *s)
     _cleanup_(freep) char *path = s->config->state_dir ? file_path(s) : NULL;
     _cleanup_(freep) void *bytes = NULL;
     _cleanup_(freep) char *text = NULL;
-    struct errmsg e = { "out of memory" };
+    struct errmsg e = {"out of memory"};
     char *save_ptr = NULL;
     size_t n;
     int r;
@@ -145,10 +148,12 @@ void quota_load(struct server *s)
         return;
     text = r == 0 ? strndup(bytes, n) : NULL;
     if (!text || strncmp(text, TITLE, strlen(TITLE)) != 0) {
-        log_event(LOG_ERR, "quotas-unreadable", "message=\"%s\", ignoring", text ? "not quotas of this version" : e.text);
+        log_event(LOG_ERR, "quotas-unreadable", "message=\"%s\", ignoring",
+                  text ? "not quotas of this version" : e.text);
         return;
     }
-    for (char *line = strtok_r(text + strlen(TITLE), "\n", &save_ptr); line; line = strtok_r(NULL, "\n", &save_ptr))
+    for (char *line = strtok_r(text + strlen(TITLE), "\n", &save_ptr); line;
+         line = strtok_r(NULL, "\n", &save_ptr))
         if (load_line(s, line, &e) < 0)
             log_event(LOG_ERR, "quota-ignored", "path=%s message=\"%s\"", path, e.text);
 }
@@ -161,7 +166,7 @@ void quota_reload(struct server *s)
             t->quota_bytes = t->device->quota_bytes;
 }
 
-/* ---- SET_QUOTA -------------------------------------------------------------------------------------------------- */
+/* ---- SET_QUOTA ---- */
 
 /* One that nobody came for yet can be given its share beforehand, by the name it will have. */
 static int find_or_make(struct request *rq, const char *name, struct tenant **ret)
@@ -177,17 +182,21 @@ static int find_or_make(struct request *rq, const char *name, struct tenant **re
         r = -EINVAL;
     if (r != -EINVAL)
         return r == -ENODEV ? -ENOENT : r;
-    return fail(&rq->error, -ENOENT, "there is no tenant \"%.40s\", and it is not of the form uid-N or uid-N@gpuM", name);
+    return fail(&rq->error, -ENOENT,
+                "there is no tenant \"%.40s\", and it is not of the form uid-N or uid-N@gpuM", name);
 }
 
 static int check(struct request *rq, const struct tenant *t, uint64_t quota, uint64_t guarantee)
 {
     if (guarantee > quota)
-        return fail(&rq->error, -EINVAL, "tenant %s: a guarantee of %" PRIu64 " bytes above its maximum of %" PRIu64, t->name,
+        return fail(&rq->error, -EINVAL,
+                    "tenant %s: a guarantee of %" PRIu64 " bytes above its maximum of %" PRIu64, t->name,
                     guarantee, quota);
     if (!fits(rq->server, t, guarantee))
-        return fail(&rq->error, -ENOSPC, "a guarantee of %" PRIu64 " bytes (in whole extents of %" PRIu64 ") for tenant %s does "
-                    "not fit the pool beside those of others", guarantee, store_of(t)->pool.extent_bytes, t->name);
+        return fail(&rq->error, -ENOSPC,
+                    "a guarantee of %" PRIu64 " bytes (in whole extents of %" PRIu64 ") for tenant %s does "
+                    "not fit the pool beside those of others",
+                    guarantee, store_of(t)->pool.extent_bytes, t->name);
     return 0;
 }
 
@@ -235,15 +244,18 @@ int handle_set_quota(struct request *rq)
     r = change(rq, t, m);
     if (r < 0)
         return r;
-    /* What is held or in arenas stays above a lowered quota until it is released; nothing new comes meanwhile. */
+    /* What is held or in arenas stays above a lowered quota until it is released; nothing new comes
+     * meanwhile. */
     (void) evict_for_quota(store_of(t), t, 0);
     reply->used_bytes = tenant_used_bytes(t);
     reply->quota_bytes = t->quota_bytes;
     reply->guarantee_bytes = t->guarantee_bytes;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_SET_QUOTA;
     rq->reply.set_quota = reply;
-    log_event(LOG_NOTICE, "quota", "tenant=%s bytes=%" PRIu64 " before=%" PRIu64 " guarantee=%" PRIu64 " before=%" PRIu64
-              " used=%" PRIu64, t->name, t->quota_bytes, reply->previous_bytes, t->guarantee_bytes,
+    log_event(LOG_NOTICE, "quota",
+              "tenant=%s bytes=%" PRIu64 " before=%" PRIu64 " guarantee=%" PRIu64 " before=%" PRIu64
+              " used=%" PRIu64,
+              t->name, t->quota_bytes, reply->previous_bytes, t->guarantee_bytes,
               reply->previous_guarantee_bytes, reply->used_bytes);
     return 0;
 }

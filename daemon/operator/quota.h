@@ -1,8 +1,9 @@
 /*
- * What tenants may have, beyond what the configuration gives everybody: an operator says it (SET_QUOTA), and with a state
- * folder it is remembered.
+ * What tenants may have, beyond what the configuration gives everybody: an operator says it (SET_QUOTA), and
+ * with a state folder it is remembered.
  *
- *   DIR/quotas   "kvcobra quotas 1", then per tenant that differs: <uid>[@<device>] <quota bytes or -> <guarantee bytes or ->
+ *   DIR/quotas   "kvcobra quotas 1", then per tenant that differs: <uid>[@<device>] <quota bytes or ->
+ * <guarantee bytes or ->
  */
 #pragma once
 
@@ -11,8 +12,8 @@ struct server;
 struct tenant;
 
 /*
- * At the start, before pages come back: makes the tenants of the file and gives them what it says. A line that cannot be
- * honoured (a guarantee that does not fit the pool any more) is logged and left.
+ * At the start, before pages come back: makes the tenants of the file and gives them what it says. A line
+ * that cannot be honoured (a guarantee that does not fit the pool any more) is logged and left.
  */
 void quota_load(struct server *s);
 

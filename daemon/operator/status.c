@@ -19,7 +19,8 @@
 #error "the build defines KVCOBRA_VERSION"
 #endif
 
-/* A cursor is the kind of what comes next and its number; both grow only, so pages of an answer never overlap. */
+/* A cursor is the kind of what comes next and its number; both grow only, so pages of an answer never
+ * overlap. */
 enum { CURSOR_TENANTS = 0, CURSOR_SPACES = 1 };
 #define CURSOR(kind, number) ((uint64_t) (kind) << 56 | (number))
 #define CURSOR_KIND(cursor) ((cursor) >> 56)
@@ -209,8 +210,8 @@ uint64_t status_tokens_free(const struct server *s, const struct space *x)
         uint64_t by_pool, by_quota = tenant_room_bytes(t) / x->layout.slot_bytes[PAGE_REST];
 
         if (!g) {
-            group_init(&empty, (struct tenant *) t, (struct space *) x, PAGE_REST, x->layout.slot_bytes[PAGE_REST],
-                       x->layout.page_bytes[PAGE_REST]);
+            group_init(&empty, (struct tenant *) t, (struct space *) x, PAGE_REST,
+                       x->layout.slot_bytes[PAGE_REST], x->layout.page_bytes[PAGE_REST]);
             g = &empty;
         }
         by_pool = g->slot_bytes <= p->extent_bytes ? pool_group_room(p, g) : 0;

@@ -1,15 +1,17 @@
 /*
  * COMMIT: what a client wrote in its arena becomes pages.
  *
- *   claim     on the loop: the reservations that the message names become COPYING and leave the session's list
- *   copy      on a thread: arena to slot, once, then everything is checked on the copy, which no client can write
- *   conclude  on the loop: publish, or lease what another client published meanwhile, or back to the reservations
+ *   claim     on the loop: the reservations that the message names become COPYING and leave the session's
+ * list copy      on a thread: arena to slot, once, then everything is checked on the copy, which no client
+ * can write conclude  on the loop: publish, or lease what another client published meanwhile, or back to the
+ * reservations
  *
- * On a GPU the client wrote the payload into the slot itself and says what its checksum is: nothing is copied or looked at
- * here, the message is claimed and concluded at once.
+ * On a GPU the client wrote the payload into the slot itself and says what its checksum is: nothing is copied
+ * or looked at here, the message is claimed and concluded at once.
  *
- * A slot that is COPYING belongs to the job alone. Whatever ends meanwhile (connection, session, process, the session's
- * time), conclude() sees it and discards; a crash leaves a slot that is not COMMITTED, which a start makes FREE.
+ * A slot that is COPYING belongs to the job alone. Whatever ends meanwhile (connection, session, process, the
+ * session's time), conclude() sees it and discards; a crash leaves a slot that is not COMMITTED, which a
+ * start makes FREE.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -28,8 +30,8 @@
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 
-struct copy { /* one item of the message */
-    uint32_t slot;     /* SLOT_NONE: not claimed */
+struct copy {      /* one item of the message */
+    uint32_t slot; /* SLOT_NONE: not claimed */
     unsigned page_class;
     struct chunk_key key;
     const struct page_layout *layout; /* of a busy space: stays */
@@ -42,7 +44,7 @@ struct copy { /* one item of the message */
 
 struct commit_job {
     struct job job;
-    int arena_fd;      /* the session's; -1: it has none */
+    int arena_fd; /* the session's; -1: it has none */
     uint64_t arena_bytes;
     uint8_t model_digest[DIGEST_BYTES];
     size_t n_items, next;
@@ -51,7 +53,7 @@ struct commit_job {
     struct copy items[];
 };
 
-/* ---- claim ------------------------------------------------------------------------------------------------------ */
+/* ---- claim ---- */
 
 /* All items of a COMMIT are of one table: that of the first slot that means something. */
 static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct page_context *ret)
@@ -65,7 +67,8 @@ static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct p
         if (!slot || slot->state == SLOT_FREE || slot->generation != m->items[i]->generation ||
             pool_slot_span(&st->pool, m->items[i]->slot)->group->tenant != rq->session->tenant)
             continue;
-        digest = bytes_view(pool_slot_span(&st->pool, m->items[i]->slot)->group->space->table_digest, DIGEST_BYTES);
+        digest = bytes_view(pool_slot_span(&st->pool, m->items[i]->slot)->group->space->table_digest,
+                            DIGEST_BYTES);
         return page_context(rq, m->model, &digest, ret);
     }
     return fail(&rq->error, -ESTALE, "none of the slots is a reservation of this session (any more)");
@@ -79,16 +82,21 @@ static void claim_item(struct request *rq, const struct page_context *c, const K
     const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
     const struct group *g;
 
-    *ret = (struct copy) { .slot = SLOT_NONE };
+    *ret = (struct copy){.slot = SLOT_NONE};
     if (!slot || item->key.len != CHUNK_KEY_BYTES || memcmp(&slot->key, item->key.data, CHUNK_KEY_BYTES) != 0)
         return;
     g = pool_slot_span(&st->pool, item->slot)->group;
     if (g->space != c->space || store_find(st, rq->session->tenant, &slot->key) != SLOT_NONE)
         return;
-    *ret = (struct copy) {
-        .slot = item->slot, .page_class = g->page_class, .key = slot->key, .layout = &g->space->layout,
-        .to = st->pool.source ? NULL : pool_slot_data(&st->pool, item->slot), .offset = item->arena_offset,
-        .bytes = g->page_bytes, .crc = item->payload_crc32c,
+    *ret = (struct copy){
+        .slot = item->slot,
+        .page_class = g->page_class,
+        .key = slot->key,
+        .layout = &g->space->layout,
+        .to = st->pool.source ? NULL : pool_slot_data(&st->pool, item->slot),
+        .offset = item->arena_offset,
+        .bytes = g->page_bytes,
+        .crc = item->payload_crc32c,
     };
     session_take_reservation(rq->session, item->slot);
     store_claim(st, item->slot);
@@ -137,18 +145,19 @@ static void give_all_back(struct commit_job *j, bool keep)
         give_back(j, &j->items[i], keep);
 }
 
-/* ---- copy ------------------------------------------------------------------------------------------------------- */
+/* ---- copy ---- */
 
 /*
- * read(2), not memcpy: a hole that the client punches meanwhile reads as zeros, where a load through the mapping could
- * fault if memory is short.
+ * read(2), not memcpy: a hole that the client punches meanwhile reads as zeros, where a load through the
+ * mapping could fault if memory is short.
  */
 static int copy_page(const struct commit_job *j, const struct copy *c, struct errmsg *e)
 {
     size_t have = 0;
 
     if (!range_inside(c->offset, c->bytes, j->arena_bytes))
-        return fail(e, -EINVAL, "a page of %zu bytes at %" PRIu64 " is not inside the arena", c->bytes, c->offset);
+        return fail(e, -EINVAL, "a page of %zu bytes at %" PRIu64 " is not inside the arena", c->bytes,
+                    c->offset);
     while (have < c->bytes) {
         ssize_t n = pread(j->arena_fd, c->to + have, c->bytes - have, (off_t) (c->offset + have));
 
@@ -164,7 +173,10 @@ static int copy_page(const struct commit_job *j, const struct copy *c, struct er
 static void copy_item(struct commit_job *j, struct copy *c)
 {
     struct page_expectation x = {
-        .layout = c->layout, .model_digest = j->model_digest, .key = &c->key, .page_class = c->page_class,
+        .layout = c->layout,
+        .model_digest = j->model_digest,
+        .key = &c->key,
+        .page_class = c->page_class,
     };
 
     c->err = copy_page(j, c, &j->error);
@@ -187,7 +199,7 @@ static bool copy_slice(struct work_item *work)
     return j->next < j->n_items;
 }
 
-/* ---- conclude --------------------------------------------------------------------------------------------------- */
+/* ---- conclude ---- */
 
 static int publish_item(struct request *rq, struct copy *mine)
 {
@@ -207,11 +219,14 @@ static int judge_unclaimed(struct request *rq, const Kvcobra__CommitItem *item, 
 
     if (slot && memcmp(&slot->key, key, sizeof(*key)) != 0)
         return fail(&rq->error, -EINVAL, "slot %" PRIu32 " was reserved for another key", item->slot);
-    return fail(&rq->error, -ESTALE, "slot %" PRIu32 " is no reservation of this session (any more)", item->slot);
+    return fail(&rq->error, -ESTALE, "slot %" PRIu32 " is no reservation of this session (any more)",
+                item->slot);
 }
 
-/* A reservation of our own whose key was published before we claimed it, or a page that RESERVE said exists. */
-static bool names_present(struct request *rq, const Kvcobra__CommitItem *item, const struct chunk_key *key, uint32_t present)
+/* A reservation of our own whose key was published before we claimed it, or a page that RESERVE said exists.
+ */
+static bool names_present(struct request *rq, const Kvcobra__CommitItem *item, const struct chunk_key *key,
+                          uint32_t present)
 {
     const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
     struct store *st = store_of(rq->session->tenant);
@@ -226,8 +241,8 @@ static bool names_present(struct request *rq, const Kvcobra__CommitItem *item, c
 }
 
 /* One item: *ret_slot is the page to lease, hold taken. */
-static int conclude_item(struct request *rq, const Kvcobra__CommitItem *item, struct commit_job *j, struct copy *mine,
-                         uint32_t *ret_slot)
+static int conclude_item(struct request *rq, const Kvcobra__CommitItem *item, struct commit_job *j,
+                         struct copy *mine, uint32_t *ret_slot)
 {
     struct store *st = store_of(rq->session->tenant);
     struct chunk_key key;

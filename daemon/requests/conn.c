@@ -22,9 +22,9 @@ static void on_packet(void *ctx, const void *data, struct wire_packet *p)
     if (p->pid != c->peer.pid) {
         /* A forked child or a process that was handed the socket: not the one that was let in. */
         if (log_is_due(++c->server->refused_packets))
-            log_event(LOG_NOTICE, "foreign-packet", "pid=%ld sender=%ld uid=%ld refused=%" PRIu64
-                      ", closing the connection", (long) c->peer.pid, (long) p->pid, (long) c->peer.uid,
-                      c->server->refused_packets);
+            log_event(LOG_NOTICE, "foreign-packet",
+                      "pid=%ld sender=%ld uid=%ld refused=%" PRIu64 ", closing the connection",
+                      (long) c->peer.pid, (long) p->pid, (long) c->peer.uid, c->server->refused_packets);
         r = -EPERM;
     } else {
         r = request_handle(c, data, p);
@@ -39,12 +39,13 @@ static void on_end(void *ctx, int err)
     struct conn *c = ctx;
 
     if (err == -EBADMSG && log_is_due(++c->server->refused_packets))
-        log_event(LOG_NOTICE, "packet-truncated", "pid=%ld uid=%ld refused=%" PRIu64 ", closing the connection",
-                  (long) c->peer.pid, (long) c->peer.uid, c->server->refused_packets);
+        log_event(LOG_NOTICE, "packet-truncated",
+                  "pid=%ld uid=%ld refused=%" PRIu64 ", closing the connection", (long) c->peer.pid,
+                  (long) c->peer.uid, c->server->refused_packets);
     conn_close(c);
 }
 
-static const struct ev_stream_callbacks callbacks = { .on_packet = on_packet, .on_end = on_end };
+static const struct ev_stream_callbacks callbacks = {.on_packet = on_packet, .on_end = on_end};
 
 static uint32_t connections_of(const struct server *s, uid_t uid)
 {
@@ -73,7 +74,7 @@ static int admit(struct server *s, int fd, bool is_operator, struct ucred *ret_p
 
 void conn_accept(struct server *s, int fd, bool is_operator)
 {
-    struct ucred peer = { 0 };
+    struct ucred peer = {0};
     struct conn *c = NULL;
     int r = admit(s, fd, is_operator, &peer);
 
@@ -82,8 +83,12 @@ void conn_accept(struct server *s, int fd, bool is_operator)
         r = c ? 0 : -ENOMEM;
     }
     if (r == 0) {
-        *c = (struct conn) {
-            .server = s, .is_operator = is_operator, .peer = peer, .pidfd = -1, .accepted_ms = ev_now_ms(s->ev),
+        *c = (struct conn){
+            .server = s,
+            .is_operator = is_operator,
+            .peer = peer,
+            .pidfd = -1,
+            .accepted_ms = ev_now_ms(s->ev),
         };
         r = ev_stream_new(s->ev, fd, &callbacks, c, &c->stream);
     } else {

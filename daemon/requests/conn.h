@@ -3,9 +3,9 @@
  *
  *     NEW --HELLO--> GREETED --CONFIRM--> OPEN
  *
- * HELLO's packet carries the sender's pid, verified by the kernel and equal to the socket's peer; then a pidfd of it
- * is opened; CONFIRM, a second packet from the same pid, proves that the process was still alive after that, so the
- * pidfd means it and nobody else. Nothing is granted before.
+ * HELLO's packet carries the sender's pid, verified by the kernel and equal to the socket's peer; then a
+ * pidfd of it is opened; CONFIRM, a second packet from the same pid, proves that the process was still alive
+ * after that, so the pidfd means it and nobody else. Nothing is granted before.
  */
 #pragma once
 
@@ -27,19 +27,19 @@ struct conn {
     struct conn *next, *prev;
     struct server *server;
     struct ev_source *stream;
-    bool is_operator;      /* came through the operator socket */
+    bool is_operator; /* came through the operator socket */
     enum conn_state state;
-    struct ucred peer;     /* SO_PEERCRED */
-    int pidfd;             /* from HELLO until CONFIRM hands it to the session; operators keep it here */
+    struct ucred peer; /* SO_PEERCRED */
+    int pidfd;         /* from HELLO until CONFIRM hands it to the session; operators keep it here */
     uint64_t accepted_ms;
     uint8_t token[SESSION_TOKEN_BYTES];
     char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
-    struct device *device; /* GREETED: where HELLO wants its session */
-    struct session *resume; /* GREETED: the session that HELLO's token named */
+    struct device *device;   /* GREETED: where HELLO wants its session */
+    struct session *resume;  /* GREETED: the session that HELLO's token named */
     struct session *session; /* OPEN, not an operator's */
-    bool fds_sent;         /* a packet with descriptors may still be unread */
-    uint32_t n_jobs;       /* requests that threads work on */
-    bool closed;           /* ended; here for its jobs only */
+    bool fds_sent;           /* a packet with descriptors may still be unread */
+    uint32_t n_jobs;         /* requests that threads work on */
+    bool closed;             /* ended; here for its jobs only */
 };
 
 /* Accept callbacks' common half: @fd is owned. */

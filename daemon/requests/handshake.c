@@ -22,11 +22,14 @@ static int check_hello(struct request *rq, const Kvcobra__Hello *m)
 {
     if (rq->conn->state != CONN_NEW)
         return fail(&rq->error, -EPROTO, "a second hello on one connection");
-    if (m->version_min > PROTO_VERSION || m->version_max < PROTO_VERSION_MIN || m->version_min > m->version_max)
-        return fail(&rq->error, -EPROTO, "this kvcobrad speaks protocol %d to %d, the client %" PRIu32 " to %" PRIu32,
+    if (m->version_min > PROTO_VERSION || m->version_max < PROTO_VERSION_MIN ||
+        m->version_min > m->version_max)
+        return fail(&rq->error, -EPROTO,
+                    "this kvcobrad speaks protocol %d to %d, the client %" PRIu32 " to %" PRIu32,
                     PROTO_VERSION_MIN, PROTO_VERSION, m->version_min, m->version_max);
     if (strlen(m->client_name) > WIRE_CLIENT_NAME_BYTES_MAX)
-        return fail(&rq->error, -EINVAL, "the client's name is longer than %d bytes", WIRE_CLIENT_NAME_BYTES_MAX);
+        return fail(&rq->error, -EINVAL, "the client's name is longer than %d bytes",
+                    WIRE_CLIENT_NAME_BYTES_MAX);
     if (m->session_token.len != 0 && m->session_token.len != SESSION_TOKEN_BYTES)
         return fail(&rq->error, -EINVAL, "a session token of %zu bytes instead of %d", m->session_token.len,
                     SESSION_TOKEN_BYTES);
@@ -64,7 +67,8 @@ static void fill_hello_reply(struct request *rq)
     rq->reply.hello = reply;
 }
 
-/* Return: 0; -ENODEV: no such device, with those that are there; -EAGAIN: it may be the one that is being opened. */
+/* Return: 0; -ENODEV: no such device, with those that are there; -EAGAIN: it may be the one that is being
+ * opened. */
 static int find_device(struct request *rq, const char *uuid)
 {
     struct devices *d = &rq->server->devices;
@@ -80,8 +84,10 @@ static int find_device(struct request *rq, const char *uuid)
     if (r < 0)
         return r;
     for (uint32_t i = 1; i < d->n && at < sizeof(list); i++)
-        at += (size_t) snprintf(list + at, sizeof(list) - at, "%s%s", i > 1 ? ", " : ", on ", d->list[i].uuid);
-    return fail(&rq->error, -ENODEV, "this kvcobrad keeps no pages on \"%.48s\", only in the host's memory%s", uuid, list);
+        at +=
+            (size_t) snprintf(list + at, sizeof(list) - at, "%s%s", i > 1 ? ", " : ", on ", d->list[i].uuid);
+    return fail(&rq->error, -ENODEV, "this kvcobrad keeps no pages on \"%.48s\", only in the host's memory%s",
+                uuid, list);
 }
 
 int handle_hello(struct request *rq)
@@ -101,7 +107,8 @@ int handle_hello(struct request *rq)
     if (m->session_token.len == SESSION_TOKEN_BYTES && !c->is_operator)
         c->resume = find_session(rq->server, c, m->session_token.data);
     r = c->resume ? 0 : drain_check_session(rq);
-    if (r == 0 && !c->resume && c->device->number > 0) /* what a session has on a GPU stays its own, whatever is with that now */
+    if (r == 0 && !c->resume &&
+        c->device->number > 0) /* what a session has on a GPU stays its own, whatever is with that now */
         r = gpu_check(c->device, &rq->error);
     if (r < 0) {
         closep(&c->pidfd);
@@ -184,7 +191,8 @@ int handle_confirm(struct request *rq)
     }
     c->state = CONN_OPEN;
     log_event(LOG_INFO, "session-open", "session=%" PRIu32 " client=\"%s\" pid=%ld uid=%ld tenant=%s",
-              c->session->number, c->client_name, (long) c->peer.pid, (long) c->peer.uid, c->session->tenant->name);
+              c->session->number, c->client_name, (long) c->peer.pid, (long) c->peer.uid,
+              c->session->tenant->name);
     fill_confirm_reply(rq, resumed);
     return 0;
 }

@@ -19,7 +19,11 @@ static bool somebody_waits(const struct job *j)
 static void answer(struct job *j)
 {
     struct request rq = {
-        .server = j->server, .conn = j->conn, .session = j->session, .message = j->message, .began_ns = j->began_ns,
+        .server = j->server,
+        .conn = j->conn,
+        .session = j->session,
+        .message = j->message,
+        .began_ns = j->began_ns,
     };
     int r;
 
@@ -57,7 +61,8 @@ static void on_done(struct work_item *i)
 int job_begin(struct job *j, struct request *rq)
 {
     if (rq->conn->n_jobs >= JOBS_PER_CONNECTION_MAX)
-        return fail(&rq->error, -EAGAIN, "%d requests of this connection are being worked on: wait for one of them",
+        return fail(&rq->error, -EAGAIN,
+                    "%d requests of this connection are being worked on: wait for one of them",
                     JOBS_PER_CONNECTION_MAX);
     j->server = rq->server;
     j->conn = rq->conn;
@@ -108,5 +113,6 @@ int job_start(struct job *j, struct request *rq)
 
 int job_expired(struct request *rq)
 {
-    return fail(&rq->error, -ETIMEDOUT, "kvcobrad had no thread free for this before its deadline: ask again");
+    return fail(&rq->error, -ETIMEDOUT,
+                "kvcobrad had no thread free for this before its deadline: ask again");
 }

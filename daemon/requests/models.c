@@ -15,12 +15,17 @@ static int read_geometry(struct request *rq, const Kvcobra__Geometry *m, struct 
 {
     if (!m)
         return fail(&rq->error, -EINVAL, "open_model without a geometry");
-    *ret = (struct geometry) {
-        .n_layers = m->n_layers, .n_heads = m->n_heads, .n_kv_heads = m->n_kv_heads, .d = m->d, .n_rot = m->n_rot,
+    *ret = (struct geometry){
+        .n_layers = m->n_layers,
+        .n_heads = m->n_heads,
+        .n_kv_heads = m->n_kv_heads,
+        .d = m->d,
+        .n_rot = m->n_rot,
         .attn_scale = m->attn_scale,
     };
     if (m->n_freq > GEOMETRY_PLANES_MAX || m->n_freq != m->n_rot / 2)
-        return fail(&rq->error, -EINVAL, "%zu RoPE frequencies for %" PRIu32 " rotary dimensions", m->n_freq, m->n_rot);
+        return fail(&rq->error, -EINVAL, "%zu RoPE frequencies for %" PRIu32 " rotary dimensions", m->n_freq,
+                    m->n_rot);
     if (m->n_freq > 0)
         memcpy(ret->freq, m->freq, m->n_freq * sizeof(double));
     return geometry_validate(ret, &rq->error);
@@ -35,7 +40,8 @@ static int check_model(struct request *rq, const Kvcobra__OpenModel *m, struct s
     int r;
 
     if (m->model_digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a model digest of %zu bytes instead of %d", m->model_digest.len, DIGEST_BYTES);
+        return fail(&rq->error, -EINVAL, "a model digest of %zu bytes instead of %d", m->model_digest.len,
+                    DIGEST_BYTES);
     r = read_geometry(rq, m->geometry, &g);
     if (r < 0)
         return r;
@@ -44,10 +50,11 @@ static int check_model(struct request *rq, const Kvcobra__OpenModel *m, struct s
         return fail(&rq->error, -ENODATA, "no table is active for this model: stage and activate one");
     geometry_digest(&g, ret->geometry_digest);
     if (memcmp(ret->geometry_digest, active->active->table->geometry_digest, DIGEST_BYTES) != 0)
-        return fail(&rq->error, -EINVAL, "the active table was made for another geometry of this model "
+        return fail(&rq->error, -EINVAL,
+                    "the active table was made for another geometry of this model "
                     "(layers, heads, RoPE frequencies or scale differ)");
     memcpy(ret->digest, m->model_digest.data, DIGEST_BYTES);
-    ret->shard = (struct shard) { m->first_head, m->n_heads };
+    ret->shard = (struct shard){m->first_head, m->n_heads};
     if (m->n_heads == 0 && m->first_head == 0)
         ret->shard.n_heads = g.n_kv_heads;
     if (ret->shard.n_heads == 0 || ret->shard.first_head > g.n_kv_heads ||
@@ -113,7 +120,8 @@ int handle_open_model(struct request *rq)
     return 0;
 }
 
-/* No process opens the handle of its own memory: the session that lent it knows it, another one of the process cannot. */
+/* No process opens the handle of its own memory: the session that lent it knows it, another one of the
+ * process cannot. */
 static int check_lent(struct request *rq, const struct pool_extent *x)
 {
     const struct session *s = rq->session;
@@ -121,8 +129,11 @@ static int check_lent(struct request *rq, const struct pool_extent *x)
     if (x->lent->gone)
         return fail(&rq->error, -ESTALE, "extent %" PRIu64 " was memory of a client that is gone", x->id);
     if (x->lent->pid == s->pid && x->lent->session != s->number)
-        return fail(&rq->error, -EXDEV, "extent %" PRIu64 " is memory that another client of this process lent: only that client can "
-                    "use it here", x->id);
+        return fail(&rq->error, -EXDEV,
+                    "extent %" PRIu64
+                    " is memory that another client of this process lent: only that client can "
+                    "use it here",
+                    x->id);
     return 0;
 }
 

@@ -21,8 +21,10 @@ static int check_identity(const struct page_header *h, const struct page_expecta
     if (memcmp(&h->key, x->key, sizeof(h->key)) != 0)
         return fail(e, -EBADMSG, "page header: another chunk key than the commit's");
     if (h->first_head != shard->first_head || h->n_heads != shard->n_heads)
-        return fail(e, -EBADMSG, "page header: %" PRIu32 " heads from %" PRIu32 " on, the model's shard has %" PRIu32
-                    " from %" PRIu32, h->n_heads, h->first_head, shard->n_heads, shard->first_head);
+        return fail(e, -EBADMSG,
+                    "page header: %" PRIu32 " heads from %" PRIu32 " on, the model's shard has %" PRIu32
+                    " from %" PRIu32,
+                    h->n_heads, h->first_head, shard->n_heads, shard->first_head);
     return 0;
 }
 
@@ -36,15 +38,16 @@ static int check_shape(const struct page_header *h, const struct page_expectatio
         return fail(e, -EBADMSG, "page header: flags %" PRIu32 " for a page of class %s", h->flags,
                     first ? "first" : "rest");
     if (h->first_position % CHUNK_TOKENS != 0 || (h->first_position == 0) != first)
-        return fail(e, -EBADMSG, "page header: position %" PRIu64 " for a page of class %s", h->first_position,
-                    first ? "first" : "rest");
+        return fail(e, -EBADMSG, "page header: position %" PRIu64 " for a page of class %s",
+                    h->first_position, first ? "first" : "rest");
     if (h->payload_bytes != x->layout->payload_bytes[x->page_class])
         return fail(e, -EBADMSG, "page header: %" PRIu64 " payload bytes instead of %zu", h->payload_bytes,
                     x->layout->payload_bytes[x->page_class]);
     return 0;
 }
 
-/* binary16: an exponent of all ones is infinity or NaN, which would spread over every query of every reader. */
+/* binary16: an exponent of all ones is infinity or NaN, which would spread over every query of every reader.
+ */
 static int check_sinks(const uint8_t *payload, const struct page_expectation *x, struct errmsg *e)
 {
     const struct page_layout *l = x->layout;
@@ -60,7 +63,8 @@ static int check_sinks(const uint8_t *payload, const struct page_expectation *x,
     return 0;
 }
 
-int page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *ret_payload_crc32c, struct errmsg *e)
+int page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *ret_payload_crc32c,
+               struct errmsg *e)
 {
     const uint8_t *payload = page + PAGE_HEADER_BYTES;
     struct page_header h;

@@ -18,9 +18,10 @@ struct page_expectation {
 /**
  * page_check() - check header, length, checksum and sinks of @page, layout->page_bytes[class] bytes
  *
- * Every header field must equal what table, shard, reservation and chunk say; sinks must be finite. Codes need no
- * check: every bit pattern is a code.
+ * Every header field must equal what table, shard, reservation and chunk say; sinks must be finite. Codes
+ * need no check: every bit pattern is a code.
  *
  * Return: 0; -EBADMSG with a sentence naming the field.
  */
-int page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *ret_payload_crc32c, struct errmsg *e);
+int page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *ret_payload_crc32c,
+               struct errmsg *e);

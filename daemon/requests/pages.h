@@ -1,4 +1,5 @@
-/* What the handlers of page messages share: pages_write.c, commit.c, pages_read.c, recheck.c, recheck_gpu.c. */
+/* What the handlers of page messages share: pages_write.c, commit.c, pages_read.c, recheck.c, recheck_gpu.c.
+ */
 #pragma once
 
 #include <stdint.h>
@@ -19,7 +20,8 @@ struct page_context {
 };
 
 /* Return: 0; -EINVAL: no such model, or table of another; -ENOENT, -ESTALE: see request_table(). */
-int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *table_digest, struct page_context *ret);
+int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *table_digest,
+                 struct page_context *ret);
 
 /* Return: 0; -EINVAL: not CHUNK_KEY_BYTES. */
 int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_key *ret);
@@ -36,7 +38,8 @@ int page_lease(struct request *rq, size_t n, uint64_t *ret_lease);
 /* Whether pages of the table are still taken. Return: 0; -ESTALE: its drain time is over. */
 int page_check_writable(struct request *rq, const struct table_entry *t);
 
-/* The reservation that (slot, generation) of a message names, or NULL: nonsense, not ours, or discarded meanwhile. */
+/* The reservation that (slot, generation) of a message names, or NULL: nonsense, not ours, or discarded
+ * meanwhile. */
 struct slot *page_own_reservation(const struct request *rq, uint32_t slot, uint64_t generation);
 
 /**
@@ -44,15 +47,20 @@ struct slot *page_own_reservation(const struct request *rq, uint32_t slot, uint6
  * @slots: [n], SLOT_NONE or pages of this tenant
  * @again: the handler, called anew when they are compared
  *
- * A few bytes are left to store_page_is_whole(). Return: 0: go on; REQUEST_PENDING: return it; -EAGAIN; -ENOMEM.
+ * A few bytes are left to store_page_is_whole(). Return: 0: go on; REQUEST_PENDING: return it; -EAGAIN;
+ * -ENOMEM.
  */
 int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
 
-/* The same on a GPU, by the mover. At least one page is unchecked. Return: also -EAGAIN: the mover cannot be asked now. */
+/* The same on a GPU, by the mover. At least one page is unchecked. Return: also -EAGAIN: the mover cannot be
+ * asked now. */
 int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
 
-/* Why the tenant does not have a chunk. Of its own history only: nothing here depends on what another one stores. */
-Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space, const struct chunk_key *key);
+/* Why the tenant does not have a chunk. Of its own history only: nothing here depends on what another one
+ * stores. */
+Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space,
+                                     const struct chunk_key *key);
 
-/* One per sequence, of its first missing chunk: where LEASE ends, or a first page that RESERVE does not find. */
+/* One per sequence, of its first missing chunk: where LEASE ends, or a first page that RESERVE does not find.
+ */
 void page_count_miss(struct request *rq, Kvcobra__MissReason reason);

@@ -10,9 +10,10 @@
 #include "daemon/session/session.h"
 #include "daemon/store/space.h"
 
-int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *table_digest, struct page_context *ret)
+int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *table_digest,
+                 struct page_context *ret)
 {
-    struct page_context c = { .model = session_model(rq->session, model) };
+    struct page_context c = {.model = session_model(rq->session, model)};
     int r;
 
     if (!c.model)
@@ -31,7 +32,8 @@ int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *
 int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_key *ret)
 {
     if (bytes->len != CHUNK_KEY_BYTES)
-        return fail(&rq->error, -EINVAL, "a chunk key of %zu bytes instead of %d", bytes->len, CHUNK_KEY_BYTES);
+        return fail(&rq->error, -EINVAL, "a chunk key of %zu bytes instead of %d", bytes->len,
+                    CHUNK_KEY_BYTES);
     memcpy(ret->bytes, bytes->data, CHUNK_KEY_BYTES);
     return 0;
 }
@@ -59,7 +61,8 @@ int page_lease_room(struct request *rq)
     int r = leases_make_room(&rq->session->leases);
 
     return r < 0 ? fail(&rq->error, r, "this session has %" PRIu32 " leases, which is the most: release some",
-                        rq->session->leases.n_leases) : 0;
+                        rq->session->leases.n_leases)
+                 : 0;
 }
 
 int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
@@ -84,7 +87,7 @@ int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
 
 /* What the index said, against the daemon's own record. */
 static bool names_page(struct request *rq, const struct page_context *c, const Kvcobra__LeaseItem *item,
-                    const struct chunk_key *key)
+                       const struct chunk_key *key)
 {
     const struct pool *p = &store_of(rq->session->tenant)->pool;
     const struct slot *slot = pool_slot(p, item->slot);
@@ -95,12 +98,14 @@ static bool names_page(struct request *rq, const struct page_context *c, const K
            pool_slot_span(p, item->slot)->group->tenant == rq->session->tenant;
 }
 
-Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space, const struct chunk_key *key)
+Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space,
+                                     const struct chunk_key *key)
 {
     const struct tenant *t = rq->session->tenant;
     uint32_t present = store_find(store_of(rq->session->tenant), t, key);
 
-    if (present != SLOT_NONE && pool_slot_span(&store_of(rq->session->tenant)->pool, present)->group->space != space)
+    if (present != SLOT_NONE &&
+        pool_slot_span(&store_of(rq->session->tenant)->pool, present)->group->space != space)
         return KVCOBRA__MISS_REASON__MISS_OTHER_TABLE;
     switch (ghosts_find(&t->ghosts, key)) {
     case GHOST_EVICTED:
@@ -125,7 +130,8 @@ static size_t find_pages(struct request *rq, const struct page_context *c, const
     struct chunk_key key;
     size_t n = 0;
 
-    while (n < m->n_items && page_key(rq, &m->items[n]->key, &key) == 0 && names_page(rq, c, m->items[n], &key)) {
+    while (n < m->n_items && page_key(rq, &m->items[n]->key, &key) == 0 &&
+           names_page(rq, c, m->items[n], &key)) {
         scratch->slots[n] = m->items[n]->slot;
         n++;
     }
@@ -186,9 +192,11 @@ int handle_lease(struct request *rq)
 int handle_release(struct request *rq)
 {
     const Kvcobra__Release *m = rq->message->release;
-    int r = leases_release(&rq->session->leases, store_of(rq->session->tenant), m->lease, m->bitmap.data, m->bitmap.len);
+    int r = leases_release(&rq->session->leases, store_of(rq->session->tenant), m->lease, m->bitmap.data,
+                           m->bitmap.len);
 
-    return r < 0 ? fail(&rq->error, r, "there is no lease %" PRIu64 " in this session (any more)", m->lease) : 0;
+    return r < 0 ? fail(&rq->error, r, "there is no lease %" PRIu64 " in this session (any more)", m->lease)
+                 : 0;
 }
 
 int handle_keep_leases(struct request *rq)
@@ -204,7 +212,9 @@ int handle_keep_leases(struct request *rq)
     session_drop_earlier(rq->session);
     n = leases_release_others(l, store_of(rq->session->tenant));
     if (n > 0)
-        log_event(LOG_INFO, "leases-unheard", "session=%" PRIu32 " pid=%ld leases=%" PRIu32
-                  " message=\"their grants never reached the client\"", rq->session->number, (long) rq->session->pid, n);
+        log_event(LOG_INFO, "leases-unheard",
+                  "session=%" PRIu32 " pid=%ld leases=%" PRIu32
+                  " message=\"their grants never reached the client\"",
+                  rq->session->number, (long) rq->session->pid, n);
     return 0;
 }

@@ -9,12 +9,13 @@
 #include "daemon/store/share.h"
 #include "daemon/store/space.h"
 
-/* ---- reserve ---------------------------------------------------------------------------------------------------- */
+/* ---- reserve ---- */
 
 int page_check_writable(struct request *rq, const struct table_entry *t)
 {
     if (t->state == TABLE_DRAINING && ev_now_ms(rq->server->ev) >= t->drain_until_ms)
-        return fail(&rq->error, -ESTALE, "the table was replaced and its drain time is over: new sequences use another");
+        return fail(&rq->error, -ESTALE,
+                    "the table was replaced and its drain time is over: new sequences use another");
     return 0;
 }
 
@@ -43,7 +44,8 @@ static int reserve_item(struct request *rq, const struct page_context *c, const 
         return 0;
     }
     if (x->n_reservations + x->n_copying >= s->config->reservations_per_session_max)
-        return fail(&rq->error, -EDQUOT, "this session has %" PRIu32 " reservations, which is the most: commit or abort some",
+        return fail(&rq->error, -EDQUOT,
+                    "this session has %" PRIu32 " reservations, which is the most: commit or abort some",
                     x->n_reservations + x->n_copying);
     r = tenant_group(x->tenant, c->space, item->page_class, &g);
     if (r == 0)
@@ -118,7 +120,7 @@ int handle_reserve(struct request *rq)
     return 0;
 }
 
-/* ---- abort ------------------------------------------------------------------------------------------------------ */
+/* ---- abort ---- */
 
 struct slot *page_own_reservation(const struct request *rq, uint32_t number, uint64_t generation)
 {
@@ -142,7 +144,8 @@ int handle_abort(struct request *rq)
             session_take_reservation(rq->session, item->slot);
             store_discard(store_of(rq->session->tenant), item->slot);
         } else {
-            r = fail(&rq->error, -ESTALE, "slot %" PRIu32 " is no reservation of this session (any more)", item->slot);
+            r = fail(&rq->error, -ESTALE, "slot %" PRIu32 " is no reservation of this session (any more)",
+                     item->slot);
         }
     }
     return r;

@@ -38,7 +38,7 @@ struct append_job {
     struct errmsg error;
 };
 
-/* ---- what the message means -------------------------------------------------------------------------------------- */
+/* ---- what the message means ---- */
 
 static int check_message(struct request *rq, const Kvcobra__AppendRaw *m)
 {
@@ -48,14 +48,19 @@ static int check_message(struct request *rq, const Kvcobra__AppendRaw *m)
         return fail(&rq->error, -EINVAL, "a parent key of %zu bytes instead of %d, or 0 for the first chunk",
                     m->parent_key.len, CHUNK_KEY_BYTES);
     if (m->salt.len > CHUNK_SALT_BYTES_MAX)
-        return fail(&rq->error, -EINVAL, "a salt of %zu bytes, at most %d", m->salt.len, CHUNK_SALT_BYTES_MAX);
+        return fail(&rq->error, -EINVAL, "a salt of %zu bytes, at most %d", m->salt.len,
+                    CHUNK_SALT_BYTES_MAX);
     if (m->first_position % CHUNK_TOKENS != 0 || (m->first_position == 0) != (m->parent_key.len == 0))
-        return fail(&rq->error, -EINVAL, "position %" PRIu64 " %s: chunks begin at multiples of %d, and only the one at 0 has "
-                    "no parent", m->first_position, m->parent_key.len ? "with a parent" : "without a parent", CHUNK_TOKENS);
+        return fail(&rq->error, -EINVAL,
+                    "position %" PRIu64 " %s: chunks begin at multiples of %d, and only the one at 0 has "
+                    "no parent",
+                    m->first_position, m->parent_key.len ? "with a parent" : "without a parent",
+                    CHUNK_TOKENS);
     return 0;
 }
 
-static int check_place(struct request *rq, const struct page_layout *l, unsigned dtype, uint64_t offset, const char *what)
+static int check_place(struct request *rq, const struct page_layout *l, unsigned dtype, uint64_t offset,
+                       const char *what)
 {
     const struct extent *arena = rq->session->arena;
     uint64_t bytes;
@@ -63,7 +68,8 @@ static int check_place(struct request *rq, const struct page_layout *l, unsigned
     if (!raw_bytes(l, dtype, l->table->geometry.n_layers, &bytes))
         return fail(&rq->error, -EOVERFLOW, "the vectors of a chunk have too many bytes");
     if (!arena || offset > extent_bytes(arena) || bytes > extent_bytes(arena) - offset)
-        return fail(&rq->error, -EINVAL, "%s: %" PRIu64 " bytes at %" PRIu64 " are not inside the arena", what, bytes, offset);
+        return fail(&rq->error, -EINVAL, "%s: %" PRIu64 " bytes at %" PRIu64 " are not inside the arena",
+                    what, bytes, offset);
     return 0;
 }
 
@@ -71,17 +77,22 @@ static void derive_key(const struct request *rq, const struct page_context *c, c
                        struct chunk_key *ret)
 {
     struct chunk_identity id = {
-        .table_digest = c->table->digest, .model_digest = c->model->digest, .first_head = c->model->shard.first_head,
-        .n_heads = c->model->shard.n_heads, .salt = m->salt.data, .salt_bytes = m->salt.len,
+        .table_digest = c->table->digest,
+        .model_digest = c->model->digest,
+        .first_head = c->model->shard.first_head,
+        .n_heads = c->model->shard.n_heads,
+        .salt = m->salt.data,
+        .salt_bytes = m->salt.len,
     };
     struct chunk_key parent;
 
     if (m->parent_key.len > 0)
         memcpy(parent.bytes, m->parent_key.data, CHUNK_KEY_BYTES);
-    chunk_key_derive(rq->session->tenant->index_key, &id, m->parent_key.len > 0 ? &parent : NULL, m->tokens, ret);
+    chunk_key_derive(rq->session->tenant->index_key, &id, m->parent_key.len > 0 ? &parent : NULL, m->tokens,
+                     ret);
 }
 
-/* ---- the answer -------------------------------------------------------------------------------------------------- */
+/* ---- the answer ---- */
 
 /* A hold on @slot was taken. */
 static int answer(struct request *rq, uint32_t slot, bool existed)
@@ -117,7 +128,7 @@ static int answer_present(struct request *rq, uint32_t slot)
     return answer(rq, slot, true);
 }
 
-/* ---- encode ------------------------------------------------------------------------------------------------------ */
+/* ---- encode ---- */
 
 static bool encode_slice(struct work_item *work)
 {
@@ -134,7 +145,8 @@ static bool encode_slice(struct work_item *work)
     return false;
 }
 
-/* What was written of a page before the mover died could still arrive: the slot and those beside it are not used again. */
+/* What was written of a page before the mover died could still arrive: the slot and those beside it are not
+ * used again. */
 static void on_copied(void *ctx, struct mover_reply *reply)
 {
     struct append_job *j = ctx;
@@ -212,9 +224,10 @@ static int conclude(struct job *job, struct request *rq)
     return r;
 }
 
-/* ---- begin ------------------------------------------------------------------------------------------------------- */
+/* ---- begin ---- */
 
-static int take_slot(struct request *rq, const struct page_context *c, unsigned page_class, uint32_t *ret_slot)
+static int take_slot(struct request *rq, const struct page_context *c, unsigned page_class,
+                     uint32_t *ret_slot)
 {
     struct server *s = rq->server;
     struct session *x = rq->session;
@@ -222,7 +235,8 @@ static int take_slot(struct request *rq, const struct page_context *c, unsigned 
     int r;
 
     if (x->n_reservations + x->n_copying >= s->config->reservations_per_session_max)
-        return fail(&rq->error, -EDQUOT, "this session has %" PRIu32 " reservations, which is the most: commit or abort some",
+        return fail(&rq->error, -EDQUOT,
+                    "this session has %" PRIu32 " reservations, which is the most: commit or abort some",
                     x->n_reservations + x->n_copying);
     r = tenant_group(x->tenant, c->space, page_class, &g);
     if (r == 0)
@@ -234,14 +248,20 @@ static int take_slot(struct request *rq, const struct page_context *c, unsigned 
     return 0;
 }
 
-static struct page_header header_of(const struct page_context *c, const Kvcobra__AppendRaw *m, const struct chunk_key *key)
+static struct page_header header_of(const struct page_context *c, const Kvcobra__AppendRaw *m,
+                                    const struct chunk_key *key)
 {
     const struct page_layout *l = &c->space->layout;
     bool first = m->first_position == 0;
     struct page_header h = {
-        .format_version = PAGE_FORMAT_VERSION, .codec_id = PAGE_CODEC_HALF_TILES, .key = *key,
-        .first_head = l->shard.first_head, .n_heads = l->shard.n_heads, .first_position = m->first_position,
-        .n_tokens = CHUNK_TOKENS, .flags = first ? PAGE_FLAG_FIRST : 0,
+        .format_version = PAGE_FORMAT_VERSION,
+        .codec_id = PAGE_CODEC_HALF_TILES,
+        .key = *key,
+        .first_head = l->shard.first_head,
+        .n_heads = l->shard.n_heads,
+        .first_position = m->first_position,
+        .n_tokens = CHUNK_TOKENS,
+        .flags = first ? PAGE_FLAG_FIRST : 0,
         .payload_bytes = l->payload_bytes[first ? PAGE_FIRST : PAGE_REST],
     };
 
@@ -250,7 +270,8 @@ static struct page_header header_of(const struct page_context *c, const Kvcobra_
     return h;
 }
 
-static int begin(struct request *rq, const struct page_context *c, const Kvcobra__AppendRaw *m, const struct chunk_key *key)
+static int begin(struct request *rq, const struct page_context *c, const Kvcobra__AppendRaw *m,
+                 const struct chunk_key *key)
 {
     _cleanup_(freep) struct append_job *j = calloc(1, sizeof(*j));
     bool first = m->first_position == 0;
@@ -263,8 +284,8 @@ static int begin(struct request *rq, const struct page_context *c, const Kvcobra
     j->job.work.run = encode_slice;
     j->job.finish = conclude;
     j->layout = &c->space->layout;
-    j->k = (struct raw_place) { .fd = fd, .dtype = (unsigned) m->type, .offset = m->k_offset };
-    j->v = (struct raw_place) { .fd = fd, .dtype = (unsigned) m->type, .offset = m->v_offset };
+    j->k = (struct raw_place){.fd = fd, .dtype = (unsigned) m->type, .offset = m->k_offset};
+    j->v = (struct raw_place){.fd = fd, .dtype = (unsigned) m->type, .offset = m->v_offset};
     j->first = first;
     j->header = header_of(c, m, key);
     r = take_slot(rq, c, first ? PAGE_FIRST : PAGE_REST, &j->slot);

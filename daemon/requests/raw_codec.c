@@ -13,11 +13,11 @@
 #include "base/half.h"
 #include "gpu/dtype.h"
 
-static const char *const side_names[] = { "K", "V" };
+static const char *const side_names[] = {"K", "V"};
 
 struct workspace {
-    void *numbers;     /* [64, heads, d] as they lie in the arena */
-    float *rows[2];    /* [64, heads, d] by side */
+    void *numbers;  /* [64, heads, d] as they lie in the arena */
+    float *rows[2]; /* [64, heads, d] by side */
     struct chunk_work chunk;
 };
 
@@ -32,11 +32,12 @@ static void workspace_deinit(struct workspace *w)
 /* @n: numbers of one side of a layer. */
 static int workspace_init(struct workspace *w, const struct page_layout *l, size_t n, struct errmsg *e)
 {
-    *w = (struct workspace) {
+    *w = (struct workspace){
         .numbers = calloc(n, sizeof(float)),
-        .rows = { calloc(n, sizeof(float)), calloc(n, sizeof(float)) },
+        .rows = {calloc(n, sizeof(float)), calloc(n, sizeof(float))},
     };
-    if (w->numbers && w->rows[0] && w->rows[1] && chunk_work_init(&w->chunk, &l->table->geometry, l->shard) == 0)
+    if (w->numbers && w->rows[0] && w->rows[1] &&
+        chunk_work_init(&w->chunk, &l->table->geometry, l->shard) == 0)
         return 0;
     return fail(e, -ENOMEM, "kvcobrad is out of memory for %zu vectors' numbers", n);
 }
@@ -56,7 +57,7 @@ bool raw_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, u
     return true;
 }
 
-/* ---- the arena --------------------------------------------------------------------------------------------------- */
+/* ---- the arena ---- */
 
 static int read_all(const struct raw_place *p, uint64_t offset, void *to, size_t bytes, struct errmsg *e)
 {
@@ -80,17 +81,18 @@ static int write_all(const struct raw_place *p, const void *from, size_t bytes, 
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return fail(e, n < 0 ? -errno : -EIO, "cannot write to the arena: %s", strerror(n < 0 ? errno : EIO));
+            return fail(e, n < 0 ? -errno : -EIO, "cannot write to the arena: %s",
+                        strerror(n < 0 ? errno : EIO));
         done += (size_t) n;
     }
     return 0;
 }
 
-/* ---- encode ------------------------------------------------------------------------------------------------------ */
+/* ---- encode ---- */
 
 /*
- * The sinks of one head and side go to the page as binary16 of x - mean; the rows that codes are made of hold the mean
- * there, as in every other page of class first: the sinks' norms would count as drift.
+ * The sinks of one head and side go to the page as binary16 of x - mean; the rows that codes are made of hold
+ * the mean there, as in every other page of class first: the sinks' norms would count as drift.
  */
 static int take_sinks(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, float *rows,
                       size_t stride, uint8_t *payload, struct errmsg *e)
@@ -105,9 +107,11 @@ static int take_sinks(const struct page_layout *l, uint32_t layer, uint32_t head
             uint16_t h = f32_to_f16(*x - codec->mean[i]);
 
             if ((h & 0x7c00) == 0x7c00)
-                return fail(e, -EINVAL, "layer %" PRIu32 ", KV head %" PRIu32 ", %s of token %" PRIu32 ": %g does not fit "
-                            "binary16 around the table's mean", layer, l->shard.first_head + head, side_names[side], t,
-                            (double) *x);
+                return fail(e, -EINVAL,
+                            "layer %" PRIu32 ", KV head %" PRIu32 ", %s of token %" PRIu32
+                            ": %g does not fit "
+                            "binary16 around the table's mean",
+                            layer, l->shard.first_head + head, side_names[side], t, (double) *x);
             memcpy(to + (t * d + i) * sizeof(h), &h, sizeof(h));
             *x = codec->enc_mean[i];
         }
@@ -116,7 +120,8 @@ static int take_sinks(const struct page_layout *l, uint32_t layer, uint32_t head
 
 /* One head and side; keys of all heads of the layer before any values. */
 static int encode_head(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, bool first,
-                       struct workspace *w, uint8_t *payload, struct encode_counts counts[2], struct errmsg *e)
+                       struct workspace *w, uint8_t *payload, struct encode_counts counts[2],
+                       struct errmsg *e)
 {
     uint32_t d = l->table->geometry.d;
     size_t stride = (size_t) l->shard.n_heads * d;
@@ -125,24 +130,26 @@ static int encode_head(const struct page_layout *l, uint32_t layer, uint32_t hea
 
     if (r < 0)
         return r;
-    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(l, layer, head, rows, stride, payload, &counts[side],
-                                                                   &w->chunk);
+    r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(l, layer, head, rows, stride, payload,
+                                                                   &counts[side], &w->chunk);
     if (r < 0)
         return fail(e, r, "layer %" PRIu32 ", KV head %" PRIu32 ": a key or value is not finite", layer,
                     l->shard.first_head + head);
     return 0;
 }
 
-int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_place *k, const struct raw_place *v,
-               bool first, uint8_t *payload, struct encode_counts counts[2], struct errmsg *e)
+int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_place *k,
+               const struct raw_place *v, bool first, uint8_t *payload, struct encode_counts counts[2],
+               struct errmsg *e)
 {
-    _cleanup_(workspace_deinit) struct workspace w = { 0 };
-    const struct raw_place *places[2] = { k, v };
+    _cleanup_(workspace_deinit) struct workspace w = {0};
+    const struct raw_place *places[2] = {k, v};
     size_t n = layer_numbers(l);
     int r = workspace_init(&w, l, n, e);
 
     if (layer == 0)
-        memset(payload, 0, l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]); /* a slot holds what lay there before */
+        memset(payload, 0,
+               l->payload_bytes[first ? PAGE_FIRST : PAGE_REST]); /* a slot holds what lay there before */
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
         size_t bytes = n * dtype_bytes(places[side]->dtype);
 
@@ -151,15 +158,15 @@ int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_pla
             dtype_load(places[side]->dtype, w.numbers, 0, n, w.rows[side]);
     }
     for (uint32_t i = 0; r == 0 && i < 2 * l->shard.n_heads; i++)
-        r = encode_head(l, layer, i % l->shard.n_heads, i < l->shard.n_heads ? SIDE_K : SIDE_V, first, &w, payload,
-                        counts, e);
+        r = encode_head(l, layer, i % l->shard.n_heads, i < l->shard.n_heads ? SIDE_K : SIDE_V, first, &w,
+                        payload, counts, e);
     return r;
 }
 
-/* ---- decode ------------------------------------------------------------------------------------------------------ */
+/* ---- decode ---- */
 
-static void decode_head(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer, uint32_t head,
-                        enum side side, struct workspace *w)
+static void decode_head(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer,
+                        uint32_t head, enum side side, struct workspace *w)
 {
     const float *mean = table_codec(l->table, layer, l->shard.first_head + head, side)->mean;
     uint32_t d = l->table->geometry.d;
@@ -180,10 +187,10 @@ static void decode_head(const struct page_layout *l, const uint8_t *payload, boo
         }
 }
 
-int raw_decode(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer, enum side side,
-               const struct raw_place *to, struct errmsg *e)
+int raw_decode(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer,
+               enum side side, const struct raw_place *to, struct errmsg *e)
 {
-    _cleanup_(workspace_deinit) struct workspace w = { 0 };
+    _cleanup_(workspace_deinit) struct workspace w = {0};
     size_t n = layer_numbers(l);
     int r = workspace_init(&w, l, n, e);
 

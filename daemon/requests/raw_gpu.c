@@ -24,18 +24,26 @@ int raw_stage_init(struct request *rq, uint32_t slot, struct raw_stage *ret_stag
     int r;
 
     if (span->extent->gpu_fd < 0)
-        return fail(&rq->error, -EOPNOTSUPP, "the page lies in GPU memory that a client lent, which kvcobra-mover cannot read");
+        return fail(&rq->error, -EOPNOTSUPP,
+                    "the page lies in GPU memory that a client lent, which kvcobra-mover cannot read");
     if (rq->server->n_raw_stages >= RAW_STAGES_MAX)
-        return fail(&rq->error, -EAGAIN, "%d pages are on their way to and from GPUs, which is the most: ask again", RAW_STAGES_MAX);
+        return fail(&rq->error, -EAGAIN,
+                    "%d pages are on their way to and from GPUs, which is the most: ask again",
+                    RAW_STAGES_MAX);
     if (!checked_align(span->group->page_bytes, (size_t) sysconf(_SC_PAGESIZE), &bytes))
         return fail(&rq->error, -EOVERFLOW, "a page of too many bytes");
     r = extent_new("kvc-raw-stage", bytes, EXTENT_READ_WRITE, &memory, &rq->error);
     if (r < 0)
         return r;
     rq->server->n_raw_stages++;
-    *ret_stage = (struct raw_stage) {
-        .server = rq->server, .memory = memory, .device = d->number, .gpu_fd = span->extent->gpu_fd,
-        .offset = pool_slot_offset(p, slot), .page_bytes = span->group->page_bytes, .extent_bytes = p->extent_bytes,
+    *ret_stage = (struct raw_stage){
+        .server = rq->server,
+        .memory = memory,
+        .device = d->number,
+        .gpu_fd = span->extent->gpu_fd,
+        .offset = pool_slot_offset(p, slot),
+        .page_bytes = span->group->page_bytes,
+        .extent_bytes = p->extent_bytes,
     };
     return 0;
 }
@@ -57,7 +65,7 @@ int raw_stage_copy(const struct raw_stage *s, bool to_gpu, mover_done done, void
 {
     Kvcobra__MoverCopy copy = KVCOBRA__MOVER_COPY__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
-    int fds[] = { s->gpu_fd, extent_fd(s->memory) };
+    int fds[] = {s->gpu_fd, extent_fd(s->memory)};
     int r;
 
     copy.device = s->device;
@@ -68,13 +76,16 @@ int raw_stage_copy(const struct raw_stage *s, bool to_gpu, mover_done done, void
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_COPY;
     request.copy = &copy;
     r = mover_ask(s->server->mover, &request, fds, 2, COPY_MS, done, ctx);
-    return r < 0 ? fail(e, -EAGAIN, "kvcobra-mover, which copies pages of GPUs, cannot be asked now (%s): ask again",
-                        strerror(-r)) : 0;
+    return r < 0 ? fail(e, -EAGAIN,
+                        "kvcobra-mover, which copies pages of GPUs, cannot be asked now (%s): ask again",
+                        strerror(-r))
+                 : 0;
 }
 
 int raw_stage_result(const struct mover_reply *reply, struct errmsg *e)
 {
     if (reply->err == 0)
         return 0;
-    return fail(e, reply->err == -ECONNRESET ? -EAGAIN : reply->err, "the page was not copied: %.300s", reply->message);
+    return fail(e, reply->err == -ECONNRESET ? -EAGAIN : reply->err, "the page was not copied: %.300s",
+                reply->message);
 }

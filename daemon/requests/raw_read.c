@@ -1,6 +1,7 @@
 /*
- * READ_RAW: one side of one layer of a leased page, decoded to the arena by a thread; see raw_append.c for the other way. A page
- * on a GPU is copied to the host by the mover first, and its checksum compared: any process of the tenant can write there.
+ * READ_RAW: one side of one layer of a leased page, decoded to the arena by a thread; see raw_append.c for
+ * the other way. A page on a GPU is copied to the host by the mover first, and its checksum compared: any
+ * process of the tenant can write there.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -27,7 +28,7 @@ struct read_job {
     enum side side;
     bool first;
     const uint8_t *payload;
-    struct raw_stage stage;           /* on a GPU */
+    struct raw_stage stage; /* on a GPU */
     uint64_t bytes, first_position;
     int err;
     struct errmsg error;
@@ -38,7 +39,8 @@ static bool decode(struct work_item *work)
     struct read_job *j = (struct read_job *) work;
 
     if (j->stage.memory && crc32c(j->payload, j->stage.page_bytes - PAGE_HEADER_BYTES) != j->crc) {
-        j->err = fail(&j->error, -EBADMSG, "the page was overwritten on the GPU by a process of this tenant: release it");
+        j->err = fail(&j->error, -EBADMSG,
+                      "the page was overwritten on the GPU by a process of this tenant: release it");
         return false;
     }
     j->err = raw_decode(j->layout, j->payload, j->first, j->layer, j->side, &j->to, &j->error);
@@ -68,7 +70,7 @@ static int conclude(struct job *job, struct request *rq)
     return 0;
 }
 
-/* ---- begin ------------------------------------------------------------------------------------------------------- */
+/* ---- begin ---- */
 
 /* The page is whole; what the message says about it is checked here. */
 static int fill(struct request *rq, const Kvcobra__ReadRaw *m, uint32_t slot, struct read_job *j)
@@ -81,14 +83,17 @@ static int fill(struct request *rq, const Kvcobra__ReadRaw *m, uint32_t slot, st
     if (!l->table)
         return fail(&rq->error, -ESTALE, "the page's table is not here any more");
     if (m->layer >= l->table->geometry.n_layers || m->side > SIDE_V)
-        return fail(&rq->error, -EINVAL, "layer %" PRIu32 ", side %" PRIu32 ": the model has %" PRIu32 " layers and two sides",
+        return fail(&rq->error, -EINVAL,
+                    "layer %" PRIu32 ", side %" PRIu32 ": the model has %" PRIu32 " layers and two sides",
                     m->layer, m->side, l->table->geometry.n_layers);
     if (dtype_bytes((unsigned) m->type) == 0 || !raw_bytes(l, (unsigned) m->type, 1, &j->bytes))
         return fail(&rq->error, -EINVAL, "number type %d", (int) m->type);
     if (!arena || m->arena_offset > extent_bytes(arena) || j->bytes > extent_bytes(arena) - m->arena_offset)
-        return fail(&rq->error, -EINVAL, "%" PRIu64 " bytes at %" PRIu64 " are not inside the arena", j->bytes, m->arena_offset);
+        return fail(&rq->error, -EINVAL, "%" PRIu64 " bytes at %" PRIu64 " are not inside the arena",
+                    j->bytes, m->arena_offset);
     j->layout = l;
-    j->to = (struct raw_place) { .fd = extent_fd(arena), .dtype = (unsigned) m->type, .offset = m->arena_offset };
+    j->to =
+        (struct raw_place){.fd = extent_fd(arena), .dtype = (unsigned) m->type, .offset = m->arena_offset};
     j->slot = slot;
     j->layer = m->layer;
     j->side = (enum side) m->side;
@@ -112,15 +117,16 @@ static int begin_on_host(struct request *rq, struct read_job *j)
     return job_start(&j->job, rq);
 }
 
-/* ---- on a GPU ---------------------------------------------------------------------------------------------------- */
+/* ---- on a GPU ---- */
 
 /*
- * A page that the library put there has no header, only the room for one, in which that of an earlier page may stand: it counts
- * if it names this page. Else nobody here knows the position.
+ * A page that the library put there has no header, only the room for one, in which that of an earlier page
+ * may stand: it counts if it names this page. Else nobody here knows the position.
  */
 static void read_copy(struct read_job *j)
 {
-    const struct slot *slot = pool_slot(&store_of(j->job.session->tenant)->pool, j->slot); /* there: the job holds it */
+    const struct slot *slot =
+        pool_slot(&store_of(j->job.session->tenant)->pool, j->slot); /* there: the job holds it */
     const uint8_t *page = raw_stage_data(&j->stage);
     struct page_header h;
 
@@ -164,7 +170,7 @@ static int begin_on_gpu(struct request *rq, struct read_job *j)
     return r;
 }
 
-/* ---- the message ------------------------------------------------------------------------------------------------- */
+/* ---- the message ---- */
 
 int handle_read_raw(struct request *rq)
 {
@@ -175,7 +181,8 @@ int handle_read_raw(struct request *rq)
     int r = leases_slot(&rq->session->leases, m->lease, m->item, &slot);
 
     if (r < 0)
-        return fail(&rq->error, r, "lease %" PRIu64 " of this session has no page %" PRIu32 " (any more)", m->lease, m->item);
+        return fail(&rq->error, r, "lease %" PRIu64 " of this session has no page %" PRIu32 " (any more)",
+                    m->lease, m->item);
     r = recheck_begin(rq, &slot, 1, handle_read_raw);
     if (r != 0)
         return r;

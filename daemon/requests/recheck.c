@@ -1,6 +1,6 @@
 /*
- * Pages of an earlier process are compared with their checksums before somebody leases them again: many of them at once on
- * a thread. While that lasts a hold of the job's own keeps them where they are.
+ * Pages of an earlier process are compared with their checksums before somebody leases them again: many of
+ * them at once on a thread. While that lasts a hold of the job's own keeps them where they are.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -35,9 +35,12 @@ static void add_page(struct store *st, struct recheck_job *j, uint32_t slot)
     if (slot == SLOT_NONE || !store_page_is_unchecked(st, slot))
         return;
     bytes = pool_slot_span(&st->pool, slot)->group->page_bytes - PAGE_HEADER_BYTES;
-    j->pages[j->n++] = (struct check) {
-        .slot = slot, .crc = pool_slot(&st->pool, slot)->payload_crc32c, .generation = pool_slot(&st->pool, slot)->generation,
-        .payload = (const uint8_t *) pool_slot_data(&st->pool, slot) + PAGE_HEADER_BYTES, .payload_bytes = bytes,
+    j->pages[j->n++] = (struct check){
+        .slot = slot,
+        .crc = pool_slot(&st->pool, slot)->payload_crc32c,
+        .generation = pool_slot(&st->pool, slot)->generation,
+        .payload = (const uint8_t *) pool_slot_data(&st->pool, slot) + PAGE_HEADER_BYTES,
+        .payload_bytes = bytes,
     };
     j->bytes += bytes;
 }
@@ -70,7 +73,8 @@ static int conclude(struct job *job, struct request *rq)
             store_page_checked(st, c->slot, true);
         store_unhold(st, c->slot);
         slot = pool_slot(&st->pool, c->slot); /* the last hold may have taken the page with it */
-        if (i < j->next && !c->whole && slot && slot->state == SLOT_COMMITTED && slot->generation == c->generation)
+        if (i < j->next && !c->whole && slot && slot->state == SLOT_COMMITTED &&
+            slot->generation == c->generation)
             store_page_checked(st, c->slot, false);
     }
     if (!rq)

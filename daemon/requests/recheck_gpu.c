@@ -1,7 +1,7 @@
 /*
- * Pages of an earlier process on a GPU: the mover adds their checksums up before somebody leases them again, one request for
- * each extent. While that lasts a hold of the job's own keeps them where they are. What the mover did not answer stays
- * unchecked, and the client is told to come again.
+ * Pages of an earlier process on a GPU: the mover adds their checksums up before somebody leases them again,
+ * one request for each extent. While that lasts a hold of the job's own keeps them where they are. What the
+ * mover did not answer stays unchecked, and the client is told to come again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +16,9 @@
 #include "daemon/server.h"
 #include "daemon/session/session.h"
 
-enum { CHECK_MS = 30000 }; /* half a GiB takes a tenth of a second; the mover may have to open the device first */
+enum {
+    CHECK_MS = 30000
+}; /* half a GiB takes a tenth of a second; the mover may have to open the device first */
 
 struct check { /* of one page */
     uint32_t slot, crc, found;
@@ -36,7 +38,7 @@ struct recheck_job {
     struct job job;
     int (*again)(struct request *rq);
     size_t n, n_questions, n_waiting;
-    struct errmsg why;         /* the mover did not answer everything */
+    struct errmsg why;          /* the mover did not answer everything */
     struct question *questions; /* [n] at most */
     struct check pages[];
 };
@@ -48,7 +50,7 @@ static void job_freep(struct recheck_job **j)
     free(*j);
 }
 
-/* ---- conclude --------------------------------------------------------------------------------------------------- */
+/* ---- conclude ---- */
 
 static void judge(struct store *st, const struct check *c)
 {
@@ -58,14 +60,17 @@ static void judge(struct store *st, const struct check *c)
         store_page_checked(st, c->slot, true);
     store_unhold(st, c->slot);
     slot = pool_slot(&st->pool, c->slot); /* the last hold may have taken the page with it */
-    if (c->answered && c->found != c->crc && slot && slot->state == SLOT_COMMITTED && slot->generation == c->generation)
+    if (c->answered && c->found != c->crc && slot && slot->state == SLOT_COMMITTED &&
+        slot->generation == c->generation)
         store_page_checked(st, c->slot, false);
 }
 
 static int come_again(struct request *rq, const char *why)
 {
-    return fail(&rq->error, -EAGAIN, "pages that were there before kvcobrad was started have to be checked first, and cannot be "
-                "now (%.250s): come again", why);
+    return fail(&rq->error, -EAGAIN,
+                "pages that were there before kvcobrad was started have to be checked first, and cannot be "
+                "now (%.250s): come again",
+                why);
 }
 
 static int conclude(struct job *job, struct request *rq)
@@ -103,7 +108,7 @@ static void on_checked(void *ctx, struct mover_reply *reply)
         job_end(&j->job);
 }
 
-/* ---- ask -------------------------------------------------------------------------------------------------------- */
+/* ---- ask ---- */
 
 static int ask(struct server *s, const struct device *d, struct question *q)
 {
@@ -159,8 +164,10 @@ static int collect(struct store *st, const uint32_t *slots, size_t n, struct rec
         const struct slot *slot = slots[i] == SLOT_NONE ? NULL : pool_slot(&st->pool, slots[i]);
 
         if (slot && slot->unchecked)
-            j->pages[j->n++] = (struct check) {
-                .slot = slots[i], .crc = slot->payload_crc32c, .generation = slot->generation,
+            j->pages[j->n++] = (struct check){
+                .slot = slots[i],
+                .crc = slot->payload_crc32c,
+                .generation = slot->generation,
                 .extent = pool_slot_span(&st->pool, slots[i])->extent,
             };
     }
@@ -168,7 +175,7 @@ static int collect(struct store *st, const uint32_t *slots, size_t n, struct rec
     j->questions = calloc(j->n, sizeof(j->questions[0]));
     for (size_t i = 0; j->questions && i < j->n; i++) {
         if (i == 0 || j->pages[i].extent != j->pages[i - 1].extent)
-            j->questions[j->n_questions++] = (struct question) { .job = j, .first = i };
+            j->questions[j->n_questions++] = (struct question){.job = j, .first = i};
         j->questions[j->n_questions - 1].n++;
     }
     return j->questions ? 0 : -ENOMEM;

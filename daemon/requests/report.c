@@ -1,6 +1,6 @@
 /*
- * What clients report about the fit of tables (REPORT), and what operators ask for (GET_FIT, FETCH_MOMENTS, SHADOW_TABLE,
- * CANARY_TABLE). Moments are megabytes: copied from the arena, checked and added up on threads.
+ * What clients report about the fit of tables (REPORT), and what operators ask for (GET_FIT, FETCH_MOMENTS,
+ * SHADOW_TABLE, CANARY_TABLE). Moments are megabytes: copied from the arena, checked and added up on threads.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,12 +24,12 @@
 
 enum { REPORT_EVERY_MS = 1000 };
 
-/* ---- REPORT ----------------------------------------------------------------------------------------------------- */
+/* ---- REPORT ---- */
 
 struct moments_job {
     struct job job;
     uint8_t model_digest[DIGEST_BYTES], geometry_digest[DIGEST_BYTES];
-    int arena_fd;         /* borrowed of the session, which outlives its jobs */
+    int arena_fd; /* borrowed of the session, which outlives its jobs */
     uint64_t offset, bytes;
     struct live_moments *live;
     int err;
@@ -49,7 +49,8 @@ static bool take_moments(struct work_item *i)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            j->err = fail(&j->why, n < 0 ? -errno : -EIO, "cannot read the arena: %s", strerror(n < 0 ? errno : EIO));
+            j->err = fail(&j->why, n < 0 ? -errno : -EIO, "cannot read the arena: %s",
+                          strerror(n < 0 ? errno : EIO));
         else
             have += (size_t) n;
     }
@@ -92,19 +93,23 @@ static int start_moments(struct request *rq, const struct session_model *model)
         return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad takes no moments: moments-bytes is 0");
     if (m->moments_bytes > s->config->moments_bytes_max || !rq->session->arena ||
         !range_inside(m->moments_offset, m->moments_bytes, extent_bytes(rq->session->arena)))
-        return fail(&rq->error, -EINVAL, "moments of %" PRIu64 " bytes at %" PRIu64 " are not inside the arena",
-                    m->moments_bytes, m->moments_offset);
+        return fail(&rq->error, -EINVAL,
+                    "moments of %" PRIu64 " bytes at %" PRIu64 " are not inside the arena", m->moments_bytes,
+                    m->moments_offset);
     j = malloc(sizeof(*j));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for moments");
-    *j = (struct moments_job) {
-        .job.work.run = take_moments, .job.finish = moments_taken, .arena_fd = extent_fd(rq->session->arena),
-        .offset = m->moments_offset, .bytes = m->moments_bytes,
+    *j = (struct moments_job){
+        .job.work.run = take_moments,
+        .job.finish = moments_taken,
+        .arena_fd = extent_fd(rq->session->arena),
+        .offset = m->moments_offset,
+        .bytes = m->moments_bytes,
     };
     memcpy(j->model_digest, model->digest, DIGEST_BYTES);
     memcpy(j->geometry_digest, model->geometry_digest, DIGEST_BYTES);
-    r = live_open(&s->live, rq->session->tenant->name, model->digest, m->moments_bytes, s->config->moments_bytes_max, &j->live,
-                  &rq->error);
+    r = live_open(&s->live, rq->session->tenant->name, model->digest, m->moments_bytes,
+                  s->config->moments_bytes_max, &j->live, &rq->error);
     if (r < 0)
         return r;
     r = job_start(&j->job, rq);
@@ -133,8 +138,10 @@ static int find_shadow(struct request *rq, const struct table_entry *t, struct t
     if (digest->len == 0)
         return 0;
     if (digest->len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a shadow's digest of %zu bytes instead of %d", digest->len, DIGEST_BYTES);
-    if (m && m->active == t && m->trials.shadow && memcmp(m->trials.shadow->digest, digest->data, DIGEST_BYTES) == 0)
+        return fail(&rq->error, -EINVAL, "a shadow's digest of %zu bytes instead of %d", digest->len,
+                    DIGEST_BYTES);
+    if (m && m->active == t && m->trials.shadow &&
+        memcmp(m->trials.shadow->digest, digest->data, DIGEST_BYTES) == 0)
         *ret = m->trials.shadow;
     return 0;
 }
@@ -150,7 +157,8 @@ static int report(struct request *rq)
     if (!model)
         return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, m->model);
     if (rq->session->reported_ms != 0 && now_ms - rq->session->reported_ms < REPORT_EVERY_MS)
-        return fail(&rq->error, -EAGAIN, "a session is heard once a second: report together what comes together");
+        return fail(&rq->error, -EAGAIN,
+                    "a session is heard once a second: report together what comes together");
     rq->session->reported_ms = now_ms;
     r = request_table(rq, &m->table_digest, &t);
     if (r < 0)
@@ -177,12 +185,13 @@ int handle_report(struct request *rq)
     return r;
 }
 
-/* ---- operator --------------------------------------------------------------------------------------------------- */
+/* ---- operator ---- */
 
 static int find_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret)
 {
     if (digest->len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", digest->len, DIGEST_BYTES);
+        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", digest->len,
+                    DIGEST_BYTES);
     *ret = tables_find(&rq->server->tables, digest->data);
     return *ret ? 0 : fail(&rq->error, -ENOENT, "no such table here");
 }
@@ -241,7 +250,7 @@ struct fetch_job {
     size_t n_live, next;
     struct moments *sum;
     uint64_t reports;
-    int fd;                     /* the image */
+    int fd; /* the image */
     int err;
     struct errmsg why;
 };
@@ -313,7 +322,8 @@ int handle_fetch_moments(struct request *rq)
     if (r < 0)
         return r;
     if (m->model_digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a model digest of %zu bytes instead of %d", m->model_digest.len, DIGEST_BYTES);
+        return fail(&rq->error, -EINVAL, "a model digest of %zu bytes instead of %d", m->model_digest.len,
+                    DIGEST_BYTES);
     j = calloc(1, sizeof(*j));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for moments");
@@ -321,7 +331,8 @@ int handle_fetch_moments(struct request *rq)
     j->job.work.run = add_up;
     j->job.finish = added_up;
     j->fd = -1;
-    r = live_select(&rq->server->live, m->model_digest.data, m->tenants, m->n_tenants, &j->live, &j->n_live, &rq->error);
+    r = live_select(&rq->server->live, m->model_digest.data, m->tenants, m->n_tenants, &j->live, &j->n_live,
+                    &rq->error);
     if (r == 0)
         r = job_start(&j->job, rq);
     if (r != REQUEST_PENDING) {
@@ -334,7 +345,8 @@ int handle_fetch_moments(struct request *rq)
 static int outcome_error(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present)
 {
     if (outcome == OUTCOME_STALE)
-        return fail(&rq->error, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, asked, present);
+        return fail(&rq->error, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, asked,
+                    present);
     if (outcome == OUTCOME_CONFLICT)
         return fail(&rq->error, -EEXIST, "revision %" PRIu64 " changed something else", present);
     return 0;
@@ -350,7 +362,8 @@ int handle_shadow_table(struct request *rq)
     int r = find_table(rq, &m->digest, &t);
 
     if (r == 0)
-        r = tables_shadow(&rq->server->tables, t->digest, m->ppm, m->revision, &outcome, &revision, &rq->error);
+        r = tables_shadow(&rq->server->tables, t->digest, m->ppm, m->revision, &outcome, &revision,
+                          &rq->error);
     if (r < 0)
         return r;
     kvcobra__shadow_table_reply__init(reply);
@@ -372,8 +385,9 @@ int handle_canary_table(struct request *rq)
     int r = find_table(rq, &m->digest, &t);
 
     if (r == 0)
-        r = tables_canary(&rq->server->tables, t->digest, m->share, (const char *const *) m->tenants, m->n_tenants, m->revision,
-                          ev_now_ms(rq->server->ev), &outcome, &revision, &rq->error);
+        r = tables_canary(&rq->server->tables, t->digest, m->share, (const char *const *) m->tenants,
+                          m->n_tenants, m->revision, ev_now_ms(rq->server->ev), &outcome, &revision,
+                          &rq->error);
     if (r < 0)
         return r;
     kvcobra__canary_table_reply__init(reply);

@@ -23,37 +23,37 @@ static const struct handler {
     enum conn_state needs; /* least state of the connection */
     unsigned sockets;
 } handlers[] = {
-    [KVCOBRA__REQUEST__BODY_HELLO] = { handle_hello, CONN_NEW, ON_BOTH },
-    [KVCOBRA__REQUEST__BODY_CONFIRM] = { handle_confirm, CONN_GREETED, ON_BOTH },
-    [KVCOBRA__REQUEST__BODY_BYE] = { handle_bye, CONN_NEW, ON_BOTH },
-    [KVCOBRA__REQUEST__BODY_OPEN_MODEL] = { handle_open_model, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_GET_EXTENT] = { handle_get_extent, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_LEND_EXTENT] = { handle_lend_extent, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_LIST_TABLES] = { handle_list_tables, CONN_OPEN, ON_BOTH },
-    [KVCOBRA__REQUEST__BODY_FETCH_TABLE] = { handle_fetch_table, CONN_OPEN, ON_BOTH },
-    [KVCOBRA__REQUEST__BODY_REF_TABLE] = { handle_ref_table, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_UNREF_TABLE] = { handle_unref_table, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_STAGE_TABLE] = { handle_stage_table, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE] = { handle_activate_table, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE] = { handle_rollback_table, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_RETIRE_TABLE] = { handle_retire_table, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_RESERVE] = { handle_reserve, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_COMMIT] = { handle_commit, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_ABORT] = { handle_abort, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_LEASE] = { handle_lease, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_KEEP_LEASES] = { handle_keep_leases, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_RELEASE] = { handle_release, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_APPEND_RAW] = { handle_append_raw, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_READ_RAW] = { handle_read_raw, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_GET_STATUS] = { handle_get_status, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_EVICT] = { handle_evict, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_SHADOW_TABLE] = { handle_shadow_table, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_CANARY_TABLE] = { handle_canary_table, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_REPORT] = { handle_report, CONN_OPEN, ON_CLIENT },
-    [KVCOBRA__REQUEST__BODY_FETCH_MOMENTS] = { handle_fetch_moments, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_GET_FIT] = { handle_get_fit, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_SET_QUOTA] = { handle_set_quota, CONN_OPEN, ON_OPERATOR },
-    [KVCOBRA__REQUEST__BODY_DRAIN] = { handle_drain, CONN_OPEN, ON_OPERATOR },
+    [KVCOBRA__REQUEST__BODY_HELLO] = {handle_hello, CONN_NEW, ON_BOTH},
+    [KVCOBRA__REQUEST__BODY_CONFIRM] = {handle_confirm, CONN_GREETED, ON_BOTH},
+    [KVCOBRA__REQUEST__BODY_BYE] = {handle_bye, CONN_NEW, ON_BOTH},
+    [KVCOBRA__REQUEST__BODY_OPEN_MODEL] = {handle_open_model, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_GET_EXTENT] = {handle_get_extent, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_LEND_EXTENT] = {handle_lend_extent, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_LIST_TABLES] = {handle_list_tables, CONN_OPEN, ON_BOTH},
+    [KVCOBRA__REQUEST__BODY_FETCH_TABLE] = {handle_fetch_table, CONN_OPEN, ON_BOTH},
+    [KVCOBRA__REQUEST__BODY_REF_TABLE] = {handle_ref_table, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_UNREF_TABLE] = {handle_unref_table, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_STAGE_TABLE] = {handle_stage_table, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE] = {handle_activate_table, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE] = {handle_rollback_table, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_RETIRE_TABLE] = {handle_retire_table, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_RESERVE] = {handle_reserve, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_COMMIT] = {handle_commit, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_ABORT] = {handle_abort, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_LEASE] = {handle_lease, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_KEEP_LEASES] = {handle_keep_leases, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_RELEASE] = {handle_release, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_APPEND_RAW] = {handle_append_raw, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_READ_RAW] = {handle_read_raw, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_GET_STATUS] = {handle_get_status, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_EVICT] = {handle_evict, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_SHADOW_TABLE] = {handle_shadow_table, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_CANARY_TABLE] = {handle_canary_table, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_REPORT] = {handle_report, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_FETCH_MOMENTS] = {handle_fetch_moments, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_GET_FIT] = {handle_get_fit, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_SET_QUOTA] = {handle_set_quota, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_DRAIN] = {handle_drain, CONN_OPEN, ON_OPERATOR},
 };
 
 /* What the daemon knows a request as; for sentences. */
@@ -89,7 +89,8 @@ static int dispatch(struct request *rq)
 int request_may_send_fds(struct request *rq)
 {
     if (rq->conn->fds_sent && !ev_stream_drained(rq->conn->stream))
-        return fail(&rq->error, -EAGAIN, "an earlier reply with descriptors is still unread: read it, then ask again");
+        return fail(&rq->error, -EAGAIN,
+                    "an earlier reply with descriptors is still unread: read it, then ask again");
     return 0;
 }
 
@@ -150,11 +151,11 @@ static int answer(struct request *rq, int r)
     if (r < 0)
         reply_failure(rq, r);
     r = send_reply(rq);
-    metrics_note_request(&rq->server->metrics, (unsigned) rq->message->body_case, metrics_now_ns() - rq->began_ns,
-                         rq->reply.err);
+    metrics_note_request(&rq->server->metrics, (unsigned) rq->message->body_case,
+                         metrics_now_ns() - rq->began_ns, rq->reply.err);
     if (r == -ENOBUFS)
-        log_event(LOG_NOTICE, "client-does-not-read", "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid,
-                  (long) c->peer.uid);
+        log_event(LOG_NOTICE, "client-does-not-read", "pid=%ld uid=%ld, closing the connection",
+                  (long) c->peer.pid, (long) c->peer.uid);
     wire_request_free((Kvcobra__Request *) rq->message);
     return r;
 }
@@ -176,16 +177,21 @@ int request_handle(struct conn *c, const void *data, struct wire_packet *packet)
 {
     struct server *s = c->server;
     struct request rq = {
-        .server = s, .conn = c, .session = c->session, .packet = packet, .began_ns = metrics_now_ns(),
+        .server = s,
+        .conn = c,
+        .session = c->session,
+        .packet = packet,
+        .began_ns = metrics_now_ns(),
     };
     Kvcobra__Request *message = NULL;
     int r = wire_request_unpack(data, packet->bytes, &message);
 
     if (r < 0) {
         if (log_is_due(++s->refused_packets))
-            log_event(LOG_NOTICE, "packet-refused", "pid=%ld uid=%ld bytes=%zu refused=%" PRIu64
-                      " message=\"%s\", closing the connection", (long) c->peer.pid, (long) c->peer.uid,
-                      packet->bytes, s->refused_packets, strerror(-r));
+            log_event(LOG_NOTICE, "packet-refused",
+                      "pid=%ld uid=%ld bytes=%zu refused=%" PRIu64 " message=\"%s\", closing the connection",
+                      (long) c->peer.pid, (long) c->peer.uid, packet->bytes, s->refused_packets,
+                      strerror(-r));
         return r;
     }
     if (c->session)
@@ -204,7 +210,8 @@ int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct 
     struct table_entry *t;
 
     if (digest->len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", digest->len, DIGEST_BYTES);
+        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", digest->len,
+                    DIGEST_BYTES);
     t = tables_find(&rq->server->tables, digest->data);
     if (!t)
         return fail(&rq->error, -ENOENT, "no such table here");

@@ -1,7 +1,7 @@
 /*
- * One request being answered. A handler looks at the message, changes the daemon's state, fills the reply's body and
- * returns 0 or a negative errno with a sentence; request.c does the rest. One that has to wait for a thread hands the request
- * to a job (job.h) and returns REQUEST_PENDING.
+ * One request being answered. A handler looks at the message, changes the daemon's state, fills the reply's
+ * body and returns 0 or a negative errno with a sentence; request.c does the rest. One that has to wait for a
+ * thread hands the request to a job (job.h) and returns REQUEST_PENDING.
  */
 #pragma once
 
@@ -22,23 +22,25 @@ struct table_entry;
 struct request {
     struct server *server;
     struct conn *conn;
-    struct session *session;          /* NULL on the operator socket and before CONFIRM */
+    struct session *session; /* NULL on the operator socket and before CONFIRM */
     const Kvcobra__Request *message;
-    struct wire_packet *packet;       /* descriptors that came along; closed after the handler; NULL when a job answers */
+    struct wire_packet
+        *packet; /* descriptors that came along; closed after the handler; NULL when a job answers */
     Kvcobra__Reply reply;
-    int fds[WIRE_FDS_MAX];            /* borrowed: copies are sent */
+    int fds[WIRE_FDS_MAX]; /* borrowed: copies are sent */
     size_t n_fds;
     struct errmsg error;
-    uint64_t began_ns;                /* metrics_now_ns() */
-    bool rechecked;                   /* recheck_begin() had its turn */
+    uint64_t began_ns; /* metrics_now_ns() */
+    bool rechecked;    /* recheck_begin() had its turn */
 };
 
 /* Decodes, dispatches, answers. Return: 0; negative: the connection is of no use any more. */
 int request_handle(struct conn *c, const void *data, struct wire_packet *packet);
 
 /*
- * The end of a request that a job answers: @r as returned by a handler. Frees the message unless that is REQUEST_PENDING
- * again. Closes the connection if it is of no use any more; one that is closed already gets nothing.
+ * The end of a request that a job answers: @r as returned by a handler. Frees the message unless that is
+ * REQUEST_PENDING again. Closes the connection if it is of no use any more; one that is closed already gets
+ * nothing.
  */
 void request_answer(struct request *rq, int r);
 
@@ -98,41 +100,42 @@ struct reply_scratch {
 
 static inline ProtobufCBinaryData bytes_view(const void *data, size_t n)
 {
-    return (ProtobufCBinaryData) { n, (uint8_t *) data }; /* packing only reads */
+    return (ProtobufCBinaryData){n, (uint8_t *) data}; /* packing only reads */
 }
 
 /* Handlers, by file. */
-int handle_hello(struct request *rq);         /* handshake.c */
+int handle_hello(struct request *rq); /* handshake.c */
 int handle_confirm(struct request *rq);
 int handle_bye(struct request *rq);
-int handle_open_model(struct request *rq);    /* models.c */
+int handle_open_model(struct request *rq); /* models.c */
 int handle_get_extent(struct request *rq);
-int handle_list_tables(struct request *rq);   /* tables_requests.c */
+int handle_list_tables(struct request *rq); /* tables_requests.c */
 int handle_fetch_table(struct request *rq);
 int handle_ref_table(struct request *rq);
 int handle_unref_table(struct request *rq);
 int handle_activate_table(struct request *rq);
 int handle_rollback_table(struct request *rq);
 int handle_retire_table(struct request *rq);
-int handle_stage_table(struct request *rq);   /* stage.c */
-int handle_reserve(struct request *rq);       /* pages_write.c */
+int handle_stage_table(struct request *rq); /* stage.c */
+int handle_reserve(struct request *rq);     /* pages_write.c */
 int handle_abort(struct request *rq);
-int handle_commit(struct request *rq);        /* commit.c */
-int handle_lease(struct request *rq);         /* pages_read.c */
+int handle_commit(struct request *rq); /* commit.c */
+int handle_lease(struct request *rq);  /* pages_read.c */
 int handle_release(struct request *rq);
 int handle_keep_leases(struct request *rq);
-int handle_get_status(struct request *rq);    /* status.c */
-int handle_evict(struct request *rq);         /* operator.c */
-int handle_set_quota(struct request *rq);     /* quota.c */
-int handle_drain(struct request *rq);         /* drain.c */
-int handle_append_raw(struct request *rq);    /* raw_append.c */
-int handle_read_raw(struct request *rq);      /* raw_read.c */
+int handle_get_status(struct request *rq); /* status.c */
+int handle_evict(struct request *rq);      /* operator.c */
+int handle_set_quota(struct request *rq);  /* quota.c */
+int handle_drain(struct request *rq);      /* drain.c */
+int handle_append_raw(struct request *rq); /* raw_append.c */
+int handle_read_raw(struct request *rq);   /* raw_read.c */
 
-int handle_report(struct request *rq);        /* report.c */
+int handle_report(struct request *rq); /* report.c */
 int handle_get_fit(struct request *rq);
 int handle_fetch_moments(struct request *rq);
 int handle_shadow_table(struct request *rq);
 int handle_canary_table(struct request *rq);
 
-/* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE. */
+/* The table a page message names: this session has a reference on it. Return: 0; -EINVAL, -ENOENT, -ESTALE.
+ */
 int request_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret);

@@ -1,6 +1,7 @@
 /*
- * STAGE: an operator's table comes in. Parsing it and syncing its file to the state folder take from milliseconds to seconds:
- * threads do both (tables.h has the steps). One table at a time, since two writers of one file would need an order.
+ * STAGE: an operator's table comes in. Parsing it and syncing its file to the state folder take from
+ * milliseconds to seconds: threads do both (tables.h has the steps). One table at a time, since two writers
+ * of one file would need an order.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,8 @@ static int map_staged(struct request *rq, uint64_t bytes, void **ret)
     void *p;
 
     if (rq->packet->n_fds != 1)
-        return fail(&rq->error, -EINVAL, "stage_table comes with %zu descriptors instead of one", rq->packet->n_fds);
+        return fail(&rq->error, -EINVAL, "stage_table comes with %zu descriptors instead of one",
+                    rq->packet->n_fds);
     fd = rq->packet->fds[0];
     seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & need) != need)
@@ -38,7 +40,8 @@ static int map_staged(struct request *rq, uint64_t bytes, void **ret)
     if (fstat(fd, &st) < 0)
         return fail(&rq->error, -errno, "cannot look at the staged table: %s", strerror(errno));
     if ((uint64_t) st.st_size != bytes || bytes == 0)
-        return fail(&rq->error, -EINVAL, "the staged table has %lld bytes, not %" PRIu64, (long long) st.st_size, bytes);
+        return fail(&rq->error, -EINVAL, "the staged table has %lld bytes, not %" PRIu64,
+                    (long long) st.st_size, bytes);
     if (bytes > rq->server->config->table_bytes_max)
         return fail(&rq->error, -EFBIG, "a table of %" PRIu64 " bytes: kvcobrad takes %" PRIu64, bytes,
                     rq->server->config->table_bytes_max);
@@ -115,15 +118,20 @@ static int parsed(struct job *job, struct request *rq)
     int r = -ECANCELED;
 
     if (rq)
-        r = job->work.expired ? job_expired(rq) : tables_stage_decide(&job->server->tables, &j->staging, &outcome, &t, &rq->error);
+        r = job->work.expired
+                ? job_expired(rq)
+                : tables_stage_decide(&job->server->tables, &j->staging, &outcome, &t, &rq->error);
     if (r == STAGING_WRITE && !j->config->state_dir) {
         r = tables_stage_accept(&job->server->tables, &j->staging, &outcome, &t, &rq->error);
     } else if (r == STAGING_WRITE) {
         next = malloc(sizeof(*next));
         r = next ? 0 : fail(&rq->error, -ENOMEM, "out of memory for a table");
         if (next) {
-            *next = (struct stage_job) {
-                .job.work.run = write_file, .job.finish = written, .config = j->config, .staging = j->staging,
+            *next = (struct stage_job){
+                .job.work.run = write_file,
+                .job.finish = written,
+                .config = j->config,
+                .staging = j->staging,
             };
             r = job_start(&next->job, rq);
         }
@@ -153,9 +161,11 @@ int handle_stage_table(struct request *rq)
         (void) munmap(bytes, m->bytes);
         return fail(&rq->error, -ENOMEM, "out of memory for a table");
     }
-    *j = (struct stage_job) {
-        .job.work.run = parse, .job.finish = parsed, .config = rq->server->config,
-        .staging = { .bytes = bytes, .n_bytes = m->bytes, .revision = m->revision },
+    *j = (struct stage_job){
+        .job.work.run = parse,
+        .job.finish = parsed,
+        .config = rq->server->config,
+        .staging = {.bytes = bytes, .n_bytes = m->bytes, .revision = m->revision},
     };
     rq->server->is_staging = true;
     r = job_start(&j->job, rq);

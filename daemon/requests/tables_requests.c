@@ -63,7 +63,8 @@ int handle_list_tables(struct request *rq)
 static int find_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret)
 {
     if (digest->len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", digest->len, DIGEST_BYTES);
+        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", digest->len,
+                    DIGEST_BYTES);
     *ret = tables_find(&rq->server->tables, digest->data);
     return *ret ? 0 : fail(&rq->error, -ENOENT, "no such table here");
 }
@@ -104,7 +105,8 @@ int handle_ref_table(struct request *rq)
     if (!model)
         return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, m->model);
     /* A session that has it already may have it again: its sequences fork. */
-    if (!t->table || (!tables_may_ref(&rq->server->tables, t, ev_now_ms(rq->server->ev)) && !session_has_table(rq->session, t)))
+    if (!t->table || (!tables_may_ref(&rq->server->tables, t, ev_now_ms(rq->server->ev)) &&
+                      !session_has_table(rq->session, t)))
         return fail(&rq->error, -ESTALE, "the table is %s, not active: read the control page again",
                     table_state_name(t->state));
     if (memcmp(t->model_digest, model->digest, DIGEST_BYTES) != 0)
@@ -130,12 +132,13 @@ int handle_unref_table(struct request *rq)
     return 0;
 }
 
-/* ---- operator --------------------------------------------------------------------------------------------------- */
+/* ---- operator ---- */
 
 static int outcome_error(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present)
 {
     if (outcome == OUTCOME_STALE)
-        return fail(&rq->error, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, asked, present);
+        return fail(&rq->error, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, asked,
+                    present);
     if (outcome == OUTCOME_CONFLICT)
         return fail(&rq->error, -EEXIST, "revision %" PRIu64 " activated another table", present);
     return 0;
@@ -151,9 +154,10 @@ int handle_activate_table(struct request *rq)
     int r;
 
     if (m->digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len, DIGEST_BYTES);
-    r = tables_activate(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome, &revision,
-                        scratch->digest, &rq->error);
+        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len,
+                    DIGEST_BYTES);
+    r = tables_activate(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome,
+                        &revision, scratch->digest, &rq->error);
     if (r < 0)
         return r;
     kvcobra__activate_table_reply__init(reply);
@@ -175,9 +179,10 @@ int handle_rollback_table(struct request *rq)
     int r;
 
     if (m->digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len, DIGEST_BYTES);
-    r = tables_rollback(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome, &revision,
-                        scratch->digest, &rq->error);
+        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len,
+                    DIGEST_BYTES);
+    r = tables_rollback(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome,
+                        &revision, scratch->digest, &rq->error);
     if (r < 0)
         return r;
     kvcobra__rollback_table_reply__init(reply);
@@ -199,9 +204,10 @@ int handle_retire_table(struct request *rq)
     int r;
 
     if (m->digest.len != DIGEST_BYTES)
-        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len, DIGEST_BYTES);
-    r = tables_retire(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome, &t,
-                      &rq->error);
+        return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", m->digest.len,
+                    DIGEST_BYTES);
+    r = tables_retire(&rq->server->tables, m->digest.data, m->revision, ev_now_ms(rq->server->ev), &outcome,
+                      &t, &rq->error);
     if (r < 0)
         return r;
     kvcobra__retire_table_reply__init(reply);

@@ -31,22 +31,25 @@ bool lend_any(const struct session *x)
     return count(x) > 0;
 }
 
-/* ---- the request ------------------------------------------------------------------------------------------------- */
+/* ---- the request ---- */
 
 static int check_message(struct request *rq, const Kvcobra__LendExtent *m)
 {
     const struct device *d = rq->session->tenant->device;
 
     if (!device_is_gpu(d))
-        return fail(&rq->error, -EOPNOTSUPP, "memory can be lent for pages on a GPU, those of this session are in the host's");
+        return fail(&rq->error, -EOPNOTSUPP,
+                    "memory can be lent for pages on a GPU, those of this session are in the host's");
     if (!rq->server->config->gpu_lend)
-        return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad takes no memory from clients: it is not configured with \"gpu-lend = "
+        return fail(&rq->error, -EOPNOTSUPP,
+                    "this kvcobrad takes no memory from clients: it is not configured with \"gpu-lend = "
                     "yes\"");
     if (m->ipc_handle.len != LENT_HANDLE_BYTES)
-        return fail(&rq->error, -EINVAL, "a handle of %zu bytes instead of %d", m->ipc_handle.len, LENT_HANDLE_BYTES);
+        return fail(&rq->error, -EINVAL, "a handle of %zu bytes instead of %d", m->ipc_handle.len,
+                    LENT_HANDLE_BYTES);
     if (m->bytes != d->store.pool.extent_bytes)
-        return fail(&rq->error, -EINVAL, "%" PRIu64 " bytes were lent: an extent of %s has %" PRIu64, m->bytes, d->name,
-                    d->store.pool.extent_bytes);
+        return fail(&rq->error, -EINVAL, "%" PRIu64 " bytes were lent: an extent of %s has %" PRIu64,
+                    m->bytes, d->name, d->store.pool.extent_bytes);
     return 0;
 }
 
@@ -66,12 +69,15 @@ static int check_room(struct request *rq, const uint8_t *handle)
     uint32_t n = count(x);
 
     if (find_handle(&st->pool, handle))
-        return fail(&rq->error, -EEXIST, "this memory is lent already, or somebody holds pages in it from an earlier time");
+        return fail(&rq->error, -EEXIST,
+                    "this memory is lent already, or somebody holds pages in it from an earlier time");
     if (n >= rq->server->config->lent_extents_per_session_max)
         return fail(&rq->error, -EDQUOT, "this session lends %" PRIu32 " extents, which is the most", n);
     if (!share_may_lend(st, x->tenant))
-        return fail(&rq->error, -ENOSPC, "the pool of %" PRIu64 " bytes has all its extents, or the rest of it is guaranteed to "
-                    "others: raise --gpu-pool-bytes", st->pool.pool_bytes);
+        return fail(&rq->error, -ENOSPC,
+                    "the pool of %" PRIu64 " bytes has all its extents, or the rest of it is guaranteed to "
+                    "others: raise --gpu-pool-bytes",
+                    st->pool.pool_bytes);
     return 0;
 }
 
@@ -80,8 +86,8 @@ int handle_lend_extent(struct request *rq)
     const Kvcobra__LendExtent *m = rq->message->lend_extent;
     Kvcobra__LendExtentReply *reply = &rq->server->scratch->body.lend_extent;
     const struct session *x = rq->session;
-    struct span_owner owner = { .uid = x->tenant->uid, .place = x->tenant->device->place };
-    struct pool_lent lent = { .session = x->number, .pid = x->pid };
+    struct span_owner owner = {.uid = x->tenant->uid, .place = x->tenant->device->place};
+    struct pool_lent lent = {.session = x->number, .pid = x->pid};
     struct pool_extent *extent;
     int r = check_message(rq, m);
 
@@ -93,8 +99,8 @@ int handle_lend_extent(struct request *rq)
     r = pool_extent_lend(&store_of(x->tenant)->pool, x->tenant, &lent, &owner, &extent, &rq->error);
     if (r < 0)
         return r;
-    log_event(LOG_INFO, "extent-lent", "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld", extent->id, x->tenant->name,
-              x->number, (long) x->pid);
+    log_event(LOG_INFO, "extent-lent", "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld", extent->id,
+              x->tenant->name, x->number, (long) x->pid);
     kvcobra__lend_extent_reply__init(reply);
     reply->extent = extent->id;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_LEND_EXTENT;
@@ -102,7 +108,7 @@ int handle_lend_extent(struct request *rq)
     return 0;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 /* Nothing is put into these slots again: it does no harm if somebody still writes there. */
 static void discard_reserved(struct server *s, struct store *st, uint32_t span)

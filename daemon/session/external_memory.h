@@ -1,7 +1,8 @@
 /*
- * Memory on a GPU that clients allocated and lend to the pool (LEND_EXTENT), for engines that own their memory: extents of the
- * lender's tenant like others, but that nothing keeps them alive except the lender. So they end with its session, at once, whoever
- * holds pages there, and with the daemon, since no start could know whether the lender still has them.
+ * Memory on a GPU that clients allocated and lend to the pool (LEND_EXTENT), for engines that own their
+ * memory: extents of the lender's tenant like others, but that nothing keeps them alive except the lender. So
+ * they end with its session, at once, whoever holds pages there, and with the daemon, since no start could
+ * know whether the lender still has them.
  *
  * Only if the configuration says gpu-lend.
  */

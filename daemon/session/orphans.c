@@ -18,10 +18,13 @@ void ownerless_begin(struct server *s, uint32_t number, int pidfd, const char *w
 {
     const struct session_record *record = &s->journal.sessions[number];
 
-    s->ownerless[number] = (struct ownerless) { .alone = true, .pidfd = pidfd };
+    s->ownerless[number] = (struct ownerless){.alone = true, .pidfd = pidfd};
     s->n_alone++;
-    log_event(LOG_CRIT, "session-not-restored", "session=%" PRIu32 " pid=%" PRIu32 " message=\"%s: what it holds stays held "
-              "until %s\"", number, record->pid, why, pidfd >= 0 ? "the process exits" : "the process can be watched and exits");
+    log_event(LOG_CRIT, "session-not-restored",
+              "session=%" PRIu32 " pid=%" PRIu32 " message=\"%s: what it holds stays held "
+              "until %s\"",
+              number, record->pid, why,
+              pidfd >= 0 ? "the process exits" : "the process can be watched and exits");
 }
 
 void ownerless_add(struct server *s, uint32_t number)
@@ -67,8 +70,8 @@ void ownerless_end(struct server *s, uint32_t number)
     char name[KEEP_NAME_BYTES];
 
     if (o->alone && st && st->pool.source) /* the driver may still run what the process left */
-        gpu_pool_retire_session(devices_find_place(&s->devices, s->journal.sessions[number].place)->gpu, number,
-                                "a process without a session ended");
+        gpu_pool_retire_session(devices_find_place(&s->devices, s->journal.sessions[number].place)->gpu,
+                                number, "a process without a session ended");
     if (o->n_holds > 0)
         release_cells(s, number);
     if (o->alone) {
@@ -77,20 +80,20 @@ void ownerless_end(struct server *s, uint32_t number)
         if (st && st->pool.source)
             store_discard_reserved(st, number);
 
-        log_event(LOG_NOTICE, "ownerless-gone", "session=%" PRIu32 " pid=%" PRIu32 " held=%" PRIu64, number, record->pid,
-                  o->n_holds);
+        log_event(LOG_NOTICE, "ownerless-gone", "session=%" PRIu32 " pid=%" PRIu32 " held=%" PRIu64, number,
+                  record->pid, o->n_holds);
         (void) keep_name(name, "pid", record->serial);
         journal_session_remove(&s->journal, number);
         supervisor_remove(&s->supervisor, name);
         closep(&o->pidfd);
         s->n_alone--;
     }
-    *o = (struct ownerless) { .pidfd = -1 };
+    *o = (struct ownerless){.pidfd = -1};
 }
 
 static bool is_gone(struct ownerless *o, pid_t pid)
 {
-    struct pollfd p = { .events = POLLIN };
+    struct pollfd p = {.events = POLLIN};
 
     if (o->pidfd < 0)
         o->pidfd = (int) syscall(SYS_pidfd_open, pid, 0);

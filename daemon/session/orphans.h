@@ -1,8 +1,8 @@
 /*
- * Holds of an earlier process's sessions that could not be given back to them: a session or a lease could not be made, for
- * lack of memory or because its process cannot be watched. The process lives and may read there, so the pages stay held
- * (DESIGN 5.5), without anybody who could release them, until the process is known to be gone. Record, cells and pidfd stay
- * where they are kept: the next start tries again.
+ * Holds of an earlier process's sessions that could not be given back to them: a session or a lease could not
+ * be made, for lack of memory or because its process cannot be watched. The process lives and may read there,
+ * so the pages stay held (DESIGN 5.5), without anybody who could release them, until the process is known to
+ * be gone. Record, cells and pidfd stay where they are kept: the next start tries again.
  */
 #pragma once
 
@@ -14,8 +14,8 @@ struct store;
 
 struct ownerless { /* by number of the session */
     uint64_t n_holds;
-    bool alone;    /* there is no session of this number; its process is looked after here */
-    int pidfd;     /* alone: of the process, or -1: asked for again at each tick */
+    bool alone; /* there is no session of this number; its process is looked after here */
+    int pidfd;  /* alone: of the process, or -1: asked for again at each tick */
 };
 
 /* @pidfd: taken over, or -1. Says it loudly in the log. */

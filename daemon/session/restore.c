@@ -1,7 +1,7 @@
 /*
- * Putting the pools together from what an earlier process left: extents, the pages that their records call COMMITTED, the
- * index that finds them, the sessions, and what each of them holds. Records are checked before they are believed: what
- * does not add up costs the extent it stands in, never the start.
+ * Putting the pools together from what an earlier process left: extents, the pages that their records call
+ * COMMITTED, the index that finds them, the sessions, and what each of them holds. Records are checked before
+ * they are believed: what does not add up costs the extent it stands in, never the start.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -25,7 +25,7 @@ struct restored {
     uint64_t n_left; /* extents of devices that are not configured any more, or cut otherwise */
 };
 
-/* ---- pages ------------------------------------------------------------------------------------------------------ */
+/* ---- pages ---- */
 
 /* The span may be gone afterwards: its last slot may turn out to be a copy. */
 static int restore_slots(struct store *st, const struct span *span, struct restored *n, struct errmsg *e)
@@ -50,7 +50,7 @@ static int restore_slots(struct store *st, const struct span *span, struct resto
 /* All at once, when it is known how many there are: each index is built once, in its size. */
 static void restore_pages(struct store *st, struct restored *n)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     for (struct tenant *t = st->tenants; t; t = t->next) {
         uint64_t n_pages = 0;
@@ -72,7 +72,7 @@ static int restore_span(struct server *s, struct pool_extent *x, uint32_t unit, 
 {
     const struct span_head *h = slot_records_span(&x->records, unit);
     struct pool *p = &store_of(x->tenant)->pool;
-    struct shard shard = { h->first_head, h->n_heads };
+    struct shard shard = {h->first_head, h->n_heads};
     struct space *space;
     struct group *g;
     struct span *span;
@@ -82,19 +82,22 @@ static int restore_span(struct server *s, struct pool_extent *x, uint32_t unit, 
         h->slot_bytes > p->extent_bytes || h->page_bytes > h->slot_bytes ||
         h->page_bytes <= PAGE_HEADER_BYTES)
         return fail(e, -EBADMSG, "the head of the span at unit %" PRIu32 " cannot be right", unit);
-    r = tables_adopt_space(&s->tables, h->table_digest, shard, h->page_class, h->slot_bytes, h->page_bytes, &space, e);
+    r = tables_adopt_space(&s->tables, h->table_digest, shard, h->page_class, h->slot_bytes, h->page_bytes,
+                           &space, e);
     if (r == 0)
         r = tenant_group(x->tenant, space, h->page_class, &g);
     if (r == 0)
         r = span_adopt(p, x, g, unit, &span);
     if (r == -ENOENT)
         return 0;
-    return r < 0 ? fail(e, r, "the span at unit %" PRIu32 " cannot be taken over: %s", unit, strerror(-r)) : 0;
+    return r < 0 ? fail(e, r, "the span at unit %" PRIu32 " cannot be taken over: %s", unit, strerror(-r))
+                 : 0;
 }
 
-/* Whose extent it is, by the head of its records. Return: 0; -ENXIO: of a device that is not here; -EBADMSG. */
-static int read_head(struct server *s, int fd, uint64_t id, struct extent_head *ret, struct device **ret_device,
-                     struct errmsg *e)
+/* Whose extent it is, by the head of its records. Return: 0; -ENXIO: of a device that is not here; -EBADMSG.
+ */
+static int read_head(struct server *s, int fd, uint64_t id, struct extent_head *ret,
+                     struct device **ret_device, struct errmsg *e)
 {
     struct device *d;
     int r = slot_records_peek(fd, ret, e);
@@ -114,7 +117,7 @@ static int read_head(struct server *s, int fd, uint64_t id, struct extent_head *
 static int open_extent(struct server *s, uint64_t id, struct pool_extent **ret, struct errmsg *e)
 {
     _cleanup_(extent_freep) struct extent *memory = NULL;
-    struct slot_records records = { .fd = -1 };
+    struct slot_records records = {.fd = -1};
     struct extent_head head;
     char name[KEEP_NAME_BYTES];
     struct tenant *tenant;
@@ -122,7 +125,8 @@ static int open_extent(struct server *s, uint64_t id, struct pool_extent **ret, 
     _cleanup_(closep) int pages = supervisor_take(&s->supervisor, keep_name(name, "pages", id));
     _cleanup_(closep) int gpu = supervisor_take(&s->supervisor, keep_name(name, "gpu", id));
     _cleanup_(closep) int slots = supervisor_take(&s->supervisor, keep_name(name, "slots", id));
-    int r = slots >= 0 ? read_head(s, slots, id, &head, &d, e) : fail(e, -ENOENT, "the supervisor does not have it");
+    int r = slots >= 0 ? read_head(s, slots, id, &head, &d, e)
+                       : fail(e, -ENOENT, "the supervisor does not have it");
 
     if (r == 0 && (device_is_gpu(d) ? gpu : pages) < 0)
         r = fail(e, -ENOENT, "the supervisor does not have its memory");
@@ -148,7 +152,7 @@ static void restore_extent(struct server *s, uint64_t id, struct restored *n)
 {
     char name[KEEP_NAME_BYTES];
     struct pool_extent *x = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r = open_extent(s, id, &x, &e);
 
     for (uint32_t unit = 0; r == 0 && unit < x->n_units; unit++)
@@ -160,8 +164,10 @@ static void restore_extent(struct server *s, uint64_t id, struct restored *n)
     }
     if (r == -ENXIO)
         n->n_left++;
-    else /* spans taken over before the bad one stay; the rest is free, unless it could not be opened at all */
-        log_event(LOG_CRIT, "extent-damaged", "extent=%" PRIu64 " message=\"%s\": pages are lost", id, e.text);
+    else /* spans taken over before the bad one stay; the rest is free, unless it could not be opened at all
+          */
+        log_event(LOG_CRIT, "extent-damaged", "extent=%" PRIu64 " message=\"%s\": pages are lost", id,
+                  e.text);
     if (x && x->gpu_fd >= 0) /* reservations that cannot be read may be anywhere in the rest */
         pool_extent_retire(&store_of(x->tenant)->pool, x);
     if (!x) {
@@ -171,11 +177,11 @@ static void restore_extent(struct server *s, uint64_t id, struct restored *n)
     }
 }
 
-/* ---- sessions and holds ----------------------------------------------------------------------------------------- */
+/* ---- sessions and holds ---- */
 
 /*
- * A stored pidfd means the process it was opened for. Without one, the number must do: at worst a stranger's exit is awaited.
- * Return: the descriptor; -ESRCH: the process is gone; another errno: that is not known.
+ * A stored pidfd means the process it was opened for. Without one, the number must do: at worst a stranger's
+ * exit is awaited. Return: the descriptor; -ESRCH: the process is gone; another errno: that is not known.
  */
 static int pidfd_of(struct server *s, const struct session_record *record)
 {
@@ -187,7 +193,8 @@ static int pidfd_of(struct server *s, const struct session_record *record)
     fd = (int) syscall(SYS_pidfd_open, (pid_t) record->pid, 0);
     if (fd < 0)
         return -errno;
-    log_event(LOG_NOTICE, "pidfd-reopened", "pid=%" PRIu32 " message=\"its descriptor was not in the store\"", record->pid);
+    log_event(LOG_NOTICE, "pidfd-reopened", "pid=%" PRIu32 " message=\"its descriptor was not in the store\"",
+              record->pid);
     supervisor_store(&s->supervisor, name, fd);
     return fd;
 }
@@ -197,18 +204,21 @@ static void restore_session(struct server *s, uint32_t number, struct restored *
     const struct session_record *record = &s->journal.sessions[number];
     struct device *d = devices_find_place(&s->devices, record->place);
     struct session *x = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct tenant *t;
     int pidfd = d ? pidfd_of(s, record) : -ENXIO, r = 0;
 
-    if (pidfd == -ENXIO || (pidfd == -ESRCH && !device_is_gpu(d))) { /* the descriptor of a process, if it is stored, is dropped as unknown */
-        log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"its %s\"", number, record->pid,
-                  d ? "process is gone" : "device is not configured any more");
+    if (pidfd == -ENXIO ||
+        (pidfd == -ESRCH &&
+         !device_is_gpu(d))) { /* the descriptor of a process, if it is stored, is dropped as unknown */
+        log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"its %s\"", number,
+                  record->pid, d ? "process is gone" : "device is not configured any more");
         journal_session_remove(&s->journal, number);
         return;
     }
     if (pidfd < 0)
-        r = fail(&e, pidfd, "its process cannot be watched: %s", strerror(-pidfd)); /* -ESRCH: until the first tick */
+        r = fail(&e, pidfd, "its process cannot be watched: %s",
+                 strerror(-pidfd)); /* -ESRCH: until the first tick */
     if (r == 0)
         r = server_tenant(s, record->uid, d, &t, &e);
     if (r == 0)
@@ -256,7 +266,8 @@ static void retire_slot(struct store *st, uint32_t number)
     store_discard(st, number);
 }
 
-/* A slot on a GPU that was RESERVED: its session's still, or of a process that is looked after without a session. */
+/* A slot on a GPU that was RESERVED: its session's still, or of a process that is looked after without a
+ * session. */
 static void restore_reservation(struct server *s, struct store *st, uint32_t number, struct restored *n)
 {
     const struct tenant *t = pool_slot_span(&st->pool, number)->group->tenant;
@@ -269,7 +280,8 @@ static void restore_reservation(struct server *s, struct store *st, uint32_t num
         gpu_pool_note_orphans(t->device->gpu);
     else if (x && x->tenant == t)
         session_add_reservation(x, number);
-    else if (x || owner >= s->n_sessions_max || !ownerless_is_alone(s, owner) || ownerless_store(s, owner) != st)
+    else if (x || owner >= s->n_sessions_max || !ownerless_is_alone(s, owner) ||
+             ownerless_store(s, owner) != st)
         retire_slot(st, number);
 }
 
@@ -322,7 +334,7 @@ void keep_restore(struct server *s)
 {
     const struct journal_copy *list = journal_read(&s->journal);
     uint64_t began_us = clock_us(), n_cells = s->journal.head->n_holds;
-    struct restored n = { 0 };
+    struct restored n = {0};
 
     if (s->journal.head->n_starts == 1) {
         keep_write_places(s);
@@ -342,11 +354,15 @@ void keep_restore(struct server *s)
         if (s->journal.holds[i].slot != SLOT_NONE)
             restore_hold(s, i, &n);
     if (n.n_ownerless > 0)
-        log_event(LOG_CRIT, "holds-without-owner", "holds=%" PRIu64 " message=\"they could not be given back to their sessions "
-                  "and end with the processes\"", n.n_ownerless);
+        log_event(LOG_CRIT, "holds-without-owner",
+                  "holds=%" PRIu64 " message=\"they could not be given back to their sessions "
+                  "and end with the processes\"",
+                  n.n_ownerless);
     if (n.n_left > 0)
-        log_event(LOG_CRIT, "device-left", "extents=%" PRIu64 " message=\"they are of devices that are not configured any more, "
-                  "or cut otherwise: their pages are lost\"", n.n_left);
+        log_event(LOG_CRIT, "device-left",
+                  "extents=%" PRIu64 " message=\"they are of devices that are not configured any more, "
+                  "or cut otherwise: their pages are lost\"",
+                  n.n_left);
     for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         for (struct group *g = t->groups; g; g = g->next)
             group_visit(&store_of(t)->pool, g, finish_slot, store_of(t));
@@ -357,7 +373,9 @@ void keep_restore(struct server *s)
     keep_drop_unknown(s);
     keep_write_list(s);
     keep_write_places(s);
-    log_event(LOG_NOTICE, "restored", "extents=%" PRIu64 " pages=%" PRIu64 " reserved=%" PRIu64 " sessions=%" PRIu64 " holds=%" PRIu64
-              " generation=%" PRIu64 " start=%" PRIu64 " us=%" PRIu64, n.n_extents, n.n_pages, n.n_reserved, n.n_sessions, n.n_holds,
-              s->devices.serials.generation, s->journal.head->n_starts, clock_us() - began_us);
+    log_event(LOG_NOTICE, "restored",
+              "extents=%" PRIu64 " pages=%" PRIu64 " reserved=%" PRIu64 " sessions=%" PRIu64 " holds=%" PRIu64
+              " generation=%" PRIu64 " start=%" PRIu64 " us=%" PRIu64,
+              n.n_extents, n.n_pages, n.n_reserved, n.n_sessions, n.n_holds, s->devices.serials.generation,
+              s->journal.head->n_starts, clock_us() - began_us);
 }

@@ -20,7 +20,7 @@
 #include "daemon/server.h"
 #include "gpu/device.h"
 
-/* ---- birth and death -------------------------------------------------------------------------------------------- */
+/* ---- birth and death ---- */
 
 static bool bury(struct session *x);
 
@@ -29,8 +29,8 @@ static void on_exit_of_process(void *ctx)
     struct session *x = ctx;
     struct conn *c = x->conn;
 
-    log_event(LOG_INFO, "process-gone", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32, x->number,
-              (long) x->pid, x->leases.n_held, x->n_reservations);
+    log_event(LOG_INFO, "process-gone", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32,
+              x->number, (long) x->pid, x->leases.n_held, x->n_reservations);
     if (c)
         c->session = NULL;
     lend_end(x);
@@ -41,16 +41,21 @@ static void on_exit_of_process(void *ctx)
 }
 
 /* The part that a new session and one of an earlier process share. Takes @pidfd over on success. */
-static int make_session(struct server *s, uint32_t number, struct tenant *t, pid_t pid, int pidfd, struct session **ret,
-                        struct errmsg *e)
+static int make_session(struct server *s, uint32_t number, struct tenant *t, pid_t pid, int pidfd,
+                        struct session **ret, struct errmsg *e)
 {
     struct session *x = calloc(1, sizeof(*x));
     int r;
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory for a session");
-    *x = (struct session) {
-        .server = s, .number = number, .pid = pid, .pidfd = pidfd, .tenant = t, .reservations = SLOT_NONE,
+    *x = (struct session){
+        .server = s,
+        .number = number,
+        .pid = pid,
+        .pidfd = pidfd,
+        .tenant = t,
+        .reservations = SLOT_NONE,
         .seen_ms = ev_now_ms(s->ev),
     };
     r = ev_watch(s->ev, pidfd, on_exit_of_process, x, &x->exit_watch);
@@ -66,12 +71,13 @@ static int make_session(struct server *s, uint32_t number, struct tenant *t, pid
     return 0;
 }
 
-/* In the journal before anything is granted. The pidfd may reach the store later: a start opens it anew if it is missing. */
+/* In the journal before anything is granted. The pidfd may reach the store later: a start opens it anew if it
+ * is missing. */
 static void record_session(struct session *x)
 {
     struct server *s = x->server;
-    struct session_record record = { .pid = (uint32_t) x->pid, .uid = x->tenant->uid,
-                                     .place = (uint8_t) x->tenant->device->place };
+    struct session_record record = {
+        .pid = (uint32_t) x->pid, .uid = x->tenant->uid, .place = (uint8_t) x->tenant->device->place};
     char name[KEEP_NAME_BYTES];
 
     memcpy(record.token, x->token, sizeof(record.token));
@@ -81,13 +87,15 @@ static void record_session(struct session *x)
     supervisor_store(&s->supervisor, keep_name(name, "pid", x->serial), x->pidfd);
 }
 
-int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, struct session **ret, struct errmsg *e)
+int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, struct session **ret,
+                struct errmsg *e)
 {
     uint32_t number = 0;
     int r;
 
     if (t->n_sessions >= s->config->sessions_per_tenant_max)
-        return fail(e, -EDQUOT, "tenant %s has %" PRIu32 " sessions already, which is the most", t->name, t->n_sessions);
+        return fail(e, -EDQUOT, "tenant %s has %" PRIu32 " sessions already, which is the most", t->name,
+                    t->n_sessions);
     while (number < s->n_sessions_max && (s->sessions[number] || ownerless_is_alone(s, number)))
         number++;
     if (number == s->n_sessions_max)
@@ -101,8 +109,8 @@ int session_new(struct server *s, struct conn *c, struct tenant *t, int pidfd, s
     return 0;
 }
 
-int session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t, int pidfd,
-                    struct session **ret, struct errmsg *e)
+int session_restore(struct server *s, uint32_t number, const struct session_record *record, struct tenant *t,
+                    int pidfd, struct session **ret, struct errmsg *e)
 {
     int r = make_session(s, number, t, (pid_t) record->pid, pidfd, ret, e);
 
@@ -133,7 +141,8 @@ static void discard_reservations(struct session *x)
     }
 }
 
-/* read(2), not the mapping: where the client punched a hole, a load could fault if memory is short; this cannot. */
+/* read(2), not the mapping: where the client punched a hole, a load could fault if memory is short; this
+ * cannot. */
 static void copy_page(struct session *x, uint64_t now_ms)
 {
     uint64_t words[3];
@@ -142,7 +151,8 @@ static void copy_page(struct session *x, uint64_t now_ms)
         return;
     if (words[0] != x->renewals)
         x->seen_ms = now_ms;
-    /* The client's own figures about itself; whatever it writes, the sums of its tenant are all it can spoil. */
+    /* The client's own figures about itself; whatever it writes, the sums of its tenant are all it can spoil.
+     */
     x->tenant->hits += words[1] - x->hits;
     x->tenant->misses += words[2] - x->misses;
     x->renewals = words[0];
@@ -173,7 +183,8 @@ static void end_dialogue(struct session *x)
     x->exit_watch = ev_source_free(x->exit_watch);
 }
 
-/* On a GPU a dead process's kernels may go on: its record stays, with what it reserved and held, until they do not. */
+/* On a GPU a dead process's kernels may go on: its record stays, with what it reserved and held, until they
+ * do not. */
 static bool bury(struct session *x)
 {
     if (!device_is_gpu(x->tenant->device) || !session_has_anything(x))
@@ -230,8 +241,8 @@ void session_detach(struct session *x)
         return;
     }
     (void) leases_expire(&x->leases);
-    log_event(LOG_INFO, "session-detached", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32, x->number,
-              (long) x->pid, x->leases.n_held, x->n_reservations);
+    log_event(LOG_INFO, "session-detached", "session=%" PRIu32 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32,
+              x->number, (long) x->pid, x->leases.n_held, x->n_reservations);
 }
 
 void session_resume(struct session *x, struct conn *c)
@@ -257,11 +268,12 @@ void session_drop_earlier(struct session *x)
 bool session_is(const struct session *x, const uint8_t *token, pid_t pid, uid_t uid)
 {
     /* The pidfd proves that the number still means the same process. */
-    return !x->dead && x->pid == pid && x->tenant->uid == uid && sodium_memcmp(x->token, token, sizeof(x->token)) == 0 &&
+    return !x->dead && x->pid == pid && x->tenant->uid == uid &&
+           sodium_memcmp(x->token, token, sizeof(x->token)) == 0 &&
            syscall(SYS_pidfd_send_signal, x->pidfd, 0, NULL, 0) == 0;
 }
 
-/* ---- what it has ------------------------------------------------------------------------------------------------ */
+/* ---- what it has ---- */
 
 int session_make_memory(struct session *x, struct errmsg *e)
 {
@@ -277,7 +289,9 @@ int session_make_memory(struct session *x, struct errmsg *e)
     if (r < 0)
         return r;
     if (!evict_for_quota(store_of(t), t, bytes))
-        return fail(e, -EDQUOT, "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use: no room for an arena of %" PRIu64,
+        return fail(e, -EDQUOT,
+                    "tenant %s has %" PRIu64 " of its %" PRIu64
+                    " bytes in use: no room for an arena of %" PRIu64,
                     t->name, tenant_used_bytes(t), t->quota_bytes, bytes);
     r = extent_new("kvcobra-arena", bytes, EXTENT_READ_WRITE, &x->arena, e);
     if (r < 0)
@@ -287,7 +301,8 @@ int session_make_memory(struct session *x, struct errmsg *e)
     return 0;
 }
 
-int session_model_add(struct session *x, const struct session_model *m, uint32_t *ret_handle, struct errmsg *e)
+int session_model_add(struct session *x, const struct session_model *m, uint32_t *ret_handle,
+                      struct errmsg *e)
 {
     struct session_model *models;
 
@@ -336,7 +351,7 @@ int session_ref_table(struct session *x, struct table_entry *t)
             return -ENOMEM;
         x->refs = refs;
         ref = &refs[x->n_refs++];
-        *ref = (struct session_ref) { t, 0 };
+        *ref = (struct session_ref){t, 0};
     }
     if (ref->n == UINT32_MAX)
         return -ENOMEM;
@@ -390,7 +405,7 @@ void session_take_reservation(struct session *x, uint32_t number)
     x->n_reservations--;
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------- */
+/* ---- time ---- */
 
 void session_tick(struct session *x, uint64_t now_ms)
 {
@@ -404,6 +419,6 @@ void session_tick(struct session *x, uint64_t now_ms)
         discard_reservations(x);
     n_expired = leases_expire(&x->leases);
     if (n_expired + n_discarded > 0)
-        log_event(LOG_INFO, "expired", "session=%" PRIu32 " pid=%ld leases=%" PRIu32 " reservations=%" PRIu32, x->number,
-                  (long) x->pid, n_expired, n_discarded);
+        log_event(LOG_INFO, "expired", "session=%" PRIu32 " pid=%ld leases=%" PRIu32 " reservations=%" PRIu32,
+                  x->number, (long) x->pid, n_expired, n_discarded);
 }

@@ -74,7 +74,7 @@ static unsigned digest_entry(struct tenant *t, unsigned model, const uint8_t *di
 static unsigned n_missing(const struct tenant *t, int model, const struct control_tables *c)
 {
     const struct control_model *m = &t->control->models[model];
-    const uint8_t *const wanted[] = { c->active, c->canary, c->shadow };
+    const uint8_t *const wanted[] = {c->active, c->canary, c->shadow};
     unsigned n = 0;
 
     for (unsigned k = 0; k < 3; k++) {
@@ -87,7 +87,8 @@ static unsigned n_missing(const struct tenant *t, int model, const struct contro
     return n;
 }
 
-/* The words of a model, whose digests are or will be there; release: what they name is visible to whoever acquires them. */
+/* The words of a model, whose digests are or will be there; release: what they name is visible to whoever
+ * acquires them. */
 static void store_words(struct tenant *t, unsigned model, const struct control_tables *c)
 {
     unsigned active = digest_entry(t, model, c->active);
@@ -96,7 +97,8 @@ static void store_words(struct tenant *t, unsigned model, const struct control_t
 
     atomic_store_explicit(&t->control->shadow[model], shadow, memory_order_release);
     atomic_store_explicit(&t->control->models[model].word,
-                          control_word(c->revision, active, canary, c->canary ? c->canary_share : 0), memory_order_release);
+                          control_word(c->revision, active, canary, c->canary ? c->canary_share : 0),
+                          memory_order_release);
 }
 
 static const uint8_t *digest_at(const struct control_model *m, unsigned entry)
@@ -121,8 +123,10 @@ static int rebuild(struct tenant *t, struct errmsg *e)
         uint64_t shadow = atomic_load_explicit(&old.shadow[i], memory_order_relaxed);
         struct control_tables c = {
             .active = digest_at(m, control_active(word)),
-            .canary = digest_at(m, control_canary(word)), .canary_share = control_canary_share(word),
-            .shadow = shadow ? digest_at(m, (unsigned) (shadow & 255) - 1) : NULL, .shadow_ppm = (uint32_t) (shadow >> 8),
+            .canary = digest_at(m, control_canary(word)),
+            .canary_share = control_canary_share(word),
+            .shadow = shadow ? digest_at(m, (unsigned) (shadow & 255) - 1) : NULL,
+            .shadow_ppm = (uint32_t) (shadow >> 8),
             .revision = control_revision(word),
         };
 

@@ -12,10 +12,10 @@ int control_build(struct tenant *t, struct errmsg *e);
 /* What a control page says of a model. Digests are borrowed. */
 struct control_tables {
     const uint8_t *active;
-    const uint8_t *canary;      /* NULL: none */
-    unsigned canary_share;      /* of 256 new sequences */
-    const uint8_t *shadow;      /* NULL: none */
-    uint32_t shadow_ppm;        /* of new chunks */
+    const uint8_t *canary; /* NULL: none */
+    unsigned canary_share; /* of 256 new sequences */
+    const uint8_t *shadow; /* NULL: none */
+    uint32_t shadow_ppm;   /* of new chunks */
     uint64_t revision;
 };
 
@@ -23,8 +23,8 @@ struct control_tables {
  * control_publish() - say which tables are used for a model, from the next sequence and chunk on
  * @ret_slot: the model's entry; may be NULL
  *
- * A model that the page does not have yet is entered. When its list of digests is full, a new page is built that has
- * only those in use.
+ * A model that the page does not have yet is entered. When its list of digests is full, a new page is built
+ * that has only those in use.
  *
  * Return: 0; -ENOSPC: CONTROL_MODELS_MAX models already; errno of the memory.
  */

@@ -12,18 +12,27 @@ void devices_init(struct devices *d, const struct config *c, struct server *s)
     char uuids[DEVICES_MAX - 1][GPU_UUID_BYTES];
     uint32_t n_gpus = 0;
 
-    d->serials = (struct pool_serials) { .next_extent = 1 };
-    d->list[0] = (struct device) {
-        .place = PLACE_NONE, .name = "cpu", .pool_bytes = c->pool_bytes, .extent_bytes = c->extent_bytes,
-        .unit_bytes = c->span_bytes, .state = DEVICE_READY,
+    d->serials = (struct pool_serials){.next_extent = 1};
+    d->list[0] = (struct device){
+        .place = PLACE_NONE,
+        .name = "cpu",
+        .pool_bytes = c->pool_bytes,
+        .extent_bytes = c->extent_bytes,
+        .unit_bytes = c->span_bytes,
+        .state = DEVICE_READY,
     };
     (void) gpu_uuid_list(c->gpu, DEVICES_MAX - 1, uuids, &n_gpus, NULL);
     for (uint32_t i = 0; i < n_gpus; i++) {
         struct device *x = &d->list[i + 1];
 
-        *x = (struct device) {
-            .number = i + 1, .place = PLACE_NONE, .pool_bytes = c->gpu_pool_bytes, .extent_bytes = c->gpu_extent_bytes,
-            .unit_bytes = c->gpu_span_bytes, .state = DEVICE_OPENING, .server = s,
+        *x = (struct device){
+            .number = i + 1,
+            .place = PLACE_NONE,
+            .pool_bytes = c->gpu_pool_bytes,
+            .extent_bytes = c->gpu_extent_bytes,
+            .unit_bytes = c->gpu_span_bytes,
+            .state = DEVICE_OPENING,
+            .server = s,
         };
         (void) snprintf(x->name, sizeof(x->name), "gpu%" PRIu32, i);
         memcpy(x->uuid, uuids[i], sizeof(x->uuid));

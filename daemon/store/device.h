@@ -1,9 +1,10 @@
 /*
- * Where pages lie: the host's memory, which is device 0 and always there, and the GPUs of the configuration. Each has a store
- * of its own: pool, tenants, accounts. A session is bound to one of them, so a tenant is one uid on one device.
+ * Where pages lie: the host's memory, which is device 0 and always there, and the GPUs of the configuration.
+ * Each has a store of its own: pool, tenants, accounts. A session is bound to one of them, so a tenant is one
+ * uid on one device.
  *
- * A device's number and name follow the configuration; what is kept over restarts names its place in the journal instead
- * (struct journal_place), which stays with the UUID.
+ * A device's number and name follow the configuration; what is kept over restarts names its place in the
+ * journal instead (struct journal_place), which stays with the UUID.
  */
 #pragma once
 
@@ -24,35 +25,35 @@ struct server;
 _Static_assert(DEVICES_MAX == WIRE_DEVICES_MAX, "what STATUS lists");
 
 enum device_state { /* values of the protocol's DeviceState */
-    DEVICE_READY = 1,
-    DEVICE_OPENING = 2,
-    DEVICE_UNAVAILABLE = 3,
+                    DEVICE_READY = 1,
+                    DEVICE_OPENING = 2,
+                    DEVICE_UNAVAILABLE = 3,
 };
 
 struct device {
     uint32_t number;
-    uint32_t place;                /* in the journal; PLACE_NONE: not known yet */
-    char name[DEVICE_NAME_BYTES];  /* "cpu", "gpu0" */
-    char uuid[GPU_UUID_BYTES];     /* "": the host's memory, or a GPU that is not known yet */
+    uint32_t place;                                /* in the journal; PLACE_NONE: not known yet */
+    char name[DEVICE_NAME_BYTES];                  /* "cpu", "gpu0" */
+    char uuid[GPU_UUID_BYTES];                     /* "": the host's memory, or a GPU that is not known yet */
     uint64_t pool_bytes, extent_bytes, unit_bytes; /* as configured: a kept pool may be larger */
     struct store store;
-    struct gpu_pool *gpu;          /* NULL: the host's memory */
+    struct gpu_pool *gpu;                  /* NULL: the host's memory */
     uint64_t quota_bytes, guarantee_bytes; /* of tenants for whom no operator said otherwise */
 
-    enum device_state state;       /* of a GPU: gpu_open.h */
-    struct server *server;         /* of a GPU */
-    struct errmsg why;             /* UNAVAILABLE */
-    bool is_passing;               /* UNAVAILABLE: the mover's end, which says nothing of the device yet */
-    uint64_t pause_ms, retry_ms;   /* UNAVAILABLE: no try before this */
+    enum device_state state;     /* of a GPU: gpu_open.h */
+    struct server *server;       /* of a GPU */
+    struct errmsg why;           /* UNAVAILABLE */
+    bool is_passing;             /* UNAVAILABLE: the mover's end, which says nothing of the device yet */
+    uint64_t pause_ms, retry_ms; /* UNAVAILABLE: no try before this */
     char product[WIRE_PRODUCT_BYTES_MAX + 1];
-    bool lists_processes;          /* the driver says which processes use it */
-    bool is_shared;                /* an MPS server stands between them and it */
+    bool lists_processes; /* the driver says which processes use it */
+    bool is_shared;       /* an MPS server stands between them and it */
 };
 
 struct devices {
     struct device list[DEVICES_MAX]; /* [n], stay where they are */
     uint32_t n;
-    uint32_t n_tenants;              /* of all devices, ever */
+    uint32_t n_tenants; /* of all devices, ever */
     struct pool_serials serials;
 };
 

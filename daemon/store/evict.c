@@ -9,7 +9,7 @@
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
 
-/* ---- queues ----------------------------------------------------------------------------------------------------- */
+/* ---- queues ---- */
 
 static struct slot_queue *queue_of(struct group *g, uint8_t id)
 {
@@ -69,7 +69,8 @@ uint32_t evict_victim(struct pool *p, struct group *g)
 {
     for (;;) {
         uint64_t n = (uint64_t) g->small.n + g->main.n;
-        bool from_small = g->small.n > 0 && (g->main.n == 0 || (uint64_t) g->small.n * 100 >= n * EVICT_SMALL_PERCENT);
+        bool from_small =
+            g->small.n > 0 && (g->main.n == 0 || (uint64_t) g->small.n * 100 >= n * EVICT_SMALL_PERCENT);
         uint32_t number = from_small ? g->small.tail : g->main.tail;
         struct slot *slot;
 
@@ -89,9 +90,10 @@ uint32_t evict_victim(struct pool *p, struct group *g)
     }
 }
 
-/* ---- room ------------------------------------------------------------------------------------------------------- */
+/* ---- room ---- */
 
-/* Pages of a table on the way out before all others; else the one written first: generations grow with time. */
+/* Pages of a table on the way out before all others; else the one written first: generations grow with time.
+ */
 static bool goes_before(const struct pool *p, uint32_t a, uint32_t b)
 {
     bool a_first = pool_slot_span(p, a)->group->space->leaves_first;
@@ -189,8 +191,8 @@ uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_dig
 
 bool evict_for_space(struct store *st, struct group *g)
 {
-    return share_destroy_retired(st) || share_destroy_empty(st, g->tenant) || share_take_extent(st, g->tenant) ||
-           evict_for_group(st, g);
+    return share_destroy_retired(st) || share_destroy_empty(st, g->tenant) ||
+           share_take_extent(st, g->tenant) || evict_for_group(st, g);
 }
 
 bool evict_for_group(struct store *st, struct group *g)

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Half a key is enough: a wrong match costs a wrong reason once in 2^64. Keys are uniform, so they hash themselves. */
+/* Half a key is enough: a wrong match costs a wrong reason once in 2^64. Keys are uniform, so they hash
+ * themselves. */
 struct ghost {
     uint64_t tag;
     uint32_t next;   /* in its chain: ring entry + 1, 0 = end */
@@ -27,7 +28,7 @@ int ghosts_init(struct ghosts *g, uint32_t n_max)
 
     while (n_heads < n_max)
         n_heads *= 2;
-    *g = (struct ghosts) { .n_max = n_max, .n_heads = n_heads };
+    *g = (struct ghosts){.n_max = n_max, .n_heads = n_heads};
     g->ring = calloc(n_max, sizeof(struct ghost));
     g->heads = calloc(n_heads, sizeof(uint32_t));
     if (!g->ring || !g->heads) {
@@ -41,7 +42,7 @@ void ghosts_deinit(struct ghosts *g)
 {
     free(g->ring);
     free(g->heads);
-    *g = (struct ghosts) { 0 };
+    *g = (struct ghosts){0};
 }
 
 /* The link that leads to the entry with @tag, or to the end of its chain. */
@@ -75,7 +76,7 @@ void ghosts_add(struct ghosts *g, const struct chunk_key *key, enum ghost_reason
     if (g->ring[at].reason != GHOST_NONE)
         unlink_tag(g, g->ring[at].tag);
     head = &g->heads[tag & (g->n_heads - 1)];
-    g->ring[at] = (struct ghost) { .tag = tag, .next = *head, .reason = reason };
+    g->ring[at] = (struct ghost){.tag = tag, .next = *head, .reason = reason};
     *head = at + 1;
     g->next = (at + 1) % g->n_max;
 }

@@ -1,6 +1,7 @@
 /*
- * What a tenant remembers of pages that are gone: a bounded ring of keys with the reason. Serves two questions: why
- * is this chunk missing, and was this page evicted a moment ago (then it goes straight to the main queue).
+ * What a tenant remembers of pages that are gone: a bounded ring of keys with the reason. Serves two
+ * questions: why is this chunk missing, and was this page evicted a moment ago (then it goes straight to the
+ * main queue).
  */
 #pragma once
 

@@ -25,8 +25,8 @@ _Static_assert(sizeof(struct journal_head) <= HEAD_BYTES, "journal head");
 #define JOURNAL_BYTES (HOLDS_OFF + JOURNAL_HOLDS_MAX * sizeof(struct hold_cell))
 
 /*
- * One thread writes, and a process that is killed leaves the memory as its last store left it: all that is needed is
- * that the compiler keeps the order of the stores before and after this line.
+ * One thread writes, and a process that is killed leaves the memory as its last store left it: all that is
+ * needed is that the compiler keeps the order of the stores before and after this line.
  */
 static void keep_order(void)
 {
@@ -47,7 +47,7 @@ static uint32_t copy_crc(const struct journal_copy *c)
     return crc32c(parts, sizeof(parts));
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static int map_object(struct journal *j, int fd, struct errmsg *e)
 {
@@ -55,8 +55,10 @@ static int map_object(struct journal *j, int fd, struct errmsg *e)
 
     if (data == MAP_FAILED)
         return fail(e, -errno, "cannot map the journal: %s", strerror(errno));
-    *j = (struct journal) {
-        .data = data, .head = data, .unused_hold = CELL_NONE,
+    *j = (struct journal){
+        .data = data,
+        .head = data,
+        .unused_hold = CELL_NONE,
         .copies = (struct journal_copy *) ((uint8_t *) data + COPIES_OFF),
         .sessions = (struct session_record *) ((uint8_t *) data + SESSIONS_OFF),
         .holds = (struct hold_cell *) ((uint8_t *) data + HOLDS_OFF),
@@ -65,7 +67,7 @@ static int map_object(struct journal *j, int fd, struct errmsg *e)
     if (j->fd >= 0)
         return 0;
     (void) munmap(data, JOURNAL_BYTES);
-    *j = (struct journal) { .fd = -1 };
+    *j = (struct journal){.fd = -1};
     return fail(e, -errno, "cannot keep the journal open: %s", strerror(errno));
 }
 
@@ -80,7 +82,7 @@ int journal_new(struct journal *j, struct errmsg *e)
     r = map_object(j, fd, e);
     if (r < 0)
         return r;
-    *j->head = (struct journal_head) { .magic = JOURNAL_MAGIC, .version = JOURNAL_VERSION, .n_starts = 1 };
+    *j->head = (struct journal_head){.magic = JOURNAL_MAGIC, .version = JOURNAL_VERSION, .n_starts = 1};
     journal_write(j, NULL, 0, 1);
     return 0;
 }
@@ -91,7 +93,7 @@ void journal_deinit(struct journal *j)
         (void) munmap(j->data, JOURNAL_BYTES);
         (void) close(j->fd);
     }
-    *j = (struct journal) { .fd = -1 };
+    *j = (struct journal){.fd = -1};
 }
 
 int journal_freeze(struct journal *j)
@@ -101,7 +103,7 @@ int journal_freeze(struct journal *j)
     return mmap(j->data, JOURNAL_BYTES, PROT_READ | PROT_WRITE, flags, j->fd, 0) == MAP_FAILED ? -errno : 0;
 }
 
-/* ---- taking over ------------------------------------------------------------------------------------------------ */
+/* ---- taking over ---- */
 
 static int check_object(int fd, struct errmsg *e)
 {
@@ -131,7 +133,8 @@ static int check_head(const struct journal_head *h, struct errmsg *e)
     uint64_t n_extents = 0;
 
     if (h->magic != JOURNAL_MAGIC || h->version != JOURNAL_VERSION)
-        return fail(e, -EBADMSG, "the stored journal is of another version (%" PRIu32 ", this kvcobrad writes %d)",
+        return fail(e, -EBADMSG,
+                    "the stored journal is of another version (%" PRIu32 ", this kvcobrad writes %d)",
                     h->version, JOURNAL_VERSION);
     for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
         if (h->places[i].pool_bytes != 0 && h->places[i].crc32c != place_crc(&h->places[i]))
@@ -182,7 +185,7 @@ int journal_adopt(struct journal *j, int fd, struct errmsg *e)
     return 0;
 }
 
-/* ---- devices ---------------------------------------------------------------------------------------------------- */
+/* ---- devices ---- */
 
 uint32_t journal_place_find(const struct journal *j, const char *uuid)
 {
@@ -201,7 +204,7 @@ uint32_t journal_place_add(struct journal *j, const char *uuid, uint64_t pool_by
 
         if (p->pool_bytes != 0)
             continue;
-        *p = (struct journal_place) { .extent_bytes = extent_bytes, .unit_bytes = unit_bytes };
+        *p = (struct journal_place){.extent_bytes = extent_bytes, .unit_bytes = unit_bytes};
         memcpy(p->uuid, uuid, strlen(uuid) + 1);
         randombytes_buf(p->pool_id, sizeof(p->pool_id));
         p->crc32c = place_crc(p);
@@ -218,7 +221,7 @@ void journal_place_remove(struct journal *j, uint32_t place)
     keep_order();
 }
 
-/* ---- extents ---------------------------------------------------------------------------------------------------- */
+/* ---- extents ---- */
 
 const struct journal_copy *journal_read(const struct journal *j)
 {
@@ -247,7 +250,7 @@ void journal_write(struct journal *j, const uint64_t *extents, uint32_t n_extent
     j->sequence++;
 }
 
-/* ---- holds ------------------------------------------------------------------------------------------------------ */
+/* ---- holds ---- */
 
 uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, uint64_t lease, uint32_t slot)
 {
@@ -284,7 +287,7 @@ void journal_hold_remove(struct journal *j, uint32_t cell)
     j->unused_hold = cell;
 }
 
-/* ---- sessions --------------------------------------------------------------------------------------------------- */
+/* ---- sessions ---- */
 
 void journal_session_add(struct journal *j, uint32_t number, const struct session_record *r)
 {

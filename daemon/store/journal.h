@@ -1,18 +1,17 @@
 /*
- * What must be known after a restart besides the slot records: which extents there are, who holds which page, and the
- * counters that never go back. One memory object, written in place while the daemon runs; it outlives the process in a
- * supervisor's descriptor store (supervisor.h).
+ * What must be known after a restart besides the slot records: which extents there are, who holds which page,
+ * and the counters that never go back. One memory object, written in place while the daemon runs; it outlives
+ * the process in a supervisor's descriptor store (supervisor.h).
  *
- *   0            struct journal_head      constants under a checksum, then live words, each of them one aligned store;
- *                                         places: which devices there are
- *   4096         struct journal_copy [2]  the list of extents, double-buffered: a copy is written whole, its checksum
- *                                         last, and always the older one
+ *   0            struct journal_head      constants under a checksum, then live words, each of them one
+ * aligned store; places: which devices there are 4096         struct journal_copy [2]  the list of extents,
+ * double-buffered: a copy is written whole, its checksum last, and always the older one
  *   ...          struct session_record [JOURNAL_SESSIONS_MAX]
  *   ...          struct hold_cell [JOURNAL_HOLDS_MAX]
  *
- * Sparse: only what is used takes memory. A record or cell is in use when its last-written word says so, so that a
- * process that dies between two stores leaves nothing half-done. Private to the daemon, mode 0600; what it holds is
- * checked all the same before it is believed.
+ * Sparse: only what is used takes memory. A record or cell is in use when its last-written word says so, so
+ * that a process that dies between two stores leaves nothing half-done. Private to the daemon, mode 0600;
+ * what it holds is checked all the same before it is believed.
  */
 #pragma once
 
@@ -26,7 +25,7 @@ struct errmsg;
 
 #define JOURNAL_MAGIC 0x4c4e4a4bu /* "KJNL" */
 #define JOURNAL_VERSION 2
-#define JOURNAL_PLACES_MAX 17              /* DEVICES_MAX */
+#define JOURNAL_PLACES_MAX 17 /* DEVICES_MAX */
 #define JOURNAL_UUID_BYTES 48
 #define PLACE_NONE UINT32_MAX
 #define JOURNAL_EXTENTS_MAX (1u << 18) /* POOL_SPANS_MAX, if every span is an extent */
@@ -36,34 +35,35 @@ struct errmsg;
 #define CELL_NONE UINT32_MAX
 
 /*
- * One device's pool. Its number here stands in session records and in the heads of extents; it means the same device as
- * long as anything of it is kept, however the configuration orders its devices.
+ * One device's pool. Its number here stands in session records and in the heads of extents; it means the same
+ * device as long as anything of it is kept, however the configuration orders its devices.
  */
 struct journal_place {
-    char uuid[JOURNAL_UUID_BYTES];     /* "": the host's memory */
-    uint8_t pool_id[BOOT_ID_BYTES];    /* random: a client that comes back asks whether this is the pool it knew */
+    char uuid[JOURNAL_UUID_BYTES]; /* "": the host's memory */
+    uint8_t
+        pool_id[BOOT_ID_BYTES]; /* random: a client that comes back asks whether this is the pool it knew */
     uint64_t extent_bytes, unit_bytes; /* another geometry is another pool */
     uint32_t crc32c;                   /* of all above */
     uint32_t reserved;
-    uint64_t pool_bytes;               /* may grow; 0: unused; written last */
+    uint64_t pool_bytes; /* may grow; 0: unused; written last */
 };
 
 struct journal_head {
     uint32_t magic, version;
-    uint32_t n_sessions;               /* records ever used */
+    uint32_t n_sessions; /* records ever used */
     uint32_t reserved;
-    uint64_t generation;               /* last one given */
+    uint64_t generation; /* last one given */
     uint64_t lease_serial, session_serial;
-    uint64_t n_holds;                  /* cells ever used */
+    uint64_t n_holds; /* cells ever used */
     uint64_t n_starts;
     struct journal_place places[JOURNAL_PLACES_MAX];
 };
 
 struct journal_copy {
-    uint64_t sequence;    /* 0: never written */
+    uint64_t sequence; /* 0: never written */
     uint64_t next_extent;
     uint32_t n_extents;
-    uint32_t crc32c;      /* of sequence, next_extent, n_extents and the ids */
+    uint32_t crc32c; /* of sequence, next_extent, n_extents and the ids */
     uint64_t extents[JOURNAL_EXTENTS_MAX];
 };
 
@@ -77,7 +77,7 @@ struct session_record {
 };
 _Static_assert(sizeof(struct session_record) == 128, "session record");
 
-struct hold_cell { /* one lease's hold on one page */
+struct hold_cell {         /* one lease's hold on one page */
     uint64_t lease;        /* in use: its id; unused: the next unused cell */
     uint32_t slot;         /* SLOT_NONE: unused; written last */
     uint32_t session_item; /* session number << JOURNAL_ITEM_BITS | item of the lease */
@@ -91,8 +91,8 @@ struct journal {
     struct journal_copy *copies; /* [2] */
     struct session_record *sessions;
     struct hold_cell *holds;
-    uint64_t sequence;           /* of the newer copy */
-    uint32_t unused_hold;        /* list of cells to use again */
+    uint64_t sequence;    /* of the newer copy */
+    uint32_t unused_hold; /* list of cells to use again */
 };
 
 int journal_new(struct journal *j, struct errmsg *e);
@@ -106,7 +106,8 @@ int journal_new(struct journal *j, struct errmsg *e);
 int journal_adopt(struct journal *j, int fd, struct errmsg *e);
 void journal_deinit(struct journal *j);
 
-/* From now on what is written stays private to this process: the end of it must not look like the end of its pages. */
+/* From now on what is written stays private to this process: the end of it must not look like the end of its
+ * pages. */
 int journal_freeze(struct journal *j);
 
 /* The device's number, PLACE_NONE if nothing of it is kept. @uuid: shorter than JOURNAL_UUID_BYTES. */

@@ -14,14 +14,14 @@ enum { TABLE_FIRST = 16 };
 void leases_init(struct leases *l, struct journal *j, uint32_t session, uint32_t n_max)
 {
     assert(n_max <= 1u << LEASE_INDEX_BITS);
-    *l = (struct leases) { .journal = j, .session = session, .n_max = n_max };
+    *l = (struct leases){.journal = j, .session = session, .n_max = n_max};
 }
 
 void leases_deinit(struct leases *l)
 {
     assert(l->n_held == 0);
     free(l->table);
-    *l = (struct leases) { 0 };
+    *l = (struct leases){0};
 }
 
 static int grow(struct leases *l, uint32_t n_min)
@@ -82,8 +82,10 @@ int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *re
     if (!x)
         return -ENOMEM;
     at = l->first_unused;
-    *x = (struct lease) {
-        .id = ++l->journal->head->lease_serial << LEASE_INDEX_BITS | at, .granted = true, .n_items = n,
+    *x = (struct lease){
+        .id = ++l->journal->head->lease_serial << LEASE_INDEX_BITS | at,
+        .granted = true,
+        .n_items = n,
     };
     r = record_holds(l, x, slots);
     if (r < 0) {
@@ -135,7 +137,7 @@ int leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
         l->table[at] = malloc(sizeof(struct lease));
         if (!l->table[at])
             return -ENOMEM;
-        *l->table[at] = (struct lease) { .id = id };
+        *l->table[at] = (struct lease){.id = id};
         l->n_leases++;
     }
     if (l->table[at]->id != id)

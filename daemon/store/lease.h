@@ -1,8 +1,8 @@
 /*
- * The leases of one session. A lease is two things (DESIGN 1): the grant, which messages may name and which ends by
- * release or when the session shows no sign of life for lease_ms; and the hold on each of its pages, which forbids
- * reuse of the bytes and ends only by release or with the process. Each hold has a cell in the journal, written before
- * the lease's number is told to anybody, so that a restart finds it.
+ * The leases of one session. A lease is two things (DESIGN 1): the grant, which messages may name and which
+ * ends by release or when the session shows no sign of life for lease_ms; and the hold on each of its pages,
+ * which forbids reuse of the bytes and ends only by release or with the process. Each hold has a cell in the
+ * journal, written before the lease's number is told to anybody, so that a restart finds it.
  */
 #pragma once
 
@@ -16,7 +16,7 @@ struct store;
 struct lease {
     uint64_t id;
     bool granted;
-    bool kept;            /* named by a KEEP_LEASES that is not complete */
+    bool kept; /* named by a KEEP_LEASES that is not complete */
     uint32_t n_items, n_held;
     uint32_t cells[]; /* [n_items] of the journal, CELL_NONE where nothing is held (any more) */
 };
@@ -31,7 +31,8 @@ struct leases {
 
 #define LEASE_INDEX_BITS 20
 
-void leases_init(struct leases *l, struct journal *j, uint32_t session, uint32_t n_max); /* n_max <= 1 << LEASE_INDEX_BITS */
+void leases_init(struct leases *l, struct journal *j, uint32_t session,
+                 uint32_t n_max);     /* n_max <= 1 << LEASE_INDEX_BITS */
 void leases_deinit(struct leases *l); /* every hold was released */
 
 /* So that the next leases_add() does not meet the limit. Return: 0; -EDQUOT: too many leases; -ENOMEM. */
@@ -45,7 +46,8 @@ int leases_make_room(struct leases *l);
 int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret_id);
 
 /**
- * leases_release() - end the holds whose bits are set (bit i of byte i / 8, least significant first), all if @n_bytes == 0
+ * leases_release() - end the holds whose bits are set (bit i of byte i / 8, least significant first), all if
+ * @n_bytes == 0
  *
  * Bits beyond the lease and bits of items already released mean nothing.
  * Return: 0; -ESTALE: no such lease (released before, or never).
@@ -57,12 +59,14 @@ void leases_keep(struct leases *l, uint64_t id);
 /* Releases what was not kept, forgets what was. Return: leases released. */
 uint32_t leases_release_others(struct leases *l, struct store *st);
 
-/* The page that item @item of a granted lease holds. Return: 0; -ESTALE: no such lease, or released, or it expired. */
+/* The page that item @item of a granted lease holds. Return: 0; -ESTALE: no such lease, or released, or it
+ * expired. */
 int leases_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t *ret_slot);
 
 void leases_release_all(struct leases *l, struct store *st);
 
-/* After a restart: cell @cell is item @item of lease @id, which is not granted. Return: 0; -EBADMSG: it cannot be; -ENOMEM. */
+/* After a restart: cell @cell is item @item of lease @id, which is not granted. Return: 0; -EBADMSG: it
+ * cannot be; -ENOMEM. */
 int leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell);
 
 /* Grants end, holds stay. Return: how many grants ended. */

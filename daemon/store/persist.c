@@ -21,7 +21,7 @@ const char *keep_name(char ret[static KEEP_NAME_BYTES], const char *what, uint64
     return ret;
 }
 
-/* ---- extents come and go ---------------------------------------------------------------------------------------- */
+/* ---- extents come and go ---- */
 
 void keep_write_list(struct server *s)
 {
@@ -32,7 +32,8 @@ void keep_write_list(struct server *s)
         n += s->devices.list[i].store.pool.n_extents;
     ids = malloc((n + 1) * sizeof(*ids));
 
-    if (!ids) { /* the old list still stands: an extent that it lacks is lost at the next start, no hold is broken */
+    if (!ids) { /* the old list still stands: an extent that it lacks is lost at the next start, no hold is
+                   broken */
         s->supervisor.failed = true;
         log_event(LOG_ERR, "not-stored", "what=journal message=\"out of memory\"");
         return;
@@ -79,7 +80,7 @@ static void on_removed(void *ctx, const struct pool_extent *x)
     supervisor_remove(&s->supervisor, keep_name(name, "slots", x->id));
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 void keep_drop_unknown(struct server *s)
 {
@@ -131,9 +132,10 @@ static bool is_cut_alike(const struct device *d, const struct journal_place *kep
     if (kept->extent_bytes == d->extent_bytes && kept->unit_bytes == d->unit_bytes &&
         kept->pool_bytes / kept->unit_bytes <= POOL_SPANS_MAX)
         return true;
-    log_event(LOG_CRIT, "pool-lost", "device=%s message=\"the stored pool has extents of %" PRIu64 " and spans of %" PRIu64
-              " bytes, the configuration says %" PRIu64 " and %" PRIu64 "\": starting with an empty pool", d->name,
-              kept->extent_bytes, kept->unit_bytes, d->extent_bytes, d->unit_bytes);
+    log_event(LOG_CRIT, "pool-lost",
+              "device=%s message=\"the stored pool has extents of %" PRIu64 " and spans of %" PRIu64
+              " bytes, the configuration says %" PRIu64 " and %" PRIu64 "\": starting with an empty pool",
+              d->name, kept->extent_bytes, kept->unit_bytes, d->extent_bytes, d->unit_bytes);
     return false;
 }
 
@@ -157,7 +159,7 @@ static int take_nothing(void *ctx, int *ret_fd, struct errmsg *e)
     return fail(e, -EAGAIN, "memory of the GPU is being made: come again");
 }
 
-static const struct pool_source no_source = { take_nothing, NULL };
+static const struct pool_source no_source = {take_nothing, NULL};
 
 static int open_pool(struct server *s, struct device *d, struct errmsg *e)
 {
@@ -171,8 +173,10 @@ static int open_pool(struct server *s, struct device *d, struct errmsg *e)
         memcpy(d->uuid, kept->uuid, sizeof(d->uuid));
     if (d->place != PLACE_NONE && kept->pool_bytes > bytes) {
         bytes = kept->pool_bytes;
-        log_event(LOG_NOTICE, "pool-stays-large", "device=%s bytes=%" PRIu64 " configured=%" PRIu64 " message=\"a kept pool "
-                  "does not shrink: stop and start to make it smaller\"", d->name, bytes, d->pool_bytes);
+        log_event(LOG_NOTICE, "pool-stays-large",
+                  "device=%s bytes=%" PRIu64 " configured=%" PRIu64 " message=\"a kept pool "
+                  "does not shrink: stop and start to make it smaller\"",
+                  d->name, bytes, d->pool_bytes);
     }
     r = pool_init(&d->store.pool, &s->devices.serials, bytes, d->extent_bytes, d->unit_bytes, e);
     if (r == 0 && d->number > 0)
@@ -187,7 +191,7 @@ int keep_open(struct server *s, struct errmsg *e)
     uint64_t n_extents = 0;
     int r = open_journal(s, e);
 
-    s->pool_keeper = (struct pool_keeper) { on_added, on_removed, s };
+    s->pool_keeper = (struct pool_keeper){on_added, on_removed, s};
     for (uint32_t i = 0; r == 0 && i < s->devices.n; i++) {
         r = open_pool(s, &s->devices.list[i], e);
         n_extents += s->devices.list[i].store.pool.n_extents_max;
@@ -195,11 +199,13 @@ int keep_open(struct server *s, struct errmsg *e)
     if (r < 0)
         return r;
     if (n_extents > JOURNAL_EXTENTS_MAX)
-        return fail(e, -EINVAL, "the pools of all devices have %" PRIu64 " extents, the most is %u: make extents larger",
+        return fail(e, -EINVAL,
+                    "the pools of all devices have %" PRIu64 " extents, the most is %u: make extents larger",
                     n_extents, JOURNAL_EXTENTS_MAX);
-    s->devices.serials = (struct pool_serials) {
+    s->devices.serials = (struct pool_serials){
         .next_extent = journal_read(&s->journal)->next_extent,
-        .generation = s->journal.head->generation, .generation_record = &s->journal.head->generation,
+        .generation = s->journal.head->generation,
+        .generation_record = &s->journal.head->generation,
     };
     return 0;
 }
@@ -216,7 +222,8 @@ void keep_write_places(struct server *s)
         struct device *d = &s->devices.list[i];
 
         if (d->place == PLACE_NONE && (i == 0 || d->uuid[0] != '\0'))
-            d->place = journal_place_add(&s->journal, d->uuid, d->store.pool.pool_bytes, d->extent_bytes, d->unit_bytes);
+            d->place = journal_place_add(&s->journal, d->uuid, d->store.pool.pool_bytes, d->extent_bytes,
+                                         d->unit_bytes);
         if (d->place != PLACE_NONE)
             places[d->place].pool_bytes = d->store.pool.pool_bytes; /* it may have grown */
     }

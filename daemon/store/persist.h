@@ -1,10 +1,11 @@
 /*
- * The pool over a restart (DESIGN 5.5): extents go to the supervisor's store as they are made, a start takes them back.
+ * The pool over a restart (DESIGN 5.5): extents go to the supervisor's store as they are made, a start takes
+ * them back.
  *
- * Names in the store: kvc-journal-0; kvc-pages-ID (kvc-gpu-ID on a GPU) and kvc-slots-ID of extent ID; kvc-pid-SERIAL of a
- * session's process.
- * Order: create, store, barrier, journal, first use; removal the other way round. What is in the store and not in the
- * journal was on its way in or out, and is removed at the next start.
+ * Names in the store: kvc-journal-0; kvc-pages-ID (kvc-gpu-ID on a GPU) and kvc-slots-ID of extent ID;
+ * kvc-pid-SERIAL of a session's process. Order: create, store, barrier, journal, first use; removal the other
+ * way round. What is in the store and not in the journal was on its way in or out, and is removed at the next
+ * start.
  */
 #pragma once
 
@@ -22,15 +23,16 @@ const char *keep_name(char ret[static KEEP_NAME_BYTES], const char *what, uint64
 /**
  * keep_open() - the journal and the pools, from what an earlier process left or empty
  *
- * The event loop runs already, tables do not exist yet. A store that cannot be believed is emptied, with a loud line in
- * the log: that is not an error. Return: 0; errno of the memory.
+ * The event loop runs already, tables do not exist yet. A store that cannot be believed is emptied, with a
+ * loud line in the log: that is not an error. Return: 0; errno of the memory.
  */
 int keep_open(struct server *s, struct errmsg *e);
 
 /* Pages, holds and sessions of an earlier process, if keep_open() found some. The tables are loaded. */
 void keep_restore(struct server *s);
 
-/* The rest of this process's life leaves no trace in what is kept. Return: 0; errno: leave at once, without cleaning up. */
+/* The rest of this process's life leaves no trace in what is kept. Return: 0; errno: leave at once, without
+ * cleaning up. */
 int keep_freeze(struct server *s);
 
 /* Random bytes that mean the pool of @d: others after it was lost. [BOOT_ID_BYTES] */

@@ -19,9 +19,13 @@ int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes,
     uint64_t n_extents = pool_bytes / extent_bytes, n_spans = pool_bytes / unit_bytes;
 
     assert(unit_bytes <= POOL_SPAN_BYTES_MAX && extent_bytes % unit_bytes == 0 && n_spans <= POOL_SPANS_MAX);
-    *p = (struct pool) {
-        .pool_bytes = pool_bytes, .extent_bytes = extent_bytes, .unit_bytes = unit_bytes, .serials = serials,
-        .n_extents_max = (uint32_t) n_extents, .n_spans_max = (uint32_t) n_spans,
+    *p = (struct pool){
+        .pool_bytes = pool_bytes,
+        .extent_bytes = extent_bytes,
+        .unit_bytes = unit_bytes,
+        .serials = serials,
+        .n_extents_max = (uint32_t) n_extents,
+        .n_spans_max = (uint32_t) n_spans,
     };
     p->extents = calloc(n_extents, sizeof(struct pool_extent *));
     p->spans = calloc(n_spans, sizeof(struct span *));
@@ -62,20 +66,25 @@ void pool_deinit(struct pool *p)
     free(p->extents);
     free(p->spans);
     free(p->free_numbers);
-    *p = (struct pool) { 0 };
+    *p = (struct pool){0};
 }
 
-void group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class, size_t slot_bytes,
-                size_t page_bytes)
+void group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class,
+                size_t slot_bytes, size_t page_bytes)
 {
     assert(slot_bytes >= SLOT_ALIGN && slot_bytes % SLOT_ALIGN == 0 && page_bytes <= slot_bytes);
-    *g = (struct group) {
-        .tenant = tenant, .space = space, .page_class = page_class, .slot_bytes = slot_bytes, .page_bytes = page_bytes,
-        .small = { SLOT_NONE, SLOT_NONE, 0 }, .main = { SLOT_NONE, SLOT_NONE, 0 },
+    *g = (struct group){
+        .tenant = tenant,
+        .space = space,
+        .page_class = page_class,
+        .slot_bytes = slot_bytes,
+        .page_bytes = page_bytes,
+        .small = {SLOT_NONE, SLOT_NONE, 0},
+        .main = {SLOT_NONE, SLOT_NONE, 0},
     };
 }
 
-/* ---- extents ---------------------------------------------------------------------------------------------------- */
+/* ---- extents ---- */
 
 bool pool_can_grow(const struct pool *p)
 {
@@ -115,8 +124,8 @@ static int copy_lent(struct pool_extent *x, const struct pool_lent *lent, struct
 }
 
 /* @lent: NULL: memory of the source, or of the host. */
-static int extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner, const struct pool_lent *lent,
-                      struct pool_extent **ret, struct errmsg *e)
+static int extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner,
+                      const struct pool_lent *lent, struct pool_extent **ret, struct errmsg *e)
 {
     _cleanup_(pool_extent_freep) struct pool_extent *x = extent_alloc(p, tenant, p->serials->next_extent);
     _cleanup_(closep) int owner_fd = -1;
@@ -133,9 +142,14 @@ static int extent_add(struct pool *p, struct tenant *tenant, const struct span_o
         r = extent_new_kept("kvcobra-pages", p->extent_bytes, EXTENT_READ, &x->memory, &owner_fd, e);
     if (r < 0)
         return r;
-    *slot_records_head(&x->records) = (struct extent_head) {
-        .magic = RECORDS_MAGIC, .version = RECORDS_VERSION, .extent = x->id, .extent_bytes = p->extent_bytes,
-        .unit_bytes = (uint32_t) p->unit_bytes, .n_units = x->n_units, .uid = owner->uid,
+    *slot_records_head(&x->records) = (struct extent_head){
+        .magic = RECORDS_MAGIC,
+        .version = RECORDS_VERSION,
+        .extent = x->id,
+        .extent_bytes = p->extent_bytes,
+        .unit_bytes = (uint32_t) p->unit_bytes,
+        .n_units = x->n_units,
+        .uid = owner->uid,
         .place = owner->place,
     };
     p->serials->next_extent++;
@@ -146,8 +160,8 @@ static int extent_add(struct pool *p, struct tenant *tenant, const struct span_o
     return 0;
 }
 
-int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent, const struct span_owner *owner,
-                     struct pool_extent **ret, struct errmsg *e)
+int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent,
+                     const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e)
 {
     assert(p->source);
     if (!pool_can_grow(p))
@@ -235,11 +249,12 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
     (void) pool_extent_free(x);
 }
 
-/* ---- slots ------------------------------------------------------------------------------------------------------ */
+/* ---- slots ---- */
 
 static bool may_use(const struct pool_extent *x, const struct span_owner *owner)
 {
-    return !x->lent || (owner->pid != 0 && (x->lent->session == owner->session || x->lent->pid != owner->pid));
+    return !x->lent ||
+           (owner->pid != 0 && (x->lent->session == owner->session || x->lent->pid != owner->pid));
 }
 
 static int add_span(struct pool *p, struct group *g, const struct span_owner *owner, struct span **ret,
@@ -250,14 +265,17 @@ static int add_span(struct pool *p, struct group *g, const struct span_owner *ow
     int r;
 
     for (uint32_t i = 0; i < p->n_extents; i++) {
-        if (p->extents[i]->tenant != g->tenant || pool_extent_is_closed(p->extents[i]) || !may_use(p->extents[i], owner))
+        if (p->extents[i]->tenant != g->tenant || pool_extent_is_closed(p->extents[i]) ||
+            !may_use(p->extents[i], owner))
             continue;
         r = span_new(p, p->extents[i], g, n_units, owner, ret);
         if (r != -ENOSPC)
             return r;
     }
     if (!owner->may_grow || !pool_can_grow(p))
-        return fail(e, -ENOSPC, "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others", p->pool_bytes);
+        return fail(e, -ENOSPC,
+                    "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others",
+                    p->pool_bytes);
     r = extent_add(p, g->tenant, owner, NULL, &x, e);
     if (r == 0)
         r = span_new(p, x, g, n_units, owner, ret);
@@ -301,7 +319,8 @@ uint64_t pool_slot_offset(const struct pool *p, uint32_t number)
 {
     const struct span *s = pool_slot_span(p, number);
 
-    return s->first_unit * p->unit_bytes + (number & (POOL_SLOTS_PER_SPAN_MAX - 1)) * (uint64_t) s->group->slot_bytes;
+    return s->first_unit * p->unit_bytes +
+           (number & (POOL_SLOTS_PER_SPAN_MAX - 1)) * (uint64_t) s->group->slot_bytes;
 }
 
 void *pool_slot_data(const struct pool *p, uint32_t number)
@@ -312,7 +331,7 @@ void *pool_slot_data(const struct pool *p, uint32_t number)
     return (uint8_t *) extent_data(x->memory) + pool_slot_offset(p, number);
 }
 
-/* ---- what STATUS asks ------------------------------------------------------------------------------------------- */
+/* ---- what STATUS asks ---- */
 
 /* Spans of @n units that fit in the free runs of @x. */
 static uint64_t runs_of(const struct pool_extent *x, uint32_t n)
@@ -357,7 +376,7 @@ uint64_t pool_waste_bytes(const struct pool *p)
     return bytes;
 }
 
-/* ---- the walker ------------------------------------------------------------------------------------------------- */
+/* ---- the walker ---- */
 
 static bool span_is_valid(const struct pool *p, const struct span *s, struct errmsg *e)
 {
@@ -381,7 +400,7 @@ static bool span_is_valid(const struct pool *p, const struct span *s, struct err
     }
     if (n_used != s->n_used || n_busy != s->n_busy || n_free + n_used != s->n_fresh_from || n_used == 0)
         return fail(e, 0, "span %u counts %u used, %u busy, %u free of %u", s->number, n_used, n_busy, n_free,
-                     s->n_fresh_from);
+                    s->n_fresh_from);
     if (s->n_slots * (uint64_t) s->group->slot_bytes > s->n_units * p->unit_bytes ||
         s->extent->tenant != s->group->tenant)
         return fail(e, 0, "span %u is larger than its units or of another tenant", s->number);
@@ -394,7 +413,8 @@ static bool extent_is_valid(const struct pool *p, const struct pool_extent *x, s
 {
     uint32_t n = 0;
 
-    if (p->source ? x->memory || (x->gpu_fd >= 0) == (x->lent != NULL) : !x->memory || x->gpu_fd >= 0 || x->lent)
+    if (p->source ? x->memory || (x->gpu_fd >= 0) == (x->lent != NULL)
+                  : !x->memory || x->gpu_fd >= 0 || x->lent)
         return fail(e, 0, "extent %" PRIu64 " does not lie where the pool's extents do", x->id);
     if (pool_extent_is_gone(x) && !x->retired)
         return fail(e, 0, "extent %" PRIu64 " takes pages although its lender is gone", x->id);

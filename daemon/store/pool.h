@@ -1,12 +1,13 @@
 /*
  * The pool: extents, cut into spans, cut into slots. Knows sizes and owners, not messages, keys or policies.
  *
- *   extent   one memory object of one tenant, added on demand up to the configured bytes, destroyed when empty
- *   span     a run of units of an extent; its slots belong to one group while one of them is in use
- *   group    the pages of one (tenant, table, shard, class): all of one size
- *   slot     room for one page; numbered span << POOL_SLOT_BITS | index
+ *   extent   one memory object of one tenant, added on demand up to the configured bytes, destroyed when
+ * empty span     a run of units of an extent; its slots belong to one group while one of them is in use group
+ * the pages of one (tenant, table, shard, class): all of one size slot     room for one page; numbered span
+ * << POOL_SLOT_BITS | index
  *
- * One thread. Slot numbers that come from clients are checked by pool_slot(), which returns NULL for nonsense.
+ * One thread. Slot numbers that come from clients are checked by pool_slot(), which returns NULL for
+ * nonsense.
  */
 #pragma once
 
@@ -57,8 +58,8 @@ struct span {
     struct pool_extent *extent;
     struct group *group;
     uint32_t first_unit, n_units, n_slots;
-    uint32_t n_used; /* not FREE */
-    uint32_t n_busy; /* RESERVED or held: what forbids emptying the span */
+    uint32_t n_used;       /* not FREE */
+    uint32_t n_busy;       /* RESERVED or held: what forbids emptying the span */
     uint32_t n_fresh_from; /* slots from here on were never used: not in the free list yet */
     uint32_t free;
     struct slot *slots;
@@ -70,7 +71,7 @@ struct pool_lent { /* memory that a client allocated; see lend.h */
     uint8_t handle[LENT_HANDLE_BYTES];
     uint32_t session;
     pid_t pid;
-    bool gone;              /* the session ended: what is in there may be anything, whoever holds it */
+    bool gone; /* the session ended: what is in there may be anything, whoever holds it */
 };
 
 struct pool_extent {
@@ -98,24 +99,26 @@ static inline bool pool_extent_is_closed(const struct pool_extent *x) /* no new 
 
 struct pool_source { /* of memory on a GPU */
     /*
-     * Memory of the pool's extent_bytes, filled with zeros; *@ret_fd is the caller's. Return: 0; -EAGAIN: not yet, come again;
-     * -ENOMEM: the device has none left; the pool makes do with what it has.
+     * Memory of the pool's extent_bytes, filled with zeros; *@ret_fd is the caller's. Return: 0; -EAGAIN: not
+     * yet, come again; -ENOMEM: the device has none left; the pool makes do with what it has.
      */
     int (*take)(void *ctx, int *ret_fd, struct errmsg *e);
     void *ctx;
 };
 
 struct pool_keeper { /* somebody who wants extents to outlive this process */
-    /* Before the first use of @x, with the writable descriptor of its memory (-1: lent); it is in the list of extents. */
+    /* Before the first use of @x, with the writable descriptor of its memory (-1: lent); it is in the list of
+     * extents. */
     void (*added)(void *ctx, const struct pool_extent *x, int owner_fd);
-    void (*removed)(void *ctx, const struct pool_extent *x); /* it is out of the list, its memory still there */
+    void (*removed)(void *ctx,
+                    const struct pool_extent *x); /* it is out of the list, its memory still there */
     void *ctx;
 };
 
 struct pool_serials { /* shared by all pools of a daemon: numbers that are never given twice */
     uint64_t next_extent;
-    uint64_t generation;          /* the last one given */
-    uint64_t *generation_record;  /* written before a generation is used; or NULL */
+    uint64_t generation;         /* the last one given */
+    uint64_t *generation_record; /* written before a generation is used; or NULL */
 };
 
 struct pool {
@@ -123,8 +126,8 @@ struct pool {
     struct pool_serials *serials;
     struct pool_extent **extents; /* [n_extents], any order */
     uint32_t n_extents, n_extents_max;
-    struct span **spans;          /* [n_spans_max] by number */
-    uint32_t *free_numbers;       /* stack of unused span numbers */
+    struct span **spans;    /* [n_spans_max] by number */
+    uint32_t *free_numbers; /* stack of unused span numbers */
     uint32_t n_free_numbers, n_spans_max;
     const struct pool_keeper *keeper; /* or NULL */
     const struct pool_source *source; /* NULL: extents are memory of the host, made here */
@@ -135,8 +138,8 @@ int pool_init(struct pool *p, struct pool_serials *serials, uint64_t pool_bytes,
               uint64_t unit_bytes, struct errmsg *e);
 void pool_deinit(struct pool *p);
 
-void group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class, size_t slot_bytes,
-                size_t page_bytes);
+void group_init(struct group *g, struct tenant *tenant, struct space *space, unsigned page_class,
+                size_t slot_bytes, size_t page_bytes);
 
 /**
  * pool_slot_take() - a slot for a page of @g, from a span of the group, else a new span, else a new extent
@@ -152,7 +155,8 @@ struct span_owner {
     uint32_t first_head, n_heads, uid;
     uint32_t place; /* of the device, in the journal */
     uint32_t session;
-    pid_t pid;      /* what other sessions of this process lent cannot be used here: no process opens its own handle. 0: nothing lent */
+    pid_t pid; /* what other sessions of this process lent cannot be used here: no process opens its own
+                  handle. 0: nothing lent */
     bool may_grow;
 };
 int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,
@@ -167,30 +171,35 @@ struct slot *pool_slot(const struct pool *p, uint32_t slot);
 /* The slot exists. */
 struct span *pool_slot_span(const struct pool *p, uint32_t slot);
 uint64_t pool_slot_offset(const struct pool *p, uint32_t slot); /* in its extent */
-void *pool_slot_data(const struct pool *p, uint32_t slot);           /* memory of the host: asserted */
-void pool_slot_set_busy(struct pool *p, uint32_t slot, bool busy); /* counts; the caller calls it on changes only */
+void *pool_slot_data(const struct pool *p, uint32_t slot);      /* memory of the host: asserted */
+void pool_slot_set_busy(struct pool *p, uint32_t slot,
+                        bool busy); /* counts; the caller calls it on changes only */
 
 /*
- * An extent of an earlier process, all its units free; see span_adopt(). @memory (NULL on a GPU), @gpu_fd (-1 on the host) and
+ * An extent of an earlier process, all its units free; see span_adopt(). @memory (NULL on a GPU), @gpu_fd (-1
+ * on the host) and
  * @records are taken over on success.
  */
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
                       struct slot_records *records, struct pool_extent **ret, struct errmsg *e);
 
-/* What a client lent; @lent is copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has all its extents; -ENOMEM … */
-int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent, const struct span_owner *owner,
-                     struct pool_extent **ret, struct errmsg *e);
+/* What a client lent; @lent is copied. @owner: uid and place. Return: 0; -ENOSPC: the pool has all its
+ * extents; -ENOMEM … */
+int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_lent *lent,
+                     const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e);
 
 uint32_t pool_lent_extents(const struct pool *p);
 
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id);
 bool pool_can_grow(const struct pool *p);
-bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x); /* nothing RESERVED or held in it */
+bool pool_extent_is_idle(const struct pool *p,
+                         const struct pool_extent *x); /* nothing RESERVED or held in it */
 void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving);
 void pool_extent_retire(struct pool *p, struct pool_extent *x);
-void pool_extent_destroy(struct pool *p, struct pool_extent *x);             /* has no spans */
+void pool_extent_destroy(struct pool *p, struct pool_extent *x); /* has no spans */
 
-/* Free slots that @g could still get without evicting: in its spans, in free units of its tenant, in new extents. */
+/* Free slots that @g could still get without evicting: in its spans, in free units of its tenant, in new
+ * extents. */
 uint64_t pool_group_room(const struct pool *p, const struct group *g);
 
 /* Bytes of spans that hold no page: their ends and their free slots. */
@@ -199,5 +208,6 @@ uint64_t pool_waste_bytes(const struct pool *p);
 /* Walks everything; the tests call it after every step. Says what is wrong on false. */
 bool pool_is_valid(const struct pool *p, struct errmsg *e);
 
-/* Calls @visit for every slot of @g that is not FREE. @visit gives all slots that it is called for, or none. */
+/* Calls @visit for every slot of @g that is not FREE. @visit gives all slots that it is called for, or none.
+ */
 void group_visit(struct pool *p, struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx);

@@ -24,7 +24,8 @@ static int64_t borrowed(const struct store *st, const struct tenant *t)
     return (int64_t) t->n_extents - (int64_t) guaranteed(st, t);
 }
 
-bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen, uint64_t unseen_bytes)
+bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen,
+                uint64_t unseen_bytes)
 {
     uint64_t room = st->pool.n_extents_max, each = share_extents(&st->pool, unseen_bytes);
 
@@ -41,7 +42,7 @@ bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, 
     return share_extents(&st->pool, bytes) <= room;
 }
 
-/* ---- lending ---------------------------------------------------------------------------------------------------- */
+/* ---- lending ---- */
 
 /* Extents that tenants other than @t do not use and nobody may borrow. */
 static uint64_t kept_back(const struct store *st, const struct tenant *t)
@@ -73,7 +74,8 @@ bool share_may_lend(const struct store *st, const struct tenant *t)
     for (const struct tenant *o = st->tenants; o; o = o->next)
         if (o != t && borrowed(st, o) < 0)
             unused += (uint64_t) -borrowed(st, o);
-    return pool_can_grow(&st->pool) && (borrowed(st, t) < 0 || st->pool.n_extents + 1 + unused <= st->pool.n_extents_max);
+    return pool_can_grow(&st->pool) &&
+           (borrowed(st, t) < 0 || st->pool.n_extents + 1 + unused <= st->pool.n_extents_max);
 }
 
 /* The extent without held pages of who borrowed most, if that is more than @least. */
@@ -87,7 +89,8 @@ static struct pool_extent *find_idle(const struct store *st, const struct tenant
     for (uint32_t i = 0; somebody && i < st->pool.n_extents; i++) {
         struct pool_extent *x = st->pool.extents[i];
 
-        if (x->tenant != taker && !x->lent && borrowed(st, x->tenant) > least && pool_extent_is_idle(&st->pool, x)) {
+        if (x->tenant != taker && !x->lent && borrowed(st, x->tenant) > least &&
+            pool_extent_is_idle(&st->pool, x)) {
             least = borrowed(st, x->tenant);
             best = x;
         }
@@ -126,7 +129,7 @@ bool share_take_extent(struct store *st, const struct tenant *t)
     struct pool_extent *x = NULL;
 
     if (mine < 0)
-        x = find_idle(st, t, 0); /* of any borrower */
+        x = find_idle(st, t, 0);                                              /* of any borrower */
     else if (st->pool.n_extents + kept_back(st, t) <= st->pool.n_extents_max) /* else it would be in vain */
         x = find_idle(st, t, mine + 1);
     if (!x)
@@ -160,7 +163,7 @@ bool share_destroy_retired(struct store *st)
     return false;
 }
 
-/* ---- asking back ------------------------------------------------------------------------------------------------- */
+/* ---- asking back ---- */
 
 static uint64_t busy_bytes(const struct pool *p, const struct pool_extent *x)
 {
@@ -212,8 +215,8 @@ bool share_ask_back(struct store *st, struct tenant *t)
     pool_extent_set_leaving(&st->pool, x, true);
     evict_extent(st, x);
     show(st, x->tenant);
-    log_event(LOG_INFO, "asked-back", "lender=%s borrower=%s extent=%llu bytes=%llu", t->name, x->tenant->name,
-              (unsigned long long) x->id, (unsigned long long) busy_bytes(&st->pool, x));
+    log_event(LOG_INFO, "asked-back", "lender=%s borrower=%s extent=%llu bytes=%llu", t->name,
+              x->tenant->name, (unsigned long long) x->id, (unsigned long long) busy_bytes(&st->pool, x));
     return true;
 }
 

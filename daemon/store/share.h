@@ -1,18 +1,20 @@
 /*
- * Tenants share the pool by guarantees and lending (DESIGN 5.3), in whole extents, since an extent is one tenant's:
+ * Tenants share the pool by guarantees and lending (DESIGN 5.3), in whole extents, since an extent is one
+ * tenant's:
  *
  *   guarantee  rounded up to extents; all of them together fit the pool
  *   lending    what a tenant does not use of its guarantee others may use, but for the part that is kept back
  *              (100 - lendable percent, rounded up): that is there at once when it is needed
  *   borrower   a tenant with more extents than its guarantee
- *   lender     a tenant with fewer, in need while the pool is full: takes a borrower's extent without held pages; if
- *              there is none, one extent is asked back: its unheld pages go, nothing new comes into it, the control page
- *              says so, and the lender is told to come again until its holders released it
+ *   lender     a tenant with fewer, in need while the pool is full: takes a borrower's extent without held
+ * pages; if there is none, one extent is asked back: its unheld pages go, nothing new comes into it, the
+ * control page says so, and the lender is told to come again until its holders released it
  *
  * Extents that clients lent (lend.h) count as their tenant's and are taken or asked back for nobody.
  *
- * Borrowers among themselves: one takes an extent of who borrowed most, if that has at least two more, so that the first
- * one in the pool does not keep nearly all of it, and two do not take turns robbing each other.
+ * Borrowers among themselves: one takes an extent of who borrowed most, if that has at least two more, so
+ * that the first one in the pool does not keep nearly all of it, and two do not take turns robbing each
+ * other.
  */
 #pragma once
 
@@ -26,13 +28,16 @@ struct tenant;
 /* Extents of a guarantee of @bytes. */
 uint64_t share_extents(const struct pool *p, uint64_t bytes);
 
-/* Whether the guarantees fit the pool if @t's were @bytes. @n_unseen tenants have the default of @unseen_bytes. */
-bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen, uint64_t unseen_bytes);
+/* Whether the guarantees fit the pool if @t's were @bytes. @n_unseen tenants have the default of
+ * @unseen_bytes. */
+bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen,
+                uint64_t unseen_bytes);
 
 /* Whether @t may add an extent to the pool. */
 bool share_may_grow(const struct store *st, const struct tenant *t);
 
-/* Whether @t may add one that cannot be asked back, because its own client lent it: what others are guaranteed has to stay. */
+/* Whether @t may add one that cannot be asked back, because its own client lent it: what others are
+ * guaranteed has to stay. */
 bool share_may_lend(const struct store *st, const struct tenant *t);
 
 /* Takes an extent without held pages for @t, as said above. False: there is none to take. */

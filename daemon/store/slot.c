@@ -46,8 +46,11 @@ static int map_records(struct slot_records *r, int fd, size_t bytes, uint32_t n_
 
     if (data == MAP_FAILED)
         return fail(e, -errno, "cannot map the slot records of an extent: %s", strerror(errno));
-    *r = (struct slot_records) {
-        .bytes = bytes, .data = data, .n_units = n_units, .unit_slots_max = (uint32_t) (unit_bytes / SLOT_ALIGN),
+    *r = (struct slot_records){
+        .bytes = bytes,
+        .data = data,
+        .n_units = n_units,
+        .unit_slots_max = (uint32_t) (unit_bytes / SLOT_ALIGN),
     };
     r->fd = take_fd(&owned);
     return 0;
@@ -76,7 +79,8 @@ int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e)
     return 0;
 }
 
-int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e)
+int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_t unit_bytes,
+                       struct errmsg *e)
 {
     const int need = F_SEAL_SHRINK | F_SEAL_GROW;
     _cleanup_(closep) int owned = fd;
@@ -104,5 +108,5 @@ void slot_records_deinit(struct slot_records *r)
         (void) munmap(r->data, r->bytes);
     if (r->fd >= 0)
         (void) close(r->fd);
-    *r = (struct slot_records) { .fd = -1 };
+    *r = (struct slot_records){.fd = -1};
 }

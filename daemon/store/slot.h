@@ -1,10 +1,9 @@
 /*
  * The record of one slot, and the memory object that holds the records of one extent.
  *
- * Records lie in a memfd of their own beside each extent, in a fixed layout, never in the pages: what clients map
- * holds nothing that the daemon reads back. Offsets in the object:
- *   0    struct extent_head
- *   64   struct span_head [n_units]             entry of the span's first unit
+ * Records lie in a memfd of their own beside each extent, in a fixed layout, never in the pages: what clients
+ * map holds nothing that the daemon reads back. Offsets in the object: 0    struct extent_head 64   struct
+ * span_head [n_units]             entry of the span's first unit
  *   ...  struct slot [n_units, unit_slots_max]  a span's slots begin at its first unit and run on
  * The object is sparse: only records of spans that exist take memory.
  */
@@ -19,7 +18,9 @@
 struct errmsg;
 
 #define SLOT_NONE UINT32_MAX
-#define SLOT_OF_NOBODY UINT32_MAX /* RESERVED by no session: on a GPU, after a restart, until nobody can write there any more */
+#define SLOT_OF_NOBODY                                                                                       \
+    UINT32_MAX /* RESERVED by no session: on a GPU, after a restart, until nobody can write there any more   \
+                */
 #define SLOT_ALIGN 128 /* slots start at multiples; the smallest slot */
 
 enum slot_state {
@@ -37,14 +38,15 @@ enum slot_queue_id {
 
 struct slot {
     struct chunk_key key;
-    uint64_t generation;     /* of the counter of all pools: raised before the slot is written again, unique */
-    uint32_t next, prev;     /* slot numbers; see slot_state */
+    uint64_t generation; /* of the counter of all pools: raised before the slot is written again, unique */
+    uint32_t next, prev; /* slot numbers; see slot_state */
     uint32_t payload_crc32c;
-    uint32_t holds;          /* leases that name it and were not released */
-    uint32_t session;        /* RESERVED: number of the session, or SLOT_OF_NOBODY */
+    uint32_t holds;   /* leases that name it and were not released */
+    uint32_t session; /* RESERVED: number of the session, or SLOT_OF_NOBODY */
     uint8_t state, queue, uses;
     uint8_t was_main : 1;
-    uint8_t unchecked : 1;   /* COMMITTED by an earlier process: its checksum is looked at before it is leased */
+    uint8_t
+        unchecked : 1; /* COMMITTED by an earlier process: its checksum is looked at before it is leased */
 };
 _Static_assert(sizeof(struct slot) == 48, "slot record");
 
@@ -56,9 +58,9 @@ struct extent_head {
     uint64_t extent;
     uint64_t extent_bytes;
     uint32_t unit_bytes, n_units;
-    uint32_t uid;            /* of the tenant */
-    uint32_t place;          /* of the device: see struct journal_place */
-    uint8_t retired;         /* on a GPU: nothing is written there ever again, see quarantine.h */
+    uint32_t uid;    /* of the tenant */
+    uint32_t place;  /* of the device: see struct journal_place */
+    uint8_t retired; /* on a GPU: nothing is written there ever again, see quarantine.h */
     uint8_t reserved[23];
 };
 _Static_assert(sizeof(struct extent_head) == 64, "extent head");
@@ -69,7 +71,7 @@ struct span_head {
     uint8_t in_use, page_class;
     uint16_t n_slots;
     uint32_t n_units;
-    uint32_t number;         /* of the span in the pool: the upper bits of its slots' numbers */
+    uint32_t number; /* of the span in the pool: the upper bits of its slots' numbers */
     uint64_t slot_bytes, page_bytes;
 };
 _Static_assert(sizeof(struct span_head) == 64, "span head");
@@ -87,7 +89,8 @@ int slot_records_init(struct slot_records *r, uint32_t n_units, uint64_t unit_by
 int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e);
 
 /* What an earlier process wrote; @fd is transferred. Return: 0; -EBADMSG: not records of such an extent. */
-int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e);
+int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_t unit_bytes,
+                       struct errmsg *e);
 
 /* See journal_freeze(). */
 int slot_records_freeze(struct slot_records *r);

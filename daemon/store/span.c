@@ -33,11 +33,13 @@ void span_list_remove(struct span_list *l, struct span *s)
     s->prev = s->next = NULL;
 }
 
-/* At least POOL_SLOTS_PER_SPAN_MIN slots in whole units; a large page gets the whole extent and what fits there. */
+/* At least POOL_SLOTS_PER_SPAN_MIN slots in whole units; a large page gets the whole extent and what fits
+ * there. */
 uint32_t span_units(const struct pool *p, const struct group *g)
 {
     uint64_t n_units_extent = p->extent_bytes / p->unit_bytes;
-    uint64_t bytes = (uint64_t) g->slot_bytes * POOL_SLOTS_PER_SPAN_MIN; /* a slot fits an extent: no overflow */
+    uint64_t bytes =
+        (uint64_t) g->slot_bytes * POOL_SLOTS_PER_SPAN_MIN; /* a slot fits an extent: no overflow */
     uint64_t n = (bytes + p->unit_bytes - 1) / p->unit_bytes;
 
     return (uint32_t) (n < n_units_extent ? n : n_units_extent);
@@ -80,7 +82,7 @@ static void record(const struct span *s, const struct span_owner *owner)
 {
     struct span_head *h = slot_records_span(&s->extent->records, s->first_unit);
 
-    *h = (struct span_head) {
+    *h = (struct span_head){
         .first_head = (uint16_t) owner->first_head,
         .n_heads = (uint16_t) owner->n_heads,
         .page_class = (uint8_t) s->group->page_class,
@@ -118,7 +120,7 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
     s = malloc(sizeof(*s));
     if (!s)
         return -ENOMEM;
-    *s = (struct span) {
+    *s = (struct span){
         .number = p->free_numbers[--p->n_free_numbers],
         .extent = x,
         .group = g,
@@ -135,13 +137,15 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
     return 0;
 }
 
-static bool head_is_possible(const struct pool *p, const struct pool_extent *x, const struct group *g, uint32_t unit)
+static bool head_is_possible(const struct pool *p, const struct pool_extent *x, const struct group *g,
+                             uint32_t unit)
 {
     const struct span_head *h = slot_records_span(&x->records, unit);
 
-    if (h->n_units == 0 || h->n_units > x->n_units - unit || h->number >= p->n_spans_max || p->spans[h->number] ||
-        h->slot_bytes != g->slot_bytes || h->page_bytes != g->page_bytes || h->n_slots == 0 ||
-        h->n_slots > POOL_SLOTS_PER_SPAN_MAX || h->n_slots * h->slot_bytes > h->n_units * p->unit_bytes)
+    if (h->n_units == 0 || h->n_units > x->n_units - unit || h->number >= p->n_spans_max ||
+        p->spans[h->number] || h->slot_bytes != g->slot_bytes || h->page_bytes != g->page_bytes ||
+        h->n_slots == 0 || h->n_slots > POOL_SLOTS_PER_SPAN_MAX ||
+        h->n_slots * h->slot_bytes > h->n_units * p->unit_bytes)
         return false;
     for (uint32_t i = 0; i < h->n_units; i++)
         if (x->span_of_unit[unit + i] != UINT32_MAX)
@@ -149,7 +153,8 @@ static bool head_is_possible(const struct pool *p, const struct pool_extent *x, 
     return true;
 }
 
-/* On a GPU somebody may be writing to what is not published: the client that reserved it, or a job of the earlier process. */
+/* On a GPU somebody may be writing to what is not published: the client that reserved it, or a job of the
+ * earlier process. */
 static void keep_reserved(struct span *s, struct slot *slot)
 {
     if (slot->state == SLOT_COPYING)
@@ -199,9 +204,15 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
     s = malloc(sizeof(*s));
     if (!s)
         return -ENOMEM;
-    *s = (struct span) {
-        .number = h->number, .extent = x, .group = g, .first_unit = unit, .n_units = h->n_units, .n_slots = h->n_slots,
-        .free = SLOT_NONE, .slots = slot_records_slots(&x->records, unit),
+    *s = (struct span){
+        .number = h->number,
+        .extent = x,
+        .group = g,
+        .first_unit = unit,
+        .n_units = h->n_units,
+        .n_slots = h->n_slots,
+        .free = SLOT_NONE,
+        .slots = slot_records_slots(&x->records, unit),
     };
     adopt_slots(p, s);
     if (s->n_used == 0) {
@@ -239,7 +250,6 @@ static void span_free(struct pool *p, struct span *s)
     free(s);
 }
 
-
 uint32_t span_slot_take(struct pool *p, struct span *s)
 {
     struct pool_serials *n = p->serials;
@@ -257,8 +267,11 @@ uint32_t span_slot_take(struct pool *p, struct span *s)
     n->generation++;
     if (n->generation_record)
         *(volatile uint64_t *) n->generation_record = n->generation;
-    *slot = (struct slot) {
-        .generation = n->generation, .next = SLOT_NONE, .prev = SLOT_NONE, .state = SLOT_RESERVED,
+    *slot = (struct slot){
+        .generation = n->generation,
+        .next = SLOT_NONE,
+        .prev = SLOT_NONE,
+        .state = SLOT_RESERVED,
     };
     s->n_used++;
     s->n_busy++;

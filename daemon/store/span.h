@@ -17,9 +17,9 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
  * span_adopt() - take over a span of an earlier process, as its head at @unit describes it
  * @g: of the head's owner; equal sizes
  *
- * COMMITTED slots stay, held by nobody yet; all others become FREE, but on a GPU, where RESERVED ones stay what they are and
- * COPYING ones become RESERVED of nobody, in no list yet. Return: 0; -ENOENT: no slot stays, the span is free now; -EBADMSG: the head
- * cannot be right; -ENOMEM.
+ * COMMITTED slots stay, held by nobody yet; all others become FREE, but on a GPU, where RESERVED ones stay
+ * what they are and COPYING ones become RESERVED of nobody, in no list yet. Return: 0; -ENOENT: no slot
+ * stays, the span is free now; -EBADMSG: the head cannot be right; -ENOMEM.
  */
 int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t unit, struct span **ret);
 

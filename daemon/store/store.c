@@ -30,15 +30,17 @@ static void set_busy(struct store *st, uint32_t number, bool busy)
 }
 
 /*
- * What other processes use of a GPU is not the pool's to take: the extents that there are have to do, as if the pool was full.
- * Those of other tenants stay: their memory would come back only when all their clients let go of it.
+ * What other processes use of a GPU is not the pool's to take: the extents that there are have to do, as if
+ * the pool was full. Those of other tenants stay: their memory would come back only when all their clients
+ * let go of it.
  */
 static bool is_device_full(const struct store *st, int r)
 {
     return st->pool.source && r == -ENOMEM;
 }
 
-int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot, struct errmsg *e)
+int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot,
+                  struct errmsg *e)
 {
     struct tenant *t = g->tenant;
     struct span_owner owner = {
@@ -54,11 +56,15 @@ int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid
     int r;
 
     if (g->slot_bytes > st->pool.extent_bytes) /* before anything is evicted for it in vain */
-        return fail(e, -EFBIG, "a page of %zu bytes does not fit an extent of %" PRIu64 " bytes: raise --extent-bytes",
+        return fail(e, -EFBIG,
+                    "a page of %zu bytes does not fit an extent of %" PRIu64 " bytes: raise --extent-bytes",
                     g->page_bytes, st->pool.extent_bytes);
     if (!evict_for_quota(st, t, g->slot_bytes))
-        return fail(e, -EDQUOT, "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use: %" PRIu64 " in pages that are held, "
-                    "%" PRIu64 " in arenas of its clients (--arena-bytes for each): release pages, end clients or raise the quota",
+        return fail(e, -EDQUOT,
+                    "tenant %s has %" PRIu64 " of its %" PRIu64 " bytes in use: %" PRIu64
+                    " in pages that are held, "
+                    "%" PRIu64 " in arenas of its clients (--arena-bytes for each): release pages, end "
+                    "clients or raise the quota",
                     t->name, tenant_used_bytes(t), t->quota_bytes, t->held_bytes, t->arena_bytes);
     do {
         owner.may_grow = share_may_grow(st, t);
@@ -67,8 +73,11 @@ int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid
     if (is_device_full(st, r))
         return -ENOSPC;
     if (r == -ENOSPC && share_ask_back(st, t))
-        return fail(e, -EAGAIN, "tenant %s waits for %" PRIu64 " bytes of its guarantee that are lent: they were asked back, "
-                    "come again", t->name, share_awaited_bytes(st, t));
+        return fail(e, -EAGAIN,
+                    "tenant %s waits for %" PRIu64
+                    " bytes of its guarantee that are lent: they were asked back, "
+                    "come again",
+                    t->name, share_awaited_bytes(st, t));
     if (r < 0)
         return r;
     pool_slot(&st->pool, number)->session = session;
@@ -99,7 +108,8 @@ void store_discard(struct store *st, uint32_t number)
 {
     struct group *g = pool_slot_span(&st->pool, number)->group;
 
-    assert(pool_slot(&st->pool, number)->state == SLOT_RESERVED || pool_slot(&st->pool, number)->state == SLOT_COPYING);
+    assert(pool_slot(&st->pool, number)->state == SLOT_RESERVED ||
+           pool_slot(&st->pool, number)->state == SLOT_COPYING);
     g->tenant->page_bytes -= g->slot_bytes;
     g->tenant->held_bytes -= g->slot_bytes;
     g->space->n_busy--;
@@ -122,7 +132,8 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     slot->holds = 1; /* busy before as a reservation, busy now as held */
     slot->next = slot->prev = SLOT_NONE;
     slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
-    atomic_signal_fence(memory_order_seq_cst); /* a restart believes what is COMMITTED: last, after key and checksum */
+    atomic_signal_fence(
+        memory_order_seq_cst); /* a restart believes what is COMMITTED: last, after key and checksum */
     slot->state = SLOT_COMMITTED;
     ghosts_remove(&g->tenant->ghosts, key);
     g->n_pages++;
@@ -131,7 +142,7 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
     return 0;
 }
 
-/* ---- after a restart -------------------------------------------------------------------------------------------- */
+/* ---- after a restart ---- */
 
 int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
 {
@@ -190,9 +201,10 @@ void store_page_checked(struct store *st, uint32_t number, bool whole)
         return;
     }
     if (log_is_due(++st->n_damaged))
-        log_event(LOG_ERR, "page-damaged", "slot=%" PRIu32 " tenant=%s damaged=%" PRIu64 " message=\"its checksum changed "
-                  "over a restart\", dropping it", number, pool_slot_span(&st->pool, number)->group->tenant->name,
-                  st->n_damaged);
+        log_event(LOG_ERR, "page-damaged",
+                  "slot=%" PRIu32 " tenant=%s damaged=%" PRIu64 " message=\"its checksum changed "
+                  "over a restart\", dropping it",
+                  number, pool_slot_span(&st->pool, number)->group->tenant->name, st->n_damaged);
     if (slot->holds == 0)
         store_drop(st, number, GHOST_EVICTED);
 }
@@ -216,8 +228,8 @@ bool store_page_is_whole(struct store *st, uint32_t number)
     return whole;
 }
 
-int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key, uint32_t *ret_slot,
-                     struct errmsg *e)
+int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key,
+                     uint32_t *ret_slot, struct errmsg *e)
 {
     uint32_t slot = store_find(st, t, key);
 
@@ -225,22 +237,25 @@ int store_find_whole(struct store *st, const struct tenant *t, const struct chun
         slot = store_find(st, t, key);
         if (slot != SLOT_NONE)
             return fail(e, -EAGAIN, "the page of this key %s and is still held: go on privately",
-                        pool_extent_is_gone(pool_slot_span(&st->pool, slot)->extent) ? "lies in memory whose lender is gone"
-                                                                                     : "was damaged over a restart");
+                        pool_extent_is_gone(pool_slot_span(&st->pool, slot)->extent)
+                            ? "lies in memory whose lender is gone"
+                            : "was damaged over a restart");
     }
     *ret_slot = slot;
     return 0;
 }
 
-/* ---- retiring ---------------------------------------------------------------------------------------------------- */
+/* ---- retiring ---- */
 
 void store_retire(struct store *st, struct pool_extent *x)
 {
     if (x->retired)
         return;
     pool_extent_retire(&st->pool, x);
-    log_event(LOG_NOTICE, "extent-retired", "extent=%" PRIu64 " tenant=%s message=\"a dead process may still write there: its "
-              "memory is given back when nobody holds pages in it\"", x->id, x->tenant->name);
+    log_event(LOG_NOTICE, "extent-retired",
+              "extent=%" PRIu64 " tenant=%s message=\"a dead process may still write there: its "
+              "memory is given back when nobody holds pages in it\"",
+              x->id, x->tenant->name);
     evict_extent(st, x);
 }
 
@@ -249,9 +264,10 @@ void store_lender_gone(struct store *st, struct pool_extent *x)
     x->lent->gone = true;
     if (!x->retired)
         pool_extent_retire(&st->pool, x);
-    log_event(LOG_NOTICE, "lender-gone", "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld message=\"pages in it are "
-              "granted to nobody any more; what is held there may be anything\"", x->id, x->tenant->name, x->lent->session,
-              (long) x->lent->pid);
+    log_event(LOG_NOTICE, "lender-gone",
+              "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld message=\"pages in it are "
+              "granted to nobody any more; what is held there may be anything\"",
+              x->id, x->tenant->name, x->lent->session, (long) x->lent->pid);
     evict_extent(st, x);
 }
 
@@ -277,7 +293,8 @@ void store_discard_reserved(struct store *st, uint32_t session)
         for (uint32_t k = 0; k < n_slots; k++) {
             const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
 
-            if (slot && slot->state == SLOT_RESERVED && slot->session == session) /* the span goes with its last one */
+            if (slot && slot->state == SLOT_RESERVED &&
+                slot->session == session) /* the span goes with its last one */
                 store_discard(st, i << POOL_SLOT_BITS | k);
         }
     }
@@ -289,7 +306,7 @@ void store_tick(struct store *st)
         ;
 }
 
-/* ---- finding, holding, dropping ---------------------------------------------------------------------------------- */
+/* ---- finding, holding, dropping ---- */
 
 uint32_t store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key)
 {
@@ -350,11 +367,11 @@ static void drop_one(void *ctx, uint32_t number)
 
 void store_drop_space(struct store *st, struct space *space, enum ghost_reason reason)
 {
-    struct drop_visit v = { st, reason };
+    struct drop_visit v = {st, reason};
 
     assert(space->n_busy == 0);
     for (struct tenant *t = st->tenants; t; t = t->next) {
-        for (unsigned class = 0; class < 2; class++) {
+        for (unsigned class = 0; class < 2; class ++) {
             struct group *g = tenant_group_find(t, space, class);
 
             if (g)
@@ -364,18 +381,19 @@ void store_drop_space(struct store *st, struct space *space, enum ghost_reason r
     }
 }
 
-/* ---- the walker ------------------------------------------------------------------------------------------------- */
+/* ---- the walker ---- */
 
-static bool queue_is_valid(const struct store *st, const struct group *g, const struct slot_queue *q, uint8_t id,
-                           struct errmsg *e)
+static bool queue_is_valid(const struct store *st, const struct group *g, const struct slot_queue *q,
+                           uint8_t id, struct errmsg *e)
 {
     uint32_t n = 0, prev = SLOT_NONE;
 
     for (uint32_t at = q->head; at != SLOT_NONE && n <= q->n; n++) {
         const struct slot *slot = pool_slot(&st->pool, at);
 
-        if (!slot || slot->state != SLOT_COMMITTED || slot->holds > 0 || slot->queue != id || slot->prev != prev ||
-            pool_slot_span(&st->pool, at)->group != g || pool_extent_is_closed(pool_slot_span(&st->pool, at)->extent))
+        if (!slot || slot->state != SLOT_COMMITTED || slot->holds > 0 || slot->queue != id ||
+            slot->prev != prev || pool_slot_span(&st->pool, at)->group != g ||
+            pool_extent_is_closed(pool_slot_span(&st->pool, at)->extent))
             return fail(e, 0, "slot %" PRIu32 " does not belong in eviction queue %u", at, id);
         prev = at;
         at = slot->next;
@@ -409,12 +427,13 @@ static bool tenant_is_valid(const struct store *st, const struct tenant *t, stru
     uint64_t page_bytes = 0, held_bytes = 0, n_pages = 0;
 
     for (struct group *g = t->groups; g; g = g->next) {
-        struct group_count c = { .st = st, .tenant = t, .findable = true };
+        struct group_count c = {.st = st, .tenant = t, .findable = true};
 
         group_visit((struct pool *) &st->pool, g, count_slot, &c);
         if (!c.findable)
             return fail(e, 0, "a committed page of tenant %s is not in its index", t->name);
-        if (c.n_pages != g->n_pages || c.n_pages + c.n_reserved != g->n_used || g->small.n + g->main.n + c.n_held != c.n_pages)
+        if (c.n_pages != g->n_pages || c.n_pages + c.n_reserved != g->n_used ||
+            g->small.n + g->main.n + c.n_held != c.n_pages)
             return fail(e, 0, "a group of tenant %s counts %" PRIu32 " slots", t->name, g->n_used);
         if (!queue_is_valid(st, g, &g->small, SLOT_QUEUE_SMALL, e) ||
             !queue_is_valid(st, g, &g->main, SLOT_QUEUE_MAIN, e))

@@ -1,10 +1,12 @@
 /*
- * The store: the life of a page, with every account kept. Above the pool (where), below the messages (who asked).
+ * The store: the life of a page, with every account kept. Above the pool (where), below the messages (who
+ * asked).
  *
  *     FREE --reserve--> RESERVED --publish--> COMMITTED, held --unhold--> COMMITTED, unheld --drop--> FREE
  *                          \--discard--> FREE                  \<--hold--/
  *
- * While a thread fills it, a reserved slot is COPYING: only the job that claimed it may publish, give back or discard it.
+ * While a thread fills it, a reserved slot is COPYING: only the job that claimed it may publish, give back or
+ * discard it.
  *
  * Space is charged when it is reserved. Only unheld pages are dropped; S3-FIFO chooses which (evict.h).
  */
@@ -24,7 +26,7 @@ struct store {
     struct tenant *tenants;
     uint32_t n_tenants;
     uint32_t lendable_percent; /* of an unused guarantee; see share.h */
-    uint64_t n_damaged; /* pages of an earlier process whose checksum is wrong */
+    uint64_t n_damaged;        /* pages of an earlier process whose checksum is wrong */
 };
 
 /**
@@ -32,12 +34,14 @@ struct store {
  * @session: number of the session that will commit it; recorded
  * @pid:     its process; 0: the page must not lie in lent memory
  *
- * Return: 0; -EDQUOT: the tenant's quota, nothing of it can be evicted; -ENOSPC: the pool is full of held pages or of
- * other tenants' share, or the GPU has no memory left and nothing of the tenant can be evicted; -EAGAIN: the tenant is below
- * its guarantee, and others hold what they borrowed of it, see share_awaited_bytes(), or an extent is being made on the GPU;
- * -EFBIG: a page is larger than an extent; errno of the memory.
+ * Return: 0; -EDQUOT: the tenant's quota, nothing of it can be evicted; -ENOSPC: the pool is full of held
+ * pages or of other tenants' share, or the GPU has no memory left and nothing of the tenant can be evicted;
+ * -EAGAIN: the tenant is below its guarantee, and others hold what they borrowed of it, see
+ * share_awaited_bytes(), or an extent is being made on the GPU; -EFBIG: a page is larger than an extent;
+ * errno of the memory.
  */
-int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot, struct errmsg *e);
+int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot,
+                  struct errmsg *e);
 
 /* RESERVED -> COPYING and back; the caller keeps the lists. */
 void store_claim(struct store *st, uint32_t slot);
@@ -53,20 +57,21 @@ void store_discard(struct store *st, uint32_t slot);
 int store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t payload_crc32c,
                   struct errmsg *e);
 
-/* A page of an earlier process, COMMITTED; store_adopt_holds() follows once its holds are counted in the record.
- * Return: 0; -EEXIST: the key is there already, the slot was given back; errno of a larger index. */
+/* A page of an earlier process, COMMITTED; store_adopt_holds() follows once its holds are counted in the
+ * record. Return: 0; -EEXIST: the key is there already, the slot was given back; errno of a larger index. */
 int store_adopt(struct store *st, uint32_t slot, struct errmsg *e);
 void store_adopt_holds(struct store *st, uint32_t slot);
 
 /* On a GPU: a slot that a session of an earlier process has RESERVED still. */
 void store_adopt_reserved(struct store *st, uint32_t slot);
 
-/* On a GPU: nothing new comes into the extent, its unheld pages go; store_tick() destroys it when nothing is left in it. */
+/* On a GPU: nothing new comes into the extent, its unheld pages go; store_tick() destroys it when nothing is
+ * left in it. */
 void store_retire(struct store *st, struct pool_extent *x);
 
 /*
- * The lender of @x, a lent extent, is gone: retired, and no page in it is granted any more; those that are held count until they
- * are released. Reservations there have ended.
+ * The lender of @x, a lent extent, is gone: retired, and no page in it is granted any more; those that are
+ * held count until they are released. Reservations there have ended.
  */
 void store_lender_gone(struct store *st, struct pool_extent *x);
 
@@ -82,9 +87,9 @@ void store_tick(struct store *st);
 /**
  * store_page_is_whole() - whether the page may be leased
  *
- * Pages of this process are, unless the memory's lender is gone. One of an earlier process is compared with its checksum
- * once; if it is damaged it is dropped as soon as nobody holds it. On a GPU somebody else compares, before: one that is
- * unchecked still is not whole.
+ * Pages of this process are, unless the memory's lender is gone. One of an earlier process is compared with
+ * its checksum once; if it is damaged it is dropped as soon as nobody holds it. On a GPU somebody else
+ * compares, before: one that is unchecked still is not whole.
  */
 bool store_page_is_whole(struct store *st, uint32_t slot);
 
@@ -96,11 +101,11 @@ void store_page_checked(struct store *st, uint32_t slot, bool whole);
 /**
  * store_find_whole() - store_find() for somebody who will lease what is found
  * @ret_slot: SLOT_NONE: there is none
- * Return: 0; -EAGAIN: the page was damaged over a restart, or lies in lent memory whose lender is gone, and cannot be dropped
- * before its holders release it.
+ * Return: 0; -EAGAIN: the page was damaged over a restart, or lies in lent memory whose lender is gone, and
+ * cannot be dropped before its holders release it.
  */
-int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key, uint32_t *ret_slot,
-                     struct errmsg *e);
+int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key,
+                     uint32_t *ret_slot, struct errmsg *e);
 
 /* The page of @key of this tenant, or SLOT_NONE. */
 uint32_t store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key);

@@ -18,12 +18,15 @@
 
 enum {
     INDEX_ENTRIES_FIRST = 1024,
-    INDEX_ENTRIES_DOUBLE_BELOW = 65536, /* small indexes double: each new object costs every client a message */
-    INDEX_SLOTS_PER_STEP = 128,         /* of an insertion, while a larger index is filled: some 10 us; it is through */
-                                        /* before the present one is 1 % fuller */
+    INDEX_ENTRIES_DOUBLE_BELOW =
+        65536, /* small indexes double: each new object costs every client a message */
+    INDEX_SLOTS_PER_STEP =
+        128, /* of an insertion, while a larger index is filled: some 10 us; it is through */
+             /* before the present one is 1 % fuller */
 };
 
-/* BLAKE2b keyed with the daemon's secret: the same on every host that has the secret, and no way back to it. */
+/* BLAKE2b keyed with the daemon's secret: the same on every host that has the secret, and no way back to it.
+ */
 static void derive_index_key(uid_t uid, const uint8_t secret[static 32], uint8_t ret[static INDEX_KEY_BYTES])
 {
     char text[64];
@@ -47,7 +50,8 @@ static int build_index(uint64_t n_entries_max, struct extent **ret_memory, struc
 }
 
 int tenant_new(uid_t uid, struct device *device, const uint8_t secret[static 32],
-               const uint8_t boot_id[static BOOT_ID_BYTES], uint32_t n_ghosts, struct tenant **ret, struct errmsg *e)
+               const uint8_t boot_id[static BOOT_ID_BYTES], uint32_t n_ghosts, struct tenant **ret,
+               struct errmsg *e)
 {
     _cleanup_(tenant_freep) struct tenant *t = calloc(1, sizeof(*t));
     int r;
@@ -59,8 +63,8 @@ int tenant_new(uid_t uid, struct device *device, const uint8_t secret[static 32]
     t->quota_bytes = device->quota_bytes;
     t->guarantee_bytes = device->guarantee_bytes;
     t->isolated = uid != 0 && uid != getuid();
-    (void) snprintf(t->name, sizeof(t->name), "uid-%lu%s%s", (unsigned long) uid, device->number > 0 ? "@" : "",
-                    device->number > 0 ? device->name : "");
+    (void) snprintf(t->name, sizeof(t->name), "uid-%lu%s%s", (unsigned long) uid,
+                    device->number > 0 ? "@" : "", device->number > 0 ? device->name : "");
     memcpy(t->boot_id, boot_id, BOOT_ID_BYTES);
     derive_index_key(uid, secret, t->index_key);
     if (ghosts_init(&t->ghosts, n_ghosts) < 0)
@@ -89,7 +93,7 @@ struct tenant *tenant_free(struct tenant *t)
     return NULL;
 }
 
-/* ---- groups ----------------------------------------------------------------------------------------------------- */
+/* ---- groups ---- */
 
 struct group *tenant_group_find(const struct tenant *t, const struct space *space, unsigned page_class)
 {
@@ -133,7 +137,7 @@ void tenant_groups_free(struct tenant *t, const struct space *space)
     }
 }
 
-/* ---- index ------------------------------------------------------------------------------------------------------ */
+/* ---- index ---- */
 
 static void replace_index(struct tenant *t, struct extent *memory, const struct index_writer *writer)
 {
@@ -158,18 +162,21 @@ static int begin_next(struct tenant *t, struct errmsg *e)
     return build_index(n, &t->next_memory, &t->next_index, e);
 }
 
-/* One span of the pool, from where the walk stands, at most @budget slots. Return: 0; -ENOSPC: @t->next_index has no room. */
+/* One span of the pool, from where the walk stands, at most @budget slots. Return: 0; -ENOSPC: @t->next_index
+ * has no room. */
 static int copy_span(struct tenant *t, const struct pool *p, const struct span *s, uint32_t *budget)
 {
-    for (; t->next_slot < s->n_fresh_from && *budget > 0; t->next_slot++, --*budget) {
+    for (; t->next_slot<s->n_fresh_from && * budget> 0; t->next_slot++, --*budget) {
         const struct slot *slot = &s->slots[t->next_slot];
         struct index_hit hit = {
-            .slot = s->number << POOL_SLOT_BITS | t->next_slot, .page_class = s->group->page_class,
+            .slot = s->number << POOL_SLOT_BITS | t->next_slot,
+            .page_class = s->group->page_class,
             .generation = slot->generation,
         };
         int r = 0;
 
-        /* a page on its way in or out is not in the present index (yet), and will be put into both, or in none */
+        /* a page on its way in or out is not in the present index (yet), and will be put into both, or in
+         * none */
         if (slot->state == SLOT_COMMITTED && tenant_index_find(t, p, &slot->key) == hit.slot)
             r = index_insert(&t->next_index, &slot->key, &hit);
         if (r < 0)
@@ -183,8 +190,8 @@ static int copy_span(struct tenant *t, const struct pool *p, const struct span *
 }
 
 /*
- * Fills the next index from the slot records, never from what clients could have touched, and swaps when the walk is
- * through. Return: 0; -ENOSPC: keys in one corner; it was dropped.
+ * Fills the next index from the slot records, never from what clients could have touched, and swaps when the
+ * walk is through. Return: 0; -ENOSPC: keys in one corner; it was dropped.
  */
 static int continue_next(struct tenant *t, const struct pool *p, uint32_t budget)
 {
@@ -222,10 +229,10 @@ static int force_next(struct tenant *t, struct pool *p, struct errmsg *e)
     return r < 0 ? fail(e, r, "cannot build a larger index for tenant %s: %s", t->name, strerror(-r)) : 0;
 }
 
-int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key *key, uint32_t slot, unsigned page_class,
-                        uint64_t generation, struct errmsg *e)
+int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key *key, uint32_t slot,
+                        unsigned page_class, uint64_t generation, struct errmsg *e)
 {
-    struct index_hit hit = { .slot = slot, .page_class = page_class, .generation = generation };
+    struct index_hit hit = {.slot = slot, .page_class = page_class, .generation = generation};
     int r;
 
     /* without memory for it the present one still takes some: better than refusing the page */
@@ -268,7 +275,7 @@ void tenant_index_remove(struct tenant *t, const struct chunk_key *key)
 
 uint32_t tenant_index_find(const struct tenant *t, const struct pool *p, const struct chunk_key *key)
 {
-    struct index_reader reader = { t->index.object, t->index.bytes, t->index.n_buckets };
+    struct index_reader reader = {t->index.object, t->index.bytes, t->index.n_buckets};
     struct index_hit hit;
     const struct slot *slot;
 

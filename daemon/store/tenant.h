@@ -1,6 +1,6 @@
 /*
- * A tenant: one trust domain, today one uid, on one device. Owns its shared objects (index, control page), its groups of
- * pages, its accounts and its ghosts.
+ * A tenant: one trust domain, today one uid, on one device. Owns its shared objects (index, control page),
+ * its groups of pages, its accounts and its ghosts.
  */
 #pragma once
 
@@ -19,12 +19,12 @@ struct errmsg;
 struct space;
 
 struct tenant {
-    struct tenant *next;        /* of the device */
+    struct tenant *next; /* of the device */
     struct device *device;
-    uint32_t number;            /* order of creation, for paging STATUS */
+    uint32_t number; /* order of creation, for paging STATUS */
     uid_t uid;
-    char name[32];              /* "uid-1000", on a GPU "uid-1000@gpu0" */
-    bool isolated;              /* false: it has the daemon's own uid or is root, who can write what we share */
+    char name[32]; /* "uid-1000", on a GPU "uid-1000@gpu0" */
+    bool isolated; /* false: it has the daemon's own uid or is root, who can write what we share */
     uint8_t index_key[INDEX_KEY_BYTES];
     uint8_t boot_id[BOOT_ID_BYTES];
 
@@ -44,25 +44,28 @@ struct tenant {
     struct ghosts ghosts;
 
     /* accounts */
-    uint64_t quota_bytes;       /* the most: pages and arenas */
-    uint64_t guarantee_bytes;   /* of the pool, in whole extents; see share.h */
-    bool quota_is_set, guarantee_is_set; /* by an operator: what the configuration says does not change them */
-    uint64_t awaited_extent;    /* lent, and asked back for this tenant; 0: none */
-    bool wants_room;            /* it was refused for want of that since the last share_tick() */
+    uint64_t quota_bytes;     /* the most: pages and arenas */
+    uint64_t guarantee_bytes; /* of the pool, in whole extents; see share.h */
+    bool quota_is_set,
+        guarantee_is_set;    /* by an operator: what the configuration says does not change them */
+    uint64_t awaited_extent; /* lent, and asked back for this tenant; 0: none */
+    bool wants_room;         /* it was refused for want of that since the last share_tick() */
     uint64_t wants_until_ms;
-    uint64_t page_bytes;        /* slots in use */
-    uint64_t held_bytes;        /* of them, held or reserved */
+    uint64_t page_bytes; /* slots in use */
+    uint64_t held_bytes; /* of them, held or reserved */
     uint64_t arena_bytes;
-    uint32_t n_extents;         /* kept by the pool */
+    uint32_t n_extents; /* kept by the pool */
     uint32_t n_sessions;
-    uint64_t n_pages;           /* committed */
+    uint64_t n_pages;                 /* committed */
     uint64_t hits, misses, evictions; /* chunks that clients found and missed, by their own count */
-    uint64_t misses_by[8];      /* MissReason, counted here: see page_count_miss() */
+    uint64_t misses_by[8];            /* MissReason, counted here: see page_count_miss() */
 };
 
-/* @secret: [32], the daemon's; the index key is derived from it and the uid. Quota and guarantee are the device's. */
-int tenant_new(uid_t uid, struct device *device, const uint8_t secret[static 32], const uint8_t boot_id[static BOOT_ID_BYTES],
-               uint32_t n_ghosts, struct tenant **ret, struct errmsg *e);
+/* @secret: [32], the daemon's; the index key is derived from it and the uid. Quota and guarantee are the
+ * device's. */
+int tenant_new(uid_t uid, struct device *device, const uint8_t secret[static 32],
+               const uint8_t boot_id[static BOOT_ID_BYTES], uint32_t n_ghosts, struct tenant **ret,
+               struct errmsg *e);
 struct tenant *tenant_free(struct tenant *t); /* its slots were given back, its groups freed */
 
 static inline void tenant_freep(struct tenant **t)
@@ -86,19 +89,20 @@ static inline uint64_t tenant_room_bytes(const struct tenant *t)
 /* The group of (space, class), created if @ret_group is new. Return: 0; -ENOMEM. */
 int tenant_group(struct tenant *t, struct space *space, unsigned page_class, struct group **ret_group);
 struct group *tenant_group_find(const struct tenant *t, const struct space *space, unsigned page_class);
-void tenant_groups_free(struct tenant *t, const struct space *space); /* empty groups of @space; NULL: of all */
+void tenant_groups_free(struct tenant *t,
+                        const struct space *space); /* empty groups of @space; NULL: of all */
 
 /**
  * tenant_index_insert() - publish a key
  * @p: walked for the pages of the tenant while a larger object is filled
  *
- * A crowded index is followed by a larger one, filled a little with every insertion, so that none of them takes long; when it
- * has everything the old one is marked moved.
+ * A crowded index is followed by a larger one, filled a little with every insertion, so that none of them
+ * takes long; when it has everything the old one is marked moved.
  *
  * Return: 0; -ENOMEM, -ENOSPC of the new object.
  */
-int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key *key, uint32_t slot, unsigned page_class,
-                        uint64_t generation, struct errmsg *e);
+int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key *key, uint32_t slot,
+                        unsigned page_class, uint64_t generation, struct errmsg *e);
 
 /* At the start, before any page is in it: room for @n_pages. Return: 0; errno of the memory. */
 int tenant_index_reserve(struct tenant *t, uint64_t n_pages, struct errmsg *e);

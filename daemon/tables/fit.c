@@ -36,9 +36,11 @@ int fit_check(const Kvcobra__Report *r, uint32_t n_layers, struct errmsg *e)
         return fail(e, -EINVAL, "a report of %" PRIu64 " tokens, at most %d", r->tokens, FIT_TOKENS_MAX);
     if (r->coded_k > FIT_COORDS_MAX || r->coded_v > FIT_COORDS_MAX || r->saturated_k > r->coded_k ||
         r->saturated_v > r->coded_v)
-        return fail(e, -EINVAL, "a report of more saturated than coded coordinates, or of more than there can be");
+        return fail(e, -EINVAL,
+                    "a report of more saturated than coded coordinates, or of more than there can be");
     if (r->n_layers != 0 && (r->n_layers != n_layers || r->tokens == 0))
-        return fail(e, -EINVAL, "a report of %zu layers and %" PRIu64 " tokens: the table has %" PRIu32 " layers",
+        return fail(e, -EINVAL,
+                    "a report of %zu layers and %" PRIu64 " tokens: the table has %" PRIu32 " layers",
                     r->n_layers, r->tokens, n_layers);
     for (size_t i = 0; i < r->n_layers; i++) {
         const Kvcobra__LayerSums *l = r->layers[i];
@@ -96,8 +98,8 @@ int fit_expected(const char *provenance, double ret[static 2])
     const json_t *expected = json_object_get(root, "expected");
     const json_t *k = json_object_get(expected, "error_k"), *v = json_object_get(expected, "error_v");
     double error_k = json_number_value(k), error_v = json_number_value(v);
-    bool good = json_is_number(k) && json_is_number(v) && is_sum(error_k) && is_sum(error_v) && error_k <= FIT_ERROR_MAX &&
-                error_v <= FIT_ERROR_MAX;
+    bool good = json_is_number(k) && json_is_number(v) && is_sum(error_k) && is_sum(error_v) &&
+                error_k <= FIT_ERROR_MAX && error_v <= FIT_ERROR_MAX;
 
     json_decref(root);
     if (!good)
@@ -119,7 +121,7 @@ void fit_forget_shadow(struct fit *f)
 
 void fit_fill(const struct fit *f, Kvcobra__Fit *ret)
 {
-    double live[2] = { 0 }, active[2] = { 0 }, shadow[2] = { 0 };
+    double live[2] = {0}, active[2] = {0}, shadow[2] = {0};
 
     kvcobra__fit__init(ret);
     if (!f)
@@ -149,10 +151,12 @@ void fit_fill(const struct fit *f, Kvcobra__Fit *ret)
     }
 }
 
-void fit_fill_layer(const struct fit *f, uint32_t layer, Kvcobra__LayerSums *ret_live, Kvcobra__LayerSums *ret_shadow)
+void fit_fill_layer(const struct fit *f, uint32_t layer, Kvcobra__LayerSums *ret_live,
+                    Kvcobra__LayerSums *ret_shadow)
 {
     const struct fit_layer *l = &f->layers[layer];
-    double tokens = f->tokens > 0 ? (double) f->tokens : 1, both = f->shadow_tokens > 0 ? (double) f->shadow_tokens : 1;
+    double tokens = f->tokens > 0 ? (double) f->tokens : 1,
+           both = f->shadow_tokens > 0 ? (double) f->shadow_tokens : 1;
 
     kvcobra__layer_sums__init(ret_live);
     kvcobra__layer_sums__init(ret_shadow);

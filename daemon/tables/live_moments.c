@@ -38,8 +38,8 @@ static int add_entry(struct live_set *s, const char *tenant, const uint8_t *mode
     return 0;
 }
 
-int live_open(struct live_set *s, const char *tenant, const uint8_t *model_digest, uint64_t bytes, uint64_t bytes_max,
-              struct live_moments **ret, struct errmsg *e)
+int live_open(struct live_set *s, const char *tenant, const uint8_t *model_digest, uint64_t bytes,
+              uint64_t bytes_max, struct live_moments **ret, struct errmsg *e)
 {
     struct live_moments *x = find(s, tenant, model_digest);
     int r;
@@ -48,8 +48,9 @@ int live_open(struct live_set *s, const char *tenant, const uint8_t *model_diges
         return fail(e, -EOPNOTSUPP, "this kvcobrad takes no moments: moments-bytes is 0");
     if (!x) {
         if (s->bytes > bytes_max || bytes > bytes_max - s->bytes)
-            return fail(e, -ENOSPC, "moments of %" PRIu64 " bytes: %" PRIu64 " of %" PRIu64 " (moments-bytes) are in use", bytes,
-                        s->bytes, bytes_max);
+            return fail(e, -ENOSPC,
+                        "moments of %" PRIu64 " bytes: %" PRIu64 " of %" PRIu64 " (moments-bytes) are in use",
+                        bytes, s->bytes, bytes_max);
         r = add_entry(s, tenant, model_digest, bytes, &x, e);
         if (r < 0)
             return r;
@@ -86,7 +87,8 @@ int live_check(const struct moments *m, const uint8_t *model_digest, const uint8
     uint8_t digest[DIGEST_BYTES];
 
     geometry_digest(&o->geometry, digest);
-    if (memcmp(o->model_digest, model_digest, DIGEST_BYTES) != 0 || memcmp(digest, geometry_digest_expected, DIGEST_BYTES) != 0)
+    if (memcmp(o->model_digest, model_digest, DIGEST_BYTES) != 0 ||
+        memcmp(digest, geometry_digest_expected, DIGEST_BYTES) != 0)
         return fail(e, -EINVAL, "the moments are of another model or geometry than the session's");
     for (uint32_t layer = 0; layer < o->geometry.n_layers; layer++)
         for (uint32_t head = 0; head < o->geometry.n_kv_heads; head++)
@@ -123,8 +125,8 @@ static bool is_wanted(const char *tenant, char *const *tenants, size_t n)
     return found;
 }
 
-int live_select(struct live_set *s, const uint8_t *model_digest, char *const *tenants, size_t n, struct live_moments ***ret,
-                size_t *ret_n, struct errmsg *e)
+int live_select(struct live_set *s, const uint8_t *model_digest, char *const *tenants, size_t n,
+                struct live_moments ***ret, size_t *ret_n, struct errmsg *e)
 {
     struct live_moments **found;
     size_t n_found = 0, most = 0;

@@ -1,6 +1,6 @@
 /*
- * Tables: entries, spaces, retirement. See tables.h; staging is tables_stage.c, the active set tables_activate.c, files are
- * tables_files.c.
+ * Tables: entries, spaces, retirement. See tables.h; staging is tables_stage.c, the active set
+ * tables_activate.c, files are tables_files.c.
  */
 #include "daemon/tables/tables.h"
 
@@ -74,7 +74,7 @@ uint64_t table_entry_pages(const struct table_entry *t)
     return n;
 }
 
-/* ---- entries ---------------------------------------------------------------------------------------------------- */
+/* ---- entries ---- */
 
 static void free_spaces(struct table_entry *t)
 {
@@ -117,7 +117,8 @@ int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry
     struct table_entry **link = &ts->entries, *t;
 
     if (ts->n_entries >= ts->config->tables_max && !forget_one(ts))
-        return fail(e, -ENOSPC, "there are %" PRIu32 " tables already, none of them retired: activate fewer models",
+        return fail(e, -ENOSPC,
+                    "there are %" PRIu32 " tables already, none of them retired: activate fewer models",
                     ts->n_entries);
     t = calloc(1, sizeof(*t));
     if (!t)
@@ -143,11 +144,12 @@ void table_set_state(struct tables *ts, struct table_entry *t, enum table_state 
     ts->n_draining -= t->state == TABLE_DRAINING;
     ts->n_draining += state == TABLE_DRAINING;
     digest_hex(t->digest, hex);
-    log_event(LOG_INFO, "table", "digest=%s state=%s revision=%" PRIu64, hex, table_state_name(state), t->revision);
+    log_event(LOG_INFO, "table", "digest=%s state=%s revision=%" PRIu64, hex, table_state_name(state),
+              t->revision);
     t->state = state;
 }
 
-/* ---- spaces ----------------------------------------------------------------------------------------------------- */
+/* ---- spaces ---- */
 
 int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, struct space **ret_space,
                  struct errmsg *e)
@@ -162,9 +164,11 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
         }
     }
     if (page_layout_lacks_heads(t->table, shard))
-        return fail(e, -EINVAL, "the table predicts values from the keys of all %" PRIu32 " KV heads of a layer, a shard of "
-                    "%" PRIu32 " is not enough: open the model with all heads, or solve a table with --predict head",
-                    t->table->geometry.n_kv_heads, shard.n_heads);
+        return fail(
+            e, -EINVAL,
+            "the table predicts values from the keys of all %" PRIu32 " KV heads of a layer, a shard of "
+            "%" PRIu32 " is not enough: open the model with all heads, or solve a table with --predict head",
+            t->table->geometry.n_kv_heads, shard.n_heads);
     s = calloc(1, sizeof(*s));
     if (!s)
         return fail(e, -ENOMEM, "out of memory for a table's layout");
@@ -182,7 +186,7 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
     return 0;
 }
 
-/* ---- after a restart -------------------------------------------------------------------------------------------- */
+/* ---- after a restart ---- */
 
 static int lost_space(struct tables *ts, struct table_entry *t, struct shard shard, struct space **ret_space,
                       struct errmsg *e)
@@ -215,8 +219,10 @@ static int lost_entry(struct tables *ts, const uint8_t *digest, struct table_ent
     if (r < 0)
         return r;
     digest_hex(digest, hex);
-    log_event(LOG_ERR, "table-lost", "digest=%s message=\"there are pages of this table, but not the table: they go when "
-              "nobody holds them\"", hex);
+    log_event(LOG_ERR, "table-lost",
+              "digest=%s message=\"there are pages of this table, but not the table: they go when "
+              "nobody holds them\"",
+              hex);
     table_set_state(ts, *ret, TABLE_DRAINING);
     return 0;
 }
@@ -236,15 +242,16 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
     if (r < 0)
         return r;
     l = &s->layout;
-    for (unsigned class = 0; !t->table && class < 2; class++) { /* a class never seen has no pages: any size will do */
+    for (unsigned class = 0; !t->table && class < 2;
+         class ++) { /* a class never seen has no pages: any size will do */
         if (class == page_class || l->slot_bytes[class] == 0) {
             l->slot_bytes[class] = slot_bytes;
             l->page_bytes[class] = page_bytes;
         }
     }
     if (l->slot_bytes[page_class] != slot_bytes || l->page_bytes[page_class] != page_bytes)
-        return fail(e, -EBADMSG, "stored pages of %zu bytes, where their table makes pages of %zu", page_bytes,
-                    l->page_bytes[page_class]);
+        return fail(e, -EBADMSG, "stored pages of %zu bytes, where their table makes pages of %zu",
+                    page_bytes, l->page_bytes[page_class]);
     *ret_space = s;
     return 0;
 }
@@ -260,7 +267,7 @@ void tables_adopt_done(struct tables *ts, uint64_t now_ms)
     }
 }
 
-/* ---- retirement ------------------------------------------------------------------------------------------------- */
+/* ---- retirement ---- */
 
 static bool is_idle(const struct table_entry *t)
 {
@@ -297,7 +304,8 @@ static bool may_return(const struct tables *ts, const struct table_entry *t, uin
         return false;
     if (t->from_before && now_ms < ts->returns_until_ms)
         return true;
-    return t->activated == 0 || (m && table_model_previous(ts, m) == t); /* 0: pages of it outlived a restart */
+    return t->activated == 0 ||
+           (m && table_model_previous(ts, m) == t); /* 0: pages of it outlived a restart */
 }
 
 bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
@@ -331,7 +339,8 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
     if (!t)
         return fail(e, -ENOENT, "no such table is here");
     if (t->state == TABLE_ACTIVE)
-        return fail(e, -EBUSY, "the table is active: activate another one, or roll back, before it is retired");
+        return fail(e, -EBUSY,
+                    "the table is active: activate another one, or roll back, before it is retired");
     *ret_entry = t;
     if (revision != 0 && m && revision < m->revision) {
         *ret_outcome = OUTCOME_STALE;
@@ -343,14 +352,15 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
     }
     t->drain_until_ms = now_ms;
     table_set_state(ts, t, TABLE_DRAINING);
-    if (ts->config->state_dir && tables_files_write_active(ts, &why) < 0) /* then a restart gives it its time back */
+    if (ts->config->state_dir &&
+        tables_files_write_active(ts, &why) < 0) /* then a restart gives it its time back */
         log_event(LOG_WARNING, "not-stored", "what=active-set message=\"%s\", ignoring", why.text);
     tables_retire_idle(ts, now_ms);
     *ret_outcome = OUTCOME_APPLIED;
     return 0;
 }
 
-/* ---- fetching --------------------------------------------------------------------------------------------------- */
+/* ---- fetching ---- */
 
 static int write_sealed(int fd, const void *bytes, size_t n_bytes)
 {
@@ -395,7 +405,7 @@ int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
     return 0;
 }
 
-/* ---- start and end ---------------------------------------------------------------------------------------------- */
+/* ---- start and end ---- */
 
 static void load_table(void *ctx, const char *path)
 {
@@ -437,7 +447,8 @@ static void load_active(void *ctx, const struct active_line *line)
     digest_hex(line->digest, hex);
     if (!t || t->state != TABLE_VERIFIED || memcmp(t->model_digest, line->model_digest, DIGEST_BYTES) != 0 ||
         (!line->draining && tables_model(ts, line->model_digest))) {
-        log_event(LOG_ERR, "active-table-missing", "digest=%s message=\"what the active set says of it cannot be\"", hex);
+        log_event(LOG_ERR, "active-table-missing",
+                  "digest=%s message=\"what the active set says of it cannot be\"", hex);
         return;
     }
     if (line->draining) {
@@ -457,7 +468,7 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
 {
     int r;
 
-    *ts = (struct tables) { .config = config, .devices = devices, .next_id = 1, .next_space = 1 };
+    *ts = (struct tables){.config = config, .devices = devices, .next_id = 1, .next_space = 1};
     if (!config->state_dir)
         return 0;
     r = tables_files_init(config, e);
@@ -479,5 +490,5 @@ void tables_deinit(struct tables *ts)
     }
     while (ts->models)
         table_model_drop(ts, ts->models);
-    *ts = (struct tables) { 0 };
+    *ts = (struct tables){0};
 }

@@ -1,17 +1,19 @@
 /*
  * Allocation tables and which of them is active for each model. DESIGN 5.4, this part of it:
  *
- *     STAGE --parse--> VERIFIED --ACTIVATE--> ACTIVE --ACTIVATE of another--> DRAINING --no reference, no hold--> RETIRED
+ *     STAGE --parse--> VERIFIED --ACTIVATE--> ACTIVE --ACTIVATE of another--> DRAINING --no reference, no
+ * hold--> RETIRED
  *         \--bad--> REJECTED        ^--------------- ACTIVATE, ROLLBACK --------/
  *
- * A VERIFIED table can be tried beside the active one (trial.h): as SHADOW, or as a canary for some new sequences.
+ * A VERIFIED table can be tried beside the active one (trial.h): as SHADOW, or as a canary for some new
+ * sequences.
  *
- * The table that ROLLBACK would return to stays DRAINING until its drain time is over, referenced or not. RETIRE ends
- * the drain time at once. A restart forgets who had references: a table that drained before it takes new ones until its drain
- * time is over, and waits --lease-ms for the first of them.
+ * The table that ROLLBACK would return to stays DRAINING until its drain time is over, referenced or not.
+ * RETIRE ends the drain time at once. A restart forgets who had references: a table that drained before it
+ * takes new ones until its drain time is over, and waits --lease-ms for the first of them.
  *
- * With a state folder everything but references survives a restart: DIR/tables/DIGEST.kvct are the files, DIR/active
- * names the active one of each model. ACTIVATE writes that file before it publishes the word.
+ * With a state folder everything but references survives a restart: DIR/tables/DIGEST.kvct are the files,
+ * DIR/active names the active one of each model. ACTIVATE writes that file before it publishes the word.
  */
 #pragma once
 
@@ -32,7 +34,7 @@ struct space;
 
 struct table_entry;
 
-struct trials { /* trial.h */
+struct trials {                          /* trial.h */
     struct table_entry *shadow, *canary; /* NULL: none */
     uint32_t shadow_ppm;                 /* of new chunks */
     uint32_t canary_share;               /* of 256 new sequences */
@@ -41,20 +43,20 @@ struct trials { /* trial.h */
 };
 
 enum table_state { /* values of the protocol's TableState */
-    TABLE_STAGED = 1,
-    TABLE_VERIFIED = 2,
-    TABLE_SHADOW = 3,
-    TABLE_ACTIVE = 4,
-    TABLE_DRAINING = 5,
-    TABLE_RETIRED = 6,
-    TABLE_REJECTED = 7,
+                   TABLE_STAGED = 1,
+                   TABLE_VERIFIED = 2,
+                   TABLE_SHADOW = 3,
+                   TABLE_ACTIVE = 4,
+                   TABLE_DRAINING = 5,
+                   TABLE_RETIRED = 6,
+                   TABLE_REJECTED = 7,
 };
 
 enum table_outcome { /* values of the protocol's Outcome */
-    OUTCOME_APPLIED = 1,
-    OUTCOME_ALREADY = 2,
-    OUTCOME_STALE = 3,
-    OUTCOME_CONFLICT = 4,
+                     OUTCOME_APPLIED = 1,
+                     OUTCOME_ALREADY = 2,
+                     OUTCOME_STALE = 3,
+                     OUTCOME_CONFLICT = 4,
 };
 
 struct table_entry {
@@ -65,18 +67,19 @@ struct table_entry {
     enum table_state state;
     double bpd_code;
     uint64_t file_bytes;
-    uint64_t n_refs;              /* of all sessions */
-    uint64_t revision;            /* of the last change of state */
-    uint64_t activated;           /* revision that activated it last */
-    bool rolled_back;             /* it was left by ROLLBACK: not what the next ROLLBACK returns to */
-    uint64_t drain_until_ms;      /* DRAINING: commits are taken until then */
-    bool from_before;             /* it drained already when this process started: who had a reference may ask for it again */
+    uint64_t n_refs;         /* of all sessions */
+    uint64_t revision;       /* of the last change of state */
+    uint64_t activated;      /* revision that activated it last */
+    bool rolled_back;        /* it was left by ROLLBACK: not what the next ROLLBACK returns to */
+    uint64_t drain_until_ms; /* DRAINING: commits are taken until then */
+    bool from_before; /* it drained already when this process started: who had a reference may ask for it
+                         again */
     char reason[WIRE_TEXT_BYTES_MAX]; /* REJECTED */
-    struct fit *fit;              /* what clients report of its codes; NULL: nothing yet */
+    struct fit *fit;                  /* what clients report of its codes; NULL: nothing yet */
     bool has_expected;
-    double expected[2];           /* by side: the errors that its solver saw; see fit_expected() */
-    struct table *table;          /* NULL when RETIRED or REJECTED */
-    int fd;                       /* sealed, read-only copy for FETCH; -1 until the first one */
+    double expected[2];  /* by side: the errors that its solver saw; see fit_expected() */
+    struct table *table; /* NULL when RETIRED or REJECTED */
+    int fd;              /* sealed, read-only copy for FETCH; -1 until the first one */
     struct space *spaces;
 };
 
@@ -90,12 +93,12 @@ struct table_model { /* the active set */
 
 struct tables {
     const struct config *config;
-    struct devices *devices;      /* whose pages are of these tables */
+    struct devices *devices; /* whose pages are of these tables */
     struct table_entry *entries;
     struct table_model *models;
     uint32_t n_entries, n_draining;
     uint64_t next_id, next_space;
-    uint64_t returns_until_ms;    /* clients of the process before this one come back until then */
+    uint64_t returns_until_ms; /* clients of the process before this one come back until then */
 };
 
 /* Loads the state folder, if one is configured. What cannot be read there is logged and left alone. */
@@ -106,15 +109,15 @@ struct table_entry *tables_find(const struct tables *ts, const uint8_t *digest);
 struct table_model *tables_model(const struct tables *ts, const uint8_t *model_digest);
 
 /*
- * Taking a table's bytes in, in four steps: parsing and writing take long and touch nothing of @ts, so a thread may do them;
- * deciding and accepting are the loop's. One table at a time.
+ * Taking a table's bytes in, in four steps: parsing and writing take long and touch nothing of @ts, so a
+ * thread may do them; deciding and accepting are the loop's. One table at a time.
  */
 struct staging {
     const void *bytes;
     size_t n_bytes;
-    uint64_t revision;            /* 0, or what the operator believes the model's revision to be at least */
-    struct table *table;          /* what was parsed; staging_deinit() it */
-    int err;                      /* of the last step */
+    uint64_t revision;   /* 0, or what the operator believes the model's revision to be at least */
+    struct table *table; /* what was parsed; staging_deinit() it */
+    int err;             /* of the last step */
     struct errmsg why;
     uint8_t digest[DIGEST_BYTES]; /* of bytes that are no table */
 };
@@ -127,14 +130,17 @@ void staging_deinit(struct staging *s);
 
 /**
  * tables_stage_decide() - what becomes of a parsed table
- * @ret_entry: also set on -EBADMSG: the REJECTED entry with the reason, or NULL if there is no room to remember it
+ * @ret_entry: also set on -EBADMSG: the REJECTED entry with the reason, or NULL if there is no room to
+ * remember it
  *
- * Return: 0: nothing more to do; STAGING_WRITE; -EBADMSG; -ESTALE: @revision is older than the model's; -ENOMEM.
+ * Return: 0: nothing more to do; STAGING_WRITE; -EBADMSG; -ESTALE: @revision is older than the model's;
+ * -ENOMEM.
  */
 int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome *ret_outcome,
                         struct table_entry **ret_entry, struct errmsg *e);
 
-/* Its file is written. Return: 0; -ENOSPC: too many tables, or the state folder is full; errno of the file. */
+/* Its file is written. Return: 0; -ENOSPC: too many tables, or the state folder is full; errno of the file.
+ */
 int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome *ret_outcome,
                         struct table_entry **ret_entry, struct errmsg *e);
 
@@ -148,20 +154,23 @@ int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t 
  * @ret_revision: the model's revision afterwards, whatever the outcome
  * @ret_previous: [DIGEST_BYTES] the table that drains now; zeros if none
  *
- * Return: 0, see *ret_outcome; -ENOENT: no such table; -EBADMSG: rejected or retired; errno of the active-set file.
+ * Return: 0, see *ret_outcome; -ENOENT: no such table; -EBADMSG: rejected or retired; errno of the active-set
+ * file.
  */
 int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
-                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous, struct errmsg *e);
+                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous,
+                    struct errmsg *e);
 
 /**
  * tables_rollback() - leave @digest for the table that was active before it
  * @ret_active: [DIGEST_BYTES] the active table afterwards
  *
- * Return: 0, see *ret_outcome (OUTCOME_ALREADY: it is not active); -ENOENT: no such table; -ENODATA: nothing to return
- * to drains any more; errno of the active-set file.
+ * Return: 0, see *ret_outcome (OUTCOME_ALREADY: it is not active); -ENOENT: no such table; -ENODATA: nothing
+ * to return to drains any more; errno of the active-set file.
  */
 int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
-                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_active, struct errmsg *e);
+                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_active,
+                    struct errmsg *e);
 
 /**
  * tables_retire() - a table that is not active goes as soon as nobody references or holds its pages
@@ -181,8 +190,9 @@ uint64_t table_entry_pages(const struct table_entry *t);
  * tables_adopt_space() - the space of pages that an earlier process left
  * @slot_bytes, @page_bytes: [2] by class, as recorded
  *
- * A table that is not here any more gets an entry that says so: its pages are of no use, but who holds them goes on
- * holding them. Return: 0; -EBADMSG: the table makes pages of other sizes; -ENOMEM; -ENOSPC: too many tables.
+ * A table that is not here any more gets an entry that says so: its pages are of no use, but who holds them
+ * goes on holding them. Return: 0; -EBADMSG: the table makes pages of other sizes; -ENOMEM; -ENOSPC: too many
+ * tables.
  */
 int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard shard, unsigned page_class,
                        size_t slot_bytes, size_t page_bytes, struct space **ret_space, struct errmsg *e);

@@ -14,7 +14,7 @@
 #include "daemon/tables/tables_internal.h"
 #include "daemon/tables/trial.h"
 
-/* ---- activation ------------------------------------------------------------------------------------------------- */
+/* ---- activation ---- */
 
 int table_model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e)
 {
@@ -65,7 +65,7 @@ struct before {
 
 static struct before remember(const struct table_entry *t)
 {
-    return (struct before) { t->state, t->revision, t->activated, t->drain_until_ms, t->rolled_back };
+    return (struct before){t->state, t->revision, t->activated, t->drain_until_ms, t->rolled_back};
 }
 
 static void put_back(struct table_entry *t, const struct before *b)
@@ -78,11 +78,11 @@ static void put_back(struct table_entry *t, const struct before *b)
 }
 
 /*
- * The file decides at the next start, so it comes first; if it cannot be written, nothing has changed. The states are
- * set for the file; change_active() announces them.
+ * The file decides at the next start, so it comes first; if it cannot be written, nothing has changed. The
+ * states are set for the file; change_active() announces them.
  */
-static int switch_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision, bool rolling_back,
-                         uint64_t now_ms, struct errmsg *e)
+static int switch_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision,
+                         bool rolling_back, uint64_t now_ms, struct errmsg *e)
 {
     struct table_entry *old = m->active;
     struct before t_before = remember(t), old_before = old ? remember(old) : t_before;
@@ -116,8 +116,8 @@ static int switch_active(struct tables *ts, struct table_model *m, struct table_
 }
 
 /* @t becomes what new sequences of its model use; what was active drains. @m: NULL for a new model. */
-static int change_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision, bool rolling_back,
-                         uint64_t now_ms, struct errmsg *e)
+static int change_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision,
+                         bool rolling_back, uint64_t now_ms, struct errmsg *e)
 {
     struct table_entry *old = m ? m->active : NULL;
     int r = 0;
@@ -144,7 +144,8 @@ static int change_active(struct tables *ts, struct table_model *m, struct table_
 }
 
 int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
-                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous, struct errmsg *e)
+                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous,
+                    struct errmsg *e)
 {
     struct table_entry *t = tables_find(ts, digest), *old;
     struct table_model *m;
@@ -172,7 +173,7 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
     return 0;
 }
 
-/* ---- rollback --------------------------------------------------------------------------------------------------- */
+/* ---- rollback ---- */
 
 struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m)
 {
@@ -189,7 +190,8 @@ struct table_entry *table_model_previous(const struct tables *ts, const struct t
 }
 
 int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
-                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_active, struct errmsg *e)
+                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_active,
+                    struct errmsg *e)
 {
     struct table_entry *leave = tables_find(ts, digest), *to;
     struct table_model *m = leave ? tables_model(ts, leave->model_digest) : NULL;
@@ -209,7 +211,8 @@ int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision,
     if (outcome == OUTCOME_APPLIED) {
         to = table_model_previous(ts, m);
         if (!to)
-            return fail(e, -ENODATA, "no earlier table of this model drains any more: activate the one you want");
+            return fail(e, -ENODATA,
+                        "no earlier table of this model drains any more: activate the one you want");
         r = change_active(ts, m, to, revision ? revision : m->revision + 1, true, now_ms, e);
         if (r < 0)
             return r;

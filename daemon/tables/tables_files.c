@@ -5,7 +5,8 @@
  *   DIR/active                        "kvcobra active set 2", then a line per table that is or was active:
  *                                       active <model digest> <revision> <digest>
  *                                       draining <model digest> <revision that activated it> <digest>
- *                                                <end of its drain time, ms since 1970> <1: left by a rollback>
+ *                                                <end of its drain time, ms since 1970> <1: left by a
+ * rollback>
  *
  * Both are replaced atomically and synced. Files of other names are left alone.
  */
@@ -126,8 +127,8 @@ static size_t print_draining(const struct table_entry *t, int64_t offset_ms, cha
 
     digest_hex(t->model_digest, model);
     digest_hex(t->digest, table);
-    return (size_t) snprintf(to, room, "draining %s %" PRIu64 " %s %" PRId64 " %d\n", model, t->activated, table,
-                             (int64_t) t->drain_until_ms + offset_ms, t->rolled_back);
+    return (size_t) snprintf(to, room, "draining %s %" PRIu64 " %s %" PRId64 " %d\n", model, t->activated,
+                             table, (int64_t) t->drain_until_ms + offset_ms, t->rolled_back);
 }
 
 int tables_files_write_active(const struct tables *ts, struct errmsg *e)
@@ -177,7 +178,8 @@ void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const
     }
     n = scandir(folder, &names, NULL, alphasort);
     if (n < 0)
-        log_event(LOG_WARNING, "state-unreadable", "path=%s message=\"%s\", ignoring", folder, strerror(errno));
+        log_event(LOG_WARNING, "state-unreadable", "path=%s message=\"%s\", ignoring", folder,
+                  strerror(errno));
     for (int i = 0; i < n; i++) {
         _cleanup_(freep) char *path = NULL;
 
@@ -200,11 +202,12 @@ static int parse_line(const char *text, int64_t offset_ms, struct parsed *ret)
     int64_t until_ms = 0;
     int left = 0, n;
 
-    *l = (struct active_line) { .model_digest = ret->model, .digest = ret->table };
-    n = sscanf(text, "%8s %64s %" SCNu64 " %64s %" SCNd64 " %d%c", kind, model, &l->revision, table, &until_ms, &left, &end);
+    *l = (struct active_line){.model_digest = ret->model, .digest = ret->table};
+    n = sscanf(text, "%8s %64s %" SCNu64 " %64s %" SCNd64 " %d%c", kind, model, &l->revision, table,
+               &until_ms, &left, &end);
     l->draining = n >= 1 && strcmp(kind, "draining") == 0;
-    if (n != (l->draining ? 6 : 4) || (!l->draining && strcmp(kind, "active") != 0) || (left != 0 && left != 1) ||
-        strlen(model) != 2 * DIGEST_BYTES || strlen(table) != 2 * DIGEST_BYTES)
+    if (n != (l->draining ? 6 : 4) || (!l->draining && strcmp(kind, "active") != 0) ||
+        (left != 0 && left != 1) || strlen(model) != 2 * DIGEST_BYTES || strlen(table) != 2 * DIGEST_BYTES)
         return -EBADMSG;
     if (l->revision == 0 || l->revision >= UINT64_C(1) << 40)
         return -EBADMSG;
@@ -220,10 +223,12 @@ static void parse_active(char *text, const char *path, tables_active_fn on_line,
     char *save = NULL;
 
     if (strncmp(text, ACTIVE_TITLE, strlen(ACTIVE_TITLE)) != 0) {
-        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not an active set of this version\", ignoring", path);
+        log_event(LOG_ERR, "state-unreadable",
+                  "path=%s message=\"not an active set of this version\", ignoring", path);
         return;
     }
-    for (char *line = strtok_r(text + strlen(ACTIVE_TITLE), "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *line = strtok_r(text + strlen(ACTIVE_TITLE), "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
         struct parsed p;
 
         if (parse_line(line, offset_ms, &p) == 0)

@@ -20,7 +20,7 @@ void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const
 
 struct active_line { /* a table that was active, or that drained and could be rolled back to */
     const uint8_t *model_digest, *digest;
-    uint64_t revision;       /* that activated it last */
+    uint64_t revision; /* that activated it last */
     bool draining;
     bool rolled_back;        /* draining: left by a rollback */
     uint64_t drain_until_ms; /* draining: on the monotonic clock; 0: before now */

@@ -17,8 +17,10 @@ struct table_entry *table_model_previous(const struct tables *ts, const struct t
 /* An entry in state STAGED. Return: 0; -ENOSPC: too many tables; -ENOMEM. */
 int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e);
 
-/* A table that was parsed: its entry, VERIFIED. Takes a reference of its own. Return: 0; see table_entry_new(). */
+/* A table that was parsed: its entry, VERIFIED. Takes a reference of its own. Return: 0; see
+ * table_entry_new(). */
 int table_accept(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e);
 
-/* Every tenant that uses the model sees which tables are used now; a page that cannot be rebuilt keeps its old words. */
+/* Every tenant that uses the model sees which tables are used now; a page that cannot be rebuilt keeps its
+ * old words. */
 void table_model_publish(struct tables *ts, const struct table_model *m);

@@ -90,7 +90,8 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
         return 0;
     }
     if (s->revision != 0 && m && s->revision < m->revision)
-        return fail(e, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, s->revision, m->revision);
+        return fail(e, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, s->revision,
+                    m->revision);
     return STAGING_WRITE;
 }
 
@@ -114,7 +115,7 @@ int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome
 int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t revision,
                  enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e)
 {
-    struct staging s = { .bytes = bytes, .n_bytes = n_bytes, .revision = revision };
+    struct staging s = {.bytes = bytes, .n_bytes = n_bytes, .revision = revision};
     int r;
 
     tables_stage_parse(&s);

@@ -24,7 +24,7 @@
 #define TRIALS_TITLE "kvcobra trials 1\n"
 enum { TRIALS_FILE_BYTES_MAX = 1 << 20, CANARY_SHARE_MAX = 255 };
 
-/* ---- telling clients -------------------------------------------------------------------------------------------- */
+/* ---- telling clients ---- */
 
 static bool has_all_of(const struct trials *x, const char *tenant)
 {
@@ -34,10 +34,11 @@ static bool has_all_of(const struct trials *x, const char *tenant)
     return false;
 }
 
-int table_model_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot, struct errmsg *e)
+int table_model_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot,
+                           struct errmsg *e)
 {
     const struct trials *x = &m->trials;
-    struct control_tables c = { .active = m->active->digest, .revision = m->revision };
+    struct control_tables c = {.active = m->active->digest, .revision = m->revision};
 
     if (x->canary && has_all_of(x, tenant->name)) {
         c.active = x->canary->digest;
@@ -62,7 +63,7 @@ void table_model_publish(struct tables *ts, const struct table_model *m)
     }
 }
 
-/* ---- the file --------------------------------------------------------------------------------------------------- */
+/* ---- the file ---- */
 
 static void print_model(FILE *f, const struct table_model *m)
 {
@@ -108,7 +109,8 @@ static int write_file(const struct tables *ts, struct errmsg *e)
 }
 
 /* The files decide at the next start, so they come first; if one cannot be written, nothing has changed. */
-static int keep(struct tables *ts, struct table_model *m, const struct trials *now, uint64_t revision, struct errmsg *e)
+static int keep(struct tables *ts, struct table_model *m, const struct trials *now, uint64_t revision,
+                struct errmsg *e)
 {
     struct trials before = m->trials;
     uint64_t old_revision = m->revision;
@@ -127,11 +129,11 @@ static int keep(struct tables *ts, struct table_model *m, const struct trials *n
     return r;
 }
 
-/* ---- changes ---------------------------------------------------------------------------------------------------- */
+/* ---- changes ---- */
 
 /* The table and its model, if it can be tried. */
-static int find(struct tables *ts, const uint8_t *digest, bool ends, struct table_entry **ret, struct table_model **ret_model,
-                struct errmsg *e)
+static int find(struct tables *ts, const uint8_t *digest, bool ends, struct table_entry **ret,
+                struct table_model **ret_model, struct errmsg *e)
 {
     struct table_entry *t = tables_find(ts, digest);
     struct table_model *m = t ? tables_model(ts, t->model_digest) : NULL;
@@ -163,8 +165,9 @@ static enum table_outcome decide(const struct table_model *m, bool same, uint64_
 
 static int check_revision(uint64_t revision, struct errmsg *e)
 {
-    return revision > REVISION_MAX ?
-        fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision) : 0;
+    return revision > REVISION_MAX
+               ? fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision)
+               : 0;
 }
 
 static void leave_shadow(struct tables *ts, struct table_entry *t)
@@ -245,9 +248,9 @@ static void leave_canary(struct tables *ts, struct table_entry *t, uint64_t now_
     table_set_state(ts, t, TABLE_DRAINING);
 }
 
-int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants, size_t n_tenants,
-                  uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome, uint64_t *ret_revision,
-                  struct errmsg *e)
+int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants,
+                  size_t n_tenants, uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome,
+                  uint64_t *ret_revision, struct errmsg *e)
 {
     bool ends = share == 0 && n_tenants == 0;
     struct table_entry *t, *old;
@@ -258,7 +261,8 @@ int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, cons
     if (r < 0)
         return r;
     if (share > CANARY_SHARE_MAX)
-        return fail(e, -EINVAL, "a share of %" PRIu32 "/256 of new sequences: at most %d; activate it for all", share,
+        return fail(e, -EINVAL,
+                    "a share of %" PRIu32 "/256 of new sequences: at most %d; activate it for all", share,
                     CANARY_SHARE_MAX);
     old = m->trials.canary;
     now = m->trials;
@@ -314,14 +318,14 @@ bool trial_is_canary(const struct tables *ts, const struct table_entry *t)
     return m && m->trials.canary == t;
 }
 
-/* ---- at the start ----------------------------------------------------------------------------------------------- */
+/* ---- at the start ---- */
 
 static bool digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
 {
     size_t n;
 
-    return strlen(hex) == 2 * DIGEST_BYTES && sodium_hex2bin(ret, DIGEST_BYTES, hex, 2 * DIGEST_BYTES, NULL, &n, NULL) == 0 &&
-           n == DIGEST_BYTES;
+    return strlen(hex) == 2 * DIGEST_BYTES &&
+           sodium_hex2bin(ret, DIGEST_BYTES, hex, 2 * DIGEST_BYTES, NULL, &n, NULL) == 0 && n == DIGEST_BYTES;
 }
 
 static int load_line(struct tables *ts, char *line)
@@ -339,7 +343,8 @@ static int load_line(struct tables *ts, char *line)
         if (!words[i])
             return -EBADMSG;
     }
-    for (char *name = strtok_r(NULL, " ", &save); name && n <= TRIAL_TENANTS_MAX; name = strtok_r(NULL, " ", &save))
+    for (char *name = strtok_r(NULL, " ", &save); name && n <= TRIAL_TENANTS_MAX;
+         name = strtok_r(NULL, " ", &save))
         tenants[n++] = name;
     share = strtoul(words[3], &end, 10);
     if (*end || !digest_from_hex(words[1], model) || !digest_from_hex(words[2], digest))
@@ -392,7 +397,9 @@ void trials_load(struct tables *ts)
         log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not of this version\", ignoring", path);
         return;
     }
-    for (char *line = strtok_r(text + strlen(TRIALS_TITLE), "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+    for (char *line = strtok_r(text + strlen(TRIALS_TITLE), "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save))
         if (load_line(ts, line) < 0)
-            log_event(LOG_ERR, "trial-ignored", "path=%s message=\"a table that is not there, or a bad line\"", path);
+            log_event(LOG_ERR, "trial-ignored",
+                      "path=%s message=\"a table that is not there, or a bad line\"", path);
 }

@@ -1,11 +1,12 @@
 /*
  * Trying a table beside the active one of its model, before it is activated.
  *
- *   SHADOW   clients encode a share of new chunks with it too, and report both errors (fit.h); nothing of it is stored
- *   canary   a share of new sequences, or all of some tenants, really use it; it stays VERIFIED or SHADOW meanwhile
+ *   SHADOW   clients encode a share of new chunks with it too, and report both errors (fit.h); nothing of it
+ * is stored canary   a share of new sequences, or all of some tenants, really use it; it stays VERIFIED or
+ * SHADOW meanwhile
  *
- * One of each per model. Both carry the model's revision, like ACTIVATE; both survive a restart (DIR/trials, written
- * before the active set, which has the revision). ACTIVATE and RETIRE of the table end its trials.
+ * One of each per model. Both carry the model's revision, like ACTIVATE; both survive a restart (DIR/trials,
+ * written before the active set, which has the revision). ACTIVATE and RETIRE of the table end its trials.
  */
 #pragma once
 
@@ -24,14 +25,15 @@ struct tenant;
  *
  * A table that was in shadow of the same model is VERIFIED again.
  *
- * Return: 0, see *ret_outcome; -ENOENT; -ENODATA: no table of its model is active; -EBUSY: it is active, draining or
- * gone; -EINVAL: the share; -ERANGE: the revision; errno of the file.
+ * Return: 0, see *ret_outcome; -ENOENT; -ENODATA: no table of its model is active; -EBUSY: it is active,
+ * draining or gone; -EINVAL: the share; -ERANGE: the revision; errno of the file.
  */
 int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64_t revision,
                   enum table_outcome *ret_outcome, uint64_t *ret_revision, struct errmsg *e);
 
 /**
- * tables_canary() - a share of new sequences, and all new ones of the tenants named, use the table; or end that
+ * tables_canary() - a share of new sequences, and all new ones of the tenants named, use the table; or end
+ * that
  * @share: of 256, at most 255; 0 without a tenant = end
  * @tenants: [n_tenants], at most TRIAL_TENANTS_MAX
  *
@@ -39,9 +41,9 @@ int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64
  *
  * Return: as tables_shadow(); -EINVAL: a name too.
  */
-int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants, size_t n_tenants,
-                  uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome, uint64_t *ret_revision,
-                  struct errmsg *e);
+int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const char *const *tenants,
+                  size_t n_tenants, uint64_t revision, uint64_t now_ms, enum table_outcome *ret_outcome,
+                  uint64_t *ret_revision, struct errmsg *e);
 
 /* The table is tried no more; its state is the caller's to set. */
 void trial_end_all(struct tables *ts, const struct table_entry *t);
@@ -50,7 +52,8 @@ void trial_end_all(struct tables *ts, const struct table_entry *t);
 bool trial_is_canary(const struct tables *ts, const struct table_entry *t);
 
 /* What one tenant's clients are told of a model. @ret_slot: may be NULL. Return: see control_publish(). */
-int table_model_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot, struct errmsg *e);
+int table_model_publish_to(struct tenant *tenant, const struct table_model *m, uint32_t *ret_slot,
+                           struct errmsg *e);
 
 /* At the start, after the active set: lines about tables that are not VERIFIED here are logged and left. */
 void trials_load(struct tables *ts);

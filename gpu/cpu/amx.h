@@ -1,17 +1,18 @@
 /*
- * Tiles of AMX: eight registers of up to 16 rows of up to 64 bytes, and products of bytes in them. Tile numbers are
- * constants. Not the compiler's intrinsics: gcc 12's do not tell it that tiles and their shapes are read from memory,
- * so that stores may move behind them.
+ * Tiles of AMX: eight registers of up to 16 rows of up to 64 bytes, and products of bytes in them. Tile
+ * numbers are constants. Not the compiler's intrinsics: gcc 12's do not tell it that tiles and their shapes
+ * are read from memory, so that stores may move behind them.
  *
- * The process needs the kernel's permission first (ops.c). Tests define AMX_MODEL to a header that does the same in
- * plain C, for machines without the instructions.
+ * The process needs the kernel's permission first (ops.c). Tests define AMX_MODEL to a header that does the
+ * same in plain C, for machines without the instructions.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* What ldtilecfg reads. A tile has rows and bytes of a row (a multiple of 4), or neither and may not be used. */
+/* What ldtilecfg reads. A tile has rows and bytes of a row (a multiple of 4), or neither and may not be used.
+ */
 struct tile_config {
     uint8_t palette; /* 1 */
     uint8_t start_row, reserved[14];
@@ -27,9 +28,9 @@ _Static_assert(sizeof(struct tile_config) == 64, "as the instruction reads it");
  * tile_zero(t)
  * tile_load(t, p, stride)     rows from p, p + stride, ... of any alignment
  * tile_store(t, p, stride)
- * tile_dot_us(c, a, b)        c[m][n] += sum over k < 4 b's rows of a[m][k] b[k / 4][4 n + k % 4], where a's bytes are
- *                             unsigned and b's signed, and c's numbers have 32 bits
- * tile_dot_su(c, a, b)        a's are signed and b's unsigned
+ * tile_dot_us(c, a, b)        c[m][n] += sum over k < 4 b's rows of a[m][k] b[k / 4][4 n + k % 4], where a's
+ * bytes are unsigned and b's signed, and c's numbers have 32 bits tile_dot_su(c, a, b)        a's are signed
+ * and b's unsigned
  */
 #ifdef AMX_MODEL
 #include AMX_MODEL
@@ -37,10 +38,18 @@ _Static_assert(sizeof(struct tile_config) == 64, "as the instruction reads it");
 #define tiles_configure(config) __asm__ volatile("ldtilecfg %0" : : "m"(*(config)))
 #define tiles_release() __asm__ volatile("tilerelease")
 #define tile_zero(t) __asm__ volatile("tilezero %%tmm%c0" : : "i"(t))
-#define tile_load(t, p, stride)                                                                                       \
-    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm%c2" : : "r"(p), "r"((ptrdiff_t) (stride)), "i"(t) : "memory")
-#define tile_store(t, p, stride)                                                                                      \
-    __asm__ volatile("tilestored %%tmm%c2, (%0, %1, 1)" : : "r"(p), "r"((ptrdiff_t) (stride)), "i"(t) : "memory")
-#define tile_dot_us(c, a, b) __asm__ volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b))
-#define tile_dot_su(c, a, b) __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b))
+#define tile_load(t, p, stride)                                                                              \
+    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm%c2"                                                       \
+                     :                                                                                       \
+                     : "r"(p), "r"((ptrdiff_t) (stride)), "i"(t)                                             \
+                     : "memory")
+#define tile_store(t, p, stride)                                                                             \
+    __asm__ volatile("tilestored %%tmm%c2, (%0, %1, 1)"                                                      \
+                     :                                                                                       \
+                     : "r"(p), "r"((ptrdiff_t) (stride)), "i"(t)                                             \
+                     : "memory")
+#define tile_dot_us(c, a, b)                                                                                 \
+    __asm__ volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b))
+#define tile_dot_su(c, a, b)                                                                                 \
+    __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b))
 #endif

@@ -4,9 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { KEY_SUMS = 8 }; /* partial sums of a coordinate of K in `sums`, wide or narrow, vectors of 16 lanes or fewer */
+enum {
+    KEY_SUMS = 8
+}; /* partial sums of a coordinate of K in `sums`, wide or narrow, vectors of 16 lanes or fewer */
 
-/* ---- set-up ------------------------------------------------------------------------------------------------------ */
+/* ---- set-up ---- */
 
 void decode_carve(struct decode *d, struct scratch_cursor *s, const struct page_layout *l, size_t n_rows)
 {
@@ -34,7 +36,7 @@ void decode_carve(struct decode *d, struct scratch_cursor *s, const struct page_
 
 static struct coded coded_side(const struct decode *d, enum side side, const struct codec *c)
 {
-    struct coded ret = { .bits = c->bits, .levels = d->args->layout->constants->levels[side] };
+    struct coded ret = {.bits = c->bits, .levels = d->args->layout->constants->levels[side]};
 
     for (size_t half = 0; half < c->n_half && c->bits[half] > 0; half++)
         if (c->bits[half] > 4)
@@ -87,8 +89,8 @@ static void prepare_row(struct decode *d, size_t row, size_t dim, const float *u
     d->keys.mean[row] = k->mean[dim];
 }
 
-/* Mean squares, over tokens, of keys in each plane: all of it, and about the mean. Levels in units of z have variance
- * 1 or less. */
+/* Mean squares, over tokens, of keys in each plane: all of it, and about the mean. Levels in units of z have
+ * variance 1 or less. */
 static void plane_energies(const struct decode *d, float *ret_all, float *ret_centred)
 {
     const struct geometry *g = d->rows->geometry;
@@ -117,9 +119,10 @@ static void plane_energies(const struct decode *d, float *ret_all, float *ret_ce
 }
 
 /*
- * Planes n .. are folded if for no row the error of its scores, sum over them of fold_error |q_i| |k_i|, exceeds 2^-11
- * of the scores' own size about their mean; of 2, if that is larger: softmax sees absolute errors. The query is the one
- * at hand and the keys' energies are the codec's, so nothing has to be known beforehand.
+ * Planes n .. are folded if for no row the error of its scores, sum over them of fold_error |q_i| |k_i|,
+ * exceeds 2^-11 of the scores' own size about their mean; of 2, if that is larger: softmax sees absolute
+ * errors. The query is the one at hand and the keys' energies are the codec's, so nothing has to be known
+ * beforehand.
  */
 static size_t pick_fast(const struct decode *d, double *ret_bound)
 {
@@ -186,7 +189,8 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
     d->n_fast = pick_fast(d, &d->fold_bound);
     prepare_keys(d, unit);
     if (d->n_fast < d->rows->geometry->d / 2)
-        fold_begin(&d->fold, d->ops, constants, d->rows, k, frame, d->n_fast, unit, d->k.n_wide, d->k.n_narrow);
+        fold_begin(&d->fold, d->ops, constants, d->rows, k, frame, d->n_fast, unit, d->k.n_wide,
+                   d->k.n_narrow);
     d->frame = *frame;
     d->first_page = first_page;
     d->predictors = table_predictors(d->head.table, d->head.head);
@@ -198,9 +202,10 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
     memset(d->sums, 0, d->rows->n * d->sums_cols * sizeof(*d->sums));
 }
 
-/* ---- a page ------------------------------------------------------------------------------------------------------ */
+/* ---- a page ---- */
 
-/* Scores of rows i .. i + n - 1 over the fast planes' keys. Rows of q are [lo | hi] as keys are, each rounded up. */
+/* Scores of rows i .. i + n - 1 over the fast planes' keys. Rows of q are [lo | hi] as keys are, each rounded
+ * up. */
 static void score_fast(struct decode *d, size_t i, size_t n)
 {
     const struct geometry *g = d->rows->geometry;
@@ -218,9 +223,9 @@ static void score_fast(struct decode *d, size_t i, size_t n)
     }
     memset(d->scores, 0, n * CHUNK_TOKENS * sizeof(*d->scores));
     for (unsigned hi = 0; hi < 2; hi++)
-        d->ops->matmul(n, CHUNK_TOKENS, fast, (struct matrix_in) { d->q + hi * ld, 2 * ld },
-                       (struct matrix_in) { d->kt + hi * fast * CHUNK_TOKENS, CHUNK_TOKENS },
-                       (struct matrix_out) { d->scores, CHUNK_TOKENS });
+        d->ops->matmul(n, CHUNK_TOKENS, fast, (struct matrix_in){d->q + hi * ld, 2 * ld},
+                       (struct matrix_in){d->kt + hi * fast * CHUNK_TOKENS, CHUNK_TOKENS},
+                       (struct matrix_out){d->scores, CHUNK_TOKENS});
 }
 
 /* The fast planes' phases to the next page. */
@@ -278,7 +283,9 @@ static void softmax(struct decode *d, size_t i, size_t n, size_t first, size_t n
 /* Bytes from a block of page @page to the same of the next; 0 in the last. */
 static ptrdiff_t next_page(const struct attend_args *a, size_t page)
 {
-    return page + 1 < a->n_pages ? (ptrdiff_t) ((uintptr_t) a->payloads[page + 1] - (uintptr_t) a->payloads[page]) : 0;
+    return page + 1 < a->n_pages
+               ? (ptrdiff_t) ((uintptr_t) a->payloads[page + 1] - (uintptr_t) a->payloads[page])
+               : 0;
 }
 
 /* Weights times the keys' levels that V is predicted from. Those of the head itself are at hand. */
@@ -292,11 +299,13 @@ static void add_keys(struct decode *d, size_t page, size_t n, float *sums)
         struct coded k = coded_side(d, SIDE_K, codec);
 
         if (head != d->head.head) {
-            k.at = a->payloads[page] + page_block_off(a->layout, a->layer, head - a->layout->shard.first_head);
+            k.at =
+                a->payloads[page] + page_block_off(a->layout, a->layer, head - a->layout->shard.first_head);
             k.ahead = next_page(a, page);
             d->ops->decode->unpack_keys(&k, &d->other);
         }
-        d->ops->decode->key_values(head == d->head.head ? &d->codes : &d->other, n, d->weights, sums, d->sums_cols);
+        d->ops->decode->key_values(head == d->head.head ? &d->codes : &d->other, n, d->weights, sums,
+                                   d->sums_cols);
         sums += (size_t) codec->r * KEY_SUMS;
     }
 }
@@ -332,14 +341,14 @@ void decode_page(struct decode *d, size_t page, size_t n_exact, const float *exa
     if (n_exact > 0)
         score_exact(d, i, n, n_exact, exact_k);
     softmax(d, i, n, first, n_exact);
-    d->ops->matmul(n, round_lanes(d->rows->geometry->d), n_exact, (struct matrix_in) { d->scores, CHUNK_TOKENS },
-                   (struct matrix_in) { exact_v, exact_ld },
-                   (struct matrix_out) { d->rows->acc + i * d->rows->acc_cols, d->rows->acc_cols });
+    d->ops->matmul(n, round_lanes(d->rows->geometry->d), n_exact, (struct matrix_in){d->scores, CHUNK_TOKENS},
+                   (struct matrix_in){exact_v, exact_ld},
+                   (struct matrix_out){d->rows->acc + i * d->rows->acc_cols, d->rows->acc_cols});
     add_values(d, page, i, n, block);
     advance(d);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 /* Sums of K's levels, decode.h's key_values(), to acc [r]. */
 static void finish_keys(const struct decode *d, const struct codec *k, const float *sums, float *acc)

@@ -1,10 +1,10 @@
 /*
- * Attention over vectors in memory, where each query chooses per key between the exact and the decoded one. Serves
- * `eval`: windows of some thousand tokens, all queries at once.
+ * Attention over vectors in memory, where each query chooses per key between the exact and the decoded one.
+ * Serves `eval`: windows of some thousand tokens, all queries at once.
  *
- * Unlike packed attention, keys are loaded once for all rows: every block of 64 stands in scratch, turned to its
- * absolute position, in both versions; then 64 rows at a time run over all blocks that they see, so that their
- * accumulators stay in the nearest cache.
+ * Unlike packed attention, keys are loaded once for all rows: every block of 64 stands in scratch, turned to
+ * its absolute position, in both versions; then 64 rows at a time run over all blocks that they see, so that
+ * their accumulators stay in the nearest cache.
  */
 #include <assert.h>
 #include <stdbool.h>
@@ -21,10 +21,10 @@ struct work {
     struct attend_rows rows;
     size_t n_positions, n_blocks;
     size_t d_lanes;
-    float *cos, *sin;       /* [n_rot/2][64] of one block */
-    float *kt[2];           /* [n_blocks][d][64] */
-    float *v[2];            /* [n_blocks][64][d_lanes], zero beyond d and beyond the last position */
-    float *scores[2];       /* [ROWS_BATCH, 64] */
+    float *cos, *sin; /* [n_rot/2][64] of one block */
+    float *kt[2];     /* [n_blocks][d][64] */
+    float *v[2];      /* [n_blocks][64][d_lanes], zero beyond d and beyond the last position */
+    float *scores[2]; /* [ROWS_BATCH, 64] */
 };
 
 /* Which keys of a block a row reads decoded: columns from .. to - 1; the others that it sees are exact. */
@@ -37,7 +37,8 @@ static size_t n_blocks_of(size_t n_positions)
     return (n_positions + CHUNK_TOKENS - 1) / CHUNK_TOKENS;
 }
 
-static void carve(struct work *w, struct scratch_cursor *s, const struct geometry *g, size_t n_positions, size_t n_q)
+static void carve(struct work *w, struct scratch_cursor *s, const struct geometry *g, size_t n_positions,
+                  size_t n_q)
 {
     size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g);
     size_t n_keys = n_blocks_of(n_positions) * CHUNK_TOKENS;
@@ -56,7 +57,7 @@ static void carve(struct work *w, struct scratch_cursor *s, const struct geometr
 
 size_t attend_dense_scratch_bytes(const struct geometry *g, size_t n_positions, size_t n_q)
 {
-    struct scratch_cursor s = { 0 };
+    struct scratch_cursor s = {0};
     struct work w;
 
     carve(&w, &s, g, n_positions, n_q);
@@ -83,14 +84,16 @@ static void load_block(struct work *w, size_t block, enum version version)
     w->ops->rotate(kt, kt + half, w->cos, w->sin, half);
 }
 
-/* The decoded keys of query @m in the block that starts at @first: after the sinks and before what is recent. */
+/* The decoded keys of query @m in the block that starts at @first: after the sinks and before what is recent.
+ */
 static struct split split_of(const struct attend_dense_args *a, size_t m, size_t first)
 {
     size_t sinks_end = a->n_sink <= first ? 0 : a->n_sink - first;
     size_t recent; /* first position that is exact because it is recent */
     struct split s;
 
-    if (a->n_recent == EXACT_BY_STEP) /* chunk end + 64 > m + 1: this chunk or a later one than the query's last but one */
+    if (a->n_recent ==
+        EXACT_BY_STEP) /* chunk end + 64 > m + 1: this chunk or a later one than the query's last but one */
         recent = first + 2 * CHUNK_TOKENS > m + 1 ? first : first + CHUNK_TOKENS;
     else
         recent = m + 1 < (size_t) a->n_recent ? 0 : m + 1 - (size_t) a->n_recent;
@@ -121,7 +124,8 @@ static void versions_needed(const struct work *w, size_t i, size_t n, size_t fir
     }
 }
 
-/* Scores of both versions into one row each: the decoded columns of @decoded are copied over those of @exact. */
+/* Scores of both versions into one row each: the decoded columns of @decoded are copied over those of @exact.
+ */
 static void merge_scores(const struct work *w, size_t i, size_t n, size_t first)
 {
     for (size_t x = 0; x < n; x++) {
@@ -132,7 +136,8 @@ static void merge_scores(const struct work *w, size_t i, size_t n, size_t first)
     }
 }
 
-/* The reverse after the softmax: each version keeps the weights of its own columns, the others become zero. */
+/* The reverse after the softmax: each version keeps the weights of its own columns, the others become zero.
+ */
 static void part_weights(const struct work *w, size_t i, size_t n, size_t first)
 {
     memset(w->scores[DECODED], 0, n * CHUNK_TOKENS * sizeof(float));
@@ -149,9 +154,9 @@ static void accumulate(struct work *w, size_t i, size_t n, size_t block, enum ve
 {
     const float *v = w->v[version] + block * CHUNK_TOKENS * w->d_lanes;
 
-    w->ops->matmul(n, w->d_lanes, CHUNK_TOKENS, (struct matrix_in) { w->scores[version], CHUNK_TOKENS },
-                   (struct matrix_in) { v, w->d_lanes },
-                   (struct matrix_out) { w->rows.acc + i * w->d_lanes, w->d_lanes });
+    w->ops->matmul(n, w->d_lanes, CHUNK_TOKENS, (struct matrix_in){w->scores[version], CHUNK_TOKENS},
+                   (struct matrix_in){v, w->d_lanes},
+                   (struct matrix_out){w->rows.acc + i * w->d_lanes, w->d_lanes});
 }
 
 /* Rows i .. i + n - 1, all of which see the block. */
@@ -190,8 +195,8 @@ static void store_row(const struct work *w, size_t i)
 }
 
 /*
- * A batch may straddle a token that does not see a block yet, or, with a window, no more: then the block runs over the
- * rows that do.
+ * A batch may straddle a token that does not see a block yet, or, with a window, no more: then the block runs
+ * over the rows that do.
  */
 static void attend_batch(struct work *w, size_t i, size_t n)
 {
@@ -215,8 +220,8 @@ static void attend_batch(struct work *w, size_t i, size_t n)
 void attend_dense_with(const struct attend_dense_args *a, const struct ops *ops)
 {
     const struct geometry *g = a->geometry;
-    struct scratch_cursor scratch = { .base = a->scratch };
-    struct work w = { .ops = ops, .args = a, .n_positions = a->q_first + a->n_q };
+    struct scratch_cursor scratch = {.base = a->scratch};
+    struct work w = {.ops = ops, .args = a, .n_positions = a->q_first + a->n_q};
 
     assert(((uintptr_t) a->scratch & 63) == 0);
     assert(a->n_recent >= EXACT_BY_STEP);

@@ -1,12 +1,13 @@
 /*
- * Attention on packed pages. Page by page: codes to levels, levels to keys in the page's own frame, scores, softmax,
- * weights times levels; no decoded key or value outlives its page, none is written outside the caller's scratch.
+ * Attention on packed pages. Page by page: codes to levels, levels to keys in the page's own frame, scores,
+ * softmax, weights times levels; no decoded key or value outlives its page, none is written outside the
+ * caller's scratch.
  *
- * <R(m) q, R(64 i + t) k> = <R(m - 64 i) q, R(t) k>: keys are turned by in-page offsets, which are the same for every
- * page, and the queries by one phase per page.
+ * <R(m) q, R(64 i + t) k> = <R(m - 64 i) q, R(t) k>: keys are turned by in-page offsets, which are the same
+ * for every page, and the queries by one phase per page.
  *
- * A row's accumulator is [exact, d rounded up | packed, r_in]: exact values are summed as vectors (v - mean), packed
- * ones in rank space over [c ; c_V], and one product with V's dec at the end makes the output.
+ * A row's accumulator is [exact, d rounded up | packed, r_in]: exact values are summed as vectors (v - mean),
+ * packed ones in rank space over [c ; c_V], and one product with V's dec at the end makes the output.
  */
 #include <assert.h>
 #include <math.h>
@@ -23,19 +24,19 @@ struct work {
     const struct attend_args *args;
     struct head_view head;
     struct attend_rows rows;
-    struct decode decode;      /* pages of a few rows, where ops has the loops */
-    struct rope_phase frame;   /* R(q_first - first position of the block) */
-    size_t d_lanes;            /* d rounded up: first column of the packed part of an accumulator */
-    const float *cos, *sin;    /* [n_rot/2][64] in-page offsets */
-    float *kt;                 /* [d][64] keys of the block, turned by their in-page offsets */
-    float *levels_t;           /* [r_K][64] */
-    float *values;             /* [64][r_in] levels [c ; c_V] */
-    float *exact;              /* [64][d_lanes] v - mean of exact keys, zero beyond d */
-    float *vector;             /* [d] one exact row in binary32 */
-    float *sinks;              /* [n_sink, d] whole keys of the sinks */
-    float *q;                  /* [ROWS_BATCH, d] queries in the frame of the block */
-    float *scores;             /* [ROWS_BATCH, 64] */
-    float *sums_t, *out_t;     /* [r_in][LANES], [d][LANES] */
+    struct decode decode;    /* pages of a few rows, where ops has the loops */
+    struct rope_phase frame; /* R(q_first - first position of the block) */
+    size_t d_lanes;          /* d rounded up: first column of the packed part of an accumulator */
+    const float *cos, *sin;  /* [n_rot/2][64] in-page offsets */
+    float *kt;               /* [d][64] keys of the block, turned by their in-page offsets */
+    float *levels_t;         /* [r_K][64] */
+    float *values;           /* [64][r_in] levels [c ; c_V] */
+    float *exact;            /* [64][d_lanes] v - mean of exact keys, zero beyond d */
+    float *vector;           /* [d] one exact row in binary32 */
+    float *sinks;            /* [n_sink, d] whole keys of the sinks */
+    float *q;                /* [ROWS_BATCH, d] queries in the frame of the block */
+    float *scores;           /* [ROWS_BATCH, 64] */
+    float *sums_t, *out_t;   /* [r_in][LANES], [d][LANES] */
 };
 
 static void carve(struct work *w, struct scratch_cursor *s, const struct page_layout *l, size_t n_q)
@@ -61,7 +62,7 @@ static void carve(struct work *w, struct scratch_cursor *s, const struct page_la
 
 size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q)
 {
-    struct scratch_cursor s = { 0 };
+    struct scratch_cursor s = {0};
     struct work w;
 
     carve(&w, &s, l, n_q);
@@ -73,7 +74,7 @@ static size_t block_first(size_t block)
     return block * CHUNK_TOKENS;
 }
 
-/* ---- keys and values of a block ------------------------------------------------------------------------------ */
+/* ---- keys and values of a block ---- */
 
 static void fill_row(float *row, float x)
 {
@@ -96,8 +97,8 @@ static const uint8_t *head_block(const struct work *w, const uint8_t *payload, u
 }
 
 /* Levels of one half-tile of K, as columns: ret [8][64]. */
-static void key_columns(struct work *w, const struct levels *l, unsigned b, const uint8_t codes[HALF_TILE_CODES],
-                        float *ret)
+static void key_columns(struct work *w, const struct levels *l, unsigned b,
+                        const uint8_t codes[HALF_TILE_CODES], float *ret)
 {
     uint8_t turned[HALF_TILE_CODES], columns[8][CHUNK_TOKENS];
 
@@ -109,7 +110,8 @@ static void key_columns(struct work *w, const struct levels *l, unsigned b, cons
 }
 
 /* K of one head: @levels_t [r_K][64], and @values, its columns of w->values. Either may be NULL. */
-static void unpack_head_keys(struct work *w, const uint8_t *at, const struct codec *k, float *levels_t, float *values)
+static void unpack_head_keys(struct work *w, const uint8_t *at, const struct codec *k, float *levels_t,
+                             float *values)
 {
     uint8_t codes[HALF_TILE_CODES];
     float levels[HALF_TILE_CODES];
@@ -136,7 +138,8 @@ static void unpack_head_keys(struct work *w, const uint8_t *at, const struct cod
     }
 }
 
-/* The head's own keys to levels_t, those that its values are predicted from to the first columns of values. */
+/* The head's own keys to levels_t, those that its values are predicted from to the first columns of values.
+ */
 static void unpack_keys(struct work *w, const uint8_t *payload)
 {
     struct head_run run = table_predictors(w->head.table, w->head.head);
@@ -147,7 +150,8 @@ static void unpack_keys(struct work *w, const uint8_t *payload)
     for (uint32_t head = run.first; head < run.first + run.n; head++) {
         const struct codec *k = table_codec(w->head.table, w->head.layer, head, SIDE_K);
 
-        unpack_head_keys(w, head_block(w, payload, head), k, head == w->head.head ? w->levels_t : NULL, values);
+        unpack_head_keys(w, head_block(w, payload, head), k, head == w->head.head ? w->levels_t : NULL,
+                         values);
         values += k->r;
     }
 }
@@ -183,7 +187,8 @@ static void load_exact_value(struct work *w, const void *v, size_t t)
     memset(w->exact + t * w->d_lanes + d, 0, (w->d_lanes - d) * sizeof(float));
 }
 
-/* Puts @n exact rows over columns 0 .. n - 1 of kt and into exact; rows are binary16 of x - mean, any alignment. */
+/* Puts @n exact rows over columns 0 .. n - 1 of kt and into exact; rows are binary16 of x - mean, any
+ * alignment. */
 static void load_exact(struct work *w, const void *k, const void *v, size_t stride_bytes, size_t n)
 {
     size_t d = w->rows.geometry->d;
@@ -216,8 +221,8 @@ static size_t load_page(struct work *w, size_t page)
     unpack_values(w, payload);
     for (size_t i = 0; i < d; i++)
         fill_row(w->kt + i * CHUNK_TOKENS, k->mean[i]);
-    w->ops->matmul(d, CHUNK_TOKENS, k->r, (struct matrix_in) { k->dec, k->r_in },
-                   (struct matrix_in) { w->levels_t, CHUNK_TOKENS }, (struct matrix_out) { w->kt, CHUNK_TOKENS });
+    w->ops->matmul(d, CHUNK_TOKENS, k->r, (struct matrix_in){k->dec, k->r_in},
+                   (struct matrix_in){w->levels_t, CHUNK_TOKENS}, (struct matrix_out){w->kt, CHUNK_TOKENS});
     if (n_exact > 0)
         load_exact(w, payload + page_sink_off(l, a->layer, a->head, SIDE_K),
                    payload + page_sink_off(l, a->layer, a->head, SIDE_V), d * sizeof(uint16_t), n_exact);
@@ -240,19 +245,20 @@ static size_t load_exact_block(struct work *w, size_t i)
     return n;
 }
 
-/* ---- rows over a block --------------------------------------------------------------------------------------- */
+/* ---- rows over a block ---- */
 
-/* Weights of @n rows from row @i times the block's values: its first @n_exact keys are exact, the rest packed. */
+/* Weights of @n rows from row @i times the block's values: its first @n_exact keys are exact, the rest
+ * packed. */
 static void accumulate(struct work *w, size_t i, size_t n, size_t n_exact, size_t n_keys)
 {
     size_t r_in = w->head.v->r_in, cols = w->rows.acc_cols;
     float *acc = w->rows.acc + i * cols;
 
-    w->ops->matmul(n, w->d_lanes, n_exact, (struct matrix_in) { w->scores, CHUNK_TOKENS },
-                   (struct matrix_in) { w->exact, w->d_lanes }, (struct matrix_out) { acc, cols });
-    w->ops->matmul(n, r_in, n_keys - n_exact, (struct matrix_in) { w->scores + n_exact, CHUNK_TOKENS },
-                   (struct matrix_in) { w->values + n_exact * r_in, r_in },
-                   (struct matrix_out) { acc + w->d_lanes, cols });
+    w->ops->matmul(n, w->d_lanes, n_exact, (struct matrix_in){w->scores, CHUNK_TOKENS},
+                   (struct matrix_in){w->exact, w->d_lanes}, (struct matrix_out){acc, cols});
+    w->ops->matmul(n, r_in, n_keys - n_exact, (struct matrix_in){w->scores + n_exact, CHUNK_TOKENS},
+                   (struct matrix_in){w->values + n_exact * r_in, r_in},
+                   (struct matrix_out){acc + w->d_lanes, cols});
 }
 
 /* All rows that see anything of the block at position @first, then on to the frame of the next block. */
@@ -284,7 +290,8 @@ static void decode_step_page(struct work *w, size_t page)
     for (size_t t = 0; t < n_exact; t++) {
         size_t row = t * d * sizeof(uint16_t);
 
-        w->ops->from_half(payload + page_sink_off(a->layout, a->layer, a->head, SIDE_K) + row, d, w->sinks + t * d);
+        w->ops->from_half(payload + page_sink_off(a->layout, a->layer, a->head, SIDE_K) + row, d,
+                          w->sinks + t * d);
         for (size_t i = 0; i < d; i++)
             w->sinks[t * d + i] += w->head.k->mean[i];
         load_exact_value(w, payload + page_sink_off(a->layout, a->layer, a->head, SIDE_V) + row, t);
@@ -303,8 +310,8 @@ static void store_rows(struct work *w, size_t i, size_t n)
         for (size_t c = 0; c < v->r_in; c++)
             w->sums_t[c * OPS_LANES + x] = w->rows.acc[(i + x) * cols + w->d_lanes + c];
     memset(w->out_t, 0, d * OPS_LANES * sizeof(float));
-    w->ops->matmul(d, OPS_LANES, v->r_in, (struct matrix_in) { v->dec, v->r_in },
-                   (struct matrix_in) { w->sums_t, OPS_LANES }, (struct matrix_out) { w->out_t, OPS_LANES });
+    w->ops->matmul(d, OPS_LANES, v->r_in, (struct matrix_in){v->dec, v->r_in},
+                   (struct matrix_in){w->sums_t, OPS_LANES}, (struct matrix_out){w->out_t, OPS_LANES});
     for (size_t x = 0; x < n; x++) {
         const float *exact = w->rows.acc + (i + x) * cols;
         float *out = w->args->out + (i + x) / group * w->args->out_stride + (i + x) % group * d;
@@ -315,7 +322,7 @@ static void store_rows(struct work *w, size_t i, size_t n)
     }
 }
 
-/* ---- entry --------------------------------------------------------------------------------------------------- */
+/* ---- entry ---- */
 
 /* Pages that the last query sees something of. */
 static size_t chunks_seen(const struct attend_args *a)
@@ -370,7 +377,8 @@ static void attend_exact(struct work *w)
     size_t lowest = rows_lowest_seen(&w->rows), end = a->q_first + a->n_q;
     size_t i = lowest > a->exact_first ? (lowest - a->exact_first) / CHUNK_TOKENS : 0;
 
-    rope_phase_at(w->rows.geometry, (double) a->q_first - (double) (a->exact_first + block_first(i)), &w->frame);
+    rope_phase_at(w->rows.geometry, (double) a->q_first - (double) (a->exact_first + block_first(i)),
+                  &w->frame);
     for (; block_first(i) < a->n_exact && a->exact_first + block_first(i) < end; i++) {
         size_t n = load_exact_block(w, i);
 
@@ -382,10 +390,11 @@ static void attend_exact(struct work *w)
 static void work_init(struct work *w, const struct attend_args *a, const struct ops *ops)
 {
     const struct table *t = a->layout->table;
-    struct scratch_cursor scratch = { .base = a->scratch };
+    struct scratch_cursor scratch = {.base = a->scratch};
 
     check_args(a);
-    *w = (struct work) { .ops = ops, .args = a, .head = head_view(t, a->layer, a->layout->shard.first_head + a->head) };
+    *w = (struct work){
+        .ops = ops, .args = a, .head = head_view(t, a->layer, a->layout->shard.first_head + a->head)};
     carve(w, &scratch, a->layout, a->n_q);
     w->d_lanes = round_lanes(t->geometry.d);
     w->rows.geometry = &t->geometry;
@@ -425,9 +434,13 @@ void attend_with(const struct attend_args *a, const struct ops *ops)
     store_all(&w);
 }
 
-/* ---- shares ------------------------------------------------------------------------------------------------------ */
+/* ---- shares ---- */
 
-enum { PARTIAL_MAX, PARTIAL_SUM, PARTIAL_ACC }; /* a row of a partial result: two numbers, then accumulators */
+enum {
+    PARTIAL_MAX,
+    PARTIAL_SUM,
+    PARTIAL_ACC
+}; /* a row of a partial result: two numbers, then accumulators */
 
 size_t attend_partial_floats(const struct page_layout *l, size_t n_q)
 {
@@ -436,8 +449,8 @@ size_t attend_partial_floats(const struct page_layout *l, size_t n_q)
     return n_q * geometry_group(g) * (PARTIAL_ACC + round_lanes(g->d) + l->r_in_max);
 }
 
-void attend_share_with(const struct attend_args *a, const struct ops *ops, size_t first_page, size_t end_page, bool exact,
-                       float *ret_partial)
+void attend_share_with(const struct attend_args *a, const struct ops *ops, size_t first_page, size_t end_page,
+                       bool exact, float *ret_partial)
 {
     struct work w;
 
@@ -459,12 +472,13 @@ static void merge_row(struct softmax_row *state, float *acc, size_t cols, const 
         return;
     old = state->sum == 0 ? 0 : expf(state->max - max);
     new = expf(partial[PARTIAL_MAX] - max);
-    *state = (struct softmax_row) { .max = max, .sum = state->sum * old + partial[PARTIAL_SUM] * new };
+    *state = (struct softmax_row){.max = max, .sum = state->sum * old + partial[PARTIAL_SUM] * new};
     for (size_t c = 0; c < cols; c++)
         acc[c] = acc[c] * old + partial[PARTIAL_ACC + c] * new;
 }
 
-void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials, size_t n_shares)
+void attend_merge_with(const struct attend_args *a, const struct ops *ops, const float *partials,
+                       size_t n_shares)
 {
     size_t ld = attend_partial_floats(a->layout, a->n_q);
     struct work w;
@@ -473,16 +487,18 @@ void attend_merge_with(const struct attend_args *a, const struct ops *ops, const
     for (size_t i = 0; i < w.rows.n; i++) {
         float *acc = w.rows.acc + i * w.rows.acc_cols;
 
-        w.rows.state[i] = (struct softmax_row) { .max = -INFINITY, .sum = 0 };
+        w.rows.state[i] = (struct softmax_row){.max = -INFINITY, .sum = 0};
         memset(acc, 0, w.rows.acc_cols * sizeof(*acc));
         for (size_t s = 0; s < n_shares; s++)
-            merge_row(&w.rows.state[i], acc, w.rows.acc_cols, partials + s * ld + i * (PARTIAL_ACC + w.rows.acc_cols));
+            merge_row(&w.rows.state[i], acc, w.rows.acc_cols,
+                      partials + s * ld + i * (PARTIAL_ACC + w.rows.acc_cols));
         assert(w.rows.state[i].sum > 0);
     }
     store_all(&w);
 }
 
-void attend_share(const struct attend_args *a, size_t first_page, size_t end_page, bool exact, float *ret_partial)
+void attend_share(const struct attend_args *a, size_t first_page, size_t end_page, bool exact,
+                  float *ret_partial)
 {
     attend_share_with(a, ops_best(), first_page, end_page, exact, ret_partial);
 }
@@ -507,7 +523,7 @@ void attend_folding_with(const struct attend_args *a, const struct ops *ops, str
     struct work w;
 
     work_init(&w, a, ops);
-    *ret = (struct attend_folding) { .planes = w.rows.geometry->d / 2, .formed = w.rows.geometry->d / 2 };
+    *ret = (struct attend_folding){.planes = w.rows.geometry->d / 2, .formed = w.rows.geometry->d / 2};
     if (!ops->decode || w.rows.n > DECODE_ROWS_MAX)
         return;
     rows_load(&w.rows, a->q, a->q_stride, (double) a->q_first);

@@ -30,7 +30,7 @@ void rows_load(struct attend_rows *rows, const float *q, size_t q_stride, double
         rope_rotate(g, &phase, q + i / rows->group * q_stride + i % rows->group * g->d, row);
         for (size_t x = 0; x < g->d; x++)
             row[x] *= scale;
-        rows->state[i] = (struct softmax_row) { .max = -INFINITY, .sum = 0 };
+        rows->state[i] = (struct softmax_row){.max = -INFINITY, .sum = 0};
     }
     memset(rows->acc, 0, rows->n * rows->acc_cols * sizeof(*rows->acc));
 }
@@ -74,11 +74,12 @@ size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, si
 void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt, float *scores)
 {
     memset(scores, 0, n * CHUNK_TOKENS * sizeof(*scores));
-    ops->matmul(n, CHUNK_TOKENS, d, (struct matrix_in) { q, d }, (struct matrix_in) { kt, CHUNK_TOKENS },
-                (struct matrix_out) { scores, CHUNK_TOKENS });
+    ops->matmul(n, CHUNK_TOKENS, d, (struct matrix_in){q, d}, (struct matrix_in){kt, CHUNK_TOKENS},
+                (struct matrix_out){scores, CHUNK_TOKENS});
 }
 
-void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys, float scores[CHUNK_TOKENS])
+void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys,
+               float scores[CHUNK_TOKENS])
 {
     size_t from = window_first(rows, rows->first + i / rows->group), hidden = from > block ? from - block : 0;
     size_t seen = rows_keys_seen(rows, i, block, n_keys);
@@ -90,8 +91,8 @@ void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_
         scores[t] = -INFINITY;
 }
 
-float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block, size_t n_keys,
-                   float *scores)
+float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block,
+                   size_t n_keys, float *scores)
 {
     float factor = 1;
 

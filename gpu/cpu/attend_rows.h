@@ -1,8 +1,9 @@
 /*
- * What packed and dense attention share: rows of queries, blocks of 64 keys, one softmax per row kept across blocks.
+ * What packed and dense attention share: rows of queries, blocks of 64 keys, one softmax per row kept across
+ * blocks.
  *
- * A row is one query head of one query token; row = token * group + head, so rows that see a key are a suffix. Keys of
- * a block stand transposed, kt [d][64], one key per lane.
+ * A row is one query head of one query token; row = token * group + head, so rows that see a key are a
+ * suffix. Keys of a block stand transposed, kt [d][64], one key per lane.
  */
 #pragma once
 
@@ -15,12 +16,12 @@
 
 struct attend_rows {
     const struct geometry *geometry;
-    size_t n;                 /* rows */
-    size_t group;             /* rows per token */
-    size_t first;             /* position of row 0's token */
-    size_t window;            /* a row at position p sees n > p - window; 0 = all */
-    float *q;                 /* [n, d] scaled, rotated by rows_load() */
-    float *acc;               /* [n, acc_cols] */
+    size_t n;      /* rows */
+    size_t group;  /* rows per token */
+    size_t first;  /* position of row 0's token */
+    size_t window; /* a row at position p sees n > p - window; 0 = all */
+    float *q;      /* [n, d] scaled, rotated by rows_load() */
+    float *acc;    /* [n, acc_cols] */
     size_t acc_cols;
     struct softmax_row *state; /* [n] */
 };
@@ -38,7 +39,8 @@ static inline size_t round_lanes(size_t n)
     return (n + OPS_LANES - 1) / OPS_LANES * OPS_LANES;
 }
 
-/* q [n_q, group, d] times the attention scale, the token at position p turned by R(p - origin); clears sums. */
+/* q [n_q, group, d] times the attention scale, the token at position p turned by R(p - origin); clears sums.
+ */
 void rows_load(struct attend_rows *rows, const float *q, size_t q_stride, double origin);
 
 /* The first row that sees position @n; rows->n if none does. */
@@ -54,12 +56,14 @@ size_t rows_lowest_seen(const struct attend_rows *rows);
 size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys);
 
 /* Sets to -INFINITY what row @i does not see of its scores over a block; it sees one key at least. */
-void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys, float scores[CHUNK_TOKENS]);
+void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys,
+               float scores[CHUNK_TOKENS]);
 
 /* scores [n, 64] of @n query rows at q over a block. */
 void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, const float *kt, float *scores);
 
-/* Softmax of rows i .. i + n - 1 over one block: scores in, weights out, accumulators rescaled. Only the first
- * rows_keys_seen() keys of a row count, and of them those inside its window, one at least. Returns the factor of the last row, 1 if its maximum did not change. */
-float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block, size_t n_keys,
-                   float *scores);
+/* Softmax of rows i .. i + n - 1 over one block: scores in, weights out, accumulators rescaled. Only the
+ * first rows_keys_seen() keys of a row count, and of them those inside its window, one at least. Returns the
+ * factor of the last row, 1 if its maximum did not change. */
+float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block,
+                   size_t n_keys, float *scores);

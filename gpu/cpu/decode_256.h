@@ -1,6 +1,6 @@
 /*
- * Decode steps in vectors of 256 bits, included once by decode_avx2.c and decode_avxvnni.c, which before it define
- * dot4, dot2, NARROW_MAX and WEIGHT_MAX.
+ * Decode steps in vectors of 256 bits, included once by decode_avx2.c and decode_avxvnni.c, which before it
+ * define dot4, dot2, NARROW_MAX and WEIGHT_MAX.
  */
 #pragma once
 
@@ -20,7 +20,8 @@ enum { LANES = 8, KEY_ROWS = 2, FOLD_ROWS = 2, VALUE_ROWS = 2 };
 #define vec_abs(x) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x)
 #define vec_round(x) _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define vec_from_int(x) _mm256_cvtepi32_ps(x)
-#define vec_from_doubles(p) _mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd((p) + 4)), _mm256_cvtpd_ps(_mm256_loadu_pd(p)))
+#define vec_from_doubles(p)                                                                                  \
+    _mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd((p) + 4)), _mm256_cvtpd_ps(_mm256_loadu_pd(p)))
 #define ivec_load(p) _mm256_loadu_si256((const void *) (p))
 #define ivec_set1(x) _mm256_set1_epi32(x)
 #define ivec_or(a, b) _mm256_or_si256(a, b)
@@ -113,7 +114,7 @@ inline_always ivec ivec_token_pairs(const int16_t *p)
     return _mm256_permute4x64_epi64(_mm256_castsi128_si256(_mm_loadu_si128((const void *) p)), 0x50);
 }
 
-/* ---- look-up of wide levels -------------------------------------------------------------------------------------- */
+/* ---- look-up of wide levels ---- */
 
 /* Bits @shift .. @shift + @width - 1 of each half-word, moved up by @up. */
 inline_always ivec field(ivec words, unsigned shift, unsigned width, unsigned up)
@@ -146,7 +147,7 @@ inline_always ivec wide_codes(unsigned b, unsigned j, ivec p8, ivec p4, ivec p2,
     return x;
 }
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 /* Eight tokens of four 32-bit words each, two tokens to a vector, to word 0 .. 3 of all. */
 inline_always void by_word(const ivec x[4], ivec ret[4])
@@ -165,7 +166,7 @@ inline_always void by_word(const ivec x[4], ivec ret[4])
 /* A row of the planes of four and two bits: [c 0..3, c 4..7 of lower fields; the same of higher ones]. */
 inline_always void load_by_token(const uint8_t *at, ivec ret[4])
 {
-    static const uint8_t order[16] = { 0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15 };
+    static const uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
     ivec x[4];
 
     for (unsigned i = 0; i < 4; i++)
@@ -185,7 +186,7 @@ inline_always ivec load_bits(const uint8_t *at, unsigned quad)
 /* One half-tile of K to x [QUADS][8]: bytes of level + 128 of [8 tokens][4 coordinates]. */
 inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *levels, ivec *x)
 {
-    ivec table = ivec_xor(ivec_repeat(levels), _mm256_set1_epi8((char) 0x80)), rows[2][4] = { 0 };
+    ivec table = ivec_xor(ivec_repeat(levels), _mm256_set1_epi8((char) 0x80)), rows[2][4] = {0};
 
     for (unsigned i = 0; i < (b == 4 ? 2 : b / 2); i++)
         load_by_token(at + i * ROW_BYTES, rows[i]);
@@ -198,7 +199,8 @@ inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *le
             ivec index = _mm256_setzero_si256();
 
             if (b == 4)
-                index = ivec_and(ivec_srl16(rows[j / 4][quad + j / 2 % 2 * 2], 4 * (j % 2)), ivec_set1(0x0f0f0f0f));
+                index = ivec_and(ivec_srl16(rows[j / 4][quad + j / 2 % 2 * 2], 4 * (j % 2)),
+                                 ivec_set1(0x0f0f0f0f));
             if (b & 2)
                 index = ivec_and(ivec_srl16(rows[0][quad + j / 4 * 2], 2 * (j % 4)), ivec_set1(0x03030303));
             if (b == 3)
@@ -224,8 +226,8 @@ struct wide_words {
 
 inline_always void load_wide(unsigned b, bool words, const uint8_t *at, struct wide_words *ret)
 {
-    ivec (*rows[])[4] = { ret->p8, ret->p4, &ret->p2, &ret->p1 };
-    const unsigned n[] = { b == 8 ? 4 : 0, b == 8 ? 0 : 2, b == 6 || b == 7, b == 5 || b == 7 };
+    ivec(*rows[])[4] = {ret->p8, ret->p4, &ret->p2, &ret->p1};
+    const unsigned n[] = {b == 8 ? 4 : 0, b == 8 ? 0 : 2, b == 6 || b == 7, b == 5 || b == 7};
 
 #pragma GCC unroll 4
     for (unsigned plane = 0; plane < 4; plane++)
@@ -251,10 +253,11 @@ inline_always void unpack_wide(unsigned b, const uint8_t *at, const int16_t *lev
     for (unsigned i = 0; i < 4; i++)
 #pragma GCC unroll 8
         for (unsigned j = 0; j < 8; j++)
-            x[8 * i + j] = look_up_wide(levels, wide_codes(b, j, w.p8[j / 2][i], w.p4[j / 4][i], w.p2[i], w.p1[i]));
+            x[8 * i + j] =
+                look_up_wide(levels, wide_codes(b, j, w.p8[j / 2][i], w.p4[j / 4][i], w.p2[i], w.p1[i]));
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* ---- values ---- */
 
 /* One half-tile of V to x [8 fields]: [8 coordinates][8 tokens]. */
 inline_always void value_levels_wide(unsigned b, const uint8_t *at, const int16_t *levels, ivec x[8][4])
@@ -266,7 +269,8 @@ inline_always void value_levels_wide(unsigned b, const uint8_t *at, const int16_
 #pragma GCC unroll 8
     for (unsigned j = 0; j < 8; j++)
         for (unsigned i = 0; i < 4; i++)
-            x[j][i] = look_up_wide(levels, wide_codes(b, j, w.p8[j / 2][i], w.p4[j / 4][i], w.p2[i], w.p1[i]));
+            x[j][i] =
+                look_up_wide(levels, wide_codes(b, j, w.p8[j / 2][i], w.p4[j / 4][i], w.p2[i], w.p1[i]));
 }
 
 #include "gpu/cpu/decode_simd.h"

@@ -1,6 +1,7 @@
 /*
- * Decode steps on vectors of 512 bits with AVX-512 BW and VNNI: 64 codes at a time become bytes by one shift, one mask
- * and one look-up, and vpdpbusd multiplies and adds four of them. Included by decode_avx512.c and decode_amx.c alone.
+ * Decode steps on vectors of 512 bits with AVX-512 BW and VNNI: 64 codes at a time become bytes by one shift,
+ * one mask and one look-up, and vpdpbusd multiplies and adds four of them. Included by decode_avx512.c and
+ * decode_amx.c alone.
  */
 #pragma once
 
@@ -100,7 +101,8 @@ inline_always ivec ivec_token_pairs(const int16_t *p)
 }
 
 /*
- * Not the intrinsics: around them gcc 12 copies every sum of a loop twice, three instructions for one (2026-11-21).
+ * Not the intrinsics: around them gcc 12 copies every sum of a loop twice, three instructions for one
+ * (2026-11-21).
  */
 inline_always ivec dot4(ivec sum, ivec u, ivec s)
 {
@@ -114,7 +116,7 @@ inline_always ivec dot2(ivec sum, ivec a, ivec b)
     return sum;
 }
 
-/* ---- look-up of wide levels -------------------------------------------------------------------------------------- */
+/* ---- look-up of wide levels ---- */
 
 /* Fields of all planes of one place; bits above the field are garbage. */
 struct fields {
@@ -168,11 +170,11 @@ inline_always ivec look_up_wide(unsigned b, const int16_t *t, ivec index)
                                  look_up_128(t + 128, index));
 }
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 /*
- * Words hold [8 tokens][4 32-bit words] and eight tokens more in their higher fields. Word @i of each token, twice:
- * the lower half for one field, the upper half, @by bits further up, for the next eight tokens.
+ * Words hold [8 tokens][4 32-bit words] and eight tokens more in their higher fields. Word @i of each token,
+ * twice: the lower half for one field, the upper half, @by bits further up, for the next eight tokens.
  */
 inline_always ivec word_of(ivec a, ivec b, unsigned i)
 {
@@ -183,15 +185,18 @@ inline_always ivec word_of(ivec a, ivec b, unsigned i)
 
 inline_always ivec fields_at(ivec words, unsigned shift, unsigned by)
 {
-    const ivec down = _mm512_inserti64x4(_mm512_set1_epi16((short) shift), _mm256_set1_epi16((short) (shift + by)), 1);
+    const ivec down =
+        _mm512_inserti64x4(_mm512_set1_epi16((short) shift), _mm256_set1_epi16((short) (shift + by)), 1);
 
     return _mm512_srlv_epi16(words, down);
 }
 
-/* A row of the planes of four and two bits by token: [c 0..3, c 4..7 of lower fields; the same of higher ones]. */
+/* A row of the planes of four and two bits by token: [c 0..3, c 4..7 of lower fields; the same of higher
+ * ones]. */
 inline_always ivec load_by_token(const uint8_t *at)
 {
-    const ivec order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+    const ivec order =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
 
     return _mm512_shuffle_epi8(_mm512_loadu_si512(at), order);
 }
@@ -200,7 +205,7 @@ inline_always ivec load_by_token(const uint8_t *at)
 inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *levels, ivec *x)
 {
     ivec table = _mm512_xor_si512(ivec_repeat(levels), _mm512_set1_epi8((char) 0x80));
-    ivec a[2] = { 0 }, z[2] = { 0 }, p1 = { 0 };
+    ivec a[2] = {0}, z[2] = {0}, p1 = {0};
 
     for (unsigned i = 0; i < (b == 4 ? 2 : b / 2); i++) {
         a[i] = load_by_token(at + i * ROW_BYTES);
@@ -212,9 +217,8 @@ inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int8_t *le
     for (unsigned quad = 0; quad < 2; quad++)
 #pragma GCC unroll 4
         for (unsigned s = 0; s < 4; s++) {
-            const ivec twos =
-                _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14);
-            ivec index = { 0 };
+            const ivec twos = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14);
+            ivec index = {0};
 
             if (b == 4)
                 index = ivec_and(fields_at(word_of(a[s / 2], z[s / 2], quad + 2 * (s % 2)), 0, 4),
@@ -241,13 +245,15 @@ inline_always void unpack_wide(unsigned b, const uint8_t *at, const int16_t *lev
     for (unsigned i = 0; i < 4; i++)
 #pragma GCC unroll 4
         for (unsigned s = 0; s < 4; s++) {
-            struct fields f = { 0 };
+            struct fields f = {0};
 
             if (b == 8)
-                f.p8 = fields_at(word_of(ivec_load(at + s * ROW_BYTES), ivec_load(at + s * ROW_BYTES + 64), i), 0, 8);
+                f.p8 = fields_at(
+                    word_of(ivec_load(at + s * ROW_BYTES), ivec_load(at + s * ROW_BYTES + 64), i), 0, 8);
             if (b != 8)
-                f.p4 = fields_at(word_of(ivec_load(at + s / 2 * ROW_BYTES), ivec_load(at + s / 2 * ROW_BYTES + 64), i),
-                                 8 * (s % 2), 4);
+                f.p4 = fields_at(
+                    word_of(ivec_load(at + s / 2 * ROW_BYTES), ivec_load(at + s / 2 * ROW_BYTES + 64), i),
+                    8 * (s % 2), 4);
             if (b == 6 || b == 7)
                 f.p2 = fields_at(word_of(ivec_load(at2), ivec_load(at2 + 64), i), 4 * s, 2);
             if (b == 5 || b == 7)
@@ -256,7 +262,7 @@ inline_always void unpack_wide(unsigned b, const uint8_t *at, const int16_t *lev
         }
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* ---- values ---- */
 
 /* One half-tile of V to x [8 fields]: [8 coordinates][8 tokens]. */
 inline_always void value_levels_wide(unsigned b, const uint8_t *at, const int16_t *levels, ivec x[8][2])
@@ -267,7 +273,7 @@ inline_always void value_levels_wide(unsigned b, const uint8_t *at, const int16_
     for (unsigned j = 0; j < 8; j++)
 #pragma GCC unroll 2
         for (unsigned v = 0; v < 2; v++) {
-            struct fields f = { 0 };
+            struct fields f = {0};
 
             if (b == 8)
                 f.p8 = _mm512_srli_epi16(ivec_load(at + j / 2 * ROW_BYTES + 64 * v), 8 * (j % 2));

@@ -1,18 +1,27 @@
 /*
- * Decode steps on AMX tiles. Products of bytes (keys, folded scores, values of half-tiles of four bits and fewer) are
- * those of tiles, 16 rows by 64 columns by 16 tokens or coordinates at a time; all else, half-tiles of five bits and
- * more among it, is the AVX-512 code of decode_512.h. Whole numbers are the same as there, so keys and scores have the
- * same bits; sums of values are divided among their parts in another way.
+ * Decode steps on AMX tiles. Products of bytes (keys, folded scores, values of half-tiles of four bits and
+ * fewer) are those of tiles, 16 rows by 64 columns by 16 tokens or coordinates at a time; all else,
+ * half-tiles of five bits and more among it, is the AVX-512 code of decode_512.h. Whole numbers are the same
+ * as there, so keys and scores have the same bits; sums of values are divided among their parts in another
+ * way.
  *
- * Tile shapes stand from begin() to end(), for all pages of a call: four sums, and rows and levels twice, for 64
- * columns and for what 64 leaves of K's. Sums always have 16 rows; those without meaning are not read.
+ * Tile shapes stand from begin() to end(), for all pages of a call: four sums, and rows and levels twice, for
+ * 64 columns and for what 64 leaves of K's. Sums always have 16 rows; those without meaning are not read.
  */
 #include "gpu/cpu/amx.h"
 #include "gpu/cpu/decode_512.h"
 
 enum {
-    TILE_ROWS = 16, TILE_BYTES = 64,
-    SUMS_0 = 0, SUMS_1, SUMS_2, SUMS_3, FULL_ROWS, REST_ROWS, FULL_LEVELS, REST_LEVELS, /* tiles */
+    TILE_ROWS = 16,
+    TILE_BYTES = 64,
+    SUMS_0 = 0,
+    SUMS_1,
+    SUMS_2,
+    SUMS_3,
+    FULL_ROWS,
+    REST_ROWS,
+    FULL_LEVELS,
+    REST_LEVELS, /* tiles */
     N_SUMS = 4,
     QUAD_BYTES = 4 * CHUNK_TOKENS, /* of key_codes.narrow: four coordinates of a page */
 };
@@ -25,7 +34,7 @@ struct tile_sums {
 static void begin(size_t n_narrow)
 {
     size_t rest = 8 * n_narrow % TILE_BYTES;
-    struct tile_config config = { .palette = 1 };
+    struct tile_config config = {.palette = 1};
 
     for (unsigned t = SUMS_0; t <= REST_LEVELS; t++) {
         config.rows[t] = TILE_ROWS;
@@ -45,23 +54,25 @@ static void end(void)
     tiles_release();
 }
 
-/* ---- keys and folded scores -------------------------------------------------------------------------------------- */
+/* ---- keys and folded scores ---- */
 
-/* Columns @col .. of 16 rows times the levels of tokens 16 @t ..; every t has rows of its own unless @a_step is 0. */
-#define MULTIPLY(t, rows_tile, levels_tile, col)                                                                      \
-    do {                                                                                                              \
-        if ((t) == 0 || a_step != 0)                                                                                  \
-            tile_load(rows_tile, a + (t) * a_step + (col), stride);                                                   \
-        tile_load(levels_tile, levels + (col) / 4 * QUAD_BYTES + (t) * TILE_BYTES, QUAD_BYTES);                       \
-        tile_dot_su(t, rows_tile, levels_tile);                                                                       \
+/* Columns @col .. of 16 rows times the levels of tokens 16 @t ..; every t has rows of its own unless @a_step
+ * is 0. */
+#define MULTIPLY(t, rows_tile, levels_tile, col)                                                             \
+    do {                                                                                                     \
+        if ((t) == 0 || a_step != 0)                                                                         \
+            tile_load(rows_tile, a + (t) *a_step + (col), stride);                                           \
+        tile_load(levels_tile, levels + (col) / 4 * QUAD_BYTES + (t) *TILE_BYTES, QUAD_BYTES);               \
+        tile_dot_su(t, rows_tile, levels_tile);                                                              \
     } while (0)
 
 /*
- * Rows a [16][n] (stride @stride, those of the next 16 tokens @a_step further on) times a page's levels + 128. A tile of
- * levels needs no order of its own: four coordinates of 16 tokens, each 4 bytes, are one of its rows.
+ * Rows a [16][n] (stride @stride, those of the next 16 tokens @a_step further on) times a page's levels +
+ * 128. A tile of levels needs no order of its own: four coordinates of 16 tokens, each 4 bytes, are one of
+ * its rows.
  */
-inline_always void multiply_levels(const int8_t *a, size_t stride, size_t a_step, const uint8_t *levels, size_t n,
-                                   struct tile_sums *ret)
+inline_always void multiply_levels(const int8_t *a, size_t stride, size_t a_step, const uint8_t *levels,
+                                   size_t n, struct tile_sums *ret)
 {
     size_t col = 0;
 
@@ -141,13 +152,16 @@ static void tile_keys(const struct key_codes *x, const struct key_rows *m, float
     }
 }
 
-enum { TILE_NODES = TILE_ROWS / FOLD_NODES, PAGE_NODES = GROUPS + FOLD_NODES - 1 }; /* query rows in a tile; nodes */
+enum {
+    TILE_NODES = TILE_ROWS / FOLD_NODES,
+    PAGE_NODES = GROUPS + FOLD_NODES - 1
+}; /* query rows in a tile; nodes */
 
 _Static_assert(FOLD_SPACING == (int) LANES, "16 tokens, which share four nodes, are the columns of a tile");
 
 /*
- * Rows of the page's nodes in order, [PAGE_NODES][n_rows]: the four around each 16 tokens follow each other, whatever
- * the ring does. Where there are fewer rows than a tile takes, it reads zeros at the end.
+ * Rows of the page's nodes in order, [PAGE_NODES][n_rows]: the four around each 16 tokens follow each other,
+ * whatever the ring does. Where there are fewer rows than a tile takes, it reads zeros at the end.
  */
 static void line_up_nodes(const struct fold_codes *c, size_t first, size_t row, size_t n_rows, int8_t *ret)
 {
@@ -155,13 +169,15 @@ static void line_up_nodes(const struct fold_codes *c, size_t first, size_t row, 
 
     for (size_t k = 0; k < PAGE_NODES; k++)
         for (size_t i = 0; i < n_rows; i++, ret += TABLE_RANK_MAX)
-            memcpy(ret, c->narrow + ((first + k) % FOLD_RING * c->n_rows + row + i) * TABLE_RANK_MAX, c->n_narrow);
+            memcpy(ret, c->narrow + ((first + k) % FOLD_RING * c->n_rows + row + i) * TABLE_RANK_MAX,
+                   c->n_narrow);
     memset(ret, 0, (read - used) * TABLE_RANK_MAX);
 }
 
 /* scores of 16 tokens += basis (step sum + offset); sums are [FOLD_NODES][n_rows]. */
-inline_always void finish_fold(const struct fold_codes *c, const size_t slot[FOLD_NODES], size_t row, size_t n_rows,
-                               int32_t (*sums)[LANES], const float (*basis)[FOLD_SPACING], float *scores)
+inline_always void finish_fold(const struct fold_codes *c, const size_t slot[FOLD_NODES], size_t row,
+                               size_t n_rows, int32_t (*sums)[LANES], const float (*basis)[FOLD_SPACING],
+                               float *scores)
 {
     for (size_t i = 0; i < n_rows; i++) {
         vec score = vec_load(scores + i * CHUNK_TOKENS);
@@ -212,7 +228,7 @@ static void tile_fold(const struct key_codes *x, const struct fold_codes *nodes,
                        scores + i * CHUNK_TOKENS);
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* ---- values ---- */
 
 /* Levels as a tile takes them, for each 16 coordinates: rows of [16 coordinates][4 tokens]. */
 struct tile_levels {
@@ -231,16 +247,17 @@ static void take_weights(const uint8_t *first, size_t n_rows, struct tile_weight
     memset(ret->row[n_rows], 0, (TILE_ROWS - n_rows) * TILE_BYTES);
 }
 
-#define WEIGH(t)                                                                                                      \
-    do {                                                                                                              \
-        tile_zero(t);                                                                                                 \
-        tile_load(FULL_LEVELS, levels->of[t], TILE_BYTES);                                                            \
-        tile_dot_us(t, FULL_ROWS, FULL_LEVELS);                                                                       \
-        tile_store(t, ret->of[t], TILE_BYTES);                                                                        \
+#define WEIGH(t)                                                                                             \
+    do {                                                                                                     \
+        tile_zero(t);                                                                                        \
+        tile_load(FULL_LEVELS, levels->of[t], TILE_BYTES);                                                   \
+        tile_dot_us(t, FULL_ROWS, FULL_LEVELS);                                                              \
+        tile_store(t, ret->of[t], TILE_BYTES);                                                               \
     } while (0)
 
 /* Weights times @n <= N_SUMS tiles of levels. */
-static void weigh(const struct tile_weights *w, const struct tile_levels *levels, size_t n, struct tile_sums *ret)
+static void weigh(const struct tile_weights *w, const struct tile_levels *levels, size_t n,
+                  struct tile_sums *ret)
 {
     tile_load(FULL_ROWS, w->row, TILE_BYTES);
     WEIGH(SUMS_0);
@@ -261,7 +278,8 @@ inline_always void add_lanes(ivec sum, float step, unsigned n, __mmask16 mask, u
         vec_store(sums, _mm512_mask3_fmadd_ps(x, vec_set1(step), vec_load(sums), mask));
 }
 
-/* Levels of one narrow half-tile of V as words hold them: [4 patterns][2], lanes of [4 coordinates][4 places]. */
+/* Levels of one narrow half-tile of V as words hold them: [4 patterns][2], lanes of [4 coordinates][4
+ * places]. */
 inline_always void half_tile_words(unsigned b, const uint8_t *at, const int8_t *levels, ivec (*ret)[N_SUMS])
 {
     ivec table = ivec_repeat(levels);
@@ -276,8 +294,9 @@ inline_always void half_tile_words(unsigned b, const uint8_t *at, const int8_t *
 }
 
 /*
- * Sixteen coordinates of V. Place t of pattern p is row 4 p + t of the tile, which is the order of by_four and by_two;
- * 32-bit numbers are transposed four by four inside 128 bits, so that coordinate 4 u + l is column 4 l + u.
+ * Sixteen coordinates of V. Place t of pattern p is row 4 p + t of the tile, which is the order of by_four
+ * and by_two; 32-bit numbers are transposed four by four inside 128 bits, so that coordinate 4 u + l is
+ * column 4 l + u.
  */
 static void fill_values(ivec words[4][N_SUMS], int8_t ret[TILE_ROWS][TILE_BYTES])
 {
@@ -298,7 +317,7 @@ static void unpack_values(const struct coded *c, const uint8_t *at, size_t half,
                           struct tile_levels *ret)
 {
     for (size_t i = 0; i < n_half; i += 2) {
-        ivec words[4][N_SUMS] = { 0 };
+        ivec words[4][N_SUMS] = {0};
 
         for (size_t j = i; j < i + 2 && j < n_half; j++) {
             unsigned b = c->bits[half + j];
@@ -320,12 +339,14 @@ static size_t run_of(const struct coded *c, size_t half)
 {
     size_t n = 0;
 
-    while (n < 2 * N_SUMS && half + n < c->n_wide + c->n_narrow && (c->bits[half + n] == 4) == (c->bits[half] == 4))
+    while (n < 2 * N_SUMS && half + n < c->n_wide + c->n_narrow &&
+           (c->bits[half + n] == 4) == (c->bits[half] == 4))
         n++;
     return n;
 }
 
-static void tile_values(const struct coded *c, size_t n_rows, const struct row_weights *w, float *sums, size_t ld)
+static void tile_values(const struct coded *c, size_t n_rows, const struct row_weights *w, float *sums,
+                        size_t ld)
 {
     struct coded wide = *c;
     struct tile_weights by_four, by_two;
@@ -354,16 +375,16 @@ static void tile_values(const struct coded *c, size_t n_rows, const struct row_w
     }
 }
 
-/* ---- values from keys -------------------------------------------------------------------------------------------- */
+/* ---- values from keys ---- */
 
-/* Fours of coordinates @x [n <= 4][GROUPS] of level + 128, to rows of four tokens: coordinate c of four q is column
- * 4 q + c. */
+/* Fours of coordinates @x [n <= 4][GROUPS] of level + 128, to rows of four tokens: coordinate c of four q is
+ * column 4 q + c. */
 static void fill_key_values(const ivec *x, size_t n, int8_t ret[TILE_ROWS][TILE_BYTES])
 {
-    static const uint8_t fours[16] = { 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 };
+    static const uint8_t fours[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
 
     for (unsigned s = 0; s < GROUPS; s++) {
-        ivec y[4] = { 0 }, low[2], high[2];
+        ivec y[4] = {0}, low[2], high[2];
 
         for (size_t q = 0; q < n; q++) /* [4 x 4 tokens][4 coordinates][4 tokens] */
             y[q] = by_coordinate(fours, ivec_xor(x[q * GROUPS + s], ivec_set1((int32_t) 0x80808080)));
@@ -378,8 +399,8 @@ static void fill_key_values(const ivec *x, size_t n, int8_t ret[TILE_ROWS][TILE_
     }
 }
 
-static void tile_key_values(const struct key_codes *x, size_t n_rows, const struct row_weights *w, float *sums,
-                            size_t ld)
+static void tile_key_values(const struct key_codes *x, size_t n_rows, const struct row_weights *w,
+                            float *sums, size_t ld)
 {
     struct key_codes wide = *x;
     const ivec *narrow = (const void *) x->narrow;
@@ -400,13 +421,24 @@ static void tile_key_values(const struct key_codes *x, size_t n_rows, const stru
         weigh(&weights, &levels, (n + 3) / 4, &products);
         for (size_t i = 0; i < n_rows; i++)
             for (size_t j = 0; j < n; j += 4)
-                add_lanes(ivec_load(products.of[j / 4][i]), w[i].step, n - j < 4 ? (unsigned) (n - j) : 4, 0xf, 4,
-                          sums + i * ld + j * LANES);
+                add_lanes(ivec_load(products.of[j / 4][i]), w[i].step, n - j < 4 ? (unsigned) (n - j) : 4,
+                          0xf, 4, sums + i * ld + j * LANES);
     }
 }
 
 const struct decode_ops decode_amx = {
-    .narrow_max = NARROW_MAX, .weight_max = WEIGHT_MAX, .lanes = LANES, .begin = begin, .end = end,
-    .unpack_keys = unpack_keys, .keys = tile_keys, .turn = turn, .turns = turns, .nodes = nodes, .fold = tile_fold,
-    .softmax = softmax, .values = tile_values, .key_values = tile_key_values,
+    .narrow_max = NARROW_MAX,
+    .weight_max = WEIGHT_MAX,
+    .lanes = LANES,
+    .begin = begin,
+    .end = end,
+    .unpack_keys = unpack_keys,
+    .keys = tile_keys,
+    .turn = turn,
+    .turns = turns,
+    .nodes = nodes,
+    .fold = tile_fold,
+    .softmax = softmax,
+    .values = tile_values,
+    .key_values = tile_key_values,
 };

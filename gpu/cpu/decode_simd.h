@@ -2,23 +2,20 @@
  * The loops of decode.h for any vector width, included once by each decode_<isa>.c, which before it defines
  *
  *     vec, ivec, LANES              vectors of binary32 and of bits; 32-bit lanes
- *     KEY_ROWS, FOLD_ROWS, VALUE_ROWS  sums that the registers hold: rows of dec (2 or 4) x 4 vectors of tokens, rows x
- *                                   FOLD_NODES, rows x 32 / LANES vectors of a half-tile
- *     vec_load, vec_store, vec_set1, vec_fma, vec_fnma, vec_max, vec_from_int, vec_abs
- *     vec_round, vec_exp_scale, vec_sum, vec_largest  as in ops_simd.h
+ *     KEY_ROWS, FOLD_ROWS, VALUE_ROWS  sums that the registers hold: rows of dec (2 or 4) x 4 vectors of
+ * tokens, rows x FOLD_NODES, rows x 32 / LANES vectors of a half-tile vec_load, vec_store, vec_set1, vec_fma,
+ * vec_fnma, vec_max, vec_from_int, vec_abs vec_round, vec_exp_scale, vec_sum, vec_largest  as in ops_simd.h
  *     vec_load_some                 the first n of a vector, zeros for the others
  *     vec_from_doubles              LANES binary64, rounded
  *     ivec_load, ivec_store, ivec_set1, ivec_or, ivec_and, ivec_xor, ivec_srl16, ivec_sll16
  *     ivec_look_up                  bytes of a 16-byte table in each 128 bits; indices below 16
  *     ivec_wide_bytes               LANES * 2 bytes to half-words
  *     ivec_repeat                   128 bits from memory to all of them
- *     ivec_tokens, ivec_token_pairs LANES bytes or half-words to [4 tokens' bytes x 4] or [2 x 2 tokens' x 2] by 128 bits
- *     ivec_add                      of 32-bit lanes
- *     vec_largest4, ivec_sum4       of the lanes of each of four vectors
- *     ivec_nearest, store_low_bytes to whole numbers; of each lane its low byte
- *     dot4, dot2                    sum + products of four unsigned by signed bytes, of two half-words, in each lane
- *     store_bytes, store_whole      rounded towards zero, nearest
- *     unpack_narrow, unpack_wide    a half-tile of K; b is a constant
+ *     ivec_tokens, ivec_token_pairs LANES bytes or half-words to [4 tokens' bytes x 4] or [2 x 2 tokens' x 2]
+ * by 128 bits ivec_add                      of 32-bit lanes vec_largest4, ivec_sum4       of the lanes of
+ * each of four vectors ivec_nearest, store_low_bytes to whole numbers; of each lane its low byte dot4, dot2
+ * sum + products of four unsigned by signed bytes, of two half-words, in each lane store_bytes, store_whole
+ * rounded towards zero, nearest unpack_narrow, unpack_wide    a half-tile of K; b is a constant
  *     value_levels_wide             a half-tile of V, b >= 5, to [8 fields][32 / LANES]
  *     NARROW_MAX, WEIGHT_MAX
  */
@@ -43,23 +40,55 @@ inline_always ivec ivec_four(const void *p)
 
 #include "gpu/cpu/fold_simd.h"
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 /* switch (b) with the constant where it is inlined */
-#define EACH_NARROW(call)                                                                                             \
-    case 1: { enum { B = 1 }; call; break; }                                                                          \
-    case 2: { enum { B = 2 }; call; break; }                                                                          \
-    case 3: { enum { B = 3 }; call; break; }                                                                          \
-    default: { enum { B = 4 }; call; break; }
-#define EACH_WIDE(call)                                                                                               \
-    case 5: { enum { B = 5 }; call; break; }                                                                          \
-    case 6: { enum { B = 6 }; call; break; }                                                                          \
-    case 7: { enum { B = 7 }; call; break; }                                                                          \
-    default: { enum { B = 8 }; call; break; }
+#define EACH_NARROW(call)                                                                                    \
+    case 1: {                                                                                                \
+        enum { B = 1 };                                                                                      \
+        call;                                                                                                \
+        break;                                                                                               \
+    }                                                                                                        \
+    case 2: {                                                                                                \
+        enum { B = 2 };                                                                                      \
+        call;                                                                                                \
+        break;                                                                                               \
+    }                                                                                                        \
+    case 3: {                                                                                                \
+        enum { B = 3 };                                                                                      \
+        call;                                                                                                \
+        break;                                                                                               \
+    }                                                                                                        \
+    default: {                                                                                               \
+        enum { B = 4 };                                                                                      \
+        call;                                                                                                \
+        break;                                                                                               \
+    }
+#define EACH_WIDE(call)                                                                                      \
+    case 5: {                                                                                                \
+        enum { B = 5 };                                                                                      \
+        call;                                                                                                \
+        break;                                                                                               \
+    }                                                                                                        \
+    case 6: {                                                                                                \
+        enum { B = 6 };                                                                                      \
+        call;                                                                                                \
+        break;                                                                                               \
+    }                                                                                                        \
+    case 7: {                                                                                                \
+        enum { B = 7 };                                                                                      \
+        call;                                                                                                \
+        break;                                                                                               \
+    }                                                                                                        \
+    default: {                                                                                               \
+        enum { B = 8 };                                                                                      \
+        call;                                                                                                \
+        break;                                                                                               \
+    }
 
 /*
- * Asks for a half-tile of the next page. All at once, at the start of a page, they would be more than the processor
- * has room to wait for, and it would wait for them (2026-11-21).
+ * Asks for a half-tile of the next page. All at once, at the start of a page, they would be more than the
+ * processor has room to wait for, and it would wait for them (2026-11-21).
  */
 inline_always void call_for_next(const struct coded *c, const uint8_t *at, unsigned b)
 {
@@ -124,11 +153,12 @@ inline_always void narrow_keys(unsigned rows, const struct key_codes *x, const s
     for (unsigned i = 0; i < rows; i++)
 #pragma GCC unroll 4
         for (unsigned s = 0; s < KEY_GROUPS; s++)
-            ret[i][s] = vec_fma(vec_from_int(sum[i][s]), vec_set1(m->narrow_step[row + i]), vec_set1(m->mean[row + i]));
+            ret[i][s] = vec_fma(vec_from_int(sum[i][s]), vec_set1(m->narrow_step[row + i]),
+                                vec_set1(m->mean[row + i]));
 }
 
-inline_always void add_wide_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m, size_t row,
-                                 size_t group, vec ret[][KEY_GROUPS])
+inline_always void add_wide_keys(unsigned rows, const struct key_codes *x, const struct key_rows *m,
+                                 size_t row, size_t group, vec ret[][KEY_GROUPS])
 {
     const ivec *levels = (const void *) x->wide;
     size_t n = 8 * x->n_wide;
@@ -181,8 +211,8 @@ inline_always void store_keys(unsigned rows, const struct key_rows *m, size_t pl
         }
 }
 
-inline_always void key_planes(unsigned rows, const struct key_codes *x, const struct key_rows *m, size_t plane,
-                              float *kt)
+inline_always void key_planes(unsigned rows, const struct key_codes *x, const struct key_rows *m,
+                              size_t plane, float *kt)
 {
     for (size_t group = 0; group < GROUPS; group += KEY_GROUPS) {
         vec key[KEY_ROWS][KEY_GROUPS];
@@ -207,7 +237,8 @@ static void keys(const struct key_codes *x, const struct key_rows *m, float *kt)
 }
 
 /* Cosines and sines in binary64 are rounded here; columns beyond @n are garbage. */
-static void turn(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret, size_t ld)
+static void turn(const float *q, size_t half, const double *cos, const double *sin, size_t n, float *ret,
+                 size_t ld)
 {
     for (size_t i = 0; i < n; i += LANES) {
         vec c = vec_from_doubles(cos + i), s = vec_from_doubles(sin + i);
@@ -218,12 +249,12 @@ static void turn(const float *q, size_t half, const double *cos, const double *s
     }
 }
 
-/* ---- weights ----------------------------------------------------------------------------------------------------- */
+/* ---- weights ---- */
 
 /*
- * Weights are rounded down after (k + 1/2) / 64 has been added, k = 0 .. 63 in the order of reversed bits: each is off
- * by less than one step, and many small ones, each below half a step, do not vanish together as they would if all
- * were rounded to nearest.
+ * Weights are rounded down after (k + 1/2) / 64 has been added, k = 0 .. 63 in the order of reversed bits:
+ * each is off by less than one step, and many small ones, each below half a step, do not vanish together as
+ * they would if all were rounded to nearest.
  */
 static const float dither[CHUNK_TOKENS] = {
 #define D(k) (k + 0.5f) / 64
@@ -252,8 +283,8 @@ inline_always void order_bytes(struct row_weights *w)
 }
 
 /* exp(x - their largest) of one row to whole numbers; the largest and the sum of all. */
-inline_always void weigh_row(float scores[CHUNK_TOKENS], size_t n_exact, bool wide, float *ret_max, float *ret_sum,
-                             struct row_weights *ret)
+inline_always void weigh_row(float scores[CHUNK_TOKENS], size_t n_exact, bool wide, float *ret_max,
+                             float *ret_sum, struct row_weights *ret)
 {
     vec x[GROUPS], top = vec_load(scores), sum = vec_set1(0);
     float max;
@@ -268,7 +299,8 @@ inline_always void weigh_row(float scores[CHUNK_TOKENS], size_t n_exact, bool wi
     for (unsigned i = 0; i < GROUPS; i++) {
         x[i] = exp_vec(x[i] - vec_set1(max));
         sum += x[i];
-        store_bytes(vec_fma(x[i], vec_set1(WEIGHT_MAX), vec_load(dither + i * LANES)), ret->bytes + i * LANES);
+        store_bytes(vec_fma(x[i], vec_set1(WEIGHT_MAX), vec_load(dither + i * LANES)),
+                    ret->bytes + i * LANES);
         if (wide)
             store_whole(x[i] * vec_set1(WEIGHT_WIDE_MAX), ret->whole + i * LANES);
         if (n_exact > 0)
@@ -286,7 +318,7 @@ inline_always void weigh_row(float scores[CHUNK_TOKENS], size_t n_exact, bool wi
 static void softmax(size_t n_rows, float *scores, struct softmax_row *state, size_t n_exact, bool wide,
                     float ret_factor[DECODE_ROWS_MAX], struct row_weights *ret)
 {
-    float max[DECODE_ROWS_MAX], sum[DECODE_ROWS_MAX], page[DECODE_ROWS_MAX] = { 0 }, old[DECODE_ROWS_MAX] = { 0 };
+    float max[DECODE_ROWS_MAX], sum[DECODE_ROWS_MAX], page[DECODE_ROWS_MAX] = {0}, old[DECODE_ROWS_MAX] = {0};
 
     for (size_t i = 0; i < n_rows; i++)
         weigh_row(scores + i * CHUNK_TOKENS, n_exact, wide, &max[i], &sum[i], &ret[i]);
@@ -311,10 +343,11 @@ static void softmax(size_t n_rows, float *scores, struct softmax_row *state, siz
     }
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* ---- values ---- */
 
 /* sums [rows][n vectors] += step * sum */
-inline_always void add_sums(unsigned rows, unsigned n, ivec sum[][WORDS], const float *step, float *sums, size_t ld)
+inline_always void add_sums(unsigned rows, unsigned n, ivec sum[][WORDS], const float *step, float *sums,
+                            size_t ld)
 {
 #pragma GCC unroll 4
     for (unsigned i = 0; i < rows; i++)
@@ -443,7 +476,7 @@ inline_always void rows_values(unsigned rows, const struct coded *c, const struc
     }
 }
 
-/* ---- values from keys -------------------------------------------------------------------------------------------- */
+/* ---- values from keys ---- */
 
 enum { KEY_VALUE_ROWS = 4 };
 
@@ -453,11 +486,11 @@ inline_always ivec by_coordinate(const uint8_t order[16], ivec x)
     return ivec_look_up(x, ivec_repeat(order));
 }
 
-inline_always void rows_key_values(unsigned rows, const struct key_codes *x, const struct row_weights *w, float *sums,
-                                   size_t ld)
+inline_always void rows_key_values(unsigned rows, const struct key_codes *x, const struct row_weights *w,
+                                   float *sums, size_t ld)
 {
-    static const uint8_t fours[16] = { 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 };
-    static const uint8_t twos[16] = { 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15 };
+    static const uint8_t fours[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+    static const uint8_t twos[16] = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};
     const ivec *wide = (const void *) x->wide, *narrow = (const void *) x->narrow;
     ivec factor[KEY_VALUE_ROWS][GROUPS];
 
@@ -477,7 +510,8 @@ inline_always void rows_key_values(unsigned rows, const struct key_codes *x, con
                 sum[i] = dot2(sum[i], levels, factor[i][s]);
         }
         for (unsigned i = 0; i < rows; i++)
-            vec_store(sums + i * ld, vec_fma(vec_from_int(sum[i]), vec_set1(w[i].whole_step), vec_load(sums + i * ld)));
+            vec_store(sums + i * ld,
+                      vec_fma(vec_from_int(sum[i]), vec_set1(w[i].whole_step), vec_load(sums + i * ld)));
     }
     for (unsigned i = 0; i < rows; i++)
         for (unsigned s = 0; s < GROUPS; s++)
@@ -498,11 +532,12 @@ inline_always void rows_key_values(unsigned rows, const struct key_codes *x, con
         }
 #pragma GCC unroll 4
         for (unsigned i = 0; i < rows; i++)
-            vec_store(sums + i * ld, vec_fma(vec_from_int(sum[i]), vec_set1(w[i].step), vec_load(sums + i * ld)));
+            vec_store(sums + i * ld,
+                      vec_fma(vec_from_int(sum[i]), vec_set1(w[i].step), vec_load(sums + i * ld)));
     }
 }
 
-/* ---- all rows ---------------------------------------------------------------------------------------------------- */
+/* ---- all rows ---- */
 
 static void values(const struct coded *c, size_t n_rows, const struct row_weights *w, float *sums, size_t ld)
 {
@@ -516,16 +551,19 @@ static void values(const struct coded *c, size_t n_rows, const struct row_weight
         rows_values(1, c, w, sums, ld);
 }
 
-static void key_values(const struct key_codes *x, size_t n_rows, const struct row_weights *w, float *sums, size_t ld)
+static void key_values(const struct key_codes *x, size_t n_rows, const struct row_weights *w, float *sums,
+                       size_t ld)
 {
-    for (; n_rows >= KEY_VALUE_ROWS; n_rows -= KEY_VALUE_ROWS, w += KEY_VALUE_ROWS, sums += KEY_VALUE_ROWS * ld)
+    for (; n_rows >= KEY_VALUE_ROWS;
+         n_rows -= KEY_VALUE_ROWS, w += KEY_VALUE_ROWS, sums += KEY_VALUE_ROWS * ld)
         rows_key_values(KEY_VALUE_ROWS, x, w, sums, ld);
     for (; n_rows > 0; n_rows--, w++, sums += ld)
         rows_key_values(1, x, w, sums, ld);
 }
 
-#define DECODE_OPS                                                                                                    \
-    {                                                                                                                 \
-        .narrow_max = NARROW_MAX, .weight_max = WEIGHT_MAX, .lanes = LANES, .unpack_keys = unpack_keys, .keys = keys, .turn = turn, \
-        .turns = turns, .nodes = nodes, .fold = fold, .softmax = softmax, .values = values, .key_values = key_values,       \
+#define DECODE_OPS                                                                                           \
+    {                                                                                                        \
+        .narrow_max = NARROW_MAX, .weight_max = WEIGHT_MAX, .lanes = LANES, .unpack_keys = unpack_keys,      \
+        .keys = keys, .turn = turn, .turns = turns, .nodes = nodes, .fold = fold, .softmax = softmax,        \
+        .values = values, .key_values = key_values,                                                          \
     }

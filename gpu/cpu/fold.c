@@ -30,18 +30,19 @@ void fold_carve(struct fold *f, struct scratch_cursor *s, const struct geometry 
     f->codes.offset = scratch_take(s, slots, sizeof(float));
 }
 
-/* ---- A and B ----------------------------------------------------------------------------------------------------- */
+/* ---- A and B ---- */
 
 /* ret [n] = a x + b y, times unit */
-static void combine(size_t n, float a, const float *x, float b, const float *y, const float *unit, float *restrict ret)
+static void combine(size_t n, float a, const float *x, float b, const float *y, const float *unit,
+                    float *restrict ret)
 {
     for (size_t c = 0; c < n; c++)
         ret[c] = (a * x[c] + b * y[c]) * unit[c];
 }
 
 /*
- * A query turned by the angle a is, in one plane, (lo cos a - hi sin a, hi cos a + lo sin a); times rows lo and hi of
- * dec: cos a (lo dec_lo + hi dec_hi) + sin a (lo dec_hi - hi dec_lo).
+ * A query turned by the angle a is, in one plane, (lo cos a - hi sin a, hi cos a + lo sin a); times rows lo
+ * and hi of dec: cos a (lo dec_lo + hi dec_hi) + sin a (lo dec_hi - hi dec_lo).
  */
 static void fill_plane(const struct fold *f, const struct attend_rows *rows, const struct codec *k, size_t i,
                        const float *unit, float *a, float *b)
@@ -129,8 +130,8 @@ static void split_levels(struct fold *f, size_t first, size_t n_planes)
 }
 
 void fold_begin(struct fold *f, const struct ops *ops, const struct page_constants *constants,
-                const struct attend_rows *rows, const struct codec *k, const struct rope_phase *frame, size_t first,
-                const float *unit, size_t n_wide, size_t n_narrow)
+                const struct attend_rows *rows, const struct codec *k, const struct rope_phase *frame,
+                size_t first, const float *unit, size_t n_wide, size_t n_narrow)
 {
     const struct geometry *g = rows->geometry;
 
@@ -155,7 +156,7 @@ void fold_begin(struct fold *f, const struct ops *ops, const struct page_constan
     round_planes(f, rows->n);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ---- */
 
 static size_t slot(long node)
 {
@@ -175,12 +176,12 @@ static void sum_nodes(const struct fold *f, unsigned level, long cell, size_t fr
 
     for (size_t j = 0; j < BATCH; j++)
         memset(ret + j * f->cols + from, 0, cols * sizeof(*ret));
-    f->ops->matmul(BATCH, cols, n, (struct matrix_in) { f->turns, n }, (struct matrix_in) { planes + from, f->cols },
-                   (struct matrix_out) { ret + from, f->cols });
+    f->ops->matmul(BATCH, cols, n, (struct matrix_in){f->turns, n},
+                   (struct matrix_in){planes + from, f->cols}, (struct matrix_out){ret + from, f->cols});
     for (size_t j = 0; level < f->top && j < FOLD_NODES; j++)
-        f->ops->matmul(BATCH, cols, 1, (struct matrix_in) { f->constants->fold_nodes[0] + j, FOLD_NODES },
-                       (struct matrix_in) { window(f, level + 1, cell, j) + from, f->cols },
-                       (struct matrix_out) { ret + from, f->cols });
+        f->ops->matmul(BATCH, cols, 1, (struct matrix_in){f->constants->fold_nodes[0] + j, FOLD_NODES},
+                       (struct matrix_in){window(f, level + 1, cell, j) + from, f->cols},
+                       (struct matrix_out){ret + from, f->cols});
 }
 
 /* Nodes of level 0 at @at: whole numbers but for what the mean adds. */
@@ -209,8 +210,9 @@ static void extend(struct fold *f, unsigned level, long last)
         long cell = f->next[level] / FOLD_RATIO;
 
         for (size_t j = 0; j < BATCH; j++)
-            f->ops->decode->turns(n, f->phase.cos + from, f->phase.sin + from, step->cos + from, step->sin + from,
-                                  f->finest.turns + j * n, f->turns + j * 2 * n, f->turns + (j * 2 + 1) * n);
+            f->ops->decode->turns(n, f->phase.cos + from, f->phase.sin + from, step->cos + from,
+                                  step->sin + from, f->finest.turns + j * n, f->turns + j * 2 * n,
+                                  f->turns + (j * 2 + 1) * n);
         if (level == 0)
             finest_nodes(f, cell, ret, at);
         else
@@ -220,7 +222,8 @@ static void extend(struct fold *f, unsigned level, long last)
 
 void fold_page(struct fold *f, size_t page, const struct key_codes *x, size_t i, size_t n, float *scores)
 {
-    long first = (long) page * (CHUNK_TOKENS / FOLD_SPACING) - 1; /* of the nodes around the page's first tokens */
+    long first =
+        (long) page * (CHUNK_TOKENS / FOLD_SPACING) - 1; /* of the nodes around the page's first tokens */
     long last[FOLD_LEVELS];
 
     last[0] = first + CHUNK_TOKENS / FOLD_SPACING + FOLD_NODES - 2;

@@ -1,9 +1,9 @@
 /*
- * Folding of slow RoPE planes into rank space. With q the query as a key at position x sees it, turned back by x,
- *     q' k = (dec' q)' c + q' mean = w(x)' c + offset(x),
- * and over planes of frequency f both are sums of cos(f x) A + sin(f x) B with A, B [rank] fixed for the call. For slow
- * planes w is smooth: it is formed at nodes (constants.h), coarse ones for the slowest planes, and interpolated, first
- * from level to level in rank space, then from the finest level's nodes to tokens in the scores themselves.
+ * Folding of slow RoPE planes into rank space. With q the query as a key at position x sees it, turned back
+ * by x, q' k = (dec' q)' c + q' mean = w(x)' c + offset(x), and over planes of frequency f both are sums of
+ * cos(f x) A + sin(f x) B with A, B [rank] fixed for the call. For slow planes w is smooth: it is formed at
+ * nodes (constants.h), coarse ones for the slowest planes, and interpolated, first from level to level in
+ * rank space, then from the finest level's nodes to tokens in the scores themselves.
  *
  * Nodes are made four at a time, when the page that needs them comes, and kept in a ring per level.
  */
@@ -43,10 +43,12 @@ static inline size_t plane_dim(const struct geometry *g, size_t i, unsigned hi)
 /* Buffers for @n_rows query rows over geometry @g out of @s. */
 void fold_carve(struct fold *f, struct scratch_cursor *s, const struct geometry *g, size_t n_rows);
 
-/* Planes @first .. of all @rows; @frame turns queries to the first page. @unit [r]: what a level of each column counts. */
+/* Planes @first .. of all @rows; @frame turns queries to the first page. @unit [r]: what a level of each
+ * column counts. */
 void fold_begin(struct fold *f, const struct ops *ops, const struct page_constants *constants,
-                const struct attend_rows *rows, const struct codec *k, const struct rope_phase *frame, size_t first,
-                const float *unit, size_t n_wide, size_t n_narrow);
+                const struct attend_rows *rows, const struct codec *k, const struct rope_phase *frame,
+                size_t first, const float *unit, size_t n_wide, size_t n_narrow);
 
-/* scores [n, 64] of rows i .. i + n - 1 over page @page, counted from the first, whose codes are @x, += the folded planes. Pages ascend. */
+/* scores [n, 64] of rows i .. i + n - 1 over page @page, counted from the first, whose codes are @x, += the
+ * folded planes. Pages ascend. */
 void fold_page(struct fold *f, size_t page, const struct key_codes *x, size_t i, size_t n, float *scores);

@@ -1,4 +1,5 @@
-/* The loops of decode.h for folded planes, for any vector width: included by decode_simd.h alone, which says what it needs. */
+/* The loops of decode.h for folded planes, for any vector width: included by decode_simd.h alone, which says
+ * what it needs. */
 #pragma once
 
 #include <string.h>
@@ -31,11 +32,13 @@ static void round_wide(const float *w, size_t ld, const struct fold_codes *c, si
 
         c->wide_step[at] = step[j];
         for (size_t i = 0; i < c->n_wide; i += LANES) /* rows have room for more than n_wide */
-            store_whole(vec_load_some(w + j * ld + i, c->n_wide - i) * per, c->wide + at * TABLE_RANK_MAX + i);
+            store_whole(vec_load_some(w + j * ld + i, c->n_wide - i) * per,
+                        c->wide + at * TABLE_RANK_MAX + i);
     }
 }
 
-inline_always void round_narrow(const float *w, size_t ld, const struct fold_codes *c, size_t slot, size_t row)
+inline_always void round_narrow(const float *w, size_t ld, const struct fold_codes *c, size_t slot,
+                                size_t row)
 {
     __m128 step = steps_of(w, ld, c->n_narrow, NARROW_MAX);
     float steps[FOLD_RATIO], per[FOLD_RATIO];
@@ -64,9 +67,11 @@ inline_always void round_narrow(const float *w, size_t ld, const struct fold_cod
     }
 }
 
-/* Phases of planes to whole numbers, [n] pairs of cosine and sine, and rounded to binary32; then on by @step. */
-static void turns(size_t n, double *restrict cos, double *restrict sin, const double *step_cos, const double *step_sin,
-                  uint32_t *restrict ret_pairs, float *restrict ret_cos, float *restrict ret_sin)
+/* Phases of planes to whole numbers, [n] pairs of cosine and sine, and rounded to binary32; then on by @step.
+ */
+static void turns(size_t n, double *restrict cos, double *restrict sin, const double *step_cos,
+                  const double *step_sin, uint32_t *restrict ret_pairs, float *restrict ret_cos,
+                  float *restrict ret_sin)
 {
     for (size_t i = 0; i < n; i++) {
         double c = cos[i], s = sin[i];
@@ -84,8 +89,8 @@ static void turns(size_t n, double *restrict cos, double *restrict sin, const do
     }
 }
 
-/* @vecs vectors of columns from @col on of FOLD_RATIO nodes, to node [FOLD_RATIO][TABLE_RANK_MAX]: their own planes and
- * the level above. */
+/* @vecs vectors of columns from @col on of FOLD_RATIO nodes, to node [FOLD_RATIO][TABLE_RANK_MAX]: their own
+ * planes and the level above. */
 inline_always void sum_nodes(unsigned vecs, const struct fold_planes *p, size_t col, float *node)
 {
     ivec sum[FOLD_RATIO][2];
@@ -148,7 +153,8 @@ static void nodes(const struct fold_planes *planes, const struct fold_codes *cod
 }
 
 /*
- * Nodes around one vector of tokens, @slot [FOLD_NODES], of @rows rows from @row on: scores += basis (step sum + offset).
+ * Nodes around one vector of tokens, @slot [FOLD_NODES], of @rows rows from @row on: scores += basis (step
+ * sum + offset).
  */
 inline_always void fold_narrow(unsigned rows, const struct key_codes *x, const struct fold_codes *c,
                                const size_t slot[FOLD_NODES], size_t row, size_t group,
@@ -182,7 +188,8 @@ inline_always void fold_narrow(unsigned rows, const struct key_codes *x, const s
 #pragma GCC unroll 4
         for (unsigned j = 0; j < FOLD_NODES; j++) {
             size_t at = slot[j] * c->n_rows + row + i;
-            vec part = vec_fma(vec_from_int(sum[i][j]), vec_set1(c->narrow_step[at]), vec_set1(c->offset[at]));
+            vec part =
+                vec_fma(vec_from_int(sum[i][j]), vec_set1(c->narrow_step[at]), vec_set1(c->offset[at]));
 
             score = vec_fma(part, vec_load(basis[j] + within), score);
         }
@@ -227,8 +234,8 @@ inline_always void fold_wide(unsigned rows, const struct key_codes *x, const str
     }
 }
 
-inline_always void fold_rows(unsigned rows, const struct key_codes *x, const struct fold_codes *nodes, size_t first,
-                             size_t row, const float (*basis)[FOLD_SPACING], float *scores)
+inline_always void fold_rows(unsigned rows, const struct key_codes *x, const struct fold_codes *nodes,
+                             size_t first, size_t row, const float (*basis)[FOLD_SPACING], float *scores)
 {
     const struct fold_codes c = *nodes; /* a copy, which stores to scores cannot change */
 
@@ -243,8 +250,8 @@ inline_always void fold_rows(unsigned rows, const struct key_codes *x, const str
     }
 }
 
-static void fold(const struct key_codes *x, const struct fold_codes *c, size_t first, size_t row, size_t n_rows,
-                 const float (*basis)[FOLD_SPACING], float *scores)
+static void fold(const struct key_codes *x, const struct fold_codes *c, size_t first, size_t row,
+                 size_t n_rows, const float (*basis)[FOLD_SPACING], float *scores)
 {
     size_t i = 0;
 

@@ -20,7 +20,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 #if defined(__x86_64__)
 enum { XFEATURE_XTILEDATA = 18, NEEDED_BY_AMX = CPU_AVX512 | CPU_VNNI | CPU_AMX };
 
-/* The kernel keeps 8 KiB more per thread that uses tiles, and only for a process that has asked; once is enough. */
+/* The kernel keeps 8 KiB more per thread that uses tiles, and only for a process that has asked; once is
+ * enough. */
 static bool tiles_permitted(void)
 {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
@@ -49,13 +50,17 @@ const struct ops *ops_select(unsigned mask)
 }
 
 /*
- * For tests of whole programs alone: KVCOBRA_TEST_KERNEL names the best variant that may be chosen. What is not a name, or not
- * on this machine, changes nothing; kvc_model_info says what runs.
+ * For tests of whole programs alone: KVCOBRA_TEST_KERNEL names the best variant that may be chosen. What is
+ * not a name, or not on this machine, changes nothing; kvc_model_info says what runs.
  */
 static unsigned permitted(void)
 {
     static const unsigned masks[] = {
-        0, CPU_AVX2, CPU_AVX2 | CPU_AVX_VNNI, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+        0,
+        CPU_AVX2,
+        CPU_AVX2 | CPU_AVX_VNNI,
+        CPU_AVX2 | CPU_AVX512,
+        CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
     const char *name = secure_getenv("KVCOBRA_TEST_KERNEL");

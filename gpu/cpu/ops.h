@@ -1,10 +1,10 @@
 /*
- * The inner loops that encode, decode and attention are made of, once per instruction set. Everything around them
- * (order of work, masks, layout) is common code, so a new instruction set is one file: ops_ref.c, ops_avx2.c,
- * ops_avx512.c; ops.c selects.
+ * The inner loops that encode, decode and attention are made of, once per instruction set. Everything around
+ * them (order of work, masks, layout) is common code, so a new instruction set is one file: ops_ref.c,
+ * ops_avx2.c, ops_avx512.c; ops.c selects.
  *
- * Matrices are row-major binary32 with a row stride in floats (lda, ldb, ldc). No operation allocates, and none asks
- * for more alignment than a float has.
+ * Matrices are row-major binary32 with a row stride in floats (lda, ldb, ldc). No operation allocates, and
+ * none asks for more alignment than a float has.
  */
 #pragma once
 
@@ -39,12 +39,15 @@ struct ops {
     /* Loops for packed pages and few query rows, gpu/cpu/decode.h; NULL: the common ones serve. */
     const struct decode_ops *decode;
 
-    /* C [m, n] += A [m, k] B [k, n]; n a multiple of OPS_LANES. Sums in any order, FMA allowed: for attention. */
+    /* C [m, n] += A [m, k] B [k, n]; n a multiple of OPS_LANES. Sums in any order, FMA allowed: for
+     * attention. */
     void (*matmul)(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b, struct matrix_out c);
 
-    /* The same product, but each element of C is the sum over k = 0, 1, 2 ..., started at +0, every product and every
-     * sum rounded to binary32, and added to C at the end. The same bits on every machine: codes depend on it. */
-    void (*matmul_ordered)(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b, struct matrix_out c);
+    /* The same product, but each element of C is the sum over k = 0, 1, 2 ..., started at +0, every product
+     * and every sum rounded to binary32, and added to C at the end. The same bits on every machine: codes
+     * depend on it. */
+    void (*matmul_ordered)(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b,
+                           struct matrix_out c);
 
     /* ret[i] = l->value[codes[i]], codes below 2^b; n a multiple of OPS_LANES. */
     void (*lookup)(const struct levels *l, unsigned b, const uint8_t *codes, size_t n, float *ret);
@@ -55,15 +58,16 @@ struct ops {
     /* [n] binary16 of any alignment to binary32. */
     void (*from_half)(const void *x, size_t n, float *ret);
 
-    /* One row over 64 keys: scores in, exp(score - new max) out; -INFINITY marks a key that is not seen and gives 0.
-     * At least one score is finite. Returns exp(old max - new max), what earlier sums are to be multiplied by. */
+    /* One row over 64 keys: scores in, exp(score - new max) out; -INFINITY marks a key that is not seen and
+     * gives 0. At least one score is finite. Returns exp(old max - new max), what earlier sums are to be
+     * multiplied by. */
     float (*softmax)(struct softmax_row *row, float scores[CHUNK_TOKENS]);
 };
 
 extern const struct ops ops_ref;
 
-/* The best variant for the capabilities in @mask (gpu/cpu.h); 0 gives the reference. Where the kernel refuses tiles, the
- * best without CPU_AMX. */
+/* The best variant for the capabilities in @mask (gpu/cpu.h); 0 gives the reference. Where the kernel refuses
+ * tiles, the best without CPU_AMX. */
 const struct ops *ops_select(unsigned mask);
 
 /* The best variant for this machine, chosen once; thread-safe. */

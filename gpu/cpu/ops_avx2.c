@@ -81,7 +81,8 @@ static inline vec lookup_8(const struct levels *l, unsigned b, const uint8_t *co
     if (b < 4)
         return low;
     high = _mm256_permutevar8x32_ps(vec_load(t + 8), index);
-    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28))); /* bit 3 to the sign */
+    return _mm256_blendv_ps(low, high,
+                            _mm256_castsi256_ps(_mm256_slli_epi32(index, 28))); /* bit 3 to the sign */
 }
 
 static inline void lookup_16(const struct levels *l, unsigned b, const uint8_t *codes, float *ret)
@@ -100,9 +101,9 @@ static inline void half_16(const void *x, float *ret)
 
 #include "gpu/cpu/ops_simd.h"
 
-#define AVX2_OPS                                                                                                      \
-    .matmul = matmul_simd, .matmul_ordered = matmul_ordered_simd, .lookup = lookup_simd, .rotate = rotate_simd,       \
-    .from_half = from_half_simd, .softmax = softmax_simd
+#define AVX2_OPS                                                                                             \
+    .matmul = matmul_simd, .matmul_ordered = matmul_ordered_simd, .lookup = lookup_simd,                     \
+    .rotate = rotate_simd, .from_half = from_half_simd, .softmax = softmax_simd
 
-const struct ops ops_avx2 = { .name = "avx2", .decode = &decode_avx2, AVX2_OPS };
-const struct ops ops_avx2_vnni = { .name = "avx2-vnni", .decode = &decode_avxvnni, AVX2_OPS };
+const struct ops ops_avx2 = {.name = "avx2", .decode = &decode_avx2, AVX2_OPS};
+const struct ops ops_avx2_vnni = {.name = "avx2-vnni", .decode = &decode_avxvnni, AVX2_OPS};

@@ -61,7 +61,8 @@ static inline vec vec_exp_scale(vec x, vec n, vec argument)
     return _mm512_maskz_scalef_ps(keep, x, n);
 }
 
-/* Up to 5 bits the levels stand in registers; 6 bits take two such halves; beyond, 512 or 1024 bytes are gathered. */
+/* Up to 5 bits the levels stand in registers; 6 bits take two such halves; beyond, 512 or 1024 bytes are
+ * gathered. */
 static inline void lookup_16(const struct levels *l, unsigned b, const uint8_t *codes, float *ret)
 {
     __m512i index = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *) codes));
@@ -89,10 +90,10 @@ static inline void half_16(const void *x, float *ret)
 
 #include "gpu/cpu/ops_simd.h"
 
-#define AVX512_OPS                                                                                                    \
-    .matmul = matmul_simd, .matmul_ordered = matmul_ordered_simd, .lookup = lookup_simd, .rotate = rotate_simd,       \
-    .from_half = from_half_simd, .softmax = softmax_simd
+#define AVX512_OPS                                                                                           \
+    .matmul = matmul_simd, .matmul_ordered = matmul_ordered_simd, .lookup = lookup_simd,                     \
+    .rotate = rotate_simd, .from_half = from_half_simd, .softmax = softmax_simd
 
-const struct ops ops_avx512 = { .name = "avx512", .decode = &decode_avx2, AVX512_OPS };
-const struct ops ops_avx512_vnni = { .name = "avx512-vnni", .decode = &decode_avx512, AVX512_OPS };
-const struct ops ops_amx = { .name = "amx", .decode = &decode_amx, AVX512_OPS };
+const struct ops ops_avx512 = {.name = "avx512", .decode = &decode_avx2, AVX512_OPS};
+const struct ops ops_avx512_vnni = {.name = "avx512-vnni", .decode = &decode_avx512, AVX512_OPS};
+const struct ops ops_amx = {.name = "amx", .decode = &decode_amx, AVX512_OPS};

@@ -1,6 +1,7 @@
 /*
- * The inner loops in plain C: the oracle of the other variants first, the fallback second. Loops run over 16 columns
- * at a time in local arrays, which the compiler turns into whatever vectors the base instruction set has.
+ * The inner loops in plain C: the oracle of the other variants first, the fallback second. Loops run over 16
+ * columns at a time in local arrays, which the compiler turns into whatever vectors the base instruction set
+ * has.
  */
 #include <math.h>
 #include <string.h>
@@ -8,11 +9,12 @@
 #include "base/half.h"
 #include "gpu/cpu/ops.h"
 
-static void matmul_ref(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b, struct matrix_out c)
+static void matmul_ref(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b,
+                       struct matrix_out c)
 {
     for (size_t j = 0; j < n; j += OPS_LANES)
         for (size_t i = 0; i < m; i++) {
-            float sum[OPS_LANES] = { 0 };
+            float sum[OPS_LANES] = {0};
             float *out = c.p + i * c.ld + j;
 
             for (size_t x = 0; x < k; x++) {
@@ -70,7 +72,8 @@ static float softmax_ref(struct softmax_row *row, float scores[CHUNK_TOKENS])
     return factor;
 }
 
-/* Its plain loop already has the order that matmul_ordered promises; -ffp-contract=off keeps it without FMA. */
+/* Its plain loop already has the order that matmul_ordered promises; -ffp-contract=off keeps it without FMA.
+ */
 const struct ops ops_ref = {
     .name = "reference",
     .matmul = matmul_ref,

@@ -4,10 +4,9 @@
  *     vec, VEC_LANES        a vector of binary32
  *     ROW_BLOCK, VEC_BLOCK  the largest tile of C that the registers hold: rows x vectors
  *     vec_load, vec_store, vec_set1, vec_fma (a b + c), vec_fnma (c - a b), vec_max
- *     vec_exp_scale         (x, n): x 2^n for whole n in -126..0, and 0 where the third argument is below EXP_LOWEST
- *     vec_round             to nearest
- *     vec_largest, vec_sum  of all lanes
- *     lookup_16, half_16    16 codes to levels; 16 binary16 to binary32
+ *     vec_exp_scale         (x, n): x 2^n for whole n in -126..0, and 0 where the third argument is below
+ * EXP_LOWEST vec_round             to nearest vec_largest, vec_sum  of all lanes lookup_16, half_16    16
+ * codes to levels; 16 binary16 to binary32
  *
  * + - * on vectors are the compiler's own.
  */
@@ -23,10 +22,10 @@
 #define inline_always static inline __attribute__((always_inline))
 
 /* C [rows, vecs] += A B over all k, sums in registers; rows and vecs are constants where this is inlined. */
-inline_always void tile(size_t rows, size_t vecs, bool fused, size_t k, struct matrix_in a, struct matrix_in b,
-                        struct matrix_out c)
+inline_always void tile(size_t rows, size_t vecs, bool fused, size_t k, struct matrix_in a,
+                        struct matrix_in b, struct matrix_out c)
 {
-    vec sum[ROW_BLOCK][VEC_BLOCK] = { 0 };
+    vec sum[ROW_BLOCK][VEC_BLOCK] = {0};
 
     for (size_t x = 0; x < k; x++) {
         vec row[VEC_BLOCK];
@@ -95,21 +94,24 @@ inline_always void product(bool fused, size_t m, size_t n, size_t k, struct matr
     if (k == 0 || m == 0)
         return;
     for (; n - j >= wide; j += wide)
-        stripe(m, VEC_BLOCK, fused, k, a, (struct matrix_in) { b.p + j, b.ld }, (struct matrix_out) { c.p + j, c.ld });
+        stripe(m, VEC_BLOCK, fused, k, a, (struct matrix_in){b.p + j, b.ld},
+               (struct matrix_out){c.p + j, c.ld});
     for (; VEC_BLOCK * VEC_LANES > 2 * OPS_LANES && n - j >= middle; j += middle)
-        stripe(m, 2 * OPS_LANES / VEC_LANES, fused, k, a, (struct matrix_in) { b.p + j, b.ld },
-               (struct matrix_out) { c.p + j, c.ld });
+        stripe(m, 2 * OPS_LANES / VEC_LANES, fused, k, a, (struct matrix_in){b.p + j, b.ld},
+               (struct matrix_out){c.p + j, c.ld});
     for (; j < n; j += OPS_LANES)
-        stripe(m, OPS_LANES / VEC_LANES, fused, k, a, (struct matrix_in) { b.p + j, b.ld },
-               (struct matrix_out) { c.p + j, c.ld });
+        stripe(m, OPS_LANES / VEC_LANES, fused, k, a, (struct matrix_in){b.p + j, b.ld},
+               (struct matrix_out){c.p + j, c.ld});
 }
 
-static void matmul_simd(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b, struct matrix_out c)
+static void matmul_simd(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b,
+                        struct matrix_out c)
 {
     product(true, m, n, k, a, b, c);
 }
 
-/* Lanes are columns, so each element's sum keeps its order; -ffp-contract=off keeps products and sums apart. */
+/* Lanes are columns, so each element's sum keeps its order; -ffp-contract=off keeps products and sums apart.
+ */
 static void matmul_ordered_simd(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b,
                                 struct matrix_out c)
 {
@@ -135,7 +137,7 @@ static void rotate_simd(float *lo, float *hi, const float *cos, const float *sin
 static void from_half_simd(const void *x, size_t n, float *ret)
 {
     const char *at = x;
-    uint16_t last[16] = { 0 };
+    uint16_t last[16] = {0};
     float values[16];
     size_t i;
 

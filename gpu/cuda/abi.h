@@ -1,17 +1,17 @@
 /*
- * The part of the CUDA driver's binary interface that we use, so that everything but kernels builds without the toolkit.
- * Names and layouts are the driver API's (its reference manual, "Virtual Memory Management"); a test compares sizes,
- * offsets and values with cuda.h where the toolkit is installed.
+ * The part of the CUDA driver's binary interface that we use, so that everything but kernels builds without
+ * the toolkit. Names and layouts are the driver API's (its reference manual, "Virtual Memory Management"); a
+ * test compares sizes, offsets and values with cuda.h where the toolkit is installed.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-typedef int cu_result;                /* CUresult */
-typedef int cu_device;                /* CUdevice: an ordinal */
+typedef int cu_result; /* CUresult */
+typedef int cu_device; /* CUdevice: an ordinal */
 typedef struct cu_context *cu_context;
-typedef struct cu_stream *cu_stream;  /* NULL: the default stream */
+typedef struct cu_stream *cu_stream; /* NULL: the default stream */
 typedef struct cu_module *cu_module;
 typedef struct cu_function *cu_function;
 typedef struct cu_event *cu_event;
@@ -96,11 +96,18 @@ enum {
     CU_ATTRIBUTE_MPS = 133,      /* MPS_ENABLED; drivers before CUDA 12 do not know it */
 };
 
-enum { CU_STREAM_UNORDERED = 1 }; /* CU_STREAM_NON_BLOCKING: the default stream does not wait for it, nor it for that */
+enum {
+    CU_STREAM_UNORDERED = 1
+}; /* CU_STREAM_NON_BLOCKING: the default stream does not wait for it, nor it for that */
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1, CU_CAPTURE_INVALIDATED = 2 }; /* CUstreamCaptureStatus */
 
 /* Attributes of a pointer; start and bytes are 8 bytes, the others are an int. */
-enum { CU_POINTER_DEVICE = 9, CU_POINTER_LEGACY_IPC = 10, CU_POINTER_RANGE_START = 11, CU_POINTER_RANGE_BYTES = 12 };
+enum {
+    CU_POINTER_DEVICE = 9,
+    CU_POINTER_LEGACY_IPC = 10,
+    CU_POINTER_RANGE_START = 11,
+    CU_POINTER_RANGE_BYTES = 12
+};
 
 enum { CU_IPC_LAZY_PEER_ACCESS = 1 };
 

@@ -11,8 +11,9 @@ void cuda_uuid_format(const struct cu_uuid *uuid, char ret[static CUDA_UUID_CHAR
 {
     const uint8_t *b = uuid->bytes;
 
-    (void) snprintf(ret, CUDA_UUID_CHARS, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-                    b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    (void) snprintf(ret, CUDA_UUID_CHARS,
+                    "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+                    b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
 static int hex_digit(char c)
@@ -26,7 +27,7 @@ static int hex_digit(char c)
 static int parse_uuid(const char *text, struct cu_uuid *ret, struct errmsg *e)
 {
     const char *at = text;
-    struct cu_uuid uuid = { 0 };
+    struct cu_uuid uuid = {0};
     size_t n = 0;
 
     if (strncmp(at, "GPU-", 4) == 0 || strncmp(at, "MIG-", 4) == 0)
@@ -47,12 +48,15 @@ static int parse_uuid(const char *text, struct cu_uuid *ret, struct errmsg *e)
     return 0;
 }
 
-/* A device that can create memory and hand it to others as descriptors; memory shared with the host is not one. */
-static int read_info(const struct cuda_driver *d, cu_device device, struct cuda_device_info *ret, struct errmsg *e)
+/* A device that can create memory and hand it to others as descriptors; memory shared with the host is not
+ * one. */
+static int read_info(const struct cuda_driver *d, cu_device device, struct cuda_device_info *ret,
+                     struct errmsg *e)
 {
-    struct cuda_device_info info = { .ordinal = device };
-    struct cu_allocation prop = { .type = CU_ALLOCATION_PINNED, .handle_types = CU_HANDLE_POSIX_FD,
-                                  .location = { CU_LOCATION_DEVICE, device } };
+    struct cuda_device_info info = {.ordinal = device};
+    struct cu_allocation prop = {.type = CU_ALLOCATION_PINNED,
+                                 .handle_types = CU_HANDLE_POSIX_FD,
+                                 .location = {CU_LOCATION_DEVICE, device}};
     int vmm = 0, posix_fd = 0, major = 0, minor = 0;
     cu_result r = d->device_uuid(&info.uuid, device);
 
@@ -74,13 +78,14 @@ static int read_info(const struct cuda_driver *d, cu_device device, struct cuda_
         return cuda_fail(d, r, e, "cannot ask the GPU what it can do");
     info.name[sizeof(info.name) - 1] = '\0';
     if (!vmm || !posix_fd)
-        return fail(e, -EOPNOTSUPP, "%s cannot share memory between processes by file descriptors", info.name);
+        return fail(e, -EOPNOTSUPP, "%s cannot share memory between processes by file descriptors",
+                    info.name);
     r = d->granularity(&info.granularity, &prop, CU_GRANULARITY_MINIMUM);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot ask the GPU for the granularity of its memory");
     if (info.granularity == 0 || (info.granularity & (info.granularity - 1)) != 0)
-        return fail(e, -EOPNOTSUPP, "%s maps memory in units of %zu bytes, which is not a power of two", info.name,
-                    info.granularity);
+        return fail(e, -EOPNOTSUPP, "%s maps memory in units of %zu bytes, which is not a power of two",
+                    info.name, info.granularity);
     info.compute = 10 * major + minor;
     *ret = info;
     return 0;
@@ -107,9 +112,10 @@ static void list_uuids(const struct cuda_driver *d, int n, char *ret, size_t byt
     }
 }
 
-int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_device_info *ret_info, struct errmsg *e)
+int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_device_info *ret_info,
+                     struct errmsg *e)
 {
-    struct cu_uuid want = { 0 }, have;
+    struct cu_uuid want = {0}, have;
     char list[256];
     cu_device device;
     cu_result r;
@@ -129,5 +135,6 @@ int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot list GPUs");
     list_uuids(d, n, list, sizeof(list));
-    return fail(e, -ENODEV, "there is no GPU %s here; there is %s", uuid ? uuid : "", list[0] ? list : "none");
+    return fail(e, -ENODEV, "there is no GPU %s here; there is %s", uuid ? uuid : "",
+                list[0] ? list : "none");
 }

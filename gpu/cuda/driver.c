@@ -27,7 +27,7 @@ static int find_calls(struct cuda_driver *d, struct errmsg *e)
         const char *symbol;
         void *to;
     } calls[] = {
-#define CUDA_ENTRY(member, symbol, arguments) { #symbol, &d->member },
+#define CUDA_ENTRY(member, symbol, arguments) {#symbol, &d->member},
         CUDA_CALLS(CUDA_ENTRY)
 #undef CUDA_ENTRY
     };
@@ -36,7 +36,8 @@ static int find_calls(struct cuda_driver *d, struct errmsg *e)
         void *address = dlsym(d->library, calls[i].symbol);
 
         if (!address)
-            return fail(e, -EOPNOTSUPP, "the NVIDIA driver is too old: its libcuda has no %s; update it, or use the CPU",
+            return fail(e, -EOPNOTSUPP,
+                        "the NVIDIA driver is too old: its libcuda has no %s; update it, or use the CPU",
                         calls[i].symbol);
         memcpy(calls[i].to, &address, sizeof(address)); /* POSIX: data and function pointers have one size */
     }
@@ -63,8 +64,10 @@ int cuda_driver_open(struct cuda_driver **ret_driver, struct errmsg *e)
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot ask the NVIDIA driver for its version");
     if (d->version < VERSION_MIN)
-        return fail(e, -EOPNOTSUPP, "the NVIDIA driver is for CUDA %d.%d, at least %d.%d is needed; update it, or use "
-                    "the CPU", d->version / 1000, d->version % 1000 / 10, VERSION_MIN / 1000, VERSION_MIN % 1000 / 10);
+        return fail(e, -EOPNOTSUPP,
+                    "the NVIDIA driver is for CUDA %d.%d, at least %d.%d is needed; update it, or use "
+                    "the CPU",
+                    d->version / 1000, d->version % 1000 / 10, VERSION_MIN / 1000, VERSION_MIN % 1000 / 10);
     r = d->device_count(&n);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot count GPUs");

@@ -19,7 +19,7 @@ struct cuda_space {
     cu_context context;
     cu_ptr base;
     size_t bytes;
-    uint8_t *used;       /* [bytes / granularity] whether a granule's addresses are taken */
+    uint8_t *used; /* [bytes / granularity] whether a granule's addresses are taken */
     size_t n_extents;
 };
 
@@ -35,10 +35,10 @@ struct cuda_extent {
 
 static struct cu_allocation allocation_of(const struct cuda_device_info *device)
 {
-    return (struct cu_allocation) {
+    return (struct cu_allocation){
         .type = CU_ALLOCATION_PINNED,
         .handle_types = CU_HANDLE_POSIX_FD,
-        .location = { CU_LOCATION_DEVICE, device->ordinal },
+        .location = {CU_LOCATION_DEVICE, device->ordinal},
     };
 }
 
@@ -47,7 +47,7 @@ static bool is_extent_size(const struct cuda_space *s, size_t bytes)
     return bytes > 0 && bytes % s->device.granularity == 0;
 }
 
-/* ---- the space --------------------------------------------------------------------------------------------------- */
+/* ---- the space ---- */
 
 struct cuda_space *cuda_space_free(struct cuda_space *s)
 {
@@ -118,7 +118,8 @@ void cuda_space_leave(struct cuda_space *s)
     (void) s->driver->context_pop(&context);
 }
 
-/* First fit: extents of a pool have one size, so that nothing falls between. Return: an address; 0: none is left. */
+/* First fit: extents of a pool have one size, so that nothing falls between. Return: an address; 0: none is
+ * left. */
 static cu_ptr find_addresses(const struct cuda_space *s, size_t bytes)
 {
     size_t n = bytes / s->device.granularity, total = s->bytes / s->device.granularity, run = 0;
@@ -136,7 +137,7 @@ static void mark_addresses(struct cuda_space *s, cu_ptr address, size_t bytes, b
     memset(s->used + (address - s->base) / s->device.granularity, taken, bytes / s->device.granularity);
 }
 
-/* ---- extents ----------------------------------------------------------------------------------------------------- */
+/* ---- extents ---- */
 
 int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errmsg *e)
 {
@@ -166,7 +167,7 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
 
 static cu_result set_access(const struct cuda_space *s, cu_ptr address, size_t bytes, int access)
 {
-    struct cu_access desc = { .location = { CU_LOCATION_DEVICE, s->device.ordinal }, .flags = access };
+    struct cu_access desc = {.location = {CU_LOCATION_DEVICE, s->device.ordinal}, .flags = access};
 
     return s->driver->set_access(address, bytes, &desc, 1);
 }
@@ -179,7 +180,9 @@ static int map(struct cuda_extent *x, cu_handle handle, int access, struct errms
     cu_result r;
 
     if (address == 0)
-        return fail(e, -ENOSPC, "the addresses reserved for GPU extents are used up: no %zu bytes in one piece", x->bytes);
+        return fail(e, -ENOSPC,
+                    "the addresses reserved for GPU extents are used up: no %zu bytes in one piece",
+                    x->bytes);
     r = d->mem_map(address, x->bytes, 0, handle, 0);
     if (r == CU_INVALID_VALUE) /* all else is checked: the memory is smaller */
         return fail(e, -EBADMSG, "the GPU extent is not the %zu bytes that it should be", x->bytes);
@@ -213,7 +216,7 @@ int cuda_extent_import(struct cuda_space *s, int fd_transferred, size_t bytes, i
     result = s->driver->mem_import(&handle, (void *) (uintptr_t) fd, CU_HANDLE_POSIX_FD);
     if (result != CU_SUCCESS)
         return cuda_fail(s->driver, result, e, "cannot import a GPU extent");
-    *x = (struct cuda_extent) { .space = s, .bytes = bytes, .writable = access == CU_ACCESS_READ_WRITE };
+    *x = (struct cuda_extent){.space = s, .bytes = bytes, .writable = access == CU_ACCESS_READ_WRITE};
     r = map(x, handle, access, e);
     (void) s->driver->mem_release(handle); /* the mapping holds the memory */
     if (r < 0)
@@ -223,20 +226,21 @@ int cuda_extent_import(struct cuda_space *s, int fd_transferred, size_t bytes, i
 }
 
 /* Takes what is there already into the books. */
-static int add_legacy(struct cuda_space *s, enum origin origin, cu_ptr at, size_t bytes, struct cuda_extent **ret,
-                      struct errmsg *e)
+static int add_legacy(struct cuda_space *s, enum origin origin, cu_ptr at, size_t bytes,
+                      struct cuda_extent **ret, struct errmsg *e)
 {
     struct cuda_extent *x = calloc(1, sizeof(*x));
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory");
-    *x = (struct cuda_extent) { .space = s, .origin = origin, .address = at, .bytes = bytes, .writable = true };
+    *x = (struct cuda_extent){.space = s, .origin = origin, .address = at, .bytes = bytes, .writable = true};
     s->n_extents++;
     *ret = x;
     return 0;
 }
 
-int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cuda_extent **ret_extent, struct errmsg *e)
+int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cuda_extent **ret_extent,
+                       struct errmsg *e)
 {
     return add_legacy(s, BORROWED, at, bytes, ret_extent, e);
 }
@@ -249,7 +253,8 @@ static int check_opened(const struct cuda_driver *d, cu_ptr at, size_t bytes, st
 
     if (d->address_range(&base, &all, at) == CU_SUCCESS && base == at && all == bytes)
         return 0;
-    return fail(e, -EBADMSG, "GPU memory that another process shares is not the %zu bytes that it should be", bytes);
+    return fail(e, -EBADMSG, "GPU memory that another process shares is not the %zu bytes that it should be",
+                bytes);
 }
 
 int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handle, size_t bytes,

@@ -14,7 +14,7 @@ enum {
 #define KERNEL_NUMBER(kernel, parameters) number_of_##kernel,
     F16_KERNELS(KERNEL_NUMBER)
 #undef KERNEL_NUMBER
-    N_KERNELS
+        N_KERNELS
 };
 
 struct cuda_f16 {
@@ -48,9 +48,10 @@ int cuda_f16_new(struct cuda_space *s, struct cuda_f16 **ret_f16, struct errmsg 
     return 0;
 }
 
-int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_seqs, cu_stream stream, struct errmsg *e)
+int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_seqs, cu_stream stream,
+                    struct errmsg *e)
 {
-    struct cuda_grid attend = { a->n_kv_heads, a->n_splits, n_seqs }, merge = { a->group, a->n_kv_heads, n_seqs };
+    struct cuda_grid attend = {a->n_kv_heads, a->n_splits, n_seqs}, merge = {a->group, a->n_kv_heads, n_seqs};
     int kernel = a->d == 64    ? number_of_kvc_f16_64
                  : a->d == 128 ? number_of_kvc_f16_128
                  : a->d == 256 ? number_of_kvc_f16_256
@@ -58,10 +59,13 @@ int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_s
     int r;
 
     if (kernel < 0 || a->group > F16_GROUP_MAX)
-        return fail(e, -EOPNOTSUPP, "the binary16 baseline takes dimensions 64, 128 and 256 and up to %d query heads per KV "
-                    "head, not %u and %u", F16_GROUP_MAX, a->d, a->group);
+        return fail(e, -EOPNOTSUPP,
+                    "the binary16 baseline takes dimensions 64, 128 and 256 and up to %d query heads per KV "
+                    "head, not %u and %u",
+                    F16_GROUP_MAX, a->d, a->group);
     r = cuda_launch(f->module.space, &f->kernels[kernel], attend, F16_THREADS, 0, a, stream, e);
     if (r < 0)
         return r;
-    return cuda_launch(f->module.space, &f->kernels[number_of_kvc_f16_merge], merge, F16_THREADS, 0, a, stream, e);
+    return cuda_launch(f->module.space, &f->kernels[number_of_kvc_f16_merge], merge, F16_THREADS, 0, a,
+                       stream, e);
 }

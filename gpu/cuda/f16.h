@@ -1,6 +1,6 @@
 /*
- * Attention on a binary16 cache by kernels/f16.cu: the baseline that benches hold packed attention against. A library of its
- * own, no part of the product's.
+ * Attention on a binary16 cache by kernels/f16.cu: the baseline that benches hold packed attention against. A
+ * library of its own, no part of the product's.
  */
 #pragma once
 
@@ -23,4 +23,5 @@ static inline void cuda_f16_freep(struct cuda_f16 **f)
  *
  * Return: 0; -EOPNOTSUPP: a dimension or a group that the kernels do not take, named; else as cuda_fail().
  */
-int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_seqs, cu_stream stream, struct errmsg *e);
+int cuda_f16_attend(struct cuda_f16 *f, const struct f16_attend *a, unsigned n_seqs, cu_stream stream,
+                    struct errmsg *e);

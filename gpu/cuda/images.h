@@ -1,4 +1,5 @@
-/* The kernels as nvcc made them, one file for all kinds of GPU; in a build without nvcc, text that no driver loads. */
+/* The kernels as nvcc made them, one file for all kinds of GPU; in a build without nvcc, text that no driver
+ * loads. */
 #pragma once
 
 #include <stddef.h>

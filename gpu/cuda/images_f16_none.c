@@ -1,7 +1,8 @@
 /* A build without nvcc has no baseline for benches either; see images_none.c. */
 #include "gpu/cuda/images.h"
 
-static const unsigned char text[] __attribute__((aligned(16))) = "kvcobra was built without nvcc: it has no kernels";
+static const unsigned char text[] __attribute__((aligned(16))) =
+    "kvcobra was built without nvcc: it has no kernels";
 
-const struct cuda_image cuda_image_f16 = { text, sizeof(text) };
-const struct cuda_image cuda_image_konly = { text, sizeof(text) };
+const struct cuda_image cuda_image_f16 = {text, sizeof(text)};
+const struct cuda_image cuda_image_konly = {text, sizeof(text)};

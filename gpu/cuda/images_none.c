@@ -1,11 +1,13 @@
-/* A build without nvcc: text in place of images, which a driver refuses to load and tests' stand-in for one does not read. */
+/* A build without nvcc: text in place of images, which a driver refuses to load and tests' stand-in for one
+ * does not read. */
 #include "gpu/cuda/images.h"
 
-static const unsigned char text[] __attribute__((aligned(16))) = "kvcobra was built without nvcc: it has no kernels";
+static const unsigned char text[] __attribute__((aligned(16))) =
+    "kvcobra was built without nvcc: it has no kernels";
 
-const struct cuda_image cuda_image_attend_80 = { text, sizeof(text) };
-const struct cuda_image cuda_image_attend = { text, sizeof(text) };
-const struct cuda_image cuda_image_attend_90 = { text, sizeof(text) };
-const struct cuda_image cuda_image_append = { text, sizeof(text) };
-const struct cuda_image cuda_image_read = { text, sizeof(text) };
-const struct cuda_image cuda_image_memory = { text, sizeof(text) };
+const struct cuda_image cuda_image_attend_80 = {text, sizeof(text)};
+const struct cuda_image cuda_image_attend = {text, sizeof(text)};
+const struct cuda_image cuda_image_attend_90 = {text, sizeof(text)};
+const struct cuda_image cuda_image_append = {text, sizeof(text)};
+const struct cuda_image cuda_image_read = {text, sizeof(text)};
+const struct cuda_image cuda_image_memory = {text, sizeof(text)};

@@ -14,7 +14,7 @@
 #include "gpu/cuda/plan.h"
 
 enum {
-    SOME_BLOCKS = 2,    /* of attention on a multiprocessor, where nothing better is known */
+    SOME_BLOCKS = 2, /* of attention on a multiprocessor, where nothing better is known */
     CRC_SHARE_BYTES = 128 << 10,
     CRC_SHARES_MAX = 256,
     CRC_SHARED_BYTES = (4 * 256 + 1) * sizeof(uint32_t),
@@ -27,7 +27,7 @@ enum {
     PLAN_MERGE_KERNELS(KERNEL_NUMBER) PLAN_APPEND_KERNELS(KERNEL_NUMBER) PLAN_READ_KERNELS(KERNEL_NUMBER)
         PLAN_MEMORY_KERNELS(KERNEL_NUMBER)
 #undef KERNEL_NUMBER
-    FIRST_OF_90, /* plan_90_kernel() numbers them */
+            FIRST_OF_90,                       /* plan_90_kernel() numbers them */
     FIRST_OF_80 = FIRST_OF_90 + PLAN_90_COUNT, /* and plan_80_kernel() these */
     N_KERNELS = FIRST_OF_80 + PLAN_80_COUNT
 };
@@ -38,12 +38,12 @@ static const struct {
     unsigned first;
     int compute; /* the only compute capability that runs it; 0: all do */
 } images[] = {
-    { &cuda_image_attend, 0, 0 },
-    { &cuda_image_append, number_of_kvc_pack_keys, 0 },
-    { &cuda_image_read, number_of_kvc_read, 0 },
-    { &cuda_image_memory, number_of_kvc_poke, 0 },
-    { &cuda_image_attend_90, FIRST_OF_90, PLAN_90_COMPUTE },
-    { &cuda_image_attend_80, FIRST_OF_80, 0 },
+    {&cuda_image_attend, 0, 0},
+    {&cuda_image_append, number_of_kvc_pack_keys, 0},
+    {&cuda_image_read, number_of_kvc_read, 0},
+    {&cuda_image_memory, number_of_kvc_poke, 0},
+    {&cuda_image_attend_90, FIRST_OF_90, PLAN_90_COMPUTE},
+    {&cuda_image_attend_80, FIRST_OF_80, 0},
 };
 
 enum { N_IMAGES = sizeof(images) / sizeof(images[0]) };
@@ -71,23 +71,24 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 
     if (!k)
         return fail(e, -ENOMEM, "out of memory");
-    *k = (struct cuda_kernels) {
+    *k = (struct cuda_kernels){
         .space = s,
         .compute = cuda_space_device(s)->compute,
-        .kernels = {
-#define KERNEL_NAME(kernel, parameters) { .name = #kernel },
+        .kernels =
+            {
+#define KERNEL_NAME(kernel, parameters) {.name = #kernel},
 #define ATTEND_NAME(kernel, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, plan_attend)
-            PLAN_ATTEND_KERNELS(ATTEND_NAME) PLAN_MERGE_KERNELS(KERNEL_NAME) PLAN_APPEND_KERNELS(KERNEL_NAME)
-                PLAN_READ_KERNELS(KERNEL_NAME) PLAN_MEMORY_KERNELS(KERNEL_NAME)
+                PLAN_ATTEND_KERNELS(ATTEND_NAME) PLAN_MERGE_KERNELS(KERNEL_NAME) PLAN_APPEND_KERNELS(
+                    KERNEL_NAME) PLAN_READ_KERNELS(KERNEL_NAME) PLAN_MEMORY_KERNELS(KERNEL_NAME)
 #define NAME_90(kernel, d, n_rows) KERNEL_NAME(kernel, plan_attend)
-            PLAN_90_KERNELS(NAME_90)
+                    PLAN_90_KERNELS(NAME_90)
 #undef NAME_90
 #define NAME_80(kernel, d, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, plan_attend)
-            PLAN_80_KERNELS(NAME_80)
+                        PLAN_80_KERNELS(NAME_80)
 #undef NAME_80
 #undef ATTEND_NAME
 #undef KERNEL_NAME
-        },
+            },
     };
     for (unsigned i = 0; i < N_IMAGES; i++) {
         unsigned first = images[i].first, end = i + 1 < N_IMAGES ? images[i + 1].first : (unsigned) N_KERNELS;
@@ -103,9 +104,10 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
     return 0;
 }
 
-/* ---- launching ------------------------------------------------------------------------------------------------------- */
+/* ---- launching ---- */
 
-/* What attends for a table and calls of @n_q > 0 queries: the newest kernel that the device runs and that takes them. */
+/* What attends for a table and calls of @n_q > 0 queries: the newest kernel that the device runs and that
+ * takes them. */
 struct choice {
     unsigned kernel, n_threads;
     unsigned n_blocks; /* that a multiprocessor has at work at a time */
@@ -145,14 +147,17 @@ static struct choice choose(const struct cuda_kernels *k, const struct page_layo
     if (k->compute == PLAN_90_COMPUTE && of_90 < PLAN_90_COUNT) {
         size_t shared_bytes = plan_90_shared_bytes(of_90, l);
 
-        return (struct choice) { FIRST_OF_90 + of_90, PLAN_90_THREADS, blocks_of_90(of_90, shared_bytes), shared_bytes };
+        return (struct choice){FIRST_OF_90 + of_90, PLAN_90_THREADS, blocks_of_90(of_90, shared_bytes),
+                               shared_bytes};
     }
     if (k->compute >= PLAN_80_COMPUTE && of_80 < PLAN_80_COUNT) {
         size_t shared_bytes = plan_80_shared_bytes(of_80, l);
 
-        return (struct choice) { FIRST_OF_80 + of_80, PLAN_THREADS, blocks_of_80(of_80, shared_bytes), shared_bytes };
+        return (struct choice){FIRST_OF_80 + of_80, PLAN_THREADS, blocks_of_80(of_80, shared_bytes),
+                               shared_bytes};
     }
-    return (struct choice) { plan_attend_kernel(l, n_q), PLAN_THREADS, SOME_BLOCKS, plan_attend_shared_bytes(l) };
+    return (struct choice){plan_attend_kernel(l, n_q), PLAN_THREADS, SOME_BLOCKS,
+                           plan_attend_shared_bytes(l)};
 }
 
 void cuda_kernels_limit(struct cuda_kernels *k, int compute)
@@ -170,12 +175,12 @@ unsigned cuda_attend_blocks(const struct cuda_kernels *k, const struct page_layo
     return choose(k, l, n_q).n_blocks;
 }
 
-int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct plan_attend *a, unsigned n_items,
-                cu_stream stream, struct errmsg *e)
+int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct plan_attend *a,
+                unsigned n_items, cu_stream stream, struct errmsg *e)
 {
     unsigned group = geometry_group(&l->table->geometry);
-    struct cuda_grid attend = { l->shard.n_heads * PLAN_TILES(group, a->n_q), a->n_splits, n_items };
-    struct cuda_grid merge = { group * a->n_q, l->shard.n_heads, n_items };
+    struct cuda_grid attend = {l->shard.n_heads * PLAN_TILES(group, a->n_q), a->n_splits, n_items};
+    struct cuda_grid merge = {group * a->n_q, l->shard.n_heads, n_items};
     struct choice c;
     int r;
 
@@ -186,7 +191,8 @@ int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struc
     r = cuda_launch(k->space, &k->kernels[c.kernel], attend, c.n_threads, c.shared_bytes, a, stream, e);
     if (r < 0)
         return r;
-    return cuda_launch(k->space, &k->kernels[number_of_kvc_merge], merge, PLAN_THREADS, plan_merge_shared_bytes(l), a, stream, e);
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_merge], merge, PLAN_THREADS,
+                       plan_merge_shared_bytes(l), a, stream, e);
 }
 
 static unsigned pieces_of(uint64_t amount, uint64_t piece, unsigned most)
@@ -196,11 +202,12 @@ static unsigned pieces_of(uint64_t amount, uint64_t piece, unsigned most)
     return n < 1 ? 1 : n < most ? (unsigned) n : most;
 }
 
-int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct plan_append *a, unsigned n_items,
-                cu_stream stream, struct errmsg *e)
+int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struct plan_append *a,
+                unsigned n_items, cu_stream stream, struct errmsg *e)
 {
-    static const int pack[] = { [SIDE_K] = number_of_kvc_pack_keys, [SIDE_V] = number_of_kvc_pack_values };
-    struct cuda_grid rows = { n_items * l->shard.n_heads, pieces_of(l->table->geometry.d, PLAN_SLICE, UINT_MAX), 0 };
+    static const int pack[] = {[SIDE_K] = number_of_kvc_pack_keys, [SIDE_V] = number_of_kvc_pack_values};
+    struct cuda_grid rows = {n_items * l->shard.n_heads,
+                             pieces_of(l->table->geometry.d, PLAN_SLICE, UINT_MAX), 0};
     uint32_t n_packing = 0, n_pack = 0, n_new = 0; /* items up to the last that packs; largest of the items */
 
     assert(n_items <= PLAN_ITEMS_MAX);
@@ -213,9 +220,10 @@ int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struc
     }
     rows.z = 2 * plan_append_shares(n_new);
     for (unsigned side = SIDE_K; n_pack > 0 && side <= SIDE_V; side++) {
-        struct cuda_grid grid = { n_packing * l->shard.n_heads, n_pack,
-                                  pieces_of(plan_rank_max(l, (enum side) side), PLAN_TILE_ROWS, UINT_MAX) };
-        int r = cuda_launch(k->space, &k->kernels[pack[side]], grid, PLAN_THREADS, plan_coding_shared_bytes(l), a, stream, e);
+        struct cuda_grid grid = {n_packing * l->shard.n_heads, n_pack,
+                                 pieces_of(plan_rank_max(l, (enum side) side), PLAN_TILE_ROWS, UINT_MAX)};
+        int r = cuda_launch(k->space, &k->kernels[pack[side]], grid, PLAN_THREADS,
+                            plan_coding_shared_bytes(l), a, stream, e);
 
         if (r < 0)
             return r;
@@ -223,24 +231,27 @@ int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struc
     return cuda_launch(k->space, &k->kernels[number_of_kvc_append_rows], rows, PLAN_THREADS, 0, a, stream, e);
 }
 
-int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct plan_read *r, cu_stream stream, struct errmsg *e)
+int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct plan_read *r,
+              cu_stream stream, struct errmsg *e)
 {
-    struct cuda_grid grid = { (r->first % CHUNK_TOKENS + r->n + CHUNK_TOKENS - 1) / CHUNK_TOKENS, l->shard.n_heads,
-                              pieces_of(l->table->geometry.d, PLAN_TILE_ROWS, UINT_MAX) };
+    struct cuda_grid grid = {(r->first % CHUNK_TOKENS + r->n + CHUNK_TOKENS - 1) / CHUNK_TOKENS,
+                             l->shard.n_heads, pieces_of(l->table->geometry.d, PLAN_TILE_ROWS, UINT_MAX)};
 
     if (r->n == 0)
         return 0;
-    return cuda_launch(k->space, &k->kernels[number_of_kvc_read], grid, PLAN_THREADS, plan_coding_shared_bytes(l), r, stream, e);
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_read], grid, PLAN_THREADS,
+                       plan_coding_shared_bytes(l), r, stream, e);
 }
 
-int cuda_poke(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes, cu_stream stream, struct errmsg *e)
+int cuda_poke(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes, cu_stream stream,
+              struct errmsg *e)
 {
-    const struct cuda_grid grid = { 1, 1, 1 };
+    const struct cuda_grid grid = {1, 1, 1};
     const char *at = from;
 
     assert(to % sizeof(uint32_t) == 0 && bytes % sizeof(uint32_t) == 0);
     while (bytes > 0) {
-        struct plan_poke p = { .to = (uint32_t *) (uintptr_t) to };
+        struct plan_poke p = {.to = (uint32_t *) (uintptr_t) to};
         size_t n = bytes < sizeof(p.words) ? bytes : sizeof(p.words);
         int r;
 
@@ -258,7 +269,8 @@ int cuda_poke(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes,
 
 int cuda_crc(struct cuda_kernels *k, const struct plan_crc *c, cu_stream stream, struct errmsg *e)
 {
-    const struct cuda_grid one = { 1, 1, 1 }, grid = { c->n, pieces_of(c->bytes, CRC_SHARE_BYTES, CRC_SHARES_MAX), 1 };
+    const struct cuda_grid one = {1, 1, 1},
+                           grid = {c->n, pieces_of(c->bytes, CRC_SHARE_BYTES, CRC_SHARES_MAX), 1};
     struct plan_crc p = *c;
     int r;
 
@@ -272,5 +284,6 @@ int cuda_crc(struct cuda_kernels *k, const struct plan_crc *c, cu_stream stream,
     r = cuda_launch(k->space, &k->kernels[number_of_kvc_crc_begin], one, PLAN_CRC_THREADS, 0, &p, stream, e);
     if (r < 0)
         return r;
-    return cuda_launch(k->space, &k->kernels[number_of_kvc_crc], grid, PLAN_CRC_THREADS, CRC_SHARED_BYTES, &p, stream, e);
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_crc], grid, PLAN_CRC_THREADS, CRC_SHARED_BYTES, &p,
+                       stream, e);
 }

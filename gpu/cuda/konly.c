@@ -61,22 +61,28 @@ unsigned konly_kernel(const struct page_layout *l)
 
 size_t konly_shared_bytes(const struct page_layout *l)
 {
-    struct plan_80_shape s = plan_80_shape(KONLY_D, KONLY_ROWS, plan_rank_max(l, SIDE_K), 0, plan_block_bytes_max(l), 0);
+    struct plan_80_shape s =
+        plan_80_shape(KONLY_D, KONLY_ROWS, plan_rank_max(l, SIDE_K), 0, plan_block_bytes_max(l), 0);
 
     return konly_values_at(&s) + (size_t) KONLY_VALUE_BYTES;
 }
 
-int cuda_konly_attend(struct cuda_konly *k, const struct page_layout *l, const struct konly_attend *a, unsigned n_seqs,
-                      cu_stream stream, struct errmsg *e)
+int cuda_konly_attend(struct cuda_konly *k, const struct page_layout *l, const struct konly_attend *a,
+                      unsigned n_seqs, cu_stream stream, struct errmsg *e)
 {
     unsigned kernel = konly_kernel(l), group = geometry_group(&l->table->geometry);
-    struct cuda_grid attend = { l->shard.n_heads, a->attend.n_splits, n_seqs }, merge = { group, l->shard.n_heads, n_seqs };
+    struct cuda_grid attend = {l->shard.n_heads, a->attend.n_splits, n_seqs},
+                     merge = {group, l->shard.n_heads, n_seqs};
     int r;
 
     if (kernel == KONLY_ATTEND_COUNT)
-        return fail(e, -EOPNOTSUPP, "packed keys beside binary16 values have a kernel for dimension %d, %d query heads per KV head "
-                    "and rank %d at most", KONLY_D, KONLY_ROWS, KONLY_D);
-    r = cuda_launch(k->module.space, &k->kernels[kernel], attend, PLAN_THREADS, konly_shared_bytes(l), a, stream, e);
+        return fail(
+            e, -EOPNOTSUPP,
+            "packed keys beside binary16 values have a kernel for dimension %d, %d query heads per KV head "
+            "and rank %d at most",
+            KONLY_D, KONLY_ROWS, KONLY_D);
+    r = cuda_launch(k->module.space, &k->kernels[kernel], attend, PLAN_THREADS, konly_shared_bytes(l), a,
+                    stream, e);
     if (r < 0)
         return r;
     return cuda_launch(k->module.space, &k->kernels[MERGE], merge, PLAN_THREADS, 0, a, stream, e);

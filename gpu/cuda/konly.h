@@ -1,6 +1,6 @@
 /*
- * Attention on packed keys beside binary16 values by kernels/konly.cu: what the paper compares. For benches: a library with the
- * binary16 baseline's (f16.h), no part of the product's.
+ * Attention on packed keys beside binary16 values by kernels/konly.cu: what the paper compares. For benches:
+ * a library with the binary16 baseline's (f16.h), no part of the product's.
  */
 #pragma once
 
@@ -23,7 +23,7 @@ enum {
 #define KONLY_NUMBER(name, n_key_coords) number_of_##name,
     KONLY_ATTEND_KERNELS(KONLY_NUMBER)
 #undef KONLY_NUMBER
-    KONLY_ATTEND_COUNT
+        KONLY_ATTEND_COUNT
 };
 unsigned konly_kernel(const struct page_layout *l);
 size_t konly_shared_bytes(const struct page_layout *l);
@@ -32,7 +32,8 @@ size_t konly_shared_bytes(const struct page_layout *l);
  * cuda_konly_attend() - queue attention of one token per sequence
  * @a: its pointers are device pointers; may go when this returns
  *
- * Return: 0; -EOPNOTSUPP: other dimensions than 128, or more than 4 query heads per KV head; else as cuda_fail().
+ * Return: 0; -EOPNOTSUPP: other dimensions than 128, or more than 4 query heads per KV head; else as
+ * cuda_fail().
  */
-int cuda_konly_attend(struct cuda_konly *k, const struct page_layout *l, const struct konly_attend *a, unsigned n_seqs,
-                      cu_stream stream, struct errmsg *e);
+int cuda_konly_attend(struct cuda_konly *k, const struct page_layout *l, const struct konly_attend *a,
+                      unsigned n_seqs, cu_stream stream, struct errmsg *e);

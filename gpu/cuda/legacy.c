@@ -1,6 +1,7 @@
 /*
- * Memory of cuMemAlloc() and cudaMalloc() for other processes: the driver's older way, for engines that own their memory. A
- * handle of 64 bytes names a whole allocation of the process that made it, and is worth nothing when that process is gone.
+ * Memory of cuMemAlloc() and cudaMalloc() for other processes: the driver's older way, for engines that own
+ * their memory. A handle of 64 bytes names a whole allocation of the process that made it, and is worth
+ * nothing when that process is gone.
  */
 #include <errno.h>
 
@@ -16,11 +17,14 @@ static int check_allocation(const struct cuda_driver *d, cu_ptr at, size_t bytes
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "this is no GPU memory");
     if (base != at || all != bytes)
-        return fail(e, -EINVAL, "the allocation of this GPU memory has %zu bytes and begins %zu before it, not %zu there: only a "
-                    "whole allocation can be shared", all, (size_t) (at - base), bytes);
+        return fail(
+            e, -EINVAL,
+            "the allocation of this GPU memory has %zu bytes and begins %zu before it, not %zu there: only a "
+            "whole allocation can be shared",
+            all, (size_t) (at - base), bytes);
     if (bytes % CUDA_LEGACY_UNIT != 0)
-        return fail(e, -EINVAL, "an allocation of %zu bytes may lie beside others: share multiples of %zu", bytes,
-                    CUDA_LEGACY_UNIT);
+        return fail(e, -EINVAL, "an allocation of %zu bytes may lie beside others: share multiples of %zu",
+                    bytes, CUDA_LEGACY_UNIT);
     return 0;
 }
 
@@ -35,12 +39,14 @@ static int check_kind(const struct cuda_driver *d, cu_device device, cu_ptr at, 
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot learn what kind of GPU memory this is");
     if (!capable)
-        return fail(e, -EINVAL, "GPU memory of this kind cannot be shared by a handle: allocate it with cudaMalloc() or "
+        return fail(e, -EINVAL,
+                    "GPU memory of this kind cannot be shared by a handle: allocate it with cudaMalloc() or "
                     "cuMemAlloc()");
     return on == device ? 0 : fail(e, -EINVAL, "the memory is on device %d, not on device %d", on, device);
 }
 
-int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_ipc_mem_handle *ret, struct errmsg *e)
+int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_ipc_mem_handle *ret,
+                       struct errmsg *e)
 {
     const struct cuda_driver *d = cuda_space_driver(s);
     struct cu_ipc_mem_handle handle;

@@ -13,11 +13,12 @@ void cuda_module_unload(struct cuda_module *m)
         (void) cuda_space_driver(m->space)->module_unload(m->module);
         cuda_space_leave(m->space);
     }
-    *m = (struct cuda_module) { 0 };
+    *m = (struct cuda_module){0};
 }
 
 /* In the space's context. */
-static int find_kernels(const struct cuda_driver *d, cu_module module, struct cuda_kernel *kernels, size_t n, struct errmsg *e)
+static int find_kernels(const struct cuda_driver *d, cu_module module, struct cuda_kernel *kernels, size_t n,
+                        struct errmsg *e)
 {
     for (size_t i = 0; i < n; i++) {
         cu_result r = d->module_function(&kernels[i].function, module, kernels[i].name);
@@ -29,11 +30,11 @@ static int find_kernels(const struct cuda_driver *d, cu_module module, struct cu
     return 0;
 }
 
-int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struct cuda_kernel *kernels, size_t n,
-                     struct cuda_module *ret_module, struct errmsg *e)
+int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struct cuda_kernel *kernels,
+                     size_t n, struct cuda_module *ret_module, struct errmsg *e)
 {
     const struct cuda_driver *d = cuda_space_driver(s);
-    struct cuda_module m = { .space = s };
+    struct cuda_module m = {.space = s};
     cu_result result;
     int r;
 
@@ -56,11 +57,11 @@ int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struc
     return 0;
 }
 
-int cuda_launch(struct cuda_space *s, struct cuda_kernel *kernel, struct cuda_grid g, unsigned n_threads, size_t shared_bytes,
-                const void *parameters, cu_stream stream, struct errmsg *e)
+int cuda_launch(struct cuda_space *s, struct cuda_kernel *kernel, struct cuda_grid g, unsigned n_threads,
+                size_t shared_bytes, const void *parameters, cu_stream stream, struct errmsg *e)
 {
     const struct cuda_driver *d = cuda_space_driver(s);
-    void *arguments[] = { (void *) (uintptr_t) parameters };
+    void *arguments[] = {(void *) (uintptr_t) parameters};
     cu_result result = CU_SUCCESS;
     int r = cuda_space_enter(s, e);
 
@@ -73,7 +74,8 @@ int cuda_launch(struct cuda_space *s, struct cuda_kernel *kernel, struct cuda_gr
     } else {
         if (shared_bytes > kernel->shared_bytes)
             kernel->shared_bytes = shared_bytes;
-        result = d->launch(kernel->function, g.x, g.y, g.z, n_threads, 1, 1, (unsigned) shared_bytes, stream, arguments, NULL);
+        result = d->launch(kernel->function, g.x, g.y, g.z, n_threads, 1, 1, (unsigned) shared_bytes, stream,
+                           arguments, NULL);
         r = result == CU_SUCCESS ? 0 : cuda_fail(d, result, e, kernel->name);
     }
     cuda_space_leave(s);

@@ -1,4 +1,5 @@
-/* An image of kernels in a space's context: its functions by name, and launches of them. For kernels.c and f16.c. */
+/* An image of kernels in a space's context: its functions by name, and launches of them. For kernels.c and
+ * f16.c. */
 #pragma once
 
 #include <stddef.h>
@@ -28,8 +29,8 @@ struct cuda_module {
  *
  * Return: 0; -EOPNOTSUPP: the build has no image, or none for this GPU; else as cuda_fail().
  */
-int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struct cuda_kernel *kernels, size_t n,
-                     struct cuda_module *ret_module, struct errmsg *e);
+int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struct cuda_kernel *kernels,
+                     size_t n, struct cuda_module *ret_module, struct errmsg *e);
 
 /* Work of its kernels must have ended. A zeroed one is fine. */
 void cuda_module_unload(struct cuda_module *m);
@@ -40,5 +41,5 @@ void cuda_module_unload(struct cuda_module *m);
  *
  * Return: 0; as cuda_fail(), also where the GPU has less shared memory than @shared_bytes.
  */
-int cuda_launch(struct cuda_space *s, struct cuda_kernel *kernel, struct cuda_grid g, unsigned n_threads, size_t shared_bytes,
-                const void *parameters, cu_stream stream, struct errmsg *e);
+int cuda_launch(struct cuda_space *s, struct cuda_kernel *kernel, struct cuda_grid g, unsigned n_threads,
+                size_t shared_bytes, const void *parameters, cu_stream stream, struct errmsg *e);

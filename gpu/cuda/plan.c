@@ -16,7 +16,8 @@ enum { PLANES_STEP = 16, ALIGN = 16, WIDTHS = TABLE_BITS_MAX + 1, LEVELS = 1 << 
 _Static_assert(PLAN_HALVES_MAX == TABLE_HALF_TILES_MAX, "half-tiles of a head-side");
 _Static_assert(PLAN_SINKS_MAX == TABLE_SINKS_MAX, "sinks");
 
-/* Hands out parts of an image; without one it only adds up. Addresses are those of the place where it will be read. */
+/* Hands out parts of an image; without one it only adds up. Addresses are those of the place where it will be
+ * read. */
 struct cursor {
     char *image;
     cu_ptr address;
@@ -33,7 +34,7 @@ static struct part take(struct cursor *c, size_t n, size_t bytes)
     size_t at = (c->bytes + ALIGN - 1) / ALIGN * ALIGN;
 
     c->bytes = at + n * bytes;
-    return (struct part) { c->image ? c->image + at : NULL, (const void *) (uintptr_t) (c->address + at) };
+    return (struct part){c->image ? c->image + at : NULL, (const void *) (uintptr_t) (c->address + at)};
 }
 
 static uint32_t n_planes_of(const struct geometry *g)
@@ -81,19 +82,20 @@ int plan_table_check(const struct page_layout *l, struct errmsg *e)
     const struct geometry *g = &l->table->geometry;
 
     if (geometry_group(g) > PLAN_GROUP_MAX)
-        return fail(e, -EOPNOTSUPP, "GPU kernels take up to %d query heads per KV head, the model has %u", PLAN_GROUP_MAX,
-                    geometry_group(g));
+        return fail(e, -EOPNOTSUPP, "GPU kernels take up to %d query heads per KV head, the model has %u",
+                    PLAN_GROUP_MAX, geometry_group(g));
     if (l->r_in_max > PLAN_COLUMNS_MAX)
-        return fail(e, -EOPNOTSUPP, "GPU kernels decode a value from up to %d coordinates, the table from %zu",
+        return fail(e, -EOPNOTSUPP,
+                    "GPU kernels decode a value from up to %d coordinates, the table from %zu",
                     PLAN_COLUMNS_MAX, (size_t) l->r_in_max);
     return 0;
 }
 
-/* ---- parts --------------------------------------------------------------------------------------------------------- */
+/* ---- parts ---- */
 
 static struct plan_codes codes_of(const struct codec *c, uint32_t offset)
 {
-    struct plan_codes ret = { .n_half = c->n_half, .r = c->r };
+    struct plan_codes ret = {.n_half = c->n_half, .r = c->r};
 
     for (unsigned i = 0; i < c->n_half; i++) {
         ret.bits[i] = c->bits[i];
@@ -116,8 +118,8 @@ static float power_of_two_above(const float *x, size_t n)
 }
 
 /*
- * K's dec in binary16, [2][n_planes][r], times a power of two that brings its largest entry to 1 or a little below, so that
- * none that matters is subnormal; returns what 1 stands for.
+ * K's dec in binary16, [2][n_planes][r], times a power of two that brings its largest entry to 1 or a little
+ * below, so that none that matters is subnormal; returns what 1 stands for.
  */
 static float fill_dec_k(const struct geometry *g, const struct codec *k, uint16_t *ret)
 {
@@ -144,10 +146,12 @@ static double size_of_planes(const float *x, size_t ld, size_t from, size_t n)
 }
 
 /*
- * How exactly the mean's scores are formed, 16 planes at a time (kernels/plan.h): rounded while all that is rounded is together
- * no larger than what the codes add to the mean, a vector of size |dec| as levels have variance one; the smallest first.
+ * How exactly the mean's scores are formed, 16 planes at a time (kernels/plan.h): rounded while all that is
+ * rounded is together no larger than what the codes add to the mean, a vector of size |dec| as levels have
+ * variance one; the smallest first.
  */
-static uint32_t mean_steps_of(const struct geometry *g, const struct codec *k, const struct levels *levels, const float *mean)
+static uint32_t mean_steps_of(const struct geometry *g, const struct codec *k, const struct levels *levels,
+                              const float *mean)
 {
     uint32_t n = n_planes_of(g), steps = 0;
     double room = 0, sizes[GEOMETRY_PLANES_MAX / PLANES_STEP + 1];
@@ -197,7 +201,7 @@ static const float *copy(struct cursor *c, const float *from, size_t n)
 
 static struct plan_encoder make_encoder(struct cursor *c, const struct codec *codec, uint32_t d)
 {
-    return (struct plan_encoder) {
+    return (struct plan_encoder){
         .mean = copy(c, codec->enc_mean, d),
         .enc = copy(c, codec->enc, (size_t) codec->r * d),
         .enc_k = copy(c, codec->enc_k, (size_t) codec->r * codec->n_pred),
@@ -205,27 +209,37 @@ static struct plan_encoder make_encoder(struct cursor *c, const struct codec *co
     };
 }
 
-static struct plan_head make_head(struct cursor *c, const struct page_layout *l, uint32_t layer, uint32_t head)
+static struct plan_head make_head(struct cursor *c, const struct page_layout *l, uint32_t layer,
+                                  uint32_t head)
 {
     const struct table *t = l->table;
     const struct geometry *g = &t->geometry;
     uint32_t of_model = l->shard.first_head + head;
-    const struct codec *k = table_codec(t, layer, of_model, SIDE_K), *v = table_codec(t, layer, of_model, SIDE_V);
+    const struct codec *k = table_codec(t, layer, of_model, SIDE_K),
+                       *v = table_codec(t, layer, of_model, SIDE_V);
     struct head_run run = table_predictors(t, of_model);
     struct part dec_k = take(c, (size_t) 2 * n_planes_of(g) * k->r, sizeof(uint16_t));
     struct part fragments = take(c, plan_dec_fragment_words(n_planes_of(g), k->r), sizeof(uint32_t));
     struct part mean_k = take(c, (size_t) 2 * n_planes_of(g), sizeof(float));
     struct plan_head h = {
-        .k = codes_of(k, 0), .v = codes_of(v, (uint32_t) page_v_off(k)),
+        .k = codes_of(k, 0),
+        .v = codes_of(v, (uint32_t) page_v_off(k)),
         .block = (uint32_t) page_block_off(l, layer, head),
         .block_bytes = (uint32_t) (page_block_off(l, layer, head + 1) - page_block_off(l, layer, head)),
         .sinks_k = (uint32_t) page_sink_off(l, layer, head, SIDE_K),
         .sinks_v = (uint32_t) page_sink_off(l, layer, head, SIDE_V),
-        .n_predictors = run.n, .first_predictor = run.first - l->shard.first_head, .r_in = v->r_in,
-        .dec_k = dec_k.read, .dec_k_fragments = fragments.read, .mean_k = mean_k.read,
-        .dec_v = copy(c, v->dec, (size_t) g->d * v->r_in), .mean_v = copy(c, v->mean, g->d),
-        .encode_k = make_encoder(c, k, g->d), .encode_v = make_encoder(c, v, g->d),
-        .decode_k = copy(c, k->dec, (size_t) g->d * k->r_in), .decode_mean_k = copy(c, k->mean, g->d),
+        .n_predictors = run.n,
+        .first_predictor = run.first - l->shard.first_head,
+        .r_in = v->r_in,
+        .dec_k = dec_k.read,
+        .dec_k_fragments = fragments.read,
+        .mean_k = mean_k.read,
+        .dec_v = copy(c, v->dec, (size_t) g->d * v->r_in),
+        .mean_v = copy(c, v->mean, g->d),
+        .encode_k = make_encoder(c, k, g->d),
+        .encode_v = make_encoder(c, v, g->d),
+        .decode_k = copy(c, k->dec, (size_t) g->d * k->r_in),
+        .decode_mean_k = copy(c, k->mean, g->d),
     };
 
     if (!c->image)
@@ -243,8 +257,9 @@ static void fill_levels(const struct table *t, uint16_t *ret)
     for (unsigned side = SIDE_K; side <= SIDE_V; side++)
         for (unsigned b = 0; b < WIDTHS; b++)
             for (unsigned i = 0; i < LEVELS; i++)
-                ret[(side * WIDTHS + b) * LEVELS + i] =
-                    b > 0 && i < 1u << b ? f32_to_f16(t->levels[side][b].value[i]) : 0; /* exact: alloc/table.h */
+                ret[(side * WIDTHS + b) * LEVELS + i] = b > 0 && i < 1u << b
+                                                            ? f32_to_f16(t->levels[side][b].value[i])
+                                                            : 0; /* exact: alloc/table.h */
 }
 
 static void fill_thresholds(const struct table *t, float *thresholds, float *limits)
@@ -275,7 +290,8 @@ static void fill_angles(const struct page_layout *l, float *cosine, float *sine,
     }
 }
 
-/* The same as operand A of 16 tokens and 16 planes (plan_table.turns): row g or g + 8, planes 2t, 2t + 1 or 8 more. */
+/* The same as operand A of 16 tokens and 16 planes (plan_table.turns): row g or g + 8, planes 2t, 2t + 1 or 8
+ * more. */
 static void fill_turns(const float *cosine, const float *sine, uint32_t n_planes, uint32_t *ret)
 {
     uint32_t words = n_planes / PLANES_STEP * 2 * 128 * 4;
@@ -341,20 +357,36 @@ static void make(struct cursor *c, const struct page_layout *l)
     plan_fill_page_turn(n, freq.at, page_turn.at);
     plan_fill_narrow(levels.at, narrow.at);
     plan_fill_wide(levels.at, wide.at);
-    *(struct plan_table *) table.at = (struct plan_table) {
-        .d = g->d, .n_rot = g->n_rot, .n_planes = n, .group = geometry_group(g), .n_kv_heads = l->shard.n_heads,
-        .n_sink = t->n_sink, .columns_max = plan_columns_max(l), .rank_max = rank_max(l), .key_rank_max = plan_rank_max(l, SIDE_K),
-        .block_bytes_max = plan_block_bytes_max(l), .attn_scale = (float) g->attn_scale,
-        .levels = levels.read, .thresholds = thresholds.read, .limits = limits.read,
-        .cosine = cosine.read, .sine = sine.read, .turns = turns.read, .freq = freq.read,
-        .page_turn = page_turn.read, .narrow = narrow.read, .wide = wide.read, .wide_values = plan_wide_values(l),
+    *(struct plan_table *) table.at = (struct plan_table){
+        .d = g->d,
+        .n_rot = g->n_rot,
+        .n_planes = n,
+        .group = geometry_group(g),
+        .n_kv_heads = l->shard.n_heads,
+        .n_sink = t->n_sink,
+        .columns_max = plan_columns_max(l),
+        .rank_max = rank_max(l),
+        .key_rank_max = plan_rank_max(l, SIDE_K),
+        .block_bytes_max = plan_block_bytes_max(l),
+        .attn_scale = (float) g->attn_scale,
+        .levels = levels.read,
+        .thresholds = thresholds.read,
+        .limits = limits.read,
+        .cosine = cosine.read,
+        .sine = sine.read,
+        .turns = turns.read,
+        .freq = freq.read,
+        .page_turn = page_turn.read,
+        .narrow = narrow.read,
+        .wide = wide.read,
+        .wide_values = plan_wide_values(l),
         .heads = heads.read,
     };
 }
 
 size_t plan_table_bytes(const struct page_layout *l)
 {
-    struct cursor c = { 0 };
+    struct cursor c = {0};
 
     make(&c, l);
     return c.bytes;
@@ -362,25 +394,26 @@ size_t plan_table_bytes(const struct page_layout *l)
 
 void plan_table_fill(const struct page_layout *l, void *image, cu_ptr address)
 {
-    struct cursor c = { .image = image, .address = address };
+    struct cursor c = {.image = image, .address = address};
 
     make(&c, l);
 }
 
-/* ---- kernels of attention ------------------------------------------------------------------------------------------ */
+/* ---- kernels of attention ---- */
 
 bool plan_attend_takes(enum plan_attend_kernel kernel, const struct page_layout *l, uint32_t n_q)
 {
     static const struct {
         uint32_t n_key_coords, n_columns, n_rows;
     } most[PLAN_ATTEND_COUNT] = {
-#define KERNEL_MOST(name, n_key_coords, n_columns, n_rows) { n_key_coords, n_columns, n_rows },
+#define KERNEL_MOST(name, n_key_coords, n_columns, n_rows) {n_key_coords, n_columns, n_rows},
         PLAN_ATTEND_KERNELS(KERNEL_MOST)
 #undef KERNEL_MOST
     };
     uint32_t group = geometry_group(&l->table->geometry), of_tile = PLAN_TILE_QUERIES(group);
 
-    return plan_rank_max(l, SIDE_K) <= most[kernel].n_key_coords && plan_columns_max(l) <= most[kernel].n_columns &&
+    return plan_rank_max(l, SIDE_K) <= most[kernel].n_key_coords &&
+           plan_columns_max(l) <= most[kernel].n_columns &&
            (n_q < of_tile ? n_q : of_tile) * group <= most[kernel].n_rows;
 }
 
@@ -393,20 +426,22 @@ enum plan_attend_kernel plan_attend_kernel(const struct page_layout *l, uint32_t
     return (enum plan_attend_kernel) i; /* the last takes what plan_table_check() accepted */
 }
 
-/* ---- those for compute capability 9.0 --------------------------------------------------------------------------------- */
+/* ---- those for compute capability 9.0 ---- */
 
 static const struct {
     const char *name;
     uint32_t d, n_rows;
 } kernels_90[PLAN_90_COUNT] = {
-#define KERNEL_90(name, d, n_rows) { #name, d, n_rows },
+#define KERNEL_90(name, d, n_rows) {#name, d, n_rows},
     PLAN_90_KERNELS(KERNEL_90)
 #undef KERNEL_90
 };
 
 size_t plan_90_shared_bytes(enum plan_90_kernel kernel, const struct page_layout *l)
 {
-    return plan_90_shape(kernels_90[kernel].d, kernels_90[kernel].n_rows, plan_rank_max(l, SIDE_K), plan_block_bytes_max(l)).bytes;
+    return plan_90_shape(kernels_90[kernel].d, kernels_90[kernel].n_rows, plan_rank_max(l, SIDE_K),
+                         plan_block_bytes_max(l))
+        .bytes;
 }
 
 bool plan_90_takes(enum plan_90_kernel kernel, const struct page_layout *l, uint32_t n_q)
@@ -428,7 +463,7 @@ enum plan_90_kernel plan_90_kernel(const struct page_layout *l, uint32_t n_q)
     return (enum plan_90_kernel) i;
 }
 
-/* ---- shared memory --------------------------------------------------------------------------------------------------- */
+/* ---- shared memory ---- */
 
 size_t plan_attend_shared_bytes(const struct page_layout *l)
 {
@@ -439,7 +474,8 @@ size_t plan_attend_shared_bytes(const struct page_layout *l)
 
 size_t plan_coding_shared_bytes(const struct page_layout *l)
 {
-    return plan_coding_floats(l->table->geometry.d, rank_max(l)) * sizeof(float) + PLAN_TILE_ROWS * CHUNK_TOKENS;
+    return plan_coding_floats(l->table->geometry.d, rank_max(l)) * sizeof(float) +
+           PLAN_TILE_ROWS * CHUNK_TOKENS;
 }
 
 size_t plan_merge_shared_bytes(const struct page_layout *l)

@@ -1,6 +1,6 @@
 /*
- * A table as kernels read it: made from a page layout, in one piece of memory whose inner pointers are those of the place
- * where it will lie. kernels/plan.h says what is in it.
+ * A table as kernels read it: made from a page layout, in one piece of memory whose inner pointers are those
+ * of the place where it will lie. kernels/plan.h says what is in it.
  */
 #pragma once
 
@@ -17,8 +17,8 @@ struct errmsg;
 
 /**
  * plan_table_check() - whether the kernels take a table
- * Return: 0; -EOPNOTSUPP with a sentence that names what they do not take: query heads per KV head, coordinates or heads that
- * values are decoded from.
+ * Return: 0; -EOPNOTSUPP with a sentence that names what they do not take: query heads per KV head,
+ * coordinates or heads that values are decoded from.
  */
 int plan_table_check(const struct page_layout *l, struct errmsg *e);
 
@@ -39,17 +39,18 @@ enum plan_attend_kernel plan_attend_kernel(const struct page_layout *l, uint32_t
 bool plan_attend_takes(enum plan_attend_kernel kernel, const struct page_layout *l, uint32_t n_q);
 
 /*
- * The kernel for compute capability 9.0 that takes the table and calls of @n_q > 0 queries; PLAN_90_COUNT: none, the general ones
- * must. They take head dimensions 64, 128 and 256, values predicted from their own head's keys at most, and what fits into
- * shared memory, which all ranks do up to 128 and most above.
+ * The kernel for compute capability 9.0 that takes the table and calls of @n_q > 0 queries; PLAN_90_COUNT:
+ * none, the general ones must. They take head dimensions 64, 128 and 256, values predicted from their own
+ * head's keys at most, and what fits into shared memory, which all ranks do up to 128 and most above.
  */
 enum plan_90_kernel plan_90_kernel(const struct page_layout *l, uint32_t n_q);
 bool plan_90_takes(enum plan_90_kernel kernel, const struct page_layout *l, uint32_t n_q);
 size_t plan_90_shared_bytes(enum plan_90_kernel kernel, const struct page_layout *l); /* dynamic */
 
 /*
- * The kernel for compute capability 8.0 and later that takes them; PLAN_80_COUNT: none. They take head dimensions 64, 128 and 256
- * and what fits into the shared memory that every such GPU has: at 4 bits all ranks up to 128 where rows are no more than 8.
+ * The kernel for compute capability 8.0 and later that takes them; PLAN_80_COUNT: none. They take head
+ * dimensions 64, 128 and 256 and what fits into the shared memory that every such GPU has: at 4 bits all
+ * ranks up to 128 where rows are no more than 8.
  */
 enum plan_80_kernel plan_80_kernel(const struct page_layout *l, uint32_t n_q);
 bool plan_80_takes(enum plan_80_kernel kernel, const struct page_layout *l, uint32_t n_q);

@@ -1,4 +1,5 @@
-/* Fragments; see plan_80.h. Which number stands in which word of which lane: the PTX ISA's pictures of mma.m16n8k16. */
+/* Fragments; see plan_80.h. Which number stands in which word of which lane: the PTX ISA's pictures of
+ * mma.m16n8k16. */
 #include "gpu/cuda/plan_80.h"
 
 #include <math.h>
@@ -14,7 +15,8 @@ static uint32_t pair(uint16_t low, uint16_t high)
     return low | (uint32_t) high << 16;
 }
 
-/* Operand B [16 coordinates, 8 planes]: lane 4 g + t has plane g, coordinates 2t, 2t + 1 and 2t + 8, 2t + 9. */
+/* Operand B [16 coordinates, 8 planes]: lane 4 g + t has plane g, coordinates 2t, 2t + 1 and 2t + 8, 2t + 9.
+ */
 void plan_fill_dec_fragments(uint32_t n_planes, uint32_t r, const uint16_t *dec, uint32_t *ret)
 {
     for (uint32_t tile = 0; tile < n_planes / 8; tile++)
@@ -40,10 +42,11 @@ void plan_fill_narrow(const uint16_t *levels, uint32_t *ret)
 {
     for (unsigned kind = 0; kind < 3; kind++)
         for (unsigned b = 0; b < NARROW; b++) {
-            uint8_t bytes[16] = { 0 };
+            uint8_t bytes[16] = {0};
 
             for (unsigned i = 0; b > 0 && i < 1u << b; i++)
-                bytes[i] = (uint8_t) ((int) f16_to_f32(levels[((kind == 2) * WIDTHS + b) * LEVELS + i]) + (kind == 0 ? 128 : 0));
+                bytes[i] = (uint8_t) ((int) f16_to_f32(levels[((kind == 2) * WIDTHS + b) * LEVELS + i]) +
+                                      (kind == 0 ? 128 : 0));
             memcpy(ret + (NARROW * kind + b) * 4, bytes, sizeof(bytes));
         }
 }
@@ -53,7 +56,8 @@ void plan_fill_wide(const uint16_t *levels, uint16_t *ret)
     memset(ret, 0, (size_t) 2 * PLAN_80_WIDE_LEVELS * sizeof(*ret));
     for (unsigned side = 0; side < 2; side++)
         for (unsigned b = 1; b < WIDTHS; b++)
-            memcpy(ret + side * PLAN_80_WIDE_LEVELS + (1u << b), levels + (side * WIDTHS + b) * LEVELS, sizeof(*ret) << b);
+            memcpy(ret + side * PLAN_80_WIDE_LEVELS + (1u << b), levels + (side * WIDTHS + b) * LEVELS,
+                   sizeof(*ret) << b);
 }
 
 static bool any_wide(const struct codec *c)
@@ -77,12 +81,12 @@ bool plan_wide_values(const struct page_layout *l)
     return false;
 }
 
-/* ---- kernels --------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ---- */
 
 static const struct {
     uint32_t d, n_key_coords, n_columns, n_rows;
 } most[PLAN_80_COUNT] = {
-#define KERNEL_MOST(name, d, n_key_coords, n_columns, n_rows) { d, n_key_coords, n_columns, n_rows },
+#define KERNEL_MOST(name, d, n_key_coords, n_columns, n_rows) {d, n_key_coords, n_columns, n_rows},
     PLAN_80_KERNELS(KERNEL_MOST)
 #undef KERNEL_MOST
 };
@@ -91,8 +95,8 @@ size_t plan_80_shared_bytes(enum plan_80_kernel kernel, const struct page_layout
 {
     uint32_t d = l->table->geometry.d;
 
-    return plan_80_shape(d, most[kernel].n_rows, plan_rank_max(l, SIDE_K), plan_columns_max(l), plan_block_bytes_max(l),
-                         plan_exact_shared_bytes(d, d / 2))
+    return plan_80_shape(d, most[kernel].n_rows, plan_rank_max(l, SIDE_K), plan_columns_max(l),
+                         plan_block_bytes_max(l), plan_exact_shared_bytes(d, d / 2))
         .bytes;
 }
 
@@ -101,7 +105,8 @@ bool plan_80_takes(enum plan_80_kernel kernel, const struct page_layout *l, uint
     uint32_t group = geometry_group(&l->table->geometry), of_tile = PLAN_TILE_QUERIES(group);
 
     return l->table->geometry.d == most[kernel].d && plan_rank_max(l, SIDE_K) <= most[kernel].n_key_coords &&
-           plan_columns_max(l) <= most[kernel].n_columns && (n_q < of_tile ? n_q : of_tile) * group <= most[kernel].n_rows &&
+           plan_columns_max(l) <= most[kernel].n_columns &&
+           (n_q < of_tile ? n_q : of_tile) * group <= most[kernel].n_rows &&
            plan_80_shared_bytes(kernel, l) <= PLAN_80_SHARED_MAX;
 }
 

@@ -1,4 +1,5 @@
-/* Parts of a table that attend_80.cu reads, in the order in which its fragments want them; written by plan.c's fill. */
+/* Parts of a table that attend_80.cu reads, in the order in which its fragments want them; written by
+ * plan.c's fill. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,5 +26,6 @@ void plan_fill_page_turn(uint32_t n_planes, const double *freq, float *ret);
 void plan_fill_narrow(const uint16_t *levels, uint32_t *ret);
 void plan_fill_wide(const uint16_t *levels, uint16_t *ret);
 
-/* Whether values of any head are products of binary16: half-tiles of more than four bits, keys of other heads. */
+/* Whether values of any head are products of binary16: half-tiles of more than four bits, keys of other
+ * heads. */
 bool plan_wide_values(const struct page_layout *l);

@@ -1,12 +1,12 @@
 /*
  * The CPU flash attention of ggml for one new token over a long context, with a cache of one type: what
- * ggml_attend.sh holds `kvcobra bench attend` against. Built by that script against ggml's own headers, never as a part
- * of this project.
+ * ggml_attend.sh holds `kvcobra bench attend` against. Built by that script against ggml's own headers, never
+ * as a part of this project.
  *
  *     ggml_attend TYPE D KV_HEADS GROUP KEYS THREADS REPEAT
  *
- * Prints nanoseconds of wall time per key and KV head: minimum, median, 99th percentile. The output of a small case is
- * compared with a plain loop first.
+ * Prints nanoseconds of wall time per key and KV head: minimum, median, 99th percentile. The output of a
+ * small case is compared with a plain loop first.
  */
 #include <math.h>
 #include <stdio.h>
@@ -56,7 +56,8 @@ static void fill(struct ggml_tensor *t, uint64_t seed, float *ret)
         if (t->type == GGML_TYPE_F32)
             memcpy((float *) t->data + r * row, x, (size_t) row * sizeof(*x));
         else
-            ggml_quantize_chunk(t->type, x, (char *) t->data + (size_t) r * ggml_row_size(t->type, row), 0, 1, row, NULL);
+            ggml_quantize_chunk(t->type, x, (char *) t->data + (size_t) r * ggml_row_size(t->type, row), 0, 1,
+                                row, NULL);
     }
     free(x);
 }
@@ -64,8 +65,8 @@ static void fill(struct ggml_tensor *t, uint64_t seed, float *ret)
 static struct attention attention_new(const struct shape *s, float *q, float *k, float *v)
 {
     size_t cache = 2 * ggml_row_size(s->type, s->d) * (size_t) (s->n_keys * s->n_kv_heads);
-    struct ggml_init_params params = { .mem_size = cache + ((size_t) 64 << 20) };
-    struct attention a = { .ctx = ggml_init(params) };
+    struct ggml_init_params params = {.mem_size = cache + ((size_t) 64 << 20)};
+    struct attention a = {.ctx = ggml_init(params)};
 
     if (!a.ctx)
         die("out of memory");
@@ -83,7 +84,8 @@ static struct attention attention_new(const struct shape *s, float *q, float *k,
     return a;
 }
 
-/* Of 256 keys against binary64; binary16 rounds by 2^-12, q8_0 by 2^-8 and q4_0 by 2^-4 of a block's largest. */
+/* Of 256 keys against binary64; binary16 rounds by 2^-12, q8_0 by 2^-8 and q4_0 by 2^-4 of a block's largest.
+ */
 static void check(struct shape s, int n_threads)
 {
     int64_t n_q = s.n_kv_heads * s.group * s.d, n_kv;
@@ -166,11 +168,12 @@ int main(int argc, char **argv)
 
     if (argc != 8)
         die("arguments: TYPE D KV_HEADS GROUP KEYS THREADS REPEAT");
-    s = (struct shape) { GGML_TYPE_COUNT, number(argv[2]), number(argv[3]), number(argv[4]), number(argv[5]) };
+    s = (struct shape){GGML_TYPE_COUNT, number(argv[2]), number(argv[3]), number(argv[4]), number(argv[5])};
     n_threads = (int) number(argv[6]);
     repeat = (int) number(argv[7]);
     for (int type = 0; type < GGML_TYPE_COUNT; type++)
-        if (ggml_type_name((enum ggml_type) type) && strcmp(ggml_type_name((enum ggml_type) type), argv[1]) == 0)
+        if (ggml_type_name((enum ggml_type) type) &&
+            strcmp(ggml_type_name((enum ggml_type) type), argv[1]) == 0)
             s.type = (enum ggml_type) type;
     if (s.type == GGML_TYPE_COUNT)
         die("no such type");

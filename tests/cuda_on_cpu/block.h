@@ -1,5 +1,5 @@
-/* Between the files of this folder: what cuda_on_cpu.cpp, which runs threads, and hopper.cpp, for whose operations they wait, ask
- * of each other. */
+/* Between the files of this folder: what cuda_on_cpu.cpp, which runs threads, and hopper.cpp, for whose
+ * operations they wait, ask of each other. */
 #pragma once
 
 /* Leaves the running thread until @ready; looked at each time around. */
@@ -9,5 +9,6 @@ void on_cpu_wait_until(bool (*ready)(const void *what), const void *what);
 void hopper_block_begin(unsigned n_threads);
 void hopper_block_end();
 
-/* No thread can go on: delivers one copy, the youngest, so that no order is relied on. False: none is in flight. */
+/* No thread can go on: delivers one copy, the youngest, so that no order is relied on. False: none is in
+ * flight. */
 bool hopper_deliver();

@@ -15,9 +15,11 @@ enum { THREADS_MAX = 1024, STACK_BYTES = 256 << 10, GIVEN_BYTES = 64 };
 on_cpu_index threadIdx, blockIdx, gridDim;
 unsigned char *dynamic_shared;
 
-namespace {
+namespace
+{
 
-/* A place to go on at. The compiler's own jumps, since those of libc ask the kernel for signals, at each of millions of turns. */
+/* A place to go on at. The compiler's own jumps, since those of libc ask the kernel for signals, at each of
+ * millions of turns. */
 typedef void *place[5];
 
 __attribute__((noinline)) void jump(place to)
@@ -74,7 +76,7 @@ __attribute__((noinline)) void run_thread(unsigned i)
     enum state state = t->state;
 
     block.current = i;
-    threadIdx = { i, 0, 0 };
+    threadIdx = {i, 0, 0};
     t->state = RUNNING;
     if (state == RUNNING)
         leave(block.scheduler, t->turn);
@@ -86,8 +88,10 @@ void start(unsigned i)
 {
     struct thread *t = &block.threads[i];
 
-    if (!t->stack) { /* for as long as the process lives: launches are many, and most of a stack is never touched */
-        void *map = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!t->stack) { /* for as long as the process lives: launches are many, and most of a stack is never
+                        touched */
+        void *map = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
         if (map == MAP_FAILED)
             abort();
@@ -122,7 +126,7 @@ bool release_waiting()
     bool any = false;
 
     for (unsigned first = 0; first < block.n; first += 32)
-        for (enum state state : { GAVE, TOOK })
+        for (enum state state : {GAVE, TOOK})
             if (all_in(first, 32, state)) {
                 release(first, 32);
                 any = true;
@@ -139,7 +143,7 @@ bool can_run(unsigned i)
 {
     struct thread *t = &block.threads[i];
 
-    threadIdx = { i, 0, 0 };
+    threadIdx = {i, 0, 0};
     if (t->state == WAITING && t->ready(t->what))
         t->state = RUNNING;
     return t->state == NEW || t->state == RUNNING;
@@ -153,8 +157,8 @@ unsigned draw(unsigned n)
 }
 
 /*
- * Every warp has a turn, beginning with any of them, and some sit it out: so whoever relies on another's being through, without
- * waiting for it, is found out. False: nobody could go on.
+ * Every warp has a turn, beginning with any of them, and some sit it out: so whoever relies on another's
+ * being through, without waiting for it, is found out. False: nobody could go on.
  */
 bool run_round()
 {
@@ -185,8 +189,8 @@ void run_block()
         bool any = run_round();
 
         if (!all_in(0, block.n, DONE) && !release_waiting() && !any && !hopper_deliver()) {
-            fprintf(stderr, "cuda_on_cpu: threads of block (%u, %u, %u) wait for others that do not come\n", blockIdx.x,
-                    blockIdx.y, blockIdx.z);
+            fprintf(stderr, "cuda_on_cpu: threads of block (%u, %u, %u) wait for others that do not come\n",
+                    blockIdx.x, blockIdx.y, blockIdx.z);
             abort();
         }
     }
@@ -226,7 +230,8 @@ void on_cpu_taken()
     wait_in(TOOK);
 }
 
-void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void (*kernel)(const void *arg), const void *arg)
+void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void (*kernel)(const void *arg),
+                const void *arg)
 {
     assert(n_threads % 32 == 0 && n_threads <= THREADS_MAX);
     block.n = n_threads;
@@ -239,7 +244,7 @@ void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
-                blockIdx = { x, y, z };
+                blockIdx = {x, y, z};
                 memset(dynamic_shared, 0xff, shared_bytes); /* NaN where nothing was written */
                 hopper_block_begin(n_threads);
                 run_block();

@@ -1,8 +1,9 @@
 /*
- * Runs kernels of gpu/cuda/kernels on the CPU, to test what does not depend on a GPU: indices, fragments, barriers, softmax.
- * The threads of a block are contexts of one thread that take turns at barriers and at operations of a warp; which warp goes
- * first, and which sits a turn out, is drawn. Blocks run one after the other. A barrier that not all threads reach, and a warp
- * operation that not all lanes reach, end the program.
+ * Runs kernels of gpu/cuda/kernels on the CPU, to test what does not depend on a GPU: indices, fragments,
+ * barriers, softmax. The threads of a block are contexts of one thread that take turns at barriers and at
+ * operations of a warp; which warp goes first, and which sits a turn out, is drawn. Blocks run one after the
+ * other. A barrier that not all threads reach, and a warp operation that not all lanes reach, end the
+ * program.
  *
  * gpu/cuda/kernels/device.h includes this in place of CUDA's own headers; a test includes the kernel's file.
  */
@@ -38,7 +39,8 @@ const void *on_cpu_given(unsigned lane);
 void on_cpu_taken();
 
 /* A grid of blocks of @n_threads with @shared_bytes each. */
-void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void (*kernel)(const void *arg), const void *arg);
+void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void (*kernel)(const void *arg),
+                const void *arg);
 
 static inline float half_to_float(uint16_t h)
 {
@@ -108,10 +110,11 @@ static inline struct floats2 load_floats2(const float *at)
     return v;
 }
 
-/* The instruction as its manual draws it: row g = lane / 4, column pair t = lane % 4. Lanes give numbers: each is read often. */
+/* The instruction as its manual draws it: row g = lane / 4, column pair t = lane % 4. Lanes give numbers:
+ * each is read often. */
 static inline void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    const uint32_t pairs[6] = { a[0], a[1], a[2], a[3], b0, b1 };
+    const uint32_t pairs[6] = {a[0], a[1], a[2], a[3], b0, b1};
     unsigned lane = threadIdx.x % 32;
     float mine[6][2], sums[4];
 

@@ -7,7 +7,8 @@
 
 #include "tests/cuda_on_cpu/block.h"
 
-namespace {
+namespace
+{
 
 /* Shared memory's window has 256 KiB, and a block's does not begin at 0. */
 enum { SHARED_FROM = 1024, SHARED_END = 256 << 10, NAMED_BARRIERS = 16, WARPGROUP = 128 };
@@ -56,7 +57,8 @@ struct {
 
 [[noreturn]] void refuse(const char *what)
 {
-    fprintf(stderr, "cuda_on_cpu: block (%u, %u, %u), thread %u: %s\n", blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, what);
+    fprintf(stderr, "cuda_on_cpu: block (%u, %u, %u), thread %u: %s\n", blockIdx.x, blockIdx.y, blockIdx.z,
+            threadIdx.x, what);
     abort();
 }
 
@@ -82,7 +84,7 @@ uint32_t pair(double lo, double hi)
 
 } // namespace
 
-/* ---- a block ------------------------------------------------------------------------------------------------------- */
+/* ---- a block ---- */
 
 void hopper_block_begin(unsigned n_threads)
 {
@@ -122,9 +124,10 @@ void on_cpu_registers(unsigned n, unsigned has)
     mine().more = (int) n - (int) has;
 }
 
-/* ---- barriers ------------------------------------------------------------------------------------------------------ */
+/* ---- barriers ---- */
 
-namespace {
+namespace
+{
 
 barrier &barrier_at(const uint64_t *b)
 {
@@ -161,7 +164,7 @@ void barrier_init(uint64_t *b, unsigned n_arrivals)
 {
     if (shared_address(b) % 8 != 0 || n_arrivals == 0 || block.barriers.count(b) > 0)
         refuse("a barrier that is not aligned, has no arrivals, or is there already");
-    block.barriers[b] = { n_arrivals, n_arrivals, 0, 0 };
+    block.barriers[b] = {n_arrivals, n_arrivals, 0, 0};
 }
 
 void barriers_ready()
@@ -186,14 +189,15 @@ void barrier_expect(uint64_t *b, uint32_t bytes)
 
 void barrier_wait(uint64_t *b, unsigned parity)
 {
-    struct awaited w = { b, parity };
+    struct awaited w = {b, parity};
 
     if (parity > 1)
         refuse("a parity that is none");
     on_cpu_wait_until(phase_ended, &w);
 }
 
-namespace {
+namespace
+{
 
 struct turn {
     const named *at;
@@ -214,7 +218,7 @@ bool threads_any(unsigned id, unsigned n, bool says)
     if (id == 0 || id >= NAMED_BARRIERS || n % 32 != 0)
         refuse("no such barrier");
     named &at = block.names[id];
-    turn t = { &at, at.turn };
+    turn t = {&at, at.turn};
 
     if (at.arrived > 0 && at.n != n)
         refuse("a barrier with different numbers of threads");
@@ -241,7 +245,7 @@ void warp_sync()
     on_cpu_taken();
 }
 
-/* ---- copies -------------------------------------------------------------------------------------------------------- */
+/* ---- copies ---- */
 
 uint32_t shared_address(const void *at)
 {
@@ -261,7 +265,7 @@ void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b)
             refuse("a copy to where another is under way");
     (void) barrier_at(b);
     memset(to, 0xff, bytes);
-    block.copies.push_back({ to, from, bytes, b });
+    block.copies.push_back({to, from, bytes, b});
 }
 
 bool hopper_deliver()
@@ -285,7 +289,7 @@ void async_fence()
     mine().fenced = true;
 }
 
-/* ---- single instructions --------------------------------------------------------------------------------------------- */
+/* ---- single instructions ---- */
 
 uint64_t value_of_lane(uint64_t x, unsigned lane)
 {
@@ -295,7 +299,7 @@ uint64_t value_of_lane(uint64_t x, unsigned lane)
     return x;
 }
 
-/* ---- products -------------------------------------------------------------------------------------------------------- */
+/* ---- products ---- */
 
 void products_begin()
 {
@@ -315,7 +319,7 @@ void on_cpu_product(uint32_t *c, const uint32_t *a, uint64_t b, unsigned n, bool
         refuse("products in flight with different sums"); /* allowed, but not modelled */
     if (t.products.empty())
         t.sums.assign(c, c + n / 4);
-    t.products.push_back({ c, a, { a[0], a[1], a[2], a[3] }, b, n, add });
+    t.products.push_back({c, a, {a[0], a[1], a[2], a[3]}, b, n, add});
     t.n_products++;
     t.committed = false;
     memset(c, 0xff, n);
@@ -326,12 +330,15 @@ void products_commit()
     mine().committed = true;
 }
 
-namespace {
+namespace
+{
 
-/* Element (n, k) of operand B, K-major without swizzle: ((8, n), (8, 2)) : ((8, SBO), (1, LBO)) halves; PTX ISA 9.7.15. */
+/* Element (n, k) of operand B, K-major without swizzle: ((8, n), (8, 2)) : ((8, SBO), (1, LBO)) halves; PTX
+ * ISA 9.7.15. */
 uint16_t element_of_b(uint64_t descriptor, unsigned n, unsigned k)
 {
-    uint32_t start = (uint32_t) (descriptor & 0x3fff) << 4, leading = (uint32_t) (descriptor >> 16 & 0x3fff) << 4;
+    uint32_t start = (uint32_t) (descriptor & 0x3fff) << 4, leading = (uint32_t) (descriptor >> 16 & 0x3fff)
+                                                                      << 4;
     uint32_t stride = (uint32_t) (descriptor >> 32 & 0x3fff) << 4;
     uint32_t at = start + n % 8 * 16 + n / 8 * stride + k % 8 * 2 + k / 8 * leading;
     uint16_t h;
@@ -363,7 +370,7 @@ void multiply(const pending_product &p, uint32_t *sums)
     for (unsigned tile = 0; tile < p.n / 8; tile++)
         for (unsigned i = 0; i < 2; i++) {
             uint32_t before = sums[2 * tile + i];
-            double sum[2] = { p.add ? low_half(before) : 0.0, p.add ? high_half(before) : 0.0 };
+            double sum[2] = {p.add ? low_half(before) : 0.0, p.add ? high_half(before) : 0.0};
 
             for (unsigned c = 0; c < 2; c++)
                 for (unsigned k = 0; k < 16; k++)

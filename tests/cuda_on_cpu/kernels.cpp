@@ -27,15 +27,14 @@ static const struct kernel {
     size_t bytes;
     void (*run)(const void *arg);
 } kernels[] = {
-#define ROW(name, parameters) { #name, sizeof(struct parameters), on_cpu_##name },
+#define ROW(name, parameters) {#name, sizeof(struct parameters), on_cpu_##name},
 #define ROW_ATTEND(name, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
 #define ROW_90(name, d, n_rows) ROW(name, plan_attend)
 #define ROW_80(name, d, n_key_coords, n_columns, n_rows) ROW(name, plan_attend)
-    PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_80_KERNELS(ROW_80) PLAN_90_KERNELS(ROW_90) PLAN_MERGE_KERNELS(ROW) PLAN_APPEND_KERNELS(ROW) PLAN_READ_KERNELS(ROW)
-        PLAN_MEMORY_KERNELS(ROW) F16_KERNELS(ROW)
+    PLAN_ATTEND_KERNELS(ROW_ATTEND) PLAN_80_KERNELS(ROW_80) PLAN_90_KERNELS(ROW_90) PLAN_MERGE_KERNELS(ROW)
+        PLAN_APPEND_KERNELS(ROW) PLAN_READ_KERNELS(ROW) PLAN_MEMORY_KERNELS(ROW) F16_KERNELS(ROW)
 #define ROW_KONLY(name, n_key_coords) ROW(name, konly_attend)
-        KONLY_ATTEND_KERNELS(ROW_KONLY) KONLY_MERGE_KERNELS(ROW)
-};
+            KONLY_ATTEND_KERNELS(ROW_KONLY) KONLY_MERGE_KERNELS(ROW)};
 
 static const struct kernel *find(const char *name)
 {
@@ -52,49 +51,56 @@ size_t on_cpu_param_bytes(const char *name)
     return k ? k->bytes : 0;
 }
 
-void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads, size_t shared_bytes,
-                   const void *parameters)
+void on_cpu_launch(const char *name, unsigned gx, unsigned gy, unsigned gz, unsigned n_threads,
+                   size_t shared_bytes, const void *parameters)
 {
     const struct kernel *k = find(name);
 
     if (!k)
         abort();
-    on_cpu_run({ gx, gy, gz }, n_threads, shared_bytes, k->run, parameters);
+    on_cpu_run({gx, gy, gz}, n_threads, shared_bytes, k->run, parameters);
 }
 
-void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
-                   size_t merge_shared_bytes)
+void on_cpu_attend(enum plan_attend_kernel kernel, const struct plan_attend *a, unsigned n_items,
+                   size_t attend_shared_bytes, size_t merge_shared_bytes)
 {
     const struct plan_table *t = a->table;
 
-    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items }, PLAN_THREADS, attend_shared_bytes,
-               kernels[kernel].run, a); /* those of attention stand first */
-    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes, a);
+    on_cpu_run({t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items}, PLAN_THREADS,
+               attend_shared_bytes, kernels[kernel].run, a); /* those of attention stand first */
+    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes,
+                  a);
 }
 
-void on_cpu_attend_80(enum plan_80_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
-                      size_t merge_shared_bytes)
+void on_cpu_attend_80(enum plan_80_kernel kernel, const struct plan_attend *a, unsigned n_items,
+                      size_t attend_shared_bytes, size_t merge_shared_bytes)
 {
     const struct plan_table *t = a->table;
 
-    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items }, PLAN_THREADS, attend_shared_bytes,
-               kernels[PLAN_ATTEND_COUNT + kernel].run, a); /* these stand behind the general ones */
-    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes, a);
+    on_cpu_run({t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items}, PLAN_THREADS,
+               attend_shared_bytes, kernels[PLAN_ATTEND_COUNT + kernel].run,
+               a); /* these stand behind the general ones */
+    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes,
+                  a);
 }
 
-void on_cpu_attend_90(enum plan_90_kernel kernel, const struct plan_attend *a, unsigned n_items, size_t attend_shared_bytes,
-                      size_t merge_shared_bytes)
+void on_cpu_attend_90(enum plan_90_kernel kernel, const struct plan_attend *a, unsigned n_items,
+                      size_t attend_shared_bytes, size_t merge_shared_bytes)
 {
     const struct plan_table *t = a->table;
 
-    on_cpu_run({ t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items }, PLAN_90_THREADS, attend_shared_bytes,
-               kernels[PLAN_ATTEND_COUNT + PLAN_80_COUNT + kernel].run, a); /* these stand behind the others */
-    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes, a);
+    on_cpu_run({t->n_kv_heads * PLAN_TILES(t->group, a->n_q), a->n_splits, n_items}, PLAN_90_THREADS,
+               attend_shared_bytes, kernels[PLAN_ATTEND_COUNT + PLAN_80_COUNT + kernel].run,
+               a); /* these stand behind the others */
+    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, PLAN_THREADS, merge_shared_bytes,
+                  a);
 }
 
 void on_cpu_f16(const struct f16_attend *a, unsigned n_seqs)
 {
-    on_cpu_launch(a->d == 64 ? "kvc_f16_64" : a->d == 128 ? "kvc_f16_128" : "kvc_f16_256", a->n_kv_heads, a->n_splits, n_seqs,
-                  F16_THREADS, 16, a);
+    on_cpu_launch(a->d == 64    ? "kvc_f16_64"
+                  : a->d == 128 ? "kvc_f16_128"
+                                : "kvc_f16_256",
+                  a->n_kv_heads, a->n_splits, n_seqs, F16_THREADS, 16, a);
     on_cpu_launch("kvc_f16_merge", a->group, a->n_kv_heads, n_seqs, F16_THREADS, 16, a);
 }

@@ -1,4 +1,5 @@
-/* Copies that arrive when they are waited for; see pairs.h. Until then their places hold 0xff, whoever looks. */
+/* Copies that arrive when they are waited for; see pairs.h. Until then their places hold 0xff, whoever looks.
+ */
 #include "gpu/cuda/kernels/pairs.h" /* includes cuda_on_cpu.h */
 
 #include <cstdlib>
@@ -7,7 +8,8 @@
 
 enum { COPY_BYTES = 16, THREADS_MAX = 1024 };
 
-namespace {
+namespace
+{
 
 struct copy {
     unsigned char *to;
@@ -15,7 +17,7 @@ struct copy {
 };
 
 struct thread {
-    std::vector<copy> begun;               /* in no group yet */
+    std::vector<copy> begun; /* in no group yet */
     std::deque<std::vector<copy>> groups;
 } threads[THREADS_MAX];
 
@@ -26,7 +28,8 @@ void copy_begin(void *to, const void *from)
     if ((uintptr_t) to % COPY_BYTES != 0 || (uintptr_t) from % COPY_BYTES != 0)
         abort(); /* as a GPU would */
     memset(to, 0xff, COPY_BYTES);
-    threads[threadIdx.x].begun.push_back({ static_cast<unsigned char *>(to), static_cast<const unsigned char *>(from) });
+    threads[threadIdx.x].begun.push_back(
+        {static_cast<unsigned char *>(to), static_cast<const unsigned char *>(from)});
 }
 
 void copies_group()

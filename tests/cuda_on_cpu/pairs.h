@@ -23,7 +23,8 @@ static inline uint32_t on_cpu_pairs(uint32_t x, uint32_t y, uint32_t z)
     float r[2];
 
     for (unsigned i = 0; i < 2; i++)
-        r[i] = (float) ((double) f16_to_f32((uint16_t) (x >> 16 * i)) * (double) f16_to_f32((uint16_t) (y >> 16 * i)) +
+        r[i] = (float) ((double) f16_to_f32((uint16_t) (x >> 16 * i)) *
+                            (double) f16_to_f32((uint16_t) (y >> 16 * i)) +
                         (double) f16_to_f32((uint16_t) (z >> 16 * i)));
     return pack_halves(r[0], r[1]);
 }
@@ -111,7 +112,7 @@ static inline struct words4 words_at(const void *at)
 
 static inline void mma_16x8x32(int32_t c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    uint32_t mine[6] = { a[0], a[1], a[2], a[3], b0, b1 };
+    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
     unsigned lane = threadIdx.x % 32;
     int32_t sums[4];
 
@@ -124,7 +125,8 @@ static inline void mma_16x8x32(int32_t c[4], const uint32_t a[4], uint32_t b0, u
             const uint32_t *left = (const uint32_t *) on_cpu_given(4 * (row % 8) + k % 16 / 4);
             const uint32_t *right = (const uint32_t *) on_cpu_given(4 * col + k % 16 / 4);
 
-            sums[i] += (int8_t) (left[row / 8 + k / 16 * 2] >> 8 * (k % 4)) * (int32_t) (right[4 + k / 16] >> 8 * (k % 4) & 0xff);
+            sums[i] += (int8_t) (left[row / 8 + k / 16 * 2] >> 8 * (k % 4)) *
+                       (int32_t) (right[4 + k / 16] >> 8 * (k % 4) & 0xff);
         }
     }
     on_cpu_taken();

@@ -1,6 +1,7 @@
 /*
- * kvcobrad that walks all its accounts after every request, every tick and every end of a connection, and aborts when one
- * does not add up: linked with -Wl,--wrap=tables_retire_idle, which is called at those moments.
+ * kvcobrad that walks all its accounts after every request, every tick and every end of a connection, and
+ * aborts when one does not add up: linked with -Wl,--wrap=tables_retire_idle, which is called at those
+ * moments.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ void __wrap_tables_retire_idle(struct tables *ts, uint64_t now_ms);
 
 void __wrap_tables_retire_idle(struct tables *ts, uint64_t now_ms)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     __real_tables_retire_idle(ts, now_ms);
     /* A quota may be lowered below what is held. */

@@ -1,6 +1,6 @@
 /*
- * Clients on a GPU and the daemon's pool there: one process prefills and publishes, another finds the pages and attends to the
- * same memory; one of the two dies, or both publish.
+ * Clients on a GPU and the daemon's pool there: one process prefills and publishes, another finds the pages
+ * and attends to the same memory; one of the two dies, or both publish.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +10,14 @@
 #include "tests/e2e/client_gpu_lib.h"
 #include "tests/lib/test.h"
 
-/* ---- two processes, one memory ----------------------------------------------------------------------------------- */
+/* ---- two processes, one memory ---- */
 
 /* Publishes the prompt, attends for its last token, and stays until it is told to go. */
 static bool publisher(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
-    kvc_usage u = { .struct_bytes = sizeof(u) };
-    unsigned long inodes[8] = { 0 };
+    kvc_usage u = {.struct_bytes = sizeof(u)};
+    unsigned long inodes[8] = {0};
     kvc_seq *s = NULL;
     size_t published = 0, n;
     float *out;
@@ -46,7 +46,7 @@ static bool finder(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
     uint32_t *tokens = scene_tokens(0, GPU_PROMPT);
-    unsigned long inodes[8] = { 0 };
+    unsigned long inodes[8] = {0};
     kvc_seq *s = NULL, *fork = NULL;
     size_t n = 0;
     float *out;
@@ -101,7 +101,8 @@ static void share(bool die)
     }
     pipe_tell(b.to);
     CU_ASSERT(child_end(&b));
-    CU_ASSERT(scene_wait(&sc, gpu_nobody)); /* after a death: once the device does not list it, and a moment later */
+    CU_ASSERT(scene_wait(
+        &sc, gpu_nobody)); /* after a death: once the device does not list it, and a moment later */
     free(of_a);
     free(of_b);
     scene_end(&sc);
@@ -132,7 +133,8 @@ static bool same_text(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT(pipe_wait(from_parent));
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, GPU_PROMPT, &n), 0);
     CU_ASSERT_EQUAL(n, GPU_SHARED);
-    CU_ASSERT_EQUAL(kvc_seq_commit(fork, tokens, GPU_PROMPT, &n), 0); /* its own private pages of the same chunks */
+    CU_ASSERT_EQUAL(kvc_seq_commit(fork, tokens, GPU_PROMPT, &n),
+                    0); /* its own private pages of the same chunks */
     CU_ASSERT_EQUAL(n, GPU_SHARED);
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 3, GPU_SHARED));
     CU_ASSERT(gpu_is_like_cpu(sc, &m, fork, 3, GPU_SHARED));
@@ -170,12 +172,13 @@ static void test_same_text_twice(void)
     scene_end(&sc);
 }
 
-/* A table is activated while sequences of the one before live: old ones keep theirs, a new one has the new one's kernels. */
+/* A table is activated while sequences of the one before live: old ones keep theirs, a new one has the new
+ * one's kernels. */
 static bool over_a_swap(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
     uint32_t *tokens = scene_tokens(0, 2 * GPU_PROMPT);
-    kvc_model_info info = { .struct_bytes = sizeof(info) };
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
     struct scene now = *sc;
     kvc_seq *old = NULL, *new = NULL, *same_text = NULL;
     size_t n = 0;
@@ -221,13 +224,14 @@ static void test_table_swap(void)
 }
 
 /*
- * Without extents made ahead a commit waits for each, also when it has filled what there was with half of its pages, and
- * publishes everything.
+ * Without extents made ahead a commit waits for each, also when it has filled what there was with half of its
+ * pages, and publishes everything.
  */
 static bool one_commit(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
-    size_t text = gpu_is_real() ? 11520 : 5760, n = 0; /* 179 or 89 pages of 12 KiB: more than 2 MiB, more than 1 MiB */
+    size_t text = gpu_is_real() ? 11520 : 5760,
+           n = 0; /* 179 or 89 pages of 12 KiB: more than 2 MiB, more than 1 MiB */
     uint32_t *tokens = scene_tokens(0, text);
     unsigned long inodes[8];
     kvc_seq *s = NULL;
@@ -257,6 +261,6 @@ static void test_extents_on_demand(void)
 
 const char test_suite[] = "clients on a GPU";
 const struct test_case test_cases[] = {
-    TEST(test_shared_prefix), TEST(test_publisher_is_killed), TEST(test_same_text_twice), TEST(test_table_swap),
-    TEST(test_extents_on_demand), TEST_END,
+    TEST(test_shared_prefix), TEST(test_publisher_is_killed), TEST(test_same_text_twice),
+    TEST(test_table_swap),    TEST(test_extents_on_demand),   TEST_END,
 };

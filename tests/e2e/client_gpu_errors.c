@@ -22,8 +22,8 @@ static bool bad_numbers(const struct scene *sc, int from_parent, int to_parent)
     size_t floats = m.n_heads * m.g.d, n = 0, kept = 0;
     float *bad = calloc(floats, sizeof(*bad));
     kvc_seq *s = NULL, *other = NULL;
-    struct gpu_memory k = { 0 };
-    struct errmsg e = { "" };
+    struct gpu_memory k = {0};
+    struct errmsg e = {""};
 
     (void) from_parent;
     (void) to_parent;
@@ -35,7 +35,8 @@ static bool bad_numbers(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(m.client->gpu, floats * sizeof(*bad), &k, &e), 0);
     CU_ASSERT_EQUAL(gpu_write(m.client->gpu, k.at, bad, floats * sizeof(*bad), &e), 0);
     for (uint32_t layer = 0; layer < m.g.n_layers; layer++) /* returns when it is queued */
-        CU_ASSERT_EQUAL(kvc_seq_append(s, layer, KVC_F32, (void *) (uintptr_t) k.at, (void *) (uintptr_t) k.at, 1), 0);
+        CU_ASSERT_EQUAL(
+            kvc_seq_append(s, layer, KVC_F32, (void *) (uintptr_t) k.at, (void *) (uintptr_t) k.at, 1), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, GPU_PROMPT, &n), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "511"));
     CU_ASSERT_EQUAL(kvc_client_synchronize(m.client), -EINVAL);
@@ -65,7 +66,7 @@ static void test_bad_numbers(void)
 static bool full_pool(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
-    kvc_seq *seqs[64] = { NULL };
+    kvc_seq *seqs[64] = {NULL};
     size_t n = 0, i, last = 0;
     uint32_t *tokens;
     int r = 0;
@@ -102,18 +103,19 @@ static struct rlimit no_descriptors(void)
 
     CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &before), 0);
     (void) close(lowest);
-    now = (struct rlimit) { .rlim_cur = (rlim_t) lowest, .rlim_max = before.rlim_max };
+    now = (struct rlimit){.rlim_cur = (rlim_t) lowest, .rlim_max = before.rlim_max};
     CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &now), 0);
     CU_ASSERT_EQUAL(dup(0), -1);
     return before;
 }
 
-/* Neither publishing nor matching maps an extent without a descriptor; nothing stays reserved or held, the connection lives. */
+/* Neither publishing nor matching maps an extent without a descriptor; nothing stays reserved or held, the
+ * connection lives. */
 static bool out_of_descriptors(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc), other = gpu_scene_client(sc);
     uint32_t *tokens = scene_tokens(0, GPU_PROMPT);
-    kvc_client_info i = { .struct_bytes = sizeof(i) };
+    kvc_client_info i = {.struct_bytes = sizeof(i)};
     kvc_seq *s = NULL, *found = NULL;
     struct rlimit before;
     size_t n = 7;
@@ -151,14 +153,14 @@ static void test_out_of_descriptors(void)
     gpu_scene_run(out_of_descriptors);
 }
 
-/* ---- loss -------------------------------------------------------------------------------------------------------- */
+/* ---- loss ---- */
 
 /* The device is lost while pages are held: every call says so, freeing works; others go on. */
 static bool loses_gpu(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m;
     uint32_t *tokens = scene_tokens(0, GPU_PROMPT);
-    kvc_client_info i = { .struct_bytes = sizeof(i) };
+    kvc_client_info i = {.struct_bytes = sizeof(i)};
     char setting[64], first[ERRMSG_BYTES];
     kvc_seq *s = NULL, *other = NULL;
     size_t n = 0;
@@ -195,11 +197,11 @@ static void test_gpu_is_lost(void)
     gpu_scene_run(loses_gpu);
 }
 
-/* ---- what a client may not do ------------------------------------------------------------------------------------ */
+/* ---- what a client may not do ---- */
 
 static bool misuse(const struct scene *sc, int from_parent, int to_parent)
 {
-    kvc_gpu_options o = { .struct_bytes = sizeof(o) };
+    kvc_gpu_options o = {.struct_bytes = sizeof(o)};
     struct embedded cpu = scene_client(sc), gpu = gpu_scene_client(sc);
     kvc_client *unknown = NULL;
     pid_t child;
@@ -222,7 +224,8 @@ static bool misuse(const struct scene *sc, int from_parent, int to_parent)
     unknown = kvc_client_free(unknown);
     child = fork();
     if (child == 0) { /* the driver does not survive it: no call of it */
-        r = kvc_client_synchronize(gpu.client) == -ECHILD && kvc_client_set_stream(gpu.client, NULL) == -ECHILD;
+        r = kvc_client_synchronize(gpu.client) == -ECHILD &&
+            kvc_client_set_stream(gpu.client, NULL) == -ECHILD;
         (void) kvc_client_free(gpu.client);
         _exit(r ? 0 : 1);
     }
@@ -270,6 +273,11 @@ static void test_daemon_without_gpus(void)
 
 const char test_suite[] = "errors of clients on a GPU";
 const struct test_case test_cases[] = {
-    TEST(test_bad_numbers), TEST(test_full_pool), TEST(test_out_of_descriptors), TEST(test_gpu_is_lost), TEST(test_misuse),
-    TEST(test_daemon_without_gpus), TEST_END,
+    TEST(test_bad_numbers),
+    TEST(test_full_pool),
+    TEST(test_out_of_descriptors),
+    TEST(test_gpu_is_lost),
+    TEST(test_misuse),
+    TEST(test_daemon_without_gpus),
+    TEST_END,
 };

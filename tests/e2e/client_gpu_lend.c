@@ -1,7 +1,7 @@
 /*
- * Clients on a GPU that lend the daemon memory of their own: pages of two processes in it, what cannot be lent, a second client of
- * the lender's process, and readers when the lender goes. The pool has extents of 2 MiB, and none is made ahead: pages lie in what
- * was lent before anything else.
+ * Clients on a GPU that lend the daemon memory of their own: pages of two processes in it, what cannot be
+ * lent, a second client of the lender's process, and readers when the lender goes. The pool has extents of 2
+ * MiB, and none is made ahead: pages lie in what was lent before anything else.
  */
 #include <errno.h>
 #include <poll.h>
@@ -53,7 +53,7 @@ static bool nothing_lent(const kvc_status *s)
     return nothing;
 }
 
-/* ---- two processes, the memory of one ------------------------------------------------------------------------------ */
+/* ---- two processes, the memory of one ---- */
 
 static void report(const struct embedded *m, kvc_seq *s, int to_parent)
 {
@@ -66,13 +66,15 @@ static void report(const struct embedded *m, kvc_seq *s, int to_parent)
 static bool lender(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
-    unsigned char first[4096], zeros[sizeof(first)] = { 0 };
+    unsigned char first[4096], zeros[sizeof(first)] = {0};
     void *memory = gpu_engine_memory(&m, EXTENT);
     kvc_seq *s = NULL;
     size_t n = 0;
 
     CU_ASSERT_EQUAL_FATAL(kvc_client_lend(m.client, memory, EXTENT), 0);
-    CU_ASSERT_EQUAL(gpu_read(m.client->gpu, first, (cu_ptr) (uintptr_t) memory + EXTENT - sizeof(first), sizeof(first), NULL), 0);
+    CU_ASSERT_EQUAL(gpu_read(m.client->gpu, first, (cu_ptr) (uintptr_t) memory + EXTENT - sizeof(first),
+                             sizeof(first), NULL),
+                    0);
     CU_ASSERT_EQUAL(memcmp(first, zeros, sizeof(first)), 0); /* nothing of before is for others to see */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL_FATAL(gpu_publish(&m, s, 0, 0, PROMPT, 200, &n), 0);
@@ -110,7 +112,7 @@ static bool reader(const struct scene *sc, int from_parent, int to_parent)
     s = kvc_seq_free(s);
     CU_ASSERT_EQUAL(kvc_seq_truncate(own, 0, &n), 0);
     CU_ASSERT_EQUAL(gpu_append(&m, own, 2, 0, PROMPT), 0); /* the client goes on */
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, own, 2, 0)); /* one piece: all of it exact */
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, own, 2, 0));         /* one piece: all of it exact */
     free(tokens);
     embedded_free(&m);
     return true;
@@ -191,7 +193,7 @@ static void test_lender_is_killed(void)
     lend_and_go(true);
 }
 
-/* ---- what cannot be lent -------------------------------------------------------------------------------------------- */
+/* ---- what cannot be lent ---- */
 
 static bool is_refused(const struct scene *sc, int from_parent, int to_parent)
 {
@@ -226,7 +228,8 @@ static bool is_refused(const struct scene *sc, int from_parent, int to_parent)
         CU_ASSERT_EQUAL(kvc_client_lend(m.client, gpu_engine_memory(&m, EXTENT), EXTENT), 0);
     memory = gpu_engine_memory(&m, EXTENT);
     CU_ASSERT(expect(&m, kvc_client_lend(m.client, memory, EXTENT), -ENOSPC, "--gpu-pool-bytes"));
-    CU_ASSERT(expect(&m, kvc_client_lend(m.client, memory, EXTENT), -ENOSPC, "--gpu-pool-bytes")); /* it was not lent: not -EEXIST */
+    CU_ASSERT(expect(&m, kvc_client_lend(m.client, memory, EXTENT), -ENOSPC,
+                     "--gpu-pool-bytes")); /* it was not lent: not -EEXIST */
     embedded_free(&m);
     embedded_free(&alone);
     embedded_free(&cpu);
@@ -236,7 +239,8 @@ static bool is_refused(const struct scene *sc, int from_parent, int to_parent)
 /* One driver does not know the attribute, another has no handles: a sentence, and the client goes on. */
 static bool is_unsupported(const struct scene *sc, int from_parent, int to_parent)
 {
-    static const char *const calls[] = { "cuPointerGetAttribute:1:1", "cuIpcGetMemHandle:1:801", "cuMemGetAddressRange_v2:1:1" };
+    static const char *const calls[] = {"cuPointerGetAttribute:1:1", "cuIpcGetMemHandle:1:801",
+                                        "cuMemGetAddressRange_v2:1:1"};
 
     (void) from_parent;
     (void) to_parent;
@@ -263,7 +267,8 @@ static bool is_not_taken(const struct scene *sc, int from_parent, int to_parent)
 
     (void) from_parent;
     (void) to_parent;
-    CU_ASSERT(expect(&m, kvc_client_lend(m.client, gpu_engine_memory(&m, EXTENT), EXTENT), -EOPNOTSUPP, "gpu-lend"));
+    CU_ASSERT(expect(&m, kvc_client_lend(m.client, gpu_engine_memory(&m, EXTENT), EXTENT), -EOPNOTSUPP,
+                     "gpu-lend"));
     embedded_free(&m);
     return true;
 }
@@ -297,14 +302,14 @@ static void test_daemon_that_takes_none(void)
     in_child("--gpu-lend=no", is_not_taken);
 }
 
-/* ---- two clients of one process ------------------------------------------------------------------------------------- */
+/* ---- two clients of one process ---- */
 
 /* The driver opens no handle in the process that made it: the other client does without those pages. */
 static bool neighbours(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc), other = gpu_scene_client(sc);
     uint32_t *tokens = scene_tokens(0, PROMPT);
-    kvc_client_info i = { .struct_bytes = sizeof(i) };
+    kvc_client_info i = {.struct_bytes = sizeof(i)};
     kvc_seq *s = NULL, *t = NULL, *u = NULL;
     size_t n = 7;
 
@@ -319,7 +324,8 @@ static bool neighbours(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(kvc_seq_match(t, tokens, PROMPT, &n), 0); /* a miss */
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT_EQUAL(gpu_append(&other, t, 0, 0, PROMPT), 0);
-    CU_ASSERT(expect(&other, kvc_seq_commit(t, tokens, PROMPT, &n), -EXDEV, "another client of this process"));
+    CU_ASSERT(
+        expect(&other, kvc_seq_commit(t, tokens, PROMPT, &n), -EXDEV, "another client of this process"));
     CU_ASSERT(gpu_is_like_cpu(sc, &other, t, 0, SHARED));
     CU_ASSERT_EQUAL(gpu_publish(&other, u, 1, 0, PROMPT, PROMPT, &n), 0); /* elsewhere */
     CU_ASSERT_EQUAL(n, SHARED);

@@ -10,7 +10,7 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-/* ---- the daemon -------------------------------------------------------------------------------------------------- */
+/* ---- the daemon ---- */
 
 bool gpu_is_real(void)
 {
@@ -27,9 +27,11 @@ void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_spares)
     (void) snprintf(a->pool, sizeof(a->pool), "--gpu-pool-bytes=%uM", n_extents * extent_mib);
     (void) snprintf(a->spares, sizeof(a->spares), "--gpu-spare-extents=%u", n_spares);
     (void) snprintf(a->mover, sizeof(a->mover), "--mover=%s", mover);
-    memcpy(a->args, ((const char *[16]) { "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K", "--arena-bytes=4M",
-                                          "--gpu=first", "--gpu-span-bytes=256K", "--gpu-quota-bytes=64M", a->pool, a->extent,
-                                          a->spares, a->mover, NULL }), sizeof(a->args));
+    memcpy(a->args,
+           ((const char *[16]){"--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K",
+                               "--arena-bytes=4M", "--gpu=first", "--gpu-span-bytes=256K",
+                               "--gpu-quota-bytes=64M", a->pool, a->extent, a->spares, a->mover, NULL}),
+           sizeof(a->args));
 }
 
 void gpu_args_lend(struct gpu_args *a, const char *option)
@@ -93,15 +95,15 @@ void gpu_scene_run(bool (*run)(const struct scene *sc, int from_parent, int to_p
     scene_end(&sc);
 }
 
-/* ---- clients ----------------------------------------------------------------------------------------------------- */
+/* ---- clients ---- */
 
 static struct embedded open_gpu(const struct scene *sc)
 {
-    struct embedded m = { .g = sc->g, .n_heads = sc->g.n_kv_heads };
+    struct embedded m = {.g = sc->g, .n_heads = sc->g.n_kv_heads};
     int r = kvc_client_new(&m.client);
 
     assert(r == 0);
-    r = kvc_client_set_gpu(m.client, &(kvc_gpu_options) { .struct_bytes = sizeof(kvc_gpu_options) });
+    r = kvc_client_set_gpu(m.client, &(kvc_gpu_options){.struct_bytes = sizeof(kvc_gpu_options)});
     if (r < 0)
         printf("    gpu: %s\n", kvc_last_error(m.client));
     assert(r == 0);
@@ -132,12 +134,12 @@ struct embedded gpu_scene_private(const struct scene *sc)
     return m;
 }
 
-/* ---- device memory ----------------------------------------------------------------------------------------------- */
+/* ---- device memory ---- */
 
 static struct gpu_memory take(const struct embedded *m, const void *from, size_t bytes)
 {
-    struct gpu_memory ret = { 0 };
-    struct errmsg e = { "" };
+    struct gpu_memory ret = {0};
+    struct errmsg e = {""};
     int r = gpu_alloc(m->client->gpu, bytes, &ret, &e);
 
     if (r == 0 && from)
@@ -151,7 +153,7 @@ static struct gpu_memory take(const struct embedded *m, const void *from, size_t
 /* Its contents, [bytes], which the caller frees; the memory is given back. */
 static void *give(const struct embedded *m, struct gpu_memory *from, size_t bytes)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     void *to = malloc(bytes);
     int r = to ? gpu_read(m->client->gpu, to, from->at, bytes, &e) : -1;
 
@@ -167,7 +169,7 @@ static void *on_device(const struct gpu_memory *m)
     return (void *) (uintptr_t) m->at;
 }
 
-/* ---- sequences --------------------------------------------------------------------------------------------------- */
+/* ---- sequences ---- */
 
 int gpu_append(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first, size_t n)
 {
@@ -175,7 +177,8 @@ int gpu_append(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first
     int r = 0;
 
     for (uint32_t layer = 0; r == 0 && layer < m->g.n_layers; layer++) {
-        float *k = embedded_input(m, text, layer, KVC_K, first, n), *v = embedded_input(m, text, layer, KVC_V, first, n);
+        float *k = embedded_input(m, text, layer, KVC_K, first, n),
+              *v = embedded_input(m, text, layer, KVC_V, first, n);
         struct gpu_memory on_k = take(m, k, bytes), on_v = take(m, v, bytes);
 
         r = kvc_seq_append(s, layer, KVC_F32, on_device(&on_k), on_device(&on_v), n);
@@ -187,7 +190,8 @@ int gpu_append(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first
     return r;
 }
 
-int gpu_publish(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first, size_t n, size_t piece, size_t *ret_published)
+int gpu_publish(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first, size_t n, size_t piece,
+                size_t *ret_published)
 {
     uint32_t *tokens = scene_tokens(text, first + n);
     int r = 0;
@@ -245,9 +249,10 @@ float *gpu_read_back(const struct embedded *m, kvc_seq *s, uint32_t layer, enum 
     return give(m, &out, bytes);
 }
 
-/* ---- comparing --------------------------------------------------------------------------------------------------- */
+/* ---- comparing ---- */
 
-/* On the CPU, the same tokens with the first @n_packed of them in codes: packed by a commit, the others by no append. */
+/* On the CPU, the same tokens with the first @n_packed of them in codes: packed by a commit, the others by no
+ * append. */
 static kvc_seq *private_twin(const struct embedded *alone, uint32_t text, size_t n, size_t n_packed)
 {
     size_t have = n_packed > 0 ? n_packed + KVC_RECENT_TOKENS : 0;
@@ -268,10 +273,12 @@ static kvc_seq *private_twin(const struct embedded *alone, uint32_t text, size_t
     return s;
 }
 
-bool gpu_is_like_cpu(const struct scene *sc, const struct embedded *m, kvc_seq *s, uint32_t text, size_t n_packed)
+bool gpu_is_like_cpu(const struct scene *sc, const struct embedded *m, kvc_seq *s, uint32_t text,
+                     size_t n_packed)
 {
     struct embedded alone = scene_private(sc);
-    size_t n = kvc_seq_length(s), bytes = n * m->n_heads * m->g.d * sizeof(float), width = (size_t) m->g.n_heads * m->g.d;
+    size_t n = kvc_seq_length(s), bytes = n * m->n_heads * m->g.d * sizeof(float),
+           width = (size_t) m->g.n_heads * m->g.d;
     kvc_seq *want = private_twin(&alone, text, n, n_packed);
     float *out = gpu_attend(m, s, text);
     bool like = true;
@@ -284,7 +291,8 @@ bool gpu_is_like_cpu(const struct scene *sc, const struct embedded *m, kvc_seq *
             got[side] = gpu_read_back(m, s, layer, (enum kvc_side) side, n);
             expected[side] = embedded_read(&alone, want, layer, (enum kvc_side) side, n);
             if (memcmp(got[side], expected[side], bytes) != 0) {
-                printf("    layer %u side %u of %zu tokens, %zu packed, reads otherwise\n", layer, side, n, n_packed);
+                printf("    layer %u side %u of %zu tokens, %zu packed, reads otherwise\n", layer, side, n,
+                       n_packed);
                 like = false;
             }
         }

@@ -1,6 +1,7 @@
 /*
- * A borrower on a GPU fills its pool and holds it; another user's guarantee there is asked back. The borrower's library copies
- * pages to memory of its own, unmaps the extent, and goes on with the same bits. Needs root, to become two users.
+ * A borrower on a GPU fills its pool and holds it; another user's guarantee there is asked back. The
+ * borrower's library copies pages to memory of its own, unmaps the extent, and goes on with the same bits.
+ * Needs root, to become two users.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -69,12 +70,14 @@ static bool borrow(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &other), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(other, tokens, 600, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
-    CU_ASSERT_EQUAL(gpu_inodes(getpid(), inodes, 16), mapped - 1); /* the match gave back: its memory is free */
+    CU_ASSERT_EQUAL(gpu_inodes(getpid(), inodes, 16),
+                    mapped - 1); /* the match gave back: its memory is free */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, packed));
     pipe_tell(to_parent);
     CU_ASSERT_FATAL(pipe_wait(from_parent)); /* the lender's commit succeeded */
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, packed));
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n), -ENOSPC); /* no one asks any more: it tries again, in vain */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n),
+                    -ENOSPC); /* no one asks any more: it tries again, in vain */
     free(tokens);
     embedded_free(&m);
     return true;
@@ -85,13 +88,23 @@ static void test_borrower_gives_back(void)
     char mover[256];
     const char *path = getenv("KVC_MOVER");
     const char *const args[] = {
-        "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=64K", "--arena-bytes=2M", "--lendable=100", "--socket-mode=0666",
-        "--gpu=first", "--gpu-pool-bytes=768K", "--gpu-extent-bytes=256K", "--gpu-span-bytes=64K", "--gpu-quota-bytes=16M", mover,
+        "--pool-bytes=4M",
+        "--extent-bytes=1M",
+        "--span-bytes=64K",
+        "--arena-bytes=2M",
+        "--lendable=100",
+        "--socket-mode=0666",
+        "--gpu=first",
+        "--gpu-pool-bytes=768K",
+        "--gpu-extent-bytes=256K",
+        "--gpu-span-bytes=64K",
+        "--gpu-quota-bytes=16M",
+        mover,
         NULL,
     };
     struct scene sc;
     struct child borrower, lender;
-    kvc_quota_state q = { .struct_bytes = sizeof(q) };
+    kvc_quota_state q = {.struct_bytes = sizeof(q)};
 
     if (geteuid() != 0) {
         test_skip("only root can be two users");
@@ -118,4 +131,4 @@ static void test_borrower_gives_back(void)
 }
 
 const char test_suite[] = "pressure on a GPU";
-const struct test_case test_cases[] = { TEST(test_borrower_gives_back), TEST_END };
+const struct test_case test_cases[] = {TEST(test_borrower_gives_back), TEST_END};

@@ -1,6 +1,6 @@
 /*
- * A client without the library (client/python/raw_client.py) and one with it, both on a GPU: what one appends the other finds and
- * reads, and it is what a session of the host's memory makes of the same vectors.
+ * A client without the library (client/python/raw_client.py) and one with it, both on a GPU: what one appends
+ * the other finds and reads, and it is what a session of the host's memory makes of the same vectors.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +35,9 @@ static bool finder(const struct scene *sc, int from_parent, int to_parent)
             float *read = gpu_read_back(&m, s, layer, (enum kvc_side) side, RAW_TOKENS);
 
             for (size_t c = 0; c < RAW_CHUNKS; c++)
-                CU_ASSERT_EQUAL(memcmp(decoded + ((c * 2 + side) * m.g.n_layers + layer) * layer_n, read + c * layer_n,
-                                       layer_n * sizeof(*read)), 0);
+                CU_ASSERT_EQUAL(memcmp(decoded + ((c * 2 + side) * m.g.n_layers + layer) * layer_n,
+                                       read + c * layer_n, layer_n * sizeof(*read)),
+                                0);
             free(read);
         }
     free(tokens);
@@ -49,8 +50,8 @@ static void test_python(void)
     char mover[256];
     const char *path = getenv("KVC_MOVER");
     const char *const args[] = {
-        "--pool-bytes=64M", "--arena-bytes=8M", "--gpu=" UUID, "--gpu-pool-bytes=4M", "--gpu-extent-bytes=1M",
-        "--gpu-span-bytes=256K", mover, NULL,
+        "--pool-bytes=64M",      "--arena-bytes=8M",      "--gpu=" UUID, "--gpu-pool-bytes=4M",
+        "--gpu-extent-bytes=1M", "--gpu-span-bytes=256K", mover,         NULL,
     };
     struct scene sc;
     struct embedded m;
@@ -75,4 +76,4 @@ static void test_python(void)
     scene_end(&sc);
 }
 
-const struct test_case test_cases[] = { TEST(test_python), TEST_END };
+const struct test_case test_cases[] = {TEST(test_python), TEST_END};

@@ -1,6 +1,7 @@
 /*
- * The daemon is killed and started again while a client on a GPU appends and attends: its pages stay what they were, it comes
- * back, publishes, and another process finds them. With the pool kept, and with the pool lost.
+ * The daemon is killed and started again while a client on a GPU appends and attends: its pages stay what
+ * they were, it comes back, publishes, and another process finds them. With the pool kept, and with the pool
+ * lost.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -39,10 +40,10 @@ static void meet(int from_parent, int to_parent)
 static bool survivor(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = gpu_scene_client(sc);
-    kvc_client_info i = { .struct_bytes = sizeof(i) };
+    kvc_client_info i = {.struct_bytes = sizeof(i)};
     uint32_t *tokens = scene_tokens(0, 700);
     kvc_seq *s = NULL, *fork = NULL, *dropped = NULL;
-    kvc_usage u = { .struct_bytes = sizeof(u) };
+    kvc_usage u = {.struct_bytes = sizeof(u)};
     size_t n = 0;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
@@ -141,7 +142,7 @@ static void test_lost(void)
     over_a_restart(STORE_LOST);
 }
 
-/* ---- lent memory, which no daemon keeps ------------------------------------------------------------------------------ */
+/* ---- lent memory, which no daemon keeps ---- */
 
 /* It is the lender's own: its sequence goes on with it, privately, and publishes the pages elsewhere. */
 static bool lender(const struct scene *sc, int from_parent, int to_parent)
@@ -149,7 +150,7 @@ static bool lender(const struct scene *sc, int from_parent, int to_parent)
     struct embedded m = gpu_scene_client(sc);
     void *memory = gpu_engine_memory(&m, GPU_LENT_BYTES);
     uint32_t *tokens = scene_tokens(0, 400);
-    kvc_usage u = { .struct_bytes = sizeof(u) };
+    kvc_usage u = {.struct_bytes = sizeof(u)};
     kvc_seq *s = NULL;
     size_t n = 0;
 
@@ -165,7 +166,8 @@ static bool lender(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
     CU_ASSERT_EQUAL(u.shared_bytes, 0);
-    CU_ASSERT_EQUAL(kvc_client_lend(m.client, memory, GPU_LENT_BYTES), -EEXIST); /* somebody may read it still */
+    CU_ASSERT_EQUAL(kvc_client_lend(m.client, memory, GPU_LENT_BYTES),
+                    -EEXIST); /* somebody may read it still */
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), 0);
     CU_ASSERT_EQUAL(n, 320);
     CU_ASSERT_EQUAL(gpu_n_extents(&m), 1);
@@ -181,7 +183,7 @@ static bool read_lent(const struct scene *sc, int from_parent, int to_parent, bo
 {
     struct embedded m = gpu_scene_client(sc);
     uint32_t *tokens = scene_tokens(0, 400), text = 1;
-    kvc_client_info i = { .struct_bytes = sizeof(i) };
+    kvc_client_info i = {.struct_bytes = sizeof(i)};
     kvc_seq *s = NULL, *t = NULL, *own = NULL;
     size_t n = 0, kept = 0;
 
@@ -198,7 +200,8 @@ static bool read_lent(const struct scene *sc, int from_parent, int to_parent, bo
     CU_ASSERT_EQUAL_FATAL(kvc_client_connect(m.client, sc->daemon.socket), 0);
     CU_ASSERT_EQUAL(kvc_client_get_info(m.client, &i), 0);
     CU_ASSERT_EQUAL(i.resumed, others);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 320, &n), -ESTALE); /* its lender may be gone: nobody can know */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 320, &n),
+                    -ESTALE); /* its lender may be gone: nobody can know */
     CU_ASSERT_EQUAL(kvc_seq_truncate(s, 0, &kept), 0);
     CU_ASSERT_EQUAL(kept, 0);
     CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 0, 400), 0);
@@ -263,4 +266,4 @@ static void test_lent_memory(void)
 }
 
 const char test_suite[] = "clients on a GPU over restarts";
-const struct test_case test_cases[] = { TEST(test_kept), TEST(test_lost), TEST(test_lent_memory), TEST_END };
+const struct test_case test_cases[] = {TEST(test_kept), TEST(test_lost), TEST(test_lent_memory), TEST_END};

@@ -17,7 +17,7 @@
 
 enum { WAIT_SECONDS = 20 };
 
-/* ---- daemon ------------------------------------------------------------------------------------------------------- */
+/* ---- daemon ---- */
 
 void scene_activate(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_digest[KVC_DIGEST_BYTES])
 {
@@ -42,7 +42,7 @@ void scene_attach(struct scene *sc, const struct daemon *d, struct geometry g, d
     uint8_t digest[KVC_DIGEST_BYTES];
     int r;
 
-    *sc = (struct scene) { .daemon = *d, .g = g };
+    *sc = (struct scene){.daemon = *d, .g = g};
     r = kvc_client_new(&sc->operator);
     assert(r == 0);
     r = kvc_client_connect(sc->operator, sc->daemon.operator_socket);
@@ -62,7 +62,7 @@ void scene_start(struct scene *sc, struct geometry g, double bpd, uint64_t seed,
 
 void scene_detach(struct scene *sc)
 {
-    sc->operator = kvc_client_free(sc->operator);
+    sc->operator= kvc_client_free(sc->operator);
     free(sc->bytes);
     sc->bytes = NULL;
 }
@@ -75,7 +75,7 @@ void scene_end(struct scene *sc)
 
 static struct embedded frame(const struct scene *sc)
 {
-    return (struct embedded) { .g = sc->g, .n_heads = sc->g.n_kv_heads };
+    return (struct embedded){.g = sc->g, .n_heads = sc->g.n_kv_heads};
 }
 
 struct embedded scene_client(const struct scene *sc)
@@ -119,7 +119,7 @@ void scene_come_back(kvc_client *c, const char *path)
 kvc_status *scene_status(struct scene *sc)
 {
     kvc_status *s = NULL;
-    int r = kvc_status_get(sc->operator, &s);
+    int r = kvc_status_get(sc->operator, & s);
 
     if (r < 0)
         printf("    status: %s\n", kvc_last_error(sc->operator));
@@ -144,7 +144,7 @@ bool scene_wait(struct scene *sc, bool (*is_good)(const kvc_status *s))
     return good;
 }
 
-/* ---- sequences ---------------------------------------------------------------------------------------------------- */
+/* ---- sequences ---- */
 
 uint32_t *scene_tokens(uint32_t text, size_t n)
 {
@@ -194,19 +194,21 @@ float *scene_attend(const struct embedded *m, kvc_seq *s, uint32_t text)
     return out;
 }
 
-/* ---- children ----------------------------------------------------------------------------------------------------- */
+/* ---- children ---- */
 
 /* Ends of pipes that a later child must not inherit: it would keep its siblings' pipes open. */
 static int parent_ends[64];
 static size_t n_parent_ends;
 
-struct child child_start(bool (*run)(const struct scene *sc, int from_parent, int to_parent), const struct scene *sc)
+struct child child_start(bool (*run)(const struct scene *sc, int from_parent, int to_parent),
+                         const struct scene *sc)
 {
     int down[2], up[2];
     struct child c;
 
     (void) fflush(stdout);
-    assert(pipe2(down, O_CLOEXEC) == 0 && pipe2(up, O_CLOEXEC) == 0); /* a daemon started later must not keep them open */
+    assert(pipe2(down, O_CLOEXEC) == 0 &&
+           pipe2(up, O_CLOEXEC) == 0); /* a daemon started later must not keep them open */
     c.pid = fork();
     assert(c.pid >= 0);
     if (c.pid == 0) {
@@ -300,7 +302,7 @@ bool pipe_wait(int fd)
     return n == 1;
 }
 
-/* ---- what a process has mapped ------------------------------------------------------------------------------------- */
+/* ---- what a process has mapped ---- */
 
 size_t mapped_inodes(pid_t pid, const char *object, const char *access, unsigned long *inodes, size_t max)
 {

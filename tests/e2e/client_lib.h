@@ -1,6 +1,6 @@
 /*
- * Scenarios of several processes that use the library: a daemon with an active table, clients of it, and children
- * that run a part of the scenario and are waited for.
+ * Scenarios of several processes that use the library: a daemon with an active table, clients of it, and
+ * children that run a part of the scenario and are waited for.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 struct scene {
     struct daemon daemon;
     struct geometry g;
-    void *bytes;              /* of the active table */
+    void *bytes; /* of the active table */
     size_t n_bytes;
     kvc_client *operator;
 };
@@ -37,8 +37,8 @@ struct embedded scene_client(const struct scene *sc);
 struct embedded scene_private(const struct scene *sc);
 
 /*
- * Notices the loss of a daemon and connects to the next one at once. A request first: the sockets of a killed daemon that ran on
- * io_uring may hang up a moment after it is gone.
+ * Notices the loss of a daemon and connects to the next one at once. A request first: the sockets of a killed
+ * daemon that ran on io_uring may hang up a moment after it is gone.
  */
 void scene_come_back(kvc_client *c, const char *path);
 
@@ -58,23 +58,25 @@ int scene_publish(const struct embedded *m, kvc_seq *s, uint32_t text, size_t fi
 float *scene_attend(const struct embedded *m, kvc_seq *s, uint32_t text);
 size_t scene_attend_floats(const struct embedded *m);
 
-/* ---- children ----------------------------------------------------------------------------------------------------- */
+/* ---- children ---- */
 
 struct child {
     pid_t pid;
-    int to, from;             /* pipes */
+    int to, from; /* pipes */
 };
 
 /* Runs @run in a child; it exits with 0 if @run returns true and no assertion failed there. */
-struct child child_start(bool (*run)(const struct scene *sc, int from_parent, int to_parent), const struct scene *sc);
+struct child child_start(bool (*run)(const struct scene *sc, int from_parent, int to_parent),
+                         const struct scene *sc);
 bool child_end(struct child *c); /* closes the pipes, waits; whether it exited with 0 */
 void child_kill(struct child *c);
 
 /* Whole objects through a pipe; asserts. */
 void pipe_send(int fd, const void *data, size_t bytes);
 void pipe_receive(int fd, void *data, size_t bytes);
-void pipe_tell(int fd);       /* one byte */
-bool pipe_wait(int fd);       /* for it; false if the other side is gone */
+void pipe_tell(int fd); /* one byte */
+bool pipe_wait(int fd); /* for it; false if the other side is gone */
 
-/* Mappings of process @pid whose line has @object and @access in it, by inode; one inode in two processes is one memory. */
+/* Mappings of process @pid whose line has @object and @access in it, by inode; one inode in two processes is
+ * one memory. */
 size_t mapped_inodes(pid_t pid, const char *object, const char *access, unsigned long *inodes, size_t max);

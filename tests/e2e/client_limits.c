@@ -15,7 +15,8 @@ static struct geometry large(void)
     return random_table_geometry(8, 4, 4, 128);
 }
 
-/* After a refusal: longer than any arena or pool here, and the same bits as a sequence that never saw a daemon. */
+/* After a refusal: longer than any arena or pool here, and the same bits as a sequence that never saw a
+ * daemon. */
 static void check_goes_on(const struct scene *sc, const struct embedded *m, kvc_seq *s, size_t pieces)
 {
     struct embedded alone = scene_private(sc);
@@ -39,7 +40,7 @@ static void check_goes_on(const struct scene *sc, const struct embedded *m, kvc_
 
 static void test_arena_full(void)
 {
-    static const char *const args[] = { "--arena-bytes=1M", "--pool-bytes=64M", NULL };
+    static const char *const args[] = {"--arena-bytes=1M", "--pool-bytes=64M", NULL};
     struct scene sc;
     struct embedded m;
     kvc_seq *s = NULL;
@@ -52,7 +53,7 @@ static void test_arena_full(void)
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 512), -ENOSPC); /* seven pages at once: never */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "smaller pieces"));
     CU_ASSERT_EQUAL(kvc_seq_length(s), 0);
-    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 200), 0);       /* two */
+    CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 200), 0);         /* two */
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 200, 120), -ENOSPC); /* two more do not fit beside them */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "commit and try again"));
     CU_ASSERT_EQUAL(kvc_seq_length(s), 200);
@@ -69,11 +70,12 @@ static void test_arena_full(void)
     scene_end(&sc);
 }
 
-/* The arena has room for some of a batch's sequences: none of them gets a page or a token; one by one some do. */
+/* The arena has room for some of a batch's sequences: none of them gets a page or a token; one by one some
+ * do. */
 static void test_arena_full_in_a_batch(void)
 {
     enum { N = 4, TOKENS = 150 }; /* a page each, of which three fit the arena */
-    static const char *const args[] = { "--arena-bytes=1M", "--pool-bytes=64M", NULL };
+    static const char *const args[] = {"--arena-bytes=1M", "--pool-bytes=64M", NULL};
     kvc_append_item items[N];
     unsigned n_taken = 0;
     struct scene sc;
@@ -82,13 +84,14 @@ static void test_arena_full_in_a_batch(void)
     scene_start(&sc, large(), 4, 1, args);
     m = scene_client(&sc);
     for (uint32_t i = 0; i < N; i++) {
-        items[i] = (kvc_append_item) { NULL, embedded_input(&m, i, 0, KVC_K, 0, TOKENS),
-                                       embedded_input(&m, i, 0, KVC_V, 0, TOKENS), TOKENS };
+        items[i] = (kvc_append_item){NULL, embedded_input(&m, i, 0, KVC_K, 0, TOKENS),
+                                     embedded_input(&m, i, 0, KVC_V, 0, TOKENS), TOKENS};
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &items[i].seq), 0);
     }
     for (unsigned i = 0; i < 3; i++) { /* each time as many are free */
         CU_ASSERT_EQUAL(kvc_seq_append_batch(items, N, 0, KVC_F32), -ENOSPC);
-        CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "sequence 3 of the batch: the arena is full"));
+        CU_ASSERT_PTR_NOT_NULL(
+            strstr(kvc_last_error(m.client), "sequence 3 of the batch: the arena is full"));
     }
     CU_ASSERT_EQUAL(kvc_seq_append_batch(items, N - 1, 0, KVC_F32), 0);
     for (uint32_t i = 0; i < N; i++) {
@@ -140,25 +143,28 @@ static void run_full(const char *const *args, int err)
 
 static void test_pool_full(void)
 {
-    run_full((const char *const[]) { "--arena-bytes=2M", "--pool-bytes=4M", "--extent-bytes=4M", NULL }, -ENOSPC);
+    run_full((const char *const[]){"--arena-bytes=2M", "--pool-bytes=4M", "--extent-bytes=4M", NULL},
+             -ENOSPC);
 }
 
 static void test_quota_full(void)
 {
-    run_full((const char *const[]) { "--arena-bytes=2M", "--quota-bytes=4M", "--pool-bytes=64M", NULL }, -EDQUOT);
+    run_full((const char *const[]){"--arena-bytes=2M", "--quota-bytes=4M", "--pool-bytes=64M", NULL},
+             -EDQUOT);
 }
 
 /* A pool that cannot hold a single page of this table. */
 static void test_page_larger_than_pool(void)
 {
-    run_full((const char *const[]) { "--arena-bytes=2M", "--pool-bytes=128K", "--extent-bytes=128K",
-                                     "--span-bytes=64K", "--quota-bytes=4M", NULL }, -EFBIG);
+    run_full((const char *const[]){"--arena-bytes=2M", "--pool-bytes=128K", "--extent-bytes=128K",
+                                   "--span-bytes=64K", "--quota-bytes=4M", NULL},
+             -EFBIG);
 }
 
 /* What could not be published is, once there is room: pages wait on the heap and go through the arena. */
 static void test_published_later(void)
 {
-    static const char *const args[] = { "--arena-bytes=1M", "--pool-bytes=8M", "--extent-bytes=8M", NULL };
+    static const char *const args[] = {"--arena-bytes=1M", "--pool-bytes=8M", "--extent-bytes=8M", NULL};
     struct scene sc;
     struct embedded m;
     kvc_seq *hog = NULL, *s = NULL, *found = NULL;
@@ -175,7 +181,8 @@ static void test_published_later(void)
     }
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(embedded_append(&m, s, 1, 0, 256), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 256, &n), -ENOSPC); /* a first page may fit, the others do not */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 256, &n),
+                    -ENOSPC); /* a first page may fit, the others do not */
     for (at = 256; at < 768; at += 128)
         CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 1, at, 128), 0);
     a = scene_attend(&m, s, 1);
@@ -196,7 +203,12 @@ static void test_published_later(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_arena_full), TEST(test_arena_full_in_a_batch), TEST(test_pool_full), TEST(test_quota_full), TEST(test_page_larger_than_pool),
-    TEST(test_published_later), TEST_END,
+    TEST(test_arena_full),
+    TEST(test_arena_full_in_a_batch),
+    TEST(test_pool_full),
+    TEST(test_quota_full),
+    TEST(test_page_larger_than_pool),
+    TEST(test_published_later),
+    TEST_END,
 };
 const char test_suite[] = "client_limits";

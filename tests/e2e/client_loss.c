@@ -9,7 +9,7 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-static const char *const pool[] = { "--pool-bytes=64M", "--arena-bytes=8M", NULL };
+static const char *const pool[] = {"--pool-bytes=64M", "--arena-bytes=8M", NULL};
 
 static struct geometry small(void)
 {
@@ -88,7 +88,7 @@ static void test_killed_daemon(void)
     struct embedded m, alone;
     kvc_seq *s = NULL, *want = NULL, *later = NULL, *fork = NULL;
     uint32_t *tokens = scene_tokens(0, 1200);
-    kvc_usage u = { .struct_bytes = sizeof(u) };
+    kvc_usage u = {.struct_bytes = sizeof(u)};
     float *a, *b;
     size_t n = 0;
 
@@ -130,7 +130,7 @@ static void test_killed_daemon(void)
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT_EQUAL(embedded_append(&m, later, 1, 0, 200), 0);
     CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
-    CU_ASSERT_EQUAL(kvc_table_list(m.client, &(kvc_table_info *) { NULL }, &n), -ENOTCONN);
+    CU_ASSERT_EQUAL(kvc_table_list(m.client, &(kvc_table_info *){NULL}, &n), -ENOTCONN);
     CU_ASSERT_EQUAL(kvc_client_connect(m.client, sc.daemon.socket), -ENOTCONN); /* tried at once */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "cannot be reached"));
     CU_ASSERT_EQUAL(kvc_client_connect(m.client, "/somewhere/else"), -EISCONN);
@@ -138,7 +138,7 @@ static void test_killed_daemon(void)
     embedded_free(&alone);
     embedded_free(&m);
     free(tokens);
-    sc.operator = kvc_client_free(sc.operator);
+    sc.operator= kvc_client_free(sc.operator);
     daemon_remove_folder(&sc.daemon);
     free(sc.bytes);
 }
@@ -164,6 +164,9 @@ static void test_daemon_ends(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_killed_client), TEST(test_killed_daemon), TEST(test_daemon_ends), TEST_END,
+    TEST(test_killed_client),
+    TEST(test_killed_daemon),
+    TEST(test_daemon_ends),
+    TEST_END,
 };
 const char test_suite[] = "client_loss";

@@ -1,6 +1,7 @@
 /*
- * A lender and a borrower of two uids: the borrower fills the pool and holds it, the lender's guarantee is asked back, the
- * borrower's library gives the pages back and goes on with the same bits. Needs root, to become two users.
+ * A lender and a borrower of two uids: the borrower fills the pool and holds it, the lender's guarantee is
+ * asked back, the borrower's library gives the pages back and goes on with the same bits. Needs root, to
+ * become two users.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,7 +18,8 @@ const char test_suite[] = "client_pressure";
 
 enum { LENDER_UID = 65534 };
 
-/* 64 tokens x 8 layers x 4 heads x 128 x 2 at 4 bpd: pages of 256 KiB and more, three to an extent of 1 MiB at most. */
+/* 64 tokens x 8 layers x 4 heads x 128 x 2 at 4 bpd: pages of 256 KiB and more, three to an extent of 1 MiB
+ * at most. */
 static struct geometry large(void)
 {
     return random_table_geometry(8, 4, 4, 128);
@@ -103,20 +105,22 @@ static size_t fill_pool(const struct embedded *m, kvc_seq *s, const uint32_t *to
         r = kvc_seq_commit(s, tokens, at, &n);
     }
     CU_ASSERT_EQUAL(r, -ENOSPC);
-    CU_ASSERT(n >= 8 * 64); /* an extent for the first page, three pages in each of the others; the last commit ended early */
+    CU_ASSERT(n >= 8 * 64); /* an extent for the first page, three pages in each of the others; the last
+                               commit ended early */
     return at;
 }
 
 static void test_borrower_gives_back(void)
 {
-    static const char *const args[] = { "--arena-bytes=2M", "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=64K",
-                                        "--lendable=100", "--quota-bytes=16M", "--socket-mode=0666", NULL };
+    static const char *const args[] = {
+        "--arena-bytes=2M", "--pool-bytes=4M",   "--extent-bytes=1M",  "--span-bytes=64K",
+        "--lendable=100",   "--quota-bytes=16M", "--socket-mode=0666", NULL};
     struct scene sc;
     struct embedded m;
     struct child lender;
     kvc_seq *s = NULL, *other = NULL;
     uint32_t *tokens = scene_tokens(0, 4000);
-    kvc_quota_state q = { .struct_bytes = sizeof(q) };
+    kvc_quota_state q = {.struct_bytes = sizeof(q)};
     float *before, *after;
     size_t at, n = 0;
 
@@ -150,7 +154,8 @@ static void test_borrower_gives_back(void)
     CU_ASSERT(pipe_wait(lender.from)); /* its commit succeeded */
     after = scene_attend(&m, s, 0);
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&m) * sizeof(*after)), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n), -ENOSPC); /* no one asks any more: it tries again, in vain */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, at, &n),
+                    -ENOSPC); /* no one asks any more: it tries again, in vain */
     pipe_tell(lender.to);
     CU_ASSERT(child_end(&lender));
     free(before);
@@ -163,14 +168,15 @@ static void test_borrower_gives_back(void)
 /* Nobody asks any more: after --lease-ms nothing is asked back, though the borrower holds on to all of it. */
 static void test_an_ask_is_withdrawn(void)
 {
-    static const char *const args[] = { "--arena-bytes=2M", "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=64K",
-                                        "--lendable=100", "--quota-bytes=16M", "--socket-mode=0666", "--lease-ms=400", NULL };
+    static const char *const args[] = {"--arena-bytes=2M",   "--pool-bytes=4M", "--extent-bytes=1M",
+                                       "--span-bytes=64K",   "--lendable=100",  "--quota-bytes=16M",
+                                       "--socket-mode=0666", "--lease-ms=400",  NULL};
     struct scene sc;
     struct embedded m;
     struct child lender;
     kvc_seq *s = NULL;
     uint32_t *tokens = scene_tokens(0, 4000);
-    kvc_quota_state q = { .struct_bytes = sizeof(q) };
+    kvc_quota_state q = {.struct_bytes = sizeof(q)};
     float *before, *after;
 
     if (geteuid() != 0) {
@@ -202,4 +208,5 @@ static void test_an_ask_is_withdrawn(void)
     scene_end(&sc);
 }
 
-const struct test_case test_cases[] = { TEST(test_borrower_gives_back), TEST(test_an_ask_is_withdrawn), TEST_END };
+const struct test_case test_cases[] = {TEST(test_borrower_gives_back), TEST(test_an_ask_is_withdrawn),
+                                       TEST_END};

@@ -1,6 +1,7 @@
 /*
- * A client without the library (client/python/raw_client.py) and one with it: what one publishes the other finds and reads.
- * Codes may differ in single values: the library encodes from a tail in binary16, the daemon from the vectors it is given.
+ * A client without the library (client/python/raw_client.py) and one with it: what one publishes the other
+ * finds and reads. Codes may differ in single values: the library encodes from a tail in binary16, the daemon
+ * from the vectors it is given.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 const char test_suite[] = "client_raw";
 
-static const char *const pool[] = { "--pool-bytes=64M", "--arena-bytes=8M", NULL };
+static const char *const pool[] = {"--pool-bytes=64M", "--arena-bytes=8M", NULL};
 
 /* What the library reads of one layer and side, in the file's order. */
 static void compare(const struct embedded *m, kvc_seq *s, const float *decoded)
@@ -38,8 +39,8 @@ static void compare(const struct embedded *m, kvc_seq *s, const float *decoded)
             free(read);
             free(x);
         }
-    /* 4 bits with Lloyd-Max levels leave about 1 % of a matching spectrum; these inputs are not the table's, but noise
-     * or a shifted layout would leave more than all of it */
+    /* 4 bits with Lloyd-Max levels leave about 1 % of a matching spectrum; these inputs are not the table's,
+     * but noise or a shifted layout would leave more than all of it */
     CU_ASSERT(error < 0.3 * energy);
 }
 
@@ -70,4 +71,4 @@ static void test_python(void)
     scene_end(&sc);
 }
 
-const struct test_case test_cases[] = { TEST(test_python), TEST_END };
+const struct test_case test_cases[] = {TEST(test_python), TEST_END};

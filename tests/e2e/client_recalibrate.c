@@ -1,6 +1,6 @@
 /*
- * kvcobra recalibrate from end to end: a table made for one kind of vectors, clients that encode another kind, a better
- * table in force afterwards; and without drift, none.
+ * kvcobra recalibrate from end to end: a table made for one kind of vectors, clients that encode another
+ * kind, a better table in force afterwards; and without drift, none.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,7 +21,7 @@
 #include "tests/lib/test.h"
 #include "tests/unit/alloc/shapes.h"
 
-static const char *const args[] = { "--pool-bytes=64M", "--arena-bytes=8M", "--moments-bytes=16M", NULL };
+static const char *const args[] = {"--pool-bytes=64M", "--arena-bytes=8M", "--moments-bytes=16M", NULL};
 
 enum { N = 2048 };
 
@@ -76,7 +76,7 @@ static struct stats *statistics(const struct geometry *g, bool with_queries)
     struct stats *s = NULL;
     struct stats_options o;
     struct shape_data x;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     stats_options_default(&o, g);
     memcpy(o.model_digest, random_table_model_digest, sizeof(o.model_digest));
@@ -89,22 +89,24 @@ static struct stats *statistics(const struct geometry *g, bool with_queries)
         shape_data_draw(&x, g);
         if (with_queries)
             CU_ASSERT_EQUAL(stats_set_output_projection(s, layer, x.wo, x.n_embd, &e), 0);
-        CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, layer, 256, with_queries ? x.q : NULL, x.k, x.v, NULL, &e), 0);
+        CU_ASSERT_EQUAL(stats_add_layer(s, 0, 0, layer, 256, with_queries ? x.q : NULL, x.k, x.v, NULL, &e),
+                        0);
     }
     shape_data_deinit(&x);
     return s;
 }
 
-/* A table for vectors of one kind, as recalibration would make it: staged and activated. @metric: NULL: squared error */
+/* A table for vectors of one kind, as recalibration would make it: staged and activated. @metric: NULL:
+ * squared error */
 static void activate_table_for(struct scene *sc, bool drifted, const struct stats *metric)
 {
     _cleanup_(moments_freep) struct moments *m = NULL;
     _cleanup_(stats_freep) struct stats *s = NULL;
-    struct moments_options o = { .geometry = sc->g, .n_sink = 4 };
+    struct moments_options o = {.geometry = sc->g, .n_sink = 4};
     struct solve_options so;
     struct solve_report report;
     uint8_t digest[KVC_DIGEST_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     memcpy(o.model_digest, random_table_model_digest, sizeof(o.model_digest));
     CU_ASSERT_EQUAL_FATAL(moments_new(&o, &m, &e), 0);
@@ -134,7 +136,7 @@ static void activate_table_for(struct scene *sc, bool drifted, const struct stat
 /* A client that opted in encodes @n tokens of one kind and reports. */
 static void live(struct scene *sc, bool drifted, uint32_t text)
 {
-    const kvc_report_options all = { sizeof(all), 1000000, 1 };
+    const kvc_report_options all = {sizeof(all), 1000000, 1};
     struct embedded m = scene_client(sc);
     uint32_t *tokens = scene_tokens(text, N);
     kvc_seq *s = NULL;
@@ -160,7 +162,8 @@ static void live(struct scene *sc, bool drifted, uint32_t text)
 static int recalibrate(const struct scene *sc, const char *const *more)
 {
     const char *argv[16] = {
-        getenv("KVC_KVCOBRA"), "recalibrate", "--socket", sc->daemon.operator_socket, "--min-tokens", "1000", "--yes",
+        getenv("KVC_KVCOBRA"), "recalibrate", "--socket", sc->daemon.operator_socket,
+        "--min-tokens",        "1000",        "--yes",
     };
     size_t n = 7;
     int status = 0;
@@ -184,7 +187,7 @@ static void active_digest(struct scene *sc, uint8_t ret[KVC_DIGEST_BYTES])
     kvc_table_info *tables = NULL;
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, &tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, & tables, &n), 0);
     for (size_t i = 0; i < n; i++)
         if (tables[i].state == KVC_TABLE_ACTIVE)
             memcpy(ret, tables[i].digest, KVC_DIGEST_BYTES);
@@ -193,7 +196,7 @@ static void active_digest(struct scene *sc, uint8_t ret[KVC_DIGEST_BYTES])
 
 static bool same_active(struct scene *sc, const uint8_t digest[KVC_DIGEST_BYTES])
 {
-    uint8_t now[KVC_DIGEST_BYTES] = { 0 };
+    uint8_t now[KVC_DIGEST_BYTES] = {0};
 
     active_digest(sc, now);
     return memcmp(now, digest, sizeof(now)) == 0;
@@ -214,12 +217,12 @@ static void test_drift(void)
     active_digest(&sc, before);
     CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 1); /* nobody reported anything */
     live(&sc, true, 1);
-    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--dry-run", NULL }), 0);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--dry-run", NULL}), 0);
     CU_ASSERT(same_active(&sc, before));
-    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--tenant", "nobody", NULL }), 1);
-    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--min-tokens", "1000000", NULL }), 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--tenant", "nobody", NULL}), 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--min-tokens", "1000000", NULL}), 1);
     CU_ASSERT(same_active(&sc, before));
-    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--json", NULL }), 0);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--json", NULL}), 0);
     CU_ASSERT_FALSE(same_active(&sc, before));
     active_digest(&sc, after);
     CU_ASSERT_EQUAL(recalibrate(&sc, NULL), 3); /* the same moments again: nothing better is to be had */
@@ -247,7 +250,7 @@ static void test_metric(void)
     char with_path[160], without_path[160];
     struct scene sc;
     uint8_t before[KVC_DIGEST_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     scene_start(&sc, small(), 3, 1, args);
     with = statistics(&sc.g, true);
@@ -259,10 +262,10 @@ static void test_metric(void)
     activate_table_for(&sc, false, with);
     active_digest(&sc, before);
     live(&sc, true, 1);
-    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--stats", without_path, NULL }), 1);
-    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--stats", "/nowhere", NULL }), 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--stats", without_path, NULL}), 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--stats", "/nowhere", NULL}), 1);
     CU_ASSERT(same_active(&sc, before));
-    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--stats", with_path, NULL }), 0);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--stats", with_path, NULL}), 0);
     CU_ASSERT_FALSE(same_active(&sc, before));
     scene_end(&sc);
 }
@@ -288,14 +291,17 @@ static void test_shadow_first(void)
     begin(&sc);
     active_digest(&sc, before);
     live(&sc, true, 1);
-    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--shadow-tokens", "1000", "--wait", "1", NULL }), 1);
+    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--shadow-tokens", "1000", "--wait", "1", NULL}),
+                    1);
     CU_ASSERT(same_active(&sc, before)); /* nobody measured in time */
     c = child_start(clients, &sc);
-    CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]) { "--shadow-tokens", "1000", "--share", "100", NULL }), 0);
+    CU_ASSERT_EQUAL(
+        recalibrate(&sc, (const char *const[]){"--shadow-tokens", "1000", "--share", "100", NULL}), 0);
     CU_ASSERT_FALSE(same_active(&sc, before));
     child_kill(&c);
     scene_end(&sc);
 }
 
-const struct test_case test_cases[] = { TEST(test_drift), TEST(test_no_drift), TEST(test_metric), TEST(test_shadow_first), TEST_END };
+const struct test_case test_cases[] = {TEST(test_drift), TEST(test_no_drift), TEST(test_metric),
+                                       TEST(test_shadow_first), TEST_END};
 const char test_suite[] = "client_recalibrate";

@@ -1,6 +1,7 @@
 /*
- * The daemon is killed and started again while clients append and attend: what they hold stays what it was, they come
- * back by themselves, publish, and others find it. Under a supervisor that keeps descriptors, and one that lost them.
+ * The daemon is killed and started again while clients append and attend: what they hold stays what it was,
+ * they come back by themselves, publish, and others find it. Under a supervisor that keeps descriptors, and
+ * one that lost them.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +21,8 @@
 #include "tests/lib/test.h"
 
 static const char *const args[] = {
-    "--pool-bytes=4M", "--extent-bytes=1M", "--span-bytes=256K", "--arena-bytes=4M", "--quota-bytes=64M", NULL,
+    "--pool-bytes=4M",  "--extent-bytes=1M", "--span-bytes=256K",
+    "--arena-bytes=4M", "--quota-bytes=64M", NULL,
 };
 
 static void begin(struct scene *sc)
@@ -44,7 +46,7 @@ static void start_again(struct scene *sc)
 
 static kvc_client_info info_of(const struct embedded *m)
 {
-    kvc_client_info i = { .struct_bytes = sizeof(i) };
+    kvc_client_info i = {.struct_bytes = sizeof(i)};
 
     CU_ASSERT_EQUAL_FATAL(kvc_client_get_info(m->client, &i), 0);
     return i;
@@ -56,8 +58,8 @@ static bool nobody(const kvc_status *s)
 }
 
 /*
- * What a private sequence of the same length attends to. The newest @last tokens came in one append, since when there
- * was a commit or not: both decide what is packed.
+ * What a private sequence of the same length attends to. The newest @last tokens came in one append, since
+ * when there was a commit or not: both decide what is packed.
  */
 static bool attends_like_private(const struct scene *sc, const struct embedded *m, kvc_seq *s, size_t last,
                                  bool committed)
@@ -108,7 +110,8 @@ static bool reads_like_private(const struct scene *sc, const struct embedded *m,
     return same;
 }
 
-/* A client that never spoke to the first daemon finds @n tokens of text 0, and reads what a private one reads. */
+/* A client that never spoke to the first daemon finds @n tokens of text 0, and reads what a private one
+ * reads. */
 static bool is_found(const struct scene *sc, size_t n)
 {
     struct embedded other = scene_client(sc);
@@ -136,7 +139,7 @@ static void one_restart(enum loss loss, bool notices)
     struct embedded m;
     kvc_seq *s = NULL, *fork = NULL, *dropped = NULL;
     uint32_t *tokens = scene_tokens(0, 1000);
-    kvc_usage u = { .struct_bytes = sizeof(u) };
+    kvc_usage u = {.struct_bytes = sizeof(u)};
     kvc_client_info i;
     size_t n = 0;
 
@@ -177,7 +180,8 @@ static void one_restart(enum loss loss, bool notices)
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
     CU_ASSERT(u.shared_bytes > 0);
     CU_ASSERT(is_found(&sc, 704));
-    CU_ASSERT_EQUAL(embedded_append(&m, fork, 0, 400, 50), 0); /* shares pages with s, whatever pool they are in */
+    CU_ASSERT_EQUAL(embedded_append(&m, fork, 0, 400, 50),
+                    0); /* shares pages with s, whatever pool they are in */
     CU_ASSERT(attends_like_private(&sc, &m, fork, 50, false));
     CU_ASSERT_EQUAL(kvc_seq_commit(fork, tokens, 450, &n), 0);
     CU_ASSERT_EQUAL(n, 384);
@@ -199,7 +203,8 @@ static void test_volatile(void)
     one_restart(STORE_LOST, true);
 }
 
-/* A daemon without any state: it has another secret, so other keys, and no table until the operator brings one. */
+/* A daemon without any state: it has another secret, so other keys, and no table until the operator brings
+ * one. */
 static void test_without_state(void)
 {
     struct scene sc;
@@ -217,7 +222,8 @@ static void test_without_state(void)
     CU_ASSERT_FATAL(daemon_start_again(&sc.daemon, args));
     scene_come_back(sc.operator, sc.daemon.operator_socket);
     CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 400, 100), 0);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 500, &n), 0); /* connected, but nothing is there to publish to */
+    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 500, &n),
+                    0); /* connected, but nothing is there to publish to */
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT(info_of(&m).connected);
     CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc.operator, sc.bytes, sc.n_bytes, digest), 0);
@@ -234,7 +240,7 @@ static void test_without_state(void)
     scene_end(&sc);
 }
 
-/* ---- the conversation alone breaks ------------------------------------------------------------------------------- */
+/* ---- the conversation alone breaks ---- */
 
 /* Ends this process' connections to @path behind the library's back. */
 static void break_connections(const char *path)
@@ -243,10 +249,11 @@ static void break_connections(const char *path)
 
     assert(d);
     for (const struct dirent *f = readdir(d); f; f = readdir(d)) {
-        struct sockaddr_un sa = { .sun_family = AF_UNSPEC };
+        struct sockaddr_un sa = {.sun_family = AF_UNSPEC};
         socklen_t bytes = sizeof(sa);
 
-        if (getpeername(atoi(f->d_name), (struct sockaddr *) &sa, &bytes) == 0 && strcmp(sa.sun_path, path) == 0)
+        if (getpeername(atoi(f->d_name), (struct sockaddr *) &sa, &bytes) == 0 &&
+            strcmp(sa.sun_path, path) == 0)
             assert(shutdown(atoi(f->d_name), SHUT_RDWR) == 0);
     }
     (void) closedir(d);
@@ -278,7 +285,7 @@ static void test_same_daemon(void)
         CU_ASSERT_EQUAL(info_of(&m).n_reconnects, round);
     }
     CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
-    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, &tables, &n_tables), 0);
+    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, & tables, &n_tables), 0);
     CU_ASSERT(n_tables == 1 && tables[0].references == 1); /* not one more per greeting */
     free(tables);
     embedded_free(&m);
@@ -287,7 +294,7 @@ static void test_same_daemon(void)
     finish(&sc);
 }
 
-/* ---- nothing protects the pages any more ------------------------------------------------------------------------- */
+/* ---- nothing protects the pages any more ---- */
 
 static off_t session_record_at(size_t field)
 {
@@ -304,7 +311,8 @@ static void damage_session(bool process_gone)
     assert(pwrite(fd, &byte, 1, session_record_at(offsetof(struct session_record, token) + 3)) == 1);
     if (!process_gone)
         return;
-    assert(pwrite(fd, &no_pid, sizeof(no_pid), session_record_at(offsetof(struct session_record, pid))) == sizeof(no_pid));
+    assert(pwrite(fd, &no_pid, sizeof(no_pid), session_record_at(offsetof(struct session_record, pid))) ==
+           sizeof(no_pid));
     supervisor_lose("kvc-pid-");
 }
 
@@ -346,7 +354,7 @@ static void forgotten_session(bool pages_go)
         CU_ASSERT_EQUAL(kvc_seq_read(s, 0, KVC_K, 0, 1, out), -ESTALE);
         CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 400, 1), -ESTALE);
         CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), -ESTALE);
-        CU_ASSERT_EQUAL(kvc_seq_fork(s, &(kvc_seq *) { NULL }), -ESTALE);
+        CU_ASSERT_EQUAL(kvc_seq_fork(s, &(kvc_seq *){NULL}), -ESTALE);
         CU_ASSERT_EQUAL(kvc_seq_truncate(s, 0, &kept), 0);
         CU_ASSERT_EQUAL(kept, 0);
         CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 400, 100, &n), 0);
@@ -373,8 +381,8 @@ static void test_lost_pages(void)
 }
 
 /*
- * A sequence whose table drains when the daemon dies: within the drain time it goes on publishing afterwards, whether the
- * daemon knows its session again or, since it held nothing, has forgotten it.
+ * A sequence whose table drains when the daemon dies: within the drain time it goes on publishing afterwards,
+ * whether the daemon knows its session again or, since it held nothing, has forgotten it.
  */
 static void draining_table(bool held, bool keeps)
 {
@@ -401,7 +409,7 @@ static void draining_table(bool held, bool keeps)
     if (n != 384)
         printf("    published %zu: %s\n", n, kvc_last_error(m.client));
     s = kvc_seq_free(s);
-    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, &tables, &n_tables), 0);
+    CU_ASSERT_EQUAL(kvc_table_list(sc.operator, & tables, &n_tables), 0);
     CU_ASSERT_EQUAL(n_tables, 2);
     free(tables);
     embedded_free(&m);
@@ -416,7 +424,7 @@ static void test_draining_table(void)
     draining_table(false, true);
 }
 
-/* ---- under load --------------------------------------------------------------------------------------------------- */
+/* ---- under load ---- */
 
 /* Generates over and over, through every restart; each answer must be the private one, bit for bit. */
 static bool generator(const struct scene *sc, int from_parent, int to_parent)
@@ -492,7 +500,8 @@ static void test_killed_in_a_loop(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_kept), TEST(test_volatile), TEST(test_without_state), TEST(test_same_daemon), TEST(test_forgotten_session),
-    TEST(test_lost_pages), TEST(test_draining_table), TEST(test_killed_in_a_loop), TEST_END,
+    TEST(test_kept),           TEST(test_volatile),          TEST(test_without_state),
+    TEST(test_same_daemon),    TEST(test_forgotten_session), TEST(test_lost_pages),
+    TEST(test_draining_table), TEST(test_killed_in_a_loop),  TEST_END,
 };
 const char test_suite[] = "client_restart";

@@ -9,14 +9,14 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-static const char *const pool[] = { "--pool-bytes=64M", "--arena-bytes=8M", NULL };
+static const char *const pool[] = {"--pool-bytes=64M", "--arena-bytes=8M", NULL};
 
 static struct geometry small(void)
 {
     return random_table_geometry(3, 6, 2, 64);
 }
 
-/* ---- one publishes, one finds -------------------------------------------------------------------------------------- */
+/* ---- one publishes, one finds ---- */
 
 enum { PROMPT = 512, SHARED = 448 }; /* 64 (c + 2) <= 512: seven chunks */
 
@@ -24,7 +24,7 @@ enum { PROMPT = 512, SHARED = 448 }; /* 64 (c + 2) <= 512: seven chunks */
 static bool publisher(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = scene_client(sc);
-    kvc_usage u = { .struct_bytes = sizeof(u) };
+    kvc_usage u = {.struct_bytes = sizeof(u)};
     kvc_seq *s = NULL;
     size_t published = 0;
     float *out;
@@ -56,7 +56,7 @@ static void test_shared_prefix(void)
     struct embedded b;
     kvc_seq *s = NULL, *other = NULL;
     uint32_t *tokens = scene_tokens(0, PROMPT);
-    kvc_usage u = { .struct_bytes = sizeof(u) };
+    kvc_usage u = {.struct_bytes = sizeof(u)};
     unsigned long mine[8], theirs[8];
     size_t n = 0;
     float *want, *got;
@@ -81,7 +81,8 @@ static void test_shared_prefix(void)
     CU_ASSERT_FATAL(pool_inodes(getpid(), mine, 8) == 1 && pool_inodes(a.pid, theirs, 8) == 1);
     CU_ASSERT_EQUAL(mine[0], theirs[0]);
 
-    /* the rest of the prompt, and then the same state as A: the same codes, the same exact tail, the same bits */
+    /* the rest of the prompt, and then the same state as A: the same codes, the same exact tail, the same
+     * bits */
     CU_ASSERT_EQUAL(embedded_append(&b, s, 0, SHARED, PROMPT - SHARED), 0);
     got = scene_attend(&b, s, 0);
     CU_ASSERT_EQUAL(memcmp(got, want, scene_attend_floats(&b) * sizeof(*got)), 0);
@@ -102,7 +103,7 @@ static void test_shared_prefix(void)
     scene_end(&sc);
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------------------------- */
+/* ---- tokens ---- */
 
 static void test_match_bounds(void)
 {
@@ -110,7 +111,7 @@ static void test_match_bounds(void)
     struct embedded m;
     uint32_t *tokens = scene_tokens(0, PROMPT);
     static const size_t cases[][2] = {
-        { 0, 0 }, { 1, 0 }, { 64, 0 }, { 65, 64 }, { 128, 64 }, { 129, 128 }, { 448, 384 }, { 449, 448 }, { 512, 448 },
+        {0, 0}, {1, 0}, {64, 0}, {65, 64}, {128, 64}, {129, 128}, {448, 384}, {449, 448}, {512, 448},
     };
     kvc_seq *s = NULL;
     size_t n = 0;
@@ -144,7 +145,7 @@ static void test_match_bounds(void)
     scene_end(&sc);
 }
 
-/* ---- both publish at once ------------------------------------------------------------------------------------------ */
+/* ---- both publish at once ---- */
 
 static bool racer(const struct scene *sc, int from_parent, int to_parent)
 {
@@ -163,7 +164,8 @@ static bool racer(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_EQUAL(scene_publish(&alone, want, 7, 0, 1000, 130, NULL), 0);
     a = scene_attend(&m, s, 7);
     b = scene_attend(&alone, want, 7);
-    CU_ASSERT_EQUAL(memcmp(a, b, scene_attend_floats(&m) * sizeof(*a)), 0); /* shared or private: the same bits */
+    CU_ASSERT_EQUAL(memcmp(a, b, scene_attend_floats(&m) * sizeof(*a)),
+                    0); /* shared or private: the same bits */
     free(a);
     free(b);
     pipe_tell(to_parent);
@@ -199,7 +201,7 @@ static void test_concurrent_publication(void)
     scene_end(&sc);
 }
 
-/* ---- forks share holds ---------------------------------------------------------------------------------------------- */
+/* ---- forks share holds ---- */
 
 static bool nothing_held(const kvc_status *s)
 {
@@ -253,6 +255,10 @@ static void test_releases(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_shared_prefix), TEST(test_match_bounds), TEST(test_concurrent_publication), TEST(test_releases), TEST_END,
+    TEST(test_shared_prefix),
+    TEST(test_match_bounds),
+    TEST(test_concurrent_publication),
+    TEST(test_releases),
+    TEST_END,
 };
 const char test_suite[] = "client_share";

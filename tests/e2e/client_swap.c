@@ -1,4 +1,5 @@
-/* Tables replaced while sequences live: old ones keep theirs, new ones follow, nothing is lost or counted twice. */
+/* Tables replaced while sequences live: old ones keep theirs, new ones follow, nothing is lost or counted
+ * twice. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +16,10 @@ static struct geometry small(void)
 
 static kvc_table_info table_info(struct scene *sc, const uint8_t *digest)
 {
-    kvc_table_info *tables = NULL, found = { .bpd_code = -1 };
+    kvc_table_info *tables = NULL, found = {.bpd_code = -1};
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, &tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, & tables, &n), 0);
     for (size_t i = 0; i < n; i++)
         if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
             found = tables[i];
@@ -29,7 +30,7 @@ static kvc_table_info table_info(struct scene *sc, const uint8_t *digest)
 
 static void active_digest(const struct embedded *m, uint8_t *ret_digest, uint64_t *ret_revision)
 {
-    kvc_model_info info = { .struct_bytes = sizeof(info) };
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
 
     CU_ASSERT_EQUAL_FATAL(kvc_model_get_info(m->model, &info), 0);
     memcpy(ret_digest, info.table_digest, KVC_DIGEST_BYTES);
@@ -91,7 +92,8 @@ static void test_swap_mid_sequence(void)
     scene_end(&sc);
 }
 
-/* Generates while tables change under it; every answer must be the one of the table the sequence began with. */
+/* Generates while tables change under it; every answer must be the one of the table the sequence began with.
+ */
 static bool generator(const struct scene *sc, int from_parent, int to_parent)
 {
     struct embedded m = scene_client(sc);
@@ -149,7 +151,7 @@ static void test_swap_in_a_loop(void)
 static void test_activation_outcomes(void)
 {
     struct scene sc;
-    uint8_t first[KVC_DIGEST_BYTES], second[KVC_DIGEST_BYTES], unknown[KVC_DIGEST_BYTES] = { 1 };
+    uint8_t first[KVC_DIGEST_BYTES], second[KVC_DIGEST_BYTES], unknown[KVC_DIGEST_BYTES] = {1};
     void *bytes;
     size_t n_bytes;
     uint64_t revision = 0, again = 0;
@@ -176,6 +178,9 @@ static void test_activation_outcomes(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_swap_mid_sequence), TEST(test_swap_in_a_loop), TEST(test_activation_outcomes), TEST_END,
+    TEST(test_swap_mid_sequence),
+    TEST(test_swap_in_a_loop),
+    TEST(test_activation_outcomes),
+    TEST_END,
 };
 const char test_suite[] = "client_swap";

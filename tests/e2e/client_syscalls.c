@@ -43,5 +43,5 @@ static void test_no_system_calls(void)
     scene_end(&sc);
 }
 
-const struct test_case test_cases[] = { TEST(test_no_system_calls), TEST_END };
+const struct test_case test_cases[] = {TEST(test_no_system_calls), TEST_END};
 const char test_suite[] = "client_syscalls";

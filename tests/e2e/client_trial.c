@@ -1,6 +1,6 @@
 /*
- * Tables tried on live traffic: shadows that clients encode with too, canaries that some sequences use, and what clients
- * report of the fit; over a restart too.
+ * Tables tried on live traffic: shadows that clients encode with too, canaries that some sequences use, and
+ * what clients report of the fit; over a restart too.
  */
 #include <errno.h>
 #include <math.h>
@@ -15,7 +15,7 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-static const char *const args[] = { "--pool-bytes=64M", "--arena-bytes=8M", "--moments-bytes=16M", NULL };
+static const char *const args[] = {"--pool-bytes=64M", "--arena-bytes=8M", "--moments-bytes=16M", NULL};
 
 static struct geometry small(void)
 {
@@ -24,10 +24,10 @@ static struct geometry small(void)
 
 static kvc_table_info info_of(struct scene *sc, const uint8_t *digest)
 {
-    kvc_table_info *tables = NULL, found = { .bpd_code = -1 };
+    kvc_table_info *tables = NULL, found = {.bpd_code = -1};
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, &tables, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->operator, & tables, &n), 0);
     for (size_t i = 0; i < n; i++)
         if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
             found = tables[i];
@@ -48,17 +48,18 @@ static void stage_other(struct scene *sc, double bpd, uint64_t seed, uint8_t ret
 
 static void active_digest(const struct embedded *m, uint8_t ret[KVC_DIGEST_BYTES])
 {
-    kvc_model_info info = { .struct_bytes = sizeof(info) };
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
 
     CU_ASSERT_EQUAL_FATAL(kvc_model_get_info(m->model, &info), 0);
     memcpy(ret, info.table_digest, KVC_DIGEST_BYTES);
 }
 
 /*
- * sum |x - x^|^2 of one side over chunks [1, n / 64) of text 0, from what a private sequence reads back, by layer; the
- * numerator of what clients report. Positions and inputs are those of embedded.h.
+ * sum |x - x^|^2 of one side over chunks [1, n / 64) of text 0, from what a private sequence reads back, by
+ * layer; the numerator of what clients report. Positions and inputs are those of embedded.h.
  */
-static double error_sum(const struct embedded *alone, kvc_seq *s, uint32_t layer, enum kvc_side side, size_t n)
+static double error_sum(const struct embedded *alone, kvc_seq *s, uint32_t layer, enum kvc_side side,
+                        size_t n)
 {
     size_t width = (size_t) alone->n_heads * alone->g.d;
     float *x = embedded_input(alone, 0, layer, side, 0, n), *y = embedded_read(alone, s, layer, side, n);
@@ -77,7 +78,7 @@ static void test_shadow(void)
     enum { N = 1000, PACKED = 896 }; /* 1000 / 64 = 15, the newest 64 stay: 14 chunks */
     struct scene sc;
     struct embedded m, alone[2];
-    kvc_seq *s = NULL, *want[2] = { NULL };
+    kvc_seq *s = NULL, *want[2] = {NULL};
     uint8_t active[KVC_DIGEST_BYTES], other[KVC_DIGEST_BYTES];
     uint32_t *tokens = scene_tokens(0, N);
     _cleanup_(freep) void *bytes = NULL;
@@ -127,7 +128,8 @@ static void test_shadow(void)
             double expected = error_sum(&alone[1], want[1], layer, (enum kvc_side) side, PACKED) /
                               error_sum(&alone[0], want[0], layer, (enum kvc_side) side, PACKED);
 
-            /* the client measures what the tail kept, in binary16: 2^-11 of a vector, against errors of about 2^-2 */
+            /* the client measures what the tail kept, in binary16: 2^-11 of a vector, against errors of about
+             * 2^-2 */
             CU_ASSERT(fabs(ratio / expected - 1) < 0.01);
         }
     CU_ASSERT(fit.shadow_error[0] > fit.active_error[0]); /* 2 bits against 3 */
@@ -172,7 +174,8 @@ static void test_canary(void)
         CU_ASSERT_EQUAL(published, 128);
     }
     CU_ASSERT_EQUAL(info_of(&sc, other).references, 1);
-    /* 40 sequences with a chance of a quarter each have 2 pages: none, or all, with a chance below 2 in 10^5 */
+    /* 40 sequences with a chance of a quarter each have 2 pages: none, or all, with a chance below 2 in 10^5
+     */
     CU_ASSERT(info_of(&sc, other).pages > 0 && info_of(&sc, other).pages < 80);
     CU_ASSERT_EQUAL(info_of(&sc, other).pages + info_of(&sc, active).pages, 80);
 
@@ -201,7 +204,7 @@ static void test_canary(void)
 static void test_report(void)
 {
     enum { N = 1000, PACKED = 896 };
-    const kvc_report_options all = { sizeof(all), 1000000, 1 };
+    const kvc_report_options all = {sizeof(all), 1000000, 1};
     struct scene sc;
     struct embedded m, alone;
     kvc_seq *s = NULL, *before = NULL;
@@ -209,7 +212,7 @@ static void test_report(void)
     uint32_t *tokens = scene_tokens(0, N);
     _cleanup_(freep) void *bytes = NULL;
     _cleanup_(moments_freep) struct moments *got = NULL, *want = NULL;
-    struct moments_options o = { 0 };
+    struct moments_options o = {0};
     struct errmsg e;
     kvc_table_info info;
     uint64_t n_tokens = 0;
@@ -221,7 +224,8 @@ static void test_report(void)
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &before), 0);
     CU_ASSERT_EQUAL(scene_publish(&m, before, 1, 0, N, N, &n), 0);
     CU_ASSERT_EQUAL(info_of(&sc, active).fit.reports, 0);
-    CU_ASSERT_EQUAL(kvc_moments_fetch(sc.operator, random_table_model_digest, NULL, 0, &bytes, &n_bytes, NULL), -ENODATA);
+    CU_ASSERT_EQUAL(
+        kvc_moments_fetch(sc.operator, random_table_model_digest, NULL, 0, &bytes, &n_bytes, NULL), -ENODATA);
 
     CU_ASSERT_EQUAL(kvc_model_report(m.model, &all), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
@@ -229,11 +233,13 @@ static void test_report(void)
     info = info_of(&sc, active);
     CU_ASSERT_EQUAL(info.fit.reports, 1);
     CU_ASSERT_EQUAL(info.fit.tokens, PACKED - 64);
-    CU_ASSERT(info.fit.error[0] > 0 && info.fit.error[0] < 1 && info.fit.error[1] > 0 && info.fit.error[1] < 1);
+    CU_ASSERT(info.fit.error[0] > 0 && info.fit.error[0] < 1 && info.fit.error[1] > 0 &&
+              info.fit.error[1] < 1);
     CU_ASSERT(info.fit.coded[0] > 0 && info.fit.saturated[0] < info.fit.coded[0]);
 
     /* the same tokens counted here: moments of every head, as far as binary16 tails allow */
-    CU_ASSERT_EQUAL_FATAL(kvc_moments_fetch(sc.operator, random_table_model_digest, NULL, 0, &bytes, &n_bytes, &n_tokens), 0);
+    CU_ASSERT_EQUAL_FATAL(
+        kvc_moments_fetch(sc.operator, random_table_model_digest, NULL, 0, &bytes, &n_bytes, &n_tokens), 0);
     CU_ASSERT_EQUAL(n_tokens, PACKED - 64);
     CU_ASSERT_EQUAL_FATAL(moments_parse(bytes, n_bytes, &got, &e), 0);
     o = *moments_get_options(got);
@@ -256,11 +262,13 @@ static void test_report(void)
                 apart += (a[i] - b[i]) * (a[i] - b[i]);
                 norm += b[i] * b[i];
             }
-            CU_ASSERT(apart < 1e-5 * norm); /* relative errors of 2^-11 = 5e-4 in every number, squared, and room */
+            CU_ASSERT(apart <
+                      1e-5 * norm); /* relative errors of 2^-11 = 5e-4 in every number, squared, and room */
         }
     }
-    CU_ASSERT_EQUAL(kvc_moments_fetch(sc.operator, random_table_model_digest, &(const char *) { "somebody" }, 1, &bytes,
-                                      &n_bytes, NULL), -ENODATA);
+    CU_ASSERT_EQUAL(kvc_moments_fetch(sc.operator, random_table_model_digest, &(const char *){"somebody"}, 1,
+                                      &bytes, &n_bytes, NULL),
+                    -ENODATA);
     embedded_free(&alone);
     free(tokens);
     embedded_free(&m);
@@ -270,10 +278,10 @@ static void test_report(void)
 /* Shadow, canary and revision are what they were. */
 static void test_survives_restart(void)
 {
-    struct scene sc = { .g = small() };
+    struct scene sc = {.g = small()};
     struct daemon d;
     uint8_t shadow[KVC_DIGEST_BYTES], canary[KVC_DIGEST_BYTES];
-    const char *tenants[] = { "uid-7", "uid-8" };
+    const char *tenants[] = {"uid-7", "uid-8"};
     uint64_t revision = 0;
 
     CU_ASSERT_FATAL(daemon_start(&d, DAEMON_BY_PATH | DAEMON_WITH_STATE, args));
@@ -282,7 +290,7 @@ static void test_survives_restart(void)
     stage_other(&sc, 2, 3, canary);
     CU_ASSERT_EQUAL(kvc_table_shadow(sc.operator, shadow, 25000, 0, NULL), 0);
     CU_ASSERT_EQUAL(kvc_table_canary(sc.operator, canary, 3, tenants, 2, 0, &revision), 0);
-    sc.operator = kvc_client_free(sc.operator);
+    sc.operator= kvc_client_free(sc.operator);
     daemon_kill(&d);
     CU_ASSERT_FATAL(daemon_start_again(&d, args));
     CU_ASSERT_EQUAL_FATAL(kvc_client_new(&sc.operator), 0);
@@ -291,7 +299,8 @@ static void test_survives_restart(void)
     CU_ASSERT_EQUAL(info_of(&sc, shadow).shadow_ppm, 25000);
     CU_ASSERT_EQUAL(info_of(&sc, canary).canary_share, 3);
     CU_ASSERT_EQUAL(info_of(&sc, canary).canary_tenants, 2);
-    CU_ASSERT_EQUAL(kvc_table_canary(sc.operator, canary, 3, tenants, 2, revision, NULL), 1); /* the revision too */
+    CU_ASSERT_EQUAL(kvc_table_canary(sc.operator, canary, 3, tenants, 2, revision, NULL),
+                    1); /* the revision too */
     scene_detach(&sc);
     CU_ASSERT(daemon_stop(&d));
 }

@@ -29,7 +29,7 @@ static const char *program(void)
 /* Listens at @path; the descriptor survives exec. */
 static int make_socket(const char *path)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
 
     memcpy(sa.sun_path, path, strlen(path) + 1);
@@ -45,7 +45,8 @@ static int make_socket(const char *path)
 static void exec_daemon(const struct daemon *d, const char *const *args, const int *fds, int ready)
 {
     char text[6][128];
-    const char *argv[ARGS_MAX], *backend = getenv("KVC_TEST_EVENT_BACKEND"), *inline_bytes = getenv("KVC_TEST_WORK_INLINE");
+    const char *argv[ARGS_MAX], *backend = getenv("KVC_TEST_EVENT_BACKEND"),
+                                *inline_bytes = getenv("KVC_TEST_WORK_INLINE");
     size_t n = 0;
     int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
@@ -64,7 +65,8 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
     (void) snprintf(text[4], sizeof(text[4]), "--state-dir=%s", d->state);
     for (size_t i = 0; i < (d->flags & DAEMON_WITH_STATE ? 5 : 4); i++)
         argv[n++] = text[i];
-    (void) snprintf(text[5], sizeof(text[5]), "--work-inline-bytes=%s", inline_bytes ? inline_bytes : "32768");
+    (void) snprintf(text[5], sizeof(text[5]), "--work-inline-bytes=%s",
+                    inline_bytes ? inline_bytes : "32768");
     argv[n++] = text[5];
     for (; args && *args && n + 1 < ARGS_MAX; args++)
         argv[n++] = *args;
@@ -75,7 +77,7 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
 
 static bool wait_ready(const struct daemon *d, int fd)
 {
-    struct pollfd p = { .fd = fd, .events = POLLIN };
+    struct pollfd p = {.fd = fd, .events = POLLIN};
     char byte;
 
     if (poll(&p, 1, READY_TIMEOUT_MS) == 1 && read(fd, &byte, 1) == 1)
@@ -86,7 +88,7 @@ static bool wait_ready(const struct daemon *d, int fd)
 
 bool daemon_start_again(struct daemon *d, const char *const *args)
 {
-    int fds[2] = { -1, -1 }, ready[2];
+    int fds[2] = {-1, -1}, ready[2];
     bool ok;
 
     if (!program())
@@ -115,7 +117,7 @@ bool daemon_start_again(struct daemon *d, const char *const *args)
 
 bool daemon_start(struct daemon *d, unsigned flags, const char *const *args)
 {
-    *d = (struct daemon) { .flags = flags, .folder = "/tmp/kvcobra-test-XXXXXX" };
+    *d = (struct daemon){.flags = flags, .folder = "/tmp/kvcobra-test-XXXXXX"};
     if (!mkdtemp(d->folder)) {
         perror(d->folder);
         return false;
@@ -130,7 +132,7 @@ bool daemon_start(struct daemon *d, unsigned flags, const char *const *args)
 static bool wait_end(pid_t pid)
 {
     int fd = (int) syscall(SYS_pidfd_open, pid, 0);
-    struct pollfd p = { .fd = fd, .events = POLLIN };
+    struct pollfd p = {.fd = fd, .events = POLLIN};
     bool ok = fd >= 0 && poll(&p, 1, END_TIMEOUT_MS) == 1;
 
     if (fd >= 0)
@@ -220,7 +222,7 @@ int daemon_run(const char *const *args, const char *log)
     int status;
 
     if (pid == 0) {
-        const char *argv[ARGS_MAX] = { program() };
+        const char *argv[ARGS_MAX] = {program()};
         int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
         if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)

@@ -6,8 +6,9 @@
  *     ... d.socket, d.operator_socket ...
  *     CU_ASSERT(daemon_stop(&d));
  *
- * The program comes from the environment variable KVC_KVCOBRAD; KVC_TEST_EVENT_BACKEND, if set, is the event backend it
- * is told to use; KVC_TEST_WORK_INLINE, its --work-inline-bytes. Readiness is an event (--ready-fd), not a delay.
+ * The program comes from the environment variable KVC_KVCOBRAD; KVC_TEST_EVENT_BACKEND, if set, is the event
+ * backend it is told to use; KVC_TEST_WORK_INLINE, its --work-inline-bytes. Readiness is an event
+ * (--ready-fd), not a delay.
  */
 #pragma once
 
@@ -27,7 +28,8 @@ struct daemon {
     unsigned flags;
 };
 
-/* @args: NULL-terminated further options, or NULL. False, with the reason on standard error, if it does not serve. */
+/* @args: NULL-terminated further options, or NULL. False, with the reason on standard error, if it does not
+ * serve. */
 bool daemon_start(struct daemon *d, unsigned flags, const char *const *args);
 
 /* Once more in the same folder, after daemon_end() or daemon_kill(). */

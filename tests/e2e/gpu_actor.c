@@ -20,7 +20,25 @@
 
 enum { EXTENTS_MAX = 64, SPACE_BYTES = 64 << 20, PATIENCE_MS = 20000 };
 
-enum verb { OPEN, RESUME, DISCONNECT, BYE, RESERVE, FILL, COMMIT, ABORT, LEASE, RELEASE, KEEP, READ, DAMAGE, GET_EXTENT, READ_RAW, LEND, END };
+enum verb {
+    OPEN,
+    RESUME,
+    DISCONNECT,
+    BYE,
+    RESERVE,
+    FILL,
+    COMMIT,
+    ABORT,
+    LEASE,
+    RELEASE,
+    KEEP,
+    READ,
+    DAMAGE,
+    GET_EXTENT,
+    READ_RAW,
+    LEND,
+    END
+};
 
 struct order {
     enum verb verb;
@@ -35,7 +53,7 @@ struct answer {
     struct raw_slot slot;
 };
 
-/* ---- in the process ----------------------------------------------------------------------------------------------- */
+/* ---- in the process ---- */
 
 static struct raw_model model;
 static bool connected;
@@ -51,7 +69,7 @@ static size_t n_imported;
 static void open_driver(void)
 {
     struct cuda_device_info info;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     if (cuda_driver_open(&driver, &e) < 0 || cuda_device_find(driver, NULL, &info, &e) < 0 ||
         cuda_space_new(driver, &info, SPACE_BYTES, &space, &e) < 0) {
@@ -68,7 +86,8 @@ static struct {
 } lent[EXTENTS_MAX];
 static size_t n_lent;
 
-static int import(int fd, size_t bytes, const struct cu_ipc_mem_handle *handle, struct cuda_extent **ret, struct errmsg *e)
+static int import(int fd, size_t bytes, const struct cu_ipc_mem_handle *handle, struct cuda_extent **ret,
+                  struct errmsg *e)
 {
     if (fd >= 0)
         return cuda_extent_import(space, fd, bytes, CU_ACCESS_READ_WRITE, ret, e);
@@ -80,7 +99,7 @@ static int import(int fd, size_t bytes, const struct cu_ipc_mem_handle *handle, 
 
 static int lend(size_t bytes, uint64_t *ret_extent)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t i = n_lent++;
 
     assert(i < EXTENTS_MAX);
@@ -95,7 +114,7 @@ static int lend(size_t bytes, uint64_t *ret_extent)
 static struct cuda_extent *extent(uint64_t id)
 {
     struct cu_ipc_mem_handle handle;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t bytes;
     int fd, r;
 
@@ -146,7 +165,8 @@ static int open_session(const char *uuid, bool resume)
         return r;
     }
     reply = raw_request(fd, &q, NULL, 0, NULL);
-    assert(reply && reply->err == 0 && reply->confirm->resumed == resume && strcmp(reply->confirm->device->uuid, uuid) == 0);
+    assert(reply && reply->err == 0 && reply->confirm->resumed == resume &&
+           strcmp(reply->confirm->device->uuid, uuid) == 0);
     wire_reply_free(reply);
     connected = true;
     return raw_open_model(fd, &raw_geometry, random_table_model_digest, &model);
@@ -167,7 +187,7 @@ static int fill_or_read(const struct order *o)
     uint8_t payload[GPU_PAGE_BYTES - PAGE_HEADER_BYTES], found[sizeof(payload)];
     struct cuda_extent *x = extent(o->slot.extent);
     size_t at = o->slot.offset + PAGE_HEADER_BYTES;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     if (!x)
         return -ENOENT;
@@ -220,7 +240,8 @@ static void obey(const struct order *o, struct answer *a)
         a->err = fill_or_read(o);
         break;
     case COMMIT:
-        a->err = raw_commit_crc(&model, &o->slot, &key, make_payload(o->n, payload, sizeof(payload)), &a->lease);
+        a->err =
+            raw_commit_crc(&model, &o->slot, &key, make_payload(o->n, payload, sizeof(payload)), &a->lease);
         break;
     case ABORT:
         a->err = raw_abort(&model, &o->slot);
@@ -260,14 +281,14 @@ _Noreturn static void run(int fd, uid_t uid)
     if (uid != getuid())
         assert(setgid(uid) == 0 && setuid(uid) == 0);
     while (read(fd, &o, sizeof(o)) == sizeof(o) && o.verb != END) {
-        struct answer a = { 0 };
+        struct answer a = {0};
 
         obey(&o, &a);
         if (write(fd, &a, sizeof(a)) != sizeof(a))
             _exit(4);
     }
     if (connected)
-        do_bye(&(struct answer) { 0 });
+        do_bye(&(struct answer){0});
     for (size_t i = 0; i < n_imported; i++)
         (void) cuda_extent_free(imported[i].extent);
     (void) cuda_space_free(space);
@@ -275,7 +296,7 @@ _Noreturn static void run(int fd, uid_t uid)
     _exit(0);
 }
 
-/* ---- in the test -------------------------------------------------------------------------------------------------- */
+/* ---- in the test ---- */
 
 struct gpu_actor gpu_actor_new(void)
 {
@@ -307,7 +328,7 @@ void gpu_actor_kill(struct gpu_actor *a)
 
 void gpu_actor_kill_busy(struct gpu_actor *a, uint64_t n, const struct raw_slot *s)
 {
-    struct order o = { .verb = s ? COMMIT : RESERVE, .n = n };
+    struct order o = {.verb = s ? COMMIT : RESERVE, .n = n};
 
     if (s)
         o.slot = *s;
@@ -317,7 +338,7 @@ void gpu_actor_kill_busy(struct gpu_actor *a, uint64_t n, const struct raw_slot 
 
 bool gpu_actor_end(struct gpu_actor *a)
 {
-    struct order o = { .verb = END }; /* said, not left to a closed socket: later actors have a copy of it */
+    struct order o = {.verb = END}; /* said, not left to a closed socket: later actors have a copy of it */
     int status;
 
     assert(write(a->fd, &o, sizeof(o)) == sizeof(o));
@@ -336,7 +357,7 @@ static struct answer tell(struct gpu_actor *a, const struct order *o)
 
 static struct answer tell_n(struct gpu_actor *a, enum verb verb, uint64_t n, const struct raw_slot *s)
 {
-    struct order o = { .verb = verb, .n = n };
+    struct order o = {.verb = verb, .n = n};
 
     if (s)
         o.slot = *s;
@@ -345,7 +366,7 @@ static struct answer tell_n(struct gpu_actor *a, enum verb verb, uint64_t n, con
 
 int gpu_open(struct gpu_actor *a, const char *uuid)
 {
-    struct order o = { .verb = OPEN };
+    struct order o = {.verb = OPEN};
 
     (void) snprintf(o.uuid, sizeof(o.uuid), "%s", uuid);
     return tell(a, &o).err;
@@ -353,7 +374,7 @@ int gpu_open(struct gpu_actor *a, const char *uuid)
 
 int gpu_resume(struct gpu_actor *a)
 {
-    return tell(a, &(struct order) { .verb = RESUME, .uuid = GPU_UUID }).err;
+    return tell(a, &(struct order){.verb = RESUME, .uuid = GPU_UUID}).err;
 }
 
 void gpu_disconnect(struct gpu_actor *a)

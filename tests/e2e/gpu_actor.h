@@ -1,7 +1,7 @@
 /*
- * Clients of a GPU pool, each a process of its own (the driver does not survive a fork), told what to do over a socket pair:
- * so that one can be killed at a point that the test knows. They speak the protocol by hand and import extents on the
- * stand-in driver.
+ * Clients of a GPU pool, each a process of its own (the driver does not survive a fork), told what to do over
+ * a socket pair: so that one can be killed at a point that the test knows. They speak the protocol by hand
+ * and import extents on the stand-in driver.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "tests/e2e/raw.h"
 
 #define GPU_UUID "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0" /* of the stand-in's first device */
-#define GPU_PAGE_BYTES 4224  /* of the small model's class rest, with its header */
+#define GPU_PAGE_BYTES 4224 /* of the small model's class rest, with its header */
 
 struct gpu_actor {
     pid_t pid;
@@ -31,10 +31,11 @@ void gpu_actor_kill_busy(struct gpu_actor *a, uint64_t n, const struct raw_slot 
 /* BYE if it is connected, and an orderly end; false: it did not end in order. */
 bool gpu_actor_end(struct gpu_actor *a);
 
-/* A session on the GPU; an -EAGAIN while it is being opened is asked again. Return: errno of HELLO or OPEN_MODEL. */
+/* A session on the GPU; an -EAGAIN while it is being opened is asked again. Return: errno of HELLO or
+ * OPEN_MODEL. */
 int gpu_open(struct gpu_actor *a, const char *uuid);
-int gpu_resume(struct gpu_actor *a);       /* a new connection for the same session */
-void gpu_disconnect(struct gpu_actor *a);  /* closes the socket, without BYE */
+int gpu_resume(struct gpu_actor *a);      /* a new connection for the same session */
+void gpu_disconnect(struct gpu_actor *a); /* closes the socket, without BYE */
 int gpu_bye(struct gpu_actor *a);
 
 /* Chunk @n, class rest. gpu_reserve() asks once; gpu_reserve_soon() again while an extent is being made. */
@@ -52,7 +53,8 @@ struct raw_slot gpu_publish(struct gpu_actor *a, uint64_t n, uint64_t *ret_lease
 /* Return: errno; -ENODATA: not granted. */
 int gpu_lease(struct gpu_actor *a, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease);
 int gpu_release(struct gpu_actor *a, uint64_t lease);
-int gpu_keep(struct gpu_actor *a, uint64_t lease); /* KEEP_LEASES of this one, or (0) of none; the last message */
+int gpu_keep(struct gpu_actor *a,
+             uint64_t lease); /* KEEP_LEASES of this one, or (0) of none; the last message */
 
 /* Whether the slot has the payload of chunk @n, read through the driver. */
 bool gpu_reads(struct gpu_actor *a, uint64_t n, const struct raw_slot *s);

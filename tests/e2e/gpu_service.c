@@ -57,11 +57,17 @@ struct gpu_figures gpu_figures(void)
 
     assert(r->status->n_devices == 2);
     d = r->status->devices[1];
-    f = (struct gpu_figures) {
-        .extent_bytes = d->extent_bytes, .held_bytes = d->held_bytes, .pages = d->pages,
-        .quarantined_slots = d->quarantined_slots, .mover_pid = r->status->mover_pid,
-        .mover_restarts = r->status->mover_restarts, .spare_extents = d->spare_extents,
-        .retired_extents = d->retired_extents, .lent_extents = d->lent_extents, .state = (int) d->state,
+    f = (struct gpu_figures){
+        .extent_bytes = d->extent_bytes,
+        .held_bytes = d->held_bytes,
+        .pages = d->pages,
+        .quarantined_slots = d->quarantined_slots,
+        .mover_pid = r->status->mover_pid,
+        .mover_restarts = r->status->mover_restarts,
+        .spare_extents = d->spare_extents,
+        .retired_extents = d->retired_extents,
+        .lent_extents = d->lent_extents,
+        .state = (int) d->state,
     };
     wire_reply_free(r);
     return f;

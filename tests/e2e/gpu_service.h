@@ -1,4 +1,5 @@
-/* A kvcobrad with one GPU of the stand-in driver: 4 extents of 512 KiB, cut in units of 128 KiB, 31 pages of the small model each. */
+/* A kvcobrad with one GPU of the stand-in driver: 4 extents of 512 KiB, cut in units of 128 KiB, 31 pages of
+ * the small model each. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,5 +37,6 @@ void gpu_wait_for_held(uint64_t slots);
 /* They are, and ten ticks later too. */
 void gpu_stays_quarantined(uint64_t slots);
 
-/* What the stand-in's list of processes has beside the truth, in a file: gpu_list_also() before the daemon is started. */
+/* What the stand-in's list of processes has beside the truth, in a file: gpu_list_also() before the daemon is
+ * started. */
 void gpu_list_also(pid_t pid); /* 0: nobody */

@@ -21,8 +21,8 @@ void (*raw_on_loss)(void);
 
 int raw_connect(const char *path)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    struct timeval timeout = { .tv_sec = TIMEOUT_S };
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    struct timeval timeout = {.tv_sec = TIMEOUT_S};
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
     memcpy(sa.sun_path, path, strlen(path) + 1);
@@ -31,7 +31,8 @@ int raw_connect(const char *path)
     return fd;
 }
 
-Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t n_fds, struct wire_packet *ret_packet)
+Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t n_fds,
+                            struct wire_packet *ret_packet)
 {
     static uint64_t last_id;
     static uint8_t buf[WIRE_PACKET_BYTES_MAX];
@@ -101,7 +102,7 @@ int raw_hello_on(int fd, const char *device, bool resume, uint8_t *token)
     hello.client_name = (char *) "raw test";
     hello.device = (char *) device;
     if (resume)
-        hello.session_token = (ProtobufCBinaryData) { SESSION_TOKEN_BYTES, token };
+        hello.session_token = (ProtobufCBinaryData){SESSION_TOKEN_BYTES, token};
     reply = raw_request(fd, &m, NULL, 0, NULL);
     r = reply ? reply->err : 1;
     if (r == 0 && token)
@@ -137,7 +138,7 @@ bool raw_is_closed(int fd)
     return n == 0 || (n < 0 && errno == ECONNRESET);
 }
 
-/* ---- publishing and finding by hand ------------------------------------------------------------------------------ */
+/* ---- publishing and finding by hand ---- */
 
 static int sealed_memfd(const void *bytes, size_t n_bytes)
 {
@@ -148,7 +149,8 @@ static int sealed_memfd(const void *bytes, size_t n_bytes)
     return fd;
 }
 
-int raw_try_activate(const char *operator_path, const void *bytes, size_t n_bytes, uint8_t ret_digest[static 32])
+int raw_try_activate(const char *operator_path, const void *bytes, size_t n_bytes,
+                     uint8_t ret_digest[static 32])
 {
     Kvcobra__StageTable stage = KVCOBRA__STAGE_TABLE__INIT;
     Kvcobra__ActivateTable activate = KVCOBRA__ACTIVATE_TABLE__INIT;
@@ -163,7 +165,7 @@ int raw_try_activate(const char *operator_path, const void *bytes, size_t n_byte
     assert(reply && reply->err == 0 && reply->stage_table->digest.len == 32);
     memcpy(ret_digest, reply->stage_table->digest.data, 32);
     wire_reply_free(reply);
-    activate.digest = (ProtobufCBinaryData) { 32, ret_digest };
+    activate.digest = (ProtobufCBinaryData){32, ret_digest};
     m = raw_of(KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate);
     r = raw_errno(fd, &m);
     (void) close(fd);
@@ -188,7 +190,7 @@ int raw_open_model(int fd, const struct geometry *g, const uint8_t *model_digest
     Kvcobra__Geometry geometry = KVCOBRA__GEOMETRY__INIT;
     Kvcobra__OpenModel open = KVCOBRA__OPEN_MODEL__INIT;
     Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_OPEN_MODEL, &open);
-    struct wire_packet p = { 0 };
+    struct wire_packet p = {0};
     Kvcobra__Reply *reply;
     int r;
 
@@ -201,7 +203,7 @@ int raw_open_model(int fd, const struct geometry *g, const uint8_t *model_digest
     geometry.n_freq = g->n_rot / 2;
     geometry.freq = (double *) g->freq;
     open.geometry = &geometry;
-    open.model_digest = (ProtobufCBinaryData) { 32, (uint8_t *) model_digest };
+    open.model_digest = (ProtobufCBinaryData){32, (uint8_t *) model_digest};
     reply = raw_request(fd, &m, NULL, 0, &p);
     assert(reply);
     r = reply->err;
@@ -209,9 +211,14 @@ int raw_open_model(int fd, const struct geometry *g, const uint8_t *model_digest
         const Kvcobra__OpenModelReply *o = reply->open_model;
 
         assert(p.n_fds == 4);
-        *ret = (struct raw_model) {
-            .fd = fd, .handle = o->model, .control_bytes = o->control_bytes, .index_bytes = o->index_bytes,
-            .session_bytes = o->session_bytes, .arena_bytes = o->arena_bytes, .index_object = o->index_object,
+        *ret = (struct raw_model){
+            .fd = fd,
+            .handle = o->model,
+            .control_bytes = o->control_bytes,
+            .index_bytes = o->index_bytes,
+            .session_bytes = o->session_bytes,
+            .arena_bytes = o->arena_bytes,
+            .index_object = o->index_object,
         };
         memcpy(ret->table_digest, o->table_digest.data, 32);
         memcpy(ret->model_digest, model_digest, 32);
@@ -237,24 +244,27 @@ void raw_close_model(struct raw_model *m)
 
 static struct raw_slot slot_of(const Kvcobra__PageRef *ref)
 {
-    return (struct raw_slot) {
-        .slot = ref->slot, .generation = ref->generation, .extent = ref->extent, .offset = ref->offset,
+    return (struct raw_slot){
+        .slot = ref->slot,
+        .generation = ref->generation,
+        .extent = ref->extent,
+        .offset = ref->offset,
         .bytes = ref->bytes,
     };
 }
 
 struct raw_slot raw_reserve(struct raw_model *m, const struct chunk_key *key, unsigned page_class)
 {
-    Kvcobra__ReserveItem item = KVCOBRA__RESERVE_ITEM__INIT, *items[] = { &item };
+    Kvcobra__ReserveItem item = KVCOBRA__RESERVE_ITEM__INIT, *items[] = {&item};
     Kvcobra__Reserve reserve = KVCOBRA__RESERVE__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_RESERVE, &reserve);
-    struct raw_slot ret = { 0 };
+    struct raw_slot ret = {0};
     Kvcobra__Reply *reply;
 
-    item.key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) key->bytes };
+    item.key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, (uint8_t *) key->bytes};
     item.page_class = page_class;
     reserve.model = m->handle;
-    reserve.table_digest = (ProtobufCBinaryData) { 32, m->table_digest };
+    reserve.table_digest = (ProtobufCBinaryData){32, m->table_digest};
     reserve.n_items = 1;
     reserve.items = items;
     reply = raw_request(m->fd, &q, NULL, 0, NULL);
@@ -272,18 +282,22 @@ struct raw_slot raw_reserve(struct raw_model *m, const struct chunk_key *key, un
     return ret;
 }
 
-void raw_write_page(struct raw_model *m, const struct table *t, const struct chunk_key *key, unsigned page_class,
-                    size_t offset, unsigned seed)
+void raw_write_page(struct raw_model *m, const struct table *t, const struct chunk_key *key,
+                    unsigned page_class, size_t offset, unsigned seed)
 {
     struct page_header h = {
-        .format_version = PAGE_FORMAT_VERSION, .codec_id = PAGE_CODEC_HALF_TILES, .key = *key,
-        .n_heads = t->geometry.n_kv_heads, .first_position = page_class == PAGE_FIRST ? 0 : CHUNK_TOKENS,
-        .n_tokens = CHUNK_TOKENS, .flags = page_class == PAGE_FIRST ? PAGE_FLAG_FIRST : 0,
+        .format_version = PAGE_FORMAT_VERSION,
+        .codec_id = PAGE_CODEC_HALF_TILES,
+        .key = *key,
+        .n_heads = t->geometry.n_kv_heads,
+        .first_position = page_class == PAGE_FIRST ? 0 : CHUNK_TOKENS,
+        .n_tokens = CHUNK_TOKENS,
+        .flags = page_class == PAGE_FIRST ? PAGE_FLAG_FIRST : 0,
     };
     struct page_layout l;
     uint8_t *payload = m->arena + offset + PAGE_HEADER_BYTES;
 
-    assert(page_layout_init(&l, t, (struct shard) { 0, t->geometry.n_kv_heads }) == 0);
+    assert(page_layout_init(&l, t, (struct shard){0, t->geometry.n_kv_heads}) == 0);
     assert(offset + l.page_bytes[page_class] <= m->arena_bytes);
     for (size_t i = 0; i < l.payload_bytes[page_class]; i++)
         payload[i] = (uint8_t) ((i * 131 + seed) & 0x3b); /* as binary16: exponent below all ones */
@@ -295,10 +309,10 @@ void raw_write_page(struct raw_model *m, const struct table *t, const struct chu
     page_layout_deinit(&l);
 }
 
-static int commit(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, size_t offset, uint32_t crc,
-                  uint64_t *ret_lease)
+static int commit(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, size_t offset,
+                  uint32_t crc, uint64_t *ret_lease)
 {
-    Kvcobra__CommitItem item = KVCOBRA__COMMIT_ITEM__INIT, *items[] = { &item };
+    Kvcobra__CommitItem item = KVCOBRA__COMMIT_ITEM__INIT, *items[] = {&item};
     Kvcobra__Commit body = KVCOBRA__COMMIT__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_COMMIT, &body);
     Kvcobra__Reply *reply;
@@ -307,7 +321,7 @@ static int commit(struct raw_model *m, const struct raw_slot *s, const struct ch
     item.slot = s->slot;
     item.generation = s->generation;
     item.arena_offset = offset;
-    item.key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) key->bytes };
+    item.key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, (uint8_t *) key->bytes};
     item.payload_crc32c = crc;
     body.model = m->handle;
     body.n_items = 1;
@@ -332,15 +346,16 @@ int raw_commit(struct raw_model *m, const struct raw_slot *s, const struct chunk
     return commit(m, s, key, offset, 0, ret_lease);
 }
 
-int raw_commit_crc(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, uint32_t crc32c,
-                   uint64_t *ret_lease)
+int raw_commit_crc(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key,
+                   uint32_t crc32c, uint64_t *ret_lease)
 {
-    return commit(m, s, key, UINT64_C(1) << 40, crc32c, ret_lease); /* an offset in no arena: nobody looks there */
+    return commit(m, s, key, UINT64_C(1) << 40, crc32c,
+                  ret_lease); /* an offset in no arena: nobody looks there */
 }
 
 int raw_abort(struct raw_model *m, const struct raw_slot *s)
 {
-    Kvcobra__AbortItem item = KVCOBRA__ABORT_ITEM__INIT, *items[] = { &item };
+    Kvcobra__AbortItem item = KVCOBRA__ABORT_ITEM__INIT, *items[] = {&item};
     Kvcobra__Abort abort_ = KVCOBRA__ABORT__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_ABORT, &abort_);
 
@@ -362,13 +377,13 @@ int raw_lease(struct raw_model *m, const struct chunk_key *keys, const struct ra
 
     for (size_t i = 0; i < n; i++) {
         items[i] = (Kvcobra__LeaseItem) KVCOBRA__LEASE_ITEM__INIT;
-        items[i].key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) keys[i].bytes };
+        items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, (uint8_t *) keys[i].bytes};
         items[i].slot = slots[i].slot;
         items[i].generation = slots[i].generation;
         pointers[i] = &items[i];
     }
     lease.model = m->handle;
-    lease.table_digest = (ProtobufCBinaryData) { 32, m->table_digest };
+    lease.table_digest = (ProtobufCBinaryData){32, m->table_digest};
     lease.n_items = n;
     lease.items = pointers;
     reply = raw_request(m->fd, &q, NULL, 0, NULL);
@@ -407,7 +422,7 @@ int raw_get_memory(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *re
 {
     Kvcobra__GetExtent get = KVCOBRA__GET_EXTENT__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_GET_EXTENT, &get);
-    struct wire_packet p = { 0 };
+    struct wire_packet p = {0};
     Kvcobra__Reply *reply;
     int r;
 
@@ -446,7 +461,7 @@ int raw_lend(int fd, const void *handle, size_t handle_bytes, uint64_t bytes, ui
     Kvcobra__Reply *reply;
     int r;
 
-    lend.ipc_handle = (ProtobufCBinaryData) { handle_bytes, (uint8_t *) handle };
+    lend.ipc_handle = (ProtobufCBinaryData){handle_bytes, (uint8_t *) handle};
     lend.bytes = bytes;
     reply = raw_request(fd, &q, NULL, 0, NULL);
     assert(reply && (reply->err == 0 || strlen(reply->message) > 10));

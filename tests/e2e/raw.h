@@ -1,6 +1,7 @@
 /*
  * The protocol without the library: what a client in another language, or a hostile one, would send.
- * Every wait is bounded by a socket timeout, so a daemon that does not answer fails the test instead of hanging it.
+ * Every wait is bounded by a socket timeout, so a daemon that does not answer fails the test instead of
+ * hanging it.
  */
 #pragma once
 
@@ -16,20 +17,23 @@ struct geometry;
 
 int raw_connect(const char *path); /* a descriptor; asserts */
 
-/* For children of a test that kills the daemon: losing it ends this process with status 0, or calls this instead. */
+/* For children of a test that kills the daemon: losing it ends this process with status 0, or calls this
+ * instead. */
 extern bool raw_exits_on_loss;
 extern void (*raw_on_loss)(void); /* does not return */
 
 /* Sends @m (its id is set) with @fds; receives the reply. NULL if the daemon closed the connection. */
-Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t n_fds, struct wire_packet *ret_packet);
+Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t n_fds,
+                            struct wire_packet *ret_packet);
 
 /* The same, for replies where only the errno matters; 1 if the connection was closed. */
 int raw_errno(int fd, Kvcobra__Request *m);
 
-int raw_hello(int fd);   /* errno of the reply */
+int raw_hello(int fd); /* errno of the reply */
 int raw_confirm(int fd);
 
-/* HELLO for a device. @token: [SESSION_TOKEN_BYTES] of the session to resume, replaced by the reply's; or NULL. */
+/* HELLO for a device. @token: [SESSION_TOKEN_BYTES] of the session to resume, replaced by the reply's; or
+ * NULL. */
 int raw_hello_on(int fd, const char *device, bool resume, uint8_t *token);
 int raw_open(const char *path); /* connect, hello, confirm; asserts */
 
@@ -39,11 +43,13 @@ bool raw_is_closed(int fd);
 /* Requests that carry one message, ready to be filled in. */
 Kvcobra__Request raw_of(Kvcobra__Request__BodyCase body, void *message);
 
-/* ---- publishing and finding by hand ------------------------------------------------------------------------------ */
+/* ---- publishing and finding by hand ---- */
 
 /* Stages and activates a table on the operator socket; asserts. */
-int raw_try_activate(const char *operator_path, const void *bytes, size_t n_bytes, uint8_t ret_digest[static 32]); /* errno */
-void raw_activate(const char *operator_path, const void *bytes, size_t n_bytes, uint8_t ret_digest[static 32]);
+int raw_try_activate(const char *operator_path, const void *bytes, size_t n_bytes,
+                     uint8_t ret_digest[static 32]); /* errno */
+void raw_activate(const char *operator_path, const void *bytes, size_t n_bytes,
+                  uint8_t ret_digest[static 32]);
 
 struct raw_model {
     int fd;
@@ -70,15 +76,15 @@ struct raw_slot {
 struct raw_slot raw_reserve(struct raw_model *m, const struct chunk_key *key, unsigned page_class);
 
 /* Writes a valid page for @key into the arena at @offset: header, random payload without infinities in it. */
-void raw_write_page(struct raw_model *m, const struct table *t, const struct chunk_key *key, unsigned page_class,
-                    size_t offset, unsigned seed);
+void raw_write_page(struct raw_model *m, const struct table *t, const struct chunk_key *key,
+                    unsigned page_class, size_t offset, unsigned seed);
 
 /* Return: errno of the item (or message); *ret_lease may be NULL. */
 int raw_commit(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, size_t offset,
                uint64_t *ret_lease);
 /* On a GPU: the payload is in the slot already. */
-int raw_commit_crc(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key, uint32_t crc32c,
-                   uint64_t *ret_lease);
+int raw_commit_crc(struct raw_model *m, const struct raw_slot *s, const struct chunk_key *key,
+                   uint32_t crc32c, uint64_t *ret_lease);
 int raw_abort(struct raw_model *m, const struct raw_slot *s);
 
 /* Return: errno of the message; *ret_granted pages, *ret_reason why it ended. */

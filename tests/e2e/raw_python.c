@@ -31,8 +31,11 @@ static void write_scene(const struct scene *sc, const uint32_t *tokens)
     FILE *f = create(sc, "scene.json");
     const struct geometry *g = &sc->g;
 
-    fprintf(f, "{\"geometry\": {\"n_layers\": %u, \"n_heads\": %u, \"n_kv_heads\": %u, \"d\": %u, \"n_rot\": %u, "
-            "\"attn_scale\": %.17g, \"freq\": [", g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot, g->attn_scale);
+    fprintf(
+        f,
+        "{\"geometry\": {\"n_layers\": %u, \"n_heads\": %u, \"n_kv_heads\": %u, \"d\": %u, \"n_rot\": %u, "
+        "\"attn_scale\": %.17g, \"freq\": [",
+        g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot, g->attn_scale);
     for (uint32_t i = 0; i < g->n_rot / 2; i++)
         fprintf(f, "%s%.17g", i ? ", " : "", g->freq[i]);
     fprintf(f, "]}, \"salt\": \"%s\", \"model\": \"", raw_salt);
@@ -53,7 +56,8 @@ static void write_vectors(const struct scene *sc, const struct embedded *m)
     for (size_t c = 0; c < RAW_CHUNKS; c++)
         for (unsigned side = 0; side < 2; side++)
             for (uint32_t layer = 0; layer < m->g.n_layers; layer++) {
-                float *x = embedded_input(m, 0, layer, (enum kvc_side) side, c * KVC_CHUNK_TOKENS, KVC_CHUNK_TOKENS);
+                float *x =
+                    embedded_input(m, 0, layer, (enum kvc_side) side, c * KVC_CHUNK_TOKENS, KVC_CHUNK_TOKENS);
                 size_t n = (size_t) KVC_CHUNK_TOKENS * m->n_heads * m->g.d;
 
                 assert(fwrite(x, sizeof(*x), n, f) == n);
@@ -106,7 +110,8 @@ bool raw_python(const struct scene *sc, const struct embedded *m, float **ret_de
     if (r != 0)
         return false;
     *ret_decoded = read_decoded(sc, m);
-    for (const char *const *name = (const char *const[]) { "scene.json", "vectors", "decoded", NULL }; *name; name++) {
+    for (const char *const *name = (const char *const[]){"scene.json", "vectors", "decoded", NULL}; *name;
+         name++) {
         char path[160];
 
         (void) snprintf(path, sizeof(path), "%s/%s", sc->daemon.folder, *name);

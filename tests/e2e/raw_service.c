@@ -59,7 +59,7 @@ struct raw_model raw_model_open(void)
 
 struct chunk_key raw_key(uint64_t n)
 {
-    struct chunk_key k = { { 0 } };
+    struct chunk_key k = {{0}};
 
     n = (n + 1) * 0x9e3779b97f4a7c15u; /* real keys are uniform; buckets are chosen by both halves */
     memcpy(k.bytes, &n, sizeof(n));
@@ -80,7 +80,8 @@ int raw_publish(struct raw_model *m, uint64_t n, struct raw_slot *ret_slot, uint
     return raw_commit(m, ret_slot, &key, 0, ret_lease);
 }
 
-bool raw_lease_one(struct raw_model *m, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease, int *ret_reason)
+bool raw_lease_one(struct raw_model *m, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease,
+                   int *ret_reason)
 {
     struct chunk_key key = raw_key(n);
     size_t granted = 0;

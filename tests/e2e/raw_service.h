@@ -1,4 +1,5 @@
-/* One daemon, one small model, one active table, pages written by hand: what the tests of the service share. */
+/* One daemon, one small model, one active table, pages written by hand: what the tests of the service share.
+ */
 #pragma once
 
 #include <stdint.h>
@@ -26,7 +27,8 @@ struct chunk_key raw_key(uint64_t n);
 int raw_publish(struct raw_model *m, uint64_t n, struct raw_slot *ret_slot, uint64_t *ret_lease);
 
 /* Whether the lease of one page is granted; else *ret_reason says why not. */
-bool raw_lease_one(struct raw_model *m, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease, int *ret_reason);
+bool raw_lease_one(struct raw_model *m, uint64_t n, const struct raw_slot *s, uint64_t *ret_lease,
+                   int *ret_reason);
 
 Kvcobra__Reply *raw_status(void);
 uint64_t raw_held_pages(void);

@@ -18,7 +18,7 @@ Kvcobra__AppendRaw raw_append_of(struct raw_model *m, uint32_t first_token)
     for (uint32_t i = 0; i < CHUNK_TOKENS; i++)
         tokens[i] = first_token + i;
     a.model = m->handle;
-    a.table_digest = (ProtobufCBinaryData) { 32, m->table_digest };
+    a.table_digest = (ProtobufCBinaryData){32, m->table_digest};
     a.tokens = tokens;
     a.n_tokens = CHUNK_TOKENS;
     a.v_offset = RAW_SIDE_BYTES;
@@ -41,7 +41,8 @@ int raw_append(struct raw_model *m, Kvcobra__AppendRaw *a, uint64_t *ret_lease)
     return r;
 }
 
-int raw_read(struct raw_model *m, uint64_t lease, uint32_t item, uint32_t layer, uint32_t side, int type, uint64_t offset)
+int raw_read(struct raw_model *m, uint64_t lease, uint32_t item, uint32_t layer, uint32_t side, int type,
+             uint64_t offset)
 {
     Kvcobra__ReadRaw body = KVCOBRA__READ_RAW__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_READ_RAW, &body);

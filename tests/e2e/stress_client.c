@@ -1,6 +1,7 @@
 /*
- * A process that does anything, valid and not, and checks what it was promised: pages that it holds are what they were,
- * through restarts and whatever others do; generations only grow; an answer is one of those that are documented.
+ * A process that does anything, valid and not, and checks what it was promised: pages that it holds are what
+ * they were, through restarts and whatever others do; generations only grow; an answer is one of those that
+ * are documented.
  */
 #include "tests/e2e/stress_client.h"
 
@@ -26,7 +27,7 @@
 enum { HELD_MAX = 24, MAPS_MAX = 64, FLOOD = 40, IMAGE_AT = 16384, EXPECTED_AT = STRESS_ARENA_USED };
 
 struct held {
-    uint64_t lease;          /* 0: of a session that is gone: nobody can release it */
+    uint64_t lease; /* 0: of a session that is gone: nobody can release it */
     unsigned table, n;
     uint64_t slot, generation;
     const uint8_t *page;
@@ -42,7 +43,7 @@ static struct {
     uint64_t random, last_generation;
     struct raw_model m;
     bool connected;
-    unsigned table;          /* of stress_tables that m was opened with */
+    unsigned table; /* of stress_tables that m was opened with */
     struct held held[HELD_MAX];
     size_t n_held;
     struct map maps[MAPS_MAX];
@@ -86,8 +87,8 @@ static _Noreturn void broken(const char *what)
 /* Errors that any valid request may get here: full, above a quota, draining, swapped meanwhile. */
 static bool is_refusal(int r)
 {
-    return r == -EDQUOT || r == -ENOSPC || r == -EAGAIN || r == -ESTALE || r == -ETIMEDOUT || r == -ESHUTDOWN ||
-           r == -ENODATA || r == -ENOENT;
+    return r == -EDQUOT || r == -ENOSPC || r == -EAGAIN || r == -ESTALE || r == -ETIMEDOUT ||
+           r == -ESHUTDOWN || r == -ENODATA || r == -ENOENT;
 }
 
 static void expect(const char *what, int r)
@@ -100,14 +101,15 @@ static void expect(const char *what, int r)
     broken(text);
 }
 
-/* ---- pages that it holds ----------------------------------------------------------------------------------------- */
+/* ---- pages that it holds ---- */
 
 static void check_page(const struct held *h)
 {
     struct chunk_key key = raw_key(stress_key(h->table, h->n));
     static uint8_t *expected;
     static size_t bytes = 65536;
-    struct raw_model scratch = c.m; /* raw_write_page() writes to an arena: a private one, there may be no other now */
+    struct raw_model scratch =
+        c.m; /* raw_write_page() writes to an arena: a private one, there may be no other now */
     struct page_layout l;
 
     if (!expected)
@@ -115,8 +117,9 @@ static void check_page(const struct held *h)
     scratch.arena = expected;
     scratch.arena_bytes = bytes;
     memcpy(scratch.model_digest, random_table_model_digest, 32);
-    raw_write_page(&scratch, stress_tables[h->table], &key, PAGE_REST, 0, (unsigned) stress_key(h->table, h->n));
-    if (page_layout_init(&l, stress_tables[h->table], (struct shard) { 0, raw_geometry.n_kv_heads }) != 0)
+    raw_write_page(&scratch, stress_tables[h->table], &key, PAGE_REST, 0,
+                   (unsigned) stress_key(h->table, h->n));
+    if (page_layout_init(&l, stress_tables[h->table], (struct shard){0, raw_geometry.n_kv_heads}) != 0)
         broken("no layout");
     if (memcmp(expected, h->page, l.page_bytes[PAGE_REST]) != 0)
         broken("a page that is held changed");
@@ -138,7 +141,7 @@ static const uint8_t *map_extent(uint64_t extent)
             return c.maps[i].data;
     if (c.n_maps == MAPS_MAX)
         return NULL;
-    c.maps[c.n_maps] = (struct map) { .extent = extent, .data = raw_map_extent(&c.m, extent, &bytes) };
+    c.maps[c.n_maps] = (struct map){.extent = extent, .data = raw_map_extent(&c.m, extent, &bytes)};
     c.maps[c.n_maps].bytes = bytes;
     return c.maps[c.n_maps++].data;
 }
@@ -151,8 +154,13 @@ static void hold(uint64_t lease, unsigned n, const struct raw_slot *s)
         expect("release", raw_release(&c.m, lease));
         return;
     }
-    c.held[c.n_held++] = (struct held) {
-        .lease = lease, .table = c.table, .n = n, .slot = s->slot, .generation = s->generation, .page = data + s->offset,
+    c.held[c.n_held++] = (struct held){
+        .lease = lease,
+        .table = c.table,
+        .n = n,
+        .slot = s->slot,
+        .generation = s->generation,
+        .page = data + s->offset,
     };
     check_page(&c.held[c.n_held - 1]);
 }
@@ -177,7 +185,8 @@ static void publish(void)
         raw_write_page(&c.m, stress_tables[c.table], &key, PAGE_REST, IMAGE_AT, (unsigned) id);
         c.m.arena[IMAGE_AT + below(2000)] ^= (uint8_t) (1 + below(255));
         r = raw_commit(&c.m, &s, &key, below(2) ? IMAGE_AT : (size_t) stress_random(&c.random), &lease);
-        if (r == 0) /* somebody else's page, or the first page of the key: whoever finds it looks at every byte */
+        if (r ==
+            0) /* somebody else's page, or the first page of the key: whoever finds it looks at every byte */
             expect("release", raw_release(&c.m, lease));
         return;
     }
@@ -214,7 +223,7 @@ static void release_one(void)
 /* A page that it holds leased once more, by a hint that may be right. */
 static void lease_again(void)
 {
-    struct raw_slot s = { .slot = (uint32_t) below(4) << 14 | (uint32_t) below(20), .generation = below(5000) };
+    struct raw_slot s = {.slot = (uint32_t) below(4) << 14 | (uint32_t) below(20), .generation = below(5000)};
     struct chunk_key key = raw_key(stress_key(c.table, (unsigned) below(STRESS_KEYS)));
     size_t granted = 0;
     uint64_t lease = 0;
@@ -225,7 +234,7 @@ static void lease_again(void)
 
         if (h->table == c.table) {
             key = raw_key(stress_key(h->table, h->n));
-            s = (struct raw_slot) { .slot = (uint32_t) h->slot, .generation = h->generation };
+            s = (struct raw_slot){.slot = (uint32_t) h->slot, .generation = h->generation};
         }
     }
     r = raw_lease(&c.m, &key, &s, 1, &granted, &lease, &reason);
@@ -234,11 +243,11 @@ static void lease_again(void)
         expect("release", raw_release(&c.m, lease));
 }
 
-/* ---- misbehaviour -------------------------------------------------------------------------------------------------- */
+/* ---- misbehaviour ---- */
 
 static _Noreturn void send_bytes(const uint8_t *bytes, size_t n, const int *fds, size_t n_fds)
 {
-    struct pollfd p = { .fd = c.m.fd, .events = POLLIN };
+    struct pollfd p = {.fd = c.m.fd, .events = POLLIN};
     static uint8_t buf[WIRE_PACKET_BYTES_MAX];
     struct wire_packet got;
 
@@ -365,7 +374,7 @@ static void odd_request(void)
     wire_reply_free(reply);
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 /* The connection is gone, or is left: what is held stays held, but nobody can name its leases. */
 static void leave(void)
@@ -392,7 +401,7 @@ static void come(void)
 {
     int fd = raw_connect(raw_daemon.socket), r;
 
-    c.m = (struct raw_model) { .fd = fd };
+    c.m = (struct raw_model){.fd = fd};
     r = raw_hello(fd);
     if (r == 0)
         r = raw_confirm(fd);
@@ -415,8 +424,9 @@ static void come(void)
 static void act(void)
 {
     static void (*const acts[])(void) = {
-        publish, publish, publish, publish, publish, publish, publish, publish, release_one, release_one, release_one,
-        lease_again, lease_again, check_some, odd_request, odd_request, odd_request, odd_request,
+        publish,     publish,    publish,     publish,     publish,     publish,
+        publish,     publish,    release_one, release_one, release_one, lease_again,
+        lease_again, check_some, odd_request, odd_request, odd_request, odd_request,
     };
     static void (*const rare[])(void) = {
         garbage, mutated, mutated, with_descriptors, flood, forked_child_speaks, leave, say_bye,

@@ -8,7 +8,7 @@
 
 #define STRESS_TABLES 3
 #define STRESS_ARENA_USED 32768 /* where an expected page is kept to be compared with */
-#define STRESS_KEYS 96 /* per table: more than the pool takes */
+#define STRESS_KEYS 96          /* per table: more than the pool takes */
 
 struct table;
 
@@ -20,7 +20,8 @@ uint64_t stress_random(uint64_t *state);
 uint64_t stress_below(uint64_t *state, uint64_t n);
 
 /*
- * A request of the kinds that stress_client.c's own functions do not send, about any of the leases @held [n_held] and others.
+ * A request of the kinds that stress_client.c's own functions do not send, about any of the leases @held
+ * [n_held] and others.
  * @room: 4096 bytes for its body
  */
 Kvcobra__Request stress_request(uint64_t *random, const uint64_t *held, size_t n_held, void *room);
@@ -34,5 +35,6 @@ uint64_t stress_key(unsigned t, unsigned n);
  */
 uint64_t stress_verify(unsigned *ret_found);
 
-/* Publishes, finds, reads, misbehaves, until it is killed; ends with status 1 when a promise to it was broken. */
+/* Publishes, finds, reads, misbehaves, until it is killed; ends with status 1 when a promise to it was
+ * broken. */
 _Noreturn void stress_client(uint64_t seed);

@@ -5,7 +5,8 @@
 
 static uint64_t number(uint64_t *random)
 {
-    static const uint64_t special[] = { 0, 1, 2, 63, 64, 65, 512, 513, UINT32_MAX, UINT64_MAX, INT64_MAX, 1u << 14 };
+    static const uint64_t special[] = {0,   1,   2,          63,         64,        65,
+                                       512, 513, UINT32_MAX, UINT64_MAX, INT64_MAX, 1u << 14};
 
     return stress_below(random, 2) ? special[stress_below(random, sizeof(special) / sizeof(special[0]))]
                                    : stress_random(random) >> stress_below(random, 64);
@@ -16,9 +17,10 @@ static ProtobufCBinaryData digest(uint64_t *random)
     static uint8_t any[32];
 
     if (stress_below(random, 4) == 0)
-        return (ProtobufCBinaryData) { 32, any };
-    return (ProtobufCBinaryData) {
-        stress_below(random, 8) ? 32 : stress_below(random, 33), stress_tables[stress_below(random, STRESS_TABLES)]->digest,
+        return (ProtobufCBinaryData){32, any};
+    return (ProtobufCBinaryData){
+        stress_below(random, 8) ? 32 : stress_below(random, 33),
+        stress_tables[stress_below(random, STRESS_TABLES)]->digest,
     };
 }
 
@@ -27,7 +29,7 @@ Kvcobra__Request stress_request(uint64_t *random, const uint64_t *held, size_t n
     static uint32_t tokens[64];
     static uint64_t leases[4];
     static Kvcobra__LayerSums sums[2];
-    static Kvcobra__LayerSums *layers[] = { &sums[0], &sums[1] };
+    static Kvcobra__LayerSums *layers[] = {&sums[0], &sums[1]};
 
     switch (stress_below(random, 9)) {
     case 0: {
@@ -80,7 +82,8 @@ Kvcobra__Request stress_request(uint64_t *random, const uint64_t *held, size_t n
         Kvcobra__ReadRaw *b = room;
 
         kvcobra__read_raw__init(b);
-        b->lease = n_held > 0 && stress_below(random, 4) ? held[stress_below(random, n_held)] : number(random);
+        b->lease =
+            n_held > 0 && stress_below(random, 4) ? held[stress_below(random, n_held)] : number(random);
         b->item = (uint32_t) stress_below(random, 2);
         b->layer = (uint32_t) stress_below(random, 3);
         b->side = (uint32_t) stress_below(random, 3);

@@ -41,7 +41,7 @@ static int start_daemon(struct errmsg *e)
 {
     const char *chosen = getenv("KVC_TEST_EVENT_BACKEND"), *inline_bytes = getenv("KVC_TEST_WORK_INLINE");
     char state[128], backend[64], work[64];
-    const char *argv[ARGS_MAX] = { getenv("KVC_KVCOBRAD"), "--keep-pool=yes", state, backend, work };
+    const char *argv[ARGS_MAX] = {getenv("KVC_KVCOBRAD"), "--keep-pool=yes", state, backend, work};
     size_t n = 5;
     int log = open(raw_daemon.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), r;
 
@@ -59,7 +59,7 @@ static int start_daemon(struct errmsg *e)
 
 bool supervisor_again(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     if (start_daemon(&e) == 0 && fd_store_wait_ready(store))
         return true;
@@ -70,12 +70,14 @@ bool supervisor_again(void)
 
 void supervisor_begin(const char *const *more)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
-    raw_daemon = (struct daemon) { .flags = DAEMON_BY_FD | DAEMON_WITH_STATE, .folder = "/tmp/kvcobra-test-XXXXXX" };
+    raw_daemon =
+        (struct daemon){.flags = DAEMON_BY_FD | DAEMON_WITH_STATE, .folder = "/tmp/kvcobra-test-XXXXXX"};
     assert(mkdtemp(raw_daemon.folder));
     (void) snprintf(raw_daemon.socket, sizeof(raw_daemon.socket), "%s/kvcobra.sock", raw_daemon.folder);
-    (void) snprintf(raw_daemon.operator_socket, sizeof(raw_daemon.operator_socket), "%s/operator.sock", raw_daemon.folder);
+    (void) snprintf(raw_daemon.operator_socket, sizeof(raw_daemon.operator_socket), "%s/operator.sock",
+                    raw_daemon.folder);
     (void) snprintf(raw_daemon.state, sizeof(raw_daemon.state), "%s/state", raw_daemon.folder);
     (void) snprintf(raw_daemon.log, sizeof(raw_daemon.log), "%s/log", raw_daemon.folder);
     args = more;

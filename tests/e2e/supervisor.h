@@ -1,6 +1,6 @@
 /*
- * The supervisor of tools/bench/fd_store.h for tests: the daemon may be killed at any instruction; the sockets and the store stay
- * over its deaths.
+ * The supervisor of tools/bench/fd_store.h for tests: the daemon may be killed at any instruction; the
+ * sockets and the store stay over its deaths.
  *
  * It fills in raw_daemon, so that everything of raw_service.h works.
  */
@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* @args: NULL-terminated further options, or NULL. Starts the daemon, with keep-pool and a state folder; asserts. */
+/* @args: NULL-terminated further options, or NULL. Starts the daemon, with keep-pool and a state folder;
+ * asserts. */
 void supervisor_begin(const char *const *args);
 
 /* Kills (SIGKILL) or ends (SIGTERM) the daemon; the store has seen everything it sent when this returns. */

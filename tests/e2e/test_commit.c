@@ -1,6 +1,6 @@
 /*
- * COMMIT while threads copy: several of a connection at once, two clients with the same chunks, a client that dies in the
- * middle. Whatever the timing, replies, pages and accounts must agree.
+ * COMMIT while threads copy: several of a connection at once, two clients with the same chunks, a client that
+ * dies in the middle. Whatever the timing, replies, pages and accounts must agree.
  */
 #include "tests/lib/test.h"
 
@@ -20,13 +20,13 @@ const char test_suite[] = "commit";
 enum { N = 12, ROUNDS = 30 };
 
 /* Everything through a thread, one of them, and room for two requests only. */
-static const char *const narrow[] = { "--work-inline-bytes=0", "--work-threads=1", "--work-queue=2", NULL };
+static const char *const narrow[] = {"--work-inline-bytes=0", "--work-threads=1", "--work-queue=2", NULL};
 
-static void send_commit(const struct raw_model *m, uint64_t id, const struct raw_slot *s, const struct chunk_key *key,
-                        size_t offset)
+static void send_commit(const struct raw_model *m, uint64_t id, const struct raw_slot *s,
+                        const struct chunk_key *key, size_t offset)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX];
-    Kvcobra__CommitItem item = KVCOBRA__COMMIT_ITEM__INIT, *items[] = { &item };
+    Kvcobra__CommitItem item = KVCOBRA__COMMIT_ITEM__INIT, *items[] = {&item};
     Kvcobra__Commit commit = KVCOBRA__COMMIT__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_COMMIT, &commit);
     ssize_t n;
@@ -34,7 +34,7 @@ static void send_commit(const struct raw_model *m, uint64_t id, const struct raw
     item.slot = s->slot;
     item.generation = s->generation;
     item.arena_offset = offset;
-    item.key = (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) key->bytes };
+    item.key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, (uint8_t *) key->bytes};
     commit.model = m->handle;
     commit.n_items = 1;
     commit.items = items;
@@ -61,12 +61,13 @@ static uint64_t receive_commit(const struct raw_model *m, int *ret_err)
     return id;
 }
 
-/* More at once than the daemon takes: each has one answer, done or -EAGAIN, and what was refused can be said again. */
+/* More at once than the daemon takes: each has one answer, done or -EAGAIN, and what was refused can be said
+ * again. */
 static void test_several_at_once(void)
 {
     struct raw_slot slots[N];
     struct chunk_key keys[N];
-    bool published[N] = { false };
+    bool published[N] = {false};
     unsigned n_left = N, n_refused = 0;
     size_t bytes = 8192;
     struct raw_model m;
@@ -88,7 +89,7 @@ static void test_several_at_once(void)
             send_commit(&m, 1000 + i, &slots[i], &keys[i], i * bytes);
             n_sent++;
         }
-        for (bool seen[N] = { false }; n_sent > 0; n_sent--) {
+        for (bool seen[N] = {false}; n_sent > 0; n_sent--) {
             int err;
             uint64_t i = receive_commit(&m, &err) - 1000;
 
@@ -105,7 +106,7 @@ static void test_several_at_once(void)
     CU_ASSERT_EQUAL(r->status->held_pages, N);
     CU_ASSERT_EQUAL(r->status->work_threads, 1);
     CU_ASSERT_EQUAL(r->status->work_waiting, 0);
-    CU_ASSERT_EQUAL(r->status->work_done, N + 1); /* the table was parsed by a thread, too */
+    CU_ASSERT_EQUAL(r->status->work_done, N + 1);    /* the table was parsed by a thread, too */
     CU_ASSERT(r->status->work_refused <= n_refused); /* the others: too many of one connection */
     CU_ASSERT_EQUAL(r->status->work_expired, 0);
     wire_reply_free(r);
@@ -131,7 +132,7 @@ static void publish_all(unsigned who)
 
 static void test_same_chunks_from_two_clients(void)
 {
-    static const char *const args[] = { "--work-inline-bytes=0", "--arena-bytes=128K", NULL };
+    static const char *const args[] = {"--work-inline-bytes=0", "--arena-bytes=128K", NULL};
     Kvcobra__Reply *r;
     pid_t children[4];
 
@@ -159,12 +160,13 @@ static void test_same_chunks_from_two_clients(void)
 /* Dies at some moment between the first COMMIT and its last reply. */
 static void test_client_dies_while_copying(void)
 {
-    static const char *const args[] = { "--work-inline-bytes=0", "--work-threads=1", "--arena-bytes=128K", NULL };
+    static const char *const args[] = {"--work-inline-bytes=0", "--work-threads=1", "--arena-bytes=128K",
+                                       NULL};
     Kvcobra__Reply *r;
 
     raw_start(DAEMON_BY_FD, args);
     for (unsigned round = 0; round < ROUNDS; round++) {
-        struct timespec delay = { .tv_nsec = (long) test_rand_below(300000) };
+        struct timespec delay = {.tv_nsec = (long) test_rand_below(300000)};
         pid_t child = fork();
 
         if (child == 0) {
@@ -184,7 +186,8 @@ static void test_client_dies_while_copying(void)
             }
             if (round % 3 == 0) /* the socket goes first, the process a moment later */
                 (void) close(m.fd);
-            (void) nanosleep(&delay, NULL); /* not to wait for something: to die at another moment each time */
+            (void) nanosleep(&delay,
+                             NULL); /* not to wait for something: to die at another moment each time */
             _exit(0);
         }
         CU_ASSERT_EQUAL(waitpid(child, NULL, 0), child);
@@ -202,5 +205,8 @@ static void test_client_dies_while_copying(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_several_at_once), TEST(test_same_chunks_from_two_clients), TEST(test_client_dies_while_copying), TEST_END,
+    TEST(test_several_at_once),
+    TEST(test_same_chunks_from_two_clients),
+    TEST(test_client_dies_while_copying),
+    TEST_END,
 };

@@ -65,7 +65,7 @@ static void test_drain(void)
     CU_ASSERT(daemon_logged(&raw_daemon, "event=drain draining=yes"));
 
     /* nothing new */
-    found = raw_reserve(&m, &(struct chunk_key) { { 9 } }, PAGE_REST);
+    found = raw_reserve(&m, &(struct chunk_key){{9}}, PAGE_REST);
     CU_ASSERT_EQUAL(found.err, -ESHUTDOWN);
     CU_ASSERT_EQUAL(raw_open_model(m.fd, &raw_geometry, m.model_digest, &again), -ESHUTDOWN);
     fd = raw_connect(raw_daemon.socket);
@@ -89,11 +89,11 @@ static void test_drain(void)
 
     CU_ASSERT_EQUAL(drain(true, false, &state), 0);
     CU_ASSERT(!state.draining && !says_draining());
-    found = raw_reserve(&m, &(struct chunk_key) { { 9 } }, PAGE_REST);
+    found = raw_reserve(&m, &(struct chunk_key){{9}}, PAGE_REST);
     CU_ASSERT_EQUAL(found.err, 0);
     raw_close_model(&m);
     (void) close(operator_fd);
     raw_stop();
 }
 
-const struct test_case test_cases[] = { TEST(test_drain), TEST_END };
+const struct test_case test_cases[] = {TEST(test_drain), TEST_END};

@@ -23,8 +23,8 @@ static int operator_fd;
 
 static int connect_metrics(void)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    struct timeval limit = { .tv_sec = 20 };
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    struct timeval limit = {.tv_sec = 20};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     memcpy(sa.sun_path, metrics_path, strlen(metrics_path) + 1);
@@ -55,10 +55,11 @@ static uint64_t counted(const char *name)
     return at ? strtoull(at + strlen(series), NULL, 10) : 0;
 }
 
-#define COUNTS(name, err, expression) do { \
-        uint64_t before = counted(name); \
-        CU_ASSERT_EQUAL(expression, err); \
-        CU_ASSERT_EQUAL(counted(name), before + 1); \
+#define COUNTS(name, err, expression)                                                                        \
+    do {                                                                                                     \
+        uint64_t before = counted(name);                                                                     \
+        CU_ASSERT_EQUAL(expression, err);                                                                    \
+        CU_ASSERT_EQUAL(counted(name), before + 1);                                                          \
     } while (0)
 
 static int reserve(uint64_t n)
@@ -85,7 +86,7 @@ static int activate(const uint8_t *digest, uint64_t revision)
     Kvcobra__ActivateTable b = KVCOBRA__ACTIVATE_TABLE__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &b);
 
-    b.digest = (ProtobufCBinaryData) { 32, (uint8_t *) digest };
+    b.digest = (ProtobufCBinaryData){32, (uint8_t *) digest};
     b.revision = revision;
     return raw_errno(operator_fd, &q);
 }
@@ -95,7 +96,7 @@ static int retire(const uint8_t *digest)
     Kvcobra__RetireTable b = KVCOBRA__RETIRE_TABLE__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_RETIRE_TABLE, &b);
 
-    b.digest = (ProtobufCBinaryData) { 32, (uint8_t *) digest };
+    b.digest = (ProtobufCBinaryData){32, (uint8_t *) digest};
     return raw_errno(operator_fd, &q);
 }
 
@@ -115,13 +116,13 @@ static int ask_twice(void)
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_FETCH_TABLE, &fetch);
     static uint8_t buf[WIRE_PACKET_BYTES_MAX];
     struct wire_packet p;
-    struct pollfd answered = { .fd = m.fd, .events = POLLIN };
+    struct pollfd answered = {.fd = m.fd, .events = POLLIN};
     Kvcobra__Reply *reply = NULL;
     uint64_t before;
     ssize_t n;
     int err = 1;
 
-    fetch.digest = (ProtobufCBinaryData) { 32, raw_table->digest };
+    fetch.digest = (ProtobufCBinaryData){32, raw_table->digest};
     n = wire_request_pack(&q, buf);
     assert(n > 0 && wire_send(m.fd, buf, (size_t) n, NULL, 0) == 0);
     assert(poll(&answered, 1, 20000) == 1); /* the first answer is there, and stays unread */
@@ -156,10 +157,10 @@ static int append_raw_only_finds(void)
 {
     Kvcobra__AppendRaw b = KVCOBRA__APPEND_RAW__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_APPEND_RAW, &b);
-    uint32_t tokens[CHUNK_TOKENS] = { 0 };
+    uint32_t tokens[CHUNK_TOKENS] = {0};
 
     b.model = m.handle;
-    b.table_digest = (ProtobufCBinaryData) { 32, m.table_digest };
+    b.table_digest = (ProtobufCBinaryData){32, m.table_digest};
     b.tokens = tokens;
     b.n_tokens = CHUNK_TOKENS;
     b.only_find = 1;
@@ -182,8 +183,13 @@ static void test_counted(void)
 {
     static const uint8_t nobody[32];
     char option[192];
-    const char *const args[] = { "--pool-bytes=256K", "--extent-bytes=128K", "--span-bytes=64K", "--arena-bytes=64K",
-                                 "--quota-bytes=8M", option, NULL };
+    const char *const args[] = {"--pool-bytes=256K",
+                                "--extent-bytes=128K",
+                                "--span-bytes=64K",
+                                "--arena-bytes=64K",
+                                "--quota-bytes=8M",
+                                option,
+                                NULL};
     struct table *next = raw_make_table(2);
     Kvcobra__Drain body = KVCOBRA__DRAIN__INIT;
     Kvcobra__Request foreign = raw_of(KVCOBRA__REQUEST__BODY_DRAIN, &body), empty = KVCOBRA__REQUEST__INIT;
@@ -224,7 +230,7 @@ static void test_counted(void)
     (void) rmdir(folder);
 }
 
-/* ---- whoever may open the metrics socket -------------------------------------------------------------------------- */
+/* ---- whoever may open the metrics socket ---- */
 
 static uint64_t random_state = 7;
 
@@ -241,9 +247,12 @@ static uint64_t below(uint64_t n)
 static void bad_request(void)
 {
     static const char *const whole[] = {
-        "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcde",
-        "GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "HEAD / HTTP/1.0\r\n\r\n",
-        "PUT /%00%ff?a=b&&&= HTTP/9.9\r\nContent-Length: -1\r\n\r\n", "GET /metrics HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+        "POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcde",
+        "GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+        "HEAD / HTTP/1.0\r\n\r\n",
+        "PUT /%00%ff?a=b&&&= HTTP/9.9\r\nContent-Length: -1\r\n\r\n",
+        "GET /metrics HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
     };
     char text[256];
     size_t n = (size_t) snprintf(text, sizeof(text), "%s", whole[below(sizeof(whole) / sizeof(whole[0]))]);
@@ -260,7 +269,7 @@ static void bad_request(void)
         at += piece;
     }
     if (below(2)) {
-        struct pollfd p = { .fd = fd, .events = POLLIN };
+        struct pollfd p = {.fd = fd, .events = POLLIN};
 
         (void) shutdown(fd, SHUT_WR);
         (void) poll(&p, 1, 2); /* an answer, or it waits for the rest of the request */
@@ -272,7 +281,7 @@ static void bad_request(void)
 static void test_bad_http(void)
 {
     char folder[] = "/tmp/kvcobra-errors-XXXXXX", option[192];
-    const char *const args[] = { option, NULL };
+    const char *const args[] = {option, NULL};
 
     assert(mkdtemp(folder));
     (void) snprintf(metrics_path, sizeof(metrics_path), "%s/m", folder);
@@ -282,7 +291,7 @@ static void test_bad_http(void)
     for (int i = 0; i < 600; i++) {
         bad_request();
         if (i % 100 == 99) { /* clients and monitors are served all the same */
-            CU_ASSERT_EQUAL(raw_publish(&m, (uint64_t) i, &(struct raw_slot) { 0 }, NULL), 0);
+            CU_ASSERT_EQUAL(raw_publish(&m, (uint64_t) i, &(struct raw_slot){0}, NULL), 0);
             CU_ASSERT_EQUAL(counted("EPROTO"), 0);
         }
     }
@@ -291,4 +300,4 @@ static void test_bad_http(void)
     (void) rmdir(folder);
 }
 
-const struct test_case test_cases[] = { TEST(test_counted), TEST(test_bad_http), TEST_END };
+const struct test_case test_cases[] = {TEST(test_counted), TEST(test_bad_http), TEST_END};

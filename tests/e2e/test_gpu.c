@@ -1,6 +1,6 @@
 /*
- * Devices of a daemon, with the stand-in driver in the mover's library path: which sessions begin where, what is said of GPUs
- * that are not there, what STATUS and operators see of them.
+ * Devices of a daemon, with the stand-in driver in the mover's library path: which sessions begin where, what
+ * is said of GPUs that are not there, what STATUS and operators see of them.
  */
 #include <errno.h>
 #include <poll.h>
@@ -22,10 +22,12 @@ const char test_suite[] = "gpu";
 #define ABSENT "GPU-eeeeeeee-eeee-eeee-eeee-eeeeeeeeeeee"
 
 static char gpu_list[256], mover[256];
-static const char *const args[] = { gpu_list, mover, "--gpu-pool-bytes=32M", "--gpu-extent-bytes=8M", "--pool-bytes=64M", NULL };
+static const char *const args[] = {gpu_list,           mover, "--gpu-pool-bytes=32M", "--gpu-extent-bytes=8M",
+                                   "--pool-bytes=64M", NULL};
 
 /* @variables: NULL-terminated names and values, for this daemon and its mover only. */
-static void start_with(unsigned flags, const char *gpu, const char *library_path, const char *const *variables)
+static void start_with(unsigned flags, const char *gpu, const char *library_path,
+                       const char *const *variables)
 {
     const char *before = getenv("LD_LIBRARY_PATH");
     char *kept = before ? strdup(before) : NULL;
@@ -53,7 +55,7 @@ static const char *standin(void)
     return getenv("KVC_STANDIN_CUDA");
 }
 
-/* ---- sessions ---------------------------------------------------------------------------------------------------- */
+/* ---- sessions ---- */
 
 struct asked {
     int err;
@@ -66,14 +68,14 @@ static struct asked hello(int fd, const char *device, const uint8_t *token)
 {
     Kvcobra__Hello m = KVCOBRA__HELLO__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_HELLO, &m);
-    struct asked a = { 0 };
+    struct asked a = {0};
     Kvcobra__Reply *r;
 
     m.version_min = PROTO_VERSION_MIN;
     m.version_max = PROTO_VERSION;
     m.client_name = (char *) "gpu test";
     m.device = (char *) device;
-    m.session_token = (ProtobufCBinaryData) { token ? SESSION_TOKEN_BYTES : 0, (uint8_t *) token };
+    m.session_token = (ProtobufCBinaryData){token ? SESSION_TOKEN_BYTES : 0, (uint8_t *) token};
     r = raw_request(fd, &q, NULL, 0, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r);
     a.err = r->err;
@@ -86,7 +88,8 @@ static struct asked hello(int fd, const char *device, const uint8_t *token)
     return a;
 }
 
-/* Until it is something else than "come again": opening takes the mover a while, and a pause before another try a second. */
+/* Until it is something else than "come again": opening takes the mover a while, and a pause before another
+ * try a second. */
 static struct asked hello_when_known(int fd, const char *device, int not_yet)
 {
     struct asked a = hello(fd, device, NULL);
@@ -109,7 +112,7 @@ static struct place confirm(int fd)
     Kvcobra__Confirm m = KVCOBRA__CONFIRM__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_CONFIRM, &m);
     Kvcobra__Reply *r = raw_request(fd, &q, NULL, 0, NULL);
-    struct place p = { 0 };
+    struct place p = {0};
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(r);
     CU_ASSERT_EQUAL_FATAL(r->err, 0);
@@ -136,7 +139,8 @@ static void expect_pages_of_the_host(void)
     raw_close_model(&m);
 }
 
-static void copy_device(unsigned i, Kvcobra__DeviceStatus *ret, char name[16], char uuid[64], char message[512])
+static void copy_device(unsigned i, Kvcobra__DeviceStatus *ret, char name[16], char uuid[64],
+                        char message[512])
 {
     Kvcobra__Reply *r = raw_status();
 
@@ -148,7 +152,8 @@ static void copy_device(unsigned i, Kvcobra__DeviceStatus *ret, char name[16], c
     wire_reply_free(r);
 }
 
-static void expect_state(unsigned i, const char *name, const char *uuid, Kvcobra__DeviceState state, const char *message)
+static void expect_state(unsigned i, const char *name, const char *uuid, Kvcobra__DeviceState state,
+                         const char *message)
 {
     char got_name[16], got_uuid[64], got_message[512];
     Kvcobra__DeviceStatus d;
@@ -162,12 +167,13 @@ static void expect_state(unsigned i, const char *name, const char *uuid, Kvcobra
     CU_ASSERT_PTR_NOT_NULL(strstr(got_message, message));
 }
 
-/* ---- two GPUs ---------------------------------------------------------------------------------------------------- */
+/* ---- two GPUs ---- */
 
-/* The first one opens. The second's addresses are refused once: it is unavailable, and there after somebody asked again. */
+/* The first one opens. The second's addresses are refused once: it is unavailable, and there after somebody
+ * asked again. */
 static void test_two_gpus(void)
 {
-    static const char *const broken[] = { "STANDIN_FAIL", "cuMemAddressReserve:2:2", NULL };
+    static const char *const broken[] = {"STANDIN_FAIL", "cuMemAddressReserve:2:2", NULL};
     int cpu = -1, one = -1, two = -1;
     struct place on_cpu, on_one, on_two;
     struct asked a;
@@ -183,7 +189,8 @@ static void test_two_gpus(void)
     CU_ASSERT_STRING_EQUAL(on_cpu.uuid, "");
     CU_ASSERT(on_cpu.pool_bytes == 64 << 20 && on_cpu.extent_bytes == 64 << 20);
 
-    CU_ASSERT_EQUAL(hello_when_known(one, "MIG-C0C0C0C0C0C0C0C0C0C0C0C0C0C0C0C0", -EAGAIN).err, 0); /* the digits count */
+    CU_ASSERT_EQUAL(hello_when_known(one, "MIG-C0C0C0C0C0C0C0C0C0C0C0C0C0C0C0C0", -EAGAIN).err,
+                    0); /* the digits count */
     on_one = confirm(one);
     CU_ASSERT_STRING_EQUAL(on_one.name, "gpu0");
     CU_ASSERT_STRING_EQUAL(on_one.uuid, FIRST);
@@ -241,7 +248,7 @@ static void test_which_device(void)
     raw_stop();
 }
 
-/* ---- operators --------------------------------------------------------------------------------------------------- */
+/* ---- operators ---- */
 
 static int set_quota(int fd, const char *tenant, uint64_t bytes, uint64_t guarantee)
 {
@@ -270,7 +277,8 @@ static bool find_tenant(const char *name, Kvcobra__TenantStatus *ret)
     return found;
 }
 
-/* One uid is two tenants here; an arena is the host's, wherever the pages are; guarantees fit each pool for itself. */
+/* One uid is two tenants here; an arena is the host's, wherever the pages are; guarantees fit each pool for
+ * itself. */
 static void test_tenants(void)
 {
     char host[32], gpu[40];
@@ -314,7 +322,7 @@ static void test_tenants(void)
     raw_stop();
 }
 
-/* ---- GPUs that are not there ------------------------------------------------------------------------------------- */
+/* ---- GPUs that are not there ---- */
 
 /* Asked for by the UUID it would have: nobody knows that, but why there is none is known. */
 static void expect_no_gpu(const char *library_path, const char *const *variables, const char *why)
@@ -338,7 +346,8 @@ static void expect_no_gpu(const char *library_path, const char *const *variables
 
 static void test_no_gpu(void)
 {
-    static const char *const no_fd[] = { "STANDIN_NO_FD", "1", NULL }, *const none[] = { "STANDIN_DEVICES", "0", NULL };
+    static const char *const no_fd[] = {"STANDIN_NO_FD", "1", NULL}, *const none[] = {"STANDIN_DEVICES", "0",
+                                                                                      NULL};
 
     expect_no_gpu("/nonexistent", NULL, "libcuda.so.1");
     expect_no_gpu(getenv("KVC_STANDIN_CUDA_OLD"), NULL, "too old");
@@ -369,7 +378,7 @@ static void test_first(void)
 /* What cannot be had of a GPU that is there. */
 static void test_sizes(void)
 {
-    static const char *const small[] = { "STANDIN_BYTES", "16777216", NULL };
+    static const char *const small[] = {"STANDIN_BYTES", "16777216", NULL};
 
     int fd;
 
@@ -384,7 +393,7 @@ static void test_sizes(void)
 /* A GPU that opens, but gives no memory: sessions begin, and operators are told. */
 static void test_no_memory(void)
 {
-    static const char *const full[] = { "STANDIN_FAIL", "cuMemCreate:1:-2", NULL };
+    static const char *const full[] = {"STANDIN_FAIL", "cuMemCreate:1:-2", NULL};
     Kvcobra__DeviceStatus d;
     char name[16], uuid[64], message[512] = "";
     int fd;
@@ -406,7 +415,7 @@ static void test_no_memory(void)
 /* The process that would open it is not installed: nobody is harmed either. */
 static void test_no_mover(void)
 {
-    static const char *const nothing[] = { "KVC_MOVER", "/nonexistent/kvcobra-mover", NULL };
+    static const char *const nothing[] = {"KVC_MOVER", "/nonexistent/kvcobra-mover", NULL};
     char *kept = strdup(getenv("KVC_MOVER"));
     struct asked a;
     int fd;
@@ -426,16 +435,17 @@ static void test_no_mover(void)
 /* That the mover ends says nothing of the GPU: who asks is told to come again, not that there is none. */
 static void test_mover_ends(void)
 {
-    static const char *const ends[] = { "KVC_MOVER", "/bin/false", NULL };
+    static const char *const ends[] = {"KVC_MOVER", "/bin/false", NULL};
     char *kept = strdup(getenv("KVC_MOVER"));
-    struct asked a = { .err = -EAGAIN };
+    struct asked a = {.err = -EAGAIN};
     int fd;
 
     start(FIRST, standin(), ends);
     assert(setenv("KVC_MOVER", kept, 1) == 0);
     free(kept);
     fd = raw_connect(raw_daemon.socket);
-    for (int i = 0; i < 1000 && a.err == -EAGAIN && !strstr(a.message, "mover ended"); i++) { /* it is being opened before */
+    for (int i = 0; i < 1000 && a.err == -EAGAIN && !strstr(a.message, "mover ended");
+         i++) { /* it is being opened before */
         (void) poll(NULL, 0, 5);
         a = hello(fd, FIRST, NULL);
     }
@@ -447,6 +457,9 @@ static void test_mover_ends(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_two_gpus), TEST(test_which_device), TEST(test_tenants), TEST(test_no_gpu), TEST(test_first), TEST(test_sizes),
-    TEST(test_no_memory), TEST(test_no_mover), TEST(test_mover_ends), TEST_END,
+    TEST(test_two_gpus),   TEST(test_which_device),
+    TEST(test_tenants),    TEST(test_no_gpu),
+    TEST(test_first),      TEST(test_sizes),
+    TEST(test_no_memory),  TEST(test_no_mover),
+    TEST(test_mover_ends), TEST_END,
 };

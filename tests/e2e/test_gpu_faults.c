@@ -1,6 +1,7 @@
 /*
- * A pool on a GPU after a start that had no memory for the sessions or leases that it found (kvcobrad_faulty): what they
- * reserved and held stays, until their process is known to be gone. And after one whose mover cannot map what it found.
+ * A pool on a GPU after a start that had no memory for the sessions or leases that it found
+ * (kvcobrad_faulty): what they reserved and held stays, until their process is known to be gone. And after
+ * one whose mover cannot map what it found.
  */
 #include "tests/lib/test.h"
 

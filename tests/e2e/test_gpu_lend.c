@@ -1,6 +1,7 @@
 /*
- * Memory that clients lend to a GPU's pool: what the daemon takes, whose pages lie there, and what is left when the lender says
- * goodbye, dies, or loses its daemon. A pool of 4 extents of 2 MiB; nothing is made ahead, so pages lie in what was lent.
+ * Memory that clients lend to a GPU's pool: what the daemon takes, whose pages lie there, and what is left
+ * when the lender says goodbye, dies, or loses its daemon. A pool of 4 extents of 2 MiB; nothing is made
+ * ahead, so pages lie in what was lent.
  */
 #include "tests/lib/test.h"
 
@@ -18,7 +19,8 @@ enum { EXTENT = 2 << 20 };
 
 static void start(const char *more)
 {
-    gpu_start((const char *const[]) { "--gpu-extent-bytes=2M", "--gpu-pool-bytes=8M", "--gpu-spare-extents=0", more, NULL });
+    gpu_start((const char *const[]){"--gpu-extent-bytes=2M", "--gpu-pool-bytes=8M", "--gpu-spare-extents=0",
+                                    more, NULL});
 }
 
 static struct gpu_actor opened(void)
@@ -62,7 +64,7 @@ static void wait_for_lent(uint32_t n)
     CU_ASSERT_EQUAL_FATAL(gpu_figures().lent_extents, n);
 }
 
-/* ---- what is taken ------------------------------------------------------------------------------------------------- */
+/* ---- what is taken ---- */
 
 static void test_not_unless_configured(void)
 {
@@ -92,7 +94,8 @@ static void test_what_is_refused(void)
     CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, 2 * EXTENT), -EINVAL);
     CU_ASSERT_EQUAL(gpu_figures().lent_extents, 0);
     CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT), 0);
-    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT), -EEXIST); /* it would be two extents in one memory */
+    CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT),
+                    -EEXIST); /* it would be two extents in one memory */
     CU_ASSERT_EQUAL(lend_as(other, 1, LENT_HANDLE_BYTES, EXTENT), -EEXIST);
     CU_ASSERT_EQUAL(lend_as(other, 2, LENT_HANDLE_BYTES, EXTENT), 0);
     CU_ASSERT_EQUAL(lend_as(fd, 3, LENT_HANDLE_BYTES, EXTENT), 0);
@@ -110,8 +113,8 @@ static void test_limit_of_a_session(void)
 {
     int fd, other;
 
-    gpu_start((const char *const[]) { "--gpu-extent-bytes=2M", "--gpu-pool-bytes=8M", "--gpu-spare-extents=0", "--gpu-lend=yes",
-                                      "--lent-extents-per-session=2", NULL });
+    gpu_start((const char *const[]){"--gpu-extent-bytes=2M", "--gpu-pool-bytes=8M", "--gpu-spare-extents=0",
+                                    "--gpu-lend=yes", "--lent-extents-per-session=2", NULL});
     fd = session_on(GPU_UUID);
     other = session_on(GPU_UUID);
     CU_ASSERT_EQUAL(lend_as(fd, 1, LENT_HANDLE_BYTES, EXTENT), 0);
@@ -123,7 +126,7 @@ static void test_limit_of_a_session(void)
     raw_stop();
 }
 
-/* ---- pages in it ---------------------------------------------------------------------------------------------------- */
+/* ---- pages in it ---- */
 
 static void test_two_processes_use_it(void)
 {
@@ -144,7 +147,7 @@ static void test_two_processes_use_it(void)
     CU_ASSERT_TRUE(gpu_reads(&a, 2, &of_b));
     CU_ASSERT_FALSE(gpu_reads(&a, 2, &of_a));
     CU_ASSERT_EQUAL(gpu_read_raw(&b, leases[1]), -EOPNOTSUPP); /* the mover has no descriptor of it */
-    CU_ASSERT_EQUAL(gpu_figures().extent_bytes, EXTENT); /* nobody made another one */
+    CU_ASSERT_EQUAL(gpu_figures().extent_bytes, EXTENT);       /* nobody made another one */
     CU_ASSERT_EQUAL(gpu_figures().held_bytes, 2 * GPU_PAGE_BYTES);
     CU_ASSERT_TRUE(gpu_actor_end(&b));
     CU_ASSERT_EQUAL(gpu_figures().lent_extents, 1);
@@ -154,7 +157,8 @@ static void test_two_processes_use_it(void)
     gpu_stop();
 }
 
-/* @die: it is killed. What others hold counts until they release it; nobody else gets it, and its key is free again then. */
+/* @die: it is killed. What others hold counts until they release it; nobody else gets it, and its key is free
+ * again then. */
 static void lender_goes(bool die)
 {
     struct gpu_actor a, b, c;
@@ -235,7 +239,7 @@ static void test_lender_reconnects(void)
     gpu_stop();
 }
 
-/* ---- all of it at random: with the daemon that walks its accounts after every message ---------------------------------- */
+/* ---- all of it at random: with the daemon that walks its accounts after every message ---- */
 
 enum { ACTORS = 3, HELD_MAX = 20, LENDS_MAX = 40, LENT_MAX = 8, KNOWN = 64, CHUNKS = 200, STEPS = 1500 };
 
@@ -278,10 +282,10 @@ static void go(struct client *c, bool die)
         for (size_t i = 0; i < c->n_lent; i++)
             while (gpu_get_extent(&other->actor, c->lent[i]) == 0)
                 (void) poll(NULL, 0, 1);
-        *c = (struct client) { .actor = gpu_actor_new() };
+        *c = (struct client){.actor = gpu_actor_new()};
     } else {
         CU_ASSERT_EQUAL_FATAL(gpu_bye(&c->actor), 0);
-        *c = (struct client) { .actor = c->actor };
+        *c = (struct client){.actor = c->actor};
     }
     n_gone++;
     CU_ASSERT_EQUAL_FATAL(gpu_open(&c->actor, GPU_UUID), 0);
@@ -293,7 +297,8 @@ static void finish_pending(struct client *c)
     int r = gpu_commit(&c->actor, x->n, &x->slot, &x->lease);
 
     c->is_pending = false;
-    CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE || r == -EAGAIN); /* the lender went; a page of the key is held that went with one */
+    CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE ||
+                         r == -EAGAIN); /* the lender went; a page of the key is held that went with one */
     if (r < 0) {
         r = gpu_abort(&c->actor, &x->slot);
         CU_ASSERT_TRUE_FATAL(r == 0 || r == -ESTALE);
@@ -317,7 +322,7 @@ static void publish(struct client *c)
     if (s.err < 0 || s.exists)
         return;
     CU_ASSERT_EQUAL_FATAL(gpu_fill(&c->actor, n, &s), 0);
-    c->pending = (struct thing) { .n = n, .slot = s };
+    c->pending = (struct thing){.n = n, .slot = s};
     c->is_pending = true;
 }
 
@@ -333,7 +338,8 @@ static void lease(struct client *c)
     CU_ASSERT_TRUE_FATAL(r == 0 || r == -ENODATA);
     if (r < 0)
         return;
-    CU_ASSERT_TRUE_FATAL(gpu_reads(&c->actor, x.n, &x.slot)); /* whose memory it ever is: it is there, and nobody wrote it */
+    CU_ASSERT_TRUE_FATAL(
+        gpu_reads(&c->actor, x.n, &x.slot)); /* whose memory it ever is: it is there, and nobody wrote it */
     c->held[c->n_held++] = x;
     n_leased++;
 }
@@ -359,7 +365,7 @@ static void test_anything_at_random(void)
     gpu_list_also(0);
     start("--gpu-lend=yes");
     for (unsigned i = 0; i < ACTORS; i++)
-        clients[i] = (struct client) { .actor = opened() };
+        clients[i] = (struct client){.actor = opened()};
     for (unsigned i = 0; i < STEPS; i++)
         step(&clients[test_rand_below(ACTORS)]);
     printf("lends=%u gone=%u leased=%u\n", n_lends, n_gone, n_leased);
@@ -374,13 +380,7 @@ static void test_anything_at_random(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_not_unless_configured),
-    TEST(test_what_is_refused),
-    TEST(test_limit_of_a_session),
-    TEST(test_two_processes_use_it),
-    TEST(test_lender_says_bye),
-    TEST(test_lender_is_killed),
-    TEST(test_lender_reconnects),
-    TEST(test_anything_at_random),
-    TEST_END,
+    TEST(test_not_unless_configured), TEST(test_what_is_refused),    TEST(test_limit_of_a_session),
+    TEST(test_two_processes_use_it),  TEST(test_lender_says_bye),    TEST(test_lender_is_killed),
+    TEST(test_lender_reconnects),     TEST(test_anything_at_random), TEST_END,
 };

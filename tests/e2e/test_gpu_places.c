@@ -1,6 +1,7 @@
 /*
- * What is kept of a GPU is that GPU's, whatever number the configuration gives it at the next start; and what becomes of it when
- * it is not there any more, or cut otherwise. Two GPUs of the stand-in, a supervisor, kvcobrad killed.
+ * What is kept of a GPU is that GPU's, whatever number the configuration gives it at the next start; and what
+ * becomes of it when it is not there any more, or cut otherwise. Two GPUs of the stand-in, a supervisor,
+ * kvcobrad killed.
  */
 #include "tests/lib/test.h"
 
@@ -19,7 +20,7 @@ const char test_suite[] = "gpu_places";
 
 static void begin(const char *gpu)
 {
-    const char *more[] = { gpu, NULL };
+    const char *more[] = {gpu, NULL};
 
     assert(setenv("STANDIN_DEVICES", "2", 1) == 0);
     raw_geometry = random_table_geometry(2, 4, 2, 32);
@@ -31,7 +32,7 @@ static void begin(const char *gpu)
 /* Killed and started with other options: gpu_args() gives the supervisor's list its new content. */
 static void again_with(const char *gpu, const char *more)
 {
-    const char *args[] = { gpu, more, NULL };
+    const char *args[] = {gpu, more, NULL};
 
     supervisor_kill();
     (void) gpu_args(args);
@@ -54,7 +55,7 @@ struct seen {
 static struct seen look(const char *name)
 {
     Kvcobra__Reply *r = raw_status();
-    struct seen s = { .n_devices = (uint32_t) r->status->n_devices };
+    struct seen s = {.n_devices = (uint32_t) r->status->n_devices};
 
     for (size_t i = 0; i < r->status->n_devices; i++) {
         const Kvcobra__DeviceStatus *d = r->status->devices[i];
@@ -113,7 +114,8 @@ static void test_another_order(void)
     begin("--gpu=" GPU_UUID "," OTHER);
     a = holder(&s, &lease);
     was = look("gpu0");
-    CU_ASSERT(strcmp(was.uuid, GPU_UUID) == 0 && was.pages == 1 && was.sessions == 1 && look("gpu1").pages == 0);
+    CU_ASSERT(strcmp(was.uuid, GPU_UUID) == 0 && was.pages == 1 && was.sessions == 1 &&
+              look("gpu1").pages == 0);
     again_with("--gpu=" OTHER "," GPU_UUID, NULL);
     is = look("gpu1");
     CU_ASSERT(strcmp(is.uuid, GPU_UUID) == 0 && is.pages == 1 && is.sessions == 1);
@@ -127,7 +129,8 @@ static void test_another_order(void)
     finish();
 }
 
-/* Its pages are lost with a loud line, its session ends, the rest stays; later it begins empty, another pool to its clients. */
+/* Its pages are lost with a loud line, its session ends, the rest stays; later it begins empty, another pool
+ * to its clients. */
 static void test_not_configured_any_more(void)
 {
     struct raw_slot s, host, none;
@@ -140,14 +143,16 @@ static void test_not_configured_any_more(void)
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 1);
     again_with("--gpu=" OTHER, NULL);
     CU_ASSERT(daemon_logged(&raw_daemon, "event=device-left extents=1"));
-    CU_ASSERT(look("gpu0").n_devices == 2 && strcmp(look("gpu0").uuid, OTHER) == 0 && look("gpu0").pages == 0);
+    CU_ASSERT(look("gpu0").n_devices == 2 && strcmp(look("gpu0").uuid, OTHER) == 0 &&
+              look("gpu0").pages == 0);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 0);
     CU_ASSERT_EQUAL(supervisor_stored("kvc-pid-"), 0);
     CU_ASSERT(is_on_host(&host));
     b = gpu_actor_new();
     CU_ASSERT_EQUAL(gpu_open(&b, GPU_UUID), -ENODEV);
     again_with("--gpu=" OTHER "," GPU_UUID, NULL);
-    CU_ASSERT(strcmp(look("gpu1").uuid, GPU_UUID) == 0 && look("gpu1").pages == 0 && look("gpu1").sessions == 0);
+    CU_ASSERT(strcmp(look("gpu1").uuid, GPU_UUID) == 0 && look("gpu1").pages == 0 &&
+              look("gpu1").sessions == 0);
     CU_ASSERT_EQUAL_FATAL(gpu_open(&b, GPU_UUID), 0);
     CU_ASSERT_EQUAL(gpu_lease(&b, 1, &s, NULL), -ENODATA);
     none = gpu_publish(&b, 1, NULL);
@@ -201,6 +206,9 @@ static void test_first_is_the_kept_one(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_another_order), TEST(test_not_configured_any_more), TEST(test_cut_otherwise), TEST(test_first_is_the_kept_one),
+    TEST(test_another_order),
+    TEST(test_not_configured_any_more),
+    TEST(test_cut_otherwise),
+    TEST(test_first_is_the_kept_one),
     TEST_END,
 };

@@ -1,6 +1,7 @@
 /*
- * A pool on a GPU: pages that processes share by descriptors, what becomes of the memory of those that die, and a device that
- * has no memory, no mover or no descriptors left. 4224 bytes are 33 * 128: a slot is a page, 31 of them fill a span.
+ * A pool on a GPU: pages that processes share by descriptors, what becomes of the memory of those that die,
+ * and a device that has no memory, no mover or no descriptors left. 4224 bytes are 33 * 128: a slot is a
+ * page, 31 of them fill a span.
  */
 #include "tests/lib/test.h"
 
@@ -83,7 +84,7 @@ static void test_the_first_page_wins(void)
     gpu_stop();
 }
 
-/* ---- what dead processes leave ------------------------------------------------------------------------------------ */
+/* ---- what dead processes leave ---- */
 
 /* All slots of the pool; the numbers of those that a process may get. Return: how many it got. */
 static unsigned reserve_all(struct gpu_actor *a, struct raw_slot *s, unsigned max, int *ret_err)
@@ -123,7 +124,7 @@ static void test_memory_of_a_dead_process_waits_for_the_driver(void)
     CU_ASSERT_EQUAL(err, -ENOSPC);
     for (unsigned i = 0; i < n; i++)
         CU_ASSERT_TRUE_FATAL(s[i].slot != reserved.slot && s[i].slot != held.slot);
-    gpu_stays_quarantined(2); /* long after the delay: it is listed */
+    gpu_stays_quarantined(2);                              /* long after the delay: it is listed */
     CU_ASSERT_EQUAL(gpu_lease(&other, 1, &held, NULL), 0); /* what it published is a page like any other */
     CU_ASSERT_TRUE(gpu_reads(&other, 1, &held));
     gpu_list_also(0);
@@ -143,7 +144,7 @@ static void test_memory_of_a_dead_process_waits_for_the_delay(void)
     struct gpu_actor victim;
 
     gpu_list_also(0);
-    gpu_start((const char *const[]) { "--gpu-reuse-ms=600000", NULL });
+    gpu_start((const char *const[]){"--gpu-reuse-ms=600000", NULL});
     victim = opened();
     (void) gpu_publish(&victim, 1, NULL);
     gpu_actor_kill(&victim);
@@ -152,7 +153,8 @@ static void test_memory_of_a_dead_process_waits_for_the_delay(void)
     raw_stop();
 }
 
-/* @setting says that the list would not be the truth: the extent takes nothing new and goes with its last page. */
+/* @setting says that the list would not be the truth: the extent takes nothing new and goes with its last
+ * page. */
 static void check_retired(const char *setting)
 {
     struct gpu_actor victim, other;
@@ -163,7 +165,8 @@ static void check_retired(const char *setting)
     gpu_list_also(0);
     gpu_start(NULL);
     victim = opened();
-    CU_ASSERT_TRUE(daemon_logged(&raw_daemon, strcmp(setting, "STANDIN_MPS") == 0 ? "processes=behind-mps" : "processes=unlisted"));
+    CU_ASSERT_TRUE(daemon_logged(&raw_daemon, strcmp(setting, "STANDIN_MPS") == 0 ? "processes=behind-mps"
+                                                                                  : "processes=unlisted"));
     other = opened();
     page = gpu_publish(&victim, 1, NULL);
     reserved = gpu_reserve_soon(&victim, 2);
@@ -236,7 +239,7 @@ static void test_reservations_survive_silence(void)
     struct gpu_actor a;
     struct raw_slot s;
 
-    gpu_start((const char *const[]) { "--lease-ms=100", NULL });
+    gpu_start((const char *const[]){"--lease-ms=100", NULL});
     a = opened();
     s = gpu_reserve_soon(&a, 1);
     (void) usleep(400000);
@@ -252,7 +255,7 @@ static void test_clean_ends_free_at_once(void)
     struct gpu_actor a, b;
     struct raw_slot s, again;
 
-    gpu_start((const char *const[]) { "--gpu-reuse-ms=600000", NULL });
+    gpu_start((const char *const[]){"--gpu-reuse-ms=600000", NULL});
     a = opened();
     b = opened();
     s = gpu_reserve_soon(&a, 1);
@@ -271,9 +274,10 @@ static void test_clean_ends_free_at_once(void)
     gpu_stop();
 }
 
-/* ---- two users ---------------------------------------------------------------------------------------------------- */
+/* ---- two users ---- */
 
-/* Guarantees of two extents each: what one user borrowed the other gets back as it is let go, in memory that was made anew. */
+/* Guarantees of two extents each: what one user borrowed the other gets back as it is let go, in memory that
+ * was made anew. */
 static void test_a_lender_gets_its_extents_back(void)
 {
     static struct raw_slot s[ALL + 1];
@@ -287,7 +291,8 @@ static void test_a_lender_gets_its_extents_back(void)
         test_skip("only root can be two users");
         return;
     }
-    gpu_start((const char *const[]) { "--gpu-guarantee-bytes=1M", "--tenants=2", "--lendable=100", "--socket-mode=0666", NULL });
+    gpu_start((const char *const[]){"--gpu-guarantee-bytes=1M", "--tenants=2", "--lendable=100",
+                                    "--socket-mode=0666", NULL});
     CU_ASSERT_EQUAL_FATAL(chmod(raw_daemon.folder, 0711), 0);
     borrower = opened();
     n = reserve_all(&borrower, s, ALL + 1, &err);
@@ -318,7 +323,8 @@ static void test_quota_of_the_device(void)
     unsigned n;
     int err;
 
-    gpu_start((const char *const[]) { "--gpu-quota-bytes=42240", NULL }); /* ten pages; the arena is the host's */
+    gpu_start(
+        (const char *const[]){"--gpu-quota-bytes=42240", NULL}); /* ten pages; the arena is the host's */
     a = opened();
     n = reserve_all(&a, s, 11, &err);
     CU_ASSERT_EQUAL(n, 10);
@@ -329,7 +335,7 @@ static void test_quota_of_the_device(void)
     gpu_stop();
 }
 
-/* ---- what a device and a machine do not have ----------------------------------------------------------------------- */
+/* ---- what a device and a machine do not have ---- */
 
 /* Two extents can be made, then the GPU is full: pages that nobody holds make room, held ones do not. */
 static void test_out_of_gpu_memory(void)
@@ -389,7 +395,8 @@ static void test_a_killed_mover_costs_nothing(void)
     gpu_stop();
 }
 
-/* No descriptor is left: for an extent that the mover made, for a client that wants one. Both come again later. */
+/* No descriptor is left: for an extent that the mover made, for a client that wants one. Both come again
+ * later. */
 static void test_no_descriptors_left(void)
 {
     struct gpu_actor a;
@@ -397,11 +404,11 @@ static void test_no_descriptors_left(void)
     struct raw_slot s;
     uint64_t n = 0;
 
-    gpu_start((const char *const[]) { "--gpu-spare-extents=0", NULL });
+    gpu_start((const char *const[]){"--gpu-spare-extents=0", NULL});
     a = opened();
     s = gpu_publish(&a, 1, NULL);
     CU_ASSERT_EQUAL(prlimit(raw_daemon.pid, RLIMIT_NOFILE, NULL, &old), 0);
-    none = (struct rlimit) { 3, old.rlim_max }; /* what is open stays */
+    none = (struct rlimit){3, old.rlim_max}; /* what is open stays */
     CU_ASSERT_EQUAL(prlimit(raw_daemon.pid, RLIMIT_NOFILE, &none, NULL), 0);
     do {
         s = gpu_reserve(&a, 100 + n++);

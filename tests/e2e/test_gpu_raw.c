@@ -1,6 +1,6 @@
 /*
- * APPEND_RAW and READ_RAW of sessions on a GPU: vectors are coded by the daemon's threads and moved by the mover. What is read
- * is compared with a session of the host's memory that appended the same.
+ * APPEND_RAW and READ_RAW of sessions on a GPU: vectors are coded by the daemon's threads and moved by the
+ * mover. What is read is compared with a session of the host's memory that appended the same.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -124,7 +124,7 @@ static void test_position_and_type(void)
     wire_reply_free(reply);
 
     a = raw_append_of(&m, 64);
-    a.parent_key = (ProtobufCBinaryData) { sizeof(key), key };
+    a.parent_key = (ProtobufCBinaryData){sizeof(key), key};
     a.first_position = 64;
     CU_ASSERT_EQUAL_FATAL(raw_append(&m, &a, &read.lease), 0);
     read.side = 1;
@@ -162,7 +162,8 @@ static void test_pages_of_others(void)
     gpu_stop();
 }
 
-/* The device is lost while a page is copied there: its extent takes nothing new, all else goes on with another mover. */
+/* The device is lost while a page is copied there: its extent takes nothing new, all else goes on with
+ * another mover. */
 static void test_a_copy_that_breaks(void)
 {
     struct raw_model gpu, host;
@@ -202,7 +203,8 @@ static int receive_err(struct raw_model *m)
     return err;
 }
 
-/* The mover is killed again and again while pages are made and read: who asks again gets them, and they are right. */
+/* The mover is killed again and again while pages are made and read: who asks again gets them, and they are
+ * right. */
 static void test_the_mover_is_killed(void)
 {
     enum { N = 4 }; /* each death doubles the wait for the next mover */
@@ -312,7 +314,12 @@ static void test_clients_go_away(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_pages_are_those_of_the_host), TEST(test_position_and_type), TEST(test_pages_of_others),
-    TEST(test_a_copy_that_breaks), TEST(test_the_mover_is_killed), TEST(test_pages_on_the_way),
-    TEST(test_clients_go_away), TEST_END,
+    TEST(test_pages_are_those_of_the_host),
+    TEST(test_position_and_type),
+    TEST(test_pages_of_others),
+    TEST(test_a_copy_that_breaks),
+    TEST(test_the_mover_is_killed),
+    TEST(test_pages_on_the_way),
+    TEST(test_clients_go_away),
+    TEST_END,
 };

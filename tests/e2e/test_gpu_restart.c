@@ -1,6 +1,6 @@
 /*
- * A pool on a GPU over the daemon's death: descriptors and records are in the supervisor's store, the memory is the driver's.
- * kvcobrad is killed, never asked to end, unless a case says so.
+ * A pool on a GPU over the daemon's death: descriptors and records are in the supervisor's store, the memory
+ * is the driver's. kvcobrad is killed, never asked to end, unless a case says so.
  */
 #include "tests/lib/test.h"
 
@@ -194,7 +194,7 @@ static void record_is_being_copied(const struct raw_slot *s)
 {
     int fd = supervisor_stored_fd("kvc-slots-");
     off_t bytes = lseek(fd, 0, SEEK_END);
-    struct slot_records r = { .data = mmap(NULL, (size_t) bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) };
+    struct slot_records r = {.data = mmap(NULL, (size_t) bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)};
     bool found = false;
 
     assert(fd >= 0 && bytes > 0 && r.data != MAP_FAILED);
@@ -218,7 +218,7 @@ static void test_a_copy_that_was_under_way(void)
     struct gpu_actor a;
     struct raw_slot page, s;
 
-    begin((const char *const[]) { "--gpu-reuse-ms=1000", NULL });
+    begin((const char *const[]){"--gpu-reuse-ms=1000", NULL});
     a = opened();
     page = gpu_publish(&a, 1, NULL);
     s = gpu_reserve_soon(&a, 2);
@@ -384,7 +384,8 @@ static void test_the_mover_dies_while_it_checks(void)
     finish();
 }
 
-/* An orderly end and start, and twenty kills with work between: everything that was published is there and right. */
+/* An orderly end and start, and twenty kills with work between: everything that was published is there and
+ * right. */
 static void test_kill_loop(void)
 {
     enum { ROUNDS = 20, EACH = 7 };
@@ -419,7 +420,8 @@ static void test_kill_loop(void)
     finish();
 }
 
-/* Its lender may be gone: nobody finds a page in it any more, and what was held there is held by nobody. The rest stays. */
+/* Its lender may be gone: nobody finds a page in it any more, and what was held there is held by nobody. The
+ * rest stays. */
 static void test_lent_memory_is_not_kept(void)
 {
     enum { PER_EXTENT = 16 * 31, LENT = 2 << 20 };
@@ -428,7 +430,8 @@ static void test_lent_memory_is_not_kept(void)
     struct raw_slot in_lent, again;
     uint64_t extent, next = 0, lease;
 
-    begin((const char *const[]) { "--gpu-extent-bytes=2M", "--gpu-pool-bytes=8M", "--gpu-spare-extents=0", "--gpu-lend=yes", NULL });
+    begin((const char *const[]){"--gpu-extent-bytes=2M", "--gpu-pool-bytes=8M", "--gpu-spare-extents=0",
+                                "--gpu-lend=yes", NULL});
     lender = opened();
     other = opened();
     for (unsigned i = 0; i < PER_EXTENT; i++)

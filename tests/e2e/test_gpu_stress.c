@@ -1,10 +1,11 @@
 /*
- * Processes that do anything with a GPU's pool and die at any moment, a mover and a daemon that are killed under them, a driver
- * that goes on listing the dead: all at random, with a kvcobrad that walks its accounts after every message.
+ * Processes that do anything with a GPU's pool and die at any moment, a mover and a daemon that are killed
+ * under them, a driver that goes on listing the dead: all at random, with a kvcobrad that walks its accounts
+ * after every message.
  *
- * What must hold all the time: a page that is leased has the bytes of its key, and what somebody wrote into a slot that it
- * reserved is there until it commits it. At the end nothing is held, waiting or retired, and no page was found damaged.
- * KVC_STRESS_SECONDS=N makes it long.
+ * What must hold all the time: a page that is leased has the bytes of its key, and what somebody wrote into a
+ * slot that it reserved is there until it commits it. At the end nothing is held, waiting or retired, and no
+ * page was found damaged. KVC_STRESS_SECONDS=N makes it long.
  */
 #include "tests/lib/test.h"
 
@@ -51,10 +52,11 @@ static struct thing drop(struct thing *list, size_t *n, size_t i)
 
 static void note_known(uint64_t n, const struct raw_slot *s)
 {
-    known[n_known++ % KNOWN] = (struct thing) { .n = n, .slot = *s };
+    known[n_known++ % KNOWN] = (struct thing){.n = n, .slot = *s};
 }
 
-/* A mover that was killed while it opened the device makes that unavailable for a second: not to those who resume. */
+/* A mover that was killed while it opened the device makes that unavailable for a second: not to those who
+ * resume. */
 static void connect_client(struct client *c)
 {
     bool resumes = c->n_reserved + c->n_held > 0; /* else the session went with its connection */
@@ -72,11 +74,11 @@ static void connect_client(struct client *c)
 
 static void start_client(struct client *c)
 {
-    *c = (struct client) { .actor = gpu_actor_new() };
+    *c = (struct client){.actor = gpu_actor_new()};
     connect_client(c);
 }
 
-/* ---- what a client does ------------------------------------------------------------------------------------------- */
+/* ---- what a client does ---- */
 
 static void reserve(struct client *c)
 {
@@ -89,12 +91,12 @@ static void reserve(struct client *c)
     }
     if (s.exists) {
         if (c->n_held < HELD_MAX && gpu_commit(&c->actor, n, &s, &lease) == 0)
-            c->held[c->n_held++] = (struct thing) { n, lease, s };
+            c->held[c->n_held++] = (struct thing){n, lease, s};
         return;
     }
     CU_ASSERT_EQUAL_FATAL(gpu_fill(&c->actor, n, &s), 0);
     if (c->n_reserved < RESERVED_MAX)
-        c->reserved[c->n_reserved++] = (struct thing) { n, 0, s };
+        c->reserved[c->n_reserved++] = (struct thing){n, 0, s};
     else
         CU_ASSERT_EQUAL_FATAL(gpu_abort(&c->actor, &s), 0);
 }
@@ -144,7 +146,8 @@ static void lease(struct client *c)
 static void release(struct client *c)
 {
     if (c->n_held > 0)
-        CU_ASSERT_EQUAL_FATAL(gpu_release(&c->actor, drop(c->held, &c->n_held, test_rand_below(c->n_held)).lease), 0);
+        CU_ASSERT_EQUAL_FATAL(
+            gpu_release(&c->actor, drop(c->held, &c->n_held, test_rand_below(c->n_held)).lease), 0);
     if (c->n_reserved > 0 && test_rand_below(4) == 0) {
         struct thing x = drop(c->reserved, &c->n_reserved, test_rand_below(c->n_reserved));
 
@@ -182,7 +185,7 @@ static void leave(struct client *c)
     }
 }
 
-/* ---- what happens to all ------------------------------------------------------------------------------------------- */
+/* ---- what happens to all ---- */
 
 static void kill_daemon(void)
 {
@@ -241,13 +244,14 @@ static void test_anything_at_random(void)
     gpu_list_also(0);
     raw_geometry = random_table_geometry(2, 4, 2, 32);
     raw_table = raw_make_table(1);
-    supervisor_begin(gpu_args((const char *const[]) { "--gpu-reuse-ms=20", NULL }));
+    supervisor_begin(gpu_args((const char *const[]){"--gpu-reuse-ms=20", NULL}));
     raw_activate_table(raw_table);
     for (unsigned i = 0; i < ACTORS; i++)
         start_client(&clients[i]);
     for (unsigned i = 0; i < 4000 || time(NULL) < end; i++)
         step();
-    printf("published=%u leased=%u killed=%u movers=%u daemons=%u\n", n_published, n_leased, n_killed, n_movers, n_daemons);
+    printf("published=%u leased=%u killed=%u movers=%u daemons=%u\n", n_published, n_leased, n_killed,
+           n_movers, n_daemons);
     CU_ASSERT_TRUE(n_published > 100 && n_leased > 50 && n_killed > 5 && n_daemons > 2);
     gpu_list_also(0);
     for (unsigned i = 0; i < ACTORS; i++) {
@@ -269,4 +273,4 @@ static void test_anything_at_random(void)
     raw_table = table_unref(raw_table);
 }
 
-const struct test_case test_cases[] = { TEST(test_anything_at_random), TEST_END };
+const struct test_case test_cases[] = {TEST(test_anything_at_random), TEST_END};

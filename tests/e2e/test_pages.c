@@ -1,6 +1,6 @@
 /*
- * The life of a page against the real daemon, by hand: what the library would send, what it must never send, and what
- * is left when a client dies.
+ * The life of a page against the real daemon, by hand: what the library would send, what it must never send,
+ * and what is left when a client dies.
  */
 #include "tests/lib/test.h"
 
@@ -27,7 +27,7 @@ static void test_publish_and_find(void)
 {
     struct raw_model a, b;
     struct raw_slot slots[2];
-    struct chunk_key keys[2] = { raw_key(0), raw_key(1) };
+    struct chunk_key keys[2] = {raw_key(0), raw_key(1)};
     struct index_reader reader;
     struct index_hit hit;
     size_t granted, bytes;
@@ -53,7 +53,8 @@ static void test_publish_and_find(void)
     CU_ASSERT_EQUAL(granted, 2);
     extent = raw_map_extent(&b, slots[1].extent, &bytes);
     CU_ASSERT_EQUAL(slots[1].bytes % 128, 0);
-    CU_ASSERT(memcmp(extent + slots[1].offset, a.arena, slots[1].bytes) == 0); /* the last page written there */
+    CU_ASSERT(memcmp(extent + slots[1].offset, a.arena, slots[1].bytes) ==
+              0); /* the last page written there */
     (void) munmap(extent, bytes);
     CU_ASSERT_EQUAL(raw_held_pages(), 2);
     CU_ASSERT_EQUAL(raw_release(&b, lease), 0);
@@ -94,15 +95,16 @@ static void test_first_committer_wins(void)
     raw_stop();
 }
 
-/* Each wrong header field or byte is refused with -EBADMSG; the reservation stays and can still be used rightly. */
+/* Each wrong header field or byte is refused with -EBADMSG; the reservation stays and can still be used
+ * rightly. */
 static void test_bad_pages_are_refused(void)
 {
     static const struct {
         size_t byte;
         bool fix_crc; /* a header that is consistent and lies */
-    } cases[] = { { 0, true }, { 4, true }, { 6, true }, { 8, true }, { 40, true }, { 72, true }, { 88, true },
-                  { 90, true }, { 92, true }, { 94, true }, { 96, true }, { 104, true }, { 112, true }, { 116, true },
-                  { 124, false }, { 128, false }, { 1000, false } };
+    } cases[] = {{0, true},   {4, true},   {6, true},    {8, true},    {40, true},   {72, true},
+                 {88, true},  {90, true},  {92, true},   {94, true},   {96, true},   {104, true},
+                 {112, true}, {116, true}, {124, false}, {128, false}, {1000, false}};
     struct chunk_key key = raw_key(3);
     struct raw_slot slot;
     struct raw_model m;
@@ -140,11 +142,12 @@ static void test_sinks_must_be_finite(void)
 
     raw_start(DAEMON_BY_FD, NULL);
     m = raw_model_open();
-    CU_ASSERT_EQUAL_FATAL(page_layout_init(&l, raw_table, (struct shard) { 0, 2 }), 0);
+    CU_ASSERT_EQUAL_FATAL(page_layout_init(&l, raw_table, (struct shard){0, 2}), 0);
     slot = raw_reserve(&m, &key, PAGE_FIRST);
     raw_write_page(&m, raw_table, &key, PAGE_FIRST, 0, 5);
     header = m.arena;
-    memcpy(header + PAGE_HEADER_BYTES + l.payload_bytes[PAGE_FIRST] - 2, "\x00\x7c", 2); /* the last sink: infinity */
+    memcpy(header + PAGE_HEADER_BYTES + l.payload_bytes[PAGE_FIRST] - 2, "\x00\x7c",
+           2); /* the last sink: infinity */
     {
         uint32_t crc = crc32c(header + PAGE_HEADER_BYTES, l.payload_bytes[PAGE_FIRST]);
 
@@ -209,7 +212,7 @@ static void test_lease_run_ends_with_a_reason(void)
         CU_ASSERT_EQUAL(raw_publish(&m, n, &slots[n], NULL), 0);
     }
     keys[3] = raw_key(99);
-    slots[3] = (struct raw_slot) { .slot = 0, .generation = 0 };
+    slots[3] = (struct raw_slot){.slot = 0, .generation = 0};
     CU_ASSERT_EQUAL(raw_lease(&m, keys, slots, 4, &granted, &lease, &reason), 0);
     CU_ASSERT_EQUAL(granted, 3);
     CU_ASSERT_EQUAL(reason, MISS_UNKNOWN);
@@ -228,8 +231,8 @@ static void test_lease_run_ends_with_a_reason(void)
 /* A pool of one extent: held pages are never evicted, unheld ones are, and their ghosts say so. */
 static void test_full_pool(void)
 {
-    const char *const args[] = { "--pool-bytes=256K", "--extent-bytes=256K", "--span-bytes=64K",
-                                 "--arena-bytes=1M", "--quota-bytes=64M", NULL };
+    const char *const args[] = {"--pool-bytes=256K", "--extent-bytes=256K", "--span-bytes=64K",
+                                "--arena-bytes=1M",  "--quota-bytes=64M",   NULL};
     struct raw_slot slots[256], more;
     uint64_t leases[256], lease;
     struct raw_model m;
@@ -264,10 +267,10 @@ static void test_quota(void)
     struct page_layout l;
     char quota[64];
     struct raw_model m;
-    const char *args[] = { "--arena-bytes=64K", quota, NULL };
+    const char *args[] = {"--arena-bytes=64K", quota, NULL};
 
     raw_table = raw_make_table(1);
-    CU_ASSERT_EQUAL_FATAL(page_layout_init(&l, raw_table, (struct shard) { 0, 2 }), 0);
+    CU_ASSERT_EQUAL_FATAL(page_layout_init(&l, raw_table, (struct shard){0, 2}), 0);
     for (int delta = -1; delta <= 1; delta++) {
         raw_table = table_unref(raw_table);
         (void) snprintf(quota, sizeof(quota), "--quota-bytes=%zu",
@@ -285,10 +288,11 @@ static void test_quota(void)
     page_layout_deinit(&l);
 }
 
-/* A silent client's grants and reservations end; its holds stay until it is gone. Renewals keep them alive. */
+/* A silent client's grants and reservations end; its holds stay until it is gone. Renewals keep them alive.
+ */
 static void test_expiry(void)
 {
-    const char *const args[] = { "--lease-ms=200", NULL };
+    const char *const args[] = {"--lease-ms=200", NULL};
     struct chunk_key key = raw_key(5);
     struct raw_slot page, reserved;
     struct raw_model m;
@@ -307,7 +311,8 @@ static void test_expiry(void)
         (void) poll(NULL, 0, 50);
     }
     CU_ASSERT(!daemon_logged(&raw_daemon, "event=expired"));
-    raw_wait_for_busy_bytes(busy / 2); /* the reservation ends, the page's hold stays; both are of one class */
+    raw_wait_for_busy_bytes(busy /
+                            2); /* the reservation ends, the page's hold stays; both are of one class */
     CU_ASSERT_EQUAL(raw_held_pages(), 1);
     CU_ASSERT(daemon_logged(&raw_daemon, "event=expired"));
     raw_write_page(&m, raw_table, &key, PAGE_REST, 0, 1);
@@ -388,7 +393,7 @@ static void test_disconnect_keeps_holds_and_resumes(void)
     CU_ASSERT_EQUAL(raw_held_pages(), 1);
     fd = raw_connect(raw_daemon.socket);
     token[0] ^= 1; /* somebody else's token is worth nothing */
-    hello.session_token = (ProtobufCBinaryData) { sizeof(token), token };
+    hello.session_token = (ProtobufCBinaryData){sizeof(token), token};
     reply = raw_request(fd, &q, NULL, 0, NULL);
     CU_ASSERT(reply && !reply->hello->resumed);
     wire_reply_free(reply);
@@ -430,7 +435,7 @@ static void test_punched_arena(void)
 static void test_index_grows(void)
 {
     enum { N = 2000 }; /* half load of 512 buckets is 1792 */
-    const char *const args[] = { "--arena-bytes=64K", NULL };
+    const char *const args[] = {"--arena-bytes=64K", NULL};
     struct index_reader old, new;
     struct index_hit hit;
     struct raw_slot slot;

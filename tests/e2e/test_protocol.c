@@ -1,6 +1,6 @@
 /*
- * The daemon's socket as a hostile or broken client sees it: each wrong thing gets its documented errno or a closed
- * connection, and the next client is served as before.
+ * The daemon's socket as a hostile or broken client sees it: each wrong thing gets its documented errno or a
+ * closed connection, and the next client is served as before.
  */
 #include "tests/lib/test.h"
 
@@ -67,7 +67,7 @@ static void test_versions(void)
     static const struct {
         uint32_t min, max;
         int err;
-    } cases[] = { { 1, 1, 0 }, { 1, 9, 0 }, { 0, 1, 0 }, { 2, 3, -EPROTO }, { 0, 0, -EPROTO }, { 3, 1, -EPROTO } };
+    } cases[] = {{1, 1, 0}, {1, 9, 0}, {0, 1, 0}, {2, 3, -EPROTO}, {0, 0, -EPROTO}, {3, 1, -EPROTO}};
 
     start(NULL);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -86,7 +86,7 @@ static void test_versions(void)
 static void test_hello_lengths(void)
 {
     char name[WIRE_CLIENT_NAME_BYTES_MAX + 2];
-    uint8_t token[SESSION_TOKEN_BYTES + 1] = { 0 };
+    uint8_t token[SESSION_TOKEN_BYTES + 1] = {0};
 
     start(NULL);
     for (size_t n = WIRE_CLIENT_NAME_BYTES_MAX - 1; n <= WIRE_CLIENT_NAME_BYTES_MAX + 1; n++) {
@@ -107,7 +107,7 @@ static void test_hello_lengths(void)
         int fd = raw_connect(daemon_.socket);
 
         hello.version_min = hello.version_max = PROTO_VERSION;
-        hello.session_token = (ProtobufCBinaryData) { n, token };
+        hello.session_token = (ProtobufCBinaryData){n, token};
         CU_ASSERT_EQUAL(raw_errno(fd, &m), n == SESSION_TOKEN_BYTES ? 0 : -EINVAL);
         (void) close(fd);
     }
@@ -156,7 +156,8 @@ static void test_empty_and_oversized_close(void)
 static void test_unknown_request(void)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
-    static const uint8_t id_and_field[] = { 0x08, 0x2a, 0xfa, 0x3f }; /* id = 42; field 1023, length-delimited */
+    static const uint8_t id_and_field[] = {0x08, 0x2a, 0xfa,
+                                           0x3f}; /* id = 42; field 1023, length-delimited */
     size_t payload = sizeof(packet) - sizeof(id_and_field) - 3, n = sizeof(id_and_field);
     Kvcobra__Reply *reply = NULL;
     struct wire_packet p;
@@ -198,7 +199,7 @@ static void test_descriptors_from_clients_are_closed(void)
     Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
     Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_LIST_TABLES, &list);
     size_t before;
-    int fd, extra[WIRE_FDS_MAX] = { 0, 1, 2, 2 };
+    int fd, extra[WIRE_FDS_MAX] = {0, 1, 2, 2};
 
     start(NULL);
     fd = raw_open(daemon_.socket);
@@ -215,17 +216,18 @@ static void test_descriptors_from_clients_are_closed(void)
     still_serves_then_stop();
 }
 
-/* More descriptors than a packet may have: control data is truncated, the connection ends, none stays open. */
+/* More descriptors than a packet may have: control data is truncated, the connection ends, none stays open.
+ */
 static void test_too_many_descriptors_close(void)
 {
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(64 * sizeof(int))];
-    } control = { .bytes = { 0 } };
+    } control = {.bytes = {0}};
     char byte = 0;
-    struct iovec iov = { &byte, 1 };
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
-                          .msg_controllen = sizeof(control) };
+    struct iovec iov = {&byte, 1};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     size_t before;
     int fd;
@@ -282,7 +284,7 @@ static void test_forked_child_is_refused(void)
     fd = raw_open(daemon_.socket);
     child = fork();
     if (child == 0) {
-        uint8_t bye[] = { 0x08, 0x01, 0x72, 0x00 }; /* id = 1, bye = {} */
+        uint8_t bye[] = {0x08, 0x01, 0x72, 0x00}; /* id = 1, bye = {} */
 
         (void) send(fd, bye, sizeof(bye), MSG_NOSIGNAL);
         _exit(0);
@@ -296,7 +298,7 @@ static void test_forked_child_is_refused(void)
 
 static void test_slow_handshake_is_closed(void)
 {
-    const char *const args[] = { "--handshake-ms=150", NULL };
+    const char *const args[] = {"--handshake-ms=150", NULL};
     int silent, half;
 
     start(args);
@@ -313,7 +315,7 @@ static void test_slow_handshake_is_closed(void)
 /* limit - 1, limit, limit + 1 */
 static void test_connection_limit(void)
 {
-    const char *const args[] = { "--connections=3", NULL };
+    const char *const args[] = {"--connections=3", NULL};
     int fds[4];
 
     start(args);
@@ -340,7 +342,7 @@ static void test_connection_limit(void)
 
 static void test_session_limit(void)
 {
-    const char *const args[] = { "--sessions-per-tenant=2", NULL };
+    const char *const args[] = {"--sessions-per-tenant=2", NULL};
     int fds[3];
 
     start(args);
@@ -381,10 +383,10 @@ static void test_client_that_never_reads(void)
 
 static void test_both_backends_and_paths(void)
 {
-    static const char *const names[] = { "--event-backend=io_uring", "--event-backend=epoll" };
+    static const char *const names[] = {"--event-backend=io_uring", "--event-backend=epoll"};
 
     for (int i = 0; i < 2; i++) {
-        const char *const args[] = { names[i], NULL };
+        const char *const args[] = {names[i], NULL};
 
         if (!daemon_start(&daemon_, DAEMON_BY_PATH, args)) {
             CU_ASSERT_EQUAL(i, 0); /* epoll exists everywhere */
@@ -401,7 +403,7 @@ static void test_second_daemon_is_refused_and_stale_socket_replaced(void)
     CU_ASSERT_FATAL(daemon_start(&daemon_, DAEMON_BY_PATH, NULL));
     (void) snprintf(socket_arg, sizeof(socket_arg), "--socket=%s", daemon_.socket);
     (void) snprintf(log, sizeof(log), "%s/second-log", daemon_.folder);
-    CU_ASSERT_EQUAL(daemon_run((const char *const[]) { socket_arg, "--no-operator-socket", NULL }, log), 1);
+    CU_ASSERT_EQUAL(daemon_run((const char *const[]){socket_arg, "--no-operator-socket", NULL}, log), 1);
     (void) close(raw_open(daemon_.socket)); /* the first one is unharmed */
     daemon_kill(&daemon_);                  /* leaves socket and lock file behind */
     CU_ASSERT_EQUAL(access(daemon_.socket, F_OK), 0);
@@ -412,20 +414,21 @@ static void test_second_daemon_is_refused_and_stale_socket_replaced(void)
 static void test_wrong_options(void)
 {
     static const char *const wrong[][2] = {
-        { "--pool-bytes=1000", NULL }, { "--arena-bytes=8G", "--quota-bytes=1G" }, { "--extent-bytes=3M", NULL },
-        { "--socket=/nonexistent-folder/s", NULL }, { "--listen-fd=999", NULL },
+        {"--pool-bytes=1000", NULL}, {"--arena-bytes=8G", "--quota-bytes=1G"},
+        {"--extent-bytes=3M", NULL}, {"--socket=/nonexistent-folder/s", NULL},
+        {"--listen-fd=999", NULL},
     };
     char folder[] = "/tmp/kvcobra-test-XXXXXX", log[64];
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
     (void) snprintf(log, sizeof(log), "%s/log", folder);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        const char *const args[] = { "--no-operator-socket", wrong[i][0], wrong[i][1], NULL };
+        const char *const args[] = {"--no-operator-socket", wrong[i][0], wrong[i][1], NULL};
 
         CU_ASSERT_EQUAL(daemon_run(args, log), 1);
     }
-    CU_ASSERT_EQUAL(daemon_run((const char *const[]) { "--pool-bytes=many", NULL }, log), 2);
-    CU_ASSERT_EQUAL(daemon_run((const char *const[]) { "--no-such-option", NULL }, log), 2);
+    CU_ASSERT_EQUAL(daemon_run((const char *const[]){"--pool-bytes=many", NULL}, log), 2);
+    CU_ASSERT_EQUAL(daemon_run((const char *const[]){"--no-such-option", NULL}, log), 2);
     (void) unlink(log);
     (void) rmdir(folder);
 }

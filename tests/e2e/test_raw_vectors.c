@@ -23,14 +23,20 @@ static void test_refusals(void)
     raw_start(DAEMON_BY_PATH, NULL);
     m = raw_model_open();
     other = raw_model_open();
-#define REFUSED(err, change) do { a = raw_append_of(&m, 0); change; CU_ASSERT_EQUAL(raw_append(&m, &a, NULL), err); } while (0)
+#define REFUSED(err, change)                                                                                 \
+    do {                                                                                                     \
+        a = raw_append_of(&m, 0);                                                                            \
+        change;                                                                                              \
+        CU_ASSERT_EQUAL(raw_append(&m, &a, NULL), err);                                                      \
+    } while (0)
     REFUSED(-EINVAL, a.n_tokens = 63);
     REFUSED(-EINVAL, a.first_position = 63);
-    REFUSED(-EINVAL, a.first_position = 64); /* without a parent */
-    REFUSED(-EINVAL, a.parent_key = ((ProtobufCBinaryData) { 16, (uint8_t *) key })); /* at position 0 */
-    REFUSED(-EINVAL, (a.parent_key = ((ProtobufCBinaryData) { 5, (uint8_t *) short_key }), a.first_position = 64));
+    REFUSED(-EINVAL, a.first_position = 64);                                       /* without a parent */
+    REFUSED(-EINVAL, a.parent_key = ((ProtobufCBinaryData){16, (uint8_t *) key})); /* at position 0 */
+    REFUSED(-EINVAL,
+            (a.parent_key = ((ProtobufCBinaryData){5, (uint8_t *) short_key}), a.first_position = 64));
     REFUSED(-EINVAL, a.model = 99);
-    REFUSED(-ENOENT, a.table_digest = ((ProtobufCBinaryData) { 32, m.model_digest }));
+    REFUSED(-ENOENT, a.table_digest = ((ProtobufCBinaryData){32, m.model_digest}));
     REFUSED(-EINVAL, a.type = (Kvcobra__NumberType) 3);
     REFUSED(-EINVAL, a.k_offset = m.arena_bytes - RAW_SIDE_BYTES + 1);
     REFUSED(-EINVAL, a.v_offset = UINT64_MAX - 8);
@@ -39,14 +45,16 @@ static void test_refusals(void)
     REFUSED(-ENODATA, a.only_find = 1);
 #undef REFUSED
     a = raw_append_of(&m, 0);
-    CU_ASSERT_EQUAL(raw_held_pages(), 0); /* nothing is left of all that */
+    CU_ASSERT_EQUAL(raw_held_pages(), 0);        /* nothing is left of all that */
     a.k_offset = m.arena_bytes - RAW_SIDE_BYTES; /* the last place that fits */
     memcpy(m.arena + a.k_offset, m.arena, RAW_SIDE_BYTES);
     CU_ASSERT_EQUAL_FATAL(raw_append(&m, &a, &lease), 0);
 
     CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 0, 0, 0), 0);
-    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, RAW_LAYERS - 1, 1, 1, m.arena_bytes - RAW_SIDE_BYTES / RAW_LAYERS / 2), 0);
-    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 0, 1, m.arena_bytes - RAW_SIDE_BYTES / RAW_LAYERS / 2 + 1), -EINVAL);
+    CU_ASSERT_EQUAL(
+        raw_read(&m, lease, 0, RAW_LAYERS - 1, 1, 1, m.arena_bytes - RAW_SIDE_BYTES / RAW_LAYERS / 2), 0);
+    CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 0, 1, m.arena_bytes - RAW_SIDE_BYTES / RAW_LAYERS / 2 + 1),
+                    -EINVAL);
     CU_ASSERT_EQUAL(raw_read(&m, lease, 0, RAW_LAYERS, 0, 0, 0), -EINVAL);
     CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 2, 0, 0), -EINVAL);
     CU_ASSERT_EQUAL(raw_read(&m, lease, 0, 0, 0, 7, 0), -EINVAL);
@@ -111,10 +119,13 @@ static void test_clients_go_away(void)
     raw_stop();
 }
 
-/* More at a time than one connection may have: the rest is told to come again, and every request is answered. */
+/* More at a time than one connection may have: the rest is told to come again, and every request is answered.
+ */
 static void test_pipelining(void)
 {
-    enum { N = JOBS_PER_CONNECTION_MAX + 6 }; /* within EV_SEND_QUEUE_MAX replies, if all come in one turn of the loop */
+    enum {
+        N = JOBS_PER_CONNECTION_MAX + 6
+    }; /* within EV_SEND_QUEUE_MAX replies, if all come in one turn of the loop */
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
     unsigned n_ok = 0, n_again = 0;
     struct raw_model m;
@@ -141,5 +152,8 @@ static void test_pipelining(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_refusals), TEST(test_clients_go_away), TEST(test_pipelining), TEST_END,
+    TEST(test_refusals),
+    TEST(test_clients_go_away),
+    TEST(test_pipelining),
+    TEST_END,
 };

@@ -1,4 +1,5 @@
-/* The pool over restarts: the daemon is killed, and everything committed and everything held is still there. */
+/* The pool over restarts: the daemon is killed, and everything committed and everything held is still there.
+ */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@
 const char test_suite[] = "restart";
 
 static const char *const small_pool[] = {
-    "--pool-bytes=256K", "--extent-bytes=128K", "--span-bytes=64K", "--arena-bytes=64K", "--quota-bytes=64M", NULL,
+    "--pool-bytes=256K", "--extent-bytes=128K", "--span-bytes=64K",
+    "--arena-bytes=64K", "--quota-bytes=64M",   NULL,
 };
 
 static void begin(const char *const *args)
@@ -106,7 +108,8 @@ static void test_pages_survive(void)
     finish();
 }
 
-/* A client that never noticed: what it maps is not written again, whatever the next daemon is asked to store. */
+/* A client that never noticed: what it maps is not written again, whatever the next daemon is asked to store.
+ */
 static void test_hold_is_honoured(void)
 {
     struct raw_slot held, other;
@@ -145,7 +148,8 @@ static pid_t start_holder(int *ret_pipe)
     pid_t pid;
     char byte;
 
-    assert(pipe2(to_child, O_CLOEXEC) == 0 && pipe2(from_child, O_CLOEXEC) == 0); /* not for the daemons to come */
+    assert(pipe2(to_child, O_CLOEXEC) == 0 &&
+           pipe2(from_child, O_CLOEXEC) == 0); /* not for the daemons to come */
     pid = fork();
     if (pid == 0) {
         struct raw_model m = raw_model_open();
@@ -166,7 +170,8 @@ static pid_t start_holder(int *ret_pipe)
     return pid;
 }
 
-/* The pidfd says when a holder is gone: while the daemon runs again, and while it was away. With the stored pidfd or not. */
+/* The pidfd says when a holder is gone: while the daemon runs again, and while it was away. With the stored
+ * pidfd or not. */
 static void test_holder_exits(void)
 {
     for (int away = 0; away < 2; away++) {
@@ -207,7 +212,7 @@ static bool hello_again(int fd, uint8_t token[SESSION_TOKEN_BYTES], bool resume)
 
     hello.version_min = hello.version_max = PROTO_VERSION;
     if (resume)
-        hello.session_token = (ProtobufCBinaryData) { SESSION_TOKEN_BYTES, token };
+        hello.session_token = (ProtobufCBinaryData){SESSION_TOKEN_BYTES, token};
     reply = raw_request(fd, &q, NULL, 0, NULL);
     assert(reply && reply->err == 0 && reply->hello->session_token.len == SESSION_TOKEN_BYTES);
     memcpy(token, reply->hello->session_token.data, SESSION_TOKEN_BYTES);
@@ -220,7 +225,7 @@ static bool hello_again(int fd, uint8_t token[SESSION_TOKEN_BYTES], bool resume)
 /* The session token is worth the same to the next daemon: the old lease can be released by its number. */
 static void test_session_resumes(void)
 {
-    uint8_t token[SESSION_TOKEN_BYTES] = { 0 };
+    uint8_t token[SESSION_TOKEN_BYTES] = {0};
     struct raw_model m;
     struct raw_slot slot;
     uint64_t lease, other;
@@ -267,7 +272,7 @@ static int keep_leases(struct raw_model *m, const uint64_t *leases, size_t n, bo
 /* A client that comes back names the leases it heard of; the others go, once it is through. */
 static void test_unheard_leases(void)
 {
-    uint8_t token[SESSION_TOKEN_BYTES] = { 0 };
+    uint8_t token[SESSION_TOKEN_BYTES] = {0};
     const uint64_t nonsense = UINT64_MAX;
     struct raw_model m;
     struct raw_slot slot;
@@ -298,7 +303,7 @@ static void test_unheard_leases(void)
     finish();
 }
 
-/* ---- killed while committing ------------------------------------------------------------------------------------ */
+/* ---- killed while committing ---- */
 
 enum { ROUNDS = 25, PAGES_MAX = 20000 };
 
@@ -335,8 +340,8 @@ static void commit_until_lost(struct shared *sh, int progress)
 /* SIGKILL at any instruction while a client commits: what it was told is committed is there, bit for bit. */
 static void test_kill_loop(void)
 {
-    static const char *const args[] = { "--pool-bytes=512M", "--extent-bytes=2M", "--span-bytes=256K", "--arena-bytes=64K",
-                                        "--quota-bytes=1G", NULL };
+    static const char *const args[] = {"--pool-bytes=512M", "--extent-bytes=2M", "--span-bytes=256K",
+                                       "--arena-bytes=64K", "--quota-bytes=1G",  NULL};
     struct shared *sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint64_t last_generation = 0, lease;
     struct raw_model m;
@@ -381,7 +386,7 @@ static void test_kill_loop(void)
     finish();
 }
 
-/* ---- what cannot be believed ------------------------------------------------------------------------------------ */
+/* ---- what cannot be believed ---- */
 
 static void flip(int fd, off_t at)
 {
@@ -413,14 +418,16 @@ static bool is_there(const struct raw_slot *slot)
     return there;
 }
 
-/* One torn copy of the journal is what a kill can leave; two, another version or another pool: empty, loud, serving. */
+/* One torn copy of the journal is what a kill can leave; two, another version or another pool: empty, loud,
+ * serving. */
 static void test_damaged_journal(void)
 {
-    static const off_t head[] = { offsetof(struct journal_head, version),
-                                  offsetof(struct journal_head, places) + offsetof(struct journal_place, unit_bytes) };
+    static const off_t head[] = {offsetof(struct journal_head, version),
+                                 offsetof(struct journal_head, places) +
+                                     offsetof(struct journal_place, unit_bytes)};
     /* the first list is written to copy 1, the one with the extent to copy 0 */
-    const off_t copies[] = { 4096 + sizeof(struct journal_copy) + offsetof(struct journal_copy, next_extent),
-                             4096 + offsetof(struct journal_copy, next_extent) };
+    const off_t copies[] = {4096 + sizeof(struct journal_copy) + offsetof(struct journal_copy, next_extent),
+                            4096 + offsetof(struct journal_copy, next_extent)};
     struct raw_slot slot;
 
     for (int kind = 0; kind < 4; kind++) {
@@ -462,7 +469,7 @@ static void test_watchdog_is_fed(void)
 
 static void test_other_pool(void)
 {
-    static const char *args[] = { "--extent-bytes=2M", NULL };
+    static const char *args[] = {"--extent-bytes=2M", NULL};
     struct raw_slot slot;
 
     begin(args);

@@ -1,6 +1,6 @@
 /*
- * A start that cannot give an earlier process's holds back to their sessions: the pages stay held while that process lives,
- * and are free when it is gone. The daemon is kvcobrad_faulty (faulty_daemon.c).
+ * A start that cannot give an earlier process's holds back to their sessions: the pages stay held while that
+ * process lives, and are free when it is gone. The daemon is kvcobrad_faulty (faulty_daemon.c).
  */
 #include "tests/lib/test.h"
 
@@ -23,7 +23,12 @@ enum { N = 6 };
 
 /* 30 pages of 4352 bytes at most: what is published afterwards has to push others out. */
 static const char *const args[] = {
-    "--pool-bytes=256K", "--extent-bytes=128K", "--span-bytes=64K", "--arena-bytes=64K", "--quota-bytes=64M", "--lease-ms=200",
+    "--pool-bytes=256K",
+    "--extent-bytes=128K",
+    "--span-bytes=64K",
+    "--arena-bytes=64K",
+    "--quota-bytes=64M",
+    "--lease-ms=200",
     NULL,
 };
 
@@ -95,7 +100,8 @@ static bool is_intact(struct raw_model *m, uint64_t n, const struct raw_slot *s)
     return same;
 }
 
-/* @fault of two starts one after the other, then none: the session is itself again, or its process is gone. */
+/* @fault of two starts one after the other, then none: the session is itself again, or its process is gone.
+ */
 static void holds_survive(const char *fault, bool loses_pidfd)
 {
     struct raw_slot slots[N];
@@ -174,5 +180,9 @@ static void test_given_back_later(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_no_session), TEST(test_no_session_no_pidfd), TEST(test_no_lease), TEST(test_given_back_later), TEST_END,
+    TEST(test_no_session),
+    TEST(test_no_session_no_pidfd),
+    TEST(test_no_lease),
+    TEST(test_given_back_later),
+    TEST_END,
 };

@@ -1,9 +1,10 @@
 /*
- * Hostile processes, an operator who changes everything, and a daemon that is killed, all at random; when the dust settles
- * every account adds up, and every page that was committed is what it was. The daemon is kvcobrad_checked, which walks its
- * accounts after every request.
+ * Hostile processes, an operator who changes everything, and a daemon that is killed, all at random; when the
+ * dust settles every account adds up, and every page that was committed is what it was. The daemon is
+ * kvcobrad_checked, which walks its accounts after every request.
  *
- * Runs KVC_STRESS_SECONDS (2 by default: some rounds); KVC_TEST_SEED repeats a run as far as scheduling allows.
+ * Runs KVC_STRESS_SECONDS (2 by default: some rounds); KVC_TEST_SEED repeats a run as far as scheduling
+ * allows.
  */
 #include "tests/lib/test.h"
 
@@ -29,14 +30,24 @@ const char test_suite[] = "stress";
 enum { CLIENTS = 6, ACTS = 120 };
 
 static const char *const args[] = {
-    "--pool-bytes=768K", "--extent-bytes=256K", "--span-bytes=64K", "--arena-bytes=64K", "--quota-bytes=8M", "--lease-ms=150",
-    "--handshake-ms=1000", "--drain-ms=300", "--moments-bytes=1M", "--ghosts=64", "--reservations-per-session=16", NULL,
+    "--pool-bytes=768K",
+    "--extent-bytes=256K",
+    "--span-bytes=64K",
+    "--arena-bytes=64K",
+    "--quota-bytes=8M",
+    "--lease-ms=150",
+    "--handshake-ms=1000",
+    "--drain-ms=300",
+    "--moments-bytes=1M",
+    "--ghosts=64",
+    "--reservations-per-session=16",
+    NULL,
 };
 
 static uint64_t random_state;
 static pid_t clients[CLIENTS];
 static bool stopped[CLIENTS];
-static int operator = -1;
+static int operator= - 1;
 static uint64_t n_verified, n_restarts;
 
 static uint64_t below(uint64_t n)
@@ -44,7 +55,7 @@ static uint64_t below(uint64_t n)
     return stress_random(&random_state) % n;
 }
 
-/* ---- processes --------------------------------------------------------------------------------------------------- */
+/* ---- processes ---- */
 
 static void start_client(unsigned i)
 {
@@ -101,21 +112,21 @@ static void restart(void)
     n_restarts++;
 }
 
-/* ---- the operator ------------------------------------------------------------------------------------------------ */
+/* ---- the operator ---- */
 
 /* NULL: the connection was one to a daemon that is gone; the next request has another. */
 static Kvcobra__Reply *ask(Kvcobra__Request__BodyCase kind, void *body)
 {
     Kvcobra__Request m = raw_of(kind, body);
-    struct wire_packet p = { 0 };
+    struct wire_packet p = {0};
     Kvcobra__Reply *reply;
 
-    if (operator < 0)
-        operator = raw_open(raw_daemon.operator_socket);
-    reply = raw_request(operator, &m, NULL, 0, &p);
+    if (operator<0)
+        operator= raw_open(raw_daemon.operator_socket);
+    reply = raw_request(operator, & m, NULL, 0, &p);
     if (!reply) {
         (void) close(operator);
-        operator = -1;
+        operator= - 1;
         return NULL;
     }
     wire_packet_close_fds(&p);
@@ -129,7 +140,7 @@ static void tell(Kvcobra__Request__BodyCase kind, void *body)
 
 static ProtobufCBinaryData some_table(void)
 {
-    return (ProtobufCBinaryData) { 32, stress_tables[below(STRESS_TABLES)]->digest };
+    return (ProtobufCBinaryData){32, stress_tables[below(STRESS_TABLES)]->digest};
 }
 
 /* A table that drained may retire between the two: again, then. */
@@ -231,7 +242,7 @@ static void look(void)
     Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
 
     fit.digest = some_table();
-    moments.model_digest = (ProtobufCBinaryData) { 32, (uint8_t *) random_table_model_digest };
+    moments.model_digest = (ProtobufCBinaryData){32, (uint8_t *) random_table_model_digest};
     status.cursor = below(2) ? 0 : stress_random(&random_state);
     tell(KVCOBRA__REQUEST__BODY_GET_FIT, &fit);
     tell(KVCOBRA__REQUEST__BODY_FETCH_MOMENTS, &moments);
@@ -244,33 +255,69 @@ static void act(void)
     unsigned i = (unsigned) below(CLIENTS);
 
     switch (below(24)) {
-    case 0: end_client(i); start_client(i); break;
-    case 1: end_client(i); start_client(i); break;
-    case 2: stop_or_go_on(i); break;
-    case 3: stop_or_go_on(i); break;
-    case 4: activate(); break;
-    case 5: activate(); break;
-    case 6: stage_and_activate(); break;
-    case 7: roll_back(); break;
-    case 8: retire(); break;
-    case 9: try_table(); break;
-    case 10: change_quota(); break;
-    case 11: drain(below(3) != 0); break;
-    case 12: evict_all(); break;
-    case 13: look(); break;
-    case 14: if (below(3) == 0) restart(); break;
-    default: (void) poll(NULL, 0, (int) below(8)); break; /* clients work */
+    case 0:
+        end_client(i);
+        start_client(i);
+        break;
+    case 1:
+        end_client(i);
+        start_client(i);
+        break;
+    case 2:
+        stop_or_go_on(i);
+        break;
+    case 3:
+        stop_or_go_on(i);
+        break;
+    case 4:
+        activate();
+        break;
+    case 5:
+        activate();
+        break;
+    case 6:
+        stage_and_activate();
+        break;
+    case 7:
+        roll_back();
+        break;
+    case 8:
+        retire();
+        break;
+    case 9:
+        try_table();
+        break;
+    case 10:
+        change_quota();
+        break;
+    case 11:
+        drain(below(3) != 0);
+        break;
+    case 12:
+        evict_all();
+        break;
+    case 13:
+        look();
+        break;
+    case 14:
+        if (below(3) == 0)
+            restart();
+        break;
+    default:
+        (void) poll(NULL, 0, (int) below(8));
+        break; /* clients work */
     }
 }
 
-/* ---- afterwards -------------------------------------------------------------------------------------------------- */
+/* ---- afterwards ---- */
 
 /* An arena outlives its session while a thread reads it. */
 static bool is_quiet(void)
 {
     Kvcobra__Reply *r = raw_status();
     bool quiet = r->status->sessions == 0 && r->status->held_pages == 0 && r->status->leases == 0 &&
-                 r->status->work_waiting == 0 && (r->status->n_tenants == 0 || r->status->tenants[0]->arena_bytes == 0);
+                 r->status->work_waiting == 0 &&
+                 (r->status->n_tenants == 0 || r->status->tenants[0]->arena_bytes == 0);
 
     wire_reply_free(r);
     return quiet;
@@ -360,15 +407,17 @@ static void test_everything_at_once(void)
         settle(&generation);
         rounds++;
         /* on a slow machine a round takes a second: go on until there was something to look at */
-    } while ((time(NULL) < end || (n_verified == 0 && rounds < 200)) && CU_get_number_of_failure_records() == 0);
-    printf("    %u rounds, %" PRIu64 " restarts, %" PRIu64 " pages looked at afterwards\n", rounds, n_restarts, n_verified);
+    } while ((time(NULL) < end || (n_verified == 0 && rounds < 200)) &&
+             CU_get_number_of_failure_records() == 0);
+    printf("    %u rounds, %" PRIu64 " restarts, %" PRIu64 " pages looked at afterwards\n", rounds,
+           n_restarts, n_verified);
     CU_ASSERT(n_verified > 0);
     CU_ASSERT(!daemon_logged(&raw_daemon, "event=self-check-failed"));
-    if (operator >= 0)
+    if (operator>= 0)
         (void) close(operator);
     for (unsigned i = 0; i < STRESS_TABLES; i++)
         stress_tables[i] = table_unref(stress_tables[i]);
     supervisor_finish();
 }
 
-const struct test_case test_cases[] = { TEST(test_everything_at_once), TEST_END };
+const struct test_case test_cases[] = {TEST(test_everything_at_once), TEST_END};

@@ -18,7 +18,7 @@ static int ref_table(struct raw_model *m, const struct table *t)
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_REF_TABLE, &ref);
 
     ref.model = m->handle;
-    ref.digest = (ProtobufCBinaryData) { 32, (uint8_t *) t->digest };
+    ref.digest = (ProtobufCBinaryData){32, (uint8_t *) t->digest};
     return raw_errno(m->fd, &q);
 }
 
@@ -28,7 +28,7 @@ static int unref_table(struct raw_model *m, const struct table *t)
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_UNREF_TABLE, &unref);
 
     unref.model = m->handle;
-    unref.digest = (ProtobufCBinaryData) { 32, (uint8_t *) t->digest };
+    unref.digest = (ProtobufCBinaryData){32, (uint8_t *) t->digest};
     return raw_errno(m->fd, &q);
 }
 
@@ -47,7 +47,7 @@ static int retire_table(const struct table *t)
     Kvcobra__RetireTable retire = KVCOBRA__RETIRE_TABLE__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_RETIRE_TABLE, &retire);
 
-    retire.digest = (ProtobufCBinaryData) { 32, (uint8_t *) t->digest };
+    retire.digest = (ProtobufCBinaryData){32, (uint8_t *) t->digest};
     return tell_operator(&q);
 }
 
@@ -56,7 +56,7 @@ static int roll_back(const struct table *t, uint64_t revision)
     Kvcobra__RollbackTable rollback = KVCOBRA__ROLLBACK_TABLE__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE, &rollback);
 
-    rollback.digest = (ProtobufCBinaryData) { 32, (uint8_t *) t->digest };
+    rollback.digest = (ProtobufCBinaryData){32, (uint8_t *) t->digest};
     rollback.revision = revision;
     return tell_operator(&q);
 }
@@ -76,7 +76,8 @@ static int table_state(const struct table *t)
     return state;
 }
 
-/* Swap while a client holds the old table: it goes on, drains, and the last reference retires table and pages. */
+/* Swap while a client holds the old table: it goes on, drains, and the last reference retires table and
+ * pages. */
 static void test_table_swap(void)
 {
     struct raw_slot slot, later;
@@ -96,7 +97,8 @@ static void test_table_swap(void)
     CU_ASSERT_EQUAL(raw_publish(&m, 1, &slot, &lease), 0);
     raw_activate_table(next);
     CU_ASSERT_EQUAL(control_revision(control->models[0].word), 2);
-    CU_ASSERT(memcmp(control->models[0].digests[control_active(control->models[0].word)], next->digest, 32) == 0);
+    CU_ASSERT(memcmp(control->models[0].digests[control_active(control->models[0].word)], next->digest, 32) ==
+              0);
     CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_DRAINING);
     CU_ASSERT_EQUAL(raw_publish(&m, 2, &later, &lease2), 0); /* a sequence keeps its table */
     CU_ASSERT_EQUAL(raw_release(&m, lease2), 0);
@@ -108,7 +110,8 @@ static void test_table_swap(void)
     CU_ASSERT_EQUAL(ref_table(&m, raw_table), -ESTALE);
     CU_ASSERT_EQUAL(raw_lease(&m, &key, &slot, 1, &granted, &lease2, &reason), -ESTALE);
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
-    CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_DRAINING); /* a rollback could return to it */
+    CU_ASSERT_EQUAL(table_state(raw_table),
+                    KVCOBRA__TABLE_STATE__TABLE_DRAINING); /* a rollback could return to it */
     CU_ASSERT_EQUAL(retire_table(next), -EBUSY);
     CU_ASSERT_EQUAL(retire_table(raw_table), 0);
     CU_ASSERT_EQUAL(table_state(raw_table), KVCOBRA__TABLE_STATE__TABLE_RETIRED);
@@ -118,7 +121,8 @@ static void test_table_swap(void)
     raw_stop();
 }
 
-/* Back to the table before while its pages are here: they are found again, and saying it twice changes nothing. */
+/* Back to the table before while its pages are here: they are found again, and saying it twice changes
+ * nothing. */
 static void test_rollback(void)
 {
     struct raw_slot slot;
@@ -186,7 +190,7 @@ static int set_quota(const char *tenant, uint64_t bytes, uint64_t *ret_used)
 /* Held pages stay whatever the operator asks for; the others go. */
 static void test_evict_and_quota(void)
 {
-    static const char *const args[] = { "--arena-bytes=64K", NULL };
+    static const char *const args[] = {"--arena-bytes=64K", NULL};
     struct raw_slot kept, gone, extra;
     uint64_t kept_lease, lease, pages = 0, used = 0, slot_bytes;
     char tenant[32];
@@ -272,12 +276,14 @@ static void expect_quota(const char *tenant, uint64_t quota, uint64_t guarantee)
     wire_reply_free(r);
 }
 
-/* What an operator gave a tenant, also one that never came, is there after a restart; damaged lines cost themselves. */
+/* What an operator gave a tenant, also one that never came, is there after a restart; damaged lines cost
+ * themselves. */
 static void test_quotas_survive(void)
 {
-    static const char *const args[] = { "--pool-bytes=8M", "--extent-bytes=1M", "--span-bytes=256K", "--arena-bytes=64K",
-                                        "--quota-bytes=8M", NULL };
-    static const char damaged[] = "kvcobra quotas 1\n7001 3000000 -\nnonsense\n7002 0 -\n7003 - 8388608\n7004 - 1\n";
+    static const char *const args[] = {"--pool-bytes=8M",   "--extent-bytes=1M", "--span-bytes=256K",
+                                       "--arena-bytes=64K", "--quota-bytes=8M",  NULL};
+    static const char damaged[] =
+        "kvcobra quotas 1\n7001 3000000 -\nnonsense\n7002 0 -\n7003 - 8388608\n7004 - 1\n";
     char path[160];
     uint64_t used;
     FILE *f;
@@ -313,7 +319,7 @@ static void test_quotas_survive(void)
 /* A first page that nobody has, one that was evicted, and what a LEASE asks about behind its last page. */
 static void test_misses_are_counted_by_reason(void)
 {
-    struct raw_slot slot, missing = { .slot = UINT32_MAX };
+    struct raw_slot slot, missing = {.slot = UINT32_MAX};
     struct raw_model m;
     uint64_t lease, pages;
     char tenant[32];
@@ -323,13 +329,13 @@ static void test_misses_are_counted_by_reason(void)
     raw_start(DAEMON_BY_FD, NULL);
     (void) snprintf(tenant, sizeof(tenant), "uid-%lu", (unsigned long) getuid());
     m = raw_model_open();
-    CU_ASSERT_EQUAL(raw_publish(&m, 0, &slot, &lease), 0);   /* class first: a sequence began without it */
+    CU_ASSERT_EQUAL(raw_publish(&m, 0, &slot, &lease), 0); /* class first: a sequence began without it */
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
-    CU_ASSERT_EQUAL(raw_publish(&m, 1, &slot, &lease), 0);   /* class rest: a later chunk, not counted */
+    CU_ASSERT_EQUAL(raw_publish(&m, 1, &slot, &lease), 0); /* class rest: a later chunk, not counted */
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
     CU_ASSERT_EQUAL(evict(tenant, &pages), 0);
     CU_ASSERT_EQUAL(pages, 2);
-    CU_ASSERT_EQUAL(raw_publish(&m, 0, &slot, &lease), 0);   /* evicted */
+    CU_ASSERT_EQUAL(raw_publish(&m, 0, &slot, &lease), 0);            /* evicted */
     CU_ASSERT_FALSE(raw_lease_one(&m, 1, &missing, &lease, &reason)); /* evicted */
     CU_ASSERT_FALSE(raw_lease_one(&m, 2, &missing, &lease, &reason)); /* never here */
     r = raw_status();
@@ -344,7 +350,7 @@ static void test_misses_are_counted_by_reason(void)
 
 static void test_no_table_and_wrong_geometry(void)
 {
-    uint8_t nobody[32] = { 1 };
+    uint8_t nobody[32] = {1};
     struct geometry other;
     struct raw_model m;
     int fd;
@@ -362,7 +368,8 @@ static void test_no_table_and_wrong_geometry(void)
     raw_stop();
 }
 
-/* At most one unread packet with descriptors: asking on without reading is answered -EAGAIN, not with more of them. */
+/* At most one unread packet with descriptors: asking on without reading is answered -EAGAIN, not with more of
+ * them. */
 static void test_one_packet_with_descriptors_at_a_time(void)
 {
     enum { N = 8 };
@@ -374,7 +381,7 @@ static void test_one_packet_with_descriptors_at_a_time(void)
 
     raw_start(DAEMON_BY_FD, NULL);
     fd = raw_open(raw_daemon.socket);
-    fetch.digest = (ProtobufCBinaryData) { 32, (uint8_t *) raw_table->digest };
+    fetch.digest = (ProtobufCBinaryData){32, (uint8_t *) raw_table->digest};
     n = wire_request_pack(&q, buf);
     for (int i = 0; i < N; i++)
         CU_ASSERT_EQUAL(wire_send(fd, buf, (size_t) n, NULL, 0), 0);

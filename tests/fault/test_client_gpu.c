@@ -1,7 +1,7 @@
 /*
- * Sequences on a GPU out of whose memory, or the host's, any allocation runs, or that is lost at any launch: an errno and a
- * sentence, nothing changed or nothing more to be had, and everything can be freed. On the stand-in driver, which fails on order
- * (STANDIN_FAIL).
+ * Sequences on a GPU out of whose memory, or the host's, any allocation runs, or that is lost at any launch:
+ * an errno and a sentence, nothing changed or nothing more to be had, and everything can be freed. On the
+ * stand-in driver, which fails on order (STANDIN_FAIL).
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,8 +16,8 @@
 #include "tests/standin/libcuda.h"
 #include "tests/unit/client/gpu_twins.h"
 
-static const struct twins_shape shape = { .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .d = 32, .n_sink = 4, .bpd = 2,
-                                          .v_from = PREDICT_HEAD };
+static const struct twins_shape shape = {
+    .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .d = 32, .n_sink = 4, .bpd = 2, .v_from = PREDICT_HEAD};
 
 enum { PIECE = 150, N_PIECES = 3, KEPT = 260, NTH_MAX = 300 };
 
@@ -25,11 +25,11 @@ enum { PIECE = 150, N_PIECES = 3, KEPT = 260, NTH_MAX = 300 };
 struct program {
     struct twins t;
     struct twin s, f;
-    float *x[2][2];          /* by layer and side: what is appended */
+    float *x[2][2]; /* by layer and side: what is appended */
     struct gpu_memory on_gpu[2][2], q, out;
     size_t kept;
-    unsigned n_failed;       /* calls that were made once more */
-    int first_err;           /* if nothing is repeated: all that follow must say so too */
+    unsigned n_failed; /* calls that were made once more */
+    int first_err;     /* if nothing is repeated: all that follow must say so too */
     bool repeats;
 };
 
@@ -37,18 +37,20 @@ static void program_init(struct program *p, bool repeats)
 {
     size_t width;
 
-    *p = (struct program) { .t = twins_new(&shape), .repeats = repeats };
+    *p = (struct program){.t = twins_new(&shape), .repeats = repeats};
     width = (size_t) p->t.n_heads * p->t.g.d;
     for (unsigned i = 0; i < 4; i++) {
         p->x[i / 2][i % 2] = twins_input(&p->t, 1, i / 2, i % 2, 0, N_PIECES * PIECE);
-        p->on_gpu[i / 2][i % 2] = twins_take(&p->t, p->x[i / 2][i % 2], N_PIECES * PIECE * width * sizeof(float));
+        p->on_gpu[i / 2][i % 2] =
+            twins_take(&p->t, p->x[i / 2][i % 2], N_PIECES * PIECE * width * sizeof(float));
     }
     p->q = twins_take(&p->t, NULL, 64 * 2 * width * sizeof(float));
     p->out = twins_take(&p->t, NULL, 64 * 2 * width * sizeof(float));
     CU_ASSERT_EQUAL(kvc_seq_new(p->t.cpu_model, NULL, 0, &p->s.cpu), 0);
     for (size_t i = 0; i < 2 * N_PIECES; i++)
         CU_ASSERT_EQUAL(kvc_seq_append(p->s.cpu, i % 2, KVC_F32, p->x[i % 2][0] + i / 2 * PIECE * width,
-                                       p->x[i % 2][1] + i / 2 * PIECE * width, PIECE), 0);
+                                       p->x[i % 2][1] + i / 2 * PIECE * width, PIECE),
+                        0);
     CU_ASSERT_EQUAL(kvc_seq_fork(p->s.cpu, &p->f.cpu), 0);
     CU_ASSERT_EQUAL(kvc_seq_truncate(p->s.cpu, KEPT, &p->kept), 0);
 }
@@ -155,8 +157,8 @@ static void order_failure(const char *call, unsigned nth, int error)
 }
 
 /*
- * The n-th allocation on the GPU finds no memory. Buffers of the test are taken first, six of them; what failed is done again, and
- * then the GPU's sequences are the CPU's.
+ * The n-th allocation on the GPU finds no memory. Buffers of the test are taken first, six of them; what
+ * failed is done again, and then the GPU's sequences are the CPU's.
  */
 static void test_no_memory_of_the_gpu(void)
 {
@@ -237,5 +239,8 @@ static void test_lost_at_any_launch(void)
 
 const char test_suite[] = "client_gpu";
 const struct test_case test_cases[] = {
-    TEST(test_no_memory_of_the_gpu), TEST(test_no_memory_of_the_host), TEST(test_lost_at_any_launch), TEST_END,
+    TEST(test_no_memory_of_the_gpu),
+    TEST(test_no_memory_of_the_host),
+    TEST(test_lost_at_any_launch),
+    TEST_END,
 };

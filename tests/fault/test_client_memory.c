@@ -1,4 +1,5 @@
-/* Out of memory at every allocation of the library: the code, untouched outputs, an unchanged sequence, no leak. */
+/* Out of memory at every allocation of the library: the code, untouched outputs, an unchanged sequence, no
+ * leak. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -80,7 +81,8 @@ static bool holds(const struct embedded *m, kvc_seq *s, const float *want, size_
 }
 
 /* One call in all its failures; @op works on @s, which must hold its @n tokens after each. */
-static void sweep(const struct embedded *m, kvc_seq *s, size_t n, int (*op)(const struct embedded *m, kvc_seq *s))
+static void sweep(const struct embedded *m, kvc_seq *s, size_t n,
+                  int (*op)(const struct embedded *m, kvc_seq *s))
 {
     float *want = embedded_read(m, s, 1, KVC_V, n);
     unsigned nth;
@@ -109,7 +111,8 @@ static float piece[2][400 * 64]; /* the input is made before allocations fail */
 static int append_layer(const struct embedded *m, kvc_seq *s)
 {
     (void) m;
-    return kvc_seq_append(s, 0, KVC_F32, piece[0], piece[1], 400); /* tail, page array, handles, a slab of pages */
+    return kvc_seq_append(s, 0, KVC_F32, piece[0], piece[1],
+                          400); /* tail, page array, handles, a slab of pages */
 }
 
 static int fork_and_free(const struct embedded *m, kvc_seq *s)
@@ -148,7 +151,7 @@ static int new_and_free(const struct embedded *m, kvc_seq *s)
 
 static int eval_piece(const struct embedded *m, kvc_seq *s)
 {
-    kvc_eval_options o = { .struct_bytes = sizeof(o), .n_sink = 4 };
+    kvc_eval_options o = {.struct_bytes = sizeof(o), .n_sink = 4};
     kvc_seq *t = NULL;
     int r = kvc_seq_new_eval(m->model, &o, &t);
 
@@ -188,7 +191,7 @@ static void test_sequences(void)
 static void test_batch(void)
 {
     enum { N = 3 };
-    static const size_t lengths[N] = { 70, 0, 130 }, n_new[N] = { 400, 150, 300 };
+    static const size_t lengths[N] = {70, 0, 130}, n_new[N] = {400, 150, 300};
     struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);
     kvc_append_item items[N];
     float *want[N];
@@ -196,8 +199,8 @@ static void test_batch(void)
     int r = 0;
 
     for (uint32_t i = 0; i < N; i++) {
-        items[i] = (kvc_append_item) { NULL, embedded_input(&m, i, 0, KVC_K, lengths[i], n_new[i]),
-                                       embedded_input(&m, i, 0, KVC_V, lengths[i], n_new[i]), n_new[i] };
+        items[i] = (kvc_append_item){NULL, embedded_input(&m, i, 0, KVC_K, lengths[i], n_new[i]),
+                                     embedded_input(&m, i, 0, KVC_V, lengths[i], n_new[i]), n_new[i]};
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &items[i].seq), 0);
         CU_ASSERT_EQUAL_FATAL(embedded_append(&m, items[i].seq, i, 0, lengths[i]), 0);
         want[i] = embedded_read(&m, items[i].seq, 1, KVC_V, lengths[i]);
@@ -236,6 +239,7 @@ static void test_no_leak(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_client_new), TEST(test_model_open), TEST(test_sequences), TEST(test_batch), TEST(test_no_leak), TEST_END,
+    TEST(test_client_new), TEST(test_model_open), TEST(test_sequences),
+    TEST(test_batch),      TEST(test_no_leak),    TEST_END,
 };
 const char test_suite[] = "client_memory";

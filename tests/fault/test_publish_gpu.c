@@ -1,7 +1,8 @@
 /*
- * A client on a GPU that publishes, while any allocation of the host fails, any call of the driver, or the GPU is lost at any: an
- * errno and a sentence, a later commit does it, everything of the driver's is given back. The daemon is tests/unit/client/hostile_peer.c, which
- * does not lie here; the driver the stand-in, which fails on order (STANDIN_FAIL).
+ * A client on a GPU that publishes, while any allocation of the host fails, any call of the driver, or the
+ * GPU is lost at any: an errno and a sentence, a later commit does it, everything of the driver's is given
+ * back. The daemon is tests/unit/client/hostile_peer.c, which does not lie here; the driver the stand-in,
+ * which fails on order (STANDIN_FAIL).
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,7 +36,7 @@ static void world_init(struct world *w)
 {
     int listener;
 
-    *w = (struct world) { .m = embedded_new(1, 2, 1, 32, 3, 0, 0), .dir = "/tmp/kvcobra-test-XXXXXX" };
+    *w = (struct world){.m = embedded_new(1, 2, 1, 32, 3, 0, 0), .dir = "/tmp/kvcobra-test-XXXXXX"};
     w->bytes = TEXT * (size_t) w->m.g.d * sizeof(float);
     w->x = embedded_input(&w->m, 5, 0, KVC_K, 0, TEXT);
     w->peer = calloc(1, sizeof(*w->peer));
@@ -64,7 +65,7 @@ static void world_deinit(struct world *w)
 /* From a new client to a sequence with something to publish. */
 static int get_ready(const struct world *w, kvc_client *c, struct gpu_memory *on, kvc_seq **ret)
 {
-    const kvc_gpu_options o = { .struct_bytes = sizeof(o) };
+    const kvc_gpu_options o = {.struct_bytes = sizeof(o)};
     kvc_model_id id = embedded_id(&w->m);
     kvc_model *model = NULL;
     kvc_seq *s = NULL;
@@ -88,12 +89,12 @@ static int get_ready(const struct world *w, kvc_client *c, struct gpu_memory *on
 }
 
 /*
- * Publishes, and finds it published. Return: the first error. What fails is done by the next commit, unless the GPU is lost; a
- * connection that is given up for want of memory leaves the page private.
+ * Publishes, and finds it published. Return: the first error. What fails is done by the next commit, unless
+ * the GPU is lost; a connection that is given up for want of memory leaves the page private.
  */
 static int publish(kvc_client *c, kvc_seq *s)
 {
-    static const uint32_t tokens[TEXT] = { 9, 9, 9 };
+    static const uint32_t tokens[TEXT] = {9, 9, 9};
     int first = 0;
 
     for (unsigned i = 0; i < 2; i++) {
@@ -108,10 +109,11 @@ static int publish(kvc_client *c, kvc_seq *s)
     return first;
 }
 
-/* A client's life; @nth > 0: that allocation of the host fails, from its birth on. Return: the first error. */
+/* A client's life; @nth > 0: that allocation of the host fails, from its birth on. Return: the first error.
+ */
 static int live(const struct world *w, unsigned nth)
 {
-    struct gpu_memory on = { 0 };
+    struct gpu_memory on = {0};
     kvc_client *c = NULL;
     kvc_seq *s = NULL;
     int r;
@@ -133,10 +135,11 @@ static void expect_nothing_left(const char *call, unsigned nth)
 
     if (l.handles + l.mappings + l.ranges + l.allocations + l.contexts + l.modules != 0)
         printf("    %s %u: something is left open\n", call, nth);
-    CU_ASSERT(l.handles == 0 && l.mappings == 0 && l.ranges == 0 && l.allocations == 0 && l.contexts == 0 && l.modules == 0);
+    CU_ASSERT(l.handles == 0 && l.mappings == 0 && l.ranges == 0 && l.allocations == 0 && l.contexts == 0 &&
+              l.modules == 0);
 }
 
-/* ---- the driver -------------------------------------------------------------------------------------------------- */
+/* ---- the driver ---- */
 
 static int live_with(const char *call, unsigned nth, int error)
 {
@@ -158,8 +161,16 @@ static int live_with(const char *call, unsigned nth, int error)
 static void test_failing_driver(void)
 {
     static const char *const calls[] = {
-        "cuMemAddressReserve", "cuMemImportFromShareableHandle", "cuMemMap", "cuMemSetAccess", "cuMemAlloc_v2",
-        "cuMemcpyDtoDAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoH_v2", "cuLaunchKernel", "cuStreamSynchronize",
+        "cuMemAddressReserve",
+        "cuMemImportFromShareableHandle",
+        "cuMemMap",
+        "cuMemSetAccess",
+        "cuMemAlloc_v2",
+        "cuMemcpyDtoDAsync_v2",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyDtoH_v2",
+        "cuLaunchKernel",
+        "cuStreamSynchronize",
     };
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* with its counts, from client to client */
 
@@ -167,7 +178,8 @@ static void test_failing_driver(void)
         for (unsigned lost = 0; lost < 2; lost++) {
             unsigned nth = 1;
 
-            while (nth < NTH_MAX && live_with(calls[i], nth, lost ? CU_ILLEGAL_ADDRESS : CU_OUT_OF_MEMORY) < 0)
+            while (nth < NTH_MAX &&
+                   live_with(calls[i], nth, lost ? CU_ILLEGAL_ADDRESS : CU_OUT_OF_MEMORY) < 0)
                 nth++;
             if (nth == 1)
                 printf("    %s never failed\n", calls[i]);
@@ -176,7 +188,7 @@ static void test_failing_driver(void)
     (void) dlclose(driver);
 }
 
-/* ---- memory of the host ------------------------------------------------------------------------------------------ */
+/* ---- memory of the host ---- */
 
 static void test_no_memory_of_the_host(void)
 {
@@ -192,7 +204,8 @@ static void test_no_memory_of_the_host(void)
         fired = fault_fired();
         fault_arm(0);
         world_deinit(&w);
-        /* a reply that finds no memory ends the conversation; a greeting's, the attempt to connect (-EPROTO) */
+        /* a reply that finds no memory ends the conversation; a greeting's, the attempt to connect (-EPROTO)
+         */
         if (r < 0 && r != -ENOMEM && r != -ENOTCONN && r != -EPROTO)
             printf("    allocation %u: %s\n", nth, strerror(-r));
         CU_ASSERT(r == 0 || r == -ENOMEM || r == -ENOTCONN || r == -EPROTO);
@@ -204,4 +217,4 @@ static void test_no_memory_of_the_host(void)
 }
 
 const char test_suite[] = "publishing on a GPU while things fail";
-const struct test_case test_cases[] = { TEST(test_failing_driver), TEST(test_no_memory_of_the_host), TEST_END };
+const struct test_case test_cases[] = {TEST(test_failing_driver), TEST(test_no_memory_of_the_host), TEST_END};

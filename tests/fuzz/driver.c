@@ -3,8 +3,8 @@
  *
  *     fuzz_table [--mutations N] FILE|DIRECTORY...
  *
- * Each file is tried as it is, then N times (default 300) with small deterministic damage, seeded by its contents. The
- * same LLVMFuzzerTestOneInput() links with libFuzzer for an open-ended search:
+ * Each file is tried as it is, then N times (default 300) with small deterministic damage, seeded by its
+ * contents. The same LLVMFuzzerTestOneInput() links with libFuzzer for an open-ended search:
  *
  *     clang -g -fsanitize=fuzzer,address,undefined -I. tests/fuzz/fuzz_table.c LIBRARIES -o fuzz_table
  *
@@ -61,8 +61,10 @@ static size_t pick_offset(uint64_t *s, size_t size)
 /* One piece of damage in place; returns the new size. */
 static size_t damage(uint64_t *s, uint8_t *data, size_t size)
 {
-    static const uint64_t interesting[] = { 0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000,
-                                            0xffffffff, UINT64_MAX, UINT64_MAX / 2, 1ull << 63, 0x7ff8000000000000 };
+    static const uint64_t interesting[] = {
+        0,          1,          0x7f,           0x80,       0xff,
+        0x7fff,     0x8000,     0xffff,         0x7fffffff, 0x80000000,
+        0xffffffff, UINT64_MAX, UINT64_MAX / 2, 1ull << 63, 0x7ff8000000000000};
     size_t at = pick_offset(s, size), from = pick_offset(s, size), n;
     uint64_t v;
 
@@ -115,7 +117,7 @@ static void run_mutations(const uint8_t *data, size_t size)
 static int run_file(const char *path)
 {
     _cleanup_(freep) void *data = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t size = 0;
 
     if (atomic_file_read(path, INPUT_MAX, &data, &size, &e) < 0) {

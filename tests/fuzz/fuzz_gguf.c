@@ -51,13 +51,14 @@ static void walk_tensors(const struct gguf *g)
 
 static void walk_network(const struct gguf *g)
 {
-    struct network net = { 0 };
-    struct errmsg e = { "" };
+    struct network net = {0};
+    struct errmsg e = {""};
     uint8_t digest[DIGEST_BYTES];
 
     if (network_init(&net, g, &e) == 0) {
-        const struct matrix *all[] = { &net.embedding, &net.output, &net.layers[0].q, &net.layers[0].k, &net.layers[0].v,
-                                       &net.layers[0].o, &net.layers[0].gate, &net.layers[0].up, &net.layers[0].down };
+        const struct matrix *all[] = {&net.embedding,      &net.output,       &net.layers[0].q,
+                                      &net.layers[0].k,    &net.layers[0].v,  &net.layers[0].o,
+                                      &net.layers[0].gate, &net.layers[0].up, &net.layers[0].down};
 
         for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
             _cleanup_(freep) float *row = malloc(all[i]->n_cols * sizeof(*row));
@@ -77,7 +78,7 @@ static void walk_tokenizer(const struct gguf *g)
     static const char text[] = "Two words, 12\n\n<|im_end|> \xff\xc3 caf\xc3\xa9";
     _cleanup_(tokenizer_freep) struct tokenizer *t = NULL;
     _cleanup_(freep) uint32_t *ids = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n, bytes;
 
     if (tokenizer_new(g, &t, &e) < 0) {
@@ -92,7 +93,7 @@ static void walk_tokenizer(const struct gguf *g)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     _cleanup_(gguf_freep) struct gguf *g = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     if (gguf_parse(data, size, "input", &g, &e) < 0) {
         check(e.text[0] != '\0' && g == NULL);

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     memcpy(object, data, size);
     if (index_reader_init(&r, object, size, NULL) == 0) {
-        struct chunk_key key = { { 0 } };
+        struct chunk_key key = {{0}};
 
         /* keys that stand in the object, at every offset where one can, and one that does not */
         for (size_t at = 128; at + sizeof(key) <= size; at += 8) {
@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             (void) index_lookup(&r, &key, &hit);
         }
         memset(&key, 0xa5, sizeof(key));
-        (void) index_lookup(&r, &key, &(struct index_hit) { 0 });
+        (void) index_lookup(&r, &key, &(struct index_hit){0});
     }
     free(object);
     return 0;

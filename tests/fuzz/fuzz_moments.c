@@ -1,6 +1,7 @@
 /*
- * moments_parse() on arbitrary bytes, as they are and with length and digest made right. What is accepted is stored again
- * (the same bytes), merged and solved: numbers that no text produces must end in a table or a sentence.
+ * moments_parse() on arbitrary bytes, as they are and with length and digest made right. What is accepted is
+ * stored again (the same bytes), merged and solved: numbers that no text produces must end in a table or a
+ * sentence.
  */
 #include <sodium.h>
 #include <stdint.h>
@@ -28,7 +29,7 @@ static void solve(const struct moments *m)
     _cleanup_(freep) void *bytes = NULL;
     struct solve_report report;
     struct solve_options o;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n;
     int r = stats_from_moments(m, NULL, &s, &e);
 
@@ -46,7 +47,7 @@ static void try(const uint8_t *data, size_t size)
 {
     _cleanup_(moments_freep) struct moments *m = NULL, *other = NULL;
     _cleanup_(freep) uint8_t *again = malloc(size);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r = moments_parse(data, size, &m, &e);
 
     if (r < 0) {

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void check(const uint8_t bytes[static 128])
 {
     struct page_header h;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint8_t back[128];
 
     if (page_header_load(bytes, &h, &e) < 0) {
@@ -24,7 +24,8 @@ static void check(const uint8_t bytes[static 128])
         abort();
 }
 
-/* The bytes as they are, and with the checksum made right: damage behind a good checksum is somebody's intent. */
+/* The bytes as they are, and with the checksum made right: damage behind a good checksum is somebody's
+ * intent. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t b[128];

@@ -1,6 +1,6 @@
 /*
- * stats_parse() on arbitrary bytes, as they are and with length and digest made right. What is accepted is stored again
- * (the same bytes) and solved: numbers that no text produces must end in a table or a sentence.
+ * stats_parse() on arbitrary bytes, as they are and with length and digest made right. What is accepted is
+ * stored again (the same bytes) and solved: numbers that no text produces must end in a table or a sentence.
  */
 #include <sodium.h>
 #include <stdint.h>
@@ -22,13 +22,13 @@ static void check(int ok)
 
 static void solve(const struct stats *s)
 {
-    static const enum method methods[] = { METHOD_BANDS, METHOD_PAPER_KL };
+    static const enum method methods[] = {METHOD_BANDS, METHOD_PAPER_KL};
 
     for (size_t i = 0; i < 2; i++) {
         _cleanup_(freep) void *bytes = NULL;
         struct solve_report report;
         struct solve_options o;
-        struct errmsg e = { "" };
+        struct errmsg e = {""};
         size_t n;
         int r;
 
@@ -44,7 +44,7 @@ static void try(const uint8_t *data, size_t size)
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
     uint8_t digest[DIGEST_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r = stats_parse(data, size, &s, &e);
 
     if (r < 0) {

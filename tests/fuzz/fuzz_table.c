@@ -1,6 +1,6 @@
 /*
- * table_parse() on arbitrary bytes. Every input is tried as it is and once more with its length and digest made right,
- * since nothing that fails the digest gets any further.
+ * table_parse() on arbitrary bytes. Every input is tried as it is and once more with its length and digest
+ * made right, since nothing that fails the digest gets any further.
  */
 #include <math.h>
 #include <sodium.h>
@@ -40,7 +40,7 @@ static void walk(const struct table *t)
     uint8_t codes_v[TABLE_RANK_MAX];
     struct table_sums x[2], z[2];
     float vectors[2][GEOMETRY_DIM_MAX];
-    const float *const p[2] = { vectors[0], vectors[1] };
+    const float *const p[2] = {vectors[0], vectors[1]};
     double sum = 0;
 
     check(codes_k != NULL);
@@ -68,7 +68,7 @@ static void walk(const struct table *t)
 static void try(const uint8_t *data, size_t size)
 {
     struct table *t = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r = table_parse(data, size, &t, &e);
 
     if (r < 0) {

@@ -19,13 +19,26 @@ static int write_one(const char *dir, const char *name, const struct tiny_gguf_o
 
 int main(int argc, char **argv)
 {
-    const struct tiny_gguf_options llama = { .n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .n_ff = 32, .type = 3,
-                                             .rope_freqs = true };
-    const struct tiny_gguf_options qwen2 = { .architecture = "qwen2", .n_layers = 1, .n_heads = 2, .n_kv_heads = 1,
-                                             .n_embd = 32, .n_ff = 32, .type = 8, .rope_scaling = "yarn", .pre = "qwen2" };
-    const struct tiny_gguf_options qwen3 = { .architecture = "qwen3", .n_layers = 1, .n_heads = 1, .n_kv_heads = 1,
-                                             .n_ff = 32, .type = 3, .untied = true, .pre = "llama-bpe",
-                                             .rope_scaling = "linear" };
+    const struct tiny_gguf_options llama = {
+        .n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .n_ff = 32, .type = 3, .rope_freqs = true};
+    const struct tiny_gguf_options qwen2 = {.architecture = "qwen2",
+                                            .n_layers = 1,
+                                            .n_heads = 2,
+                                            .n_kv_heads = 1,
+                                            .n_embd = 32,
+                                            .n_ff = 32,
+                                            .type = 8,
+                                            .rope_scaling = "yarn",
+                                            .pre = "qwen2"};
+    const struct tiny_gguf_options qwen3 = {.architecture = "qwen3",
+                                            .n_layers = 1,
+                                            .n_heads = 1,
+                                            .n_kv_heads = 1,
+                                            .n_ff = 32,
+                                            .type = 3,
+                                            .untied = true,
+                                            .pre = "llama-bpe",
+                                            .rope_scaling = "linear"};
 
     if (argc != 2) {
         fprintf(stderr, "usage: make_gguf_corpus DIRECTORY\n");

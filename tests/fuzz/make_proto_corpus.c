@@ -1,7 +1,9 @@
 /*
- * Writes the seeds of fuzz_request, fuzz_reply, fuzz_mover_*, fuzz_page_header and fuzz_index: make_proto_corpus CORPUS_DIRECTORY
+ * Writes the seeds of fuzz_request, fuzz_reply, fuzz_mover_*, fuzz_page_header and fuzz_index:
+ * make_proto_corpus CORPUS_DIRECTORY
  *
- * Messages are filled through their descriptors: every body, every field set, two items in every repeated field.
+ * Messages are filled through their descriptors: every body, every field set, two items in every repeated
+ * field.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,7 @@
 
 static int save(const char *root, const char *parser, const char *name, const void *data, size_t bytes)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     char path[4096];
 
     (void) snprintf(path, sizeof(path), "%s/%s", root, parser);
@@ -50,7 +52,7 @@ static void fill_value(const ProtobufCFieldDescriptor *f, void *at)
         *(char **) at = strdup("text");
         break;
     case PROTOBUF_C_TYPE_BYTES:
-        *(ProtobufCBinaryData *) at = (ProtobufCBinaryData) { 16, (uint8_t *) strdup("sixteen bytes ..") };
+        *(ProtobufCBinaryData *) at = (ProtobufCBinaryData){16, (uint8_t *) strdup("sixteen bytes ..")};
         break;
     case PROTOBUF_C_TYPE_MESSAGE:
         *(ProtobufCMessage **) at = calloc(1, d->sizeof_message);
@@ -122,8 +124,12 @@ static int messages(const char *root, const char *parser, const ProtobufCMessage
 
 static int page(const char *root)
 {
-    struct page_header h = { .format_version = PAGE_FORMAT_VERSION, .codec_id = PAGE_CODEC_HALF_TILES, .n_heads = 3,
-                             .n_tokens = 64, .flags = PAGE_FLAG_FIRST, .payload_bytes = 100000 };
+    struct page_header h = {.format_version = PAGE_FORMAT_VERSION,
+                            .codec_id = PAGE_CODEC_HALF_TILES,
+                            .n_heads = 3,
+                            .n_tokens = 64,
+                            .flags = PAGE_FLAG_FIRST,
+                            .payload_bytes = 100000};
     uint8_t b[128];
 
     page_header_store(&h, b);
@@ -137,8 +143,8 @@ static int index_object(const char *root)
 
     index_writer_init(&w, object, sizeof(object));
     for (unsigned i = 0; i < 20; i++) {
-        struct chunk_key key = { { (uint8_t) (i % 3), [8] = (uint8_t) i } };
-        struct index_hit hit = { i, i % 2, i };
+        struct chunk_key key = {{(uint8_t) (i % 3), [8] = (uint8_t) i}};
+        struct index_hit hit = {i, i % 2, i};
 
         if (index_insert(&w, &key, &hit) < 0)
             return 1;
@@ -155,5 +161,6 @@ int main(int argc, char **argv)
     return messages(argv[1], "request", &kvcobra__request__descriptor) ||
            messages(argv[1], "reply", &kvcobra__reply__descriptor) ||
            messages(argv[1], "mover_request", &kvcobra__mover_request__descriptor) ||
-           messages(argv[1], "mover_reply", &kvcobra__mover_reply__descriptor) || page(argv[1]) || index_object(argv[1]);
+           messages(argv[1], "mover_reply", &kvcobra__mover_reply__descriptor) || page(argv[1]) ||
+           index_object(argv[1]);
 }

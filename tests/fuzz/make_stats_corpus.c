@@ -18,12 +18,14 @@ static void fill(float *x, size_t n)
 
 static int write_one(const char *dir, const char *name, bool attention, bool output)
 {
-    struct geometry g = { .n_layers = 1, .n_heads = 2, .n_kv_heads = 1, .d = D, .n_rot = D, .attn_scale = 0.17 };
+    struct geometry g = {
+        .n_layers = 1, .n_heads = 2, .n_kv_heads = 1, .d = D, .n_rot = D, .attn_scale = 0.17};
     _cleanup_(stats_freep) struct stats *s = NULL;
-    const struct stats_source source = { .digest = { 1 }, .bytes = 99, .tokens = TOKENS, .windows = 1, .window = TOKENS };
+    const struct stats_source source = {
+        .digest = {1}, .bytes = 99, .tokens = TOKENS, .windows = 1, .window = TOKENS};
     float residual[TOKENS], q[TOKENS * 2 * D], k[TOKENS * D], v[TOKENS * D], wo[8 * 2 * D];
     struct stats_options o;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     char path[4096];
 
     for (int i = 0; i < D / 2; i++)
@@ -39,8 +41,10 @@ static int write_one(const char *dir, const char *name, bool attention, bool out
     fill(v, TOKENS * D);
     fill(wo, 8 * 2 * D);
     if (stats_new(&o, &s, &e) < 0 || stats_set_output_projection(s, 0, wo, 8, &e) < 0 ||
-        stats_add_layer(s, 0, 0, 0, TOKENS, q, k, v, residual, &e) < 0 || stats_add_source(s, &source, &e) < 0 || stats_set_depth(s, 0, SIDE_K, 0.5, 0.25) < 0 ||
-        snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int) sizeof(path) || stats_save(s, path, &e) < 0) {
+        stats_add_layer(s, 0, 0, 0, TOKENS, q, k, v, residual, &e) < 0 ||
+        stats_add_source(s, &source, &e) < 0 || stats_set_depth(s, 0, SIDE_K, 0.5, 0.25) < 0 ||
+        snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int) sizeof(path) ||
+        stats_save(s, path, &e) < 0) {
         fprintf(stderr, "make_stats_corpus: %s %s\n", name, e.text);
         return 1;
     }
@@ -50,11 +54,11 @@ static int write_one(const char *dir, const char *name, bool attention, bool out
 static int write_moments(const char *dir)
 {
     struct moments_options o = {
-        .geometry = { .n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .d = D, .n_rot = 0, .attn_scale = 0.17 },
+        .geometry = {.n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .d = D, .n_rot = 0, .attn_scale = 0.17},
     };
     _cleanup_(moments_freep) struct moments *m = NULL;
     float k[4 * TOKENS * D], v[4 * TOKENS * D];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     char path[4096];
 
     fill(k, 4 * TOKENS * D);

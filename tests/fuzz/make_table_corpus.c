@@ -6,10 +6,11 @@
 #include "base/errmsg.h"
 #include "tests/lib/random_table.h"
 
-static int write_one(const char *dir, const char *name, const struct geometry *g, double bpd, enum prediction v_from)
+static int write_one(const char *dir, const char *name, const struct geometry *g, double bpd,
+                     enum prediction v_from)
 {
     _cleanup_(freep) void *bytes = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     char path[4096];
     size_t n;
 

@@ -9,7 +9,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What was accepted packs again, and the packed form means the same: packing it once more gives the same bytes. */
+/* What was accepted packs again, and the packed form means the same: packing it once more gives the same
+ * bytes. */
 static inline int fuzz_message(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t size)
 {
     static uint8_t once[WIRE_PACKET_BYTES_MAX], twice[WIRE_PACKET_BYTES_MAX];

@@ -1,7 +1,7 @@
 /*
- * bench_attend: packed attention against a plain binary16 kernel on a GPU, both reading caches larger than the GPU's own, in one
- * process and taking turns; appending, reading, checksums. Times of kernels are the GPU's events.
- * tests/gpu/run.sh puts its tables into the report.
+ * bench_attend: packed attention against a plain binary16 kernel on a GPU, both reading caches larger than
+ * the GPU's own, in one process and taking turns; appending, reading, checksums. Times of kernels are the
+ * GPU's events. tests/gpu/run.sh puts its tables into the report.
  */
 #include <argp.h>
 #include <errno.h>
@@ -16,26 +16,37 @@
 #include "tools/command/report.h"
 
 enum {
-    OPT_BATCH = 1, OPT_TOKENS, OPT_HEADS, OPT_SAMPLES, OPT_SECONDS, OPT_COLD, OPT_JSON, OPT_TABLE, OPT_COMPUTE,
-    PACKED = 8, TABLES = 12, ATTEND_ROWS = 4 * (TABLES + 1), ENCODE_TOKENS = 32768,
+    OPT_BATCH = 1,
+    OPT_TOKENS,
+    OPT_HEADS,
+    OPT_SAMPLES,
+    OPT_SECONDS,
+    OPT_COLD,
+    OPT_JSON,
+    OPT_TABLE,
+    OPT_COMPUTE,
+    PACKED = 8,
+    TABLES = 12,
+    ATTEND_ROWS = 4 * (TABLES + 1),
+    ENCODE_TOKENS = 32768,
 };
 
 #define MIB ((size_t) 1 << 20)
 
 /* 4 bits each; PACKED of them, with prediction behind without. A row's heads are those of the options. */
 static const struct source tables[TABLES] = {
-    { "K 32, V 128", { BENCH_D, 0, BENCH_GROUP, 32, 128, false }, NULL, 3, 5.5 },
-    { "K 32, V 128, predicted", { BENCH_D, 0, BENCH_GROUP, 32, 128, true }, NULL, 0, 0 },
-    { "K 64, V 128", { BENCH_D, 0, BENCH_GROUP, 64, 128, false }, NULL, 2, 4.5 },
-    { "K 64, V 128, predicted", { BENCH_D, 0, BENCH_GROUP, 64, 128, true }, NULL, 0, 0 },
-    { "K 128, V 128", { BENCH_D, 0, BENCH_GROUP, 128, 128, false }, NULL, 1.2, 3.2 },
-    { "K 128, V 128, predicted", { BENCH_D, 0, BENCH_GROUP, 128, 128, true }, NULL, 0, 0 },
-    { "K 32, V 32", { BENCH_D, 0, BENCH_GROUP, 32, 32, false }, NULL, 4, 9 },
-    { "K 32, V 32, predicted", { BENCH_D, 0, BENCH_GROUP, 32, 32, true }, NULL, 0, 0 },
-    { "K 16, V binary16", { BENCH_D, 0, BENCH_GROUP, 16, 0, false }, NULL, 1.75, 0.95 },
-    { "K 32, V binary16", { BENCH_D, 0, BENCH_GROUP, 32, 0, false }, NULL, 1.75, 0.95 },
-    { "K 64, V binary16", { BENCH_D, 0, BENCH_GROUP, 64, 0, false }, NULL, 1.75, 0.95 },
-    { "K 128, V binary16", { BENCH_D, 0, BENCH_GROUP, 128, 0, false }, NULL, 1.2, 0.95 },
+    {"K 32, V 128", {BENCH_D, 0, BENCH_GROUP, 32, 128, false}, NULL, 3, 5.5},
+    {"K 32, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 32, 128, true}, NULL, 0, 0},
+    {"K 64, V 128", {BENCH_D, 0, BENCH_GROUP, 64, 128, false}, NULL, 2, 4.5},
+    {"K 64, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 64, 128, true}, NULL, 0, 0},
+    {"K 128, V 128", {BENCH_D, 0, BENCH_GROUP, 128, 128, false}, NULL, 1.2, 3.2},
+    {"K 128, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 128, 128, true}, NULL, 0, 0},
+    {"K 32, V 32", {BENCH_D, 0, BENCH_GROUP, 32, 32, false}, NULL, 4, 9},
+    {"K 32, V 32, predicted", {BENCH_D, 0, BENCH_GROUP, 32, 32, true}, NULL, 0, 0},
+    {"K 16, V binary16", {BENCH_D, 0, BENCH_GROUP, 16, 0, false}, NULL, 1.75, 0.95},
+    {"K 32, V binary16", {BENCH_D, 0, BENCH_GROUP, 32, 0, false}, NULL, 1.75, 0.95},
+    {"K 64, V binary16", {BENCH_D, 0, BENCH_GROUP, 64, 0, false}, NULL, 1.75, 0.95},
+    {"K 128, V binary16", {BENCH_D, 0, BENCH_GROUP, 128, 0, false}, NULL, 1.2, 0.95},
 };
 
 #define PREDICTED_SHARE 0.8 /* of the ratio without prediction that is asked with it */
@@ -46,24 +57,29 @@ struct results {
     size_t n_attend, n_codec;
 };
 
-static const char doc[] =
-    "Time attention of one new token on a GPU: packed pages against a plain binary16 kernel, taking turns; appending, "
-    "reading, checksums.\v"
-    "d = 128, 4 query heads per KV head, codes of 4 bits. Ratios above 1 say that packed is faster; GB/s are the bytes that a "
-    "call must read (codes, or binary16 keys and values) over its median time. 'must' and 'aim' are the ratios asked of an H200 "
-    "(with prediction, 0.8 of the row's without it), 'limit' is the ratio of bytes. Appending packs as many tokens as it stores.";
+static const char doc[] = "Time attention of one new token on a GPU: packed pages against a plain binary16 "
+                          "kernel, taking turns; appending, "
+                          "reading, checksums.\v"
+                          "d = 128, 4 query heads per KV head, codes of 4 bits. Ratios above 1 say that "
+                          "packed is faster; GB/s are the bytes that a "
+                          "call must read (codes, or binary16 keys and values) over its median time. 'must' "
+                          "and 'aim' are the ratios asked of an H200 "
+                          "(with prediction, 0.8 of the row's without it), 'limit' is the ratio of bytes. "
+                          "Appending packs as many tokens as it stores.";
 
 static const struct argp_option options[] = {
-    { "batch", OPT_BATCH, "N", 0, "Sequences (default 1, then 32)", 0 },
-    { "tokens", OPT_TOKENS, "N", 0, "Tokens of each, whole pages (default 32768, then 131072)", 0 },
-    { "kv-heads", OPT_HEADS, "N", 0, "KV heads, up to 8 (default 8)", 0 },
-    { "samples", OPT_SAMPLES, "N", 0, "Measurements of each row at most (default 30)", 0 },
-    { "seconds", OPT_SECONDS, "S", 0, "Seconds for those of one row, and for choosing splits (default 2)", 0 },
-    { "cold-mib", OPT_COLD, "N", 0, "MiB of packed pages that calls go round (default 256; 0: one cache)", 0 },
-    { "compute", OPT_COMPUTE, "N", 0, "As on a GPU of compute capability N / 10: 80; 0: general kernels only", 0 },
-    { "table", OPT_TABLE, "FILE", 0, "Measure this table too", 0 },
-    { "json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL, "Print JSON, or write it to FILE and print the tables", 0 },
-    { 0 },
+    {"batch", OPT_BATCH, "N", 0, "Sequences (default 1, then 32)", 0},
+    {"tokens", OPT_TOKENS, "N", 0, "Tokens of each, whole pages (default 32768, then 131072)", 0},
+    {"kv-heads", OPT_HEADS, "N", 0, "KV heads, up to 8 (default 8)", 0},
+    {"samples", OPT_SAMPLES, "N", 0, "Measurements of each row at most (default 30)", 0},
+    {"seconds", OPT_SECONDS, "S", 0, "Seconds for those of one row, and for choosing splits (default 2)", 0},
+    {"cold-mib", OPT_COLD, "N", 0, "MiB of packed pages that calls go round (default 256; 0: one cache)", 0},
+    {"compute", OPT_COMPUTE, "N", 0, "As on a GPU of compute capability N / 10: 80; 0: general kernels only",
+     0},
+    {"table", OPT_TABLE, "FILE", 0, "Measure this table too", 0},
+    {"json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL, "Print JSON, or write it to FILE and print the tables",
+     0},
+    {0},
 };
 
 static size_t number(struct argp_state *state, const char *arg, size_t low, size_t high, size_t step)
@@ -121,7 +137,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* ---- measuring --------------------------------------------------------------------------------------------------- */
+/* ---- measuring ---- */
 
 static struct source source_of(const struct bench_options *o, size_t i)
 {
@@ -131,8 +147,9 @@ static struct source source_of(const struct bench_options *o, size_t i)
     return source;
 }
 
-static int measure_attention(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *pools,
-                             const struct source *of_file, struct results *ret, struct errmsg *e)
+static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
+                             const struct bench_pools *pools, const struct source *of_file,
+                             struct results *ret, struct errmsg *e)
 {
     size_t n_tables = TABLES + (of_file != NULL);
 
@@ -140,7 +157,8 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
         size_t size = i / n_tables, table = i % n_tables;
         struct source source = table < TABLES ? source_of(o, table) : *of_file;
         struct attend_row *row = &ret->attend[ret->n_attend];
-        int r = bench_attend_row(g, o, pools, &source, o->batches[size % o->n_batches], o->tokens[size / o->n_batches], row, e);
+        int r = bench_attend_row(g, o, pools, &source, o->batches[size % o->n_batches],
+                                 o->tokens[size / o->n_batches], row, e);
 
         if (r < 0)
             return r;
@@ -153,8 +171,8 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
     return 0;
 }
 
-static int measure(struct bench_gpu *g, const struct bench_options *o, const struct source *of_file, struct results *ret,
-                   struct errmsg *e)
+static int measure(struct bench_gpu *g, const struct bench_options *o, const struct source *of_file,
+                   struct results *ret, struct errmsg *e)
 {
     struct bench_pools pools;
     int r = bench_pools_init(g, o, of_file ? of_file->of_file : NULL, &pools, e);
@@ -164,13 +182,14 @@ static int measure(struct bench_gpu *g, const struct bench_options *o, const str
     for (size_t i = 0; i < PACKED && r == 0; i++) {
         struct source source = source_of(o, i);
 
-        r = bench_codec_row(g, o, &pools, &source, o->tokens[0] < ENCODE_TOKENS ? o->tokens[0] : ENCODE_TOKENS, &ret->codec[i], e);
+        r = bench_codec_row(g, o, &pools, &source,
+                            o->tokens[0] < ENCODE_TOKENS ? o->tokens[0] : ENCODE_TOKENS, &ret->codec[i], e);
         ret->n_codec += r == 0;
     }
     return r;
 }
 
-/* ---- showing ----------------------------------------------------------------------------------------------------- */
+/* ---- showing ---- */
 
 static double byte_limit(const struct attend_row *r)
 {
@@ -189,31 +208,36 @@ static void show_attention(struct report *attend, const struct attend_row *r)
         (void) snprintf(must, sizeof(must), "%.2f", r->must);
     if (r->aim > 0)
         (void) snprintf(aim, sizeof(aim), "%.2f", r->aim);
-    report_row(attend, "%s\t%zu\t%zu\t%.1f\t%.0f\t%.1f\t%.0f\t%.2f\t%.2f\t%.2f\t%s\t%s\t%.2f\t%.0f %%\t%u, %u\t%s", r->name,
-               r->batch, r->tokens, r->packed.median * 1e6, (double) r->packed_bytes / r->packed.median * 1e-9,
-               r->f16.median * 1e6, (double) r->f16_bytes / r->f16.median * 1e-9, r->ratio.min, r->ratio.median, r->ratio.p99,
-               must, aim, byte_limit(r), 100 * r->ratio.median / byte_limit(r), r->packed_splits, r->f16_splits, r->kernel);
+    report_row(
+        attend, "%s\t%zu\t%zu\t%.1f\t%.0f\t%.1f\t%.0f\t%.2f\t%.2f\t%.2f\t%s\t%s\t%.2f\t%.0f %%\t%u, %u\t%s",
+        r->name, r->batch, r->tokens, r->packed.median * 1e6,
+        (double) r->packed_bytes / r->packed.median * 1e-9, r->f16.median * 1e6,
+        (double) r->f16_bytes / r->f16.median * 1e-9, r->ratio.min, r->ratio.median, r->ratio.p99, must, aim,
+        byte_limit(r), 100 * r->ratio.median / byte_limit(r), r->packed_splits, r->f16_splits, r->kernel);
 }
 
 static int print_text(const struct bench_gpu *g, const struct results *x)
 {
-    _cleanup_(report_freep) struct report *attend =
-        report_new("<table\t>batch\t>tokens\t>packed us\t>GB/s\t>binary16 us\t>GB/s\t>ratio min\t>median\t>p99\t>must\t"
-                   ">aim\t>limit\t>of it\t>splits\t<kernel");
-    _cleanup_(report_freep) struct report *codec =
-        report_new("<table\t>tokens\t>append us\t>min\t>p99\t>GB/s of vectors\t>one token us\t>p99\t>batch\t>one each "
-                   "us\t>p99\t>read us\t>p99\t>GB/s of codes\t>checksum us\t>GB/s");
+    _cleanup_(report_freep) struct report *attend = report_new(
+        "<table\t>batch\t>tokens\t>packed us\t>GB/s\t>binary16 us\t>GB/s\t>ratio min\t>median\t>p99\t>must\t"
+        ">aim\t>limit\t>of it\t>splits\t<kernel");
+    _cleanup_(report_freep) struct report *codec = report_new(
+        "<table\t>tokens\t>append us\t>min\t>p99\t>GB/s of vectors\t>one token us\t>p99\t>batch\t>one each "
+        "us\t>p99\t>read us\t>p99\t>GB/s of codes\t>checksum us\t>GB/s");
 
-    printf("%s, %d multiprocessors, %zu MiB\n\n", g->device.name, g->n_multiprocessors, g->device.bytes / MIB);
+    printf("%s, %d multiprocessors, %zu MiB\n\n", g->device.name, g->n_multiprocessors,
+           g->device.bytes / MIB);
     for (const struct attend_row *r = x->attend; r < x->attend + x->n_attend; r++)
         show_attention(attend, r);
     for (const struct codec_row *r = x->codec; r < x->codec + x->n_codec; r++)
-        report_row(codec, "%s\t%zu\t%.1f\t%.1f\t%.1f\t%.0f\t%.2f\t%.2f\t%zu\t%.2f\t%.2f\t%.1f\t%.1f\t%.0f\t%.1f\t%.0f",
-                   r->name, r->tokens, r->prefill.median * 1e6, r->prefill.min * 1e6, r->prefill.p99 * 1e6,
-                   (double) r->vector_bytes / r->prefill.median * 1e-9, r->step.median * 1e6, r->step.p99 * 1e6,
-                   r->batch, r->batch_step.median * 1e6, r->batch_step.p99 * 1e6, r->read.median * 1e6, r->read.p99 * 1e6,
-                   (double) r->packed_bytes / r->read.median * 1e-9,
-                   r->crc.median * 1e6, (double) r->packed_bytes / r->crc.median * 1e-9);
+        report_row(
+            codec,
+            "%s\t%zu\t%.1f\t%.1f\t%.1f\t%.0f\t%.2f\t%.2f\t%zu\t%.2f\t%.2f\t%.1f\t%.1f\t%.0f\t%.1f\t%.0f",
+            r->name, r->tokens, r->prefill.median * 1e6, r->prefill.min * 1e6, r->prefill.p99 * 1e6,
+            (double) r->vector_bytes / r->prefill.median * 1e-9, r->step.median * 1e6, r->step.p99 * 1e6,
+            r->batch, r->batch_step.median * 1e6, r->batch_step.p99 * 1e6, r->read.median * 1e6,
+            r->read.p99 * 1e6, (double) r->packed_bytes / r->read.median * 1e-9, r->crc.median * 1e6,
+            (double) r->packed_bytes / r->crc.median * 1e-9);
     if (report_print(attend, stdout) < 0 || printf("\n") < 0)
         return -ENOMEM;
     return report_print(codec, stdout);
@@ -221,17 +245,20 @@ static int print_text(const struct bench_gpu *g, const struct results *x)
 
 static json_t *attend_json(const struct attend_row *r)
 {
-    json_t *row = json_pack("{s:s, s:s, s:f, s:f, s:f, s:b, s:I, s:I, s:b, s:I, s:I}", "table", r->name, "kernel", r->kernel,
-                            "must", r->must, "aim", r->aim, "byte_limit", byte_limit(r), "predicted", r->v_from_k, "batch",
-                            (json_int_t) r->batch, "tokens", (json_int_t) r->tokens, "fits", r->fits, "packed_bytes",
+    json_t *row = json_pack("{s:s, s:s, s:f, s:f, s:f, s:b, s:I, s:I, s:b, s:I, s:I}", "table", r->name,
+                            "kernel", r->kernel, "must", r->must, "aim", r->aim, "byte_limit", byte_limit(r),
+                            "predicted", r->v_from_k, "batch", (json_int_t) r->batch, "tokens",
+                            (json_int_t) r->tokens, "fits", r->fits, "packed_bytes",
                             (json_int_t) r->packed_bytes, "f16_bytes", (json_int_t) r->f16_bytes);
 
     if (row && r->fits &&
-        json_object_update_new(row, json_pack("{s:f, s:o, s:o, s:o, s:f, s:f, s:i, s:i}", "of_unpredicted", r->share, "packed_us", timing_json(r->packed, 1e6),
-                                              "f16_us", timing_json(r->f16, 1e6), "ratio", timing_json(r->ratio, 1),
-                                              "packed_gbps", (double) r->packed_bytes / r->packed.median * 1e-9, "f16_gbps",
-                                              (double) r->f16_bytes / r->f16.median * 1e-9, "packed_splits",
-                                              (int) r->packed_splits, "f16_splits", (int) r->f16_splits)) < 0) {
+        json_object_update_new(
+            row, json_pack("{s:f, s:o, s:o, s:o, s:f, s:f, s:i, s:i}", "of_unpredicted", r->share,
+                           "packed_us", timing_json(r->packed, 1e6), "f16_us", timing_json(r->f16, 1e6),
+                           "ratio", timing_json(r->ratio, 1), "packed_gbps",
+                           (double) r->packed_bytes / r->packed.median * 1e-9, "f16_gbps",
+                           (double) r->f16_bytes / r->f16.median * 1e-9, "packed_splits",
+                           (int) r->packed_splits, "f16_splits", (int) r->f16_splits)) < 0) {
         json_decref(row);
         return NULL;
     }
@@ -240,9 +267,10 @@ static json_t *attend_json(const struct attend_row *r)
 
 static json_t *codec_json(const struct codec_row *r)
 {
-    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "table", r->name, "predicted", r->v_from_k,
-                     "batch", (json_int_t) r->batch, "tokens", (json_int_t) r->tokens, "vector_bytes", (json_int_t) r->vector_bytes,
-                     "packed_bytes", (json_int_t) r->packed_bytes, "append_us", timing_json(r->prefill, 1e6), "step_us",
+    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "table", r->name, "predicted",
+                     r->v_from_k, "batch", (json_int_t) r->batch, "tokens", (json_int_t) r->tokens,
+                     "vector_bytes", (json_int_t) r->vector_bytes, "packed_bytes",
+                     (json_int_t) r->packed_bytes, "append_us", timing_json(r->prefill, 1e6), "step_us",
                      timing_json(r->step, 1e6), "batch_step_us", timing_json(r->batch_step, 1e6), "read_us",
                      timing_json(r->read, 1e6), "crc_us", timing_json(r->crc, 1e6));
 }
@@ -265,11 +293,12 @@ static json_t *results_json(const struct bench_gpu *g, const struct results *x)
         return NULL;
     }
     return json_pack("{s:s, s:s, s:i, s:i, s:I, s:o, s:o}", "device", g->device.name, "uuid", uuid, "driver",
-                     g->driver->version, "multiprocessors", g->n_multiprocessors, "bytes", (json_int_t) g->device.bytes,
-                     "attend", attend, "codec", codec);
+                     g->driver->version, "multiprocessors", g->n_multiprocessors, "bytes",
+                     (json_int_t) g->device.bytes, "attend", attend, "codec", codec);
 }
 
-static int show(const struct bench_gpu *g, const struct bench_options *o, const struct results *x, struct errmsg *e)
+static int show(const struct bench_gpu *g, const struct bench_options *o, const struct results *x,
+                struct errmsg *e)
 {
     json_t *json;
     int r;
@@ -289,15 +318,22 @@ static int show(const struct bench_gpu *g, const struct bench_options *o, const 
 int main(int argc, char **argv)
 {
     struct bench_options o = {
-        .batches = { 1, 32 }, .tokens = { 32768, 131072 }, .n_batches = 2, .n_tokens = 2, .n_kv_heads = BENCH_KV_HEADS_MAX,
-        .samples = 30, .seconds = 2, .compute = 999, .cold_mib = 256,
+        .batches = {1, 32},
+        .tokens = {32768, 131072},
+        .n_batches = 2,
+        .n_tokens = 2,
+        .n_kv_heads = BENCH_KV_HEADS_MAX,
+        .samples = 30,
+        .seconds = 2,
+        .compute = 999,
+        .cold_mib = 256,
     };
-    const struct argp argp = { options, parse, NULL, doc, NULL, NULL, NULL };
+    const struct argp argp = {options, parse, NULL, doc, NULL, NULL, NULL};
     _cleanup_(freep) struct results *x = calloc(1, sizeof(*x));
     _cleanup_(table_unrefp) struct table *table = NULL;
-    struct source of_file = { .name = "table of a file" };
+    struct source of_file = {.name = "table of a file"};
     struct bench_gpu g;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r;
 
     (void) argp_parse(&argp, argc, argv, 0, NULL, &o);
@@ -308,8 +344,12 @@ int main(int argc, char **argv)
         r = table_load(o.table_file, &table, &e);
     if (table) {
         of_file.of_file = table;
-        of_file.shape = (struct synthetic_shape) { table->geometry.d, table->geometry.n_kv_heads,
-                                                   geometry_group(&table->geometry), 0, 0, table->v_from != PREDICT_NONE };
+        of_file.shape = (struct synthetic_shape){table->geometry.d,
+                                                 table->geometry.n_kv_heads,
+                                                 geometry_group(&table->geometry),
+                                                 0,
+                                                 0,
+                                                 table->v_from != PREDICT_NONE};
     }
     if (r == 0)
         r = measure(&g, &o, table ? &of_file : NULL, x, &e);

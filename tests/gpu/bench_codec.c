@@ -10,16 +10,17 @@
 #include "tests/gpu/bench_subject.h"
 #include "tools/command/clock.h"
 
-/* ---- appending, reading, checksums ------------------------------------------------------------------------------- */
+/* ---- appending, reading, checksums ---- */
 
 enum {
-    LEFT = 64,           /* rows that stay in the tail when a prompt's piece is packed */
+    LEFT = 64,                     /* rows that stay in the tail when a prompt's piece is packed */
     BATCH_TAIL = 2 * CHUNK_TOKENS, /* rows of the tail of each, as a client's that only decodes */
 };
 
 enum what { PREFILL, STEPS, BATCH_STEPS, READ, CRC, KINDS };
 
-/* A sequence of one layer on the GPU, of which @n_pages chunks go from the tail to pages, and as many tokens come. */
+/* A sequence of one layer on the GPU, of which @n_pages chunks go from the tail to pages, and as many tokens
+ * come. */
 struct coding {
     struct bench_gpu *g;
     const struct page_layout *layout;
@@ -27,19 +28,23 @@ struct coding {
     unsigned n_pages;
     cu_ptr seq, batch_seqs;
     struct plan_append append, batch;
-    unsigned n_batch;          /* sequences that decode together */
+    unsigned n_batch;                            /* sequences that decode together */
     struct plan_seq batch_start[PLAN_ITEMS_MAX]; /* batch_seqs before the calls that are measured */
     struct plan_read read;
     struct plan_crc crc;
 };
 
 /* The lengths as they shall be before the calls that are measured; one small launch more. */
-static int set_lengths(const struct coding *c, uint32_t n_pages, uint32_t n_exact, uint32_t first_row, struct errmsg *e)
+static int set_lengths(const struct coding *c, uint32_t n_pages, uint32_t n_exact, uint32_t first_row,
+                       struct errmsg *e)
 {
-    const uint32_t lengths[] = { n_pages, n_exact, first_row };
+    const uint32_t lengths[] = {n_pages, n_exact, first_row};
 
-    _Static_assert(offsetof(struct plan_seq, first_row) == offsetof(struct plan_seq, n_pages) + 2 * sizeof(uint32_t), "lengths");
-    return cuda_poke(c->g->kernels, c->seq + offsetof(struct plan_seq, n_pages), lengths, sizeof(lengths), NULL, e);
+    _Static_assert(offsetof(struct plan_seq, first_row) ==
+                       offsetof(struct plan_seq, n_pages) + 2 * sizeof(uint32_t),
+                   "lengths");
+    return cuda_poke(c->g->kernels, c->seq + offsetof(struct plan_seq, n_pages), lengths, sizeof(lengths),
+                     NULL, e);
 }
 
 /* A piece of a prompt: the tail is packed, the piece stored where it was. */
@@ -68,16 +73,19 @@ static int call_steps(const struct coding *c, struct errmsg *e)
     return r;
 }
 
-/* The one of 64 steps before which sequence @i of a batch packs its chunk: never two of them before the same. */
+/* The one of 64 steps before which sequence @i of a batch packs its chunk: never two of them before the same.
+ */
 static unsigned packing_step(const struct coding *c, unsigned i)
 {
     return i * CHUNK_TOKENS / c->n_batch;
 }
 
-/* 64 tokens one by one to each sequence of a batch, a step of all in one call; who packs stands first, as a client has it. */
+/* 64 tokens one by one to each sequence of a batch, a step of all in one call; who packs stands first, as a
+ * client has it. */
 static int call_batch_steps(const struct coding *c, struct errmsg *e)
 {
-    int r = cuda_poke(c->g->kernels, c->batch_seqs, c->batch_start, c->n_batch * sizeof(c->batch_start[0]), NULL, e);
+    int r = cuda_poke(c->g->kernels, c->batch_seqs, c->batch_start, c->n_batch * sizeof(c->batch_start[0]),
+                      NULL, e);
 
     for (unsigned step = 0, next = 0; step < CHUNK_TOKENS && r == 0; step++) {
         struct plan_append a = c->batch;
@@ -117,14 +125,18 @@ static int call_coding(const void *arg, size_t i, struct errmsg *e)
     }
 }
 
-/* Pages in the bench's pool; new tokens are what lies in its binary16 caches, and so are the tail's from the first call on. */
-static int put_coding(const struct bench_pools *p, const struct subject *s, struct coding *c, struct errmsg *e)
+/* Pages in the bench's pool; new tokens are what lies in its binary16 caches, and so are the tail's from the
+ * first call on. */
+static int put_coding(const struct bench_pools *p, const struct subject *s, struct coding *c,
+                      struct errmsg *e)
 {
-    size_t tokens = (size_t) c->n_pages * CHUNK_TOKENS, row = (size_t) s->layout.shard.n_heads * s->synthetic.table.geometry.d;
+    size_t tokens = (size_t) c->n_pages * CHUNK_TOKENS,
+           row = (size_t) s->layout.shard.n_heads * s->synthetic.table.geometry.d;
     size_t tail = (tokens + 2 * CHUNK_TOKENS) * row * sizeof(uint16_t);
     _cleanup_(freep) uint8_t **pages = calloc(c->n_pages, sizeof(*pages));
     const struct plan_table *table = (const struct plan_table *) (uintptr_t) s->table;
-    struct plan_seq seq = { .n_claimed = c->n_pages, .n_pages = c->n_pages, .exact_ld = (uint32_t) (tokens + 2 * CHUNK_TOKENS) };
+    struct plan_seq seq = {
+        .n_claimed = c->n_pages, .n_pages = c->n_pages, .exact_ld = (uint32_t) (tokens + 2 * CHUNK_TOKENS)};
     cu_ptr list, k, v, flag, sums, out;
     uint32_t zero = 0;
     int r;
@@ -134,7 +146,8 @@ static int put_coding(const struct bench_pools *p, const struct subject *s, stru
     for (size_t i = 0; i < c->n_pages; i++)
         pages[i] = (uint8_t *) (uintptr_t) (p->packed + i * s->slot);
     if ((r = bench_gpu_put(c->g, pages, c->n_pages * sizeof(*pages), &list, e)) < 0 ||
-        (r = bench_gpu_put(c->g, &zero, sizeof(zero), &flag, e)) < 0 || (r = bench_gpu_put(c->g, NULL, tail, &k, e)) < 0 ||
+        (r = bench_gpu_put(c->g, &zero, sizeof(zero), &flag, e)) < 0 ||
+        (r = bench_gpu_put(c->g, NULL, tail, &k, e)) < 0 ||
         (r = bench_gpu_put(c->g, NULL, tail, &v, e)) < 0 ||
         (r = bench_gpu_put(c->g, NULL, c->n_pages * sizeof(uint32_t), &sums, e)) < 0 ||
         (r = bench_gpu_put(c->g, NULL, tokens * row * sizeof(float), &out, e)) < 0)
@@ -144,15 +157,21 @@ static int put_coding(const struct bench_pools *p, const struct subject *s, stru
     seq.exact_k = (uint16_t *) (uintptr_t) k;
     seq.exact_v = (uint16_t *) (uintptr_t) v;
     r = bench_gpu_put(c->g, &seq, sizeof(seq), &c->seq, e);
-    c->append = (struct plan_append) {
-        .table = table, .dtype = PLAN_F16,
-        .items = { { .seq = (struct plan_seq *) (uintptr_t) c->seq, .k = (const void *) (uintptr_t) p->k,
-                     .v = (const void *) (uintptr_t) p->v } },
+    c->append = (struct plan_append){
+        .table = table,
+        .dtype = PLAN_F16,
+        .items = {{.seq = (struct plan_seq *) (uintptr_t) c->seq,
+                   .k = (const void *) (uintptr_t) p->k,
+                   .v = (const void *) (uintptr_t) p->v}},
     };
-    c->read = (struct plan_read) { .table = table, .seq = (const struct plan_seq *) (uintptr_t) c->seq,
-                                   .out = (float *) (uintptr_t) out, .n = (uint32_t) tokens };
-    c->crc = (struct plan_crc) { .payloads = (const uint8_t *const *) (uintptr_t) list, .crc32c = (uint32_t *) (uintptr_t) sums,
-                                 .bytes = s->layout.payload_bytes[PAGE_REST], .n = c->n_pages };
+    c->read = (struct plan_read){.table = table,
+                                 .seq = (const struct plan_seq *) (uintptr_t) c->seq,
+                                 .out = (float *) (uintptr_t) out,
+                                 .n = (uint32_t) tokens};
+    c->crc = (struct plan_crc){.payloads = (const uint8_t *const *) (uintptr_t) list,
+                               .crc32c = (uint32_t *) (uintptr_t) sums,
+                               .bytes = s->layout.payload_bytes[PAGE_REST],
+                               .n = c->n_pages};
     return r;
 }
 
@@ -175,22 +194,29 @@ static int put_batch(const struct bench_pools *p, const struct subject *s, struc
     r = bench_gpu_put(c->g, pages, c->n_batch * sizeof(pages[0]), &list, e);
     if (r == 0)
         r = bench_gpu_put(c->g, NULL, sizeof(c->batch_start), &c->batch_seqs, e);
-    c->batch = (struct plan_append) { .table = c->append.table, .dtype = PLAN_F16 };
+    c->batch = (struct plan_append){.table = c->append.table, .dtype = PLAN_F16};
     for (unsigned i = 0; i < c->n_batch && r == 0; i++) {
-        c->batch_start[i] = (struct plan_seq) {
-            .payloads = (uint8_t *const *) (uintptr_t) list + i, .n_claimed = 1, .n_exact = BATCH_TAIL - 1 - packing_step(c, i),
-            .exact_ld = BATCH_TAIL, .exact_k = (uint16_t *) (uintptr_t) k + i * tail,
-            .exact_v = (uint16_t *) (uintptr_t) v + i * tail, .faults = (uint32_t *) (uintptr_t) flag,
+        c->batch_start[i] = (struct plan_seq){
+            .payloads = (uint8_t *const *) (uintptr_t) list + i,
+            .n_claimed = 1,
+            .n_exact = BATCH_TAIL - 1 - packing_step(c, i),
+            .exact_ld = BATCH_TAIL,
+            .exact_k = (uint16_t *) (uintptr_t) k + i * tail,
+            .exact_v = (uint16_t *) (uintptr_t) v + i * tail,
+            .faults = (uint32_t *) (uintptr_t) flag,
         };
-        c->batch.items[i] = (struct plan_append_item) {
-            .seq = (struct plan_seq *) (uintptr_t) c->batch_seqs + i, .n_new = 1,
-            .k = (const uint16_t *) (uintptr_t) p->k + i * row, .v = (const uint16_t *) (uintptr_t) p->v + i * row,
+        c->batch.items[i] = (struct plan_append_item){
+            .seq = (struct plan_seq *) (uintptr_t) c->batch_seqs + i,
+            .n_new = 1,
+            .k = (const uint16_t *) (uintptr_t) p->k + i * row,
+            .v = (const uint16_t *) (uintptr_t) p->v + i * row,
         };
     }
     return r;
 }
 
-static int measure(const struct bench_options *o, const struct coding *c, struct timing *ret, struct errmsg *e)
+static int measure(const struct bench_options *o, const struct coding *c, struct timing *ret,
+                   struct errmsg *e)
 {
     _cleanup_(freep) double *samples = calloc(o->samples, sizeof(*samples));
     double warm;
@@ -208,19 +234,27 @@ static int measure(const struct bench_options *o, const struct coding *c, struct
     return r;
 }
 
-int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p, const struct source *source,
-                    size_t tokens, struct codec_row *ret_row, struct errmsg *e)
+int bench_codec_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p,
+                    const struct source *source, size_t tokens, struct codec_row *ret_row, struct errmsg *e)
 {
     const struct synthetic_shape *shape = &source->shape;
     size_t vectors = tokens * shape->n_kv_heads * shape->d * sizeof(uint16_t), before = g->n_allocations;
     struct codec_row row = {
-        .name = source->name, .v_from_k = shape->v_from_k, .tokens = tokens, .batch = o->batches[o->n_batches - 1],
+        .name = source->name,
+        .v_from_k = shape->v_from_k,
+        .tokens = tokens,
+        .batch = o->batches[o->n_batches - 1],
         .vector_bytes = 2 * vectors,
         .packed_bytes = tokens * shape->n_kv_heads * (shape->k_coords + shape->v_coords) / 2,
     };
-    struct timing *const timings[KINDS] = { [PREFILL] = &row.prefill, [STEPS] = &row.step, [BATCH_STEPS] = &row.batch_step,
-                                            [READ] = &row.read, [CRC] = &row.crc };
-    struct coding c = { .g = g, .n_pages = (unsigned) (tokens / CHUNK_TOKENS), .n_batch = (unsigned) o->batches[o->n_batches - 1] };
+    struct timing *const timings[KINDS] = {[PREFILL] = &row.prefill,
+                                           [STEPS] = &row.step,
+                                           [BATCH_STEPS] = &row.batch_step,
+                                           [READ] = &row.read,
+                                           [CRC] = &row.crc};
+    struct coding c = {.g = g,
+                       .n_pages = (unsigned) (tokens / CHUNK_TOKENS),
+                       .n_batch = (unsigned) o->batches[o->n_batches - 1]};
     struct subject s;
     int r = subject_init(g, source, &s, e);
 

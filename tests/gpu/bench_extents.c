@@ -1,7 +1,7 @@
 /*
- * bench_extents: what sharing GPU memory costs. One process makes extents, as kvcobra-mover does, another maps them, as a client
- * does; every call of the driver is timed by itself, by the host's clock, since none of them is queued. tests/gpu/run.sh puts
- * the table into the report.
+ * bench_extents: what sharing GPU memory costs. One process makes extents, as kvcobra-mover does, another
+ * maps them, as a client does; every call of the driver is timed by itself, by the host's clock, since none
+ * of them is queued. tests/gpu/run.sh puts the table into the report.
  */
 #include <argp.h>
 #include <errno.h>
@@ -28,13 +28,16 @@
 
 enum { OPT_MIB = 1, OPT_SAMPLES, OPT_JSON, SIZES_MAX = 4, SAMPLES_MAX = 200, ROW_MAPPINGS = 16 };
 
-/* MAKE: all that makes an extent, clearing and exporting with it. USE: all that a client does for one. The others are calls. */
+/* MAKE: all that makes an extent, clearing and exporting with it. USE: all that a client does for one. The
+ * others are calls. */
 enum step { MAKE, CREATE, EXPORT, CLEAR, USE, IMPORT, MAP, ACCESS, UNMAP, N_STEPS };
 
 static const char *const step_names[N_STEPS] = {
-    "make, in all", "create", "export", "map, clear, unmap", "use, in all", "import", "map", "access", "unmap",
+    "make, in all", "create", "export", "map, clear, unmap", "use, in all", "import",
+    "map",          "access", "unmap",
 };
-static const char *const step_keys[N_STEPS] = { "make", "create", "export", "clear", "use", "import", "map", "access", "unmap" };
+static const char *const step_keys[N_STEPS] = {"make",   "create", "export", "clear", "use",
+                                               "import", "map",    "access", "unmap"};
 
 struct row {
     double seconds[N_STEPS][SAMPLES_MAX];
@@ -63,16 +66,17 @@ struct side {
     struct cuda_space *space;
 };
 
-static const char doc[] =
-    "Time the calls that make, export, import, map and unmap GPU memory, between two processes, on the first GPU.\v"
-    "'make' and 'use' are what the daemon's mover and a client do for one extent, with all the calls below them. In a row: 16 "
-    "mappings of one extent, none of them unmapped meanwhile.";
+static const char doc[] = "Time the calls that make, export, import, map and unmap GPU memory, between two "
+                          "processes, on the first GPU.\v"
+                          "'make' and 'use' are what the daemon's mover and a client do for one extent, with "
+                          "all the calls below them. In a row: 16 "
+                          "mappings of one extent, none of them unmapped meanwhile.";
 
 static const struct argp_option options[] = {
-    { "mib", OPT_MIB, "N", 0, "Size of an extent; again for more, up to four (default 64, then 1024)", 0 },
-    { "samples", OPT_SAMPLES, "N", 0, "Of each call, up to 200 (default 50)", 0 },
-    { "json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL, "Print JSON, or write it to FILE and print the table", 0 },
-    { 0 },
+    {"mib", OPT_MIB, "N", 0, "Size of an extent; again for more, up to four (default 64, then 1024)", 0},
+    {"samples", OPT_SAMPLES, "N", 0, "Of each call, up to 200 (default 50)", 0},
+    {"json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL, "Print JSON, or write it to FILE and print the table", 0},
+    {0},
 };
 
 static size_t number(struct argp_state *state, const char *arg, size_t high)
@@ -117,7 +121,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-/* ---- one of the two processes ------------------------------------------------------------------------------------ */
+/* ---- one of the two processes ---- */
 
 static int open_side(const struct bench *b, struct side *s, struct errmsg *e)
 {
@@ -126,7 +130,7 @@ static int open_side(const struct bench *b, struct side *s, struct errmsg *e)
 
     for (size_t i = 0; i < b->n_sizes; i++)
         most = b->mib[i] > most ? b->mib[i] : most;
-    *s = (struct side) { .driver = NULL };
+    *s = (struct side){.driver = NULL};
     r = cuda_driver_open(&s->driver, e);
     if (r == 0)
         r = cuda_device_find(s->driver, NULL, &s->info, e);
@@ -148,7 +152,7 @@ static double lap(double *at)
     return *at - before;
 }
 
-/* ---- the maker --------------------------------------------------------------------------------------------------- */
+/* ---- the maker ---- */
 
 static int clear(struct side *s, int fd, size_t bytes, struct errmsg *e)
 {
@@ -164,8 +168,9 @@ static int clear(struct side *s, int fd, size_t bytes, struct errmsg *e)
 /* cuda_extent_new() in its two calls, and the clearing of kvcobra-mover. */
 static int make(struct side *s, size_t bytes, struct row *row, size_t i, int *ret_fd, struct errmsg *e)
 {
-    struct cu_allocation prop = { .type = CU_ALLOCATION_PINNED, .handle_types = CU_HANDLE_POSIX_FD,
-                                  .location = { CU_LOCATION_DEVICE, s->info.ordinal } };
+    struct cu_allocation prop = {.type = CU_ALLOCATION_PINNED,
+                                 .handle_types = CU_HANDLE_POSIX_FD,
+                                 .location = {CU_LOCATION_DEVICE, s->info.ordinal}};
     _cleanup_(closep) int fd = -1;
     double began, at;
     cu_handle handle;
@@ -209,13 +214,15 @@ static int maker(struct bench *b, struct side *s, struct errmsg *e)
     return 0;
 }
 
-/* ---- the client -------------------------------------------------------------------------------------------------- */
+/* ---- the client ---- */
 
 /* cuda_extent_import() and cuda_extent_free() in their calls, at @at, which is reserved. */
-static int use(struct side *s, cu_ptr at_address, int fd, size_t bytes, struct row *row, size_t i, struct errmsg *e)
+static int use(struct side *s, cu_ptr at_address, int fd, size_t bytes, struct row *row, size_t i,
+               struct errmsg *e)
 {
     const struct cuda_driver *d = s->driver;
-    const struct cu_access access = { .location = { CU_LOCATION_DEVICE, s->info.ordinal }, .flags = CU_ACCESS_READ };
+    const struct cu_access access = {.location = {CU_LOCATION_DEVICE, s->info.ordinal},
+                                     .flags = CU_ACCESS_READ};
     double began, at;
     cu_handle handle;
     cu_result r;
@@ -247,7 +254,8 @@ static int use_once(struct side *s, int fd, size_t bytes, struct row *row, size_
     if (r < 0)
         return r;
     result = s->driver->address_reserve(&at, bytes, 0, 0, 0);
-    r = result == CU_SUCCESS ? use(s, at, fd, bytes, row, i, e) : cuda_fail(s->driver, result, e, "cannot reserve addresses");
+    r = result == CU_SUCCESS ? use(s, at, fd, bytes, row, i, e)
+                             : cuda_fail(s->driver, result, e, "cannot reserve addresses");
     if (result == CU_SUCCESS)
         (void) s->driver->address_free(at, bytes);
     cuda_space_leave(s->space);
@@ -256,7 +264,7 @@ static int use_once(struct side *s, int fd, size_t bytes, struct row *row, size_
 
 static int use_in_a_row(struct side *s, int fd, size_t bytes, struct row *row, struct errmsg *e)
 {
-    struct cuda_extent *mapped[ROW_MAPPINGS] = { NULL };
+    struct cuda_extent *mapped[ROW_MAPPINGS] = {NULL};
     double began = clock_seconds();
     int r = 0;
 
@@ -274,7 +282,7 @@ static int client(struct bench *b, struct side *s, struct errmsg *e)
 
     for (size_t k = 0; k < b->n_sizes; k++)
         for (size_t i = 0; i < b->samples; i++) {
-            struct wire_packet p = { 0 };
+            struct wire_packet p = {0};
             int r;
 
             if (wire_receive(b->ends[1], packet, &p) < 0 || p.n_fds != 1)
@@ -291,7 +299,7 @@ static int client(struct bench *b, struct side *s, struct errmsg *e)
     return 0;
 }
 
-/* ---- both -------------------------------------------------------------------------------------------------------- */
+/* ---- both ---- */
 
 static int run_side(void *ctx, unsigned number, struct errmsg *e)
 {
@@ -340,9 +348,11 @@ static int print_text(struct bench *b)
         for (unsigned i = 0; i < N_STEPS; i++) {
             struct timing t = timing_of(row->seconds[i], b->samples);
 
-            report_row(r, "%s\t%zu\t%.1f\t%.1f\t%.1f", step_names[i], b->mib[k], t.min * 1e6, t.median * 1e6, t.p99 * 1e6);
+            report_row(r, "%s\t%zu\t%.1f\t%.1f\t%.1f", step_names[i], b->mib[k], t.min * 1e6, t.median * 1e6,
+                       t.p99 * 1e6);
         }
-        report_row(r, "one of %d in a row\t%zu\t\t%.1f\t", ROW_MAPPINGS, b->mib[k], row->in_a_row / ROW_MAPPINGS * 1e6);
+        report_row(r, "one of %d in a row\t%zu\t\t%.1f\t", ROW_MAPPINGS, b->mib[k],
+                   row->in_a_row / ROW_MAPPINGS * 1e6);
     }
     if (report_print(r, stdout) < 0)
         return -ENOMEM;
@@ -363,13 +373,15 @@ static json_t *bench_json(struct bench *b)
         json_t *us = json_object();
 
         for (unsigned i = 0; i < N_STEPS; i++)
-            (void) json_object_set_new(us, step_keys[i], timing_json(timing_of(row->seconds[i], b->samples), 1e6));
-        (void) json_array_append_new(rows, json_pack("{s:I, s:I, s:o, s:f}", "bytes", (json_int_t) (b->mib[k] * MIB), "samples",
+            (void) json_object_set_new(us, step_keys[i],
+                                       timing_json(timing_of(row->seconds[i], b->samples), 1e6));
+        (void) json_array_append_new(rows, json_pack("{s:I, s:I, s:o, s:f}", "bytes",
+                                                     (json_int_t) (b->mib[k] * MIB), "samples",
                                                      (json_int_t) b->samples, "us", us, "maps_per_second",
                                                      ROW_MAPPINGS / row->in_a_row));
     }
-    return json_pack("{s:{s:s, s:s, s:b}, s:i, s:o}", "gpu", "uuid", d->uuid, "name", d->name, "stand_in", d->is_standin,
-                     "driver", b->shared->driver_version, "rows", rows);
+    return json_pack("{s:{s:s, s:s, s:b}, s:i, s:o}", "gpu", "uuid", d->uuid, "name", d->name, "stand_in",
+                     d->is_standin, "driver", b->shared->driver_version, "rows", rows);
 }
 
 static int show(struct bench *b, struct errmsg *e)
@@ -391,9 +403,9 @@ static int show(struct bench *b, struct errmsg *e)
 
 int main(int argc, char **argv)
 {
-    const struct argp argp = { options, parse, NULL, doc, NULL, NULL, NULL };
-    struct bench b = { .samples = 50 };
-    struct errmsg e = { "" };
+    const struct argp argp = {options, parse, NULL, doc, NULL, NULL, NULL};
+    struct bench b = {.samples = 50};
+    struct errmsg e = {""};
     int r;
 
     (void) argp_parse(&argp, argc, argv, 0, NULL, &b);

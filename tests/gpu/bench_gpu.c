@@ -9,7 +9,8 @@ enum { ALLOCATIONS_MAX = sizeof(((struct bench_gpu *) 0)->allocations) / sizeof(
 
 static int make_events(struct bench_gpu *g, struct errmsg *e)
 {
-    cu_result r = g->driver->device_attribute(&g->n_multiprocessors, CU_ATTRIBUTE_MULTIPROCESSORS, g->device.ordinal);
+    cu_result r =
+        g->driver->device_attribute(&g->n_multiprocessors, CU_ATTRIBUTE_MULTIPROCESSORS, g->device.ordinal);
 
     if (r == CU_SUCCESS)
         r = g->driver->event_create(&g->begin, 0);
@@ -22,11 +23,12 @@ int bench_gpu_open(struct bench_gpu *g, struct errmsg *e)
 {
     int r;
 
-    *g = (struct bench_gpu) { 0 };
-    if ((r = cuda_driver_open(&g->driver, e)) < 0 || (r = cuda_device_find(g->driver, NULL, &g->device, e)) < 0 ||
+    *g = (struct bench_gpu){0};
+    if ((r = cuda_driver_open(&g->driver, e)) < 0 ||
+        (r = cuda_device_find(g->driver, NULL, &g->device, e)) < 0 ||
         (r = cuda_space_new(g->driver, &g->device, g->device.granularity, &g->space, e)) < 0 ||
-        (r = cuda_kernels_new(g->space, &g->kernels, e)) < 0 || (r = cuda_f16_new(g->space, &g->f16, e)) < 0 ||
-        (r = cuda_konly_new(g->space, &g->konly, e)) < 0 ||
+        (r = cuda_kernels_new(g->space, &g->kernels, e)) < 0 ||
+        (r = cuda_f16_new(g->space, &g->f16, e)) < 0 || (r = cuda_konly_new(g->space, &g->konly, e)) < 0 ||
         (r = cuda_space_enter(g->space, e)) < 0)
         return r;
     r = make_events(g, e);
@@ -51,7 +53,7 @@ void bench_gpu_close(struct bench_gpu *g)
     g->driver = cuda_driver_close(g->driver);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 int bench_gpu_put(struct bench_gpu *g, const void *from, size_t bytes, cu_ptr *ret_at, struct errmsg *e)
 {
@@ -88,7 +90,8 @@ int bench_gpu_get(struct bench_gpu *g, void *to, cu_ptr from, size_t bytes, stru
     return result == CU_SUCCESS ? 0 : cuda_fail(g->driver, result, e, "cannot read data from the GPU");
 }
 
-int bench_gpu_fill(struct bench_gpu *g, cu_ptr at, size_t bytes, const void *pattern, size_t pattern_bytes, struct errmsg *e)
+int bench_gpu_fill(struct bench_gpu *g, cu_ptr at, size_t bytes, const void *pattern, size_t pattern_bytes,
+                   struct errmsg *e)
 {
     cu_result result = CU_SUCCESS;
     int r = cuda_space_enter(g->space, e);
@@ -96,7 +99,8 @@ int bench_gpu_fill(struct bench_gpu *g, cu_ptr at, size_t bytes, const void *pat
     if (r < 0)
         return r;
     for (size_t done = 0; done < bytes && result == CU_SUCCESS; done += pattern_bytes)
-        result = g->driver->copy_to_device(at + done, pattern, bytes - done < pattern_bytes ? bytes - done : pattern_bytes);
+        result = g->driver->copy_to_device(at + done, pattern,
+                                           bytes - done < pattern_bytes ? bytes - done : pattern_bytes);
     cuda_space_leave(g->space);
     return result == CU_SUCCESS ? 0 : cuda_fail(g->driver, result, e, "cannot fill memory of the GPU");
 }
@@ -110,9 +114,10 @@ void bench_gpu_release(struct bench_gpu *g, size_t n)
     cuda_space_leave(g->space);
 }
 
-/* ---- time -------------------------------------------------------------------------------------------------------- */
+/* ---- time ---- */
 
-int bench_gpu_time(struct bench_gpu *g, bench_call call, const void *arg, size_t n, double *ret_seconds, struct errmsg *e)
+int bench_gpu_time(struct bench_gpu *g, bench_call call, const void *arg, size_t n, double *ret_seconds,
+                   struct errmsg *e)
 {
     const struct cuda_driver *d = g->driver;
     float milliseconds = 0;

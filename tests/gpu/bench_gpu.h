@@ -1,4 +1,5 @@
-/* A GPU for tests/gpu/bench_attend.c: its kernels, memory that is given back in order, time by its own events. */
+/* A GPU for tests/gpu/bench_attend.c: its kernels, memory that is given back in order, time by its own
+ * events. */
 #pragma once
 
 #include "gpu/cuda/f16.h"
@@ -27,7 +28,8 @@ int bench_gpu_put(struct bench_gpu *g, const void *from, size_t bytes, cu_ptr *r
 int bench_gpu_get(struct bench_gpu *g, void *to, cu_ptr from, size_t bytes, struct errmsg *e);
 
 /* @pattern over and over. */
-int bench_gpu_fill(struct bench_gpu *g, cu_ptr at, size_t bytes, const void *pattern, size_t pattern_bytes, struct errmsg *e);
+int bench_gpu_fill(struct bench_gpu *g, cu_ptr at, size_t bytes, const void *pattern, size_t pattern_bytes,
+                   struct errmsg *e);
 
 /* Gives back what was put since there were @n allocations. */
 void bench_gpu_release(struct bench_gpu *g, size_t n);
@@ -36,4 +38,5 @@ void bench_gpu_release(struct bench_gpu *g, size_t n);
 typedef int (*bench_call)(const void *arg, size_t i, struct errmsg *e);
 
 /* Seconds of one of @n calls queued one after the other, from the first one's start to the last one's end. */
-int bench_gpu_time(struct bench_gpu *g, bench_call call, const void *arg, size_t n, double *ret_seconds, struct errmsg *e);
+int bench_gpu_time(struct bench_gpu *g, bench_call call, const void *arg, size_t n, double *ret_seconds,
+                   struct errmsg *e);

@@ -14,15 +14,15 @@
 #include "tools/command/clock.h"
 
 enum {
-    SETS_MAX = 64,         /* caches that calls go round */
-    CANDIDATES = 3,        /* numbers of splits that are tried */
-    F16_BLOCKS = 2,        /* of the baseline and of K only on a multiprocessor: what the first candidate fills */
+    SETS_MAX = 64,  /* caches that calls go round */
+    CANDIDATES = 3, /* numbers of splits that are tried */
+    F16_BLOCKS = 2, /* of the baseline and of K only on a multiprocessor: what the first candidate fills */
     SAMPLES_MIN = 3,
     PATTERN_BYTES = 16 << 20,
 };
 
 #define MIB ((size_t) 1 << 20)
-#define MEMORY_SHARE 0.8 /* of the GPU's, for caches */
+#define MEMORY_SHARE 0.8   /* of the GPU's, for caches */
 #define CALLS_SECONDS 1e-3 /* of work between two events, where calls are shorter */
 
 static size_t smaller(size_t x, size_t y)
@@ -30,7 +30,7 @@ static size_t smaller(size_t x, size_t y)
     return x < y ? x : y;
 }
 
-/* ---- caches ------------------------------------------------------------------------------------------- */
+/* ---- caches ---- */
 
 /* Bytes of one cache of a side, per layer: [batch][heads][tokens][d] binary16. */
 static size_t f16_side_bytes(const struct synthetic_shape *shape, size_t batch, size_t tokens)
@@ -55,7 +55,8 @@ static size_t sets_of_bytes(const struct bench_options *o, size_t one)
     return smaller((o->cold_mib * MIB + one - 1) / one + (o->cold_mib == 0), SETS_MAX);
 }
 
-static size_t sets_of(const struct bench_options *o, const struct synthetic_shape *shape, size_t batch, size_t tokens)
+static size_t sets_of(const struct bench_options *o, const struct synthetic_shape *shape, size_t batch,
+                      size_t tokens)
 {
     return sets_of_bytes(o, code_bytes(shape, batch, tokens));
 }
@@ -66,20 +67,20 @@ static size_t slot_of(const struct table *of_file)
     struct page_layout layout;
     size_t slot;
 
-    if (!of_file || page_layout_init(&layout, of_file, (struct shard) { 0, of_file->geometry.n_kv_heads }) < 0)
+    if (!of_file || page_layout_init(&layout, of_file, (struct shard){0, of_file->geometry.n_kv_heads}) < 0)
         return 0;
     slot = layout.payload_bytes[PAGE_FIRST] + BENCH_SLOT_ALIGN;
     page_layout_deinit(&layout);
     return slot;
 }
 
-int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const struct table *of_file, struct bench_pools *ret_pools,
-                     struct errmsg *e)
+int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const struct table *of_file,
+                     struct bench_pools *ret_pools, struct errmsg *e)
 {
-    const struct synthetic_shape smallest = { BENCH_D, o->n_kv_heads, BENCH_GROUP, 32, 32, false };
-    const struct synthetic_shape largest = { BENCH_D, o->n_kv_heads, BENCH_GROUP, 128, 128, false };
+    const struct synthetic_shape smallest = {BENCH_D, o->n_kv_heads, BENCH_GROUP, 32, 32, false};
+    const struct synthetic_shape largest = {BENCH_D, o->n_kv_heads, BENCH_GROUP, 128, 128, false};
     _cleanup_(freep) uint16_t *pattern = malloc(PATTERN_BYTES);
-    struct bench_pools p = { 0 };
+    struct bench_pools p = {0};
     size_t slot = slot_of(of_file);
     uint64_t seed = 7;
     int r;
@@ -89,21 +90,25 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const s
     for (size_t i = 0; i < o->n_batches * o->n_tokens; i++) {
         size_t batch = o->batches[i % o->n_batches], tokens = o->tokens[i / o->n_batches];
         size_t f16 = sets_of(o, &smallest, batch, tokens) * f16_side_bytes(&largest, batch, tokens);
-        size_t packed = sets_of(o, &largest, batch, tokens) * pool_bytes(&largest, batch, tokens) + o->cold_mib * 2 * MIB;
+        size_t packed =
+            sets_of(o, &largest, batch, tokens) * pool_bytes(&largest, batch, tokens) + o->cold_mib * 2 * MIB;
 
-        packed = packed > batch * (tokens / CHUNK_TOKENS) * slot ? packed : batch * (tokens / CHUNK_TOKENS) * slot;
+        packed =
+            packed > batch * (tokens / CHUNK_TOKENS) * slot ? packed : batch * (tokens / CHUNK_TOKENS) * slot;
         if ((double) (2 * f16 + packed) > MEMORY_SHARE * (double) g->device.bytes)
             continue;
         p.f16_bytes = f16 > p.f16_bytes ? f16 : p.f16_bytes;
         p.packed_bytes = packed > p.packed_bytes ? packed : p.packed_bytes;
     }
     if (p.f16_bytes == 0)
-        return fail(e, -ENOMEM, "no cache of the sizes asked for fits into the GPU's %zu MiB", g->device.bytes / MIB);
+        return fail(e, -ENOMEM, "no cache of the sizes asked for fits into the GPU's %zu MiB",
+                    g->device.bytes / MIB);
     for (size_t i = 0; i < PATTERN_BYTES / sizeof(*pattern); i++) { /* numbers in -1..1, codes of any value */
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         pattern[i] = f32_to_f16((float) (seed >> 40) * 0x1p-23f - 1);
     }
-    if ((r = bench_gpu_put(g, NULL, p.packed_bytes, &p.packed, e)) < 0 || (r = bench_gpu_put(g, NULL, p.f16_bytes, &p.k, e)) < 0 ||
+    if ((r = bench_gpu_put(g, NULL, p.packed_bytes, &p.packed, e)) < 0 ||
+        (r = bench_gpu_put(g, NULL, p.f16_bytes, &p.k, e)) < 0 ||
         (r = bench_gpu_put(g, NULL, p.f16_bytes, &p.v, e)) < 0 ||
         (r = bench_gpu_fill(g, p.k, p.f16_bytes, pattern, PATTERN_BYTES, e)) < 0 ||
         (r = bench_gpu_fill(g, p.v, p.f16_bytes, pattern, PATTERN_BYTES, e)) < 0 ||
@@ -113,9 +118,10 @@ int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const s
     return 0;
 }
 
-/* ---- sides ------------------------------------------------------------------------------------------------------- */
+/* ---- sides ---- */
 
-/* One of the two ways to attend, ready to be called: parameters, and what differs from cache to cache that calls go round. */
+/* One of the two ways to attend, ready to be called: parameters, and what differs from cache to cache that
+ * calls go round. */
 struct way {
     struct bench_gpu *g;
     const struct page_layout *layout; /* packed; NULL: binary16 */
@@ -125,8 +131,8 @@ struct way {
     struct f16_attend f16;
     unsigned n_splits, batch;
     size_t n_sets;
-    cu_ptr seqs[SETS_MAX];            /* packed: [batch] struct plan_seq each */
-    size_t f16_side_bytes;            /* of one cache */
+    cu_ptr seqs[SETS_MAX]; /* packed: [batch] struct plan_seq each */
+    size_t f16_side_bytes; /* of one cache */
 };
 
 static int call_way(const void *arg, size_t i, struct errmsg *e)
@@ -159,11 +165,12 @@ struct rows {
     size_t n_floats;
 };
 
-static int put_rows(struct bench_gpu *g, const struct synthetic_shape *shape, size_t batch, struct rows *ret, struct errmsg *e)
+static int put_rows(struct bench_gpu *g, const struct synthetic_shape *shape, size_t batch, struct rows *ret,
+                    struct errmsg *e)
 {
     size_t n = batch * shape->n_kv_heads * shape->group * shape->d;
     _cleanup_(freep) float *q = malloc(n * sizeof(*q));
-    struct rows rows = { .n_floats = n };
+    struct rows rows = {.n_floats = n};
     int r;
 
     if (!q)
@@ -178,8 +185,8 @@ static int put_rows(struct bench_gpu *g, const struct synthetic_shape *shape, si
 }
 
 /* The pages of cache @set: device addresses, and sequences that have them. */
-static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const struct subject *s, size_t batch, size_t tokens,
-                         size_t set, cu_ptr *ret_seqs, struct errmsg *e)
+static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const struct subject *s,
+                         size_t batch, size_t tokens, size_t set, cu_ptr *ret_seqs, struct errmsg *e)
 {
     size_t n_pages = tokens / CHUNK_TOKENS;
     _cleanup_(freep) const uint8_t **pages = calloc(batch * n_pages, sizeof(*pages));
@@ -195,59 +202,77 @@ static int put_sequences(struct bench_gpu *g, const struct bench_pools *p, const
     if (r < 0)
         return r;
     for (size_t i = 0; i < batch; i++)
-        seqs[i] = (struct plan_seq) {
+        seqs[i] = (struct plan_seq){
             .payloads = (uint8_t *const *) (uintptr_t) (list + i * n_pages * sizeof(*pages)),
             .n_pages = (uint32_t) n_pages,
         };
     return bench_gpu_put(g, seqs, batch * sizeof(*seqs), ret_seqs, e);
 }
 
-static int put_packed(const struct bench_pools *p, const struct subject *s, const struct rows *rows, size_t tokens,
-                      struct way *w, struct errmsg *e)
+static int put_packed(const struct bench_pools *p, const struct subject *s, const struct rows *rows,
+                      size_t tokens, struct way *w, struct errmsg *e)
 {
     const struct geometry *geometry = &s->layout.table->geometry;
-    size_t partial = (w->dense_values ? KONLY_PARTIAL_FLOATS : PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), geometry->d)) *
+    size_t partial = (w->dense_values ? KONLY_PARTIAL_FLOATS
+                                      : PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), geometry->d)) *
                      sizeof(float);
     size_t row = (size_t) geometry->n_kv_heads * geometry_group(geometry) * geometry->d;
     cu_ptr partials;
     int r = bench_gpu_put(w->g, NULL, w->batch * geometry->n_kv_heads * w->n_splits * partial, &partials, e);
 
-    w->packed = (struct konly_attend) {
-        .attend = { .table = (const struct plan_table *) (uintptr_t) s->table, .partials = (float *) (uintptr_t) partials,
-                    .n_splits = w->n_splits, .n_q = 1 },
-        .v = (const uint16_t *) (uintptr_t) p->v, .ld = (uint32_t) tokens,
+    w->packed = (struct konly_attend){
+        .attend = {.table = (const struct plan_table *) (uintptr_t) s->table,
+                   .partials = (float *) (uintptr_t) partials,
+                   .n_splits = w->n_splits,
+                   .n_q = 1},
+        .v = (const uint16_t *) (uintptr_t) p->v,
+        .ld = (uint32_t) tokens,
     };
     for (unsigned i = 0; i < w->batch; i++)
-        w->packed.attend.items[i] = (struct plan_item) {
-            .q = (const float *) (uintptr_t) rows->q + i * row, .out = (float *) (uintptr_t) rows->out + i * row, .n_q = 1,
+        w->packed.attend.items[i] = (struct plan_item){
+            .q = (const float *) (uintptr_t) rows->q + i * row,
+            .out = (float *) (uintptr_t) rows->out + i * row,
+            .n_q = 1,
         };
     for (size_t i = 0; i < (w->of_layers ? 1 : w->n_sets) && r == 0; i++)
         r = put_sequences(w->g, p, s, w->batch, tokens, i, &w->seqs[i], e);
     return r;
 }
 
-static int put_f16(const struct bench_pools *p, const struct synthetic_shape *shape, const struct rows *rows, size_t tokens,
-                   struct way *w, struct errmsg *e)
+static int put_f16(const struct bench_pools *p, const struct synthetic_shape *shape, const struct rows *rows,
+                   size_t tokens, struct way *w, struct errmsg *e)
 {
     cu_ptr partials;
-    int r = bench_gpu_put(w->g, NULL, (size_t) w->batch * shape->n_kv_heads * w->n_splits * F16_WARPS *
-                                          F16_PARTIAL_FLOATS(shape->d) * sizeof(float), &partials, e);
+    int r = bench_gpu_put(w->g, NULL,
+                          (size_t) w->batch * shape->n_kv_heads * w->n_splits * F16_WARPS *
+                              F16_PARTIAL_FLOATS(shape->d) * sizeof(float),
+                          &partials, e);
 
-    w->f16 = (struct f16_attend) {
-        .d = shape->d, .group = shape->group, .n_kv_heads = shape->n_kv_heads, .n_keys = (uint32_t) tokens,
-        .ld = (uint32_t) tokens, .n_splits = w->n_splits, .scale = 1 / sqrtf((float) shape->d),
-        .q = (const float *) (uintptr_t) rows->q, .out = (float *) (uintptr_t) rows->out,
-        .partials = (float *) (uintptr_t) partials, .k = (const uint16_t *) (uintptr_t) p->k, .v = (const uint16_t *) (uintptr_t) p->v,
+    w->f16 = (struct f16_attend){
+        .d = shape->d,
+        .group = shape->group,
+        .n_kv_heads = shape->n_kv_heads,
+        .n_keys = (uint32_t) tokens,
+        .ld = (uint32_t) tokens,
+        .n_splits = w->n_splits,
+        .scale = 1 / sqrtf((float) shape->d),
+        .q = (const float *) (uintptr_t) rows->q,
+        .out = (float *) (uintptr_t) rows->out,
+        .partials = (float *) (uintptr_t) partials,
+        .k = (const uint16_t *) (uintptr_t) p->k,
+        .v = (const uint16_t *) (uintptr_t) p->v,
     };
     return r;
 }
 
-/* ---- attention --------------------------------------------------------------------------------------------------- */
+/* ---- attention ---- */
 
-/* Splits that make @i + 1 times twice as many blocks as the GPU runs at once, and no more than there are tiles. */
+/* Splits that make @i + 1 times twice as many blocks as the GPU runs at once, and no more than there are
+ * tiles. */
 static unsigned splits_of(const struct way *w, size_t n_heads, size_t n_tiles, unsigned i)
 {
-    size_t blocks = w->layout && !w->dense_values ? cuda_attend_blocks(w->g->kernels, w->layout, 1) : F16_BLOCKS;
+    size_t blocks =
+        w->layout && !w->dense_values ? cuda_attend_blocks(w->g->kernels, w->layout, 1) : F16_BLOCKS;
     size_t n = ((size_t) w->g->n_multiprocessors * blocks << i) / n_heads;
 
     return (unsigned) smaller(n > 0 ? n : 1, n_tiles);
@@ -260,14 +285,15 @@ static int time_cold(const struct way *w, double seconds, double *ret_seconds, s
     int r = bench_gpu_time(w->g, call_way, w, 1, &one, e); /* warms up */
 
     if (r == 0)
-        r = bench_gpu_time(w->g, call_way, w, one * (double) w->n_sets < seconds ? w->n_sets : 1, ret_seconds, e);
+        r = bench_gpu_time(w->g, call_way, w, one * (double) w->n_sets < seconds ? w->n_sets : 1, ret_seconds,
+                           e);
     return r;
 }
 
 /* The same way with each candidate; @ret_best has the one that was fastest. */
 static int choose_splits(const struct bench_options *o, const struct bench_pools *p, const struct subject *s,
-                         const struct synthetic_shape *shape, const struct rows *rows, size_t tokens, const struct way *way,
-                         struct way *ret_best, struct errmsg *e)
+                         const struct synthetic_shape *shape, const struct rows *rows, size_t tokens,
+                         const struct way *way, struct way *ret_best, struct errmsg *e)
 {
     double best = INFINITY, begun = clock_seconds();
 
@@ -312,8 +338,8 @@ static int check_finite(struct bench_gpu *g, const struct rows *rows, struct err
 }
 
 /* Packed, then binary16, and again. */
-static int take_turns(const struct bench_options *o, const struct way ways[2], const struct rows *rows, struct attend_row *row,
-                      struct errmsg *e)
+static int take_turns(const struct bench_options *o, const struct way ways[2], const struct rows *rows,
+                      struct attend_row *row, struct errmsg *e)
 {
     _cleanup_(freep) double *samples = calloc(3 * o->samples, sizeof(*samples));
     double begun = clock_seconds(), seconds;
@@ -346,13 +372,19 @@ static int take_turns(const struct bench_options *o, const struct way ways[2], c
 }
 
 static int measure_attention(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p,
-                             const struct source *source, const struct subject *s, struct attend_row *row, struct errmsg *e)
+                             const struct source *source, const struct subject *s, struct attend_row *row,
+                             struct errmsg *e)
 {
     const struct synthetic_shape *shape = &source->shape;
-    size_t side = f16_side_bytes(shape, row->batch, row->tokens), pages = row->batch * (row->tokens / CHUNK_TOKENS);
-    struct way way = { .g = g, .batch = (unsigned) row->batch, .of_layers = source->of_file != NULL, .f16_side_bytes = side,
-                       .dense_values = !source->of_file && shape->v_coords == 0 }, best[2];
-    struct rows rows = { 0 };
+    size_t side = f16_side_bytes(shape, row->batch, row->tokens),
+           pages = row->batch * (row->tokens / CHUNK_TOKENS);
+    struct way way = {.g = g,
+                      .batch = (unsigned) row->batch,
+                      .of_layers = source->of_file != NULL,
+                      .f16_side_bytes = side,
+                      .dense_values = !source->of_file && shape->v_coords == 0},
+               best[2];
+    struct rows rows = {0};
     int r;
 
     row->packed_bytes = pages * subject_page_bytes(s) + (way.dense_values ? side : 0);
@@ -363,7 +395,8 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
     way.n_sets = sets_of_bytes(o, row->packed_bytes);
     if (way.of_layers)
         way.n_sets = smaller(way.n_sets, subject_layers(s));
-    row->fits = (way.of_layers ? 1 : way.n_sets) * pages * s->slot <= p->packed_bytes && way.n_sets * side <= p->f16_bytes;
+    row->fits = (way.of_layers ? 1 : way.n_sets) * pages * s->slot <= p->packed_bytes &&
+                way.n_sets * side <= p->f16_bytes;
     if (!row->fits)
         return 0;
     r = put_rows(g, shape, row->batch, &rows, e);
@@ -379,10 +412,15 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
 }
 
 int bench_attend_row(struct bench_gpu *g, const struct bench_options *o, const struct bench_pools *p,
-                     const struct source *source, size_t batch, size_t tokens, struct attend_row *ret_row, struct errmsg *e)
+                     const struct source *source, size_t batch, size_t tokens, struct attend_row *ret_row,
+                     struct errmsg *e)
 {
-    struct attend_row row = { .name = source->name, .v_from_k = source->shape.v_from_k, .must = source->must, .aim = source->aim,
-                              .batch = batch, .tokens = tokens };
+    struct attend_row row = {.name = source->name,
+                             .v_from_k = source->shape.v_from_k,
+                             .must = source->must,
+                             .aim = source->aim,
+                             .batch = batch,
+                             .tokens = tokens};
     size_t before = g->n_allocations;
     struct subject s;
     int r = subject_init(g, source, &s, e);

@@ -19,20 +19,22 @@ int subject_init(struct bench_gpu *g, const struct source *source, struct subjec
     _cleanup_(freep) void *image = NULL;
     int r;
 
-    *s = (struct subject) { 0 };
+    *s = (struct subject){0};
     if ((!source->of_file && synthetic_init(&s->synthetic, &source->shape) < 0) ||
         page_layout_init(&s->layout, source->of_file ? source->of_file : &s->synthetic.table,
-                         (struct shard) { 0, source->shape.n_kv_heads }) < 0)
+                         (struct shard){0, source->shape.n_kv_heads}) < 0)
         return fail(e, -ENOMEM, "out of memory");
     /* of any page: the first has sinks */
-    s->slot = (s->layout.payload_bytes[PAGE_FIRST] + BENCH_SLOT_ALIGN - 1) / BENCH_SLOT_ALIGN * BENCH_SLOT_ALIGN;
+    s->slot =
+        (s->layout.payload_bytes[PAGE_FIRST] + BENCH_SLOT_ALIGN - 1) / BENCH_SLOT_ALIGN * BENCH_SLOT_ALIGN;
     image = aligned_alloc(64, (plan_table_bytes(&s->layout) + 63) / 64 * 64);
     if (!image)
         return fail(e, -ENOMEM, "out of memory");
     r = plan_table_check(&s->layout, e);
     if (r < 0)
         return r;
-    r = bench_gpu_put(g, NULL, plan_table_bytes(&s->layout), &s->table, e); /* its pointers are those of its place */
+    r = bench_gpu_put(g, NULL, plan_table_bytes(&s->layout), &s->table,
+                      e); /* its pointers are those of its place */
     if (r < 0)
         return r;
     plan_table_fill(&s->layout, image, s->table);

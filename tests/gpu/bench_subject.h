@@ -6,12 +6,14 @@
 
 enum { BENCH_SLOT_ALIGN = 128 }; /* of pages in the pool */
 
-/* What a row measures: codes drawn for a shape, or a table's; without coordinates of V, values are binary16 beside packed keys. */
+/* What a row measures: codes drawn for a shape, or a table's; without coordinates of V, values are binary16
+ * beside packed keys. */
 struct source {
     const char *name;
     struct synthetic_shape shape;
     const struct table *of_file; /* NULL: synthetic */
-    double must, aim;            /* ratios to binary16 that are asked; 0: none. An aim below 1 is a share of the byte limit */
+    double must,
+        aim; /* ratios to binary16 that are asked; 0: none. An aim below 1 is a share of the byte limit */
 };
 
 struct subject {

@@ -32,7 +32,8 @@ static uint64_t spread(uint64_t *x)
 static void seed_case(const char *name)
 {
     const char *fixed = getenv("KVC_TEST_SEED");
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a of the name: a case's numbers do not depend on what ran before */
+    uint64_t h =
+        0xcbf29ce484222325u; /* FNV-1a of the name: a case's numbers do not depend on what ran before */
 
     for (const char *p = name; *p; p++)
         h = (h ^ (unsigned char) *p) * 0x100000001b3u;
@@ -105,7 +106,8 @@ const char *test_model_path(void)
     else if (cache)
         n = snprintf(path, sizeof(path), "%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
     else
-        n = snprintf(path, sizeof(path), "%s/.cache/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", home ? home : "");
+        n = snprintf(path, sizeof(path), "%s/.cache/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf",
+                     home ? home : "");
     return n > 0 && (size_t) n < sizeof(path) && access(path, R_OK) == 0 ? path : NULL;
 }
 
@@ -179,7 +181,8 @@ int main(int argc, char **argv)
     CU_cleanup_registry();
     if (list)
         return 0;
-    printf("%u passed, %u failed, %u skipped\n", run.n_run - run.n_failed - run.n_skipped, run.n_failed, run.n_skipped);
+    printf("%u passed, %u failed, %u skipped\n", run.n_run - run.n_failed - run.n_skipped, run.n_failed,
+           run.n_skipped);
     if (run.n_failed > 0)
         return 1;
     if (run.n_run == 0) {

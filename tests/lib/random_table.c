@@ -14,7 +14,8 @@ const uint8_t random_table_model_digest[DIGEST_BYTES] = "a model that exists in 
 
 enum { BAND = 8, BANDS_MAX = GEOMETRY_DIM_MAX / BAND };
 
-/* Everything that one head-side's codec_spec points to; stored band i holds coordinates 8 i .. 8 i + 7 of the basis. */
+/* Everything that one head-side's codec_spec points to; stored band i holds coordinates 8 i .. 8 i + 7 of the
+ * basis. */
 struct side_spec {
     struct band_spec bands[BANDS_MAX];
     double mean[GEOMETRY_DIM_MAX];
@@ -37,7 +38,11 @@ static void sides_free(struct side_spec *sides, uint32_t n)
 struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d)
 {
     struct geometry g = {
-        .n_layers = n_layers, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .d = d, .n_rot = d,
+        .n_layers = n_layers,
+        .n_heads = n_heads,
+        .n_kv_heads = n_kv_heads,
+        .d = d,
+        .n_rot = d,
         .attn_scale = 1 / sqrt(d),
     };
 
@@ -46,7 +51,8 @@ struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
     return g;
 }
 
-/* A value of [-1, 1) that only depends on its arguments: tables must not depend on what a test drew before. */
+/* A value of [-1, 1) that only depends on its arguments: tables must not depend on what a test drew before.
+ */
 static double noise(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed * 0x9e3779b97f4a7c15u + i * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;
@@ -62,7 +68,8 @@ static double spectrum(uint32_t i)
     return 2 * pow(2, -0.5 * i);
 }
 
-/* Reverse water-filling in whole bits: always the band with most distortion left, until the budget is spent. */
+/* Reverse water-filling in whole bits: always the band with most distortion left, until the budget is spent.
+ */
 static void spread_bits(uint32_t n_bands, double bpd, struct band_spec *bands)
 {
     long left = lround(bpd * n_bands);
@@ -117,8 +124,8 @@ static void make_side(const struct geometry *g, uint64_t seed, double bpd, struc
 
 static struct codec_spec codec_of(const struct geometry *g, const struct side_spec *s)
 {
-    return (struct codec_spec) { .mean = s->mean, .n_bands = (g->d + BAND - 1) / BAND, .bands = s->bands,
-                                .enc_mean = s->enc_mean };
+    return (struct codec_spec){
+        .mean = s->mean, .n_bands = (g->d + BAND - 1) / BAND, .bands = s->bands, .enc_mean = s->enc_mean};
 }
 
 /* Coordinates that the stored bands of a head have. */
@@ -131,9 +138,10 @@ static size_t stored_coords(const struct geometry *g, const struct side_spec *s)
     return n;
 }
 
-/* A weak dependence of V number @i on the coordinates of its predictors, which the decoder counts a little higher. */
-static int add_prediction(const struct geometry *g, uint64_t seed, enum prediction v_from, struct side_spec *sides,
-                          uint32_t i, struct codec_spec *ret)
+/* A weak dependence of V number @i on the coordinates of its predictors, which the decoder counts a little
+ * higher. */
+static int add_prediction(const struct geometry *g, uint64_t seed, enum prediction v_from,
+                          struct side_spec *sides, uint32_t i, struct codec_spec *ret)
 {
     uint32_t n_kv = g->n_kv_heads, first = i / 2 / n_kv * n_kv;
     struct head_run run = prediction_heads(v_from, n_kv, i / 2 % n_kv);
@@ -169,19 +177,19 @@ static int make_levels(struct levels levels[2][TABLE_BITS_MAX + 1])
     return 0;
 }
 
-int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from, void **ret_bytes,
-                       size_t *ret_n_bytes)
+int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
+                       void **ret_bytes, size_t *ret_n_bytes)
 {
     return random_table_bytes_sinks(g, seed, bpd, v_from, RANDOM_TABLE_SINKS, ret_bytes, ret_n_bytes);
 }
 
-int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from, uint32_t n_sink,
-                             void **ret_bytes, size_t *ret_n_bytes)
+int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
+                             uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes)
 {
     uint32_t n = head_side_count(g);
     struct side_spec *sides = calloc(n, sizeof(*sides));
     _cleanup_(freep) struct codec_spec *codecs = calloc(n, sizeof(*codecs));
-    _cleanup_(freep) struct levels (*levels)[TABLE_BITS_MAX + 1] = calloc(2, sizeof(*levels));
+    _cleanup_(freep) struct levels(*levels)[TABLE_BITS_MAX + 1] = calloc(2, sizeof(*levels));
     int r = sides && codecs && levels ? make_levels(levels) : -ENOMEM;
 
     for (uint32_t i = 0; r == 0 && i < n; i++) {
@@ -191,11 +199,17 @@ int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd
     for (uint32_t i = SIDE_V; r == 0 && i < n; i += 2)
         r = add_prediction(g, seed * n + i, v_from, sides, i, &codecs[i]);
     if (r == 0)
-        r = table_build(&(struct table_spec) {
-        .geometry = g, .model_digest = random_table_model_digest, .n_sink = n_sink, .v_from = v_from,
-        .levels = (const struct levels (*)[TABLE_BITS_MAX + 1]) levels, .codecs = codecs,
-        .provenance = "{\"made_by\": \"random_table\"}",
-    }, ret_bytes, ret_n_bytes, NULL);
+        r = table_build(
+            &(struct table_spec){
+                .geometry = g,
+                .model_digest = random_table_model_digest,
+                .n_sink = n_sink,
+                .v_from = v_from,
+                .levels = (const struct levels(*)[TABLE_BITS_MAX + 1]) levels,
+                .codecs = codecs,
+                .provenance = "{\"made_by\": \"random_table\"}",
+            },
+            ret_bytes, ret_n_bytes, NULL);
     sides_free(sides, n);
     return r;
 }

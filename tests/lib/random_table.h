@@ -1,8 +1,8 @@
 /*
- * Small valid tables without a calibration: every head-side gets an orthogonal basis with its signs drawn from the
- * seed, a falling spectrum, a decoder that is not quite its encoder's inverse, and bits that follow it. Encoding
- * N(0, 1)-like vectors with it and decoding them again gives something like the input back, so tests can look at
- * distortion too.
+ * Small valid tables without a calibration: every head-side gets an orthogonal basis with its signs drawn
+ * from the seed, a falling spectrum, a decoder that is not quite its encoder's inverse, and bits that follow
+ * it. Encoding N(0, 1)-like vectors with it and decoding them again gives something like the input back, so
+ * tests can look at distortion too.
  */
 #pragma once
 
@@ -22,14 +22,15 @@ struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
 /**
  * random_table_bytes() - the bytes of a table file
  * @seed:      other seed, other digest
- * @bpd:       code bits per number in 0..8, the same for every head-side (rounded to whole bits per band of 8)
+ * @bpd:       code bits per number in 0..8, the same for every head-side (rounded to whole bits per band of
+ * 8)
  * @ret_bytes: malloc'ed, caller frees
  *
  * Return: 0; negative errno of table_build().
  */
-int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from, void **ret_bytes,
-                       size_t *ret_n_bytes);
+int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
+                       void **ret_bytes, size_t *ret_n_bytes);
 
 /* The same with another number of sinks. */
-int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from, uint32_t n_sink,
-                             void **ret_bytes, size_t *ret_n_bytes);
+int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
+                             uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes);

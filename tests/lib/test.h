@@ -21,8 +21,14 @@ struct test_case {
     void (*run)(void);
 };
 
-#define TEST(f) { #f, f }
-#define TEST_END { NULL, NULL }
+#define TEST(f)                                                                                              \
+    {                                                                                                        \
+#f, f                                                                                                \
+    }
+#define TEST_END                                                                                             \
+    {                                                                                                        \
+        NULL, NULL                                                                                           \
+    }
 
 extern const struct test_case test_cases[];
 extern const char test_suite[];
@@ -30,17 +36,19 @@ extern const char test_suite[];
 /* Marks the running case as skipped and says why; the case then returns. */
 void test_skip(const char *why);
 
-/* A generator seeded from the running case's name, or from KVC_TEST_SEED; the seed is printed when a case fails. */
-uint64_t test_rand(void);                     /* 64 random bits */
-void test_rand_restart(void);                 /* the same numbers again, from the first one of the case */
-uint64_t test_rand_below(uint64_t n);         /* 0 .. n - 1 */
-double test_rand_uniform(void);               /* [0, 1) */
-double test_rand_normal(void);                /* N(0, 1) */
+/* A generator seeded from the running case's name, or from KVC_TEST_SEED; the seed is printed when a case
+ * fails. */
+uint64_t test_rand(void);             /* 64 random bits */
+void test_rand_restart(void);         /* the same numbers again, from the first one of the case */
+uint64_t test_rand_below(uint64_t n); /* 0 .. n - 1 */
+double test_rand_uniform(void);       /* [0, 1) */
+double test_rand_normal(void);        /* N(0, 1) */
 
-/* Path below ../shared of the source root, or NULL if it is not there: then skip. Borrowed until the next call. */
+/* Path below ../shared of the source root, or NULL if it is not there: then skip. Borrowed until the next
+ * call. */
 const char *test_shared_path(const char *relative);
 
-/* The real model that some tests run on: KVC_TEST_MODEL, or where tools/fetch_model.sh puts it; NULL if it is not there:
- * then skip with TEST_NO_MODEL. Borrowed until the next call. */
+/* The real model that some tests run on: KVC_TEST_MODEL, or where tools/fetch_model.sh puts it; NULL if it is
+ * not there: then skip with TEST_NO_MODEL. Borrowed until the next call. */
 const char *test_model_path(void);
 #define TEST_NO_MODEL "no model: run tools/fetch_model.sh, or set KVC_TEST_MODEL"

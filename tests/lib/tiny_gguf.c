@@ -1,4 +1,5 @@
-/* Writing a small random model as GGUF version 3; see tiny_gguf.h. Shares no code with the reader it tests. */
+/* Writing a small random model as GGUF version 3; see tiny_gguf.h. Shares no code with the reader it tests.
+ */
 #include "tests/lib/tiny_gguf.h"
 
 #include "base/half.h"
@@ -94,7 +95,7 @@ static void pad(struct buffer *b)
     put(b, zeros, (ALIGNMENT - b->n % ALIGNMENT) % ALIGNMENT);
 }
 
-/* ---- random numbers: the same everywhere --------------------------------------------------------------- */
+/* ---- random numbers: the same everywhere ---- */
 
 static uint64_t next(struct tiny_gguf *t)
 {
@@ -105,7 +106,8 @@ static uint64_t next(struct tiny_gguf *t)
     return z ^ z >> 31;
 }
 
-/* Sum of four uniform numbers, of variance 1: near enough to normal, and no libm whose last bit may differ. */
+/* Sum of four uniform numbers, of variance 1: near enough to normal, and no libm whose last bit may differ.
+ */
 static float normal(struct tiny_gguf *t)
 {
     double sum = -2.0;
@@ -115,9 +117,10 @@ static float normal(struct tiny_gguf *t)
     return (float) (sum * 1.7320508075688772);
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
-__attribute__((format(printf, 3, 4))) static void key(struct tiny_gguf *t, uint32_t type, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void key(struct tiny_gguf *t, uint32_t type, const char *fmt,
+                                                      ...)
 {
     char name[128];
     va_list ap;
@@ -191,7 +194,7 @@ static void byte_character(unsigned byte, char ret[3])
 
 static void write_tokenizer(struct tiny_gguf *t)
 {
-    static const char *const control[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
+    static const char *const control[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
 
     key(t, TYPE_STRING, "tokenizer.ggml.model");
     put_string(&t->keys, t->o.tokenizer);
@@ -222,7 +225,7 @@ static void write_tokenizer(struct tiny_gguf *t)
     put_u32(&t->keys, TINY_GGUF_EOS);
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
 static void encode_q8_0(struct buffer *b, float *x)
 {
@@ -378,7 +381,7 @@ struct tiny_gguf *tiny_gguf_new(const struct tiny_gguf_options *o)
 {
     struct tiny_gguf *t = grown(NULL, sizeof(*t));
 
-    *t = (struct tiny_gguf) { .o = with_defaults(o), .state = o->seed };
+    *t = (struct tiny_gguf){.o = with_defaults(o), .state = o->seed};
     write_sizes(t);
     write_tokenizer(t);
     /* as a head too: logits with a spread of 3, a distribution with a few likely tokens */

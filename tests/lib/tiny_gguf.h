@@ -1,10 +1,8 @@
 /*
  * A small random model in a GGUF file, so that tests of everything that runs a model need no download.
  *
- *     struct tiny_gguf_options o = { .architecture = "llama", .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 32 };
- *     struct tiny_gguf *t = tiny_gguf_new(&o);
- *     tiny_gguf_write(t, path);
- *     tiny_gguf_free(t);
+ *     struct tiny_gguf_options o = { .architecture = "llama", .n_layers = 2, .n_heads = 4, .n_kv_heads = 2,
+ * .d = 32 }; struct tiny_gguf *t = tiny_gguf_new(&o); tiny_gguf_write(t, path); tiny_gguf_free(t);
  *
  * The vocabulary is the 256 bytes (token = byte) and three control tokens; there are no merges. The same
  * options give the same bytes on every machine. The weights can be read back for oracles, as the file's type
@@ -17,32 +15,33 @@
 #include <stdint.h>
 
 enum {
-    TINY_GGUF_BOS = 256, /* "<|endoftext|>" */
+    TINY_GGUF_BOS = 256,   /* "<|endoftext|>" */
     TINY_GGUF_START = 257, /* "<|im_start|>" */
-    TINY_GGUF_EOS = 258, /* "<|im_end|>" */
+    TINY_GGUF_EOS = 258,   /* "<|im_end|>" */
     TINY_GGUF_VOCAB = 259,
     TINY_GGUF_CONTEXT = 4096,
 };
 
 /* 0 or NULL = the default. */
 struct tiny_gguf_options {
-    const char *architecture;   /* "llama" (default), "qwen2" (with QKV bias), "qwen3" (with q and k norm), or any other */
-    uint32_t n_layers;          /* 2 */
-    uint32_t n_heads;           /* 4 */
-    uint32_t n_kv_heads;        /* 2 */
-    uint32_t d;                 /* 32 */
-    uint32_t n_rot;             /* d */
-    uint32_t n_embd;            /* n_heads * d */
-    uint32_t n_ff;              /* 2 * n_embd */
-    uint32_t type;              /* of the matrices: 0 = F32, 1 = F16, 3 = Q4_1, 8 = Q8_0, as numbered in GGUF */
-    bool untied;                /* a head of its own */
-    const char *rope_scaling;   /* "linear", "yarn"; with factor 4 and an original context of 1024 */
-    bool rope_freqs;            /* a rope_freqs.weight tensor (Llama 3) */
-    const char *tokenizer;      /* tokenizer.ggml.model: "gpt2" */
-    const char *pre;            /* tokenizer.ggml.pre: "gpt-2" */
-    const char *extra_key;      /* one more u32 key */
+    const char *architecture; /* "llama" (default), "qwen2" (with QKV bias), "qwen3" (with q and k norm), or
+                                 any other */
+    uint32_t n_layers;        /* 2 */
+    uint32_t n_heads;         /* 4 */
+    uint32_t n_kv_heads;      /* 2 */
+    uint32_t d;               /* 32 */
+    uint32_t n_rot;           /* d */
+    uint32_t n_embd;          /* n_heads * d */
+    uint32_t n_ff;            /* 2 * n_embd */
+    uint32_t type;            /* of the matrices: 0 = F32, 1 = F16, 3 = Q4_1, 8 = Q8_0, as numbered in GGUF */
+    bool untied;              /* a head of its own */
+    const char *rope_scaling; /* "linear", "yarn"; with factor 4 and an original context of 1024 */
+    bool rope_freqs;          /* a rope_freqs.weight tensor (Llama 3) */
+    const char *tokenizer;    /* tokenizer.ggml.model: "gpt2" */
+    const char *pre;          /* tokenizer.ggml.pre: "gpt-2" */
+    const char *extra_key;    /* one more u32 key */
     uint32_t extra_value;
-    const char *extra_tensor;   /* one more F32 tensor of 32 numbers */
+    const char *extra_tensor; /* one more F32 tensor of 32 numbers */
     uint64_t seed;
 };
 

@@ -1,7 +1,8 @@
 /*
- * cuMemAlloc() of the stand-in driver (devices.c), and cuIpc*(), which shares it. A process's allocations are parts of one
- * memfd, each at an offset of its own that is never used again, so that a handle names one allocation for ever. Bytes behind an
- * allocation cannot be touched; bytes of a freed one are gone for whoever opened it too, which the driver calls undefined.
+ * cuMemAlloc() of the stand-in driver (devices.c), and cuIpc*(), which shares it. A process's allocations are
+ * parts of one memfd, each at an offset of its own that is never used again, so that a handle names one
+ * allocation for ever. Bytes behind an allocation cannot be touched; bytes of a freed one are gone for
+ * whoever opened it too, which the driver calls undefined.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +18,8 @@ enum { ALLOCATIONS_MAX = 4096, OPENED_MAX = 64, ALIGNMENT = 256 };
 
 struct allocation {
     struct range range;
-    char *map;                  /* pages, then one that cannot be touched */
-    size_t map_bytes, offset;   /* in the heap */
+    char *map;                /* pages, then one that cannot be touched */
+    size_t map_bytes, offset; /* in the heap */
     int device;
 };
 
@@ -51,7 +52,7 @@ static size_t page_bytes(void)
 static bool grow_heap(size_t bytes, struct allocation *ret)
 {
     size_t page = page_bytes(), used = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    struct allocation a = { .map_bytes = (used + page - 1) / page * page, .offset = heap_bytes };
+    struct allocation a = {.map_bytes = (used + page - 1) / page * page, .offset = heap_bytes};
 
     if (heap < 0)
         heap = memfd_create("standin-heap", MFD_CLOEXEC);
@@ -60,12 +61,13 @@ static bool grow_heap(size_t bytes, struct allocation *ret)
     a.map = mmap(NULL, a.map_bytes + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (a.map == MAP_FAILED)
         return false;
-    if (mmap(a.map, a.map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, heap, (off_t) a.offset) == MAP_FAILED) {
+    if (mmap(a.map, a.map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, heap, (off_t) a.offset) ==
+        MAP_FAILED) {
         (void) munmap(a.map, a.map_bytes + page);
         return false;
     }
     heap_bytes += a.map_bytes;
-    a.range = (struct range) { (uintptr_t) a.map + a.map_bytes - used, bytes };
+    a.range = (struct range){(uintptr_t) a.map + a.map_bytes - used, bytes};
     *ret = a;
     return true;
 }
@@ -112,7 +114,8 @@ API cu_result cuMemFree_v2(cu_ptr at)
 
         if (a->range.bytes > 0 && a->range.base == at) {
             (void) munmap(a->map, a->map_bytes + page_bytes());
-            (void) fallocate(heap, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t) a->offset, (off_t) a->map_bytes);
+            (void) fallocate(heap, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t) a->offset,
+                             (off_t) a->map_bytes);
             a->range.bytes = 0;
             return CU_SUCCESS;
         }
@@ -152,7 +155,7 @@ enum origin find_allocated(cu_ptr at, struct range *ret)
     return a ? ORIGIN_OWN : ORIGIN_OPENED;
 }
 
-/* ---- what a pointer is --------------------------------------------------------------------------------------------- */
+/* ---- what a pointer is ---- */
 
 static bool find_any(cu_ptr at, struct range *ret, enum origin *ret_origin)
 {
@@ -208,7 +211,7 @@ API cu_result cuMemGetAddressRange_v2(cu_ptr *ret_base, size_t *ret_bytes, cu_pt
     return CU_SUCCESS;
 }
 
-/* ---- sharing by handles ------------------------------------------------------------------------------------------- */
+/* ---- sharing by handles ---- */
 
 _Static_assert(sizeof(struct handle_bytes) <= sizeof(struct cu_ipc_mem_handle), "it travels in one");
 
@@ -220,9 +223,15 @@ API cu_result cuIpcGetMemHandle(struct cu_ipc_mem_handle *ret, cu_ptr at)
     ENTER();
     if (!a)
         return CU_INVALID_VALUE; /* also of mappings: they have descriptors */
-    h = (struct handle_bytes) {
-        .magic = magic, .pid = getpid(), .offset = a->offset, .map_bytes = a->map_bytes,
-        .at = a->range.base - (uintptr_t) a->map, .bytes = a->range.bytes, .fd = heap, .device = a->device,
+    h = (struct handle_bytes){
+        .magic = magic,
+        .pid = getpid(),
+        .offset = a->offset,
+        .map_bytes = a->map_bytes,
+        .at = a->range.base - (uintptr_t) a->map,
+        .bytes = a->range.bytes,
+        .fd = heap,
+        .device = a->device,
     };
     memset(ret, 0, sizeof(*ret));
     memcpy(ret->bytes, &h, sizeof(h));
@@ -277,7 +286,7 @@ API cu_result cuIpcOpenMemHandle_v2(cu_ptr *ret, struct cu_ipc_mem_handle handle
         return CU_INVALID_HANDLE;
     o->of = h;
     o->n_opens = 1;
-    o->range = (struct range) { (uintptr_t) o->map + h.at, h.bytes };
+    o->range = (struct range){(uintptr_t) o->map + h.at, h.bytes};
     *ret = o->range.base;
     return CU_SUCCESS;
 }

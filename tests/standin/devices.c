@@ -1,11 +1,13 @@
 /*
- * A stand-in for libcuda.so.1: the driver calls that gpu/cuda/ uses, over memfds, with the driver's rules enforced. It lets
- * every machine test how extents are made, passed, mapped, copied, lost and closed. Kernels run on the CPU, at once, where the
- * build has a C++ compiler (tests/cuda_on_cpu); whatever image is loaded, they are those of gpu/cuda/kernels.
+ * A stand-in for libcuda.so.1: the driver calls that gpu/cuda/ uses, over memfds, with the driver's rules
+ * enforced. It lets every machine test how extents are made, passed, mapped, copied, lost and closed. Kernels
+ * run on the CPU, at once, where the build has a C++ compiler (tests/cuda_on_cpu); whatever image is loaded,
+ * they are those of gpu/cuda/kernels.
  *
- * Rules: sizes and addresses in granules; one mapping per address; unmapping and freeing exactly what was mapped and
- * reserved; no touch without access; a current context for copies; live streams; nothing that waits while a stream captures;
- * nothing after fork(). A breach is the error that the driver gives. What a process leaves open is counted (standin_left()).
+ * Rules: sizes and addresses in granules; one mapping per address; unmapping and freeing exactly what was
+ * mapped and reserved; no touch without access; a current context for copies; live streams; nothing that
+ * waits while a stream captures; nothing after fork(). A breach is the error that the driver gives. What a
+ * process leaves open is counted (standin_left()).
  *
  * Environment, read at cuInit():
  *     STANDIN_VERSION=N       what cuDriverGetVersion says (13000)
@@ -15,8 +17,9 @@
  *     STANDIN_NO_FD=1         devices cannot export descriptors
  *     STANDIN_MPS=1           an MPS server stands between processes and devices
  *     STANDIN_LOST=N          the GPU is lost after N launches: every later call returns CU_LAUNCH_FAILED
- *     STANDIN_WRONG=KERNEL:HOW launches of kernels with KERNEL in their name do nothing (skip) or leave wrong bits (flip): wrong.c
- *     STANDIN_FAIL=CALL:N:E   the N-th call of CALL (a symbol), counted from 1, returns error E; from then on too if E < 0
+ *     STANDIN_WRONG=KERNEL:HOW launches of kernels with KERNEL in their name do nothing (skip) or leave wrong
+ * bits (flip): wrong.c STANDIN_FAIL=CALL:N:E   the N-th call of CALL (a symbol), counted from 1, returns
+ * error E; from then on too if E < 0
  *
  * This file: how it starts, errors, devices, contexts.
  */
@@ -107,8 +110,9 @@ API cu_result cuDriverGetVersion(int *version)
 
 API cu_result cuGetErrorName(cu_result error, const char **name)
 {
-    *name = error == CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : error == CU_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE"
-                                                                                               : "CUDA_ERROR_STANDIN";
+    *name = error == CU_OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : error == CU_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE"
+                                        : "CUDA_ERROR_STANDIN";
     return CU_SUCCESS;
 }
 
@@ -119,7 +123,7 @@ API cu_result cuGetErrorString(cu_result error, const char **text)
     return CU_SUCCESS;
 }
 
-/* ---- devices and contexts ---------------------------------------------------------------------------------------- */
+/* ---- devices and contexts ---- */
 
 API cu_result cuDeviceGetCount(int *n)
 {
@@ -267,11 +271,11 @@ int current_device(void)
     return n_current > 0 ? current[n_current - 1] - 1 : -1;
 }
 
-/* ---- for tests --------------------------------------------------------------------------------------------------- */
+/* ---- for tests ---- */
 
 API struct standin_left standin_left(void)
 {
-    struct standin_left left = { .launches = state.n_launches };
+    struct standin_left left = {.launches = state.n_launches};
 
     for (int i = 0; i < DEVICES_MAX; i++)
         left.contexts += retained[i];

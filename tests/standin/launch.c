@@ -82,19 +82,20 @@ API cu_result cuFuncSetAttribute(cu_function f, int attribute, int value)
     return CU_SUCCESS;
 }
 
-API cu_result cuLaunchKernel(cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                             unsigned shared, cu_stream stream, void **arguments, void **extra)
+API cu_result cuLaunchKernel(cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                             unsigned bz, unsigned shared, cu_stream stream, void **arguments, void **extra)
 {
     const struct function *function = find_function(f);
-    struct work w = { .kind = WORK_LAUNCH, .grid = { gx, gy, gz }, .n_threads = bx, .shared = shared };
+    struct work w = {.kind = WORK_LAUNCH, .grid = {gx, gy, gz}, .n_threads = bx, .shared = shared};
 
     ENTER();
     if (!function)
         return CU_INVALID_HANDLE;
     if (current_device() < 0)
         return CU_INVALID_CONTEXT;
-    if (extra || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || bx == 0 || bx > 1024 || bx % 32 != 0 ||
-        by != 1 || bz != 1 || shared > (function->shared_bytes > SHARED_FREE ? function->shared_bytes : SHARED_FREE))
+    if (extra || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || bx == 0 || bx > 1024 ||
+        bx % 32 != 0 || by != 1 || bz != 1 ||
+        shared > (function->shared_bytes > SHARED_FREE ? function->shared_bytes : SHARED_FREE))
         return CU_INVALID_VALUE;
     w.kernel = function->name;
     w.param_bytes = function->param_bytes;
@@ -102,7 +103,7 @@ API cu_result cuLaunchKernel(cu_function f, unsigned gx, unsigned gy, unsigned g
     return submit(stream, &w);
 }
 
-/* ---- events: struct timespec ---------------------------------------------------------------------------------------- */
+/* ---- events: struct timespec ---- */
 
 enum { CAPTURED = -1 };
 
@@ -128,7 +129,7 @@ API cu_result cuEventRecord(cu_event event, cu_stream stream)
     if (!event || !is_stream(stream))
         return CU_INVALID_HANDLE;
     if (is_capturing(stream)) { /* part of the graph: nobody may wait for it or read its time */
-        *(struct timespec *) event = (struct timespec) { .tv_nsec = CAPTURED };
+        *(struct timespec *) event = (struct timespec){.tv_nsec = CAPTURED};
         return CU_SUCCESS;
     }
     return clock_gettime(CLOCK_MONOTONIC, (struct timespec *) event) < 0 ? CU_INVALID_HANDLE : CU_SUCCESS;

@@ -14,14 +14,14 @@
 enum { HANDLES_MAX = 256, RANGES_MAX = 64, MAPPINGS_MAX = 1024 };
 
 struct handle {
-    int fd;              /* memfd */
-    size_t bytes;        /* 0: free */
+    int fd;       /* memfd */
+    size_t bytes; /* 0: free */
     int device;
 };
 
 struct mapping {
     cu_ptr at;
-    size_t bytes;        /* 0: free */
+    size_t bytes; /* 0: free */
     int fd, access, device;
 };
 
@@ -31,7 +31,8 @@ static struct mapping mappings[MAPPINGS_MAX];
 
 static bool is_allocation(const struct cu_allocation *prop)
 {
-    return prop->type == CU_ALLOCATION_PINNED && prop->location.type == CU_LOCATION_DEVICE && is_device(prop->location.id);
+    return prop->type == CU_ALLOCATION_PINNED && prop->location.type == CU_LOCATION_DEVICE &&
+           is_device(prop->location.id);
 }
 
 API cu_result cuMemGetAllocationGranularity(size_t *bytes, const struct cu_allocation *prop, int option)
@@ -47,7 +48,7 @@ static cu_result new_handle(int fd, size_t bytes, int device, cu_handle *ret)
 {
     for (int i = 0; i < HANDLES_MAX; i++)
         if (handles[i].bytes == 0) {
-            handles[i] = (struct handle) { fd, bytes, device };
+            handles[i] = (struct handle){fd, bytes, device};
             *ret = (cu_handle) i + 1;
             return CU_SUCCESS;
         }
@@ -57,7 +58,8 @@ static cu_result new_handle(int fd, size_t bytes, int device, cu_handle *ret)
 
 static struct handle *find_handle(cu_handle handle)
 {
-    return handle >= 1 && handle <= HANDLES_MAX && handles[handle - 1].bytes > 0 ? &handles[handle - 1] : NULL;
+    return handle >= 1 && handle <= HANDLES_MAX && handles[handle - 1].bytes > 0 ? &handles[handle - 1]
+                                                                                 : NULL;
 }
 
 /* Contents are undefined: what another process left there may be. */
@@ -71,8 +73,10 @@ static bool leave_remains(int fd, size_t bytes)
     return munmap(p, bytes) == 0;
 }
 
-/* Memory goes back when the last descriptor and mapping of a memfd is gone; here, what one process created is counted. */
-API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_allocation *prop, unsigned long long flags)
+/* Memory goes back when the last descriptor and mapping of a memfd is gone; here, what one process created is
+ * counted. */
+API cu_result cuMemCreate(cu_handle *handle, size_t bytes, const struct cu_allocation *prop,
+                          unsigned long long flags)
 {
     char name[64];
     int fd;
@@ -157,21 +161,24 @@ API cu_result cuMemImportFromShareableHandle(cu_handle *ret, void *os_handle, in
     return copy < 0 ? CU_OPERATING_SYSTEM : new_handle(copy, (size_t) st.st_size, device, ret);
 }
 
-API cu_result cuMemAddressReserve(cu_ptr *ret, size_t bytes, size_t alignment, cu_ptr wish, unsigned long long flags)
+API cu_result cuMemAddressReserve(cu_ptr *ret, size_t bytes, size_t alignment, cu_ptr wish,
+                                  unsigned long long flags)
 {
     ENTER();
-    if (flags != 0 || wish != 0 || bytes == 0 || bytes % GRANULARITY != 0 || (alignment & (alignment - 1)) != 0)
+    if (flags != 0 || wish != 0 || bytes == 0 || bytes % GRANULARITY != 0 ||
+        (alignment & (alignment - 1)) != 0)
         return CU_INVALID_VALUE;
     for (int i = 0; i < RANGES_MAX; i++)
         if (ranges[i].bytes == 0) {
-            char *at = mmap(NULL, bytes + GRANULARITY, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            char *at = mmap(NULL, bytes + GRANULARITY, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                            -1, 0);
             uintptr_t base = ((uintptr_t) at + GRANULARITY - 1) & ~(uintptr_t) (GRANULARITY - 1);
 
             if (at == MAP_FAILED)
                 return CU_OUT_OF_MEMORY;
             (void) munmap(at, base - (uintptr_t) at);
             (void) munmap((char *) base + bytes, GRANULARITY - (base - (uintptr_t) at));
-            ranges[i] = (struct range) { base, bytes };
+            ranges[i] = (struct range){base, bytes};
             *ret = base;
             return CU_SUCCESS;
         }
@@ -181,8 +188,7 @@ API cu_result cuMemAddressReserve(cu_ptr *ret, size_t bytes, size_t alignment, c
 static struct mapping *find_overlap(cu_ptr at, size_t bytes)
 {
     for (int i = 0; i < MAPPINGS_MAX; i++)
-        if (mappings[i].bytes > 0 && at < mappings[i].at + mappings[i].bytes &&
-            mappings[i].at < at + bytes)
+        if (mappings[i].bytes > 0 && at < mappings[i].at + mappings[i].bytes && mappings[i].at < at + bytes)
             return &mappings[i];
     return NULL;
 }
@@ -224,9 +230,10 @@ API cu_result cuMemMap(cu_ptr at, size_t bytes, size_t offset, cu_handle handle,
         if (mappings[i].bytes == 0) {
             int fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 0);
 
-            if (fd < 0 || mmap((void *) (uintptr_t) at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+            if (fd < 0 ||
+                mmap((void *) (uintptr_t) at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
                 return CU_OPERATING_SYSTEM;
-            mappings[i] = (struct mapping) { at, bytes, fd, CU_ACCESS_NONE, h->device };
+            mappings[i] = (struct mapping){at, bytes, fd, CU_ACCESS_NONE, h->device};
             return CU_SUCCESS;
         }
     return CU_OUT_OF_MEMORY;
@@ -247,7 +254,8 @@ API cu_result cuMemUnmap(cu_ptr at, size_t bytes)
     ENTER();
     if (!m)
         return CU_INVALID_VALUE;
-    (void) mmap((void *) (uintptr_t) at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    (void) mmap((void *) (uintptr_t) at, bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     (void) close(m->fd);
     m->bytes = 0;
     return CU_SUCCESS;
@@ -261,8 +269,9 @@ API cu_result cuMemSetAccess(cu_ptr at, size_t bytes, const struct cu_access *ac
     ENTER();
     if (!m || n != 1 || access->location.type != CU_LOCATION_DEVICE || !is_device(access->location.id))
         return CU_INVALID_VALUE;
-    prot = access->flags == CU_ACCESS_READ_WRITE ? PROT_READ | PROT_WRITE : access->flags == CU_ACCESS_READ ? PROT_READ
-                                                                                                            : PROT_NONE;
+    prot = access->flags == CU_ACCESS_READ_WRITE ? PROT_READ | PROT_WRITE
+           : access->flags == CU_ACCESS_READ     ? PROT_READ
+                                                 : PROT_NONE;
     if (mprotect((void *) (uintptr_t) at, bytes, prot) < 0)
         return CU_OPERATING_SYSTEM;
     m->access = access->flags;
@@ -275,7 +284,7 @@ bool find_mapped(cu_ptr at, struct range *ret, int *ret_access)
 
     if (!m)
         return false;
-    *ret = (struct range) { m->at, m->bytes };
+    *ret = (struct range){m->at, m->bytes};
     *ret_access = m->access;
     return true;
 }

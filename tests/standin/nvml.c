@@ -1,11 +1,11 @@
 /*
- * A stand-in for libnvidia-ml.so.1, beside that of the driver: it lists the processes that have a context on a device of it,
- * which are those that a mapping says it of. Environment, read at each call:
+ * A stand-in for libnvidia-ml.so.1, beside that of the driver: it lists the processes that have a context on
+ * a device of it, which are those that a mapping says it of. Environment, read at each call:
  *     STANDIN_DEVICES=N, STANDIN_MPS=1   as for the driver (devices.c)
- *     STANDIN_ALSO_LISTED=FILE           pids, one a line, that are listed too: of processes that the driver still holds
- *     STANDIN_OTHER_NAMESPACE=1          processes have other numbers than here
- *     STANDIN_NO_LIST=1                  the list is refused
- *     STANDIN_MIG=1                      devices are partitions of one: "MIG-" here, and "GPU-" to the driver
+ *     STANDIN_ALSO_LISTED=FILE           pids, one a line, that are listed too: of processes that the driver
+ * still holds STANDIN_OTHER_NAMESPACE=1          processes have other numbers than here STANDIN_NO_LIST=1 the
+ * list is refused STANDIN_MIG=1                      devices are partitions of one: "MIG-" here, and "GPU-"
+ * to the driver
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -33,8 +33,10 @@ API int nvmlInit_v2(void);
 API int nvmlShutdown(void);
 API const char *nvmlErrorString(int error);
 API int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *ret);
-API int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count, struct nvml_process *list);
-API int nvmlDeviceGetMPSComputeRunningProcesses_v3(nvml_device device, unsigned *count, struct nvml_process *list);
+API int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
+                                                struct nvml_process *list);
+API int nvmlDeviceGetMPSComputeRunningProcesses_v3(nvml_device device, unsigned *count,
+                                                   struct nvml_process *list);
 
 static long setting(const char *name, long otherwise)
 {
@@ -64,8 +66,9 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *ret)
         char text[64];
         unsigned b = 0xc0 + (unsigned) i;
 
-        (void) snprintf(text, sizeof(text), "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-                        setting("STANDIN_MIG", 0) ? "MIG" : "GPU", b, b, b, b, b, b, b, b, b, b, b, b, b, b, b, b);
+        (void) snprintf(
+            text, sizeof(text), "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+            setting("STANDIN_MIG", 0) ? "MIG" : "GPU", b, b, b, b, b, b, b, b, b, b, b, b, b, b, b, b);
         if (strcmp(uuid, text) == 0) {
             *ret = (nvml_device) (i + 1);
             return SUCCESS;
@@ -82,7 +85,7 @@ struct found {
 static void add(struct found *f, unsigned pid)
 {
     if (f->n < f->max)
-        f->list[f->n] = (struct nvml_process) { .pid = pid };
+        f->list[f->n] = (struct nvml_process){.pid = pid};
     f->n++;
 }
 
@@ -104,7 +107,7 @@ static bool has_context(const char *pid, uintptr_t device)
 
 int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count, struct nvml_process *list)
 {
-    struct found f = { .list = list, .max = *count };
+    struct found f = {.list = list, .max = *count};
     unsigned shift = setting("STANDIN_OTHER_NAMESPACE", 0) ? 4000000 : 0;
     const char *path = getenv("STANDIN_ALSO_LISTED");
     FILE *also = path && *path ? fopen(path, "re") : NULL;

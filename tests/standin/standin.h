@@ -1,6 +1,6 @@
 /*
- * What the files of the stand-in driver share (see devices.c, where it begins). Nothing here is seen from outside the library
- * but what carries API.
+ * What the files of the stand-in driver share (see devices.c, where it begins). Nothing here is seen from
+ * outside the library but what carries API.
  */
 #pragma once
 
@@ -26,7 +26,7 @@ struct range {
     size_t bytes; /* 0: free */
 };
 
-/* ---- devices.c: what every call begins with ---------------------------------------------------------------------- */
+/* ---- devices.c: what every call begins with ---- */
 
 struct standin {
     pid_t pid; /* of cuInit(); 0: not called */
@@ -40,26 +40,26 @@ extern struct standin state;
 /* CU_SUCCESS, or why the call must not go on. */
 cu_result enter(const char *call);
 
-#define ENTER()                          \
-    do {                                 \
-        cu_result _r = enter(__func__);  \
-        if (_r != CU_SUCCESS)            \
-            return _r;                   \
+#define ENTER()                                                                                              \
+    do {                                                                                                     \
+        cu_result _r = enter(__func__);                                                                      \
+        if (_r != CU_SUCCESS)                                                                                \
+            return _r;                                                                                       \
     } while (0)
 
 bool is_device(int device);
-int current_device(void);  /* of this thread's context; -1: it has none */
+int current_device(void); /* of this thread's context; -1: it has none */
 
-/* ---- memory.c: cuMemCreate() and its mappings ---------------------------------------------------------------------- */
+/* ---- memory.c: cuMemCreate() and its mappings ---- */
 
 /* The mapping that @at lies in and what may be done to it; false: none. */
 bool find_mapped(cu_ptr at, struct range *ret, int *ret_access);
-/* Bytes of one allocation, of one opened from another process or of one mapping with the access it needs, from a thread that
- * has a context. */
+/* Bytes of one allocation, of one opened from another process or of one mapping with the access it needs,
+ * from a thread that has a context. */
 cu_result check_touch(cu_ptr at, size_t bytes, int access);
 void count_memory(struct standin_left *left);
 
-/* ---- allocations.c: cuMemAlloc(), and sharing it by handles -------------------------------------------------------- */
+/* ---- allocations.c: cuMemAlloc(), and sharing it by handles ---- */
 
 enum origin { ORIGIN_NONE, ORIGIN_OWN, ORIGIN_OPENED };
 enum origin find_allocated(cu_ptr at, struct range *ret);
@@ -67,14 +67,14 @@ void count_allocations(struct standin_left *left);
 /* The @i-th place for one of this process's own; of no bytes where there is none. False: no such place. */
 bool allocation_at(int i, struct range *ret);
 
-/* ---- streams.c: work runs at once, or is recorded while a stream captures ------------------------------------------- */
+/* ---- streams.c: work runs at once, or is recorded while a stream captures ---- */
 
 enum work_kind { WORK_COPY, WORK_SET, WORK_LAUNCH };
 enum { PARAM_BYTES_MAX = 4096 };
 
 struct work {
     enum work_kind kind;
-    cu_ptr to, from;          /* addresses of the device, or of the host */
+    cu_ptr to, from; /* addresses of the device, or of the host */
     bool to_host, from_host;
     size_t bytes;
     unsigned char value;
@@ -90,24 +90,24 @@ cu_result check_ranges(const struct work *w); /* work.c */
 bool is_stream(cu_stream stream);             /* NULL, the default one, is */
 bool is_capturing(cu_stream stream);
 
-/* What a call that waits for the default stream, or may wait for the device, begins with: while a stream captures, it fails
- * and what is being captured is of no use any more. */
+/* What a call that waits for the default stream, or may wait for the device, begins with: while a stream
+ * captures, it fails and what is being captured is of no use any more. */
 cu_result refuse_waits(void);
 cu_result refuse_unsafe(void);
 void count_streams(struct standin_left *left);
 
-/* ---- launch.c ------------------------------------------------------------------------------------------------------- */
+/* ---- launch.c ---- */
 
 void count_modules(struct standin_left *left);
 
-/* ---- wrong.c -------------------------------------------------------------------------------------------------------- */
+/* ---- wrong.c ---- */
 
 void read_wrong(void); /* STANDIN_WRONG, at cuInit() */
 bool is_wrong(const char *kernel);
 /* Instead of @run, which launches. */
 cu_result run_wrong(cu_result (*run)(const struct work *w), const struct work *w);
 
-/* ---- graphs: what tests find by dlsym() ------------------------------------------------------------------------------ */
+/* ---- graphs: what tests find by dlsym() ---- */
 
 GRAPH_CALLS(PROTOTYPE)
 #undef PROTOTYPE

@@ -1,6 +1,6 @@
 /*
- * Streams of the stand-in driver (devices.c). Work runs when it is queued; while its stream captures, it is recorded with a copy
- * of its parameters, and runs as often as the graph is launched.
+ * Streams of the stand-in driver (devices.c). Work runs when it is queued; while its stream captures, it is
+ * recorded with a copy of its parameters, and runs as often as the graph is launched.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +19,9 @@ struct cu_graph_exec {
 };
 
 struct stream {
-    uintptr_t serial;   /* of the handle, never used again; 0: free */
-    bool blocking;      /* waits for the default stream, and that for it */
-    int capture, mode;  /* enum cu_capture_status; enum of tests/standin/graph.h */
+    uintptr_t serial;  /* of the handle, never used again; 0: free */
+    bool blocking;     /* waits for the default stream, and that for it */
+    int capture, mode; /* enum cu_capture_status; enum of tests/standin/graph.h */
     struct cu_graph graph;
 };
 
@@ -84,7 +84,7 @@ cu_result refuse_waits(void)
     return r == CU_SUCCESS ? refuse_unsafe() : r;
 }
 
-/* ---- streams -------------------------------------------------------------------------------------------------------- */
+/* ---- streams ---- */
 
 API cu_result cuStreamCreate(cu_stream *ret, unsigned flags)
 {
@@ -95,7 +95,7 @@ API cu_result cuStreamCreate(cu_stream *ret, unsigned flags)
         return CU_INVALID_VALUE;
     for (int i = 0; i < STREAMS_MAX; i++)
         if (streams[i].serial == 0) {
-            streams[i] = (struct stream) { .serial = ++n_serials, .blocking = !(flags & CU_STREAM_UNORDERED) };
+            streams[i] = (struct stream){.serial = ++n_serials, .blocking = !(flags & CU_STREAM_UNORDERED)};
             *ret = handle_of(&streams[i]);
             return CU_SUCCESS;
         }
@@ -110,7 +110,7 @@ API cu_result cuStreamDestroy_v2(cu_stream stream)
     if (!s)
         return CU_INVALID_HANDLE;
     free(s->graph.works);
-    *s = (struct stream) { 0 };
+    *s = (struct stream){0};
     return CU_SUCCESS;
 }
 
@@ -143,7 +143,7 @@ API cu_result cuStreamIsCapturing(cu_stream stream, int *ret_status)
     return CU_SUCCESS;
 }
 
-/* ---- work ----------------------------------------------------------------------------------------------------------- */
+/* ---- work ---- */
 
 static cu_result record(struct cu_graph *g, const struct work *w)
 {
@@ -171,7 +171,7 @@ cu_result submit(cu_stream stream, const struct work *w)
     return r == CU_SUCCESS ? run_now(w) : r;
 }
 
-/* ---- graphs --------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ---- */
 
 API cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
 {
@@ -211,7 +211,7 @@ API cu_result cuStreamEndCapture(cu_stream stream, cu_graph *ret)
     } else {
         free(s->graph.works);
     }
-    s->graph = (struct cu_graph) { 0 };
+    s->graph = (struct cu_graph){0};
     s->capture = CU_CAPTURE_NONE;
     *ret = g;
     return r;

@@ -44,7 +44,7 @@ cu_result run_now(const struct work *w)
     return is_wrong(w->kernel) ? run_wrong(launch, w) : launch(w);
 }
 
-/* ---- copies and fills ----------------------------------------------------------------------------------------------- */
+/* ---- copies and fills ---- */
 
 /* The synchronous calls wait for the default stream, which waits for others. */
 static cu_result wait_for(const struct work *w)
@@ -59,43 +59,48 @@ static cu_result wait_for(const struct work *w)
 API cu_result cuMemcpyDtoH_v2(void *to, cu_ptr from, size_t bytes)
 {
     ENTER();
-    return wait_for(&(struct work) { .kind = WORK_COPY, .to = (uintptr_t) to, .to_host = true, .from = from, .bytes = bytes });
+    return wait_for(&(struct work){
+        .kind = WORK_COPY, .to = (uintptr_t) to, .to_host = true, .from = from, .bytes = bytes});
 }
 
 API cu_result cuMemcpyHtoD_v2(cu_ptr to, const void *from, size_t bytes)
 {
     ENTER();
-    return wait_for(&(struct work) { .kind = WORK_COPY, .to = to, .from = (uintptr_t) from, .from_host = true, .bytes = bytes });
+    return wait_for(&(struct work){
+        .kind = WORK_COPY, .to = to, .from = (uintptr_t) from, .from_host = true, .bytes = bytes});
 }
 
 API cu_result cuMemsetD8_v2(cu_ptr to, unsigned char value, size_t bytes)
 {
     ENTER();
-    return wait_for(&(struct work) { .kind = WORK_SET, .to = to, .value = value, .bytes = bytes });
+    return wait_for(&(struct work){.kind = WORK_SET, .to = to, .value = value, .bytes = bytes});
 }
 
 API cu_result cuMemcpyDtoHAsync_v2(void *to, cu_ptr from, size_t bytes, cu_stream stream)
 {
     ENTER();
-    return submit(stream, &(struct work) { .kind = WORK_COPY, .to = (uintptr_t) to, .to_host = true, .from = from,
-                                           .bytes = bytes });
+    return submit(
+        stream, &(struct work){
+                    .kind = WORK_COPY, .to = (uintptr_t) to, .to_host = true, .from = from, .bytes = bytes});
 }
 
 API cu_result cuMemcpyHtoDAsync_v2(cu_ptr to, const void *from, size_t bytes, cu_stream stream)
 {
     ENTER();
-    return submit(stream, &(struct work) { .kind = WORK_COPY, .to = to, .from = (uintptr_t) from, .from_host = true,
-                                           .bytes = bytes });
+    return submit(
+        stream,
+        &(struct work){
+            .kind = WORK_COPY, .to = to, .from = (uintptr_t) from, .from_host = true, .bytes = bytes});
 }
 
 API cu_result cuMemcpyDtoDAsync_v2(cu_ptr to, cu_ptr from, size_t bytes, cu_stream stream)
 {
     ENTER();
-    return submit(stream, &(struct work) { .kind = WORK_COPY, .to = to, .from = from, .bytes = bytes });
+    return submit(stream, &(struct work){.kind = WORK_COPY, .to = to, .from = from, .bytes = bytes});
 }
 
 API cu_result cuMemsetD8Async(cu_ptr to, unsigned char value, size_t bytes, cu_stream stream)
 {
     ENTER();
-    return submit(stream, &(struct work) { .kind = WORK_SET, .to = to, .value = value, .bytes = bytes });
+    return submit(stream, &(struct work){.kind = WORK_SET, .to = to, .value = value, .bytes = bytes});
 }

@@ -1,7 +1,8 @@
 /*
- * Kernels of the stand-in driver that are wrong, for tests of who notices: STANDIN_WRONG=KERNEL:HOW, KERNEL a part of their names.
- * skip: their launches do nothing. flip: in every word of this process's allocations that a launch changed, a bit is the wrong
- * one, of binary32 the first of the mantissa, of two numbers of binary16 one of the upper one's.
+ * Kernels of the stand-in driver that are wrong, for tests of who notices: STANDIN_WRONG=KERNEL:HOW, KERNEL a
+ * part of their names. skip: their launches do nothing. flip: in every word of this process's allocations
+ * that a launch changed, a bit is the wrong one, of binary32 the first of the mantissa, of two numbers of
+ * binary16 one of the upper one's.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
- * The baseline of `kvcobra bench attend`: one query token of one KV head against a plain binary16 cache, as fast as we
- * can make it. Keys stand turned (after RoPE) and transposed in blocks of 64, so that neither side needs a sum across
- * lanes; all query heads of the KV head share each load. Not part of the library.
+ * The baseline of `kvcobra bench attend`: one query token of one KV head against a plain binary16 cache, as
+ * fast as we can make it. Keys stand turned (after RoPE) and transposed in blocks of 64, so that neither side
+ * needs a sum across lanes; all query heads of the KV head share each load. Not part of the library.
  */
 #pragma once
 

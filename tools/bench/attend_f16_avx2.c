@@ -17,4 +17,4 @@ enum { VEC_LANES = 8, VEC_BLOCK = 2 }; /* 8 sums, 2 columns, 1 factor of 16 regi
 #include "tools/bench/attend_f16_simd.h"
 
 extern const struct attend_f16 attend_f16_avx2;
-const struct attend_f16 attend_f16_avx2 = { "avx2", attend };
+const struct attend_f16 attend_f16_avx2 = {"avx2", attend};

@@ -17,4 +17,4 @@ enum { VEC_LANES = 16, VEC_BLOCK = 4 };
 #include "tools/bench/attend_f16_simd.h"
 
 extern const struct attend_f16 attend_f16_avx512;
-const struct attend_f16 attend_f16_avx512 = { "avx512", attend };
+const struct attend_f16 attend_f16_avx512 = {"avx512", attend};

@@ -1,5 +1,6 @@
 /*
- * The binary16 baseline for any vector width, included once by each attend_f16_<isa>.c, which before it defines
+ * The binary16 baseline for any vector width, included once by each attend_f16_<isa>.c, which before it
+ * defines
  *
  *     vec, VEC_LANES, VEC_BLOCK          a vector of binary32; vectors of a tile of four rows
  *     vec_load, vec_store, vec_set1, vec_fma
@@ -18,11 +19,12 @@
 
 enum { ROWS = 4, LINE = 64 };
 
-/* C [rows, vecs] += A [rows, k] B [k, vecs], B in binary16, the lines of B @ahead bytes further on their way. */
-inline_always void tile(size_t rows, size_t vecs, size_t k, const float *a, size_t lda, const uint16_t *b, size_t ldb,
-                        size_t ahead, float *c, size_t ldc)
+/* C [rows, vecs] += A [rows, k] B [k, vecs], B in binary16, the lines of B @ahead bytes further on their way.
+ */
+inline_always void tile(size_t rows, size_t vecs, size_t k, const float *a, size_t lda, const uint16_t *b,
+                        size_t ldb, size_t ahead, float *c, size_t ldc)
 {
-    vec sum[ROWS][VEC_BLOCK] = { 0 };
+    vec sum[ROWS][VEC_BLOCK] = {0};
 
     for (size_t x = 0; x < k; x++) {
         vec row[VEC_BLOCK];
@@ -54,8 +56,8 @@ inline_always void tile(size_t rows, size_t vecs, size_t k, const float *a, size
         }
 }
 
-inline_always void stripe(size_t rows, size_t n, size_t k, const float *a, size_t lda, const uint16_t *b, size_t ldb,
-                          size_t ahead, float *c, size_t ldc)
+inline_always void stripe(size_t rows, size_t n, size_t k, const float *a, size_t lda, const uint16_t *b,
+                          size_t ldb, size_t ahead, float *c, size_t ldc)
 {
     size_t j = 0;
 
@@ -66,8 +68,8 @@ inline_always void stripe(size_t rows, size_t n, size_t k, const float *a, size_
 }
 
 /* C [m, n] += A [m, k] B [k, n]; n a multiple of 16. */
-static void product(size_t m, size_t n, size_t k, const float *a, size_t lda, const uint16_t *b, size_t ahead, float *c,
-                    size_t ldc)
+static void product(size_t m, size_t n, size_t k, const float *a, size_t lda, const uint16_t *b, size_t ahead,
+                    float *c, size_t ldc)
 {
     for (; m >= ROWS; m -= ROWS, a += ROWS * lda, c += ROWS * ldc)
         stripe(ROWS, n, k, a, lda, b, n, ahead, c, ldc);
@@ -86,18 +88,20 @@ static void attend(const struct attend_f16_args *a)
     size_t d = a->d, block = d * CHUNK_TOKENS;
 
     for (size_t i = 0; i < a->group; i++)
-        rows[i] = (struct softmax_row) { .max = -INFINITY };
+        rows[i] = (struct softmax_row){.max = -INFINITY};
     memset(a->out, 0, a->group * d * sizeof(float));
     for (size_t n = 0; n < a->n_blocks; n++) {
         memset(scores, 0, a->group * CHUNK_TOKENS * sizeof(float));
-        product(a->group, CHUNK_TOKENS, d, a->q, d, a->k + n * block, block * sizeof(uint16_t), scores, CHUNK_TOKENS);
+        product(a->group, CHUNK_TOKENS, d, a->q, d, a->k + n * block, block * sizeof(uint16_t), scores,
+                CHUNK_TOKENS);
         for (size_t i = 0; i < a->group; i++) {
             float factor = softmax(&rows[i], scores + i * CHUNK_TOKENS);
 
             for (size_t x = 0; factor != 1 && x < d; x++)
                 a->out[i * d + x] *= factor;
         }
-        product(a->group, d, CHUNK_TOKENS, scores, CHUNK_TOKENS, a->v + n * block, block * sizeof(uint16_t), a->out, d);
+        product(a->group, d, CHUNK_TOKENS, scores, CHUNK_TOKENS, a->v + n * block, block * sizeof(uint16_t),
+                a->out, d);
     }
     for (size_t i = 0; i < a->group; i++)
         for (size_t x = 0; x < d; x++)

@@ -30,10 +30,10 @@ static float next_number(uint64_t *s)
     return ((float) (next(s) >> 40) * 0x1p-23f - 1) * 1.7320508f;
 }
 
-/* ---- a table in memory ------------------------------------------------------------------------------------------- */
+/* ---- a table in memory ---- */
 
-static float *make_codec(const struct table *t, struct codec *c, size_t n_coords, size_t n_predicting, uint64_t *seed,
-                         float *at)
+static float *make_codec(const struct table *t, struct codec *c, size_t n_coords, size_t n_predicting,
+                         uint64_t *seed, float *at)
 {
     size_t d = t->geometry.d;
     float scale = t->levels[SIDE_K][SYNTHETIC_BITS].step / sqrtf((float) (n_coords + n_predicting));
@@ -63,15 +63,19 @@ static float *make_codec(const struct table *t, struct codec *c, size_t n_coords
 
 int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape)
 {
-    struct synthetic made = { .table.v_from = shape->v_from_k ? PREDICT_HEAD : PREDICT_NONE };
+    struct synthetic made = {.table.v_from = shape->v_from_k ? PREDICT_HEAD : PREDICT_NONE};
     struct geometry *g = &made.table.geometry;
     size_t d = shape->d, predicting = shape->v_from_k ? shape->k_coords : 0;
     uint64_t seed = 1;
     float *at;
 
-    *g = (struct geometry) {
-        .n_layers = 1, .n_heads = shape->n_kv_heads * shape->group, .n_kv_heads = shape->n_kv_heads, .d = shape->d,
-        .n_rot = shape->d, .attn_scale = 1 / sqrt(shape->d),
+    *g = (struct geometry){
+        .n_layers = 1,
+        .n_heads = shape->n_kv_heads * shape->group,
+        .n_kv_heads = shape->n_kv_heads,
+        .d = shape->d,
+        .n_rot = shape->d,
+        .attn_scale = 1 / sqrt(shape->d),
     };
     for (uint32_t i = 0; i < g->n_rot / 2; i++)
         g->freq[i] = pow(500000, -2.0 * i / g->n_rot);
@@ -80,8 +84,10 @@ int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape)
             if (levels_normal(QUANT_LLOYD_MAX, b, &made.table.levels[side][b]) < 0)
                 return -EINVAL;
     made.codecs = calloc((size_t) shape->n_kv_heads * 2, sizeof(*made.codecs));
-    made.matrices = calloc(shape->n_kv_heads * (d * (2 + 2 * (shape->k_coords + shape->v_coords) + predicting) +
-                                                shape->v_coords * predicting), sizeof(float));
+    made.matrices =
+        calloc(shape->n_kv_heads * (d * (2 + 2 * (shape->k_coords + shape->v_coords) + predicting) +
+                                    shape->v_coords * predicting),
+               sizeof(float));
     made.table.codecs = made.codecs;
     if (!made.codecs || !made.matrices) {
         synthetic_deinit(&made);
@@ -100,17 +106,18 @@ void synthetic_deinit(struct synthetic *s)
 {
     free(s->codecs);
     free(s->matrices);
-    *s = (struct synthetic) { 0 };
+    *s = (struct synthetic){0};
 }
 
-/* ---- caches ------------------------------------------------------------------------------------------------------ */
+/* ---- caches ---- */
 
 struct decoded {
     float k[CHUNK_TOKENS * GEOMETRY_DIM_MAX], v[CHUNK_TOKENS * GEOMETRY_DIM_MAX];
 };
 
 /* What page @page holds of @head, as the binary16 cache keeps it. */
-static void fill_f16(struct attend_case *c, size_t head, size_t page, struct decoded *x, struct chunk_work *work)
+static void fill_f16(struct attend_case *c, size_t head, size_t page, struct decoded *x,
+                     struct chunk_work *work)
 {
     const struct geometry *g = &c->table->geometry;
     uint32_t layer = (uint32_t) head / g->n_kv_heads, in_layer = (uint32_t) head % g->n_kv_heads;
@@ -156,11 +163,13 @@ static size_t page_stride(const struct attend_case *c)
 static int allocate(struct attend_case *c)
 {
     const struct geometry *g = &c->table->geometry;
-    size_t numbers = c->n_heads * c->n_pages * CHUNK_TOKENS * g->d, rows = c->n_heads * geometry_group(g) * g->d;
+    size_t numbers = c->n_heads * c->n_pages * CHUNK_TOKENS * g->d,
+           rows = c->n_heads * geometry_group(g) * g->d;
 
     c->pages = aligned_alloc(PAGE_ALIGN, c->n_pages * page_stride(c));
     c->payloads = calloc(c->n_pages, sizeof(*c->payloads));
-    c->k = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k)); /* 64 of anything are a multiple of 128 bytes */
+    c->k =
+        aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k)); /* 64 of anything are a multiple of 128 bytes */
     c->v = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->v));
     c->q = calloc(rows, sizeof(*c->q));
     c->q_turned = calloc(rows, sizeof(*c->q_turned));
@@ -170,7 +179,7 @@ static int allocate(struct attend_case *c)
 static int fill(struct attend_case *c)
 {
     _cleanup_(freep) struct decoded *x = malloc(sizeof(*x));
-    _cleanup_(chunk_work_deinit) struct chunk_work work = { 0 };
+    _cleanup_(chunk_work_deinit) struct chunk_work work = {0};
     size_t bytes = page_stride(c);
     uint64_t seed = 2;
 
@@ -191,10 +200,12 @@ int attend_case_init(struct attend_case *c, const char *name, const struct table
 {
     const struct geometry *g = &table->geometry;
     struct attend_case made = {
-        .name = name, .table = table, .n_heads = (size_t) g->n_layers * g->n_kv_heads,
+        .name = name,
+        .table = table,
+        .n_heads = (size_t) g->n_layers * g->n_kv_heads,
     };
     size_t page_bytes = made.n_heads * CHUNK_TOKENS * g->d * 2 * sizeof(uint16_t);
-    int r = page_layout_init(&made.layout, table, (struct shard) { 0, g->n_kv_heads });
+    int r = page_layout_init(&made.layout, table, (struct shard){0, g->n_kv_heads});
 
     if (r < 0)
         return r;
@@ -219,7 +230,7 @@ void attend_case_deinit(struct attend_case *c)
     free(c->v);
     free(c->q);
     free(c->q_turned);
-    *c = (struct attend_case) { 0 };
+    *c = (struct attend_case){0};
 }
 
 size_t attend_case_packed_bytes(const struct attend_case *c)
@@ -227,31 +238,43 @@ size_t attend_case_packed_bytes(const struct attend_case *c)
     return c->n_pages * c->layout.payload_bytes[PAGE_REST];
 }
 
-/* ---- one head ---------------------------------------------------------------------------------------------------- */
+/* ---- one head ---- */
 
 static struct attend_args head_args(const struct attend_case *c, size_t head, void *scratch, float *out)
 {
     const struct geometry *g = &c->table->geometry;
     size_t row = (size_t) geometry_group(g) * g->d, n = c->n_pages * CHUNK_TOKENS;
 
-    return (struct attend_args) {
-        .layout = &c->layout, .layer = (uint32_t) head / g->n_kv_heads, .head = (uint32_t) head % g->n_kv_heads,
-        .payloads = c->payloads, .n_pages = c->n_pages, .exact_first = n, .exact_stride = g->d,
-        .q = c->q + head * row, .q_stride = row, .q_first = n - 1, .n_q = 1, .out = out, .out_stride = row,
+    return (struct attend_args){
+        .layout = &c->layout,
+        .layer = (uint32_t) head / g->n_kv_heads,
+        .head = (uint32_t) head % g->n_kv_heads,
+        .payloads = c->payloads,
+        .n_pages = c->n_pages,
+        .exact_first = n,
+        .exact_stride = g->d,
+        .q = c->q + head * row,
+        .q_stride = row,
+        .q_first = n - 1,
+        .n_q = 1,
+        .out = out,
+        .out_stride = row,
         .scratch = scratch,
     };
 }
 
-void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch, float *out)
+void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch,
+                        float *out)
 {
     struct attend_args a = head_args(c, head, scratch, out);
 
     attend_with(&a, ops);
 }
 
-void attend_case_folding(const struct attend_case *c, const struct ops *ops, void *scratch, struct attend_folding *ret)
+void attend_case_folding(const struct attend_case *c, const struct ops *ops, void *scratch,
+                         struct attend_folding *ret)
 {
-    *ret = (struct attend_folding) { 0 };
+    *ret = (struct attend_folding){0};
     for (size_t head = 0; head < c->n_heads; head++) {
         struct attend_args a = head_args(c, head, scratch, NULL);
         struct attend_folding of_head;
@@ -268,8 +291,13 @@ void attend_case_f16(const struct attend_case *c, const struct attend_f16 *f16, 
     const struct geometry *g = &c->table->geometry;
     size_t group = geometry_group(g), at = head * c->n_pages * CHUNK_TOKENS * g->d;
     struct attend_f16_args a = {
-        .d = g->d, .group = group, .n_blocks = c->n_pages, .k = c->k + at, .v = c->v + at,
-        .q = c->q_turned + head * group * g->d, .out = out,
+        .d = g->d,
+        .group = group,
+        .n_blocks = c->n_pages,
+        .k = c->k + at,
+        .v = c->v + at,
+        .q = c->q_turned + head * group * g->d,
+        .out = out,
     };
 
     f16->attend(&a);

@@ -1,6 +1,6 @@
 /*
- * What `kvcobra bench attend` measures: one layer's or one model's cache, packed and in binary16, holding the same
- * decoded keys and values. gpu/ is used directly: the public header has no plain cache to compare with.
+ * What `kvcobra bench attend` measures: one layer's or one model's cache, packed and in binary16, holding the
+ * same decoded keys and values. gpu/ is used directly: the public header has no plain cache to compare with.
  */
 #pragma once
 
@@ -17,11 +17,11 @@ struct attend_case {
     const struct table *table; /* borrowed */
     size_t n_pages;
     struct page_layout layout;
-    uint8_t *pages;            /* [n_pages] payloads of random codes */
+    uint8_t *pages; /* [n_pages] payloads of random codes */
     const uint8_t **payloads;
-    size_t n_heads;            /* KV heads of all layers */
-    uint16_t *k, *v;           /* [n_heads][n_pages][d][64], [n_heads][n_pages][64][d], keys turned */
-    float *q, *q_turned;       /* [n_heads][group, d]; turned to the last position and scaled */
+    size_t n_heads;      /* KV heads of all layers */
+    uint16_t *k, *v;     /* [n_heads][n_pages][d][64], [n_heads][n_pages][64][d], keys turned */
+    float *q, *q_turned; /* [n_heads][group, d]; turned to the last position and scaled */
 };
 
 /* A table of one layer in memory only: @n_coords coordinates of 4 bits per side. */
@@ -55,8 +55,10 @@ size_t attend_case_packed_bytes(const struct attend_case *c);
 struct ops;
 
 /* One decode step of KV head @head (of all layers): @out [group, d]. */
-void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch, float *out);
+void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch,
+                        float *out);
 
 /* The most of any head. */
-void attend_case_folding(const struct attend_case *c, const struct ops *ops, void *scratch, struct attend_folding *ret);
+void attend_case_folding(const struct attend_case *c, const struct ops *ops, void *scratch,
+                         struct attend_folding *ret);
 void attend_case_f16(const struct attend_case *c, const struct attend_f16 *f16, size_t head, float *out);

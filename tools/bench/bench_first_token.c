@@ -37,7 +37,8 @@ static int make_prompt(const char *text, size_t bytes, size_t repetition, int *r
 
     if (fd < 0)
         return fail(e, -errno, "cannot keep a prompt in memory: %s", strerror(errno));
-    (void) snprintf(line, sizeof(line), "Run %d at %.9f, repetition %zu.\n", (int) getpid(), clock_seconds(), repetition);
+    (void) snprintf(line, sizeof(line), "Run %d at %.9f, repetition %zu.\n", (int) getpid(), clock_seconds(),
+                    repetition);
     r = write_all(fd, line, strlen(line));
     if (r == 0)
         r = write_all(fd, text, bytes);
@@ -55,13 +56,14 @@ struct first {
     char why[256]; /* not everything was published */
 };
 
-static int first_token(const char *model, const char *socket, int prompt_fd, struct first *ret, struct errmsg *e)
+static int first_token(const char *model, const char *socket, int prompt_fd, struct first *ret,
+                       struct errmsg *e)
 {
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra generate");
-    struct process *const ps[] = { &p };
+    struct process *const ps[] = {&p};
     char prompt[64];
-    const char *argv[] = { "kvcobra", "generate", model, "--prompt-file", prompt, "--socket", socket, "--tokens", "1",
-                           "--ignore-eos", "--json", NULL };
+    const char *argv[] = {"kvcobra", "generate", model, "--prompt-file", prompt,   "--socket",
+                          socket,    "--tokens", "1",   "--ignore-eos",  "--json", NULL};
     const char *why;
     json_t *json;
     int r;
@@ -75,8 +77,8 @@ static int first_token(const char *model, const char *socket, int prompt_fd, str
     if (r < 0)
         return r;
     json = json_loads(p.out ? p.out : "", 0, NULL);
-    r = json_unpack(json, "{s:F, s:I, s:I, s:s}", "first_token_seconds", &ret->seconds, "prompt_tokens", &ret->n_prompt,
-                    "matched_tokens", &ret->n_matched, "not_published_because", &why);
+    r = json_unpack(json, "{s:F, s:I, s:I, s:s}", "first_token_seconds", &ret->seconds, "prompt_tokens",
+                    &ret->n_prompt, "matched_tokens", &ret->n_matched, "not_published_because", &why);
     if (r == 0)
         (void) snprintf(ret->why, sizeof(ret->why), "%s", why);
     json_decref(json);
@@ -84,8 +86,8 @@ static int first_token(const char *model, const char *socket, int prompt_fd, str
 }
 
 /* One process that has to read the prompt, and one that finds it read. */
-static int pair_of_processes(const char *model, const char *socket, const char *text, size_t bytes, size_t repetition,
-                             struct first ret[2], struct errmsg *e)
+static int pair_of_processes(const char *model, const char *socket, const char *text, size_t bytes,
+                             size_t repetition, struct first ret[2], struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     int r = make_prompt(text, bytes, repetition, &fd, e);
@@ -95,10 +97,12 @@ static int pair_of_processes(const char *model, const char *socket, const char *
     if (r < 0)
         return r;
     if (ret[0].n_matched > 0)
-        return fail(e, -EEXIST, "the first process found its prompt read: somebody else publishes the same text");
+        return fail(e, -EEXIST,
+                    "the first process found its prompt read: somebody else publishes the same text");
     if (ret[1].n_matched == 0)
-        return fail(e, -ENODATA, "the second process found nothing of %lld tokens read%s%s", (long long) ret[1].n_prompt,
-                    ret[0].why[0] ? ": " : "; a longer --prompt-bytes helps", ret[0].why);
+        return fail(e, -ENODATA, "the second process found nothing of %lld tokens read%s%s",
+                    (long long) ret[1].n_prompt, ret[0].why[0] ? ": " : "; a longer --prompt-bytes helps",
+                    ret[0].why);
     return 0;
 }
 
@@ -120,7 +124,7 @@ int bench_first_token(const char *model, const char *socket, const char *text, s
         warm[i] = pair[1].seconds;
         ratio[i] = cold[i] / warm[i];
     }
-    *ret = (struct first_token_result) {
+    *ret = (struct first_token_result){
         .n_prompt = (size_t) pair[1].n_prompt,
         .n_matched = (size_t) pair[1].n_matched,
         .cold = timing_of(cold, repeat),

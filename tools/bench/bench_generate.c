@@ -19,7 +19,8 @@ struct pair {
     double append_seconds; /* in the packed cache */
 };
 
-static int append_packed(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
+static int append_packed(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
+                         struct errmsg *e)
 {
     struct pair *p = ctx;
     double start = clock_seconds();
@@ -73,8 +74,8 @@ struct contexts {
     struct pair pair;
     struct kv_cache both, packed; /* views of the pair */
     const uint32_t *tokens;
-    size_t at;                    /* tokens in both caches */
-    float *logits;                /* [n_vocab] */
+    size_t at;                                       /* tokens in both caches */
+    float *logits;                                   /* [n_vocab] */
     double *exact_seconds, *packed_seconds, *ratios; /* [n_steps] */
     struct progress *progress;
 };
@@ -116,7 +117,8 @@ static int step(struct contexts *x, struct kv_cache *cache, double *ret_seconds,
     return r;
 }
 
-/* A step that is not timed: it encodes the chunks of the piece before it, which fall due with the next token. */
+/* A step that is not timed: it encodes the chunks of the piece before it, which fall due with the next token.
+ */
 static int settle(struct contexts *x, struct prefill_result *total, struct errmsg *e)
 {
     double encoding = x->pair.append_seconds, seconds;
@@ -149,7 +151,7 @@ static int decode(struct contexts *x, size_t n_steps, struct context_result *ret
         packed += x->packed_seconds[i];
     }
     progress_update(x->progress, (double) x->at);
-    *ret = (struct context_result) {
+    *ret = (struct context_result){
         .n_tokens = x->at,
         .exact = timing_of(x->exact_seconds, n_steps),
         .packed = timing_of(x->packed_seconds, n_steps),
@@ -159,14 +161,14 @@ static int decode(struct contexts *x, size_t n_steps, struct context_result *ret
     return 0;
 }
 
-int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_t *tokens, const size_t *contexts,
-                   size_t n, size_t n_steps, struct progress *p, struct context_result *ret_contexts,
-                   struct prefill_result *ret_prefill, struct errmsg *e)
+int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_t *tokens,
+                   const size_t *contexts, size_t n, size_t n_steps, struct progress *p,
+                   struct context_result *ret_contexts, struct prefill_result *ret_prefill, struct errmsg *e)
 {
     _cleanup_(exact_cache_freep) struct exact_cache *exact = NULL;
     _cleanup_(kvc_seq_freep) kvc_seq *s = NULL;
-    _cleanup_(contexts_deinit) struct contexts x = { .en = en, .tokens = tokens, .progress = p };
-    struct prefill_result prefilled = { 0 };
+    _cleanup_(contexts_deinit) struct contexts x = {.en = en, .tokens = tokens, .progress = p};
+    struct prefill_result prefilled = {0};
     int r = exact_cache_new(engine_geometry(en), contexts[n - 1], &exact, e);
 
     if (r < 0)
@@ -174,9 +176,9 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
     r = kvc_seq_new(m, NULL, 0, &s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
-    x.pair = (struct pair) { .exact = exact_cache_ops(exact), .packed = kvcobra_cache_ops(c, s) };
-    x.both = (struct kv_cache) { &x.pair, append_both, attend_exact, NULL, use_threads_exact, NULL, NULL };
-    x.packed = (struct kv_cache) { &x.pair, append_packed, attend_packed, NULL, use_threads_packed, NULL, NULL };
+    x.pair = (struct pair){.exact = exact_cache_ops(exact), .packed = kvcobra_cache_ops(c, s)};
+    x.both = (struct kv_cache){&x.pair, append_both, attend_exact, NULL, use_threads_exact, NULL, NULL};
+    x.packed = (struct kv_cache){&x.pair, append_packed, attend_packed, NULL, use_threads_packed, NULL, NULL};
     x.logits = calloc(engine_info(en)->n_vocab, sizeof(*x.logits));
     x.exact_seconds = calloc(n_steps, sizeof(double));
     x.packed_seconds = calloc(n_steps, sizeof(double));

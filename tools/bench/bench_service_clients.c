@@ -20,9 +20,10 @@ struct crew_state {
 
 int crew_init(struct crew *c, struct errmsg *e)
 {
-    void *state = mmap(NULL, sizeof(struct crew_state), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *state =
+        mmap(NULL, sizeof(struct crew_state), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    *c = (struct crew) { .state = state };
+    *c = (struct crew){.state = state};
     if (state == MAP_FAILED) {
         c->state = NULL;
         return fail(e, -ENOMEM, "out of memory for several processes");
@@ -36,14 +37,15 @@ static void report_failure(struct crew *c, const struct errmsg *e)
         c->state->error = *e;
 }
 
-int crew_add(struct crew *c, int (*run)(void *ctx, unsigned number, struct errmsg *e), void *ctx, struct errmsg *e)
+int crew_add(struct crew *c, int (*run)(void *ctx, unsigned number, struct errmsg *e), void *ctx,
+             struct errmsg *e)
 {
     pid_t pid = c->n < CREW_MAX ? fork() : -1;
 
     if (pid < 0)
         return fail(e, -EAGAIN, "cannot start %u processes", c->n + 1);
     if (pid == 0) {
-        struct errmsg mine = { "" };
+        struct errmsg mine = {""};
 
         (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (run(ctx, c->n, &mine) < 0)
@@ -82,7 +84,7 @@ int crew_finish(struct crew *c, struct errmsg *e)
         while (waitpid(c->pids[i], &status, 0) < 0 && errno == EINTR)
             ;
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-            report_failure(c, &(struct errmsg) { "a process of the bench died" });
+            report_failure(c, &(struct errmsg){"a process of the bench died"});
     }
     c->n = 0;
     return c->state->failed ? fail(e, -EIO, "%s", c->state->error.text) : 0;
@@ -96,5 +98,5 @@ void crew_deinit(struct crew *c)
     }
     if (c->state)
         (void) munmap(c->state, sizeof(*c->state));
-    *c = (struct crew) { .state = NULL };
+    *c = (struct crew){.state = NULL};
 }

@@ -19,7 +19,8 @@ int crew_init(struct crew *c, struct errmsg *e);
 void crew_deinit(struct crew *c); /* kills who is left; right as a cleanup, zeros are fine */
 
 /* Forks a process that runs @run(@ctx, its number) and exits. Return: 0; a negative errno with a sentence. */
-int crew_add(struct crew *c, int (*run)(void *ctx, unsigned number, struct errmsg *e), void *ctx, struct errmsg *e);
+int crew_add(struct crew *c, int (*run)(void *ctx, unsigned number, struct errmsg *e), void *ctx,
+             struct errmsg *e);
 
 /* In any of them: prepared, waiting for crew_go(). False: somebody failed, or the parent is gone. */
 bool crew_wait_go(struct crew *c);

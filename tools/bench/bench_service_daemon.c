@@ -14,16 +14,18 @@ enum { ARGS_MAX = 48 };
 
 int rig_init(struct rig *r, const char *daemon, const char *const *options, struct errmsg *e)
 {
-    const char *argv[ARGS_MAX] = { "kvcobrad", "--socket", r->socket, "--operator-socket", r->operator_socket, "--log-level",
-                                   "4", "--ready-fd", "3" };
-    struct process *ps[] = { &r->daemon };
+    const char *argv[ARGS_MAX] = {
+        "kvcobrad", "--socket",   r->socket, "--operator-socket", r->operator_socket, "--log-level",
+        "4",        "--ready-fd", "3"};
+    struct process *ps[] = {&r->daemon};
     size_t n = 9;
     sigset_t mask;
     int err;
 
     while (*options && n + 1 < ARGS_MAX)
         argv[n++] = *options++;
-    err = temp_folder_make("/tmp", "bench", r->folder, sizeof(r->folder), e); /* $TMPDIR may be too long for a socket */
+    err = temp_folder_make("/tmp", "bench", r->folder, sizeof(r->folder),
+                           e); /* $TMPDIR may be too long for a socket */
     if (err < 0)
         return err;
     (void) snprintf(r->socket, sizeof(r->socket), "%s/kvcobra.sock", r->folder);
@@ -38,7 +40,8 @@ int rig_init(struct rig *r, const char *daemon, const char *const *options, stru
     if (err == 0)
         err = process_wait(ps, 1, 0, PROCESS_WRITES, r->signal_fd, e);
     if (err == 0)
-        (void) sigprocmask(SIG_UNBLOCK, &mask, NULL); /* from here on a signal ends all of us: children die with this process */
+        (void) sigprocmask(SIG_UNBLOCK, &mask,
+                           NULL); /* from here on a signal ends all of us: children die with this process */
     return err == 0 && r->daemon.n_out == 0 ? fail(e, -ECANCELED, "kvcobrad does not start") : err;
 }
 

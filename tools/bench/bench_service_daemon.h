@@ -11,7 +11,10 @@ struct rig {
     int signal_fd;
 };
 
-#define RIG_INIT { .daemon = PROCESS_INIT("kvcobrad"), .signal_fd = -1 }
+#define RIG_INIT                                                                                             \
+    {                                                                                                        \
+        .daemon = PROCESS_INIT("kvcobrad"), .signal_fd = -1                                                  \
+    }
 
 /**
  * rig_init() - make the folder, start the daemon, wait until it serves

@@ -17,7 +17,7 @@
 
 #define SPACE_BYTES ((size_t) 2 << 30) /* addresses for a pool's extents */
 
-/* ---- which GPU --------------------------------------------------------------------------------------------------- */
+/* ---- which GPU ---- */
 
 struct search {
     const char *gpu;
@@ -27,7 +27,7 @@ struct search {
 
 static int set_gpu(kvc_client *c, const char *uuid, struct errmsg *e)
 {
-    int r = kvc_client_set_gpu(c, &(kvc_gpu_options) { .struct_bytes = sizeof(kvc_gpu_options), .uuid = uuid });
+    int r = kvc_client_set_gpu(c, &(kvc_gpu_options){.struct_bytes = sizeof(kvc_gpu_options), .uuid = uuid});
 
     return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
 }
@@ -59,7 +59,7 @@ static int look(void *ctx, unsigned number, struct errmsg *e)
 int place_find(const char *gpu, bool kernels, struct place_device *ret, struct errmsg *e)
 {
     struct search *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    _cleanup_(crew_deinit) struct crew crew = { .state = NULL };
+    _cleanup_(crew_deinit) struct crew crew = {.state = NULL};
     int r;
 
     if (s == MAP_FAILED)
@@ -77,14 +77,14 @@ int place_find(const char *gpu, bool kernels, struct place_device *ret, struct e
     return r;
 }
 
-/* ---- a place ----------------------------------------------------------------------------------------------------- */
+/* ---- a place ---- */
 
 int place_open(struct place *p, const struct place_device *device, struct errmsg *e)
 {
     struct cuda_device_info info;
     int r;
 
-    *p = (struct place) { .driver = NULL };
+    *p = (struct place){.driver = NULL};
     if (!device)
         return 0;
     p->device = *device;
@@ -129,7 +129,7 @@ int place_finish(const struct place *p, kvc_client *c)
     return place_is_gpu(p) ? kvc_client_synchronize(c) : 0;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 static cu_ptr address(const void *at)
 {
@@ -193,7 +193,7 @@ int place_get(struct place *p, void *to, const void *at, size_t bytes, struct er
     return r;
 }
 
-/* ---- extents ----------------------------------------------------------------------------------------------------- */
+/* ---- extents ---- */
 
 struct place_extent *place_extent(struct place *p, uint64_t id)
 {
@@ -203,10 +203,11 @@ struct place_extent *place_extent(struct place *p, uint64_t id)
     return NULL;
 }
 
-int place_map(struct place *p, uint64_t id, int fd_transferred, size_t bytes, struct place_extent **ret, struct errmsg *e)
+int place_map(struct place *p, uint64_t id, int fd_transferred, size_t bytes, struct place_extent **ret,
+              struct errmsg *e)
 {
     _cleanup_(closep) int fd = fd_transferred;
-    struct place_extent x = { .id = id, .bytes = bytes };
+    struct place_extent x = {.id = id, .bytes = bytes};
     int r = 0;
 
     if (p->n_extents == PLACE_EXTENTS_MAX)
@@ -251,13 +252,13 @@ int place_write(const struct place_extent *x, size_t offset, const void *from, s
     return cuda_extent_write(x->gpu, offset, from, n, e);
 }
 
-/* ---- a daemon ---------------------------------------------------------------------------------------------------- */
+/* ---- a daemon ---- */
 
 void place_arguments(const struct service_options *o, struct place_arguments *ret)
 {
     size_t n = 0;
 
-    *ret = (struct place_arguments) { .list = { NULL } };
+    *ret = (struct place_arguments){.list = {NULL}};
     if (!o->device)
         return;
     (void) snprintf(ret->gpu, sizeof(ret->gpu), "--gpu=%s", o->device->uuid);

@@ -1,9 +1,9 @@
 /*
- * Where the pages and vectors of a scenario lie: in the host's memory or on a GPU. Scenarios of `kvcobra bench service` are
- * written once, over this.
+ * Where the pages and vectors of a scenario lie: in the host's memory or on a GPU. Scenarios of `kvcobra
+ * bench service` are written once, over this.
  *
- * On the host "device" memory is plain memory and extents are mapped files. A GPU's driver does not survive fork(): a process
- * that forks others that open a place has not opened one itself. One thread at a time.
+ * On the host "device" memory is plain memory and extents are mapped files. A GPU's driver does not survive
+ * fork(): a process that forks others that open a place has not opened one itself. One thread at a time.
  */
 #pragma once
 
@@ -21,7 +21,8 @@ struct service_options;
 
 struct place_device { /* the GPU of a place; "" of the host's memory */
     char uuid[PLACE_UUID_CHARS], name[96];
-    bool is_standin;  /* the driver of the tests, which runs kernels on the CPU: its figures are none of a GPU */
+    bool is_standin; /* the driver of the tests, which runs kernels on the CPU: its figures are none of a GPU
+                      */
 };
 
 struct place_extent {
@@ -39,15 +40,17 @@ struct place {
     size_t n_extents;
 };
 
-#define PLACE_STANDIN_NOTE "This is the tests' stand-in for the driver: it shows that the bench works. No figure here is one of a GPU."
+#define PLACE_STANDIN_NOTE                                                                                   \
+    "This is the tests' stand-in for the driver: it shows that the bench works. No figure here is one of a " \
+    "GPU."
 
 /**
  * place_find() - the GPU that a bench is to use
  * @gpu:     a UUID, or "first"
  * @kernels: for sequences: there have to be kernels for it in this build
  *
- * Looks in a process of its own, so that this one may go on forking. Return: 0; a negative errno with a sentence that says what
- * is missing: the driver, the GPU, kernels.
+ * Looks in a process of its own, so that this one may go on forking. Return: 0; a negative errno with a
+ * sentence that says what is missing: the driver, the GPU, kernels.
  */
 int place_find(const char *gpu, bool kernels, struct place_device *ret, struct errmsg *e);
 
@@ -60,30 +63,34 @@ static inline bool place_is_gpu(const struct place *p)
     return p && p->driver;
 }
 
-/* A client whose sequences lie there. @socket: NULL = embedded. Return: 0; a negative errno with a sentence. */
+/* A client whose sequences lie there. @socket: NULL = embedded. Return: 0; a negative errno with a sentence.
+ */
 int place_client(const struct place *p, const char *socket, kvc_client **ret_client, struct errmsg *e);
 
-/* Until the client's work is done, as the calls of a client of the host's memory are when they return. As kvc_client_synchronize(). */
+/* Until the client's work is done, as the calls of a client of the host's memory are when they return. As
+ * kvc_client_synchronize(). */
 int place_finish(const struct place *p, kvc_client *c);
 
-/* Memory that append and read take there: undefined, copied to, copied from. All wait. 0; a negative errno with a sentence. */
+/* Memory that append and read take there: undefined, copied to, copied from. All wait. 0; a negative errno
+ * with a sentence. */
 int place_new(struct place *p, size_t bytes, void **ret_at, struct errmsg *e);
 void *place_free(struct place *p, void *at); /* NULL is fine. Returns NULL */
 int place_put(struct place *p, void *at, const void *from, size_t bytes, struct errmsg *e);
 int place_get(struct place *p, void *to, const void *at, size_t bytes, struct errmsg *e);
 
-/* ---- extents of a daemon's pool ---------------------------------------------------------------------------------- */
+/* ---- extents of a daemon's pool ---- */
 
 /* NULL: not mapped yet. */
 struct place_extent *place_extent(struct place *p, uint64_t id);
 /* @fd: transferred. Mapped until place_forget(). Return: 0; a negative errno with a sentence. */
-int place_map(struct place *p, uint64_t id, int fd, size_t bytes, struct place_extent **ret, struct errmsg *e);
+int place_map(struct place *p, uint64_t id, int fd, size_t bytes, struct place_extent **ret,
+              struct errmsg *e);
 void place_forget(struct place *p);
 int place_read(const struct place_extent *x, size_t offset, void *to, size_t n, struct errmsg *e);
 /* On a GPU alone: the host's pages are the daemon's to write. */
 int place_write(const struct place_extent *x, size_t offset, const void *from, size_t n, struct errmsg *e);
 
-/* ---- a daemon that has the place --------------------------------------------------------------------------------- */
+/* ---- a daemon that has the place ---- */
 
 struct place_arguments {
     char gpu[PLACE_UUID_CHARS + 8], mover[4096 + 16];

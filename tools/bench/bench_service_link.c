@@ -33,7 +33,7 @@ static int ask(struct link *l, Kvcobra__Request *m, const int *fds, size_t n_fds
                Kvcobra__Reply **ret_reply, struct errmsg *e)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX];
-    struct wire_packet p = { 0 };
+    struct wire_packet p = {0};
     ssize_t n = wire_request_pack(m, buf);
     int r = n < 0 ? (int) n : wire_send(l->fd, buf, (size_t) n, fds, n_fds);
 
@@ -71,12 +71,13 @@ static int tell(struct link *l, Kvcobra__Request m, const int *fds, size_t n_fds
 /* Whether a request on a GPU is worth asking again; waits a moment if so. */
 static bool come_again(const struct link *l, int r, double since)
 {
-    return r == -EAGAIN && place_is_gpu(l->place) && clock_seconds() - since < PATIENCE_S && poll(NULL, 0, PAUSE_MS) == 0;
+    return r == -EAGAIN && place_is_gpu(l->place) && clock_seconds() - since < PATIENCE_S &&
+           poll(NULL, 0, PAUSE_MS) == 0;
 }
 
 static int connect_to(const char *path, int *ret_fd, struct errmsg *e)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
 
     *ret_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     (void) snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
@@ -92,7 +93,7 @@ int link_open(const char *path, struct place *place, struct link *ret, struct er
     double began = clock_seconds();
     int r;
 
-    *ret = (struct link) { .fd = -1, .place = place };
+    *ret = (struct link){.fd = -1, .place = place};
     hello.version_min = PROTO_VERSION_MIN;
     hello.version_max = PROTO_VERSION;
     hello.client_name = (char *) "kvcobra bench service";
@@ -113,7 +114,7 @@ int link_open_model(struct link *l, const struct geometry *g, const uint8_t *mod
     Kvcobra__OpenModel open = KVCOBRA__OPEN_MODEL__INIT;
     Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_OPEN_MODEL, &open);
     Kvcobra__Reply *reply = NULL;
-    struct wire_packet p = { 0 };
+    struct wire_packet p = {0};
     int r;
 
     geometry.n_layers = g->n_layers;
@@ -125,7 +126,7 @@ int link_open_model(struct link *l, const struct geometry *g, const uint8_t *mod
     geometry.n_freq = g->n_rot / 2;
     geometry.freq = (double *) g->freq;
     open.geometry = &geometry;
-    open.model_digest = (ProtobufCBinaryData) { DIGEST_BYTES, (uint8_t *) model_digest };
+    open.model_digest = (ProtobufCBinaryData){DIGEST_BYTES, (uint8_t *) model_digest};
     r = ask(l, &m, NULL, 0, &p, &reply, e);
     if (r < 0)
         return r;
@@ -153,13 +154,13 @@ void link_close(struct link *l)
         (void) munmap((void *) l->index, l->index_bytes);
     if (l->fd >= 0)
         (void) close(l->fd);
-    *l = (struct link) { .fd = -1 };
+    *l = (struct link){.fd = -1};
 }
 
 int link_stage_and_activate(const char *operator_path, const void *bytes, size_t n_bytes, struct errmsg *e)
 {
     _cleanup_(closep) int fd = memfd_create("table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    _cleanup_(link_close) struct link l = { .fd = -1 };
+    _cleanup_(link_close) struct link l = {.fd = -1};
     Kvcobra__StageTable stage = KVCOBRA__STAGE_TABLE__INIT;
     Kvcobra__ActivateTable activate = KVCOBRA__ACTIVATE_TABLE__INIT;
     Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_STAGE_TABLE, &stage);
@@ -178,25 +179,26 @@ int link_stage_and_activate(const char *operator_path, const void *bytes, size_t
         return r;
     memcpy(digest, reply->stage_table->digest.data, DIGEST_BYTES);
     wire_reply_free(reply);
-    activate.digest = (ProtobufCBinaryData) { DIGEST_BYTES, digest };
+    activate.digest = (ProtobufCBinaryData){DIGEST_BYTES, digest};
     return tell(&l, of(KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate), NULL, 0, e);
 }
 
-/* ---- pages ------------------------------------------------------------------------------------------------------- */
+/* ---- pages ---- */
 
 static ProtobufCBinaryData key_bytes(const struct chunk_key *k)
 {
-    return (ProtobufCBinaryData) { CHUNK_KEY_BYTES, (uint8_t *) k->bytes };
+    return (ProtobufCBinaryData){CHUNK_KEY_BYTES, (uint8_t *) k->bytes};
 }
 
 static struct link_page page_of(const Kvcobra__PageRef *p)
 {
-    return (struct link_page) { p->slot, p->generation, p->extent, p->offset, p->bytes, 0 };
+    return (struct link_page){p->slot, p->generation, p->extent, p->offset, p->bytes, 0};
 }
 
-/* As many as there is room for now. Return: 0; -EAGAIN: *ret_n of them, the rest has to wait for memory on a GPU. */
-static int reserve_some(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class, struct link_page *ret,
-                        size_t *ret_n, struct errmsg *e)
+/* As many as there is room for now. Return: 0; -EAGAIN: *ret_n of them, the rest has to wait for memory on a
+ * GPU. */
+static int reserve_some(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class,
+                        struct link_page *ret, size_t *ret_n, struct errmsg *e)
 {
     Kvcobra__ReserveItem item[LINK_ITEMS_MAX], *items[LINK_ITEMS_MAX];
     Kvcobra__Reserve body = KVCOBRA__RESERVE__INIT;
@@ -211,7 +213,7 @@ static int reserve_some(struct link *l, const struct chunk_key *keys, size_t n, 
         items[i] = &item[i];
     }
     body.model = l->model;
-    body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, l->table_digest };
+    body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, l->table_digest};
     body.items = items;
     body.n_items = n;
     *ret_n = 0;
@@ -221,7 +223,8 @@ static int reserve_some(struct link *l, const struct chunk_key *keys, size_t n, 
     if (reply->reserve->n_slots > n || reply->reserve->n_exists != reply->reserve->n_slots)
         r = fail(e, -EPROTO, "the daemon answered for %zu of %zu pages", reply->reserve->n_slots, n);
     else if (reply->reserve->n_slots < n)
-        r = fail(e, reply->reserve->end_err < 0 ? reply->reserve->end_err : -EPROTO, "no slot: %.300s", reply->message);
+        r = fail(e, reply->reserve->end_err < 0 ? reply->reserve->end_err : -EPROTO, "no slot: %.300s",
+                 reply->message);
     for (size_t i = 0; (r == 0 || r == -EAGAIN) && i < reply->reserve->n_slots; i++) {
         ret[i] = page_of(reply->reserve->slots[i]);
         *ret_n = i + 1;
@@ -232,8 +235,8 @@ static int reserve_some(struct link *l, const struct chunk_key *keys, size_t n, 
     return r;
 }
 
-int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class, struct link_page *ret,
-                 struct errmsg *e)
+int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class,
+                 struct link_page *ret, struct errmsg *e)
 {
     double began = clock_seconds();
     size_t done = 0, some;
@@ -246,8 +249,8 @@ int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigne
     return r;
 }
 
-int link_commit(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n, size_t stride,
-                uint64_t *ret_lease, struct errmsg *e)
+int link_commit(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n,
+                size_t stride, uint64_t *ret_lease, struct errmsg *e)
 {
     Kvcobra__CommitItem item[LINK_ITEMS_MAX], *items[LINK_ITEMS_MAX];
     Kvcobra__Commit body = KVCOBRA__COMMIT__INIT;
@@ -281,8 +284,8 @@ int link_commit(struct link *l, const struct chunk_key *keys, const struct link_
     return r;
 }
 
-int link_lease(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n, uint64_t *ret_lease,
-               struct errmsg *e)
+int link_lease(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n,
+               uint64_t *ret_lease, struct errmsg *e)
 {
     Kvcobra__LeaseItem item[LINK_ITEMS_MAX], *items[LINK_ITEMS_MAX];
     Kvcobra__Lease body = KVCOBRA__LEASE__INIT;
@@ -299,7 +302,7 @@ int link_lease(struct link *l, const struct chunk_key *keys, const struct link_p
         items[i] = &item[i];
     }
     body.model = l->model;
-    body.table_digest = (ProtobufCBinaryData) { DIGEST_BYTES, l->table_digest };
+    body.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, l->table_digest};
     body.items = items;
     body.n_items = n;
     do /* pages of an earlier process are checked first */
@@ -328,7 +331,7 @@ static int extent_of(struct link *l, uint64_t id, struct place_extent **ret, str
     Kvcobra__GetExtent body = KVCOBRA__GET_EXTENT__INIT;
     Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_GET_EXTENT, &body);
     Kvcobra__Reply *reply = NULL;
-    struct wire_packet p = { 0 };
+    struct wire_packet p = {0};
     size_t bytes;
     int r;
 
@@ -348,7 +351,8 @@ static int extent_of(struct link *l, uint64_t id, struct place_extent **ret, str
     return place_map(l->place, id, p.fds[0], bytes, ret, e);
 }
 
-int link_read_page(struct link *l, const struct link_page *page, size_t first, size_t n, void *to, struct errmsg *e)
+int link_read_page(struct link *l, const struct link_page *page, size_t first, size_t n, void *to,
+                   struct errmsg *e)
 {
     struct place_extent *x;
     int r = extent_of(l, page->extent, &x, e);
@@ -356,7 +360,7 @@ int link_read_page(struct link *l, const struct link_page *page, size_t first, s
     return r < 0 ? r : place_read(x, page->offset + first, to, n, e);
 }
 
-/* ---- publishing -------------------------------------------------------------------------------------------------- */
+/* ---- publishing ---- */
 
 static uint64_t mixed(uint64_t n) /* splitmix64 */
 {
@@ -368,7 +372,7 @@ static uint64_t mixed(uint64_t n) /* splitmix64 */
 
 struct chunk_key link_key(uint64_t n)
 {
-    uint64_t words[2] = { mixed(n), mixed(~n) };
+    uint64_t words[2] = {mixed(n), mixed(~n)};
     struct chunk_key k;
 
     _Static_assert(sizeof(words) == sizeof(k.bytes), "two words");
@@ -380,9 +384,14 @@ void link_write_page(const struct page_layout *layout, const struct chunk_key *k
 {
     const struct table *t = layout->table;
     struct page_header h = {
-        .format_version = PAGE_FORMAT_VERSION, .codec_id = PAGE_CODEC_HALF_TILES, .key = *key,
-        .first_head = layout->shard.first_head, .n_heads = layout->shard.n_heads, .first_position = CHUNK_TOKENS,
-        .n_tokens = CHUNK_TOKENS, .payload_bytes = layout->payload_bytes[PAGE_REST],
+        .format_version = PAGE_FORMAT_VERSION,
+        .codec_id = PAGE_CODEC_HALF_TILES,
+        .key = *key,
+        .first_head = layout->shard.first_head,
+        .n_heads = layout->shard.n_heads,
+        .first_position = CHUNK_TOKENS,
+        .n_tokens = CHUNK_TOKENS,
+        .payload_bytes = layout->payload_bytes[PAGE_REST],
     };
     uint8_t *payload = to + PAGE_HEADER_BYTES;
     uint64_t n;
@@ -390,7 +399,8 @@ void link_write_page(const struct page_layout *layout, const struct chunk_key *k
     memcpy(h.table_digest, t->digest, DIGEST_BYTES);
     memcpy(h.model_digest, t->model_digest, DIGEST_BYTES);
     memcpy(&n, key->bytes, sizeof(n));
-    for (size_t i = 0; i + sizeof(n) <= h.payload_bytes; i += sizeof(n)) { /* half-tiles: a multiple of 64 bytes */
+    for (size_t i = 0; i + sizeof(n) <= h.payload_bytes;
+         i += sizeof(n)) { /* half-tiles: a multiple of 64 bytes */
         uint64_t word = mixed(n + i);
 
         memcpy(payload + i, &word, sizeof(word));
@@ -400,8 +410,8 @@ void link_write_page(const struct page_layout *layout, const struct chunk_key *k
 }
 
 /* The payload goes to its slot on the GPU; @page: in the host's memory. */
-static int fill_slot(struct link *l, const struct page_layout *layout, const uint8_t *page, struct link_page *slot,
-                     struct errmsg *e)
+static int fill_slot(struct link *l, const struct page_layout *layout, const uint8_t *page,
+                     struct link_page *slot, struct errmsg *e)
 {
     size_t bytes = layout->payload_bytes[PAGE_REST];
     struct place_extent *x;
@@ -411,8 +421,8 @@ static int fill_slot(struct link *l, const struct page_layout *layout, const uin
     return r < 0 ? r : place_write(x, slot->offset + PAGE_HEADER_BYTES, page + PAGE_HEADER_BYTES, bytes, e);
 }
 
-int link_publish(struct link *l, const struct page_layout *layout, uint64_t first, size_t n, struct link_page *ret,
-                 uint64_t *ret_lease, struct errmsg *e)
+int link_publish(struct link *l, const struct page_layout *layout, uint64_t first, size_t n,
+                 struct link_page *ret, uint64_t *ret_lease, struct errmsg *e)
 {
     size_t stride = layout->page_bytes[PAGE_REST];
     struct chunk_key keys[LINK_ITEMS_MAX];

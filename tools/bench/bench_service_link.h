@@ -1,6 +1,7 @@
 /*
- * One connection to a daemon, the protocol spoken by hand (proto/): the public header cannot time one message alone, nor hold a
- * thousand sessions without their caches. For `kvcobra bench service`; one thread at a time, of all links of a process.
+ * One connection to a daemon, the protocol spoken by hand (proto/): the public header cannot time one message
+ * alone, nor hold a thousand sessions without their caches. For `kvcobra bench service`; one thread at a
+ * time, of all links of a process.
  */
 #pragma once
 
@@ -34,23 +35,27 @@ struct link_page {
 };
 
 /* Everything returns 0, or a negative errno with a sentence. */
-int link_open(const char *path, struct place *place, struct link *ret, struct errmsg *e); /* hello, confirm; a GPU is waited for */
+int link_open(const char *path, struct place *place, struct link *ret,
+              struct errmsg *e); /* hello, confirm; a GPU is waited for */
 int link_open_model(struct link *l, const struct geometry *g, const uint8_t *model_digest, struct errmsg *e);
 void link_close(struct link *l);
 int link_stage_and_activate(const char *operator_path, const void *bytes, size_t n_bytes, struct errmsg *e);
 
 /* @keys, @pages: [n], 1 to LINK_ITEMS_MAX; all of them, or it is a failure. */
-int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class, struct link_page *ret,
-                 struct errmsg *e);
-/* Page i lies at i * @stride in the arena; on a GPU its payload is in the slot, and pages[i].crc32c is its checksum. */
-int link_commit(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n, size_t stride,
-                uint64_t *ret_lease, struct errmsg *e);
-int link_lease(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n, uint64_t *ret_lease,
-               struct errmsg *e);
+int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class,
+                 struct link_page *ret, struct errmsg *e);
+/* Page i lies at i * @stride in the arena; on a GPU its payload is in the slot, and pages[i].crc32c is its
+ * checksum. */
+int link_commit(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n,
+                size_t stride, uint64_t *ret_lease, struct errmsg *e);
+int link_lease(struct link *l, const struct chunk_key *keys, const struct link_page *pages, size_t n,
+               uint64_t *ret_lease, struct errmsg *e);
 int link_release(struct link *l, uint64_t lease, struct errmsg *e);
 
-/* @n bytes from @first of a page on, as they are in the pool: in slots of a GPU the header's are undefined. */
-int link_read_page(struct link *l, const struct link_page *page, size_t first, size_t n, void *to, struct errmsg *e);
+/* @n bytes from @first of a page on, as they are in the pool: in slots of a GPU the header's are undefined.
+ */
+int link_read_page(struct link *l, const struct link_page *page, size_t first, size_t n, void *to,
+                   struct errmsg *e);
 
 /* The @n th key: like real ones uniform in both halves, by which buckets are chosen. */
 struct chunk_key link_key(uint64_t n);
@@ -59,5 +64,5 @@ struct chunk_key link_key(uint64_t n);
 void link_write_page(const struct page_layout *layout, const struct chunk_key *key, uint8_t *to);
 
 /* Reserves, writes and commits the pages of keys first, first + 1 ...; @ret: [n]. */
-int link_publish(struct link *l, const struct page_layout *layout, uint64_t first, size_t n, struct link_page *ret,
-                 uint64_t *ret_lease, struct errmsg *e);
+int link_publish(struct link *l, const struct page_layout *layout, uint64_t first, size_t n,
+                 struct link_page *ret, uint64_t *ret_lease, struct errmsg *e);

@@ -1,9 +1,9 @@
 /*
  * Load on a daemon, and what it costs; the lookup of a prefix. See bench_service.h.
  *
- * Each client is a process. In one round it exchanges a packet with an echo process (one thread that polls, as the daemon
- * does), leases a published page and commits a page of its own, so that all three meet the same load; beside them it copies
- * a page and computes its CRC. Samples lie in memory that the processes share.
+ * Each client is a process. In one round it exchanges a packet with an echo process (one thread that polls,
+ * as the daemon does), leases a published page and commits a page of its own, so that all three meet the same
+ * load; beside them it copies a page and computes its CRC. Samples lie in memory that the processes share.
  */
 #include "tools/bench/bench_service.h"
 
@@ -30,7 +30,7 @@
 
 enum { PACKET_BYTES = 128, CLIENTS_MAX = SERVICE_CLIENTS_MAX };
 
-static const struct bench_shape shape = { .n_layers = 4, .n_kv_heads = 4, .d = 64, .n_bands = 8, .bits = 3 };
+static const struct bench_shape shape = {.n_layers = 4, .n_kv_heads = 4, .d = 64, .n_bands = 8, .bits = 3};
 
 enum { PING, LEASE, COMMIT, COPY, N_KINDS };
 
@@ -39,11 +39,11 @@ struct load {
     const struct page_layout *layout;
     const char *socket;
     struct crew crew;
-    double *samples;                          /* [N_KINDS][clients * rounds], shared between the processes */
-    int near[CLIENTS_MAX], far[CLIENTS_MAX];  /* ends of the exchange */
+    double *samples;                         /* [N_KINDS][clients * rounds], shared between the processes */
+    int near[CLIENTS_MAX], far[CLIENTS_MAX]; /* ends of the exchange */
 };
 
-/* ---- one client -------------------------------------------------------------------------------------------------- */
+/* ---- one client ---- */
 
 struct client {
     struct load *load;
@@ -55,9 +55,10 @@ struct client {
 
 static int exchange(struct client *c, struct errmsg *e)
 {
-    char packet[PACKET_BYTES] = { 0 };
+    char packet[PACKET_BYTES] = {0};
 
-    if (send(c->echo, packet, sizeof(packet), 0) != sizeof(packet) || recv(c->echo, packet, sizeof(packet), 0) <= 0)
+    if (send(c->echo, packet, sizeof(packet), 0) != sizeof(packet) ||
+        recv(c->echo, packet, sizeof(packet), 0) <= 0)
         return fail(e, -EIO, "the echo process is gone");
     return 0;
 }
@@ -92,7 +93,8 @@ static int commit_one(struct client *c, uint64_t n, double *ret_commit, double *
     return r == 0 && header.payload_crc32c != crc ? fail(e, -EIO, "the copy of a page is not the page") : r;
 }
 
-static int rounds(struct client *c, const struct link_page *page, const struct chunk_key *key, struct errmsg *e)
+static int rounds(struct client *c, const struct link_page *page, const struct chunk_key *key,
+                  struct errmsg *e)
 {
     unsigned n_rounds = c->load->options->n_rounds;
     size_t n = (size_t) c->load->options->n_clients * n_rounds;
@@ -112,7 +114,8 @@ static int rounds(struct client *c, const struct link_page *page, const struct c
         if (r == 0)
             r = link_release(&c->link, lease, e);
         if (r == 0)
-            r = commit_one(c, (uint64_t) (c->number + 1) << 40 | i, &samples[COMMIT * n + i], &samples[COPY * n + i], e);
+            r = commit_one(c, (uint64_t) (c->number + 1) << 40 | i, &samples[COMMIT * n + i],
+                           &samples[COPY * n + i], e);
     }
     return r;
 }
@@ -138,7 +141,7 @@ static int client(struct client *c, struct errmsg *e)
     return crew_wait_go(&c->load->crew) ? rounds(c, &page, &key, e) : 0;
 }
 
-/* ---- the load ---------------------------------------------------------------------------------------------------- */
+/* ---- the load ---- */
 
 /* Answers each packet with itself, on one thread, until every client is gone. */
 static void echo(const int *fds, unsigned n)
@@ -148,7 +151,7 @@ static void echo(const int *fds, unsigned n)
     char packet[PACKET_BYTES];
 
     for (unsigned i = 0; i < n; i++)
-        p[i] = (struct pollfd) { .fd = fds[i], .events = POLLIN };
+        p[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
     while (left > 0 && poll(p, n, -1) > 0)
         for (unsigned i = 0; i < n; i++) {
             ssize_t bytes;
@@ -168,7 +171,7 @@ static int run_process(void *ctx, unsigned number, struct errmsg *e)
 {
     struct load *load = ctx;
     unsigned n = load->options->n_clients;
-    struct client c = { .load = load, .number = number, .echo = load->near[number % n], .link = { .fd = -1 } };
+    struct client c = {.load = load, .number = number, .echo = load->near[number % n], .link = {.fd = -1}};
 
     for (unsigned i = 0; i < n; i++) {
         if (i != number)
@@ -207,7 +210,7 @@ static int run_load(struct load *load, struct errmsg *e)
     return crew_finish(&load->crew, e);
 }
 
-/* ---- the lookup -------------------------------------------------------------------------------------------------- */
+/* ---- the lookup ---- */
 
 static unsigned look_up(const struct index_reader *reader, const struct chunk_key *keys)
 {
@@ -220,8 +223,8 @@ static unsigned look_up(const struct index_reader *reader, const struct chunk_ke
 }
 
 /*
- * In a child that may do nothing but read, write and exit (seccomp's strict mode): a lookup that made a system call would be
- * killed. The clock is not read there: on some machines that is a system call.
+ * In a child that may do nothing but read, write and exit (seccomp's strict mode): a lookup that made a
+ * system call would be killed. The clock is not read there: on some machines that is a system call.
  */
 static int prove_no_calls(const struct index_reader *reader, const struct chunk_key *keys, struct errmsg *e)
 {
@@ -242,7 +245,7 @@ static int prove_no_calls(const struct index_reader *reader, const struct chunk_
 
 static int measure_lookup(struct load *load, struct timing *ret, struct errmsg *e)
 {
-    _cleanup_(link_close) struct link before = { .fd = -1 }, l = { .fd = -1 };
+    _cleanup_(link_close) struct link before = {.fd = -1}, l = {.fd = -1};
     uint64_t first = (uint64_t) 1 << 61, lease;
     struct chunk_key keys[SERVICE_LOOKUPS];
     struct geometry g = bench_geometry(&shape);
@@ -277,11 +280,12 @@ static int measure_lookup(struct load *load, struct timing *ret, struct errmsg *
     return r;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 static int measure(struct load *load, struct load_figures *ret, struct errmsg *e)
 {
-    size_t n = (size_t) load->options->n_clients * load->options->n_rounds, bytes = N_KINDS * n * sizeof(double);
+    size_t n = (size_t) load->options->n_clients * load->options->n_rounds,
+           bytes = N_KINDS * n * sizeof(double);
     int r;
 
     load->samples = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -303,10 +307,10 @@ static int measure(struct load *load, struct load_figures *ret, struct errmsg *e
 
 int service_load(const struct service_options *o, struct load_figures *ret, struct errmsg *e)
 {
-    static const char *const options[] = { "--pool-bytes=1G", "--quota-bytes=2G", "--arena-bytes=8M", NULL };
+    static const char *const options[] = {"--pool-bytes=1G", "--quota-bytes=2G", "--arena-bytes=8M", NULL};
     _cleanup_(rig_deinit) struct rig rig = RIG_INIT;
-    _cleanup_(bench_model_deinit) struct bench_model m = { .table = NULL };
-    struct load load = { .options = o, .layout = &m.layout, .socket = rig.socket };
+    _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
+    struct load load = {.options = o, .layout = &m.layout, .socket = rig.socket};
     int r = bench_model_init(&m, &shape, 1, e);
 
     if (r == 0)

@@ -1,9 +1,10 @@
 /*
  * What a daemon needs beside the pages: a pool full of the smallest pages, many clients, ten leases of each.
  *
- * Clients are connections of this process, each with a session of its own. They publish in turn, a message's worth of pages
- * at a time, until the pool is full; of its last pages each keeps ten leases of one page. Then the same again over a full
- * pool, where every page evicts another and every lease is a new one: what is needed must not grow by that.
+ * Clients are connections of this process, each with a session of its own. They publish in turn, a message's
+ * worth of pages at a time, until the pool is full; of its last pages each keeps ten leases of one page. Then
+ * the same again over a full pool, where every page evicts another and every lease is a new one: what is
+ * needed must not grow by that.
  */
 #include "tools/bench/bench_service.h"
 
@@ -26,15 +27,15 @@
 enum { LEASES_EACH = 10, FDS_BESIDE = 64 };
 
 /* Two half-tiles of one bit: header and payload are 256 bytes, the smallest page that has keys and values. */
-static const struct bench_shape shape = { .n_layers = 1, .n_kv_heads = 1, .d = 32, .n_bands = 1, .bits = 1 };
+static const struct bench_shape shape = {.n_layers = 1, .n_kv_heads = 1, .d = 32, .n_bands = 1, .bits = 1};
 
 struct size {
     unsigned n_clients;
     uint64_t pool_bytes, extent_bytes; /* pages of 256 bytes fill it */
 };
 
-static const struct size whole = { 1000, UINT64_C(256) << 20, UINT64_C(64) << 20 };
-static const struct size quick = { 20, UINT64_C(8) << 20, UINT64_C(2) << 20 };
+static const struct size whole = {1000, UINT64_C(256) << 20, UINT64_C(64) << 20};
+static const struct size quick = {20, UINT64_C(8) << 20, UINT64_C(2) << 20};
 
 struct client {
     struct link link;
@@ -47,13 +48,14 @@ struct bench {
     const struct bench_model *model;
     struct rig *rig;
     struct client *clients;
-    uint64_t next;        /* key to publish */
-    uint64_t n_messages;  /* that fill the pool */
+    uint64_t next;       /* key to publish */
+    uint64_t n_messages; /* that fill the pool */
 };
 
-/* ---- what the daemon has ----------------------------------------------------------------------------------------- */
+/* ---- what the daemon has ---- */
 
-/* Memory that counts as pages or as clients' arenas: what is shared with them, under the names that the daemon gives. */
+/* Memory that counts as pages or as clients' arenas: what is shared with them, under the names that the
+ * daemon gives. */
 static bool is_shared(const char *line)
 {
     return strstr(line, "kvcobra-pages") || strstr(line, "kvcobra-arena");
@@ -84,29 +86,36 @@ static int resident_bytes(pid_t pid, uint64_t *ret, struct errmsg *e)
 
 static int look(const struct bench *b, struct memory_state *ret, struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *operator = NULL;
+    _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
     kvc_status *s = NULL;
     int r = client_open(b->rig->operator_socket, &operator, e);
 
     if (r < 0)
         return r;
-    r = kvc_status_get(operator, &s);
+    r = kvc_status_get(operator, & s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(operator));
-    *ret = (struct memory_state) {
-        .n_sessions = s->sessions, .n_leases = s->leases, .n_evicted = s->evictions, .slot_records = s->slot_record_bytes,
-        .index = s->index_bytes, .holds = s->hold_bytes, .heap = s->heap_bytes,
+    *ret = (struct memory_state){
+        .n_sessions = s->sessions,
+        .n_leases = s->leases,
+        .n_evicted = s->evictions,
+        .slot_records = s->slot_record_bytes,
+        .index = s->index_bytes,
+        .holds = s->hold_bytes,
+        .heap = s->heap_bytes,
     };
     for (size_t i = 0; i < s->n_spaces; i++)
         ret->n_pages += s->spaces[i].pages;
     r = resident_bytes((pid_t) s->pid, &ret->resident, e);
     s = kvc_status_free(s);
-    if (r == 0 && (ret->n_sessions < b->size->n_clients || ret->n_leases != (uint64_t) b->size->n_clients * LEASES_EACH))
-        return fail(e, -EIO, "the daemon counts %" PRIu64 " sessions and %" PRIu64 " leases", ret->n_sessions, ret->n_leases);
+    if (r == 0 && (ret->n_sessions < b->size->n_clients ||
+                   ret->n_leases != (uint64_t) b->size->n_clients * LEASES_EACH))
+        return fail(e, -EIO, "the daemon counts %" PRIu64 " sessions and %" PRIu64 " leases", ret->n_sessions,
+                    ret->n_leases);
     return r;
 }
 
-/* ---- clients ----------------------------------------------------------------------------------------------------- */
+/* ---- clients ---- */
 
 static int release_leases(struct client *c, struct errmsg *e)
 {
@@ -177,12 +186,12 @@ static int measure(struct bench *b, struct memory_figures *ret, struct errmsg *e
     ret->n_churned = n * LINK_ITEMS_MAX;
     ret->page_bytes = b->model->layout.page_bytes[PAGE_REST];
     if (r == 0 && ret->filled.n_pages != b->n_messages * LINK_ITEMS_MAX)
-        return fail(e, -EIO, "of %" PRIu64 " pages that fill the pool it has %" PRIu64, b->n_messages * LINK_ITEMS_MAX,
-                    ret->filled.n_pages);
+        return fail(e, -EIO, "of %" PRIu64 " pages that fill the pool it has %" PRIu64,
+                    b->n_messages * LINK_ITEMS_MAX, ret->filled.n_pages);
     return r;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 /* One descriptor per connection here, five in the daemon, which raises its own limit. */
 static int raise_limit(unsigned n, struct errmsg *e)
@@ -192,8 +201,8 @@ static int raise_limit(unsigned n, struct errmsg *e)
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return fail(e, -errno, "getrlimit: %s", strerror(errno));
     if (limit.rlim_max < 5 * (rlim_t) n + FDS_BESIDE)
-        return fail(e, -EMFILE, "%u clients need %u descriptors in the daemon, and ulimit -Hn says %llu", n, 5 * n + FDS_BESIDE,
-                    (unsigned long long) limit.rlim_max);
+        return fail(e, -EMFILE, "%u clients need %u descriptors in the daemon, and ulimit -Hn says %llu", n,
+                    5 * n + FDS_BESIDE, (unsigned long long) limit.rlim_max);
     limit.rlim_cur = limit.rlim_max;
     return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? fail(e, -errno, "setrlimit: %s", strerror(errno)) : 0;
 }
@@ -202,12 +211,19 @@ int service_memory(const struct service_options *o, struct memory_figures *ret, 
 {
     const struct size *size = o->quick ? &quick : &whole;
     _cleanup_(rig_deinit) struct rig rig = RIG_INIT;
-    _cleanup_(bench_model_deinit) struct bench_model m = { .table = NULL };
+    _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
     _cleanup_(freep) struct client *clients = calloc(size->n_clients, sizeof(*clients));
-    struct bench b = { .size = size, .model = &m, .rig = &rig, .clients = clients };
+    struct bench b = {.size = size, .model = &m, .rig = &rig, .clients = clients};
     char pool[40], extent[40];
-    const char *const options[] = { pool, extent, "--arena-bytes=128K", "--quota-bytes=4G", "--connections=1100",
-                                    "--connections-per-uid=1100", "--sessions-per-tenant=1100", "--lease-ms=600000", NULL };
+    const char *const options[] = {pool,
+                                   extent,
+                                   "--arena-bytes=128K",
+                                   "--quota-bytes=4G",
+                                   "--connections=1100",
+                                   "--connections-per-uid=1100",
+                                   "--sessions-per-tenant=1100",
+                                   "--lease-ms=600000",
+                                   NULL};
     int r;
 
     if (!clients)

@@ -15,15 +15,20 @@ const uint8_t bench_model_digest[DIGEST_BYTES] = "the model of the service's ben
 
 struct geometry bench_geometry(const struct bench_shape *s)
 {
-    struct geometry g = { .n_layers = s->n_layers, .n_heads = s->n_kv_heads, .n_kv_heads = s->n_kv_heads, .d = s->d,
-                          .n_rot = s->d, .attn_scale = 1 / sqrt(s->d) };
+    struct geometry g = {.n_layers = s->n_layers,
+                         .n_heads = s->n_kv_heads,
+                         .n_kv_heads = s->n_kv_heads,
+                         .d = s->d,
+                         .n_rot = s->d,
+                         .attn_scale = 1 / sqrt(s->d)};
 
     for (unsigned i = 0; i < s->d / 2; i++)
         g.freq[i] = pow(10000, -2.0 * i / s->d);
     return g;
 }
 
-static int build(const struct bench_shape *s, double scale, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e)
+static int build(const struct bench_shape *s, double scale, void **ret_bytes, size_t *ret_n_bytes,
+                 struct errmsg *e)
 {
     static struct levels levels[2][TABLE_BITS_MAX + 1];
     static double mean[DIM_MAX], enc[BANDS_MAX][8 * DIM_MAX], dec[BANDS_MAX][DIM_MAX * 8];
@@ -39,17 +44,21 @@ static int build(const struct bench_shape *s, double scale, void **ret_bytes, si
             enc[i][c * s->d + i * 8 + c] = 1;
             dec[i][(i * 8 + c) * 8 + c] = scale;
         }
-        bands[i] = (struct band_spec) { .bits = (uint8_t) s->bits, .n_coords = 8, .enc = enc[i], .dec = dec[i] };
+        bands[i] = (struct band_spec){.bits = (uint8_t) s->bits, .n_coords = 8, .enc = enc[i], .dec = dec[i]};
     }
     for (size_t i = 0; i < n_codecs; i++)
-        codecs[i] = (struct codec_spec) { .mean = mean, .n_bands = s->n_bands, .bands = bands };
+        codecs[i] = (struct codec_spec){.mean = mean, .n_bands = s->n_bands, .bands = bands};
     for (unsigned i = 0; r == 0 && i < 2 * TABLE_BITS_MAX; i++)
-        r = levels_normal(QUANT_LLOYD_MAX, i % TABLE_BITS_MAX + 1, &levels[i / TABLE_BITS_MAX][i % TABLE_BITS_MAX + 1]);
+        r = levels_normal(QUANT_LLOYD_MAX, i % TABLE_BITS_MAX + 1,
+                          &levels[i / TABLE_BITS_MAX][i % TABLE_BITS_MAX + 1]);
     if (r < 0)
         return fail(e, r, "cannot compute levels");
-    return table_build(&(struct table_spec) { .geometry = &g, .model_digest = bench_model_digest, .n_sink = 4,
-                                              .levels = (const struct levels (*)[TABLE_BITS_MAX + 1]) levels,
-                                              .codecs = codecs, .provenance = "{\"made_by\": \"bench service\"}" },
+    return table_build(&(struct table_spec){.geometry = &g,
+                                            .model_digest = bench_model_digest,
+                                            .n_sink = 4,
+                                            .levels = (const struct levels(*)[TABLE_BITS_MAX + 1]) levels,
+                                            .codecs = codecs,
+                                            .provenance = "{\"made_by\": \"bench service\"}"},
                        ret_bytes, ret_n_bytes, e);
 }
 
@@ -59,12 +68,12 @@ int bench_model_init(struct bench_model *m, const struct bench_shape *s, double 
     size_t n_bytes;
     int r = build(s, scale, &bytes, &n_bytes, e);
 
-    *m = (struct bench_model) { .table = NULL };
+    *m = (struct bench_model){.table = NULL};
     if (r == 0)
         r = table_parse(bytes, n_bytes, &m->table, e);
     if (r < 0)
         return r;
-    r = page_layout_init(&m->layout, m->table, (struct shard) { 0, s->n_kv_heads });
+    r = page_layout_init(&m->layout, m->table, (struct shard){0, s->n_kv_heads});
     if (r < 0) {
         m->table = table_unref(m->table);
         return fail(e, r, "cannot lay out pages of the bench's table");

@@ -10,7 +10,7 @@
 #include "tools/bench/machine.h"
 #include "tools/command/report.h"
 
-/* ---- what is asked ----------------------------------------------------------------------------------------------- */
+/* ---- what is asked ---- */
 
 enum sense { BELOW, EXACTLY };
 
@@ -34,37 +34,41 @@ static double bytes_per_page(const struct memory_state *s)
 
 static size_t judge_load(const struct load_figures *f, struct verdict *ret)
 {
-    ret[0] = (struct verdict) { "lease, p50 / exchange", BELOW, 3, f->lease.median / f->ping.median };
-    ret[1] = (struct verdict) { "lease, p99 / exchange", BELOW, 10, f->lease.p99 / f->ping.p99 };
-    ret[2] = (struct verdict) { "commit, p50 / (3 exchanges + 1.5 copies)", BELOW, 1,
-                                f->commit.median / (3 * f->ping.median + 1.5 * f->copy.median) };
-    ret[3] = (struct verdict) { "lookup of a chunk, p50, us", BELOW, 1, f->lookup.median * 1e6 };
+    ret[0] = (struct verdict){"lease, p50 / exchange", BELOW, 3, f->lease.median / f->ping.median};
+    ret[1] = (struct verdict){"lease, p99 / exchange", BELOW, 10, f->lease.p99 / f->ping.p99};
+    ret[2] = (struct verdict){"commit, p50 / (3 exchanges + 1.5 copies)", BELOW, 1,
+                              f->commit.median / (3 * f->ping.median + 1.5 * f->copy.median)};
+    ret[3] = (struct verdict){"lookup of a chunk, p50, us", BELOW, 1, f->lookup.median * 1e6};
     return 4;
 }
 
 static size_t judge_memory(const struct memory_figures *f, struct verdict *ret)
 {
-    ret[0] = (struct verdict) { "memory beside a page, bytes", BELOW, 128, bytes_per_page(&f->filled) };
-    ret[1] = (struct verdict) { "the same after churn, bytes", BELOW, 128, bytes_per_page(&f->churned) };
+    ret[0] = (struct verdict){"memory beside a page, bytes", BELOW, 128, bytes_per_page(&f->filled)};
+    ret[1] = (struct verdict){"the same after churn, bytes", BELOW, 128, bytes_per_page(&f->churned)};
     return 2;
 }
 
 static size_t judge_swap(const struct swap_figures *f, struct verdict *ret)
 {
-    ret[0] = (struct verdict) { "calls that failed while tables were swapped", EXACTLY, 0, (double) f->n_failed };
-    ret[1] = (struct verdict) { "reads that were wrong", EXACTLY, 0, (double) f->n_wrong };
-    ret[2] = (struct verdict) { "p99.9 of a call above the one without swaps, ms", BELOW, 1,
-                                (f->swapping.all.p999 - f->quiet.all.p999) * 1e3 };
+    ret[0] =
+        (struct verdict){"calls that failed while tables were swapped", EXACTLY, 0, (double) f->n_failed};
+    ret[1] = (struct verdict){"reads that were wrong", EXACTLY, 0, (double) f->n_wrong};
+    ret[2] = (struct verdict){"p99.9 of a call above the one without swaps, ms", BELOW, 1,
+                              (f->swapping.all.p999 - f->quiet.all.p999) * 1e3};
     return 3;
 }
 
 static size_t judge_restart(const struct restart_figures *f, struct verdict *ret)
 {
-    ret[0] = (struct verdict) { "serving again, the slowest, ms", BELOW, 200, f->serving.p99 * 1e3 };
-    ret[1] = (struct verdict) { "pages that were lost", EXACTLY, 0, (double) (f->n_pages - f->n_found) };
-    ret[2] = (struct verdict) { "pages of the sample that differ", EXACTLY, 0, (double) (f->n_sampled - f->n_identical) };
-    ret[3] = (struct verdict) { "holds that were not honoured", EXACTLY, 0, (double) f->n_pages - (double) f->n_held };
-    ret[4] = (struct verdict) { "generations that were not above earlier ones", EXACTLY, 0, (double) f->n_lower };
+    ret[0] = (struct verdict){"serving again, the slowest, ms", BELOW, 200, f->serving.p99 * 1e3};
+    ret[1] = (struct verdict){"pages that were lost", EXACTLY, 0, (double) (f->n_pages - f->n_found)};
+    ret[2] = (struct verdict){"pages of the sample that differ", EXACTLY, 0,
+                              (double) (f->n_sampled - f->n_identical)};
+    ret[3] = (struct verdict){"holds that were not honoured", EXACTLY, 0,
+                              (double) f->n_pages - (double) f->n_held};
+    ret[4] =
+        (struct verdict){"generations that were not above earlier ones", EXACTLY, 0, (double) f->n_lower};
     return 5;
 }
 
@@ -83,38 +87,40 @@ static size_t judge(const struct service_figures *f, struct verdict ret[VERDICTS
     return n;
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 static json_t *load_json(const struct load_figures *f)
 {
-    return json_pack("{s:I, s:I, s:{s:o, s:o, s:o, s:o, s:o}, s:i}", "samples", (json_int_t) f->n_samples, "page_bytes",
-                     (json_int_t) f->page_bytes, "us", "exchange", timing_json(f->ping, 1e6), "lease",
-                     timing_json(f->lease, 1e6), "commit", timing_json(f->commit, 1e6), "copy", timing_json(f->copy, 1e6),
-                     "lookup_per_chunk", timing_json(f->lookup, 1e6), "lookup_system_calls", 0);
+    return json_pack("{s:I, s:I, s:{s:o, s:o, s:o, s:o, s:o}, s:i}", "samples", (json_int_t) f->n_samples,
+                     "page_bytes", (json_int_t) f->page_bytes, "us", "exchange", timing_json(f->ping, 1e6),
+                     "lease", timing_json(f->lease, 1e6), "commit", timing_json(f->commit, 1e6), "copy",
+                     timing_json(f->copy, 1e6), "lookup_per_chunk", timing_json(f->lookup, 1e6),
+                     "lookup_system_calls", 0);
 }
 
 static json_t *state_json(const struct memory_state *s)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "pages", (json_int_t) s->n_pages, "sessions",
-                     (json_int_t) s->n_sessions, "leases", (json_int_t) s->n_leases, "evictions", (json_int_t) s->n_evicted,
-                     "slot_record_bytes", (json_int_t) s->slot_records, "index_bytes", (json_int_t) s->index, "hold_bytes",
-                     (json_int_t) s->holds, "heap_bytes", (json_int_t) s->heap, "resident_bytes", (json_int_t) s->resident,
-                     "bytes_per_page", bytes_per_page(s));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "pages", (json_int_t) s->n_pages,
+                     "sessions", (json_int_t) s->n_sessions, "leases", (json_int_t) s->n_leases, "evictions",
+                     (json_int_t) s->n_evicted, "slot_record_bytes", (json_int_t) s->slot_records,
+                     "index_bytes", (json_int_t) s->index, "hold_bytes", (json_int_t) s->holds, "heap_bytes",
+                     (json_int_t) s->heap, "resident_bytes", (json_int_t) s->resident, "bytes_per_page",
+                     bytes_per_page(s));
 }
 
 static json_t *memory_json(const struct memory_figures *f)
 {
-    return json_pack("{s:I, s:f, s:o, s:I, s:o}", "page_bytes", (json_int_t) f->page_bytes, "fill_seconds", f->seconds,
-                     "filled", state_json(&f->filled), "churned_pages", (json_int_t) f->n_churned, "churned",
-                     state_json(&f->churned));
+    return json_pack("{s:I, s:f, s:o, s:I, s:o}", "page_bytes", (json_int_t) f->page_bytes, "fill_seconds",
+                     f->seconds, "filled", state_json(&f->filled), "churned_pages", (json_int_t) f->n_churned,
+                     "churned", state_json(&f->churned));
 }
 
-static const char *const call_names[SWAP_CALLS] = { "begin", "match", "append", "commit", "read" };
+static const char *const call_names[SWAP_CALLS] = {"begin", "match", "append", "commit", "read"};
 
 static json_t *latency_json(const struct swap_latency *l)
 {
-    return json_pack("{s:I, s:f, s:f, s:f, s:f}", "calls", (json_int_t) l->n, "median", l->median * 1e6, "p99", l->p99 * 1e6,
-                     "p999", l->p999 * 1e6, "max", l->max * 1e6);
+    return json_pack("{s:I, s:f, s:f, s:f, s:f}", "calls", (json_int_t) l->n, "median", l->median * 1e6,
+                     "p99", l->p99 * 1e6, "p999", l->p999 * 1e6, "max", l->max * 1e6);
 }
 
 static json_t *latencies_json(const struct swap_latencies *l)
@@ -129,18 +135,20 @@ static json_t *latencies_json(const struct swap_latencies *l)
 
 static json_t *swap_json(const struct swap_figures *f)
 {
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:{s:o, s:o}}", "swaps", (int) f->n_swaps, "sequences",
-                     (json_int_t) f->n_sequences, "reads", (json_int_t) f->n_reads, "matched_tokens", (json_int_t) f->n_matched,
-                     "published_tokens", (json_int_t) f->n_published, "failed", (json_int_t) f->n_failed, "wrong",
-                     (json_int_t) f->n_wrong, "failure", f->failure.text[0] ? f->failure.text : NULL, "us", "swapping",
-                     latencies_json(&f->swapping), "quiet", latencies_json(&f->quiet));
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:{s:o, s:o}}", "swaps", (int) f->n_swaps,
+                     "sequences", (json_int_t) f->n_sequences, "reads", (json_int_t) f->n_reads,
+                     "matched_tokens", (json_int_t) f->n_matched, "published_tokens",
+                     (json_int_t) f->n_published, "failed", (json_int_t) f->n_failed, "wrong",
+                     (json_int_t) f->n_wrong, "failure", f->failure.text[0] ? f->failure.text : NULL, "us",
+                     "swapping", latencies_json(&f->swapping), "quiet", latencies_json(&f->quiet));
 }
 
 static json_t *restart_json(const struct restart_figures *f, bool on_gpu)
 {
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:o, s:o, s:o*}}", "restarts", (int) f->n_restarts, "pages",
-                     (json_int_t) f->n_pages, "page_bytes", (json_int_t) f->page_bytes, "found", (json_int_t) f->n_found,
-                     "sampled", (json_int_t) f->n_sampled, "identical", (json_int_t) f->n_identical, "held",
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:o, s:o, s:o*}}", "restarts",
+                     (int) f->n_restarts, "pages", (json_int_t) f->n_pages, "page_bytes",
+                     (json_int_t) f->page_bytes, "found", (json_int_t) f->n_found, "sampled",
+                     (json_int_t) f->n_sampled, "identical", (json_int_t) f->n_identical, "held",
                      (json_int_t) f->n_held, "lower_generations", (json_int_t) f->n_lower, "ms", "exit",
                      timing_json(f->exit, 1e3), "serving", timing_json(f->serving, 1e3), "gpu",
                      on_gpu ? timing_json(f->gpu, 1e3) : NULL);
@@ -149,7 +157,8 @@ static json_t *restart_json(const struct restart_figures *f, bool on_gpu)
 /* NULL: the host's memory. */
 static json_t *device_json(const struct place_device *d)
 {
-    return d ? json_pack("{s:s, s:s, s:b}", "uuid", d->uuid, "name", d->name, "stand_in", d->is_standin) : NULL;
+    return d ? json_pack("{s:s, s:s, s:b}", "uuid", d->uuid, "name", d->name, "stand_in", d->is_standin)
+             : NULL;
 }
 
 int service_print_json(const struct service_figures *f, const struct service_options *o)
@@ -162,27 +171,34 @@ int service_print_json(const struct service_figures *f, const struct service_opt
     cpu_name(cpu);
     for (size_t i = 0; i < n; i++)
         (void) json_array_append_new(asked, json_pack("{s:s, s:s, s:f, s:f, s:b}", "what", v[i].what, "sense",
-                                                      v[i].sense == BELOW ? "below" : "exactly", "asked", v[i].asked, "got",
-                                                      v[i].got, "met", is_met(&v[i])));
-    return report_json(json_pack("{s:s, s:s, s:I, s:i, s:o*, s:o*, s:o*, s:o*, s:o*, s:o}", "cpu", cpu, "compiler", COMPILER, "cpus",
-                                 (json_int_t) sysconf(_SC_NPROCESSORS_ONLN), "clients", (int) o->n_clients, "gpu",
-                                 device_json(o->device), "load",
-                                 f->load ? load_json(f->load) : NULL, "memory", f->memory ? memory_json(f->memory) : NULL,
-                                 "swap", f->swap ? swap_json(f->swap) : NULL, "restart",
-                                 f->restart ? restart_json(f->restart, o->device) : NULL, "asked", asked));
+                                                      v[i].sense == BELOW ? "below" : "exactly", "asked",
+                                                      v[i].asked, "got", v[i].got, "met", is_met(&v[i])));
+    return report_json(
+        json_pack("{s:s, s:s, s:I, s:i, s:o*, s:o*, s:o*, s:o*, s:o*, s:o}", "cpu", cpu, "compiler", COMPILER,
+                  "cpus", (json_int_t) sysconf(_SC_NPROCESSORS_ONLN), "clients", (int) o->n_clients, "gpu",
+                  device_json(o->device), "load", f->load ? load_json(f->load) : NULL, "memory",
+                  f->memory ? memory_json(f->memory) : NULL, "swap", f->swap ? swap_json(f->swap) : NULL,
+                  "restart", f->restart ? restart_json(f->restart, o->device) : NULL, "asked", asked));
 }
 
-/* ---- text -------------------------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 static int print_load(const struct load_figures *f, unsigned n_clients)
 {
     _cleanup_(report_freep) struct report *r = report_new("<microseconds\t>min\t>median\t>p99");
-    const struct { const char *name; const struct timing *t; } rows[] = {
-        { "exchange of packets", &f->ping }, { "lease", &f->lease }, { "commit", &f->commit }, { "copy and CRC", &f->copy },
-        { "lookup, per chunk", &f->lookup },
+    const struct {
+        const char *name;
+        const struct timing *t;
+    } rows[] = {
+        {"exchange of packets", &f->ping},
+        {"lease", &f->lease},
+        {"commit", &f->commit},
+        {"copy and CRC", &f->copy},
+        {"lookup, per chunk", &f->lookup},
     };
 
-    printf("\nload: %u clients, %zu rounds in all, pages of %zu bytes\n\n", n_clients, f->n_samples, f->page_bytes);
+    printf("\nload: %u clients, %zu rounds in all, pages of %zu bytes\n\n", n_clients, f->n_samples,
+           f->page_bytes);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         report_row(r, "%s\t%.3f\t%.3f\t%.3f", rows[i].name, rows[i].t->min * 1e6, rows[i].t->median * 1e6,
                    rows[i].t->p99 * 1e6);
@@ -193,16 +209,22 @@ static int print_memory(const struct memory_figures *f)
 {
     _cleanup_(report_freep) struct report *r = report_new("<bytes per page\t>filled\t>churned");
     const struct memory_state *a = &f->filled, *b = &f->churned;
-    const struct { const char *name; uint64_t filled, churned; } rows[] = {
-        { "slot records", a->slot_records, b->slot_records }, { "index", a->index, b->index },
-        { "holds", a->holds, b->holds }, { "heap", a->heap, b->heap },
-        { "all of these", a->slot_records + a->index + a->holds + a->heap, b->slot_records + b->index + b->holds + b->heap },
-        { "resident, by the kernel", a->resident, b->resident },
+    const struct {
+        const char *name;
+        uint64_t filled, churned;
+    } rows[] = {
+        {"slot records", a->slot_records, b->slot_records},
+        {"index", a->index, b->index},
+        {"holds", a->holds, b->holds},
+        {"heap", a->heap, b->heap},
+        {"all of these", a->slot_records + a->index + a->holds + a->heap,
+         b->slot_records + b->index + b->holds + b->heap},
+        {"resident, by the kernel", a->resident, b->resident},
     };
 
-    printf("\nmemory: %" PRIu64 " pages of %" PRIu64 " bytes in %.1f s, %" PRIu64 " sessions, %" PRIu64 " leases; churned: %" PRIu64
-           " more pages, %" PRIu64 " evicted\n\n", a->n_pages, f->page_bytes, f->seconds, a->n_sessions, a->n_leases,
-           f->n_churned, b->n_evicted);
+    printf("\nmemory: %" PRIu64 " pages of %" PRIu64 " bytes in %.1f s, %" PRIu64 " sessions, %" PRIu64
+           " leases; churned: %" PRIu64 " more pages, %" PRIu64 " evicted\n\n",
+           a->n_pages, f->page_bytes, f->seconds, a->n_sessions, a->n_leases, f->n_churned, b->n_evicted);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         report_row(r, "%s\t%.2f\t%.2f", rows[i].name, (double) rows[i].filled / (double) a->n_pages,
                    (double) rows[i].churned / (double) b->n_pages);
@@ -211,17 +233,18 @@ static int print_memory(const struct memory_figures *f)
 
 static void swap_row(struct report *r, const char *call, const char *stretch, const struct swap_latency *l)
 {
-    report_row(r, "%s\t%s\t%zu\t%.1f\t%.1f\t%.1f\t%.1f", call, stretch, l->n, l->median * 1e6, l->p99 * 1e6, l->p999 * 1e6,
-               l->max * 1e6);
+    report_row(r, "%s\t%s\t%zu\t%.1f\t%.1f\t%.1f\t%.1f", call, stretch, l->n, l->median * 1e6, l->p99 * 1e6,
+               l->p999 * 1e6, l->max * 1e6);
 }
 
 static int print_swap(const struct swap_figures *f, unsigned n_clients)
 {
-    _cleanup_(report_freep) struct report *r = report_new("<microseconds\t<tables\t>calls\t>median\t>p99\t>p99.9\t>max");
+    _cleanup_(report_freep) struct report *r =
+        report_new("<microseconds\t<tables\t>calls\t>median\t>p99\t>p99.9\t>max");
 
-    printf("\nswap: %u swaps, %u clients, %" PRIu64 " sequences, %" PRIu64 " tokens of them published, %" PRIu64
-           " found published, %" PRIu64 " reads compared\n\n", f->n_swaps, n_clients, f->n_sequences, f->n_published,
-           f->n_matched, f->n_reads);
+    printf("\nswap: %u swaps, %u clients, %" PRIu64 " sequences, %" PRIu64
+           " tokens of them published, %" PRIu64 " found published, %" PRIu64 " reads compared\n\n",
+           f->n_swaps, n_clients, f->n_sequences, f->n_published, f->n_matched, f->n_reads);
     if (f->failure.text[0])
         printf("first failure: %s\n\n", f->failure.text);
     swap_row(r, "all calls", "swapped", &f->swapping.all);
@@ -237,15 +260,16 @@ static int print_restart(const struct restart_figures *f, bool on_gpu)
 {
     _cleanup_(report_freep) struct report *r = report_new("<milliseconds\t>min\t>median\t>max");
 
-    printf("\nrestart: %u times, %" PRIu64 " pages of %" PRIu64 " bytes, all held; %" PRIu64 " found, %" PRIu64 " of %" PRIu64
-           " compared identical, %" PRIu64 " held\n\n", f->n_restarts, f->n_pages, f->page_bytes, f->n_found, f->n_identical,
-           f->n_sampled, f->n_held);
-    report_row(r, "killed until it is gone\t%.1f\t%.1f\t%.1f", f->exit.min * 1e3, f->exit.median * 1e3, f->exit.p99 * 1e3);
+    printf("\nrestart: %u times, %" PRIu64 " pages of %" PRIu64 " bytes, all held; %" PRIu64
+           " found, %" PRIu64 " of %" PRIu64 " compared identical, %" PRIu64 " held\n\n",
+           f->n_restarts, f->n_pages, f->page_bytes, f->n_found, f->n_identical, f->n_sampled, f->n_held);
+    report_row(r, "killed until it is gone\t%.1f\t%.1f\t%.1f", f->exit.min * 1e3, f->exit.median * 1e3,
+               f->exit.p99 * 1e3);
     report_row(r, "started until it answers\t%.1f\t%.1f\t%.1f", f->serving.min * 1e3, f->serving.median * 1e3,
                f->serving.p99 * 1e3);
     if (on_gpu)
-        report_row(r, "started until a page of the GPU is leased\t%.1f\t%.1f\t%.1f", f->gpu.min * 1e3, f->gpu.median * 1e3,
-                   f->gpu.p99 * 1e3);
+        report_row(r, "started until a page of the GPU is leased\t%.1f\t%.1f\t%.1f", f->gpu.min * 1e3,
+                   f->gpu.median * 1e3, f->gpu.p99 * 1e3);
     return report_print(r, stdout);
 }
 
@@ -257,8 +281,8 @@ static int print_asked(const struct service_figures *f)
 
     putchar('\n');
     for (size_t i = 0; i < n; i++)
-        report_row(r, "%s\t%s\t%g\t%.3f\t%s", v[i].what, v[i].sense == BELOW ? "below" : "exactly", v[i].asked, v[i].got,
-                   is_met(&v[i]) ? "" : "missed");
+        report_row(r, "%s\t%s\t%g\t%.3f\t%s", v[i].what, v[i].sense == BELOW ? "below" : "exactly",
+                   v[i].asked, v[i].got, is_met(&v[i]) ? "" : "missed");
     return report_print(r, stdout);
 }
 
@@ -270,7 +294,8 @@ int service_print_text(const struct service_figures *f, const struct service_opt
     cpu_name(cpu);
     printf("%s, %ld processors\n", cpu, sysconf(_SC_NPROCESSORS_ONLN));
     if (o->device)
-        printf("sessions on %s, %s; a call on it ends when its work is done\n", o->device->name, o->device->uuid);
+        printf("sessions on %s, %s; a call on it ends when its work is done\n", o->device->name,
+               o->device->uuid);
     if (o->device && o->device->is_standin)
         puts(PLACE_STANDIN_NOTE);
     if (f->load)

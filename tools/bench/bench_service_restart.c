@@ -1,10 +1,12 @@
 /*
- * A daemon with many held pages is killed and started again, under a supervisor that keeps its descriptors (fd_store.h).
+ * A daemon with many held pages is killed and started again, under a supervisor that keeps its descriptors
+ * (fd_store.h).
  *
- * The clients are connections of this process, which stays: their holds must outlive the daemon. After each restart another
- * connection looks every page up in the new index and leases it, with the generation that it had; a sample is compared byte by
- * byte with what was written, in mappings of what the new daemon hands out; nothing can be evicted; and what is reserved anew has
- * a generation above all before. On a GPU the sessions write the payloads and the daemon's mover checks them before a lease.
+ * The clients are connections of this process, which stays: their holds must outlive the daemon. After each
+ * restart another connection looks every page up in the new index and leases it, with the generation that it
+ * had; a sample is compared byte by byte with what was written, in mappings of what the new daemon hands out;
+ * nothing can be evicted; and what is reserved anew has a generation above all before. On a GPU the sessions
+ * write the payloads and the daemon's mover checks them before a lease.
  */
 #include "tools/bench/bench_service.h"
 
@@ -31,7 +33,7 @@
 enum { HOLDERS = 8, SAMPLE_EVERY = 500, RESTARTS_MAX = 8 };
 
 /* Pages of 128 + 4096 bytes. */
-static const struct bench_shape shape = { .n_layers = 2, .n_kv_heads = 2, .d = 32, .n_bands = 4, .bits = 2 };
+static const struct bench_shape shape = {.n_layers = 2, .n_kv_heads = 2, .d = 32, .n_bands = 4, .bits = 2};
 
 struct bench {
     const struct service_options *options;
@@ -46,12 +48,13 @@ struct bench {
     uint64_t newest;         /* generation */
 };
 
-/* ---- the daemon -------------------------------------------------------------------------------------------------- */
+/* ---- the daemon ---- */
 
 static int start(struct bench *b, struct errmsg *e)
 {
-    const char *argv[20] = { "kvcobrad", "--keep-pool=yes", "--state-dir", b->state, "--pool-bytes=1G", "--quota-bytes=2G",
-                             "--arena-bytes=4M", "--log-level=4", "--lease-ms=600000" };
+    const char *argv[20] = {"kvcobrad",         "--keep-pool=yes", "--state-dir",
+                            b->state,           "--pool-bytes=1G", "--quota-bytes=2G",
+                            "--arena-bytes=4M", "--log-level=4",   "--lease-ms=600000"};
     struct place_arguments more;
 
     place_arguments(b->options, &more);
@@ -90,10 +93,11 @@ static int first_lease(struct bench *b, struct link *l, struct errmsg *e)
     return r < 0 ? r : link_release(l, lease, e);
 }
 
-/* From SIGKILL until it is gone; from the next start to the first answer, to a new client, and to the first page on a GPU. */
+/* From SIGKILL until it is gone; from the next start to the first answer, to a new client, and to the first
+ * page on a GPU. */
 static int restart(struct bench *b, struct moments *ret, struct errmsg *e)
 {
-    _cleanup_(link_close) struct link first = { .fd = -1 }, gpu = { .fd = -1 };
+    _cleanup_(link_close) struct link first = {.fd = -1}, gpu = {.fd = -1};
     double began = clock_seconds(), gone;
     int r;
 
@@ -113,7 +117,7 @@ static int restart(struct bench *b, struct moments *ret, struct errmsg *e)
     return r;
 }
 
-/* ---- before ------------------------------------------------------------------------------------------------------ */
+/* ---- before ---- */
 
 static int publish_held(struct bench *b, struct errmsg *e)
 {
@@ -137,17 +141,18 @@ static int publish_held(struct bench *b, struct errmsg *e)
     return r;
 }
 
-/* ---- after ------------------------------------------------------------------------------------------------------- */
+/* ---- after ---- */
 
 /* The page is at the slot where it was, with the generation that it had. */
-static bool is_found(const struct bench *b, const struct index_reader *reader, uint64_t n, struct link_page *ret)
+static bool is_found(const struct bench *b, const struct index_reader *reader, uint64_t n,
+                     struct link_page *ret)
 {
     struct chunk_key key = link_key(n);
     struct index_hit hit;
 
     if (index_lookup(reader, &key, &hit) != INDEX_FOUND)
         return false;
-    *ret = (struct link_page) { .slot = hit.slot, .generation = hit.generation };
+    *ret = (struct link_page){.slot = hit.slot, .generation = hit.generation};
     return hit.slot == b->pages[n].slot && hit.generation == b->pages[n].generation;
 }
 
@@ -161,7 +166,7 @@ static int find_all(struct bench *b, struct link *l, uint64_t *ret_found, struct
     for (uint64_t n = 0; r == 0 && n < b->n_pages;) {
         struct chunk_key keys[LINK_ITEMS_MAX];
         struct link_page pages[LINK_ITEMS_MAX];
-        struct errmsg why = { "" };
+        struct errmsg why = {""};
         uint64_t lease;
         size_t count = 0;
 
@@ -184,7 +189,8 @@ static int is_identical(struct bench *b, struct link *l, uint64_t n, bool *ret, 
     size_t skip = place_is_gpu(&b->place) ? PAGE_HEADER_BYTES : 0; /* which the slots of a GPU do not have */
     size_t bytes = layout->page_bytes[PAGE_REST] - skip;
     _cleanup_(freep) uint8_t *found = malloc(bytes);
-    int r = found ? link_read_page(l, &b->pages[n], skip, bytes, found, e) : fail(e, -ENOMEM, "out of memory for a page");
+    int r = found ? link_read_page(l, &b->pages[n], skip, bytes, found, e)
+                  : fail(e, -ENOMEM, "out of memory for a page");
 
     if (r < 0)
         return r;
@@ -193,7 +199,8 @@ static int is_identical(struct bench *b, struct link *l, uint64_t n, bool *ret, 
     return 0;
 }
 
-static int compare_sample(struct bench *b, struct link *l, uint64_t *ret_sampled, uint64_t *ret_identical, struct errmsg *e)
+static int compare_sample(struct bench *b, struct link *l, uint64_t *ret_sampled, uint64_t *ret_identical,
+                          struct errmsg *e)
 {
     int r = 0;
 
@@ -212,7 +219,7 @@ static int compare_sample(struct bench *b, struct link *l, uint64_t *ret_sampled
 /* Held pages as the daemon counts them, after everything that may go was told to. */
 static int count_held(struct bench *b, uint64_t *ret, struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *operator = NULL;
+    _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
     kvc_status *s = NULL;
     int r = client_open(b->operator_socket, &operator, e);
 
@@ -220,7 +227,7 @@ static int count_held(struct bench *b, uint64_t *ret, struct errmsg *e)
         return r;
     r = kvc_evict(operator, NULL, NULL, NULL, NULL);
     if (r == 0)
-        r = kvc_status_get(operator, &s);
+        r = kvc_status_get(operator, & s);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(operator));
     *ret = s->held_pages;
@@ -228,8 +235,10 @@ static int count_held(struct bench *b, uint64_t *ret, struct errmsg *e)
     return 0;
 }
 
-/* What is given out now is above everything before; it is left as a page that nobody holds, and evicted next time. */
-static int reserve_anew(struct bench *b, struct link *l, unsigned round, uint64_t *ret_lower, struct errmsg *e)
+/* What is given out now is above everything before; it is left as a page that nobody holds, and evicted next
+ * time. */
+static int reserve_anew(struct bench *b, struct link *l, unsigned round, uint64_t *ret_lower,
+                        struct errmsg *e)
 {
     struct link_page page;
     uint64_t lease;
@@ -249,7 +258,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 static int check(struct bench *b, unsigned round, struct restart_figures *f, struct errmsg *e)
 {
-    _cleanup_(link_close) struct link l = { .fd = -1 };
+    _cleanup_(link_close) struct link l = {.fd = -1};
     struct geometry g = bench_geometry(&shape);
     uint64_t held = 0, found = 0, sampled = 0, identical = 0;
     int r = link_open(b->socket, &b->place, &l, e);
@@ -271,7 +280,7 @@ static int check(struct bench *b, unsigned round, struct restart_figures *f, str
     return r;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 static int measure(struct bench *b, struct restart_figures *f, struct errmsg *e)
 {
@@ -279,7 +288,7 @@ static int measure(struct bench *b, struct restart_figures *f, struct errmsg *e)
     int r = publish_held(b, e);
 
     for (unsigned i = 0; r == 0 && i < f->n_restarts; i++) {
-        struct moments m = { 0 };
+        struct moments m = {0};
 
         r = restart(b, &m, e);
         exits[i] = m.exit;
@@ -299,7 +308,8 @@ static int measure(struct bench *b, struct restart_figures *f, struct errmsg *e)
 
 static int prepare(struct bench *b, struct errmsg *e)
 {
-    int r = temp_folder_make("/tmp", "bench", b->folder, sizeof(b->folder), e); /* $TMPDIR may be too long for a socket */
+    int r = temp_folder_make("/tmp", "bench", b->folder, sizeof(b->folder),
+                             e); /* $TMPDIR may be too long for a socket */
 
     if (r < 0)
         return r;
@@ -325,10 +335,12 @@ static void clean_up(struct bench *b)
 
 int service_restart(const struct service_options *o, struct restart_figures *ret, struct errmsg *e)
 {
-    _cleanup_(bench_model_deinit) struct bench_model m = { .table = NULL };
-    struct restart_figures f = { .n_restarts = o->quick ? 2 : 5, .n_found = UINT64_MAX, .n_identical = UINT64_MAX,
-                                 .n_held = UINT64_MAX };
-    struct bench b = { .options = o, .model = &m, .n_pages = o->quick ? 2000 : 100000 };
+    _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
+    struct restart_figures f = {.n_restarts = o->quick ? 2 : 5,
+                                .n_found = UINT64_MAX,
+                                .n_identical = UINT64_MAX,
+                                .n_held = UINT64_MAX};
+    struct bench b = {.options = o, .model = &m, .n_pages = o->quick ? 2000 : 100000};
     int r = bench_model_init(&m, &shape, 1, e);
 
     for (unsigned i = 0; i < HOLDERS; i++)

@@ -1,10 +1,12 @@
 /*
- * Tables replaced in a loop while clients append, publish, find and read, beside stretches in which they are left alone.
+ * Tables replaced in a loop while clients append, publish, find and read, beside stretches in which they are
+ * left alone.
  *
- * Each client is a process with the library. It begins one sequence after another: every second one has a salt that nobody
- * had, so that everything is encoded and published; the others find what was published before. Whatever a sequence reads
- * is compared bit for bit with what the same table gave to a sequence without a daemon. Every call is timed, on a GPU until
- * the work that it queued is done; copies to and from the host are not.
+ * Each client is a process with the library. It begins one sequence after another: every second one has a
+ * salt that nobody had, so that everything is encoded and published; the others find what was published
+ * before. Whatever a sequence reads is compared bit for bit with what the same table gave to a sequence
+ * without a daemon. Every call is timed, on a GPU until the work that it queued is done; copies to and from
+ * the host are not.
  */
 #include "tools/bench/bench_service_swap.h"
 
@@ -48,7 +50,7 @@ static int prepare(struct swap *w, struct errmsg *e)
     return r < 0 ? r : crew_finish(&w->crew, e);
 }
 
-/* ---- the operator ------------------------------------------------------------------------------------------------ */
+/* ---- the operator ---- */
 
 /* A table that nobody used for a moment has retired: it is staged anew. */
 static int swap_once(struct swap *w, kvc_client *operator, unsigned n, struct errmsg *e)
@@ -78,9 +80,10 @@ static bool is_timed(const struct swap *w, enum phase phase, double since)
 }
 
 /* Stretches with and without swaps in turn, equally long. */
-static int drive(struct swap *w, const char *operator_path, unsigned n_stretches, unsigned n_each, struct errmsg *e)
+static int drive(struct swap *w, const char *operator_path, unsigned n_stretches, unsigned n_each,
+                 struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *operator = NULL;
+    _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
     int r = client_open(operator_path, &operator, e);
 
     for (unsigned i = 0; r == 0 && i < n_stretches && !crew_failed(&w->crew); i++) {
@@ -89,7 +92,7 @@ static int drive(struct swap *w, const char *operator_path, unsigned n_stretches
 
         w->shared->phase = SWAPPING;
         for (unsigned k = 0; r == 0 && (k < n_each || (last && !is_timed(w, SWAPPING, began))); k++) {
-            r = swap_once(w, operator, ++w->n_swaps, e); /* table 0 is active */
+            r = swap_once(w, operator, ++ w->n_swaps, e); /* table 0 is active */
             (void) poll(NULL, 0, SWAP_EVERY_MS);
         }
         w->shared->phase = QUIET;
@@ -100,7 +103,7 @@ static int drive(struct swap *w, const char *operator_path, unsigned n_stretches
     return r;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 static size_t n_kept(const struct samples *s)
 {
@@ -108,8 +111,8 @@ static size_t n_kept(const struct samples *s)
 }
 
 /* Of the calls @first to @last over all clients; percentiles by nearest rank. */
-static int latency(const struct swap *w, enum phase phase, unsigned first, unsigned last, struct swap_latency *ret,
-                   struct errmsg *e)
+static int latency(const struct swap *w, enum phase phase, unsigned first, unsigned last,
+                   struct swap_latency *ret, struct errmsg *e)
 {
     _cleanup_(freep) double *all = NULL;
     size_t n = 0;
@@ -129,8 +132,11 @@ static int latency(const struct swap *w, enum phase phase, unsigned first, unsig
             n += n_kept(s);
         }
     sort_doubles(all, n);
-    *ret = (struct swap_latency) {
-        .n = n, .median = all[n / 2], .p99 = all[(n * 99 + 99) / 100 - 1], .p999 = all[(n * 999 + 999) / 1000 - 1],
+    *ret = (struct swap_latency){
+        .n = n,
+        .median = all[n / 2],
+        .p99 = all[(n * 99 + 99) / 100 - 1],
+        .p999 = all[(n * 999 + 999) / 1000 - 1],
         .max = all[n - 1],
     };
     return 0;
@@ -197,9 +203,9 @@ static void clean_up(struct swap *w)
 
 int service_swap(const struct service_options *o, struct swap_figures *ret, struct errmsg *e)
 {
-    const char *options[16] = { "--pool-bytes=1G", "--quota-bytes=2G", "--arena-bytes=8M" };
+    const char *options[16] = {"--pool-bytes=1G", "--quota-bytes=2G", "--arena-bytes=8M"};
     _cleanup_(rig_deinit) struct rig rig = RIG_INIT;
-    struct swap w = { .options = o, .socket = rig.socket };
+    struct swap w = {.options = o, .socket = rig.socket};
     struct place_arguments more;
     int r;
 
@@ -213,7 +219,8 @@ int service_swap(const struct service_options *o, struct swap_figures *ret, stru
     if (r == 0)
         r = rig_init(&rig, o->daemon, options, e);
     if (r == 0)
-        r = link_stage_and_activate(rig.operator_socket, w.models[0].table->bytes, w.models[0].table->n_bytes, e);
+        r = link_stage_and_activate(rig.operator_socket, w.models[0].table->bytes, w.models[0].table->n_bytes,
+                                    e);
     if (r == 0)
         r = measure(&w, rig.operator_socket, ret, e);
     clean_up(&w);

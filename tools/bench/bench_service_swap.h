@@ -1,5 +1,6 @@
 /*
- * The parts of the swap scenario: bench_service_swap.c drives, bench_service_swap_client.c has the sequences. For no one else.
+ * The parts of the swap scenario: bench_service_swap.c drives, bench_service_swap_client.c has the sequences.
+ * For no one else.
  */
 #pragma once
 
@@ -13,9 +14,14 @@
 #include "tools/bench/bench_service_model.h"
 
 enum {
-    N_TABLES = 2, LAYERS = 2, HEADS = 2, DIM = 64,
-    TOKENS = 352, PIECE = 32, ROW = HEADS * DIM, /* 352: four chunks are packed however it was appended, 96 are exact */
-    SAMPLES_MAX = 1 << 17,                       /* of a client, a call and a kind of stretch; the latest are kept */
+    N_TABLES = 2,
+    LAYERS = 2,
+    HEADS = 2,
+    DIM = 64,
+    TOKENS = 352,
+    PIECE = 32,
+    ROW = HEADS * DIM,     /* 352: four chunks are packed however it was appended, 96 are exact */
+    SAMPLES_MAX = 1 << 17, /* of a client, a call and a kind of stretch; the latest are kept */
 };
 
 enum phase { QUIET, SWAPPING, N_PHASES };
@@ -55,7 +61,7 @@ struct swap {
 
 extern const struct bench_shape swap_shape;
 
-/* Processes of the crew; @ctx: struct swap. The first fills shared->expected, one is enough; the other is a client until it is told
- * to stop. Return: 0; a negative errno with a sentence. */
+/* Processes of the crew; @ctx: struct swap. The first fills shared->expected, one is enough; the other is a
+ * client until it is told to stop. Return: 0; a negative errno with a sentence. */
 int swap_expect(void *ctx, unsigned number, struct errmsg *e);
 int swap_client(void *ctx, unsigned number, struct errmsg *e);

@@ -11,17 +11,23 @@
 #include "tools/command/clock.h"
 #include "tools/command/handles.h"
 
-const struct bench_shape swap_shape = { .n_layers = LAYERS, .n_kv_heads = HEADS, .d = DIM, .n_bands = 8, .bits = 3 };
+const struct bench_shape swap_shape = {
+    .n_layers = LAYERS, .n_kv_heads = HEADS, .d = DIM, .n_bands = 8, .bits = 3};
 
-/* ---- what must come back ----------------------------------------------------------------------------------------- */
+/* ---- what must come back ---- */
 
 static kvc_model_id model_id(const struct geometry *g)
 {
     kvc_model_id id = {
         .struct_bytes = sizeof(id),
-        .geometry = { .struct_bytes = sizeof(id.geometry), .n_layers = g->n_layers, .n_heads = g->n_heads,
-                      .n_kv_heads = g->n_kv_heads, .head_dim = g->d, .n_rot = g->n_rot, .attn_scale = g->attn_scale,
-                      .rope_freq = g->freq },
+        .geometry = {.struct_bytes = sizeof(id.geometry),
+                     .n_layers = g->n_layers,
+                     .n_heads = g->n_heads,
+                     .n_kv_heads = g->n_kv_heads,
+                     .head_dim = g->d,
+                     .n_rot = g->n_rot,
+                     .attn_scale = g->attn_scale,
+                     .rope_freq = g->freq},
     };
 
     memcpy(id.model_digest, bench_model_digest, sizeof(id.model_digest));
@@ -30,7 +36,8 @@ static kvc_model_id model_id(const struct geometry *g)
 
 static int append_piece(const struct vectors *v, kvc_seq *s, unsigned layer, size_t first)
 {
-    return kvc_seq_append(s, layer, KVC_F32, v->of[layer][KVC_K] + first * ROW, v->of[layer][KVC_V] + first * ROW, PIECE);
+    return kvc_seq_append(s, layer, KVC_F32, v->of[layer][KVC_K] + first * ROW,
+                          v->of[layer][KVC_V] + first * ROW, PIECE);
 }
 
 /* What is appended, and room for a side of a layer, where sequences lie. */
@@ -44,7 +51,8 @@ static int upload(const struct swap *w, struct place *p, void **ret_input, void 
 }
 
 /* Reads one side of a layer to @out, which is there, and copies it to @ret. */
-static int read_side(struct place *p, kvc_client *c, kvc_seq *s, unsigned i, void *out, struct vectors *ret, struct errmsg *e)
+static int read_side(struct place *p, kvc_client *c, kvc_seq *s, unsigned i, void *out, struct vectors *ret,
+                     struct errmsg *e)
 {
     int r = kvc_seq_read(s, i / 2, (enum kvc_side)(i % 2), 0, TOKENS, out);
 
@@ -56,8 +64,8 @@ static int read_side(struct place *p, kvc_client *c, kvc_seq *s, unsigned i, voi
 }
 
 /* A sequence of its own, without a daemon. */
-static int expect_of(struct place *p, const struct bench_model *m, const struct vectors *input, void *out, struct vectors *ret,
-                     struct errmsg *e)
+static int expect_of(struct place *p, const struct bench_model *m, const struct vectors *input, void *out,
+                     struct vectors *ret, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     struct geometry g = bench_geometry(&swap_shape);
@@ -101,7 +109,7 @@ int swap_expect(void *ctx, unsigned number, struct errmsg *e)
     return r;
 }
 
-/* ---- one client -------------------------------------------------------------------------------------------------- */
+/* ---- one client ---- */
 
 struct client {
     struct swap *swap;
@@ -122,7 +130,8 @@ static void begin_call(struct client *c)
     c->began = clock_seconds();
 }
 
-/* A call that saw both kinds of stretch counts where tables were swapped. Return: @r, or what its work came to. */
+/* A call that saw both kinds of stretch counts where tables were swapped. Return: @r, or what its work came
+ * to. */
 static int end_call(struct client *c, enum swap_call call, int r)
 {
     int finished = r < 0 ? 0 : place_finish(&c->place, c->handle);
@@ -139,9 +148,10 @@ static int end_call(struct client *c, enum swap_call call, int r)
 }
 
 /* A sequence, and the number of the table that it uses: the one in force before and after it began. */
-static int new_sequence(struct client *c, const void *salt, size_t salt_bytes, kvc_seq **ret, unsigned *ret_table)
+static int new_sequence(struct client *c, const void *salt, size_t salt_bytes, kvc_seq **ret,
+                        unsigned *ret_table)
 {
-    kvc_model_info before = { .struct_bytes = sizeof(before) }, after = { .struct_bytes = sizeof(after) };
+    kvc_model_info before = {.struct_bytes = sizeof(before)}, after = {.struct_bytes = sizeof(after)};
     kvc_seq *s = NULL;
     int r;
 
@@ -205,7 +215,7 @@ static int read_all(struct client *c, kvc_seq *s, unsigned table)
 /* Failures are counted where they are met; the client goes on with the next sequence. */
 static void one_sequence(struct client *c, uint64_t round)
 {
-    uint64_t salt[2] = { c->number + 1, round };
+    uint64_t salt[2] = {c->number + 1, round};
     _cleanup_(kvc_seq_freep) kvc_seq *s = NULL;
     unsigned table;
     size_t n;
@@ -251,7 +261,7 @@ static int client(struct client *c, struct errmsg *e)
 int swap_client(void *ctx, unsigned number, struct errmsg *e)
 {
     struct swap *w = ctx;
-    struct client c = { .swap = w, .number = number, .samples = &w->shared->clients[number] };
+    struct client c = {.swap = w, .number = number, .samples = &w->shared->clients[number]};
     int r = place_open(&c.place, w->options->device, e);
 
     if (r < 0)

@@ -9,11 +9,7 @@
 #include "tools/command/command.h"
 
 static const struct command *const benches[] = {
-    &bench_attend,
-    &bench_generate,
-    &bench_service,
-    &bench_solve,
-    NULL,
+    &bench_attend, &bench_generate, &bench_service, &bench_solve, NULL,
 };
 
 static int run(int argc, char **argv)
@@ -29,4 +25,4 @@ static int run(int argc, char **argv)
     return command_dispatch(benches, "kvcobra bench", argc, argv);
 }
 
-const struct command cmd_bench = { "bench", "measure the parts on this machine", run };
+const struct command cmd_bench = {"bench", "measure the parts on this machine", run};

@@ -1,6 +1,7 @@
 /*
- * kvcobra bench attend: a decode step's attention over packed pages against a tuned binary16 cache, in one process and
- * taking turns. Heads are shared out between threads. Every kernel's result is checked before anything is timed.
+ * kvcobra bench attend: a decode step's attention over packed pages against a tuned binary16 cache, in one
+ * process and taking turns. Heads are shared out between threads. Every kernel's result is checked before
+ * anything is timed.
  */
 #include <errno.h>
 #include <math.h>
@@ -20,26 +21,35 @@
 #include "tools/command/report.h"
 #include "tools/bench/timing.h"
 
-enum { OPT_REPEAT = 1, OPT_THREADS, OPT_TABLE, OPT_MIB, THREADS_MAX = 64, N_SETS = 4, N_SYNTHETIC = 4, N_CASES = 5 };
+enum {
+    OPT_REPEAT = 1,
+    OPT_THREADS,
+    OPT_TABLE,
+    OPT_MIB,
+    THREADS_MAX = 64,
+    N_SETS = 4,
+    N_SYNTHETIC = 4,
+    N_CASES = 5
+};
 
 static const struct {
     const char *name;
     unsigned mask; /* gpu/cpu.h */
 } sets[N_SETS] = {
-    { "AVX2", CPU_AVX2 },
-    { "AVX2 VNNI", CPU_AVX2 | CPU_AVX_VNNI },
-    { "AVX-512 VNNI", CPU_AVX2 | CPU_AVX512 | CPU_VNNI },
-    { "AMX", CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX },
+    {"AVX2", CPU_AVX2},
+    {"AVX2 VNNI", CPU_AVX2 | CPU_AVX_VNNI},
+    {"AVX-512 VNNI", CPU_AVX2 | CPU_AVX512 | CPU_VNNI},
+    {"AMX", CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX},
 };
 
 static const struct {
     const char *name;
     struct synthetic_shape shape;
 } synthetic[N_SYNTHETIC] = {
-    { "d=128, K (32, 4 bits), V (128, 4 bits)", { 128, 8, 4, 32, 128, false } },
-    { "the same, V predicted", { 128, 8, 4, 32, 128, true } },
-    { "d=128, K and V (32, 4 bits)", { 128, 8, 4, 32, 32, false } },
-    { "the same, V predicted", { 128, 8, 4, 32, 32, true } },
+    {"d=128, K (32, 4 bits), V (128, 4 bits)", {128, 8, 4, 32, 128, false}},
+    {"the same, V predicted", {128, 8, 4, 32, 128, true}},
+    {"d=128, K and V (32, 4 bits)", {128, 8, 4, 32, 32, false}},
+    {"the same, V predicted", {128, 8, 4, 32, 32, true}},
 };
 
 struct bench_options {
@@ -51,27 +61,30 @@ struct bench_options {
 struct result {
     const struct attend_case *c; /* its figures below are of this case */
     const char *set, *packed_name, *f16_name;
-    bool measured;               /* false: this machine lacks the instructions */
+    bool measured; /* false: this machine lacks the instructions */
     struct attend_folding folding;
-    double error;                /* packed against binary16, normalised */
-    struct timing packed, f16;   /* seconds of a run over all heads */
-    double n_keys;               /* keys times KV heads of a run */
+    double error;              /* packed against binary16, normalised */
+    struct timing packed, f16; /* seconds of a run over all heads */
+    double n_keys;             /* keys times KV heads of a run */
 };
 
-static const char doc[] =
-    "Time the attention of one new token over a long context: packed pages against a plain binary16 cache with the "
-    "same keys and values, both by the best loops for each instruction set.\v"
-    "Ratios above 1 say that packed is faster. Minimum, median and 99th percentile over all repetitions, the kernels "
-    "taking turns; times are the slowest thread's processor time. Caches are larger than most processors' own, so binary16 is read from memory. "
-    "Planes: those of RoPE whose keys are formed, of all; the fold bound is what the others may add to a score, over the "
-    "size of the scores.";
+static const char doc[] = "Time the attention of one new token over a long context: packed pages against a "
+                          "plain binary16 cache with the "
+                          "same keys and values, both by the best loops for each instruction set.\v"
+                          "Ratios above 1 say that packed is faster. Minimum, median and 99th percentile "
+                          "over all repetitions, the kernels "
+                          "taking turns; times are the slowest thread's processor time. Caches are larger "
+                          "than most processors' own, so binary16 is read from memory. "
+                          "Planes: those of RoPE whose keys are formed, of all; the fold bound is what the "
+                          "others may add to a score, over the "
+                          "size of the scores.";
 
 static const struct argp_option options[] = {
-    { "repeat", OPT_REPEAT, "N", 0, "Repetitions of each kernel (default 30)", 1 },
-    { "threads", OPT_THREADS, "N", 0, "Threads that share the heads (default 2)", 1 },
-    { "table", OPT_TABLE, "FILE", 0, "Also measure with this allocation table", 1 },
-    { "mib", OPT_MIB, "N", 0, "Size of the binary16 cache (default 64)", 1 },
-    { 0 },
+    {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each kernel (default 30)", 1},
+    {"threads", OPT_THREADS, "N", 0, "Threads that share the heads (default 2)", 1},
+    {"table", OPT_TABLE, "FILE", 0, "Also measure with this allocation table", 1},
+    {"mib", OPT_MIB, "N", 0, "Size of the binary16 cache (default 64)", 1},
+    {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -101,9 +114,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, NULL, doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, NULL, doc, common_children, NULL, NULL};
 
-/* ---- one run ----------------------------------------------------------------------------------------------------- */
+/* ---- one run ---- */
 
 /* Exactly one of @ops and @f16 is set. */
 struct run {
@@ -112,7 +125,7 @@ struct run {
     const struct attend_f16 *f16;
     size_t n_threads;
     pthread_barrier_t *start;
-    float *out;              /* [n_heads][group, d] */
+    float *out; /* [n_heads][group, d] */
     void *scratch[THREADS_MAX];
 };
 
@@ -148,9 +161,9 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Processor time of the slowest thread, all starting together: on an idle machine that is the time it takes, and on a
- * busy one a run is not charged for others' turns. Threads that did start wait for those that did not, so the
- * command ends where one cannot be started. Return: 0; negative errno. */
+/* Processor time of the slowest thread, all starting together: on an idle machine that is the time it takes,
+ * and on a busy one a run is not charged for others' turns. Threads that did start wait for those that did
+ * not, so the command ends where one cannot be started. Return: 0; negative errno. */
 static int run_once(struct run *r, double *ret_seconds)
 {
     struct worker w[THREADS_MAX];
@@ -162,7 +175,7 @@ static int run_once(struct run *r, double *ret_seconds)
         return -err;
     r->start = &start;
     for (size_t i = 0; i < r->n_threads; i++)
-        w[i] = (struct worker) { .run = r, .index = i };
+        w[i] = (struct worker){.run = r, .index = i};
     for (; n < r->n_threads; n++)
         if (pthread_create(&w[n].thread, NULL, work, &w[n]) != 0)
             exit(command_fail("%zu threads are more than this system starts", r->n_threads));
@@ -176,7 +189,7 @@ static int run_once(struct run *r, double *ret_seconds)
     return 0;
 }
 
-/* ---- measuring --------------------------------------------------------------------------------------------------- */
+/* ---- measuring ---- */
 
 /* |a - b| / |b| */
 static double difference(const float *a, const float *b, size_t n)
@@ -191,11 +204,13 @@ static double difference(const float *a, const float *b, size_t n)
 }
 
 /*
- * Both read the same vectors. Binary16 rounds each number by 2^-12 in the mean, packed kernels keep 6 to 8 bits of narrow
- * half-tiles' factors (gpu/README.md): of averages over thousands of tokens, which are smaller than what they average, up to
- * 1 % of their size. A wrong rotation, mask or order moves them by their whole size.
+ * Both read the same vectors. Binary16 rounds each number by 2^-12 in the mean, packed kernels keep 6 to 8
+ * bits of narrow half-tiles' factors (gpu/README.md): of averages over thousands of tokens, which are smaller
+ * than what they average, up to 1 % of their size. A wrong rotation, mask or order moves them by their whole
+ * size.
  */
-static int check_and_time(struct run *packed, struct run *f16, size_t repeat, double *seconds, struct result *ret)
+static int check_and_time(struct run *packed, struct run *f16, size_t repeat, double *seconds,
+                          struct result *ret)
 {
     const struct geometry *g = &packed->c->table->geometry;
     size_t numbers = packed->c->n_heads * geometry_group(g) * g->d;
@@ -205,8 +220,8 @@ static int check_and_time(struct run *packed, struct run *f16, size_t repeat, do
         return command_fail("out of memory");
     ret->error = difference(packed->out, f16->out, numbers);
     if (!(ret->error < 0x1p-5))
-        return command_fail("%s: %s and binary16 differ by %g; nothing was timed", packed->c->name, packed->ops->name,
-                            ret->error);
+        return command_fail("%s: %s and binary16 differ by %g; nothing was timed", packed->c->name,
+                            packed->ops->name, ret->error);
     for (size_t i = 0; i < repeat; i++)
         if (run_once(packed, &seconds[i]) < 0 || run_once(f16, &seconds[repeat + i]) < 0)
             return command_fail("out of memory");
@@ -223,17 +238,18 @@ static bool on_this_machine(unsigned mask)
     return !(mask & CPU_AMX) || ops_select(mask) != ops_select(mask & ~(unsigned) CPU_AMX);
 }
 
-static int measure_set(const struct attend_case *c, unsigned set, const struct bench_options *o, struct result *ret)
+static int measure_set(const struct attend_case *c, unsigned set, const struct bench_options *o,
+                       struct result *ret)
 {
     const struct geometry *g = &c->table->geometry;
     size_t row = (size_t) geometry_group(g) * g->d;
     size_t scratch_bytes = attend_scratch_bytes(&c->layout, 1);
-    struct run packed = { .c = c, .n_threads = o->threads }, f16 = packed;
+    struct run packed = {.c = c, .n_threads = o->threads}, f16 = packed;
     _cleanup_(freep) float *out = calloc(2 * c->n_heads * row, sizeof(*out));
     _cleanup_(freep) char *scratch = aligned_alloc(64, o->threads * scratch_bytes);
     _cleanup_(freep) double *seconds = calloc(2 * o->repeat, sizeof(*seconds));
 
-    *ret = (struct result) { .c = c, .set = sets[set].name };
+    *ret = (struct result){.c = c, .set = sets[set].name};
     if (!out || !scratch || !seconds)
         return command_fail("out of memory");
     if (!on_this_machine(sets[set].mask))
@@ -252,7 +268,7 @@ static int measure_set(const struct attend_case *c, unsigned set, const struct b
     return check_and_time(&packed, &f16, o->repeat, seconds, ret);
 }
 
-/* ---- output ------------------------------------------------------------------------------------------------------ */
+/* ---- output ---- */
 
 static double nanoseconds(const struct result *r, double seconds)
 {
@@ -265,22 +281,22 @@ static void print_row(struct report *t, const struct result *r)
         report_row(t, "%s\t%s\tnot on this machine", r->c->name, r->set);
         return;
     }
-    report_row(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.1e\t%zu of %zu\t%.1e", r->c->name, r->set,
-               nanoseconds(r, r->packed.min), nanoseconds(r, r->packed.median), nanoseconds(r, r->packed.p99),
-               nanoseconds(r, r->f16.min), nanoseconds(r, r->f16.median), nanoseconds(r, r->f16.p99),
-               r->f16.min / r->packed.min, r->f16.median / r->packed.median, r->error,
-               r->folding.formed, r->folding.planes, r->folding.bound);
+    report_row(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.1e\t%zu of %zu\t%.1e",
+               r->c->name, r->set, nanoseconds(r, r->packed.min), nanoseconds(r, r->packed.median),
+               nanoseconds(r, r->packed.p99), nanoseconds(r, r->f16.min), nanoseconds(r, r->f16.median),
+               nanoseconds(r, r->f16.p99), r->f16.min / r->packed.min, r->f16.median / r->packed.median,
+               r->error, r->folding.formed, r->folding.planes, r->folding.bound);
 }
 
 static int print_text(const struct result *r, size_t n, const struct bench_options *o, const char *cpu)
 {
-    _cleanup_(report_freep) struct report *t =
-        report_new("<cache\t<instructions\t>packed min\t>median\t>p99\t>f16 min\t>median\t>p99\t>ratio, min\t>median"
-                   "\t>difference\t>planes\t>fold bound");
+    _cleanup_(report_freep) struct report *t = report_new(
+        "<cache\t<instructions\t>packed min\t>median\t>p99\t>f16 min\t>median\t>p99\t>ratio, min\t>median"
+        "\t>difference\t>planes\t>fold bound");
 
     printf("CPU %s, %s, %zu threads, %zu repetitions, processor time of the slowest thread in ns per "
-           "key and KV head\n\n", cpu, COMPILER, o->threads,
-           o->repeat);
+           "key and KV head\n\n",
+           cpu, COMPILER, o->threads, o->repeat);
     for (size_t i = 0; i < n; i++)
         print_row(t, &r[i]);
     return report_print(t, stdout) < 0 ? command_fail("out of memory") : COMMAND_OK;
@@ -289,22 +305,22 @@ static int print_text(const struct result *r, size_t n, const struct bench_optio
 static json_t *row_json(const struct result *r)
 {
     const struct geometry *g = &r->c->table->geometry;
-    json_t *row = json_pack("{s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I}, s:I, s:I}", "cache", r->c->name, "instructions",
-                            r->set, "measured", r->measured, "shape", "d", (json_int_t) g->d, "group",
-                            (json_int_t) geometry_group(g), "kv_heads", (json_int_t) r->c->n_heads, "keys",
-                            (json_int_t) (r->c->n_pages * CHUNK_TOKENS), "f16_bytes",
+    json_t *row = json_pack("{s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I}, s:I, s:I}", "cache", r->c->name,
+                            "instructions", r->set, "measured", r->measured, "shape", "d", (json_int_t) g->d,
+                            "group", (json_int_t) geometry_group(g), "kv_heads", (json_int_t) r->c->n_heads,
+                            "keys", (json_int_t) (r->c->n_pages * CHUNK_TOKENS), "f16_bytes",
                             (json_int_t) attend_case_f16_bytes(r->c), "packed_bytes",
                             (json_int_t) attend_case_packed_bytes(r->c));
 
     if (row && r->measured &&
-        json_object_update_new(row, json_pack("{s:s, s:s, s:f, s:o, s:o, s:f, s:f, s:I, s:I, s:f}", "packed_kernel", r->packed_name,
-                                              "f16_kernel", r->f16_name, "difference", r->error, "packed_ns",
-                                              timing_json(r->packed, 1e9 / r->n_keys), "f16_ns", timing_json(r->f16, 1e9 / r->n_keys),
-                                              "ratio_min", r->f16.min / r->packed.min, "ratio_median",
-                                              r->f16.median / r->packed.median, "planes_formed",
-                                              (json_int_t) r->folding.formed, "planes",
-                                              (json_int_t) r->folding.planes, "fold_bound",
-                                              r->folding.bound)) < 0) {
+        json_object_update_new(
+            row,
+            json_pack("{s:s, s:s, s:f, s:o, s:o, s:f, s:f, s:I, s:I, s:f}", "packed_kernel", r->packed_name,
+                      "f16_kernel", r->f16_name, "difference", r->error, "packed_ns",
+                      timing_json(r->packed, 1e9 / r->n_keys), "f16_ns", timing_json(r->f16, 1e9 / r->n_keys),
+                      "ratio_min", r->f16.min / r->packed.min, "ratio_median",
+                      r->f16.median / r->packed.median, "planes_formed", (json_int_t) r->folding.formed,
+                      "planes", (json_int_t) r->folding.planes, "fold_bound", r->folding.bound)) < 0) {
         json_decref(row);
         return NULL;
     }
@@ -321,10 +337,11 @@ static int print_json(const struct result *r, size_t n, const struct bench_optio
             return command_fail("out of memory");
         }
     return report_json(json_pack("{s:s, s:s, s:I, s:I, s:o}", "cpu", cpu, "compiler", COMPILER, "threads",
-                                 (json_int_t) o->threads, "repetitions", (json_int_t) o->repeat, "rows", rows));
+                                 (json_int_t) o->threads, "repetitions", (json_int_t) o->repeat, "rows",
+                                 rows));
 }
 
-/* ---- entry ------------------------------------------------------------------------------------------------------- */
+/* ---- entry ---- */
 
 struct bench {
     struct synthetic synthetic[N_SYNTHETIC];
@@ -375,7 +392,7 @@ static int measure_all(struct bench *b, const struct bench_options *o)
 
 static int load(struct bench *b, const struct bench_options *o)
 {
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     if (o->table && table_load(o->table, &b->table, &e) < 0)
         return command_fail("%s", e.text);
@@ -383,15 +400,15 @@ static int load(struct bench *b, const struct bench_options *o)
         return command_fail("%s: the binary16 kernel takes head dimensions that 16 divides, not %u", o->table,
                             b->table->geometry.d);
     if (b->table && geometry_group(&b->table->geometry) > ATTEND_F16_GROUP_MAX)
-        return command_fail("%s: the binary16 kernel takes up to %d query heads per KV head, not %u", o->table,
-                            ATTEND_F16_GROUP_MAX, geometry_group(&b->table->geometry));
+        return command_fail("%s: the binary16 kernel takes up to %d query heads per KV head, not %u",
+                            o->table, ATTEND_F16_GROUP_MAX, geometry_group(&b->table->geometry));
     return COMMAND_OK;
 }
 
 static int run(int argc, char **argv)
 {
-    struct bench_options o = { .repeat = 30, .threads = 2, .mib = 64 };
-    _cleanup_(bench_deinit) struct bench b = { 0 };
+    struct bench_options o = {.repeat = 30, .threads = 2, .mib = 64};
+    _cleanup_(bench_deinit) struct bench b = {0};
     char cpu[CPU_NAME_BYTES];
     int r;
 
@@ -402,7 +419,8 @@ static int run(int argc, char **argv)
     if (r != COMMAND_OK)
         return r;
     cpu_name(cpu);
-    return o.common.json ? print_json(b.results, b.n_results, &o, cpu) : print_text(b.results, b.n_results, &o, cpu);
+    return o.common.json ? print_json(b.results, b.n_results, &o, cpu)
+                         : print_text(b.results, b.n_results, &o, cpu);
 }
 
-const struct command bench_attend = { "attend", "attention on packed pages against binary16", run };
+const struct command bench_attend = {"attend", "attention on packed pages against binary16", run};

@@ -1,6 +1,7 @@
 /*
- * kvcobra bench generate: what a compressed cache costs or saves a running model. Decode steps with the exact and the
- * compressed cache take turns at several context lengths; with a daemon, also the first token of a second process.
+ * kvcobra bench generate: what a compressed cache costs or saves a running model. Decode steps with the exact
+ * and the compressed cache take turns at several context lengths; with a daemon, also the first token of a
+ * second process.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +20,16 @@
 #include "tools/command/report.h"
 #include "tools/command/text_file.h"
 
-enum { OPT_TABLE = 1, OPT_TEXT, OPT_CONTEXTS, OPT_STEPS, OPT_THREADS, OPT_SOCKET, OPT_PROMPT_BYTES, OPT_REPEAT };
+enum {
+    OPT_TABLE = 1,
+    OPT_TEXT,
+    OPT_CONTEXTS,
+    OPT_STEPS,
+    OPT_THREADS,
+    OPT_SOCKET,
+    OPT_PROMPT_BYTES,
+    OPT_REPEAT
+};
 
 #define TEXT_BYTES_MAX ((size_t) 1 << 30)
 
@@ -32,28 +42,34 @@ struct bench_options {
 };
 
 static const char doc[] =
-    "Time decode steps of a model at growing context lengths, its cache exact (binary32) and compressed, in one process "
+    "Time decode steps of a model at growing context lengths, its cache exact (binary32) and compressed, in "
+    "one process "
     "and taking turns.\v"
-    "Also: what encoding costs beside reading the text, and with --socket how long a process waits for its first token "
+    "Also: what encoding costs beside reading the text, and with --socket how long a process waits for its "
+    "first token "
     "when another one has read the prompt before, beside one that has to read it.\n\n"
     "Example:\n\n"
     "  kvcobra bench generate model.gguf --table model-3.table --text manual.txt --contexts 1024,4096,8192";
 
 static const struct argp_option options[] = {
-    { "table", OPT_TABLE, "FILE", 0, "Allocation table of the compressed cache", 1 },
-    { "text", OPT_TEXT, "FILE", 0, "What to read", 1 },
-    { "contexts", OPT_CONTEXTS, "N,N...", 0, "Context lengths in tokens, ascending (default 1024,4096,8192, as far as the "
-      "model and the text reach)", 1 },
-    { "steps", OPT_STEPS, "N", 0, "Decode steps timed at each, with either cache (default 64)", 1 },
-    { "threads", OPT_THREADS, "N", 0, "Threads (default: all processors)", 1 },
-    { "socket", OPT_SOCKET, "PATH", 0, "Also time first tokens through this daemon, which has a table of the model "
-      "active", 2 },
-    { "prompt-bytes", OPT_PROMPT_BYTES, "N", 0, "Length of that prompt (default 8000)", 2 },
-    { "repeat", OPT_REPEAT, "N", 0, "Pairs of processes (default 5)", 2 },
-    { 0 },
+    {"table", OPT_TABLE, "FILE", 0, "Allocation table of the compressed cache", 1},
+    {"text", OPT_TEXT, "FILE", 0, "What to read", 1},
+    {"contexts", OPT_CONTEXTS, "N,N...", 0,
+     "Context lengths in tokens, ascending (default 1024,4096,8192, as far as the "
+     "model and the text reach)",
+     1},
+    {"steps", OPT_STEPS, "N", 0, "Decode steps timed at each, with either cache (default 64)", 1},
+    {"threads", OPT_THREADS, "N", 0, "Threads (default: all processors)", 1},
+    {"socket", OPT_SOCKET, "PATH", 0,
+     "Also time first tokens through this daemon, which has a table of the model "
+     "active",
+     2},
+    {"prompt-bytes", OPT_PROMPT_BYTES, "N", 0, "Length of that prompt (default 8000)", 2},
+    {"repeat", OPT_REPEAT, "N", 0, "Pairs of processes (default 5)", 2},
+    {0},
 };
 
-static const size_t default_contexts[] = { 1024, 4096, 8192 };
+static const size_t default_contexts[] = {1024, 4096, 8192};
 
 /* "1024,4096": each a number above the one before. */
 static void parse_contexts(struct bench_options *o, const struct argp_state *state, char *arg)
@@ -135,9 +151,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "MODEL", doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, "MODEL", doc, common_children, NULL, NULL};
 
-/* ---- measuring --------------------------------------------------------------------------------------------------- */
+/* ---- measuring ---- */
 
 struct results {
     struct context_result contexts[CONTEXTS_MAX];
@@ -161,17 +177,18 @@ static int fit_contexts(struct bench_options *o, const struct engine *en, const 
     while (o->n_contexts > 0 && o->contexts[o->n_contexts - 1] > most)
         o->n_contexts--;
     if (o->n_contexts == 0)
-        return fail(e, -EINVAL, "the text has %zu tokens; name shorter lengths with --contexts", text->n_tokens);
+        return fail(e, -EINVAL, "the text has %zu tokens; name shorter lengths with --contexts",
+                    text->n_tokens);
     return 0;
 }
 
 static int measure_contexts(struct bench_options *o, struct results *ret, struct errmsg *e)
 {
-    const struct engine_options eo = { .n_threads = o->n_threads };
+    const struct engine_options eo = {.n_threads = o->n_threads};
     _cleanup_(engine_freep) struct engine *en = NULL;
-    _cleanup_(document_deinit) struct document text = { 0 };
+    _cleanup_(document_deinit) struct document text = {0};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
-    kvc_model_info info = { .struct_bytes = sizeof(info) };
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
     struct progress p;
     kvc_model *m;
     int r;
@@ -193,8 +210,8 @@ static int measure_contexts(struct bench_options *o, struct results *ret, struct
     (void) snprintf(ret->kernel, sizeof(ret->kernel), "%s", info.kernel);
     ret->n_contexts = o->n_contexts;
     progress_start(&p, "reading", "tokens", (double) o->contexts[o->n_contexts - 1], o->common.quiet);
-    r = bench_contexts(en, c, m, text.tokens, o->contexts, o->n_contexts, o->n_steps, &p, ret->contexts, &ret->prefill,
-                       e);
+    r = bench_contexts(en, c, m, text.tokens, o->contexts, o->n_contexts, o->n_steps, &p, ret->contexts,
+                       &ret->prefill, e);
     progress_end(&p);
     return r;
 }
@@ -208,18 +225,20 @@ static int measure_first_token(const struct bench_options *o, struct results *re
     if (r < 0)
         return r;
     if (bytes < o->prompt_bytes)
-        return fail(e, -EINVAL, "%s has %zu bytes, fewer than --prompt-bytes %zu", o->text, bytes, o->prompt_bytes);
+        return fail(e, -EINVAL, "%s has %zu bytes, fewer than --prompt-bytes %zu", o->text, bytes,
+                    o->prompt_bytes);
     return bench_first_token(o->model, o->socket, text, o->prompt_bytes, o->repeat, &ret->first, e);
 }
 
-/* ---- output ------------------------------------------------------------------------------------------------------ */
+/* ---- output ---- */
 
 static int print_text(const struct bench_options *o, const struct results *x, const char *cpu)
 {
-    _cleanup_(report_freep) struct report *t =
-        report_new(">context\t>exact ms\t>p99\t>packed ms\t>p99\t>exact t/s\t>packed t/s\t>ratio\t>min\t>p99\t>append");
+    _cleanup_(report_freep) struct report *t = report_new(
+        ">context\t>exact ms\t>p99\t>packed ms\t>p99\t>exact t/s\t>packed t/s\t>ratio\t>min\t>p99\t>append");
 
-    printf("CPU %s, %s, kernel %s; %zu steps at each context, medians\n\n", cpu, COMPILER, x->kernel, o->n_steps);
+    printf("CPU %s, %s, kernel %s; %zu steps at each context, medians\n\n", cpu, COMPILER, x->kernel,
+           o->n_steps);
     for (size_t i = 0; i < x->n_contexts; i++) {
         const struct context_result *c = &x->contexts[i];
 
@@ -230,32 +249,35 @@ static int print_text(const struct bench_options *o, const struct results *x, co
     }
     if (report_print(t, stdout) < 0)
         return command_fail("out of memory");
-    puts("\nratio: exact over packed, step by step; above 1, packed is faster. append: share of the packed steps' time.");
-    printf("Reading %zu tokens took the model %.2f s; encoding them %.2f s more: %.2f %%.\n", x->prefill.n_tokens,
-           x->prefill.model_seconds, x->prefill.append_seconds,
+    puts("\nratio: exact over packed, step by step; above 1, packed is faster. append: share of the packed "
+         "steps' time.");
+    printf("Reading %zu tokens took the model %.2f s; encoding them %.2f s more: %.2f %%.\n",
+           x->prefill.n_tokens, x->prefill.model_seconds, x->prefill.append_seconds,
            x->prefill.append_seconds / x->prefill.model_seconds * 100);
     if (o->socket)
-        printf("First token of a prompt of %zu tokens: %.2f s; of a second process, which finds %zu of them read, %.2f s: "
-               "%.1f times sooner (%.1f to %.1f, %zu pairs).\n", x->first.n_prompt, x->first.cold.median,
-               x->first.n_matched, x->first.warm.median, x->first.ratio.median, x->first.ratio.min, x->first.ratio.p99,
-               o->repeat);
+        printf("First token of a prompt of %zu tokens: %.2f s; of a second process, which finds %zu of them "
+               "read, %.2f s: "
+               "%.1f times sooner (%.1f to %.1f, %zu pairs).\n",
+               x->first.n_prompt, x->first.cold.median, x->first.n_matched, x->first.warm.median,
+               x->first.ratio.median, x->first.ratio.min, x->first.ratio.p99, o->repeat);
     return COMMAND_OK;
 }
 
 static json_t *context_json(const struct context_result *c)
 {
     return json_pack("{s:I, s:o, s:o, s:o, s:f}", "tokens", (json_int_t) c->n_tokens, "exact_s",
-                     timing_json(c->exact, 1), "packed_s", timing_json(c->packed, 1), "ratio", timing_json(c->ratio, 1),
-                     "append_share", c->append_share);
+                     timing_json(c->exact, 1), "packed_s", timing_json(c->packed, 1), "ratio",
+                     timing_json(c->ratio, 1), "append_share", c->append_share);
 }
 
 static json_t *first_token_json(const struct bench_options *o, const struct first_token_result *f)
 {
     if (!o->socket)
         return json_null();
-    return json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "prompt_tokens", (json_int_t) f->n_prompt, "matched_tokens",
-                     (json_int_t) f->n_matched, "pairs", (json_int_t) o->repeat, "cold_s", timing_json(f->cold, 1),
-                     "warm_s", timing_json(f->warm, 1), "ratio", timing_json(f->ratio, 1));
+    return json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "prompt_tokens", (json_int_t) f->n_prompt,
+                     "matched_tokens", (json_int_t) f->n_matched, "pairs", (json_int_t) o->repeat, "cold_s",
+                     timing_json(f->cold, 1), "warm_s", timing_json(f->warm, 1), "ratio",
+                     timing_json(f->ratio, 1));
 }
 
 static int print_json(const struct bench_options *o, const struct results *x, const char *cpu)
@@ -267,18 +289,18 @@ static int print_json(const struct bench_options *o, const struct results *x, co
             json_decref(rows);
             return report_json(NULL);
         }
-    return report_json(json_pack("{s:s, s:s, s:s, s:I, s:o, s:{s:I, s:f, s:f}, s:o}", "cpu", cpu, "compiler", COMPILER,
-                                 "kernel", x->kernel, "steps", (json_int_t) o->n_steps, "contexts", rows, "prefill",
-                                 "tokens", (json_int_t) x->prefill.n_tokens, "model_s", x->prefill.model_seconds,
-                                 "append_s", x->prefill.append_seconds, "first_token",
-                                 first_token_json(o, &x->first)));
+    return report_json(json_pack("{s:s, s:s, s:s, s:I, s:o, s:{s:I, s:f, s:f}, s:o}", "cpu", cpu, "compiler",
+                                 COMPILER, "kernel", x->kernel, "steps", (json_int_t) o->n_steps, "contexts",
+                                 rows, "prefill", "tokens", (json_int_t) x->prefill.n_tokens, "model_s",
+                                 x->prefill.model_seconds, "append_s", x->prefill.append_seconds,
+                                 "first_token", first_token_json(o, &x->first)));
 }
 
 static int run(int argc, char **argv)
 {
-    struct bench_options o = { .n_steps = 64, .prompt_bytes = 8000, .repeat = 5 };
-    struct results x = { 0 };
-    struct errmsg e = { "" };
+    struct bench_options o = {.n_steps = 64, .prompt_bytes = 8000, .repeat = 5};
+    struct results x = {0};
+    struct errmsg e = {""};
     char cpu[CPU_NAME_BYTES];
     int r;
 
@@ -292,4 +314,4 @@ static int run(int argc, char **argv)
     return o.common.json ? print_json(&o, &x, cpu) : print_text(&o, &x, cpu);
 }
 
-const struct command bench_generate = { "generate", "decode steps with an exact and a compressed cache", run };
+const struct command bench_generate = {"generate", "decode steps with an exact and a compressed cache", run};

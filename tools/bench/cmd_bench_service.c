@@ -14,7 +14,7 @@
 enum { OPT_CLIENTS = 1, OPT_ROUNDS, OPT_QUICK, OPT_DAEMON, OPT_GPU, OPT_MOVER };
 enum { LOAD, MEMORY, SWAP, RESTART, N_SCENARIOS };
 
-static const char *const scenario_names[N_SCENARIOS] = { "load", "memory", "swap", "restart" };
+static const char *const scenario_names[N_SCENARIOS] = {"load", "memory", "swap", "restart"};
 
 struct bench_options {
     struct common_options common;
@@ -26,28 +26,40 @@ struct bench_options {
 
 static const char doc[] =
     "Start a daemon in a temporary folder, with a synthetic model, and measure; without names all of these:\n"
-    "  load      a lease and a commit under load from several processes, beside a bare exchange of packets with a process that "
-    "does nothing else; the lookup of a prefix of 512 chunks in the shared index, also where a system call would be killed\n"
+    "  load      a lease and a commit under load from several processes, beside a bare exchange of packets "
+    "with a process that "
+    "does nothing else; the lookup of a prefix of 512 chunks in the shared index, also where a system call "
+    "would be killed\n"
     "  memory    what the daemon needs beside the pages, for a million pages, 1000 clients and 10000 leases\n"
     "  swap      1000 swaps of tables while clients append and read; every read is compared bit for bit\n"
-    "  restart   100000 held pages over five deaths of the daemon, under a supervisor that keeps its descriptors\v"
-    "The load is the same for all: every client does each once per round. 'copy' is what a commit cannot do without: a copy "
+    "  restart   100000 held pages over five deaths of the daemon, under a supervisor that keeps its "
+    "descriptors\v"
+    "The load is the same for all: every client does each once per round. 'copy' is what a commit cannot do "
+    "without: a copy "
     "of the page and its CRC. What is asked stands last, misses with it.\n\n"
-    "With --gpu the sessions of swap and restart lie on a GPU, and these two are what runs: append, commit and read work on device "
-    "memory, and a timed call ends when kvc_client_synchronize() after it has, so that what it queued is done, as a call on the host's "
-    "memory is. Reads are compared with those of a sequence without a daemon on the same GPU. After a restart also the time "
-    "until a session on the GPU has leased its first page is shown: the driver is opened and the page checked in it. It takes "
+    "With --gpu the sessions of swap and restart lie on a GPU, and these two are what runs: append, commit "
+    "and read work on device "
+    "memory, and a timed call ends when kvc_client_synchronize() after it has, so that what it queued is "
+    "done, as a call on the host's "
+    "memory is. Reads are compared with those of a sequence without a daemon on the same GPU. After a "
+    "restart also the time "
+    "until a session on the GPU has leased its first page is shown: the driver is opened and the page "
+    "checked in it. It takes "
     "libcuda.so.1, kernels for the GPU in this build, and kvcobra-mover.";
 
 static const struct argp_option options[] = {
-    { "clients", OPT_CLIENTS, "N", 0, "Processes of load and swap, 1 to 64 (default 8)", 1 },
-    { "rounds", OPT_ROUNDS, "N", 0, "Of each, for load (default 2000)", 1 },
-    { "quick", OPT_QUICK, NULL, 0, "Small sizes, 20 rounds: only to see that it works", 1 },
-    { "daemon", OPT_DAEMON, "PATH", 0, "The kvcobrad to run (default: the one beside this program, or in PATH)", 1 },
-    { "gpu", OPT_GPU, "UUID", 0, "Sessions of swap and restart on this GPU, as nvidia-smi -L names it, or on the 'first'", 1 },
-    { "mover", OPT_MOVER, "PATH", 0, "The kvcobra-mover that the daemon runs for --gpu (default: the one in ../mover or "
-      "../" KVCOBRA_LIBEXECDIR " of this program's folder, or " KVCOBRA_MOVER_PATH ")", 1 },
-    { 0 },
+    {"clients", OPT_CLIENTS, "N", 0, "Processes of load and swap, 1 to 64 (default 8)", 1},
+    {"rounds", OPT_ROUNDS, "N", 0, "Of each, for load (default 2000)", 1},
+    {"quick", OPT_QUICK, NULL, 0, "Small sizes, 20 rounds: only to see that it works", 1},
+    {"daemon", OPT_DAEMON, "PATH", 0,
+     "The kvcobrad to run (default: the one beside this program, or in PATH)", 1},
+    {"gpu", OPT_GPU, "UUID", 0,
+     "Sessions of swap and restart on this GPU, as nvidia-smi -L names it, or on the 'first'", 1},
+    {"mover", OPT_MOVER, "PATH", 0,
+     "The kvcobra-mover that the daemon runs for --gpu (default: the one in ../mover or "
+     "../" KVCOBRA_LIBEXECDIR " of this program's folder, or " KVCOBRA_MOVER_PATH ")",
+     1},
+    {0},
 };
 
 static bool want(struct bench_options *o, const char *name)
@@ -89,7 +101,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (o->gpu && (o->wanted[LOAD] || o->wanted[MEMORY]))
-            argp_error(state, "--gpu is for swap and restart: load and memory are about the daemon, which has no GPU");
+            argp_error(
+                state,
+                "--gpu is for swap and restart: load and memory are about the daemon, which has no GPU");
         if (o->mover && !o->gpu)
             argp_error(state, "--mover is for --gpu");
         return 0;
@@ -101,7 +115,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "[load|memory|swap|restart]...", doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, "[load|memory|swap|restart]...", doc, common_children,
+                                 NULL,    NULL};
 
 static bool wanted(const struct bench_options *o, unsigned i)
 {
@@ -131,14 +146,14 @@ static int find_all(struct bench_options *o, struct programs *p, struct errmsg *
 
 static int run(int argc, char **argv)
 {
-    struct bench_options o = { .service = { .n_clients = 8, .n_rounds = 2000 } };
-    struct service_figures all = { NULL };
-    struct memory_figures memory = { 0 };
+    struct bench_options o = {.service = {.n_clients = 8, .n_rounds = 2000}};
+    struct service_figures all = {NULL};
+    struct memory_figures memory = {0};
     struct restart_figures restart;
     struct programs programs;
     struct load_figures load;
     struct swap_figures swap;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r;
 
     command_parse(&argp, argc, argv, &o);
@@ -155,7 +170,9 @@ static int run(int argc, char **argv)
         r = service_swap(&o.service, &swap, &e);
         all.swap = &swap;
     }
-    if (r == 0 && wanted(&o, RESTART)) { /* last: on a GPU it opens the driver, which no process forked later could use */
+    if (r == 0 &&
+        wanted(&o,
+               RESTART)) { /* last: on a GPU it opens the driver, which no process forked later could use */
         r = service_restart(&o.service, &restart, &e);
         all.restart = &restart;
     }
@@ -164,4 +181,5 @@ static int run(int argc, char **argv)
     return o.common.json ? service_print_json(&all, &o.service) : service_print_text(&all, &o.service);
 }
 
-const struct command bench_service = { "service", "a daemon under load, full, while tables change, over a restart", run };
+const struct command bench_service = {"service",
+                                      "a daemon under load, full, while tables change, over a restart", run};

@@ -1,7 +1,7 @@
 /*
- * kvcobra bench solve: how long the solvers take for a large model, 256 heads of dimension 128. Spectra are synthetic
- * and seeded, curves computed ones with some noise (measuring real curves is calibration, not solving). Every result
- * is checked before anything is timed.
+ * kvcobra bench solve: how long the solvers take for a large model, 256 heads of dimension 128. Spectra are
+ * synthetic and seeded, curves computed ones with some noise (measuring real curves is calibration, not
+ * solving). Every result is checked before anything is timed.
  */
 #include <errno.h>
 #include <math.h>
@@ -26,21 +26,21 @@ enum {
     DIM = 128,
     BAND = 8,
     N_BANDS = 2 * N_HEADS * DIM / BAND, /* K and V */
-    DP_OPTIONS = DIM / 2 * 7 + 1, /* of a head: even ranks, 2 to 8 bits, nothing */
+    DP_OPTIONS = DIM / 2 * 7 + 1,       /* of a head: even ranks, 2 to 8 bits, nothing */
     N_SOLVERS = 3,
-    N_CASES = 3 * N_SOLVERS,      /* budgets x solvers */
+    N_CASES = 3 * N_SOLVERS, /* budgets x solvers */
 };
 
 static const struct {
     const char *name, *json, *problem;
     int sides;
 } solvers[N_SOLVERS] = {
-    { "C1 and C2", "paper", "256 heads, d = 128", 1 },
-    { "dp", "dp", "256 heads, d = 128", 1 },
-    { "bands", "bands", "K and V of 256 heads, d = 128", 2 },
+    {"C1 and C2", "paper", "256 heads, d = 128", 1},
+    {"dp", "dp", "256 heads, d = 128", 1},
+    {"bands", "bands", "K and V of 256 heads, d = 128", 2},
 };
 
-static const double budgets[3] = { 1, 2, 4 }; /* bits per number */
+static const double budgets[3] = {1, 2, 4}; /* bits per number */
 
 struct bench_options {
     struct common_options common;
@@ -48,7 +48,7 @@ struct bench_options {
 };
 
 struct input {
-    double w[N_HEADS * DIM];                       /* descending spectra */
+    double w[N_HEADS * DIM]; /* descending spectra */
     double curves[N_BANDS * BANDS_OPTIONS];
     uint32_t coords[N_BANDS];
     struct dp_option options[N_HEADS * DP_OPTIONS];
@@ -56,14 +56,16 @@ struct input {
 };
 
 static const char doc[] =
-    "Time the solvers: the paper's C1 and C2 and its exact dynamic programme for 256 heads of dimension 128, and the "
+    "Time the solvers: the paper's C1 and C2 and its exact dynamic programme for 256 heads of dimension 128, "
+    "and the "
     "bands knapsack for the keys and values of 256 heads, at 1, 2 and 4 bits per number.\v"
-    "Inputs are synthetic and the same every time. Results are checked before the clock starts. Minimum, median and "
+    "Inputs are synthetic and the same every time. Results are checked before the clock starts. Minimum, "
+    "median and "
     "99th percentile over all repetitions, the cases taking turns.";
 
 static const struct argp_option options[] = {
-    { "repeat", OPT_REPEAT, "N", 0, "Repetitions of each case (default 30)", 1 },
-    { 0 },
+    {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each case (default 30)", 1},
+    {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -84,9 +86,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, NULL, doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, NULL, doc, common_children, NULL, NULL};
 
-/* ---- input --------------------------------------------------------------------------------------------------- */
+/* ---- input ---- */
 
 static double next_uniform(uint64_t *s)
 {
@@ -97,7 +99,8 @@ static double next_uniform(uint64_t *s)
     return (double) ((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-/* Exponential decay at a rate of each head's own, energies over a hundredfold range: as heads of real models. */
+/* Exponential decay at a rate of each head's own, energies over a hundredfold range: as heads of real models.
+ */
 static void make_spectrum(uint64_t *seed, double *w)
 {
     double energy = exp(4.6 * next_uniform(seed)), rate = 0.01 + 0.09 * next_uniform(seed);
@@ -128,7 +131,7 @@ static int make_options(struct input *in, uint64_t *seed)
 
 static int make_input(struct input *in)
 {
-    double error[BANDS_OPTIONS] = { 1 }, w[DIM];
+    double error[BANDS_OPTIONS] = {1}, w[DIM];
     uint64_t seed = 1;
     int r;
 
@@ -158,7 +161,7 @@ static int make_input(struct input *in)
     return make_options(in, &seed);
 }
 
-/* ---- cases --------------------------------------------------------------------------------------------------- */
+/* ---- cases ---- */
 
 struct output {
     struct paper_choice choice[N_HEADS];
@@ -179,12 +182,13 @@ static int run_case(const struct input *in, unsigned k, struct output *out)
         return paper_c2(in->w, N_HEADS, DIM, &o, out->choice, out->B);
     }
     if (k % N_SOLVERS == 1)
-        return dp_solve(&(struct dp_problem) { N_HEADS, in->options, in->first, (uint64_t) (bpd * N_HEADS * DIM) },
-                        out->option, &out->dp);
-    return bands_solve(&(struct bands_problem) { .n_bands = N_BANDS,
-                                                 .distortion = in->curves,
-                                                 .coords = in->coords,
-                                                 .budget_bits = (uint64_t) (bpd * 2 * N_HEADS * DIM) },
+        return dp_solve(
+            &(struct dp_problem){N_HEADS, in->options, in->first, (uint64_t) (bpd * N_HEADS * DIM)},
+            out->option, &out->dp);
+    return bands_solve(&(struct bands_problem){.n_bands = N_BANDS,
+                                               .distortion = in->curves,
+                                               .coords = in->coords,
+                                               .budget_bits = (uint64_t) (bpd * 2 * N_HEADS * DIM)},
                        out->bits, &out->bands);
 }
 
@@ -206,7 +210,8 @@ static bool paper_right(const struct input *in, double bpd, const struct output 
     return fabs(sum - bpd * DIM * N_HEADS) < 1e-6 * sum;
 }
 
-/* Within the budget, as good as claimed, within 0.1 % of the Lagrangian bound, and no single head can still gain. */
+/* Within the budget, as good as claimed, within 0.1 % of the Lagrangian bound, and no single head can still
+ * gain. */
 static bool dp_right(const struct input *in, double bpd, const struct output *out)
 {
     uint64_t budget = (uint64_t) (bpd * N_HEADS * DIM), used = 0;
@@ -251,7 +256,9 @@ static int check_cases(const struct input *in, struct output *out)
 {
     for (unsigned k = 0; k < N_CASES; k++) {
         static bool (*const right[N_SOLVERS])(const struct input *, double, const struct output *) = {
-            paper_right, dp_right, bands_right,
+            paper_right,
+            dp_right,
+            bands_right,
         };
         double bpd = budgets[k / N_SOLVERS];
 
@@ -264,7 +271,7 @@ static int check_cases(const struct input *in, struct output *out)
     return COMMAND_OK;
 }
 
-/* ---- timing -------------------------------------------------------------------------------------------------- */
+/* ---- timing ---- */
 
 /* @seconds: [N_CASES, repeat]. The cases take turns, so that a busy moment of the machine meets them all. */
 static int time_cases(const struct input *in, struct output *out, size_t repeat, double *seconds,
@@ -283,16 +290,18 @@ static int time_cases(const struct input *in, struct output *out, size_t repeat,
     return COMMAND_OK;
 }
 
-/* ---- output -------------------------------------------------------------------------------------------------- */
+/* ---- output ---- */
 
 static int print_text(const struct timing *t, size_t repeat, const char *cpu)
 {
-    _cleanup_(report_freep) struct report *r = report_new("<solver\t<problem\t>bpd\t>min ms\t>median ms\t>p99 ms");
+    _cleanup_(report_freep) struct report *r =
+        report_new("<solver\t<problem\t>bpd\t>min ms\t>median ms\t>p99 ms");
 
     printf("CPU %s, one thread, %s, %zu repetitions, caches warm\n\n", cpu, COMPILER, repeat);
     for (unsigned k = 0; k < N_CASES; k++)
         report_row(r, "%s\t%s\t%g\t%.2f\t%.2f\t%.2f", solvers[k % N_SOLVERS].name,
-                   solvers[k % N_SOLVERS].problem, budgets[k / N_SOLVERS], t[k].min * 1e3, t[k].median * 1e3, t[k].p99 * 1e3);
+                   solvers[k % N_SOLVERS].problem, budgets[k / N_SOLVERS], t[k].min * 1e3, t[k].median * 1e3,
+                   t[k].p99 * 1e3);
     return report_print(r, stdout) < 0 ? command_fail("out of memory") : COMMAND_OK;
 }
 
@@ -303,8 +312,9 @@ static int print_json(const struct timing *t, size_t repeat, const char *cpu)
     for (unsigned k = 0; k < N_CASES; k++)
         if (json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f}", "solver",
                                                  solvers[k % N_SOLVERS].json, "heads", N_HEADS, "sides",
-                                                 solvers[k % N_SOLVERS].sides, "d", DIM, "bpd", budgets[k / N_SOLVERS], "min_s",
-                                                 t[k].min, "median_s", t[k].median, "p99_s", t[k].p99)) < 0) {
+                                                 solvers[k % N_SOLVERS].sides, "d", DIM, "bpd",
+                                                 budgets[k / N_SOLVERS], "min_s", t[k].min, "median_s",
+                                                 t[k].median, "p99_s", t[k].p99)) < 0) {
             json_decref(all);
             return report_json(NULL);
         }
@@ -314,7 +324,7 @@ static int print_json(const struct timing *t, size_t repeat, const char *cpu)
 
 static int run(int argc, char **argv)
 {
-    struct bench_options o = { .repeat = 30 };
+    struct bench_options o = {.repeat = 30};
     _cleanup_(freep) struct input *in = NULL;
     _cleanup_(freep) struct output *out = NULL;
     _cleanup_(freep) double *seconds = NULL;
@@ -338,4 +348,4 @@ static int run(int argc, char **argv)
     return o.common.json ? print_json(timings, o.repeat, cpu) : print_text(timings, o.repeat, cpu);
 }
 
-const struct command bench_solve = { "solve", "the paper's solvers and the bands knapsack, 256 heads", run };
+const struct command bench_solve = {"solve", "the paper's solvers and the bands knapsack, 256 heads", run};

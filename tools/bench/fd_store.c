@@ -19,9 +19,16 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-enum { STORE_MAX = 4096, NAME_BYTES = 48, FDS_PER_MESSAGE_MAX = 16, WAIT_MS = 20000, FIRST_FD = 3, N_LISTENERS = 2 };
+enum {
+    STORE_MAX = 4096,
+    NAME_BYTES = 48,
+    FDS_PER_MESSAGE_MAX = 16,
+    WAIT_MS = 20000,
+    FIRST_FD = 3,
+    N_LISTENERS = 2
+};
 
-static const char *const listener_names[N_LISTENERS] = { "kvcobra.sock", "operator.sock" };
+static const char *const listener_names[N_LISTENERS] = {"kvcobra.sock", "operator.sock"};
 
 struct stored {
     char name[NAME_BYTES];
@@ -31,30 +38,33 @@ struct stored {
 struct fd_store {
     char folder[64];
     int notify, listeners[N_LISTENERS];
-    int ready, settled, fed; /* eventfds: READY=1 came; everything up to a marker was handled; WATCHDOG=1 came */
-    bool serving;            /* the thread runs */
+    int ready, settled,
+        fed;      /* eventfds: READY=1 came; everything up to a marker was handled; WATCHDOG=1 came */
+    bool serving; /* the thread runs */
     pthread_t thread;
-    pthread_mutex_t lock;    /* of what is stored */
+    pthread_mutex_t lock; /* of what is stored */
     struct stored stored[STORE_MAX];
     size_t n_stored;
 };
 
 static int address(const struct fd_store *s, const char *name, struct sockaddr_un *ret)
 {
-    *ret = (struct sockaddr_un) { .sun_family = AF_UNIX };
-    return snprintf(ret->sun_path, sizeof(ret->sun_path), "%s/%s", s->folder, name) < (int) sizeof(ret->sun_path)
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    return snprintf(ret->sun_path, sizeof(ret->sun_path), "%s/%s", s->folder, name) <
+                   (int) sizeof(ret->sun_path)
                ? 0
                : -ENAMETOOLONG;
 }
 
-/* ---- the store -------------------------------------------------------------------------------------------------- */
+/* ---- the store ---- */
 
 static void remove_names(struct fd_store *s, const char *name, bool prefix)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < s->n_stored; i++) {
-        if (prefix ? strncmp(s->stored[i].name, name, strlen(name)) == 0 : strcmp(s->stored[i].name, name) == 0)
+        if (prefix ? strncmp(s->stored[i].name, name, strlen(name)) == 0
+                   : strcmp(s->stored[i].name, name) == 0)
             (void) close(s->stored[i].fd);
         else
             s->stored[n++] = s->stored[i];
@@ -119,9 +129,12 @@ static void *serve(void *arg)
 
     for (;;) {
         char state[4096], control[CMSG_SPACE(FDS_PER_MESSAGE_MAX * sizeof(int))];
-        struct iovec iov = { state, sizeof(state) - 1 };
+        struct iovec iov = {state, sizeof(state) - 1};
         struct msghdr m = {
-            .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control),
+            .msg_iov = &iov,
+            .msg_iovlen = 1,
+            .msg_control = control,
+            .msg_controllen = sizeof(control),
         };
         ssize_t n = recvmsg(s->notify, &m, MSG_CMSG_CLOEXEC);
         struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
@@ -155,7 +168,7 @@ static bool send_self(struct fd_store *s, const char *state)
 
 static bool wait_event(int fd)
 {
-    struct pollfd p = { .fd = fd, .events = POLLIN };
+    struct pollfd p = {.fd = fd, .events = POLLIN};
     uint64_t n;
     int r;
 
@@ -218,9 +231,10 @@ void fd_store_lose(struct fd_store *s, const char *prefix)
     (void) pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- the daemon ------------------------------------------------------------------------------------------------- */
+/* ---- the daemon ---- */
 
-/* In the child: all descriptors away from where they shall be, then there, which lets them live on over exec. */
+/* In the child: all descriptors away from where they shall be, then there, which lets them live on over exec.
+ */
 static bool move_descriptors(const struct fd_store *s, int *moved, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -248,12 +262,14 @@ static bool set_environment(const struct fd_store *s, size_t n)
         at += (size_t) snprintf(names + at, sizeof(names) - at, ":%s", s->stored[i].name);
     (void) snprintf(count, sizeof(count), "%zu", n);
     (void) snprintf(pid, sizeof(pid), "%ld", (long) getpid());
-    return address(s, "notify.sock", &sa) == 0 && setenv("LISTEN_FDS", count, 1) == 0 && setenv("LISTEN_PID", pid, 1) == 0 &&
-           setenv("LISTEN_FDNAMES", names, 1) == 0 && setenv("NOTIFY_SOCKET", sa.sun_path, 1) == 0 &&
-           setenv("WATCHDOG_USEC", "300000", 1) == 0 && setenv("WATCHDOG_PID", pid, 1) == 0;
+    return address(s, "notify.sock", &sa) == 0 && setenv("LISTEN_FDS", count, 1) == 0 &&
+           setenv("LISTEN_PID", pid, 1) == 0 && setenv("LISTEN_FDNAMES", names, 1) == 0 &&
+           setenv("NOTIFY_SOCKET", sa.sun_path, 1) == 0 && setenv("WATCHDOG_USEC", "300000", 1) == 0 &&
+           setenv("WATCHDOG_PID", pid, 1) == 0;
 }
 
-static void become(const struct fd_store *s, const char *path, const char *const *argv, int log_fd, pid_t parent)
+static void become(const struct fd_store *s, const char *path, const char *const *argv, int log_fd,
+                   pid_t parent)
 {
     static int moved[STORE_MAX + N_LISTENERS];
     size_t n = N_LISTENERS + s->n_stored;
@@ -288,7 +304,7 @@ int fd_store_start(struct fd_store *s, const char *path, const char *const *argv
     return 0;
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static int make_socket(struct fd_store *s, const char *name, int type, int *ret, struct errmsg *e)
 {

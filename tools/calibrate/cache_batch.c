@@ -1,4 +1,5 @@
-/* Sequences in lock step; see cache_batch.h. Keys are rotated when they come in, since a token never moves. */
+/* Sequences in lock step; see cache_batch.h. Keys are rotated when they come in, since a token never moves.
+ */
 #include "tools/calibrate/cache_batch.h"
 
 #include <errno.h>
@@ -27,25 +28,26 @@ uint64_t batch_cache_bytes(const struct geometry *g, size_t n_sequences, size_t 
            (2ull * g->n_layers * g->n_kv_heads * g->d + g->n_heads);
 }
 
-int batch_cache_new(const struct geometry *g, size_t n_sequences, size_t n_max, struct batch_cache **ret_cache,
-                    struct errmsg *e)
+int batch_cache_new(const struct geometry *g, size_t n_sequences, size_t n_max,
+                    struct batch_cache **ret_cache, struct errmsg *e)
 {
     _cleanup_(batch_cache_freep) struct batch_cache *c = calloc(1, sizeof(*c));
     size_t tokens, bytes;
 
     if (!c)
         return fail(e, -ENOMEM, "out of memory for a cache");
-    *c = (struct batch_cache) { .g = *g, .n_sequences = n_sequences, .n_max = n_max };
+    *c = (struct batch_cache){.g = *g, .n_sequences = n_sequences, .n_max = n_max};
     if (!checked_mul(n_sequences, n_max, &tokens) ||
         !checked_mul3(tokens, (size_t) g->n_layers * g->n_kv_heads * g->d, sizeof(float), &bytes))
-        return fail(e, -ENOMEM, "%zu sequences of %zu tokens are more than memory can hold", n_sequences, n_max);
+        return fail(e, -ENOMEM, "%zu sequences of %zu tokens are more than memory can hold", n_sequences,
+                    n_max);
     c->n = calloc(g->n_layers, sizeof(*c->n));
     c->k = malloc(bytes);
     c->v = malloc(bytes);
     c->scores = malloc(tokens * g->n_heads * sizeof(float));
     if (!c->n || !c->k || !c->v || !c->scores)
-        return fail(e, -ENOMEM, "out of memory: %zu sequences of %zu tokens take %llu MiB", n_sequences, n_max,
-                    (unsigned long long) (batch_cache_bytes(g, n_sequences, n_max) >> 20));
+        return fail(e, -ENOMEM, "out of memory: %zu sequences of %zu tokens take %llu MiB", n_sequences,
+                    n_max, (unsigned long long) (batch_cache_bytes(g, n_sequences, n_max) >> 20));
     *ret_cache = take_ptr(c);
     return 0;
 }
@@ -112,7 +114,8 @@ struct attend_run {
     float *out;
 };
 
-/* One query head of one sequence. Its keys and values are contiguous: two products of a matrix and a vector. */
+/* One query head of one sequence. Its keys and values are contiguous: two products of a matrix and a vector.
+ */
 static void attend_item(void *ctx, size_t item, unsigned worker)
 {
     const struct attend_run *r = ctx;
@@ -120,7 +123,8 @@ static void attend_item(void *ctx, size_t item, unsigned worker)
     size_t d = c->g.d, n = c->n[r->layer], sequence = item / c->g.n_heads, head = item % c->g.n_heads;
     size_t rows = head_rows(c, r->layer, sequence, head / geometry_group(&c->g));
     const float *k = c->k + rows, *v = c->v + rows;
-    float *score = c->scores + item * c->n_max, *out = r->out + item * d, q[GEOMETRY_DIM_MAX], max = -INFINITY;
+    float *score = c->scores + item * c->n_max, *out = r->out + item * d, q[GEOMETRY_DIM_MAX],
+          max = -INFINITY;
     float sum = 0;
 
     (void) worker;
@@ -139,7 +143,7 @@ static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *
 {
     _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
     struct batch_cache *c = ctx;
-    struct attend_run r = { .c = c, .layer = layer, .q = q, .out = out };
+    struct attend_run r = {.c = c, .layer = layer, .q = q, .out = out};
 
     if (layer >= c->g.n_layers || n_q != c->n_sequences || c->n[layer] == 0)
         return fail(e, -EINVAL, "%zu queries of layer %u for %zu sequences", n_q, layer, c->n_sequences);
@@ -157,5 +161,5 @@ static void use_threads(void *ctx, struct threads *t)
 struct kv_cache batch_cache_ops(struct batch_cache *c)
 {
     /* no length(): what the engine would count is rows, not the tokens of a sequence */
-    return (struct kv_cache) { .ctx = c, .append = append, .attend = attend, .use_threads = use_threads };
+    return (struct kv_cache){.ctx = c, .append = append, .attend = attend, .use_threads = use_threads};
 }

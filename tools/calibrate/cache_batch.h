@@ -1,6 +1,6 @@
 /*
- * A cache of many sequences that grow in lock step: row i of every append and attend is the next token of sequence
- * i. One pass of the engine then decodes a token of each, and reads the weights once for all.
+ * A cache of many sequences that grow in lock step: row i of every append and attend is the next token of
+ * sequence i. One pass of the engine then decodes a token of each, and reads the weights once for all.
  */
 #pragma once
 
@@ -12,8 +12,8 @@ struct errmsg;
 struct batch_cache;
 
 /* @n_sequences of at most @n_max tokens each; binary32, exact. */
-int batch_cache_new(const struct geometry *g, size_t n_sequences, size_t n_max, struct batch_cache **ret_cache,
-                    struct errmsg *e);
+int batch_cache_new(const struct geometry *g, size_t n_sequences, size_t n_max,
+                    struct batch_cache **ret_cache, struct errmsg *e);
 struct batch_cache *batch_cache_free(struct batch_cache *c);
 static inline void batch_cache_freep(struct batch_cache **c)
 {

@@ -12,14 +12,14 @@
 
 struct layer_cache {
     struct exact_cache *exact;
-    struct kv_cache ops;        /* of the exact cache */
+    struct kv_cache ops; /* of the exact cache */
     const struct table *table;
     uint32_t layer;
     enum side side;
     uint32_t n_sink;
-    size_t width, n_max;        /* n_kv_heads * d; tokens */
-    float *in, *out;            /* [n_max, width] the filtered side of one append: as it came, as it went in */
-    size_t n;                   /* tokens of that append */
+    size_t width, n_max; /* n_kv_heads * d; tokens */
+    float *in, *out;     /* [n_max, width] the filtered side of one append: as it came, as it went in */
+    size_t n;            /* tokens of that append */
 };
 
 int layer_cache_new(const struct geometry *g, size_t n_max, uint32_t n_sink, struct layer_cache **ret_cache,
@@ -31,7 +31,7 @@ int layer_cache_new(const struct geometry *g, size_t n_max, uint32_t n_sink, str
 
     if (!c || !checked_mul3(n_max, (size_t) g->n_kv_heads * g->d, sizeof(float), &floats))
         return fail(e, -ENOMEM, "out of memory for a cache of %zu tokens", n_max);
-    *c = (struct layer_cache) { .n_sink = n_sink, .width = (size_t) g->n_kv_heads * g->d, .n_max = n_max };
+    *c = (struct layer_cache){.n_sink = n_sink, .width = (size_t) g->n_kv_heads * g->d, .n_max = n_max};
     c->in = malloc(floats + 1);
     c->out = malloc(floats + 1);
     if (!c->in || !c->out)
@@ -77,12 +77,13 @@ static int append(void *ctx, uint32_t layer, const float *k, const float *v, siz
         return fail(e, -ENOSPC, "%zu tokens in a cache of %zu", n, c->n_max);
     memcpy(c->in, x, n * c->width * sizeof(*x));
     memcpy(c->out, x, sink * c->width * sizeof(*x));
-    r = depth_round_trip(c->table, layer, c->side, c->in + sink * c->width, c->out + sink * c->width, n - sink,
-                         c->width);
+    r = depth_round_trip(c->table, layer, c->side, c->in + sink * c->width, c->out + sink * c->width,
+                         n - sink, c->width);
     if (r < 0)
         return fail(e, r, "out of memory for decoding layer %u", layer);
     c->n = n;
-    return c->ops.append(c->ops.ctx, layer, c->side == SIDE_K ? c->out : k, c->side == SIDE_V ? c->out : v, n, e);
+    return c->ops.append(c->ops.ctx, layer, c->side == SIDE_K ? c->out : k, c->side == SIDE_V ? c->out : v, n,
+                         e);
 }
 
 static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
@@ -102,10 +103,11 @@ static void use_threads(void *ctx, struct threads *t)
 
 struct kv_cache layer_cache_ops(struct layer_cache *c)
 {
-    return (struct kv_cache) { .ctx = c, .append = append, .attend = attend, .use_threads = use_threads };
+    return (struct kv_cache){.ctx = c, .append = append, .attend = attend, .use_threads = use_threads};
 }
 
-void layer_cache_vectors(const struct layer_cache *c, const float **ret_x, const float **ret_x_hat, size_t *ret_n)
+void layer_cache_vectors(const struct layer_cache *c, const float **ret_x, const float **ret_x_hat,
+                         size_t *ret_n)
 {
     size_t sink = c->n_sink < c->n ? c->n_sink : c->n;
 

@@ -25,6 +25,7 @@ void layer_cache_start(struct layer_cache *c, const struct table *table, uint32_
 
 struct kv_cache layer_cache_ops(struct layer_cache *c);
 
-/* The vectors of the compressed side as they came and as they went in: [*ret_n, n_kv_heads, d], without the sinks,
- * of the last append to that layer. Borrowed. */
-void layer_cache_vectors(const struct layer_cache *c, const float **ret_x, const float **ret_x_hat, size_t *ret_n);
+/* The vectors of the compressed side as they came and as they went in: [*ret_n, n_kv_heads, d], without the
+ * sinks, of the last append to that layer. Borrowed. */
+void layer_cache_vectors(const struct layer_cache *c, const float **ret_x, const float **ret_x_hat,
+                         size_t *ret_n);

@@ -11,15 +11,15 @@
 struct calibrate_arguments {
     struct common_options common;
     const char *model, *output;
-    const char **texts;              /* into argv; n_texts of them */
+    const char **texts; /* into argv; n_texts of them */
     size_t n_texts;
-    bool lines;                 /* a document per line */
+    bool lines; /* a document per line */
     size_t n_tokens, window;
-    size_t n_generate;          /* tokens that the model writes; 0: none */
+    size_t n_generate; /* tokens that the model writes; 0: none */
     bool attention, output_metric, fisher;
     bool moments_only, resume;
     bool has_metric;
-    uint32_t n_samples;         /* 0: stats_samples_default() */
+    uint32_t n_samples; /* 0: stats_samples_default() */
     uint32_t n_sink;
     uint64_t seed;
     bool no_depth;

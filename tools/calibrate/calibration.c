@@ -21,7 +21,7 @@ struct pass {
     uint32_t n_sink;
     double forward_share; /* of the work of a window */
     size_t n_embd;
-    float *residual;      /* [window] mean squares of the residual stream; NULL: not wanted */
+    float *residual; /* [window] mean squares of the residual stream; NULL: not wanted */
 };
 
 static void update_progress(const struct pass *t, double share)
@@ -43,7 +43,8 @@ static void mean_squares(const float *hidden, size_t n, size_t n_embd, float *re
     }
 }
 
-/* Every window starts a sequence: its first tokens are sinks, which stats_add_layer() leaves out by itself. */
+/* Every window starts a sequence: its first tokens are sinks, which stats_add_layer() leaves out by itself.
+ */
 static int add_moments(const struct pass *t, uint32_t layer, size_t n, const float *k, const float *v)
 {
     const struct geometry *g = &moments_get_options(t->cal->moments)->geometry;
@@ -63,7 +64,8 @@ static int take_layer(void *ctx, uint32_t layer, size_t n, const float *q, const
     update_progress(t, t->forward_share * (double) (layer + 1) / t->n_layers);
     if (cal->moments)
         return add_moments(t, layer, n, k, v);
-    return stats_add_layer(cal->stats, cal->corpus->documents[cal->n_done], 0, layer, n, q, k, v, t->residual, t->e);
+    return stats_add_layer(cal->stats, cal->corpus->documents[cal->n_done], 0, layer, n, q, k, v, t->residual,
+                           t->e);
 }
 
 /* The sinks' gradients are left out like everything else of theirs. */
@@ -162,13 +164,19 @@ int calibrate_windows(struct calibration *cal, struct errmsg *e)
     const struct stats_options *o = cal->stats ? stats_get_options(cal->stats) : NULL;
     bool output = o && o->want_output;
     _cleanup_(freep) float *residual = output ? malloc(cal->corpus->window * sizeof(*residual)) : NULL;
-    _cleanup_(way_deinit) struct way way = { 0 };
+    _cleanup_(way_deinit) struct way way = {0};
     struct pass t = {
-        .cal = cal, .e = e, .n_layers = engine_geometry(cal->en)->n_layers, .residual = residual,
+        .cal = cal,
+        .e = e,
+        .n_layers = engine_geometry(cal->en)->n_layers,
+        .residual = residual,
         .n_sink = o ? o->n_sink : moments_get_options(cal->moments)->n_sink,
-        .forward_share = cal->gradients ? 0.3 : 1, .n_embd = engine_info(cal->en)->n_embd,
+        .forward_share = cal->gradients ? 0.3 : 1,
+        .n_embd = engine_info(cal->en)->n_embd,
     };
-    int r = output && !residual ? fail(e, -ENOMEM, "out of memory for windows of %zu tokens", cal->corpus->window) : 0;
+    int r = output && !residual
+                ? fail(e, -ENOMEM, "out of memory for windows of %zu tokens", cal->corpus->window)
+                : 0;
 
     if (r == 0 && o && (o->want_attention || output))
         r = set_projections(cal->en, cal->stats, e);
@@ -182,7 +190,8 @@ int calibrate_windows(struct calibration *cal, struct errmsg *e)
     return r;
 }
 
-uint64_t calibrate_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window, bool gradients)
+uint64_t calibrate_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
+                                 bool gradients)
 {
     const struct geometry *g = engine_geometry(en);
     uint64_t kv = 2ull * g->n_layers * g->n_kv_heads * g->d, width = engine_info(en)->n_embd;

@@ -2,9 +2,9 @@
  * Depth weights: what harm in one layer and side does to the output, per unit of the attention metric. See
  * calibration.h and DESIGN 3.1.
  *
- * The exact pass leaves the hidden states before each layer behind, so that a measurement runs only the layers from
- * the changed one on; and the exact distribution of every position, so that a KL costs one exponential per token of
- * the vocabulary.
+ * The exact pass leaves the hidden states before each layer behind, so that a measurement runs only the
+ * layers from the changed one on; and the exact distribution of every position, so that a KL costs one
+ * exponential per token of the vocabulary.
  */
 #include <errno.h>
 #include <math.h>
@@ -30,18 +30,19 @@ struct depth_run {
     struct progress *p;
     uint64_t seed;
     uint32_t n_layers;
-    size_t n_max, n, n_embd, n_vocab; /* tokens that a window can have, and that of the one at hand are used */
+    size_t n_max, n, n_embd,
+        n_vocab; /* tokens that a window can have, and that of the one at hand are used */
     struct layer_cache *cache;
     struct threads *threads;
-    float *states;              /* [n_layers, n_max, n_embd] hidden states before each layer, exact */
-    float *hidden;              /* [n_max, n_embd] */
-    float *logits;              /* [LOGIT_ROWS, n_vocab] */
-    float *exact;               /* [n_max, n_vocab] probabilities */
-    double *entropy;            /* [n_max] sum of p log p */
-    double *kl;                 /* [LOGIT_ROWS] of the block at hand */
-    double *sum_kl, *sum_D;     /* [n_layers, 2] over tokens; over those that are no sinks */
-    double tokens, counted;     /* how many those are */
-    double work;                /* layers run, for the progress line */
+    float *states;          /* [n_layers, n_max, n_embd] hidden states before each layer, exact */
+    float *hidden;          /* [n_max, n_embd] */
+    float *logits;          /* [LOGIT_ROWS, n_vocab] */
+    float *exact;           /* [n_max, n_vocab] probabilities */
+    double *entropy;        /* [n_max] sum of p log p */
+    double *kl;             /* [LOGIT_ROWS] of the block at hand */
+    double *sum_kl, *sum_D; /* [n_layers, 2] over tokens; over those that are no sinks */
+    double tokens, counted; /* how many those are */
+    double work;            /* layers run, for the progress line */
 };
 
 static size_t depth_tokens(size_t window)
@@ -72,13 +73,18 @@ static void depth_run_deinit(struct depth_run *d)
     free(d->sum_kl);
 }
 
-static int depth_run_init(struct depth_run *d, struct engine *en, struct stats *s, size_t window, struct errmsg *e)
+static int depth_run_init(struct depth_run *d, struct engine *en, struct stats *s, size_t window,
+                          struct errmsg *e)
 {
     const struct geometry *g = engine_geometry(en);
     int r;
 
-    *d = (struct depth_run) { .en = en, .s = s, .n_layers = g->n_layers, .n_max = depth_tokens(window),
-                              .n_embd = engine_info(en)->n_embd, .n_vocab = engine_info(en)->n_vocab };
+    *d = (struct depth_run){.en = en,
+                            .s = s,
+                            .n_layers = g->n_layers,
+                            .n_max = depth_tokens(window),
+                            .n_embd = engine_info(en)->n_embd,
+                            .n_vocab = engine_info(en)->n_vocab};
     d->states = malloc(d->n_layers * d->n_max * d->n_embd * sizeof(float));
     d->hidden = malloc(d->n_max * d->n_embd * sizeof(float));
     d->logits = malloc(LOGIT_ROWS * d->n_vocab * sizeof(float));
@@ -94,7 +100,8 @@ static int depth_run_init(struct depth_run *d, struct engine *en, struct stats *
     return r < 0 ? r : layer_cache_new(g, d->n_max, stats_get_options(s)->n_sink, &d->cache, e);
 }
 
-/* log sum exp of a row; the exponentials in binary32, their sum in binary64. @ret_exp [n] exp(x - max), or NULL. */
+/* log sum exp of a row; the exponentials in binary32, their sum in binary64. @ret_exp [n] exp(x - max), or
+ * NULL. */
 static double log_sum(const float *x, size_t n, float *ret_exp, double *ret_sum)
 {
     float max = x[0];
@@ -150,14 +157,15 @@ static void measure_kl(void *ctx, size_t row, unsigned worker)
     d->kl[row] = d->entropy[b->first + row] - cross;
 }
 
-/* Runs the head over d->hidden in blocks, @each on every position. Returns the summed d->kl in @ret_kl if not NULL. */
+/* Runs the head over d->hidden in blocks, @each on every position. Returns the summed d->kl in @ret_kl if not
+ * NULL. */
 static int each_position(struct depth_run *d, threads_item each, double *ret_kl, struct errmsg *e)
 {
     double sum = 0;
 
     for (size_t first = 0; first < d->n; first += LOGIT_ROWS) {
         size_t rows = d->n - first < LOGIT_ROWS ? d->n - first : LOGIT_ROWS;
-        struct block b = { d, first };
+        struct block b = {d, first};
         int r = engine_logits(d->en, rows, d->hidden + first * d->n_embd, d->logits, e);
 
         if (r < 0)
@@ -193,8 +201,8 @@ static int measure(struct depth_run *d, uint32_t layer, enum side side, struct e
     size_t n_bytes, n, width = (size_t) engine_geometry(d->en)->n_kv_heads * engine_geometry(d->en)->d;
     const float *x, *x_hat;
     double kl, D;
-    int r = solve_layer_table(d->s, layer, side, side == SIDE_K ? DEPTH_K_BPD : DEPTH_V_BPD, d->seed, &bytes, &n_bytes,
-                              e);
+    int r = solve_layer_table(d->s, layer, side, side == SIDE_K ? DEPTH_K_BPD : DEPTH_V_BPD, d->seed, &bytes,
+                              &n_bytes, e);
 
     if (r == 0)
         r = table_parse(bytes, n_bytes, &table, e);
@@ -240,7 +248,7 @@ static int measure_window(struct depth_run *d, const struct calibration *cal, si
 
 int calibrate_depth(struct calibration *cal, struct errmsg *e)
 {
-    _cleanup_(depth_run_deinit) struct depth_run d = { 0 };
+    _cleanup_(depth_run_deinit) struct depth_run d = {0};
     const struct corpus *c = cal->corpus;
     double all_work;
     int r = depth_run_init(&d, cal->en, cal->stats, c->window, e);
@@ -259,8 +267,8 @@ int calibrate_depth(struct calibration *cal, struct errmsg *e)
 
             r = stats_set_depth(cal->stats, layer, (enum side) side, kl, D);
             if (r < 0)
-                return fail(e, r, "the depth weight of layer %u %c is not a number: KL %g, distortion %g", layer,
-                            side == SIDE_K ? 'K' : 'V', kl, D);
+                return fail(e, r, "the depth weight of layer %u %c is not a number: KL %g, distortion %g",
+                            layer, side == SIDE_K ? 'K' : 'V', kl, D);
         }
     return r;
 }

@@ -97,7 +97,7 @@ static int put_moments(const struct moments *m, struct atomic_file *f, struct er
 int checkpoint_save(const char *path, const struct calibration *cal, const uint8_t plan[static DIGEST_BYTES],
                     struct errmsg *e)
 {
-    _cleanup_(atomic_file_deinit) struct atomic_file f = { .fd = -1 };
+    _cleanup_(atomic_file_deinit) struct atomic_file f = {.fd = -1};
     struct header h = {
         .magic = CHECKPOINT_MAGIC,
         .version = CHECKPOINT_VERSION,
@@ -116,18 +116,21 @@ int checkpoint_save(const char *path, const struct calibration *cal, const uint8
     return r < 0 ? r : atomic_file_commit(&f, e);
 }
 
-static int check(const char *path, const struct header *h, size_t n, const struct calibration *cal, const uint8_t *plan,
-                 struct errmsg *e)
+static int check(const char *path, const struct header *h, size_t n, const struct calibration *cal,
+                 const uint8_t *plan, struct errmsg *e)
 {
-    if (n < sizeof(*h) || memcmp(h->magic, CHECKPOINT_MAGIC, sizeof(h->magic)) != 0 || h->version != CHECKPOINT_VERSION)
+    if (n < sizeof(*h) || memcmp(h->magic, CHECKPOINT_MAGIC, sizeof(h->magic)) != 0 ||
+        h->version != CHECKPOINT_VERSION)
         return fail(e, -EBADMSG, "%s is no interrupted calibration of this version", path);
     if (h->image_bytes != n - sizeof(*h))
         return fail(e, -EBADMSG, "%s is damaged: it has %zu bytes where %llu are due", path, n - sizeof(*h),
                     (unsigned long long) h->image_bytes);
     if (memcmp(h->plan, plan, sizeof(h->plan)) != 0 || h->moments != (cal->moments != NULL) ||
         h->n_done > cal->corpus->n_windows)
-        return fail(e, -EINVAL, "%s was begun with another model, other texts or other options: give the same again, or "
-                    "leave --resume away to begin anew", path);
+        return fail(e, -EINVAL,
+                    "%s was begun with another model, other texts or other options: give the same again, or "
+                    "leave --resume away to begin anew",
+                    path);
     return 0;
 }
 
@@ -135,8 +138,8 @@ int checkpoint_load(const char *path, struct calibration *cal, const uint8_t pla
                     struct stats **ret_stats, struct moments **ret_moments, struct errmsg *e)
 {
     _cleanup_(freep) uint8_t *bytes = NULL;
-    struct errmsg why = { "" };
-    struct header h = { 0 };
+    struct errmsg why = {""};
+    struct header h = {0};
     size_t n;
     int r = atomic_file_read(path, CHECKPOINT_BYTES_MAX, (void **) &bytes, &n, e);
 

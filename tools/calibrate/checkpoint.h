@@ -1,6 +1,7 @@
 /*
- * A calibration that was stopped, beside the file that it was to write: what is summed up so far, and which plan of windows
- * and options it belongs to. Continued, it ends in the same bytes as if it had never been stopped.
+ * A calibration that was stopped, beside the file that it was to write: what is summed up so far, and which
+ * plan of windows and options it belongs to. Continued, it ends in the same bytes as if it had never been
+ * stopped.
  */
 #pragma once
 

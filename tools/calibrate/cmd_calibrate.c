@@ -30,11 +30,11 @@ struct run {
     const struct calibrate_arguments *a;
     struct engine *en;
     struct stats_options so;
-    struct stats *stats;      /* or */
+    struct stats *stats; /* or */
     struct moments *moments;
     struct corpus corpus;
     struct calibration cal;
-    char *checkpoint;         /* path */
+    char *checkpoint; /* path */
     uint8_t plan[DIGEST_BYTES];
 };
 
@@ -50,13 +50,15 @@ static void run_deinit(struct run *r)
 static int check_window(const struct run *r, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(r->en);
-    uint32_t limit = info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens
-                                                                                  : info->n_context;
+    uint32_t limit =
+        info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens : info->n_context;
 
     if (r->a->window > limit)
-        return fail(e, -EINVAL, "%s reads %u tokens at most; --window %zu is more", r->a->model, limit, r->a->window);
+        return fail(e, -EINVAL, "%s reads %u tokens at most; --window %zu is more", r->a->model, limit,
+                    r->a->window);
     if (r->a->window <= r->a->n_sink)
-        return fail(e, -EINVAL, "windows of %zu tokens and %u sinks leave nothing", r->a->window, r->a->n_sink);
+        return fail(e, -EINVAL, "windows of %zu tokens and %u sinks leave nothing", r->a->window,
+                    r->a->n_sink);
     return 0;
 }
 
@@ -77,16 +79,21 @@ static void make_stats_options(struct run *r)
 
 static struct corpus_options of_texts(const struct calibrate_arguments *a)
 {
-    return (struct corpus_options) {
-        .n_tokens = a->n_tokens, .window = a->window, .want_held = calibrate_wants_depth(a), .seed = a->seed,
+    return (struct corpus_options){
+        .n_tokens = a->n_tokens,
+        .window = a->window,
+        .want_held = calibrate_wants_depth(a),
+        .seed = a->seed,
     };
 }
 
 /* What is held out is text, if there is any. */
 static struct corpus_options of_model(const struct calibrate_arguments *a)
 {
-    return (struct corpus_options) {
-        .n_tokens = a->n_generate, .window = a->window, .want_held = calibrate_wants_depth(a) && a->n_texts == 0,
+    return (struct corpus_options){
+        .n_tokens = a->n_generate,
+        .window = a->window,
+        .want_held = calibrate_wants_depth(a) && a->n_texts == 0,
         .seed = a->seed,
     };
 }
@@ -96,13 +103,15 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* OpenBLAS 0.3.21 does not know newer processors; it reads the environment before main() and cannot be told later. */
+/* OpenBLAS 0.3.21 does not know newer processors; it reads the environment before main() and cannot be told
+ * later. */
 static void hint_at_kernels(const struct run *r)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         strcmp(openblas_get_corename(), "Haswell") == 0)
-        command_note(&r->a->common, "OpenBLAS uses kernels for older processors: with OPENBLAS_CORETYPE=SkylakeX in the "
+        command_note(&r->a->common,
+                     "OpenBLAS uses kernels for older processors: with OPENBLAS_CORETYPE=SkylakeX in the "
                      "environment this is faster, and its last digits differ");
 #else
     (void) r;
@@ -120,20 +129,26 @@ static void announce(const struct run *r)
 
     if (tokens < so.n_samples) /* there are no more to keep vectors of */
         so.n_samples = (uint32_t) tokens;
-    kept = a->moments_only ? moments_bytes(&so.geometry) : stats_bytes(&so) + (a->fisher ? stats_fisher_bytes(&so) : 0);
+    kept = a->moments_only ? moments_bytes(&so.geometry)
+                           : stats_bytes(&so) + (a->fisher ? stats_fisher_bytes(&so) : 0);
     if (calibrate_wants_depth(a))
         beside = larger(beside, calibrate_depth_bytes(r->en, a->window));
     if (a->n_generate > 0)
         beside = larger(beside, corpus_model_bytes(r->en, &model));
     if (!a->moments_only && r->so.n_samples < STATS_SAMPLES_DEFAULT && a->n_samples == 0)
-        command_note(&a->common, "the vectors of %u tokens are kept, %s of them: --samples %d keeps as many as smaller models "
-                     "have", r->so.n_samples, human_bytes(STATS_SAMPLES_BYTES, stats), STATS_SAMPLES_DEFAULT);
-    command_note(&a->common, "the %s take %s in memory and about as much on disk; up to %s more of memory while "
-                 "calibrating, beside the model", a->moments_only ? "moments" : "statistics", human_bytes(kept, stats),
+        command_note(
+            &a->common,
+            "the vectors of %u tokens are kept, %s of them: --samples %d keeps as many as smaller models "
+            "have",
+            r->so.n_samples, human_bytes(STATS_SAMPLES_BYTES, stats), STATS_SAMPLES_DEFAULT);
+    command_note(&a->common,
+                 "the %s take %s in memory and about as much on disk; up to %s more of memory while "
+                 "calibrating, beside the model",
+                 a->moments_only ? "moments" : "statistics", human_bytes(kept, stats),
                  human_bytes(beside, more));
 }
 
-/* ---- what is read --------------------------------------------------------------------------------------------- */
+/* ---- what is read ---- */
 
 static void free_documents(struct document *d, size_t n)
 {
@@ -155,11 +170,12 @@ static int read_texts(const struct run *r, struct corpus *ret, struct errmsg *e)
     if (err == 0)
         err = corpus_from_texts(r->en, texts, a->n_texts, &o, ret, e);
     if (err == 0 && corpus_tokens(ret) < a->n_tokens)
-        command_note(&a->common, "the text is short: statistics of %zu tokens instead of %zu", corpus_tokens(ret),
-                     a->n_tokens);
+        command_note(&a->common, "the text is short: statistics of %zu tokens instead of %zu",
+                     corpus_tokens(ret), a->n_tokens);
     for (size_t i = 0; err == 0 && i < a->n_texts; i++)
         if (ret->sources[i].windows == 0)
-            command_note(&a->common, "nothing of %s is used: it has no window of %s%zu tokens, or the budget is smaller",
+            command_note(&a->common,
+                         "nothing of %s is used: it has no window of %s%zu tokens, or the budget is smaller",
                          a->texts[i], a->lines ? "16 to " : "", a->window);
     free_documents(texts, a->n_texts);
     return err;
@@ -173,8 +189,10 @@ static int let_model_write(const struct run *r, struct corpus *ret, struct errms
     size_t n = corpus_windows(o.n_tokens, o.window) + (o.want_held ? corpus_held(o.window) : 0);
 
     if (a->n_texts == 0)
-        command_note(&a->common, "no --text: the model writes its own, which costs quality; a text like what the model will "
-                     "read is better");
+        command_note(
+            &a->common,
+            "no --text: the model writes its own, which costs quality; a text like what the model will "
+            "read is better");
     progress_start(&p, "the model writes", "tokens", (double) (n * o.window), a->common.quiet);
     return corpus_from_model(r->en, &o, &p, ret, e);
 }
@@ -182,7 +200,7 @@ static int let_model_write(const struct run *r, struct corpus *ret, struct errms
 /* Texts first: what is wrong with them is said before anything takes long. */
 static int make_corpus(struct run *r, struct errmsg *e)
 {
-    _cleanup_(corpus_deinit) struct corpus written = { 0 };
+    _cleanup_(corpus_deinit) struct corpus written = {0};
     int err = r->a->n_texts > 0 ? read_texts(r, &r->corpus, e) : 0;
 
     if (err < 0)
@@ -197,11 +215,11 @@ static int make_corpus(struct run *r, struct errmsg *e)
     return err < 0 ? err : corpus_join(&r->corpus, &written, e);
 }
 
-/* ---- what is made of it --------------------------------------------------------------------------------------- */
+/* ---- what is made of it ---- */
 
 static int new_sums(struct run *r, struct errmsg *e)
 {
-    struct moments_options mo = { .geometry = r->so.geometry, .n_sink = r->so.n_sink };
+    struct moments_options mo = {.geometry = r->so.geometry, .n_sink = r->so.n_sink};
     int err;
 
     if (!r->a->moments_only) {
@@ -224,9 +242,15 @@ static int begin(struct run *r, struct progress *p, struct errmsg *e)
 
     if (err < 0)
         return err;
-    r->cal = (struct calibration) {
-        .en = r->en, .stats = r->stats, .moments = r->moments, .corpus = &r->corpus, .gradients = r->a->fisher,
-        .seed = r->a->seed, .progress = p, .stop = interrupt_seen,
+    r->cal = (struct calibration){
+        .en = r->en,
+        .stats = r->stats,
+        .moments = r->moments,
+        .corpus = &r->corpus,
+        .gradients = r->a->fisher,
+        .seed = r->a->seed,
+        .progress = p,
+        .stop = interrupt_seen,
     };
     checkpoint_plan(&r->cal, calibrate_wants_depth(r->a), r->plan);
     if (!r->a->resume)
@@ -257,8 +281,11 @@ static int stop(const struct run *r, struct errmsg *e)
 
     if (err < 0)
         return err;
-    return fail(e, -EINTR, "interrupted after %zu of %zu windows, which %s holds: the same command with --resume goes on "
-                "from there", r->cal.n_done, r->corpus.n_windows, r->checkpoint);
+    return fail(
+        e, -EINTR,
+        "interrupted after %zu of %zu windows, which %s holds: the same command with --resume goes on "
+        "from there",
+        r->cal.n_done, r->corpus.n_windows, r->checkpoint);
 }
 
 static int measure(struct run *r, struct errmsg *e)
@@ -285,7 +312,7 @@ static int measure(struct run *r, struct errmsg *e)
 
 static int calibrate(struct run *r, struct errmsg *e)
 {
-    const struct engine_options eo = { 0 };
+    const struct engine_options eo = {0};
     int err = output_check(r->a->output, &r->a->model, 1, e);
 
     if (err == 0)
@@ -304,11 +331,11 @@ static int calibrate(struct run *r, struct errmsg *e)
     return err < 0 ? err : measure(r, e);
 }
 
-/* ---- what is said about it ------------------------------------------------------------------------------------- */
+/* ---- what is said about it ---- */
 
 static uint64_t peak_bytes(void)
 {
-    struct rusage u = { 0 };
+    struct rusage u = {0};
 
     (void) getrusage(RUSAGE_SELF, &u);
     return (uint64_t) u.ru_maxrss * 1024;
@@ -320,32 +347,34 @@ static int print_result(const struct run *r, double seconds)
     uint64_t tokens = r->stats ? stats_tokens(r->stats) : moments_count(r->moments, 0, 0);
     size_t samples = r->stats ? stats_samples(r->stats) : 0;
     bool depth = r->stats && stats_has_depth(r->stats), gradients = r->stats && stats_has_fisher(r->stats);
-    struct stat st = { 0 };
+    struct stat st = {0};
     char bytes[HUMAN_BYTES], took[HUMAN_BYTES], peak[HUMAN_BYTES];
 
     (void) stat(a->output, &st); /* just written; without it the size reads 0 */
     if (a->common.json)
-        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics", a->output,
-                                     "tokens", (json_int_t) tokens, "windows", (json_int_t) r->corpus.n_windows,
-                                     "samples", (json_int_t) samples, "bytes", (json_int_t) st.st_size,
-                                     "moments", (int) a->moments_only, "depth_weights", (int) depth, "gradients",
-                                     (int) gradients, "peak_bytes", (json_int_t) peak_bytes(), "seconds", seconds));
+        return report_json(json_pack(
+            "{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics", a->output, "tokens",
+            (json_int_t) tokens, "windows", (json_int_t) r->corpus.n_windows, "samples", (json_int_t) samples,
+            "bytes", (json_int_t) st.st_size, "moments", (int) a->moments_only, "depth_weights", (int) depth,
+            "gradients", (int) gradients, "peak_bytes", (json_int_t) peak_bytes(), "seconds", seconds));
     printf("%s: %ju tokens of %zu windows, ", a->output, (uintmax_t) tokens, r->corpus.n_windows);
     if (a->moments_only)
         printf("moments only");
     else
-        printf("vectors of %zu%s%s", samples, depth ? ", depth weights measured" : "", gradients ? ", gradients" : "");
-    printf("; %s\n%s, at most %s of memory, the model's pages included\n", human_bytes((uint64_t) st.st_size, bytes),
-           human_seconds(seconds, took), human_bytes(peak_bytes(), peak));
+        printf("vectors of %zu%s%s", samples, depth ? ", depth weights measured" : "",
+               gradients ? ", gradients" : "");
+    printf("; %s\n%s, at most %s of memory, the model's pages included\n",
+           human_bytes((uint64_t) st.st_size, bytes), human_seconds(seconds, took),
+           human_bytes(peak_bytes(), peak));
     return COMMAND_OK;
 }
 
 static int run(int argc, char **argv)
 {
     struct calibrate_arguments a;
-    _cleanup_(run_deinit) struct run r = { .a = &a };
+    _cleanup_(run_deinit) struct run r = {.a = &a};
     double begun = clock_seconds();
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int code;
 
     calibrate_arguments_default(&a);
@@ -355,4 +384,4 @@ static int run(int argc, char **argv)
     return code;
 }
 
-const struct command cmd_calibrate = { "calibrate", "measure what matters in a model's cache", run };
+const struct command cmd_calibrate = {"calibrate", "measure what matters in a model's cache", run};

@@ -1,6 +1,6 @@
 /*
- * kvcobra compare A B: how far two allocations of one model are apart. Two calibrations that agree here need not be
- * told apart by a measurement of quality.
+ * kvcobra compare A B: how far two allocations of one model are apart. Two calibrations that agree here need
+ * not be told apart by a measurement of quality.
  */
 #include <errno.h>
 #include <math.h>
@@ -19,14 +19,16 @@ struct compare_options {
     unsigned n_paths;
 };
 
-static const char doc[] =
-    "Compare two allocation tables of one model: budgets, widths and ranks per head.\v"
-    "Correlation is of the heads' budgets (stored coordinates times bits); a head has the same width if the mean width "
-    "of its coordinates is the same in whole bits; |delta r| is the mean difference in stored coordinates. Half-tiles "
-    "(8 coordinates each) are compared in their stored order, widest first. Then the bits per number by quartile of "
-    "the layers, first to last.\n\n"
-    "Example, calibrated on other texts:\n\n"
-    "  kvcobra compare news-2.table books-2.table";
+static const char doc[] = "Compare two allocation tables of one model: budgets, widths and ranks per head.\v"
+                          "Correlation is of the heads' budgets (stored coordinates times bits); a head has "
+                          "the same width if the mean width "
+                          "of its coordinates is the same in whole bits; |delta r| is the mean difference in "
+                          "stored coordinates. Half-tiles "
+                          "(8 coordinates each) are compared in their stored order, widest first. Then the "
+                          "bits per number by quartile of "
+                          "the layers, first to last.\n\n"
+                          "Example, calibrated on other texts:\n\n"
+                          "  kvcobra compare news-2.table books-2.table";
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -49,16 +51,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { NULL, parse, "TABLE TABLE", doc, common_children, NULL, NULL };
+static const struct argp argp = {NULL, parse, "TABLE TABLE", doc, common_children, NULL, NULL};
 
-static int check_same(const struct compare_options *o, const struct table *a, const struct table *b, struct errmsg *e)
+static int check_same(const struct compare_options *o, const struct table *a, const struct table *b,
+                      struct errmsg *e)
 {
     const struct geometry *x = &a->geometry, *y = &b->geometry;
 
     if (x->n_layers != y->n_layers || x->n_kv_heads != y->n_kv_heads || x->d != y->d)
-        return fail(e, -EINVAL, "%s is for %u layers of %u KV heads of dimension %u, %s for %u, %u and %u: there is no "
-                    "head to compare with another", o->path[0], x->n_layers, x->n_kv_heads, x->d, o->path[1],
-                    y->n_layers, y->n_kv_heads, y->d);
+        return fail(e, -EINVAL,
+                    "%s is for %u layers of %u KV heads of dimension %u, %s for %u, %u and %u: there is no "
+                    "head to compare with another",
+                    o->path[0], x->n_layers, x->n_kv_heads, x->d, o->path[1], y->n_layers, y->n_kv_heads,
+                    y->d);
     return 0;
 }
 
@@ -70,13 +75,13 @@ static const char *correlation_text(double c, char ret[static 16])
 
 static int print_parts(const struct table *t, const struct table_comparison c[2])
 {
-    static const char *const names[COMPARE_PARTS] = { "first", "second", "third", "last" };
+    static const char *const names[COMPARE_PARTS] = {"first", "second", "third", "last"};
     _cleanup_(report_freep) struct report *r = report_new("<quartile of layers\t>K, A\t>K, B\t>V, A\t>V, B");
 
     for (uint32_t part = 0; part < COMPARE_PARTS; part++)
         if (part < t->geometry.n_layers || t->geometry.n_layers >= COMPARE_PARTS)
-            report_row(r, "%s\t%.3f\t%.3f\t%.3f\t%.3f", names[part], c[SIDE_K].bpd[0][part], c[SIDE_K].bpd[1][part],
-                       c[SIDE_V].bpd[0][part], c[SIDE_V].bpd[1][part]);
+            report_row(r, "%s\t%.3f\t%.3f\t%.3f\t%.3f", names[part], c[SIDE_K].bpd[0][part],
+                       c[SIDE_K].bpd[1][part], c[SIDE_V].bpd[0][part], c[SIDE_V].bpd[1][part]);
     return report_print(r, stdout);
 }
 
@@ -88,13 +93,13 @@ static int print_text(const struct compare_options *o, const struct table *const
     char digest[DIGEST_HEX_BYTES], text[16];
 
     for (int i = 0; i < 2; i++)
-        printf("%c  %s: table %s, %.3f bits per number\n", 'A' + i, o->path[i], digest_short(t[i]->digest, digest),
-               t[i]->bpd_code);
+        printf("%c  %s: table %s, %.3f bits per number\n", 'A' + i, o->path[i],
+               digest_short(t[i]->digest, digest), t[i]->bpd_code);
     putchar('\n');
     for (int side = SIDE_K; side <= SIDE_V; side++)
-        report_row(r, "%s\t%u\t%s\t%.1f %%\t%.1f %%\t%.2f", side == SIDE_K ? "keys" : "values", c[side].n_heads,
-                   correlation_text(c[side].budget_correlation, text), 100 * c[side].same_width,
-                   100 * c[side].same_half_tiles, c[side].rank_difference);
+        report_row(r, "%s\t%u\t%s\t%.1f %%\t%.1f %%\t%.2f", side == SIDE_K ? "keys" : "values",
+                   c[side].n_heads, correlation_text(c[side].budget_correlation, text),
+                   100 * c[side].same_width, 100 * c[side].same_half_tiles, c[side].rank_difference);
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
     printf("\nBits per number, padding left out\n");
@@ -138,16 +143,17 @@ static int run(int argc, char **argv)
 {
     _cleanup_(table_unrefp) struct table *a = NULL;
     _cleanup_(table_unrefp) struct table *b = NULL;
-    struct compare_options o = { 0 };
+    struct compare_options o = {0};
     struct table_comparison c[2];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     command_parse(&argp, argc, argv, &o);
-    if (table_load(o.path[0], &a, &e) < 0 || table_load(o.path[1], &b, &e) < 0 || check_same(&o, a, b, &e) < 0)
+    if (table_load(o.path[0], &a, &e) < 0 || table_load(o.path[1], &b, &e) < 0 ||
+        check_same(&o, a, b, &e) < 0)
         return command_fail("%s", e.text);
     table_compare(a, b, c);
-    return o.common.json ? print_json((const struct table *[]) { a, b }, c)
-                         : print_text(&o, (const struct table *[]) { a, b }, c);
+    return o.common.json ? print_json((const struct table *[]){a, b}, c)
+                         : print_text(&o, (const struct table *[]){a, b}, c);
 }
 
-const struct command cmd_compare = { "compare", "how far two tables of one model are apart", run };
+const struct command cmd_compare = {"compare", "how far two tables of one model are apart", run};

@@ -25,18 +25,21 @@ struct merge_arguments {
     size_t n_inputs;
 };
 
-static const char doc[] =
-    "Add up statistics of several runs of 'kvcobra calibrate', on one machine or many, as if one run had seen all texts.\v"
-    "All must be of one model, with the same metrics, seed, sinks, samples and key stride; what differs is named. The same "
-    "window of a text in two of them is refused, so that nothing counts twice. Of the sampled vectors those with the smallest "
-    "hashes stay, as in one run. The order of the files makes no difference to a single bit. Files of moments (calibrate "
-    "--moments-only, or what services collected) add up in the same way.\n\n"
-    "Example:\n\n"
-    "  kvcobra merge monday.stats tuesday.stats -o both.stats";
+static const char doc[] = "Add up statistics of several runs of 'kvcobra calibrate', on one machine or many, "
+                          "as if one run had seen all texts.\v"
+                          "All must be of one model, with the same metrics, seed, sinks, samples and key "
+                          "stride; what differs is named. The same "
+                          "window of a text in two of them is refused, so that nothing counts twice. Of the "
+                          "sampled vectors those with the smallest "
+                          "hashes stay, as in one run. The order of the files makes no difference to a "
+                          "single bit. Files of moments (calibrate "
+                          "--moments-only, or what services collected) add up in the same way.\n\n"
+                          "Example:\n\n"
+                          "  kvcobra merge monday.stats tuesday.stats -o both.stats";
 
 static const struct argp_option options[] = {
-    { "output", 'o', "FILE", 0, "The file to write (required)", 1 },
-    { 0 },
+    {"output", 'o', "FILE", 0, "The file to write (required)", 1},
+    {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -62,12 +65,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "FILE FILE...", doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, "FILE FILE...", doc, common_children, NULL, NULL};
 
 /* A file: sums are added up in the order of the names that their SHA-256 gives them. */
 struct input {
     const char *path;
-    struct stats *stats; /* or */
+    struct stats *stats;     /* or */
     struct moments *moments; /* neither: not loaded */
     uint8_t digest[DIGEST_BYTES];
 };
@@ -85,7 +88,7 @@ static int load(struct input *ret, struct errmsg *e)
 {
     const char *path = ret->path;
     _cleanup_(freep) uint8_t *bytes = NULL;
-    struct errmsg why = { "" };
+    struct errmsg why = {""};
     size_t n = 0;
     int r = atomic_file_read(path, INPUT_BYTES_MAX, (void **) &bytes, &n, e);
 
@@ -99,7 +102,8 @@ static int load(struct input *ret, struct errmsg *e)
     return 0;
 }
 
-/* The digest that ends a file: all that their order takes, and files of large models are not held all at once. */
+/* The digest that ends a file: all that their order takes, and files of large models are not held all at
+ * once. */
 static int read_digest(struct input *x)
 {
     _cleanup_(closep) int fd = open(x->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -117,13 +121,14 @@ static int compare_inputs(const void *a, const void *b)
 
 static int add(struct input *to, const struct input *from, struct errmsg *e)
 {
-    struct errmsg why = { "" };
+    struct errmsg why = {""};
     int r;
 
     if (!to->stats != !from->stats)
-        return fail(e, -EINVAL, "%s holds moments and %s statistics: they do not add up", (to->stats ? from : to)->path,
-                    (to->stats ? to : from)->path);
-    r = to->stats ? stats_merge(to->stats, from->stats, &why) : moments_merge(to->moments, from->moments, &why);
+        return fail(e, -EINVAL, "%s holds moments and %s statistics: they do not add up",
+                    (to->stats ? from : to)->path, (to->stats ? to : from)->path);
+    r = to->stats ? stats_merge(to->stats, from->stats, &why)
+                  : moments_merge(to->moments, from->moments, &why);
     return r < 0 ? fail(e, r, "%.100s does not go with %.100s: %.150s", from->path, to->path, why.text) : 0;
 }
 
@@ -146,8 +151,8 @@ static int merge(const struct merge_arguments *a, struct input *inputs, struct e
     qsort(inputs, a->n_inputs, sizeof(*inputs), compare_inputs);
     for (size_t i = 1; i < a->n_inputs; i++)
         if (compare_inputs(&inputs[i - 1], &inputs[i]) == 0)
-            return fail(e, -EINVAL, "%.200s and %.200s are the same: they would count twice", inputs[i - 1].path,
-                        inputs[i].path);
+            return fail(e, -EINVAL, "%.200s and %.200s are the same: they would count twice",
+                        inputs[i - 1].path, inputs[i].path);
     r = load_once(&inputs[0], e);
     for (size_t i = 1; r == 0 && i < a->n_inputs; i++) {
         r = load_once(&inputs[i], e);
@@ -158,7 +163,8 @@ static int merge(const struct merge_arguments *a, struct input *inputs, struct e
     }
     if (r < 0)
         return r;
-    return inputs[0].stats ? stats_save(inputs[0].stats, a->output, e) : moments_save(inputs[0].moments, a->output, e);
+    return inputs[0].stats ? stats_save(inputs[0].stats, a->output, e)
+                           : moments_save(inputs[0].moments, a->output, e);
 }
 
 static int print_result(const struct merge_arguments *a, const struct input *all)
@@ -167,9 +173,9 @@ static int print_result(const struct merge_arguments *a, const struct input *all
     size_t samples = all->stats ? stats_samples(all->stats) : 0;
 
     if (a->common.json)
-        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:b}", "output", a->output, "files", (json_int_t) a->n_inputs,
-                                     "tokens", (json_int_t) tokens, "samples", (json_int_t) samples, "moments",
-                                     (int) (all->moments != NULL)));
+        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:b}", "output", a->output, "files",
+                                     (json_int_t) a->n_inputs, "tokens", (json_int_t) tokens, "samples",
+                                     (json_int_t) samples, "moments", (int) (all->moments != NULL)));
     printf("%s: %ju tokens of %zu files", a->output, (uintmax_t) tokens, a->n_inputs);
     if (all->stats)
         printf(", vectors of %zu\n", samples);
@@ -180,9 +186,9 @@ static int print_result(const struct merge_arguments *a, const struct input *all
 
 static int run(int argc, char **argv)
 {
-    struct merge_arguments a = { 0 };
+    struct merge_arguments a = {0};
     struct input *inputs;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int code;
 
     command_parse(&argp, argc, argv, &a);
@@ -196,4 +202,4 @@ static int run(int argc, char **argv)
     return code;
 }
 
-const struct command cmd_merge = { "merge", "add up statistics of several runs", run };
+const struct command cmd_merge = {"merge", "add up statistics of several runs", run};

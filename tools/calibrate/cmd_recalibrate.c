@@ -1,6 +1,6 @@
 /*
- * kvcobra recalibrate: a new table for a running daemon, solved from what its clients report of live traffic, and
- * activated only if it is better on that traffic.
+ * kvcobra recalibrate: a new table for a running daemon, solved from what its clients report of live traffic,
+ * and activated only if it is better on that traffic.
  */
 #include <errno.h>
 #include <math.h>
@@ -24,8 +24,19 @@
 #include "tools/command/output_path.h"
 #include "tools/command/report.h"
 
-enum { OPT_SOCKET = 1, OPT_STATS, OPT_MODEL, OPT_TENANT, OPT_MARGIN, OPT_TOKENS, OPT_SHADOW, OPT_SHARE, OPT_WAIT, OPT_DRY,
-       OPT_YES };
+enum {
+    OPT_SOCKET = 1,
+    OPT_STATS,
+    OPT_MODEL,
+    OPT_TENANT,
+    OPT_MARGIN,
+    OPT_TOKENS,
+    OPT_SHADOW,
+    OPT_SHARE,
+    OPT_WAIT,
+    OPT_DRY,
+    OPT_YES
+};
 enum { TENANTS_MAX = 64, DRAWN_TOKENS = 2048, SHADOW_POLL_MS = 500 };
 
 #define NOT_BETTER 3 /* exit status: the active table stays, and the reason was printed */
@@ -58,32 +69,39 @@ struct recalibration {
 };
 
 static const char doc[] =
-    "Solve a new table from the second moments that clients of a daemon report of what they encode (kvc_model_report(), "
-    "and moments-bytes of kvcobrad), with the budgets, metric and levels of the active one; compare both tables on vectors "
+    "Solve a new table from the second moments that clients of a daemon report of what they encode "
+    "(kvc_model_report(), "
+    "and moments-bytes of kvcobrad), with the budgets, metric and levels of the active one; compare both "
+    "tables on vectors "
     "with these moments; and activate the new one if it is better by the margin.\v"
-    "Without --stats the metric is squared error; with the statistics that the active table was solved from, theirs. With "
-    "--shadow-tokens clients encode that many tokens with both tables first, and the new one is activated only if its "
+    "Without --stats the metric is squared error; with the statistics that the active table was solved from, "
+    "theirs. With "
+    "--shadow-tokens clients encode that many tokens with both tables first, and the new one is activated "
+    "only if its "
     "measured error, keys and values together, is not above the active one's by more than the margin.\n\n"
     "Reports cannot be verified: name the tenants that you trust with --tenant.\n\n"
-    "Exit status: 0 activated (with --dry-run: would be), or the active table is what would be solved; 1 something failed, "
+    "Exit status: 0 activated (with --dry-run: would be), or the active table is what would be solved; 1 "
+    "something failed, "
     "nothing was activated; 2 the command line makes no sense; 3 not better, the active table stays.\n\n"
     "Example:\n\n"
     "  kvcobra recalibrate --socket /run/kvcobra/operator.sock --stats model.stats --dry-run";
 
 static const struct argp_option options[] = {
-    { "socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1 },
-    { "stats", OPT_STATS, "FILE", 0, "Statistics of a calibration, for the metric", 1 },
-    { "model", OPT_MODEL, "DIGEST", 0, "Digits that the model's digest begins with, if several models have active tables", 1 },
-    { "tenant", OPT_TENANT, "NAME", 0, "Only reports of this tenant; may be repeated", 1 },
-    { "margin", OPT_MARGIN, "PERCENT", 0, "How much less harm the new table must do (default 5)", 2 },
-    { "min-tokens", OPT_TOKENS, "N", 0, "Reported tokens that it takes (default 4096)", 2 },
-    { "shadow-tokens", OPT_SHADOW, "N", 0, "Measure on so many live tokens before activating (default 0: do not)", 2 },
-    { "share", OPT_SHARE, "PERCENT", 0, "Of new chunks, for that (default 1)", 2 },
-    { "wait", OPT_WAIT, "SECONDS", 0, "At most, for that (default 3600)", 2 },
-    { "output", 'o', "PATH", 0, "Write the new table here too", 3 },
-    { "dry-run", OPT_DRY, NULL, 0, "Only say what would be done: the daemon is not changed", 3 },
-    { "yes", OPT_YES, NULL, 0, "Do not ask before activating", 3 },
-    { 0 },
+    {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
+    {"stats", OPT_STATS, "FILE", 0, "Statistics of a calibration, for the metric", 1},
+    {"model", OPT_MODEL, "DIGEST", 0,
+     "Digits that the model's digest begins with, if several models have active tables", 1},
+    {"tenant", OPT_TENANT, "NAME", 0, "Only reports of this tenant; may be repeated", 1},
+    {"margin", OPT_MARGIN, "PERCENT", 0, "How much less harm the new table must do (default 5)", 2},
+    {"min-tokens", OPT_TOKENS, "N", 0, "Reported tokens that it takes (default 4096)", 2},
+    {"shadow-tokens", OPT_SHADOW, "N", 0,
+     "Measure on so many live tokens before activating (default 0: do not)", 2},
+    {"share", OPT_SHARE, "PERCENT", 0, "Of new chunks, for that (default 1)", 2},
+    {"wait", OPT_WAIT, "SECONDS", 0, "At most, for that (default 3600)", 2},
+    {"output", 'o', "PATH", 0, "Write the new table here too", 3},
+    {"dry-run", OPT_DRY, NULL, 0, "Only say what would be done: the daemon is not changed", 3},
+    {"yes", OPT_YES, NULL, 0, "Do not ask before activating", 3},
+    {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -145,7 +163,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "", doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, "", doc, common_children, NULL, NULL};
 
 static void deinit(struct recalibration *x)
 {
@@ -157,7 +175,7 @@ static void deinit(struct recalibration *x)
     (void) table_unref(x->parsed);
 }
 
-/* ---- what there is ----------------------------------------------------------------------------------------------- */
+/* ---- what there is ---- */
 
 /* The active table that is meant, fetched. */
 static int find_active(struct recalibration *x, struct errmsg *e)
@@ -172,15 +190,18 @@ static int find_active(struct recalibration *x, struct errmsg *e)
     for (size_t i = 0; i < n; i++) {
         if (tables[i].state != KVC_TABLE_ACTIVE)
             continue;
-        if (x->o->model && strncasecmp(digest_hex(tables[i].model_digest, hex), x->o->model, strlen(x->o->model)) != 0)
+        if (x->o->model &&
+            strncasecmp(digest_hex(tables[i].model_digest, hex), x->o->model, strlen(x->o->model)) != 0)
             continue;
         memcpy(x->active, tables[i].digest, sizeof(x->active));
         memcpy(x->model, tables[i].model_digest, sizeof(x->model));
         found++;
     }
     if (found != 1)
-        return fail(e, -EINVAL, found == 0 ? "the daemon has no active table%s" :
-                    "several models have active tables%s: say which with --model", x->o->model ? " of this model" : "");
+        return fail(e, -EINVAL,
+                    found == 0 ? "the daemon has no active table%s"
+                               : "several models have active tables%s: say which with --model",
+                    x->o->model ? " of this model" : "");
     r = kvc_table_fetch(x->c, x->active, &x->table, &x->n_table);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
@@ -201,12 +222,12 @@ static int fetch_moments(struct recalibration *x, struct errmsg *e)
     return r < 0 ? r : stats_from_moments(x->moments, x->metric_stats, &x->stats, e);
 }
 
-/* ---- the new table ----------------------------------------------------------------------------------------------- */
+/* ---- the new table ---- */
 
 /* The best metric that the statistics can make (alloc/README.md measured them in this order). */
 static enum metric best_metric(const struct stats *s)
 {
-    static const enum metric in_order[] = { METRIC_FISHER, METRIC_OUTPUT, METRIC_ATTENTION, METRIC_QUERY };
+    static const enum metric in_order[] = {METRIC_FISHER, METRIC_OUTPUT, METRIC_ATTENTION, METRIC_QUERY};
 
     for (size_t i = 0; i < sizeof(in_order) / sizeof(in_order[0]); i++)
         if (metric_available(s, in_order[i], NULL) == 0)
@@ -214,7 +235,8 @@ static enum metric best_metric(const struct stats *s)
     return METRIC_MSE;
 }
 
-/* As the active table was solved, as far as it says and moments allow. Return: 0; -EINVAL: --stats has not its metric. */
+/* As the active table was solved, as far as it says and moments allow. Return: 0; -EINVAL: --stats has not
+ * its metric. */
 static int choose_options(const struct recalibration *x, struct solve_options *o, struct errmsg *e)
 {
     uint8_t ignored[DIGEST_BYTES];
@@ -252,7 +274,8 @@ static int solve(struct recalibration *x, struct errmsg *e)
     if (r == 0)
         r = table_parse(x->candidate, x->n_candidate, &t, e);
     if (r == 0)
-        r = moments_harm(x->moments, x->stats, &o, x->candidate, x->n_candidate, DRAWN_TOKENS, x->harm_new, e);
+        r = moments_harm(x->moments, x->stats, &o, x->candidate, x->n_candidate, DRAWN_TOKENS, x->harm_new,
+                         e);
     if (r == 0 && x->o->output)
         r = atomic_file_write(x->o->output, x->candidate, x->n_candidate, e);
     if (r < 0)
@@ -269,7 +292,7 @@ static double gain_percent(const struct recalibration *x)
     return before > 0 ? 100 * (1 - after / before) : 0;
 }
 
-/* ---- trying it --------------------------------------------------------------------------------------------------- */
+/* ---- trying it ---- */
 
 static int read_fit(struct recalibration *x, struct errmsg *e)
 {
@@ -284,13 +307,14 @@ static int read_fit(struct recalibration *x, struct errmsg *e)
 static int shadow(struct recalibration *x, struct errmsg *e)
 {
     const struct recalibrate_options *o = x->o;
-    const struct timespec nap = { 0, SHADOW_POLL_MS * 1000000L };
+    const struct timespec nap = {0, SHADOW_POLL_MS * 1000000L};
     uint64_t naps = o->wait_s * 1000 / SHADOW_POLL_MS;
     int r = kvc_table_shadow(x->c, x->digest, (uint32_t) fmax(1, o->share * 1e4), 0, NULL);
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
-    command_note(&o->common, "clients encode %g %% of their new chunks with both tables, until %ju tokens are measured",
+    command_note(&o->common,
+                 "clients encode %g %% of their new chunks with both tables, until %ju tokens are measured",
                  o->share, (uintmax_t) o->shadow_tokens);
     do {
         r = read_fit(x, e);
@@ -299,8 +323,8 @@ static int shadow(struct recalibration *x, struct errmsg *e)
         (void) nanosleep(&nap, NULL);
     } while (naps-- > 0);
     if (r == 0 && x->fit.shadow_tokens < o->shadow_tokens)
-        r = fail(e, -ETIMEDOUT, "%ju of %ju tokens were measured within %ju s", (uintmax_t) x->fit.shadow_tokens,
-                 (uintmax_t) o->shadow_tokens, (uintmax_t) o->wait_s);
+        r = fail(e, -ETIMEDOUT, "%ju of %ju tokens were measured within %ju s",
+                 (uintmax_t) x->fit.shadow_tokens, (uintmax_t) o->shadow_tokens, (uintmax_t) o->wait_s);
     return r;
 }
 
@@ -308,10 +332,11 @@ static bool is_worse_live(const struct recalibration *x)
 {
     const kvc_fit *f = &x->fit;
 
-    return f->shadow_error[0] + f->shadow_error[1] > (f->active_error[0] + f->active_error[1]) * (1 + x->o->margin / 100);
+    return f->shadow_error[0] + f->shadow_error[1] >
+           (f->active_error[0] + f->active_error[1]) * (1 + x->o->margin / 100);
 }
 
-/* ---- the result -------------------------------------------------------------------------------------------------- */
+/* ---- the result ---- */
 
 static int print_result(const struct recalibration *x, const char *outcome, const char *why, int status)
 {
@@ -320,23 +345,25 @@ static int print_result(const struct recalibration *x, const char *outcome, cons
     (void) digest_hex(x->active, active);
     (void) digest_hex(x->digest, new);
     if (x->o->common.json) {
-        int r = report_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:I}", "outcome", outcome,
-                                      "reason", why, "active", active, "table", new, "metric", metric_name(x->metric), "tokens",
-                                      (json_int_t) x->tokens, "harm_active",
-                                      json_pack("[f, f]", x->harm_active[0], x->harm_active[1]), "harm_new",
-                                      json_pack("[f, f]", x->harm_new[0], x->harm_new[1]), "gain_percent", gain_percent(x),
-                                      "shadow_tokens", (json_int_t) x->fit.shadow_tokens, "shadow_error",
-                                      x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
-                                      x->fit.active_error[0] + x->fit.active_error[1], "revision", (json_int_t) x->revision));
+        int r = report_json(json_pack(
+            "{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:I}", "outcome", outcome, "reason",
+            why, "active", active, "table", new, "metric", metric_name(x->metric), "tokens",
+            (json_int_t) x->tokens, "harm_active", json_pack("[f, f]", x->harm_active[0], x->harm_active[1]),
+            "harm_new", json_pack("[f, f]", x->harm_new[0], x->harm_new[1]), "gain_percent", gain_percent(x),
+            "shadow_tokens", (json_int_t) x->fit.shadow_tokens, "shadow_error",
+            x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
+            x->fit.active_error[0] + x->fit.active_error[1], "revision", (json_int_t) x->revision));
 
         return r == COMMAND_OK ? status : r;
     }
     printf("harm on %ju live tokens (%s), keys and values:\n", (uintmax_t) x->tokens, metric_name(x->metric));
     printf("  active  %.12s  %.6g + %.6g\n", active, x->harm_active[0], x->harm_active[1]);
-    printf("  new     %.12s  %.6g + %.6g: %.1f %% less\n", new, x->harm_new[0], x->harm_new[1], gain_percent(x));
+    printf("  new     %.12s  %.6g + %.6g: %.1f %% less\n", new, x->harm_new[0], x->harm_new[1],
+           gain_percent(x));
     if (x->fit.shadow_tokens > 0)
-        printf("measured error on %ju tokens: active %.4f + %.4f, new %.4f + %.4f\n", (uintmax_t) x->fit.shadow_tokens,
-               x->fit.active_error[0], x->fit.active_error[1], x->fit.shadow_error[0], x->fit.shadow_error[1]);
+        printf("measured error on %ju tokens: active %.4f + %.4f, new %.4f + %.4f\n",
+               (uintmax_t) x->fit.shadow_tokens, x->fit.active_error[0], x->fit.active_error[1],
+               x->fit.shadow_error[0], x->fit.shadow_error[1]);
     printf("%s: %s\n", outcome, why);
     return status;
 }
@@ -345,10 +372,11 @@ static int print_result(const struct recalibration *x, const char *outcome, cons
 static int apply(struct recalibration *x)
 {
     char hex[DIGEST_HEX_BYTES], why[512];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint8_t staged[KVC_DIGEST_BYTES];
 
-    if (!confirm(x->o->yes, "Table %.12s does %.1f %% less harm on live traffic. New sequences use it from now on%s.",
+    if (!confirm(x->o->yes,
+                 "Table %.12s does %.1f %% less harm on live traffic. New sequences use it from now on%s.",
                  digest_hex(x->digest, hex), gain_percent(x),
                  x->o->shadow_tokens > 0 ? ", if measuring confirms that" : ""))
         return COMMAND_FAILED;
@@ -357,22 +385,25 @@ static int apply(struct recalibration *x)
     if (x->o->shadow_tokens > 0) {
         int r = shadow(x, &e);
 
-        (void) kvc_table_shadow(x->c, x->digest, 0, 0, NULL); /* whatever comes next, the comparison is over */
+        (void) kvc_table_shadow(x->c, x->digest, 0, 0,
+                                NULL); /* whatever comes next, the comparison is over */
         if (r < 0)
             return command_fail("%s; the active table stays, the new one is staged", e.text);
         if (is_worse_live(x))
-            return print_result(x, "not activated", "it measures worse on live chunks than the active table", NOT_BETTER);
+            return print_result(x, "not activated", "it measures worse on live chunks than the active table",
+                                NOT_BETTER);
     }
     if (kvc_table_activate(x->c, x->digest, 0, &x->revision) < 0)
         return command_fail("cannot activate the new table: %s", kvc_last_error(x->c));
-    (void) snprintf(why, sizeof(why), "new sequences use it, revision %ju; 'kvcobra table rollback' goes back",
+    (void) snprintf(why, sizeof(why),
+                    "new sequences use it, revision %ju; 'kvcobra table rollback' goes back",
                     (uintmax_t) x->revision);
     return print_result(x, "activated", why, COMMAND_OK);
 }
 
 static int recalibrate(struct recalibration *x)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     char why[256];
 
     if (find_active(x, &e) < 0 || fetch_moments(x, &e) < 0)
@@ -385,21 +416,23 @@ static int recalibrate(struct recalibration *x)
     if (x->already)
         return print_result(x, "unchanged", "the active table is what these moments ask for", COMMAND_OK);
     if (!(gain_percent(x) >= x->o->margin)) {
-        (void) snprintf(why, sizeof(why), "%.1f %% less harm is below the margin of %g %%; the active table stays",
+        (void) snprintf(why, sizeof(why),
+                        "%.1f %% less harm is below the margin of %g %%; the active table stays",
                         gain_percent(x), x->o->margin);
         return print_result(x, "not activated", why, NOT_BETTER);
     }
     if (x->o->dry_run)
-        return print_result(x, "would be activated", "better by the margin; --dry-run changes nothing", COMMAND_OK);
+        return print_result(x, "would be activated", "better by the margin; --dry-run changes nothing",
+                            COMMAND_OK);
     return apply(x);
 }
 
 static int run(int argc, char **argv)
 {
-    struct recalibrate_options o = { .margin = 5, .share = 1, .min_tokens = 4096, .wait_s = 3600 };
+    struct recalibrate_options o = {.margin = 5, .share = 1, .min_tokens = 4096, .wait_s = 3600};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
-    struct recalibration x = { .o = &o };
-    struct errmsg e = { "" };
+    struct recalibration x = {.o = &o};
+    struct errmsg e = {""};
     int status;
 
     command_parse(&argp, argc, argv, &o);
@@ -413,4 +446,5 @@ static int run(int argc, char **argv)
     return status;
 }
 
-const struct command cmd_recalibrate = { "recalibrate", "a new table from live traffic, activated if it is better", run };
+const struct command cmd_recalibrate = {"recalibrate",
+                                        "a new table from live traffic, activated if it is better", run};

@@ -23,12 +23,16 @@
 static void remark(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o)
 {
     if (!a->has_metric && a->method == METHOD_BANDS && o->metric == METRIC_MSE)
-        command_note(&a->common, "%s has no queries: solving for squared error (--metric mse)", a->statistics);
-    if (o->metric == METRIC_ATTENTION && stats_get_options(s)->want_attention && (!o->depth_weights || !stats_has_depth(s)))
-        command_note(&a->common, "%s: metric attention counts the harm in all layers alike here, which makes far worse "
-                     "tables (KL 0.80 instead of 0.12 nats per token on SmolLM2-135M at 2 bits per number): use "
-                     "--metric output, or calibrate with depth weights",
-                     o->depth_weights ? a->statistics : "--no-depth-weights");
+        command_note(&a->common, "%s has no queries: solving for squared error (--metric mse)",
+                     a->statistics);
+    if (o->metric == METRIC_ATTENTION && stats_get_options(s)->want_attention &&
+        (!o->depth_weights || !stats_has_depth(s)))
+        command_note(
+            &a->common,
+            "%s: metric attention counts the harm in all layers alike here, which makes far worse "
+            "tables (KL 0.80 instead of 0.12 nats per token on SmolLM2-135M at 2 bits per number): use "
+            "--metric output, or calibrate with depth weights",
+            o->depth_weights ? a->statistics : "--no-depth-weights");
 }
 
 /* Harm of the finished table; of moments there are no vectors to judge it by, and JSON has null. */
@@ -44,11 +48,11 @@ static int print_result(const struct solve_arguments *a, const struct stats *s, 
 
     if (a->common.json)
         return report_json(json_pack(
-            "{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f}", "table", a->output, "digest",
-            digest_hex(digest, hex), "bytes", (json_int_t) n_bytes, "method", method_name(o->method), "metric",
-            metric_name(o->metric), "bpd_code", r->bpd_code, "bpd_nominal", r->bpd_nominal, "k_bpd", r->k_bpd, "v_bpd",
-            r->v_bpd, "distortion", harm_json(s, r->distortion), "distortion_k", harm_json(s, r->distortion_k), "distortion_v",
-            harm_json(s, r->distortion_v),
+            "{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f}", "table", a->output,
+            "digest", digest_hex(digest, hex), "bytes", (json_int_t) n_bytes, "method",
+            method_name(o->method), "metric", metric_name(o->metric), "bpd_code", r->bpd_code, "bpd_nominal",
+            r->bpd_nominal, "k_bpd", r->k_bpd, "v_bpd", r->v_bpd, "distortion", harm_json(s, r->distortion),
+            "distortion_k", harm_json(s, r->distortion_k), "distortion_v", harm_json(s, r->distortion_v),
             "distortion_estimated", r->distortion_estimated, "seconds", seconds));
     printf("%s: table %s, %s, in %s\n", a->output, digest_short(digest, hex), human_bytes(n_bytes, size),
            human_seconds(seconds, took));
@@ -71,7 +75,7 @@ static int solve_one(const struct solve_arguments *a, const struct stats *s, con
     _cleanup_(table_unrefp) struct table *table = NULL;
     _cleanup_(freep) void *bytes = NULL;
     struct solve_report report;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n_bytes;
     int r = solve_table(s, o, &bytes, &n_bytes, &report, &e);
 
@@ -87,19 +91,19 @@ static int solve_one(const struct solve_arguments *a, const struct stats *s, con
 
 static int check_output(const struct solve_arguments *a, struct errmsg *e)
 {
-    const char *const inputs[] = { a->statistics, a->metric_from, a->levels_from };
+    const char *const inputs[] = {a->statistics, a->metric_from, a->levels_from};
 
     return a->sweep ? 0 : output_check(a->output, inputs, sizeof(inputs) / sizeof(inputs[0]), e);
 }
 
 static int run(int argc, char **argv)
 {
-    _cleanup_(solve_input_deinit) struct solve_input in = { 0 };
+    _cleanup_(solve_input_deinit) struct solve_input in = {0};
     _cleanup_(progress_end) struct progress p;
     struct solve_arguments a;
     struct solve_options o;
     double begun = clock_seconds();
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     solve_arguments_default(&a);
     progress_start(&p, "reading", NULL, 1, true); /* nothing to take away if the command line ends it here */
@@ -115,4 +119,4 @@ static int run(int argc, char **argv)
     return a.sweep ? solve_sweep(&a, in.stats, &o, &p) : solve_one(&a, in.stats, &o, &p, begun);
 }
 
-const struct command cmd_solve = { "solve", "spend a bit budget: make a table of statistics", run };
+const struct command cmd_solve = {"solve", "spend a bit budget: make a table of statistics", run};

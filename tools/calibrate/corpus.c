@@ -34,12 +34,13 @@ void corpus_deinit(struct corpus *c)
     free(c->ends);
     free(c->documents);
     free(c->sources);
-    *c = (struct corpus) { 0 };
+    *c = (struct corpus){0};
 }
 
-int corpus_init(struct corpus *c, size_t window, size_t n_windows, size_t n_tokens, size_t n_sources, struct errmsg *e)
+int corpus_init(struct corpus *c, size_t window, size_t n_windows, size_t n_tokens, size_t n_sources,
+                struct errmsg *e)
 {
-    *c = (struct corpus) { .window = window };
+    *c = (struct corpus){.window = window};
     c->tokens = calloc(n_tokens + 1, sizeof(*c->tokens));
     c->ends = calloc(n_windows + 1, sizeof(*c->ends));
     c->documents = calloc(n_windows + 1, sizeof(*c->documents));
@@ -49,8 +50,8 @@ int corpus_init(struct corpus *c, size_t window, size_t n_windows, size_t n_toke
     return 0;
 }
 
-/* A window's name: a hash of its tokens and its place in the text, so that statistics of different texts can be merged and
- * those of the same text cannot be counted twice. */
+/* A window's name: a hash of its tokens and its place in the text, so that statistics of different texts can
+ * be merged and those of the same text cannot be counted twice. */
 static uint64_t name_window(const uint32_t *tokens, size_t n, uint64_t place)
 {
     uint8_t hash[crypto_generichash_BYTES_MIN];
@@ -76,7 +77,7 @@ void corpus_add(struct corpus *c, uint32_t bos, const uint32_t *tokens, size_t n
     c->documents[c->n_windows++] = name_window(c->tokens + start, at + n - start, place);
 }
 
-/* ---- texts taking turns --------------------------------------------------------------------------------------- */
+/* ---- texts taking turns ---- */
 
 struct cut {
     size_t text, first, n; /* tokens [first, first + n) of a text */
@@ -96,10 +97,11 @@ static bool next_cut(struct reader *r, size_t longest, struct cut *ret)
     const struct document *d = r->d;
 
     while (r->at < d->n_tokens) {
-        size_t end = d->ends ? d->ends[r->part] : d->n_tokens, left = end - r->at, n = left < longest ? left : longest;
+        size_t end = d->ends ? d->ends[r->part] : d->n_tokens, left = end - r->at,
+               n = left < longest ? left : longest;
         bool whole = d->ends ? n >= LINE_TOKENS_MIN || n == longest : n == longest;
 
-        *ret = (struct cut) { .first = r->at, .n = n, .place = r->n_cuts };
+        *ret = (struct cut){.first = r->at, .n = n, .place = r->n_cuts};
         r->at += n;
         r->part += d->ends && r->at == end;
         if (!whole)
@@ -132,8 +134,8 @@ static int cuts_add(struct cuts *c, const struct cut *cut, size_t bos)
 }
 
 /* Windows of all texts in turn until there are @enough tokens and, beyond them, those to be held. */
-static int take_turns(struct reader *readers, size_t n, size_t longest, size_t bos, const struct corpus_options *o,
-                      struct cuts *ret)
+static int take_turns(struct reader *readers, size_t n, size_t longest, size_t bos,
+                      const struct corpus_options *o, struct cuts *ret)
 {
     size_t counted = 0; /* tokens when the budget was full */
     bool any = true;
@@ -172,16 +174,18 @@ static size_t count_held(const struct cuts *c, size_t bos)
 
 static void describe(const struct document *d, size_t window, struct stats_source *ret)
 {
-    *ret = (struct stats_source) {
-        .bytes = d->n_bytes, .window = (uint32_t) window, .kind = d->ends ? SOURCE_LINES : SOURCE_TEXT,
+    *ret = (struct stats_source){
+        .bytes = d->n_bytes,
+        .window = (uint32_t) window,
+        .kind = d->ends ? SOURCE_LINES : SOURCE_TEXT,
     };
     memcpy(ret->digest, d->digest, sizeof(ret->digest));
 }
 
-static int build(const struct engine *en, const struct document *texts, size_t n, const struct cuts *cuts, size_t n_held,
-                 size_t window, struct corpus *ret_corpus, struct errmsg *e)
+static int build(const struct engine *en, const struct document *texts, size_t n, const struct cuts *cuts,
+                 size_t n_held, size_t window, struct corpus *ret_corpus, struct errmsg *e)
 {
-    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(corpus_deinit) struct corpus c = {0};
     int r = corpus_init(&c, window, cuts->n, cuts->n_tokens, n, e);
 
     if (r < 0)
@@ -201,16 +205,16 @@ static int build(const struct engine *en, const struct document *texts, size_t n
     c.n_windows -= n_held;
     c.n_held = n_held;
     *ret_corpus = c;
-    c = (struct corpus) { 0 };
+    c = (struct corpus){0};
     return 0;
 }
 
-int corpus_from_texts(const struct engine *en, const struct document *texts, size_t n, const struct corpus_options *o,
-                      struct corpus *ret_corpus, struct errmsg *e)
+int corpus_from_texts(const struct engine *en, const struct document *texts, size_t n,
+                      const struct corpus_options *o, struct corpus *ret_corpus, struct errmsg *e)
 {
     size_t bos = corpus_bos(en) != UINT32_MAX, longest = o->window - bos, n_held, n_tokens = 0;
     _cleanup_(freep) struct reader *readers = calloc(n + 1, sizeof(*readers));
-    struct cuts cuts = { 0 };
+    struct cuts cuts = {0};
     int r = readers ? 0 : -ENOMEM;
 
     for (size_t i = 0; r == 0 && i < n; i++) {
@@ -223,8 +227,10 @@ int corpus_from_texts(const struct engine *en, const struct document *texts, siz
     if (r < 0)
         r = fail(e, r, "out of memory for the windows of the texts");
     else if (cuts.n < n_held + 1)
-        r = fail(e, -EINVAL, "the text has %zu tokens; windows of %zu need at least %zu: give more text or a smaller "
-                 "--window", n_tokens, o->window, (1 + (o->want_held ? corpus_held(o->window) : 0)) * longest);
+        r = fail(e, -EINVAL,
+                 "the text has %zu tokens; windows of %zu need at least %zu: give more text or a smaller "
+                 "--window",
+                 n_tokens, o->window, (1 + (o->want_held ? corpus_held(o->window) : 0)) * longest);
     else
         r = build(en, texts, n, &cuts, n_held, o->window, ret_corpus, e);
     free(cuts.cut);
@@ -233,7 +239,7 @@ int corpus_from_texts(const struct engine *en, const struct document *texts, siz
 
 int corpus_join(struct corpus *c, struct corpus *more, struct errmsg *e)
 {
-    _cleanup_(corpus_deinit) struct corpus both = { 0 };
+    _cleanup_(corpus_deinit) struct corpus both = {0};
     size_t n_more = corpus_tokens(more), n_all = c->n_windows + c->n_held;
     int r = corpus_init(&both, c->window > more->window ? c->window : more->window, more->n_windows + n_all,
                         n_more + corpus_start(c, n_all), c->n_sources + more->n_sources, e);
@@ -255,6 +261,6 @@ int corpus_join(struct corpus *c, struct corpus *more, struct errmsg *e)
     corpus_deinit(more);
     corpus_deinit(c);
     *c = both;
-    both = (struct corpus) { 0 };
+    both = (struct corpus){0};
     return 0;
 }

@@ -16,10 +16,10 @@
 struct writer {
     struct engine *en;
     struct batch_cache *cache;
-    uint32_t *tokens;      /* [n_sequences] the newest of each */
-    uint32_t *written;     /* [n_sequences, window] */
-    float *hidden;         /* [n_sequences, n_embd] */
-    float *logits;         /* [n_sequences, n_vocab] */
+    uint32_t *tokens;  /* [n_sequences] the newest of each */
+    uint32_t *written; /* [n_sequences, window] */
+    float *hidden;     /* [n_sequences, n_embd] */
+    float *logits;     /* [n_sequences, n_vocab] */
     struct sampler_state sampler;
 };
 
@@ -60,9 +60,9 @@ static int writer_init(struct writer *w, size_t n_sequences, size_t window, uint
 }
 
 /*
- * A token to begin with. Vocabularies are made by merging the most frequent pairs first, so a token's number is about its
- * rank, and words go by Zipf's law: p ~ 1 / (number + offset). The offset keeps the single bytes at the front, which are
- * frequent only inside words, from being most of it.
+ * A token to begin with. Vocabularies are made by merging the most frequent pairs first, so a token's number
+ * is about its rank, and words go by Zipf's law: p ~ 1 / (number + offset). The offset keeps the single bytes
+ * at the front, which are frequent only inside words, from being most of it.
  */
 static uint32_t begin(struct writer *w, size_t n_vocab)
 {
@@ -127,8 +127,8 @@ int corpus_from_model(struct engine *en, const struct corpus_options *o, struct 
 {
     size_t n = count_sequences(o), n_held = o->want_held ? corpus_held(o->window) : 0;
     size_t n_counted = (n - n_held) * o->window;
-    _cleanup_(corpus_deinit) struct corpus c = { 0 };
-    _cleanup_(writer_deinit) struct writer w = { .en = en };
+    _cleanup_(corpus_deinit) struct corpus c = {0};
+    _cleanup_(writer_deinit) struct writer w = {.en = en};
     int r = corpus_init(&c, o->window, n, n * o->window, 1, e);
 
     if (r == 0)
@@ -142,12 +142,15 @@ int corpus_from_model(struct engine *en, const struct corpus_options *o, struct 
     c.n_windows -= n_held;
     c.n_held = n_held;
     c.n_sources = 1;
-    c.sources[0] = (struct stats_source) {
-        .bytes = n * o->window * sizeof(*w.written), .tokens = n_counted, .windows = n - n_held,
-        .window = (uint32_t) o->window, .kind = SOURCE_MODEL,
+    c.sources[0] = (struct stats_source){
+        .bytes = n * o->window * sizeof(*w.written),
+        .tokens = n_counted,
+        .windows = n - n_held,
+        .window = (uint32_t) o->window,
+        .kind = SOURCE_MODEL,
     };
     (void) crypto_hash_sha256(c.sources[0].digest, (const uint8_t *) w.written, c.sources[0].bytes);
     *ret_corpus = c;
-    c = (struct corpus) { 0 };
+    c = (struct corpus){0};
     return 0;
 }

@@ -8,78 +8,121 @@
 #include "alloc/stats.h"
 
 enum {
-    OPT_BPD = 1, OPT_K_BPD, OPT_V_BPD, OPT_TOTAL_BPD, OPT_K_ONLY, OPT_SWEEP, OPT_STEP, OPT_METHOD, OPT_METRIC,
-    OPT_CURVE, OPT_QUANTISER, OPT_TEMPER, OPT_FLOOR, OPT_CEILING, OPT_SEED, OPT_NO_LEVELS, OPT_PREDICT, OPT_DECODER,
+    OPT_BPD = 1,
+    OPT_K_BPD,
+    OPT_V_BPD,
+    OPT_TOTAL_BPD,
+    OPT_K_ONLY,
+    OPT_SWEEP,
+    OPT_STEP,
+    OPT_METHOD,
+    OPT_METRIC,
+    OPT_CURVE,
+    OPT_QUANTISER,
+    OPT_TEMPER,
+    OPT_FLOOR,
+    OPT_CEILING,
+    OPT_SEED,
+    OPT_NO_LEVELS,
+    OPT_PREDICT,
+    OPT_DECODER,
     OPT_NO_V_FROM_K,
-    OPT_NO_DEPTH, OPT_B_MIN_BUDGET, OPT_RANK_STEP, OPT_B_RANGE, OPT_ETA, OPT_ROUNDS, OPT_METRIC_FROM, OPT_LEVELS_FROM,
+    OPT_NO_DEPTH,
+    OPT_B_MIN_BUDGET,
+    OPT_RANK_STEP,
+    OPT_B_RANGE,
+    OPT_ETA,
+    OPT_ROUNDS,
+    OPT_METRIC_FROM,
+    OPT_LEVELS_FROM,
 };
 
 static const char doc[] =
-    "Make an allocation table from statistics: which directions of every head's keys and values are stored, and in how "
+    "Make an allocation table from statistics: which directions of every head's keys and values are stored, "
+    "and in how "
     "many bits.\v"
-    "The budget counts stored code bits, padding included, per number of the cache (binary16 is 16). One budget covers "
+    "The budget counts stored code bits, padding included, per number of the cache (binary16 is 16). One "
+    "budget covers "
     "keys and values, which usually want different shares; --k-bpd and --v-bpd fix them.\n\n"
     "Methods:\n"
-    "  bands      (default) every group of 8 directions of every head gets its own width, 0 to 8 bits; values are "
+    "  bands      (default) every group of 8 directions of every head gets its own width, 0 to 8 bits; "
+    "values are "
     "predicted from their token's keys\n"
     "  paper-kl   the paper's allocator (C1 and C2) under its attention-KL weight, values uniform\n"
     "  paper-mse  the paper's allocator under squared error\n"
-    "  dp         the paper's codecs, budgets by its exact dynamic programme, measured curves; --metric query "
+    "  dp         the paper's codecs, budgets by its exact dynamic programme, measured curves; --metric "
+    "query "
     "(default) or mse, --curve bennett for the paper's estimate\n"
-    "The last three are charged without padding, as in the paper, and never spend more than the budget here, although "
+    "The last three are charged without padding, as in the paper, and never spend more than the budget here, "
+    "although "
     "rounding in the original may.\n\n"
-    "Metrics: the default is the first that the statistics hold of fisher (needs gradients), output, attention, mse. "
+    "Metrics: the default is the first that the statistics hold of fisher (needs gradients), output, "
+    "attention, mse. "
     "attention without the depth weights that go with it counts all layers alike, which is a poor guess.\n"
     "Curves: measured (default: quantises sampled vectors), gaussian, bennett.\n\n"
-    "STATS may also be a file of moments (calibrate --moments-only, or what a service collected): means and covariances "
-    "without any vector. The metric then comes from --metric-from; without it, squared error. Curves are gaussian and levels "
+    "STATS may also be a file of moments (calibrate --moments-only, or what a service collected): means and "
+    "covariances "
+    "without any vector. The metric then comes from --metric-from; without it, squared error. Curves are "
+    "gaussian and levels "
     "those of a normal distribution, or of --levels-from.\n\n"
-    "--sweep splits --total-bpd between keys and values in every way, in steps, and shows what each does; with -o the "
+    "--sweep splits --total-bpd between keys and values in every way, in steps, and shows what each does; "
+    "with -o the "
     "tables are written there.\n\n"
     "Examples:\n\n"
     "  kvcobra solve model.stats --bpd 3 -o model-3.table\n"
     "  kvcobra solve model.stats --total-bpd 6 --sweep -o splits/";
 
 static const struct argp_option options[] = {
-    { "bpd", OPT_BPD, "B", 0, "Bits per number, keys and values together", 1 },
-    { "k-bpd", OPT_K_BPD, "B", 0, "Bits per number of keys; with --v-bpd, instead of --bpd", 1 },
-    { "v-bpd", OPT_V_BPD, "B", 0, "Bits per number of values", 1 },
-    { "k-only", OPT_K_ONLY, NULL, 0,
-      "--bpd is for keys; values get 8 bits, as near to exact as a table goes (eval --side k leaves them exact)", 1 },
-    { "total-bpd", OPT_TOTAL_BPD, "T", 0, "Bits of a key number and a value number together: --bpd T/2", 1 },
-    { "sweep", OPT_SWEEP, NULL, 0, "With --total-bpd: all splits between keys and values, as a table", 1 },
-    { "step", OPT_STEP, "B", 0, "Of --sweep (default 1)", 1 },
-    { "output", 'o', "PATH", 0, "The table file to write; with --sweep a directory, and not required", 1 },
-    { "method", OPT_METHOD, "NAME", 0, "bands, paper-kl, paper-mse or dp", 2 },
-    { "metric", OPT_METRIC, "NAME", 0, "fisher, output, attention, query or mse (bands); query or mse (dp)", 2 },
-    { "metric-from", OPT_METRIC_FROM, "STATS", 0, "For moments: take the metric from these statistics", 2 },
-    { "levels-from", OPT_LEVELS_FROM, "TABLE", 0, "Keep the levels of this table instead of fitting them", 3 },
-    { "curve", OPT_CURVE, "NAME", 0, "measured, gaussian or bennett (bands, dp)", 2 },
-    { "quantiser", OPT_QUANTISER, "NAME", 0, "lloyd-max, uniform or uniform-midtread", 2 },
-    { "temper", OPT_TEMPER, "P", 0, "Raise the metric to this power, at the same trace (default 0.75 for fisher and "
-      "output, 1 for attention)", 3 },
-    { "no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Keep the levels of a normal distribution", 3 },
-    { "predict", OPT_PREDICT, "FROM", 0, "Values are what keys do not tell: the keys of their own head (head, the "
-      "default), of all heads of the layer (layer: better, slower to read, and every process needs all heads), or none", 3 },
-    { "decoder", OPT_DECODER, "NAME", 0, "least-squares (default: fitted to what the codes turned out to be) or inverse, of "
-      "the encoder", 3 },
-    { "no-v-from-k", OPT_NO_V_FROM_K, NULL, 0, "The same as --predict none", 3 },
-    { "no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Count the harm in all layers alike", 3 },
-    { "floor", OPT_FLOOR, "B", 0, "At least so many bits per number for every head and side", 3 },
-    { "ceiling", OPT_CEILING, "B", 0, "At most so many", 3 },
-    { "seed", OPT_SEED, "N", 0, "Of the rotations' signs (default 0)", 3 },
-    { NULL, 0, NULL, 0, "Of the paper's methods, with its defaults:", 4 },
-    { "b-min-budget", OPT_B_MIN_BUDGET, "BITS", 0, "B_min: least budget of a head, bits per token (default 8)", 4 },
-    { "rank-step", OPT_RANK_STEP, "N", 0, "Ranks are multiples of N (default 2)", 4 },
-    { "b-range", OPT_B_RANGE, "MIN:MAX", 0, "Bits of a stored coordinate (default 2:8)", 4 },
-    { "eta", OPT_ETA, "X", 0, "Damping of C2 (default 0.3; not dp)", 4 },
-    { "rounds", OPT_ROUNDS, "N", 0, "Rounds of C2 (default 5; not dp)", 4 },
-    { 0 },
+    {"bpd", OPT_BPD, "B", 0, "Bits per number, keys and values together", 1},
+    {"k-bpd", OPT_K_BPD, "B", 0, "Bits per number of keys; with --v-bpd, instead of --bpd", 1},
+    {"v-bpd", OPT_V_BPD, "B", 0, "Bits per number of values", 1},
+    {"k-only", OPT_K_ONLY, NULL, 0,
+     "--bpd is for keys; values get 8 bits, as near to exact as a table goes (eval --side k leaves them "
+     "exact)",
+     1},
+    {"total-bpd", OPT_TOTAL_BPD, "T", 0, "Bits of a key number and a value number together: --bpd T/2", 1},
+    {"sweep", OPT_SWEEP, NULL, 0, "With --total-bpd: all splits between keys and values, as a table", 1},
+    {"step", OPT_STEP, "B", 0, "Of --sweep (default 1)", 1},
+    {"output", 'o', "PATH", 0, "The table file to write; with --sweep a directory, and not required", 1},
+    {"method", OPT_METHOD, "NAME", 0, "bands, paper-kl, paper-mse or dp", 2},
+    {"metric", OPT_METRIC, "NAME", 0, "fisher, output, attention, query or mse (bands); query or mse (dp)",
+     2},
+    {"metric-from", OPT_METRIC_FROM, "STATS", 0, "For moments: take the metric from these statistics", 2},
+    {"levels-from", OPT_LEVELS_FROM, "TABLE", 0, "Keep the levels of this table instead of fitting them", 3},
+    {"curve", OPT_CURVE, "NAME", 0, "measured, gaussian or bennett (bands, dp)", 2},
+    {"quantiser", OPT_QUANTISER, "NAME", 0, "lloyd-max, uniform or uniform-midtread", 2},
+    {"temper", OPT_TEMPER, "P", 0,
+     "Raise the metric to this power, at the same trace (default 0.75 for fisher and "
+     "output, 1 for attention)",
+     3},
+    {"no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Keep the levels of a normal distribution", 3},
+    {"predict", OPT_PREDICT, "FROM", 0,
+     "Values are what keys do not tell: the keys of their own head (head, the "
+     "default), of all heads of the layer (layer: better, slower to read, and every process needs all "
+     "heads), or none",
+     3},
+    {"decoder", OPT_DECODER, "NAME", 0,
+     "least-squares (default: fitted to what the codes turned out to be) or inverse, of "
+     "the encoder",
+     3},
+    {"no-v-from-k", OPT_NO_V_FROM_K, NULL, 0, "The same as --predict none", 3},
+    {"no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Count the harm in all layers alike", 3},
+    {"floor", OPT_FLOOR, "B", 0, "At least so many bits per number for every head and side", 3},
+    {"ceiling", OPT_CEILING, "B", 0, "At most so many", 3},
+    {"seed", OPT_SEED, "N", 0, "Of the rotations' signs (default 0)", 3},
+    {NULL, 0, NULL, 0, "Of the paper's methods, with its defaults:", 4},
+    {"b-min-budget", OPT_B_MIN_BUDGET, "BITS", 0, "B_min: least budget of a head, bits per token (default 8)",
+     4},
+    {"rank-step", OPT_RANK_STEP, "N", 0, "Ranks are multiples of N (default 2)", 4},
+    {"b-range", OPT_B_RANGE, "MIN:MAX", 0, "Bits of a stored coordinate (default 2:8)", 4},
+    {"eta", OPT_ETA, "X", 0, "Damping of C2 (default 0.3; not dp)", 4},
+    {"rounds", OPT_ROUNDS, "N", 0, "Rounds of C2 (default 5; not dp)", 4},
+    {0},
 };
 
 void solve_arguments_default(struct solve_arguments *a)
 {
-    *a = (struct solve_arguments) { .ceil_bpd = TABLE_BITS_MAX, .step = 1 };
+    *a = (struct solve_arguments){.ceil_bpd = TABLE_BITS_MAX, .step = 1};
     paper_options_default(&a->paper, 0);
 }
 
@@ -181,11 +224,11 @@ static bool take_budget(struct solve_arguments *a, int key, const char *arg, con
 /* Return: whether @key is an option without a value. */
 static bool take_flag(struct solve_arguments *a, int key)
 {
-    bool *flag = key == OPT_K_ONLY ? &a->k_only
-        : key == OPT_SWEEP         ? &a->sweep
-        : key == OPT_NO_LEVELS     ? &a->no_levels
-        : key == OPT_NO_DEPTH      ? &a->no_depth
-                                   : NULL;
+    bool *flag = key == OPT_K_ONLY      ? &a->k_only
+                 : key == OPT_SWEEP     ? &a->sweep
+                 : key == OPT_NO_LEVELS ? &a->no_levels
+                 : key == OPT_NO_DEPTH  ? &a->no_depth
+                                        : NULL;
 
     if (!flag)
         return false;
@@ -267,11 +310,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         settle_budget(a);
         return 0;
     }
-    return take_flag(a, key) || take_budget(a, key, arg, state) || take_paper(a, key, arg, state) ? 0
-                                                                                                  : ARGP_ERR_UNKNOWN;
+    return take_flag(a, key) || take_budget(a, key, arg, state) || take_paper(a, key, arg, state)
+               ? 0
+               : ARGP_ERR_UNKNOWN;
 }
 
-const struct argp solve_argp = { options, parse, "STATS", doc, common_children, NULL, NULL };
+const struct argp solve_argp = {options, parse, "STATS", doc, common_children, NULL, NULL};
 
 void solve_arguments_apply(const struct solve_arguments *a, const struct stats *s, struct solve_options *ret)
 {

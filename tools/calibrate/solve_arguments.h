@@ -15,8 +15,8 @@ struct solve_arguments {
     struct common_options common;
     const char *statistics, *output;
     const char *metric_from, *levels_from; /* or NULL */
-    double bpd, k_bpd, v_bpd; /* after parsing: as struct solve_options wants them */
-    double total_bpd, step;   /* of a sweep: K and V together, and what K goes up by */
+    double bpd, k_bpd, v_bpd;              /* after parsing: as struct solve_options wants them */
+    double total_bpd, step;                /* of a sweep: K and V together, and what K goes up by */
     bool sweep, k_only;
     enum method method;
     enum metric metric;
@@ -35,5 +35,6 @@ void solve_arguments_default(struct solve_arguments *a);
 extern const struct argp solve_argp; /* its input is a struct solve_arguments */
 
 /* The solver's options; budgets as typed. The metric is by default the
- * best that the statistics have: fisher, output, attention, mse. Moments allow no measured curves and no fitted levels. */
+ * best that the statistics have: fisher, output, attention, mse. Moments allow no measured curves and no
+ * fitted levels. */
 void solve_arguments_apply(const struct solve_arguments *a, const struct stats *s, struct solve_options *ret);

@@ -15,12 +15,12 @@
 
 #define INPUT_BYTES_MAX ((size_t) 64 << 30)
 
-static int load_moments(const char *path, const char *metric_from, const void *bytes, size_t n, struct stats **ret,
-                        struct errmsg *e)
+static int load_moments(const char *path, const char *metric_from, const void *bytes, size_t n,
+                        struct stats **ret, struct errmsg *e)
 {
     _cleanup_(moments_freep) struct moments *m = NULL;
     _cleanup_(stats_freep) struct stats *metric = NULL;
-    struct errmsg why = { "" };
+    struct errmsg why = {""};
     int r = moments_parse(bytes, n, &m, &why);
 
     if (r < 0)
@@ -37,7 +37,7 @@ static int load_moments(const char *path, const char *metric_from, const void *b
 int statistics_load(const char *path, const char *metric_from, struct stats **ret, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
-    struct errmsg why = { "" };
+    struct errmsg why = {""};
     size_t n;
     int r = atomic_file_read(path, INPUT_BYTES_MAX, &bytes, &n, e);
 
@@ -53,7 +53,7 @@ int statistics_load(const char *path, const char *metric_from, struct stats **re
 
 int solve_input_load(const struct solve_arguments *a, struct solve_input *ret, struct errmsg *e)
 {
-    _cleanup_(solve_input_deinit) struct solve_input in = { 0 };
+    _cleanup_(solve_input_deinit) struct solve_input in = {0};
     int r = statistics_load(a->statistics, a->metric_from, &in.stats, e);
 
     if (r == 0 && a->levels_from)
@@ -61,10 +61,11 @@ int solve_input_load(const struct solve_arguments *a, struct solve_input *ret, s
     if (r < 0)
         return r;
     if (a->sweep && stats_is_moments(in.stats))
-        return fail(e, -EINVAL, "--sweep compares what tables do to sampled vectors, and %s holds moments only",
+        return fail(e, -EINVAL,
+                    "--sweep compares what tables do to sampled vectors, and %s holds moments only",
                     a->statistics);
     *ret = in;
-    in = (struct solve_input) { 0 };
+    in = (struct solve_input){0};
     return 0;
 }
 
@@ -72,5 +73,5 @@ void solve_input_deinit(struct solve_input *in)
 {
     (void) stats_free(in->stats);
     (void) table_unref(in->levels);
-    *in = (struct solve_input) { 0 };
+    *in = (struct solve_input){0};
 }

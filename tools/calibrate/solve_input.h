@@ -1,4 +1,5 @@
-/* What `kvcobra solve` reads: statistics, or moments with the statistics of a metric; and a table whose levels are kept. */
+/* What `kvcobra solve` reads: statistics, or moments with the statistics of a metric; and a table whose
+ * levels are kept. */
 #pragma once
 
 struct errmsg;
@@ -7,8 +8,8 @@ struct stats;
 struct table;
 
 struct solve_input {
-    struct stats *stats;   /* made of moments if the file holds those */
-    struct table *levels;  /* NULL: none named */
+    struct stats *stats;  /* made of moments if the file holds those */
+    struct table *levels; /* NULL: none named */
 };
 
 /**

@@ -39,7 +39,7 @@ static size_t list_splits(const struct solve_arguments *a, struct split *ret)
     size_t n = 0;
 
     if (a->method == METHOD_BANDS) {
-        ret[n] = (struct split) { .free = true };
+        ret[n] = (struct split){.free = true};
         (void) snprintf(ret[n].name, sizeof(ret[n].name), "free");
         n++;
     }
@@ -50,7 +50,7 @@ static size_t list_splits(const struct solve_arguments *a, struct split *ret)
             break;
         if (k > TABLE_BITS_MAX || v > TABLE_BITS_MAX)
             continue;
-        ret[n] = (struct split) { .k_bpd = k, .v_bpd = v };
+        ret[n] = (struct split){.k_bpd = k, .v_bpd = v};
         (void) snprintf(ret[n].name, sizeof(ret[n].name), "k%g-v%g", k, v);
         n++;
     }
@@ -79,15 +79,16 @@ static int solve_split(const struct solve_arguments *a, const struct stats *s, c
 
 static int print_text(const struct solve_arguments *a, const struct split *splits, size_t n, bool added)
 {
-    _cleanup_(report_freep) struct report *r = report_new(added ? "<split\t>K bpd\t>V bpd\t>harm K\t>harm V\t>harm"
-                                                                : "<split\t>K bpd\t>V bpd\t>harm K\t>harm V");
+    _cleanup_(report_freep) struct report *r =
+        report_new(added ? "<split\t>K bpd\t>V bpd\t>harm K\t>harm V\t>harm"
+                         : "<split\t>K bpd\t>V bpd\t>harm K\t>harm V");
 
     for (size_t i = 0; i < n; i++) {
         const struct solve_report *x = &splits[i].report;
 
         if (added)
-            report_row(r, "%s\t%.3f\t%.3f\t%.5g\t%.5g\t%.5g", splits[i].name, x->k_bpd, x->v_bpd, x->distortion_k,
-                       x->distortion_v, x->distortion);
+            report_row(r, "%s\t%.3f\t%.3f\t%.5g\t%.5g\t%.5g", splits[i].name, x->k_bpd, x->v_bpd,
+                       x->distortion_k, x->distortion_v, x->distortion);
         else
             report_row(r, "%s\t%.3f\t%.3f\t%.5g\t%.5g", splits[i].name, x->k_bpd, x->v_bpd, x->distortion_k,
                        x->distortion_v);
@@ -95,7 +96,8 @@ static int print_text(const struct solve_arguments *a, const struct split *split
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
     if (!added)
-        command_note(&a->common, "this metric has no common scale for keys and values: compare each column with "
+        command_note(&a->common,
+                     "this metric has no common scale for keys and values: compare each column with "
                      "itself, and splits with 'kvcobra eval'");
     return COMMAND_OK;
 }
@@ -106,9 +108,10 @@ static int print_json(const struct solve_arguments *a, const struct split *split
 
     for (size_t i = 0; i < n; i++) {
         const struct solve_report *x = &splits[i].report;
-        json_t *one = json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f}", "split", splits[i].name, "free",
-                                (int) splits[i].free, "k_bpd", x->k_bpd, "v_bpd", x->v_bpd, "bpd_code", x->bpd_code,
-                                "bpd_nominal", x->bpd_nominal, "harm_k", x->distortion_k, "harm_v", x->distortion_v);
+        json_t *one =
+            json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f}", "split", splits[i].name, "free",
+                      (int) splits[i].free, "k_bpd", x->k_bpd, "v_bpd", x->v_bpd, "bpd_code", x->bpd_code,
+                      "bpd_nominal", x->bpd_nominal, "harm_k", x->distortion_k, "harm_v", x->distortion_v);
 
         if (one && added)
             (void) json_object_set_new(one, "harm", json_real(x->distortion));
@@ -117,8 +120,8 @@ static int print_json(const struct solve_arguments *a, const struct split *split
             return report_json(NULL);
         }
     }
-    return report_json(json_pack("{s:f, s:s, s:o}", "total_bpd", a->total_bpd, "method", method_name(a->method),
-                                 "splits", all));
+    return report_json(json_pack("{s:f, s:s, s:o}", "total_bpd", a->total_bpd, "method",
+                                 method_name(a->method), "splits", all));
 }
 
 int solve_sweep(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o,
@@ -126,7 +129,7 @@ int solve_sweep(const struct solve_arguments *a, const struct stats *s, const st
 {
     _cleanup_(freep) struct split *splits = calloc(SPLITS_MAX, sizeof(*splits));
     bool added = one_scale(o, s);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n;
 
     if (!splits)
@@ -135,8 +138,8 @@ int solve_sweep(const struct solve_arguments *a, const struct stats *s, const st
         return command_fail("cannot make the directory %s: %s", a->output, strerror(errno));
     n = list_splits(a, splits);
     if (n == 0)
-        return command_fail("no split of %g in steps of %g leaves keys and values %d bits or less", a->total_bpd,
-                            a->step, TABLE_BITS_MAX);
+        return command_fail("no split of %g in steps of %g leaves keys and values %d bits or less",
+                            a->total_bpd, a->step, TABLE_BITS_MAX);
     for (size_t i = 0; i < n; i++)
         if (solve_split(a, s, o, &splits[i], &e) < 0) {
             progress_end(p);

@@ -11,8 +11,8 @@ struct stats;
  * @o: the solver's options; its budgets are replaced
  * @p: started; ended before anything is printed
  *
- * Keys get step, 2 step, ... as long as both sides are within (0, 8]. Bands also get the split that one budget over
- * both sides finds. With an output directory, a table each: k2-v4.table, free.table.
+ * Keys get step, 2 step, ... as long as both sides are within (0, 8]. Bands also get the split that one
+ * budget over both sides finds. With an output directory, a table each: k2-v4.table, free.table.
  *
  * Return: an exit code of command.h.
  */

@@ -13,9 +13,9 @@
 enum { OPT_JSON = 0x1001 };
 
 static const struct argp_option common_argp_options[] = {
-    { "json", OPT_JSON, NULL, 0, "Print one JSON document on standard output", 90 },
-    { "quiet", 'q', NULL, 0, "No progress and no notes on standard error", 90 },
-    { 0 },
+    {"json", OPT_JSON, NULL, 0, "Print one JSON document on standard output", 90},
+    {"quiet", 'q', NULL, 0, "No progress and no notes on standard error", 90},
+    {0},
 };
 
 static error_t parse_common(int key, char *arg, struct argp_state *state)
@@ -34,8 +34,8 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp common_argp = { common_argp_options, parse_common, NULL, NULL, NULL, NULL, NULL };
-const struct argp_child common_children[] = { { &common_argp, 0, NULL, 0 }, { 0 } };
+static const struct argp common_argp = {common_argp_options, parse_common, NULL, NULL, NULL, NULL, NULL};
+const struct argp_child common_children[] = {{&common_argp, 0, NULL, 0}, {0}};
 
 void command_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
@@ -49,7 +49,8 @@ void command_parse(const struct argp *argp, int argc, char **argv, void *input)
     }
 }
 
-uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min, uint64_t max)
+uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min,
+                     uint64_t max)
 {
     unsigned long long v;
     char *end;
@@ -62,7 +63,8 @@ uint64_t option_uint(const struct argp_state *state, const char *option, const c
     return v;
 }
 
-double option_double(const struct argp_state *state, const char *option, const char *arg, double min, double max)
+double option_double(const struct argp_state *state, const char *option, const char *arg, double min,
+                     double max)
 {
     double v;
     char *end;
@@ -181,7 +183,8 @@ int command_dispatch(const struct command *const *commands, const char *program,
     }
     guess = nearest(commands, argv[1]);
     if (guess)
-        return command_usage("'%s %s' does not exist; did you mean '%s %s'?", program, argv[1], program, guess);
+        return command_usage("'%s %s' does not exist; did you mean '%s %s'?", program, argv[1], program,
+                             guess);
     return command_usage("'%s %s' does not exist", program, argv[1]);
 }
 

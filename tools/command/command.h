@@ -1,8 +1,8 @@
 /*
  * The frame of the kvcobra command: what a subcommand is, the options all of them share, and how they fail.
  *
- * A subcommand is one file cmd_NAME.c that defines `const struct command cmd_NAME`; it is declared below, listed in
- * commands.c and built in meson.build. Its shape:
+ * A subcommand is one file cmd_NAME.c that defines `const struct command cmd_NAME`; it is declared below,
+ * listed in commands.c and built in meson.build. Its shape:
  *
  *     struct eval_options { struct common_options common; const char *model; ... };
  *
@@ -34,7 +34,8 @@
  *     }
  *     const struct command cmd_eval = { "eval", "what a table costs in quality", run };
  *
- * Results go to stdout, everything else to stderr. One sentence explains a failure. Numbers for programs: --json.
+ * Results go to stdout, everything else to stderr. One sentence explains a failure. Numbers for programs:
+ * --json.
  */
 #pragma once
 
@@ -55,10 +56,11 @@ struct command {
     int (*run)(int argc, char **argv); /* argv[0] is "kvcobra NAME"; returns an exit code */
 };
 
-extern const struct command cmd_bench, cmd_calibrate, cmd_compare, cmd_demo, cmd_drain, cmd_eval, cmd_evict, cmd_generate,
-    cmd_inspect, cmd_merge, cmd_quota, cmd_recalibrate, cmd_solve, cmd_status, cmd_table, cmd_top;
+extern const struct command cmd_bench, cmd_calibrate, cmd_compare, cmd_demo, cmd_drain, cmd_eval, cmd_evict,
+    cmd_generate, cmd_inspect, cmd_merge, cmd_quota, cmd_recalibrate, cmd_solve, cmd_status, cmd_table,
+    cmd_top;
 
-/* ---- options ------------------------------------------------------------------------------------------------- */
+/* ---- options ---- */
 
 struct common_options {
     bool json;  /* one JSON document on stdout instead of text */
@@ -72,10 +74,12 @@ extern const struct argp_child common_children[];
 void command_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 /* Value of an option. Anything but one number within [min, max] is a usage error that names @option. */
-uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min, uint64_t max);
-double option_double(const struct argp_state *state, const char *option, const char *arg, double min, double max);
+uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min,
+                     uint64_t max);
+double option_double(const struct argp_state *state, const char *option, const char *arg, double min,
+                     double max);
 
-/* ---- results and failures ------------------------------------------------------------------------------------ */
+/* ---- results and failures ---- */
 
 /* Prints "kvcobra: SENTENCE" on stderr. Return: COMMAND_FAILED. */
 __attribute__((format(printf, 1, 2))) int command_fail(const char *fmt, ...);
@@ -86,7 +90,7 @@ __attribute__((format(printf, 1, 2))) int command_usage(const char *fmt, ...);
 /* A remark on stderr, silent with --quiet. */
 __attribute__((format(printf, 2, 3))) void command_note(const struct common_options *o, const char *fmt, ...);
 
-/* ---- dispatch ------------------------------------------------------------------------------------------------ */
+/* ---- dispatch ---- */
 
 /**
  * command_dispatch() - run the command that argv[1] names

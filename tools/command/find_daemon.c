@@ -60,7 +60,8 @@ static int take_given(const char *given, char ret[PATH_MAX], struct errmsg *e)
 
 int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH_MAX], struct errmsg *e)
 {
-    static const char *const places[] = { "kvcobrad", "../daemon/kvcobrad", NULL }; /* installed; in a build tree */
+    static const char *const places[] = {"kvcobrad", "../daemon/kvcobrad",
+                                         NULL}; /* installed; in a build tree */
     ssize_t n = readlink("/proc/self/exe", ret_self, PATH_MAX - 1);
 
     if (n < 0)
@@ -70,17 +71,21 @@ int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH
         return take_given(given, ret_daemon, e);
     return find_beside(ret_self, places, ret_daemon) || find_in_path(ret_daemon)
                ? 0
-               : fail(e, -ENOENT, "there is no kvcobrad beside %s nor in PATH; --daemon says where it is", ret_self);
+               : fail(e, -ENOENT, "there is no kvcobrad beside %s nor in PATH; --daemon says where it is",
+                      ret_self);
 }
 
 int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], struct errmsg *e)
 {
-    static const char *const places[] = { "../mover/kvcobra-mover", "../" KVCOBRA_LIBEXECDIR "/kvcobra-mover", NULL };
+    static const char *const places[] = {"../mover/kvcobra-mover", "../" KVCOBRA_LIBEXECDIR "/kvcobra-mover",
+                                         NULL};
 
     if (given)
         return take_given(given, ret_mover, e);
     return find_beside(self, places, ret_mover) || take_given(KVCOBRA_MOVER_PATH, ret_mover, NULL) == 0
                ? 0
-               : fail(e, -ENOENT, "there is no kvcobra-mover in ../mover or ../" KVCOBRA_LIBEXECDIR " of the folder of %s, nor "
-                      KVCOBRA_MOVER_PATH "; --mover says where it is", self);
+               : fail(e, -ENOENT,
+                      "there is no kvcobra-mover in ../mover or ../" KVCOBRA_LIBEXECDIR
+                      " of the folder of %s, nor " KVCOBRA_MOVER_PATH "; --mover says where it is",
+                      self);
 }

@@ -1,4 +1,5 @@
-/* Where the programs are that commands start for themselves: beside this one, in a build tree, or where they are installed. */
+/* Where the programs are that commands start for themselves: beside this one, in a build tree, or where they
+ * are installed. */
 #pragma once
 
 #include <limits.h>

@@ -38,8 +38,8 @@ static int open_table(kvc_client *c, const kvc_model_id *id, const char *path, k
     return r < 0 ? fail(e, r, "cannot use %s: %s", path, kvc_last_error(c)) : 0;
 }
 
-int model_open_bytes(kvc_client *c, const struct engine *en, const void *bytes, size_t n_bytes, kvc_model **ret_model,
-                     struct errmsg *e)
+int model_open_bytes(kvc_client *c, const struct engine *en, const void *bytes, size_t n_bytes,
+                     kvc_model **ret_model, struct errmsg *e)
 {
     kvc_model_id id;
     int r;

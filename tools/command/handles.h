@@ -1,6 +1,6 @@
 /*
- * Handles of libkvcobra as the commands open them: with cleanup, and with the sentence of a failure copied out before
- * the handle that holds it is gone.
+ * Handles of libkvcobra as the commands open them: with cleanup, and with the sentence of a failure copied
+ * out before the handle that holds it is gone.
  */
 #pragma once
 
@@ -30,7 +30,8 @@ int client_open(const char *socket, kvc_client **ret_client, struct errmsg *e);
 
 /**
  * model_open() - bind a client to the engine's model, and lend it the engine's threads
- * @table_path: a table file, which stays in this process; NULL = the table that the client's daemon has active
+ * @table_path: a table file, which stays in this process; NULL = the table that the client's daemon has
+ * active
  *
  * The model belongs to the client and goes with it. Return: 0 or a negative errno with a sentence.
  */
@@ -38,5 +39,5 @@ int model_open(kvc_client *c, const struct engine *en, const char *table_path, k
                struct errmsg *e);
 
 /* The same with a table in memory. */
-int model_open_bytes(kvc_client *c, const struct engine *en, const void *bytes, size_t n_bytes, kvc_model **ret_model,
-                     struct errmsg *e);
+int model_open_bytes(kvc_client *c, const struct engine *en, const void *bytes, size_t n_bytes,
+                     kvc_model **ret_model, struct errmsg *e);

@@ -20,7 +20,7 @@ static void note(int number)
 void interrupt_watch(void)
 {
     /* SA_RESETHAND: the second one is not ours */
-    struct sigaction action = { .sa_handler = note, .sa_flags = (int) (SA_RESETHAND | SA_RESTART) };
+    struct sigaction action = {.sa_handler = note, .sa_flags = (int) (SA_RESETHAND | SA_RESTART)};
 
     (void) sigemptyset(&action.sa_mask);
     (void) sigaction(SIGINT, &action, NULL);

@@ -32,7 +32,8 @@ static void become(const char *path, const char *const *argv, int from_fd, int t
         _exit(127);
     (void) sigemptyset(&none);
     (void) sigprocmask(SIG_SETMASK, &none, NULL);
-    if (from_fd >= 0 && from_fd == to_fd && fcntl(to_fd, F_SETFD, 0) < 0) /* dup2() would leave it close-on-exec */
+    if (from_fd >= 0 && from_fd == to_fd &&
+        fcntl(to_fd, F_SETFD, 0) < 0) /* dup2() would leave it close-on-exec */
         _exit(127);
     if (from_fd >= 0 && from_fd != to_fd && dup2(from_fd, to_fd) < 0)
         _exit(127);
@@ -43,7 +44,7 @@ static void become(const char *path, const char *const *argv, int from_fd, int t
 int process_start(struct process *p, const char *path, const char *const *argv, enum process_output output,
                   struct errmsg *e)
 {
-    int fds[2] = { -1, -1 }, r;
+    int fds[2] = {-1, -1}, r;
     pid_t parent = getpid();
 
     if (output != PROCESS_SHOW && pipe2(fds, O_CLOEXEC) < 0)
@@ -105,14 +106,14 @@ static void reap(struct process *p)
 /* One poll over all children: their output, their ends, and our signals. */
 static int pump(struct process *const *ps, size_t n, int signal_fd, struct errmsg *e)
 {
-    struct pollfd fds[2 * CHILDREN_MAX + 1] = { { .fd = signal_fd, .events = POLLIN } };
+    struct pollfd fds[2 * CHILDREN_MAX + 1] = {{.fd = signal_fd, .events = POLLIN}};
     int r;
 
     if (n > CHILDREN_MAX)
         return fail(e, -E2BIG, "more children than one may watch");
     for (size_t i = 0; i < n; i++) { /* poll() passes over negative descriptors */
-        fds[1 + 2 * i] = (struct pollfd) { .fd = ps[i]->out_fd, .events = POLLIN };
-        fds[2 + 2 * i] = (struct pollfd) { .fd = ps[i]->pidfd, .events = POLLIN };
+        fds[1 + 2 * i] = (struct pollfd){.fd = ps[i]->out_fd, .events = POLLIN};
+        fds[2 + 2 * i] = (struct pollfd){.fd = ps[i]->pidfd, .events = POLLIN};
     }
     if (poll(fds, 2 * n + 1, -1) < 0)
         return errno == EINTR ? 0 : fail(e, -errno, "cannot wait: %s", strerror(errno));
@@ -149,7 +150,7 @@ int process_wait(struct process *const *ps, size_t n, size_t which, enum process
 
 bool process_running(const struct process *p)
 {
-    struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
+    struct pollfd fd = {.fd = p->pidfd, .events = POLLIN};
 
     return p->pid > 0 && poll(&fd, 1, 0) == 0;
 }
@@ -170,7 +171,7 @@ bool process_succeeded(const struct process *p, struct errmsg *e)
 
 bool process_stop(struct process *p)
 {
-    struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
+    struct pollfd fd = {.fd = p->pidfd, .events = POLLIN};
     bool was_there = p->pid > 0;
 
     if (p->pid > 0) {

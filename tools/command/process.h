@@ -1,8 +1,9 @@
 /*
  * Child processes of the demonstration: started together, watched together, never left behind.
  *
- * The caller blocks SIGINT, SIGTERM and SIGHUP and hands a signalfd in: a signal makes every wait end with -EINTR, and
- * the cleanups then end the children. A child also gets SIGTERM when its parent dies of anything else.
+ * The caller blocks SIGINT, SIGTERM and SIGHUP and hands a signalfd in: a signal makes every wait end with
+ * -EINTR, and the cleanups then end the children. A child also gets SIGTERM when its parent dies of anything
+ * else.
  */
 #pragma once
 
@@ -19,11 +20,14 @@ struct process {
     int out_fd;        /* what it writes, if captured; -1 at its end */
     char *out;         /* captured so far, NUL-terminated; NULL if nothing came */
     size_t n_out;
-    int status;        /* of waitpid(), once pid is 0 again */
+    int status; /* of waitpid(), once pid is 0 again */
 };
 
 /* Not a child yet; process_deinit() does nothing. */
-#define PROCESS_INIT(l) { .label = (l), .pidfd = -1, .out_fd = -1 }
+#define PROCESS_INIT(l)                                                                                      \
+    {                                                                                                        \
+        .label = (l), .pidfd = -1, .out_fd = -1                                                              \
+    }
 
 enum process_output {
     PROCESS_SHOW,    /* stdout is ours */
@@ -44,12 +48,13 @@ int process_start(struct process *p, const char *path, const char *const *argv, 
 
 /* What process_wait() waits for. */
 enum process_event {
-    PROCESS_EXITS,   /* it is gone and all it wrote is here */
-    PROCESS_WRITES,  /* the first captured byte, or it is gone */
+    PROCESS_EXITS,  /* it is gone and all it wrote is here */
+    PROCESS_WRITES, /* the first captured byte, or it is gone */
 };
 
 /**
- * process_wait() - until something happens to ps[which]; what the other @n children write meanwhile is taken in
+ * process_wait() - until something happens to ps[which]; what the other @n children write meanwhile is taken
+ * in
  * @signal_fd: signalfd of the signals that mean stop
  *
  * Return: 0; -EINTR: a signal came, no sentence; else a negative errno with a sentence.

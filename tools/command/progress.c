@@ -19,7 +19,7 @@ enum {
 
 void progress_start(struct progress *p, const char *what, const char *unit, double total, bool quiet)
 {
-    *p = (struct progress) {
+    *p = (struct progress){
         .visible = !quiet && isatty(STDERR_FILENO),
         .unit = unit,
         .total = total,
@@ -45,7 +45,8 @@ void progress_format(const struct progress *p, double done, double seconds, char
     char bar[BAR_CELLS + 1], rate[64] = "", left[64] = "", duration[HUMAN_BYTES];
 
     if (p->unit && seconds > 0)
-        (void) snprintf(rate, sizeof(rate), "  %.*f %s/s", done / seconds < 10 ? 1 : 0, done / seconds, p->unit);
+        (void) snprintf(rate, sizeof(rate), "  %.*f %s/s", done / seconds < 10 ? 1 : 0, done / seconds,
+                        p->unit);
     if (p->total <= 0) {
         (void) snprintf(ret, bytes, "%s  %.0f %s%s", p->what, done, p->unit ? p->unit : "", rate);
         return;

@@ -1,26 +1,27 @@
 /*
  * A progress line on stderr: what is being done, how far it is, the rate and the time left.
  *
- * It appears only if stderr is a terminal and the work takes more than two seconds; otherwise, and with --quiet,
- * every call is nearly free and prints nothing. One at a time per process.
+ * It appears only if stderr is a terminal and the work takes more than two seconds; otherwise, and with
+ * --quiet, every call is nearly free and prints nothing. One at a time per process.
  */
 #pragma once
 
 #include <stdbool.h>
 
 struct progress {
-    bool visible;        /* stderr is a terminal and nobody asked for silence */
-    bool drawn;          /* a line stands on the terminal */
+    bool visible; /* stderr is a terminal and nobody asked for silence */
+    bool drawn;   /* a line stands on the terminal */
     char what[64];
     const char *unit;
-    double total;        /* in units; 0 = unknown */
+    double total;                   /* in units; 0 = unknown */
     double begun, step, last_drawn; /* the line waits for the first, the rate counts from the second */
 };
 
 /**
  * progress_start() - begin a piece of work
  * @what:  "calibrating"; copied
- * @unit:  what is counted, plural: "tokens"; NULL = @total is a fraction of 1 and only percents are shown; borrowed
+ * @unit:  what is counted, plural: "tokens"; NULL = @total is a fraction of 1 and only percents are shown;
+ * borrowed
  * @total: in units; 0 if unknown
  * @quiet: print nothing
  */

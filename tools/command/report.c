@@ -15,8 +15,8 @@
 
 struct report {
     size_t n_columns, n_cells, room;
-    bool *right;       /* [n_columns] */
-    char **cells;      /* [n_cells] row by row, the header first */
+    bool *right;  /* [n_columns] */
+    char **cells; /* [n_cells] row by row, the header first */
     bool out_of_memory;
 };
 
@@ -182,7 +182,8 @@ const char *human_seconds(double seconds, char ret[static HUMAN_BYTES])
     else if (s < 3599.5)
         (void) snprintf(ret, HUMAN_BYTES, "%d min %02d s", (int) (s + 0.5) / 60, (int) (s + 0.5) % 60);
     else
-        (void) snprintf(ret, HUMAN_BYTES, "%d h %02d min", (int) (s / 60 + 0.5) / 60, (int) (s / 60 + 0.5) % 60);
+        (void) snprintf(ret, HUMAN_BYTES, "%d h %02d min", (int) (s / 60 + 0.5) / 60,
+                        (int) (s / 60 + 0.5) % 60);
     return ret;
 }
 

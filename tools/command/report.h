@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* ---- tables -------------------------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 struct report;
 
@@ -32,7 +32,7 @@ __attribute__((format(printf, 2, 3))) void report_row(struct report *r, const ch
 /* Prints header and rows. Return: 0; -ENOMEM if this or any call before ran out of memory. */
 int report_print(struct report *r, FILE *f);
 
-/* ---- amounts ------------------------------------------------------------------------------------------------- */
+/* ---- amounts ---- */
 
 #define HUMAN_BYTES 32 /* room for any of these */
 
@@ -47,7 +47,7 @@ const char *human_seconds(double seconds, char ret[static HUMAN_BYTES]);
 const char *digest_hex(const uint8_t digest[static 32], char ret[static DIGEST_HEX_BYTES]);
 const char *digest_short(const uint8_t digest[static 32], char ret[static DIGEST_HEX_BYTES]);
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 /* A JSON string of bytes that ought to be UTF-8: what is not becomes U+FFFD. NULL without memory. */
 json_t *utf8_json(const char *text, size_t bytes);

@@ -14,11 +14,11 @@
 
 #define TEXT_BYTES_MAX ((size_t) 1 << 30)
 
-/* Bytes of the character that begins with @p, of @n there are; 0: none does. RFC 3629: no overlong forms, no surrogates,
- * nothing above U+10FFFF. */
+/* Bytes of the character that begins with @p, of @n there are; 0: none does. RFC 3629: no overlong forms, no
+ * surrogates, nothing above U+10FFFF. */
 static size_t utf8_length(const uint8_t *p, size_t n)
 {
-    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t length = p[0] < 0x80 ? 1 : p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
     uint32_t c = length == 1 ? p[0] : p[0] & (0x7Fu >> length);
 
@@ -58,17 +58,18 @@ static int read_text(const char *path, void **ret_text, size_t *ret_bytes, struc
         return fail(e, -EINVAL, "%s is compressed; unpack it first (gunzip -c %s > TEXT)", path, path);
     bad = utf8_error(text, bytes);
     if (bad < bytes)
-        return fail(e, -EINVAL, "%s is not UTF-8 text: byte 0x%02x at offset %zu; if it is text in another encoding, "
-                    "convert it first (iconv -f LATIN1 -t UTF-8 %s > TEXT)", path, ((const uint8_t *) text)[bad], bad,
-                    path);
+        return fail(e, -EINVAL,
+                    "%s is not UTF-8 text: byte 0x%02x at offset %zu; if it is text in another encoding, "
+                    "convert it first (iconv -f LATIN1 -t UTF-8 %s > TEXT)",
+                    path, ((const uint8_t *) text)[bad], bad, path);
     *ret_text = take_ptr(text);
     *ret_bytes = bytes;
     return 0;
 }
 
 /* The tokens of @n bytes behind those that are there already. */
-static int append_tokens(const struct engine *en, const char *text, size_t n, struct document *d, size_t *room,
-                         struct errmsg *e)
+static int append_tokens(const struct engine *en, const char *text, size_t n, struct document *d,
+                         size_t *room, struct errmsg *e)
 {
     _cleanup_(freep) uint32_t *tokens = NULL;
     size_t n_tokens = 0;
@@ -90,7 +91,8 @@ static int append_tokens(const struct engine *en, const char *text, size_t n, st
     return 0;
 }
 
-static int split_lines(const struct engine *en, const char *text, size_t bytes, struct document *d, struct errmsg *e)
+static int split_lines(const struct engine *en, const char *text, size_t bytes, struct document *d,
+                       struct errmsg *e)
 {
     size_t room = 0, n_lines = 1;
 
@@ -115,9 +117,10 @@ static int split_lines(const struct engine *en, const char *text, size_t bytes, 
     return 0;
 }
 
-static int load(const struct engine *en, const char *path, bool lines, struct document *ret_document, struct errmsg *e)
+static int load(const struct engine *en, const char *path, bool lines, struct document *ret_document,
+                struct errmsg *e)
 {
-    _cleanup_(document_deinit) struct document d = { 0 };
+    _cleanup_(document_deinit) struct document d = {0};
     _cleanup_(freep) void *text = NULL;
     size_t bytes = 0, room = 0;
     int r = read_text(path, &text, &bytes, e);
@@ -132,7 +135,7 @@ static int load(const struct engine *en, const char *path, bool lines, struct do
     if (d.n_tokens == 0)
         return fail(e, -EINVAL, "%s is empty", path);
     *ret_document = d;
-    d = (struct document) { 0 };
+    d = (struct document){0};
     return 0;
 }
 
@@ -141,7 +144,8 @@ int document_load(const struct engine *en, const char *path, struct document *re
     return load(en, path, false, ret_document, e);
 }
 
-int document_load_lines(const struct engine *en, const char *path, struct document *ret_document, struct errmsg *e)
+int document_load_lines(const struct engine *en, const char *path, struct document *ret_document,
+                        struct errmsg *e)
 {
     return load(en, path, true, ret_document, e);
 }
@@ -150,5 +154,5 @@ void document_deinit(struct document *d)
 {
     free(d->tokens);
     free(d->ends);
-    *d = (struct document) { 0 };
+    *d = (struct document){0};
 }

@@ -1,6 +1,6 @@
 /*
- * kvcobra demo: everything once, on this machine, with nothing left behind. The steps are in demo_compress.c and
- * demo_share.c; here are the options, the folder, the signals and the children.
+ * kvcobra demo: everything once, on this machine, with nothing left behind. The steps are in demo_compress.c
+ * and demo_share.c; here are the options, the folder, the signals and the children.
  */
 #include <errno.h>
 #include <libgen.h>
@@ -25,11 +25,11 @@ enum { OPT_TEXT = 1, OPT_EVAL_TEXT, OPT_DAEMON, OPT_QUICK };
 
 enum { ARGS_MAX = 24 };
 
-const char *const demo_budgets[DEMO_BUDGETS] = { "2", "3", "4" };
+const char *const demo_budgets[DEMO_BUDGETS] = {"2", "3", "4"};
 
 static const char *const default_texts[2] = {
-    "/usr/share/debian-reference/debian-reference.en.txt.gz",          /* package debian-reference-en */
-    "/usr/share/developers-reference/developers-reference.txt.gz",     /* package developers-reference */
+    "/usr/share/debian-reference/debian-reference.en.txt.gz",      /* package debian-reference-en */
+    "/usr/share/developers-reference/developers-reference.txt.gz", /* package developers-reference */
 };
 
 struct demo_options {
@@ -39,17 +39,21 @@ struct demo_options {
 
 static const char doc[] =
     "Compress, measure, share and swap: everything that kvcobra does, once, in a few minutes.\v"
-    "MODEL is a GGUF file; without it, the small model that tools/fetch_model.sh fetches is used. The demonstration "
+    "MODEL is a GGUF file; without it, the small model that tools/fetch_model.sh fetches is used. The "
+    "demonstration "
     "calibrates on one Debian document and measures on another (packages debian-reference-en and "
-    "developers-reference), runs its own kvcobrad on a private socket, and leaves neither process nor file behind. "
+    "developers-reference), runs its own kvcobrad on a private socket, and leaves neither process nor file "
+    "behind. "
     "Every command line is printed before it runs.";
 
 static const struct argp_option options[] = {
-    { "text", OPT_TEXT, "FILE", 0, "Calibrate on this text instead of the Debian Reference", 1 },
-    { "eval-text", OPT_EVAL_TEXT, "FILE", 0, "Measure on this text instead of the Debian Developer's Reference", 1 },
-    { "daemon", OPT_DAEMON, "PATH", 0, "The kvcobrad to run (default: the one beside this program, or in PATH)", 2 },
-    { "quick", OPT_QUICK, NULL, 0, "A tenth of the tokens: shows the steps, proves little", 2 },
-    { 0 },
+    {"text", OPT_TEXT, "FILE", 0, "Calibrate on this text instead of the Debian Reference", 1},
+    {"eval-text", OPT_EVAL_TEXT, "FILE", 0,
+     "Measure on this text instead of the Debian Developer's Reference", 1},
+    {"daemon", OPT_DAEMON, "PATH", 0,
+     "The kvcobrad to run (default: the one beside this program, or in PATH)", 2},
+    {"quick", OPT_QUICK, NULL, 0, "A tenth of the tokens: shows the steps, proves little", 2},
+    {0},
 };
 
 static void set_quick(struct demo *d)
@@ -94,9 +98,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "[MODEL]", doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, "[MODEL]", doc, common_children, NULL, NULL};
 
-/* ---- for both halves ------------------------------------------------------------------------------------------ */
+/* ---- for both halves ---- */
 
 void demo_heading(const char *fmt, ...)
 {
@@ -121,7 +125,7 @@ struct demo_path demo_path(const struct demo *d, const char *name)
 int demo_start(const struct demo *d, struct process *p, enum process_output output, const char *const *args,
                struct errmsg *e)
 {
-    const char *argv[ARGS_MAX + 1] = { "kvcobra" };
+    const char *argv[ARGS_MAX + 1] = {"kvcobra"};
     size_t n = 1;
 
     fputs("$ kvcobra", stdout);
@@ -139,7 +143,7 @@ int demo_start(const struct demo *d, struct process *p, enum process_output outp
 int demo_run(const struct demo *d, struct process *p, enum process_output output, const char *const *args,
              struct errmsg *e)
 {
-    struct process *const ps[] = { p };
+    struct process *const ps[] = {p};
     int r = demo_start(d, p, output, args, e);
 
     if (r == 0)
@@ -149,7 +153,7 @@ int demo_run(const struct demo *d, struct process *p, enum process_output output
     return r;
 }
 
-/* ---- what is needed --------------------------------------------------------------------------------------------- */
+/* ---- what is needed ---- */
 
 static int find_texts(struct demo *d, struct errmsg *e)
 {
@@ -173,15 +177,20 @@ static int find_model(struct demo *d, char room[PATH_MAX], struct errmsg *e)
     if (d->model)
         return 0;
     (void) snprintf(room, PATH_MAX, "%s%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf",
-                    xdg ? cache : home ? home : "", xdg ? "" : "/.cache");
+                    xdg    ? cache
+                    : home ? home
+                           : "",
+                    xdg ? "" : "/.cache");
     if (access(room, R_OK) != 0)
-        return fail(e, -ENOENT, "there is no model at %s; 'sh tools/fetch_model.sh' fetches it, or name another GGUF "
-                    "file", room);
+        return fail(e, -ENOENT,
+                    "there is no model at %s; 'sh tools/fetch_model.sh' fetches it, or name another GGUF "
+                    "file",
+                    room);
     d->model = room;
     return 0;
 }
 
-/* ---- the folder and the signals ------------------------------------------------------------------------------- */
+/* ---- the folder and the signals ---- */
 
 static void demo_deinit(struct demo *d)
 {
@@ -219,7 +228,8 @@ static int play(struct demo *d, const char *daemon, struct errmsg *e)
         r = temp_folder_make(NULL, "demo", d->dir, sizeof(d->dir), e);
     if (r < 0)
         return r;
-    printf("This takes a few minutes. Model: %s. Everything is kept in %s until the end.\n", d->model, d->dir);
+    printf("This takes a few minutes. Model: %s. Everything is kept in %s until the end.\n", d->model,
+           d->dir);
     r = demo_compress(d, e);
     return r < 0 ? r : demo_share(d, e);
 }
@@ -227,12 +237,17 @@ static int play(struct demo *d, const char *daemon, struct errmsg *e)
 static int run(int argc, char **argv)
 {
     struct demo_options o = {
-        .demo = {
-            .signal_fd = -1, .calibrate_tokens = "8192", .eval_tokens = "2048", .eval_window = "1024",
-            .prompt_bytes = "8000", .generate_tokens = "384",
-        },
+        .demo =
+            {
+                .signal_fd = -1,
+                .calibrate_tokens = "8192",
+                .eval_tokens = "2048",
+                .eval_window = "1024",
+                .prompt_bytes = "8000",
+                .generate_tokens = "384",
+            },
     };
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     double start = clock_seconds();
     char took[HUMAN_BYTES], dir[PATH_MAX];
     int r;
@@ -247,9 +262,9 @@ static int run(int argc, char **argv)
         return command_fail("%s", e.text);
     if (access(dir, F_OK) == 0)
         return command_fail("cannot remove %s", dir);
-    printf("\nDone in %s; kvcobrad has ended and %s is gone.\n",
-           human_seconds(clock_seconds() - start, took), dir);
+    printf("\nDone in %s; kvcobrad has ended and %s is gone.\n", human_seconds(clock_seconds() - start, took),
+           dir);
     return COMMAND_OK;
 }
 
-const struct command cmd_demo = { "demo", "all of this, once, on this machine", run };
+const struct command cmd_demo = {"demo", "all of this, once, on this machine", run};

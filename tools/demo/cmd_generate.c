@@ -1,5 +1,6 @@
 /*
- * kvcobra generate: a prompt in, text out, through the exact cache, a table of one's own or a daemon's shared pool.
+ * kvcobra generate: a prompt in, text out, through the exact cache, a table of one's own or a daemon's shared
+ * pool.
  */
 #include <errno.h>
 #include <math.h>
@@ -19,8 +20,20 @@
 #include "tools/command/report.h"
 #include "tools/command/text_file.h"
 
-enum { OPT_PROMPT = 1, OPT_PROMPT_FILE, OPT_TABLE, OPT_SOCKET, OPT_EXACT, OPT_TOKENS, OPT_TEMPERATURE, OPT_SEED,
-       OPT_IGNORE_EOS, OPT_LABEL, OPT_REPORT, OPT_MOMENTS };
+enum {
+    OPT_PROMPT = 1,
+    OPT_PROMPT_FILE,
+    OPT_TABLE,
+    OPT_SOCKET,
+    OPT_EXACT,
+    OPT_TOKENS,
+    OPT_TEMPERATURE,
+    OPT_SEED,
+    OPT_IGNORE_EOS,
+    OPT_LABEL,
+    OPT_REPORT,
+    OPT_MOMENTS
+};
 
 enum { DEFAULT_TOKENS = 128 };
 
@@ -38,35 +51,42 @@ struct generate_options {
 struct output {
     const struct tokenizer *tokenizer;
     bool stream;
-    char *text;      /* with --json */
+    char *text; /* with --json */
     size_t n_text;
     struct progress progress;
 };
 
 static const char doc[] =
     "Continue a prompt, and say how fast.\v"
-    "With --socket, tokens that another process published are not computed again, and what is computed here is "
-    "published. At the end: time to first token (opening the cache included, loading the model not), tokens per "
+    "With --socket, tokens that another process published are not computed again, and what is computed here "
+    "is "
+    "published. At the end: time to first token (opening the cache included, loading the model not), tokens "
+    "per "
     "second, prompt tokens found, bytes shared.\n\n"
     "Examples:\n\n"
     "  kvcobra generate model.gguf --prompt 'The capital of France is'\n"
     "  kvcobra generate model.gguf --prompt-file manual.txt --socket /run/kvcobra/kvcobra.sock";
 
 static const struct argp_option options[] = {
-    { "prompt", OPT_PROMPT, "TEXT", 0, "The text to continue; control tokens such as <|im_start|> count as such", 1 },
-    { "prompt-file", OPT_PROMPT_FILE, "FILE", 0, "The text to continue, from a file; everything in it is text", 1 },
-    { "exact", OPT_EXACT, NULL, 0, "Keep keys and values as they are (this is the default)", 2 },
-    { "table", OPT_TABLE, "TABLE", 0, "Compress with this table, in this process", 2 },
-    { "socket", OPT_SOCKET, "PATH", 0, "Compress with the active table of the daemon there, and share", 2 },
-    { "report", OPT_REPORT, "PERCENT", 0, "With --socket: measure this share of new chunks and tell the daemon how the table "
-      "fits them (sums of errors; no text and no vector)", 2 },
-    { "moments", OPT_MOMENTS, NULL, 0, "With --report: second moments of keys and values too, for kvcobra recalibrate", 2 },
-    { "tokens", OPT_TOKENS, "N", 0, "Tokens to generate at most (default 128)", 3 },
-    { "temperature", OPT_TEMPERATURE, "T", 0, "0 = always the likeliest token (default)", 3 },
-    { "seed", OPT_SEED, "N", 0, "Of the draws at a temperature above 0 (default 0)", 3 },
-    { "label", OPT_LABEL, "NAME", 0, "Put a name in front of the summary, to tell several runs apart", 3 },
-    { "ignore-eos", OPT_IGNORE_EOS, NULL, 0, "Go on after the model's end-of-text token", 3 },
-    { 0 },
+    {"prompt", OPT_PROMPT, "TEXT", 0,
+     "The text to continue; control tokens such as <|im_start|> count as such", 1},
+    {"prompt-file", OPT_PROMPT_FILE, "FILE", 0, "The text to continue, from a file; everything in it is text",
+     1},
+    {"exact", OPT_EXACT, NULL, 0, "Keep keys and values as they are (this is the default)", 2},
+    {"table", OPT_TABLE, "TABLE", 0, "Compress with this table, in this process", 2},
+    {"socket", OPT_SOCKET, "PATH", 0, "Compress with the active table of the daemon there, and share", 2},
+    {"report", OPT_REPORT, "PERCENT", 0,
+     "With --socket: measure this share of new chunks and tell the daemon how the table "
+     "fits them (sums of errors; no text and no vector)",
+     2},
+    {"moments", OPT_MOMENTS, NULL, 0,
+     "With --report: second moments of keys and values too, for kvcobra recalibrate", 2},
+    {"tokens", OPT_TOKENS, "N", 0, "Tokens to generate at most (default 128)", 3},
+    {"temperature", OPT_TEMPERATURE, "T", 0, "0 = always the likeliest token (default)", 3},
+    {"seed", OPT_SEED, "N", 0, "Of the draws at a temperature above 0 (default 0)", 3},
+    {"label", OPT_LABEL, "NAME", 0, "Put a name in front of the summary, to tell several runs apart", 3},
+    {"ignore-eos", OPT_IGNORE_EOS, NULL, 0, "Go on after the model's end-of-text token", 3},
+    {0},
 };
 
 static void check(const struct generate_options *o, const struct argp_state *state)
@@ -139,7 +159,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "MODEL", doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, "MODEL", doc, common_children, NULL, NULL};
 
 static int append_text(struct output *out, const char *piece, size_t bytes)
 {
@@ -161,7 +181,7 @@ static int emit(void *ctx, uint32_t token)
     const char *piece = tokenizer_piece(out->tokenizer, token, &bytes);
 
     progress_end(&out->progress); /* the line must not stand in the text */
-    if (!piece) /* vocabularies are padded with ids that mean nothing */
+    if (!piece)                   /* vocabularies are padded with ids that mean nothing */
         return 0;
     if (!out->stream)
         return append_text(out, piece, bytes);
@@ -181,7 +201,9 @@ static void prompt_progress(void *ctx, size_t n_done)
 static int ask_for_reports(kvc_client *c, kvc_model *m, const struct generate_options *o, struct errmsg *e)
 {
     kvc_report_options ro = {
-        .struct_bytes = sizeof(ro), .share_ppm = (uint32_t) lround(o->report * 1e4), .moments = o->moments,
+        .struct_bytes = sizeof(ro),
+        .share_ppm = (uint32_t) lround(o->report * 1e4),
+        .moments = o->moments,
     };
     int r = o->report > 0 ? kvc_model_report(m, &ro) : 0;
 
@@ -193,7 +215,7 @@ static int load_prompt(const struct engine *en, const struct generate_options *o
                        struct errmsg *e)
 {
     const struct engine_info *info = engine_info(en);
-    _cleanup_(document_deinit) struct document d = { 0 };
+    _cleanup_(document_deinit) struct document d = {0};
     uint32_t *tokens;
     int r;
 
@@ -202,7 +224,8 @@ static int load_prompt(const struct engine *en, const struct generate_options *o
     if (o->prompt_file)
         r = document_load(en, o->prompt_file, &d, e);
     else
-        r = tokenizer_encode(engine_tokenizer(en), o->prompt, strlen(o->prompt), true, &d.tokens, &d.n_tokens, e);
+        r = tokenizer_encode(engine_tokenizer(en), o->prompt, strlen(o->prompt), true, &d.tokens, &d.n_tokens,
+                             e);
     if (r < 0)
         return r;
     if (info->add_bos && info->token_bos < info->n_vocab) {
@@ -220,7 +243,7 @@ static int load_prompt(const struct engine *en, const struct generate_options *o
         return fail(e, -EINVAL, "the prompt has %zu tokens; with %zu more it exceeds the %u that %s can read",
                     d.n_tokens, o->n_tokens, info->n_context, o->model);
     *ret = d;
-    d = (struct document) { 0 };
+    d = (struct document){0};
     return 0;
 }
 
@@ -245,7 +268,7 @@ static int run_compressed(struct engine *en, const struct document *prompt, cons
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(kvc_seq_freep) kvc_seq *s = NULL; /* freed before its client */
     double start = clock_seconds();
-    kvc_usage usage = { .struct_bytes = sizeof(usage) };
+    kvc_usage usage = {.struct_bytes = sizeof(usage)};
     struct generation g;
     struct kv_cache cache;
     kvc_model *m;
@@ -286,13 +309,15 @@ static void print_summary(const struct generate_options *o, const struct documen
     char first[HUMAN_BYTES], held[HUMAN_BYTES], exact[HUMAN_BYTES], shared[HUMAN_BYTES];
     const char *label = o->label ? o->label : "", *colon = o->label ? ": " : "";
 
-    command_note(&o->common, "%s%sfirst token after %s, then %.1f tokens/s; prompt of %zu tokens, %zu of them found in "
-                 "shared pages", label, colon, human_seconds(g->first_seconds, first), tokens_per_second(g),
-                 prompt->n_tokens, g->n_matched);
+    command_note(&o->common,
+                 "%s%sfirst token after %s, then %.1f tokens/s; prompt of %zu tokens, %zu of them found in "
+                 "shared pages",
+                 label, colon, human_seconds(g->first_seconds, first), tokens_per_second(g), prompt->n_tokens,
+                 g->n_matched);
     if (u->tokens > 0)
         command_note(&o->common, "%s%scache of %ju tokens: %s (binary16: %s), %s of it shared", label, colon,
-                     (uintmax_t) u->tokens, human_bytes(usage_bytes(u), held), human_bytes(u->numbers * 2, exact),
-                     human_bytes(u->shared_bytes, shared));
+                     (uintmax_t) u->tokens, human_bytes(usage_bytes(u), held),
+                     human_bytes(u->numbers * 2, exact), human_bytes(u->shared_bytes, shared));
     if (g->publish_err < 0)
         command_note(&o->common, "%s%snot everything was published: %s", label, colon, g->publish_text);
 }
@@ -312,19 +337,25 @@ static int print_json(const struct output *out, const struct document *prompt, c
         (json_int_t) u->shared_bytes, "not_published_because", g->publish_text));
 }
 
-static int generate_and_print(struct engine *en, const struct document *prompt, const struct generate_options *o,
-                              struct output *out)
+static int generate_and_print(struct engine *en, const struct document *prompt,
+                              const struct generate_options *o, struct output *out)
 {
     const struct generation_options go = {
-        .n_tokens = o->n_tokens, .temperature = o->temperature, .seed = o->seed, .ignore_eos = o->ignore_eos,
-        .emit = emit, .progress = prompt_progress, .ctx = out,
+        .n_tokens = o->n_tokens,
+        .temperature = o->temperature,
+        .seed = o->seed,
+        .ignore_eos = o->ignore_eos,
+        .emit = emit,
+        .progress = prompt_progress,
+        .ctx = out,
     };
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct generation g;
-    kvc_usage usage = { 0 };
+    kvc_usage usage = {0};
     int r;
 
-    progress_start(&out->progress, "reading the prompt", "tokens", (double) prompt->n_tokens, o->common.quiet);
+    progress_start(&out->progress, "reading the prompt", "tokens", (double) prompt->n_tokens,
+                   o->common.quiet);
     if (o->table || o->socket)
         r = run_compressed(en, prompt, o, &go, &g, &usage, &e);
     else
@@ -344,11 +375,11 @@ static int generate_and_print(struct engine *en, const struct document *prompt, 
 
 static int run(int argc, char **argv)
 {
-    struct generate_options o = { .n_tokens = DEFAULT_TOKENS };
-    const struct engine_options eo = { 0 };
+    struct generate_options o = {.n_tokens = DEFAULT_TOKENS};
+    const struct engine_options eo = {0};
     _cleanup_(engine_freep) struct engine *en = NULL;
-    _cleanup_(document_deinit) struct document prompt = { 0 };
-    struct errmsg e = { "" };
+    _cleanup_(document_deinit) struct document prompt = {0};
+    struct errmsg e = {""};
     struct output out;
     int r;
 
@@ -358,10 +389,10 @@ static int run(int argc, char **argv)
         r = load_prompt(en, &o, &prompt, &e);
     if (r < 0)
         return command_fail("%s", e.text);
-    out = (struct output) { .tokenizer = engine_tokenizer(en), .stream = !o.common.json };
+    out = (struct output){.tokenizer = engine_tokenizer(en), .stream = !o.common.json};
     r = generate_and_print(en, &prompt, &o, &out);
     free(out.text);
     return r;
 }
 
-const struct command cmd_generate = { "generate", "continue a prompt, alone or with others' help", run };
+const struct command cmd_generate = {"generate", "continue a prompt, alone or with others' help", run};

@@ -1,6 +1,6 @@
 /*
- * The two halves of `kvcobra demo` and what they share. Every step is a command line that the user could type; it is
- * printed before it runs.
+ * The two halves of `kvcobra demo` and what they share. Every step is a command line that the user could
+ * type; it is printed before it runs.
  */
 #pragma once
 
@@ -13,20 +13,21 @@
 
 struct errmsg;
 
-/* The budgets compared, bits per number. The second is served first; the last replaces it while clients run. */
+/* The budgets compared, bits per number. The second is served first; the last replaces it while clients run.
+ */
 enum { DEMO_BUDGETS = 3 };
 extern const char *const demo_budgets[DEMO_BUDGETS];
 
 struct demo {
     struct common_options common;
-    const char *model;                 /* a GGUF file */
-    const char *text[2];               /* to calibrate on, to evaluate on; plain, or compressed by gzip */
-    bool is_default_text[2];           /* a Debian document: its table of contents is skipped */
+    const char *model;       /* a GGUF file */
+    const char *text[2];     /* to calibrate on, to evaluate on; plain, or compressed by gzip */
+    bool is_default_text[2]; /* a Debian document: its table of contents is skipped */
     const char *calibrate_tokens, *eval_tokens, *eval_window, *prompt_bytes, *generate_tokens; /* as typed */
-    char self[PATH_MAX];               /* this program */
-    char daemon[PATH_MAX];             /* kvcobrad */
-    char dir[PATH_MAX];                /* a fresh folder for everything below */
-    int signal_fd;                     /* Ctrl-C and friends */
+    char self[PATH_MAX];   /* this program */
+    char daemon[PATH_MAX]; /* kvcobrad */
+    char dir[PATH_MAX];    /* a fresh folder for everything below */
+    int signal_fd;         /* Ctrl-C and friends */
 };
 
 /* A path in the demo's folder, from its file name. */

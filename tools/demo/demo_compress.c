@@ -21,7 +21,7 @@ struct cost {
 static int run_shell(const struct demo *d, const char *label, const char *const *argv, struct errmsg *e)
 {
     _cleanup_(process_deinit) struct process p = PROCESS_INIT(label);
-    struct process *ps[] = { &p };
+    struct process *ps[] = {&p};
     int r;
 
     (void) fflush(stdout);
@@ -34,22 +34,25 @@ static int run_shell(const struct demo *d, const char *label, const char *const 
 }
 
 /* Paths travel as arguments, not inside the script: no quoting can go wrong. */
-static int unpack(const struct demo *d, const char *from, bool skip_contents, const char *to, struct errmsg *e)
+static int unpack(const struct demo *d, const char *from, bool skip_contents, const char *to,
+                  struct errmsg *e)
 {
     static const char plain[] = "cat -- \"$1\" > \"$2\"";
     static const char packed[] = "gzip -dc -- \"$1\" > \"$2\"";
     static const char skipping[] = "gzip -dc -- \"$1\" | tail -n +" FIRST_LINE " > \"$2\"";
     size_t n = strlen(from);
     bool gz = n > 3 && strcmp(from + n - 3, ".gz") == 0;
-    const char *argv[] = { "sh", "-euc", skip_contents ? skipping : gz ? packed : plain, "sh", from, to, NULL };
+    const char *argv[] = {"sh", "-euc", skip_contents ? skipping : gz ? packed : plain, "sh", from, to, NULL};
 
-    printf("$ %s %s %s> %s\n", gz ? "gzip -dc" : "cat", from, skip_contents ? "| tail -n +" FIRST_LINE " " : "", to);
+    printf("$ %s %s %s> %s\n", gz ? "gzip -dc" : "cat", from,
+           skip_contents ? "| tail -n +" FIRST_LINE " " : "", to);
     return run_shell(d, "unpacking a text", argv, e);
 }
 
 static int cut_prompt(const struct demo *d, const char *from, const char *to, struct errmsg *e)
 {
-    const char *argv[] = { "sh", "-euc", "head -c \"$3\" -- \"$1\" > \"$2\"", "sh", from, to, d->prompt_bytes, NULL };
+    const char *argv[] = {"sh", "-euc", "head -c \"$3\" -- \"$1\" > \"$2\"", "sh", from, to, d->prompt_bytes,
+                          NULL};
 
     printf("$ head -c %s %s > %s\n", d->prompt_bytes, from, to);
     return run_shell(d, "cutting the prompt", argv, e);
@@ -68,12 +71,13 @@ static int prepare_texts(const struct demo *d, struct errmsg *e)
     return r < 0 ? r : cut_prompt(d, evaluate.text, prompt.text, e);
 }
 
-/* By gradients: one pass back through the model costs a third of the time that depth weights take (2026-11). */
+/* By gradients: one pass back through the model costs a third of the time that depth weights take (2026-11).
+ */
 static int calibrate(const struct demo *d, struct errmsg *e)
 {
     struct demo_path text = demo_path(d, "calibrate.txt"), stats = demo_path(d, "model.stats");
-    const char *args[] = { "calibrate", d->model, "--text", text.text, "--tokens", d->calibrate_tokens,
-                           "--metric", "fisher", "-o", stats.text, NULL };
+    const char *args[] = {"calibrate", d->model, "--text", text.text,  "--tokens", d->calibrate_tokens,
+                          "--metric",  "fisher", "-o",     stats.text, NULL};
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra calibrate");
 
     demo_heading("Calibrate: which directions of the cache matter to this model, and how much");
@@ -91,7 +95,7 @@ static struct demo_path table_path(const struct demo *d, const char *budget)
 static int solve(const struct demo *d, const char *budget, struct errmsg *e)
 {
     struct demo_path stats = demo_path(d, "model.stats"), table = table_path(d, budget);
-    const char *args[] = { "solve", stats.text, "--bpd", budget, "-o", table.text, NULL };
+    const char *args[] = {"solve", stats.text, "--bpd", budget, "-o", table.text, NULL};
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra solve");
 
     return demo_run(d, &p, PROCESS_SHOW, args, e);
@@ -101,8 +105,8 @@ static int parse_cost(const char *text, struct cost *ret, struct errmsg *e)
 {
     json_t *json = json_loads(text ? text : "", 0, NULL);
     int r = json_unpack(json, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F}", "ppl_exact", &ret->ppl_exact, "ppl",
-                        &ret->ppl, "kl", &ret->kl, "bpd_code", &ret->bpd_code, "bpd_true", &ret->bpd_true, "bytes",
-                        &ret->bytes, "tokens", &ret->tokens, "numbers", &ret->numbers);
+                        &ret->ppl, "kl", &ret->kl, "bpd_code", &ret->bpd_code, "bpd_true", &ret->bpd_true,
+                        "bytes", &ret->bytes, "tokens", &ret->tokens, "numbers", &ret->numbers);
 
     json_decref(json);
     return r < 0 ? fail(e, -EBADMSG, "cannot read what kvcobra eval --json printed") : 0;
@@ -111,8 +115,8 @@ static int parse_cost(const char *text, struct cost *ret, struct errmsg *e)
 static int evaluate(const struct demo *d, const char *budget, struct cost *ret, struct errmsg *e)
 {
     struct demo_path text = demo_path(d, "evaluate.txt"), table = table_path(d, budget);
-    const char *args[] = { "eval", d->model, "--table", table.text, "--text", text.text, "--tokens", d->eval_tokens,
-                           "--window", d->eval_window, "--json", NULL };
+    const char *args[] = {"eval",     d->model,       "--table",  table.text,     "--text", text.text,
+                          "--tokens", d->eval_tokens, "--window", d->eval_window, "--json", NULL};
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra eval");
     int r = demo_run(d, &p, PROCESS_CAPTURE, args, e);
 
@@ -121,22 +125,24 @@ static int evaluate(const struct demo *d, const char *budget, struct cost *ret, 
 
 static int print_costs(const struct demo *d, const struct cost costs[DEMO_BUDGETS], struct errmsg *e)
 {
-    _cleanup_(report_freep) struct report *r =
-        report_new("<cache\t>bits per number\t>all included\t>bytes per token\t>smaller\t>perplexity\t>KL, nats");
+    _cleanup_(report_freep) struct report *r = report_new(
+        "<cache\t>bits per number\t>all included\t>bytes per token\t>smaller\t>perplexity\t>KL, nats");
 
-    report_row(r, "exact, binary16\t16.000\t16.000\t%.0f\t1.0x\t%.3f\t0", costs[0].numbers * 2 / costs[0].tokens,
-               costs[0].ppl_exact);
+    report_row(r, "exact, binary16\t16.000\t16.000\t%.0f\t1.0x\t%.3f\t0",
+               costs[0].numbers * 2 / costs[0].tokens, costs[0].ppl_exact);
     for (size_t i = 0; i < DEMO_BUDGETS; i++) {
         const struct cost *c = &costs[i];
 
-        report_row(r, "%s bits\t%.3f\t%.3f\t%.0f\t%.1fx\t%.3f\t%.5f", demo_budgets[i], c->bpd_code, c->bpd_true,
-                   c->bytes / c->tokens, c->numbers * 2 / c->bytes, c->ppl, c->kl);
+        report_row(r, "%s bits\t%.3f\t%.3f\t%.0f\t%.1fx\t%.3f\t%.5f", demo_budgets[i], c->bpd_code,
+                   c->bpd_true, c->bytes / c->tokens, c->numbers * 2 / c->bytes, c->ppl, c->kl);
     }
     putchar('\n');
     if (report_print(r, stdout) < 0)
         return fail(e, -ENOMEM, "out of memory");
-    printf("\nIncluded are the first and the newest tokens, which stay exact: in windows of %s they weigh much, in longer\n"
-           "texts less.\n", d->eval_window);
+    printf("\nIncluded are the first and the newest tokens, which stay exact: in windows of %s they weigh "
+           "much, in longer\n"
+           "texts less.\n",
+           d->eval_window);
     return 0;
 }
 

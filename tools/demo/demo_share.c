@@ -1,4 +1,5 @@
-/* Second half of the demonstration: one process reads a prompt, another finds it read, and the table is swapped. */
+/* Second half of the demonstration: one process reads a prompt, another finds it read, and the table is
+ * swapped. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static void cast_deinit(struct cast *c)
 
 static int wait_for(struct cast *c, size_t which, enum process_event event, struct errmsg *e)
 {
-    struct process *const ps[N_CHILDREN] = { &c->daemon, &c->a, &c->b };
+    struct process *const ps[N_CHILDREN] = {&c->daemon, &c->a, &c->b};
 
     return process_wait(ps, N_CHILDREN, which, event, c->d->signal_fd, e);
 }
@@ -32,14 +33,26 @@ static int wait_for(struct cast *c, size_t which, enum process_event event, stru
 /* The daemon writes one byte when its sockets listen. */
 static int start_daemon(struct cast *c, struct errmsg *e)
 {
-    struct demo_path socket = demo_path(c->d, "kvcobra.sock"), operator_socket = demo_path(c->d, "operator.sock");
-    const char *argv[] = { "kvcobrad", "--socket", socket.text, "--operator-socket", operator_socket.text,
-                           "--pool-bytes", "512M", "--quota-bytes", "512M", "--log-level", "4", "--ready-fd", "3",
-                           NULL };
+    struct demo_path socket = demo_path(c->d, "kvcobra.sock"),
+                     operator_socket = demo_path(c->d, "operator.sock");
+    const char *argv[] = {"kvcobrad",
+                          "--socket",
+                          socket.text,
+                          "--operator-socket",
+                          operator_socket.text,
+                          "--pool-bytes",
+                          "512M",
+                          "--quota-bytes",
+                          "512M",
+                          "--log-level",
+                          "4",
+                          "--ready-fd",
+                          "3",
+                          NULL};
     int r;
 
-    printf("$ kvcobrad --socket %s --operator-socket %s --pool-bytes 512M --quota-bytes 512M &\n", socket.text,
-           operator_socket.text);
+    printf("$ kvcobrad --socket %s --operator-socket %s --pool-bytes 512M --quota-bytes 512M &\n",
+           socket.text, operator_socket.text);
     (void) fflush(stdout);
     r = process_start(&c->daemon, c->d->daemon, argv, PROCESS_READY, e);
     if (r == 0)
@@ -62,7 +75,8 @@ static int use_table(struct cast *c, const char *budget, struct errmsg *e)
     table = demo_path(c->d, name);
     for (int i = 0; i < 2 && r == 0; i++) {
         _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra table");
-        const char *args[] = { "table", i == 0 ? "stage" : "activate", table.text, "--socket", socket.text, NULL };
+        const char *args[] = {"table", i == 0 ? "stage" : "activate", table.text, "--socket", socket.text,
+                              NULL};
 
         r = demo_run(c->d, &p, PROCESS_SHOW, args, e);
     }
@@ -72,8 +86,9 @@ static int use_table(struct cast *c, const char *budget, struct errmsg *e)
 static int start_client(struct cast *c, struct process *p, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "kvcobra.sock"), prompt = demo_path(c->d, "prompt.txt");
-    const char *args[] = { "generate", c->d->model, "--prompt-file", prompt.text, "--socket", socket.text,
-                           "--tokens", c->d->generate_tokens, "--ignore-eos", "--label", p->label, NULL };
+    const char *args[] = {"generate",     c->d->model, "--prompt-file", prompt.text,
+                          "--socket",     socket.text, "--tokens",      c->d->generate_tokens,
+                          "--ignore-eos", "--label",   p->label,        NULL};
 
     return demo_start(c->d, p, PROCESS_CAPTURE, args, e);
 }
@@ -123,8 +138,8 @@ static int show(struct cast *c, const char *const *args, struct errmsg *e)
 static int show_state(struct cast *c, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "operator.sock");
-    const char *tables[] = { "table", "list", "--socket", socket.text, NULL };
-    const char *status[] = { "status", "--socket", socket.text, NULL };
+    const char *tables[] = {"table", "list", "--socket", socket.text, NULL};
+    const char *status[] = {"status", "--socket", socket.text, NULL};
     int r = show(c, tables, e);
 
     return r < 0 ? r : show(c, status, e);
@@ -154,7 +169,8 @@ static int swap(struct cast *c, struct errmsg *e)
 {
     int r;
 
-    demo_heading("Swap: while both write, new sequences get a table of %s bits", demo_budgets[DEMO_BUDGETS - 1]);
+    demo_heading("Swap: while both write, new sequences get a table of %s bits",
+                 demo_budgets[DEMO_BUDGETS - 1]);
     r = use_table(c, demo_budgets[DEMO_BUDGETS - 1], e);
     if (r < 0)
         return r;
@@ -177,7 +193,10 @@ static int swap(struct cast *c, struct errmsg *e)
 int demo_share(const struct demo *d, struct errmsg *e)
 {
     _cleanup_(cast_deinit) struct cast c = {
-        .d = d, .daemon = PROCESS_INIT("kvcobrad"), .a = PROCESS_INIT("A"), .b = PROCESS_INIT("B"),
+        .d = d,
+        .daemon = PROCESS_INIT("kvcobrad"),
+        .a = PROCESS_INIT("A"),
+        .b = PROCESS_INIT("B"),
     };
     int r;
 

@@ -20,11 +20,11 @@ struct run {
     struct engine *en;
     struct kv_cache *cache;
     kvc_client *c;
-    kvc_seq *s;              /* NULL: exact cache, nothing to match or publish */
+    kvc_seq *s; /* NULL: exact cache, nothing to match or publish */
     const struct generation_options *o;
-    uint32_t *tokens;        /* [n_prompt + o->n_tokens] the sequence so far */
+    uint32_t *tokens; /* [n_prompt + o->n_tokens] the sequence so far */
     size_t n, n_prompt;
-    float *logits;           /* [n_vocab] after the newest token */
+    float *logits; /* [n_vocab] after the newest token */
     struct sampler_state sampler;
     struct generation result;
 };
@@ -36,8 +36,8 @@ static void run_deinit(struct run *r)
 }
 
 /*
- * Publishing is a favour to others: when it fails (pool or quota full, table draining, daemon gone) the sequence is
- * whole and goes on privately. What the user should know is kept for the end.
+ * Publishing is a favour to others: when it fails (pool or quota full, table draining, daemon gone) the
+ * sequence is whole and goes on privately. What the user should know is kept for the end.
  */
 static void publish(struct run *r)
 {
@@ -123,7 +123,12 @@ int generate(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc_seq *
              size_t n_tokens, const struct generation_options *o, struct generation *ret, struct errmsg *e)
 {
     _cleanup_(run_deinit) struct run r = {
-        .en = en, .cache = cache, .c = c, .s = s, .o = o, .n_prompt = n_tokens,
+        .en = en,
+        .cache = cache,
+        .c = c,
+        .s = s,
+        .o = o,
+        .n_prompt = n_tokens,
     };
     double start = clock_seconds();
     size_t room, bytes;

@@ -1,8 +1,9 @@
 /*
  * Reading a prompt and writing on, through whichever cache holds the keys and values.
  *
- * With a client sequence, tokens that others published are taken over instead of computed, the rest is computed in
- * pieces and each piece is published before the next, so that the arena bounds nothing but a piece.
+ * With a client sequence, tokens that others published are taken over instead of computed, the rest is
+ * computed in pieces and each piece is published before the next, so that the arena bounds nothing but a
+ * piece.
  */
 #pragma once
 
@@ -17,10 +18,10 @@ struct errmsg;
 struct kv_cache;
 
 struct generation_options {
-    size_t n_tokens;    /* to generate at most */
-    float temperature;  /* 0 = the likeliest token */
+    size_t n_tokens;   /* to generate at most */
+    float temperature; /* 0 = the likeliest token */
     uint64_t seed;
-    bool ignore_eos;    /* go on after the end-of-text token */
+    bool ignore_eos; /* go on after the end-of-text token */
     /* Each new token as it is chosen. Non-zero stops with that value. */
     int (*emit)(void *ctx, uint32_t token);
     /* Prompt tokens computed so far; may be NULL. */
@@ -29,7 +30,7 @@ struct generation_options {
 };
 
 struct generation {
-    size_t n_matched;       /* prompt tokens that came from published pages */
+    size_t n_matched; /* prompt tokens that came from published pages */
     size_t n_generated;
     size_t n_published;     /* tokens of the sequence in the daemon's pool at the end */
     double first_seconds;   /* from the call to the first token */

@@ -21,7 +21,7 @@
 
 enum { HEAD_TOKENS = 128 };
 
-/* ---- memory -------------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 /* Places in the arena, one after another. The first walk counts, the second has an arena. */
 struct carver {
@@ -69,8 +69,8 @@ static void carve_all(struct backward *b, struct carver *c)
 uint64_t backward_bytes(const struct engine *en, size_t n_max)
 {
     const struct geometry *g = &en->net.geometry;
-    struct backward b = { .en = (struct engine *) en, .n_max = n_max, .n_parts = backward_attention_parts(g) };
-    struct carver c = { 0 };
+    struct backward b = {.en = (struct engine *) en, .n_max = n_max, .n_parts = backward_attention_parts(g)};
+    struct carver c = {0};
     float *cache;
 
     carve_all(&b, &c);
@@ -97,7 +97,7 @@ int backward_new(struct engine *en, size_t n_max, struct backward **ret_backward
 {
     _cleanup_(backward_freep) struct backward *b = calloc(1, sizeof(*b));
     struct geometry one_layer = en->net.geometry;
-    struct carver count = { 0 }, fill = { 0 };
+    struct carver count = {0}, fill = {0};
     size_t bytes;
     int r;
 
@@ -142,7 +142,7 @@ struct backward *backward_free(struct backward *b)
     return NULL;
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 
 /* A cache of the layer at hand: the next layer's keys take the place of the last one's. */
 static int append_layer(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
@@ -166,7 +166,7 @@ static int attend_layer(void *ctx, uint32_t layer, const float *q, size_t n_q, f
 static int run_forward(struct backward *b, const uint32_t *tokens, size_t n, struct errmsg *e)
 {
     struct kv_cache exact = exact_cache_ops(b->exact);
-    struct kv_cache cache = { .ctx = b->exact, .append = append_layer, .attend = attend_layer };
+    struct kv_cache cache = {.ctx = b->exact, .append = append_layer, .attend = attend_layer};
     size_t stride = b->n_max * b->en->net.n_embd, bytes = n * b->en->net.n_embd * sizeof(float);
     float *hidden = b->d_hidden;
     int r = engine_embed(b->en, tokens, n, hidden, e);
@@ -184,7 +184,7 @@ static int run_forward(struct backward *b, const uint32_t *tokens, size_t n, str
     return r;
 }
 
-/* ---- head ---------------------------------------------------------------------------------------------- */
+/* ---- head ---- */
 
 struct head_run {
     struct backward *b;
@@ -213,7 +213,7 @@ static int run_head(struct backward *b, size_t n, struct sampler_state *sampler,
 
     for (size_t at = 0; at < n; at += HEAD_TOKENS) {
         size_t some = n - at < HEAD_TOKENS ? n - at : HEAD_TOKENS;
-        struct head_run run = { .b = b, .labels = labels + at };
+        struct head_run run = {.b = b, .labels = labels + at};
         int r = engine_logits(en, some, b->d_hidden + at * n_embd, b->logits, e);
 
         if (r < 0)
@@ -221,7 +221,8 @@ static int run_head(struct backward *b, size_t n, struct sampler_state *sampler,
         for (size_t t = 0; sampler && t < some; t++)
             labels[at + t] = sample_softmax(b->logits + t * n_vocab, n_vocab, 1.0f, sampler);
         backward_each_token(b, some, head_token, &run);
-        linear_run_transposed(&en->linear, &en->net.output, b->logits, some, false, b->d_normed + at * n_embd);
+        linear_run_transposed(&en->linear, &en->net.output, b->logits, some, false,
+                              b->d_normed + at * n_embd);
     }
     return 0;
 }

@@ -22,8 +22,8 @@
 #include <string.h>
 
 enum {
-    ROWS = 128,      /* (query, head) pairs of a block */
-    ITEMS_MIN = 16,  /* of a layer: parts make up for few KV heads */
+    ROWS = 128,     /* (query, head) pairs of a block */
+    ITEMS_MIN = 16, /* of a layer: parts make up for few KV heads */
 };
 
 struct attention_run {
@@ -173,8 +173,8 @@ static void run_block(const struct attention_run *r, const struct block *x, size
                 d_v, stride);
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, 1.0f, x->d_p, keys, x->q, dim, 1.0f,
                 d_k, stride);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, dim, keys, 1.0f, x->d_p, keys, k, stride, 0.0f,
-                x->d_q, dim);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, dim, keys, 1.0f, x->d_p, keys, k, stride,
+                0.0f, x->d_q, dim);
     for (size_t i = 0; i < n * group; i++)
         memcpy(b->d_q + row_at(g, kv_head, from, i), x->d_q + i * d, d * sizeof(float));
 }
@@ -187,7 +187,7 @@ static void run_part(void *ctx, size_t item, unsigned worker)
     size_t kv_head = item % g->n_kv_heads, part = r->b->n_parts - 1 - item / g->n_kv_heads;
     size_t step = block_queries(g), floats = step * geometry_group(g) * g->d;
     size_t end = (part + 1) * r->part_queries < r->n ? (part + 1) * r->part_queries : r->n;
-    struct block x = { .q = r->b->scratch + worker * r->worker_floats };
+    struct block x = {.q = r->b->scratch + worker * r->worker_floats};
 
     x.d_o = x.q + floats;
     x.d_q = x.d_o + floats;

@@ -11,16 +11,17 @@ struct backward {
     size_t n_parts;            /* of the queries; each sums d_k and d_v of its own */
     struct exact_cache *exact; /* of the layer that the forward pass is at */
     float *cosine, *sine;      /* [n_max, n_rot / 2] */
-    float *before, *between;   /* [n_layers][n, n_embd] hidden states before a layer, and between its two halves */
-    float *d_hidden;           /* [n, n_embd] by the hidden states at the place reached */
-    float *d_normed;           /* [n, n_embd] */
-    float *q, *d_q, *d_mixed;  /* [n, n_heads, d]; q as attention multiplies it: normalised, rotated, scaled */
-    float *k;                  /* [n, n_kv_heads, d] normalised, rotated */
-    float *d_k, *d_v;          /* [n_parts][n, n_kv_heads, d] */
-    float *d_wide;             /* [FF_TOKENS, n_ff] */
-    float *logits;             /* [HEAD_TOKENS, n_vocab] */
-    float *scratch;            /* [n_workers][backward_attention_floats()] */
-    float *arena;              /* owns all of the above */
+    float *before,
+        *between;    /* [n_layers][n, n_embd] hidden states before a layer, and between its two halves */
+    float *d_hidden; /* [n, n_embd] by the hidden states at the place reached */
+    float *d_normed; /* [n, n_embd] */
+    float *q, *d_q, *d_mixed; /* [n, n_heads, d]; q as attention multiplies it: normalised, rotated, scaled */
+    float *k;                 /* [n, n_kv_heads, d] normalised, rotated */
+    float *d_k, *d_v;         /* [n_parts][n, n_kv_heads, d] */
+    float *d_wide;            /* [FF_TOKENS, n_ff] */
+    float *logits;            /* [HEAD_TOKENS, n_vocab] */
+    float *scratch;           /* [n_workers][backward_attention_floats()] */
+    float *arena;             /* owns all of the above */
 };
 
 /* Calls @one for tokens 0 .. n - 1 on the engine's workers. */

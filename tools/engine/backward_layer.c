@@ -30,7 +30,7 @@ static void run_tokens(void *ctx, size_t item, unsigned worker)
 
 void backward_each_token(struct backward *b, size_t n, void (*one)(void *ctx, size_t token), void *ctx)
 {
-    struct each_token t = { .n = n, .one = one, .ctx = ctx };
+    struct each_token t = {.n = n, .one = one, .ctx = ctx};
 
     threads_run(b->en->threads, run_tokens, &t, (n + TOKENS_PER_ITEM - 1) / TOKENS_PER_ITEM);
 }
@@ -74,12 +74,12 @@ static void norm_token(void *ctx, size_t t)
 
 void backward_norm_all(struct backward *b, const float *x, const float *weight, size_t n)
 {
-    struct norm_run r = { .b = b, .x = x, .weight = weight };
+    struct norm_run r = {.b = b, .x = x, .weight = weight};
 
     backward_each_token(b, n, norm_token, &r);
 }
 
-/* ---- the second half: h += W_down (silu(W_gate x) * W_up x) -------------------------------------------- */
+/* ---- the second half: h += W_down (silu(W_gate x) * W_up x) ---- */
 
 /* silu(g) = g t with t = 1 / (1 + e^-g), silu' = t (1 + g (1 - t)). act.gate and .up become gradients. */
 static void gate_token(void *ctx, size_t token)
@@ -102,7 +102,7 @@ static void feed_some(struct backward *b, uint32_t layer, size_t at, size_t n)
 {
     struct engine *en = b->en;
     const struct network_layer *l = &en->net.layers[layer];
-    const struct linear_job wide[] = { { &l->gate, en->act.gate }, { &l->up, en->act.up } };
+    const struct linear_job wide[] = {{&l->gate, en->act.gate}, {&l->up, en->act.up}};
     size_t n_embd = en->net.n_embd;
     const float *hidden = b->between + (layer * b->n_max + at) * n_embd;
 
@@ -123,7 +123,7 @@ static void feed_back(struct backward *b, uint32_t layer, size_t n)
     backward_norm_all(b, b->between + layer * b->n_max * net->n_embd, net->layers[layer].ffn_norm, n);
 }
 
-/* ---- the first half: h += W_O attention(q, k, v) ------------------------------------------------------- */
+/* ---- the first half: h += W_O attention(q, k, v) ---- */
 
 /* Norm per head and order of the file, backwards; forward.c: arrange_heads(). @x: before the norm. */
 static void disarrange_heads(const struct network *net, const float *x, size_t n_heads, const float *weight,
@@ -168,7 +168,7 @@ int backward_layer(struct backward *b, uint32_t layer, size_t n, backward_tap ta
     struct engine *en = b->en;
     const struct network_layer *l = &en->net.layers[layer];
     const float *hidden = b->before + layer * b->n_max * en->net.n_embd;
-    struct disarrange_run run = { .b = b, .layer = l };
+    struct disarrange_run run = {.b = b, .layer = l};
     int r;
 
     feed_back(b, layer, n);

@@ -25,8 +25,8 @@ struct bpe_symbol {
 };
 
 struct bpe_candidate {
-    uint32_t rank, left;            /* the heap's order */
-    uint32_t left_id, right_id;     /* what stood there when it was entered */
+    uint32_t rank, left;        /* the heap's order */
+    uint32_t left_id, right_id; /* what stood there when it was entered */
     uint32_t merged;
 };
 
@@ -129,7 +129,7 @@ void bpe_scratch_deinit(struct bpe_scratch *s)
 {
     free(s->symbols);
     free(s->heap);
-    *s = (struct bpe_scratch) { 0 };
+    *s = (struct bpe_scratch){0};
 }
 
 /* Enters the pair whose left half is @left, if a rule fits it. */
@@ -144,11 +144,11 @@ static void consider(const struct bpe_rule *rules, size_t n_rules, struct bpe_sc
     rule = find_rule(rules, n_rules, s->symbols[left].id, s->symbols[right].id);
     if (rule)
         heap_push(s->heap, n_heap,
-                  (struct bpe_candidate) { .rank = rule->rank,
-                                          .left = left,
-                                          .left_id = rule->left,
-                                          .right_id = rule->right,
-                                          .merged = rule->merged });
+                  (struct bpe_candidate){.rank = rule->rank,
+                                         .left = left,
+                                         .left_id = rule->left,
+                                         .right_id = rule->right,
+                                         .merged = rule->merged});
 }
 
 static bool stale(const struct bpe_symbol *symbols, const struct bpe_candidate *c)
@@ -171,8 +171,8 @@ int bpe_merge(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < n; i++)
-        s->symbols[i] = (struct bpe_symbol) { .id = ids[i], .previous = i > 0 ? i - 1 : NO_SYMBOL,
-                                              .next = i + 1 < n ? i + 1 : NO_SYMBOL };
+        s->symbols[i] = (struct bpe_symbol){
+            .id = ids[i], .previous = i > 0 ? i - 1 : NO_SYMBOL, .next = i + 1 < n ? i + 1 : NO_SYMBOL};
     for (uint32_t i = 0; i < n; i++)
         consider(rules, n_rules, s, &n_heap, i);
 

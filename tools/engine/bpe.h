@@ -6,8 +6,8 @@
 
 struct bpe_rule {
     uint32_t left, right; /* two neighbouring tokens … */
-    uint32_t rank;        /* … the lowest rank in the piece is merged first, the leftmost among equals … */
-    uint32_t merged;      /* … to this one */
+    uint32_t rank;   /* … the lowest rank in the piece is merged first, the leftmost among equals … */
+    uint32_t merged; /* … to this one */
 };
 
 /* Puts @rules into the order that bpe_merge() searches in. */

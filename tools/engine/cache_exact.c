@@ -21,19 +21,19 @@
 #include <string.h>
 
 enum {
-    ROWS_MAX = 128,            /* (query, head) pairs of an item … */
-    SCORES_MAX = 1024 * 1024,  /* … and their scores: 4 MiB per worker */
-    GEMV_ROWS_MAX = 8,         /* up to so many rows, packing the keys for sgemm costs more than it gains */
+    ROWS_MAX = 128,           /* (query, head) pairs of an item … */
+    SCORES_MAX = 1024 * 1024, /* … and their scores: 4 MiB per worker */
+    GEMV_ROWS_MAX = 8,        /* up to so many rows, packing the keys for sgemm costs more than it gains */
 };
 
 struct exact_cache {
     struct geometry g;
     size_t n_max;
-    size_t *n;              /* [n_layers] tokens */
-    float **k, **v;         /* [n_layers] of [n_kv_heads, n_max, d]; keys rotated */
+    size_t *n;      /* [n_layers] tokens */
+    float **k, **v; /* [n_layers] of [n_kv_heads, n_max, d]; keys rotated */
     struct rotary rotary;
     float *scratch;
-    size_t scratch_floats;  /* of all workers */
+    size_t scratch_floats;   /* of all workers */
     struct threads *threads; /* the engine's, while it is in a pass */
 };
 
@@ -115,15 +115,15 @@ static int append(void *ctx, uint32_t layer, const float *k, const float *v, siz
     return 0;
 }
 
-/* ---- attention ----------------------------------------------------------------------------------------- */
+/* ---- attention ---- */
 
 struct attend_run {
     const struct exact_cache *c;
     uint32_t layer;
     const float *q;
     float *out;
-    size_t n_q, first;          /* position of the first query */
-    size_t block, n_blocks;     /* queries of an item; items per KV head */
+    size_t n_q, first;      /* position of the first query */
+    size_t block, n_blocks; /* queries of an item; items per KV head */
     size_t worker_floats;
 };
 
@@ -134,7 +134,8 @@ static void multiply_few(const float *q, const float *k, const float *v, size_t 
         size_t n = n_first + i / group;
         float *s = scores + i * n_keys;
 
-        cblas_sgemv(CblasRowMajor, CblasNoTrans, (int) n, (int) d, 1.0f, k, (int) d, q + i * d, 1, 0.0f, s, 1);
+        cblas_sgemv(CblasRowMajor, CblasNoTrans, (int) n, (int) d, 1.0f, k, (int) d, q + i * d, 1, 0.0f, s,
+                    1);
         softmax_masked(s, n, n);
         cblas_sgemv(CblasRowMajor, CblasTrans, (int) n, (int) d, 1.0f, v, (int) d, s, 1, 0.0f, mixed + i * d,
                     1);
@@ -144,8 +145,8 @@ static void multiply_few(const float *q, const float *k, const float *v, size_t 
 static void multiply_many(const float *q, const float *k, const float *v, size_t n_rows, size_t d,
                           size_t n_first, size_t group, size_t n_keys, float *scores, float *mixed)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n_rows, (int) n_keys, (int) d, 1.0f, q, (int) d,
-                k, (int) d, 0.0f, scores, (int) n_keys);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n_rows, (int) n_keys, (int) d, 1.0f, q,
+                (int) d, k, (int) d, 0.0f, scores, (int) n_keys);
     for (size_t i = 0; i < n_rows; i++)
         softmax_masked(scores + i * n_keys, n_first + i / group, n_keys);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n_rows, (int) d, (int) n_keys, 1.0f, scores,
@@ -192,12 +193,12 @@ static int reserve_scratch(struct exact_cache *c, const struct attend_run *r, st
     return 0;
 }
 
-int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, size_t first, size_t n_q, float *out,
-                       struct errmsg *e)
+int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, size_t first, size_t n_q,
+                       float *out, struct errmsg *e)
 {
     _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
     size_t group = geometry_group(&c->g), n_keys, rows;
-    struct attend_run r = { .c = c, .layer = layer, .q = q, .out = out, .n_q = n_q, .first = first };
+    struct attend_run r = {.c = c, .layer = layer, .q = q, .out = out, .n_q = n_q, .first = first};
     int err;
 
     if (layer >= c->g.n_layers || first > c->n[layer] || n_q > c->n[layer] - first)
@@ -227,8 +228,8 @@ static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *
     return exact_cache_attend(c, layer, q, c->n[layer] - n_q, n_q, out, e);
 }
 
-void exact_cache_replace(struct exact_cache *c, uint32_t layer, enum side side, size_t first, size_t n, bool rotated,
-                         const float *x)
+void exact_cache_replace(struct exact_cache *c, uint32_t layer, enum side side, size_t first, size_t n,
+                         bool rotated, const float *x)
 {
     size_t d = c->g.d, heads = c->g.n_kv_heads;
     float *rows = side == SIDE_K ? c->k[layer] : c->v[layer];
@@ -265,7 +266,6 @@ static void use_threads(void *ctx, struct threads *t)
 
 struct kv_cache exact_cache_ops(struct exact_cache *c)
 {
-    return (struct kv_cache) {
-        .ctx = c, .append = append, .attend = attend, .length = length, .use_threads = use_threads
-    };
+    return (struct kv_cache){
+        .ctx = c, .append = append, .attend = attend, .length = length, .use_threads = use_threads};
 }

@@ -1,4 +1,5 @@
-/* The compressed cache: a sequence of the client library, seen as the engine's cache. Nothing but kvcobra.h. */
+/* The compressed cache: a sequence of the client library, seen as the engine's cache. Nothing but kvcobra.h.
+ */
 #include "client/kvcobra.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/engine_internal.h"
@@ -29,7 +30,7 @@ static const char *last_error(const void *client)
 
 struct kv_cache kvcobra_cache_ops(struct kvc_client *c, struct kvc_seq *s)
 {
-    return (struct kv_cache) {
+    return (struct kv_cache){
         .ctx = s,
         .append = append,
         .attend = attend,
@@ -39,7 +40,8 @@ struct kv_cache kvcobra_cache_ops(struct kvc_client *c, struct kvc_seq *s)
     };
 }
 
-static void run_on_threads(void *ctx, void (*task)(void *arg, size_t i, unsigned worker), void *arg, size_t n_items)
+static void run_on_threads(void *ctx, void (*task)(void *arg, size_t i, unsigned worker), void *arg,
+                           size_t n_items)
 {
     threads_run(ctx, task, arg, n_items);
 }
@@ -47,7 +49,10 @@ static void run_on_threads(void *ctx, void (*task)(void *arg, size_t i, unsigned
 int kvcobra_cache_lend_threads(const struct engine *en, struct kvc_client *c)
 {
     const kvc_executor x = {
-        .struct_bytes = sizeof(x), .ctx = en->threads, .run = run_on_threads, .n_workers = threads_count(en->threads),
+        .struct_bytes = sizeof(x),
+        .ctx = en->threads,
+        .run = run_on_threads,
+        .n_workers = threads_count(en->threads),
     };
 
     return kvc_client_set_executor(c, &x);

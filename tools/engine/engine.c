@@ -90,8 +90,8 @@ static int load(struct engine *en, const char *path, const struct engine_options
     if (r < 0)
         return r;
     if (tokenizer_size(en->tokenizer) != net->n_vocab)
-        return fail(e, -EBADMSG, "%s: has %u tokens but embeddings for %u", path, tokenizer_size(en->tokenizer),
-                    net->n_vocab);
+        return fail(e, -EBADMSG, "%s: has %u tokens but embeddings for %u", path,
+                    tokenizer_size(en->tokenizer), net->n_vocab);
     r = read_info(en, e);
     if (r < 0)
         return r;
@@ -106,7 +106,8 @@ static int load(struct engine *en, const char *path, const struct engine_options
     return linear_init(&en->linear, en->threads, max_cols, e);
 }
 
-int engine_open(const char *path, const struct engine_options *o, struct engine **ret_engine, struct errmsg *e)
+int engine_open(const char *path, const struct engine_options *o, struct engine **ret_engine,
+                struct errmsg *e)
 {
     _cleanup_(engine_freep) struct engine *en = calloc(1, sizeof(*en));
     int r;
@@ -167,18 +168,19 @@ void engine_model_id(const struct engine *en, struct kvc_model_id *ret_id)
 {
     const struct geometry *g = &en->net.geometry;
 
-    *ret_id = (struct kvc_model_id) {
+    *ret_id = (struct kvc_model_id){
         .struct_bytes = sizeof(*ret_id),
-        .geometry = {
-            .struct_bytes = sizeof(ret_id->geometry),
-            .n_layers = g->n_layers,
-            .n_heads = g->n_heads,
-            .n_kv_heads = g->n_kv_heads,
-            .head_dim = g->d,
-            .n_rot = g->n_rot,
-            .attn_scale = g->attn_scale,
-            .rope_freq = g->freq,
-        },
+        .geometry =
+            {
+                .struct_bytes = sizeof(ret_id->geometry),
+                .n_layers = g->n_layers,
+                .n_heads = g->n_heads,
+                .n_kv_heads = g->n_kv_heads,
+                .head_dim = g->d,
+                .n_rot = g->n_rot,
+                .attn_scale = g->attn_scale,
+                .rope_freq = g->freq,
+            },
     };
     memcpy(ret_id->model_digest, en->info.model_digest, sizeof(ret_id->model_digest));
 }

@@ -15,8 +15,8 @@
 #include "alloc/geometry.h"
 
 struct errmsg;
-struct engine;    /* weights, memory-mapped, and scratch */
-struct threads;   /* its workers */
+struct engine;  /* weights, memory-mapped, and scratch */
+struct threads; /* its workers */
 struct tokenizer;
 
 struct engine_options {
@@ -28,7 +28,8 @@ struct engine_options {
  * Return: 0; -EBADMSG: malformed (what and where); -EOPNOTSUPP: architecture, tensor type, RoPE or tokeniser
  * that the engine cannot run, named; -ENOENT … Sentence in @e.
  */
-int engine_open(const char *path, const struct engine_options *o, struct engine **ret_engine, struct errmsg *e);
+int engine_open(const char *path, const struct engine_options *o, struct engine **ret_engine,
+                struct errmsg *e);
 struct engine *engine_free(struct engine *en);
 static inline void engine_freep(struct engine **en)
 {
@@ -36,10 +37,10 @@ static inline void engine_freep(struct engine **en)
 }
 
 struct engine_info {
-    char name[128];             /* general.name, or the file's base name */
+    char name[128]; /* general.name, or the file's base name */
     char architecture[32];
     uint32_t n_embd, n_vocab, n_context;
-    uint32_t window_tokens;     /* sliding window; 0 = none. Sequences longer than it are refused */
+    uint32_t window_tokens;        /* sliding window; 0 = none. Sequences longer than it are refused */
     uint32_t token_bos, token_eos; /* UINT32_MAX if the file has none */
     bool add_bos;
     uint64_t n_parameters;
@@ -49,7 +50,7 @@ const struct engine_info *engine_info(const struct engine *en);
 const struct geometry *engine_geometry(const struct engine *en); /* half-split, rotary first */
 const struct tokenizer *engine_tokenizer(const struct engine *en);
 
-/* ---- the cache, as the engine sees it ------------------------------------------------------------------ */
+/* ---- the cache, as the engine sees it ---- */
 
 struct kv_cache {
     void *ctx;
@@ -67,19 +68,19 @@ struct kv_cache {
     const void *error_ctx;
 };
 
-/* ---- forward ------------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 
 /* Called for each layer after its attention with the pre-RoPE projections (after bias and q/k norm) that the
- * cache was given, @q [n, n_heads, d], @k, @v [n, n_kv_heads, d], and @hidden [n, n_embd], the residual stream
- * that attention was added to; borrowed. A non-zero return stops the forward with that value. */
+ * cache was given, @q [n, n_heads, d], @k, @v [n, n_kv_heads, d], and @hidden [n, n_embd], the residual
+ * stream that attention was added to; borrowed. A non-zero return stops the forward with that value. */
 typedef int (*engine_tap)(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v,
                           const float *hidden);
 void engine_set_tap(struct engine *en, engine_tap tap, void *ctx);
 
 /* The three steps of a forward pass. @hidden is [n, n_embd]; updated in place by engine_layers(). */
 int engine_embed(struct engine *en, const uint32_t *tokens, size_t n, float *hidden, struct errmsg *e);
-int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_layer, uint32_t end_layer, size_t n,
-                  float *hidden, struct errmsg *e);
+int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_layer, uint32_t end_layer,
+                  size_t n, float *hidden, struct errmsg *e);
 /* Final norm and head: @logits [n, n_vocab]. */
 int engine_logits(struct engine *en, size_t n, const float *hidden, float *logits, struct errmsg *e);
 
@@ -90,7 +91,7 @@ int engine_forward(struct engine *en, struct kv_cache *cache, const uint32_t *to
 /* Output projection W_O of a layer, dequantised: [n_embd, n_heads * d] row-major. */
 int engine_output_projection(struct engine *en, uint32_t layer, float *ret_wo, struct errmsg *e);
 
-/* ---- caches -------------------------------------------------------------------------------------------- */
+/* ---- caches ---- */
 
 struct exact_cache; /* binary32, any length up to @n_max */
 int exact_cache_new(const struct geometry *g, size_t n_max, struct exact_cache **ret_cache, struct errmsg *e);
@@ -98,12 +99,13 @@ struct exact_cache *exact_cache_free(struct exact_cache *c);
 void exact_cache_clear(struct exact_cache *c);
 struct kv_cache exact_cache_ops(struct exact_cache *c);
 
-/* What a cache made of an exact one needs: queries at positions first .. first + n_q - 1, which see the tokens up to
- * themselves, in place of the newest; and other rows x [n, n_kv_heads, d] in place of tokens that are there. */
-int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, size_t first, size_t n_q, float *out,
-                       struct errmsg *e);
-void exact_cache_replace(struct exact_cache *c, uint32_t layer, enum side side, size_t first, size_t n, bool rotated,
-                         const float *x);
+/* What a cache made of an exact one needs: queries at positions first .. first + n_q - 1, which see the
+ * tokens up to themselves, in place of the newest; and other rows x [n, n_kv_heads, d] in place of tokens
+ * that are there. */
+int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, size_t first, size_t n_q,
+                       float *out, struct errmsg *e);
+void exact_cache_replace(struct exact_cache *c, uint32_t layer, enum side side, size_t first, size_t n,
+                         bool rotated, const float *x);
 static inline void exact_cache_freep(struct exact_cache **c)
 {
     *c = exact_cache_free(*c);
@@ -113,8 +115,8 @@ static inline void exact_cache_freep(struct exact_cache **c)
 struct kvc_client;
 struct kvc_seq;
 struct kv_cache kvcobra_cache_ops(struct kvc_client *c, struct kvc_seq *s);
-/* The client attends on the engine's threads, which idle then. The engine outlives the last attention of the client.
- * Return: 0; a negative errno, kvc_last_error(c) has the sentence. */
+/* The client attends on the engine's threads, which idle then. The engine outlives the last attention of the
+ * client. Return: 0; a negative errno, kvc_last_error(c) has the sentence. */
 int kvcobra_cache_lend_threads(const struct engine *en, struct kvc_client *c);
 /* The model id for kvc_model_open*(): rope_freq points into @en. */
 struct kvc_model_id;

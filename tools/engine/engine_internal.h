@@ -9,12 +9,12 @@ struct gguf;
 
 /* Activations of one pass; grown to the longest pass so far. */
 struct activations {
-    size_t n; /* tokens that fit */
-    float *normed;      /* [n, n_embd] */
-    float *q, *mixed;   /* [n, n_heads, d]: queries; what attention gives */
-    float *k, *v;       /* [n, n_kv_heads, d] */
-    float *gate, *up;   /* [FF_TOKENS, n_ff] */
-    float *projected;   /* [n, n_embd] */
+    size_t n;         /* tokens that fit */
+    float *normed;    /* [n, n_embd] */
+    float *q, *mixed; /* [n, n_heads, d]: queries; what attention gives */
+    float *k, *v;     /* [n, n_kv_heads, d] */
+    float *gate, *up; /* [FF_TOKENS, n_ff] */
+    float *projected; /* [n, n_embd] */
 };
 
 #define FF_TOKENS 512 /* the widest activations are held for so many tokens at a time */
@@ -31,7 +31,7 @@ struct engine {
     void *tap_ctx;
 };
 
-/* ---- pieces of the forward pass (forward.c) that the backward pass runs by itself ---------------------- */
+/* ---- pieces of the forward pass (forward.c) that the backward pass runs by itself ---- */
 
 /* Activations for @n tokens. */
 int forward_reserve(struct engine *en, size_t n, struct errmsg *e);

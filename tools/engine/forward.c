@@ -72,7 +72,7 @@ void forward_norm(const float *x, const float *weight, size_t n, double epsilon,
         y[i] = x[i] * scale * weight[i];
 }
 
-/* ---- work that is done token by token, shared out to the workers --------------------------------------- */
+/* ---- work that is done token by token, shared out to the workers ---- */
 
 struct tokens {
     struct engine *en;
@@ -109,7 +109,7 @@ static void normalise_token(const struct tokens *t, size_t i)
 
 void forward_normalise(struct engine *en, const float *x, const float *weight, size_t n, float *y)
 {
-    struct tokens t = { .en = en, .n = n, .x = x, .weight = weight, .y = y, .one = normalise_token };
+    struct tokens t = {.en = en, .n = n, .x = x, .weight = weight, .y = y, .one = normalise_token};
 
     each_token(&t);
 }
@@ -135,7 +135,7 @@ static void add_token(const struct tokens *t, size_t i)
 /* y += x + bias */
 static void add_all(struct engine *en, const float *x, const float *bias, size_t n, float *y)
 {
-    struct tokens t = { .en = en, .n = n, .x = x, .weight = bias, .y = y, .one = add_token };
+    struct tokens t = {.en = en, .n = n, .x = x, .weight = bias, .y = y, .one = add_token};
 
     each_token(&t);
 }
@@ -188,14 +188,14 @@ static void arrange_token(const struct tokens *t, size_t i)
                 q[h * g->d + c] *= net->q_unrotated_scale;
 }
 
-/* ---- layers -------------------------------------------------------------------------------------------- */
+/* ---- layers ---- */
 
 void forward_project(struct engine *en, uint32_t layer, size_t n, const float *hidden, bool norm_heads)
 {
     const struct network_layer *l = &en->net.layers[layer];
     struct activations *a = &en->act;
-    const struct linear_job qkv[] = { { &l->q, a->q }, { &l->k, a->k }, { &l->v, a->v } };
-    struct tokens t = { .en = en, .layer = l, .n = n, .norm_heads = norm_heads, .one = arrange_token };
+    const struct linear_job qkv[] = {{&l->q, a->q}, {&l->k, a->k}, {&l->v, a->v}};
+    struct tokens t = {.en = en, .layer = l, .n = n, .norm_heads = norm_heads, .one = arrange_token};
 
     forward_normalise(en, hidden, l->attn_norm, n, a->normed);
     linear_run(&en->linear, qkv, 3, a->normed, n);
@@ -207,7 +207,7 @@ int forward_attention(struct engine *en, struct kv_cache *cache, uint32_t layer,
 {
     const struct network_layer *l = &en->net.layers[layer];
     struct activations *a = &en->act;
-    const struct linear_job out = { &l->o, a->projected };
+    const struct linear_job out = {&l->o, a->projected};
     int r;
 
     forward_project(en, layer, n, hidden, true);
@@ -225,9 +225,9 @@ static void feed_some(struct engine *en, uint32_t layer, size_t n, float *hidden
 {
     const struct network_layer *l = &en->net.layers[layer];
     struct activations *a = &en->act;
-    const struct linear_job wide[] = { { &l->gate, a->gate }, { &l->up, a->up } };
-    const struct linear_job down = { &l->down, a->projected };
-    struct tokens t = { .en = en, .layer = l, .n = n, .one = gate_token };
+    const struct linear_job wide[] = {{&l->gate, a->gate}, {&l->up, a->up}};
+    const struct linear_job down = {&l->down, a->projected};
+    struct tokens t = {.en = en, .layer = l, .n = n, .one = gate_token};
 
     forward_normalise(en, hidden, l->ffn_norm, n, a->normed);
     linear_run(&en->linear, wide, 2, a->normed, n);
@@ -254,8 +254,8 @@ static int check_window(const struct engine *en, const struct kv_cache *cache, s
                 en->info.name, past + n, window);
 }
 
-int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_layer, uint32_t end_layer, size_t n,
-                  float *hidden, struct errmsg *e)
+int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_layer, uint32_t end_layer,
+                  size_t n, float *hidden, struct errmsg *e)
 {
     int r;
 
@@ -292,7 +292,7 @@ int engine_embed(struct engine *en, const uint32_t *tokens, size_t n, float *hid
 
 int engine_logits(struct engine *en, size_t n, const float *hidden, float *logits, struct errmsg *e)
 {
-    const struct linear_job head = { &en->net.output, logits };
+    const struct linear_job head = {&en->net.output, logits};
     int r;
 
     r = forward_reserve(en, n, e);

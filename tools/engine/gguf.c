@@ -29,17 +29,17 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are copied from a little-endian file");
 
 enum {
-    KEY_BYTES_MIN = 8 + 1 + 4 + 1,         /* the shortest entry a key can have */
+    KEY_BYTES_MIN = 8 + 1 + 4 + 1, /* the shortest entry a key can have */
     TENSOR_BYTES_MIN = 8 + 1 + 4 + 4 + 8,
     ALIGNMENT_DEFAULT = 32,
     ALIGNMENT_MAX = 1 << 20,
-    SHOWN_MAX = 80,                        /* bytes of a key shown in a sentence */
+    SHOWN_MAX = 80, /* bytes of a key shown in a sentence */
 };
 
 static size_t scalar_bytes(uint32_t type)
 {
     static const uint8_t bytes[] = {
-        [GGUF_U8] = 1,  [GGUF_I8] = 1,  [GGUF_U16] = 2,  [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
+        [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
         [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
     };
 
@@ -110,8 +110,9 @@ static int parse_keys(struct gguf *g, struct cursor *c, struct errmsg *e)
             return fail(e, -EBADMSG, "%s: ends inside key \"%.*s\"", g->label, shown(en->key_bytes), en->key);
         en->value = c->p;
         if (!skip_value(c, en->type, 0))
-            return fail(e, -EBADMSG, "%s: the value of key \"%.*s\" (%s) is longer than the file or malformed",
-                        g->label, shown(en->key_bytes), en->key, gguf_type_name(en->type));
+            return fail(e, -EBADMSG,
+                        "%s: the value of key \"%.*s\" (%s) is longer than the file or malformed", g->label,
+                        shown(en->key_bytes), en->key, gguf_type_name(en->type));
         en->bytes = (size_t) (c->p - en->value);
     }
     return 0;
@@ -127,8 +128,8 @@ static int parse_tensor(struct gguf *g, struct cursor *c, size_t i, struct errms
         return fail(e, -EBADMSG, "%s: tensor %zu has no printable name of at most %d bytes", g->label, i,
                     GGUF_NAME_MAX);
     if (!take_u32(c, &t->n_dims))
-        return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label, (int) t->name_bytes,
-                    t->name);
+        return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label,
+                    (int) t->name_bytes, t->name);
     if (t->n_dims == 0 || t->n_dims > GGUF_DIMS_MAX)
         return fail(e, -EBADMSG, "%s: tensor \"%.*s\" has %u dimensions, not 1 to %d", g->label,
                     (int) t->name_bytes, t->name, t->n_dims, GGUF_DIMS_MAX);
@@ -139,12 +140,13 @@ static int parse_tensor(struct gguf *g, struct cursor *c, size_t i, struct errms
                         (int) t->name_bytes, t->name);
     }
     if (!take_u32(c, &t->type) || !take_u64(c, &g->offsets[i]))
-        return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label, (int) t->name_bytes,
-                    t->name);
+        return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label,
+                    (int) t->name_bytes, t->name);
     return 0;
 }
 
-/* Bytes of a tensor. False: a dimension is zero, a row is no whole number of blocks, or the size overflows. */
+/* Bytes of a tensor. False: a dimension is zero, a row is no whole number of blocks, or the size overflows.
+ */
 static bool tensor_bytes(const struct gguf_tensor *t, const struct quant_type *q, size_t *ret_bytes)
 {
     size_t n;
@@ -170,7 +172,8 @@ static int place_tensors(struct gguf *g, const struct cursor *c, struct errmsg *
     if (alignment < 8 || alignment > ALIGNMENT_MAX || (alignment & (alignment - 1)) != 0)
         return fail(e, -EBADMSG, "%s: general.alignment is %u, not a power of two from 8 to %d", g->label,
                     alignment, ALIGNMENT_MAX);
-    if (!checked_align((size_t) (c->p - g->data), alignment, &start) || (g->n_tensors > 0 && start > g->bytes))
+    if (!checked_align((size_t) (c->p - g->data), alignment, &start) ||
+        (g->n_tensors > 0 && start > g->bytes))
         return fail(e, -EBADMSG, "%s: ends before its tensor data", g->label);
 
     for (size_t i = 0; i < g->n_tensors; i++) {
@@ -183,8 +186,10 @@ static int place_tensors(struct gguf *g, const struct cursor *c, struct errmsg *
             return fail(e, -EBADMSG, "%s: tensor \"%.*s\" (%s) has impossible dimensions", g->label,
                         (int) t->name_bytes, t->name, q->name);
         if (g->offsets[i] % alignment != 0 || !range_inside(g->offsets[i], t->bytes, g->bytes - start))
-            return fail(e, -EBADMSG, "%s: tensor \"%.*s\" lies outside the file or is not aligned: is the file "
-                        "complete?", g->label, (int) t->name_bytes, t->name);
+            return fail(e, -EBADMSG,
+                        "%s: tensor \"%.*s\" lies outside the file or is not aligned: is the file "
+                        "complete?",
+                        g->label, (int) t->name_bytes, t->name);
         t->data = g->data + start + (size_t) g->offsets[i];
     }
     return 0;
@@ -241,7 +246,8 @@ static int parse_header(struct gguf *g, struct cursor *c, struct errmsg *e)
     if (n_keys > GGUF_ENTRIES_MAX || n_keys > c->left / KEY_BYTES_MIN)
         return fail(e, -EBADMSG, "%s: claims %" PRIu64 " keys, more than it can hold", g->label, n_keys);
     if (n_tensors > GGUF_ENTRIES_MAX || n_tensors > c->left / TENSOR_BYTES_MIN)
-        return fail(e, -EBADMSG, "%s: claims %" PRIu64 " tensors, more than it can hold", g->label, n_tensors);
+        return fail(e, -EBADMSG, "%s: claims %" PRIu64 " tensors, more than it can hold", g->label,
+                    n_tensors);
 
     g->n_entries = (size_t) n_keys;
     g->n_tensors = (size_t) n_tensors;
@@ -255,7 +261,7 @@ static int parse_header(struct gguf *g, struct cursor *c, struct errmsg *e)
 
 static int parse(struct gguf *g, struct errmsg *e)
 {
-    struct cursor c = { g->data, g->bytes };
+    struct cursor c = {g->data, g->bytes};
     int r;
 
     r = parse_header(g, &c, e);
@@ -381,7 +387,7 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i)
 
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name)
 {
-    struct gguf_tensor wanted = { .name = name, .name_bytes = strlen(name) };
+    struct gguf_tensor wanted = {.name = name, .name_bytes = strlen(name)};
 
     return bsearch(&wanted, g->tensors, g->n_tensors, sizeof(*g->tensors), by_name);
 }

@@ -15,10 +15,10 @@ struct errmsg;
 struct gguf;
 
 #define GGUF_DIMS_MAX 4
-#define GGUF_NAME_MAX 64          /* bytes of a tensor's name */
-#define GGUF_KEY_MAX 65535        /* bytes of a key */
-#define GGUF_ENTRIES_MAX 65536    /* keys; tensors */
-#define GGUF_ARRAY_DEPTH_MAX 4    /* arrays of arrays */
+#define GGUF_NAME_MAX 64       /* bytes of a tensor's name */
+#define GGUF_KEY_MAX 65535     /* bytes of a key */
+#define GGUF_ENTRIES_MAX 65536 /* keys; tensors */
+#define GGUF_ARRAY_DEPTH_MAX 4 /* arrays of arrays */
 
 enum gguf_type {
     GGUF_U8 = 0,
@@ -39,10 +39,10 @@ enum gguf_type {
 struct gguf_tensor {
     const char *name; /* not NUL-terminated: @name_bytes printable ASCII characters */
     size_t name_bytes;
-    uint32_t type;               /* as in the file; quant_type_of() knows whether it can be read */
+    uint32_t type; /* as in the file; quant_type_of() knows whether it can be read */
     uint32_t n_dims;
     uint64_t dims[GGUF_DIMS_MAX]; /* dims[0] is the row length; 1 beyond n_dims */
-    const uint8_t *data;         /* NULL if the type is unknown: its size cannot be checked */
+    const uint8_t *data;          /* NULL if the type is unknown: its size cannot be checked */
     size_t bytes;
 };
 
@@ -56,12 +56,13 @@ struct gguf_array {
 
 /**
  * gguf_open() - map and check a file
- * Return: 0; -EBADMSG: malformed, the sentence says where; -EOPNOTSUPP: big-endian or another version; errno of
- * open() and mmap().
+ * Return: 0; -EBADMSG: malformed, the sentence says where; -EOPNOTSUPP: big-endian or another version; errno
+ * of open() and mmap().
  */
 int gguf_open(const char *path, struct gguf **ret_gguf, struct errmsg *e);
 
-/* The same over bytes of the caller, which must outlive the result. @label names them in sentences; copied. */
+/* The same over bytes of the caller, which must outlive the result. @label names them in sentences; copied.
+ */
 int gguf_parse(const void *data, size_t bytes, const char *label, struct gguf **ret_gguf, struct errmsg *e);
 struct gguf *gguf_free(struct gguf *g);
 static inline void gguf_freep(struct gguf **g)
@@ -77,9 +78,9 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 bool gguf_has(const struct gguf *g, const char *key);
 
 /*
- * Typed values. Return: 0; -ENOENT: no such key; -EBADMSG: a value of another type or out of range; both with a
- * sentence naming the key. Integers of any width are taken where they fit. The _or forms give @fallback instead
- * of -ENOENT. Strings and arrays are borrowed; strings are not NUL-terminated.
+ * Typed values. Return: 0; -ENOENT: no such key; -EBADMSG: a value of another type or out of range; both with
+ * a sentence naming the key. Integers of any width are taken where they fit. The _or forms give @fallback
+ * instead of -ENOENT. Strings and arrays are borrowed; strings are not NUL-terminated.
  */
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, struct errmsg *e);
 int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, uint32_t *ret_value,
@@ -90,8 +91,8 @@ int gguf_get_f64_or(const struct gguf *g, const char *key, double fallback, doub
 int gguf_get_bool_or(const struct gguf *g, const char *key, bool fallback, bool *ret_value, struct errmsg *e);
 int gguf_get_string(const struct gguf *g, const char *key, const char **ret_text, size_t *ret_bytes,
                     struct errmsg *e);
-int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element, struct gguf_array *ret_array,
-                   struct errmsg *e);
+int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element,
+                   struct gguf_array *ret_array, struct errmsg *e);
 
 /* Takes the first string off an array of strings. False: the array is empty. */
 bool gguf_array_next_string(struct gguf_array *a, const char **ret_text, size_t *ret_bytes);

@@ -9,7 +9,7 @@
 
 static const struct entry *find_key(const struct gguf *g, const char *key)
 {
-    struct entry wanted = { .key = key, .key_bytes = strlen(key) };
+    struct entry wanted = {.key = key, .key_bytes = strlen(key)};
 
     return bsearch(&wanted, g->entries, g->n_entries, sizeof(*g->entries), gguf_by_key);
 }
@@ -100,7 +100,8 @@ int gguf_get_f64(const struct gguf *g, const char *key, double *ret_value, struc
     return 0;
 }
 
-int gguf_get_f64_or(const struct gguf *g, const char *key, double fallback, double *ret_value, struct errmsg *e)
+int gguf_get_f64_or(const struct gguf *g, const char *key, double fallback, double *ret_value,
+                    struct errmsg *e)
 {
     if (gguf_has(g, key))
         return gguf_get_f64(g, key, ret_value, e);
@@ -128,14 +129,14 @@ int gguf_get_string(const struct gguf *g, const char *key, const char **ret_text
         return missing(g, key, e);
     if (en->type != GGUF_STRING)
         return wrong_type(g, key, en, "string", e);
-    c = (struct cursor) { en->value, en->bytes };
+    c = (struct cursor){en->value, en->bytes};
     if (!take_string(&c, ret_text, ret_bytes))
         return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);
     return 0;
 }
 
-int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element, struct gguf_array *ret_array,
-                   struct errmsg *e)
+int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element,
+                   struct gguf_array *ret_array, struct errmsg *e)
 {
     const struct entry *en = find_key(g, key);
     struct cursor c;
@@ -146,19 +147,19 @@ int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element
         return missing(g, key, e);
     if (en->type != GGUF_ARRAY)
         return wrong_type(g, key, en, "array", e);
-    c = (struct cursor) { en->value, en->bytes };
+    c = (struct cursor){en->value, en->bytes};
     if (!take_u32(&c, &type) || !take_u64(&c, &n))
         return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);
     if (type != element)
         return fail(e, -EBADMSG, "%s: key \"%s\" is an array of %s, not of %s", g->label, key,
                     gguf_type_name(type), gguf_type_name(element));
-    *ret_array = (struct gguf_array) { .type = element, .n = n, .data = c.p, .bytes = c.left };
+    *ret_array = (struct gguf_array){.type = element, .n = n, .data = c.p, .bytes = c.left};
     return 0;
 }
 
 bool gguf_array_next_string(struct gguf_array *a, const char **ret_text, size_t *ret_bytes)
 {
-    struct cursor c = { a->data, a->bytes };
+    struct cursor c = {a->data, a->bytes};
 
     if (a->type != GGUF_STRING || a->n == 0 || !take_string(&c, ret_text, ret_bytes))
         return false;

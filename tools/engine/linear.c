@@ -20,7 +20,8 @@
 #include <stdlib.h>
 
 enum {
-    VECTORS_MAX = 14, /* more are faster through decoding and OpenBLAS (2026-11-21: at 16 alike, Q4_1, Zen 5) */
+    VECTORS_MAX =
+        14, /* more are faster through decoding and OpenBLAS (2026-11-21: at 16 alike, Q4_1, Zen 5) */
     SCRATCH_FLOATS = 128 * 1024, /* decoded weights per worker: 512 KiB */
     ROWS_MAX = 256,
     ROWS_MIN = 16,
@@ -47,7 +48,7 @@ void linear_deinit(struct linear *l)
 {
     free(l->scratch);
     free(l->sums);
-    *l = (struct linear) { 0 };
+    *l = (struct linear){0};
 }
 
 void matrix_rows(const struct matrix *w, size_t first, size_t n, float *dst)
@@ -63,8 +64,8 @@ struct run {
     size_t first_item[LINEAR_JOBS_MAX + 1]; /* job j has items first_item[j] .. first_item[j + 1] - 1 */
     size_t n_jobs;
     const float *x;
-    size_t n, rows;                         /* vectors; rows of an item */
-    bool direct;                            /* on the quantised blocks */
+    size_t n, rows; /* vectors; rows of an item */
+    bool direct;    /* on the quantised blocks */
 };
 
 static void run_item(void *ctx, size_t item, unsigned worker)
@@ -90,8 +91,8 @@ static void run_item(void *ctx, size_t item, unsigned worker)
         return;
     }
     matrix_rows(w, first, n_rows, scratch);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) r->n, (int) n_rows, (int) w->n_cols, 1.0f, r->x,
-                (int) w->n_cols, scratch, (int) w->n_cols, 0.0f, y, (int) w->n_rows);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) r->n, (int) n_rows, (int) w->n_cols, 1.0f,
+                r->x, (int) w->n_cols, scratch, (int) w->n_cols, 0.0f, y, (int) w->n_rows);
 }
 
 /* Enough items for every thread to be busy until the end, not so many that taking them costs. */
@@ -110,7 +111,7 @@ static size_t rows_per_item(const struct linear *l, size_t n_rows, size_t n_cols
 void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, const float *x, size_t n)
 {
     _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
-    struct run r = { .l = l, .jobs = jobs, .n_jobs = n_jobs, .x = x, .n = n, .direct = n <= VECTORS_MAX };
+    struct run r = {.l = l, .jobs = jobs, .n_jobs = n_jobs, .x = x, .n = n, .direct = n <= VECTORS_MAX};
     size_t n_cols = jobs[0].w->n_cols, n_rows = 0;
 
     assert(n_jobs > 0 && n_jobs <= LINEAR_JOBS_MAX);
@@ -127,7 +128,7 @@ void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, 
     threads_run(l->t, run_item, &r, r.first_item[n_jobs]);
 }
 
-/* ---- the transposed product --------------------------------------------------------------------------- */
+/* ---- the transposed product ---- */
 
 /*
  * dx = dy W is a sum over the rows of W. Workers cannot share it out by rows without each having a dx of its
@@ -138,8 +139,8 @@ void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, 
 struct transposed_run {
     struct linear *l;
     const struct matrix *w;
-    size_t first, n_rows;  /* of the slab */
-    size_t n, tokens;      /* vectors; vectors of an item */
+    size_t first, n_rows; /* of the slab */
+    size_t n, tokens;     /* vectors; vectors of an item */
     const float *dy;
     float *dx, beta;
 };
@@ -160,15 +161,15 @@ static void add_slab_item(void *ctx, size_t item, unsigned worker)
 
     (void) worker;
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n, (int) n_cols, (int) r->n_rows, 1.0f,
-                r->dy + at * r->w->n_rows + r->first, (int) r->w->n_rows, r->l->scratch, (int) n_cols, r->beta,
-                r->dx + at * n_cols, (int) n_cols);
+                r->dy + at * r->w->n_rows + r->first, (int) r->w->n_rows, r->l->scratch, (int) n_cols,
+                r->beta, r->dx + at * n_cols, (int) n_cols);
 }
 
 void linear_run_transposed(struct linear *l, const struct matrix *w, const float *dy, size_t n, bool add,
                            float *dx)
 {
     _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
-    struct transposed_run r = { .l = l, .w = w, .n = n, .dy = dy, .dx = dx };
+    struct transposed_run r = {.l = l, .w = w, .n = n, .dy = dy, .dx = dx};
     size_t slab = threads_count(l->t) * l->scratch_floats / w->n_cols;
 
     if (n == 0)

@@ -1,4 +1,5 @@
-/* Products with the weights of the file: y[n, rows] = x[n, cols] W', several matrices that share x at once. */
+/* Products with the weights of the file: y[n, rows] = x[n, cols] W', several matrices that share x at once.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -14,9 +15,9 @@ struct threads;
 /* Scratch, one piece per worker; @t is borrowed. */
 struct linear {
     struct threads *t;
-    float *scratch;         /* [n_workers][scratch_floats] */
+    float *scratch; /* [n_workers][scratch_floats] */
     size_t scratch_floats;
-    float *sums;            /* of runs of 16 numbers of the vectors at hand */
+    float *sums; /* of runs of 16 numbers of the vectors at hand */
     size_t n_sums;
 };
 

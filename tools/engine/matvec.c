@@ -22,7 +22,7 @@ static void rows_ref(const struct matrix *w, size_t first, size_t n_rows, const 
     }
 }
 
-const struct matvec_ops matvec_ref = { "reference", rows_ref };
+const struct matvec_ops matvec_ref = {"reference", rows_ref};
 
 size_t matvec_runnable(const struct matvec_ops *ret_ops[static 3])
 {
@@ -30,7 +30,8 @@ size_t matvec_runnable(const struct matvec_ops *ret_ops[static 3])
 
     ret_ops[n++] = &matvec_ref;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) /* every such processor has F16C too */
+    if (__builtin_cpu_supports("avx2") &&
+        __builtin_cpu_supports("fma")) /* every such processor has F16C too */
         ret_ops[n++] = &matvec_avx2;
     if (n == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))

@@ -11,7 +11,9 @@
 
 #include "tools/engine/network.h"
 
-#define MATVEC_SUM_RUN 16 /* x is summed over runs of this length; rows of block types are multiples of 32 */
+#define MATVEC_SUM_RUN                                                                                       \
+    16 /* x is summed over runs of this length; rows of block types are multiples of 32                      \
+        */
 
 struct matvec_ops {
     const char *name; /* of the instruction set, for messages and benches */
@@ -20,7 +22,7 @@ struct matvec_ops {
                  float *y);
 };
 
-extern const struct matvec_ops matvec_ref; /* decodes, then adds in binary64 */
+extern const struct matvec_ops matvec_ref;                 /* decodes, then adds in binary64 */
 extern const struct matvec_ops matvec_avx2, matvec_avx512; /* x86-64 only */
 
 /* The best one that this processor runs. */

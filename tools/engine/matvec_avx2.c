@@ -96,4 +96,4 @@ static float row_bf16(const uint8_t *row, size_t n, const float *x, const float 
     return vec_sum(acc) + tail;
 }
 
-const struct matvec_ops matvec_avx2 = { "avx2", rows };
+const struct matvec_ops matvec_avx2 = {"avx2", rows};

@@ -79,4 +79,4 @@ static float row_bf16(const uint8_t *row, size_t n, const float *x, const float 
     return vec_sum(acc);
 }
 
-const struct matvec_ops matvec_avx512 = { "avx512", rows };
+const struct matvec_ops matvec_avx512 = {"avx512", rows};

@@ -5,8 +5,8 @@
  *     vec                          a vector of binary32 numbers
  *     vec_zero(), vec_sum(v)       zeros; the sum of the elements
  *     vec_axpy(a, v, acc)          acc + a v
- *     dot32(q, x, acc)             acc + products of 32 int8 with 32 binary32, spread over the elements in any order
- *     dot16(q, x, acc)             the same for 16
+ *     dot32(q, x, acc)             acc + products of 32 int8 with 32 binary32, spread over the elements in
+ * any order dot16(q, x, acc)             the same for 16
  *
  * matvec_avx2.c and matvec_avx512.c include it, each in a static library with its own compiler flags. The
  * formats are drawn in quants.c.
@@ -73,8 +73,8 @@ static float row_q8_0(const uint8_t *b, size_t n, const float *x, const float *s
 
     (void) sums;
     for (size_t at = 0; at < n; at += 32, b += 34)
-        acc =
-            vec_axpy(half_at(b), dot32(_mm256_loadu_si256((const __m256i *) (b + 2)), x + at, vec_zero()), acc);
+        acc = vec_axpy(half_at(b), dot32(_mm256_loadu_si256((const __m256i *) (b + 2)), x + at, vec_zero()),
+                       acc);
     return vec_sum(acc);
 }
 
@@ -171,9 +171,9 @@ static float row_q5_k(const uint8_t *b, size_t n, const float *x, const float *s
             uint8_t s, m;
 
             quant_k_scale_min(b + 4, g, &s, &m);
-            acc = vec_axpy(d * (float) s,
-                           dot32(_mm256_or_si256(unpack_group(b + 48, g), fifth), x + at + 32 * g, vec_zero()),
-                           acc);
+            acc = vec_axpy(
+                d * (float) s,
+                dot32(_mm256_or_si256(unpack_group(b + 48, g), fifth), x + at + 32 * g, vec_zero()), acc);
             minima -= dmin * (float) m * sum32(sums, at + 32 * g);
         }
     }

@@ -15,9 +15,9 @@
 struct binder {
     struct network *m;
     const struct gguf *g;
-    size_t n_met;      /* tensors of the file that have a place */
-    size_t n_vectors;  /* numbers in the vectors so far */
-    float *vectors;    /* NULL on the first walk, which only counts */
+    size_t n_met;     /* tensors of the file that have a place */
+    size_t n_vectors; /* numbers in the vectors so far */
+    float *vectors;   /* NULL on the first walk, which only counts */
     struct errmsg *e;
 };
 
@@ -46,7 +46,8 @@ static int no_tensor(struct binder *b, const char *name, int layer)
 static int check_readable(struct binder *b, const struct gguf_tensor *t)
 {
     if (!t->data)
-        return fail(b->e, -EOPNOTSUPP, "%s: tensor \"%.*s\" is of type %s (%u), which this program cannot read",
+        return fail(b->e, -EOPNOTSUPP,
+                    "%s: tensor \"%.*s\" is of type %s (%u), which this program cannot read",
                     gguf_label(b->g), (int) t->name_bytes, t->name, quant_type_name(t->type), t->type);
     return 0;
 }
@@ -68,8 +69,11 @@ static int bind_matrix(struct binder *b, const char *name, int layer, size_t n_r
                     "%s: tensor \"%.*s\" is %" PRIu64 " x %" PRIu64 "; the network needs %zu x %zu",
                     gguf_label(b->g), (int) t->name_bytes, t->name, t->dims[1], t->dims[0], n_rows, n_cols);
     type = quant_type_of(t->type);
-    *ret_w = (struct matrix) { .type = type, .data = t->data, .n_rows = n_rows, .n_cols = n_cols,
-                               .row_bytes = n_cols / type->block_weights * type->block_bytes };
+    *ret_w = (struct matrix){.type = type,
+                             .data = t->data,
+                             .n_rows = n_rows,
+                             .n_cols = n_cols,
+                             .row_bytes = n_cols / type->block_weights * type->block_bytes};
     return 0;
 }
 
@@ -104,21 +108,26 @@ static int bind_layer(struct binder *b, int i)
     size_t n_embd = b->m->n_embd, n_ff = b->m->n_ff;
     size_t n_q = (size_t) geo->n_heads * geo->d, n_kv = (size_t) geo->n_kv_heads * geo->d;
     bool needs_bias = b->m->family == NETWORK_QWEN2;
-    const struct { const char *name; size_t rows, cols; struct matrix *w; } matrices[] = {
-        { "attn_q.weight", n_q, n_embd, &l->q },        { "attn_k.weight", n_kv, n_embd, &l->k },
-        { "attn_v.weight", n_kv, n_embd, &l->v },       { "attn_output.weight", n_embd, n_q, &l->o },
-        { "ffn_gate.weight", n_ff, n_embd, &l->gate },  { "ffn_up.weight", n_ff, n_embd, &l->up },
-        { "ffn_down.weight", n_embd, n_ff, &l->down },
+    const struct {
+        const char *name;
+        size_t rows, cols;
+        struct matrix *w;
+    } matrices[] = {
+        {"attn_q.weight", n_q, n_embd, &l->q},       {"attn_k.weight", n_kv, n_embd, &l->k},
+        {"attn_v.weight", n_kv, n_embd, &l->v},      {"attn_output.weight", n_embd, n_q, &l->o},
+        {"ffn_gate.weight", n_ff, n_embd, &l->gate}, {"ffn_up.weight", n_ff, n_embd, &l->up},
+        {"ffn_down.weight", n_embd, n_ff, &l->down},
     };
-    const struct { const char *name; size_t n; bool optional; const float **v; } vectors[] = {
-        { "attn_norm.weight", n_embd, false, &l->attn_norm },
-        { "ffn_norm.weight", n_embd, false, &l->ffn_norm },
-        { "attn_q.bias", n_q, !needs_bias, &l->q_bias },
-        { "attn_k.bias", n_kv, !needs_bias, &l->k_bias },
-        { "attn_v.bias", n_kv, !needs_bias, &l->v_bias },
-        { "attn_output.bias", n_embd, true, &l->o_bias },
-        { "attn_q_norm.weight", geo->d, false, &l->q_norm },
-        { "attn_k_norm.weight", geo->d, false, &l->k_norm },
+    const struct {
+        const char *name;
+        size_t n;
+        bool optional;
+        const float **v;
+    } vectors[] = {
+        {"attn_norm.weight", n_embd, false, &l->attn_norm}, {"ffn_norm.weight", n_embd, false, &l->ffn_norm},
+        {"attn_q.bias", n_q, !needs_bias, &l->q_bias},      {"attn_k.bias", n_kv, !needs_bias, &l->k_bias},
+        {"attn_v.bias", n_kv, !needs_bias, &l->v_bias},     {"attn_output.bias", n_embd, true, &l->o_bias},
+        {"attn_q_norm.weight", geo->d, false, &l->q_norm},  {"attn_k_norm.weight", geo->d, false, &l->k_norm},
     };
     size_t n_vectors = sizeof(vectors) / sizeof(vectors[0]);
     int r;
@@ -169,12 +178,16 @@ static int bind_all(struct binder *b)
 static bool is_met(const struct network *m, const struct gguf_tensor *t)
 {
     static const char *const in_layer[] = {
-        "attn_norm.weight",   "ffn_norm.weight", "attn_q.weight",    "attn_k.weight",      "attn_v.weight",
-        "attn_output.weight", "ffn_gate.weight", "ffn_up.weight",    "ffn_down.weight",    "attn_q.bias",
-        "attn_k.bias",        "attn_v.bias",     "attn_output.bias", "attn_q_norm.weight", "attn_k_norm.weight",
+        "attn_norm.weight", "ffn_norm.weight",    "attn_q.weight",      "attn_k.weight",
+        "attn_v.weight",    "attn_output.weight", "ffn_gate.weight",    "ffn_up.weight",
+        "ffn_down.weight",  "attn_q.bias",        "attn_k.bias",        "attn_v.bias",
+        "attn_output.bias", "attn_q_norm.weight", "attn_k_norm.weight",
     };
     static const char *const outside[] = {
-        "token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight",
+        "token_embd.weight",
+        "output.weight",
+        "output_norm.weight",
+        "rope_freqs.weight",
     };
     size_t n_in_layer = sizeof(in_layer) / sizeof(in_layer[0]) - (m->family == NETWORK_QWEN3 ? 0 : 2);
     char name[GGUF_NAME_MAX + 1];
@@ -213,7 +226,7 @@ static int refuse_unmet(const struct binder *b)
 int network_init(struct network *ret_network, const struct gguf *g, struct errmsg *e)
 {
     struct network *m = ret_network;
-    struct binder count = { .m = m, .g = g, .e = e }, fill = count;
+    struct binder count = {.m = m, .g = g, .e = e}, fill = count;
     const struct gguf_tensor *embedding = gguf_tensor_find(g, "token_embd.weight");
     int r;
 
@@ -246,5 +259,5 @@ void network_deinit(struct network *m)
 {
     free(m->layers);
     free(m->vectors);
-    *m = (struct network) { 0 };
+    *m = (struct network){0};
 }

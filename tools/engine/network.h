@@ -18,9 +18,9 @@ struct errmsg;
 struct gguf;
 
 enum network_family {
-    NETWORK_LLAMA,  /* also Mistral; q and k rows of the file are interleaved */
+    NETWORK_LLAMA, /* also Mistral; q and k rows of the file are interleaved */
     NETWORK_QWEN2,
-    NETWORK_QWEN3,  /* queries and keys are normalised per head */
+    NETWORK_QWEN3, /* queries and keys are normalised per head */
 };
 
 /* y = W x, W [n_rows, n_cols] in blocks along the rows. */
@@ -32,10 +32,10 @@ struct matrix {
 
 /* Vectors are decoded once; NULL = the model has none. */
 struct network_layer {
-    const float *attn_norm, *ffn_norm;          /* [n_embd] */
+    const float *attn_norm, *ffn_norm; /* [n_embd] */
     struct matrix q, k, v, o, gate, up, down;
     const float *q_bias, *k_bias, *v_bias, *o_bias;
-    const float *q_norm, *k_norm;               /* [d] */
+    const float *q_norm, *k_norm; /* [d] */
 };
 
 struct network {
@@ -44,12 +44,12 @@ struct network {
     uint32_t n_embd, n_ff, n_vocab, n_context, window_tokens;
     double norm_epsilon;
     struct geometry geometry;
-    float q_unrotated_scale;  /* for the dimensions n_rot .. d-1 of a query: 1 over YaRN's magnitude squared */
+    float q_unrotated_scale; /* for the dimensions n_rot .. d-1 of a query: 1 over YaRN's magnitude squared */
     struct matrix embedding, output; /* the same if tied */
     bool tied;
     const float *output_norm;
     struct network_layer *layers;
-    float *vectors;           /* owns what the vector pointers point to */
+    float *vectors; /* owns what the vector pointers point to */
 };
 
 /* @ret_network is zeroed by the caller and deinitialised by it, also after a failure. @g must outlive it. */

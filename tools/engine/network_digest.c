@@ -1,8 +1,8 @@
 /*
  * The name of a model: BLAKE2b-256 over a fixed encoding of what determines its keys and values.
  *
- * Geometry with frequencies, the sizes of the network, and the bytes of every tensor but the final norm and an
- * untied head. Names, vocabulary and templates are left out: two files with the same weights share their
+ * Geometry with frequencies, the sizes of the network, and the bytes of every tensor but the final norm and
+ * an untied head. Names, vocabulary and templates are left out: two files with the same weights share their
  * caches. BLAKE2b rather than SHA-256 because it reads about a gigabyte per second in libsodium.
  */
 #include "tools/engine/network.h"
@@ -26,7 +26,7 @@ _Static_assert(sizeof(struct digest_encoding) == 16 + 6 * 4 + 8 + DIGEST_BYTES, 
 
 static bool is_output(const struct gguf_tensor *t)
 {
-    static const char *const names[] = { "output.weight", "output_norm.weight" };
+    static const char *const names[] = {"output.weight", "output_norm.weight"};
 
     for (size_t i = 0; i < 2; i++)
         if (strlen(names[i]) == t->name_bytes && memcmp(names[i], t->name, t->name_bytes) == 0)
@@ -36,7 +36,7 @@ static bool is_output(const struct gguf_tensor *t)
 
 static void hash_tensor(crypto_generichash_state *h, const struct gguf_tensor *t)
 {
-    uint64_t head[3 + GGUF_DIMS_MAX] = { t->name_bytes, t->type, t->bytes };
+    uint64_t head[3 + GGUF_DIMS_MAX] = {t->name_bytes, t->type, t->bytes};
 
     memcpy(head + 3, t->dims, sizeof(t->dims));
     (void) crypto_generichash_update(h, (const uint8_t *) head, sizeof(head));
@@ -47,9 +47,13 @@ static void hash_tensor(crypto_generichash_state *h, const struct gguf_tensor *t
 int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_digest[static DIGEST_BYTES],
                    struct errmsg *e)
 {
-    struct digest_encoding d = { .tag = "kvcobra-model-1", .family = (uint32_t) m->family, .n_embd = m->n_embd,
-                                 .n_ff = m->n_ff, .n_vocab = m->n_vocab, .window_tokens = m->window_tokens,
-                                 .norm_epsilon = m->norm_epsilon };
+    struct digest_encoding d = {.tag = "kvcobra-model-1",
+                                .family = (uint32_t) m->family,
+                                .n_embd = m->n_embd,
+                                .n_ff = m->n_ff,
+                                .n_vocab = m->n_vocab,
+                                .window_tokens = m->window_tokens,
+                                .norm_epsilon = m->norm_epsilon};
     crypto_generichash_state h;
 
     if (sodium_init() < 0)

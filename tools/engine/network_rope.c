@@ -3,10 +3,10 @@
  *
  * Plane i of n_rot/2 turns by theta_i = base^(-2i/n_rot) radians per position. On top of it
  *   linear   theta_i / factor
- *   YaRN     planes that turn often within the original context keep theta_i, planes that turn seldom are divided
- *            by the factor, with a ramp between; scores grow by (attn_factor (1 + 0.1 ln factor))^2
- *   Llama 3  theta_i / rope_freqs.weight[i], the factors having been worked out by whoever wrote the file
- * (Peng et al., "YaRN", equations 17 to 23, with the ramp's ends rounded outwards as in its reference code.)
+ *   YaRN     planes that turn often within the original context keep theta_i, planes that turn seldom are
+ * divided by the factor, with a ramp between; scores grow by (attn_factor (1 + 0.1 ln factor))^2 Llama 3
+ * theta_i / rope_freqs.weight[i], the factors having been worked out by whoever wrote the file (Peng et al.,
+ * "YaRN", equations 17 to 23, with the ramp's ends rounded outwards as in its reference code.)
  */
 #include "tools/engine/network.h"
 
@@ -29,7 +29,7 @@ struct rope_scaling {
 static int read_scaling_kind(const struct network *m, const struct gguf *g, enum scaling *ret_kind,
                              struct errmsg *e)
 {
-    static const char *const names[] = { "none", "linear", "yarn" };
+    static const char *const names[] = {"none", "linear", "yarn"};
     char key[NETWORK_KEY_BYTES];
     const char *name;
     size_t bytes;
@@ -72,7 +72,8 @@ static int read_yarn(const struct network *m, const struct gguf *g, struct rope_
         r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_attn_factor", key), s->attn_factor,
                             &s->attn_factor, e);
     if (r == 0)
-        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_ext_factor", key), 1.0, &s->extrapolation, e);
+        r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_ext_factor", key), 1.0, &s->extrapolation,
+                            e);
     if (r == 0)
         r = gguf_get_f64_or(g, network_key(m, "rope.scaling.yarn_beta_fast", key), 32.0, &s->beta_fast, e);
     if (r == 0)
@@ -89,7 +90,8 @@ static int read_yarn(const struct network *m, const struct gguf *g, struct rope_
     return 0;
 }
 
-static int read_scaling(const struct network *m, const struct gguf *g, struct rope_scaling *s, struct errmsg *e)
+static int read_scaling(const struct network *m, const struct gguf *g, struct rope_scaling *s,
+                        struct errmsg *e)
 {
     char key[NETWORK_KEY_BYTES];
     double old = 1.0;
@@ -171,7 +173,7 @@ static int apply_factors(struct network *m, const struct gguf *g, struct errmsg 
 int network_read_rope(struct network *m, const struct gguf *g, struct errmsg *e)
 {
     struct geometry *geo = &m->geometry;
-    struct rope_scaling s = { .kind = SCALING_NONE };
+    struct rope_scaling s = {.kind = SCALING_NONE};
     char key[NETWORK_KEY_BYTES];
     double base;
     int r;

@@ -20,10 +20,13 @@ const char *network_key(const struct network *m, const char *suffix, char ret_ke
 
 static int read_architecture(struct network *m, const struct gguf *g, struct errmsg *e)
 {
-    static const struct { const char *name; enum network_family family; } known[] = {
-        { "llama", NETWORK_LLAMA },
-        { "qwen2", NETWORK_QWEN2 },
-        { "qwen3", NETWORK_QWEN3 },
+    static const struct {
+        const char *name;
+        enum network_family family;
+    } known[] = {
+        {"llama", NETWORK_LLAMA},
+        {"qwen2", NETWORK_QWEN2},
+        {"qwen3", NETWORK_QWEN3},
     };
     const char *name;
     size_t bytes;
@@ -117,8 +120,14 @@ static int read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
 static int refuse_other_arithmetic(const struct network *m, const struct gguf *g, struct errmsg *e)
 {
     static const char *const keys[] = {
-        "expert_count",         "logit_scale",          "embedding_scale",          "residual_scale",
-        "attn_logit_softcapping", "final_logit_softcapping", "attention.max_alibi_bias", "attention.clamp_kqv",
+        "expert_count",
+        "logit_scale",
+        "embedding_scale",
+        "residual_scale",
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "attention.max_alibi_bias",
+        "attention.clamp_kqv",
     };
     char key[NETWORK_KEY_BYTES];
     bool causal, parallel;
@@ -145,9 +154,10 @@ static int refuse_other_arithmetic(const struct network *m, const struct gguf *g
     if (r < 0)
         return r;
     if (parallel || !causal)
-        return fail(e, -EOPNOTSUPP,
-                    "%s: parallel residuals or attention that is not causal cannot be computed by this program",
-                    gguf_label(g));
+        return fail(
+            e, -EOPNOTSUPP,
+            "%s: parallel residuals or attention that is not causal cannot be computed by this program",
+            gguf_label(g));
     return 0;
 }
 

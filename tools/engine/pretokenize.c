@@ -2,7 +2,8 @@
  * Pre-tokenisers on PCRE2; see pretokenize.h.
  *
  * A pre-tokeniser is one or two patterns. Each cuts its input into matches and what lies between them; the
- * second works inside the pieces of the first and sees their ends as the ends of the text, as the originals do.
+ * second works inside the pieces of the first and sees their ends as the ends of the text, as the originals
+ * do.
  *
  * White space is spelled out as Unicode's White_Space property: PCRE2's own \s differs from it in U+180E. The
  * matcher runs with a step limit, so that hostile text ends in an error instead of an endless search.
@@ -28,13 +29,12 @@ enum {
 #define SPACES_AT_END "[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
 
 /* GPT-2: contractions, then words, numbers and symbols with one leading space. */
-#define GPT2                                                                                                  \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|" SPACES_AT_END
+#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|" SPACES_AT_END
 /* GPT-4 and its descendants: any case, a word takes one leading symbol, symbols take the newlines after
  * them. */
-#define GPT4(digits)                                                                                           \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE                         \
-    "\\p{L}\\p{N}]+[\\r\\n]*|"                                                                                 \
+#define GPT4(digits)                                                                                         \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE                       \
+    "\\p{L}\\p{N}]+[\\r\\n]*|"                                                                               \
     "[" SPACE "]*[\\r\\n]+|" SPACES_AT_END
 
 static const struct family {
@@ -42,16 +42,16 @@ static const struct family {
     const char *patterns[STAGES_MAX];
     bool ignores_merges;
 } families[] = {
-    { "gpt2", { GPT2 }, false },
-    { "gpt-2", { GPT2 }, false },
-    { "default", { GPT2 }, false },
+    {"gpt2", {GPT2}, false},
+    {"gpt-2", {GPT2}, false},
+    {"default", {GPT2}, false},
     /* Digits stand alone. The model's own tokeniser isolates every \p{N}; transformers reading the same GGUF
      * file, our golden reference, does not isolate at all. With \p{Nd} all decimal text is cut as both cut
      * it, and "½" or "²" as the reference does (one place in the 312144 tokens of WikiText-2 test,
      * 2026-11-21). */
-    { "smollm", { "\\p{Nd}", GPT2 }, false },
-    { "llama-bpe", { GPT4("\\p{N}{1,3}") }, true },
-    { "qwen2", { GPT4("\\p{N}") }, false },
+    {"smollm", {"\\p{Nd}", GPT2}, false},
+    {"llama-bpe", {GPT4("\\p{N}{1,3}")}, true},
+    {"qwen2", {GPT4("\\p{N}")}, false},
 };
 
 struct pretokenizer {
@@ -128,7 +128,8 @@ bool pretokenizer_ignores_merges(const struct pretokenizer *p)
     return p->family->ignores_merges;
 }
 
-/* Length of the valid UTF-8 character at @s (RFC 3629: no surrogates, nothing overlong), 0 if there is none. */
+/* Length of the valid UTF-8 character at @s (RFC 3629: no surrogates, nothing overlong), 0 if there is none.
+ */
 static size_t character_bytes(const unsigned char *s, size_t left)
 {
     unsigned char lowest = 0x80, highest = 0xbf;
@@ -207,8 +208,8 @@ static int split_stage(struct split *s, unsigned stage, const char *text, size_t
             return fail(s->e, -ENOMEM, "no memory to split the text into words");
         if (r < 0)
             return fail(s->e, -E2BIG,
-                        "a run of %zu bytes of text is too tangled to split into words (PCRE2 error %d)", bytes,
-                        r);
+                        "a run of %zu bytes of text is too tangled to split into words (PCRE2 error %d)",
+                        bytes, r);
         r = hand_on(s, stage + 1, text + at, range[0] - at);
         if (r == 0)
             r = hand_on(s, stage + 1, text + range[0], range[1] - range[0]);
@@ -225,9 +226,7 @@ int pretokenizer_split(const struct pretokenizer *p, const char *text, size_t by
     _cleanup_(match_context_freep) pcre2_match_context *limits = pcre2_match_context_create(NULL);
     _cleanup_(match_data_freep) pcre2_match_data *first = pcre2_match_data_create(1, NULL);
     _cleanup_(match_data_freep) pcre2_match_data *second = pcre2_match_data_create(1, NULL);
-    struct split s = {
-        .p = p, .match = { first, second }, .limits = limits, .piece = piece, .ctx = ctx, .e = e
-    };
+    struct split s = {.p = p, .match = {first, second}, .limits = limits, .piece = piece, .ctx = ctx, .e = e};
 
     if (!limits || !first || !second)
         return fail(e, -ENOMEM, "no memory to split the text into words");

@@ -1,6 +1,6 @@
 /*
- * Cutting text into the pieces that byte-pair merging works on: the patterns of the model families, by the name
- * that stands in tokenizer.ggml.pre.
+ * Cutting text into the pieces that byte-pair merging works on: the patterns of the model families, by the
+ * name that stands in tokenizer.ggml.pre.
  */
 #pragma once
 

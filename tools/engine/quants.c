@@ -1,6 +1,6 @@
 /*
- * Block formats of GGUF tensors, decoded to binary32. Plain C: the oracle of the kernels in matvec_*.c, and the
- * path of prefill, where the matrix product that follows costs far more than the decoding.
+ * Block formats of GGUF tensors, decoded to binary32. Plain C: the oracle of the kernels in matvec_*.c, and
+ * the path of prefill, where the matrix product that follows costs far more than the decoding.
  *
  * All numbers are little-endian; h(x) is the binary16 number at x; bytes are written in the order they stand.
  */
@@ -184,12 +184,12 @@ static void decode_q6_k(const uint8_t *src, size_t n_blocks, float *dst)
 }
 
 static const struct quant_type types[] = {
-    { QUANT_F32, "F32", 1, 4, decode_f32 },        { QUANT_F16, "F16", 1, 2, decode_f16 },
-    { QUANT_BF16, "BF16", 1, 2, decode_bf16 },     { QUANT_Q8_0, "Q8_0", 32, 34, decode_q8_0 },
-    { QUANT_Q4_0, "Q4_0", 32, 18, decode_q4_0 },   { QUANT_Q4_1, "Q4_1", 32, 20, decode_q4_1 },
-    { QUANT_Q5_0, "Q5_0", 32, 22, decode_q5_0 },   { QUANT_Q5_1, "Q5_1", 32, 24, decode_q5_1 },
-    { QUANT_Q4_K, "Q4_K", 256, 144, decode_q4_k }, { QUANT_Q5_K, "Q5_K", 256, 176, decode_q5_k },
-    { QUANT_Q6_K, "Q6_K", 256, 210, decode_q6_k },
+    {QUANT_F32, "F32", 1, 4, decode_f32},        {QUANT_F16, "F16", 1, 2, decode_f16},
+    {QUANT_BF16, "BF16", 1, 2, decode_bf16},     {QUANT_Q8_0, "Q8_0", 32, 34, decode_q8_0},
+    {QUANT_Q4_0, "Q4_0", 32, 18, decode_q4_0},   {QUANT_Q4_1, "Q4_1", 32, 20, decode_q4_1},
+    {QUANT_Q5_0, "Q5_0", 32, 22, decode_q5_0},   {QUANT_Q5_1, "Q5_1", 32, 24, decode_q5_1},
+    {QUANT_Q4_K, "Q4_K", 256, 144, decode_q4_k}, {QUANT_Q5_K, "Q5_K", 256, 176, decode_q5_k},
+    {QUANT_Q6_K, "Q6_K", 256, 210, decode_q6_k},
 };
 
 const struct quant_type *quant_type_of(uint32_t id)
@@ -203,10 +203,10 @@ const struct quant_type *quant_type_of(uint32_t id)
 const char *quant_type_name(uint32_t id)
 {
     static const char *const others[] = {
-        [9] = "Q8_1",     [10] = "Q2_K",   [11] = "Q3_K",   [15] = "Q8_K",   [16] = "IQ2_XXS", [17] = "IQ2_XS",
-        [18] = "IQ3_XXS", [19] = "IQ1_S",  [20] = "IQ4_NL", [21] = "IQ3_S",  [22] = "IQ2_S",   [23] = "IQ4_XS",
-        [24] = "I8",      [25] = "I16",    [26] = "I32",    [27] = "I64",    [28] = "F64",     [29] = "IQ1_M",
-        [34] = "TQ1_0",   [35] = "TQ2_0",  [39] = "MXFP4",
+        [9] = "Q8_1",     [10] = "Q2_K",  [11] = "Q3_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS",
+        [18] = "IQ3_XXS", [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS",
+        [24] = "I8",      [25] = "I16",   [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",
+        [34] = "TQ1_0",   [35] = "TQ2_0", [39] = "MXFP4",
     };
     const struct quant_type *t = quant_type_of(id);
 

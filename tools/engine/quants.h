@@ -41,7 +41,8 @@ const struct quant_type *quant_type_of(uint32_t id);
 const char *quant_type_name(uint32_t id);
 
 /* Scale and minimum @j (0..7) of the 12 bytes of 6-bit numbers that Q4_K and Q5_K share. */
-static inline void quant_k_scale_min(const uint8_t packed[12], unsigned j, uint8_t *ret_scale, uint8_t *ret_min)
+static inline void quant_k_scale_min(const uint8_t packed[12], unsigned j, uint8_t *ret_scale,
+                                     uint8_t *ret_min)
 {
     if (j < 4) {
         *ret_scale = packed[j] & 63;

@@ -58,5 +58,5 @@ void rotary_deinit(struct rotary *r)
 {
     free(r->cosine);
     free(r->sine);
-    *r = (struct rotary) { 0 };
+    *r = (struct rotary){0};
 }

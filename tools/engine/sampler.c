@@ -26,7 +26,7 @@ void sampler_seed(struct sampler_state *st, uint64_t seed)
 /* [0, 1): libsodium's generator, keyed with the seed and the number of the draw. */
 static double draw(struct sampler_state *st)
 {
-    unsigned char key[randombytes_SEEDBYTES] = { 0 };
+    unsigned char key[randombytes_SEEDBYTES] = {0};
     uint64_t bits;
 
     memcpy(key, st->s, sizeof(st->s));

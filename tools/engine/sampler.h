@@ -7,7 +7,9 @@
 uint32_t sample_greedy(const float *logits, size_t n_vocab);
 
 /* Softmax sampling at @temperature > 0 with a seeded generator; the state advances. */
-struct sampler_state { uint64_t s[2]; };
+struct sampler_state {
+    uint64_t s[2];
+};
 void sampler_seed(struct sampler_state *st, uint64_t seed);
 uint32_t sample_softmax(const float *logits, size_t n_vocab, float temperature, struct sampler_state *st);
 

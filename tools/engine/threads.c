@@ -37,10 +37,10 @@ struct threads {
     pthread_t *ids;
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    struct job job;           /* under the lock */
-    bool stop;                /* under the lock */
-    _Atomic uint64_t ticket;  /* generation << 32 | next item */
-    _Atomic uint32_t n_done;  /* items of the current job */
+    struct job job;          /* under the lock */
+    bool stop;               /* under the lock */
+    _Atomic uint64_t ticket; /* generation << 32 | next item */
+    _Atomic uint32_t n_done; /* items of the current job */
     _Atomic unsigned next_worker;
 };
 
@@ -105,14 +105,15 @@ static void run_job(struct threads *t, threads_item run, void *ctx, uint32_t n_i
 
     (void) pthread_mutex_lock(&t->lock);
     job = t->job =
-        (struct job) { .run = run, .ctx = ctx, .n_items = n_items, .generation = t->job.generation + 1 };
+        (struct job){.run = run, .ctx = ctx, .n_items = n_items, .generation = t->job.generation + 1};
     atomic_store_explicit(&t->n_done, 0, memory_order_relaxed);
     atomic_store_explicit(&t->ticket, (uint64_t) job.generation << 32, memory_order_release);
     (void) pthread_cond_broadcast(&t->work);
     (void) pthread_mutex_unlock(&t->lock);
 
     work_on(t, &job, 0);
-    for (unsigned i = 0; i < LOOKOUTS && atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items; i++)
+    for (unsigned i = 0; i < LOOKOUTS && atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items;
+         i++)
         relax();
     if (atomic_load_explicit(&t->n_done, memory_order_acquire) == n_items)
         return;
@@ -152,7 +153,8 @@ static int start_workers(struct threads *t, struct errmsg *e)
     }
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != 0)
-        return fail(e, -r, "cannot start worker thread %u of %u: %s", t->n_started + 1, t->n - 1, strerror(r));
+        return fail(e, -r, "cannot start worker thread %u of %u: %s", t->n_started + 1, t->n - 1,
+                    strerror(r));
     return 0;
 }
 

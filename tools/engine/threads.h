@@ -2,7 +2,8 @@
  * The engine's own worker threads: one job at a time, cut into items that threads take as they get to them.
  *
  * Workers look out for the next job for some ten microseconds, which is what lies between two matrix
- * products of a decode step, and then sleep. A worker that wakes late finds nothing to do; nobody waits for it.
+ * products of a decode step, and then sleep. A worker that wakes late finds nothing to do; nobody waits for
+ * it.
  */
 #pragma once
 

@@ -126,7 +126,7 @@ static const struct special_token *special_at(const struct tokenizer *t, const c
 
 static int encode_text(struct output *o, const char *text, size_t bytes, bool parse_special, struct errmsg *e)
 {
-    bool starts[256] = { false }; /* first bytes of special tokens */
+    bool starts[256] = {false}; /* first bytes of special tokens */
     size_t from = 0;
     int r;
 
@@ -156,7 +156,7 @@ static int encode_text(struct output *o, const char *text, size_t bytes, bool pa
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special,
                      uint32_t **ret_ids, size_t *ret_n, struct errmsg *e)
 {
-    _cleanup_(output_deinit) struct output o = { .t = t };
+    _cleanup_(output_deinit) struct output o = {.t = t};
     int r;
 
     errmsg_clear(e);

@@ -13,8 +13,8 @@ struct tokenizer;
  * tokenizer_new() - build the tokeniser that stands in a GGUF file
  * @g: borrowed during the call; nothing of it is kept
  *
- * Return: 0; -EOPNOTSUPP: another kind of tokeniser or pre-tokeniser, named; -EBADMSG: its keys contradict each
- * other; -ENOMEM.
+ * Return: 0; -EOPNOTSUPP: another kind of tokeniser or pre-tokeniser, named; -EBADMSG: its keys contradict
+ * each other; -ENOMEM.
  */
 int tokenizer_new(const struct gguf *g, struct tokenizer **ret_tokenizer, struct errmsg *e);
 struct tokenizer *tokenizer_free(struct tokenizer *t);

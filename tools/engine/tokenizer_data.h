@@ -13,20 +13,21 @@ struct pretokenizer;
 
 struct special_token {
     uint32_t id;
-    bool always; /* "user-defined": part of any text; others are control tokens, only where they are allowed */
+    bool
+        always; /* "user-defined": part of any text; others are control tokens, only where they are allowed */
 };
 
 struct tokenizer {
     uint32_t n_vocab;
-    char *pool;                    /* the bytes of all tokens … */
-    size_t *offsets;               /* [n_vocab + 1] … token i is [offsets[i], offsets[i + 1]) */
-    uint32_t *sorted;              /* ordinary tokens in the order of their bytes */
+    char *pool;       /* the bytes of all tokens … */
+    size_t *offsets;  /* [n_vocab + 1] … token i is [offsets[i], offsets[i + 1]) */
+    uint32_t *sorted; /* ordinary tokens in the order of their bytes */
     size_t n_sorted;
     struct special_token *specials; /* in the order of their bytes */
     size_t n_specials;
-    size_t *special_lengths;       /* the lengths that occur among them, longest first */
+    size_t *special_lengths; /* the lengths that occur among them, longest first */
     size_t n_special_lengths;
-    uint32_t byte_ids[256];        /* the token of each byte, or of "unknown" */
+    uint32_t byte_ids[256]; /* the token of each byte, or of "unknown" */
     struct bpe_rule *rules;
     size_t n_rules;
     struct pretokenizer *pre;

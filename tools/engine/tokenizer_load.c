@@ -1,9 +1,9 @@
 /*
  * Building a tokeniser from the keys tokenizer.ggml.* of a GGUF file.
  *
- * Byte-level vocabularies are written in an alphabet of 256 printable characters, one per byte: bytes that are
- * printable in Latin-1 stand for themselves, the other 68 are U+0100 and up in ascending order. Tokens are
- * turned into the bytes they mean once, here; nothing later knows of the alphabet.
+ * Byte-level vocabularies are written in an alphabet of 256 printable characters, one per byte: bytes that
+ * are printable in Latin-1 stand for themselves, the other 68 are U+0100 and up in ascending order. Tokens
+ * are turned into the bytes they mean once, here; nothing later knows of the alphabet.
  */
 #include "tools/engine/tokenizer.h"
 
@@ -116,7 +116,7 @@ static int load_tokens(struct tokenizer *t, const struct gguf *g, const struct a
         if (types[i] == TOKEN_NORMAL && n > 0)
             t->sorted[t->n_sorted++] = i;
         if ((types[i] == TOKEN_CONTROL || types[i] == TOKEN_USER) && n > 0)
-            t->specials[t->n_specials++] = (struct special_token) { .id = i, .always = types[i] == TOKEN_USER };
+            t->specials[t->n_specials++] = (struct special_token){.id = i, .always = types[i] == TOKEN_USER};
     }
     return 0;
 }
@@ -184,7 +184,8 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t byte
                                                                                    : TOKENIZER_NONE;
 }
 
-/* Bytes without a token of their own (there are vocabularies that never saw some) become the unknown token. */
+/* Bytes without a token of their own (there are vocabularies that never saw some) become the unknown token.
+ */
 static int find_bytes(struct tokenizer *t, const struct gguf *g, struct errmsg *e)
 {
     uint32_t unknown;
@@ -217,9 +218,9 @@ static int parse_merge(const struct tokenizer *t, const struct alphabet *a, cons
     if (!space || !to_bytes(a, text, (size_t) (space - text), scratch, &n_left) ||
         !to_bytes(a, space + 1, bytes - (size_t) (space - text) - 1, scratch + n_left, &n_right))
         return -EBADMSG;
-    rule = (struct bpe_rule) { .left = tokenizer_find(t, scratch, n_left),
-                               .right = tokenizer_find(t, scratch + n_left, n_right),
-                               .merged = tokenizer_find(t, scratch, n_left + n_right) };
+    rule = (struct bpe_rule){.left = tokenizer_find(t, scratch, n_left),
+                             .right = tokenizer_find(t, scratch + n_left, n_right),
+                             .merged = tokenizer_find(t, scratch, n_left + n_right)};
     if (rule.left == TOKENIZER_NONE || rule.right == TOKENIZER_NONE || rule.merged == TOKENIZER_NONE)
         return -EBADMSG;
     *ret_rule = rule;

@@ -1,6 +1,6 @@
 /*
- * kvcobra inspect FILE: what an allocation table or a statistics file holds, as text, as JSON, or as a page. The first
- * bytes say which of the two it is.
+ * kvcobra inspect FILE: what an allocation table or a statistics file holds, as text, as JSON, or as a page.
+ * The first bytes say which of the two it is.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,29 +30,37 @@ struct inspect_options {
 enum { OPT_STATS = 0x100, OPT_HTML, OPT_BUDGETS };
 
 static const struct argp_option options[] = {
-    { "stats", OPT_STATS, "STATS", 0, "With a table: the statistics to look at it with, best those it was solved from", 0 },
-    { "html", OPT_HTML, "OUT", 0, "Write a page with figures: one file that loads nothing", 0 },
-    { "budgets", OPT_BUDGETS, "LIST", 0,
-      "Bits per number at which every method is solved for the rate-distortion curves; none: no curves "
-      "(default: 1,2,3,4 for a page, none for --json alone)", 0 },
-    { 0 },
+    {"stats", OPT_STATS, "STATS", 0,
+     "With a table: the statistics to look at it with, best those it was solved from", 0},
+    {"html", OPT_HTML, "OUT", 0, "Write a page with figures: one file that loads nothing", 0},
+    {"budgets", OPT_BUDGETS, "LIST", 0,
+     "Bits per number at which every method is solved for the rate-distortion curves; none: no curves "
+     "(default: 1,2,3,4 for a page, none for --json alone)",
+     0},
+    {0},
 };
 
-static const char doc[] =
-    "Show what an allocation table or a statistics file holds.\v"
-    "Of a table: what it was made from and how, what it costs per token and per page, and how the bits are spread over "
-    "layers and heads (number of stored coordinates, then bits per original number). The file is checked completely "
-    "first, as the daemon does.\n\n"
-    "With --html a page for a browser, which prints well: spectra, ranks and bits as maps, harm head by head with equal "
-    "and with solved budgets, rate-distortion curves of all methods, how Gaussian the coordinates are, levels, and where "
-    "the bytes go. With --json every number behind it. A table alone has maps, levels and bytes; the rest comes from the "
-    "statistics. Solving for the curves takes some 25 s per budget for a model of 30 layers and 3 KV heads on two cores; "
-    "--budgets none leaves it out, and --json without a page has curves only where --budgets asks for them.\n\n"
-    "Example:\n\n"
-    "  kvcobra inspect model-3.table\n"
-    "  kvcobra inspect model-3.table --json | jq .bpd_code\n"
-    "  kvcobra inspect model-3.table --stats model.stats --html model-3.html\n"
-    "  kvcobra inspect model.stats --budgets none --html model.html";
+static const char doc[] = "Show what an allocation table or a statistics file holds.\v"
+                          "Of a table: what it was made from and how, what it costs per token and per page, "
+                          "and how the bits are spread over "
+                          "layers and heads (number of stored coordinates, then bits per original number). "
+                          "The file is checked completely "
+                          "first, as the daemon does.\n\n"
+                          "With --html a page for a browser, which prints well: spectra, ranks and bits as "
+                          "maps, harm head by head with equal "
+                          "and with solved budgets, rate-distortion curves of all methods, how Gaussian the "
+                          "coordinates are, levels, and where "
+                          "the bytes go. With --json every number behind it. A table alone has maps, levels "
+                          "and bytes; the rest comes from the "
+                          "statistics. Solving for the curves takes some 25 s per budget for a model of 30 "
+                          "layers and 3 KV heads on two cores; "
+                          "--budgets none leaves it out, and --json without a page has curves only where "
+                          "--budgets asks for them.\n\n"
+                          "Example:\n\n"
+                          "  kvcobra inspect model-3.table\n"
+                          "  kvcobra inspect model-3.table --json | jq .bpd_code\n"
+                          "  kvcobra inspect model-3.table --stats model.stats --html model-3.html\n"
+                          "  kvcobra inspect model.stats --budgets none --html model.html";
 
 /* "1,1.5,3": ascending; "none": no budget at all. */
 static void take_budgets(struct inspect_options *o, const char *arg, struct argp_state *state)
@@ -111,13 +119,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "FILE", doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, "FILE", doc, common_children, NULL, NULL};
 
-/* The first 8 bytes of a file; zeros where it is shorter. Non-blocking, or a FIFO would wait for its writer. */
+/* The first 8 bytes of a file; zeros where it is shorter. Non-blocking, or a FIFO would wait for its writer.
+ */
 static int read_magic(const char *path, char ret[8], struct errmsg *e)
 {
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char magic[8] = { 0 };
+    char magic[8] = {0};
     struct stat st;
 
     if (fd < 0 || fstat(fd, &st) < 0)
@@ -138,7 +147,7 @@ static int tell_apart(const struct inspect_options *o, struct inspect_request *r
 
     if (r < 0)
         return r;
-    *ret = (struct inspect_request) { .stats_path = o->stats, .n_budgets = o->n_budgets };
+    *ret = (struct inspect_request){.stats_path = o->stats, .n_budgets = o->n_budgets};
     memcpy(ret->budgets, o->budgets, sizeof(ret->budgets));
     if (memcmp(magic, "KVCTABLE", sizeof(magic)) == 0) {
         ret->table_path = o->path;
@@ -174,7 +183,7 @@ static int show_document(struct inspection *x, const struct inspect_options *o)
 {
     _cleanup_(progress_end) struct progress p;
     _cleanup_(json_decrefp) json_t *document = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     progress_start(&p, "inspecting", NULL, 1, o->common.quiet);
     if (inspection_fill(x, &p, &e) < 0)
@@ -204,17 +213,17 @@ static int show_text(const struct inspection *x)
 
 static int run(int argc, char **argv)
 {
-    _cleanup_(inspection_close) struct inspection x = { .n_points = 0 };
-    struct inspect_options o = { .budgets = { 1, 2, 3, 4 }, .n_budgets = 4 };
+    _cleanup_(inspection_close) struct inspection x = {.n_points = 0};
+    struct inspect_options o = {.budgets = {1, 2, 3, 4}, .n_budgets = 4};
     struct inspect_request request;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     command_parse(&argp, argc, argv, &o);
-    if (o.html && output_check(o.html, (const char *const[]) { o.path, o.stats }, 2, &e) < 0)
+    if (o.html && output_check(o.html, (const char *const[]){o.path, o.stats}, 2, &e) < 0)
         return command_fail("%s", e.text);
     if (tell_apart(&o, &request, &e) < 0 || inspection_open(&x, &request, &e) < 0)
         return command_fail("%s", e.text);
     return o.html || o.common.json ? show_document(&x, &o) : show_text(&x);
 }
 
-const struct command cmd_inspect = { "inspect", "what a table or a statistics file holds", run };
+const struct command cmd_inspect = {"inspect", "what a table or a statistics file holds", run};

@@ -30,7 +30,8 @@ static size_t put_character(FILE *f, const char *p)
         putc(' ', f);
     else if (c < 0x20 || c == 0x7f)
         fputs(REPLACEMENT, f);
-    else if (memcmp(p, "\xef\xbf\xbe", n) == 0 || memcmp(p, "\xef\xbf\xbf", n) == 0) /* U+FFFE, U+FFFF: not XML */
+    else if (memcmp(p, "\xef\xbf\xbe", n) == 0 ||
+             memcmp(p, "\xef\xbf\xbf", n) == 0) /* U+FFFE, U+FFFF: not XML */
         fputs(REPLACEMENT, f);
     else
         (void) fwrite(p, 1, n, f);
@@ -74,7 +75,7 @@ void html_number(FILE *f, double x)
         fputs("–", f);
 }
 
-/* ---- tables -------------------------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 static void put_value(FILE *f, const json_t *x)
 {
@@ -118,13 +119,17 @@ static void put_row(FILE *f, const json_t *row, const struct html_column *column
     fputs("</tr>\n", f);
 }
 
-void html_table(FILE *f, const char *path, const char *caption, const json_t *rows, const struct html_column *columns)
+void html_table(FILE *f, const char *path, const char *caption, const json_t *rows,
+                const struct html_column *columns)
 {
     size_t n = json_array_size(rows);
 
     if (n > HTML_ROWS_MAX) {
-        fprintf(f, "<p class=\"note\">%zu rows are too many for a page: <code>kvcobra inspect --json</code> has them under "
-                   "<code>%s</code>.</p>\n", n, path);
+        fprintf(f,
+                "<p class=\"note\">%zu rows are too many for a page: <code>kvcobra inspect --json</code> has "
+                "them under "
+                "<code>%s</code>.</p>\n",
+                n, path);
         return;
     }
     fprintf(f, "<div class=\"scroll\" tabindex=\"0\"><table class=\"data\" data-rows=\"%s\"><caption>", path);

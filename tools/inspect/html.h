@@ -1,6 +1,7 @@
 /*
- * Writing HTML and SVG: text, numbers and tables. Whatever came from a file goes through html_text(); the rest of a page
- * is literals of ours. What is written is well-formed XML too, so that a page can be checked by any XML parser.
+ * Writing HTML and SVG: text, numbers and tables. Whatever came from a file goes through html_text(); the
+ * rest of a page is literals of ours. What is written is well-formed XML too, so that a page can be checked
+ * by any XML parser.
  *
  * Writing to a stream does not report errors one by one: the caller looks at ferror() once, at the end.
  */
@@ -10,8 +11,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* @text as element content or attribute value in quotes: markup escaped, bytes that are not UTF-8 and characters that XML
- * does not allow replaced by U+FFFD. */
+/* @text as element content or attribute value in quotes: markup escaped, bytes that are not UTF-8 and
+ * characters that XML does not allow replaced by U+FFFD. */
 void html_text(FILE *f, const char *text);
 
 /* html_text() of at most @max_bytes; what is left out is counted in words. */
@@ -35,7 +36,8 @@ struct html_column {
  * @rows:    array of objects; strings, integers, reals, null, and arrays of numbers (shown up to 16 values)
  * @columns: ends with a NULL key
  */
-void html_table(FILE *f, const char *path, const char *caption, const json_t *rows, const struct html_column *columns);
+void html_table(FILE *f, const char *path, const char *caption, const json_t *rows,
+                const struct html_column *columns);
 
 /* The style sheet of every page, without the style element. Loads nothing. */
 void html_style(FILE *f);

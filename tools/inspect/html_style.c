@@ -1,24 +1,30 @@
 /*
- * The style sheet of pages: light and dark by what the reader's system prefers, ink on white in print. Colours tell
- * nothing alone: keys and values also differ by mark and dash, ramps rise in lightness and carry printed numbers.
- * Blue and orange, and the ramp, were chosen to stay apart for people who cannot tell red from green, and in grey.
+ * The style sheet of pages: light and dark by what the reader's system prefers, ink on white in print.
+ * Colours tell nothing alone: keys and values also differ by mark and dash, ramps rise in lightness and carry
+ * printed numbers. Blue and orange, and the ramp, were chosen to stay apart for people who cannot tell red
+ * from green, and in grey.
  */
 #include "tools/inspect/html.h"
 
 static const char *const rules[] = {
-    ":root{color-scheme:light dark;--bg:#fff;--fg:#1c2127;--muted:#5a6470;--line:#d8dde3;--fine:#eceff2;--card:#f5f7f9;"
+    ":root{color-scheme:light "
+    "dark;--bg:#fff;--fg:#1c2127;--muted:#5a6470;--line:#d8dde3;--fine:#eceff2;--card:#f5f7f9;"
     "--k:#1b5e9e;--v:#c4560a;--before:#79828c;--accent:#1b5e9e;"
-    "--q0:#f7fbf0;--q1:#e2f2d8;--q2:#c5e6cb;--q3:#93d0c4;--q4:#57b4c3;--q5:#2f8fbb;--q6:#2369a5;--q7:#1f4788;--q8:#142a5c;"
+    "--q0:#f7fbf0;--q1:#e2f2d8;--q2:#c5e6cb;--q3:#93d0c4;--q4:#57b4c3;--q5:#2f8fbb;--q6:#2369a5;--q7:#1f4788;"
+    "--q8:#142a5c;"
     "--ql:#1c2127;--qd:#fff;--s0:#1c2127;--s1:#1b5e9e;--s2:#c4560a;--s3:#8a4fa3;--s4:#79828c;"
     "--b0:#1b5e9e;--b1:#9ec5e6;--b2:#1c2127;--b3:#e9a15b;--b4:#f6dcc0}\n",
-    "@media screen and (prefers-color-scheme:dark){:root{--bg:#13171c;--fg:#e4e8ec;--muted:#9aa5b1;--line:#333b45;"
+    "@media screen and "
+    "(prefers-color-scheme:dark){:root{--bg:#13171c;--fg:#e4e8ec;--muted:#9aa5b1;--line:#333b45;"
     "--fine:#222931;--card:#1b2128;--k:#6cb2f0;--v:#f0955a;--before:#8b95a0;--accent:#7fbcf5;"
-    "--q0:#161c2b;--q1:#1b2c50;--q2:#1f4276;--q3:#235f98;--q4:#2c82b0;--q5:#4aa5bd;--q6:#7cc6c2;--q7:#b6e0c6;--q8:#ecf7d6;"
+    "--q0:#161c2b;--q1:#1b2c50;--q2:#1f4276;--q3:#235f98;--q4:#2c82b0;--q5:#4aa5bd;--q6:#7cc6c2;--q7:#b6e0c6;"
+    "--q8:#ecf7d6;"
     "--ql:#e4e8ec;--qd:#13171c;--s0:#fff;--s1:#6cb2f0;--s2:#f0955a;--s3:#c79be0;--s4:#8b95a0;"
     "--b0:#4a90d0;--b1:#274a6b;--b2:#e4e8ec;--b3:#e9a15b;--b4:#6b4a2a}}\n",
     "*{box-sizing:border-box}\n",
     "html{-webkit-text-size-adjust:100%}\n",
-    "body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans',"
+    "body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.55 system-ui,-apple-system,'Segoe "
+    "UI',Roboto,'Noto Sans',"
     "'DejaVu Sans',sans-serif}\n",
     "main,header,footer{max-width:1080px;margin:0 auto;padding:0 20px}\n",
     "header{padding-top:36px}\n",
@@ -31,11 +37,14 @@ static const char *const rules[] = {
     "a{color:var(--accent)}\n",
     "code{font:.88em/1.4 ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;overflow-wrap:anywhere}\n",
     ".lead{color:var(--muted);margin-bottom:20px}\n",
-    "nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:4px 18px;padding:0;margin:20px 0 0;font-size:.92rem}\n",
-    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(155px,1fr));gap:12px;margin:18px 0;padding:0}\n",
+    "nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:4px 18px;padding:0;margin:20px 0 "
+    "0;font-size:.92rem}\n",
+    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(155px,1fr));gap:12px;margin:18px "
+    "0;padding:0}\n",
     ".tiles div{background:var(--card);border-radius:8px;padding:12px 14px}\n",
     ".tiles dt{font-size:.8rem;color:var(--muted);line-height:1.3}\n",
-    ".tiles dd{margin:3px 0 0;font-size:1.3rem;font-weight:600;font-variant-numeric:tabular-nums;line-height:1.25}\n",
+    ".tiles dd{margin:3px 0 "
+    "0;font-size:1.3rem;font-weight:600;font-variant-numeric:tabular-nums;line-height:1.25}\n",
     ".tiles dd small{display:block;font-size:.78rem;font-weight:400;color:var(--muted)}\n",
     "table{border-collapse:collapse;font-size:.86rem;font-variant-numeric:tabular-nums}\n",
     "caption{text-align:left;color:var(--muted);padding:4px 0 6px}\n",
@@ -44,17 +53,21 @@ static const char *const rules[] = {
     "td.text,table.facts td{text-align:left}\n",
     "dl.facts{margin:10px 0;font-size:.9rem;font-variant-numeric:tabular-nums}\n",
     "dl.columns{columns:2 340px;column-gap:36px}\n",
-    "dl.facts div{display:flex;gap:12px;padding:3px 0;border-bottom:1px solid var(--fine);break-inside:avoid}\n",
+    "dl.facts div{display:flex;gap:12px;padding:3px 0;border-bottom:1px solid "
+    "var(--fine);break-inside:avoid}\n",
     "dl.facts .group{font-weight:600;padding-top:10px;break-after:avoid}dl.facts .group dt{color:var(--fg)}"
     "dl.columns .group:first-child{padding-top:3px}\n",
-    "dl.facts dt{flex:0 0 11.5em;color:var(--muted)}dl.facts dd{margin:0;min-width:0;overflow-wrap:anywhere}\n",
+    "dl.facts dt{flex:0 0 11.5em;color:var(--muted)}dl.facts "
+    "dd{margin:0;min-width:0;overflow-wrap:anywhere}\n",
     "figure{margin:14px 0 8px}\n",
     "details{margin:4px 0 12px;font-size:.92rem}\n",
     "summary{cursor:pointer;color:var(--accent)}\n",
-    "details .scroll{max-height:420px;overflow:auto;border:1px solid var(--line);border-radius:6px;padding:0 12px;margin-top:6px}\n",
+    "details .scroll{max-height:420px;overflow:auto;border:1px solid var(--line);border-radius:6px;padding:0 "
+    "12px;margin-top:6px}\n",
     "details thead th{position:sticky;top:0;background:var(--bg)}\n",
     ".scroll{overflow-x:auto}\n",
-    ".note{background:var(--card);border-left:3px solid var(--line);padding:8px 12px;color:var(--muted);font-size:.92rem}\n",
+    ".note{background:var(--card);border-left:3px solid var(--line);padding:8px "
+    "12px;color:var(--muted);font-size:.92rem}\n",
     ".panels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:8px 24px}\n",
     ".multiples{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:6px 8px}\n",
     ".legend{font-size:.82rem;color:var(--muted);max-width:none;margin:4px 0 8px}\n",
@@ -93,19 +106,30 @@ static const char *const rules[] = {
     ".b0{fill:var(--b0)}.b1{fill:var(--b1)}.b2{fill:var(--b2)}.b3{fill:var(--b3)}.b4{fill:var(--b4)}\n",
     ".cell rect{stroke:var(--bg);stroke-width:1}\n",
     ".cell text{font-size:11px;text-anchor:middle}.cell text.small{font-size:9px}\n",
-    ".q0 rect{fill:var(--q0)}.q1 rect{fill:var(--q1)}.q2 rect{fill:var(--q2)}.q3 rect{fill:var(--q3)}.q4 rect{fill:var(--q4)}"
-    ".q5 rect{fill:var(--q5)}.q6 rect{fill:var(--q6)}.q7 rect{fill:var(--q7)}.q8 rect{fill:var(--q8)}.none rect{fill:var(--fine)}\n",
-    ".q0 text,.q1 text,.q2 text,.q3 text,.q4 text,.none text{fill:var(--ql)}.q5 text,.q6 text,.q7 text,.q8 text{fill:var(--qd)}\n",
-    "@media (max-width:640px){body{font-size:15px}h1{font-size:1.4rem}main,header,footer{padding-left:14px;padding-right:14px}"
-    ".multiples{grid-template-columns:repeat(auto-fill,minmax(128px,1fr))}.panels .tick,.panels .axis{font-size:14px}"
+    ".q0 rect{fill:var(--q0)}.q1 rect{fill:var(--q1)}.q2 rect{fill:var(--q2)}.q3 rect{fill:var(--q3)}.q4 "
+    "rect{fill:var(--q4)}"
+    ".q5 rect{fill:var(--q5)}.q6 rect{fill:var(--q6)}.q7 rect{fill:var(--q7)}.q8 rect{fill:var(--q8)}.none "
+    "rect{fill:var(--fine)}\n",
+    ".q0 text,.q1 text,.q2 text,.q3 text,.q4 text,.none text{fill:var(--ql)}.q5 text,.q6 text,.q7 text,.q8 "
+    "text{fill:var(--qd)}\n",
+    "@media "
+    "(max-width:640px){body{font-size:15px}h1{font-size:1.4rem}main,header,footer{padding-left:14px;padding-"
+    "right:14px}"
+    ".multiples{grid-template-columns:repeat(auto-fill,minmax(128px,1fr))}.panels .tick,.panels "
+    ".axis{font-size:14px}"
     "dl.facts dt{flex-basis:9.5em}.tiles{grid-template-columns:1fr 1fr}}\n",
     "@media print{:root{color-scheme:light}@page{margin:14mm}body{font-size:10.5pt}nav,details{display:none}"
-    "main,header,footer{max-width:none;padding:0}h2{margin-top:24px}h2,h3,h4{break-after:avoid}figure,.tiles div,.panels>div,"
-    ".multiples svg{break-inside:avoid}.scroll{overflow:visible}.scroll>svg{min-width:0!important;max-width:100%!important}"
+    "main,header,footer{max-width:none;padding:0}h2{margin-top:24px}h2,h3,h4{break-after:avoid}figure,.tiles "
+    "div,.panels>div,"
+    ".multiples "
+    "svg{break-inside:avoid}.scroll{overflow:visible}.scroll>svg{min-width:0!important;max-width:100%!"
+    "important}"
     ".panels{grid-template-columns:1fr 1fr}"
-    ".multiples{grid-template-columns:repeat(6,1fr)}.tiles{grid-template-columns:repeat(3,1fr)}dl.columns{columns:2}"
+    ".multiples{grid-template-columns:repeat(6,1fr)}.tiles{grid-template-columns:repeat(3,1fr)}dl.columns{"
+    "columns:2}"
     "table{break-inside:avoid}section p{break-after:avoid}"
-    ".panels .tick,.panels .axis{font-size:14px}*{-webkit-print-color-adjust:exact;print-color-adjust:exact}a{color:inherit;"
+    ".panels .tick,.panels "
+    ".axis{font-size:14px}*{-webkit-print-color-adjust:exact;print-color-adjust:exact}a{color:inherit;"
     "text-decoration:none}}\n",
 };
 

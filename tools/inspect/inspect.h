@@ -1,5 +1,6 @@
 /*
- * What `kvcobra inspect` makes of an inspection: text on a terminal, a JSON document, a page. cmd_inspect.c decides which.
+ * What `kvcobra inspect` makes of an inspection: text on a terminal, a JSON document, a page. cmd_inspect.c
+ * decides which.
  */
 #pragma once
 
@@ -15,8 +16,8 @@ int inspect_stats_text(const struct inspection *x);
 /**
  * inspect_document() - every number of an inspection (inspect_json.c)
  *
- * Rows that the page shows as tables stand under the paths that the tables name in data-rows. A part that is not there
- * is named in "unavailable" with its reason. Numbers that are not finite are null.
+ * Rows that the page shows as tables stand under the paths that the tables name in data-rows. A part that is
+ * not there is named in "unavailable" with its reason. Numbers that are not finite are null.
  *
  * Return: the document, the caller's; NULL: out of memory.
  */

@@ -10,14 +10,16 @@
 #include "base/cleanup.h"
 #include "tools/inspect/svg.h"
 
-static const char *const side_names[] = { "Keys", "Values" };
-static const char *const side_series[] = { "k", "v" };
-static const enum svg_mark side_marks[] = { SVG_CIRCLE, SVG_TRIANGLE };
+static const char *const side_names[] = {"Keys", "Values"};
+static const char *const side_series[] = {"k", "v"};
+static const enum svg_mark side_marks[] = {SVG_CIRCLE, SVG_TRIANGLE};
 
 /* The marks of both sides, and what they mean, for a legend. */
 static void key(FILE *f, bool filled, const char *text)
 {
-    fputs("<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 30 14\" width=\"30\" height=\"14\" aria-hidden=\"true\">", f);
+    fputs("<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 30 14\" width=\"30\" height=\"14\" "
+          "aria-hidden=\"true\">",
+          f);
     for (int side = SIDE_K; side <= SIDE_V; side++)
         svg_mark_at(f, side_series[side], side_marks[side], 8 + 14 * side, 7, 4, filled);
     fprintf(f, "</svg> %s</span> ", text);
@@ -25,11 +27,14 @@ static void key(FILE *f, bool filled, const char *text)
 
 static void line_key(FILE *f, const char *series, const char *text)
 {
-    fprintf(f, "<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 34 14\" width=\"34\" height=\"14\" aria-hidden=\"true\"><path "
-               "class=\"line %s\" d=\"M1 7L33 7\"/></svg> %s</span> ", series, text);
+    fprintf(f,
+            "<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 34 14\" width=\"34\" height=\"14\" "
+            "aria-hidden=\"true\"><path "
+            "class=\"line %s\" d=\"M1 7L33 7\"/></svg> %s</span> ",
+            series, text);
 }
 
-/* ---- spectra ------------------------------------------------------------------------------------------------- */
+/* ---- spectra ---- */
 
 #define SPECTRUM_FLOOR 1e-5 /* of the total: what is below is at the edge */
 
@@ -38,7 +43,8 @@ struct spread {
     double low[GEOMETRY_DIM_MAX], middle[GEOMETRY_DIM_MAX], high[GEOMETRY_DIM_MAX];
 };
 
-static void spread_of(const struct inspection *x, const double *spectra, uint32_t layer, int side, struct spread *ret)
+static void spread_of(const struct inspection *x, const double *spectra, uint32_t layer, int side,
+                      struct spread *ret)
 {
     size_t d = x->g->d;
     uint32_t n_heads = x->g->n_kv_heads;
@@ -54,8 +60,10 @@ static void spread_of(const struct inspection *x, const double *spectra, uint32_
     for (size_t i = 0; i < d; i++) {
         for (uint32_t head = 0; head < n_heads; head++)
             here[head] = total[head] > 0
-                ? fmax(spectra[head_side_index(x->g, layer, head, (enum side) side) * d + i] / total[head], SPECTRUM_FLOOR)
-                : SPECTRUM_FLOOR;
+                             ? fmax(spectra[head_side_index(x->g, layer, head, (enum side) side) * d + i] /
+                                        total[head],
+                                    SPECTRUM_FLOOR)
+                             : SPECTRUM_FLOOR;
         sort_doubles(here, n_heads);
         ret->low[i] = here[0];
         ret->middle[i] = here[n_heads / 2];
@@ -65,9 +73,15 @@ static void spread_of(const struct inspection *x, const double *spectra, uint32_
 
 static void draw_layer(FILE *f, const struct inspection *x, const double *spectra, uint32_t layer)
 {
-    struct svg_plot p = { .f = f, .width = 172, .height = 124, .left = 30, .right = 10, .top = 17, .bottom = 19,
-                          .x = { .min = 1, .max = x->g->d, .every = x->g->d / 2.0 },
-                          .y = { .min = SPECTRUM_FLOOR, .max = 1, .log = true } };
+    struct svg_plot p = {.f = f,
+                         .width = 172,
+                         .height = 124,
+                         .left = 30,
+                         .right = 10,
+                         .top = 17,
+                         .bottom = 19,
+                         .x = {.min = 1, .max = x->g->d, .every = x->g->d / 2.0},
+                         .y = {.min = SPECTRUM_FLOOR, .max = 1, .log = true}};
     double at[GEOMETRY_DIM_MAX];
     struct spread spread;
     char label[32];
@@ -88,21 +102,25 @@ static void draw_layer(FILE *f, const struct inspection *x, const double *spectr
 void figure_spectra(FILE *f, const struct inspection *x, const double *spectra)
 {
     if (x->g->n_layers > 256) {
-        fprintf(f, "<p class=\"note\">%u layers are too many charts for a page; the spectra are in the JSON.</p>\n",
-                x->g->n_layers);
+        fprintf(
+            f,
+            "<p class=\"note\">%u layers are too many charts for a page; the spectra are in the JSON.</p>\n",
+            x->g->n_layers);
         return;
     }
     fputs("<p class=\"legend\">", f);
     line_key(f, "k", "keys");
     line_key(f, "v", "values");
-    fputs("<span class=\"item\">shaded: from the least to the largest of the heads. Across: direction, from 1; up: its share of "
-          "the total, each line a factor of ten.</span></p>\n<div class=\"multiples\">\n", f);
+    fputs("<span class=\"item\">shaded: from the least to the largest of the heads. Across: direction, from "
+          "1; up: its share of "
+          "the total, each line a factor of ten.</span></p>\n<div class=\"multiples\">\n",
+          f);
     for (uint32_t layer = 0; layer < x->g->n_layers; layer++)
         draw_layer(f, x, spectra, layer);
     fputs("</div>\n", f);
 }
 
-/* ---- a number of every head, by layer ------------------------------------------------------------------------ */
+/* ---- a number of every head, by layer ---- */
 
 /* Where head @head of @layer stands: beside its neighbours within the layer's width. */
 static double place(const struct geometry *g, uint32_t layer, uint32_t head)
@@ -129,20 +147,27 @@ static double *of_side(const struct inspection *x, const double *by_head_side, i
 }
 
 /* Open marks for @before, filled for @after, a stroke between them. @axis: range of both sides' numbers. */
-static void draw_pairs(FILE *f, const struct inspection *x, const double *before, const double *after, int side,
-                       const struct svg_axis *y, const char *label)
+static void draw_pairs(FILE *f, const struct inspection *x, const double *before, const double *after,
+                       int side, const struct svg_axis *y, const char *label)
 {
-    struct svg_plot p = { .f = f, .width = 520, .height = 250, .left = 62, .right = 10, .top = 10, .bottom = 36,
-                          .x = { .title = "layer", .min = -0.7, .max = x->g->n_layers - 0.3 }, .y = *y };
+    struct svg_plot p = {.f = f,
+                         .width = 520,
+                         .height = 250,
+                         .left = 62,
+                         .right = 10,
+                         .top = 10,
+                         .bottom = 36,
+                         .x = {.title = "layer", .min = -0.7, .max = x->g->n_layers - 0.3},
+                         .y = *y};
     double r = mark_size(x->g);
 
     p.x.every = x->g->n_layers <= 10 ? 1 : 0;
     svg_begin(&p, label);
     for (uint32_t i = 0; i < x->g->n_layers * x->g->n_kv_heads; i++) {
-        double at = place(x->g, i / x->g->n_kv_heads, i % x->g->n_kv_heads), ends[2] = { at, at };
+        double at = place(x->g, i / x->g->n_kv_heads, i % x->g->n_kv_heads), ends[2] = {at, at};
 
         if (before) {
-            double both[2] = { before[i], after[i] };
+            double both[2] = {before[i], after[i]};
 
             svg_line(&p, "link", ends, both, 2);
             svg_marker(&p, side_series[side], side_marks[side], at, before[i], r, false);
@@ -153,15 +178,17 @@ static void draw_pairs(FILE *f, const struct inspection *x, const double *before
 }
 
 /* Two panels, keys and values, on one scale. @before may be NULL. Both are numbered by head-side. */
-static void draw_heads(FILE *f, const struct inspection *x, const double *before, const double *after, const char *title,
-                       bool log)
+static void draw_heads(FILE *f, const struct inspection *x, const double *before, const double *after,
+                       const char *title, bool log)
 {
     uint32_t n_hs = head_side_count(x->g);
     _cleanup_(freep) double *all = calloc(2 * (size_t) n_hs, sizeof(*all));
     struct svg_axis y;
 
     if (n_hs / 2 > SVG_HEAT_CELLS) {
-        fprintf(f, "<p class=\"note\">%u heads are too many marks to draw; the numbers are in the JSON.</p>\n", n_hs / 2);
+        fprintf(f,
+                "<p class=\"note\">%u heads are too many marks to draw; the numbers are in the JSON.</p>\n",
+                n_hs / 2);
         return;
     }
     if (!all)
@@ -207,7 +234,7 @@ void figure_harm(FILE *f, const struct inspection *x)
     pair_legend(f, "the same budget for every head and side", "as solved");
 }
 
-/* ---- Gaussianity --------------------------------------------------------------------------------------------- */
+/* ---- Gaussianity ---- */
 
 void figure_kurtosis_heads(FILE *f, const struct inspection *x)
 {
@@ -238,10 +265,18 @@ static void histogram_line(const struct svg_plot *p, const struct kurtosis_summa
 
 void figure_kurtosis(FILE *f, const struct inspection *x, enum shape_stage before, enum shape_stage after)
 {
-    struct svg_plot p = { .f = f, .width = 520, .height = 210, .left = 68, .right = 12, .top = 10, .bottom = 36,
-                          .x = { .title = "excess kurtosis (last step: all above)", .min = KURTOSIS_MIN,
-                                 .max = KURTOSIS_MIN + KURTOSIS_BINS * KURTOSIS_BIN, .every = 1 },
-                          .y = { .title = "share of coordinates" } };
+    struct svg_plot p = {.f = f,
+                         .width = 520,
+                         .height = 210,
+                         .left = 68,
+                         .right = 12,
+                         .top = 10,
+                         .bottom = 36,
+                         .x = {.title = "excess kurtosis (last step: all above)",
+                               .min = KURTOSIS_MIN,
+                               .max = KURTOSIS_MIN + KURTOSIS_BINS * KURTOSIS_BIN,
+                               .every = 1},
+                         .y = {.title = "share of coordinates"}};
 
     for (int side = SIDE_K; side <= SIDE_V; side++)
         for (int i = 0; i < KURTOSIS_BINS; i++)
@@ -269,10 +304,16 @@ void figure_kurtosis(FILE *f, const struct inspection *x, enum shape_stage befor
 
 void figure_qq(FILE *f, const struct inspection *x)
 {
-    struct svg_plot p = { .f = f, .width = 520, .height = 400, .left = 58, .right = 12, .top = 10, .bottom = 38,
-                          .x = { .title = "quantile of N(0,1)", .min = -4, .max = 4, .every = 1 },
-                          .y = { .title = "quantile of the coordinates", .min = -6, .max = 6, .every = 2 } };
-    double normal[INSPECT_QQ], diagonal[2] = { -4, 4 };
+    struct svg_plot p = {.f = f,
+                         .width = 520,
+                         .height = 400,
+                         .left = 58,
+                         .right = 12,
+                         .top = 10,
+                         .bottom = 38,
+                         .x = {.title = "quantile of N(0,1)", .min = -4, .max = 4, .every = 1},
+                         .y = {.title = "quantile of the coordinates", .min = -6, .max = 6, .every = 2}};
+    double normal[INSPECT_QQ], diagonal[2] = {-4, 4};
 
     for (int i = 0; i < INSPECT_QQ; i++)
         normal[i] = inspect_qq_normal(i);
@@ -301,12 +342,15 @@ void figure_qq(FILE *f, const struct inspection *x)
     fputs("</p>\n", f);
 }
 
-/* ---- rate-distortion curves ---------------------------------------------------------------------------------- */
+/* ---- rate-distortion curves ---- */
 
-static const struct { const char *series; enum svg_mark mark; } method_looks[INSPECT_METHODS] = {
-    [CURVE_OF_BANDS] = { "s0", SVG_CIRCLE },     [CURVE_OF_EQUAL] = { "s1", SVG_SQUARE },
-    [CURVE_OF_DP] = { "s2", SVG_TRIANGLE },      [CURVE_OF_PAPER_KL] = { "s3", SVG_DIAMOND },
-    [CURVE_OF_PAPER_MSE] = { "s4", SVG_CROSS },
+static const struct {
+    const char *series;
+    enum svg_mark mark;
+} method_looks[INSPECT_METHODS] = {
+    [CURVE_OF_BANDS] = {"s0", SVG_CIRCLE},    [CURVE_OF_EQUAL] = {"s1", SVG_SQUARE},
+    [CURVE_OF_DP] = {"s2", SVG_TRIANGLE},     [CURVE_OF_PAPER_KL] = {"s3", SVG_DIAMOND},
+    [CURVE_OF_PAPER_MSE] = {"s4", SVG_CROSS},
 };
 
 /* Points of one method in ascending budgets. Return: how many. */
@@ -352,18 +396,22 @@ static void label_ends(const struct svg_plot *p, const double *end, const bool *
     for (int i = 0; i < n; i++) {
         double y = fmax(end[order[i]], last + 15);
 
-        svg_mark_at(p->f, method_looks[order[i]].series, method_looks[order[i]].mark, p->width - p->right + 14, y, 4, true);
-        svg_label(p, "name", p->width - p->right + 23, y + 4, "start", inspect_method_name((enum inspect_method) order[i]));
+        svg_mark_at(p->f, method_looks[order[i]].series, method_looks[order[i]].mark,
+                    p->width - p->right + 14, y, 4, true);
+        svg_label(p, "name", p->width - p->right + 23, y + 4, "start",
+                  inspect_method_name((enum inspect_method) order[i]));
         last = y;
     }
 }
 
 void figure_curves(FILE *f, const struct inspection *x)
 {
-    struct svg_plot p = { .f = f, .width = 820, .height = 400, .left = 64, .right = 176, .top = 12, .bottom = 40 };
+    struct svg_plot p = {
+        .f = f, .width = 820, .height = 400, .left = 64, .right = 176, .top = 12, .bottom = 40};
     _cleanup_(freep) double *all = calloc(2 * (x->n_points + 1), sizeof(*all));
-    double bpd[INSPECT_BUDGETS_MAX], harm[INSPECT_BUDGETS_MAX], end[INSPECT_METHODS] = { 0 }, own = table_harm(x);
-    bool has[INSPECT_METHODS] = { false };
+    double bpd[INSPECT_BUDGETS_MAX], harm[INSPECT_BUDGETS_MAX], end[INSPECT_METHODS] = {0},
+                                                                own = table_harm(x);
+    bool has[INSPECT_METHODS] = {false};
     size_t n = 0;
 
     if (!all)
@@ -398,7 +446,8 @@ void figure_curves(FILE *f, const struct inspection *x)
     }
     if (own > 0) {
         svg_mark_at(f, "own", SVG_CIRCLE, svg_x(&p, inspection_charged(x)), svg_y(&p, own), 9, false);
-        svg_label(&p, "name", svg_x(&p, inspection_charged(x)) - 10, svg_y(&p, own) + 20, "end", "this table");
+        svg_label(&p, "name", svg_x(&p, inspection_charged(x)) - 10, svg_y(&p, own) + 20, "end",
+                  "this table");
     }
     label_ends(&p, end, has);
     svg_end(&p);

@@ -8,9 +8,9 @@
 #include "tools/command/report.h"
 #include "tools/inspect/svg.h"
 
-static const char *const side_names[] = { "Keys", "Values" };
+static const char *const side_names[] = {"Keys", "Values"};
 
-/* ---- maps ---------------------------------------------------------------------------------------------------- */
+/* ---- maps ---- */
 
 static double largest(const double *x, size_t n)
 {
@@ -67,8 +67,12 @@ void figure_ranks(FILE *f, const struct inspection *x)
 {
     _cleanup_(freep) double *ranks = by_side(x, coordinates_of);
     _cleanup_(freep) double *bits = by_side(x, mean_bits_of);
-    struct svg_heat heat = { .n_layers = x->g->n_layers, .n_heads = x->g->n_kv_heads, .value = ranks, .format = "%.0f",
-                             .small_format = "%.1fb", .max = x->g->d };
+    struct svg_heat heat = {.n_layers = x->g->n_layers,
+                            .n_heads = x->g->n_kv_heads,
+                            .value = ranks,
+                            .format = "%.0f",
+                            .small_format = "%.1fb",
+                            .max = x->g->d};
 
     if (!ranks || !bits)
         return;
@@ -79,7 +83,8 @@ void figure_ranks(FILE *f, const struct inspection *x)
 void figure_budgets(FILE *f, const struct inspection *x)
 {
     _cleanup_(freep) double *bpd = by_side(x, bpd_of);
-    struct svg_heat heat = { .n_layers = x->g->n_layers, .n_heads = x->g->n_kv_heads, .value = bpd, .format = "%.2f" };
+    struct svg_heat heat = {
+        .n_layers = x->g->n_layers, .n_heads = x->g->n_kv_heads, .value = bpd, .format = "%.2f"};
 
     if (!bpd)
         return;
@@ -88,7 +93,7 @@ void figure_budgets(FILE *f, const struct inspection *x)
     svg_heat_legend(f, 0, heat.max, "%.2f", "stored bits per original number");
 }
 
-/* ---- widths by layer ----------------------------------------------------------------------------------------- */
+/* ---- widths by layer ---- */
 
 /* Stored coordinates of a layer and side at each width. */
 static void count_layer(const struct table *t, uint32_t layer, int side, unsigned ret[TABLE_BITS_MAX + 1])
@@ -115,9 +120,12 @@ static void draw_stack(const struct svg_plot *p, const struct table *t, uint32_t
         double above = below + count[b] / total;
 
         if (count[b] > 0)
-            fprintf(p->f, "<g class=\"cell q%u\"><title>layer %u: %u coordinates of %u bits</title><rect x=\"%.1f\" y=\"%.1f\" "
-                          "width=\"%.1f\" height=\"%.1f\"/></g>\n", b, layer, count[b], b, left, svg_y(p, above),
-                    right - left, svg_y(p, below) - svg_y(p, above));
+            fprintf(p->f,
+                    "<g class=\"cell q%u\"><title>layer %u: %u coordinates of %u bits</title><rect "
+                    "x=\"%.1f\" y=\"%.1f\" "
+                    "width=\"%.1f\" height=\"%.1f\"/></g>\n",
+                    b, layer, count[b], b, left, svg_y(p, above), right - left,
+                    svg_y(p, below) - svg_y(p, above));
         below = above;
     }
 }
@@ -126,22 +134,33 @@ static void width_legend(FILE *f)
 {
     fputs("<p class=\"legend\">Bits of a coordinate:", f);
     for (unsigned b = TABLE_BITS_MAX; b > 0; b--)
-        fprintf(f, " <svg class=\"key\" viewBox=\"0 0 22 18\" width=\"22\" height=\"18\" role=\"img\" aria-label=\"%u\"><g "
-                   "class=\"cell q%u\"><rect width=\"22\" height=\"18\"/><text x=\"11\" y=\"13\">%u</text></g></svg>", b, b, b);
+        fprintf(f,
+                " <svg class=\"key\" viewBox=\"0 0 22 18\" width=\"22\" height=\"18\" role=\"img\" "
+                "aria-label=\"%u\"><g "
+                "class=\"cell q%u\"><rect width=\"22\" height=\"18\"/><text x=\"11\" "
+                "y=\"13\">%u</text></g></svg>",
+                b, b, b);
     fputs("; white above: not stored.</p>\n", f);
 }
 
 void figure_widths(FILE *f, const struct inspection *x)
 {
-    struct svg_plot p = { .f = f, .width = 520, .height = 230, .left = 62, .right = 10, .top = 12, .bottom = 36,
-                          .x = { .title = "layer", .min = -0.7, .max = x->g->n_layers - 0.3 },
-                          .y = { .title = "share of the coordinates", .max = 1, .every = 0.25 } };
+    struct svg_plot p = {.f = f,
+                         .width = 520,
+                         .height = 230,
+                         .left = 62,
+                         .right = 10,
+                         .top = 12,
+                         .bottom = 36,
+                         .x = {.title = "layer", .min = -0.7, .max = x->g->n_layers - 0.3},
+                         .y = {.title = "share of the coordinates", .max = 1, .every = 0.25}};
 
     p.x.every = x->g->n_layers <= 10 ? 1 : 0;
     fputs("<div class=\"panels\">\n", f);
     for (int side = SIDE_K; side <= SIDE_V; side++) {
         fprintf(f, "<div><h4>%s</h4>\n", side_names[side]);
-        svg_begin(&p, side == SIDE_K ? "Keys: widths of coordinates by layer" : "Values: widths of coordinates by layer");
+        svg_begin(&p, side == SIDE_K ? "Keys: widths of coordinates by layer"
+                                     : "Values: widths of coordinates by layer");
         for (uint32_t layer = 0; layer < x->g->n_layers; layer++)
             draw_stack(&p, x->table, layer, side);
         svg_end(&p);
@@ -151,7 +170,7 @@ void figure_widths(FILE *f, const struct inspection *x)
     width_legend(f);
 }
 
-/* ---- levels -------------------------------------------------------------------------------------------------- */
+/* ---- levels ---- */
 
 /* One width: levels as long strokes, thresholds as short ones; from 5 bits on levels alone. */
 static void draw_levels(const struct svg_plot *p, const struct levels *l, unsigned b, const char *series)
@@ -161,7 +180,8 @@ static void draw_levels(const struct svg_plot *p, const struct levels *l, unsign
 
     (void) snprintf(name, sizeof(name), "%u bit%s", b, b > 1 ? "s" : "");
     svg_label(p, "tick", p->left - 8, y + 4, "end", name);
-    fprintf(p->f, "<line class=\"fine\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", p->left, y, p->width - p->right, y);
+    fprintf(p->f, "<line class=\"fine\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", p->left, y,
+            p->width - p->right, y);
     fprintf(p->f, "<path class=\"stroke %s\" d=\"", series);
     for (unsigned q = 0; q < 1u << b; q++) {
         double z = (double) l->value[q] * (double) l->step;
@@ -182,9 +202,16 @@ static void draw_levels(const struct svg_plot *p, const struct levels *l, unsign
 
 void figure_levels(FILE *f, const struct inspection *x)
 {
-    struct svg_plot p = { .f = f, .width = 520, .height = 270, .left = 56, .right = 12, .top = 10, .bottom = 36,
-                          .x = { .title = "standard deviations of the coordinate", .min = -5, .max = 5, .every = 1 },
-                          .y = { .min = 0.4, .max = TABLE_BITS_MAX + 0.6, .every = 100 } };
+    struct svg_plot p = {
+        .f = f,
+        .width = 520,
+        .height = 270,
+        .left = 56,
+        .right = 12,
+        .top = 10,
+        .bottom = 36,
+        .x = {.title = "standard deviations of the coordinate", .min = -5, .max = 5, .every = 1},
+        .y = {.min = 0.4, .max = TABLE_BITS_MAX + 0.6, .every = 100}};
 
     fputs("<div class=\"panels\">\n", f);
     for (int side = SIDE_K; side <= SIDE_V; side++) {
@@ -195,20 +222,28 @@ void figure_levels(FILE *f, const struct inspection *x)
         svg_end(&p);
         fputs("</div>\n", f);
     }
-    fputs("</div>\n<p class=\"legend\">Long strokes: levels. Short strokes: thresholds between them (up to 4 bits). Levels "
-          "beyond 5 standard deviations are in the table of numbers.</p>\n", f);
+    fputs("</div>\n<p class=\"legend\">Long strokes: levels. Short strokes: thresholds between them (up to 4 "
+          "bits). Levels "
+          "beyond 5 standard deviations are in the table of numbers.</p>\n",
+          f);
 }
 
-/* ---- bytes --------------------------------------------------------------------------------------------------- */
+/* ---- bytes ---- */
 
 enum { ITEMS = 5 };
-static const struct { const char *name, *class; } items[ITEMS] = {
-    { "codes", "b0" }, { "padding", "b1" }, { "headers", "b2" }, { "exact first tokens", "b3" },
-    { "exact newest tokens", "b4" },
+static const struct {
+    const char *name, *class;
+} items[ITEMS] = {
+    {"codes", "b0"},
+    {"padding", "b1"},
+    {"headers", "b2"},
+    {"exact first tokens", "b3"},
+    {"exact newest tokens", "b4"},
 };
 
 /* A bar of bits per number. */
-static void draw_bar(const struct svg_plot *p, const struct inspection *x, uint64_t tokens, double top, double height)
+static void draw_bar(const struct svg_plot *p, const struct inspection *x, uint64_t tokens, double top,
+                     double height)
 {
     struct sequence_bytes b;
     uint64_t bytes[ITEMS];
@@ -227,9 +262,12 @@ static void draw_bar(const struct svg_plot *p, const struct inspection *x, uint6
     for (int i = 0; i < ITEMS; i++) {
         double width = (double) bytes[i] * per_number;
 
-        fprintf(p->f, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%s: %ju bytes, %.4g bits "
-                      "per number</title></rect>", items[i].class, svg_x(p, left), top,
-                svg_x(p, left + width) - svg_x(p, left), height, items[i].name, (uintmax_t) bytes[i], width);
+        fprintf(p->f,
+                "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%s: %ju "
+                "bytes, %.4g bits "
+                "per number</title></rect>",
+                items[i].class, svg_x(p, left), top, svg_x(p, left + width) - svg_x(p, left), height,
+                items[i].name, (uintmax_t) bytes[i], width);
         left += width;
     }
     (void) snprintf(text, sizeof(text), "%.2f", b.bpd_true);
@@ -238,8 +276,15 @@ static void draw_bar(const struct svg_plot *p, const struct inspection *x, uint6
 
 void figure_bytes(FILE *f, const struct inspection *x)
 {
-    struct svg_plot p = { .f = f, .width = 760, .height = 268, .left = 116, .right = 44, .top = 8, .bottom = 38,
-                          .x = { .title = "bits held per original number (binary16: 16)" }, .y = { .min = 0.1, .max = 1, .every = 9 } };
+    struct svg_plot p = {.f = f,
+                         .width = 760,
+                         .height = 268,
+                         .left = 116,
+                         .right = 44,
+                         .top = 8,
+                         .bottom = 38,
+                         .x = {.title = "bits held per original number (binary16: 16)"},
+                         .y = {.min = 0.1, .max = 1, .every = 9}};
     struct sequence_bytes b;
 
     for (int i = 0; i < INSPECT_CONTEXTS; i++) {
@@ -255,8 +300,9 @@ void figure_bytes(FILE *f, const struct inspection *x)
     svg_end(&p);
     fputs("</div>\n<p class=\"legend\">", f);
     for (int i = 0; i < ITEMS; i++)
-        fprintf(f, "<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 22 14\" width=\"22\" height=\"14\" "
-                   "aria-hidden=\"true\"><rect class=\"%s\" width=\"22\" height=\"14\"/></svg> %s</span> ", items[i].class,
-                items[i].name);
+        fprintf(f,
+                "<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 22 14\" width=\"22\" height=\"14\" "
+                "aria-hidden=\"true\"><rect class=\"%s\" width=\"22\" height=\"14\"/></svg> %s</span> ",
+                items[i].class, items[i].name);
     fputs("</p>\n", f);
 }

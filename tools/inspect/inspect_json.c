@@ -40,19 +40,19 @@ static void append(json_t *to, json_t *row, bool *failed)
 
 static json_t *geometry_json(const struct geometry *g)
 {
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:o}", "n_layers", (int) g->n_layers, "n_heads", (int) g->n_heads,
-                     "n_kv_heads", (int) g->n_kv_heads, "d", (int) g->d, "n_rot", (int) g->n_rot, "attn_scale",
-                     number(g->attn_scale));
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:o}", "n_layers", (int) g->n_layers, "n_heads",
+                     (int) g->n_heads, "n_kv_heads", (int) g->n_kv_heads, "d", (int) g->d, "n_rot",
+                     (int) g->n_rot, "attn_scale", number(g->attn_scale));
 }
 
 /* {layer, head, side}, to be added to. */
 static json_t *head_json(const struct geometry *g, uint32_t hs)
 {
-    return json_pack("{s:i, s:i, s:s}", "layer", (int) (hs / 2 / g->n_kv_heads), "head", (int) (hs / 2 % g->n_kv_heads),
-                     "side", hs % 2 ? "V" : "K");
+    return json_pack("{s:i, s:i, s:s}", "layer", (int) (hs / 2 / g->n_kv_heads), "head",
+                     (int) (hs / 2 % g->n_kv_heads), "side", hs % 2 ? "V" : "K");
 }
 
-/* ---- a table ------------------------------------------------------------------------------------------------- */
+/* ---- a table ---- */
 
 static json_t *codecs_json(const struct table *t, bool *failed)
 {
@@ -86,7 +86,7 @@ static void count_widths(const struct table *t, uint64_t count[2][TABLE_BITS_MAX
 /* Of the widths in use: the levels are in standard deviations, as thresholds are. */
 static json_t *levels_json(const struct table *t, bool *failed)
 {
-    uint64_t count[2][TABLE_BITS_MAX + 1] = { { 0 } };
+    uint64_t count[2][TABLE_BITS_MAX + 1] = {{0}};
     json_t *all = json_array();
 
     count_widths(t, count);
@@ -99,9 +99,11 @@ static json_t *levels_json(const struct table *t, bool *failed)
                 append(levels, number((double) l->value[q] * (double) l->step), failed);
             for (unsigned q = 0; q + 1 < 1u << b; q++)
                 append(thresholds, number((double) l->threshold[q]), failed);
-            append(all, json_pack("{s:s, s:i, s:I, s:o, s:o, s:o}", "side", side == SIDE_K ? "K" : "V", "bits", (int) b,
-                                  "coordinates", (json_int_t) count[side][b], "step", number((double) l->step), "levels",
-                                  levels, "thresholds", thresholds), failed);
+            append(all,
+                   json_pack("{s:s, s:i, s:I, s:o, s:o, s:o}", "side", side == SIDE_K ? "K" : "V", "bits",
+                             (int) b, "coordinates", (json_int_t) count[side][b], "step",
+                             number((double) l->step), "levels", levels, "thresholds", thresholds),
+                   failed);
         }
     return all;
 }
@@ -114,11 +116,13 @@ static json_t *bytes_json(const struct inspection *x, bool *failed)
         struct sequence_bytes b;
 
         inspection_bytes(x, inspect_contexts[i], &b);
-        append(all, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "tokens", (json_int_t) b.tokens, "pages",
-                              (json_int_t) b.pages, "codes", (json_int_t) b.codes, "padding", (json_int_t) b.padding,
-                              "headers", (json_int_t) b.headers, "sinks", (json_int_t) b.sinks, "tail",
-                              (json_int_t) b.tail, "total", (json_int_t) b.total, "binary16", (json_int_t) b.binary16,
-                              "bpd_true", number(b.bpd_true)), failed);
+        append(all,
+               json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "tokens",
+                         (json_int_t) b.tokens, "pages", (json_int_t) b.pages, "codes", (json_int_t) b.codes,
+                         "padding", (json_int_t) b.padding, "headers", (json_int_t) b.headers, "sinks",
+                         (json_int_t) b.sinks, "tail", (json_int_t) b.tail, "total", (json_int_t) b.total,
+                         "binary16", (json_int_t) b.binary16, "bpd_true", number(b.bpd_true)),
+               failed);
     }
     return all;
 }
@@ -149,17 +153,18 @@ static json_t *table_json(const struct inspection *x, bool *failed)
 
     return json_pack(
         "{s:s, s:s, s:s, s:s, s:o, s:i, s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
-        "kind", "table", "digest", digest_hex(t->digest, digest), "model_digest", digest_hex(t->model_digest, model),
-        "geometry_digest", digest_hex(t->geometry_digest, geometry), "geometry", geometry_json(&t->geometry),
-        "n_sink", (int) t->n_sink, "predict", prediction_name(t->v_from), "bpd_code", t->bpd_code, "k_bpd", k_bpd, "v_bpd",
-        v_bpd, "file_bytes", (json_int_t) t->n_bytes, "code_bytes_per_token",
-        (json_int_t) ((inspect_code_bits(t, SIDE_K) + inspect_code_bits(t, SIDE_V)) / 8),
-        "page_bytes", (json_int_t) x->info.page_bytes, "first_page_bytes", (json_int_t) x->info.first_page_bytes,
-        "codecs", codecs_json(t, failed), "charged", account_json(t), "levels", levels_json(t, failed), "bytes",
+        "kind", "table", "digest", digest_hex(t->digest, digest), "model_digest",
+        digest_hex(t->model_digest, model), "geometry_digest", digest_hex(t->geometry_digest, geometry),
+        "geometry", geometry_json(&t->geometry), "n_sink", (int) t->n_sink, "predict",
+        prediction_name(t->v_from), "bpd_code", t->bpd_code, "k_bpd", k_bpd, "v_bpd", v_bpd, "file_bytes",
+        (json_int_t) t->n_bytes, "code_bytes_per_token",
+        (json_int_t) ((inspect_code_bits(t, SIDE_K) + inspect_code_bits(t, SIDE_V)) / 8), "page_bytes",
+        (json_int_t) x->info.page_bytes, "first_page_bytes", (json_int_t) x->info.first_page_bytes, "codecs",
+        codecs_json(t, failed), "charged", account_json(t), "levels", levels_json(t, failed), "bytes",
         bytes_json(x, failed), "provenance", provenance_json(t));
 }
 
-/* ---- statistics ---------------------------------------------------------------------------------------------- */
+/* ---- statistics ---- */
 
 static json_t *stats_json(const struct inspection *x)
 {
@@ -168,14 +173,16 @@ static json_t *stats_json(const struct inspection *x)
     char hex[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES], seed[24];
 
     (void) snprintf(seed, sizeof(seed), "%ju", (uintmax_t) o->seed); /* 64 bits do not fit JSON's numbers */
-    return json_pack(
-        "{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:b, s:b, s:b, s:b, s:s, s:s, s:o}", "kind", "statistics", "digest",
-        digest_hex(x->stats_digest, hex), "model_digest", digest_hex(o->model_digest, model), "model_name",
-        utf8_json(o->model_name, strnlen(o->model_name, sizeof(o->model_name))), "geometry",
-        geometry_json(&o->geometry), "n_sink", (int) o->n_sink, "tokens", (json_int_t) stats_tokens(s), "samples",
-        (json_int_t) stats_samples(s), "key_stride", (int) o->key_stride, "attention", (int) o->want_attention,
-        "output", (int) o->want_output, "fisher", (int) stats_has_fisher(s), "depth_weights", (int) stats_has_depth(s), "seed", seed, "harm_metric",
-        metric_name(x->metric), "harm_power", number(x->power));
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:b, s:b, s:b, s:b, s:s, s:s, s:o}",
+                     "kind", "statistics", "digest", digest_hex(x->stats_digest, hex), "model_digest",
+                     digest_hex(o->model_digest, model), "model_name",
+                     utf8_json(o->model_name, strnlen(o->model_name, sizeof(o->model_name))), "geometry",
+                     geometry_json(&o->geometry), "n_sink", (int) o->n_sink, "tokens",
+                     (json_int_t) stats_tokens(s), "samples", (json_int_t) stats_samples(s), "key_stride",
+                     (int) o->key_stride, "attention", (int) o->want_attention, "output",
+                     (int) o->want_output, "fisher", (int) stats_has_fisher(s), "depth_weights",
+                     (int) stats_has_depth(s), "seed", seed, "harm_metric", metric_name(x->metric),
+                     "harm_power", number(x->power));
 }
 
 static json_t *spectra_json(const struct inspection *x, bool *failed)
@@ -205,7 +212,7 @@ static json_t *spectra_json(const struct inspection *x, bool *failed)
     return all;
 }
 
-static const char *const stage_names[] = { "eigen", "rotated", "basis", "bands" };
+static const char *const stage_names[] = {"eigen", "rotated", "basis", "bands"};
 
 static json_t *shape_summary_json(const struct inspection *x, bool *failed)
 {
@@ -215,9 +222,12 @@ static json_t *shape_summary_json(const struct inspection *x, bool *failed)
         for (int stage = 0; stage < SHAPE_STAGES; stage++) {
             const struct kurtosis_summary *k = &x->kurtosis[side][stage];
 
-            append(all, json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "side", side == SIDE_K ? "K" : "V", "coordinates_as",
-                                  stage_names[stage], "n", (json_int_t) k->n, "median", number(k->median), "median_abs",
-                                  number(k->median_abs), "p95_abs", number(k->p95_abs)), failed);
+            append(all,
+                   json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "side", side == SIDE_K ? "K" : "V",
+                             "coordinates_as", stage_names[stage], "n", (json_int_t) k->n, "median",
+                             number(k->median), "median_abs", number(k->median_abs), "p95_abs",
+                             number(k->p95_abs)),
+                   failed);
         }
     return all;
 }
@@ -228,10 +238,12 @@ static json_t *histogram_json(const struct inspection *x, bool *failed)
 
     for (int side = SIDE_K; side <= SIDE_V; side++)
         for (int i = 0; i < KURTOSIS_BINS; i++) {
-            json_t *row = json_pack("{s:s, s:f}", "side", side == SIDE_K ? "K" : "V", "from", KURTOSIS_MIN + i * KURTOSIS_BIN);
+            json_t *row = json_pack("{s:s, s:f}", "side", side == SIDE_K ? "K" : "V", "from",
+                                    KURTOSIS_MIN + i * KURTOSIS_BIN);
 
             for (int stage = 0; stage < SHAPE_STAGES; stage++)
-                set(row, stage_names[stage], json_integer((json_int_t) x->kurtosis[side][stage].bins[i]), failed);
+                set(row, stage_names[stage], json_integer((json_int_t) x->kurtosis[side][stage].bins[i]),
+                    failed);
             append(all, row, failed);
         }
     return all;
@@ -243,10 +255,12 @@ static json_t *qq_json(const struct inspection *x, bool *failed)
 
     for (int side = SIDE_K; side <= SIDE_V; side++)
         for (int i = 0; i < INSPECT_QQ; i++) {
-            json_t *row = json_pack("{s:s, s:f}", "side", side == SIDE_K ? "K" : "V", "normal", inspect_qq_normal(i));
+            json_t *row =
+                json_pack("{s:s, s:f}", "side", side == SIDE_K ? "K" : "V", "normal", inspect_qq_normal(i));
 
             for (int stage = 0; stage < SHAPE_STAGES; stage++)
-                set(row, stage_names[stage], number(inspect_qq(x, (enum side) side, (enum shape_stage) stage, i)), failed);
+                set(row, stage_names[stage],
+                    number(inspect_qq(x, (enum side) side, (enum shape_stage) stage, i)), failed);
             append(all, row, failed);
         }
     return all;
@@ -263,8 +277,8 @@ static json_t *shapes_json(const struct inspection *x, bool *failed)
             set(row, stage_names[stage], number(x->shapes[hs].kurtosis[stage]), failed);
         append(heads, row, failed);
     }
-    return json_pack("{s:o, s:o, s:o, s:o}", "summary", shape_summary_json(x, failed), "heads", heads, "histogram",
-                     histogram_json(x, failed), "qq", qq_json(x, failed));
+    return json_pack("{s:o, s:o, s:o, s:o}", "summary", shape_summary_json(x, failed), "heads", heads,
+                     "histogram", histogram_json(x, failed), "qq", qq_json(x, failed));
 }
 
 static json_t *curves_json(const struct inspection *x, bool *failed)

@@ -1,6 +1,6 @@
 /*
- * An inspection as a page: sections, sentences, figures, and under each figure its numbers as a table. The page is one
- * file that loads nothing and needs no script.
+ * An inspection as a page: sections, sentences, figures, and under each figure its numbers as a table. The
+ * page is one file that loads nothing and needs no script.
  */
 #include <math.h>
 #include <string.h>
@@ -11,11 +11,12 @@
 #include "tools/inspect/inspect_figures.h"
 #include "tools/inspect/inspect_summary.h"
 
-/* ---- parts of sections --------------------------------------------------------------------------------------- */
+/* ---- parts of sections ---- */
 
 static void begin_section(FILE *f, const char *id, const char *title)
 {
-    fprintf(f, "<section id=\"%s\" aria-labelledby=\"%s-title\"><h2 id=\"%s-title\">%s</h2>\n", id, id, id, title);
+    fprintf(f, "<section id=\"%s\" aria-labelledby=\"%s-title\"><h2 id=\"%s-title\">%s</h2>\n", id, id, id,
+            title);
 }
 
 static void end_section(FILE *f)
@@ -58,29 +59,46 @@ static void numbers(FILE *f, const json_t *document, const char *path, const cha
     fputs("</details>\n", f);
 }
 
-#define HEAD_COLUMNS { "layer", "layer" }, { "head", "head" }, { "side", "side" }
+#define HEAD_COLUMNS                                                                                         \
+    {"layer", "layer"}, {"head", "head"},                                                                    \
+    {                                                                                                        \
+        "side", "side"                                                                                       \
+    }
 
-/* ---- the table's bits ---------------------------------------------------------------------------------------- */
+/* ---- the table's bits ---- */
 
 static const struct html_column codec_columns[] = {
-    HEAD_COLUMNS, { "coordinates", "stored coordinates" }, { "rank", "without padding" }, { "mean_bits", "mean width" },
-    { "code_bits", "bits per token" }, { "bpd", "bits per number" }, { NULL, NULL },
+    HEAD_COLUMNS,
+    {"coordinates", "stored coordinates"},
+    {"rank", "without padding"},
+    {"mean_bits", "mean width"},
+    {"code_bits", "bits per token"},
+    {"bpd", "bits per number"},
+    {NULL, NULL},
 };
 
 static void bits_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     begin_section(f, "bits", "Ranks and bits");
-    fputs("<p>A head and side keeps some directions of its vectors and spends some bits on each. Heads that read little, or "
-          "whose vectors lie in few directions, get less.</p>\n", f);
+    fputs("<p>A head and side keeps some directions of its vectors and spends some bits on each. Heads that "
+          "read little, or "
+          "whose vectors lie in few directions, get less.</p>\n",
+          f);
     if (has_part(f, x, PART_TABLE)) {
-        fputs("<h3>Stored coordinates</h3><p>How many of the head's directions are stored, and with how many bits on "
-              "average. The rest is replaced by its mean.</p>\n<figure>", f);
+        fputs("<h3>Stored coordinates</h3><p>How many of the head's directions are stored, and with how many "
+              "bits on "
+              "average. The rest is replaced by its mean.</p>\n<figure>",
+              f);
         figure_ranks(f, x);
-        fputs("</figure>\n<h3>Budget</h3><p>The product of both: what a head and side takes of every token, per original "
-              "number. With equal budgets all cells would be the same.</p>\n<figure>", f);
+        fputs("</figure>\n<h3>Budget</h3><p>The product of both: what a head and side takes of every token, "
+              "per original "
+              "number. With equal budgets all cells would be the same.</p>\n<figure>",
+              f);
         figure_budgets(f, x);
-        fputs("</figure>\n<h3>Widths by layer</h3><p>Coordinates of each layer by their width, the widest at the "
-              "bottom. What is missing to 1 is not stored.</p>\n<figure>", f);
+        fputs("</figure>\n<h3>Widths by layer</h3><p>Coordinates of each layer by their width, the widest at "
+              "the "
+              "bottom. What is missing to 1 is not stored.</p>\n<figure>",
+              f);
         figure_widths(f, x);
         fputs("</figure>\n", f);
         numbers(f, document, "codecs", "Every head and side", codec_columns);
@@ -88,18 +106,24 @@ static void bits_section(FILE *f, const struct inspection *x, const json_t *docu
     end_section(f);
 }
 
-/* ---- harm ---------------------------------------------------------------------------------------------------- */
+/* ---- harm ---- */
 
 static const struct html_column harm_columns[] = {
-    HEAD_COLUMNS, { "equal", "equal budgets" }, { "solved", "as solved" }, { NULL, NULL },
+    HEAD_COLUMNS,
+    {"equal", "equal budgets"},
+    {"solved", "as solved"},
+    {NULL, NULL},
 };
 
 static void explain_harm(FILE *f, const struct inspection *x)
 {
     const char *metric = metric_name(x->metric);
 
-    fprintf(f, "<p>Harm is the squared error of what is read back, e′Me, weighed by how much the model depends on it (metric "
-               "<code>%s</code>", metric);
+    fprintf(f,
+            "<p>Harm is the squared error of what is read back, e′Me, weighed by how much the model depends "
+            "on it (metric "
+            "<code>%s</code>",
+            metric);
     if (x->power != 1)
         fprintf(f, ", to the power %.4g", x->power);
     fputs("), per token, measured by encoding the sampled vectors of the calibration text.</p>\n", f);
@@ -107,7 +131,7 @@ static void explain_harm(FILE *f, const struct inspection *x)
 
 static void harm_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    double sum[2] = { 0 };
+    double sum[2] = {0};
 
     begin_section(f, "harm", "Harm, head by head");
     if (has_part(f, x, PART_HARM)) {
@@ -116,9 +140,13 @@ static void harm_section(FILE *f, const struct inspection *x, const json_t *docu
             sum[0] += x->harm_equal[hs];
             sum[1] += x->harm[hs];
         }
-        fprintf(f, "<p>Open: every head and side has %.4g bits per number. Filled: as solved, at the same total. The sum is %.4g "
-                   "with equal budgets and %.4g as solved: bits go from where they help little to where they help more, so some "
-                   "heads get worse.</p>\n<figure>", x->harm_budget, sum[0], sum[1]);
+        fprintf(f,
+                "<p>Open: every head and side has %.4g bits per number. Filled: as solved, at the same "
+                "total. The sum is %.4g "
+                "with equal budgets and %.4g as solved: bits go from where they help little to where they "
+                "help more, so some "
+                "heads get worse.</p>\n<figure>",
+                x->harm_budget, sum[0], sum[1]);
         figure_harm(f, x);
         fputs("</figure>\n", f);
         numbers(f, document, "harm", "Harm per token of every head and side", harm_columns);
@@ -126,21 +154,32 @@ static void harm_section(FILE *f, const struct inspection *x, const json_t *docu
     end_section(f);
 }
 
-/* ---- curves -------------------------------------------------------------------------------------------------- */
+/* ---- curves ---- */
 
 static const struct html_column curve_columns[] = {
-    { "method", "method" }, { "budget", "asked" }, { "bpd", "charged" }, { "bpd_stored", "stored" }, { "k_bpd", "keys" },
-    { "v_bpd", "values" }, { "harm", "harm" }, { "harm_k", "of keys" }, { "harm_v", "of values" },
-    { "unavailable", "not solved, because" }, { NULL, NULL },
+    {"method", "method"},
+    {"budget", "asked"},
+    {"bpd", "charged"},
+    {"bpd_stored", "stored"},
+    {"k_bpd", "keys"},
+    {"v_bpd", "values"},
+    {"harm", "harm"},
+    {"harm_k", "of keys"},
+    {"harm_v", "of values"},
+    {"unavailable", "not solved, because"},
+    {NULL, NULL},
 };
 
 static void curves_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     begin_section(f, "curves", "Bits against harm, by method");
     if (has_part(f, x, PART_CURVES)) {
-        fputs("<p>Each method is solved at each budget from these statistics and judged alike, by encoding the sampled vectors: "
-              "lower is better, and further left is cheaper. The paper’s methods are charged rank times bits, without padding; "
-              "<code>bands, equal budgets</code> may not move bits between heads.</p>\n<figure>", f);
+        fputs("<p>Each method is solved at each budget from these statistics and judged alike, by encoding "
+              "the sampled vectors: "
+              "lower is better, and further left is cheaper. The paper’s methods are charged rank times "
+              "bits, without padding; "
+              "<code>bands, equal budgets</code> may not move bits between heads.</p>\n<figure>",
+              f);
         figure_curves(f, x);
         fputs("</figure>\n", f);
         numbers(f, document, "curves", "Methods and budgets", curve_columns);
@@ -148,79 +187,123 @@ static void curves_section(FILE *f, const struct inspection *x, const json_t *do
     end_section(f);
 }
 
-/* ---- spectra ------------------------------------------------------------------------------------------------- */
+/* ---- spectra ---- */
 
 static const struct html_column spectra_columns[] = {
-    HEAD_COLUMNS, { "variance", "variance" }, { "effective_rank", "effective rank" }, { "alpha", "exponent" },
-    { "harm_of_nothing", "harm if not stored" }, { "effective_rank_weighted", "effective rank, weighted" },
-    { "alpha_weighted", "exponent, weighted" }, { NULL, NULL },
+    HEAD_COLUMNS,
+    {"variance", "variance"},
+    {"effective_rank", "effective rank"},
+    {"alpha", "exponent"},
+    {"harm_of_nothing", "harm if not stored"},
+    {"effective_rank_weighted", "effective rank, weighted"},
+    {"alpha_weighted", "exponent, weighted"},
+    {NULL, NULL},
 };
 
 static void spectra_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     begin_section(f, "spectra", "Spectra");
     if (has_part(f, x, PART_SPECTRA)) {
-        fputs("<h3>Of the vectors</h3><p>Eigenvalues of the covariance of each layer’s keys and values. A line that falls "
-              "steeply means that few directions hold most of the variance, so the others can go.</p>\n<figure>", f);
+        fputs("<h3>Of the vectors</h3><p>Eigenvalues of the covariance of each layer’s keys and values. A "
+              "line that falls "
+              "steeply means that few directions hold most of the variance, so the others can "
+              "go.</p>\n<figure>",
+              f);
         figure_spectra(f, x, x->lambda);
-        fprintf(f, "</figure>\n<h3>As the solver sees them</h3><p>The same after weighing every direction by what an error "
-                   "there costs (metric <code>%s</code>): these values are what <code>bands</code> divides its bits by.</p>\n"
-                   "<figure>", metric_name(x->metric));
+        fprintf(f,
+                "</figure>\n<h3>As the solver sees them</h3><p>The same after weighing every direction by "
+                "what an error "
+                "there costs (metric <code>%s</code>): these values are what <code>bands</code> divides its "
+                "bits by.</p>\n"
+                "<figure>",
+                metric_name(x->metric));
         figure_spectra(f, x, x->weighted);
-        fputs("</figure>\n<h3>Steepness</h3><p>The exponent of a power law fitted to each head’s eigenvalues: the flatter, the "
-              "more directions must be stored. Values are usually flatter than keys.</p>\n<figure>", f);
+        fputs("</figure>\n<h3>Steepness</h3><p>The exponent of a power law fitted to each head’s "
+              "eigenvalues: the flatter, the "
+              "more directions must be stored. Values are usually flatter than keys.</p>\n<figure>",
+              f);
         figure_alpha(f, x);
         fputs("</figure>\n", f);
-        numbers(f, document, "spectra", "Every head and side; the eigenvalues themselves are in the JSON", spectra_columns);
+        numbers(f, document, "spectra", "Every head and side; the eigenvalues themselves are in the JSON",
+                spectra_columns);
     }
     end_section(f);
 }
 
-/* ---- Gaussianity --------------------------------------------------------------------------------------------- */
+/* ---- Gaussianity ---- */
 
 static const struct html_column shape_columns[] = {
-    { "side", "side" }, { "coordinates_as", "coordinates" }, { "n", "number" }, { "median", "median" },
-    { "median_abs", "median size" }, { "p95_abs", "95 % are within" }, { NULL, NULL },
+    {"side", "side"},     {"coordinates_as", "coordinates"}, {"n", "number"},
+    {"median", "median"}, {"median_abs", "median size"},     {"p95_abs", "95 % are within"},
+    {NULL, NULL},
 };
 static const struct html_column shape_head_columns[] = {
-    HEAD_COLUMNS, { "basis", "before, in the solver’s basis" }, { "bands", "after, in bands" },
-    { "eigen", "before, eigenvectors" }, { "rotated", "after, all together" }, { NULL, NULL },
+    HEAD_COLUMNS,
+    {"basis", "before, in the solver’s basis"},
+    {"bands", "after, in bands"},
+    {"eigen", "before, eigenvectors"},
+    {"rotated", "after, all together"},
+    {NULL, NULL},
 };
 static const struct html_column histogram_columns[] = {
-    { "side", "side" }, { "from", "excess kurtosis from" }, { "basis", "before, in the solver’s basis" },
-    { "bands", "after, in bands" }, { "eigen", "before, eigenvectors" }, { "rotated", "after, all together" }, { NULL, NULL },
+    {"side", "side"},
+    {"from", "excess kurtosis from"},
+    {"basis", "before, in the solver’s basis"},
+    {"bands", "after, in bands"},
+    {"eigen", "before, eigenvectors"},
+    {"rotated", "after, all together"},
+    {NULL, NULL},
 };
 static const struct html_column qq_columns[] = {
-    { "side", "side" }, { "normal", "N(0,1)" }, { "basis", "before, in the solver’s basis" }, { "bands", "after, in bands" },
-    { "eigen", "before, eigenvectors" }, { "rotated", "after, all together" }, { NULL, NULL },
+    {"side", "side"},
+    {"normal", "N(0,1)"},
+    {"basis", "before, in the solver’s basis"},
+    {"bands", "after, in bands"},
+    {"eigen", "before, eigenvectors"},
+    {"rotated", "after, all together"},
+    {NULL, NULL},
 };
 
 static void shapes_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     begin_section(f, "shapes", "How Gaussian the coordinates are");
-    fputs("<p>Quantisers are designed for bell curves. Excess kurtosis is 0 for one, below for flatter distributions, above "
-          "for heavier tails. Rotating coordinates into each other brings it nearer to 0 the more of them there are, unless "
-          "they are large and small together.</p>\n", f);
+    fputs("<p>Quantisers are designed for bell curves. Excess kurtosis is 0 for one, below for flatter "
+          "distributions, above "
+          "for heavier tails. Rotating coordinates into each other brings it nearer to 0 the more of them "
+          "there are, unless "
+          "they are large and small together.</p>\n",
+          f);
     if (has_part(f, x, PART_SHAPES)) {
-        fputs("<h3>Head by head</h3><p>Median over a head’s coordinates, before and after the rotation in bands of eight that "
-              "<code>bands</code> uses.</p>\n<figure>", f);
+        fputs("<h3>Head by head</h3><p>Median over a head’s coordinates, before and after the rotation in "
+              "bands of eight that "
+              "<code>bands</code> uses.</p>\n<figure>",
+              f);
         figure_kurtosis_heads(f, x);
         fputs("</figure>\n", f);
-        numbers(f, document, "gaussianity.heads", "Median excess kurtosis of every head and side", shape_head_columns);
-        fputs("<h3>All coordinates, rotated in bands of eight</h3><p>Every coordinate of every head, in the basis of "
-              "<code>bands</code>.</p>\n<figure>", f);
+        numbers(f, document, "gaussianity.heads", "Median excess kurtosis of every head and side",
+                shape_head_columns);
+        fputs("<h3>All coordinates, rotated in bands of eight</h3><p>Every coordinate of every head, in the "
+              "basis of "
+              "<code>bands</code>.</p>\n<figure>",
+              f);
         figure_kurtosis(f, x, SHAPE_BASIS, SHAPE_BANDS);
-        fputs("</figure>\n<h3>All coordinates, rotated together</h3><p>The paper’s way: eigenvectors of the covariance, then one "
-              "rotation over all of them.</p>\n<figure>", f);
+        fputs("</figure>\n<h3>All coordinates, rotated together</h3><p>The paper’s way: eigenvectors of the "
+              "covariance, then one "
+              "rotation over all of them.</p>\n<figure>",
+              f);
         figure_kurtosis(f, x, SHAPE_EIGEN, SHAPE_ROTATED);
         fputs("</figure>\n", f);
-        html_table(f, "gaussianity.summary", "Excess kurtosis of all coordinates. eigen: eigenvectors of the covariance; "
-                   "rotated: those, rotated together; basis: of bands; bands: that, rotated in bands of eight", rows_at(document, "gaussianity.summary"),
-                   shape_columns);
-        numbers(f, document, "gaussianity.histogram", "Coordinates by excess kurtosis, in steps of 0.1; the last has all above",
-                histogram_columns);
-        fputs("<h3>Quantiles</h3><p>All coordinates pooled, each scaled to variance one, against a normal distribution: on the "
-              "diagonal they agree, steeper ends are heavier tails.</p>\n<figure>", f);
+        html_table(
+            f, "gaussianity.summary",
+            "Excess kurtosis of all coordinates. eigen: eigenvectors of the covariance; "
+            "rotated: those, rotated together; basis: of bands; bands: that, rotated in bands of eight",
+            rows_at(document, "gaussianity.summary"), shape_columns);
+        numbers(f, document, "gaussianity.histogram",
+                "Coordinates by excess kurtosis, in steps of 0.1; the last has all above", histogram_columns);
+        fputs("<h3>Quantiles</h3><p>All coordinates pooled, each scaled to variance one, against a normal "
+              "distribution: on the "
+              "diagonal they agree, steeper ends are heavier tails.</p>\n<figure>",
+              f);
         figure_qq(f, x);
         fputs("</figure>\n", f);
         numbers(f, document, "gaussianity.qq", "Quantiles of the pooled coordinates", qq_columns);
@@ -228,28 +311,40 @@ static void shapes_section(FILE *f, const struct inspection *x, const json_t *do
     end_section(f);
 }
 
-/* ---- levels and bytes ---------------------------------------------------------------------------------------- */
+/* ---- levels and bytes ---- */
 
 static const struct html_column level_columns[] = {
-    { "side", "side" }, { "bits", "bits" }, { "coordinates", "coordinates" }, { "step", "step" }, { "levels", "levels" },
-    { "thresholds", "thresholds" }, { NULL, NULL },
+    {"side", "side"}, {"bits", "bits"},     {"coordinates", "coordinates"},
+    {"step", "step"}, {"levels", "levels"}, {"thresholds", "thresholds"},
+    {NULL, NULL},
 };
 static const struct html_column byte_columns[] = {
-    { "tokens", "tokens" }, { "pages", "pages" }, { "codes", "codes" }, { "padding", "padding" }, { "headers", "headers" },
-    { "sinks", "exact first tokens" }, { "tail", "exact newest tokens" }, { "total", "total" }, { "binary16", "binary16" },
-    { "bpd_true", "bits per number" }, { NULL, NULL },
+    {"tokens", "tokens"},
+    {"pages", "pages"},
+    {"codes", "codes"},
+    {"padding", "padding"},
+    {"headers", "headers"},
+    {"sinks", "exact first tokens"},
+    {"tail", "exact newest tokens"},
+    {"total", "total"},
+    {"binary16", "binary16"},
+    {"bpd_true", "bits per number"},
+    {NULL, NULL},
 };
 
 static void levels_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     begin_section(f, "levels", "Levels and thresholds");
-    fputs("<p>A coordinate is stored as the number of the nearest level. Levels crowd where values are frequent, and are "
-          "shared by all coordinates of a side and width.</p>\n", f);
+    fputs("<p>A coordinate is stored as the number of the nearest level. Levels crowd where values are "
+          "frequent, and are "
+          "shared by all coordinates of a side and width.</p>\n",
+          f);
     if (has_part(f, x, PART_TABLE)) {
         fputs("<figure>", f);
         figure_levels(f, x);
         fputs("</figure>\n", f);
-        numbers(f, document, "levels", "Levels and thresholds in standard deviations; all of them are in the JSON", level_columns);
+        numbers(f, document, "levels",
+                "Levels and thresholds in standard deviations; all of them are in the JSON", level_columns);
     }
     end_section(f);
 }
@@ -257,8 +352,10 @@ static void levels_section(FILE *f, const struct inspection *x, const json_t *do
 static void bytes_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     begin_section(f, "bytes", "Where the bytes go");
-    fputs("<p>A sequence holds more than codes: page headers, its first tokens exactly, and the 64 to 127 newest ones, which "
-          "are not packed yet. In long contexts only the codes matter.</p>\n", f);
+    fputs("<p>A sequence holds more than codes: page headers, its first tokens exactly, and the 64 to 127 "
+          "newest ones, which "
+          "are not packed yet. In long contexts only the codes matter.</p>\n",
+          f);
     if (has_part(f, x, PART_TABLE)) {
         struct table_account a;
 
@@ -266,44 +363,57 @@ static void bytes_section(FILE *f, const struct inspection *x, const json_t *doc
         figure_bytes(f, x);
         fputs("</figure>\n", f);
         table_account(x->table, &a);
-        fprintf(f, "<p>Beside all sequences, each process holds the means, bases and levels once: %.4g MiB, or %.4g bits per "
-                   "number of 32768 tokens.</p>\n", (double) a.fixed_bytes / (1 << 20),
-                table_account_fixed_bpd(x->table, &a, 32768));
+        fprintf(f,
+                "<p>Beside all sequences, each process holds the means, bases and levels once: %.4g MiB, or "
+                "%.4g bits per "
+                "number of 32768 tokens.</p>\n",
+                (double) a.fixed_bytes / (1 << 20), table_account_fixed_bpd(x->table, &a, 32768));
         numbers(f, document, "bytes", "Bytes held by a sequence", byte_columns);
     }
     end_section(f);
 }
 
-/* ---- the paper ----------------------------------------------------------------------------------------------- */
+/* ---- the paper ---- */
 
 static void paper_section(FILE *f)
 {
-    static const struct { const char *figure, *where, *id; } replays[] = {
-        { "(a) ranks and widths chosen per head (hero figure; its second figure of r* and b*)", "Stored coordinates", "bits" },
-        { "(b), (c) spectra of single heads", "Spectra of the vectors", "spectra" },
-        { "Budgets across layers and heads", "Budget", "bits" },
-        { "Excess kurtosis before and after rotation", "All coordinates, rotated together", "shapes" },
-        { "Q–Q plots against N(0,1)", "Quantiles", "shapes" },
-        { "Values are flatter than keys: exponents, ranks at 2 bits", "Steepness; Stored coordinates", "spectra" },
+    static const struct {
+        const char *figure, *where, *id;
+    } replays[] = {
+        {"(a) ranks and widths chosen per head (hero figure; its second figure of r* and b*)",
+         "Stored coordinates", "bits"},
+        {"(b), (c) spectra of single heads", "Spectra of the vectors", "spectra"},
+        {"Budgets across layers and heads", "Budget", "bits"},
+        {"Excess kurtosis before and after rotation", "All coordinates, rotated together", "shapes"},
+        {"Q–Q plots against N(0,1)", "Quantiles", "shapes"},
+        {"Values are flatter than keys: exponents, ranks at 2 bits", "Steepness; Stored coordinates",
+         "spectra"},
     };
 
     begin_section(f, "paper", "The paper’s figures");
-    fputs("<p>With a table of <code>solve --method paper-kl</code> and its statistics this page replays these figures of the "
-          "paper on your model.</p>\n<table class=\"facts\"><tbody>\n", f);
+    fputs("<p>With a table of <code>solve --method paper-kl</code> and its statistics this page replays "
+          "these figures of the "
+          "paper on your model.</p>\n<table class=\"facts\"><tbody>\n",
+          f);
     for (size_t i = 0; i < sizeof(replays) / sizeof(*replays); i++)
-        fprintf(f, "<tr><td>%s</td><td><a href=\"#%s\">%s</a></td></tr>\n", replays[i].figure, replays[i].id, replays[i].where);
+        fprintf(f, "<tr><td>%s</td><td><a href=\"#%s\">%s</a></td></tr>\n", replays[i].figure, replays[i].id,
+                replays[i].where);
     fputs("</tbody></table>\n", f);
     end_section(f);
 }
 
-/* ---- the page ------------------------------------------------------------------------------------------------ */
+/* ---- the page ---- */
 
 static void navigation(FILE *f)
 {
-    static const struct { const char *id, *title; } links[] = {
-        { "summary", "Summary" }, { "bits", "Ranks and bits" }, { "harm", "Harm" }, { "curves", "Bits against harm" },
-        { "spectra", "Spectra" }, { "shapes", "Gaussianity" }, { "levels", "Levels" }, { "bytes", "Bytes" },
-        { "paper", "The paper" },
+    static const struct {
+        const char *id, *title;
+    } links[] = {
+        {"summary", "Summary"}, {"bits", "Ranks and bits"},
+        {"harm", "Harm"},       {"curves", "Bits against harm"},
+        {"spectra", "Spectra"}, {"shapes", "Gaussianity"},
+        {"levels", "Levels"},   {"bytes", "Bytes"},
+        {"paper", "The paper"},
     };
 
     fputs("<nav aria-label=\"Sections\"><ul>", f);
@@ -317,8 +427,10 @@ void inspect_page(FILE *f, const struct inspection *x, const json_t *document)
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"
           /* nothing may be loaded, whatever a name in the file says */
-          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>"
-          "<title>", f);
+          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+          "'unsafe-inline'\"/>"
+          "<title>",
+          f);
     summary_title(f, x);
     fputs("</title>\n<style>", f);
     html_style(f);
@@ -338,6 +450,8 @@ void inspect_page(FILE *f, const struct inspection *x, const json_t *document)
     levels_section(f, x, document);
     bytes_section(f, x, document);
     paper_section(f);
-    fputs("</main>\n<footer><p>Written by <code>kvcobra inspect --html</code>. Every number of this page, and those too many for "
-          "it: <code>kvcobra inspect --json</code>.</p></footer>\n</body></html>\n", f);
+    fputs("</main>\n<footer><p>Written by <code>kvcobra inspect --html</code>. Every number of this page, "
+          "and those too many for "
+          "it: <code>kvcobra inspect --json</code>.</p></footer>\n</body></html>\n",
+          f);
 }

@@ -24,17 +24,19 @@ int inspect_stats_text(const struct inspection *x)
     if (stats_is_moments(s))
         printf("%s: moments of keys and values\n\n", x->request.stats_path);
     else
-        printf("%s: calibration statistics, %s\n\n", x->request.stats_path, human_bytes(stats_file_bytes(s), size));
+        printf("%s: calibration statistics, %s\n\n", x->request.stats_path,
+               human_bytes(stats_file_bytes(s), size));
     printf("  statistics  %s\n", digest_hex(x->stats_digest, hex));
     printf("  model       %s\n              ", digest_hex(o->model_digest, hex));
     print_name(o->model_name);
     printf("\n  geometry    %u layers, %u query heads on %u KV heads of dimension %u,\n"
-           "              %u of it rotated\n", g->n_layers,
-           g->n_heads, g->n_kv_heads, g->d, g->n_rot);
-    printf("  tokens      %ju counted, the first %u of each text left out;\n              vectors of %zu kept\n",
-           (uintmax_t) stats_tokens(s), o->n_sink, stats_samples(s));
-    printf("  metrics     mse%s%s%s%s\n", stats_has_queries(s) ? ", query" : "", o->want_output ? ", output" : "",
-           o->want_attention ? ", attention" : "",
+           "              %u of it rotated\n",
+           g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot);
+    printf(
+        "  tokens      %ju counted, the first %u of each text left out;\n              vectors of %zu kept\n",
+        (uintmax_t) stats_tokens(s), o->n_sink, stats_samples(s));
+    printf("  metrics     mse%s%s%s%s\n", stats_has_queries(s) ? ", query" : "",
+           o->want_output ? ", output" : "", o->want_attention ? ", attention" : "",
            stats_has_fisher(s) ? ", fisher" : "");
     if (o->want_attention)
         printf("              attention from every %uth key, %s\n", o->key_stride,

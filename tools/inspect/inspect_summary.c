@@ -1,4 +1,5 @@
-/* See inspect_summary.h. Names and provenance come from files that may be hostile: all of it is html_text(). */
+/* See inspect_summary.h. Names and provenance come from files that may be hostile: all of it is html_text().
+ */
 #include "tools/inspect/inspect_summary.h"
 
 #include <jansson.h>
@@ -11,13 +12,14 @@
 #include "tools/command/report.h"
 
 enum {
-    VALUE_BYTES = 600,  /* of a value that is shown */
-    NAME_BYTES = 120,   /* of a model's name in a heading */
-    FACTS_MAX = 64,     /* of a provenance */
+    VALUE_BYTES = 600, /* of a value that is shown */
+    NAME_BYTES = 120,  /* of a model's name in a heading */
+    FACTS_MAX = 64,    /* of a provenance */
     TILE_TOKENS = 32768,
 };
 
-/* The model's name: from the statistics, else from the table's provenance, else NULL. @ret_owner keeps it alive. */
+/* The model's name: from the statistics, else from the table's provenance, else NULL. @ret_owner keeps it
+ * alive. */
 static const char *model_name_of(const struct inspection *x, json_t **ret_owner)
 {
     const char *name;
@@ -52,7 +54,8 @@ void summary_header(FILE *f, const struct inspection *x)
     put_model(f, x);
     fputs("</bdi></h1>\n<p class=\"lead\">", f);
     if (x->table && x->stats)
-        fprintf(f, "An allocation table of %.2f bits per number, seen with calibration statistics.", x->table->bpd_code);
+        fprintf(f, "An allocation table of %.2f bits per number, seen with calibration statistics.",
+                x->table->bpd_code);
     else if (x->table)
         fprintf(f, "An allocation table of %.2f bits per number.", x->table->bpd_code);
     else
@@ -60,9 +63,10 @@ void summary_header(FILE *f, const struct inspection *x)
     fputs("</p>\n", f);
 }
 
-/* ---- tiles --------------------------------------------------------------------------------------------------- */
+/* ---- tiles ---- */
 
-__attribute__((format(printf, 4, 5))) static void tile(FILE *f, const char *title, const char *value, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void tile(FILE *f, const char *title, const char *value,
+                                                       const char *fmt, ...)
 {
     va_list ap;
 
@@ -86,14 +90,15 @@ static void table_tiles(FILE *f, const struct inspection *x)
 
     (void) snprintf(value, sizeof(value), "%.3f", t->bpd_code);
     if (x->has_solved)
-        tile(f, "Bits per number", value, "asked: %.4g; keys %.3f, values %.3f", asked_bpd(x), inspect_side_bpd(t, SIDE_K),
-             inspect_side_bpd(t, SIDE_V));
+        tile(f, "Bits per number", value, "asked: %.4g; keys %.3f, values %.3f", asked_bpd(x),
+             inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V));
     else
         tile(f, "Bits per number", value, "keys %.3f, values %.3f", inspect_side_bpd(t, SIDE_K),
              inspect_side_bpd(t, SIDE_V));
     inspection_bytes(x, TILE_TOKENS, &b);
     (void) snprintf(value, sizeof(value), "%.3f", b.bpd_true);
-    tile(f, "All bytes counted", value, "%.1f times less than binary16, in %d tokens", 16 / b.bpd_true, TILE_TOKENS);
+    tile(f, "All bytes counted", value, "%.1f times less than binary16, in %d tokens", 16 / b.bpd_true,
+         TILE_TOKENS);
     if (x->has_solved)
         tile(f, "Method", method_name(x->solved.method), "metric %s%s", metric_name(x->solved.metric),
              t->v_from != PREDICT_NONE ? ", values predicted from keys" : "");
@@ -109,7 +114,8 @@ void summary_tiles(FILE *f, const struct inspection *x)
     if (x->table)
         table_tiles(f, x);
     (void) snprintf(value, sizeof(value), "%u × %u", g->n_layers, g->n_kv_heads);
-    tile(f, "Layers × KV heads", value, "of dimension %u, %u of it rotated; %u query heads", g->d, g->n_rot, g->n_heads);
+    tile(f, "Layers × KV heads", value, "of dimension %u, %u of it rotated; %u query heads", g->d, g->n_rot,
+         g->n_heads);
     if (x->stats) {
         (void) snprintf(value, sizeof(value), "%ju", (uintmax_t) stats_tokens(x->stats));
         tile(f, "Tokens calibrated on", value, "%zu of them kept as vectors", stats_samples(x->stats));
@@ -123,7 +129,7 @@ void summary_tiles(FILE *f, const struct inspection *x)
     fputs("</dl>\n", f);
 }
 
-/* ---- facts --------------------------------------------------------------------------------------------------- */
+/* ---- facts ---- */
 
 static void fact(FILE *f, const char *name, const char *value)
 {
@@ -161,7 +167,8 @@ static void provenance_values(FILE *f, const json_t *object, bool inside, size_t
     const json_t *value;
     const char *key;
 
-    json_object_foreach((json_t *) object, key, value) {
+    json_object_foreach((json_t *) object, key, value)
+    {
         if (inside ? strcmp(key, "texts") == 0 && is_rows(value) : json_is_object(value))
             continue;
         if (++*n > FACTS_MAX)
@@ -177,7 +184,8 @@ static void provenance_facts(FILE *f, const json_t *object, size_t *n)
     const char *key;
 
     provenance_values(f, object, false, n);
-    json_object_foreach((json_t *) object, key, value) {
+    json_object_foreach((json_t *) object, key, value)
+    {
         if (!json_is_object(value))
             continue;
         if (++*n > FACTS_MAX)
@@ -192,14 +200,16 @@ static void provenance_facts(FILE *f, const json_t *object, size_t *n)
 static void texts(FILE *f, const json_t *provenance)
 {
     static const struct html_column columns[] = {
-        { "sha256", "SHA-256" }, { "kind", "read as" }, { "bytes", "bytes" }, { "tokens", "tokens used" },
-        { "windows", "windows" }, { "window", "longest window" }, { NULL, NULL },
+        {"sha256", "SHA-256"},  {"kind", "read as"},          {"bytes", "bytes"}, {"tokens", "tokens used"},
+        {"windows", "windows"}, {"window", "longest window"}, {NULL, NULL},
     };
     const json_t *rows = json_object_get(json_object_get(provenance, "statistics"), "texts");
 
     if (is_rows(rows))
-        html_table(f, "provenance.statistics.texts", "Texts that the statistics are of. lines: each a document of its own; "
-                   "model: written by the model itself.", rows, columns);
+        html_table(f, "provenance.statistics.texts",
+                   "Texts that the statistics are of. lines: each a document of its own; "
+                   "model: written by the model itself.",
+                   rows, columns);
 }
 
 static void provenance(FILE *f, const struct table *t)

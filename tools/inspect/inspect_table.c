@@ -13,12 +13,13 @@
 #include "tools/command/report.h"
 
 enum {
-    CHUNK_TOKENS = 64,       /* tokens in a page (kvcobra.h) */
-    CONTEXT_TOKENS = 32768,  /* at which the paper says that bases weigh nothing */
+    CHUNK_TOKENS = 64,      /* tokens in a page (kvcobra.h) */
+    CONTEXT_TOKENS = 32768, /* at which the paper says that bases weigh nothing */
 };
 
 /* by enum prediction */
-static const char *const prediction_texts[] = { "", ", V predicted from K", ",\n             V predicted from all K of its layer" };
+static const char *const prediction_texts[] = {"", ", V predicted from K",
+                                               ",\n             V predicted from all K of its layer"};
 
 /* The paper's effective bits: what is charged per number, and what is stored once. */
 static void print_account(const struct table *t)
@@ -28,7 +29,8 @@ static void print_account(const struct table *t)
 
     table_account(t, &a);
     printf("  charged    %.3f per number without padding (K %.3f, V %.3f),\n"
-           "             0 beside the codes of a token\n", a.nominal, a.nominal_bpd[SIDE_K], a.nominal_bpd[SIDE_V]);
+           "             0 beside the codes of a token\n",
+           a.nominal, a.nominal_bpd[SIDE_K], a.nominal_bpd[SIDE_V]);
     printf("  once       %s of means, bases and levels:\n             %.3f bits per number of %u tokens\n",
            human_bytes(a.fixed_bytes, size), table_account_fixed_bpd(t, &a, CONTEXT_TOKENS), CONTEXT_TOKENS);
 }
@@ -45,16 +47,18 @@ static void print_head(const struct inspection *x)
     printf("  table      %s\n", digest_hex(t->digest, digest));
     printf("  model      %s\n", digest_hex(t->model_digest, digest));
     printf("  geometry   %u layers, %u query heads on %u KV heads of dimension %u,\n"
-           "             %u of it rotated\n", g->n_layers,
-           g->n_heads, g->n_kv_heads, g->d, g->n_rot);
+           "             %u of it rotated\n",
+           g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot);
     printf("  bits       %.3f per number (K %.3f, V %.3f)%s;\n"
-           "             first %u tokens exact\n", t->bpd_code,
-           inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V), prediction_texts[t->v_from], t->n_sink);
+           "             first %u tokens exact\n",
+           t->bpd_code, inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V), prediction_texts[t->v_from],
+           t->n_sink);
     print_account(t);
     printf("  per token  %ju bytes of codes, binary16 takes %ju", (uintmax_t) per_token, (uintmax_t) exact);
     if (per_token > 0)
         printf(" (%.2f times as much)", (double) exact / (double) per_token);
-    printf("\n  per page   %ju bytes for %u tokens;\n             %ju for the first of a sequence, with its exact tokens\n",
+    printf("\n  per page   %ju bytes for %u tokens;\n             %ju for the first of a sequence, with its "
+           "exact tokens\n",
            (uintmax_t) x->info.page_bytes, CHUNK_TOKENS, (uintmax_t) x->info.first_page_bytes);
 }
 
@@ -62,7 +66,7 @@ static void print_head(const struct inspection *x)
 static int print_widths(const struct table *t)
 {
     _cleanup_(report_freep) struct report *r = report_new(">bits\t>K coordinates\t>V coordinates");
-    uint64_t count[2][TABLE_BITS_MAX + 1] = { { 0 } };
+    uint64_t count[2][TABLE_BITS_MAX + 1] = {{0}};
 
     for (uint32_t i = 0; i < head_side_count(&t->geometry); i++) {
         const struct codec *c = &t->codecs[i];
@@ -79,10 +83,11 @@ static int print_widths(const struct table *t)
 /* Heads of a map side by side; the next ones follow below: what 80 columns hold. */
 enum { MAP_HEADS = 6 };
 
-/* One cell for each head of [first, last), as @put writes it, after @begin: a heading or a row of a map. NULL without
- * memory. */
-static char *map_line(const struct table *t, const char *begin, uint32_t layer, enum side side, uint32_t first,
-                      uint32_t last, void put(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side))
+/* One cell for each head of [first, last), as @put writes it, after @begin: a heading or a row of a map. NULL
+ * without memory. */
+static char *map_line(const struct table *t, const char *begin, uint32_t layer, enum side side,
+                      uint32_t first, uint32_t last,
+                      void put(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side))
 {
     _cleanup_(freep) char *text = NULL;
     _cleanup_(fclosep) FILE *f = NULL;
@@ -146,7 +151,8 @@ static int print_map(const struct table *t, enum side side)
     return 0;
 }
 
-/* Indented if it is the JSON it should be; the table's reader has seen to it that there are no control characters. */
+/* Indented if it is the JSON it should be; the table's reader has seen to it that there are no control
+ * characters. */
 static void print_provenance(const struct table *t)
 {
     json_t *json = json_loads(t->provenance, 0, NULL);

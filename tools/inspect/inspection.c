@@ -14,23 +14,23 @@
 #include "tools/command/progress.h"
 #include "tools/calibrate/solve_input.h"
 
-static const char *const part_names[] = { "table", "spectra", "gaussianity", "curves", "harm" };
+static const char *const part_names[] = {"table", "spectra", "gaussianity", "curves", "harm"};
 
 const char *inspect_part_name(enum inspect_part part)
 {
     return part_names[part];
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 /* Page sizes come from the library, as a real run would have them. */
 static int open_table(struct inspection *x, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     const char *path = x->request.table_path;
-    kvc_model_id id = { .struct_bytes = sizeof(id), .geometry = { .struct_bytes = sizeof(id.geometry) } };
+    kvc_model_id id = {.struct_bytes = sizeof(id), .geometry = {.struct_bytes = sizeof(id.geometry)}};
     const struct geometry *g;
-    struct errmsg why = { "" };
+    struct errmsg why = {""};
     kvc_model *m; /* belongs to the client */
     int r = table_load(path, &x->table, e);
 
@@ -89,8 +89,8 @@ static int open_stats(struct inspection *x, struct errmsg *e)
     geometry_digest(&x->table->geometry, a);
     geometry_digest(&o->geometry, b);
     if (memcmp(a, b, sizeof(a)) != 0 || memcmp(x->table->model_digest, o->model_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "%s is not of the model that %s is for: inspect them one by one", x->request.stats_path,
-                    x->request.table_path);
+        return fail(e, -EINVAL, "%s is not of the model that %s is for: inspect them one by one",
+                    x->request.stats_path, x->request.table_path);
     return 0;
 }
 
@@ -105,14 +105,15 @@ static void set_unavailable(struct inspection *x)
     if (x->stats && stats_samples(x->stats) == 0)
         for (int part = PART_SHAPES; part < INSPECT_PARTS; part++)
             (void) snprintf(x->unavailable[part], ERRMSG_BYTES,
-                            "the statistics hold moments only: without sampled vectors nothing can be encoded or counted");
+                            "the statistics hold moments only: without sampled vectors nothing can be "
+                            "encoded or counted");
 }
 
 int inspection_open(struct inspection *x, const struct inspect_request *request, struct errmsg *e)
 {
     int r = 0;
 
-    *x = (struct inspection) { .request = *request };
+    *x = (struct inspection){.request = *request};
     if (request->table_path)
         r = open_table(x, e);
     if (r == 0 && request->stats_path)
@@ -130,16 +131,17 @@ void inspection_close(struct inspection *x)
     free(x->pools);
     free(x->points);
     free(x->harm);
-    *x = (struct inspection) { .n_points = 0 };
+    *x = (struct inspection){.n_points = 0};
 }
 
-/* ---- spectra ------------------------------------------------------------------------------------------------- */
+/* ---- spectra ---- */
 
 static int fail_head(uint32_t hs, const struct geometry *g, int r, struct errmsg *e)
 {
     if (r == -ENOMEM)
         return fail(e, r, "out of memory for inspecting");
-    return fail(e, -EINVAL, "layer %u, head %u, side %c: its statistics are too large to make a transform of, or empty",
+    return fail(e, -EINVAL,
+                "layer %u, head %u, side %c: its statistics are too large to make a transform of, or empty",
                 hs / 2 / g->n_kv_heads, hs / 2 % g->n_kv_heads, hs % 2 ? 'V' : 'K');
 }
 
@@ -154,8 +156,9 @@ static int fill_spectra(struct inspection *x, struct progress *p, struct errmsg 
         return fail(e, -ENOMEM, "out of memory for spectra");
     x->weighted = x->lambda + n_hs * d;
     for (uint32_t hs = 0; hs < n_hs; hs++) {
-        int r = spectrum_fill(x->stats, x->metric, x->power, hs / 2 / x->g->n_kv_heads, hs / 2 % x->g->n_kv_heads,
-                              (enum side) (hs % 2), x->lambda + hs * d, x->weighted + hs * d);
+        int r =
+            spectrum_fill(x->stats, x->metric, x->power, hs / 2 / x->g->n_kv_heads, hs / 2 % x->g->n_kv_heads,
+                          (enum side)(hs % 2), x->lambda + hs * d, x->weighted + hs * d);
 
         if (r < 0)
             return fail_head(hs, x->g, r, e);
@@ -164,7 +167,7 @@ static int fill_spectra(struct inspection *x, struct progress *p, struct errmsg 
     return 0;
 }
 
-/* ---- shapes -------------------------------------------------------------------------------------------------- */
+/* ---- shapes ---- */
 
 /* Of @n values, which are sorted. */
 static double quantile(double *values, size_t n, double share)
@@ -188,15 +191,16 @@ static void summarise(double *values, size_t n, struct kurtosis_summary *ret)
 }
 
 /* One side: @values has room for all its coordinates at every stage, [SHAPE_STAGES, n_hs / 2 * d]. */
-static int fill_side(struct inspection *x, enum side side, double *values, struct progress *p, struct errmsg *e)
+static int fill_side(struct inspection *x, enum side side, double *values, struct progress *p,
+                     struct errmsg *e)
 {
     uint32_t n_hs = head_side_count(x->g);
-    size_t room = (size_t) n_hs / 2 * x->g->d, n[SHAPE_STAGES] = { 0 };
+    size_t room = (size_t) n_hs / 2 * x->g->d, n[SHAPE_STAGES] = {0};
 
     for (uint32_t hs = side; hs < n_hs; hs += 2) {
         struct shape shape;
-        int r = shape_measure(x->stats, x->metric, x->power, 0, hs / 2 / x->g->n_kv_heads, hs / 2 % x->g->n_kv_heads,
-                              side, &shape, &x->pools[side]);
+        int r = shape_measure(x->stats, x->metric, x->power, 0, hs / 2 / x->g->n_kv_heads,
+                              hs / 2 % x->g->n_kv_heads, side, &shape, &x->pools[side]);
 
         if (r < 0)
             return fail_head(hs, x->g, r, e);
@@ -241,7 +245,7 @@ int inspection_fill(struct inspection *x, struct progress *p, struct errmsg *e)
     return r;
 }
 
-/* ---- small numbers ------------------------------------------------------------------------------------------- */
+/* ---- small numbers ---- */
 
 double inspect_qq_normal(int i)
 {

@@ -1,6 +1,6 @@
 /*
- * Everything that `kvcobra inspect --html` and `--json` say of a table, of statistics, or of both: gathered once, in
- * numbers; inspect_json.c writes it down, inspect_page.c draws it.
+ * Everything that `kvcobra inspect --html` and `--json` say of a table, of statistics, or of both: gathered
+ * once, in numbers; inspect_json.c writes it down, inspect_page.c draws it.
  *
  * What the input cannot say is said to be unavailable, with the reason.
  */
@@ -26,22 +26,30 @@ const char *inspect_part_name(enum inspect_part part);
 
 struct inspect_request {
     const char *table_path, *stats_path; /* NULL: not given */
-    double budgets[INSPECT_BUDGETS_MAX]; /* ascending, of the rate-distortion curves; none: no solves for them */
+    double
+        budgets[INSPECT_BUDGETS_MAX]; /* ascending, of the rate-distortion curves; none: no solves for them */
     size_t n_budgets;
 };
 
 /* A method at a budget; with n_methods per budget in this order. */
-enum inspect_method { CURVE_OF_BANDS, CURVE_OF_EQUAL, CURVE_OF_DP, CURVE_OF_PAPER_KL, CURVE_OF_PAPER_MSE, INSPECT_METHODS };
+enum inspect_method {
+    CURVE_OF_BANDS,
+    CURVE_OF_EQUAL,
+    CURVE_OF_DP,
+    CURVE_OF_PAPER_KL,
+    CURVE_OF_PAPER_MSE,
+    INSPECT_METHODS
+};
 const char *inspect_method_name(enum inspect_method m);
 
 struct rate_point {
     enum inspect_method method;
-    double budget;             /* asked */
+    double budget; /* asked */
     bool solved;
-    char why[ERRMSG_BYTES];    /* if not */
-    double bpd;                /* charged: stored bits of bands, sum r b of the paper's methods */
+    char why[ERRMSG_BYTES]; /* if not */
+    double bpd;             /* charged: stored bits of bands, sum r b of the paper's methods */
     double k_bpd, v_bpd, bpd_stored;
-    double harm[2];            /* by side, under the inspection's metric */
+    double harm[2]; /* by side, under the inspection's metric */
 };
 
 /* Medians over the coordinates of one head-side; NaN where nothing varies. */
@@ -51,7 +59,7 @@ struct head_shape {
 
 #define KURTOSIS_MIN (-2.0) /* the least there is */
 #define KURTOSIS_BINS 80
-#define KURTOSIS_BIN 0.1    /* the last counts all above */
+#define KURTOSIS_BIN 0.1 /* the last counts all above */
 
 /* All coordinates of one side at one stage. */
 struct kurtosis_summary {
@@ -64,16 +72,16 @@ struct inspection {
     struct inspect_request request;
     char unavailable[INSPECT_PARTS][ERRMSG_BYTES]; /* "" = there */
 
-    struct table *table;       /* or NULL */
-    kvc_model_info info;       /* of the table */
+    struct table *table;         /* or NULL */
+    kvc_model_info info;         /* of the table */
     char unsolved[ERRMSG_BYTES]; /* why not the next: the table does not say how it was made */
-    bool has_solved;           /* it does: */
+    bool has_solved;             /* it does: */
     struct solve_options solved;
     uint8_t solved_from[DIGEST_BYTES];
 
-    struct stats *stats;       /* or NULL */
+    struct stats *stats; /* or NULL */
     uint8_t stats_digest[DIGEST_BYTES];
-    enum metric metric;        /* that harm and spectra are counted in: the best that the statistics have */
+    enum metric metric; /* that harm and spectra are counted in: the best that the statistics have */
     double power;
 
     const struct geometry *g;  /* of either */
@@ -83,8 +91,9 @@ struct inspection {
     struct kurtosis_summary kurtosis[2][SHAPE_STAGES];
     struct rate_point *points; /* [n_points], budget by budget */
     size_t n_points;
-    double harm_budget;        /* bits per number of the two below */
-    double *harm, *harm_equal; /* [n_hs]: as solved (the table, or bands); with the same budget for every head-side */
+    double harm_budget; /* bits per number of the two below */
+    double *harm,
+        *harm_equal; /* [n_hs]: as solved (the table, or bands); with the same budget for every head-side */
 };
 
 /* Loads and checks what @request names. Return: 0, or a negative errno with the sentence. */
@@ -112,7 +121,8 @@ void inspection_bytes(const struct inspection *x, uint64_t n_tokens, struct sequ
 #define INSPECT_CONTEXTS 6
 extern const uint64_t inspect_contexts[INSPECT_CONTEXTS];
 
-/* Q-Q points: quantiles of the pooled coordinates beside those of N(0,1), -4 to 4. NaN where fewer than 10 lie beyond. */
+/* Q-Q points: quantiles of the pooled coordinates beside those of N(0,1), -4 to 4. NaN where fewer than 10
+ * lie beyond. */
 #define INSPECT_QQ 33
 double inspect_qq_normal(int i);
 double inspect_qq(const struct inspection *x, enum side side, enum shape_stage stage, int i);

@@ -1,4 +1,5 @@
-/* Where the bytes of a sequence go: the same counts as kvc_seq_get_usage(), for sequences that need not exist. */
+/* Where the bytes of a sequence go: the same counts as kvc_seq_get_usage(), for sequences that need not
+ * exist. */
 #include <stdlib.h>
 
 #include "alloc/table_account.h"
@@ -10,7 +11,7 @@ enum {
     HEADER_BYTES = 128, /* of a page */
 };
 
-const uint64_t inspect_contexts[INSPECT_CONTEXTS] = { 512, 2048, 8192, 32768, 131072, 1048576 };
+const uint64_t inspect_contexts[INSPECT_CONTEXTS] = {512, 2048, 8192, 32768, 131072, 1048576};
 
 void inspection_bytes(const struct inspection *x, uint64_t n_tokens, struct sequence_bytes *ret)
 {
@@ -21,7 +22,7 @@ void inspection_bytes(const struct inspection *x, uint64_t n_tokens, struct sequ
 
     table_account(x->table, &a);
     held = pages > 0 ? x->info.first_page_bytes + (pages - 1) * x->info.page_bytes : 0;
-    *ret = (struct sequence_bytes) {
+    *ret = (struct sequence_bytes){
         .tokens = n_tokens,
         .pages = pages,
         .codes = (uint64_t) (a.nominal * (double) numbers + 0.5) * CHUNK_TOKENS / 8 * pages,

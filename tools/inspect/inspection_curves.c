@@ -1,4 +1,5 @@
-/* Rate-distortion curves of the methods, and harm head by head: tables are solved and judged on the sampled vectors. */
+/* Rate-distortion curves of the methods, and harm head by head: tables are solved and judged on the sampled
+ * vectors. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "tools/inspect/inspection.h"
 #include "tools/command/progress.h"
 
-static const char *const method_titles[] = { "bands", "bands, equal budgets", "dp", "paper-kl", "paper-mse" };
+static const char *const method_titles[] = {"bands", "bands, equal budgets", "dp", "paper-kl", "paper-mse"};
 
 const char *inspect_method_name(enum inspect_method m)
 {
@@ -22,15 +23,19 @@ static void judge_options(const struct inspection *x, struct solve_options *ret)
 {
     solve_options_for(ret, METHOD_BANDS, 1);
     ret->metric = x->metric;
-    ret->v_from = PREDICT_NONE; /* these say how to solve: not asked for here, and they have conditions of their own */
+    ret->v_from =
+        PREDICT_NONE; /* these say how to solve: not asked for here, and they have conditions of their own */
     ret->decoder = DECODER_INVERSE;
     ret->fit_levels = false;
 }
 
-/* The solver's options of a method: what `kvcobra solve --method` would take by default on these statistics. */
-static void method_options(const struct inspection *x, enum inspect_method m, double bpd, struct solve_options *ret)
+/* The solver's options of a method: what `kvcobra solve --method` would take by default on these statistics.
+ */
+static void method_options(const struct inspection *x, enum inspect_method m, double bpd,
+                           struct solve_options *ret)
 {
-    static const enum method methods[] = { METHOD_BANDS, METHOD_BANDS, METHOD_DP, METHOD_PAPER_KL, METHOD_PAPER_MSE };
+    static const enum method methods[] = {METHOD_BANDS, METHOD_BANDS, METHOD_DP, METHOD_PAPER_KL,
+                                          METHOD_PAPER_MSE};
 
     solve_options_for(ret, methods[m], bpd);
     if (methods[m] == METHOD_BANDS) {
@@ -71,8 +76,8 @@ static int solve_and_judge(const struct inspection *x, const struct solve_option
 static int solve_point(const struct inspection *x, const struct solve_options *o, struct rate_point *point,
                        double *ret_harm, struct errmsg *e)
 {
-    struct solve_report report = { 0 };
-    struct errmsg why = { "" };
+    struct solve_report report = {0};
+    struct errmsg why = {""};
     int r = solve_and_judge(x, o, ret_harm, &report, &why);
 
     if (r == -ENOMEM)
@@ -92,7 +97,8 @@ static int solve_point(const struct inspection *x, const struct solve_options *o
     return 0;
 }
 
-/* The budget at which heads are compared: what the table is charged, or without one the middle of those asked for. */
+/* The budget at which heads are compared: what the table is charged, or without one the middle of those asked
+ * for. */
 static double compared_budget(const struct inspection *x)
 {
     const struct inspect_request *q = &x->request;
@@ -120,8 +126,9 @@ static int judge_table(struct inspection *x, struct errmsg *e)
 }
 
 /*
- * The table's own recipe without moving bits between heads: the mean as ceiling of bands, the paper's C1 without C2. The
- * programme that replaces C2 has no such form: C1 stands for it. Bands as they come for a table that does not say.
+ * The table's own recipe without moving bits between heads: the mean as ceiling of bands, the paper's C1
+ * without C2. The programme that replaces C2 has no such form: C1 stands for it. Bands as they come for a
+ * table that does not say.
  */
 static void equal_options(const struct inspection *x, struct solve_options *ret)
 {
@@ -138,13 +145,14 @@ static void equal_options(const struct inspection *x, struct solve_options *ret)
         return;
     }
     if (ret->method == METHOD_DP)
-        solve_options_for(ret, ret->metric == METRIC_MSE ? METHOD_PAPER_MSE : METHOD_PAPER_KL, x->harm_budget);
+        solve_options_for(ret, ret->metric == METRIC_MSE ? METHOD_PAPER_MSE : METHOD_PAPER_KL,
+                          x->harm_budget);
     ret->paper.eta = 0;
 }
 
 static int judge_equal(struct inspection *x, struct errmsg *e)
 {
-    struct rate_point point = { .method = CURVE_OF_EQUAL, .budget = x->harm_budget };
+    struct rate_point point = {.method = CURVE_OF_EQUAL, .budget = x->harm_budget};
     struct solve_options o;
     int r;
 
@@ -167,7 +175,7 @@ static int fill_points(struct inspection *x, struct progress *p, struct errmsg *
         bool compared;
 
         progress_update(p, (double) i / (double) x->n_points);
-        point->method = (enum inspect_method) (i % INSPECT_METHODS);
+        point->method = (enum inspect_method)(i % INSPECT_METHODS);
         point->budget = x->request.budgets[i / INSPECT_METHODS];
         compared = point->budget == x->harm_budget && !x->table;
         method_options(x, point->method, point->budget, &o);
@@ -196,9 +204,11 @@ int inspection_fill_curves(struct inspection *x, struct progress *p, struct errm
     x->harm_equal = x->harm + n_hs;
     x->harm_budget = compared_budget(x);
     if (x->n_points == 0) {
-        (void) snprintf(x->unavailable[PART_CURVES], ERRMSG_BYTES, "no budgets were asked for: --budgets 1,2,3,4 does");
+        (void) snprintf(x->unavailable[PART_CURVES], ERRMSG_BYTES,
+                        "no budgets were asked for: --budgets 1,2,3,4 does");
         if (!x->table)
-            (void) snprintf(x->unavailable[PART_HARM], ERRMSG_BYTES, "no budgets were asked for: --budgets 1,2,3,4 does");
+            (void) snprintf(x->unavailable[PART_HARM], ERRMSG_BYTES,
+                            "no budgets were asked for: --budgets 1,2,3,4 does");
     }
     if (x->table) {
         r = judge_table(x, e);

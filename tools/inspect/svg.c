@@ -5,11 +5,11 @@
 
 #include "tools/inspect/html.h"
 
-/* ---- scales -------------------------------------------------------------------------------------------------- */
+/* ---- scales ---- */
 
 struct svg_axis svg_axis_of(const char *title, const double *values, size_t n, bool log)
 {
-    struct svg_axis a = { .title = title, .min = INFINITY, .max = -INFINITY, .log = log };
+    struct svg_axis a = {.title = title, .min = INFINITY, .max = -INFINITY, .log = log};
     double room;
 
     for (size_t i = 0; i < n; i++)
@@ -34,7 +34,8 @@ struct svg_axis svg_axis_of(const char *title, const double *values, size_t n, b
 /* Where @v lies between the ends of the axis: 0..1. */
 static double share(const struct svg_axis *a, double v)
 {
-    double s = a->log ? log(fmax(v, a->min) / a->min) / log(a->max / a->min) : (v - a->min) / (a->max - a->min);
+    double s =
+        a->log ? log(fmax(v, a->min) / a->min) / log(a->max / a->min) : (v - a->min) / (a->max - a->min);
 
     return fmin(fmax(s, 0), 1);
 }
@@ -49,7 +50,7 @@ double svg_y(const struct svg_plot *p, double y)
     return p->height - p->bottom - share(&p->y, y) * (p->height - p->top - p->bottom);
 }
 
-/* ---- axes ---------------------------------------------------------------------------------------------------- */
+/* ---- axes ---- */
 
 /* 1, 2 or 5 times a power of ten, for about @wanted ticks. */
 static double nice_step(double range, double wanted)
@@ -62,7 +63,7 @@ static double nice_step(double range, double wanted)
 /* "0.5", "20"; powers of ten as such, "10⁻⁴", on an axis that spans many. */
 static void tick_text(FILE *f, const struct svg_axis *a, double v)
 {
-    static const char *const digits[] = { "⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹" };
+    static const char *const digits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
     bool wide = a->log && (a->min < 5e-3 || a->max > 2e3);
     double e = wide ? round(log10(v)) : 0;
 
@@ -83,15 +84,16 @@ static void tick(const struct svg_plot *p, bool horizontal, double v, bool label
     double x = svg_x(p, v), y = svg_y(p, v);
 
     if (horizontal)
-        fprintf(p->f, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", labelled ? "grid" : "fine", x,
-                p->top, x, p->height - p->bottom);
+        fprintf(p->f, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>",
+                labelled ? "grid" : "fine", x, p->top, x, p->height - p->bottom);
     else
-        fprintf(p->f, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", labelled ? "grid" : "fine",
-                p->left, y, p->width - p->right, y);
+        fprintf(p->f, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>",
+                labelled ? "grid" : "fine", p->left, y, p->width - p->right, y);
     if (!labelled)
         return;
     if (horizontal)
-        fprintf(p->f, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", x, p->height - p->bottom + 15);
+        fprintf(p->f, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", x,
+                p->height - p->bottom + 15);
     else
         fprintf(p->f, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", p->left - 6, y + 4);
     tick_text(p->f, horizontal ? &p->x : &p->y, v);
@@ -122,7 +124,8 @@ static void log_ticks(const struct svg_plot *p, bool horizontal, const struct sv
 static void linear_ticks(const struct svg_plot *p, bool horizontal, const struct svg_axis *a)
 {
     double length = frame_length(p, horizontal);
-    double step = a->every > 0 ? a->every : nice_step(a->max - a->min, fmax(length / (horizontal ? 70 : 45), 2));
+    double step =
+        a->every > 0 ? a->every : nice_step(a->max - a->min, fmax(length / (horizontal ? 70 : 45), 2));
 
     for (double k = ceil(a->min / step - 1e-9), n = 0; n < 64 && k * step <= a->max + 1e-9 * step; k++, n++)
         tick(p, horizontal, k == 0 ? 0 : k * step, true); /* no "-0" */
@@ -143,7 +146,9 @@ static void axis(const struct svg_plot *p, bool horizontal)
         fprintf(p->f, "<text class=\"axis\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">",
                 (p->left + p->width - p->right) / 2, p->height - 4);
     else
-        fprintf(p->f, "<text class=\"axis\" x=\"12\" y=\"%.1f\" text-anchor=\"middle\" transform=\"rotate(-90 12 %.1f)\">",
+        fprintf(p->f,
+                "<text class=\"axis\" x=\"12\" y=\"%.1f\" text-anchor=\"middle\" transform=\"rotate(-90 12 "
+                "%.1f)\">",
                 middle, middle);
     html_text(p->f, a->title);
     fputs("</text>\n", p->f);
@@ -151,13 +156,14 @@ static void axis(const struct svg_plot *p, bool horizontal)
 
 void svg_begin(const struct svg_plot *p, const char *label)
 {
-    fprintf(p->f, "<svg class=\"plot\" viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", p->width, p->height);
+    fprintf(p->f, "<svg class=\"plot\" viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", p->width,
+            p->height);
     html_text(p->f, label);
     fputs("\">\n", p->f);
     axis(p, true);
     axis(p, false);
-    fprintf(p->f, "<rect class=\"frame\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", p->left, p->top,
-            p->width - p->left - p->right, p->height - p->top - p->bottom);
+    fprintf(p->f, "<rect class=\"frame\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", p->left,
+            p->top, p->width - p->left - p->right, p->height - p->top - p->bottom);
 }
 
 void svg_end(const struct svg_plot *p)
@@ -165,7 +171,7 @@ void svg_end(const struct svg_plot *p)
     fputs("</svg>\n", p->f);
 }
 
-/* ---- marks --------------------------------------------------------------------------------------------------- */
+/* ---- marks ---- */
 
 void svg_line(const struct svg_plot *p, const char *series, const double *x, const double *y, size_t n)
 {
@@ -182,8 +188,8 @@ void svg_line(const struct svg_plot *p, const char *series, const double *x, con
     fputs("\"/>\n", p->f);
 }
 
-void svg_band(const struct svg_plot *p, const char *series, const double *x, const double *low, const double *high,
-              size_t n)
+void svg_band(const struct svg_plot *p, const char *series, const double *x, const double *low,
+              const double *high, size_t n)
 {
     bool drawing = false;
 
@@ -209,32 +215,33 @@ void svg_mark_at(FILE *f, const char *series, enum svg_mark mark, double x, doub
         fprintf(f, "<circle class=\"mark %s%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", series, hole, x, y, r);
         return;
     case SVG_TRIANGLE:
-        fprintf(f, "<path class=\"mark %s%s\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fZ\"/>", series, hole, x, y - 1.2 * r,
-                x + 1.15 * r, y + 0.9 * r, x - 1.15 * r, y + 0.9 * r);
+        fprintf(f, "<path class=\"mark %s%s\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fZ\"/>", series, hole, x,
+                y - 1.2 * r, x + 1.15 * r, y + 0.9 * r, x - 1.15 * r, y + 0.9 * r);
         return;
     case SVG_SQUARE:
-        fprintf(f, "<rect class=\"mark %s%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>", series, hole,
-                x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r);
+        fprintf(f, "<rect class=\"mark %s%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>", series,
+                hole, x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r);
         return;
     case SVG_DIAMOND:
-        fprintf(f, "<path class=\"mark %s%s\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fL%.1f %.1fZ\"/>", series, hole, x,
-                y - 1.3 * r, x + 1.3 * r, y, x, y + 1.3 * r, x - 1.3 * r, y);
+        fprintf(f, "<path class=\"mark %s%s\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fL%.1f %.1fZ\"/>", series,
+                hole, x, y - 1.3 * r, x + 1.3 * r, y, x, y + 1.3 * r, x - 1.3 * r, y);
         return;
     case SVG_CROSS:
-        fprintf(f, "<path class=\"mark cross %s\" d=\"M%.1f %.1fL%.1f %.1fM%.1f %.1fL%.1f %.1f\"/>", series, x - r, y - r,
-                x + r, y + r, x - r, y + r, x + r, y - r);
+        fprintf(f, "<path class=\"mark cross %s\" d=\"M%.1f %.1fL%.1f %.1fM%.1f %.1fL%.1f %.1f\"/>", series,
+                x - r, y - r, x + r, y + r, x - r, y + r, x + r, y - r);
         return;
     }
 }
 
-void svg_marker(const struct svg_plot *p, const char *series, enum svg_mark mark, double x, double y, double r,
-                bool filled)
+void svg_marker(const struct svg_plot *p, const char *series, enum svg_mark mark, double x, double y,
+                double r, bool filled)
 {
     if (isfinite(x) && isfinite(y))
         svg_mark_at(p->f, series, mark, svg_x(p, x), svg_y(p, y), r, filled);
 }
 
-void svg_label(const struct svg_plot *p, const char *class, double x, double y, const char *anchor, const char *text)
+void svg_label(const struct svg_plot *p, const char *class, double x, double y, const char *anchor,
+               const char *text)
 {
     fprintf(p->f, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", class, x, y, anchor);
     html_text(p->f, text);

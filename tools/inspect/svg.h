@@ -1,6 +1,6 @@
 /*
- * Charts as inline SVG: a frame with axes, and marks in its coordinates. Colours, dashes and fonts come from the page's
- * style sheet by class (html_style.c), so that light, dark and print need no second drawing.
+ * Charts as inline SVG: a frame with axes, and marks in its coordinates. Colours, dashes and fonts come from
+ * the page's style sheet by class (html_style.c), so that light, dark and print need no second drawing.
  *
  * A chart's own text is short and ours; whatever else it says goes through html_text().
  */
@@ -13,9 +13,9 @@
 
 struct svg_axis {
     const char *title;
-    double min, max;  /* min < max; log: both above 0 */
+    double min, max; /* min < max; log: both above 0 */
     bool log;
-    double every;     /* distance of ticks; 0: chosen. Not for log */
+    double every; /* distance of ticks; 0: chosen. Not for log */
 };
 
 struct svg_plot {
@@ -25,7 +25,8 @@ struct svg_plot {
     struct svg_axis x, y;
 };
 
-/* The range of @n values with some room; not finite ones, and for @log those not above 0, are left out. 0..1 if none. */
+/* The range of @n values with some room; not finite ones, and for @log those not above 0, are left out. 0..1
+ * if none. */
 struct svg_axis svg_axis_of(const char *title, const double *values, size_t n, bool log);
 
 /* Opens the element and draws frame, grid, ticks and titles. @label: what a screen reader says. */
@@ -40,34 +41,35 @@ double svg_y(const struct svg_plot *p, double y);
 void svg_line(const struct svg_plot *p, const char *series, const double *x, const double *y, size_t n);
 
 /* The area between two lines. */
-void svg_band(const struct svg_plot *p, const char *series, const double *x, const double *low, const double *high,
-              size_t n);
+void svg_band(const struct svg_plot *p, const char *series, const double *x, const double *low,
+              const double *high, size_t n);
 
 enum svg_mark { SVG_CIRCLE, SVG_TRIANGLE, SVG_SQUARE, SVG_DIAMOND, SVG_CROSS };
 
 /* One mark of size 2 @r; nothing if not finite. @filled or with a hole. */
-void svg_marker(const struct svg_plot *p, const char *series, enum svg_mark mark, double x, double y, double r,
-                bool filled);
+void svg_marker(const struct svg_plot *p, const char *series, enum svg_mark mark, double x, double y,
+                double r, bool filled);
 
 /* A mark anywhere, in picture coordinates; for legends too. */
 void svg_mark_at(FILE *f, const char *series, enum svg_mark mark, double x, double y, double r, bool filled);
 
 /* Text in picture coordinates; @anchor: start, middle, end. */
-void svg_label(const struct svg_plot *p, const char *class, double x, double y, const char *anchor, const char *text);
+void svg_label(const struct svg_plot *p, const char *class, double x, double y, const char *anchor,
+               const char *text);
 
-/* ---- maps of layers and heads (svg_heat.c) -------------------------------------------------------------------- */
+/* ---- maps of layers and heads (svg_heat.c) ---- */
 
-#define SVG_RAMP 9            /* steps of the colour ramp: classes q0 (least) to q8 */
-#define SVG_HEAT_CELLS 16384  /* most cells that are drawn; more are unreadable */
-#define SVG_HEAT_COLUMNS 32   /* layers side by side; the next ones stand below */
+#define SVG_RAMP 9           /* steps of the colour ramp: classes q0 (least) to q8 */
+#define SVG_HEAT_CELLS 16384 /* most cells that are drawn; more are unreadable */
+#define SVG_HEAT_COLUMNS 32  /* layers side by side; the next ones stand below */
 
 struct svg_heat {
     uint32_t n_layers, n_heads;
-    const double *value;       /* [n_layers, n_heads], the colour; not finite: hatched */
-    const double *printed;     /* the same shape: the number in the cell; may be @value */
-    const double *small;       /* a second number below it, or NULL */
+    const double *value;               /* [n_layers, n_heads], the colour; not finite: hatched */
+    const double *printed;             /* the same shape: the number in the cell; may be @value */
+    const double *small;               /* a second number below it, or NULL */
     const char *format, *small_format; /* printf of one double */
-    double min, max;           /* of the ramp */
+    double min, max;                   /* of the ramp */
 };
 
 /* Layers along x, heads down. @name: "Keys", for cells and screen readers. */

@@ -23,7 +23,8 @@ static void number(FILE *f, const char *format, double x)
         fputs("–", f);
 }
 
-static void cell(FILE *f, const struct svg_heat *h, const char *name, uint32_t layer, uint32_t head, double x, double y)
+static void cell(FILE *f, const struct svg_heat *h, const char *name, uint32_t layer, uint32_t head, double x,
+                 double y)
 {
     size_t i = (size_t) layer * h->n_heads + head;
     unsigned step = svg_heat_step(h->value[i], h->min, h->max);
@@ -49,17 +50,20 @@ static void cell(FILE *f, const struct svg_heat *h, const char *name, uint32_t l
     fputs("</text></g>\n", f);
 }
 
-static void strip(FILE *f, const struct svg_heat *h, const char *name, uint32_t first, uint32_t last, double top)
+static void strip(FILE *f, const struct svg_heat *h, const char *name, uint32_t first, uint32_t last,
+                  double top)
 {
     for (uint32_t layer = first; layer < last; layer++)
         fprintf(f, "<text class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%u</text>",
                 LEFT + (layer - first + 0.5) * CELL_W, top - 5, layer);
-    fprintf(f, "<text class=\"tick\" x=\"%d\" y=\"%.0f\" text-anchor=\"end\">layer</text>\n", LEFT - 6, top - 5);
+    fprintf(f, "<text class=\"tick\" x=\"%d\" y=\"%.0f\" text-anchor=\"end\">layer</text>\n", LEFT - 6,
+            top - 5);
     for (uint32_t head = 0; head < h->n_heads; head++) {
         fprintf(f, "<text class=\"tick\" x=\"%d\" y=\"%.0f\" text-anchor=\"end\">head %u</text>\n", LEFT - 6,
                 top + head * CELL_H + 19.0, head);
         for (uint32_t layer = first; layer < last; layer++)
-            cell(f, h, name, layer, head, LEFT + (layer - first) * (double) CELL_W, top + head * (double) CELL_H);
+            cell(f, h, name, layer, head, LEFT + (layer - first) * (double) CELL_W,
+                 top + head * (double) CELL_H);
     }
 }
 
@@ -70,14 +74,18 @@ void svg_heat(FILE *f, const struct svg_heat *h, const char *name)
     double strip_h = h->n_heads * (double) CELL_H + GAP;
 
     if ((uint64_t) h->n_layers * h->n_heads > SVG_HEAT_CELLS) {
-        fprintf(f, "<p class=\"note\">%s: %u layers of %u heads are too many cells to draw; the numbers are in the JSON.</p>\n",
+        fprintf(f,
+                "<p class=\"note\">%s: %u layers of %u heads are too many cells to draw; the numbers are in "
+                "the JSON.</p>\n",
                 name, h->n_layers, h->n_heads);
         return;
     }
-    fprintf(f, "<div class=\"scroll\" tabindex=\"0\"><svg class=\"heat\" style=\"min-width:%.0fpx;max-width:%dpx\" "
-               "viewBox=\"0 0 %u %.0f\" role=\"img\" aria-label=\"%s by layer and head\">\n",
-            0.75 * (LEFT + columns * (double) CELL_W), (int) (1.1 * (LEFT + columns * CELL_W)), LEFT + columns * CELL_W + 2,
-            TOP + n_strips * strip_h - GAP + 4, name);
+    fprintf(
+        f,
+        "<div class=\"scroll\" tabindex=\"0\"><svg class=\"heat\" style=\"min-width:%.0fpx;max-width:%dpx\" "
+        "viewBox=\"0 0 %u %.0f\" role=\"img\" aria-label=\"%s by layer and head\">\n",
+        0.75 * (LEFT + columns * (double) CELL_W), (int) (1.1 * (LEFT + columns * CELL_W)),
+        LEFT + columns * CELL_W + 2, TOP + n_strips * strip_h - GAP + 4, name);
     for (uint32_t i = 0; i < n_strips; i++) {
         uint32_t first = i * SVG_HEAT_COLUMNS, last = first + SVG_HEAT_COLUMNS;
 
@@ -88,9 +96,12 @@ void svg_heat(FILE *f, const struct svg_heat *h, const char *name)
 
 void svg_heat_legend(FILE *f, double min, double max, const char *format, const char *what)
 {
-    fputs("<p class=\"legend\"><svg class=\"ramp\" viewBox=\"0 0 270 14\" width=\"270\" height=\"14\" aria-hidden=\"true\">", f);
+    fputs("<p class=\"legend\"><svg class=\"ramp\" viewBox=\"0 0 270 14\" width=\"270\" height=\"14\" "
+          "aria-hidden=\"true\">",
+          f);
     for (int i = 0; i < SVG_RAMP; i++)
-        fprintf(f, "<g class=\"cell q%d\"><rect x=\"%d\" y=\"0\" width=\"30\" height=\"14\"/></g>", i, i * 30);
+        fprintf(f, "<g class=\"cell q%d\"><rect x=\"%d\" y=\"0\" width=\"30\" height=\"14\"/></g>", i,
+                i * 30);
     fputs("</svg> <span>", f);
     number(f, format, min);
     fputs(" (left) to ", f);

@@ -21,10 +21,10 @@ enum { LOGIT_ROWS = 64 }; /* positions whose logits exist at one time */
 struct run {
     struct engine *en;
     const struct continuation_options *o;
-    uint32_t *sequence;  /* [prompt_tokens + n_tokens] the prompt, and what a subject wrote */
-    uint32_t *exact;     /* [n_tokens] what the exact model wrote */
-    float *hidden;       /* [prompt_tokens + n_tokens, n_embd] */
-    float *logits;       /* [LOGIT_ROWS, n_vocab] */
+    uint32_t *sequence; /* [prompt_tokens + n_tokens] the prompt, and what a subject wrote */
+    uint32_t *exact;    /* [n_tokens] what the exact model wrote */
+    float *hidden;      /* [prompt_tokens + n_tokens, n_embd] */
+    float *logits;      /* [LOGIT_ROWS, n_vocab] */
     size_t n_written;
 };
 
@@ -48,7 +48,8 @@ static int run_init(struct run *r, struct errmsg *e)
     if (checked_mul3(LOGIT_ROWS, info->n_vocab, sizeof(float), &bytes))
         r->logits = malloc(bytes);
     return r->sequence && r->exact && r->hidden && r->logits
-               ? 0 : fail(e, -ENOMEM, "out of memory for texts of %zu tokens", length);
+               ? 0
+               : fail(e, -ENOMEM, "out of memory for texts of %zu tokens", length);
 }
 
 static int take_token(void *ctx, uint32_t token)
@@ -62,7 +63,10 @@ static int take_token(void *ctx, uint32_t token)
 static int write_on(struct run *r, struct subject *s, struct errmsg *e)
 {
     const struct generation_options go = {
-        .n_tokens = r->o->n_tokens, .ignore_eos = true, .emit = take_token, .ctx = r,
+        .n_tokens = r->o->n_tokens,
+        .ignore_eos = true,
+        .emit = take_token,
+        .ctx = r,
     };
     struct generation g;
     struct kv_cache cache;
@@ -121,8 +125,9 @@ static void fill_prompt(struct run *r, const uint32_t *text)
 }
 
 /* All prompts: @alike [1 + n_subjects, n_prompts], @nll [1 + n_subjects]. */
-static int run_prompts(struct run *r, struct subject *exact, struct subject *const *subjects, size_t n_subjects,
-                       const uint32_t *tokens, struct progress *p, size_t *alike, double *nll, struct errmsg *e)
+static int run_prompts(struct run *r, struct subject *exact, struct subject *const *subjects,
+                       size_t n_subjects, const uint32_t *tokens, struct progress *p, size_t *alike,
+                       double *nll, struct errmsg *e)
 {
     const struct continuation_options *o = r->o;
     double done = 0;
@@ -146,11 +151,11 @@ static int run_prompts(struct run *r, struct subject *exact, struct subject *con
     return 0;
 }
 
-int continue_prompts(struct engine *en, struct subject *exact, struct subject *const *subjects, size_t n_subjects,
-                     const uint32_t *tokens, const struct continuation_options *o, struct progress *p,
-                     struct continuation *ret, struct errmsg *e)
+int continue_prompts(struct engine *en, struct subject *exact, struct subject *const *subjects,
+                     size_t n_subjects, const uint32_t *tokens, const struct continuation_options *o,
+                     struct progress *p, struct continuation *ret, struct errmsg *e)
 {
-    _cleanup_(run_deinit) struct run r = { .en = en, .o = o };
+    _cleanup_(run_deinit) struct run r = {.en = en, .o = o};
     _cleanup_(freep) size_t *alike = calloc((1 + n_subjects) * o->n_prompts, sizeof(*alike));
     _cleanup_(freep) double *nll = calloc(1 + n_subjects, sizeof(*nll));
     int err = run_init(&r, e);

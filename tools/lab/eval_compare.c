@@ -37,7 +37,7 @@ static int order(const void *a, const void *b)
 static void sort_rows(const struct subject_list *l, const struct evaluation *sums, struct row *rows)
 {
     for (size_t i = 0; i < l->n; i++)
-        rows[i] = (struct row) { l->items[i], &sums[i], false };
+        rows[i] = (struct row){l->items[i], &sums[i], false};
     qsort(rows, l->n, sizeof(*rows), order);
     for (size_t i = 0; i < l->n; i++) {
         rows[i].best = true;
@@ -55,22 +55,23 @@ static json_t *row_json(const struct row *row)
 {
     const struct comparator *c = subject_comparator(row->subject);
     char digest[DIGEST_HEX_BYTES];
-    json_t *json = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b}", "name", subject_name(row->subject), "kind",
-                             kind_of(row->subject), "bpd_charged", subject_charged_bpd(row->subject), "bpd_true",
-                             subject_held_bpd(row->subject), "kl", evaluation_kl(row->sum), "ppl",
+    json_t *json = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b}", "name", subject_name(row->subject),
+                             "kind", kind_of(row->subject), "bpd_charged", subject_charged_bpd(row->subject),
+                             "bpd_true", subject_held_bpd(row->subject), "kl", evaluation_kl(row->sum), "ppl",
                              evaluation_perplexity(row->sum), "best", (int) row->best);
 
     if (json && c)
-        (void) json_object_update_new(json, json_pack("{s:s, s:s, s:s}", "what", c->what, "citation", c->citation,
-                                                      "keys", c->post_rope ? "after RoPE" : "before RoPE"));
+        (void) json_object_update_new(json,
+                                      json_pack("{s:s, s:s, s:s}", "what", c->what, "citation", c->citation,
+                                                "keys", c->post_rope ? "after RoPE" : "before RoPE"));
     if (json && !c)
-        (void) json_object_set_new(json, "table", json_string(digest_hex(subject_table(row->subject)->table_digest,
-                                                                         digest)));
+        (void) json_object_set_new(
+            json, "table", json_string(digest_hex(subject_table(row->subject)->table_digest, digest)));
     return json;
 }
 
-static json_t *compare_json(const struct engine *en, const struct eval_options *o, const struct subject_list *l,
-                            const struct row *rows)
+static json_t *compare_json(const struct engine *en, const struct eval_options *o,
+                            const struct subject_list *l, const struct row *rows)
 {
     const struct evaluation *s = rows[0].sum;
     json_t *all = json_array();
@@ -80,11 +81,12 @@ static json_t *compare_json(const struct engine *en, const struct eval_options *
             json_decref(all);
             return NULL;
         }
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:i, s:i, s:s, s:i, s:i, s:f, s:o}", "model", engine_info(en)->name,
-                     "tokens", (json_int_t) s->n_tokens, "windows", (json_int_t) s->n_windows, "window",
-                     (json_int_t) o->window, "last_window", (json_int_t) s->last_window, "recent", (int) o->n_recent,
-                     "sinks", (int) l->n_sink, "side", eval_side_name(o->sides), "first_layer", (int) o->first_layer,
-                     "coded_layers", (int) o->n_layers, "ppl_exact", evaluation_exact_perplexity(s), "rows", all);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:i, s:i, s:s, s:i, s:i, s:f, s:o}", "model",
+                     engine_info(en)->name, "tokens", (json_int_t) s->n_tokens, "windows",
+                     (json_int_t) s->n_windows, "window", (json_int_t) o->window, "last_window",
+                     (json_int_t) s->last_window, "recent", (int) o->n_recent, "sinks", (int) l->n_sink,
+                     "side", eval_side_name(o->sides), "first_layer", (int) o->first_layer, "coded_layers",
+                     (int) o->n_layers, "ppl_exact", evaluation_exact_perplexity(s), "rows", all);
 }
 
 static int print_text(const struct engine *en, const struct eval_options *o, const struct subject_list *l,
@@ -101,8 +103,9 @@ static int print_text(const struct engine *en, const struct eval_options *o, con
     eval_print_exact(o, l);
     putchar('\n');
     for (size_t i = 0; i < l->n; i++)
-        report_row(r, "%s\t%s\t%.3f\t%.3f\t%.5f\t%.3f", subject_name(rows[i].subject), rows[i].best ? "*" : "",
-                   subject_charged_bpd(rows[i].subject), subject_held_bpd(rows[i].subject), evaluation_kl(rows[i].sum),
+        report_row(r, "%s\t%s\t%.3f\t%.3f\t%.5f\t%.3f", subject_name(rows[i].subject),
+                   rows[i].best ? "*" : "", subject_charged_bpd(rows[i].subject),
+                   subject_held_bpd(rows[i].subject), evaluation_kl(rows[i].sum),
                    evaluation_perplexity(rows[i].sum));
     report_row(r, "exact\t\t16.000\t16.000\t0\t%.3f", evaluation_exact_perplexity(s));
     if (report_print(r, stdout) < 0)
@@ -118,7 +121,7 @@ static int measure(struct engine *en, const struct eval_options *o, const struct
                    const struct subject_list *l, struct evaluation *sums, struct errmsg *e)
 {
     _cleanup_(progress_end) struct progress p;
-    const struct evaluation_options eo = { .n_tokens = o->n_tokens, .window = o->window };
+    const struct evaluation_options eo = {.n_tokens = o->n_tokens, .window = o->window};
 
     progress_start(&p, "evaluating", "tokens",
                    (1.0 + (double) l->n) * (double) evaluation_tokens(&eo, text->n_tokens), o->common.quiet);
@@ -127,10 +130,10 @@ static int measure(struct engine *en, const struct eval_options *o, const struct
 
 int eval_compare(struct engine *en, const struct eval_options *o, const struct document *text)
 {
-    _cleanup_(subject_list_deinit) struct subject_list l = { .n = 0 };
+    _cleanup_(subject_list_deinit) struct subject_list l = {.n = 0};
     struct evaluation sums[EVAL_SUBJECTS_MAX];
     struct row rows[EVAL_SUBJECTS_MAX];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r = subject_list_open(en, o, false, &l, &e);
 
     if (r == 0)

@@ -38,15 +38,16 @@ static json_t *row_json(const struct subject *s, struct continuation *c, const s
     for (size_t i = 0; i < o->n_prompts; i++) /* what fails here makes json_pack() fail below */
         (void) json_array_append_new(alike, json_integer((json_int_t) c->alike[i]));
     return json_pack("{s:s, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:f}", "name", subject_name(s), "bpd_charged",
-                     subject_charged_bpd(s), "bpd_true", subject_held_bpd(s), "alike", alike, "alike_lower_quartile",
-                     (json_int_t) quantile(c->alike, o->n_prompts, 0.25), "alike_median",
-                     (json_int_t) quantile(c->alike, o->n_prompts, 0.5), "alike_upper_quartile",
-                     (json_int_t) quantile(c->alike, o->n_prompts, 0.75), "never_differ", (int) count_whole(c, o),
-                     "ppl_exact", perplexity(c, o));
+                     subject_charged_bpd(s), "bpd_true", subject_held_bpd(s), "alike", alike,
+                     "alike_lower_quartile", (json_int_t) quantile(c->alike, o->n_prompts, 0.25),
+                     "alike_median", (json_int_t) quantile(c->alike, o->n_prompts, 0.5),
+                     "alike_upper_quartile", (json_int_t) quantile(c->alike, o->n_prompts, 0.75),
+                     "never_differ", (int) count_whole(c, o), "ppl_exact", perplexity(c, o));
 }
 
-static json_t *result_json(const struct engine *en, const struct eval_options *o, const struct subject_list *l,
-                           struct continuation *sums, const struct continuation_options *co)
+static json_t *result_json(const struct engine *en, const struct eval_options *o,
+                           const struct subject_list *l, struct continuation *sums,
+                           const struct continuation_options *co)
 {
     json_t *all = json_array();
 
@@ -57,7 +58,8 @@ static json_t *result_json(const struct engine *en, const struct eval_options *o
         }
     return json_pack("{s:s, s:I, s:I, s:I, s:i, s:i, s:o}", "model", engine_info(en)->name, "prompts",
                      (json_int_t) co->n_prompts, "prompt_tokens", (json_int_t) co->prompt_tokens, "tokens",
-                     (json_int_t) co->n_tokens, "recent", (int) o->n_recent, "sinks", (int) l->n_sink, "rows", all);
+                     (json_int_t) co->n_tokens, "recent", (int) o->n_recent, "sinks", (int) l->n_sink, "rows",
+                     all);
 }
 
 static int print_text(const struct engine *en, const struct eval_options *o, const struct subject_list *l,
@@ -67,8 +69,8 @@ static int print_text(const struct engine *en, const struct eval_options *o, con
         report_new("<\t>charged\t>a quarter by\t>half by\t>three by\t>never\t>perplexity");
 
     printf("model   %s\n", engine_info(en)->name);
-    printf("text    %s\n        %zu prompts of %zu tokens, %zu tokens written for each\n", o->text, co->n_prompts,
-           co->prompt_tokens, co->n_tokens);
+    printf("text    %s\n        %zu prompts of %zu tokens, %zu tokens written for each\n", o->text,
+           co->n_prompts, co->prompt_tokens, co->n_tokens);
     eval_print_exact(o, l);
     putchar('\n');
     for (size_t i = 0; i < l->n; i++) {
@@ -95,7 +97,7 @@ static int plan(const struct engine *en, const struct eval_options *o, const str
     size_t n = text->n_tokens < o->n_tokens ? text->n_tokens : o->n_tokens;
     char what[80];
 
-    *ret = (struct continuation_options) { n / o->window, o->window, o->n_generated };
+    *ret = (struct continuation_options){n / o->window, o->window, o->n_generated};
     (void) snprintf(what, sizeof(what), "--window %zu and --generate %zu", o->window, o->n_generated);
     if (ret->n_prompts == 0)
         return fail(e, -EINVAL, "%s: %zu tokens do not make a prompt of %zu", o->text, n, o->window);
@@ -104,12 +106,12 @@ static int plan(const struct engine *en, const struct eval_options *o, const str
 
 int eval_generate(struct engine *en, const struct eval_options *o, const struct document *text)
 {
-    _cleanup_(subject_list_deinit) struct subject_list l = { .n = 0 };
+    _cleanup_(subject_list_deinit) struct subject_list l = {.n = 0};
     _cleanup_(progress_end) struct progress p;
     _cleanup_(freep) size_t *alike = NULL;
     struct continuation sums[EVAL_SUBJECTS_MAX + 1];
-    struct continuation_options co = { 0 };
-    struct errmsg e = { "" };
+    struct continuation_options co = {0};
+    struct errmsg e = {""};
     int r = plan(en, o, text, &co, &e);
 
     progress_start(&p, "writing on", "texts", 0, o->common.quiet);

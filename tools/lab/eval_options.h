@@ -23,13 +23,13 @@ struct eval_options {
     size_t n_tables;
     const struct comparator *comparators[EVAL_COMPARATORS_MAX];
     size_t n_comparators;
-    size_t n_tokens, window;               /* 0: the measurement's own default */
+    size_t n_tokens, window; /* 0: the measurement's own default */
     int32_t n_recent, n_sink;
     uint32_t sides, first_layer, n_layers; /* as in kvc_eval_options */
     bool quartiles;
-    const char *quartile_statistics;       /* what the table was made of, to count its harm by; or NULL */
-    size_t n_keys;                         /* to retrieve; 0: not asked for */
-    size_t n_generated;                    /* tokens to write; 0: not asked for */
+    const char *quartile_statistics; /* what the table was made of, to count its harm by; or NULL */
+    size_t n_keys;                   /* to retrieve; 0: not asked for */
+    size_t n_generated;              /* tokens to write; 0: not asked for */
     uint64_t seed;
     bool seed_given;
 };

@@ -1,6 +1,6 @@
 /*
- * The table that the same solve would have made of keys taken after RoPE: for `kvcobra eval --post-rope`. It is never
- * written to a file, since no cache but an evaluation's could read it rightly.
+ * The table that the same solve would have made of keys taken after RoPE: for `kvcobra eval --post-rope`. It
+ * is never written to a file, since no cache but an evaluation's could read it rightly.
  */
 #pragma once
 

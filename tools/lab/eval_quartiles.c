@@ -11,13 +11,13 @@
 #include "base/errmsg.h"
 #include "tools/lab/eval_post_rope.h"
 
-int quartile_harm(const char *table, const char *statistics, uint32_t sides, double ret_harm[static EVAL_PARTS],
-                  struct errmsg *e)
+int quartile_harm(const char *table, const char *statistics, uint32_t sides,
+                  double ret_harm[static EVAL_PARTS], struct errmsg *e)
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
     _cleanup_(table_unrefp) struct table *t = NULL;
     _cleanup_(freep) double *harm = NULL;
-    double sums[EVAL_PARTS] = { 0 };
+    double sums[EVAL_PARTS] = {0};
     struct solve_options o;
     int r = stats_load(statistics, &s, e);
 

@@ -14,5 +14,5 @@ struct errmsg;
  *
  * Return: 0 or a negative errno with a sentence.
  */
-int quartile_harm(const char *table, const char *statistics, uint32_t sides, double ret_harm[static EVAL_PARTS],
-                  struct errmsg *e);
+int quartile_harm(const char *table, const char *statistics, uint32_t sides,
+                  double ret_harm[static EVAL_PARTS], struct errmsg *e);

@@ -11,7 +11,7 @@
 
 const char *eval_side_name(uint32_t sides)
 {
-    static const char *const names[] = { "kv", "k", "v", "kv" };
+    static const char *const names[] = {"kv", "k", "v", "kv"};
 
     return names[sides & 3];
 }
@@ -26,8 +26,8 @@ struct item {
 static void list_items(const kvc_usage *u, struct item ret[static N_ITEMS])
 {
     const struct item items[N_ITEMS] = {
-        { "codes", u->code_bytes }, { "padding", u->padding_bytes }, { "headers", u->header_bytes },
-        { "sinks", u->sink_bytes }, { "tail", u->tail_bytes },
+        {"codes", u->code_bytes}, {"padding", u->padding_bytes}, {"headers", u->header_bytes},
+        {"sinks", u->sink_bytes}, {"tail", u->tail_bytes},
     };
 
     memcpy(ret, items, sizeof(items));
@@ -62,8 +62,9 @@ static json_t *account_json(const struct eval_result *res)
 {
     const struct table_account *a = &res->account;
 
-    return json_pack("{s:f, s:f, s:f, s:I}", "bpd_nominal", a->nominal, "k_bpd_nominal", a->nominal_bpd[SIDE_K],
-                     "v_bpd_nominal", a->nominal_bpd[SIDE_V], "fixed_bytes", (json_int_t) a->fixed_bytes);
+    return json_pack("{s:f, s:f, s:f, s:I}", "bpd_nominal", a->nominal, "k_bpd_nominal",
+                     a->nominal_bpd[SIDE_K], "v_bpd_nominal", a->nominal_bpd[SIDE_V], "fixed_bytes",
+                     (json_int_t) a->fixed_bytes);
 }
 
 /* The quarter's part of all harm. */
@@ -111,22 +112,23 @@ static json_t *result_json(const struct eval_options *o, const struct eval_resul
     json_t *json;
 
     json = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:i, s:i}", "model", res->model_name, "table",
-                     digest_hex(res->table.table_digest, digest), "tokens", (json_int_t) s->n_tokens, "windows",
-                     (json_int_t) s->n_windows, "window", (json_int_t) o->window, "last_window",
+                     digest_hex(res->table.table_digest, digest), "tokens", (json_int_t) s->n_tokens,
+                     "windows", (json_int_t) s->n_windows, "window", (json_int_t) o->window, "last_window",
                      (json_int_t) s->last_window, "recent", (int) o->n_recent, "sinks", (int) res->n_sink);
     if (!json)
         return NULL;
     if (json_object_update_new(json, json_pack("{s:f, s:f, s:f, s:f, s:f}", "ppl_exact",
                                                evaluation_exact_perplexity(s), "ppl",
-                                               evaluation_perplexity(s), "kl",
-                                               evaluation_kl(s), "nll_exact", s->nll_exact, "nll",
-                                               s->nll)) < 0 ||
+                                               evaluation_perplexity(s), "kl", evaluation_kl(s), "nll_exact",
+                                               s->nll_exact, "nll", s->nll)) < 0 ||
         json_object_update_new(json, json_pack("{s:f, s:f, s:I, s:I, s:o}", "bpd_code", res->table.bpd_code,
-                                               "bpd_true", per_number(&res->usage, usage_bytes(&res->usage)), "bytes",
-                                               (json_int_t) usage_bytes(&res->usage), "numbers",
-                                               (json_int_t) res->usage.numbers, "items", items_json(&res->usage))) < 0 ||
-        json_object_update_new(json, json_pack("{s:s, s:i, s:i}", "side", eval_side_name(o->sides), "first_layer",
-                                               (int) o->first_layer, "coded_layers", (int) o->n_layers)) < 0 ||
+                                               "bpd_true", per_number(&res->usage, usage_bytes(&res->usage)),
+                                               "bytes", (json_int_t) usage_bytes(&res->usage), "numbers",
+                                               (json_int_t) res->usage.numbers, "items",
+                                               items_json(&res->usage))) < 0 ||
+        json_object_update_new(json,
+                               json_pack("{s:s, s:i, s:i}", "side", eval_side_name(o->sides), "first_layer",
+                                         (int) o->first_layer, "coded_layers", (int) o->n_layers)) < 0 ||
         json_object_update_new(json, account_json(res)) < 0 ||
         (o->quartiles && json_object_set_new(json, "quartiles", parts_json(o, res)) < 0) ||
         (o->post_rope && json_object_set_new(json, "post_rope", post_rope_json(res)) < 0)) {
@@ -143,7 +145,8 @@ static int print_bytes(const kvc_usage *u)
 
     list_items(u, items);
     for (size_t i = 0; i < N_ITEMS; i++)
-        report_row(r, "%s\t%ju\t%.3f", items[i].name, (uintmax_t) items[i].bytes, per_number(u, items[i].bytes));
+        report_row(r, "%s\t%ju\t%.3f", items[i].name, (uintmax_t) items[i].bytes,
+                   per_number(u, items[i].bytes));
     report_row(r, "all\t%ju\t%.3f", (uintmax_t) usage_bytes(u), per_number(u, usage_bytes(u)));
     report_row(r, "binary16\t%ju\t16.000", (uintmax_t) u->numbers * 2);
     return report_print(r, stdout);
@@ -154,21 +157,21 @@ static void print_account(const struct eval_result *res)
     const struct table_account *a = &res->account;
     char size[HUMAN_BYTES];
 
-    printf("charged %.3f bits per number without padding (K %.3f, V %.3f), 0 beside the codes; once: %s\n", a->nominal,
-           a->nominal_bpd[SIDE_K], a->nominal_bpd[SIDE_V], human_bytes(a->fixed_bytes, size));
+    printf("charged %.3f bits per number without padding (K %.3f, V %.3f), 0 beside the codes; once: %s\n",
+           a->nominal, a->nominal_bpd[SIDE_K], a->nominal_bpd[SIDE_V], human_bytes(a->fixed_bytes, size));
 }
 
 /*
- * Each quarter of the layers alone, their sum, and all together. With the quarters' shares of the harm, the increase of
- * perplexity per share: alike if equal harm hurts equally at every depth.
+ * Each quarter of the layers alone, their sum, and all together. With the quarters' shares of the harm, the
+ * increase of perplexity per share: alike if equal harm hurts equally at every depth.
  */
 static int print_parts(const struct eval_options *o, const struct eval_result *res)
 {
-    static const char *const names[EVAL_PARTS] = { "first", "second", "third", "last" };
-    _cleanup_(report_freep) struct report *r =
-        report_new(o->quartile_statistics
-                       ? "<layers compressed\t>perplexity\t>increase\t>KL\t>share of harm\t>increase per share"
-                       : "<layers compressed\t>perplexity\t>increase\t>KL");
+    static const char *const names[EVAL_PARTS] = {"first", "second", "third", "last"};
+    _cleanup_(report_freep) struct report *r = report_new(
+        o->quartile_statistics
+            ? "<layers compressed\t>perplexity\t>increase\t>KL\t>share of harm\t>increase per share"
+            : "<layers compressed\t>perplexity\t>increase\t>KL");
     double exact = evaluation_exact_perplexity(&res->sum), increase = 0, kl = 0;
 
     for (size_t i = 0; i < EVAL_PARTS; i++) {
@@ -178,8 +181,8 @@ static int print_parts(const struct eval_options *o, const struct eval_result *r
         increase += ppl - exact;
         kl += evaluation_kl(s);
         if (o->quartile_statistics)
-            report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f\t%.1f %%\t%+.3f", names[i], res->part_layers[i], ppl, ppl - exact,
-                       evaluation_kl(s), 100 * harm_share(res, i),
+            report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f\t%.1f %%\t%+.3f", names[i], res->part_layers[i], ppl,
+                       ppl - exact, evaluation_kl(s), 100 * harm_share(res, i),
                        harm_share(res, i) > 0 ? (ppl - exact) / harm_share(res, i) : 0.0);
         else
             report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f", names[i], res->part_layers[i], ppl, ppl - exact,
@@ -196,11 +199,12 @@ static int print_text(const struct eval_options *o, const struct eval_result *re
     _cleanup_(report_freep) struct report *r =
         report_new(o->post_rope ? "<\t>exact\t>compressed\t>after RoPE" : "<\t>exact\t>compressed");
     const struct evaluation *s = &res->sum, *post = &res->post_rope;
-    const struct subject_list exact = { .n_sink = res->n_sink };
+    const struct subject_list exact = {.n_sink = res->n_sink};
     char digest[DIGEST_HEX_BYTES];
 
     printf("model   %s\n", res->model_name);
-    printf("table   %s, %.3f bits per number\n", digest_short(res->table.table_digest, digest), res->table.bpd_code);
+    printf("table   %s, %.3f bits per number\n", digest_short(res->table.table_digest, digest),
+           res->table.bpd_code);
     print_account(res);
     printf("text    %s: %ju tokens in %ju windows of %zu", o->text, (uintmax_t) s->n_tokens,
            (uintmax_t) s->n_windows, o->window);
@@ -212,11 +216,9 @@ static int print_text(const struct eval_options *o, const struct eval_result *re
     if (o->post_rope) {
         report_row(r, "perplexity\t%.3f\t%.3f\t%.3f", evaluation_exact_perplexity(s),
                    evaluation_perplexity(s), evaluation_perplexity(post));
-        report_row(r, "KL, nats per token\t0\t%.5f\t%.5f", evaluation_kl(s),
-                   evaluation_kl(post));
+        report_row(r, "KL, nats per token\t0\t%.5f\t%.5f", evaluation_kl(s), evaluation_kl(post));
     } else {
-        report_row(r, "perplexity\t%.3f\t%.3f", evaluation_exact_perplexity(s),
-                   evaluation_perplexity(s));
+        report_row(r, "perplexity\t%.3f\t%.3f", evaluation_exact_perplexity(s), evaluation_perplexity(s));
         report_row(r, "KL, nats per token\t0\t%.5f", evaluation_kl(s));
     }
     if (report_print(r, stdout) < 0)

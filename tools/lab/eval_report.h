@@ -14,15 +14,15 @@
 /* What is known at the end and printed. */
 struct eval_result {
     struct evaluation sum;
-    kvc_usage usage;                     /* sums over windows; whole cache */
+    kvc_usage usage; /* sums over windows; whole cache */
     kvc_model_info table;
     struct table_account account;
     char model_name[128];
     uint32_t n_sink;
     struct evaluation parts[EVAL_PARTS]; /* with these layers coded alone; with @quartiles */
     uint32_t part_layers[EVAL_PARTS];
-    double part_harm[EVAL_PARTS];        /* with @quartile_statistics: of the sides that are coded */
-    struct evaluation post_rope;         /* the same solve on rotated keys; with @post_rope */
+    double part_harm[EVAL_PARTS]; /* with @quartile_statistics: of the sides that are coded */
+    struct evaluation post_rope;  /* the same solve on rotated keys; with @post_rope */
 };
 
 /* "k", "v" or "kv" of the bits in kvc_eval_options; 0 is both. */

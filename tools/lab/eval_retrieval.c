@@ -30,32 +30,35 @@ static const char *cell(struct share s, char ret[static CELL_BYTES])
     return ret;
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 static json_t *share_json(struct share s, const char *what, double value)
 {
     return json_pack("{s:f, s:i, s:i}", what, value, "found", (int) s.found, "asked", (int) s.asked);
 }
 
-static json_t *row_json(const struct subject *s, const struct retrieval *v, const struct retrieval_options *ro)
+static json_t *row_json(const struct subject *s, const struct retrieval *v,
+                        const struct retrieval_options *ro)
 {
     json_t *lengths = json_array(), *depths = json_array();
     double low, high;
 
     share_interval(v->all, &low, &high);
     for (size_t i = 0; i < RETRIEVAL_LENGTHS; i++) /* what fails here makes json_pack() fail below */
-        (void) json_array_append_new(lengths, share_json(v->by_length[i], "tokens",
-                                                         (double) retrieval_length(ro, i)));
+        (void) json_array_append_new(lengths,
+                                     share_json(v->by_length[i], "tokens", (double) retrieval_length(ro, i)));
     for (size_t i = 0; i < RETRIEVAL_DEPTHS; i++)
         (void) json_array_append_new(depths, share_json(v->by_depth[i], "depth", retrieval_depth(i)));
     return json_pack("{s:s, s:f, s:f, s:i, s:i, s:f, s:f, s:f, s:i, s:i, s:o, s:o}", "name", subject_name(s),
                      "bpd_charged", subject_charged_bpd(s), "bpd_true", subject_held_bpd(s), "found",
-                     (int) v->all.found, "asked", (int) v->all.asked, "share", percent(v->all) / 100, "low", low,
-                     "high", high, "lost", (int) v->lost, "won", (int) v->won, "lengths", lengths, "depths", depths);
+                     (int) v->all.found, "asked", (int) v->all.asked, "share", percent(v->all) / 100, "low",
+                     low, "high", high, "lost", (int) v->lost, "won", (int) v->won, "lengths", lengths,
+                     "depths", depths);
 }
 
-static json_t *result_json(const struct engine *en, const struct eval_options *o, const struct subject_list *l,
-                           const struct retrieval *sums, const struct retrieval_options *ro)
+static json_t *result_json(const struct engine *en, const struct eval_options *o,
+                           const struct subject_list *l, const struct retrieval *sums,
+                           const struct retrieval_options *ro)
 {
     json_t *all = json_array();
 
@@ -64,21 +67,22 @@ static json_t *result_json(const struct engine *en, const struct eval_options *o
             json_decref(all);
             return NULL;
         }
-    return json_pack("{s:s, s:i, s:I, s:i, s:i, s:I, s:o}", "model", engine_info(en)->name, "keys", (int) ro->n_keys,
-                     "window", (json_int_t) ro->window, "recent", (int) o->n_recent, "sinks", (int) l->n_sink, "seed",
-                     (json_int_t) ro->seed, "rows", all);
+    return json_pack("{s:s, s:i, s:I, s:i, s:i, s:I, s:o}", "model", engine_info(en)->name, "keys",
+                     (int) ro->n_keys, "window", (json_int_t) ro->window, "recent", (int) o->n_recent,
+                     "sinks", (int) l->n_sink, "seed", (json_int_t) ro->seed, "rows", all);
 }
 
-/* ---- text ---------------------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
-static int print_lengths(const struct subject_list *l, const struct retrieval *sums, const struct retrieval_options *ro)
+static int print_lengths(const struct subject_list *l, const struct retrieval *sums,
+                         const struct retrieval_options *ro)
 {
     _cleanup_(report_freep) struct report *r = NULL;
     char columns[160];
 
-    (void) snprintf(columns, sizeof(columns), "<\t>charged\t>found\t>95 %%\t>lost\t>won\t>%zu\t>%zu\t>%zu\t>%zu",
-                    retrieval_length(ro, 0), retrieval_length(ro, 1), retrieval_length(ro, 2),
-                    retrieval_length(ro, 3));
+    (void) snprintf(
+        columns, sizeof(columns), "<\t>charged\t>found\t>95 %%\t>lost\t>won\t>%zu\t>%zu\t>%zu\t>%zu",
+        retrieval_length(ro, 0), retrieval_length(ro, 1), retrieval_length(ro, 2), retrieval_length(ro, 3));
     r = report_new(columns);
     for (size_t i = 0; i < l->n; i++) {
         const struct retrieval *v = &sums[i];
@@ -134,11 +138,11 @@ static int print_text(const struct engine *en, const struct eval_options *o, con
 
 int eval_retrieval(struct engine *en, const struct eval_options *o, const struct document *text)
 {
-    _cleanup_(subject_list_deinit) struct subject_list l = { .n = 0 };
+    _cleanup_(subject_list_deinit) struct subject_list l = {.n = 0};
     _cleanup_(progress_end) struct progress p;
-    const struct retrieval_options ro = { .n_keys = o->n_keys, .window = o->window, .seed = o->seed };
+    const struct retrieval_options ro = {.n_keys = o->n_keys, .window = o->window, .seed = o->seed};
     struct retrieval sums[EVAL_SUBJECTS_MAX + 1];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r;
 
     progress_start(&p, "looking for keys", "tokens", 0, o->common.quiet);

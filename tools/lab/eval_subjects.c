@@ -68,15 +68,18 @@ static int open_comparators(struct engine *en, const struct eval_options *o, con
     return r;
 }
 
-int subject_list_open(struct engine *en, const struct eval_options *o, bool with_exact, struct subject_list *ret,
-                      struct errmsg *e)
+int subject_list_open(struct engine *en, const struct eval_options *o, bool with_exact,
+                      struct subject_list *ret, struct errmsg *e)
 {
     struct subject_options so = {
-        .n_recent = o->n_recent, .sides = o->sides, .first_layer = o->first_layer, .n_layers = o->n_layers,
+        .n_recent = o->n_recent,
+        .sides = o->sides,
+        .first_layer = o->first_layer,
+        .n_layers = o->n_layers,
     };
     int r = find_sinks(o, &so.n_sink, e);
 
-    *ret = (struct subject_list) { .n_sink = so.n_sink };
+    *ret = (struct subject_list){.n_sink = so.n_sink};
     if (r == 0 && with_exact) {
         r = subject_exact_new(en, &ret->items[0], e);
         ret->n += r == 0;
@@ -95,12 +98,12 @@ void subject_list_deinit(struct subject_list *l)
     l->n = 0;
 }
 
-int eval_check_length(const struct engine *en, const struct eval_options *o, size_t n_tokens, const char *what,
-                      struct errmsg *e)
+int eval_check_length(const struct engine *en, const struct eval_options *o, size_t n_tokens,
+                      const char *what, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(en);
-    uint32_t limit = info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens
-                                                                                  : info->n_context;
+    uint32_t limit =
+        info->window_tokens && info->window_tokens < info->n_context ? info->window_tokens : info->n_context;
 
     if (n_tokens > limit)
         return fail(e, -EINVAL, "%s reads %u tokens at most; %s is more", o->model, limit, what);

@@ -40,25 +40,26 @@ struct part {
 };
 
 /* One evaluation of @part; what does not depend on the part goes to *ret. */
-static int measure(struct engine *en, const struct eval_options *o, const struct document *text, struct part part,
-                   struct eval_result *ret, struct evaluation *ret_sum, struct errmsg *e)
+static int measure(struct engine *en, const struct eval_options *o, const struct document *text,
+                   struct part part, struct eval_result *ret, struct evaluation *ret_sum, struct errmsg *e)
 {
     _cleanup_(subject_freep) struct subject *s = NULL;
     _cleanup_(progress_end) struct progress p;
-    struct evaluation_options eo = { .n_tokens = o->n_tokens, .window = o->window };
+    struct evaluation_options eo = {.n_tokens = o->n_tokens, .window = o->window};
     const char *path = o->tables[0];
     int r;
 
-    progress_start(&p, "evaluating", "tokens", 2.0 * (double) evaluation_tokens(&eo, text->n_tokens), o->common.quiet);
+    progress_start(&p, "evaluating", "tokens", 2.0 * (double) evaluation_tokens(&eo, text->n_tokens),
+                   o->common.quiet);
     r = look_at(path, o, ret, e);
     if (r == 0)
         r = subject_table_new(en, path, part.post_rope, part.post_rope_bytes,
-                              &(struct subject_options) { .n_sink = ret->n_sink,
-                                                          .n_recent = o->n_recent,
-                                                          .sides = o->sides,
-                                                          .first_layer = part.first_layer,
-                                                          .n_layers = part.n_layers,
-                                                          .post_rope = part.post_rope != NULL },
+                              &(struct subject_options){.n_sink = ret->n_sink,
+                                                        .n_recent = o->n_recent,
+                                                        .sides = o->sides,
+                                                        .first_layer = part.first_layer,
+                                                        .n_layers = part.n_layers,
+                                                        .post_rope = part.post_rope != NULL},
                               &s, e);
     if (r == 0)
         r = evaluate(en, &s, 1, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
@@ -81,10 +82,11 @@ static int measure_quartiles(struct engine *en, const struct eval_options *o, co
     if (o->quartile_statistics)
         r = quartile_harm(o->tables[0], o->quartile_statistics, o->sides, ret->part_harm, e);
     for (uint32_t part = 0, first = 0; r == 0 && part < EVAL_PARTS; part++) {
-        uint32_t end = (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */
+        uint32_t end =
+            (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */
 
         ret->part_layers[part] = end - first;
-        r = measure(en, o, text, (struct part) { first, end - first, NULL, 0 }, ret, &ret->parts[part], e);
+        r = measure(en, o, text, (struct part){first, end - first, NULL, 0}, ret, &ret->parts[part], e);
         first = end;
     }
     return r;
@@ -103,13 +105,14 @@ static int measure_post_rope(struct engine *en, const struct eval_options *o, co
     progress_end(&p);
     if (r < 0)
         return r;
-    return measure(en, o, text, (struct part) { o->first_layer, o->n_layers, bytes, n_bytes }, ret, &ret->post_rope, e);
+    return measure(en, o, text, (struct part){o->first_layer, o->n_layers, bytes, n_bytes}, ret,
+                   &ret->post_rope, e);
 }
 
 int eval_table(struct engine *en, const struct eval_options *o, const struct document *text)
 {
-    struct eval_result res = { 0 };
-    struct errmsg e = { "" };
+    struct eval_result res = {0};
+    struct errmsg e = {""};
     int r = 0;
 
     if (o->post_rope)
@@ -117,7 +120,7 @@ int eval_table(struct engine *en, const struct eval_options *o, const struct doc
     if (r == 0 && o->quartiles)
         r = measure_quartiles(en, o, text, &res, &e);
     if (r == 0)
-        r = measure(en, o, text, (struct part) { o->first_layer, o->n_layers, NULL, 0 }, &res, &res.sum, &e);
+        r = measure(en, o, text, (struct part){o->first_layer, o->n_layers, NULL, 0}, &res, &res.sum, &e);
     if (r < 0)
         return command_fail("%s", e.text);
     (void) snprintf(res.model_name, sizeof(res.model_name), "%s", engine_info(en)->name);

@@ -15,8 +15,8 @@
 #include "tools/command/progress.h"
 #include "tools/lab/subject.h"
 
-/* Positions whose logits exist at one time: two blocks of 64 x 49152 binary32 are 24 MiB, a whole window would be
- * hundreds. */
+/* Positions whose logits exist at one time: two blocks of 64 x 49152 binary32 are 24 MiB, a whole window
+ * would be hundreds. */
 enum { LOGIT_ROWS = 64 };
 
 struct run {
@@ -25,12 +25,12 @@ struct run {
     size_t n_subjects;
     const struct evaluation_options *o;
     struct progress *p;
-    double done;              /* tokens, as the progress line counts them */
+    double done; /* tokens, as the progress line counts them */
     struct exact_cache *exact;
-    uint32_t *tokens;         /* [window] with BOS if the model wants one */
-    float *hidden;            /* [1 + n_subjects, window, n_embd] the exact model's first */
-    float *logits[2];         /* [LOGIT_ROWS, n_vocab] exact, compressed */
-    struct evaluation *sums;  /* [n_subjects] */
+    uint32_t *tokens;        /* [window] with BOS if the model wants one */
+    float *hidden;           /* [1 + n_subjects, window, n_embd] the exact model's first */
+    float *logits[2];        /* [LOGIT_ROWS, n_vocab] exact, compressed */
+    struct evaluation *sums; /* [n_subjects] */
 };
 
 static void run_deinit(struct run *r)
@@ -124,7 +124,8 @@ static int compare(struct run *r, size_t n, struct errmsg *e)
 {
     for (size_t first = 0; first < n; first += LOGIT_ROWS) {
         size_t rows = n - first < LOGIT_ROWS ? n - first : LOGIT_ROWS;
-        int err = engine_logits(r->en, rows, hidden_of(r, 0) + first * engine_info(r->en)->n_embd, r->logits[0], e);
+        int err =
+            engine_logits(r->en, rows, hidden_of(r, 0) + first * engine_info(r->en)->n_embd, r->logits[0], e);
 
         for (size_t i = 0; err == 0 && i < r->n_subjects; i++)
             err = compare_rows(r, i, first, rows, n, e);
@@ -193,7 +194,11 @@ int evaluate(struct engine *en, struct subject *const *subjects, size_t n_subjec
              struct errmsg *e)
 {
     _cleanup_(run_deinit) struct run r = {
-        .en = en, .subjects = subjects, .n_subjects = n_subjects, .o = o, .p = p,
+        .en = en,
+        .subjects = subjects,
+        .n_subjects = n_subjects,
+        .o = o,
+        .p = p,
     };
     size_t n = evaluation_tokens(o, n_tokens);
     int err;

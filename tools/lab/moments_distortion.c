@@ -20,13 +20,13 @@ struct harm {
     const struct stats *s;
     const struct solve_options *o;
     struct geometry g;
-    size_t n;              /* tokens that are judged */
+    size_t n;                        /* tokens that are judged */
     double *root, *matrix, *scratch; /* [2d, 2d] each; @matrix: covariance, then a metric */
-    float *vectors[2];     /* by side: [n + 128, heads, d] of one layer: the newest stay exact */
-    float *decoded;        /* [n, heads, d] */
+    float *vectors[2];               /* by side: [n + 128, heads, d] of one layer: the newest stay exact */
+    float *decoded;                  /* [n, heads, d] */
 };
 
-/* ---- drawing ----------------------------------------------------------------------------------------------------- */
+/* ---- drawing ---- */
 
 static uint64_t next(uint64_t *state)
 {
@@ -65,7 +65,8 @@ static int draw_head(struct harm *h, uint32_t layer, uint32_t head)
 
     covariance(h->m, layer, head, width, h->matrix);
     trace = linalg_trace(width, h->matrix);
-    for (size_t i = 0; i < width; i++) /* a root needs a positive definite matrix; 10^-9 of the mean variance is nothing */
+    for (size_t i = 0; i < width;
+         i++) /* a root needs a positive definite matrix; 10^-9 of the mean variance is nothing */
         h->matrix[i * width + i] += 1e-9 * trace / (double) width + 1e-30;
     if (linalg_roots(width, h->matrix, h->root, h->scratch) < 0)
         return -EDOM;
@@ -79,7 +80,7 @@ static int draw_head(struct harm *h, uint32_t layer, uint32_t head)
     return 0;
 }
 
-/* ---- weighing ---------------------------------------------------------------------------------------------------- */
+/* ---- weighing ---- */
 
 /* sum over tokens of e'Me of one head and side. */
 static double weigh(const struct harm *h, uint32_t head, unsigned side, const double *metric)
@@ -100,7 +101,8 @@ static double weigh(const struct harm *h, uint32_t head, unsigned side, const do
     return sum;
 }
 
-static int judge_layer(struct harm *h, kvc_seq *seq, uint32_t layer, double ret_harm[2], const kvc_client *c, struct errmsg *e)
+static int judge_layer(struct harm *h, kvc_seq *seq, uint32_t layer, double ret_harm[2], const kvc_client *c,
+                       struct errmsg *e)
 {
     size_t d = h->g.d;
 
@@ -115,17 +117,19 @@ static int judge_layer(struct harm *h, kvc_seq *seq, uint32_t layer, double ret_
             covariance(h->m, layer, head, 2 * d, h->root);
             for (size_t i = 0; i < d; i++) /* the side's own block */
                 memcpy(h->scratch + i * d, h->root + (side * d + i) * 2 * d + side * d, d * sizeof(double));
-            r = metric_matrix(h->s, h->o->metric, metric_power(h->o->metric, h->o->temper), layer, head, (enum side) side,
-                              h->scratch, h->matrix);
+            r = metric_matrix(h->s, h->o->metric, metric_power(h->o->metric, h->o->temper), layer, head,
+                              (enum side) side, h->scratch, h->matrix);
             if (r < 0)
-                return fail(e, r, "layer %u, head %u: the metric cannot be made of these statistics", layer, head);
+                return fail(e, r, "layer %u, head %u: the metric cannot be made of these statistics", layer,
+                            head);
             ret_harm[side] += weight * weigh(h, head, side, h->matrix) / (double) (h->n - 64);
         }
     }
     return 0;
 }
 
-/* All layers: drawn and appended, packed, read back. The draws of a layer are made twice: they are not kept. */
+/* All layers: drawn and appended, packed, read back. The draws of a layer are made twice: they are not kept.
+ */
 static int judge(struct harm *h, kvc_client *c, kvc_seq *seq, double ret_harm[2], struct errmsg *e)
 {
     size_t n = h->n + 128;
@@ -137,7 +141,8 @@ static int judge(struct harm *h, kvc_client *c, kvc_seq *seq, double ret_harm[2]
             for (uint32_t head = 0; head < h->g.n_kv_heads && r == 0; head++)
                 if (draw_head(h, layer, head) < 0)
                     r = fail(e, -EDOM, "layer %u, head %u: the moments have no root", layer, head);
-            if (r == 0 && pass == 0 && kvc_seq_append(seq, layer, KVC_F32, h->vectors[0], h->vectors[1], n) < 0)
+            if (r == 0 && pass == 0 &&
+                kvc_seq_append(seq, layer, KVC_F32, h->vectors[0], h->vectors[1], n) < 0)
                 r = fail(e, -EINVAL, "%s", kvc_last_error(c));
             if (r == 0 && pass == 1)
                 r = judge_layer(h, seq, layer, ret_harm, c, e);
@@ -150,17 +155,23 @@ static int judge(struct harm *h, kvc_client *c, kvc_seq *seq, double ret_harm[2]
 }
 
 /* An embedded model of the table, as any program has it. */
-static int open_table(const struct moments_options *o, const void *bytes, size_t n_bytes, kvc_client *c, kvc_seq **ret,
-                      struct errmsg *e)
+static int open_table(const struct moments_options *o, const void *bytes, size_t n_bytes, kvc_client *c,
+                      kvc_seq **ret, struct errmsg *e)
 {
     const struct geometry *g = &o->geometry;
     kvc_model_id id = {
         .struct_bytes = sizeof(id),
-        .geometry = {
-            .struct_bytes = sizeof(kvc_geometry), .n_layers = g->n_layers, .n_heads = g->n_heads,
-            .n_kv_heads = g->n_kv_heads, .head_dim = g->d, .n_rot = g->n_rot, .attn_scale = g->attn_scale,
-            .rope_freq = g->freq,
-        },
+        .geometry =
+            {
+                .struct_bytes = sizeof(kvc_geometry),
+                .n_layers = g->n_layers,
+                .n_heads = g->n_heads,
+                .n_kv_heads = g->n_kv_heads,
+                .head_dim = g->d,
+                .n_rot = g->n_rot,
+                .attn_scale = g->attn_scale,
+                .rope_freq = g->freq,
+            },
     };
     kvc_model *m;
 
@@ -180,22 +191,24 @@ static void deinit(struct harm *h)
     free(h->decoded);
 }
 
-int moments_harm(const struct moments *m, const struct stats *s, const struct solve_options *o, const void *table_bytes,
-                 size_t n_bytes, size_t n_tokens, double ret_harm[2], struct errmsg *e)
+int moments_harm(const struct moments *m, const struct stats *s, const struct solve_options *o,
+                 const void *table_bytes, size_t n_bytes, size_t n_tokens, double ret_harm[2],
+                 struct errmsg *e)
 {
     const struct moments_options *mo = moments_get_options(m);
     size_t matrix = 4 * (size_t) mo->geometry.d * mo->geometry.d * sizeof(double), row;
-    struct harm h = { .m = m, .s = s, .o = o, .g = mo->geometry, .n = (n_tokens + 127) / 64 * 64 };
+    struct harm h = {.m = m, .s = s, .o = o, .g = mo->geometry, .n = (n_tokens + 127) / 64 * 64};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(table_unrefp) struct table *t = NULL;
-    double harm[2] = { 0, 0 };
+    double harm[2] = {0, 0};
     kvc_seq *seq = NULL;
     int r = table_parse(table_bytes, n_bytes, &t, e);
 
     if (r < 0)
         return r;
     if (t->v_from == PREDICT_LAYER)
-        return fail(e, -EOPNOTSUPP, "the table predicts values from the keys of all heads of their layer, and moments know "
+        return fail(e, -EOPNOTSUPP,
+                    "the table predicts values from the keys of all heads of their layer, and moments know "
                     "no head together with another: recalibrate with texts (kvcobra calibrate, solve)");
     row = (size_t) h.g.n_kv_heads * h.g.d * sizeof(float);
     h.root = malloc(matrix);
@@ -204,7 +217,8 @@ int moments_harm(const struct moments *m, const struct stats *s, const struct so
     h.vectors[0] = malloc((h.n + 128) * row);
     h.vectors[1] = malloc((h.n + 128) * row);
     h.decoded = malloc(h.n * row);
-    if (!h.root || !h.matrix || !h.scratch || !h.vectors[0] || !h.vectors[1] || !h.decoded || kvc_client_new(&c) < 0)
+    if (!h.root || !h.matrix || !h.scratch || !h.vectors[0] || !h.vectors[1] || !h.decoded ||
+        kvc_client_new(&c) < 0)
         r = fail(e, -ENOMEM, "out of memory for drawn vectors");
     if (r == 0)
         r = open_table(mo, table_bytes, n_bytes, c, &seq, e);

@@ -1,9 +1,10 @@
 /*
- * What a table would do to vectors that have given moments: normal vectors are drawn, encoded and decoded as a client
- * does it, and the errors are weighed by a metric. The same draws for every table: differences are not luck.
+ * What a table would do to vectors that have given moments: normal vectors are drawn, encoded and decoded as
+ * a client does it, and the errors are weighed by a metric. The same draws for every table: differences are
+ * not luck.
  *
- * Moments know one head's keys and values together, but no head together with another: a table that predicts values from
- * all heads of a layer cannot be judged by them.
+ * Moments know one head's keys and values together, but no head together with another: a table that predicts
+ * values from all heads of a layer cannot be judged by them.
  */
 #pragma once
 
@@ -23,8 +24,9 @@ struct stats;
  * @n_tokens: drawn per head, rounded up to whole chunks
  * @ret_harm: [2] by side
  *
- * Return: 0; -EOPNOTSUPP: values predicted from all heads of a layer; -EINVAL: another model, geometry or metric;
- * -EDOM: moments without a root; -ENOMEM.
+ * Return: 0; -EOPNOTSUPP: values predicted from all heads of a layer; -EINVAL: another model, geometry or
+ * metric; -EDOM: moments without a root; -ENOMEM.
  */
-int moments_harm(const struct moments *m, const struct stats *s, const struct solve_options *o, const void *table_bytes,
-                 size_t n_bytes, size_t n_tokens, double ret_harm[2], struct errmsg *e);
+int moments_harm(const struct moments *m, const struct stats *s, const struct solve_options *o,
+                 const void *table_bytes, size_t n_bytes, size_t n_tokens, double ret_harm[2],
+                 struct errmsg *e);

@@ -76,7 +76,7 @@ size_t retrieval_tokens(const struct retrieval_options *o)
     return n;
 }
 
-/* ---- texts --------------------------------------------------------------------------------------------------- */
+/* ---- texts ---- */
 
 /* A text being put together. */
 struct prompt {
@@ -107,12 +107,12 @@ static int words_of(const struct engine *en, const char *text, struct words *ret
 }
 
 /* [BOS] filler SENTENCE filler QUESTION: together the length, less the answer. */
-static int write_prompt(const struct engine *en, const struct retrieval_options *o, size_t key, const uint32_t *filler,
-                        size_t n_filler, struct prompt *p, struct errmsg *e)
+static int write_prompt(const struct engine *en, const struct retrieval_options *o, size_t key,
+                        const uint32_t *filler, size_t n_filler, struct prompt *p, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(en);
-    _cleanup_(words_deinit) struct words sentence = { 0 };
-    _cleanup_(words_deinit) struct words question = { 0 };
+    _cleanup_(words_deinit) struct words sentence = {0};
+    _cleanup_(words_deinit) struct words question = {0};
     size_t length = retrieval_length(o, length_of(key)) - RETRIEVAL_ANSWER_TOKENS, fixed, rest, before, from;
     bool bos = info->add_bos && info->token_bos < info->n_vocab;
     char digits[6], text[sizeof(SENTENCE) + 2 * sizeof(digits)];
@@ -127,7 +127,8 @@ static int write_prompt(const struct engine *en, const struct retrieval_options 
         return r;
     fixed = sentence.n + question.n + bos;
     if (length < 2 * fixed)
-        return fail(e, -EINVAL, "a key and the question for it take %zu tokens: --window must be at least %zu", fixed,
+        return fail(e, -EINVAL,
+                    "a key and the question for it take %zu tokens: --window must be at least %zu", fixed,
                     RETRIEVAL_LENGTHS * (2 * fixed + RETRIEVAL_ANSWER_TOKENS));
     rest = length - fixed;
     if (rest > n_filler)
@@ -144,13 +145,13 @@ static int write_prompt(const struct engine *en, const struct retrieval_options 
     return 0;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 struct answer {
     const struct tokenizer *tokenizer;
     struct progress *progress;
-    double done;              /* before this text */
-    char text[ANSWER_BYTES];  /* terminated; NUL bytes end it */
+    double done;             /* before this text */
+    char text[ANSWER_BYTES]; /* terminated; NUL bytes end it */
     size_t n;
 };
 
@@ -172,10 +173,14 @@ static void note_progress(void *ctx, size_t n_done)
     progress_update(a->progress, a->done + (double) n_done);
 }
 
-static int ask(struct engine *en, struct subject *s, const struct prompt *p, struct answer *a, struct errmsg *e)
+static int ask(struct engine *en, struct subject *s, const struct prompt *p, struct answer *a,
+               struct errmsg *e)
 {
     const struct generation_options go = {
-        .n_tokens = RETRIEVAL_ANSWER_TOKENS, .emit = take_token, .progress = note_progress, .ctx = a,
+        .n_tokens = RETRIEVAL_ANSWER_TOKENS,
+        .emit = take_token,
+        .progress = note_progress,
+        .ctx = a,
     };
     struct generation g;
     struct kv_cache cache;
@@ -192,7 +197,7 @@ static int ask(struct engine *en, struct subject *s, const struct prompt *p, str
 
 static void count(struct retrieval *all, size_t key, bool found)
 {
-    struct share *shares[] = { &all->all, &all->by_length[length_of(key)], &all->by_depth[depth_of(key)] };
+    struct share *shares[] = {&all->all, &all->by_length[length_of(key)], &all->by_depth[depth_of(key)]};
 
     for (size_t i = 0; i < 3; i++) {
         shares[i]->found += found;
@@ -206,8 +211,8 @@ int retrieve(struct engine *en, struct subject *const *subjects, size_t n_subjec
 {
     _cleanup_(freep) uint32_t *room = calloc(o->window, sizeof(*room));
     _cleanup_(freep) struct retrieval *sums = calloc(n_subjects, sizeof(*sums));
-    struct prompt prompt = { room, 0, o->window };
-    struct answer a = { .tokenizer = engine_tokenizer(en), .progress = p };
+    struct prompt prompt = {room, 0, o->window};
+    struct answer a = {.tokenizer = engine_tokenizer(en), .progress = p};
     int r = 0;
 
     assert(n_subjects > 0);

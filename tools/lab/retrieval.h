@@ -1,6 +1,6 @@
 /*
- * Keys hidden in long text: a sentence with a five-digit key stands somewhere in a filler text, a question for it at the
- * end, and the model writes on greedily. Found is a key whose five digits come first.
+ * Keys hidden in long text: a sentence with a five-digit key stands somewhere in a filler text, a question
+ * for it at the end, and the model writes on greedily. Found is a key whose five digits come first.
  */
 #pragma once
 
@@ -17,8 +17,9 @@ enum { RETRIEVAL_LENGTHS = 4, RETRIEVAL_DEPTHS = 5, RETRIEVAL_ANSWER_TOKENS = 8 
 
 struct retrieval_options {
     size_t n_keys;
-    size_t window;    /* tokens of the longest text, question and answer included; the others are 1/4, 1/2, 3/4 of it */
-    uint64_t seed;    /* of keys and of where the filler begins */
+    size_t window; /* tokens of the longest text, question and answer included; the others are 1/4, 1/2, 3/4
+                      of it */
+    uint64_t seed; /* of keys and of where the filler begins */
 };
 
 struct share {
@@ -34,7 +35,8 @@ struct retrieval {
 size_t retrieval_length(const struct retrieval_options *o, size_t i);
 double retrieval_depth(size_t i);
 
-/* Lengths change fastest, then depths: key @i has length i mod 4, depth i / 4 mod 5. The key itself: five digits. */
+/* Lengths change fastest, then depths: key @i has length i mod 4, depth i / 4 mod 5. The key itself: five
+ * digits. */
 void retrieval_key(const struct retrieval_options *o, size_t i, char ret[static 6]);
 
 /* Whether @text, what a model wrote, begins with @key after white space, and not with a longer number. */
@@ -49,7 +51,8 @@ void share_interval(struct share s, double *ret_low, double *ret_high);
  * @p:      started by the caller, counts tokens of texts read by a subject; see retrieval_tokens()
  * @ret:    [n_subjects]
  *
- * Return: 0; -EINVAL: the filler is shorter than the longest text, or the shortest has no room; sentence in @e.
+ * Return: 0; -EINVAL: the filler is shorter than the longest text, or the shortest has no room; sentence in
+ * @e.
  */
 int retrieve(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
              size_t n_tokens, const struct retrieval_options *o, struct progress *p, struct retrieval *ret,

@@ -23,14 +23,15 @@ struct subject {
     struct subject_options o;
     struct subject_bits bits;
     kvc_usage usage;
-    size_t n_tokens;   /* room of the cache that is out; 0: none */
+    size_t n_tokens; /* room of the cache that is out; 0: none */
 
     /* table */
     kvc_client *client;
-    kvc_model *model;  /* goes with the client */
+    kvc_model *model; /* goes with the client */
     kvc_model_info info;
-    double charged_per_token, coded_per_token; /* bits of the coded sides and layers, without and with padding */
-    double all_per_token;                      /* of the whole cache, with padding */
+    double charged_per_token,
+        coded_per_token;  /* bits of the coded sides and layers, without and with padding */
+    double all_per_token; /* of the whole cache, with padding */
     kvc_seq *seq;
 
     /* comparator */
@@ -110,7 +111,7 @@ double subject_held_bpd(const struct subject *s)
     return s->bits.numbers > 0 ? s->bits.held / s->bits.numbers : 0;
 }
 
-/* ---- what is coded ------------------------------------------------------------------------------------------- */
+/* ---- what is coded ---- */
 
 static bool is_coded(const struct subject_options *o, uint32_t layer, enum side side)
 {
@@ -125,7 +126,7 @@ static double coded_numbers(const struct subject *s)
     double n = 0;
 
     for (uint32_t i = 0; i < head_side_count(g); i++)
-        if (is_coded(&s->o, i / 2 / g->n_kv_heads, (enum side) (i % 2)))
+        if (is_coded(&s->o, i / 2 / g->n_kv_heads, (enum side)(i % 2)))
             n += g->d;
     return n;
 }
@@ -138,14 +139,14 @@ static void weigh_table(struct subject *s, const struct table *t)
         const struct codec *c = &t->codecs[i];
 
         s->all_per_token += c->code_bits;
-        if (!is_coded(&s->o, i / 2 / g->n_kv_heads, (enum side) (i % 2)))
+        if (!is_coded(&s->o, i / 2 / g->n_kv_heads, (enum side)(i % 2)))
             continue;
         s->charged_per_token += codec_nominal_bits(c, g->d);
         s->coded_per_token += c->code_bits;
     }
 }
 
-/* ---- the three kinds ----------------------------------------------------------------------------------------- */
+/* ---- the three kinds ---- */
 
 /* "tables/model-2.table": "model-2" */
 static void name_of(const char *path, char *ret, size_t bytes)
@@ -192,10 +193,10 @@ int subject_table_new(struct engine *en, const char *path, const void *bytes, si
 }
 
 int subject_comparator_new(struct engine *en, const struct comparator *c, const struct stats *stats,
-                           const struct stats *rotated, const struct subject_options *o, struct subject **ret_subject,
-                           struct errmsg *e)
+                           const struct stats *rotated, const struct subject_options *o,
+                           struct subject **ret_subject, struct errmsg *e)
 {
-    const struct comparator_source source = { *engine_geometry(en), stats, rotated, en };
+    const struct comparator_source source = {*engine_geometry(en), stats, rotated, en};
     _cleanup_(subject_freep) struct subject *s = NULL;
     int r = subject_alloc(en, KIND_COMPARATOR, c->name, o, &s, e);
 
@@ -211,7 +212,7 @@ int subject_exact_new(struct engine *en, struct subject **ret_subject, struct er
     return subject_alloc(en, KIND_EXACT, "exact", NULL, ret_subject, e);
 }
 
-/* ---- caches -------------------------------------------------------------------------------------------------- */
+/* ---- caches ---- */
 
 static int begin_table(struct subject *s, struct kv_cache *ret_cache, struct errmsg *e)
 {
@@ -281,7 +282,7 @@ int subject_begin(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache
     return r;
 }
 
-/* ---- counting ------------------------------------------------------------------------------------------------ */
+/* ---- counting ---- */
 
 static void add_usage(kvc_usage *sum, const kvc_usage *u)
 {
@@ -298,7 +299,7 @@ static void add_usage(kvc_usage *sum, const kvc_usage *u)
 /* Headers and the rounding of slots serve the whole cache: of a part of it they count by its numbers. */
 static int count_table(struct subject *s, struct errmsg *e)
 {
-    kvc_usage u = { .struct_bytes = sizeof(u) };
+    kvc_usage u = {.struct_bytes = sizeof(u)};
     double per_token, share, packed, exact, rest;
     int r = kvc_seq_get_usage(s->seq, &u);
 

@@ -1,7 +1,7 @@
 /*
  * What an evaluation compares with the exact model: a table through the client library, or another format
- * (tools/lab/comparators/); and the exact model itself, where it stands in a row of its own. Each hands out one cache at a
- * time and adds up what its caches took.
+ * (tools/lab/comparators/); and the exact model itself, where it stands in a row of its own. Each hands out
+ * one cache at a time and adds up what its caches took.
  */
 #pragma once
 
@@ -33,8 +33,8 @@ int subject_table_new(struct engine *en, const char *path, const void *bytes, si
                       const struct subject_options *o, struct subject **ret_subject, struct errmsg *e);
 /* @stats, @rotated: for calibrated formats, else NULL; needed during the call only. */
 int subject_comparator_new(struct engine *en, const struct comparator *c, const struct stats *stats,
-                           const struct stats *rotated, const struct subject_options *o, struct subject **ret_subject,
-                           struct errmsg *e);
+                           const struct stats *rotated, const struct subject_options *o,
+                           struct subject **ret_subject, struct errmsg *e);
 int subject_exact_new(struct engine *en, struct subject **ret_subject, struct errmsg *e);
 struct subject *subject_free(struct subject *s);
 static inline void subject_freep(struct subject **s)
@@ -42,7 +42,7 @@ static inline void subject_freep(struct subject **s)
     *s = subject_free(*s);
 }
 
-const char *subject_name(const struct subject *s);       /* "kivi-2", "exact", a table's file name */
+const char *subject_name(const struct subject *s); /* "kivi-2", "exact", a table's file name */
 const struct comparator *subject_comparator(const struct subject *s); /* NULL: none */
 const kvc_model_info *subject_table(const struct subject *s);         /* NULL: not a table */
 
@@ -60,8 +60,8 @@ int subject_end(struct subject *s, bool count, struct errmsg *e);
 /*
  * What the counted caches took, over the sides and layers that are coded:
  *
- *   charged  bits of coded tokens, codes and what stands beside them for each token or group of tokens, but no padding
- *   held     all bits: padding, page headers, and exact tokens at 16 bits per number
+ *   charged  bits of coded tokens, codes and what stands beside them for each token or group of tokens, but
+ * no padding held     all bits: padding, page headers, and exact tokens at 16 bits per number
  */
 struct subject_bits {
     double charged, charged_numbers, held, numbers;

@@ -19,18 +19,19 @@ struct evict_options {
     bool yes;
 };
 
-static const char doc[] =
-    "Drop the pages that nobody holds from a daemon's pool. Sequences that are under way keep what they hold; what is "
-    "dropped is computed again when it is asked for.\v"
-    "Example:\n\n"
-    "  kvcobra evict --tenant uid-1000 --socket /run/kvcobra/operator.sock";
+static const char doc[] = "Drop the pages that nobody holds from a daemon's pool. Sequences that are under "
+                          "way keep what they hold; what is "
+                          "dropped is computed again when it is asked for.\v"
+                          "Example:\n\n"
+                          "  kvcobra evict --tenant uid-1000 --socket /run/kvcobra/operator.sock";
 
 static const struct argp_option options[] = {
-    { "socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1 },
-    { "tenant", OPT_TENANT, "NAME", 0, "Of this tenant, as 'kvcobra status' names it: uid-1000, on a GPU uid-1000@gpu0 (default: of all)", 1 },
-    { "table", OPT_TABLE, "DIGEST", 0, "Of this table, all 64 digits (default: of all)", 1 },
-    { "yes", OPT_YES, NULL, 0, "Do not ask", 1 },
-    { 0 },
+    {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
+    {"tenant", OPT_TENANT, "NAME", 0,
+     "Of this tenant, as 'kvcobra status' names it: uid-1000, on a GPU uid-1000@gpu0 (default: of all)", 1},
+    {"table", OPT_TABLE, "DIGEST", 0, "Of this table, all 64 digits (default: of all)", 1},
+    {"yes", OPT_YES, NULL, 0, "Do not ask", 1},
+    {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -49,7 +50,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_TABLE:
         if (strlen(arg) != 2 * KVC_DIGEST_BYTES || strspn(arg, "0123456789abcdefABCDEF") != strlen(arg))
-            argp_error(state, "--table '%s' is not a digest of %d hexadecimal digits", arg, 2 * KVC_DIGEST_BYTES);
+            argp_error(state, "--table '%s' is not a digest of %d hexadecimal digits", arg,
+                       2 * KVC_DIGEST_BYTES);
         o->table = arg;
         return 0;
     case OPT_YES:
@@ -66,12 +68,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, NULL, doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, NULL, doc, common_children, NULL, NULL};
 
 static void read_digits(const char *hex, uint8_t ret[KVC_DIGEST_BYTES])
 {
     for (size_t i = 0; i < KVC_DIGEST_BYTES; i++) {
-        char byte[3] = { hex[2 * i], hex[2 * i + 1], '\0' };
+        char byte[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
 
         ret[i] = (uint8_t) strtoul(byte, NULL, 16);
     }
@@ -79,10 +81,10 @@ static void read_digits(const char *hex, uint8_t ret[KVC_DIGEST_BYTES])
 
 static int run(int argc, char **argv)
 {
-    struct evict_options o = { 0 };
+    struct evict_options o = {0};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     uint8_t digest[KVC_DIGEST_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     char size[HUMAN_BYTES];
     uint64_t pages, bytes;
 
@@ -91,8 +93,9 @@ static int run(int argc, char **argv)
         return command_fail("%s", e.text);
     if (o.table)
         read_digits(o.table, digest);
-    if (!confirm(o.yes, "Every page of %s and %s%.12s that nobody holds is dropped.", o.tenant ? o.tenant : "all tenants",
-                 o.table ? "table " : "all tables", o.table ? o.table : ""))
+    if (!confirm(o.yes, "Every page of %s and %s%.12s that nobody holds is dropped.",
+                 o.tenant ? o.tenant : "all tenants", o.table ? "table " : "all tables",
+                 o.table ? o.table : ""))
         return COMMAND_FAILED;
     if (kvc_evict(c, o.tenant, o.table ? digest : NULL, &pages, &bytes) < 0)
         return command_fail("%s", kvc_last_error(c));
@@ -102,4 +105,4 @@ static int run(int argc, char **argv)
     return COMMAND_OK;
 }
 
-const struct command cmd_evict = { "evict", "drop the pages of a daemon that nobody holds", run };
+const struct command cmd_evict = {"evict", "drop the pages of a daemon that nobody holds", run};

@@ -23,22 +23,27 @@ struct quota_options {
 };
 
 static const char doc[] =
-    "Change what a tenant of a daemon may have: the most of pages and arenas together, and what it gets of the pool whatever "
-    "other tenants do. A lower maximum drops pages that nobody holds at once; what is held stays, and nothing new is taken, "
-    "until the tenant is below it. A guarantee counts in whole extents; others may borrow a part of it while it is not used, "
+    "Change what a tenant of a daemon may have: the most of pages and arenas together, and what it gets of "
+    "the pool whatever "
+    "other tenants do. A lower maximum drops pages that nobody holds at once; what is held stays, and "
+    "nothing new is taken, "
+    "until the tenant is below it. A guarantee counts in whole extents; others may borrow a part of it while "
+    "it is not used, "
     "and are asked to give it back.\v"
-    "SIZE is a number, or one with K, M, G or T behind it. A daemon with a state folder remembers both; the configuration "
-    "file says what every tenant begins with. A tenant has pages on each device apart: uid-1000 in the host's memory, "
+    "SIZE is a number, or one with K, M, G or T behind it. A daemon with a state folder remembers both; the "
+    "configuration "
+    "file says what every tenant begins with. A tenant has pages on each device apart: uid-1000 in the "
+    "host's memory, "
     "uid-1000@gpu0 on the first GPU.\n\n"
     "Example:\n\n"
     "  kvcobra quota uid-1000 --max 8G --guarantee 2G --socket /run/kvcobra/operator.sock";
 
 static const struct argp_option options[] = {
-    { "max", OPT_MAX, "SIZE", 0, "The most of pages and arenas", 1 },
-    { "guarantee", OPT_GUARANTEE, "SIZE", 0, "Of the pool, for certain; 0: nothing", 1 },
-    { "socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1 },
-    { "yes", OPT_YES, NULL, 0, "Do not ask", 1 },
-    { 0 },
+    {"max", OPT_MAX, "SIZE", 0, "The most of pages and arenas", 1},
+    {"guarantee", OPT_GUARANTEE, "SIZE", 0, "Of the pool, for certain; 0: nothing", 1},
+    {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
+    {"yes", OPT_YES, NULL, 0, "Do not ask", 1},
+    {0},
 };
 
 static uint64_t read_bytes(const struct argp_state *state, const char *arg)
@@ -98,7 +103,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "TENANT", doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, "TENANT", doc, common_children, NULL, NULL};
 
 static int ask(const struct quota_options *o)
 {
@@ -106,8 +111,10 @@ static int ask(const struct quota_options *o)
     size_t n = 0;
 
     if (o->max_bytes != KVC_QUOTA_KEEP)
-        n = (size_t) snprintf(text, sizeof(text), " have at most %s of pages and arenas (above that, pages that nobody holds "
-                              "go now)", human_bytes(o->max_bytes, size));
+        n = (size_t) snprintf(text, sizeof(text),
+                              " have at most %s of pages and arenas (above that, pages that nobody holds "
+                              "go now)",
+                              human_bytes(o->max_bytes, size));
     if (o->guarantee_bytes != KVC_QUOTA_KEEP)
         (void) snprintf(text + n, sizeof(text) - n, "%s be sure of %s of the pool", n > 0 ? ", and" : "",
                         human_bytes(o->guarantee_bytes, size));
@@ -116,11 +123,12 @@ static int ask(const struct quota_options *o)
 
 static int run(int argc, char **argv)
 {
-    struct quota_options o = { .max_bytes = KVC_QUOTA_KEEP, .guarantee_bytes = KVC_QUOTA_KEEP };
+    struct quota_options o = {.max_bytes = KVC_QUOTA_KEEP, .guarantee_bytes = KVC_QUOTA_KEEP};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
-    char max[HUMAN_BYTES], old_max[HUMAN_BYTES], sure[HUMAN_BYTES], old_sure[HUMAN_BYTES], in_use[HUMAN_BYTES];
-    kvc_quota_state q = { .struct_bytes = sizeof(q) };
-    struct errmsg e = { "" };
+    char max[HUMAN_BYTES], old_max[HUMAN_BYTES], sure[HUMAN_BYTES], old_sure[HUMAN_BYTES],
+        in_use[HUMAN_BYTES];
+    kvc_quota_state q = {.struct_bytes = sizeof(q)};
+    struct errmsg e = {""};
 
     command_parse(&argp, argc, argv, &o);
     if (client_open(o.socket, &c, &e) < 0)
@@ -130,14 +138,17 @@ static int run(int argc, char **argv)
     if (kvc_quota_set(c, o.tenant, o.max_bytes, o.guarantee_bytes, &q) < 0)
         return command_fail("%s", kvc_last_error(c));
     if (o.common.json)
-        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "tenant", o.tenant, "quota_bytes",
-                                     (json_int_t) q.max_bytes, "previous_bytes", (json_int_t) q.previous_max_bytes,
-                                     "guarantee_bytes", (json_int_t) q.guarantee_bytes, "previous_guarantee_bytes",
-                                     (json_int_t) q.previous_guarantee_bytes, "used_bytes", (json_int_t) q.used_bytes));
-    printf("%s: at most %s (was %s), sure of %s (was %s), %s in use\n", o.tenant, human_bytes(q.max_bytes, max),
-           human_bytes(q.previous_max_bytes, old_max), human_bytes(q.guarantee_bytes, sure),
-           human_bytes(q.previous_guarantee_bytes, old_sure), human_bytes(q.used_bytes, in_use));
+        return report_json(
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "tenant", o.tenant, "quota_bytes",
+                      (json_int_t) q.max_bytes, "previous_bytes", (json_int_t) q.previous_max_bytes,
+                      "guarantee_bytes", (json_int_t) q.guarantee_bytes, "previous_guarantee_bytes",
+                      (json_int_t) q.previous_guarantee_bytes, "used_bytes", (json_int_t) q.used_bytes));
+    printf("%s: at most %s (was %s), sure of %s (was %s), %s in use\n", o.tenant,
+           human_bytes(q.max_bytes, max), human_bytes(q.previous_max_bytes, old_max),
+           human_bytes(q.guarantee_bytes, sure), human_bytes(q.previous_guarantee_bytes, old_sure),
+           human_bytes(q.used_bytes, in_use));
     return COMMAND_OK;
 }
 
-const struct command cmd_quota = { "quota", "set what a tenant of a daemon may have, at most and for certain", run };
+const struct command cmd_quota = {"quota", "set what a tenant of a daemon may have, at most and for certain",
+                                  run};

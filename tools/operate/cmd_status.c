@@ -22,8 +22,8 @@ static const char doc[] = "Show what a daemon holds, for whom, and how many toke
                           "  kvcobra status --socket /run/kvcobra/operator.sock";
 
 static const struct argp_option options[] = {
-    { "socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1 },
-    { 0 },
+    {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
+    {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -45,7 +45,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, NULL, doc, common_children, NULL, NULL };
+static const struct argp argp = {options, parse, NULL, doc, common_children, NULL, NULL};
 
 static void kvc_status_freep(kvc_status **s)
 {
@@ -54,8 +54,10 @@ static void kvc_status_freep(kvc_status **s)
 
 static const char *state_name(int state)
 {
-    return state == KVC_DEVICE_READY ? "ready" : state == KVC_DEVICE_OPENING ? "opening"
-           : state == KVC_DEVICE_UNAVAILABLE ? "unavailable" : "?";
+    return state == KVC_DEVICE_READY         ? "ready"
+           : state == KVC_DEVICE_OPENING     ? "opening"
+           : state == KVC_DEVICE_UNAVAILABLE ? "unavailable"
+                                             : "?";
 }
 
 static json_t *text_json(const char *text, size_t room)
@@ -66,8 +68,8 @@ static json_t *text_json(const char *text, size_t room)
 static json_t *misses_json(const kvc_tenant_status *t)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "unknown", (json_int_t) t->misses_unknown, "evicted",
-                     (json_int_t) t->misses_evicted, "other_table", (json_int_t) t->misses_other_table, "retired_table",
-                     (json_int_t) t->misses_retired_table);
+                     (json_int_t) t->misses_evicted, "other_table", (json_int_t) t->misses_other_table,
+                     "retired_table", (json_int_t) t->misses_retired_table);
 }
 
 static json_t *memory_json(const kvc_status *s)
@@ -86,44 +88,47 @@ static json_t *threads_json(const kvc_status *s)
 
 static json_t *tenant_json(const kvc_tenant_status *t)
 {
-    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name",
-                     utf8_json(t->name, strnlen(t->name, sizeof(t->name))), "first_misses", misses_json(t),
-                     "guarantee_bytes", (json_int_t) t->guarantee_bytes, "extent_bytes", (json_int_t) t->extent_bytes,
-                     "asked_back_bytes", (json_int_t) t->asked_back_bytes, "quota_bytes", (json_int_t) t->quota_bytes,
-                     "used_bytes", (json_int_t) t->used_bytes, "held_bytes", (json_int_t) t->held_bytes,
-                     "arena_bytes", (json_int_t) t->arena_bytes, "pages", (json_int_t) t->pages, "sessions",
-                     (json_int_t) t->sessions, "hits", (json_int_t) t->hits, "misses", (json_int_t) t->misses,
-                     "evictions", (json_int_t) t->evictions, "leases", (json_int_t) t->leases, "isolated", t->isolated != 0);
+    return json_pack(
+        "{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name",
+        utf8_json(t->name, strnlen(t->name, sizeof(t->name))), "first_misses", misses_json(t),
+        "guarantee_bytes", (json_int_t) t->guarantee_bytes, "extent_bytes", (json_int_t) t->extent_bytes,
+        "asked_back_bytes", (json_int_t) t->asked_back_bytes, "quota_bytes", (json_int_t) t->quota_bytes,
+        "used_bytes", (json_int_t) t->used_bytes, "held_bytes", (json_int_t) t->held_bytes, "arena_bytes",
+        (json_int_t) t->arena_bytes, "pages", (json_int_t) t->pages, "sessions", (json_int_t) t->sessions,
+        "hits", (json_int_t) t->hits, "misses", (json_int_t) t->misses, "evictions",
+        (json_int_t) t->evictions, "leases", (json_int_t) t->leases, "isolated", t->isolated != 0);
 }
 
 static json_t *space_json(const kvc_space_status *s)
 {
     char digest[DIGEST_HEX_BYTES];
 
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "table", digest_hex(s->table_digest, digest),
-                     "first_kv_head", (json_int_t) s->first_kv_head, "n_kv_heads", (json_int_t) s->n_kv_heads,
-                     "pages", (json_int_t) s->pages, "page_bytes", (json_int_t) s->page_bytes, "tokens",
-                     (json_int_t) s->tokens, "tokens_free", (json_int_t) s->tokens_free, "held_pages",
-                     (json_int_t) s->held_pages, "leased", (json_int_t) s->leased, "evictions",
-                     (json_int_t) s->evictions);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "table",
+                     digest_hex(s->table_digest, digest), "first_kv_head", (json_int_t) s->first_kv_head,
+                     "n_kv_heads", (json_int_t) s->n_kv_heads, "pages", (json_int_t) s->pages, "page_bytes",
+                     (json_int_t) s->page_bytes, "tokens", (json_int_t) s->tokens, "tokens_free",
+                     (json_int_t) s->tokens_free, "held_pages", (json_int_t) s->held_pages, "leased",
+                     (json_int_t) s->leased, "evictions", (json_int_t) s->evictions);
 }
 
 static json_t *device_json(const kvc_device_status *d)
 {
-    return json_pack("{s:o, s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name",
-                     text_json(d->name, sizeof(d->name)), "uuid", text_json(d->uuid, sizeof(d->uuid)), "product",
-                     text_json(d->product, sizeof(d->product)), "state", state_name(d->state), "message",
-                     text_json(d->message, sizeof(d->message)), "pool_bytes", (json_int_t) d->pool_bytes, "extent_bytes",
-                     (json_int_t) d->extent_bytes, "page_bytes", (json_int_t) d->page_bytes, "waste_bytes",
-                     (json_int_t) d->waste_bytes, "held_bytes", (json_int_t) d->held_bytes, "guaranteed_bytes",
-                     (json_int_t) d->guaranteed_bytes, "pages", (json_int_t) d->pages, "sessions", (json_int_t) d->sessions,
-                     "spare_extents", (json_int_t) d->spare_extents, "retired_extents", (json_int_t) d->retired_extents,
+    return json_pack("{s:o, s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                     "name", text_json(d->name, sizeof(d->name)), "uuid", text_json(d->uuid, sizeof(d->uuid)),
+                     "product", text_json(d->product, sizeof(d->product)), "state", state_name(d->state),
+                     "message", text_json(d->message, sizeof(d->message)), "pool_bytes",
+                     (json_int_t) d->pool_bytes, "extent_bytes", (json_int_t) d->extent_bytes, "page_bytes",
+                     (json_int_t) d->page_bytes, "waste_bytes", (json_int_t) d->waste_bytes, "held_bytes",
+                     (json_int_t) d->held_bytes, "guaranteed_bytes", (json_int_t) d->guaranteed_bytes,
+                     "pages", (json_int_t) d->pages, "sessions", (json_int_t) d->sessions, "spare_extents",
+                     (json_int_t) d->spare_extents, "retired_extents", (json_int_t) d->retired_extents,
                      "quarantined_slots", (json_int_t) d->quarantined_slots);
 }
 
 static json_t *mover_json(const kvc_status *s)
 {
-    return json_pack("{s:I, s:I}", "pid", (json_int_t) s->mover_pid, "restarts", (json_int_t) s->mover_restarts);
+    return json_pack("{s:I, s:I}", "pid", (json_int_t) s->mover_pid, "restarts",
+                     (json_int_t) s->mover_restarts);
 }
 
 /* NULL anywhere (no memory) makes the whole NULL: json_array_append_new() refuses it. */
@@ -168,18 +173,21 @@ static json_t *spaces_json(const kvc_status *s)
 
 static int print_json(const kvc_status *s)
 {
-    return report_json(json_pack(
-        "{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, "
-        "s:o, s:o}", "memory", memory_json(s), "work", threads_json(s), "guaranteed_bytes",
-        (json_int_t) s->guaranteed_bytes, "pid", (json_int_t) s->pid,
-        "draining", s->draining != 0, "evictions", (json_int_t) s->evictions,
-        "uptime_ms", (json_int_t) s->uptime_ms, "version", text_json(s->version, sizeof(s->version)), "event_backend",
-        text_json(s->event_backend, sizeof(s->event_backend)), "restart", text_json(s->restart, sizeof(s->restart)),
-        "pool_bytes", (json_int_t) s->pool_bytes, "extent_bytes", (json_int_t) s->extent_bytes, "page_bytes",
-        (json_int_t) s->page_bytes, "waste_bytes", (json_int_t) s->waste_bytes, "sessions", (json_int_t) s->sessions,
-        "leases", (json_int_t) s->leases, "held_pages", (json_int_t) s->held_pages, "refused_packets",
-        (json_int_t) s->refused_packets, "tenants", tenants_json(s), "spaces", spaces_json(s), "devices",
-        devices_json(s), "mover", mover_json(s)));
+    return report_json(
+        json_pack("{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+                  "s:I, s:o, s:o, "
+                  "s:o, s:o}",
+                  "memory", memory_json(s), "work", threads_json(s), "guaranteed_bytes",
+                  (json_int_t) s->guaranteed_bytes, "pid", (json_int_t) s->pid, "draining", s->draining != 0,
+                  "evictions", (json_int_t) s->evictions, "uptime_ms", (json_int_t) s->uptime_ms, "version",
+                  text_json(s->version, sizeof(s->version)), "event_backend",
+                  text_json(s->event_backend, sizeof(s->event_backend)), "restart",
+                  text_json(s->restart, sizeof(s->restart)), "pool_bytes", (json_int_t) s->pool_bytes,
+                  "extent_bytes", (json_int_t) s->extent_bytes, "page_bytes", (json_int_t) s->page_bytes,
+                  "waste_bytes", (json_int_t) s->waste_bytes, "sessions", (json_int_t) s->sessions, "leases",
+                  (json_int_t) s->leases, "held_pages", (json_int_t) s->held_pages, "refused_packets",
+                  (json_int_t) s->refused_packets, "tenants", tenants_json(s), "spaces", spaces_json(s),
+                  "devices", devices_json(s), "mover", mover_json(s)));
 }
 
 static void print_head(const kvc_status *s)
@@ -187,8 +195,8 @@ static void print_head(const kvc_status *s)
     char up[HUMAN_BYTES], pool[HUMAN_BYTES], extents[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES];
 
     printf("kvcobrad  %.*s, process %ju, up %s, %.*s, restart=%.*s\n", (int) sizeof(s->version), s->version,
-           (uintmax_t) s->pid, human_seconds((double) s->uptime_ms * 1e-3, up), (int) sizeof(s->event_backend),
-           s->event_backend, (int) sizeof(s->restart), s->restart);
+           (uintmax_t) s->pid, human_seconds((double) s->uptime_ms * 1e-3, up),
+           (int) sizeof(s->event_backend), s->event_backend, (int) sizeof(s->restart), s->restart);
     if (s->draining)
         printf("draining  no new sessions, models and pages; 'kvcobra drain --off' ends that\n");
     printf("pool      %s, %s of it allocated: %s in pages, %s waste\n", human_bytes(s->pool_bytes, pool),
@@ -197,7 +205,8 @@ static void print_head(const kvc_status *s)
     printf("clients   %ju sessions, %ju leases on %ju pages; %ju packets refused\n", (uintmax_t) s->sessions,
            (uintmax_t) s->leases, (uintmax_t) s->held_pages, (uintmax_t) s->refused_packets);
     if (s->n_devices > 1 && s->mover_pid > 0)
-        printf("mover     process %ju, started again %ju times\n", (uintmax_t) s->mover_pid, (uintmax_t) s->mover_restarts);
+        printf("mover     process %ju, started again %ju times\n", (uintmax_t) s->mover_pid,
+               (uintmax_t) s->mover_restarts);
     else if (s->n_devices > 1)
         printf("mover     not running\n");
 }
@@ -206,17 +215,20 @@ static void print_head(const kvc_status *s)
 static int print_devices(const kvc_status *s)
 {
     _cleanup_(report_freep) struct report *r =
-        report_new("<gpu\t<state\t<product\t>pool\t>allocated\t>pages\t>held\t>waste\t>sessions\t>spare\t>retired\t<uuid");
+        report_new("<gpu\t<state\t<product\t>pool\t>allocated\t>pages\t>held\t>waste\t>sessions\t>spare\t>"
+                   "retired\t<uuid");
 
     for (size_t i = 1; i < s->n_devices; i++) {
         const kvc_device_status *d = &s->devices[i];
-        char pool[HUMAN_BYTES], extents[HUMAN_BYTES], pages[HUMAN_BYTES], held[HUMAN_BYTES], waste[HUMAN_BYTES];
+        char pool[HUMAN_BYTES], extents[HUMAN_BYTES], pages[HUMAN_BYTES], held[HUMAN_BYTES],
+            waste[HUMAN_BYTES];
 
         report_row(r, "%.*s\t%s\t%.*s\t%s\t%s\t%s\t%s\t%s\t%ju\t%u\t%u\t%.*s", (int) sizeof(d->name), d->name,
                    state_name(d->state), (int) sizeof(d->product), d->product[0] ? d->product : "-",
-                   human_bytes(d->pool_bytes, pool), human_bytes(d->extent_bytes, extents), human_bytes(d->page_bytes, pages),
-                   human_bytes(d->held_bytes, held), human_bytes(d->waste_bytes, waste), (uintmax_t) d->sessions,
-                   d->spare_extents, d->retired_extents, (int) sizeof(d->uuid), d->uuid);
+                   human_bytes(d->pool_bytes, pool), human_bytes(d->extent_bytes, extents),
+                   human_bytes(d->page_bytes, pages), human_bytes(d->held_bytes, held),
+                   human_bytes(d->waste_bytes, waste), (uintmax_t) d->sessions, d->spare_extents,
+                   d->retired_extents, (int) sizeof(d->uuid), d->uuid);
     }
     return report_print(r, stdout);
 }
@@ -229,24 +241,26 @@ static void print_device_notes(const kvc_status *s)
         if (d->message[0])
             printf("%.*s: %.*s\n", (int) sizeof(d->name), d->name, (int) sizeof(d->message), d->message);
         if (d->quarantined_slots > 0)
-            printf("%.*s: %ju pages of dead processes wait until their kernels cannot run any more\n", (int) sizeof(d->name),
-                   d->name, (uintmax_t) d->quarantined_slots);
+            printf("%.*s: %ju pages of dead processes wait until their kernels cannot run any more\n",
+                   (int) sizeof(d->name), d->name, (uintmax_t) d->quarantined_slots);
     }
 }
 
 static int print_tenants(const kvc_status *s)
 {
     _cleanup_(report_freep) struct report *r =
-        report_new("<tenant\t>quota\t>sure\t>used\t>held\t>arena\t>pages\t>sessions\t>hits\t>misses\t>evictions\t<isolation");
+        report_new("<tenant\t>quota\t>sure\t>used\t>held\t>arena\t>pages\t>sessions\t>hits\t>misses\t>"
+                   "evictions\t<isolation");
 
     for (size_t i = 0; i < s->n_tenants; i++) {
         const kvc_tenant_status *t = &s->tenants[i];
         char quota[HUMAN_BYTES], sure[HUMAN_BYTES], used[HUMAN_BYTES], held[HUMAN_BYTES], arena[HUMAN_BYTES];
 
         report_row(r, "%.*s\t%s\t%s\t%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%s", (int) sizeof(t->name), t->name,
-                   human_bytes(t->quota_bytes, quota), human_bytes(t->guarantee_bytes, sure), human_bytes(t->used_bytes, used),
-                   human_bytes(t->held_bytes, held), human_bytes(t->arena_bytes, arena), (uintmax_t) t->pages,
-                   (uintmax_t) t->sessions, (uintmax_t) t->hits, (uintmax_t) t->misses, (uintmax_t) t->evictions,
+                   human_bytes(t->quota_bytes, quota), human_bytes(t->guarantee_bytes, sure),
+                   human_bytes(t->used_bytes, used), human_bytes(t->held_bytes, held),
+                   human_bytes(t->arena_bytes, arena), (uintmax_t) t->pages, (uintmax_t) t->sessions,
+                   (uintmax_t) t->hits, (uintmax_t) t->misses, (uintmax_t) t->evictions,
                    t->isolated ? "kernel" : "none");
     }
     return report_print(r, stdout);
@@ -261,9 +275,9 @@ static int print_spaces(const kvc_status *s)
         const kvc_space_status *p = &s->spaces[i];
         char digest[DIGEST_HEX_BYTES];
 
-        report_row(r, "%s\t%u to %u\t%ju\t%ju\t%ju\t%ju", digest_short(p->table_digest, digest), p->first_kv_head,
-                   p->first_kv_head + p->n_kv_heads - 1, (uintmax_t) p->pages, (uintmax_t) p->page_bytes,
-                   (uintmax_t) p->tokens, (uintmax_t) p->tokens_free);
+        report_row(r, "%s\t%u to %u\t%ju\t%ju\t%ju\t%ju", digest_short(p->table_digest, digest),
+                   p->first_kv_head, p->first_kv_head + p->n_kv_heads - 1, (uintmax_t) p->pages,
+                   (uintmax_t) p->page_bytes, (uintmax_t) p->tokens, (uintmax_t) p->tokens_free);
     }
     return report_print(r, stdout);
 }
@@ -292,10 +306,10 @@ static int print_text(const kvc_status *s)
 
 static int run(int argc, char **argv)
 {
-    struct status_options o = { 0 };
+    struct status_options o = {0};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(kvc_status_freep) kvc_status *s = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     command_parse(&argp, argc, argv, &o);
     if (client_open(o.socket, &c, &e) < 0)
@@ -305,4 +319,4 @@ static int run(int argc, char **argv)
     return o.common.json ? print_json(s) : print_text(s);
 }
 
-const struct command cmd_status = { "status", "what a daemon holds, for whom, and how much still fits", run };
+const struct command cmd_status = {"status", "what a daemon holds, for whom, and how much still fits", run};

@@ -1,6 +1,6 @@
 /*
- * kvcobra table list|stage|shadow|canary|activate|rollback|retire: the tables of a running daemon. Changes need the operator
- * socket; what its clients would notice is said first and asked for.
+ * kvcobra table list|stage|shadow|canary|activate|rollback|retire: the tables of a running daemon. Changes
+ * need the operator socket; what its clients would notice is said first and asked for.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -34,10 +34,13 @@ static const char doc[] =
     "Look at the allocation tables of a daemon, hand it a new one, or change the one in use.\v"
     "  list            every table that the daemon knows, and its state\n"
     "  stage FILE      give it a table file; the daemon verifies it before it answers\n"
-    "  shadow TABLE    clients encode --share percent of their new chunks with TABLE too, which is not in use, and report "
+    "  shadow TABLE    clients encode --share percent of their new chunks with TABLE too, which is not in "
+    "use, and report "
     "the errors of both, which list shows; --share 0 ends it\n"
-    "  canary TABLE    --share percent of new sequences, and all of each --tenant, use TABLE; --share 0 ends it\n"
-    "  activate TABLE  new sequences use this one from now on; TABLE is a table file, a digest, or the first six "
+    "  canary TABLE    --share percent of new sequences, and all of each --tenant, use TABLE; --share 0 ends "
+    "it\n"
+    "  activate TABLE  new sequences use this one from now on; TABLE is a table file, a digest, or the first "
+    "six "
     "or more digits of one that the daemon knows\n"
     "  rollback TABLE  leave TABLE, which is active, for the one that was active before it\n"
     "  retire TABLE    no more pages for TABLE, which is not active; it goes when nobody uses it\n\n"
@@ -47,22 +50,26 @@ static const char doc[] =
     "  kvcobra table activate model-3.table --socket /run/kvcobra/operator.sock";
 
 static const struct argp_option options[] = {
-    { "socket", OPT_SOCKET, "PATH", 0, "The daemon's socket; stage and activate need its operator socket (required)",
-      1 },
-    { "revision", OPT_REVISION, "N", 0, "shadow, canary, activate, rollback: refuse unless this is newer than the daemon's revision "
-      "(default: the next one); retire: refuse if the daemon's is newer", 1 },
-    { "share", OPT_SHARE, "PERCENT", 0, "shadow: of new chunks; canary: of new sequences (in steps of 1/256, below 100); "
-      "0 = end", 1 },
-    { "tenant", OPT_TENANT, "NAME", 0, "canary: all new sequences of this tenant; may be repeated", 1 },
-    { "yes", OPT_YES, NULL, 0, "shadow, canary, rollback, retire: do not ask", 1 },
-    { 0 },
+    {"socket", OPT_SOCKET, "PATH", 0,
+     "The daemon's socket; stage and activate need its operator socket (required)", 1},
+    {"revision", OPT_REVISION, "N", 0,
+     "shadow, canary, activate, rollback: refuse unless this is newer than the daemon's revision "
+     "(default: the next one); retire: refuse if the daemon's is newer",
+     1},
+    {"share", OPT_SHARE, "PERCENT", 0,
+     "shadow: of new chunks; canary: of new sequences (in steps of 1/256, below 100); "
+     "0 = end",
+     1},
+    {"tenant", OPT_TENANT, "NAME", 0, "canary: all new sequences of this tenant; may be repeated", 1},
+    {"yes", OPT_YES, NULL, 0, "shadow, canary, rollback, retire: do not ask", 1},
+    {0},
 };
 
 #define ACTIONS "list, stage, shadow, canary, activate, rollback, retire"
 
 static bool is_change(const char *action)
 {
-    static const char *const changes[] = { "stage", "shadow", "canary", "activate", "rollback", "retire" };
+    static const char *const changes[] = {"stage", "shadow", "canary", "activate", "rollback", "retire"};
 
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++)
         if (strcmp(action, changes[i]) == 0)
@@ -87,7 +94,8 @@ static void check(const struct table_options *o, const struct argp_state *state)
         if (o->share < 0 && o->n_tenants == 0)
             argp_error(state, "canary needs --share or --tenant");
         if (o->share >= 100)
-            argp_error(state, "--share %g: a canary is for less than all; activate the table for all", o->share);
+            argp_error(state, "--share %g: a canary is for less than all; activate the table for all",
+                       o->share);
     } else if (strcmp(o->action, "shadow") == 0) {
         if (o->share < 0)
             argp_error(state, "shadow needs --share");
@@ -135,7 +143,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, "list|stage|shadow|canary|activate|rollback|retire [TABLE]", doc, common_children, NULL, NULL };
+static const struct argp argp = {
+    options, parse, "list|stage|shadow|canary|activate|rollback|retire [TABLE]", doc, common_children,
+    NULL,    NULL};
 
 static const char *state_name(enum kvc_table_state s)
 {
@@ -173,23 +183,25 @@ static double saturation(const kvc_fit *f, enum kvc_side side)
 static json_t *live_json(const kvc_table_info *t)
 {
     const kvc_fit *f = &t->fit;
-    const double saturated[2] = { saturation(f, KVC_K), saturation(f, KVC_V) };
+    const double saturated[2] = {saturation(f, KVC_K), saturation(f, KVC_V)};
 
-    return json_pack("{s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:I}", "reports", (json_int_t) f->reports, "tokens",
-                     (json_int_t) f->tokens, "error", pair_json(f->error), "saturation", pair_json(saturated),
-                     "shadow_tokens", (json_int_t) f->shadow_tokens, "active_error", pair_json(f->active_error),
-                     "shadow_error", pair_json(f->shadow_error), "shadow_ppm", (json_int_t) t->shadow_ppm, "canary_share",
-                     (json_int_t) t->canary_share, "canary_tenants", (json_int_t) t->canary_tenants);
+    return json_pack("{s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:I}", "reports", (json_int_t) f->reports,
+                     "tokens", (json_int_t) f->tokens, "error", pair_json(f->error), "saturation",
+                     pair_json(saturated), "shadow_tokens", (json_int_t) f->shadow_tokens, "active_error",
+                     pair_json(f->active_error), "shadow_error", pair_json(f->shadow_error), "shadow_ppm",
+                     (json_int_t) t->shadow_ppm, "canary_share", (json_int_t) t->canary_share,
+                     "canary_tenants", (json_int_t) t->canary_tenants);
 }
 
 static json_t *table_json(const kvc_table_info *t)
 {
     char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES];
 
-    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "digest", digest_hex(t->digest, digest), "model",
-                     digest_hex(t->model_digest, model), "state", state_name(t->state), "bpd_code", t->bpd_code,
-                     "file_bytes", (json_int_t) t->file_bytes, "references", (json_int_t) t->references, "pages",
-                     (json_int_t) t->pages, "revision", (json_int_t) t->revision, "reason",
+    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "digest",
+                     digest_hex(t->digest, digest), "model", digest_hex(t->model_digest, model), "state",
+                     state_name(t->state), "bpd_code", t->bpd_code, "file_bytes", (json_int_t) t->file_bytes,
+                     "references", (json_int_t) t->references, "pages", (json_int_t) t->pages, "revision",
+                     (json_int_t) t->revision, "reason",
                      utf8_json(t->reason, strnlen(t->reason, sizeof(t->reason))), "live", live_json(t));
 }
 
@@ -214,17 +226,18 @@ static void print_trial(const kvc_table_info *t)
     const char *name = digest_short(t->digest, hex);
 
     if (f->tokens > 0)
-        printf("%s: live error of keys %.4f, values %.4f on %ju tokens; saturated %.2g, %.2g\n", name, f->error[KVC_K],
-               f->error[KVC_V], (uintmax_t) f->tokens, saturation(f, KVC_K), saturation(f, KVC_V));
+        printf("%s: live error of keys %.4f, values %.4f on %ju tokens; saturated %.2g, %.2g\n", name,
+               f->error[KVC_K], f->error[KVC_V], (uintmax_t) f->tokens, saturation(f, KVC_K),
+               saturation(f, KVC_V));
     if (t->state == KVC_TABLE_SHADOW)
         printf("%s: in shadow of %.4g %% of new chunks\n", name, t->shadow_ppm / 1e4);
     if (f->shadow_tokens > 0)
-        printf("%s: error of keys %.4f, values %.4f, where the active table has %.4f, %.4f, on %ju tokens\n", name,
-               f->shadow_error[KVC_K], f->shadow_error[KVC_V], f->active_error[KVC_K], f->active_error[KVC_V],
-               (uintmax_t) f->shadow_tokens);
+        printf("%s: error of keys %.4f, values %.4f, where the active table has %.4f, %.4f, on %ju tokens\n",
+               name, f->shadow_error[KVC_K], f->shadow_error[KVC_V], f->active_error[KVC_K],
+               f->active_error[KVC_V], (uintmax_t) f->shadow_tokens);
     if (t->canary_share > 0 || t->canary_tenants > 0)
-        printf("%s: canary for %.3g %% of new sequences and all of %u tenants\n", name, t->canary_share / 2.56,
-               t->canary_tenants);
+        printf("%s: canary for %.3g %% of new sequences and all of %u tenants\n", name,
+               t->canary_share / 2.56, t->canary_tenants);
 }
 
 static int list_text(const kvc_table_info *tables, size_t n)
@@ -267,7 +280,7 @@ static int stage(kvc_client *c, const struct table_options *o)
     _cleanup_(freep) void *bytes = NULL;
     uint8_t digest[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n_bytes;
     int r;
 
@@ -284,7 +297,8 @@ static int stage(kvc_client *c, const struct table_options *o)
 }
 
 /* Number of the digests in @tables that begin with the digits @text; the last of them in @ret. */
-static size_t find_digest(const kvc_table_info *tables, size_t n, const char *text, uint8_t ret[KVC_DIGEST_BYTES])
+static size_t find_digest(const kvc_table_info *tables, size_t n, const char *text,
+                          uint8_t ret[KVC_DIGEST_BYTES])
 {
     size_t found = 0;
 
@@ -300,7 +314,8 @@ static size_t find_digest(const kvc_table_info *tables, size_t n, const char *te
 }
 
 /* A digest typed by a person, whole or its beginning: only what the daemon knows can be meant. */
-static int digest_from_digits(kvc_client *c, const char *text, uint8_t ret[KVC_DIGEST_BYTES], struct errmsg *e)
+static int digest_from_digits(kvc_client *c, const char *text, uint8_t ret[KVC_DIGEST_BYTES],
+                              struct errmsg *e)
 {
     _cleanup_(freep) kvc_table_info *tables = NULL;
     size_t n, found;
@@ -344,7 +359,7 @@ static int activate(kvc_client *c, const struct table_options *o)
 {
     uint8_t digest[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint64_t revision = 0;
     int r;
 
@@ -355,23 +370,24 @@ static int activate(kvc_client *c, const struct table_options *o)
         return command_fail("cannot activate %s: %s", o->what, kvc_last_error(c));
     (void) digest_hex(digest, hex);
     if (o->common.json)
-        return report_json(json_pack("{s:s, s:I, s:b}", "digest", hex, "revision", (json_int_t) revision, "already",
-                                     r > 0));
+        return report_json(
+            json_pack("{s:s, s:I, s:b}", "digest", hex, "revision", (json_int_t) revision, "already", r > 0));
     printf("%s %s, revision %ju\n", r > 0 ? "was already active:" : "active", hex, (uintmax_t) revision);
     return COMMAND_OK;
 }
 
 /* One of a shadow's and a canary's ends. */
-static int tried(const struct table_options *o, const char *what, bool ends, const uint8_t *digest, uint64_t revision, int r)
+static int tried(const struct table_options *o, const char *what, bool ends, const uint8_t *digest,
+                 uint64_t revision, int r)
 {
     char hex[DIGEST_HEX_BYTES];
 
     (void) digest_hex(digest, hex);
     if (o->common.json)
-        return report_json(json_pack("{s:s, s:I, s:b, s:b}", "digest", hex, "revision", (json_int_t) revision, what, !ends,
-                                     "already", r > 0));
-    printf("%s%s %s, revision %ju\n", r > 0 ? "was already " : "", ends ? "not tried as that any more:" : what, hex,
-           (uintmax_t) revision);
+        return report_json(json_pack("{s:s, s:I, s:b, s:b}", "digest", hex, "revision", (json_int_t) revision,
+                                     what, !ends, "already", r > 0));
+    printf("%s%s %s, revision %ju\n", r > 0 ? "was already " : "",
+           ends ? "not tried as that any more:" : what, hex, (uintmax_t) revision);
     return COMMAND_OK;
 }
 
@@ -379,7 +395,7 @@ static int shadow(kvc_client *c, const struct table_options *o)
 {
     uint8_t digest[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint64_t revision = 0;
     bool ends = o->share <= 0;
     int r;
@@ -387,10 +403,14 @@ static int shadow(kvc_client *c, const struct table_options *o)
     if (find_table(c, o->what, digest, &e) < 0)
         return command_fail("%s", e.text);
     (void) digest_hex(digest, hex);
-    if (!ends && !confirm(o->yes, "Clients of the model encode %g %% of their new chunks twice, with table %.12s too, and "
-                          "report both errors. Nothing is stored with it.", o->share, hex))
+    if (!ends &&
+        !confirm(o->yes,
+                 "Clients of the model encode %g %% of their new chunks twice, with table %.12s too, and "
+                 "report both errors. Nothing is stored with it.",
+                 o->share, hex))
         return COMMAND_FAILED;
-    r = kvc_table_shadow(c, digest, ends ? 0 : (uint32_t) (o->share * 1e4 + 0.5) + (o->share < 5e-5), o->revision, &revision);
+    r = kvc_table_shadow(c, digest, ends ? 0 : (uint32_t) (o->share * 1e4 + 0.5) + (o->share < 5e-5),
+                         o->revision, &revision);
     if (r < 0)
         return command_fail("cannot put %s in shadow: %s", o->what, kvc_last_error(c));
     return tried(o, "shadow", ends, digest, revision, r);
@@ -401,7 +421,7 @@ static int canary(kvc_client *c, const struct table_options *o)
     uint32_t share = o->share > 0 ? (uint32_t) (o->share * 2.56 + 0.5) : 0;
     uint8_t digest[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint64_t revision = 0;
     bool ends = o->share <= 0 && o->n_tenants == 0;
     int r;
@@ -413,9 +433,12 @@ static int canary(kvc_client *c, const struct table_options *o)
     if (find_table(c, o->what, digest, &e) < 0)
         return command_fail("%s", e.text);
     (void) digest_hex(digest, hex);
-    if (!confirm(o->yes, ends ? "New sequences stop using table %.12s; it drains if it was used. (%u/256, %zu tenants)" :
-                 "New sequences use table %.12s: %u of 256, and all of %zu tenants. They share no pages with the others.", hex,
-                 share, o->n_tenants))
+    if (!confirm(o->yes,
+                 ends
+                     ? "New sequences stop using table %.12s; it drains if it was used. (%u/256, %zu tenants)"
+                     : "New sequences use table %.12s: %u of 256, and all of %zu tenants. They share no "
+                       "pages with the others.",
+                 hex, share, o->n_tenants))
         return COMMAND_FAILED;
     r = kvc_table_canary(c, digest, share, o->tenants, o->n_tenants, o->revision, &revision);
     if (r < 0)
@@ -427,15 +450,18 @@ static int rollback(kvc_client *c, const struct table_options *o)
 {
     uint8_t digest[KVC_DIGEST_BYTES], active[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES], active_hex[DIGEST_HEX_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint64_t revision = 0;
     int r;
 
     if (find_table(c, o->what, digest, &e) < 0)
         return command_fail("%s", e.text);
     (void) digest_hex(digest, hex);
-    if (!confirm(o->yes, "New sequences stop using table %.12s and use the one that was active before it; sequences that "
-                 "have begun keep theirs.", hex))
+    if (!confirm(
+            o->yes,
+            "New sequences stop using table %.12s and use the one that was active before it; sequences that "
+            "have begun keep theirs.",
+            hex))
         return COMMAND_FAILED;
     r = kvc_table_rollback(c, digest, o->revision, active, &revision);
     if (r < 0)
@@ -444,7 +470,8 @@ static int rollback(kvc_client *c, const struct table_options *o)
     if (o->common.json)
         return report_json(json_pack("{s:s, s:s, s:I, s:b}", "left", hex, "active", active_hex, "revision",
                                      (json_int_t) revision, "already", r > 0));
-    printf("%s %s, revision %ju\n", r > 0 ? "not active before; active is" : "active", active_hex, (uintmax_t) revision);
+    printf("%s %s, revision %ju\n", r > 0 ? "not active before; active is" : "active", active_hex,
+           (uintmax_t) revision);
     return COMMAND_OK;
 }
 
@@ -453,29 +480,33 @@ static int retire(kvc_client *c, const struct table_options *o)
     uint8_t digest[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES];
     enum kvc_table_state state;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r;
 
     if (find_table(c, o->what, digest, &e) < 0)
         return command_fail("%s", e.text);
     (void) digest_hex(digest, hex);
-    if (!confirm(o->yes, "Table %.12s takes no more pages and cannot be rolled back to; the pages that nobody holds go "
-                 "first when room is needed, all of them when nobody uses the table any more.", hex))
+    if (!confirm(
+            o->yes,
+            "Table %.12s takes no more pages and cannot be rolled back to; the pages that nobody holds go "
+            "first when room is needed, all of them when nobody uses the table any more.",
+            hex))
         return COMMAND_FAILED;
     r = kvc_table_retire(c, digest, o->revision, &state);
     if (r < 0)
         return command_fail("cannot retire %s: %s", o->what, kvc_last_error(c));
     if (o->common.json)
-        return report_json(json_pack("{s:s, s:s, s:b}", "digest", hex, "state", state_name(state), "already", r > 0));
+        return report_json(
+            json_pack("{s:s, s:s, s:b}", "digest", hex, "state", state_name(state), "already", r > 0));
     printf("%s%s %s\n", r > 0 ? "was already " : "", state_name(state), hex);
     return COMMAND_OK;
 }
 
 static int run(int argc, char **argv)
 {
-    struct table_options o = { .share = -1 };
+    struct table_options o = {.share = -1};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     command_parse(&argp, argc, argv, &o);
     if (client_open(o.socket, &c, &e) < 0)
@@ -493,4 +524,4 @@ static int run(int argc, char **argv)
     return strcmp(o.action, "rollback") == 0 ? rollback(c, &o) : retire(c, &o);
 }
 
-const struct command cmd_table = { "table", "stage, try, activate, roll back, retire a daemon's tables", run };
+const struct command cmd_table = {"table", "stage, try, activate, roll back, retire a daemon's tables", run};

@@ -23,14 +23,15 @@ struct top_options {
 
 static const char doc[] =
     "Watch a daemon: use, hit rates, leases and evictions, by tenant and by table. q or Ctrl-C ends it.\v"
-    "Rates and hit rates are those of the last interval. Without a terminal to draw on (a pipe, TERM=dumb) the figures since "
+    "Rates and hit rates are those of the last interval. Without a terminal to draw on (a pipe, TERM=dumb) "
+    "the figures since "
     "the daemon's start are printed once; for programs there is 'kvcobra status --json'.\n\n"
     "  kvcobra top --socket /run/kvcobra/operator.sock --interval 5";
 
 static const struct argp_option options[] = {
-    { "socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1 },
-    { "interval", OPT_INTERVAL, "SECONDS", 0, "Between two looks, 0.1 to 3600 (default: 2)", 1 },
-    { 0 },
+    {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
+    {"interval", OPT_INTERVAL, "SECONDS", 0, "Between two looks, 0.1 to 3600 (default: 2)", 1},
+    {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -55,7 +56,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = { options, parse, NULL, doc, NULL, NULL, NULL };
+static const struct argp argp = {options, parse, NULL, doc, NULL, NULL, NULL};
 
 struct look {
     kvc_status *status;
@@ -67,12 +68,12 @@ static void look_deinit(struct look *l)
 {
     l->status = kvc_status_free(l->status);
     free(l->tables);
-    *l = (struct look) { 0 };
+    *l = (struct look){0};
 }
 
 static int look(kvc_client *c, struct look *ret)
 {
-    _cleanup_(look_deinit) struct look l = { 0 };
+    _cleanup_(look_deinit) struct look l = {0};
     size_t n = 0;
     int r = kvc_status_get(c, &l.status);
 
@@ -80,16 +81,16 @@ static int look(kvc_client *c, struct look *ret)
         r = kvc_table_list(c, &l.tables, &n);
     if (r < 0)
         return r;
-    l.moment = (struct top_moment) { clock_seconds(), l.status, l.tables, n };
+    l.moment = (struct top_moment){clock_seconds(), l.status, l.tables, n};
     look_deinit(ret);
     *ret = l;
-    l = (struct look) { 0 };
+    l = (struct look){0};
     return 0;
 }
 
 static int print_once(kvc_client *c)
 {
-    _cleanup_(look_deinit) struct look l = { 0 };
+    _cleanup_(look_deinit) struct look l = {0};
     _cleanup_(freep) char *text = NULL;
 
     if (look(c, &l) < 0)
@@ -114,7 +115,7 @@ static bool draw(const struct look *now, const struct look *before)
 /* Until somebody quits. Return: 0; -errno of the client; 1: the terminal cannot be drawn on. */
 static int watch(kvc_client *c, double interval)
 {
-    _cleanup_(look_deinit) struct look before = { 0 }, now = { 0 };
+    _cleanup_(look_deinit) struct look before = {0}, now = {0};
     int r = look(c, &now);
 
     while (r == 0) {
@@ -129,7 +130,7 @@ static int watch(kvc_client *c, double interval)
             continue;
         look_deinit(&before);
         before = now;
-        now = (struct look) { 0 };
+        now = (struct look){0};
         r = look(c, &now);
     }
     return r;
@@ -137,9 +138,9 @@ static int watch(kvc_client *c, double interval)
 
 static int run(int argc, char **argv)
 {
-    struct top_options o = { .interval = 2 };
+    struct top_options o = {.interval = 2};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r;
 
     command_parse(&argp, argc, argv, &o);
@@ -157,4 +158,4 @@ static int run(int argc, char **argv)
     return r == 0 ? COMMAND_OK : command_fail("cannot draw on this terminal any more");
 }
 
-const struct command cmd_top = { "top", "watch what a daemon does, by tenant and by table", run };
+const struct command cmd_top = {"top", "watch what a daemon does, by tenant and by table", run};

@@ -13,8 +13,8 @@
 
 #include "tools/command/clock.h"
 
-static const int ends[] = { SIGINT, SIGTERM, SIGHUP };
-static const int all[] = { SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH };
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+static const int all[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH};
 
 enum { N_ENDS = sizeof(ends) / sizeof(ends[0]), N_ALL = sizeof(all) / sizeof(all[0]) };
 
@@ -72,7 +72,7 @@ static int set_keys(void)
 
 int screen_enter(void)
 {
-    struct sigaction a = { .sa_handler = on_signal };
+    struct sigaction a = {.sa_handler = on_signal};
     sigset_t mask;
     int r;
 
@@ -107,14 +107,15 @@ void screen_leave(void)
 
 void screen_size(unsigned *ret_width, unsigned *ret_height)
 {
-    struct winsize w = { 0 };
+    struct winsize w = {0};
 
     (void) ioctl(STDOUT_FILENO, TIOCGWINSZ, &w);
     *ret_width = w.ws_col > 0 ? w.ws_col : 80;
     *ret_height = w.ws_row > 0 ? w.ws_row : 24;
 }
 
-/* The end of each line and the rest of the screen are erased as we go; the last line has no newline: nothing scrolls. */
+/* The end of each line and the rest of the screen are erased as we go; the last line has no newline: nothing
+ * scrolls. */
 bool screen_draw(const char *text)
 {
     bool whole = write_text("\033[H");
@@ -162,8 +163,9 @@ enum screen_event screen_wait(double seconds)
     double until = clock_seconds() + seconds, left;
 
     while ((left = until - clock_seconds()) > 0) {
-        struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
-        struct timespec t = { .tv_sec = (time_t) left, .tv_nsec = (long) ((left - (double) (time_t) left) * 1e9) };
+        struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+        struct timespec t = {.tv_sec = (time_t) left,
+                             .tv_nsec = (long) ((left - (double) (time_t) left) * 1e9)};
         int n = ppoll(&p, 1, &t, &saved.mask);
 
         if (wants_to_quit() || (n < 0 && errno != EINTR) || (n > 0 && key_quits(p.revents)))

@@ -1,6 +1,6 @@
 /*
- * A terminal that `kvcobra top` draws on: the alternate screen, no cursor, keys without Enter; given back as it was, also on
- * Ctrl-C, Ctrl-Z, SIGTERM and SIGHUP. One at a time: signals have no context.
+ * A terminal that `kvcobra top` draws on: the alternate screen, no cursor, keys without Enter; given back as
+ * it was, also on Ctrl-C, Ctrl-Z, SIGTERM and SIGHUP. One at a time: signals have no context.
  */
 #pragma once
 
@@ -15,7 +15,8 @@ void screen_leave(void); /* twice is fine */
 
 void screen_size(unsigned *ret_width, unsigned *ret_height);
 
-/* Draws @text, lines from the upper left corner, over what is there: nothing flickers. False: the terminal is gone. */
+/* Draws @text, lines from the upper left corner, over what is there: nothing flickers. False: the terminal is
+ * gone. */
 bool screen_draw(const char *text);
 
 enum screen_event {

@@ -38,7 +38,7 @@ __attribute__((format(printf, 2, 3))) static void line(const struct screen *s, c
     fprintf(s->f, "%.*s\n", n, text);
 }
 
-/* ---- figures ----------------------------------------------------------------------------------------------------- */
+/* ---- figures ---- */
 
 static double interval(const struct top_moment *now, const struct top_moment *before)
 {
@@ -77,7 +77,7 @@ static const char *hit_rate(uint64_t hits, uint64_t misses, char ret[static 16])
 /* "12k", "3.4M": counts in few columns. */
 static const char *count(uint64_t n, char ret[static 16])
 {
-    static const char units[] = { ' ', 'k', 'M', 'G', 'T' };
+    static const char units[] = {' ', 'k', 'M', 'G', 'T'};
     double x = (double) n;
     unsigned u = 0;
 
@@ -92,11 +92,13 @@ static const char *count(uint64_t n, char ret[static 16])
     return ret;
 }
 
-/* ---- head -------------------------------------------------------------------------------------------------------- */
+/* ---- head ---- */
 
 static void bar(uint64_t part, uint64_t whole, char ret[static BAR_CELLS + 1])
 {
-    uint64_t n = whole == 0 ? 0 : part >= whole ? BAR_CELLS : (uint64_t) ((double) part / (double) whole * BAR_CELLS + 0.5);
+    uint64_t n = whole == 0      ? 0
+                 : part >= whole ? BAR_CELLS
+                                 : (uint64_t) ((double) part / (double) whole * BAR_CELLS + 0.5);
 
     for (unsigned i = 0; i < BAR_CELLS; i++)
         ret[i] = i < n ? '#' : '.';
@@ -119,27 +121,30 @@ static void gpu_line(const struct screen *s, const kvc_device_status *d)
 static void head(const struct screen *s, const struct top_moment *now, const struct top_moment *before)
 {
     const kvc_status *st = now->status;
-    char up[HUMAN_BYTES], pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1], r[16];
+    char up[HUMAN_BYTES], pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1],
+        r[16];
 
     line(s, "kvcobrad %.*s  process %ju  up %s  %.*s  restart=%.*s%s", (int) sizeof(st->version), st->version,
-         (uintmax_t) st->pid, human_seconds((double) st->uptime_ms * 1e-3, up), (int) sizeof(st->event_backend),
-         st->event_backend, (int) sizeof(st->restart), st->restart, st->draining ? "  DRAINING" : "");
+         (uintmax_t) st->pid, human_seconds((double) st->uptime_ms * 1e-3, up),
+         (int) sizeof(st->event_backend), st->event_backend, (int) sizeof(st->restart), st->restart,
+         st->draining ? "  DRAINING" : "");
     bar(st->page_bytes, st->pool_bytes, cells);
     line(s, "pool  [%s] %s in pages of %s, %s waste", cells, human_bytes(st->page_bytes, pages),
          human_bytes(st->pool_bytes, pool), human_bytes(st->waste_bytes, waste));
     for (size_t i = 1; i < st->n_devices; i++)
         gpu_line(s, &st->devices[i]);
-    line(s, "%ju sessions  %ju leases on %ju pages  %s evictions/s  %ju packets refused", (uintmax_t) st->sessions,
-         (uintmax_t) st->leases, (uintmax_t) st->held_pages,
+    line(s, "%ju sessions  %ju leases on %ju pages  %s evictions/s  %ju packets refused",
+         (uintmax_t) st->sessions, (uintmax_t) st->leases, (uintmax_t) st->held_pages,
          rate(grown(st->evictions, before ? before->status->evictions : 0), interval(now, before), r),
          (uintmax_t) st->refused_packets);
 }
 
-/* ---- tenants ----------------------------------------------------------------------------------------------------- */
+/* ---- tenants ---- */
 
 static int by_use(const void *a, const void *b)
 {
-    const kvc_tenant_status *x = *(const kvc_tenant_status *const *) a, *y = *(const kvc_tenant_status *const *) b;
+    const kvc_tenant_status *x = *(const kvc_tenant_status *const *) a,
+                            *y = *(const kvc_tenant_status *const *) b;
 
     if (x->used_bytes != y->used_bytes)
         return x->used_bytes < y->used_bytes ? 1 : -1;
@@ -154,10 +159,12 @@ static const kvc_tenant_status *earlier_tenant(const struct top_moment *before, 
     return NULL;
 }
 
-static void tenant_line(const struct screen *s, const kvc_tenant_status *t, const kvc_tenant_status *b, double seconds)
+static void tenant_line(const struct screen *s, const kvc_tenant_status *t, const kvc_tenant_status *b,
+                        double seconds)
 {
     static const kvc_tenant_status none;
-    char used[HUMAN_BYTES], quota[HUMAN_BYTES], held[HUMAN_BYTES], pages[16], leases[16], hits[16], evictions[16];
+    char used[HUMAN_BYTES], quota[HUMAN_BYTES], held[HUMAN_BYTES], pages[16], leases[16], hits[16],
+        evictions[16];
 
     if (!b)
         b = &none;
@@ -167,11 +174,12 @@ static void tenant_line(const struct screen *s, const kvc_tenant_status *t, cons
          rate(grown(t->evictions, b->evictions), seconds, evictions));
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------ */
+/* ---- tables ---- */
 
 static int by_pages(const void *a, const void *b)
 {
-    const kvc_space_status *x = *(const kvc_space_status *const *) a, *y = *(const kvc_space_status *const *) b;
+    const kvc_space_status *x = *(const kvc_space_status *const *) a,
+                           *y = *(const kvc_space_status *const *) b;
 
     if (x->pages != y->pages)
         return x->pages < y->pages ? 1 : -1;
@@ -192,10 +200,10 @@ static const kvc_space_status *earlier_space(const struct top_moment *before, co
 
 static const char *state_of(const struct top_moment *now, const uint8_t *digest)
 {
-    static const char *const names[] = { [KVC_TABLE_STAGED] = "staged", [KVC_TABLE_VERIFIED] = "verified",
-                                         [KVC_TABLE_SHADOW] = "shadow", [KVC_TABLE_ACTIVE] = "active",
-                                         [KVC_TABLE_DRAINING] = "draining", [KVC_TABLE_RETIRED] = "retired",
-                                         [KVC_TABLE_REJECTED] = "rejected" };
+    static const char *const names[] = {
+        [KVC_TABLE_STAGED] = "staged",    [KVC_TABLE_VERIFIED] = "verified", [KVC_TABLE_SHADOW] = "shadow",
+        [KVC_TABLE_ACTIVE] = "active",    [KVC_TABLE_DRAINING] = "draining", [KVC_TABLE_RETIRED] = "retired",
+        [KVC_TABLE_REJECTED] = "rejected"};
 
     for (size_t i = 0; i < now->n_tables; i++) {
         unsigned state = (unsigned) now->tables[i].state;
@@ -210,18 +218,20 @@ static void space_line(const struct screen *s, const struct top_moment *now, con
                        const kvc_space_status *b, double seconds)
 {
     static const kvc_space_status none;
-    char digest[DIGEST_HEX_BYTES], heads[24], pages[16], tokens[16], room[16], held[16], leased[16], evictions[16];
+    char digest[DIGEST_HEX_BYTES], heads[24], pages[16], tokens[16], room[16], held[16], leased[16],
+        evictions[16];
 
     if (!b)
         b = &none;
     (void) snprintf(heads, sizeof(heads), "%u-%u", x->first_kv_head, x->first_kv_head + x->n_kv_heads - 1);
     line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", digest_short(x->table_digest, digest),
          state_of(now, x->table_digest), heads, count(x->pages, pages), count(x->tokens, tokens),
-         count(x->tokens_free, room), count(x->held_pages, held), rate(grown(x->leased, b->leased), seconds, leased),
+         count(x->tokens_free, room), count(x->held_pages, held),
+         rate(grown(x->leased, b->leased), seconds, leased),
          rate(grown(x->evictions, b->evictions), seconds, evictions));
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 /* Rows of two tables that share @lines: neither takes more than it needs, both get half if both need it. */
 static void share(unsigned lines, size_t n_a, size_t n_b, size_t *ret_a, size_t *ret_b)
@@ -249,11 +259,14 @@ static void *sorted(const void *items, size_t n, size_t size, int (*order)(const
     return p;
 }
 
-static bool print(const struct screen *s, const struct top_moment *now, const struct top_moment *before, unsigned height)
+static bool print(const struct screen *s, const struct top_moment *now, const struct top_moment *before,
+                  unsigned height)
 {
     const kvc_status *st = now->status;
-    _cleanup_(freep) const kvc_tenant_status **tenants = sorted(st->tenants, st->n_tenants, sizeof(*st->tenants), by_use);
-    _cleanup_(freep) const kvc_space_status **spaces = sorted(st->spaces, st->n_spaces, sizeof(*st->spaces), by_pages);
+    _cleanup_(freep) const kvc_tenant_status **tenants =
+        sorted(st->tenants, st->n_tenants, sizeof(*st->tenants), by_use);
+    _cleanup_(freep) const kvc_space_status **spaces =
+        sorted(st->spaces, st->n_spaces, sizeof(*st->spaces), by_pages);
     unsigned fixed = HEAD_LINES + TABLE_LINES + 1 + (unsigned) (st->n_devices > 1 ? st->n_devices - 1 : 0);
     size_t room_tenants = st->n_tenants, room_spaces = st->n_spaces, i;
     double seconds = interval(now, before);
@@ -264,15 +277,15 @@ static bool print(const struct screen *s, const struct top_moment *now, const st
         share(height > fixed ? height - fixed : 0, st->n_tenants, st->n_spaces, &room_tenants, &room_spaces);
     head(s, now, before);
     line(s, "%s", "");
-    line(s, "%-16s %10s %10s %10s %6s %6s %6s %8s", "TENANT", "USED", "QUOTA", "HELD", "PAGES", "LEASES", "HIT %",
-         "EVICT/S");
+    line(s, "%-16s %10s %10s %10s %6s %6s %6s %8s", "TENANT", "USED", "QUOTA", "HELD", "PAGES", "LEASES",
+         "HIT %", "EVICT/S");
     for (i = 0; i < shown(st->n_tenants, room_tenants); i++)
         tenant_line(s, tenants[i], earlier_tenant(before, tenants[i]->name), seconds);
     if (i < st->n_tenants && room_tenants > 0)
         line(s, "... and %zu more", st->n_tenants - i);
     line(s, "%s", "");
-    line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", "TABLE", "STATE", "HEADS", "PAGES", "TOKENS", "FREE TOK", "HELD",
-         "LEASED/S", "EVICT/S");
+    line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", "TABLE", "STATE", "HEADS", "PAGES", "TOKENS",
+         "FREE TOK", "HELD", "LEASED/S", "EVICT/S");
     for (i = 0; i < shown(st->n_spaces, room_spaces); i++)
         space_line(s, now, spaces[i], earlier_space(before, spaces[i]), seconds);
     if (i < st->n_spaces && room_spaces > 0)
@@ -284,7 +297,7 @@ char *top_view(const struct top_moment *now, const struct top_moment *before, un
 {
     char *text = NULL;
     size_t n = 0;
-    struct screen s = { .f = open_memstream(&text, &n), .width = width };
+    struct screen s = {.f = open_memstream(&text, &n), .width = width};
     bool whole;
 
     if (!s.f)
@@ -294,7 +307,8 @@ char *top_view(const struct top_moment *now, const struct top_moment *before, un
         free(text);
         return NULL;
     }
-    for (char *p = text; height > 0 && (p = strchr(p, '\n')) != NULL;) { /* a window lower than the heads of the tables */
+    for (char *p = text;
+         height > 0 && (p = strchr(p, '\n')) != NULL;) { /* a window lower than the heads of the tables */
         p++;
         if (--height == 0)
             *p = '\0';

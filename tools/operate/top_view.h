@@ -6,7 +6,7 @@
 #include "client/kvcobra.h"
 
 struct top_moment {
-    double seconds;               /* when, by clock_seconds() */
+    double seconds; /* when, by clock_seconds() */
     const kvc_status *status;
     const kvc_table_info *tables; /* [n_tables] */
     size_t n_tables;
@@ -22,4 +22,5 @@ struct top_moment {
  *
  * Return: lines, each ended by a newline, the caller frees; NULL without memory.
  */
-char *top_view(const struct top_moment *now, const struct top_moment *before, unsigned width, unsigned height);
+char *top_view(const struct top_moment *now, const struct top_moment *before, unsigned width,
+               unsigned height);

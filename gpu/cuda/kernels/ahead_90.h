@@ -1,14 +1,18 @@
-/* The warps of attend_90.cu that work ahead: one fetches blocks of pages, others turn the queries to the frames of what comes. */
+/* The warps of attend_90.cu that work ahead: one fetches blocks of pages, others turn the queries to the
+ * frames of what comes. */
 #pragma once
 
 #include "gpu/cuda/kernels/block_90.h"
 
-enum { PHASE_ROUNDS = 16 }; /* that a phase is carried over before it is formed anew: 2^-20 of a turn at most */
+enum {
+    PHASE_ROUNDS = 16
+}; /* that a phase is carried over before it is formed anew: 2^-20 of a turn at most */
 
-/* One warp: the block of this head of every page, as soon as there is room. Lanes hold the addresses of 32 pages. */
+/* One warp: the block of this head of every page, as soon as there is room. Lanes hold the addresses of 32
+ * pages. */
 DEVICE void fetch(const struct work *w, struct block_90 b)
 {
-    struct stage s = { b.shape.n_stages, 0, 1 };
+    struct stage s = {b.shape.n_stages, 0, 1};
     uint32_t lane = threadIdx.x % 32, bytes = w->head->block_bytes;
     uint64_t payload = 0;
 
@@ -28,12 +32,13 @@ DEVICE void fetch(const struct work *w, struct block_90 b)
     }
 }
 
-/* ---- queries ------------------------------------------------------------------------------------------------------- */
+/* ---- queries ---- */
 
-/* A lane's pair of planes: phase to the piece, what it turns back by to the warp's next page, the mean over its scale. */
+/* A lane's pair of planes: phase to the piece, what it turns back by to the warp's next page, the mean over
+ * its scale. */
 struct plane_pair {
     float cosine[2], sine[2], step_cosine[2], step_sine[2], mean_lo[2], mean_hi[2];
-    unsigned how;               /* PLAN_MEAN_* */
+    unsigned how; /* PLAN_MEAN_* */
 };
 
 DEVICE void begin_pair(const struct work *w, uint32_t plane, uint32_t n_pages, struct plane_pair *p)
@@ -54,7 +59,8 @@ DEVICE void turn_pair(const struct work *w, uint32_t plane, uint32_t first, bool
         float c = p->cosine[x], s = p->sine[x];
 
         if (anew) {
-            phase_of(w->table, plane + x, (double) w->rows.position - (double) first, &p->cosine[x], &p->sine[x]);
+            phase_of(w->table, plane + x, (double) w->rows.position - (double) first, &p->cosine[x],
+                     &p->sine[x]);
         } else {
             p->cosine[x] = c * p->step_cosine[x] + s * p->step_sine[x];
             p->sine[x] = s * p->step_cosine[x] - c * p->step_sine[x];
@@ -62,12 +68,14 @@ DEVICE void turn_pair(const struct work *w, uint32_t plane, uint32_t first, bool
     }
 }
 
-/* Where the pair of planes @plane of @row stands in the first set of a stage; the second one's word is 2 behind it. */
+/* Where the pair of planes @plane of @row stands in the first set of a stage; the second one's word is 2
+ * behind it. */
 template <class S> DEVICE uint32_t *query_word(unsigned char *stage, uint32_t plane, uint32_t row)
 {
     uint32_t in_lane = plane % 16 / 8, lane = plane % 8 / 2; /* of row 0, of which four make a row */
 
-    return (uint32_t *) stage + plane / 16 * PLAN_90_STEP_WORDS(S::ROW_TILES) + (4 * row + lane) * 4 + in_lane;
+    return (uint32_t *) stage + plane / 16 * PLAN_90_STEP_WORDS(S::ROW_TILES) + (4 * row + lane) * 4 +
+           in_lane;
 }
 
 /* Binary16 pair of @x, and with @lost of what it is off by. */
@@ -77,19 +85,22 @@ DEVICE void store_rounded(const float x[2], uint32_t *at, uint32_t *lost)
 
     *at = pair;
     if (lost)
-        *lost = pack_halves(x[0] - half_to_float((uint16_t) pair), x[1] - half_to_float((uint16_t) (pair >> 16)));
+        *lost =
+            pack_halves(x[0] - half_to_float((uint16_t) pair), x[1] - half_to_float((uint16_t) (pair >> 16)));
 }
 
 /* One row of one pair of planes, to the three sets of @stage. */
-template <class S> DEVICE void turn_row(const float *start, const struct plane_pair *p, uint32_t plane, uint32_t row,
-                                        unsigned char *stage)
+template <class S>
+DEVICE void turn_row(const float *start, const struct plane_pair *p, uint32_t plane, uint32_t row,
+                     unsigned char *stage)
 {
     const uint32_t set = S::STEPS * PLAN_90_STEP_WORDS(S::ROW_TILES);
     uint32_t *q = query_word<S>(stage, plane, row), *terms = q + set, *lost = terms + set;
     float lo[2], hi[2], with_cosine[2], with_sine[2];
 
     for (unsigned x = 0; x < 2; x++) {
-        float from_lo = start[row * S::DIMS + plane + x], from_hi = start[row * S::DIMS + S::PLANES + plane + x];
+        float from_lo = start[row * S::DIMS + plane + x],
+              from_hi = start[row * S::DIMS + S::PLANES + plane + x];
 
         lo[x] = from_lo * p->cosine[x] - from_hi * p->sine[x];
         hi[x] = from_hi * p->cosine[x] + from_lo * p->sine[x];
@@ -105,12 +116,16 @@ template <class S> DEVICE void turn_row(const float *start, const struct plane_p
 }
 
 /*
- * One of the warps that turn: every piece whose number it is, into the stage that is its own, so that what a piece costs besides
- * its rows is paid by one warp. A lane has the same planes always.
+ * One of the warps that turn: every piece whose number it is, into the stage that is its own, so that what a
+ * piece costs besides its rows is paid by one warp. A lane has the same planes always.
  */
 template <class S> DEVICE void turn(const struct work *w, struct block_90 b, unsigned warp)
 {
-    enum { LANES = S::PLANES / 2 < 32 ? S::PLANES / 2 : 32, AT_ONCE = 32 / LANES, PAIRS = S::PLANES / 2 / LANES };
+    enum {
+        LANES = S::PLANES / 2 < 32 ? S::PLANES / 2 : 32,
+        AT_ONCE = 32 / LANES,
+        PAIRS = S::PLANES / 2 / LANES
+    };
     unsigned char *stage = b.queries + warp * b.shape.query_bytes;
     uint32_t lane = threadIdx.x % 32, plane = lane % LANES * 2, parity = 1;
     struct plane_pair pairs[PAIRS];
@@ -130,8 +145,8 @@ template <class S> DEVICE void turn(const struct work *w, struct block_90 b, uns
         barrier_wait(&b.query_empty[warp], parity);
         for (uint32_t row = lane / LANES; row < w->rows.n; row += AT_ONCE)
             UNROLL
-            for (unsigned x = 0; x < PAIRS; x++)
-                turn_row<S>(b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
+        for (unsigned x = 0; x < PAIRS; x++)
+            turn_row<S>(b.start, &pairs[x], plane + 2 * LANES * x, row, stage);
         arrive_by_warp(&b.query_full[warp]);
     }
 }

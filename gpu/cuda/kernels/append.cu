@@ -1,10 +1,12 @@
 /*
- * Appending to sequences in device memory, with the CPU's bits (client/sequence/seq_append.c): old rows of a tail are packed into
- * pages, keys before values, since those are residuals of what the stored keys' codes predict; then the new rows are stored
- * behind the tail, which first moves to the front of its buffer where they would not fit. The last block of a sequence in the last
- * launch sets its lengths, which all launches before decided by plan_step(), so that nothing depends on the host.
+ * Appending to sequences in device memory, with the CPU's bits (client/sequence/seq_append.c): old rows of a
+ * tail are packed into pages, keys before values, since those are residuals of what the stored keys' codes
+ * predict; then the new rows are stored behind the tail, which first moves to the front of its buffer where
+ * they would not fit. The last block of a sequence in the last launch sets its lengths, which all launches
+ * before decided by plan_step(), so that nothing depends on the host.
  *
- * Grids are as large as the largest item needs: blocks that an item of fewer chunks or tokens has no work for end at once.
+ * Grids are as large as the largest item needs: blocks that an item of fewer chunks or tokens has no work for
+ * end at once.
  */
 #include "gpu/cuda/kernels/coding.h"
 
@@ -18,14 +20,14 @@ DEVICE struct place place_of(const struct plan_append *a)
 {
     uint32_t n_heads = a->table->n_kv_heads;
 
-    return { &a->items[blockIdx.x / n_heads], blockIdx.x % n_heads };
+    return {&a->items[blockIdx.x / n_heads], blockIdx.x % n_heads};
 }
 
 /* A layer of a sequence as it was when the launches began, and what they do to it. */
 struct task {
     struct plan_seq seq;
     struct plan_step step;
-    bool fits;              /* the host kept its promise of memory */
+    bool fits; /* the host kept its promise of memory */
 };
 
 DEVICE struct task task_of(const struct plan_append *a, const struct plan_append_item *item)
@@ -33,26 +35,28 @@ DEVICE struct task task_of(const struct plan_append *a, const struct plan_append
     struct task t;
 
     t.seq = *item->seq;
-    t.step = plan_step(t.seq.n_pages, t.seq.n_exact, t.seq.first_row, t.seq.exact_ld, item->n_new, item->n_pack, a->given);
+    t.step = plan_step(t.seq.n_pages, t.seq.n_exact, t.seq.first_row, t.seq.exact_ld, item->n_new,
+                       item->n_pack, a->given);
     t.fits = t.step.n_exact <= t.seq.exact_ld && t.seq.n_pages + t.step.n_pack <= t.seq.n_claimed;
     return t;
 }
 
-/* ---- from tail to page --------------------------------------------------------------------------------------------------- */
+/* ---- from tail to page ---- */
 
 /* One chunk of one head and side, and where it goes. */
 struct chunk {
     const struct plan_head *head;
     const struct plan_codes *codes;
     const struct plan_encoder *encoder;
-    const uint16_t *rows;   /* [TOKENS][d] */
-    const float *mean;      /* that was subtracted from them */
+    const uint16_t *rows; /* [TOKENS][d] */
+    const float *mean;    /* that was subtracted from them */
     uint8_t *payload;
-    uint32_t n_sink;        /* of its rows; they stay exact */
+    uint32_t n_sink; /* of its rows; they stay exact */
     bool is_key;
 };
 
-DEVICE struct chunk chunk_of(const struct plan_append *a, const struct task *t, uint32_t kv_head, uint32_t i, bool is_key)
+DEVICE struct chunk chunk_of(const struct plan_append *a, const struct task *t, uint32_t kv_head, uint32_t i,
+                             bool is_key)
 {
     const struct plan_table *table = a->table;
     const struct plan_head *head = table->heads + a->layer * table->n_kv_heads + kv_head;
@@ -78,11 +82,13 @@ DEVICE void store_sinks(const struct plan_table *t, const struct chunk *c)
         to[i] = c->rows[i];
 }
 
-/* What the encoder takes, to shared [d][COLUMN_LD]: rows with their mean, less the encoder's; sinks are put at the latter. */
+/* What the encoder takes, to shared [d][COLUMN_LD]: rows with their mean, less the encoder's; sinks are put
+ * at the latter. */
 DEVICE void load_centred(const struct plan_table *t, const struct chunk *c, float *ret)
 {
     const uint32_t *pairs = (const uint32_t *) c->rows;
-    uint32_t first = threadIdx.x / 16; /* which of two goes first: so the lanes of a warp write to all banks */
+    uint32_t first =
+        threadIdx.x / 16; /* which of two goes first: so the lanes of a warp write to all banks */
 
     for (uint32_t i = threadIdx.x; i < TOKENS * t->d / 2; i += PLAN_THREADS) {
         uint32_t token = 2 * i / t->d, col = 2 * i % t->d, pair = pairs[i];
@@ -91,23 +97,24 @@ DEVICE void load_centred(const struct plan_table *t, const struct chunk *c, floa
             uint32_t hi = (first + x) % 2;
             float value = exact_value(c->mean[col + hi], (uint16_t) (pair >> 16 * hi));
 
-            ret[(col + hi) * COLUMN_LD + token] = token < c->n_sink ? 0 : add_rounded(value, -c->encoder->mean[col + hi]);
+            ret[(col + hi) * COLUMN_LD + token] =
+                token < c->n_sink ? 0 : add_rounded(value, -c->encoder->mean[col + hi]);
         }
     }
     __syncthreads();
 }
 
 /* Less what the predictors' stored codes say. @space: of a chunk's levels. */
-DEVICE void subtract_predicted(const struct plan_append *a, const struct chunk *c, struct share mine, float *space,
-                               float z[ROWS][MINE])
+DEVICE void subtract_predicted(const struct plan_append *a, const struct chunk *c, struct share mine,
+                               float *space, float z[ROWS][MINE])
 {
     const struct plan_table *t = a->table;
     const struct plan_head *from = t->heads + a->layer * t->n_kv_heads + c->head->first_predictor;
     const float *enc = c->encoder->enc_k + (size_t) mine.row * c->encoder->n_pred;
-    float all[ROWS][MINE] = { { 0 } };
+    float all[ROWS][MINE] = {{0}};
 
     for (uint32_t i = 0; i < c->head->n_predictors; i++, from++) {
-        float sum[ROWS][MINE] = { { 0 } };
+        float sum[ROWS][MINE] = {{0}};
 
         if (from->k.r == 0)
             continue;
@@ -134,7 +141,10 @@ DEVICE unsigned quantise(const float *thresholds, unsigned b, float z)
 /* Word @i of a half-tile of @b bits out of codes [8][TOKENS]: the inverse of code_pair(). */
 DEVICE uint32_t pack_word(const uint8_t *codes, unsigned b, bool is_key, unsigned i)
 {
-    unsigned plane = b & 8 ? 8 : b & 4 && i < 64 ? 4 : 0, below = 0, word = 0; /* bits of the code below the plane's */
+    unsigned plane = b & 8             ? 8
+                     : b & 4 && i < 64 ? 4
+                                       : 0,
+             below = 0, word = 0; /* bits of the code below the plane's */
 
     if (plane == 4) {
         below = b & 3;
@@ -172,11 +182,11 @@ DEVICE unsigned store_codes(const struct plan_table *t, const struct chunk *c, u
     UNROLL
     for (uint32_t i = 0; i < ROWS; i++)
         UNROLL
-        for (uint32_t j = 0; j < MINE; j++) {
-            codes[(mine.row % 8 + i) * TOKENS + mine.token + LANE_TOKENS * j] =
-                (uint8_t) quantise(t->thresholds + at * LEVELS, b, z[i][j]);
-            saturated += z[i][j] < t->limits[2 * at] || z[i][j] > t->limits[2 * at + 1];
-        }
+    for (uint32_t j = 0; j < MINE; j++) {
+        codes[(mine.row % 8 + i) * TOKENS + mine.token + LANE_TOKENS * j] =
+            (uint8_t) quantise(t->thresholds + at * LEVELS, b, z[i][j]);
+        saturated += z[i][j] < t->limits[2 * at] || z[i][j] > t->limits[2 * at + 1];
+    }
     return saturated;
 }
 
@@ -188,12 +198,14 @@ DEVICE void encode_tile(const struct plan_append *a, const struct chunk *c, uint
     uint32_t half = mine.row / 8;
     unsigned b = half < c->codes->n_half ? c->codes->bits[half] : 0, saturated = 0;
     float *space = (float *) dynamic_shared; /* vectors, then levels */
-    uint8_t *codes = dynamic_shared + plan_coding_floats(t->d, t->rank_max) * sizeof(float) + threadIdx.x / 32 * 8 * TOKENS;
-    float z[ROWS][MINE] = { { 0 } };
+    uint8_t *codes = dynamic_shared + plan_coding_floats(t->d, t->rank_max) * sizeof(float) +
+                     threadIdx.x / 32 * 8 * TOKENS;
+    float z[ROWS][MINE] = {{0}};
 
     load_centred(t, c, space);
     if (b > 0)
-        multiply(c->encoder->enc + (size_t) mine.row * t->d, t->d, ROWS, space + mine.token, COLUMN_LD, t->d, z);
+        multiply(c->encoder->enc + (size_t) mine.row * t->d, t->d, ROWS, space + mine.token, COLUMN_LD, t->d,
+                 z);
     if (c->encoder->enc_k)
         subtract_predicted(a, c, mine, space, z);
     if (b > 0)
@@ -202,7 +214,8 @@ DEVICE void encode_tile(const struct plan_append *a, const struct chunk *c, uint
         count(a->saturated + !c->is_key, saturated);
     __syncthreads();
     for (uint32_t w = threadIdx.x % 32; w < 16 * b; w += 32)
-        ((uint32_t *) (c->payload + c->head->block + c->codes->offset[half]))[w] = pack_word(codes, b, c->is_key, w);
+        ((uint32_t *) (c->payload + c->head->block + c->codes->offset[half]))[w] =
+            pack_word(codes, b, c->is_key, w);
 }
 
 DEVICE void pack(const struct plan_append *a, bool is_key)
@@ -234,18 +247,19 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_pack_values(PARAMETER struct pla
     pack(&a, false);
 }
 
-/* ---- to the tail --------------------------------------------------------------------------------------------------------- */
+/* ---- to the tail ---- */
 
 enum { SLICE_PAIRS = PLAN_SLICE / 2, PASS = PLAN_THREADS / SLICE_PAIRS, PASSES = 4 };
 
-/* A block's share of a layer: some columns of one side and head, and of the new rows every @n_shares-th few. */
+/* A block's share of a layer: some columns of one side and head, and of the new rows every @n_shares-th few.
+ */
 struct slice {
-    uint32_t *rows;         /* of the tail's buffer, as pairs of binary16, at this thread's columns */
-    uint32_t ld;            /* pairs between rows */
-    uint32_t col;           /* this thread's first column */
-    uint32_t row;           /* its first row of a pass */
+    uint32_t *rows; /* of the tail's buffer, as pairs of binary16, at this thread's columns */
+    uint32_t ld;    /* pairs between rows */
+    uint32_t col;   /* this thread's first column */
+    uint32_t row;   /* its first row of a pass */
     uint32_t kv_head, side, share;
-    bool any;               /* this thread has columns */
+    bool any; /* this thread has columns */
 };
 
 DEVICE struct slice slice_of(const struct plan_append *a, const struct task *t, uint32_t kv_head)
@@ -259,7 +273,8 @@ DEVICE struct slice slice_of(const struct plan_append *a, const struct task *t, 
     s.col = PLAN_SLICE * blockIdx.y + threadIdx.x % SLICE_PAIRS * 2;
     s.row = threadIdx.x / SLICE_PAIRS;
     s.ld = table->d / 2;
-    s.rows = (uint32_t *) (s.side ? t->seq.exact_v : t->seq.exact_k) + (size_t) s.kv_head * t->seq.exact_ld * s.ld + s.col / 2;
+    s.rows = (uint32_t *) (s.side ? t->seq.exact_v : t->seq.exact_k) +
+             (size_t) s.kv_head * t->seq.exact_ld * s.ld + s.col / 2;
     s.any = s.col < table->d;
     return s;
 }
@@ -304,8 +319,9 @@ DEVICE bool is_finite_half(uint32_t x)
 }
 
 /* Of the new rows @first .. @end - 1, which go to rows @to + number, every @n_shares-th few. */
-DEVICE void store_rows(const struct plan_append *a, const struct plan_append_item *item, const struct slice *s, uint32_t first,
-                       uint32_t end, uint32_t to, uint32_t share, uint32_t n_shares, uint32_t *faults)
+DEVICE void store_rows(const struct plan_append *a, const struct plan_append_item *item,
+                       const struct slice *s, uint32_t first, uint32_t end, uint32_t to, uint32_t share,
+                       uint32_t n_shares, uint32_t *faults)
 {
     const struct plan_table *t = a->table;
     const struct plan_head *head = t->heads + a->layer * t->n_kv_heads + s->kv_head;
@@ -361,7 +377,8 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_append_rows(PARAMETER struct pla
     } else if (t.step.first_row == from) {
         store_rows(&a, at.item, &s, 0, n_new, to, s.share, n_shares, t.seq.faults);
     } else {
-        store_rows(&a, at.item, &s, 0, low, to, s.share, n_shares, t.seq.faults); /* low .. high - 1 go where old rows are read */
+        store_rows(&a, at.item, &s, 0, low, to, s.share, n_shares,
+                   t.seq.faults); /* low .. high - 1 go where old rows are read */
         store_rows(&a, at.item, &s, high, n_new, to, s.share, n_shares, t.seq.faults);
         if (s.share == 0) {
             move_to_front(&s, from, n_left);

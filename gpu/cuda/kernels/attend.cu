@@ -1,17 +1,18 @@
 /*
- * Attention over packed pages and exact rows, for any head dimension, rank and width: the general path. One block of four
- * warps takes one (sequence, KV head, split of the pages, tile of queries); its rows are whole queries with all query heads of
- * the KV head: one new token to decode, or as many queries of a prompt as 16 rows take, so that a page's keys are formed once
- * for all of them. A second kernel merges splits and decodes.
+ * Attention over packed pages and exact rows, for any head dimension, rank and width: the general path. One
+ * block of four warps takes one (sequence, KV head, split of the pages, tile of queries); its rows are whole
+ * queries with all query heads of the KV head: one new token to decode, or as many queries of a prompt as 16
+ * rows take, so that a page's keys are formed once for all of them. A second kernel merges splits and
+ * decodes.
  *
  * Per page of 64 tokens, fragments as gpu/README.md draws them:
- *     queries   turned to the page's frame: one angle per plane and page, what rows differ by was turned once before
- *     keys      [16 tokens, 16 coordinates] levels x dec' -> [16 tokens, 8 planes], turned by in-page offsets
- *     scores    keys x queries in the page's frame, plus the key mean's in binary32 (a bias may have norm 900)
- *     softmax   base 2, maxima and sums kept per row
- *     values    [16 coordinates, 16 tokens] levels x weights, in rank space, K's codes too where V is predicted
- * What fragments a block has room for is a parameter (struct size): the launch picks the smallest kernel that a table fits.
- * Every warp computes 16 tokens' keys; coordinates of values are shared out over the warps.
+ *     queries   turned to the page's frame: one angle per plane and page, what rows differ by was turned once
+ * before keys      [16 tokens, 16 coordinates] levels x dec' -> [16 tokens, 8 planes], turned by in-page
+ * offsets scores    keys x queries in the page's frame, plus the key mean's in binary32 (a bias may have norm
+ * 900) softmax   base 2, maxima and sums kept per row values    [16 coordinates, 16 tokens] levels x weights,
+ * in rank space, K's codes too where V is predicted What fragments a block has room for is a parameter
+ * (struct size): the launch picks the smallest kernel that a table fits. Every warp computes 16 tokens' keys;
+ * coordinates of values are shared out over the warps.
  *
  * Rounding: keys, queries, dec of keys and weights are binary16, sums binary32; the error is bounded in
  * tests/unit/gpu/cuda/test_kernels.c, which runs this file on the CPU.
@@ -22,18 +23,19 @@
 #include "gpu/cuda/kernels/softmax.h"
 
 /*
- * What a block keeps in registers, so that indices are constants: k-steps of keys (16 coordinates each), tiles of 16 coordinates
- * of values per warp, tiles of 8 rows.
+ * What a block keeps in registers, so that indices are constants: k-steps of keys (16 coordinates each),
+ * tiles of 16 coordinates of values per warp, tiles of 8 rows.
  */
 template <int K, int V, int R> struct size {
     enum { KEY_STEPS = K, VALUE_TILES = V, ROW_TILES = R };
 };
 
-/* ---- scores -------------------------------------------------------------------------------------------------------- */
+/* ---- scores ---- */
 
 /* One tile of 8 planes for 16 tokens, as far as the codes go. */
-template <class S> DEVICE void key_tile(const struct plan_head *head, uint32_t n_planes, const uint32_t (*levels)[4],
-                                        uint32_t hi, uint32_t plane, unsigned lane, float c[4])
+template <class S>
+DEVICE void key_tile(const struct plan_head *head, uint32_t n_planes, const uint32_t (*levels)[4],
+                     uint32_t hi, uint32_t plane, unsigned lane, float c[4])
 {
     const uint16_t *dec = head->dec_k + (hi * n_planes + plane + (lane >> 2)) * head->k.r + 2 * (lane & 3);
 
@@ -41,13 +43,14 @@ template <class S> DEVICE void key_tile(const struct plan_head *head, uint32_t n
     UNROLL
     for (unsigned i = 0; i < S::KEY_STEPS; i++)
         if (i < head->k.n_half / 2u)
-            mma_16x8x16(c, levels[i], *(const uint32_t *) (dec + 16 * i), *(const uint32_t *) (dec + 16 * i + 8));
+            mma_16x8x16(c, levels[i], *(const uint32_t *) (dec + 16 * i),
+                        *(const uint32_t *) (dec + 16 * i + 8));
 }
 
 /* Keys of 8 planes turned by in-page offsets, as two operands' quarters: lo and hi. */
-template <class S> DEVICE void turned_tile(const struct plan_table *t, const struct plan_head *head,
-                                           const uint32_t (*levels)[4], uint32_t plane, unsigned first, unsigned lane,
-                                           uint32_t lo[2], uint32_t hi[2])
+template <class S>
+DEVICE void turned_tile(const struct plan_table *t, const struct plan_head *head, const uint32_t (*levels)[4],
+                        uint32_t plane, unsigned first, unsigned lane, uint32_t lo[2], uint32_t hi[2])
 {
     float x[4], y[4];
 
@@ -55,7 +58,8 @@ template <class S> DEVICE void turned_tile(const struct plan_table *t, const str
     key_tile<S>(head, t->n_planes, levels, 1, plane, lane, y);
     for (unsigned i = 0; i < 4; i++) {
         unsigned p = plane + 2 * (lane & 3) + (i & 1), token = first + (lane >> 2) + (i >> 1) * 8;
-        float c = t->cosine[p * TOKENS + token] * head->dec_k_scale, sn = t->sine[p * TOKENS + token] * head->dec_k_scale;
+        float c = t->cosine[p * TOKENS + token] * head->dec_k_scale,
+              sn = t->sine[p * TOKENS + token] * head->dec_k_scale;
         float turned = x[i] * c - y[i] * sn;
 
         y[i] = y[i] * c + x[i] * sn;
@@ -68,13 +72,14 @@ template <class S> DEVICE void turned_tile(const struct plan_table *t, const str
 }
 
 /* Scores of this warp's 16 tokens of a page, all query heads: what codes give, without the mean. */
-template <class S> DEVICE void score_codes(const struct plan_attend *a, const struct plan_head *head, const uint8_t *block,
-                                           struct shared s)
+template <class S>
+DEVICE void score_codes(const struct plan_attend *a, const struct plan_head *head, const uint8_t *block,
+                        struct shared s)
 {
     const struct plan_table *t = a->table;
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = 16 * warp;
     uint32_t levels[S::KEY_STEPS][4];
-    float c[S::ROW_TILES][4] = { { 0 } };
+    float c[S::ROW_TILES][4] = {{0}};
 
     UNROLL
     for (unsigned i = 0; i < S::KEY_STEPS; i++) {
@@ -101,25 +106,27 @@ template <class S> DEVICE void score_codes(const struct plan_attend *a, const st
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            s.scores[(first + (lane >> 2) + (i >> 1) * 8) * SCORE_LD + 8 * n + 2 * (lane & 3) + (i & 1)] = c[n][i];
+    for (unsigned i = 0; i < 4; i++)
+        s.scores[(first + (lane >> 2) + (i >> 1) * 8) * SCORE_LD + 8 * n + 2 * (lane & 3) + (i & 1)] =
+            c[n][i];
     __syncthreads();
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 template <class S> DEVICE void scale_tile(float c[S::ROW_TILES][4], unsigned lane, struct shared s)
 {
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            c[n][i] *= s.factor[8 * n + 2 * (lane & 3) + (i & 1)];
+    for (unsigned i = 0; i < 4; i++)
+        c[n][i] *= s.factor[8 * n + 2 * (lane & 3) + (i & 1)];
 }
 
 /* 16 coordinates times the weights of 16 tokens. */
-template <class S> DEVICE void add_tile(float c[S::ROW_TILES][4], const uint32_t levels[4], unsigned tokens, unsigned lane,
-                                        struct shared s)
+template <class S>
+DEVICE void add_tile(float c[S::ROW_TILES][4], const uint32_t levels[4], unsigned tokens, unsigned lane,
+                     struct shared s)
 {
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++) {
@@ -130,8 +137,9 @@ template <class S> DEVICE void add_tile(float c[S::ROW_TILES][4], const uint32_t
 }
 
 /* Coordinates 16 @tile .. of V. */
-template <class S> DEVICE void add_values(const struct plan_table *t, const struct plan_codes *v, const uint8_t *block,
-                                          uint32_t tile, float c[S::ROW_TILES][4], struct shared s)
+template <class S>
+DEVICE void add_values(const struct plan_table *t, const struct plan_codes *v, const uint8_t *block,
+                       uint32_t tile, float c[S::ROW_TILES][4], struct shared s)
 {
     unsigned lane = threadIdx.x % 32;
 
@@ -145,8 +153,9 @@ template <class S> DEVICE void add_values(const struct plan_table *t, const stru
 }
 
 /* Coordinates 16 @tile .. of K, tokens as columns. */
-template <class S> DEVICE void add_keys(const struct plan_table *t, const struct plan_codes *k, const uint8_t *block,
-                                        uint32_t tile, float c[S::ROW_TILES][4], struct shared s)
+template <class S>
+DEVICE void add_keys(const struct plan_table *t, const struct plan_codes *k, const uint8_t *block,
+                     uint32_t tile, float c[S::ROW_TILES][4], struct shared s)
 {
     unsigned lane = threadIdx.x % 32;
 
@@ -154,17 +163,21 @@ template <class S> DEVICE void add_keys(const struct plan_table *t, const struct
         uint32_t levels[4];
 
         for (unsigned x = 0; x < 4; x++) {
-            unsigned coord = 16 * tile + (lane >> 2) + (x & 1) * 8, token = 16 * step + 2 * (lane & 3) + (x >> 1) * 8;
+            unsigned coord = 16 * tile + (lane >> 2) + (x & 1) * 8,
+                     token = 16 * step + 2 * (lane & 3) + (x >> 1) * 8;
 
-            levels[x] = key_level(t->levels, k, block, token, coord) | key_level(t->levels, k, block, token + 1, coord) << 16;
+            levels[x] = key_level(t->levels, k, block, token, coord) |
+                        key_level(t->levels, k, block, token + 1, coord) << 16;
         }
         add_tile<S>(c, levels, step, lane, s);
     }
 }
 
-/* This warp's tiles of everything that values are decoded from: the predictors' keys one after the other, then V. */
-template <class S> DEVICE void accumulate(const struct plan_attend *a, const struct plan_head *head, const uint8_t *payload,
-                                          float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
+/* This warp's tiles of everything that values are decoded from: the predictors' keys one after the other,
+ * then V. */
+template <class S>
+DEVICE void accumulate(const struct plan_attend *a, const struct plan_head *head, const uint8_t *payload,
+                       float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
 {
     const struct plan_table *t = a->table;
     const struct plan_head *layer = t->heads + a->layer * t->n_kv_heads;
@@ -191,11 +204,12 @@ template <class S> DEVICE void accumulate(const struct plan_attend *a, const str
     }
 }
 
-/* ---- the kernels --------------------------------------------------------------------------------------------------- */
+/* ---- the kernels ---- */
 
-template <class S> DEVICE void attend_page(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq,
-                                           uint32_t page, const struct rows *rows,
-                                           float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
+template <class S>
+DEVICE void attend_page(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq,
+                        uint32_t page, const struct rows *rows, float c[S::VALUE_TILES][S::ROW_TILES][4],
+                        struct shared s)
 {
     const struct plan_table *t = a->table;
     const uint8_t *payload = seq->payloads[page];
@@ -210,15 +224,18 @@ template <class S> DEVICE void attend_page(const struct plan_attend *a, const st
         score_exact(t, head, (const uint16_t *) (payload + head->sinks_k), n_sink, rows->n, s);
     softmax(a, rows, first, TOKENS, n_sink, s);
     accumulate<S>(a, head, payload, c, s);
-    add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, rows->n, s); /* rescales also where there is none */
+    add_exact(t, (const uint16_t *) (payload + head->sinks_v), n_sink, rows->n,
+              s); /* rescales also where there is none */
 }
 
-template <class S> DEVICE void attend_tail(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq,
-                                           uint32_t kv_head, uint32_t at, const struct rows *rows,
-                                           float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
+template <class S>
+DEVICE void attend_tail(const struct plan_attend *a, const struct plan_head *head, const struct plan_seq *seq,
+                        uint32_t kv_head, uint32_t at, const struct rows *rows,
+                        float c[S::VALUE_TILES][S::ROW_TILES][4], struct shared s)
 {
     const struct plan_table *t = a->table;
-    uint32_t first = seq->n_pages * TOKENS + at, left = seq->n_exact - at, n = left < TOKENS ? left : (uint32_t) TOKENS;
+    uint32_t first = seq->n_pages * TOKENS + at, left = seq->n_exact - at,
+             n = left < TOKENS ? left : (uint32_t) TOKENS;
     size_t exact = ((size_t) kv_head * seq->exact_ld + seq->first_row + at) * t->d;
 
     if (!any_visible(a, rows, first, n))
@@ -233,12 +250,13 @@ template <class S> DEVICE void attend_tail(const struct plan_attend *a, const st
 }
 
 /*
- * Per row: maximum, sum; then accumulators [columns_max][ROWS], of which warp w has tiles w, w + 4 .. of 16 columns; then exact
- * values [ROWS][d].
+ * Per row: maximum, sum; then accumulators [columns_max][ROWS], of which warp w has tiles w, w + 4 .. of 16
+ * columns; then exact values [ROWS][d].
  */
 template <int VALUE_TILES, int ROW_TILES>
-DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows, const float c[VALUE_TILES][ROW_TILES][4],
-                          const float *max, const float *sum, const float *exact, float *ret)
+DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows,
+                          const float c[VALUE_TILES][ROW_TILES][4], const float *max, const float *sum,
+                          const float *exact, float *ret)
 {
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float *acc = ret + 2 * ROWS, *exact_at = acc + t->columns_max * ROWS;
@@ -250,14 +268,14 @@ DEVICE void store_partial(const struct plan_table *t, uint32_t n_rows, const flo
     UNROLL
     for (uint32_t x = 0; x < VALUE_TILES; x++)
         UNROLL
-        for (unsigned n = 0; n < ROW_TILES; n++)
-            UNROLL
-            for (unsigned i = 0; i < 4; i++) {
-                uint32_t col = 16 * (warp + x * WARPS) + (lane >> 2) + (i >> 1) * 8;
+    for (unsigned n = 0; n < ROW_TILES; n++)
+        UNROLL
+    for (unsigned i = 0; i < 4; i++) {
+        uint32_t col = 16 * (warp + x * WARPS) + (lane >> 2) + (i >> 1) * 8;
 
-                if (col < t->columns_max)
-                    acc[col * ROWS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
-            }
+        if (col < t->columns_max)
+            acc[col * ROWS + 8 * n + 2 * (lane & 3) + (i & 1)] = c[x][n][i];
+    }
     for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += PLAN_THREADS)
         exact_at[i] = exact[i];
 }
@@ -273,7 +291,7 @@ template <class S> DEVICE void attend(const struct plan_attend *a)
     const struct plan_head *head = t->heads + a->layer * t->n_kv_heads + kv_head;
     struct rows rows = rows_of(t, item, tile, kv_head);
     struct shared s = carve(dynamic_shared, t);
-    float c[S::VALUE_TILES][S::ROW_TILES][4] = { { { 0 } } };
+    float c[S::VALUE_TILES][S::ROW_TILES][4] = {{{0}}};
 
     if (tile * PLAN_TILE_QUERIES(t->group) >= item->n_q)
         return;
@@ -291,26 +309,30 @@ template <class S> DEVICE void attend(const struct plan_attend *a)
         for (uint32_t at = 0; at < seq->n_exact; at += TOKENS)
             attend_tail<S>(a, head, seq, kv_head, at, &rows, c, s);
     __syncthreads();
-    store_partial<S::VALUE_TILES, S::ROW_TILES>(t, rows.n, c, s.max, s.sum, s.exact, partials_of(a, blockIdx.z, tile, kv_head) +
-                                                blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
+    store_partial<S::VALUE_TILES, S::ROW_TILES>(t, rows.n, c, s.max, s.sum, s.exact,
+                                                partials_of(a, blockIdx.z, tile, kv_head) +
+                                                    blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
 }
 
 /* Grid of all: (KV heads x tiles, splits, items). Their names and what they are for: PLAN_ATTEND_KERNELS. */
-#define ATTEND_KERNEL(name, n_key_coords, n_columns, n_rows)                                                           \
-    KERNEL void __launch_bounds__(PLAN_THREADS) name(PARAMETER struct plan_attend a)                                    \
-    {                                                                                                                  \
-        attend<size<n_key_coords / 16, n_columns / 16 / WARPS, n_rows / 8>>(&a);                                       \
+#define ATTEND_KERNEL(name, n_key_coords, n_columns, n_rows)                                                 \
+    KERNEL void __launch_bounds__(PLAN_THREADS) name(PARAMETER struct plan_attend a)                         \
+    {                                                                                                        \
+        attend<size<n_key_coords / 16, n_columns / 16 / WARPS, n_rows / 8>>(&a);                             \
     }
 PLAN_ATTEND_KERNELS(ATTEND_KERNEL)
 
-/* Grid: (query heads of a KV head x queries, KV heads, items). One output row: splits merged, decoded, divided. */
+/* Grid: (query heads of a KV head x queries, KV heads, items). One output row: splits merged, decoded,
+ * divided. */
 KERNEL void __launch_bounds__(PLAN_THREADS) kvc_merge(PARAMETER struct plan_attend a)
 {
     const struct plan_table *t = a.table;
     const struct plan_item *item = &a.items[blockIdx.z];
     const struct plan_head *head = t->heads + a.layer * t->n_kv_heads + blockIdx.y;
-    uint32_t query = blockIdx.x / t->group, in_group = blockIdx.x % t->group, tile = query / PLAN_TILE_QUERIES(t->group);
-    uint32_t row = query % PLAN_TILE_QUERIES(t->group) * t->group + in_group, ld = PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
+    uint32_t query = blockIdx.x / t->group, in_group = blockIdx.x % t->group,
+             tile = query / PLAN_TILE_QUERIES(t->group);
+    uint32_t row = query % PLAN_TILE_QUERIES(t->group) * t->group + in_group,
+             ld = PLAN_PARTIAL_FLOATS(t->columns_max, t->d);
     const float *partials = partials_of(&a, blockIdx.z, tile, blockIdx.y);
     float *out = item->out + (((size_t) query * t->n_kv_heads + blockIdx.y) * t->group + in_group) * t->d;
     float *sums = (float *) dynamic_shared; /* [r_in] */
@@ -326,7 +348,8 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_merge(PARAMETER struct plan_atte
         float sum = 0;
 
         for (uint32_t i = 0; i < a.n_splits; i++)
-            sum += partials[i * ld + 2 * ROWS + col * ROWS + row] * exp2_fast(partials[i * ld + row] - largest);
+            sum +=
+                partials[i * ld + 2 * ROWS + col * ROWS + row] * exp2_fast(partials[i * ld + row] - largest);
         sums[col] = sum;
     }
     __syncthreads();

@@ -1,17 +1,16 @@
 /*
- * Attention over packed pages for compute capability 8.0 and later: head dimensions 64, 128 and 256, any widths, up to the ranks
- * of PLAN_80_KERNELS; what these do not take, attend.cu does. One block of four warps takes one (item, tile of queries, KV head,
- * split) and leaves a partial result for kvc_merge.
+ * Attention over packed pages for compute capability 8.0 and later: head dimensions 64, 128 and 256, any
+ * widths, up to the ranks of PLAN_80_KERNELS; what these do not take, attend.cu does. One block of four warps
+ * takes one (item, tile of queries, KV head, split) and leaves a partial result for kvc_merge.
  *
- * Pages come in pairs of 64 tokens. While one is computed, the blocks of the next two are copied to shared memory. A step:
- *     scores    each warp: levels x dec' of 16 tokens of either page -> keys, turned, x queries (scores_80.h); the key mean's
- *               share; its maxima
- *     barrier; the slot of the pair before is free, copies to it are begun
- *     weights   as bytes to shared memory (weights_80.h); queries turned to the next pair's frames
+ * Pages come in pairs of 64 tokens. While one is computed, the blocks of the next two are copied to shared
+ * memory. A step: scores    each warp: levels x dec' of 16 tokens of either page -> keys, turned, x queries
+ * (scores_80.h); the key mean's share; its maxima barrier; the slot of the pair before is free, copies to it
+ * are begun weights   as bytes to shared memory (weights_80.h); queries turned to the next pair's frames
  *     barrier; the copies of the next pair have arrived
  *     values    each warp its columns: levels x weights (values_80.h)
- * Sinks and the tail are exact and come last, in binary32 (exact.h): sinks with the split that has page 0, the tail with the last
- * one, which gets fewer pages for it.
+ * Sinks and the tail are exact and come last, in binary32 (exact.h): sinks with the split that has page 0,
+ * the tail with the last one, which gets fewer pages for it.
  */
 #include "gpu/cuda/kernels/exact.h"
 #include "gpu/cuda/kernels/softmax.h"
@@ -31,7 +30,8 @@ template <class S> struct packed_values {
 
     DEVICE_MEMBER void add(const struct job_80 *j, uint32_t pair, const struct softmax_80<S> *x)
     {
-        const uint8_t *payloads[2] = { j->seq->payloads[page_at(j, pair, 0)], j->seq->payloads[page_at(j, pair, 1)] };
+        const uint8_t *payloads[2] = {j->seq->payloads[page_at(j, pair, 0)],
+                                      j->seq->payloads[page_at(j, pair, 1)]};
         const uint8_t *stage = j->s.base + j->s.at.ring + pair % j->s.at.n_stages * 2 * j->s.at.block_bytes;
 
         add_values<S>(j->t, j->s, stage, payloads, threadIdx.x / 32, threadIdx.x % 32, x);
@@ -46,15 +46,16 @@ template <class S, class F> DEVICE void for_sums(const struct job_80 *j, F chang
     NOT_UNROLLED
     for (uint32_t i = threadIdx.x / 32; i < j->t->columns_max / 16; i += WARPS)
         UNROLL
-        for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
-            UNROLL
-            for (unsigned y = 0; y < 4; y++)
-                change(&sums_at<S>(j->s, i, tile, lane)[y], i, tile, y);
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
+        UNROLL
+    for (unsigned y = 0; y < 4; y++)
+        change(&sums_at<S>(j->s, i, tile, lane)[y], i, tile, y);
 }
 
 /* @n <= 64 exact rows from position @first. */
-template <class S> DEVICE void attend_exact(const struct job_80 *j, uint32_t first, uint32_t n, const uint16_t *keys,
-                                            const uint16_t *values, struct shared s)
+template <class S>
+DEVICE void attend_exact(const struct job_80 *j, uint32_t first, uint32_t n, const uint16_t *keys,
+                         const uint16_t *values, struct shared s)
 {
     unsigned lane = threadIdx.x % 32;
 
@@ -63,7 +64,9 @@ template <class S> DEVICE void attend_exact(const struct job_80 *j, uint32_t fir
     turn_queries(j->t, j->head, &j->rows, first, s);
     score_exact(j->t, j->head, keys, n, j->rows.n, s);
     softmax(j->a, &j->rows, first, n, n, s);
-    for_sums<S>(j, [&](float *sum, uint32_t, unsigned tile, unsigned y) { *sum *= s.factor[row_of<S>(lane, tile, y & 1)]; });
+    for_sums<S>(j, [&](float *sum, uint32_t, unsigned tile, unsigned y) {
+        *sum *= s.factor[row_of<S>(lane, tile, y & 1)];
+    });
     add_exact(j->t, values, n, j->rows.n, s);
 }
 
@@ -81,8 +84,8 @@ template <class S> DEVICE void attend_all_exact(const struct job_80 *j, uint32_t
         uint32_t left = j->seq->n_exact - at;
         size_t row = ((size_t) kv_head * j->seq->exact_ld + j->seq->first_row + at) * j->t->d;
 
-        attend_exact<S>(j, j->seq->n_pages * TOKENS + at, left < TOKENS ? left : (uint32_t) TOKENS, j->seq->exact_k + row,
-                        j->seq->exact_v + row, s);
+        attend_exact<S>(j, j->seq->n_pages * TOKENS + at, left < TOKENS ? left : (uint32_t) TOKENS,
+                        j->seq->exact_k + row, j->seq->exact_v + row, s);
     }
     __syncthreads();
 }
@@ -115,10 +118,15 @@ template <class S> DEVICE void attend_80(const struct plan_attend *a)
 
     if (tile * PLAN_TILE_QUERIES(t->group) >= item->n_q)
         return;
-    j = { a, t, item->seq, t->heads + a->layer * t->n_kv_heads + kv_head, rows_of(t, item, tile, kv_head),
-          { dynamic_shared, plan_80_shape(S::DIM, S::N_ROWS, t->key_rank_max, t->columns_max, t->block_bytes_max,
-                                          plan_exact_shared_bytes(t->d, t->n_planes)) },
-          { 0, 0, false, false }, 0 };
+    j = {a,
+         t,
+         item->seq,
+         t->heads + a->layer * t->n_kv_heads + kv_head,
+         rows_of(t, item, tile, kv_head),
+         {dynamic_shared, plan_80_shape(S::DIM, S::N_ROWS, t->key_rank_max, t->columns_max,
+                                        t->block_bytes_max, plan_exact_shared_bytes(t->d, t->n_planes))},
+         {0, 0, false, false},
+         0};
     j.span = span_of(a, j.seq, &j.rows);
     j.n_pairs = j.span.from < j.span.to ? (j.span.to - j.span.from + 1) / 2 : 0;
     struct shared exact = carve(dynamic_shared + j.s.at.exact, t);
@@ -142,14 +150,16 @@ template <class S> DEVICE void attend_80(const struct plan_attend *a)
     __syncthreads();
     if (any_exact)
         attend_all_exact<S>(&j, kv_head, exact);
-    store<S>(&j, exact, any_exact, partials_of(a, blockIdx.z, tile, kv_head) +
-                                       blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
+    store<S>(&j, exact, any_exact,
+             partials_of(a, blockIdx.z, tile, kv_head) +
+                 blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
 }
 
 /* Grid: (KV heads x tiles, splits, items). */
-#define ATTEND_80_KERNEL(name, d, n_key_coords, n_columns, n_rows)                              \
-    KERNEL void __launch_bounds__(PLAN_THREADS, PLAN_80_BLOCKS(d, n_key_coords, n_rows)) name(PARAMETER struct plan_attend a) \
-    {                                                                                           \
-        attend_80<size_80<d, n_key_coords, n_columns, n_rows>>(&a);                             \
+#define ATTEND_80_KERNEL(name, d, n_key_coords, n_columns, n_rows)                                           \
+    KERNEL void __launch_bounds__(PLAN_THREADS, PLAN_80_BLOCKS(d, n_key_coords, n_rows))                     \
+        name(PARAMETER struct plan_attend a)                                                                 \
+    {                                                                                                        \
+        attend_80<size_80<d, n_key_coords, n_columns, n_rows>>(&a);                                          \
     }
 PLAN_80_KERNELS(ATTEND_80_KERNEL)

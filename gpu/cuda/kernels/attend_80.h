@@ -1,6 +1,6 @@
 /*
- * Attention for compute capability 8.0 and later: which kernels there are and how a block divides its shared memory. For the
- * host, which launches them, and attend_80.cu, which they are. Plain C.
+ * Attention for compute capability 8.0 and later: which kernels there are and how a block divides its shared
+ * memory. For the host, which launches them, and attend_80.cu, which they are. Plain C.
  */
 #pragma once
 
@@ -13,26 +13,29 @@ extern "C" {
 enum {
     PLAN_80_COMPUTE = 80,          /* 10 * major + minor of the oldest devices that run them */
     PLAN_80_SHARED_MAX = 99 << 10, /* bytes of a block: what every GPU of 8.0 and later has */
-    PLAN_80_SHARED_GOOD = 74 << 10, /* so that three blocks share a multiprocessor of 9.0: less is copied ahead above */
-    PLAN_80_SHARED_ALL = 164 << 10, /* of all blocks of a multiprocessor of 8.0; a block takes 1 KB besides its own */
-    PLAN_80_STAGES_MAX = 3,        /* pairs of pages' blocks that are there or under way */
+    PLAN_80_SHARED_GOOD =
+        74 << 10, /* so that three blocks share a multiprocessor of 9.0: less is copied ahead above */
+    PLAN_80_SHARED_ALL =
+        164 << 10,          /* of all blocks of a multiprocessor of 8.0; a block takes 1 KB besides its own */
+    PLAN_80_STAGES_MAX = 3, /* pairs of pages' blocks that are there or under way */
     PLAN_80_STAGES_MIN = 2,
-    PLAN_80_WIDE_LEVELS = 512,     /* binary16, of all widths: those of b bits begin at 2^b */
-    PLAN_80_LEVEL_STEPS = 4,       /* of 16 coordinates of K, whose levels pass through shared memory at a time */
-    PLAN_80_EXACT_ROWS = 16,       /* exact rows that take about as long as a page, to divide work (not measured) */
+    PLAN_80_WIDE_LEVELS = 512, /* binary16, of all widths: those of b bits begin at 2^b */
+    PLAN_80_LEVEL_STEPS = 4,   /* of 16 coordinates of K, whose levels pass through shared memory at a time */
+    PLAN_80_EXACT_ROWS = 16, /* exact rows that take about as long as a page, to divide work (not measured) */
 };
 
-/* X(name, d, coordinates of K, columns, rows): head dimension, and the most that a kernel takes of any head and of a tile. */
-#define PLAN_80_KERNELS(X)                                \
-    X(kvc_attend80_64_rows_4, 64, 64, 128, 4)             \
-    X(kvc_attend80_64_rows_8, 64, 64, 128, 8)             \
-    X(kvc_attend80_64_rows_16, 64, 64, 128, 16)           \
-    X(kvc_attend80_128_rank_64_rows_4, 128, 64, 256, 4)   \
-    X(kvc_attend80_128_rows_4, 128, 128, 256, 4)          \
-    X(kvc_attend80_128_rank_64_rows_8, 128, 64, 256, 8)   \
-    X(kvc_attend80_128_rows_8, 128, 128, 256, 8)          \
-    X(kvc_attend80_128_rows_16, 128, 128, 256, 16)        \
-    X(kvc_attend80_256_rows_4, 256, 128, 384, 4)          \
+/* X(name, d, coordinates of K, columns, rows): head dimension, and the most that a kernel takes of any head
+ * and of a tile. */
+#define PLAN_80_KERNELS(X)                                                                                   \
+    X(kvc_attend80_64_rows_4, 64, 64, 128, 4)                                                                \
+    X(kvc_attend80_64_rows_8, 64, 64, 128, 8)                                                                \
+    X(kvc_attend80_64_rows_16, 64, 64, 128, 16)                                                              \
+    X(kvc_attend80_128_rank_64_rows_4, 128, 64, 256, 4)                                                      \
+    X(kvc_attend80_128_rows_4, 128, 128, 256, 4)                                                             \
+    X(kvc_attend80_128_rank_64_rows_8, 128, 64, 256, 8)                                                      \
+    X(kvc_attend80_128_rows_8, 128, 128, 256, 8)                                                             \
+    X(kvc_attend80_128_rows_16, 128, 128, 256, 16)                                                           \
+    X(kvc_attend80_256_rows_4, 256, 128, 384, 4)                                                             \
     X(kvc_attend80_256_rows_8, 256, 128, 384, 8)
 
 /* Blocks of a kernel on a multiprocessor that its registers are for. */
@@ -42,24 +45,26 @@ enum plan_80_kernel {
 #define PLAN_80_NUMBER(name, d, n_key_coords, n_columns, n_rows) number_of_##name,
     PLAN_80_KERNELS(PLAN_80_NUMBER)
 #undef PLAN_80_NUMBER
-    PLAN_80_COUNT
+        PLAN_80_COUNT
 };
 
 /* Offsets in a block's shared memory, multiples of 16. */
 struct plan_80_shape {
-    uint32_t narrow;            /* [3 (K + 128, K, V)][5 (b)][16] bytes */
-    uint32_t wide;              /* [2][PLAN_80_WIDE_LEVELS] binary16 */
-    uint32_t halves;            /* [PLAN_HALVES_MAX] of K: offset in the block, bits << 24 */
-    uint32_t tiles;             /* [columns_max / 16][4] words, of each tile of values */
-    uint32_t sums;              /* [columns_max / 16][row tiles of 8][32 lanes][4] binary32, weights times values so far */
-    uint32_t maxima;            /* [4 warps][rows] */
-    uint32_t exact;             /* what exact rows need (queries.h), once all that is below is done with */
-    uint32_t dec_k;             /* operand B, as plan_head.dec_k_fragments */
-    uint32_t queries;           /* three operands B: queries, factors of the mean's cosines and sines, what those lost */
-    uint32_t weights;           /* operand B of bytes, [2 pages][][32][4] words */
-    uint32_t weights16;         /* [2 pages][rows][PLAN_80_WEIGHT_LD] binary16 */
-    uint32_t levels;            /* [4 warps][key_rank_max / 16, PLAN_80_LEVEL_STEPS at most][32 lanes][4] words, operands A */
-    uint32_t ring;              /* [n_stages][2 pages][block_bytes] */
+    uint32_t narrow; /* [3 (K + 128, K, V)][5 (b)][16] bytes */
+    uint32_t wide;   /* [2][PLAN_80_WIDE_LEVELS] binary16 */
+    uint32_t halves; /* [PLAN_HALVES_MAX] of K: offset in the block, bits << 24 */
+    uint32_t tiles;  /* [columns_max / 16][4] words, of each tile of values */
+    uint32_t sums; /* [columns_max / 16][row tiles of 8][32 lanes][4] binary32, weights times values so far */
+    uint32_t maxima; /* [4 warps][rows] */
+    uint32_t exact;  /* what exact rows need (queries.h), once all that is below is done with */
+    uint32_t dec_k;  /* operand B, as plan_head.dec_k_fragments */
+    uint32_t
+        queries; /* three operands B: queries, factors of the mean's cosines and sines, what those lost */
+    uint32_t weights;   /* operand B of bytes, [2 pages][][32][4] words */
+    uint32_t weights16; /* [2 pages][rows][PLAN_80_WEIGHT_LD] binary16 */
+    uint32_t
+        levels; /* [4 warps][key_rank_max / 16, PLAN_80_LEVEL_STEPS at most][32 lanes][4] words, operands A */
+    uint32_t ring; /* [n_stages][2 pages][block_bytes] */
     uint32_t block_bytes, n_stages, bytes;
 };
 
@@ -74,8 +79,9 @@ PLAN_INLINE uint32_t plan_80_take(uint32_t *at, uint32_t bytes)
 }
 
 /* @exact_bytes: of what queries.h's carve() takes. */
-PLAN_INLINE struct plan_80_shape plan_80_shape(uint32_t d, uint32_t n_rows, uint32_t key_rank_max, uint32_t columns_max,
-                                               uint32_t block_bytes_max, uint32_t exact_bytes)
+PLAN_INLINE struct plan_80_shape plan_80_shape(uint32_t d, uint32_t n_rows, uint32_t key_rank_max,
+                                               uint32_t columns_max, uint32_t block_bytes_max,
+                                               uint32_t exact_bytes)
 {
     uint32_t at = 0, n_sets = n_rows == 4 ? 1 : n_rows / 4, left;
     struct plan_80_shape s;
@@ -91,7 +97,8 @@ PLAN_INLINE struct plan_80_shape plan_80_shape(uint32_t d, uint32_t n_rows, uint
     s.weights16 = plan_80_take(&at, 2 * n_rows * PLAN_80_WEIGHT_LD * 2);
     s.dec_k = plan_80_take(&at, 2 * d * key_rank_max);
     s.tiles = plan_80_take(&at, columns_max);
-    s.levels = plan_80_take(&at, 4 * (key_rank_max < 64 ? key_rank_max / 16 : (uint32_t) PLAN_80_LEVEL_STEPS) * 512);
+    s.levels =
+        plan_80_take(&at, 4 * (key_rank_max < 64 ? key_rank_max / 16 : (uint32_t) PLAN_80_LEVEL_STEPS) * 512);
     s.ring = at;
     s.block_bytes = (block_bytes_max + 15) / 16 * 16;
     s.n_stages = PLAN_80_STAGES_MAX;

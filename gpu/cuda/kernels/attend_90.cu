@@ -1,28 +1,29 @@
 /*
- * Attention over packed pages and exact rows on compute capability 9.0: head dimensions 64, 128 and 256, any rank and widths, V
- * predicted from its own head's K codes or not (gpu/cuda/plan.h says what it takes). Partial results are as attend.cu's, so
- * kvc_merge serves both.
+ * Attention over packed pages and exact rows on compute capability 9.0: head dimensions 64, 128 and 256, any
+ * rank and widths, V predicted from its own head's K codes or not (gpu/cuda/plan.h says what it takes).
+ * Partial results are as attend.cu's, so kvc_merge serves both.
  *
- * One block takes one (item, KV head, split of the pages, tile of queries) as there. Its first warpgroup works ahead: a warp
- * fetches every page's block of this head by bulk copies into a ring, others turn the queries to the frames of what comes. The second
- * warpgroup attends, a page at a time, 16 tokens a warp:
+ * One block takes one (item, KV head, split of the pages, tile of queries) as there. Its first warpgroup
+ * works ahead: a warp fetches every page's block of this head by bulk copies into a ring, others turn the
+ * queries to the frames of what comes. The second warpgroup attends, a page at a time, 16 tokens a warp:
  *
- *     levels x dec'   [64 tokens, d] product of the warpgroup, levels from registers, dec' in shared memory    keys_90.h
- *     mean            its scores by cosines and sines, constants in registers, while the keys are multiplied
- *     keys            turned by in-page offsets in registers, then times the queries
- *     weights         base 2, under a reference that is raised seldom                                            values_90.h
- *     values          levels x weights in rank space, K's codes too where V is predicted
+ *     levels x dec'   [64 tokens, d] product of the warpgroup, levels from registers, dec' in shared memory
+ * keys_90.h mean            its scores by cosines and sines, constants in registers, while the keys are
+ * multiplied keys            turned by in-page offsets in registers, then times the queries weights base 2,
+ * under a reference that is raised seldom                                            values_90.h values
+ * levels x weights in rank space, K's codes too where V is predicted
  *
  * Sinks and tail are pieces like pages: only their keys and values come from elsewhere.
  *
- * Rounding: as in attend.cu, but keys before and after turning, cosines and sines are binary16, and so is every partial sum over
- * 16 coordinates; tests/unit/gpu/cuda/test_attend_90.c bounds what that does.
+ * Rounding: as in attend.cu, but keys before and after turning, cosines and sines are binary16, and so is
+ * every partial sum over 16 coordinates; tests/unit/gpu/cuda/test_attend_90.c bounds what that does.
  */
 #include "gpu/cuda/kernels/ahead_90.h"
 #include "gpu/cuda/kernels/keys_90.h"
 #include "gpu/cuda/kernels/values_90.h"
 
-/* Registers of a thread when so many blocks share a multiprocessor: at launch, then by warpgroup. One block alone has enough. */
+/* Registers of a thread when so many blocks share a multiprocessor: at launch, then by warpgroup. One block
+ * alone has enough. */
 template <int BLOCKS> struct registers;
 template <> struct registers<3> {
     enum { AT_LAUNCH = 80, AHEAD = 40, ATTENDS = 120 };
@@ -32,25 +33,28 @@ template <> struct registers<2> {
 };
 
 /* Sums of weights times exact values, of tiles of 16 dimensions; written to split @ret's place. */
-template <class S> DEVICE void store_exact(const struct plan_table *t, uint32_t n_rows, float (*exact)[S::ROW_TILES][4], float *ret)
+template <class S>
+DEVICE void store_exact(const struct plan_table *t, uint32_t n_rows, float (*exact)[S::ROW_TILES][4],
+                        float *ret)
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
     UNROLL
     for (unsigned x = 0; x < S::EXACT_TILES; x++)
         UNROLL
-        for (unsigned n = 0; n < S::ROW_TILES; n++)
-            UNROLL
-            for (unsigned i = 0; i < 4; i++) {
-                uint32_t row = 8 * n + 2 * (lane % 4) + (i & 1);
+    for (unsigned n = 0; n < S::ROW_TILES; n++)
+        UNROLL
+    for (unsigned i = 0; i < 4; i++) {
+        uint32_t row = 8 * n + 2 * (lane % 4) + (i & 1);
 
-                if (row < n_rows)
-                    ret[row * t->d + 16 * (warp + x * ATTENDING_WARPS) + lane / 4 + (i >> 1) * 8] = exact[x][n][i];
-            }
+        if (row < n_rows)
+            ret[row * t->d + 16 * (warp + x * ATTENDING_WARPS) + lane / 4 + (i >> 1) * 8] = exact[x][n][i];
+    }
 }
 
 /* Per row: maximum, sum; then columns [columns_max][ROWS]; exact values are behind them. */
-template <class S> DEVICE void store_sums(const struct plan_table *t, struct block_90 b, const struct sums_90<S> *s, float *ret)
+template <class S>
+DEVICE void store_sums(const struct plan_table *t, struct block_90 b, const struct sums_90<S> *s, float *ret)
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
     float *totals = b.rows + ATTENDING_WARPS * S::N_ROWS; /* the first ones may still be read */
@@ -58,16 +62,16 @@ template <class S> DEVICE void store_sums(const struct plan_table *t, struct blo
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 2; i++) {
-            float x = s->total[n][i];
+    for (unsigned i = 0; i < 2; i++) {
+        float x = s->total[n][i];
 
-            for (unsigned across = 4; across < 32; across *= 2)
-                x += value_across(x, across);
-            if (lane < 4)
-                totals[warp * S::N_ROWS + 8 * n + 2 * lane + i] = x;
-            if (warp == 0 && lane < 4)
-                ret[8 * n + 2 * lane + i] = s->reference[n][i];
-        }
+        for (unsigned across = 4; across < 32; across *= 2)
+            x += value_across(x, across);
+        if (lane < 4)
+            totals[warp * S::N_ROWS + 8 * n + 2 * lane + i] = x;
+        if (warp == 0 && lane < 4)
+            ret[8 * n + 2 * lane + i] = s->reference[n][i];
+    }
     threads_sync(ATTENDING_BARRIER, ATTENDING);
     if (threadIdx.x % ATTENDING < S::N_ROWS) {
         float x = 0;
@@ -79,43 +83,45 @@ template <class S> DEVICE void store_sums(const struct plan_table *t, struct blo
     UNROLL
     for (unsigned x = 0; x < S::VALUE_TILES; x++)
         UNROLL
-        for (unsigned n = 0; n < S::ROW_TILES; n++)
-            UNROLL
-            for (unsigned i = 0; i < 4; i++) {
-                uint32_t column = 16 * (warp + x * ATTENDING_WARPS) + lane / 4 + (i >> 1) * 8;
+    for (unsigned n = 0; n < S::ROW_TILES; n++)
+        UNROLL
+    for (unsigned i = 0; i < 4; i++) {
+        uint32_t column = 16 * (warp + x * ATTENDING_WARPS) + lane / 4 + (i >> 1) * 8;
 
-                if (column < t->columns_max)
-                    ret[2 * ROWS + column * ROWS + 8 * n + 2 * (lane % 4) + (i & 1)] = s->columns[x][n][i];
-            }
+        if (column < t->columns_max)
+            ret[2 * ROWS + column * ROWS + 8 * n + 2 * (lane % 4) + (i & 1)] = s->columns[x][n][i];
+    }
 }
 
-/* ---- the attending warpgroup ----------------------------------------------------------------------------------------- */
+/* ---- the attending warpgroup ---- */
 
 /* Scores of a piece in base 2: keys' and the mean's, hidden where a row does not see them. */
-template <class S> DEVICE void finish_scores(const struct work *w, const struct head_90 *head, const struct piece *p,
-                                             const float mean[S::ROW_TILES][4], float scores[S::ROW_TILES][4])
+template <class S>
+DEVICE void finish_scores(const struct work *w, const struct head_90 *head, const struct piece *p,
+                          const float mean[S::ROW_TILES][4], float scores[S::ROW_TILES][4])
 {
     float scale = p->exact ? 2 : head->key_scale;
 
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            scores[n][i] = scores[n][i] * scale + mean[n][i] * head->mean_scale;
+    for (unsigned i = 0; i < 4; i++)
+        scores[n][i] = scores[n][i] * scale + mean[n][i] * head->mean_scale;
     if (is_ragged(w, p))
         hide<S>(w, p, scores);
 }
 
-template <class S> DEVICE void attend_page(const struct work *w, const struct head_90 *head, struct block_90 b,
-                                           const struct turns<S> *turns, uint32_t i,
-                                           struct stage *page, struct stage *query, struct sums_90<S> *s)
+template <class S>
+DEVICE void attend_page(const struct work *w, const struct head_90 *head, struct block_90 b,
+                        const struct turns<S> *turns, uint32_t i, struct stage *page, struct stage *query,
+                        struct sums_90<S> *s)
 {
     struct piece p = piece_of(w, i);
     const unsigned char *queries = b.queries + query->at * b.shape.query_bytes;
     const uint8_t *codes = b.ring + page->at * b.shape.stage_bytes;
     uint32_t *weights = b.weights + (i & 1) * S::N_ROWS * PLAN_90_WEIGHT_LD;
     uint32_t levels[S::KEY_STEPS][4], keys[S::DIMS / 4];
-    float scores[S::ROW_TILES][4] = { { 0 } }, mean[S::ROW_TILES][4] = { { 0 } };
+    float scores[S::ROW_TILES][4] = {{0}}, mean[S::ROW_TILES][4] = {{0}};
 
     barrier_wait(&b.full[page->at], page->parity);
     load_key_levels<S>(head, b, codes, levels);
@@ -132,15 +138,16 @@ template <class S> DEVICE void attend_page(const struct work *w, const struct he
     next_stage(query);
 }
 
-template <class S> DEVICE void attend_exact(const struct work *w, const struct head_90 *head, struct block_90 b,
-                                            const struct turns<S> *turns, uint32_t i,
-                                            struct stage *query, struct sums_90<S> *s, float (*exact)[S::ROW_TILES][4])
+template <class S>
+DEVICE void attend_exact(const struct work *w, const struct head_90 *head, struct block_90 b,
+                         const struct turns<S> *turns, uint32_t i, struct stage *query, struct sums_90<S> *s,
+                         float (*exact)[S::ROW_TILES][4])
 {
     struct piece p = piece_of(w, i);
     const unsigned char *queries = b.queries + query->at * b.shape.query_bytes;
     uint32_t *weights = b.weights + (i & 1) * S::N_ROWS * PLAN_90_WEIGHT_LD;
     uint32_t keys[S::DIMS / 4];
-    float scores[S::ROW_TILES][4] = { { 0 } }, mean[S::ROW_TILES][4] = { { 0 } };
+    float scores[S::ROW_TILES][4] = {{0}}, mean[S::ROW_TILES][4] = {{0}};
 
     load_exact_keys<S>(w->table, &p, keys);
     barrier_wait(&b.query_full[query->at], query->parity);
@@ -155,9 +162,18 @@ template <class S> DEVICE void attend_exact(const struct work *w, const struct h
 
 template <class S> DEVICE void attend(const struct work *w, struct block_90 b, float *ret)
 {
-    struct stage page = { b.shape.n_stages, 0, 0 }, query = { S::QUERY_STAGES, 0, 0 };
-    struct sums_90<S> s = { { { 0 } }, { { 0 } }, { { { 0 } } } };
-    float exact[S::EXACT_TILES][S::ROW_TILES][4] = { { { 0 } } };
+    struct stage page = {b.shape.n_stages, 0, 0}, query = {S::QUERY_STAGES, 0, 0};
+    struct sums_90<S> s = {
+        {{0}}, {{0}},
+        {
+            {
+                {
+                    0
+                }
+            }
+        }
+    };
+    float exact[S::EXACT_TILES][S::ROW_TILES][4] = {{{0}}};
     struct turns<S> turns;
     struct head_90 head = head_of(w->head, threadIdx.x % ATTENDING / 32);
     uint32_t i = 0;
@@ -174,7 +190,7 @@ template <class S> DEVICE void attend(const struct work *w, struct block_90 b, f
     store_exact<S>(w->table, w->rows.n, exact, ret + (2 + w->table->columns_max) * ROWS);
 }
 
-/* ---- the kernels ----------------------------------------------------------------------------------------------------- */
+/* ---- the kernels ---- */
 
 template <class S> DEVICE void attend_90(const struct plan_attend *a)
 {
@@ -200,15 +216,17 @@ template <class S> DEVICE void attend_90(const struct plan_attend *a)
     } else {
         if constexpr (S::BLOCKS > 1)
             registers_take<registers<S::BLOCKS>::ATTENDS, registers<S::BLOCKS>::AT_LAUNCH>();
-        attend<S>(&w, b, partials_of(a, blockIdx.z, tile, kv_head) + blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
+        attend<S>(&w, b,
+                  partials_of(a, blockIdx.z, tile, kv_head) +
+                      blockIdx.y * PLAN_PARTIAL_FLOATS(t->columns_max, t->d));
     }
 }
 
 /* Grid of all: (KV heads x tiles, splits, items). Their names and what they are for: PLAN_90_KERNELS. */
-#define ATTEND_90_KERNEL(name, d, n_rows)                                                          \
-    KERNEL void __launch_bounds__(PLAN_90_THREADS, size_90<d, n_rows>::BLOCKS)                 \
-        name(PARAMETER struct plan_attend a)                                                       \
-    {                                                                                              \
-        attend_90<size_90<d, n_rows>>(&a);                                                         \
+#define ATTEND_90_KERNEL(name, d, n_rows)                                                                    \
+    KERNEL void __launch_bounds__(PLAN_90_THREADS, size_90<d, n_rows>::BLOCKS)                               \
+        name(PARAMETER struct plan_attend a)                                                                 \
+    {                                                                                                        \
+        attend_90<size_90<d, n_rows>>(&a);                                                                   \
     }
 PLAN_90_KERNELS(ATTEND_90_KERNEL)

@@ -1,6 +1,6 @@
 /*
- * Attention for compute capability 9.0: which kernels there are and how a block divides its shared memory. For the host, which
- * launches them, and attend_90.cu, which they are. Plain C.
+ * Attention for compute capability 9.0: which kernels there are and how a block divides its shared memory.
+ * For the host, which launches them, and attend_90.cu, which they are. Plain C.
  */
 #pragma once
 
@@ -11,25 +11,26 @@ extern "C" {
 #endif
 
 enum {
-    PLAN_90_COMPUTE = 90,        /* 10 * major + minor of the devices that run them */
-    PLAN_90_THREADS = 256,       /* of a block: a warpgroup that fetches and turns queries, one that attends */
-    PLAN_90_SHARED_ALL = 228 << 10, /* bytes of a multiprocessor, of which a block takes 1024 more than it asks for */
-    PLAN_90_SHARED_MAX = 227 << 10, /* of a block */
+    PLAN_90_COMPUTE = 90,  /* 10 * major + minor of the devices that run them */
+    PLAN_90_THREADS = 256, /* of a block: a warpgroup that fetches and turns queries, one that attends */
+    PLAN_90_SHARED_ALL =
+        228 << 10, /* bytes of a multiprocessor, of which a block takes 1024 more than it asks for */
+    PLAN_90_SHARED_MAX = 227 << 10,  /* of a block */
     PLAN_90_SHARED_HALF = 113 << 10, /* so that two blocks share a multiprocessor */
     PLAN_90_STAGES_MIN = 2,
     PLAN_90_STAGES_GOOD = 4,
     PLAN_90_STAGES_MAX = 32,
-    PLAN_90_AHEAD = 24 << 10,    /* bytes that are worth having under way */
+    PLAN_90_AHEAD = 24 << 10, /* bytes that are worth having under way */
     PLAN_90_QUERY_STAGES_MAX = 3,
 };
 
 /* X(name, d, rows): head dimension, and query rows of a tile at most. */
-#define PLAN_90_KERNELS(X)        \
-    X(kvc_attend90_64_rows_8, 64, 8)    \
-    X(kvc_attend90_128_rows_8, 128, 8)  \
-    X(kvc_attend90_256_rows_8, 256, 8)  \
-    X(kvc_attend90_64_rows_16, 64, 16)  \
-    X(kvc_attend90_128_rows_16, 128, 16) \
+#define PLAN_90_KERNELS(X)                                                                                   \
+    X(kvc_attend90_64_rows_8, 64, 8)                                                                         \
+    X(kvc_attend90_128_rows_8, 128, 8)                                                                       \
+    X(kvc_attend90_256_rows_8, 256, 8)                                                                       \
+    X(kvc_attend90_64_rows_16, 64, 16)                                                                       \
+    X(kvc_attend90_128_rows_16, 128, 16)                                                                     \
     X(kvc_attend90_256_rows_16, 256, 16)
 
 /* Blocks on a multiprocessor, as far as registers go. */
@@ -39,26 +40,29 @@ enum plan_90_kernel {
 #define PLAN_90_NUMBER(name, d, n_rows) number_of_##name,
     PLAN_90_KERNELS(PLAN_90_NUMBER)
 #undef PLAN_90_NUMBER
-    PLAN_90_COUNT
+        PLAN_90_COUNT
 };
 
 /*
- * Queries of a page as operand B, by step of 16 planes, tile of 8 rows, lane: four words, of k 2t, 2t + 8 of two matrices.
- * Sets: the queries (lo, hi), factors of the mean's cosines and sines, what binary16 lost of those.
+ * Queries of a page as operand B, by step of 16 planes, tile of 8 rows, lane: four words, of k 2t, 2t + 8 of
+ * two matrices. Sets: the queries (lo, hi), factors of the mean's cosines and sines, what binary16 lost of
+ * those.
  */
-#define PLAN_90_QUERY_STAGES(d) ((d) <= 128 ? 3u : 2u) /* pieces that queries are turned ahead to, each by a warp */
+#define PLAN_90_QUERY_STAGES(d)                                                                              \
+    ((d) <= 128 ? 3u : 2u) /* pieces that queries are turned ahead to, each by a warp */
 enum { PLAN_90_SETS = 3, PLAN_90_STEP_PAD = 8 };
 #define PLAN_90_STEP_WORDS(n_row_tiles) (128 * (n_row_tiles) + PLAN_90_STEP_PAD)
 
-/* Row of weights: 32 words, of the tokens 16 s + 2 t + h and 8 more at 8 t + 2 s + h; padded so that rows begin in other banks. */
+/* Row of weights: 32 words, of the tokens 16 s + 2 t + h and 8 more at 8 t + 2 s + h; padded so that rows
+ * begin in other banks. */
 enum { PLAN_90_WEIGHT_LD = 36 };
 
 /* Offsets in a block's shared memory, all multiples of 128. */
 struct plan_90_shape {
     uint32_t narrow, wide, tiles, dec_k, queries, start, weights, rows, ring;
-    uint32_t query_bytes;       /* of a stage of queries */
+    uint32_t query_bytes;           /* of a stage of queries */
     uint32_t stage_bytes, n_stages; /* of the ring of pages' blocks */
-    uint32_t bytes;             /* all of it */
+    uint32_t bytes;                 /* all of it */
 };
 
 PLAN_INLINE uint32_t plan_90_take(uint32_t *at, uint32_t bytes)
@@ -70,7 +74,8 @@ PLAN_INLINE uint32_t plan_90_take(uint32_t *at, uint32_t bytes)
 }
 
 /* Barriers stand at 0: two for each stage of the ring, two for each of the queries. */
-PLAN_INLINE struct plan_90_shape plan_90_shape(uint32_t d, uint32_t n_rows, uint32_t key_rank_max, uint32_t block_bytes_max)
+PLAN_INLINE struct plan_90_shape plan_90_shape(uint32_t d, uint32_t n_rows, uint32_t key_rank_max,
+                                               uint32_t block_bytes_max)
 {
     uint32_t at = 0, n_row_tiles = n_rows / 8;
     struct plan_90_shape s;

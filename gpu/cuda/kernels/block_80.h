@@ -1,10 +1,11 @@
 /*
- * What attend_80.cu's parts share: sizes that are constants of a kernel, a block's shared memory, how fragments divide rows and
- * tokens.
+ * What attend_80.cu's parts share: sizes that are constants of a kernel, a block's shared memory, how
+ * fragments divide rows and tokens.
  *
  * A block attends to two pages at a time. A warp has tokens 16 w .. 16 w + 15 of both, so that angles and K's
- * dec are read once for two. Where rows are 4 at most, the 8 columns of a fragment of scores are 4 rows of one page and 4 of
- * the other; else they are 8 rows, and there is a fragment per page and 8 rows. One of either is a *set*.
+ * dec are read once for two. Where rows are 4 at most, the 8 columns of a fragment of scores are 4 rows of
+ * one page and 4 of the other; else they are 8 rows, and there is a fragment per page and 8 rows. One of
+ * either is a *set*.
  */
 #pragma once
 
@@ -15,22 +16,22 @@
 template <int D, int K, int V, int R> struct size_80 {
     enum {
         DIM = D,
-        STEPS = D / 32,                         /* of 16 planes */
-        KEY_STEPS = K / 16,                     /* of 16 coordinates */
-        VALUE_TILES = V / 16 / WARPS,           /* of 16 columns, per warp */
+        STEPS = D / 32,               /* of 16 planes */
+        KEY_STEPS = K / 16,           /* of 16 coordinates */
+        VALUE_TILES = V / 16 / WARPS, /* of 16 columns, per warp */
         N_ROWS = R,
-        BOTH = R == 4,                          /* pages in one set */
+        BOTH = R == 4, /* pages in one set */
         ROW_TILES = R == 16 ? 2 : 1,
         SETS = BOTH ? 1 : 2 * ROW_TILES,
         WEIGHT_TILES = BOTH ? 1 : 2 * ROW_TILES, /* of 8 columns: upper bytes of weights, lower ones */
-        PAIRS = D / 4,                          /* of planes */
+        PAIRS = D / 4,                           /* of planes */
         ITEMS = (R * PAIRS + PLAN_THREADS - 1) / PLAN_THREADS, /* pairs of planes that a thread turns */
     };
 };
 
 /* A tile of 16 columns of values: two half-tiles of codes. */
 struct value_tile {
-    uint32_t offset[2];     /* of a page's payload, or of the head's own block */
+    uint32_t offset[2]; /* of a page's payload, or of the head's own block */
     uint32_t bits[2];
     bool is_there, is_key, is_elsewhere; /* codes of K; in another head's block */
 };
@@ -53,13 +54,17 @@ DEVICE const uint16_t *wide_table(struct shared_80 s, unsigned side)
 }
 
 /* Word of one of the three operands B of queries: four per lane and step. */
-template <class S> DEVICE uint32_t *query_words(struct shared_80 s, unsigned operand, unsigned set, unsigned step, unsigned lane)
+template <class S>
+DEVICE uint32_t *query_words(struct shared_80 s, unsigned operand, unsigned set, unsigned step, unsigned lane)
 {
-    return (uint32_t *) (s.base + s.at.queries) + (((operand * S::SETS + set) * S::STEPS + step) * 32 + lane) * 4;
+    return (uint32_t *) (s.base + s.at.queries) +
+           (((operand * S::SETS + set) * S::STEPS + step) * 32 + lane) * 4;
 }
 
-/* Four words of weights for lane @tt of column @n: [q][h], bytes are tokens 8 (4 q + i) + 2 tt + h. Swizzled by bank. */
-template <class S> DEVICE uint32_t *weight_words(struct shared_80 s, unsigned page, unsigned tile, unsigned n, unsigned tt)
+/* Four words of weights for lane @tt of column @n: [q][h], bytes are tokens 8 (4 q + i) + 2 tt + h. Swizzled
+ * by bank. */
+template <class S>
+DEVICE uint32_t *weight_words(struct shared_80 s, unsigned page, unsigned tile, unsigned n, unsigned tt)
 {
     unsigned slot = (4 * n + tt) ^ (n >> 1 & 1) << 2;
 

@@ -1,27 +1,37 @@
-/* What a block of attend_90.cu keeps in shared memory, and filling in what stays the same for all of its pieces. */
+/* What a block of attend_90.cu keeps in shared memory, and filling in what stays the same for all of its
+ * pieces. */
 #pragma once
 
 #include "gpu/cuda/kernels/levels_90.h"
 #include "gpu/cuda/kernels/work_90.h"
 
 /*
- * Sizes as constants, so that registers have constant indices: coordinates of a head, rows of a tile. Steps are of 16 planes or
- * 16 coordinates of K; tiles of 16 columns of values and warp, of 16 dimensions of exact ones, of 8 rows.
+ * Sizes as constants, so that registers have constant indices: coordinates of a head, rows of a tile. Steps
+ * are of 16 planes or 16 coordinates of K; tiles of 16 columns of values and warp, of 16 dimensions of exact
+ * ones, of 8 rows.
  */
 template <int D, int R> struct size_90 {
     enum {
-        DIMS = D, PLANES = D / 2, STEPS = D / 32, KEY_STEPS = D / 16, VALUE_TILES = D / 32, EXACT_TILES = D / 64, N_ROWS = R,
-        ROW_TILES = R / 8, TURNS_STAY = D <= 128, /* in registers; else they are loaded for every piece */
+        DIMS = D,
+        PLANES = D / 2,
+        STEPS = D / 32,
+        KEY_STEPS = D / 16,
+        VALUE_TILES = D / 32,
+        EXACT_TILES = D / 64,
+        N_ROWS = R,
+        ROW_TILES = R / 8,
+        TURNS_STAY = D <= 128, /* in registers; else they are loaded for every piece */
         QUERY_STAGES = PLAN_90_QUERY_STAGES(D),
         BLOCKS = PLAN_90_BLOCKS(D, R),
     };
 };
 
-/* The first warp of the first warpgroup fetches pages, its others turn queries; those of the second attend. */
+/* The first warp of the first warpgroup fetches pages, its others turn queries; those of the second attend.
+ */
 enum {
-    FETCHING = 32,              /* threads */
+    FETCHING = 32, /* threads */
     FILLING = PLAN_90_THREADS - FETCHING,
-    ATTENDING = 128,            /* threads */
+    ATTENDING = 128, /* threads */
     ATTENDING_WARPS = ATTENDING / 32,
     ATTENDING_BARRIER = 1,
     FILLING_BARRIER = 2,
@@ -29,16 +39,19 @@ enum {
 
 struct block_90 {
     struct plan_90_shape shape;
-    uint64_t *full, *empty;     /* [n_stages] of pages' blocks */
+    uint64_t *full, *empty;             /* [n_stages] of pages' blocks */
     uint64_t *query_full, *query_empty; /* [S::QUERY_STAGES] */
-    struct levels_90 levels;    /* of K; V's are behind each */
-    uint32_t *key_tiles, *column_tiles; /* [PLAN_HALVES_MAX / 2][4], [4 (warps)][PLAN_HALVES_MAX / 4][4]: see tile_at() */
-    unsigned char *dec_k;       /* operand B of keys: blocks of 8 planes by 8 coordinates, planes of a step of coordinates first */
-    unsigned char *queries;     /* [S::QUERY_STAGES], see attend_90.h */
-    float *start;               /* [N_ROWS][2][planes] queries in the frame of the tile's first one, times scale and log2 e */
-    uint32_t *weights;          /* [2][N_ROWS][PLAN_90_WEIGHT_LD] */
-    float *rows;                /* [2][ATTENDING_WARPS][N_ROWS] what warps tell each other of rows */
-    unsigned char *ring;        /* [n_stages][stage_bytes] */
+    struct levels_90 levels;            /* of K; V's are behind each */
+    uint32_t *key_tiles,
+        *column_tiles;      /* [PLAN_HALVES_MAX / 2][4], [4 (warps)][PLAN_HALVES_MAX / 4][4]: see tile_at() */
+    unsigned char *dec_k;   /* operand B of keys: blocks of 8 planes by 8 coordinates, planes of a step of
+                               coordinates first */
+    unsigned char *queries; /* [S::QUERY_STAGES], see attend_90.h */
+    float
+        *start; /* [N_ROWS][2][planes] queries in the frame of the tile's first one, times scale and log2 e */
+    uint32_t *weights;   /* [2][N_ROWS][PLAN_90_WEIGHT_LD] */
+    float *rows;         /* [2][ATTENDING_WARPS][N_ROWS] what warps tell each other of rows */
+    unsigned char *ring; /* [n_stages][stage_bytes] */
 };
 
 template <class S> DEVICE struct block_90 block_of(const struct plan_table *t)
@@ -51,7 +64,7 @@ template <class S> DEVICE struct block_90 block_of(const struct plan_table *t)
     b.empty = b.full + PLAN_90_STAGES_MAX;
     b.query_full = b.empty + PLAN_90_STAGES_MAX;
     b.query_empty = b.query_full + PLAN_90_QUERY_STAGES_MAX;
-    b.levels = { at + b.shape.narrow, (const uint16_t *) (at + b.shape.wide) };
+    b.levels = {at + b.shape.narrow, (const uint16_t *) (at + b.shape.wide)};
     b.key_tiles = (uint32_t *) (at + b.shape.tiles);
     b.column_tiles = b.key_tiles + PLAN_HALVES_MAX / 2 * 4;
     b.dec_k = at + b.shape.dec_k;
@@ -67,7 +80,8 @@ DEVICE void fill_levels(const struct plan_table *t, struct block_90 b)
 {
     enum { OF_SIDE = (NARROW_BITS + 1) * 4 };
 
-    for (uint32_t i = threadIdx.x - FETCHING; i < 2 * OF_SIDE; i += FILLING) /* K's have 128 added, V's follow K's without */
+    for (uint32_t i = threadIdx.x - FETCHING; i < 2 * OF_SIDE;
+         i += FILLING) /* K's have 128 added, V's follow K's without */
         ((uint32_t *) b.levels.narrow)[i] = i < OF_SIDE ? t->narrow[i] : t->narrow[i + OF_SIDE] ^ 0x80808080;
     for (uint32_t i = threadIdx.x - FETCHING; i < WIDE_LEVELS; i += FILLING)
         ((uint32_t *) b.levels.wide)[i] = t->wide[i];
@@ -78,7 +92,8 @@ template <class S> DEVICE void fill_dec_k(const struct plan_head *head, struct b
     for (uint32_t i = threadIdx.x - FETCHING; i < S::DIMS * (head->k.r / 8u); i += FILLING) {
         uint32_t plane = i % S::DIMS, coords = i / S::DIMS;
 
-        *(struct words4 *) (b.dec_k + 16 * i) = load_16_bytes(head->dec_k + (size_t) plane * head->k.r + 8 * coords);
+        *(struct words4 *) (b.dec_k + 16 * i) =
+            load_16_bytes(head->dec_k + (size_t) plane * head->k.r + 8 * coords);
     }
     async_fence();
 }
@@ -94,7 +109,8 @@ template <class S> DEVICE void fill_start(const struct work *w, struct block_90 
 
         if (row < w->rows.n) {
             const float *q = w->rows.q + row / w->rows.group * w->rows.stride + row % w->rows.group * t->d;
-            float scale = t->attn_scale * LOG2_E, x = q[plane_dim(t, p, 0)] * scale, y = q[plane_dim(t, p, 1)] * scale, c, s;
+            float scale = t->attn_scale * LOG2_E, x = q[plane_dim(t, p, 0)] * scale,
+                  y = q[plane_dim(t, p, 1)] * scale, c, s;
 
             phase_of(t, p, row / w->rows.group, &c, &s);
             lo = x * c - y * s;
@@ -105,7 +121,7 @@ template <class S> DEVICE void fill_start(const struct work *w, struct block_90 
     }
 }
 
-/* ---- what a warp knows of its head --------------------------------------------------------------------------------- */
+/* ---- what a warp knows of its head ---- */
 
 DEVICE void put_tile(const struct plan_codes *codes, uint32_t tile, bool of_key, uint32_t *ret)
 {
@@ -117,10 +133,12 @@ DEVICE void put_tile(const struct plan_codes *codes, uint32_t tile, bool of_key,
     ret[3] = b0 | b1 << 4 | (uint32_t) of_key << 8;
 }
 
-/* Tiles of K; and of columns, which are K's coordinates where V is predicted from them and V's behind: tile i is warp i % 4's. */
+/* Tiles of K; and of columns, which are K's coordinates where V is predicted from them and V's behind: tile i
+ * is warp i % 4's. */
 DEVICE void fill_tiles(const struct plan_head *head, struct block_90 b)
 {
-    uint32_t n_keys = head->k.n_half / 2u, n_predicting = head->n_predictors > 0 ? n_keys : 0, n_values = head->v.n_half / 2u;
+    uint32_t n_keys = head->k.n_half / 2u, n_predicting = head->n_predictors > 0 ? n_keys : 0,
+             n_values = head->v.n_half / 2u;
 
     for (uint32_t i = threadIdx.x - FETCHING; i < n_keys; i += FILLING)
         put_tile(&head->k, i, true, b.key_tiles + 4 * i);
@@ -144,8 +162,8 @@ DEVICE struct head_90 head_of(const struct plan_head *h, unsigned warp)
 {
     uint32_t n_tiles = (h->n_predictors > 0 ? h->k.n_half / 2u : 0) + h->v.n_half / 2u;
 
-    return { h->k.n_half / 2u, h->mean_steps, (n_tiles + ATTENDING_WARPS - 1 - warp) / ATTENDING_WARPS, h->dec_k_scale,
-             h->mean_scale };
+    return {h->k.n_half / 2u, h->mean_steps, (n_tiles + ATTENDING_WARPS - 1 - warp) / ATTENDING_WARPS,
+            h->dec_k_scale, h->mean_scale};
 }
 
 /* By all threads of the block. */
@@ -165,7 +183,8 @@ template <class S> DEVICE void begin_barriers(struct block_90 b)
     __syncthreads();
 }
 
-/* By all threads but those that fetch, which need none of it; what they wrote is there for all of them afterwards. */
+/* By all threads but those that fetch, which need none of it; what they wrote is there for all of them
+ * afterwards. */
 template <class S> DEVICE void fill_block(const struct work *w, struct block_90 b)
 {
     fill_levels(w->table, b);
@@ -177,7 +196,7 @@ template <class S> DEVICE void fill_block(const struct work *w, struct block_90 
     threads_sync(FILLING_BARRIER, FILLING);
 }
 
-/* ---- stages ---------------------------------------------------------------------------------------------------------- */
+/* ---- stages ---- */
 
 /* Stages come around: which one, and the parity of waiting for it to be filled. */
 struct stage {

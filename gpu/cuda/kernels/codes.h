@@ -1,10 +1,12 @@
-/* Codes and levels out of packed half-tiles, in the order of fragments and one by one (gpu/README.md, gpu/layout.h). */
+/* Codes and levels out of packed half-tiles, in the order of fragments and one by one (gpu/README.md,
+ * gpu/layout.h). */
 #pragma once
 
 #include "gpu/cuda/kernels/device.h"
 #include "gpu/cuda/kernels/plan.h"
 
-/* Codes of one half-tile that belong to @lane in field @j: column 2t in the low half-word, 2t + 1 in the high one. */
+/* Codes of one half-tile that belong to @lane in field @j: column 2t in the low half-word, 2t + 1 in the high
+ * one. */
 DEVICE uint32_t code_pair(const uint8_t *at, unsigned b, unsigned lane, unsigned j)
 {
     const uint32_t *words = (const uint32_t *) at;
@@ -34,8 +36,8 @@ DEVICE uint32_t level_pair(const uint16_t *levels, uint32_t codes)
 }
 
 /* Two levels that stand side by side in a fragment; an empty half-tile has zeros. */
-DEVICE uint32_t levels_at(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block, unsigned half,
-                          unsigned lane, unsigned j)
+DEVICE uint32_t levels_at(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block,
+                          unsigned half, unsigned lane, unsigned j)
 {
     unsigned b = codes->bits[half];
 
@@ -43,10 +45,11 @@ DEVICE uint32_t levels_at(const uint16_t *levels, const struct plan_codes *codes
 }
 
 /* Level of K's (token, coordinate), for values that are predicted from it: there coordinates are rows. */
-DEVICE uint32_t key_level(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block, unsigned token,
-                          unsigned coord)
+DEVICE uint32_t key_level(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block,
+                          unsigned token, unsigned coord)
 {
-    uint32_t pair = levels_at(levels, codes, block, coord >> 3, 4 * (token & 7) + (coord >> 1 & 3), token >> 3);
+    uint32_t pair =
+        levels_at(levels, codes, block, coord >> 3, 4 * (token & 7) + (coord >> 1 & 3), token >> 3);
 
     return coord & 1 ? pair >> 16 : pair & 0xffff;
 }

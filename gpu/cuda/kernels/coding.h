@@ -1,12 +1,12 @@
 /*
- * Vectors and codes with the CPU's bits, for the kernels that pack and read: every element is the sum over 0, 1, 2 ... of
- * products and sums rounded to binary32, as gpu/codec.c and its matmul_ordered have it.
+ * Vectors and codes with the CPU's bits, for the kernels that pack and read: every element is the sum over 0,
+ * 1, 2 ... of products and sums rounded to binary32, as gpu/codec.c and its matmul_ordered have it.
  *
- * A block takes one chunk of one KV head and one tile of 32 rows of a matrix, a warp eight of them, which are a half-tile: half
- * of its lanes four rows each, and a lane 4 of the 64 tokens. So four numbers of the matrix, which lanes share, and four that
- * stand in shared memory serve 16 sums: loads cost less than the sums, which cannot be fused. In shared memory tokens stand side
- * by side, and columns a little apart, so that neither filling it by columns nor reading it by tokens meets banks that
- * others use.
+ * A block takes one chunk of one KV head and one tile of 32 rows of a matrix, a warp eight of them, which are
+ * a half-tile: half of its lanes four rows each, and a lane 4 of the 64 tokens. So four numbers of the
+ * matrix, which lanes share, and four that stand in shared memory serve 16 sums: loads cost less than the
+ * sums, which cannot be fused. In shared memory tokens stand side by side, and columns a little apart, so
+ * that neither filling it by columns nor reading it by tokens meets banks that others use.
  */
 #pragma once
 
@@ -16,14 +16,14 @@
 
 enum {
     TOKENS = 64,
-    ROWS = 4,                        /* of a thread */
-    LANE_TOKENS = 16,                /* lanes with the same rows; */
-    MINE = TOKENS / LANE_TOKENS,     /* tokens of a thread, so many apart */
-    HALVES = PLAN_THREADS / 32,      /* half-tiles of a block */
+    ROWS = 4,                    /* of a thread */
+    LANE_TOKENS = 16,            /* lanes with the same rows; */
+    MINE = TOKENS / LANE_TOKENS, /* tokens of a thread, so many apart */
+    HALVES = PLAN_THREADS / 32,  /* half-tiles of a block */
     WIDTHS = 9,
     LEVELS = 256,
-    COLUMN_LD = TOKENS + 1,          /* floats between columns of vectors, which are written along a row */
-    LEVEL_LD = PLAN_CODING_LD,       /* between columns of levels, which are written as fragments lie */
+    COLUMN_LD = TOKENS + 1,    /* floats between columns of vectors, which are written along a row */
+    LEVEL_LD = PLAN_CODING_LD, /* between columns of levels, which are written as fragments lie */
 };
 
 /* What a thread sums up: tokens @token + LANE_TOKENS j, rows @row + i of a matrix. */
@@ -35,14 +35,16 @@ DEVICE struct share share_of(uint32_t tile)
 {
     uint32_t lane = threadIdx.x % 32;
 
-    return { lane % LANE_TOKENS, PLAN_TILE_ROWS * tile + 8 * (threadIdx.x / 32) + lane / LANE_TOKENS * ROWS };
+    return {lane % LANE_TOKENS, PLAN_TILE_ROWS * tile + 8 * (threadIdx.x / 32) + lane / LANE_TOKENS * ROWS};
 }
 
 /*
- * sum[i][j] += m[i] x[j], in order, for rows m [n_rows >= 1][n], @ld apart, and columns x [n] of this thread's tokens, @x_ld
- * apart in shared memory. Rows from n_rows on repeat the last. @n is even and rows are aligned to 8.
+ * sum[i][j] += m[i] x[j], in order, for rows m [n_rows >= 1][n], @ld apart, and columns x [n] of this
+ * thread's tokens, @x_ld apart in shared memory. Rows from n_rows on repeat the last. @n is even and rows are
+ * aligned to 8.
  */
-DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x, uint32_t x_ld, uint32_t n, float sum[ROWS][MINE])
+DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x, uint32_t x_ld, uint32_t n,
+                     float sum[ROWS][MINE])
 {
     const float *row[ROWS];
 
@@ -63,7 +65,8 @@ DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x,
 
             UNROLL
             for (uint32_t j = 0; j < MINE; j++)
-                sum[i][j] = add_rounded(add_rounded(sum[i][j], mul_rounded(w.x, x0[j])), mul_rounded(w.y, x1[j]));
+                sum[i][j] =
+                    add_rounded(add_rounded(sum[i][j], mul_rounded(w.x, x0[j])), mul_rounded(w.y, x1[j]));
         }
     }
 }
@@ -74,12 +77,13 @@ DEVICE void add_shares(float sum[ROWS][MINE], const float term[ROWS][MINE], bool
     UNROLL
     for (uint32_t i = 0; i < ROWS; i++)
         UNROLL
-        for (uint32_t j = 0; j < MINE; j++)
-            sum[i][j] = add_rounded(sum[i][j], less ? -term[i][j] : term[i][j]);
+    for (uint32_t j = 0; j < MINE; j++)
+        sum[i][j] = add_rounded(sum[i][j], less ? -term[i][j] : term[i][j]);
 }
 
 /* Levels of all of a head-side's coordinates of 64 tokens to shared [r][LEVEL_LD]. Ends with a barrier. */
-DEVICE void load_levels(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block, bool is_key, float *ret)
+DEVICE void load_levels(const uint16_t *levels, const struct plan_codes *codes, const uint8_t *block,
+                        bool is_key, float *ret)
 {
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane >> 2, column = 2 * (lane & 3);
 

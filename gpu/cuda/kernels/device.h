@@ -1,6 +1,6 @@
 /*
- * The operations that kernels need beyond C: on a GPU the instructions, in tests the same on the CPU, lane by lane
- * (tests/cuda_on_cpu/). Everything else in the kernels is plain code that both compile.
+ * The operations that kernels need beyond C: on a GPU the instructions, in tests the same on the CPU, lane by
+ * lane (tests/cuda_on_cpu/). Everything else in the kernels is plain code that both compile.
  */
 #pragma once
 
@@ -21,8 +21,8 @@ struct floats2 {
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__ /* of a struct */
 #define KERNEL extern "C" __global__
-#define UNROLL _Pragma("unroll") /* before a loop whose counter indexes registers */
-#define NOT_UNROLLED _Pragma("unroll 1") /* before one that would want too many registers */
+#define UNROLL _Pragma("unroll")          /* before a loop whose counter indexes registers */
+#define NOT_UNROLLED _Pragma("unroll 1")  /* before one that would want too many registers */
 #define PARAMETER const __grid_constant__ /* of a kernel: its address may be taken, nothing is copied */
 
 extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -96,13 +96,14 @@ DEVICE struct floats2 load_floats2(const float *at)
 {
     float2 v = __ldg((const float2 *) at);
 
-    return { v.x, v.y };
+    return {v.x, v.y};
 }
 
 /* c [16, 8] += a [16, 16] b [16, 8]: mma.m16n8k16, binary16 in, binary32 sums. */
 DEVICE void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -127,7 +128,7 @@ DEVICE struct words4 load_16_bytes(const void *at)
 {
     uint4 v = __ldg((const uint4 *) at);
 
-    return { { v.x, v.y, v.z, v.w } };
+    return {{v.x, v.y, v.z, v.w}};
 }
 
 #else

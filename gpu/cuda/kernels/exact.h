@@ -1,4 +1,5 @@
-/* What attention kernels share: keys and values that are not packed (sinks, the tail), and the key mean's share of scores. */
+/* What attention kernels share: keys and values that are not packed (sinks, the tail), and the key mean's
+ * share of scores. */
 #pragma once
 
 #include "gpu/cuda/kernels/queries.h"
@@ -20,9 +21,10 @@ DEVICE void add_mean_scores(const struct plan_table *t, uint32_t n_rows, struct 
     __syncthreads();
 }
 
-/* Scores of @n_keys exact keys [d] of x - mean with the block's first position at offset 0: over what stood there. */
-DEVICE void score_exact(const struct plan_table *t, const struct plan_head *head, const uint16_t *keys, uint32_t n_keys,
-                        uint32_t n_rows, struct shared s)
+/* Scores of @n_keys exact keys [d] of x - mean with the block's first position at offset 0: over what stood
+ * there. */
+DEVICE void score_exact(const struct plan_table *t, const struct plan_head *head, const uint16_t *keys,
+                        uint32_t n_keys, uint32_t n_rows, struct shared s)
 {
     uint32_t n = t->n_planes;
 
@@ -44,7 +46,8 @@ DEVICE void score_exact(const struct plan_table *t, const struct plan_head *head
 }
 
 /* Weights of @n exact keys times their values, [d] of x - mean. */
-DEVICE void add_exact(const struct plan_table *t, const uint16_t *values, uint32_t n, uint32_t n_rows, struct shared s)
+DEVICE void add_exact(const struct plan_table *t, const uint16_t *values, uint32_t n, uint32_t n_rows,
+                      struct shared s)
 {
     for (uint32_t i = threadIdx.x; i < n_rows * t->d; i += PLAN_THREADS) {
         uint32_t row = i / t->d, col = i % t->d;

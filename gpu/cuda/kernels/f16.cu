@@ -1,14 +1,13 @@
 /*
- * Attention of one new token per sequence on a binary16 cache: the baseline that benches hold packed attention against. Plain,
- * and bound by the memory's bandwidth: every key and value is read once, by loads of 16 bytes, for all query heads of its KV
- * head together.
+ * Attention of one new token per sequence on a binary16 cache: the baseline that benches hold packed
+ * attention against. Plain, and bound by the memory's bandwidth: every key and value is read once, by loads
+ * of 16 bytes, for all query heads of its KV head together.
  *
- * Every warp is a share of the keys by itself, with its own softmax: no barriers, no shared memory. It takes 16 keys at a time:
- *     scores   [16 query heads, 8 keys] x 2, over dimensions in the order in which a load of 16 bytes brings them, which is
- *              the same for queries and keys and so changes nothing in a sum
- *     weights  are the scores' fragments, rounded to binary16: already the left operand of
- *     values   [16 query heads, 8 dimensions], columns g = dimensions 8 g + i of 64
- * A second kernel merges the shares.
+ * Every warp is a share of the keys by itself, with its own softmax: no barriers, no shared memory. It takes
+ * 16 keys at a time: scores   [16 query heads, 8 keys] x 2, over dimensions in the order in which a load of
+ * 16 bytes brings them, which is the same for queries and keys and so changes nothing in a sum weights  are
+ * the scores' fragments, rounded to binary16: already the left operand of values   [16 query heads, 8
+ * dimensions], columns g = dimensions 8 g + i of 64 A second kernel merges the shares.
  */
 #include "gpu/cuda/kernels/device.h"
 #include "gpu/cuda/kernels/f16.h"
@@ -28,14 +27,17 @@ template <int D> struct state {
     float out[D / 8][4];
 };
 
-/* Query heads as left operands in the order of the keys' loads, times scale and log2 e. Rows that are no heads are zero. */
-template <int D> DEVICE void load_queries(const struct f16_attend *a, const float *q, unsigned lane, uint32_t ret[D / 16][4])
+/* Query heads as left operands in the order of the keys' loads, times scale and log2 e. Rows that are no
+ * heads are zero. */
+template <int D>
+DEVICE void load_queries(const struct f16_attend *a, const float *q, unsigned lane, uint32_t ret[D / 16][4])
 {
     float scale = a->scale * LOG2_E;
 
     for (unsigned step = 0; step < D / 16; step++)
         for (unsigned i = 0; i < 4; i++) {
-            unsigned row = (lane >> 2) + (i & 1) * 8, dim = 32 * (step / 2) + 8 * (lane & 3) + 4 * (step % 2) + 2 * (i >> 1);
+            unsigned row = (lane >> 2) + (i & 1) * 8,
+                     dim = 32 * (step / 2) + 8 * (lane & 3) + 4 * (step % 2) + 2 * (i >> 1);
             const float *x = q + row * D + dim;
 
             ret[step][i] = row < a->group ? pack_halves(x[0] * scale, x[1] * scale) : 0;
@@ -43,8 +45,9 @@ template <int D> DEVICE void load_queries(const struct f16_attend *a, const floa
 }
 
 /* Rows beyond the last are the last once more: read, but weightless. */
-template <int D> DEVICE void load_tile(const uint16_t *k, const uint16_t *v, uint32_t first, uint32_t last, unsigned lane,
-                                       struct tile<D> *ret)
+template <int D>
+DEVICE void load_tile(const uint16_t *k, const uint16_t *v, uint32_t first, uint32_t last, unsigned lane,
+                      struct tile<D> *ret)
 {
     UNROLL
     for (unsigned i = 0; i < 2; i++) {
@@ -66,7 +69,8 @@ template <int D> DEVICE void load_tile(const uint16_t *k, const uint16_t *v, uin
     }
 }
 
-/* Scores of two times 8 keys in base 2, then their weights against the new maxima; what was summed is brought to those. */
+/* Scores of two times 8 keys in base 2, then their weights against the new maxima; what was summed is brought
+ * to those. */
 template <int D> DEVICE void softmax(float c[2][4], struct state<D> *s)
 {
     for (unsigned half = 0; half < 2; half++) {
@@ -89,17 +93,19 @@ template <int D> DEVICE void softmax(float c[2][4], struct state<D> *s)
     }
 }
 
-template <int D> DEVICE void attend_tile(const struct tile<D> *t, const uint32_t q[D / 16][4], uint32_t n_left, unsigned lane,
-                                         struct state<D> *s)
+template <int D>
+DEVICE void attend_tile(const struct tile<D> *t, const uint32_t q[D / 16][4], uint32_t n_left, unsigned lane,
+                        struct state<D> *s)
 {
-    float c[2][4] = { { 0 } };
+    float c[2][4] = {{0}};
     uint32_t weights[4];
 
     UNROLL
     for (unsigned i = 0; i < 2; i++) {
         UNROLL
         for (unsigned step = 0; step < D / 16; step++)
-            mma_16x8x16(c[i], q[step], t->k[i][step / 2].word[step % 2 * 2], t->k[i][step / 2].word[step % 2 * 2 + 1]);
+            mma_16x8x16(c[i], q[step], t->k[i][step / 2].word[step % 2 * 2],
+                        t->k[i][step / 2].word[step % 2 * 2 + 1]);
         for (unsigned x = 0; x < 4; x++)
             if (8 * i + 2 * (lane & 3) + (x & 1) >= n_left)
                 c[i][x] = LEAST;
@@ -113,12 +119,14 @@ template <int D> DEVICE void attend_tile(const struct tile<D> *t, const uint32_t
         uint32_t b[2];
 
         for (unsigned i = 0; i < 2; i++)
-            b[i] = (t->v[2 * i][j].word[word] >> shift & 0xffff) | (t->v[2 * i + 1][j].word[word] >> shift & 0xffff) << 16;
+            b[i] = (t->v[2 * i][j].word[word] >> shift & 0xffff) |
+                   (t->v[2 * i + 1][j].word[word] >> shift & 0xffff) << 16;
         mma_16x8x16(s->out[n], weights, b[0], b[1]);
     }
 }
 
-template <int D> DEVICE void store(const struct f16_attend *a, const struct state<D> *s, unsigned lane, float *ret)
+template <int D>
+DEVICE void store(const struct f16_attend *a, const struct state<D> *s, unsigned lane, float *ret)
 {
     for (unsigned half = 0; half < 2; half++) {
         unsigned row = (lane >> 2) + 8 * half;
@@ -133,7 +141,8 @@ template <int D> DEVICE void store(const struct f16_attend *a, const struct stat
         UNROLL
         for (unsigned n = 0; n < D / 8; n++)
             for (unsigned i = 0; i < 2; i++)
-                ret[2 * F16_GROUP_MAX + row * D + 64 * (n / 8) + 8 * (2 * (lane & 3) + i) + n % 8] = s->out[n][2 * half + i];
+                ret[2 * F16_GROUP_MAX + row * D + 64 * (n / 8) + 8 * (2 * (lane & 3) + i) + n % 8] =
+                    s->out[n][2 * half + i];
     }
 }
 
@@ -143,8 +152,16 @@ template <int D> DEVICE void attend(const struct f16_attend a)
     unsigned part = blockIdx.y * F16_WARPS + warp;
     size_t kv = (size_t) blockIdx.z * a.n_kv_heads + blockIdx.x;
     const uint16_t *k = a.k + kv * a.ld * D, *v = a.v + kv * a.ld * D;
-    uint32_t n_tiles = (a.n_keys + 15) / 16, share = (n_tiles + n_shares - 1) / n_shares, at = part * share, q[D / 16][4];
-    struct state<D> s = { { LEAST, LEAST }, { 0, 0 }, { { 0 } } };
+    uint32_t n_tiles = (a.n_keys + 15) / 16, share = (n_tiles + n_shares - 1) / n_shares, at = part * share,
+             q[D / 16][4];
+    struct state<D> s = {
+        {LEAST, LEAST}, {0, 0},
+        {
+            {
+                0
+            }
+        }
+    };
 
     load_queries<D>(&a, a.q + kv * a.group * D, lane, q);
     for (uint32_t end = at + share; at < end && at < n_tiles; at++) {
@@ -172,7 +189,8 @@ KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_256(PARAMETER struct f16_atte
     attend<256>(a);
 }
 
-/* Grid: (query heads of a KV head, KV heads, sequences). One output row. Shares without keys have LEAST and 0. */
+/* Grid: (query heads of a KV head, KV heads, sequences). One output row. Shares without keys have LEAST and
+ * 0. */
 KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_merge(PARAMETER struct f16_attend a)
 {
     size_t kv = (size_t) blockIdx.z * a.n_kv_heads + blockIdx.y, ld = F16_PARTIAL_FLOATS(a.d);
@@ -188,7 +206,8 @@ KERNEL void __launch_bounds__(F16_THREADS) kvc_f16_merge(PARAMETER struct f16_at
         float sum = 0;
 
         for (uint32_t i = 0; i < n; i++)
-            sum += partials[i * ld + 2 * F16_GROUP_MAX + row * a.d + dim] * exp2_fast(partials[i * ld + row] - largest);
+            sum += partials[i * ld + 2 * F16_GROUP_MAX + row * a.d + dim] *
+                   exp2_fast(partials[i * ld + row] - largest);
         a.out[(kv * a.group + row) * a.d + dim] = sum / total;
     }
 }

@@ -1,6 +1,6 @@
 /*
- * What host and kernels of the binary16 baseline (f16.cu) agree on: its parameters, by value. Plain structs, the same in C, C++
- * and CUDA; pointers are device pointers. For benches: no part of the library.
+ * What host and kernels of the binary16 baseline (f16.cu) agree on: its parameters, by value. Plain structs,
+ * the same in C, C++ and CUDA; pointers are device pointers. For benches: no part of the library.
  */
 #pragma once
 
@@ -17,23 +17,25 @@ enum {
 };
 
 struct f16_attend {
-    uint32_t d;                 /* 64, 128, 256 */
+    uint32_t d; /* 64, 128, 256 */
     uint32_t group, n_kv_heads;
-    uint32_t n_keys;            /* of every sequence, > 0; all are seen */
-    uint32_t ld;                /* rows of a (sequence, KV head) in k and v, >= n_keys */
-    uint32_t n_splits;          /* blocks that share one (sequence, KV head) */
-    float scale;                /* of scores, log2 e not in it */
-    const uint16_t *k, *v;      /* [n_seqs][n_kv_heads][ld][d] binary16, keys after RoPE; aligned to 16 */
-    const float *q;             /* [n_seqs][n_kv_heads * group][d] after RoPE */
-    float *out;                 /* likewise */
-    float *partials;            /* [n_seqs][n_kv_heads][n_splits * F16_WARPS][F16_PARTIAL_FLOATS(d)] */
+    uint32_t n_keys;       /* of every sequence, > 0; all are seen */
+    uint32_t ld;           /* rows of a (sequence, KV head) in k and v, >= n_keys */
+    uint32_t n_splits;     /* blocks that share one (sequence, KV head) */
+    float scale;           /* of scores, log2 e not in it */
+    const uint16_t *k, *v; /* [n_seqs][n_kv_heads][ld][d] binary16, keys after RoPE; aligned to 16 */
+    const float *q;        /* [n_seqs][n_kv_heads * group][d] after RoPE */
+    float *out;            /* likewise */
+    float *partials;       /* [n_seqs][n_kv_heads][n_splits * F16_WARPS][F16_PARTIAL_FLOATS(d)] */
 };
 
 /* Maxima and sums per query head, then [F16_GROUP_MAX][d] weighted values. */
 #define F16_PARTIAL_FLOATS(d) (F16_GROUP_MAX * (2u + (d)))
 
 /* X(name, parameters) */
-#define F16_KERNELS(X) X(kvc_f16_64, f16_attend) X(kvc_f16_128, f16_attend) X(kvc_f16_256, f16_attend) X(kvc_f16_merge, f16_attend)
+#define F16_KERNELS(X)                                                                                       \
+    X(kvc_f16_64, f16_attend)                                                                                \
+    X(kvc_f16_128, f16_attend) X(kvc_f16_256, f16_attend) X(kvc_f16_merge, f16_attend)
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,8 @@
 /*
- * Scores of 64 keys in attend_90.cu. Keys of a page are levels times dec', a product of the warpgroup with sums in binary16:
- * every lane then has pairs of planes of two tokens, first and second coordinate of a plane in the same lane. So they are turned
- * by in-page offsets in registers and are operand A of the scores as they stand. Exact rows are loaded into the same places.
+ * Scores of 64 keys in attend_90.cu. Keys of a page are levels times dec', a product of the warpgroup with
+ * sums in binary16: every lane then has pairs of planes of two tokens, first and second coordinate of a plane
+ * in the same lane. So they are turned by in-page offsets in registers and are operand A of the scores as
+ * they stand. Exact rows are loaded into the same places.
  */
 #pragma once
 
@@ -26,18 +27,19 @@ template <class S> DEVICE void load_turns(const struct plan_table *t, struct tur
         UNROLL
         for (unsigned step = 0; step < S::STEPS; step++)
             UNROLL
-            for (unsigned kind = 0; kind < 2; kind++) {
-                struct words4 w = load_turn(t, 0, step, kind);
+        for (unsigned kind = 0; kind < 2; kind++) {
+            struct words4 w = load_turn(t, 0, step, kind);
 
-                UNROLL
-                for (unsigned i = 0; i < 4; i++)
-                    ret->at[step][kind][i] = w.word[i];
-            }
+            UNROLL
+            for (unsigned i = 0; i < 4; i++)
+                ret->at[step][kind][i] = w.word[i];
+        }
     }
 }
 
-template <class S> DEVICE void get_turn(const struct plan_table *t, const struct turns<S> *turns, unsigned step, unsigned kind,
-                                        uint32_t ret[4])
+template <class S>
+DEVICE void get_turn(const struct plan_table *t, const struct turns<S> *turns, unsigned step, unsigned kind,
+                     uint32_t ret[4])
 {
     if constexpr (S::TURNS_STAY) {
         UNROLL
@@ -52,11 +54,12 @@ template <class S> DEVICE void get_turn(const struct plan_table *t, const struct
     }
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 /* Levels of K in a page's block, 16 tokens of this warp, operand A of steps of 16 coordinates. */
-template <class S> DEVICE void load_key_levels(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
-                                               uint32_t levels[S::KEY_STEPS][4])
+template <class S>
+DEVICE void load_key_levels(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
+                            uint32_t levels[S::KEY_STEPS][4])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
@@ -70,15 +73,17 @@ template <class S> DEVICE void load_key_levels(const struct head_90 *head, struc
 
 /* Products of @N steps, one after the other into the same sums, queued; without any the sums are zero. */
 template <class S, int N> struct key_steps {
-    DEVICE void queue(const uint32_t (&levels)[S::KEY_STEPS][4], uint32_t dec_k, uint32_t (&keys)[S::DIMS / 4])
+    DEVICE void queue(const uint32_t (&levels)[S::KEY_STEPS][4], uint32_t dec_k,
+                      uint32_t (&keys)[S::DIMS / 4])
     {
         key_steps<S, N - 1>::queue(levels, dec_k, keys);
-        product(keys, levels[N - 1], describe_blocks(dec_k + (N - 1) * 2 * S::DIMS * 16, S::DIMS * 16, 128), N > 1);
+        product(keys, levels[N - 1], describe_blocks(dec_k + (N - 1) * 2 * S::DIMS * 16, S::DIMS * 16, 128),
+                N > 1);
     }
 
     /* The first n <= N steps. */
     DEVICE void queue_some(unsigned n, const uint32_t (&levels)[S::KEY_STEPS][4], uint32_t dec_k,
-                                         uint32_t (&keys)[S::DIMS / 4])
+                           uint32_t (&keys)[S::DIMS / 4])
     {
         if (n == N) {
             products_begin();
@@ -96,7 +101,8 @@ template <class S> struct key_steps<S, 0> {
     {
     }
 
-    DEVICE void queue_some(unsigned, const uint32_t (&)[S::KEY_STEPS][4], uint32_t, uint32_t (&keys)[S::DIMS / 4])
+    DEVICE void queue_some(unsigned, const uint32_t (&)[S::KEY_STEPS][4], uint32_t,
+                           uint32_t (&keys)[S::DIMS / 4])
     {
         UNROLL
         for (unsigned i = 0; i < S::DIMS / 4; i++)
@@ -114,34 +120,39 @@ DEVICE uint32_t exact_pair(const struct plan_table *t, const uint16_t *row, uint
     return row[plane_dim(t, plane, kind)] | (uint32_t) row[plane_dim(t, plane + 1, kind)] << 16;
 }
 
-/* Exact keys where the products of codes leave theirs; half of them, so that none is too large for binary16 when it was turned. */
-template <class S> DEVICE void load_exact_keys(const struct plan_table *t, const struct piece *p, uint32_t keys[S::DIMS / 4])
+/* Exact keys where the products of codes leave theirs; half of them, so that none is too large for binary16
+ * when it was turned. */
+template <class S>
+DEVICE void load_exact_keys(const struct plan_table *t, const struct piece *p, uint32_t keys[S::DIMS / 4])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
     UNROLL
     for (unsigned tile = 0; tile < S::PLANES / 8; tile++)
         UNROLL
-        for (unsigned i = 0; i < 2; i++) {
-            uint32_t token = 16 * warp + lane / 4 + 8 * i, plane = 8 * tile + 2 * (lane % 4);
-            const uint16_t *row = p->k + (size_t) token * t->d;
+    for (unsigned i = 0; i < 2; i++) {
+        uint32_t token = 16 * warp + lane / 4 + 8 * i, plane = 8 * tile + 2 * (lane % 4);
+        const uint16_t *row = p->k + (size_t) token * t->d;
 
-            keys[2 * tile + i] = token < p->n ? mul_pairs(exact_pair(t, row, plane, 0), HALF_TWICE) : 0;
-            keys[S::PLANES / 4 + 2 * tile + i] = token < p->n ? mul_pairs(exact_pair(t, row, plane, 1), HALF_TWICE) : 0;
-        }
+        keys[2 * tile + i] = token < p->n ? mul_pairs(exact_pair(t, row, plane, 0), HALF_TWICE) : 0;
+        keys[S::PLANES / 4 + 2 * tile + i] =
+            token < p->n ? mul_pairs(exact_pair(t, row, plane, 1), HALF_TWICE) : 0;
+    }
 }
 
-/* ---- scores ---------------------------------------------------------------------------------------------------------- */
+/* ---- scores ---- */
 
 /* Operand B of step @step of a set, for tile @n of rows: k 2t and 2t + 8 of two matrices. */
-template <class S> DEVICE struct words4 query_of(const unsigned char *stage, unsigned set, unsigned step, unsigned n)
+template <class S>
+DEVICE struct words4 query_of(const unsigned char *stage, unsigned set, unsigned step, unsigned n)
 {
-    return words_at((const uint32_t *) stage + (set * S::STEPS + step) * PLAN_90_STEP_WORDS(S::ROW_TILES) + n * 128 +
-                    threadIdx.x % 32 * 4);
+    return words_at((const uint32_t *) stage + (set * S::STEPS + step) * PLAN_90_STEP_WORDS(S::ROW_TILES) +
+                    n * 128 + threadIdx.x % 32 * 4);
 }
 
-template <class S> DEVICE void add_products(float c[S::ROW_TILES][4], const uint32_t cosine[4], const uint32_t sine[4],
-                                            const unsigned char *stage, unsigned set, unsigned step)
+template <class S>
+DEVICE void add_products(float c[S::ROW_TILES][4], const uint32_t cosine[4], const uint32_t sine[4],
+                         const unsigned char *stage, unsigned set, unsigned step)
 {
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++) {
@@ -153,8 +164,9 @@ template <class S> DEVICE void add_products(float c[S::ROW_TILES][4], const uint
 }
 
 /* The key mean's scores, over its scale. */
-template <class S> DEVICE void score_mean(const struct plan_table *t, const struct head_90 *head, const struct turns<S> *turns,
-                                          const unsigned char *stage, float c[S::ROW_TILES][4])
+template <class S>
+DEVICE void score_mean(const struct plan_table *t, const struct head_90 *head, const struct turns<S> *turns,
+                       const unsigned char *stage, float c[S::ROW_TILES][4])
 {
     UNROLL
     for (unsigned step = 0; step < S::STEPS; step++) {
@@ -174,8 +186,9 @@ template <class S> DEVICE void score_mean(const struct plan_table *t, const stru
 }
 
 /* Keys, turned, times the queries; 1 stands for what it does in the keys. */
-template <class S> DEVICE void score_keys(const struct plan_table *t, const struct turns<S> *turns, const unsigned char *stage,
-                                          const uint32_t keys[S::DIMS / 4], float c[S::ROW_TILES][4])
+template <class S>
+DEVICE void score_keys(const struct plan_table *t, const struct turns<S> *turns, const unsigned char *stage,
+                       const uint32_t keys[S::DIMS / 4], float c[S::ROW_TILES][4])
 {
     UNROLL
     for (unsigned step = 0; step < S::STEPS; step++) {

@@ -1,15 +1,17 @@
 /*
- * Attention on packed keys and binary16 values, d = 128, up to four query heads per KV head, one query: what the paper compares.
- * For benches; the product packs both. Keys, scores and weights are attend_80.cu's (steps_80.h). Values come ahead with the keys,
- * 16 bytes at a time, and are turned into operands A by ldmatrix; a warp has 32 of the dimensions.
+ * Attention on packed keys and binary16 values, d = 128, up to four query heads per KV head, one query: what
+ * the paper compares. For benches; the product packs both. Keys, scores and weights are attend_80.cu's
+ * (steps_80.h). Values come ahead with the keys, 16 bytes at a time, and are turned into operands A by
+ * ldmatrix; a warp has 32 of the dimensions.
  */
 #include "gpu/cuda/kernels/konly.h"
 #include "gpu/cuda/kernels/steps_80.h"
 
-/* Values as they are. A row's 16-byte pieces are swapped by its number, so that eight rows' lie in different banks. */
+/* Values as they are. A row's 16-byte pieces are swapped by its number, so that eight rows' lie in different
+ * banks. */
 template <class S> struct dense_values {
     float c[S::VALUE_TILES][1][4];
-    const uint16_t *v;      /* [ld][KONLY_D] of the head */
+    const uint16_t *v; /* [ld][KONLY_D] of the head */
     unsigned char *ring;
 
     DEVICE_MEMBER unsigned char *page_of_ring(uint32_t pair, unsigned page) const
@@ -39,37 +41,42 @@ template <class S> struct dense_values {
         unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = lane >> 2;
         const uint16_t *weights = (const uint16_t *) (j->s.base + j->s.at.weights16);
         bool is_row = n < KONLY_ROWS;
-        float sums[S::VALUE_TILES][4] = { { 0 } };
+        float sums[S::VALUE_TILES][4] = {{0}};
 
         UNROLL
         for (unsigned page = 0; page < 2; page++)
             UNROLL
-            for (unsigned k = 0; k < TOKENS / 16; k++) {
-                const uint16_t *w = weights + (page * KONLY_ROWS + (is_row ? n : 0)) * PLAN_80_WEIGHT_LD + 16 * k + 2 * (lane & 3);
-                uint32_t low = is_row ? *(const uint32_t *) w : 0, high = is_row ? *(const uint32_t *) (w + 8) : 0;
-                unsigned token = 16 * k + (lane & 7) + (lane >> 4) * 8; /* matrices: 8 tokens, both halves of 16 dimensions; 8 more */
+        for (unsigned k = 0; k < TOKENS / 16; k++) {
+            const uint16_t *w = weights + (page * KONLY_ROWS + (is_row ? n : 0)) * PLAN_80_WEIGHT_LD +
+                                16 * k + 2 * (lane & 3);
+            uint32_t low = is_row ? *(const uint32_t *) w : 0,
+                     high = is_row ? *(const uint32_t *) (w + 8) : 0;
+            unsigned token = 16 * k + (lane & 7) +
+                             (lane >> 4) * 8; /* matrices: 8 tokens, both halves of 16 dimensions; 8 more */
 
-                UNROLL
-                for (unsigned i = 0; i < S::VALUE_TILES; i++) {
-                    unsigned piece = 2 * (warp + WARPS * i) + (lane >> 3 & 1);
-                    uint32_t levels[4];
+            UNROLL
+            for (unsigned i = 0; i < S::VALUE_TILES; i++) {
+                unsigned piece = 2 * (warp + WARPS * i) + (lane >> 3 & 1);
+                uint32_t levels[4];
 
-                    transposed_at(page_of_ring(pair, page) + (token * (KONLY_D / 8) + (piece ^ (token & 7))) * 16, levels);
-                    mma_16x8x16(sums[i], levels, low, high);
-                }
+                transposed_at(page_of_ring(pair, page) + (token * (KONLY_D / 8) + (piece ^ (token & 7))) * 16,
+                              levels);
+                mma_16x8x16(sums[i], levels, low, high);
             }
+        }
         UNROLL
         for (unsigned i = 0; i < S::VALUE_TILES; i++)
             UNROLL
-            for (unsigned y = 0; y < 4; y++)
-                c[i][0][y] = c[i][0][y] * x->keep[0][y & 1] + sums[i][y] * (WEIGHT_ONE * x->add[0][y & 1]);
+        for (unsigned y = 0; y < 4; y++)
+            c[i][0][y] = c[i][0][y] * x->keep[0][y & 1] + sums[i][y] * (WEIGHT_ONE * x->add[0][y & 1]);
     }
 };
 
 DEVICE float *konly_partials(const struct konly_attend *k, uint32_t item, uint32_t kv_head, uint32_t split)
 {
     return k->attend.partials +
-           (((size_t) item * k->attend.table->n_kv_heads + kv_head) * k->attend.n_splits + split) * KONLY_PARTIAL_FLOATS;
+           (((size_t) item * k->attend.table->n_kv_heads + kv_head) * k->attend.n_splits + split) *
+               KONLY_PARTIAL_FLOATS;
 }
 
 template <class S> DEVICE void attend_konly(const struct konly_attend *k)
@@ -79,11 +86,19 @@ template <class S> DEVICE void attend_konly(const struct konly_attend *k)
     const struct plan_item *item = &a->items[blockIdx.z];
     uint32_t kv_head = blockIdx.x;
     float *partial = konly_partials(k, blockIdx.z, kv_head, blockIdx.y);
-    struct dense_values<S> values = { { { { 0 } } }, k->v + ((size_t) blockIdx.z * t->n_kv_heads + kv_head) * k->ld * KONLY_D, NULL };
+    struct dense_values<S> values = {
+        {{{0}}}, k->v + ((size_t) blockIdx.z * t->n_kv_heads + kv_head) * k->ld *KONLY_D, NULL
+    };
     struct softmax_80<S> x;
-    struct job_80 j = { a, t, item->seq, t->heads + a->layer * t->n_kv_heads + kv_head, rows_of(t, item, 0, kv_head),
-                        { dynamic_shared, plan_80_shape(KONLY_D, KONLY_ROWS, t->key_rank_max, 0, t->block_bytes_max, 0) },
-                        { 0, 0, false, false }, 0 };
+    struct job_80 j = {
+        a,
+        t,
+        item->seq,
+        t->heads + a->layer * t->n_kv_heads + kv_head,
+        rows_of(t, item, 0, kv_head),
+        {dynamic_shared, plan_80_shape(KONLY_D, KONLY_ROWS, t->key_rank_max, 0, t->block_bytes_max, 0)},
+        {0, 0, false, false},
+        0};
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
     j.s.at.n_stages = KONLY_STAGES;
@@ -98,15 +113,15 @@ template <class S> DEVICE void attend_konly(const struct konly_attend *k)
     finish_softmax<S>(&j, &x, partial, partial + ROWS);
     for (unsigned i = 0; i < S::VALUE_TILES; i++)
         for (unsigned y = 0; y < 4; y++)
-            partial[2 * ROWS + (16 * (warp + WARPS * i) + (lane >> 2) + (y >> 1) * 8) * ROWS + 2 * (lane & 3) + (y & 1)] =
-                values.c[i][0][y] / WEIGHT_ONE;
+            partial[2 * ROWS + (16 * (warp + WARPS * i) + (lane >> 2) + (y >> 1) * 8) * ROWS +
+                    2 * (lane & 3) + (y & 1)] = values.c[i][0][y] / WEIGHT_ONE;
 }
 
 /* Grid: (KV heads, splits, items). */
-#define KONLY_KERNEL(name, n_key_coords)                                               \
-    KERNEL void __launch_bounds__(PLAN_THREADS, 2) name(PARAMETER struct konly_attend k) \
-    {                                                                                  \
-        attend_konly<size_80<KONLY_D, n_key_coords, KONLY_D, KONLY_ROWS>>(&k);          \
+#define KONLY_KERNEL(name, n_key_coords)                                                                     \
+    KERNEL void __launch_bounds__(PLAN_THREADS, 2) name(PARAMETER struct konly_attend k)                     \
+    {                                                                                                        \
+        attend_konly<size_80<KONLY_D, n_key_coords, KONLY_D, KONLY_ROWS>>(&k);                               \
     }
 KONLY_ATTEND_KERNELS(KONLY_KERNEL)
 
@@ -127,5 +142,6 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_konly_merge(PARAMETER struct kon
         total += at[ROWS + row] * share;
         sum += at[2 * ROWS + threadIdx.x * ROWS + row] * share;
     }
-    k.attend.items[blockIdx.z].out[((size_t) blockIdx.y * t->group + row) * KONLY_D + threadIdx.x] = sum / total;
+    k.attend.items[blockIdx.z].out[((size_t) blockIdx.y * t->group + row) * KONLY_D + threadIdx.x] =
+        sum / total;
 }

@@ -1,6 +1,6 @@
 /*
- * What host and kernels of konly.cu agree on: packed keys beside binary16 values, as benches compare them. Plain structs, the
- * same in C, C++ and CUDA; pointers are device pointers. No part of the library.
+ * What host and kernels of konly.cu agree on: packed keys beside binary16 values, as benches compare them.
+ * Plain structs, the same in C, C++ and CUDA; pointers are device pointers. No part of the library.
  */
 #pragma once
 
@@ -13,9 +13,10 @@ extern "C" {
 enum { KONLY_D = 128, KONLY_ROWS = 4, KONLY_STAGES = 2 };
 
 struct konly_attend {
-    struct plan_attend attend;  /* one query per item; nothing is exact; partials: [items][KV heads][n_splits][KONLY_PARTIAL_FLOATS] */
-    const uint16_t *v;          /* [items][KV heads][ld][KONLY_D] binary16, aligned to 16 */
-    uint32_t ld;                /* rows of a (sequence, KV head): 64 n_pages at least */
+    struct plan_attend attend; /* one query per item; nothing is exact; partials: [items][KV
+                                  heads][n_splits][KONLY_PARTIAL_FLOATS] */
+    const uint16_t *v;         /* [items][KV heads][ld][KONLY_D] binary16, aligned to 16 */
+    uint32_t ld;               /* rows of a (sequence, KV head): 64 n_pages at least */
 };
 
 /* Maxima and sums per row, then [KONLY_D][PLAN_GROUP_MAX]. */

@@ -1,7 +1,7 @@
 /*
- * Levels of packed half-tiles in the order of attend_90.cu's fragments, looked up as nibbles.h does it. What it looks up is a byte,
- * level + 128, which behind 0x64 is the binary16 number level + 1152; sums in binary32 may take that as it is if as much is taken
- * off them for every weight.
+ * Levels of packed half-tiles in the order of attend_90.cu's fragments, looked up as nibbles.h does it. What
+ * it looks up is a byte, level + 128, which behind 0x64 is the binary16 number level + 1152; sums in binary32
+ * may take that as it is if as much is taken off them for every weight.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 /* Two half-tiles in a block of a head, 16 coordinates. */
 struct tile_90 {
     uint32_t offset[2], b[2];
-    uint32_t both;              /* 1 .. 4: the width of both; 0: they differ, or are wider or empty */
+    uint32_t both; /* 1 .. 4: the width of both; 0: they differ, or are wider or empty */
     bool of_key;
 };
 
@@ -23,13 +23,13 @@ DEVICE struct tile_90 tile_at(const uint32_t *tiles, uint32_t i)
 {
     struct words4 w = words_at(tiles + 4 * i);
 
-    return { { w.word[0], w.word[1] }, { w.word[3] & 15, w.word[3] >> 4 & 15 }, w.word[2], w.word[3] >> 8 != 0 };
+    return {{w.word[0], w.word[1]}, {w.word[3] & 15, w.word[3] >> 4 & 15}, w.word[2], w.word[3] >> 8 != 0};
 }
 
 /* Levels of both sides in shared memory. */
 struct levels_90 {
-    const uint8_t *narrow;  /* [2][5 (b)][16] level + 128 */
-    const uint16_t *wide;   /* [2][WIDE_LEVELS] binary16 */
+    const uint8_t *narrow; /* [2][5 (b)][16] level + 128 */
+    const uint16_t *wide;  /* [2][WIDE_LEVELS] binary16 */
 };
 
 DEVICE const uint16_t *wide_levels(struct levels_90 l, unsigned side)
@@ -42,13 +42,14 @@ DEVICE struct words4 narrow_table(struct levels_90 l, unsigned side, unsigned b)
     return words_at(l.narrow + (side * (NARROW_BITS + 1) + b) * 16);
 }
 
-/* The bytes that @which names, 4 being the one before them, to a pair of levels, or with @raised of levels + 1152. */
+/* The bytes that @which names, 4 being the one before them, to a pair of levels, or with @raised of levels +
+ * 1152. */
 DEVICE uint32_t pair_of(uint32_t bytes, uint32_t which, bool raised)
 {
     return raised ? pick_bytes(bytes, BEFORE_BYTES, which) : pair_of_bytes(bytes, which);
 }
 
-/* ---- keys: two fields of a lane ---------------------------------------------------------------------------------------- */
+/* ---- keys: two fields of a lane ---- */
 
 /* Codes of @b = 1 .. 4 bits of fields @j, even, and @j + 1 as nibbles: h = 0 of both, then h = 1. */
 DEVICE uint32_t key_nibbles(const uint8_t *at, unsigned b, unsigned lane, unsigned j)
@@ -72,8 +73,10 @@ DEVICE uint32_t key_nibbles(const uint8_t *at, unsigned b, unsigned lane, unsign
     return r;
 }
 
-/* Levels of fields @j, even, and @j + 1 by a table: pairs of columns 2t, 2t + 1, tokens 8 j + g and 8 j + 8 + g. */
-DEVICE void narrow_key(struct words4 table, const uint8_t *at, unsigned b, unsigned lane, unsigned j, uint32_t ret[2])
+/* Levels of fields @j, even, and @j + 1 by a table: pairs of columns 2t, 2t + 1, tokens 8 j + g and 8 j + 8 +
+ * g. */
+DEVICE void narrow_key(struct words4 table, const uint8_t *at, unsigned b, unsigned lane, unsigned j,
+                       uint32_t ret[2])
 {
     uint32_t bytes = narrow_levels(table, b, key_nibbles(at, b, lane, j));
 
@@ -82,7 +85,8 @@ DEVICE void narrow_key(struct words4 table, const uint8_t *at, unsigned b, unsig
 }
 
 /* The same for any width. */
-DEVICE void key_half(struct levels_90 l, const uint8_t *at, unsigned b, unsigned lane, unsigned j, uint32_t ret[2])
+DEVICE void key_half(struct levels_90 l, const uint8_t *at, unsigned b, unsigned lane, unsigned j,
+                     uint32_t ret[2])
 {
     if (b > NARROW_BITS) {
         ret[0] = wide_pair(wide_levels(l, 0), b, code_pair(at, b, lane, j));
@@ -95,8 +99,9 @@ DEVICE void key_half(struct levels_90 l, const uint8_t *at, unsigned b, unsigned
 }
 
 /* Both half-tiles at a width that the compiler knows, where most of their time would go into finding out. */
-template <int B> DEVICE void key_tile_of(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, unsigned j,
-                                         uint32_t ret[4])
+template <int B>
+DEVICE void key_tile_of(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, unsigned j,
+                        uint32_t ret[4])
 {
     struct words4 table = narrow_table(l, 0, B);
 
@@ -105,7 +110,8 @@ template <int B> DEVICE void key_tile_of(struct levels_90 l, const uint8_t *code
 }
 
 /* Operand A of fields @j, @j + 1 as rows, 16 coordinates. */
-DEVICE void key_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, unsigned j, uint32_t ret[4])
+DEVICE void key_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, unsigned j,
+                     uint32_t ret[4])
 {
     if (t.both == 4) {
         key_tile_of<4>(l, codes, t, lane, j, ret);
@@ -119,14 +125,16 @@ DEVICE void key_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t,
     }
 }
 
-/* ---- whole half-tiles of a lane ------------------------------------------------------------------------------------------ */
+/* ---- whole half-tiles of a lane ---- */
 
 /*
- * All 16 levels of a lane by a table: ret[2 s + h] is the pair of fields 2 s and 2 s + 1, both of half h. @of_key: of K as if it
- * were V. There a lane has tokens as fields and a pair of coordinates as halves, eight lanes the tokens of a field; so half-words,
- * each with all its fields, change places as in a matrix that is transposed. @raised: all by 1152.
+ * All 16 levels of a lane by a table: ret[2 s + h] is the pair of fields 2 s and 2 s + 1, both of half h.
+ * @of_key: of K as if it were V. There a lane has tokens as fields and a pair of coordinates as halves, eight
+ * lanes the tokens of a field; so half-words, each with all its fields, change places as in a matrix that is
+ * transposed. @raised: all by 1152.
  */
-DEVICE void narrow_half(struct words4 table, const uint8_t *at, unsigned b, unsigned lane, bool of_key, bool raised, uint32_t ret[8])
+DEVICE void narrow_half(struct words4 table, const uint8_t *at, unsigned b, unsigned lane, bool of_key,
+                        bool raised, uint32_t ret[8])
 {
     UNROLL
     for (unsigned q = 0; q < 2; q++) {
@@ -144,7 +152,8 @@ DEVICE void narrow_half(struct words4 table, const uint8_t *at, unsigned b, unsi
 }
 
 /* The same for any width. */
-DEVICE void column_half(struct levels_90 l, const uint8_t *at, unsigned b, unsigned lane, bool of_key, uint32_t ret[8])
+DEVICE void column_half(struct levels_90 l, const uint8_t *at, unsigned b, unsigned lane, bool of_key,
+                        uint32_t ret[8])
 {
     if (b > NARROW_BITS) {
         const uint16_t *wide = wide_levels(l, of_key ? 0 : 1);
@@ -167,8 +176,9 @@ DEVICE void column_half(struct levels_90 l, const uint8_t *at, unsigned b, unsig
     }
 }
 
-template <int B> DEVICE void column_tile_of(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane,
-                                            uint32_t ret[2][8])
+template <int B>
+DEVICE void column_tile_of(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane,
+                           uint32_t ret[2][8])
 {
     struct words4 table = narrow_table(l, 1, B);
 
@@ -177,7 +187,8 @@ template <int B> DEVICE void column_tile_of(struct levels_90 l, const uint8_t *c
 }
 
 /* 16 coordinates of all tokens; of K only where V is predicted. Returns whether they are raised by 1152. */
-DEVICE bool column_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane, uint32_t ret[2][8])
+DEVICE bool column_tile(struct levels_90 l, const uint8_t *codes, struct tile_90 t, unsigned lane,
+                        uint32_t ret[2][8])
 {
     if (t.both == 4 && !t.of_key) {
         column_tile_of<4>(l, codes, t, lane, ret);

@@ -27,9 +27,9 @@ DEVICE void make_tables(const struct plan_crc *p, uint32_t *ret)
 }
 
 /*
- * Grid: (payloads, shares of one). Thread t of a block takes every PLAN_CRC_THREADS-th word, so that a warp reads words
- * side by side, and goes over the others' by a table. Shares count from their end: in front of a share that is not a multiple
- * stand zeros, which change nothing.
+ * Grid: (payloads, shares of one). Thread t of a block takes every PLAN_CRC_THREADS-th word, so that a warp
+ * reads words side by side, and goes over the others' by a table. Shares count from their end: in front of a
+ * share that is not a multiple stand zeros, which change nothing.
  */
 KERNEL void __launch_bounds__(PLAN_CRC_THREADS) kvc_crc(PARAMETER struct plan_crc p)
 {
@@ -45,9 +45,11 @@ KERNEL void __launch_bounds__(PLAN_CRC_THREADS) kvc_crc(PARAMETER struct plan_cr
     make_tables(&p, tables);
     n_passes = (end - first + PLAN_CRC_THREADS - 1) / PLAN_CRC_THREADS;
     for (uint64_t i = n_passes; i > 0; i--) {
-        uint64_t behind = i * PLAN_CRC_THREADS - threadIdx.x; /* words from this one to the end, it included */
+        uint64_t behind =
+            i * PLAN_CRC_THREADS - threadIdx.x; /* words from this one to the end, it included */
 
-        s = tables[s & 255] ^ tables[256 + (s >> 8 & 255)] ^ tables[512 + (s >> 16 & 255)] ^ tables[768 + (s >> 24)];
+        s = tables[s & 255] ^ tables[256 + (s >> 8 & 255)] ^ tables[512 + (s >> 16 & 255)] ^
+            tables[768 + (s >> 24)];
         s ^= behind <= end - first ? words[end - behind] : 0;
     }
     xor_into(sum, crc_shift(s, PLAN_CRC_THREADS - threadIdx.x, p.powers));

@@ -1,9 +1,10 @@
 /*
- * Codes of packed half-tiles to levels, many at a time (gpu/README.md draws half-tiles). Levels are a table, not a line. Up to
- * four bits they are whole numbers of one step (alloc/table.h), so a level is a byte and 16 bytes are all of them: prmt looks up
- * four codes, which stand in its selector's nibbles, in eight bytes; two of them and a choice by bit 3 take 16. As operands of
- * products of bytes they are done then; a byte behind 0x64 is the binary16 number 1024 + byte. Wider levels are binary16 numbers
- * in shared memory, at most two words to a bank up to seven bits, looked up one by one.
+ * Codes of packed half-tiles to levels, many at a time (gpu/README.md draws half-tiles). Levels are a table,
+ * not a line. Up to four bits they are whole numbers of one step (alloc/table.h), so a level is a byte and 16
+ * bytes are all of them: prmt looks up four codes, which stand in its selector's nibbles, in eight bytes; two
+ * of them and a choice by bit 3 take 16. As operands of products of bytes they are done then; a byte behind
+ * 0x64 is the binary16 number 1024 + byte. Wider levels are binary16 numbers in shared memory, at most two
+ * words to a bank up to seven bits, looked up one by one.
  */
 #pragma once
 
@@ -31,16 +32,19 @@ DEVICE uint32_t narrow_levels(struct words4 levels, unsigned b, uint32_t nibbles
 }
 
 /* The same of eight codes: of the lower half-word, then of the upper one. */
-DEVICE void narrow_levels_of_8(struct words4 levels, unsigned b, uint32_t nibbles, uint32_t *ret_lower, uint32_t *ret_upper)
+DEVICE void narrow_levels_of_8(struct words4 levels, unsigned b, uint32_t nibbles, uint32_t *ret_lower,
+                               uint32_t *ret_upper)
 {
-    uint32_t within = b < NARROW_BITS ? nibbles : nibbles & 0x77777777, which = (nibbles >> 1 & 0x44444444) | 0x32103210;
+    uint32_t within = b < NARROW_BITS ? nibbles : nibbles & 0x77777777,
+             which = (nibbles >> 1 & 0x44444444) | 0x32103210;
 
     *ret_lower = pick_bytes(levels.word[0], levels.word[1], within);
     *ret_upper = pick_bytes(levels.word[0], levels.word[1], within >> 16);
     if (b < NARROW_BITS)
         return;
     *ret_lower = pick_bytes(*ret_lower, pick_bytes(levels.word[2], levels.word[3], within), which);
-    *ret_upper = pick_bytes(*ret_upper, pick_bytes(levels.word[2], levels.word[3], within >> 16), which >> 16);
+    *ret_upper =
+        pick_bytes(*ret_upper, pick_bytes(levels.word[2], levels.word[3], within >> 16), which >> 16);
 }
 
 /* Bytes of levels + 128 that @which names, 4 being the byte before them, to a pair of levels in binary16. */
@@ -65,7 +69,8 @@ DEVICE uint32_t spread_1(uint32_t x)
     return (x | x << 3) & 0x11111111;
 }
 
-/* Codes of @b = 1 .. 4 bits as nibbles: fields 4 q .. 4 q + 3 of h = 0 in the lower half-word, of h = 1 in the upper one. */
+/* Codes of @b = 1 .. 4 bits as nibbles: fields 4 q .. 4 q + 3 of h = 0 in the lower half-word, of h = 1 in
+ * the upper one. */
 DEVICE uint32_t nibbles_of(const uint8_t *at, unsigned b, unsigned lane, unsigned q)
 {
     const uint32_t *words = (const uint32_t *) at;

@@ -1,7 +1,8 @@
 /*
- * Operations on registers beyond device.h: bytes picked out of two words, pairs of binary16, lanes that exchange, products of
- * whole numbers, copies that go on while a block computes. On a GPU of compute capability 8.0 and later the instructions, in
- * tests tests/cuda_on_cpu/pairs.h, where a copy arrives when it was waited for and not before.
+ * Operations on registers beyond device.h: bytes picked out of two words, pairs of binary16, lanes that
+ * exchange, products of whole numbers, copies that go on while a block computes. On a GPU of compute
+ * capability 8.0 and later the instructions, in tests tests/cuda_on_cpu/pairs.h, where a copy arrives when it
+ * was waited for and not before.
  */
 #pragma once
 
@@ -70,8 +71,8 @@ DEVICE uint32_t transpose_8x8(uint32_t pair)
 }
 
 /*
- * Four matrices of 8 x 8 half-words out of shared memory, rows and columns changed: row i of matrix m stands at the address that
- * lane 8 m + i gives, 16 bytes, aligned so.
+ * Four matrices of 8 x 8 half-words out of shared memory, rows and columns changed: row i of matrix m stands
+ * at the address that lane 8 m + i gives, 16 bytes, aligned so.
  */
 DEVICE void transposed_at(const void *row, uint32_t ret[4])
 {
@@ -86,13 +87,14 @@ DEVICE struct words4 words_at(const void *at)
 {
     uint4 v = *(const uint4 *) at;
 
-    return { { v.x, v.y, v.z, v.w } };
+    return {{v.x, v.y, v.z, v.w}};
 }
 
 /* c [16, 8] += a [16, 32] b [32, 8]: a of bytes with a sign, b of bytes without, four in a word; exact. */
 DEVICE void mma_16x8x32(int32_t c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

@@ -1,6 +1,6 @@
 /*
- * What attention kernels share: a block's rows, the shared memory that they stand in, queries turned to the frame of a block of
- * 64 keys, and which keys a query sees.
+ * What attention kernels share: a block's rows, the shared memory that they stand in, queries turned to the
+ * frame of a block of 64 keys, and which keys a query sees.
  */
 #pragma once
 
@@ -20,23 +20,24 @@ enum {
 
 /* What a block keeps in shared memory. */
 struct shared {
-    float *start;        /* [ROWS][2][n_planes] queries in the frame of the tile's first one, times scale and log2 e */
-    float *phase;        /* [2][n_planes] cosine and sine from there to the block of keys */
-    float *query;        /* [ROWS][2][n_planes] in the frame of the block of keys */
-    uint16_t *query16;   /* the same in binary16 */
-    float *mean_terms;   /* [ROWS][2][n_planes] factors of cosine and sine in the score of the key mean */
-    float *scores;       /* [TOKENS][SCORE_LD] scores, then weights */
-    uint16_t *weights;   /* [ROWS][WEIGHT_LD] binary16, zero for exact keys */
+    float
+        *start; /* [ROWS][2][n_planes] queries in the frame of the tile's first one, times scale and log2 e */
+    float *phase;      /* [2][n_planes] cosine and sine from there to the block of keys */
+    float *query;      /* [ROWS][2][n_planes] in the frame of the block of keys */
+    uint16_t *query16; /* the same in binary16 */
+    float *mean_terms; /* [ROWS][2][n_planes] factors of cosine and sine in the score of the key mean */
+    float *scores;     /* [TOKENS][SCORE_LD] scores, then weights */
+    uint16_t *weights; /* [ROWS][WEIGHT_LD] binary16, zero for exact keys */
     float *max, *sum, *factor; /* [ROWS] */
-    float *exact;        /* [ROWS][d] weights times exact values */
+    float *exact;              /* [ROWS][d] weights times exact values */
 };
 
 /* The queries of a block: row i is query head i % group of the tile's query i / group. */
 struct rows {
-    const float *q;      /* the first one's */
-    size_t stride;       /* floats between queries */
+    const float *q; /* the first one's */
+    size_t stride;  /* floats between queries */
     uint32_t n, group;
-    uint32_t position;   /* of the first query */
+    uint32_t position; /* of the first query */
 };
 
 DEVICE struct shared carve(unsigned char *at, const struct plan_table *t)
@@ -59,15 +60,16 @@ DEVICE struct shared carve(unsigned char *at, const struct plan_table *t)
 }
 
 /* The rows of tile @tile of a sequence's queries, of which there is one at least. */
-DEVICE struct rows rows_of(const struct plan_table *t, const struct plan_item *item, uint32_t tile, uint32_t kv_head)
+DEVICE struct rows rows_of(const struct plan_table *t, const struct plan_item *item, uint32_t tile,
+                           uint32_t kv_head)
 {
     uint32_t first = tile * PLAN_TILE_QUERIES(t->group), left = item->n_q - first;
     uint32_t n = left < PLAN_TILE_QUERIES(t->group) ? left : PLAN_TILE_QUERIES(t->group);
     uint32_t length = TOKENS * item->seq->n_pages + item->seq->n_exact;
     size_t stride = (size_t) t->n_kv_heads * t->group * t->d;
 
-    return { item->q + first * stride + (size_t) kv_head * t->group * t->d, stride, n * t->group, t->group,
-             length - item->n_behind - item->n_q + first };
+    return {item->q + first * stride + (size_t) kv_head * t->group * t->d, stride, n * t->group, t->group,
+            length - item->n_behind - item->n_q + first};
 }
 
 /* The partial result of split 0; those of the other splits follow. */
@@ -87,17 +89,20 @@ DEVICE uint32_t plane_dim(const struct plan_table *t, uint32_t i, uint32_t hi)
     return i < half ? i + hi * half : 2 * i + hi;
 }
 
-/* ---- queries ------------------------------------------------------------------------------------------------------- */
+/* ---- queries ---- */
 
-/* Cosine and sine of what plane @p turns by over @positions; reduced in binary64, so that positions may be long. */
-DEVICE void phase_of(const struct plan_table *t, uint32_t p, double positions, float *ret_cosine, float *ret_sine)
+/* Cosine and sine of what plane @p turns by over @positions; reduced in binary64, so that positions may be
+ * long. */
+DEVICE void phase_of(const struct plan_table *t, uint32_t p, double positions, float *ret_cosine,
+                     float *ret_sine)
 {
     double turns = t->freq[p] * positions * 0.15915494309189535;
 
     cos_sin_of_turns((float) (turns - floor(turns)), ret_cosine, ret_sine);
 }
 
-/* All rows as they stand to the tile's first query. Planes and rows that are none are zero, here and in every frame. */
+/* All rows as they stand to the tile's first query. Planes and rows that are none are zero, here and in every
+ * frame. */
 DEVICE void load_queries(const struct plan_table *t, const struct rows *rows, struct shared s)
 {
     uint32_t n = t->n_planes;
@@ -108,7 +113,8 @@ DEVICE void load_queries(const struct plan_table *t, const struct rows *rows, st
 
         if (row < rows->n && p < t->d / 2) {
             const float *q = rows->q + row / rows->group * rows->stride + row % rows->group * t->d;
-            float scale = t->attn_scale * LOG2_E, x = q[plane_dim(t, p, 0)] * scale, y = q[plane_dim(t, p, 1)] * scale, c, sn;
+            float scale = t->attn_scale * LOG2_E, x = q[plane_dim(t, p, 0)] * scale,
+                  y = q[plane_dim(t, p, 1)] * scale, c, sn;
 
             phase_of(t, p, row / rows->group, &c, &sn);
             lo = x * c - y * sn;
@@ -122,8 +128,8 @@ DEVICE void load_queries(const struct plan_table *t, const struct rows *rows, st
 }
 
 /* Queries turned to the frame of the keys that begin at position @first, and the terms of the key mean. */
-DEVICE void turn_queries(const struct plan_table *t, const struct plan_head *head, const struct rows *rows, uint32_t first,
-                         struct shared s)
+DEVICE void turn_queries(const struct plan_table *t, const struct plan_head *head, const struct rows *rows,
+                         uint32_t first, struct shared s)
 {
     uint32_t n = t->n_planes;
 
@@ -146,7 +152,8 @@ DEVICE void turn_queries(const struct plan_table *t, const struct plan_head *hea
 }
 
 /* Of @n keys from position @first, those that the query at @position sees: from .. to - 1. */
-DEVICE void visible(const struct plan_attend *a, uint32_t position, uint32_t first, uint32_t n, uint32_t *from, uint32_t *to)
+DEVICE void visible(const struct plan_attend *a, uint32_t position, uint32_t first, uint32_t n,
+                    uint32_t *from, uint32_t *to)
 {
     uint32_t beyond = position + 1, low = a->window > 0 && beyond > a->window ? beyond - a->window : 0;
 

@@ -1,11 +1,13 @@
-/* Reading a sequence back, with the CPU's bits (client/sequence/seq_read.c): decoded vectors of pages, exact ones of sinks and tail. */
+/* Reading a sequence back, with the CPU's bits (client/sequence/seq_read.c): decoded vectors of pages, exact
+ * ones of sinks and tail. */
 #include "gpu/cuda/kernels/coding.h"
 
 /* x += what @codes give by their columns of dec, [n_rows][r] at @dec. */
-DEVICE void add_decoded(const struct plan_table *t, const struct plan_codes *codes, const uint8_t *block, bool is_key,
-                        const float *dec, size_t ld, uint32_t n_rows, uint32_t token, float x[ROWS][MINE])
+DEVICE void add_decoded(const struct plan_table *t, const struct plan_codes *codes, const uint8_t *block,
+                        bool is_key, const float *dec, size_t ld, uint32_t n_rows, uint32_t token,
+                        float x[ROWS][MINE])
 {
-    float *levels = (float *) dynamic_shared, sum[ROWS][MINE] = { { 0 } };
+    float *levels = (float *) dynamic_shared, sum[ROWS][MINE] = {{0}};
 
     if (codes->r == 0)
         return;
@@ -17,8 +19,8 @@ DEVICE void add_decoded(const struct plan_table *t, const struct plan_codes *cod
 }
 
 /* Of a page: mean + the predictors' part, head by head, + the codec's own. */
-DEVICE void decode(const struct plan_read *p, const struct plan_head *head, const uint8_t *payload, struct share mine,
-                   uint32_t n_rows, float x[ROWS][MINE])
+DEVICE void decode(const struct plan_read *p, const struct plan_head *head, const uint8_t *payload,
+                   struct share mine, uint32_t n_rows, float x[ROWS][MINE])
 {
     const struct plan_table *t = p->table;
     const struct plan_head *from = t->heads + p->layer * t->n_kv_heads + head->first_predictor;
@@ -30,7 +32,8 @@ DEVICE void decode(const struct plan_read *p, const struct plan_head *head, cons
         add_decoded(t, &from->k, payload + from->block, true, dec, ld, n_rows, mine.token, x);
         dec += from->k.r;
     }
-    add_decoded(t, is_key ? &head->k : &head->v, payload + head->block, is_key, dec, ld, n_rows, mine.token, x);
+    add_decoded(t, is_key ? &head->k : &head->v, payload + head->block, is_key, dec, ld, n_rows, mine.token,
+                x);
 }
 
 /* Binary16 of x - mean of the token at position @at, from dimension 0; NULL: it is not exact. */
@@ -44,7 +47,8 @@ DEVICE const uint16_t *exact_row(const struct plan_read *p, const struct plan_he
         return (p->side == 0 ? seq->exact_k : seq->exact_v) +
                ((size_t) blockIdx.y * seq->exact_ld + seq->first_row + (at - packed)) * t->d;
     if (at < t->n_sink)
-        return (const uint16_t *) (seq->payloads[0] + (p->side == 0 ? head->sinks_k : head->sinks_v)) + at * t->d;
+        return (const uint16_t *) (seq->payloads[0] + (p->side == 0 ? head->sinks_k : head->sinks_v)) +
+               at * t->d;
     return nullptr;
 }
 
@@ -62,8 +66,8 @@ KERNEL void __launch_bounds__(PLAN_THREADS) kvc_read(PARAMETER struct plan_read 
     UNROLL
     for (uint32_t i = 0; i < ROWS; i++)
         UNROLL
-        for (uint32_t j = 0; j < MINE; j++)
-            x[i][j] = i < n_rows ? mean[i] : 0;
+    for (uint32_t j = 0; j < MINE; j++)
+        x[i][j] = i < n_rows ? mean[i] : 0;
     if (chunk < p.seq->n_pages)
         decode(&p, head, p.seq->payloads[chunk], mine, n_rows, x);
     UNROLL

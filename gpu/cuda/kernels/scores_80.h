@@ -1,24 +1,28 @@
 /*
- * Queries and scores of attend_80.cu: queries turned from page to page, keys out of codes, their scores, the key mean's share.
+ * Queries and scores of attend_80.cu: queries turned from page to page, keys out of codes, their scores, the
+ * key mean's share.
  *
- * Angles are loaded where they are needed: in registers for all planes they would cost a third of the blocks that run at once.
+ * Angles are loaded where they are needed: in registers for all planes they would cost a third of the blocks
+ * that run at once.
  *
- * The mean's share of a score is a sum over planes of (q_lo m_lo + q_hi m_hi) cos + (q_hi m_lo - q_lo m_hi) sin, angles those of
- * the token's offset. A mean may have norm 900, so one rounding to binary16 is too coarse; both factors are split into what
- * binary16 takes and the rest, and of the four products the three that matter are computed, with sums in binary32; only the
- * first where the host found the mean no larger than what codes add to it, none where it is zero. Means are divided by a power of
- * two, so that factors are about as large as queries.
+ * The mean's share of a score is a sum over planes of (q_lo m_lo + q_hi m_hi) cos + (q_hi m_lo - q_lo m_hi)
+ * sin, angles those of the token's offset. A mean may have norm 900, so one rounding to binary16 is too
+ * coarse; both factors are split into what binary16 takes and the rest, and of the four products the three
+ * that matter are computed, with sums in binary32; only the first where the host found the mean no larger
+ * than what codes add to it, none where it is zero. Means are divided by a power of two, so that factors are
+ * about as large as queries.
  */
 #pragma once
 
 #include "gpu/cuda/kernels/block_80.h"
 
-/* ---- queries ------------------------------------------------------------------------------------------------------- */
+/* ---- queries ---- */
 
-/* Pairs of planes of some rows, in the frame of the next page to be put: rows first_row + i row_step, planes p and p + 1. */
+/* Pairs of planes of some rows, in the frame of the next page to be put: rows first_row + i row_step, planes
+ * p and p + 1. */
 template <class S> struct turning_80 {
     float lo[S::ITEMS][2], hi[S::ITEMS][2];
-    float cosine[2], sine[2];       /* of a page */
+    float cosine[2], sine[2]; /* of a page */
     float mean_lo[2], mean_hi[2];
     uint32_t plane;
 };
@@ -31,8 +35,9 @@ template <class S> DEVICE unsigned row_of_item(unsigned item)
 }
 
 /* In the frame of page @page. Rows that are none are zero. */
-template <class S> DEVICE void begin_queries(const struct plan_table *t, const struct rows *rows, uint32_t page,
-                                             struct turning_80<S> *q)
+template <class S>
+DEVICE void begin_queries(const struct plan_table *t, const struct rows *rows, uint32_t page,
+                          struct turning_80<S> *q)
 {
     float scale = t->attn_scale * LOG2_E;
 
@@ -49,7 +54,8 @@ template <class S> DEVICE void begin_queries(const struct plan_table *t, const s
 
                 lo = from[plane_dim(t, q->plane + i, 0)] * scale;
                 hi = from[plane_dim(t, q->plane + i, 1)] * scale;
-                phase_of(t, q->plane + i, (double) (rows->position + row / rows->group) - (double) page * TOKENS, &c, &sn);
+                phase_of(t, q->plane + i,
+                         (double) (rows->position + row / rows->group) - (double) page * TOKENS, &c, &sn);
                 q->lo[item][i] = lo * c - hi * sn;
                 q->hi[item][i] = hi * c + lo * sn;
             } else {
@@ -59,7 +65,8 @@ template <class S> DEVICE void begin_queries(const struct plan_table *t, const s
     }
 }
 
-template <class S> DEVICE void init_queries(const struct plan_table *t, const struct plan_head *head, struct turning_80<S> *q)
+template <class S>
+DEVICE void init_queries(const struct plan_table *t, const struct plan_head *head, struct turning_80<S> *q)
 {
     q->plane = 2 * (threadIdx.x % S::PAIRS);
     UNROLL
@@ -86,7 +93,8 @@ template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, st
     UNROLL
     for (unsigned item = 0; item < S::ITEMS; item++) {
         unsigned row = row_of_item<S>(item), set = S::BOTH ? 0 : page * S::ROW_TILES + row / 8;
-        unsigned n = S::BOTH ? 4 * page + row : row % 8, at = q->plane % 16 / 8, lane = 4 * n + q->plane % 8 / 2;
+        unsigned n = S::BOTH ? 4 * page + row : row % 8, at = q->plane % 16 / 8,
+                 lane = 4 * n + q->plane % 8 / 2;
         const float *lo = q->lo[item], *hi = q->hi[item];
         float c[2], sn[2];
 
@@ -115,23 +123,26 @@ template <class S> DEVICE void put_queries(struct shared_80 s, unsigned page, st
     }
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 /* Cosines and sines of this warp's tokens and 16 planes as operands A; @rest: what binary16 lost of them. */
 struct angles_80 {
     struct words4 cosine, sine;
 };
 
-DEVICE struct angles_80 angles_of(const struct plan_table *t, unsigned rest, unsigned warp, unsigned step, unsigned lane)
+DEVICE struct angles_80 angles_of(const struct plan_table *t, unsigned rest, unsigned warp, unsigned step,
+                                  unsigned lane)
 {
-    const uint32_t *at = t->turns + ((rest * (t->n_planes / 16) + step) * 2 * PLAN_THREADS + 32 * warp + lane) * 4;
+    const uint32_t *at =
+        t->turns + ((rest * (t->n_planes / 16) + step) * 2 * PLAN_THREADS + 32 * warp + lane) * 4;
 
-    return { load_16_bytes(at), load_16_bytes(at + 4 * PLAN_THREADS) };
+    return {load_16_bytes(at), load_16_bytes(at + 4 * PLAN_THREADS)};
 }
 
-/* Levels of a half-tile of K for this warp's tokens: columns 2t, 2t + 1 of tokens 16 w + g, then of 16 w + 8 + g. */
-DEVICE void key_levels(struct shared_80 s, const uint8_t *at, unsigned b, unsigned warp, unsigned lane, uint32_t *ret_first,
-                       uint32_t *ret_second)
+/* Levels of a half-tile of K for this warp's tokens: columns 2t, 2t + 1 of tokens 16 w + g, then of 16 w + 8
+ * + g. */
+DEVICE void key_levels(struct shared_80 s, const uint8_t *at, unsigned b, unsigned warp, unsigned lane,
+                       uint32_t *ret_first, uint32_t *ret_second)
 {
     uint32_t which = warp & 1 ? 0x4431 : 0x4420, levels; /* fields 2w, 2w + 1 of the word that has them */
 
@@ -141,9 +152,11 @@ DEVICE void key_levels(struct shared_80 s, const uint8_t *at, unsigned b, unsign
         return;
     }
     if (b == NARROW_BITS) { /* without further questions */
-        levels = narrow_levels(narrow_table(s, 0, b), NARROW_BITS, pick_bytes(nibbles_of(at, NARROW_BITS, lane, warp >> 1), 0, which));
+        levels = narrow_levels(narrow_table(s, 0, b), NARROW_BITS,
+                               pick_bytes(nibbles_of(at, NARROW_BITS, lane, warp >> 1), 0, which));
     } else if (b > 0) {
-        levels = narrow_levels(narrow_table(s, 0, b), NARROW_BITS - 1, pick_bytes(nibbles_of(at, b, lane, warp >> 1), 0, which));
+        levels = narrow_levels(narrow_table(s, 0, b), NARROW_BITS - 1,
+                               pick_bytes(nibbles_of(at, b, lane, warp >> 1), 0, which));
     } else {
         *ret_first = *ret_second = 0;
         return;
@@ -153,14 +166,17 @@ DEVICE void key_levels(struct shared_80 s, const uint8_t *at, unsigned b, unsign
 }
 
 /*
- * Levels of all half-tiles of K of a page, as operands A. They pass through shared memory, a lane's own part of it, so that the
- * code that looks levels up is there once and not for each half-tile that a kernel has registers for.
+ * Levels of all half-tiles of K of a page, as operands A. They pass through shared memory, a lane's own part
+ * of it, so that the code that looks levels up is there once and not for each half-tile that a kernel has
+ * registers for.
  */
-template <class S> DEVICE void load_levels(const uint8_t *block, unsigned n_half, struct shared_80 s, unsigned warp, unsigned lane,
-                                           uint32_t ret[S::KEY_STEPS][4])
+template <class S>
+DEVICE void load_levels(const uint8_t *block, unsigned n_half, struct shared_80 s, unsigned warp,
+                        unsigned lane, uint32_t ret[S::KEY_STEPS][4])
 {
     const uint32_t *halves = (const uint32_t *) (s.base + s.at.halves);
-    unsigned n_steps = n_half / 2, of_warp = n_steps < PLAN_80_LEVEL_STEPS ? n_steps : (unsigned) PLAN_80_LEVEL_STEPS;
+    unsigned n_steps = n_half / 2,
+             of_warp = n_steps < PLAN_80_LEVEL_STEPS ? n_steps : (unsigned) PLAN_80_LEVEL_STEPS;
     uint32_t *own = (uint32_t *) (s.base + s.at.levels) + (warp * of_warp * 32 + lane) * 4;
 
     UNROLL
@@ -185,16 +201,17 @@ template <class S> DEVICE void load_levels(const uint8_t *block, unsigned n_half
 }
 
 /*
- * Keys of 16 planes and both pages, turned by their offsets in the page, as operands A: of planes' first dimensions, then of
- * their second ones.
+ * Keys of 16 planes and both pages, turned by their offsets in the page, as operands A: of planes' first
+ * dimensions, then of their second ones.
  */
-template <class S> DEVICE void keys_of_planes(const uint32_t *dec, unsigned n_steps, unsigned step,
-                                              const uint32_t (&levels)[2][S::KEY_STEPS][4], struct angles_80 angles,
-                                              unsigned lane, uint32_t lo[2][4], uint32_t hi[2][4])
+template <class S>
+DEVICE void keys_of_planes(const uint32_t *dec, unsigned n_steps, unsigned step,
+                           const uint32_t (&levels)[2][S::KEY_STEPS][4], struct angles_80 angles,
+                           unsigned lane, uint32_t lo[2][4], uint32_t hi[2][4])
 {
     UNROLL
     for (unsigned n = 0; n < 2; n++) {
-        float x[2][4] = { { 0 } }, y[2][4] = { { 0 } };
+        float x[2][4] = {{0}}, y[2][4] = {{0}};
 
         UNROLL
         for (unsigned i = 0; i < S::KEY_STEPS; i++) {
@@ -211,20 +228,22 @@ template <class S> DEVICE void keys_of_planes(const uint32_t *dec, unsigned n_st
         UNROLL
         for (unsigned page = 0; page < 2; page++)
             UNROLL
-            for (unsigned i = 0; i < 2; i++) {
-                uint32_t c = angles.cosine.word[2 * n + i], sn = angles.sine.word[2 * n + i];
-                uint32_t a = pack_halves(x[page][2 * i], x[page][2 * i + 1]), b = pack_halves(y[page][2 * i], y[page][2 * i + 1]);
+        for (unsigned i = 0; i < 2; i++) {
+            uint32_t c = angles.cosine.word[2 * n + i], sn = angles.sine.word[2 * n + i];
+            uint32_t a = pack_halves(x[page][2 * i], x[page][2 * i + 1]),
+                     b = pack_halves(y[page][2 * i], y[page][2 * i + 1]);
 
-                lo[page][2 * n + i] = fma_pairs(a, c, negate_pair(mul_pairs(b, sn)));
-                hi[page][2 * n + i] = fma_pairs(b, c, mul_pairs(a, sn));
-            }
+            lo[page][2 * n + i] = fma_pairs(a, c, negate_pair(mul_pairs(b, sn)));
+            hi[page][2 * n + i] = fma_pairs(b, c, mul_pairs(a, sn));
+        }
     }
 }
 
 /* Scores of codes of 16 planes, times head->dec_k_scale. */
-template <class S> DEVICE void score_codes(const uint32_t *dec, unsigned n_steps, unsigned step,
-                                           const uint32_t (&levels)[2][S::KEY_STEPS][4], struct angles_80 angles, unsigned lane,
-                                           struct shared_80 s, float c[S::SETS][4])
+template <class S>
+DEVICE void score_codes(const uint32_t *dec, unsigned n_steps, unsigned step,
+                        const uint32_t (&levels)[2][S::KEY_STEPS][4], struct angles_80 angles, unsigned lane,
+                        struct shared_80 s, float c[S::SETS][4])
 {
     uint32_t lo[2][4], hi[2][4];
 
@@ -232,20 +251,22 @@ template <class S> DEVICE void score_codes(const uint32_t *dec, unsigned n_steps
     UNROLL
     for (unsigned page = 0; page < 2; page++)
         UNROLL
-        for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
-            unsigned set = S::BOTH ? 0 : page * S::ROW_TILES + tile;
-            struct words4 q = words_at(query_words<S>(s, 0, set, step, lane));
-            bool mine = !S::BOTH || lane >> 4 == page; /* columns that are this page's */
+    for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
+        unsigned set = S::BOTH ? 0 : page * S::ROW_TILES + tile;
+        struct words4 q = words_at(query_words<S>(s, 0, set, step, lane));
+        bool mine = !S::BOTH || lane >> 4 == page; /* columns that are this page's */
 
-            mma_16x8x16(c[set], lo[page], mine ? q.word[0] : 0, mine ? q.word[1] : 0);
-            mma_16x8x16(c[set], hi[page], mine ? q.word[2] : 0, mine ? q.word[3] : 0);
-        }
+        mma_16x8x16(c[set], lo[page], mine ? q.word[0] : 0, mine ? q.word[1] : 0);
+        mma_16x8x16(c[set], hi[page], mine ? q.word[2] : 0, mine ? q.word[3] : 0);
+    }
 }
 
-/* Scores of the key mean of 16 planes, times head->mean_scale; as exactly as the host found that they must be (PLAN_MEAN_*). */
-template <class S> DEVICE void score_mean(const struct plan_table *t, const struct plan_head *head, unsigned step,
-                                          struct angles_80 angles, unsigned warp, unsigned lane, struct shared_80 s,
-                                          float c[S::SETS][4])
+/* Scores of the key mean of 16 planes, times head->mean_scale; as exactly as the host found that they must be
+ * (PLAN_MEAN_*). */
+template <class S>
+DEVICE void score_mean(const struct plan_table *t, const struct plan_head *head, unsigned step,
+                       struct angles_80 angles, unsigned warp, unsigned lane, struct shared_80 s,
+                       float c[S::SETS][4])
 {
     uint32_t how = head->mean_steps >> 2 * step & 3;
     struct angles_80 lost;
@@ -275,11 +296,12 @@ template <class S> DEVICE void score_mean(const struct plan_table *t, const stru
 }
 
 /* Scores of this warp's tokens of a pair of pages. */
-template <class S> DEVICE void score_pair(const struct plan_table *t, const struct plan_head *head, const uint8_t *blocks,
-                                          struct shared_80 s, unsigned warp, unsigned lane, float ret[S::SETS][4])
+template <class S>
+DEVICE void score_pair(const struct plan_table *t, const struct plan_head *head, const uint8_t *blocks,
+                       struct shared_80 s, unsigned warp, unsigned lane, float ret[S::SETS][4])
 {
     const uint32_t *dec = (const uint32_t *) (s.base + s.at.dec_k);
-    float mean[S::SETS][4] = { { 0 } }, c[S::SETS][4] = { { 0 } };
+    float mean[S::SETS][4] = {{0}}, c[S::SETS][4] = {{0}};
     uint32_t levels[2][S::KEY_STEPS][4];
 
     UNROLL
@@ -296,6 +318,6 @@ template <class S> DEVICE void score_pair(const struct plan_table *t, const stru
     UNROLL
     for (unsigned set = 0; set < S::SETS; set++)
         UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            ret[set][i] = c[set][i] * head->dec_k_scale + mean[set][i] * head->mean_scale;
+    for (unsigned i = 0; i < 4; i++)
+        ret[set][i] = c[set][i] * head->dec_k_scale + mean[set][i] * head->mean_scale;
 }

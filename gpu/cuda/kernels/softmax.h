@@ -4,11 +4,12 @@
 #include "gpu/cuda/kernels/queries.h"
 
 /*
- * Of @n keys from position @first, every row's visible ones; the first @n_exact weights are for exact values. Eight threads per
- * row. Weights are rounded to binary16 before they are summed, so that they and their sum agree.
+ * Of @n keys from position @first, every row's visible ones; the first @n_exact weights are for exact values.
+ * Eight threads per row. Weights are rounded to binary16 before they are summed, so that they and their sum
+ * agree.
  */
-DEVICE void softmax(const struct plan_attend *a, const struct rows *rows, uint32_t first, uint32_t n, uint32_t n_exact,
-                    struct shared s)
+DEVICE void softmax(const struct plan_attend *a, const struct rows *rows, uint32_t first, uint32_t n,
+                    uint32_t n_exact, struct shared s)
 {
     unsigned row = threadIdx.x / 8, sub = threadIdx.x % 8;
     float largest = LEAST, before = s.max[row], sum = 0, factor;
@@ -23,7 +24,8 @@ DEVICE void softmax(const struct plan_attend *a, const struct rows *rows, uint32
     factor = exp2_fast(before - largest);
     for (uint32_t token = sub; token < TOKENS; token += 8) {
         bool seen = token >= from && token < to;
-        uint16_t weight = (uint16_t) pack_halves(seen ? exp2_fast(s.scores[token * SCORE_LD + row] - largest) : 0, 0);
+        uint16_t weight =
+            (uint16_t) pack_halves(seen ? exp2_fast(s.scores[token * SCORE_LD + row] - largest) : 0, 0);
 
         sum += half_to_float(weight);
         s.scores[token * SCORE_LD + row] = half_to_float(weight);

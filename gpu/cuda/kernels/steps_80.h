@@ -1,6 +1,6 @@
 /*
- * The steps of attend_80.cu, pair by pair of pages, whatever values are: konly.cu, the bench of packed keys beside binary16
- * values, has them too.
+ * The steps of attend_80.cu, pair by pair of pages, whatever values are: konly.cu, the bench of packed keys
+ * beside binary16 values, has them too.
  */
 #pragma once
 
@@ -28,9 +28,10 @@ struct job_80 {
 /* Work is divided by pages and what exact rows are worth in pages; pages that no row sees are left out. */
 DEVICE struct span span_of(const struct plan_attend *a, const struct plan_seq *seq, const struct rows *rows)
 {
-    uint32_t all = seq->n_pages + seq->n_exact / PLAN_80_EXACT_ROWS, share = (all + a->n_splits - 1) / a->n_splits;
+    uint32_t all = seq->n_pages + seq->n_exact / PLAN_80_EXACT_ROWS,
+             share = (all + a->n_splits - 1) / a->n_splits;
     uint32_t low, unused, high = (rows->position + (rows->n - 1) / rows->group) / TOKENS + 1;
-    struct span x = { blockIdx.y * share, blockIdx.y * share + share, false, blockIdx.y + 1 == a->n_splits };
+    struct span x = {blockIdx.y * share, blockIdx.y * share + share, false, blockIdx.y + 1 == a->n_splits};
 
     if (x.has_tail || x.to > seq->n_pages)
         x.to = seq->n_pages;
@@ -96,7 +97,8 @@ DEVICE void wait_for_next(const struct job_80 *j)
  *     wide(job)                whether it wants weights in binary16 too
  *     add(job, pair, softmax)  weights, which are in shared memory, times values, on what was summed before
  */
-template <class S, class V> DEVICE void attend_pairs(const struct job_80 *j, struct softmax_80<S> *x, V *values)
+template <class S, class V>
+DEVICE void attend_pairs(const struct job_80 *j, struct softmax_80<S> *x, V *values)
 {
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     struct shared_80 s = j->s;
@@ -132,7 +134,9 @@ template <class S, class V> DEVICE void attend_pairs(const struct job_80 *j, str
 }
 
 /* This block's maxima and sums of weights, in units of 1, of all rows: after the last pair. */
-template <class S> DEVICE void finish_softmax(const struct job_80 *j, const struct softmax_80<S> *x, float *ret_max, float *ret_sum)
+template <class S>
+DEVICE void finish_softmax(const struct job_80 *j, const struct softmax_80<S> *x, float *ret_max,
+                           float *ret_sum)
 {
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float *sums = (float *) (j->s.base + j->s.at.maxima);
@@ -140,18 +144,18 @@ template <class S> DEVICE void finish_softmax(const struct job_80 *j, const stru
     UNROLL
     for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
         UNROLL
-        for (unsigned i = 0; i < 2; i++) {
-            float sum = x->sum[tile][i];
+    for (unsigned i = 0; i < 2; i++) {
+        float sum = x->sum[tile][i];
 
-            UNROLL
-            for (unsigned across = S::BOTH ? 2 : 4; across <= 16; across *= 2)
-                sum += value_across(sum, across);
-            if (lane < (S::BOTH ? 2u : 4u)) {
-                sums[warp * S::N_ROWS + row_of<S>(lane, tile, i)] = sum;
-                if (warp == 0)
-                    ret_max[row_of<S>(lane, tile, i)] = x->max[tile][i];
-            }
+        UNROLL
+        for (unsigned across = S::BOTH ? 2 : 4; across <= 16; across *= 2)
+            sum += value_across(sum, across);
+        if (lane < (S::BOTH ? 2u : 4u)) {
+            sums[warp * S::N_ROWS + row_of<S>(lane, tile, i)] = sum;
+            if (warp == 0)
+                ret_max[row_of<S>(lane, tile, i)] = x->max[tile][i];
         }
+    }
     __syncthreads();
     for (uint32_t row = threadIdx.x; row < ROWS; row += PLAN_THREADS) {
         float sum = 0;

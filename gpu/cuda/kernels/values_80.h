@@ -1,14 +1,15 @@
 /*
- * Values of attend_80.cu, in rank space: [16 columns, 32 tokens] levels x weights, both bytes. Codes of K that values are
- * predicted from are V's once lanes have exchanged their words: tokens are columns then. Tiles with a half-tile of more than four
- * bits are products of binary16.
+ * Values of attend_80.cu, in rank space: [16 columns, 32 tokens] levels x weights, both bytes. Codes of K
+ * that values are predicted from are V's once lanes have exchanged their words: tokens are columns then.
+ * Tiles with a half-tile of more than four bits are products of binary16.
  */
 #pragma once
 
 #include "gpu/cuda/kernels/weights_80.h"
 
 /* Where the codes of every tile lie: the predictors' keys one after the other, then V. */
-DEVICE void put_tiles(const struct plan_table *t, uint32_t layer_number, const struct plan_head *head, struct shared_80 s)
+DEVICE void put_tiles(const struct plan_table *t, uint32_t layer_number, const struct plan_head *head,
+                      struct shared_80 s)
 {
     const struct plan_head *layer = t->heads + layer_number * t->n_kv_heads;
 
@@ -35,20 +36,24 @@ DEVICE void put_tiles(const struct plan_table *t, uint32_t layer_number, const s
 
 DEVICE struct value_tile tile_at(const struct plan_table *t, struct shared_80 s, uint32_t tile)
 {
-    struct value_tile v = { { 0, 0 }, { 0, 0 }, false, false, false };
+    struct value_tile v = {{0, 0}, {0, 0}, false, false, false};
 
     if (tile < t->columns_max / 16) {
         struct words4 w = words_at(s.base + s.at.tiles + 16 * tile);
 
-        v = { { w.word[0], w.word[1] }, { w.word[2] & 0xff, w.word[2] >> 8 & 0xff }, (w.word[3] & TILE_THERE) != 0,
-              (w.word[3] & TILE_KEY) != 0, (w.word[3] & TILE_ELSEWHERE) != 0 };
+        v = {{w.word[0], w.word[1]},
+             {w.word[2] & 0xff, w.word[2] >> 8 & 0xff},
+             (w.word[3] & TILE_THERE) != 0,
+             (w.word[3] & TILE_KEY) != 0,
+             (w.word[3] & TILE_ELSEWHERE) != 0};
     }
     return v;
 }
 
-/* Levels of four bits and less of a lane: coordinates g of half-tile 0 and 1, tokens 2t + 8j, then 2t + 1 + 8j, j = 4q .. */
-DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *block, unsigned lane, unsigned q,
-                        uint32_t ret[4])
+/* Levels of four bits and less of a lane: coordinates g of half-tile 0 and 1, tokens 2t + 8j, then 2t + 1 +
+ * 8j, j = 4q .. */
+DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *block, unsigned lane,
+                        unsigned q, uint32_t ret[4])
 {
     UNROLL
     for (unsigned half = 0; half < 2; half++) {
@@ -72,10 +77,11 @@ DEVICE void value_bytes(struct shared_80 s, const struct value_tile *v, const ui
 }
 
 /* Of the head's own blocks, which stand one behind the other at @stage. */
-template <class S> DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *stage, unsigned lane,
-                                         const struct softmax_80<S> *x, float c[S::ROW_TILES][4])
+template <class S>
+DEVICE void add_bytes(struct shared_80 s, const struct value_tile *v, const uint8_t *stage, unsigned lane,
+                      const struct softmax_80<S> *x, float c[S::ROW_TILES][4])
 {
-    int32_t sums[S::WEIGHT_TILES][4] = { { 0 } };
+    int32_t sums[S::WEIGHT_TILES][4] = {{0}};
 
     NOT_UNROLLED
     for (unsigned page = 0; page < 2; page++) {
@@ -97,16 +103,19 @@ template <class S> DEVICE void add_bytes(struct shared_80 s, const struct value_
     UNROLL
     for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
         UNROLL
-        for (unsigned i = 0; i < 4; i++) {
-            float sum = S::BOTH ? (float) sums[0][i] : (float) (sums[S::BOTH ? 0 : 2 * tile][i] * 256 + sums[S::BOTH ? 0 : 2 * tile + 1][i]);
+    for (unsigned i = 0; i < 4; i++) {
+        float sum =
+            S::BOTH ? (float) sums[0][i]
+                    : (float) (sums[S::BOTH ? 0 : 2 * tile][i] * 256 + sums[S::BOTH ? 0 : 2 * tile + 1][i]);
 
-            c[tile][i] += sum * (S::BOTH && (lane & 2) == 0 ? 256 * x->add[tile][i & 1] : x->add[tile][i & 1]);
-        }
+        c[tile][i] += sum * (S::BOTH && (lane & 2) == 0 ? 256 * x->add[tile][i & 1] : x->add[tile][i & 1]);
+    }
 }
 
-/* A pair of levels in binary16 of any width: coordinate g of half-tile @half, tokens 8 j + 2t and 8 j + 2t + 1. */
-DEVICE uint32_t value_pair(struct shared_80 s, const struct value_tile *v, const uint8_t *block, unsigned half, unsigned lane,
-                           unsigned j)
+/* A pair of levels in binary16 of any width: coordinate g of half-tile @half, tokens 8 j + 2t and 8 j + 2t
+ * + 1. */
+DEVICE uint32_t value_pair(struct shared_80 s, const struct value_tile *v, const uint8_t *block,
+                           unsigned half, unsigned lane, unsigned j)
 {
     unsigned b = v->bits[half];
     uint32_t codes;
@@ -118,37 +127,40 @@ DEVICE uint32_t value_pair(struct shared_80 s, const struct value_tile *v, const
 }
 
 /* Of any blocks, one of either page. */
-template <class S> DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uint8_t *first,
-                                          const uint8_t *second, unsigned lane, const struct softmax_80<S> *x,
-                                          float c[S::ROW_TILES][4])
+template <class S>
+DEVICE void add_halves(struct shared_80 s, const struct value_tile *v, const uint8_t *first,
+                       const uint8_t *second, unsigned lane, const struct softmax_80<S> *x,
+                       float c[S::ROW_TILES][4])
 {
     const uint16_t *weights = (const uint16_t *) (s.base + s.at.weights16);
-    float sums[S::ROW_TILES][4] = { { 0 } };
+    float sums[S::ROW_TILES][4] = {{0}};
 
     NOT_UNROLLED
     for (unsigned page = 0; page < 2; page++)
         NOT_UNROLLED
-        for (unsigned k = 0; k < TOKENS / 16; k++) {
-            uint32_t levels[4]; /* coordinates g, g + 8 of tokens 2t, then of 2t + 8 */
+    for (unsigned k = 0; k < TOKENS / 16; k++) {
+        uint32_t levels[4]; /* coordinates g, g + 8 of tokens 2t, then of 2t + 8 */
 
-            UNROLL
-            for (unsigned i = 0; i < 4; i++)
-                levels[i] = value_pair(s, v, page == 0 ? first : second, i & 1, lane, 2 * k + (i >> 1));
-            UNROLL
-            for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
-                unsigned n = lane >> 2;
-                bool is_row = !S::BOTH || n < 4;
-                const uint16_t *w = weights + (page * S::N_ROWS + 8 * tile + (is_row ? n : 0)) * PLAN_80_WEIGHT_LD + 16 * k + 2 * (lane & 3);
-                uint32_t low = *(const uint32_t *) w, high = *(const uint32_t *) (w + 8);
+        UNROLL
+        for (unsigned i = 0; i < 4; i++)
+            levels[i] = value_pair(s, v, page == 0 ? first : second, i & 1, lane, 2 * k + (i >> 1));
+        UNROLL
+        for (unsigned tile = 0; tile < S::ROW_TILES; tile++) {
+            unsigned n = lane >> 2;
+            bool is_row = !S::BOTH || n < 4;
+            const uint16_t *w = weights +
+                                (page * S::N_ROWS + 8 * tile + (is_row ? n : 0)) * PLAN_80_WEIGHT_LD +
+                                16 * k + 2 * (lane & 3);
+            uint32_t low = *(const uint32_t *) w, high = *(const uint32_t *) (w + 8);
 
-                mma_16x8x16(sums[tile], levels, is_row ? low : 0, is_row ? high : 0);
-            }
+            mma_16x8x16(sums[tile], levels, is_row ? low : 0, is_row ? high : 0);
         }
+    }
     UNROLL
     for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
         UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            c[tile][i] += sums[tile][i] * (WEIGHT_ONE * x->add[tile][i & 1]);
+    for (unsigned i = 0; i < 4; i++)
+        c[tile][i] += sums[tile][i] * (WEIGHT_ONE * x->add[tile][i & 1]);
 }
 
 /* Sums of tile @tile of columns, 8 rows @row_tile, this lane's. */
@@ -158,12 +170,13 @@ template <class S> DEVICE float *sums_at(struct shared_80 s, uint32_t tile, unsi
 }
 
 /*
- * This warp's columns of a pair of pages: what was summed before is brought to the new maxima, then weights times levels. Sums are
- * in shared memory, so that the code is there once.
+ * This warp's columns of a pair of pages: what was summed before is brought to the new maxima, then weights
+ * times levels. Sums are in shared memory, so that the code is there once.
  */
-template <class S> DEVICE void add_values(const struct plan_table *t, struct shared_80 s, const uint8_t *stage,
-                                          const uint8_t *const payloads[2], unsigned warp, unsigned lane,
-                                          const struct softmax_80<S> *x)
+template <class S>
+DEVICE void add_values(const struct plan_table *t, struct shared_80 s, const uint8_t *stage,
+                       const uint8_t *const payloads[2], unsigned warp, unsigned lane,
+                       const struct softmax_80<S> *x)
 {
     NOT_UNROLLED
     for (uint32_t i = warp; i < t->columns_max / 16; i += WARPS) {
@@ -175,10 +188,11 @@ template <class S> DEVICE void add_values(const struct plan_table *t, struct sha
         UNROLL
         for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
             UNROLL
-            for (unsigned y = 0; y < 4; y++)
-                c[tile][y] = sums_at<S>(s, i, tile, lane)[y] * x->keep[tile][y & 1];
+        for (unsigned y = 0; y < 4; y++)
+            c[tile][y] = sums_at<S>(s, i, tile, lane)[y] * x->keep[tile][y & 1];
         if (v.is_elsewhere)
-            add_halves<S>(s, &v, payloads[0], payloads[1], lane, x, c); /* rare: any width, from where it lies */
+            add_halves<S>(s, &v, payloads[0], payloads[1], lane, x,
+                          c); /* rare: any width, from where it lies */
         else if (v.bits[0] <= NARROW_BITS && v.bits[1] <= NARROW_BITS)
             add_bytes<S>(s, &v, stage, lane, x, c);
         else
@@ -186,7 +200,7 @@ template <class S> DEVICE void add_values(const struct plan_table *t, struct sha
         UNROLL
         for (unsigned tile = 0; tile < S::ROW_TILES; tile++)
             UNROLL
-            for (unsigned y = 0; y < 4; y++)
-                sums_at<S>(s, i, tile, lane)[y] = c[tile][y];
+        for (unsigned y = 0; y < 4; y++)
+            sums_at<S>(s, i, tile, lane)[y] = c[tile][y];
     }
 }

@@ -1,9 +1,9 @@
 /*
- * Weights and values in attend_90.cu. Every warp weighs its own 16 tokens, for all rows, and adds up the columns of values
- * that are its own, for all 64: weights pass through shared memory. All warps use one reference per row, BELOW the largest
- * score that it has seen, and raise it, together, only when a score lies RAISE beyond it: weights are binary16, which is as
- * exact at 2^15 as at 1, and smallest ones, of many keys beside a large one, are then still exact at 2^-21 of it. Sums are
- * binary32.
+ * Weights and values in attend_90.cu. Every warp weighs its own 16 tokens, for all rows, and adds up the
+ * columns of values that are its own, for all 64: weights pass through shared memory. All warps use one
+ * reference per row, BELOW the largest score that it has seen, and raise it, together, only when a score lies
+ * RAISE beyond it: weights are binary16, which is as exact at 2^15 as at 1, and smallest ones, of many keys
+ * beside a large one, are then still exact at 2^-21 of it. Sums are binary32.
  */
 #pragma once
 
@@ -13,96 +13,105 @@
 #define RAISE 15.0f /* 2^15 is below binary16's largest */
 
 /*
- * What a lane keeps. Of rows 8 n + 2 t + i: the reference, the sum of its tokens' weights; of tiles of columns warp +
- * 4 x, sums of weights times levels.
+ * What a lane keeps. Of rows 8 n + 2 t + i: the reference, the sum of its tokens' weights; of tiles of
+ * columns warp + 4 x, sums of weights times levels.
  */
 template <class S> struct sums_90 {
     float reference[S::ROW_TILES][2], total[S::ROW_TILES][2];
     float columns[S::VALUE_TILES][S::ROW_TILES][4];
 };
 
-/* ---- weights ------------------------------------------------------------------------------------------------------- */
+/* ---- weights ---- */
 
 /* Scores of keys that a row does not see are below all others. */
-template <class S> DEVICE void hide(const struct work *w, const struct piece *p, float scores[S::ROW_TILES][4])
+template <class S>
+DEVICE void hide(const struct work *w, const struct piece *p, float scores[S::ROW_TILES][4])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 4; i++) {
-            uint32_t from, to, token = 16 * warp + lane / 4 + (i >> 1) * 8;
+    for (unsigned i = 0; i < 4; i++) {
+        uint32_t from, to, token = 16 * warp + lane / 4 + (i >> 1) * 8;
 
-            seen_by_row(w, p, 8 * n + 2 * (lane % 4) + (i & 1), &from, &to);
-            if (token < from || token >= to)
-                scores[n][i] = -INFINITY;
-        }
+        seen_by_row(w, p, 8 * n + 2 * (lane % 4) + (i & 1), &from, &to);
+        if (token < from || token >= to)
+            scores[n][i] = -INFINITY;
+    }
 }
 
 /* Weights in binary16, tokens g and g + 8 side by side, to where add_columns() looks for them. */
-template <class S> DEVICE void store_weights(const float reference[S::ROW_TILES][2], const float scores[S::ROW_TILES][4],
-                                             uint32_t *weights, uint32_t ret[S::ROW_TILES][2])
+template <class S>
+DEVICE void store_weights(const float reference[S::ROW_TILES][2], const float scores[S::ROW_TILES][4],
+                          uint32_t *weights, uint32_t ret[S::ROW_TILES][2])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32, g = lane / 4;
 
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 2; i++) {
-            ret[n][i] = pack_halves(exp2_fast(scores[n][i] - reference[n][i]), exp2_fast(scores[n][2 + i] - reference[n][i]));
-            weights[(8 * n + 2 * (lane % 4) + i) * PLAN_90_WEIGHT_LD + (g >> 1) * 8 + 2 * warp + (g & 1)] = ret[n][i];
-        }
+    for (unsigned i = 0; i < 2; i++) {
+        ret[n][i] = pack_halves(exp2_fast(scores[n][i] - reference[n][i]),
+                                exp2_fast(scores[n][2 + i] - reference[n][i]));
+        weights[(8 * n + 2 * (lane % 4) + i) * PLAN_90_WEIGHT_LD + (g >> 1) * 8 + 2 * warp + (g & 1)] =
+            ret[n][i];
+    }
 }
 
 /* @n tiles of sums of rows, times a factor per row. */
-template <class S> DEVICE void scale_tiles(float (*tiles)[S::ROW_TILES][4], unsigned n_tiles, const float factor[S::ROW_TILES][2])
+template <class S>
+DEVICE void scale_tiles(float (*tiles)[S::ROW_TILES][4], unsigned n_tiles,
+                        const float factor[S::ROW_TILES][2])
 {
     UNROLL
     for (unsigned x = 0; x < n_tiles; x++)
         UNROLL
-        for (unsigned n = 0; n < S::ROW_TILES; n++)
-            UNROLL
-            for (unsigned i = 0; i < 4; i++)
-                tiles[x][n][i] *= factor[n][i & 1];
+    for (unsigned n = 0; n < S::ROW_TILES; n++)
+        UNROLL
+    for (unsigned i = 0; i < 4; i++)
+        tiles[x][n][i] *= factor[n][i & 1];
 }
 
 /* Raises every row's reference to what these scores want; factors of what was summed under the old ones. */
-template <class S> DEVICE void raise_largest(struct block_90 b, const float scores[S::ROW_TILES][4],
-                                             float reference[S::ROW_TILES][2], float ret_factor[S::ROW_TILES][2])
+template <class S>
+DEVICE void raise_largest(struct block_90 b, const float scores[S::ROW_TILES][4],
+                          float reference[S::ROW_TILES][2], float ret_factor[S::ROW_TILES][2])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
 
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 2; i++) {
-            float x = fmaxf(scores[n][i], scores[n][2 + i]);
+    for (unsigned i = 0; i < 2; i++) {
+        float x = fmaxf(scores[n][i], scores[n][2 + i]);
 
-            for (unsigned across = 4; across < 32; across *= 2)
-                x = fmaxf(x, value_across(x, across));
-            if (lane < 4)
-                b.rows[warp * S::N_ROWS + 8 * n + 2 * lane + i] = x;
-        }
+        for (unsigned across = 4; across < 32; across *= 2)
+            x = fmaxf(x, value_across(x, across));
+        if (lane < 4)
+            b.rows[warp * S::N_ROWS + 8 * n + 2 * lane + i] = x;
+    }
     threads_sync(ATTENDING_BARRIER, ATTENDING);
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 2; i++) {
-            float before = reference[n][i];
+    for (unsigned i = 0; i < 2; i++) {
+        float before = reference[n][i];
 
-            for (unsigned other = 0; other < ATTENDING_WARPS; other++)
-                reference[n][i] = fmaxf(reference[n][i], b.rows[other * S::N_ROWS + 8 * n + 2 * (lane % 4) + i] - BELOW);
-            ret_factor[n][i] = exp2_fast(before - reference[n][i]);
-        }
+        for (unsigned other = 0; other < ATTENDING_WARPS; other++)
+            reference[n][i] =
+                fmaxf(reference[n][i], b.rows[other * S::N_ROWS + 8 * n + 2 * (lane % 4) + i] - BELOW);
+        ret_factor[n][i] = exp2_fast(before - reference[n][i]);
+    }
 }
 
 /*
- * Scores to weights, for all warps to read. @exact: sums of exact values, [n_exact] tiles; what stands there and in @s is scaled
- * where a reference rises.
+ * Scores to weights, for all warps to read. @exact: sums of exact values, [n_exact] tiles; what stands there
+ * and in @s is scaled where a reference rises.
  */
-template <class S> DEVICE void weigh(struct block_90 b, const float scores[S::ROW_TILES][4], struct sums_90<S> *s,
-                                     float (*exact)[S::ROW_TILES][4], unsigned n_exact, uint32_t *weights)
+template <class S>
+DEVICE void weigh(struct block_90 b, const float scores[S::ROW_TILES][4], struct sums_90<S> *s,
+                  float (*exact)[S::ROW_TILES][4], unsigned n_exact, uint32_t *weights)
 {
     uint32_t pairs[S::ROW_TILES][2];
     bool beyond = false;
@@ -110,8 +119,8 @@ template <class S> DEVICE void weigh(struct block_90 b, const float scores[S::RO
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 2; i++)
-            beyond |= fmaxf(scores[n][i], scores[n][2 + i]) > s->reference[n][i] + RAISE;
+    for (unsigned i = 0; i < 2; i++)
+        beyond |= fmaxf(scores[n][i], scores[n][2 + i]) > s->reference[n][i] + RAISE;
     store_weights<S>(s->reference, scores, weights, pairs);
     if (threads_any(ATTENDING_BARRIER, ATTENDING, beyond)) {
         float factor[S::ROW_TILES][2];
@@ -129,11 +138,12 @@ template <class S> DEVICE void weigh(struct block_90 b, const float scores[S::RO
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 2; i++)
-            s->total[n][i] += half_to_float((uint16_t) pairs[n][i]) + half_to_float((uint16_t) (pairs[n][i] >> 16));
+    for (unsigned i = 0; i < 2; i++)
+        s->total[n][i] +=
+            half_to_float((uint16_t) pairs[n][i]) + half_to_float((uint16_t) (pairs[n][i] >> 16));
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 /* A lane's share of all weights as operand B: [2 s + h] are tokens 16 s + 2 t + h and 8 more. */
 template <class S> DEVICE void load_weights(const uint32_t *weights, uint32_t ret[S::ROW_TILES][8])
@@ -143,25 +153,26 @@ template <class S> DEVICE void load_weights(const uint32_t *weights, uint32_t re
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned x = 0; x < 2; x++) {
-            struct words4 w = words_at(weights + (8 * n + lane / 4) * PLAN_90_WEIGHT_LD + lane % 4 * 8 + 4 * x);
+    for (unsigned x = 0; x < 2; x++) {
+        struct words4 w = words_at(weights + (8 * n + lane / 4) * PLAN_90_WEIGHT_LD + lane % 4 * 8 + 4 * x);
 
-            UNROLL
-            for (unsigned i = 0; i < 4; i++)
-                ret[n][4 * x + i] = w.word[i];
-        }
+        UNROLL
+        for (unsigned i = 0; i < 4; i++)
+            ret[n][4 * x + i] = w.word[i];
+    }
 }
 
 /*
- * 16 columns times the weights of 64 tokens: levels of two half-tiles. @in_order: a lane's pairs are tokens 2 t, 2 t + 1 of a
- * field, as exact rows have them; else the same token of two fields.
+ * 16 columns times the weights of 64 tokens: levels of two half-tiles. @in_order: a lane's pairs are tokens 2
+ * t, 2 t + 1 of a field, as exact rows have them; else the same token of two fields.
  */
-template <class S> DEVICE void add_tile_90(const uint32_t levels[2][8], const uint32_t weights[S::ROW_TILES][8], bool in_order,
-                                           float c[S::ROW_TILES][4])
+template <class S>
+DEVICE void add_tile_90(const uint32_t levels[2][8], const uint32_t weights[S::ROW_TILES][8], bool in_order,
+                        float c[S::ROW_TILES][4])
 {
     UNROLL
     for (unsigned s = 0; s < 4; s++) {
-        uint32_t a[4] = { levels[0][2 * s], levels[1][2 * s], levels[0][2 * s + 1], levels[1][2 * s + 1] };
+        uint32_t a[4] = {levels[0][2 * s], levels[1][2 * s], levels[0][2 * s + 1], levels[1][2 * s + 1]};
 
         UNROLL
         for (unsigned n = 0; n < S::ROW_TILES; n++) {
@@ -191,16 +202,17 @@ template <class S> DEVICE void lower_tile(const float raised[S::ROW_TILES][4], f
     UNROLL
     for (unsigned n = 0; n < S::ROW_TILES; n++)
         UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            c[n][i] -= raised[n][i];
+    for (unsigned i = 0; i < 4; i++)
+        c[n][i] -= raised[n][i];
 }
 
 /* This warp's columns of a page: coordinates of K where V is predicted from them, then V's. */
-template <class S> DEVICE void add_columns(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
-                                           const uint32_t *weights, struct sums_90<S> *sums)
+template <class S>
+DEVICE void add_columns(const struct head_90 *head, struct block_90 b, const uint8_t *codes,
+                        const uint32_t *weights, struct sums_90<S> *sums)
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
-    float raised[S::ROW_TILES][4] = { { 0 } };
+    float raised[S::ROW_TILES][4] = {{0}};
     uint32_t w[S::ROW_TILES][8];
 
     load_weights<S>(weights, w);
@@ -218,8 +230,9 @@ template <class S> DEVICE void add_columns(const struct head_90 *head, struct bl
 }
 
 /* This warp's dimensions of exact values, 16 by 16. */
-template <class S> DEVICE void add_exact_values(const struct plan_table *t, const struct piece *p, const uint32_t *weights,
-                                                float (*exact)[S::ROW_TILES][4])
+template <class S>
+DEVICE void add_exact_values(const struct plan_table *t, const struct piece *p, const uint32_t *weights,
+                             float (*exact)[S::ROW_TILES][4])
 {
     unsigned warp = threadIdx.x % ATTENDING / 32, lane = threadIdx.x % 32;
     uint32_t w[S::ROW_TILES][8];
@@ -232,11 +245,13 @@ template <class S> DEVICE void add_exact_values(const struct plan_table *t, cons
         UNROLL
         for (unsigned i = 0; i < 2; i++)
             UNROLL
-            for (unsigned j = 0; j < 8; j++) {
-                uint32_t token = 8 * j + lane / 4, dim = 16 * (warp + x * ATTENDING_WARPS) + 8 * i + 2 * (lane % 4);
+        for (unsigned j = 0; j < 8; j++) {
+            uint32_t token = 8 * j + lane / 4,
+                     dim = 16 * (warp + x * ATTENDING_WARPS) + 8 * i + 2 * (lane % 4);
 
-                levels[i][j] = transpose_8x8(token < p->n ? *(const uint32_t *) (p->v + (size_t) token * t->d + dim) : 0);
-            }
+            levels[i][j] =
+                transpose_8x8(token < p->n ? *(const uint32_t *) (p->v + (size_t) token * t->d + dim) : 0);
+        }
         add_tile_90<S>(levels, w, true, exact[x]);
     }
 }

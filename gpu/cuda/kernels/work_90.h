@@ -1,6 +1,6 @@
 /*
- * What a block of attend_90.cu goes through, in the same order by all its warps: its split's pages that anybody sees, then what
- * of sinks and tail is its to do, 64 exact rows at most at a time.
+ * What a block of attend_90.cu goes through, in the same order by all its warps: its split's pages that
+ * anybody sees, then what of sinks and tail is its to do, 64 exact rows at most at a time.
  */
 #pragma once
 
@@ -14,18 +14,18 @@ struct work {
     const struct plan_seq *seq;
     struct rows rows;
     uint32_t kv_head, window;
-    uint32_t page, n_pages;      /* the first, and how many */
-    uint32_t n_sinks;            /* 1: sinks are among it */
-    uint32_t chunk, n_chunks;    /* of 64 rows of the tail */
-    uint32_t n;                  /* all */
+    uint32_t page, n_pages;   /* the first, and how many */
+    uint32_t n_sinks;         /* 1: sinks are among it */
+    uint32_t chunk, n_chunks; /* of 64 rows of the tail */
+    uint32_t n;               /* all */
 };
 
 /* One piece: pages and exact rows are turned and scored alike. */
 struct piece {
-    uint32_t first, n;           /* position, keys */
-    uint32_t page;               /* where sinks lie, too */
+    uint32_t first, n; /* position, keys */
+    uint32_t page;     /* where sinks lie, too */
     bool exact;
-    const uint16_t *k, *v;       /* [n][d] of exact rows */
+    const uint16_t *k, *v; /* [n][d] of exact rows */
 };
 
 /* What the rows see together: from .. to - 1. */
@@ -42,19 +42,26 @@ DEVICE uint32_t least(uint32_t x, uint32_t y)
     return x < y ? x : y;
 }
 
-DEVICE struct work work_of(const struct plan_attend *a, const struct plan_item *item, uint32_t tile, uint32_t kv_head)
+DEVICE struct work work_of(const struct plan_attend *a, const struct plan_item *item, uint32_t tile,
+                           uint32_t kv_head)
 {
     const struct plan_seq *seq = item->seq;
-    uint32_t n_pages = seq->n_pages, n_exact = seq->n_exact, share = (n_pages + a->n_splits - 1) / a->n_splits;
+    uint32_t n_pages = seq->n_pages, n_exact = seq->n_exact,
+             share = (n_pages + a->n_splits - 1) / a->n_splits;
     uint32_t begin = least(blockIdx.y * share, n_pages), end = least(begin + share, n_pages), from, to, last;
-    struct work w = { a->table, a->table->heads + a->layer * a->table->n_kv_heads + kv_head, seq,
-                      rows_of(a->table, item, tile, kv_head), kv_head, a->window, 0, 0, 0, 0, 0, 0 };
+    struct work w = {a->table, a->table->heads + a->layer * a->table->n_kv_heads + kv_head,
+                     seq,      rows_of(a->table, item, tile, kv_head),
+                     kv_head,  a->window,
+                     0,        0,
+                     0,        0,
+                     0,        0};
 
     seen_by_any(&w, &from, &to);
     w.page = begin > from / TOKENS ? begin : from / TOKENS;
     last = least(end, (to + TOKENS - 1) / TOKENS);
     w.n_pages = last > w.page ? last - w.page : 0;
-    w.n_sinks = begin == 0 && end > 0 && from < a->table->n_sink; /* sinks end where their page ends or before */
+    w.n_sinks =
+        begin == 0 && end > 0 && from < a->table->n_sink; /* sinks end where their page ends or before */
     if (blockIdx.y + 1 == a->n_splits && to > TOKENS * n_pages) {
         uint32_t n_seen = least(to - TOKENS * n_pages, n_exact);
 
@@ -71,18 +78,26 @@ DEVICE struct piece piece_of(const struct work *w, uint32_t i)
     const struct plan_table *t = w->table;
 
     if (i < w->n_pages)
-        return { (w->page + i) * TOKENS, TOKENS, w->page + i, false, 0, 0 };
+        return {(w->page + i) * TOKENS, TOKENS, w->page + i, false, 0, 0};
     if (i < w->n_pages + w->n_sinks) {
         const uint8_t *payload = w->seq->payloads[0];
 
-        return { 0, t->n_sink, 0, true, (const uint16_t *) (payload + w->head->sinks_k),
-                 (const uint16_t *) (payload + w->head->sinks_v) };
+        return {0,
+                t->n_sink,
+                0,
+                true,
+                (const uint16_t *) (payload + w->head->sinks_k),
+                (const uint16_t *) (payload + w->head->sinks_v)};
     } else {
         uint32_t at = (w->chunk + i - w->n_pages - w->n_sinks) * TOKENS;
         size_t row = ((size_t) w->kv_head * w->seq->exact_ld + w->seq->first_row + at) * t->d;
 
-        return { w->seq->n_pages * TOKENS + at, least(w->seq->n_exact - at, TOKENS), 0, true, w->seq->exact_k + row,
-                 w->seq->exact_v + row };
+        return {w->seq->n_pages * TOKENS + at,
+                least(w->seq->n_exact - at, TOKENS),
+                0,
+                true,
+                w->seq->exact_k + row,
+                w->seq->exact_v + row};
     }
 }
 
@@ -96,9 +111,11 @@ DEVICE bool is_ragged(const struct work *w, const struct piece *p)
 }
 
 /* Keys of a piece that @row sees: from .. to - 1. */
-DEVICE void seen_by_row(const struct work *w, const struct piece *p, uint32_t row, uint32_t *from, uint32_t *to)
+DEVICE void seen_by_row(const struct work *w, const struct piece *p, uint32_t row, uint32_t *from,
+                        uint32_t *to)
 {
-    uint32_t beyond = w->rows.position + row / w->rows.group + 1, low = w->window > 0 && beyond > w->window ? beyond - w->window : 0;
+    uint32_t beyond = w->rows.position + row / w->rows.group + 1,
+             low = w->window > 0 && beyond > w->window ? beyond - w->window : 0;
     uint32_t hidden = !p->exact && p->page == 0 ? w->table->n_sink : 0;
 
     *from = low > p->first ? low - p->first : 0;

@@ -1,4 +1,5 @@
-/* Writes the small random model of the command's tests: tiny_model PATH [SEED]. Another seed is another model. */
+/* Writes the small random model of the command's tests: tiny_model PATH [SEED]. Another seed is another
+ * model. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 
 int main(int argc, char **argv)
 {
-    struct tiny_gguf_options o = { 0 };
+    struct tiny_gguf_options o = {0};
     struct tiny_gguf *t;
     int r;
 

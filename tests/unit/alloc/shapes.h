@@ -1,4 +1,5 @@
-/* Small models and data for the tests of alloc/: geometry, correlated vectors, statistics of a few windows. */
+/* Small models and data for the tests of alloc/: geometry, correlated vectors, statistics of a few windows.
+ */
 #pragma once
 
 #include <math.h>
@@ -10,10 +11,15 @@
 #include "base/errmsg.h"
 #include "tests/lib/test.h"
 
-static inline struct geometry shape(uint32_t layers, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t n_rot)
+static inline struct geometry shape(uint32_t layers, uint32_t heads, uint32_t kv_heads, uint32_t d,
+                                    uint32_t n_rot)
 {
     struct geometry g = {
-        .n_layers = layers, .n_heads = heads, .n_kv_heads = kv_heads, .d = d, .n_rot = n_rot,
+        .n_layers = layers,
+        .n_heads = heads,
+        .n_kv_heads = kv_heads,
+        .d = d,
+        .n_rot = n_rot,
         .attn_scale = 1.0 / sqrt((double) d),
     };
 
@@ -22,12 +28,14 @@ static inline struct geometry shape(uint32_t layers, uint32_t heads, uint32_t kv
     return g;
 }
 
-/* x [n, width]: independent normals whose deviation falls from 1 to about 0.1 over each d columns, plus an offset. */
+/* x [n, width]: independent normals whose deviation falls from 1 to about 0.1 over each d columns, plus an
+ * offset. */
 static inline void fill_normal(float *x, size_t n, size_t width, size_t d, double offset)
 {
     for (size_t t = 0; t < n; t++)
         for (size_t i = 0; i < width; i++)
-            x[t * width + i] = (float) (test_rand_normal() * pow(0.1, (double) (i % d) / (double) d) + offset);
+            x[t * width + i] =
+                (float) (test_rand_normal() * pow(0.1, (double) (i % d) / (double) d) + offset);
 }
 
 struct shape_data {

@@ -11,8 +11,8 @@
 #include "tests/lib/test.h"
 
 /*
- * One layer, one KV head or two alike in widths, d = 36 (so six half-tiles and a band of four): everything about the
- * spec is random, and kept so that the table can be compared with it. Head-side 2 h + side.
+ * One layer, one KV head or two alike in widths, d = 36 (so six half-tiles and a band of four): everything
+ * about the spec is random, and kept so that the table can be compared with it. Head-side 2 h + side.
  */
 enum { D = 36, N_BANDS = 5, SIDES = 4 };
 
@@ -32,15 +32,22 @@ static inline void fixture_init(struct fixture *f, const uint8_t bits[2][N_BANDS
 {
     uint32_t n_kv = v_from == PREDICT_LAYER ? 2 : 1;
 
-    *f = (struct fixture) {
-        .g = { .n_layers = 1, .n_heads = 2, .n_kv_heads = n_kv, .d = D, .n_rot = 4, .attn_scale = 0.25, .freq = { 1, 0.1 } },
+    *f = (struct fixture){
+        .g = {.n_layers = 1,
+              .n_heads = 2,
+              .n_kv_heads = n_kv,
+              .d = D,
+              .n_rot = 4,
+              .attn_scale = 0.25,
+              .freq = {1, 0.1}},
         .v_from = v_from,
         .model = "model",
         .provenance = "{\"method\": \"none\"}",
     };
     for (unsigned side = 0; side < 2; side++)
         for (unsigned b = 1; b <= 8; b++)
-            CU_ASSERT_EQUAL_FATAL(levels_normal(side ? QUANT_UNIFORM : QUANT_LLOYD_MAX, b, &f->levels[side][b]), 0);
+            CU_ASSERT_EQUAL_FATAL(
+                levels_normal(side ? QUANT_UNIFORM : QUANT_LLOYD_MAX, b, &f->levels[side][b]), 0);
     for (unsigned hs = 0; hs < SIDES; hs++) {
         for (unsigned i = 0; i < D * D; i++) {
             f->enc[hs][i] = test_rand_normal();
@@ -55,13 +62,13 @@ static inline void fixture_init(struct fixture *f, const uint8_t bits[2][N_BANDS
             f->enc_mean[hs][i] = 10 * test_rand_normal();
         }
         for (unsigned k = 0; k < N_BANDS; k++)
-            f->bands[hs][k] = (struct band_spec) {
+            f->bands[hs][k] = (struct band_spec){
                 .bits = bits[hs % 2][k],
                 .n_coords = k == N_BANDS - 1 ? 4 : 8,
                 .enc = f->enc[hs] + 8 * k * D,
                 .dec = f->dec[hs] + 8 * k * D,
             };
-        f->codecs[hs] = (struct codec_spec) { .mean = f->mean[hs], .n_bands = N_BANDS, .bands = f->bands[hs] };
+        f->codecs[hs] = (struct codec_spec){.mean = f->mean[hs], .n_bands = N_BANDS, .bands = f->bands[hs]};
         if (hs % 2 == SIDE_V && v_from != PREDICT_NONE)
             f->codecs[hs].predict = f->predict[hs];
     }
@@ -79,18 +86,23 @@ static inline void fixture_part(struct fixture *f)
 
 static inline int fixture_build(const struct fixture *f, void **ret_bytes, size_t *ret_n, struct errmsg *e)
 {
-    return table_build(&(struct table_spec) { .geometry = &f->g, .model_digest = f->model, .n_sink = 4,
-                                              .v_from = f->v_from, .levels = f->levels, .codecs = f->codecs,
-                                              .provenance = f->provenance },
+    return table_build(&(struct table_spec){.geometry = &f->g,
+                                            .model_digest = f->model,
+                                            .n_sink = 4,
+                                            .v_from = f->v_from,
+                                            .levels = f->levels,
+                                            .codecs = f->codecs,
+                                            .provenance = f->provenance},
                        ret_bytes, ret_n, e);
 }
 
-static const uint8_t usual_bits[2][N_BANDS] = { { 2, 0, 4, 2, 7 }, { 5, 3, 0, 1, 8 } };
+static const uint8_t usual_bits[2][N_BANDS] = {{2, 0, 4, 2, 7}, {5, 3, 0, 1, 8}};
 
-static inline struct table *build_usual(struct fixture *f, enum prediction v_from, void **ret_bytes, size_t *ret_n)
+static inline struct table *build_usual(struct fixture *f, enum prediction v_from, void **ret_bytes,
+                                        size_t *ret_n)
 {
     struct table *t = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     fixture_init(f, usual_bits, v_from);
     CU_ASSERT_EQUAL_FATAL(fixture_build(f, ret_bytes, ret_n, &e), 0);

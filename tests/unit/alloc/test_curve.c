@@ -33,7 +33,8 @@ static void test_measured(void)
 
                 want += pow(v - (b > 0 ? nearest(&m.levels[b], b, v) : 0), 2) / N;
             }
-        /* errors of 8 bits are near binary32's own: 1e-4 of z^2 ~ 2^-16 would be visible, 1e-3 relative is the rule */
+        /* errors of 8 bits are near binary32's own: 1e-4 of z^2 ~ 2^-16 would be visible, 1e-3 relative is
+         * the rule */
         CU_ASSERT_DOUBLE_EQUAL(got[b], want, 1e-3 * want);
         CU_ASSERT(b == 0 || got[b] < got[b - 1]);
     }
@@ -73,7 +74,8 @@ static void test_known(void)
     CU_ASSERT_DOUBLE_EQUAL(got[3], 4.0 / 64 / 12, 1e-15);
 }
 
-/* Many normal samples: measured is gaussian within sampling error (relative 1/sqrt(n coords) times about 3). */
+/* Many normal samples: measured is gaussian within sampling error (relative 1/sqrt(n coords) times about 3).
+ */
 static void test_measured_is_gaussian(void)
 {
     enum { N = 8192, COORDS = 8 };
@@ -92,6 +94,10 @@ static void test_measured_is_gaussian(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_measured), TEST(test_quantise_fast), TEST(test_known), TEST(test_measured_is_gaussian), TEST_END,
+    TEST(test_measured),
+    TEST(test_quantise_fast),
+    TEST(test_known),
+    TEST(test_measured_is_gaussian),
+    TEST_END,
 };
 const char test_suite[] = "curve";

@@ -10,7 +10,8 @@
 
 static struct geometry small(void)
 {
-    struct geometry g = { .n_layers = 2, .n_heads = 9, .n_kv_heads = 3, .d = 64, .n_rot = 4, .attn_scale = 0.125 };
+    struct geometry g = {
+        .n_layers = 2, .n_heads = 9, .n_kv_heads = 3, .d = 64, .n_rot = 4, .attn_scale = 0.125};
 
     g.freq[0] = 1.0;
     g.freq[1] = 0.01;
@@ -30,17 +31,17 @@ static void test_indices(void)
 /* Each line breaks one field; the sentence must name it. */
 static void test_limits(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct geometry g = small();
 
     CU_ASSERT_EQUAL(geometry_validate(&g, &e), 0);
-#define REFUSED(change, word)                                   \
-    do {                                                        \
-        g = small();                                            \
-        change;                                                 \
-        CU_ASSERT_EQUAL(geometry_validate(&g, &e), -EINVAL);    \
-        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, word));           \
-        CU_ASSERT_EQUAL(geometry_validate(&g, NULL), -EINVAL);  \
+#define REFUSED(change, word)                                                                                \
+    do {                                                                                                     \
+        g = small();                                                                                         \
+        change;                                                                                              \
+        CU_ASSERT_EQUAL(geometry_validate(&g, &e), -EINVAL);                                                 \
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, word));                                                        \
+        CU_ASSERT_EQUAL(geometry_validate(&g, NULL), -EINVAL);                                               \
     } while (0)
     REFUSED(g.n_layers = 0, "layers");
     REFUSED(g.n_layers = GEOMETRY_LAYERS_MAX + 1, "layers");
@@ -68,7 +69,8 @@ static void test_limits(void)
     CU_ASSERT_EQUAL(geometry_validate(&g, &e), 0);
 }
 
-/* Computed with Python: hashlib.sha256(b'KVCGEOM1' + struct.pack('<5I3d', 2,9,3,64,4, .125,1.,.01)).hexdigest() */
+/* Computed with Python: hashlib.sha256(b'KVCGEOM1' + struct.pack('<5I3d', 2,9,3,64,4,
+ * .125,1.,.01)).hexdigest() */
 static void test_digest_known(void)
 {
     struct geometry g = small();

@@ -88,8 +88,8 @@ static void brute_metric(const struct geometry *g, const struct shape_data *x, s
 }
 
 /* The output metric, word by word: alloc/README.md, "Metrics". */
-static void brute_output(const struct geometry *g, const struct shape_data *x, const float *residual, size_t n_sink,
-                         uint32_t kv, enum side side, double *M)
+static void brute_output(const struct geometry *g, const struct shape_data *x, const float *residual,
+                         size_t n_sink, uint32_t kv, enum side side, double *M)
 {
     size_t d = g->d, n = x->n, group = geometry_group(g), width = g->n_kv_heads * d;
     double *p = calloc(n * n, sizeof(*p));
@@ -100,7 +100,7 @@ static void brute_output(const struct geometry *g, const struct shape_data *x, c
 
         attention(g, x, h, p);
         for (size_t m = n_sink; m < n; m++) {
-            double o[256] = { 0 }, q[256], rq[256], seen[256];
+            double o[256] = {0}, q[256], rq[256], seen[256];
 
             for (size_t j = 0; j <= m; j++)
                 for (size_t i = 0; i < d; i++)
@@ -136,11 +136,12 @@ static void brute_output(const struct geometry *g, const struct shape_data *x, c
     free(p);
 }
 
-static struct stats *stats_of(const struct geometry *g, const struct shape_data *x, uint32_t n_sink, uint32_t stride)
+static struct stats *stats_of(const struct geometry *g, const struct shape_data *x, uint32_t n_sink,
+                              uint32_t stride)
 {
     struct stats_options o;
     struct stats *s = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     stats_options_default(&o, g);
     o.n_sink = n_sink;
@@ -155,8 +156,8 @@ static struct stats *stats_of(const struct geometry *g, const struct shape_data 
     return s;
 }
 
-/* Scores are binary32 sums of d products of size about 1, so p is right to 1e-5; entries are held to 1e-4 of the
- * largest. A missing rotation, sink, group head or scale is wrong by tens of per cent. */
+/* Scores are binary32 sums of d products of size about 1, so p is right to 1e-5; entries are held to 1e-4 of
+ * the largest. A missing rotation, sink, group head or scale is wrong by tens of per cent. */
 static void check_attention(struct geometry g, size_t n, uint32_t n_sink)
 {
     size_t d = g.d;
@@ -186,9 +187,9 @@ static void check_attention(struct geometry g, size_t n, uint32_t n_sink)
     free(got);
 }
 
-/* Both metrics at once give what either gives alone: attention is compared bit for bit, output with its definition. The
- * quadratic forms lose up to 2^-24 of |v|^2 |B|; with the tolerance of check_attention() that is far below a missing
- * centre, head, residual or square. */
+/* Both metrics at once give what either gives alone: attention is compared bit for bit, output with its
+ * definition. The quadratic forms lose up to 2^-24 of |v|^2 |B|; with the tolerance of check_attention() that
+ * is far below a missing centre, head, residual or square. */
 static void check_output(struct geometry g, size_t n, uint32_t n_sink, double offset)
 {
     size_t d = g.d;
@@ -197,7 +198,7 @@ static void check_output(struct geometry g, size_t n, uint32_t n_sink, double of
     struct stats *both = NULL, *alone;
     struct stats_options o;
     struct shape_data x;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     shape_data_init(&x, &g, n);
     shape_data_draw(&x, &g);
@@ -237,9 +238,9 @@ static void check_output(struct geometry g, size_t n, uint32_t n_sink, double of
 static void test_output(void)
 {
     check_output(shape(1, 1, 1, 32, 32), 40, 4, 0);
-    check_output(shape(1, 6, 2, 32, 32), 50, 4, 0);  /* grouped */
-    check_output(shape(1, 2, 1, 48, 16), 40, 0, 0);  /* partial rotary */
-    check_output(shape(1, 4, 1, 36, 0), 300, 2, 0);  /* no rotary; more than one block of keys */
+    check_output(shape(1, 6, 2, 32, 32), 50, 4, 0);   /* grouped */
+    check_output(shape(1, 2, 1, 48, 16), 40, 0, 0);   /* partial rotary */
+    check_output(shape(1, 4, 1, 36, 0), 300, 2, 0);   /* no rotary; more than one block of keys */
     check_output(shape(1, 2, 1, 32, 32), 150, 4, 30); /* values far from 0: only differences count */
 }
 
@@ -283,8 +284,8 @@ static void test_attention_all_sinks(void) /* a window of nothing else adds noth
     shape_data_deinit(&x);
 }
 
-/* Stride 8 estimates the same sum: the traces of 8 seeds average to it. Key weights here vary little, so one seed is
- * within 20 % and eight are within 8 %. */
+/* Stride 8 estimates the same sum: the traces of 8 seeds average to it. Key weights here vary little, so one
+ * seed is within 20 % and eight are within 8 %. */
 static void test_attention_stride(void)
 {
     struct geometry g = shape(1, 2, 1, 32, 32);
@@ -378,7 +379,8 @@ static void test_fisher(void)
     CU_ASSERT_EQUAL(metric_available(s, METRIC_FISHER, &e), 0);
     CU_ASSERT_EQUAL(metric_matrix(s, METRIC_FISHER, 0, 0, 0, SIDE_K, NULL, M), 0);
     for (size_t i = 0; i < 32; i++)
-        CU_ASSERT_DOUBLE_EQUAL(M[i * 33], pow(pow((double) (i + 1), 2) / 32, 0.75) * trace / powered, 1e-9 * trace);
+        CU_ASSERT_DOUBLE_EQUAL(M[i * 33], pow(pow((double) (i + 1), 2) / 32, 0.75) * trace / powered,
+                               1e-9 * trace);
     CU_ASSERT_EQUAL(metric_matrix(s, METRIC_FISHER, 1, 0, 0, SIDE_K, NULL, M), 0); /* plain */
     for (size_t i = 0; i < 32; i++)
         CU_ASSERT_DOUBLE_EQUAL(M[i * 33], pow((double) (i + 1), 2) / 32, 1e-9 * trace);
@@ -418,8 +420,17 @@ static void test_depth_weights(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_output), TEST(test_attention_plain), TEST(test_attention_grouped), TEST(test_attention_partial_rotary),
-    TEST(test_attention_no_rotary), TEST(test_attention_many_keys), TEST(test_attention_all_sinks),
-    TEST(test_attention_stride), TEST(test_query), TEST(test_fisher), TEST(test_depth_weights), TEST_END,
+    TEST(test_output),
+    TEST(test_attention_plain),
+    TEST(test_attention_grouped),
+    TEST(test_attention_partial_rotary),
+    TEST(test_attention_no_rotary),
+    TEST(test_attention_many_keys),
+    TEST(test_attention_all_sinks),
+    TEST(test_attention_stride),
+    TEST(test_query),
+    TEST(test_fisher),
+    TEST(test_depth_weights),
+    TEST_END,
 };
 const char test_suite[] = "metric";

@@ -1,4 +1,5 @@
-/* Moments: against two passes in binary64, in blocks, merged in any order, ranges of heads apart, and their file. */
+/* Moments: against two passes in binary64, in blocks, merged in any order, ranges of heads apart, and their
+ * file. */
 #include <errno.h>
 #include <math.h>
 #include <sodium.h>
@@ -14,7 +15,8 @@ enum { LAYERS = 2, HEADS = 3, D = 34, WIDTH = HEADS * D, TOKENS = 150 };
 
 static struct moments_options options(void)
 {
-    struct moments_options o = { .geometry = shape(LAYERS, HEADS, HEADS, D, D), .model_name = "tiny", .n_sink = 4 };
+    struct moments_options o = {
+        .geometry = shape(LAYERS, HEADS, HEADS, D, D), .model_name = "tiny", .n_sink = 4};
 
     memset(o.model_digest, 7, sizeof(o.model_digest));
     return o;
@@ -24,7 +26,7 @@ static struct moments *make(void)
 {
     struct moments_options o = options();
     struct moments *m = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(moments_new(&o, &m, &e), 0);
     return m;
@@ -53,11 +55,12 @@ static const float *side_of(const float *x, size_t layer, int side)
 
 static void add_all(struct moments *m, const float *x, size_t first, size_t end)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     for (uint32_t l = 0; l < LAYERS; l++)
         CU_ASSERT_EQUAL(moments_add(m, l, 0, HEADS, end - first, side_of(x, l, 0) + first * WIDTH,
-                                    side_of(x, l, 1) + first * WIDTH, &e), 0);
+                                    side_of(x, l, 1) + first * WIDTH, &e),
+                        0);
 }
 
 static double element(const float *x, size_t layer, size_t head, size_t t, size_t i)
@@ -65,12 +68,13 @@ static double element(const float *x, size_t layer, size_t head, size_t t, size_
     return (double) side_of(x, layer, i >= D)[t * WIDTH + head * D + i % D];
 }
 
-/* Means and scatters of tokens [first, end), textbook. Binary64 sums of 150 terms of squares up to 900^2 in the mean and
- * of about 1 in the scatter: 1e-10 is far above their rounding and far below one token. */
-static void check(const struct moments *m, const float *x, size_t layer, size_t head, size_t first, size_t end)
+/* Means and scatters of tokens [first, end), textbook. Binary64 sums of 150 terms of squares up to 900^2 in
+ * the mean and of about 1 in the scatter: 1e-10 is far above their rounding and far below one token. */
+static void check(const struct moments *m, const float *x, size_t layer, size_t head, size_t first,
+                  size_t end)
 {
     const double *got = moments_scatter(m, (uint32_t) layer, (uint32_t) head);
-    double mean[2 * D] = { 0 };
+    double mean[2 * D] = {0};
 
     CU_ASSERT_EQUAL(moments_count(m, (uint32_t) layer, (uint32_t) head), end - first);
     for (size_t i = 0; i < 2 * D; i++) {
@@ -92,7 +96,7 @@ static void test_against_two_passes(void)
 {
     _cleanup_(moments_freep) struct moments *m = make();
     _cleanup_(freep) float *x = draw();
-    size_t cuts[] = { 0, 1, 2, 66, 130, TOKENS }; /* single tokens, a whole block, a part of one */
+    size_t cuts[] = {0, 1, 2, 66, 130, TOKENS}; /* single tokens, a whole block, a part of one */
 
     for (size_t i = 0; i + 1 < sizeof(cuts) / sizeof(*cuts); i++)
         add_all(m, x, cuts[i], cuts[i + 1]);
@@ -106,12 +110,12 @@ static void test_against_two_passes(void)
 /* Any order and grouping of merging, an empty part among them. */
 static void test_merge(void)
 {
-    static const int orders[][4] = { { 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 2, 0, 3, 1 } };
+    static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
     _cleanup_(freep) float *x = draw();
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     for (size_t o = 0; o < 3; o++) {
-        size_t cuts[] = { 0, 40, 40, 99, TOKENS };
+        size_t cuts[] = {0, 40, 40, 99, TOKENS};
         struct moments *part[4];
 
         for (size_t i = 0; i < 4; i++) {
@@ -132,7 +136,7 @@ static void test_ranges_of_heads(void)
 {
     _cleanup_(moments_freep) struct moments *a = make(), *b = make();
     _cleanup_(freep) float *x = draw(), *some = calloc((size_t) TOKENS * 2 * WIDTH, sizeof(float));
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     assert(some);
     for (size_t t = 0; t < TOKENS; t++) /* heads 1 and 2 of layer 0 side by side, as their owner has them */
@@ -158,7 +162,7 @@ static void test_ranges_of_heads(void)
 static void test_merge_refuses(void)
 {
     _cleanup_(moments_freep) struct moments *a = make(), *b = make();
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     b->o.model_digest[5] ^= 1;
     CU_ASSERT_EQUAL(moments_merge(a, b, &e), -EINVAL);
@@ -182,7 +186,7 @@ static void test_file(void)
 {
     _cleanup_(moments_freep) struct moments *m = make(), *back = NULL;
     _cleanup_(freep) float *x = draw();
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n = moments_bytes(&m->o.geometry);
     _cleanup_(freep) uint8_t *bytes = malloc(n), *again = malloc(n);
 
@@ -195,7 +199,8 @@ static void test_file(void)
     CU_ASSERT_EQUAL(memcmp(bytes, again, n), 0);
     check(back, x, 0, 2, 0, TOKENS);
     CU_ASSERT_STRING_EQUAL(moments_get_options(back)->model_name, "tiny");
-    CU_ASSERT(moments_recognise(bytes, n) && !moments_recognise("KVCSTATS", 8) && !moments_recognise(bytes, 7));
+    CU_ASSERT(moments_recognise(bytes, n) && !moments_recognise("KVCSTATS", 8) &&
+              !moments_recognise(bytes, 7));
 }
 
 /* Changes one binary64 of an image and makes its digest right. */
@@ -214,7 +219,7 @@ static void test_hostile_file(void)
 {
     _cleanup_(moments_freep) struct moments *m = make(), *back = NULL;
     _cleanup_(freep) float *x = draw();
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n = moments_bytes(&m->o.geometry), mean = 256 + 8 * (17 + 6), scatter = mean + 8 * 6 * 68;
     _cleanup_(freep) uint8_t *bytes = malloc(n);
 
@@ -229,16 +234,22 @@ static void test_hostile_file(void)
         CU_ASSERT_EQUAL(moments_parse(bytes, cut, &back, &e), -EBADMSG);
     CU_ASSERT_EQUAL(parse_with(bytes, n, mean + 8, 3.25, &e), 0);
     CU_ASSERT_EQUAL(parse_with(bytes, n, mean + 8, NAN, &e), -EBADMSG);
-    CU_ASSERT_EQUAL(parse_with(bytes, n, scatter, -1, &e), -EBADMSG);         /* a variance */
-    CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, 1e6, &e), -EBADMSG);    /* a covariance above its variances */
+    CU_ASSERT_EQUAL(parse_with(bytes, n, scatter, -1, &e), -EBADMSG); /* a variance */
+    CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, 1e6, &e),
+                    -EBADMSG); /* a covariance above its variances */
     CU_ASSERT_STRING_EQUAL(e.text, "moments file: no tokens have the moments of layer 0, head 0");
     CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, INFINITY, &e), -EBADMSG);
     CU_ASSERT_EQUAL(parse_with(bytes, n, n - DIGEST_BYTES - 8, 1, &e), -EBADMSG); /* padding */
-    CU_ASSERT_EQUAL(parse_with(bytes, n, 256 + 8 * 17, 0, &e), -EBADMSG);     /* no tokens, but moments */
+    CU_ASSERT_EQUAL(parse_with(bytes, n, 256 + 8 * 17, 0, &e), -EBADMSG);         /* no tokens, but moments */
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_against_two_passes), TEST(test_merge), TEST(test_ranges_of_heads), TEST(test_merge_refuses),
-    TEST(test_file), TEST(test_hostile_file), TEST_END,
+    TEST(test_against_two_passes),
+    TEST(test_merge),
+    TEST(test_ranges_of_heads),
+    TEST(test_merge_refuses),
+    TEST(test_file),
+    TEST(test_hostile_file),
+    TEST_END,
 };
 const char test_suite[] = "moments";

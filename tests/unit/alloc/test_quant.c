@@ -10,11 +10,11 @@
 
 /* Positive Lloyd-Max levels of N(0,1): Max 1960 and later tables. */
 static const double lloyd_max[5][8] = {
-    { 0 },
-    { 0.797885 },
-    { 0.452780, 1.510418 },
-    { 0.245094, 0.756005, 1.343909, 2.151946 },
-    { 0.128395, 0.388048, 0.656759, 0.942340, 1.256231, 1.618046, 2.069017, 2.732590 },
+    {0},
+    {0.797885},
+    {0.452780, 1.510418},
+    {0.245094, 0.756005, 1.343909, 2.151946},
+    {0.128395, 0.388048, 0.656759, 0.942340, 1.256231, 1.618046, 2.069017, 2.732590},
 };
 
 /* Rounding to int8 moves a level by at most half a step. */
@@ -29,7 +29,8 @@ static void test_lloyd_max_levels(void)
         half_step = 0.5 * (double) l.step;
         CU_ASSERT_EQUAL(l.value_i8[2 * m - 1], 127);
         CU_ASSERT_EQUAL(l.value_i8[0], -127);
-        CU_ASSERT_DOUBLE_EQUAL(level_z(&l, 2 * m - 1), lloyd_max[b][m - 1], 1e-6); /* the largest is not rounded */
+        CU_ASSERT_DOUBLE_EQUAL(level_z(&l, 2 * m - 1), lloyd_max[b][m - 1],
+                               1e-6); /* the largest is not rounded */
         for (unsigned i = 0; i < m; i++) {
             CU_ASSERT_DOUBLE_EQUAL(level_z(&l, m + i), lloyd_max[b][i], half_step + 1e-6);
             CU_ASSERT_EQUAL(l.value[m + i], -l.value[m - 1 - i]);
@@ -38,13 +39,15 @@ static void test_lloyd_max_levels(void)
 }
 
 /*
- * Errors of the unrounded quantiser: Max 1960 to 4 bits; 5 and 6 by plain Lloyd iteration elsewhere; 7 and 8 bracketed
- * by Panter and Dite, pi sqrt(3)/2 2^-2b, which the optimum approaches from below. Moving a level by at most s/2 from an
- * optimum adds at most about s^2/4: s = largest/127 for int8, 2^-9 at most for binary16 below 4.
+ * Errors of the unrounded quantiser: Max 1960 to 4 bits; 5 and 6 by plain Lloyd iteration elsewhere; 7 and 8
+ * bracketed by Panter and Dite, pi sqrt(3)/2 2^-2b, which the optimum approaches from below. Moving a level
+ * by at most s/2 from an optimum adds at most about s^2/4: s = largest/127 for int8, 2^-9 at most for
+ * binary16 below 4.
  */
 static void test_lloyd_max_error(void)
 {
-    static const double want[9] = { 0, 0.36338, 0.117482, 0.0345476, 0.00949706, 0.00250466, 0.00064423, 0.0001661, 0.00004151 };
+    static const double want[9] = {0,          0.36338,    0.117482,  0.0345476, 0.00949706,
+                                   0.00250466, 0.00064423, 0.0001661, 0.00004151};
 
     for (unsigned b = 1; b <= 8; b++) {
         struct levels l;
@@ -58,7 +61,8 @@ static void test_lloyd_max_error(void)
     }
 }
 
-/* Optimality, independent of any table: every level is the mean of its cell. Checked on 8 bits by quadrature. */
+/* Optimality, independent of any table: every level is the mean of its cell. Checked on 8 bits by quadrature.
+ */
 static void test_lloyd_max_is_centroid(void)
 {
     struct levels l;
@@ -79,10 +83,11 @@ static void test_lloyd_max_is_centroid(void)
     }
 }
 
-/* DESIGN 3.3 gives about 1.22, 2.10, 2.40, 2.70, 3.02, 3.34, 3.64, 3.94; these are its values to two decimals. */
+/* DESIGN 3.3 gives about 1.22, 2.10, 2.40, 2.70, 3.02, 3.34, 3.64, 3.94; these are its values to two
+ * decimals. */
 static void test_midtread_loading(void)
 {
-    static const double want[9] = { 0, 1.22, 2.10, 2.41, 2.71, 3.02, 3.33, 3.64, 3.94 };
+    static const double want[9] = {0, 1.22, 2.10, 2.41, 2.71, 3.02, 3.33, 3.64, 3.94};
 
     for (unsigned b = 1; b <= 8; b++) {
         double loading = quant_midtread_loading(b), delta = 2 * loading / (double) (1u << b);
@@ -103,8 +108,8 @@ static void test_midtread_loading(void)
  */
 static void test_uniform_midrise(void)
 {
-    static const double step[6] = { 0, 1.5958, 0.9957, 0.5860, 0.3352, 0.1881 };
-    static const double mse[6] = { 0, 0.3634, 0.1188, 0.03744, 0.01154, 0.003495 };
+    static const double step[6] = {0, 1.5958, 0.9957, 0.5860, 0.3352, 0.1881};
+    static const double mse[6] = {0, 0.3634, 0.1188, 0.03744, 0.01154, 0.003495};
 
     for (unsigned b = 1; b <= 5; b++) {
         struct levels l;
@@ -116,7 +121,8 @@ static void test_uniform_midrise(void)
     }
 }
 
-/* The closed form against a sum over a fine grid: a midpoint rule of step h errs by h^2/24 times a curvature of 1. */
+/* The closed form against a sum over a fine grid: a midpoint rule of step h errs by h^2/24 times a curvature
+ * of 1. */
 static void test_mse_against_quadrature(void)
 {
     for (int q = QUANT_LLOYD_MAX; q <= QUANT_UNIFORM_MIDTREAD; q++)
@@ -158,7 +164,7 @@ static void test_quantise_counts_thresholds(void)
 
 static void test_stored_form(void)
 {
-    double v[16] = { -1.0, 0.245, 0.5, 2.54 };
+    double v[16] = {-1.0, 0.245, 0.5, 2.54};
     struct levels l, keep;
 
     CU_ASSERT_EQUAL_FATAL(levels_from_values(v, 2, &l), 0);
@@ -199,7 +205,8 @@ static double sample_mse(const struct levels *l, unsigned b, const float *x, siz
     return sum / (double) n;
 }
 
-/* Laplacian samples: the optimal 2-bit levels are known, +-0.4198 and +-1.8340 at unit variance, error 0.1762. */
+/* Laplacian samples: the optimal 2-bit levels are known, +-0.4198 and +-1.8340 at unit variance, error
+ * 0.1762. */
 static void test_fit_laplace(void)
 {
     enum { N = 400000 };

@@ -15,7 +15,7 @@ static struct stats *make_stats(double draw(void), uint32_t n_samples)
     float *k = calloc((size_t) N * D, sizeof(*k)), *v = calloc((size_t) N * D, sizeof(*v));
     struct stats_options o;
     struct stats *s = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     assert(k && v);
     for (size_t t = 0; t < N; t++)
@@ -45,9 +45,10 @@ static double mean(const double *x, size_t n)
     return sum / (double) n;
 }
 
-/* N(0,1) stays N(0,1) under any rotation. Excess kurtosis of n normals scatters by sqrt(24 / n); a mean over 32 nearly
- * independent ones by 1/sqrt(32) of it: 0.0135. Five of these. Quantiles scatter by sqrt(p(1-p)/n)/density: at most
- * 0.0016 for 131 k numbers at the median, 0.007 at 2.5; a bin is 0.0039 wide. */
+/* N(0,1) stays N(0,1) under any rotation. Excess kurtosis of n normals scatters by sqrt(24 / n); a mean over
+ * 32 nearly independent ones by 1/sqrt(32) of it: 0.0135. Five of these. Quantiles scatter by
+ * sqrt(p(1-p)/n)/density: at most 0.0016 for 131 k numbers at the median, 0.007 at 2.5; a bin is 0.0039 wide.
+ */
 static void test_normal(void)
 {
     _cleanup_(stats_freep) struct stats *s = make_stats(test_rand_normal, N);
@@ -60,16 +61,16 @@ static void test_normal(void)
         CU_ASSERT_DOUBLE_EQUAL(mean(shape.kurtosis[stage], D), 0, 5 * 0.0135);
         CU_ASSERT_EQUAL(pool->n[stage], (uint64_t) D * (N - 4)); /* four sinks are left out */
         CU_ASSERT_DOUBLE_EQUAL(shape_quantile(pool, (enum shape_stage) stage, 0.5), 0, 5 * 0.0016 + 0.0039);
-        CU_ASSERT_DOUBLE_EQUAL(shape_quantile(pool, (enum shape_stage) stage, 0.5 + 0.5 * erf(2.5 / sqrt(2))), 2.5,
-                               5 * 0.007 + 0.0039);
+        CU_ASSERT_DOUBLE_EQUAL(shape_quantile(pool, (enum shape_stage) stage, 0.5 + 0.5 * erf(2.5 / sqrt(2))),
+                               2.5, 5 * 0.007 + 0.0039);
     }
     free(pool);
 }
 
 /*
- * Signs have excess kurtosis -2. A rotation over m of them of the same size leaves -2 / m: eight are a band, whose
- * sizes fall by 0.8^7 to a fifth, so the sum of fourth powers over the squared sum of squares is what counts:
- * -2 sum a^4 / (sum a^2)^2. Under the paper's rotation that sum is over all 32.
+ * Signs have excess kurtosis -2. A rotation over m of them of the same size leaves -2 / m: eight are a band,
+ * whose sizes fall by 0.8^7 to a fifth, so the sum of fourth powers over the squared sum of squares is what
+ * counts: -2 sum a^4 / (sum a^2)^2. Under the paper's rotation that sum is over all 32.
  */
 static void test_signs(void)
 {
@@ -83,7 +84,8 @@ static void test_signs(void)
         squares += pow(0.8, 2 * i);
         fourths += pow(0.8, 4 * i);
     }
-    /* the eigenvectors are estimated: they mix neighbours of nearly equal size, by about 1/sqrt(n) over the gap */
+    /* the eigenvectors are estimated: they mix neighbours of nearly equal size, by about 1/sqrt(n) over the
+     * gap */
     CU_ASSERT_DOUBLE_EQUAL(mean(shape.kurtosis[SHAPE_EIGEN], D), -2, 0.05);
     CU_ASSERT_DOUBLE_EQUAL(mean(shape.kurtosis[SHAPE_ROTATED], D), -2 * fourths / (squares * squares), 0.03);
     squares = fourths = 0;

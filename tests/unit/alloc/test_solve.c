@@ -1,4 +1,5 @@
-/* Solving: budgets, prediction, levels, degenerate heads, the paper's methods, on statistics of known structure. */
+/* Solving: budgets, prediction, levels, degenerate heads, the paper's methods, on statistics of known
+ * structure. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,9 +12,9 @@
 
 /* How the vectors of a synthetic model come about. */
 enum kind {
-    KIND_NORMAL,    /* K and V independent, falling spectra */
-    KIND_LINKED,    /* V a linear map of K plus noise of a tenth of its deviation */
-    KIND_MIXED,     /* half of the tokens seven times as long as the others: far from normal in every direction */
+    KIND_NORMAL, /* K and V independent, falling spectra */
+    KIND_LINKED, /* V a linear map of K plus noise of a tenth of its deviation */
+    KIND_MIXED, /* half of the tokens seven times as long as the others: far from normal in every direction */
 };
 
 static void draw_layer(struct shape_data *x, const struct geometry *g, enum kind kind)
@@ -48,7 +49,7 @@ static struct stats *synthetic(const struct geometry *g, size_t n_tokens, enum k
     struct stats_options o;
     struct stats *s = NULL;
     struct shape_data x;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t window = 200, width = (size_t) g->n_kv_heads * g->d;
 
     stats_options_default(&o, g);
@@ -90,8 +91,8 @@ static void solved_deinit(struct solved *s)
 
 static struct solved solve(const struct stats *s, const struct solve_options *o)
 {
-    struct solved ret = { 0 };
-    struct errmsg e = { "" };
+    struct solved ret = {0};
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL(solve_table(s, o, &ret.bytes, &ret.n_bytes, &ret.report, &e), 0);
     CU_ASSERT_STRING_EQUAL(e.text, "");
@@ -100,12 +101,13 @@ static struct solved solve(const struct stats *s, const struct solve_options *o)
     return ret;
 }
 
-/* Within the budget, and no whole band left: the remainder is below the 8 bits that the cheapest step costs. */
+/* Within the budget, and no whole band left: the remainder is below the 8 bits that the cheapest step costs.
+ */
 static void test_budget(void)
 {
     struct geometry g = shape(2, 4, 2, 32, 32);
     struct stats *s = synthetic(&g, 1000, KIND_NORMAL, false);
-    double numbers = head_side_count(&g) * g.d, bpds[] = { 0.4, 1, 2, 2.37, 3, 5 }, last = INFINITY;
+    double numbers = head_side_count(&g) * g.d, bpds[] = {0.4, 1, 2, 2.37, 3, 5}, last = INFINITY;
 
     for (size_t i = 0; i < 6; i++) {
         struct solve_options o;
@@ -142,9 +144,9 @@ static void test_budgets_apart(void)
 }
 
 /*
- * With N(0,1) levels, no prediction and the encoder's inverse the curves are measured on the very tokens that the table is judged on: the
- * two distortions differ by the ridge (part of the estimate only: 0.1 % of the mean eigenvalue of M, below 2 % of
- * the harm here), binary32 and the roundings of the table.
+ * With N(0,1) levels, no prediction and the encoder's inverse the curves are measured on the very tokens that
+ * the table is judged on: the two distortions differ by the ridge (part of the estimate only: 0.1 % of the
+ * mean eigenvalue of M, below 2 % of the harm here), binary32 and the roundings of the table.
  */
 static void test_estimate(void)
 {
@@ -233,7 +235,8 @@ static void test_degenerate_heads(void)
     CU_ASSERT_EQUAL(table_codec(t.table, 0, 0, SIDE_K)->r, 0);
     CU_ASSERT_EQUAL(table_codec(t.table, 0, 1, SIDE_V)->r, 0);
     CU_ASSERT_DOUBLE_EQUAL((double) table_codec(t.table, 0, 0, SIDE_K)->mean[7], 0.5, 1e-6);
-    CU_ASSERT(table_codec(t.table, 0, 1, SIDE_K)->r <= 16); /* 5 coordinates: one half-tile and its neighbour */
+    CU_ASSERT(table_codec(t.table, 0, 1, SIDE_K)->r <=
+              16); /* 5 coordinates: one half-tile and its neighbour */
     CU_ASSERT(isfinite(t.report.distortion));
     CU_ASSERT(t.report.bpd_code <= 3);
     solved_deinit(&t);
@@ -242,7 +245,7 @@ static void test_degenerate_heads(void)
 
 static void test_shapes(void)
 {
-    struct geometry shapes[] = { shape(1, 2, 1, 80, 80), shape(1, 2, 2, 36, 16), shape(1, 3, 1, 128, 0) };
+    struct geometry shapes[] = {shape(1, 2, 1, 80, 80), shape(1, 2, 2, 36, 16), shape(1, 3, 1, 128, 0)};
 
     for (size_t i = 0; i < 3; i++) {
         struct stats *s = synthetic(&shapes[i], 600, KIND_LINKED, false);
@@ -292,7 +295,7 @@ static void test_paper(void)
 {
     struct geometry g = shape(2, 4, 2, 64, 64);
     struct stats *s = synthetic(&g, 1000, KIND_NORMAL, false);
-    double bpds[] = { 1, 2, 3 };
+    double bpds[] = {1, 2, 3};
 
     for (size_t i = 0; i < 3; i++) {
         struct solve_options o;
@@ -380,8 +383,8 @@ static void test_layer_table(void)
     struct geometry g = shape(3, 4, 2, 32, 32);
     struct stats *s = synthetic(&g, 600, KIND_NORMAL, false);
     struct table *t = NULL;
-    struct errmsg e = { "" };
-    float x[2][64] = { { 0 } }, x_hat[2][64] = { { 0 } };
+    struct errmsg e = {""};
+    float x[2][64] = {{0}}, x_hat[2][64] = {{0}};
     void *bytes = NULL;
     size_t n;
     double want;
@@ -403,10 +406,10 @@ static void test_layer_table(void)
 
 static void check_refused(const struct stats *s, const struct solve_options *o, int err, const char *words)
 {
-    struct solve_report report = { .bpd_code = 77 };
+    struct solve_report report = {.bpd_code = 77};
     void *bytes = (void *) 1;
     size_t n = 99;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL(solve_table(s, o, &bytes, &n, &report, &e), err);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, words));
@@ -502,7 +505,8 @@ static void test_names(void)
     CU_ASSERT_EQUAL(curve_from_name("", &c), -EINVAL);
 }
 
-/* One layer and head, metric I: the harm is the mean of |e|^2, and the error is that by the spread of the samples. */
+/* One layer and head, metric I: the harm is the mean of |e|^2, and the error is that by the spread of the
+ * samples. */
 static void test_expected_errors(void)
 {
     struct geometry g = shape(1, 2, 1, 32, 32);
@@ -516,7 +520,8 @@ static void test_expected_errors(void)
     t = solve(s, &o);
     CU_ASSERT(t.report.judged);
     for (unsigned side = 0; side < 2; side++) {
-        const float *x = stats_sample_rows(s, head_side_index(&g, 0, 0, side)), *mean = table_codec(t.table, 0, 0, side)->mean;
+        const float *x = stats_sample_rows(s, head_side_index(&g, 0, 0, side)),
+                    *mean = table_codec(t.table, 0, 0, side)->mean;
         double spread = 0, harm = side == SIDE_K ? t.report.distortion_k : t.report.distortion_v;
         double error = side == SIDE_K ? t.report.error_k : t.report.error_v;
 
@@ -533,9 +538,22 @@ static void test_expected_errors(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_budget), TEST(test_budgets_apart), TEST(test_estimate), TEST(test_expected_errors), TEST(test_v_from_k), TEST(test_fitted_levels),
-    TEST(test_degenerate_heads), TEST(test_shapes), TEST(test_deterministic), TEST(test_paper),
-    TEST(test_floor_and_ceiling), TEST(test_depth_weights), TEST(test_layer_table), TEST(test_refuses),
-    TEST(test_not_finite_in_binary32), TEST(test_names), TEST_END,
+    TEST(test_budget),
+    TEST(test_budgets_apart),
+    TEST(test_estimate),
+    TEST(test_expected_errors),
+    TEST(test_v_from_k),
+    TEST(test_fitted_levels),
+    TEST(test_degenerate_heads),
+    TEST(test_shapes),
+    TEST(test_deterministic),
+    TEST(test_paper),
+    TEST(test_floor_and_ceiling),
+    TEST(test_depth_weights),
+    TEST(test_layer_table),
+    TEST(test_refuses),
+    TEST(test_not_finite_in_binary32),
+    TEST(test_names),
+    TEST_END,
 };
 const char test_suite[] = "solve";

@@ -20,7 +20,8 @@ static struct bands_problem problem(size_t n, uint64_t budget)
 {
     for (size_t i = 0; i < n; i++)
         coords[i] = 8;
-    return (struct bands_problem) { .n_bands = n, .distortion = distortion, .coords = coords, .budget_bits = budget };
+    return (struct bands_problem){
+        .n_bands = n, .distortion = distortion, .coords = coords, .budget_bits = budget};
 }
 
 /* variance * 2^-2b, times noise: convex on the whole when noise is small, anything when it is not */
@@ -60,8 +61,9 @@ static void check_claims(const struct bands_problem *p, const uint8_t *b, const 
 }
 
 /*
- * Two bands, distortions 64, 16, 4, 1, .25 and 8, 2, .5, .125: with 8 coordinates a band-bit costs 8 bits. Gains per bit
- * width: 48, 12, 3, .75 against 6, 1.5, .375. In order: 48, 12, 6, 3, 1.5, ... so 24 bits buy {2, 1}: 4 + 2.
+ * Two bands, distortions 64, 16, 4, 1, .25 and 8, 2, .5, .125: with 8 coordinates a band-bit costs 8 bits.
+ * Gains per bit width: 48, 12, 3, .75 against 6, 1.5, .375. In order: 48, 12, 6, 3, 1.5, ... so 24 bits buy
+ * {2, 1}: 4 + 2.
  */
 static void test_known(void)
 {
@@ -147,13 +149,14 @@ static struct bands_problem random_grouped(size_t n, size_t n_groups, uint64_t b
     return p;
 }
 
-/* Oracle and solver against the definition itself: all 9^4 choices, with floors, ceilings and unequal bands. */
+/* Oracle and solver against the definition itself: all 9^4 choices, with floors, ceilings and unequal bands.
+ */
 static void test_against_brute_force(void)
 {
     for (unsigned round = 0; round < 150; round++) {
         struct bands_problem p = random_grouped(4, 2, test_rand_below(200));
-        struct bands_result r = { 0 }, x = { 0 };
-        uint64_t used[2] = { 0 };
+        struct bands_result r = {0}, x = {0};
+        uint64_t used[2] = {0};
         double best;
         int got, want;
 
@@ -180,14 +183,15 @@ static void test_against_brute_force(void)
     }
 }
 
-/* Larger: within 1 % is promised; without a full core the remainder is exact, so the same optimum is expected. */
+/* Larger: within 1 % is promised; without a full core the remainder is exact, so the same optimum is
+ * expected. */
 static void test_against_oracle(void)
 {
     for (unsigned round = 0; round < 30; round++) {
         bool grouped = round % 2;
-        struct bands_problem p =
-            grouped ? random_grouped(10, 3, 64 + test_rand_below(300)) : problem(24, test_rand_below(24 * 64));
-        struct bands_result r = { 0 }, x = { 0 };
+        struct bands_problem p = grouped ? random_grouped(10, 3, 64 + test_rand_below(300))
+                                         : problem(24, test_rand_below(24 * 64));
+        struct bands_result r = {0}, x = {0};
         int got, want;
 
         random_curves(p.n_bands, round % 3 == 0 ? 30 : round % 3 == 1 ? 2 : 0);
@@ -224,7 +228,7 @@ static void test_remainder_by_exchange(void)
 static void test_refused(void)
 {
     struct bands_problem p = problem(2, 64);
-    struct bands_result r = { .used_bits = 77 };
+    struct bands_result r = {.used_bits = 77};
 
     random_curves(2, 0);
     bits[0] = 99;
@@ -262,8 +266,8 @@ static void test_refused(void)
 }
 
 /*
- * 256 heads, d = 128, K and V: never above the budget, the budget used, no better than the Lagrangian bound allows (dual:
- * min sum D + lambda c, minus lambda budget), and in far less than a second.
+ * 256 heads, d = 128, K and V: never above the budget, the budget used, no better than the Lagrangian bound
+ * allows (dual: min sum D + lambda c, minus lambda budget), and in far less than a second.
  */
 static void test_large(void)
 {

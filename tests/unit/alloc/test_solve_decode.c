@@ -1,7 +1,7 @@
 /*
- * Least-squares decoders and values predicted from all heads of a layer, judged by the finished table: its codes are
- * made again in binary64 by the formulas of alloc/table.h, and the normal equations are asked whether any linear decoder
- * of these codes could do better.
+ * Least-squares decoders and values predicted from all heads of a layer, judged by the finished table: its
+ * codes are made again in binary64 by the formulas of alloc/table.h, and the normal equations are asked
+ * whether any linear decoder of these codes could do better.
  */
 #include <errno.h>
 
@@ -28,8 +28,8 @@ static void draw(struct shape_data *x, const struct geometry *g, bool flat)
         for (size_t i = 0; i < width; i++)
             x->v[t * width + i] = 0.3f * x->v[t * width + i] + x->k[t * width + (i + D) % width];
         for (size_t i = 0; flat && i < D; i++) {
-            x->k[t * width + i] = 0.5f;                /* head 0: K constant */
-            x->v[t * width + D + i] *= i < 5 ? 1 : 0;  /* head 1: V of rank 5 */
+            x->k[t * width + i] = 0.5f;               /* head 0: K constant */
+            x->v[t * width + D + i] *= i < 5 ? 1 : 0; /* head 1: V of rank 5 */
         }
     }
 }
@@ -39,7 +39,7 @@ static struct stats *synthetic(const struct geometry *g, bool flat)
     struct stats_options o;
     struct stats *s = NULL;
     struct shape_data x;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     stats_options_default(&o, g);
     o.n_samples = TOKENS;
@@ -73,7 +73,7 @@ static struct table *solve(const struct stats *s, const struct solve_options *o,
 {
     _cleanup_(freep) void *bytes = NULL;
     struct table *t = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n;
 
     CU_ASSERT_EQUAL(solve_table(s, o, &bytes, &n, ret, &e), 0);
@@ -83,9 +83,10 @@ static struct table *solve(const struct stats *s, const struct solve_options *o,
     return t;
 }
 
-/* ---- what a table does to the samples ------------------------------------------------------------------------ */
+/* ---- what a table does to the samples ---- */
 
-static void quantise(const struct table *t, const struct codec *c, enum side side, const double *z, uint8_t *ret)
+static void quantise(const struct table *t, const struct codec *c, enum side side, const double *z,
+                     uint8_t *ret)
 {
     for (unsigned i = 0; i < c->r; i++) {
         unsigned b = c->bits[i / 8];
@@ -95,10 +96,10 @@ static void quantise(const struct table *t, const struct codec *c, enum side sid
 }
 
 /* Levels of what V of @head is decoded from, or K's own; returns their number. */
-static size_t inputs(const struct table *t, uint32_t head, enum side side, const uint8_t *codes_k, const uint8_t *codes_v,
-                     double *ret)
+static size_t inputs(const struct table *t, uint32_t head, enum side side, const uint8_t *codes_k,
+                     const uint8_t *codes_v, double *ret)
 {
-    struct head_run run = side == SIDE_V ? table_predictors(t, head) : (struct head_run) { head, 1 };
+    struct head_run run = side == SIDE_V ? table_predictors(t, head) : (struct head_run){head, 1};
     size_t n = 0;
 
     for (uint32_t h = 0; h < HEADS; h++) {
@@ -141,14 +142,14 @@ static void measure(const struct stats *s, const struct table *t, struct normal 
 {
     memset(ret, 0, 2 * HEADS * sizeof(*ret));
     for (size_t token = 0; token < TOKENS; token++) {
-        uint8_t codes_k[HEADS * TABLE_RANK_MAX] = { 0 }, codes_v[TABLE_RANK_MAX];
+        uint8_t codes_k[HEADS * TABLE_RANK_MAX] = {0}, codes_v[TABLE_RANK_MAX];
         struct table_sums sums[2];
         size_t at = 0;
 
         for (unsigned pass = SIDE_K; pass <= SIDE_V; pass++)
             for (uint32_t h = 0; h < HEADS; h++) {
-                const float *const x[2] = { stats_sample_rows(s, 2 * h) + token * D,
-                                            stats_sample_rows(s, 2 * h + 1) + token * D };
+                const float *const x[2] = {stats_sample_rows(s, 2 * h) + token * D,
+                                           stats_sample_rows(s, 2 * h + 1) + token * D};
                 double c[CODES_MAX];
                 size_t n_c;
 
@@ -184,10 +185,10 @@ static double largest_correlation(const struct normal *s)
 }
 
 /*
- * The normal equations: what a least-squares decoder leaves is uncorrelated with its codes and has no mean. The ridge
- * leaves l (G + l I)^-1 of the inverse's correlation, l = 1e-4 of G's mean variance: below 0.01, as no eigenvalue of G
- * here is below a fiftieth of the mean. binary32 flips a code in ten thousand. The inverse leaves correlations of 0.05
- * and more, or there would be nothing to gain.
+ * The normal equations: what a least-squares decoder leaves is uncorrelated with its codes and has no mean.
+ * The ridge leaves l (G + l I)^-1 of the inverse's correlation, l = 1e-4 of G's mean variance: below 0.01, as
+ * no eigenvalue of G here is below a fiftieth of the mean. binary32 flips a code in ten thousand. The inverse
+ * leaves correlations of 0.05 and more, or there would be nothing to gain.
  */
 static void test_normal_equations(void)
 {
@@ -206,10 +207,12 @@ static void test_normal_equations(void)
             measure(s, t, sums[decoder]);
             for (unsigned hs = 0; hs < 2 * HEADS; hs++)
                 harm += sums[decoder][hs].harm;
-            CU_ASSERT_DOUBLE_EQUAL(report.distortion, harm, 1e-3 * harm); /* another reading of the same table */
+            CU_ASSERT_DOUBLE_EQUAL(report.distortion, harm,
+                                   1e-3 * harm); /* another reading of the same table */
         }
         for (unsigned hs = 0; hs < 2 * HEADS; hs++) {
-            const struct normal *fitted = &sums[DECODER_LEAST_SQUARES][hs], *inverse = &sums[DECODER_INVERSE][hs];
+            const struct normal *fitted = &sums[DECODER_LEAST_SQUARES][hs],
+                                *inverse = &sums[DECODER_INVERSE][hs];
 
             CU_ASSERT(largest_correlation(fitted) < 0.01);
             CU_ASSERT(largest_correlation(inverse) > 0.05);
@@ -220,7 +223,8 @@ static void test_normal_equations(void)
     }
 }
 
-/* Values that are the other head's keys: their own head's tell nothing of them, those of the layer almost all. */
+/* Values that are the other head's keys: their own head's tell nothing of them, those of the layer almost
+ * all. */
 static void test_prediction_from_layer(void)
 {
     struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
@@ -237,18 +241,21 @@ static void test_prediction_from_layer(void)
         t = solve(s, &o, &report);
         CU_ASSERT_EQUAL(t->v_from, v_from);
         CU_ASSERT_EQUAL(table_codec(t, 0, 1, SIDE_V)->n_pred,
-                        v_from == PREDICT_LAYER ? table_codec(t, 0, 0, SIDE_K)->r + table_codec(t, 0, 1, SIDE_K)->r :
-                        v_from == PREDICT_HEAD  ? table_codec(t, 0, 1, SIDE_K)->r : 0u);
+                        v_from == PREDICT_LAYER
+                            ? table_codec(t, 0, 0, SIDE_K)->r + table_codec(t, 0, 1, SIDE_K)->r
+                        : v_from == PREDICT_HEAD ? table_codec(t, 0, 1, SIDE_K)->r
+                                                 : 0u);
         harm[v_from] = report.distortion_v;
     }
     CU_ASSERT_DOUBLE_EQUAL(harm[PREDICT_HEAD], harm[PREDICT_NONE], 0.1 * harm[PREDICT_NONE]);
     CU_ASSERT(harm[PREDICT_LAYER] < 0.4 * harm[PREDICT_HEAD]);
 }
 
-/* Constant keys, values of rank 5, budgets that leave heads without codes: finite tables, never worse than the inverse. */
+/* Constant keys, values of rank 5, budgets that leave heads without codes: finite tables, never worse than
+ * the inverse. */
 static void test_degenerate(void)
 {
-    static const double bpds[] = { 0.1, 0.5, 3 };
+    static const double bpds[] = {0.1, 0.5, 3};
     struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
     _cleanup_(stats_freep) struct stats *s = synthetic(&g, true);
 
@@ -257,7 +264,8 @@ static void test_degenerate(void)
             struct solve_options fit = options(bpds[i], (enum prediction) v_from, DECODER_LEAST_SQUARES);
             struct solve_options invert = options(bpds[i], (enum prediction) v_from, DECODER_INVERSE);
             struct solve_report fitted, inverse;
-            _cleanup_(table_unrefp) struct table *a = solve(s, &fit, &fitted), *b = solve(s, &invert, &inverse);
+            _cleanup_(table_unrefp) struct table *a = solve(s, &fit, &fitted),
+                                                 *b = solve(s, &invert, &inverse);
 
             CU_ASSERT_EQUAL(table_codec(a, 0, 0, SIDE_K)->r, 0);
             CU_ASSERT_EQUAL(a->bpd_code, b->bpd_code);
@@ -273,7 +281,7 @@ static void test_refuses(void)
     _cleanup_(stats_freep) struct stats *s = synthetic(&g, false);
     struct solve_options o = options(2, PREDICT_NONE, DECODER_LEAST_SQUARES);
     struct solve_report report;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     void *bytes = NULL;
     size_t n, held = s->n_held;
 
@@ -293,6 +301,10 @@ static void test_refuses(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_normal_equations), TEST(test_prediction_from_layer), TEST(test_degenerate), TEST(test_refuses), TEST_END,
+    TEST(test_normal_equations),
+    TEST(test_prediction_from_layer),
+    TEST(test_degenerate),
+    TEST(test_refuses),
+    TEST_END,
 };
 const char test_suite[] = "solve_decode";

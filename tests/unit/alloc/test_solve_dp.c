@@ -1,4 +1,5 @@
-/* The exact programme over one (r, b) per head: by hand, against every combination, against the textbook programme. */
+/* The exact programme over one (r, b) per head: by hand, against every combination, against the textbook
+ * programme. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@ static uint32_t choice[HEADS_MAX];
 
 static struct dp_problem problem(size_t n_heads, uint64_t budget)
 {
-    return (struct dp_problem) { n_heads, options, first, budget };
+    return (struct dp_problem){n_heads, options, first, budget};
 }
 
 static uint64_t cost_of(const struct dp_problem *p, const uint32_t *c)
@@ -40,7 +41,7 @@ static double distortion_of(const struct dp_problem *p, const uint32_t *c)
 /* Every combination, counted through like an odometer. INFINITY: none fits. */
 static double try_all(const struct dp_problem *p)
 {
-    uint32_t c[8] = { 0 };
+    uint32_t c[8] = {0};
     double best = INFINITY;
 
     assert(p->n_heads <= 8);
@@ -96,18 +97,18 @@ static double solved(const struct dp_problem *p)
 
 /*
  * Two heads, by hand. A: nothing 10, 4 bits 9, 6 bits 1. B: nothing 8, 4 bits 3, 6 bits 2.
- * 4 bits: B, 13. 6: A, 9 (greedy by gain per bit agrees: 9/6 > 5/4). 8: no pair fits but 4 + 4: 12, so A alone: 9.
- * 10: A 6 and B 4: 4. 12: 3. The options with 4 bits of A are above the hull and never of use here.
+ * 4 bits: B, 13. 6: A, 9 (greedy by gain per bit agrees: 9/6 > 5/4). 8: no pair fits but 4 + 4: 12, so A
+ * alone: 9. 10: A 6 and B 4: 4. 12: 3. The options with 4 bits of A are above the hull and never of use here.
  */
 static void test_by_hand(void)
 {
     static const struct dp_option two[] = {
-        { 0, 0, 0, 10 }, { 4, 2, 2, 9 }, { 6, 2, 3, 1 }, { 0, 0, 0, 8 }, { 4, 2, 2, 3 }, { 6, 2, 3, 2 },
+        {0, 0, 0, 10}, {4, 2, 2, 9}, {6, 2, 3, 1}, {0, 0, 0, 8}, {4, 2, 2, 3}, {6, 2, 3, 2},
     };
     static const struct {
         uint64_t budget;
         double D;
-    } want[] = { { 0, 18 }, { 3, 18 }, { 4, 13 }, { 6, 9 }, { 9, 9 }, { 10, 4 }, { 11, 4 }, { 12, 3 }, { 99, 3 } };
+    } want[] = {{0, 18}, {3, 18}, {4, 13}, {6, 9}, {9, 9}, {10, 4}, {11, 4}, {12, 3}, {99, 3}};
 
     memcpy(options, two, sizeof(two));
     first[0] = 0, first[1] = 3, first[2] = 6;
@@ -120,13 +121,13 @@ static void test_by_hand(void)
 }
 
 /*
- * Where greed fails. Three heads, 10 bits for the best of each, 6 bits for nearly all of it: 12 bits buy 6 + 6 (two
- * heads at 1), while the hull's steep first step is the 10-bit one of the third head.
+ * Where greed fails. Three heads, 10 bits for the best of each, 6 bits for nearly all of it: 12 bits buy 6 +
+ * 6 (two heads at 1), while the hull's steep first step is the 10-bit one of the third head.
  */
 static void test_not_greedy(void)
 {
     static const struct dp_option three[] = {
-        { 0, 0, 0, 10 }, { 6, 3, 2, 1 }, { 0, 0, 0, 10 }, { 6, 3, 2, 1 }, { 0, 0, 0, 18 }, { 10, 5, 2, 1 },
+        {0, 0, 0, 10}, {6, 3, 2, 1}, {0, 0, 0, 10}, {6, 3, 2, 1}, {0, 0, 0, 18}, {10, 5, 2, 1},
     };
     struct dp_problem p = problem(3, 12);
 
@@ -149,7 +150,7 @@ static void draw(size_t n_heads, size_t n_options, unsigned cost_max, unsigned D
 
         first[h] = n;
         for (size_t i = 0; i < count; i++)
-            options[n++] = (struct dp_option) {
+            options[n++] = (struct dp_option){
                 .cost = i == 0 ? (uint32_t) test_rand_below(4) : (uint32_t) test_rand_below(cost_max),
                 .D = D_levels ? (double) test_rand_below(D_levels) : exp(2 * test_rand_normal()),
             };
@@ -169,7 +170,7 @@ static void test_against_all_combinations(void)
         p = problem(n_heads, test_rand_below(40 * n_heads / 2 + 1));
         want = try_all(&p);
         if (isinf(want)) {
-            struct dp_result r = { .D = -1 };
+            struct dp_result r = {.D = -1};
 
             CU_ASSERT_EQUAL(dp_solve(&p, choice, &r), -ERANGE);
             CU_ASSERT(r.used_bits > p.budget_bits);
@@ -194,7 +195,8 @@ static void test_against_the_textbook(void)
     }
 }
 
-/* Curves as they are met: spectra and q(b), with noise as of measuring; equal heads too, whose hulls tie everywhere. */
+/* Curves as they are met: spectra and q(b), with noise as of measuring; equal heads too, whose hulls tie
+ * everywhere. */
 static void test_real_curves(void)
 {
     enum { D = 32, N = 24 };
@@ -228,14 +230,15 @@ static void test_real_curves(void)
 }
 
 /*
- * D(r, b) by hand, d = 4, w = 8 4 2 1: rank 0: 15; (2, 2): 3 + 12/192; (4, 3): 15/768. B_min = 8 charges (2, 2) as 8.
+ * D(r, b) by hand, d = 4, w = 8 4 2 1: rank 0: 15; (2, 2): 3 + 12/192; (4, 3): 15/768. B_min = 8 charges (2,
+ * 2) as 8.
  */
 static void test_options_of_a_head(void)
 {
-    static const double w[4] = { 8, 4, 2, 1 };
+    static const double w[4] = {8, 4, 2, 1};
     struct paper_options o;
     struct dp_option got[32];
-    double q[4] = { 1, 1.0 / 48, 1.0 / 192, 1.0 / 768 }, curve[3 * 2];
+    double q[4] = {1, 1.0 / 48, 1.0 / 192, 1.0 / 768}, curve[3 * 2];
 
     paper_options_default(&o, 1);
     o.b_max = 3;
@@ -278,7 +281,8 @@ static void test_never_worse_than_c2(void)
         o.B_min = 0; /* C2 renormalises after its maximum, so it may leave a head less */
         for (size_t h = 0; h < N; h++) {
             for (unsigned i = 0; i < D; i++)
-                w[h * D + i] = i == 0 ? exp(test_rand_normal()) : w[h * D + i - 1] * exp(-0.2 * test_rand_uniform());
+                w[h * D + i] =
+                    i == 0 ? exp(test_rand_normal()) : w[h * D + i - 1] * exp(-0.2 * test_rand_uniform());
             dp_curve(w + h * D, D, q, &o, curve);
             first[h] = n;
             n += dp_head_options(curve, D, &o, options + n);
@@ -297,14 +301,14 @@ static void test_never_worse_than_c2(void)
 static void test_refusals(void)
 {
     struct dp_problem p = problem(1, 10);
-    struct dp_result r = { .D = -1 };
+    struct dp_result r = {.D = -1};
 
     first[0] = 0, first[1] = 1;
-    options[0] = (struct dp_option) { .cost = 11, .D = 1 };
+    options[0] = (struct dp_option){.cost = 11, .D = 1};
     choice[0] = 77;
     CU_ASSERT_EQUAL(dp_solve(&p, choice, &r), -ERANGE);
     CU_ASSERT_EQUAL(r.used_bits, 11);
-    options[0] = (struct dp_option) { .cost = 1, .D = NAN };
+    options[0] = (struct dp_option){.cost = 1, .D = NAN};
     CU_ASSERT_EQUAL(dp_solve(&p, choice, &r), -EINVAL);
     options[0].D = INFINITY;
     CU_ASSERT_EQUAL(dp_solve(&p, choice, &r), -EINVAL);

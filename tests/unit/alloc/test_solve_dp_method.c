@@ -1,6 +1,7 @@
 /*
- * METHOD_DP and the paper's parameters, on statistics of known structure. The oracle of measured curves is the table
- * itself: what its own matrices and levels do to the samples (solve_report) must be what the curves promised.
+ * METHOD_DP and the paper's parameters, on statistics of known structure. The oracle of measured curves is
+ * the table itself: what its own matrices and levels do to the samples (solve_report) must be what the curves
+ * promised.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ static struct stats *synthetic(const struct geometry *g, bool constant)
     struct stats_options o;
     struct stats *s = NULL;
     struct shape_data x;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t width = (size_t) g->n_kv_heads * g->d;
 
     stats_options_default(&o, g);
@@ -52,8 +53,8 @@ struct solved {
 
 static struct solved solve(const struct stats *s, const struct solve_options *o)
 {
-    struct solved ret = { 0 };
-    struct errmsg e = { "" };
+    struct solved ret = {0};
+    struct errmsg e = {""};
     void *bytes = NULL;
     size_t n_bytes = 0;
 
@@ -88,12 +89,13 @@ static double nominal_bits(const struct table *t, enum side side)
     return sum;
 }
 
-/* r b within the budget: of all keys together, of each head's values alone; one width per head; budgets differ. */
+/* r b within the budget: of all keys together, of each head's values alone; one width per head; budgets
+ * differ. */
 static void test_budget(void)
 {
     struct geometry g = shape(1, 4, 2, 64, 64);
     struct stats *s = synthetic(&g, false);
-    static const double bpds[] = { 0.3, 1, 2.3 };
+    static const double bpds[] = {0.3, 1, 2.3};
 
     for (size_t i = 0; i < 6; i++) {
         double bpd = bpds[i / 2], keys = 2 * 64;
@@ -104,7 +106,8 @@ static void test_budget(void)
         o.curve = i % 2 ? CURVE_BENNETT : CURVE_MEASURED;
         t = solve(s, &o);
         CU_ASSERT(nominal_bits(t.table, SIDE_K) <= bpd * keys + 1e-6);
-        CU_ASSERT(nominal_bits(t.table, SIDE_K) > bpd * keys - 16); /* 2 ranks at 8 bits more would not have fitted */
+        CU_ASSERT(nominal_bits(t.table, SIDE_K) >
+                  bpd * keys - 16); /* 2 ranks at 8 bits more would not have fitted */
         CU_ASSERT(t.report.bpd_nominal <= bpd + 1e-9);
         for (uint32_t hs = 0; hs < head_side_count(&g); hs++) {
             const struct codec *c = &t.table->codecs[hs];
@@ -116,7 +119,8 @@ static void test_budget(void)
             if (hs % 2 == SIDE_V)
                 CU_ASSERT(c->r == 0 || rank_of(t.table, c) * c->bits[0] <= bpd * 64 + 1e-6);
         }
-        CU_ASSERT(table_codec(t.table, 0, 0, SIDE_K)->code_bits > table_codec(t.table, 0, 1, SIDE_K)->code_bits);
+        CU_ASSERT(table_codec(t.table, 0, 0, SIDE_K)->code_bits >
+                  table_codec(t.table, 0, 1, SIDE_K)->code_bits);
         (void) table_unref(t.table);
     }
     (void) stats_free(s);
@@ -124,14 +128,15 @@ static void test_budget(void)
 
 /*
  * One width, few ranks: the curve's promise against the table's deed, for every rank of a grid and width,
- * under both metrics, with Hadamard and Hartley rotations. Both quantise the same samples; sums are binary32, and the
- * covariance is of the same tokens, so only rounding is between them: a few codes at thresholds, 1e-4 of the total.
+ * under both metrics, with Hadamard and Hartley rotations. Both quantise the same samples; sums are binary32,
+ * and the covariance is of the same tokens, so only rounding is between them: a few codes at thresholds, 1e-4
+ * of the total.
  */
 static void test_measured_is_what_happens(void)
 {
     struct geometry g = shape(1, 4, 2, 32, 32);
     struct stats *s = synthetic(&g, false);
-    static const uint32_t ranks[] = { 6, 16, 24, 32 };
+    static const uint32_t ranks[] = {6, 16, 24, 32};
 
     for (unsigned i = 0; i < 4; i++)
         for (uint32_t b = 1; b <= 5; b += 2)
@@ -146,19 +151,20 @@ static void test_measured_is_what_happens(void)
                 o.paper.rank_step = ranks[i]; /* and its multiples, and nothing at all */
                 o.paper.b_min = o.paper.b_max = b;
                 t = solve(s, &o);
-                CU_ASSERT_DOUBLE_EQUAL(t.report.distortion_estimated, t.report.distortion, 1e-4 * t.report.distortion);
+                CU_ASSERT_DOUBLE_EQUAL(t.report.distortion_estimated, t.report.distortion,
+                                       1e-4 * t.report.distortion);
                 (void) table_unref(t.table);
             }
     (void) stats_free(s);
 }
 
-/* The paper's C1 and C2 choose among the same codecs: at the bits they spend, the optimum over what was measured on
- * these very samples cannot do more harm. Judged by the tables; rounding as above. */
+/* The paper's C1 and C2 choose among the same codecs: at the bits they spend, the optimum over what was
+ * measured on these very samples cannot do more harm. Judged by the tables; rounding as above. */
 static void test_beats_the_paper(void)
 {
     struct geometry g = shape(1, 4, 2, 64, 64);
     struct stats *s = synthetic(&g, false);
-    static const double bpds[] = { 0.7, 2 };
+    static const double bpds[] = {0.7, 2};
 
     for (size_t i = 0; i < 2; i++)
         for (int kl = 0; kl < 2; kl++) {
@@ -185,7 +191,7 @@ static void test_paper_parameters(void)
 {
     struct geometry g = shape(1, 4, 2, 64, 64);
     struct stats *s = synthetic(&g, false);
-    static const enum method methods[] = { METHOD_PAPER_KL, METHOD_DP };
+    static const enum method methods[] = {METHOD_PAPER_KL, METHOD_DP};
 
     for (size_t i = 0; i < 2; i++) {
         struct solve_options o;
@@ -196,7 +202,8 @@ static void test_paper_parameters(void)
         o.paper.b_min = 3;
         o.paper.b_max = 4;
         t = solve(s, &o);
-        CU_ASSERT_DOUBLE_EQUAL(t.report.bpd_nominal, t.report.bpd_code, 1e-12); /* whole half-tiles: no padding */
+        CU_ASSERT_DOUBLE_EQUAL(t.report.bpd_nominal, t.report.bpd_code,
+                               1e-12); /* whole half-tiles: no padding */
         for (uint32_t hs = 0; hs < head_side_count(&g); hs++)
             CU_ASSERT(t.table->codecs[hs].r == 0 || t.table->codecs[hs].bits[0] == 3 ||
                       t.table->codecs[hs].bits[0] == 4);
@@ -207,7 +214,8 @@ static void test_paper_parameters(void)
     (void) stats_free(s);
 }
 
-/* Without damping (eta 0) or rounds, C2 leaves every head the mean budget: flat heads get what long ones get. */
+/* Without damping (eta 0) or rounds, C2 leaves every head the mean budget: flat heads get what long ones get.
+ */
 static void test_no_redistribution(void)
 {
     struct geometry g = shape(1, 4, 2, 64, 64);
@@ -239,9 +247,9 @@ static void test_harm_by_layer(void)
 {
     struct geometry g = shape(3, 4, 2, 32, 32), other = shape(2, 4, 2, 32, 32);
     struct stats *s = synthetic(&g, false), *fewer = synthetic(&other, false);
-    double harm[3 * 2], sum[2] = { 0 };
+    double harm[3 * 2], sum[2] = {0};
     struct solve_options o;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct solved t;
 
     solve_options_for(&o, METHOD_DP, 2);
@@ -280,7 +288,7 @@ static void refused(const struct stats *s, const struct solve_options *o, int er
     struct solve_report report;
     void *bytes = NULL;
     size_t n;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL(solve_table(s, o, &bytes, &n, &report, &e), err);
     CU_ASSERT_PTR_NULL(bytes);

@@ -1,5 +1,6 @@
-/* Solving what is hard: key biases of norm 900, odd head dimensions, budgets below one bit per band, rank-deficient and
- * constant heads; from vectors and from moments, under every metric that needs no gradients. */
+/* Solving what is hard: key biases of norm 900, odd head dimensions, budgets below one bit per band,
+ * rank-deficient and constant heads; from vectors and from moments, under every metric that needs no
+ * gradients. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,9 +17,9 @@ enum { WINDOW = 150, WINDOWS = 6 };
 
 /* What is done to a head's keys before they are counted. */
 struct trouble {
-    double bias;      /* norm of a constant added to the keys of head 0 */
-    uint32_t rank;    /* keys of the last head have so many coordinates that vary; 0: all */
-    bool constant;    /* values of head 0 are all alike */
+    double bias;   /* norm of a constant added to the keys of head 0 */
+    uint32_t rank; /* keys of the last head have so many coordinates that vary; 0: all */
+    bool constant; /* values of head 0 are all alike */
 };
 
 static void apply(const struct trouble *t, const struct geometry *g, struct shape_data *x)
@@ -49,12 +50,12 @@ static void sums_deinit(struct sums *s)
 
 static struct sums count(const struct geometry *g, const struct trouble *t)
 {
-    struct moments_options mo = { .geometry = *g };
+    struct moments_options mo = {.geometry = *g};
     float residual[WINDOW];
     struct stats_options o;
     struct shape_data x;
-    struct errmsg e = { "" };
-    struct sums s = { 0 };
+    struct errmsg e = {""};
+    struct sums s = {0};
 
     stats_options_default(&o, g);
     o.n_samples = WINDOW * WINDOWS;
@@ -88,9 +89,9 @@ struct answer {
 static struct answer solve(const struct stats *s, enum metric metric, double bpd)
 {
     _cleanup_(freep) void *bytes = NULL;
-    struct answer a = { 0 };
+    struct answer a = {0};
     struct solve_options o;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n = 0;
 
     solve_options_default(&o, bpd);
@@ -113,8 +114,8 @@ static struct answer solve(const struct stats *s, enum metric metric, double bpd
 static double key_error(const struct stats *s, const struct table *t)
 {
     struct solve_options o;
-    struct errmsg e = { "" };
-    double harm[2] = { 0 };
+    struct errmsg e = {""};
+    double harm[2] = {0};
 
     solve_options_default(&o, 2);
     o.metric = METRIC_MSE;
@@ -123,20 +124,20 @@ static double key_error(const struct stats *s, const struct table *t)
 }
 
 /*
- * A bias of norm 900 on keys of deviation 1: what is coded is the difference to the mean. With 64 dimensions a coordinate
- * has 112, whose last place in binary32 is 2^-17 = 8e-6, and the transform's products add some ten of those; the error of 2
- * bits is 0.1 of a deviation. So the error with the bias is that without it up to 1 %. Vectors drawn anew differ by more:
- * both are made of the same.
+ * A bias of norm 900 on keys of deviation 1: what is coded is the difference to the mean. With 64 dimensions
+ * a coordinate has 112, whose last place in binary32 is 2^-17 = 8e-6, and the transform's products add some
+ * ten of those; the error of 2 bits is 0.1 of a deviation. So the error with the bias is that without it up
+ * to 1 %. Vectors drawn anew differ by more: both are made of the same.
  */
 static void test_huge_bias(void)
 {
     struct geometry g = shape(1, 2, 2, 64, 64);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     double error[2], from_moments[2];
 
     for (int i = 0; i < 2; i++) {
-        struct trouble t = { .bias = i ? 900 : 0 };
-        _cleanup_(sums_deinit) struct sums s = { 0 };
+        struct trouble t = {.bias = i ? 900 : 0};
+        _cleanup_(sums_deinit) struct sums s = {0};
         _cleanup_(stats_freep) struct stats *m = NULL;
         struct answer a;
 
@@ -162,14 +163,14 @@ static void test_huge_bias(void)
 /* Dimensions that are no powers of two: every metric, and more bits mean less harm. */
 static void test_dimensions(void)
 {
-    static const uint32_t dims[] = { 80, 96, 112 };
-    static const enum metric metrics[] = { METRIC_MSE, METRIC_QUERY, METRIC_ATTENTION, METRIC_OUTPUT };
+    static const uint32_t dims[] = {80, 96, 112};
+    static const enum metric metrics[] = {METRIC_MSE, METRIC_QUERY, METRIC_ATTENTION, METRIC_OUTPUT};
 
     for (size_t i = 0; i < 3; i++) {
         struct geometry g = shape(1, 2, 1, dims[i], i == 1 ? 48 : dims[i]);
-        _cleanup_(sums_deinit) struct sums s = count(&g, &(struct trouble) { 0 });
+        _cleanup_(sums_deinit) struct sums s = count(&g, &(struct trouble){0});
         _cleanup_(stats_freep) struct stats *m = NULL;
-        struct errmsg e = { "" };
+        struct errmsg e = {""};
 
         CU_ASSERT_EQUAL_FATAL(stats_from_moments(s.moments, s.stats, &m, &e), 0);
         for (size_t j = 0; j < 4; j++) {
@@ -177,7 +178,8 @@ static void test_dimensions(void)
             struct answer moments = solve(m, metrics[j], 2);
 
             CU_ASSERT_EQUAL(two.table->geometry.d, dims[i]);
-            CU_ASSERT(four.report.distortion < two.report.distortion / 4); /* two bits: a sixteenth, if all were normal */
+            CU_ASSERT(four.report.distortion <
+                      two.report.distortion / 4); /* two bits: a sixteenth, if all were normal */
             CU_ASSERT(moments.report.distortion_estimated > 0);
             (void) table_unref(two.table);
             (void) table_unref(four.table);
@@ -186,12 +188,12 @@ static void test_dimensions(void)
     }
 }
 
-/* 64 numbers per token: a band of 8 coordinates costs 8 bits at least. Below that nothing is stored and the mean comes back;
- * at it one band is. */
+/* 64 numbers per token: a band of 8 coordinates costs 8 bits at least. Below that nothing is stored and the
+ * mean comes back; at it one band is. */
 static void test_tiny_budgets(void)
 {
     struct geometry g = shape(1, 1, 1, 32, 32);
-    _cleanup_(sums_deinit) struct sums s = count(&g, &(struct trouble) { 0 });
+    _cleanup_(sums_deinit) struct sums s = count(&g, &(struct trouble){0});
     struct answer none = solve(s.stats, METRIC_OUTPUT, 0.12), one = solve(s.stats, METRIC_OUTPUT, 0.125),
                   two = solve(s.stats, METRIC_OUTPUT, 0.25);
 
@@ -211,11 +213,11 @@ static void test_tiny_budgets(void)
 /* Keys of rank 5 beside a constant: no bits for what does not vary, and what varies is coded. */
 static void test_degenerate(void)
 {
-    static const enum metric metrics[] = { METRIC_MSE, METRIC_QUERY, METRIC_ATTENTION, METRIC_OUTPUT };
+    static const enum metric metrics[] = {METRIC_MSE, METRIC_QUERY, METRIC_ATTENTION, METRIC_OUTPUT};
     struct geometry g = shape(1, 4, 2, 32, 32);
-    _cleanup_(sums_deinit) struct sums s = count(&g, &(struct trouble) { .rank = 5, .constant = true });
+    _cleanup_(sums_deinit) struct sums s = count(&g, &(struct trouble){.rank = 5, .constant = true});
     _cleanup_(stats_freep) struct stats *m = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(stats_from_moments(s.moments, s.stats, &m, &e), 0);
     for (size_t i = 0; i < 4; i++)

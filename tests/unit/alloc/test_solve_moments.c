@@ -1,4 +1,5 @@
-/* Solving from moments: the normal model of codes against sampling, P and tables against those made of vectors. */
+/* Solving from moments: the normal model of codes against sampling, P and tables against those made of
+ * vectors. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +34,8 @@ static void check_code(enum quantiser q, unsigned b, double variance)
         product += weight * c * s * x;
         square += weight * c * c;
     }
-    /* the sum is off by half a step at each of the 2^b - 1 thresholds; jumps of c shrink as their number grows */
+    /* the sum is off by half a step at each of the 2^b - 1 thresholds; jumps of c shrink as their number
+     * grows */
     CU_ASSERT_DOUBLE_EQUAL(code.mean, mean, 1e-3);
     CU_ASSERT_DOUBLE_EQUAL(code.gain, product / variance, 1e-3);
     CU_ASSERT_DOUBLE_EQUAL(code.variance, square - mean * mean, 1e-3);
@@ -46,7 +48,7 @@ static void test_gaussian_code(void)
 
     for (unsigned b = 1; b <= TABLE_BITS_MAX; b += b < 4 ? 1 : 2)
         for (int i = 0; i < 3; i++)
-            check_code(QUANT_LLOYD_MAX, b, (double[]) { 0.3, 1, 2.5 }[i]);
+            check_code(QUANT_LLOYD_MAX, b, (double[]){0.3, 1, 2.5}[i]);
     /* one bit of N(0,1): the levels are +-sqrt(2/pi), gain and variance are both 2/pi */
     CU_ASSERT_EQUAL_FATAL(levels_normal(QUANT_LLOYD_MAX, 1, &l), 0);
     solve_gaussian_code(&l, 1, 1, &code);
@@ -58,14 +60,14 @@ static void test_gaussian_code(void)
     CU_ASSERT_EQUAL(code.variance, 0);
 }
 
-/* Normal keys with falling spectra, turned; values are a linear map of them and noise. Full statistics and moments of the
- * same tokens. */
+/* Normal keys with falling spectra, turned; values are a linear map of them and noise. Full statistics and
+ * moments of the same tokens. */
 static void draw(const struct geometry *g, struct stats **ret_stats, struct moments **ret_moments)
 {
-    struct moments_options mo = { .geometry = *g, .n_sink = 0, .model_name = "synthetic" };
+    struct moments_options mo = {.geometry = *g, .n_sink = 0, .model_name = "synthetic"};
     struct stats_options o;
     struct shape_data x;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     stats_options_default(&o, g);
     o.n_samples = TOKENS;
@@ -98,8 +100,8 @@ static double solve(const struct stats *s, const struct stats *judge, const stru
     _cleanup_(freep) void *bytes = NULL;
     struct solve_options judged = *o;
     struct solve_report report;
-    struct errmsg e = { "" };
-    double harm[LAYERS * 2] = { 0 }, sum = 0;
+    struct errmsg e = {""};
+    double harm[LAYERS * 2] = {0}, sum = 0;
     size_t n;
 
     CU_ASSERT_EQUAL(solve_table(s, o, &bytes, &n, &report, &e), 0);
@@ -118,9 +120,9 @@ static double solve(const struct stats *s, const struct stats *judge, const stru
 }
 
 /*
- * The same options on moments and on vectors: tables whose harm, judged by the vectors, agrees. P from 4000 samples has
- * relative noise of sqrt(32 / 4000) = 9 % in what is left of it, whose share of the harm is small: 3 % is allowed.
- * Prediction itself is worth more than a fifth here.
+ * The same options on moments and on vectors: tables whose harm, judged by the vectors, agrees. P from 4000
+ * samples has relative noise of sqrt(32 / 4000) = 9 % in what is left of it, whose share of the harm is
+ * small: 3 % is allowed. Prediction itself is worth more than a fifth here.
  */
 static void test_against_vectors(void)
 {
@@ -128,7 +130,7 @@ static void test_against_vectors(void)
     _cleanup_(stats_freep) struct stats *full = NULL, *s = NULL;
     _cleanup_(moments_freep) struct moments *m = NULL;
     struct solve_options o;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     draw(&g, &full, &m);
     CU_ASSERT_EQUAL_FATAL(stats_from_moments(m, full, &s, &e), 0);
@@ -136,7 +138,7 @@ static void test_against_vectors(void)
     for (int i = 0; i < 2; i++) {
         double with, from_vectors, without;
 
-        solve_options_default(&o, (double[]) { 1.5, 3 }[i]);
+        solve_options_default(&o, (double[]){1.5, 3}[i]);
         o.curve = CURVE_GAUSSIAN;
         o.fit_levels = o.depth_weights = false;
         o.decoder = DECODER_INVERSE;
@@ -155,11 +157,11 @@ static void test_prediction(void)
     struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
     _cleanup_(stats_freep) struct stats *full = NULL, *s = NULL;
     _cleanup_(moments_freep) struct moments *m = NULL;
-    _cleanup_(solver_deinit) struct solver a = { 0 }, b = { 0 };
+    _cleanup_(solver_deinit) struct solver a = {0}, b = {0};
     _cleanup_(freep) float *u = calloc((size_t) TOKENS * D, sizeof(*u));
     double S_a[D * D], S_b[D * D], trace = 0, worst = 0;
     struct solve_options o;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint32_t hs_v = head_side_index(&g, 1, 1, SIDE_V);
 
     draw(&g, &full, &m);
@@ -170,9 +172,12 @@ static void test_prediction(void)
     o.decoder = DECODER_INVERSE;
     CU_ASSERT_EQUAL_FATAL(solver_init(&a, full, &o, &e), 0);
     CU_ASSERT_EQUAL_FATAL(solver_init(&b, s, &o, &e), 0);
-    CU_ASSERT_EQUAL(solve_fit_side(&a, SIDE_K, &e) | solve_fit_side(&a, SIDE_V, &e) | solve_allocate(&a, &e), 0);
-    CU_ASSERT_EQUAL(solve_fit_side(&b, SIDE_K, &e) | solve_fit_side(&b, SIDE_V, &e) | solve_allocate(&b, &e), 0);
-    for (uint32_t hs = 0; hs < a.n_heads; hs++) /* up to rounding of the covariances the same; make it exactly that */
+    CU_ASSERT_EQUAL(solve_fit_side(&a, SIDE_K, &e) | solve_fit_side(&a, SIDE_V, &e) | solve_allocate(&a, &e),
+                    0);
+    CU_ASSERT_EQUAL(solve_fit_side(&b, SIDE_K, &e) | solve_fit_side(&b, SIDE_V, &e) | solve_allocate(&b, &e),
+                    0);
+    for (uint32_t hs = 0; hs < a.n_heads;
+         hs++) /* up to rounding of the covariances the same; make it exactly that */
         memcpy(b.heads[hs].bits, a.heads[hs].bits, sizeof(a.heads[hs].bits));
     CU_ASSERT_EQUAL(solve_predict_head(&a, 1, 1, u, S_a, &e), 0);
     CU_ASSERT_EQUAL(solve_predict_head(&b, 1, 1, NULL, S_b, &e), 0);
@@ -182,8 +187,8 @@ static void test_prediction(void)
         trace += S_a[i * D + i];
     for (size_t i = 0; i < D * D; i++)
         worst = fmax(worst, fabs(S_a[i] - S_b[i]));
-    /* a covariance of 4000 tokens is known to sqrt(2 / 4000) = 2 % of the largest variance, here up to five times the
-     * mean variance; without prediction the trace would be several times this one */
+    /* a covariance of 4000 tokens is known to sqrt(2 / 4000) = 2 % of the largest variance, here up to five
+     * times the mean variance; without prediction the trace would be several times this one */
     CU_ASSERT(worst <= 0.15 * trace / D);
     for (size_t i = 0; i < D; i++) {
         size_t n = a.heads[hs_v].n_predict;
@@ -204,7 +209,7 @@ static void test_kept_levels(void)
     uint8_t digest[DIGEST_BYTES];
     struct solve_report report;
     struct solve_options o;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n;
 
     draw(&g, &full, &m);
@@ -233,7 +238,7 @@ static void test_refusals(void)
     _cleanup_(stats_freep) struct stats *full = NULL, *s = NULL;
     _cleanup_(moments_freep) struct moments *m = NULL, *none = NULL;
     struct moments_options mo;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     draw(&g, &full, &m);
     mo = *moments_get_options(m);
@@ -255,7 +260,7 @@ static void test_refusals(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_gaussian_code), TEST(test_against_vectors), TEST(test_prediction), TEST(test_kept_levels),
-    TEST(test_refusals), TEST_END,
+    TEST(test_gaussian_code), TEST(test_against_vectors), TEST(test_prediction),
+    TEST(test_kept_levels),   TEST(test_refusals),        TEST_END,
 };
 const char test_suite[] = "solve_moments";

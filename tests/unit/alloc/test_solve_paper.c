@@ -39,7 +39,7 @@ static void test_bennett(void)
  */
 static void test_c1_by_hand(void)
 {
-    static const double flat[4] = { 8, 4, 2, 1 }, steep[4] = { 100, 100, 0.01, 0.01 }, zero[4] = { 0 };
+    static const double flat[4] = {8, 4, 2, 1}, steep[4] = {100, 100, 0.01, 0.01}, zero[4] = {0};
     struct paper_options o = options(2);
     struct paper_choice c = paper_c1(flat, 4, 8, &o);
 
@@ -63,14 +63,15 @@ static void test_c1_by_hand(void)
     CU_ASSERT_EQUAL(c.b, 8);
 }
 
-/* round(B / r) with r = 4: 2.5 and 4.5 go down, 3.5 goes up; the sum r b may then exceed B, as in the paper. */
+/* round(B / r) with r = 4: 2.5 and 4.5 go down, 3.5 goes up; the sum r b may then exceed B, as in the paper.
+ */
 static void test_c1_rounds_half_to_even(void)
 {
-    static const double flat[4] = { 1, 1, 1, 1 };
+    static const double flat[4] = {1, 1, 1, 1};
     static const struct {
         double B;
         uint32_t b;
-    } cases[] = { { 10, 2 }, { 14, 4 }, { 18, 4 }, { 22, 6 }, { 10.1, 3 } };
+    } cases[] = {{10, 2}, {14, 4}, {18, 4}, {22, 6}, {10.1, 3}};
     struct paper_options o = options(2);
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -84,7 +85,7 @@ static void test_c1_rounds_half_to_even(void)
 /* The stated rule, read literally. Sums differ in order only: 128 roundings of 2^-53. */
 static struct paper_choice literal_c1(const double *s, unsigned d, double B)
 {
-    struct paper_choice best = { .r = 0, .D = INFINITY };
+    struct paper_choice best = {.r = 0, .D = INFINITY};
 
     for (unsigned r = 2; r <= d && 2.0 * r <= B; r += 2) {
         double exact = B / r, b = floor(exact), D = 0;
@@ -95,14 +96,14 @@ static struct paper_choice literal_c1(const double *s, unsigned d, double B)
         for (unsigned i = 0; i < d; i++)
             D += i < r ? s[i] / (12 * pow(4, b)) : s[i];
         if (D < best.D * (1 - 1e-13))
-            best = (struct paper_choice) { r, (uint32_t) b, D };
+            best = (struct paper_choice){r, (uint32_t) b, D};
     }
     return best;
 }
 
 static void test_c1_against_the_rule(void)
 {
-    static const unsigned dims[] = { 2, 32, 64, 80, 128 };
+    static const unsigned dims[] = {2, 32, 64, 80, 128};
 
     for (unsigned round = 0; round < 500; round++) {
         unsigned d = dims[test_rand_below(5)];
@@ -127,7 +128,7 @@ static void test_c1_against_the_rule(void)
  */
 static void test_c2_one_round_by_hand(void)
 {
-    static const double two[4] = { 5, 4, 0.5, 0.5 };
+    static const double two[4] = {5, 4, 0.5, 0.5};
     struct paper_options o = options(8);
     struct paper_choice c[2];
     double B[2];
@@ -140,7 +141,8 @@ static void test_c2_one_round_by_hand(void)
     CU_ASSERT_EQUAL(c[1].b, 7);
 }
 
-/* B_min holds before the renormalisation: a head with no distortion falls to 8 bits and is then scaled with the rest. */
+/* B_min holds before the renormalisation: a head with no distortion falls to 8 bits and is then scaled with
+ * the rest. */
 static void test_c2_minimum(void)
 {
     struct paper_options o = options(1);

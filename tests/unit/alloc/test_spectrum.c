@@ -14,7 +14,7 @@ static struct stats *plain_stats(uint64_t n_tokens)
     struct geometry g = shape(1, 1, 1, D, D);
     struct stats_options o;
     struct stats *s = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     stats_options_default(&o, &g);
     o.want_attention = false;
@@ -23,7 +23,8 @@ static struct stats *plain_stats(uint64_t n_tokens)
     return s;
 }
 
-/* S = Q diag(lambda) Q' / 10 tokens with a reflection Q = I - 2 v v' / |v|^2: known eigenvalues, no diagonal matrix. */
+/* S = Q diag(lambda) Q' / 10 tokens with a reflection Q = I - 2 v v' / |v|^2: known eigenvalues, no diagonal
+ * matrix. */
 static void set_scatter(struct stats *s, const double *lambda)
 {
     double v[D], norm = 0, Q[D][D];
@@ -55,7 +56,8 @@ static void test_eigenvalues(void)
     set_scatter(s, lambda);
     CU_ASSERT_EQUAL(spectrum_fill(s, METRIC_MSE, 1, 0, 0, SIDE_K, got, weighted), 0);
     for (int i = 0; i < D; i++) {
-        CU_ASSERT_DOUBLE_EQUAL(got[i], lambda[i], 1e-12); /* 32 operations of 2^-53 each, some tens of times */
+        CU_ASSERT_DOUBLE_EQUAL(got[i], lambda[i],
+                               1e-12); /* 32 operations of 2^-53 each, some tens of times */
         CU_ASSERT_DOUBLE_EQUAL(weighted[i], 1.001 * lambda[i], 1e-12); /* identity with its ridge of 1e-3 */
     }
     CU_ASSERT_DOUBLE_EQUAL(spectrum_power_law(got, D), 1.5, 1e-9);
@@ -64,7 +66,7 @@ static void test_eigenvalues(void)
 static void test_nothing(void)
 {
     _cleanup_(stats_freep) struct stats *s = plain_stats(0);
-    double got[D] = { 7 }, weighted[D], zeros[4] = { 0 };
+    double got[D] = {7}, weighted[D], zeros[4] = {0};
 
     CU_ASSERT_EQUAL(spectrum_fill(s, METRIC_MSE, 1, 0, 0, SIDE_V, got, weighted), -ENODATA);
     CU_ASSERT_EQUAL(got[0], 7);
@@ -79,7 +81,7 @@ static void test_nothing(void)
 /* Worked by hand. */
 static void test_numbers(void)
 {
-    const double equal[] = { 3, 3, 3, 0 }, steps[] = { 4, 2, 1 }, huge[] = { 1e300, 1e300 };
+    const double equal[] = {3, 3, 3, 0}, steps[] = {4, 2, 1}, huge[] = {1e300, 1e300};
 
     CU_ASSERT_DOUBLE_EQUAL(spectrum_effective_rank(equal, 4), 3, 1e-15);
     CU_ASSERT_DOUBLE_EQUAL(spectrum_effective_rank(steps, 3), 49.0 / 21, 1e-15);

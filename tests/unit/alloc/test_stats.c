@@ -19,7 +19,7 @@ static struct stats *make_stats(uint32_t n_samples, bool attention)
     struct geometry g = shape(LAYERS, HEADS, KV_HEADS, D, D);
     struct stats_options o;
     struct stats *s = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     stats_options_default(&o, &g);
     o.n_samples = n_samples;
@@ -34,8 +34,8 @@ static struct stats *make_stats(uint32_t n_samples, bool attention)
 static void window_data(struct shape_data *x, uint64_t document, uint32_t layer)
 {
     uint64_t state = document * 977 + layer + 1;
-    float *parts[] = { x->q, x->k, x->v };
-    size_t sizes[] = { x->n * HEADS * D, x->n * WIDTH, x->n * WIDTH };
+    float *parts[] = {x->q, x->k, x->v};
+    size_t sizes[] = {x->n * HEADS * D, x->n * WIDTH, x->n * WIDTH};
 
     for (int p = 0; p < 3; p++)
         for (size_t i = 0; i < sizes[p]; i++) {
@@ -61,7 +61,7 @@ static void set_projections(struct stats *s)
 static void add_window(struct stats *s, uint64_t document, size_t n)
 {
     struct geometry g = s->o.geometry;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct shape_data x;
 
     if (s->o.want_attention && !s->wo)
@@ -79,8 +79,8 @@ static void add_window(struct stats *s, uint64_t document, size_t n)
 static void test_moments(void)
 {
     struct stats *s = make_stats(64, false);
-    size_t n[] = { 300, 5, 70 }, total = 0, n_sink = s->o.n_sink;
-    double mean[D] = { 0 }, cov[D][D] = { { 0 } };
+    size_t n[] = {300, 5, 70}, total = 0, n_sink = s->o.n_sink;
+    double mean[D] = {0}, cov[D][D] = {{0}};
     struct shape_data x;
     struct geometry g = s->o.geometry;
 
@@ -105,13 +105,15 @@ static void test_moments(void)
         }
     CU_ASSERT_EQUAL(stats_tokens(s), total);
     CU_ASSERT_EQUAL(total, 300 + 5 + 70 - 3 * n_sink);
-    /* binary32 products of at most 256 rows: relative error below 256 * 2^-24 = 1.5e-5 of the largest entry */
+    /* binary32 products of at most 256 rows: relative error below 256 * 2^-24 = 1.5e-5 of the largest entry
+     */
     for (size_t i = 0; i < D; i++) {
         size_t hs = head_side_index(&g, 1, 1, SIDE_V);
 
         CU_ASSERT_DOUBLE_EQUAL(s->mean[hs * D + i], mean[i] / (double) total, 1e-12);
         for (size_t j = 0; j < D; j++)
-            CU_ASSERT_DOUBLE_EQUAL(s->scatter[(hs * D + i) * D + j], cov[i][j], 1.5e-5 * sqrt(cov[i][i] * cov[j][j]) + 1e-9);
+            CU_ASSERT_DOUBLE_EQUAL(s->scatter[(hs * D + i) * D + j], cov[i][j],
+                                   1.5e-5 * sqrt(cov[i][i] * cov[j][j]) + 1e-9);
     }
     (void) stats_free(s);
 }
@@ -163,9 +165,11 @@ static void test_sampling(void)
             window_data(&x, id.document, l);
             for (uint32_t h = 0; h < KV_HEADS; h++) {
                 CU_ASSERT_EQUAL(memcmp(stats_sample_rows(s, head_side_index(&g, l, h, SIDE_K)) + i * D,
-                                       x.k + id.position * WIDTH + h * D, D * sizeof(float)), 0);
+                                       x.k + id.position * WIDTH + h * D, D * sizeof(float)),
+                                0);
                 CU_ASSERT_EQUAL(memcmp(stats_sample_rows(s, head_side_index(&g, l, h, SIDE_V)) + i * D,
-                                       x.v + id.position * WIDTH + h * D, D * sizeof(float)), 0);
+                                       x.v + id.position * WIDTH + h * D, D * sizeof(float)),
+                                0);
             }
         }
         shape_data_deinit(&x);
@@ -181,7 +185,7 @@ static void test_add_refuses(void)
 {
     struct stats *s = make_stats(8, false);
     struct geometry g = s->o.geometry;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct shape_data x;
 
     shape_data_init(&x, &g, 10);
@@ -209,7 +213,7 @@ static void test_same_token_twice(void)
 {
     struct stats *s = make_stats(8, false);
     struct geometry g = s->o.geometry;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct shape_data x;
 
     add_window(s, 3, 20);
@@ -226,7 +230,7 @@ static void *image_of(const struct stats *s, size_t *ret_n)
 {
     char path[] = "/tmp/kvc-test-stats-XXXXXX";
     int fd = mkstemp(path);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     void *bytes = NULL;
 
     CU_ASSERT_FATAL(fd >= 0);
@@ -237,12 +241,13 @@ static void *image_of(const struct stats *s, size_t *ret_n)
     return bytes;
 }
 
-/* Two halves merged in either order have the samples of the whole, bit for bit, and its moments up to rounding. */
+/* Two halves merged in either order have the samples of the whole, bit for bit, and its moments up to
+ * rounding. */
 static void test_merge(void)
 {
     struct stats *whole = make_stats(40, true), *a = make_stats(40, true), *b = make_stats(40, true),
                  *c = make_stats(40, true);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n_hs = head_side_count(&whole->o.geometry), slots_whole[40], slots_a[40];
 
     for (uint64_t doc = 0; doc < 4; doc++) {
@@ -261,7 +266,8 @@ static void test_merge(void)
         CU_ASSERT_EQUAL(sample_id_compare(&whole->ids[slots_whole[i]], &a->ids[slots_a[i]]), 0);
         for (uint32_t hs = 0; hs < n_hs; hs++)
             CU_ASSERT_EQUAL(memcmp(stats_sample_rows(whole, hs) + slots_whole[i] * D,
-                                   stats_sample_rows(a, hs) + slots_a[i] * D, D * sizeof(float)), 0);
+                                   stats_sample_rows(a, hs) + slots_a[i] * D, D * sizeof(float)),
+                            0);
     }
     for (size_t i = 0; i < n_hs * D * D; i++) {
         CU_ASSERT_DOUBLE_EQUAL(a->scatter[i], whole->scatter[i], 1e-9 * fabs(whole->scatter[i]) + 1e-7);
@@ -280,11 +286,12 @@ static void test_merge(void)
 static struct stats *make_part(size_t first, size_t end)
 {
     struct stats *s = make_stats(40, false);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     for (uint64_t doc = first; doc < end; doc++) {
-        struct stats_source own = { .digest = { (uint8_t) doc }, .bytes = 9, .tokens = 56, .windows = 1, .window = 60 };
-        struct stats_source shared = { .digest = { 200 }, .bytes = 9, .tokens = 1, .windows = 1, .window = 60 };
+        struct stats_source own = {
+            .digest = {(uint8_t) doc}, .bytes = 9, .tokens = 56, .windows = 1, .window = 60};
+        struct stats_source shared = {.digest = {200}, .bytes = 9, .tokens = 1, .windows = 1, .window = 60};
 
         add_window(s, doc, 60);
         CU_ASSERT_EQUAL(stats_add_source(s, &own, &e), 0);
@@ -293,11 +300,12 @@ static struct stats *make_part(size_t first, size_t end)
     return s;
 }
 
-/* (a + b) + c, a + (b + c), c + (b + a): the samples of the union with the smallest hashes, and the same texts, bit for bit. */
+/* (a + b) + c, a + (b + c), c + (b + a): the samples of the union with the smallest hashes, and the same
+ * texts, bit for bit. */
 static void test_merge_any_grouping(void)
 {
     struct stats *whole = make_part(0, 6);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t slots_whole[40], slots[40];
 
     stats_sorted_slots(whole, slots_whole);
@@ -316,7 +324,8 @@ static void test_merge_any_grouping(void)
         for (size_t i = 0; i < 40; i++) {
             CU_ASSERT_EQUAL(sample_id_compare(&whole->ids[slots_whole[i]], &sum->ids[slots[i]]), 0);
             CU_ASSERT_EQUAL(memcmp(stats_sample_rows(whole, 5) + slots_whole[i] * D,
-                                   stats_sample_rows(sum, 5) + slots[i] * D, D * sizeof(float)), 0);
+                                   stats_sample_rows(sum, 5) + slots[i] * D, D * sizeof(float)),
+                            0);
         }
         CU_ASSERT_EQUAL_FATAL(sum->n_sources, 7);
         CU_ASSERT_EQUAL(memcmp(sum->sources, whole->sources, 7 * sizeof(*sum->sources)), 0);
@@ -332,7 +341,7 @@ static void test_merge_any_grouping(void)
 static void test_loaded_grows(void)
 {
     struct stats *s = make_stats(300, false), *back = NULL, *whole = make_stats(300, false);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint8_t digest[DIGEST_BYTES], want[DIGEST_BYTES];
     size_t n;
     void *bytes;
@@ -357,7 +366,7 @@ static void test_loaded_grows(void)
 static void test_merge_refuses(void)
 {
     struct stats *a = make_stats(8, false), *b = make_stats(8, false), *c = make_stats(9, false);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL(stats_merge(a, c, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "different numbers of tokens: 8 and 9"));
@@ -381,7 +390,7 @@ static void test_file_round_trip(void)
 {
     struct stats *s = make_stats(30, true), *back = NULL;
     float gradient[10 * WIDTH];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint8_t digest[DIGEST_BYTES];
     size_t n, n_again;
     void *bytes, *again;
@@ -425,7 +434,8 @@ static void test_order_of_windows(void)
     bytes_a = image_of(a, &n_a);
     bytes_b = image_of(b, &n_b);
     CU_ASSERT_EQUAL_FATAL(n_a, n_b);
-    CU_ASSERT_EQUAL(memcmp(bytes_a + n_a - DIGEST_BYTES - samples, bytes_b + n_b - DIGEST_BYTES - samples, samples), 0);
+    CU_ASSERT_EQUAL(
+        memcmp(bytes_a + n_a - DIGEST_BYTES - samples, bytes_b + n_b - DIGEST_BYTES - samples, samples), 0);
     free(bytes_a);
     free(bytes_b);
     (void) stats_free(a);
@@ -480,7 +490,8 @@ static void test_plane_energy(void)
     (void) stats_free(s);
 }
 
-/* 12288 tokens or 4 GiB: 32 layers x 8 heads x 2 sides x 128 numbers of 4 bytes are 256 KiB a token, 80 layers 640 KiB. */
+/* 12288 tokens or 4 GiB: 32 layers x 8 heads x 2 sides x 128 numbers of 4 bytes are 256 KiB a token, 80
+ * layers 640 KiB. */
 static void test_samples_default(void)
 {
     struct geometry tiny = shape(LAYERS, HEADS, KV_HEADS, D, D), middle = shape(32, 32, 8, 128, 128),
@@ -492,9 +503,20 @@ static void test_samples_default(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_moments), TEST(test_large_mean), TEST(test_sampling), TEST(test_add_refuses),
-    TEST(test_same_token_twice), TEST(test_merge), TEST(test_merge_any_grouping), TEST(test_loaded_grows),
-    TEST(test_merge_refuses), TEST(test_file_round_trip),
-    TEST(test_order_of_windows), TEST(test_damaged_file), TEST(test_plane_energy), TEST(test_samples_default), TEST_END,
+    TEST(test_moments),
+    TEST(test_large_mean),
+    TEST(test_sampling),
+    TEST(test_add_refuses),
+    TEST(test_same_token_twice),
+    TEST(test_merge),
+    TEST(test_merge_any_grouping),
+    TEST(test_loaded_grows),
+    TEST(test_merge_refuses),
+    TEST(test_file_round_trip),
+    TEST(test_order_of_windows),
+    TEST(test_damaged_file),
+    TEST(test_plane_energy),
+    TEST(test_samples_default),
+    TEST_END,
 };
 const char test_suite[] = "stats";

@@ -1,4 +1,5 @@
-/* Statistics of keys after RoPE, against keys rotated one by one; and how a table was solved, read back from it. */
+/* Statistics of keys after RoPE, against keys rotated one by one; and how a table was solved, read back from
+ * it. */
 #include <complex.h>
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ static struct stats *synthetic(const struct geometry *g)
     struct stats_options o;
     struct stats *s = NULL;
     struct shape_data x;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     stats_options_default(&o, g);
     o.n_samples = WINDOW * WINDOWS; /* every token but the sinks */
@@ -65,13 +66,13 @@ static void test_keys(void)
     enum { D = 32 };
     struct geometry g = shape(2, 4, 2, D, 16);
     struct stats *s = synthetic(&g), *r = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(stats_rotated(s, &r, &e), 0);
     CU_ASSERT_EQUAL(stats_tokens(r), stats_tokens(s));
     CU_ASSERT_EQUAL(stats_samples(r), WINDOWS * (WINDOW - 4));
     for (uint32_t hs = SIDE_K; hs < head_side_count(&g); hs += 2) {
-        double mean[D] = { 0 }, scatter[D * D] = { 0 }, n = (double) s->n_held;
+        double mean[D] = {0}, scatter[D * D] = {0}, n = (double) s->n_held;
 
         for (int pass = 0; pass < 2; pass++) /* means first */
             for (size_t t = 0; t < s->n_held; t++) {
@@ -88,28 +89,32 @@ static void test_keys(void)
                     scatter[i] += (x[i / D] - mean[i / D]) * (x[i % D] - mean[i % D]);
             }
         CU_ASSERT(relative(r->mean + hs * D, mean, D) < 1e-5);
-        CU_ASSERT(relative(r->scatter + hs * D * D, scatter, D * D) < 1e-5); /* every token is a sample: no scaling */
+        CU_ASSERT(relative(r->scatter + hs * D * D, scatter, D * D) <
+                  1e-5); /* every token is a sample: no scaling */
         /* values stay */
-        CU_ASSERT_EQUAL(memcmp(r->scatter + (hs + 1) * D * D, s->scatter + (hs + 1) * D * D, sizeof(scatter)), 0);
-        CU_ASSERT_EQUAL(memcmp(stats_sample_rows(r, hs + 1), stats_sample_rows(s, hs + 1),
-                               s->n_held * D * sizeof(float)), 0);
+        CU_ASSERT_EQUAL(memcmp(r->scatter + (hs + 1) * D * D, s->scatter + (hs + 1) * D * D, sizeof(scatter)),
+                        0);
+        CU_ASSERT_EQUAL(
+            memcmp(stats_sample_rows(r, hs + 1), stats_sample_rows(s, hs + 1), s->n_held * D * sizeof(float)),
+            0);
     }
     (void) stats_free(s);
     (void) stats_free(r);
 }
 
 /*
- * Metrics: x' M_rotated x is the mean of (R(p)' x)' M (R(p)' x) over the positions that are averaged over: here every
- * second sample (576 of them, at most 512 positions). Symmetric, the same trace, and values' metric as it was.
+ * Metrics: x' M_rotated x is the mean of (R(p)' x)' M (R(p)' x) over the positions that are averaged over:
+ * here every second sample (576 of them, at most 512 positions). Symmetric, the same trace, and values'
+ * metric as it was.
  */
 static void test_metrics(void)
 {
     enum { D = 32 };
     struct geometry g = shape(1, 2, 1, D, 32);
     struct stats *s = synthetic(&g), *r = NULL;
-    struct errmsg e = { "" };
-    const double *from[2] = { s->query, s->metric }, *to[2];
-    double x[D], trace[2] = { 0 };
+    struct errmsg e = {""};
+    const double *from[2] = {s->query, s->metric}, *to[2];
+    double x[D], trace[2] = {0};
 
     CU_ASSERT_EQUAL_FATAL(stats_rotated(s, &r, &e), 0);
     to[0] = r->query, to[1] = r->metric;
@@ -148,15 +153,17 @@ static void test_metrics(void)
     (void) stats_free(r);
 }
 
-/* No rotary dimensions: rotated keys are the keys. The table of the copy is the same but for what it was made of. */
+/* No rotary dimensions: rotated keys are the keys. The table of the copy is the same but for what it was made
+ * of. */
 static void test_without_rope(void)
 {
     struct geometry g = shape(1, 2, 1, 32, 0);
     struct stats *s = synthetic(&g), *r = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(stats_rotated(s, &r, &e), 0);
-    CU_ASSERT_EQUAL(memcmp(stats_sample_rows(r, 0), stats_sample_rows(s, 0), s->n_held * 32 * sizeof(float)), 0);
+    CU_ASSERT_EQUAL(memcmp(stats_sample_rows(r, 0), stats_sample_rows(s, 0), s->n_held * 32 * sizeof(float)),
+                    0);
     CU_ASSERT(relative(r->scatter, s->scatter, 32 * 32) < 1e-5);
     CU_ASSERT(relative(r->metric, s->metric, 32 * 32) < 1e-12);
     (void) stats_free(r);
@@ -168,7 +175,8 @@ static void test_without_rope(void)
     (void) stats_free(s);
 }
 
-/* Solving again with what a table says of itself gives the same table, for every method and some odd options. */
+/* Solving again with what a table says of itself gives the same table, for every method and some odd options.
+ */
 static void test_options_read_back(void)
 {
     struct geometry g = shape(1, 4, 2, 32, 32);
@@ -179,18 +187,20 @@ static void test_options_read_back(void)
         struct solve_options o, again;
         struct solve_report report;
         struct table *t = NULL;
-        struct errmsg e = { "" };
+        struct errmsg e = {""};
         void *bytes = NULL;
         size_t n;
 
-        solve_options_for(&o, (enum method) (i % 4), 1.7);
+        solve_options_for(&o, (enum method)(i % 4), 1.7);
         o.seed = i * 0x123456789abcdefu;
         if (i == 4) {
-            o.floor_bpd = 0.5, o.ceil_bpd = 6, o.v_from = PREDICT_NONE, o.quantiser = QUANT_UNIFORM, o.fit_levels = false;
+            o.floor_bpd = 0.5, o.ceil_bpd = 6, o.v_from = PREDICT_NONE, o.quantiser = QUANT_UNIFORM,
+            o.fit_levels = false;
             o.k_bpd = 2.1, o.v_bpd = 3.3;
         }
         if (i == 5) {
-            o.paper.rank_step = 4, o.paper.b_min = 1, o.paper.b_max = 5, o.paper.eta = 0.1, o.paper.rounds = 3;
+            o.paper.rank_step = 4, o.paper.b_min = 1, o.paper.b_max = 5, o.paper.eta = 0.1,
+            o.paper.rounds = 3;
             o.paper.B_min = 12.5;
         }
         for (int pass = 0; pass < 2; pass++) {
@@ -212,26 +222,28 @@ static void test_options_read_back(void)
 
 static void test_options_that_cannot_be_read(void)
 {
-#define MADE_OF "\"statistics\":{\"sha256\":\"00000000000000000000000000000000" "00000000000000000000000000000000\"}"
+#define MADE_OF                                                                                              \
+    "\"statistics\":{\"sha256\":\"00000000000000000000000000000000"                                          \
+    "00000000000000000000000000000000\"}"
     static const struct {
         const char *provenance, *words;
     } cases[] = {
-        { "", "does not say from which" },
-        { "not JSON", "does not say from which" },
-        { "{\"made_by\":\"hand\"}", "does not say from which" },
-        { "{\"options\":{},\"statistics\":{\"sha256\":\"00\"}}", "does not say from which" },
-        { "{\"options\":{},\"statistics\":{\"sha256\":\"xyz\"}}", "does not say from which" },
-        { "{\"options\":{}," MADE_OF "}", "method is missing" },
-        { "{\"options\":[]," MADE_OF "}", "method is missing" },
-        { "{\"options\":{\"method\":\"magic\"}," MADE_OF "}", "method is missing, or unknown" },
-        { "{\"options\":{\"method\":3}," MADE_OF "}", "method is missing, or unknown" },
-        { "{\"options\":{\"method\":\"bands\",\"metric\":\"mse\"}," MADE_OF "}", "curve is missing" },
+        {"", "does not say from which"},
+        {"not JSON", "does not say from which"},
+        {"{\"made_by\":\"hand\"}", "does not say from which"},
+        {"{\"options\":{},\"statistics\":{\"sha256\":\"00\"}}", "does not say from which"},
+        {"{\"options\":{},\"statistics\":{\"sha256\":\"xyz\"}}", "does not say from which"},
+        {"{\"options\":{}," MADE_OF "}", "method is missing"},
+        {"{\"options\":[]," MADE_OF "}", "method is missing"},
+        {"{\"options\":{\"method\":\"magic\"}," MADE_OF "}", "method is missing, or unknown"},
+        {"{\"options\":{\"method\":3}," MADE_OF "}", "method is missing, or unknown"},
+        {"{\"options\":{\"method\":\"bands\",\"metric\":\"mse\"}," MADE_OF "}", "curve is missing"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct solve_options o = { .bpd = 77 };
-        uint8_t of[DIGEST_BYTES] = { 99 };
-        struct errmsg e = { "" };
+        struct solve_options o = {.bpd = 77};
+        uint8_t of[DIGEST_BYTES] = {99};
+        struct errmsg e = {""};
 
         CU_ASSERT_EQUAL(solve_options_read(cases[i].provenance, &o, of, &e), -ENODATA);
         CU_ASSERT_PTR_NOT_NULL(strstr(e.text, cases[i].words));
@@ -240,7 +252,11 @@ static void test_options_that_cannot_be_read(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_keys), TEST(test_metrics), TEST(test_without_rope), TEST(test_options_read_back),
-    TEST(test_options_that_cannot_be_read), TEST_END,
+    TEST(test_keys),
+    TEST(test_metrics),
+    TEST(test_without_rope),
+    TEST(test_options_read_back),
+    TEST(test_options_that_cannot_be_read),
+    TEST_END,
 };
 const char test_suite[] = "stats_rotate";

@@ -23,7 +23,7 @@ static void test_band_order(void)
 
     fixture_init(&f, usual_bits, PREDICT_NONE);
     CU_ASSERT_EQUAL(band_order(&f.codecs[SIDE_K], order), 4);
-    static const uint32_t want[N_BANDS] = { 4, 2, 0, 3, 1 }; /* 7, 4, 2, 2, then the empty one */
+    static const uint32_t want[N_BANDS] = {4, 2, 0, 3, 1}; /* 7, 4, 2, 2, then the empty one */
     CU_ASSERT_EQUAL(memcmp(order, want, sizeof(want)), 0);
 }
 
@@ -57,8 +57,9 @@ static void test_view(void)
     for (unsigned j = 0; j < D; j++) {
         CU_ASSERT_EQUAL(k->mean[j], (float) f.mean[0][j]);
         CU_ASSERT_EQUAL(k->enc_mean[j], (float) f.mean[0][j]); /* the spec names no other */
-        CU_ASSERT_EQUAL(k->enc[3 * D + j], (float) f.bands[0][4].enc[3 * D + j]);      /* the short band came first */
-        CU_ASSERT_EQUAL(k->enc[4 * D + j], 0.0f);                                      /* its padding */
+        CU_ASSERT_EQUAL(k->enc[3 * D + j],
+                        (float) f.bands[0][4].enc[3 * D + j]); /* the short band came first */
+        CU_ASSERT_EQUAL(k->enc[4 * D + j], 0.0f);              /* its padding */
         CU_ASSERT_EQUAL(k->dec[j * 32 + 4], 0.0f);
         CU_ASSERT_EQUAL(k->enc[(8 + 7) * D + j], (float) f.bands[0][2].enc[7 * D + j]); /* then 4 bits */
         CU_ASSERT_EQUAL(k->dec[j * 32 + 8],
@@ -66,7 +67,8 @@ static void test_view(void)
     }
 }
 
-/* Random codes of a codec and what they mean in units of z, without padding; returns the number of coordinates. */
+/* Random codes of a codec and what they mean in units of z, without padding; returns the number of
+ * coordinates. */
 static unsigned random_codes(const struct fixture *f, unsigned hs, uint8_t *ret_codes, double *ret_z)
 {
     uint32_t order[N_BANDS], stored = band_order(&f->codecs[hs], order);
@@ -83,8 +85,10 @@ static unsigned random_codes(const struct fixture *f, unsigned hs, uint8_t *ret_
     return n;
 }
 
-/* mean + sum over stored bands of dec z, from the spec's own matrices; + predict c for V, @n coordinates of c */
-static void spec_decode(const struct fixture *f, unsigned hs, const double *z, const double *c, unsigned n_c, double *ret_x)
+/* mean + sum over stored bands of dec z, from the spec's own matrices; + predict c for V, @n coordinates of c
+ */
+static void spec_decode(const struct fixture *f, unsigned hs, const double *z, const double *c, unsigned n_c,
+                        double *ret_x)
 {
     uint32_t order[N_BANDS], stored = band_order(&f->codecs[hs], order);
 
@@ -104,11 +108,12 @@ static void spec_decode(const struct fixture *f, unsigned hs, const double *z, c
 }
 
 /* Coordinate @row of stored band @k: enc (x - enc_mean - P c), in the spec's own matrices. */
-static double spec_encode(const struct fixture *f, unsigned hs, unsigned k, unsigned row, const float *x, const double *c,
-                          unsigned n_c)
+static double spec_encode(const struct fixture *f, unsigned hs, unsigned k, unsigned row, const float *x,
+                          const double *c, unsigned n_c)
 {
     const struct codec_spec *spec = &f->codecs[hs];
-    const double *mean = spec->enc_mean ? spec->enc_mean : spec->mean, *P = spec->enc_predict ? spec->enc_predict : spec->predict;
+    const double *mean = spec->enc_mean ? spec->enc_mean : spec->mean,
+                 *P = spec->enc_predict ? spec->enc_predict : spec->predict;
     uint32_t order[N_BANDS];
     double z = 0;
 
@@ -124,9 +129,10 @@ static double spec_encode(const struct fixture *f, unsigned hs, unsigned k, unsi
 }
 
 /*
- * The formulas of table.h in the spec's own terms against the view's. Matrix entries are rounded to binary32 after steps
- * are folded in (2^-24 of each term, and of the mean): 2^-23 of the magnitudes. Encoding multiplies enc and P in
- * binary64 beforehand, which is the same sum in another order; its magnitude lacks what cancels inside enc P: 2^-20.
+ * The formulas of table.h in the spec's own terms against the view's. Matrix entries are rounded to binary32
+ * after steps are folded in (2^-24 of each term, and of the mean): 2^-23 of the magnitudes. Encoding
+ * multiplies enc and P in binary64 beforehand, which is the same sum in another order; its magnitude lacks
+ * what cancels inside enc P: 2^-20.
  */
 static void check_formulas(enum prediction v_from, bool apart)
 {
@@ -134,7 +140,7 @@ static void check_formulas(enum prediction v_from, bool apart)
     _cleanup_(table_unrefp) struct table *t = NULL;
     struct fixture f;
     size_t n, at = 0;
-    uint8_t codes_k[2 * TABLE_RANK_MAX] = { 0 }, codes_v[TABLE_RANK_MAX] = { 0 };
+    uint8_t codes_k[2 * TABLE_RANK_MAX] = {0}, codes_v[TABLE_RANK_MAX] = {0};
     double c[2 * D], z[2][D], want[D];
     struct table_sums got[2];
     unsigned n_c = 0;
@@ -145,12 +151,14 @@ static void check_formulas(enum prediction v_from, bool apart)
     CU_ASSERT_EQUAL_FATAL(fixture_build(&f, &bytes, &n, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, NULL), 0);
     CU_ASSERT_EQUAL(t->v_from, v_from);
-    CU_ASSERT_EQUAL(table_codec(t, 0, 0, SIDE_V)->n_pred, 32 * (unsigned) v_from); /* none, one head, two heads */
+    CU_ASSERT_EQUAL(table_codec(t, 0, 0, SIDE_V)->n_pred,
+                    32 * (unsigned) v_from); /* none, one head, two heads */
     for (unsigned head = 0; head < f.g.n_kv_heads; head++) {
         unsigned first = n_c;
 
         n_c += random_codes(&f, 2 * head, codes_k + at, c + n_c);
-        memcpy(z[SIDE_K], c + first, (n_c - first) * sizeof(*c)); /* of the last head, which is looked at below */
+        memcpy(z[SIDE_K], c + first,
+               (n_c - first) * sizeof(*c)); /* of the last head, which is looked at below */
         at += 32;
     }
     CU_ASSERT_EQUAL(n_c, 28 * f.g.n_kv_heads);
@@ -158,7 +166,7 @@ static void check_formulas(enum prediction v_from, bool apart)
     for (unsigned side = 0; side < 2; side++) {
         unsigned head = f.g.n_kv_heads - 1, hs = 2 * head + side;
         float x[2][D];
-        const float *const p[2] = { x[0], x[1] };
+        const float *const p[2] = {x[0], x[1]};
 
         if (side == SIDE_V)
             (void) random_codes(&f, hs, codes_v, z[SIDE_V]);
@@ -170,7 +178,8 @@ static void check_formulas(enum prediction v_from, bool apart)
         }
         table_encode_head(t, 0, head, codes_k, p, got);
         for (unsigned row = 0; row < 32; row++)
-            CU_ASSERT_DOUBLE_EQUAL(got[side].x[row], spec_encode(&f, hs, row / 8, row % 8, x[side], c, side ? n_c : 0),
+            CU_ASSERT_DOUBLE_EQUAL(got[side].x[row],
+                                   spec_encode(&f, hs, row / 8, row % 8, x[side], c, side ? n_c : 0),
                                    0x1p-20 * got[side].magnitude[row]);
     }
 }
@@ -184,7 +193,7 @@ static void test_formulas(void)
 
 static void test_rank_zero(void)
 {
-    static const uint8_t none[2][N_BANDS] = { { 0 } };
+    static const uint8_t none[2][N_BANDS] = {{0}};
     _cleanup_(freep) void *bytes = NULL;
     _cleanup_(table_unrefp) struct table *t = NULL;
     struct fixture f;
@@ -223,7 +232,7 @@ static void test_identity(void)
     CU_ASSERT_NOT_EQUAL(memcmp((uint8_t *) c + n_c - DIGEST_BYTES, t->digest, DIGEST_BYTES), 0);
 }
 
-/* ---- files and references ------------------------------------------------------------------------------------ */
+/* ---- files and references ---- */
 
 static void test_load(void)
 {
@@ -231,7 +240,7 @@ static void test_load(void)
     _cleanup_(table_unrefp) struct table *t = NULL;
     _cleanup_(table_unrefp) struct table *loaded = NULL;
     struct table *none = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     char dir[] = "/tmp/kvc-test-XXXXXX", path[64];
     struct fixture f;
     size_t n;
@@ -261,7 +270,8 @@ static void *use_table(void *arg)
     return table_unref(t);
 }
 
-/* Threads share and drop one table; the last one frees it (leaks and double frees are the sanitizer's to find). */
+/* Threads share and drop one table; the last one frees it (leaks and double frees are the sanitizer's to
+ * find). */
 static void test_references(void)
 {
     _cleanup_(freep) void *bytes = NULL;
@@ -280,13 +290,7 @@ static void test_references(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_band_order),
-    TEST(test_view),
-    TEST(test_formulas),
-    TEST(test_rank_zero),
-    TEST(test_identity),
-    TEST(test_load),
-    TEST(test_references),
-    TEST_END,
+    TEST(test_band_order), TEST(test_view), TEST(test_formulas),   TEST(test_rank_zero),
+    TEST(test_identity),   TEST(test_load), TEST(test_references), TEST_END,
 };
 const char test_suite[] = "table";

@@ -13,7 +13,7 @@ static float rows[32 * D]; /* an encoder whose first rows are not zero, and one 
 /* A codec of @rank coordinates at widths as given for each half-tile; its encoder ends with @rank rows. */
 static struct codec codec(unsigned rank, const char *bits)
 {
-    struct codec c = { .n_half = (uint16_t) strlen(bits), .r = (uint16_t) (8 * strlen(bits)) };
+    struct codec c = {.n_half = (uint16_t) strlen(bits), .r = (uint16_t) (8 * strlen(bits))};
 
     for (unsigned i = 0; bits[i]; i++) {
         c.bits[i] = (uint8_t) (bits[i] - '0');
@@ -33,7 +33,8 @@ static void begin(void)
 
 static struct table table_of(const struct codec *codecs)
 {
-    struct table t = { .geometry = { .n_layers = LAYERS, .n_heads = 1, .n_kv_heads = 1, .d = D }, .codecs = codecs };
+    struct table t = {.geometry = {.n_layers = LAYERS, .n_heads = 1, .n_kv_heads = 1, .d = D},
+                      .codecs = codecs};
 
     return t;
 }
@@ -73,14 +74,15 @@ static void test_account(void)
     CU_ASSERT_DOUBLE_EQUAL(a.code, 0.5, 1e-12);
     /* two means of 8 head-sides, and 16 rows and 16 columns for each K */
     CU_ASSERT_EQUAL(a.fixed_bytes, sizeof(t.levels) + 2 * 8 * 32 * 4 + 4 * (16 + 16) * 32 * 4);
-    CU_ASSERT_DOUBLE_EQUAL(table_account_fixed_bpd(&t, &a, 1024), 8.0 * (double) a.fixed_bytes / (8 * 32 * 1024),
-                           1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(table_account_fixed_bpd(&t, &a, 1024),
+                           8.0 * (double) a.fixed_bytes / (8 * 32 * 1024), 1e-12);
 }
 
 /*
  * Keys: budgets 32 16 48 64 against 32 32 48 64. Means 40 and 44; deviations -8 -24 8 24 and -12 -12 4 20;
  * sums xx = 1280, yy = 704, xy = 96 + 288 + 32 + 480 = 896: r = 896 / sqrt(1280 * 704) = 0.943880.
- * Widths 4 2 3 4 against 4 2 3 4 where ranks are 8 8 16 16 against 8 16 16 16. Values: the same one everywhere.
+ * Widths 4 2 3 4 against 4 2 3 4 where ranks are 8 8 16 16 against 8 16 16 16. Values: the same one
+ * everywhere.
  */
 static void test_compare_by_hand(void)
 {

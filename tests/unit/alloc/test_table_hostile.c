@@ -1,4 +1,5 @@
-/* Tables that are not what they should be: damaged, cut, forged and signed again, or built of impossible parts. */
+/* Tables that are not what they should be: damaged, cut, forged and signed again, or built of impossible
+ * parts. */
 #include <errno.h>
 #include <math.h>
 #include <sodium.h>
@@ -18,7 +19,7 @@ static void seal(void *bytes, size_t n)
 static void refused(const void *bytes, size_t n, const char *word)
 {
     struct table *t = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL(table_parse(bytes, n, &t, &e), -EBADMSG);
     CU_ASSERT_PTR_NULL(t);
@@ -81,12 +82,12 @@ static void test_hostile(void)
             off = (off + floats[m] + 15) / 16 * 16; /* at multiples of 64 bytes */
         }
     }
-#define HOSTILE(change, word)   \
-    do {                        \
-        memcpy(bad, good, n);   \
-        change;                 \
-        seal(bad, n);           \
-        refused(bad, n, word);  \
+#define HOSTILE(change, word)                                                                                \
+    do {                                                                                                     \
+        memcpy(bad, good, n);                                                                                \
+        change;                                                                                              \
+        seal(bad, n);                                                                                        \
+        refused(bad, n, word);                                                                               \
     } while (0)
     HOSTILE(h->magic[0] = 'X', "not an allocation table");
     HOSTILE(h->version = 1, "version 1");
@@ -120,7 +121,8 @@ static void test_hostile(void)
     HOSTILE(levels[1] = 127, "1-bit levels");
     HOSTILE(levels[1] = -126.5f, "1-bit levels");
     HOSTILE(levels[3] = nextafterf(levels[3], 9), "1-bit levels");
-    HOSTILE(levels[510] = 0, "8-bit levels of side K"); /* between the first value and the last threshold of width 8 */
+    HOSTILE(levels[510] = 0,
+            "8-bit levels of side K"); /* between the first value and the last threshold of width 8 */
     HOSTILE(c[0].n_half = 5, "bit widths");
     HOSTILE(c[0].n_half = 8, "bit widths");
     HOSTILE(c[0].n_half = UINT16_MAX, "bit widths");
@@ -145,7 +147,8 @@ static void test_hostile(void)
         HOSTILE(matrices[at[1][m]] = NAN, "not finite");
     }
     HOSTILE(bad[h->sections[SECTION_PROVENANCE].off + 3] = 0x1b, "control");
-    HOSTILE(bad[h->sections[SECTION_PROVENANCE].off + h->sections[SECTION_PROVENANCE].bytes - 1] = 'x', "terminated");
+    HOSTILE(bad[h->sections[SECTION_PROVENANCE].off + h->sections[SECTION_PROVENANCE].bytes - 1] = 'x',
+            "terminated");
     HOSTILE(bad[h->sections[SECTION_GOLDEN].off] ^= 0x80, "widths"); /* first code has 7 bits */
     /* 1e-3 of one entry: 2^13 times what rounding explains of a term, in sums of some forty terms */
     HOSTILE(matrices[at[0][4]] *= 1.001f, "do not decode");
@@ -162,7 +165,7 @@ static void test_hostile(void)
 /* An empty half-tile must be zero: kernels multiply it without looking. */
 static void test_empty_half_tile(void)
 {
-    static const uint8_t odd[2][N_BANDS] = { { 2, 0, 4, 2, 0 }, { 1, 0, 0, 0, 0 } };
+    static const uint8_t odd[2][N_BANDS] = {{2, 0, 4, 2, 0}, {1, 0, 0, 0, 0}};
     _cleanup_(freep) void *bytes = NULL;
     _cleanup_(table_unrefp) struct table *t = NULL;
     const struct codec *k, *v;
@@ -198,7 +201,7 @@ static void test_empty_half_tile(void)
 
 static void build_refused(const struct fixture *f, const char *word)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     void *bytes = NULL;
     size_t n = 77;
 
@@ -215,11 +218,11 @@ static void test_build_refuses(void)
 {
     struct fixture f;
 
-#define REFUSED(change, word)                 \
-    do {                                      \
-        fixture_init(&f, usual_bits, PREDICT_HEAD);   \
-        change;                               \
-        build_refused(&f, word);              \
+#define REFUSED(change, word)                                                                                \
+    do {                                                                                                     \
+        fixture_init(&f, usual_bits, PREDICT_HEAD);                                                          \
+        change;                                                                                              \
+        build_refused(&f, word);                                                                             \
     } while (0)
     REFUSED(f.g.d = 37, "head dimension");
     REFUSED(f.mean[1][3] = NAN, "layer 0, head 0, side V");
@@ -240,10 +243,6 @@ static void test_build_refuses(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_damaged),
-    TEST(test_hostile),
-    TEST(test_empty_half_tile),
-    TEST(test_build_refuses),
-    TEST_END,
+    TEST(test_damaged), TEST(test_hostile), TEST(test_empty_half_tile), TEST(test_build_refuses), TEST_END,
 };
 const char test_suite[] = "table_hostile";

@@ -7,7 +7,8 @@
 
 #define D_MAX 256
 
-/* A random symmetric positive matrix of condition number about 10^4: the transform must keep all d coordinates. */
+/* A random symmetric positive matrix of condition number about 10^4: the transform must keep all d
+ * coordinates. */
 static void draw_positive(size_t d, double *S)
 {
     double *B = calloc(d * d, sizeof(*B));
@@ -46,7 +47,7 @@ static void check_identities(size_t d)
             CU_ASSERT_DOUBLE_EQUAL(I[i * d + j], i == j, 1e-6);
     ridge = 1e-3 * linalg_trace(d, M) / (double) d;
     for (int trial = 0; trial < 5; trial++) {
-        double e[D_MAX] = { 0 }, dz[D_MAX], harm = 0, squares = 0;
+        double e[D_MAX] = {0}, dz[D_MAX], harm = 0, squares = 0;
 
         for (size_t c = 0; c < d; c++) {
             dz[c] = test_rand_normal();
@@ -71,7 +72,8 @@ static void test_identities(void)
     check_identities(128);
 }
 
-/* Coordinates have unit variance on average over each band, exactly so with Hadamard, and the bands descend. */
+/* Coordinates have unit variance on average over each band, exactly so with Hadamard, and the bands descend.
+ */
 static void test_unit_variance(void)
 {
     size_t d = 44;
@@ -102,8 +104,8 @@ static void test_unit_variance(void)
     free(S);
 }
 
-/* Keeping the first k coordinates leaves harm sum_{i>=k} w_i, and no k-dimensional random projection does better
- * (Eckart-Young in the metric). */
+/* Keeping the first k coordinates leaves harm sum_{i>=k} w_i, and no k-dimensional random projection does
+ * better (Eckart-Young in the metric). */
 static void test_truncation(void)
 {
     size_t d = 32, k = 16;
@@ -119,14 +121,15 @@ static void test_truncation(void)
         left += t.w[c];
     /* harm = tr(M R S R'), R = I - dec_k' enc_k */
     for (int attempt = 0; attempt < 20; attempt++) {
-        double R[32][32], RS[32][32] = { { 0 } }, total = 0;
+        double R[32][32], RS[32][32] = {{0}}, total = 0;
 
         for (size_t i = 0; i < d; i++)
             for (size_t j = 0; j < d; j++) {
                 R[i][j] = i == j;
                 for (size_t c = 0; c < k; c++)
                     R[i][j] -= t.dec[c * d + i] *
-                               (t.enc[c * d + j] + (attempt > 0 ? 0.05 * test_rand_normal() * t.enc[(k + c) * d + j] : 0));
+                               (t.enc[c * d + j] +
+                                (attempt > 0 ? 0.05 * test_rand_normal() * t.enc[(k + c) * d + j] : 0));
             }
         for (size_t i = 0; i < d; i++)
             for (size_t j = 0; j < d; j++)
@@ -213,7 +216,7 @@ static void test_degenerate(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_identities), TEST(test_unit_variance), TEST(test_truncation), TEST(test_apply), TEST(test_degenerate),
-    TEST_END,
+    TEST(test_identities), TEST(test_unit_variance), TEST(test_truncation),
+    TEST(test_apply),      TEST(test_degenerate),    TEST_END,
 };
 const char test_suite[] = "transform";

@@ -43,7 +43,7 @@ static void leave(void)
 static void expect(const char *want)
 {
     _cleanup_(freep) void *data = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n = 0;
 
     CU_ASSERT_EQUAL_FATAL(atomic_file_read(path, 1000, &data, &n, &e), 0);
@@ -54,7 +54,7 @@ static void expect(const char *want)
 
 static void test_write_and_replace(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     mode_t mask = umask(027);
     struct stat st;
 
@@ -73,8 +73,8 @@ static void test_write_and_replace(void)
 
 static void test_pieces(void)
 {
-    struct atomic_file f = { .fd = -1 };
-    struct errmsg e = { "" };
+    struct atomic_file f = {.fd = -1};
+    struct errmsg e = {""};
 
     enter();
     CU_ASSERT_EQUAL_FATAL(atomic_file_start(path, &f, &e), 0);
@@ -95,7 +95,7 @@ static void test_pieces(void)
 
 static void test_refusals(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     enter();
     CU_ASSERT_EQUAL(atomic_file_write("/nonexistent/x", "x", 1, &e), -ENOENT);
@@ -111,7 +111,7 @@ static void test_refusals(void)
 /* What a new file must not take the place of: root's `-o /dev/null` would be everybody's problem. */
 static void test_not_replaced(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct stat st;
 
     enter();
@@ -132,7 +132,7 @@ static void test_not_replaced(void)
 
 static void test_check(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     enter();
     CU_ASSERT_EQUAL(atomic_file_check(path, &e), 0);
@@ -154,7 +154,7 @@ static void test_check(void)
 /* A writer that is killed half-way leaves the old file and nothing else. */
 static void test_killed(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int status = 0;
     pid_t child;
 
@@ -162,7 +162,7 @@ static void test_killed(void)
     CU_ASSERT_EQUAL(atomic_file_write(path, "old", 3, &e), 0);
     child = fork();
     if (child == 0) {
-        struct atomic_file f = { .fd = -1 };
+        struct atomic_file f = {.fd = -1};
 
         if (atomic_file_start(path, &f, &e) < 0)
             _exit(1);
@@ -177,7 +177,12 @@ static void test_killed(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_write_and_replace), TEST(test_pieces), TEST(test_refusals), TEST(test_not_replaced), TEST(test_check),
-    TEST(test_killed), TEST_END,
+    TEST(test_write_and_replace),
+    TEST(test_pieces),
+    TEST(test_refusals),
+    TEST(test_not_replaced),
+    TEST(test_check),
+    TEST(test_killed),
+    TEST_END,
 };
 const char test_suite[] = "atomic_file";

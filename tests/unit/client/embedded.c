@@ -14,11 +14,17 @@ kvc_model_id embedded_id(const struct embedded *m)
 {
     kvc_model_id id = {
         .struct_bytes = sizeof(id),
-        .geometry = {
-            .struct_bytes = sizeof(kvc_geometry), .n_layers = m->g.n_layers, .n_heads = m->g.n_heads,
-            .n_kv_heads = m->g.n_kv_heads, .head_dim = m->g.d, .n_rot = m->g.n_rot, .attn_scale = m->g.attn_scale,
-            .rope_freq = m->g.freq,
-        },
+        .geometry =
+            {
+                .struct_bytes = sizeof(kvc_geometry),
+                .n_layers = m->g.n_layers,
+                .n_heads = m->g.n_heads,
+                .n_kv_heads = m->g.n_kv_heads,
+                .head_dim = m->g.d,
+                .n_rot = m->g.n_rot,
+                .attn_scale = m->g.attn_scale,
+                .rope_freq = m->g.freq,
+            },
         .first_kv_head = m->first_head,
         .n_kv_heads_here = m->n_heads == m->g.n_kv_heads ? 0 : m->n_heads,
     };
@@ -30,14 +36,17 @@ kvc_model_id embedded_id(const struct embedded *m)
 struct embedded embedded_new(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, double bpd,
                              uint32_t first_head, uint32_t n_heads_here)
 {
-    return embedded_new_predicting(n_layers, n_heads, n_kv_heads, d, bpd, first_head, n_heads_here, PREDICT_HEAD);
+    return embedded_new_predicting(n_layers, n_heads, n_kv_heads, d, bpd, first_head, n_heads_here,
+                                   PREDICT_HEAD);
 }
 
-struct embedded embedded_new_predicting(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, double bpd,
-                                        uint32_t first_head, uint32_t n_heads_here, enum prediction v_from)
+struct embedded embedded_new_predicting(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
+                                        double bpd, uint32_t first_head, uint32_t n_heads_here,
+                                        enum prediction v_from)
 {
-    struct embedded m = { .g = random_table_geometry(n_layers, n_heads, n_kv_heads, d), .first_head = first_head,
-                          .n_heads = n_heads_here ? n_heads_here : n_kv_heads };
+    struct embedded m = {.g = random_table_geometry(n_layers, n_heads, n_kv_heads, d),
+                         .first_head = first_head,
+                         .n_heads = n_heads_here ? n_heads_here : n_kv_heads};
     kvc_model_id id = embedded_id(&m);
     int r = random_table_bytes(&m.g, 1, bpd, v_from, &m.bytes, &m.n_bytes);
 
@@ -57,13 +66,14 @@ void embedded_free(struct embedded *m)
     free(m->bytes);
 }
 
-void embedded_round_trip(const struct embedded *m, const struct table *t, uint32_t layer, const float *k, const float *v,
-                         float *ret_k, float *ret_v)
+void embedded_round_trip(const struct embedded *m, const struct table *t, uint32_t layer, const float *k,
+                         const float *v, float *ret_k, float *ret_v)
 {
     float *scratch = malloc(codec_scratch_floats() * sizeof(float));
-    uint8_t *codes = malloc((m->n_heads + 1) * TABLE_RANK_MAX), *codes_v = codes + m->n_heads * TABLE_RANK_MAX;
-    const uint8_t *keys[GEOMETRY_HEADS_MAX] = { NULL };
-    struct encode_counts count = { 0 };
+    uint8_t *codes = malloc((m->n_heads + 1) * TABLE_RANK_MAX),
+            *codes_v = codes + m->n_heads * TABLE_RANK_MAX;
+    const uint8_t *keys[GEOMETRY_HEADS_MAX] = {NULL};
+    struct encode_counts count = {0};
     size_t d = m->g.d;
     int r = 0;
 
@@ -89,7 +99,8 @@ void embedded_round_trip(const struct embedded *m, const struct table *t, uint32
 /* A hash of the coordinates as a normal number (Irwin-Hall): the same wherever it is asked for. */
 static float number(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
-    uint64_t x = a * 0x9e3779b97f4a7c15u ^ b * 0xbf58476d1ce4e5b9u ^ c * 0x94d049bb133111ebu ^ d * 0xd6e8feb86659fd93u;
+    uint64_t x =
+        a * 0x9e3779b97f4a7c15u ^ b * 0xbf58476d1ce4e5b9u ^ c * 0x94d049bb133111ebu ^ d * 0xd6e8feb86659fd93u;
     double sum = 0;
 
     for (unsigned i = 0; i < 6; i++) {
@@ -112,8 +123,8 @@ static float *numbers(uint64_t kind, uint32_t text, uint32_t layer, size_t first
     return x;
 }
 
-float *embedded_input(const struct embedded *m, uint32_t text, uint32_t layer, enum kvc_side side, size_t first,
-                      size_t n)
+float *embedded_input(const struct embedded *m, uint32_t text, uint32_t layer, enum kvc_side side,
+                      size_t first, size_t n)
 {
     size_t width = (size_t) m->n_heads * m->g.d;
     float *x = numbers(1 + side, text, layer, first, n, width);
@@ -133,7 +144,8 @@ float *embedded_queries(const struct embedded *m, uint32_t text, uint32_t layer,
 int embedded_append(const struct embedded *m, kvc_seq *s, uint32_t text, size_t first, size_t n)
 {
     for (uint32_t layer = 0; layer < m->g.n_layers; layer++) {
-        float *k = embedded_input(m, text, layer, KVC_K, first, n), *v = embedded_input(m, text, layer, KVC_V, first, n);
+        float *k = embedded_input(m, text, layer, KVC_K, first, n),
+              *v = embedded_input(m, text, layer, KVC_V, first, n);
         int r = kvc_seq_append(s, layer, KVC_F32, k, v, n);
 
         free(k);
@@ -167,8 +179,8 @@ static void rotate(const struct geometry *g, const float *x, size_t position, do
     }
 }
 
-double *embedded_attention(const struct embedded *m, const float *k, const float *v, const float *q, size_t first,
-                           size_t n)
+double *embedded_attention(const struct embedded *m, const float *k, const float *v, const float *q,
+                           size_t first, size_t n)
 {
     const struct geometry *g = &m->g;
     uint32_t group = geometry_group(g), n_q = m->n_heads * group, d = g->d;
@@ -203,7 +215,7 @@ double *embedded_attention(const struct embedded *m, const float *k, const float
 
 double embedded_nmse_max(const struct embedded *m)
 {
-    kvc_model_info info = { .struct_bytes = sizeof(info) };
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
 
     assert(kvc_model_get_info(m->model, &info) == 0);
     return strcmp(info.kernel, "reference") == 0 ? 0x1p-32 : 0x1p-12;

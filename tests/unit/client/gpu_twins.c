@@ -12,16 +12,22 @@
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/oracle.h"
 
-/* ---- clients ----------------------------------------------------------------------------------------------------- */
+/* ---- clients ---- */
 
 static kvc_model_id id_of(const struct geometry *g, const struct twins_shape *shape)
 {
     kvc_model_id id = {
         .struct_bytes = sizeof(id),
-        .geometry = { .struct_bytes = sizeof(kvc_geometry), .n_layers = g->n_layers, .n_heads = g->n_heads,
-                      .n_kv_heads = g->n_kv_heads, .head_dim = g->d, .n_rot = g->n_rot, .attn_scale = g->attn_scale,
-                      .rope_freq = g->freq },
-        .first_kv_head = shape->first_head, .n_kv_heads_here = shape->n_heads_here,
+        .geometry = {.struct_bytes = sizeof(kvc_geometry),
+                     .n_layers = g->n_layers,
+                     .n_heads = g->n_heads,
+                     .n_kv_heads = g->n_kv_heads,
+                     .head_dim = g->d,
+                     .n_rot = g->n_rot,
+                     .attn_scale = g->attn_scale,
+                     .rope_freq = g->freq},
+        .first_kv_head = shape->first_head,
+        .n_kv_heads_here = shape->n_heads_here,
     };
 
     memcpy(id.model_digest, random_table_model_digest, sizeof(id.model_digest));
@@ -43,7 +49,7 @@ static int open_gpu(struct twins *t, const kvc_model_id *id, const void *bytes, 
     int r = kvc_client_new(&t->gpu);
 
     assert(r == 0);
-    r = kvc_client_set_gpu(t->gpu, &(kvc_gpu_options) { .struct_bytes = sizeof(kvc_gpu_options) });
+    r = kvc_client_set_gpu(t->gpu, &(kvc_gpu_options){.struct_bytes = sizeof(kvc_gpu_options)});
     if (r == 0)
         r = kvc_model_open_table(t->gpu, id, bytes, n_bytes, &t->gpu_model);
     if (r < 0) {
@@ -64,7 +70,7 @@ void twins_open(struct twins *t, const struct twins_shape *shape, int *ret_err)
 
     g.n_rot = shape->n_rot > 0 ? shape->n_rot : g.n_rot;
     id = id_of(&g, shape);
-    *t = (struct twins) { .g = g, .n_heads = shape->n_heads_here > 0 ? shape->n_heads_here : g.n_kv_heads };
+    *t = (struct twins){.g = g, .n_heads = shape->n_heads_here > 0 ? shape->n_heads_here : g.n_kv_heads};
     bytes = make_table(&g, shape, &n_bytes);
     r = kvc_client_new(&t->cpu);
     assert(r == 0);
@@ -107,7 +113,7 @@ void twins_free(struct twins *t)
 
 struct twin twin_new(const struct twins *t, uint64_t text)
 {
-    struct twin s = { .text = text };
+    struct twin s = {.text = text};
     int r = kvc_seq_new(t->cpu_model, NULL, 0, &s.cpu);
 
     assert(r == 0);
@@ -120,7 +126,7 @@ struct twin twin_new(const struct twins *t, uint64_t text)
 
 struct twin twin_fork(const struct twin *s, uint64_t text)
 {
-    struct twin f = { .text = text };
+    struct twin f = {.text = text};
     int r = kvc_seq_fork(s->cpu, &f.cpu);
 
     assert(r == 0);
@@ -137,12 +143,12 @@ void twin_free(struct twin *s)
     s->gpu = kvc_seq_free(s->gpu);
 }
 
-/* ---- device memory ----------------------------------------------------------------------------------------------- */
+/* ---- device memory ---- */
 
 struct gpu_memory twins_take(const struct twins *t, const void *from, size_t bytes)
 {
-    struct gpu_memory m = { 0 };
-    struct errmsg e = { "" };
+    struct gpu_memory m = {0};
+    struct errmsg e = {""};
     int r = gpu_alloc(t->gpu->gpu, bytes, &m, &e);
 
     if (r == 0 && from)
@@ -160,7 +166,7 @@ void twins_give(const struct twins *t, struct gpu_memory *m)
 
 static void fetch(const struct twins *t, void *to, cu_ptr from, size_t bytes)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r = gpu_read(t->gpu->gpu, to, from, bytes, &e);
 
     if (r < 0)
@@ -168,12 +174,14 @@ static void fetch(const struct twins *t, void *to, cu_ptr from, size_t bytes)
     assert(r == 0);
 }
 
-/* ---- appending --------------------------------------------------------------------------------------------------- */
+/* ---- appending ---- */
 
-/* A number in about N(0, 1) that only depends on where it stands (splitmix64 of the coordinates, summed: Irwin-Hall). */
+/* A number in about N(0, 1) that only depends on where it stands (splitmix64 of the coordinates, summed:
+ * Irwin-Hall). */
 static float number(uint64_t text, uint64_t place, uint64_t position, uint64_t i)
 {
-    uint64_t x = text * 0x9e3779b97f4a7c15u + place * 0xbf58476d1ce4e5b9u + position * 0x94d049bb133111ebu + i * 0xd6e8feb86659fd93u;
+    uint64_t x = text * 0x9e3779b97f4a7c15u + place * 0xbf58476d1ce4e5b9u + position * 0x94d049bb133111ebu +
+                 i * 0xd6e8feb86659fd93u;
     double sum = 0;
 
     for (unsigned n = 0; n < 4; n++) {
@@ -185,7 +193,8 @@ static float number(uint64_t text, uint64_t place, uint64_t position, uint64_t i
     return (float) ((sum - 2.0) * 1.7320508075688772);
 }
 
-float *twins_input(const struct twins *t, uint64_t text, uint32_t layer, unsigned kind, size_t first, size_t n)
+float *twins_input(const struct twins *t, uint64_t text, uint32_t layer, unsigned kind, size_t first,
+                   size_t n)
 {
     size_t width = (size_t) t->n_heads * t->g.d * (kind == 2 ? geometry_group(&t->g) : 1);
     float *x = malloc(n * width * sizeof(*x) + 1);
@@ -226,7 +235,8 @@ int twin_append_layer(const struct twins *t, struct twin *s, uint32_t layer, enu
         m[side] = twins_take(t, x[side], convert(x[side], numbers, dtype));
     }
     on_cpu = kvc_seq_append(s->cpu, layer, dtype, x[0], x[1], n);
-    on_gpu = kvc_seq_append(s->gpu, layer, dtype, (const void *) (uintptr_t) m[0].at, (const void *) (uintptr_t) m[1].at, n);
+    on_gpu = kvc_seq_append(s->gpu, layer, dtype, (const void *) (uintptr_t) m[0].at,
+                            (const void *) (uintptr_t) m[1].at, n);
     CU_ASSERT_EQUAL(on_cpu, on_gpu);
     for (unsigned side = 0; side < 2; side++) {
         twins_give(t, &m[side]);
@@ -244,34 +254,50 @@ int twin_append(const struct twins *t, struct twin *s, enum kvc_dtype dtype, siz
     return r;
 }
 
-/* ---- attention --------------------------------------------------------------------------------------------------- */
+/* ---- attention ---- */
 
-/* One KV head of what the GPU gave, held against binary64 over the CPU's pages and rows; the bound is test_kernels.c's. */
-static bool head_is_right(const struct twins *t, const struct twin *s, uint32_t layer, uint32_t head, const float *q, float *out,
-                          size_t n_q, uint32_t window)
+/* One KV head of what the GPU gave, held against binary64 over the CPU's pages and rows; the bound is
+ * test_kernels.c's. */
+static bool head_is_right(const struct twins *t, const struct twin *s, uint32_t layer, uint32_t head,
+                          const float *q, float *out, size_t n_q, uint32_t window)
 {
     const struct kvc_seq *seq = s->cpu;
     const struct layer *l = &seq->layers[layer];
-    size_t packed = l->n_packed * CHUNK_TOKENS, group = geometry_group(&t->g), d = t->g.d, stride = t->n_heads * group * d;
+    size_t packed = l->n_packed * CHUNK_TOKENS, group = geometry_group(&t->g), d = t->g.d,
+           stride = t->n_heads * group * d;
     const struct attend_args a = {
-        .layout = &seq->table->layout, .layer = layer, .head = head, .payloads = seq_payloads(s->cpu), .n_pages = l->n_packed,
-        .n_sink = seq->table->table->n_sink, .exact_k = l->rows[SIDE_K] + seq_row(seq, head, 0),
-        .exact_v = l->rows[SIDE_V] + seq_row(seq, head, 0), .exact_stride = d, .exact_first = packed,
-        .n_exact = l->length - packed, .q = q + head * group * d, .q_stride = stride, .q_first = l->length - n_q, .n_q = n_q,
-        .out = out + head * group * d, .out_stride = stride, .window = window,
+        .layout = &seq->table->layout,
+        .layer = layer,
+        .head = head,
+        .payloads = seq_payloads(s->cpu),
+        .n_pages = l->n_packed,
+        .n_sink = seq->table->table->n_sink,
+        .exact_k = l->rows[SIDE_K] + seq_row(seq, head, 0),
+        .exact_v = l->rows[SIDE_V] + seq_row(seq, head, 0),
+        .exact_stride = d,
+        .exact_first = packed,
+        .n_exact = l->length - packed,
+        .q = q + head * group * d,
+        .q_stride = stride,
+        .q_first = l->length - n_q,
+        .n_q = n_q,
+        .out = out + head * group * d,
+        .out_stride = stride,
+        .window = window,
     };
     struct oracle_report r = oracle_packed(&a, NULL);
     double limit = r.tolerance + 6 * (r.tolerance_half - r.tolerance);
 
     if (!(r.error <= limit)) /* false for NaN */
-        printf("    layer %u head %u, %zu tokens, %zu packed, %zu queries, window %u: %g > %g\n", layer, head, l->length, packed,
-               n_q, window, r.error, limit);
+        printf("    layer %u head %u, %zu tokens, %zu packed, %zu queries, window %u: %g > %g\n", layer, head,
+               l->length, packed, n_q, window, r.error, limit);
     return r.error <= limit;
 }
 
-bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, size_t n, uint32_t layer, uint32_t window)
+bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, size_t n, uint32_t layer,
+                  uint32_t window)
 {
-    const kvc_attend_options o = { .struct_bytes = sizeof(o), .window = window, .exact_rope = n % 2 };
+    const kvc_attend_options o = {.struct_bytes = sizeof(o), .window = window, .exact_rope = n % 2};
     size_t width = (size_t) t->n_heads * geometry_group(&t->g) * t->g.d;
     kvc_attend_item *items = calloc(n, sizeof(*items));
     struct gpu_memory *m = calloc(2 * n, sizeof(*m));
@@ -284,8 +310,8 @@ bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, s
         q[i] = twins_input(t, seqs[i].text, layer, 2, seqs[i].cpu->layers[layer].length - n_q[i], n_q[i]);
         m[2 * i] = twins_take(t, q[i], n_q[i] * width * sizeof(float) + 1);
         m[2 * i + 1] = twins_take(t, NULL, n_q[i] * width * sizeof(float) + 1);
-        items[i] = (kvc_attend_item) { seqs[i].gpu, (const float *) (uintptr_t) m[2 * i].at, n_q[i],
-                                       (float *) (uintptr_t) m[2 * i + 1].at };
+        items[i] = (kvc_attend_item){seqs[i].gpu, (const float *) (uintptr_t) m[2 * i].at, n_q[i],
+                                     (float *) (uintptr_t) m[2 * i + 1].at};
     }
     r = n == 1 && window == 0 ? kvc_seq_attend(seqs[0].gpu, layer, items[0].q, n_q[0], items[0].out)
                               : kvc_seq_attend_batch(items, n, layer, &o);
@@ -312,9 +338,10 @@ bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, s
     return r == 0 && right;
 }
 
-/* ---- comparing --------------------------------------------------------------------------------------------------- */
+/* ---- comparing ---- */
 
-bool twin_reads_alike(const struct twins *t, const struct twin *s, uint32_t layer, enum kvc_side side, size_t first, size_t n)
+bool twin_reads_alike(const struct twins *t, const struct twin *s, uint32_t layer, enum kvc_side side,
+                      size_t first, size_t n)
 {
     size_t bytes = n * t->n_heads * t->g.d * sizeof(float);
     float *want = malloc(bytes + 1), *got = malloc(bytes + 1);
@@ -357,7 +384,7 @@ static bool page_is_alike(const struct twins *t, const struct twin *s, size_t ch
 
 static bool usage_is_alike(const struct twin *s)
 {
-    kvc_usage want = { .struct_bytes = sizeof(want) }, got = { .struct_bytes = sizeof(got) };
+    kvc_usage want = {.struct_bytes = sizeof(want)}, got = {.struct_bytes = sizeof(got)};
 
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s->cpu, &want), 0);
     CU_ASSERT_EQUAL(kvc_seq_get_usage(s->gpu, &got), 0);
@@ -378,7 +405,7 @@ bool twin_is_alike(const struct twins *t, const struct twin *s)
     for (size_t i = 0; alike && i < n_packed; i++)
         alike = page_is_alike(t, s, i);
     if (!alike)
-        printf("    %zu and %zu tokens, %zu and %zu chunks packed\n", length, kvc_seq_length(s->gpu), n_packed,
-               seq_n_packed(s->gpu));
+        printf("    %zu and %zu tokens, %zu and %zu chunks packed\n", length, kvc_seq_length(s->gpu),
+               n_packed, seq_n_packed(s->gpu));
     return alike;
 }

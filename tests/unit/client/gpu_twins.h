@@ -1,6 +1,7 @@
 /*
- * The same sequences twice: of an embedded client on the CPU, which other tests hold against oracles, and of one on the GPU, of
- * which everything must be the same: packed bytes and what is read to the bit, attention within what its kernels promise.
+ * The same sequences twice: of an embedded client on the CPU, which other tests hold against oracles, and of
+ * one on the GPU, of which everything must be the same: packed bytes and what is read to the bit, attention
+ * within what its kernels promise.
  */
 #pragma once
 
@@ -14,7 +15,7 @@
 
 struct twins_shape {
     uint32_t n_layers, n_heads, n_kv_heads, d;
-    uint32_t n_rot;          /* 0: all of d */
+    uint32_t n_rot; /* 0: all of d */
     uint32_t n_sink;
     double bpd;
     enum prediction v_from;
@@ -23,7 +24,7 @@ struct twins_shape {
 
 struct twins {
     struct geometry g;
-    uint32_t n_heads;        /* KV heads of the shard */
+    uint32_t n_heads; /* KV heads of the shard */
     kvc_client *cpu, *gpu;
     kvc_model *cpu_model, *gpu_model;
 };
@@ -31,23 +32,27 @@ struct twins {
 /* One text in both clients. */
 struct twin {
     kvc_seq *cpu, *gpu;
-    uint64_t text;           /* of its tokens from here on */
+    uint64_t text; /* of its tokens from here on */
 };
 
-/* Everything asserts, but opening the GPU's part where @ret_err says what its first failure was: then that is closed already. */
+/* Everything asserts, but opening the GPU's part where @ret_err says what its first failure was: then that is
+ * closed already. */
 void twins_open(struct twins *t, const struct twins_shape *shape, int *ret_err);
 struct twins twins_new(const struct twins_shape *shape);
 void twins_free(struct twins *t);
 
-/* Another table's models in the same clients, which @t frees. @shape: as that of @t, but for bpd, sinks and prediction. */
+/* Another table's models in the same clients, which @t frees. @shape: as that of @t, but for bpd, sinks and
+ * prediction. */
 struct twins twins_other(const struct twins *t, const struct twins_shape *shape);
 
 struct twin twin_new(const struct twins *t, uint64_t text);
 struct twin twin_fork(const struct twin *s, uint64_t text);
 void twin_free(struct twin *s);
 
-/* Vectors of a position: one token's, in any layer, [shard heads * d] per side, queries [shard query heads * d]. */
-float *twins_input(const struct twins *t, uint64_t text, uint32_t layer, unsigned kind, size_t first, size_t n);
+/* Vectors of a position: one token's, in any layer, [shard heads * d] per side, queries [shard query heads *
+ * d]. */
+float *twins_input(const struct twins *t, uint64_t text, uint32_t layer, unsigned kind, size_t first,
+                   size_t n);
 
 /* Device memory with @bytes of @from; freed by twins_give(). */
 struct gpu_memory twins_take(const struct twins *t, const void *from, size_t bytes);
@@ -57,9 +62,13 @@ void twins_give(const struct twins *t, struct gpu_memory *m);
 int twin_append(const struct twins *t, struct twin *s, enum kvc_dtype dtype, size_t n);
 int twin_append_layer(const struct twins *t, struct twin *s, uint32_t layer, enum kvc_dtype dtype, size_t n);
 
-/* @n sequences' newest @n_q[i] tokens attend in @layer, in one batch; results are held against attention in binary64. */
-bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, size_t n, uint32_t layer, uint32_t window);
+/* @n sequences' newest @n_q[i] tokens attend in @layer, in one batch; results are held against attention in
+ * binary64. */
+bool twins_attend(const struct twins *t, struct twin *seqs, const size_t *n_q, size_t n, uint32_t layer,
+                  uint32_t window);
 
-/* One range, one layer and side; and everything that a sequence holds: lengths, packed bytes, reads, usage. */
-bool twin_reads_alike(const struct twins *t, const struct twin *s, uint32_t layer, enum kvc_side side, size_t first, size_t n);
+/* One range, one layer and side; and everything that a sequence holds: lengths, packed bytes, reads, usage.
+ */
+bool twin_reads_alike(const struct twins *t, const struct twin *s, uint32_t layer, enum kvc_side side,
+                      size_t first, size_t n);
 bool twin_is_alike(const struct twins *t, const struct twin *s);

@@ -4,7 +4,8 @@
 #ifdef __cplusplus
 extern "C"
 #endif
-int kvcobra_header_compiles(void);
+    int
+    kvcobra_header_compiles(void);
 
 int kvcobra_header_compiles(void)
 {

@@ -18,10 +18,10 @@
 
 #define PEER_EXTENT_BYTES (1u << 20)
 
-static const uint8_t index_key[INDEX_KEY_BYTES] = { 3 };
-const uint32_t peer_tokens[65] = { 1, 2, 3 };
+static const uint8_t index_key[INDEX_KEY_BYTES] = {3};
+const uint32_t peer_tokens[65] = {1, 2, 3};
 
-/* ---- answers ------------------------------------------------------------------------------------------------------ */
+/* ---- answers ---- */
 
 static struct extent *object(size_t bytes, enum extent_access access)
 {
@@ -41,7 +41,8 @@ static void answer_hello(struct peer *p, Kvcobra__Reply *reply)
     kvcobra__hello_reply__init(&hello);
     kvcobra__lease_reply__init(&lease);
     hello.version = p->lie == HELLO_VERSION ? 9 : PROTO_VERSION;
-    hello.session_token = (ProtobufCBinaryData) { p->lie == HELLO_SHORT_TOKEN ? 31 : SESSION_TOKEN_BYTES, token };
+    hello.session_token =
+        (ProtobufCBinaryData){p->lie == HELLO_SHORT_TOKEN ? 31 : SESSION_TOKEN_BYTES, token};
     reply->body_case = KVCOBRA__REPLY__BODY_HELLO;
     reply->hello = &hello;
     if (p->lie == HELLO_WRONG_BODY) {
@@ -64,10 +65,10 @@ static void answer_confirm(const struct peer *p, Kvcobra__Reply *reply)
 {
     static Kvcobra__ConfirmReply confirm;
     static Kvcobra__Device device;
-    static uint8_t pool[BOOT_ID_BYTES] = { 9 };
+    static uint8_t pool[BOOT_ID_BYTES] = {9};
 
     kvcobra__confirm_reply__init(&confirm);
-    confirm.pool = (ProtobufCBinaryData) { p->lie == CONFIRM_NO_POOL ? 0 : sizeof(pool), pool };
+    confirm.pool = (ProtobufCBinaryData){p->lie == CONFIRM_NO_POOL ? 0 : sizeof(pool), pool};
     if (p->lie == CONFIRM_OTHER_BOOT_ID)
         reply->boot_id.data[0] = 8;
     if (p->lie == CONFIRM_NO_BODY)
@@ -76,7 +77,8 @@ static void answer_confirm(const struct peer *p, Kvcobra__Reply *reply)
     reply->confirm = &confirm;
     kvcobra__device__init(&device);
     device.name = (char *) "gpu0";
-    device.uuid = (char *) (p->lie == GPU_OTHER_DEVICE ? "GPU-c1c1c1c1-c1c1-c1c1-c1c1-c1c1c1c1c1c1" : PEER_GPU);
+    device.uuid =
+        (char *) (p->lie == GPU_OTHER_DEVICE ? "GPU-c1c1c1c1-c1c1-c1c1-c1c1-c1c1c1c1c1c1" : PEER_GPU);
     device.pool_bytes = PEER_EXTENT_BYTES;
     confirm.device = is_gpu(p) && p->lie != GPU_NO_DEVICE ? &device : NULL;
 }
@@ -84,7 +86,7 @@ static void answer_confirm(const struct peer *p, Kvcobra__Reply *reply)
 static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
 {
     static Kvcobra__OpenModelReply open;
-    const struct index_hit hit = { 5, 0, 6 };
+    const struct index_hit hit = {5, 0, 6};
     struct extent *control = object(CONTROL_PAGE_BYTES, EXTENT_READ), *index = object(65536, EXTENT_READ);
     struct extent *session = object(p->lie == OPEN_SESSION_SIZE ? 8192 : 4096, EXTENT_READ_WRITE);
     struct extent *arena = object(1 << 20, EXTENT_READ_WRITE);
@@ -94,7 +96,11 @@ static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
     page->magic = CONTROL_MAGIC;
     page->version = 1;
     memcpy(page->models[0].digests[0], p->digest, sizeof(p->digest));
-    page->models[0].word = control_word(1, p->lie == CONTROL_ENTRY ? 200 : p->lie == CONTROL_NONE ? 255 : 0, 255, 0);
+    page->models[0].word = control_word(1,
+                                        p->lie == CONTROL_ENTRY  ? 200
+                                        : p->lie == CONTROL_NONE ? 255
+                                                                 : 0,
+                                        255, 0);
     index_writer_init(&w, extent_data(index), extent_bytes(index));
     assert(index_insert(&w, &p->key, &hit) == 0);
     if (p->lie == OPEN_INDEX_HEAD)
@@ -102,8 +108,8 @@ static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
     kvcobra__open_model_reply__init(&open);
     open.model = 1;
     open.control_slot = p->lie == OPEN_CONTROL_SLOT ? CONTROL_MODELS_MAX : 0;
-    open.table_digest = (ProtobufCBinaryData) { 32, p->digest };
-    open.index_key = (ProtobufCBinaryData) { p->lie == OPEN_SHORT_KEY ? 31 : 32, (uint8_t *) index_key };
+    open.table_digest = (ProtobufCBinaryData){32, p->digest};
+    open.index_key = (ProtobufCBinaryData){p->lie == OPEN_SHORT_KEY ? 31 : 32, (uint8_t *) index_key};
     open.control_bytes = CONTROL_PAGE_BYTES + (p->lie == OPEN_CONTROL_SIZE ? 4096 : 0);
     open.index_bytes = extent_bytes(index);
     open.session_bytes = extent_bytes(session);
@@ -126,7 +132,8 @@ static size_t answer_fetch(struct peer *p, Kvcobra__Reply *reply, int *fds)
     static Kvcobra__FetchTableReply fetch;
     static const char other[] = "this is no table at all, whatever the reply says";
     int fd = memfd_create("table", MFD_CLOEXEC);
-    ssize_t n = p->lie == FETCH_OTHER_TABLE ? write(fd, other, sizeof(other)) : write(fd, p->table, p->n_table);
+    ssize_t n =
+        p->lie == FETCH_OTHER_TABLE ? write(fd, other, sizeof(other)) : write(fd, p->table, p->n_table);
 
     assert(n > 0);
     kvcobra__fetch_table_reply__init(&fetch);
@@ -141,14 +148,15 @@ static void answer_lease(struct peer *p, Kvcobra__Reply *reply)
 {
     static Kvcobra__LeaseReply lease;
     static Kvcobra__PageRef page;
-    static Kvcobra__PageRef *pages[2] = { &page, &page };
+    static Kvcobra__PageRef *pages[2] = {&page, &page};
 
     kvcobra__lease_reply__init(&lease);
     kvcobra__page_ref__init(&page);
     page.extent = 1;
     page.bytes = p->page_bytes + (p->lie == LEASE_BYTES || p->lie == GPU_LEASE_BYTES);
-    page.offset = p->lie == LEASE_OFFSET || p->lie == GPU_LEASE_OFFSET ? UINT64_MAX - 127
-                  : p->lie == LEASE_UNALIGNED || p->lie == GPU_LEASE_UNALIGNED ? 64 : 128;
+    page.offset = p->lie == LEASE_OFFSET || p->lie == GPU_LEASE_OFFSET         ? UINT64_MAX - 127
+                  : p->lie == LEASE_UNALIGNED || p->lie == GPU_LEASE_UNALIGNED ? 64
+                                                                               : 128;
     lease.lease = 1;
     lease.pages = pages;
     lease.n_pages = p->lie == LEASE_MORE ? 2 : 1;
@@ -161,7 +169,7 @@ static void answer_reserve(const struct peer *p, Kvcobra__Reply *reply)
 {
     static Kvcobra__ReserveReply reserve;
     static Kvcobra__PageRef slot;
-    static Kvcobra__PageRef *slots[1] = { &slot };
+    static Kvcobra__PageRef *slots[1] = {&slot};
     static protobuf_c_boolean exists[1];
 
     kvcobra__reserve_reply__init(&reserve);
@@ -170,7 +178,9 @@ static void answer_reserve(const struct peer *p, Kvcobra__Reply *reply)
     slot.slot = 8;
     slot.generation = 9;
     slot.bytes = p->page_bytes - (p->lie == GPU_SLOT_BYTES);
-    slot.offset = p->lie == GPU_SLOT_OFFSET ? PEER_EXTENT_BYTES - 128 : p->lie == GPU_SLOT_UNALIGNED ? 65600 : 65536;
+    slot.offset = p->lie == GPU_SLOT_OFFSET      ? PEER_EXTENT_BYTES - 128
+                  : p->lie == GPU_SLOT_UNALIGNED ? 65600
+                                                 : 65536;
     reserve.slots = slots;
     reserve.exists = exists;
     reserve.n_slots = reserve.n_exists = 1;
@@ -182,15 +192,15 @@ static void answer_commit(const struct peer *p, Kvcobra__Reply *reply)
 {
     static Kvcobra__CommitReply commit;
     static Kvcobra__PageRef page;
-    static Kvcobra__PageRef *pages[1] = { &page };
+    static Kvcobra__PageRef *pages[1] = {&page};
     static int32_t errs[1];
 
     if (p->lie == GPU_GONE)
         _exit(0);
     kvcobra__commit_reply__init(&commit);
     kvcobra__page_ref__init(&page);
-    page = (Kvcobra__PageRef) { .base = page.base, .extent = 1, .slot = 8, .generation = 9, .offset = 65536,
-                                .bytes = p->page_bytes };
+    page = (Kvcobra__PageRef){
+        .base = page.base, .extent = 1, .slot = 8, .generation = 9, .offset = 65536, .bytes = p->page_bytes};
     commit.pages = pages;
     commit.errs = errs;
     commit.n_pages = commit.n_errs = p->lie == GPU_COMMIT_FEW ? 0 : 1;
@@ -208,7 +218,7 @@ static size_t answer_handle(size_t handle_bytes, Kvcobra__Reply *reply)
     memset(handle, 0x5a, sizeof(handle));
     kvcobra__get_extent_reply__init(&get);
     get.bytes = PEER_EXTENT_BYTES;
-    get.ipc_handle = (ProtobufCBinaryData) { handle_bytes, handle };
+    get.ipc_handle = (ProtobufCBinaryData){handle_bytes, handle};
     reply->body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
     reply->get_extent = &get;
     return 0;
@@ -239,8 +249,13 @@ static size_t answer_extent(struct peer *p, Kvcobra__Reply *reply, int *fds)
     static Kvcobra__GetExtentReply get;
     struct extent *x = object(1 << 20, EXTENT_READ);
     struct page_header h = {
-        .format_version = PAGE_FORMAT_VERSION, .codec_id = PAGE_CODEC_HALF_TILES, .key = p->key, .n_heads = 1,
-        .first_position = p->lie == LEASE_OTHER_POSITION ? 64 : 0, .n_tokens = 64, .flags = PAGE_FLAG_FIRST,
+        .format_version = PAGE_FORMAT_VERSION,
+        .codec_id = PAGE_CODEC_HALF_TILES,
+        .key = p->key,
+        .n_heads = 1,
+        .first_position = p->lie == LEASE_OTHER_POSITION ? 64 : 0,
+        .n_tokens = 64,
+        .flags = PAGE_FLAG_FIRST,
         .payload_bytes = p->page_bytes - 128,
     };
 
@@ -258,14 +273,14 @@ static size_t answer_extent(struct peer *p, Kvcobra__Reply *reply, int *fds)
 
 static void answer(struct peer *p, const Kvcobra__Request *m)
 {
-    static uint8_t boot_id[BOOT_ID_BYTES] = { 7 };
+    static uint8_t boot_id[BOOT_ID_BYTES] = {7};
     Kvcobra__Reply reply = KVCOBRA__REPLY__INIT;
     size_t n_fds = 0;
     int fds[4];
     ssize_t n;
 
     reply.id = m->id;
-    reply.boot_id = (ProtobufCBinaryData) { BOOT_ID_BYTES, boot_id };
+    reply.boot_id = (ProtobufCBinaryData){BOOT_ID_BYTES, boot_id};
     if (m->body_case == KVCOBRA__REQUEST__BODY_HELLO)
         answer_hello(p, &reply);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_OPEN_MODEL)
@@ -306,11 +321,11 @@ _Noreturn void peer_serve(int listener, struct peer *p)
     }
 }
 
-/* ---- setting up ---------------------------------------------------------------------------------------------------- */
+/* ---- setting up ---- */
 
 void peer_init(struct peer *p, const struct embedded *m, enum lie lie)
 {
-    kvc_model_info info = { .struct_bytes = sizeof(info) };
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
     int r = kvc_model_get_info(m->model, &info);
 
     assert(r == 0);
@@ -319,13 +334,13 @@ void peer_init(struct peer *p, const struct embedded *m, enum lie lie)
     p->n_table = m->n_bytes;
     memcpy(p->digest, info.table_digest, sizeof(p->digest));
     p->page_bytes = info.first_page_bytes;
-    chunk_key_derive(index_key, &(struct chunk_identity) { p->digest, random_table_model_digest, 0, 1, NULL, 0 }, NULL,
-                     peer_tokens, &p->key);
+    chunk_key_derive(index_key, &(struct chunk_identity){p->digest, random_table_model_digest, 0, 1, NULL, 0},
+                     NULL, peer_tokens, &p->key);
 }
 
 int peer_listen(char *dir, char *path, size_t path_bytes)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
     int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), r;
 
     assert(listener >= 0 && mkdtemp(dir));

@@ -1,5 +1,6 @@
 /*
- * A peer that speaks the protocol like a daemon with one published chunk, and lies as it is told. It runs in a process of its own.
+ * A peer that speaks the protocol like a daemon with one published chunk, and lies as it is told. It runs in
+ * a process of its own.
  */
 #pragma once
 
@@ -14,18 +15,53 @@
 
 enum lie {
     NO_LIE = 0,
-    HELLO_VERSION, HELLO_OTHER_ID, HELLO_POSITIVE_ERRNO, HELLO_WRONG_BODY, HELLO_SHORT_BOOT_ID, HELLO_SILENT_CLOSE,
-    HELLO_SHORT_TOKEN, CONFIRM_OTHER_BOOT_ID, CONFIRM_NO_POOL, CONFIRM_NO_BODY,
-    OPEN_FEW_FDS, OPEN_CONTROL_SLOT, OPEN_SHORT_KEY, OPEN_UNSEALED, OPEN_CONTROL_SIZE, OPEN_INDEX_HEAD,
+    HELLO_VERSION,
+    HELLO_OTHER_ID,
+    HELLO_POSITIVE_ERRNO,
+    HELLO_WRONG_BODY,
+    HELLO_SHORT_BOOT_ID,
+    HELLO_SILENT_CLOSE,
+    HELLO_SHORT_TOKEN,
+    CONFIRM_OTHER_BOOT_ID,
+    CONFIRM_NO_POOL,
+    CONFIRM_NO_BODY,
+    OPEN_FEW_FDS,
+    OPEN_CONTROL_SLOT,
+    OPEN_SHORT_KEY,
+    OPEN_UNSEALED,
+    OPEN_CONTROL_SIZE,
+    OPEN_INDEX_HEAD,
     OPEN_SESSION_SIZE,
-    FETCH_NO_FD, FETCH_SIZE, FETCH_OTHER_TABLE,
-    CONTROL_ENTRY, CONTROL_NONE,
-    LEASE_OFFSET, LEASE_UNALIGNED, LEASE_BYTES, LEASE_DAMAGED, LEASE_OTHER_POSITION, LEASE_MORE, LEASE_HANDLE,
+    FETCH_NO_FD,
+    FETCH_SIZE,
+    FETCH_OTHER_TABLE,
+    CONTROL_ENTRY,
+    CONTROL_NONE,
+    LEASE_OFFSET,
+    LEASE_UNALIGNED,
+    LEASE_BYTES,
+    LEASE_DAMAGED,
+    LEASE_OTHER_POSITION,
+    LEASE_MORE,
+    LEASE_HANDLE,
     N_LIES,
     /* of a daemon with a GPU */
     GPU_TRUTH = N_LIES,
-    GPU_NO_DEVICE, GPU_OTHER_DEVICE, GPU_ON_HOST, GPU_FRACTION, GPU_SHORT, GPU_HANDLE_SHORT, GPU_HANDLE_NOBODYS,
-    GPU_LEASE_OFFSET, GPU_LEASE_UNALIGNED, GPU_LEASE_BYTES, GPU_SLOT_OFFSET, GPU_SLOT_UNALIGNED, GPU_SLOT_BYTES, GPU_COMMIT_FEW, GPU_GONE,
+    GPU_NO_DEVICE,
+    GPU_OTHER_DEVICE,
+    GPU_ON_HOST,
+    GPU_FRACTION,
+    GPU_SHORT,
+    GPU_HANDLE_SHORT,
+    GPU_HANDLE_NOBODYS,
+    GPU_LEASE_OFFSET,
+    GPU_LEASE_UNALIGNED,
+    GPU_LEASE_BYTES,
+    GPU_SLOT_OFFSET,
+    GPU_SLOT_UNALIGNED,
+    GPU_SLOT_BYTES,
+    GPU_COMMIT_FEW,
+    GPU_GONE,
     GPU_END,
 };
 
@@ -35,8 +71,8 @@ struct peer {
     const void *table;
     size_t n_table;
     uint8_t digest[32];
-    size_t page_bytes;           /* of class first */
-    struct chunk_key key;        /* of the chunk that the index has */
+    size_t page_bytes;    /* of class first */
+    struct chunk_key key; /* of the chunk that the index has */
     uint8_t packet[WIRE_PACKET_BYTES_MAX];
 };
 

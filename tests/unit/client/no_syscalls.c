@@ -25,7 +25,7 @@ static int forbid_system_calls(void)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = { sizeof(filter) / sizeof(*filter), filter };
+    struct sock_fprog program = {sizeof(filter) / sizeof(*filter), filter};
 
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
@@ -49,7 +49,7 @@ static int decode_step(const struct embedded *m, kvc_seq *s, const struct step *
 _Noreturn void decode_without_syscalls(const struct embedded *m, bool make_a_call)
 {
     struct step *steps = calloc(m->g.n_layers, sizeof(*steps));
-    struct rlimit no_core = { 0, 0 };
+    struct rlimit no_core = {0, 0};
     kvc_seq *s = NULL;
 
     (void) setrlimit(RLIMIT_CORE, &no_core);

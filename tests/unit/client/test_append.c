@@ -18,7 +18,8 @@ static void check_attention(const struct embedded *m, kvc_seq *s, uint32_t text,
 
     for (uint32_t layer = 0; layer < m->g.n_layers; layer++) {
         float *k = embedded_read(m, s, layer, KVC_K, length), *v = embedded_read(m, s, layer, KVC_V, length);
-        float *q = embedded_queries(m, text, layer, length - n_q, n_q), *out = malloc(n_q * width * sizeof(*out));
+        float *q = embedded_queries(m, text, layer, length - n_q, n_q),
+              *out = malloc(n_q * width * sizeof(*out));
         double *want = embedded_attention(m, k, v, q, length - n_q, n_q), e;
 
         CU_ASSERT_EQUAL_FATAL(kvc_seq_attend(s, layer, q, n_q, out), 0);
@@ -62,13 +63,14 @@ static void test_shapes(void)
 }
 
 /*
- * What read() gives, position by position: sinks and tail are binary16 of x - mean; a packed token is the codec's
- * answer for the row that the tail held.
+ * What read() gives, position by position: sinks and tail are binary16 of x - mean; a packed token is the
+ * codec's answer for the row that the tail held.
  */
-static void check_rows(const struct embedded *m, const struct table *t, kvc_seq *s, uint32_t layer, size_t n_packed)
+static void check_rows(const struct embedded *m, const struct table *t, kvc_seq *s, uint32_t layer,
+                       size_t n_packed)
 {
     size_t length = kvc_seq_length(s), width = (size_t) m->n_heads * m->g.d;
-    float *in[2], *got[2], *row[2] = { malloc(width * sizeof(float)), malloc(width * sizeof(float)) };
+    float *in[2], *got[2], *row[2] = {malloc(width * sizeof(float)), malloc(width * sizeof(float))};
 
     for (unsigned side = 0; side < 2; side++) {
         in[side] = embedded_input(m, 0, layer, side, 0, length);
@@ -77,7 +79,8 @@ static void check_rows(const struct embedded *m, const struct table *t, kvc_seq 
     for (size_t p = 0; p < length; p++) {
         for (size_t i = 0; i < 2 * width; i++) {
             size_t side = i / width, x = i % width;
-            float mean = table_codec(t, layer, m->first_head + (uint32_t) (x / m->g.d), (enum side) side)->mean[x % m->g.d];
+            float mean = table_codec(t, layer, m->first_head + (uint32_t) (x / m->g.d), (enum side) side)
+                             ->mean[x % m->g.d];
 
             row[side][x] = mean + f16_to_f32(f32_to_f16(in[side][p * width + x] - mean));
         }
@@ -108,8 +111,8 @@ static void run_rows(struct embedded m)
 
         n = at == 0 ? 130 : 1;
         CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 0, at, n), 0);
-        /* before storing n tokens at length L, every chunk with 64 (c + 2) <= L + 1 was packed; one token at a time
-         * that leaves 64 to 127 exact ones */
+        /* before storing n tokens at length L, every chunk with 64 (c + 2) <= L + 1 was packed; one token at
+         * a time that leaves 64 to 127 exact ones */
         n_packed = at == 0 ? 0 : (at + 1) / 64 - 1;
         CU_ASSERT(n > 1 || (at + n - 64 * n_packed >= 64 && at + n - 64 * n_packed <= 127));
         if (at == 0 || at == 130 || at == 190 || at == 191 || at == 192 || at == 259)
@@ -131,7 +134,7 @@ static void test_rows(void)
 static void test_shard_lacks_heads(void)
 {
     struct embedded m = embedded_new_predicting(1, 4, 2, 64, 2, 0, 0, PREDICT_LAYER);
-    struct embedded part = { .g = m.g, .first_head = 1, .n_heads = 1 };
+    struct embedded part = {.g = m.g, .first_head = 1, .n_heads = 1};
     kvc_model_id id = embedded_id(&part);
     kvc_model *model = NULL;
 
@@ -180,7 +183,7 @@ static void test_number_types(void)
 static void test_bad_numbers(void)
 {
     struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);
-    static const float bad[] = { NAN, INFINITY, -INFINITY, 1e9f };
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 1e9f};
     kvc_seq *s = NULL;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
@@ -193,7 +196,8 @@ static void test_bad_numbers(void)
             (side ? v : k)[2 * 64 + 32 + 5] = bad[i]; /* token 2, head 1 */
             CU_ASSERT_EQUAL(kvc_seq_append(s, 0, KVC_F32, k, v, 3), -EINVAL);
             CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "layer 0, KV head 1"));
-            CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), side ? "V of new token 2" : "K of new token 2"));
+            CU_ASSERT_PTR_NOT_NULL(
+                strstr(kvc_last_error(m.client), side ? "V of new token 2" : "K of new token 2"));
             CU_ASSERT_EQUAL(kvc_seq_length(s), 127);
             after = embedded_read(&m, s, 0, KVC_K, 127);
             CU_ASSERT_EQUAL(memcmp(before, after, 127 * 64 * sizeof(float)), 0);
@@ -207,7 +211,8 @@ static void test_bad_numbers(void)
     embedded_free(&m);
 }
 
-/* Layers run one after another: a layer that is ahead attends to its own tokens, the length is the shortest's. */
+/* Layers run one after another: a layer that is ahead attends to its own tokens, the length is the
+ * shortest's. */
 static void test_layers_within_a_step(void)
 {
     struct embedded m = embedded_new(3, 2, 2, 32, 3, 0, 0);
@@ -231,7 +236,12 @@ static void test_layers_within_a_step(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_shapes), TEST(test_rows), TEST(test_shard_lacks_heads), TEST(test_number_types), TEST(test_bad_numbers),
-    TEST(test_layers_within_a_step), TEST_END,
+    TEST(test_shapes),
+    TEST(test_rows),
+    TEST(test_shard_lacks_heads),
+    TEST(test_number_types),
+    TEST(test_bad_numbers),
+    TEST(test_layers_within_a_step),
+    TEST_END,
 };
 const char test_suite[] = "append";

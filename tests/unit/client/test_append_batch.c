@@ -12,7 +12,7 @@
 
 enum { N = 6, LAYERS = 2, OTHER_TABLE = 3, EVALUATION = 5 };
 
-static const kvc_eval_options eval = { .struct_bytes = sizeof(eval), .n_sink = 4, .n_recent = 40 };
+static const kvc_eval_options eval = {.struct_bytes = sizeof(eval), .n_sink = 4, .n_recent = 40};
 
 /* Sequences of a client: one of them of a model with another table, one for evaluation. */
 struct several {
@@ -23,7 +23,7 @@ struct several {
 
 static struct several several_new(void)
 {
-    struct several x = { .m = embedded_new_predicting(LAYERS, 4, 2, 32, 3, 0, 0, PREDICT_LAYER) };
+    struct several x = {.m = embedded_new_predicting(LAYERS, 4, 2, 32, 3, 0, 0, PREDICT_LAYER)};
     kvc_model_id id = embedded_id(&x.m);
     size_t n_bytes;
     void *bytes;
@@ -32,8 +32,10 @@ static struct several several_new(void)
     CU_ASSERT_EQUAL_FATAL(kvc_model_open_table(x.m.client, &id, bytes, n_bytes, &x.other), 0);
     free(bytes);
     for (uint32_t i = 0; i < N; i++)
-        CU_ASSERT_EQUAL_FATAL(i == EVALUATION ? kvc_seq_new_eval(x.m.model, &eval, &x.s[i])
-                                              : kvc_seq_new(i == OTHER_TABLE ? x.other : x.m.model, NULL, 0, &x.s[i]), 0);
+        CU_ASSERT_EQUAL_FATAL(i == EVALUATION
+                                  ? kvc_seq_new_eval(x.m.model, &eval, &x.s[i])
+                                  : kvc_seq_new(i == OTHER_TABLE ? x.other : x.m.model, NULL, 0, &x.s[i]),
+                              0);
     return x;
 }
 
@@ -47,8 +49,8 @@ static void make_items(const struct several *x, uint32_t layer, const size_t n_n
     for (uint32_t i = 0; i < N; i++) {
         size_t first = x->s[i]->layers[layer].length;
 
-        ret[i] = (kvc_append_item) { x->s[i], embedded_input(&x->m, i, layer, KVC_K, first, n_new[i]),
-                                     embedded_input(&x->m, i, layer, KVC_V, first, n_new[i]), n_new[i] };
+        ret[i] = (kvc_append_item){x->s[i], embedded_input(&x->m, i, layer, KVC_K, first, n_new[i]),
+                                   embedded_input(&x->m, i, layer, KVC_V, first, n_new[i]), n_new[i]};
     }
 }
 
@@ -70,7 +72,8 @@ static void append_all(struct several *x, uint32_t layer, const size_t n_new[N],
         CU_ASSERT_EQUAL(kvc_seq_append_batch(items, N, layer, KVC_F32), 0);
     }
     for (uint32_t i = 0; i < N && !together; i++)
-        CU_ASSERT_EQUAL(kvc_seq_append(items[i].seq, layer, KVC_F32, items[i].k, items[i].v, items[i].n_new), 0);
+        CU_ASSERT_EQUAL(kvc_seq_append(items[i].seq, layer, KVC_F32, items[i].k, items[i].v, items[i].n_new),
+                        0);
     free_items(items);
 }
 
@@ -81,10 +84,11 @@ static bool same(const struct several *x, kvc_seq *a, kvc_seq *b)
 
     for (uint32_t i = 0; i < 2 * LAYERS && alike; i++) {
         size_t n = kvc_seq_length(a);
-        float *p = embedded_read(&x->m, a, i / 2, (enum kvc_side) (i % 2), n);
-        float *q = embedded_read(&x->m, b, i / 2, (enum kvc_side) (i % 2), n);
+        float *p = embedded_read(&x->m, a, i / 2, (enum kvc_side)(i % 2), n);
+        float *q = embedded_read(&x->m, b, i / 2, (enum kvc_side)(i % 2), n);
 
-        alike = a->layers[i / 2].length == b->layers[i / 2].length && a->layers[i / 2].n_packed == b->layers[i / 2].n_packed &&
+        alike = a->layers[i / 2].length == b->layers[i / 2].length &&
+                a->layers[i / 2].n_packed == b->layers[i / 2].n_packed &&
                 memcmp(p, q, n * x->m.n_heads * x->m.g.d * sizeof(*p)) == 0;
         free(p);
         free(q);
@@ -98,15 +102,16 @@ static bool all_same(const struct several *x, const struct several *y)
 
     for (uint32_t i = 0; i < N; i++)
         if (!same(x, x->s[i], y->s[i])) {
-            printf("    sequence %u differs: %zu and %zu tokens\n", i, kvc_seq_length(x->s[i]), kvc_seq_length(y->s[i]));
+            printf("    sequence %u differs: %zu and %zu tokens\n", i, kvc_seq_length(x->s[i]),
+                   kvc_seq_length(y->s[i]));
             all = false;
         }
     return all;
 }
 
 static const size_t rounds[][N] = {
-    { 5, 130, 63, 70, 0, 100 }, { 1, 1, 1, 1, 1, 1 }, { 0, 1, 62, 57, 300, 1 }, { 1, 1, 1, 1, 1, 0 },
-    { 120, 0, 1, 1, 200, 64 },  { 1, 64, 1, 90, 1, 1 }, { 0, 0, 0, 0, 0, 0 },   { 1, 1, 1, 1, 1, 30 },
+    {5, 130, 63, 70, 0, 100}, {1, 1, 1, 1, 1, 1},   {0, 1, 62, 57, 300, 1}, {1, 1, 1, 1, 1, 0},
+    {120, 0, 1, 1, 200, 64},  {1, 64, 1, 90, 1, 1}, {0, 0, 0, 0, 0, 0},     {1, 1, 1, 1, 1, 30},
 };
 
 /* Ragged pieces: tails grow for some and not for others, some pack, some get nothing. */
@@ -121,12 +126,13 @@ static void test_as_one_by_one(void)
         }
         CU_ASSERT_TRUE(all_same(&x, &y));
     }
-    CU_ASSERT(x.s[1]->layers[0].n_packed == 2 && x.s[4]->layers[0].n_packed > 2); /* 198 tokens: 64 * 3 <= 198 < 64 * 4 */
+    CU_ASSERT(x.s[1]->layers[0].n_packed == 2 &&
+              x.s[4]->layers[0].n_packed > 2); /* 198 tokens: 64 * 3 <= 198 < 64 * 4 */
     several_free(&x);
     several_free(&y);
 }
 
-/* ---- all or nothing ---------------------------------------------------------------------------------------------- */
+/* ---- all or nothing ---- */
 
 enum mistake { NO_KEYS, NO_VALUES, TOO_MANY, NOT_FINITE, TOO_LARGE, TWICE, FOREIGN, NO_SEQUENCE, MISTAKES };
 
@@ -162,10 +168,11 @@ static void spoil(kvc_append_item *item, enum mistake mistake, kvc_seq *foreign,
     }
 }
 
-/* A mistake in any sequence: said of which, and none has changed; without it the call gives what it should. */
+/* A mistake in any sequence: said of which, and none has changed; without it the call gives what it should.
+ */
 static void test_mistakes(void)
 {
-    static const size_t pieces[N] = { 70, 300, 64, 129, 1, 90 };
+    static const size_t pieces[N] = {70, 300, 64, 129, 1, 90};
     struct several x = several_new(), y = several_new(), z = several_new();
 
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
@@ -183,9 +190,11 @@ static void test_mistakes(void)
             had = items[i];
             spoil(&items[i], (enum mistake) mistake, z.s[0], x.s[i == 0 ? 1 : 0]);
             CU_ASSERT_EQUAL(kvc_seq_append_batch(items, N, 0, KVC_F32), -EINVAL);
-            (void) snprintf(which, sizeof(which), "sequence %u of the batch: ", i == 0 && mistake == TWICE ? 1 : i);
+            (void) snprintf(which, sizeof(which),
+                            "sequence %u of the batch: ", i == 0 && mistake == TWICE ? 1 : i);
             if (!strstr(kvc_last_error(x.m.client), which)) {
-                printf("    mistake %u: \"%s\" does not say \"%s\"\n", mistake, kvc_last_error(x.m.client), which);
+                printf("    mistake %u: \"%s\" does not say \"%s\"\n", mistake, kvc_last_error(x.m.client),
+                       which);
                 CU_FAIL("no place");
             }
             CU_ASSERT_TRUE(all_same(&x, &y));
@@ -205,9 +214,9 @@ static void test_mistakes(void)
 /* What is wrong for all, and what is nothing. */
 static void test_arguments(void)
 {
-    static const size_t pieces[N] = { 3, 3, 3, 3, 3, 3 };
+    static const size_t pieces[N] = {3, 3, 3, 3, 3, 3};
     struct several x = several_new(), y = several_new();
-    kvc_append_item items[N], none = { 0 };
+    kvc_append_item items[N], none = {0};
 
     make_items(&x, 0, pieces, items);
     CU_ASSERT_EQUAL(kvc_seq_append_batch(items, N, LAYERS, KVC_F32), -EINVAL);
@@ -226,5 +235,6 @@ static void test_arguments(void)
     several_free(&y);
 }
 
-const struct test_case test_cases[] = { TEST(test_as_one_by_one), TEST(test_mistakes), TEST(test_arguments), TEST_END };
+const struct test_case test_cases[] = {TEST(test_as_one_by_one), TEST(test_mistakes), TEST(test_arguments),
+                                       TEST_END};
 const char test_suite[] = "append batch";

@@ -1,4 +1,5 @@
-/* Attention on lent threads, in batches and windows: against binary64, against one thread, against single calls. */
+/* Attention on lent threads, in batches and windows: against binary64, against one thread, against single
+ * calls. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -52,7 +53,7 @@ static void pool_run(void *ctx, void (*task)(void *arg, size_t i, unsigned worke
     atomic_store(&p->next, 0);
     atomic_fetch_add(&p->n_runs, 1);
     for (unsigned i = 0; i < p->n; i++) {
-        threads[i] = (struct pool_thread) { .pool = p, .worker = i };
+        threads[i] = (struct pool_thread){.pool = p, .worker = i};
         assert(pthread_create(&threads[i].id, NULL, pool_main, &threads[i]) == 0);
     }
     for (unsigned i = 0; i < p->n; i++)
@@ -61,7 +62,7 @@ static void pool_run(void *ctx, void (*task)(void *arg, size_t i, unsigned worke
 
 static void lend(const struct embedded *m, struct pool *p, unsigned n)
 {
-    const kvc_executor x = { .struct_bytes = sizeof(x), .ctx = p, .run = pool_run, .n_workers = n };
+    const kvc_executor x = {.struct_bytes = sizeof(x), .ctx = p, .run = pool_run, .n_workers = n};
 
     p->n = n;
     CU_ASSERT_EQUAL_FATAL(kvc_client_set_executor(m->client, &x), 0);
@@ -72,17 +73,19 @@ static size_t query_width(const struct embedded *m)
     return (size_t) m->n_heads * geometry_group(&m->g) * m->g.d;
 }
 
-/* Queries of the newest @n_q tokens; each sees the @window positions up to its own, all if 0. Positions count only as
- * differences, so a window is a text that begins where the window does. */
-static void check(const struct embedded *m, kvc_seq *s, uint32_t text, size_t n_q, uint32_t window, bool exact_rope)
+/* Queries of the newest @n_q tokens; each sees the @window positions up to its own, all if 0. Positions count
+ * only as differences, so a window is a text that begins where the window does. */
+static void check(const struct embedded *m, kvc_seq *s, uint32_t text, size_t n_q, uint32_t window,
+                  bool exact_rope)
 {
-    const kvc_attend_options o = { .struct_bytes = sizeof(o), .window = window, .exact_rope = exact_rope };
+    const kvc_attend_options o = {.struct_bytes = sizeof(o), .window = window, .exact_rope = exact_rope};
     size_t length = kvc_seq_length(s), width = query_width(m), row = (size_t) m->n_heads * m->g.d;
 
     for (uint32_t layer = 0; layer < m->g.n_layers; layer++) {
         float *k = embedded_read(m, s, layer, KVC_K, length), *v = embedded_read(m, s, layer, KVC_V, length);
-        float *q = embedded_queries(m, text, layer, length - n_q, n_q), *out = malloc(n_q * width * sizeof(*out));
-        const kvc_attend_item item = { .seq = s, .q = q, .n_q = n_q, .out = out };
+        float *q = embedded_queries(m, text, layer, length - n_q, n_q),
+              *out = malloc(n_q * width * sizeof(*out));
+        const kvc_attend_item item = {.seq = s, .q = q, .n_q = n_q, .out = out};
         double worst = 0;
 
         CU_ASSERT_EQUAL_FATAL(kvc_seq_attend_batch(&item, 1, layer, &o), 0);
@@ -96,7 +99,8 @@ static void check(const struct embedded *m, kvc_seq *s, uint32_t text, size_t n_
         }
         CU_ASSERT(worst <= embedded_nmse_max(m));
         if (!(worst <= embedded_nmse_max(m)))
-            printf("    layer %u, length %zu, %zu queries, window %u: nmse %g\n", layer, length, n_q, window, worst);
+            printf("    layer %u, length %zu, %zu queries, window %u: nmse %g\n", layer, length, n_q, window,
+                   worst);
         free(k);
         free(v);
         free(q);
@@ -108,7 +112,7 @@ static void check(const struct embedded *m, kvc_seq *s, uint32_t text, size_t n_
 static void test_threads(void)
 {
     struct embedded m = embedded_new(1, 2, 1, 64, 3, 0, 0);
-    struct pool p = { 0 };
+    struct pool p = {0};
     kvc_seq *s = NULL;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
@@ -131,9 +135,9 @@ static void test_threads(void)
 
 static void test_windows(void)
 {
-    static const uint32_t windows[] = { 1, 63, 64, 200, 5000 };
+    static const uint32_t windows[] = {1, 63, 64, 200, 5000};
     struct embedded m = embedded_new(1, 6, 2, 64, 3, 0, 0);
-    struct pool p = { 0 };
+    struct pool p = {0};
     kvc_seq *s = NULL;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
@@ -152,9 +156,9 @@ static void test_windows(void)
 /* Evaluation sequences take windows and threads too. */
 static void test_evaluation(void)
 {
-    const kvc_eval_options eval = { .struct_bytes = sizeof(eval), .n_sink = 4, .n_recent = 1 << 20 };
+    const kvc_eval_options eval = {.struct_bytes = sizeof(eval), .n_sink = 4, .n_recent = 1 << 20};
     struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);
-    struct pool p = { 0 };
+    struct pool p = {0};
     kvc_seq *s = NULL;
 
     lend(&m, &p, 3);
@@ -162,10 +166,11 @@ static void test_evaluation(void)
     CU_ASSERT_EQUAL_FATAL(embedded_append(&m, s, 0, 0, 300), 0);
     for (uint32_t layer = 0; layer < 2; layer++) {
         size_t width = query_width(&m), row = (size_t) m.n_heads * m.g.d;
-        float *k = embedded_input(&m, 0, layer, KVC_K, 0, 300), *v = embedded_input(&m, 0, layer, KVC_V, 0, 300);
+        float *k = embedded_input(&m, 0, layer, KVC_K, 0, 300),
+              *v = embedded_input(&m, 0, layer, KVC_V, 0, 300);
         float *q = embedded_queries(&m, 0, layer, 100, 200), *out = malloc(200 * width * sizeof(*out));
-        const kvc_attend_options o = { .struct_bytes = sizeof(o), .window = 90 };
-        const kvc_attend_item item = { .seq = s, .q = q, .n_q = 200, .out = out };
+        const kvc_attend_options o = {.struct_bytes = sizeof(o), .window = 90};
+        const kvc_attend_item item = {.seq = s, .q = q, .n_q = 200, .out = out};
 
         CU_ASSERT_EQUAL_FATAL(kvc_seq_attend_batch(&item, 1, layer, &o), 0);
         for (size_t i = 0; i < 200; i += 37) {
@@ -186,18 +191,18 @@ static void test_evaluation(void)
 /* Sequences of all lengths, one of them without queries: what each gives alone, to the bit. */
 static void test_batch(void)
 {
-    static const size_t lengths[] = { 5, 1400, 64, 200, 129 }, n_queries[] = { 1, 1, 0, 20, 3 };
+    static const size_t lengths[] = {5, 1400, 64, 200, 129}, n_queries[] = {1, 1, 0, 20, 3};
     enum { N = sizeof(lengths) / sizeof(lengths[0]) };
     struct embedded m = embedded_new(2, 6, 2, 64, 3, 0, 0);
     kvc_attend_item items[N];
     float *alone[N];
-    struct pool p = { 0 };
+    struct pool p = {0};
 
     lend(&m, &p, 4);
     for (uint32_t i = 0; i < N; i++) {
         size_t bytes = (n_queries[i] + 1) * query_width(&m) * sizeof(float);
 
-        items[i] = (kvc_attend_item) { .n_q = n_queries[i], .out = malloc(bytes) };
+        items[i] = (kvc_attend_item){.n_q = n_queries[i], .out = malloc(bytes)};
         alone[i] = malloc(bytes);
         memset(items[i].out, 0x5a, bytes);
         memset(alone[i], 0x5a, bytes);
@@ -208,7 +213,8 @@ static void test_batch(void)
     }
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, N, 1, NULL), 0);
     for (uint32_t i = 0; i < N; i++) {
-        CU_ASSERT_EQUAL(memcmp(items[i].out, alone[i], (n_queries[i] + 1) * query_width(&m) * sizeof(float)), 0);
+        CU_ASSERT_EQUAL(memcmp(items[i].out, alone[i], (n_queries[i] + 1) * query_width(&m) * sizeof(float)),
+                        0);
         free(items[i].out);
         free((void *) items[i].q);
         free(alone[i]);
@@ -219,17 +225,17 @@ static void test_batch(void)
 static void test_what_is_refused(void)
 {
     struct embedded m = embedded_new(1, 2, 1, 32, 3, 0, 0), other = embedded_new(1, 2, 1, 32, 3, 0, 0);
-    kvc_executor x = { .struct_bytes = sizeof(x), .run = pool_run, .n_workers = 0 };
-    kvc_attend_options o = { .struct_bytes = 3 };
-    float q[2 * 2 * 32] = { 0 }, out[2 * 2 * 32];
-    kvc_attend_item items[2] = { { .q = q, .n_q = 1, .out = out }, { .q = q, .n_q = 1, .out = out + 64 } };
+    kvc_executor x = {.struct_bytes = sizeof(x), .run = pool_run, .n_workers = 0};
+    kvc_attend_options o = {.struct_bytes = 3};
+    float q[2 * 2 * 32] = {0}, out[2 * 2 * 32];
+    kvc_attend_item items[2] = {{.q = q, .n_q = 1, .out = out}, {.q = q, .n_q = 1, .out = out + 64}};
 
     memset(out, 0x5a, sizeof(out));
     CU_ASSERT_EQUAL(kvc_client_set_executor(m.client, &x), -EINVAL);
     x.n_workers = 257;
     CU_ASSERT_EQUAL(kvc_client_set_executor(m.client, &x), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "257"));
-    x = (kvc_executor) { .struct_bytes = sizeof(x), .n_workers = 2 };
+    x = (kvc_executor){.struct_bytes = sizeof(x), .n_workers = 2};
     CU_ASSERT_EQUAL(kvc_client_set_executor(m.client, &x), -EINVAL);
     CU_ASSERT_EQUAL(kvc_client_set_executor(NULL, NULL), -EINVAL);
 
@@ -243,11 +249,11 @@ static void test_what_is_refused(void)
     items[1].seq = items[0].seq;
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 1, NULL), -EINVAL); /* no such layer */
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, &o), -EINVAL);
-    o = (kvc_attend_options) { .struct_bytes = sizeof(o), .exact_rope = 2 };
+    o = (kvc_attend_options){.struct_bytes = sizeof(o), .exact_rope = 2};
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, &o), -EINVAL);
     items[1].n_q = 2; /* more than there are tokens: the first is not computed either */
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, NULL), -EINVAL);
-    items[1] = (kvc_attend_item) { .seq = items[0].seq, .n_q = 1, .q = q };
+    items[1] = (kvc_attend_item){.seq = items[0].seq, .n_q = 1, .q = q};
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, NULL), -EINVAL);
     for (size_t i = 0; i < sizeof(out); i++)
         CU_ASSERT_EQUAL_FATAL(((unsigned char *) out)[i], 0x5a);
@@ -257,5 +263,6 @@ static void test_what_is_refused(void)
 
 const char test_suite[] = "batch";
 const struct test_case test_cases[] = {
-    TEST(test_threads), TEST(test_windows), TEST(test_evaluation), TEST(test_batch), TEST(test_what_is_refused), TEST_END,
+    TEST(test_threads), TEST(test_windows),         TEST(test_evaluation),
+    TEST(test_batch),   TEST(test_what_is_refused), TEST_END,
 };

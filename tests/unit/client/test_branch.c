@@ -77,7 +77,7 @@ static void test_truncate_below_the_tail(void)
 {
     struct embedded m = small();
     kvc_seq *whole = sequence(&m, 0, 330);
-    static const size_t cuts[][2] = { { 255, 192 }, { 192, 192 }, { 191, 128 }, { 70, 64 }, { 63, 0 }, { 0, 0 } };
+    static const size_t cuts[][2] = {{255, 192}, {192, 192}, {191, 128}, {70, 64}, {63, 0}, {0, 0}};
 
     for (unsigned i = 0; i < 6; i++) {
         kvc_seq *s = NULL;
@@ -126,7 +126,8 @@ static void test_truncate_inside_a_step(void)
 static void test_forks_are_independent(void)
 {
     struct embedded m = small();
-    kvc_seq *a = sequence(&m, 0, 300), *b = NULL, *want_a = sequence(&m, 0, 300), *want_b = sequence(&m, 0, 300);
+    kvc_seq *a = sequence(&m, 0, 300), *b = NULL, *want_a = sequence(&m, 0, 300),
+            *want_b = sequence(&m, 0, 300);
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_fork(a, &b), 0);
     CU_ASSERT(same_contents(&m, a, b));
@@ -165,8 +166,8 @@ static void test_commit_embedded(void)
 {
     struct embedded m = small();
     kvc_seq *s = NULL;
-    uint32_t tokens[500] = { 0 };
-    kvc_usage u = { .struct_bytes = sizeof(u) };
+    uint32_t tokens[500] = {0};
+    kvc_usage u = {.struct_bytes = sizeof(u)};
     size_t published = 7;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
@@ -184,7 +185,12 @@ static void test_commit_embedded(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_truncate_in_tail_is_exact), TEST(test_truncate_below_the_tail), TEST(test_truncate_inside_a_step),
-    TEST(test_forks_are_independent), TEST(test_fork_after_a_piece), TEST(test_commit_embedded), TEST_END,
+    TEST(test_truncate_in_tail_is_exact),
+    TEST(test_truncate_below_the_tail),
+    TEST(test_truncate_inside_a_step),
+    TEST(test_forks_are_independent),
+    TEST(test_fork_after_a_piece),
+    TEST(test_commit_embedded),
+    TEST_END,
 };
 const char test_suite[] = "branch";

@@ -14,7 +14,7 @@
 
 static kvc_seq *eval_sequence(const struct embedded *m, uint32_t n_sink, int32_t n_recent)
 {
-    kvc_eval_options o = { .struct_bytes = sizeof(o), .n_sink = n_sink, .n_recent = n_recent };
+    kvc_eval_options o = {.struct_bytes = sizeof(o), .n_sink = n_sink, .n_recent = n_recent};
     kvc_seq *s = NULL;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new_eval(m->model, &o, &s), 0);
@@ -22,8 +22,8 @@ static kvc_seq *eval_sequence(const struct embedded *m, uint32_t n_sink, int32_t
 }
 
 /* Decoded rows by the codec alone, one token at a time. */
-static void decode_all(const struct embedded *m, const struct table *t, uint32_t layer, const float *k, const float *v,
-                       size_t n, float *ret_k, float *ret_v)
+static void decode_all(const struct embedded *m, const struct table *t, uint32_t layer, const float *k,
+                       const float *v, size_t n, float *ret_k, float *ret_v)
 {
     size_t width = (size_t) m->n_heads * m->g.d;
 
@@ -82,7 +82,8 @@ static void check_rule(uint32_t n_sink, int32_t n_recent, enum prediction v_from
     /* rows of full chunks came back out of pages: the same bits as token by token */
     CU_ASSERT_EQUAL(kvc_seq_read(s, 0, KVC_K, 0, N, out), 0);
     CU_ASSERT_EQUAL(memcmp(out, k, n_sink * width * sizeof(float)), 0);
-    CU_ASSERT_EQUAL(memcmp(out + n_sink * width, dk + n_sink * width, (N - n_sink) * width * sizeof(float)), 0);
+    CU_ASSERT_EQUAL(memcmp(out + n_sink * width, dk + n_sink * width, (N - n_sink) * width * sizeof(float)),
+                    0);
     CU_ASSERT_EQUAL(kvc_seq_read(s, 0, KVC_V, 5, N - 5, out), 0);
     CU_ASSERT_EQUAL(memcmp(out, dv + 5 * width, (N - 5) * width * sizeof(float)), 0);
     (void) table_unref(t);
@@ -108,13 +109,13 @@ static void test_usage(void)
     static const struct {
         int32_t n_recent;
         uint64_t tail, packed;
-    } cases[] = { { 0, 0, 256 }, { -1, 64, 192 }, { 100, 100, 156 }, { 1000, 256, 0 } };
-    kvc_model_info info = { .struct_bytes = sizeof(info) };
+    } cases[] = {{0, 0, 256}, {-1, 64, 192}, {100, 100, 156}, {1000, 256, 0}};
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
 
     CU_ASSERT_EQUAL(kvc_model_get_info(m.model, &info), 0);
     for (unsigned i = 0; i < 4; i++) {
         kvc_seq *s = eval_sequence(&m, 4, cases[i].n_recent);
-        kvc_usage u = { .struct_bytes = sizeof(u) };
+        kvc_usage u = {.struct_bytes = sizeof(u)};
         double bits;
 
         CU_ASSERT_EQUAL(embedded_append(&m, s, 0, 0, 256), 0);
@@ -141,7 +142,7 @@ static void test_truncate_and_go_on(void)
 {
     struct embedded m = embedded_new(2, 2, 2, 32, 3, 0, 0);
     kvc_seq *s = eval_sequence(&m, 4, 0), *want = eval_sequence(&m, 4, 0);
-    static const size_t cuts[][2] = { { 199, 199 }, { 192, 192 }, { 150, 128 }, { 0, 0 } };
+    static const size_t cuts[][2] = {{199, 199}, {192, 192}, {150, 128}, {0, 0}};
 
     CU_ASSERT_EQUAL(embedded_append(&m, want, 0, 0, 260), 0);
     for (unsigned i = 0; i < 4; i++) {
@@ -168,14 +169,18 @@ static void test_sides_and_layers(void)
     enum { N = 150, WIDTH = 2 * 32, Q_WIDTH = 4 * 32 };
     static const struct {
         uint32_t sides, first_layer, n_layers;
-    } cases[] = { { 1 << KVC_K, 0, 0 }, { 1 << KVC_V, 0, 0 }, { 0, 1, 1 }, { 1 << KVC_K, 0, 1 }, { 3, 0, 2 } };
+    } cases[] = {{1 << KVC_K, 0, 0}, {1 << KVC_V, 0, 0}, {0, 1, 1}, {1 << KVC_K, 0, 1}, {3, 0, 2}};
     struct embedded m = embedded_new(2, 4, 2, 32, 2, 0, 0);
     kvc_seq *all = eval_sequence(&m, 4, 0);
 
     CU_ASSERT_EQUAL(embedded_append(&m, all, 0, 0, N), 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        kvc_eval_options o = { .struct_bytes = sizeof(o), .n_sink = 4, .n_recent = 0, .sides = cases[i].sides,
-                               .first_layer = cases[i].first_layer, .n_layers = cases[i].n_layers };
+        kvc_eval_options o = {.struct_bytes = sizeof(o),
+                              .n_sink = 4,
+                              .n_recent = 0,
+                              .sides = cases[i].sides,
+                              .first_layer = cases[i].first_layer,
+                              .n_layers = cases[i].n_layers};
         kvc_seq *s = NULL;
 
         CU_ASSERT_EQUAL_FATAL(kvc_seq_new_eval(m.model, &o, &s), 0);
@@ -185,7 +190,8 @@ static void test_sides_and_layers(void)
             double *want;
 
             for (int side = KVC_K; side <= KVC_V; side++) {
-                bool coded = (cases[i].sides ? cases[i].sides >> side & 1 : 1) && layer >= cases[i].first_layer &&
+                bool coded = (cases[i].sides ? cases[i].sides >> side & 1 : 1) &&
+                             layer >= cases[i].first_layer &&
                              (cases[i].n_layers == 0 || layer < cases[i].first_layer + cases[i].n_layers);
                 float *x = coded ? embedded_read(&m, all, layer, (enum kvc_side) side, N)
                                  : embedded_input(&m, 0, layer, (enum kvc_side) side, 0, N);
@@ -226,7 +232,7 @@ static void test_post_rope(void)
 {
     enum { N = 150, WIDTH = 2 * 64 };
     struct embedded m = embedded_new(1, 4, 2, 64, 3, 0, 0);
-    kvc_eval_options o = { .struct_bytes = sizeof(o), .n_sink = 4, .n_recent = 0, .post_rope = 1 };
+    kvc_eval_options o = {.struct_bytes = sizeof(o), .n_sink = 4, .n_recent = 0, .post_rope = 1};
     float *k = embedded_input(&m, 0, 0, KVC_K, 0, N), *v = embedded_input(&m, 0, 0, KVC_V, 0, N), *got, *want;
     static double wide[N * WIDTH];
     kvc_seq *post = NULL, *plain = eval_sequence(&m, 0, 0);
@@ -242,7 +248,8 @@ static void test_post_rope(void)
     turn_keys(&m, want, N, -1);
     for (size_t i = 0; i < N * WIDTH; i++)
         wide[i] = (double) want[i];
-    CU_ASSERT(nmse(got + 4 * WIDTH, wide + 4 * WIDTH, (N - 4) * WIDTH) < 1e-12); /* binary32; a code apart is 1e-5 */
+    CU_ASSERT(nmse(got + 4 * WIDTH, wide + 4 * WIDTH, (N - 4) * WIDTH) <
+              1e-12); /* binary32; a code apart is 1e-5 */
     free(got), free(want);
     got = embedded_read(&m, post, 0, KVC_V, N);
     want = embedded_read(&m, plain, 0, KVC_V, N);
@@ -255,7 +262,7 @@ static void test_post_rope(void)
 static void test_older_options(void)
 {
     struct embedded m = embedded_new(1, 2, 2, 32, 3, 0, 0);
-    kvc_eval_options o = { .struct_bytes = 16, .n_sink = 4, .sides = 77, .first_layer = 99, .post_rope = 55 };
+    kvc_eval_options o = {.struct_bytes = 16, .n_sink = 4, .sides = 77, .first_layer = 99, .post_rope = 55};
     kvc_seq *s = NULL, *want = eval_sequence(&m, 4, 0);
     float *a, *b;
 
@@ -282,24 +289,24 @@ static void refuse_options(const struct embedded *m, kvc_eval_options o, const c
 static void test_refusals(void)
 {
     struct embedded m = embedded_new(1, 2, 2, 32, 3, 0, 0);
-    kvc_eval_options o = { .struct_bytes = sizeof(o), .n_sink = 4, .n_recent = -2 };
+    kvc_eval_options o = {.struct_bytes = sizeof(o), .n_sink = 4, .n_recent = -2};
     kvc_seq *s = NULL, *t = NULL;
     uint32_t token = 0;
     size_t n = 0;
 
     CU_ASSERT_EQUAL(kvc_seq_new_eval(m.model, &o, &s), -EINVAL);
     CU_ASSERT_PTR_NULL_FATAL(s);
-    refuse_options(&m, (kvc_eval_options) { .sides = 4 }, "sides are 4");
-    refuse_options(&m, (kvc_eval_options) { .first_layer = 1 }, "the model has 1");
-    refuse_options(&m, (kvc_eval_options) { .n_layers = 2 }, "the model has 1");
-    refuse_options(&m, (kvc_eval_options) { .first_layer = UINT32_MAX, .n_layers = 2 }, "the model has 1");
-    refuse_options(&m, (kvc_eval_options) { .post_rope = 2 }, "post_rope is 2");
+    refuse_options(&m, (kvc_eval_options){.sides = 4}, "sides are 4");
+    refuse_options(&m, (kvc_eval_options){.first_layer = 1}, "the model has 1");
+    refuse_options(&m, (kvc_eval_options){.n_layers = 2}, "the model has 1");
+    refuse_options(&m, (kvc_eval_options){.first_layer = UINT32_MAX, .n_layers = 2}, "the model has 1");
+    refuse_options(&m, (kvc_eval_options){.post_rope = 2}, "post_rope is 2");
     s = eval_sequence(&m, 4, 0);
     CU_ASSERT_EQUAL(kvc_seq_fork(s, &t), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_match(s, &token, 1, &n), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, &token, 1, &n), -EINVAL);
     {
-        float k[64] = { 0 }, v[64] = { 0 };
+        float k[64] = {0}, v[64] = {0};
 
         v[40] = NAN;
         CU_ASSERT_EQUAL(kvc_seq_append(s, 0, KVC_F32, k, v, 1), -EINVAL);
@@ -310,7 +317,9 @@ static void test_refusals(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_exactness_rule), TEST(test_usage), TEST(test_truncate_and_go_on),
-    TEST(test_sides_and_layers), TEST(test_post_rope), TEST(test_older_options), TEST(test_refusals), TEST_END,
+    TEST(test_exactness_rule),     TEST(test_usage),
+    TEST(test_truncate_and_go_on), TEST(test_sides_and_layers),
+    TEST(test_post_rope),          TEST(test_older_options),
+    TEST(test_refusals),           TEST_END,
 };
 const char test_suite[] = "eval";

@@ -1,6 +1,7 @@
 /*
- * Appending to several sequences on a GPU in one call: the bits that the CPU's have, which get their tokens one sequence after the
- * other; as few launches as promised; all or nothing; captured in a graph. On the stand-in driver; with TEST_GPU=1 the real one.
+ * Appending to several sequences on a GPU in one call: the bits that the CPU's have, which get their tokens
+ * one sequence after the other; as few launches as promised; all or nothing; captured in a graph. On the
+ * stand-in driver; with TEST_GPU=1 the real one.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,9 +17,15 @@
 
 enum { LAYERS = 2, SEVERAL = 5, OTHER_TABLE = 3, MANY = PLAN_ITEMS_MAX + 6, STREAM_NON_BLOCKING = 1 };
 
-static const struct twins_shape shape = { .n_layers = LAYERS, .n_heads = 2, .n_kv_heads = 1, .d = 32, .n_sink = 4, .bpd = 3,
-                                          .v_from = PREDICT_HEAD };
-static const struct twins_shape other_shape = { .n_layers = LAYERS, .n_heads = 2, .n_kv_heads = 1, .d = 32, .bpd = 4 };
+static const struct twins_shape shape = {.n_layers = LAYERS,
+                                         .n_heads = 2,
+                                         .n_kv_heads = 1,
+                                         .d = 32,
+                                         .n_sink = 4,
+                                         .bpd = 3,
+                                         .v_from = PREDICT_HEAD};
+static const struct twins_shape other_shape = {
+    .n_layers = LAYERS, .n_heads = 2, .n_kv_heads = 1, .d = 32, .bpd = 4};
 
 /* Inputs of some sequences' next tokens: on the host for one, on the device for the other. */
 struct inputs {
@@ -28,9 +35,10 @@ struct inputs {
     kvc_append_item items[MANY];
 };
 
-static struct inputs inputs_new(const struct twins *t, struct twin *s, size_t n, uint32_t layer, const size_t n_new[])
+static struct inputs inputs_new(const struct twins *t, struct twin *s, size_t n, uint32_t layer,
+                                const size_t n_new[])
 {
-    struct inputs x = { .n = n };
+    struct inputs x = {.n = n};
     size_t width = (size_t) t->n_heads * t->g.d;
 
     for (size_t i = 0; i < n; i++) {
@@ -40,8 +48,8 @@ static struct inputs inputs_new(const struct twins *t, struct twin *s, size_t n,
         x.v[i] = twins_input(t, s[i].text, layer, 1, first, n_new[i]);
         x.on_gpu[2 * i] = twins_take(t, x.k[i], n_new[i] * width * sizeof(float) + 1);
         x.on_gpu[2 * i + 1] = twins_take(t, x.v[i], n_new[i] * width * sizeof(float) + 1);
-        x.items[i] = (kvc_append_item) { s[i].gpu, (const void *) (uintptr_t) x.on_gpu[2 * i].at,
-                                         (const void *) (uintptr_t) x.on_gpu[2 * i + 1].at, n_new[i] };
+        x.items[i] = (kvc_append_item){s[i].gpu, (const void *) (uintptr_t) x.on_gpu[2 * i].at,
+                                       (const void *) (uintptr_t) x.on_gpu[2 * i + 1].at, n_new[i]};
     }
     return x;
 }
@@ -97,8 +105,8 @@ static void several_new(struct twins *t, struct twin s[SEVERAL])
 }
 
 static const size_t rounds[][SEVERAL] = {
-    { 5, 130, 63, 70, 0 }, { 1, 1, 1, 1, 1 }, { 0, 1, 62, 57, 300 }, { 1, 1, 1, 1, 1 }, { 120, 0, 1, 1, 200 }, { 1, 64, 1, 90, 1 },
-    { 0, 0, 0, 0, 0 },     { 1, 1, 1, 1, 1 },
+    {5, 130, 63, 70, 0}, {1, 1, 1, 1, 1},   {0, 1, 62, 57, 300}, {1, 1, 1, 1, 1},
+    {120, 0, 1, 1, 200}, {1, 64, 1, 90, 1}, {0, 0, 0, 0, 0},     {1, 1, 1, 1, 1},
 };
 
 /* Ragged pieces in two tables: some pack, some grow, some get nothing. */
@@ -112,22 +120,23 @@ static void test_as_one_by_one(void)
         append_all(&t, s, SEVERAL, rounds[i]);
         CU_ASSERT_TRUE(all_alike(&t, s, SEVERAL));
     }
-    CU_ASSERT(s[4].gpu->layers[1].n_packed > 2 && s[1].gpu->layers[1].n_packed == 2 && s[2].gpu->layers[0].n_packed == 1);
+    CU_ASSERT(s[4].gpu->layers[1].n_packed > 2 && s[1].gpu->layers[1].n_packed == 2 &&
+              s[2].gpu->layers[0].n_packed == 1);
     twins_free(&t);
 }
 
-/* ---- the driver, watched ------------------------------------------------------------------------------------------ */
+/* ---- the driver, watched ---- */
 
 /* What is put in place of two of the driver's calls. */
 static struct watched {
     struct cuda_driver was;
     unsigned n_launches, n_allocations;
-    unsigned n_single;       /* launches for one sequence of one KV head, or none */
-    unsigned failing;        /* allocation, from 1, and all behind it; 0: none */
+    unsigned n_single; /* launches for one sequence of one KV head, or none */
+    unsigned failing;  /* allocation, from 1, and all behind it; 0: none */
 } watched;
 
-static cu_result count_launch(cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                              unsigned shared, cu_stream stream, void **parameters, void **extra)
+static cu_result count_launch(cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                              unsigned bz, unsigned shared, cu_stream stream, void **parameters, void **extra)
 {
     watched.n_launches++;
     watched.n_single += gx == 1;
@@ -137,14 +146,16 @@ static cu_result count_launch(cu_function f, unsigned gx, unsigned gy, unsigned 
 static cu_result count_allocation(cu_ptr *ret, size_t bytes)
 {
     watched.n_allocations++;
-    return watched.failing > 0 && watched.n_allocations >= watched.failing ? CU_OUT_OF_MEMORY : watched.was.mem_alloc(ret, bytes);
+    return watched.failing > 0 && watched.n_allocations >= watched.failing
+               ? CU_OUT_OF_MEMORY
+               : watched.was.mem_alloc(ret, bytes);
 }
 
 static void watch(const struct twins *t)
 {
     struct cuda_driver *d = t->gpu->gpu->driver;
 
-    watched = (struct watched) { .was = *d };
+    watched = (struct watched){.was = *d};
     d->launch = count_launch;
     d->mem_alloc = count_allocation;
 }
@@ -168,9 +179,11 @@ static void test_launches(void)
         watched.n_launches = watched.n_single = 0;
         x = inputs_new(&t, s, MANY, 0, ones);
         CU_ASSERT_EQUAL(kvc_seq_append_batch(x.items, MANY, 0, KVC_F32), 0);
-        /* before the 128th token a chunk goes, whose page the device is told of: its address, and how many there are */
+        /* before the 128th token a chunk goes, whose page the device is told of: its address, and how many
+         * there are */
         CU_ASSERT_EQUAL(watched.n_launches, step == 2 ? 3 + 1 + 2 : 2);
-        CU_ASSERT_EQUAL(watched.n_single, step == 2 ? 2 + 2 : 0); /* packing is launched for who packs alone */
+        CU_ASSERT_EQUAL(watched.n_single,
+                        step == 2 ? 2 + 2 : 0); /* packing is launched for who packs alone */
         append_on_cpu(s, &x, 0);
         inputs_free(&t, &x);
     }
@@ -181,13 +194,14 @@ static void test_launches(void)
     twins_free(&t);
 }
 
-/* ---- all or nothing ---------------------------------------------------------------------------------------------- */
+/* ---- all or nothing ---- */
 
-static const size_t pieces[SEVERAL] = { 300, 70, 400, 129, 210 };
+static const size_t pieces[SEVERAL] = {300, 70, 400, 129, 210};
 
 /*
- * Memory for longer tails and pages runs out at any sequence: none has changed, and the same call works then. What was had before
- * a failure is kept for the next try, so that each is stopped one allocation behind the last.
+ * Memory for longer tails and pages runs out at any sequence: none has changed, and the same call works then.
+ * What was had before a failure is kept for the next try, so that each is stopped one allocation behind the
+ * last.
  */
 static void test_out_of_memory(void)
 {
@@ -240,9 +254,12 @@ static void test_mistakes(void)
     x = inputs_new(&t, s, SEVERAL, 0, pieces);
     for (unsigned i = 0; i < SEVERAL; i++) {
         const kvc_append_item had = x.items[i], wrong[] = {
-            { had.seq, NULL, had.v, had.n_new },  { had.seq, had.k, had.v, KVC_APPEND_TOKENS_MAX + 1 },
-            { x.items[i == 0 ? 1 : 0].seq, had.k, had.v, 1 }, { foreign.gpu, had.k, had.v, 1 }, { s[i].cpu, had.k, had.v, 1 },
-        };
+                                                    {had.seq, NULL, had.v, had.n_new},
+                                                    {had.seq, had.k, had.v, KVC_APPEND_TOKENS_MAX + 1},
+                                                    {x.items[i == 0 ? 1 : 0].seq, had.k, had.v, 1},
+                                                    {foreign.gpu, had.k, had.v, 1},
+                                                    {s[i].cpu, had.k, had.v, 1},
+                                                };
 
         for (unsigned n = 0; n < sizeof(wrong) / sizeof(wrong[0]); n++) {
             x.items[i] = wrong[n];
@@ -263,14 +280,14 @@ static void test_mistakes(void)
     twins_free(&t);
 }
 
-/* ---- captured ---------------------------------------------------------------------------------------------------- */
+/* ---- captured ---- */
 
 /* The driver's answer, in the GPU's context. */
-#define DRIVER(t, call)                                                 \
-    do {                                                                \
-        CU_ASSERT_EQUAL_FATAL(gpu_enter((t)->gpu->gpu, NULL), 0);       \
-        CU_ASSERT_EQUAL_FATAL(call, CU_SUCCESS);                        \
-        cuda_space_leave((t)->gpu->gpu->space);                         \
+#define DRIVER(t, call)                                                                                      \
+    do {                                                                                                     \
+        CU_ASSERT_EQUAL_FATAL(gpu_enter((t)->gpu->gpu, NULL), 0);                                            \
+        CU_ASSERT_EQUAL_FATAL(call, CU_SUCCESS);                                                             \
+        cuda_space_leave((t)->gpu->gpu->space);                                                              \
     } while (0)
 
 /* One token of each sequence in both layers; the buffers of @x are read when the graph is launched. */
@@ -297,10 +314,12 @@ static void feed(const struct twins *t, struct twin s[SEVERAL], const struct inp
     for (uint32_t i = 0; i < LAYERS * SEVERAL; i++) {
         uint32_t layer = i / SEVERAL, n = i % SEVERAL;
         size_t first = s[n].cpu->layers[layer].length;
-        float *k = twins_input(t, s[n].text, layer, 0, first, 1), *v = twins_input(t, s[n].text, layer, 1, first, 1);
+        float *k = twins_input(t, s[n].text, layer, 0, first, 1),
+              *v = twins_input(t, s[n].text, layer, 1, first, 1);
 
         CU_ASSERT_EQUAL(gpu_write(t->gpu->gpu, x[layer].on_gpu[2 * n].at, k, width * sizeof(*k), NULL), 0);
-        CU_ASSERT_EQUAL(gpu_write(t->gpu->gpu, x[layer].on_gpu[2 * n + 1].at, v, width * sizeof(*v), NULL), 0);
+        CU_ASSERT_EQUAL(gpu_write(t->gpu->gpu, x[layer].on_gpu[2 * n + 1].at, v, width * sizeof(*v), NULL),
+                        0);
         CU_ASSERT_EQUAL(kvc_seq_append(s[n].cpu, layer, KVC_F32, k, v, 1), 0);
         free(k);
         free(v);
@@ -310,7 +329,7 @@ static void feed(const struct twins *t, struct twin s[SEVERAL], const struct inp
 /* A step of all, captured once, replayed over chunk boundaries of each; then eager batches go on. */
 static void test_replayed(void)
 {
-    static const size_t ones[SEVERAL] = { 1, 1, 1, 1, 1 };
+    static const size_t ones[SEVERAL] = {1, 1, 1, 1, 1};
     struct graph_calls graphs;
     struct inputs x[LAYERS];
     struct twin s[SEVERAL];
@@ -350,5 +369,6 @@ static void test_replayed(void)
 
 const char test_suite[] = "batches of sequences on a GPU";
 const struct test_case test_cases[] = {
-    TEST(test_as_one_by_one), TEST(test_launches), TEST(test_out_of_memory), TEST(test_mistakes), TEST(test_replayed), TEST_END,
+    TEST(test_as_one_by_one), TEST(test_launches), TEST(test_out_of_memory),
+    TEST(test_mistakes),      TEST(test_replayed), TEST_END,
 };

@@ -1,6 +1,7 @@
 /*
- * Steps of a sequence on a GPU captured in a CUDA graph: replayed, they leave and give the bits that eager steps do; what cannot
- * be captured says so and leaves the capture whole. The stand-in driver records launches as the real one does (TEST_GPU=1).
+ * Steps of a sequence on a GPU captured in a CUDA graph: replayed, they leave and give the bits that eager
+ * steps do; what cannot be captured says so and leaves the capture whole. The stand-in driver records
+ * launches as the real one does (TEST_GPU=1).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,25 +22,30 @@ struct rig {
     struct twins t;
     struct graph_calls graphs;
     cu_stream stream;
-    size_t width, q_width;                         /* numbers of one token */
+    size_t width, q_width; /* numbers of one token */
     struct gpu_memory k[LAYERS], v[LAYERS], q[LAYERS], out[LAYERS];
 };
 
 static cu_graph_exec no_graph;
 
 /* The driver's answer, in the GPU's context. */
-#define DRIVER(rig, call)                                                 \
-    do {                                                                  \
-        CU_ASSERT_EQUAL_FATAL(gpu_enter((rig)->t.gpu->gpu, NULL), 0);     \
-        CU_ASSERT_EQUAL_FATAL(call, CU_SUCCESS);                          \
-        cuda_space_leave((rig)->t.gpu->gpu->space);                       \
+#define DRIVER(rig, call)                                                                                    \
+    do {                                                                                                     \
+        CU_ASSERT_EQUAL_FATAL(gpu_enter((rig)->t.gpu->gpu, NULL), 0);                                        \
+        CU_ASSERT_EQUAL_FATAL(call, CU_SUCCESS);                                                             \
+        cuda_space_leave((rig)->t.gpu->gpu->space);                                                          \
     } while (0)
 
 static struct rig rig_new(void)
 {
-    const struct twins_shape shape = { .n_layers = LAYERS, .n_heads = 2, .n_kv_heads = 1, .d = 32, .n_sink = 4, .bpd = 3,
-                                       .v_from = PREDICT_HEAD };
-    struct rig r = { .t = twins_new(&shape) };
+    const struct twins_shape shape = {.n_layers = LAYERS,
+                                      .n_heads = 2,
+                                      .n_kv_heads = 1,
+                                      .d = 32,
+                                      .n_sink = 4,
+                                      .bpd = 3,
+                                      .v_from = PREDICT_HEAD};
+    struct rig r = {.t = twins_new(&shape)};
     struct gpu *g = r.t.gpu->gpu;
 
     CU_ASSERT_TRUE_FATAL(graph_calls_find(g->driver->library, &r.graphs));
@@ -112,7 +118,8 @@ static float *outputs(struct rig *r)
 
     assert(x);
     for (uint32_t i = 0; i < LAYERS; i++)
-        CU_ASSERT_EQUAL(gpu_read(r->t.gpu->gpu, x + i * r->q_width, r->out[i].at, r->q_width * sizeof(*x), NULL), 0);
+        CU_ASSERT_EQUAL(
+            gpu_read(r->t.gpu->gpu, x + i * r->q_width, r->out[i].at, r->q_width * sizeof(*x), NULL), 0);
     return x;
 }
 
@@ -174,11 +181,12 @@ static bool steps_agree(struct rig *r, struct twin *eager, kvc_seq *replayed, cu
 static void expect_alike(struct rig *r, struct twin *s, kvc_seq *replayed)
 {
     size_t first = kvc_seq_length(s->cpu), n = kvc_seq_length(s->gpu) - first;
-    struct twin other = { .cpu = s->cpu, .gpu = replayed, .text = s->text };
+    struct twin other = {.cpu = s->cpu, .gpu = replayed, .text = s->text};
 
     for (size_t i = 0; i < n; i++)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            float *k = twins_input(&r->t, s->text, layer, 0, first + i, 1), *v = twins_input(&r->t, s->text, layer, 1, first + i, 1);
+            float *k = twins_input(&r->t, s->text, layer, 0, first + i, 1),
+                  *v = twins_input(&r->t, s->text, layer, 1, first + i, 1);
 
             CU_ASSERT_EQUAL(kvc_seq_append(s->cpu, layer, KVC_F32, k, v, 1), 0);
             free(k);
@@ -225,14 +233,15 @@ static struct gpu_memory move_page(struct rig *r, kvc_seq *s)
     return to;
 }
 
-/* Everything between launches that moves what a graph uses: cuts, forks, a larger workspace, eager steps, pages. */
+/* Everything between launches that moves what a graph uses: cuts, forks, a larger workspace, eager steps,
+ * pages. */
 static void test_between_launches(void)
 {
     struct rig r = rig_new();
     struct twin s = prompted(&r, 2), f;
     const size_t n_q = 90;
     kvc_seq *replayed = NULL;
-    struct gpu_memory moved = { 0 };
+    struct gpu_memory moved = {0};
     cu_graph_exec exec;
     cu_ptr was = 0;
     size_t kept;
@@ -271,7 +280,8 @@ static void test_between_launches(void)
     rig_free(&r);
 }
 
-/* A long prompt's chunks, which wait for the next append, are packed by the replay; a graph may attend to several sequences. */
+/* A long prompt's chunks, which wait for the next append, are packed by the replay; a graph may attend to
+ * several sequences. */
 static void test_backlog_and_batch(void)
 {
     struct rig r = rig_new();
@@ -282,8 +292,8 @@ static void test_backlog_and_batch(void)
 
     CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &s, KVC_F32, 300), 0);
     CU_ASSERT_EQUAL(seq_n_packed(s.gpu), 0);
-    items[0] = (kvc_attend_item) { s.gpu, at(r.q[0]), 1, at(r.out[0]) };
-    items[1] = (kvc_attend_item) { s.gpu, at(r.q[1]), 1, at(r.out[1]) };
+    items[0] = (kvc_attend_item){s.gpu, at(r.q[0]), 1, at(r.out[0])};
+    items[1] = (kvc_attend_item){s.gpu, at(r.q[1]), 1, at(r.out[1])};
     fill(&r, 3, 300);
     CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 1, NULL), 0);
     want = outputs(&r);
@@ -311,7 +321,7 @@ static void test_backlog_and_batch(void)
     rig_free(&r);
 }
 
-/* ---- what a capture forbids -------------------------------------------------------------------------------------------- */
+/* ---- what a capture forbids ---- */
 
 static void expect_busy(struct rig *r, int err)
 {
@@ -335,10 +345,10 @@ static void test_refused_while_capturing(void)
     expect_busy(&r, kvc_seq_replay(s.gpu, 1));
     expect_busy(&r, kvc_client_synchronize(r.t.gpu));
     expect_busy(&r, kvc_client_set_stream(r.t.gpu, NULL));
-    twin_free(&other);                               /* allowed, and no part of the graph */
+    twin_free(&other); /* allowed, and no part of the graph */
     CU_ASSERT_EQUAL(step(&r, s.gpu), 0);
-    exec = end(&r); /* the capture is whole */
-    next = twin_new(&r.t, 7);                        /* where the freed one was */
+    exec = end(&r);           /* the capture is whole */
+    next = twin_new(&r.t, 7); /* where the freed one was */
     CU_ASSERT_EQUAL_FATAL(twin_append(&r.t, &next, KVC_F32, 5), 0);
     CU_ASSERT_PTR_NULL(none);
     CU_ASSERT_EQUAL(kept, 77);
@@ -360,7 +370,8 @@ static void test_no_workspace(void)
     cu_graph_exec exec;
 
     begin(&r);
-    CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 0, at(r.q[0]), 1, at(r.out[0])), -EINVAL); /* of a token that is not there */
+    CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 0, at(r.q[0]), 1, at(r.out[0])),
+                    -EINVAL); /* of a token that is not there */
     CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 0, KVC_F32, at(r.k[0]), at(r.v[0]), 1), 0);
     expect_busy(&r, kvc_seq_attend(s.gpu, 0, at(r.q[0]), 1, at(r.out[0])));
     exec = end(&r);
@@ -369,7 +380,8 @@ static void test_no_workspace(void)
     rig_free(&r);
 }
 
-/* A graph that is launched without its replay finds no room some day: nothing is overwritten, and somebody says so. */
+/* A graph that is launched without its replay finds no room some day: nothing is overwritten, and somebody
+ * says so. */
 static void test_launches_without_replay(void)
 {
     struct rig r = rig_new();
@@ -395,6 +407,11 @@ static void test_launches_without_replay(void)
 
 const char test_suite[] = "sequences in CUDA graphs";
 const struct test_case test_cases[] = {
-    TEST(test_200_steps), TEST(test_between_launches), TEST(test_backlog_and_batch), TEST(test_refused_while_capturing),
-    TEST(test_no_workspace), TEST(test_launches_without_replay), TEST_END,
+    TEST(test_200_steps),
+    TEST(test_between_launches),
+    TEST(test_backlog_and_batch),
+    TEST(test_refused_while_capturing),
+    TEST(test_no_workspace),
+    TEST(test_launches_without_replay),
+    TEST_END,
 };

@@ -1,6 +1,7 @@
 /*
- * What sequences on a GPU refuse, as the CPU's do or because there is no such thing there, and what kernels find wrong with inputs
- * that nobody could look at before. On the stand-in driver; with TEST_GPU=1 the real one.
+ * What sequences on a GPU refuse, as the CPU's do or because there is no such thing there, and what kernels
+ * find wrong with inputs that nobody could look at before. On the stand-in driver; with TEST_GPU=1 the real
+ * one.
  */
 #include <errno.h>
 #include <math.h>
@@ -14,10 +15,10 @@
 #include "tests/lib/test.h"
 #include "tests/unit/client/gpu_twins.h"
 
-static const struct twins_shape small = { .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 4, .bpd = 3,
-                                          .v_from = PREDICT_HEAD };
+static const struct twins_shape small = {
+    .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 4, .bpd = 3, .v_from = PREDICT_HEAD};
 
-/* ---- what is refused --------------------------------------------------------------------------------------------- */
+/* ---- what is refused ---- */
 
 static bool says(const struct twins *t, const char *part)
 {
@@ -50,8 +51,11 @@ static void test_arguments(void)
     CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 0, NULL, 1, p), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 7, p, 1, p), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, 0, NULL, 0, NULL), 0);
-    CU_ASSERT_EQUAL(kvc_seq_attend_batch((kvc_attend_item[]) { { s.gpu, p, 1, p }, { other.gpu, p, 1, p } }, 2, 0, NULL), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_seq_attend_batch((kvc_attend_item[]) { { s.gpu, p, 1, p }, { s.cpu, p, 1, p } }, 2, 0, NULL), -EINVAL);
+    CU_ASSERT_EQUAL(
+        kvc_seq_attend_batch((kvc_attend_item[]){{s.gpu, p, 1, p}, {other.gpu, p, 1, p}}, 2, 0, NULL),
+        -EINVAL);
+    CU_ASSERT_EQUAL(kvc_seq_attend_batch((kvc_attend_item[]){{s.gpu, p, 1, p}, {s.cpu, p, 1, p}}, 2, 0, NULL),
+                    -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_read(s.gpu, 0, KVC_K, 2, 2, p), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_read(s.gpu, 0, KVC_K, 0, 1, NULL), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_truncate(s.gpu, 0, NULL), -EINVAL);
@@ -78,10 +82,10 @@ static void run_nothing(void *ctx, void (*task)(void *arg, size_t i, unsigned wo
 static void test_cpu_only(void)
 {
     struct twins t = twins_new(&small);
-    const kvc_eval_options eval = { .struct_bytes = sizeof(eval) };
-    const kvc_report_options report = { .struct_bytes = sizeof(report), .share_ppm = 10 };
-    const kvc_executor executor = { .struct_bytes = sizeof(executor), .run = run_nothing, .n_workers = 2 };
-    kvc_model_info info = { .struct_bytes = sizeof(info) };
+    const kvc_eval_options eval = {.struct_bytes = sizeof(eval)};
+    const kvc_report_options report = {.struct_bytes = sizeof(report), .share_ppm = 10};
+    const kvc_executor executor = {.struct_bytes = sizeof(executor), .run = run_nothing, .n_workers = 2};
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
     kvc_seq *s = NULL;
 
     CU_ASSERT_EQUAL(kvc_seq_new_eval(t.gpu_model, &eval, &s), -EOPNOTSUPP);
@@ -113,12 +117,13 @@ static void test_longest_sequence(void)
     twins_free(&t);
 }
 
-/* ---- what kernels find ------------------------------------------------------------------------------------------- */
+/* ---- what kernels find ---- */
 
-/* Not a number, infinite, or beyond binary16: found by whoever waits, from then on said by every call, cured by a cut. */
+/* Not a number, infinite, or beyond binary16: found by whoever waits, from then on said by every call, cured
+ * by a cut. */
 static void test_not_finite(void)
 {
-    static const float bad[] = { NAN, INFINITY, -INFINITY, 1e6f };
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 1e6f};
     struct twins t = twins_new(&small);
     size_t n = (size_t) t.n_heads * t.g.d, kept = 0, length = 70;
     struct twin s = twin_new(&t, 1);
@@ -168,7 +173,9 @@ static void test_fork_of_not_finite(void)
     x[3] = NAN;
     m = twins_take(&t, x, n * sizeof(*x));
     for (uint32_t layer = 0; layer < 2; layer++)
-        CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, layer, KVC_F32, (void *) (uintptr_t) m.at, (void *) (uintptr_t) m.at, 1), 0);
+        CU_ASSERT_EQUAL(
+            kvc_seq_append(s.gpu, layer, KVC_F32, (void *) (uintptr_t) m.at, (void *) (uintptr_t) m.at, 1),
+            0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_fork(s.gpu, &f), 0);
     s.gpu = kvc_seq_free(s.gpu);
     CU_ASSERT_EQUAL(kvc_client_synchronize(t.gpu), -EINVAL);
@@ -180,6 +187,6 @@ static void test_fork_of_not_finite(void)
 
 const char test_suite[] = "misuse of sequences on a GPU";
 const struct test_case test_cases[] = {
-    TEST(test_arguments), TEST(test_cpu_only), TEST(test_longest_sequence), TEST(test_not_finite), TEST(test_fork_of_not_finite),
-    TEST_END,
+    TEST(test_arguments),  TEST(test_cpu_only),           TEST(test_longest_sequence),
+    TEST(test_not_finite), TEST(test_fork_of_not_finite), TEST_END,
 };

@@ -1,6 +1,7 @@
 /*
- * Sequences on a GPU, on the stand-in driver: whatever is done to them, they hold the bytes that the CPU's hold, read alike to the
- * bit, and attend as precisely as their kernels promise (gpu_twins.h). With TEST_GPU=1 the driver is the real one.
+ * Sequences on a GPU, on the stand-in driver: whatever is done to them, they hold the bytes that the CPU's
+ * hold, read alike to the bit, and attend as precisely as their kernels promise (gpu_twins.h). With
+ * TEST_GPU=1 the driver is the real one.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,10 +14,10 @@
 #include "tests/lib/test.h"
 #include "tests/unit/client/gpu_twins.h"
 
-static const struct twins_shape small = { .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 4, .bpd = 3,
-                                          .v_from = PREDICT_HEAD };
+static const struct twins_shape small = {
+    .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 4, .bpd = 3, .v_from = PREDICT_HEAD};
 
-/* ---- schedules --------------------------------------------------------------------------------------------------- */
+/* ---- schedules ---- */
 
 enum { TWINS_MAX = 3, LENGTH_MAX = 420, STEPS = 18 };
 
@@ -29,7 +30,8 @@ struct schedule {
 
 static void append_some(struct schedule *s, struct twin *seq)
 {
-    size_t most = LENGTH_MAX - kvc_seq_length(seq->cpu), n = 1 + test_rand_below(test_rand_below(2) ? 3 : 200);
+    size_t most = LENGTH_MAX - kvc_seq_length(seq->cpu),
+           n = 1 + test_rand_below(test_rand_below(2) ? 3 : 200);
 
     n = n < most ? n : most;
     if (n > 0)
@@ -38,7 +40,7 @@ static void append_some(struct schedule *s, struct twin *seq)
 
 static void attend_all(struct schedule *s)
 {
-    static const uint32_t windows[] = { 0, 0, 1, 70, 200 };
+    static const uint32_t windows[] = {0, 0, 1, 70, 200};
     size_t n_q[TWINS_MAX];
 
     for (size_t i = 0; i < s->n; i++) {
@@ -52,7 +54,8 @@ static void attend_all(struct schedule *s)
 
 static void read_some(struct schedule *s, struct twin *seq)
 {
-    size_t length = kvc_seq_length(seq->cpu), first = test_rand_below(length + 1), n = test_rand_below(length - first + 1);
+    size_t length = kvc_seq_length(seq->cpu), first = test_rand_below(length + 1),
+           n = test_rand_below(length - first + 1);
 
     CU_ASSERT_TRUE(twin_reads_alike(&s->t, seq, (uint32_t) test_rand_below(s->t.g.n_layers),
                                     (enum kvc_side) test_rand_below(2), first, n));
@@ -81,7 +84,7 @@ static void fork_or_free(struct schedule *s, struct twin *seq)
 
 static void run_schedule(const struct twins_shape *shape)
 {
-    struct schedule s = { .t = twins_new(shape), .n = 1 };
+    struct schedule s = {.t = twins_new(shape), .n = 1};
 
     s.seqs[0] = twin_new(&s.t, test_rand());
     for (unsigned step = 0; step < STEPS; step++) {
@@ -115,14 +118,54 @@ static void run_schedule(const struct twins_shape *shape)
 static void test_schedules(void)
 {
     static const struct twins_shape shapes[] = {
-        { .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 4, .bpd = 3, .v_from = PREDICT_HEAD },
-        { .n_layers = 2, .n_heads = 2, .n_kv_heads = 2, .d = 64, .n_sink = 0, .bpd = 2.5, .v_from = PREDICT_LAYER },
-        { .n_layers = 1, .n_heads = 16, .n_kv_heads = 1, .d = 64, .n_rot = 32, .n_sink = 4, .bpd = 4, .v_from = PREDICT_NONE },
-        { .n_layers = 1, .n_heads = 8, .n_kv_heads = 1, .d = 128, .n_rot = 64, .n_sink = 0, .bpd = 2, .v_from = PREDICT_HEAD },
-        { .n_layers = 2, .n_heads = 9, .n_kv_heads = 3, .d = 96, .n_sink = 4, .bpd = 2, .v_from = PREDICT_LAYER,
-          .first_head = 0, .n_heads_here = 3 },
-        { .n_layers = 1, .n_heads = 6, .n_kv_heads = 3, .d = 64, .n_sink = 4, .bpd = 3, .v_from = PREDICT_HEAD,
-          .first_head = 1, .n_heads_here = 2 },
+        {.n_layers = 2,
+         .n_heads = 4,
+         .n_kv_heads = 2,
+         .d = 64,
+         .n_sink = 4,
+         .bpd = 3,
+         .v_from = PREDICT_HEAD},
+        {.n_layers = 2,
+         .n_heads = 2,
+         .n_kv_heads = 2,
+         .d = 64,
+         .n_sink = 0,
+         .bpd = 2.5,
+         .v_from = PREDICT_LAYER},
+        {.n_layers = 1,
+         .n_heads = 16,
+         .n_kv_heads = 1,
+         .d = 64,
+         .n_rot = 32,
+         .n_sink = 4,
+         .bpd = 4,
+         .v_from = PREDICT_NONE},
+        {.n_layers = 1,
+         .n_heads = 8,
+         .n_kv_heads = 1,
+         .d = 128,
+         .n_rot = 64,
+         .n_sink = 0,
+         .bpd = 2,
+         .v_from = PREDICT_HEAD},
+        {.n_layers = 2,
+         .n_heads = 9,
+         .n_kv_heads = 3,
+         .d = 96,
+         .n_sink = 4,
+         .bpd = 2,
+         .v_from = PREDICT_LAYER,
+         .first_head = 0,
+         .n_heads_here = 3},
+        {.n_layers = 1,
+         .n_heads = 6,
+         .n_kv_heads = 3,
+         .d = 64,
+         .n_sink = 4,
+         .bpd = 3,
+         .v_from = PREDICT_HEAD,
+         .first_head = 1,
+         .n_heads_here = 2},
     };
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
@@ -132,8 +175,13 @@ static void test_schedules(void)
 /* The widest keys that kernels take; short, since a chunk of them takes the CPU a while. */
 static void test_widest_head(void)
 {
-    const struct twins_shape shape = { .n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .d = 256, .n_sink = 4, .bpd = 1,
-                                       .v_from = PREDICT_HEAD };
+    const struct twins_shape shape = {.n_layers = 1,
+                                      .n_heads = 1,
+                                      .n_kv_heads = 1,
+                                      .d = 256,
+                                      .n_sink = 4,
+                                      .bpd = 1,
+                                      .v_from = PREDICT_HEAD};
     struct twins t = twins_new(&shape);
     struct twin s = twin_new(&t, 1);
     const size_t n_q = 2;
@@ -146,7 +194,7 @@ static void test_widest_head(void)
     twins_free(&t);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------- */
+/* ---- steps ---- */
 
 /* Token by token across chunks: the tail is packed, moved to the front of its buffer and packed again. */
 static void test_decode_steps(void)
@@ -194,12 +242,13 @@ static void test_truncate_inside_a_step(void)
     twins_free(&t);
 }
 
-/* A prompt whose partial results are more than the workspace may hold is attended in pieces, with the same result. */
+/* A prompt whose partial results are more than the workspace may hold is attended in pieces, with the same
+ * result. */
 static void test_prompt_in_pieces(void)
 {
     struct twins t = twins_new(&small);
-    struct twin s[2] = { twin_new(&t, 3), twin_new(&t, 4) };
-    const size_t n_q[] = { 100, 3 };
+    struct twin s[2] = {twin_new(&t, 3), twin_new(&t, 4)};
+    const size_t n_q[] = {100, 3};
 
     CU_ASSERT_EQUAL_FATAL(twin_append(&t, &s[0], KVC_F32, 100), 0);
     CU_ASSERT_EQUAL_FATAL(twin_append(&t, &s[1], KVC_F32, 5), 0);
@@ -215,8 +264,8 @@ static void test_prompt_in_pieces(void)
 static void test_large_batch(void)
 {
     enum { N = 70 };
-    const struct twins_shape shape = { .n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .d = 32, .n_sink = 0, .bpd = 2,
-                                       .v_from = PREDICT_NONE };
+    const struct twins_shape shape = {
+        .n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .d = 32, .n_sink = 0, .bpd = 2, .v_from = PREDICT_NONE};
     struct twins t = twins_new(&shape);
     struct twin s[N];
     size_t n_q[N];
@@ -233,8 +282,8 @@ static void test_large_batch(void)
 /* More pages than a sequence begins with room for. */
 static void test_long_text(void)
 {
-    const struct twins_shape shape = { .n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .d = 32, .n_sink = 4, .bpd = 1,
-                                       .v_from = PREDICT_NONE };
+    const struct twins_shape shape = {
+        .n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .d = 32, .n_sink = 4, .bpd = 1, .v_from = PREDICT_NONE};
     struct twins t = twins_new(&shape);
     struct twin s = twin_new(&t, 1);
     const size_t n_q = 1;
@@ -251,11 +300,11 @@ static void test_long_text(void)
 /* Tables, decode steps and prompts mixed in one batch. */
 static void test_mixed_batch(void)
 {
-    const struct twins_shape shape = { .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 0, .bpd = 2,
-                                       .v_from = PREDICT_NONE };
+    const struct twins_shape shape = {
+        .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 0, .bpd = 2, .v_from = PREDICT_NONE};
     struct twins t = twins_new(&small), u = twins_other(&t, &shape);
-    struct twin s[] = { twin_new(&t, 1), twin_new(&u, 2), twin_new(&t, 3), twin_new(&u, 4), twin_new(&t, 5) };
-    const size_t n_q[] = { 1, 1, 19, 33, 2 };
+    struct twin s[] = {twin_new(&t, 1), twin_new(&u, 2), twin_new(&t, 3), twin_new(&u, 4), twin_new(&t, 5)};
+    const size_t n_q[] = {1, 1, 19, 33, 2};
 
     for (size_t i = 0; i < 5; i++) {
         CU_ASSERT_EQUAL_FATAL(twin_append(&t, &s[i], KVC_F32, 40 + 50 * i), 0);
@@ -273,7 +322,7 @@ static void test_commit_embedded(void)
 {
     struct twins t = twins_new(&small);
     struct twin s = twin_new(&t, 1);
-    uint32_t tokens[330] = { 0 };
+    uint32_t tokens[330] = {0};
     size_t on_cpu = 77, on_gpu = 77;
 
     CU_ASSERT_EQUAL_FATAL(twin_append(&t, &s, KVC_F32, 330), 0);
@@ -296,7 +345,7 @@ static void test_pages_that_move(void)
     struct twins t = twins_new(&small);
     struct twin s = twin_new(&t, 1), f;
     struct gpu *g = t.gpu->gpu;
-    const size_t n_q[] = { 2, 1 };
+    const size_t n_q[] = {2, 1};
 
     CU_ASSERT_EQUAL_FATAL(twin_append(&t, &s, KVC_F32, 250), 0);
     CU_ASSERT_EQUAL_FATAL(twin_append(&t, &s, KVC_F32, 1), 0);
@@ -305,7 +354,7 @@ static void test_pages_that_move(void)
     for (size_t i = 0; i < 2; i++) {
         size_t bytes = s.gpu->table->layout.slot_bytes[i == 0 ? PAGE_FIRST : PAGE_REST];
         struct page *p = s.gpu->pages[i];
-        struct gpu_memory to = twins_take(&t, NULL, bytes), was = { .at = p->device, .bytes = bytes };
+        struct gpu_memory to = twins_take(&t, NULL, bytes), was = {.at = p->device, .bytes = bytes};
         uint8_t *dirt = malloc(bytes);
 
         assert(dirt);
@@ -315,7 +364,8 @@ static void test_pages_that_move(void)
         p->device = to.at;
         t.gpu->pages_moved++;
         CU_ASSERT_EQUAL(seq_gpu_refresh(s.gpu), 0);
-        CU_ASSERT_TRUE(twins_attend(&t, (struct twin[]) { f, s }, n_q, 2, 1, 0)); /* the fork has not been told */
+        CU_ASSERT_TRUE(
+            twins_attend(&t, (struct twin[]){f, s}, n_q, 2, 1, 0)); /* the fork has not been told */
         CU_ASSERT_TRUE(twin_is_alike(&t, &s));
         CU_ASSERT_TRUE(twin_is_alike(&t, &f));
         CU_ASSERT_EQUAL(gpu_copy(g, was.at, to.at, bytes, NULL), 0);
@@ -331,7 +381,15 @@ static void test_pages_that_move(void)
 
 const char test_suite[] = "sequences on a GPU";
 const struct test_case test_cases[] = {
-    TEST(test_schedules), TEST(test_widest_head), TEST(test_decode_steps), TEST(test_truncate_inside_a_step),
-    TEST(test_prompt_in_pieces), TEST(test_large_batch), TEST(test_long_text), TEST(test_mixed_batch),
-    TEST(test_commit_embedded), TEST(test_pages_that_move), TEST_END,
+    TEST(test_schedules),
+    TEST(test_widest_head),
+    TEST(test_decode_steps),
+    TEST(test_truncate_inside_a_step),
+    TEST(test_prompt_in_pieces),
+    TEST(test_large_batch),
+    TEST(test_long_text),
+    TEST(test_mixed_batch),
+    TEST(test_commit_embedded),
+    TEST(test_pages_that_move),
+    TEST_END,
 };

@@ -1,6 +1,6 @@
 /*
- * A peer that speaks the protocol and lies: every answer that makes no sense is a code and a sentence, nothing is
- * mapped from objects that could change under us, and no descriptor is left behind.
+ * A peer that speaks the protocol and lies: every answer that makes no sense is a code and a sentence,
+ * nothing is mapped from objects that could change under us, and no descriptor is left behind.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -18,36 +18,36 @@ static const struct {
     const char *name;
     int connect, open, match; /* what the library answers */
 } lies[N_LIES] = {
-    [NO_LIE] = { "truth", 0, 0 },
-    [HELLO_VERSION] = { "version 9", -EPROTO, 0 },
-    [HELLO_OTHER_ID] = { "reply to another request", -EPROTO, 0 },
-    [HELLO_POSITIVE_ERRNO] = { "positive errno", -EPROTO, 0 },
-    [HELLO_WRONG_BODY] = { "body of another reply", -EPROTO, 0 },
-    [HELLO_SHORT_BOOT_ID] = { "short boot id", -EPROTO, 0 },
-    [HELLO_SILENT_CLOSE] = { "hangs up", -EPROTO, 0 },
-    [HELLO_SHORT_TOKEN] = { "session token of 31 bytes", -EPROTO, 0 },
-    [CONFIRM_NO_POOL] = { "no pool", -EPROTO, 0 },
-    [CONFIRM_NO_BODY] = { "empty confirmation", -EPROTO, 0 },
-    [CONFIRM_OTHER_BOOT_ID] = { "another boot id", -EPROTO, 0 },
-    [OPEN_FEW_FDS] = { "three descriptors", 0, -EPROTO },
-    [OPEN_CONTROL_SLOT] = { "control slot outside the page", 0, -EPROTO },
-    [OPEN_SHORT_KEY] = { "index key of 31 bytes", 0, -EPROTO },
-    [OPEN_UNSEALED] = { "objects that may shrink", 0, -EBADMSG },
-    [OPEN_CONTROL_SIZE] = { "control page of another size", 0, -EBADMSG },
-    [OPEN_INDEX_HEAD] = { "index with more buckets than bytes", 0, -EBADMSG },
-    [OPEN_SESSION_SIZE] = { "session page of two pages", 0, -EPROTO },
-    [FETCH_NO_FD] = { "table without descriptor", 0, -EPROTO },
-    [FETCH_SIZE] = { "table longer than its object", 0, -EPROTO },
-    [FETCH_OTHER_TABLE] = { "table that is none", 0, -EBADMSG },
-    [CONTROL_ENTRY] = { "word naming entry 200", 0, -EBADMSG },
-    [CONTROL_NONE] = { "word naming no table", 0, -ENODATA },
-    [LEASE_OFFSET] = { "page beyond its extent", 0, 0, -EPROTO },
-    [LEASE_UNALIGNED] = { "page between slots", 0, 0, -EPROTO },
-    [LEASE_BYTES] = { "page of another size", 0, 0, -EPROTO },
-    [LEASE_DAMAGED] = { "page without a header", 0, 0, -EBADMSG },
-    [LEASE_OTHER_POSITION] = { "page of another position", 0, 0, -EPROTO },
-    [LEASE_HANDLE] = { "memory of a GPU", 0, 0, -EPROTO },
-    [LEASE_MORE] = { "more pages than asked for", 0, 0, 0 },
+    [NO_LIE] = {"truth", 0, 0},
+    [HELLO_VERSION] = {"version 9", -EPROTO, 0},
+    [HELLO_OTHER_ID] = {"reply to another request", -EPROTO, 0},
+    [HELLO_POSITIVE_ERRNO] = {"positive errno", -EPROTO, 0},
+    [HELLO_WRONG_BODY] = {"body of another reply", -EPROTO, 0},
+    [HELLO_SHORT_BOOT_ID] = {"short boot id", -EPROTO, 0},
+    [HELLO_SILENT_CLOSE] = {"hangs up", -EPROTO, 0},
+    [HELLO_SHORT_TOKEN] = {"session token of 31 bytes", -EPROTO, 0},
+    [CONFIRM_NO_POOL] = {"no pool", -EPROTO, 0},
+    [CONFIRM_NO_BODY] = {"empty confirmation", -EPROTO, 0},
+    [CONFIRM_OTHER_BOOT_ID] = {"another boot id", -EPROTO, 0},
+    [OPEN_FEW_FDS] = {"three descriptors", 0, -EPROTO},
+    [OPEN_CONTROL_SLOT] = {"control slot outside the page", 0, -EPROTO},
+    [OPEN_SHORT_KEY] = {"index key of 31 bytes", 0, -EPROTO},
+    [OPEN_UNSEALED] = {"objects that may shrink", 0, -EBADMSG},
+    [OPEN_CONTROL_SIZE] = {"control page of another size", 0, -EBADMSG},
+    [OPEN_INDEX_HEAD] = {"index with more buckets than bytes", 0, -EBADMSG},
+    [OPEN_SESSION_SIZE] = {"session page of two pages", 0, -EPROTO},
+    [FETCH_NO_FD] = {"table without descriptor", 0, -EPROTO},
+    [FETCH_SIZE] = {"table longer than its object", 0, -EPROTO},
+    [FETCH_OTHER_TABLE] = {"table that is none", 0, -EBADMSG},
+    [CONTROL_ENTRY] = {"word naming entry 200", 0, -EBADMSG},
+    [CONTROL_NONE] = {"word naming no table", 0, -ENODATA},
+    [LEASE_OFFSET] = {"page beyond its extent", 0, 0, -EPROTO},
+    [LEASE_UNALIGNED] = {"page between slots", 0, 0, -EPROTO},
+    [LEASE_BYTES] = {"page of another size", 0, 0, -EPROTO},
+    [LEASE_DAMAGED] = {"page without a header", 0, 0, -EBADMSG},
+    [LEASE_OTHER_POSITION] = {"page of another position", 0, 0, -EPROTO},
+    [LEASE_HANDLE] = {"memory of a GPU", 0, 0, -EPROTO},
+    [LEASE_MORE] = {"more pages than asked for", 0, 0, 0},
 };
 
 static unsigned open_fds(void)
@@ -128,5 +128,5 @@ static void test_lies(void)
     embedded_free(&m);
 }
 
-const struct test_case test_cases[] = { TEST(test_lies), TEST_END };
+const struct test_case test_cases[] = {TEST(test_lies), TEST_END};
 const char test_suite[] = "hostile_daemon";

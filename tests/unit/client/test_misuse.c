@@ -14,11 +14,11 @@
 
 static void test_null_handles(void)
 {
-    kvc_model_info info = { .struct_bytes = sizeof(info) };
-    kvc_usage usage = { .struct_bytes = sizeof(usage) };
-    kvc_model_id id = { .struct_bytes = sizeof(id) };
-    kvc_eval_options o = { .struct_bytes = sizeof(o) };
-    float x[64] = { 0 };
+    kvc_model_info info = {.struct_bytes = sizeof(info)};
+    kvc_usage usage = {.struct_bytes = sizeof(usage)};
+    kvc_model_id id = {.struct_bytes = sizeof(id)};
+    kvc_eval_options o = {.struct_bytes = sizeof(o)};
+    float x[64] = {0};
     uint32_t token = 0;
     uint8_t digest[32];
     size_t n = 0;
@@ -51,18 +51,18 @@ static void test_null_handles(void)
     CU_ASSERT_STRING_EQUAL(kvc_version(), "0.1.0");
 }
 
-#define REFUSED(call, err)                                            \
-    do {                                                              \
-        CU_ASSERT_EQUAL(call, err);                                   \
-        CU_ASSERT(strlen(kvc_last_error(m.client)) > 10);             \
+#define REFUSED(call, err)                                                                                   \
+    do {                                                                                                     \
+        CU_ASSERT_EQUAL(call, err);                                                                          \
+        CU_ASSERT(strlen(kvc_last_error(m.client)) > 10);                                                    \
     } while (0)
 
 static void test_arguments(void)
 {
     struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);
     kvc_seq *s = NULL, *t = (kvc_seq *) &m;
-    float x[128] = { 0 };
-    char salt[1025] = { 0 };
+    float x[128] = {0};
+    char salt[1025] = {0};
     size_t n = 5;
 
     REFUSED(kvc_seq_new(m.model, NULL, 0, NULL), -EINVAL);
@@ -157,11 +157,11 @@ static void test_struct_sizes(void)
     struct {
         kvc_eval_options o;
         uint64_t newer;
-    } longer = { { .struct_bytes = sizeof(longer), .n_sink = 4 }, 0 };
+    } longer = {{.struct_bytes = sizeof(longer), .n_sink = 4}, 0};
     struct {
         kvc_model_info info;
         uint64_t newer;
-    } info = { { .struct_bytes = sizeof(info) }, UINT64_MAX };
+    } info = {{.struct_bytes = sizeof(info)}, UINT64_MAX};
     kvc_seq *s = NULL;
 
     CU_ASSERT_EQUAL(kvc_seq_new_eval(m.model, &longer.o, &s), 0);
@@ -203,11 +203,11 @@ static void test_after_fork(void)
     embedded_free(&m);
 }
 
-/* ---- a socket that is not ours ----------------------------------------------------------------------------------- */
+/* ---- a socket that is not ours ---- */
 
 static int listen_at(const char *path, int type)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 
     memcpy(sa.sun_path, path, strlen(path) + 1);
@@ -234,7 +234,7 @@ static pid_t answer_once(int listener, const char *answer, size_t bytes)
 static void test_foreign_sockets(void)
 {
     char dir[] = "/tmp/kvcobra-test-XXXXXX", path[64], longer[200];
-    static const char *const answers[] = { "", "HTTP/1.1 400 Bad Request\r\n", "\x08\x01" };
+    static const char *const answers[] = {"", "HTTP/1.1 400 Bad Request\r\n", "\x08\x01"};
     kvc_client *c = NULL;
     int fd, status;
 
@@ -266,7 +266,7 @@ static void test_foreign_sockets(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_null_handles), TEST(test_arguments), TEST(test_models), TEST(test_model_outlived),
+    TEST(test_null_handles), TEST(test_arguments),  TEST(test_models),          TEST(test_model_outlived),
     TEST(test_struct_sizes), TEST(test_after_fork), TEST(test_foreign_sockets), TEST_END,
 };
 const char test_suite[] = "misuse";

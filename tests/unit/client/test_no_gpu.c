@@ -1,6 +1,7 @@
 /*
- * A client that asks for a GPU where there is no driver, one that is too old, or no device: a sentence, and sequences on the
- * CPU as if nobody had asked. Run with a library path that holds nothing, an old libcuda, or the stand-in without devices.
+ * A client that asks for a GPU where there is no driver, one that is too old, or no device: a sentence, and
+ * sequences on the CPU as if nobody had asked. Run with a library path that holds nothing, an old libcuda, or
+ * the stand-in without devices.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,12 +13,12 @@
 
 static void test_goes_on_without(void)
 {
-    const kvc_gpu_options o = { .struct_bytes = sizeof(o) };
+    const kvc_gpu_options o = {.struct_bytes = sizeof(o)};
     const char *says = getenv("TEST_SAYS");
     struct embedded m = embedded_new(2, 4, 2, 64, 3, 0, 0), asked = m;
     kvc_model_id id = embedded_id(&m);
     size_t bytes = 300 * m.n_heads * m.g.d * sizeof(float);
-    kvc_seq *s[2] = { NULL };
+    kvc_seq *s[2] = {NULL};
     float *x[2];
     int r;
 
@@ -52,4 +53,4 @@ static void test_goes_on_without(void)
 }
 
 const char test_suite[] = "a client without the GPU it asked for";
-const struct test_case test_cases[] = { TEST(test_goes_on_without), TEST_END };
+const struct test_case test_cases[] = {TEST(test_goes_on_without), TEST_END};

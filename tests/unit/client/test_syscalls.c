@@ -1,4 +1,5 @@
-/* Appending and attending make no system call, embedded; tests/e2e/client_syscalls.c says the same with a daemon. */
+/* Appending and attending make no system call, embedded; tests/e2e/client_syscalls.c says the same with a
+ * daemon. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,5 +41,5 @@ static void test_no_system_calls(void)
     CU_ASSERT(WIFSIGNALED(status));
 }
 
-const struct test_case test_cases[] = { TEST(test_no_system_calls), TEST_END };
+const struct test_case test_cases[] = {TEST(test_no_system_calls), TEST_END};
 const char test_suite[] = "syscalls";

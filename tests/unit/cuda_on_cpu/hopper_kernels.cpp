@@ -3,11 +3,12 @@
 
 #include "gpu/cuda/kernels/hopper.h"
 
-namespace {
+namespace
+{
 
 enum { THREADS = 128, SHARED_BYTES = 8192, B_AT = 1024 };
 
-const on_cpu_index ONE = { 1, 1, 1 };
+const on_cpu_index ONE = {1, 1, 1};
 
 /* Operand B's descriptor. */
 uint64_t b_at(uint32_t from)
@@ -87,7 +88,7 @@ void copy_kernel(const void *arg)
     }
 }
 
-/* ---- mistakes -------------------------------------------------------------------------------------------------------- */
+/* ---- mistakes ---- */
 
 void barrier_mistake(enum hopper_mistake which, uint64_t *barrier)
 {
@@ -115,7 +116,8 @@ void barrier_mistake(enum hopper_mistake which, uint64_t *barrier)
 
 void product_mistake(enum hopper_mistake which)
 {
-    uint64_t b = which == HOPPER_OUTSIDE ? describe_blocks(0, 0x400, 0x80) : b_at(B_AT) | (uint64_t) (which == HOPPER_SWIZZLE) << 62;
+    uint64_t b = which == HOPPER_OUTSIDE ? describe_blocks(0, 0x400, 0x80)
+                                         : b_at(B_AT) | (uint64_t) (which == HOPPER_SWIZZLE) << 62;
     uint32_t a[4], sums[16];
 
     if (which != HOPPER_NO_FENCE)

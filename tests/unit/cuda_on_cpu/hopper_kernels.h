@@ -9,40 +9,41 @@ extern "C" {
 
 /* What kernels read and write. */
 struct hopper_case {
-    const void *from;    /* aligned to 16 */
-    uint32_t *out;       /* [128 threads][...] */
-    uint32_t offset;     /* of the one element of operand B that is not zero, in bytes */
+    const void *from; /* aligned to 16 */
+    uint32_t *out;    /* [128 threads][...] */
+    uint32_t offset;  /* of the one element of operand B that is not zero, in bytes */
 };
 
-/* c [thread][16] = a b by one product of 64 columns, a [r][k] = 1 where k = r % 16, b all zero but a 2 at @offset of it; blocks of
- * 8 k begin 0x400 bytes apart, those of 8 n 0x80. */
+/* c [thread][16] = a b by one product of 64 columns, a [r][k] = 1 where k = r % 16, b all zero but a 2 at
+ * @offset of it; blocks of 8 k begin 0x400 bytes apart, those of 8 n 0x80. */
 void hopper_product(const struct hopper_case *c);
 
 /* out [32] = transpose_8x8(thread's words 2 i, 2 i + 1 as half-words). */
 void hopper_transpose(const struct hopper_case *c);
 
-/* out [0] = a word of a copy's destination before it came, [1] after; [2], [3]: threads_any() of nobody, of thread 77. */
+/* out [0] = a word of a copy's destination before it came, [1] after; [2], [3]: threads_any() of nobody, of
+ * thread 77. */
 void hopper_copy(const struct hopper_case *c);
 
 /* What must end the program. */
 enum hopper_mistake {
-    HOPPER_NO_ARRIVAL,       /* a barrier is waited for that nobody arrives at */
-    HOPPER_EXTRA_ARRIVAL,    /* while bytes are missing */
+    HOPPER_NO_ARRIVAL,    /* a barrier is waited for that nobody arrives at */
+    HOPPER_EXTRA_ARRIVAL, /* while bytes are missing */
     HOPPER_UNEXPECTED_BYTES,
-    HOPPER_TOO_FEW_BYTES,    /* at the block's end */
+    HOPPER_TOO_FEW_BYTES, /* at the block's end */
     HOPPER_UNALIGNED_COPY,
-    HOPPER_COPY_LEFT,        /* at the block's end */
-    HOPPER_NO_BEGIN,         /* of products */
+    HOPPER_COPY_LEFT, /* at the block's end */
+    HOPPER_NO_BEGIN,  /* of products */
     HOPPER_NO_FENCE,
     HOPPER_NOT_COMMITTED,
     HOPPER_OPERAND_CHANGED,
     HOPPER_NOT_WAITED,
-    HOPPER_ONE_WARP,         /* makes a product alone */
-    HOPPER_SWIZZLE,          /* in the descriptor */
-    HOPPER_OUTSIDE,          /* a descriptor of other memory */
-    HOPPER_HIGH_NIBBLE,      /* of pick_bytes() */
-    HOPPER_ONE_LANE,         /* at a warp's operation */
-    HOPPER_REGISTERS,        /* more taken than given */
+    HOPPER_ONE_WARP,    /* makes a product alone */
+    HOPPER_SWIZZLE,     /* in the descriptor */
+    HOPPER_OUTSIDE,     /* a descriptor of other memory */
+    HOPPER_HIGH_NIBBLE, /* of pick_bytes() */
+    HOPPER_ONE_LANE,    /* at a warp's operation */
+    HOPPER_REGISTERS,   /* more taken than given */
     HOPPER_MISTAKES
 };
 

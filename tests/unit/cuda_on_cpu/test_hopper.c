@@ -1,6 +1,7 @@
 /*
- * tests/cuda_on_cpu/hopper.h against the PTX ISA: numbers worked by hand from its pictures of fragments and of canonical layouts,
- * and mistakes that a GPU would answer with a hang, a fault or wrong numbers, each of which must end the program.
+ * tests/cuda_on_cpu/hopper.h against the PTX ISA: numbers worked by hand from its pictures of fragments and
+ * of canonical layouts, and mistakes that a GPU would answer with a hang, a fault or wrong numbers, each of
+ * which must end the program.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@
 #include "tests/lib/test.h"
 #include "tests/unit/cuda_on_cpu/hopper_kernels.h"
 
-/* Half-word of c [thread][16] that is row @row, column @col: row g or g + 8 of a warp's 16, pair t of each 8 columns. */
+/* Half-word of c [thread][16] that is row @row, column @col: row g or g + 8 of a warp's 16, pair t of each 8
+ * columns. */
 static uint16_t element(const uint32_t *c, unsigned row, unsigned col)
 {
     unsigned thread = row / 16 * 32 + row % 8 * 4 + col % 8 / 2, reg = col / 8 * 2 + row % 16 / 8;
@@ -22,22 +24,22 @@ static uint16_t element(const uint32_t *c, unsigned row, unsigned col)
 }
 
 /*
- * Element (n, k) of B lies (n % 8) 16 + (n / 8) 0x80 + (k % 8) 2 + (k / 8) 0x400 bytes from its start: (9, 10) at 0x10 + 0x80 + 4 +
- * 0x400 = 0x494; (63, 0) at 0x70 + 0x380 = 0x3f0; (0, 7) at 0xe; (0, 8) at 0x400.
+ * Element (n, k) of B lies (n % 8) 16 + (n / 8) 0x80 + (k % 8) 2 + (k / 8) 0x400 bytes from its start: (9,
+ * 10) at 0x10 + 0x80 + 4 + 0x400 = 0x494; (63, 0) at 0x70 + 0x380 = 0x3f0; (0, 7) at 0xe; (0, 8) at 0x400.
  */
 static void test_product(void)
 {
     static const struct {
         uint32_t offset;
         unsigned n, k;
-    } cases[] = { { 0x494, 9, 10 }, { 0x3f0, 63, 0 }, { 0xe, 0, 7 }, { 0x400, 0, 8 } };
+    } cases[] = {{0x494, 9, 10}, {0x3f0, 63, 0}, {0xe, 0, 7}, {0x400, 0, 8}};
     uint32_t *c = calloc(128, 16 * sizeof(*c));
 
     assert(c);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         unsigned n_wrong = 0;
 
-        hopper_product(&(struct hopper_case) { .out = c, .offset = cases[i].offset });
+        hopper_product(&(struct hopper_case){.out = c, .offset = cases[i].offset});
         for (unsigned row = 0; row < 64; row++)
             for (unsigned col = 0; col < 64; col++)
                 n_wrong += element(c, row, col) != (row % 16 == cases[i].k && col == cases[i].n ? 0x4000 : 0);
@@ -46,12 +48,13 @@ static void test_product(void)
     free(c);
 }
 
-/* Half-word (row, col) of what is given is 8 row + col; lane 4 row + pair must then get 8 (2 pair) + row, 8 (2 pair + 1) + row. */
+/* Half-word (row, col) of what is given is 8 row + col; lane 4 row + pair must then get 8 (2 pair) + row, 8
+ * (2 pair + 1) + row. */
 static void test_transpose(void)
 {
     uint32_t out[32];
 
-    hopper_transpose(&(struct hopper_case) { .out = out });
+    hopper_transpose(&(struct hopper_case){.out = out});
     CU_ASSERT_EQUAL(out[0], 0x00080000);  /* row 0: 0, 8 */
     CU_ASSERT_EQUAL(out[1], 0x00180010);  /* 16, 24 */
     CU_ASSERT_EQUAL(out[4], 0x00090001);  /* row 1: 1, 9 */
@@ -60,10 +63,10 @@ static void test_transpose(void)
 
 static void test_copy(void)
 {
-    _Alignas(16) uint32_t from[8] = { 1, 2, 3, 4, 5, 66, 7, 8 };
+    _Alignas(16) uint32_t from[8] = {1, 2, 3, 4, 5, 66, 7, 8};
     uint32_t out[4];
 
-    hopper_copy(&(struct hopper_case) { .from = from, .out = out });
+    hopper_copy(&(struct hopper_case){.from = from, .out = out});
     CU_ASSERT_EQUAL(out[0], UINT32_MAX); /* neither what was there nor what will be */
     CU_ASSERT_EQUAL(out[1], 66);
     CU_ASSERT_EQUAL(out[2], 0);
@@ -77,7 +80,7 @@ static void test_mistakes(void)
         pid_t child = fork();
 
         if (child == 0) {
-            (void) setrlimit(RLIMIT_CORE, &(struct rlimit) { 0 });
+            (void) setrlimit(RLIMIT_CORE, &(struct rlimit){0});
             (void) fclose(stderr);
             hopper_mistake((enum hopper_mistake) i);
             _exit(0);

@@ -1,12 +1,13 @@
 /*
- * A mover without a GPU, as good or bad as FAKE_MOVER says, for test_mover.c: answers like the real one (a device's PROCESSES
- * are the devices that it was told to open), or
+ * A mover without a GPU, as good or bad as FAKE_MOVER says, for test_mover.c: answers like the real one (a
+ * device's PROCESSES are the devices that it was told to open), or
  *
  *     die        ends when it gets a PROCESSES
  *     last-words says why before it ends
  *     refuse     does not open the first device that it is told to
  *     slow       never answers a PROCESSES
- *     garbage, other-id, other-kind, no-body, above-zero, stray-fd, no-fd    answers PROCESSES, or CREATE, wrongly
+ *     garbage, other-id, other-kind, no-body, above-zero, stray-fd, no-fd    answers PROCESSES, or CREATE,
+ * wrongly
  */
 #include <dirent.h>
 #include <errno.h>
@@ -63,7 +64,7 @@ static void answer_create(Kvcobra__MoverReply *reply)
 static void answer_check(Kvcobra__MoverReply *reply, const struct wire_packet *p)
 {
     Kvcobra__MoverChecked checked = KVCOBRA__MOVER_CHECKED__INIT;
-    uint32_t values[2] = { 0, open_descriptors() };
+    uint32_t values[2] = {0, open_descriptors()};
     uint8_t byte;
 
     if (p->n_fds == 1 && pread(p->fds[0], &byte, 1, 0) == 1)
@@ -80,7 +81,7 @@ static void answer_processes(Kvcobra__MoverReply *reply)
     Kvcobra__MoverListed listed = KVCOBRA__MOVER_LISTED__INIT;
     Kvcobra__MoverCreated created = KVCOBRA__MOVER_CREATED__INIT;
     char text[] = "these are my last words";
-    int fds[] = { 0 };
+    int fds[] = {0};
 
     if (is("die"))
         _exit(1);

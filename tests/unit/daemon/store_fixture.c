@@ -5,13 +5,14 @@
 
 #include "tests/lib/test.h"
 
-/* Bytes of a slot by space and class: sizes that share no common multiple below a span, so that ends are wasted. */
-static const size_t slot_bytes[FIXTURE_SPACES][2] = { { 1536, 1024 }, { 3072, 2176 }, { 40960, 36864 } };
+/* Bytes of a slot by space and class: sizes that share no common multiple below a span, so that ends are
+ * wasted. */
+static const size_t slot_bytes[FIXTURE_SPACES][2] = {{1536, 1024}, {3072, 2176}, {40960, 36864}};
 
-void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t extent_bytes, uint64_t unit_bytes,
-                        uint64_t quota_bytes)
+void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t extent_bytes,
+                        uint64_t unit_bytes, uint64_t quota_bytes)
 {
-    uint8_t secret[32] = { 1 }, boot_id[BOOT_ID_BYTES] = { 2 };
+    uint8_t secret[32] = {1}, boot_id[BOOT_ID_BYTES] = {2};
 
     memset(f, 0, sizeof(*f));
     f->serials.next_extent = 1;
@@ -28,7 +29,7 @@ void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t e
             f->spaces[i].layout.slot_bytes[c] = slot_bytes[i][c];
             f->spaces[i].layout.page_bytes[c] = slot_bytes[i][c] - 64;
         }
-        f->spaces[i].layout.shard = (struct shard) { 0, 2 };
+        f->spaces[i].layout.shard = (struct shard){0, 2};
         f->spaces[i].id = i;
         memset(f->spaces[i].table_digest, (int) i + 1, DIGEST_BYTES);
     }
@@ -46,7 +47,8 @@ void store_fixture_deinit(struct store_fixture *f)
     pool_deinit(&f->device.store.pool);
 }
 
-struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsigned space, unsigned page_class)
+struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsigned space,
+                                  unsigned page_class)
 {
     struct group *g;
 
@@ -56,8 +58,9 @@ struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsi
 
 struct chunk_key store_fixture_key(uint64_t n)
 {
-    struct chunk_key k = { { 0 } };
-    uint64_t h = (n + 1) * 0x9e3779b97f4a7c15u, g = (h ^ h >> 31) * 0xbf58476d1ce4e5b9u; /* both halves spread, as hashes do */
+    struct chunk_key k = {{0}};
+    uint64_t h = (n + 1) * 0x9e3779b97f4a7c15u,
+             g = (h ^ h >> 31) * 0xbf58476d1ce4e5b9u; /* both halves spread, as hashes do */
 
     memcpy(k.bytes, &h, sizeof(h));
     memcpy(k.bytes + 8, &g, sizeof(g));

@@ -14,13 +14,14 @@ struct store_fixture {
 };
 
 /* Slots of @slot_bytes[space][class]; class first may be larger. Asserts. */
-void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t extent_bytes, uint64_t unit_bytes,
-                        uint64_t quota_bytes);
+void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t extent_bytes,
+                        uint64_t unit_bytes, uint64_t quota_bytes);
 
 /* Every hold must have ended and every reservation gone. */
 void store_fixture_deinit(struct store_fixture *f);
 
-struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsigned space, unsigned page_class);
+struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsigned space,
+                                  unsigned page_class);
 
 struct chunk_key store_fixture_key(uint64_t n);
 

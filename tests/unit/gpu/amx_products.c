@@ -11,8 +11,9 @@ void AMX_PRODUCTS(struct product_data *d)
 {
     struct tile_config config = {
         .palette = 1,
-        .rows = { [0] = PRODUCT_ROWS, [1] = PRODUCT_ROWS, [2] = PRODUCT_BYTES / 4, [7] = PRODUCT_ROWS },
-        .row_bytes = { [0] = PRODUCT_COLS * 4, [1] = PRODUCT_BYTES, [2] = PRODUCT_COLS * 4, [7] = PRODUCT_COLS * 4 },
+        .rows = {[0] = PRODUCT_ROWS, [1] = PRODUCT_ROWS, [2] = PRODUCT_BYTES / 4, [7] = PRODUCT_ROWS},
+        .row_bytes =
+            {[0] = PRODUCT_COLS * 4, [1] = PRODUCT_BYTES, [2] = PRODUCT_COLS * 4, [7] = PRODUCT_COLS * 4},
     };
 
     tiles_configure(&config);

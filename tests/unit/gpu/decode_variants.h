@@ -14,7 +14,10 @@ enum { N_VARIANTS = 6 };
 static inline const struct decode_ops *variant(size_t i)
 {
     static const unsigned masks[N_VARIANTS - 1] = {
-        CPU_AVX2, CPU_AVX2 | CPU_AVX_VNNI, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+        CPU_AVX2,
+        CPU_AVX2 | CPU_AVX_VNNI,
+        CPU_AVX2 | CPU_AVX512,
+        CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
 

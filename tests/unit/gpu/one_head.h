@@ -1,6 +1,6 @@
 /*
- * Both sides of one head through the codec, for tables whose values need no other head's keys: gpu/codec.h has a call
- * per side, because the keys of all heads may have to come first.
+ * Both sides of one head through the codec, for tables whose values need no other head's keys: gpu/codec.h
+ * has a call per side, because the keys of all heads may have to come first.
  */
 #pragma once
 
@@ -17,19 +17,21 @@ static inline const uint8_t *const *one_head_keys(struct head_view h, const uint
     return ret;
 }
 
-static inline int one_head_encode(struct head_view h, const float *k, const float *v, size_t row_stride, size_t n,
-                                  uint8_t *codes_k, uint8_t *codes_v, struct encode_counts counts[2], float *scratch)
+static inline int one_head_encode(struct head_view h, const float *k, const float *v, size_t row_stride,
+                                  size_t n, uint8_t *codes_k, uint8_t *codes_v,
+                                  struct encode_counts counts[2], float *scratch)
 {
     const uint8_t *keys[GEOMETRY_HEADS_MAX];
     int r = codec_encode_keys(h, k, row_stride, n, codes_k, &counts[SIDE_K], scratch);
 
-    return r < 0 ? r : codec_encode_values(h, v, row_stride, n, one_head_keys(h, codes_k, keys), codes_v,
-                                           &counts[SIDE_V], scratch);
+    return r < 0 ? r
+                 : codec_encode_values(h, v, row_stride, n, one_head_keys(h, codes_k, keys), codes_v,
+                                       &counts[SIDE_V], scratch);
 }
 
 /* Either side's vectors may be NULL. */
-static inline void one_head_decode(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v, size_t n,
-                                   float *k, float *v, size_t row_stride, float *scratch)
+static inline void one_head_decode(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v,
+                                   size_t n, float *k, float *v, size_t row_stride, float *scratch)
 {
     const uint8_t *keys[GEOMETRY_HEADS_MAX];
 

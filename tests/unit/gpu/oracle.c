@@ -1,28 +1,28 @@
 /*
  * The oracle of attention; see oracle.h.
  *
- * Tolerance. With u = 2^-24 and S = scale |q| (|mean| + |k - mean|): a score is a sum of d products. Products of
- * independent numbers make partial sums of about S / sqrt(d) at most, each rounded by u of itself, d of them: u S
- * together. The key's own coordinates are such sums over the rank and carry u of their size, which adds u S; turning
- * query and key adds 2 u S. An error e of all scores of a row moves its weights by e relative to each other, so the
- * output by 2 e of the values' size at most: 8 u S. The sums over weights and the product with dec take 16 u.
- * Whole numbers (gpu/cpu/decode.h) add errors that stand at random to each other, so their squares add up.
- *   Scores: entries of dec, and of the nodes of folded planes, are off by half a step at most, 1 / sqrt(3) of that in
- *   the mean; the largest of a row is narrow_max steps, and 3 times the mean size for numbers like these. So a key is
- *   off by KEY_ERROR = 3 / (2 sqrt(3) narrow_max) of its size about the mean in each coordinate, and a score by that of
- *   scale |q| |k - mean| / sqrt(d). Folding and levels of five bits and more add 2^-10. An error e of one score moves
- *   the output by p e |v|.
- *   Weights: rounded down after a number of 0..1 has been added, so off by 1 / 2 step at most in the mean, where a step
+ * Tolerance. With u = 2^-24 and S = scale |q| (|mean| + |k - mean|): a score is a sum of d products. Products
+ * of independent numbers make partial sums of about S / sqrt(d) at most, each rounded by u of itself, d of
+ * them: u S together. The key's own coordinates are such sums over the rank and carry u of their size, which
+ * adds u S; turning query and key adds 2 u S. An error e of all scores of a row moves its weights by e
+ * relative to each other, so the output by 2 e of the values' size at most: 8 u S. The sums over weights and
+ * the product with dec take 16 u. Whole numbers (gpu/cpu/decode.h) add errors that stand at random to each
+ * other, so their squares add up. Scores: entries of dec, and of the nodes of folded planes, are off by half
+ * a step at most, 1 / sqrt(3) of that in the mean; the largest of a row is narrow_max steps, and 3 times the
+ * mean size for numbers like these. So a key is off by KEY_ERROR = 3 / (2 sqrt(3) narrow_max) of its size
+ * about the mean in each coordinate, and a score by that of scale |q| |k - mean| / sqrt(d). Folding and
+ * levels of five bits and more add 2^-10. An error e of one score moves the output by p e |v|. Weights:
+ * rounded down after a number of 0..1 has been added, so off by 1 / 2 step at most in the mean, where a step
  *   is the largest of the page / weight_max; each moves the output by that times |v|.
- * One and a half times the root of all these squares is allowed: dec is the same for all keys, so its errors are not
- * quite independent, and the mean of a handful of numbers is not that of many. test_decode.c holds the loops
- * themselves, on the whole numbers that they get, to none of these errors.
- * Arithmetic that rounds to ten bits adds 2^-10 / sqrt(3) of a coordinate of size 1 to keys and values and, at random
- * to the query, 2^-10 / sqrt(3 d) scale |q| |k - mean| to a score: together below 2^-11 (1 + 2 of that).
- * Of one such rounding alone: it is 2^-12 of a number in the mean, so of one factor of all d products, at random to each other,
- * 2^-12 scale |q| |k - mean| / sqrt(d) of a score, which moves the output by p e |v|; of a weight, by 2^-12 p |v|. The roots of
- * the sums of their squares are what score_rounding and weight_rounding say.
- * Losing one of n keys would move the result by about 1 / n: 1e-3 and more in every case that has moderate scores,
+ * One and a half times the root of all these squares is allowed: dec is the same for all keys, so its errors
+ * are not quite independent, and the mean of a handful of numbers is not that of many. test_decode.c holds
+ * the loops themselves, on the whole numbers that they get, to none of these errors. Arithmetic that rounds
+ * to ten bits adds 2^-10 / sqrt(3) of a coordinate of size 1 to keys and values and, at random to the query,
+ * 2^-10 / sqrt(3 d) scale |q| |k - mean| to a score: together below 2^-11 (1 + 2 of that). Of one such
+ * rounding alone: it is 2^-12 of a number in the mean, so of one factor of all d products, at random to each
+ * other, 2^-12 scale |q| |k - mean| / sqrt(d) of a score, which moves the output by p e |v|; of a weight, by
+ * 2^-12 p |v|. The roots of the sums of their squares are what score_rounding and weight_rounding say. Losing
+ * one of n keys would move the result by about 1 / n: 1e-3 and more in every case that has moderate scores,
  * against tolerances of 1e-5.
  */
 #include "tests/unit/gpu/oracle.h"
@@ -40,12 +40,12 @@
 struct oracle {
     const struct geometry *g;
     size_t n;
-    double *k, *v;        /* [n, d] */
-    double *offset;       /* [n] |k - mean| */
+    double *k, *v;                /* [n, d] */
+    double *offset;               /* [n] |k - mean| */
     double key_error, weight_max; /* see above; 0: nothing was rounded to whole numbers */
     size_t n_packed;
-    double mean_k;        /* |mean| of keys; 0 if there is none */
-    double largest_offset; /* of |k - mean|; 0 if there is no mean */
+    double mean_k;                          /* |mean| of keys; 0 if there is none */
+    double largest_offset;                  /* of |k - mean|; 0 if there is no mean */
     double squares_scores, squares_weights; /* what roundings to binary16 do, for each 2^-12 */
     double squares_wrong, squares_size, squares_rounding, largest_score, largest_centred;
 };
@@ -93,7 +93,8 @@ static void rotate_keys(const struct geometry *g, double *k, size_t n)
 }
 
 /* What whole numbers may do to one row with weights @p of from .. m, as squares. */
-static double rounding(const struct oracle *o, const double *p, const double *v, const float *q, size_t from, size_t m)
+static double rounding(const struct oracle *o, const double *p, const double *v, const float *q, size_t from,
+                       size_t m)
 {
     size_t d = o->g->d;
     double sum = 0, size = 0;
@@ -108,19 +109,21 @@ static double rounding(const struct oracle *o, const double *p, const double *v,
         for (size_t n = first; n < end; n++)
             largest = fmax(largest, p[n]);
         for (size_t n = first; n < end; n++)
-            sum += pow(norm(v + n * d, d), 2) * (pow(largest / (2 * o->weight_max), 2) +
-                                                 pow(p[n] * (size * o->offset[n] + 0x1p-10), 2));
+            sum += pow(norm(v + n * d, d), 2) *
+                   (pow(largest / (2 * o->weight_max), 2) + pow(p[n] * (size * o->offset[n] + 0x1p-10), 2));
     }
     return sum;
 }
 
 /* What rounding to binary16 may do to one row with weights @p of from .. m. */
-static void add_roundings(struct oracle *o, const double *p, const double *v, double q_size, size_t from, size_t m)
+static void add_roundings(struct oracle *o, const double *p, const double *v, double q_size, size_t from,
+                          size_t m)
 {
     size_t d = o->g->d;
 
     for (size_t n = from; n <= m; n++) {
-        double part = p[n] * norm(v + n * d, d), error = o->g->attn_scale * q_size * o->offset[n] / sqrt((double) d);
+        double part = p[n] * norm(v + n * d, d),
+               error = o->g->attn_scale * q_size * o->offset[n] / sqrt((double) d);
 
         o->squares_weights += pow(part, 2);
         o->squares_scores += pow(part * error, 2);
@@ -128,12 +131,12 @@ static void add_roundings(struct oracle *o, const double *p, const double *v, do
 }
 
 /* One query row against turned keys from .. m of @k, @v; @got is compared and the sums of the report grow. */
-static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t from, size_t m,
-                       const float *got)
+static void attend_row(struct oracle *o, const double *k, const double *v, const float *q, size_t from,
+                       size_t m, const float *got)
 {
     size_t d = o->g->d;
     double *scores = need(m + 1, sizeof(*scores)), *sum = need(d, sizeof(*sum));
-    double x[GEOMETRY_DIM_MAX] = { 0 }, y[GEOMETRY_DIM_MAX], max = -INFINITY, total = 0, largest_key = 0;
+    double x[GEOMETRY_DIM_MAX] = {0}, y[GEOMETRY_DIM_MAX], max = -INFINITY, total = 0, largest_key = 0;
 
     for (size_t i = 0; i < d; i++)
         x[i] = (double) q[i];
@@ -178,21 +181,21 @@ static struct oracle_report report(const struct oracle *o)
 {
     const double u = 0x1p-24;
 
-    return (struct oracle_report) {
+    return (struct oracle_report){
         .error = sqrt(o->squares_wrong / o->squares_size),
         .tolerance = 8 * u * o->largest_score + 16 * u + 1.5 * sqrt(o->squares_rounding / o->squares_size),
         .tolerance_half = 8 * u * o->largest_score + 16 * u +
-                           0x1p-11 * (1 + 2 * o->largest_centred / sqrt((double) o->g->d)),
+                          0x1p-11 * (1 + 2 * o->largest_centred / sqrt((double) o->g->d)),
         .score_rounding = 0x1p-12 * sqrt(o->squares_scores / o->squares_size),
         .weight_rounding = 0x1p-12 * sqrt(o->squares_weights / o->squares_size),
     };
 }
 
-/* ---- packed --------------------------------------------------------------------------------------------------- */
+/* ---- packed ---- */
 
 /* Level of the code of (token, coordinate), in the unit that dec expects. */
-static double level(const struct table *t, enum side side, const struct codec *c, const uint8_t *at, unsigned token,
-                    unsigned coord)
+static double level(const struct table *t, enum side side, const struct codec *c, const uint8_t *at,
+                    unsigned token, unsigned coord)
 {
     unsigned half = coord / 8;
 
@@ -200,7 +203,8 @@ static double level(const struct table *t, enum side side, const struct codec *c
         at += 64 * c->bits[i];
     if (c->bits[half] == 0)
         return 0;
-    return (double) t->levels[side][c->bits[half]].value[half_tile_get(at, c->bits[half], side, token, coord % 8)];
+    return (double) t->levels[side][c->bits[half]]
+        .value[half_tile_get(at, c->bits[half], side, token, coord % 8)];
 }
 
 /* x^ = mean + dec levels */
@@ -236,13 +240,15 @@ static size_t predictor_levels(const struct attend_args *a, size_t page, unsigne
         if (t->v_from == PREDICT_NONE || (t->v_from == PREDICT_HEAD && h != l->shard.first_head + a->head))
             continue;
         for (unsigned c = 0; c < k->r; c++)
-            ret[n++] = level(t, SIDE_K, k, a->payloads[page] + page_block_off(l, a->layer, h - l->shard.first_head),
-                             token, c);
+            ret[n++] =
+                level(t, SIDE_K, k, a->payloads[page] + page_block_off(l, a->layer, h - l->shard.first_head),
+                      token, c);
     }
     return n;
 }
 
-static void load_page(struct oracle *o, const struct attend_args *a, const struct codec *const codec[2], size_t page)
+static void load_page(struct oracle *o, const struct attend_args *a, const struct codec *const codec[2],
+                      size_t page)
 {
     const struct page_layout *l = a->layout;
     const uint8_t *block = a->payloads[page] + page_block_off(l, a->layer, a->head);
@@ -268,8 +274,10 @@ static void load_page(struct oracle *o, const struct attend_args *a, const struc
         decode(codec[SIDE_V], d, levels, v);
         if (page > 0 || t >= a->n_sink)
             continue;
-        exact_row(codec[SIDE_K], d, a->payloads[0] + page_sink_off(l, a->layer, a->head, SIDE_K) + t * 2 * d, k);
-        exact_row(codec[SIDE_V], d, a->payloads[0] + page_sink_off(l, a->layer, a->head, SIDE_V) + t * 2 * d, v);
+        exact_row(codec[SIDE_K], d, a->payloads[0] + page_sink_off(l, a->layer, a->head, SIDE_K) + t * 2 * d,
+                  k);
+        exact_row(codec[SIDE_V], d, a->payloads[0] + page_sink_off(l, a->layer, a->head, SIDE_V) + t * 2 * d,
+                  v);
     }
     free(levels);
 }
@@ -291,9 +299,10 @@ struct oracle_report oracle_packed(const struct attend_args *a, const struct dec
 {
     const struct table *t = a->layout->table;
     uint32_t head = a->layout->shard.first_head + a->head;
-    const struct codec *codec[2] = { table_codec(t, a->layer, head, SIDE_K), table_codec(t, a->layer, head, SIDE_V) };
+    const struct codec *codec[2] = {table_codec(t, a->layer, head, SIDE_K),
+                                    table_codec(t, a->layer, head, SIDE_V)};
     size_t d = t->geometry.d, group = geometry_group(&t->geometry);
-    struct oracle o = { .g = &t->geometry, .n = a->exact_first + a->n_exact };
+    struct oracle o = {.g = &t->geometry, .n = a->exact_first + a->n_exact};
 
     o.k = need(o.n * d, sizeof(double));
     o.v = need(o.n * d, sizeof(double));
@@ -314,8 +323,8 @@ struct oracle_report oracle_packed(const struct attend_args *a, const struct dec
     }
     rotate_keys(o.g, o.k, o.n);
     for (size_t i = 0; i < a->n_q * group; i++)
-        attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, window_first(a->window, a->q_first + i / group),
-                   a->q_first + i / group,
+        attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d,
+                   window_first(a->window, a->q_first + i / group), a->q_first + i / group,
                    a->out + i / group * a->out_stride + i % group * d);
     free(o.k);
     free(o.offset);
@@ -323,7 +332,7 @@ struct oracle_report oracle_packed(const struct attend_args *a, const struct dec
     return report(&o);
 }
 
-/* ---- dense ---------------------------------------------------------------------------------------------------- */
+/* ---- dense ---- */
 
 /* attend.h's rule, word for word. */
 static bool is_exact(const struct attend_dense_args *a, int64_t m, int64_t n)
@@ -348,9 +357,11 @@ static double *load_rows(const float *x, size_t n, size_t d, size_t stride)
 struct oracle_report oracle_dense(const struct attend_dense_args *a)
 {
     size_t d = a->geometry->d, group = geometry_group(a->geometry);
-    struct oracle o = { .g = a->geometry, .n = a->q_first + a->n_q };
-    double *k[2] = { load_rows(a->decoded_k, o.n, d, a->row_stride), load_rows(a->exact_k, o.n, d, a->row_stride) };
-    double *v[2] = { load_rows(a->decoded_v, o.n, d, a->row_stride), load_rows(a->exact_v, o.n, d, a->row_stride) };
+    struct oracle o = {.g = a->geometry, .n = a->q_first + a->n_q};
+    double *k[2] = {load_rows(a->decoded_k, o.n, d, a->row_stride),
+                    load_rows(a->exact_k, o.n, d, a->row_stride)};
+    double *v[2] = {load_rows(a->decoded_v, o.n, d, a->row_stride),
+                    load_rows(a->exact_v, o.n, d, a->row_stride)};
 
     rotate_keys(o.g, k[0], o.n);
     rotate_keys(o.g, k[1], o.n);
@@ -365,8 +376,8 @@ struct oracle_report oracle_dense(const struct attend_dense_args *a)
             memcpy(o.k + n * d, k[exact] + n * d, d * sizeof(double));
             memcpy(o.v + n * d, v[exact] + n * d, d * sizeof(double));
         }
-        attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, window_first(a->window, m), m,
-                   a->out + i / group * a->out_stride + i % group * d);
+        attend_row(&o, o.k, o.v, a->q + i / group * a->q_stride + i % group * d, window_first(a->window, m),
+                   m, a->out + i / group * a->out_stride + i % group * d);
     }
     for (int i = 0; i < 2; i++) {
         free(k[i]);

@@ -16,13 +16,13 @@
 /* The heads 1 and 2, or all where values need all of them. */
 static struct shard shard_of(enum prediction v_from)
 {
-    return v_from == PREDICT_LAYER ? (struct shard) { 0, N_KV } : (struct shard) { 1, 2 };
+    return v_from == PREDICT_LAYER ? (struct shard){0, N_KV} : (struct shard){1, 2};
 }
 
 struct fenced fenced_new(size_t bytes, size_t align)
 {
     size_t page = (size_t) sysconf(_SC_PAGESIZE), body = (bytes + page) / page * page;
-    struct fenced f = { .map_bytes = body + page };
+    struct fenced f = {.map_bytes = body + page};
 
     f.map = mmap(NULL, f.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert(f.map != MAP_FAILED);
@@ -41,7 +41,8 @@ void fenced_free(struct fenced f)
 static void random_half(uint16_t *p, size_t n, double size)
 {
     for (size_t i = 0; i < n; i++)
-        p[i] = f32_to_f16((float) fmax(-HALF_MAX, fmin(HALF_MAX, (size > 0 ? size : 1) * test_rand_normal())));
+        p[i] =
+            f32_to_f16((float) fmax(-HALF_MAX, fmin(HALF_MAX, (size > 0 ? size : 1) * test_rand_normal())));
 }
 
 static void make_page(struct scene *s, const struct shape *shape, size_t i)
@@ -67,14 +68,18 @@ void scene_init(struct scene *s, const struct shape *shape)
 {
     struct view_options o = {
         .geometry = view_geometry(2, N_KV * shape->group, N_KV, shape->d, shape->n_rot),
-        .n_sink = shape->n_sink, .v_from = shape->v_from, .bits = shape->bits, .key_rank = shape->key_rank,
+        .n_sink = shape->n_sink,
+        .v_from = shape->v_from,
+        .bits = shape->bits,
+        .key_rank = shape->key_rank,
         .mean_norm = shape->mean_norm,
     };
-    size_t row = (size_t) shape->group * shape->d, stride = row + 5, n_q_floats = (shape->n_q - 1) * stride + row;
+    size_t row = (size_t) shape->group * shape->d, stride = row + 5,
+           n_q_floats = (shape->n_q - 1) * stride + row;
     size_t end = shape->n_pages * CHUNK_TOKENS + shape->n_exact, exact_stride = 2 * shape->d;
     size_t n_exact_halves = shape->n_exact == 0 ? 0 : (shape->n_exact - 1) * exact_stride + shape->d;
 
-    *s = (struct scene) { 0 };
+    *s = (struct scene){0};
     view_init(&s->view, &o);
     assert(page_layout_init(&s->layout, &s->view.table, shard_of(shape->v_from)) == 0);
     s->pages = calloc(shape->n_pages + 1, sizeof(*s->pages));
@@ -91,14 +96,26 @@ void scene_init(struct scene *s, const struct shape *shape)
     random_half((uint16_t *) s->exact_v.data, n_exact_halves, 0);
     for (size_t i = 0; i < n_q_floats; i++)
         ((float *) s->q.data)[i] = (float) ((shape->q_size > 0 ? shape->q_size : 1) * test_rand_normal());
-    s->args = (struct attend_args) {
-        .layout = &s->layout, .layer = LAYER, .head = HEAD - s->layout.shard.first_head, .payloads = s->args.payloads,
-        .n_pages = shape->n_pages, .n_sink = shape->n_sink,
-        .exact_k = (const uint16_t *) s->exact_k.data, .exact_v = (const uint16_t *) s->exact_v.data,
-        .exact_stride = exact_stride, .exact_first = shape->n_pages * CHUNK_TOKENS, .n_exact = shape->n_exact,
-        .q = (const float *) s->q.data, .q_stride = stride, .out = (float *) s->out.data, .out_stride = stride,
-        .q_first = shape->q_first == SIZE_MAX ? end - shape->n_q : shape->q_first, .n_q = shape->n_q,
-        .scratch = s->scratch.data, .window = shape->window,
+    s->args = (struct attend_args){
+        .layout = &s->layout,
+        .layer = LAYER,
+        .head = HEAD - s->layout.shard.first_head,
+        .payloads = s->args.payloads,
+        .n_pages = shape->n_pages,
+        .n_sink = shape->n_sink,
+        .exact_k = (const uint16_t *) s->exact_k.data,
+        .exact_v = (const uint16_t *) s->exact_v.data,
+        .exact_stride = exact_stride,
+        .exact_first = shape->n_pages * CHUNK_TOKENS,
+        .n_exact = shape->n_exact,
+        .q = (const float *) s->q.data,
+        .q_stride = stride,
+        .out = (float *) s->out.data,
+        .out_stride = stride,
+        .q_first = shape->q_first == SIZE_MAX ? end - shape->n_q : shape->q_first,
+        .n_q = shape->n_q,
+        .scratch = s->scratch.data,
+        .window = shape->window,
     };
 }
 
@@ -138,7 +155,11 @@ const struct ops *amx_model(void)
 size_t scene_variants(const struct ops *ret[SCENE_VARIANTS])
 {
     static const unsigned masks[SCENE_VARIANTS - 1] = {
-        0, CPU_AVX2, CPU_AVX2 | CPU_AVX_VNNI, CPU_AVX2 | CPU_AVX512, CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+        0,
+        CPU_AVX2,
+        CPU_AVX2 | CPU_AVX_VNNI,
+        CPU_AVX2 | CPU_AVX512,
+        CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
     size_t n = 0;
@@ -171,9 +192,11 @@ void scene_check(const struct shape *shape)
         r = oracle_packed(&s.args, variant->decode);
         CU_ASSERT_TRUE(r.error <= r.tolerance); /* false for NaN */
         if (!(r.error <= r.tolerance))
-            printf("    %s%s: d %u n_rot %u g %u bits %d sinks %u v_from %d pages %zu exact %zu n_q %zu: %g > %g\n",
-                   variant->name, s.args.exact_rope ? ", exact" : "", shape->d, shape->n_rot, shape->group, shape->bits, shape->n_sink, shape->v_from,
-                   shape->n_pages, shape->n_exact, shape->n_q, r.error, r.tolerance);
+            printf("    %s%s: d %u n_rot %u g %u bits %d sinks %u v_from %d pages %zu exact %zu n_q %zu: %g "
+                   "> %g\n",
+                   variant->name, s.args.exact_rope ? ", exact" : "", shape->d, shape->n_rot, shape->group,
+                   shape->bits, shape->n_sink, shape->v_from, shape->n_pages, shape->n_exact, shape->n_q,
+                   r.error, r.tolerance);
     }
     scene_deinit(&s);
 }

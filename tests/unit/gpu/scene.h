@@ -1,6 +1,7 @@
 /*
- * One call of packed attention to test: a table, pages of random bytes (any bytes are valid codes), exact rows and queries
- * drawn for a shape, each in memory that ends at a fence; and its check on every variant that this machine runs.
+ * One call of packed attention to test: a table, pages of random bytes (any bytes are valid codes), exact
+ * rows and queries drawn for a shape, each in memory that ends at a fence; and its check on every variant
+ * that this machine runs.
  */
 #pragma once
 
@@ -10,15 +11,15 @@
 
 struct shape {
     uint32_t d, n_rot, group;
-    int bits;            /* view.h */
-    uint32_t key_rank;   /* view.h */
+    int bits;          /* view.h */
+    uint32_t key_rank; /* view.h */
     uint32_t n_sink;
     enum prediction v_from;
     double mean_norm, q_size; /* standard deviation of queries; 0: 1 */
-    double exact_size;   /* likewise of exact keys about the mean */
+    double exact_size;        /* likewise of exact keys about the mean */
     size_t n_pages, n_exact, n_q;
-    size_t q_first;      /* SIZE_MAX: the queries are the newest tokens */
-    size_t window;       /* 0: all */
+    size_t q_first; /* SIZE_MAX: the queries are the newest tokens */
+    size_t window;  /* 0: all */
 };
 
 enum { N_KV = 3, LAYER = 1, HEAD = 2 }; /* of two layers */

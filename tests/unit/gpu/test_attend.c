@@ -1,5 +1,6 @@
 /*
- * Packed attention against decode-then-attend in binary64 (oracle.h), on every variant that this machine runs.
+ * Packed attention against decode-then-attend in binary64 (oracle.h), on every variant that this machine
+ * runs.
  *
  * Each case is a scene (scene.h); test_attend_grid.c draws shapes at random.
  */
@@ -20,22 +21,28 @@
 #include "tests/unit/gpu/oracle.h"
 #include "tests/unit/gpu/scene.h"
 
-static const uint32_t dims[] = { 32, 64, 80, 128, 256 };
+static const uint32_t dims[] = {32, 64, 80, 128, 256};
 enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
 
 /* Every d with every kind of RoPE, V from K or not, 1, 3 and 64 queries, with and without sinks. */
 static void test_shapes(void)
 {
-    static const size_t n_qs[] = { 1, 3, 64 };
+    static const size_t n_qs[] = {1, 3, 64};
     unsigned n = 0;
 
     for (size_t i = 0; i < N_DIMS; i++)
         for (uint32_t rot = 0; rot <= 2; rot++)
             for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++, n++)
-                scene_check(&(struct shape) {
-                    .d = dims[i], .n_rot = rot * dims[i] / 2, .group = 1 + n % 4, .bits = -1,
-                    .n_sink = (n & 1) ^ (n >> 1 & 1) ? 4 : 0, .v_from = (enum prediction) v_from,
-                    .n_pages = n % 3 + (n_qs[n % 3] == 1), .n_exact = 64 + test_rand_below(64), .n_q = n_qs[n % 3],
+                scene_check(&(struct shape){
+                    .d = dims[i],
+                    .n_rot = rot * dims[i] / 2,
+                    .group = 1 + n % 4,
+                    .bits = -1,
+                    .n_sink = (n & 1) ^ (n >> 1 & 1) ? 4 : 0,
+                    .v_from = (enum prediction) v_from,
+                    .n_pages = n % 3 + (n_qs[n % 3] == 1),
+                    .n_exact = 64 + test_rand_below(64),
+                    .n_q = n_qs[n % 3],
                     .q_first = SIZE_MAX,
                 });
 }
@@ -43,9 +50,17 @@ static void test_shapes(void)
 static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 8; group++)
-        scene_check(&(struct shape) {
-            .d = 64, .n_rot = 64, .group = group, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 2,
-            .n_exact = 70, .n_q = 1 + group % 3, .q_first = SIZE_MAX,
+        scene_check(&(struct shape){
+            .d = 64,
+            .n_rot = 64,
+            .group = group,
+            .bits = -1,
+            .n_sink = 4,
+            .v_from = PREDICT_HEAD,
+            .n_pages = 2,
+            .n_exact = 70,
+            .n_q = 1 + group % 3,
+            .q_first = SIZE_MAX,
         });
 }
 
@@ -53,26 +68,49 @@ static void test_every_width(void)
 {
     for (int bits = 0; bits <= 8; bits++)
         for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++)
-            scene_check(&(struct shape) {
-                .d = 64, .n_rot = 64, .group = 3, .bits = bits, .n_sink = 4, .v_from = (enum prediction) v_from, .n_pages = 2,
-                .n_exact = 1, .n_q = 1, .q_first = SIZE_MAX,
+            scene_check(&(struct shape){
+                .d = 64,
+                .n_rot = 64,
+                .group = 3,
+                .bits = bits,
+                .n_sink = 4,
+                .v_from = (enum prediction) v_from,
+                .n_pages = 2,
+                .n_exact = 1,
+                .n_q = 1,
+                .q_first = SIZE_MAX,
             });
 }
 
 static void test_every_tail(void)
 {
     for (size_t tail = 0; tail < 128; tail++)
-        scene_check(&(struct shape) {
-            .d = 32, .n_rot = 32, .group = 2, .bits = -1, .n_sink = tail % 2 ? 4 : 0, .v_from = (enum prediction) (tail % 3),
-            .n_pages = 1, .n_exact = tail, .n_q = 1, .q_first = SIZE_MAX,
+        scene_check(&(struct shape){
+            .d = 32,
+            .n_rot = 32,
+            .group = 2,
+            .bits = -1,
+            .n_sink = tail % 2 ? 4 : 0,
+            .v_from = (enum prediction)(tail % 3),
+            .n_pages = 1,
+            .n_exact = tail,
+            .n_q = 1,
+            .q_first = SIZE_MAX,
         });
 }
 
 static void test_without_pages(void)
 {
     for (size_t n = 1; n <= 130; n += 43)
-        scene_check(&(struct shape) {
-            .d = 80, .n_rot = 80, .group = 3, .bits = -1, .n_sink = 4, .n_pages = 0, .n_exact = n, .n_q = n,
+        scene_check(&(struct shape){
+            .d = 80,
+            .n_rot = 80,
+            .group = 3,
+            .bits = -1,
+            .n_sink = 4,
+            .n_pages = 0,
+            .n_exact = n,
+            .n_q = n,
             .q_first = SIZE_MAX,
         });
 }
@@ -80,44 +118,71 @@ static void test_without_pages(void)
 /* Queries that stand inside packed pages see only what is before them, sinks included. */
 static void test_queries_inside_pages(void)
 {
-    static const size_t firsts[] = { 0, 2, 4, 62, 63, 64, 100, 127, 128 };
+    static const size_t firsts[] = {0, 2, 4, 62, 63, 64, 100, 127, 128};
 
     for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
-        scene_check(&(struct shape) {
-            .d = 64, .n_rot = 32, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
-            .n_exact = 20, .n_q = 70, .q_first = firsts[i],
+        scene_check(&(struct shape){
+            .d = 64,
+            .n_rot = 32,
+            .group = 3,
+            .bits = -1,
+            .n_sink = 4,
+            .v_from = PREDICT_HEAD,
+            .n_pages = 3,
+            .n_exact = 20,
+            .n_q = 70,
+            .q_first = firsts[i],
         });
 }
 
 /* Windows that end inside, between and before pages, for one query and for rows that see different pages. */
 static void test_windows(void)
 {
-    static const size_t windows[] = { 1, 2, 63, 64, 65, 100, 128, 190, 259, 260, 1000 };
+    static const size_t windows[] = {1, 2, 63, 64, 65, 100, 128, 190, 259, 260, 1000};
 
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
         for (size_t n_q = 1; n_q <= 201; n_q += 100)
-            scene_check(&(struct shape) {
-                .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
-                .n_exact = 68, .n_q = n_q, .q_first = SIZE_MAX, .window = windows[i],
+            scene_check(&(struct shape){
+                .d = 64,
+                .n_rot = 64,
+                .group = 3,
+                .bits = -1,
+                .n_sink = 4,
+                .v_from = PREDICT_HEAD,
+                .n_pages = 3,
+                .n_exact = 68,
+                .n_q = n_q,
+                .q_first = SIZE_MAX,
+                .window = windows[i],
             });
 }
 
 /*
- * Keys divided among shares in any way give what one call gives. Shares that see nothing of a row, or nothing at all,
- * count for nothing. Merging is another sum of as many terms: the tolerance is the oracle's.
+ * Keys divided among shares in any way give what one call gives. Shares that see nothing of a row, or nothing
+ * at all, count for nothing. Merging is another sum of as many terms: the tolerance is the oracle's.
  */
 static void test_shares(void)
 {
-    static const size_t cuts[][4] = { { 0, 1, 2, 5 }, { 0, 0, 5, 5 }, { 0, 4, 4, 5 }, { 0, 2, 3, 5 } };
-    static const size_t windows[] = { 0, 70, 200 };
+    static const size_t cuts[][4] = {{0, 1, 2, 5}, {0, 0, 5, 5}, {0, 4, 4, 5}, {0, 2, 3, 5}};
+    static const size_t windows[] = {0, 70, 200};
     const struct ops *ops[SCENE_VARIANTS];
     size_t n_ops = scene_variants(ops);
 
     for (size_t i = 0; i < 4 * n_ops; i++)
         for (size_t n_q = 1; n_q <= 41; n_q += 40) {
             struct shape shape = {
-                .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = (enum prediction) (i % 3),
-                .n_pages = 5, .n_exact = 10, .n_q = n_q, .q_first = SIZE_MAX, .window = windows[i % 3], .q_size = 3,
+                .d = 64,
+                .n_rot = 64,
+                .group = 3,
+                .bits = -1,
+                .n_sink = 4,
+                .v_from = (enum prediction)(i % 3),
+                .n_pages = 5,
+                .n_exact = 10,
+                .n_q = n_q,
+                .q_first = SIZE_MAX,
+                .window = windows[i % 3],
+                .q_size = 3,
             };
             const struct ops *variant = ops[i / 4];
             const size_t *cut = cuts[i % 4];
@@ -131,7 +196,8 @@ static void test_shares(void)
             partials = fenced_new(4 * n * sizeof(float), sizeof(float));
             for (size_t x = 3; x-- > 0;) { /* in any order */
                 memset(s.scratch.data, 0xff, attend_scratch_bytes(&s.layout, n_q));
-                attend_share_with(&s.args, variant, cut[x], cut[x + 1], x == 1, (float *) partials.data + x * n);
+                attend_share_with(&s.args, variant, cut[x], cut[x + 1], x == 1,
+                                  (float *) partials.data + x * n);
             }
             memset(s.out.data, 0xff, sizeof(float));
             attend_merge_with(&s.args, variant, (const float *) partials.data, 3);
@@ -145,40 +211,76 @@ static void test_shares(void)
 /* Sixteen sinks are what a table may have; fewer may be used than it has. */
 static void test_many_sinks(void)
 {
-    scene_check(&(struct shape) {
-        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = TABLE_SINKS_MAX, .v_from = PREDICT_HEAD, .n_pages = 2,
-        .n_exact = 3, .n_q = 2, .q_first = SIZE_MAX,
+    scene_check(&(struct shape){
+        .d = 64,
+        .n_rot = 64,
+        .group = 3,
+        .bits = -1,
+        .n_sink = TABLE_SINKS_MAX,
+        .v_from = PREDICT_HEAD,
+        .n_pages = 2,
+        .n_exact = 3,
+        .n_q = 2,
+        .q_first = SIZE_MAX,
     });
 }
 
 /* Scores of about +-1000: exp of anything but the difference to the maximum would overflow. */
 static void test_huge_scores(void)
 {
-    scene_check(&(struct shape) {
-        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .q_size = 1000, .n_pages = 4,
-        .n_exact = 100, .n_q = 64, .q_first = SIZE_MAX,
+    scene_check(&(struct shape){
+        .d = 64,
+        .n_rot = 64,
+        .group = 3,
+        .bits = -1,
+        .n_sink = 4,
+        .v_from = PREDICT_HEAD,
+        .q_size = 1000,
+        .n_pages = 4,
+        .n_exact = 100,
+        .n_q = 64,
+        .q_first = SIZE_MAX,
     });
 }
 
-/* A key bias of norm 900 (DESIGN 3.2): the scores of the mean are a hundred times those that differ between keys. */
+/* A key bias of norm 900 (DESIGN 3.2): the scores of the mean are a hundred times those that differ between
+ * keys. */
 static void test_large_key_mean(void)
 {
     for (uint32_t rot = 0; rot <= 64; rot += 32)
-        scene_check(&(struct shape) {
-            .d = 64, .n_rot = rot, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .mean_norm = 900,
-            .n_pages = 3, .n_exact = 100, .n_q = 3, .q_first = SIZE_MAX,
+        scene_check(&(struct shape){
+            .d = 64,
+            .n_rot = rot,
+            .group = 3,
+            .bits = -1,
+            .n_sink = 4,
+            .v_from = PREDICT_HEAD,
+            .mean_norm = 900,
+            .n_pages = 3,
+            .n_exact = 100,
+            .n_q = 3,
+            .q_first = SIZE_MAX,
         });
 }
 
 /*
- * A million positions: one page, named 15625 times. Angles of a million radians must be right to the last digit of a
- * binary32 cosine; computed in binary32 they would be off by 0.03 and more, and the result by a tenth of its size.
+ * A million positions: one page, named 15625 times. Angles of a million radians must be right to the last
+ * digit of a binary32 cosine; computed in binary32 they would be off by 0.03 and more, and the result by a
+ * tenth of its size.
  */
 static void test_position_of_a_million(void)
 {
     struct shape shape = {
-        .d = 32, .n_rot = 32, .group = 1, .bits = 2, .n_sink = 0, .n_pages = 1, .n_exact = 7, .n_q = 1,
-        .q_first = SIZE_MAX, .q_size = 4,
+        .d = 32,
+        .n_rot = 32,
+        .group = 1,
+        .bits = 2,
+        .n_sink = 0,
+        .n_pages = 1,
+        .n_exact = 7,
+        .n_q = 1,
+        .q_first = SIZE_MAX,
+        .q_size = 4,
     };
     enum { N_PAGES = 15625 };
     const uint8_t **payloads = calloc(N_PAGES, sizeof(*payloads));
@@ -206,8 +308,16 @@ static void test_position_of_a_million(void)
 static void test_no_system_call(void)
 {
     struct shape shape = {
-        .d = 64, .n_rot = 64, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3, .n_exact = 70,
-        .n_q = 2, .q_first = SIZE_MAX,
+        .d = 64,
+        .n_rot = 64,
+        .group = 3,
+        .bits = -1,
+        .n_sink = 4,
+        .v_from = PREDICT_HEAD,
+        .n_pages = 3,
+        .n_exact = 70,
+        .n_q = 2,
+        .q_first = SIZE_MAX,
     };
     struct scene s;
     int status;
@@ -236,9 +346,9 @@ static void test_selection(void)
 
 const char test_suite[] = "attend";
 const struct test_case test_cases[] = {
-    TEST(test_shapes), TEST(test_groups), TEST(test_every_width), TEST(test_every_tail), TEST(test_without_pages),
-    TEST(test_queries_inside_pages), TEST(test_windows),
-    TEST(test_shares), TEST(test_many_sinks), TEST(test_huge_scores), TEST(test_large_key_mean),
-    TEST(test_position_of_a_million), TEST(test_no_system_call),
-    TEST(test_selection), TEST_END,
+    TEST(test_shapes),         TEST(test_groups),         TEST(test_every_width),
+    TEST(test_every_tail),     TEST(test_without_pages),  TEST(test_queries_inside_pages),
+    TEST(test_windows),        TEST(test_shares),         TEST(test_many_sinks),
+    TEST(test_huge_scores),    TEST(test_large_key_mean), TEST(test_position_of_a_million),
+    TEST(test_no_system_call), TEST(test_selection),      TEST_END,
 };

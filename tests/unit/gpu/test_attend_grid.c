@@ -1,6 +1,6 @@
 /*
- * Packed attention over the whole grid of shapes, drawn at random: dimensions, ranks, widths, group sizes, lengths, kinds of
- * RoPE, prediction, windows; and inputs at the edges. KVC_TEST_SEED draws others.
+ * Packed attention over the whole grid of shapes, drawn at random: dimensions, ranks, widths, group sizes,
+ * lengths, kinds of RoPE, prediction, windows; and inputs at the edges. KVC_TEST_SEED draws others.
  */
 #include <string.h>
 
@@ -20,10 +20,18 @@ static struct shape draw_shape(uint32_t d)
 {
     size_t length = draw(1, 1000), n_pages = length < 128 ? 0 : length / 64 - 1;
     struct shape s = {
-        .d = d, .n_rot = (uint32_t) draw(0, d / 4) * 4, .group = (uint32_t) draw(1, 16), .bits = -1,
-        .n_sink = (uint32_t) draw(0, 4), .v_from = (enum prediction) draw(0, 2), .n_pages = n_pages,
-        .n_exact = length - 64 * n_pages, .n_q = draw(0, 3) == 0 ? draw(1, 80) : draw(1, 2), .q_first = SIZE_MAX,
-        .mean_norm = draw(0, 4) == 0 ? 900 : 0, .window = draw(0, 4) == 0 ? draw(1, 1100) : 0,
+        .d = d,
+        .n_rot = (uint32_t) draw(0, d / 4) * 4,
+        .group = (uint32_t) draw(1, 16),
+        .bits = -1,
+        .n_sink = (uint32_t) draw(0, 4),
+        .v_from = (enum prediction) draw(0, 2),
+        .n_pages = n_pages,
+        .n_exact = length - 64 * n_pages,
+        .n_q = draw(0, 3) == 0 ? draw(1, 80) : draw(1, 2),
+        .q_first = SIZE_MAX,
+        .mean_norm = draw(0, 4) == 0 ? 900 : 0,
+        .window = draw(0, 4) == 0 ? draw(1, 1100) : 0,
     };
 
     if (s.n_q > length)
@@ -67,11 +75,20 @@ static void test_256(void)
     draw_many(256);
 }
 
-/* All pages the same and one query in front of all of them: without RoPE every key of a token has the same weight. */
+/* All pages the same and one query in front of all of them: without RoPE every key of a token has the same
+ * weight. */
 static void test_equal_keys(void)
 {
-    struct shape shape = { .d = 64, .n_rot = 0, .group = 4, .bits = 4, .n_sink = 0, .v_from = PREDICT_HEAD, .n_pages = 9,
-                           .n_exact = 64, .n_q = 1, .q_first = SIZE_MAX };
+    struct shape shape = {.d = 64,
+                          .n_rot = 0,
+                          .group = 4,
+                          .bits = 4,
+                          .n_sink = 0,
+                          .v_from = PREDICT_HEAD,
+                          .n_pages = 9,
+                          .n_exact = 64,
+                          .n_q = 1,
+                          .q_first = SIZE_MAX};
     const struct ops *ops[SCENE_VARIANTS];
     size_t n_ops = scene_variants(ops);
     struct scene s;
@@ -94,8 +111,16 @@ static void test_equal_keys(void)
 static void test_one_token(void)
 {
     for (uint32_t group = 1; group <= 16; group *= 2)
-        scene_check(&(struct shape) { .d = 96, .n_rot = 96, .group = group, .bits = -1, .n_sink = 4, .n_pages = 0,
-                                      .n_exact = 1, .n_q = 1, .q_first = SIZE_MAX, .q_size = 1e4 });
+        scene_check(&(struct shape){.d = 96,
+                                    .n_rot = 96,
+                                    .group = group,
+                                    .bits = -1,
+                                    .n_sink = 4,
+                                    .n_pages = 0,
+                                    .n_exact = 1,
+                                    .n_q = 1,
+                                    .q_first = SIZE_MAX,
+                                    .q_size = 1e4});
 }
 
 /* Every group size with one and two queries: rows on both sides of what the decode loops take. */
@@ -103,13 +128,20 @@ static void test_groups(void)
 {
     for (uint32_t group = 1; group <= 16; group++)
         for (size_t n_q = 1; n_q <= 2; n_q++)
-            scene_check(&(struct shape) { .d = 128, .n_rot = 128, .group = group, .bits = -1, .n_sink = 4,
-                                          .v_from = PREDICT_HEAD, .n_pages = 2, .n_exact = 66, .n_q = n_q,
-                                          .q_first = SIZE_MAX });
+            scene_check(&(struct shape){.d = 128,
+                                        .n_rot = 128,
+                                        .group = group,
+                                        .bits = -1,
+                                        .n_sink = 4,
+                                        .v_from = PREDICT_HEAD,
+                                        .n_pages = 2,
+                                        .n_exact = 66,
+                                        .n_q = n_q,
+                                        .q_first = SIZE_MAX});
 }
 
 const char test_suite[] = "attend_grid";
 const struct test_case test_cases[] = {
-    TEST(test_64), TEST(test_80), TEST(test_96), TEST(test_128), TEST(test_256), TEST(test_equal_keys),
-    TEST(test_one_token), TEST(test_groups), TEST_END,
+    TEST(test_64),         TEST(test_80),        TEST(test_96),     TEST(test_128), TEST(test_256),
+    TEST(test_equal_keys), TEST(test_one_token), TEST(test_groups), TEST_END,
 };

@@ -15,13 +15,13 @@
 
 enum { D = 32, R = 16 };
 
-/* ---- worked by hand ------------------------------------------------------------------------------------------ */
+/* ---- worked by hand ---- */
 
 /*
- * One head, d = 32. K: encoder's mean 1 everywhere, decoder's 1.5, one half-tile of 2 bits reading dimensions 0..7 at half
- * scale, one empty. Levels -3 -1 1 3 with step 0.5: thresholds -1, 0, 1 in units of z. V: mean 0, the same codec of
- * dimensions 8..15; its coordinate 0 less K's level 0 when encoding, and twice that level added to dimension 8 when
- * decoding, as if P were 2.
+ * One head, d = 32. K: encoder's mean 1 everywhere, decoder's 1.5, one half-tile of 2 bits reading dimensions
+ * 0..7 at half scale, one empty. Levels -3 -1 1 3 with step 0.5: thresholds -1, 0, 1 in units of z. V: mean
+ * 0, the same codec of dimensions 8..15; its coordinate 0 less K's level 0 when encoding, and twice that
+ * level added to dimension 8 when decoding, as if P were 2.
  */
 struct by_hand {
     struct table table;
@@ -33,10 +33,13 @@ struct by_hand {
 static void by_hand_init(struct by_hand *h)
 {
     static const struct levels levels = {
-        .value = { -3, -1, 1, 3 }, .threshold = { -1, 0, 1 }, .value_i8 = { -3, -1, 1, 3 }, .step = 0.5f,
+        .value = {-3, -1, 1, 3},
+        .threshold = {-1, 0, 1},
+        .value_i8 = {-3, -1, 1, 3},
+        .step = 0.5f,
     };
 
-    *h = (struct by_hand) { .table.geometry = view_geometry(1, 1, 1, D, 0), .table.v_from = PREDICT_HEAD };
+    *h = (struct by_hand){.table.geometry = view_geometry(1, 1, 1, D, 0), .table.v_from = PREDICT_HEAD};
     for (int side = SIDE_K; side <= SIDE_V; side++)
         h->table.levels[side][2] = levels;
     for (int i = 0; i < D; i++) {
@@ -51,27 +54,43 @@ static void by_hand_init(struct by_hand *h)
     }
     h->dec_v[8 * 2 * R] = 2;
     h->enc_pred[0] = 1;
-    h->codecs[SIDE_K] = (struct codec) {
-        .n_half = 2, .r = R, .r_in = R, .code_bits = 16, .bits = { 2 }, .enc_mean = h->enc_mean_k,
-        .enc = h->enc_k, .mean = h->mean_k, .dec = h->dec_k,
+    h->codecs[SIDE_K] = (struct codec){
+        .n_half = 2,
+        .r = R,
+        .r_in = R,
+        .code_bits = 16,
+        .bits = {2},
+        .enc_mean = h->enc_mean_k,
+        .enc = h->enc_k,
+        .mean = h->mean_k,
+        .dec = h->dec_k,
     };
-    h->codecs[SIDE_V] = (struct codec) {
-        .n_half = 2, .r = R, .n_pred = R, .r_in = 2 * R, .code_bits = 16, .bits = { 2 }, .enc_mean = h->mean_v,
-        .enc = h->enc_v, .enc_k = h->enc_pred, .mean = h->mean_v, .dec = h->dec_v,
+    h->codecs[SIDE_V] = (struct codec){
+        .n_half = 2,
+        .r = R,
+        .n_pred = R,
+        .r_in = 2 * R,
+        .code_bits = 16,
+        .bits = {2},
+        .enc_mean = h->mean_v,
+        .enc = h->enc_v,
+        .enc_k = h->enc_pred,
+        .mean = h->mean_v,
+        .dec = h->dec_v,
     };
     h->table.codecs = h->codecs;
 }
 
 /*
- * K: x0 = 4.2 -> z = 1.6 -> code 3 (level 3); x1 = 1 -> z = 0, a tie with threshold 0: upper code 2; x2 = -1 -> z = -1,
- * tie: code 1; x3 = -1.5 -> z = -1.25: code 0; the others are 1 + 1 -> z = 0.5: code 2.
- * V: x8 = 5: less 2 * 3 is -1 -> z = -0.5: code 1; x9 = 0: tie, code 2; x10 = 9 -> z = 4.5: code 3. Others -4 -> -2: 0.
+ * K: x0 = 4.2 -> z = 1.6 -> code 3 (level 3); x1 = 1 -> z = 0, a tie with threshold 0: upper code 2; x2 = -1
+ * -> z = -1, tie: code 1; x3 = -1.5 -> z = -1.25: code 0; the others are 1 + 1 -> z = 0.5: code 2. V: x8 = 5:
+ * less 2 * 3 is -1 -> z = -0.5: code 1; x9 = 0: tie, code 2; x10 = 9 -> z = 4.5: code 3. Others -4 -> -2: 0.
  */
 static void test_codes_by_hand(void)
 {
-    static const uint8_t want_k[R] = { 3, 2, 1, 0, 2, 2, 2, 2 }, want_v[R] = { 1, 2, 3, 0, 0, 0, 0, 0 };
+    static const uint8_t want_k[R] = {3, 2, 1, 0, 2, 2, 2, 2}, want_v[R] = {1, 2, 3, 0, 0, 0, 0, 0};
     float *scratch = malloc(codec_scratch_floats() * sizeof(*scratch)), k[D], v[D], back[2][D];
-    struct encode_counts counts[2] = { { .coords = 100 }, { .saturated = 7 } };
+    struct encode_counts counts[2] = {{.coords = 100}, {.saturated = 7}};
     uint8_t codes[2][R];
     struct by_hand h;
 
@@ -88,11 +107,13 @@ static void test_codes_by_hand(void)
     v[8] = 5;
     v[9] = 0;
     v[10] = 9;
-    CU_ASSERT_EQUAL(one_head_encode(head_view(&h.table, 0, 0), k, v, D, 1, codes[0], codes[1], counts, scratch), 0);
+    CU_ASSERT_EQUAL(
+        one_head_encode(head_view(&h.table, 0, 0), k, v, D, 1, codes[0], codes[1], counts, scratch), 0);
     CU_ASSERT_EQUAL(memcmp(codes[0], want_k, R), 0);
     CU_ASSERT_EQUAL(memcmp(codes[1], want_v, R), 0);
 
-    /* Added to what was there. The outermost levels are +-1.5, the thresholds +-1: beyond +-2 counts, 4.5 alone does. */
+    /* Added to what was there. The outermost levels are +-1.5, the thresholds +-1: beyond +-2 counts, 4.5
+     * alone does. */
     CU_ASSERT_EQUAL(counts[SIDE_K].coords, 108);
     CU_ASSERT_EQUAL(counts[SIDE_K].saturated, 0);
     CU_ASSERT_EQUAL(counts[SIDE_V].coords, 8);
@@ -104,7 +125,7 @@ static void test_codes_by_hand(void)
     CU_ASSERT_EQUAL(back[0][2], 0.5f);  /* 1.5 - 1 */
     CU_ASSERT_EQUAL(back[0][3], -1.5f); /* 1.5 - 3 */
     CU_ASSERT_EQUAL(back[0][8], 1.5f);  /* no code reads it: the mean */
-    CU_ASSERT_EQUAL(back[1][8], 5);  /* 2 * 3 - 1 */
+    CU_ASSERT_EQUAL(back[1][8], 5);     /* 2 * 3 - 1 */
     CU_ASSERT_EQUAL(back[1][9], 1);
     CU_ASSERT_EQUAL(back[1][10], 3);
     CU_ASSERT_EQUAL(back[1][11], -3);
@@ -112,7 +133,7 @@ static void test_codes_by_hand(void)
     free(scratch);
 }
 
-/* ---- random codecs ------------------------------------------------------------------------------------------- */
+/* ---- random codecs ---- */
 
 struct run {
     struct view view;
@@ -135,10 +156,12 @@ static void *need(size_t bytes)
 static void run_init(struct run *r, uint32_t d, int bits, enum prediction v_from, size_t n)
 {
     struct view_options o = {
-        .geometry = view_geometry(1, 2, 2, d, d), .bits = bits, .v_from = v_from,
+        .geometry = view_geometry(1, 2, 2, d, d),
+        .bits = bits,
+        .v_from = v_from,
     };
 
-    *r = (struct run) { .n = n, .stride = d + 7 };
+    *r = (struct run){.n = n, .stride = d + 7};
     view_init(&r->view, &o);
     r->head = head_view(&r->view.table, 0, 1);
     r->k = need(n * r->stride * sizeof(float));
@@ -151,7 +174,8 @@ static void run_init(struct run *r, uint32_t d, int bits, enum prediction v_from
     r->keys[0] = r->codes_other = need(n * r->view.codecs[0].r);
     r->keys[1] = r->codes_k;
     for (size_t i = 0; i < n * r->view.codecs[0].r; i++)
-        r->codes_other[i] = (uint8_t) test_rand_below(1u << r->view.codecs[0].bits[i % r->view.codecs[0].r / 8]);
+        r->codes_other[i] =
+            (uint8_t) test_rand_below(1u << r->view.codecs[0].bits[i % r->view.codecs[0].r / 8]);
     for (size_t i = 0; i < n * r->stride; i++) {
         r->k[i] = (float) test_rand_normal();
         r->v[i] = (float) test_rand_normal();
@@ -171,7 +195,8 @@ static void run_deinit(struct run *r)
     view_deinit(&r->view);
 }
 
-static double level(const struct run *r, enum side side, const struct codec *c, const uint8_t *codes, size_t i)
+static double level(const struct run *r, enum side side, const struct codec *c, const uint8_t *codes,
+                    size_t i)
 {
     unsigned b = c->bits[i / 8];
 
@@ -206,9 +231,10 @@ static double decoded(const struct run *r, enum side side, size_t t, size_t i)
 }
 
 /*
- * z of each coordinate in binary64. The code must be the one of z moved by at most the rounding of its sum: d products
- * of size |enc| |x|, each rounded by 2^-24 of the partial sum; with prediction n_pred more. Sizes here are below 16, so
- * (d + n_pred) 2^-24 16 bounds it: below 1e-3 for d = 256, where cells are 0.01 wide or more.
+ * z of each coordinate in binary64. The code must be the one of z moved by at most the rounding of its sum: d
+ * products of size |enc| |x|, each rounded by 2^-24 of the partial sum; with prediction n_pred more. Sizes
+ * here are below 16, so (d + n_pred) 2^-24 16 bounds it: below 1e-3 for d = 256, where cells are 0.01 wide or
+ * more.
  */
 static void check_codes(const struct run *r, enum side side)
 {
@@ -241,7 +267,8 @@ static void check_codes(const struct run *r, enum side side)
     }
 }
 
-/* Sums of up to 512 products of a few units: 1e-4 is a hundred times their roundings and a thousandth of a cell. */
+/* Sums of up to 512 products of a few units: 1e-4 is a hundred times their roundings and a thousandth of a
+ * cell. */
 static void check_vectors(const struct run *r)
 {
     size_t d = r->view.table.geometry.d;
@@ -263,7 +290,8 @@ static void check(uint32_t d, int bits, enum prediction v_from, size_t n)
     run_init(&r, d, bits, v_from, n);
     r.codes_k[n * r.head.k->r] = r.codes_v[n * r.head.v->r] = 0xee; /* one beyond */
     CU_ASSERT_EQUAL(codec_encode_keys(r.head, r.k, r.stride, n, r.codes_k, &r.counts[SIDE_K], r.scratch), 0);
-    CU_ASSERT_EQUAL(codec_encode_values(r.head, r.v, r.stride, n, r.keys, r.codes_v, &r.counts[SIDE_V], r.scratch), 0);
+    CU_ASSERT_EQUAL(
+        codec_encode_values(r.head, r.v, r.stride, n, r.keys, r.codes_v, &r.counts[SIDE_V], r.scratch), 0);
     CU_ASSERT_EQUAL(r.codes_k[n * r.head.k->r], 0xee);
     CU_ASSERT_EQUAL(r.codes_v[n * r.head.v->r], 0xee);
     check_codes(&r, SIDE_K);
@@ -276,7 +304,7 @@ static void check(uint32_t d, int bits, enum prediction v_from, size_t n)
 
 static void test_dimensions(void)
 {
-    static const uint32_t dims[] = { 32, 34, 64, 80, 128, 256 };
+    static const uint32_t dims[] = {32, 34, 64, 80, 128, 256};
 
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
         for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++)
@@ -291,24 +319,27 @@ static void test_every_width(void)
 
 static void test_token_counts(void)
 {
-    static const size_t counts[] = { 0, 1, 15, 16, 17, 64 };
+    static const size_t counts[] = {0, 1, 15, 16, 17, 64};
 
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         check(32, -1, PREDICT_LAYER, counts[i]);
 }
 
-/* A token's codes are the same alone as among others: published pages do not depend on how a prompt was cut. */
+/* A token's codes are the same alone as among others: published pages do not depend on how a prompt was cut.
+ */
 static void test_codes_do_not_depend_on_neighbours(void)
 {
     struct run r;
 
     run_init(&r, 64, -1, PREDICT_HEAD, 40);
-    CU_ASSERT_EQUAL(one_head_encode(r.head, r.k, r.v, r.stride, 40, r.codes_k, r.codes_v, r.counts, r.scratch), 0);
+    CU_ASSERT_EQUAL(
+        one_head_encode(r.head, r.k, r.v, r.stride, 40, r.codes_k, r.codes_v, r.counts, r.scratch), 0);
     for (size_t t = 0; t < 40; t++) {
         uint8_t k[TABLE_RANK_MAX], v[TABLE_RANK_MAX];
 
-        CU_ASSERT_EQUAL(one_head_encode(r.head, r.k + t * r.stride, r.v + t * r.stride, r.stride, 1, k, v, r.counts,
-                                     r.scratch), 0);
+        CU_ASSERT_EQUAL(one_head_encode(r.head, r.k + t * r.stride, r.v + t * r.stride, r.stride, 1, k, v,
+                                        r.counts, r.scratch),
+                        0);
         CU_ASSERT_EQUAL(memcmp(k, r.codes_k + t * r.head.k->r, r.head.k->r), 0);
         CU_ASSERT_EQUAL(memcmp(v, r.codes_v + t * r.head.v->r, r.head.v->r), 0);
     }
@@ -320,7 +351,8 @@ static void test_one_side_only(void)
     struct run r;
 
     run_init(&r, 64, -1, PREDICT_NONE, 20);
-    CU_ASSERT_EQUAL(one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch), 0);
+    CU_ASSERT_EQUAL(
+        one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch), 0);
     one_head_decode(r.head, r.codes_k, r.codes_v, 20, r.back_k, r.back_v, r.stride, r.scratch);
     one_head_decode(r.head, NULL, r.codes_v, 20, NULL, r.v, r.stride, r.scratch);
     one_head_decode(r.head, r.codes_k, NULL, 20, r.k, NULL, r.stride, r.scratch);
@@ -333,7 +365,7 @@ static void test_one_side_only(void)
 
 static void test_not_finite(void)
 {
-    static const float bad[] = { NAN, INFINITY, -INFINITY };
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
     struct run r;
 
     run_init(&r, 32, 4, PREDICT_HEAD, 20);
@@ -342,19 +374,28 @@ static void test_not_finite(void)
             float *at = (side == SIDE_K ? r.k : r.v) + 19 * r.stride + 31, saved = *at;
 
             *at = bad[i];
-            CU_ASSERT_EQUAL(one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch),
-                            -EINVAL);
+            CU_ASSERT_EQUAL(
+                one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch),
+                -EINVAL);
             *at = saved;
         }
-    CU_ASSERT_EQUAL(one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch), 0);
+    CU_ASSERT_EQUAL(
+        one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch), 0);
     r.k[0] = 3e38f; /* finite, however large, is a value like others */
     r.v[0] = -3e38f;
-    CU_ASSERT_EQUAL(one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch), 0);
+    CU_ASSERT_EQUAL(
+        one_head_encode(r.head, r.k, r.v, r.stride, 20, r.codes_k, r.codes_v, r.counts, r.scratch), 0);
     run_deinit(&r);
 }
 
 const char test_suite[] = "codec";
 const struct test_case test_cases[] = {
-    TEST(test_codes_by_hand), TEST(test_dimensions), TEST(test_every_width), TEST(test_token_counts),
-    TEST(test_codes_do_not_depend_on_neighbours), TEST(test_one_side_only), TEST(test_not_finite), TEST_END,
+    TEST(test_codes_by_hand),
+    TEST(test_dimensions),
+    TEST(test_every_width),
+    TEST(test_token_counts),
+    TEST(test_codes_do_not_depend_on_neighbours),
+    TEST(test_one_side_only),
+    TEST(test_not_finite),
+    TEST_END,
 };

@@ -12,7 +12,7 @@ static void test_softmax(void)
 {
     for (size_t i = 0; i < N_VARIANTS; i++) {
         const struct decode_ops *ops = variant(i);
-        struct softmax_row state[2] = { { .max = 1, .sum = 2 }, { .max = 7, .sum = 3 } };
+        struct softmax_row state[2] = {{.max = 1, .sum = 2}, {.max = 7, .sum = 3}};
         struct row_weights *w = aligned_alloc(64, 2 * sizeof(*w));
         float scores[2 * CHUNK_TOKENS], factor[DECODE_ROWS_MAX];
 
@@ -29,8 +29,8 @@ static void test_softmax(void)
 
             CU_ASSERT_DOUBLE_EQUAL((double) factor[row], old, EPSILON);
             CU_ASSERT_EQUAL(state[row].max, (float) top);
-            CU_ASSERT_DOUBLE_EQUAL((double) state[row].sum, (row == 0 ? 2 : 3) * old + exp(4 - top) + exp(3 - top),
-                                   8 * EPSILON);
+            CU_ASSERT_DOUBLE_EQUAL((double) state[row].sum,
+                                   (row == 0 ? 2 : 3) * old + exp(4 - top) + exp(3 - top), 8 * EPSILON);
             CU_ASSERT_DOUBLE_EQUAL((double) w[row].step, exp(4 - top) / ops->weight_max, EPSILON);
             CU_ASSERT_DOUBLE_EQUAL((double) scores[row * CHUNK_TOKENS + 2], exp(3 - top), EPSILON);
             CU_ASSERT_EQUAL(scores[row * CHUNK_TOKENS], 0);
@@ -48,7 +48,7 @@ static void test_small_weights(void)
 {
     for (size_t i = 0; i < N_VARIANTS; i++) {
         const struct decode_ops *ops = variant(i);
-        struct softmax_row state = { .max = -INFINITY };
+        struct softmax_row state = {.max = -INFINITY};
         struct row_weights *w = aligned_alloc(64, sizeof(*w));
         float scores[CHUNK_TOKENS], factor[DECODE_ROWS_MAX];
         int sum = 0;
@@ -60,10 +60,11 @@ static void test_small_weights(void)
             ops->softmax(1, scores, &state, 0, false, factor, w);
         for (size_t t = 1; ops && t < CHUNK_TOKENS; t++)
             sum += w->bytes[t];
-        CU_ASSERT_TRUE(!ops || (sum >= 24 && sum <= 26)); /* 63 * 0.4 = 25.2, the first token's place being taken */
+        CU_ASSERT_TRUE(!ops ||
+                       (sum >= 24 && sum <= 26)); /* 63 * 0.4 = 25.2, the first token's place being taken */
         free(w);
     }
 }
 
 const char test_suite[] = "decode_softmax";
-const struct test_case test_cases[] = { TEST(test_softmax), TEST(test_small_weights), TEST_END };
+const struct test_case test_cases[] = {TEST(test_softmax), TEST(test_small_weights), TEST_END};

@@ -21,12 +21,12 @@ static void test_sizes(void)
 /* 1.5 = 0x3fc00000; binary16 0x3e00; bfloat16 0x3fc0. -2 = 0xc0000000; 0xc000; 0xc000. */
 static void test_literals(void)
 {
-    const float f32[] = { 7, 1.5f, -2 };
-    const uint16_t f16[] = { 0x4700, 0x3e00, 0xc000 }, bf16[] = { 0x40e0, 0x3fc0, 0xc000 };
-    const void *from[] = { [DTYPE_F32] = f32, [DTYPE_F16] = f16, [DTYPE_BF16] = bf16 };
+    const float f32[] = {7, 1.5f, -2};
+    const uint16_t f16[] = {0x4700, 0x3e00, 0xc000}, bf16[] = {0x40e0, 0x3fc0, 0xc000};
+    const void *from[] = {[DTYPE_F32] = f32, [DTYPE_F16] = f16, [DTYPE_BF16] = bf16};
 
     for (unsigned t = DTYPE_F32; t <= DTYPE_BF16; t++) {
-        float got[3] = { 99, 99, 99 };
+        float got[3] = {99, 99, 99};
         uint8_t back[16];
 
         dtype_load(t, from[t], 1, 2, got);
@@ -40,10 +40,11 @@ static void test_literals(void)
     }
 }
 
-/* Halfway between 1 and the next number goes to the even one: 1 + 2^-11 and 1 + 2^-8 go down, thrice as much goes up. */
+/* Halfway between 1 and the next number goes to the even one: 1 + 2^-11 and 1 + 2^-8 go down, thrice as much
+ * goes up. */
 static void test_rounding(void)
 {
-    const float x[] = { 1 + 0x1p-11f, 1 + 3 * 0x1p-11f, 1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1e6f, NAN };
+    const float x[] = {1 + 0x1p-11f, 1 + 3 * 0x1p-11f, 1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1e6f, NAN};
     uint16_t got[6];
 
     dtype_store(DTYPE_F16, x, 6, got);
@@ -56,4 +57,4 @@ static void test_rounding(void)
     CU_ASSERT_EQUAL(got[3], 0x3f82);
 }
 
-const struct test_case test_cases[] = { TEST(test_sizes), TEST(test_literals), TEST(test_rounding), TEST_END };
+const struct test_case test_cases[] = {TEST(test_sizes), TEST(test_literals), TEST(test_rounding), TEST_END};

@@ -1,4 +1,5 @@
-/* gpu/extent.c: what an importer can do with an extent, and that nothing is left behind when something fails. */
+/* gpu/extent.c: what an importer can do with an extent, and that nothing is left behind when something fails.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,7 @@ static unsigned count_fds(void)
 static struct extent *new_extent(enum extent_access access)
 {
     struct extent *x = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL_FATAL(extent_new("kvc-test", BYTES, access, &x, &e), 0);
     CU_ASSERT_STRING_EQUAL(e.text, "");
@@ -66,7 +67,8 @@ static void test_writable_importer(void)
 
 static void test_properties(void)
 {
-    _cleanup_(extent_freep) struct extent *pages = new_extent(EXTENT_READ), *arena = new_extent(EXTENT_READ_WRITE);
+    _cleanup_(extent_freep) struct extent *pages = new_extent(EXTENT_READ),
+                                          *arena = new_extent(EXTENT_READ_WRITE);
     struct stat st;
 
     CU_ASSERT_EQUAL(fcntl(extent_fd(pages), F_GETFL) & O_ACCMODE, O_RDONLY);
@@ -80,10 +82,12 @@ static void test_properties(void)
     CU_ASSERT_EQUAL(st.st_mode & 07777, 0600);
 }
 
-/* Neither the read-only descriptor nor, against resizing, the writable one can change the object under a mapping. */
+/* Neither the read-only descriptor nor, against resizing, the writable one can change the object under a
+ * mapping. */
 static void test_sealed(void)
 {
-    _cleanup_(extent_freep) struct extent *pages = new_extent(EXTENT_READ), *arena = new_extent(EXTENT_READ_WRITE);
+    _cleanup_(extent_freep) struct extent *pages = new_extent(EXTENT_READ),
+                                          *arena = new_extent(EXTENT_READ_WRITE);
     const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
     int fd = extent_fd(pages);
 
@@ -115,14 +119,16 @@ static void test_read_mapping_stays_read_only(void)
     CU_ASSERT_EQUAL(errno, EACCES);
 }
 
-/* Run as another user that holds the descriptor: 0 = the kernel refused to open the object anew in either way. */
+/* Run as another user that holds the descriptor: 0 = the kernel refused to open the object anew in either
+ * way. */
 static int open_as_nobody(int fd)
 {
     char path[64];
 
     if (setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
         return 2;
-    /* Changing uid made this process undumpable, which would refuse access to /proc/self/fd for another reason. */
+    /* Changing uid made this process undumpable, which would refuse access to /proc/self/fd for another
+     * reason. */
     if (prctl(PR_SET_DUMPABLE, 1) < 0)
         return 3;
     (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -170,12 +176,12 @@ static void test_not_inherited(void)
     CU_ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* ---- refusals; each closes the descriptor it was given and leaves the output alone ---------------------------- */
+/* ---- refusals; each closes the descriptor it was given and leaves the output alone ---- */
 
 static void expect_refused(int fd, size_t bytes, enum extent_access access)
 {
     struct extent *x = (void *) &x; /* a value that no call would store */
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     int r = extent_import(fd, bytes, access, &x, &e);
 
     CU_ASSERT_EQUAL(r, -EBADMSG);
@@ -206,7 +212,7 @@ static void test_read_only_where_writable_was_promised(void)
 
 static void test_unsealed(void)
 {
-    static const int seals[] = { 0, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE | F_SEAL_SEAL };
+    static const int seals[] = {0, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE | F_SEAL_SEAL};
 
     for (size_t i = 0; i < sizeof(seals) / sizeof(seals[0]); i++) {
         int fd = memfd_create("kvc-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -237,7 +243,7 @@ static void test_not_a_memfd(void)
 static void expect_not_made(const char *name, size_t bytes, int want)
 {
     struct extent *x = (void *) &x;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL(extent_new(name, bytes, EXTENT_READ, &x, &e), want);
     CU_ASSERT_PTR_EQUAL(x, (void *) &x);
@@ -268,7 +274,7 @@ static void test_out_of_descriptors(void)
     CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &saved), 0);
     (void) close(next);
     for (rlim_t spare = 0; spare < 2; spare++) { /* the memfd, then its read-only twin */
-        low = (struct rlimit) { (rlim_t) next + spare, saved.rlim_max };
+        low = (struct rlimit){(rlim_t) next + spare, saved.rlim_max};
         CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &low), 0);
         expect_not_made("kvc-test", BYTES, -EMFILE);
         CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &saved), 0);
@@ -290,9 +296,19 @@ static void test_freed_completely(void)
 
 const char test_suite[] = "extent";
 const struct test_case test_cases[] = {
-    TEST(test_owner_and_importer_share_bytes), TEST(test_writable_importer), TEST(test_properties),
-    TEST(test_sealed), TEST(test_read_mapping_stays_read_only), TEST(test_other_user), TEST(test_not_inherited),
-    TEST(test_wrong_size), TEST(test_read_only_where_writable_was_promised), TEST(test_unsealed),
-    TEST(test_not_a_memfd), TEST(test_bad_requests), TEST(test_out_of_descriptors), TEST(test_freed_completely),
+    TEST(test_owner_and_importer_share_bytes),
+    TEST(test_writable_importer),
+    TEST(test_properties),
+    TEST(test_sealed),
+    TEST(test_read_mapping_stays_read_only),
+    TEST(test_other_user),
+    TEST(test_not_inherited),
+    TEST(test_wrong_size),
+    TEST(test_read_only_where_writable_was_promised),
+    TEST(test_unsealed),
+    TEST(test_not_a_memfd),
+    TEST(test_bad_requests),
+    TEST(test_out_of_descriptors),
+    TEST(test_freed_completely),
     TEST_END,
 };

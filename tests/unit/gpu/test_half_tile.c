@@ -74,7 +74,7 @@ static void check_block(struct head_view h)
     size_t bytes = ((size_t) h.k->code_bits + h.v->code_bits) * CHUNK_TOKENS / 8;
     uint8_t *codes = calloc(1, n_k + n_v + 1), *back = malloc(n_k + n_v + 1);
     uint8_t *want = calloc(1, bytes + 1), *got = malloc(bytes + 1), *at = want;
-    uint8_t *side_codes[2] = { codes, codes + n_k };
+    uint8_t *side_codes[2] = {codes, codes + n_k};
 
     assert(codes && back && want && got);
     got[bytes] = 0x77;
@@ -110,7 +110,7 @@ static void check_block(struct head_view h)
 static void test_block(void)
 {
     for (int bits = -1; bits <= 8; bits++) {
-        struct view_options o = { .geometry = view_geometry(1, 4, 4, 80, 80), .bits = bits };
+        struct view_options o = {.geometry = view_geometry(1, 4, 4, 80, 80), .bits = bits};
         struct view v;
 
         view_init(&v, &o);

@@ -1,6 +1,6 @@
 /*
- * A table file's bytes, a page made with it, and what comes back: the parts of alloc/ and gpu/ together, on the tables
- * of tests/lib/random_table.h. Distortion must be what the bits allow.
+ * A table file's bytes, a page made with it, and what comes back: the parts of alloc/ and gpu/ together, on
+ * the tables of tests/lib/random_table.h. Distortion must be what the bits allow.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static struct table *make_table(const struct geometry *g, uint64_t seed, double 
 {
     _cleanup_(freep) void *bytes = NULL;
     struct table *t = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     size_t n;
 
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(g, seed, bpd, v_from_k, &bytes, &n), 0);
@@ -39,11 +39,12 @@ static double page_error(const struct table *t, uint32_t head)
     enum { N = CHUNK_TOKENS * GEOMETRY_DIM_MAX };
     struct head_view h = head_view(t, 0, head);
     size_t d = t->geometry.d, block_bytes = ((size_t) h.k->code_bits + h.v->code_bits) * CHUNK_TOKENS / 8;
-    _cleanup_(freep) float *k = calloc(N, sizeof(*k)), *v = calloc(N, sizeof(*v)), *back = calloc(N, sizeof(*back));
+    _cleanup_(freep) float *k = calloc(N, sizeof(*k)), *v = calloc(N, sizeof(*v)),
+                           *back = calloc(N, sizeof(*back));
     _cleanup_(freep) float *back_v = calloc(N, sizeof(*back_v));
     _cleanup_(freep) float *scratch = calloc(codec_scratch_floats(), sizeof(*scratch));
     _cleanup_(freep) uint8_t *codes = calloc(4, N), *block = calloc(1, block_bytes + 1);
-    struct encode_counts counts[2] = { 0 };
+    struct encode_counts counts[2] = {0};
     double error = 0, size = 0;
 
     assert(k && v && back && back_v && scratch && codes && block);
@@ -62,10 +63,11 @@ static double page_error(const struct table *t, uint32_t head)
     return error / size;
 }
 
-/* White input on a table made for a falling spectrum: all that can be claimed is that bits help, and where they start. */
+/* White input on a table made for a falling spectrum: all that can be claimed is that bits help, and where
+ * they start. */
 static void test_page(void)
 {
-    static const uint32_t dims[] = { 32, 64, 80, 128, 256 };
+    static const uint32_t dims[] = {32, 64, 80, 128, 256};
 
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
         for (int v_from_k = 0; v_from_k <= 1; v_from_k++) {
@@ -108,4 +110,4 @@ static void test_seeds(void)
 }
 
 const char test_suite[] = "roundtrip";
-const struct test_case test_cases[] = { TEST(test_page), TEST(test_budget), TEST(test_seeds), TEST_END };
+const struct test_case test_cases[] = {TEST(test_page), TEST(test_budget), TEST(test_seeds), TEST_END};

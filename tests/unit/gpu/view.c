@@ -7,10 +7,15 @@
 #include "alloc/quant.h"
 #include "tests/lib/test.h"
 
-struct geometry view_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, uint32_t n_rot)
+struct geometry view_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
+                              uint32_t n_rot)
 {
     struct geometry g = {
-        .n_layers = n_layers, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .d = d, .n_rot = n_rot,
+        .n_layers = n_layers,
+        .n_heads = n_heads,
+        .n_kv_heads = n_kv_heads,
+        .d = d,
+        .n_rot = n_rot,
         .attn_scale = 1 / sqrt(d),
     };
 
@@ -65,7 +70,8 @@ static void fill_enc(const struct codec *c, size_t d, float *enc)
         fill(enc + row * d, d, c->bits[row / 8] == 0 ? 0 : 1 / sqrt((double) d));
 }
 
-static float *make_codec(const struct view_options *o, const struct table *t, size_t hs, struct codec *c, float *at)
+static float *make_codec(const struct view_options *o, const struct table *t, size_t hs, struct codec *c,
+                         float *at)
 {
     enum side side = hs % 2;
     size_t d = o->geometry.d, n_kv = o->geometry.n_kv_heads;
@@ -109,7 +115,7 @@ void view_init(struct view *v, const struct view_options *o)
     size_t n = head_side_count(&o->geometry), d = o->geometry.d, floats = 0;
     float *at;
 
-    *v = (struct view) { .table = { .geometry = o->geometry, .n_sink = o->n_sink, .v_from = o->v_from } };
+    *v = (struct view){.table = {.geometry = o->geometry, .n_sink = o->n_sink, .v_from = o->v_from}};
     for (int side = SIDE_K; side <= SIDE_V; side++)
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
             assert(levels_normal(QUANT_LLOYD_MAX, b, &v->table.levels[side][b]) == 0);
@@ -117,7 +123,7 @@ void view_init(struct view *v, const struct view_options *o)
     assert(v->codecs);
     v->table.codecs = v->codecs;
     for (size_t i = 0; i < n; i++) {
-        draw_bits(o, (enum side) (i % 2), &v->codecs[i]);
+        draw_bits(o, (enum side)(i % 2), &v->codecs[i]);
         floats += (2 + 2 * v->codecs[i].r) * d;
         if (i % 2 == SIDE_V) /* more than any prediction takes */
             floats += (v->codecs[i].r + d) * o->geometry.n_kv_heads * GEOMETRY_DIM_MAX;

@@ -1,6 +1,6 @@
 /*
- * Tables without a file for the tests of gpu/: codecs with random matrices and chosen bits, in memory only. What a
- * file can hold and these share is the type; digests and provenance stay empty.
+ * Tables without a file for the tests of gpu/: codecs with random matrices and chosen bits, in memory only.
+ * What a file can hold and these share is the type; digests and provenance stay empty.
  */
 #pragma once
 
@@ -10,9 +10,9 @@ struct view_options {
     struct geometry geometry;
     uint32_t n_sink;
     enum prediction v_from;
-    int bits;         /* of every half-tile; -1: random, descending, with empty ones; 0: every head-side of rank 0 */
+    int bits; /* of every half-tile; -1: random, descending, with empty ones; 0: every head-side of rank 0 */
     uint32_t key_rank; /* coordinates of K at most; 0: as many as of V */
-    double mean_norm; /* of key means; 0: about 1 per coordinate */
+    double mean_norm;  /* of key means; 0: about 1 per coordinate */
 };
 
 struct view {
@@ -21,8 +21,10 @@ struct view {
     float *pool; /* all matrices */
 };
 
-struct geometry view_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d, uint32_t n_rot);
+struct geometry view_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
+                              uint32_t n_rot);
 
-/* Matrices are such that decoded vectors have coordinates of about 1 around the mean. Aborts when out of memory. */
+/* Matrices are such that decoded vectors have coordinates of about 1 around the mean. Aborts when out of
+ * memory. */
 void view_init(struct view *v, const struct view_options *o);
 void view_deinit(struct view *v);

@@ -49,7 +49,8 @@ int other_end_stop(struct other_end *o)
     return other_end_wait(o);
 }
 
-Kvcobra__MoverReply *other_end_ask(struct other_end *o, Kvcobra__MoverRequest *m, const int *fds, size_t n_fds, int *ret_fd)
+Kvcobra__MoverReply *other_end_ask(struct other_end *o, Kvcobra__MoverRequest *m, const int *fds,
+                                   size_t n_fds, int *ret_fd)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
     static uint64_t id;
@@ -72,7 +73,7 @@ Kvcobra__MoverReply *other_end_ask(struct other_end *o, Kvcobra__MoverRequest *m
     return reply;
 }
 
-/* ---- questions ---------------------------------------------------------------------------------------------------- */
+/* ---- questions ---- */
 
 struct other_end mover;
 char answer_sentence[WIRE_TEXT_BYTES_MAX + 1];
@@ -110,7 +111,8 @@ int ask_create(uint64_t bytes, int *ret_fd)
     return answer_err(other_end_ask(&mover, &m, NULL, 0, ret_fd));
 }
 
-int ask_check(const int *fds, size_t n_fds, uint64_t extent_bytes, const uint64_t (*ranges)[2], size_t n, uint32_t *ret_crc)
+int ask_check(const int *fds, size_t n_fds, uint64_t extent_bytes, const uint64_t (*ranges)[2], size_t n,
+              uint32_t *ret_crc)
 {
     Kvcobra__MoverRange storage[8], *list[8];
     Kvcobra__MoverCheck c = KVCOBRA__MOVER_CHECK__INIT;
@@ -140,7 +142,7 @@ int ask_copy(int extent, int file, uint64_t offset, uint64_t bytes, bool to_exte
 {
     Kvcobra__MoverCopy c = KVCOBRA__MOVER_COPY__INIT;
     Kvcobra__MoverRequest m = KVCOBRA__MOVER_REQUEST__INIT;
-    int fds[] = { extent, file };
+    int fds[] = {extent, file};
 
     c.extent_bytes = EXTENT_BYTES;
     c.offset = offset;

@@ -1,4 +1,5 @@
-/* The daemon's link with the real kvcobra-mover: what a lost GPU and a missing driver look like to who asks again. */
+/* The daemon's link with the real kvcobra-mover: what a lost GPU and a missing driver look like to who asks
+ * again. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -99,7 +100,8 @@ static uint64_t restarts(pid_t *ret_pid)
     return n;
 }
 
-/* Its context is lost in the middle of the work: an answer, and another process that knows what was open does the next. */
+/* Its context is lost in the middle of the work: an answer, and another process that knows what was open does
+ * the next. */
 static void test_a_lost_gpu(void)
 {
     pid_t pid;
@@ -163,4 +165,5 @@ static void test_a_driver_that_comes_later(void)
 }
 
 const char test_suite[] = "mover and daemon";
-const struct test_case test_cases[] = { TEST(test_a_lost_gpu), TEST(test_killed), TEST(test_a_driver_that_comes_later), TEST_END };
+const struct test_case test_cases[] = {TEST(test_a_lost_gpu), TEST(test_killed),
+                                       TEST(test_a_driver_that_comes_later), TEST_END};

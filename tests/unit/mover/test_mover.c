@@ -1,6 +1,7 @@
 /*
- * kvcobra-mover as the daemon meets it: what it makes, checks, copies and lists. The driver is the stand-in of tests/standin; with
- * TEST_GPU=1 in the environment it is the real one (tests/gpu/run.sh), of which less is known beforehand.
+ * kvcobra-mover as the daemon meets it: what it makes, checks, copies and lists. The driver is the stand-in
+ * of tests/standin; with TEST_GPU=1 in the environment it is the real one (tests/gpu/run.sh), of which less
+ * is known beforehand.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 #include "tests/lib/test.h"
 #include "tests/unit/mover/other_end.h"
 
-/* ---- this process as a client -------------------------------------------------------------------------------------- */
+/* ---- this process as a client ---- */
 
 struct client {
     struct cuda_driver *driver;
@@ -28,7 +29,7 @@ static void client_init(struct client *c)
 {
     struct cuda_device_info device;
 
-    *c = (struct client) { 0 };
+    *c = (struct client){0};
     CU_ASSERT_EQUAL_FATAL(cuda_driver_open(&c->driver, &c->e), 0);
     CU_ASSERT_EQUAL_FATAL(cuda_device_find(c->driver, NULL, &device, &c->e), 0);
     CU_ASSERT_EQUAL_FATAL(cuda_space_new(c->driver, &device, EXTENT_BYTES, &c->space, &c->e), 0);
@@ -47,9 +48,11 @@ static void client_move(int fd, uint8_t *data, bool to_extent)
     struct cuda_extent *x = NULL;
 
     client_init(&c);
-    CU_ASSERT_EQUAL_FATAL(cuda_extent_import(c.space, fcntl(fd, F_DUPFD_CLOEXEC, 0), EXTENT_BYTES, CU_ACCESS_READ_WRITE, &x, &c.e),
+    CU_ASSERT_EQUAL_FATAL(cuda_extent_import(c.space, fcntl(fd, F_DUPFD_CLOEXEC, 0), EXTENT_BYTES,
+                                             CU_ACCESS_READ_WRITE, &x, &c.e),
                           0);
-    CU_ASSERT_EQUAL(to_extent ? cuda_extent_write(x, 0, data, EXTENT_BYTES, &c.e) : cuda_extent_read(x, 0, data, EXTENT_BYTES, &c.e),
+    CU_ASSERT_EQUAL(to_extent ? cuda_extent_write(x, 0, data, EXTENT_BYTES, &c.e)
+                              : cuda_extent_read(x, 0, data, EXTENT_BYTES, &c.e),
                     0);
     cuda_extent_free(x);
     client_deinit(&c);
@@ -62,7 +65,7 @@ static bool on_real_gpu(void)
     return text && strcmp(text, "1") == 0;
 }
 
-/* ---- tests --------------------------------------------------------------------------------------------------------- */
+/* ---- tests ---- */
 
 static void test_opening(void)
 {
@@ -88,8 +91,10 @@ static void test_opening(void)
         CU_ASSERT_FALSE(reply->open->is_shared);
         mover_reply_free(reply);
     }
-    CU_ASSERT_EQUAL(answer_err(ask_open(1, "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0", EXTENT_BYTES)), -EEXIST);
-    CU_ASSERT_EQUAL(answer_err(ask_open(0, "GPU-00000000-0000-0000-0000-000000000000", EXTENT_BYTES)), -ENODEV);
+    CU_ASSERT_EQUAL(answer_err(ask_open(1, "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0", EXTENT_BYTES)),
+                    -EEXIST);
+    CU_ASSERT_EQUAL(answer_err(ask_open(0, "GPU-00000000-0000-0000-0000-000000000000", EXTENT_BYTES)),
+                    -ENODEV);
     CU_ASSERT_PTR_NOT_NULL(strstr(answer_sentence, second)); /* what there is */
     CU_ASSERT_EQUAL(answer_err(ask_open(0, "gpu", EXTENT_BYTES)), -EINVAL);
     CU_ASSERT_EQUAL(answer_err(ask_open(17, "", EXTENT_BYTES)), -EINVAL);
@@ -159,11 +164,11 @@ static int extent_of_noise(uint8_t **ret_data)
 static void test_checking(void)
 {
     /* none, one byte, across pieces of a megabyte, all but the ends, the very end */
-    static const uint64_t ranges[][2] = { { 5, 0 }, { 7, 1 }, { MIB - 3, MIB + 9 }, { 1, EXTENT_BYTES - 2 },
-                                          { EXTENT_BYTES - 4, 4 }, { EXTENT_BYTES, 0 } };
-    static const uint64_t beyond[][2] = { { 0, 1 }, { EXTENT_BYTES - 4, 5 } };
-    static const uint64_t wrapped[][2] = { { UINT64_MAX, 2 } };
-    uint32_t crc[8] = { 0 };
+    static const uint64_t ranges[][2] = {
+        {5, 0}, {7, 1}, {MIB - 3, MIB + 9}, {1, EXTENT_BYTES - 2}, {EXTENT_BYTES - 4, 4}, {EXTENT_BYTES, 0}};
+    static const uint64_t beyond[][2] = {{0, 1}, {EXTENT_BYTES - 4, 5}};
+    static const uint64_t wrapped[][2] = {{UINT64_MAX, 2}};
+    uint32_t crc[8] = {0};
     uint8_t *data;
     int fd, foreign = memfd_create("not-a-gpu", MFD_CLOEXEC);
 
@@ -175,12 +180,13 @@ static void test_checking(void)
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, NULL, 0, crc), 0);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, beyond, 2, crc), -EINVAL);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, wrapped, 1, crc), -EINVAL);
-    CU_ASSERT_EQUAL(ask_check(&fd, 1, 2 * EXTENT_BYTES, ranges, 1, crc), -ENOSPC); /* more than was opened for */
+    CU_ASSERT_EQUAL(ask_check(&fd, 1, 2 * EXTENT_BYTES, ranges, 1, crc),
+                    -ENOSPC); /* more than was opened for */
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES - 1, NULL, 0, crc), -EINVAL);
     if (!on_real_gpu()) /* what drivers say of other descriptors is written nowhere */
         CU_ASSERT_EQUAL(ask_check(&foreign, 1, EXTENT_BYTES, ranges, 1, crc), -EBADMSG);
     CU_ASSERT_EQUAL(ask_check(NULL, 0, EXTENT_BYTES, ranges, 1, crc), -EINVAL);
-    CU_ASSERT_EQUAL(ask_check((int[]) { fd, fd }, 2, EXTENT_BYTES, ranges, 1, crc), -EINVAL);
+    CU_ASSERT_EQUAL(ask_check((int[]){fd, fd}, 2, EXTENT_BYTES, ranges, 1, crc), -EINVAL);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, ranges, 6, crc), 0);
     CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
     (void) close(fd);
@@ -286,11 +292,12 @@ static void test_long_lists(void)
     (void) unlink(path);
 }
 
-/* An MPS server, another PID namespace, a library that refuses: the truth is not to be had, and that is said. */
+/* An MPS server, another PID namespace, a library that refuses: the truth is not to be had, and that is said.
+ */
 static void test_no_list(void)
 {
-    static const char *const reasons[][2] = { { "STANDIN_MPS", "MPS" }, { "STANDIN_OTHER_NAMESPACE", "namespace" },
-                                              { "STANDIN_NO_LIST", "refuses" } };
+    static const char *const reasons[][2] = {
+        {"STANDIN_MPS", "MPS"}, {"STANDIN_OTHER_NAMESPACE", "namespace"}, {"STANDIN_NO_LIST", "refuses"}};
 
     if (on_real_gpu()) {
         test_skip("the stand-in fails on request, a real driver does not");
@@ -318,6 +325,7 @@ static void test_no_list(void)
 
 const char test_suite[] = "kvcobra-mover";
 const struct test_case test_cases[] = {
-    TEST(test_opening), TEST(test_making), TEST(test_checking), TEST(test_copying), TEST(test_listing), TEST(test_a_partition),
+    TEST(test_opening),    TEST(test_making),  TEST(test_checking),
+    TEST(test_copying),    TEST(test_listing), TEST(test_a_partition),
     TEST(test_long_lists), TEST(test_no_list), TEST_END,
 };

@@ -1,4 +1,5 @@
-/* What kvcobra-mover does without a driver, with packets that are none, when a context is lost, and when the daemon is gone. */
+/* What kvcobra-mover does without a driver, with packets that are none, when a context is lost, and when the
+ * daemon is gone. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -67,7 +68,7 @@ static void test_hostile_packets(void)
     static const struct {
         const char *bytes;
         size_t n;
-    } packets[] = { { "\xff", 1 }, { "\x52\x05\x08", 3 }, { "\x0b\x0c", 2 }, { "\x72\x00\x72\x00", 4 } };
+    } packets[] = {{"\xff", 1}, {"\x52\x05\x08", 3}, {"\x0b\x0c", 2}, {"\x72\x00\x72\x00", 4}};
     Kvcobra__MoverRequest nothing = KVCOBRA__MOVER_REQUEST__INIT;
     uint8_t byte;
 
@@ -78,8 +79,9 @@ static void test_hostile_packets(void)
         CU_ASSERT_EQUAL(other_end_wait(&mover), 1);
     }
     other_end_start(&mover);
-    CU_ASSERT_EQUAL(answer_err(other_end_ask(&mover, &nothing, NULL, 0, NULL)), -EOPNOTSUPP); /* of a newer daemon: an answer */
-    CU_ASSERT_EQUAL(answer_err(other_end_ask(&mover, &nothing, (int[]) { 0, 1, 2, 0 }, 4, NULL)), -EOPNOTSUPP);
+    CU_ASSERT_EQUAL(answer_err(other_end_ask(&mover, &nothing, NULL, 0, NULL)),
+                    -EOPNOTSUPP); /* of a newer daemon: an answer */
+    CU_ASSERT_EQUAL(answer_err(other_end_ask(&mover, &nothing, (int[]){0, 1, 2, 0}, 4, NULL)), -EOPNOTSUPP);
     CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
 }
 
@@ -118,7 +120,8 @@ static void test_locked_down(void)
     start_open(); /* which it answers after that */
     CU_ASSERT_TRUE(line_in("status", "NoNewPrivs:\t1"));
     CU_ASSERT_TRUE(line_in("limits", "Max core file size        1                    1 "));
-    (void) snprintf(path, sizeof(path), "/proc/%d/fd/77", (int) mover.pid); /* which other_end_start() left open */
+    (void) snprintf(path, sizeof(path), "/proc/%d/fd/77",
+                    (int) mover.pid); /* which other_end_start() left open */
     CU_ASSERT_EQUAL(access(path, F_OK), -1);
     CU_ASSERT_EQUAL(other_end_stop(&mover), 0);
 }
@@ -160,6 +163,7 @@ static void test_the_daemon_dies(void)
 
 const char test_suite[] = "kvcobra-mover's end";
 const struct test_case test_cases[] = {
-    TEST(test_libraries_that_are_none), TEST(test_hostile_packets), TEST(test_a_lost_context), TEST(test_locked_down),
-    TEST(test_the_daemon_dies), TEST_END,
+    TEST(test_libraries_that_are_none), TEST(test_hostile_packets),
+    TEST(test_a_lost_context),          TEST(test_locked_down),
+    TEST(test_the_daemon_dies),         TEST_END,
 };

@@ -20,7 +20,7 @@ static struct chunk_key key_of(uint64_t home, uint64_t id)
 
 static struct index_hit hit_of(uint64_t v)
 {
-    return (struct index_hit) { (uint32_t) v, (uint32_t) (v & 1), v << 20 | v };
+    return (struct index_hit){(uint32_t) v, (uint32_t) (v & 1), v << 20 | v};
 }
 
 static struct index_writer writer_new(uint64_t n)
@@ -43,7 +43,8 @@ static void test_size(void)
     CU_ASSERT_EQUAL(index_object_bytes(1000000), ((128 + 156251 * 256) + 4095) / 4096 * 4096);
 }
 
-/* What the size promises: full to its load with random keys, everything found, and little more memory than 40 bytes each. */
+/* What the size promises: full to its load with random keys, everything found, and little more memory than 40
+ * bytes each. */
 static void test_load(void)
 {
     enum { N = 200000 };
@@ -68,7 +69,7 @@ static void test_load(void)
     CU_ASSERT_EQUAL_FATAL(index_reader_init(&r, w.object, w.bytes, NULL), 0);
     for (unsigned i = 0; i < N; i++) {
         uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u, y;
-        struct index_hit hit = { 0 };
+        struct index_hit hit = {0};
         struct chunk_key k;
 
         x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -86,8 +87,8 @@ static void test_against_model(void)
     enum { KEYS = 300, OPS = 20000 };
     struct index_writer w = writer_new(100);
     struct index_reader r;
-    bool there[KEYS] = { false };
-    uint64_t value[KEYS] = { 0 }, n = 0;
+    bool there[KEYS] = {false};
+    uint64_t value[KEYS] = {0}, n = 0;
 
     CU_ASSERT_EQUAL_FATAL(index_reader_init(&r, w.object, w.bytes, NULL), 0);
     for (unsigned op = 0; op < OPS; op++) {
@@ -116,7 +117,8 @@ static void test_against_model(void)
         CU_ASSERT_EQUAL(index_lookup(&r, &k, &hit), there[i] ? INDEX_FOUND : INDEX_MISS);
         want = hit_of(value[i]);
         if (there[i]) {
-            CU_ASSERT(hit.slot == want.slot && hit.page_class == want.page_class && hit.generation == want.generation);
+            CU_ASSERT(hit.slot == want.slot && hit.page_class == want.page_class &&
+                      hit.generation == want.generation);
         } else {
             CU_ASSERT_EQUAL(hit.slot, 0x77777777);
         }
@@ -221,7 +223,7 @@ static void *churn(void *arg)
 
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         k = key_of(0, x % RACE_KEYS);
-        hit = (struct index_hit) { (uint32_t) v, (uint32_t) (x % RACE_KEYS), v };
+        hit = (struct index_hit){(uint32_t) v, (uint32_t) (x % RACE_KEYS), v};
         if (x >> 40 & 1)
             (void) index_remove(&race->w, &k);
         else
@@ -231,12 +233,13 @@ static void *churn(void *arg)
     return NULL;
 }
 
-/* Slot, class and generation of an entry belong together; a torn read shows as a mismatch. One key never leaves. */
+/* Slot, class and generation of an entry belong together; a torn read shows as a mismatch. One key never
+ * leaves. */
 static void test_race(void)
 {
-    struct race race = { .w = writer_new(0) };
+    struct race race = {.w = writer_new(0)};
     struct chunk_key fixed = key_of(0, 1000);
-    struct index_hit fixed_hit = { 7, 8, 9 };
+    struct index_hit fixed_hit = {7, 8, 9};
     struct index_reader r;
     pthread_t thread;
     unsigned found = 0;
@@ -271,7 +274,8 @@ static void test_race(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_size), TEST(test_load), TEST(test_against_model), TEST(test_full_run), TEST(test_hostile_heads),
-    TEST(test_stuck_bucket), TEST(test_random_object), TEST(test_race), TEST_END,
+    TEST(test_size),          TEST(test_load),          TEST(test_against_model),
+    TEST(test_full_run),      TEST(test_hostile_heads), TEST(test_stuck_bucket),
+    TEST(test_random_object), TEST(test_race),          TEST_END,
 };
 const char test_suite[] = "index";

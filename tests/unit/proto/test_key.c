@@ -1,4 +1,5 @@
-/* Chunk keys: the encoding of proto/README.md hashed in one call must give the same bytes; every field matters. */
+/* Chunk keys: the encoding of proto/README.md hashed in one call must give the same bytes; every field
+ * matters. */
 #include <sodium.h>
 #include <stdbool.h>
 #include <string.h>
@@ -6,10 +7,11 @@
 #include "proto/page.h"
 #include "tests/lib/test.h"
 
-static const uint8_t index_key[32] = { 1, 2, 3 };
-static const uint8_t table[32] = { 0x11 }, model[32] = { 0x22 };
+static const uint8_t index_key[32] = {1, 2, 3};
+static const uint8_t table[32] = {0x11}, model[32] = {0x22};
 
-static struct chunk_key derive(const struct chunk_identity *id, const struct chunk_key *parent, uint32_t first_token)
+static struct chunk_key derive(const struct chunk_identity *id, const struct chunk_key *parent,
+                               uint32_t first_token)
 {
     struct chunk_key key;
     uint32_t tokens[64];
@@ -29,8 +31,8 @@ static size_t put(uint8_t *p, uint32_t v)
 
 static void test_encoding(void)
 {
-    struct chunk_identity id = { table, model, 2, 5, "salt", 4 };
-    struct chunk_key parent = { { 9, 8, 7 } }, want, got = derive(&id, &parent, 42);
+    struct chunk_identity id = {table, model, 2, 5, "salt", 4};
+    struct chunk_key parent = {{9, 8, 7}}, want, got = derive(&id, &parent, 42);
     uint8_t b[512];
     size_t n = 0;
 
@@ -55,11 +57,11 @@ static bool same(struct chunk_key a, struct chunk_key b)
 
 static void test_every_field_matters(void)
 {
-    const struct chunk_identity id = { table, model, 0, 3, NULL, 0 };
+    const struct chunk_identity id = {table, model, 0, 3, NULL, 0};
     struct chunk_identity other = id;
-    struct chunk_key base = derive(&id, NULL, 1), zero = { { 0 } };
-    uint8_t other_key[32] = { 1, 2, 4 };
-    uint32_t tokens[64] = { 0 };
+    struct chunk_key base = derive(&id, NULL, 1), zero = {{0}};
+    uint8_t other_key[32] = {1, 2, 4};
+    uint32_t tokens[64] = {0};
     struct chunk_key a, b;
 
     CU_ASSERT(same(base, derive(&id, NULL, 1)));
@@ -82,5 +84,5 @@ static void test_every_field_matters(void)
     CU_ASSERT(!same(a, b));
 }
 
-const struct test_case test_cases[] = { TEST(test_encoding), TEST(test_every_field_matters), TEST_END };
+const struct test_case test_cases[] = {TEST(test_encoding), TEST(test_every_field_matters), TEST_END};
 const char test_suite[] = "key";

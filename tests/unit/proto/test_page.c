@@ -10,7 +10,7 @@
 
 static void test_crc32c_published(void)
 {
-    uint8_t zeros[32] = { 0 }, ones[32], up[32];
+    uint8_t zeros[32] = {0}, ones[32], up[32];
 
     memset(ones, 0xff, sizeof(ones));
     for (unsigned i = 0; i < 32; i++)
@@ -50,9 +50,15 @@ static void test_crc32c_lengths(void)
 static struct page_header sample(void)
 {
     struct page_header h = {
-        .format_version = PAGE_FORMAT_VERSION, .codec_id = PAGE_CODEC_HALF_TILES, .first_head = 0x0102,
-        .n_heads = 0x0304, .first_position = 0x1122334455667740, .n_tokens = 64, .flags = PAGE_FLAG_FIRST,
-        .payload_bytes = 0x99aabbcc, .payload_crc32c = 0xdeadbeef,
+        .format_version = PAGE_FORMAT_VERSION,
+        .codec_id = PAGE_CODEC_HALF_TILES,
+        .first_head = 0x0102,
+        .n_heads = 0x0304,
+        .first_position = 0x1122334455667740,
+        .n_tokens = 64,
+        .flags = PAGE_FLAG_FIRST,
+        .payload_bytes = 0x99aabbcc,
+        .payload_crc32c = 0xdeadbeef,
     };
 
     for (unsigned i = 0; i < 32; i++) {
@@ -66,12 +72,12 @@ static struct page_header sample(void)
 
 static void test_layout(void)
 {
-    static const uint8_t start[] = { 'K', 'V', 'P', 'G', 1, 0, 1, 0, 0x40, 0x41 };
+    static const uint8_t start[] = {'K', 'V', 'P', 'G', 1, 0, 1, 0, 0x40, 0x41};
     static const uint8_t end[] = {
-        0x02, 0x01, 0x04, 0x03, 64, 0, 1, 0,            /* 88: heads, tokens, flags */
-        0x40, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, /* 96: position */
-        0xcc, 0xbb, 0xaa, 0x99, 0, 0, 0, 0,             /* 104: payload bytes */
-        0xef, 0xbe, 0xad, 0xde, 0, 0, 0, 0, 0, 0, 0, 0, /* 112: payload CRC, zero */
+        0x02, 0x01, 0x04, 0x03, 64,   0,    1,    0,                /* 88: heads, tokens, flags */
+        0x40, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,             /* 96: position */
+        0xcc, 0xbb, 0xaa, 0x99, 0,    0,    0,    0,                /* 104: payload bytes */
+        0xef, 0xbe, 0xad, 0xde, 0,    0,    0,    0,    0, 0, 0, 0, /* 112: payload CRC, zero */
     };
     struct page_header h = sample(), back;
     uint8_t b[128];
@@ -99,7 +105,7 @@ static void test_layout(void)
 static void test_every_flipped_bit_is_refused(void)
 {
     struct page_header h = sample(), back;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint8_t b[128];
 
     page_header_store(&h, b);
@@ -132,7 +138,11 @@ static void test_signed_nonsense_is_refused(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_crc32c_published), TEST(test_crc32c_lengths), TEST(test_layout),
-    TEST(test_every_flipped_bit_is_refused), TEST(test_signed_nonsense_is_refused), TEST_END,
+    TEST(test_crc32c_published),
+    TEST(test_crc32c_lengths),
+    TEST(test_layout),
+    TEST(test_every_flipped_bit_is_refused),
+    TEST(test_signed_nonsense_is_refused),
+    TEST_END,
 };
 const char test_suite[] = "page";

@@ -1,4 +1,5 @@
-/* Packets and messages: worst cases below the cap, limits at limit and limit + 1, hostile bytes, descriptors. */
+/* Packets and messages: worst cases below the cap, limits at limit and limit + 1, hostile bytes, descriptors.
+ */
 #include "proto/wire.h"
 
 #include <dirent.h>
@@ -16,12 +17,12 @@
 
 static uint8_t packet[WIRE_PACKET_BYTES_MAX];
 
-/* ---- the worst case of every message ---------------------------------------------------------------------------- */
+/* ---- the worst case of every message ---- */
 
 /*
- * Fills a message through its descriptor: every number at its longest encoding, every bytes and string field at the
- * longest the protocol allows, every repeated field at its limit. Nothing here knows single messages, so a field
- * added to the schema is covered when it is added.
+ * Fills a message through its descriptor: every number at its longest encoding, every bytes and string field
+ * at the longest the protocol allows, every repeated field at its limit. Nothing here knows single messages,
+ * so a field added to the schema is covered when it is added.
  */
 static void fill(ProtobufCMessage *m);
 
@@ -88,20 +89,24 @@ static void fill_value(const ProtobufCFieldDescriptor *f, void *at)
         break;
     case PROTOBUF_C_TYPE_STRING: {
         size_t n = strcmp(f->name, "message") == 0 || strcmp(f->name, "reason") == 0 ? WIRE_TEXT_BYTES_MAX
-                   : strcmp(f->name, "product") == 0 ? WIRE_PRODUCT_BYTES_MAX : 64;
+                   : strcmp(f->name, "product") == 0                                 ? WIRE_PRODUCT_BYTES_MAX
+                                                                                     : 64;
         char *s = calloc(1, n + 1);
 
         *(char **) at = memset(s, 'x', n);
         break;
     }
     case PROTOBUF_C_TYPE_BYTES:
-        data->len = strcmp(f->name, "bitmap") == 0 ? WIRE_ITEMS_MAX / 8
-                    : strcmp(f->name, "salt") == 0 ? CHUNK_SALT_BYTES_MAX
-                    : strcmp(f->name, "ipc_handle") == 0 ? LENT_HANDLE_BYTES : 32;
+        data->len = strcmp(f->name, "bitmap") == 0       ? WIRE_ITEMS_MAX / 8
+                    : strcmp(f->name, "salt") == 0       ? CHUNK_SALT_BYTES_MAX
+                    : strcmp(f->name, "ipc_handle") == 0 ? LENT_HANDLE_BYTES
+                                                         : 32;
         data->data = calloc(1, data->len);
         break;
     case PROTOBUF_C_TYPE_MESSAGE:
-        sub = calloc(1, f->descriptor == NULL ? 0 : ((const ProtobufCMessageDescriptor *) f->descriptor)->sizeof_message);
+        sub = calloc(1, f->descriptor == NULL
+                            ? 0
+                            : ((const ProtobufCMessageDescriptor *) f->descriptor)->sizeof_message);
         protobuf_c_message_init(f->descriptor, sub);
         fill(sub);
         *(ProtobufCMessage **) at = sub;
@@ -157,7 +162,8 @@ static void test_worst_cases_fit(void)
     unsigned n = 0;
 
     for (unsigned side = 0; side < 2; side++) {
-        const ProtobufCMessageDescriptor *d = side ? &kvcobra__reply__descriptor : &kvcobra__request__descriptor;
+        const ProtobufCMessageDescriptor *d =
+            side ? &kvcobra__reply__descriptor : &kvcobra__request__descriptor;
 
         for (unsigned i = 0; i < d->n_fields; i++) {
             size_t bytes;
@@ -192,8 +198,8 @@ static void test_worst_cases_fit(void)
 /* Between daemon and mover: the same, and nothing is lost on the way. */
 static void test_mover_worst_cases_fit(void)
 {
-    static const ProtobufCMessageDescriptor *const sides[] = { &kvcobra__mover_request__descriptor,
-                                                               &kvcobra__mover_reply__descriptor };
+    static const ProtobufCMessageDescriptor *const sides[] = {&kvcobra__mover_request__descriptor,
+                                                              &kvcobra__mover_reply__descriptor};
     static uint8_t again[WIRE_PACKET_BYTES_MAX];
     unsigned n = 0;
 
@@ -219,7 +225,7 @@ static void test_mover_worst_cases_fit(void)
     CU_ASSERT_EQUAL(n, 5 + 5);
 }
 
-/* ---- limits ------------------------------------------------------------------------------------------------------ */
+/* ---- limits ---- */
 
 static size_t lease_of(size_t n_items)
 {
@@ -339,18 +345,18 @@ static void test_refused_forms(void)
         const char *bytes;
         size_t n;
     } cases[] = {
-        { "", 0 },
-        { "\x00\x01", 2 },                     /* field number 0 */
-        { "\x0b\x0c", 2 },                     /* group */
-        { "\x08", 1 },                         /* tag without value */
-        { "\x08\x80", 2 },                     /* varint without end */
-        { "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12 },
-        { "\x52\x05\x08\x01", 4 },             /* length beyond the packet */
-        { "\x52\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11 },
-        { "\x72\x00\x72\x00", 4 },             /* the same body twice */
-        { "\x72\x00\x5a\x00", 4 },             /* two bodies */
-        { "\x62\x04\x0a\x00\x0a\x00", 6 },     /* OpenModel with two geometries */
-        { "\x0a\x00", 2 },                     /* id as bytes */
+        {"", 0},
+        {"\x00\x01", 2}, /* field number 0 */
+        {"\x0b\x0c", 2}, /* group */
+        {"\x08", 1},     /* tag without value */
+        {"\x08\x80", 2}, /* varint without end */
+        {"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12},
+        {"\x52\x05\x08\x01", 4}, /* length beyond the packet */
+        {"\x52\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11},
+        {"\x72\x00\x72\x00", 4},         /* the same body twice */
+        {"\x72\x00\x5a\x00", 4},         /* two bodies */
+        {"\x62\x04\x0a\x00\x0a\x00", 6}, /* OpenModel with two geometries */
+        {"\x0a\x00", 2},                 /* id as bytes */
     };
     Kvcobra__Request *m = NULL;
 
@@ -384,7 +390,7 @@ static void test_truncations_and_noise(void)
     }
 }
 
-/* ---- packets ----------------------------------------------------------------------------------------------------- */
+/* ---- packets ---- */
 
 static unsigned open_fds(void)
 {
@@ -434,16 +440,18 @@ static void test_too_many_fds(void)
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(16 * sizeof(int))];
-    } control = { .bytes = { 0 } };
-    struct iovec iov = { (char[]) { 'x' }, 1 };
+    } control = {.bytes = {0}};
+    struct iovec iov = {(char[]){'x'}, 1};
     int sv[2];
 
     CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv), 0);
     for (unsigned n = WIRE_FDS_MAX + 1; n <= 16; n++) {
-        struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes,
-                              .msg_controllen = CMSG_SPACE(n * sizeof(int)) };
+        struct msghdr msg = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = CMSG_SPACE(n * sizeof(int))};
         struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        struct wire_packet p = { .bytes = 77 };
+        struct wire_packet p = {.bytes = 77};
         unsigned before = open_fds();
 
         c->cmsg_level = SOL_SOCKET;
@@ -479,8 +487,12 @@ static void test_long_packet(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_worst_cases_fit), TEST(test_mover_worst_cases_fit), TEST(test_item_limit), TEST(test_packed_limit), TEST(test_fixed_limit), TEST(test_text_limit),
-    TEST(test_too_large_to_pack), TEST(test_budget), TEST(test_refused_forms), TEST(test_truncations_and_noise),
-    TEST(test_fds_and_credentials), TEST(test_too_many_fds), TEST(test_long_packet), TEST_END,
+    TEST(test_worst_cases_fit),     TEST(test_mover_worst_cases_fit),
+    TEST(test_item_limit),          TEST(test_packed_limit),
+    TEST(test_fixed_limit),         TEST(test_text_limit),
+    TEST(test_too_large_to_pack),   TEST(test_budget),
+    TEST(test_refused_forms),       TEST(test_truncations_and_noise),
+    TEST(test_fds_and_credentials), TEST(test_too_many_fds),
+    TEST(test_long_packet),         TEST_END,
 };
 const char test_suite[] = "wire";

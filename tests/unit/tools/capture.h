@@ -1,4 +1,5 @@
-/* Runs `kvcobra ...` inside a test and catches what it prints. Usage errors end the process: not for those. */
+/* Runs `kvcobra ...` inside a test and catches what it prints. Usage errors end the process: not for those.
+ */
 #pragma once
 
 #include <jansson.h>
@@ -15,7 +16,7 @@ enum { CAPTURE_ARGS_MAX = 24, CAPTURE_BYTES_MAX = 1 << 20 };
 /* Runs the command with one stream caught; returns the exit code. *ret_text is malloc'ed. */
 static inline int captured(int stream, const char *const args[], char **ret_text)
 {
-    char *copies[CAPTURE_ARGS_MAX] = { NULL }, *argv[CAPTURE_ARGS_MAX] = { NULL }; /* the command reorders argv */
+    char *copies[CAPTURE_ARGS_MAX] = {NULL}, *argv[CAPTURE_ARGS_MAX] = {NULL}; /* the command reorders argv */
     int argc = 0, saved, code;
     FILE *f = tmpfile();
     size_t n;

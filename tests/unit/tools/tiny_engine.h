@@ -16,11 +16,11 @@
 static inline struct engine *open_tiny(void)
 {
     char path[] = "/tmp/kvc-test-calibration-XXXXXX";
-    const struct engine_options eo = { .n_threads = 2 };
-    struct tiny_gguf_options o = { .n_layers = 3 };
+    const struct engine_options eo = {.n_threads = 2};
+    struct tiny_gguf_options o = {.n_layers = 3};
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&o);
     struct engine *en = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int fd = mkstemp(path);
 
     CU_ASSERT_FATAL(fd >= 0);
@@ -44,7 +44,7 @@ static inline struct progress silent(void)
 /* Raw text as a document: @n tokens, number i being (first + i) mod 251. */
 static inline struct document make_text(size_t n, uint32_t first)
 {
-    struct document d = { .n_tokens = n, .n_bytes = n, .tokens = calloc(n, sizeof(*d.tokens)) };
+    struct document d = {.n_tokens = n, .n_bytes = n, .tokens = calloc(n, sizeof(*d.tokens))};
 
     assert(d.tokens);
     for (size_t i = 0; i < n; i++)

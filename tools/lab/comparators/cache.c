@@ -1,6 +1,6 @@
 /*
- * See cache.h. An exact cache holds what queries see; rows are replaced by what a format makes of them, not before a
- * query is due that sees them so. Exact vectors are kept until their block is coded for good.
+ * See cache.h. An exact cache holds what queries see; rows are replaced by what a format makes of them, not
+ * before a query is due that sees them so. Exact vectors are kept until their block is coded for good.
  */
 #include "tools/lab/comparators/cache.h"
 
@@ -18,30 +18,30 @@
 enum { CHUNK = 64, NEWER = 64 }; /* of the product: a chunk is coded when so many newer tokens exist */
 
 struct side_state {
-    float *exact;        /* [n_gone + n_exact, n_kv_heads, d] the last n_exact are the tokens from n_done on, rotated if
-                            the format takes them so */
+    float *exact; /* [n_gone + n_exact, n_kv_heads, d] the last n_exact are the tokens from n_done on, rotated
+                     if the format takes them so */
     size_t n_gone, n_exact, room;
-    size_t n_done;       /* sinks, and tokens that are coded for good */
-    uint64_t bits;       /* of the latter */
-    uint64_t open_bits;  /* of a block that is cut short, if it is coded for now */
-    size_t n_open;       /* its tokens */
+    size_t n_done;      /* sinks, and tokens that are coded for good */
+    uint64_t bits;      /* of the latter */
+    uint64_t open_bits; /* of a block that is cut short, if it is coded for now */
+    size_t n_open;      /* its tokens */
 };
 
 struct comparator_cache {
     const struct comparator_codec *codec;
     struct comparator_cache_options o;
     struct exact_cache *seen;
-    struct kv_cache ops;         /* of @seen */
+    struct kv_cache ops; /* of @seen */
     struct rotary rotary;
     size_t n_max, row;
-    size_t *n;                   /* [n_layers] tokens */
-    struct side_state *sides;    /* [n_layers, 2] */
-    float *decoded;              /* [room] of the run being coded */
+    size_t *n;                /* [n_layers] tokens */
+    struct side_state *sides; /* [n_layers, 2] */
+    float *decoded;           /* [room] of the run being coded */
     size_t decoded_room;
 };
 
-int comparator_cache_new(const struct comparator_codec *codec, const struct comparator_cache_options *o, size_t n_max,
-                         struct comparator_cache **ret_cache, struct errmsg *e)
+int comparator_cache_new(const struct comparator_codec *codec, const struct comparator_cache_options *o,
+                         size_t n_max, struct comparator_cache **ret_cache, struct errmsg *e)
 {
     _cleanup_(comparator_cache_freep) struct comparator_cache *c = calloc(1, sizeof(*c));
     const struct geometry *g = &codec->geometry;
@@ -49,7 +49,8 @@ int comparator_cache_new(const struct comparator_codec *codec, const struct comp
 
     if (!c)
         return fail(e, -ENOMEM, "out of memory for a cache of %s", codec->what->name);
-    *c = (struct comparator_cache) { .codec = codec, .o = *o, .n_max = n_max, .row = (size_t) g->n_kv_heads * g->d };
+    *c = (struct comparator_cache){
+        .codec = codec, .o = *o, .n_max = n_max, .row = (size_t) g->n_kv_heads * g->d};
     if (c->o.sides == 0)
         c->o.sides = 1u << SIDE_K | 1u << SIDE_V;
     if (c->o.n_layers == 0)
@@ -88,7 +89,7 @@ static bool is_coded(const struct comparator_cache *c, uint32_t layer, enum side
     return c->o.sides >> side & 1 && layer >= c->o.first_layer && layer - c->o.first_layer < c->o.n_layers;
 }
 
-/* ---- coding -------------------------------------------------------------------------------------------------- */
+/* ---- coding ---- */
 
 /* Codes @n tokens from @first on, which are among the exact ones, and shows them to queries from now on. */
 static int code_run(struct comparator_cache *c, uint32_t layer, enum side side, size_t first, size_t n,
@@ -107,13 +108,14 @@ static int code_run(struct comparator_cache *c, uint32_t layer, enum side side, 
         c->decoded = p;
         c->decoded_room = floats;
     }
-    r = what->code(c->codec, layer, side, s->exact + (s->n_gone + first - s->n_done) * c->row, n, c->decoded, ret_bits);
+    r = what->code(c->codec, layer, side, s->exact + (s->n_gone + first - s->n_done) * c->row, n, c->decoded,
+                   ret_bits);
     if (r < 0)
         return fail(e, r, "out of memory for %zu tokens of %s", n, what->name);
     for (size_t i = 0; i < floats; i++)
         if (!isfinite(c->decoded[i]))
-            return fail(e, -ERANGE, "%s cannot hold the %s of layer %u: a scale is beyond binary16", what->name,
-                        side == SIDE_K ? "keys" : "values", layer);
+            return fail(e, -ERANGE, "%s cannot hold the %s of layer %u: a scale is beyond binary16",
+                        what->name, side == SIDE_K ? "keys" : "values", layer);
     exact_cache_replace(c->seen, layer, side, first, n, what->post_rope, c->decoded);
     return 0;
 }
@@ -125,7 +127,8 @@ static int finish(struct comparator_cache *c, uint32_t layer, enum side side, si
     size_t block = c->codec->what->block_tokens;
 
     while (s->n_done < end) {
-        size_t rest = s->n_done % block, n = rest ? block - rest : end - s->n_done; /* the first one lacks the sinks */
+        size_t rest = s->n_done % block,
+               n = rest ? block - rest : end - s->n_done; /* the first one lacks the sinks */
         uint64_t bits;
         int r = code_run(c, layer, side, s->n_done, n, &bits, e);
 
@@ -168,10 +171,11 @@ static size_t exact_from(const struct comparator_cache *c, size_t position, size
     return after < (size_t) c->o.n_recent ? 0 : after - (size_t) c->o.n_recent;
 }
 
-/* ---- the engine's cache -------------------------------------------------------------------------------------- */
+/* ---- the engine's cache ---- */
 
 /* Copies what is new behind the exact tokens of a side. */
-static int keep(struct comparator_cache *c, uint32_t layer, enum side side, const float *x, size_t n, struct errmsg *e)
+static int keep(struct comparator_cache *c, uint32_t layer, enum side side, const float *x, size_t n,
+                struct errmsg *e)
 {
     struct side_state *s = &c->sides[layer * 2 + side];
     size_t past = c->n[layer], skip = past < c->o.n_sink ? c->o.n_sink - past : 0, bytes;
@@ -241,8 +245,8 @@ static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *
             if (is_coded(c, layer, side))
                 r = code_until(c, layer, side, coded, c->o.n_recent == 0, e);
         if (r == 0)
-            r = exact_cache_attend(c->seen, layer, q + (at + n_q - n) * row, at, end - at, out + (at + n_q - n) * row,
-                                   e);
+            r = exact_cache_attend(c->seen, layer, q + (at + n_q - n) * row, at, end - at,
+                                   out + (at + n_q - n) * row, e);
     }
     return r;
 }
@@ -261,8 +265,12 @@ static void use_threads(void *ctx, struct threads *t)
 
 struct kv_cache comparator_cache_ops(struct comparator_cache *c)
 {
-    return (struct kv_cache) {
-        .ctx = c, .append = append, .attend = attend, .length = length, .use_threads = use_threads,
+    return (struct kv_cache){
+        .ctx = c,
+        .append = append,
+        .attend = attend,
+        .length = length,
+        .use_threads = use_threads,
     };
 }
 
@@ -279,7 +287,7 @@ void comparator_cache_usage(const struct comparator_cache *c, uint64_t *ret_bits
         const struct side_state *s = &c->sides[i];
 
         bits += s->bits + s->open_bits;
-        if (is_coded(c, i / 2, (enum side) (i % 2)))
+        if (is_coded(c, i / 2, (enum side)(i % 2)))
             numbers += (s->n_done + s->n_open - c->o.n_sink) * c->row;
     }
     *ret_bits = bits;

@@ -1,10 +1,11 @@
 /*
- * Other people's formats for keys and values, for `kvcobra eval --comparator` and nothing else: each encodes and at
- * once decodes, and says how many bits that took, everything that grows with the tokens counted (scales, zero points,
- * norms, outliers with their positions, low-rank factors). What is the same for every sequence (rotations, code books,
- * bases of a calibration) counts nothing, as a table counts nothing.
+ * Other people's formats for keys and values, for `kvcobra eval --comparator` and nothing else: each encodes
+ * and at once decodes, and says how many bits that took, everything that grows with the tokens counted
+ * (scales, zero points, norms, outliers with their positions, low-rank factors). What is the same for every
+ * sequence (rotations, code books, bases of a calibration) counts nothing, as a table counts nothing.
  *
- * Written from the papers; none of their code is here. README.md says where a format stands in for the original.
+ * Written from the papers; none of their code is here. README.md says where a format stands in for the
+ * original.
  */
 #pragma once
 
@@ -36,13 +37,15 @@ struct comparator {
     uint32_t block_tokens; /* coded together, from a multiple of it on; 1: each token alone */
     bool post_rope;        /* keys are coded after RoPE */
     bool calibrated;       /* needs statistics */
-    /* Return: 0; -EINVAL: not for this geometry, with a sentence; -ENODATA; -ENOMEM. NULL: nothing to prepare. */
-    int (*prepare)(const struct comparator *c, const struct comparator_source *s, void **ret_state, struct errmsg *e);
+    /* Return: 0; -EINVAL: not for this geometry, with a sentence; -ENODATA; -ENOMEM. NULL: nothing to
+     * prepare. */
+    int (*prepare)(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                   struct errmsg *e);
     void (*release)(void *state); /* NULL: free() */
-    /* @x, @ret_y: [n, n_kv_heads, d], n a multiple of block_tokens or one block cut short; *ret_bits: what it takes.
-     * Return: 0; -ENOMEM. */
-    int (*code)(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                float *ret_y, uint64_t *ret_bits);
+    /* @x, @ret_y: [n, n_kv_heads, d], n a multiple of block_tokens or one block cut short; *ret_bits: what it
+     * takes. Return: 0; -ENOMEM. */
+    int (*code)(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                size_t n, float *ret_y, uint64_t *ret_bits);
 };
 
 /* A format made ready for a model. */

@@ -1,10 +1,10 @@
 /*
- * GEAR at 2 bits, as it streams: blocks of 64 tokens; outliers (2 %: the ends of each group) apart, their places filled
- * with the mean of the rest; KIVI's axes in groups of 64 between minimum and maximum; what is then missing is
- * approximated per head with rank 2. After RoPE.
+ * GEAR at 2 bits, as it streams: blocks of 64 tokens; outliers (2 %: the ends of each group) apart, their
+ * places filled with the mean of the rest; KIVI's axes in groups of 64 between minimum and maximum; what is
+ * then missing is approximated per head with rank 2. After RoPE.
  *
- * The paper's first pass takes rank 4 over the whole prompt instead, about as many bits; that would show every query
- * the future.
+ * The paper's first pass takes rank 4 over the whole prompt instead, about as many bits; that would show
+ * every query the future.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -35,18 +35,21 @@ static void scratch_deinit(struct scratch *s)
     free(s->missing);
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state, struct errmsg *e)
+static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                   struct errmsg *e)
 {
     uint32_t d = s->geometry.d;
 
     (void) ret_state;
     if (d > GROUP && d % GROUP != 0)
-        return fail(e, -EINVAL, "%s codes groups of %d channels, and heads of this model have %u", c->name, GROUP, d);
+        return fail(e, -EINVAL, "%s codes groups of %d channels, and heads of this model have %u", c->name,
+                    GROUP, d);
     return 0;
 }
 
 /* One group of @n numbers, @stride apart from @at on: outliers aside, codes of the rest into @y. */
-static uint64_t code_group(const float *x, size_t n, size_t stride, unsigned b, size_t at, struct scratch *s, float *y)
+static uint64_t code_group(const float *x, size_t n, size_t stride, unsigned b, size_t at, struct scratch *s,
+                           float *y)
 {
     size_t n_marked = outliers_find(x + at, n, stride, outliers_each(OUTLIER_SHARE, n), s->group);
     float mean = outliers_rest_mean(x + at, n, stride, s->group);
@@ -59,7 +62,8 @@ static uint64_t code_group(const float *x, size_t n, size_t stride, unsigned b, 
 }
 
 /* What codes left over of one head, outliers excepted, in rank 2; added to @y. */
-static int add_missing(const struct geometry *g, const float *x, size_t n, uint32_t head, struct scratch *s, float *y)
+static int add_missing(const struct geometry *g, const float *x, size_t n, uint32_t head, struct scratch *s,
+                       float *y)
 {
     size_t d = g->d, row = (size_t) g->n_kv_heads * d;
     float *rank = s->filled; /* no longer needed by this head: [n, d] fits */
@@ -79,8 +83,8 @@ static int add_missing(const struct geometry *g, const float *x, size_t n, uint3
 }
 
 /* @n at most 64 tokens. */
-static int code_block(const struct comparator_codec *codec, enum side side, const float *x, size_t n, struct scratch *s,
-                      float *y, uint64_t *bits)
+static int code_block(const struct comparator_codec *codec, enum side side, const float *x, size_t n,
+                      struct scratch *s, float *y, uint64_t *bits)
 {
     const struct geometry *g = &codec->geometry;
     size_t d = g->d, row = (size_t) g->n_kv_heads * d, group = d < GROUP ? d : GROUP;
@@ -102,8 +106,8 @@ static int code_block(const struct comparator_codec *codec, enum side side, cons
     return r;
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                float *ret_y, uint64_t *ret_bits)
+static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t d = codec->geometry.d, row = codec->geometry.n_kv_heads * d;
     _cleanup_(scratch_deinit) struct scratch s = {
@@ -125,7 +129,12 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
 }
 
 const struct comparator comparator_gear_2 = {
-    .name = "gear-2", .what = "KIVI's axes over 64, 2 % outliers, rank 2 per head and 64 tokens",
-    .citation = "Kang et al., GEAR, 2024", .bits = 2, .block_tokens = GROUP, .post_rope = true, .prepare = prepare,
+    .name = "gear-2",
+    .what = "KIVI's axes over 64, 2 % outliers, rank 2 per head and 64 tokens",
+    .citation = "Kang et al., GEAR, 2024",
+    .bits = 2,
+    .block_tokens = GROUP,
+    .post_rope = true,
+    .prepare = prepare,
     .code = code,
 };

@@ -1,12 +1,14 @@
 /*
- * q8_0 and q4_0: blocks of 32 numbers with one binary16 scale, as ggml stores them; what llama.cpp offers for the cache
- * with -ctk and -ctv. Keys after RoPE. Blocks run along the row of all heads of a token.
+ * q8_0 and q4_0: blocks of 32 numbers with one binary16 scale, as ggml stores them; what llama.cpp offers for
+ * the cache with -ctk and -ctv. Keys after RoPE. Blocks run along the row of all heads of a token.
  *
- *     q8_0   scale = max|x| / 127,               code = round(x / scale)            34 bytes: 8.5 bits per number
- *     q4_0   scale = x of largest magnitude / -8, code = trunc(x / scale + 8.5), <= 15   18 bytes: 4.5 bits per number
+ *     q8_0   scale = max|x| / 127,               code = round(x / scale)            34 bytes: 8.5 bits per
+ * number q4_0   scale = x of largest magnitude / -8, code = trunc(x / scale + 8.5), <= 15   18 bytes: 4.5
+ * bits per number
  *
- * Codes are taken with the scale as computed and read with the scale as stored. q4_0-rot turns each head by a Hadamard
- * matrix first, of the largest power of two that divides d, as llama.cpp does with caches in such formats since 2026.
+ * Codes are taken with the scale as computed and read with the scale as stored. q4_0-rot turns each head by a
+ * Hadamard matrix first, of the largest power of two that divides d, as llama.cpp does with caches in such
+ * formats since 2026.
  */
 #include <errno.h>
 #include <math.h>
@@ -49,14 +51,15 @@ static void code_q4_0(const float *x, float *y)
         y[i] = (fminf(truncf(x[i] * inverse + 8.5f), 15) - 8) * stored;
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state, struct errmsg *e)
+static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                   struct errmsg *e)
 {
     uint32_t row = s->geometry.n_kv_heads * s->geometry.d;
 
     (void) ret_state;
     if (row % BLOCK != 0)
-        return fail(e, -EINVAL, "%s codes blocks of %d numbers, and a token of this model has %u per layer", c->name,
-                    BLOCK, row);
+        return fail(e, -EINVAL, "%s codes blocks of %d numbers, and a token of this model has %u per layer",
+                    c->name, BLOCK, row);
     return 0;
 }
 
@@ -69,8 +72,8 @@ static int prepare_turned(const struct comparator *c, const struct comparator_so
     return r < 0 ? r : turn_new(d, d & -d, 0, (struct turn **) ret_state, e);
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                float *ret_y, uint64_t *ret_bits)
+static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t n_numbers = n * codec->geometry.n_kv_heads * codec->geometry.d;
 
@@ -82,8 +85,8 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
     return 0;
 }
 
-static int code_turned(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                       float *ret_y, uint64_t *ret_bits)
+static int code_turned(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                       size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t n_vectors = n * codec->geometry.n_kv_heads;
     _cleanup_(freep) float *z = malloc((n_vectors * codec->geometry.d + 1) * sizeof(*z));
@@ -97,14 +100,32 @@ static int code_turned(const struct comparator_codec *codec, uint32_t layer, enu
 }
 
 const struct comparator comparator_q8_0 = {
-    .name = "q8_0", .what = "blocks of 32 along a token, 8 bits and a scale", .citation = "ggml, llama.cpp", .bits = 8,
-    .block_tokens = 1, .post_rope = true, .prepare = prepare, .code = code,
+    .name = "q8_0",
+    .what = "blocks of 32 along a token, 8 bits and a scale",
+    .citation = "ggml, llama.cpp",
+    .bits = 8,
+    .block_tokens = 1,
+    .post_rope = true,
+    .prepare = prepare,
+    .code = code,
 };
 const struct comparator comparator_q4_0 = {
-    .name = "q4_0", .what = "blocks of 32 along a token, 4 bits and a scale", .citation = "ggml, llama.cpp", .bits = 4,
-    .block_tokens = 1, .post_rope = true, .prepare = prepare, .code = code,
+    .name = "q4_0",
+    .what = "blocks of 32 along a token, 4 bits and a scale",
+    .citation = "ggml, llama.cpp",
+    .bits = 4,
+    .block_tokens = 1,
+    .post_rope = true,
+    .prepare = prepare,
+    .code = code,
 };
 const struct comparator comparator_q4_0_rot = {
-    .name = "q4_0-rot", .what = "q4_0 after a Hadamard rotation of each head", .citation = "llama.cpp since 2026",
-    .bits = 4, .block_tokens = 1, .post_rope = true, .prepare = prepare_turned, .code = code_turned,
+    .name = "q4_0-rot",
+    .what = "q4_0 after a Hadamard rotation of each head",
+    .citation = "llama.cpp since 2026",
+    .bits = 4,
+    .block_tokens = 1,
+    .post_rope = true,
+    .prepare = prepare_turned,
+    .code = code_turned,
 };

@@ -1,6 +1,7 @@
 /*
- * KIVI: keys per channel over groups of 32 tokens, values per token over groups of 32 channels, codes between minimum
- * and maximum. After RoPE. The original keeps the newest 32 or 128 tokens in 16 bits: --recent does that here, for all.
+ * KIVI: keys per channel over groups of 32 tokens, values per token over groups of 32 channels, codes between
+ * minimum and maximum. After RoPE. The original keeps the newest 32 or 128 tokens in 16 bits: --recent does
+ * that here, for all.
  */
 #include <errno.h>
 
@@ -10,17 +11,18 @@
 
 enum { GROUP = 32 };
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state, struct errmsg *e)
+static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                   struct errmsg *e)
 {
     (void) ret_state;
     if (s->geometry.d % GROUP != 0)
-        return fail(e, -EINVAL, "%s codes groups of %d channels, and heads of this model have %u", c->name, GROUP,
-                    s->geometry.d);
+        return fail(e, -EINVAL, "%s codes groups of %d channels, and heads of this model have %u", c->name,
+                    GROUP, s->geometry.d);
     return 0;
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                float *ret_y, uint64_t *ret_bits)
+static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t row = (size_t) codec->geometry.n_kv_heads * codec->geometry.d;
     uint64_t bits = 0;
@@ -42,10 +44,22 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
 #define CITATION "Liu et al., KIVI, ICML 2024"
 
 const struct comparator comparator_kivi_2 = {
-    .name = "kivi-2", .what = WHAT, .citation = CITATION, .bits = 2, .block_tokens = GROUP, .post_rope = true,
-    .prepare = prepare, .code = code,
+    .name = "kivi-2",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 2,
+    .block_tokens = GROUP,
+    .post_rope = true,
+    .prepare = prepare,
+    .code = code,
 };
 const struct comparator comparator_kivi_4 = {
-    .name = "kivi-4", .what = WHAT, .citation = CITATION, .bits = 4, .block_tokens = GROUP, .post_rope = true,
-    .prepare = prepare, .code = code,
+    .name = "kivi-4",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 4,
+    .block_tokens = GROUP,
+    .post_rope = true,
+    .prepare = prepare,
+    .code = code,
 };

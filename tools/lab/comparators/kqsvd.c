@@ -1,10 +1,11 @@
 /*
- * KQ-SVD: the rank-r keys that give the best scores K Q', and values the best V W_O', in Frobenius norm. Coordinates
- * are stored in binary16, so rank r costs 16 r / d bits per number; the original has no quantiser. Keys after RoPE.
+ * KQ-SVD: the rank-r keys that give the best scores K Q', and values the best V W_O', in Frobenius norm.
+ * Coordinates are stored in binary16, so rank r costs 16 r / d bits per number; the original has no
+ * quantiser. Keys after RoPE.
  *
- * With C = E[k k'] and Q = E[q q'] summed over the group: R = C^(1/2), R Q R = P diag(w) P', and k^ = R P_r P_r' R^-1 k
- * is the oblique projection that leaves out the least of tr(C Q). Values: W_O' W_O in place of Q. Moments are not
- * centred, as in the original, and come from the calibration, keys turned by their positions.
+ * With C = E[k k'] and Q = E[q q'] summed over the group: R = C^(1/2), R Q R = P diag(w) P', and k^ = R P_r
+ * P_r' R^-1 k is the oblique projection that leaves out the least of tr(C Q). Values: W_O' W_O in place of Q.
+ * Moments are not centred, as in the original, and come from the calibration, keys turned by their positions.
  */
 #include <errno.h>
 #include <math.h>
@@ -28,7 +29,7 @@ struct state {
 
 struct scratch {
     double *C, *Q, *root, *inverse, *product, *w; /* [d, d]; w [d] */
-    float *wo; /* [n_embd, n_heads d] of a layer */
+    float *wo;                                    /* [n_embd, n_heads d] of a layer */
 };
 
 static void scratch_deinit(struct scratch *s)
@@ -54,7 +55,8 @@ static void release(void *p)
 }
 
 /* sum over the group's heads of W_O,h' W_O,h */
-static void output_moment(const struct geometry *g, const float *wo, uint32_t n_embd, uint32_t head, double *ret)
+static void output_moment(const struct geometry *g, const float *wo, uint32_t n_embd, uint32_t head,
+                          double *ret)
 {
     size_t d = g->d, width = (size_t) g->n_heads * d;
 
@@ -115,7 +117,8 @@ static int fit_layer(const struct comparator_source *src, uint32_t layer, struct
     int r = engine_output_projection(src->engine, layer, s->wo, NULL);
 
     for (uint32_t head = 0; r == 0 && head < g->n_kv_heads; head++) {
-        uint32_t key = head_side_index(g, layer, head, SIDE_K), value = head_side_index(g, layer, head, SIDE_V);
+        uint32_t key = head_side_index(g, layer, head, SIDE_K),
+                 value = head_side_index(g, layer, head, SIDE_V);
 
         second_moment(src->rotated, key, g->d, s->C);
         r = stats_query_moment(src->rotated, layer, head, s->Q);
@@ -130,13 +133,19 @@ static int fit_layer(const struct comparator_source *src, uint32_t layer, struct
     return r;
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *src, void **ret_state, struct errmsg *e)
+static int prepare(const struct comparator *c, const struct comparator_source *src, void **ret_state,
+                   struct errmsg *e)
 {
     const struct geometry *g = &src->geometry;
     size_t d = g->d, dd = d * d * sizeof(double);
     uint32_t rank = (uint32_t) lround(c->bits * d / 16.0);
     _cleanup_(scratch_deinit) struct scratch s = {
-        malloc(dd), malloc(dd), malloc(dd), malloc(dd), malloc(dd), malloc(dd),
+        malloc(dd),
+        malloc(dd),
+        malloc(dd),
+        malloc(dd),
+        malloc(dd),
+        malloc(dd),
         malloc((size_t) engine_info(src->engine)->n_embd * g->n_heads * d * sizeof(float)),
     };
     struct state *st = calloc(1, sizeof(*st));
@@ -155,7 +164,8 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     if (r < 0) {
         release(st);
         if (r == -ENODATA)
-            return fail(e, r, "%s needs statistics with queries: kvcobra calibrate --metric output makes them",
+            return fail(e, r,
+                        "%s needs statistics with queries: kvcobra calibrate --metric output makes them",
                         c->name);
         return fail(e, r, "%s cannot be made of these statistics: %s", c->name, strerror(-r));
     }
@@ -163,8 +173,8 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     return 0;
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                float *ret_y, uint64_t *ret_bits)
+static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                size_t n, float *ret_y, uint64_t *ret_bits)
 {
     const struct state *st = codec->state;
     const struct geometry *g = &codec->geometry;
@@ -198,14 +208,38 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
 #define CITATION "Lesens et al., KQ-SVD, 2025"
 
 const struct comparator comparator_kqsvd_2 = {
-    .name = "kqsvd-2", .what = WHAT, .citation = CITATION, .bits = 2, .block_tokens = 1, .post_rope = true,
-    .calibrated = true, .prepare = prepare, .release = release, .code = code,
+    .name = "kqsvd-2",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 2,
+    .block_tokens = 1,
+    .post_rope = true,
+    .calibrated = true,
+    .prepare = prepare,
+    .release = release,
+    .code = code,
 };
 const struct comparator comparator_kqsvd_3 = {
-    .name = "kqsvd-3", .what = WHAT, .citation = CITATION, .bits = 3, .block_tokens = 1, .post_rope = true,
-    .calibrated = true, .prepare = prepare, .release = release, .code = code,
+    .name = "kqsvd-3",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 3,
+    .block_tokens = 1,
+    .post_rope = true,
+    .calibrated = true,
+    .prepare = prepare,
+    .release = release,
+    .code = code,
 };
 const struct comparator comparator_kqsvd_4 = {
-    .name = "kqsvd-4", .what = WHAT, .citation = CITATION, .bits = 4, .block_tokens = 1, .post_rope = true,
-    .calibrated = true, .prepare = prepare, .release = release, .code = code,
+    .name = "kqsvd-4",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 4,
+    .block_tokens = 1,
+    .post_rope = true,
+    .calibrated = true,
+    .prepare = prepare,
+    .release = release,
+    .code = code,
 };

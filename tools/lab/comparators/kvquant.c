@@ -1,13 +1,14 @@
 /*
- * KVQuant-like: static non-uniform codes with 1 % of dense-and-sparse outliers. Keys before RoPE, as the original.
+ * KVQuant-like: static non-uniform codes with 1 % of dense-and-sparse outliers. Keys before RoPE, as the
+ * original.
  *
- *   keys    per channel: what lies outside the calibration's 0.5th and 99.5th percentile is kept in 16 bits with its
- *           position; the rest is brought to [-1, 1] by these two and coded with the layer's levels
- *   values  per token, over the row of all heads: the largest and smallest 0.5 % are kept; the rest is brought to
+ *   keys    per channel: what lies outside the calibration's 0.5th and 99.5th percentile is kept in 16 bits
+ * with its position; the rest is brought to [-1, 1] by these two and coded with the layer's levels values per
+ * token, over the row of all heads: the largest and smallest 0.5 % are kept; the rest is brought to
  *           [-1, 1] by its own minimum and maximum, which are stored, and coded with the layer's levels
  *
- * Levels are one-dimensional k-means of the calibration's numbers. The original weights them by squared gradients; here
- * they all count the same.
+ * Levels are one-dimensional k-means of the calibration's numbers. The original weights them by squared
+ * gradients; here they all count the same.
  */
 #include <errno.h>
 #include <math.h>
@@ -33,8 +34,8 @@ struct unit_levels {
 };
 
 struct state {
-    size_t row;               /* channels of a layer */
-    float *lo, *hi;           /* [n_layers, row] percentiles of keys */
+    size_t row;                  /* channels of a layer */
+    float *lo, *hi;              /* [n_layers, row] percentiles of keys */
     struct unit_levels *side[2]; /* [n_layers] */
 };
 
@@ -68,7 +69,7 @@ static int fit(float *x, size_t n, unsigned b, struct unit_levels *ret)
     return levels_fit(x, n, b, &ret->levels);
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 static int ascending(const void *a, const void *b)
 {
@@ -118,7 +119,8 @@ static int fit_keys(const struct stats *s, uint32_t layer, const struct geometry
     return fit(pool, n_pool, b, &st->side[SIDE_K][layer]);
 }
 
-static uint64_t code_keys(const struct state *st, uint32_t layer, unsigned b, const float *x, size_t n, float *y)
+static uint64_t code_keys(const struct state *st, uint32_t layer, unsigned b, const float *x, size_t n,
+                          float *y)
 {
     size_t n_out = 0;
 
@@ -130,13 +132,14 @@ static uint64_t code_keys(const struct state *st, uint32_t layer, unsigned b, co
             y[i] = f16_to_f32(f32_to_f16(x[i]));
             n_out++;
         } else {
-            y[i] = (hi + lo) / 2 + (hi - lo) / 2 * level_of(&st->side[SIDE_K][layer], b, normalised(x[i], lo, hi));
+            y[i] = (hi + lo) / 2 +
+                   (hi - lo) / 2 * level_of(&st->side[SIDE_K][layer], b, normalised(x[i], lo, hi));
         }
     }
     return n * st->row * b + n_out * OUTLIER_BITS;
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 /* Range of a token's row without outliers, as it is stored; marks the outliers. */
 static size_t row_range(const float *x, size_t row, uint8_t *mark, float *ret_lo, float *ret_hi)
@@ -154,8 +157,8 @@ static size_t row_range(const float *x, size_t row, uint8_t *mark, float *ret_lo
     return n_out;
 }
 
-static int fit_values(const struct stats *s, uint32_t layer, const struct geometry *g, unsigned b, float *pool,
-                      struct state *st)
+static int fit_values(const struct stats *s, uint32_t layer, const struct geometry *g, unsigned b,
+                      float *pool, struct state *st)
 {
     _cleanup_(freep) uint8_t *mark = malloc(st->row);
     _cleanup_(freep) float *x = malloc(st->row * sizeof(*x));
@@ -189,18 +192,21 @@ static int code_values(const struct state *st, uint32_t layer, unsigned b, const
         size_t n_out = row_range(x, st->row, mark, &lo, &hi);
 
         for (size_t i = 0; i < st->row; i++)
-            y[i] = mark[i] ? f16_to_f32(f32_to_f16(x[i]))
-                           : (hi + lo) / 2 +
-                                 (hi - lo) / 2 * level_of(&st->side[SIDE_V][layer], b, normalised(x[i], lo, hi));
+            y[i] = mark[i]
+                       ? f16_to_f32(f32_to_f16(x[i]))
+                       : (hi + lo) / 2 +
+                             (hi - lo) / 2 * level_of(&st->side[SIDE_V][layer], b, normalised(x[i], lo, hi));
         bits += st->row * b + n_out * OUTLIER_BITS + RANGE_BITS;
     }
     *ret_bits = bits;
     return 0;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- */
+/* --------------------------------------------------------------------------------------------------------------
+ */
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state, struct errmsg *e)
+static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                   struct errmsg *e)
 {
     const struct geometry *g = &s->geometry;
     size_t row = (size_t) g->n_kv_heads * g->d, n = stats_samples(s->stats);
@@ -236,8 +242,8 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     return 0;
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                float *ret_y, uint64_t *ret_bits)
+static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                size_t n, float *ret_y, uint64_t *ret_bits)
 {
     unsigned b = codec->what->bits;
 
@@ -251,14 +257,35 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
 #define CITATION "like Hooper et al., KVQuant, NeurIPS 2024"
 
 const struct comparator comparator_kvquant_2 = {
-    .name = "kvquant-2", .what = WHAT, .citation = CITATION, .bits = 2, .block_tokens = 1, .calibrated = true,
-    .prepare = prepare, .release = release, .code = code,
+    .name = "kvquant-2",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 2,
+    .block_tokens = 1,
+    .calibrated = true,
+    .prepare = prepare,
+    .release = release,
+    .code = code,
 };
 const struct comparator comparator_kvquant_3 = {
-    .name = "kvquant-3", .what = WHAT, .citation = CITATION, .bits = 3, .block_tokens = 1, .calibrated = true,
-    .prepare = prepare, .release = release, .code = code,
+    .name = "kvquant-3",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 3,
+    .block_tokens = 1,
+    .calibrated = true,
+    .prepare = prepare,
+    .release = release,
+    .code = code,
 };
 const struct comparator comparator_kvquant_4 = {
-    .name = "kvquant-4", .what = WHAT, .citation = CITATION, .bits = 4, .block_tokens = 1, .calibrated = true,
-    .prepare = prepare, .release = release, .code = code,
+    .name = "kvquant-4",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 4,
+    .block_tokens = 1,
+    .calibrated = true,
+    .prepare = prepare,
+    .release = release,
+    .code = code,
 };

@@ -53,15 +53,15 @@ int low_rank(const float *x, size_t n, size_t d, size_t r, float *ret_y)
     for (size_t i = 0; i < d * r; i++)
         p[i] = (float) (seed_mix(1, i) >> 40) * 0x1p-23f - 1.0f;
     for (int round = 0; round < ROUNDS; round++) { /* q = orth(x p), p = x' q: in the end x ~ q q' x */
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n, (int) r, (int) d, 1, x, (int) d, p, (int) r, 0,
-                    q, (int) r);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n, (int) r, (int) d, 1, x, (int) d, p,
+                    (int) r, 0, q, (int) r);
         orthonormalise(q, n, r);
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) d, (int) r, (int) n, 1, x, (int) d, q, (int) r, 0,
-                    p, (int) r);
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) d, (int) r, (int) n, 1, x, (int) d, q,
+                    (int) r, 0, p, (int) r);
     }
     round_half(q, n * r);
     round_half(p, d * r);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) r, 1, q, (int) r, p, (int) r, 0,
-                ret_y, (int) d);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) r, 1, q, (int) r, p, (int) r,
+                0, ret_y, (int) d);
     return 0;
 }

@@ -19,7 +19,8 @@ size_t outliers_find(const float *x, size_t n, size_t stride, size_t n_each, uin
             size_t best = n;
 
             for (size_t i = 0; i < n; i++)
-                if (!ret_mark[i] && (best == n || (float) sign * x[i * stride] > (float) sign * x[best * stride]))
+                if (!ret_mark[i] &&
+                    (best == n || (float) sign * x[i * stride] > (float) sign * x[best * stride]))
                     best = i;
             ret_mark[best] = 1;
         }

@@ -1,6 +1,7 @@
 /*
- * QuaRot's cache: a Hadamard rotation of each head, then codes per token and head between 0.95 of the minimum and 0.95
- * of the maximum, step and zero point in binary16. After RoPE. Heads longer than 128 take groups of 128.
+ * QuaRot's cache: a Hadamard rotation of each head, then codes per token and head between 0.95 of the minimum
+ * and 0.95 of the maximum, step and zero point in binary16. After RoPE. Heads longer than 128 take groups of
+ * 128.
  */
 #include <errno.h>
 #include <math.h>
@@ -14,7 +15,8 @@
 #define CLIP 0.95f
 enum { GROUP_MAX = 128, META_BITS = 32 };
 
-/* step = (max - min) / (2^b - 1), zero = round(-min / step); 0 is always a level, so the range must hold it. */
+/* step = (max - min) / (2^b - 1), zero = round(-min / step); 0 is always a level, so the range must hold it.
+ */
 static void code_group(float *x, size_t n, unsigned b)
 {
     float lo = 0, hi = 0, top = (float) ((1u << b) - 1), step, zero;
@@ -29,7 +31,8 @@ static void code_group(float *x, size_t n, unsigned b)
         x[i] = step > 0 ? step * (fminf(fmaxf(rintf(x[i] / step) + zero, 0), top) - zero) : 0;
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state, struct errmsg *e)
+static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                   struct errmsg *e)
 {
     uint32_t d = s->geometry.d;
 
@@ -37,8 +40,8 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     return turn_new(d, d, 0, (struct turn **) ret_state, e);
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                float *ret_y, uint64_t *ret_bits)
+static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t d = codec->geometry.d, n_vectors = n * codec->geometry.n_kv_heads, n_groups = 0;
     _cleanup_(freep) float *z = malloc((n_vectors * d + 1) * sizeof(*z));
@@ -60,10 +63,22 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
 #define CITATION "Ashkboos et al., QuaRot, NeurIPS 2024"
 
 const struct comparator comparator_quarot_3 = {
-    .name = "quarot-3", .what = WHAT, .citation = CITATION, .bits = 3, .block_tokens = 1, .post_rope = true,
-    .prepare = prepare, .code = code,
+    .name = "quarot-3",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 3,
+    .block_tokens = 1,
+    .post_rope = true,
+    .prepare = prepare,
+    .code = code,
 };
 const struct comparator comparator_quarot_4 = {
-    .name = "quarot-4", .what = WHAT, .citation = CITATION, .bits = 4, .block_tokens = 1, .post_rope = true,
-    .prepare = prepare, .code = code,
+    .name = "quarot-4",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 4,
+    .block_tokens = 1,
+    .post_rope = true,
+    .prepare = prepare,
+    .code = code,
 };

@@ -1,6 +1,6 @@
 /*
- * Asymmetric uniform codes between the smallest and the largest number of a group, as KIVI, GEAR and KVQuant's values
- * have them: step and minimum are kept in binary16.
+ * Asymmetric uniform codes between the smallest and the largest number of a group, as KIVI, GEAR and
+ * KVQuant's values have them: step and minimum are kept in binary16.
  */
 #pragma once
 
@@ -14,7 +14,7 @@ enum { RANGE_META_BITS = 32 }; /* step and minimum of a group */
  * @x, @ret_y: n numbers, @stride apart; may be the same array
  * @b:         bits of a code, 1 to 8
  *
- * step = (max - min) / (2^b - 1), code = round((x - min) / step) within 0 .. 2^b - 1. A group without spread is its
- * minimum. Return: bits of the codes and of step and minimum.
+ * step = (max - min) / (2^b - 1), code = round((x - min) / step) within 0 .. 2^b - 1. A group without spread
+ * is its minimum. Return: bits of the codes and of step and minimum.
  */
 uint64_t range_code(const float *x, size_t n, size_t stride, unsigned b, float *ret_y);

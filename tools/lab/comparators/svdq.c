@@ -1,10 +1,10 @@
 /*
- * SVDq at 2 bits: keys, before RoPE, in the eigenbasis of their covariance; the coordinates, by what they carry, in
- * eight equal groups of 8, 4, 2, 1, 1, 0, 0 and 0 bits; each coded uniformly between its minimum and maximum. Values
- * stay in 16 bits, as the original leaves them.
+ * SVDq at 2 bits: keys, before RoPE, in the eigenbasis of their covariance; the coordinates, by what they
+ * carry, in eight equal groups of 8, 4, 2, 1, 1, 0, 0 and 0 bits; each coded uniformly between its minimum
+ * and maximum. Values stay in 16 bits, as the original leaves them.
  *
- * The original takes basis, mean and ranges from the prompt itself (one basis per layer). Here they come from the
- * calibration, one basis per head, so that a token can be appended and nothing counts beside the codes.
+ * The original takes basis, mean and ranges from the prompt itself (one basis per layer). Here they come from
+ * the calibration, one basis per head, so that a token can be appended and nothing counts beside the codes.
  */
 #include <errno.h>
 #include <math.h>
@@ -19,13 +19,13 @@
 #include "base/half.h"
 #include "tools/lab/comparators/comparator.h"
 
-static const uint8_t schedule[8] = { 8, 4, 2, 1, 1, 0, 0, 0 };
+static const uint8_t schedule[8] = {8, 4, 2, 1, 1, 0, 0, 0};
 
 /* One head of keys; matrices of all heads stand in one piece of memory. */
 struct state {
     uint32_t d;
-    float *basis; /* [heads of all layers, d, d] rows are directions */
-    float *mean;  /* [.., d] */
+    float *basis;     /* [heads of all layers, d, d] rows are directions */
+    float *mean;      /* [.., d] */
     float *lo, *step; /* [.., d] */
 };
 
@@ -57,7 +57,8 @@ static float coordinate(const struct state *st, size_t head, const float *x, uin
     return z;
 }
 
-static int prepare_head(const struct stats *s, uint32_t head_side, size_t head, double *S, double *w, struct state *st)
+static int prepare_head(const struct stats *s, uint32_t head_side, size_t head, double *S, double *w,
+                        struct state *st)
 {
     uint32_t d = st->d;
     const float *x = stats_sampled(s, head_side);
@@ -87,7 +88,8 @@ static int prepare_head(const struct stats *s, uint32_t head_side, size_t head, 
     return 0;
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state, struct errmsg *e)
+static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                   struct errmsg *e)
 {
     const struct geometry *g = &s->geometry;
     size_t n_heads = (size_t) g->n_layers * g->n_kv_heads, d = g->d;
@@ -122,7 +124,8 @@ static void code_key(const struct state *st, size_t head, const float *x, float 
     memcpy(y, st->mean + head * d, d * sizeof(*y));
     for (uint32_t i = 0; i < d && bits_of(d, i) > 0; i++) {
         const float *u = st->basis + (head * d + i) * d;
-        float lo = st->lo[head * d + i], step = st->step[head * d + i], top = (float) ((1u << bits_of(d, i)) - 1), z;
+        float lo = st->lo[head * d + i], step = st->step[head * d + i],
+              top = (float) ((1u << bits_of(d, i)) - 1), z;
 
         z = step > 0 ? rintf(fminf(fmaxf((coordinate(st, head, x, i) - lo) / step, 0), top)) * step + lo : lo;
         for (uint32_t j = 0; j < d; j++)
@@ -130,8 +133,8 @@ static void code_key(const struct state *st, size_t head, const float *x, float 
     }
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                float *ret_y, uint64_t *ret_bits)
+static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                size_t n, float *ret_y, uint64_t *ret_bits)
 {
     const struct geometry *g = &codec->geometry;
     size_t d = g->d, n_vectors = n * g->n_kv_heads;
@@ -152,7 +155,13 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
 }
 
 const struct comparator comparator_svdq_2 = {
-    .name = "svdq-2", .what = "K: eigenbasis, groups of 8 4 2 1 1 0 0 0 bits; V in 16 bits",
-    .citation = "like Hong et al., SVDq, 2025", .bits = 2, .block_tokens = 1, .calibrated = true, .prepare = prepare,
-    .release = release, .code = code,
+    .name = "svdq-2",
+    .what = "K: eigenbasis, groups of 8 4 2 1 1 0 0 0 bits; V in 16 bits",
+    .citation = "like Hong et al., SVDq, 2025",
+    .bits = 2,
+    .block_tokens = 1,
+    .calibrated = true,
+    .prepare = prepare,
+    .release = release,
+    .code = code,
 };

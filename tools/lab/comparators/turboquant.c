@@ -1,7 +1,7 @@
 /*
- * TurboQuant-mse: the vector's norm in binary16, a random rotation, and the Lloyd-Max levels of N(0, 1/d) for every
- * coordinate of the unit vector. After RoPE. The rotation is a Hadamard matrix with random signs, as implementations
- * have it, where the paper draws one from all rotations.
+ * TurboQuant-mse: the vector's norm in binary16, a random rotation, and the Lloyd-Max levels of N(0, 1/d) for
+ * every coordinate of the unit vector. After RoPE. The rotation is a Hadamard matrix with random signs, as
+ * implementations have it, where the paper draws one from all rotations.
  */
 #include <errno.h>
 #include <math.h>
@@ -31,7 +31,8 @@ static void release(void *p)
     free(s);
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state, struct errmsg *e)
+static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                   struct errmsg *e)
 {
     uint32_t d = s->geometry.d;
     struct state *st = calloc(1, sizeof(*st));
@@ -52,8 +53,8 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     return 0;
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                float *ret_y, uint64_t *ret_bits)
+static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                size_t n, float *ret_y, uint64_t *ret_bits)
 {
     const struct state *s = codec->state;
     unsigned b = codec->what->bits;
@@ -74,8 +75,10 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
         norm = f16_to_f32(f32_to_f16((float) sqrt(energy)));
         unit = norm / sqrtf((float) d);
         for (size_t i = 0; i < d; i++)
-            z[v * d + i] = unit > 0 ? unit * (float) level_z(&s->levels, levels_quantise(&s->levels, b,
-                                                                                        z[v * d + i] / unit)) : 0;
+            z[v * d + i] =
+                unit > 0
+                    ? unit * (float) level_z(&s->levels, levels_quantise(&s->levels, b, z[v * d + i] / unit))
+                    : 0;
     }
     turn_back(s->turn, z, n_vectors, ret_y);
     *ret_bits = n_vectors * (d * b + NORM_BITS);
@@ -86,14 +89,35 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
 #define CITATION "Zandieh et al., TurboQuant, 2025"
 
 const struct comparator comparator_turboquant_2 = {
-    .name = "turboquant-2", .what = WHAT, .citation = CITATION, .bits = 2, .block_tokens = 1, .post_rope = true,
-    .prepare = prepare, .release = release, .code = code,
+    .name = "turboquant-2",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 2,
+    .block_tokens = 1,
+    .post_rope = true,
+    .prepare = prepare,
+    .release = release,
+    .code = code,
 };
 const struct comparator comparator_turboquant_3 = {
-    .name = "turboquant-3", .what = WHAT, .citation = CITATION, .bits = 3, .block_tokens = 1, .post_rope = true,
-    .prepare = prepare, .release = release, .code = code,
+    .name = "turboquant-3",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 3,
+    .block_tokens = 1,
+    .post_rope = true,
+    .prepare = prepare,
+    .release = release,
+    .code = code,
 };
 const struct comparator comparator_turboquant_4 = {
-    .name = "turboquant-4", .what = WHAT, .citation = CITATION, .bits = 4, .block_tokens = 1, .post_rope = true,
-    .prepare = prepare, .release = release, .code = code,
+    .name = "turboquant-4",
+    .what = WHAT,
+    .citation = CITATION,
+    .bits = 4,
+    .block_tokens = 1,
+    .post_rope = true,
+    .prepare = prepare,
+    .release = release,
+    .code = code,
 };

@@ -78,5 +78,5 @@ static void test_most_ranges(void)
     arena_deinit(&a);
 }
 
-const struct test_case test_cases[] = { TEST(test_against_a_map), TEST(test_most_ranges), TEST_END };
+const struct test_case test_cases[] = {TEST(test_against_a_map), TEST(test_most_ranges), TEST_END};
 const char test_suite[] = "arena";

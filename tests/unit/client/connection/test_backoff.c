@@ -7,7 +7,7 @@ const char test_suite[] = "backoff";
 /* 100, 200, ... 6400, then 10000: half of it for the smallest random number, all of it for the largest. */
 static void test_bounds(void)
 {
-    static const int64_t longest[] = { 100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000, 10000 };
+    static const int64_t longest[] = {100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000, 10000};
 
     for (uint32_t i = 0; i < sizeof(longest) / sizeof(*longest); i++) {
         int64_t half = longest[i] / 2;
@@ -21,7 +21,7 @@ static void test_bounds(void)
 
 static void test_life(void)
 {
-    struct backoff b = { 0 };
+    struct backoff b = {0};
 
     CU_ASSERT(backoff_is_over(&b, 0));
     for (uint32_t n = 1; n <= 20; n++) {
@@ -43,7 +43,7 @@ static void test_spread(void)
     int64_t first = 0;
 
     for (int i = 0; i < 64; i++) { /* all equal by chance: 51 values, 51^-63 */
-        struct backoff b = { 0 };
+        struct backoff b = {0};
 
         backoff_failed(&b, 1000);
         if (i == 0)
@@ -53,4 +53,4 @@ static void test_spread(void)
     CU_ASSERT(differ);
 }
 
-const struct test_case test_cases[] = { TEST(test_bounds), TEST(test_life), TEST(test_spread), TEST_END };
+const struct test_case test_cases[] = {TEST(test_bounds), TEST(test_life), TEST(test_spread), TEST_END};

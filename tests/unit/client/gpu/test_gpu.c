@@ -1,6 +1,6 @@
 /*
- * A client's device memory and its loss, on the stand-in driver: what is used again and when, what full memory and a lost GPU
- * say, that nothing stays open in the driver.
+ * A client's device memory and its loss, on the stand-in driver: what is used again and when, what full
+ * memory and a lost GPU say, that nothing stays open in the driver.
  */
 #include "client/gpu/gpu.h"
 
@@ -18,7 +18,7 @@
 static struct gpu *open_gpu(void)
 {
     struct gpu *g = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(gpu_open(NULL, NULL, &g, &e), 0);
     return g;
@@ -49,8 +49,8 @@ static void test_memory_is_used_again(void)
 {
     void *driver = keep_driver();
     struct gpu *g = open_gpu();
-    struct gpu_memory a = { 0 }, b = { 0 }, c = { 0 };
-    struct errmsg e = { "" };
+    struct gpu_memory a = {0}, b = {0}, c = {0};
+    struct errmsg e = {""};
     cu_ptr at;
 
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, 1000, &a, &e), 0);
@@ -78,8 +78,8 @@ static void test_too_much_goes_back(void)
 {
     void *driver = keep_driver();
     struct gpu *g = open_gpu();
-    struct gpu_memory m[3] = { { 0 } };
-    struct errmsg e = { "" };
+    struct gpu_memory m[3] = {{0}};
+    struct errmsg e = {""};
 
     for (size_t i = 0; i < 3; i++)
         CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, GPU_CACHED_BYTES / 2, &m[i], &e), 0);
@@ -98,8 +98,8 @@ static void test_too_much_goes_back(void)
 static void test_out_of_memory(void)
 {
     void *driver = keep_driver();
-    struct errmsg e = { "" };
-    struct gpu_memory a = { 0 }, b = { 0 };
+    struct errmsg e = {""};
+    struct gpu_memory a = {0}, b = {0};
     struct gpu *g;
     char setting[64];
 
@@ -132,8 +132,8 @@ static void test_out_of_memory(void)
 static void test_copies(void)
 {
     struct gpu *g = open_gpu();
-    struct gpu_memory a = { 0 }, b = { 0 };
-    struct errmsg e = { "" };
+    struct gpu_memory a = {0}, b = {0};
+    struct errmsg e = {""};
     char got[7] = "";
 
     CU_ASSERT_EQUAL_FATAL(gpu_alloc(g, 100, &a, &e), 0);
@@ -153,7 +153,7 @@ static void test_flags(void)
     static const uint32_t one = 1;
     struct gpu *g = open_gpu();
     uint32_t flags[GPU_FLAGS + 2], again;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     for (size_t i = 0; i < GPU_FLAGS + 2; i++)
         CU_ASSERT_EQUAL_FATAL(gpu_flag_take(g, &flags[i], &e), 0);
@@ -174,9 +174,9 @@ static void test_flags(void)
 static void test_slots(void)
 {
     struct gpu *g = open_gpu();
-    struct gpu_slots p = { .slot_bytes = 3 * MIB };
+    struct gpu_slots p = {.slot_bytes = 3 * MIB};
     cu_ptr slots[3], again;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     for (size_t i = 0; i < 3; i++) /* slabs of 4 MiB: one slot each */
         CU_ASSERT_EQUAL_FATAL(gpu_slot_take(g, &p, &slots[i], &e), 0);
@@ -197,12 +197,13 @@ static void test_slots(void)
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
 }
 
-/* A stream that its owner destroyed too early: nothing is waited for by it, but closing waits for the device. */
+/* A stream that its owner destroyed too early: nothing is waited for by it, but closing waits for the device.
+ */
 static void test_stream_is_gone(void)
 {
     void *driver = keep_driver();
     struct gpu *g = open_gpu();
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     cu_stream stream = NULL;
 
     CU_ASSERT_EQUAL_FATAL(gpu_enter(g, &e), 0);
@@ -219,12 +220,13 @@ static void test_stream_is_gone(void)
     (void) dlclose(driver);
 }
 
-/* What a fault of a kernel leaves: every call fails with the first sentence, closing works and leaves nothing. */
+/* What a fault of a kernel leaves: every call fails with the first sentence, closing works and leaves
+ * nothing. */
 static void test_loss(void)
 {
     void *driver = keep_driver();
-    struct gpu_memory a = { 0 }, b = { 0 };
-    struct errmsg e = { "" };
+    struct gpu_memory a = {0}, b = {0};
+    struct errmsg e = {""};
     char setting[64], first[ERRMSG_BYTES], got[4];
     struct gpu *g;
 
@@ -253,10 +255,11 @@ static void test_loss(void)
 /* Whatever call of opening fails: its errno, nothing left. */
 static void test_opening_fails(void)
 {
-    static const char *const calls[] = { "cuInit", "cuDeviceGetCount", "cuDeviceGetUuid_v2", "cuDevicePrimaryCtxRetain",
-                                         "cuModuleLoadData", "cuModuleGetFunction" };
+    static const char *const calls[] = {
+        "cuInit",           "cuDeviceGetCount",   "cuDeviceGetUuid_v2", "cuDevicePrimaryCtxRetain",
+        "cuModuleLoadData", "cuModuleGetFunction"};
     void *driver = keep_driver();
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct gpu *g = NULL;
 
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
@@ -276,8 +279,10 @@ static void test_opening_fails(void)
     CU_ASSERT_EQUAL_FATAL(gpu_open("GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0", NULL, &g, &e), 0);
     CU_ASSERT_STRING_EQUAL(g->uuid, "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0");
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
-    CU_ASSERT_EQUAL_FATAL(gpu_open("MIG-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0", NULL, &g, &e), 0); /* a part of a GPU */
-    CU_ASSERT_STRING_EQUAL(g->uuid, "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0"); /* as the driver and the daemon write it */
+    CU_ASSERT_EQUAL_FATAL(gpu_open("MIG-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0", NULL, &g, &e),
+                          0); /* a part of a GPU */
+    CU_ASSERT_STRING_EQUAL(
+        g->uuid, "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0"); /* as the driver and the daemon write it */
     CU_ASSERT_EQUAL(gpu_close(g), NULL);
     expect_nothing_left();
     (void) dlclose(driver);
@@ -285,6 +290,14 @@ static void test_opening_fails(void)
 
 const char test_suite[] = "a client's GPU";
 const struct test_case test_cases[] = {
-    TEST(test_memory_is_used_again), TEST(test_too_much_goes_back), TEST(test_out_of_memory), TEST(test_copies),
-    TEST(test_flags), TEST(test_slots), TEST(test_stream_is_gone), TEST(test_loss), TEST(test_opening_fails), TEST_END,
+    TEST(test_memory_is_used_again),
+    TEST(test_too_much_goes_back),
+    TEST(test_out_of_memory),
+    TEST(test_copies),
+    TEST(test_flags),
+    TEST(test_slots),
+    TEST(test_stream_is_gone),
+    TEST(test_loss),
+    TEST(test_opening_fails),
+    TEST_END,
 };

@@ -1,7 +1,7 @@
 /*
- * A table's first use on a GPU is checked, on the stand-in driver: tables of all kinds pass, and every kernel that is made wrong
- * (STANDIN_WRONG) is noticed before a sequence exists, named, and costs that table alone. With TEST_GPU=1 the driver is the real
- * one, whose kernels are not wrong on order.
+ * A table's first use on a GPU is checked, on the stand-in driver: tables of all kinds pass, and every kernel
+ * that is made wrong (STANDIN_WRONG) is noticed before a sequence exists, named, and costs that table alone.
+ * With TEST_GPU=1 the driver is the real one, whose kernels are not wrong on order.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,17 +16,17 @@
 #include "tests/standin/libcuda.h"
 #include "tests/unit/client/gpu_twins.h"
 
-static const struct twins_shape small = { .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 4, .bpd = 3,
-                                          .v_from = PREDICT_HEAD };
-static const struct twins_shape layered = { .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 0, .bpd = 2.5,
-                                            .v_from = PREDICT_LAYER };
+static const struct twins_shape small = {
+    .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 4, .bpd = 3, .v_from = PREDICT_HEAD};
+static const struct twins_shape layered = {
+    .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 0, .bpd = 2.5, .v_from = PREDICT_LAYER};
 /* One query of one head, two and three of it, and more select three kernels of compute capability 8.0. */
-static const struct twins_shape many = { .n_layers = 1, .n_heads = 2, .n_kv_heads = 1, .d = 64, .n_sink = 4, .bpd = 2,
-                                         .v_from = PREDICT_HEAD };
-static const struct twins_shape wide = { .n_layers = 1, .n_heads = 4, .n_kv_heads = 1, .d = 128, .n_sink = 4, .bpd = 2,
-                                         .v_from = PREDICT_NONE };
-static const struct twins_shape odd = { .n_layers = 1, .n_heads = 3, .n_kv_heads = 1, .d = 96, .n_sink = 4, .bpd = 2,
-                                        .v_from = PREDICT_HEAD };
+static const struct twins_shape many = {
+    .n_layers = 1, .n_heads = 2, .n_kv_heads = 1, .d = 64, .n_sink = 4, .bpd = 2, .v_from = PREDICT_HEAD};
+static const struct twins_shape wide = {
+    .n_layers = 1, .n_heads = 4, .n_kv_heads = 1, .d = 128, .n_sink = 4, .bpd = 2, .v_from = PREDICT_NONE};
+static const struct twins_shape odd = {
+    .n_layers = 1, .n_heads = 3, .n_kv_heads = 1, .d = 96, .n_sink = 4, .bpd = 2, .v_from = PREDICT_HEAD};
 
 static bool is_80(void)
 {
@@ -64,19 +64,64 @@ static struct twins twins_with(const struct twins_shape *shape, const char *wron
     return t;
 }
 
-/* ---- tables that are right --------------------------------------------------------------------------------------- */
+/* ---- tables that are right ---- */
 
 static void test_tables(void)
 {
     static const struct twins_shape shapes[] = {
-        { .n_layers = 1, .n_heads = 16, .n_kv_heads = 1, .d = 64, .n_rot = 32, .n_sink = 16, .bpd = 4, .v_from = PREDICT_NONE },
-        { .n_layers = 1, .n_heads = 8, .n_kv_heads = 1, .d = 128, .n_rot = 64, .n_sink = 0, .bpd = 2, .v_from = PREDICT_HEAD },
-        { .n_layers = 2, .n_heads = 9, .n_kv_heads = 3, .d = 96, .n_sink = 4, .bpd = 2, .v_from = PREDICT_LAYER },
-        { .n_layers = 1, .n_heads = 6, .n_kv_heads = 3, .d = 64, .n_sink = 4, .bpd = 3, .v_from = PREDICT_HEAD, .first_head = 1,
-          .n_heads_here = 2 },
-        { .n_layers = 1, .n_heads = 3, .n_kv_heads = 1, .d = 32, .n_sink = 1, .bpd = 6, .v_from = PREDICT_HEAD },
-        { .n_layers = 3, .n_heads = 2, .n_kv_heads = 2, .d = 64, .n_sink = 0, .bpd = 0.25, .v_from = PREDICT_NONE },
-        { .n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .d = 256, .n_sink = 4, .bpd = 1, .v_from = PREDICT_HEAD },
+        {.n_layers = 1,
+         .n_heads = 16,
+         .n_kv_heads = 1,
+         .d = 64,
+         .n_rot = 32,
+         .n_sink = 16,
+         .bpd = 4,
+         .v_from = PREDICT_NONE},
+        {.n_layers = 1,
+         .n_heads = 8,
+         .n_kv_heads = 1,
+         .d = 128,
+         .n_rot = 64,
+         .n_sink = 0,
+         .bpd = 2,
+         .v_from = PREDICT_HEAD},
+        {.n_layers = 2,
+         .n_heads = 9,
+         .n_kv_heads = 3,
+         .d = 96,
+         .n_sink = 4,
+         .bpd = 2,
+         .v_from = PREDICT_LAYER},
+        {.n_layers = 1,
+         .n_heads = 6,
+         .n_kv_heads = 3,
+         .d = 64,
+         .n_sink = 4,
+         .bpd = 3,
+         .v_from = PREDICT_HEAD,
+         .first_head = 1,
+         .n_heads_here = 2},
+        {.n_layers = 1,
+         .n_heads = 3,
+         .n_kv_heads = 1,
+         .d = 32,
+         .n_sink = 1,
+         .bpd = 6,
+         .v_from = PREDICT_HEAD},
+        {.n_layers = 3,
+         .n_heads = 2,
+         .n_kv_heads = 2,
+         .d = 64,
+         .n_sink = 0,
+         .bpd = 0.25,
+         .v_from = PREDICT_NONE},
+        {.n_layers = 1,
+         .n_heads = 1,
+         .n_kv_heads = 1,
+         .d = 256,
+         .n_sink = 4,
+         .bpd = 1,
+         .v_from = PREDICT_HEAD},
     };
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -93,8 +138,8 @@ static void test_tables(void)
 /* Once per table, not per sequence; what the check had goes back. */
 static void test_once(void)
 {
-    kvc_seq *s[2] = { NULL, NULL };
-    long n[3] = { 0 };
+    kvc_seq *s[2] = {NULL, NULL};
+    long n[3] = {0};
     size_t taken = 0;
     struct twins t;
     struct gpu *g;
@@ -110,18 +155,21 @@ static void test_once(void)
         if (i == 0)
             taken = g->n_memories - g->n_cached;
     }
-    CU_ASSERT_EQUAL(n[2] - n[1], 2); /* what any sequence begins with: its flag lowered, its lengths written */
-    /* the first also: a poke, three appends of which one packs both sides, two readings, two kernels of checksums, and attention
-     * with its merge, twice; thrice where compute capability 8.0 has a third kernel for some of the queries of a tile */
+    CU_ASSERT_EQUAL(n[2] - n[1],
+                    2); /* what any sequence begins with: its flag lowered, its lengths written */
+    /* the first also: a poke, three appends of which one packs both sides, two readings, two kernels of
+     * checksums, and attention with its merge, twice; thrice where compute capability 8.0 has a third kernel
+     * for some of the queries of a tile */
     CU_ASSERT_EQUAL(n[1] - n[0], 2 + 1 + 5 + 2 + 2 + (is_80() ? 6 : 4));
     CU_ASSERT_EQUAL(taken, 4); /* the table, a slab of flags, and lengths and tail of the sequence */
     CU_ASSERT_EQUAL(g->n_memories - g->n_cached, taken + 2);
     twins_free(&t);
 }
 
-/* ---- kernels that are not ---------------------------------------------------------------------------------------- */
+/* ---- kernels that are not ---- */
 
-/* The table is refused with the kernel's name, again and again; the client lives on, and its CPU twin never knew. */
+/* The table is refused with the kernel's name, again and again; the client lives on, and its CPU twin never
+ * knew. */
 static void check_wrong(const struct twins_shape *shape, const char *kernel, const char *how)
 {
     char setting[96], first[ERRMSG_BYTES];
@@ -148,8 +196,8 @@ static void check_wrong(const struct twins_shape *shape, const char *kernel, con
 
 static void test_wrong_kernels(void)
 {
-    static const char *const kernels[] = { "kvc_poke", "kvc_append_rows", "kvc_pack_keys", "kvc_pack_values", "kvc_read",
-                                           "kvc_crc", "kvc_merge" };
+    static const char *const kernels[] = {"kvc_poke", "kvc_append_rows", "kvc_pack_keys", "kvc_pack_values",
+                                          "kvc_read", "kvc_crc",         "kvc_merge"};
 
     if (skips())
         return;
@@ -205,7 +253,7 @@ static void test_wrong_attention(void)
     check_wrong_attention(&odd, 2);
 }
 
-/* ---- one table of several ---------------------------------------------------------------------------------------- */
+/* ---- one table of several ---- */
 
 /* Kernels that only one of a client's tables runs on. */
 static void test_other_tables(void)
@@ -263,6 +311,6 @@ static void test_capture(void)
 
 const char test_suite[] = "checking a GPU";
 const struct test_case test_cases[] = {
-    TEST(test_tables), TEST(test_once), TEST(test_wrong_kernels), TEST(test_wrong_beginning), TEST(test_wrong_attention),
-    TEST(test_other_tables), TEST(test_capture), TEST_END,
+    TEST(test_tables),          TEST(test_once),         TEST(test_wrong_kernels), TEST(test_wrong_beginning),
+    TEST(test_wrong_attention), TEST(test_other_tables), TEST(test_capture),       TEST_END,
 };

@@ -21,8 +21,9 @@ static uint64_t stored_bits(const struct table *t, const struct embedded *m)
 
 static void run(uint32_t first, uint32_t n_here)
 {
-    struct embedded m = embedded_new(3, 4, 4, 80, 3, first, n_here); /* 80: padded to 96 coordinates at most */
-    struct shard shard = { m.first_head, m.n_heads };
+    struct embedded m =
+        embedded_new(3, 4, 4, 80, 3, first, n_here); /* 80: padded to 96 coordinates at most */
+    struct shard shard = {m.first_head, m.n_heads};
     struct page_layout layout;
     struct table *t = NULL;
     kvc_seq *s = NULL;
@@ -31,7 +32,7 @@ static void run(uint32_t first, uint32_t n_here)
     CU_ASSERT_EQUAL_FATAL(page_layout_init(&layout, t, shard), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     for (size_t at = 0; at < 400; at++) {
-        kvc_usage u = { .struct_bytes = sizeof(u) };
+        kvc_usage u = {.struct_bytes = sizeof(u)};
         size_t n = at + 1, n_pages = n / 64 > 0 ? n / 64 - 1 : 0; /* packed, and claimed, when length is n */
         uint64_t slots, row = (uint64_t) 3 * m.n_heads * 80 * 2 * 2, sum;
 
@@ -66,5 +67,5 @@ static void test_shard(void)
     run(1, 2);
 }
 
-const struct test_case test_cases[] = { TEST(test_all_heads), TEST(test_shard), TEST_END };
+const struct test_case test_cases[] = {TEST(test_all_heads), TEST(test_shard), TEST_END};
 const char test_suite[] = "usage";

@@ -22,10 +22,21 @@ static void test_sizes(void)
         int r;
         uint64_t value;
     } cases[] = {
-        { "0", 0, 0 }, { "65536", 0, 65536 }, { "64K", 0, 65536 }, { "3M", 0, 3145728 }, { "2G", 0, 2147483648 },
-        { "1T", 0, 1099511627776 }, { "18446744073709551615", 0, UINT64_MAX },
-        { "18446744073709551616", -ERANGE, 7 }, { "17179869184G", -ERANGE, 7 }, { "", -EINVAL, 7 },
-        { "-1", -EINVAL, 7 }, { " 1", -EINVAL, 7 }, { "1k", -EINVAL, 7 }, { "1KB", -EINVAL, 7 }, { "x", -EINVAL, 7 },
+        {"0", 0, 0},
+        {"65536", 0, 65536},
+        {"64K", 0, 65536},
+        {"3M", 0, 3145728},
+        {"2G", 0, 2147483648},
+        {"1T", 0, 1099511627776},
+        {"18446744073709551615", 0, UINT64_MAX},
+        {"18446744073709551616", -ERANGE, 7},
+        {"17179869184G", -ERANGE, 7},
+        {"", -EINVAL, 7},
+        {"-1", -EINVAL, 7},
+        {" 1", -EINVAL, 7},
+        {"1k", -EINVAL, 7},
+        {"1KB", -EINVAL, 7},
+        {"x", -EINVAL, 7},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -43,21 +54,35 @@ static void test_limits_of_settings(void)
         const char *name;
         uint64_t min, max;
     } cases[] = {
-        { "log-level", 0, 7 }, { "lendable", 0, 100 }, { "guarantee-bytes", 0, UINT64_C(1) << 50 },
-        { "ghosts", 16, 1u << 24 }, { "lease-ms", 100, 86400000 }, { "handshake-ms", 100, 86400000 },
-        { "work-threads", 1, 64 }, { "work-queue", 1, 65536 }, { "work-inline-bytes", 0, UINT64_C(1) << 30 },
-        { "connections", 1, 1u << 20 }, { "connections-per-uid", 1, 1u << 20 }, { "sessions-per-tenant", 1, 1u << 20 },
-        { "tenants", 1, 1u << 16 }, { "models-per-session", 1, 1u << 16 }, { "leases-per-session", 1, 1u << 20 },
-        { "reservations-per-session", 1, 1u << 24 }, { "tables", 1, 1u << 16 },
-        { "gpu-guarantee-bytes", 0, UINT64_C(1) << 50 }, { "gpu-spare-extents", 0, 16 }, { "gpu-reuse-ms", 0, 86400000 },
-        { "lent-extents-per-session", 1, 1u << 16 },
+        {"log-level", 0, 7},
+        {"lendable", 0, 100},
+        {"guarantee-bytes", 0, UINT64_C(1) << 50},
+        {"ghosts", 16, 1u << 24},
+        {"lease-ms", 100, 86400000},
+        {"handshake-ms", 100, 86400000},
+        {"work-threads", 1, 64},
+        {"work-queue", 1, 65536},
+        {"work-inline-bytes", 0, UINT64_C(1) << 30},
+        {"connections", 1, 1u << 20},
+        {"connections-per-uid", 1, 1u << 20},
+        {"sessions-per-tenant", 1, 1u << 20},
+        {"tenants", 1, 1u << 16},
+        {"models-per-session", 1, 1u << 16},
+        {"leases-per-session", 1, 1u << 20},
+        {"reservations-per-session", 1, 1u << 24},
+        {"tables", 1, 1u << 16},
+        {"gpu-guarantee-bytes", 0, UINT64_C(1) << 50},
+        {"gpu-spare-extents", 0, 16},
+        {"gpu-reuse-ms", 0, 86400000},
+        {"lent-extents-per-session", 1, 1u << 16},
     };
     struct config c;
 
     config_init(&c);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const uint64_t good[] = { cases[i].min, cases[i].min + 1, cases[i].max - 1, cases[i].max };
-        const uint64_t bad[] = { cases[i].max + 1, cases[i].min - 1 }; /* the second one wraps where 0 is allowed */
+        const uint64_t good[] = {cases[i].min, cases[i].min + 1, cases[i].max - 1, cases[i].max};
+        const uint64_t bad[] = {cases[i].max + 1,
+                                cases[i].min - 1}; /* the second one wraps where 0 is allowed */
         struct errmsg e;
         char text[32];
 
@@ -76,7 +101,7 @@ static void test_limits_of_settings(void)
 
 static void refuses(const struct config *c, const char *option)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL(config_check(c, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, option));
@@ -85,7 +110,8 @@ static void refuses(const struct config *c, const char *option)
 /* A pool of a GPU is checked like the host's, under its own names. */
 static void test_gpu_checks(void)
 {
-    static const char two[] = "GPU-00000000-0000-0000-0000-000000000001,GPU-00000000-0000-0000-0000-000000000002";
+    static const char two[] =
+        "GPU-00000000-0000-0000-0000-000000000001,GPU-00000000-0000-0000-0000-000000000002";
     struct config good, c;
     struct errmsg e;
 
@@ -203,7 +229,7 @@ static void test_checks(void)
 static int set(const char *key, const char *value)
 {
     struct config c;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r;
 
     config_init(&c);
@@ -244,13 +270,13 @@ static void test_file(void)
     static const struct {
         const char *text, *says;
     } wrong[] = {
-        { "lease-ms = 1\n", "line 1: lease-ms" },
-        { "# x\nlease-ms = 500\nlease-ms = 500\n", "line 3: lease-ms is set a second time" },
-        { "lease = 5\n", "line 1: there is no setting \"lease\"" },
-        { "[daemon]\nlease-ms = 500\n", "no sections" },
-        { "lease-ms\n", "line 1" },
+        {"lease-ms = 1\n", "line 1: lease-ms"},
+        {"# x\nlease-ms = 500\nlease-ms = 500\n", "line 3: lease-ms is set a second time"},
+        {"lease = 5\n", "line 1: there is no setting \"lease\""},
+        {"[daemon]\nlease-ms = 500\n", "no sections"},
+        {"lease-ms\n", "line 1"},
     };
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct config c;
 
     CU_ASSERT_EQUAL(load_text("# all\npool-bytes = 128M\nsocket = /run/x.sock\n\nlog-level=7\n", &c, &e), 0);
@@ -287,7 +313,9 @@ static void test_reload(void)
 
 const struct test_case test_cases[] = {
     TEST(test_sizes),
-    TEST(test_limits_of_settings), TEST(test_checks), TEST(test_gpu_checks),
+    TEST(test_limits_of_settings),
+    TEST(test_checks),
+    TEST(test_gpu_checks),
     TEST(test_values_that_are_refused),
     TEST(test_file),
     TEST(test_reload),

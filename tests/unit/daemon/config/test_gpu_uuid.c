@@ -15,13 +15,20 @@ static const char plain[] = "GPU-01234567-89ab-cdef-0123-456789abcdef";
 static void test_forms(void)
 {
     static const char *const good[] = {
-        "GPU-01234567-89ab-cdef-0123-456789abcdef", "MIG-01234567-89ab-cdef-0123-456789abcdef",
-        "gpu-0123456789ABCDEF0123456789ABCDEF", "GPU-01-23-45-67-89-ab-cd-ef-01-23-45-67-89-ab-cd-ef-",
+        "GPU-01234567-89ab-cdef-0123-456789abcdef",
+        "MIG-01234567-89ab-cdef-0123-456789abcdef",
+        "gpu-0123456789ABCDEF0123456789ABCDEF",
+        "GPU-01-23-45-67-89-ab-cd-ef-01-23-45-67-89-ab-cd-ef-",
     };
     static const char *const bad[] = {
-        "", "GPU-", "01234567-89ab-cdef-0123-456789abcdef", "GPU-01234567-89ab-cdef-0123-456789abcde",
-        "GPU-01234567-89ab-cdef-0123-456789abcdef0", "GPU-01234567-89ab-cdef-0123-456789abcdeg",
-        "GPU-01234567-89ab-cdef-0123-456789abcdef ", "CPU-01234567-89ab-cdef-0123-456789abcdef",
+        "",
+        "GPU-",
+        "01234567-89ab-cdef-0123-456789abcdef",
+        "GPU-01234567-89ab-cdef-0123-456789abcde",
+        "GPU-01234567-89ab-cdef-0123-456789abcdef0",
+        "GPU-01234567-89ab-cdef-0123-456789abcdeg",
+        "GPU-01234567-89ab-cdef-0123-456789abcdef ",
+        "CPU-01234567-89ab-cdef-0123-456789abcdef",
     };
     char text[GPU_UUID_BYTES];
 
@@ -66,4 +73,4 @@ static void test_lists(void)
     CU_ASSERT_EQUAL(n, 2);
 }
 
-const struct test_case test_cases[] = { TEST(test_forms), TEST(test_lists), TEST_END };
+const struct test_case test_cases[] = {TEST(test_forms), TEST(test_lists), TEST_END};

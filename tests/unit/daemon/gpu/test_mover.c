@@ -1,6 +1,6 @@
 /*
- * The daemon's link to its mover, against fake_mover.c: answers, deaths, lies, silence. On the event loop's backend that
- * KVC_TEST_EVENT_BACKEND names.
+ * The daemon's link to its mover, against fake_mover.c: answers, deaths, lies, silence. On the event loop's
+ * backend that KVC_TEST_EVENT_BACKEND names.
  */
 #include "daemon/gpu/mover.h"
 
@@ -75,7 +75,7 @@ static void on_answer(void *ctx, struct mover_reply *reply)
 
     (void) ctx;
     assert(t.n <= ANSWERS_MAX);
-    *a = (struct answer) { .err = reply->err, .fd = -1 };
+    *a = (struct answer){.err = reply->err, .fd = -1};
     (void) snprintf(a->message, sizeof(a->message), "%s", reply->message);
     CU_ASSERT_EQUAL(reply->body != NULL, reply->err == 0);
     if (reply->body) {
@@ -178,7 +178,7 @@ static void test_questions_and_answers(void)
 
     CU_ASSERT_EQUAL(write(fd, "A", 1), 1);
     begin("", FAKE_MOVER);
-    t.n_descriptors--; /* that of @fd, which is closed below */
+    t.n_descriptors--;                      /* that of @fd, which is closed below */
     CU_ASSERT_EQUAL(running(&restarts), 0); /* nobody asked */
     CU_ASSERT_EQUAL(restarts, 0);
     t.take_fds = true;
@@ -187,16 +187,18 @@ static void test_questions_and_answers(void)
     CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CHECK, 3, fd, TIMEOUT_MS, NULL), 0);
     CU_ASSERT_EQUAL(open_device(100), 0);
     CU_ASSERT_EQUAL(ask_processes(), 0);
-    CU_ASSERT_EQUAL(t.n, 0); /* never before the event loop runs */
+    CU_ASSERT_EQUAL(t.n, 0);       /* never before the event loop runs */
     CU_ASSERT_EQUAL(close(fd), 0); /* borrowed until then */
     pid = running(&restarts);
     CU_ASSERT(pid > 0 && restarts == 0);
     wait_for(5);
-    CU_ASSERT(t.answers[0].err == 0 && t.answers[0].kind == KVCOBRA__MOVER_REPLY__BODY_OPEN && t.answers[0].fd == -1);
+    CU_ASSERT(t.answers[0].err == 0 && t.answers[0].kind == KVCOBRA__MOVER_REPLY__BODY_OPEN &&
+              t.answers[0].fd == -1);
     CU_ASSERT(t.answers[1].err == 0 && t.answers[1].fd >= 0);
     CU_ASSERT_EQUAL(close(t.answers[1].fd), 0);
     CU_ASSERT_EQUAL(t.answers[2].values[0], 'A');
-    CU_ASSERT_EQUAL(t.answers[2].values[1], 5); /* input, output, log, socket, what was given: nothing of ours */
+    CU_ASSERT_EQUAL(t.answers[2].values[1],
+                    5); /* input, output, log, socket, what was given: nothing of ours */
     CU_ASSERT_EQUAL(t.answers[3].err, -ENODEV);
     CU_ASSERT_STRING_EQUAL(t.answers[3].message, "as asked");
     CU_ASSERT(t.answers[4].n_values == 1 && t.answers[4].values[0] == 3);
@@ -230,7 +232,8 @@ static void test_death(void)
     CU_ASSERT_EQUAL(open_device(4), 0); /* it is not opened any more */
     pid = running(&restarts);
     wait_for(7);
-    CU_ASSERT(t.answers[0].err == 0 && t.answers[1].err == 0 && t.answers[2].err == 0 && t.answers[3].err == -ENODEV);
+    CU_ASSERT(t.answers[0].err == 0 && t.answers[1].err == 0 && t.answers[2].err == 0 &&
+              t.answers[3].err == -ENODEV);
     for (size_t i = 4; i < 7; i++)
         CU_ASSERT_EQUAL(t.answers[i].err, -ECONNRESET);
     CU_ASSERT_PTR_NOT_NULL(strstr(t.answers[4].message, "mover ended"));
@@ -264,7 +267,8 @@ static void test_death_while_idle(void)
     end();
 }
 
-/* The next mover cannot open what was open: that is tried again, and only before a request that is about it. */
+/* The next mover cannot open what was open: that is tried again, and only before a request that is about it.
+ */
 static void test_a_device_that_comes_back(void)
 {
     uint64_t restarts, began;
@@ -322,15 +326,18 @@ static void test_waits_grow(void)
 
 static void test_answers_that_do_not_fit(void)
 {
-    static const char *const lies[] = { "garbage", "other-id", "other-kind", "no-body", "above-zero", "stray-fd", "no-fd" };
+    static const char *const lies[] = {"garbage",    "other-id", "other-kind", "no-body",
+                                       "above-zero", "stray-fd", "no-fd"};
 
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
         uint64_t restarts;
         pid_t pid;
 
         begin(lies[i], FAKE_MOVER);
-        CU_ASSERT_EQUAL_FATAL(strcmp(lies[i], "no-fd") == 0 ? ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, NULL)
-                                                            : ask_processes(), 0);
+        CU_ASSERT_EQUAL_FATAL(strcmp(lies[i], "no-fd") == 0
+                                  ? ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, NULL)
+                                  : ask_processes(),
+                              0);
         pid = running(&restarts);
         wait_for(1);
         if (t.answers[0].err != -ECONNRESET)
@@ -425,8 +432,17 @@ static void test_who_went_away(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_questions_and_answers), TEST(test_a_descriptor_that_nobody_takes), TEST(test_death), TEST(test_death_while_idle),
+    TEST(test_questions_and_answers),
+    TEST(test_a_descriptor_that_nobody_takes),
+    TEST(test_death),
+    TEST(test_death_while_idle),
     TEST(test_a_device_that_comes_back),
-    TEST(test_waits_grow), TEST(test_answers_that_do_not_fit), TEST(test_last_words), TEST(test_silence),
-    TEST(test_no_program), TEST(test_limits), TEST(test_who_went_away), TEST_END,
+    TEST(test_waits_grow),
+    TEST(test_answers_that_do_not_fit),
+    TEST(test_last_words),
+    TEST(test_silence),
+    TEST(test_no_program),
+    TEST(test_limits),
+    TEST(test_who_went_away),
+    TEST_END,
 };

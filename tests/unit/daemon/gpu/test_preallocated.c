@@ -21,7 +21,7 @@ static int begin(void *ctx, struct errmsg *e)
 }
 
 static struct spares s;
-static const struct spares_maker maker = { begin, &n_begun };
+static const struct spares_maker maker = {begin, &n_begun};
 
 static void setup(uint32_t n_wanted)
 {
@@ -163,7 +163,7 @@ static void test_waits_longer_after_each_failure(void)
 
 static void test_says_what_failed(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int fd = -7;
 
     setup(1);

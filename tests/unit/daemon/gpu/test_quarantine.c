@@ -1,6 +1,7 @@
 /*
- * The reuse rule, with a clock that is a variable and lists that are literals. The random case compares with the rule said
- * directly: a session is released at the first tick that comes the delay or more after a list asked for after its end.
+ * The reuse rule, with a clock that is a variable and lists that are literals. The random case compares with
+ * the rule said directly: a session is released at the first tick that comes the delay or more after a list
+ * asked for after its end.
  */
 #include "tests/lib/test.h"
 
@@ -40,7 +41,7 @@ static void on_retire(void *ctx, uint32_t session, const char *why)
 
 static void setup(void)
 {
-    const struct quarantine_owner owner = { on_release, on_retire, fates };
+    const struct quarantine_owner owner = {on_release, on_retire, fates};
 
     memset(fates, 0, sizeof(fates));
     assert(quarantine_init(&q, &owner, N_MAX, DELAY, PATIENCE, NULL) == 0);
@@ -80,12 +81,12 @@ static void test_waits_while_it_is_listed(void)
     quarantine_add(&q, 1, 701, now);
     for (unsigned i = 0; i < 10; i++) { /* far beyond the patience: there are answers */
         now += PATIENCE / 2;
-        list(now, (const uint32_t[]) { 3, 700, 90 }, 3);
+        list(now, (const uint32_t[]){3, 700, 90}, 3);
         quarantine_tick(&q, now);
     }
     CU_ASSERT_EQUAL(fates[0], UNTOLD);
     CU_ASSERT_EQUAL(fates[1], RELEASED);
-    list(now, (const uint32_t[]) { 3, 90 }, 2);
+    list(now, (const uint32_t[]){3, 90}, 2);
     quarantine_tick(&q, now + DELAY);
     CU_ASSERT_EQUAL(fates[0], RELEASED);
     quarantine_deinit(&q);
@@ -143,7 +144,7 @@ static void test_nothing_to_believe_retires_all(void)
     setup();
     quarantine_add(&q, 0, 700, 1000);
     quarantine_add(&q, 1, 701, 1000);
-    list(1000, (const uint32_t[]) { 701 }, 1);
+    list(1000, (const uint32_t[]){701}, 1);
     quarantine_retire_all(&q, "an MPS server came");
     CU_ASSERT_EQUAL(fates[0], RETIRED); /* although it was unlisted: an MPS server may run its kernels */
     CU_ASSERT_EQUAL(fates[1], RETIRED);
@@ -167,7 +168,8 @@ static void test_beyond_the_limit_retires_at_once(void)
         CU_ASSERT_EQUAL(fates[i], RELEASED);
     quarantine_deinit(&q);
 
-    assert(quarantine_init(&q, &(struct quarantine_owner) { on_release, on_retire, fates }, 0, DELAY, PATIENCE, NULL) == 0);
+    assert(quarantine_init(&q, &(struct quarantine_owner){on_release, on_retire, fates}, 0, DELAY, PATIENCE,
+                           NULL) == 0);
     quarantine_add(&q, 20, 1, 1000);
     CU_ASSERT_EQUAL(fates[20], RETIRED);
     quarantine_deinit(&q);
@@ -214,7 +216,8 @@ static void test_random_histories(void)
         }
         quarantine_tick(&q, now);
         for (uint32_t i = 0; i < n_born; i++)
-            CU_ASSERT_EQUAL_FATAL(fates[i], unlisted[i] != 0 && now - unlisted[i] >= DELAY ? RELEASED : UNTOLD);
+            CU_ASSERT_EQUAL_FATAL(fates[i],
+                                  unlisted[i] != 0 && now - unlisted[i] >= DELAY ? RELEASED : UNTOLD);
     }
     quarantine_deinit(&q);
 }

@@ -60,7 +60,7 @@ static void on_end(void *ctx, int err)
     count();
 }
 
-static const struct ev_stream_callbacks callbacks = { .on_packet = on_packet, .on_end = on_end };
+static const struct ev_stream_callbacks callbacks = {.on_packet = on_packet, .on_end = on_end};
 
 static void on_tick(void *ctx)
 {
@@ -72,10 +72,10 @@ static void on_tick(void *ctx)
 /* Runs @body with each backend; io_uring may be forbidden here, epoll never is. */
 static void on_both(void (*body)(void))
 {
-    static const enum ev_backend backends[] = { EV_URING, EV_EPOLL };
+    static const enum ev_backend backends[] = {EV_URING, EV_EPOLL};
 
     for (int i = 0; i < 2; i++) {
-        struct errmsg e = { "" };
+        struct errmsg e = {""};
 
         memset(&t, 0, sizeof(t));
         if (ev_new(backends[i], &t.ev, NULL, &e) < 0) {
@@ -111,7 +111,7 @@ static int make_stream(void)
 static void body_packets_and_end(void)
 {
     static uint8_t big[WIRE_PACKET_BYTES_MAX];
-    int peer = make_stream(), fds[2] = { 0, 1 };
+    int peer = make_stream(), fds[2] = {0, 1};
 
     big[sizeof(big) - 1] = 0xab;
     t.echo = true;
@@ -124,7 +124,8 @@ static void body_packets_and_end(void)
     CU_ASSERT_EQUAL(close(peer), 0);
     run(1);
     CU_ASSERT_EQUAL(t.n_ends, 1);
-    CU_ASSERT(t.end == 0 || t.end == -EPIPE || t.end == -ECONNRESET); /* the echo may still have been under way */
+    CU_ASSERT(t.end == 0 || t.end == -EPIPE ||
+              t.end == -ECONNRESET); /* the echo may still have been under way */
 }
 
 static void test_packets_and_end(void)
@@ -193,7 +194,8 @@ static void body_free_in_callback(void)
     run(1);
     CU_ASSERT_EQUAL(t.n_packets, 1); /* none after the free */
     CU_ASSERT_EQUAL(t.n_ends, 0);
-    CU_ASSERT(recv(peer, &byte, 1, 0) <= 0); /* the peer learns at once: end of stream, or reset for what was unread */
+    CU_ASSERT(recv(peer, &byte, 1, 0) <=
+              0); /* the peer learns at once: end of stream, or reset for what was unread */
     (void) close(peer);
 }
 
@@ -202,7 +204,8 @@ static void test_free_in_callback(void)
     on_both(body_free_in_callback);
 }
 
-/* A peer that does not read: what the socket takes, then EV_SEND_QUEUE_MAX packets, then -ENOBUFS; all in order. */
+/* A peer that does not read: what the socket takes, then EV_SEND_QUEUE_MAX packets, then -ENOBUFS; all in
+ * order. */
 static void body_bounded_queue(void)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX];
@@ -271,7 +274,7 @@ static void on_accept(void *ctx, int fd)
 static void body_accept(void)
 {
     enum { PEERS = 40 };
-    struct sockaddr_un sa = { .sun_family = AF_UNIX }; /* autobind: an abstract name of the kernel's choice */
+    struct sockaddr_un sa = {.sun_family = AF_UNIX}; /* autobind: an abstract name of the kernel's choice */
     socklen_t bytes = sizeof(sa);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), peers[PEERS];
 
@@ -351,12 +354,12 @@ static void on_alarm(void *ctx)
 static void late_alarm(void)
 {
     int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    struct itimerspec when = { .it_value = { 0 } };
+    struct itimerspec when = {.it_value = {0}};
     uint64_t due_ms;
 
     CU_ASSERT_FATAL(fd >= 0 && clock_gettime(CLOCK_MONOTONIC, &when.it_value) == 0);
     due_ms = (uint64_t) when.it_value.tv_sec * 1000 + (uint64_t) when.it_value.tv_nsec / 1000000 + 60;
-    when.it_value = (struct timespec) { (time_t) (due_ms / 1000), (long) (due_ms % 1000) * 1000000 };
+    when.it_value = (struct timespec){(time_t) (due_ms / 1000), (long) (due_ms % 1000) * 1000000};
     CU_ASSERT_EQUAL_FATAL(timerfd_settime(fd, TFD_TIMER_ABSTIME, &when, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(ev_watch(t.ev, fd, on_alarm, NULL, &t.watch), 0);
     t.stop_after = 1;
@@ -372,16 +375,10 @@ static void test_clock_after_sleep(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_packets_and_end),
-    TEST(test_plain_end),
-    TEST(test_truncated_packet_ends),
-    TEST(test_burst),
-    TEST(test_free_in_callback),
-    TEST(test_bounded_queue),
-    TEST(test_send_descriptors),
-    TEST(test_accept),
-    TEST(test_watch_and_tick),
-    TEST(test_clock_after_sleep),
-    TEST(test_backend_names),
-    TEST_END,
+    TEST(test_packets_and_end),       TEST(test_plain_end),
+    TEST(test_truncated_packet_ends), TEST(test_burst),
+    TEST(test_free_in_callback),      TEST(test_bounded_queue),
+    TEST(test_send_descriptors),      TEST(test_accept),
+    TEST(test_watch_and_tick),        TEST(test_clock_after_sleep),
+    TEST(test_backend_names),         TEST_END,
 };

@@ -1,4 +1,5 @@
-/* Counting requests, the text format to the letter, hostile label values, addresses. tests/e2e/cli/metrics.sh parses a page. */
+/* Counting requests, the text format to the letter, hostile label values, addresses. tests/e2e/cli/metrics.sh
+ * parses a page. */
 #include "daemon/loop/metrics.h"
 
 #include <arpa/inet.h>
@@ -17,14 +18,14 @@
 
 const char test_suite[] = "metrics";
 
-/* ---- counting ---------------------------------------------------------------------------------------------------- */
+/* ---- counting ---- */
 
 static void test_buckets(void)
 {
     static struct metrics m;
 
     metrics_note_request(&m, 33, 0, 0);
-    metrics_note_request(&m, 33, 10000, 0);         /* a bound belongs to its bucket: "le" */
+    metrics_note_request(&m, 33, 10000, 0); /* a bound belongs to its bucket: "le" */
     metrics_note_request(&m, 33, 10001, -EDQUOT);
     metrics_note_request(&m, 33, 1000000000, 0);
     metrics_note_request(&m, 33, 1000000001, -ENOSPC);
@@ -52,7 +53,7 @@ static void test_bounds(void)
     CU_ASSERT_EQUAL(m.errors[METRICS_ERRNO_MAX - 1], 3);
 }
 
-/* ---- text -------------------------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 static void check_text(struct metrics_text *t, const char *want)
 {
@@ -70,12 +71,12 @@ static void check_text(struct metrics_text *t, const char *want)
 
 static void test_families(void)
 {
-    struct metrics_text t = { 0 };
+    struct metrics_text t = {0};
 
     metrics_family(&t, "kvcobra_pages", "gauge", "Committed pages.");
     metrics_sample(&t, "kvcobra_pages", NULL, UINT64_MAX);
     metrics_sample(&t, "kvcobra_pages",
-                   (const struct metric_label[]) { { "tenant", "uid-7" }, { "table", "ab" }, { NULL, NULL } }, 3);
+                   (const struct metric_label[]){{"tenant", "uid-7"}, {"table", "ab"}, {NULL, NULL}}, 3);
     metrics_sample_real(&t, "kvcobra_pages", NULL, 0.125);
     metrics_sample_real(&t, "kvcobra_pages", NULL, -INFINITY);
     metrics_sample_real(&t, "kvcobra_pages", NULL, NAN);
@@ -90,31 +91,40 @@ static void test_escapes(void)
     static const struct {
         const char *name, *want;
     } cases[] = {
-        { "plain", "plain" }, { "", "" }, { "a\"b", "a\\\"b" }, { "a\\b", "a\\\\b" }, { "a\nb", "a\\nb" },
-        { "a\"} 1\nkvcobra_pages 2", "a\\\"} 1\\nkvcobra_pages 2" }, { "gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f" },
-        { "\xff", "\xef\xbf\xbd" }, { "\xc3", "\xef\xbf\xbd" }, { "\xc3(", "\xef\xbf\xbd(" },
-        { "\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd" }, { "\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" },
-        { "\xf0\x9f\x90\x8d", "\xf0\x9f\x90\x8d" }, { "\xf0\x9f\x90", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" },
-        { "\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" },
+        {"plain", "plain"},
+        {"", ""},
+        {"a\"b", "a\\\"b"},
+        {"a\\b", "a\\\\b"},
+        {"a\nb", "a\\nb"},
+        {"a\"} 1\nkvcobra_pages 2", "a\\\"} 1\\nkvcobra_pages 2"},
+        {"gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f"},
+        {"\xff", "\xef\xbf\xbd"},
+        {"\xc3", "\xef\xbf\xbd"},
+        {"\xc3(", "\xef\xbf\xbd("},
+        {"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xf0\x9f\x90\x8d", "\xf0\x9f\x90\x8d"},
+        {"\xf0\x9f\x90", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct metrics_text t = { 0 };
+        struct metrics_text t = {0};
         char want[128];
 
         (void) snprintf(want, sizeof(want), "x{l=\"%s\"} 1\n", cases[i].want);
-        metrics_sample(&t, "x", (const struct metric_label[]) { { "l", cases[i].name }, { NULL, NULL } }, 1);
+        metrics_sample(&t, "x", (const struct metric_label[]){{"l", cases[i].name}, {NULL, NULL}}, 1);
         check_text(&t, want);
     }
 }
 
 static void test_histogram(void)
 {
-    struct metrics_text t = { 0 };
-    struct metrics_latency l = { .counts = { 1, 2 }, .sum_ns = 1500 };
+    struct metrics_text t = {0};
+    struct metrics_latency l = {.counts = {1, 2}, .sum_ns = 1500};
 
     l.counts[METRICS_BUCKETS - 1] = 4;
-    metrics_histogram(&t, "h", (struct metric_label) { "m", "lease" }, &l);
+    metrics_histogram(&t, "h", (struct metric_label){"m", "lease"}, &l);
     check_text(&t, "h_bucket{m=\"lease\",le=\"1e-05\"} 1\nh_bucket{m=\"lease\",le=\"2.5e-05\"} 3\n"
                    "h_bucket{m=\"lease\",le=\"5e-05\"} 3\nh_bucket{m=\"lease\",le=\"0.0001\"} 3\n"
                    "h_bucket{m=\"lease\",le=\"0.00025\"} 3\nh_bucket{m=\"lease\",le=\"0.0005\"} 3\n"
@@ -127,7 +137,7 @@ static void test_histogram(void)
 
 static void test_too_long(void)
 {
-    struct metrics_text t = { 0 };
+    struct metrics_text t = {0};
     size_t n = 7;
     char name[1001] = "";
 
@@ -141,7 +151,7 @@ static void test_too_long(void)
     check_text(&t, "y 1\n");
 }
 
-/* ---- where ------------------------------------------------------------------------------------------------------- */
+/* ---- where ---- */
 
 static void test_addresses(void)
 {
@@ -149,19 +159,36 @@ static void test_addresses(void)
         const char *text;
         int family; /* 0: refused */
     } cases[] = {
-        { "127.0.0.1:9110", AF_INET }, { "127.255.255.254:65535", AF_INET }, { "[::1]:1", AF_INET6 },
-        { "0.0.0.0:9110", 0 }, { "128.0.0.1:9110", 0 }, { "126.255.255.255:1", 0 }, { "192.168.1.1:80", 0 },
-        { "[::]:9110", 0 }, { "[::ffff:127.0.0.1]:9110", 0 }, { "[fe80::1]:9110", 0 }, { "::1:9110", 0 },
-        { "127.0.0.1", 0 }, { "127.0.0.1:", 0 }, { "127.0.0.1:0", 0 }, { "127.0.0.1:65536", 0 },
-        { "127.0.0.1:80x", 0 }, { "127.0.0.1:-1", 0 }, { "127.0.0.1: 80", 0 }, { ":9110", 0 }, { "", 0 },
-        { "localhost:9110", 0 }, { "[127.0.0.1]:9110", 0 }, { "[]:1", 0 },
-        { "1111111111111111111111111111111111111111111111111111111111111111111111:1", 0 },
+        {"127.0.0.1:9110", AF_INET},
+        {"127.255.255.254:65535", AF_INET},
+        {"[::1]:1", AF_INET6},
+        {"0.0.0.0:9110", 0},
+        {"128.0.0.1:9110", 0},
+        {"126.255.255.255:1", 0},
+        {"192.168.1.1:80", 0},
+        {"[::]:9110", 0},
+        {"[::ffff:127.0.0.1]:9110", 0},
+        {"[fe80::1]:9110", 0},
+        {"::1:9110", 0},
+        {"127.0.0.1", 0},
+        {"127.0.0.1:", 0},
+        {"127.0.0.1:0", 0},
+        {"127.0.0.1:65536", 0},
+        {"127.0.0.1:80x", 0},
+        {"127.0.0.1:-1", 0},
+        {"127.0.0.1: 80", 0},
+        {":9110", 0},
+        {"", 0},
+        {"localhost:9110", 0},
+        {"[127.0.0.1]:9110", 0},
+        {"[]:1", 0},
+        {"1111111111111111111111111111111111111111111111111111111111111111111111:1", 0},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct sockaddr_storage a = { .ss_family = 99 };
+        struct sockaddr_storage a = {.ss_family = 99};
         socklen_t bytes = 7;
-        struct errmsg e = { "" };
+        struct errmsg e = {""};
         int r = metrics_address(cases[i].text, &a, &bytes, &e);
 
         if (r != (cases[i].family ? 0 : -EINVAL))
@@ -175,8 +202,8 @@ static void test_addresses(void)
 /* Sockets that a supervisor passes: listening, a stream, and not for other machines. */
 static void test_passed_sockets(void)
 {
-    struct sockaddr_in any = { .sin_family = AF_INET }, loop = { .sin_family = AF_INET };
-    struct errmsg e = { "" };
+    struct sockaddr_in any = {.sin_family = AF_INET}, loop = {.sin_family = AF_INET};
+    struct errmsg e = {""};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
     loop.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -192,13 +219,16 @@ static void test_passed_sockets(void)
     CU_ASSERT_EQUAL(metrics_socket_check(fd, &e), 0);
     (void) close(fd);
     fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    CU_ASSERT_FATAL(fd >= 0 && bind(fd, (const struct sockaddr *) &(struct sockaddr_un) { .sun_family = AF_UNIX },
-                                    sizeof(sa_family_t)) == 0 && listen(fd, 1) == 0);
+    CU_ASSERT_FATAL(fd >= 0 &&
+                    bind(fd, (const struct sockaddr *) &(struct sockaddr_un){.sun_family = AF_UNIX},
+                         sizeof(sa_family_t)) == 0 &&
+                    listen(fd, 1) == 0);
     CU_ASSERT_EQUAL(metrics_socket_check(fd, &e), -EINVAL);
     (void) close(fd);
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_buckets), TEST(test_bounds), TEST(test_families), TEST(test_escapes), TEST(test_histogram),
-    TEST(test_too_long), TEST(test_addresses), TEST(test_passed_sockets), TEST_END,
+    TEST(test_buckets),   TEST(test_bounds),         TEST(test_families),
+    TEST(test_escapes),   TEST(test_histogram),      TEST(test_too_long),
+    TEST(test_addresses), TEST(test_passed_sockets), TEST_END,
 };

@@ -1,4 +1,5 @@
-/* Threads beside the loop: order, slices, the limit, deadlines, the end. Both event backends carry the news. */
+/* Threads beside the loop: order, slices, the limit, deadlines, the end. Both event backends carry the news.
+ */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -31,7 +32,9 @@ static struct {
     unsigned n_inside;
     char ran[256], done[256]; /* names in order */
     unsigned n_left;
-} t = { .lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER, .entered = PTHREAD_COND_INITIALIZER };
+} t = {.lock = PTHREAD_MUTEX_INITIALIZER,
+       .opened = PTHREAD_COND_INITIALIZER,
+       .entered = PTHREAD_COND_INITIALIZER};
 
 static bool run(struct work_item *i)
 {
@@ -79,8 +82,10 @@ static int submit(struct task *x, char name, unsigned slices, bool waits, uint64
 {
     int r;
 
-    *x = (struct task) { .item = { .run = run, .done = done, .deadline_ms = deadline_ms }, .name = name, .slices = slices,
-                         .waits = waits };
+    *x = (struct task){.item = {.run = run, .done = done, .deadline_ms = deadline_ms},
+                       .name = name,
+                       .slices = slices,
+                       .waits = waits};
     r = work_submit(t.work, &x->item);
     t.n_left += r == 0;
     return r;
@@ -144,7 +149,8 @@ static void test_limit(void)
     teardown();
 }
 
-/* A deadline of 5 and a clock that says 4, 5: only what waits comes back; what a thread has ends by itself. */
+/* A deadline of 5 and a clock that says 4, 5: only what waits comes back; what a thread has ends by itself.
+ */
 static void test_waiting_items_expire(void)
 {
     struct task busy, late, later;
@@ -197,6 +203,6 @@ static void test_end_gives_everything_back(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_slices_take_turns), TEST(test_limit), TEST(test_waiting_items_expire), TEST(test_end_gives_everything_back),
-    TEST_END,
+    TEST(test_slices_take_turns),         TEST(test_limit), TEST(test_waiting_items_expire),
+    TEST(test_end_gives_everything_back), TEST_END,
 };

@@ -14,15 +14,21 @@ const char test_suite[] = "page_check";
 
 static struct table *table;
 static struct page_layout layout;
-static const uint8_t model[DIGEST_BYTES] = { 3, 1, 4 };
-static const struct chunk_key key = { { 2, 7, 1, 8 } };
+static const uint8_t model[DIGEST_BYTES] = {3, 1, 4};
+static const struct chunk_key key = {{2, 7, 1, 8}};
 
 static struct page_header good_header(unsigned page_class)
 {
     struct page_header h = {
-        .format_version = PAGE_FORMAT_VERSION, .codec_id = PAGE_CODEC_HALF_TILES, .key = key, .first_head = 1,
-        .n_heads = 2, .first_position = page_class == PAGE_FIRST ? 0 : 640, .n_tokens = CHUNK_TOKENS,
-        .flags = page_class == PAGE_FIRST ? PAGE_FLAG_FIRST : 0, .payload_bytes = layout.payload_bytes[page_class],
+        .format_version = PAGE_FORMAT_VERSION,
+        .codec_id = PAGE_CODEC_HALF_TILES,
+        .key = key,
+        .first_head = 1,
+        .n_heads = 2,
+        .first_position = page_class == PAGE_FIRST ? 0 : 640,
+        .n_tokens = CHUNK_TOKENS,
+        .flags = page_class == PAGE_FIRST ? PAGE_FLAG_FIRST : 0,
+        .payload_bytes = layout.payload_bytes[page_class],
     };
 
     memcpy(h.table_digest, table->digest, DIGEST_BYTES);
@@ -39,7 +45,7 @@ static void setup(void)
     assert(random_table_bytes(&g, 1, 3.0, true, &bytes, &n) == 0);
     assert(table_parse(bytes, n, &table, NULL) == 0);
     free(bytes);
-    assert(page_layout_init(&layout, table, (struct shard) { 1, 2 }) == 0);
+    assert(page_layout_init(&layout, table, (struct shard){1, 2}) == 0);
 }
 
 static void teardown(void)
@@ -48,12 +54,14 @@ static void teardown(void)
     table = table_unref(table);
 }
 
-/* A page of zeros (codes may be anything; zero is a finite sink) with @h and a right checksum; then the check. */
+/* A page of zeros (codes may be anything; zero is a finite sink) with @h and a right checksum; then the
+ * check. */
 static int check(struct page_header h, unsigned page_class, void (*spoil)(uint8_t *payload), const char *word)
 {
-    struct page_expectation x = { .layout = &layout, .model_digest = model, .key = &key, .page_class = page_class };
+    struct page_expectation x = {
+        .layout = &layout, .model_digest = model, .key = &key, .page_class = page_class};
     uint8_t *page = calloc(1, layout.page_bytes[page_class]);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint32_t crc = 7;
     int r;
 
@@ -76,7 +84,7 @@ static int check(struct page_header h, unsigned page_class, void (*spoil)(uint8_
 static void test_good_pages(void)
 {
     setup();
-    for (unsigned class = 0; class < 2; class++)
+    for (unsigned class = 0; class < 2; class ++)
         CU_ASSERT_EQUAL(check(good_header(class), class, NULL, NULL), 0);
     teardown();
 }
@@ -86,9 +94,9 @@ static void test_every_field(void)
     struct page_header h;
 
     setup();
-#define WRONG(field, value, word)                                   \
-    h = good_header(PAGE_REST);                                     \
-    h.field = (value);                                              \
+#define WRONG(field, value, word)                                                                            \
+    h = good_header(PAGE_REST);                                                                              \
+    h.field = (value);                                                                                       \
     CU_ASSERT_EQUAL(check(h, PAGE_REST, NULL, word), -EBADMSG)
     WRONG(codec_id, 2, "codec");
     WRONG(table_digest[31], (uint8_t) (table->digest[31] ^ 1), "table");
@@ -137,7 +145,8 @@ static void test_sinks(void)
 {
     setup();
     CU_ASSERT_EQUAL(check(good_header(PAGE_FIRST), PAGE_FIRST, first_sink_is_nan, "sinks"), -EBADMSG);
-    CU_ASSERT_EQUAL(check(good_header(PAGE_FIRST), PAGE_FIRST, last_sink_is_minus_infinity, "sinks"), -EBADMSG);
+    CU_ASSERT_EQUAL(check(good_header(PAGE_FIRST), PAGE_FIRST, last_sink_is_minus_infinity, "sinks"),
+                    -EBADMSG);
     CU_ASSERT_EQUAL(check(good_header(PAGE_FIRST), PAGE_FIRST, last_sink_is_large, NULL), 0);
     CU_ASSERT_EQUAL(check(good_header(PAGE_FIRST), PAGE_FIRST, codes_are_all_ones, NULL), 0);
     teardown();

@@ -37,7 +37,7 @@ static void setup(enum prediction v_from)
     assert(table_parse(bytes, n, &table, NULL) == 0);
     free(bytes);
     first_head = v_from == PREDICT_LAYER ? 0 : 1;
-    assert(page_layout_init(&layout, table, (struct shard) { first_head, HEADS }) == 0);
+    assert(page_layout_init(&layout, table, (struct shard){first_head, HEADS}) == 0);
     for (unsigned side = 0; side < 2; side++)
         for (size_t i = 0; i < NUMBERS; i++) { /* sums of twelve uniform numbers: near N(0, 1) */
             float sum = -6;
@@ -62,14 +62,14 @@ static void teardown(void)
 
 static struct raw_place place(unsigned dtype, uint64_t offset)
 {
-    return (struct raw_place) { .fd = arena, .dtype = dtype, .offset = offset };
+    return (struct raw_place){.fd = arena, .dtype = dtype, .offset = offset};
 }
 
 /* K at byte 6, V behind a gap: nothing has to be aligned. */
 static int encode(unsigned dtype, bool first, struct errmsg *e)
 {
     static uint8_t numbers[NUMBERS * 4];
-    struct encode_counts counts[2] = { { 0 } };
+    struct encode_counts counts[2] = {{0}};
     size_t bytes = NUMBERS * dtype_bytes(dtype);
     struct raw_place k = place(dtype, 6), v = place(dtype, 6 + bytes + 10);
     int r = 0;
@@ -109,8 +109,9 @@ static const float *rows_of(uint32_t layer, uint32_t head, enum side side, bool 
 
     for (unsigned t = 0; t < CHUNK_TOKENS; t++)
         for (unsigned i = 0; i < D; i++)
-            rows[t][i] = first && t < RANDOM_TABLE_SINKS ? mean[i]
-                         : vectors[side][((layer * CHUNK_TOKENS + t) * HEADS + head) * D + i];
+            rows[t][i] = first && t < RANDOM_TABLE_SINKS
+                             ? mean[i]
+                             : vectors[side][((layer * CHUNK_TOKENS + t) * HEADS + head) * D + i];
     return rows[0];
 }
 
@@ -120,8 +121,8 @@ static void by_hand(uint32_t layer, uint32_t head, bool first, float ret[2][CHUN
     static float scratch[1 << 16];
     static uint8_t codes[HEADS + 1][CHUNK_TOKENS * TABLE_RANK_MAX];
     struct head_view view = head_view(table, layer, first_head + head);
-    const uint8_t *keys[4] = { NULL };
-    struct encode_counts count = { 0 };
+    const uint8_t *keys[4] = {NULL};
+    struct encode_counts count = {0};
 
     assert(codec_scratch_floats() <= sizeof(scratch) / sizeof(scratch[0]));
     for (uint32_t h = 0; h < HEADS; h++) {
@@ -129,8 +130,8 @@ static void by_hand(uint32_t layer, uint32_t head, bool first, float ret[2][CHUN
         assert(codec_encode_keys(head_view(table, layer, first_head + h), rows_of(layer, h, SIDE_K, first), D,
                                  CHUNK_TOKENS, codes[h], &count, scratch) == 0);
     }
-    assert(codec_encode_values(view, rows_of(layer, head, SIDE_V, first), D, CHUNK_TOKENS, keys, codes[HEADS], &count,
-                               scratch) == 0);
+    assert(codec_encode_values(view, rows_of(layer, head, SIDE_V, first), D, CHUNK_TOKENS, keys, codes[HEADS],
+                               &count, scratch) == 0);
     codec_decode_keys(view, codes[head], CHUNK_TOKENS, ret[SIDE_K][0], D, scratch);
     codec_decode_values(view, keys, codes[HEADS], CHUNK_TOKENS, ret[SIDE_V][0], D, scratch);
 }
@@ -166,14 +167,15 @@ static void check_against_codec(unsigned dtype, bool first)
                 CU_ASSERT_EQUAL(n_wrong, 0);
             }
         }
-    /* 4 bits per number with levels for N(0, 1) leave 1 % of the energy; the random table's falling spectrum, which
-     * these white vectors do not have, costs more: an order of magnitude is left for it, and none for noise (100 %) */
+    /* 4 bits per number with levels for N(0, 1) leave 1 % of the energy; the random table's falling spectrum,
+     * which these white vectors do not have, costs more: an order of magnitude is left for it, and none for
+     * noise (100 %) */
     CU_ASSERT(error < 0.5 * energy);
 }
 
 static void against_codec(enum prediction v_from)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     setup(v_from);
     for (unsigned dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
@@ -216,7 +218,7 @@ static size_t at(uint32_t layer, uint32_t token, uint32_t head, uint32_t i)
 
 static void test_bad_numbers(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     setup(PREDICT_HEAD);
     vectors[SIDE_V][at(2, 63, 1, 31)] = INFINITY;
@@ -235,9 +237,9 @@ static void test_bad_numbers(void)
 
 static void test_short_arena(void)
 {
-    struct encode_counts counts[2] = { { 0 } };
+    struct encode_counts counts[2] = {{0}};
     struct raw_place k, v;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     setup(PREDICT_HEAD);
     CU_ASSERT_EQUAL(encode(DTYPE_F32, false, &e), 0);

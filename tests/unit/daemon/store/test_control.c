@@ -15,8 +15,8 @@ const char test_suite[] = "control";
 
 static struct tenant *make_tenant(void)
 {
-    static struct device device = { .quota_bytes = 1 << 20 };
-    uint8_t secret[32] = { 1 }, boot_id[BOOT_ID_BYTES] = { 2 };
+    static struct device device = {.quota_bytes = 1 << 20};
+    uint8_t secret[32] = {1}, boot_id[BOOT_ID_BYTES] = {2};
     struct tenant *t;
 
     assert(tenant_new(1000, &device, secret, boot_id, 16, &t, NULL) == 0);
@@ -37,9 +37,9 @@ static const uint8_t *digest(uint8_t what, unsigned n)
 
 static int publish(struct tenant *t, unsigned model, unsigned table, uint64_t revision, uint32_t *ret_slot)
 {
-    uint8_t geometry[DIGEST_BYTES] = { 9 };
+    uint8_t geometry[DIGEST_BYTES] = {9};
 
-    const struct control_tables c = { .active = digest(2, table), .revision = revision };
+    const struct control_tables c = {.active = digest(2, table), .revision = revision};
 
     return control_publish(t, digest(1, model), geometry, &c, ret_slot, NULL);
 }
@@ -49,7 +49,8 @@ static bool active_is(const struct tenant *t, uint32_t slot, unsigned table)
     uint64_t word = atomic_load(&t->control->models[slot].word);
 
     return control_active(word) < CONTROL_DIGESTS_MAX &&
-           memcmp(t->control->models[slot].digests[control_active(word)], digest(2, table), DIGEST_BYTES) == 0;
+           memcmp(t->control->models[slot].digests[control_active(word)], digest(2, table), DIGEST_BYTES) ==
+               0;
 }
 
 static void test_empty_page(void)
@@ -127,13 +128,20 @@ static void test_full_list_builds_a_new_page(void)
 static void test_trials(void)
 {
     struct tenant *t = make_tenant();
-    uint8_t geometry[DIGEST_BYTES] = { 9 }, canary[DIGEST_BYTES] = { 50 }, shadow[DIGEST_BYTES] = { 60 }, active[DIGEST_BYTES];
+    uint8_t geometry[DIGEST_BYTES] = {9}, canary[DIGEST_BYTES] = {50}, shadow[DIGEST_BYTES] = {60},
+            active[DIGEST_BYTES];
     struct control_tables c = {
-        .active = active, .canary = canary, .canary_share = 200, .shadow = shadow, .shadow_ppm = 12345, .revision = 1,
+        .active = active,
+        .canary = canary,
+        .canary_share = 200,
+        .shadow = shadow,
+        .shadow_ppm = 12345,
+        .revision = 1,
     };
     uint32_t slot;
 
-    for (unsigned i = 0; i < CONTROL_DIGESTS_MAX; i++) { /* 62 active ones fit beside the two, then the page is rebuilt */
+    for (unsigned i = 0; i < CONTROL_DIGESTS_MAX;
+         i++) { /* 62 active ones fit beside the two, then the page is rebuilt */
         const struct control_model *m;
         uint64_t word, other;
 
@@ -145,7 +153,8 @@ static void test_trials(void)
         other = atomic_load(&t->control->shadow[slot]);
         CU_ASSERT(active_is(t, slot, i));
         CU_ASSERT_EQUAL(control_canary_share(word), 200);
-        CU_ASSERT_FATAL(control_canary(word) < CONTROL_DIGESTS_MAX && (other & 255) >= 1 && (other & 255) <= CONTROL_DIGESTS_MAX);
+        CU_ASSERT_FATAL(control_canary(word) < CONTROL_DIGESTS_MAX && (other & 255) >= 1 &&
+                        (other & 255) <= CONTROL_DIGESTS_MAX);
         CU_ASSERT(memcmp(m->digests[control_canary(word)], canary, DIGEST_BYTES) == 0);
         CU_ASSERT(memcmp(m->digests[(other & 255) - 1], shadow, DIGEST_BYTES) == 0);
         CU_ASSERT_EQUAL(other >> 8, 12345);

@@ -19,7 +19,8 @@ static struct chunk_key key_of(unsigned n)
     return k;
 }
 
-/* The model: the RING slots in the order they were written, newest last; an entry forgotten early leaves a hole. */
+/* The model: the RING slots in the order they were written, newest last; an entry forgotten early leaves a
+ * hole. */
 struct model {
     struct {
         int key;
@@ -45,7 +46,7 @@ static void model_remove(struct model *m, int key)
 
 static void test_against_model(void)
 {
-    struct model m = { 0 };
+    struct model m = {0};
     struct ghosts g;
 
     CU_ASSERT_EQUAL_FATAL(ghosts_init(&g, RING), 0);

@@ -1,6 +1,7 @@
 /*
- * The journal as a start finds it: what a kill can leave between two stores, what a flipped bit leaves, and what is of
- * another version or another pool. Every state is made here by hand in the memory object, byte by byte.
+ * The journal as a start finds it: what a kill can leave between two stores, what a flipped bit leaves, and
+ * what is of another version or another pool. Every state is made here by hand in the memory object, byte by
+ * byte.
  */
 #include "tests/lib/test.h"
 
@@ -51,10 +52,11 @@ static size_t copy_at(unsigned i)
     return COPIES_AT + i * sizeof(struct journal_copy);
 }
 
-/* Lists alternate between the copies: 1, 2, 3 are written to copy 0, 1, 0 after the empty first one in copy 1. */
+/* Lists alternate between the copies: 1, 2, 3 are written to copy 0, 1, 0 after the empty first one in
+ * copy 1. */
 static void write_lists(void)
 {
-    static const uint64_t ids[] = { 7, 8, 9 };
+    static const uint64_t ids[] = {7, 8, 9};
 
     for (uint32_t n = 1; n <= 3; n++)
         journal_write(&j, ids, n, 10 + n);
@@ -80,7 +82,7 @@ static void test_newer_copy_counts(void)
     CU_ASSERT_EQUAL(restart(NULL), 0);
     expect_list(3);
     CU_ASSERT_EQUAL(j.head->n_starts, 2);
-    journal_write(&j, (const uint64_t[]) { 7 }, 1, 11); /* and the next list goes over the older one */
+    journal_write(&j, (const uint64_t[]){7}, 1, 11); /* and the next list goes over the older one */
     expect_list(1);
     CU_ASSERT_EQUAL(restart(NULL), 0);
     expect_list(1);
@@ -91,9 +93,9 @@ static void test_newer_copy_counts(void)
 static void test_one_damaged_copy(void)
 {
     static const size_t parts[] = {
-        offsetof(struct journal_copy, sequence), offsetof(struct journal_copy, next_extent),
+        offsetof(struct journal_copy, sequence),  offsetof(struct journal_copy, next_extent),
         offsetof(struct journal_copy, n_extents), offsetof(struct journal_copy, crc32c),
-        offsetof(struct journal_copy, extents), offsetof(struct journal_copy, extents) + sizeof(uint64_t),
+        offsetof(struct journal_copy, extents),   offsetof(struct journal_copy, extents) + sizeof(uint64_t),
     };
 
     for (unsigned newer = 0; newer < 2; newer++) {
@@ -111,7 +113,8 @@ static void test_one_damaged_copy(void)
     }
 }
 
-/* Killed in the middle of journal_write(): the checksum of the copy being written was spoilt before its content. */
+/* Killed in the middle of journal_write(): the checksum of the copy being written was spoilt before its
+ * content. */
 static void test_torn_copy(void)
 {
     for (unsigned stored = 0; stored < 4; stored++) {
@@ -135,7 +138,7 @@ static void test_torn_copy(void)
 
 static void expect_lost(const char *because)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL(restart(&e), -EBADMSG);
     CU_ASSERT(strstr(e.text, because) != NULL);
@@ -151,7 +154,8 @@ static void test_both_copies_bad(void)
     expect_lost("both copies");
     setup();
     write_lists();
-    j.copies[0].n_extents = j.copies[1].n_extents = JOURNAL_EXTENTS_MAX + 1; /* not read past the end to find out */
+    j.copies[0].n_extents = j.copies[1].n_extents =
+        JOURNAL_EXTENTS_MAX + 1; /* not read past the end to find out */
     expect_lost("both copies");
 }
 
@@ -171,10 +175,12 @@ static void test_another_version(void)
     expect_lost("head of the stored journal is damaged");
 }
 
-/* A device keeps its number while anything of it is kept, and its pool's identity; a number that was given up is free. */
+/* A device keeps its number while anything of it is kept, and its pool's identity; a number that was given up
+ * is free. */
 static void test_places(void)
 {
-    static const char a[] = "GPU-00000000-0000-0000-0000-00000000000a", b[] = "GPU-00000000-0000-0000-0000-00000000000b";
+    static const char a[] = "GPU-00000000-0000-0000-0000-00000000000a",
+                      b[] = "GPU-00000000-0000-0000-0000-00000000000b";
     uint8_t id[BOOT_ID_BYTES];
     char name[16];
 
@@ -230,7 +236,7 @@ static void test_counters(void)
 static void test_foreign_objects(void)
 {
     int fds[2];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     assert(pipe(fds) == 0);
     CU_ASSERT_EQUAL(journal_adopt(&j, fds[0], &e), -EBADMSG);
@@ -265,7 +271,7 @@ static void test_holds(void)
 
 static void test_sessions(void)
 {
-    struct session_record r = { .pid = 12, .uid = 34, .token = { 5 }, .client_name = "somebody" };
+    struct session_record r = {.pid = 12, .uid = 34, .token = {5}, .client_name = "somebody"};
 
     setup();
     journal_session_add(&j, 6, &r);
@@ -299,7 +305,8 @@ static void test_freeze(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_newer_copy_counts), TEST(test_one_damaged_copy), TEST(test_torn_copy), TEST(test_both_copies_bad),
-    TEST(test_another_version), TEST(test_places), TEST(test_counters), TEST(test_foreign_objects), TEST(test_holds),
-    TEST(test_sessions), TEST(test_freeze), TEST_END,
+    TEST(test_newer_copy_counts), TEST(test_one_damaged_copy), TEST(test_torn_copy),
+    TEST(test_both_copies_bad),   TEST(test_another_version),  TEST(test_places),
+    TEST(test_counters),          TEST(test_foreign_objects),  TEST(test_holds),
+    TEST(test_sessions),          TEST(test_freeze),           TEST_END,
 };

@@ -52,8 +52,8 @@ static void teardown(struct leases *l)
 
 static void test_release_by_bitmap(void)
 {
-    static const uint8_t some[] = { 0x05, 0x08 }; /* items 0, 2, 11 */
-    static const uint8_t beyond[] = { 0x00, 0xf0, 0xff };
+    static const uint8_t some[] = {0x05, 0x08}; /* items 0, 2, 11 */
+    static const uint8_t beyond[] = {0x00, 0xf0, 0xff};
     struct leases l;
     uint64_t id;
 
@@ -61,7 +61,8 @@ static void test_release_by_bitmap(void)
     hold_all();
     CU_ASSERT_EQUAL(leases_add(&l, slots, N, &id), 0);
     CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, some, sizeof(some)), 0);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, some, sizeof(some)), 0); /* a second time: nothing */
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, some, sizeof(some)),
+                    0); /* a second time: nothing */
     CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, beyond, sizeof(beyond)), 0);
     for (unsigned i = 0; i < N; i++)
         CU_ASSERT_EQUAL(holds(i), i == 0 || i == 2 || i == 11 ? 0 : 1);
@@ -149,16 +150,12 @@ static void test_items_without_page(void)
     store_unhold(&f.device.store, slots[1]);
     CU_ASSERT_EQUAL(leases_add(&l, with_gap, N, &id), 0);
     CU_ASSERT_EQUAL(l.n_held, N - 1);
-    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, (const uint8_t[]) { 0x02 }, 1), 0);
+    CU_ASSERT_EQUAL(leases_release(&l, &f.device.store, id, (const uint8_t[]){0x02}, 1), 0);
     CU_ASSERT_EQUAL(l.n_held, N - 1);
     teardown(&l);
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_release_by_bitmap),
-    TEST(test_ids_are_not_reused),
-    TEST(test_limit),
-    TEST(test_expiry_keeps_holds),
-    TEST(test_items_without_page),
-    TEST_END,
+    TEST(test_release_by_bitmap),  TEST(test_ids_are_not_reused), TEST(test_limit),
+    TEST(test_expiry_keeps_holds), TEST(test_items_without_page), TEST_END,
 };

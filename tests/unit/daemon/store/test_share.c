@@ -1,6 +1,6 @@
 /*
- * Guarantees and lending. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so that an extent
- * holds 256 of them: every number below follows from that.
+ * Guarantees and lending. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so
+ * that an extent holds 256 of them: every number below follows from that.
  */
 #include "tests/lib/test.h"
 
@@ -30,7 +30,7 @@ static void setup(uint32_t lendable_percent)
 
 static void valid(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     if (!store_is_valid(&f.device.store, &e))
         CU_FAIL_FATAL(e.text);
@@ -81,7 +81,8 @@ static void test_guarantees_fit_the_pool(void)
     CU_ASSERT(share_fits(&f.device.store, b, EXTENT - 1, 0, 0));
     CU_ASSERT(share_fits(&f.device.store, b, EXTENT, 0, 0));
     CU_ASSERT_FALSE(share_fits(&f.device.store, b, EXTENT + 1, 0, 0));
-    CU_ASSERT(share_fits(&f.device.store, a, 4 * EXTENT, 0, 0)); /* its own present guarantee does not count twice */
+    CU_ASSERT(share_fits(&f.device.store, a, 4 * EXTENT, 0,
+                         0)); /* its own present guarantee does not count twice */
     CU_ASSERT_FALSE(share_fits(&f.device.store, a, 4 * EXTENT + 1, 0, 0));
     CU_ASSERT(share_fits(&f.device.store, b, 0, 1, EXTENT)); /* one more tenant may come */
     CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, 2, EXTENT));
@@ -96,7 +97,7 @@ static void test_lendable_part(void)
     static const struct {
         uint32_t percent;
         uint32_t n_extents;
-    } cases[] = { { 0, 0 }, { 24, 0 }, { 25, 1 }, { 26, 1 }, { 74, 2 }, { 75, 3 }, { 76, 3 }, { 99, 3 }, { 100, 4 } };
+    } cases[] = {{0, 0}, {24, 0}, {25, 1}, {26, 1}, {74, 2}, {75, 3}, {76, 3}, {99, 3}, {100, 4}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         int err;
@@ -202,7 +203,8 @@ static void test_own_pages_before_waiting(void)
     CU_ASSERT_EQUAL(fill(0, 1, &err), 1);
     release(0);
     CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), 3 * PER_EXTENT);
-    CU_ASSERT_EQUAL(fill(0, PER_EXTENT, &err), PER_EXTENT); /* its own extent, the one unheld page in it last */
+    CU_ASSERT_EQUAL(fill(0, PER_EXTENT, &err),
+                    PER_EXTENT); /* its own extent, the one unheld page in it last */
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
     CU_ASSERT(err == -EAGAIN && pressure(1) != 0);
     teardown();
@@ -236,7 +238,8 @@ static void test_nobody_wants_it_any_more(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_guarantees_fit_the_pool), TEST(test_lendable_part), TEST(test_lender_takes_unheld_pages),
-    TEST(test_used_guarantee_is_safe), TEST(test_held_pages_are_asked_back), TEST(test_own_pages_before_waiting),
-    TEST(test_nobody_wants_it_any_more), TEST_END,
+    TEST(test_guarantees_fit_the_pool),   TEST(test_lendable_part),
+    TEST(test_lender_takes_unheld_pages), TEST(test_used_guarantee_is_safe),
+    TEST(test_held_pages_are_asked_back), TEST(test_own_pages_before_waiting),
+    TEST(test_nobody_wants_it_any_more),  TEST_END,
 };

@@ -1,6 +1,6 @@
 /*
- * The store under random work against an independent model: the model knows keys, owners, holds and sizes as plain
- * lists, and nothing of extents, spans or queues. After every step the invariant walker runs too.
+ * The store under random work against an independent model: the model knows keys, owners, holds and sizes as
+ * plain lists, and nothing of extents, spans or queues. After every step the invariant walker runs too.
  */
 #include "tests/lib/test.h"
 
@@ -19,7 +19,7 @@ enum { PAGES_MAX = 4096, CLIENTS = 5, KEYS = 600 };
 
 enum { UNIT = 16 << 10, EXTENT = 64 << 10, POOL = 6 * EXTENT };
 
-/* ---- the model -------------------------------------------------------------------------------------------------- */
+/* ---- the model ---- */
 
 struct model_page {
     bool reserved, committed;
@@ -76,7 +76,7 @@ static void learn_evictions(void)
 
 static void check_pages(void)
 {
-    uint64_t bytes[FIXTURE_TENANTS] = { 0 }, held[FIXTURE_TENANTS] = { 0 };
+    uint64_t bytes[FIXTURE_TENANTS] = {0}, held[FIXTURE_TENANTS] = {0};
 
     for (unsigned i = 0; i < n_pages; i++) {
         const struct model_page *p = &pages[i];
@@ -88,9 +88,12 @@ static void check_pages(void)
         CU_ASSERT_EQUAL_FATAL(slot->holds, holds_of(p));
         /* what was written into the page is still there: nobody got the same bytes */
         CU_ASSERT_EQUAL_FATAL(memcmp(pool_slot_data(&f.device.store.pool, p->slot), &p->generation, 8), 0);
-        CU_ASSERT_EQUAL_FATAL(memcmp((uint8_t *) pool_slot_data(&f.device.store.pool, p->slot) + slot_bytes - 8,
-                                     &p->generation, 8), 0);
-        CU_ASSERT_FATAL(pool_slot_span(&f.device.store.pool, p->slot)->extent->tenant == f.tenants[p->tenant]);
+        CU_ASSERT_EQUAL_FATAL(
+            memcmp((uint8_t *) pool_slot_data(&f.device.store.pool, p->slot) + slot_bytes - 8, &p->generation,
+                   8),
+            0);
+        CU_ASSERT_FATAL(pool_slot_span(&f.device.store.pool, p->slot)->extent->tenant ==
+                        f.tenants[p->tenant]);
         bytes[p->tenant] += slot_bytes;
         held[p->tenant] += p->reserved || holds_of(p) > 0 ? slot_bytes : 0;
     }
@@ -102,7 +105,7 @@ static void check_pages(void)
 
 static void check_all(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     learn_evictions();
     check_pages();
@@ -112,19 +115,21 @@ static void check_all(void)
     }
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------ */
+/* ---- steps ---- */
 
 static void step_reserve(void)
 {
     struct model_page p = {
-        .reserved = true, .tenant = (unsigned) test_rand_below(FIXTURE_TENANTS),
-        .space = (unsigned) test_rand_below(FIXTURE_SPACES), .page_class = test_rand_below(4) > 0,
+        .reserved = true,
+        .tenant = (unsigned) test_rand_below(FIXTURE_TENANTS),
+        .space = (unsigned) test_rand_below(FIXTURE_SPACES),
+        .page_class = test_rand_below(4) > 0,
         .reserved_by = (int) test_rand_below(CLIENTS),
     };
     struct group *g = store_fixture_group(&f, p.tenant, p.space, p.page_class);
     size_t slot_bytes = g->slot_bytes;
     uint64_t before = f.serials.generation;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r = store_reserve(&f.device.store, g, 0, 0, &p.slot, &e);
 
     if (r < 0) {
@@ -164,7 +169,8 @@ static void step_commit(void)
     if (!p)
         return;
     present = find_key(p->tenant, n);
-    CU_ASSERT_EQUAL_FATAL(store_find(&f.device.store, f.tenants[p->tenant], &key), present ? present->slot : SLOT_NONE);
+    CU_ASSERT_EQUAL_FATAL(store_find(&f.device.store, f.tenants[p->tenant], &key),
+                          present ? present->slot : SLOT_NONE);
     if (present) { /* first page wins */
         present->holds[p->reserved_by]++;
         store_hold(&f.device.store, present->slot);
@@ -266,7 +272,7 @@ static void test_random_work_small_quota(void)
     run_steps(4000, 100 << 10);
 }
 
-/* ---- single rules ----------------------------------------------------------------------------------------------- */
+/* ---- single rules ---- */
 
 /* S3-FIFO: pages found twice survive a scan of pages that nobody asks for again. */
 static void test_scan_does_not_flush_popular_pages(void)
@@ -334,7 +340,8 @@ static void test_new_space_takes_over(void)
     CU_ASSERT(old->n_used > 300);
     for (uint64_t n = 10000; n < 10300; n++)
         n_new += store_fixture_publish(&f, new, n, NULL) != SLOT_NONE; /* held: cannot feed on itself */
-    CU_ASSERT_EQUAL(n_new, 180); /* 8 slots of 2176 bytes take 2 units, which hold 15; 6 extents of 4 units: 12 x 15 */
+    CU_ASSERT_EQUAL(
+        n_new, 180); /* 8 slots of 2176 bytes take 2 units, which hold 15; 6 extents of 4 units: 12 x 15 */
     CU_ASSERT_EQUAL(old->n_used, 0);
     for (uint64_t n = 10000; n < 10300; n++) {
         struct chunk_key key = store_fixture_key(n);
@@ -369,7 +376,7 @@ static void test_tenants_share_the_pool(void)
 
 static void test_page_larger_than_an_extent(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct group *g;
     uint32_t slot = 77;
 

@@ -1,7 +1,7 @@
 /*
- * A store on a GPU: its extents are descriptors that a source gives, here of an empty file, so that nothing can touch bytes
- * unseen. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so that an extent holds 256 of them:
- * every number below follows from that.
+ * A store on a GPU: its extents are descriptors that a source gives, here of an empty file, so that nothing
+ * can touch bytes unseen. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so
+ * that an extent holds 256 of them: every number below follows from that.
  */
 #include "tests/lib/test.h"
 
@@ -22,7 +22,7 @@ enum { EXTENT = 256 << 10, UNIT = 64 << 10, PER_EXTENT = 256, PER_SPAN = 64, PAG
 
 static struct store_fixture f;
 static uint32_t slots[PAGES_MAX];
-static int source_err;      /* what the source says; 0: a descriptor */
+static int source_err; /* what the source says; 0: a descriptor */
 static unsigned n_taken;
 static uint64_t next_key;
 
@@ -37,7 +37,7 @@ static int take(void *ctx, int *ret_fd, struct errmsg *e)
     return 0;
 }
 
-static const struct pool_source source = { take, &f };
+static const struct pool_source source = {take, &f};
 
 static void setup(void)
 {
@@ -50,7 +50,7 @@ static void setup(void)
 
 static void valid(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     if (!store_is_valid(&f.device.store, &e))
         CU_FAIL_FATAL(e.text);
@@ -67,7 +67,8 @@ static struct group *group_of(unsigned tenant)
     return store_fixture_group(&f, tenant, 0, 1);
 }
 
-/* @n pages of a tenant from slots[@first] on, held once each. Return: errno of the first that failed, or 0. */
+/* @n pages of a tenant from slots[@first] on, held once each. Return: errno of the first that failed, or 0.
+ */
 static int fill(unsigned tenant, unsigned first, unsigned n)
 {
     int r = 0;
@@ -113,7 +114,7 @@ static void test_extents_come_from_the_source(void)
 static void test_come_again_while_an_extent_is_made(void)
 {
     uint32_t slot = 77;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     setup();
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT), 0);
@@ -134,14 +135,15 @@ static void test_come_again_while_an_extent_is_made(void)
 static void test_a_full_device_is_a_full_pool(void)
 {
     uint32_t slot = 77;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     setup();
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT), 0);
     CU_ASSERT_EQUAL(fill(1, PER_EXTENT, PER_EXTENT), 0);
     unhold(0, PER_EXTENT);
     source_err = -ENOMEM;
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, &e), -ENOSPC); /* all of its own is held */
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(1), 0, 0, &slot, &e),
+                    -ENOSPC); /* all of its own is held */
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -12");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
@@ -156,7 +158,8 @@ static void test_a_full_device_is_a_full_pool(void)
     teardown();
 }
 
-/* Guarantees and lending are the CPU's: a lender takes an idle extent of a borrower, then its memory is made anew. */
+/* Guarantees and lending are the CPU's: a lender takes an idle extent of a borrower, then its memory is made
+ * anew. */
 static void test_lender_takes_an_extent_and_waits_for_its_own(void)
 {
     uint32_t slot;
@@ -193,7 +196,8 @@ static void test_a_held_borrower_is_asked_back(void)
     teardown();
 }
 
-/* Half of the pages are held: the others leave with the retirement, these as they are released, the extent after the last. */
+/* Half of the pages are held: the others leave with the retirement, these as they are released, the extent
+ * after the last. */
 static void test_a_retired_extent_empties_and_goes(void)
 {
     struct pool_extent *x;
@@ -203,7 +207,8 @@ static void test_a_retired_extent_empties_and_goes(void)
 
     setup();
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT - 1), 0);
-    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 9, 0, &reserved, NULL), 0); /* of a dead session */
+    CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 9, 0, &reserved, NULL),
+                    0); /* of a dead session */
     x = extent_of(0);
     id = x->id;
     fd = x->gpu_fd;
@@ -219,7 +224,8 @@ static void test_a_retired_extent_empties_and_goes(void)
     store_discard(&f.device.store, reserved);
     valid();
     CU_ASSERT_EQUAL(store_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
-    CU_ASSERT_NOT_EQUAL(pool_slot_span(&f.device.store.pool, slot)->extent->id, id); /* not there, although it has room */
+    CU_ASSERT_NOT_EQUAL(pool_slot_span(&f.device.store.pool, slot)->extent->id,
+                        id); /* not there, although it has room */
     store_discard(&f.device.store, slot);
     for (unsigned i = 1; i < PER_EXTENT - 1; i += 2) {
         store_tick(&f.device.store);
@@ -277,7 +283,8 @@ static void test_a_retired_extent_is_not_asked_back(void)
     teardown();
 }
 
-/* ---- after a restart: the records of one extent with a page, a reservation, one being published, an empty slot ------------ */
+/* ---- after a restart: the records of one extent with a page, a reservation, one being published, an empty
+ * slot ---- */
 
 struct kept {
     struct slot_records records;
@@ -288,7 +295,7 @@ struct kept {
 static void leave(struct kept *k, bool retired)
 {
     struct pool_extent *x;
-    struct slot_records copy = { .fd = -1 };
+    struct slot_records copy = {.fd = -1};
     uint32_t freed;
 
     setup();
@@ -347,10 +354,12 @@ static void test_reservations_survive_a_restart(void)
     for (unsigned i = 0; i < PER_SPAN - 3; i++)
         store_discard(&f.device.store, slots[i]);
     store_discard_reserved(&f.device.store, SLOT_OF_NOBODY);
-    CU_ASSERT_EQUAL(f.device.store.pool.spans[k.reserved >> POOL_SLOT_BITS]->n_used, 2); /* the page and the other one */
+    CU_ASSERT_EQUAL(f.device.store.pool.spans[k.reserved >> POOL_SLOT_BITS]->n_used,
+                    2); /* the page and the other one */
     store_discard(&f.device.store, k.reserved);
     CU_ASSERT_FALSE(store_page_is_whole(&f.device.store, k.page)); /* until the mover compared it */
-    CU_ASSERT_EQUAL(store_find(&f.device.store, f.tenants[0], &pool_slot(&f.device.store.pool, k.page)->key), k.page);
+    CU_ASSERT_EQUAL(store_find(&f.device.store, f.tenants[0], &pool_slot(&f.device.store.pool, k.page)->key),
+                    k.page);
     store_page_checked(&f.device.store, k.page, true);
     CU_ASSERT_TRUE(store_page_is_whole(&f.device.store, k.page));
     teardown();

@@ -1,7 +1,7 @@
 /*
- * Extents that clients lend: who puts pages there, who cannot take them away, what becomes of pages when the lender goes. A pool
- * of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so that an extent holds 256 of them: every number below
- * follows from that.
+ * Extents that clients lend: who puts pages there, who cannot take them away, what becomes of pages when the
+ * lender goes. A pool of 4 extents of 256 KiB, cut in units of 64 KiB; pages of 1024 bytes, so that an extent
+ * holds 256 of them: every number below follows from that.
  */
 #include "tests/lib/test.h"
 
@@ -16,7 +16,15 @@
 
 const char test_suite[] = "store_lent";
 
-enum { EXTENT = 256 << 10, PER_EXTENT = 256, LENDER = 3, NEIGHBOUR = 4, STRANGER = 5, PID = 100, OTHER_PID = 200 };
+enum {
+    EXTENT = 256 << 10,
+    PER_EXTENT = 256,
+    LENDER = 3,
+    NEIGHBOUR = 4,
+    STRANGER = 5,
+    PID = 100,
+    OTHER_PID = 200
+};
 
 static struct store_fixture f;
 static uint32_t slots[2 * PER_EXTENT];
@@ -29,7 +37,7 @@ static int take(void *ctx, int *ret_fd, struct errmsg *e)
     return *ret_fd >= 0 ? 0 : fail(e, -EIO, "/dev/null");
 }
 
-static const struct pool_source source = { take, &f };
+static const struct pool_source source = {take, &f};
 
 static struct store *store(void)
 {
@@ -45,7 +53,7 @@ static void setup(void)
 
 static void valid(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     if (!store_is_valid(store(), &e))
         CU_FAIL_FATAL(e.text);
@@ -59,10 +67,11 @@ static void teardown(void)
 
 static int lend(unsigned tenant, struct pool_extent **ret)
 {
-    struct pool_lent lent = { .session = LENDER, .pid = PID };
+    struct pool_lent lent = {.session = LENDER, .pid = PID};
 
     lent.handle[0] = (uint8_t) next_key++;
-    return pool_extent_lend(&store()->pool, f.tenants[tenant], &lent, &(struct span_owner) { .uid = 1 }, ret, NULL);
+    return pool_extent_lend(&store()->pool, f.tenants[tenant], &lent, &(struct span_owner){.uid = 1}, ret,
+                            NULL);
 }
 
 static struct group *group_of(unsigned tenant)
@@ -98,7 +107,8 @@ static void test_everybody_but_a_neighbour_uses_it(void)
     CU_ASSERT_EQUAL(pool_lent_extents(&store()->pool), 1);
     CU_ASSERT_PTR_EQUAL(place_of(LENDER, PID, &of_lender), x);
     CU_ASSERT_PTR_EQUAL(place_of(STRANGER, OTHER_PID, &of_stranger), x);
-    own = place_of(NEIGHBOUR, PID, &of_neighbour); /* the span has room, but the driver does not open it there */
+    own = place_of(NEIGHBOUR, PID,
+                   &of_neighbour); /* the span has room, but the driver does not open it there */
     CU_ASSERT_PTR_NOT_EQUAL(own, x);
     CU_ASSERT_TRUE(own->gpu_fd >= 0);
     CU_ASSERT_PTR_EQUAL(place_of(NEIGHBOUR, PID, &again), own);
@@ -143,7 +153,8 @@ static void test_guarantees_of_others_stay(void)
     teardown();
 }
 
-/* A tenant below its guarantee takes a borrower's other extents, and asks for them, never for lent ones, used or not. */
+/* A tenant below its guarantee takes a borrower's other extents, and asks for them, never for lent ones, used
+ * or not. */
 static void test_it_is_taken_for_nobody(void)
 {
     struct pool_extent *x = NULL;

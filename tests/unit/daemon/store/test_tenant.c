@@ -1,4 +1,5 @@
-/* A tenant's index while it grows: nothing is lost, no insertion does it all, and memory per page stays within bounds. */
+/* A tenant's index while it grows: nothing is lost, no insertion does it all, and memory per page stays
+ * within bounds. */
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static void test_growth(void)
 {
     const struct tenant *t;
     unsigned n_growths = 0, in_flight = 0;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint64_t object;
     bool was_filling = false;
 
@@ -71,14 +72,15 @@ static void test_growth(void)
             n_growths++;
         }
         was_filling = t->next_memory != NULL;
-        /* 40 bytes at the load at which the next one begins; 1 % more while it is filled, and what one page of it is */
+        /* 40 bytes at the load at which the next one begins; 1 % more while it is filled, and what one page
+         * of it is */
         if (t->n_pages > 4096)
             CU_ASSERT(t->n_pages < index_capacity(&t->index) + index_capacity(&t->index) / 50);
         /* 65536 and more grow by a quarter: 32 / 0.64 bytes, and some dropped ones */
         if (t->n_pages > 70000)
             CU_ASSERT(extent_bytes(t->index_memory) < t->n_pages * 53);
     }
-    CU_ASSERT(n_growths >= 7); /* 1024 to 65536 by doubling, then by a quarter */
+    CU_ASSERT(n_growths >= 7);          /* 1024 to 65536 by doubling, then by a quarter */
     CU_ASSERT(in_flight > 65536 / 128); /* filled over many insertions */
     for (uint64_t n = 0; n < N; n++)
         check_found(n);
@@ -106,4 +108,4 @@ static void test_reserve(void)
     store_fixture_deinit(&f);
 }
 
-const struct test_case test_cases[] = { TEST(test_growth), TEST(test_reserve), TEST_END };
+const struct test_case test_cases[] = {TEST(test_growth), TEST(test_reserve), TEST_END};

@@ -41,7 +41,7 @@ static void make(struct honest *h, uint64_t tokens, double scale)
 
 static void test_refused(void)
 {
-    static const double bad[] = { -1, NAN, INFINITY, -INFINITY };
+    static const double bad[] = {-1, NAN, INFINITY, -INFINITY};
     struct honest h;
     struct errmsg e;
 
@@ -126,11 +126,18 @@ static void test_a_liar(void)
 static void test_expected(void)
 {
     static const char *const bad[] = {
-        "", "{", "{}", "[]", "{\"expected\":3}", "{\"expected\":{\"error_k\":0.5}}",
-        "{\"expected\":{\"error_k\":0.5,\"error_v\":\"0.5\"}}", "{\"expected\":{\"error_k\":-0.5,\"error_v\":0.5}}",
-        "{\"expected\":{\"error_k\":0.5,\"error_v\":16.5}}", "{\"expected\":{\"error_k\":1e999,\"error_v\":0.5}}",
+        "",
+        "{",
+        "{}",
+        "[]",
+        "{\"expected\":3}",
+        "{\"expected\":{\"error_k\":0.5}}",
+        "{\"expected\":{\"error_k\":0.5,\"error_v\":\"0.5\"}}",
+        "{\"expected\":{\"error_k\":-0.5,\"error_v\":0.5}}",
+        "{\"expected\":{\"error_k\":0.5,\"error_v\":16.5}}",
+        "{\"expected\":{\"error_k\":1e999,\"error_v\":0.5}}",
     };
-    double x[2] = { 7, 8 };
+    double x[2] = {7, 8};
     char *large = malloc(70000);
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
@@ -144,4 +151,5 @@ static void test_expected(void)
     CU_ASSERT(x[0] == 0.5 && x[1] == 16);
 }
 
-const struct test_case test_cases[] = { TEST(test_refused), TEST(test_means), TEST(test_a_liar), TEST(test_expected), TEST_END };
+const struct test_case test_cases[] = {TEST(test_refused), TEST(test_means), TEST(test_a_liar),
+                                       TEST(test_expected), TEST_END};

@@ -74,7 +74,8 @@ static void *bytes_of(uint64_t seed, size_t *ret_bytes)
     return bytes;
 }
 
-static int stage(uint64_t seed, uint64_t revision, enum table_outcome *ret_outcome, struct table_entry **ret_entry)
+static int stage(uint64_t seed, uint64_t revision, enum table_outcome *ret_outcome,
+                 struct table_entry **ret_entry)
 {
     size_t n;
     void *bytes = bytes_of(seed, &n);
@@ -98,7 +99,8 @@ static enum table_outcome activate(const struct table_entry *t, uint64_t revisio
     uint8_t previous[DIGEST_BYTES];
     enum table_outcome outcome;
 
-    CU_ASSERT_EQUAL_FATAL(tables_activate(&tables, t->digest, revision, 0, &outcome, ret_revision, previous, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(
+        tables_activate(&tables, t->digest, revision, 0, &outcome, ret_revision, previous, NULL), 0);
     return outcome;
 }
 
@@ -133,10 +135,11 @@ static void test_damaged_bytes_are_rejected(void)
         bytes[test_rand_below(n)] ^= (uint8_t) (1u << test_rand_below(8));
         CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, &e), -EBADMSG);
         CU_ASSERT_FATAL(t && t->state == TABLE_REJECTED && t->reason[0] && !t->table);
-        CU_ASSERT_EQUAL(tables_activate(&tables, t->digest, 0, 0, &outcome, &revision, previous, &e), -EBADMSG);
+        CU_ASSERT_EQUAL(tables_activate(&tables, t->digest, 0, 0, &outcome, &revision, previous, &e),
+                        -EBADMSG);
         free(bytes);
     }
-    CU_ASSERT_EQUAL(tables_stage(&tables, "", 0, 0, &outcome, &(struct table_entry *) { NULL }, &e), -EBADMSG);
+    CU_ASSERT_EQUAL(tables_stage(&tables, "", 0, 0, &outcome, &(struct table_entry *){NULL}, &e), -EBADMSG);
     teardown();
 }
 
@@ -178,8 +181,9 @@ static void test_revision_fits_the_word(void)
 
     setup(false);
     a = staged(1);
-    CU_ASSERT_EQUAL(tables_activate(&tables, a->digest, UINT64_C(1) << 40, 0, &outcome, &revision, previous, NULL),
-                    -ERANGE);
+    CU_ASSERT_EQUAL(
+        tables_activate(&tables, a->digest, UINT64_C(1) << 40, 0, &outcome, &revision, previous, NULL),
+        -ERANGE);
     CU_ASSERT_PTR_NULL(tables.models);
     CU_ASSERT_EQUAL(activate(a, (UINT64_C(1) << 40) - 1, &revision), OUTCOME_APPLIED);
     teardown();
@@ -189,7 +193,7 @@ static void test_revision_fits_the_word(void)
 static void test_shard_lacks_heads(void)
 {
     struct geometry g = random_table_geometry(1, 2, 2, 32);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     enum table_outcome outcome;
     struct table_entry *t;
     struct space *space;
@@ -200,10 +204,10 @@ static void test_shard_lacks_heads(void)
     assert(random_table_bytes(&g, 1, 2.0, PREDICT_LAYER, &bytes, &n) == 0);
     CU_ASSERT_EQUAL_FATAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, &e), 0);
     free(bytes);
-    CU_ASSERT_EQUAL(tables_space(&tables, t, (struct shard) { 0, 1 }, &space, &e), -EINVAL);
+    CU_ASSERT_EQUAL(tables_space(&tables, t, (struct shard){0, 1}, &space, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "all 2 KV heads"));
     CU_ASSERT_PTR_NULL(t->spaces);
-    CU_ASSERT_EQUAL(tables_space(&tables, t, (struct shard) { 0, 2 }, &space, &e), 0);
+    CU_ASSERT_EQUAL(tables_space(&tables, t, (struct shard){0, 2}, &space, &e), 0);
     teardown();
 }
 
@@ -217,7 +221,7 @@ static void test_retires_when_idle(void)
     a = staged(1);
     b = staged(2);
     (void) activate(a, 0, &revision);
-    CU_ASSERT_EQUAL_FATAL(tables_space(&tables, a, (struct shard) { 0, 1 }, &space, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(tables_space(&tables, a, (struct shard){0, 1}, &space, NULL), 0);
     a->n_refs = 1;
     (void) activate(b, 0, &revision);
     tables_retire_idle(&tables, 0);
@@ -239,7 +243,8 @@ static void test_retires_when_idle(void)
     teardown();
 }
 
-static enum table_outcome roll_back(const struct table_entry *t, uint64_t revision, struct table_entry **ret_active)
+static enum table_outcome roll_back(const struct table_entry *t, uint64_t revision,
+                                    struct table_entry **ret_active)
 {
     uint8_t active[DIGEST_BYTES];
     enum table_outcome outcome;
@@ -380,7 +385,8 @@ static void test_state_folder(void)
     teardown();
 }
 
-/* a, b, c activated in turn, c left for b: a restart knows the order, what was left, and until when each drains. */
+/* a, b, c activated in turn, c left for b: a restart knows the order, what was left, and until when each
+ * drains. */
 static void test_rollback_after_a_restart(void)
 {
     struct table_entry *a, *b, *c, *active;
@@ -407,7 +413,8 @@ static void test_rollback_after_a_restart(void)
         c = tables_find(&tables, digests[2]);
         CU_ASSERT_FATAL(a && b && c);
         CU_ASSERT(a->state == TABLE_DRAINING && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
-        CU_ASSERT(c->rolled_back && !a->rolled_back && a->activated == 1 && b->activated == 4 && c->activated == 3);
+        CU_ASSERT(c->rolled_back && !a->rolled_back && a->activated == 1 && b->activated == 4 &&
+                  c->activated == 3);
         CU_ASSERT_EQUAL(tables.n_draining, 2);
         /* two readings of two clocks: they agree to a millisecond or two */
         CU_ASSERT(a->drain_until_ms + 5 > left && a->drain_until_ms < left + 5);
@@ -425,7 +432,7 @@ static void test_activation_that_cannot_be_stored(void)
     enum table_outcome outcome;
     struct table_entry *a, *b;
     uint64_t revision;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     char path[96];
 
     setup(true);
@@ -457,7 +464,10 @@ static void test_damaged_state_folder(void)
 {
     static const char *const active[] = {
 #define ZEROS "0000000000000000000000000000000000000000000000000000000000000000"
-        "", "kvcobra active set 3\n", "kvcobra active set 2\nnonsense\n", "kvcobra active set 2\nactive 00 1 00\n",
+        "",
+        "kvcobra active set 3\n",
+        "kvcobra active set 2\nnonsense\n",
+        "kvcobra active set 2\nactive 00 1 00\n",
         "kvcobra active set 2\nactive " ZEROS " 99999999999999 " ZEROS "\n",
         "kvcobra active set 2\nactive " ZEROS " 1 " ZEROS "\n",
         "kvcobra active set 2\nactive " ZEROS " 1 " ZEROS " 5 0\n",
@@ -485,7 +495,8 @@ const struct test_case test_cases[] = {
     TEST(test_damaged_bytes_are_rejected),
     TEST(test_revisions),
     TEST(test_revision_fits_the_word),
-    TEST(test_shard_lacks_heads), TEST(test_retires_when_idle),
+    TEST(test_shard_lacks_heads),
+    TEST(test_retires_when_idle),
     TEST(test_rollback),
     TEST(test_retire),
     TEST(test_number_of_tables_is_limited),

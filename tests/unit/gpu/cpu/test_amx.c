@@ -1,6 +1,6 @@
 /*
- * Tiles of bytes (gpu/cpu/amx.h): the model that stands for them in tests against numbers worked by hand and a plain sum;
- * where the processor has them, the instructions against the model.
+ * Tiles of bytes (gpu/cpu/amx.h): the model that stands for them in tests against numbers worked by hand and
+ * a plain sum; where the processor has them, the instructions against the model.
  */
 #include "tests/unit/gpu/amx_products.h"
 
@@ -13,8 +13,8 @@
 /* Row 0 of a is 200 1 255 3 and then zeros, column 0 of b is -1 2 -128 4, as 255 2 128 4 without signs. */
 static void test_by_hand(void)
 {
-    static const uint8_t a[4] = { 200, 1, 255, 3 }, b[4] = { 255, 2, 128, 4 };
-    struct product_data d = { .sums = { { { 7 } }, { { 7 } } } };
+    static const uint8_t a[4] = {200, 1, 255, 3}, b[4] = {255, 2, 128, 4};
+    struct product_data d = {.sums = {{{7}}, {{7}}}};
 
     memcpy(d.a + 1, a, sizeof(a));
     memcpy(d.b + 1, b, sizeof(b));
@@ -31,7 +31,8 @@ static void fill(struct product_data *d)
 
     for (size_t i = 0; i < sizeof(*d); i++)
         bytes[i] = (uint8_t) test_rand();
-    for (int i = 0; i < 2 * PRODUCT_ROWS * PRODUCT_COLS; i++) /* so that sums fit: products add less than 2^20 */
+    for (int i = 0; i < 2 * PRODUCT_ROWS * PRODUCT_COLS;
+         i++) /* so that sums fit: products add less than 2^20 */
         d->sums[i % 2][i / 2 / PRODUCT_COLS][i / 2 % PRODUCT_COLS] /= 2;
 }
 
@@ -48,7 +49,8 @@ static void test_sums(void)
             int us = before.sums[0][m][n], su = before.sums[1][m][n];
 
             for (int k = 0; k < PRODUCT_BYTES; k++) {
-                uint8_t x = d.a[1 + m * PRODUCT_STRIDE + k], y = d.b[1 + k / 4 * PRODUCT_STRIDE + 4 * n + k % 4];
+                uint8_t x = d.a[1 + m * PRODUCT_STRIDE + k],
+                        y = d.b[1 + k / 4 * PRODUCT_STRIDE + 4 * n + k % 4];
 
                 us += x * (y < 128 ? y : y - 256);
                 su += (x < 128 ? x : x - 256) * y;

@@ -1,7 +1,8 @@
 /*
- * The loops of gpu/cpu/decode.h one by one, on whole numbers that they are given, against sums in binary64 over codes read
- * one at a time (half_tile_get()). Nothing is rounded to whole numbers in between, so results are those of binary32:
- * sums of whole numbers below 2^24 are exact, a few operations on them are off by 2^-22 of their size.
+ * The loops of gpu/cpu/decode.h one by one, on whole numbers that they are given, against sums in binary64
+ * over codes read one at a time (half_tile_get()). Nothing is rounded to whole numbers in between, so results
+ * are those of binary32: sums of whole numbers below 2^24 are exact, a few operations on them are off by
+ * 2^-22 of their size.
  */
 #include "gpu/cpu/decode.h"
 
@@ -30,7 +31,7 @@ struct page {
 
 static void page_init(struct page *p, unsigned widest)
 {
-    *p = (struct page) { .coded = { .at = p->bytes + 1, .bits = p->bits, .levels = p->levels } };
+    *p = (struct page){.coded = {.at = p->bytes + 1, .bits = p->bits, .levels = p->levels}};
     for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
         struct levels l;
 
@@ -97,9 +98,11 @@ static void check_unpack(const struct decode_ops *ops, struct page *p)
             size_t at = col - wide_cols(p);
 
             if (col < wide_cols(p))
-                wrong += p->wide[(col / 2 * CHUNK_TOKENS + token) * 2 + col % 2] != level(p, SIDE_K, token, col);
+                wrong +=
+                    p->wide[(col / 2 * CHUNK_TOKENS + token) * 2 + col % 2] != level(p, SIDE_K, token, col);
             else
-                wrong += p->narrow[(at / 4 * CHUNK_TOKENS + token) * 4 + at % 4] != level(p, SIDE_K, token, col) + 128;
+                wrong += p->narrow[(at / 4 * CHUNK_TOKENS + token) * 4 + at % 4] !=
+                         level(p, SIDE_K, token, col) + 128;
         }
     CU_ASSERT_EQUAL(wrong, 0);
 }
@@ -129,7 +132,7 @@ static struct key_rows fill_dec(const struct decode_ops *ops, const struct page 
 {
     size_t n_wide = wide_cols(p), n_narrow = COLS - n_wide;
 
-    *d = (struct dec) { 0 };
+    *d = (struct dec){0};
     for (size_t i = 0; i < 2 * PLANES * n_wide; i++)
         d->wide[i] = (int16_t) random_whole(WIDE_MAX);
     for (size_t i = 0; i < 2 * PLANES * n_narrow; i++) { /* some rows have the largest everywhere */
@@ -147,9 +150,17 @@ static struct key_rows fill_dec(const struct decode_ops *ops, const struct page 
         d->cos[i] = (float) cos(angle);
         d->sin[i] = (float) sin(angle);
     }
-    return (struct key_rows) {
-        .n_planes = PLANES, .n_rot = TURNING, .wide = d->wide, .narrow = d->narrow, .start = d->start,
-        .wide_step = d->wide_step, .narrow_step = d->narrow_step, .mean = d->mean, .cos = d->cos, .sin = d->sin,
+    return (struct key_rows){
+        .n_planes = PLANES,
+        .n_rot = TURNING,
+        .wide = d->wide,
+        .narrow = d->narrow,
+        .start = d->start,
+        .wide_step = d->wide_step,
+        .narrow_step = d->narrow_step,
+        .mean = d->mean,
+        .cos = d->cos,
+        .sin = d->sin,
     };
 }
 
@@ -171,8 +182,10 @@ static void check_keys(const struct decode_ops *ops, struct page *p)
                 x[hi] = (double) m.mean[row];
                 size += fabs(x[hi]);
                 for (unsigned col = 0; col < COLS; col++) {
-                    double factor = col < n_wide ? (double) m.wide[row * n_wide + col] * (double) m.wide_step[row]
-                        : (double) m.narrow[row * n_narrow + col - n_wide] * (double) m.narrow_step[row];
+                    double factor =
+                        col < n_wide
+                            ? (double) m.wide[row * n_wide + col] * (double) m.wide_step[row]
+                            : (double) m.narrow[row * n_narrow + col - n_wide] * (double) m.narrow_step[row];
 
                     x[hi] += factor * level(p, SIDE_K, token, col);
                     size += fabs(factor * level(p, SIDE_K, token, col));
@@ -182,7 +195,8 @@ static void check_keys(const struct decode_ops *ops, struct page *p)
                 c = (double) m.cos[plane * CHUNK_TOKENS + token];
                 s = (double) m.sin[plane * CHUNK_TOKENS + token];
             }
-            CU_ASSERT_DOUBLE_EQUAL((double) kt[plane * CHUNK_TOKENS + token], c * x[0] - s * x[1], EPSILON * size);
+            CU_ASSERT_DOUBLE_EQUAL((double) kt[plane * CHUNK_TOKENS + token], c * x[0] - s * x[1],
+                                   EPSILON * size);
             CU_ASSERT_DOUBLE_EQUAL((double) kt[(PLANES + plane) * CHUNK_TOKENS + token], c * x[1] + s * x[0],
                                    EPSILON * size);
         }
@@ -202,9 +216,16 @@ struct ring {
 
 static struct fold_codes ring_codes(struct ring *r, const struct page *p)
 {
-    return (struct fold_codes) {
-        .n_rows = ROWS, .n_wide = wide_cols(p), .n_narrow = COLS - wide_cols(p), .wide = r->wide, .narrow = r->narrow,
-        .start = r->start, .wide_step = r->wide_step, .narrow_step = r->narrow_step, .offset = r->offset,
+    return (struct fold_codes){
+        .n_rows = ROWS,
+        .n_wide = wide_cols(p),
+        .n_narrow = COLS - wide_cols(p),
+        .wide = r->wide,
+        .narrow = r->narrow,
+        .start = r->start,
+        .wide_step = r->wide_step,
+        .narrow_step = r->narrow_step,
+        .offset = r->offset,
     };
 }
 
@@ -247,14 +268,15 @@ static void check_fold(const struct decode_ops *ops, struct page *p)
         basis[i / FOLD_SPACING][i % FOLD_SPACING] = (float) test_rand_normal();
     for (size_t i = 0; i < N * CHUNK_TOKENS; i++)
         before[i] = scores[i] = (float) test_rand_normal();
-    ops->fold(&p->codes, &c, FIRST_NODE, FIRST_ROW, N, (const float (*)[FOLD_SPACING]) basis, scores);
+    ops->fold(&p->codes, &c, FIRST_NODE, FIRST_ROW, N, (const float(*)[FOLD_SPACING]) basis, scores);
     for (unsigned token = 0; token < CHUNK_TOKENS; token++)
         for (size_t row = 0; row < N; row++) {
             double sum = (double) before[row * CHUNK_TOKENS + token], size = fabs(sum);
 
             for (size_t j = 0; j < FOLD_NODES; j++) {
                 size_t at = (FIRST_NODE + token / 16 + j) % FOLD_RING * ROWS + FIRST_ROW + row;
-                double weight = (double) basis[j][token % 16], part = (double) r->offset[at], large = fabs(part);
+                double weight = (double) basis[j][token % 16], part = (double) r->offset[at],
+                       large = fabs(part);
 
                 for (unsigned col = 0; col < COLS; col++) {
                     part += node(&c, at, col) * level(p, SIDE_K, token, col);
@@ -283,8 +305,12 @@ static void check_nodes(const struct decode_ops *ops, struct page *p)
     float step[ROWS * R], above[FOLD_NODES][ROWS * R], weights[FOLD_RATIO][FOLD_NODES];
     struct fold_codes c = ring_codes(r, p);
     struct fold_planes planes = {
-        .n = N, .cols = ROWS * R, .pairs = pairs, .step = step, .turns = both,
-        .weights = (const float (*)[FOLD_NODES]) weights,
+        .n = N,
+        .cols = ROWS * R,
+        .pairs = pairs,
+        .step = step,
+        .turns = both,
+        .weights = (const float(*)[FOLD_NODES]) weights,
     };
 
     assert(r);
@@ -336,9 +362,10 @@ static void make_weights(const struct decode_ops *ops, int whole[ROWS][CHUNK_TOK
     struct softmax_row state[ROWS];
 
     for (size_t row = 0; row < ROWS; row++) {
-        state[row] = (struct softmax_row) { .max = -INFINITY };
+        state[row] = (struct softmax_row){.max = -INFINITY};
         for (size_t t = 0; t < CHUNK_TOKENS; t++) {
-            whole[row][t] = t == row * 9 ? ops->weight_max : (int) test_rand_below((uint32_t) ops->weight_max);
+            whole[row][t] =
+                t == row * 9 ? ops->weight_max : (int) test_rand_below((uint32_t) ops->weight_max);
             scores[row * CHUNK_TOKENS + t] = logf((float) whole[row][t] / (float) ops->weight_max);
         }
     }
@@ -348,7 +375,8 @@ static void make_weights(const struct decode_ops *ops, int whole[ROWS][CHUNK_TOK
 
         for (size_t t = 0; t < CHUNK_TOKENS; t++) {
             CU_ASSERT_EQUAL(w[row].bytes[t], whole[row][t]);
-            CU_ASSERT_DOUBLE_EQUAL(w[row].whole[t], (double) WEIGHT_WIDE_MAX * whole[row][t] / ops->weight_max, 0.6);
+            CU_ASSERT_DOUBLE_EQUAL(w[row].whole[t],
+                                   (double) WEIGHT_WIDE_MAX * whole[row][t] / ops->weight_max, 0.6);
             sum += (double) whole[row][t] / ops->weight_max;
         }
         CU_ASSERT_EQUAL(factor[row], 0); /* of nothing */
@@ -359,7 +387,8 @@ static void make_weights(const struct decode_ops *ops, int whole[ROWS][CHUNK_TOK
 }
 
 /* What weights and levels of @col give, and the sum of sizes. */
-static double weighted(const struct page *p, enum side side, const struct row_weights *w, unsigned col, double *ret_size)
+static double weighted(const struct page *p, enum side side, const struct row_weights *w, unsigned col,
+                       double *ret_size)
 {
     double sum = 0;
 
@@ -401,7 +430,8 @@ static void check_values(const struct decode_ops *ops, struct page *p)
                 if (col < n_wide)
                     sum += l % 4 / 2 == col % 2 ? (double) at[col / 2 * lanes + l] : 0;
                 else
-                    sum += l % 4 == col % 4 ? (double) at[n_wide / 2 * lanes + (col - n_wide) / 4 * lanes + l] : 0;
+                    sum += l % 4 == col % 4 ? (double) at[n_wide / 2 * lanes + (col - n_wide) / 4 * lanes + l]
+                                            : 0;
             CU_ASSERT_DOUBLE_EQUAL(sum, expected, 2 * EPSILON * size);
         }
     free(sums);
@@ -413,7 +443,7 @@ static void test_values(void)
     each(check_values);
 }
 
-/* ---- tiles against AVX-512 --------------------------------------------------------------------------------------- */
+/* ---- tiles against AVX-512 ---- */
 
 static bool same_keys(const struct decode_ops *x, const struct decode_ops *y, struct page *p)
 {
@@ -428,7 +458,7 @@ static bool same_keys(const struct decode_ops *x, const struct decode_ops *y, st
 
 static bool same_scores(const struct decode_ops *x, const struct decode_ops *y, struct page *p)
 {
-    float basis[FOLD_NODES][FOLD_SPACING], scores[2][ROWS * CHUNK_TOKENS] = { 0 };
+    float basis[FOLD_NODES][FOLD_SPACING], scores[2][ROWS * CHUNK_TOKENS] = {0};
     struct ring *r = malloc(sizeof(*r));
     struct fold_codes c;
     bool same = true;
@@ -441,15 +471,16 @@ static bool same_scores(const struct decode_ops *x, const struct decode_ops *y, 
     for (size_t first = 0; first < FOLD_RING; first++) {
         size_t row = first % ROWS, n = ROWS - row; /* all, and one to seven */
 
-        x->fold(&p->codes, &c, first, row, n, (const float (*)[FOLD_SPACING]) basis, scores[0]);
-        y->fold(&p->codes, &c, first, row, n, (const float (*)[FOLD_SPACING]) basis, scores[1]);
+        x->fold(&p->codes, &c, first, row, n, (const float(*)[FOLD_SPACING]) basis, scores[0]);
+        y->fold(&p->codes, &c, first, row, n, (const float(*)[FOLD_SPACING]) basis, scores[1]);
         same &= memcmp(scores[0], scores[1], sizeof(scores[0])) == 0;
     }
     free(r);
     return same;
 }
 
-/* The sum of a coordinate's parts: of V [DECODE_PARTS], of K's fours every fourth lane, of its pairs two in four. */
+/* The sum of a coordinate's parts: of V [DECODE_PARTS], of K's fours every fourth lane, of its pairs two in
+ * four. */
 static double sum_of(const float *sums, size_t lanes, size_t every, size_t run)
 {
     double sum = 0;
@@ -460,9 +491,11 @@ static double sum_of(const float *sums, size_t lanes, size_t every, size_t run)
     return sum;
 }
 
-/* Steps of 1, so that sums are whole numbers below 2^24 for bytes and binary32 holds them; one row to sixteen. Rows of
- * sums follow each other without a gap and each buffer ends with the last, for sanitizers to see what goes beyond. */
-static unsigned different_values(const struct decode_ops *x, const struct decode_ops *y, struct page *p, size_t n_rows)
+/* Steps of 1, so that sums are whole numbers below 2^24 for bytes and binary32 holds them; one row to
+ * sixteen. Rows of sums follow each other without a gap and each buffer ends with the last, for sanitizers to
+ * see what goes beyond. */
+static unsigned different_values(const struct decode_ops *x, const struct decode_ops *y, struct page *p,
+                                 size_t n_rows)
 {
     size_t n_wide = wide_cols(p), wrong = 0;
     size_t ld = COLS * DECODE_PARTS, key_ld = n_wide / 2 * x->lanes + (COLS - n_wide) / 4 * x->lanes;
@@ -474,7 +507,7 @@ static unsigned different_values(const struct decode_ops *x, const struct decode
     assert(w);
     for (size_t i = 0; i < n_rows * CHUNK_TOKENS; i++) {
         scores[i] = (float) test_rand_normal();
-        state[i / CHUNK_TOKENS] = (struct softmax_row) { .max = -INFINITY };
+        state[i / CHUNK_TOKENS] = (struct softmax_row){.max = -INFINITY};
     }
     x->softmax(n_rows, scores, state, 0, true, factor, w);
     for (size_t i = 0; i < n_rows; i++)
@@ -527,6 +560,6 @@ static void test_tiles(void)
 
 const char test_suite[] = "decode";
 const struct test_case test_cases[] = {
-    TEST(test_unpack), TEST(test_keys), TEST(test_fold), TEST(test_nodes), TEST(test_values), TEST(test_tiles),
-    TEST_END,
+    TEST(test_unpack), TEST(test_keys),  TEST(test_fold), TEST(test_nodes),
+    TEST(test_values), TEST(test_tiles), TEST_END,
 };

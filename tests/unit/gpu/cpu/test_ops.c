@@ -1,6 +1,6 @@
 /*
- * The inner loops: each variant against the reference, the reference against literals or binary64. Sizes around every
- * vector width, unaligned pointers, buffers that end exactly where the operation may stop.
+ * The inner loops: each variant against the reference, the reference against literals or binary64. Sizes
+ * around every vector width, unaligned pointers, buffers that end exactly where the operation may stop.
  */
 #include "gpu/cpu/ops.h"
 
@@ -13,7 +13,7 @@
 #include "gpu/cpu.h"
 #include "tests/lib/test.h"
 
-static const unsigned masks[] = { 0, CPU_AVX2, CPU_AVX2 | CPU_AVX512 };
+static const unsigned masks[] = {0, CPU_AVX2, CPU_AVX2 | CPU_AVX512};
 enum { N_MASKS = sizeof(masks) / sizeof(masks[0]) };
 
 /* NULL if this machine cannot run it. */
@@ -35,7 +35,7 @@ static float *random_floats(size_t n)
 /* [1 2; 3 4] [5 ..; 7 ..] + 100 = [119 ..; 143 ..], the columns repeated with factors 1 .. 16. */
 static void test_matmul_known(void)
 {
-    static const float a[4] = { 1, 2, 3, 4 };
+    static const float a[4] = {1, 2, 3, 4};
 
     for (size_t i = 0; i < N_MASKS; i++) {
         float b[2][OPS_LANES], c[2][OPS_LANES];
@@ -47,8 +47,8 @@ static void test_matmul_known(void)
             b[1][j] = (float) (7 * (j + 1));
             c[0][j] = c[1][j] = 100;
         }
-        variant(i)->matmul(2, OPS_LANES, 2, (struct matrix_in) { a, 2 }, (struct matrix_in) { b[0], OPS_LANES },
-                           (struct matrix_out) { c[0], OPS_LANES });
+        variant(i)->matmul(2, OPS_LANES, 2, (struct matrix_in){a, 2}, (struct matrix_in){b[0], OPS_LANES},
+                           (struct matrix_out){c[0], OPS_LANES});
         for (int j = 0; j < OPS_LANES; j++) {
             CU_ASSERT_EQUAL(c[0][j], (float) (100 + 19 * (j + 1)));
             CU_ASSERT_EQUAL(c[1][j], (float) (100 + 43 * (j + 1)));
@@ -57,8 +57,8 @@ static void test_matmul_known(void)
 }
 
 /*
- * k products of N(0, 1) make partial sums below 5 sqrt(k), each of k + 1 sums rounded by 2^-24 of that; C adds 5. The
- * ordered product must have exactly the stated bits.
+ * k products of N(0, 1) make partial sums below 5 sqrt(k), each of k + 1 sums rounded by 2^-24 of that; C
+ * adds 5. The ordered product must have exactly the stated bits.
  */
 static void check_matmul(const struct ops *ops, size_t m, size_t n, size_t k)
 {
@@ -69,13 +69,14 @@ static void check_matmul(const struct ops *ops, size_t m, size_t n, size_t k)
 
     memcpy(fast, c, m * ldc * sizeof(*c));
     memcpy(ordered, c, m * ldc * sizeof(*c));
-    ops->matmul(m, n, k, (struct matrix_in) { a, lda }, (struct matrix_in) { b + 1, ldb },
-                (struct matrix_out) { fast, ldc });
-    ops->matmul_ordered(m, n, k, (struct matrix_in) { a, lda }, (struct matrix_in) { b + 1, ldb },
-                        (struct matrix_out) { ordered, ldc });
+    ops->matmul(m, n, k, (struct matrix_in){a, lda}, (struct matrix_in){b + 1, ldb},
+                (struct matrix_out){fast, ldc});
+    ops->matmul_ordered(m, n, k, (struct matrix_in){a, lda}, (struct matrix_in){b + 1, ldb},
+                        (struct matrix_out){ordered, ldc});
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < ldc; j++) {
-            volatile float sum = 0; /* volatile: each step is rounded to binary32, whatever the compiler would like */
+            volatile float sum =
+                0; /* volatile: each step is rounded to binary32, whatever the compiler would like */
             double exact = 0;
 
             if (j >= n) { /* beyond the columns nothing changes */
@@ -102,7 +103,7 @@ static void check_matmul(const struct ops *ops, size_t m, size_t n, size_t k)
 
 static void test_matmul(void)
 {
-    static const size_t cols[] = { 16, 32, 48, 64, 80, 144 }, depths[] = { 0, 1, 2, 63, 64, 130 };
+    static const size_t cols[] = {16, 32, 48, 64, 80, 144}, depths[] = {0, 1, 2, 63, 64, 130};
 
     for (size_t i = 0; i < N_MASKS; i++)
         for (size_t m = 0; variant(i) && m <= 13; m++)
@@ -190,12 +191,13 @@ static void test_from_half(void)
     free(ret);
 }
 
-/* Two blocks against binary64. Each weight is within 4 roundings (argument, exp, its scale), sums within 64 more. */
+/* Two blocks against binary64. Each weight is within 4 roundings (argument, exp, its scale), sums within 64
+ * more. */
 static void check_softmax(const struct ops *ops, double size, size_t hidden)
 {
-    struct softmax_row row = { .max = -INFINITY };
+    struct softmax_row row = {.max = -INFINITY};
     float scores[2][CHUNK_TOKENS], weights[CHUNK_TOKENS], factor = 0;
-    double max[2] = { -INFINITY, -INFINITY }, sum = 0;
+    double max[2] = {-INFINITY, -INFINITY}, sum = 0;
 
     for (size_t i = 0; i < 2; i++) {
         for (size_t t = 0; t < CHUNK_TOKENS; t++) {
@@ -213,7 +215,8 @@ static void check_softmax(const struct ops *ops, double size, size_t hidden)
     for (size_t t = 0; t < CHUNK_TOKENS; t++) {
         double want = exp((double) scores[1][t] - max[1]), x = max[1] - (double) scores[1][t];
 
-        /* the difference to the maximum is rounded once: x 2^-24 of the weight; below e^-87 a variant may give 0 */
+        /* the difference to the maximum is rounded once: x 2^-24 of the weight; below e^-87 a variant may
+         * give 0 */
         CU_ASSERT_DOUBLE_EQUAL((double) weights[t], want, want * (4 + fmin(x, 100)) * 0x1p-24 + 1e-37);
         if (t >= CHUNK_TOKENS - hidden)
             CU_ASSERT_EQUAL(weights[t], 0);
@@ -224,8 +227,8 @@ static void check_softmax(const struct ops *ops, double size, size_t hidden)
 
 static void test_softmax(void)
 {
-    static const double sizes[] = { 0, 0.01, 1, 10, 100, 1e4 };
-    static const size_t hidden[] = { 0, 1, 33, 63 };
+    static const double sizes[] = {0, 0.01, 1, 10, 100, 1e4};
+    static const size_t hidden[] = {0, 1, 33, 63};
 
     for (size_t i = 0; i < N_MASKS; i++)
         for (size_t s = 0; s < 24 && variant(i); s++)
@@ -234,6 +237,6 @@ static void test_softmax(void)
 
 const char test_suite[] = "ops";
 const struct test_case test_cases[] = {
-    TEST(test_matmul_known), TEST(test_matmul), TEST(test_lookup), TEST(test_rotate), TEST(test_from_half),
-    TEST(test_softmax), TEST_END,
+    TEST(test_matmul_known), TEST(test_matmul),  TEST(test_lookup), TEST(test_rotate),
+    TEST(test_from_half),    TEST(test_softmax), TEST_END,
 };

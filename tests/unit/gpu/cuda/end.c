@@ -9,8 +9,9 @@
 
 bool end_init(struct end *d, size_t extent_bytes)
 {
-    *d = (struct end) { 0 };
-    return cuda_driver_open(&d->driver, &d->e) == 0 && cuda_device_find(d->driver, NULL, &d->device, &d->e) == 0 &&
+    *d = (struct end){0};
+    return cuda_driver_open(&d->driver, &d->e) == 0 &&
+           cuda_device_find(d->driver, NULL, &d->device, &d->e) == 0 &&
            cuda_space_new(d->driver, &d->device, extent_bytes, &d->space, &d->e) == 0 &&
            cuda_kernels_new(d->space, &d->kernels, &d->e) == 0;
 }

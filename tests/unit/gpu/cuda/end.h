@@ -1,6 +1,7 @@
 /*
- * One process's side of a GPU in tests of kernels: the stand-in's of tests/standin, or with TEST_GPU=1 in the environment the
- * machine's own (tests/gpu/run.sh). What fails prints its sentence and ends the program, where nothing else is said.
+ * One process's side of a GPU in tests of kernels: the stand-in's of tests/standin, or with TEST_GPU=1 in the
+ * environment the machine's own (tests/gpu/run.sh). What fails prints its sentence and ends the program,
+ * where nothing else is said.
  */
 #pragma once
 

@@ -22,14 +22,15 @@ static void *need(size_t bytes)
 
 enum { FIRST_ROW = 3 }; /* of exact ones in their buffer; what is around them is not a number */
 
-void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n_splits, size_t n_items, struct plan_attend *ret)
+void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n_splits, size_t n_items,
+                       struct plan_attend *ret)
 {
     const struct attend_args *a = &s->args;
     const struct geometry *g = &s->layout.table->geometry;
     size_t row = (size_t) geometry_group(g) * g->d, n_heads = s->layout.shard.n_heads;
     size_t n_tiles = PLAN_TILES(geometry_group(g), a->n_q), ld = a->n_exact + FIRST_ROW + 1;
 
-    *d = (struct kernel_scene) { .payloads = calloc(a->n_pages + 1, sizeof(*d->payloads)) };
+    *d = (struct kernel_scene){.payloads = calloc(a->n_pages + 1, sizeof(*d->payloads))};
     for (size_t i = 0; i < a->n_pages; i++) {
         size_t bytes = s->layout.payload_bytes[i == 0 ? PAGE_FIRST : PAGE_REST];
 
@@ -47,17 +48,29 @@ void kernel_scene_init(struct kernel_scene *d, const struct scene *s, uint32_t n
     for (size_t i = 0; i < a->n_q * n_heads * row; i++)
         d->q[i] = a->q[i / row / n_heads * a->q_stride + i % row];
     d->out = need(a->n_q * n_heads * row * sizeof(float));
-    d->partials = need(n_items * n_tiles * n_heads * n_splits * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), g->d) *
-                       sizeof(float));
-    d->seq = (struct plan_seq) {
-        .payloads = d->payloads, .n_pages = (uint32_t) a->n_pages, .n_exact = (uint32_t) a->n_exact,
-        .exact_k = d->exact[SIDE_K], .exact_v = d->exact[SIDE_V], .exact_ld = (uint32_t) ld, .first_row = FIRST_ROW,
+    d->partials = need(n_items * n_tiles * n_heads * n_splits *
+                       PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), g->d) * sizeof(float));
+    d->seq = (struct plan_seq){
+        .payloads = d->payloads,
+        .n_pages = (uint32_t) a->n_pages,
+        .n_exact = (uint32_t) a->n_exact,
+        .exact_k = d->exact[SIDE_K],
+        .exact_v = d->exact[SIDE_V],
+        .exact_ld = (uint32_t) ld,
+        .first_row = FIRST_ROW,
     };
-    *ret = (struct plan_attend) {
-        .table = d->table, .partials = d->partials, .layer = a->layer, .n_splits = n_splits, .n_q = (uint32_t) a->n_q,
+    *ret = (struct plan_attend){
+        .table = d->table,
+        .partials = d->partials,
+        .layer = a->layer,
+        .n_splits = n_splits,
+        .n_q = (uint32_t) a->n_q,
         .window = (uint32_t) a->window,
-        .items = { { .seq = &d->seq, .q = d->q, .out = d->out, .n_q = (uint32_t) a->n_q,
-                     .n_behind = (uint32_t) (a->n_pages * CHUNK_TOKENS + a->n_exact - a->q_first - a->n_q) } },
+        .items = {{.seq = &d->seq,
+                   .q = d->q,
+                   .out = d->out,
+                   .n_q = (uint32_t) a->n_q,
+                   .n_behind = (uint32_t) (a->n_pages * CHUNK_TOKENS + a->n_exact - a->q_first - a->n_q)}},
     };
 }
 
@@ -82,15 +95,18 @@ static bool is_within(const struct attend_args *a, const float *got, double roun
     double limit;
 
     for (size_t i = 0; i < a->n_q; i++)
-        memcpy(a->out + i * a->out_stride, got + (i * a->layout->shard.n_heads + a->head) * row, row * sizeof(float));
+        memcpy(a->out + i * a->out_stride, got + (i * a->layout->shard.n_heads + a->head) * row,
+               row * sizeof(float));
     r = oracle_packed(a, NULL);
     limit = r.tolerance + 1.5 * sqrt(roundings * pow(r.score_rounding, 2) + pow(r.weight_rounding, 2));
     if (!(r.error <= limit)) /* also NaN */
-        printf("    %zu pages, %zu exact, %zu queries: %g > %g\n", a->n_pages, a->n_exact, a->n_q, r.error, limit);
+        printf("    %zu pages, %zu exact, %zu queries: %g > %g\n", a->n_pages, a->n_exact, a->n_q, r.error,
+               limit);
     return r.error <= limit;
 }
 
-bool kernel_scene_check(const struct shape *shape, uint32_t n_splits, kernel_launch launch, unsigned which, double roundings)
+bool kernel_scene_check(const struct shape *shape, uint32_t n_splits, kernel_launch launch, unsigned which,
+                        double roundings)
 {
     struct plan_attend plan;
     struct kernel_scene d;
@@ -107,24 +123,25 @@ bool kernel_scene_check(const struct shape *shape, uint32_t n_splits, kernel_lau
 
         CU_ASSERT_TRUE(ok);
         if (!ok)
-            printf("    d %u n_rot %u g %u bits %d sinks %u v_from %d splits %u\n", shape->d, shape->n_rot, shape->group,
-                   shape->bits, shape->n_sink, shape->v_from, n_splits);
+            printf("    d %u n_rot %u g %u bits %d sinks %u v_from %d splits %u\n", shape->d, shape->n_rot,
+                   shape->group, shape->bits, shape->n_sink, shape->v_from, n_splits);
     }
     kernel_scene_deinit(&d);
     scene_deinit(&s);
     return taken;
 }
 
-/* ---- batches --------------------------------------------------------------------------------------------------------- */
+/* ---- batches ---- */
 
 /* The same pages do for all, and parts of the same tail. */
 static const struct batch_item {
     uint32_t n_pages, n_exact, first_row, n_q;
-} batch[] = { { 3, 70, 0, 1 }, { 0, 9, 2, 9 }, { 2, 66, 1, 7 }, { 3, 0, 0, 0 }, { 1, 1, 69, 2 }, { 3, 64, 3, 3 } };
+} batch[] = {{3, 70, 0, 1}, {0, 9, 2, 9}, {2, 66, 1, 7}, {3, 0, 0, 0}, {1, 1, 69, 2}, {3, 64, 3, 3}};
 
 enum { BATCH = sizeof(batch) / sizeof(batch[0]), UNTOUCHED = 7 };
 
-static void check_item(const struct scene *s, const struct batch_item *item, const float *out, size_t floats, double roundings)
+static void check_item(const struct scene *s, const struct batch_item *item, const float *out, size_t floats,
+                       double roundings)
 {
     struct attend_args a = s->args;
 
@@ -136,14 +153,25 @@ static void check_item(const struct scene *s, const struct batch_item *item, con
     a.n_q = item->n_q;
     a.q_first = a.exact_first + a.n_exact - a.n_q;
     CU_ASSERT_TRUE(a.n_q == 0 || is_within(&a, out, roundings));
-    for (size_t x = a.n_q * floats / s->args.n_q; x < floats; x++) /* beyond its queries nothing was written */
+    for (size_t x = a.n_q * floats / s->args.n_q; x < floats;
+         x++) /* beyond its queries nothing was written */
         CU_ASSERT_EQUAL(out[x], UNTOUCHED);
 }
 
-bool kernel_scene_check_batch(uint32_t d, uint32_t n_splits, size_t window, kernel_launch launch, unsigned which, double roundings)
+bool kernel_scene_check_batch(uint32_t d, uint32_t n_splits, size_t window, kernel_launch launch,
+                              unsigned which, double roundings)
 {
-    const struct shape shape = { .d = d, .n_rot = d, .group = 3, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 3,
-                                 .n_exact = 70, .n_q = 9, .q_first = SIZE_MAX, .window = window };
+    const struct shape shape = {.d = d,
+                                .n_rot = d,
+                                .group = 3,
+                                .bits = -1,
+                                .n_sink = 4,
+                                .v_from = PREDICT_HEAD,
+                                .n_pages = 3,
+                                .n_exact = 70,
+                                .n_q = 9,
+                                .q_first = SIZE_MAX,
+                                .window = window};
     struct plan_seq seqs[BATCH];
     struct plan_attend plan;
     struct kernel_scene k;
@@ -159,7 +187,8 @@ bool kernel_scene_check_batch(uint32_t d, uint32_t n_splits, size_t window, kern
         seqs[i].n_pages = batch[i].n_pages;
         seqs[i].n_exact = batch[i].n_exact;
         seqs[i].first_row = FIRST_ROW + batch[i].first_row;
-        plan.items[i] = (struct plan_item) { .seq = &seqs[i], .q = k.q, .out = need(floats * sizeof(float)), .n_q = batch[i].n_q };
+        plan.items[i] = (struct plan_item){
+            .seq = &seqs[i], .q = k.q, .out = need(floats * sizeof(float)), .n_q = batch[i].n_q};
         for (size_t x = 0; x < floats; x++)
             plan.items[i].out[x] = UNTOUCHED;
     }

@@ -66,9 +66,12 @@ static void put_sequence(struct sequence *s)
     s->pages = need(n_chunks(s), sizeof(*s->pages));
     put_pages(s);
     s->flag = end_put(d, &zero, sizeof(zero));
-    s->mirror = (struct plan_seq) {
-        .payloads = (uint8_t *const *) (uintptr_t) s->payloads, .n_claimed = n_chunks(s), .exact_ld = s->shape.tail_rows,
-        .exact_k = (uint16_t *) (uintptr_t) end_put(d, NULL, tail), .exact_v = (uint16_t *) (uintptr_t) end_put(d, NULL, tail),
+    s->mirror = (struct plan_seq){
+        .payloads = (uint8_t *const *) (uintptr_t) s->payloads,
+        .n_claimed = n_chunks(s),
+        .exact_ld = s->shape.tail_rows,
+        .exact_k = (uint16_t *) (uintptr_t) end_put(d, NULL, tail),
+        .exact_v = (uint16_t *) (uintptr_t) end_put(d, NULL, tail),
         .faults = (uint32_t *) (uintptr_t) s->flag,
     };
     s->seq = end_put(d, &s->mirror, sizeof(s->mirror));
@@ -82,14 +85,17 @@ static void put_sequence(struct sequence *s)
 void sequence_init(struct sequence *s, struct end *d, const struct sequence_shape *shape)
 {
     struct view_options o = {
-        .geometry = view_geometry(SEQUENCE_LAYERS, shape->group * shape->n_kv_heads, shape->n_kv_heads, shape->d, shape->d),
-        .n_sink = shape->n_sink, .v_from = shape->v_from, .bits = shape->bits,
+        .geometry = view_geometry(SEQUENCE_LAYERS, shape->group * shape->n_kv_heads, shape->n_kv_heads,
+                                  shape->d, shape->d),
+        .n_sink = shape->n_sink,
+        .v_from = shape->v_from,
+        .bits = shape->bits,
     };
-    uint32_t zeros[4] = { 0 };
+    uint32_t zeros[4] = {0};
 
-    *s = (struct sequence) { .shape = *shape, .end = d };
+    *s = (struct sequence){.shape = *shape, .end = d};
     view_init(&s->view, &o);
-    assert(page_layout_init(&s->layout, &s->view.table, (struct shard) { 0, shape->n_kv_heads }) == 0);
+    assert(page_layout_init(&s->layout, &s->view.table, (struct shard){0, shape->n_kv_heads}) == 0);
     s->table = end_put_table(d, &s->layout);
     s->saturated = end_put(d, zeros, 2 * sizeof(unsigned long long));
     s->counts = s->own_counts;
@@ -98,7 +104,7 @@ void sequence_init(struct sequence *s, struct end *d, const struct sequence_shap
 
 void sequence_init_beside(struct sequence *s, const struct sequence *first, uint32_t tail_rows)
 {
-    *s = (struct sequence) { .shape = first->shape, .end = first->end, .view = first->view, .is_beside = true };
+    *s = (struct sequence){.shape = first->shape, .end = first->end, .view = first->view, .is_beside = true};
     s->shape.tail_rows = tail_rows;
     assert(page_layout_init(&s->layout, &first->view.table, first->layout.shard) == 0);
     s->table = first->table;
@@ -123,7 +129,7 @@ void sequence_deinit(struct sequence *s)
         view_deinit(&s->view);
 }
 
-/* ---- on the CPU ---------------------------------------------------------------------------------------------------------- */
+/* ---- on the CPU ---- */
 
 static uint16_t *row_of(struct sequence *s, enum side side, uint32_t head, uint32_t token)
 {
@@ -136,18 +142,20 @@ static void pack_head(struct sequence *s, uint32_t head, enum side side, uint32_
     uint32_t d = s->shape.d, n_sink = chunk == 0 ? s->shape.n_sink : 0;
     const uint16_t *rows = row_of(s, side, head, chunk * CHUNK_TOKENS);
 
-    memcpy(s->pages[chunk] + page_sink_off(&s->layout, SEQUENCE_LAYER, head, side), rows, (size_t) n_sink * d * sizeof(*rows));
+    memcpy(s->pages[chunk] + page_sink_off(&s->layout, SEQUENCE_LAYER, head, side), rows,
+           (size_t) n_sink * d * sizeof(*rows));
     for (uint32_t t = 0; t < CHUNK_TOKENS; t++)
         for (uint32_t i = 0; i < d; i++)
             x[t * d + i] = t < n_sink ? c->enc_mean[i] : c->mean[i] + f16_to_f32(rows[t * d + i]);
-    assert((side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(&s->layout, SEQUENCE_LAYER, head, x, d, s->pages[chunk],
-                                                                      &s->counts[side], &s->work) == 0);
+    assert((side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(
+               &s->layout, SEQUENCE_LAYER, head, x, d, s->pages[chunk], &s->counts[side], &s->work) == 0);
 }
 
 static void step_mirror(struct plan_seq *m, const struct plan_append *a)
 {
     const struct plan_append_item *item = &a->items[0];
-    struct plan_step step = plan_step(m->n_pages, m->n_exact, m->first_row, m->exact_ld, item->n_new, item->n_pack, a->given);
+    struct plan_step step =
+        plan_step(m->n_pages, m->n_exact, m->first_row, m->exact_ld, item->n_new, item->n_pack, a->given);
 
     m->n_pages += step.n_pack;
     m->n_exact = step.n_exact;
@@ -173,7 +181,8 @@ void sequence_append_on_cpu(struct sequence *s, const struct plan_append *a)
             for (uint32_t h = 0; h < s->shape.n_kv_heads; h++)
                 for (uint32_t i = 0; i < d; i++)
                     row_of(s, (enum side) side, h, t)[i] =
-                        f32_to_f16(s->x[side][t * row_floats(s) + h * d + i] - codec_of(s, h, (enum side) side)->mean[i]);
+                        f32_to_f16(s->x[side][t * row_floats(s) + h * d + i] -
+                                   codec_of(s, h, (enum side) side)->mean[i]);
     s->length += n_new;
     step_mirror(&s->mirror, a);
 }
@@ -199,7 +208,7 @@ void sequence_read_on_cpu(struct sequence *s, enum side side, uint32_t first, ui
     free(x);
 }
 
-/* ---- both ---------------------------------------------------------------------------------------------------------------- */
+/* ---- both ---- */
 
 /* @n numbers about the means, in @dtype; the same in binary32 go to @ret. */
 static void draw(const struct sequence *s, size_t n, float *ret, void *ret_as_dtype)
@@ -208,7 +217,9 @@ static void draw(const struct sequence *s, size_t n, float *ret, void *ret_as_dt
         float x = (float) (2 * test_rand_normal());
         uint16_t half = s->shape.dtype == PLAN_F16 ? f32_to_f16(x) : f32_to_bf16(x);
 
-        ret[i] = s->shape.dtype == PLAN_F32 ? x : s->shape.dtype == PLAN_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+        ret[i] = s->shape.dtype == PLAN_F32   ? x
+                 : s->shape.dtype == PLAN_F16 ? f16_to_f32(half)
+                                              : bf16_to_f32(half);
         if (s->shape.dtype == PLAN_F32)
             memcpy((float *) ret_as_dtype + i, &x, sizeof(x));
         else
@@ -218,7 +229,8 @@ static void draw(const struct sequence *s, size_t n, float *ret, void *ret_as_dt
 
 void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct plan_append *ret)
 {
-    size_t n = n_new * row_floats(s), bytes = n * (s->shape.dtype == PLAN_F32 ? sizeof(float) : sizeof(uint16_t));
+    size_t n = n_new * row_floats(s),
+           bytes = n * (s->shape.dtype == PLAN_F32 ? sizeof(float) : sizeof(uint16_t));
     void *as_dtype = need(n, sizeof(float));
 
     assert(s->length + n_new <= s->shape.tokens_max);
@@ -228,13 +240,19 @@ void sequence_draw(struct sequence *s, uint32_t n_new, int n_pack, struct plan_a
     }
     free(as_dtype);
     if (n_pack < 0)
-        n_pack = (int) plan_step(s->mirror.n_pages, s->mirror.n_exact, s->mirror.first_row, s->mirror.exact_ld, n_new, n_chunks(s),
-                                 0).n_pack;
-    *ret = (struct plan_append) {
-        .table = (const struct plan_table *) (uintptr_t) s->table, .dtype = s->shape.dtype, .layer = SEQUENCE_LAYER,
+        n_pack = (int) plan_step(s->mirror.n_pages, s->mirror.n_exact, s->mirror.first_row,
+                                 s->mirror.exact_ld, n_new, n_chunks(s), 0)
+                     .n_pack;
+    *ret = (struct plan_append){
+        .table = (const struct plan_table *) (uintptr_t) s->table,
+        .dtype = s->shape.dtype,
+        .layer = SEQUENCE_LAYER,
         .saturated = (unsigned long long *) (uintptr_t) s->saturated,
-        .items = { { .seq = (struct plan_seq *) (uintptr_t) s->seq, .k = (const void *) (uintptr_t) s->new_rows[SIDE_K],
-                     .v = (const void *) (uintptr_t) s->new_rows[SIDE_V], .n_new = n_new, .n_pack = (uint32_t) n_pack } },
+        .items = {{.seq = (struct plan_seq *) (uintptr_t) s->seq,
+                   .k = (const void *) (uintptr_t) s->new_rows[SIDE_K],
+                   .v = (const void *) (uintptr_t) s->new_rows[SIDE_V],
+                   .n_new = n_new,
+                   .n_pack = (uint32_t) n_pack}},
     };
 }
 
@@ -263,8 +281,9 @@ static bool compare_tails(struct sequence *s)
     for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
         end_get(s->end, got, (cu_ptr) (uintptr_t) (side ? s->mirror.exact_v : s->mirror.exact_k), bytes);
         for (uint32_t h = 0; h < s->shape.n_kv_heads; h++)
-            same = same && memcmp(got + ((size_t) h * ld + s->mirror.first_row) * d, row_of(s, (enum side) side, h, first),
-                                  (s->length - first) * d * sizeof(*got)) == 0;
+            same = same &&
+                   memcmp(got + ((size_t) h * ld + s->mirror.first_row) * d,
+                          row_of(s, (enum side) side, h, first), (s->length - first) * d * sizeof(*got)) == 0;
     }
     free(got);
     return same || differs("rows of the tail");
@@ -294,12 +313,17 @@ bool sequence_compare(struct sequence *s)
     end_get(s->end, &got, s->seq, sizeof(got));
     end_get(s->end, saturated, s->saturated, sizeof(saturated));
     same = memcmp(&got, &s->mirror, sizeof(got)) == 0 || differs("lengths and the host's mirror");
-    same = ((got.n_pages == s->n_packed && CHUNK_TOKENS * got.n_pages + got.n_exact == s->length) || differs("lengths")) && same;
-    same = ((saturated[0] == s->counts[0].saturated && saturated[1] == s->counts[1].saturated) || differs("saturated")) && same;
+    same = ((got.n_pages == s->n_packed && CHUNK_TOKENS * got.n_pages + got.n_exact == s->length) ||
+            differs("lengths")) &&
+           same;
+    same = ((saturated[0] == s->counts[0].saturated && saturated[1] == s->counts[1].saturated) ||
+            differs("saturated")) &&
+           same;
     same = same && compare_tails(s) && compare_pages(s);
     if (!same)
-        printf("    d %u heads %u bits %d v_from %d dtype %d sinks %u, %u tokens\n", s->shape.d, s->shape.n_kv_heads,
-               s->shape.bits, s->shape.v_from, s->shape.dtype, s->shape.n_sink, s->length);
+        printf("    d %u heads %u bits %d v_from %d dtype %d sinks %u, %u tokens\n", s->shape.d,
+               s->shape.n_kv_heads, s->shape.bits, s->shape.v_from, s->shape.dtype, s->shape.n_sink,
+               s->length);
     return same;
 }
 
@@ -308,8 +332,12 @@ bool sequence_compare_reading(struct sequence *s, enum side side, uint32_t first
     size_t bytes = n * row_floats(s) * sizeof(float);
     float *want = need(bytes, 1), *got = need(bytes, 1);
     struct plan_read r = {
-        .table = (const struct plan_table *) (uintptr_t) s->table, .seq = (const struct plan_seq *) (uintptr_t) s->seq,
-        .layer = SEQUENCE_LAYER, .side = side, .first = first, .n = n,
+        .table = (const struct plan_table *) (uintptr_t) s->table,
+        .seq = (const struct plan_seq *) (uintptr_t) s->seq,
+        .layer = SEQUENCE_LAYER,
+        .side = side,
+        .first = first,
+        .n = n,
     };
     cu_ptr out = end_put(s->end, NULL, bytes + 1);
     bool same;

@@ -93,4 +93,4 @@ static void test_errors(void)
 }
 
 const char test_suite[] = "gpu driver interface";
-const struct test_case test_cases[] = { TEST(test_layouts), TEST(test_values), TEST(test_errors), TEST_END };
+const struct test_case test_cases[] = {TEST(test_layouts), TEST(test_values), TEST(test_errors), TEST_END};

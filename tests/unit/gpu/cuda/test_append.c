@@ -1,7 +1,8 @@
 /*
- * Appending to sequences in GPU memory and reading them back, against the CPU's codec: the same bytes of pages and tails and the
- * same vectors, to the bit, for all dimensions, widths, predictions and number types, however the tokens come in pieces. And
- * steps of decoding that are captured and replayed, against attention in binary64.
+ * Appending to sequences in GPU memory and reading them back, against the CPU's codec: the same bytes of
+ * pages and tails and the same vectors, to the bit, for all dimensions, widths, predictions and number types,
+ * however the tokens come in pieces. And steps of decoding that are captured and replayed, against attention
+ * in binary64.
  */
 #include <math.h>
 #include <stdio.h>
@@ -47,31 +48,44 @@ static void check(const struct sequence_shape *shape)
 
 static void test_shapes(void)
 {
-    static const uint32_t dims[] = { 32, 64, 80, 96, 128, 34 };
+    static const uint32_t dims[] = {32, 64, 80, 96, 128, 34};
 
     for (uint32_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
         for (int v_from = PREDICT_NONE; v_from <= PREDICT_LAYER; v_from++)
-            check(&(struct sequence_shape) { .d = dims[i], .n_kv_heads = 1 + (i + (uint32_t) v_from) % 3, .bits = -1,
-                                             .v_from = (enum prediction) v_from, .dtype = (enum plan_dtype) (i % 3),
-                                             .n_sink = i % 2 * 4 });
-    check(&(struct sequence_shape) { .d = 256, .n_kv_heads = 1, .bits = 3, .v_from = PREDICT_HEAD, .n_sink = 16 });
+            check(&(struct sequence_shape){.d = dims[i],
+                                           .n_kv_heads = 1 + (i + (uint32_t) v_from) % 3,
+                                           .bits = -1,
+                                           .v_from = (enum prediction) v_from,
+                                           .dtype = (enum plan_dtype)(i % 3),
+                                           .n_sink = i % 2 * 4});
+    check(
+        &(struct sequence_shape){.d = 256, .n_kv_heads = 1, .bits = 3, .v_from = PREDICT_HEAD, .n_sink = 16});
 }
 
 static void test_every_width(void)
 {
     for (int bits = 0; bits <= 8; bits++) /* 0: rank 0 */
-        check(&(struct sequence_shape) { .d = 32, .n_kv_heads = 2, .bits = bits, .v_from = PREDICT_HEAD, .n_sink = 4 });
+        check(&(struct sequence_shape){
+            .d = 32, .n_kv_heads = 2, .bits = bits, .v_from = PREDICT_HEAD, .n_sink = 4});
 }
 
 /*
- * Tokens in pieces of all sizes through a tail that is just long enough: it moves to the front of its buffer, also over itself,
- * and a launch that may pack more chunks than are due packs those that are.
+ * Tokens in pieces of all sizes through a tail that is just long enough: it moves to the front of its buffer,
+ * also over itself, and a launch that may pack more chunks than are due packs those that are.
  */
 static void test_pieces(void)
 {
-    static const uint32_t pieces[] = { 1, 62, 1, 63, 1, 64, 30, 90, 1, 129, 1, 1, 70, 1, 1, 120, 2, 65, 1, 60, 60, 60 };
-    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 2, .group = 1, .bits = 3, .v_from = PREDICT_HEAD, .n_sink = 4,
-                                          .dtype = PLAN_BF16, .tokens_max = 900, .tail_rows = 260 };
+    static const uint32_t pieces[] = {1, 62, 1, 63, 1,   64, 30, 90, 1,  129, 1,
+                                      1, 70, 1, 1,  120, 2,  65, 1,  60, 60,  60};
+    const struct sequence_shape shape = {.d = 32,
+                                         .n_kv_heads = 2,
+                                         .group = 1,
+                                         .bits = 3,
+                                         .v_from = PREDICT_HEAD,
+                                         .n_sink = 4,
+                                         .dtype = PLAN_BF16,
+                                         .tokens_max = 900,
+                                         .tail_rows = 260};
     unsigned moves = 0, over_itself = 0;
     struct end *d = open_end();
     struct sequence s;
@@ -91,16 +105,23 @@ static void test_pieces(void)
     }
     CU_ASSERT_TRUE(moves >= 2 && over_itself >= 1);
     for (uint32_t first = 0; first < s.length; first += 111)
-        CU_ASSERT_TRUE(sequence_compare_reading(&s, (enum side) (first % 2), first, s.length - first < 130 ? s.length - first : 130));
+        CU_ASSERT_TRUE(sequence_compare_reading(&s, (enum side)(first % 2), first,
+                                                s.length - first < 130 ? s.length - first : 130));
     sequence_deinit(&s);
     CU_ASSERT_TRUE(end_deinit(d));
 }
 
-/* A launch packs no more chunks than it may; the next one goes on. Then what the host counts: two chunks, due or not. */
+/* A launch packs no more chunks than it may; the next one goes on. Then what the host counts: two chunks, due
+ * or not. */
 static void test_packing_by_the_host(void)
 {
-    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 1, .group = 1, .bits = 2, .v_from = PREDICT_NONE,
-                                          .tokens_max = 400, .tail_rows = 400 };
+    const struct sequence_shape shape = {.d = 32,
+                                         .n_kv_heads = 1,
+                                         .group = 1,
+                                         .bits = 2,
+                                         .v_from = PREDICT_NONE,
+                                         .tokens_max = 400,
+                                         .tail_rows = 400};
     struct end *d = open_end();
     struct plan_append a;
     struct sequence s;
@@ -135,18 +156,26 @@ static uint32_t faults_of(const struct sequence *s)
 /* One bad number raises the flag, wherever it is and in whichever type; the largest good one does not. */
 static void test_not_finite(void)
 {
-    static const float bad[] = { INFINITY, -INFINITY, NAN, 65536 };
-    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 2, .group = 1, .bits = 2, .v_from = PREDICT_NONE, .n_sink = 4,
-                                          .dtype = PLAN_F32, .tokens_max = 100, .tail_rows = 100 };
+    static const float bad[] = {INFINITY, -INFINITY, NAN, 65536};
+    const struct sequence_shape shape = {.d = 32,
+                                         .n_kv_heads = 2,
+                                         .group = 1,
+                                         .bits = 2,
+                                         .v_from = PREDICT_NONE,
+                                         .n_sink = 4,
+                                         .dtype = PLAN_F32,
+                                         .tokens_max = 100,
+                                         .tail_rows = 100};
     struct end *d = open_end();
     struct sequence s;
     uint32_t zero = 0;
 
     sequence_init(&s, d, &shape);
     for (size_t i = 0; i < 2 * sizeof(bad) / sizeof(bad[0]); i++) {
-        enum side side = (enum side) (i % 2);
+        enum side side = (enum side)(i % 2);
         uint32_t col = (uint32_t) test_rand_below(2 * 32), row = (uint32_t) test_rand_below(3);
-        float mean = table_codec(&s.view.table, SEQUENCE_LAYER, col / 32, side)->mean[col % 32], x = mean + 65503;
+        float mean = table_codec(&s.view.table, SEQUENCE_LAYER, col / 32, side)->mean[col % 32],
+              x = mean + 65503;
         cu_ptr at;
         struct plan_append a;
 
@@ -168,8 +197,14 @@ static void test_not_finite(void)
 /* A tail or pages that the host did not provide: nothing is written, and it is told. */
 static void test_no_room(void)
 {
-    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 2, .group = 1, .bits = 2, .v_from = PREDICT_HEAD, .n_sink = 4,
-                                          .tokens_max = 300, .tail_rows = 130 };
+    const struct sequence_shape shape = {.d = 32,
+                                         .n_kv_heads = 2,
+                                         .group = 1,
+                                         .bits = 2,
+                                         .v_from = PREDICT_HEAD,
+                                         .n_sink = 4,
+                                         .tokens_max = 300,
+                                         .tail_rows = 130};
     struct end *d = open_end();
     struct plan_append a;
     struct sequence s;
@@ -192,7 +227,7 @@ static void test_no_room(void)
     CU_ASSERT_TRUE(end_deinit(d));
 }
 
-/* ---- several sequences --------------------------------------------------------------------------------------------------- */
+/* ---- several sequences ---- */
 
 enum { SEVERAL = 5 };
 
@@ -209,10 +244,11 @@ static void deinit_several(struct sequence s[SEVERAL])
         sequence_deinit(&s[i]);
 }
 
-/* One launch or three for all, with what is due; on the CPU each by itself. @leave_out: an item whose memory is not there. */
+/* One launch or three for all, with what is due; on the CPU each by itself. @leave_out: an item whose memory
+ * is not there. */
 static void append_to_several(struct sequence s[SEVERAL], const uint32_t n_new[SEVERAL], unsigned leave_out)
 {
-    struct plan_append all = { 0 }, one[SEVERAL];
+    struct plan_append all = {0}, one[SEVERAL];
 
     for (unsigned i = 0; i < SEVERAL; i++) {
         sequence_draw(&s[i], n_new[i], -1, &one[i]);
@@ -227,17 +263,25 @@ static void append_to_several(struct sequence s[SEVERAL], const uint32_t n_new[S
 }
 
 /*
- * Sequences of all lengths in one launch: some get nothing, some one token, some more than a block stores; some pack one chunk or
- * two, in the middle or at the ends; tails move to the front. Each has the bits that it has alone.
+ * Sequences of all lengths in one launch: some get nothing, some one token, some more than a block stores;
+ * some pack one chunk or two, in the middle or at the ends; tails move to the front. Each has the bits that
+ * it has alone.
  */
 static void test_several(void)
 {
     static const uint32_t rounds[][SEVERAL] = {
-        { 5, 130, 63, 0, 200 }, { 1, 1, 1, 1, 1 }, { 0, 1, 62, 127, 1 }, { 1, 1, 1, 1, 0 }, { 120, 0, 1, 1, 70 },
-        { 1, 129, 1, 1, 1 },    { 1, 1, 1, 90, 1 }, { 3, 66, 1, 1, 64 }, { 0, 0, 0, 0, 0 }, { 1, 60, 64, 1, 1 },
+        {5, 130, 63, 0, 200}, {1, 1, 1, 1, 1},  {0, 1, 62, 127, 1}, {1, 1, 1, 1, 0}, {120, 0, 1, 1, 70},
+        {1, 129, 1, 1, 1},    {1, 1, 1, 90, 1}, {3, 66, 1, 1, 64},  {0, 0, 0, 0, 0}, {1, 60, 64, 1, 1},
     };
-    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 3, .group = 1, .bits = 3, .v_from = PREDICT_LAYER, .n_sink = 4,
-                                          .dtype = PLAN_F16, .tokens_max = 460, .tail_rows = 262 };
+    const struct sequence_shape shape = {.d = 32,
+                                         .n_kv_heads = 3,
+                                         .group = 1,
+                                         .bits = 3,
+                                         .v_from = PREDICT_LAYER,
+                                         .n_sink = 4,
+                                         .dtype = PLAN_F16,
+                                         .tokens_max = 460,
+                                         .tail_rows = 262};
     struct end *d = open_end();
     struct sequence s[SEVERAL];
     unsigned moved = 0;
@@ -262,9 +306,15 @@ static void test_several(void)
 /* What the host did not provide for one is that one's fault: it stores nothing, the others all. */
 static void test_no_room_for_one(void)
 {
-    static const uint32_t prompts[SEVERAL] = { 127, 127, 127, 127, 127 }, pieces[SEVERAL] = { 1, 200, 1, 70, 1 };
-    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 2, .group = 1, .bits = 2, .v_from = PREDICT_HEAD, .n_sink = 4,
-                                          .tokens_max = 400, .tail_rows = 200 };
+    static const uint32_t prompts[SEVERAL] = {127, 127, 127, 127, 127}, pieces[SEVERAL] = {1, 200, 1, 70, 1};
+    const struct sequence_shape shape = {.d = 32,
+                                         .n_kv_heads = 2,
+                                         .group = 1,
+                                         .bits = 2,
+                                         .v_from = PREDICT_HEAD,
+                                         .n_sink = 4,
+                                         .tokens_max = 400,
+                                         .tail_rows = 200};
     struct end *d = open_end();
     struct sequence s[SEVERAL];
 
@@ -280,7 +330,7 @@ static void test_no_room_for_one(void)
     CU_ASSERT_TRUE(end_deinit(d));
 }
 
-/* ---- steps, captured ----------------------------------------------------------------------------------------------------- */
+/* ---- steps, captured ---- */
 
 enum { SPLITS = 2 };
 
@@ -288,14 +338,19 @@ enum { SPLITS = 2 };
 static void put_attention(const struct sequence *s, const float *q, struct plan_attend *ret)
 {
     size_t row = (size_t) s->shape.n_kv_heads * s->shape.group * s->shape.d * sizeof(float);
-    size_t partials = s->shape.n_kv_heads * SPLITS * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), s->shape.d) * sizeof(float);
+    size_t partials = s->shape.n_kv_heads * SPLITS *
+                      PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), s->shape.d) * sizeof(float);
 
-    *ret = (struct plan_attend) {
-        .table = (const struct plan_table *) (uintptr_t) s->table, .layer = SEQUENCE_LAYER, .n_splits = SPLITS, .n_q = 1,
+    *ret = (struct plan_attend){
+        .table = (const struct plan_table *) (uintptr_t) s->table,
+        .layer = SEQUENCE_LAYER,
+        .n_splits = SPLITS,
+        .n_q = 1,
         .partials = (float *) (uintptr_t) end_put(s->end, NULL, partials),
-        .items = { { .seq = (const struct plan_seq *) (uintptr_t) s->seq, .n_q = 1,
-                     .q = (const float *) (uintptr_t) end_put(s->end, q, row),
-                     .out = (float *) (uintptr_t) end_put(s->end, NULL, row) } },
+        .items = {{.seq = (const struct plan_seq *) (uintptr_t) s->seq,
+                   .n_q = 1,
+                   .q = (const float *) (uintptr_t) end_put(s->end, q, row),
+                   .out = (float *) (uintptr_t) end_put(s->end, NULL, row)}},
     };
 }
 
@@ -312,11 +367,23 @@ static bool attends(struct sequence *s, const float *q, const struct plan_attend
     for (uint32_t head = 0; head < s->shape.n_kv_heads; head++) {
         size_t first = ((size_t) head * s->shape.tokens_max + packed) * d;
         const struct attend_args a = {
-            .layout = &s->layout, .layer = SEQUENCE_LAYER, .head = head, .payloads = (const uint8_t *const *) s->pages,
-            .n_pages = s->n_packed, .n_sink = s->shape.n_sink, .exact_k = s->rows[SIDE_K] + first,
-            .exact_v = s->rows[SIDE_V] + first, .exact_stride = d, .exact_first = packed, .n_exact = s->length - packed,
-            .q = q + (size_t) head * group * d, .q_stride = floats, .q_first = s->length - 1, .n_q = 1,
-            .out = got + (size_t) head * group * d, .out_stride = floats,
+            .layout = &s->layout,
+            .layer = SEQUENCE_LAYER,
+            .head = head,
+            .payloads = (const uint8_t *const *) s->pages,
+            .n_pages = s->n_packed,
+            .n_sink = s->shape.n_sink,
+            .exact_k = s->rows[SIDE_K] + first,
+            .exact_v = s->rows[SIDE_V] + first,
+            .exact_stride = d,
+            .exact_first = packed,
+            .n_exact = s->length - packed,
+            .q = q + (size_t) head * group * d,
+            .q_stride = floats,
+            .q_first = s->length - 1,
+            .n_q = 1,
+            .out = got + (size_t) head * group * d,
+            .out_stride = floats,
         };
         struct oracle_report r = oracle_packed(&a, NULL);
 
@@ -327,7 +394,8 @@ static bool attends(struct sequence *s, const float *q, const struct plan_attend
 }
 
 static cu_graph_exec capture_step(struct end *d, const struct graph_calls *graphs, const struct sequence *s,
-                                  const struct plan_append *append, const struct plan_attend *attend, cu_stream stream)
+                                  const struct plan_append *append, const struct plan_attend *attend,
+                                  cu_stream stream)
 {
     cu_graph_exec exec;
     cu_graph graph;
@@ -341,11 +409,18 @@ static cu_graph_exec capture_step(struct end *d, const struct graph_calls *graph
     return exec;
 }
 
-/* A token appended and attended to, captured once and replayed over chunk boundaries and moves of the tail: nothing is asked. */
+/* A token appended and attended to, captured once and replayed over chunk boundaries and moves of the tail:
+ * nothing is asked. */
 static void test_replay(void)
 {
-    const struct sequence_shape shape = { .d = 32, .n_kv_heads = 2, .group = 2, .bits = 4, .v_from = PREDICT_HEAD, .n_sink = 4,
-                                          .tokens_max = 350, .tail_rows = 200 };
+    const struct sequence_shape shape = {.d = 32,
+                                         .n_kv_heads = 2,
+                                         .group = 2,
+                                         .bits = 4,
+                                         .v_from = PREDICT_HEAD,
+                                         .n_sink = 4,
+                                         .tokens_max = 350,
+                                         .tail_rows = 200};
     struct end *d = open_end();
     struct graph_calls graphs;
     float q[2 * 2 * 32];
@@ -382,6 +457,9 @@ static void test_replay(void)
 
 const char test_suite[] = "appending in GPU memory";
 const struct test_case test_cases[] = {
-    TEST(test_shapes), TEST(test_every_width), TEST(test_pieces), TEST(test_packing_by_the_host), TEST(test_not_finite),
-    TEST(test_no_room), TEST(test_several), TEST(test_no_room_for_one), TEST(test_replay), TEST_END,
+    TEST(test_shapes),     TEST(test_every_width),
+    TEST(test_pieces),     TEST(test_packing_by_the_host),
+    TEST(test_not_finite), TEST(test_no_room),
+    TEST(test_several),    TEST(test_no_room_for_one),
+    TEST(test_replay),     TEST_END,
 };

@@ -1,7 +1,8 @@
 /*
- * Attention through the driver, by the kernel that a launch picks for the GPU, by the one that it picks for older ones, and by
- * general ones: on the stand-in one shape of each, since test_kernels.c, test_attend_80.c and test_attend_90.c run the kernels on
- * the CPU in all shapes; where there is a GPU the shapes that differ in what kernels do.
+ * Attention through the driver, by the kernel that a launch picks for the GPU, by the one that it picks for
+ * older ones, and by general ones: on the stand-in one shape of each, since test_kernels.c, test_attend_80.c
+ * and test_attend_90.c run the kernels on the CPU in all shapes; where there is a GPU the shapes that differ
+ * in what kernels do.
  */
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@
 static struct end gpu;
 
 /* Kernels of at most these compute capabilities. */
-static const unsigned computes[] = { 999, 80, 0 };
+static const unsigned computes[] = {999, 80, 0};
 
 enum { COMPUTES = sizeof(computes) / sizeof(computes[0]) };
 
@@ -35,7 +36,8 @@ static cu_ptr put_sequence(const struct page_layout *l, const struct plan_seq *s
     return at;
 }
 
-/* A scene's launch, whose pointers are the host's, in GPU memory; @which: the compute capability that bounds the choice. */
+/* A scene's launch, whose pointers are the host's, in GPU memory; @which: the compute capability that bounds
+ * the choice. */
 static bool launch(const struct page_layout *l, const struct plan_attend *a, unsigned n_items, unsigned which)
 {
     const struct geometry *g = &l->table->geometry;
@@ -45,8 +47,9 @@ static bool launch(const struct page_layout *l, const struct plan_attend *a, uns
 
     cuda_kernels_limit(gpu.kernels, (int) which);
     there.table = (const struct plan_table *) (uintptr_t) end_put_table(&gpu, l);
-    there.partials = (float *) (uintptr_t) end_put(&gpu, NULL, n_items * PLAN_TILES(geometry_group(g), a->n_q) *
-                                                                   l->shard.n_heads * a->n_splits * partial);
+    there.partials = (float *) (uintptr_t) end_put(&gpu, NULL,
+                                                   n_items * PLAN_TILES(geometry_group(g), a->n_q) *
+                                                       l->shard.n_heads * a->n_splits * partial);
     for (unsigned i = 0; i < n_items; i++) {
         there.items[i].seq = (const struct plan_seq *) (uintptr_t) put_sequence(l, a->items[i].seq);
         there.items[i].q = (const float *) (uintptr_t) end_put(&gpu, a->items[i].q, a->n_q * row);
@@ -75,14 +78,32 @@ static void check(const struct shape *shape, uint32_t n_splits)
 
 static void test_one_token(void)
 {
-    check(&(struct shape) { .d = 128, .n_rot = 128, .group = 4, .bits = -1, .n_sink = 4, .v_from = PREDICT_HEAD, .n_pages = 5,
-                            .n_exact = 70, .n_q = 1, .q_first = SIZE_MAX }, 2);
+    check(&(struct shape){.d = 128,
+                          .n_rot = 128,
+                          .group = 4,
+                          .bits = -1,
+                          .n_sink = 4,
+                          .v_from = PREDICT_HEAD,
+                          .n_pages = 5,
+                          .n_exact = 70,
+                          .n_q = 1,
+                          .q_first = SIZE_MAX},
+          2);
 }
 
 static void test_prompt(void)
 {
-    check(&(struct shape) { .d = 96, .n_rot = 96, .group = 3, .bits = 3, .n_sink = 4, .v_from = PREDICT_NONE, .n_pages = 2,
-                            .n_exact = 20, .n_q = 23, .q_first = SIZE_MAX }, 1);
+    check(&(struct shape){.d = 96,
+                          .n_rot = 96,
+                          .group = 3,
+                          .bits = 3,
+                          .n_sink = 4,
+                          .v_from = PREDICT_NONE,
+                          .n_pages = 2,
+                          .n_exact = 20,
+                          .n_q = 23,
+                          .q_first = SIZE_MAX},
+          1);
 }
 
 static void test_batch(void)
@@ -94,20 +115,31 @@ static void test_batch(void)
     }
 }
 
-/* Dimensions, groups, widths, predictions, numbers of queries, splits, windows: each with each other's neighbours. */
+/* Dimensions, groups, widths, predictions, numbers of queries, splits, windows: each with each other's
+ * neighbours. */
 static void test_all_shapes_on_a_gpu(void)
 {
-    static const uint32_t dims[] = { 32, 64, 80, 96, 128, 256 }, groups[] = { 1, 4, 7, 8, 16 };
-    static const size_t queries[] = { 1, 2, 5, 70 }, windows[] = { 0, 0, 100 };
+    static const uint32_t dims[] = {32, 64, 80, 96, 128, 256}, groups[] = {1, 4, 7, 8, 16};
+    static const size_t queries[] = {1, 2, 5, 70}, windows[] = {0, 0, 100};
 
     if (!getenv("TEST_GPU"))
         return;
     for (unsigned n = 0; n < 60; n++)
-        check(&(struct shape) {
-            .d = dims[n % 6], .n_rot = n % 11 == 0 ? dims[n % 6] / 2 : dims[n % 6], .group = groups[n % 5], .bits = (int) (n % 10) - 1,
-            .n_sink = n % 3 * 4, .v_from = (enum prediction) (n % 2), .n_pages = n % 13, .n_exact = 1 + n * 7 % 140,
-            .n_q = queries[n % 4] <= n * 7 % 140 ? queries[n % 4] : 1, .q_first = SIZE_MAX, .window = windows[n % 3],
-        }, 1 + n % 4);
+        check(
+            &(struct shape){
+                .d = dims[n % 6],
+                .n_rot = n % 11 == 0 ? dims[n % 6] / 2 : dims[n % 6],
+                .group = groups[n % 5],
+                .bits = (int) (n % 10) - 1,
+                .n_sink = n % 3 * 4,
+                .v_from = (enum prediction)(n % 2),
+                .n_pages = n % 13,
+                .n_exact = 1 + n * 7 % 140,
+                .n_q = queries[n % 4] <= n * 7 % 140 ? queries[n % 4] : 1,
+                .q_first = SIZE_MAX,
+                .window = windows[n % 3],
+            },
+            1 + n % 4);
 }
 
 const char test_suite[] = "attention in GPU memory";

@@ -1,4 +1,5 @@
-/* Finding a driver and a device, and what is said where there is none. The stand-in is told by its environment. */
+/* Finding a driver and a device, and what is said where there is none. The stand-in is told by its
+ * environment. */
 #include "gpu/cuda/driver.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ static int open_with(const char *name, const char *value, struct cuda_driver **r
 
 static void test_versions(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct cuda_driver *d;
 
     CU_ASSERT_EQUAL(open_with("STANDIN_VERSION", "11040", &d, &e), 0);
@@ -36,7 +37,7 @@ static void test_versions(void)
 
 static void test_no_device(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct cuda_driver *d;
 
     CU_ASSERT_EQUAL(open_with("STANDIN_DEVICES", "0", &d, &e), -ENODEV);
@@ -45,7 +46,7 @@ static void test_no_device(void)
 
 static void test_broken_driver(void)
 {
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct cuda_driver *d;
 
     CU_ASSERT_EQUAL(open_with("STANDIN_FAIL", "cuInit:1:803", &d, &e), -EOPNOTSUPP); /* versions differ */
@@ -55,8 +56,8 @@ static void test_broken_driver(void)
 
 static void test_devices_by_uuid(void)
 {
-    struct cuda_device_info info = { 0 };
-    struct errmsg e = { "" };
+    struct cuda_device_info info = {0};
+    struct errmsg e = {""};
     struct cuda_driver *d;
     char text[CUDA_UUID_CHARS];
 
@@ -83,7 +84,7 @@ static void test_devices_by_uuid(void)
 static void test_a_device_without_descriptors(void)
 {
     struct cuda_device_info info;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct cuda_driver *d;
 
     CU_ASSERT_EQUAL_FATAL(open_with("STANDIN_NO_FD", "1", &d, &e), 0);
@@ -98,12 +99,24 @@ static void test_fatal_errors(void)
         cu_result result;
         bool fatal;
     } cases[] = {
-        { CU_SUCCESS, false }, { CU_OUT_OF_MEMORY, false }, { CU_INVALID_VALUE, false }, { CU_ILLEGAL_ADDRESS, true },
-        { 702, true }, /* launch timed out */ { 704, false }, /* peer access is on already */
-        { 708, false }, /* primary context active */ { CU_CONTEXT_IS_DESTROYED, true }, { 710, true }, /* assert */
-        { 712, false }, /* host memory registered already */ { 716, true }, /* misaligned */ { CU_LAUNCH_FAILED, true },
-        { CU_ECC_UNCORRECTABLE, true }, { CU_NOT_SUPPORTED, false }, { CU_UNKNOWN, true },
-        { CU_MPS_CLIENT_TERMINATED, true }, { CU_MPS_CONNECTION_FAILED, false }, { CU_CONTAINED, true },
+        {CU_SUCCESS, false},
+        {CU_OUT_OF_MEMORY, false},
+        {CU_INVALID_VALUE, false},
+        {CU_ILLEGAL_ADDRESS, true},
+        {702, true},
+        /* launch timed out */ {704, false}, /* peer access is on already */
+        {708, false},
+        /* primary context active */ {CU_CONTEXT_IS_DESTROYED, true},
+        {710, true}, /* assert */
+        {712, false},
+        /* host memory registered already */ {716, true},
+        /* misaligned */ {CU_LAUNCH_FAILED, true},
+        {CU_ECC_UNCORRECTABLE, true},
+        {CU_NOT_SUPPORTED, false},
+        {CU_UNKNOWN, true},
+        {CU_MPS_CLIENT_TERMINATED, true},
+        {CU_MPS_CONNECTION_FAILED, false},
+        {CU_CONTAINED, true},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -112,6 +125,11 @@ static void test_fatal_errors(void)
 
 const char test_suite[] = "gpu driver";
 const struct test_case test_cases[] = {
-    TEST(test_versions), TEST(test_no_device), TEST(test_broken_driver), TEST(test_devices_by_uuid),
-    TEST(test_a_device_without_descriptors), TEST(test_fatal_errors), TEST_END,
+    TEST(test_versions),
+    TEST(test_no_device),
+    TEST(test_broken_driver),
+    TEST(test_devices_by_uuid),
+    TEST(test_a_device_without_descriptors),
+    TEST(test_fatal_errors),
+    TEST_END,
 };

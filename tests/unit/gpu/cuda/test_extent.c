@@ -1,6 +1,6 @@
 /*
- * Extents in GPU memory against the stand-in driver, whose rules are the driver's: what is shared, what is refused, what
- * is left open.
+ * Extents in GPU memory against the stand-in driver, whose rules are the driver's: what is shared, what is
+ * refused, what is left open.
  */
 #include "gpu/cuda/extent.h"
 
@@ -31,7 +31,7 @@ struct fixture {
 
 static void fixture_init(struct fixture *f, size_t bytes)
 {
-    *f = (struct fixture) { 0 };
+    *f = (struct fixture){0};
     CU_ASSERT_EQUAL_FATAL(cuda_driver_open(&f->driver, &f->e), 0);
     CU_ASSERT_EQUAL_FATAL(cuda_device_find(f->driver, NULL, &f->device, &f->e), 0);
     CU_ASSERT_EQUAL_FATAL(cuda_space_new(f->driver, &f->device, bytes, &f->space, &f->e), 0);
@@ -121,7 +121,7 @@ static void test_addresses_are_reused(void)
 {
     struct fixture f;
     _cleanup_(closep) int fd = -1;
-    struct cuda_extent *x[4] = { NULL }, *one_more = NULL;
+    struct cuda_extent *x[4] = {NULL}, *one_more = NULL;
     cu_ptr second;
 
     fixture_init(&f, 4 * MIB);
@@ -183,13 +183,19 @@ static void test_what_is_refused(void)
 /* Whatever call fails, at whatever moment: an errno, nothing left, and the next attempt works. */
 static void test_every_failing_call(void)
 {
-    static const char *const calls[] = { "cuDevicePrimaryCtxRetain", "cuMemAddressReserve", "cuMemCreate",
-                                         "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuMemMap",
-                                         "cuMemSetAccess", "cuCtxPushCurrent_v2", "cuMemcpyHtoD_v2" };
+    static const char *const calls[] = {"cuDevicePrimaryCtxRetain",
+                                        "cuMemAddressReserve",
+                                        "cuMemCreate",
+                                        "cuMemExportToShareableHandle",
+                                        "cuMemImportFromShareableHandle",
+                                        "cuMemMap",
+                                        "cuMemSetAccess",
+                                        "cuCtxPushCurrent_v2",
+                                        "cuMemcpyHtoD_v2"};
 
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
         for (int attempt = 0; attempt < 2; attempt++) { /* the first fails */
-            struct fixture f = { 0 };
+            struct fixture f = {0};
             char setting[96];
             _cleanup_(closep) int fd = -1;
             struct cuda_extent *x = NULL;
@@ -218,29 +224,33 @@ static void test_every_failing_call(void)
 static void in_child(int socket)
 {
     char control[CMSG_SPACE(sizeof(int))], byte;
-    struct iovec iov = { &byte, 1 };
-    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-    struct fixture f = { 0 };
+    struct iovec iov = {&byte, 1};
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+    struct fixture f = {0};
     struct cuda_extent *x = NULL;
     int fd = -1, ok = recvmsg(socket, &m, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&m);
 
     if (ok)
         memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
-    ok = ok && cuda_driver_open(&f.driver, &f.e) == 0 && cuda_device_find(f.driver, NULL, &f.device, &f.e) == 0 &&
+    ok = ok && cuda_driver_open(&f.driver, &f.e) == 0 &&
+         cuda_device_find(f.driver, NULL, &f.device, &f.e) == 0 &&
          cuda_space_new(f.driver, &f.device, MIB, &f.space, &f.e) == 0 &&
          cuda_extent_import(f.space, fd, MIB, CU_ACCESS_READ_WRITE, &x, &f.e) == 0 &&
          cuda_extent_write(x, 5, "child", 6, &f.e) == 0;
     _exit(ok ? 0 : 1);
 }
 
-/* Sent over a socket to a process that ends without unmapping: what it wrote is there, and its mapping is gone. */
+/* Sent over a socket to a process that ends without unmapping: what it wrote is there, and its mapping is
+ * gone. */
 static void test_another_process(void)
 {
     struct fixture f;
     _cleanup_(closep) int fd = -1;
-    char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 0, got[6];
-    struct iovec iov = { &byte, 1 };
-    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+    char control[CMSG_SPACE(sizeof(int))] = {0}, byte = 0, got[6];
+    struct iovec iov = {&byte, 1};
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     struct cuda_extent *x = NULL;
     int sockets[2], status;
@@ -252,7 +262,8 @@ static void test_another_process(void)
         in_child(sockets[1]);
     fixture_init(&f, MIB);
     CU_ASSERT_EQUAL_FATAL(cuda_extent_new(f.space, MIB, &fd, &f.e), 0);
-    *c = (struct cmsghdr) { .cmsg_len = CMSG_LEN(sizeof(fd)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+    *c =
+        (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(fd)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(c), &fd, sizeof(fd));
     CU_ASSERT_EQUAL(sendmsg(sockets[0], &m, 0), 1);
     CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
@@ -268,7 +279,8 @@ static void test_another_process(void)
 
 const char test_suite[] = "gpu extents";
 const struct test_case test_cases[] = {
-    TEST(test_two_mappings_share_bytes), TEST(test_a_descriptor_keeps_memory), TEST(test_addresses_are_reused),
-    TEST(test_writing_is_asked_for),
-    TEST(test_what_is_refused), TEST(test_every_failing_call), TEST(test_another_process), TEST_END,
+    TEST(test_two_mappings_share_bytes), TEST(test_a_descriptor_keeps_memory),
+    TEST(test_addresses_are_reused),     TEST(test_writing_is_asked_for),
+    TEST(test_what_is_refused),          TEST(test_every_failing_call),
+    TEST(test_another_process),          TEST_END,
 };

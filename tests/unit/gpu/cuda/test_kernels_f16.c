@@ -1,11 +1,12 @@
 /*
- * The binary16 baseline of the GPU benches, run on the CPU, against attention in binary64 over the same binary16 keys and
- * values: a baseline that left something out would flatter us.
+ * The binary16 baseline of the GPU benches, run on the CPU, against attention in binary64 over the same
+ * binary16 keys and values: a baseline that left something out would flatter us.
  *
- * Tolerance. Queries of about 1 per coordinate times scale and weights below 1 are rounded to binary16, by 2^-12 of themselves
- * in the mean; scores of about 1 move by 2^-12, weights by that and by their own rounding, the output, an average of numbers
- * of about 1, by less than three times that in the mean. Its largest coordinate of thousands is taken: four times that. One key
- * of 200 left out would move it by 5e-3, and most tests have fewer.
+ * Tolerance. Queries of about 1 per coordinate times scale and weights below 1 are rounded to binary16, by
+ * 2^-12 of themselves in the mean; scores of about 1 move by 2^-12, weights by that and by their own
+ * rounding, the output, an average of numbers of about 1, by less than three times that in the mean. Its
+ * largest coordinate of thousands is taken: four times that. One key of 200 left out would move it by 5e-3,
+ * and most tests have fewer.
  */
 #include <math.h>
 #include <stdio.h>
@@ -71,10 +72,19 @@ static void check(uint32_t d, uint32_t group, uint32_t n_keys, uint32_t n_splits
     uint32_t ld = n_keys + 3;
     float *q = need((size_t) SEQS * HEADS * group * d * sizeof(float));
     struct f16_attend a = {
-        .d = d, .group = group, .n_kv_heads = HEADS, .n_keys = n_keys, .ld = ld, .n_splits = n_splits,
-        .scale = 1 / sqrtf((float) d), .k = draw_rows(SEQS * HEADS, n_keys, ld, d), .v = draw_rows(SEQS * HEADS, n_keys, ld, d),
-        .q = q, .out = need((size_t) SEQS * HEADS * group * d * sizeof(float)),
-        .partials = need((size_t) SEQS * HEADS * n_splits * F16_WARPS * F16_PARTIAL_FLOATS(d) * sizeof(float)),
+        .d = d,
+        .group = group,
+        .n_kv_heads = HEADS,
+        .n_keys = n_keys,
+        .ld = ld,
+        .n_splits = n_splits,
+        .scale = 1 / sqrtf((float) d),
+        .k = draw_rows(SEQS * HEADS, n_keys, ld, d),
+        .v = draw_rows(SEQS * HEADS, n_keys, ld, d),
+        .q = q,
+        .out = need((size_t) SEQS * HEADS * group * d * sizeof(float)),
+        .partials =
+            need((size_t) SEQS * HEADS * n_splits * F16_WARPS * F16_PARTIAL_FLOATS(d) * sizeof(float)),
     };
 
     for (size_t i = 0; i < (size_t) SEQS * HEADS * group * d; i++)
@@ -97,7 +107,7 @@ static void check(uint32_t d, uint32_t group, uint32_t n_keys, uint32_t n_splits
 
 static void test_dimensions_and_groups(void)
 {
-    static const uint32_t dims[] = { 64, 128, 256 }, groups[] = { 1, 4, 7, 8, 16 };
+    static const uint32_t dims[] = {64, 128, 256}, groups[] = {1, 4, 7, 8, 16};
 
     for (size_t i = 0; i < 3; i++)
         for (size_t j = 0; j < 5; j++)
@@ -107,7 +117,7 @@ static void test_dimensions_and_groups(void)
 /* Tiles that end inside, shares without keys, one key. */
 static void test_lengths_and_splits(void)
 {
-    static const uint32_t lengths[] = { 1, 15, 16, 17, 63, 64, 130 };
+    static const uint32_t lengths[] = {1, 15, 16, 17, 63, 64, 130};
 
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
         for (uint32_t splits = 1; splits <= 3; splits++)
@@ -115,4 +125,5 @@ static void test_lengths_and_splits(void)
 }
 
 const char test_suite[] = "binary16 attention on the CPU";
-const struct test_case test_cases[] = { TEST(test_dimensions_and_groups), TEST(test_lengths_and_splits), TEST_END };
+const struct test_case test_cases[] = {TEST(test_dimensions_and_groups), TEST(test_lengths_and_splits),
+                                       TEST_END};

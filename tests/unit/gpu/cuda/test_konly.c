@@ -1,6 +1,6 @@
 /*
- * Packed keys beside binary16 values, run on the CPU, against attention in binary64 over pages whose values decode to those
- * values. Tolerance: test_attend_80.c's, and one more rounding of values by 2^-12.
+ * Packed keys beside binary16 values, run on the CPU, against attention in binary64 over pages whose values
+ * decode to those values. Tolerance: test_attend_80.c's, and one more rounding of values by 2^-12.
  */
 #include <math.h>
 #include <stdio.h>
@@ -48,8 +48,14 @@ static uint16_t *decode_values(const struct scene *s, size_t ld)
 
 static void check(uint32_t group, uint32_t key_rank, int bits, size_t n_pages, uint32_t n_splits)
 {
-    const struct shape shape = { .d = KONLY_D, .n_rot = KONLY_D, .group = group, .bits = bits, .key_rank = key_rank,
-                                 .n_pages = n_pages, .n_q = 1, .q_first = SIZE_MAX };
+    const struct shape shape = {.d = KONLY_D,
+                                .n_rot = KONLY_D,
+                                .group = group,
+                                .bits = bits,
+                                .key_rank = key_rank,
+                                .n_pages = n_pages,
+                                .n_q = 1,
+                                .q_first = SIZE_MAX};
     static const char *const names[] = {
 #define NAME(name, n_key_coords) #name,
         KONLY_ATTEND_KERNELS(NAME)
@@ -67,7 +73,8 @@ static void check(uint32_t group, uint32_t key_rank, int bits, size_t n_pages, u
     kernel_scene_init(&d, &s, n_splits, 1, &k.attend);
     k.ld = (uint32_t) (n_pages + 1) * CHUNK_TOKENS;
     k.v = v = decode_values(&s, k.ld);
-    k.attend.partials = partials = need((size_t) s.layout.shard.n_heads * n_splits * KONLY_PARTIAL_FLOATS * sizeof(float));
+    k.attend.partials = partials =
+        need((size_t) s.layout.shard.n_heads * n_splits * KONLY_PARTIAL_FLOATS * sizeof(float));
     on_cpu_launch(names[konly_kernel(&s.layout)], s.layout.shard.n_heads, n_splits, 1, PLAN_THREADS,
                   konly_shared_bytes(&s.layout), &k);
     on_cpu_launch("kvc_konly_merge", group, s.layout.shard.n_heads, 1, PLAN_THREADS, 16, &k);
@@ -76,7 +83,8 @@ static void check(uint32_t group, uint32_t key_rank, int bits, size_t n_pages, u
     limit = r.tolerance + 1.5 * sqrt(ROUNDINGS * pow(r.score_rounding, 2) + 2 * pow(r.weight_rounding, 2));
     CU_ASSERT_TRUE(r.error <= limit); /* false for NaN */
     if (!(r.error <= limit))
-        printf("    g %u rank %u bits %d pages %zu splits %u: %g > %g\n", group, key_rank, bits, n_pages, n_splits, r.error, limit);
+        printf("    g %u rank %u bits %d pages %zu splits %u: %g > %g\n", group, key_rank, bits, n_pages,
+               n_splits, r.error, limit);
     free(v);
     free(partials);
     kernel_scene_deinit(&d);
@@ -85,7 +93,7 @@ static void check(uint32_t group, uint32_t key_rank, int bits, size_t n_pages, u
 
 static void test_ranks_and_groups(void)
 {
-    static const uint32_t ranks[] = { 16, 32, 64, 128 };
+    static const uint32_t ranks[] = {16, 32, 64, 128};
 
     for (uint32_t i = 0; i < 4; i++)
         for (uint32_t group = 1 + i % 2; group <= 4; group += 2)
@@ -104,10 +112,13 @@ static void test_what_is_refused(void)
 {
     struct scene s;
 
-    scene_init(&s, &(struct shape) { .d = 128, .n_rot = 128, .group = 5, .bits = 2, .n_exact = 1, .n_q = 1, .q_first = SIZE_MAX });
+    scene_init(
+        &s, &(struct shape){
+                .d = 128, .n_rot = 128, .group = 5, .bits = 2, .n_exact = 1, .n_q = 1, .q_first = SIZE_MAX});
     CU_ASSERT_EQUAL(konly_kernel(&s.layout), KONLY_ATTEND_COUNT);
     scene_deinit(&s);
 }
 
 const char test_suite[] = "packed keys beside binary16 values on the CPU";
-const struct test_case test_cases[] = { TEST(test_ranks_and_groups), TEST(test_lengths), TEST(test_what_is_refused), TEST_END };
+const struct test_case test_cases[] = {TEST(test_ranks_and_groups), TEST(test_lengths),
+                                       TEST(test_what_is_refused), TEST_END};

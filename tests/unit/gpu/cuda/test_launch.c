@@ -1,6 +1,6 @@
 /*
- * Two processes and one page: one appends keys and values to a sequence whose pages lie in an extent of GPU memory, another maps
- * the same memory for reading, checks it and attends to it.
+ * Two processes and one page: one appends keys and values to a sequence whose pages lie in an extent of GPU
+ * memory, another maps the same memory for reading, checks it and attends to it.
  */
 #include <errno.h>
 #include <math.h>
@@ -23,16 +23,28 @@
 #include "tests/unit/gpu/oracle.h"
 #include "tests/unit/gpu/view.h"
 
-enum { N_LAYERS = 2, N_KV = 2, GROUP = 3, DIM = 64, N_PAGES = 3, N_EXACT = 5, N_SINK = 4, EXTENT_BYTES = 2 << 20 };
-enum { N_TOKENS = (N_PAGES + 1) * CHUNK_TOKENS, TAIL_ROWS = N_TOKENS + 1 }; /* the last chunk is not packed yet */
+enum {
+    N_LAYERS = 2,
+    N_KV = 2,
+    GROUP = 3,
+    DIM = 64,
+    N_PAGES = 3,
+    N_EXACT = 5,
+    N_SINK = 4,
+    EXTENT_BYTES = 2 << 20
+};
+enum {
+    N_TOKENS = (N_PAGES + 1) * CHUNK_TOKENS,
+    TAIL_ROWS = N_TOKENS + 1
+}; /* the last chunk is not packed yet */
 
 /* What both processes know: made before the fork. */
 struct scene {
     struct view view;
     struct page_layout layout;
-    float *x[2];                /* [N_TOKENS][N_KV][DIM], the same in every layer */
-    uint16_t *exact[2];         /* [N_KV][N_EXACT][DIM] */
-    float *q;                   /* [N_KV * GROUP][DIM] */
+    float *x[2];        /* [N_TOKENS][N_KV][DIM], the same in every layer */
+    uint16_t *exact[2]; /* [N_KV][N_EXACT][DIM] */
+    float *q;           /* [N_KV * GROUP][DIM] */
     size_t slot_bytes;
 };
 
@@ -48,11 +60,13 @@ static float *draw(size_t n)
 
 static void scene_init(struct scene *s)
 {
-    struct view_options o = { .geometry = view_geometry(N_LAYERS, N_KV * GROUP, N_KV, DIM, DIM), .n_sink = N_SINK,
-                              .v_from = PREDICT_HEAD, .bits = -1 };
+    struct view_options o = {.geometry = view_geometry(N_LAYERS, N_KV * GROUP, N_KV, DIM, DIM),
+                             .n_sink = N_SINK,
+                             .v_from = PREDICT_HEAD,
+                             .bits = -1};
 
     view_init(&s->view, &o);
-    assert(page_layout_init(&s->layout, &s->view.table, (struct shard) { 0, N_KV }) == 0);
+    assert(page_layout_init(&s->layout, &s->view.table, (struct shard){0, N_KV}) == 0);
     for (int side = 0; side < 2; side++)
         s->x[side] = draw((size_t) N_TOKENS * N_KV * DIM);
     s->q = draw((size_t) N_KV * GROUP * DIM);
@@ -65,8 +79,9 @@ static void scene_init(struct scene *s)
             s->exact[side][i] = f32_to_f16(x[i]);
         free(x);
     }
-    s->slot_bytes = s->layout.slot_bytes[PAGE_FIRST] > s->layout.slot_bytes[PAGE_REST] ? s->layout.slot_bytes[PAGE_FIRST]
-                                                                                       : s->layout.slot_bytes[PAGE_REST];
+    s->slot_bytes = s->layout.slot_bytes[PAGE_FIRST] > s->layout.slot_bytes[PAGE_REST]
+                        ? s->layout.slot_bytes[PAGE_FIRST]
+                        : s->layout.slot_bytes[PAGE_REST];
 }
 
 static void scene_deinit(struct scene *s)
@@ -85,17 +100,21 @@ static size_t payload_at(const struct scene *s, size_t page)
     return page * s->slot_bytes + PAGE_HEADER_BYTES;
 }
 
-/* ---- writer ------------------------------------------------------------------------------------------------------ */
+/* ---- writer ---- */
 
-/* Appends all tokens to a sequence whose pages lie where they will stay, and one more, before which chunks are packed. */
-static bool write_pages(struct end *d, struct cuda_extent *x, const struct scene *s, uint32_t ret_crc[N_PAGES])
+/* Appends all tokens to a sequence whose pages lie where they will stay, and one more, before which chunks
+ * are packed. */
+static bool write_pages(struct end *d, struct cuda_extent *x, const struct scene *s,
+                        uint32_t ret_crc[N_PAGES])
 {
-    size_t tail = (size_t) N_KV * TAIL_ROWS * DIM * sizeof(uint16_t), piece = (size_t) N_TOKENS * N_KV * DIM * sizeof(float);
-    struct plan_append a = { .table = (const struct plan_table *) (uintptr_t) end_put_table(d, &s->layout), .dtype = PLAN_F32 };
+    size_t tail = (size_t) N_KV * TAIL_ROWS * DIM * sizeof(uint16_t),
+           piece = (size_t) N_TOKENS * N_KV * DIM * sizeof(float);
+    struct plan_append a = {.table = (const struct plan_table *) (uintptr_t) end_put_table(d, &s->layout),
+                            .dtype = PLAN_F32};
     uint8_t *payloads[N_PAGES];
     uint32_t zero = 0, faults;
-    struct plan_seq seq = { .n_claimed = N_PAGES, .exact_ld = TAIL_ROWS };
-    struct plan_crc crc = { .n = 1 };
+    struct plan_seq seq = {.n_claimed = N_PAGES, .exact_ld = TAIL_ROWS};
+    struct plan_crc crc = {.n = 1};
     cu_ptr list, sums = end_put(d, NULL, N_PAGES * sizeof(uint32_t));
 
     for (size_t i = 0; i < N_PAGES; i++)
@@ -127,12 +146,12 @@ static bool write_pages(struct end *d, struct cuda_extent *x, const struct scene
     return faults == 0;
 }
 
-/* ---- reader ------------------------------------------------------------------------------------------------------ */
+/* ---- reader ---- */
 
 /* One page as the CPU packs it. */
 static void pack_on_cpu(const struct scene *s, size_t page, uint8_t *payload, struct chunk_work *w)
 {
-    struct encode_counts counts = { 0 };
+    struct encode_counts counts = {0};
     float x[CHUNK_TOKENS * DIM];
 
     for (uint32_t n = 0; n < N_LAYERS * 2 * N_KV; n++) {
@@ -142,19 +161,21 @@ static void pack_on_cpu(const struct scene *s, size_t page, uint8_t *payload, st
 
         for (uint32_t i = 0; i < CHUNK_TOKENS * DIM; i++) {
             uint32_t col = i % DIM, is_sink = page == 0 && i / DIM < N_SINK;
-            uint16_t row = f32_to_f16(s->x[side][((page * CHUNK_TOKENS + i / DIM) * N_KV + head) * DIM + col] - c->mean[col]);
+            uint16_t row = f32_to_f16(
+                s->x[side][((page * CHUNK_TOKENS + i / DIM) * N_KV + head) * DIM + col] - c->mean[col]);
 
             x[i] = is_sink ? c->enc_mean[col] : c->mean[col] + f16_to_f32(row);
             if (is_sink)
                 memcpy(sinks + i * sizeof(row), &row, sizeof(row));
         }
-        assert((side ? chunk_encode_values : chunk_encode_keys)(&s->layout, layer, head, x, DIM, payload, &counts, w) == 0);
+        assert((side ? chunk_encode_values : chunk_encode_keys)(&s->layout, layer, head, x, DIM, payload,
+                                                                &counts, w) == 0);
     }
 }
 
 /* The pages as bytes, and their checksums: they are what the CPU packs from the same vectors. */
-static bool compare_pages(struct end *d, struct cuda_extent *x, const struct scene *s, const uint32_t crc[N_PAGES],
-                          uint8_t *pages[N_PAGES])
+static bool compare_pages(struct end *d, struct cuda_extent *x, const struct scene *s,
+                          const uint32_t crc[N_PAGES], uint8_t *pages[N_PAGES])
 {
     struct chunk_work w;
     bool same = true;
@@ -175,15 +196,21 @@ static bool compare_pages(struct end *d, struct cuda_extent *x, const struct sce
     return same;
 }
 
-/* One query against the mapped pages, and its error in what oracle.c allows (tests/unit/gpu/cuda/test_kernels.c). */
-static bool attend_to_pages(struct end *d, struct cuda_extent *x, const struct scene *s, uint8_t *const pages[N_PAGES])
+/* One query against the mapped pages, and its error in what oracle.c allows
+ * (tests/unit/gpu/cuda/test_kernels.c). */
+static bool attend_to_pages(struct end *d, struct cuda_extent *x, const struct scene *s,
+                            uint8_t *const pages[N_PAGES])
 {
-    size_t floats = (size_t) N_KV * GROUP * DIM, n_splits = 2, tail = (size_t) N_KV * N_EXACT * DIM * sizeof(uint16_t);
-    size_t partials = N_KV * n_splits * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), DIM) * sizeof(float);
+    size_t floats = (size_t) N_KV * GROUP * DIM, n_splits = 2,
+           tail = (size_t) N_KV * N_EXACT * DIM * sizeof(uint16_t);
+    size_t partials =
+        N_KV * n_splits * PLAN_PARTIAL_FLOATS(plan_columns_max(&s->layout), DIM) * sizeof(float);
     uint8_t *payloads[N_PAGES];
-    struct plan_seq seq = { .n_claimed = N_PAGES, .n_pages = N_PAGES, .n_exact = N_EXACT, .exact_ld = N_EXACT };
-    struct plan_attend plan = { .table = (const struct plan_table *) (uintptr_t) end_put_table(d, &s->layout), .layer = 1,
-                                .n_splits = (uint32_t) n_splits, .n_q = 1 };
+    struct plan_seq seq = {.n_claimed = N_PAGES, .n_pages = N_PAGES, .n_exact = N_EXACT, .exact_ld = N_EXACT};
+    struct plan_attend plan = {.table = (const struct plan_table *) (uintptr_t) end_put_table(d, &s->layout),
+                               .layer = 1,
+                               .n_splits = (uint32_t) n_splits,
+                               .n_q = 1};
     cu_ptr out = end_put(d, NULL, floats * sizeof(float));
     float *got = malloc(floats * sizeof(*got));
     bool ok = true;
@@ -195,20 +222,33 @@ static bool attend_to_pages(struct end *d, struct cuda_extent *x, const struct s
     seq.exact_k = (uint16_t *) (uintptr_t) end_put(d, s->exact[SIDE_K], tail);
     seq.exact_v = (uint16_t *) (uintptr_t) end_put(d, s->exact[SIDE_V], tail);
     plan.partials = (float *) (uintptr_t) end_put(d, NULL, partials);
-    plan.items[0] = (struct plan_item) {
+    plan.items[0] = (struct plan_item){
         .seq = (const struct plan_seq *) (uintptr_t) end_put(d, &seq, sizeof(seq)),
-        .q = (const float *) (uintptr_t) end_put(d, s->q, floats * sizeof(float)), .out = (float *) (uintptr_t) out, .n_q = 1,
+        .q = (const float *) (uintptr_t) end_put(d, s->q, floats * sizeof(float)),
+        .out = (float *) (uintptr_t) out,
+        .n_q = 1,
     };
     end_ok(d, cuda_attend(d->kernels, &s->layout, &plan, 1, NULL, &d->e));
     end_get(d, got, out, floats * sizeof(float));
     for (uint32_t head = 0; head < N_KV; head++) {
         const struct attend_args a = {
-            .layout = &s->layout, .layer = 1, .head = head, .payloads = (const uint8_t *const *) pages, .n_pages = N_PAGES,
-            .n_sink = N_SINK, .exact_k = s->exact[0] + (size_t) head * N_EXACT * DIM,
-            .exact_v = s->exact[1] + (size_t) head * N_EXACT * DIM, .exact_stride = DIM,
-            .exact_first = N_PAGES * CHUNK_TOKENS, .n_exact = N_EXACT, .q = s->q + (size_t) head * GROUP * DIM,
-            .q_stride = GROUP * DIM, .q_first = N_PAGES * CHUNK_TOKENS + N_EXACT - 1, .n_q = 1,
-            .out = got + (size_t) head * GROUP * DIM, .out_stride = GROUP * DIM,
+            .layout = &s->layout,
+            .layer = 1,
+            .head = head,
+            .payloads = (const uint8_t *const *) pages,
+            .n_pages = N_PAGES,
+            .n_sink = N_SINK,
+            .exact_k = s->exact[0] + (size_t) head * N_EXACT * DIM,
+            .exact_v = s->exact[1] + (size_t) head * N_EXACT * DIM,
+            .exact_stride = DIM,
+            .exact_first = N_PAGES * CHUNK_TOKENS,
+            .n_exact = N_EXACT,
+            .q = s->q + (size_t) head * GROUP * DIM,
+            .q_stride = GROUP * DIM,
+            .q_first = N_PAGES * CHUNK_TOKENS + N_EXACT - 1,
+            .n_q = 1,
+            .out = got + (size_t) head * GROUP * DIM,
+            .out_stride = GROUP * DIM,
         };
         struct oracle_report r = oracle_packed(&a, NULL);
 
@@ -223,9 +263,10 @@ static void reader_main(int socket, const struct scene *s)
 {
     uint32_t crc[N_PAGES];
     char control[CMSG_SPACE(sizeof(int))];
-    struct iovec iov = { crc, sizeof(crc) };
-    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-    uint8_t *pages[N_PAGES] = { NULL };
+    struct iovec iov = {crc, sizeof(crc)};
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+    uint8_t *pages[N_PAGES] = {NULL};
     struct cuda_extent *x;
     struct end d;
     int fd = -1;
@@ -249,12 +290,14 @@ static void reader_main(int socket, const struct scene *s)
 
 static void send_fd(int socket, int fd, uint32_t crc[N_PAGES])
 {
-    char control[CMSG_SPACE(sizeof(int))] = { 0 };
-    struct iovec iov = { crc, N_PAGES * sizeof(*crc) };
-    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+    char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec iov = {crc, N_PAGES * sizeof(*crc)};
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
-    *c = (struct cmsghdr) { .cmsg_len = CMSG_LEN(sizeof(fd)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+    *c =
+        (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(fd)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(c), &fd, sizeof(fd));
     CU_ASSERT_EQUAL(sendmsg(socket, &m, 0), (ssize_t) iov.iov_len);
 }
@@ -292,7 +335,7 @@ static void test_one_writes_another_reads(void)
 /* A kernel that cannot be loaded or launched: an errno and a sentence, and everything can still be closed. */
 static void test_failing_launches(void)
 {
-    static const char *const calls[] = { "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel" };
+    static const char *const calls[] = {"cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"};
     struct scene s;
 
     if (getenv("TEST_GPU"))
@@ -310,10 +353,11 @@ static void test_failing_launches(void)
         if (ok) { /* nothing to do: no launch; then one that is well, and one that is not */
             cu_ptr at = end_put(&d, NULL, sizeof(uint32_t));
 
-            CU_ASSERT_EQUAL(cuda_read(d.kernels, &s.layout, &(struct plan_read) { 0 }, NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_crc(d.kernels, &(struct plan_crc) { 0 }, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_read(d.kernels, &s.layout, &(struct plan_read){0}, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_crc(d.kernels, &(struct plan_crc){0}, NULL, &d.e), 0);
             CU_ASSERT_EQUAL(cuda_poke(d.kernels, at, NULL, 0, NULL, &d.e), 0);
-            CU_ASSERT_EQUAL(cuda_attend(d.kernels, &s.layout, &(struct plan_attend) { .n_q = 1 }, 0, NULL, &d.e), 0);
+            CU_ASSERT_EQUAL(cuda_attend(d.kernels, &s.layout, &(struct plan_attend){.n_q = 1}, 0, NULL, &d.e),
+                            0);
             CU_ASSERT_EQUAL(cuda_poke(d.kernels, at, setting, sizeof(uint32_t), NULL, &d.e), 0);
             CU_ASSERT_EQUAL(cuda_poke(d.kernels, at, setting, sizeof(uint32_t), NULL, &d.e), -EIO);
         }
@@ -335,24 +379,31 @@ static void test_choice_of_kernel(void)
         const char *want;
         unsigned n_blocks;
     } cases[] = {
-        { "90", 64, 3, PREDICT_HEAD, 1, "kvc_attend90_64_rows_8", 3 },   { "90", 64, 3, PREDICT_NONE, 9, "kvc_attend90_64_rows_16", 2 },
-        { "90", 128, 8, PREDICT_NONE, 1, "kvc_attend90_128_rows_8", 2 }, { "90", 256, 16, PREDICT_HEAD, 1, "kvc_attend90_256_rows_16", 1 },
-        { "90", 96, 4, PREDICT_HEAD, 1, "kvc_attend_128_rows_8", 2 },    { "90", 64, 3, PREDICT_LAYER, 1, "kvc_attend_128_rows_8", 2 },
-        { "80", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4", 3 },   { "100", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4", 3 },
-        { "80", 64, 5, PREDICT_HEAD, 9, "kvc_attend80_64_rows_16", 2 },  { "80", 256, 16, PREDICT_NONE, 1, "kvc_attend_256_rows_16", 2 },
+        {"90", 64, 3, PREDICT_HEAD, 1, "kvc_attend90_64_rows_8", 3},
+        {"90", 64, 3, PREDICT_NONE, 9, "kvc_attend90_64_rows_16", 2},
+        {"90", 128, 8, PREDICT_NONE, 1, "kvc_attend90_128_rows_8", 2},
+        {"90", 256, 16, PREDICT_HEAD, 1, "kvc_attend90_256_rows_16", 1},
+        {"90", 96, 4, PREDICT_HEAD, 1, "kvc_attend_128_rows_8", 2},
+        {"90", 64, 3, PREDICT_LAYER, 1, "kvc_attend_128_rows_8", 2},
+        {"80", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4", 3},
+        {"100", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4", 3},
+        {"80", 64, 5, PREDICT_HEAD, 9, "kvc_attend80_64_rows_16", 2},
+        {"80", 256, 16, PREDICT_NONE, 1, "kvc_attend_256_rows_16", 2},
     };
 
     if (getenv("TEST_GPU"))
         return;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct view_options o = { .geometry = view_geometry(1, N_KV * cases[i].group, N_KV, cases[i].dim, cases[i].dim),
-                                  .v_from = cases[i].v_from, .bits = 2 };
+        struct view_options o = {
+            .geometry = view_geometry(1, N_KV * cases[i].group, N_KV, cases[i].dim, cases[i].dim),
+            .v_from = cases[i].v_from,
+            .bits = 2};
         struct page_layout layout;
         struct view view;
         struct end d;
 
         view_init(&view, &o);
-        assert(page_layout_init(&layout, &view.table, (struct shard) { 0, N_KV }) == 0);
+        assert(page_layout_init(&layout, &view.table, (struct shard){0, N_KV}) == 0);
         CU_ASSERT_EQUAL(setenv("STANDIN_COMPUTE", cases[i].compute, 1), 0);
         CU_ASSERT_TRUE(end_init(&d, EXTENT_BYTES));
         CU_ASSERT_STRING_EQUAL(cuda_attend_name(d.kernels, &layout, cases[i].n_q), cases[i].want);
@@ -365,4 +416,5 @@ static void test_choice_of_kernel(void)
 }
 
 const char test_suite[] = "gpu launches";
-const struct test_case test_cases[] = { TEST(test_one_writes_another_reads), TEST(test_failing_launches), TEST(test_choice_of_kernel), TEST_END };
+const struct test_case test_cases[] = {TEST(test_one_writes_another_reads), TEST(test_failing_launches),
+                                       TEST(test_choice_of_kernel), TEST_END};

@@ -1,6 +1,6 @@
 /*
- * Memory of cuMemAlloc() as an extent, by handles, on the stand-in driver: what may be exported, what another process opens, what
- * is refused, what is left open.
+ * Memory of cuMemAlloc() as an extent, by handles, on the stand-in driver: what may be exported, what another
+ * process opens, what is refused, what is left open.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,8 +25,9 @@ struct fixture {
 
 static bool fixture_init(struct fixture *f)
 {
-    *f = (struct fixture) { 0 };
-    return cuda_driver_open(&f->driver, &f->e) == 0 && cuda_device_find(f->driver, NULL, &f->device, &f->e) == 0 &&
+    *f = (struct fixture){0};
+    return cuda_driver_open(&f->driver, &f->e) == 0 &&
+           cuda_device_find(f->driver, NULL, &f->device, &f->e) == 0 &&
            cuda_space_new(f->driver, &f->device, 8 * UNIT, &f->space, &f->e) == 0;
 }
 
@@ -49,7 +50,7 @@ static cu_ptr take(struct fixture *f, size_t bytes)
 /* Refused with a sentence that has @word, and nothing is written. */
 static void expect_refusal(struct fixture *f, cu_ptr at, size_t bytes, int err, const char *word)
 {
-    struct cu_ipc_mem_handle handle = { "as it was" };
+    struct cu_ipc_mem_handle handle = {"as it was"};
 
     errmsg_clear(&f->e);
     CU_ASSERT_EQUAL(cuda_legacy_export(f->space, at, bytes, &handle, &f->e), err);
@@ -80,7 +81,8 @@ static void test_what_can_be_exported(void)
     CU_ASSERT_EQUAL_FATAL(cuda_extent_import(f.space, take_fd(&fd), UNIT, CU_ACCESS_READ_WRITE, &x, &f.e), 0);
     expect_refusal(&f, cuda_extent_address(x), UNIT, -EINVAL, "cudaMalloc");
     x = cuda_extent_free(x);
-    CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", "cuPointerGetAttribute:1:1", 1), 0); /* one that does not know the attribute */
+    CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", "cuPointerGetAttribute:1:1", 1),
+                    0); /* one that does not know the attribute */
     fixture_deinit(&f);
     CU_ASSERT_TRUE_FATAL(fixture_init(&f));
     at = take(&f, UNIT);
@@ -101,10 +103,12 @@ static int borrower(int from, int to)
         return 1;
     if (cuda_extent_open(f.space, &handle, 2 * UNIT, &x, &f.e) != -EBADMSG || x)
         return 2;
-    if (cuda_extent_open(f.space, &handle, UNIT, &x, &f.e) != 0 || cuda_extent_open(f.space, &handle, UNIT, &y, &f.e) != 0)
+    if (cuda_extent_open(f.space, &handle, UNIT, &x, &f.e) != 0 ||
+        cuda_extent_open(f.space, &handle, UNIT, &y, &f.e) != 0)
         return 3;
     y = cuda_extent_free(y); /* counted */
-    if (cuda_extent_bytes(x) != UNIT || cuda_extent_read(x, UNIT - 6, got, 6, &f.e) != 0 || strcmp(got, "owner") != 0)
+    if (cuda_extent_bytes(x) != UNIT || cuda_extent_read(x, UNIT - 6, got, 6, &f.e) != 0 ||
+        strcmp(got, "owner") != 0)
         return 4;
     if (cuda_extent_allow_write(x, &f.e) != 0 || cuda_extent_write(x, 0, "other", 6, &f.e) != 0)
         return 5;
@@ -134,8 +138,9 @@ static void owner(int to, int from)
     good = cuda_legacy_export(f.space, at, UNIT, &handle, &f.e) == 0 &&
            cuda_extent_open(f.space, &handle, UNIT, &x, &f.e) == -ESTALE && !x && /* not in its own process */
            cuda_extent_borrow(f.space, at, UNIT, &own, &f.e) == 0 && cuda_extent_address(own) == at &&
-           cuda_extent_write(own, UNIT - 6, "owner", 6, &f.e) == 0 && write(to, &handle, sizeof(handle)) == sizeof(handle) &&
-           read(from, &byte, 1) == 1 && cuda_extent_read(own, 0, got, 6, &f.e) == 0 && strcmp(got, "other") == 0;
+           cuda_extent_write(own, UNIT - 6, "owner", 6, &f.e) == 0 &&
+           write(to, &handle, sizeof(handle)) == sizeof(handle) && read(from, &byte, 1) == 1 &&
+           cuda_extent_read(own, 0, got, 6, &f.e) == 0 && strcmp(got, "other") == 0;
     own = cuda_extent_free(own);
     good = good && standin_look().allocations == 1; /* the memory is the caller's still */
     fixture_deinit(&f);
@@ -171,4 +176,5 @@ static void test_between_processes(void)
 }
 
 const char test_suite[] = "cuda_legacy";
-const struct test_case test_cases[] = { TEST(test_what_can_be_exported), TEST(test_between_processes), TEST_END };
+const struct test_case test_cases[] = {TEST(test_what_can_be_exported), TEST(test_between_processes),
+                                       TEST_END};

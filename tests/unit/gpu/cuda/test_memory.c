@@ -9,7 +9,7 @@
 /* Also more than one launch takes; what stands before and behind stays. */
 static void test_poke(void)
 {
-    static const size_t words[] = { 0, 1, 5, PLAN_POKE_WORDS, PLAN_POKE_WORDS + 1, 1000 };
+    static const size_t words[] = {0, 1, 5, PLAN_POKE_WORDS, PLAN_POKE_WORDS + 1, 1000};
     uint32_t from[1000], got[1002], want[1002];
     struct end d;
 
@@ -21,7 +21,8 @@ static void test_poke(void)
         at = end_put(&d, want, sizeof(want));
         for (size_t x = 0; x < words[i]; x++)
             want[1 + x] = from[x] = (uint32_t) test_rand();
-        end_ok(&d, cuda_poke(d.kernels, at + sizeof(uint32_t), from, words[i] * sizeof(uint32_t), NULL, &d.e));
+        end_ok(&d,
+               cuda_poke(d.kernels, at + sizeof(uint32_t), from, words[i] * sizeof(uint32_t), NULL, &d.e));
         memset(from, 0, sizeof(from)); /* they may go at once */
         end_get(&d, got, at, sizeof(got));
         CU_ASSERT_EQUAL(memcmp(want, got, sizeof(got)), 0);
@@ -36,7 +37,7 @@ static void check_crc(struct end *d, size_t bytes)
     uint8_t *x = malloc(N * bytes + 1);
     const uint8_t *at[N];
     uint32_t got[N + 1];
-    struct plan_crc c = { .bytes = bytes, .n = N };
+    struct plan_crc c = {.bytes = bytes, .n = N};
     cu_ptr data, ret;
 
     assert(x);
@@ -63,7 +64,8 @@ static void check_crc(struct end *d, size_t bytes)
 /* Shares of one word, of a few, one beyond whole passes, several blocks with the last one short. */
 static void test_crc(void)
 {
-    static const size_t words[] = { 0, 1, 2, 255, 256, 257, 1000, 4096, (128 << 10) / 4 + 3, 3 * (128 << 10) / 4 + 700 };
+    static const size_t words[] = {
+        0, 1, 2, 255, 256, 257, 1000, 4096, (128 << 10) / 4 + 3, 3 * (128 << 10) / 4 + 700};
     struct end d;
 
     CU_ASSERT_TRUE_FATAL(end_init(&d, 1));
@@ -77,7 +79,7 @@ static void test_known_crc(void)
 {
     uint8_t bytes[2][32];
     const uint8_t *at[2];
-    struct plan_crc c = { .bytes = 32, .n = 2 };
+    struct plan_crc c = {.bytes = 32, .n = 2};
     uint32_t got[2];
     struct end d;
     cu_ptr data, ret;
@@ -99,4 +101,4 @@ static void test_known_crc(void)
 }
 
 const char test_suite[] = "bytes in GPU memory";
-const struct test_case test_cases[] = { TEST(test_poke), TEST(test_crc), TEST(test_known_crc), TEST_END };
+const struct test_case test_cases[] = {TEST(test_poke), TEST(test_crc), TEST(test_known_crc), TEST_END};

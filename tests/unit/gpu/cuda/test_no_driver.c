@@ -1,4 +1,5 @@
-/* A machine without a driver, and one whose driver is too old: run with a library path that holds nothing, or an old one. */
+/* A machine without a driver, and one whose driver is too old: run with a library path that holds nothing, or
+ * an old one. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@ static void test_a_sentence(void)
 {
     const char *what = getenv("TEST_DRIVER");
     struct cuda_driver *d = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int r = cuda_driver_open(&d, &e);
 
     if (r == 0) { /* no library path can hide a driver that is really installed */
@@ -27,4 +28,4 @@ static void test_a_sentence(void)
 }
 
 const char test_suite[] = "no gpu driver";
-const struct test_case test_cases[] = { TEST(test_a_sentence), TEST_END };
+const struct test_case test_cases[] = {TEST(test_a_sentence), TEST_END};

@@ -1,6 +1,6 @@
 /*
- * The rules of the driver that gpu/cuda/ and its users live by, as the stand-in enforces them: async work and captures of it,
- * sharing by legacy handles, a GPU that is lost. Other tests rely on a breach being seen.
+ * The rules of the driver that gpu/cuda/ and its users live by, as the stand-in enforces them: async work and
+ * captures of it, sharing by legacy handles, a GPU that is lost. Other tests rely on a breach being seen.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -28,10 +28,11 @@ static bool fixture_init(struct fixture *f)
 {
     struct cuda_device_info device;
 
-    *f = (struct fixture) { 0 };
-    return cuda_driver_open(&f->driver, &f->e) == 0 && cuda_device_find(f->driver, NULL, &device, &f->e) == 0 &&
-           cuda_space_new(f->driver, &device, 1, &f->space, &f->e) == 0 && cuda_space_enter(f->space, &f->e) == 0 &&
-           graph_calls_find(f->driver->library, &f->graphs);
+    *f = (struct fixture){0};
+    return cuda_driver_open(&f->driver, &f->e) == 0 &&
+           cuda_device_find(f->driver, NULL, &device, &f->e) == 0 &&
+           cuda_space_new(f->driver, &device, 1, &f->space, &f->e) == 0 &&
+           cuda_space_enter(f->space, &f->e) == 0 && graph_calls_find(f->driver->library, &f->graphs);
 }
 
 static void fixture_deinit(struct fixture *f)
@@ -112,7 +113,8 @@ static void test_what_is_refused(void)
     fixture_deinit(&f);
 }
 
-/* What a stream captures has not run; what was launched runs as often as it is launched, on what lies there then. */
+/* What a stream captures has not run; what was launched runs as often as it is launched, on what lies there
+ * then. */
 static void test_captures_replay(void)
 {
     struct fixture f;
@@ -276,7 +278,8 @@ static void test_handles_between_processes(void)
     OK(d->mem_alloc(&a, BYTES));
     OK(d->copy_to_device(a + BYTES - 6, "owner", 6));
     OK(d->ipc_export(&handle, a));
-    CU_ASSERT_NOT_EQUAL(d->ipc_open(&own, handle, CU_IPC_LAZY_PEER_ACCESS), CU_SUCCESS); /* not in its own process */
+    CU_ASSERT_NOT_EQUAL(d->ipc_open(&own, handle, CU_IPC_LAZY_PEER_ACCESS),
+                        CU_SUCCESS); /* not in its own process */
     CU_ASSERT_EQUAL(write(down[1], &handle, sizeof(handle)), (ssize_t) sizeof(handle));
     CU_ASSERT_EQUAL(read(up[0], &byte, 1), 1);
     CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
@@ -305,8 +308,10 @@ static bool is_lost_by_a_fault(void)
 
     d = f.driver;
     ok = ok && d->mem_alloc(&a, BYTES) == CU_SUCCESS && d->mem_alloc(&b, BYTES) == CU_SUCCESS &&
-         d->stream_create(&stream, 0) == CU_SUCCESS && f.graphs.begin_capture(stream, CU_CAPTURE_RELAXED) == CU_SUCCESS &&
-         d->copy_async(b, a, BYTES, stream) == CU_SUCCESS && f.graphs.end_capture(stream, &graph) == CU_SUCCESS &&
+         d->stream_create(&stream, 0) == CU_SUCCESS &&
+         f.graphs.begin_capture(stream, CU_CAPTURE_RELAXED) == CU_SUCCESS &&
+         d->copy_async(b, a, BYTES, stream) == CU_SUCCESS &&
+         f.graphs.end_capture(stream, &graph) == CU_SUCCESS &&
          f.graphs.instantiate(&exec, graph, 0) == CU_SUCCESS && d->mem_free(a) == CU_SUCCESS &&
          f.graphs.launch(exec, stream) == CU_SUCCESS;
     return ok && d->stream_synchronize(stream) == CU_LAUNCH_FAILED && d->mem_free(b) == CU_LAUNCH_FAILED &&
@@ -333,6 +338,8 @@ static void test_a_lost_gpu(void)
 
 const char test_suite[] = "gpu driver rules";
 const struct test_case test_cases[] = {
-    TEST(test_async_work_in_order), TEST(test_what_is_refused), TEST(test_captures_replay), TEST(test_captures_end_by_breach),
-    TEST(test_what_pointers_are), TEST(test_handles_between_processes), TEST(test_a_lost_gpu), TEST_END,
+    TEST(test_async_work_in_order), TEST(test_what_is_refused),
+    TEST(test_captures_replay),     TEST(test_captures_end_by_breach),
+    TEST(test_what_pointers_are),   TEST(test_handles_between_processes),
+    TEST(test_a_lost_gpu),          TEST_END,
 };

@@ -1,6 +1,6 @@
 /*
- * The binary16 baseline of `kvcobra bench attend` against attention in binary64. It is only measured, but a baseline
- * that left something out would flatter us.
+ * The binary16 baseline of `kvcobra bench attend` against attention in binary64. It is only measured, but a
+ * baseline that left something out would flatter us.
  */
 #include "tools/bench/attend_f16.h"
 
@@ -38,8 +38,14 @@ static void cache_init(struct cache *c, size_t d, size_t group, size_t n_blocks)
     assert(c->q && c->out);
     for (size_t i = 0; i < group * d; i++)
         c->q[i] = (float) (test_rand_normal() / sqrt((double) d));
-    c->args = (struct attend_f16_args) {
-        .d = d, .group = group, .n_blocks = n_blocks, .k = c->k, .v = c->v, .q = c->q, .out = c->out,
+    c->args = (struct attend_f16_args){
+        .d = d,
+        .group = group,
+        .n_blocks = n_blocks,
+        .k = c->k,
+        .v = c->v,
+        .q = c->q,
+        .out = c->out,
     };
 }
 
@@ -82,13 +88,13 @@ static double row_error(const struct cache *c, size_t head)
 }
 
 /*
- * Sums of a few hundred terms of about 1 in binary32, rounded by 2^-24 each: 1e-5 has room for a hundred of them. One
- * key of 192 left out would move the output by 5e-3.
+ * Sums of a few hundred terms of about 1 in binary32, rounded by 2^-24 each: 1e-5 has room for a hundred of
+ * them. One key of 192 left out would move the output by 5e-3.
  */
 static void test_against_binary64(void)
 {
-    static const unsigned masks[] = { CPU_AVX2, CPU_AVX2 | CPU_AVX512 };
-    static const size_t dims[] = { 32, 64, 80, 128, 256 };
+    static const unsigned masks[] = {CPU_AVX2, CPU_AVX2 | CPU_AVX512};
+    static const size_t dims[] = {32, 64, 80, 128, 256};
 
     for (size_t m = 0; m < 2; m++)
         for (size_t i = 0; i < 5 && (masks[m] & ~cpu_capabilities()) == 0; i++)
@@ -109,4 +115,4 @@ static void test_selection(void)
 }
 
 const char test_suite[] = "attend_f16";
-const struct test_case test_cases[] = { TEST(test_against_binary64), TEST(test_selection), TEST_END };
+const struct test_case test_cases[] = {TEST(test_against_binary64), TEST(test_selection), TEST_END};

@@ -37,7 +37,7 @@ static void test_batch_cache(void)
     float q[SEQUENCES * Q], k[SEQUENCES * KV], v[SEQUENCES * KV], out[SEQUENCES * Q], want[Q];
     float all[TOKENS][SEQUENCES * (Q + 2 * KV)], got[TOKENS][SEQUENCES * Q];
     struct kv_cache b, x;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(batch_cache_new(&g, SEQUENCES, TOKENS, &batch, &e), 0);
     CU_ASSERT_EQUAL_FATAL(exact_cache_new(&g, TOKENS, &exact, &e), 0);
@@ -60,8 +60,9 @@ static void test_batch_cache(void)
     for (size_t s = 0; s < SEQUENCES; s++) {
         exact_cache_clear(exact);
         for (size_t t = 0; t < TOKENS; t++) {
-            CU_ASSERT_EQUAL(x.append(x.ctx, 1, all[t] + SEQUENCES * Q + s * KV, all[t] + SEQUENCES * (Q + KV) + s * KV,
-                                     1, &e), 0);
+            CU_ASSERT_EQUAL(x.append(x.ctx, 1, all[t] + SEQUENCES * Q + s * KV,
+                                     all[t] + SEQUENCES * (Q + KV) + s * KV, 1, &e),
+                            0);
             CU_ASSERT_EQUAL(x.attend(x.ctx, 1, all[t] + s * Q, 1, want, &e), 0);
             for (size_t i = 0; i < Q; i++) /* binary32 sums of at most 32 and 9 terms of size about 1 */
                 CU_ASSERT_DOUBLE_EQUAL((double) got[t][s * Q + i], (double) want[i], 2e-5);
@@ -78,10 +79,11 @@ static void test_layer_cache(void)
     _cleanup_(exact_cache_freep) struct exact_cache *exact = NULL;
     _cleanup_(table_unrefp) struct table *table = NULL;
     _cleanup_(freep) void *bytes = NULL;
-    float q[TOKENS * Q], k[TOKENS * KV], v[TOKENS * KV], coded[TOKENS * KV], out[TOKENS * Q], want[TOKENS * Q];
+    float q[TOKENS * Q], k[TOKENS * KV], v[TOKENS * KV], coded[TOKENS * KV], out[TOKENS * Q],
+        want[TOKENS * Q];
     const float *x, *x_hat;
     struct kv_cache ops, oracle;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n;
 
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&g, 1, 3, false, &bytes, &n), 0);
@@ -103,7 +105,8 @@ static void test_layer_cache(void)
     CU_ASSERT_EQUAL_FATAL(n, TOKENS - SINKS);
     CU_ASSERT_EQUAL(memcmp(x, v + SINKS * KV, (TOKENS - SINKS) * KV * sizeof(*x)), 0);
     memcpy(coded, v, sizeof(coded));
-    CU_ASSERT_EQUAL(depth_round_trip(table, 1, SIDE_V, v + SINKS * KV, coded + SINKS * KV, TOKENS - SINKS, KV), 0);
+    CU_ASSERT_EQUAL(
+        depth_round_trip(table, 1, SIDE_V, v + SINKS * KV, coded + SINKS * KV, TOKENS - SINKS, KV), 0);
     CU_ASSERT_EQUAL(memcmp(x_hat, coded + SINKS * KV, (TOKENS - SINKS) * KV * sizeof(*x)), 0);
     CU_ASSERT_NOT_EQUAL(memcmp(x, x_hat, (TOKENS - SINKS) * KV * sizeof(*x)), 0);
     CU_ASSERT_EQUAL(oracle.append(oracle.ctx, 1, k, coded, TOKENS, &e), 0);
@@ -125,7 +128,7 @@ static void test_round_trip(void)
     _cleanup_(table_unrefp) struct table *table = NULL;
     _cleanup_(freep) void *bytes = NULL;
     float x[5 * 72], x_hat[5 * 72];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n;
 
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&g, 2, 2.5, false, &bytes, &n), 0);
@@ -145,7 +148,8 @@ static void test_round_trip(void)
                 double z = 0;
 
                 for (size_t i = 0; i < 36; i++)
-                    z += (double) c->enc[j * 36 + i] * ((double) x[t * 72 + h * 36 + i] - (double) c->enc_mean[i]);
+                    z += (double) c->enc[j * 36 + i] *
+                         ((double) x[t * 72 + h * 36 + i] - (double) c->enc_mean[i]);
                 for (size_t i = 0; i < 36; i++)
                     want[i] += (double) c->dec[i * c->r + j] *
                                (double) l->value[levels_quantise(l, c->bits[j / 8], (float) z)];
@@ -156,14 +160,14 @@ static void test_round_trip(void)
 }
 
 /* KL of one measurement by the book: whole passes, logits of both, kl_of() of every position. */
-static double brute_kl(struct engine *en, const struct table *t, uint32_t layer, enum side side, const uint32_t *tokens,
-                       size_t n)
+static double brute_kl(struct engine *en, const struct table *t, uint32_t layer, enum side side,
+                       const uint32_t *tokens, size_t n)
 {
     const struct engine_info *info = engine_info(en);
     _cleanup_(layer_cache_freep) struct layer_cache *c = NULL;
     _cleanup_(freep) float *hidden = calloc(n * info->n_embd, sizeof(float));
     _cleanup_(freep) float *logits = calloc(2 * n * info->n_vocab, sizeof(float));
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct kv_cache ops;
     double sum = 0;
 
@@ -184,7 +188,7 @@ static double brute_kl(struct engine *en, const struct table *t, uint32_t layer,
 static void test_calibrate(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
-    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(corpus_deinit) struct corpus c = {0};
     _cleanup_(stats_freep) struct stats *s = NULL;
     _cleanup_(table_unrefp) struct table *t = NULL;
     _cleanup_(freep) void *bytes = NULL, *layer_bytes = NULL;
@@ -192,11 +196,11 @@ static void test_calibrate(void)
     struct stats_options so;
     struct solve_options o;
     struct solve_report report;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n_bytes, n = 0;
     double kl, got_kl = 0, D = 0;
-    struct corpus_options co = { .n_tokens = 1024, .window = 512, .want_held = true, .seed = 1 };
-    struct calibration cal = { .en = en, .corpus = &c, .seed = 3, .progress = &p };
+    struct corpus_options co = {.n_tokens = 1024, .window = 512, .want_held = true, .seed = 1};
+    struct calibration cal = {.en = en, .corpus = &c, .seed = 3, .progress = &p};
 
     CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &co, &p, &c, &e), 0);
     stats_options_default(&so, engine_geometry(en));
@@ -245,16 +249,16 @@ static void test_calibrate_gradients(void)
 {
     enum { WINDOW = 100 };
     _cleanup_(engine_freep) struct engine *en = open_tiny();
-    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(corpus_deinit) struct corpus c = {0};
     _cleanup_(stats_freep) struct stats *plain = NULL, *s = NULL;
     _cleanup_(backward_freep) struct backward *b = NULL;
     uint32_t hs = head_side_index(engine_geometry(en), 1, 0, SIDE_K), labels[WINDOW];
-    double want[32 * 32] = { 0 }, trace = 0;
+    double want[32 * 32] = {0}, trace = 0;
     struct progress p = silent();
-    struct corpus_options co = { .n_tokens = 3 * WINDOW, .window = WINDOW, .seed = 1 };
-    struct calibration cal = { .en = en, .corpus = &c, .progress = &p };
+    struct corpus_options co = {.n_tokens = 3 * WINDOW, .window = WINDOW, .seed = 1};
+    struct calibration cal = {.en = en, .corpus = &c, .progress = &p};
     struct stats_options so;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &co, &p, &c, &e), 0);
     stats_options_default(&so, engine_geometry(en));
@@ -263,20 +267,23 @@ static void test_calibrate_gradients(void)
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
     cal.stats = plain;
     CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
-    cal = (struct calibration) { .en = en, .stats = s, .corpus = &c, .gradients = true, .seed = 7, .progress = &p };
+    cal = (struct calibration){
+        .en = en, .stats = s, .corpus = &c, .gradients = true, .seed = 7, .progress = &p};
     CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
     CU_ASSERT(!stats_has_fisher(plain));
     CU_ASSERT(stats_has_fisher(s));
     CU_ASSERT_EQUAL(s->n_fisher, stats_tokens(s));
     CU_ASSERT_EQUAL(stats_tokens(s), 3 * (WINDOW - 4));
-    CU_ASSERT_EQUAL(memcmp(plain->scatter, s->scatter, head_side_count(&so.geometry) * 32 * 32 * sizeof(double)), 0);
+    CU_ASSERT_EQUAL(
+        memcmp(plain->scatter, s->scatter, head_side_count(&so.geometry) * 32 * 32 * sizeof(double)), 0);
 
     CU_ASSERT_EQUAL_FATAL(backward_new(en, WINDOW, &b, &e), 0);
     for (size_t i = 0; i < 3; i++) {
         struct sampler_state sampler;
 
         sampler_seed(&sampler, 7 ^ c.documents[i]);
-        CU_ASSERT_EQUAL(backward_run(b, corpus_window(&c, i), WINDOW, &sampler, labels, add_outer, want, &e), 0);
+        CU_ASSERT_EQUAL(backward_run(b, corpus_window(&c, i), WINDOW, &sampler, labels, add_outer, want, &e),
+                        0);
     }
     for (size_t i = 0; i < 32; i++)
         trace += want[i * 33];
@@ -295,28 +302,28 @@ static bool stop_now(void)
 static void expect_same_bytes(const struct stats *a, const struct stats *b)
 {
     uint8_t digest_a[DIGEST_BYTES], digest_b[DIGEST_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL(stats_digest(a, digest_a, &e), 0);
     CU_ASSERT_EQUAL(stats_digest(b, digest_b, &e), 0);
     CU_ASSERT_EQUAL(memcmp(digest_a, digest_b, DIGEST_BYTES), 0);
 }
 
-/* Stopped between windows, continued from its file, stopped while measuring depth weights, continued again: the same file,
- * gradients, samples that push each other out and depth weights among it, as in one go. */
+/* Stopped between windows, continued from its file, stopped while measuring depth weights, continued again:
+ * the same file, gradients, samples that push each other out and depth weights among it, as in one go. */
 static void test_resume(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
-    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(corpus_deinit) struct corpus c = {0};
     _cleanup_(stats_freep) struct stats *whole = NULL, *part = NULL, *s = NULL;
-    struct corpus_options co = { .n_tokens = 5 * 64, .window = 64, .want_held = true, .seed = 1 };
+    struct corpus_options co = {.n_tokens = 5 * 64, .window = 64, .want_held = true, .seed = 1};
     char path[] = "/tmp/kvc-test-resume-XXXXXX";
     uint8_t plan[DIGEST_BYTES], other[DIGEST_BYTES];
     struct progress p = silent();
     struct calibration cal;
     struct moments *none = NULL;
     struct stats_options so;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int fd = mkstemp(path);
 
     CU_ASSERT_FATAL(fd >= 0);
@@ -327,7 +334,8 @@ static void test_resume(void)
     so.want_output = true;
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &whole, &e), 0);
     CU_ASSERT_EQUAL_FATAL(stats_new(&so, &part, &e), 0);
-    cal = (struct calibration) { .en = en, .stats = whole, .corpus = &c, .gradients = true, .seed = 9, .progress = &p };
+    cal = (struct calibration){
+        .en = en, .stats = whole, .corpus = &c, .gradients = true, .seed = 9, .progress = &p};
     CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
     CU_ASSERT_EQUAL(calibrate_depth(&cal, &e), 0);
 
@@ -376,15 +384,15 @@ static void test_resume(void)
 static void test_moments_only(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
-    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(corpus_deinit) struct corpus c = {0};
     _cleanup_(stats_freep) struct stats *s = NULL;
     _cleanup_(moments_freep) struct moments *m = NULL;
-    struct corpus_options co = { .n_tokens = 3 * 64, .window = 64, .seed = 1 };
-    struct moments_options mo = { .geometry = *engine_geometry(en), .n_sink = 4 };
+    struct corpus_options co = {.n_tokens = 3 * 64, .window = 64, .seed = 1};
+    struct moments_options mo = {.geometry = *engine_geometry(en), .n_sink = 4};
     struct progress p = silent();
-    struct calibration cal = { .en = en, .corpus = &c, .progress = &p };
+    struct calibration cal = {.en = en, .corpus = &c, .progress = &p};
     struct stats_options so;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint32_t hs = head_side_index(engine_geometry(en), 2, 1, SIDE_V);
 
     CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &co, &p, &c, &e), 0);
@@ -394,7 +402,7 @@ static void test_moments_only(void)
     CU_ASSERT_EQUAL_FATAL(moments_new(&mo, &m, &e), 0);
     cal.stats = s;
     CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
-    cal = (struct calibration) { .en = en, .moments = m, .corpus = &c, .progress = &p };
+    cal = (struct calibration){.en = en, .moments = m, .corpus = &c, .progress = &p};
     CU_ASSERT_EQUAL(calibrate_windows(&cal, &e), 0);
     CU_ASSERT_EQUAL(moments_count(m, 2, 1), stats_tokens(s));
     for (size_t i = 0; i < 32; i++) {
@@ -402,13 +410,14 @@ static void test_moments_only(void)
 
         CU_ASSERT_DOUBLE_EQUAL(moments_mean(m, 2, 1)[32 + i], s->mean[hs * 32 + i], 1e-12);
         for (size_t j = 0; j <= i; j++) /* binary32 products of at most 60 rows on the other side */
-            CU_ASSERT_DOUBLE_EQUAL(row[j], s->scatter[(hs * 32 + i) * 32 + j],
-                                   1e-5 * sqrt(s->scatter[hs * 32 * 32 + i * 33] * s->scatter[hs * 32 * 32 + j * 33]) + 1e-12);
+            CU_ASSERT_DOUBLE_EQUAL(
+                row[j], s->scatter[(hs * 32 + i) * 32 + j],
+                1e-5 * sqrt(s->scatter[hs * 32 * 32 + i * 33] * s->scatter[hs * 32 * 32 + j * 33]) + 1e-12);
     }
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_batch_cache), TEST(test_layer_cache), TEST(test_round_trip), TEST(test_calibrate),
-    TEST(test_resume), TEST(test_moments_only), TEST(test_calibrate_gradients), TEST_END,
+    TEST(test_batch_cache), TEST(test_layer_cache),  TEST(test_round_trip),          TEST(test_calibrate),
+    TEST(test_resume),      TEST(test_moments_only), TEST(test_calibrate_gradients), TEST_END,
 };
 const char test_suite[] = "calibration";

@@ -20,7 +20,7 @@ static void write_table(const char *to, uint32_t n_layers, uint64_t seed, double
 {
     struct geometry g = random_table_geometry(n_layers, 4, 2, 32);
     _cleanup_(freep) void *bytes = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n;
 
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&g, seed, bpd, true, &bytes, &n), 0);
@@ -52,7 +52,7 @@ static void test_json(void)
     json_t *j;
 
     begin();
-    j = captured_json((const char *const[]) { "kvcobra", "compare", path[0], path[1], "--json", NULL });
+    j = captured_json((const char *const[]){"kvcobra", "compare", path[0], path[1], "--json", NULL});
     CU_ASSERT(json_is_true(json_object_get(j, "same_model")));
     k = json_object_get(j, "K");
     CU_ASSERT_EQUAL(json_integer_value(json_object_get(k, "heads")), 8);
@@ -64,7 +64,7 @@ static void test_json(void)
         CU_ASSERT_DOUBLE_EQUAL(json_number_value(json_array_get(b, i)), 3, 1e-12);
     }
     json_decref(j);
-    j = captured_json((const char *const[]) { "kvcobra", "compare", path[0], path[0], "--json", NULL });
+    j = captured_json((const char *const[]){"kvcobra", "compare", path[0], path[0], "--json", NULL});
     CU_ASSERT_EQUAL(json_double_at(json_object_get(j, "V"), "same_width"), 1);
     CU_ASSERT_EQUAL(json_double_at(json_object_get(j, "V"), "same_half_tiles"), 1);
     CU_ASSERT_EQUAL(json_double_at(json_object_get(j, "V"), "rank_difference"), 0);
@@ -77,18 +77,21 @@ static void test_text_and_failures(void)
     _cleanup_(freep) char *text = NULL, *shape = NULL, *missing = NULL;
 
     begin();
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "compare", path[0], path[1], NULL },
-                             &text), COMMAND_OK);
+    CU_ASSERT_EQUAL(
+        captured(STDOUT_FILENO, (const char *const[]){"kvcobra", "compare", path[0], path[1], NULL}, &text),
+        COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "budget correlation"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "second"));
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "compare", path[0], path[2], NULL },
-                             &shape), COMMAND_FAILED);
+    CU_ASSERT_EQUAL(
+        captured(STDERR_FILENO, (const char *const[]){"kvcobra", "compare", path[0], path[2], NULL}, &shape),
+        COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(shape, "there is no head to compare"));
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "compare", path[0], dir, NULL },
-                             &missing), COMMAND_FAILED);
+    CU_ASSERT_EQUAL(
+        captured(STDERR_FILENO, (const char *const[]){"kvcobra", "compare", path[0], dir, NULL}, &missing),
+        COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(missing, dir));
     end();
 }
 
-const struct test_case test_cases[] = { TEST(test_json), TEST(test_text_and_failures), TEST_END };
+const struct test_case test_cases[] = {TEST(test_json), TEST(test_text_and_failures), TEST_END};
 const char test_suite[] = "compare";

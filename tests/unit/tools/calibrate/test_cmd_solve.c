@@ -1,4 +1,5 @@
-/* kvcobra solve through kvcobra_main(): methods, the paper's options, sweeps, keys alone, and its sentences. */
+/* kvcobra solve through kvcobra_main(): methods, the paper's options, sweeps, keys alone, and its sentences.
+ */
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -26,7 +27,7 @@ static void begin(void)
     struct stats_options o;
     struct stats *s = NULL;
     struct shape_data x;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     (void) memcpy(dir + sizeof(dir) - 7, "XXXXXX", 6);
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(dir));
@@ -50,8 +51,13 @@ static void begin(void)
 
 static void end(void)
 {
-    static const char *const names[] = { "splits/k1-v3.table", "splits/k2-v2.table", "splits/k3-v1.table",
-                                         "splits/free.table", "splits", "stats", "table" };
+    static const char *const names[] = {"splits/k1-v3.table",
+                                        "splits/k2-v2.table",
+                                        "splits/k3-v1.table",
+                                        "splits/free.table",
+                                        "splits",
+                                        "stats",
+                                        "table"};
     char path[128];
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -64,7 +70,7 @@ static void end(void)
 static struct table *load(const char *path)
 {
     struct table *t = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(table_load(path, &t, &e), 0);
     return t;
@@ -76,9 +82,9 @@ static void test_dp(void)
     json_t *j;
 
     begin();
-    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--method", "dp", "--bpd", "2",
-                                              "--rank-step", "8", "--b-range", "3:5", "--b-min-budget", "16", "-q",
-                                              "--json", "-o", output, NULL });
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--method", "dp", "--bpd", "2",
+                                            "--rank-step", "8", "--b-range", "3:5", "--b-min-budget", "16",
+                                            "-q", "--json", "-o", output, NULL});
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "method")), "dp");
     CU_ASSERT(json_double_at(j, "bpd_nominal") <= 2);
     t = load(output);
@@ -97,8 +103,8 @@ static void test_k_only(void)
     json_t *j;
 
     begin();
-    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--k-only", "--bpd", "1", "--no-v-from-k",
-                                              "-q", "--json", "-o", output, NULL });
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--k-only", "--bpd", "1",
+                                            "--no-v-from-k", "-q", "--json", "-o", output, NULL});
     CU_ASSERT(json_double_at(j, "k_bpd") <= 1);
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "v_bpd"), 8, 1e-12);
     json_decref(j);
@@ -108,24 +114,26 @@ static void test_k_only(void)
 /* What values are predicted from and how codes are decoded: as asked for, and said in the table. */
 static void test_predict_and_decoder(void)
 {
-    static const char *const predict[] = { "none", "head", "layer" }, *const decoder[] = { "inverse", "least-squares" };
+    static const char *const predict[] = {"none", "head", "layer"}, *const decoder[] = {"inverse",
+                                                                                        "least-squares"};
 
     begin();
     for (int i = 0; i < 6; i++) {
-        json_t *j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "2", "--predict",
-                                                          predict[i / 2], "--decoder", decoder[i % 2], "-q", "--json",
-                                                          "-o", output, NULL });
+        json_t *j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--bpd", "2",
+                                                        "--predict", predict[i / 2], "--decoder",
+                                                        decoder[i % 2], "-q", "--json", "-o", output, NULL});
         struct table *t = load(output);
         struct solve_options o;
         uint8_t digest[DIGEST_BYTES];
         const struct codec *v = table_codec(t, 0, 0, SIDE_V);
-        struct errmsg e = { "" };
+        struct errmsg e = {""};
 
-        CU_ASSERT_EQUAL(t->v_from, (enum prediction) (i / 2));
+        CU_ASSERT_EQUAL(t->v_from, (enum prediction)(i / 2));
         CU_ASSERT_EQUAL_FATAL(solve_options_read(t->provenance, &o, digest, &e), 0);
-        CU_ASSERT_EQUAL(o.v_from, (enum prediction) (i / 2));
-        CU_ASSERT_EQUAL(o.decoder, (enum decoder) (i % 2));
-        /* the mean is moved by what quantising does on average, which is not nothing in any of d directions */
+        CU_ASSERT_EQUAL(o.v_from, (enum prediction)(i / 2));
+        CU_ASSERT_EQUAL(o.decoder, (enum decoder)(i % 2));
+        /* the mean is moved by what quantising does on average, which is not nothing in any of d directions
+         */
         CU_ASSERT_EQUAL(memcmp(v->mean, v->enc_mean, t->geometry.d * sizeof(float)) != 0, i % 2 == 1);
         (void) table_unref(t);
         json_decref(j);
@@ -133,16 +141,18 @@ static void test_predict_and_decoder(void)
     end();
 }
 
-/* T = 4 in steps of 1 for the paper: 1 + 3, 2 + 2, 3 + 1; keys' harm falls along, values' rises. Tables are written. */
+/* T = 4 in steps of 1 for the paper: 1 + 3, 2 + 2, 3 + 1; keys' harm falls along, values' rises. Tables are
+ * written. */
 static void test_sweep(void)
 {
-    static const char *const names[] = { "k1-v3", "k2-v2", "k3-v1" };
+    static const char *const names[] = {"k1-v3", "k2-v2", "k3-v1"};
     json_t *j, *all;
     char path[128];
 
     begin();
-    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--method", "paper-mse", "--total-bpd",
-                                              "4", "--sweep", "-q", "--json", "-o", splits, NULL });
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--method", "paper-mse",
+                                            "--total-bpd", "4", "--sweep", "-q", "--json", "-o", splits,
+                                            NULL});
     all = json_object_get(j, "splits");
     CU_ASSERT_EQUAL_FATAL(json_array_size(all), 3);
     for (size_t i = 0; i < 3; i++) {
@@ -171,16 +181,19 @@ static void test_sweep_of_bands(void)
     json_t *j, *all;
 
     begin();
-    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--total-bpd", "11", "--step", "2.5",
-                                              "--sweep", "-q", "--json", NULL });
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--total-bpd", "11", "--step",
+                                            "2.5", "--sweep", "-q", "--json", NULL});
     all = json_object_get(j, "splits");
-    CU_ASSERT_EQUAL_FATAL(json_array_size(all), 3); /* free, 5 + 6, 7.5 + 3.5; 2.5 + 8.5 and 10 + 1 are too much */
+    CU_ASSERT_EQUAL_FATAL(json_array_size(all),
+                          3); /* free, 5 + 6, 7.5 + 3.5; 2.5 + 8.5 and 10 + 1 are too much */
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_array_get(all, 0), "split")), "free");
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_array_get(all, 2), "split")), "k7.5-v3.5");
     CU_ASSERT(json_double_at(json_array_get(all, 0), "bpd_code") <= 5.5);
     json_decref(j);
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--total-bpd", "4",
-                                                                    "--sweep", "--step", "2", "-q", NULL }, &text),
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO,
+                             (const char *const[]){"kvcobra", "solve", statistics, "--total-bpd", "4",
+                                                   "--sweep", "--step", "2", "-q", NULL},
+                             &text),
                     COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "k2-v2"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "harm V"));
@@ -195,14 +208,14 @@ static void test_total(void)
     json_t *j;
 
     begin();
-    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--total-bpd", "5", "-q", "--json", "-o",
-                                              output, NULL });
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--total-bpd", "5", "-q",
+                                            "--json", "-o", output, NULL});
     json_decref(j);
     t = load(output);
     memcpy(digest, t->digest, sizeof(digest));
     (void) table_unref(t);
-    j = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "2.5", "-q", "--json", "-o",
-                                              output, NULL });
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--bpd", "2.5", "-q", "--json",
+                                            "-o", output, NULL});
     json_decref(j);
     t = load(output);
     CU_ASSERT_EQUAL(memcmp(digest, t->digest, sizeof(digest)), 0);
@@ -210,9 +223,10 @@ static void test_total(void)
     end();
 }
 
-static void check_temper(const char *metric, const char *power, const char *want_metric, const char *want_power)
+static void check_temper(const char *metric, const char *power, const char *want_metric,
+                         const char *want_power)
 {
-    const char *args[16] = { "kvcobra", "solve", statistics, "--bpd", "2", "-q", "--json", "-o", output };
+    const char *args[16] = {"kvcobra", "solve", statistics, "--bpd", "2", "-q", "--json", "-o", output};
     size_t n = 9;
     struct table *t;
     json_t *j;
@@ -233,12 +247,13 @@ static void check_temper(const char *metric, const char *power, const char *want
     json_decref(j);
 }
 
-/* Gradients, where there are any, are what a table is made of by default; how far they are tempered can be said. */
+/* Gradients, where there are any, are what a table is made of by default; how far they are tempered can be
+ * said. */
 static void test_fisher(void)
 {
     float *gradient = calloc(200 * 64, sizeof(*gradient));
     struct stats *s = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     begin();
     check_temper(NULL, NULL, "attention", "\"temper\":1.0");
@@ -262,23 +277,31 @@ static void test_failures(void)
     _cleanup_(freep) char *text = NULL, *split = NULL, *where = NULL;
 
     begin();
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--method", "dp",
-                                                                    "--bpd", "0.1", "-q", "-o", output, NULL }, &text),
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO,
+                             (const char *const[]){"kvcobra", "solve", statistics, "--method", "dp", "--bpd",
+                                                   "0.1", "-q", "-o", output, NULL},
+                             &text),
                     COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "the smallest possible budget is 0.2500"));
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--method", "dp",
-                                                                    "--total-bpd", "1", "--step", "0.1", "--sweep",
-                                                                    "-q", NULL }, &split), COMMAND_FAILED);
+    CU_ASSERT_EQUAL(
+        captured(STDERR_FILENO,
+                 (const char *const[]){"kvcobra", "solve", statistics, "--method", "dp", "--total-bpd", "1",
+                                       "--step", "0.1", "--sweep", "-q", NULL},
+                 &split),
+        COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(split, "split k0.1-v0.9: "));
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--total-bpd", "4",
-                                                                    "--sweep", "-q", "-o", statistics, NULL }, &where),
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO,
+                             (const char *const[]){"kvcobra", "solve", statistics, "--total-bpd", "4",
+                                                   "--sweep", "-q", "-o", statistics, NULL},
+                             &where),
                     COMMAND_FAILED); /* a file where the directory should be */
     CU_ASSERT_PTR_NOT_NULL(strstr(where, statistics));
     end();
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_dp), TEST(test_k_only), TEST(test_predict_and_decoder), TEST(test_sweep), TEST(test_sweep_of_bands),
-    TEST(test_total), TEST(test_fisher), TEST(test_failures), TEST_END,
+    TEST(test_dp),     TEST(test_k_only),         TEST(test_predict_and_decoder),
+    TEST(test_sweep),  TEST(test_sweep_of_bands), TEST(test_total),
+    TEST(test_fisher), TEST(test_failures),       TEST_END,
 };
 const char test_suite[] = "solve_command";

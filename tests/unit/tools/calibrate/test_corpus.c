@@ -10,12 +10,12 @@
 static void test_corpus_from_text(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
-    _cleanup_(corpus_deinit) struct corpus c = { 0 };
+    _cleanup_(corpus_deinit) struct corpus c = {0};
     _cleanup_(document_deinit) struct document text = make_text(5000, 0), shorter = make_text(2000, 0),
                                                shortest = make_text(1200, 0);
-    struct corpus_options o = { .n_tokens = 1000, .window = 256, .want_held = true };
+    struct corpus_options o = {.n_tokens = 1000, .window = 256, .want_held = true};
     size_t bos = engine_info(en)->add_bos ? 1 : 0;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL(corpus_windows(12288, 1024), 12);
     CU_ASSERT_EQUAL(corpus_windows(1025, 512), 3);
@@ -31,7 +31,8 @@ static void test_corpus_from_text(void)
     for (size_t i = 0; i < 8; i++) { /* one after another, nothing twice */
         CU_ASSERT_EQUAL(corpus_length(&c, i), 256);
         CU_ASSERT_EQUAL(memcmp(corpus_window(&c, i) + bos, text.tokens + i * (256 - bos),
-                               (256 - bos) * sizeof(*text.tokens)), 0);
+                               (256 - bos) * sizeof(*text.tokens)),
+                        0);
         for (size_t j = 0; j < i; j++)
             CU_ASSERT_NOT_EQUAL(c.documents[i], c.documents[j]);
     }
@@ -45,23 +46,25 @@ static void test_corpus_from_text(void)
     CU_ASSERT_PTR_NULL(c.tokens);
 }
 
-/* Two texts take turns; when one is at its end the other goes on; windows keep their names whatever stands beside. */
+/* Two texts take turns; when one is at its end the other goes on; windows keep their names whatever stands
+ * beside. */
 static void test_corpus_turns(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
-    _cleanup_(corpus_deinit) struct corpus c = { 0 }, alone = { 0 };
-    struct document texts[2] = { make_text(700, 0), make_text(5000, 100) };
-    struct corpus_options o = { .n_tokens = 1500, .window = 256 };
+    _cleanup_(corpus_deinit) struct corpus c = {0}, alone = {0};
+    struct document texts[2] = {make_text(700, 0), make_text(5000, 100)};
+    struct corpus_options o = {.n_tokens = 1500, .window = 256};
     size_t bos = engine_info(en)->add_bos ? 1 : 0, step = 256 - bos;
-    static const size_t text_of[] = { 0, 1, 0, 1, 1, 1 }, place_of[] = { 0, 0, 1, 1, 2, 3 };
-    struct errmsg e = { "" };
+    static const size_t text_of[] = {0, 1, 0, 1, 1, 1}, place_of[] = {0, 0, 1, 1, 2, 3};
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, texts, 2, &o, &c, &e), 0);
     CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &texts[1], 1, &o, &alone, &e), 0);
     CU_ASSERT_EQUAL_FATAL(c.n_windows, 6);
     for (size_t i = 0; i < 6; i++)
         CU_ASSERT_EQUAL(memcmp(corpus_window(&c, i) + bos, texts[text_of[i]].tokens + place_of[i] * step,
-                               step * sizeof(uint32_t)), 0);
+                               step * sizeof(uint32_t)),
+                        0);
     CU_ASSERT_EQUAL(c.documents[3], alone.documents[1]);
     CU_ASSERT_EQUAL(c.documents[5], alone.documents[3]);
     CU_ASSERT(c.sources[0].windows == 2 && c.sources[1].windows == 4);
@@ -74,12 +77,12 @@ static void test_corpus_turns(void)
 static void test_corpus_lines(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
-    _cleanup_(corpus_deinit) struct corpus c = { 0 };
-    _cleanup_(document_deinit) struct document d = { 0 };
+    _cleanup_(corpus_deinit) struct corpus c = {0};
+    _cleanup_(document_deinit) struct document d = {0};
     char path[] = "/tmp/kvc-test-lines-XXXXXX", text[1200] = "";
-    struct corpus_options o = { .n_tokens = 100000, .window = 128 };
-    size_t bos = engine_info(en)->add_bos ? 1 : 0, lengths[] = { 40, 5, 300 }, at = 0;
-    struct errmsg e = { "" };
+    struct corpus_options o = {.n_tokens = 100000, .window = 128};
+    size_t bos = engine_info(en)->add_bos ? 1 : 0, lengths[] = {40, 5, 300}, at = 0;
+    struct errmsg e = {""};
     int fd = mkstemp(path);
 
     CU_ASSERT_FATAL(fd >= 0);
@@ -107,14 +110,21 @@ static void test_corpus_lines(void)
 
 static void test_utf8(void)
 {
-    static const struct { const char *text; size_t bad; } cases[] = {
-        { "plain", 5 }, { "\xC3\xA9t\xC3\xA9", 5 }, { "\xE2\x82\xAC", 3 }, { "\xF0\x9F\x98\x80!", 5 },
-        { "caf\xE9", 3 },          /* Latin-1 */
-        { "a\xC0\xAF", 1 },        /* overlong */
-        { "\xED\xA0\x80", 0 },     /* surrogate */
-        { "\xF4\x90\x80\x80", 0 }, /* beyond Unicode */
-        { "ab\xE2\x82", 2 },       /* cut off */
-        { "\x80", 0 }, { "\xFF\xFE", 0 },
+    static const struct {
+        const char *text;
+        size_t bad;
+    } cases[] = {
+        {"plain", 5},
+        {"\xC3\xA9t\xC3\xA9", 5},
+        {"\xE2\x82\xAC", 3},
+        {"\xF0\x9F\x98\x80!", 5},
+        {"caf\xE9", 3},          /* Latin-1 */
+        {"a\xC0\xAF", 1},        /* overlong */
+        {"\xED\xA0\x80", 0},     /* surrogate */
+        {"\xF4\x90\x80\x80", 0}, /* beyond Unicode */
+        {"ab\xE2\x82", 2},       /* cut off */
+        {"\x80", 0},
+        {"\xFF\xFE", 0},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
@@ -124,11 +134,12 @@ static void test_utf8(void)
 static void test_corpus_from_model(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
-    _cleanup_(corpus_deinit) struct corpus a = { 0 }, b = { 0 }, text = { 0 };
+    _cleanup_(corpus_deinit) struct corpus a = {0}, b = {0}, text = {0};
     _cleanup_(document_deinit) struct document d = make_text(5000, 0);
-    struct corpus_options o = { .n_tokens = 96, .window = 32, .seed = 5 }, longer = { .n_tokens = 256, .window = 128 };
+    struct corpus_options o = {.n_tokens = 96, .window = 32, .seed = 5},
+                          longer = {.n_tokens = 256, .window = 128};
     struct progress p = silent();
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     uint64_t first;
 
     CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &o, &p, &a, &e), 0);
@@ -139,7 +150,8 @@ static void test_corpus_from_model(void)
     CU_ASSERT_NOT_EQUAL(memcmp(corpus_window(&a, 0), corpus_window(&a, 1), 32 * sizeof(*a.tokens)), 0);
     for (size_t i = 0; i < 96; i++) {
         CU_ASSERT(a.tokens[i] < TINY_GGUF_VOCAB);
-        CU_ASSERT(i % 32 < 1 || (a.tokens[i] != engine_info(en)->token_eos && a.tokens[i] != engine_info(en)->token_bos));
+        CU_ASSERT(i % 32 < 1 ||
+                  (a.tokens[i] != engine_info(en)->token_eos && a.tokens[i] != engine_info(en)->token_bos));
     }
     longer.want_held = true;
     CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &d, 1, &longer, &text, &e), 0);
@@ -156,7 +168,8 @@ static void test_corpus_from_model(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_corpus_from_text), TEST(test_corpus_turns), TEST(test_corpus_lines),
-    TEST(test_utf8), TEST(test_corpus_from_model), TEST_END,
+    TEST(test_corpus_from_text),  TEST(test_corpus_turns),
+    TEST(test_corpus_lines),      TEST(test_utf8),
+    TEST(test_corpus_from_model), TEST_END,
 };
 const char test_suite[] = "corpus";

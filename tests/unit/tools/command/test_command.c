@@ -1,4 +1,5 @@
-/* Dispatch, suggestions, exit codes and option values; usage errors end a process, so those run in a child. */
+/* Dispatch, suggestions, exit codes and option values; usage errors end a process, so those run in a child.
+ */
 #include "tools/command/command.h"
 
 #include <stdio.h>
@@ -19,9 +20,9 @@ static int run_seen(int argc, char **argv)
     return COMMAND_FAILED;
 }
 
-static const struct command cmd_calibrate_here = { "calibrate", "one", run_seen };
-static const struct command cmd_solve_here = { "solve", "two", run_seen };
-static const struct command *const commands_here[] = { &cmd_calibrate_here, &cmd_solve_here, NULL };
+static const struct command cmd_calibrate_here = {"calibrate", "one", run_seen};
+static const struct command cmd_solve_here = {"solve", "two", run_seen};
+static const struct command *const commands_here[] = {&cmd_calibrate_here, &cmd_solve_here, NULL};
 
 /* Runs @run in a child with stderr in @ret_text. Return: its exit status. */
 static int in_child(int (*run)(const char *), const char *arg, char *ret_text, size_t room)
@@ -51,7 +52,7 @@ static int in_child(int (*run)(const char *), const char *arg, char *ret_text, s
 static void test_dispatch_names_the_command(void)
 {
     char program[] = "kvcobra", name[] = "solve", arg[] = "x";
-    char *argv[] = { program, name, arg, NULL };
+    char *argv[] = {program, name, arg, NULL};
 
     CU_ASSERT_EQUAL(command_dispatch(commands_here, "kvcobra", 3, argv), COMMAND_FAILED);
     CU_ASSERT_EQUAL(seen_argc, 2);
@@ -61,7 +62,7 @@ static void test_dispatch_names_the_command(void)
 static int dispatch_unknown(const char *name)
 {
     char program[] = "kvcobra", copy[64];
-    char *argv[] = { program, copy, NULL };
+    char *argv[] = {program, copy, NULL};
 
     (void) snprintf(copy, sizeof(copy), "%s", name);
     return command_dispatch(commands_here, "kvcobra", 2, argv);
@@ -105,15 +106,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option options_here[] = {
-    { "number", 'n', "N", 0, "a number", 0 }, { "real", 'x', "X", 0, "a number", 0 }, { 0 },
+    {"number", 'n', "N", 0, "a number", 0},
+    {"real", 'x', "X", 0, "a number", 0},
+    {0},
 };
-static const struct argp argp_here = { options_here, parse, NULL, NULL, common_children, NULL, NULL };
+static const struct argp argp_here = {options_here, parse, NULL, NULL, common_children, NULL, NULL};
 
 static struct values parse_one(const char *arg)
 {
     char program[] = "kvcobra test", copy[64];
-    char *argv[] = { program, copy, NULL };
-    struct values v = { 0 };
+    char *argv[] = {program, copy, NULL};
+    struct values v = {0};
 
     (void) snprintf(copy, sizeof(copy), "%s", arg);
     command_parse(&argp_here, 2, argv, &v);
@@ -139,8 +142,8 @@ static void test_values(void)
 static void test_bad_values_are_usage_errors(void)
 {
     static const char *const bad[] = {
-        "-n1",   "-n101", "-n-5", "-n", "-n2x", "-n99999999999999999999", "-n 1 2", "-xnan",
-        "-xinf", "-x17",  "-x-1", "-x", "-x1,5", "--unknown",
+        "-n1",  "-n101", "-n-5", "-n",    "-n2x",      "-n99999999999999999999", "-n 1 2", "-xnan", "-xinf",
+        "-x17", "-x-1",  "-x",   "-x1,5", "--unknown",
     };
     char text[1024];
 
@@ -167,6 +170,6 @@ static void test_fail_is_one_sentence(void)
 
 const char test_suite[] = "command";
 const struct test_case test_cases[] = {
-    TEST(test_dispatch_names_the_command), TEST(test_unknown_suggests_nearest), TEST(test_values),
-    TEST(test_bad_values_are_usage_errors), TEST(test_fail_is_one_sentence), TEST_END,
+    TEST(test_dispatch_names_the_command),  TEST(test_unknown_suggests_nearest), TEST(test_values),
+    TEST(test_bad_values_are_usage_errors), TEST(test_fail_is_one_sentence),     TEST_END,
 };

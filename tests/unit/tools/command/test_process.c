@@ -27,8 +27,8 @@ static int signals(void)
 
 static void shell(struct process *p, const char *script, enum process_output output)
 {
-    const char *argv[] = { "sh", "-c", script, NULL };
-    struct errmsg e = { "" };
+    const char *argv[] = {"sh", "-c", script, NULL};
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL_FATAL(process_start(p, "/bin/sh", argv, output, &e), 0);
 }
@@ -42,8 +42,8 @@ static void test_output_is_captured(void)
 {
     _cleanup_(closep) int fd = signals();
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("child");
-    struct process *const ps[] = { &p };
-    struct errmsg e = { "" };
+    struct process *const ps[] = {&p};
+    struct errmsg e = {""};
 
     shell(&p, "echo one; echo two", PROCESS_CAPTURE);
     CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_EXITS, fd, &e), 0);
@@ -52,13 +52,14 @@ static void test_output_is_captured(void)
     CU_ASSERT_TRUE(no_children_left());
 }
 
-/* A megabyte and more does not fit a pipe: it must be taken in, and what is over the limit dropped, not waited for. */
+/* A megabyte and more does not fit a pipe: it must be taken in, and what is over the limit dropped, not
+ * waited for. */
 static void test_much_output(void)
 {
     _cleanup_(closep) int fd = signals();
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("child");
-    struct process *const ps[] = { &p };
-    struct errmsg e = { "" };
+    struct process *const ps[] = {&p};
+    struct errmsg e = {""};
 
     shell(&p, "head -c 3000000 /dev/zero", PROCESS_CAPTURE);
     CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_EXITS, fd, &e), 0);
@@ -70,8 +71,8 @@ static void test_first_byte_ends_the_wait(void)
 {
     _cleanup_(closep) int fd = signals();
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("child");
-    struct process *const ps[] = { &p };
-    struct errmsg e = { "" };
+    struct process *const ps[] = {&p};
+    struct errmsg e = {""};
 
     shell(&p, "printf x; exec cat /dev/zero >/dev/null", PROCESS_CAPTURE); /* never ends by itself */
     CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_WRITES, fd, &e), 0);
@@ -91,14 +92,16 @@ static void test_how_it_ended(void)
     static const struct {
         const char *script, *want;
     } cases[] = {
-        { "exit 3", "failed" }, { "exit 127", "could not be started" }, { "kill -KILL $$", "signal 9" },
+        {"exit 3", "failed"},
+        {"exit 127", "could not be started"},
+        {"kill -KILL $$", "signal 9"},
     };
     _cleanup_(closep) int fd = signals();
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         _cleanup_(process_deinit) struct process p = PROCESS_INIT("child");
-        struct process *const ps[] = { &p };
-        struct errmsg e = { "" };
+        struct process *const ps[] = {&p};
+        struct errmsg e = {""};
 
         shell(&p, cases[i].script, PROCESS_SHOW);
         CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_EXITS, fd, &e), 0);
@@ -111,9 +114,9 @@ static void test_no_such_program(void)
 {
     _cleanup_(closep) int fd = signals();
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("child");
-    const char *argv[] = { "x", NULL };
-    struct process *const ps[] = { &p };
-    struct errmsg e = { "" };
+    const char *argv[] = {"x", NULL};
+    struct process *const ps[] = {&p};
+    struct errmsg e = {""};
 
     CU_ASSERT_EQUAL(process_start(&p, "/nonexistent/program", argv, PROCESS_SHOW, &e), 0);
     CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_EXITS, fd, &e), 0);
@@ -125,14 +128,15 @@ static void test_signal_ends_the_wait(void)
 {
     _cleanup_(closep) int fd = signals();
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("child");
-    struct process *const ps[] = { &p };
+    struct process *const ps[] = {&p};
     struct signalfd_siginfo info;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     shell(&p, "exec cat /dev/zero >/dev/null", PROCESS_SHOW);
     (void) kill(getpid(), SIGTERM); /* blocked: it waits in the signalfd */
     CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_EXITS, fd, &e), -EINTR);
-    CU_ASSERT_EQUAL(read(fd, &info, sizeof(info)), (ssize_t) sizeof(info)); /* take it: the next case is another */
+    CU_ASSERT_EQUAL(read(fd, &info, sizeof(info)),
+                    (ssize_t) sizeof(info)); /* take it: the next case is another */
     process_deinit(&p);
     CU_ASSERT_TRUE(no_children_left());
 }
@@ -142,8 +146,8 @@ static void test_child_has_its_signals(void)
 {
     _cleanup_(closep) int fd = signals();
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("child");
-    struct process *const ps[] = { &p };
-    struct errmsg e = { "" };
+    struct process *const ps[] = {&p};
+    struct errmsg e = {""};
 
     shell(&p, "kill -TERM $$; echo alive", PROCESS_CAPTURE);
     CU_ASSERT_EQUAL(process_wait(ps, 1, 0, PROCESS_EXITS, fd, &e), 0);
@@ -151,7 +155,8 @@ static void test_child_has_its_signals(void)
     CU_ASSERT_TRUE(WIFSIGNALED(p.status));
 }
 
-/* A daemon says on descriptor 3 that it is ready, whatever number the pipe had here; its stdout stays ours. */
+/* A daemon says on descriptor 3 that it is ready, whatever number the pipe had here; its stdout stays ours.
+ */
 static void test_descriptor_three(void)
 {
     _cleanup_(closep) int fd = signals();
@@ -159,8 +164,8 @@ static void test_descriptor_three(void)
     for (int low = 0; low < 2; low++) {
         _cleanup_(process_deinit) struct process p = PROCESS_INIT("child");
         _cleanup_(closep) int taken = -1; /* so that the next pipe gets other numbers */
-        struct process *const ps[] = { &p };
-        struct errmsg e = { "" };
+        struct process *const ps[] = {&p};
+        struct errmsg e = {""};
 
         if (low)
             taken = dup(STDERR_FILENO);
@@ -179,8 +184,8 @@ static void test_several_at_once(void)
     _cleanup_(process_deinit) struct process a = PROCESS_INIT("a");
     _cleanup_(process_deinit) struct process b = PROCESS_INIT("b");
     struct process unused = PROCESS_INIT("unused");
-    struct process *const ps[] = { &a, &unused, &b };
-    struct errmsg e = { "" };
+    struct process *const ps[] = {&a, &unused, &b};
+    struct errmsg e = {""};
 
     shell(&a, "head -c 300000 /dev/zero; printf end", PROCESS_CAPTURE);
     shell(&b, "echo b", PROCESS_CAPTURE);
@@ -188,13 +193,15 @@ static void test_several_at_once(void)
     CU_ASSERT_EQUAL_FATAL(process_wait(ps, 3, 0, PROCESS_EXITS, fd, &e), 0);
     CU_ASSERT_EQUAL(a.n_out, 300003);
     CU_ASSERT_STRING_EQUAL(b.out, "b\n");
-    CU_ASSERT_EQUAL(process_wait(ps, 3, 1, PROCESS_EXITS, fd, &e), 0); /* never started: nothing to wait for */
+    CU_ASSERT_EQUAL(process_wait(ps, 3, 1, PROCESS_EXITS, fd, &e),
+                    0); /* never started: nothing to wait for */
 }
 
 const char test_suite[] = "process";
 const struct test_case test_cases[] = {
-    TEST(test_output_is_captured), TEST(test_much_output), TEST(test_first_byte_ends_the_wait),
-    TEST(test_how_it_ended), TEST(test_no_such_program), TEST(test_signal_ends_the_wait),
-    TEST(test_child_has_its_signals), TEST(test_descriptor_three),
-    TEST(test_several_at_once), TEST_END,
+    TEST(test_output_is_captured),       TEST(test_much_output),
+    TEST(test_first_byte_ends_the_wait), TEST(test_how_it_ended),
+    TEST(test_no_such_program),          TEST(test_signal_ends_the_wait),
+    TEST(test_child_has_its_signals),    TEST(test_descriptor_three),
+    TEST(test_several_at_once),          TEST_END,
 };

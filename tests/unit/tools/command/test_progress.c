@@ -83,6 +83,9 @@ static void test_rename_restarts_the_rate(void)
 
 const char test_suite[] = "progress";
 const struct test_case test_cases[] = {
-    TEST(test_line), TEST(test_line_never_overruns), TEST(test_silent_without_terminal),
-    TEST(test_rename_restarts_the_rate), TEST_END,
+    TEST(test_line),
+    TEST(test_line_never_overruns),
+    TEST(test_silent_without_terminal),
+    TEST(test_rename_restarts_the_rate),
+    TEST_END,
 };

@@ -35,8 +35,8 @@ static void test_rows_have_all_columns(void)
 {
     _cleanup_(report_freep) struct report *r = report_new("<a\t>b\t<c");
 
-    report_row(r, "x");            /* missing cells are empty */
-    report_row(r, "1\t2\t3\t4");   /* the last takes the rest, tab included */
+    report_row(r, "x");          /* missing cells are empty */
+    report_row(r, "1\t2\t3\t4"); /* the last takes the rest, tab included */
     report_row(r, "%s", "");
     expect_table(r, "a  b  c\n"
                     "x     \n"
@@ -97,11 +97,15 @@ static void test_bytes(void)
         uint64_t bytes;
         const char *want;
     } cases[] = {
-        { 0, "0 B" },           { 1, "1 B" },
-        { 1023, "1023 B" },     { 1024, "1.0 KiB" },
-        { 1536, "1.5 KiB" },    { 1048575, "1.0 MiB" }, /* 1023.999 KiB: never "1024.0 KiB" */
-        { 1048576, "1.0 MiB" }, { UINT64_C(1) << 40, "1.0 TiB" },
-        { UINT64_MAX, "16.0 EiB" },
+        {0, "0 B"},
+        {1, "1 B"},
+        {1023, "1023 B"},
+        {1024, "1.0 KiB"},
+        {1536, "1.5 KiB"},
+        {1048575, "1.0 MiB"}, /* 1023.999 KiB: never "1024.0 KiB" */
+        {1048576, "1.0 MiB"},
+        {UINT64_C(1) << 40, "1.0 TiB"},
+        {UINT64_MAX, "16.0 EiB"},
     };
     char text[HUMAN_BYTES];
 
@@ -115,9 +119,9 @@ static void test_seconds(void)
         double seconds;
         const char *want;
     } cases[] = {
-        { 0, "0.00 s" },      { -1, "0.00 s" },         { 9.994, "9.99 s" },     { 9.996, "10 s" },
-        { 59.4, "59 s" },     { 59.6, "1 min 00 s" },   { 185, "3 min 05 s" },   { 3599.4, "59 min 59 s" },
-        { 3600, "1 h 00 min" }, { 7800, "2 h 10 min" },
+        {0, "0.00 s"},        {-1, "0.00 s"},       {9.994, "9.99 s"},   {9.996, "10 s"},
+        {59.4, "59 s"},       {59.6, "1 min 00 s"}, {185, "3 min 05 s"}, {3599.4, "59 min 59 s"},
+        {3600, "1 h 00 min"}, {7800, "2 h 10 min"},
     };
     char text[HUMAN_BYTES];
 
@@ -127,7 +131,7 @@ static void test_seconds(void)
 
 static void test_digest(void)
 {
-    uint8_t digest[32] = { 0x00, 0x01, 0xfe, 0xff, 0x10, 0xab };
+    uint8_t digest[32] = {0x00, 0x01, 0xfe, 0xff, 0x10, 0xab};
     char text[DIGEST_HEX_BYTES];
 
     CU_ASSERT_EQUAL(strlen(digest_hex(digest, text)), 64);
@@ -149,15 +153,27 @@ static void test_broken_utf8(void)
     expect_utf8("", 0, "");
     expect_utf8("plain", 5, "plain");
     expect_utf8("caf\xc3\xa9", 5, "caf\xc3\xa9");
-    expect_utf8("caf\xc3", 4, "caf\xef\xbf\xbd");                           /* cut in the middle of a character */
-    expect_utf8("\xff\xfe" "a", 3, "\xef\xbf\xbd\xef\xbf\xbd" "a");
+    expect_utf8("caf\xc3", 4, "caf\xef\xbf\xbd"); /* cut in the middle of a character */
+    expect_utf8("\xff\xfe"
+                "a",
+                3,
+                "\xef\xbf\xbd\xef\xbf\xbd"
+                "a");
     expect_utf8("\xf0\x9f\x98\x80\x80", 5, "\xf0\x9f\x98\x80\xef\xbf\xbd"); /* four bytes and a stray one */
     expect_utf8("\xed\xa0\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"); /* a surrogate is no character */
 }
 
 const char test_suite[] = "report";
 const struct test_case test_cases[] = {
-    TEST(test_columns_align), TEST(test_rows_have_all_columns), TEST(test_no_rows), TEST(test_many_rows),
-    TEST(test_width_in_characters), TEST(test_null_report), TEST(test_bytes), TEST(test_seconds), TEST(test_digest),
-    TEST(test_broken_utf8), TEST_END,
+    TEST(test_columns_align),
+    TEST(test_rows_have_all_columns),
+    TEST(test_no_rows),
+    TEST(test_many_rows),
+    TEST(test_width_in_characters),
+    TEST(test_null_report),
+    TEST(test_bytes),
+    TEST(test_seconds),
+    TEST(test_digest),
+    TEST(test_broken_utf8),
+    TEST_END,
 };

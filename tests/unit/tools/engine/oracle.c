@@ -105,8 +105,9 @@ static void apply_change(const struct oracle *r, unsigned layer, enum side side,
         return;
     for (size_t at = 0; at < n * r->o->n_kv_heads * d; at += d)
         for (size_t i = 0; i < d; i++)
-            x[at + (pairs && i < half ? 2 * i : pairs && i < 2 * half ? 2 * (i - half) + 1 : i)] +=
-                c->step * (double) c->direction[at + i];
+            x[at + (pairs && i < half       ? 2 * i
+                    : pairs && i < 2 * half ? 2 * (i - half) + 1
+                                            : i)] += c->step * (double) c->direction[at + i];
 }
 
 static void oracle_project(const struct oracle *r, unsigned layer, size_t n, const double *x, double *q,
@@ -121,12 +122,12 @@ static void oracle_project(const struct oracle *r, unsigned layer, size_t n, con
         double y[1024];
 
         oracle_norm(weights(r, "blk.%u.attn_norm.weight", layer), o->n_embd, x + m * o->n_embd, y);
-        oracle_product(weights(r, "blk.%u.attn_q.weight", layer), weights(r, "blk.%u.attn_q.bias", layer), n_q,
-                o->n_embd, y, q + m * n_q);
-        oracle_product(weights(r, "blk.%u.attn_k.weight", layer), weights(r, "blk.%u.attn_k.bias", layer), n_kv,
-                o->n_embd, y, k + m * n_kv);
-        oracle_product(weights(r, "blk.%u.attn_v.weight", layer), weights(r, "blk.%u.attn_v.bias", layer), n_kv,
-                o->n_embd, y, v + m * n_kv);
+        oracle_product(weights(r, "blk.%u.attn_q.weight", layer), weights(r, "blk.%u.attn_q.bias", layer),
+                       n_q, o->n_embd, y, q + m * n_q);
+        oracle_product(weights(r, "blk.%u.attn_k.weight", layer), weights(r, "blk.%u.attn_k.bias", layer),
+                       n_kv, o->n_embd, y, k + m * n_kv);
+        oracle_product(weights(r, "blk.%u.attn_v.weight", layer), weights(r, "blk.%u.attn_v.bias", layer),
+                       n_kv, o->n_embd, y, v + m * n_kv);
         for (size_t h = 0; h < o->n_heads; h++) {
             if (q_norm)
                 oracle_norm(q_norm, o->d, q + m * n_q + h * o->d, q + m * n_q + h * o->d);
@@ -199,7 +200,7 @@ static void oracle_layer(const struct oracle *r, unsigned layer, size_t n, doubl
 double *oracle_logits(const struct tiny_gguf *t, const uint32_t *tokens, size_t n,
                       const struct oracle_change *change)
 {
-    struct oracle r = { .t = t, .o = tiny_gguf_shape(t), .change = change };
+    struct oracle r = {.t = t, .o = tiny_gguf_shape(t), .change = change};
     size_t n_embd = r.o->n_embd;
     const float *embd = weights(&r, "token_embd.weight", 0), *head = weights(&r, "output.weight", 0);
     _cleanup_(freep) double *x = calloc(n * n_embd, sizeof(double));

@@ -24,8 +24,8 @@ enum { N = 12, N_LONG = 600 };
 static void open_tiny(const struct tiny_gguf *t, unsigned n_threads, struct engine **ret_engine)
 {
     _cleanup_(closep) int fd = memfd_create("tiny.gguf", MFD_CLOEXEC);
-    const struct engine_options o = { .n_threads = n_threads };
-    struct errmsg e = { 0 };
+    const struct engine_options o = {.n_threads = n_threads};
+    struct errmsg e = {0};
     char path[64];
 
     CU_ASSERT_FATAL(fd >= 0);
@@ -40,7 +40,7 @@ static void random_tokens(uint32_t *tokens, size_t n)
         tokens[i] = (uint32_t) test_rand_below(TINY_GGUF_VOCAB);
 }
 
-/* ---- what the taps saw --------------------------------------------------------------------------------- */
+/* ---- what the taps saw ---- */
 
 struct seen {
     size_t floats;           /* of one layer and side */
@@ -68,17 +68,19 @@ static void seen_init(struct seen *s, const struct engine *en, size_t n)
 {
     const struct geometry *g = engine_geometry(en);
 
-    *s = (struct seen) { .floats = n * g->n_kv_heads * g->d, .n_layers = g->n_layers, .next = g->n_layers,
-                         .stop_at = UINT32_MAX };
+    *s = (struct seen){.floats = n * g->n_kv_heads * g->d,
+                       .n_layers = g->n_layers,
+                       .next = g->n_layers,
+                       .stop_at = UINT32_MAX};
     s->gradient = calloc((size_t) s->n_layers * 2 * s->floats, sizeof(float));
     CU_ASSERT_PTR_NOT_NULL_FATAL(s->gradient);
 }
 
-/* ---- central differences ------------------------------------------------------------------------------- */
+/* ---- central differences ---- */
 
 /* L = sum of log p(label). */
-static double log_likelihood(const struct tiny_gguf *t, const uint32_t *tokens, const uint32_t *labels, size_t n,
-                             const struct oracle_change *change)
+static double log_likelihood(const struct tiny_gguf *t, const uint32_t *tokens, const uint32_t *labels,
+                             size_t n, const struct oracle_change *change)
 {
     _cleanup_(freep) double *logits = oracle_logits(t, tokens, n, change);
     double sum = 0.0;
@@ -106,8 +108,8 @@ static double log_likelihood(const struct tiny_gguf *t, const uint32_t *tokens, 
 #define STEP 1e-4
 #define TOLERANCE 1e-5
 
-static void check_direction(const struct tiny_gguf *t, const uint32_t *tokens, const uint32_t *labels, size_t n,
-                            const float *gradient, size_t floats, struct oracle_change *change)
+static void check_direction(const struct tiny_gguf *t, const uint32_t *tokens, const uint32_t *labels,
+                            size_t n, const float *gradient, size_t floats, struct oracle_change *change)
 {
     double along = 0.0, length = 0.0, up, down, off;
 
@@ -147,7 +149,7 @@ static void check_model(const struct tiny_gguf_options *o, size_t n)
     _cleanup_(backward_freep) struct backward *b = NULL;
     _cleanup_(freep) float *direction = NULL;
     uint32_t tokens[N_LONG], labels[N_LONG];
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     struct seen s;
 
     open_tiny(t, 2, &en);
@@ -159,7 +161,7 @@ static void check_model(const struct tiny_gguf_options *o, size_t n)
     CU_ASSERT_EQUAL(s.next, 0);
     direction = calloc(s.floats, sizeof(*direction));
     for (uint32_t i = 0; i < s.n_layers * 2; i++) {
-        struct oracle_change c = { .layer = i / 2, .side = (enum side) (i % 2), .direction = direction };
+        struct oracle_change c = {.layer = i / 2, .side = (enum side)(i % 2), .direction = direction};
         const float *gradient = s.gradient + i * s.floats;
 
         unit_vector(gradient, s.floats, direction);
@@ -174,27 +176,27 @@ typedef struct tiny_gguf_options shape;
 
 static void test_families(void)
 {
-    static const char *const names[] = { "llama", "qwen2", "qwen3" };
+    static const char *const names[] = {"llama", "qwen2", "qwen3"};
 
     for (unsigned i = 0; i < 3; i++) {
-        check_model(&(shape) { .architecture = names[i], .seed = i, .n_layers = 3 }, N);
-        check_model(&(shape) { .architecture = names[i], .seed = i, .untied = true, .type = 8 }, N);
+        check_model(&(shape){.architecture = names[i], .seed = i, .n_layers = 3}, N);
+        check_model(&(shape){.architecture = names[i], .seed = i, .untied = true, .type = 8}, N);
     }
 }
 
 static void test_shapes(void)
 {
-    check_model(&(shape) { .n_heads = 9, .n_kv_heads = 3, .d = 64, .n_embd = 96, .n_layers = 1 }, N);
-    check_model(&(shape) { .n_heads = 8, .n_kv_heads = 1, .d = 80, .n_embd = 64, .n_layers = 1 }, N);
-    check_model(&(shape) { .n_heads = 2, .n_kv_heads = 2, .d = 256, .n_embd = 64, .n_layers = 1 }, N);
+    check_model(&(shape){.n_heads = 9, .n_kv_heads = 3, .d = 64, .n_embd = 96, .n_layers = 1}, N);
+    check_model(&(shape){.n_heads = 8, .n_kv_heads = 1, .d = 80, .n_embd = 64, .n_layers = 1}, N);
+    check_model(&(shape){.n_heads = 2, .n_kv_heads = 2, .d = 256, .n_embd = 64, .n_layers = 1}, N);
 }
 
 static void test_rope_kinds(void)
 {
-    static const char *const names[] = { "llama", "qwen3" };
+    static const char *const names[] = {"llama", "qwen3"};
 
     for (unsigned i = 0; i < 2; i++) {
-        shape o = { .architecture = names[i], .d = 64, .n_embd = 64 };
+        shape o = {.architecture = names[i], .d = 64, .n_embd = 64};
 
         o.rope_scaling = "yarn";
         check_model(&o, N);
@@ -209,11 +211,11 @@ static void test_rope_kinds(void)
 /* One token: a softmax over one key gives it 1 whatever the key is. */
 static void test_one_token(void)
 {
-    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(shape) { .n_layers = 1 });
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(shape){.n_layers = 1});
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(backward_freep) struct backward *b = NULL;
     uint32_t token = 3, label = 7;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     double values = 0.0;
     struct seen s;
 
@@ -233,15 +235,15 @@ static void test_one_token(void)
  * 75). */
 static void test_long_window(void)
 {
-    check_model(&(shape) { .n_embd = 64, .n_ff = 64 }, N_LONG);
+    check_model(&(shape){.n_embd = 64, .n_ff = 64}, N_LONG);
 }
 
-/* ---- labels, taps, refusals ---------------------------------------------------------------------------- */
+/* ---- labels, taps, refusals ---- */
 
 /* Labels are drawn from the logits position by position, and the same seed gives the same gradients. */
 static void test_labels(void)
 {
-    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options) { 0 });
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options){0});
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(backward_freep) struct backward *b = NULL;
     _cleanup_(exact_cache_freep) struct exact_cache *c = NULL;
@@ -249,7 +251,7 @@ static void test_labels(void)
     _cleanup_(freep) float *hidden = malloc(200 * 128 * sizeof(*hidden));
     uint32_t tokens[200], labels[200], again[200];
     struct sampler_state sampler;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     struct kv_cache ops;
     struct seen first, second;
 
@@ -301,12 +303,12 @@ static int forward_tap(void *ctx, uint32_t layer, size_t n, const float *q, cons
 
 static void test_taps(void)
 {
-    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options) { 0 });
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options){0});
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(backward_freep) struct backward *b = NULL;
-    uint32_t tokens[N] = { 1 }, labels[N] = { 2 };
-    struct forward_seen f = { 0 };
-    struct errmsg e = { 0 };
+    uint32_t tokens[N] = {1}, labels[N] = {2};
+    struct forward_seen f = {0};
+    struct errmsg e = {0};
     struct seen s;
 
     open_tiny(t, 1, &en);
@@ -327,11 +329,11 @@ static void test_taps(void)
 static void test_refusals(void)
 {
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(
-        &(struct tiny_gguf_options) { .extra_key = "llama.attention.sliding_window", .extra_value = 8 });
+        &(struct tiny_gguf_options){.extra_key = "llama.attention.sliding_window", .extra_value = 8});
     _cleanup_(engine_freep) struct engine *en = NULL;
     struct backward *b = NULL;
-    uint32_t tokens[9] = { 0 }, labels[9] = { 0 };
-    struct errmsg e = { 0 };
+    uint32_t tokens[9] = {0}, labels[9] = {0};
+    struct errmsg e = {0};
     struct seen s;
 
     open_tiny(t, 1, &en);
@@ -349,7 +351,7 @@ static void test_refusals(void)
     labels[3] = 0;
     tokens[2] = TINY_GGUF_VOCAB;
     CU_ASSERT_EQUAL(backward_run(b, tokens, 8, NULL, labels, take, &s, &e), -EINVAL);
-    CU_ASSERT_EQUAL(s.next, s.n_layers); /* nothing came */
+    CU_ASSERT_EQUAL(s.next, s.n_layers);                                /* nothing came */
     CU_ASSERT(backward_bytes(en, 8) > 8 * 2 * 2 * 128 * sizeof(float)); /* at least the hidden states */
     CU_ASSERT_EQUAL(backward_bytes(en, SIZE_MAX / 8), UINT64_MAX);
     (void) backward_free(b);
@@ -357,7 +359,8 @@ static void test_refusals(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_families), TEST(test_shapes), TEST(test_rope_kinds), TEST(test_one_token), TEST(test_long_window),
-    TEST(test_labels), TEST(test_taps), TEST(test_refusals), TEST_END,
+    TEST(test_families),  TEST(test_shapes),      TEST(test_rope_kinds),
+    TEST(test_one_token), TEST(test_long_window), TEST(test_labels),
+    TEST(test_taps),      TEST(test_refusals),    TEST_END,
 };
 const char test_suite[] = "engine_backward";

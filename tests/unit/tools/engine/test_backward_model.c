@@ -1,7 +1,7 @@
 /*
- * Gradients of the real model, against what the engine's own forward pass says when keys or values move along them.
- * test_backward.c has the exact comparison; this one sees the sizes that a trained model has, where a small random one
- * is tame: keys of large norm, sharp attention, a vocabulary of 49152.
+ * Gradients of the real model, against what the engine's own forward pass says when keys or values move along
+ * them. test_backward.c has the exact comparison; this one sees the sizes that a trained model has, where a
+ * small random one is tame: keys of large norm, sharp attention, a vocabulary of 49152.
  */
 #include "tests/lib/test.h"
 
@@ -26,7 +26,7 @@ struct moving_cache {
     enum side side;
     const float *direction; /* [N, n_kv_heads, d] */
     float step, *moved;
-    size_t row;             /* n_kv_heads * d */
+    size_t row; /* n_kv_heads * d */
 };
 
 static int append_moved(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
@@ -38,8 +38,8 @@ static int append_moved(void *ctx, uint32_t layer, const float *k, const float *
         return c->exact.append(c->exact.ctx, layer, k, v, n, e);
     for (size_t i = 0; i < n * c->row; i++)
         c->moved[i] = x[i] + c->step * c->direction[i];
-    return c->exact.append(c->exact.ctx, layer, c->side == SIDE_K ? c->moved : k, c->side == SIDE_V ? c->moved : v, n,
-                           e);
+    return c->exact.append(c->exact.ctx, layer, c->side == SIDE_K ? c->moved : k,
+                           c->side == SIDE_V ? c->moved : v, n, e);
 }
 
 static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
@@ -58,15 +58,15 @@ struct window {
 
 static double log_likelihood(struct window *w, struct moving_cache *c)
 {
-    struct kv_cache ops = { .ctx = c, .append = append_moved, .attend = attend };
+    struct kv_cache ops = {.ctx = c, .append = append_moved, .attend = attend};
     const struct engine_info *info = engine_info(w->en);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     double sum = 0.0;
 
     exact_cache_clear(w->cache);
     CU_ASSERT_EQUAL_FATAL(engine_embed(w->en, w->tokens, N, w->hidden, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(
-        engine_layers(w->en, &ops, 0, engine_geometry(w->en)->n_layers, N, w->hidden, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(engine_layers(w->en, &ops, 0, engine_geometry(w->en)->n_layers, N, w->hidden, &e),
+                          0);
     CU_ASSERT_EQUAL_FATAL(engine_logits(w->en, N, w->hidden, w->logits, &e), 0);
     for (size_t i = 0; i < N; i++)
         sum -= nll_of(w->logits + i * info->n_vocab, info->n_vocab, w->labels[i]);
@@ -89,11 +89,13 @@ static int take(void *ctx, uint32_t layer, size_t n, const float *dk, const floa
 }
 
 /*
- * Along its own direction u = g / |g| the derivative is |g|. A step h with 2 h |g| = 0.2 nats: what binary32 loses of L,
- * a sum of 32 logarithms each good to some 1e-5, is 1e-3 of the difference. The quotient's own error is c h^2 + O(h^4),
- * and the first token's values make c large (2 % of the quotient): (4 q(h/2) - q(h)) / 3 is free of it (Richardson).
+ * Along its own direction u = g / |g| the derivative is |g|. A step h with 2 h |g| = 0.2 nats: what binary32
+ * loses of L, a sum of 32 logarithms each good to some 1e-5, is 1e-3 of the difference. The quotient's own
+ * error is c h^2 + O(h^4), and the first token's values make c large (2 % of the quotient): (4 q(h/2) - q(h))
+ * / 3 is free of it (Richardson).
  */
-static void check_side(struct window *w, struct moving_cache *c, const float *gradient, size_t floats, float *direction)
+static void check_side(struct window *w, struct moving_cache *c, const float *gradient, size_t floats,
+                       float *direction)
 {
     double length = 0.0, quotient[2], extrapolated;
 
@@ -115,8 +117,8 @@ static void check_side(struct window *w, struct moving_cache *c, const float *gr
     extrapolated = (4 * quotient[1] - quotient[0]) / 3;
     CU_ASSERT_DOUBLE_EQUAL(extrapolated, length, 0.01 * length);
     if (!(fabs(extrapolated - length) < 0.01 * length))
-        printf("    layer %u %c: |g| %g, by differences %g and %g\n", c->layer, c->side == SIDE_K ? 'K' : 'V', length,
-               quotient[0], quotient[1]);
+        printf("    layer %u %c: |g| %g, by differences %g and %g\n", c->layer, c->side == SIDE_K ? 'K' : 'V',
+               length, quotient[0], quotient[1]);
 }
 
 static void test_along_the_gradient(void)
@@ -125,11 +127,11 @@ static void test_along_the_gradient(void)
     _cleanup_(exact_cache_freep) struct exact_cache *cache = NULL;
     _cleanup_(backward_freep) struct backward *b = NULL;
     _cleanup_(freep) float *hidden = NULL, *logits = NULL, *gradient = NULL, *vectors = NULL;
-    uint32_t layers[4] = { 0, 1 };
+    uint32_t layers[4] = {0, 1};
     struct sampler_state sampler;
-    struct window w = { 0 };
+    struct window w = {0};
     struct moving_cache c;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct taken t;
     const char *path = test_model_path();
 
@@ -142,8 +144,8 @@ static void test_along_the_gradient(void)
     CU_ASSERT_EQUAL_FATAL(backward_new(en, N, &b, &e), 0);
     layers[2] = engine_geometry(en)->n_layers / 2;
     layers[3] = engine_geometry(en)->n_layers - 1;
-    c = (struct moving_cache) { .exact = exact_cache_ops(cache),
-                                .row = (size_t) engine_geometry(en)->n_kv_heads * engine_geometry(en)->d };
+    c = (struct moving_cache){.exact = exact_cache_ops(cache),
+                              .row = (size_t) engine_geometry(en)->n_kv_heads * engine_geometry(en)->d};
     t.floats = N * c.row;
     w.hidden = hidden = malloc(N * engine_info(en)->n_embd * sizeof(float));
     w.logits = logits = malloc((size_t) N * engine_info(en)->n_vocab * sizeof(float));
@@ -160,10 +162,10 @@ static void test_along_the_gradient(void)
     CU_ASSERT_EQUAL_FATAL(backward_run(b, w.tokens, N, &sampler, w.labels, take, &t, &e), 0);
     for (size_t i = 0; i < 2 * sizeof(layers) / sizeof(layers[0]); i++) {
         c.layer = layers[i / 2];
-        c.side = (enum side) (i % 2);
+        c.side = (enum side)(i % 2);
         check_side(&w, &c, gradient + ((size_t) c.layer * 2 + i % 2) * t.floats, t.floats, vectors);
     }
 }
 
-const struct test_case test_cases[] = { TEST(test_along_the_gradient), TEST_END };
+const struct test_case test_cases[] = {TEST(test_along_the_gradient), TEST_END};
 const char test_suite[] = "engine_backward_model";

@@ -1,6 +1,6 @@
 /*
- * The compressed cache behind the engine: short texts are still exact (in binary16), long ones differ, and the
- * sentence of a failure inside the library comes out of the engine.
+ * The compressed cache behind the engine: short texts are still exact (in binary16), long ones differ, and
+ * the sentence of a failure inside the library comes out of the engine.
  */
 #include "tests/lib/test.h"
 
@@ -40,24 +40,24 @@ static void fixture_deinit(struct fixture *f)
 
 static struct engine *open_tiny(uint32_t n_layers)
 {
-    const struct tiny_gguf_options o = { .architecture = "qwen3", .n_layers = n_layers, .seed = 5 };
+    const struct tiny_gguf_options o = {.architecture = "qwen3", .n_layers = n_layers, .seed = 5};
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&o);
     _cleanup_(closep) int fd = memfd_create("tiny.gguf", MFD_CLOEXEC);
     struct engine *en = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     char path[64];
 
     CU_ASSERT_FATAL(fd >= 0);
     (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     CU_ASSERT_EQUAL_FATAL(tiny_gguf_write(t, path), 0);
-    CU_ASSERT_EQUAL_FATAL(engine_open(path, &(struct engine_options) { .n_threads = 2 }, &en, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(engine_open(path, &(struct engine_options){.n_threads = 2}, &en, &e), 0);
     return en;
 }
 
 static void setup(struct fixture *f)
 {
     _cleanup_(freep) void *table = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     kvc_model_id id;
     size_t bytes;
 
@@ -73,10 +73,10 @@ static void setup(struct fixture *f)
 
 static void test_exact_while_short(void)
 {
-    _cleanup_(fixture_deinit) struct fixture f = { 0 };
+    _cleanup_(fixture_deinit) struct fixture f = {0};
     struct kv_cache packed, exact;
     double worst = 0.0, kl = 0.0;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     setup(&f);
     packed = kvcobra_cache_ops(f.client, f.seq);
@@ -93,7 +93,8 @@ static void test_exact_while_short(void)
         if (i >= 128)
             kl += kl_of(a, b, TINY_GGUF_VOCAB);
     }
-    /* up to 64 tokens nothing is packed: keys and values of size 3 rounded at 2^-11, seen through two layers */
+    /* up to 64 tokens nothing is packed: keys and values of size 3 rounded at 2^-11, seen through two layers
+     */
     CU_ASSERT(worst < 0.03);
     CU_ASSERT(kl / (N_MAX - 128) > 1e-6); /* from 128 on, a chunk of 64 has been: that it is used is seen */
     printf("    exact part off by %.2g at most, packed KL %.2g\n", worst, kl / (N_MAX - 128));
@@ -101,11 +102,11 @@ static void test_exact_while_short(void)
 
 static void test_sentences(void)
 {
-    _cleanup_(fixture_deinit) struct fixture f = { 0 };
+    _cleanup_(fixture_deinit) struct fixture f = {0};
     _cleanup_(engine_freep) struct engine *deeper = NULL;
-    const uint32_t tokens[3] = { 1, 2, 3 };
+    const uint32_t tokens[3] = {1, 2, 3};
     struct kv_cache packed;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     setup(&f);
     deeper = open_tiny(3);
@@ -115,5 +116,5 @@ static void test_sentences(void)
     CU_ASSERT_STRING_EQUAL(e.text, kvc_last_error(f.client));
 }
 
-const struct test_case test_cases[] = { TEST(test_exact_while_short), TEST(test_sentences), TEST_END };
+const struct test_case test_cases[] = {TEST(test_exact_while_short), TEST(test_sentences), TEST_END};
 const char test_suite[] = "engine_cache_kvcobra";

@@ -1,6 +1,6 @@
 /*
- * The forward pass against a plain binary64 one (oracle.c), over every family, RoPE kind and number type that the
- * tiny model can have; and the ways to cut a text into passes against each other.
+ * The forward pass against a plain binary64 one (oracle.c), over every family, RoPE kind and number type that
+ * the tiny model can have; and the ways to cut a text into passes against each other.
  */
 #include "tests/lib/test.h"
 
@@ -19,18 +19,19 @@
 
 enum { N = 40 };
 
-/* ---- the engine ---------------------------------------------------------------------------------------- */
+/* ---- the engine ---- */
 
 static int open_tiny(const struct tiny_gguf *t, unsigned n_threads, struct engine **ret_engine,
                      struct errmsg *e)
 {
-    _cleanup_(closep) int fd = memfd_create("tiny.gguf", MFD_CLOEXEC); /* a file that no crash leaves behind */
+    _cleanup_(closep) int fd =
+        memfd_create("tiny.gguf", MFD_CLOEXEC); /* a file that no crash leaves behind */
     char path[64];
 
     CU_ASSERT_FATAL(fd >= 0);
     (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     CU_ASSERT_EQUAL_FATAL(tiny_gguf_write(t, path), 0);
-    return engine_open(path, &(struct engine_options) { .n_threads = n_threads }, ret_engine, e);
+    return engine_open(path, &(struct engine_options){.n_threads = n_threads}, ret_engine, e);
 }
 
 /*
@@ -43,7 +44,7 @@ static void check_passes(struct engine *en, const uint32_t *tokens, const double
 {
     _cleanup_(exact_cache_freep) struct exact_cache *c = NULL;
     struct kv_cache ops;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     double worst = 0.0;
 
     CU_ASSERT_EQUAL_FATAL(exact_cache_new(engine_geometry(en), N, &c, &e), 0);
@@ -68,7 +69,7 @@ static void check_model(const struct tiny_gguf_options *o)
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(freep) double *want = NULL;
     uint32_t tokens[N];
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     int r;
 
     for (size_t i = 0; i < N; i++)
@@ -86,44 +87,46 @@ static void check_model(const struct tiny_gguf_options *o)
 
 static void test_families(void)
 {
-    static const char *const names[] = { "llama", "qwen2", "qwen3" };
+    static const char *const names[] = {"llama", "qwen2", "qwen3"};
 
     for (unsigned i = 0; i < 3; i++) {
-        check_model(&(struct tiny_gguf_options) { .architecture = names[i], .seed = i });
-        check_model(&(struct tiny_gguf_options) { .architecture = names[i], .seed = i, .untied = true, .n_layers = 3 });
+        check_model(&(struct tiny_gguf_options){.architecture = names[i], .seed = i});
+        check_model(
+            &(struct tiny_gguf_options){.architecture = names[i], .seed = i, .untied = true, .n_layers = 3});
     }
 }
 
 static void test_shapes(void)
 {
-    check_model(&(struct tiny_gguf_options) { .n_heads = 9, .n_kv_heads = 3, .d = 64, .n_embd = 96 });
-    check_model(&(struct tiny_gguf_options) { .n_heads = 8, .n_kv_heads = 1, .d = 80, .n_layers = 1 });
-    check_model(&(struct tiny_gguf_options) { .n_heads = 2, .n_kv_heads = 2, .d = 256, .n_layers = 1 });
-    check_model(&(struct tiny_gguf_options) { .architecture = "qwen3", .n_heads = 4, .d = 128, .n_embd = 64 });
+    check_model(&(struct tiny_gguf_options){.n_heads = 9, .n_kv_heads = 3, .d = 64, .n_embd = 96});
+    check_model(&(struct tiny_gguf_options){.n_heads = 8, .n_kv_heads = 1, .d = 80, .n_layers = 1});
+    check_model(&(struct tiny_gguf_options){.n_heads = 2, .n_kv_heads = 2, .d = 256, .n_layers = 1});
+    check_model(&(struct tiny_gguf_options){.architecture = "qwen3", .n_heads = 4, .d = 128, .n_embd = 64});
 }
 
 static void test_rope_kinds(void)
 {
-    static const char *const names[] = { "llama", "qwen2" };
+    static const char *const names[] = {"llama", "qwen2"};
 
     for (unsigned i = 0; i < 2; i++) {
-        check_model(&(struct tiny_gguf_options) { .architecture = names[i], .rope_scaling = "linear" });
-        check_model(&(struct tiny_gguf_options) { .architecture = names[i], .rope_scaling = "yarn", .d = 64 });
-        check_model(&(struct tiny_gguf_options) { .architecture = names[i], .rope_freqs = true });
-        check_model(&(struct tiny_gguf_options) { .architecture = names[i], .d = 64, .n_rot = 24 });
-        check_model(&(struct tiny_gguf_options) { .architecture = names[i], .d = 64, .n_rot = 32, .rope_scaling = "yarn" });
+        check_model(&(struct tiny_gguf_options){.architecture = names[i], .rope_scaling = "linear"});
+        check_model(&(struct tiny_gguf_options){.architecture = names[i], .rope_scaling = "yarn", .d = 64});
+        check_model(&(struct tiny_gguf_options){.architecture = names[i], .rope_freqs = true});
+        check_model(&(struct tiny_gguf_options){.architecture = names[i], .d = 64, .n_rot = 24});
+        check_model(&(struct tiny_gguf_options){
+            .architecture = names[i], .d = 64, .n_rot = 32, .rope_scaling = "yarn"});
     }
 }
 
 static void test_types(void)
 {
-    static const uint32_t types[] = { 0, 1, 3, 8 };
+    static const uint32_t types[] = {0, 1, 3, 8};
 
     for (unsigned i = 0; i < 4; i++)
-        check_model(&(struct tiny_gguf_options) { .type = types[i], .seed = i, .untied = i % 2 == 0 });
+        check_model(&(struct tiny_gguf_options){.type = types[i], .seed = i, .untied = i % 2 == 0});
 }
 
-/* ---- the steps, the tap, refusals ---------------------------------------------------------------------- */
+/* ---- the steps, the tap, refusals ---- */
 
 struct tapped {
     unsigned calls;
@@ -132,7 +135,8 @@ struct tapped {
     float hidden[128]; /* of the first token, after the first layer's attention */
 };
 
-static int tap(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v, const float *hidden)
+static int tap(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v,
+               const float *hidden)
 {
     struct tapped *t = ctx;
 
@@ -147,13 +151,15 @@ static int tap(void *ctx, uint32_t layer, size_t n, const float *q, const float 
     return layer == t->stop_at ? 7 : 0;
 }
 
-/* The first token sees itself alone: the stream becomes x + W_O of the values of @normed, each for its group of heads. */
+/* The first token sees itself alone: the stream becomes x + W_O of the values of @normed, each for its group
+ * of heads. */
 static void check_first_residual(const struct tiny_gguf *t, const struct geometry *g, const double *x,
                                  const double *normed, const float *got)
 {
     double v[128], mixed[128], added[128];
 
-    oracle_product(tiny_gguf_tensor(t, "blk.0.attn_v.weight", NULL), NULL, g->n_kv_heads * g->d, 128, normed, v);
+    oracle_product(tiny_gguf_tensor(t, "blk.0.attn_v.weight", NULL), NULL, g->n_kv_heads * g->d, 128, normed,
+                   v);
     for (size_t i = 0; i < 128; i++)
         mixed[i] = v[i / g->d / geometry_group(g) * g->d + i % g->d];
     oracle_product(tiny_gguf_tensor(t, "blk.0.attn_output.weight", NULL), NULL, 128, 128, mixed, added);
@@ -163,13 +169,14 @@ static void check_first_residual(const struct tiny_gguf *t, const struct geometr
 
 static void test_tap(void)
 {
-    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options) { .n_layers = 3 });
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t =
+        tiny_gguf_new(&(struct tiny_gguf_options){.n_layers = 3});
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(exact_cache_freep) struct exact_cache *c = NULL;
-    const uint32_t tokens[5] = { 1, 2, 3, 4, 5 };
-    struct tapped seen = { .stop_at = 99 };
+    const uint32_t tokens[5] = {1, 2, 3, 4, 5};
+    struct tapped seen = {.stop_at = 99};
     struct kv_cache ops;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     double x[128], y[128], key = 0.0;
 
     CU_ASSERT_EQUAL_FATAL(open_tiny(t, 1, &en, &e), 0);
@@ -185,7 +192,7 @@ static void test_tap(void)
     CU_ASSERT_DOUBLE_EQUAL((double) seen.first_key, key, 1e-5);
     check_first_residual(t, engine_geometry(en), x, y, seen.hidden);
 
-    seen = (struct tapped) { .stop_at = 1 };
+    seen = (struct tapped){.stop_at = 1};
     exact_cache_clear(c);
     CU_ASSERT_EQUAL(engine_forward(en, &ops, tokens, 5, NULL, &e), 7);
     CU_ASSERT_EQUAL(seen.calls, 2);
@@ -193,15 +200,15 @@ static void test_tap(void)
 
 static void test_output_projection(void)
 {
-    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options) { .type = 8 });
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options){.type = 8});
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(freep) float *wo = malloc(128 * 128 * sizeof(*wo));
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL_FATAL(open_tiny(t, 1, &en, &e), 0);
     CU_ASSERT_EQUAL(engine_output_projection(en, 1, wo, &e), 0);
-    CU_ASSERT_EQUAL(memcmp(wo, tiny_gguf_tensor(t, "blk.1.attn_output.weight", NULL), 128 * 128 * sizeof(*wo)),
-                    0);
+    CU_ASSERT_EQUAL(
+        memcmp(wo, tiny_gguf_tensor(t, "blk.1.attn_output.weight", NULL), 128 * 128 * sizeof(*wo)), 0);
     CU_ASSERT_EQUAL(engine_output_projection(en, 2, wo, &e), -EINVAL);
 }
 
@@ -209,7 +216,7 @@ static void check_refused(const struct tiny_gguf_options *o, int want, const cha
 {
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(o);
     struct engine *en = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL(open_tiny(t, 1, &en, &e), want);
     CU_ASSERT_PTR_NULL(en);
@@ -220,29 +227,31 @@ static void check_refused(const struct tiny_gguf_options *o, int want, const cha
 
 static void test_refusals(void)
 {
-    check_refused(&(struct tiny_gguf_options) { .architecture = "gemma2" }, -EOPNOTSUPP, "gemma2");
-    check_refused(&(struct tiny_gguf_options) { .tokenizer = "llama" }, -EOPNOTSUPP, "SentencePiece");
-    check_refused(&(struct tiny_gguf_options) { .pre = "deepseek-llm" }, -EOPNOTSUPP, "deepseek-llm");
-    check_refused(&(struct tiny_gguf_options) { .rope_scaling = "longrope" }, -EOPNOTSUPP, "longrope");
-    check_refused(&(struct tiny_gguf_options) { .extra_key = "llama.expert_count", .extra_value = 8 }, -EOPNOTSUPP,
-                  "llama.expert_count");
-    check_refused(&(struct tiny_gguf_options) { .extra_tensor = "blk.0.attn_sub_norm.weight" }, -EOPNOTSUPP,
+    check_refused(&(struct tiny_gguf_options){.architecture = "gemma2"}, -EOPNOTSUPP, "gemma2");
+    check_refused(&(struct tiny_gguf_options){.tokenizer = "llama"}, -EOPNOTSUPP, "SentencePiece");
+    check_refused(&(struct tiny_gguf_options){.pre = "deepseek-llm"}, -EOPNOTSUPP, "deepseek-llm");
+    check_refused(&(struct tiny_gguf_options){.rope_scaling = "longrope"}, -EOPNOTSUPP, "longrope");
+    check_refused(&(struct tiny_gguf_options){.extra_key = "llama.expert_count", .extra_value = 8},
+                  -EOPNOTSUPP, "llama.expert_count");
+    check_refused(&(struct tiny_gguf_options){.extra_tensor = "blk.0.attn_sub_norm.weight"}, -EOPNOTSUPP,
                   "blk.0.attn_sub_norm.weight");
-    check_refused(&(struct tiny_gguf_options) { .extra_tensor = "blk.00.attn_norm.weight" }, -EBADMSG, "two ways");
-    check_refused(&(struct tiny_gguf_options) { .extra_key = "tokenizer.ggml.padding_token_id", .d = 288 }, -EOPNOTSUPP, "288");
-    check_refused(&(struct tiny_gguf_options) { .extra_key = "general.alignment", .extra_value = 48 }, -EBADMSG,
+    check_refused(&(struct tiny_gguf_options){.extra_tensor = "blk.00.attn_norm.weight"}, -EBADMSG,
+                  "two ways");
+    check_refused(&(struct tiny_gguf_options){.extra_key = "tokenizer.ggml.padding_token_id", .d = 288},
+                  -EOPNOTSUPP, "288");
+    check_refused(&(struct tiny_gguf_options){.extra_key = "general.alignment", .extra_value = 48}, -EBADMSG,
                   "general.alignment");
 }
 
 static void test_sliding_window(void)
 {
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(
-        &(struct tiny_gguf_options) { .extra_key = "llama.attention.sliding_window", .extra_value = 8 });
+        &(struct tiny_gguf_options){.extra_key = "llama.attention.sliding_window", .extra_value = 8});
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(exact_cache_freep) struct exact_cache *c = NULL;
-    const uint32_t tokens[9] = { 0 };
+    const uint32_t tokens[9] = {0};
     struct kv_cache ops;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL_FATAL(open_tiny(t, 1, &en, &e), 0);
     CU_ASSERT_EQUAL(engine_info(en)->window_tokens, 8);
@@ -256,12 +265,12 @@ static void test_sliding_window(void)
 
 static void test_bad_calls(void)
 {
-    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options) { 0 });
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options){0});
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(exact_cache_freep) struct exact_cache *c = NULL;
-    const uint32_t tokens[5] = { 1, 2, TINY_GGUF_VOCAB, 3, 4 };
+    const uint32_t tokens[5] = {1, 2, TINY_GGUF_VOCAB, 3, 4};
     struct kv_cache ops;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL_FATAL(open_tiny(t, 1, &en, &e), 0);
     CU_ASSERT_EQUAL_FATAL(exact_cache_new(engine_geometry(en), 4, &c, &e), 0);
@@ -279,13 +288,13 @@ static void test_bad_calls(void)
 /* Another weight, another digest; another vocabulary string or final norm, the same. */
 static void test_digest(void)
 {
-    struct tiny_gguf_options o = { .seed = 1 };
+    struct tiny_gguf_options o = {.seed = 1};
     uint8_t digests[4][DIGEST_BYTES];
 
     for (unsigned i = 0; i < 4; i++) {
         _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = NULL;
         _cleanup_(engine_freep) struct engine *en = NULL;
-        struct errmsg e = { 0 };
+        struct errmsg e = {0};
 
         o.seed = i == 2 ? 2 : 1;
         o.pre = i == 1 ? "qwen2" : NULL; /* does not touch K and V */

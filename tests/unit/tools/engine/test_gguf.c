@@ -26,7 +26,7 @@ static void file_deinit(struct file *f)
 static struct file tiny(void)
 {
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t =
-        tiny_gguf_new(&(struct tiny_gguf_options) { .n_layers = 1, .d = 32, .n_heads = 1, .n_kv_heads = 1 });
+        tiny_gguf_new(&(struct tiny_gguf_options){.n_layers = 1, .d = 32, .n_heads = 1, .n_kv_heads = 1});
     struct file f;
     const uint8_t *p = tiny_gguf_bytes(t, &f.n);
 
@@ -77,7 +77,7 @@ static int parse(const uint8_t *p, size_t n, struct errmsg *e)
 
 static void check_refused(const struct file *f, int want, const char *named)
 {
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL(parse(f->p, f->n, &e), want);
     CU_ASSERT_EQUAL(strncmp(e.text, "FILE: ", 6), 0);
@@ -91,7 +91,7 @@ static void test_good(void)
     _cleanup_(file_deinit) struct file f = tiny();
     _cleanup_(gguf_freep) struct gguf *g = NULL;
     struct gguf_array a;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     const struct gguf_tensor *t;
     const char *s;
     uint32_t u;
@@ -121,23 +121,29 @@ static void test_good(void)
 /* Integers of every width, with their signs. */
 static void test_integers(void)
 {
-    static const struct { uint32_t type; uint8_t value[8]; size_t bytes; int r; uint32_t want; } cases[] = {
-        { GGUF_U8, { 200 }, 1, 0, 200 },
-        { GGUF_I8, { 100 }, 1, 0, 100 },
-        { GGUF_I8, { 200 }, 1, -EBADMSG, 0 },
-        { GGUF_U16, { 0xff, 0xff }, 2, 0, 65535 },
-        { GGUF_I16, { 0xff, 0xff }, 2, -EBADMSG, 0 },
-        { GGUF_I32, { 0xff, 0xff, 0xff, 0x7f }, 4, 0, 0x7fffffff },
-        { GGUF_I32, { 0, 0, 0, 0x80 }, 4, -EBADMSG, 0 },
-        { GGUF_U64, { 1, 2, 3, 4 }, 8, 0, 0x04030201 },
-        { GGUF_U64, { 0, 0, 0, 0, 1 }, 8, -EBADMSG, 0 },
-        { GGUF_I64, { 0, 0, 0, 0, 0, 0, 0, 0x80 }, 8, -EBADMSG, 0 },
-        { GGUF_F32, { 0 }, 4, -EBADMSG, 0 },
+    static const struct {
+        uint32_t type;
+        uint8_t value[8];
+        size_t bytes;
+        int r;
+        uint32_t want;
+    } cases[] = {
+        {GGUF_U8, {200}, 1, 0, 200},
+        {GGUF_I8, {100}, 1, 0, 100},
+        {GGUF_I8, {200}, 1, -EBADMSG, 0},
+        {GGUF_U16, {0xff, 0xff}, 2, 0, 65535},
+        {GGUF_I16, {0xff, 0xff}, 2, -EBADMSG, 0},
+        {GGUF_I32, {0xff, 0xff, 0xff, 0x7f}, 4, 0, 0x7fffffff},
+        {GGUF_I32, {0, 0, 0, 0x80}, 4, -EBADMSG, 0},
+        {GGUF_U64, {1, 2, 3, 4}, 8, 0, 0x04030201},
+        {GGUF_U64, {0, 0, 0, 0, 1}, 8, -EBADMSG, 0},
+        {GGUF_I64, {0, 0, 0, 0, 0, 0, 0, 0x80}, 8, -EBADMSG, 0},
+        {GGUF_F32, {0}, 4, -EBADMSG, 0},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         _cleanup_(gguf_freep) struct gguf *g = NULL;
-        struct errmsg e = { 0 };
+        struct errmsg e = {0};
         uint8_t p[64] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0k";
         uint32_t v = 12345;
 
@@ -156,7 +162,7 @@ static void test_truncated(void)
     size_t front = (size_t) (after(&f, "output_norm.weight") - f.p) + 64;
 
     for (size_t n = 0; n < f.n; n += n < front ? 1 : 4001) {
-        struct errmsg e = { 0 };
+        struct errmsg e = {0};
 
         CU_ASSERT_EQUAL(parse(f.p, n, &e), -EBADMSG);
         CU_ASSERT_NOT_EQUAL(e.text[0], '\0');
@@ -167,19 +173,25 @@ static void test_truncated(void)
 
 static void test_header(void)
 {
-    static const struct { size_t at; uint64_t v; size_t bytes; int want; const char *named; } cases[] = {
-        { 0, 0, 1, -EBADMSG, "not a GGUF file" },
-        { 4, 1, 4, -EOPNOTSUPP, "version 1" },
-        { 4, 4, 4, -EOPNOTSUPP, "version 4" },
-        { 4, 0x03000000, 4, -EOPNOTSUPP, "big-endian" },
-        { 8, UINT64_MAX, 8, -EBADMSG, "tensors" },
-        { 8, 65537, 8, -EBADMSG, "tensors" },
-        { 8, 1000, 8, -EBADMSG, "" },
-        { 16, UINT64_MAX, 8, -EBADMSG, "keys" },
-        { 16, (uint64_t) 1 << 63, 8, -EBADMSG, "keys" },
-        { 16, 65537, 8, -EBADMSG, "keys" },
-        { 24, UINT64_MAX, 8, -EBADMSG, "key 0" },
-        { 24, 0, 8, -EBADMSG, "key 0" },
+    static const struct {
+        size_t at;
+        uint64_t v;
+        size_t bytes;
+        int want;
+        const char *named;
+    } cases[] = {
+        {0, 0, 1, -EBADMSG, "not a GGUF file"},
+        {4, 1, 4, -EOPNOTSUPP, "version 1"},
+        {4, 4, 4, -EOPNOTSUPP, "version 4"},
+        {4, 0x03000000, 4, -EOPNOTSUPP, "big-endian"},
+        {8, UINT64_MAX, 8, -EBADMSG, "tensors"},
+        {8, 65537, 8, -EBADMSG, "tensors"},
+        {8, 1000, 8, -EBADMSG, ""},
+        {16, UINT64_MAX, 8, -EBADMSG, "keys"},
+        {16, (uint64_t) 1 << 63, 8, -EBADMSG, "keys"},
+        {16, 65537, 8, -EBADMSG, "keys"},
+        {24, UINT64_MAX, 8, -EBADMSG, "key 0"},
+        {24, 0, 8, -EBADMSG, "key 0"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -192,17 +204,22 @@ static void test_header(void)
 
 static void test_values(void)
 {
-    static const struct { const char *key; size_t at; uint64_t v; size_t bytes; } cases[] = {
-        { "general.name", 0, 13, 4 },                             /* unknown types */
-        { "general.name", 0, UINT32_MAX, 4 },
-        { "general.name", 4, UINT64_MAX, 8 },                     /* a string longer than anything */
-        { "general.name", 4, UINT64_MAX - 7, 8 },
-        { "tokenizer.ggml.tokens", 4, 13, 4 },                    /* array of an unknown type */
-        { "tokenizer.ggml.tokens", 8, UINT64_MAX, 8 },            /* counts */
-        { "tokenizer.ggml.tokens", 8, (uint64_t) 1 << 61, 8 },
-        { "tokenizer.ggml.tokens", 16, UINT64_MAX, 8 },           /* its first string */
-        { "tokenizer.ggml.token_type", 8, UINT64_MAX / 4 + 1, 8 }, /* times 4 is 0 */
-        { "tokenizer.ggml.token_type", 8, (uint64_t) 1 << 40, 8 },
+    static const struct {
+        const char *key;
+        size_t at;
+        uint64_t v;
+        size_t bytes;
+    } cases[] = {
+        {"general.name", 0, 13, 4}, /* unknown types */
+        {"general.name", 0, UINT32_MAX, 4},
+        {"general.name", 4, UINT64_MAX, 8}, /* a string longer than anything */
+        {"general.name", 4, UINT64_MAX - 7, 8},
+        {"tokenizer.ggml.tokens", 4, 13, 4},         /* array of an unknown type */
+        {"tokenizer.ggml.tokens", 8, UINT64_MAX, 8}, /* counts */
+        {"tokenizer.ggml.tokens", 8, (uint64_t) 1 << 61, 8},
+        {"tokenizer.ggml.tokens", 16, UINT64_MAX, 8},            /* its first string */
+        {"tokenizer.ggml.token_type", 8, UINT64_MAX / 4 + 1, 8}, /* times 4 is 0 */
+        {"tokenizer.ggml.token_type", 8, (uint64_t) 1 << 40, 8},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -218,7 +235,7 @@ static void test_nesting(void)
 {
     for (unsigned depth = 1; depth <= 6; depth++) {
         uint8_t p[256] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0k\11\0\0\0";
-        struct errmsg e = { 0 };
+        struct errmsg e = {0};
         size_t n = 37;
 
         for (unsigned i = 0; i < depth; i++, n += 12) {
@@ -232,11 +249,25 @@ static void test_nesting(void)
 static void test_tensors(void)
 {
     /* after the name: u32 dims, u64 dims[2], u32 type, u64 offset */
-    static const struct { size_t at; uint64_t v; size_t bytes; } cases[] = {
-        { 0, 0, 4 },        { 0, 5, 4 },         { 0, UINT32_MAX, 4 },       { 4, 0, 8 },  { 4, UINT64_MAX, 8 },
-        { 4, UINT64_MAX / 4 + 2, 8 },            { 12, 0, 8 },               { 12, (uint64_t) 1 << 62, 8 },
-        { 12, 1 << 20, 8 }, { 24, UINT64_MAX, 8 }, { 24, UINT64_MAX - 31, 8 }, { 24, 1, 8 }, { 24, (uint64_t) 1 << 40, 8 },
-        { 20, 14, 4 },      /* Q6_K: rows of 32 are no whole number of blocks */
+    static const struct {
+        size_t at;
+        uint64_t v;
+        size_t bytes;
+    } cases[] = {
+        {0, 0, 4},
+        {0, 5, 4},
+        {0, UINT32_MAX, 4},
+        {4, 0, 8},
+        {4, UINT64_MAX, 8},
+        {4, UINT64_MAX / 4 + 2, 8},
+        {12, 0, 8},
+        {12, (uint64_t) 1 << 62, 8},
+        {12, 1 << 20, 8},
+        {24, UINT64_MAX, 8},
+        {24, UINT64_MAX - 31, 8},
+        {24, 1, 8},
+        {24, (uint64_t) 1 << 40, 8},
+        {20, 14, 4}, /* Q6_K: rows of 32 are no whole number of blocks */
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -270,19 +301,25 @@ static int open_bytes(const struct file *f, struct errmsg *e)
     CU_ASSERT_FATAL(fd >= 0);
     CU_ASSERT_EQUAL_FATAL(write(fd, f->p, f->n), (ssize_t) f->n);
     (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    return engine_open(path, &(struct engine_options) { .n_threads = 1 }, &en, e);
+    return engine_open(path, &(struct engine_options){.n_threads = 1}, &en, e);
 }
 
 /* A type that exists but cannot be read is found at the tensor that has it. */
 static void test_unreadable_types(void)
 {
-    static const struct { uint32_t type; const char *name; } cases[] = {
-        { 10, "Q2_K" }, { 20, "IQ4_NL" }, { 77, "unknown type (77)" }, { UINT32_MAX, "unknown type" },
+    static const struct {
+        uint32_t type;
+        const char *name;
+    } cases[] = {
+        {10, "Q2_K"},
+        {20, "IQ4_NL"},
+        {77, "unknown type (77)"},
+        {UINT32_MAX, "unknown type"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         _cleanup_(file_deinit) struct file f = tiny();
-        struct errmsg e = { 0 };
+        struct errmsg e = {0};
 
         set_u32(after(&f, "blk.0.ffn_up.weight") + 20, cases[i].type);
         CU_ASSERT_EQUAL(open_bytes(&f, &e), -EOPNOTSUPP);
@@ -301,22 +338,22 @@ static void test_contradictions(void)
         size_t bytes;
         const char *named;
     } cases[] = {
-        { "llama.block_count", 4, 0, 4, "llama.block_count" },
-        { "llama.block_count", 4, 2, 4, "blk.1.attn_q.weight" },
-        { "llama.block_count", 4, UINT32_MAX, 4, "llama.block_count" },
-        { "llama.embedding_length", 4, 64, 4, "token_embd.weight" },
-        { "llama.attention.head_count", 4, 0, 4, "head_count" },
-        { "llama.attention.head_count_kv", 4, 3, 4, "head_count_kv" },
-        { "llama.rope.dimension_count", 4, 33, 4, "rope.dimension_count" },
-        { "llama.rope.freq_base", 4, 0x7fc00000, 4, "rope.freq_base" },
-        { "llama.rope.freq_base", 4, 0, 4, "rope.freq_base" },
-        { "tokenizer.ggml.eos_token_id", 4, 5000, 4, "eos_token_id" },
-        { "tokenizer.ggml.tokens", 24, 'x', 1, "byte 0" }, /* its first character is lost */
+        {"llama.block_count", 4, 0, 4, "llama.block_count"},
+        {"llama.block_count", 4, 2, 4, "blk.1.attn_q.weight"},
+        {"llama.block_count", 4, UINT32_MAX, 4, "llama.block_count"},
+        {"llama.embedding_length", 4, 64, 4, "token_embd.weight"},
+        {"llama.attention.head_count", 4, 0, 4, "head_count"},
+        {"llama.attention.head_count_kv", 4, 3, 4, "head_count_kv"},
+        {"llama.rope.dimension_count", 4, 33, 4, "rope.dimension_count"},
+        {"llama.rope.freq_base", 4, 0x7fc00000, 4, "rope.freq_base"},
+        {"llama.rope.freq_base", 4, 0, 4, "rope.freq_base"},
+        {"tokenizer.ggml.eos_token_id", 4, 5000, 4, "eos_token_id"},
+        {"tokenizer.ggml.tokens", 24, 'x', 1, "byte 0"}, /* its first character is lost */
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         _cleanup_(file_deinit) struct file f = tiny();
-        struct errmsg e = { 0 };
+        struct errmsg e = {0};
         int r;
 
         memcpy(after(&f, cases[i].name) + cases[i].at, &cases[i].v, cases[i].bytes);
@@ -330,9 +367,9 @@ static void test_contradictions(void)
 
 static void test_files(void)
 {
-    struct file empty = { 0 };
+    struct file empty = {0};
     struct engine *en = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL(open_bytes(&empty, &e), -EBADMSG);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "too short"));

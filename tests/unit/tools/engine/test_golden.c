@@ -46,8 +46,8 @@ static void golden_deinit(struct golden *g)
 /* False: skipped. */
 static bool golden_init(struct golden *g)
 {
-    struct engine_options o = { 0 };
-    struct errmsg e = { 0 };
+    struct engine_options o = {0};
+    struct errmsg e = {0};
     const char *path = test_model_path();
     const char *file = test_shared_path("golden/smollm2-135m.json");
 
@@ -82,7 +82,7 @@ static void check_ids(const json_t *want, const uint32_t *ids, size_t n)
 static uint32_t *encode_prompt(struct golden *g, const json_t *prompt, size_t *ret_n)
 {
     const json_t *text = json_object_get(prompt, "text");
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     uint32_t *ids = NULL;
 
     CU_ASSERT_EQUAL_FATAL(tokenizer_encode(engine_tokenizer(g->en), json_string_value(text),
@@ -94,7 +94,7 @@ static uint32_t *encode_prompt(struct golden *g, const json_t *prompt, size_t *r
 
 static void test_tokens(void)
 {
-    _cleanup_(golden_deinit) struct golden g = { 0 };
+    _cleanup_(golden_deinit) struct golden g = {0};
     const json_t *prompts;
 
     if (!golden_init(&g))
@@ -141,10 +141,10 @@ static char *read_text(size_t *ret_bytes)
 
 static void test_text_tokens(void)
 {
-    _cleanup_(golden_deinit) struct golden g = { 0 };
+    _cleanup_(golden_deinit) struct golden g = {0};
     _cleanup_(freep) uint32_t *ids = NULL;
     _cleanup_(freep) char *text = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     unsigned char hash[crypto_hash_sha256_BYTES];
     char hex[2 * sizeof(hash) + 1];
     const json_t *want;
@@ -190,11 +190,11 @@ static double check_top(const json_t *prompt, const float *logits, size_t n_voca
 
 static void test_logits_and_greedy(void)
 {
-    _cleanup_(golden_deinit) struct golden g = { 0 };
+    _cleanup_(golden_deinit) struct golden g = {0};
     _cleanup_(freep) float *logits = NULL;
     const json_t *prompts;
     struct kv_cache cache;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     double worst = 0.0;
     size_t n_vocab;
 
@@ -230,14 +230,14 @@ static double window_nll(struct golden *g, const uint32_t *ids)
     _cleanup_(freep) float *hidden = malloc((size_t) WINDOW * info->n_embd * sizeof(*hidden));
     _cleanup_(freep) float *logits = malloc((size_t) WINDOW * info->n_vocab * sizeof(*logits));
     struct kv_cache cache = exact_cache_ops(g->cache);
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     double sum = 0.0;
 
     CU_ASSERT_FATAL(hidden && logits);
     exact_cache_clear(g->cache);
     CU_ASSERT_EQUAL_FATAL(engine_embed(g->en, ids, WINDOW, hidden, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(engine_layers(g->en, &cache, 0, engine_geometry(g->en)->n_layers, WINDOW, hidden, &e),
-                          0);
+    CU_ASSERT_EQUAL_FATAL(
+        engine_layers(g->en, &cache, 0, engine_geometry(g->en)->n_layers, WINDOW, hidden, &e), 0);
     CU_ASSERT_EQUAL_FATAL(engine_logits(g->en, WINDOW, hidden, logits, &e), 0);
     for (size_t i = 0; i + 1 < WINDOW; i++)
         sum += nll_of(logits + i * info->n_vocab, info->n_vocab, ids[i + 1]);
@@ -247,10 +247,10 @@ static double window_nll(struct golden *g, const uint32_t *ids)
 /* The first window only: the others cost seconds and add nothing new. */
 static void test_likelihood_of_text(void)
 {
-    _cleanup_(golden_deinit) struct golden g = { 0 };
+    _cleanup_(golden_deinit) struct golden g = {0};
     _cleanup_(freep) uint32_t *ids = NULL;
     _cleanup_(freep) char *text = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     double nll, want;
     size_t bytes, n;
 
@@ -272,10 +272,7 @@ static void test_likelihood_of_text(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_tokens),
-    TEST(test_text_tokens),
-    TEST(test_logits_and_greedy),
-    TEST(test_likelihood_of_text),
+    TEST(test_tokens), TEST(test_text_tokens), TEST(test_logits_and_greedy), TEST(test_likelihood_of_text),
     TEST_END,
 };
 const char test_suite[] = "engine_golden";

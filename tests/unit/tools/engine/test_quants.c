@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* ---- known --------------------------------------------------------------------------------------------- */
+/* ---- known ---- */
 
 /* Little-endian binary16: 1 = 3c00, 2 = 4000, 0.5 = 3800, -1 = bc00 */
 #define H1 0x00, 0x3c
@@ -30,7 +30,7 @@ static void decode(uint32_t type, const uint8_t *block, float *y)
 
 static void test_plain(void)
 {
-    const uint8_t f32[] = { 0x00, 0x00, 0xc0, 0xbf }, f16[] = { H_MINUS1 }, bf16[] = { 0x49, 0x40 };
+    const uint8_t f32[] = {0x00, 0x00, 0xc0, 0xbf}, f16[] = {H_MINUS1}, bf16[] = {0x49, 0x40};
     float y;
 
     decode(QUANT_F32, f32, &y);
@@ -43,7 +43,7 @@ static void test_plain(void)
 
 static void test_q8_0(void)
 {
-    uint8_t b[34] = { H_HALF, 0x80, 0x7f, 0xff };
+    uint8_t b[34] = {H_HALF, 0x80, 0x7f, 0xff};
     float y[32];
 
     b[33] = 3;
@@ -57,7 +57,7 @@ static void test_q8_0(void)
 
 static void test_q4(void)
 {
-    uint8_t q4_0[18] = { H2, 0xf0, 0x19 }, q4_1[20] = { H2, H_MINUS1, 0xf0, 0x19 };
+    uint8_t q4_0[18] = {H2, 0xf0, 0x19}, q4_1[20] = {H2, H_MINUS1, 0xf0, 0x19};
     float y[32];
 
     q4_0[17] = 0x7e;
@@ -81,15 +81,15 @@ static void test_q4(void)
 static void test_q5(void)
 {
     /* fifth bits of weights 0, 17 and 31 */
-    uint8_t q5_0[22] = { H1, 0x01, 0x00, 0x02, 0x80, 0xf1, 0x23 },
-            q5_1[24] = { H1, H_HALF, 0x01, 0x00, 0x02, 0x80, 0xf1, 0x23 };
+    uint8_t q5_0[22] = {H1, 0x01, 0x00, 0x02, 0x80, 0xf1, 0x23},
+            q5_1[24] = {H1, H_HALF, 0x01, 0x00, 0x02, 0x80, 0xf1, 0x23};
     float y[32];
 
     decode(QUANT_Q5_0, q5_0, y);
-    CU_ASSERT_EQUAL(y[0], 1.0f);    /* 1 + 16 - 16 */
-    CU_ASSERT_EQUAL(y[16], -1.0f);  /* 15 - 16 */
-    CU_ASSERT_EQUAL(y[1], -13.0f);  /* 3 - 16 */
-    CU_ASSERT_EQUAL(y[17], 2.0f);   /* 2 + 16 - 16 */
+    CU_ASSERT_EQUAL(y[0], 1.0f);   /* 1 + 16 - 16 */
+    CU_ASSERT_EQUAL(y[16], -1.0f); /* 15 - 16 */
+    CU_ASSERT_EQUAL(y[1], -13.0f); /* 3 - 16 */
+    CU_ASSERT_EQUAL(y[17], 2.0f);  /* 2 + 16 - 16 */
     CU_ASSERT_EQUAL(y[31], 0.0f);
     CU_ASSERT_EQUAL(y[30], -16.0f);
     decode(QUANT_Q5_1, q5_1, y);
@@ -107,13 +107,13 @@ static void test_q5(void)
  */
 static const uint8_t k_scales[12] = {
     1 | 1 << 6, 2 | 2 << 6, 3 | 3 << 6, 63 | 3 << 6, /* 16, 33, 50, 63 have top bits 1, 2, 3, 3 */
-    0, 1, 2, 3 | 3 << 6,                             /* 4, 5, 6, 63 have 0, 0, 0, 3 */
+    0,          1,          2,          3 | 3 << 6,  /* 4, 5, 6, 63 have 0, 0, 0, 3 */
     0 | 4 << 4, 1 | 5 << 4, 2 | 6 << 4, 15 | 15 << 4,
 };
 
 static void test_k_scales(void)
 {
-    const uint8_t want_s[8] = { 1, 2, 3, 63, 16, 33, 50, 63 }, want_m[8] = { 0, 1, 2, 3, 4, 5, 6, 63 };
+    const uint8_t want_s[8] = {1, 2, 3, 63, 16, 33, 50, 63}, want_m[8] = {0, 1, 2, 3, 4, 5, 6, 63};
 
     for (unsigned j = 0; j < 8; j++) {
         uint8_t s, m;
@@ -126,7 +126,7 @@ static void test_k_scales(void)
 
 static void test_q4_k(void)
 {
-    uint8_t b[144] = { H_HALF, H2 };
+    uint8_t b[144] = {H_HALF, H2};
     float y[256];
 
     memcpy(b + 4, k_scales, 12);
@@ -134,53 +134,53 @@ static void test_q4_k(void)
     b[16 + 96] = 0xf2;  /* weight 0 of groups 6 and 7 */
     b[16 + 127] = 0x10; /* weight 31 of groups 6 and 7 */
     decode(QUANT_Q4_K, b, y);
-    CU_ASSERT_EQUAL(y[0], 2.5f);            /* 0.5 * 1 * 5 - 2 * 0 */
-    CU_ASSERT_EQUAL(y[32], 8.0f);           /* 0.5 * 2 * 10 - 2 * 1 */
-    CU_ASSERT_EQUAL(y[192], 38.0f);         /* 0.5 * 50 * 2 - 2 * 6 */
-    CU_ASSERT_EQUAL(y[224], 346.5f);        /* 0.5 * 63 * 15 - 2 * 63 */
-    CU_ASSERT_EQUAL(y[255], -94.5f);        /* 0.5 * 63 * 1 - 126 */
-    CU_ASSERT_EQUAL(y[100], -6.0f);         /* group 3: 0 - 2 * 3 */
+    CU_ASSERT_EQUAL(y[0], 2.5f);     /* 0.5 * 1 * 5 - 2 * 0 */
+    CU_ASSERT_EQUAL(y[32], 8.0f);    /* 0.5 * 2 * 10 - 2 * 1 */
+    CU_ASSERT_EQUAL(y[192], 38.0f);  /* 0.5 * 50 * 2 - 2 * 6 */
+    CU_ASSERT_EQUAL(y[224], 346.5f); /* 0.5 * 63 * 15 - 2 * 63 */
+    CU_ASSERT_EQUAL(y[255], -94.5f); /* 0.5 * 63 * 1 - 126 */
+    CU_ASSERT_EQUAL(y[100], -6.0f);  /* group 3: 0 - 2 * 3 */
 }
 
 static void test_q5_k(void)
 {
-    uint8_t b[176] = { H_HALF, H2 };
+    uint8_t b[176] = {H_HALF, H2};
     float y[256];
 
     memcpy(b + 4, k_scales, 12);
-    b[16] = 0x81;        /* fifth bits of weight 0 of groups 0 and 7 */
+    b[16] = 0x81; /* fifth bits of weight 0 of groups 0 and 7 */
     b[48] = 0xa5;
     b[48 + 96] = 0xf2;
     decode(QUANT_Q5_K, b, y);
-    CU_ASSERT_EQUAL(y[0], 10.5f);           /* 0.5 * 1 * 21 */
+    CU_ASSERT_EQUAL(y[0], 10.5f); /* 0.5 * 1 * 21 */
     CU_ASSERT_EQUAL(y[32], 8.0f);
     CU_ASSERT_EQUAL(y[192], 38.0f);
-    CU_ASSERT_EQUAL(y[224], 850.5f);        /* 0.5 * 63 * 31 - 126 */
+    CU_ASSERT_EQUAL(y[224], 850.5f); /* 0.5 * 63 * 31 - 126 */
     CU_ASSERT_EQUAL(y[225], -126.0f);
 }
 
 static void test_q6_k(void)
 {
-    uint8_t b[210] = { 0 };
+    uint8_t b[210] = {0};
     float y[256];
 
     for (unsigned i = 0; i < 16; i++)
         b[192 + i] = (uint8_t) (int8_t) (i % 2 ? -(int) i : (int) i + 1);
     b[208] = 0x00;
-    b[209] = 0x38;    /* d = 0.5 */
-    b[0] = 0x4f;      /* weights 0 (15) and 64 (4) */
-    b[32] = 0x21;     /* weights 32 (1) and 96 (2) */
-    b[128] = 0xe4;    /* bits 4..5 of weights 0, 32, 64, 96: 0, 1, 2, 3 */
-    b[64 + 63] = 0x70; /* weight 128 + 96 + 31: low bits 7; weight 128 + 32 + 31: 0 */
+    b[209] = 0x38;      /* d = 0.5 */
+    b[0] = 0x4f;        /* weights 0 (15) and 64 (4) */
+    b[32] = 0x21;       /* weights 32 (1) and 96 (2) */
+    b[128] = 0xe4;      /* bits 4..5 of weights 0, 32, 64, 96: 0, 1, 2, 3 */
+    b[64 + 63] = 0x70;  /* weight 128 + 96 + 31: low bits 7; weight 128 + 32 + 31: 0 */
     b[128 + 63] = 0x0c; /* weight 128 + 32 + 31: bits 4..5 3 */
     decode(QUANT_Q6_K, b, y);
-    CU_ASSERT_EQUAL(y[0], -8.5f);           /* 0.5 * 1 * (15 - 32) */
-    CU_ASSERT_EQUAL(y[32], -22.5f);         /* scale 2 = 3: 0.5 * 3 * (17 - 32) */
-    CU_ASSERT_EQUAL(y[64], 10.0f);          /* scale 4 = 5: 0.5 * 5 * (36 - 32) */
-    CU_ASSERT_EQUAL(y[96], 63.0f);          /* scale 6 = 7: 0.5 * 7 * (50 - 32) */
-    CU_ASSERT_EQUAL(y[16], 16.0f);          /* scale 1 = -1: 0.5 * -1 * (0 - 32) */
-    CU_ASSERT_EQUAL(y[128 + 63], -88.0f);   /* scale 11 = -11: 0.5 * -11 * (48 - 32) */
-    CU_ASSERT_EQUAL(y[255], 187.5f);        /* scale 15 = -15: 0.5 * -15 * (7 - 32) */
+    CU_ASSERT_EQUAL(y[0], -8.5f);         /* 0.5 * 1 * (15 - 32) */
+    CU_ASSERT_EQUAL(y[32], -22.5f);       /* scale 2 = 3: 0.5 * 3 * (17 - 32) */
+    CU_ASSERT_EQUAL(y[64], 10.0f);        /* scale 4 = 5: 0.5 * 5 * (36 - 32) */
+    CU_ASSERT_EQUAL(y[96], 63.0f);        /* scale 6 = 7: 0.5 * 7 * (50 - 32) */
+    CU_ASSERT_EQUAL(y[16], 16.0f);        /* scale 1 = -1: 0.5 * -1 * (0 - 32) */
+    CU_ASSERT_EQUAL(y[128 + 63], -88.0f); /* scale 11 = -11: 0.5 * -11 * (48 - 32) */
+    CU_ASSERT_EQUAL(y[255], 187.5f);      /* scale 15 = -15: 0.5 * -15 * (7 - 32) */
 }
 
 static void test_names(void)
@@ -192,7 +192,7 @@ static void test_names(void)
     CU_ASSERT_STRING_EQUAL(quant_type_name(UINT32_MAX), "unknown type");
 }
 
-/* ---- kernels against the reference --------------------------------------------------------------------- */
+/* ---- kernels against the reference ---- */
 
 static const uint32_t all_types[] = {
     QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_1,
@@ -202,10 +202,13 @@ static const uint32_t all_types[] = {
 /* Any bytes are a block; only the binary16 scales must be finite. */
 static void fill_blocks(const struct quant_type *t, uint8_t *p, size_t n_blocks)
 {
-    static const struct { uint32_t id; unsigned at[2], n; } scales[] = {
-        { QUANT_F16, { 0 }, 1 }, { QUANT_Q8_0, { 0 }, 1 }, { QUANT_Q4_0, { 0 }, 1 }, { QUANT_Q4_1, { 0, 2 }, 2 },
-        { QUANT_Q5_0, { 0 }, 1 }, { QUANT_Q5_1, { 0, 2 }, 2 }, { QUANT_Q4_K, { 0, 2 }, 2 }, { QUANT_Q5_K, { 0, 2 }, 2 },
-        { QUANT_Q6_K, { 208 }, 1 },
+    static const struct {
+        uint32_t id;
+        unsigned at[2], n;
+    } scales[] = {
+        {QUANT_F16, {0}, 1},     {QUANT_Q8_0, {0}, 1},    {QUANT_Q4_0, {0}, 1},
+        {QUANT_Q4_1, {0, 2}, 2}, {QUANT_Q5_0, {0}, 1},    {QUANT_Q5_1, {0, 2}, 2},
+        {QUANT_Q4_K, {0, 2}, 2}, {QUANT_Q5_K, {0, 2}, 2}, {QUANT_Q6_K, {208}, 1},
     };
 
     for (size_t b = 0; b < n_blocks; b++, p += t->block_bytes) {
@@ -243,8 +246,7 @@ static void check_kernel(const struct matvec_ops *ops, const struct quant_type *
 {
     enum { ROWS = 3 };
     struct matrix w = {
-        .type = t, .n_rows = ROWS, .n_cols = n_cols, .row_bytes = n_cols / t->block_weights * t->block_bytes
-    };
+        .type = t, .n_rows = ROWS, .n_cols = n_cols, .row_bytes = n_cols / t->block_weights * t->block_bytes};
     void *map, *x_map;
     size_t map_bytes, x_bytes;
     uint8_t *blocks = guarded(ROWS * w.row_bytes, &map, &map_bytes);
@@ -291,7 +293,7 @@ static void test_kernels(void)
     for (size_t k = 1; k < n; k++)
         for (size_t i = 0; i < sizeof(all_types) / sizeof(all_types[0]); i++) {
             const struct quant_type *t = quant_type_of(all_types[i]);
-            static const size_t odd[] = { 1, 7, 8, 9, 15, 16, 17, 31, 253 };
+            static const size_t odd[] = {1, 7, 8, 9, 15, 16, 17, 31, 253};
 
             for (size_t blocks = 1; blocks <= 5; blocks++)
                 check_kernel(ops[k], t, blocks * t->block_weights);
@@ -305,7 +307,8 @@ static void test_kernels(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_plain), TEST(test_q8_0), TEST(test_q4),   TEST(test_q5),    TEST(test_k_scales), TEST(test_q4_k),
-    TEST(test_q5_k),  TEST(test_q6_k), TEST(test_names), TEST(test_kernels), TEST_END,
+    TEST(test_plain),    TEST(test_q8_0),    TEST(test_q4),   TEST(test_q5),
+    TEST(test_k_scales), TEST(test_q4_k),    TEST(test_q5_k), TEST(test_q6_k),
+    TEST(test_names),    TEST(test_kernels), TEST_END,
 };
 const char test_suite[] = "engine_quants";

@@ -8,7 +8,7 @@
 
 static void test_greedy(void)
 {
-    const float logits[] = { -1.0f, 3.0f, 2.0f, 3.0f }, low[] = { -INFINITY, -5.0f };
+    const float logits[] = {-1.0f, 3.0f, 2.0f, 3.0f}, low[] = {-INFINITY, -5.0f};
 
     CU_ASSERT_EQUAL(sample_greedy(logits, 4), 1); /* the first among equals */
     CU_ASSERT_EQUAL(sample_greedy(logits, 1), 0);
@@ -17,9 +17,9 @@ static void test_greedy(void)
 
 static void test_nll(void)
 {
-    const float even[4] = { 7.0f, 7.0f, 7.0f, 7.0f };
-    const float odds[2] = { (float) 1.0986122886681098, 0.0f }; /* ln 3: probabilities 3/4 and 1/4 */
-    const float huge[2] = { 1e30f, -1e30f };
+    const float even[4] = {7.0f, 7.0f, 7.0f, 7.0f};
+    const float odds[2] = {(float) 1.0986122886681098, 0.0f}; /* ln 3: probabilities 3/4 and 1/4 */
+    const float huge[2] = {1e30f, -1e30f};
 
     CU_ASSERT_DOUBLE_EQUAL(nll_of(even, 4, 2), log(4.0), 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(nll_of(odds, 2, 0), log(4.0 / 3.0), 1e-7); /* the logit is a binary32 number */
@@ -29,9 +29,8 @@ static void test_nll(void)
 
 static void test_kl(void)
 {
-    const float p[2] = { (float) 1.0986122886681098, 0.0f }, q[2] = { 5.0f, 5.0f },
-                never[2] = { 0.0f, -INFINITY };
-    const float shifted[2] = { p[0] + 8.0f, p[1] + 8.0f };
+    const float p[2] = {(float) 1.0986122886681098, 0.0f}, q[2] = {5.0f, 5.0f}, never[2] = {0.0f, -INFINITY};
+    const float shifted[2] = {p[0] + 8.0f, p[1] + 8.0f};
 
     /* 3/4 ln(3/4 / 1/2) + 1/4 ln(1/4 / 1/2) */
     CU_ASSERT_DOUBLE_EQUAL(kl_of(p, q, 2), 0.75 * log(1.5) + 0.25 * log(0.5), 1e-7);
@@ -44,12 +43,12 @@ static void test_kl(void)
 /* 20000 draws: the standard deviation of a frequency is at most 0.0036; six of them. */
 static void test_frequencies(void)
 {
-    const float logits[3] = { 0.0f, 1.0f, 2.0f };
+    const float logits[3] = {0.0f, 1.0f, 2.0f};
     struct sampler_state st;
 
     for (unsigned round = 0; round < 2; round++) {
         double t = round == 0 ? 1.0 : 0.5, sum = 1.0 + exp(1.0 / t) + exp(2.0 / t);
-        unsigned n[3] = { 0 };
+        unsigned n[3] = {0};
 
         sampler_seed(&st, 42);
         for (unsigned i = 0; i < 20000; i++)
@@ -61,7 +60,7 @@ static void test_frequencies(void)
 
 static void test_seeds(void)
 {
-    const float even[1000] = { 0 };
+    const float even[1000] = {0};
     struct sampler_state a, b, c;
     unsigned differ = 0;
 

@@ -31,11 +31,11 @@ static void count(void *ctx, size_t item, unsigned worker)
 static void check_jobs(unsigned n_threads, unsigned n_jobs)
 {
     struct threads *t = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL_FATAL(threads_new(n_threads, &t, &e), 0);
     for (unsigned k = 0; k < n_jobs; k++) {
-        struct job j = { .n_workers = threads_count(t) };
+        struct job j = {.n_workers = threads_count(t)};
         size_t n = test_rand_below(ITEMS_MAX + 1);
         unsigned missing = 0;
 
@@ -45,7 +45,7 @@ static void check_jobs(unsigned n_threads, unsigned n_jobs)
         CU_ASSERT_EQUAL_FATAL(missing, 0);
         CU_ASSERT_EQUAL_FATAL(j.wrong, 0);
         if (k % 500 == 499) { /* long enough for the workers to fall asleep */
-            const struct timespec pause = { .tv_nsec = 2000000 };
+            const struct timespec pause = {.tv_nsec = 2000000};
 
             (void) nanosleep(&pause, NULL);
         }
@@ -62,7 +62,7 @@ static void test_jobs(void)
 
 static void test_without(void)
 {
-    struct job j = { .n_workers = 1 };
+    struct job j = {.n_workers = 1};
 
     CU_ASSERT_EQUAL(threads_count(NULL), 1);
     threads_run(NULL, count, &j, 5);
@@ -73,7 +73,7 @@ static void test_without(void)
 static void test_limits(void)
 {
     struct threads *t = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL(threads_new(257, &t, &e), -EINVAL);
     CU_ASSERT_PTR_NULL(t);
@@ -83,5 +83,5 @@ static void test_limits(void)
     (void) threads_free(t);
 }
 
-const struct test_case test_cases[] = { TEST(test_jobs), TEST(test_without), TEST(test_limits), TEST_END };
+const struct test_case test_cases[] = {TEST(test_jobs), TEST(test_without), TEST(test_limits), TEST_END};
 const char test_suite[] = "engine_threads";

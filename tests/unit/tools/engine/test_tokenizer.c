@@ -1,6 +1,6 @@
 /*
- * Pre-tokenisers by known cuts, merging against the textbook loop, and the tokeniser of the tiny model: control
- * tokens, bytes that are no text, hostile texts.
+ * Pre-tokenisers by known cuts, merging against the textbook loop, and the tokeniser of the tiny model:
+ * control tokens, bytes that are no text, hostile texts.
  */
 #include "tests/lib/test.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- cutting ------------------------------------------------------------------------------------------- */
+/* ---- cutting ---- */
 
 struct cuts {
     char joined[512]; /* the pieces with "|" between them */
@@ -45,8 +45,8 @@ static int collect(void *ctx, const char *piece, size_t bytes)
 static void check_cut(const char *name, const char *text, const char *want)
 {
     struct pretokenizer *p = NULL;
-    struct cuts c = { .joined = "" };
-    struct errmsg e = { 0 };
+    struct cuts c = {.joined = ""};
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL_FATAL(pretokenizer_new(name, strlen(name), &p, &e), 0);
     CU_ASSERT_EQUAL(pretokenizer_split(p, text, strlen(text), collect, &c, &e), 0);
@@ -66,7 +66,10 @@ static void test_gpt2_cuts(void)
     check_cut("gpt2", "x = 1234;\n\n\ty", "x| =| 1234|;|\n\n|\t|y");
     check_cut("gpt2", "\xc3\xa9t\xc3\xa9 \xe4\xbd\xa0\xe5\xa5\xbd",
               "\xc3\xa9t\xc3\xa9| \xe4\xbd\xa0\xe5\xa5\xbd");
-    check_cut("gpt2", "a\xc2\xa0\xc2\xa0" "b", "a|\xc2\xa0|\xc2\xa0|b"); /* no-break spaces are white space */
+    check_cut("gpt2",
+              "a\xc2\xa0\xc2\xa0"
+              "b",
+              "a|\xc2\xa0|\xc2\xa0|b"); /* no-break spaces are white space */
     check_cut("gpt2", "", "");
 }
 
@@ -75,7 +78,7 @@ static void test_smollm_cuts(void)
     check_cut("smollm", "of 2018, 3.5", "of| |2|0|1|8|,| |3|.|5");
     check_cut("smollm", "ab12", "ab|1|2");
     check_cut("smollm", "\xd9\xa3\xd9\xa4", "\xd9\xa3|\xd9\xa4"); /* Arabic-Indic digits */
-    check_cut("smollm", "4 \xc2\xbd x", "4| \xc2\xbd| x");         /* one half is a number, not a digit */
+    check_cut("smollm", "4 \xc2\xbd x", "4| \xc2\xbd| x");        /* one half is a number, not a digit */
 }
 
 static void test_gpt4_cuts(void)
@@ -90,7 +93,7 @@ static void test_gpt4_cuts(void)
 static void test_unknown_name(void)
 {
     struct pretokenizer *p = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
 
     CU_ASSERT_EQUAL(pretokenizer_new("tekken", 6, &p, &e), -EOPNOTSUPP);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "tekken"));
@@ -102,14 +105,14 @@ static void test_unknown_name(void)
 static void test_invalid_utf8(void)
 {
     check_cut("gpt2", "ab\xff\xfe cd", "ab|\xff\xfe| cd");
-    check_cut("gpt2", "a\xc3", "a|\xc3");                                  /* cut short */
-    check_cut("gpt2", "a\xc0\x80z", "a|\xc0\x80|z");                       /* overlong */
-    check_cut("gpt2", "\xed\xa0\x80", "\xed\xa0\x80");                     /* a surrogate */
-    check_cut("gpt2", "\xf4\x90\x80\x80!", "\xf4\x90\x80\x80|!");          /* above U+10FFFF */
-    check_cut("gpt2", "\xf0\x9f\x99\x82\x82", "\xf0\x9f\x99\x82|\x82");    /* a lone continuation */
+    check_cut("gpt2", "a\xc3", "a|\xc3");                               /* cut short */
+    check_cut("gpt2", "a\xc0\x80z", "a|\xc0\x80|z");                    /* overlong */
+    check_cut("gpt2", "\xed\xa0\x80", "\xed\xa0\x80");                  /* a surrogate */
+    check_cut("gpt2", "\xf4\x90\x80\x80!", "\xf4\x90\x80\x80|!");       /* above U+10FFFF */
+    check_cut("gpt2", "\xf0\x9f\x99\x82\x82", "\xf0\x9f\x99\x82|\x82"); /* a lone continuation */
 }
 
-/* ---- merging ------------------------------------------------------------------------------------------- */
+/* ---- merging ---- */
 
 /* The definition: while there is a pair with a rule, merge the leftmost pair of the lowest rank. */
 static size_t merge_slowly(const struct bpe_rule *rules, size_t n_rules, uint32_t *ids, size_t n)
@@ -135,7 +138,7 @@ static size_t merge_slowly(const struct bpe_rule *rules, size_t n_rules, uint32_
 
 static void test_merging(void)
 {
-    struct bpe_scratch s = { 0 };
+    struct bpe_scratch s = {0};
 
     for (unsigned round = 0; round < 400; round++) {
         struct bpe_rule rules[40];
@@ -143,10 +146,10 @@ static void test_merging(void)
         size_t n_rules = test_rand_below(41), n = 1 + test_rand_below(60), n_fast = 0, n_slow;
 
         for (size_t k = 0; k < n_rules; k++)
-            rules[k] = (struct bpe_rule) { .left = (uint32_t) test_rand_below(4 + k),
-                                          .rank = (uint32_t) k,
-                                          .right = (uint32_t) test_rand_below(4 + k),
-                                          .merged = (uint32_t) (4 + k) };
+            rules[k] = (struct bpe_rule){.left = (uint32_t) test_rand_below(4 + k),
+                                         .rank = (uint32_t) k,
+                                         .right = (uint32_t) test_rand_below(4 + k),
+                                         .merged = (uint32_t) (4 + k)};
         for (size_t i = 0; i < n; i++)
             fast[i] = slow[i] = (uint32_t) test_rand_below(4);
         bpe_sort_rules(rules, n_rules);
@@ -158,14 +161,15 @@ static void test_merging(void)
     bpe_scratch_deinit(&s);
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static struct tokenizer *tiny_tokenizer(const char *pre)
 {
-    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options) { .n_layers = 1, .pre = pre });
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t =
+        tiny_gguf_new(&(struct tiny_gguf_options){.n_layers = 1, .pre = pre});
     _cleanup_(gguf_freep) struct gguf *g = NULL;
     struct tokenizer *tok = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     size_t n;
     const uint8_t *p = tiny_gguf_bytes(t, &n);
 
@@ -178,7 +182,7 @@ static void check_encoded(const struct tokenizer *t, const char *text, size_t by
                           const uint32_t *want, size_t n_want)
 {
     _cleanup_(freep) uint32_t *ids = NULL;
-    struct errmsg e = { 0 };
+    struct errmsg e = {0};
     size_t n = 0;
 
     CU_ASSERT_EQUAL_FATAL(tokenizer_encode(t, text, bytes, special, &ids, &n, &e), 0);
@@ -190,8 +194,8 @@ static void check_encoded(const struct tokenizer *t, const char *text, size_t by
 static void test_control_tokens(void)
 {
     _cleanup_(tokenizer_freep) struct tokenizer *t = tiny_tokenizer("smollm");
-    const uint32_t with[] = { 'a', TINY_GGUF_START, 'b', TINY_GGUF_EOS }, bare[] = { '<', '|', 'i' };
-    const uint32_t plain[] = { '<', '|', 'i', 'm', '_', 'e', 'n', 'd', '|', '>' };
+    const uint32_t with[] = {'a', TINY_GGUF_START, 'b', TINY_GGUF_EOS}, bare[] = {'<', '|', 'i'};
+    const uint32_t plain[] = {'<', '|', 'i', 'm', '_', 'e', 'n', 'd', '|', '>'};
     const char *piece;
     size_t n;
 
@@ -208,7 +212,7 @@ static void test_control_tokens(void)
 /* Any bytes come back. */
 static void test_all_bytes(void)
 {
-    static const char *const pres[] = { "gpt-2", "smollm", "llama-bpe", "qwen2" };
+    static const char *const pres[] = {"gpt-2", "smollm", "llama-bpe", "qwen2"};
 
     for (unsigned k = 0; k < 4; k++) {
         _cleanup_(tokenizer_freep) struct tokenizer *t = tiny_tokenizer(pres[k]);
@@ -238,9 +242,9 @@ static void test_all_bytes(void)
 static void test_hostile_texts(void)
 {
     enum { BYTES = 1 << 20 };
-    static const char *const units[] = { " ",         "\n",   " \n", "a",   "'",           "<",
-                                         "<|im_end|", "\xff", "1",   "\t ", "\xe2\x80\x83" };
-    static const char *const pres[] = { "smollm", "llama-bpe" };
+    static const char *const units[] = {" ",         "\n",   " \n", "a",   "'",           "<",
+                                        "<|im_end|", "\xff", "1",   "\t ", "\xe2\x80\x83"};
+    static const char *const pres[] = {"smollm", "llama-bpe"};
     char *text = malloc(BYTES);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
@@ -249,7 +253,7 @@ static void test_hostile_texts(void)
 
         for (size_t u = 0; u < sizeof(units) / sizeof(units[0]); u++) {
             _cleanup_(freep) uint32_t *ids = NULL;
-            struct errmsg e = { 0 };
+            struct errmsg e = {0};
             clock_t begin = clock();
             size_t n = 0;
 
@@ -264,8 +268,10 @@ static void test_hostile_texts(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_gpt2_cuts),      TEST(test_smollm_cuts), TEST(test_gpt4_cuts),      TEST(test_unknown_name),
-    TEST(test_invalid_utf8),   TEST(test_merging),     TEST(test_control_tokens), TEST(test_all_bytes),
+    TEST(test_gpt2_cuts),      TEST(test_smollm_cuts),
+    TEST(test_gpt4_cuts),      TEST(test_unknown_name),
+    TEST(test_invalid_utf8),   TEST(test_merging),
+    TEST(test_control_tokens), TEST(test_all_bytes),
     TEST(test_hostile_texts),  TEST_END,
 };
 const char test_suite[] = "engine_tokenizer";

@@ -42,20 +42,22 @@ static void test_escaping(void)
     becomes("", "");
 }
 
-/* What no XML parser accepts: control characters, half characters, overlong forms, surrogates, U+FFFE and U+FFFF. */
+/* What no XML parser accepts: control characters, half characters, overlong forms, surrogates, U+FFFE and
+ * U+FFFF. */
 static void test_not_xml(void)
 {
     becomes("a\x01\x1b[31mb\x7f", "a" BAD BAD "[31mb" BAD);
     becomes("\xff\xfe", BAD BAD);
     becomes("half \xe6\xbc", "half " BAD BAD);
-    becomes("\xc0\xbc", BAD BAD);                 /* an overlong '<' */
-    becomes("\xed\xa0\x80", BAD BAD BAD);         /* a surrogate */
+    becomes("\xc0\xbc", BAD BAD);         /* an overlong '<' */
+    becomes("\xed\xa0\x80", BAD BAD BAD); /* a surrogate */
     becomes("\xef\xbf\xbe|\xef\xbf\xbf", BAD "|" BAD);
 }
 
 static void test_cut(void)
 {
-    _cleanup_(freep) char *whole = written("abcdef", 6), *cut = written("abcdef", 4), *inside = written("aé", 2);
+    _cleanup_(freep) char *whole = written("abcdef", 6), *cut = written("abcdef", 4),
+                          *inside = written("aé", 2);
 
     CU_ASSERT_STRING_EQUAL(whole, "abcdef");
     CU_ASSERT_STRING_EQUAL(cut, "abcd… (2 more bytes)");
@@ -77,10 +79,10 @@ static char *table_of(json_t *rows, const struct html_column *columns)
 
 static void test_table(void)
 {
-    static const struct html_column columns[] = { { "x", "X" }, { "y", "Y" }, { NULL, NULL } };
-    _cleanup_(freep) char *text =
-        table_of(json_pack("[{s:i, s:s}, {s:f, s:n}, {s:[i,f]}]", "x", 12345678, "y", "<i>", "x", 2.0 / 3, "y", "x", 1, 0.5),
-                 columns);
+    static const struct html_column columns[] = {{"x", "X"}, {"y", "Y"}, {NULL, NULL}};
+    _cleanup_(freep) char *text = table_of(json_pack("[{s:i, s:s}, {s:f, s:n}, {s:[i,f]}]", "x", 12345678,
+                                                     "y", "<i>", "x", 2.0 / 3, "y", "x", 1, 0.5),
+                                           columns);
 
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "data-rows=\"a.b\""));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "<caption>&lt;what&gt;</caption>"));
@@ -93,7 +95,7 @@ static void test_table(void)
 /* Long arrays are their ends; too many rows are a sentence. */
 static void test_long(void)
 {
-    static const struct html_column columns[] = { { "x", "X" }, { NULL, NULL } };
+    static const struct html_column columns[] = {{"x", "X"}, {NULL, NULL}};
     json_t *array = json_array(), *rows = json_array();
     char *text;
 
@@ -126,12 +128,7 @@ static void test_number(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_escaping),
-    TEST(test_not_xml),
-    TEST(test_cut),
-    TEST(test_table),
-    TEST(test_long),
-    TEST(test_number),
-    TEST_END,
+    TEST(test_escaping), TEST(test_not_xml), TEST(test_cut), TEST(test_table),
+    TEST(test_long),     TEST(test_number),  TEST_END,
 };
 const char test_suite[] = "html";

@@ -38,7 +38,7 @@ static void remove_dir(void)
 /* Runs the command with one stream caught; returns the exit code. */
 static int caught(int stream, const char *const args[], char **ret_text)
 {
-    char *copies[8] = { NULL }, *argv[8] = { NULL }; /* the command reorders argv, as main may */
+    char *copies[8] = {NULL}, *argv[8] = {NULL}; /* the command reorders argv, as main may */
     int argc = 0, saved, code;
     FILE *f = tmpfile();
     size_t n;
@@ -85,13 +85,15 @@ static void failed(const char *path, const char *word)
 {
     _cleanup_(freep) char *text = NULL;
 
-    CU_ASSERT_EQUAL(caught(STDERR_FILENO, (const char *[]) { "kvcobra", "inspect", path, NULL }, &text), COMMAND_FAILED);
+    CU_ASSERT_EQUAL(caught(STDERR_FILENO, (const char *[]){"kvcobra", "inspect", path, NULL}, &text),
+                    COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, path));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, word));
     CU_ASSERT_PTR_EQUAL(strchr(text, '\n'), text + strlen(text) - 1); /* one sentence */
 }
 
-/* 2 layers, 2 KV heads, d = 64 at 2 bpd. Pages: 128 bytes of header; 64 tokens of codes; sinks in binary16. */
+/* 2 layers, 2 KV heads, d = 64 at 2 bpd. Pages: 128 bytes of header; 64 tokens of codes; sinks in binary16.
+ */
 static void test_table(void)
 {
     struct geometry g = random_table_geometry(2, 4, 2, 64);
@@ -99,7 +101,7 @@ static void test_table(void)
     _cleanup_(freep) char *text = NULL;
     _cleanup_(table_unrefp) struct table *t = NULL;
     char hex[DIGEST_HEX_BYTES];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     json_int_t bits = 0;
     json_t *j;
     size_t n;
@@ -108,12 +110,13 @@ static void test_table(void)
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&g, 1, 2, true, &bytes, &n), 0);
     CU_ASSERT_EQUAL_FATAL(atomic_file_write(file, bytes, n, &e), 0);
     CU_ASSERT_EQUAL_FATAL(table_load(file, &t, &e), 0);
-    j = caught_json((const char *[]) { "kvcobra", "inspect", file, "--json", NULL });
+    j = caught_json((const char *[]){"kvcobra", "inspect", file, "--json", NULL});
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "kind")), "table");
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "digest")), digest_hex(t->digest, hex));
     CU_ASSERT_DOUBLE_EQUAL(json_real_value(json_object_get(j, "bpd_code")), 2, 1e-12);
     CU_ASSERT_EQUAL(get_int(j, "code_bytes_per_token"), 2 * 2 * 2 * 64 * 2 / 8);
-    CU_ASSERT_DOUBLE_EQUAL(json_real_value(json_object_get(json_object_get(j, "charged"), "bpd_nominal")), 2, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(json_real_value(json_object_get(json_object_get(j, "charged"), "bpd_nominal")), 2,
+                           1e-12);
     CU_ASSERT(get_int(json_object_get(j, "charged"), "fixed_bytes") > 0);
     CU_ASSERT_EQUAL(get_int(j, "page_bytes"), 128 + 64 * 128);
     CU_ASSERT_EQUAL(get_int(j, "first_page_bytes"), 128 + 64 * 128 + RANDOM_TABLE_SINKS * 8 * 64 * 2);
@@ -125,10 +128,12 @@ static void test_table(void)
         CU_ASSERT_EQUAL(get_int(c, "layer"), (json_int_t) i / 4);
     }
     CU_ASSERT_EQUAL(bits, 8 * 128);
-    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_object_get(j, "provenance"), "made_by")), "random_table");
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_object_get(j, "provenance"), "made_by")),
+                           "random_table");
     json_decref(j);
 
-    CU_ASSERT_EQUAL(caught(STDOUT_FILENO, (const char *[]) { "kvcobra", "inspect", file, NULL }, &text), COMMAND_OK);
+    CU_ASSERT_EQUAL(caught(STDOUT_FILENO, (const char *[]){"kvcobra", "inspect", file, NULL}, &text),
+                    COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, hex));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "2 layers, 4 query heads on 2 KV heads of dimension 64"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "8320 bytes for 64 tokens"));
@@ -139,7 +144,7 @@ static void test_bad_files(void)
 {
     struct geometry g = random_table_geometry(1, 1, 1, 32);
     _cleanup_(freep) void *bytes = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     size_t n;
 
     make_dir();
@@ -164,7 +169,7 @@ static void test_stats(void)
     _cleanup_(stats_freep) struct stats *s = NULL;
     struct geometry g = random_table_geometry(1, 1, 1, D);
     struct stats_options o;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     float k[TOKENS * D], v[TOKENS * D];
     json_t *j;
 
@@ -179,7 +184,7 @@ static void test_stats(void)
     CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
     CU_ASSERT_EQUAL_FATAL(stats_add_layer(s, 1, 0, 0, TOKENS, NULL, k, v, NULL, &e), 0);
     CU_ASSERT_EQUAL_FATAL(stats_save(s, file, &e), 0);
-    j = caught_json((const char *[]) { "kvcobra", "inspect", file, "--json", NULL });
+    j = caught_json((const char *[]){"kvcobra", "inspect", file, "--json", NULL});
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "kind")), "statistics");
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "model_name")), "tiny");
     CU_ASSERT_EQUAL(get_int(j, "tokens"), TOKENS - (json_int_t) o.n_sink);
@@ -192,8 +197,10 @@ static void test_stats(void)
 static char *summary_of(const struct table *t, const char *provenance)
 {
     struct table table = *t;
-    struct inspection x = { .request.table_path = "<a>&\"", .table = &table, .g = &t->geometry,
-                            .info = { .page_bytes = 8320, .first_page_bytes = 9000 } };
+    struct inspection x = {.request.table_path = "<a>&\"",
+                           .table = &table,
+                           .g = &t->geometry,
+                           .info = {.page_bytes = 8320, .first_page_bytes = 9000}};
     char *text = NULL;
     size_t n;
     FILE *f = open_memstream(&text, &n);
@@ -214,17 +221,22 @@ static void test_hostile_provenance(void)
     static const char *const hostile[] = {
         "{\"model\":\"</title><script>alert(1)</script>\",\"options\":{\"<script>\":\"<script>\"}}",
         "{\"a\":{\"b\":{\"<script>\":[1e308,-0.0,null,true,{\"<script>\":[]}]}},\"\":\"\",\"model\":17}",
-        "NaN<script>", "[\"<script>\"]", "\"<script>\"", "{\"model\":{\"model\":\"<script>\"}}", "",
+        "NaN<script>",
+        "[\"<script>\"]",
+        "\"<script>\"",
+        "{\"model\":{\"model\":\"<script>\"}}",
+        "",
     };
     struct geometry g = random_table_geometry(1, 1, 1, 32);
     _cleanup_(table_unrefp) struct table *t = NULL;
     _cleanup_(freep) void *bytes = NULL;
     _cleanup_(freep) char *huge = malloc(1 << 20), *many = calloc(1, 1 << 20);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     char *text;
     size_t n, at = 1;
 
-    CU_ASSERT_FATAL(huge && many && random_table_bytes(&g, 1, 2, false, &bytes, &n) == 0 && table_parse(bytes, n, &t, &e) == 0);
+    CU_ASSERT_FATAL(huge && many && random_table_bytes(&g, 1, 2, false, &bytes, &n) == 0 &&
+                    table_parse(bytes, n, &t, &e) == 0);
     for (size_t i = 0; i < sizeof(hostile) / sizeof(*hostile); i++) {
         text = summary_of(t, hostile[i]);
         CU_ASSERT_PTR_NULL(strstr(text, "<script"));
@@ -246,20 +258,23 @@ static void test_hostile_provenance(void)
     free(text);
 }
 
-/* 512 tokens: (512 - 64) / 64 = 7 pages of 8320 and 8320 + sinks; 64 tokens of 8 x 64 numbers in binary16 as tail. */
+/* 512 tokens: (512 - 64) / 64 = 7 pages of 8320 and 8320 + sinks; 64 tokens of 8 x 64 numbers in binary16 as
+ * tail. */
 static void test_sequence_bytes(void)
 {
     struct geometry g = random_table_geometry(2, 4, 2, 64);
     _cleanup_(table_unrefp) struct table *t = NULL;
     _cleanup_(freep) void *bytes = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct sequence_bytes b;
     struct inspection x;
     size_t n;
 
-    CU_ASSERT_FATAL(random_table_bytes(&g, 1, 2, true, &bytes, &n) == 0 && table_parse(bytes, n, &t, &e) == 0);
-    x = (struct inspection) { .table = t, .g = &t->geometry,
-                              .info = { .page_bytes = 8320, .first_page_bytes = 8320 + 4096, .n_sink = 4 } };
+    CU_ASSERT_FATAL(random_table_bytes(&g, 1, 2, true, &bytes, &n) == 0 &&
+                    table_parse(bytes, n, &t, &e) == 0);
+    x = (struct inspection){.table = t,
+                            .g = &t->geometry,
+                            .info = {.page_bytes = 8320, .first_page_bytes = 8320 + 4096, .n_sink = 4}};
     inspection_bytes(&x, 512, &b);
     CU_ASSERT_EQUAL(b.pages, 7);
     CU_ASSERT_EQUAL(b.codes, 7 * 64 * 128);
@@ -275,7 +290,8 @@ static void test_sequence_bytes(void)
     CU_ASSERT_DOUBLE_EQUAL(b.bpd_true, 16, 1e-12);
 }
 
-/* Moments: spectra and nothing else, and the reason is given. Statistics of another model do not go with a table. */
+/* Moments: spectra and nothing else, and the reason is given. Statistics of another model do not go with a
+ * table. */
 static void test_moments(void)
 {
     enum { TOKENS = 300, D = 32 };
@@ -283,9 +299,9 @@ static void test_moments(void)
     _cleanup_(freep) float *x = malloc(2 * TOKENS * D * sizeof(*x));
     _cleanup_(freep) char *text = NULL;
     _cleanup_(freep) void *bytes = NULL;
-    struct moments_options o = { .geometry = random_table_geometry(1, 1, 1, D), .n_sink = 4 };
+    struct moments_options o = {.geometry = random_table_geometry(1, 1, 1, D), .n_sink = 4};
     char table[80];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     json_t *j;
     size_t n;
 
@@ -295,18 +311,20 @@ static void test_moments(void)
     CU_ASSERT_EQUAL_FATAL(moments_new(&o, &m, &e), 0);
     CU_ASSERT_EQUAL_FATAL(moments_add(m, 0, 0, 1, TOKENS, x, x + TOKENS * D, &e), 0);
     CU_ASSERT_EQUAL_FATAL(moments_save(m, file, &e), 0);
-    j = caught_json((const char *[]) { "kvcobra", "inspect", file, "--json", NULL });
+    j = caught_json((const char *[]){"kvcobra", "inspect", file, "--json", NULL});
     CU_ASSERT_EQUAL(json_array_size(json_object_get(j, "spectra")), 2);
     CU_ASSERT_PTR_NULL(json_object_get(j, "curves"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(json_string_value(json_object_get(json_object_get(j, "unavailable"), "gaussianity")),
-                                  "moments only"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(json_string_value(json_object_get(json_object_get(j, "unavailable"), "gaussianity")),
+               "moments only"));
     json_decref(j);
 
     (void) snprintf(table, sizeof(table), "%s/table", dir);
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&o.geometry, 1, 2, false, &bytes, &n), 0);
     CU_ASSERT_EQUAL_FATAL(atomic_file_write(table, bytes, n, &e), 0);
-    CU_ASSERT_EQUAL(caught(STDERR_FILENO, (const char *[]) { "kvcobra", "inspect", table, "--stats", file, NULL }, &text),
-                    COMMAND_FAILED);
+    CU_ASSERT_EQUAL(
+        caught(STDERR_FILENO, (const char *[]){"kvcobra", "inspect", table, "--stats", file, NULL}, &text),
+        COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "is not of the model")); /* digests of zeros */
     (void) unlink(table);
     remove_dir();
@@ -315,7 +333,7 @@ static void test_moments(void)
 /* One repetition: the bench checks its results before it times them, so success says that they are right. */
 static void test_bench_solve(void)
 {
-    json_t *j = caught_json((const char *[]) { "kvcobra", "bench", "solve", "--repeat", "1", "--json", NULL });
+    json_t *j = caught_json((const char *[]){"kvcobra", "bench", "solve", "--repeat", "1", "--json", NULL});
     const json_t *results = json_object_get(j, "results");
 
     CU_ASSERT_EQUAL(json_array_size(results), 9);
@@ -325,13 +343,7 @@ static void test_bench_solve(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_table),
-    TEST(test_bad_files),
-    TEST(test_stats),
-    TEST(test_hostile_provenance),
-    TEST(test_sequence_bytes),
-    TEST(test_moments),
-    TEST(test_bench_solve),
-    TEST_END,
+    TEST(test_table),          TEST(test_bad_files), TEST(test_stats),       TEST(test_hostile_provenance),
+    TEST(test_sequence_bytes), TEST(test_moments),   TEST(test_bench_solve), TEST_END,
 };
 const char test_suite[] = "inspect";

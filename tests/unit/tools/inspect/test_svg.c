@@ -13,8 +13,15 @@
 /* A frame of 100 x 100 at (10, 10). */
 static struct svg_plot square(FILE *f)
 {
-    return (struct svg_plot) { .f = f, .width = 120, .height = 120, .left = 10, .right = 10, .top = 10, .bottom = 10,
-                               .x = { .max = 10 }, .y = { .min = 1, .max = 100, .log = true } };
+    return (struct svg_plot){.f = f,
+                             .width = 120,
+                             .height = 120,
+                             .left = 10,
+                             .right = 10,
+                             .top = 10,
+                             .bottom = 10,
+                             .x = {.max = 10},
+                             .y = {.min = 1, .max = 100, .log = true}};
 }
 
 static void test_scales(void)
@@ -32,7 +39,7 @@ static void test_scales(void)
 
 static void test_axis_of(void)
 {
-    const double some[] = { 3, (double) NAN, 5, (double) INFINITY, -1 }, logs[] = { 0, 0.1, -3, 10 };
+    const double some[] = {3, (double) NAN, 5, (double) INFINITY, -1}, logs[] = {0, 0.1, -3, 10};
     struct svg_axis a = svg_axis_of("t", some, 5, false), b = svg_axis_of("t", logs, 4, true),
                     none = svg_axis_of("t", some + 1, 1, true), one = svg_axis_of("t", some, 1, false);
 
@@ -42,7 +49,8 @@ static void test_axis_of(void)
     CU_ASSERT(one.min < 3 && one.max > 3);
 }
 
-static char *draw(const struct svg_axis *x, const struct svg_axis *y, const double *at, const double *to, size_t n)
+static char *draw(const struct svg_axis *x, const struct svg_axis *y, const double *at, const double *to,
+                  size_t n)
 {
     char *out = NULL;
     size_t bytes;
@@ -66,25 +74,29 @@ static char *draw(const struct svg_axis *x, const struct svg_axis *y, const doub
 static void test_line(void)
 {
     struct svg_plot p = square(NULL);
-    const double at[] = { 0, 5, 10 }, to[] = { 1, (double) NAN, 100 };
+    const double at[] = {0, 5, 10}, to[] = {1, (double) NAN, 100};
     _cleanup_(freep) char *text = draw(&p.x, &p.y, at, to, 3);
 
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "aria-label=\"&quot;&lt;label&gt;&quot;\""));
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "<path class=\"line k\" d=\"M10.0 110.0M110.0 10.0\"/>")); /* broken in the middle */
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "<circle class=\"mark v open\" cx=\"10.0\" cy=\"110.0\" r=\"3.0\"/>"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(text, "<path class=\"line k\" d=\"M10.0 110.0M110.0 10.0\"/>")); /* broken in the middle */
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(text, "<circle class=\"mark v open\" cx=\"10.0\" cy=\"110.0\" r=\"3.0\"/>"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, ">0</text>"));
     CU_ASSERT_PTR_NULL(strstr(text, ">-0<"));
 }
 
-/* Numbers at the ends of binary64, all the same, none finite: still a picture of moderate size, all of it numbers. */
+/* Numbers at the ends of binary64, all the same, none finite: still a picture of moderate size, all of it
+ * numbers. */
 static void test_odd_numbers(void)
 {
-    const double odd[] = { 0, -0.0, DBL_MAX, -DBL_MAX, DBL_MIN, 4e-320, (double) NAN, (double) INFINITY, 7, 7 };
+    const double odd[] = {0, -0.0, DBL_MAX, -DBL_MAX, DBL_MIN, 4e-320, (double) NAN, (double) INFINITY, 7, 7};
     size_t n = sizeof(odd) / sizeof(*odd);
 
     for (size_t first = 0; first < n; first++)
         for (int log = 0; log < 2; log++) {
-            struct svg_axis x = svg_axis_of("x", odd + first, n - first, log), y = svg_axis_of("y", odd, first + 1, log);
+            struct svg_axis x = svg_axis_of("x", odd + first, n - first, log),
+                            y = svg_axis_of("y", odd, first + 1, log);
             _cleanup_(freep) char *text = draw(&x, &y, odd + first, odd, n - first);
 
             CU_ASSERT_PTR_NULL(strstr(text, "nan"));
@@ -95,7 +107,7 @@ static void test_odd_numbers(void)
 
 static void test_ticks(void)
 {
-    struct svg_axis x = { .max = 1, .every = 0.25 }, y = { .min = 1e-12, .max = 1, .log = true };
+    struct svg_axis x = {.max = 1, .every = 0.25}, y = {.min = 1e-12, .max = 1, .log = true};
     _cleanup_(freep) char *text = draw(&x, &y, NULL, NULL, 0);
 
     CU_ASSERT_PTR_NOT_NULL(strstr(text, ">0.25</text>"));
@@ -116,8 +128,14 @@ static void test_heat_step(void)
 
 static char *heat(uint32_t n_layers, uint32_t n_heads, const double *value)
 {
-    struct svg_heat h = { .n_layers = n_layers, .n_heads = n_heads, .value = value, .printed = value, .small = value,
-                          .format = "%.1f", .small_format = "%.2fb", .max = 8 };
+    struct svg_heat h = {.n_layers = n_layers,
+                         .n_heads = n_heads,
+                         .value = value,
+                         .printed = value,
+                         .small = value,
+                         .format = "%.1f",
+                         .small_format = "%.2fb",
+                         .max = 8};
     char *out = NULL;
     size_t bytes;
     FILE *f = open_memstream(&out, &bytes);
@@ -139,7 +157,7 @@ static size_t count(const char *text, const char *what)
 
 static void test_heat(void)
 {
-    double value[34 * 2] = { 0 };
+    double value[34 * 2] = {0};
     char *text;
 
     value[67] = 8;
@@ -147,7 +165,8 @@ static void test_heat(void)
     text = heat(34, 2, value);
     CU_ASSERT_EQUAL(count(text, "<g class=\"cell"), 68);
     CU_ASSERT_EQUAL(count(text, "head 1</text>"), 2); /* 32 layers, and the rest below */
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "<g class=\"cell q8\"><title>Keys, layer 33, head 1: 8.0; 8.00b</title>"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(text, "<g class=\"cell q8\"><title>Keys, layer 33, head 1: 8.0; 8.00b</title>"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "<g class=\"cell none\"><title>Keys, layer 0, head 1: –; –</title>"));
     free(text);
     text = heat(1024, 1024, NULL); /* nothing of it is read */
@@ -156,13 +175,7 @@ static void test_heat(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_scales),
-    TEST(test_axis_of),
-    TEST(test_line),
-    TEST(test_odd_numbers),
-    TEST(test_ticks),
-    TEST(test_heat_step),
-    TEST(test_heat),
-    TEST_END,
+    TEST(test_scales), TEST(test_axis_of),   TEST(test_line), TEST(test_odd_numbers),
+    TEST(test_ticks),  TEST(test_heat_step), TEST(test_heat), TEST_END,
 };
 const char test_suite[] = "svg";

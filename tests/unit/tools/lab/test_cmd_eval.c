@@ -21,9 +21,9 @@ static char model[64], text[64], statistics[64], table[64];
 /* A model of 4 layers, its statistics and a table of 1.5 bits, made once. */
 static void begin(void)
 {
-    struct tiny_gguf_options o = { .n_layers = 4 };
+    struct tiny_gguf_options o = {.n_layers = 4};
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&o);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     char words[2000], *out = NULL;
 
     (void) memcpy(dir + sizeof(dir) - 7, "XXXXXX", 6);
@@ -36,12 +36,17 @@ static void begin(void)
         words[i] = (char) ('a' + test_rand_below(26));
     CU_ASSERT_EQUAL_FATAL(tiny_gguf_write(t, model), 0);
     CU_ASSERT_EQUAL_FATAL(atomic_file_write(text, words, sizeof(words), &e), 0);
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "calibrate", model, "--text", text,
-                                                                    "--tokens", "512", "--window", "128", "-q", "-o",
-                                                                    statistics, NULL }, &out), COMMAND_OK);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO,
+                             (const char *const[]){"kvcobra", "calibrate", model, "--text", text, "--tokens",
+                                                   "512", "--window", "128", "-q", "-o", statistics, NULL},
+                             &out),
+                    COMMAND_OK);
     free(out);
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "1.5",
-                                                                    "-q", "-o", table, NULL }, &out), COMMAND_OK);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO,
+                             (const char *const[]){"kvcobra", "solve", statistics, "--bpd", "1.5", "-q", "-o",
+                                                   table, NULL},
+                             &out),
+                    COMMAND_OK);
     free(out);
 }
 
@@ -57,9 +62,8 @@ static void end(void)
 /* kvcobra eval with one more option and its value (or NULL). */
 static json_t *eval(const char *option, const char *value)
 {
-    return captured_json((const char *const[]) { EVAL, "--tokens", "128",
-                                                 "--window", "64", "--recent", "0", "-q", "--json", option,
-                                                 value, NULL });
+    return captured_json((const char *const[]){EVAL, "--tokens", "128", "--window", "64", "--recent", "0",
+                                               "-q", "--json", option, value, NULL});
 }
 
 static double kl(const char *option, const char *value)
@@ -72,8 +76,8 @@ static double kl(const char *option, const char *value)
 }
 
 /*
- * Less is compressed, less harm: each side alone and half of the layers do some, both or all do more. What is said of
- * bits does not change, since bytes are the whole cache's.
+ * Less is compressed, less harm: each side alone and half of the layers do some, both or all do more. What is
+ * said of bits does not change, since bytes are the whole cache's.
  */
 static void test_parts_of_the_cache(void)
 {
@@ -93,7 +97,7 @@ static void test_parts_of_the_cache(void)
 /* The quarters are the layers one by one, exactly as --layers gives them. */
 static void test_quartiles(void)
 {
-    static const char *const layers[] = { "0:0", "1:1", "2:2", "3:3" };
+    static const char *const layers[] = {"0:0", "1:1", "2:2", "3:3"};
     json_t *j, *parts;
 
     begin();
@@ -141,8 +145,8 @@ static void test_what_is_charged(void)
 
     begin();
     j = eval(NULL, NULL);
-    solved = captured_json((const char *const[]) { "kvcobra", "solve", statistics, "--bpd", "1.5", "-q", "--json", "-o",
-                                                   table, NULL });
+    solved = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--bpd", "1.5", "-q",
+                                                 "--json", "-o", table, NULL});
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "bpd_nominal"), json_double_at(solved, "bpd_nominal"), 1e-7);
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "k_bpd_nominal") + json_double_at(j, "v_bpd_nominal"),
                            2 * json_double_at(j, "bpd_nominal"), 1e-7);
@@ -153,7 +157,8 @@ static void test_what_is_charged(void)
     end();
 }
 
-/* A table of the same options from rotated keys is measured beside the one asked for, which it does not change. */
+/* A table of the same options from rotated keys is measured beside the one asked for, which it does not
+ * change. */
 static void test_post_rope(void)
 {
     _cleanup_(freep) char *out = NULL, *failed = NULL;
@@ -167,17 +172,23 @@ static void test_post_rope(void)
     x = json_double_at(json_object_get(j, "post_rope"), "kl");
     CU_ASSERT(x > 0 && x != json_double_at(j, "kl"));
     json_decref(j);
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { EVAL, "--tokens", "100", "--window", "100",
-                                                                    "--post-rope", statistics, "-q", NULL }, &out),
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO,
+                             (const char *const[]){EVAL, "--tokens", "100", "--window", "100", "--post-rope",
+                                                   statistics, "-q", NULL},
+                             &out),
                     COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "after RoPE"));
     free(out);
     (void) snprintf(other, sizeof(other), "%s/other", dir);
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "calibrate", model, "--text", text,
-                                                                    "--tokens", "256", "--window", "128", "-q", "-o",
-                                                                    other, NULL }, &out), COMMAND_OK);
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { EVAL, "--window", "100", "--post-rope", other, "-q",
-                                                                    NULL }, &failed), COMMAND_FAILED);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO,
+                             (const char *const[]){"kvcobra", "calibrate", model, "--text", text, "--tokens",
+                                                   "256", "--window", "128", "-q", "-o", other, NULL},
+                             &out),
+                    COMMAND_OK);
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO,
+                             (const char *const[]){EVAL, "--window", "100", "--post-rope", other, "-q", NULL},
+                             &failed),
+                    COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(failed, "was not made of"));
     (void) unlink(other);
     end();
@@ -203,14 +214,16 @@ static void test_comparators(void)
 
     begin();
     alone = eval(NULL, NULL);
-    j = captured_json((const char *const[]) { EVAL, "--tokens", "128", "--window", "64", "--recent", "0", "-q",
-                                              "--json", "--comparator", "q8_0,turboquant-2,q4_0,kivi-2,svdq-2",
-                                              "--stats", statistics, NULL });
+    j = captured_json((const char *const[]){EVAL, "--tokens", "128", "--window", "64", "--recent", "0", "-q",
+                                            "--json", "--comparator", "q8_0,turboquant-2,q4_0,kivi-2,svdq-2",
+                                            "--stats", statistics, NULL});
     rows = json_object_get(j, "rows");
     CU_ASSERT_EQUAL(json_array_size(rows), 6);
     CU_ASSERT_EQUAL(json_double_at(row_of(j, "table"), "kl"), json_double_at(alone, "kl"));
-    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "table"), "bpd_charged"), json_double_at(alone, "bpd_nominal"), 1e-7);
-    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "table"), "bpd_true"), json_double_at(alone, "bpd_true"), 1e-7);
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "table"), "bpd_charged"),
+                           json_double_at(alone, "bpd_nominal"), 1e-7);
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "table"), "bpd_true"), json_double_at(alone, "bpd_true"),
+                           1e-7);
     json_decref(alone);
     for (size_t i = 0; i < json_array_size(rows); i++) {
         json_t *row = json_array_get(rows, i);
@@ -228,15 +241,17 @@ static void test_comparators(void)
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "q4_0"), "bpd_true"), (60 * 4.5 + 4 * 16) / 64, 1e-7);
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "turboquant-2"), "bpd_charged"), 2 + 16 / 32.0, 1e-7);
     /* values: 2 + 32 / 32; keys: 2, and 32 for groups of 28 and 32 tokens */
-    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "kivi-2"), "bpd_charged"), (3 + 2 + 2 * 32 / 60.0) / 2, 1e-7);
+    CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "kivi-2"), "bpd_charged"), (3 + 2 + 2 * 32 / 60.0) / 2,
+                           1e-7);
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "svdq-2"), "bpd_charged"), (2 + 16) / 2.0, 1e-7);
     CU_ASSERT(json_double_at(row_of(j, "q8_0"), "kl") < json_double_at(row_of(j, "q4_0"), "kl"));
     json_decref(j);
-    j = captured_json((const char *const[]) { EVAL, "--tokens", "64", "--window", "64", "--recent", "0", "-q", "--json",
-                                              "--side", "k", "--table", table, "--comparator", "svdq-2", "--stats",
-                                              statistics, NULL });
+    j = captured_json((const char *const[]){EVAL, "--tokens", "64", "--window", "64", "--recent", "0", "-q",
+                                            "--json", "--side", "k", "--table", table, "--comparator",
+                                            "svdq-2", "--stats", statistics, NULL});
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(row_of(j, "svdq-2"), "bpd_charged"), 2, 1e-7);
-    CU_ASSERT_EQUAL(json_array_size(json_object_get(j, "rows")), 3); /* the table twice: so it was asked for */
+    CU_ASSERT_EQUAL(json_array_size(json_object_get(j, "rows")),
+                    3); /* the table twice: so it was asked for */
     json_decref(j);
     end();
 }
@@ -248,28 +263,38 @@ static void test_comparators_in_text(void)
     char bare[64];
 
     begin();
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { EVAL, "--tokens", "64", "--window", "64", "--recent",
-                                                                    "0", "-q", "--comparator", "kivi-4", NULL }, &out),
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO,
+                             (const char *const[]){EVAL, "--tokens", "64", "--window", "64", "--recent", "0",
+                                                   "-q", "--comparator", "kivi-4", NULL},
+                             &out),
                     COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "as they are once complete"));
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "kivi-4"));
     free(out);
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { EVAL, "--tokens", "64", "--window", "64", "--recent",
-                                                                    "8", "-q", "--comparator", "kivi-4", NULL }, &out),
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO,
+                             (const char *const[]){EVAL, "--tokens", "64", "--window", "64", "--recent", "8",
+                                                   "-q", "--comparator", "kivi-4", NULL},
+                             &out),
                     COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "exact until complete"));
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { EVAL, "--window", "64", "-q", "--comparator",
-                                                                    "kvquant-2", "--stats", table, NULL }, &failed),
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO,
+                             (const char *const[]){EVAL, "--window", "64", "-q", "--comparator", "kvquant-2",
+                                                   "--stats", table, NULL},
+                             &failed),
                     COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(failed, table));
     (void) snprintf(bare, sizeof(bare), "%s/bare", dir);
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { "kvcobra", "calibrate", model, "--text", text,
-                                                                    "--tokens", "256", "--window", "128", "--metric",
-                                                                    "mse", "-q", "-o", bare, NULL }, &refused),
-                    COMMAND_OK);
+    CU_ASSERT_EQUAL(
+        captured(STDOUT_FILENO,
+                 (const char *const[]){"kvcobra", "calibrate", model, "--text", text, "--tokens", "256",
+                                       "--window", "128", "--metric", "mse", "-q", "-o", bare, NULL},
+                 &refused),
+        COMMAND_OK);
     free(refused);
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { EVAL, "--window", "64", "-q", "--comparator",
-                                                                    "kqsvd-2", "--stats", bare, NULL }, &refused),
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO,
+                             (const char *const[]){EVAL, "--window", "64", "-q", "--comparator", "kqsvd-2",
+                                                   "--stats", bare, NULL},
+                             &refused),
                     COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(refused, "needs statistics with queries"));
     (void) unlink(bare);
@@ -281,21 +306,25 @@ static void test_text_and_failures(void)
     _cleanup_(freep) char *out = NULL, *failed = NULL;
 
     begin();
-    CU_ASSERT_EQUAL(captured(STDOUT_FILENO, (const char *const[]) { EVAL, "--tokens", "100", "--window", "100",
-                                                                    "--side", "k", "--quartiles", "-q", NULL }, &out),
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO,
+                             (const char *const[]){EVAL, "--tokens", "100", "--window", "100", "--side", "k",
+                                                   "--quartiles", "-q", NULL},
+                             &out),
                     COMMAND_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "only keys are read from codes"));
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "sum of these"));
     CU_ASSERT_PTR_NOT_NULL(strstr(out, "charged"));
-    CU_ASSERT_EQUAL(captured(STDERR_FILENO, (const char *const[]) { EVAL, "--window", "100", "--layers", "2:4", "-q",
-                                                                    NULL }, &failed), COMMAND_FAILED);
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO,
+                             (const char *const[]){EVAL, "--window", "100", "--layers", "2:4", "-q", NULL},
+                             &failed),
+                    COMMAND_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(failed, "has layers 0 to 3"));
     end();
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_parts_of_the_cache), TEST(test_quartiles), TEST(test_shares_of_harm), TEST(test_what_is_charged),
-    TEST(test_post_rope), TEST(test_comparators), TEST(test_comparators_in_text),
-    TEST(test_text_and_failures), TEST_END,
+    TEST(test_parts_of_the_cache),  TEST(test_quartiles),         TEST(test_shares_of_harm),
+    TEST(test_what_is_charged),     TEST(test_post_rope),         TEST(test_comparators),
+    TEST(test_comparators_in_text), TEST(test_text_and_failures), TEST_END,
 };
 const char test_suite[] = "eval_command";

@@ -19,7 +19,7 @@
 
 static void test_quantile(void)
 {
-    size_t x[] = { 9, 1, 5, 3 }, one[] = { 7 };
+    size_t x[] = {9, 1, 5, 3}, one[] = {7};
 
     CU_ASSERT_EQUAL(quantile(x, 4, 0.25), 1);
     CU_ASSERT_EQUAL(quantile(x, 4, 0.5), 3); /* of 3 and 5 the lower */
@@ -33,24 +33,24 @@ static char path[] = "/tmp/kvc-continue-XXXXXX";
 enum { PROMPTS = 3, LENGTH = 20, TOKENS = 70 };
 
 /*
- * The exact model parts from itself nowhere, and its perplexity on its own text is that of the greedy choices, counted
- * here step by step; turboquant-2 parts somewhere, and what it writes is less likely.
+ * The exact model parts from itself nowhere, and its perplexity on its own text is that of the greedy
+ * choices, counted here step by step; turboquant-2 parts somewhere, and what it writes is less likely.
  */
 static void test_model(void)
 {
-    struct tiny_gguf_options o = { 0 };
+    struct tiny_gguf_options o = {0};
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&o);
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(subject_freep) struct subject *exact = NULL;
     _cleanup_(subject_freep) struct subject *same = NULL;
     _cleanup_(subject_freep) struct subject *coarse = NULL;
     _cleanup_(progress_end) struct progress p;
-    const struct engine_options eo = { .n_threads = 1 };
-    const struct continuation_options co = { PROMPTS, LENGTH, TOKENS };
+    const struct engine_options eo = {.n_threads = 1};
+    const struct continuation_options co = {PROMPTS, LENGTH, TOKENS};
     size_t alike[3][PROMPTS];
-    struct continuation got[3] = { { alike[0], 0 }, { alike[1], 0 }, { alike[2], 0 } };
+    struct continuation got[3] = {{alike[0], 0}, {alike[1], 0}, {alike[2], 0}};
     uint32_t text[PROMPTS * LENGTH];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     double nll = 0;
     int fd;
 
@@ -67,9 +67,10 @@ static void test_model(void)
     CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &exact, &e), 0);
     CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &same, &e), 0);
     CU_ASSERT_EQUAL_FATAL(subject_comparator_new(en, comparator_find("turboquant-2"), NULL, NULL,
-                                                 &(struct subject_options) { .n_sink = 0 }, &coarse, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(continue_prompts(en, exact, (struct subject *[]) { same, coarse }, 2, text, &co, &p, got, &e),
+                                                 &(struct subject_options){.n_sink = 0}, &coarse, &e),
                           0);
+    CU_ASSERT_EQUAL_FATAL(
+        continue_prompts(en, exact, (struct subject *[]){same, coarse}, 2, text, &co, &p, got, &e), 0);
     for (size_t i = 0; i < PROMPTS; i++) { /* step by step: the likeliest token's own -log p */
         struct kv_cache cache;
         float logits[TINY_GGUF_VOCAB];
@@ -99,5 +100,5 @@ static void test_model(void)
     CU_ASSERT_DOUBLE_EQUAL(subject_charged_bpd(coarse), 2.5, 1e-9);
 }
 
-const struct test_case test_cases[] = { TEST(test_quantile), TEST(test_model), TEST_END };
+const struct test_case test_cases[] = {TEST(test_quantile), TEST(test_model), TEST_END};
 const char test_suite[] = "continuation";

@@ -32,8 +32,10 @@ static void test_interval(void)
         struct share s;
         double low, high;
     } cases[] = {
-        { { 81, 263 }, 0.2553, 0.3662 }, { { 15, 148 }, 0.0624, 0.1605 }, { { 0, 20 }, 0, 0.1611 },
-        { { 29, 29 }, 0.8830, 1 },
+        {{81, 263}, 0.2553, 0.3662},
+        {{15, 148}, 0.0624, 0.1605},
+        {{0, 20}, 0, 0.1611},
+        {{29, 29}, 0.8830, 1},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -47,7 +49,8 @@ static void test_interval(void)
 
 static void test_the_plan(void)
 {
-    const struct retrieval_options o = { .n_keys = 6, .window = 3072, .seed = 7 }, other = { .n_keys = 6, .seed = 8 };
+    const struct retrieval_options o = {.n_keys = 6, .window = 3072, .seed = 7},
+                                   other = {.n_keys = 6, .seed = 8};
     char a[6], b[6];
 
     CU_ASSERT_EQUAL(retrieval_length(&o, 0), 768);
@@ -65,17 +68,17 @@ static void test_the_plan(void)
     }
 }
 
-/* ---- a model ------------------------------------------------------------------------------------------------- */
+/* ---- a model ---- */
 
 static char path[] = "/tmp/kvc-retrieval-XXXXXX";
 
 static struct engine *tiny_engine(void)
 {
-    struct tiny_gguf_options o = { 0 };
+    struct tiny_gguf_options o = {0};
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&o);
-    const struct engine_options eo = { .n_threads = 1 };
+    const struct engine_options eo = {.n_threads = 1};
     struct engine *en = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int fd;
 
     (void) memcpy(path + sizeof(path) - 7, "XXXXXX", 6);
@@ -95,9 +98,9 @@ static void test_counts(void)
     _cleanup_(subject_freep) struct subject *a = NULL;
     _cleanup_(subject_freep) struct subject *b = NULL;
     _cleanup_(progress_end) struct progress p;
-    struct retrieval_options o = { .n_keys = 9, .window = 4 * 300 };
+    struct retrieval_options o = {.n_keys = 9, .window = 4 * 300};
     struct retrieval got[2];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     static uint32_t filler[1200];
 
     for (size_t i = 0; i < 1200; i++)
@@ -105,13 +108,16 @@ static void test_counts(void)
     progress_start(&p, "test", "tokens", 0, true);
     CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &a, &e), 0);
     CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &b, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(retrieve(en, (struct subject *[]) { a, b }, 2, filler, 1200, &o, &p, got, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(retrieve(en, (struct subject *[]){a, b}, 2, filler, 1200, &o, &p, got, &e), 0);
     for (size_t i = 0; i < 2; i++) {
         CU_ASSERT(got[i].all.asked == 9 && got[i].all.found == 0 && got[i].lost == 0 && got[i].won == 0);
-        CU_ASSERT(got[i].by_length[0].asked == 3 && got[i].by_length[1].asked == 2 && got[i].by_length[3].asked == 2);
-        CU_ASSERT(got[i].by_depth[0].asked == 4 && got[i].by_depth[1].asked == 4 && got[i].by_depth[2].asked == 1);
+        CU_ASSERT(got[i].by_length[0].asked == 3 && got[i].by_length[1].asked == 2 &&
+                  got[i].by_length[3].asked == 2);
+        CU_ASSERT(got[i].by_depth[0].asked == 4 && got[i].by_depth[1].asked == 4 &&
+                  got[i].by_depth[2].asked == 1);
     }
-    CU_ASSERT_EQUAL(retrieve(en, &a, 1, filler, 200, &o, &p, got, &e), -EINVAL); /* 1200 tokens do not fit into 200 */
+    CU_ASSERT_EQUAL(retrieve(en, &a, 1, filler, 200, &o, &p, got, &e),
+                    -EINVAL); /* 1200 tokens do not fit into 200 */
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "200 tokens"));
     o.window = 400; /* a token is a byte here: sentence and question take more than 50 of 100 */
     CU_ASSERT_EQUAL(retrieve(en, &a, 1, filler, 1200, &o, &p, got, &e), -EINVAL);

@@ -11,13 +11,22 @@ const char test_suite[] = "top_view";
 
 static kvc_tenant_status tenants[40];
 static kvc_space_status spaces[30];
-static kvc_table_info table = { .state = KVC_TABLE_ACTIVE };
+static kvc_table_info table = {.state = KVC_TABLE_ACTIVE};
 
 static kvc_status status_of(size_t n_tenants, size_t n_spaces)
 {
-    kvc_status s = { .pid = 7, .uptime_ms = 10000, .pool_bytes = 1000 << 10, .page_bytes = 500 << 10, .sessions = 3,
-                     .version = "0.1.0", .event_backend = "epoll", .restart = "kept", .n_tenants = n_tenants,
-                     .n_spaces = n_spaces, .tenants = tenants, .spaces = spaces };
+    kvc_status s = {.pid = 7,
+                    .uptime_ms = 10000,
+                    .pool_bytes = 1000 << 10,
+                    .page_bytes = 500 << 10,
+                    .sessions = 3,
+                    .version = "0.1.0",
+                    .event_backend = "epoll",
+                    .restart = "kept",
+                    .n_tenants = n_tenants,
+                    .n_spaces = n_spaces,
+                    .tenants = tenants,
+                    .spaces = spaces};
 
     memset(tenants, 0, sizeof(tenants));
     memset(spaces, 0, sizeof(spaces));
@@ -33,9 +42,10 @@ static kvc_status status_of(size_t n_tenants, size_t n_spaces)
     return s;
 }
 
-static char *view(const kvc_status *now, const kvc_status *before, double seconds, unsigned width, unsigned height)
+static char *view(const kvc_status *now, const kvc_status *before, double seconds, unsigned width,
+                  unsigned height)
 {
-    struct top_moment a = { 100 + seconds, now, &table, 1 }, b = { 100, before, &table, 1 };
+    struct top_moment a = {100 + seconds, now, &table, 1}, b = {100, before, &table, 1};
     char *text = top_view(&a, before ? &b : NULL, width, height);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
@@ -129,14 +139,15 @@ static void test_nothing(void)
     free(text);
 }
 
-/* A bar for a GPU that is ready, the reason for one that is not, nothing for the host's memory a second time. */
+/* A bar for a GPU that is ready, the reason for one that is not, nothing for the host's memory a second time.
+ */
 static void test_gpus(void)
 {
     kvc_device_status devices[4] = {
-        { .name = "cpu", .state = KVC_DEVICE_READY },
-        { .name = "gpu0", .state = KVC_DEVICE_READY, .pool_bytes = 1000 << 20, .page_bytes = 250 << 20 },
-        { .name = "gpu1", .state = KVC_DEVICE_UNAVAILABLE, .message = "there is no driver\n" },
-        { .name = "gpu2", .state = KVC_DEVICE_OPENING },
+        {.name = "cpu", .state = KVC_DEVICE_READY},
+        {.name = "gpu0", .state = KVC_DEVICE_READY, .pool_bytes = 1000 << 20, .page_bytes = 250 << 20},
+        {.name = "gpu1", .state = KVC_DEVICE_UNAVAILABLE, .message = "there is no driver\n"},
+        {.name = "gpu2", .state = KVC_DEVICE_OPENING},
     };
     kvc_status now = status_of(40, 30);
     char *text;
@@ -144,11 +155,13 @@ static void test_gpus(void)
     now.n_devices = 4;
     now.devices = devices;
     text = view(&now, NULL, 0, 80, 24);
-    CU_ASSERT_STRING_EQUAL(line_of(text, "gpu0 "), "gpu0  [#####...............] 250.0 MiB in pages of 1000.0 MiB, 0 B waste");
+    CU_ASSERT_STRING_EQUAL(line_of(text, "gpu0 "),
+                           "gpu0  [#####...............] 250.0 MiB in pages of 1000.0 MiB, 0 B waste");
     CU_ASSERT_STRING_EQUAL(line_of(text, "gpu1 "), "gpu1  there is no driver?");
     CU_ASSERT_STRING_EQUAL(line_of(text, "gpu2 "), "gpu2  is being opened");
     CU_ASSERT_STRING_EQUAL(line_of(text, "cpu"), "");
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\nTABLE")); /* lines of GPUs are taken off the rows of tenants and tables */
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(text, "\nTABLE")); /* lines of GPUs are taken off the rows of tenants and tables */
     check_size(text, 80, 24);
     free(text);
     now.n_devices = 1;
@@ -159,7 +172,7 @@ static void test_gpus(void)
 
 static void test_sizes(void)
 {
-    static const unsigned sizes[][2] = { { 80, 24 }, { 120, 40 }, { 40, 6 }, { 1, 1 }, { 200, 9 }, { 80, 0 } };
+    static const unsigned sizes[][2] = {{80, 24}, {120, 40}, {40, 6}, {1, 1}, {200, 9}, {80, 0}};
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         kvc_status now = status_of(40, 30);
@@ -170,7 +183,8 @@ static void test_sizes(void)
     }
 }
 
-/* 24 lines, 7 of them fixed: 17 for both; the larger half of what is left to the second table. Most used first. */
+/* 24 lines, 7 of them fixed: 17 for both; the larger half of what is left to the second table. Most used
+ * first. */
 static void test_rows(void)
 {
     kvc_status now = status_of(40, 30);
@@ -205,5 +219,6 @@ static void test_hostile_names(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_rates), TEST(test_nothing), TEST(test_gpus), TEST(test_sizes), TEST(test_rows), TEST(test_hostile_names), TEST_END,
+    TEST(test_rates), TEST(test_nothing),       TEST(test_gpus), TEST(test_sizes),
+    TEST(test_rows),  TEST(test_hostile_names), TEST_END,
 };

@@ -10,8 +10,13 @@
 /* One layer of @n_kv_heads heads, one query head each. */
 static inline struct geometry plain_geometry(uint32_t n_kv_heads, uint32_t d)
 {
-    return (struct geometry) {
-        .n_layers = 1, .n_heads = n_kv_heads, .n_kv_heads = n_kv_heads, .d = d, .n_rot = 0, .attn_scale = 1,
+    return (struct geometry){
+        .n_layers = 1,
+        .n_heads = n_kv_heads,
+        .n_kv_heads = n_kv_heads,
+        .d = d,
+        .n_rot = 0,
+        .attn_scale = 1,
     };
 }
 
@@ -19,7 +24,7 @@ static inline struct comparator_codec *codec_of(const char *name, const struct c
 {
     struct comparator_codec *codec = NULL;
     const struct comparator *c = comparator_find(name);
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(c);
     CU_ASSERT_EQUAL_FATAL(comparator_codec_new(c, s, &codec, &e), 0);
@@ -27,7 +32,8 @@ static inline struct comparator_codec *codec_of(const char *name, const struct c
 }
 
 /* Bits that @n tokens take; *y what they come back as. */
-static inline uint64_t coded(const struct comparator_codec *codec, enum side side, const float *x, size_t n, float *y)
+static inline uint64_t coded(const struct comparator_codec *codec, enum side side, const float *x, size_t n,
+                             float *y)
 {
     uint64_t bits = 0;
 

@@ -1,4 +1,5 @@
-/* The cache of another format against attention in binary64 that decides for every pair what the query sees. */
+/* The cache of another format against attention in binary64 that decides for every pair what the query sees.
+ */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -12,10 +13,10 @@
 
 enum { N_MAX = 200, LAYERS = 2, HEADS = 4, KV = 2, D = 32, ROW = KV * D };
 
-/* Made-up formats: every vector becomes the mean of its block, so that it shows which tokens were coded together, plus
- * a half. Three bits per number and a hundred per call. */
-static int code_mean(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                     float *ret_y, uint64_t *ret_bits)
+/* Made-up formats: every vector becomes the mean of its block, so that it shows which tokens were coded
+ * together, plus a half. Three bits per number and a hundred per call. */
+static int code_mean(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                     size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t block = codec->what->block_tokens;
 
@@ -38,8 +39,8 @@ static int code_mean(const struct comparator_codec *codec, uint32_t layer, enum 
     return 0;
 }
 
-static int code_huge(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x, size_t n,
-                     float *ret_y, uint64_t *ret_bits)
+static int code_huge(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                     size_t n, float *ret_y, uint64_t *ret_bits)
 {
     (void) codec, (void) layer, (void) side, (void) x;
     for (size_t i = 0; i < n * ROW; i++)
@@ -50,8 +51,8 @@ static int code_huge(const struct comparator_codec *codec, uint32_t layer, enum 
 
 static struct geometry shape(void)
 {
-    struct geometry g = { .n_layers = LAYERS, .n_heads = HEADS, .n_kv_heads = KV, .d = D, .n_rot = 16,
-                          .attn_scale = 0.2 };
+    struct geometry g = {
+        .n_layers = LAYERS, .n_heads = HEADS, .n_kv_heads = KV, .d = D, .n_rot = 16, .attn_scale = 0.2};
 
     for (int i = 0; i < 8; i++)
         g.freq[i] = pow(10, -i / 4.0);
@@ -69,9 +70,9 @@ static struct fixture f;
 
 static void begin(uint32_t block, bool post_rope, struct comparator_cache_options o)
 {
-    f.what = (struct comparator) { .name = "mean", .bits = 3, .block_tokens = block, .post_rope = post_rope,
-                                   .code = code_mean };
-    f.codec = (struct comparator_codec) { .what = &f.what, .geometry = shape() };
+    f.what = (struct comparator){
+        .name = "mean", .bits = 3, .block_tokens = block, .post_rope = post_rope, .code = code_mean};
+    f.codec = (struct comparator_codec){.what = &f.what, .geometry = shape()};
     f.o = o;
     for (int i = 0; i < N_MAX * ROW; i++) {
         f.k[i] = (float) test_rand_normal();
@@ -81,7 +82,7 @@ static void begin(uint32_t block, bool post_rope, struct comparator_cache_option
         f.q[i] = (float) test_rand_normal();
 }
 
-/* ---- the oracle ---------------------------------------------------------------------------------------------- */
+/* ---- the oracle ---- */
 
 static void turn(const float *x, size_t position, double sign, double *y)
 {
@@ -97,7 +98,8 @@ static void turn(const float *x, size_t position, double sign, double *y)
     }
 }
 
-/* Whether the query at m reads token n from codes, and where n's block ends for it. @end: tokens at that time. */
+/* Whether the query at m reads token n from codes, and where n's block ends for it. @end: tokens at that
+ * time. */
 static bool is_coded(size_t m, size_t n, size_t end, size_t *ret_block_end)
 {
     size_t block = f.what.block_tokens, block_end = (n / block + 1) * block, from;
@@ -167,14 +169,14 @@ static void attend_oracle(size_t m, size_t end, uint32_t head, bool k_exact, boo
     }
 }
 
-/* ---- cases --------------------------------------------------------------------------------------------------- */
+/* ---- cases ---- */
 
-/* Tokens come in pieces that end at @ends. Binary32 sums of 200 terms of size 1: 200 x 2^-24 and some, 1e-4 is ample;
- * a token read wrongly moves the result by more than 1e-3. */
+/* Tokens come in pieces that end at @ends. Binary32 sums of 200 terms of size 1: 200 x 2^-24 and some, 1e-4
+ * is ample; a token read wrongly moves the result by more than 1e-3. */
 static void run(const size_t *ends, size_t n_ends, uint64_t *ret_bits, uint64_t *ret_numbers)
 {
     _cleanup_(comparator_cache_freep) struct comparator_cache *c = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct kv_cache ops;
     double worst = 0;
 
@@ -184,8 +186,10 @@ static void run(const size_t *ends, size_t n_ends, uint64_t *ret_bits, uint64_t 
         size_t n = ends[p] - at;
 
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            bool here = layer >= f.o.first_layer && (f.o.n_layers == 0 || layer < f.o.first_layer + f.o.n_layers);
-            bool k_exact = !here || (f.o.sides && !(f.o.sides & 1)), v_exact = !here || (f.o.sides && !(f.o.sides & 2));
+            bool here =
+                layer >= f.o.first_layer && (f.o.n_layers == 0 || layer < f.o.first_layer + f.o.n_layers);
+            bool k_exact = !here || (f.o.sides && !(f.o.sides & 1)),
+                 v_exact = !here || (f.o.sides && !(f.o.sides & 2));
             static float out[N_MAX * HEADS * D];
 
             CU_ASSERT_EQUAL_FATAL(ops.append(ops.ctx, layer, f.k + at * ROW, f.v + at * ROW, n, &e), 0);
@@ -207,32 +211,32 @@ static void run(const size_t *ends, size_t n_ends, uint64_t *ret_bits, uint64_t 
 
 static void test_nothing_recent(void)
 {
-    static const size_t ends[] = { 3, 70, 71, 72, 73, 160 };
+    static const size_t ends[] = {3, 70, 71, 72, 73, 160};
     uint64_t bits, numbers;
 
-    begin(1, false, (struct comparator_cache_options) { .n_sink = 4 });
+    begin(1, false, (struct comparator_cache_options){.n_sink = 4});
     run(ends, 6, &bits, &numbers);
     CU_ASSERT_EQUAL(numbers, (160 - 4) * ROW * 2 * LAYERS);
     CU_ASSERT_EQUAL(bits, (160 - 4) * (ROW * 3 + 100) * 2 * LAYERS);
     /* blocks of 32: the first without the sinks, the last is whole at 160; none was counted twice */
-    begin(32, false, (struct comparator_cache_options) { .n_sink = 4 });
+    begin(32, false, (struct comparator_cache_options){.n_sink = 4});
     run(ends, 6, &bits, &numbers);
     CU_ASSERT_EQUAL(numbers, (160 - 4) * ROW * 2 * LAYERS);
     CU_ASSERT_EQUAL(bits, ((160 - 4) * ROW * 3 + 5 * 100) * 2 * LAYERS);
-    begin(32, true, (struct comparator_cache_options) { .n_sink = 0 });
+    begin(32, true, (struct comparator_cache_options){.n_sink = 0});
     run(ends, 5, &bits, &numbers); /* 73: two blocks and 9 tokens of a third */
     CU_ASSERT_EQUAL(bits, (73 * ROW * 3 + 3 * 100) * 2 * LAYERS);
 }
 
 static void test_some_recent(void)
 {
-    static const size_t ends[] = { 2, 100, 101, 150 };
+    static const size_t ends[] = {2, 100, 101, 150};
     uint64_t bits, numbers;
 
-    begin(1, true, (struct comparator_cache_options) { .n_sink = 4, .n_recent = 10 });
+    begin(1, true, (struct comparator_cache_options){.n_sink = 4, .n_recent = 10});
     run(ends, 4, &bits, &numbers);
     CU_ASSERT_EQUAL(numbers, (150 - 10 - 4) * ROW * 2 * LAYERS);
-    begin(32, false, (struct comparator_cache_options) { .n_sink = 4, .n_recent = 10 });
+    begin(32, false, (struct comparator_cache_options){.n_sink = 4, .n_recent = 10});
     run(ends, 4, &bits, &numbers);
     CU_ASSERT_EQUAL(numbers, (128 - 4) * ROW * 2 * LAYERS); /* whole blocks below 140 */
     CU_ASSERT_EQUAL(bits, (124 * ROW * 3 + 4 * 100) * 2 * LAYERS);
@@ -240,10 +244,10 @@ static void test_some_recent(void)
 
 static void test_as_the_product(void)
 {
-    static const size_t ends[] = { 190, 191, 192, 193 };
+    static const size_t ends[] = {190, 191, 192, 193};
     uint64_t bits, numbers;
 
-    begin(1, false, (struct comparator_cache_options) { .n_sink = 4, .n_recent = -1 });
+    begin(1, false, (struct comparator_cache_options){.n_sink = 4, .n_recent = -1});
     run(ends, 2, &bits, &numbers);
     CU_ASSERT_EQUAL(numbers, (64 - 4) * ROW * 2 * LAYERS); /* 191: 127 newest are exact */
     run(ends, 4, &bits, &numbers);
@@ -252,14 +256,15 @@ static void test_as_the_product(void)
 
 static void test_parts(void)
 {
-    static const size_t ends[] = { 90 };
+    static const size_t ends[] = {90};
     uint64_t bits, numbers;
 
-    begin(32, true, (struct comparator_cache_options) { .n_sink = 4, .sides = 1 << SIDE_K });
+    begin(32, true, (struct comparator_cache_options){.n_sink = 4, .sides = 1 << SIDE_K});
     run(ends, 1, &bits, &numbers);
     CU_ASSERT_EQUAL(numbers, 86 * ROW * LAYERS);
-    begin(1, false, (struct comparator_cache_options) { .n_sink = 4, .sides = 1 << SIDE_V, .first_layer = 1,
-                                                        .n_layers = 1 });
+    begin(1, false,
+          (struct comparator_cache_options){
+              .n_sink = 4, .sides = 1 << SIDE_V, .first_layer = 1, .n_layers = 1});
     run(ends, 1, &bits, &numbers);
     CU_ASSERT_EQUAL(numbers, 86 * ROW);
 }
@@ -267,11 +272,11 @@ static void test_parts(void)
 static void test_failures(void)
 {
     _cleanup_(comparator_cache_freep) struct comparator_cache *c = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     struct kv_cache ops;
     float out[HEADS * D * 2];
 
-    begin(1, false, (struct comparator_cache_options) { .n_sink = 0 });
+    begin(1, false, (struct comparator_cache_options){.n_sink = 0});
     f.what.code = code_huge;
     CU_ASSERT_EQUAL_FATAL(comparator_cache_new(&f.codec, &f.o, 2, &c, &e), 0);
     ops = comparator_cache_ops(c);
@@ -282,7 +287,7 @@ static void test_failures(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_nothing_recent), TEST(test_some_recent), TEST(test_as_the_product), TEST(test_parts),
-    TEST(test_failures), TEST_END,
+    TEST(test_nothing_recent), TEST(test_some_recent), TEST(test_as_the_product),
+    TEST(test_parts),          TEST(test_failures),    TEST_END,
 };
 const char test_suite[] = "comparator_cache";

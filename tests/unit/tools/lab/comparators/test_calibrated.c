@@ -29,7 +29,7 @@ static struct stats *made_up(void)
     struct geometry g = plain_geometry(HEADS, D);
     struct stats_options o;
     struct stats *s = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     static float k[TOKENS * ROW], v[TOKENS * ROW];
 
     stats_options_default(&o, &g);
@@ -72,7 +72,7 @@ static void test_kvquant(void)
 {
     enum { N = 50 };
     _cleanup_(stats_freep) struct stats *stats = made_up();
-    struct comparator_source s = { .geometry = plain_geometry(HEADS, D), .stats = stats };
+    struct comparator_source s = {.geometry = plain_geometry(HEADS, D), .stats = stats};
     _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of("kvquant-3", &s);
     static float x[N * ROW], y[N * ROW];
     uint64_t bits, beside;
@@ -99,22 +99,23 @@ static void test_kvquant(void)
     CU_ASSERT_EQUAL(coded(codec, SIDE_V, x, 1, y), ROW * 3 + 32);
 }
 
-/* The schedule's mean is 2 bits; the first eighth of the directions is nearly exact, the last three are the mean. */
+/* The schedule's mean is 2 bits; the first eighth of the directions is nearly exact, the last three are the
+ * mean. */
 static void test_svdq(void)
 {
     enum { N = 200 };
     _cleanup_(stats_freep) struct stats *stats = made_up();
-    struct comparator_source s = { .geometry = plain_geometry(HEADS, D), .stats = stats };
+    struct comparator_source s = {.geometry = plain_geometry(HEADS, D), .stats = stats};
     _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of("svdq-2", &s);
     static float x[N * ROW], y[N * ROW];
-    double by_channel[D] = { 0 };
+    double by_channel[D] = {0};
 
     draw(x, N);
     CU_ASSERT_EQUAL(coded(codec, SIDE_K, x, N, y), N * ROW * 2);
     for (int i = 0; i < N * ROW; i++)
         by_channel[i % D] += pow((double) (x[i] - y[i]) / (1 + (i % D) / 8.0), 2) / (N * HEADS);
-    /* channels are nearly the directions, the widest first: 8 bits over some 7 deviations leave 1e-4, mixing between
-     * neighbours more; channels without bits leave all */
+    /* channels are nearly the directions, the widest first: 8 bits over some 7 deviations leave 1e-4, mixing
+     * between neighbours more; channels without bits leave all */
     CU_ASSERT(by_channel[D - 1] < 0.1);
     CU_ASSERT(by_channel[0] > 0.8 && by_channel[0] < 1.3);
     CU_ASSERT_EQUAL(coded(codec, SIDE_V, x, N, y), N * ROW * 16);
@@ -122,7 +123,7 @@ static void test_svdq(void)
         CU_ASSERT(fabsf(x[i] - y[i]) <= fabsf(x[i]) * 0x1p-11f + 1e-7f);
     {
         struct comparator_codec *none = NULL;
-        struct errmsg e = { "" };
+        struct errmsg e = {""};
 
         s.stats = NULL;
         CU_ASSERT_EQUAL(comparator_codec_new(comparator_find("svdq-2"), &s, &none, &e), -EINVAL);
@@ -130,17 +131,17 @@ static void test_svdq(void)
     }
 }
 
-/* ---- a model ------------------------------------------------------------------------------------------------- */
+/* ---- a model ---- */
 
 static char path[] = "/tmp/kvc-kqsvd-XXXXXX";
 
 static struct engine *tiny_engine(void)
 {
-    struct tiny_gguf_options o = { .n_layers = 1, .n_heads = 4, .n_kv_heads = HEADS, .d = D };
+    struct tiny_gguf_options o = {.n_layers = 1, .n_heads = 4, .n_kv_heads = HEADS, .d = D};
     _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&o);
-    const struct engine_options eo = { .n_threads = 1 };
+    const struct engine_options eo = {.n_threads = 1};
     struct engine *en = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     int fd;
 
     (void) memcpy(path + sizeof(path) - 7, "XXXXXX", 6);
@@ -159,7 +160,7 @@ static struct stats *asked_for_eight(const struct engine *en)
     const struct geometry *g = engine_geometry(en);
     struct stats_options o;
     struct stats *s = NULL;
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
     enum { N = 300 };
     static float q[N * 4 * D], k[N * ROW], v[N * ROW];
     float *wo = calloc((size_t) engine_info(en)->n_embd * 4 * D, sizeof(*wo));
@@ -179,8 +180,8 @@ static struct stats *asked_for_eight(const struct engine *en)
 }
 
 /*
- * Rank 8 of 32 at "4 bits": what the queries ask for survives although these channels deviate least, a projection does
- * nothing the second time, and a value is not 0.
+ * Rank 8 of 32 at "4 bits": what the queries ask for survives although these channels deviate least, a
+ * projection does nothing the second time, and a value is not 0.
  */
 static void test_kqsvd(void)
 {
@@ -188,7 +189,10 @@ static void test_kqsvd(void)
     _cleanup_(engine_freep) struct engine *en = tiny_engine();
     _cleanup_(stats_freep) struct stats *stats = asked_for_eight(en);
     struct comparator_source s = {
-        .geometry = *engine_geometry(en), .stats = stats, .rotated = stats, .engine = en,
+        .geometry = *engine_geometry(en),
+        .stats = stats,
+        .rotated = stats,
+        .engine = en,
     };
     _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of("kqsvd-4", &s);
     static float x[N * ROW], y[N * ROW], again[N * ROW];

@@ -14,17 +14,18 @@
 #include "tools/lab/comparators/outliers.h"
 #include "tools/lab/comparators/range.h"
 
-/* ---- pieces -------------------------------------------------------------------------------------------------- */
+/* ---- pieces ---- */
 
 static void test_range(void)
 {
-    const float x[] = { 0, 0.4f, 0.6f, 3 }, apart[] = { 5, 99, 7, 99, 6, 99 }, flat[] = { 2, 2 };
-    const float wide[] = { -1, 0.26f, 4 };
-    float y[6] = { 0 };
+    const float x[] = {0, 0.4f, 0.6f, 3}, apart[] = {5, 99, 7, 99, 6, 99}, flat[] = {2, 2};
+    const float wide[] = {-1, 0.26f, 4};
+    float y[6] = {0};
 
     CU_ASSERT_EQUAL(range_code(x, 4, 1, 2, y), 4 * 2 + 32); /* step 1 */
     CU_ASSERT(y[0] == 0 && y[1] == 0 && y[2] == 1 && y[3] == 3);
-    CU_ASSERT_EQUAL(range_code(apart, 3, 2, 1, y), 3 + 32); /* step 2 from 5; 6 is half-way: to even, which is 0 */
+    CU_ASSERT_EQUAL(range_code(apart, 3, 2, 1, y),
+                    3 + 32); /* step 2 from 5; 6 is half-way: to even, which is 0 */
     CU_ASSERT(y[0] == 5 && y[2] == 7 && y[4] == 5 && y[1] == 0);
     CU_ASSERT_EQUAL(range_code(flat, 2, 1, 4, y), 2 * 4 + 32);
     CU_ASSERT(y[0] == 2 && y[1] == 2);
@@ -34,11 +35,11 @@ static void test_range(void)
 
 static void test_outliers(void)
 {
-    const float x[] = { 3, 0, -9, 0, 3, 0, 8, 0, -9, 0 };
+    const float x[] = {3, 0, -9, 0, 3, 0, 8, 0, -9, 0};
     uint8_t mark[5];
 
     CU_ASSERT_EQUAL(outliers_find(x, 5, 2, 1, mark), 2);
-    CU_ASSERT(memcmp(mark, (const uint8_t[]) { 0, 1, 0, 1, 0 }, 5) == 0); /* of two smallest the first */
+    CU_ASSERT(memcmp(mark, (const uint8_t[]){0, 1, 0, 1, 0}, 5) == 0); /* of two smallest the first */
     CU_ASSERT_DOUBLE_EQUAL(outliers_rest_mean(x, 5, 2, mark), (3 + 3 - 9) / 3.0, 1e-6);
     CU_ASSERT_EQUAL(outliers_find(x, 5, 2, 3, mark), 5); /* fewer than six */
     CU_ASSERT_EQUAL(outliers_rest_mean(x, 5, 2, mark), 0);
@@ -47,12 +48,12 @@ static void test_outliers(void)
     CU_ASSERT_EQUAL(outliers_each(0.02, 49), 0);
 }
 
-/* Rank 2 comes back but for binary16 (2^-11 of a factor, twice, over terms no larger than the sum of both); of rank 3
- * with singular values 8, 4, 1 the last is missing. */
+/* Rank 2 comes back but for binary16 (2^-11 of a factor, twice, over terms no larger than the sum of both);
+ * of rank 3 with singular values 8, 4, 1 the last is missing. */
 static void test_low_rank(void)
 {
     enum { N = 6, D = 8 };
-    static const double sigma[2][3] = { { 8, 4, 0 }, { 8, 4, 1 } };
+    static const double sigma[2][3] = {{8, 4, 0}, {8, 4, 1}};
     double u[N * N], v[D * D];
     float x[N * D], y[N * D];
 
@@ -73,20 +74,21 @@ static void test_low_rank(void)
         for (int i = 0; i < N * D; i++)
             error += (double) (x[i] - y[i]) * (double) (x[i] - y[i]);
         if (kind == 0) {
-            CU_ASSERT(error < (8 * 8 + 4 * 4) * pow(2, -20)); /* each factor off by 2^-11: (2 2^-11)^2 of the energy */
+            CU_ASSERT(error < (8 * 8 + 4 * 4) *
+                                  pow(2, -20)); /* each factor off by 2^-11: (2 2^-11)^2 of the energy */
         } else {
             CU_ASSERT(error >= 1 - 1e-2 && error < 1.5); /* best: 1; three rounds mix in little of the rest */
         }
     }
 }
 
-/* ---- ggml ---------------------------------------------------------------------------------------------------- */
+/* ---- ggml ---- */
 
 static void test_q8_0(void)
 {
-    struct comparator_source s = { .geometry = plain_geometry(1, 32) };
+    struct comparator_source s = {.geometry = plain_geometry(1, 32)};
     _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of("q8_0", &s);
-    float x[64] = { 127, 0.4f, 0.6f, -3.5f }, y[64];
+    float x[64] = {127, 0.4f, 0.6f, -3.5f}, y[64];
 
     x[32] = -254; /* the second token: scale 2 */
     x[33] = 2.9f;
@@ -97,9 +99,9 @@ static void test_q8_0(void)
 
 static void test_q4_0(void)
 {
-    struct comparator_source s = { .geometry = plain_geometry(1, 32) };
+    struct comparator_source s = {.geometry = plain_geometry(1, 32)};
     _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of("q4_0", &s);
-    float x[64] = { -8, 7.9f, 3.4f, -0.6f, 0.4f }, y[64];
+    float x[64] = {-8, 7.9f, 3.4f, -0.6f, 0.4f}, y[64];
 
     x[32] = 4; /* largest is positive: scale -0.5, so 4 is code 0 and -4 is beyond 15 */
     x[33] = -4;
@@ -109,10 +111,11 @@ static void test_q4_0(void)
     CU_ASSERT(y[32] == 4 && y[33] == -3.5f && y[34] == 1);
 }
 
-/* A vector whose rotation is one spike would be a bad case for q4_0-rot, one that is flat the best: all levels. */
+/* A vector whose rotation is one spike would be a bad case for q4_0-rot, one that is flat the best: all
+ * levels. */
 static void test_q4_0_rot(void)
 {
-    struct comparator_source s = { .geometry = plain_geometry(1, 32) };
+    struct comparator_source s = {.geometry = plain_geometry(1, 32)};
     _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of("q4_0-rot", &s);
     double R[32 * 32];
     float x[32], y[32];
@@ -127,7 +130,7 @@ static void test_q4_0_rot(void)
     s.geometry = plain_geometry(1, 40);
     {
         struct comparator_codec *none = NULL;
-        struct errmsg e = { "" };
+        struct errmsg e = {""};
 
         CU_ASSERT_EQUAL(comparator_codec_new(comparator_find("q4_0-rot"), &s, &none, &e), -EINVAL);
         CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "40"));
@@ -135,13 +138,13 @@ static void test_q4_0_rot(void)
     }
 }
 
-/* ---- groups -------------------------------------------------------------------------------------------------- */
+/* ---- groups ---- */
 
 /* Keys have a range per channel, values one per token: the one's best case is the other's worst. */
 static void test_kivi(void)
 {
     enum { N = 40, HEADS = 2, D = 32, ROW = HEADS * D };
-    struct comparator_source s = { .geometry = plain_geometry(HEADS, D) };
+    struct comparator_source s = {.geometry = plain_geometry(HEADS, D)};
     _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of("kivi-2", &s);
     float k[N * ROW], v[N * ROW], y[N * ROW];
     double wrong = 0;
@@ -166,7 +169,7 @@ static void test_kivi(void)
 static void test_gear(void)
 {
     enum { N = 64, D = 64 };
-    struct comparator_source s = { .geometry = plain_geometry(1, D) };
+    struct comparator_source s = {.geometry = plain_geometry(1, D)};
     _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of("gear-2", &s);
     static float x[N * D], y[N * D];
     double energy = 0, plain = 0;
@@ -186,13 +189,15 @@ static void test_gear(void)
 
         (void) range_code(x + i, N, D, 2, z + i);
         for (int t = 0; t < N && i != 5; t++)
-            plain += (double) (x[t * D + i] - z[t * D + i]) * (double) (x[t * D + i] - z[t * D + i]) / (N * D);
+            plain +=
+                (double) (x[t * D + i] - z[t * D + i]) * (double) (x[t * D + i] - z[t * D + i]) / (N * D);
     }
-    CU_ASSERT(energy < plain / 2); /* a step of 2/3: 0.037 without, most of it noise-like, yet the range shrinks too */
+    CU_ASSERT(energy <
+              plain / 2); /* a step of 2/3: 0.037 without, most of it noise-like, yet the range shrinks too */
     CU_ASSERT_EQUAL(coded(codec, SIDE_V, x, 3, y), 3 * (D * 2 + 32 + 2 * 32) + 2 * (3 + D) * 16);
 }
 
-/* ---- rotations ----------------------------------------------------------------------------------------------- */
+/* ---- rotations ---- */
 
 /* The definition, in binary64: rotate, code, rotate back. */
 static void quarot_oracle(const float *x, size_t d, unsigned b, double *ret_y)
@@ -221,8 +226,8 @@ static void quarot_oracle(const float *x, size_t d, unsigned b, double *ret_y)
 static void test_quarot(void)
 {
     enum { N = 5, HEADS = 3, D = 64 };
-    struct comparator_source s = { .geometry = plain_geometry(HEADS, D) };
-    static const char *const names[] = { "quarot-3", "quarot-4" };
+    struct comparator_source s = {.geometry = plain_geometry(HEADS, D)};
+    static const char *const names[] = {"quarot-3", "quarot-4"};
 
     for (unsigned k = 0; k < 2; k++) {
         _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of(names[k], &s);
@@ -237,25 +242,27 @@ static void test_quarot(void)
             quarot_oracle(x + v * D, D, 3 + k, want);
             for (int i = 0; i < D; i++)
                 off = fmax(off, fabs(want[i] - (double) y[v * D + i]));
-            /* a coordinate within 1e-6 of a threshold may take the other code: then everything moves by step / 8; that
-             * one of 960 does is a chance of a thousandth */
+            /* a coordinate within 1e-6 of a threshold may take the other code: then everything moves by step
+             * / 8; that one of 960 does is a chance of a thousandth */
             CU_ASSERT(off < 1e-4);
         }
     }
 }
 
-/* A vector whose rotation is all ones: each coordinate takes the level nearest to 1, so y is that multiple of x. */
+/* A vector whose rotation is all ones: each coordinate takes the level nearest to 1, so y is that multiple of
+ * x. */
 static void test_turboquant(void)
 {
     enum { D = 64 };
     static const struct {
         const char *name;
-        double level; /* Lloyd-Max of N(0,1), nearest to 1: 0.756 and 1.344 meet at 1.05, 0.942 and 1.256 at 1.10 */
+        double level; /* Lloyd-Max of N(0,1), nearest to 1: 0.756 and 1.344 meet at 1.05, 0.942 and 1.256
+                         at 1.10 */
         unsigned bits;
-    } cases[] = { { "turboquant-2", 1.510418, 2 }, { "turboquant-3", 0.756005, 3 }, { "turboquant-4", 0.942340, 4 } };
-    struct comparator_source s = { .geometry = plain_geometry(1, D) };
+    } cases[] = {{"turboquant-2", 1.510418, 2}, {"turboquant-3", 0.756005, 3}, {"turboquant-4", 0.942340, 4}};
+    struct comparator_source s = {.geometry = plain_geometry(1, D)};
     double R[D * D];
-    float x[D], y[D], none[D] = { 0 };
+    float x[D], y[D], none[D] = {0};
 
     rotation_matrix(D, seed_mix(1, D), R);
     for (int i = 0; i < D; i++) {
@@ -277,10 +284,11 @@ static void test_turboquant(void)
     }
 }
 
-/* Every name is found as itself, once, and says what it is; KIVI's and GEAR's groups refuse what they cannot cut. */
+/* Every name is found as itself, once, and says what it is; KIVI's and GEAR's groups refuse what they cannot
+ * cut. */
 static void test_the_list(void)
 {
-    static const char *const refusing[] = { "kivi-2", "kivi-4", "gear-2" };
+    static const char *const refusing[] = {"kivi-2", "kivi-4", "gear-2"};
 
     for (size_t i = 0; comparators[i]; i++) {
         CU_ASSERT_PTR_EQUAL(comparator_find(comparators[i]->name), comparators[i]);
@@ -289,9 +297,9 @@ static void test_the_list(void)
     }
     CU_ASSERT_PTR_NULL(comparator_find("kivi"));
     for (size_t i = 0; i < 3; i++) {
-        struct comparator_source s = { .geometry = plain_geometry(1, 80) };
+        struct comparator_source s = {.geometry = plain_geometry(1, 80)};
         struct comparator_codec *codec = NULL;
-        struct errmsg e = { "" };
+        struct errmsg e = {""};
 
         CU_ASSERT_EQUAL(comparator_codec_new(comparator_find(refusing[i]), &s, &codec, &e), -EINVAL);
         CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "80"));
@@ -299,7 +307,8 @@ static void test_the_list(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_range), TEST(test_outliers), TEST(test_low_rank), TEST(test_q8_0), TEST(test_q4_0), TEST(test_q4_0_rot),
-    TEST(test_kivi), TEST(test_gear), TEST(test_quarot), TEST(test_turboquant), TEST(test_the_list), TEST_END,
+    TEST(test_range),  TEST(test_outliers),   TEST(test_low_rank), TEST(test_q8_0),
+    TEST(test_q4_0),   TEST(test_q4_0_rot),   TEST(test_kivi),     TEST(test_gear),
+    TEST(test_quarot), TEST(test_turboquant), TEST(test_the_list), TEST_END,
 };
 const char test_suite[] = "comparator_formats";

@@ -1,7 +1,8 @@
 /*
- * Other people's formats on the real model. Expected are figures of a study in Python (its own code, 2 x 1024 tokens of
- * WikiText-2 test, keys before RoPE, every token but four read back): q4_0 0.088, KIVI-2 0.385, TurboQuant-mse 3 0.227
- * nats per token. Here are 256 tokens of it, keys as the originals take them: within a factor of 2.5.
+ * Other people's formats on the real model. Expected are figures of a study in Python (its own code, 2 x 1024
+ * tokens of WikiText-2 test, keys before RoPE, every token but four read back): q4_0 0.088, KIVI-2 0.385,
+ * TurboQuant-mse 3 0.227 nats per token. Here are 256 tokens of it, keys as the originals take them: within a
+ * factor of 2.5.
  */
 #include "tests/lib/test.h"
 
@@ -24,16 +25,16 @@ static void test_figures(void)
     static const struct {
         const char *name;
         double kl; /* 0: none known */
-    } cases[FORMATS] = { { "q8_0", 0 }, { "q4_0", 0.088 }, { "turboquant-3", 0.227 }, { "kivi-2", 0.385 } };
+    } cases[FORMATS] = {{"q8_0", 0}, {"q4_0", 0.088}, {"turboquant-3", 0.227}, {"kivi-2", 0.385}};
     const char *path = test_model_path(), *text = test_shared_path("text/wikitext-2/test.txt");
-    const struct engine_options eo = { 0 };
-    const struct evaluation_options o = { .n_tokens = TOKENS, .window = TOKENS };
+    const struct engine_options eo = {0};
+    const struct evaluation_options o = {.n_tokens = TOKENS, .window = TOKENS};
     _cleanup_(engine_freep) struct engine *en = NULL;
-    _cleanup_(document_deinit) struct document d = { 0 };
+    _cleanup_(document_deinit) struct document d = {0};
     _cleanup_(progress_end) struct progress p;
-    struct subject *s[FORMATS] = { NULL };
+    struct subject *s[FORMATS] = {NULL};
     struct evaluation got[FORMATS];
-    struct errmsg e = { "" };
+    struct errmsg e = {""};
 
     if (!path || !text) {
         test_skip(path ? "no text" : TEST_NO_MODEL);
@@ -44,7 +45,8 @@ static void test_figures(void)
     CU_ASSERT_EQUAL_FATAL(document_load(en, text, &d, &e), 0);
     for (size_t i = 0; i < FORMATS; i++)
         CU_ASSERT_EQUAL_FATAL(subject_comparator_new(en, comparator_find(cases[i].name), NULL, NULL,
-                                                     &(struct subject_options) { .n_sink = 4 }, &s[i], &e), 0);
+                                                     &(struct subject_options){.n_sink = 4}, &s[i], &e),
+                              0);
     CU_ASSERT_EQUAL_FATAL(evaluate(en, s, FORMATS, d.tokens, d.n_tokens, &o, &p, got, &e), 0);
     for (size_t i = 1; i < FORMATS; i++) {
         double kl = evaluation_kl(&got[i]);
@@ -57,5 +59,5 @@ static void test_figures(void)
         (void) subject_free(s[i]);
 }
 
-const struct test_case test_cases[] = { TEST(test_figures), TEST_END };
+const struct test_case test_cases[] = {TEST(test_figures), TEST_END};
 const char test_suite[] = "comparator_model";
