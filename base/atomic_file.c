@@ -14,7 +14,7 @@
 #include "base/errmsg.h"
 
 /* The name is the last step that can be undone, so the folder is synced after it. */
-static int sync_folder_of(const char *path)
+static int atomic_file_sync_folder_of(const char *path)
 {
     _cleanup_(freep) char *copy = strdup(path);
     _cleanup_(closep) int fd = -1;
@@ -28,7 +28,7 @@ static int sync_folder_of(const char *path)
 }
 
 /* A name beside @path that nothing has. */
-static int draw_name(const char *path, char **ret_name)
+static int atomic_file_draw_name(const char *path, char **ret_name)
 {
     uint64_t unique;
 
@@ -39,7 +39,7 @@ static int draw_name(const char *path, char **ret_name)
 
 /* Without a name, so that nothing is left of it whatever happens to us; the name comes at the end, through
  * /proc. */
-static int open_unnamed(const char *path)
+static int atomic_file_open_unnamed(const char *path)
 {
     _cleanup_(freep) char *copy = strdup(path);
     int fd;
@@ -53,10 +53,10 @@ static int open_unnamed(const char *path)
 }
 
 /* Not mkstemp: that would make every output 0600, whatever the umask says. */
-static int open_named(const char *path, char **ret_name)
+static int atomic_file_open_named(const char *path, char **ret_name)
 {
     _cleanup_(freep) char *name = NULL;
-    int fd, r = draw_name(path, &name);
+    int fd, r = atomic_file_draw_name(path, &name);
 
     if (r < 0) {
         name = NULL;
@@ -70,7 +70,7 @@ static int open_named(const char *path, char **ret_name)
 }
 
 /* Renaming would put a file in the place of a device, or cut a link off from what it names. */
-static int check_replaceable(const char *path, struct errmsg *e)
+static int atomic_file_check_replaceable(const char *path, struct errmsg *e)
 {
     struct stat st;
 
@@ -87,7 +87,8 @@ static int check_replaceable(const char *path, struct errmsg *e)
 int atomic_file_check(const char *path, struct errmsg *e)
 {
     _cleanup_(freep) char *copy = strdup(path);
-    int r = copy ? check_replaceable(path, e) : fail(e, -ENOMEM, "out of memory for the name of a file");
+    int r = copy ? atomic_file_check_replaceable(path, e)
+                 : fail(e, -ENOMEM, "out of memory for the name of a file");
 
     if (r < 0)
         return r;
@@ -101,15 +102,15 @@ int atomic_file_check(const char *path, struct errmsg *e)
 int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *e)
 {
     struct atomic_file f = {.fd = -1};
-    int err = check_replaceable(path, e);
+    int err = atomic_file_check_replaceable(path, e);
 
     if (err < 0)
         return err;
-    f.fd = open_unnamed(path);
+    f.fd = atomic_file_open_unnamed(path);
     f.path = strdup(path);
     if (f.fd == -EOPNOTSUPP || f.fd == -EISDIR ||
         f.fd == -EINVAL) /* file systems that have no unnamed files */
-        f.fd = open_named(path, &f.temporary);
+        f.fd = atomic_file_open_named(path, &f.temporary);
     if (f.path && f.fd >= 0)
         f.stream = fdopen(f.fd, "w");
     if (!f.stream) {
@@ -136,7 +137,7 @@ void atomic_file_put(struct atomic_file *f, const void *bytes, size_t n)
  * Gives an unnamed file its name. A link cannot replace a file: if there is one, ours gets a name beside it
  * first, and for the moment between two system calls a file is there that a kill would leave behind, whole.
  */
-static int name_file(struct atomic_file *f)
+static int atomic_file_name(struct atomic_file *f)
 {
     char from[64];
     int r;
@@ -148,7 +149,7 @@ static int name_file(struct atomic_file *f)
         return 1;
     if (errno != EEXIST)
         return -errno;
-    r = draw_name(f->path, &f->temporary);
+    r = atomic_file_draw_name(f->path, &f->temporary);
     if (r < 0) {
         f->temporary = NULL;
         return r;
@@ -156,22 +157,22 @@ static int name_file(struct atomic_file *f)
     return linkat(AT_FDCWD, from, AT_FDCWD, f->temporary, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
 
-static int finish(struct atomic_file *f)
+static int atomic_file_finish(struct atomic_file *f)
 {
     int r = f->error;
 
     if (r == 0 && (fflush(f->stream) != 0 || fsync(f->fd) < 0))
         r = errno ? -errno : -EIO;
     if (r == 0)
-        r = name_file(f);
+        r = atomic_file_name(f);
     if (r == 0 && rename(f->temporary, f->path) < 0)
         r = -errno;
-    return r < 0 ? r : sync_folder_of(f->path);
+    return r < 0 ? r : atomic_file_sync_folder_of(f->path);
 }
 
 int atomic_file_commit(struct atomic_file *f, struct errmsg *e)
 {
-    int r = finish(f);
+    int r = atomic_file_finish(f);
 
     if (r < 0)
         return fail(e, r, "cannot write %s: %s", f->path, strerror(-r));
@@ -205,7 +206,7 @@ int atomic_file_write(const char *path, const void *data, size_t bytes, struct e
     return atomic_file_commit(&f, e);
 }
 
-static int read_all(int fd, size_t max_bytes, void **ret_data, size_t *ret_bytes)
+static int atomic_file_read_all(int fd, size_t max_bytes, void **ret_data, size_t *ret_bytes)
 {
     _cleanup_(freep) char *data = NULL;
     struct stat st;
@@ -242,7 +243,7 @@ int atomic_file_read(const char *path, size_t max_bytes, void **ret_data, size_t
 {
     /* O_NONBLOCK: opening a fifo by mistake must not hang */
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    int r = fd < 0 ? -errno : read_all(fd, max_bytes, ret_data, ret_bytes);
+    int r = fd < 0 ? -errno : atomic_file_read_all(fd, max_bytes, ret_data, ret_bytes);
 
     if (r == -EFBIG)
         return fail(e, r, "%s is larger than the %zu bytes that such a file may have", path, max_bytes);

@@ -1,0 +1,24 @@
+/* Digests in hexadecimal: every digit, both lengths. */
+#include <string.h>
+
+#include "base/digest.h"
+#include "tests/lib/test.h"
+
+static void test_digits(void)
+{
+    uint8_t digest[32];
+    char hex[DIGEST_HEX_BYTES];
+
+    for (unsigned i = 0; i < 32; i++)
+        digest[i] = (uint8_t) (0x10 * (i % 16) + 15 - i % 16);
+    CU_ASSERT_STRING_EQUAL(digest_hex(digest, hex),
+                           "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0");
+    CU_ASSERT_STRING_EQUAL(digest_short(digest, hex), "0f1e2d3c4b5a");
+    CU_ASSERT_EQUAL(strlen(hex), DIGEST_SHORT_DIGITS);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_digits),
+    TEST_END,
+};
+const char test_suite[] = "digest";

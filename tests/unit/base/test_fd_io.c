@@ -1,0 +1,79 @@
+/* Whole reads and writes: ranges, files that end early, descriptors that refuse, pipes that take little at a time. */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd_io.h"
+#include "tests/lib/test.h"
+
+#define PIPE_BYTES (1 << 20) /* more than a pipe holds: write(2) returns short counts */
+
+static void test_range(void)
+{
+    _cleanup_(closep) int fd = memfd_create("fd_io", MFD_CLOEXEC);
+    char got[4] = {0};
+
+    CU_ASSERT_EQUAL(fd_pwrite_all(fd, "abcdef", 6, 2), 0);
+    CU_ASSERT_EQUAL(fd_pread_all(fd, got, 4, 3), 0);
+    CU_ASSERT_EQUAL(memcmp(got, "bcde", 4), 0);
+    CU_ASSERT_EQUAL(fd_pread_all(fd, got, 0, 99), 0);
+}
+
+static void test_short_file(void)
+{
+    _cleanup_(closep) int fd = memfd_create("fd_io", MFD_CLOEXEC);
+    char got[4];
+
+    CU_ASSERT_EQUAL(fd_pwrite_all(fd, "abc", 3, 0), 0);
+    CU_ASSERT_EQUAL(fd_pread_all(fd, got, 4, 0), -ENODATA);
+}
+
+static void test_refused(void)
+{
+    char byte = 0;
+
+    CU_ASSERT_EQUAL(fd_pread_all(-1, &byte, 1, 0), -EBADF);
+    CU_ASSERT_EQUAL(fd_pwrite_all(-1, &byte, 1, 0), -EBADF);
+    CU_ASSERT_EQUAL(fd_write_all(-1, &byte, 1), -EBADF);
+}
+
+static void *drain_pipe(void *arg)
+{
+    static char sink[777];
+    size_t *n = arg;
+    int fd = (int) n[0];
+
+    n[1] = 0;
+    for (ssize_t got = read(fd, sink, sizeof(sink)); got > 0; got = read(fd, sink, sizeof(sink)))
+        n[1] += (size_t) got;
+    return NULL;
+}
+
+static void test_pipe(void)
+{
+    static char bytes[PIPE_BYTES];
+    size_t reader_state[2];
+    pthread_t reader;
+    int fds[2];
+
+    CU_ASSERT_EQUAL_FATAL(pipe(fds), 0);
+    reader_state[0] = (size_t) fds[0];
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&reader, NULL, drain_pipe, reader_state), 0);
+    CU_ASSERT_EQUAL(fd_write_all(fds[1], bytes, sizeof(bytes)), 0);
+    (void) close(fds[1]);
+    (void) pthread_join(reader, NULL);
+    CU_ASSERT_EQUAL(reader_state[1], PIPE_BYTES);
+    (void) close(fds[0]);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_range),
+    TEST(test_short_file),
+    TEST(test_refused),
+    TEST(test_pipe),
+    TEST_END,
+};
+const char test_suite[] = "fd_io";
