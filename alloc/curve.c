@@ -17,8 +17,8 @@ int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q)
     return 0;
 }
 
-static double measured(const struct levels *l, unsigned b, const float *z, size_t n, size_t n_coords,
-                       size_t stride)
+static double curve_measured(const struct levels *l, unsigned b, const float *z, size_t n, size_t n_coords,
+                             size_t stride)
 {
     float level[1 << TABLE_BITS_MAX];
     double sum = 0;
@@ -38,7 +38,7 @@ static double measured(const struct levels *l, unsigned b, const float *z, size_
     return sum / (double) n;
 }
 
-static double power(const float *z, size_t n, size_t n_coords, size_t stride)
+static double curve_power(const float *z, size_t n, size_t n_coords, size_t stride)
 {
     double sum = 0;
 
@@ -53,8 +53,8 @@ void curve_band(const struct curve_model *m, const float *z, size_t n, size_t n_
 {
     for (unsigned b = 0; b <= TABLE_BITS_MAX; b++) {
         if (m->curve == CURVE_MEASURED)
-            ret[b] =
-                b == 0 ? power(z, n, n_coords, stride) : measured(&m->levels[b], b, z, n, n_coords, stride);
+            ret[b] = b == 0 ? curve_power(z, n, n_coords, stride)
+                            : curve_measured(&m->levels[b], b, z, n, n_coords, stride);
         else if (m->curve == CURVE_BENNETT) /* paper, Eq. 1 */
             ret[b] = (double) n_coords * (b == 0 ? 1.0 : paper_bennett((double) b));
         else

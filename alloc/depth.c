@@ -38,8 +38,9 @@ int solve_layer_table(const struct stats *s, uint32_t layer, enum side side, dou
 }
 
 /* x_hat := mean + dec level(code(enc (x - mean))) for n rows of one head. @scratch [n, d + r]. */
-static void round_trip_head(const struct table *t, const struct codec *c, enum side side, const float *x,
-                            float *ret_x_hat, size_t n, size_t row_stride, float *scratch)
+static void depth_round_trip_head(const struct table *t, const struct codec *c, enum side side,
+                                  const float *x, float *ret_x_hat, size_t n, size_t row_stride,
+                                  float *scratch)
 {
     size_t d = t->geometry.d, r = c->r;
     float *centred = scratch, *z = scratch + n * d;
@@ -76,7 +77,7 @@ int depth_round_trip(const struct table *t, uint32_t layer, enum side side, cons
 
         if (c->n_pred > 0)
             return -EINVAL;
-        round_trip_head(t, c, side, x + head * d, ret_x_hat + head * d, n, row_stride, scratch);
+        depth_round_trip_head(t, c, side, x + head * d, ret_x_hat + head * d, n, row_stride, scratch);
     }
     return 0;
 }

@@ -11,14 +11,14 @@
 
 #include "base/errmsg.h"
 
-static int check_range(const char *name, uint32_t v, uint32_t min, uint32_t max, struct errmsg *e)
+static int geometry_check_range(const char *name, uint32_t v, uint32_t min, uint32_t max, struct errmsg *e)
 {
     if (v < min || v > max)
         return fail(e, -EINVAL, "geometry: %s is %u, must be %u to %u", name, v, min, max);
     return 0;
 }
 
-static int check_rope(const struct geometry *g, struct errmsg *e)
+static int geometry_check_rope(const struct geometry *g, struct errmsg *e)
 {
     if (g->n_rot > g->d || g->n_rot % 2 != 0)
         return fail(e, -EINVAL,
@@ -36,10 +36,10 @@ int geometry_validate(const struct geometry *g, struct errmsg *e)
 {
     int r;
 
-    if ((r = check_range("layers", g->n_layers, 1, GEOMETRY_LAYERS_MAX, e)) < 0 ||
-        (r = check_range("query heads", g->n_heads, 1, GEOMETRY_HEADS_MAX, e)) < 0 ||
-        (r = check_range("KV heads", g->n_kv_heads, 1, g->n_heads, e)) < 0 ||
-        (r = check_range("head dimension", g->d, GEOMETRY_DIM_MIN, GEOMETRY_DIM_MAX, e)) < 0)
+    if ((r = geometry_check_range("layers", g->n_layers, 1, GEOMETRY_LAYERS_MAX, e)) < 0 ||
+        (r = geometry_check_range("query heads", g->n_heads, 1, GEOMETRY_HEADS_MAX, e)) < 0 ||
+        (r = geometry_check_range("KV heads", g->n_kv_heads, 1, g->n_heads, e)) < 0 ||
+        (r = geometry_check_range("head dimension", g->d, GEOMETRY_DIM_MIN, GEOMETRY_DIM_MAX, e)) < 0)
         return r;
     if (g->n_heads % g->n_kv_heads != 0)
         return fail(e, -EINVAL, "geometry: %u KV heads do not divide %u query heads", g->n_kv_heads,
@@ -49,17 +49,17 @@ int geometry_validate(const struct geometry *g, struct errmsg *e)
     if (!isfinite(g->attn_scale) || g->attn_scale <= 0)
         return fail(e, -EINVAL, "geometry: attention scale is %g, must be finite and positive",
                     g->attn_scale);
-    return check_rope(g, e);
+    return geometry_check_rope(g, e);
 }
 
-static uint8_t *put_u32(uint8_t *p, uint32_t v)
+static uint8_t *geometry_put_u32(uint8_t *p, uint32_t v)
 {
     for (unsigned i = 0; i < 4; i++)
         *p++ = (uint8_t) (v >> 8 * i);
     return p;
 }
 
-static uint8_t *put_f64(uint8_t *p, double v)
+static uint8_t *geometry_put_f64(uint8_t *p, double v)
 {
     uint64_t u;
 
@@ -76,13 +76,13 @@ void geometry_digest(const struct geometry *g, uint8_t ret_digest[static DIGEST_
 
     memcpy(p, name, sizeof(name));
     p += sizeof(name);
-    p = put_u32(p, g->n_layers);
-    p = put_u32(p, g->n_heads);
-    p = put_u32(p, g->n_kv_heads);
-    p = put_u32(p, g->d);
-    p = put_u32(p, g->n_rot);
-    p = put_f64(p, g->attn_scale);
+    p = geometry_put_u32(p, g->n_layers);
+    p = geometry_put_u32(p, g->n_heads);
+    p = geometry_put_u32(p, g->n_kv_heads);
+    p = geometry_put_u32(p, g->d);
+    p = geometry_put_u32(p, g->n_rot);
+    p = geometry_put_f64(p, g->attn_scale);
     for (uint32_t i = 0; i < g->n_rot / 2; i++)
-        p = put_f64(p, g->freq[i]);
+        p = geometry_put_f64(p, g->freq[i]);
     (void) crypto_hash_sha256(ret_digest, buf, (size_t) (p - buf));
 }

@@ -14,7 +14,7 @@ void levels_set_thresholds(struct levels *l, unsigned b)
             (float) (((double) l->value[i] + (double) l->value[i + 1]) * 0.5 * (double) l->step);
 }
 
-static bool value_valid(const struct levels *l, unsigned b, unsigned i)
+static bool levels_value_valid(const struct levels *l, unsigned b, unsigned i)
 {
     float v = l->value[i];
 
@@ -31,7 +31,7 @@ bool levels_valid(const struct levels *l, unsigned b)
     if (b > LEVELS_INT8_BITS_MAX ? l->step != 1.0f : !(isnormal(l->step) && l->step > 0))
         return false;
     for (unsigned i = 0; i < n; i++)
-        if (!value_valid(l, b, i) || (i > 0 && l->value[i] <= l->value[i - 1]))
+        if (!levels_value_valid(l, b, i) || (i > 0 && l->value[i] <= l->value[i - 1]))
             return false;
     memcpy(want.value, l->value, sizeof(want.value));
     levels_set_thresholds(&want, b);

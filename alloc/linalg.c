@@ -14,7 +14,7 @@
 /* Of the largest eigenvalue: where a root's inverse stops growing. */
 #define ROOT_FLOOR 1e-12
 
-static int errno_from_lapack(lapack_int info)
+static int linalg_errno_from_lapack(lapack_int info)
 {
     if (info == 0)
         return 0;
@@ -23,7 +23,7 @@ static int errno_from_lapack(lapack_int info)
     return -EDOM;
 }
 
-static bool all_finite(size_t n, const double *a)
+static bool linalg_all_finite(size_t n, const double *a)
 {
     for (size_t i = 0; i < n; i++)
         if (!isfinite(a[i]))
@@ -31,7 +31,7 @@ static bool all_finite(size_t n, const double *a)
     return true;
 }
 
-static void swap_rows(double *a, double *b, size_t n)
+static void linalg_swap_rows(double *a, double *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         double t = a[i];
@@ -41,7 +41,7 @@ static void swap_rows(double *a, double *b, size_t n)
     }
 }
 
-static void fix_sign(double *v, size_t n)
+static void linalg_fix_sign(double *v, size_t n)
 {
     size_t largest = 0;
 
@@ -57,11 +57,11 @@ int linalg_eigen(size_t n, double *a, double *ret_w)
 {
     int r;
 
-    if (!all_finite(n * n, a))
+    if (!linalg_all_finite(n * n, a))
         return -EDOM;
     /* A symmetric matrix is its own transpose: column-major LAPACK reads it without a copy, and the
      * eigenvectors it leaves in columns are rows to us. Ascending there, descending here. */
-    r = errno_from_lapack(
+    r = linalg_errno_from_lapack(
         LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int) n, a, (lapack_int) n, ret_w));
     if (r < 0)
         return r;
@@ -70,15 +70,15 @@ int linalg_eigen(size_t n, double *a, double *ret_w)
 
         ret_w[i] = ret_w[n - 1 - i];
         ret_w[n - 1 - i] = t;
-        swap_rows(a + i * n, a + (n - 1 - i) * n, n);
+        linalg_swap_rows(a + i * n, a + (n - 1 - i) * n, n);
     }
     for (size_t i = 0; i < n; i++)
-        fix_sign(a + i * n, n);
+        linalg_fix_sign(a + i * n, n);
     return 0;
 }
 
 /* ret := U diag(f) U' with the rows of @u as eigenvectors; @scaled is scratch [n, n]. */
-static void compose(size_t n, const double *u, const double *f, double *scaled, double *ret)
+static void linalg_compose(size_t n, const double *u, const double *f, double *scaled, double *ret)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
@@ -112,17 +112,17 @@ int linalg_roots(size_t n, const double *a, double *ret_root, double *ret_invers
         root[i] = sqrt(clamped);
         inverse[i] = 1.0 / root[i];
     }
-    compose(n, u, root, scaled, ret_root);
-    compose(n, u, inverse, scaled, ret_inverse);
+    linalg_compose(n, u, root, scaled, ret_root);
+    linalg_compose(n, u, inverse, scaled, ret_inverse);
     return 0;
 }
 
 int linalg_solve(size_t n, size_t n_rhs, double *a, double *b)
 {
-    if (!all_finite(n * n, a) || !all_finite(n * n_rhs, b))
+    if (!linalg_all_finite(n * n, a) || !linalg_all_finite(n * n_rhs, b))
         return -EDOM;
-    return errno_from_lapack(LAPACKE_dposv(LAPACK_ROW_MAJOR, 'L', (lapack_int) n, (lapack_int) n_rhs, a,
-                                           (lapack_int) n, b, (lapack_int) n_rhs));
+    return linalg_errno_from_lapack(LAPACKE_dposv(LAPACK_ROW_MAJOR, 'L', (lapack_int) n, (lapack_int) n_rhs,
+                                                  a, (lapack_int) n, b, (lapack_int) n_rhs));
 }
 
 void linalg_product(size_t m, size_t n, size_t k, const double *a, const double *b, double *ret_c)

@@ -21,29 +21,29 @@ int metric_available(const struct stats *s, enum metric m, struct errmsg *e)
         return fail(e, -EINVAL,
                     "the statistics have no queries: calibrate with --metric output for metric query");
     if ((m == METRIC_ATTENTION && !s->metric) || (m == METRIC_OUTPUT && !s->output))
-        return fail(e, -EINVAL, "the statistics lack metric %s: calibrate with --metric %s", metric_name(m),
-                    metric_name(m));
+        return fail(e, -EINVAL, "the statistics lack metric %s: calibrate with --metric %s",
+                    solve_metric_name(m), solve_metric_name(m));
     if (m == METRIC_FISHER && s->n_fisher == 0)
         return fail(e, -EINVAL,
                     "the statistics have no gradients: calibrate with --metric fisher for metric fisher");
     return 0;
 }
 
-static void set_identity(size_t d, double *M)
+static void metric_set_identity(size_t d, double *M)
 {
     memset(M, 0, d * d * sizeof(*M));
     for (size_t i = 0; i < d; i++)
         M[i * d + i] = 1;
 }
 
-static void average(size_t d, const double *sum, uint64_t n, double *M)
+static void metric_average(size_t d, const double *sum, uint64_t n, double *M)
 {
     for (size_t i = 0; i < d * d; i++)
         M[i] = sum[i] / (double) n;
 }
 
 /* M := U' diag(w) U for the rows of U. */
-static void compose(size_t d, const double *u, const double *w, double *M)
+static void metric_compose(size_t d, const double *u, const double *w, double *M)
 {
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j <= i; j++) {
@@ -88,7 +88,7 @@ static int query_metric(const struct stats *s, uint32_t layer, uint32_t head, co
     if (r < 0)
         return r;
     metric_query_variance(s, layer, head, u, u + d * d);
-    compose(d, u, u + d * d, M);
+    metric_compose(d, u, u + d * d, M);
     return 0;
 }
 
@@ -101,7 +101,7 @@ double metric_power(enum metric m, double power)
 }
 
 /* M^power at the trace of M. */
-static int temper(size_t d, double power, double *M)
+static int metric_temper(size_t d, double power, double *M)
 {
     _cleanup_(freep) double *u = malloc((d * d + d) * sizeof(*u));
     double *w, trace = 0, powered = 0;
@@ -125,7 +125,7 @@ static int temper(size_t d, double power, double *M)
     }
     for (size_t i = 0; i < d; i++)
         w[i] *= trace / powered;
-    compose(d, u, w, M);
+    metric_compose(d, u, w, M);
     return 0;
 }
 
@@ -140,18 +140,18 @@ int metric_matrix(const struct stats *s, enum metric m, double power, uint32_t l
             return query_metric(s, layer, head, covariance, ret_M);
         break;
     case METRIC_ATTENTION:
-        average(d, s->metric + at, s->n_tokens, ret_M);
-        return temper(d, metric_power(m, power), ret_M);
+        metric_average(d, s->metric + at, s->n_tokens, ret_M);
+        return metric_temper(d, metric_power(m, power), ret_M);
     case METRIC_OUTPUT:
-        average(d, s->output + at, s->n_tokens, ret_M);
-        return temper(d, metric_power(m, power), ret_M);
+        metric_average(d, s->output + at, s->n_tokens, ret_M);
+        return metric_temper(d, metric_power(m, power), ret_M);
     case METRIC_FISHER:
-        average(d, s->fisher + at, s->n_fisher, ret_M);
-        return temper(d, metric_power(m, power), ret_M);
+        metric_average(d, s->fisher + at, s->n_fisher, ret_M);
+        return metric_temper(d, metric_power(m, power), ret_M);
     case METRIC_MSE:
         break;
     }
-    set_identity(d, ret_M);
+    metric_set_identity(d, ret_M);
     return 0;
 }
 
@@ -164,12 +164,12 @@ bool stats_has_depth(const struct stats *s)
 }
 
 /* A measurement that says something: KL above the noise, and a distortion to divide it by. */
-static bool meaningful(const struct depth_sums *m)
+static bool metric_meaningful(const struct depth_sums *m)
 {
     return m->kl >= KL_NOISE * (double) m->n && m->D > 0;
 }
 
-static double median_weight(const struct stats *s, enum side side)
+static double metric_median_weight(const struct stats *s, enum side side)
 {
     double w[GEOMETRY_LAYERS_MAX];
     size_t n = 0;
@@ -177,7 +177,7 @@ static double median_weight(const struct stats *s, enum side side)
     for (uint32_t layer = 0; layer < s->o.geometry.n_layers; layer++) {
         const struct depth_sums *m = &s->depth[layer * 2 + side];
 
-        if (meaningful(m))
+        if (metric_meaningful(m))
             w[n++] = m->kl / m->D;
     }
     if (n == 0)
@@ -192,7 +192,7 @@ double metric_depth_weight(const struct stats *s, uint32_t layer, enum side side
 
     if (!stats_has_depth(s))
         return 1;
-    return meaningful(m) ? m->kl / m->D : median_weight(s, side);
+    return metric_meaningful(m) ? m->kl / m->D : metric_median_weight(s, side);
 }
 
 int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, double D)

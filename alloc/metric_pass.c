@@ -16,7 +16,7 @@ void pass_deinit(struct pass *p)
     free(p->frame);
 }
 
-static void fill_rotations(struct pass *p)
+static void metric_pass_fill_rotations(struct pass *p)
 {
     size_t planes = p->g->n_rot / 2;
 
@@ -32,7 +32,8 @@ static void fill_rotations(struct pass *p)
 enum { N_PARTS = 16 };
 
 /* Floats of each part of struct pass, in the order of pass_init(). */
-static void part_sizes(const struct geometry *g, size_t n, bool outputs, size_t ret[static N_PARTS])
+static void metric_pass_part_sizes(const struct geometry *g, size_t n, bool outputs,
+                                   size_t ret[static N_PARTS])
 {
     size_t d = g->d, group = geometry_group(g), planes = g->n_rot / 2, keys = PASS_KEY_BLOCK;
     size_t sizes[N_PARTS] = {
@@ -59,7 +60,7 @@ static void part_sizes(const struct geometry *g, size_t n, bool outputs, size_t 
         ret[i] = (ret[i] + 15) & ~(size_t) 15; /* each part on a cache line */
 }
 
-static size_t sum_sizes(const size_t sizes[static N_PARTS])
+static size_t metric_pass_sum_sizes(const size_t sizes[static N_PARTS])
 {
     size_t total = 0;
 
@@ -72,8 +73,8 @@ uint64_t pass_bytes(const struct geometry *g, size_t n, bool outputs)
 {
     size_t sizes[N_PARTS];
 
-    part_sizes(g, n, outputs, sizes);
-    return (uint64_t) sum_sizes(sizes) * sizeof(float) + (uint64_t) g->d * g->d * sizeof(double);
+    metric_pass_part_sizes(g, n, outputs, sizes);
+    return (uint64_t) metric_pass_sum_sizes(sizes) * sizeof(float) + (uint64_t) g->d * g->d * sizeof(double);
 }
 
 int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first, bool outputs)
@@ -84,8 +85,8 @@ int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first
     size_t sizes[N_PARTS], at = 0;
 
     *p = (struct pass){.g = g, .n = n, .n_first = n_first, .d = g->d, .group = geometry_group(g)};
-    part_sizes(g, n, outputs, sizes);
-    p->block = aligned_alloc(64, sum_sizes(sizes) * sizeof(float));
+    metric_pass_part_sizes(g, n, outputs, sizes);
+    p->block = aligned_alloc(64, metric_pass_sum_sizes(sizes) * sizeof(float));
     p->frame = malloc((size_t) g->d * g->d * sizeof(double));
     if (!p->block || !p->frame)
         return -ENOMEM;
@@ -93,12 +94,13 @@ int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first
         *parts[i] = sizes[i] > 0 ? p->block + at : NULL;
         at += sizes[i];
     }
-    fill_rotations(p);
+    metric_pass_fill_rotations(p);
     return 0;
 }
 
 /* ret [n, d] := R(t) x scaled, of one head's rows x with a stride. */
-static void rotate_rows(const struct pass *p, const float *x, size_t stride, float scale, float *ret)
+static void metric_pass_rotate_rows(const struct pass *p, const float *x, size_t stride, float scale,
+                                    float *ret)
 {
     size_t planes = p->g->n_rot / 2;
 
@@ -117,7 +119,7 @@ static void rotate_rows(const struct pass *p, const float *x, size_t stride, flo
 
 /* Values less the mean over the window: sums p v differ from their own by the same constant, since p adds up
  * to 1, and differences v - sum p v do not change. They lose fewer digits to a common offset. */
-static void centre_values(struct pass *p, uint32_t head, const float *v)
+static void metric_pass_centre_values(struct pass *p, uint32_t head, const float *v)
 {
     size_t d = p->d, stride = p->g->n_kv_heads * d;
     double mean[GEOMETRY_DIM_MAX] = {0};
@@ -132,16 +134,16 @@ static void centre_values(struct pass *p, uint32_t head, const float *v)
 
 void pass_keys(struct pass *p, uint32_t head, const float *k, const float *v)
 {
-    rotate_rows(p, k + head * p->d, p->g->n_kv_heads * p->d, 1.0f, p->key);
+    metric_pass_rotate_rows(p, k + head * p->d, p->g->n_kv_heads * p->d, 1.0f, p->key);
     if (p->value)
-        centre_values(p, head, v);
+        metric_pass_centre_values(p, head, v);
 }
 
 void pass_queries(struct pass *p, size_t j, uint32_t head, const float *q)
 {
     float *query = p->query + j * p->n * p->d, *length = p->length + j * p->n;
 
-    rotate_rows(p, q + head * p->d, p->g->n_heads * p->d, (float) p->g->attn_scale, query);
+    metric_pass_rotate_rows(p, q + head * p->d, p->g->n_heads * p->d, (float) p->g->attn_scale, query);
     for (size_t t = 0; t < p->n; t++) {
         float sum = 0;
 
@@ -155,7 +157,8 @@ void pass_queries(struct pass *p, size_t j, uint32_t head, const float *q)
  * One query's online softmax over the scores of a block of keys, which become exp(score - max); the first
  * @n_skip of them are sinks. Return: what everything summed before has to be multiplied by.
  */
-static float softmax_step(float *score, size_t n, size_t n_skip, float *max, float *denom, float *squares)
+static float metric_pass_softmax_step(float *score, size_t n, size_t n_skip, float *max, float *denom,
+                                      float *squares)
 {
     float top = *max, sum = 0, square = 0, rescale = 1;
 
@@ -180,7 +183,7 @@ static float softmax_step(float *score, size_t n, size_t n_skip, float *max, flo
 }
 
 /* output [n - first, d] += exp(scores) value, rows of outputs scaled to the new maxima before. */
-static void add_values(struct pass *p, size_t j, size_t first, size_t keys)
+static void metric_pass_add_values(struct pass *p, size_t j, size_t first, size_t keys)
 {
     float *output = p->output + (j * p->n + first) * p->d;
 
@@ -188,7 +191,7 @@ static void add_values(struct pass *p, size_t j, size_t first, size_t keys)
                 p->scores, PASS_KEY_BLOCK, p->value + first * p->d, (int) p->d, 1.0f, output, (int) p->d);
 }
 
-static void start_softmax(struct pass *p, size_t j)
+static void metric_pass_start_softmax(struct pass *p, size_t j)
 {
     for (size_t m = 0; m < p->n; m++) {
         p->max[j * p->n + m] = -INFINITY;
@@ -199,7 +202,7 @@ static void start_softmax(struct pass *p, size_t j)
         memset(p->output + j * p->n * p->d, 0, p->n * p->d * sizeof(float));
 }
 
-static void finish_softmax(struct pass *p, size_t j)
+static void metric_pass_finish_softmax(struct pass *p, size_t j)
 {
     for (size_t m = 0; m < p->n; m++) {
         float denom = p->denom[j * p->n + m];
@@ -215,7 +218,7 @@ void pass_softmax(struct pass *p, size_t j)
     const float *query = p->query + j * p->n * p->d;
     float *max = p->max + j * p->n, *denom = p->denom + j * p->n, *squares = p->squares + j * p->n;
 
-    start_softmax(p, j);
+    metric_pass_start_softmax(p, j);
     for (size_t first = 0; first < p->n; first += PASS_KEY_BLOCK) {
         size_t keys = p->n - first < PASS_KEY_BLOCK ? p->n - first : PASS_KEY_BLOCK;
         size_t n_skip = p->n_first > first ? p->n_first - first : 0;
@@ -228,7 +231,7 @@ void pass_softmax(struct pass *p, size_t j)
             size_t seen = m - first + 1 < keys ? m - first + 1 : keys;
             float *score = p->scores + (m - first) * PASS_KEY_BLOCK,
                   *output = p->output + (j * p->n + m) * p->d;
-            float rescale = softmax_step(score, seen, n_skip, &max[m], &denom[m], &squares[m]);
+            float rescale = metric_pass_softmax_step(score, seen, n_skip, &max[m], &denom[m], &squares[m]);
 
             if (!p->output)
                 continue;
@@ -237,9 +240,9 @@ void pass_softmax(struct pass *p, size_t j)
                 output[i] *= rescale;
         }
         if (p->output)
-            add_values(p, j, first, keys);
+            metric_pass_add_values(p, j, first, keys);
     }
-    finish_softmax(p, j);
+    metric_pass_finish_softmax(p, j);
 }
 
 void pass_sample(struct pass *p, const size_t *at, size_t n_keys)
@@ -266,7 +269,7 @@ void pass_sample(struct pass *p, const size_t *at, size_t n_keys)
  * rank update (cut into pieces of UPDATE_ROWS). Queries whose terms together stay below half a unit in the
  * last place of the sum's trace are left out: in most heads a key is read by few.
  */
-static void update_key(struct pass *p, size_t i, size_t at)
+static void metric_pass_update_key(struct pass *p, size_t i, size_t at)
 {
     size_t n_rows = 0, d = p->d;
     double trace = 0;
@@ -306,8 +309,8 @@ static void update_key(struct pass *p, size_t i, size_t at)
 }
 
 /* Rows (or, transposed by strides, columns) of a [d, d]: x := R(n)' x, plane by plane. */
-static void unrotate(double *a, size_t d, size_t planes, size_t row, size_t column, const float *c,
-                     const float *s)
+static void metric_pass_unrotate(double *a, size_t d, size_t planes, size_t row, size_t column,
+                                 const float *c, const float *s)
 {
     for (size_t i = 0; i < planes; i++)
         for (size_t t = 0; t < d; t++) {
@@ -324,12 +327,12 @@ void pass_add_key(struct pass *p, size_t i, size_t at, double scale, double *sum
     size_t d = p->d, planes = p->g->n_rot / 2;
     const float *c = p->cosine + at * planes, *s = p->sine + at * planes;
 
-    update_key(p, i, at);
+    metric_pass_update_key(p, i, at);
     for (size_t a = 0; a < d; a++)
         for (size_t b = 0; b <= a; b++)
             p->frame[a * d + b] = p->frame[b * d + a] = (double) p->update[a * d + b];
-    unrotate(p->frame, d, planes, d, 1, c, s);
-    unrotate(p->frame, d, planes, 1, d, c, s);
+    metric_pass_unrotate(p->frame, d, planes, d, 1, c, s);
+    metric_pass_unrotate(p->frame, d, planes, 1, d, c, s);
     for (size_t a = 0; a < d; a++)
         for (size_t b = 0; b <= a; b++) { /* one triangle decides: the sum stays exactly symmetric */
             double v = scale * p->frame[a * d + b];

@@ -38,12 +38,12 @@ struct outputs {
     float *block;
 };
 
-static void outputs_deinit(struct outputs *o)
+static void metric_sums_outputs_deinit(struct outputs *o)
 {
     free(o->block);
 }
 
-static size_t outputs_floats(const struct geometry *g, size_t n)
+static size_t metric_sums_outputs_floats(const struct geometry *g, size_t n)
 {
     size_t d = g->d;
 
@@ -55,15 +55,15 @@ uint64_t stats_window_bytes(const struct stats_options *o, size_t n)
     if (!o->want_attention && !o->want_output)
         return 0;
     return pass_bytes(&o->geometry, n, o->want_output) +
-           (o->want_output ? (uint64_t) outputs_floats(&o->geometry, n) * sizeof(float) : 0);
+           (o->want_output ? (uint64_t) metric_sums_outputs_floats(&o->geometry, n) * sizeof(float) : 0);
 }
 
-static int outputs_init(struct outputs *o, const struct pass *p, const float *residual)
+static int metric_sums_outputs_init(struct outputs *o, const struct pass *p, const float *residual)
 {
     size_t n = p->n, d = p->d;
 
     *o = (struct outputs){.residual = residual};
-    o->block = malloc(outputs_floats(p->g, n) * sizeof(float));
+    o->block = malloc(metric_sums_outputs_floats(p->g, n) * sizeof(float));
     if (!o->block)
         return -ENOMEM;
     o->B = o->block;
@@ -75,7 +75,7 @@ static int outputs_init(struct outputs *o, const struct pass *p, const float *re
 }
 
 /* Head @j of the group is through the softmax: B o_m and o_m' B o_m of every query. */
-static void map_outputs(struct outputs *o, const struct pass *p, size_t j, const double *wo)
+static void metric_sums_map_outputs(struct outputs *o, const struct pass *p, size_t j, const double *wo)
 {
     size_t n = p->n, d = p->d;
     float *B = o->B + j * d * d, *mapped = o->mapped + j * n * d;
@@ -94,7 +94,7 @@ static void map_outputs(struct outputs *o, const struct pass *p, size_t j, const
     }
 }
 
-static float quadratic(const float *B, const float *x, size_t d)
+static float metric_sums_quadratic(const float *B, const float *x, size_t d)
 {
     float sum = 0;
 
@@ -108,7 +108,7 @@ static float quadratic(const float *B, const float *x, size_t d)
     return sum;
 }
 
-static void weigh_attention(struct pass *p, const size_t *at, size_t n_keys)
+static void metric_sums_weigh_attention(struct pass *p, const size_t *at, size_t n_keys)
 {
     for (size_t j = 0; j < p->group; j++)
         for (size_t i = 0; i < n_keys; i++) {
@@ -123,7 +123,7 @@ static void weigh_attention(struct pass *p, const size_t *at, size_t n_keys)
 /* p^2 / r (v - o)' B (v - o), the form as v'Bv - 2 v'Bo + o'Bo: products of matrices instead of a vector for
  * each pair. What it loses where v and o nearly agree is noise of 2^-24 of their lengths, and such pairs
  * count for nothing. */
-static void weigh_output(struct outputs *o, struct pass *p, const size_t *at, size_t n_keys)
+static void metric_sums_weigh_output(struct outputs *o, struct pass *p, const size_t *at, size_t n_keys)
 {
     size_t n = p->n, d = p->d, first = at[0];
 
@@ -136,7 +136,7 @@ static void weigh_output(struct outputs *o, struct pass *p, const size_t *at, si
         for (size_t i = 0; i < n_keys; i++) {
             const float *prob = p->probs + (j * PASS_KEY_BLOCK + i) * n, *cross = o->cross + i * n;
             float *w = p->weights + (j * PASS_KEY_BLOCK + i) * n;
-            float of_value = quadratic(o->B + j * d * d, o->sampled + i * d, d);
+            float of_value = metric_sums_quadratic(o->B + j * d * d, o->sampled + i * d, d);
 
             for (size_t m = at[i]; m < n; m++)
                 w[m] = fmaxf(
@@ -160,12 +160,12 @@ static void add_key_metrics(struct pass *p, struct outputs *o, uint32_t stride, 
             at[i] = p->n_first + offset + (done + i) * step;
         pass_sample(p, at, n);
         if (attention) {
-            weigh_attention(p, at, n);
+            metric_sums_weigh_attention(p, at, n);
             for (size_t i = 0; i < n; i++)
                 pass_add_key(p, i, at[i], scale, attention);
         }
         if (output) {
-            weigh_output(o, p, at, n);
+            metric_sums_weigh_output(o, p, at, n);
             for (size_t i = 0; i < n; i++)
                 pass_add_key(p, i, at[i], scale, output);
         }
@@ -191,11 +191,11 @@ int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, u
     const struct geometry *g = &s->o.geometry;
     size_t dd = (size_t) g->d * g->d, group = geometry_group(g);
     _cleanup_(pass_deinit) struct pass p = {0};
-    _cleanup_(outputs_deinit) struct outputs o = {0};
+    _cleanup_(metric_sums_outputs_deinit) struct outputs o = {0};
     int r = pass_init(&p, g, n, n_first, s->output != NULL);
 
     if (r == 0 && s->output)
-        r = outputs_init(&o, &p, residual);
+        r = metric_sums_outputs_init(&o, &p, residual);
     if (r < 0)
         return r;
     for (uint32_t kv = 0; kv < g->n_kv_heads; kv++) {
@@ -213,7 +213,7 @@ int metric_sums_add(struct stats *s, uint32_t layer, size_t n, size_t n_first, u
                 add_value_metric(&p, j, wo, NULL, s->metric + at_v);
             if (s->output) {
                 add_value_metric(&p, j, wo, residual, s->output + at_v);
-                map_outputs(&o, &p, j, wo);
+                metric_sums_map_outputs(&o, &p, j, wo);
             }
         }
         add_key_metrics(&p, &o, s->o.key_stride, key_seed, s->metric ? s->metric + at_k : NULL,

@@ -67,8 +67,8 @@ struct moments *moments_free(struct moments *m)
  * Chan: with delta = mean_b - mean_a and n = n_a + n_b, scatter = scatter_a + scatter_b + delta delta' n_a
  * n_b / n and mean = mean_a + delta n_b / n. @n_b > 0.
  */
-static void join(size_t width, uint64_t *n_a, double *mean_a, double *scatter_a, uint64_t n_b,
-                 const double *mean_b, const double *scatter_b)
+static void moments_join(size_t width, uint64_t *n_a, double *mean_a, double *scatter_a, uint64_t n_b,
+                         const double *mean_b, const double *scatter_b)
 {
     double share = (double) n_b / (double) (*n_a + n_b), weight = (double) *n_a * share;
 
@@ -109,8 +109,8 @@ static void block_moments(const struct moments *m, size_t n, size_t width, doubl
     }
 }
 
-static int check_finite(const char *what, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n,
-                        size_t d, const float *x, struct errmsg *e)
+static int moments_check_finite(const char *what, uint32_t layer, uint32_t first_head, uint32_t n_heads,
+                                size_t n, size_t d, const float *x, struct errmsg *e)
 {
     for (size_t i = 0; i < n * n_heads * d; i++)
         if (!isfinite(x[i]))
@@ -119,7 +119,8 @@ static int check_finite(const char *what, uint32_t layer, uint32_t first_head, u
     return 0;
 }
 
-static void add_head(struct moments *m, size_t head, size_t n, size_t stride, const float *k, const float *v)
+static void moments_add_head(struct moments *m, size_t head, size_t n, size_t stride, const float *k,
+                             const float *v)
 {
     size_t d = m->o.geometry.d, width = 2 * d;
     double *mean = m->rows + BLOCK_ROWS * width;
@@ -133,8 +134,8 @@ static void add_head(struct moments *m, size_t head, size_t n, size_t stride, co
                 m->rows[t * width + d + i] = (double) v[(first + t) * stride + i];
             }
         block_moments(m, rows, width, mean, m->block);
-        join(width, &m->count[head], m->mean + head * width,
-             m->scatter + head * moments_triangle(&m->o.geometry), rows, mean, m->block);
+        moments_join(width, &m->count[head], m->mean + head * width,
+                     m->scatter + head * moments_triangle(&m->o.geometry), rows, mean, m->block);
     }
 }
 
@@ -149,17 +150,18 @@ int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t
                     first_head, first_head + n_heads, g->n_layers, g->n_kv_heads);
     if (n > MOMENTS_COUNT_MAX)
         return fail(e, -EINVAL, "%zu tokens at once are too many to count", n);
-    if ((r = check_finite("key", layer, first_head, n_heads, n, g->d, k, e)) < 0 ||
-        (r = check_finite("value", layer, first_head, n_heads, n, g->d, v, e)) < 0)
+    if ((r = moments_check_finite("key", layer, first_head, n_heads, n, g->d, k, e)) < 0 ||
+        (r = moments_check_finite("value", layer, first_head, n_heads, n, g->d, v, e)) < 0)
         return r;
     for (uint32_t h = 0; h < n_heads; h++)
-        add_head(m, (size_t) layer * g->n_kv_heads + first_head + h, n, (size_t) n_heads * g->d, k + h * g->d,
-                 v + h * g->d);
+        moments_add_head(m, (size_t) layer * g->n_kv_heads + first_head + h, n, (size_t) n_heads * g->d,
+                         k + h * g->d, v + h * g->d);
     return 0;
 }
 
 /* Names the first difference that makes two sets of moments no parts of one whole. */
-static int check_same(const struct moments_options *a, const struct moments_options *b, struct errmsg *e)
+static int moments_check_same(const struct moments_options *a, const struct moments_options *b,
+                              struct errmsg *e)
 {
     uint8_t geometry_a[DIGEST_BYTES], geometry_b[DIGEST_BYTES];
 
@@ -185,7 +187,7 @@ int moments_merge(struct moments *m, const struct moments *other, struct errmsg 
 
     if (m == other)
         return fail(e, -EINVAL, "moments cannot be merged with themselves");
-    r = check_same(&m->o, &other->o, e);
+    r = moments_check_same(&m->o, &other->o, e);
     if (r < 0)
         return r;
     for (size_t h = 0; h < n_heads; h++)
@@ -193,8 +195,8 @@ int moments_merge(struct moments *m, const struct moments *other, struct errmsg 
             return fail(e, -EINVAL, "the moments count more tokens together than a file can say");
     for (size_t h = 0; h < n_heads; h++)
         if (other->count[h] > 0)
-            join(width, &m->count[h], m->mean + h * width, m->scatter + h * triangle, other->count[h],
-                 other->mean + h * width, other->scatter + h * triangle);
+            moments_join(width, &m->count[h], m->mean + h * width, m->scatter + h * triangle, other->count[h],
+                         other->mean + h * width, other->scatter + h * triangle);
     if (m->o.model_name[0] == '\0')
         memcpy(m->o.model_name, other->o.model_name, sizeof(m->o.model_name));
     return 0;

@@ -20,7 +20,7 @@ struct layout {
     size_t freq, count, mean, scatter, end, digest, file_bytes;
 };
 
-static struct layout lay_out(const struct geometry *g)
+static struct layout moments_file_lay_out(const struct geometry *g)
 {
     size_t heads = (size_t) g->n_layers * g->n_kv_heads;
     struct layout l = {.freq = sizeof(struct moments_header)};
@@ -36,13 +36,13 @@ static struct layout lay_out(const struct geometry *g)
 
 size_t moments_bytes(const struct geometry *g)
 {
-    return lay_out(g).file_bytes;
+    return moments_file_lay_out(g).file_bytes;
 }
 
 void moments_write(const struct moments *m, void *dst)
 {
     const struct geometry *g = &m->o.geometry;
-    struct layout l = lay_out(g);
+    struct layout l = moments_file_lay_out(g);
     uint8_t *to = dst;
     struct moments_header h = {
         .magic = MOMENTS_MAGIC,
@@ -88,7 +88,7 @@ bool moments_recognise(const void *bytes, size_t n_bytes)
     return n_bytes >= strlen(MOMENTS_MAGIC) && memcmp(bytes, MOMENTS_MAGIC, strlen(MOMENTS_MAGIC)) == 0;
 }
 
-static int check_header(const struct moments_header *h, size_t n_bytes, struct errmsg *e)
+static int moments_file_check_header(const struct moments_header *h, size_t n_bytes, struct errmsg *e)
 {
     size_t name = strnlen(h->model_name, sizeof(h->model_name));
 
@@ -113,8 +113,8 @@ static int check_header(const struct moments_header *h, size_t n_bytes, struct e
     return 0;
 }
 
-static int read_options(const struct moments_header *h, const uint8_t *bytes, size_t n_bytes,
-                        struct moments_options *ret, struct errmsg *e)
+static int moments_file_read_options(const struct moments_header *h, const uint8_t *bytes, size_t n_bytes,
+                                     struct moments_options *ret, struct errmsg *e)
 {
     struct moments_options o = {
         .geometry = {.n_layers = h->n_layers,
@@ -141,16 +141,16 @@ static int read_options(const struct moments_header *h, const uint8_t *bytes, si
     if (o.n_sink > TABLE_SINKS_MAX)
         return fail(e, -EBADMSG, "moments file with %u sinks; at most %u are possible", o.n_sink,
                     TABLE_SINKS_MAX);
-    if (lay_out(&o.geometry).file_bytes != n_bytes)
+    if (moments_file_lay_out(&o.geometry).file_bytes != n_bytes)
         return fail(e, -EBADMSG, "moments file of %zu bytes where its geometry needs %zu", n_bytes,
-                    lay_out(&o.geometry).file_bytes);
+                    moments_file_lay_out(&o.geometry).file_bytes);
     *ret = o;
     return 0;
 }
 
 /* One (layer, head): could tokens have these moments? Cauchy and Schwarz, with room for the rounding of long
  * sums. */
-static bool possible(uint64_t count, size_t width, const double *mean, const double *scatter)
+static bool moments_file_possible(uint64_t count, size_t width, const double *mean, const double *scatter)
 {
     double deviation[2 * GEOMETRY_DIM_MAX];
 
@@ -170,10 +170,10 @@ static bool possible(uint64_t count, size_t width, const double *mean, const dou
     return true;
 }
 
-static int read_sums(struct moments *m, const uint8_t *bytes, struct errmsg *e)
+static int moments_file_read_sums(struct moments *m, const uint8_t *bytes, struct errmsg *e)
 {
     const struct geometry *g = &m->o.geometry;
-    struct layout l = lay_out(g);
+    struct layout l = moments_file_lay_out(g);
     size_t width = 2 * (size_t) g->d;
 
     memcpy(m->count, bytes + l.count, l.mean - l.count);
@@ -183,7 +183,8 @@ static int read_sums(struct moments *m, const uint8_t *bytes, struct errmsg *e)
         if (bytes[i] != 0)
             return fail(e, -EBADMSG, "moments file with bytes after its last section");
     for (size_t h = 0; h < (size_t) g->n_layers * g->n_kv_heads; h++)
-        if (!possible(m->count[h], width, m->mean + h * width, m->scatter + h * moments_triangle(g)))
+        if (!moments_file_possible(m->count[h], width, m->mean + h * width,
+                                   m->scatter + h * moments_triangle(g)))
             return fail(e, -EBADMSG, "moments file: no tokens have the moments of layer %zu, head %zu",
                         h / g->n_kv_heads, h % g->n_kv_heads);
     return 0;
@@ -200,17 +201,17 @@ int moments_parse(const void *bytes, size_t n_bytes, struct moments **ret_moment
     if (n_bytes < sizeof(h) + DIGEST_BYTES || n_bytes > MOMENTS_FILE_BYTES_MAX)
         return fail(e, -EBADMSG, "not a moments file: no such file has %zu bytes", n_bytes);
     memcpy(&h, bytes, sizeof(h));
-    r = check_header(&h, n_bytes, e);
+    r = moments_file_check_header(&h, n_bytes, e);
     if (r < 0)
         return r;
     (void) crypto_hash_sha256(digest, bytes, n_bytes - DIGEST_BYTES);
     if (memcmp(digest, (const uint8_t *) bytes + n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "the moments file is damaged: its SHA-256 does not match");
-    r = read_options(&h, bytes, n_bytes, &o, e);
+    r = moments_file_read_options(&h, bytes, n_bytes, &o, e);
     if (r == 0)
         r = moments_new(&o, &m, e);
     if (r == 0)
-        r = read_sums(m, bytes, e);
+        r = moments_file_read_sums(m, bytes, e);
     if (r < 0)
         return r;
     *ret_moments = take_ptr(m);

@@ -14,13 +14,13 @@
 
 enum { N_MAX = 1 << TABLE_BITS_MAX };
 
-static double density(double x)
+static double quant_density(double x)
 {
     return isinf(x) ? 0.0 : exp(-0.5 * x * x) * (M_SQRT1_2 / sqrt(M_PI));
 }
 
 /* P(a < X < b), from whichever tail is the smaller, so that far cells keep their relative precision */
-static double probability(double a, double b)
+static double quant_probability(double a, double b)
 {
     if (a > 0)
         return 0.5 * (erfc(a * M_SQRT1_2) - erfc(b * M_SQRT1_2));
@@ -29,7 +29,7 @@ static double probability(double a, double b)
 
 /* ---- stored form ---- */
 
-static void store_int8(const double *values, unsigned n, struct levels *l)
+static void quant_store_int8(const double *values, unsigned n, struct levels *l)
 {
     double largest = 0;
 
@@ -46,7 +46,7 @@ static void store_int8(const double *values, unsigned n, struct levels *l)
     }
 }
 
-static void store_binary16(const double *values, unsigned n, struct levels *l)
+static void quant_store_binary16(const double *values, unsigned n, struct levels *l)
 {
     l->step = 1.0f;
     for (unsigned i = 0; i < n; i++)
@@ -62,9 +62,9 @@ int levels_from_values(const double *values, unsigned b, struct levels *ret)
         if (!isfinite(values[i]))
             return -EINVAL;
     if (b <= LEVELS_INT8_BITS_MAX)
-        store_int8(values, 1u << b, &l);
+        quant_store_int8(values, 1u << b, &l);
     else
-        store_binary16(values, 1u << b, &l);
+        quant_store_binary16(values, 1u << b, &l);
     levels_set_thresholds(&l, b);
     if (!levels_valid(&l, b)) /* two levels became one, or overflowed */
         return -EINVAL;
@@ -78,12 +78,12 @@ int levels_from_values(const double *values, unsigned b, struct levels *ret)
  * Integral of (x - y)^2 over a cell (a, b):
  *     (1 + y^2) P(a < X < b) + a phi(a) - b phi(b) - 2 y (phi(a) - phi(b)).
  */
-static double cell_error(double a, double b, double y)
+static double quant_cell_error(double a, double b, double y)
 {
-    double pa = density(a), pb = density(b);
+    double pa = quant_density(a), pb = quant_density(b);
     double edge = (isinf(a) ? 0 : a * pa) - (isinf(b) ? 0 : b * pb);
 
-    return (1.0 + y * y) * probability(a, b) + edge - 2.0 * y * (pa - pb);
+    return (1.0 + y * y) * quant_probability(a, b) + edge - 2.0 * y * (pa - pb);
 }
 
 double levels_normal_mse(const struct levels *l, unsigned b)
@@ -92,8 +92,8 @@ double levels_normal_mse(const struct levels *l, unsigned b)
     double sum = 0;
 
     for (unsigned q = 0; q < n; q++)
-        sum += cell_error(q > 0 ? (double) l->threshold[q - 1] : -INFINITY,
-                          q + 1 < n ? (double) l->threshold[q] : INFINITY, level_z(l, q));
+        sum += quant_cell_error(q > 0 ? (double) l->threshold[q - 1] : -INFINITY,
+                                q + 1 < n ? (double) l->threshold[q] : INFINITY, level_z(l, q));
     return sum;
 }
 
@@ -112,16 +112,16 @@ struct newton {
 };
 
 /* Sets F and the Jacobian; returns max |F|. */
-static double newton_eval(struct newton *s)
+static double quant_newton_eval(struct newton *s)
 {
     double worst = 0;
 
     for (unsigned i = 0; i < s->m; i++) {
         double a = i > 0 ? 0.5 * (s->x[i - 1] + s->x[i]) : 0;
         double b = i + 1 < s->m ? 0.5 * (s->x[i] + s->x[i + 1]) : INFINITY;
-        double p = probability(a, b), c = (density(a) - density(b)) / p;
-        double da = i > 0 ? 0.5 * density(a) * (c - a) / p : 0; /* t_0 = 0 does not move */
-        double db = i + 1 < s->m ? 0.5 * density(b) * (b - c) / p : 0;
+        double p = quant_probability(a, b), c = (quant_density(a) - quant_density(b)) / p;
+        double da = i > 0 ? 0.5 * quant_density(a) * (c - a) / p : 0; /* t_0 = 0 does not move */
+        double db = i + 1 < s->m ? 0.5 * quant_density(b) * (b - c) / p : 0;
 
         s->f[i] = s->x[i] - c;
         s->lower[i] = -da;
@@ -133,7 +133,7 @@ static double newton_eval(struct newton *s)
 }
 
 /* Thomas' algorithm: replaces f by the solution of J delta = f. */
-static void newton_solve(struct newton *s)
+static void quant_newton_solve(struct newton *s)
 {
     for (unsigned i = 1; i < s->m; i++) {
         double k = s->lower[i] / s->diag[i - 1];
@@ -146,7 +146,7 @@ static void newton_solve(struct newton *s)
         s->f[i] = (s->f[i] - s->upper[i] * s->f[i + 1]) / s->diag[i];
 }
 
-static bool ascending(const double *x, unsigned m)
+static bool quant_ascending(const double *x, unsigned m)
 {
     for (unsigned i = 1; i < m; i++)
         if (x[i] <= x[i - 1])
@@ -155,14 +155,14 @@ static bool ascending(const double *x, unsigned m)
 }
 
 /* x <- x - damping * delta, the damping halved until the levels stay in order */
-static void newton_step(struct newton *s)
+static void quant_newton_step(struct newton *s)
 {
     double next[N_MAX / 2];
 
     for (double damping = 1.0; damping > 1e-6; damping *= 0.5) {
         for (unsigned i = 0; i < s->m; i++)
             next[i] = s->x[i] - damping * s->f[i];
-        if (ascending(next, s->m)) {
+        if (quant_ascending(next, s->m)) {
             memcpy(s->x, next, s->m * sizeof(next[0]));
             return;
         }
@@ -170,7 +170,7 @@ static void newton_step(struct newton *s)
 }
 
 /* Upper p-quantile start: P(X > x) = p by bisection */
-static double upper_quantile(double p)
+static double quant_upper_quantile(double p)
 {
     double lo = 0, hi = 10;
 
@@ -187,15 +187,15 @@ static double upper_quantile(double p)
 
 /* Companding (Panter and Dite): optimal levels lie about evenly under the cube root of the density, N(0, 3).
  */
-static void lloyd_max_normal(unsigned b, double *values)
+static void quant_lloyd_max_normal(unsigned b, double *values)
 {
     struct newton s = {.m = 1u << b >> 1};
 
     for (unsigned i = 0; i < s.m; i++)
-        s.x[i] = sqrt(3.0) * upper_quantile(0.5 - (i + 0.5) / (2.0 * s.m));
-    for (unsigned round = 0; round < 50 && newton_eval(&s) > 1e-13; round++) {
-        newton_solve(&s);
-        newton_step(&s);
+        s.x[i] = sqrt(3.0) * quant_upper_quantile(0.5 - (i + 0.5) / (2.0 * s.m));
+    for (unsigned round = 0; round < 50 && quant_newton_eval(&s) > 1e-13; round++) {
+        quant_newton_solve(&s);
+        quant_newton_step(&s);
     }
     for (unsigned i = 0; i < s.m; i++) {
         values[s.m + i] = s.x[i];
@@ -205,7 +205,7 @@ static void lloyd_max_normal(unsigned b, double *values)
 
 /* ---- uniform ---- */
 
-static void uniform_values(enum quantiser q, unsigned b, double step, double *values)
+static void quant_uniform_values(enum quantiser q, unsigned b, double step, double *values)
 {
     int half = 1 << b >> 1;
 
@@ -213,27 +213,27 @@ static void uniform_values(enum quantiser q, unsigned b, double step, double *va
         values[i] = (i - half + (q == QUANT_UNIFORM ? 0.5 : 0.0)) * step;
 }
 
-static double uniform_mse(enum quantiser q, unsigned b, double step)
+static double quant_uniform_mse(enum quantiser q, unsigned b, double step)
 {
     double v[N_MAX], sum = 0;
     unsigned n = 1u << b;
 
-    uniform_values(q, b, step, v);
+    quant_uniform_values(q, b, step, v);
     for (unsigned i = 0; i < n; i++)
-        sum += cell_error(i > 0 ? 0.5 * (v[i - 1] + v[i]) : -INFINITY,
-                          i + 1 < n ? 0.5 * (v[i] + v[i + 1]) : INFINITY, v[i]);
+        sum += quant_cell_error(i > 0 ? 0.5 * (v[i - 1] + v[i]) : -INFINITY,
+                                i + 1 < n ? 0.5 * (v[i] + v[i + 1]) : INFINITY, v[i]);
     return sum;
 }
 
 /* The step of least error by golden-section search: the error falls, then rises (granular against overload).
  */
-static double best_step(enum quantiser q, unsigned b)
+static double quant_best_step(enum quantiser q, unsigned b)
 {
     const double golden = 0.5 * (sqrt(5.0) - 1.0);
     double cells = (double) (1u << b);
     double lo = 1.0 / cells, hi = 12.0 / cells; /* half the covered range: 0.5 to 6 standard deviations */
     double x1 = hi - golden * (hi - lo), x2 = lo + golden * (hi - lo);
-    double f1 = uniform_mse(q, b, x1), f2 = uniform_mse(q, b, x2);
+    double f1 = quant_uniform_mse(q, b, x1), f2 = quant_uniform_mse(q, b, x2);
 
     while (hi - lo > 1e-9) {
         if (f1 <= f2) {
@@ -241,13 +241,13 @@ static double best_step(enum quantiser q, unsigned b)
             x2 = x1;
             f2 = f1;
             x1 = hi - golden * (hi - lo);
-            f1 = uniform_mse(q, b, x1);
+            f1 = quant_uniform_mse(q, b, x1);
         } else {
             lo = x1;
             x1 = x2;
             f1 = f2;
             x2 = lo + golden * (hi - lo);
-            f2 = uniform_mse(q, b, x2);
+            f2 = quant_uniform_mse(q, b, x2);
         }
     }
     return 0.5 * (lo + hi);
@@ -257,7 +257,7 @@ double quant_midtread_loading(unsigned b)
 {
     assert(b >= 1 && b <= TABLE_BITS_MAX);
     /* the paper's Delta = 2 L sigma / 2^b, solved for L */
-    return best_step(QUANT_UNIFORM_MIDTREAD, b) * (double) (1u << b) / 2.0;
+    return quant_best_step(QUANT_UNIFORM_MIDTREAD, b) * (double) (1u << b) / 2.0;
 }
 
 int levels_normal(enum quantiser q, unsigned b, struct levels *ret)
@@ -268,11 +268,11 @@ int levels_normal(enum quantiser q, unsigned b, struct levels *ret)
         return -EINVAL;
     switch (q) {
     case QUANT_LLOYD_MAX:
-        lloyd_max_normal(b, values);
+        quant_lloyd_max_normal(b, values);
         return levels_from_values(values, b, ret);
     case QUANT_UNIFORM:
     case QUANT_UNIFORM_MIDTREAD:
-        uniform_values(q, b, best_step(q, b), values);
+        quant_uniform_values(q, b, quant_best_step(q, b), values);
         return levels_from_values(values, b, ret);
     }
     return -EINVAL;

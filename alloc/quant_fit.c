@@ -18,18 +18,18 @@ enum { N_MAX = 1 << TABLE_BITS_MAX };
 
 /* binary32 bits as an unsigned number that sorts like the value: negative ones are inverted, others get the
  * top bit */
-static uint32_t sort_key(uint32_t u)
+static uint32_t quant_fit_sort_key(uint32_t u)
 {
     return u ^ (uint32_t) - (int32_t) (u >> 31) ^ (~u & 0x80000000u);
 }
 
-static uint32_t sort_key_undo(uint32_t u)
+static uint32_t quant_fit_sort_key_undo(uint32_t u)
 {
     return u ^ (u >> 31 ? 0x80000000u : 0xffffffffu);
 }
 
 /* Radix sort, three passes of 11 bits: tens of millions of samples in the time qsort() takes for a few. */
-static void sort_pass(const uint32_t *from, uint32_t *to, size_t n, unsigned shift)
+static void quant_fit_sort_pass(const uint32_t *from, uint32_t *to, size_t n, unsigned shift)
 {
     size_t start[2048] = {0}, sum = 0;
 
@@ -46,15 +46,15 @@ static void sort_pass(const uint32_t *from, uint32_t *to, size_t n, unsigned shi
 }
 
 /* @ret [n] ascending; @scratch [n] */
-static void sort_samples(const float *samples, size_t n, uint32_t *scratch, uint32_t *ret)
+static void quant_fit_sort_samples(const float *samples, size_t n, uint32_t *scratch, uint32_t *ret)
 {
     for (size_t i = 0; i < n; i++)
-        ret[i] = sort_key(half_float_to_bits(samples[i]));
-    sort_pass(ret, scratch, n, 0);
-    sort_pass(scratch, ret, n, 11);
-    sort_pass(ret, scratch, n, 22);
+        ret[i] = quant_fit_sort_key(half_float_to_bits(samples[i]));
+    quant_fit_sort_pass(ret, scratch, n, 0);
+    quant_fit_sort_pass(scratch, ret, n, 11);
+    quant_fit_sort_pass(ret, scratch, n, 22);
     for (size_t i = 0; i < n; i++)
-        ret[i] = sort_key_undo(scratch[i]);
+        ret[i] = quant_fit_sort_key_undo(scratch[i]);
 }
 
 /* ---- fitting ---- */
@@ -67,7 +67,7 @@ struct sorted {
 };
 
 /* Number of samples < t: a tie belongs to the upper cell. */
-static size_t rank_of(const struct sorted *s, double t)
+static size_t quant_fit_rank_of(const struct sorted *s, double t)
 {
     size_t lo = 0, hi = s->n;
 
@@ -83,13 +83,13 @@ static size_t rank_of(const struct sorted *s, double t)
 }
 
 /* One round of Lloyd's algorithm; an empty cell keeps its level. Returns the largest move. */
-static double lloyd_round(const struct sorted *s, unsigned n_levels, double *values)
+static double quant_fit_lloyd_round(const struct sorted *s, unsigned n_levels, double *values)
 {
     double worst = 0, next[N_MAX];
     size_t first = 0;
 
     for (unsigned q = 0; q < n_levels; q++) {
-        size_t end = q + 1 < n_levels ? rank_of(s, 0.5 * (values[q] + values[q + 1])) : s->n;
+        size_t end = q + 1 < n_levels ? quant_fit_rank_of(s, 0.5 * (values[q] + values[q + 1])) : s->n;
 
         next[q] = end > first ? (s->sum[end] - s->sum[first]) / (double) (end - first) : values[q];
         worst = fmax(worst, fabs(next[q] - values[q]));
@@ -100,13 +100,13 @@ static double lloyd_round(const struct sorted *s, unsigned n_levels, double *val
 }
 
 /* Sum of squared errors of the stored form. */
-static double total_error(const struct sorted *s, const struct levels *l, unsigned b)
+static double quant_fit_total_error(const struct sorted *s, const struct levels *l, unsigned b)
 {
     double total = 0;
     size_t first = 0;
 
     for (unsigned q = 0; q < 1u << b; q++) {
-        size_t end = q + 1 < 1u << b ? rank_of(s, (double) l->threshold[q]) : s->n;
+        size_t end = q + 1 < 1u << b ? quant_fit_rank_of(s, (double) l->threshold[q]) : s->n;
         double y = level_z(l, q);
 
         total += s->sum2[end] - s->sum2[first] - 2.0 * y * (s->sum[end] - s->sum[first]) +
@@ -129,11 +129,12 @@ static void fit_sorted(const struct sorted *s, unsigned b, struct levels *l)
     for (unsigned q = 0; q < 1u << b; q++)
         values[q] = level_z(l, q);
     for (unsigned round = 0; round < 1000; round++)
-        if (!(lloyd_round(s, 1u << b, values) > 1e-6))
+        if (!(quant_fit_lloyd_round(s, 1u << b, values) > 1e-6))
             break;
     /* Rounding may merge levels of odd samples, or undo what little fitting gained: then the start is better.
      */
-    if (levels_from_values(values, b, &fitted) == 0 && total_error(s, &fitted, b) < total_error(s, l, b))
+    if (levels_from_values(values, b, &fitted) == 0 &&
+        quant_fit_total_error(s, &fitted, b) < quant_fit_total_error(s, l, b))
         *l = fitted;
 }
 
@@ -161,7 +162,7 @@ int levels_fit(const float *samples, size_t n, unsigned b, struct levels *ret)
     if (!x || !scratch || !sums)
         return -ENOMEM;
 
-    sort_samples(samples, n, scratch, x);
+    quant_fit_sort_samples(samples, n, scratch, x);
     for (size_t i = 0; i < n; i++) {
         double v = (double) half_bits_to_float(x[i]);
 

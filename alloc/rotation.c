@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 /* splitmix64: one draw per column, its top bit is the sign */
-static double next_sign(uint64_t *state)
+static double rotation_next_sign(uint64_t *state)
 {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
 
@@ -16,13 +16,13 @@ static double next_sign(uint64_t *state)
 }
 
 /* Sylvester: H[i][j] = (-1)^(number of ones in i & j) */
-static double sylvester(size_t i, size_t j)
+static double rotation_sylvester(size_t i, size_t j)
 {
     return __builtin_parityll(i & j) ? -1.0 : 1.0;
 }
 
 /* cas x = cos x + sin x. The angle is reduced exactly, by i j mod n, so that large products lose nothing. */
-static double hartley(size_t i, size_t j, size_t n)
+static double rotation_hartley(size_t i, size_t j, size_t n)
 {
     double x = 2.0 * M_PI * (double) (i * j % n) / (double) n;
 
@@ -35,9 +35,9 @@ void rotation_matrix(size_t n, uint64_t seed, double *ret)
     double scale = 1.0 / sqrt((double) n);
 
     for (size_t j = 0; j < n; j++) {
-        double s = scale * next_sign(&seed);
+        double s = scale * rotation_next_sign(&seed);
 
         for (size_t i = 0; i < n; i++)
-            ret[i * n + j] = s * (power_of_two ? sylvester(i, j) : hartley(i, j, n));
+            ret[i * n + j] = s * (power_of_two ? rotation_sylvester(i, j) : rotation_hartley(i, j, n));
     }
 }

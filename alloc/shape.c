@@ -18,7 +18,7 @@
     1e-12 /* of a coordinate scaled to about 1: below it nothing varies but the rounding                     \
            */
 
-struct work {
+struct shape_work {
     size_t n, d;
     const float *x;    /* [n, d] sampled vectors */
     double *S, *M;     /* [d, d] */
@@ -27,16 +27,16 @@ struct work {
     struct transform t;
 };
 
-static void work_deinit(struct work *w)
+static void shape_work_deinit(struct shape_work *w)
 {
     free(w->S);
     free(w->z);
     transform_deinit(&w->t);
 }
 
-static int work_init(struct work *w, size_t n, size_t d)
+static int shape_work_init(struct shape_work *w, size_t n, size_t d)
 {
-    *w = (struct work){.n = n, .d = d};
+    *w = (struct shape_work){.n = n, .d = d};
     w->S = malloc(2 * d * d * sizeof(*w->S));
     w->z = malloc((2 * n * d + d * d) * sizeof(*w->z));
     if (!w->S || !w->z || transform_init(&w->t, (uint32_t) d) < 0)
@@ -49,7 +49,7 @@ static int work_init(struct work *w, size_t n, size_t d)
 
 /* ---- counting ---- */
 
-static void count(struct shape_pool *pool, enum shape_stage stage, double z)
+static void shape_count(struct shape_pool *pool, enum shape_stage stage, double z)
 {
     double at = (z + SHAPE_RANGE) * (SHAPE_BINS / (2 * SHAPE_RANGE));
 
@@ -58,8 +58,8 @@ static void count(struct shape_pool *pool, enum shape_stage stage, double z)
 }
 
 /* Kurtosis of each of the @width columns of z [n, width], and the columns' normalised values. */
-static void measure_columns(const float *z, size_t n, size_t width, enum shape_stage stage, struct shape *ret,
-                            struct shape_pool *pool)
+static void shape_measure_columns(const float *z, size_t n, size_t width, enum shape_stage stage,
+                                  struct shape *ret, struct shape_pool *pool)
 {
     ret->n[stage] = 0;
     for (size_t c = 0; c < width; c++) {
@@ -77,7 +77,7 @@ static void measure_columns(const float *z, size_t n, size_t width, enum shape_s
             continue;
         ret->kurtosis[stage][ret->n[stage]++] = m4 / (m2 * m2) - 3;
         for (size_t t = 0; t < n; t++)
-            count(pool, stage, ((double) z[t * width + c] - mean) / sqrt(m2));
+            shape_count(pool, stage, ((double) z[t * width + c] - mean) / sqrt(m2));
     }
 }
 
@@ -100,7 +100,7 @@ double shape_quantile(const struct shape_pool *pool, enum shape_stage stage, dou
 /* w->turned [n, r] := the transform's coordinates before its bands were rotated, times the bands' deviations
  * if
  * @scaled. The rotations are orthogonal and known by their seeds: their transposes undo them. */
-static void undo_bands(struct work *w, uint64_t seed, bool scaled)
+static void shape_undo_bands(struct shape_work *w, uint64_t seed, bool scaled)
 {
     size_t r = w->t.n_coords;
 
@@ -122,7 +122,7 @@ static void undo_bands(struct work *w, uint64_t seed, bool scaled)
 
 /* w->z [n, r] := H_r times the rows of w->turned: the paper's rotation of all directions that carry anything.
  */
-static int rotate_all(struct work *w, uint64_t seed)
+static int shape_rotate_all(struct shape_work *w, uint64_t seed)
 {
     size_t r = w->t.n_coords;
     _cleanup_(freep) double *H = malloc(r * r * sizeof(*H));
@@ -138,8 +138,8 @@ static int rotate_all(struct work *w, uint64_t seed)
 }
 
 /* Stages @before and @after: bands under w->M, or the paper's basis and rotation if that is the identity. */
-static int measure_pair(struct work *w, const double *mean, uint64_t seed, bool paper, struct shape *ret,
-                        struct shape_pool *pool)
+static int shape_measure_pair(struct shape_work *w, const double *mean, uint64_t seed, bool paper,
+                              struct shape *ret, struct shape_pool *pool)
 {
     size_t r;
     int err = transform_fit(&w->t, w->S, w->M, seed);
@@ -150,14 +150,14 @@ static int measure_pair(struct work *w, const double *mean, uint64_t seed, bool 
     if (err < 0 || r == 0)
         return err;
     if (!paper)
-        measure_columns(w->z, w->n, r, SHAPE_BANDS, ret, pool);
-    undo_bands(w, seed, paper);
-    measure_columns(w->turned, w->n, r, paper ? SHAPE_EIGEN : SHAPE_BASIS, ret, pool);
+        shape_measure_columns(w->z, w->n, r, SHAPE_BANDS, ret, pool);
+    shape_undo_bands(w, seed, paper);
+    shape_measure_columns(w->turned, w->n, r, paper ? SHAPE_EIGEN : SHAPE_BASIS, ret, pool);
     if (!paper)
         return 0;
-    err = rotate_all(w, seed);
+    err = shape_rotate_all(w, seed);
     if (err == 0)
-        measure_columns(w->z, w->n, r, SHAPE_ROTATED, ret, pool);
+        shape_measure_columns(w->z, w->n, r, SHAPE_ROTATED, ret, pool);
     return err;
 }
 
@@ -165,13 +165,13 @@ int shape_measure(const struct stats *s, enum metric m, double power, uint64_t s
                   uint32_t head, enum side side, struct shape *ret, struct shape_pool *pool)
 {
     size_t d = s->o.geometry.d, dd = d * d, hs = head_side_index(&s->o.geometry, layer, head, side);
-    _cleanup_(work_deinit) struct work w = {0};
+    _cleanup_(shape_work_deinit) struct shape_work w = {0};
     uint64_t own_seed = seed_mix(seed, hs);
     int r;
 
     if (s->n_held == 0 || s->n_tokens == 0)
         return -ENODATA;
-    r = work_init(&w, s->n_held, d);
+    r = shape_work_init(&w, s->n_held, d);
     if (r < 0)
         return r;
     w.x = stats_sample_rows(s, (uint32_t) hs);
@@ -180,9 +180,9 @@ int shape_measure(const struct stats *s, enum metric m, double power, uint64_t s
         w.S[i] = s->scatter[hs * dd + i] / (double) s->n_tokens;
     r = metric_matrix(s, m, power, layer, head, side, w.S, w.M);
     if (r == 0)
-        r = measure_pair(&w, s->mean + hs * d, own_seed, false, ret, pool);
+        r = shape_measure_pair(&w, s->mean + hs * d, own_seed, false, ret, pool);
     if (r < 0)
         return r;
     r = metric_matrix(s, METRIC_MSE, 1, layer, head, side, w.S, w.M);
-    return r < 0 ? r : measure_pair(&w, s->mean + hs * d, own_seed, true, ret, pool);
+    return r < 0 ? r : shape_measure_pair(&w, s->mean + hs * d, own_seed, true, ret, pool);
 }

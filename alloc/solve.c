@@ -40,20 +40,20 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd)
 
 /* ---- checking ---- */
 
-static bool is_bpd(double x)
+static bool solve_is_bpd(double x)
 {
     return isfinite(x) && x > 0 && x <= TABLE_BITS_MAX;
 }
 
-static int check_budget(const struct solve_options *o, struct errmsg *e)
+static int solve_check_budget(const struct solve_options *o, struct errmsg *e)
 {
     bool apart = o->k_bpd != 0 || o->v_bpd != 0;
 
-    if (apart && (!is_bpd(o->k_bpd) || !is_bpd(o->v_bpd)))
+    if (apart && (!solve_is_bpd(o->k_bpd) || !solve_is_bpd(o->v_bpd)))
         return fail(e, -EINVAL,
                     "K and V apart need two budgets above 0 and at most %d bits per number, not %g and %g",
                     TABLE_BITS_MAX, o->k_bpd, o->v_bpd);
-    if (!apart && !is_bpd(o->bpd))
+    if (!apart && !solve_is_bpd(o->bpd))
         return fail(e, -EINVAL, "a budget of %g bits per number is not above 0 and at most %d", o->bpd,
                     TABLE_BITS_MAX);
     if (!(o->floor_bpd >= 0) || !(o->ceil_bpd >= o->floor_bpd) || o->ceil_bpd > TABLE_BITS_MAX)
@@ -63,7 +63,7 @@ static int check_budget(const struct solve_options *o, struct errmsg *e)
     return 0;
 }
 
-static int check_bands(const struct stats *s, const struct solve_options *o, struct errmsg *e)
+static int solve_check_bands(const struct stats *s, const struct solve_options *o, struct errmsg *e)
 {
     /* four for every coefficient of a value's prediction */
     size_t samples =
@@ -99,7 +99,7 @@ static int check_bands(const struct stats *s, const struct solve_options *o, str
         return fail(e, -EINVAL, "a metric raised to %g: powers are above 0 and at most 2", o->temper);
     if (o->temper > 0 && !metric_tempers(o->metric))
         return fail(e, -EINVAL, "metric %s is not tempered: only attention, output and fisher are",
-                    metric_name(o->metric));
+                    solve_metric_name(o->metric));
     if (o->v_from != PREDICT_NONE && s->cross && s->n_tokens < samples)
         return fail(e, -EINVAL,
                     "V from K needs moments of at least %zu tokens, these are of %llu: count more, or solve "
@@ -114,7 +114,7 @@ static int check_bands(const struct stats *s, const struct solve_options *o, str
     return 0;
 }
 
-static int check_paper_options(const struct paper_options *p, uint32_t d, struct errmsg *e)
+static int solve_check_paper_options(const struct paper_options *p, uint32_t d, struct errmsg *e)
 {
     uint32_t rounds_max = 10000;
 
@@ -132,21 +132,22 @@ static int check_paper_options(const struct paper_options *p, uint32_t d, struct
     return 0;
 }
 
-static int check_paper(const struct stats *s, const struct solve_options *o, struct errmsg *e)
+static int solve_check_paper(const struct stats *s, const struct solve_options *o, struct errmsg *e)
 {
     enum metric metric = o->method == METHOD_PAPER_MSE ? METRIC_MSE : METRIC_QUERY;
-    const char *name = method_name(o->method);
+    const char *name = solve_method_name(o->method);
 
     if (o->method == METHOD_DP && o->metric != METRIC_MSE && o->metric != METRIC_QUERY)
         return fail(e, -EINVAL, "method dp is defined for metrics mse and query, not %s",
-                    metric_name(o->metric));
+                    solve_metric_name(o->metric));
     if (o->method == METHOD_DP && o->curve == CURVE_MEASURED && s->n_held == 0)
         return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measured curves need");
     if (o->method != METHOD_DP && o->metric != metric)
-        return fail(e, -EINVAL, "method %s is defined by metric %s, not %s", name, metric_name(metric),
-                    metric_name(o->metric));
+        return fail(e, -EINVAL, "method %s is defined by metric %s, not %s", name, solve_metric_name(metric),
+                    solve_metric_name(o->metric));
     if (o->method != METHOD_DP && o->curve != CURVE_BENNETT)
-        return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name, curve_name(o->curve));
+        return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name,
+                    solve_curve_name(o->curve));
     if (o->fit_levels || o->v_from != PREDICT_NONE || o->decoder != DECODER_INVERSE || o->depth_weights ||
         o->temper != 0 || o->levels_from)
         return fail(
@@ -156,10 +157,10 @@ static int check_paper(const struct stats *s, const struct solve_options *o, str
             name);
     if (o->floor_bpd > 0 || o->ceil_bpd < TABLE_BITS_MAX)
         return fail(e, -EINVAL, "method %s has no floor or ceiling per head", name);
-    return check_paper_options(&o->paper, s->o.geometry.d, e);
+    return solve_check_paper_options(&o->paper, s->o.geometry.d, e);
 }
 
-static int check_options(const struct stats *s, const struct solve_options *o, struct errmsg *e)
+static int solve_check_options(const struct stats *s, const struct solve_options *o, struct errmsg *e)
 {
     int r = stats_check_complete(s, e);
 
@@ -167,10 +168,10 @@ static int check_options(const struct stats *s, const struct solve_options *o, s
         return r;
     if (s->n_tokens == 0)
         return fail(e, -EINVAL, "the statistics are empty: no token was counted");
-    r = check_budget(o, e);
+    r = solve_check_budget(o, e);
     if (r < 0)
         return r;
-    r = o->method == METHOD_BANDS ? check_bands(s, o, e) : check_paper(s, o, e);
+    r = o->method == METHOD_BANDS ? solve_check_bands(s, o, e) : solve_check_paper(s, o, e);
     return r < 0 ? r : metric_available(s, o->metric, e);
 }
 
@@ -183,7 +184,7 @@ int solver_init(struct solver *v, const struct stats *s, const struct solve_opti
     int r;
 
     *v = (struct solver){.s = s, .g = g, .o = *o, .only_layer = ALL_LAYERS};
-    r = check_options(s, o, e);
+    r = solve_check_options(s, o, e);
     if (r < 0)
         return r;
     r = curve_model_init(&v->model, o->curve, o->quantiser);
@@ -292,7 +293,7 @@ static const char *const prediction_names[] = {"none", "head", "layer"};
 static const char *const decoder_names[] = {"inverse", "least-squares"};
 static const char *const quantiser_names[] = {"lloyd-max", "uniform", "uniform-midtread"};
 
-static int find_name(const char *const *names, size_t n, const char *name)
+static int solve_find_name(const char *const *names, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
         if (strcmp(names[i], name) == 0)
@@ -302,9 +303,9 @@ static int find_name(const char *const *names, size_t n, const char *name)
 
 #define N_NAMES(names) (sizeof(names) / sizeof(*(names)))
 
-int method_from_name(const char *name, enum method *ret)
+int solve_method_from_name(const char *name, enum method *ret)
 {
-    int i = find_name(method_names, N_NAMES(method_names), name);
+    int i = solve_find_name(method_names, N_NAMES(method_names), name);
 
     if (i < 0)
         return i;
@@ -312,9 +313,9 @@ int method_from_name(const char *name, enum method *ret)
     return 0;
 }
 
-int metric_from_name(const char *name, enum metric *ret)
+int solve_metric_from_name(const char *name, enum metric *ret)
 {
-    int i = find_name(metric_names, N_NAMES(metric_names), name);
+    int i = solve_find_name(metric_names, N_NAMES(metric_names), name);
 
     if (i < 0)
         return i;
@@ -322,9 +323,9 @@ int metric_from_name(const char *name, enum metric *ret)
     return 0;
 }
 
-int curve_from_name(const char *name, enum curve *ret)
+int solve_curve_from_name(const char *name, enum curve *ret)
 {
-    int i = find_name(curve_names, N_NAMES(curve_names), name);
+    int i = solve_find_name(curve_names, N_NAMES(curve_names), name);
 
     if (i < 0)
         return i;
@@ -332,9 +333,9 @@ int curve_from_name(const char *name, enum curve *ret)
     return 0;
 }
 
-int quantiser_from_name(const char *name, enum quantiser *ret)
+int solve_quantiser_from_name(const char *name, enum quantiser *ret)
 {
-    int i = find_name(quantiser_names, N_NAMES(quantiser_names), name);
+    int i = solve_find_name(quantiser_names, N_NAMES(quantiser_names), name);
 
     if (i < 0)
         return i;
@@ -342,9 +343,9 @@ int quantiser_from_name(const char *name, enum quantiser *ret)
     return 0;
 }
 
-int decoder_from_name(const char *name, enum decoder *ret)
+int solve_decoder_from_name(const char *name, enum decoder *ret)
 {
-    int i = find_name(decoder_names, N_NAMES(decoder_names), name);
+    int i = solve_find_name(decoder_names, N_NAMES(decoder_names), name);
 
     if (i < 0)
         return i;
@@ -352,14 +353,14 @@ int decoder_from_name(const char *name, enum decoder *ret)
     return 0;
 }
 
-const char *decoder_name(enum decoder d)
+const char *solve_decoder_name(enum decoder d)
 {
     return decoder_names[d];
 }
 
-int prediction_from_name(const char *name, enum prediction *ret)
+int solve_prediction_from_name(const char *name, enum prediction *ret)
 {
-    int i = find_name(prediction_names, N_NAMES(prediction_names), name);
+    int i = solve_find_name(prediction_names, N_NAMES(prediction_names), name);
 
     if (i < 0)
         return i;
@@ -367,27 +368,27 @@ int prediction_from_name(const char *name, enum prediction *ret)
     return 0;
 }
 
-const char *prediction_name(enum prediction p)
+const char *solve_prediction_name(enum prediction p)
 {
     return prediction_names[p];
 }
 
-const char *method_name(enum method m)
+const char *solve_method_name(enum method m)
 {
     return method_names[m];
 }
 
-const char *metric_name(enum metric m)
+const char *solve_metric_name(enum metric m)
 {
     return metric_names[m];
 }
 
-const char *curve_name(enum curve c)
+const char *solve_curve_name(enum curve c)
 {
     return curve_names[c];
 }
 
-const char *quantiser_name(enum quantiser q)
+const char *solve_quantiser_name(enum quantiser q)
 {
     return quantiser_names[q];
 }

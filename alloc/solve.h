@@ -88,15 +88,15 @@ int solve_options_read(const char *provenance, struct solve_options *ret,
                        uint8_t ret_statistics[static DIGEST_BYTES], struct errmsg *e);
 
 /* Names as the command line spells them; -EINVAL if unknown. */
-int method_from_name(const char *name, enum method *ret);
-int metric_from_name(const char *name, enum metric *ret);
-int curve_from_name(const char *name, enum curve *ret);
-const char *method_name(enum method m);
-const char *metric_name(enum metric m);
-const char *curve_name(enum curve c);
-int decoder_from_name(const char *name, enum decoder *ret);
-const char *decoder_name(enum decoder d);
-int prediction_from_name(const char *name, enum prediction *ret);
-const char *prediction_name(enum prediction p);
-int quantiser_from_name(const char *name, enum quantiser *ret);
-const char *quantiser_name(enum quantiser q);
+int solve_method_from_name(const char *name, enum method *ret);
+int solve_metric_from_name(const char *name, enum metric *ret);
+int solve_curve_from_name(const char *name, enum curve *ret);
+const char *solve_method_name(enum method m);
+const char *solve_metric_name(enum metric m);
+const char *solve_curve_name(enum curve c);
+int solve_decoder_from_name(const char *name, enum decoder *ret);
+const char *solve_decoder_name(enum decoder d);
+int solve_prediction_from_name(const char *name, enum prediction *ret);
+const char *solve_prediction_name(enum prediction p);
+int solve_quantiser_from_name(const char *name, enum quantiser *ret);
+const char *solve_quantiser_name(enum quantiser q);

@@ -19,7 +19,8 @@
 #define CURVE_TOKENS 2048
 
 /* The head's weighted curves. Every k-th token, so that all of the text is in. */
-static int fit_curves(struct solver *v, struct head *h, const double *mean, const float *x, size_t n)
+static int solve_allocate_fit_curves(struct solver *v, struct head *h, const double *mean, const float *x,
+                                     size_t n)
 {
     size_t step = (n + CURVE_TOKENS - 1) / CURVE_TOKENS, n_used = 0, n_coords = h->t.n_coords, d = v->g->d;
     _cleanup_(freep) float *z = NULL, *rows = NULL;
@@ -65,7 +66,7 @@ int solve_fit_head(struct solver *v, uint32_t layer, uint32_t head, enum side si
     if (r == 0)
         r = transform_fit(&h->t, S, M, seed_mix(v->o.seed, hs));
     if (r == 0)
-        r = fit_curves(v, h, mean, x, n);
+        r = solve_allocate_fit_curves(v, h, mean, x, n);
     return r < 0 ? solver_fail(layer, head, side, r, e) : 0;
 }
 
@@ -98,7 +99,7 @@ int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)
 /* ---- bits ---- */
 
 /* The bands of some head-sides as one knapsack. */
-struct pool {
+struct solve_allocate_pool {
     size_t n_bands, n_groups;
     double *distortion; /* [n_bands, 9] */
     uint32_t *coords, *group;
@@ -107,7 +108,7 @@ struct pool {
     uint32_t *head_side; /* [n_groups] */
 };
 
-static void pool_deinit(struct pool *p)
+static void solve_allocate_pool_deinit(struct solve_allocate_pool *p)
 {
     free(p->distortion);
     free(p->coords);
@@ -118,7 +119,7 @@ static void pool_deinit(struct pool *p)
     free(p->head_side);
 }
 
-static int pool_init(struct pool *p, size_t n_heads)
+static int solve_allocate_pool_init(struct solve_allocate_pool *p, size_t n_heads)
 {
     size_t n = n_heads * TABLE_HALF_TILES_MAX;
 
@@ -134,7 +135,7 @@ static int pool_init(struct pool *p, size_t n_heads)
 }
 
 /* A floor that a head-side of little rank cannot reach is met by all it can take. */
-static void pool_add(struct pool *p, const struct solver *v, uint32_t head_side)
+static void solve_allocate_pool_add(struct solve_allocate_pool *p, const struct solver *v, uint32_t head_side)
 {
     const struct head *h = &v->heads[head_side];
     uint64_t most = (uint64_t) h->t.n_bands * BAND_COORDS * TABLE_BITS_MAX, floor, ceil;
@@ -153,7 +154,7 @@ static void pool_add(struct pool *p, const struct solver *v, uint32_t head_side)
     p->head_side[p->n_groups++] = head_side;
 }
 
-static void take_bits(struct pool *p, struct solver *v)
+static void solve_allocate_take_bits(struct solve_allocate_pool *p, struct solver *v)
 {
     const uint8_t *bits = p->bits;
 
@@ -167,19 +168,20 @@ static void take_bits(struct pool *p, struct solver *v)
 }
 
 /* One budget over the coded head-sides of the sides in @sides (bit 0: K, bit 1: V). */
-static int allocate(struct solver *v, unsigned sides, double bpd, const char *what, struct errmsg *e)
+static int solve_allocate_allocate(struct solver *v, unsigned sides, double bpd, const char *what,
+                                   struct errmsg *e)
 {
-    _cleanup_(pool_deinit) struct pool p = {0};
+    _cleanup_(solve_allocate_pool_deinit) struct solve_allocate_pool p = {0};
     struct bands_problem problem = {0};
     struct bands_result result = {0};
     double numbers = 0;
-    int r = pool_init(&p, v->n_heads);
+    int r = solve_allocate_pool_init(&p, v->n_heads);
 
     if (r < 0)
         return fail(e, r, "out of memory for the allocation");
     for (uint32_t hs = 0; hs < v->n_heads; hs++)
         if ((sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side)(hs % 2))) {
-            pool_add(&p, v, hs);
+            solve_allocate_pool_add(&p, v, hs);
             numbers += v->g->d;
         }
     problem = (struct bands_problem){
@@ -199,7 +201,7 @@ static int allocate(struct solver *v, unsigned sides, double bpd, const char *wh
                     bpd, what, (double) result.used_bits / numbers);
     if (r < 0)
         return fail(e, r, "the allocation of bits failed: %s", strerror(-r));
-    take_bits(&p, v);
+    solve_allocate_take_bits(&p, v);
     v->estimated += result.distortion;
     return 0;
 }
@@ -210,10 +212,10 @@ int solve_allocate(struct solver *v, struct errmsg *e)
 
     v->estimated = 0;
     if (v->o.k_bpd > 0) {
-        r = allocate(v, 1, v->o.k_bpd, "K", e);
-        return r < 0 ? r : allocate(v, 2, v->o.v_bpd, "V", e);
+        r = solve_allocate_allocate(v, 1, v->o.k_bpd, "K", e);
+        return r < 0 ? r : solve_allocate_allocate(v, 2, v->o.v_bpd, "V", e);
     }
-    return allocate(v, 3, v->o.bpd, "K and V", e);
+    return solve_allocate_allocate(v, 3, v->o.bpd, "K and V", e);
 }
 
 /* ---- the order of the steps ---- */

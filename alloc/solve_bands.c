@@ -14,13 +14,13 @@
 #include "base/cleanup.h"
 
 /* From one hull vertex of an item to the next. */
-struct step {
+struct solve_bands_step {
     double gain; /* distortion per unit */
     uint32_t item;
     uint32_t from, to; /* points */
 };
 
-static double gain_between(const struct bands_item *it, uint32_t from, uint32_t to)
+static double solve_bands_gain_between(const struct bands_item *it, uint32_t from, uint32_t to)
 {
     const struct bands_point *a = &it->points[from], *b = &it->points[to];
 
@@ -31,25 +31,25 @@ static double gain_between(const struct bands_item *it, uint32_t from, uint32_t 
  * Lower convex hull of an item's points as steps of falling gain. The gains compared are the gains stored, so
  * that sorting steps can never put a later step of an item before an earlier one because of rounding.
  */
-static size_t hull_steps(const struct bands_item *it, uint32_t item, struct step *ret)
+static size_t solve_bands_hull_steps(const struct bands_item *it, uint32_t item, struct solve_bands_step *ret)
 {
     size_t n = 0;
 
     for (uint32_t to = 1; to < it->n_points; to++) {
-        struct step s = {gain_between(it, to - 1, to), item, to - 1, to};
+        struct solve_bands_step s = {solve_bands_gain_between(it, to - 1, to), item, to - 1, to};
 
         while (n > 0 && ret[n - 1].gain < s.gain) {
             s.from = ret[--n].from;
-            s.gain = gain_between(it, s.from, to);
+            s.gain = solve_bands_gain_between(it, s.from, to);
         }
         ret[n++] = s;
     }
     return n;
 }
 
-static int compare_steps(const void *pa, const void *pb)
+static int solve_bands_compare_steps(const void *pa, const void *pb)
 {
-    const struct step *a = pa, *b = pb;
+    const struct solve_bands_step *a = pa, *b = pb;
 
     if (a->gain != b->gain)
         return a->gain > b->gain ? -1 : 1;
@@ -58,23 +58,24 @@ static int compare_steps(const void *pa, const void *pb)
     return a->to < b->to ? -1 : a->to > b->to;
 }
 
-static uint32_t step_cost(const struct bands_items *s, const struct step *st)
+static uint32_t solve_bands_step_cost(const struct bands_items *s, const struct solve_bands_step *st)
 {
     const struct bands_point *p = s->items[st->item].points;
 
     return p[st->to].cost - p[st->from].cost;
 }
 
-static int all_steps(const struct bands_items *s, struct step **ret_steps, size_t *ret_n)
+static int solve_bands_all_steps(const struct bands_items *s, struct solve_bands_step **ret_steps,
+                                 size_t *ret_n)
 {
-    struct step *steps = calloc(s->n_points + 1, sizeof(*steps));
+    struct solve_bands_step *steps = calloc(s->n_points + 1, sizeof(*steps));
     size_t n = 0;
 
     if (!steps)
         return -ENOMEM;
     for (size_t k = 0; k < s->n_items; k++)
-        n += hull_steps(&s->items[k], (uint32_t) k, steps + n);
-    qsort(steps, n, sizeof(*steps), compare_steps);
+        n += solve_bands_hull_steps(&s->items[k], (uint32_t) k, steps + n);
+    qsort(steps, n, sizeof(*steps), solve_bands_compare_steps);
     *ret_steps = steps;
     *ret_n = n;
     return 0;
@@ -84,15 +85,15 @@ static int all_steps(const struct bands_items *s, struct step **ret_steps, size_
  * Takes what still fits of the steps after the one that did not: a good use of the remainder, found at once.
  * @ret_points [n_items]: the choice with it. Return: distortion gained.
  */
-static double fill(const struct bands_items *s, const struct step *steps, size_t n, uint64_t leftover,
-                   uint32_t *ret_points)
+static double solve_bands_fill(const struct bands_items *s, const struct solve_bands_step *steps, size_t n,
+                               uint64_t leftover, uint32_t *ret_points)
 {
     double gained = 0;
 
     for (size_t k = 0; k < s->n_items; k++)
         ret_points[k] = s->items[k].base;
     for (size_t i = 0; i < n && leftover > 0; i++) {
-        uint32_t cost = step_cost(s, &steps[i]);
+        uint32_t cost = solve_bands_step_cost(s, &steps[i]);
 
         if (ret_points[steps[i].item] != steps[i].from || cost > leftover)
             continue;
@@ -104,20 +105,20 @@ static double fill(const struct bands_items *s, const struct step *steps, size_t
 }
 
 /* Chooses the points of all items; the cheapest ones cost @cost units and fit. */
-static int choose(struct bands_items *s, uint64_t cost, double *ret_multiplier)
+static int solve_bands_choose(struct bands_items *s, uint64_t cost, double *ret_multiplier)
 {
-    _cleanup_(freep) struct step *steps = NULL;
+    _cleanup_(freep) struct solve_bands_step *steps = NULL;
     _cleanup_(freep) uint32_t *filled = NULL;
     double gained, multiplier = 0;
     size_t n, i;
     int r;
 
-    r = all_steps(s, &steps, &n);
+    r = solve_bands_all_steps(s, &steps, &n);
     if (r < 0)
         return r;
-    for (i = 0; i < n && step_cost(s, &steps[i]) <= s->budget - cost; i++) {
+    for (i = 0; i < n && solve_bands_step_cost(s, &steps[i]) <= s->budget - cost; i++) {
         s->items[steps[i].item].base = steps[i].to;
-        cost += step_cost(s, &steps[i]);
+        cost += solve_bands_step_cost(s, &steps[i]);
         multiplier = steps[i].gain;
     }
     *ret_multiplier = multiplier / s->unit_bits;
@@ -127,7 +128,7 @@ static int choose(struct bands_items *s, uint64_t cost, double *ret_multiplier)
     filled = calloc(s->n_items, sizeof(*filled));
     if (!filled)
         return -ENOMEM;
-    gained = fill(s, steps + i, n - i, s->budget - cost, filled);
+    gained = solve_bands_fill(s, steps + i, n - i, s->budget - cost, filled);
     r = bands_improve(s, steps[i].gain, s->budget - cost, gained);
     if (r < 0)
         return r;
@@ -136,7 +137,7 @@ static int choose(struct bands_items *s, uint64_t cost, double *ret_multiplier)
     return 0;
 }
 
-static void sum_up(const struct bands_items *s, struct bands_result *res)
+static void solve_bands_sum_up(const struct bands_items *s, struct bands_result *res)
 {
     uint64_t units = 0;
 
@@ -164,13 +165,13 @@ int bands_solve(const struct bands_problem *p, uint8_t *ret_bits, struct bands_r
         ret->used_bits = least * s.unit_bits;
         return -ERANGE;
     }
-    r = choose(&s, least, &res.multiplier);
+    r = solve_bands_choose(&s, least, &res.multiplier);
     if (r < 0)
         return r;
     r = bands_items_bits(&s, ret_bits);
     if (r < 0)
         return r;
-    sum_up(&s, &res);
+    solve_bands_sum_up(&s, &res);
     *ret = res;
     return 0;
 }

@@ -13,7 +13,7 @@
 
 /* Reduced cost of a point: what it loses against the chosen one at price lambda. Not negative, up to
  * rounding. */
-static double reduced_cost(const struct bands_item *it, uint32_t point, double lambda)
+static double bands_core_reduced_cost(const struct bands_item *it, uint32_t point, double lambda)
 {
     const struct bands_point *a = &it->points[it->base], *b = &it->points[point];
 
@@ -25,7 +25,7 @@ struct core_item {
     double nearest; /* least reduced cost among its other points */
 };
 
-static int compare_nearest(const void *pa, const void *pb)
+static int bands_core_compare_nearest(const void *pa, const void *pb)
 {
     const struct core_item *a = pa, *b = pb;
 
@@ -45,11 +45,11 @@ static size_t pick_core(struct bands_items *s, double lambda, double gap, struct
 
         for (uint32_t o = 0; o < it->n_points; o++)
             if (o != it->base)
-                nearest = fmin(nearest, reduced_cost(it, o, lambda));
+                nearest = fmin(nearest, bands_core_reduced_cost(it, o, lambda));
         if (nearest < gap)
             ret[n++] = (struct core_item){it, nearest};
     }
-    qsort(ret, n, sizeof(*ret), compare_nearest);
+    qsort(ret, n, sizeof(*ret), bands_core_compare_nearest);
     return n < CORE_ITEMS ? n : CORE_ITEMS;
 }
 
@@ -91,7 +91,7 @@ static void core_dp_add(struct core_dp *dp, const struct core_item *c, size_t k,
         long shift = (long) it->points[o].cost - (long) it->points[it->base].cost;
         double change = it->points[o].distortion - it->points[it->base].distortion;
 
-        if (o == it->base || reduced_cost(it, o, lambda) >= gap)
+        if (o == it->base || bands_core_reduced_cost(it, o, lambda) >= gap)
             continue;
         for (long x = shift > 0 ? shift : 0; x < width && x - shift < width; x++)
             if (dp->f[x - shift] + change < dp->next[x]) {

@@ -30,12 +30,12 @@ static void exact_deinit(struct exact *x)
     free(x->group_u);
 }
 
-static bool grouped(const struct bands_problem *p)
+static bool bands_exact_grouped(const struct bands_problem *p)
 {
     return p->group && (p->floor_bits || p->ceil_bits);
 }
 
-static bool allowed(const struct bands_problem *p, size_t g, size_t u)
+static bool bands_exact_allowed(const struct bands_problem *p, size_t g, size_t u)
 {
     return (!p->floor_bits || u >= p->floor_bits[g]) && (!p->ceil_bits || u <= p->ceil_bits[g]);
 }
@@ -43,23 +43,23 @@ static bool allowed(const struct bands_problem *p, size_t g, size_t u)
 /* Ascending groups, stable; also the largest cost of a group. */
 static size_t order_bands(struct exact *x)
 {
-    size_t n = 0, largest = 0, n_groups = grouped(x->p) ? x->p->n_groups : 1;
+    size_t n = 0, largest = 0, n_groups = bands_exact_grouped(x->p) ? x->p->n_groups : 1;
 
     for (size_t g = 0; g < n_groups; g++) {
         size_t cost = 0;
 
         for (size_t i = 0; i < x->p->n_bands; i++)
-            if (!grouped(x->p) || x->p->group[i] == g) {
+            if (!bands_exact_grouped(x->p) || x->p->group[i] == g) {
                 x->order[n++] = i;
                 cost += 8 * (size_t) x->p->coords[i];
             }
         largest = cost > largest ? cost : largest;
     }
-    return grouped(x->p) ? largest : 0;
+    return bands_exact_grouped(x->p) ? largest : 0;
 }
 
 /* Smallest sum of bits of group @g that is allowed, by marking every sum that can be made. */
-static int group_least(const struct bands_problem *p, size_t g, size_t largest, uint64_t *ret)
+static int bands_exact_group_least(const struct bands_problem *p, size_t g, size_t largest, uint64_t *ret)
 {
     _cleanup_(freep) bool *can = calloc(largest + 1, sizeof(bool));
 
@@ -72,20 +72,20 @@ static int group_least(const struct bands_problem *p, size_t g, size_t largest, 
                 for (size_t b = 1; b <= 8 && !can[u]; b++)
                     can[u] = b * p->coords[i] <= u && can[u - b * p->coords[i]];
     for (size_t u = 0; u <= largest; u++)
-        if (can[u] && allowed(p, g, u)) {
+        if (can[u] && bands_exact_allowed(p, g, u)) {
             *ret = u;
             return 0;
         }
     return -EINVAL;
 }
 
-static int check_least(const struct exact *x, size_t largest, struct bands_result *ret)
+static int bands_exact_check_least(const struct exact *x, size_t largest, struct bands_result *ret)
 {
     uint64_t least = 0;
 
-    for (size_t g = 0; grouped(x->p) && g < x->p->n_groups; g++) {
+    for (size_t g = 0; bands_exact_grouped(x->p) && g < x->p->n_groups; g++) {
         uint64_t one;
-        int r = group_least(x->p, g, largest, &one);
+        int r = bands_exact_group_least(x->p, g, largest, &one);
 
         if (r < 0)
             return r;
@@ -112,13 +112,13 @@ static int exact_alloc(struct exact *x, size_t largest)
     return x->f && x->next && x->bits && x->group_u ? 0 : -ENOMEM;
 }
 
-static void clear_states(const struct exact *x, double *f)
+static void bands_exact_clear_states(const struct exact *x, double *f)
 {
     for (size_t i = 0; i < x->n_t * x->n_u; i++)
         f[i] = INFINITY;
 }
 
-static void swap_states(struct exact *x)
+static void bands_exact_swap_states(struct exact *x)
 {
     double *t = x->f;
 
@@ -126,15 +126,16 @@ static void swap_states(struct exact *x)
     x->next = t;
 }
 
-static void add_band(struct exact *x, size_t k)
+static void bands_exact_add(struct exact *x, size_t k)
 {
     size_t i = x->order[k];
 
-    clear_states(x, x->next);
+    bands_exact_clear_states(x, x->next);
     for (size_t t = 0; t < x->n_t; t++)
         for (size_t u = 0; u < x->n_u; u++)
             for (unsigned b = 0; b < BANDS_OPTIONS; b++) {
-                size_t c = (size_t) b * x->p->coords[i], t2 = t + c, u2 = grouped(x->p) ? u + c : 0;
+                size_t c = (size_t) b * x->p->coords[i], t2 = t + c,
+                       u2 = bands_exact_grouped(x->p) ? u + c : 0;
                 double d = x->f[t * x->n_u + u] + x->p->distortion[i * BANDS_OPTIONS + b];
 
                 if (t2 < x->n_t && u2 < x->n_u && d < x->next[t2 * x->n_u + u2]) {
@@ -142,36 +143,36 @@ static void add_band(struct exact *x, size_t k)
                     x->bits[(k * x->n_t + t2) * x->n_u + u2] = (uint8_t) b;
                 }
             }
-    swap_states(x);
+    bands_exact_swap_states(x);
 }
 
 /* Only allowed numbers of bits survive the end of a group; the next one starts at u = 0. */
-static void end_group(struct exact *x, size_t g)
+static void bands_exact_end_group(struct exact *x, size_t g)
 {
-    clear_states(x, x->next);
+    bands_exact_clear_states(x, x->next);
     for (size_t t = 0; t < x->n_t; t++)
         for (size_t u = 0; u < x->n_u; u++)
-            if (allowed(x->p, g, u) && x->f[t * x->n_u + u] < x->next[t * x->n_u]) {
+            if (bands_exact_allowed(x->p, g, u) && x->f[t * x->n_u + u] < x->next[t * x->n_u]) {
                 x->next[t * x->n_u] = x->f[t * x->n_u + u];
                 x->group_u[g * x->n_t + t] = (uint32_t) u;
             }
-    swap_states(x);
+    bands_exact_swap_states(x);
 }
 
-static void walk_back(const struct exact *x, size_t t, uint8_t *ret_bits)
+static void bands_exact_walk_back(const struct exact *x, size_t t, uint8_t *ret_bits)
 {
-    size_t k = x->p->n_bands, n_groups = grouped(x->p) ? x->p->n_groups : 1;
+    size_t k = x->p->n_bands, n_groups = bands_exact_grouped(x->p) ? x->p->n_groups : 1;
 
     for (size_t g = n_groups; g-- > 0;) {
-        size_t u = grouped(x->p) ? x->group_u[g * x->n_t + t] : 0;
+        size_t u = bands_exact_grouped(x->p) ? x->group_u[g * x->n_t + t] : 0;
 
-        while (k > 0 && (!grouped(x->p) || x->p->group[x->order[k - 1]] == g)) {
+        while (k > 0 && (!bands_exact_grouped(x->p) || x->p->group[x->order[k - 1]] == g)) {
             size_t i = x->order[--k];
             uint8_t b = x->bits[(k * x->n_t + t) * x->n_u + u];
 
             ret_bits[i] = b;
             t -= (size_t) b * x->p->coords[i];
-            u -= grouped(x->p) ? (size_t) b * x->p->coords[i] : 0;
+            u -= bands_exact_grouped(x->p) ? (size_t) b * x->p->coords[i] : 0;
         }
     }
 }
@@ -186,24 +187,24 @@ int bands_solve_exact(const struct bands_problem *p, uint8_t *ret_bits, struct b
     if (!x.order)
         return -ENOMEM;
     largest = order_bands(&x);
-    r = check_least(&x, largest, ret);
+    r = bands_exact_check_least(&x, largest, ret);
     if (r < 0)
         return r;
     r = exact_alloc(&x, largest);
     if (r < 0)
         return r;
 
-    clear_states(&x, x.f);
+    bands_exact_clear_states(&x, x.f);
     x.f[0] = 0;
-    for (size_t k = 0, g = 0; k < p->n_bands || (grouped(p) && g < p->n_groups);)
-        if (grouped(p) && (k == p->n_bands || p->group[x.order[k]] != g))
-            end_group(&x, g++);
+    for (size_t k = 0, g = 0; k < p->n_bands || (bands_exact_grouped(p) && g < p->n_groups);)
+        if (bands_exact_grouped(p) && (k == p->n_bands || p->group[x.order[k]] != g))
+            bands_exact_end_group(&x, g++);
         else
-            add_band(&x, k++);
+            bands_exact_add(&x, k++);
     for (size_t t = 1; t < x.n_t; t++)
         if (x.f[t * x.n_u] < x.f[best * x.n_u])
             best = t;
-    walk_back(&x, best, ret_bits);
+    bands_exact_walk_back(&x, best, ret_bits);
     *ret = (struct bands_result){.distortion = x.f[best * x.n_u], .used_bits = best};
     return 0;
 }

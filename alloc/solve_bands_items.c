@@ -16,17 +16,17 @@
 
 #define MAX_BITS (BANDS_OPTIONS - 1)
 
-static uint64_t group_floor(const struct bands_problem *p, size_t g)
+static uint64_t bands_items_group_floor(const struct bands_problem *p, size_t g)
 {
     return p->floor_bits ? p->floor_bits[g] : 0;
 }
 
-static uint64_t group_ceil(const struct bands_problem *p, size_t g)
+static uint64_t bands_items_group_ceil(const struct bands_problem *p, size_t g)
 {
     return p->ceil_bits ? p->ceil_bits[g] : UINT64_MAX;
 }
 
-static uint32_t gcd(uint32_t a, uint32_t b)
+static uint32_t bands_items_gcd(uint32_t a, uint32_t b)
 {
     while (b) {
         uint32_t t = a % b;
@@ -37,7 +37,7 @@ static uint32_t gcd(uint32_t a, uint32_t b)
     return a;
 }
 
-static int check_problem(const struct bands_problem *p, uint32_t *ret_unit)
+static int bands_items_check_problem(const struct bands_problem *p, uint32_t *ret_unit)
 {
     uint32_t unit = 0;
 
@@ -51,14 +51,14 @@ static int check_problem(const struct bands_problem *p, uint32_t *ret_unit)
         for (unsigned b = 0; b < BANDS_OPTIONS; b++)
             if (!isfinite(p->distortion[i * BANDS_OPTIONS + b]))
                 return -EINVAL;
-        unit = gcd(p->coords[i], unit);
+        unit = bands_items_gcd(p->coords[i], unit);
     }
     *ret_unit = unit ? unit : 1;
     return 0;
 }
 
 /* Bands of each group, in ascending order: a counting sort. */
-static int sort_by_group(struct bands_items *s)
+static int bands_items_sort_by_group(struct bands_items *s)
 {
     const struct bands_problem *p = s->problem;
 
@@ -79,7 +79,7 @@ static int sort_by_group(struct bands_items *s)
 }
 
 /* Cost of a group with all its bands at 8 bits, in units. */
-static uint64_t group_full_cost(const struct bands_items *s, size_t g)
+static uint64_t bands_items_group_full_cost(const struct bands_items *s, size_t g)
 {
     uint64_t cost = 0;
 
@@ -89,15 +89,17 @@ static uint64_t group_full_cost(const struct bands_items *s, size_t g)
 }
 
 /* Whether a floor or ceiling can bind; else the group's bands stand for themselves. */
-static bool group_bound(const struct bands_items *s, size_t g)
+static bool bands_items_group_bound(const struct bands_items *s, size_t g)
 {
-    return group_floor(s->problem, g) > 0 || group_ceil(s->problem, g) < group_full_cost(s, g) * s->unit_bits;
+    return bands_items_group_floor(s->problem, g) > 0 ||
+           bands_items_group_ceil(s->problem, g) < bands_items_group_full_cost(s, g) * s->unit_bits;
 }
 
 /* ---- curves ---- */
 
 /* Appends a point unless a cheaper one is at least as good. */
-static void add_point(struct bands_items *s, struct bands_item *it, uint32_t cost, double distortion)
+static void bands_items_add_point(struct bands_items *s, struct bands_item *it, uint32_t cost,
+                                  double distortion)
 {
     if (it->n_points > 0 && distortion >= it->points[it->n_points - 1].distortion)
         return;
@@ -113,13 +115,13 @@ static struct bands_item *add_item(struct bands_items *s, size_t index)
     return it;
 }
 
-static void add_band(struct bands_items *s, size_t i)
+static void bands_items_add(struct bands_items *s, size_t i)
 {
     struct bands_item *it = add_item(s, i);
     uint32_t cost = s->problem->coords[i] / s->unit_bits;
 
     for (unsigned b = 0; b < BANDS_OPTIONS; b++)
-        add_point(s, it, cost * b, s->problem->distortion[i * BANDS_OPTIONS + b]);
+        bands_items_add_point(s, it, cost * b, s->problem->distortion[i * BANDS_OPTIONS + b]);
 }
 
 /* Exact curve of a group. f and choice belong to one group at a time and are made for the largest one. */
@@ -129,25 +131,25 @@ struct group_dp {
     uint8_t *choice;  /* [members, full + 1] bits of the member on the best way to a cost */
 };
 
-static void group_dp_deinit(struct group_dp *dp)
+static void bands_items_group_dp_deinit(struct group_dp *dp)
 {
     free(dp->f);
     free(dp->next);
     free(dp->choice);
 }
 
-static int group_dp_init(struct group_dp *dp, const struct bands_items *s)
+static int bands_items_group_dp_init(struct group_dp *dp, const struct bands_items *s)
 {
     uint32_t full = 0;
 
     for (size_t g = 0; s->group_first && g < s->problem->n_groups; g++) {
         uint32_t cost;
 
-        if (!group_bound(s, g))
+        if (!bands_items_group_bound(s, g))
             continue;
         if (s->group_first[g + 1] - s->group_first[g] > BANDS_GROUP_MAX)
             return -EINVAL;
-        cost = (uint32_t) group_full_cost(s, g); /* 64 bands of 256 coordinates: far below 2^32 */
+        cost = (uint32_t) bands_items_group_full_cost(s, g); /* 64 bands of 256 coordinates: far below 2^32 */
         full = cost > full ? cost : full;
     }
     dp->f = calloc((size_t) full + 1, sizeof(*dp->f));
@@ -156,12 +158,12 @@ static int group_dp_init(struct group_dp *dp, const struct bands_items *s)
     return dp->f && dp->next && dp->choice ? 0 : -ENOMEM;
 }
 
-static void group_dp_run(struct group_dp *dp, const struct bands_items *s, size_t g)
+static void bands_items_group_dp_run(struct group_dp *dp, const struct bands_items *s, size_t g)
 {
     uint32_t reach = 0; /* costs above cannot be reached yet */
     size_t width;
 
-    dp->full = (uint32_t) group_full_cost(s, g);
+    dp->full = (uint32_t) bands_items_group_full_cost(s, g);
     width = (size_t) dp->full + 1;
     dp->f[0] = 0;
     for (size_t k = 0; k < s->group_first[g + 1] - s->group_first[g]; k++) {
@@ -184,17 +186,17 @@ static void group_dp_run(struct group_dp *dp, const struct bands_items *s, size_
     }
 }
 
-static int add_group(struct bands_items *s, struct group_dp *dp, size_t g)
+static int bands_items_add_group(struct bands_items *s, struct group_dp *dp, size_t g)
 {
     struct bands_item *it = add_item(s, g);
-    uint64_t floor = group_floor(s->problem, g), ceil = group_ceil(s->problem, g);
+    uint64_t floor = bands_items_group_floor(s->problem, g), ceil = bands_items_group_ceil(s->problem, g);
 
-    group_dp_run(dp, s, g);
+    bands_items_group_dp_run(dp, s, g);
     for (uint32_t c = 0; c <= dp->full; c++) {
         uint64_t bits = (uint64_t) c * s->unit_bits;
 
         if (bits >= floor && bits <= ceil && isfinite(dp->f[c]))
-            add_point(s, it, c, dp->f[c]);
+            bands_items_add_point(s, it, c, dp->f[c]);
     }
     return it->n_points > 0 ? 0 : -EINVAL;
 }
@@ -210,7 +212,8 @@ static int alloc_items(struct bands_items *s)
     if (!checked_mul(p->n_bands, BANDS_OPTIONS, &n_points) || !checked_add(p->n_bands, p->n_groups, &n_items))
         return -ENOMEM;
     for (size_t g = 0; s->group_first && g < p->n_groups; g++)
-        if (group_bound(s, g) && !checked_add(n_points, group_full_cost(s, g) + 1, &n_points))
+        if (bands_items_group_bound(s, g) &&
+            !checked_add(n_points, bands_items_group_full_cost(s, g) + 1, &n_points))
             return -ENOMEM;
     s->items = calloc(n_items + 1, sizeof(*s->items));
     s->points = calloc(n_points + 1, sizeof(*s->points));
@@ -219,20 +222,20 @@ static int alloc_items(struct bands_items *s)
 
 int bands_items_init(struct bands_items *s, const struct bands_problem *p)
 {
-    _cleanup_(group_dp_deinit) struct group_dp dp = {0};
+    _cleanup_(bands_items_group_dp_deinit) struct group_dp dp = {0};
     int r;
 
     *s = (struct bands_items){.problem = p};
-    r = check_problem(p, &s->unit_bits);
+    r = bands_items_check_problem(p, &s->unit_bits);
     if (r < 0)
         return r;
     s->budget = p->budget_bits / s->unit_bits;
     if (p->group && (p->floor_bits || p->ceil_bits)) {
-        r = sort_by_group(s);
+        r = bands_items_sort_by_group(s);
         if (r < 0)
             return r;
     }
-    r = group_dp_init(&dp, s);
+    r = bands_items_group_dp_init(&dp, s);
     if (r < 0)
         return r;
     r = alloc_items(s);
@@ -240,12 +243,12 @@ int bands_items_init(struct bands_items *s, const struct bands_problem *p)
         return r;
 
     for (size_t i = 0; i < p->n_bands; i++)
-        if (!s->group_first || !group_bound(s, p->group[i]))
-            add_band(s, i);
+        if (!s->group_first || !bands_items_group_bound(s, p->group[i]))
+            bands_items_add(s, i);
     s->n_band_items = s->n_items;
     for (size_t g = 0; s->group_first && g < p->n_groups; g++)
-        if (group_bound(s, g)) {
-            r = add_group(s, &dp, g);
+        if (bands_items_group_bound(s, g)) {
+            r = bands_items_add_group(s, &dp, g);
             if (r < 0)
                 return r;
         }
@@ -262,13 +265,13 @@ void bands_items_deinit(struct bands_items *s)
 }
 
 /* Runs the group's programme once more and walks back from the chosen cost. */
-static void group_bits(const struct bands_items *s, struct group_dp *dp, const struct bands_item *it,
-                       uint8_t *ret_bits)
+static void bands_items_group_bits(const struct bands_items *s, struct group_dp *dp,
+                                   const struct bands_item *it, uint8_t *ret_bits)
 {
     size_t first = s->group_first[it->index], n = s->group_first[it->index + 1] - first, width;
     uint32_t c = it->points[it->base].cost;
 
-    group_dp_run(dp, s, it->index);
+    bands_items_group_dp_run(dp, s, it->index);
     width = (size_t) dp->full + 1;
     for (size_t k = n; k-- > 0;) {
         uint8_t b = dp->choice[k * width + c];
@@ -280,10 +283,10 @@ static void group_bits(const struct bands_items *s, struct group_dp *dp, const s
 
 int bands_items_bits(const struct bands_items *s, uint8_t *ret_bits)
 {
-    _cleanup_(group_dp_deinit) struct group_dp dp = {0};
+    _cleanup_(bands_items_group_dp_deinit) struct group_dp dp = {0};
     int r;
 
-    r = group_dp_init(&dp, s);
+    r = bands_items_group_dp_init(&dp, s);
     if (r < 0)
         return r;
     for (size_t k = 0; k < s->n_items; k++) {
@@ -293,7 +296,7 @@ int bands_items_bits(const struct bands_items *s, uint8_t *ret_bits)
             ret_bits[it->index] =
                 (uint8_t) (it->points[it->base].cost / (s->problem->coords[it->index] / s->unit_bits));
         else
-            group_bits(s, &dp, it, ret_bits);
+            bands_items_group_bits(s, &dp, it, ret_bits);
     }
     return 0;
 }

@@ -10,7 +10,7 @@
 
 /* Where each band's columns start in a fitted decoder; bands without bits have none. Returns the number of
  * columns. */
-static size_t decoder_columns(const struct head *h, size_t ret_first[TABLE_HALF_TILES_MAX])
+static size_t solve_build_decoder_columns(const struct head *h, size_t ret_first[TABLE_HALF_TILES_MAX])
 {
     struct stored_order order;
     size_t cols = 0;
@@ -24,9 +24,9 @@ static size_t decoder_columns(const struct head *h, size_t ret_first[TABLE_HALF_
 }
 
 /* The head's bands with decode matrices by columns, [d, n_coords] each, one after another in h->dec. */
-static void fill_bands(struct head *h, struct band_spec *ret_bands)
+static void solve_build_fill_bands(struct head *h, struct band_spec *ret_bands)
 {
-    size_t d = h->t.d, first[TABLE_HALF_TILES_MAX] = {0}, cols = decoder_columns(h, first);
+    size_t d = h->t.d, first[TABLE_HALF_TILES_MAX] = {0}, cols = solve_build_decoder_columns(h, first);
     double *dec = h->dec;
 
     for (uint32_t b = 0; b < h->t.n_bands; b++) {
@@ -72,7 +72,7 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
     for (uint32_t hs = 0; hs < v->n_heads; hs++) {
         struct head *h = &v->heads[hs];
 
-        fill_bands(h, bands + (size_t) hs * TABLE_HALF_TILES_MAX);
+        solve_build_fill_bands(h, bands + (size_t) hs * TABLE_HALF_TILES_MAX);
         codecs[hs] = (struct codec_spec){
             .mean = h->decoder.mean ? h->decoder.mean : h->mean,
             .n_bands = h->t.n_bands,

@@ -31,12 +31,12 @@ struct keys {
     size_t first[GEOMETRY_HEADS_MAX + 1];
 };
 
-static void keys_deinit(struct keys *k)
+static void solve_decode_keys_deinit(struct keys *k)
 {
     free(k->codes);
 }
 
-static int keys_init(struct keys *k, const struct solver *v, uint32_t layer)
+static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32_t layer)
 {
     uint32_t n_kv = v->g->n_kv_heads;
     int r = 0;
@@ -62,26 +62,28 @@ static int keys_init(struct keys *k, const struct solver *v, uint32_t layer)
 }
 
 /* One head-side: [n, ...] over samples. */
-struct fit {
+struct solve_decode_fit {
     size_t n, d, n_pred, m; /* m = n_pred + coordinates of its own */
     double *c;              /* [n, m] codes it is decoded from */
     double *e;              /* [n, d] x less what the encoder subtracts, then the error of the inverse */
     double *D;              /* [d, m] the inverse, then the answer */
 };
 
-static void fit_deinit(struct fit *f)
+static void solve_decode_fit_deinit(struct solve_decode_fit *f)
 {
     free(f->c);
     free(f->e);
     free(f->D);
 }
 
-static int fit_init(struct fit *f, const struct solver *v, uint32_t hs, size_t n_pred)
+static int solve_decode_fit_init(struct solve_decode_fit *f, const struct solver *v, uint32_t hs,
+                                 size_t n_pred)
 {
     struct stored_order order;
 
     solve_stored_order(&v->heads[hs], &order);
-    *f = (struct fit){.n = v->s->n_held, .d = v->g->d, .n_pred = n_pred, .m = n_pred + order.n_coords};
+    *f = (struct solve_decode_fit){
+        .n = v->s->n_held, .d = v->g->d, .n_pred = n_pred, .m = n_pred + order.n_coords};
     f->c = malloc((f->n * f->m + 1) * sizeof(*f->c));
     f->e = malloc(f->n * f->d * sizeof(*f->e));
     f->D = malloc((f->d * f->m + 1) * sizeof(*f->D));
@@ -89,8 +91,8 @@ static int fit_init(struct fit *f, const struct solver *v, uint32_t hs, size_t n
 }
 
 /* e := x - mean - P c, and the predictors' codes; @keys: their first column among the layer's. */
-static void subtract_prediction(struct fit *f, const struct solver *v, uint32_t hs, const struct keys *k,
-                                size_t from)
+static void solve_decode_subtract_prediction(struct solve_decode_fit *f, const struct solver *v, uint32_t hs,
+                                             const struct keys *k, size_t from)
 {
     const struct head *h = &v->heads[hs];
     const float *x = stats_sample_rows(v->s, hs);
@@ -107,7 +109,7 @@ static void subtract_prediction(struct fit *f, const struct solver *v, uint32_t 
 }
 
 /* The codes of e, as a table's encoder makes them. */
-static int encode(struct fit *f, const struct solver *v, uint32_t hs)
+static int solve_decode_encode(struct solve_decode_fit *f, const struct solver *v, uint32_t hs)
 {
     const double zero[GEOMETRY_DIM_MAX] = {0};
     _cleanup_(freep) float *u = malloc(f->n * f->d * sizeof(*u));
@@ -120,7 +122,7 @@ static int encode(struct fit *f, const struct solver *v, uint32_t hs)
 }
 
 /* D := [P | the inverse of the encoder], columns in stored order. */
-static void invert(struct fit *f, const struct solver *v, uint32_t hs)
+static void solve_decode_invert(struct solve_decode_fit *f, const struct solver *v, uint32_t hs)
 {
     const struct head *h = &v->heads[hs];
     struct stored_order order;
@@ -137,7 +139,7 @@ static void invert(struct fit *f, const struct solver *v, uint32_t hs)
 }
 
 /* D to the head's decoder. */
-static int split(const struct fit *f, struct head *h)
+static int solve_decode_split(const struct solve_decode_fit *f, struct head *h)
 {
     size_t own = f->m - f->n_pred;
 
@@ -156,7 +158,7 @@ static int split(const struct fit *f, struct head *h)
 }
 
 /* The correction of D and of the mean; the head's decoder is replaced. */
-static int correct(struct fit *f, struct head *h)
+static int solve_decode_correct(struct solve_decode_fit *f, struct head *h)
 {
     size_t n = f->n, d = f->d, m = f->m;
     _cleanup_(freep) double *change = malloc(d * m * sizeof(*change)), *mean_c = malloc(m * sizeof(*mean_c));
@@ -183,39 +185,39 @@ static int correct(struct fit *f, struct head *h)
     }
     free(h->decoder.mean);
     h->decoder.mean = take_ptr(mean);
-    return split(f, h);
+    return solve_decode_split(f, h);
 }
 
-static int fit_head_side(struct solver *v, uint32_t layer, uint32_t head, enum side side,
-                         const struct keys *k)
+static int solve_decode_fit_head_side(struct solver *v, uint32_t layer, uint32_t head, enum side side,
+                                      const struct keys *k)
 {
     uint32_t hs = head_side_index(v->g, layer, head, side);
     struct head_run run = prediction_heads(v->o.v_from, v->g->n_kv_heads, head);
     size_t from = k->first[run.first], n_pred = side == SIDE_V ? k->first[run.first + run.n] - from : 0;
-    _cleanup_(fit_deinit) struct fit f = {0};
-    int r = fit_init(&f, v, hs, n_pred);
+    _cleanup_(solve_decode_fit_deinit) struct solve_decode_fit f = {0};
+    int r = solve_decode_fit_init(&f, v, hs, n_pred);
 
     if (r < 0 || f.m == 0) /* nothing is decoded but the mean */
         return r;
-    subtract_prediction(&f, v, hs, k, from);
-    r = encode(&f, v, hs);
+    solve_decode_subtract_prediction(&f, v, hs, k, from);
+    r = solve_decode_encode(&f, v, hs);
     if (r < 0)
         return r;
-    invert(&f, v, hs);
-    return correct(&f, &v->heads[hs]);
+    solve_decode_invert(&f, v, hs);
+    return solve_decode_correct(&f, &v->heads[hs]);
 }
 
 int solve_fit_decoders(struct solver *v, struct errmsg *e)
 {
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
-        _cleanup_(keys_deinit) struct keys k = {0};
-        int r = keys_init(&k, v, layer);
+        _cleanup_(solve_decode_keys_deinit) struct keys k = {0};
+        int r = solve_decode_keys_init(&k, v, layer);
 
         if (r < 0)
             return solver_fail(layer, 0, SIDE_K, r, e);
         solver_progress(v, "decoders", (double) layer / v->g->n_layers);
         for (uint32_t i = 0; i < 2 * v->g->n_kv_heads; i++) {
-            r = fit_head_side(v, layer, i / 2, (enum side)(i % 2), &k);
+            r = solve_decode_fit_head_side(v, layer, i / 2, (enum side)(i % 2), &k);
             if (r < 0)
                 return solver_fail(layer, i / 2, (enum side)(i % 2), r, e);
         }

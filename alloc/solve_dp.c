@@ -26,7 +26,7 @@
 #define NO_OPTION UINT16_MAX
 #define ROUNDING 1e-12 /* of the total: sums of a thousand terms are better than that */
 
-struct item {
+struct dp_item {
     uint32_t cost, index; /* of dp_option, within its head */
     double D, rho;
 };
@@ -34,7 +34,7 @@ struct item {
 /* The items of one head: undominated, by ascending cost and descending D; those on the hull are numbered in
  * @hull. */
 struct head_items {
-    struct item *item;
+    struct dp_item *item;
     uint32_t *hull;
     uint32_t n, n_hull;
     uint32_t at;    /* the item chosen so far */
@@ -42,24 +42,24 @@ struct head_items {
     uint64_t lo, hi;
 };
 
-struct step {
+struct dp_step {
     double slope;      /* D gained per bit */
     uint32_t head, to; /* place in the head's hull */
 };
 
-struct work {
+struct dp_work {
     size_t n_heads;
     struct head_items *heads;
-    struct item *items; /* of all heads */
+    struct dp_item *items; /* of all heads */
     uint32_t *hulls;
-    struct step *steps;
+    struct dp_step *steps;
     size_t n_steps;
     uint64_t budget, used;
     double multiplier, bound, gap;
     uint64_t n_states;
 };
 
-static void work_deinit(struct work *w)
+static void dp_work_deinit(struct dp_work *w)
 {
     for (size_t h = 0; w->heads && h < w->n_heads; h++)
         free(w->heads[h].back);
@@ -69,11 +69,11 @@ static void work_deinit(struct work *w)
     free(w->steps);
 }
 
-static int work_init(struct work *w, const struct dp_problem *p)
+static int dp_work_init(struct dp_work *w, const struct dp_problem *p)
 {
     size_t n = p->n_heads ? p->first[p->n_heads] : 0;
 
-    *w = (struct work){.n_heads = p->n_heads, .budget = p->budget_bits};
+    *w = (struct dp_work){.n_heads = p->n_heads, .budget = p->budget_bits};
     w->heads = calloc(p->n_heads + 1, sizeof(*w->heads));
     w->items = calloc(n + 1, sizeof(*w->items));
     w->hulls = calloc(n + 1, sizeof(*w->hulls));
@@ -83,9 +83,9 @@ static int work_init(struct work *w, const struct dp_problem *p)
 
 /* ---- hulls and the multiplier ---- */
 
-static int compare_items(const void *a, const void *b)
+static int dp_compare_items(const void *a, const void *b)
 {
-    const struct item *x = a, *y = b;
+    const struct dp_item *x = a, *y = b;
 
     if (x->cost != y->cost)
         return x->cost < y->cost ? -1 : 1;
@@ -94,13 +94,13 @@ static int compare_items(const void *a, const void *b)
     return x->index < y->index ? -1 : 1;
 }
 
-static double slope_between(const struct item *a, const struct item *b)
+static double dp_slope_between(const struct dp_item *a, const struct dp_item *b)
 {
     return (a->D - b->D) / (double) (b->cost - a->cost);
 }
 
 /* Sorts, drops what costs as much or more and is no better, marks the lower convex hull. */
-static int add_head(struct work *w, const struct dp_problem *p, size_t h)
+static int dp_add_head(struct dp_work *w, const struct dp_problem *p, size_t h)
 {
     struct head_items *head = &w->heads[h];
     size_t first = p->first[h], n = p->first[h + 1] - first;
@@ -114,30 +114,30 @@ static int add_head(struct work *w, const struct dp_problem *p, size_t h)
 
         if (!isfinite(o->D) || o->D < 0)
             return -EINVAL;
-        head->item[i] = (struct item){.cost = o->cost, .index = (uint32_t) i, .D = o->D};
+        head->item[i] = (struct dp_item){.cost = o->cost, .index = (uint32_t) i, .D = o->D};
     }
-    qsort(head->item, n, sizeof(*head->item), compare_items);
+    qsort(head->item, n, sizeof(*head->item), dp_compare_items);
     for (size_t i = 0; i < n; i++)
         if (head->n == 0 || head->item[i].D < head->item[head->n - 1].D)
             head->item[head->n++] = head->item[i];
     for (uint32_t i = 0; i < head->n; i++) {
         while (head->n_hull > 1 &&
-               slope_between(&head->item[head->hull[head->n_hull - 2]],
-                             &head->item[head->hull[head->n_hull - 1]]) <=
-                   slope_between(&head->item[head->hull[head->n_hull - 1]], &head->item[i]))
+               dp_slope_between(&head->item[head->hull[head->n_hull - 2]],
+                                &head->item[head->hull[head->n_hull - 1]]) <=
+                   dp_slope_between(&head->item[head->hull[head->n_hull - 1]], &head->item[i]))
             head->n_hull--;
         head->hull[head->n_hull++] = i;
     }
     for (uint32_t i = 1; i < head->n_hull; i++)
-        w->steps[w->n_steps++] = (struct step){
-            slope_between(&head->item[head->hull[i - 1]], &head->item[head->hull[i]]), (uint32_t) h, i};
+        w->steps[w->n_steps++] = (struct dp_step){
+            dp_slope_between(&head->item[head->hull[i - 1]], &head->item[head->hull[i]]), (uint32_t) h, i};
     w->used += head->item[0].cost;
     return 0;
 }
 
-static int compare_steps(const void *a, const void *b)
+static int dp_compare_steps(const void *a, const void *b)
 {
-    const struct step *x = a, *y = b;
+    const struct dp_step *x = a, *y = b;
 
     if (x->slope != y->slope)
         return x->slope > y->slope ? -1 : 1;
@@ -147,9 +147,9 @@ static int compare_steps(const void *a, const void *b)
 }
 
 /* Hull steps in the order of gain per bit, until one does not fit: its slope is the multiplier. */
-static void climb(struct work *w)
+static void dp_climb(struct dp_work *w)
 {
-    qsort(w->steps, w->n_steps, sizeof(*w->steps), compare_steps);
+    qsort(w->steps, w->n_steps, sizeof(*w->steps), dp_compare_steps);
     for (size_t i = 0; i < w->n_steps; i++) {
         struct head_items *head = &w->heads[w->steps[i].head];
         uint32_t to = head->hull[w->steps[i].to], more = head->item[to].cost - head->item[head->at].cost;
@@ -164,7 +164,7 @@ static void climb(struct work *w)
 }
 
 /* rho of every item, and the Lagrangian bound. */
-static void reduce(struct work *w)
+static void dp_reduce(struct dp_work *w)
 {
     w->bound = -w->multiplier * (double) w->budget;
     for (size_t h = 0; h < w->n_heads; h++) {
@@ -183,7 +183,7 @@ static void reduce(struct work *w)
 
 /* One head at a time is moved to the item that gains most and fits, until none gains: a good feasible choice.
  */
-static void fill(struct work *w)
+static void dp_fill(struct dp_work *w)
 {
     for (;;) {
         uint32_t head = 0, to = 0;
@@ -207,7 +207,7 @@ static void fill(struct work *w)
     }
 }
 
-static double total(const struct work *w)
+static double dp_total(const struct dp_work *w)
 {
     double D = 0;
 
@@ -229,13 +229,13 @@ struct core {
     uint64_t width;
 };
 
-static void core_deinit(struct core *c)
+static void dp_core_deinit(struct core *c)
 {
     free(c->now);
     free(c->next);
 }
 
-static uint64_t gcd(uint64_t a, uint64_t b)
+static uint64_t dp_gcd(uint64_t a, uint64_t b)
 {
     while (b > 0) {
         uint64_t rest = a % b;
@@ -246,8 +246,8 @@ static uint64_t gcd(uint64_t a, uint64_t b)
     return a;
 }
 
-/* Leaves only items with rho within the gap; the ones chosen by fill() are among them. */
-static void keep_candidates(struct work *w, struct core *c)
+/* Leaves only items with rho within the gap; the ones chosen by dp_fill() are among them. */
+static void dp_keep_candidates(struct dp_work *w, struct core *c)
 {
     for (size_t h = 0; h < w->n_heads; h++) {
         struct head_items *head = &w->heads[h];
@@ -263,17 +263,17 @@ static void keep_candidates(struct work *w, struct core *c)
         head->n = n;
         c->base += head->item[0].cost;
         for (uint32_t i = 1; i < n; i++)
-            c->unit = gcd(head->item[i].cost - head->item[0].cost, c->unit);
+            c->unit = dp_gcd(head->item[i].cost - head->item[0].cost, c->unit);
     }
 }
 
-static int core_init(struct work *w, struct core *c)
+static int dp_core_init(struct dp_work *w, struct core *c)
 {
     double slack;
     size_t bytes;
 
     *c = (struct core){.unit = 0};
-    keep_candidates(w, c);
+    dp_keep_candidates(w, c);
     if (c->unit == 0) /* nothing left to decide */
         c->unit = 1;
     c->budget = (w->budget - c->base) / c->unit;
@@ -291,7 +291,8 @@ static int core_init(struct work *w, struct core *c)
 }
 
 /* next := now with one item of @head added at every total cost of [lo, hi]; remembers which. */
-static void relax(struct work *w, const struct core *c, struct head_items *head, uint64_t lo, uint64_t hi)
+static void dp_relax(struct dp_work *w, const struct core *c, struct head_items *head, uint64_t lo,
+                     uint64_t hi)
 {
     for (uint64_t x = head->lo; x <= head->hi; x++)
         c->next[x] = INFINITY;
@@ -313,7 +314,7 @@ static void relax(struct work *w, const struct core *c, struct head_items *head,
 }
 
 /* Narrows the head's range to the totals that can still be part of a better choice. */
-static bool narrow(const struct work *w, struct core *c, struct head_items *head)
+static bool dp_narrow(const struct dp_work *w, struct core *c, struct head_items *head)
 {
     uint64_t lo = head->lo, hi = head->hi;
 
@@ -332,8 +333,8 @@ static bool narrow(const struct work *w, struct core *c, struct head_items *head
     return true;
 }
 
-/* Return: 0; 1: nothing better than what fill() found; -ENOMEM. */
-static int run_core(struct work *w, struct core *c)
+/* Return: 0; 1: nothing better than what dp_fill() found; -ENOMEM. */
+static int dp_run_core(struct dp_work *w, struct core *c)
 {
     uint64_t lo = 0, hi = 0;
 
@@ -353,8 +354,8 @@ static int run_core(struct work *w, struct core *c)
         head->back = malloc((head->hi - head->lo + 1) * sizeof(*head->back));
         if (!head->back)
             return -ENOMEM;
-        relax(w, c, head, lo, hi);
-        if (!narrow(w, c, head))
+        dp_relax(w, c, head, lo, hi);
+        if (!dp_narrow(w, c, head))
             return 1;
         lo = head->lo;
         hi = head->hi;
@@ -366,7 +367,7 @@ static int run_core(struct work *w, struct core *c)
 }
 
 /* From the best total back to one item per head. */
-static void trace_back(struct work *w, const struct core *c, uint32_t *ret_at)
+static void dp_trace_back(struct dp_work *w, const struct core *c, uint32_t *ret_at)
 {
     const struct head_items *last = &w->heads[w->n_heads - 1];
     double least = INFINITY;
@@ -388,23 +389,23 @@ static void trace_back(struct work *w, const struct core *c, uint32_t *ret_at)
     }
 }
 
-/* Replaces what fill() found if the programme has better. */
-static int improve(struct work *w)
+/* Replaces what dp_fill() found if the programme has better. */
+static int dp_improve(struct dp_work *w)
 {
-    _cleanup_(core_deinit) struct core c = {0};
+    _cleanup_(dp_core_deinit) struct core c = {0};
     _cleanup_(freep) uint32_t *at = calloc(w->n_heads, sizeof(*at));
-    double D = total(w), better = 0;
+    double D = dp_total(w), better = 0;
     int r;
 
     if (!at)
         return -ENOMEM;
     w->gap = D - w->bound + ROUNDING * (D + w->multiplier * (double) w->budget);
-    r = core_init(w, &c);
+    r = dp_core_init(w, &c);
     if (r == 0)
-        r = run_core(w, &c);
+        r = dp_run_core(w, &c);
     if (r != 0)
         return r < 0 ? r : 0;
-    trace_back(w, &c, at);
+    dp_trace_back(w, &c, at);
     for (size_t h = 0; h < w->n_heads; h++)
         better += w->heads[h].item[at[h]].D;
     for (size_t h = 0; better < D && h < w->n_heads; h++)
@@ -414,26 +415,26 @@ static int improve(struct work *w)
 
 int dp_solve(const struct dp_problem *p, uint32_t *ret_choice, struct dp_result *ret)
 {
-    _cleanup_(work_deinit) struct work w = {0};
-    int r = work_init(&w, p);
+    _cleanup_(dp_work_deinit) struct dp_work w = {0};
+    int r = dp_work_init(&w, p);
 
     for (size_t h = 0; r == 0 && h < p->n_heads; h++)
-        r = add_head(&w, p, h);
+        r = dp_add_head(&w, p, h);
     if (r < 0)
         return r;
     if (w.used > w.budget) {
         ret->used_bits = w.used;
         return -ERANGE;
     }
-    climb(&w);
-    reduce(&w);
-    fill(&w);
+    dp_climb(&w);
+    dp_reduce(&w);
+    dp_fill(&w);
     if (w.multiplier > 0 && w.n_heads > 0) { /* else every head has its best already */
-        r = improve(&w);
+        r = dp_improve(&w);
         if (r < 0)
             return r;
     }
-    *ret = (struct dp_result){.D = total(&w), .lower_bound = w.bound, .n_states = w.n_states};
+    *ret = (struct dp_result){.D = dp_total(&w), .lower_bound = w.bound, .n_states = w.n_states};
     for (size_t h = 0; h < w.n_heads; h++) {
         ret_choice[h] = w.heads[h].item[w.heads[h].at].index;
         ret->used_bits += w.heads[h].item[w.heads[h].at].cost;

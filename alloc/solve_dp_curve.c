@@ -15,7 +15,7 @@
 #define CURVE_TOKENS 1024
 
 /* One head's samples and scratch; binary32 but for the rotation. */
-struct trial {
+struct dp_curve_trial {
     size_t n, d;
     float *x;      /* [n, d] centred vectors */
     float *z;      /* [n, r] coordinates of unit variance */
@@ -26,21 +26,21 @@ struct trial {
     double *enc;   /* [r, d] */
 };
 
-static void trial_deinit(struct trial *t)
+static void dp_curve_trial_deinit(struct dp_curve_trial *t)
 {
     free(t->x);
     free(t->enc);
 }
 
 /* Every k-th sampled token, so that all of the text is in. */
-static int trial_init(struct trial *t, const struct solver *v, uint32_t head_side)
+static int dp_curve_trial_init(struct dp_curve_trial *t, const struct solver *v, uint32_t head_side)
 {
     size_t d = v->g->d, step = (v->s->n_held + CURVE_TOKENS - 1) / CURVE_TOKENS,
            n = (v->s->n_held + step - 1) / step;
     const float *from = stats_sample_rows(v->s, head_side);
     const double *mean = v->s->mean + head_side * d;
 
-    *t = (struct trial){.n = n, .d = d};
+    *t = (struct dp_curve_trial){.n = n, .d = d};
     t->x = malloc((4 * n * d + 2 * d * d) * sizeof(float));
     t->enc = malloc(d * d * sizeof(double));
     if (!t->x || !t->enc)
@@ -60,8 +60,8 @@ static int trial_init(struct trial *t, const struct solver *v, uint32_t head_sid
  * z = E x at rank @r, and H_r = scale E U' to turn errors back: E = H_r U_r' / scale, so direction i has the
  * error scale * sum_j e_j H[j, i].
  */
-static int project(struct trial *t, const struct solver *v, uint32_t head_side, const double *lambda,
-                   const double *basis, uint32_t r, double *ret_scale)
+static int dp_curve_project(struct dp_curve_trial *t, const struct solver *v, uint32_t head_side,
+                            const double *lambda, const double *basis, uint32_t r, double *ret_scale)
 {
     size_t n = t->n, d = t->d;
     int err = spectra_rotation(v, head_side, lambda, basis, r, t->enc, ret_scale);
@@ -80,7 +80,7 @@ static int project(struct trial *t, const struct solver *v, uint32_t head_side, 
 }
 
 /* error := z^ - z at width @b. Return: the sum of squares. */
-static double quantise_error(struct trial *t, const struct levels *l, unsigned b, size_t r)
+static double dp_curve_quantise_error(struct dp_curve_trial *t, const struct levels *l, unsigned b, size_t r)
 {
     float level[1 << TABLE_BITS_MAX];
     double sum = 0;
@@ -100,7 +100,7 @@ static double quantise_error(struct trial *t, const struct levels *l, unsigned b
 }
 
 /* sum over tokens and directions of factor_i times the squared error in direction i, in units of z. */
-static double weighted_error(struct trial *t, const double *factor, size_t r)
+static double dp_curve_weighted_error(struct dp_curve_trial *t, const double *factor, size_t r)
 {
     double by_direction[GEOMETRY_DIM_MAX] = {0}, sum = 0;
 
@@ -114,14 +114,14 @@ static double weighted_error(struct trial *t, const double *factor, size_t r)
     return sum;
 }
 
-static int measure(const struct solver *v, uint32_t head_side, bool weighted, const struct spectra *p,
-                   uint32_t i, double *ret_D)
+static int dp_curve_measure(const struct solver *v, uint32_t head_side, bool weighted,
+                            const struct spectra *p, uint32_t i, double *ret_D)
 {
     const double *lambda = p->lambda + (size_t) i * p->d, *w = p->w + (size_t) i * p->d;
     const double *factor = p->factor + (size_t) i * p->d, *basis = p->basis + (size_t) i * p->d * p->d;
     const struct paper_options *o = &v->o.paper;
-    _cleanup_(trial_deinit) struct trial t = {0};
-    int err = trial_init(&t, v, head_side);
+    _cleanup_(dp_curve_trial_deinit) struct dp_curve_trial t = {0};
+    int err = dp_curve_trial_init(&t, v, head_side);
 
     for (uint32_t r = 0; err == 0 && r <= p->d; r += o->rank_step) {
         double tail = 0, scale = 0;
@@ -129,14 +129,14 @@ static int measure(const struct solver *v, uint32_t head_side, bool weighted, co
         for (uint32_t c = p->d; c-- > r;)
             tail += w[c];
         if (r > 0)
-            err = project(&t, v, head_side, lambda, basis, r, &scale);
+            err = dp_curve_project(&t, v, head_side, lambda, basis, r, &scale);
         for (uint32_t b = o->b_min; err == 0 && b <= o->b_max; b++) {
             double sum = 0;
 
             if (scale > 0) /* else nothing is quantised: spectra_make_head() stores nothing of such a head */
-                sum = quantise_error(&t, &v->model.levels[b], b, r);
+                sum = dp_curve_quantise_error(&t, &v->model.levels[b], b, r);
             if (scale > 0 && weighted)
-                sum = weighted_error(&t, factor, r);
+                sum = dp_curve_weighted_error(&t, factor, r);
             *ret_D++ = tail + scale * scale * sum / (double) t.n;
         }
     }
@@ -153,7 +153,8 @@ int dp_head_curve(const struct solver *v, enum side side, const struct spectra *
     for (unsigned b = 0; b <= TABLE_BITS_MAX; b++)
         q[b] = v->o.curve == CURVE_GAUSSIAN ? v->model.mse[b] : paper_bennett(b);
     if (v->o.curve == CURVE_MEASURED)
-        r = measure(v, i * 2 + (uint32_t) side, side == SIDE_K && v->o.metric == METRIC_QUERY, p, i, ret_D);
+        r = dp_curve_measure(v, i * 2 + (uint32_t) side, side == SIDE_K && v->o.metric == METRIC_QUERY, p, i,
+                             ret_D);
     else
         dp_curve(p->w + (size_t) i * p->d, p->d, q, o, ret_D);
     for (size_t k = 0; r == 0 && k < n; k++)

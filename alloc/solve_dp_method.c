@@ -24,7 +24,7 @@ struct candidates {
     double *D;        /* of one head */
 };
 
-static void candidates_deinit(struct candidates *c)
+static void dp_method_candidates_deinit(struct candidates *c)
 {
     free(c->options);
     free(c->first);
@@ -32,7 +32,8 @@ static void candidates_deinit(struct candidates *c)
     free(c->D);
 }
 
-static int candidates_init(struct candidates *c, const struct paper_options *o, uint32_t n_heads, uint32_t d)
+static int dp_method_candidates_init(struct candidates *c, const struct paper_options *o, uint32_t n_heads,
+                                     uint32_t d)
 {
     size_t most = dp_options_max(d, o);
 
@@ -43,8 +44,8 @@ static int candidates_init(struct candidates *c, const struct paper_options *o, 
     return c->options && c->first && c->choice && c->D ? 0 : -ENOMEM;
 }
 
-static int candidates_fill(struct solver *v, enum side side, const struct spectra *p, struct candidates *c,
-                           struct errmsg *e)
+static int dp_method_candidates_fill(struct solver *v, enum side side, const struct spectra *p,
+                                     struct candidates *c, struct errmsg *e)
 {
     for (uint32_t i = 0; i < p->n_heads; i++) {
         int r = dp_head_curve(v, side, p, i, c->D);
@@ -58,8 +59,8 @@ static int candidates_fill(struct solver *v, enum side side, const struct spectr
 }
 
 /* One budget for all keys together; for values one for each head, so that no bit moves between heads. */
-static int choose(enum side side, uint32_t n_heads, double bits_per_head, struct candidates *c,
-                  struct dp_result *ret)
+static int dp_method_choose(enum side side, uint32_t n_heads, double bits_per_head, struct candidates *c,
+                            struct dp_result *ret)
 {
     double leeway = 1 + 1e-12; /* 2 bpd of 90 heads is not one bit less */
     int r = 0;
@@ -84,24 +85,24 @@ static int choose(enum side side, uint32_t n_heads, double bits_per_head, struct
     return r;
 }
 
-static int solve_side(struct solver *v, enum side side, double bpd, struct errmsg *e)
+static int dp_method_solve_side(struct solver *v, enum side side, double bpd, struct errmsg *e)
 {
     _cleanup_(spectra_deinit) struct spectra p = {0};
-    _cleanup_(candidates_deinit) struct candidates c = {0};
+    _cleanup_(dp_method_candidates_deinit) struct candidates c = {0};
     uint32_t n_heads = v->n_heads / 2, d = v->g->d;
     struct dp_result result = {.D = 0};
     int r = spectra_init(&p, n_heads, d);
 
     if (r == 0)
-        r = candidates_init(&c, &v->o.paper, n_heads, d);
+        r = dp_method_candidates_init(&c, &v->o.paper, n_heads, d);
     if (r < 0)
         return fail(e, r, "out of memory for the dynamic programme");
     r = spectra_fill(v, side, &p, e);
     if (r == 0)
-        r = candidates_fill(v, side, &p, &c, e);
+        r = dp_method_candidates_fill(v, side, &p, &c, e);
     if (r < 0)
         return r;
-    r = choose(side, n_heads, bpd * d, &c, &result);
+    r = dp_method_choose(side, n_heads, bpd * d, &c, &result);
     if (r == -ERANGE)
         return fail(e, r,
                     "%g bits per number for %c are below the least budget of a head: the smallest possible "
@@ -124,7 +125,7 @@ static int solve_side(struct solver *v, enum side side, double bpd, struct errms
 int solve_dp_method(struct solver *v, struct errmsg *e)
 {
     bool apart = v->o.k_bpd > 0;
-    int r = solve_side(v, SIDE_K, apart ? v->o.k_bpd : v->o.bpd, e);
+    int r = dp_method_solve_side(v, SIDE_K, apart ? v->o.k_bpd : v->o.bpd, e);
 
-    return r < 0 ? r : solve_side(v, SIDE_V, apart ? v->o.v_bpd : v->o.bpd, e);
+    return r < 0 ? r : dp_method_solve_side(v, SIDE_V, apart ? v->o.v_bpd : v->o.bpd, e);
 }

@@ -60,8 +60,8 @@ static void level_pool_add(struct level_pool *p, const struct head *h, const flo
 }
 
 /* The coordinates that the table's codec of this head-side would quantise. @u [n, d] and @S are scratch. */
-static int add_head(struct solver *v, uint32_t layer, uint32_t head, enum side side, struct level_pool *p,
-                    float *u, double *S, struct errmsg *e)
+static int solve_levels_add_head(struct solver *v, uint32_t layer, uint32_t head, enum side side,
+                                 struct level_pool *p, float *u, double *S, struct errmsg *e)
 {
     uint32_t hs = head_side_index(v->g, layer, head, side);
     struct head *h = &v->heads[hs];
@@ -98,7 +98,7 @@ int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e)
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
         solver_progress(v, side == SIDE_K ? "key levels" : "value levels", (double) layer / v->g->n_layers);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
-            r = add_head(v, layer, head, side, &p, u, S, e);
+            r = solve_levels_add_head(v, layer, head, side, &p, u, S, e);
             if (r < 0)
                 return r;
         }

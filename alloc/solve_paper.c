@@ -31,7 +31,7 @@ void paper_options_default(struct paper_options *o, double bpd)
 }
 
 /* b = round(B / r), half to even, clipped to [b_min, b_max] (sec:c1, and "Solver" after thm:c1-kkt) */
-static uint32_t width_for(double B, uint32_t r, const struct paper_options *o)
+static uint32_t solve_paper_width_for(double B, uint32_t r, const struct paper_options *o)
 {
     double b = rint(B / r); /* the default rounding mode is half to even */
 
@@ -51,7 +51,7 @@ struct paper_choice paper_c1(const double *w, uint32_t d, double B, const struct
 
     best = (struct paper_choice){.r = 0, .b = 0, .D = tail[0]}; /* no rank fits: all is projection loss */
     for (uint32_t r = o->rank_step; r <= r_max; r += o->rank_step) {
-        uint32_t b = width_for(B, r, o);
+        uint32_t b = solve_paper_width_for(B, r, o);
         double D;
 
         for (uint32_t i = r - o->rank_step; i < r; i++)
@@ -64,8 +64,8 @@ struct paper_choice paper_c1(const double *w, uint32_t d, double B, const struct
 }
 
 /* One round of eq:c2-update for all heads, then the renormalisation to B_tot. */
-static void c2_round(const struct paper_choice *choice, uint32_t n_heads, double B_tot,
-                     const struct paper_options *o, double *B)
+static void solve_paper_c2_round(const struct paper_choice *choice, uint32_t n_heads, double B_tot,
+                                 const struct paper_options *o, double *B)
 {
     double B_bar = B_tot / n_heads, D_bar = 0, sum = 0;
 
@@ -82,8 +82,8 @@ static void c2_round(const struct paper_choice *choice, uint32_t n_heads, double
         B[h] *= B_tot / sum; /* after the maximum, so a head may end below B_min: the paper's order */
 }
 
-static void c1_all(const double *w, uint32_t n_heads, uint32_t d, const double *B,
-                   const struct paper_options *o, struct paper_choice *ret)
+static void solve_paper_c1_all(const double *w, uint32_t n_heads, uint32_t d, const double *B,
+                               const struct paper_options *o, struct paper_choice *ret)
 {
     for (uint32_t h = 0; h < n_heads; h++)
         ret[h] = paper_c1(w + (size_t) h * d, d, B[h], o);
@@ -101,10 +101,10 @@ int paper_c2(const double *w, uint32_t n_heads, uint32_t d, const struct paper_o
     for (uint32_t h = 0; h < n_heads; h++)
         B[h] = o->bpd * d;                                 /* alg:kvrobin, line 3 */
     for (uint32_t round = 0; round < o->rounds; round++) { /* line 4 */
-        c1_all(w, n_heads, d, B, o, ret_choice);
-        c2_round(ret_choice, n_heads, B_tot, o, B);
+        solve_paper_c1_all(w, n_heads, d, B, o, ret_choice);
+        solve_paper_c2_round(ret_choice, n_heads, B_tot, o, B);
     }
-    c1_all(w, n_heads, d, B, o, ret_choice); /* (r, b) for the budgets that the last round left */
+    solve_paper_c1_all(w, n_heads, d, B, o, ret_choice); /* (r, b) for the budgets that the last round left */
     for (uint32_t h = 0; ret_B && h < n_heads; h++)
         ret_B[h] = B[h];
     return 0;

@@ -17,26 +17,26 @@
 #define SEARCH_ROUNDS 40
 
 /* The nominal budget being searched. */
-struct search {
+struct paper_method_search {
     const struct spectra *p;
     struct paper_choice *choice; /* [n_heads] of the round being tried */
     struct paper_choice *best;   /* [n_heads] of the best so far */
 };
 
-static void search_deinit(struct search *x)
+static void paper_method_search_deinit(struct paper_method_search *x)
 {
     free(x->choice);
 }
 
-static int search_init(struct search *x, const struct spectra *p)
+static int paper_method_search_init(struct paper_method_search *x, const struct spectra *p)
 {
-    *x = (struct search){.p = p, .choice = calloc((size_t) p->n_heads * 2, sizeof(*x->choice))};
+    *x = (struct paper_method_search){.p = p, .choice = calloc((size_t) p->n_heads * 2, sizeof(*x->choice))};
     x->best = x->choice ? x->choice + p->n_heads : NULL;
     return x->choice ? 0 : -ENOMEM;
 }
 
 /* Bits per token that the paper charges: sum of r b, without our padding. */
-static double charged_bits(const struct paper_choice *c, uint32_t n)
+static double paper_method_charged_bits(const struct paper_choice *c, uint32_t n)
 {
     double sum = 0;
 
@@ -45,7 +45,8 @@ static double charged_bits(const struct paper_choice *c, uint32_t n)
     return sum;
 }
 
-static int allocate_at(struct search *x, const struct paper_options *options, enum side side, double nominal)
+static int paper_method_allocate_at(struct paper_method_search *x, const struct paper_options *options,
+                                    enum side side, double nominal)
 {
     const struct spectra *p = x->p;
     struct paper_options o = *options;
@@ -62,19 +63,19 @@ static int allocate_at(struct search *x, const struct paper_options *options, en
  * b = round(B / r) may spend more than B. So that methods are compared at equal cost, the nominal budget is
  * searched whose charged bits come closest to the target from below.
  */
-static int search_budget(struct search *x, const struct paper_options *o, enum side side, double target,
-                         struct errmsg *e)
+static int paper_method_search_budget(struct paper_method_search *x, const struct paper_options *o,
+                                      enum side side, double target, struct errmsg *e)
 {
     uint32_t n_heads = x->p->n_heads;
     double numbers = (double) n_heads * x->p->d, low = 0, high = 2 * target, most = -1, least = INFINITY;
 
     for (int i = 0; i < SEARCH_ROUNDS; i++) {
         double nominal = i == 0 ? target : (low + high) / 2, charged;
-        int r = allocate_at(x, o, side, nominal);
+        int r = paper_method_allocate_at(x, o, side, nominal);
 
         if (r < 0)
             return fail(e, r, "out of memory for the paper's allocator");
-        charged = charged_bits(x->choice, n_heads) / numbers;
+        charged = paper_method_charged_bits(x->choice, n_heads) / numbers;
         if (charged > 0)
             least = fmin(least, charged);
         if (charged > target * (1 + 1e-12)) {
@@ -96,20 +97,20 @@ static int search_budget(struct search *x, const struct paper_options *o, enum s
     return 0;
 }
 
-static int solve_side(struct solver *v, enum side side, double bpd, struct errmsg *e)
+static int paper_method_solve_side(struct solver *v, enum side side, double bpd, struct errmsg *e)
 {
     _cleanup_(spectra_deinit) struct spectra p = {0};
-    _cleanup_(search_deinit) struct search x = {0};
+    _cleanup_(paper_method_search_deinit) struct paper_method_search x = {0};
     int r = spectra_init(&p, v->n_heads / 2, v->g->d);
 
     if (r == 0)
-        r = search_init(&x, &p);
+        r = paper_method_search_init(&x, &p);
     if (r < 0)
         return fail(e, r, "out of memory for the paper's allocator");
     solver_progress(v, side == SIDE_K ? "keys" : "values", side == SIDE_K ? 0.0 : 0.5);
     r = spectra_fill(v, side, &p, e);
     if (r == 0)
-        r = search_budget(&x, &v->o.paper, side, bpd, e);
+        r = paper_method_search_budget(&x, &v->o.paper, side, bpd, e);
     for (uint32_t i = 0; r == 0 && i < p.n_heads; i++) {
         r = spectra_make_head(v, i * 2 + (uint32_t) side, p.lambda + (size_t) i * p.d,
                               p.basis + (size_t) i * p.d * p.d, x.best[i].r, x.best[i].b);
@@ -123,7 +124,7 @@ static int solve_side(struct solver *v, enum side side, double bpd, struct errms
 int solve_paper_method(struct solver *v, struct errmsg *e)
 {
     bool apart = v->o.k_bpd > 0;
-    int r = solve_side(v, SIDE_K, apart ? v->o.k_bpd : v->o.bpd, e);
+    int r = paper_method_solve_side(v, SIDE_K, apart ? v->o.k_bpd : v->o.bpd, e);
 
-    return r < 0 ? r : solve_side(v, SIDE_V, apart ? v->o.v_bpd : v->o.bpd, e);
+    return r < 0 ? r : paper_method_solve_side(v, SIDE_V, apart ? v->o.v_bpd : v->o.bpd, e);
 }

@@ -121,7 +121,7 @@ int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d
 }
 
 /* Residuals from the mean alone: K stores nothing of this head. */
-static void no_prediction(struct solver *v, uint32_t hs, float *ret_u, double *ret_S)
+static void solve_predict_no_prediction(struct solver *v, uint32_t hs, float *ret_u, double *ret_S)
 {
     size_t d = v->g->d, n = v->s->n_held;
     const float *x = stats_sample_rows(v->s, hs);
@@ -188,7 +188,7 @@ int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *r
     int r;
 
     if (m == 0) {
-        no_prediction(v, hs_v, ret_u, ret_S);
+        solve_predict_no_prediction(v, hs_v, ret_u, ret_S);
         return 0;
     }
     if (v->s->cross) {

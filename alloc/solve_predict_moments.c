@@ -26,12 +26,12 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-static double density(double x)
+static double predict_moments_density(double x)
 {
     return isfinite(x) ? exp(-0.5 * x * x) / sqrt(2 * M_PI) : 0;
 }
 
-static double cumulative(double x)
+static double predict_moments_cumulative(double x)
 {
     return 0.5 * erfc(-x / M_SQRT2);
 }
@@ -48,11 +48,12 @@ void solve_gaussian_code(const struct levels *l, unsigned b, double variance, st
     for (unsigned q = 0; q < 1u << b; q++) {
         double lo = q == 0 ? -INFINITY : (double) l->threshold[q - 1] / s;
         double hi = q + 1 == 1u << b ? INFINITY : (double) l->threshold[q] / s;
-        double level = level_z(l, q), share = cumulative(hi) - cumulative(lo);
+        double level = level_z(l, q), share = predict_moments_cumulative(hi) - predict_moments_cumulative(lo);
 
         mean += level * share;
         square += level * level * share;
-        product += level * s * (density(lo) - density(hi)); /* E[z; lo < z/s < hi] */
+        product +=
+            level * s * (predict_moments_density(lo) - predict_moments_density(hi)); /* E[z; lo < z/s < hi] */
     }
     *ret = (struct gaussian_code){.mean = mean, .gain = product / variance, .variance = square - mean * mean};
 }
@@ -69,12 +70,12 @@ struct joint {
     double *mean; /* [m] E c */
 };
 
-static void joint_deinit(struct joint *j)
+static void predict_moments_joint_deinit(struct joint *j)
 {
     free(j->E);
 }
 
-static int joint_init(struct joint *j, size_t m, size_t d)
+static int predict_moments_joint_init(struct joint *j, size_t m, size_t d)
 {
     size_t wide = m > d ? m : d;
 
@@ -92,8 +93,8 @@ static int joint_init(struct joint *j, size_t m, size_t d)
 }
 
 /* Z, and Cov(z, v) into cov. */
-static void coordinates(struct joint *j, const struct solver *v, uint32_t hs_k,
-                        const struct stored_order *order)
+static void predict_moments_coordinates(struct joint *j, const struct solver *v, uint32_t hs_k,
+                                        const struct stored_order *order)
 {
     const struct head *h = &v->heads[hs_k];
     size_t m = j->m, d = j->d, to = 0;
@@ -114,7 +115,8 @@ static void coordinates(struct joint *j, const struct solver *v, uint32_t hs_k,
 }
 
 /* From z to its codes: G in place of Z, Cov(c, v) in place of Cov(z, v), E c. */
-static void quantise(struct joint *j, const struct solver *v, uint32_t hs_k, const struct stored_order *order)
+static void predict_moments_quantise(struct joint *j, const struct solver *v, uint32_t hs_k,
+                                     const struct stored_order *order)
 {
     const struct head *h = &v->heads[hs_k];
     struct gaussian_code code[GEOMETRY_DIM_MAX];
@@ -137,7 +139,8 @@ static void quantise(struct joint *j, const struct solver *v, uint32_t hs_k, con
 }
 
 /* ret_S := S_V - X'cov - cov'X + X'G X */
-static void residual_covariance(struct joint *j, const struct solver *v, uint32_t hs_v, double *ret_S)
+static void predict_moments_residual_covariance(struct joint *j, const struct solver *v, uint32_t hs_v,
+                                                double *ret_S)
 {
     int m = (int) j->m, d = (int) j->d;
 
@@ -155,16 +158,16 @@ int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const 
                           double *ret_S)
 {
     size_t d = v->g->d, m = order->n_coords;
-    _cleanup_(joint_deinit) struct joint j = {0};
+    _cleanup_(predict_moments_joint_deinit) struct joint j = {0};
     _cleanup_(freep) double *P = malloc(d * m * sizeof(*P)), *G = malloc(m * m * sizeof(*G));
     struct head *h = &v->heads[hs_v];
     double ridge;
-    int r = P && G ? joint_init(&j, m, d) : -ENOMEM;
+    int r = P && G ? predict_moments_joint_init(&j, m, d) : -ENOMEM;
 
     if (r < 0)
         return r;
-    coordinates(&j, v, hs_k, order);
-    quantise(&j, v, hs_k, order);
+    predict_moments_coordinates(&j, v, hs_k, order);
+    predict_moments_quantise(&j, v, hs_k, order);
     memcpy(G, j.Z, m * m * sizeof(*G));
     memcpy(j.X, j.cov, m * d * sizeof(*j.X));
     ridge = SOLVE_PREDICT_RIDGE * linalg_trace(m, G) / (double) m;
@@ -173,7 +176,7 @@ int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const 
     r = linalg_solve(m, d, G, j.X);
     if (r < 0)
         return r;
-    residual_covariance(&j, v, hs_v, ret_S);
+    predict_moments_residual_covariance(&j, v, hs_v, ret_S);
     for (size_t i = 0; i < d; i++) { /* mu_V = E[v - P c] */
         h->mean[i] = v->s->mean[hs_v * d + i];
         for (size_t k = 0; k < m; k++) {

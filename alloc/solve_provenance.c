@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-static void set_hex(json_t *to, const char *key, const uint8_t *bytes)
+static void solve_provenance_set_hex(json_t *to, const char *key, const uint8_t *bytes)
 {
     char hex[2 * DIGEST_BYTES + 1];
 
@@ -23,7 +23,7 @@ static void set_hex(json_t *to, const char *key, const uint8_t *bytes)
 }
 
 /* 64 bits do not fit JSON's numbers. */
-static void set_u64(json_t *to, const char *key, uint64_t x)
+static void solve_provenance_set_u64(json_t *to, const char *key, uint64_t x)
 {
     char text[24];
 
@@ -31,7 +31,7 @@ static void set_u64(json_t *to, const char *key, uint64_t x)
     (void) json_object_set_new(to, key, json_string(text));
 }
 
-static void set_text(json_t *to, const char *key, const char *text)
+static void solve_provenance_set_text(json_t *to, const char *key, const char *text)
 {
     json_t *s = json_string(text);
 
@@ -39,7 +39,7 @@ static void set_text(json_t *to, const char *key, const char *text)
     (void) json_object_set_new(to, key, s ? s : json_string("(name is not UTF-8)"));
 }
 
-static void describe_texts(const struct stats *s, json_t *to)
+static void solve_provenance_describe_texts(const struct stats *s, json_t *to)
 {
     static const char *const kinds[] = {"text", "lines", "model"};
     json_t *texts = json_array(); /* owned by @to once set */
@@ -50,34 +50,34 @@ static void describe_texts(const struct stats *s, json_t *to)
         json_t *text = json_object();
 
         (void) json_array_append_new(texts, text);
-        set_hex(text, "sha256", source->digest);
-        set_text(text, "kind", kinds[source->kind]);
-        set_u64(text, "bytes", source->bytes);
-        set_u64(text, "tokens", source->tokens);
-        set_u64(text, "windows", source->windows);
+        solve_provenance_set_hex(text, "sha256", source->digest);
+        solve_provenance_set_text(text, "kind", kinds[source->kind]);
+        solve_provenance_set_u64(text, "bytes", source->bytes);
+        solve_provenance_set_u64(text, "tokens", source->tokens);
+        solve_provenance_set_u64(text, "windows", source->windows);
         (void) json_object_set_new(text, "window", json_integer(source->window));
     }
 }
 
-static void describe_statistics(const struct solver *v, const uint8_t *digest, json_t *to)
+static void solve_provenance_describe_statistics(const struct solver *v, const uint8_t *digest, json_t *to)
 {
     const struct stats *s = v->s;
 
-    set_hex(to, "sha256", digest);
+    solve_provenance_set_hex(to, "sha256", digest);
     if (s->cross)
         (void) json_object_set_new(to, "moments", json_true());
     if (s->has_metric_digest)
-        set_hex(to, "metric_from", s->metric_digest);
-    set_u64(to, "tokens", s->n_tokens);
-    set_u64(to, "samples", s->n_held);
+        solve_provenance_set_hex(to, "metric_from", s->metric_digest);
+    solve_provenance_set_u64(to, "tokens", s->n_tokens);
+    solve_provenance_set_u64(to, "samples", s->n_held);
     (void) json_object_set_new(to, "key_stride", json_integer(s->o.key_stride));
-    set_u64(to, "seed", s->o.seed);
-    describe_texts(s, to);
+    solve_provenance_set_u64(to, "seed", s->o.seed);
+    solve_provenance_describe_texts(s, to);
     (void) json_object_set_new(to, "depth_measured", json_boolean(stats_has_depth(s)));
 }
 
 /* The paper's parameters, where the method knows them. */
-static void describe_paper(const struct solve_options *o, json_t *to)
+static void solve_provenance_describe_paper(const struct solve_options *o, json_t *to)
 {
     const struct paper_options *p = &o->paper;
 
@@ -91,7 +91,7 @@ static void describe_paper(const struct solve_options *o, json_t *to)
     (void) json_object_set_new(to, "rounds", json_integer(p->rounds));
 }
 
-static void describe_options(const struct solver *v, json_t *to)
+static void solve_provenance_describe_options(const struct solver *v, json_t *to)
 {
     const struct solve_options *o = &v->o;
 
@@ -101,15 +101,15 @@ static void describe_options(const struct solver *v, json_t *to)
     } else {
         (void) json_object_set_new(to, "bpd", json_real(o->bpd));
     }
-    set_text(to, "method", method_name(o->method));
-    set_text(to, "metric", metric_name(o->metric));
-    set_text(to, "curve", curve_name(o->curve));
-    set_text(to, "quantiser", quantiser_name(o->quantiser));
+    solve_provenance_set_text(to, "method", solve_method_name(o->method));
+    solve_provenance_set_text(to, "metric", solve_metric_name(o->metric));
+    solve_provenance_set_text(to, "curve", solve_curve_name(o->curve));
+    solve_provenance_set_text(to, "quantiser", solve_quantiser_name(o->quantiser));
     (void) json_object_set_new(to, "fit_levels", json_boolean(o->fit_levels));
     if (o->levels_from)
-        set_hex(to, "levels_from", o->levels_from->digest);
-    set_text(to, "decoder", decoder_name(o->decoder));
-    (void) json_object_set_new(to, "predict", json_string(prediction_name(o->v_from)));
+        solve_provenance_set_hex(to, "levels_from", o->levels_from->digest);
+    solve_provenance_set_text(to, "decoder", solve_decoder_name(o->decoder));
+    (void) json_object_set_new(to, "predict", json_string(solve_prediction_name(o->v_from)));
     (void) json_object_set_new(
         to, "depth_weights",
         json_boolean(o->depth_weights && o->metric == METRIC_ATTENTION && stats_has_depth(v->s)));
@@ -117,17 +117,17 @@ static void describe_options(const struct solver *v, json_t *to)
         (void) json_object_set_new(to, "temper", json_real(metric_power(o->metric, o->temper)));
     (void) json_object_set_new(to, "floor_bpd", json_real(o->floor_bpd));
     (void) json_object_set_new(to, "ceil_bpd", json_real(o->ceil_bpd));
-    set_u64(to, "seed", o->seed);
+    solve_provenance_set_u64(to, "seed", o->seed);
     if (o->method != METHOD_BANDS)
-        describe_paper(o, to);
+        solve_provenance_describe_paper(o, to);
     if (v->only_layer != ALL_LAYERS) {
         (void) json_object_set_new(to, "only_layer", json_integer(v->only_layer));
-        set_text(to, "only_side", v->only_side == SIDE_K ? "K" : "V");
+        solve_provenance_set_text(to, "only_side", v->only_side == SIDE_K ? "K" : "V");
     }
 }
 
 /* Five digits: the last ones depend on the number of threads. */
-static void set_rounded(json_t *to, const char *key, double x)
+static void solve_provenance_set_rounded(json_t *to, const char *key, double x)
 {
     char text[32];
 
@@ -137,13 +137,13 @@ static void set_rounded(json_t *to, const char *key, double x)
 
 /* What the table does to the vectors that it was solved from, as the daemon's fit counts it; see
  * solve_report. */
-static void describe_expected(const struct solver *v, json_t *root)
+static void solve_provenance_describe_expected(const struct solver *v, json_t *root)
 {
     json_t *expected = json_object(); /* owned by root once set */
 
     (void) json_object_set_new(root, "expected", expected);
-    set_rounded(expected, "error_k", v->expected[SIDE_K]);
-    set_rounded(expected, "error_v", v->expected[SIDE_V]);
+    solve_provenance_set_rounded(expected, "error_k", v->expected[SIDE_K]);
+    solve_provenance_set_rounded(expected, "error_v", v->expected[SIDE_V]);
 }
 
 int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
@@ -158,12 +158,12 @@ int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
     (void) json_object_set_new(root, "options", options);
     if (r < 0)
         return r;
-    set_text(root, "model", v->s->o.model_name);
-    set_text(root, "version", KVC_VERSION_STRING); /* of the program that solved */
-    describe_statistics(v, digest, statistics);
-    describe_options(v, options);
+    solve_provenance_set_text(root, "model", v->s->o.model_name);
+    solve_provenance_set_text(root, "version", KVC_VERSION_STRING); /* of the program that solved */
+    solve_provenance_describe_statistics(v, digest, statistics);
+    solve_provenance_describe_options(v, options);
     if (v->judged)
-        describe_expected(v, root);
+        solve_provenance_describe_expected(v, root);
     text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     if (!text)
         return fail(e, -ENOMEM, "out of memory for the table's provenance");

@@ -10,12 +10,13 @@
 #include "base/errmsg.h"
 
 /* Where the reading stands: the first thing missing or wrong is named. */
-struct reader {
+struct provenance_read_reader {
     const json_t *options;
     const char *bad;
 };
 
-static const json_t *get(struct reader *r, const char *key, bool right_type(const json_t *))
+static const json_t *provenance_read_get(struct provenance_read_reader *r, const char *key,
+                                         bool right_type(const json_t *))
 {
     const json_t *x = json_object_get(r->options, key);
 
@@ -24,106 +25,113 @@ static const json_t *get(struct reader *r, const char *key, bool right_type(cons
     return x;
 }
 
-static bool is_text(const json_t *x)
+static bool provenance_read_is_text(const json_t *x)
 {
     return json_is_string(x);
 }
 
-static bool is_number(const json_t *x)
+static bool provenance_read_is_number(const json_t *x)
 {
     return json_is_number(x);
 }
 
-static bool is_bool(const json_t *x)
+static bool provenance_read_is_bool(const json_t *x)
 {
     return json_is_boolean(x);
 }
 
-static bool is_count(const json_t *x)
+static bool provenance_read_is_count(const json_t *x)
 {
     return json_is_integer(x) && json_integer_value(x) >= 0 && json_integer_value(x) <= INT32_MAX;
 }
 
-static const char *get_text(struct reader *r, const char *key)
+static const char *provenance_read_get_text(struct provenance_read_reader *r, const char *key)
 {
-    const char *text = json_string_value(get(r, key, is_text));
+    const char *text = json_string_value(provenance_read_get(r, key, provenance_read_is_text));
 
     return text ? text : "";
 }
 
-static double get_double(struct reader *r, const char *key)
+static double provenance_read_get_double(struct provenance_read_reader *r, const char *key)
 {
-    return json_number_value(get(r, key, is_number));
+    return json_number_value(provenance_read_get(r, key, provenance_read_is_number));
 }
 
-static bool get_bool(struct reader *r, const char *key)
+static bool provenance_read_get_bool(struct provenance_read_reader *r, const char *key)
 {
-    return json_is_true(get(r, key, is_bool));
+    return json_is_true(provenance_read_get(r, key, provenance_read_is_bool));
 }
 
-static uint32_t get_count(struct reader *r, const char *key)
+static uint32_t provenance_read_get_count(struct provenance_read_reader *r, const char *key)
 {
-    return (uint32_t) json_integer_value(get(r, key, is_count));
+    return (uint32_t) json_integer_value(provenance_read_get(r, key, provenance_read_is_count));
 }
 
-static void check(struct reader *r, const char *key, int result)
+static void provenance_read_check(struct provenance_read_reader *r, const char *key, int result)
 {
     if (!r->bad && result < 0)
         r->bad = key;
 }
 
-static uint64_t get_seed(struct reader *r)
+static uint64_t provenance_read_get_seed(struct provenance_read_reader *r)
 {
-    const char *text = get_text(r, "seed");
+    const char *text = provenance_read_get_text(r, "seed");
     char *end;
     uint64_t x = strtoull(text, &end, 10);
 
-    check(r, "seed", *text && !*end ? 0 : -EINVAL);
+    provenance_read_check(r, "seed", *text && !*end ? 0 : -EINVAL);
     return x;
 }
 
-static void read_paper(struct reader *r, const struct solve_options *o, struct paper_options *ret)
+static void read_paper(struct provenance_read_reader *r, const struct solve_options *o,
+                       struct paper_options *ret)
 {
-    ret->B_min = get_double(r, "b_min_budget");
-    ret->rank_step = get_count(r, "rank_step");
-    ret->b_min = get_count(r, "b_min");
-    ret->b_max = get_count(r, "b_max");
+    ret->B_min = provenance_read_get_double(r, "b_min_budget");
+    ret->rank_step = provenance_read_get_count(r, "rank_step");
+    ret->b_min = provenance_read_get_count(r, "b_min");
+    ret->b_max = provenance_read_get_count(r, "b_max");
     if (o->method == METHOD_DP)
         return;
-    ret->eta = get_double(r, "eta");
-    ret->rounds = get_count(r, "rounds");
+    ret->eta = provenance_read_get_double(r, "eta");
+    ret->rounds = provenance_read_get_count(r, "rounds");
 }
 
-static void read_options(struct reader *r, struct solve_options *ret)
+static void provenance_read_options(struct provenance_read_reader *r, struct solve_options *ret)
 {
     enum method method = METHOD_BANDS;
 
-    check(r, "method", method_from_name(get_text(r, "method"), &method));
+    provenance_read_check(r, "method",
+                          solve_method_from_name(provenance_read_get_text(r, "method"), &method));
     solve_options_for(ret, method, 0);
-    check(r, "metric", metric_from_name(get_text(r, "metric"), &ret->metric));
-    check(r, "curve", curve_from_name(get_text(r, "curve"), &ret->curve));
-    check(r, "quantiser", quantiser_from_name(get_text(r, "quantiser"), &ret->quantiser));
+    provenance_read_check(r, "metric",
+                          solve_metric_from_name(provenance_read_get_text(r, "metric"), &ret->metric));
+    provenance_read_check(r, "curve",
+                          solve_curve_from_name(provenance_read_get_text(r, "curve"), &ret->curve));
+    provenance_read_check(
+        r, "quantiser", solve_quantiser_from_name(provenance_read_get_text(r, "quantiser"), &ret->quantiser));
     if (json_object_get(r->options, "k_bpd")) {
-        ret->k_bpd = get_double(r, "k_bpd");
-        ret->v_bpd = get_double(r, "v_bpd");
+        ret->k_bpd = provenance_read_get_double(r, "k_bpd");
+        ret->v_bpd = provenance_read_get_double(r, "v_bpd");
     } else {
-        ret->bpd = get_double(r, "bpd");
+        ret->bpd = provenance_read_get_double(r, "bpd");
     }
     if (json_object_get(r->options, "temper"))
-        ret->temper = get_double(r, "temper");
-    ret->fit_levels = get_bool(r, "fit_levels");
-    check(r, "decoder", decoder_from_name(get_text(r, "decoder"), &ret->decoder));
-    check(r, "predict", prediction_from_name(get_text(r, "predict"), &ret->v_from));
-    ret->depth_weights = get_bool(r, "depth_weights");
-    ret->floor_bpd = get_double(r, "floor_bpd");
-    ret->ceil_bpd = get_double(r, "ceil_bpd");
-    ret->seed = get_seed(r);
+        ret->temper = provenance_read_get_double(r, "temper");
+    ret->fit_levels = provenance_read_get_bool(r, "fit_levels");
+    provenance_read_check(r, "decoder",
+                          solve_decoder_from_name(provenance_read_get_text(r, "decoder"), &ret->decoder));
+    provenance_read_check(r, "predict",
+                          solve_prediction_from_name(provenance_read_get_text(r, "predict"), &ret->v_from));
+    ret->depth_weights = provenance_read_get_bool(r, "depth_weights");
+    ret->floor_bpd = provenance_read_get_double(r, "floor_bpd");
+    ret->ceil_bpd = provenance_read_get_double(r, "ceil_bpd");
+    ret->seed = provenance_read_get_seed(r);
     if (method != METHOD_BANDS)
         read_paper(r, ret, &ret->paper);
     if (json_object_get(r->options, "levels_from")) /* a table that is not here */
-        check(r, "levels_from", -EINVAL);
+        provenance_read_check(r, "levels_from", -EINVAL);
     if (json_object_get(r->options, "only_layer"))
-        check(r, "only_layer", -EINVAL);
+        provenance_read_check(r, "only_layer", -EINVAL);
 }
 
 int solve_options_read(const char *provenance, struct solve_options *ret,
@@ -131,7 +139,7 @@ int solve_options_read(const char *provenance, struct solve_options *ret,
 {
     _cleanup_(json_decrefp) json_t *root = json_loads(provenance, 0, NULL);
     const char *hex = json_string_value(json_object_get(json_object_get(root, "statistics"), "sha256"));
-    struct reader r = {.options = json_object_get(root, "options")};
+    struct provenance_read_reader r = {.options = json_object_get(root, "options")};
     uint8_t digest[DIGEST_BYTES];
     struct solve_options o;
     size_t n = 0;
@@ -139,7 +147,7 @@ int solve_options_read(const char *provenance, struct solve_options *ret,
     if (!r.options || !hex || sodium_hex2bin(digest, sizeof(digest), hex, strlen(hex), NULL, &n, NULL) < 0 ||
         n != sizeof(digest))
         return fail(e, -ENODATA, "the table does not say from which statistics and how it was solved");
-    read_options(&r, &o);
+    provenance_read_options(&r, &o);
     if (r.bad)
         return fail(e, -ENODATA, "the table does not say how it was solved: %s is missing, or unknown here",
                     r.bad);

@@ -14,7 +14,7 @@
 #include "base/errmsg.h"
 
 /* One (layer, head) being judged; [n, ...] arrays of the samples. */
-struct trial {
+struct solve_report_trial {
     size_t n, d;
     float *keys;                  /* [n, sum of r_K] decoded levels of all heads of the layer */
     float *codes;                 /* [n, r] of the side at hand */
@@ -25,18 +25,18 @@ struct trial {
     double error2[2], signal2[2]; /* sums of squares by side, over samples and the heads of a layer */
 };
 
-static void trial_deinit(struct trial *t)
+static void solve_report_trial_deinit(struct solve_report_trial *t)
 {
     free(t->keys);
     free(t->codes);
     free(t->S);
 }
 
-static int trial_init(struct trial *t, size_t n, const struct geometry *g)
+static int solve_report_trial_init(struct solve_report_trial *t, size_t n, const struct geometry *g)
 {
     size_t d = g->d;
 
-    *t = (struct trial){.n = n, .d = d};
+    *t = (struct solve_report_trial){.n = n, .d = d};
     t->keys = malloc(n * g->n_kv_heads * TABLE_RANK_MAX * sizeof(float));
     t->codes = malloc((n * (TABLE_RANK_MAX + 2 * d) + d * d) * sizeof(float));
     t->S = malloc(2 * d * d * sizeof(double));
@@ -50,8 +50,8 @@ static int trial_init(struct trial *t, size_t n, const struct geometry *g)
 }
 
 /* z [n, r] := levels of their codes. */
-static void quantise_rows(const struct table *table, const struct codec *c, enum side side, float *z,
-                          size_t n)
+static void solve_report_quantise_rows(const struct table *table, const struct codec *c, enum side side,
+                                       float *z, size_t n)
 {
     for (size_t i = 0; i < n * c->r; i++) {
         unsigned b = c->bits[i % c->r / 8];
@@ -62,8 +62,9 @@ static void quantise_rows(const struct table *table, const struct codec *c, enum
 
 /* t->codes := levels of one side's codes. @pred [n, n_pred]: levels that V is predicted from, rows of
  * @stride. */
-static void encode_rows(struct trial *t, const struct table *table, const struct codec *c, enum side side,
-                        const float *x, const float *pred, size_t stride)
+static void solve_report_encode_rows(struct solve_report_trial *t, const struct table *table,
+                                     const struct codec *c, enum side side, const float *x, const float *pred,
+                                     size_t stride)
 {
     size_t n = t->n, d = t->d;
 
@@ -77,12 +78,12 @@ static void encode_rows(struct trial *t, const struct table *table, const struct
     if (c->n_pred > 0)
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) c->n_pred, -1.0f, pred,
                     (int) stride, c->enc_k, (int) c->n_pred, 1.0f, t->codes, c->r);
-    quantise_rows(table, c, side, t->codes, n);
+    solve_report_quantise_rows(table, c, side, t->codes, n);
 }
 
-/* t->error := x - x^, with the codes that encode_rows() left. */
-static void decode_rows(struct trial *t, const struct codec *c, const float *x, const float *pred,
-                        size_t stride)
+/* t->error := x - x^, with the codes that solve_report_encode_rows() left. */
+static void solve_report_decode_rows(struct solve_report_trial *t, const struct codec *c, const float *x,
+                                     const float *pred, size_t stride)
 {
     size_t n = t->n, d = t->d;
 
@@ -98,7 +99,7 @@ static void decode_rows(struct trial *t, const struct codec *c, const float *x, 
 }
 
 /* Mean of e'Me over the rows of t->error. */
-static double mean_harm(struct trial *t)
+static double solve_report_mean_harm(struct solve_report_trial *t)
 {
     double sum = 0;
 
@@ -112,7 +113,8 @@ static double mean_harm(struct trial *t)
 }
 
 /* Plain sums, which clients can make of live vectors too. */
-static void add_squares(struct trial *t, const struct codec *c, enum side side, const float *x)
+static void solve_report_add_squares(struct solve_report_trial *t, const struct codec *c, enum side side,
+                                     const float *x)
 {
     for (size_t i = 0; i < t->n; i++)
         for (size_t j = 0; j < t->d; j++) {
@@ -124,8 +126,8 @@ static void add_squares(struct trial *t, const struct codec *c, enum side side, 
 }
 
 /* Harm of t->error under the metric of one head-side. */
-static int judge(const struct solver *v, struct trial *t, uint32_t layer, uint32_t head, enum side side,
-                 double *ret_harm, struct errmsg *e)
+static int solve_report_judge(const struct solver *v, struct solve_report_trial *t, uint32_t layer,
+                              uint32_t head, enum side side, double *ret_harm, struct errmsg *e)
 {
     uint32_t hs = head_side_index(v->g, layer, head, side);
     int r;
@@ -134,13 +136,14 @@ static int judge(const struct solver *v, struct trial *t, uint32_t layer, uint32
     r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, side, t->S, t->M);
     if (r < 0)
         return solver_fail(layer, head, side, r, e);
-    *ret_harm = v->heads[hs].weight * mean_harm(t);
+    *ret_harm = v->heads[hs].weight * solve_report_mean_harm(t);
     return 0;
 }
 
 /* Keys of all heads, whose codes values may be predicted from, then values. @ret_harm: [n_kv_heads, 2] */
-static int judge_layer(const struct solver *v, const struct table *table, struct trial *t, uint32_t layer,
-                       double *ret_harm, struct errmsg *e)
+static int solve_report_judge_layer(const struct solver *v, const struct table *table,
+                                    struct solve_report_trial *t, uint32_t layer, double *ret_harm,
+                                    struct errmsg *e)
 {
     size_t first[GEOMETRY_HEADS_MAX], stride = 0;
     int r = 0;
@@ -157,12 +160,12 @@ static int judge_layer(const struct solver *v, const struct table *table, struct
         struct head_run run = table_predictors(table, head);
         const float *pred = side == SIDE_V && run.n > 0 ? t->keys + first[run.first] : NULL;
 
-        encode_rows(t, table, c, side, x, pred, stride);
+        solve_report_encode_rows(t, table, c, side, x, pred, stride);
         for (size_t row = 0; side == SIDE_K && row < t->n; row++)
             memcpy(t->keys + row * stride + first[head], t->codes + row * c->r, c->r * sizeof(float));
-        decode_rows(t, c, x, pred, stride);
-        add_squares(t, c, side, x);
-        r = judge(v, t, layer, head, side, &ret_harm[2 * head + side], e);
+        solve_report_decode_rows(t, c, x, pred, stride);
+        solve_report_add_squares(t, c, side, x);
+        r = solve_report_judge(v, t, layer, head, side, &ret_harm[2 * head + side], e);
     }
     return r;
 }
@@ -172,7 +175,7 @@ int solve_harm_heads(const struct stats *s, const struct table *table, const str
 {
     const struct geometry *g = &s->o.geometry;
     _cleanup_(solver_deinit) struct solver v = {0};
-    _cleanup_(trial_deinit) struct trial t = {0};
+    _cleanup_(solve_report_trial_deinit) struct solve_report_trial t = {0};
     int r;
 
     if (table->geometry.n_layers != g->n_layers || table->geometry.n_kv_heads != g->n_kv_heads ||
@@ -183,10 +186,11 @@ int solve_harm_heads(const struct stats *s, const struct table *table, const str
         return r;
     if (s->n_held == 0)
         return fail(e, -EINVAL, "the statistics hold no sampled tokens to judge the table by");
-    if (trial_init(&t, s->n_held, g) < 0)
+    if (solve_report_trial_init(&t, s->n_held, g) < 0)
         return fail(e, -ENOMEM, "out of memory for judging the table");
     for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++)
-        r = judge_layer(&v, table, &t, layer, ret_harm + head_side_index(g, layer, 0, SIDE_K), e);
+        r = solve_report_judge_layer(&v, table, &t, layer, ret_harm + head_side_index(g, layer, 0, SIDE_K),
+                                     e);
     return r;
 }
 
@@ -206,7 +210,8 @@ int solve_harm(const struct stats *s, const struct table *table, const struct so
     return 0;
 }
 
-static void count_bits(const struct solver *v, const struct table *table, struct solve_report *ret)
+static void solve_report_count_bits(const struct solver *v, const struct table *table,
+                                    struct solve_report *ret)
 {
     double numbers = (double) (v->n_heads / 2) * v->g->d, stored[2] = {0}, nominal = 0;
 
@@ -224,7 +229,7 @@ static void count_bits(const struct solver *v, const struct table *table, struct
 }
 
 /* One layer's share of the means. */
-static void add_errors(struct trial *t, uint32_t n_layers, struct solve_report *ret)
+static void solve_report_add_errors(struct solve_report_trial *t, uint32_t n_layers, struct solve_report *ret)
 {
     if (t->signal2[SIDE_K] > 0)
         ret->error_k += t->error2[SIDE_K] / t->signal2[SIDE_K] / n_layers;
@@ -238,24 +243,24 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
                   struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *table = NULL;
-    _cleanup_(trial_deinit) struct trial t = {0};
+    _cleanup_(solve_report_trial_deinit) struct solve_report_trial t = {0};
     double harm[2 * GEOMETRY_HEADS_MAX] = {0};
     int r = table_parse(bytes, n_bytes, &table, e);
 
     if (r < 0)
         return r;
-    count_bits(v, table, ret);
+    solve_report_count_bits(v, table, ret);
     ret->distortion_estimated = v->estimated;
     if (v->s->n_held == 0) /* nothing to encode: the estimate is all there is */
         return 0;
-    if (trial_init(&t, v->s->n_held, v->g) < 0)
+    if (solve_report_trial_init(&t, v->s->n_held, v->g) < 0)
         return fail(e, -ENOMEM, "out of memory for judging the table");
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
         solver_progress(v, "judging the table", (double) layer / v->g->n_layers);
-        r = judge_layer(v, table, &t, layer, harm, e);
+        r = solve_report_judge_layer(v, table, &t, layer, harm, e);
         if (r < 0)
             return r;
-        add_errors(&t, v->g->n_layers, ret);
+        solve_report_add_errors(&t, v->g->n_layers, ret);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
             ret->distortion_k += harm[2 * head + SIDE_K];
             ret->distortion_v += harm[2 * head + SIDE_V];

@@ -37,7 +37,7 @@ struct directions {
 
 /* Sorts directions by weight, descending; equal weights keep the order of their eigenvalues. Insertion: d is
  * small. */
-static void reorder(size_t d, struct directions x)
+static void solve_spectra_reorder(size_t d, struct directions x)
 {
     double row[GEOMETRY_DIM_MAX];
 
@@ -81,7 +81,7 @@ int spectra_fill(const struct solver *v, enum side side, struct spectra *p, stru
             x.lambda[c] = fmax(x.lambda[c], 0);
             x.w[c] = x.factor[c] * x.lambda[c];
         }
-        reorder(d, x);
+        solve_spectra_reorder(d, x);
     }
     return 0;
 }

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-static int compare(const void *a, const void *b)
+static int sort_compare(const void *a, const void *b)
 {
     double x = *(const double *) a, y = *(const double *) b;
 
@@ -12,5 +12,5 @@ static int compare(const void *a, const void *b)
 
 void sort_doubles(double *values, size_t n)
 {
-    qsort(values, n, sizeof(*values), compare);
+    qsort(values, n, sizeof(*values), sort_compare);
 }

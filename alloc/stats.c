@@ -44,7 +44,7 @@ void stats_options_default(struct stats_options *o, const struct geometry *g)
     };
 }
 
-static int check_options(const struct stats_options *o, struct errmsg *e)
+static int stats_check_options(const struct stats_options *o, struct errmsg *e)
 {
     int r = geometry_validate(&o->geometry, e);
 
@@ -75,7 +75,7 @@ uint64_t stats_bytes(const struct stats_options *o)
     return n_hs * per_hs + (uint64_t) o->n_samples * sizeof(struct sample_id);
 }
 
-static bool alloc_arrays(struct stats *s)
+static bool stats_alloc_arrays(struct stats *s)
 {
     const struct geometry *g = &s->o.geometry;
     size_t n_hs = head_side_count(g), dd = (size_t) g->d * g->d;
@@ -99,7 +99,7 @@ static bool alloc_arrays(struct stats *s)
 int stats_alloc(const struct stats_options *o, size_t n_slots, struct stats **ret_stats, struct errmsg *e)
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
-    int r = check_options(o, e);
+    int r = stats_check_options(o, e);
 
     if (r < 0)
         return r;
@@ -107,7 +107,7 @@ int stats_alloc(const struct stats_options *o, size_t n_slots, struct stats **re
     if (!s)
         return fail(e, -ENOMEM, "out of memory for statistics");
     s->o = *o;
-    if (!alloc_arrays(s) || stats_grow_slots(s, n_slots) < 0)
+    if (!stats_alloc_arrays(s) || stats_grow_slots(s, n_slots) < 0)
         return fail(e, -ENOMEM, "out of memory: statistics of this model take %llu MiB",
                     (unsigned long long) (stats_bytes(o) >> 20));
     *ret_stats = take_ptr(s);
@@ -142,7 +142,7 @@ struct stats *stats_free(struct stats *s)
 }
 
 /* sum[i] += a'a, both triangles, of rows a [n, d] with a stride; binary32 blocks, binary64 sum. */
-static void add_gram(double *sum, const float *a, size_t n, size_t d, size_t stride, float *product)
+static void stats_add_gram(double *sum, const float *a, size_t n, size_t d, size_t stride, float *product)
 {
     for (size_t row = 0; row < n; row += BLOCK_ROWS) {
         size_t rows = n - row < BLOCK_ROWS ? n - row : BLOCK_ROWS;
@@ -178,14 +178,14 @@ int stats_set_output_projection(struct stats *s, uint32_t layer, const float *wo
         double *G = s->wo + ((size_t) layer * g->n_heads + h) * d * d;
 
         memset(G, 0, d * d * sizeof(*G));
-        add_gram(G, wo + h * d, n_embd, d, width, product);
+        stats_add_gram(G, wo + h * d, n_embd, d, width, product);
     }
     s->have_wo[layer] = true;
     return 0;
 }
 
 /* Scratch of one window's moments. */
-struct moments {
+struct stats_moments {
     double mean[GEOMETRY_DIM_MAX];
     float centre[GEOMETRY_DIM_MAX];
     double *scatter; /* [d, d] */
@@ -197,7 +197,7 @@ struct moments {
  * Mean and centred scatter of x [n, d]. The products are of x - c with c the mean rounded to binary32 (so
  * that the differences are the data's own); sum (x-m)(x-m)' = sum (x-c)(x-c)' - n (m-c)(m-c)'.
  */
-static void window_moments(struct moments *m, const float *x, size_t n, size_t d, size_t stride)
+static void stats_window_moments(struct stats_moments *m, const float *x, size_t n, size_t d, size_t stride)
 {
     memset(m->mean, 0, sizeof(m->mean));
     memset(m->scatter, 0, d * d * sizeof(double));
@@ -214,7 +214,7 @@ static void window_moments(struct moments *m, const float *x, size_t n, size_t d
         for (size_t t = 0; t < rows; t++)
             for (size_t i = 0; i < d; i++)
                 m->centred[t * d + i] = x[(row + t) * stride + i] - m->centre[i];
-        add_gram(m->scatter, m->centred, rows, d, d, m->product);
+        stats_add_gram(m->scatter, m->centred, rows, d, d, m->product);
     }
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j < d; j++)
@@ -239,13 +239,13 @@ void stats_merge_moments(size_t d, uint64_t n_a, double *mean_a, double *scatter
         mean_a[i] += (mean_b[i] - mean_a[i]) * share;
 }
 
-static int add_moments(struct stats *s, uint32_t layer, size_t n, size_t n_first, const float *x[2])
+static int stats_add_moments(struct stats *s, uint32_t layer, size_t n, size_t n_first, const float *x[2])
 {
     const struct geometry *g = &s->o.geometry;
     size_t d = g->d, stride = g->n_kv_heads * d;
     _cleanup_(freep) double *scatter = malloc(d * d * sizeof(*scatter));
     _cleanup_(freep) float *floats = malloc((d * d + BLOCK_ROWS * d) * sizeof(*floats));
-    struct moments m = {.scatter = scatter, .product = floats};
+    struct stats_moments m = {.scatter = scatter, .product = floats};
 
     if (!scatter || !floats)
         return -ENOMEM;
@@ -254,7 +254,7 @@ static int add_moments(struct stats *s, uint32_t layer, size_t n, size_t n_first
         for (int side = SIDE_K; side <= SIDE_V; side++) {
             uint32_t hs = head_side_index(g, layer, h, (enum side) side);
 
-            window_moments(&m, x[side] + n_first * stride + h * d, n - n_first, d, stride);
+            stats_window_moments(&m, x[side] + n_first * stride + h * d, n - n_first, d, stride);
             stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * d * d, n - n_first,
                                 m.mean, m.scatter);
         }
@@ -272,13 +272,13 @@ int stats_add_query(struct stats *s, uint32_t layer, size_t n, size_t n_first, c
     for (uint32_t h = 0; h < g->n_heads; h++) {
         size_t kv = (size_t) layer * g->n_kv_heads + h / geometry_group(g);
 
-        add_gram(s->query + kv * d * d, q + n_first * stride + h * d, n - n_first, d, stride, product);
+        stats_add_gram(s->query + kv * d * d, q + n_first * stride + h * d, n - n_first, d, stride, product);
     }
     return 0;
 }
 
-static int check_finite(const char *what, uint32_t layer, size_t n, uint32_t n_heads, size_t d,
-                        const float *x, struct errmsg *e)
+static int stats_check_finite(const char *what, uint32_t layer, size_t n, uint32_t n_heads, size_t d,
+                              const float *x, struct errmsg *e)
 {
     for (size_t i = 0; i < n * n_heads * d; i++)
         if (!isfinite(x[i]))
@@ -288,7 +288,7 @@ static int check_finite(const char *what, uint32_t layer, size_t n, uint32_t n_h
 }
 
 /* The output metric divides by it. */
-static int check_residual(uint32_t layer, size_t n, const float *residual, struct errmsg *e)
+static int stats_check_residual(uint32_t layer, size_t n, const float *residual, struct errmsg *e)
 {
     for (size_t t = 0; t < n; t++)
         if (!isfinite(residual[t]) || residual[t] <= 0)
@@ -299,8 +299,8 @@ static int check_residual(uint32_t layer, size_t n, const float *residual, struc
 }
 
 /* Whether this call continues the window, or may begin one. */
-static int check_order(const struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n,
-                       struct errmsg *e)
+static int stats_check_order(const struct stats *s, uint64_t document, uint64_t position, uint32_t layer,
+                             size_t n, struct errmsg *e)
 {
     const struct window *w = &s->window;
 
@@ -321,8 +321,8 @@ static int check_order(const struct stats *s, uint64_t document, uint64_t positi
     return 0;
 }
 
-static int add_layer(struct stats *s, uint32_t layer, const float *q, const float *const x[2],
-                     const float *residual)
+static int stats_append_layer(struct stats *s, uint32_t layer, const float *q, const float *const x[2],
+                              const float *residual)
 {
     const struct window *w = &s->window;
     const float *rows[2] = {x[0], x[1]};
@@ -331,7 +331,7 @@ static int add_layer(struct stats *s, uint32_t layer, const float *q, const floa
     stats_sample_copy(s, layer, x);
     if (w->n <= w->n_first) /* nothing but sinks */
         return 0;
-    r = add_moments(s, layer, w->n, w->n_first, rows);
+    r = stats_add_moments(s, layer, w->n, w->n_first, rows);
     if (r < 0 || !stats_wants_queries(s))
         return r;
     r = stats_add_query(s, layer, w->n, w->n_first, q);
@@ -346,7 +346,7 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
 {
     const struct geometry *g = &s->o.geometry;
     struct window *w = &s->window;
-    int r = check_order(s, document, position, layer, n, e);
+    int r = stats_check_order(s, document, position, layer, n, e);
 
     if (r < 0)
         return r;
@@ -354,10 +354,10 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
         return fail(e, -EINVAL, "the metrics need the queries of layer %u", layer);
     if (s->o.want_output && !residual)
         return fail(e, -EINVAL, "the output metric needs the residual stream of layer %u", layer);
-    if ((q && (r = check_finite("a query", layer, n, g->n_heads, g->d, q, e)) < 0) ||
-        (r = check_finite("a key", layer, n, g->n_kv_heads, g->d, k, e)) < 0 ||
-        (r = check_finite("a value", layer, n, g->n_kv_heads, g->d, v, e)) < 0 ||
-        (residual && (r = check_residual(layer, n, residual, e)) < 0)) {
+    if ((q && (r = stats_check_finite("a query", layer, n, g->n_heads, g->d, q, e)) < 0) ||
+        (r = stats_check_finite("a key", layer, n, g->n_kv_heads, g->d, k, e)) < 0 ||
+        (r = stats_check_finite("a value", layer, n, g->n_kv_heads, g->d, v, e)) < 0 ||
+        (residual && (r = stats_check_residual(layer, n, residual, e)) < 0)) {
         s->spoiled = layer > 0;
         return r;
     }
@@ -370,7 +370,7 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
         if (r < 0)
             return r;
     }
-    r = add_layer(s, layer, q, (const float *[2]){k, v}, residual);
+    r = stats_append_layer(s, layer, q, (const float *[2]){k, v}, residual);
     if (r < 0) {
         s->spoiled = true;
         return fail(e, r, "out of memory for the statistics of layer %u", layer);

@@ -24,7 +24,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-en
 
 /* Sections and size that a header implies. No overflow: every factor is bounded by geometry_validate() and
  * the limits of stats_alloc(). */
-static void lay_out(struct stats_header *h)
+static void stats_file_lay_out(struct stats_header *h)
 {
     uint64_t n_hs = (uint64_t) h->n_layers * h->n_kv_heads * 2, dd = (uint64_t) h->d * h->d * sizeof(double);
     uint64_t off = sizeof(*h);
@@ -49,7 +49,7 @@ static void lay_out(struct stats_header *h)
     h->file_bytes = off + DIGEST_BYTES;
 }
 
-static void make_header(const struct stats *s, struct stats_header *ret)
+static void stats_file_make_header(const struct stats *s, struct stats_header *ret)
 {
     const struct geometry *g = &s->o.geometry;
 
@@ -78,19 +78,19 @@ static void make_header(const struct stats *s, struct stats_header *ret)
     geometry_digest(g, ret->geometry_digest);
     memcpy(ret->model_name, s->o.model_name,
            strlen(s->o.model_name) + 1); /* stats_alloc() saw the terminator */
-    lay_out(ret);
+    stats_file_lay_out(ret);
 }
 
 /* ---- writing ---- */
 
 /* Bytes go into the hash and, if there is one, the file. */
-struct writer {
+struct stats_file_writer {
     crypto_hash_sha256_state sha;
     struct atomic_file *file; /* or NULL */
     size_t at;
 };
 
-static void put(struct writer *w, const void *bytes, size_t n)
+static void stats_file_put(struct stats_file_writer *w, const void *bytes, size_t n)
 {
     (void) crypto_hash_sha256_update(&w->sha, bytes, n);
     if (w->file)
@@ -98,18 +98,18 @@ static void put(struct writer *w, const void *bytes, size_t n)
     w->at += n;
 }
 
-static void put_section(struct writer *w, const struct stats_header *h, enum stats_section_id section,
-                        const void *bytes)
+static void stats_file_put_section(struct stats_file_writer *w, const struct stats_header *h,
+                                   enum stats_section_id section, const void *bytes)
 {
     static const uint8_t zeros[STATS_SECTION_ALIGN];
 
     if (h->sections[section].bytes > 0)
-        put(w, bytes, (size_t) h->sections[section].bytes);
-    put(w, zeros, -w->at & (STATS_SECTION_ALIGN - 1));
+        stats_file_put(w, bytes, (size_t) h->sections[section].bytes);
+    stats_file_put(w, zeros, -w->at & (STATS_SECTION_ALIGN - 1));
 }
 
-static int write_all(const struct stats *s, const struct stats_header *h, struct writer *w,
-                     uint8_t *ret_digest)
+static int stats_file_write_all(const struct stats *s, const struct stats_header *h,
+                                struct stats_file_writer *w, uint8_t *ret_digest)
 {
     size_t d = s->o.geometry.d;
     _cleanup_(freep) size_t *slots = calloc(s->n_held + 1, sizeof(*slots));
@@ -122,28 +122,28 @@ static int write_all(const struct stats *s, const struct stats_header *h, struct
     for (size_t i = 0; i < s->n_held; i++)
         ids[i] = s->ids[slots[i]];
     (void) crypto_hash_sha256_init(&w->sha);
-    put(w, h, sizeof(*h));
-    put_section(w, h, SECTION_FREQ, s->o.geometry.freq);
-    put_section(w, h, SECTION_MEAN, s->mean);
-    put_section(w, h, SECTION_SCATTER, s->scatter);
-    put_section(w, h, SECTION_QUERY, s->query);
-    put_section(w, h, SECTION_METRIC, s->metric);
-    put_section(w, h, SECTION_OUTPUT, s->output);
-    put_section(w, h, SECTION_FISHER, s->fisher);
-    put_section(w, h, SECTION_DEPTH, s->depth);
-    put_section(w, h, SECTION_SOURCES, s->sources);
-    put_section(w, h, SECTION_IDS, ids);
+    stats_file_put(w, h, sizeof(*h));
+    stats_file_put_section(w, h, SECTION_FREQ, s->o.geometry.freq);
+    stats_file_put_section(w, h, SECTION_MEAN, s->mean);
+    stats_file_put_section(w, h, SECTION_SCATTER, s->scatter);
+    stats_file_put_section(w, h, SECTION_QUERY, s->query);
+    stats_file_put_section(w, h, SECTION_METRIC, s->metric);
+    stats_file_put_section(w, h, SECTION_OUTPUT, s->output);
+    stats_file_put_section(w, h, SECTION_FISHER, s->fisher);
+    stats_file_put_section(w, h, SECTION_DEPTH, s->depth);
+    stats_file_put_section(w, h, SECTION_SOURCES, s->sources);
+    stats_file_put_section(w, h, SECTION_IDS, ids);
     for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry); hs++)
         for (size_t i = 0; i < s->n_held; i++)
-            put(w, stats_sample_rows(s, hs) + slots[i] * d, d * sizeof(float));
-    put(w, zeros, -w->at & (STATS_SECTION_ALIGN - 1));
+            stats_file_put(w, stats_sample_rows(s, hs) + slots[i] * d, d * sizeof(float));
+    stats_file_put(w, zeros, -w->at & (STATS_SECTION_ALIGN - 1));
     (void) crypto_hash_sha256_final(&w->sha, ret_digest);
     return 0;
 }
 
 int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e)
 {
-    struct writer w = {.file = NULL};
+    struct stats_file_writer w = {.file = NULL};
     struct stats_header h;
     int r = stats_check_complete(s, e);
 
@@ -153,8 +153,8 @@ int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES],
         memcpy(ret_digest, s->moments_digest, DIGEST_BYTES);
         return 0;
     }
-    make_header(s, &h);
-    r = write_all(s, &h, &w, ret_digest);
+    stats_file_make_header(s, &h);
+    r = stats_file_write_all(s, &h, &w, ret_digest);
     return r < 0 ? fail(e, r, "out of memory for the digest of the statistics") : 0;
 }
 
@@ -162,13 +162,13 @@ uint64_t stats_file_bytes(const struct stats *s)
 {
     struct stats_header h;
 
-    make_header(s, &h);
+    stats_file_make_header(s, &h);
     return h.file_bytes;
 }
 
 int stats_put(const struct stats *s, struct atomic_file *f, struct errmsg *e)
 {
-    struct writer w = {.file = f};
+    struct stats_file_writer w = {.file = f};
     uint8_t digest[DIGEST_BYTES];
     struct stats_header h;
     int r = stats_check_complete(s, e);
@@ -177,8 +177,8 @@ int stats_put(const struct stats *s, struct atomic_file *f, struct errmsg *e)
         return r;
     if (s->cross)
         return fail(e, -EINVAL, "statistics made of moments have no file of their own: save the moments");
-    make_header(s, &h);
-    r = write_all(s, &h, &w, digest);
+    stats_file_make_header(s, &h);
+    r = stats_file_write_all(s, &h, &w, digest);
     if (r < 0)
         return fail(e, r, "out of memory for writing statistics");
     atomic_file_put(f, digest, sizeof(digest));
@@ -199,7 +199,7 @@ int stats_save(const struct stats *s, const char *path, struct errmsg *e)
 
 /* ---- reading ---- */
 
-static bool all_zero(const uint8_t *p, size_t n)
+static bool stats_file_all_zero(const uint8_t *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (p[i] != 0)
@@ -207,7 +207,7 @@ static bool all_zero(const uint8_t *p, size_t n)
     return true;
 }
 
-static int check_header(const struct stats_header *h, size_t n_bytes, struct errmsg *e)
+static int stats_file_check_header(const struct stats_header *h, size_t n_bytes, struct errmsg *e)
 {
     struct stats_header expected = *h;
 
@@ -230,9 +230,9 @@ static int check_header(const struct stats_header *h, size_t n_bytes, struct err
                     (unsigned long long) h->n_sources, STATS_SOURCES_MAX);
     if (((h->flags & STATS_FLAG_FISHER) != 0) != (h->n_fisher > 0))
         return fail(e, -EBADMSG, "statistics file whose gradient count and flags disagree");
-    if (!all_zero(h->zero, sizeof(h->zero)))
+    if (!stats_file_all_zero(h->zero, sizeof(h->zero)))
         return fail(e, -EBADMSG, "statistics file with bytes where its header has none");
-    lay_out(&expected);
+    stats_file_lay_out(&expected);
     if (memcmp(&expected, h, sizeof(*h)) != 0)
         return fail(e, -EBADMSG, "statistics file whose sections are not where its header puts them");
     if (h->file_bytes != n_bytes)
@@ -244,24 +244,24 @@ static int check_header(const struct stats_header *h, size_t n_bytes, struct err
 
 /* Nothing hides in a file: after the name and between sections stand zeros, so that one set of statistics has
  * one encoding and its digest can be its name. */
-static int check_gaps(const struct stats_header *h, const uint8_t *bytes, struct errmsg *e)
+static int stats_file_check_gaps(const struct stats_header *h, const uint8_t *bytes, struct errmsg *e)
 {
     size_t name = strnlen(h->model_name, sizeof(h->model_name));
 
-    if (!all_zero((const uint8_t *) h->model_name + name, sizeof(h->model_name) - name))
+    if (!stats_file_all_zero((const uint8_t *) h->model_name + name, sizeof(h->model_name) - name))
         return fail(e, -EBADMSG, "statistics file with bytes after the model's name");
     for (size_t i = 0; i < N_SECTIONS; i++) {
         uint64_t end = h->sections[i].offset + h->sections[i].bytes;
         uint64_t next = i + 1 < N_SECTIONS ? h->sections[i + 1].offset : h->file_bytes - DIGEST_BYTES;
 
-        if (!all_zero(bytes + end, (size_t) (next - end)))
+        if (!stats_file_all_zero(bytes + end, (size_t) (next - end)))
             return fail(e, -EBADMSG, "statistics file with bytes between its sections");
     }
     return 0;
 }
 
-static int read_options(const struct stats_header *h, const uint8_t *bytes, struct stats_options *ret,
-                        struct errmsg *e)
+static int stats_file_read_options(const struct stats_header *h, const uint8_t *bytes,
+                                   struct stats_options *ret, struct errmsg *e)
 {
     struct stats_options o = {
         .geometry = {.n_layers = h->n_layers,
@@ -297,7 +297,7 @@ static int read_options(const struct stats_header *h, const uint8_t *bytes, stru
     return 0;
 }
 
-static bool doubles_finite(const double *x, size_t n)
+static bool stats_file_doubles_finite(const double *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!isfinite(x[i]))
@@ -305,12 +305,13 @@ static bool doubles_finite(const double *x, size_t n)
     return true;
 }
 
-static int check_matrices(const char *what, const double *sums, size_t n_matrices, size_t d, struct errmsg *e)
+static int stats_file_check_matrices(const char *what, const double *sums, size_t n_matrices, size_t d,
+                                     struct errmsg *e)
 {
     for (size_t m = 0; m < n_matrices; m++) {
         const double *a = sums + m * d * d;
 
-        if (!doubles_finite(a, d * d))
+        if (!stats_file_doubles_finite(a, d * d))
             return fail(e, -EBADMSG, "statistics file: %s %zu is not finite", what, m);
         for (size_t i = 0; i < d; i++)
             for (size_t j = 0; j <= i; j++)
@@ -321,7 +322,8 @@ static int check_matrices(const char *what, const double *sums, size_t n_matrice
     return 0;
 }
 
-static int read_sources(struct stats *s, const struct stats_header *h, const uint8_t *bytes, struct errmsg *e)
+static int stats_file_read_sources(struct stats *s, const struct stats_header *h, const uint8_t *bytes,
+                                   struct errmsg *e)
 {
     for (size_t i = 0; i < h->n_sources; i++) {
         struct stats_source source;
@@ -335,7 +337,7 @@ static int read_sources(struct stats *s, const struct stats_header *h, const uin
     return 0;
 }
 
-static int check_samples(const struct stats *s, struct errmsg *e)
+static int stats_file_check_samples(const struct stats *s, struct errmsg *e)
 {
     size_t per_hs = s->n_held * s->o.geometry.d;
 
@@ -354,8 +356,8 @@ static int check_samples(const struct stats *s, struct errmsg *e)
 }
 
 /* Copies the sections into @s, whose arrays are as large as the header says, and checks what they hold. */
-static int read_sections(struct stats *s, const struct stats_header *h, const uint8_t *bytes,
-                         struct errmsg *e)
+static int stats_file_read_sections(struct stats *s, const struct stats_header *h, const uint8_t *bytes,
+                                    struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     size_t n_hs = head_side_count(g);
@@ -368,25 +370,25 @@ static int read_sections(struct stats *s, const struct stats_header *h, const ui
     for (size_t i = 0; i < N_SECTIONS; i++)
         if (to[i] && h->sections[i].bytes > 0)
             memcpy(to[i], bytes + h->sections[i].offset, (size_t) h->sections[i].bytes);
-    r = read_sources(s, h, bytes, e);
+    r = stats_file_read_sources(s, h, bytes, e);
     if (r < 0)
         return r;
-    if (!doubles_finite(s->mean, n_hs * g->d))
+    if (!stats_file_doubles_finite(s->mean, n_hs * g->d))
         return fail(e, -EBADMSG, "statistics file: a mean is not finite");
     for (size_t i = 0; i < (size_t) g->n_layers * 2; i++)
         if (!isfinite(s->depth[i].kl) || !isfinite(s->depth[i].D) || s->depth[i].kl < 0 || s->depth[i].D < 0)
             return fail(e, -EBADMSG, "statistics file: the depth measurement of layer %zu is not possible",
                         i / 2);
-    r = check_matrices("the covariance of head-side", s->scatter, n_hs, g->d, e);
+    r = stats_file_check_matrices("the covariance of head-side", s->scatter, n_hs, g->d, e);
     if (r == 0 && s->query)
-        r = check_matrices("the query moment of head", s->query, n_hs / 2, g->d, e);
+        r = stats_file_check_matrices("the query moment of head", s->query, n_hs / 2, g->d, e);
     if (r == 0 && s->metric)
-        r = check_matrices("the metric of head-side", s->metric, n_hs, g->d, e);
+        r = stats_file_check_matrices("the metric of head-side", s->metric, n_hs, g->d, e);
     if (r == 0 && s->output)
-        r = check_matrices("the output metric of head-side", s->output, n_hs, g->d, e);
+        r = stats_file_check_matrices("the output metric of head-side", s->output, n_hs, g->d, e);
     if (r == 0 && s->fisher)
-        r = check_matrices("the Fisher metric of head-side", s->fisher, n_hs, g->d, e);
-    return r < 0 ? r : check_samples(s, e);
+        r = stats_file_check_matrices("the Fisher metric of head-side", s->fisher, n_hs, g->d, e);
+    return r < 0 ? r : stats_file_check_samples(s, e);
 }
 
 int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, struct errmsg *e)
@@ -400,15 +402,15 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
     if (n_bytes < sizeof(h) + DIGEST_BYTES)
         return fail(e, -EBADMSG, "not a statistics file: %zu bytes are too few", n_bytes);
     memcpy(&h, bytes, sizeof(h));
-    r = check_header(&h, n_bytes, e);
+    r = stats_file_check_header(&h, n_bytes, e);
     if (r < 0)
         return r;
     (void) crypto_hash_sha256(digest, bytes, n_bytes - DIGEST_BYTES);
     if (memcmp(digest, (const uint8_t *) bytes + n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "the statistics file is damaged: its SHA-256 does not match");
-    r = read_options(&h, bytes, &o, e);
+    r = stats_file_read_options(&h, bytes, &o, e);
     if (r == 0)
-        r = check_gaps(&h, bytes, e);
+        r = stats_file_check_gaps(&h, bytes, e);
     if (r < 0)
         return r;
     r = stats_alloc(&o, h.n_held, &s, e);
@@ -419,7 +421,7 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
     s->n_tokens = h.n_tokens;
     s->n_fisher = h.n_fisher;
     s->n_held = h.n_held;
-    r = read_sections(s, &h, bytes, e);
+    r = stats_file_read_sections(s, &h, bytes, e);
     if (r < 0)
         return r;
     *ret_stats = take_ptr(s);

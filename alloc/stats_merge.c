@@ -18,7 +18,8 @@ int stats_check_complete(const struct stats *s, struct errmsg *e)
 }
 
 /* Names the first difference that makes two statistics no parts of one whole. */
-static int check_same(const struct stats_options *a, const struct stats_options *b, struct errmsg *e)
+static int stats_merge_check_same(const struct stats_options *a, const struct stats_options *b,
+                                  struct errmsg *e)
 {
     uint8_t geometry_a[DIGEST_BYTES], geometry_b[DIGEST_BYTES];
 
@@ -49,7 +50,7 @@ static int check_same(const struct stats_options *a, const struct stats_options 
     return 0;
 }
 
-static void add(double *to, const double *from, size_t n)
+static void stats_merge_add(double *to, const double *from, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         to[i] += from[i];
@@ -66,7 +67,7 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
     if (s == other)
         return fail(e, -EINVAL, "statistics cannot be merged with themselves");
     if ((r = stats_check_complete(s, e)) < 0 || (r = stats_check_complete(other, e)) < 0 ||
-        (r = check_same(&s->o, &other->o, e)) < 0)
+        (r = stats_merge_check_same(&s->o, &other->o, e)) < 0)
         return r;
     if (s->n_tokens > 0 && other->n_tokens > 0 && (s->n_fisher > 0) != (other->n_fisher > 0))
         return fail(e, -EINVAL, "only one of the statistics has gradients");
@@ -84,13 +85,13 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
         stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * dd, other->n_tokens,
                             other->mean + hs * d, other->scatter + hs * dd);
     if (s->query)
-        add(s->query, other->query, n_hs / 2 * dd);
+        stats_merge_add(s->query, other->query, n_hs / 2 * dd);
     if (s->metric)
-        add(s->metric, other->metric, n_hs * dd);
+        stats_merge_add(s->metric, other->metric, n_hs * dd);
     if (s->output)
-        add(s->output, other->output, n_hs * dd);
+        stats_merge_add(s->output, other->output, n_hs * dd);
     if (other->n_fisher > 0)
-        add(s->fisher, other->fisher, n_hs * dd);
+        stats_merge_add(s->fisher, other->fisher, n_hs * dd);
     for (size_t i = 0; i < (size_t) g->n_layers * 2; i++) {
         s->depth[i].kl += other->depth[i].kl;
         s->depth[i].D += other->depth[i].D;

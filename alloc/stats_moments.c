@@ -11,7 +11,7 @@
 #include "base/errmsg.h"
 
 /* Names the first difference; @s NULL: nothing to differ from. */
-static int check_same(const struct moments_options *m, const struct stats *s, struct errmsg *e)
+static int stats_moments_check_same(const struct moments_options *m, const struct stats *s, struct errmsg *e)
 {
     uint8_t geometry_m[DIGEST_BYTES], geometry_s[DIGEST_BYTES];
 
@@ -33,7 +33,7 @@ static int check_same(const struct moments_options *m, const struct stats *s, st
     return stats_check_complete(s, e);
 }
 
-static int digest_of(const struct moments *m, uint8_t *ret_digest)
+static int stats_moments_digest_of(const struct moments *m, uint8_t *ret_digest)
 {
     size_t n = moments_bytes(&moments_get_options(m)->geometry);
     _cleanup_(freep) uint8_t *image = malloc(n);
@@ -46,7 +46,7 @@ static int digest_of(const struct moments *m, uint8_t *ret_digest)
 }
 
 /* One head: its scatters are scaled to the one token count that statistics have. */
-static void take_head(struct stats *s, const struct moments *m, uint32_t layer, uint32_t head)
+static void stats_moments_take_head(struct stats *s, const struct moments *m, uint32_t layer, uint32_t head)
 {
     const struct geometry *g = &s->o.geometry;
     size_t d = g->d, dd = d * d;
@@ -73,30 +73,30 @@ static void take_head(struct stats *s, const struct moments *m, uint32_t layer, 
 }
 
 /* Sums over key positions count as many tokens as the moments do; gradients keep their own count. */
-static void take_sums(double *to, const double *from, size_t n, double scale)
+static void stats_moments_take_sums(double *to, const double *from, size_t n, double scale)
 {
     for (size_t i = 0; from && i < n; i++)
         to[i] = scale * from[i];
 }
 
-static int take_metrics(struct stats *s, const struct stats *from, struct errmsg *e)
+static int stats_moments_take_metrics(struct stats *s, const struct stats *from, struct errmsg *e)
 {
     size_t n_hs = head_side_count(&s->o.geometry), dd = (size_t) s->o.geometry.d * s->o.geometry.d;
     double scale = (double) s->n_tokens / (double) from->n_tokens;
 
     if (from->fisher && stats_want_fisher(s) < 0)
         return fail(e, -ENOMEM, "out of memory for the Fisher metric");
-    take_sums(s->query, from->query, n_hs / 2 * dd, scale);
-    take_sums(s->metric, from->metric, n_hs * dd, scale);
-    take_sums(s->output, from->output, n_hs * dd, scale);
-    take_sums(s->fisher, from->fisher, n_hs * dd, 1);
+    stats_moments_take_sums(s->query, from->query, n_hs / 2 * dd, scale);
+    stats_moments_take_sums(s->metric, from->metric, n_hs * dd, scale);
+    stats_moments_take_sums(s->output, from->output, n_hs * dd, scale);
+    stats_moments_take_sums(s->fisher, from->fisher, n_hs * dd, 1);
     s->n_fisher = from->n_fisher;
     memcpy(s->depth, from->depth, (size_t) s->o.geometry.n_layers * 2 * sizeof(*s->depth));
     s->has_metric_digest = true;
     return stats_digest(from, s->metric_digest, e);
 }
 
-static uint64_t least_count(const struct moments *m, const struct geometry *g)
+static uint64_t stats_moments_least_count(const struct moments *m, const struct geometry *g)
 {
     uint64_t least = UINT64_MAX;
 
@@ -114,7 +114,7 @@ int stats_from_moments(const struct moments *m, const struct stats *metric_from,
     const struct geometry *g = &mo->geometry;
     _cleanup_(stats_freep) struct stats *s = NULL;
     struct stats_options o;
-    int r = check_same(mo, metric_from, e);
+    int r = stats_moments_check_same(mo, metric_from, e);
 
     if (r < 0)
         return r;
@@ -131,16 +131,16 @@ int stats_from_moments(const struct moments *m, const struct stats *metric_from,
     if (r < 0)
         return r;
     s->cross = calloc((size_t) g->n_layers * g->n_kv_heads * g->d * g->d, sizeof(*s->cross));
-    if (!s->cross || digest_of(m, s->moments_digest) < 0)
+    if (!s->cross || stats_moments_digest_of(m, s->moments_digest) < 0)
         return fail(e, -ENOMEM, "out of memory for statistics of moments");
-    s->n_tokens = least_count(m, g);
+    s->n_tokens = stats_moments_least_count(m, g);
     if (s->n_tokens == 0)
         return fail(e, -EINVAL,
                     "the moments are of no token in some layer and head: add all of them before solving");
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < g->n_kv_heads; head++)
-            take_head(s, m, layer, head);
-    r = metric_from ? take_metrics(s, metric_from, e) : 0;
+            stats_moments_take_head(s, m, layer, head);
+    r = metric_from ? stats_moments_take_metrics(s, metric_from, e) : 0;
     if (r < 0)
         return r;
     *ret_stats = take_ptr(s);

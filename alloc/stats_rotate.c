@@ -14,11 +14,11 @@
  * has no direction left after some ten of them; slow planes hardly turn at all. */
 #define POSITIONS_MAX 512
 
-struct phase {
+struct stats_rotate_phase {
     double cos[GEOMETRY_PLANES_MAX], sin[GEOMETRY_PLANES_MAX];
 };
 
-static void phase_at(const struct geometry *g, uint64_t position, struct phase *ret)
+static void stats_rotate_phase_at(const struct geometry *g, uint64_t position, struct stats_rotate_phase *ret)
 {
     for (uint32_t i = 0; i < g->n_rot / 2; i++) {
         ret->cos[i] = cos((double) position * g->freq[i]);
@@ -27,7 +27,8 @@ static void phase_at(const struct geometry *g, uint64_t position, struct phase *
 }
 
 /* x := R x; element i of x stands at x[i * stride]. */
-static void turn(const struct geometry *g, const struct phase *p, double *x, size_t stride)
+static void stats_rotate_turn(const struct geometry *g, const struct stats_rotate_phase *p, double *x,
+                              size_t stride)
 {
     uint32_t half = g->n_rot / 2;
 
@@ -40,7 +41,7 @@ static void turn(const struct geometry *g, const struct phase *p, double *x, siz
 }
 
 /* Mean and centred scatter of the turned samples of one head's keys; the samples are turned in place. */
-static void turn_samples(struct stats *s, uint32_t head_side, double *row)
+static void stats_rotate_turn_samples(struct stats *s, uint32_t head_side, double *row)
 {
     const struct geometry *g = &s->o.geometry;
     size_t d = g->d;
@@ -51,12 +52,12 @@ static void turn_samples(struct stats *s, uint32_t head_side, double *row)
     memset(mean, 0, d * sizeof(*mean));
     memset(scatter, 0, d * d * sizeof(*scatter));
     for (size_t t = 0; t < s->n_held; t++) {
-        struct phase p;
+        struct stats_rotate_phase p;
 
-        phase_at(g, s->ids[t].position, &p);
+        stats_rotate_phase_at(g, s->ids[t].position, &p);
         for (size_t i = 0; i < d; i++)
             row[i] = (double) x[t * d + i];
-        turn(g, &p, row, 1);
+        stats_rotate_turn(g, &p, row, 1);
         for (size_t i = 0; i < d; i++) {
             x[t * d + i] = (float) row[i];
             mean[i] += row[i] / (double) s->n_held;
@@ -73,7 +74,7 @@ static void turn_samples(struct stats *s, uint32_t head_side, double *row)
 }
 
 /* M := mean over sampled positions of R(p) M R(p)'. @scratch: [2, d, d] */
-static void average(const struct stats *s, double *M, double *scratch)
+static void stats_rotate_average(const struct stats *s, double *M, double *scratch)
 {
     const struct geometry *g = &s->o.geometry;
     size_t d = g->d, step = (s->n_held + POSITIONS_MAX - 1) / POSITIONS_MAX, n = 0;
@@ -81,14 +82,14 @@ static void average(const struct stats *s, double *M, double *scratch)
 
     memset(sum, 0, d * d * sizeof(*sum));
     for (size_t t = 0; t < s->n_held; t += step, n++) {
-        struct phase p;
+        struct stats_rotate_phase p;
 
-        phase_at(g, s->ids[t].position, &p);
+        stats_rotate_phase_at(g, s->ids[t].position, &p);
         memcpy(turned, M, d * d * sizeof(*turned));
         for (size_t i = 0; i < d; i++)
-            turn(g, &p, turned + i, d); /* columns */
+            stats_rotate_turn(g, &p, turned + i, d); /* columns */
         for (size_t i = 0; i < d; i++)
-            turn(g, &p, turned + i * d, 1); /* rows */
+            stats_rotate_turn(g, &p, turned + i * d, 1); /* rows */
         for (size_t i = 0; i < d * d; i++)
             sum[i] += turned[i];
     }
@@ -97,13 +98,13 @@ static void average(const struct stats *s, double *M, double *scratch)
             M[i * d + j] = M[j * d + i] = (sum[i * d + j] + sum[j * d + i]) / (2 * (double) n);
 }
 
-static void copy(void *to, const void *from, size_t n, size_t bytes)
+static void stats_rotate_copy(void *to, const void *from, size_t n, size_t bytes)
 {
     if (from)
         memcpy(to, from, n * bytes);
 }
 
-static int duplicate(const struct stats *s, struct stats **ret_stats, struct errmsg *e)
+static int stats_rotate_duplicate(const struct stats *s, struct stats **ret_stats, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
     size_t n_hs = head_side_count(g), d = g->d, dd = d * d;
@@ -117,19 +118,19 @@ static int duplicate(const struct stats *s, struct stats **ret_stats, struct err
     to->n_tokens = s->n_tokens;
     to->n_fisher = s->n_fisher;
     to->n_held = s->n_held;
-    copy(to->mean, s->mean, n_hs * d, sizeof(double));
-    copy(to->scatter, s->scatter, n_hs * dd, sizeof(double));
-    copy(to->query, s->query, n_hs / 2 * dd, sizeof(double));
-    copy(to->metric, s->metric, n_hs * dd, sizeof(double));
-    copy(to->output, s->output, n_hs * dd, sizeof(double));
-    copy(to->fisher, s->fisher, n_hs * dd, sizeof(double));
+    stats_rotate_copy(to->mean, s->mean, n_hs * d, sizeof(double));
+    stats_rotate_copy(to->scatter, s->scatter, n_hs * dd, sizeof(double));
+    stats_rotate_copy(to->query, s->query, n_hs / 2 * dd, sizeof(double));
+    stats_rotate_copy(to->metric, s->metric, n_hs * dd, sizeof(double));
+    stats_rotate_copy(to->output, s->output, n_hs * dd, sizeof(double));
+    stats_rotate_copy(to->fisher, s->fisher, n_hs * dd, sizeof(double));
     for (size_t i = 0; i < s->n_sources; i++)
         if (stats_add_source(to, &s->sources[i], e) < 0)
             return -ENOMEM;
-    copy(to->depth, s->depth, (size_t) g->n_layers * 2, sizeof(*s->depth));
-    copy(to->ids, s->ids, s->n_held, sizeof(*s->ids));
+    stats_rotate_copy(to->depth, s->depth, (size_t) g->n_layers * 2, sizeof(*s->depth));
+    stats_rotate_copy(to->ids, s->ids, s->n_held, sizeof(*s->ids));
     for (uint32_t hs = 0; hs < n_hs; hs++)
-        copy(stats_sample_rows(to, hs), stats_sample_rows(s, hs), s->n_held * d, sizeof(float));
+        stats_rotate_copy(stats_sample_rows(to, hs), stats_sample_rows(s, hs), s->n_held * d, sizeof(float));
     *ret_stats = take_ptr(to);
     return 0;
 }
@@ -147,19 +148,19 @@ int stats_rotated(const struct stats *s, struct stats **ret_stats, struct errmsg
         return fail(e, -EINVAL, "the statistics hold no sampled tokens, which are what is rotated");
     if (!scratch)
         return fail(e, -ENOMEM, "out of memory for statistics of rotated keys");
-    r = duplicate(s, &to, e);
+    r = stats_rotate_duplicate(s, &to, e);
     if (r < 0)
         return r;
     for (uint32_t hs = SIDE_K; hs < head_side_count(&s->o.geometry); hs += 2) {
-        turn_samples(to, hs, scratch);
+        stats_rotate_turn_samples(to, hs, scratch);
         if (to->query)
-            average(to, to->query + hs / 2 * d * d, scratch);
+            stats_rotate_average(to, to->query + hs / 2 * d * d, scratch);
         if (to->metric)
-            average(to, to->metric + hs * d * d, scratch);
+            stats_rotate_average(to, to->metric + hs * d * d, scratch);
         if (to->output)
-            average(to, to->output + hs * d * d, scratch);
+            stats_rotate_average(to, to->output + hs * d * d, scratch);
         if (to->fisher)
-            average(to, to->fisher + hs * d * d, scratch);
+            stats_rotate_average(to, to->fisher + hs * d * d, scratch);
     }
     *ret_stats = take_ptr(to);
     return 0;

@@ -19,7 +19,7 @@ struct candidate {
     bool held;   /* already in a slot; else new */
 };
 
-static void put_le64(uint8_t *p, uint64_t v)
+static void stats_sample_put_le64(uint8_t *p, uint64_t v)
 {
     for (int i = 0; i < 8; i++)
         p[i] = (uint8_t) (v >> 8 * i);
@@ -30,16 +30,16 @@ uint64_t stats_token_hash(uint64_t seed, uint64_t document, uint64_t position)
     uint8_t key[crypto_shorthash_KEYBYTES] = {0}, in[16], out[crypto_shorthash_BYTES];
     uint64_t hash = 0;
 
-    put_le64(key, seed);
-    put_le64(in, document);
-    put_le64(in + 8, position);
+    stats_sample_put_le64(key, seed);
+    stats_sample_put_le64(in, document);
+    stats_sample_put_le64(in + 8, position);
     (void) crypto_shorthash(out, in, sizeof(in), key);
     for (int i = 0; i < 8; i++)
         hash |= (uint64_t) out[i] << 8 * i;
     return hash;
 }
 
-static int compare_candidates(const void *a, const void *b)
+static int stats_sample_compare_candidates(const void *a, const void *b)
 {
     return sample_id_compare(&((const struct candidate *) a)->id, &((const struct candidate *) b)->id);
 }
@@ -78,15 +78,15 @@ int stats_grow_slots(struct stats *s, size_t n_slots)
  * Sorts the candidates, cuts to the slots there are, and gives the new ones among the survivors slots that
  * are free or whose token lost. @ret_picks [n_samples]: rows and slots of the new ones.
  */
-static int assign_slots(struct stats *s, struct candidate *c, size_t n, struct sample_pick *ret_picks,
-                        size_t *ret_n_picks, struct errmsg *e)
+static int stats_sample_assign_slots(struct stats *s, struct candidate *c, size_t n,
+                                     struct sample_pick *ret_picks, size_t *ret_n_picks, struct errmsg *e)
 {
     size_t n_kept = n < s->o.n_samples ? n : s->o.n_samples, n_picks = 0, slot = 0;
     _cleanup_(freep) bool *taken = calloc(s->o.n_samples, sizeof(*taken));
 
     if (!taken || stats_grow_slots(s, n_kept) < 0)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
-    qsort(c, n, sizeof(*c), compare_candidates);
+    qsort(c, n, sizeof(*c), stats_sample_compare_candidates);
     for (size_t i = 1; i < n; i++)
         if (sample_id_compare(&c[i - 1].id, &c[i].id) == 0)
             return fail(e, -EINVAL, "the token at position %llu of document %llu is counted already",
@@ -107,7 +107,7 @@ static int assign_slots(struct stats *s, struct candidate *c, size_t n, struct s
     return 0;
 }
 
-static size_t list_held(const struct stats *s, struct candidate *ret)
+static size_t stats_sample_list_held(const struct stats *s, struct candidate *ret)
 {
     for (size_t i = 0; i < s->n_held; i++)
         ret[i] = (struct candidate){.id = s->ids[i], .from = i, .held = true};
@@ -122,7 +122,7 @@ int stats_sample_draw(struct stats *s, struct errmsg *e)
 
     if (!c)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
-    n = list_held(s, c);
+    n = stats_sample_list_held(s, c);
     for (size_t row = w->n_first; row < w->n; row++) {
         uint64_t position = w->position + row;
 
@@ -134,7 +134,7 @@ int stats_sample_draw(struct stats *s, struct errmsg *e)
     if (stats_grow_slots(s, n < s->o.n_samples ? n : s->o.n_samples) <
         0) /* w->picks too, before it is handed on */
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
-    return assign_slots(s, c, n, w->picks, &w->n_picks, e);
+    return stats_sample_assign_slots(s, c, n, w->picks, &w->n_picks, e);
 }
 
 void stats_sample_copy(struct stats *s, uint32_t layer, const float *const x[2])
@@ -162,10 +162,10 @@ int stats_sample_merge(struct stats *s, const struct stats *other, struct errmsg
 
     if (!c || !picks)
         return fail(e, -ENOMEM, "out of memory for sampled tokens");
-    n = list_held(s, c);
+    n = stats_sample_list_held(s, c);
     for (size_t i = 0; i < other->n_held; i++)
         c[n++] = (struct candidate){.id = other->ids[i], .from = i};
-    r = assign_slots(s, c, n, picks, &n_picks, e);
+    r = stats_sample_assign_slots(s, c, n, picks, &n_picks, e);
     if (r < 0)
         return r;
     for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry); hs++)
@@ -196,7 +196,7 @@ int stats_sort_samples(struct stats *s)
     return 0;
 }
 
-static int compare_slots(const void *a, const void *b, void *ids)
+static int stats_sample_compare_slots(const void *a, const void *b, void *ids)
 {
     const struct sample_id *id = ids;
 
@@ -207,5 +207,5 @@ void stats_sorted_slots(const struct stats *s, size_t *ret_slots)
 {
     for (size_t i = 0; i < s->n_held; i++)
         ret_slots[i] = i;
-    qsort_r(ret_slots, s->n_held, sizeof(*ret_slots), compare_slots, s->ids);
+    qsort_r(ret_slots, s->n_held, sizeof(*ret_slots), stats_sample_compare_slots, s->ids);
 }

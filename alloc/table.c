@@ -26,7 +26,7 @@ struct table_owner {
     struct codec *codecs;
 };
 
-static void owner_free(struct table_owner *o)
+static void table_owner_free(struct table_owner *o)
 {
     if (!o)
         return;
@@ -35,9 +35,9 @@ static void owner_free(struct table_owner *o)
     free(o);
 }
 
-static void owner_freep(struct table_owner **o)
+static void table_owner_freep(struct table_owner **o)
 {
-    owner_free(*o);
+    table_owner_free(*o);
 }
 
 struct table *table_ref(struct table *t)
@@ -56,13 +56,13 @@ struct table *table_unref(struct table *t)
 
     /* release: our reads happen before the free; acquire: the one who frees sees everybody's */
     if (o && atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1)
-        owner_free(o);
+        table_owner_free(o);
     return NULL;
 }
 
 /* ---- parsing ---- */
 
-static int check_frame(const struct table *t, struct errmsg *e)
+static int table_check_frame(const struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
     uint8_t digest[DIGEST_BYTES];
@@ -83,7 +83,7 @@ static int check_frame(const struct table *t, struct errmsg *e)
     return 0;
 }
 
-static bool all_zero(const uint8_t *p, size_t n)
+static bool table_all_zero(const uint8_t *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (p[i] != 0)
@@ -93,7 +93,7 @@ static bool all_zero(const uint8_t *p, size_t n)
 
 /* Sections one after the other, each at the next multiple of 64, zeros between, the digest right after the
  * last. */
-static int check_sections(const struct table *t, struct errmsg *e)
+static int table_check_sections(const struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
     const uint8_t *bytes = t->bytes;
@@ -103,18 +103,18 @@ static int check_sections(const struct table *t, struct errmsg *e)
         size_t off;
 
         if (!checked_align(end, TABLE_ALIGN, &off) || h->sections[i].off != off ||
-            !range_inside(off, h->sections[i].bytes, limit) || !all_zero(bytes + end, off - end))
+            !range_inside(off, h->sections[i].bytes, limit) || !table_all_zero(bytes + end, off - end))
             return fail(e, -EBADMSG, "section %u is not where it must be", i);
         end = off + h->sections[i].bytes;
     }
     if (!checked_align(end, TABLE_ALIGN, &end) || end != limit ||
-        !all_zero(bytes + h->sections[SECTION_GOLDEN].off + h->sections[SECTION_GOLDEN].bytes,
-                  end - h->sections[SECTION_GOLDEN].off - h->sections[SECTION_GOLDEN].bytes))
+        !table_all_zero(bytes + h->sections[SECTION_GOLDEN].off + h->sections[SECTION_GOLDEN].bytes,
+                        end - h->sections[SECTION_GOLDEN].off - h->sections[SECTION_GOLDEN].bytes))
         return fail(e, -EBADMSG, "its sections do not fill it");
     return 0;
 }
 
-static int read_geometry(struct table *t, struct errmsg *e)
+static int table_read_geometry(struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
     struct geometry *g = &t->geometry;
@@ -137,11 +137,11 @@ static int read_geometry(struct table *t, struct errmsg *e)
     return 0;
 }
 
-static int read_header(struct table *t, struct errmsg *e)
+static int table_read_header(struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
 
-    if (h->reserved0 != 0 || !all_zero(h->reserved1, sizeof(h->reserved1)))
+    if (h->reserved0 != 0 || !table_all_zero(h->reserved1, sizeof(h->reserved1)))
         return fail(e, -EBADMSG, "its header uses fields this program does not know");
     if (h->v_from > PREDICT_LAYER)
         return fail(e, -EBADMSG, "it predicts values in way %u, this program knows 0 to %u", h->v_from,
@@ -157,7 +157,7 @@ static int read_header(struct table *t, struct errmsg *e)
     return 0;
 }
 
-static int parse_codecs(struct table_owner *o, struct errmsg *e)
+static int table_parse_codecs(struct table_owner *o, struct errmsg *e)
 {
     size_t n = head_side_count(&o->table.geometry);
 
@@ -172,7 +172,7 @@ static int parse_codecs(struct table_owner *o, struct errmsg *e)
 
 int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, struct errmsg *e)
 {
-    _cleanup_(owner_freep) struct table_owner *o = NULL;
+    _cleanup_(table_owner_freep) struct table_owner *o = NULL;
     struct table *t;
     size_t room;
     int r;
@@ -193,8 +193,9 @@ int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, str
     t->bytes = o->bytes;
     t->n_bytes = n_bytes;
 
-    if ((r = check_frame(t, e)) < 0 || (r = check_sections(t, e)) < 0 || (r = read_header(t, e)) < 0 ||
-        (r = read_geometry(t, e)) < 0 || (r = table_check_levels(t, e)) < 0 || (r = parse_codecs(o, e)) < 0 ||
+    if ((r = table_check_frame(t, e)) < 0 || (r = table_check_sections(t, e)) < 0 ||
+        (r = table_read_header(t, e)) < 0 || (r = table_read_geometry(t, e)) < 0 ||
+        (r = table_check_levels(t, e)) < 0 || (r = table_parse_codecs(o, e)) < 0 ||
         (r = table_check_provenance(t, e)) < 0 || (r = table_check_golden(t, e)) < 0)
         return r;
     *ret_table = &take_ptr(o)->table;

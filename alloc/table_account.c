@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-static bool is_padding(const struct codec *c, uint32_t row, uint32_t d)
+static bool table_account_is_padding(const struct codec *c, uint32_t row, uint32_t d)
 {
     for (uint32_t i = 0; i < d; i++)
         if (c->enc[(size_t) row * d + i] != 0)
@@ -13,21 +13,21 @@ static bool is_padding(const struct codec *c, uint32_t row, uint32_t d)
     return true;
 }
 
-uint32_t codec_rank(const struct codec *c, uint32_t d)
+uint32_t table_codec_rank(const struct codec *c, uint32_t d)
 {
     uint32_t n = 0;
 
     for (uint32_t row = 0; row < c->r; row++)
-        n += !is_padding(c, row, d);
+        n += !table_account_is_padding(c, row, d);
     return n;
 }
 
-uint32_t codec_nominal_bits(const struct codec *c, uint32_t d)
+uint32_t table_codec_nominal_bits(const struct codec *c, uint32_t d)
 {
     uint32_t bits = 0;
 
     for (uint32_t row = 0; row < c->r; row++)
-        bits += is_padding(c, row, d) ? 0 : c->bits[row / 8];
+        bits += table_account_is_padding(c, row, d) ? 0 : c->bits[row / 8];
     return bits;
 }
 
@@ -40,7 +40,7 @@ void table_account(const struct table *t, struct table_account *ret)
     for (uint32_t i = 0; i < head_side_count(g); i++) {
         const struct codec *c = &t->codecs[i];
 
-        ret->nominal_bpd[i % 2] += codec_nominal_bits(c, g->d) / numbers;
+        ret->nominal_bpd[i % 2] += table_codec_nominal_bits(c, g->d) / numbers;
         ret->code_bpd[i % 2] += c->code_bits / numbers;
         ret->fixed_bytes +=
             (2ull * g->d + (uint64_t) c->r * (g->d + c->n_pred) + (uint64_t) c->r_in * g->d) * sizeof(float);
@@ -60,11 +60,11 @@ double table_account_fixed_bpd(const struct table *t, const struct table_account
 
 /* Mean width of the stored coordinates, to whole bits; the width itself where a head has only one. 0: rank 0.
  */
-static long mean_width(const struct codec *c, uint32_t d)
+static long table_account_mean_width(const struct codec *c, uint32_t d)
 {
-    uint32_t rank = codec_rank(c, d);
+    uint32_t rank = table_codec_rank(c, d);
 
-    return rank > 0 ? lround((double) codec_nominal_bits(c, d) / rank) : 0;
+    return rank > 0 ? lround((double) table_codec_nominal_bits(c, d) / rank) : 0;
 }
 
 /* Sums of a correlation; means are subtracted by the caller. */
@@ -72,19 +72,19 @@ struct products {
     double xx, xy, yy;
 };
 
-static double correlation(const struct table *a, const struct table *b, enum side side)
+static double table_account_correlation(const struct table *a, const struct table *b, enum side side)
 {
     uint32_t n = head_side_count(&a->geometry), d = a->geometry.d;
     double mean_a = 0, mean_b = 0;
     struct products p = {0};
 
     for (uint32_t i = side; i < n; i += 2) {
-        mean_a += codec_nominal_bits(&a->codecs[i], d) / (n / 2.0);
-        mean_b += codec_nominal_bits(&b->codecs[i], d) / (n / 2.0);
+        mean_a += table_codec_nominal_bits(&a->codecs[i], d) / (n / 2.0);
+        mean_b += table_codec_nominal_bits(&b->codecs[i], d) / (n / 2.0);
     }
     for (uint32_t i = side; i < n; i += 2) {
-        double x = codec_nominal_bits(&a->codecs[i], d) - mean_a,
-               y = codec_nominal_bits(&b->codecs[i], d) - mean_b;
+        double x = table_codec_nominal_bits(&a->codecs[i], d) - mean_a,
+               y = table_codec_nominal_bits(&b->codecs[i], d) - mean_b;
 
         p.xx += x * x;
         p.xy += x * y;
@@ -111,19 +111,20 @@ void table_compare(const struct table *a, const struct table *b, struct table_co
         unsigned n_half = x->n_half > y->n_half ? x->n_half : y->n_half;
         uint32_t part = COMPARE_PARTS * (i / 2 / g->n_kv_heads) / g->n_layers;
 
-        c->same_width += (mean_width(x, g->d) == mean_width(y, g->d)) / (double) n_heads;
-        c->rank_difference += fabs((double) codec_rank(x, g->d) - codec_rank(y, g->d)) / n_heads;
+        c->same_width +=
+            (table_account_mean_width(x, g->d) == table_account_mean_width(y, g->d)) / (double) n_heads;
+        c->rank_difference += fabs((double) table_codec_rank(x, g->d) - table_codec_rank(y, g->d)) / n_heads;
         for (unsigned h = 0; h < n_half; h++) {
             unsigned bits_x = h < x->n_half ? x->bits[h] : 0, bits_y = h < y->n_half ? y->bits[h] : 0;
 
             tiles[i % 2] += bits_x > 0 || bits_y > 0;
             same[i % 2] += bits_x > 0 && bits_x == bits_y;
         }
-        c->bpd[0][part] += (double) codec_nominal_bits(x, g->d) / in_part[part];
-        c->bpd[1][part] += (double) codec_nominal_bits(y, g->d) / in_part[part];
+        c->bpd[0][part] += (double) table_codec_nominal_bits(x, g->d) / in_part[part];
+        c->bpd[1][part] += (double) table_codec_nominal_bits(y, g->d) / in_part[part];
     }
     for (int side = SIDE_K; side <= SIDE_V; side++) {
-        ret[side].budget_correlation = correlation(a, b, (enum side) side);
+        ret[side].budget_correlation = table_account_correlation(a, b, (enum side) side);
         ret[side].same_half_tiles = tiles[side] ? (double) same[side] / tiles[side] : 1;
     }
 }

@@ -13,10 +13,10 @@
 #include "alloc/table.h"
 
 /* Coordinates of a codec that are not padding: the paper's r. */
-uint32_t codec_rank(const struct codec *c, uint32_t d);
+uint32_t table_codec_rank(const struct codec *c, uint32_t d);
 
 /* Their bits per token: the paper's r b. */
-uint32_t codec_nominal_bits(const struct codec *c, uint32_t d);
+uint32_t table_codec_nominal_bits(const struct codec *c, uint32_t d);
 
 struct table_account {
     double nominal_bpd[2], code_bpd[2]; /* by side: without and with padding */

@@ -43,14 +43,14 @@ struct builder {
     struct codec *codecs;              /* [n_sides] views into bytes */
 };
 
-static void builder_deinit(struct builder *b)
+static void table_build_builder_deinit(struct builder *b)
 {
     free(b->bytes);
     free(b->entries);
     free(b->codecs);
 }
 
-static int bad_codec(const struct builder *b, uint32_t i, const char *what)
+static int table_build_bad_codec(const struct builder *b, uint32_t i, const char *what)
 {
     uint32_t n_kv = b->spec->geometry->n_kv_heads;
 
@@ -60,7 +60,7 @@ static int bad_codec(const struct builder *b, uint32_t i, const char *what)
 
 /* ---- layout ---- */
 
-static int check_spec(struct builder *b)
+static int table_build_check_spec(struct builder *b)
 {
     const struct table_spec *s = b->spec;
     int r;
@@ -80,12 +80,12 @@ static int check_spec(struct builder *b)
     b->n_sides = head_side_count(s->geometry);
     for (uint32_t i = 0; i < b->n_sides; i++)
         if (s->codecs[i].predict && (i % 2 == SIDE_K || s->v_from == PREDICT_NONE))
-            return bad_codec(b, i, "a prediction that the table does not announce");
+            return table_build_bad_codec(b, i, "a prediction that the table does not announce");
     return 0;
 }
 
 /* The K head-sides that V of head-side @i is predicted from: first, first + 2, ... */
-static struct head_run predictors(const struct builder *b, uint32_t i)
+static struct head_run table_build_predictors(const struct builder *b, uint32_t i)
 {
     uint32_t n_kv = b->spec->geometry->n_kv_heads;
     struct head_run run = prediction_heads(b->spec->v_from, n_kv, i / 2 % n_kv);
@@ -93,20 +93,20 @@ static struct head_run predictors(const struct builder *b, uint32_t i)
     return (struct head_run){i / 2 / n_kv * n_kv * 2 + 2 * run.first, i % 2 == SIDE_V ? run.n : 0};
 }
 
-static int lay_out_codec(struct builder *b, uint32_t i)
+static int table_build_lay_out_codec(struct builder *b, uint32_t i)
 {
     const struct codec_spec *c = &b->spec->codecs[i];
     struct table_codec_entry *en = &b->entries[i];
     uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored;
 
     if (c->n_bands > TABLE_HALF_TILES_MAX)
-        return bad_codec(b, i, "more bands than half-tiles");
+        return table_build_bad_codec(b, i, "more bands than half-tiles");
     for (uint32_t k = 0; k < c->n_bands; k++)
         if (c->bands[k].bits > TABLE_BITS_MAX || c->bands[k].n_coords < 1 || c->bands[k].n_coords > 8)
-            return bad_codec(b, i, "a band has an impossible width or size");
+            return table_build_bad_codec(b, i, "a band has an impossible width or size");
     stored = band_order(c, order);
     if (stored > table_half_tiles_max(d))
-        return bad_codec(b, i, "more bands with bits than its dimension has half-tiles");
+        return table_build_bad_codec(b, i, "more bands with bits than its dimension has half-tiles");
     en->n_half = (uint16_t) (stored + stored % 2);
     en->r = (uint16_t) (8 * en->n_half);
     for (uint32_t k = 0; k < stored; k++) {
@@ -116,11 +116,12 @@ static int lay_out_codec(struct builder *b, uint32_t i)
     return 0;
 }
 
-/* After lay_out_codec() of all: V's matrices have a column for every K code of heads that may come later. */
-static int lay_out_matrices(struct builder *b, uint32_t i, size_t *cursor)
+/* After table_build_lay_out_codec() of all: V's matrices have a column for every K code of heads that may
+ * come later. */
+static int table_build_lay_out_matrices(struct builder *b, uint32_t i, size_t *cursor)
 {
     struct table_codec_entry *en = &b->entries[i];
-    struct head_run run = predictors(b, i);
+    struct head_run run = table_build_predictors(b, i);
     size_t floats[CODEC_MATRICES];
 
     for (uint32_t h = 0; h < run.n; h++)
@@ -139,7 +140,7 @@ static int lay_out_matrices(struct builder *b, uint32_t i, size_t *cursor)
     return 0;
 }
 
-static int lay_out(struct builder *b)
+static int table_build_lay_out(struct builder *b)
 {
     const struct table_spec *s = b->spec;
     size_t matrices = 0, golden = 0, end = sizeof(struct table_header);
@@ -150,14 +151,14 @@ static int lay_out(struct builder *b)
     if (!b->entries || !b->codecs)
         return -ENOMEM;
     for (uint32_t i = 0; i < b->n_sides; i++) {
-        r = lay_out_codec(b, i);
+        r = table_build_lay_out_codec(b, i);
         if (r < 0)
             return r;
         golden +=
             TABLE_GOLDEN_TOKENS * (b->entries[i].r + (b->entries[i].r + s->geometry->d) * sizeof(float));
     }
     for (uint32_t i = 0; i < b->n_sides; i++) {
-        r = lay_out_matrices(b, i, &matrices);
+        r = table_build_lay_out_matrices(b, i, &matrices);
         if (r < 0)
             return r;
     }
@@ -180,12 +181,12 @@ static int lay_out(struct builder *b)
 
 /* ---- filling ---- */
 
-static uint8_t *section(const struct builder *b, enum table_section s)
+static uint8_t *table_build_section(const struct builder *b, enum table_section s)
 {
     return b->bytes + b->sections[s].off;
 }
 
-static void fill_header(struct builder *b)
+static void table_build_fill_header(struct builder *b)
 {
     const struct geometry *g = b->spec->geometry;
     struct table_header h = {
@@ -206,14 +207,15 @@ static void fill_header(struct builder *b)
     memcpy(h.model_digest, b->spec->model_digest, DIGEST_BYTES);
     memcpy(h.sections, b->sections, sizeof(h.sections));
     memcpy(b->bytes, &h, sizeof(h));
-    memcpy(section(b, SECTION_FREQ), g->freq, b->sections[SECTION_FREQ].bytes);
-    memcpy(section(b, SECTION_CODECS), b->entries, b->sections[SECTION_CODECS].bytes);
-    memcpy(section(b, SECTION_PROVENANCE), b->spec->provenance, b->sections[SECTION_PROVENANCE].bytes);
+    memcpy(table_build_section(b, SECTION_FREQ), g->freq, b->sections[SECTION_FREQ].bytes);
+    memcpy(table_build_section(b, SECTION_CODECS), b->entries, b->sections[SECTION_CODECS].bytes);
+    memcpy(table_build_section(b, SECTION_PROVENANCE), b->spec->provenance,
+           b->sections[SECTION_PROVENANCE].bytes);
 }
 
-static void fill_levels(struct builder *b)
+static void table_build_fill_levels(struct builder *b)
 {
-    float *p = (float *) (void *) section(b, SECTION_LEVELS);
+    float *p = (float *) (void *) table_build_section(b, SECTION_LEVELS);
 
     for (unsigned side = 0; side < 2; side++)
         for (unsigned bits = 1; bits <= TABLE_BITS_MAX; bits++) {
@@ -228,8 +230,8 @@ static void fill_levels(struct builder *b)
 }
 
 /* Copies columns [d, n] of @from (row stride n_from, first column c_from) times @scale to columns of @to. */
-static void put_columns(float *to, size_t n_to, size_t c_to, const double *from, size_t n_from, size_t c_from,
-                        size_t n, uint32_t d, double scale)
+static void table_build_put_columns(float *to, size_t n_to, size_t c_to, const double *from, size_t n_from,
+                                    size_t c_from, size_t n, uint32_t d, double scale)
 {
     for (uint32_t i = 0; i < d; i++)
         for (size_t j = 0; j < n; j++)
@@ -241,7 +243,7 @@ struct matrices {
     float *enc_mean, *enc, *enc_k, *mean, *dec;
 };
 
-static struct matrices matrices_of(const struct builder *b, uint32_t i)
+static struct matrices table_build_matrices_of(const struct builder *b, uint32_t i)
 {
     const struct codec *c = &b->codecs[i];
 
@@ -250,7 +252,7 @@ static struct matrices matrices_of(const struct builder *b, uint32_t i)
 }
 
 /* Bands in stored order: rows of enc; columns of dec after those of P, steps folded in. */
-static void fill_bands(const struct builder *b, uint32_t i, struct matrices m)
+static void table_build_fill_bands(const struct builder *b, uint32_t i, struct matrices m)
 {
     const struct codec_spec *c = &b->spec->codecs[i];
     uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored = band_order(c, order);
@@ -260,15 +262,16 @@ static void fill_bands(const struct builder *b, uint32_t i, struct matrices m)
 
         for (size_t j = 0; j < (size_t) band->n_coords * d; j++)
             m.enc[(size_t) 8 * k * d + j] = (float) band->enc[j];
-        put_columns(m.dec, b->codecs[i].r_in, b->codecs[i].n_pred + 8 * k, band->dec, band->n_coords, 0,
-                    band->n_coords, d, (double) b->spec->levels[i % 2][band->bits].step);
+        table_build_put_columns(m.dec, b->codecs[i].r_in, b->codecs[i].n_pred + 8 * k, band->dec,
+                                band->n_coords, 0, band->n_coords, d,
+                                (double) b->spec->levels[i % 2][band->bits].step);
     }
 }
 
 /* The coordinates in P, of all heads that V of head-side @i is predicted from. */
-static size_t predicting_coords(const struct builder *b, uint32_t i)
+static size_t table_build_predicting_coords(const struct builder *b, uint32_t i)
 {
-    struct head_run run = predictors(b, i);
+    struct head_run run = table_build_predictors(b, i);
     size_t n = 0;
 
     for (uint32_t h = 0; h < run.n; h++) {
@@ -282,11 +285,11 @@ static size_t predicting_coords(const struct builder *b, uint32_t i)
 
 /* Columns of @from [rows, coords] from K's z to columns of @to [rows, cols] from K's codes: K's steps folded
  * in, zero columns where K's bands are padded. */
-static void fill_prediction(const struct builder *b, uint32_t i, const double *from, uint32_t rows, float *to,
-                            size_t cols)
+static void table_build_fill_prediction(const struct builder *b, uint32_t i, const double *from,
+                                        uint32_t rows, float *to, size_t cols)
 {
-    struct head_run run = predictors(b, i);
-    size_t n = predicting_coords(b, i), coord = 0, col = 0;
+    struct head_run run = table_build_predictors(b, i);
+    size_t n = table_build_predicting_coords(b, i), coord = 0, col = 0;
 
     for (uint32_t h = 0; h < run.n; h++) {
         const struct codec_spec *k = &b->spec->codecs[run.first + 2 * h];
@@ -295,8 +298,8 @@ static void fill_prediction(const struct builder *b, uint32_t i, const double *f
         for (uint32_t j = 0; j < stored; j++) {
             const struct band_spec *band = &k->bands[order[j]];
 
-            put_columns(to, cols, col + 8 * j, from, n, coord, band->n_coords, rows,
-                        (double) b->spec->levels[SIDE_K][band->bits].step);
+            table_build_put_columns(to, cols, col + 8 * j, from, n, coord, band->n_coords, rows,
+                                    (double) b->spec->levels[SIDE_K][band->bits].step);
             coord += band->n_coords;
         }
         col += b->entries[run.first + 2 * h].r;
@@ -304,12 +307,12 @@ static void fill_prediction(const struct builder *b, uint32_t i, const double *f
 }
 
 /* enc_k = enc P, in binary64 from the spec's own matrices. */
-static int fill_encoder_prediction(const struct builder *b, uint32_t i, struct matrices m)
+static int table_build_fill_encoder_prediction(const struct builder *b, uint32_t i, struct matrices m)
 {
     const struct codec_spec *c = &b->spec->codecs[i];
     const double *P = c->enc_predict ? c->enc_predict : c->predict;
     uint32_t order[TABLE_HALF_TILES_MAX], d = b->spec->geometry->d, stored = band_order(c, order);
-    size_t n = predicting_coords(b, i);
+    size_t n = table_build_predicting_coords(b, i);
     _cleanup_(freep) double *product = calloc((size_t) 8 * n + 1, sizeof(*product));
 
     if (!product)
@@ -322,13 +325,13 @@ static int fill_encoder_prediction(const struct builder *b, uint32_t i, struct m
             for (uint32_t x = 0; x < d; x++)
                 for (size_t j = 0; j < n; j++)
                     product[row * n + j] += band->enc[(size_t) row * d + x] * P[x * n + j];
-        fill_prediction(b, i, product, 8, m.enc_k + (size_t) 8 * k * b->codecs[i].n_pred,
-                        b->codecs[i].n_pred);
+        table_build_fill_prediction(b, i, product, 8, m.enc_k + (size_t) 8 * k * b->codecs[i].n_pred,
+                                    b->codecs[i].n_pred);
     }
     return 0;
 }
 
-static bool all_finite(const float *p, size_t n)
+static bool table_build_all_finite(const float *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!isfinite(p[i]))
@@ -336,39 +339,43 @@ static bool all_finite(const float *p, size_t n)
     return true;
 }
 
-static bool codec_finite(const struct codec *c, uint32_t d)
+static bool table_build_codec_finite(const struct codec *c, uint32_t d)
 {
-    return all_finite(c->mean, d) && all_finite(c->enc_mean, d) && all_finite(c->enc, (size_t) c->r * d) &&
-           all_finite(c->enc_k, (size_t) c->r * c->n_pred) && all_finite(c->dec, (size_t) c->r_in * d);
+    return table_build_all_finite(c->mean, d) && table_build_all_finite(c->enc_mean, d) &&
+           table_build_all_finite(c->enc, (size_t) c->r * d) &&
+           table_build_all_finite(c->enc_k, (size_t) c->r * c->n_pred) &&
+           table_build_all_finite(c->dec, (size_t) c->r_in * d);
 }
 
-static int fill_codec(struct builder *b, uint32_t i)
+static int table_build_fill_codec(struct builder *b, uint32_t i)
 {
     const struct codec_spec *c = &b->spec->codecs[i];
     uint32_t d = b->spec->geometry->d;
     struct matrices m;
     int r = 0;
 
-    table_codec_view(&b->entries[i], d, section(b, SECTION_MATRICES), &b->codecs[i]);
-    m = matrices_of(b, i);
+    table_codec_view(&b->entries[i], d, table_build_section(b, SECTION_MATRICES), &b->codecs[i]);
+    m = table_build_matrices_of(b, i);
     for (uint32_t j = 0; j < d; j++) {
         m.mean[j] = (float) c->mean[j];
         m.enc_mean[j] = (float) (c->enc_mean ? c->enc_mean : c->mean)[j];
     }
-    fill_bands(b, i, m);
+    table_build_fill_bands(b, i, m);
     if (c->predict)
-        fill_prediction(b, i, c->predict, d, m.dec, b->codecs[i].r_in);
+        table_build_fill_prediction(b, i, c->predict, d, m.dec, b->codecs[i].r_in);
     if (c->predict && m.enc_k)
-        r = fill_encoder_prediction(b, i, m);
+        r = table_build_fill_encoder_prediction(b, i, m);
     if (r < 0)
         return r;
-    return codec_finite(&b->codecs[i], d) ? 0 : bad_codec(b, i, "a matrix is not finite in binary32");
+    return table_build_codec_finite(&b->codecs[i], d)
+               ? 0
+               : table_build_bad_codec(b, i, "a matrix is not finite in binary32");
 }
 
 /* ---- golden vectors ---- */
 
 /* splitmix64 of a counter: the same codes for the same table, whoever builds it */
-static uint64_t golden_random(uint64_t *counter)
+static uint64_t table_build_golden_random(uint64_t *counter)
 {
     uint64_t z = (*counter += 0x9e3779b97f4a7c15u);
 
@@ -377,14 +384,14 @@ static uint64_t golden_random(uint64_t *counter)
     return z ^ z >> 31;
 }
 
-static void golden_codes(const struct codec *c, uint64_t *counter, uint8_t *ret)
+static void table_build_golden_codes(const struct codec *c, uint64_t *counter, uint8_t *ret)
 {
     for (unsigned i = 0; i < c->r; i++)
-        ret[i] = (uint8_t) (golden_random(counter) >> 32 & ((1u << c->bits[i / 8]) - 1));
+        ret[i] = (uint8_t) (table_build_golden_random(counter) >> 32 & ((1u << c->bits[i / 8]) - 1));
 }
 
 /* Sums to binary32. */
-static void put_sums(const struct table_sums sums[2], uint32_t n_k, uint32_t n_v, float *out)
+static void table_build_put_sums(const struct table_sums sums[2], uint32_t n_k, uint32_t n_v, float *out)
 {
     for (uint32_t i = 0; i < n_k; i++)
         out[i] = (float) sums[SIDE_K].x[i];
@@ -393,8 +400,8 @@ static void put_sums(const struct table_sums sums[2], uint32_t n_k, uint32_t n_v
 }
 
 /* One token of one head; moves @p, which starts with its V codes. */
-static int fill_golden_head(const struct builder *b, const struct table *t, uint32_t hs_k,
-                            const uint8_t *codes_k, uint8_t **p)
+static int table_build_fill_golden_head(const struct builder *b, const struct table *t, uint32_t hs_k,
+                                        const uint8_t *codes_k, uint8_t **p)
 {
     uint32_t n_kv = t->geometry.n_kv_heads, layer = hs_k / 2 / n_kv, head = hs_k / 2 % n_kv,
              d = t->geometry.d;
@@ -404,41 +411,41 @@ static int fill_golden_head(const struct builder *b, const struct table *t, uint
     struct table_sums sums[2];
 
     table_decode_head(t, layer, head, codes_k, *p, sums);
-    put_sums(sums, d, d, out);
+    table_build_put_sums(sums, d, d, out);
     table_encode_head(t, layer, head, codes_k, x, sums);
-    put_sums(sums, k->r, v->r, out + 2 * (size_t) d);
-    if (!all_finite(out, 2 * (size_t) d + k->r + v->r))
-        return bad_codec(b, hs_k, "golden vectors are not finite in binary32");
+    table_build_put_sums(sums, k->r, v->r, out + 2 * (size_t) d);
+    if (!table_build_all_finite(out, 2 * (size_t) d + k->r + v->r))
+        return table_build_bad_codec(b, hs_k, "golden vectors are not finite in binary32");
     *p += table_golden_head_bytes(k, v, d);
     return 0;
 }
 
 /* One token of layer @layer; moves @p. */
-static int fill_golden_token(const struct builder *b, const struct table *t, uint32_t layer,
-                             uint64_t *counter, uint8_t **p)
+static int table_build_fill_golden_token(const struct builder *b, const struct table *t, uint32_t layer,
+                                         uint64_t *counter, uint8_t **p)
 {
     uint32_t n_kv = t->geometry.n_kv_heads, first = layer * n_kv * 2;
     const uint8_t *codes_k = *p;
 
     for (uint32_t hs = first; hs < first + 2 * n_kv; hs += 2) {
-        golden_codes(&b->codecs[hs], counter, *p);
+        table_build_golden_codes(&b->codecs[hs], counter, *p);
         *p += b->codecs[hs].r;
     }
     for (uint32_t hs = first; hs < first + 2 * n_kv; hs += 2) {
         int r;
 
-        golden_codes(&b->codecs[hs + 1], counter, *p);
-        r = fill_golden_head(b, t, hs, codes_k, p);
+        table_build_golden_codes(&b->codecs[hs + 1], counter, *p);
+        r = table_build_fill_golden_head(b, t, hs, codes_k, p);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int fill_golden(struct builder *b)
+static int table_build_fill_golden(struct builder *b)
 {
     struct table t = {.geometry = *b->spec->geometry, .v_from = b->spec->v_from, .codecs = b->codecs};
-    uint8_t *p = section(b, SECTION_GOLDEN);
+    uint8_t *p = table_build_section(b, SECTION_GOLDEN);
     uint64_t counter = 0;
 
     memcpy(t.levels, b->spec->levels, sizeof(t.levels));
@@ -446,7 +453,7 @@ static int fill_golden(struct builder *b)
     memset(&t.levels[SIDE_V][0], 0, sizeof(t.levels[SIDE_V][0]));
     for (uint32_t layer = 0; layer < t.geometry.n_layers; layer++)
         for (unsigned token = 0; token < TABLE_GOLDEN_TOKENS; token++) {
-            int r = fill_golden_token(b, &t, layer, &counter, &p);
+            int r = table_build_fill_golden_token(b, &t, layer, &counter, &p);
 
             if (r < 0)
                 return r;
@@ -456,23 +463,23 @@ static int fill_golden(struct builder *b)
 
 int table_build(const struct table_spec *s, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e)
 {
-    _cleanup_(builder_deinit) struct builder b = {.spec = s, .e = e};
+    _cleanup_(table_build_builder_deinit) struct builder b = {.spec = s, .e = e};
     struct table *t = NULL;
     int r;
 
-    if ((r = check_spec(&b)) < 0 || (r = lay_out(&b)) < 0)
+    if ((r = table_build_check_spec(&b)) < 0 || (r = table_build_lay_out(&b)) < 0)
         return r;
     b.bytes = calloc(1, b.n_bytes);
     if (!b.bytes)
         return fail(e, -ENOMEM, "out of memory: the table has %zu bytes", b.n_bytes);
-    fill_header(&b);
-    fill_levels(&b);
+    table_build_fill_header(&b);
+    table_build_fill_levels(&b);
     for (uint32_t i = 0; i < b.n_sides; i++) {
-        r = fill_codec(&b, i);
+        r = table_build_fill_codec(&b, i);
         if (r < 0)
             return r;
     }
-    r = fill_golden(&b);
+    r = table_build_fill_golden(&b);
     if (r < 0)
         return r;
     (void) crypto_hash_sha256(b.bytes + b.n_bytes - DIGEST_BYTES, b.bytes, b.n_bytes - DIGEST_BYTES);

@@ -43,14 +43,14 @@ struct where {
     enum side side;
 };
 
-static int bad_codec(struct errmsg *e, struct where w, const char *what)
+static int table_check_bad_codec(struct errmsg *e, struct where w, const char *what)
 {
     return fail(e, -EBADMSG, "codec of layer %u, head %u, side %c: %s", w.layer, w.head, side_letter[w.side],
                 what);
 }
 
 /* Half-tiles in descending width, an even number of them, made even by at most one empty one. */
-static bool bits_valid(const struct table_codec_entry *c, uint32_t d)
+static bool table_check_bits_valid(const struct table_codec_entry *c, uint32_t d)
 {
     unsigned sum = 0;
 
@@ -67,8 +67,8 @@ static bool bits_valid(const struct table_codec_entry *c, uint32_t d)
 }
 
 /* Moves @cursor past the matrices of a codec, which must start there and lie inside the section. */
-static bool take_matrices(size_t *cursor, const struct table_codec_entry *entry, uint32_t d,
-                          size_t section_bytes)
+static bool table_check_take_matrices(size_t *cursor, const struct table_codec_entry *entry, uint32_t d,
+                                      size_t section_bytes)
 {
     size_t floats[CODEC_MATRICES];
 
@@ -85,7 +85,7 @@ static bool take_matrices(size_t *cursor, const struct table_codec_entry *entry,
     return true;
 }
 
-static bool all_finite(const float *p, size_t n)
+static bool table_check_all_finite(const float *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!isfinite(p[i]))
@@ -94,7 +94,7 @@ static bool all_finite(const float *p, size_t n)
 }
 
 /* Whether rows of enc and enc_k and columns of dec that belong to an empty half-tile are zero. */
-static bool padding_zero(const struct codec *c, uint32_t d)
+static bool table_check_padding_zero(const struct codec *c, uint32_t d)
 {
     if (c->n_half == 0 || c->bits[c->n_half - 1] != 0)
         return true;
@@ -109,10 +109,12 @@ static bool padding_zero(const struct codec *c, uint32_t d)
     return true;
 }
 
-static bool matrices_finite(const struct codec *c, uint32_t d)
+static bool table_check_matrices_finite(const struct codec *c, uint32_t d)
 {
-    return all_finite(c->mean, d) && all_finite(c->enc_mean, d) && all_finite(c->enc, (size_t) c->r * d) &&
-           all_finite(c->enc_k, (size_t) c->r * c->n_pred) && all_finite(c->dec, (size_t) c->r_in * d);
+    return table_check_all_finite(c->mean, d) && table_check_all_finite(c->enc_mean, d) &&
+           table_check_all_finite(c->enc, (size_t) c->r * d) &&
+           table_check_all_finite(c->enc_k, (size_t) c->r * c->n_pred) &&
+           table_check_all_finite(c->dec, (size_t) c->r_in * d);
 }
 
 static int check_codec(const struct table *t, struct where w, const struct table_codec_entry *entry,
@@ -121,26 +123,27 @@ static int check_codec(const struct table *t, struct where w, const struct table
     size_t section_bytes = table_header(t)->sections[SECTION_MATRICES].bytes;
     uint32_t d = t->geometry.d;
 
-    if (!bits_valid(entry, d))
-        return bad_codec(e, w, "its bit widths are inconsistent");
+    if (!table_check_bits_valid(entry, d))
+        return table_check_bad_codec(e, w, "its bit widths are inconsistent");
     if (entry->reserved0 != 0 || entry->reserved1 != 0 || entry->reserved2 != 0)
-        return bad_codec(e, w, "its entry uses fields this program does not know");
+        return table_check_bad_codec(e, w, "its entry uses fields this program does not know");
     if (entry->n_pred != n_pred)
-        return bad_codec(e, w, "it is predicted from the wrong number of codes");
+        return table_check_bad_codec(e, w, "it is predicted from the wrong number of codes");
     if (n_pred > TABLE_PRED_MAX)
-        return bad_codec(e, w, "it is predicted from more codes than are possible");
-    if (!take_matrices(cursor, entry, d, section_bytes))
-        return bad_codec(e, w, "its matrices are not where they must be");
+        return table_check_bad_codec(e, w, "it is predicted from more codes than are possible");
+    if (!table_check_take_matrices(cursor, entry, d, section_bytes))
+        return table_check_bad_codec(e, w, "its matrices are not where they must be");
     table_codec_view(entry, d, table_section(t, SECTION_MATRICES), ret);
-    if (!matrices_finite(ret, d))
-        return bad_codec(e, w, "a matrix is not finite");
-    if (!padding_zero(ret, d))
-        return bad_codec(e, w, "an empty half-tile is not zero");
+    if (!table_check_matrices_finite(ret, d))
+        return table_check_bad_codec(e, w, "a matrix is not finite");
+    if (!table_check_padding_zero(ret, d))
+        return table_check_bad_codec(e, w, "an empty half-tile is not zero");
     return 0;
 }
 
 /* Codes that V of @w is predicted from, by the ranks in the directory, checked or not yet. */
-static size_t predicting_codes(const struct table *t, struct where w, const struct table_codec_entry *entries)
+static size_t table_check_predicting_codes(const struct table *t, struct where w,
+                                           const struct table_codec_entry *entries)
 {
     struct head_run run = table_predictors(t, w.head);
     size_t n = 0;
@@ -159,7 +162,8 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
 
     for (uint32_t i = 0; i < n; i++) {
         struct where w = {i / 2 / t->geometry.n_kv_heads, i / 2 % t->geometry.n_kv_heads, (enum side)(i % 2)};
-        int r = check_codec(t, w, &entries[i], predicting_codes(t, w, entries), &cursor, &ret_codecs[i], e);
+        int r = check_codec(t, w, &entries[i], table_check_predicting_codes(t, w, entries), &cursor,
+                            &ret_codecs[i], e);
 
         if (r < 0)
             return r;
@@ -191,7 +195,7 @@ int table_check_provenance(struct table *t, struct errmsg *e)
 
 /* ---- golden ---- */
 
-static bool codes_valid(const struct codec *c, const uint8_t *codes)
+static bool table_check_codes_valid(const struct codec *c, const uint8_t *codes)
 {
     for (unsigned i = 0; i < c->r; i++)
         if (codes[i] >> c->bits[i / 8] != 0)
@@ -204,7 +208,7 @@ static bool codes_valid(const struct codec *c, const uint8_t *codes)
  * sum has the same terms and may differ by their number (at most 8449) of roundings of 2^-53 of the sum of
  * magnitudes. Together below 2^-23 of it. Subnormal results round to multiples of 2^-149.
  */
-static bool sums_agree(const float *stored, const struct table_sums *s, uint32_t n)
+static bool table_check_sums_agree(const float *stored, const struct table_sums *s, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) /* written so that NaN disagrees */
         if (!(fabs((double) stored[i] - s->x[i]) <= 0x1p-23 * s->magnitude[i] + 0x1p-149))
@@ -222,15 +226,17 @@ static int check_golden_head(const struct table *t, uint32_t layer, uint32_t hea
     const float *const x[2] = {stored, stored + d};
     struct table_sums sums[2];
 
-    if (!codes_valid(v, p))
+    if (!table_check_codes_valid(v, p))
         return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
     table_decode_head(t, layer, head, codes_k, p, sums);
-    if (!sums_agree(x[SIDE_K], &sums[SIDE_K], d) || !sums_agree(x[SIDE_V], &sums[SIDE_V], d))
+    if (!table_check_sums_agree(x[SIDE_K], &sums[SIDE_K], d) ||
+        !table_check_sums_agree(x[SIDE_V], &sums[SIDE_V], d))
         return fail(e, -EBADMSG, "golden codes of layer %u, head %u do not decode to the stored vectors",
                     layer, head);
     table_encode_head(t, layer, head, codes_k, x, sums);
     stored += 2 * d;
-    if (!sums_agree(stored, &sums[SIDE_K], k->r) || !sums_agree(stored + k->r, &sums[SIDE_V], v->r))
+    if (!table_check_sums_agree(stored, &sums[SIDE_K], k->r) ||
+        !table_check_sums_agree(stored + k->r, &sums[SIDE_V], v->r))
         return fail(e, -EBADMSG,
                     "golden vectors of layer %u, head %u do not encode to the stored coordinates", layer,
                     head);
@@ -246,7 +252,7 @@ static int check_golden_token(const struct table *t, uint32_t layer, const uint8
     for (uint32_t head = 0; head < n_kv; head++) {
         const struct codec *k = table_codec(t, layer, head, SIDE_K);
 
-        if (!codes_valid(k, *p))
+        if (!table_check_codes_valid(k, *p))
             return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
         *p += k->r;
     }

@@ -31,13 +31,13 @@ void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const u
         ret->bits[i] = entry->bits[i];
 }
 
-static double level(const struct table *t, const struct codec *c, enum side side, const uint8_t *codes,
-                    unsigned i)
+static double table_codec_level(const struct table *t, const struct codec *c, enum side side,
+                                const uint8_t *codes, unsigned i)
 {
     return (double) t->levels[side][c->bits[i / 8]].value[codes[i]];
 }
 
-static void add(struct table_sums *s, uint32_t i, double term)
+static void table_codec_add(struct table_sums *s, uint32_t i, double term)
 {
     s->x[i] += term;
     s->magnitude[i] += fabs(term);
@@ -47,8 +47,9 @@ static void add(struct table_sums *s, uint32_t i, double term)
  * sums [rows] += sign m c, with c the levels of the K codes that V of @head is predicted from: the first
  * columns of m [rows, cols].
  */
-static void add_predictors(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
-                           double sign, const float *m, uint32_t rows, size_t cols, struct table_sums *sums)
+static void table_codec_add_predictors(const struct table *t, uint32_t layer, uint32_t head,
+                                       const uint8_t *codes_k, double sign, const float *m, uint32_t rows,
+                                       size_t cols, struct table_sums *sums)
 {
     struct head_run run = table_predictors(t, head);
     size_t col = 0;
@@ -57,17 +58,18 @@ static void add_predictors(const struct table *t, uint32_t layer, uint32_t head,
         const struct codec *k = table_codec(t, layer, h, SIDE_K);
 
         for (unsigned j = 0; h >= run.first && j < k->r; j++, col++) {
-            double c = sign * level(t, k, SIDE_K, codes_k, j);
+            double c = sign * table_codec_level(t, k, SIDE_K, codes_k, j);
 
             for (uint32_t i = 0; i < rows; i++)
-                add(sums, i, (double) m[i * cols + col] * c);
+                table_codec_add(sums, i, (double) m[i * cols + col] * c);
         }
         codes_k += k->r;
     }
 }
 
 /* K codes of @head among those of its layer. */
-static const uint8_t *own_codes(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k)
+static const uint8_t *table_codec_own_codes(const struct table *t, uint32_t layer, uint32_t head,
+                                            const uint8_t *codes_k)
 {
     for (uint32_t h = 0; h < head; h++)
         codes_k += table_codec(t, layer, h, SIDE_K)->r;
@@ -77,7 +79,7 @@ static const uint8_t *own_codes(const struct table *t, uint32_t layer, uint32_t 
 void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, const uint8_t *codes_k,
                        const uint8_t *codes_v, struct table_sums ret[2])
 {
-    const uint8_t *const codes[2] = {own_codes(t, layer, head, codes_k), codes_v};
+    const uint8_t *const codes[2] = {table_codec_own_codes(t, layer, head, codes_k), codes_v};
     uint32_t d = t->geometry.d;
 
     for (unsigned side = SIDE_K; side <= SIDE_V; side++) {
@@ -85,14 +87,14 @@ void table_decode_head(const struct table *t, uint32_t layer, uint32_t head, con
 
         ret[side] = (struct table_sums){0};
         for (uint32_t i = 0; i < d; i++)
-            add(&ret[side], i, (double) c->mean[i]);
+            table_codec_add(&ret[side], i, (double) c->mean[i]);
         if (c->n_pred > 0)
-            add_predictors(t, layer, head, codes_k, 1, c->dec, d, c->r_in, &ret[side]);
+            table_codec_add_predictors(t, layer, head, codes_k, 1, c->dec, d, c->r_in, &ret[side]);
         for (unsigned j = 0; j < c->r; j++) {
-            double l = level(t, c, (enum side) side, codes[side], j);
+            double l = table_codec_level(t, c, (enum side) side, codes[side], j);
 
             for (uint32_t i = 0; i < d; i++)
-                add(&ret[side], i, (double) c->dec[(size_t) i * c->r_in + c->n_pred + j] * l);
+                table_codec_add(&ret[side], i, (double) c->dec[(size_t) i * c->r_in + c->n_pred + j] * l);
         }
     }
 }
@@ -108,9 +110,10 @@ void table_encode_head(const struct table *t, uint32_t layer, uint32_t head, con
         ret[side] = (struct table_sums){0};
         for (uint32_t i = 0; i < c->r; i++)
             for (uint32_t j = 0; j < d; j++)
-                add(&ret[side], i,
-                    (double) c->enc[(size_t) i * d + j] * ((double) x[side][j] - (double) c->enc_mean[j]));
+                table_codec_add(&ret[side], i,
+                                (double) c->enc[(size_t) i * d + j] *
+                                    ((double) x[side][j] - (double) c->enc_mean[j]));
         if (c->enc_k)
-            add_predictors(t, layer, head, codes_k, -1, c->enc_k, c->r, c->n_pred, &ret[side]);
+            table_codec_add_predictors(t, layer, head, codes_k, -1, c->enc_k, c->r, c->n_pred, &ret[side]);
     }
 }

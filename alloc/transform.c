@@ -46,7 +46,8 @@ uint64_t seed_mix(uint64_t seed, uint64_t part)
 
 /* Rows [first, first + n) of @rows [d, d] := H times them, each divided by or multiplied with the band's
  * deviation. */
-static void rotate_band(double *rows, size_t d, size_t first, size_t n, const double *H, double factor)
+static void transform_rotate_band(double *rows, size_t d, size_t first, size_t n, const double *H,
+                                  double factor)
 {
     double in[BAND_COORDS];
 
@@ -65,7 +66,7 @@ static void rotate_band(double *rows, size_t d, size_t first, size_t n, const do
 
 /* A band's coordinates share one scale: the square root of their mean variance, which a rotation leaves
  * alone. */
-static void make_bands(struct transform *t, uint64_t seed)
+static void transform_make_bands(struct transform *t, uint64_t seed)
 {
     for (uint32_t b = 0; b < t->n_bands; b++) {
         uint32_t n = band_coords(t, b), first = b * BAND_COORDS;
@@ -75,13 +76,14 @@ static void make_bands(struct transform *t, uint64_t seed)
             sum += t->w[first + i];
         t->scale[b] = sqrt(sum / n);
         rotation_matrix(n, seed_mix(seed, b), H);
-        rotate_band(t->enc, t->d, first, n, H, 1.0 / t->scale[b]);
-        rotate_band(t->dec, t->d, first, n, H, t->scale[b]);
+        transform_rotate_band(t->enc, t->d, first, n, H, 1.0 / t->scale[b]);
+        transform_rotate_band(t->dec, t->d, first, n, H, t->scale[b]);
     }
 }
 
 /* scratch [3 d d]: the roots A, A^-1 and a product. */
-static int fit(struct transform *t, const double *S, const double *M, double ridge, double *scratch)
+static int transform_fit_basis(struct transform *t, const double *S, const double *M, double ridge,
+                               double *scratch)
 {
     size_t d = t->d, dd = d * d;
     double *A = scratch, *inverse = A + dd, *product = inverse + dd;
@@ -121,14 +123,14 @@ int transform_fit(struct transform *t, const double *S, const double *M, uint64_
     scratch = malloc(3 * d * d * sizeof(*scratch));
     if (!scratch)
         return -ENOMEM;
-    r = fit(t, S, M, ridge, scratch);
+    r = transform_fit_basis(t, S, M, ridge, scratch);
     if (r < 0)
         return r;
     while (t->n_coords < d && t->w[t->n_coords] > RANK_FLOOR * t->w[0])
         t->trace += t->w[t->n_coords++];
     memset(t->w + t->n_coords, 0, (d - t->n_coords) * sizeof(double));
     t->n_bands = (t->n_coords + BAND_COORDS - 1) / BAND_COORDS;
-    make_bands(t, seed);
+    transform_make_bands(t, seed);
     return 0;
 }
 

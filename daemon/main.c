@@ -135,7 +135,7 @@ struct arguments {
     bool settings; /* of the command line are wanted: the second time, after the file's */
 };
 
-static int descriptor(struct argp_state *state, const char *arg)
+static int kvcobrad_descriptor(struct argp_state *state, const char *arg)
 {
     uint64_t v;
 
@@ -144,7 +144,7 @@ static int descriptor(struct argp_state *state, const char *arg)
     return (int) v;
 }
 
-static const char *option_name(int key)
+static const char *kvcobrad_option_name(int key)
 {
     const struct argp_option *o = options;
 
@@ -153,7 +153,7 @@ static const char *option_name(int key)
     return o->name;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t kvcobrad_parse(int key, char *arg, struct argp_state *state)
 {
     struct arguments *a = state->input;
     struct errmsg e;
@@ -166,13 +166,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->check = arg;
         return 0;
     case KEY_LISTEN_FD:
-        a->config->listen_fd = descriptor(state, arg);
+        a->config->listen_fd = kvcobrad_descriptor(state, arg);
         return 0;
     case KEY_OPERATOR_FD:
-        a->config->operator_fd = descriptor(state, arg);
+        a->config->operator_fd = kvcobrad_descriptor(state, arg);
         return 0;
     case KEY_READY_FD:
-        a->config->ready_fd = descriptor(state, arg);
+        a->config->ready_fd = kvcobrad_descriptor(state, arg);
         return 0;
     case KEY_NO_OPERATOR:
         a->config->operator_socket_path = NULL;
@@ -183,12 +183,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
     if (key != 's' && key != 'o' && key != 'd' && key != 'k' && (key < KEY_SETTING || key > KEY_SETTING_LAST))
         return ARGP_ERR_UNKNOWN;
-    if (a->settings && config_set(a->config, option_name(key), arg, &e) < 0)
+    if (a->settings && config_set(a->config, kvcobrad_option_name(key), arg, &e) < 0)
         argp_error(state, "--%s", e.text);
     return 0;
 }
 
-static const struct argp argp = {.options = options, .parser = parse, .doc = doc};
+static const struct argp argp = {.options = options, .parser = kvcobrad_parse, .doc = doc};
 
 static struct {
     int argc;
@@ -197,7 +197,7 @@ static struct {
 
 /* Defaults, then the file, then the command line. A wrong command line ends the process; it was right before
  * a reload. */
-static int load(struct config *c, const char **ret_check, struct errmsg *e)
+static int kvcobrad_load(struct config *c, const char **ret_check, struct errmsg *e)
 {
     struct arguments a = {.config = c};
     int r = 0;
@@ -219,14 +219,14 @@ static int load(struct config *c, const char **ret_check, struct errmsg *e)
     return r == 0 ? config_check(c, e) : r;
 }
 
-static int reload(struct config *fresh, struct errmsg *e)
+static int kvcobrad_reload(struct config *fresh, struct errmsg *e)
 {
     const char *check;
 
-    return load(fresh, &check, e);
+    return kvcobrad_load(fresh, &check, e);
 }
 
-static void say_ready(const struct config *c)
+static void kvcobrad_say_ready(const struct config *c)
 {
     supervisor_say("READY=1");
     if (c->ready_fd < 0)
@@ -236,17 +236,17 @@ static void say_ready(const struct config *c)
     (void) close(c->ready_fd);
 }
 
-static int run(struct config *c)
+static int kvcobrad_run(struct config *c)
 {
     _cleanup_(server_freep) struct server *s = NULL;
     struct errmsg e = {""};
-    int r = server_new(c, reload, &s, &e);
+    int r = server_new(c, kvcobrad_reload, &s, &e);
 
     if (r == 0) {
         log_event(LOG_INFO, "serving", "version=%s pid=%ld socket=%s backend=%s pool_bytes=%" PRIu64,
                   KVCOBRA_VERSION, (long) getpid(), c->listen_fd >= 0 ? "inherited" : c->socket_path,
                   ev_backend_name(s->ev), c->pool_bytes);
-        say_ready(c);
+        kvcobrad_say_ready(c);
         r = server_run(s, &e);
     }
     supervisor_say("STOPPING=1");
@@ -256,7 +256,7 @@ static int run(struct config *c)
 }
 
 /* --check-config: a sentence and an exit status. */
-static int check(const char *path, int r, const struct errmsg *e)
+static int kvcobrad_check(const char *path, int r, const struct errmsg *e)
 {
     if (r < 0) {
         fprintf(stderr, "kvcobrad: %s\n", e->text);
@@ -276,16 +276,16 @@ int main(int argc, char **argv)
     command_line.argc = argc;
     command_line.argv = argv;
     argp_err_exit_status = EXIT_USAGE;
-    r = load(&config, &check_path, &e);
+    r = kvcobrad_load(&config, &check_path, &e);
     log_open(config.log_level);
     (void) signal(SIGPIPE, SIG_IGN); /* a reader of our log may go away */
     if (check_path) {
-        r = check(check_path, r, &e);
+        r = kvcobrad_check(check_path, r, &e);
     } else {
         if (r < 0)
             log_event(LOG_ERR, "failed", "message=\"%s\"", e.text);
         else
-            r = run(&config);
+            r = kvcobrad_run(&config);
         r = r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
     }
     config_deinit(&config);

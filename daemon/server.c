@@ -40,7 +40,7 @@ enum {
 
 /* ---- time and signals ---- */
 
-static void close_slow_handshakes(struct server *s, uint64_t now)
+static void server_close_slow_handshakes(struct server *s, uint64_t now)
 {
     for (struct conn *c = s->conns, *next; c; c = next) {
         next = c->next;
@@ -53,7 +53,7 @@ static void close_slow_handshakes(struct server *s, uint64_t now)
 }
 
 /* What is cheap to know at any moment and false only if memory was damaged. */
-static bool is_sane(const struct server *s)
+static bool server_is_sane(const struct server *s)
 {
     uint32_t n_extents = 0, n_sessions = 0;
 
@@ -68,11 +68,11 @@ static bool is_sane(const struct server *s)
 }
 
 /* From the loop, never from elsewhere: a loop that stands still is what the watchdog is for. */
-static void feed_watchdog(struct server *s, uint64_t now)
+static void server_feed_watchdog(struct server *s, uint64_t now)
 {
     if (s->watchdog_ms == 0 || now - s->fed_ms < s->watchdog_ms / 3)
         return;
-    if (!is_sane(s)) {
+    if (!server_is_sane(s)) {
         log_event(LOG_CRIT, "self-check-failed",
                   "message=\"accounts do not agree: waiting for the supervisor to start us "
                   "anew\"");
@@ -82,14 +82,14 @@ static void feed_watchdog(struct server *s, uint64_t now)
     supervisor_say("WATCHDOG=1");
 }
 
-static void on_tick(void *ctx)
+static void server_on_tick(void *ctx)
 {
     struct server *s = ctx;
     uint64_t now = ev_now_ms(s->ev);
 
-    feed_watchdog(s, now);
+    server_feed_watchdog(s, now);
     work_expire(s->work, now);
-    close_slow_handshakes(s, now);
+    server_close_slow_handshakes(s, now);
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
         if (s->sessions[i])
             session_tick(s->sessions[i], now);
@@ -118,10 +118,10 @@ void server_update_tick(struct server *s)
     if (s->n_conns + s->n_sessions + s->n_alone + s->tables.n_draining == 0 &&
         !metrics_http_is_busy(s->metrics_http))
         period = s->watchdog_ms / 4; /* 0: nobody to look after */
-    ev_tick_every(s->ev, period, on_tick, s);
+    ev_tick_every(s->ev, period, server_on_tick, s);
 }
 
-static void reload_config(struct server *s)
+static void server_reload_config(struct server *s)
 {
     struct errmsg e = {""};
     struct config fresh;
@@ -140,7 +140,7 @@ static void reload_config(struct server *s)
     supervisor_say("READY=1");
 }
 
-static void on_signal(void *ctx)
+static void server_on_signal(void *ctx)
 {
     struct server *s = ctx;
     struct signalfd_siginfo info;
@@ -148,14 +148,14 @@ static void on_signal(void *ctx)
     if (read(s->signal_fd, &info, sizeof(info)) != sizeof(info))
         return;
     if (info.ssi_signo == SIGHUP) {
-        reload_config(s);
+        server_reload_config(s);
         return;
     }
     log_event(LOG_INFO, "stopping", "signal=%" PRIu32 " sessions=%" PRIu32, info.ssi_signo, s->n_sessions);
     ev_stop(s->ev);
 }
 
-static int watch_signals(struct server *s, struct errmsg *e)
+static int server_watch_signals(struct server *s, struct errmsg *e)
 {
     sigset_t mask;
     int r;
@@ -169,25 +169,25 @@ static int watch_signals(struct server *s, struct errmsg *e)
     s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0)
         return fail(e, -errno, "cannot receive signals: %s", strerror(errno));
-    r = ev_watch(s->ev, s->signal_fd, on_signal, s, &s->signals);
+    r = ev_watch(s->ev, s->signal_fd, server_on_signal, s, &s->signals);
     return r < 0 ? fail(e, r, "cannot watch for signals: %s", strerror(-r)) : 0;
 }
 
 /* ---- sockets ---- */
 
-static void on_client(void *ctx, int fd)
+static void server_on_client(void *ctx, int fd)
 {
     conn_accept(ctx, fd, false);
 }
 
-static void on_operator(void *ctx, int fd)
+static void server_on_operator(void *ctx, int fd)
 {
     conn_accept(ctx, fd, true);
 }
 
 /* Sockets from systemd: FileDescriptorName=operator is the operator's, metrics monitoring's, any other one
  * the clients'. */
-static void take_sockets(struct server *s, int *client_fd, int *operator_fd, int *metrics_fd)
+static void server_take_sockets(struct server *s, int *client_fd, int *operator_fd, int *metrics_fd)
 {
     for (size_t i = 0; i < s->supervisor.n_fds; i++) {
         struct supervisor_fd *f = &s->supervisor.fds[i];
@@ -200,7 +200,7 @@ static void take_sockets(struct server *s, int *client_fd, int *operator_fd, int
 }
 
 /* @fd: passed by systemd, or -1: where the configuration says, if it does. */
-static int open_metrics(struct server *s, int fd, struct errmsg *e)
+static int server_open_metrics(struct server *s, int fd, struct errmsg *e)
 {
     const struct config *c = s->config;
     int r = 0;
@@ -218,12 +218,12 @@ static int open_metrics(struct server *s, int fd, struct errmsg *e)
     return r == 0 && fd >= 0 ? metrics_http_new(s, fd, &s->metrics_http, e) : r;
 }
 
-static int open_sockets(struct server *s, struct errmsg *e)
+static int server_open_sockets(struct server *s, struct errmsg *e)
 {
     const struct config *c = s->config;
     int client_fd = c->listen_fd, operator_fd = c->operator_fd, metrics_fd = -1, r = 0;
 
-    take_sockets(s, &client_fd, &operator_fd, &metrics_fd);
+    server_take_sockets(s, &client_fd, &operator_fd, &metrics_fd);
     if (client_fd >= 0)
         r = listen_adopt(&s->client_socket, client_fd, "client socket", e);
     else
@@ -233,11 +233,11 @@ static int open_sockets(struct server *s, struct errmsg *e)
     else if (r == 0 && c->operator_socket_path)
         r = listen_at(&s->operator_socket, SOCK_SEQPACKET, c->operator_socket_path, 0600, e);
     if (r == 0)
-        r = ev_listen(s->ev, take_fd(&s->client_socket.fd), on_client, s, &s->listener);
+        r = ev_listen(s->ev, take_fd(&s->client_socket.fd), server_on_client, s, &s->listener);
     if (r == 0 && s->operator_socket.fd >= 0)
-        r = ev_listen(s->ev, take_fd(&s->operator_socket.fd), on_operator, s, &s->operator_listener);
+        r = ev_listen(s->ev, take_fd(&s->operator_socket.fd), server_on_operator, s, &s->operator_listener);
     if (r == 0)
-        r = open_metrics(s, metrics_fd, e);
+        r = server_open_metrics(s, metrics_fd, e);
     if (r < 0 && e && e->text[0] == '\0')
         return fail(e, r, "cannot wait for connections: %s", strerror(-r));
     return r;
@@ -246,7 +246,7 @@ static int open_sockets(struct server *s, struct errmsg *e)
 /* ---- limits of the process, secrets ---- */
 
 /* Connections may not run us out of descriptors: the limit of the process bounds what can be asked for. */
-static void fit_descriptors(const struct devices *d, const struct config *c)
+static void server_fit_descriptors(const struct devices *d, const struct config *c)
 {
     uint64_t need = FDS_RESERVED + (uint64_t) c->connections_max * FDS_PER_SESSION + c->tables_max;
     struct rlimit limit;
@@ -269,7 +269,7 @@ static void fit_descriptors(const struct devices *d, const struct config *c)
 
 /* Kept in the state folder, so that keys stay the same over restarts; copied by the operator, over a fleet.
  */
-static int load_secret(struct server *s, struct errmsg *e)
+static int server_load_secret(struct server *s, struct errmsg *e)
 {
     _cleanup_(freep) char *path = NULL;
     _cleanup_(freep) void *bytes = NULL;
@@ -333,7 +333,7 @@ int server_tenant(struct server *s, uid_t uid, struct device *device, struct ten
     return 0;
 }
 
-static int start_loop(struct server *s, struct errmsg *e)
+static int server_start_loop(struct server *s, struct errmsg *e)
 {
     struct errmsg why;
     int r = ev_new(s->config->backend, &s->ev, &why, e);
@@ -346,7 +346,7 @@ static int start_loop(struct server *s, struct errmsg *e)
     return 0;
 }
 
-static int allocate_sessions(struct server *s, struct errmsg *e)
+static int server_allocate_sessions(struct server *s, struct errmsg *e)
 {
     s->n_sessions_max = s->config->connections_max + s->config->sessions_per_tenant_max;
     if (s->n_sessions_max < s->journal.head->n_sessions) /* of a start that allowed more */
@@ -359,7 +359,7 @@ static int allocate_sessions(struct server *s, struct errmsg *e)
     return 0;
 }
 
-static int make_gpu_pools(struct server *s, struct errmsg *e)
+static int server_make_gpu_pools(struct server *s, struct errmsg *e)
 {
     int r = 0;
 
@@ -389,9 +389,9 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
         return fail(e, -EIO, "libsodium does not start: no random numbers on this machine");
     randombytes_buf(s->boot_id, sizeof(s->boot_id));
     devices_init(&s->devices, config, s);
-    fit_descriptors(&s->devices, config);
+    server_fit_descriptors(&s->devices, config);
     supervisor_init(&s->supervisor, config->state_dir ? config->keep_pool : KEEP_NO);
-    r = start_loop(s, e);
+    r = server_start_loop(s, e);
     if (r == 0)
         r = work_new(s->ev, config->work_threads, config->work_queue_max, &s->work, e);
     if (r == 0 && s->devices.n > 1)
@@ -399,22 +399,22 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
     if (r == 0)
         r = keep_open(s, e);
     if (r == 0)
-        r = make_gpu_pools(s, e);
+        r = server_make_gpu_pools(s, e);
     if (r == 0)
-        r = allocate_sessions(s, e);
+        r = server_allocate_sessions(s, e);
     if (r == 0)
         r = tables_init(&s->tables, config, &s->devices, e);
     if (r == 0)
-        r = load_secret(s, e);
+        r = server_load_secret(s, e);
     if (r == 0)
-        r = watch_signals(s, e);
+        r = server_watch_signals(s, e);
     if (r == 0) {
         quota_load(s);
         keep_restore(s);
     }
     errmsg_clear(r == 0 ? e : NULL);
     if (r == 0)
-        r = open_sockets(s, e);
+        r = server_open_sockets(s, e);
     if (r < 0)
         return r;
     s->tables.returns_until_ms = ev_now_ms(s->ev) + config->lease_ms;
@@ -433,7 +433,7 @@ int server_run(struct server *s, struct errmsg *e)
 }
 
 /* Pages go with their memory: only the records of the tables' spaces and groups must agree until the end. */
-static void drop_pages(struct server *s, struct store *st)
+static void server_drop_pages(struct server *s, struct store *st)
 {
     for (struct table_entry *t = s->tables.entries; t; t = t->next)
         for (struct space *x = t->spaces; x; x = x->next)
@@ -462,7 +462,7 @@ struct server *server_free(struct server *s)
         if (ownerless_is_alone(s, i))
             ownerless_end(s, i);
     for (uint32_t i = 0; i < s->devices.n; i++)
-        drop_pages(s, &s->devices.list[i].store);
+        server_drop_pages(s, &s->devices.list[i].store);
     tables_deinit(&s->tables);
     live_deinit(&s->live);
     closep(&s->moments_fd);

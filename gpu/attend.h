@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 struct ops;
 

@@ -5,24 +5,24 @@
 #include "gpu/half_tile.h"
 
 /* Column @half of codes [64, r] to [64][8], token-major. */
-static void gather(const uint8_t *codes, size_t r, size_t half, uint8_t ret[HALF_TILE_CODES])
+static void block_gather(const uint8_t *codes, size_t r, size_t half, uint8_t ret[HALF_TILE_CODES])
 {
     for (size_t t = 0; t < CHUNK_TOKENS; t++)
         memcpy(ret + 8 * t, codes + t * r + 8 * half, 8);
 }
 
-static void scatter(const uint8_t fragment[HALF_TILE_CODES], size_t r, size_t half, uint8_t *codes)
+static void block_scatter(const uint8_t fragment[HALF_TILE_CODES], size_t r, size_t half, uint8_t *codes)
 {
     for (size_t t = 0; t < CHUNK_TOKENS; t++)
         memcpy(codes + t * r + 8 * half, fragment + 8 * t, 8);
 }
 
-static void pack_side(const struct codec *c, enum side side, const uint8_t *codes, uint8_t *at)
+static void block_pack_side(const struct codec *c, enum side side, const uint8_t *codes, uint8_t *at)
 {
     uint8_t fragment[HALF_TILE_CODES];
 
     for (size_t half = 0; half < c->n_half && c->bits[half] > 0; half++) {
-        gather(codes, c->r, half, fragment);
+        block_gather(codes, c->r, half, fragment);
         if (side == SIDE_V)
             half_tile_transpose(fragment, fragment);
         half_tile_pack(fragment, c->bits[half], at);
@@ -30,7 +30,7 @@ static void pack_side(const struct codec *c, enum side side, const uint8_t *code
     }
 }
 
-static void unpack_side(const struct codec *c, enum side side, const uint8_t *at, uint8_t *codes)
+static void block_unpack_side(const struct codec *c, enum side side, const uint8_t *at, uint8_t *codes)
 {
     uint8_t fragment[HALF_TILE_CODES];
 
@@ -43,22 +43,22 @@ static void unpack_side(const struct codec *c, enum side side, const uint8_t *at
             if (side == SIDE_V)
                 half_tile_transpose(fragment, fragment);
         }
-        scatter(fragment, c->r, half, codes);
+        block_scatter(fragment, c->r, half, codes);
     }
 }
 
 void block_pack(struct head_view h, const uint8_t *codes_k, const uint8_t *codes_v, uint8_t *block)
 {
     if (codes_k)
-        pack_side(h.k, SIDE_K, codes_k, block);
+        block_pack_side(h.k, SIDE_K, codes_k, block);
     if (codes_v)
-        pack_side(h.v, SIDE_V, codes_v, block + page_v_off(h.k));
+        block_pack_side(h.v, SIDE_V, codes_v, block + page_v_off(h.k));
 }
 
 void block_unpack(struct head_view h, const uint8_t *block, uint8_t *codes_k, uint8_t *codes_v)
 {
     if (codes_k)
-        unpack_side(h.k, SIDE_K, block, codes_k);
+        block_unpack_side(h.k, SIDE_K, block, codes_k);
     if (codes_v)
-        unpack_side(h.v, SIDE_V, block + page_v_off(h.k), codes_v);
+        block_unpack_side(h.v, SIDE_V, block + page_v_off(h.k), codes_v);
 }

@@ -30,17 +30,17 @@ void chunk_work_deinit(struct chunk_work *w)
     *w = (struct chunk_work){0};
 }
 
-static uint8_t *key_codes(const struct chunk_work *w, uint32_t head)
+static uint8_t *chunk_key_codes(const struct chunk_work *w, uint32_t head)
 {
     return w->codes + head * CHUNK_CODES;
 }
 
-static uint8_t *value_codes(const struct page_layout *l, const struct chunk_work *w)
+static uint8_t *chunk_value_codes(const struct page_layout *l, const struct chunk_work *w)
 {
     return w->codes + l->shard.n_heads * CHUNK_CODES;
 }
 
-static struct head_view view_of(const struct page_layout *l, uint32_t layer, uint32_t head)
+static struct head_view chunk_view_of(const struct page_layout *l, uint32_t layer, uint32_t head)
 {
     return head_view(l->table, layer, l->shard.first_head + head);
 }
@@ -48,11 +48,11 @@ static struct head_view view_of(const struct page_layout *l, uint32_t layer, uin
 int chunk_encode_keys(const struct page_layout *l, uint32_t layer, uint32_t head, const float *k,
                       size_t row_stride, uint8_t *payload, struct encode_counts *counts, struct chunk_work *w)
 {
-    struct head_view view = view_of(l, layer, head);
-    int r = codec_encode_keys(view, k, row_stride, CHUNK_TOKENS, key_codes(w, head), counts, w->codec);
+    struct head_view view = chunk_view_of(l, layer, head);
+    int r = codec_encode_keys(view, k, row_stride, CHUNK_TOKENS, chunk_key_codes(w, head), counts, w->codec);
 
     if (r == 0)
-        block_pack(view, key_codes(w, head), NULL, payload + page_block_off(l, layer, head));
+        block_pack(view, chunk_key_codes(w, head), NULL, payload + page_block_off(l, layer, head));
     return r;
 }
 
@@ -60,33 +60,33 @@ int chunk_encode_values(const struct page_layout *l, uint32_t layer, uint32_t he
                         size_t row_stride, uint8_t *payload, struct encode_counts *counts,
                         struct chunk_work *w)
 {
-    struct head_view view = view_of(l, layer, head);
-    int r =
-        codec_encode_values(view, v, row_stride, CHUNK_TOKENS, w->keys, value_codes(l, w), counts, w->codec);
+    struct head_view view = chunk_view_of(l, layer, head);
+    int r = codec_encode_values(view, v, row_stride, CHUNK_TOKENS, w->keys, chunk_value_codes(l, w), counts,
+                                w->codec);
 
     if (r == 0)
-        block_pack(view, NULL, value_codes(l, w), payload + page_block_off(l, layer, head));
+        block_pack(view, NULL, chunk_value_codes(l, w), payload + page_block_off(l, layer, head));
     return r;
 }
 
 void chunk_decode(const struct page_layout *l, const uint8_t *payload, uint32_t layer, uint32_t head,
                   enum side side, float *x, size_t row_stride, struct chunk_work *w)
 {
-    struct head_view view = view_of(l, layer, head);
+    struct head_view view = chunk_view_of(l, layer, head);
     const uint8_t *block = payload + page_block_off(l, layer, head);
     struct head_run run = table_predictors(l->table, view.head);
 
     if (side == SIDE_K) {
-        block_unpack(view, block, key_codes(w, head), NULL);
-        codec_decode_keys(view, key_codes(w, head), CHUNK_TOKENS, x, row_stride, w->codec);
+        block_unpack(view, block, chunk_key_codes(w, head), NULL);
+        codec_decode_keys(view, chunk_key_codes(w, head), CHUNK_TOKENS, x, row_stride, w->codec);
         return;
     }
     for (uint32_t h = run.first; h < run.first + run.n; h++) {
         uint32_t in_shard = h - l->shard.first_head;
 
-        block_unpack(view_of(l, layer, in_shard), payload + page_block_off(l, layer, in_shard),
-                     key_codes(w, in_shard), NULL);
+        block_unpack(chunk_view_of(l, layer, in_shard), payload + page_block_off(l, layer, in_shard),
+                     chunk_key_codes(w, in_shard), NULL);
     }
-    block_unpack(view, block, NULL, value_codes(l, w));
-    codec_decode_values(view, w->keys, value_codes(l, w), CHUNK_TOKENS, x, row_stride, w->codec);
+    block_unpack(view, block, NULL, chunk_value_codes(l, w));
+    codec_decode_values(view, w->keys, chunk_value_codes(l, w), CHUNK_TOKENS, x, row_stride, w->codec);
 }

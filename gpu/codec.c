@@ -33,7 +33,7 @@ size_t codec_scratch_floats(void)
     return (size_t) N_PLANES * PLANE_FLOATS;
 }
 
-static struct planes planes_of(float *scratch)
+static struct planes codec_planes_of(float *scratch)
 {
     return (struct planes){
         .x = scratch,
@@ -43,12 +43,12 @@ static struct planes planes_of(float *scratch)
     };
 }
 
-static struct matrix_in in(const float *p, size_t ld)
+static struct matrix_in codec_in(const float *p, size_t ld)
 {
     return (struct matrix_in){p, ld};
 }
 
-static struct matrix_out out(float *p)
+static struct matrix_out codec_out(float *p)
 {
     return (struct matrix_out){p, GROUP};
 }
@@ -57,7 +57,8 @@ static struct matrix_out out(float *p)
 
 /* x [n, d] to planes [d][GROUP], mean subtracted; lanes from n on are zero. False if a number is not finite.
  */
-static bool load_centred(const float *x, size_t stride, size_t n, const float *mean, size_t d, float *ret)
+static bool codec_load_centred(const float *x, size_t stride, size_t n, const float *mean, size_t d,
+                               float *ret)
 {
     bool finite = true;
 
@@ -72,7 +73,7 @@ static bool load_centred(const float *x, size_t stride, size_t n, const float *m
 }
 
 /* levels_quantise() with the loop unrolled by bits; tests hold the two against each other. */
-static inline uint8_t quantise(const struct levels *l, unsigned b, float z)
+static inline uint8_t codec_quantise(const struct levels *l, unsigned b, float z)
 {
     unsigned code = 0;
 
@@ -91,8 +92,8 @@ void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low,
 }
 
 /* z [r][GROUP] to codes [r][GROUP]; the first @n lanes are tokens. Half-tiles without bits get code 0. */
-static void quantise_group(const struct table *t, enum side side, const struct codec *c, const float *z,
-                           size_t n, uint8_t *codes, struct encode_counts *counts)
+static void codec_quantise_group(const struct table *t, enum side side, const struct codec *c, const float *z,
+                                 size_t n, uint8_t *codes, struct encode_counts *counts)
 {
     for (size_t half = 0; half < c->n_half; half++) {
         unsigned b = c->bits[half];
@@ -107,7 +108,7 @@ static void quantise_group(const struct table *t, enum side side, const struct c
         }
         codec_saturation_limits(l, b, &low, &high);
         for (size_t i = 0; i < 8 * GROUP; i++) {
-            ret[i] = quantise(l, b, x[i]);
+            ret[i] = codec_quantise(l, b, x[i]);
             counts->saturated += i % GROUP < n && (x[i] < low || x[i] > high);
         }
         counts->coords += 8 * n;
@@ -115,8 +116,8 @@ static void quantise_group(const struct table *t, enum side side, const struct c
 }
 
 /* codes [r][GROUP] to their levels [r][GROUP]. */
-static void lookup_group(const struct table *t, enum side side, const struct codec *c, const uint8_t *codes,
-                         float *ret)
+static void codec_lookup_group(const struct table *t, enum side side, const struct codec *c,
+                               const uint8_t *codes, float *ret)
 {
     for (size_t half = 0; half < c->n_half; half++) {
         unsigned b = c->bits[half];
@@ -130,27 +131,27 @@ static void lookup_group(const struct table *t, enum side side, const struct cod
 }
 
 /* codes [n, r] to [r][GROUP]; lanes from n on get code 0. */
-static void load_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
+static void codec_load_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
 {
     for (size_t i = 0; i < r; i++)
         for (size_t t = 0; t < GROUP; t++)
             ret[i * GROUP + t] = t < n ? codes[t * r + i] : 0;
 }
 
-static void store_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
+static void codec_store_codes(const uint8_t *codes, size_t r, size_t n, uint8_t *ret)
 {
     for (size_t t = 0; t < n; t++)
         for (size_t i = 0; i < r; i++)
             ret[t * r + i] = codes[i * GROUP + t];
 }
 
-static void look_up(const struct table *t, enum side side, const struct codec *c, const uint8_t *codes,
-                    size_t n, float *ret)
+static void codec_look_up(const struct table *t, enum side side, const struct codec *c, const uint8_t *codes,
+                          size_t n, float *ret)
 {
     uint8_t group[TABLE_RANK_MAX * GROUP];
 
-    load_codes(codes, c->r, n, group);
-    lookup_group(t, side, c, group, ret);
+    codec_load_codes(codes, c->r, n, group);
+    codec_lookup_group(t, side, c, group, ret);
 }
 
 /*
@@ -158,8 +159,8 @@ static void look_up(const struct table *t, enum side side, const struct codec *c
  * from: the first columns of m. Head by head, each head's sum added to those before: one order on every
  * machine, and one plane of levels does.
  */
-static void add_predictors(struct head_view h, const uint8_t *const *codes_k, size_t at, size_t n,
-                           struct matrix_in m, size_t rows, float *levels, float *sums)
+static void codec_add_predictors(struct head_view h, const uint8_t *const *codes_k, size_t at, size_t n,
+                                 struct matrix_in m, size_t rows, float *levels, float *sums)
 {
     struct head_run run = table_predictors(h.table, h.head);
 
@@ -168,33 +169,33 @@ static void add_predictors(struct head_view h, const uint8_t *const *codes_k, si
 
         if (k->r == 0)
             continue;
-        look_up(h.table, SIDE_K, k, codes_k[head] + at * k->r, n, levels);
-        ops_best()->matmul_ordered(rows, GROUP, k->r, m, in(levels, GROUP), out(sums));
+        codec_look_up(h.table, SIDE_K, k, codes_k[head] + at * k->r, n, levels);
+        ops_best()->matmul_ordered(rows, GROUP, k->r, m, codec_in(levels, GROUP), codec_out(sums));
         m.p += k->r;
     }
 }
 
-static void project(const struct codec *c, size_t d, const float *x, float *z)
+static void codec_project(const struct codec *c, size_t d, const float *x, float *z)
 {
     memset(z, 0, (size_t) c->r * GROUP * sizeof(*z));
-    ops_best()->matmul_ordered(c->r, GROUP, d, in(c->enc, d), in(x, GROUP), out(z));
+    ops_best()->matmul_ordered(c->r, GROUP, d, codec_in(c->enc, d), codec_in(x, GROUP), codec_out(z));
 }
 
 int codec_encode_keys(struct head_view h, const float *k, size_t row_stride, size_t n, uint8_t *codes,
                       struct encode_counts *counts, float *scratch)
 {
-    struct planes p = planes_of(scratch);
+    struct planes p = codec_planes_of(scratch);
     uint8_t group[TABLE_RANK_MAX * GROUP];
     size_t d = h.table->geometry.d;
 
     for (size_t at = 0; at < n; at += GROUP) {
         size_t lanes = n - at < GROUP ? n - at : GROUP;
 
-        if (!load_centred(k + at * row_stride, row_stride, lanes, h.k->enc_mean, d, p.x))
+        if (!codec_load_centred(k + at * row_stride, row_stride, lanes, h.k->enc_mean, d, p.x))
             return -EINVAL;
-        project(h.k, d, p.x, p.z);
-        quantise_group(h.table, SIDE_K, h.k, p.z, lanes, group, counts);
-        store_codes(group, h.k->r, lanes, codes + at * h.k->r);
+        codec_project(h.k, d, p.x, p.z);
+        codec_quantise_group(h.table, SIDE_K, h.k, p.z, lanes, group, counts);
+        codec_store_codes(group, h.k->r, lanes, codes + at * h.k->r);
     }
     return 0;
 }
@@ -203,31 +204,32 @@ int codec_encode_values(struct head_view h, const float *v, size_t row_stride, s
                         const uint8_t *const *codes_k, uint8_t *codes, struct encode_counts *counts,
                         float *scratch)
 {
-    struct planes p = planes_of(scratch);
+    struct planes p = codec_planes_of(scratch);
     uint8_t group[TABLE_RANK_MAX * GROUP];
     size_t d = h.table->geometry.d, r = h.v->r;
 
     for (size_t at = 0; at < n; at += GROUP) {
         size_t lanes = n - at < GROUP ? n - at : GROUP;
 
-        if (!load_centred(v + at * row_stride, row_stride, lanes, h.v->enc_mean, d, p.x))
+        if (!codec_load_centred(v + at * row_stride, row_stride, lanes, h.v->enc_mean, d, p.x))
             return -EINVAL;
-        project(h.v, d, p.x, p.z);
+        codec_project(h.v, d, p.x, p.z);
         if (h.v->enc_k) {
             memset(p.predicted, 0, r * GROUP * sizeof(float));
-            add_predictors(h, codes_k, at, lanes, in(h.v->enc_k, h.v->n_pred), r, p.levels, p.predicted);
+            codec_add_predictors(h, codes_k, at, lanes, codec_in(h.v->enc_k, h.v->n_pred), r, p.levels,
+                                 p.predicted);
             for (size_t i = 0; i < r * GROUP; i++)
                 p.z[i] -= p.predicted[i];
         }
-        quantise_group(h.table, SIDE_V, h.v, p.z, lanes, group, counts);
-        store_codes(group, r, lanes, codes + at * r);
+        codec_quantise_group(h.table, SIDE_V, h.v, p.z, lanes, group, counts);
+        codec_store_codes(group, r, lanes, codes + at * r);
     }
     return 0;
 }
 
 /* ---- decode ---- */
 
-static void fill_mean(const float *mean, size_t d, float *sums)
+static void codec_fill_mean(const float *mean, size_t d, float *sums)
 {
     for (size_t i = 0; i < d; i++)
         for (size_t t = 0; t < GROUP; t++)
@@ -235,17 +237,17 @@ static void fill_mean(const float *mean, size_t d, float *sums)
 }
 
 /* sums += the columns of the codec's own codes. */
-static void add_own(struct head_view h, enum side side, const struct codec *c, const uint8_t *codes, size_t n,
-                    struct planes p)
+static void codec_add_own(struct head_view h, enum side side, const struct codec *c, const uint8_t *codes,
+                          size_t n, struct planes p)
 {
     if (c->r == 0)
         return;
-    look_up(h.table, side, c, codes, n, p.levels);
-    ops_best()->matmul_ordered(h.table->geometry.d, GROUP, c->r, in(c->dec + c->n_pred, c->r_in),
-                               in(p.levels, GROUP), out(p.x));
+    codec_look_up(h.table, side, c, codes, n, p.levels);
+    ops_best()->matmul_ordered(h.table->geometry.d, GROUP, c->r, codec_in(c->dec + c->n_pred, c->r_in),
+                               codec_in(p.levels, GROUP), codec_out(p.x));
 }
 
-static void store_vectors(const float *sums, size_t d, size_t n, float *ret, size_t row_stride)
+static void codec_store_vectors(const float *sums, size_t d, size_t n, float *ret, size_t row_stride)
 {
     for (size_t t = 0; t < n; t++)
         for (size_t i = 0; i < d; i++)
@@ -255,31 +257,31 @@ static void store_vectors(const float *sums, size_t d, size_t n, float *ret, siz
 void codec_decode_keys(struct head_view h, const uint8_t *codes, size_t n, float *k, size_t row_stride,
                        float *scratch)
 {
-    struct planes p = planes_of(scratch);
+    struct planes p = codec_planes_of(scratch);
     size_t d = h.table->geometry.d;
 
     for (size_t at = 0; at < n; at += GROUP) {
         size_t lanes = n - at < GROUP ? n - at : GROUP;
 
-        fill_mean(h.k->mean, d, p.x);
-        add_own(h, SIDE_K, h.k, codes + at * h.k->r, lanes, p);
-        store_vectors(p.x, d, lanes, k + at * row_stride, row_stride);
+        codec_fill_mean(h.k->mean, d, p.x);
+        codec_add_own(h, SIDE_K, h.k, codes + at * h.k->r, lanes, p);
+        codec_store_vectors(p.x, d, lanes, k + at * row_stride, row_stride);
     }
 }
 
 void codec_decode_values(struct head_view h, const uint8_t *const *codes_k, const uint8_t *codes, size_t n,
                          float *v, size_t row_stride, float *scratch)
 {
-    struct planes p = planes_of(scratch);
+    struct planes p = codec_planes_of(scratch);
     size_t d = h.table->geometry.d;
 
     for (size_t at = 0; at < n; at += GROUP) {
         size_t lanes = n - at < GROUP ? n - at : GROUP;
 
-        fill_mean(h.v->mean, d, p.x);
+        codec_fill_mean(h.v->mean, d, p.x);
         if (h.v->n_pred > 0)
-            add_predictors(h, codes_k, at, lanes, in(h.v->dec, h.v->r_in), d, p.levels, p.x);
-        add_own(h, SIDE_V, h.v, codes + at * h.v->r, lanes, p);
-        store_vectors(p.x, d, lanes, v + at * row_stride, row_stride);
+            codec_add_predictors(h, codes_k, at, lanes, codec_in(h.v->dec, h.v->r_in), d, p.levels, p.x);
+        codec_add_own(h, SIDE_V, h.v, codes + at * h.v->r, lanes, p);
+        codec_store_vectors(p.x, d, lanes, v + at * row_stride, row_stride);
     }
 }

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 /* What encoding saw; added to, never reset. The drift signal of DESIGN 3.3. */
 struct encode_counts {

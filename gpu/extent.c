@@ -67,7 +67,7 @@ static struct extent *extent_alloc(size_t bytes)
 
 /* Forked children must not keep pages of a pool alive, nor see them: they are not the process that was let
  * in. */
-static int map_shared(struct extent *x, int fd, int prot)
+static int extent_map_shared(struct extent *x, int fd, int prot)
 {
     void *p = mmap(NULL, x->bytes, prot, MAP_SHARED, fd, 0);
 
@@ -79,7 +79,7 @@ static int map_shared(struct extent *x, int fd, int prot)
 
 /* ---- owner ---- */
 
-static int memfd_open(const char *name, int *ret_fd)
+static int extent_memfd_open(const char *name, int *ret_fd)
 {
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
@@ -92,7 +92,7 @@ static int memfd_open(const char *name, int *ret_fd)
     return 0;
 }
 
-static int allocate(int fd, size_t bytes)
+static int extent_allocate(int fd, size_t bytes)
 {
     int r;
 
@@ -104,7 +104,7 @@ static int allocate(int fd, size_t bytes)
 
 /* F_SEAL_SEAL last: after it no seal can be added, so a descriptor that lacks one is refused, not repaired.
  */
-static int seal(int fd, enum extent_access access)
+static int extent_seal(int fd, enum extent_access access)
 {
     if (fchmod(fd, access == EXTENT_READ ? 0400 : 0600) < 0)
         return -errno;
@@ -115,7 +115,7 @@ static int seal(int fd, enum extent_access access)
     return 0;
 }
 
-static int open_read_only(int fd, int *ret_fd)
+static int extent_open_read_only(int fd, int *ret_fd)
 {
     char path[64];
     int ro;
@@ -128,7 +128,7 @@ static int open_read_only(int fd, int *ret_fd)
     return 0;
 }
 
-static int check_request(const char *name, size_t bytes, struct errmsg *e)
+static int extent_check_request(const char *name, size_t bytes, struct errmsg *e)
 {
     size_t page = (size_t) sysconf(_SC_PAGESIZE);
 
@@ -141,10 +141,10 @@ static int check_request(const char *name, size_t bytes, struct errmsg *e)
 }
 
 /* What importers get: a copy of the owner's descriptor, or one that cannot write. */
-static int make_export(struct extent *x, int owner, enum extent_access access)
+static int extent_make_export(struct extent *x, int owner, enum extent_access access)
 {
     if (access == EXTENT_READ)
-        return open_read_only(owner, &x->fd);
+        return extent_open_read_only(owner, &x->fd);
     x->fd = fcntl(owner, F_DUPFD_CLOEXEC, 3);
     return x->fd < 0 ? -errno : 0;
 }
@@ -156,25 +156,25 @@ int extent_new_kept(const char *name, size_t bytes, enum extent_access access, s
     _cleanup_(closep) int fd = -1;
     int r;
 
-    r = check_request(name, bytes, e);
+    r = extent_check_request(name, bytes, e);
     if (r < 0)
         return r;
     x = extent_alloc(bytes);
     if (!x)
         return fail(e, -ENOMEM, "memory object %s: out of memory", name);
-    r = memfd_open(name, &fd);
+    r = extent_memfd_open(name, &fd);
     if (r < 0)
         return fail(e, r, "memory object %s: memfd_create: %s", name, strerror(-r));
-    r = allocate(fd, bytes);
+    r = extent_allocate(fd, bytes);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot allocate %zu bytes: %s", name, bytes, strerror(-r));
-    r = map_shared(x, fd, PROT_READ | PROT_WRITE);
+    r = extent_map_shared(x, fd, PROT_READ | PROT_WRITE);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot map %zu bytes: %s", name, bytes, strerror(-r));
-    r = seal(fd, access);
+    r = extent_seal(fd, access);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot seal: %s", name, strerror(-r));
-    r = make_export(x, fd, access);
+    r = extent_make_export(x, fd, access);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot open it for others (is /proc mounted?): %s", name,
                     strerror(-r));
@@ -198,7 +198,7 @@ int extent_new(const char *name, size_t bytes, enum extent_access access, struct
 
 /* The seals make the size that fstat reports final: only then can no access through the mapping fault later.
  */
-static int check_import(int fd, size_t bytes_expected, enum extent_access access, struct errmsg *e)
+static int extent_check_import(int fd, size_t bytes_expected, enum extent_access access, struct errmsg *e)
 {
     const int need = F_SEAL_SHRINK | F_SEAL_GROW;
     struct stat st;
@@ -229,7 +229,7 @@ int extent_import(int fd, size_t bytes_expected, enum extent_access access, stru
     _cleanup_(closep) int owned = fd;
     int r;
 
-    r = check_import(owned, bytes_expected, access, e);
+    r = extent_check_import(owned, bytes_expected, access, e);
     if (r < 0)
         return r;
     if (fcntl(owned, F_SETFD, FD_CLOEXEC) < 0)
@@ -237,7 +237,7 @@ int extent_import(int fd, size_t bytes_expected, enum extent_access access, stru
     x = extent_alloc(bytes_expected);
     if (!x)
         return fail(e, -ENOMEM, "received memory object: out of memory");
-    r = map_shared(x, owned, access == EXTENT_READ ? PROT_READ : PROT_READ | PROT_WRITE);
+    r = extent_map_shared(x, owned, access == EXTENT_READ ? PROT_READ : PROT_READ | PROT_WRITE);
     if (r < 0)
         return fail(e, r, "received memory object: cannot map %zu bytes: %s", bytes_expected, strerror(-r));
     x->fd = take_fd(&owned);
@@ -253,7 +253,7 @@ int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access,
     _cleanup_(extent_freep) struct extent *x = NULL;
     _cleanup_(closep) int owned = owner_fd;
     struct stat st;
-    int r = check_import(owned, bytes_expected, EXTENT_READ_WRITE, e);
+    int r = extent_check_import(owned, bytes_expected, EXTENT_READ_WRITE, e);
 
     if (r < 0)
         return r;
@@ -263,9 +263,9 @@ int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access,
     x = extent_alloc(bytes_expected);
     if (!x)
         return fail(e, -ENOMEM, "kept memory object: out of memory");
-    r = map_shared(x, owned, PROT_READ | PROT_WRITE);
+    r = extent_map_shared(x, owned, PROT_READ | PROT_WRITE);
     if (r == 0)
-        r = make_export(x, owned, access);
+        r = extent_make_export(x, owned, access);
     if (r < 0)
         return fail(e, r, "kept memory object: cannot map or open %zu bytes: %s", bytes_expected,
                     strerror(-r));

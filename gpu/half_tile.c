@@ -16,7 +16,7 @@ enum { ROW = 64, FIELDS = HALF_TILE_CODES / ROW };
 
 /* Appends the plane's bits below those already in @codes. @p in {2, 4, 8}: a constant where this is inlined.
  */
-static inline const uint8_t *plane_unpack(const uint8_t *plane, unsigned p, uint8_t *codes)
+static inline const uint8_t *half_tile_plane_unpack(const uint8_t *plane, unsigned p, uint8_t *codes)
 {
     unsigned per_word = 16 / p;
     uint16_t words[ROW];
@@ -34,7 +34,7 @@ static inline const uint8_t *plane_unpack(const uint8_t *plane, unsigned p, uint
     return plane;
 }
 
-static inline void plane1_unpack(const uint8_t *plane, uint8_t *codes)
+static inline void half_tile_plane1_unpack(const uint8_t *plane, uint8_t *codes)
 {
     for (unsigned j = 0; j < FIELDS; j++)
         for (unsigned i = 0; i < ROW; i++)
@@ -42,7 +42,7 @@ static inline void plane1_unpack(const uint8_t *plane, uint8_t *codes)
 }
 
 /* @drop: how many bits of each code stand below this plane's. */
-static inline uint8_t *plane_pack(const uint8_t *codes, unsigned p, unsigned drop, uint8_t *plane)
+static inline uint8_t *half_tile_plane_pack(const uint8_t *codes, unsigned p, unsigned drop, uint8_t *plane)
 {
     unsigned per_word = 16 / p;
     uint16_t words[ROW] = {0};
@@ -60,7 +60,7 @@ static inline uint8_t *plane_pack(const uint8_t *codes, unsigned p, unsigned dro
     return plane;
 }
 
-static inline void plane1_pack(const uint8_t *codes, uint8_t *plane)
+static inline void half_tile_plane1_pack(const uint8_t *codes, uint8_t *plane)
 {
     uint8_t words[ROW] = {0};
 
@@ -77,13 +77,13 @@ void half_tile_unpack(const uint8_t *half_tile, unsigned b, uint8_t *codes)
     assert(b >= 1 && b <= TABLE_BITS_MAX);
     memset(codes, 0, HALF_TILE_CODES);
     if (b & 8)
-        plane = plane_unpack(plane, 8, codes);
+        plane = half_tile_plane_unpack(plane, 8, codes);
     if (b & 4)
-        plane = plane_unpack(plane, 4, codes);
+        plane = half_tile_plane_unpack(plane, 4, codes);
     if (b & 2)
-        plane = plane_unpack(plane, 2, codes);
+        plane = half_tile_plane_unpack(plane, 2, codes);
     if (b & 1)
-        plane1_unpack(plane, codes);
+        half_tile_plane1_unpack(plane, codes);
 }
 
 void half_tile_pack(const uint8_t *codes, unsigned b, uint8_t *half_tile)
@@ -92,23 +92,23 @@ void half_tile_pack(const uint8_t *codes, unsigned b, uint8_t *half_tile)
 
     assert(b >= 1 && b <= TABLE_BITS_MAX);
     if (b & 8)
-        plane = plane_pack(codes, 8, b & 7, plane);
+        plane = half_tile_plane_pack(codes, 8, b & 7, plane);
     if (b & 4)
-        plane = plane_pack(codes, 4, b & 3, plane);
+        plane = half_tile_plane_pack(codes, 4, b & 3, plane);
     if (b & 2)
-        plane = plane_pack(codes, 2, b & 1, plane);
+        plane = half_tile_plane_pack(codes, 2, b & 1, plane);
     if (b & 1)
-        plane1_pack(codes, plane);
+        half_tile_plane1_pack(codes, plane);
 }
 
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 
-static inline bytes16 interleave_low(bytes16 a, bytes16 b)
+static inline bytes16 half_tile_interleave_low(bytes16 a, bytes16 b)
 {
     return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
-static inline bytes16 interleave_high(bytes16 a, bytes16 b)
+static inline bytes16 half_tile_interleave_high(bytes16 a, bytes16 b)
 {
     return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
@@ -124,10 +124,10 @@ void half_tile_transpose(const uint8_t *codes, uint8_t *ret)
 
         memcpy(x, codes + ROW * j, sizeof(x));
         for (unsigned round = 0; round < 3; round++) {
-            y[0] = interleave_low(x[0], x[2]);
-            y[1] = interleave_high(x[0], x[2]);
-            y[2] = interleave_low(x[1], x[3]);
-            y[3] = interleave_high(x[1], x[3]);
+            y[0] = half_tile_interleave_low(x[0], x[2]);
+            y[1] = half_tile_interleave_high(x[0], x[2]);
+            y[2] = half_tile_interleave_low(x[1], x[3]);
+            y[3] = half_tile_interleave_high(x[1], x[3]);
             memcpy(x, y, sizeof(x));
         }
         memcpy(ret + ROW * j, x, sizeof(x));

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 #define HALF_TILE_CODES (CHUNK_TOKENS * 8)
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 void rope_phase_at(const struct geometry *g, double position, struct rope_phase *ret)
 {

@@ -22,8 +22,8 @@ int devices_find(struct devices *d, uint32_t number, struct device **ret_device,
     return 0;
 }
 
-static int make_space(struct devices *d, const struct cuda_device_info *info, uint64_t bytes,
-                      struct device *device, struct errmsg *e)
+static int devices_make_space(struct devices *d, const struct cuda_device_info *info, uint64_t bytes,
+                              struct device *device, struct errmsg *e)
 {
     struct cuda_space *space = NULL;
     int r;
@@ -53,7 +53,7 @@ int devices_open(struct devices *d, uint32_t number, const char *uuid, uint64_t 
     if (r < 0)
         return r;
     if (!device->space)
-        r = make_space(d, &info, bytes, device, e);
+        r = devices_make_space(d, &info, bytes, device, e);
     else if (uuid[0] && memcmp(&info.uuid, &device->info.uuid, sizeof(info.uuid)) != 0)
         r = fail(e, -EEXIST, "device %u is open already, and it is %s", number, device->info.name);
     if (r < 0)

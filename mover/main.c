@@ -30,7 +30,7 @@ static const char doc[] = "Make, check and copy GPU memory for kvcobrad."
 
 static const struct argp argp = {.doc = doc};
 
-static bool is_started_by_daemon(void)
+static bool kvcobra_mover_is_started_by_daemon(void)
 {
     int domain = 0, type = 0;
     socklen_t bytes = sizeof(int);
@@ -41,7 +41,7 @@ static bool is_started_by_daemon(void)
 
 /* Nothing of the daemon's but the socket, no more rights than it has, no core file with what others keep in
  * GPU memory. */
-static int lock_down(void)
+static int kvcobra_mover_lock_down(void)
 {
     /* Not 0, which the kernel takes for "no limit" where cores are piped to a program; 1 is "none" there too.
      */
@@ -66,12 +66,12 @@ int main(int argc, char **argv)
 
     argp_err_exit_status = EXIT_USAGE;
     (void) argp_parse(&argp, argc, argv, 0, NULL, NULL);
-    if (!is_started_by_daemon()) {
+    if (!kvcobra_mover_is_started_by_daemon()) {
         fprintf(stderr, "kvcobra-mover: kvcobrad starts it when a GPU is configured; there is nothing to do "
                         "with it by hand\n");
         return EXIT_USAGE;
     }
-    r = lock_down();
+    r = kvcobra_mover_lock_down();
     if (r < 0) {
         fprintf(stderr, "kvcobra-mover: cannot lock itself down: %s\n", strerror(-r));
         return EXIT_FAILURE;

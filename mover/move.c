@@ -15,7 +15,7 @@ enum { PIECE_BYTES = 1 << 20 };
 
 static uint8_t piece[PIECE_BYTES]; /* between device and file; the process has one thread */
 
-static size_t piece_of(uint64_t left)
+static size_t move_piece_of(uint64_t left)
 {
     return left < PIECE_BYTES ? (size_t) left : PIECE_BYTES;
 }
@@ -41,7 +41,7 @@ int move_create(struct device *device, uint64_t bytes, int *ret_fd, struct errms
     return 0;
 }
 
-static int check_range(const struct range *range, uint64_t extent_bytes, struct errmsg *e)
+static int move_check_range(const struct range *range, uint64_t extent_bytes, struct errmsg *e)
 {
     if (!range_inside(range->offset, range->bytes, extent_bytes))
         return fail(e, -EINVAL, "%llu bytes at %llu of a GPU extent of %llu",
@@ -50,12 +50,12 @@ static int check_range(const struct range *range, uint64_t extent_bytes, struct 
     return 0;
 }
 
-static int checksum(struct cuda_extent *x, const struct range *range, uint32_t *ret, struct errmsg *e)
+static int move_checksum(struct cuda_extent *x, const struct range *range, uint32_t *ret, struct errmsg *e)
 {
     uint32_t crc = 0;
 
     for (uint64_t done = 0; done < range->bytes;) {
-        size_t n = piece_of(range->bytes - done);
+        size_t n = move_piece_of(range->bytes - done);
         int r = cuda_extent_read(x, range->offset + done, piece, n, e);
 
         if (r < 0)
@@ -75,16 +75,16 @@ int move_check(struct device *device, int fd, uint64_t extent_bytes, const struc
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < n; i++)
-        r = check_range(&ranges[i], extent_bytes, e);
+        r = move_check_range(&ranges[i], extent_bytes, e);
     if (r == 0)
         r = cuda_extent_import(device->space, take_fd(&owned), extent_bytes, CU_ACCESS_READ, &x, e);
     for (size_t i = 0; r == 0 && i < n; i++)
-        r = checksum(x, &ranges[i], &ret_crc[i], e);
+        r = move_checksum(x, &ranges[i], &ret_crc[i], e);
     return r;
 }
 
 /* All @n bytes, or -EBADMSG. */
-static int read_file(int file, uint64_t offset, size_t n, struct errmsg *e)
+static int move_read_file(int file, uint64_t offset, size_t n, struct errmsg *e)
 {
     for (size_t done = 0; done < n;) {
         ssize_t got = pread(file, piece + done, n - done, (off_t) (offset + done));
@@ -99,7 +99,7 @@ static int read_file(int file, uint64_t offset, size_t n, struct errmsg *e)
     return 0;
 }
 
-static int write_file(int file, uint64_t offset, size_t n, struct errmsg *e)
+static int move_write_file(int file, uint64_t offset, size_t n, struct errmsg *e)
 {
     for (size_t done = 0; done < n;) {
         ssize_t put = pwrite(file, piece + done, n - done, (off_t) (offset + done));
@@ -120,17 +120,18 @@ int move_copy(struct device *device, int fd, uint64_t extent_bytes, const struct
     _cleanup_(cuda_extent_freep) struct cuda_extent *x = NULL;
     _cleanup_(closep) int owned = fd;
     int access = to_extent ? CU_ACCESS_READ_WRITE : CU_ACCESS_READ;
-    int r = check_range(range, extent_bytes, e);
+    int r = move_check_range(range, extent_bytes, e);
 
     if (r == 0)
         r = cuda_extent_import(device->space, take_fd(&owned), extent_bytes, access, &x, e);
     for (uint64_t done = 0; r == 0 && done < range->bytes; done += PIECE_BYTES) {
-        size_t n = piece_of(range->bytes - done);
+        size_t n = move_piece_of(range->bytes - done);
 
-        r = to_extent ? read_file(file, done, n, e) : cuda_extent_read(x, range->offset + done, piece, n, e);
+        r = to_extent ? move_read_file(file, done, n, e)
+                      : cuda_extent_read(x, range->offset + done, piece, n, e);
         if (r == 0)
             r = to_extent ? cuda_extent_write(x, range->offset + done, piece, n, e)
-                          : write_file(file, done, n, e);
+                          : move_write_file(file, done, n, e);
     }
     return r;
 }

@@ -47,7 +47,7 @@ struct nvml *nvml_close(struct nvml *n)
     return NULL;
 }
 
-static bool find(const struct nvml *n, const char *symbol, void *to)
+static bool nvml_find(const struct nvml *n, const char *symbol, void *to)
 {
     void *address = dlsym(n->library, symbol);
 
@@ -65,14 +65,15 @@ int nvml_open(struct nvml **ret_nvml, struct errmsg *e)
     n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!n->library)
         return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: %s", dlerror());
-    if (!find(n, "nvmlInit_v2", &n->init) || !find(n, "nvmlShutdown", &n->shutdown) ||
-        !find(n, "nvmlErrorString", &n->error) || !find(n, "nvmlDeviceGetHandleByUUID", &n->by_uuid) ||
-        (!find(n, "nvmlDeviceGetComputeRunningProcesses_v3", &n->processes) &&
-         !find(n, "nvmlDeviceGetComputeRunningProcesses_v2", &n->processes)))
+    if (!nvml_find(n, "nvmlInit_v2", &n->init) || !nvml_find(n, "nvmlShutdown", &n->shutdown) ||
+        !nvml_find(n, "nvmlErrorString", &n->error) ||
+        !nvml_find(n, "nvmlDeviceGetHandleByUUID", &n->by_uuid) ||
+        (!nvml_find(n, "nvmlDeviceGetComputeRunningProcesses_v3", &n->processes) &&
+         !nvml_find(n, "nvmlDeviceGetComputeRunningProcesses_v2", &n->processes)))
         return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: libnvidia-ml is too old");
-    if (!find(n, "nvmlDeviceGetMPSComputeRunningProcesses_v3", &n->mps_processes))
-        (void) find(n, "nvmlDeviceGetMPSComputeRunningProcesses_v2", &n->mps_processes);
-    (void) find(n, "nvmlSystemGetProcessName", &n->process_name);
+    if (!nvml_find(n, "nvmlDeviceGetMPSComputeRunningProcesses_v3", &n->mps_processes))
+        (void) nvml_find(n, "nvmlDeviceGetMPSComputeRunningProcesses_v2", &n->mps_processes);
+    (void) nvml_find(n, "nvmlSystemGetProcessName", &n->process_name);
     r = n->init();
     if (r != NVML_SUCCESS)
         return fail(e, -EOPNOTSUPP, "processes on a GPU cannot be listed: libnvidia-ml does not start: %s",
@@ -83,7 +84,7 @@ int nvml_open(struct nvml **ret_nvml, struct errmsg *e)
 }
 
 /* The driver's UUID says "GPU-" of instances too; this library's says "MIG-" of them. */
-static int find_device(const struct nvml *n, const struct cu_uuid *uuid, nvml_device *ret)
+static int nvml_find_device(const struct nvml *n, const struct cu_uuid *uuid, nvml_device *ret)
 {
     char text[CUDA_UUID_CHARS];
     int r;
@@ -101,14 +102,14 @@ bool nvml_has_mps(struct nvml *n, const struct cu_uuid *uuid)
     nvml_device device;
     unsigned count = 0;
 
-    if (!n->mps_processes || find_device(n, uuid, &device) != NVML_SUCCESS)
+    if (!n->mps_processes || nvml_find_device(n, uuid, &device) != NVML_SUCCESS)
         return false;
     return n->mps_processes(device, &count, NULL) != NVML_SUCCESS ? count > 0
                                                                   : false; /* no room for any: too small */
 }
 
 /* The server itself is a process with a context. */
-static bool is_mps_server(const struct nvml *n, unsigned pid)
+static bool nvml_is_mps_server(const struct nvml *n, unsigned pid)
 {
     static const char server[] = "nvidia-cuda-mps-server";
     char name[NAME_CHARS] = "";
@@ -121,12 +122,13 @@ static bool is_mps_server(const struct nvml *n, unsigned pid)
     return strncmp(base ? base + 1 : name, server, sizeof(server) - 1) == 0;
 }
 
-static int check_list(const struct nvml *n, const struct nvml_process *list, unsigned count, struct errmsg *e)
+static int nvml_check_list(const struct nvml *n, const struct nvml_process *list, unsigned count,
+                           struct errmsg *e)
 {
     bool has_us = false;
 
     for (unsigned i = 0; i < count; i++) {
-        if (is_mps_server(n, list[i].pid))
+        if (nvml_is_mps_server(n, list[i].pid))
             return fail(e, -EOPNOTSUPP,
                         "processes on a GPU cannot be listed: an MPS server works there for others");
         has_us |= list[i].pid == (unsigned) getpid();
@@ -144,7 +146,7 @@ int nvml_processes(struct nvml *n, const struct cu_uuid *uuid, uint32_t *pids, s
     static struct nvml_process list[PROCESSES_MAX];
     unsigned count = PROCESSES_MAX;
     nvml_device device;
-    int r = find_device(n, uuid, &device);
+    int r = nvml_find_device(n, uuid, &device);
 
     if (r == NVML_SUCCESS)
         r = n->processes(device, &count, list);
@@ -153,7 +155,7 @@ int nvml_processes(struct nvml *n, const struct cu_uuid *uuid, uint32_t *pids, s
     if (nvml_has_mps(n, uuid))
         return fail(e, -EOPNOTSUPP,
                     "processes on a GPU cannot be listed: an MPS server works there for others");
-    r = check_list(n, list, count, e);
+    r = nvml_check_list(n, list, count, e);
     if (r < 0)
         return r;
     if (count > max)

@@ -12,7 +12,7 @@
 #include "proto/mover_wire.h"
 
 /* One request while it is answered. */
-struct turn {
+struct serve_turn {
     const Kvcobra__MoverRequest *request;
     struct wire_packet *packet; /* descriptors that came; those taken are -1 */
     struct devices *devices;
@@ -31,20 +31,20 @@ struct turn {
 };
 
 /* How many descriptors a request brings. */
-static int expect_fds(struct turn *t, size_t n)
+static int serve_expect_fds(struct serve_turn *t, size_t n)
 {
     if (t->packet->n_fds != n)
         return fail(&t->error, -EINVAL, "%zu descriptors came where %zu belong", t->packet->n_fds, n);
     return 0;
 }
 
-static int open_device(struct turn *t)
+static int serve_open_device(struct serve_turn *t)
 {
     const Kvcobra__MoverOpen *m = t->request->open;
     Kvcobra__MoverOpened *o = &t->body.open;
     struct device *device;
     size_t n;
-    int r = expect_fds(t, 0);
+    int r = serve_expect_fds(t, 0);
 
     if (r == 0)
         r = devices_open(t->devices, m->device, m->uuid, m->bytes, &device, &t->error);
@@ -65,11 +65,11 @@ static int open_device(struct turn *t)
     return 0;
 }
 
-static int create(struct turn *t)
+static int serve_create(struct serve_turn *t)
 {
     const Kvcobra__MoverCreate *m = t->request->create;
     struct device *device;
-    int r = expect_fds(t, 0);
+    int r = serve_expect_fds(t, 0);
 
     if (r == 0)
         r = devices_find(t->devices, m->device, &device, &t->error);
@@ -83,12 +83,12 @@ static int create(struct turn *t)
     return 0;
 }
 
-static int check(struct turn *t)
+static int serve_check(struct serve_turn *t)
 {
     const Kvcobra__MoverCheck *m = t->request->check;
     struct range ranges[WIRE_ITEMS_MAX]; /* unpacking allows no more */
     struct device *device;
-    int r = expect_fds(t, 1);
+    int r = serve_expect_fds(t, 1);
 
     if (r == 0)
         r = devices_find(t->devices, m->device, &device, &t->error);
@@ -108,12 +108,12 @@ static int check(struct turn *t)
     return 0;
 }
 
-static int copy(struct turn *t)
+static int serve_copy(struct serve_turn *t)
 {
     const Kvcobra__MoverCopy *m = t->request->copy;
     const struct range range = {m->offset, m->bytes};
     struct device *device;
-    int r = expect_fds(t, 2);
+    int r = serve_expect_fds(t, 2);
 
     if (r == 0)
         r = devices_find(t->devices, m->device, &device, &t->error);
@@ -128,12 +128,12 @@ static int copy(struct turn *t)
     return 0;
 }
 
-static int list_processes(struct turn *t)
+static int serve_list_processes(struct serve_turn *t)
 {
     const Kvcobra__MoverProcesses *m = t->request->processes;
     struct device *device;
     size_t n;
-    int r = expect_fds(t, 0);
+    int r = serve_expect_fds(t, 0);
 
     if (r == 0)
         r = devices_find(t->devices, m->device, &device, &t->error);
@@ -149,26 +149,26 @@ static int list_processes(struct turn *t)
     return 0;
 }
 
-static int handle(struct turn *t)
+static int serve_handle(struct serve_turn *t)
 {
     switch (t->request->body_case) {
     case KVCOBRA__MOVER_REQUEST__BODY_OPEN:
-        return open_device(t);
+        return serve_open_device(t);
     case KVCOBRA__MOVER_REQUEST__BODY_CREATE:
-        return create(t);
+        return serve_create(t);
     case KVCOBRA__MOVER_REQUEST__BODY_CHECK:
-        return check(t);
+        return serve_check(t);
     case KVCOBRA__MOVER_REQUEST__BODY_COPY:
-        return copy(t);
+        return serve_copy(t);
     case KVCOBRA__MOVER_REQUEST__BODY_PROCESSES:
-        return list_processes(t);
+        return serve_list_processes(t);
     default:
         return fail(&t->error, -EOPNOTSUPP, "this mover does not know the request");
     }
 }
 
 /* Return: 0; errno of the socket. */
-static int send_reply(int socket, struct turn *t, int err, uint8_t *packet)
+static int serve_send_reply(int socket, struct serve_turn *t, int err, uint8_t *packet)
 {
     ssize_t n;
 
@@ -181,14 +181,14 @@ static int send_reply(int socket, struct turn *t, int err, uint8_t *packet)
 }
 
 /* Return: 0; -EIO: the context is lost; errno of the socket. */
-static int take_turn(int socket, struct devices *devices, const Kvcobra__MoverRequest *request,
-                     struct wire_packet *p, uint8_t *packet, struct errmsg *e)
+static int serve_take_turn(int socket, struct devices *devices, const Kvcobra__MoverRequest *request,
+                           struct wire_packet *p, uint8_t *packet, struct errmsg *e)
 {
-    struct turn t = {
+    struct serve_turn t = {
         .request = request, .packet = p, .devices = devices, .fd = -1, .reply = KVCOBRA__MOVER_REPLY__INIT};
-    int err = handle(&t), r;
+    int err = serve_handle(&t), r;
 
-    r = send_reply(socket, &t, err, packet);
+    r = serve_send_reply(socket, &t, err, packet);
     closep(&t.fd);
     if (r < 0)
         return fail(e, r, "cannot answer: %s", strerror(-r));
@@ -196,7 +196,7 @@ static int take_turn(int socket, struct devices *devices, const Kvcobra__MoverRe
 }
 
 /* Whether a driver that failed to start stays in this process: such a one may not start again here. */
-static bool has_failed_driver(const struct devices *d)
+static bool serve_has_failed_driver(const struct devices *d)
 {
     void *library = d->driver ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 
@@ -224,10 +224,10 @@ int serve(int socket, struct errmsg *e)
         if (r < 0)
             (void) fail(e, -EBADMSG, "what came is no request");
         else
-            r = take_turn(socket, &devices, request, &p, packet, e);
+            r = serve_take_turn(socket, &devices, request, &p, packet, e);
         mover_request_free(request);
         wire_packet_close_fds(&p);
-        if (r == 0 && has_failed_driver(&devices))
+        if (r == 0 && serve_has_failed_driver(&devices))
             break;
     } while (r == 0);
     if (r != -EIO)

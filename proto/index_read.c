@@ -29,8 +29,8 @@ int index_reader_init(struct index_reader *r, const void *object, size_t bytes, 
 }
 
 /* One consistent look at a bucket. */
-static enum index_result look(const struct index_bucket *b, const uint64_t key[2], struct index_hit *ret_hit,
-                              bool *ret_overflowed)
+static enum index_result index_read_look(const struct index_bucket *b, const uint64_t key[2],
+                                         struct index_hit *ret_hit, bool *ret_overflowed)
 {
     for (unsigned attempt = 0; attempt < INDEX_RETRIES_MAX; attempt++) {
         enum index_result result = INDEX_MISS;
@@ -77,7 +77,7 @@ enum index_result index_lookup(const struct index_reader *r, const struct chunk_
     for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {
         const struct index_bucket *b = &buckets[index_probe(words, i, r->n_buckets)];
         bool overflowed = false;
-        enum index_result result = look(b, words, ret_hit, &overflowed);
+        enum index_result result = index_read_look(b, words, ret_hit, &overflowed);
 
         if (result != INDEX_MISS || !overflowed)
             return result;

@@ -29,7 +29,8 @@ uint64_t index_capacity(const struct index_writer *w)
     return w->n_buckets * INDEX_BUCKET_ENTRIES * INDEX_LOAD_PERCENT / 100;
 }
 
-static struct index_bucket *bucket(const struct index_writer *w, const uint64_t key[2], unsigned probe)
+static struct index_bucket *index_write_bucket(const struct index_writer *w, const uint64_t key[2],
+                                               unsigned probe)
 {
     struct index_bucket *buckets = (struct index_bucket *) (w->object + sizeof(struct index_head));
 
@@ -48,19 +49,19 @@ void index_writer_init(struct index_writer *w, void *object, size_t bytes)
     *w = (struct index_writer){.object = object, .bytes = bytes, .n_buckets = h.n_buckets};
 }
 
-static void bucket_open(struct index_bucket *b)
+static void index_write_bucket_open(struct index_bucket *b)
 {
     __atomic_store_n(&b->sequence, b->sequence + 1,
                      __ATOMIC_RELAXED); /* odd; kept first by the release stores */
 }
 
-static void bucket_close(struct index_bucket *b)
+static void index_write_bucket_close(struct index_bucket *b)
 {
     INDEX_STORE(b->sequence, b->sequence + 1); /* even; after every data store */
 }
 
 /* Entry of @key in @b, or -1. The writer reads plainly: nobody else writes. */
-static int find(const struct index_bucket *b, const uint64_t key[2])
+static int index_write_find(const struct index_bucket *b, const uint64_t key[2])
 {
     for (int i = 0; i < INDEX_BUCKET_ENTRIES; i++)
         if (b->used >> i & 1 && b->keys[i][0] == key[0] && b->keys[i][1] == key[1])
@@ -71,36 +72,37 @@ static int find(const struct index_bucket *b, const uint64_t key[2])
 static void write_entry(struct index_bucket *b, unsigned i, const uint64_t key[2],
                         const struct index_hit *hit)
 {
-    bucket_open(b);
+    index_write_bucket_open(b);
     INDEX_STORE(b->keys[i][0], key[0]);
     INDEX_STORE(b->keys[i][1], key[1]);
     INDEX_STORE(b->slots[i], hit->slot);
     INDEX_STORE(b->generations[i], hit->generation << INDEX_CLASS_BITS | hit->page_class);
     INDEX_STORE(b->used, b->used | 1u << i);
-    bucket_close(b);
+    index_write_bucket_close(b);
 }
 
 static void write_used(struct index_bucket *b, uint32_t used)
 {
-    bucket_open(b);
+    index_write_bucket_open(b);
     INDEX_STORE(b->used, used);
-    bucket_close(b);
+    index_write_bucket_close(b);
 }
 
-static unsigned n_used(const struct index_bucket *b)
+static unsigned index_write_n_used(const struct index_bucket *b)
 {
     return (unsigned) __builtin_popcount(b->used & INDEX_USED_MASK);
 }
 
 /* The emptier home, else the first of the others with room; INDEX_PROBE_MAX: none. */
-static unsigned choose(const struct index_writer *w, const uint64_t key[2])
+static unsigned index_write_choose(const struct index_writer *w, const uint64_t key[2])
 {
-    unsigned first = n_used(bucket(w, key, 0)), second = n_used(bucket(w, key, 1));
+    unsigned first = index_write_n_used(index_write_bucket(w, key, 0)),
+             second = index_write_n_used(index_write_bucket(w, key, 1));
 
     if (first < INDEX_BUCKET_ENTRIES || second < INDEX_BUCKET_ENTRIES)
         return first <= second ? 0 : 1;
     for (unsigned i = 2; i < INDEX_PROBE_MAX; i++)
-        if (n_used(bucket(w, key, i)) < INDEX_BUCKET_ENTRIES)
+        if (index_write_n_used(index_write_bucket(w, key, i)) < INDEX_BUCKET_ENTRIES)
             return i;
     return INDEX_PROBE_MAX;
 }
@@ -114,8 +116,8 @@ int index_insert(struct index_writer *w, const struct chunk_key *key, const stru
     assert(hit->page_class < 1u << INDEX_CLASS_BITS && hit->generation >> (64 - INDEX_CLASS_BITS) == 0);
     memcpy(words, key->bytes, sizeof(words));
     for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {
-        struct index_bucket *b = bucket(w, words, i);
-        int entry = find(b, words);
+        struct index_bucket *b = index_write_bucket(w, words, i);
+        int entry = index_write_find(b, words);
 
         if (entry >= 0) {
             write_entry(b, (unsigned) entry, words, hit);
@@ -124,16 +126,16 @@ int index_insert(struct index_writer *w, const struct chunk_key *key, const stru
         if (!(b->used & INDEX_OVERFLOWED))
             break;
     }
-    at = choose(w, words);
+    at = index_write_choose(w, words);
     if (at == INDEX_PROBE_MAX)
         return -ENOSPC;
     for (unsigned i = 0; i < at; i++) {
-        struct index_bucket *b = bucket(w, words, i);
+        struct index_bucket *b = index_write_bucket(w, words, i);
 
         if (!(b->used & INDEX_OVERFLOWED))
             write_used(b, b->used | INDEX_OVERFLOWED);
     }
-    target = bucket(w, words, at);
+    target = index_write_bucket(w, words, at);
     write_entry(target, (unsigned) __builtin_ctz(~target->used & INDEX_USED_MASK), words, hit);
     w->n_entries++;
     return 0;
@@ -145,8 +147,8 @@ bool index_remove(struct index_writer *w, const struct chunk_key *key)
 
     memcpy(words, key->bytes, sizeof(words));
     for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {
-        struct index_bucket *b = bucket(w, words, i);
-        int at = find(b, words);
+        struct index_bucket *b = index_write_bucket(w, words, i);
+        int at = index_write_find(b, words);
 
         if (at >= 0) {
             write_used(b, b->used & ~(1u << at));

@@ -28,7 +28,7 @@ enum {
     OFF_HEADER_CRC = 124,
 };
 
-static void put16(uint8_t *p, uint32_t v)
+static void page_put16(uint8_t *p, uint32_t v)
 {
     uint16_t le = htole16((uint16_t) v);
 
@@ -36,21 +36,21 @@ static void put16(uint8_t *p, uint32_t v)
     memcpy(p, &le, sizeof(le));
 }
 
-static void put32(uint8_t *p, uint32_t v)
+static void page_put32(uint8_t *p, uint32_t v)
 {
     uint32_t le = htole32(v);
 
     memcpy(p, &le, sizeof(le));
 }
 
-static void put64(uint8_t *p, uint64_t v)
+static void page_put64(uint8_t *p, uint64_t v)
 {
     uint64_t le = htole64(v);
 
     memcpy(p, &le, sizeof(le));
 }
 
-static uint16_t get16(const uint8_t *p)
+static uint16_t page_get16(const uint8_t *p)
 {
     uint16_t le;
 
@@ -58,7 +58,7 @@ static uint16_t get16(const uint8_t *p)
     return le16toh(le);
 }
 
-static uint32_t get32(const uint8_t *p)
+static uint32_t page_get32(const uint8_t *p)
 {
     uint32_t le;
 
@@ -66,7 +66,7 @@ static uint32_t get32(const uint8_t *p)
     return le32toh(le);
 }
 
-static uint64_t get64(const uint8_t *p)
+static uint64_t page_get64(const uint8_t *p)
 {
     uint64_t le;
 
@@ -100,20 +100,20 @@ void page_header_store(const struct page_header *h, uint8_t ret_bytes[static 128
 {
     uint8_t b[128] = {0};
 
-    put32(b + OFF_MAGIC, PAGE_MAGIC);
-    put16(b + OFF_VERSION, h->format_version);
-    put16(b + OFF_CODEC, h->codec_id);
+    page_put32(b + OFF_MAGIC, PAGE_MAGIC);
+    page_put16(b + OFF_VERSION, h->format_version);
+    page_put16(b + OFF_CODEC, h->codec_id);
     memcpy(b + OFF_TABLE, h->table_digest, sizeof(h->table_digest));
     memcpy(b + OFF_MODEL, h->model_digest, sizeof(h->model_digest));
     memcpy(b + OFF_KEY, h->key.bytes, sizeof(h->key.bytes));
-    put16(b + OFF_FIRST_HEAD, h->first_head);
-    put16(b + OFF_HEADS, h->n_heads);
-    put16(b + OFF_TOKENS, h->n_tokens);
-    put16(b + OFF_FLAGS, h->flags);
-    put64(b + OFF_FIRST_POSITION, h->first_position);
-    put64(b + OFF_PAYLOAD_BYTES, h->payload_bytes);
-    put32(b + OFF_PAYLOAD_CRC, h->payload_crc32c);
-    put32(b + OFF_HEADER_CRC, crc32c(b, OFF_HEADER_CRC));
+    page_put16(b + OFF_FIRST_HEAD, h->first_head);
+    page_put16(b + OFF_HEADS, h->n_heads);
+    page_put16(b + OFF_TOKENS, h->n_tokens);
+    page_put16(b + OFF_FLAGS, h->flags);
+    page_put64(b + OFF_FIRST_POSITION, h->first_position);
+    page_put64(b + OFF_PAYLOAD_BYTES, h->payload_bytes);
+    page_put32(b + OFF_PAYLOAD_CRC, h->payload_crc32c);
+    page_put32(b + OFF_HEADER_CRC, crc32c(b, OFF_HEADER_CRC));
     memcpy(ret_bytes, b, sizeof(b));
 }
 
@@ -124,27 +124,27 @@ int page_header_load(const uint8_t bytes[static 128], struct page_header *ret_he
     struct page_header h = {0};
 
     memcpy(b, bytes, sizeof(b));
-    if (get32(b + OFF_MAGIC) != PAGE_MAGIC)
-        return fail(e, -EBADMSG, "page header: magic is %08x, not a page", get32(b + OFF_MAGIC));
-    if (get32(b + OFF_HEADER_CRC) != crc32c(b, OFF_HEADER_CRC))
+    if (page_get32(b + OFF_MAGIC) != PAGE_MAGIC)
+        return fail(e, -EBADMSG, "page header: magic is %08x, not a page", page_get32(b + OFF_MAGIC));
+    if (page_get32(b + OFF_HEADER_CRC) != crc32c(b, OFF_HEADER_CRC))
         return fail(e, -EBADMSG, "page header: its checksum does not match, the page is damaged");
-    h.format_version = get16(b + OFF_VERSION);
+    h.format_version = page_get16(b + OFF_VERSION);
     if (h.format_version != PAGE_FORMAT_VERSION)
         return fail(e, -EBADMSG, "page header: format version %u, this library reads %u", h.format_version,
                     PAGE_FORMAT_VERSION);
     if (memcmp(b + OFF_ZERO, zero, sizeof(zero)) != 0)
         return fail(e, -EBADMSG, "page header: reserved bytes are not zero");
-    h.codec_id = get16(b + OFF_CODEC);
+    h.codec_id = page_get16(b + OFF_CODEC);
     memcpy(h.table_digest, b + OFF_TABLE, sizeof(h.table_digest));
     memcpy(h.model_digest, b + OFF_MODEL, sizeof(h.model_digest));
     memcpy(h.key.bytes, b + OFF_KEY, sizeof(h.key.bytes));
-    h.first_head = get16(b + OFF_FIRST_HEAD);
-    h.n_heads = get16(b + OFF_HEADS);
-    h.n_tokens = get16(b + OFF_TOKENS);
-    h.flags = get16(b + OFF_FLAGS);
-    h.first_position = get64(b + OFF_FIRST_POSITION);
-    h.payload_bytes = get64(b + OFF_PAYLOAD_BYTES);
-    h.payload_crc32c = get32(b + OFF_PAYLOAD_CRC);
+    h.first_head = page_get16(b + OFF_FIRST_HEAD);
+    h.n_heads = page_get16(b + OFF_HEADS);
+    h.n_tokens = page_get16(b + OFF_TOKENS);
+    h.flags = page_get16(b + OFF_FLAGS);
+    h.first_position = page_get64(b + OFF_FIRST_POSITION);
+    h.payload_bytes = page_get64(b + OFF_PAYLOAD_BYTES);
+    h.payload_crc32c = page_get32(b + OFF_PAYLOAD_CRC);
     *ret_header = h;
     return 0;
 }

@@ -11,7 +11,7 @@ struct errmsg;
 
 #define PAGE_MAGIC 0x4750564bu /* "KVPG" little-endian */
 #define PAGE_FORMAT_VERSION 1
-#define PAGE_CODEC_HALF_TILES 1 /* the at-rest layout of gpu/layout.h */
+#define PAGE_CODEC_HALF_TILES 1 /* the at-rest layout of gpu/page_layout.h */
 #define CHUNK_KEY_BYTES 16
 #define INDEX_KEY_BYTES 32
 

@@ -23,7 +23,7 @@ struct budget {
     bool refused;
 };
 
-static void *budget_alloc(void *data, size_t bytes)
+static void *wire_budget_alloc(void *data, size_t bytes)
 {
     struct budget *b = data;
     void *p = NULL;
@@ -36,7 +36,7 @@ static void *budget_alloc(void *data, size_t bytes)
     return p;
 }
 
-static void budget_free(void *data, void *p)
+static void wire_budget_free(void *data, void *p)
 {
     (void) data;
     free(p);
@@ -46,7 +46,7 @@ int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size
                 ProtobufCMessage **ret)
 {
     struct budget budget = {.left = WIRE_UNPACK_BYTES_MAX};
-    ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
+    ProtobufCAllocator allocator = {wire_budget_alloc, wire_budget_free, &budget};
     ProtobufCMessage *m;
     int r;
 

@@ -34,7 +34,7 @@ struct frame {
     uint32_t n_bodies;                   /* members of a oneof seen */
 };
 
-static int read_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
+static int wire_limits_read_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 {
     uint64_t v = 0;
 
@@ -54,14 +54,15 @@ static int read_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 }
 
 /* Moves over one field's value; *ret_value, *ret_bytes are set for length-delimited fields. */
-static int read_value(struct frame *f, unsigned wire_type, const uint8_t **ret_value, size_t *ret_bytes)
+static int wire_limits_read_value(struct frame *f, unsigned wire_type, const uint8_t **ret_value,
+                                  size_t *ret_bytes)
 {
     uint64_t n = 0;
     int r = 0;
 
     switch (wire_type) {
     case WIRE_VARINT:
-        r = read_varint(&f->p, f->end, &n);
+        r = wire_limits_read_varint(&f->p, f->end, &n);
         n = 0;
         break;
     case WIRE_FIXED64:
@@ -71,7 +72,7 @@ static int read_value(struct frame *f, unsigned wire_type, const uint8_t **ret_v
         n = 4;
         break;
     case WIRE_LENGTH:
-        r = read_varint(&f->p, f->end, &n);
+        r = wire_limits_read_varint(&f->p, f->end, &n);
         break;
     default:
         r = -EBADMSG; /* groups */
@@ -84,7 +85,7 @@ static int read_value(struct frame *f, unsigned wire_type, const uint8_t **ret_v
     return 0;
 }
 
-static uint32_t items_max(const ProtobufCFieldDescriptor *field)
+static uint32_t wire_limits_items_max(const ProtobufCFieldDescriptor *field)
 {
     if (field->type == PROTOBUF_C_TYPE_DOUBLE)
         return FREQ_ITEMS_MAX;
@@ -101,7 +102,7 @@ static uint32_t items_max(const ProtobufCFieldDescriptor *field)
 
 /* Items of a packed array: doubles have eight bytes, fixed numbers four, every varint ends with a byte whose
  * top bit is clear. */
-static size_t packed_items(const ProtobufCFieldDescriptor *field, const uint8_t *p, size_t bytes)
+static size_t wire_limits_packed_items(const ProtobufCFieldDescriptor *field, const uint8_t *p, size_t bytes)
 {
     size_t n = 0;
 
@@ -114,23 +115,23 @@ static size_t packed_items(const ProtobufCFieldDescriptor *field, const uint8_t 
     return n;
 }
 
-static int count_repeated(struct frame *f, const ProtobufCFieldDescriptor *field, unsigned wire_type,
-                          const uint8_t *value, size_t bytes)
+static int wire_limits_count_repeated(struct frame *f, const ProtobufCFieldDescriptor *field,
+                                      unsigned wire_type, const uint8_t *value, size_t bytes)
 {
     uint32_t *count = &f->counts[field - f->type->fields];
     size_t items = 1;
 
     if (wire_type == WIRE_LENGTH && field->type != PROTOBUF_C_TYPE_MESSAGE &&
         field->type != PROTOBUF_C_TYPE_STRING)
-        items = packed_items(field, value, bytes);
-    if (items > items_max(field) - *count)
+        items = wire_limits_packed_items(field, value, bytes);
+    if (items > wire_limits_items_max(field) - *count)
         return -E2BIG;
     *count += (uint32_t) items;
     return 0;
 }
 
 /* One field of the frame on top. A submessage to walk is returned in *ret_sub. */
-static int walk_field(struct frame *f, struct frame *ret_sub)
+static int wire_limits_walk_field(struct frame *f, struct frame *ret_sub)
 {
     const ProtobufCFieldDescriptor *field;
     const uint8_t *value = NULL;
@@ -138,10 +139,10 @@ static int walk_field(struct frame *f, struct frame *ret_sub)
     uint64_t tag;
     int r;
 
-    r = read_varint(&f->p, f->end, &tag);
+    r = wire_limits_read_varint(&f->p, f->end, &tag);
     if (r < 0 || tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
         return -EBADMSG;
-    r = read_value(f, tag & 7, &value, &bytes);
+    r = wire_limits_read_value(f, tag & 7, &value, &bytes);
     if (r < 0)
         return r;
     field = protobuf_c_message_descriptor_get_field(f->type, (unsigned) (tag >> 3));
@@ -150,7 +151,7 @@ static int walk_field(struct frame *f, struct frame *ret_sub)
     if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF && ++f->n_bodies > 1)
         return -EBADMSG;
     if (field->label == PROTOBUF_C_LABEL_REPEATED) {
-        r = count_repeated(f, field, tag & 7, value, bytes);
+        r = wire_limits_count_repeated(f, field, tag & 7, value, bytes);
         if (r < 0)
             return r;
     } else if (field->type == PROTOBUF_C_TYPE_MESSAGE && ++f->counts[field - f->type->fields] > 1) {
@@ -182,7 +183,7 @@ int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *pac
             depth--;
             continue;
         }
-        r = walk_field(f, &sub);
+        r = wire_limits_walk_field(f, &sub);
         if (r < 0)
             return r;
         if (sub.type) {

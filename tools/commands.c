@@ -16,7 +16,7 @@ static const struct command *const commands[] = {
     &cmd_quota,    &cmd_drain,     &cmd_bench,       &cmd_demo,   NULL,
 };
 
-static void print_help(void)
+static void commands_print_help(void)
 {
     fputs("Usage: kvcobra COMMAND ...\n"
           "\n"
@@ -60,7 +60,7 @@ static void print_help(void)
 }
 
 /* `kvcobra help eval` is `kvcobra eval --help`. */
-static int help(int argc, char **argv)
+static int commands_help(int argc, char **argv)
 {
     char option[] = "--help";
     char *args[] = {argv[0], argc > 2 ? argv[2] : NULL, option, NULL};
@@ -68,22 +68,22 @@ static int help(int argc, char **argv)
     if (argc > 3)
         return command_usage("help explains one command at a time");
     if (argc < 3) {
-        print_help();
+        commands_print_help();
         return COMMAND_OK;
     }
     return command_dispatch(commands, "kvcobra", 3, args);
 }
 
-static int run(int argc, char **argv)
+static int commands_run(int argc, char **argv)
 {
     if (argc < 2)
         return command_usage("no command given");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "-?") == 0) {
-        print_help();
+        commands_print_help();
         return COMMAND_OK;
     }
     if (strcmp(argv[1], "help") == 0)
-        return help(argc, argv);
+        return commands_help(argc, argv);
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("kvcobra %s\n", kvc_version());
         return COMMAND_OK;
@@ -99,7 +99,7 @@ int kvcobra_main(int argc, char **argv)
 
     /* Messages in the user's character set; numbers stay in C notation, programs read them. */
     (void) setlocale(LC_CTYPE, "");
-    code = run(argc, argv);
+    code = commands_run(argc, argv);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) /* a full disk behind a redirection is a failure too */
         return command_fail("cannot write to standard output: %s",

@@ -23,12 +23,15 @@ libjansson-dev          build  JSON
 libpcre2-dev            build  the tokeniser's patterns
 libprotobuf-c-dev       build  messages between daemon and clients
 protobuf-c-compiler     build  compiles their description
+libunistring-dev        build  UTF-8
 liburing-dev            build  the daemon's event loop
 libinih-dev             build  the daemon's configuration file
 libmicrohttpd-dev       build  the daemon's figures for monitoring
 libsystemd-dev          build  tells systemd when the daemon is ready
 ca-certificates         model  so that the download is verified
 python3-pip             model  the model comes inside a Python package
+abigail-tools           test   compares the library's ABI with the committed baseline
+clang-format            test   checks the form of the code
 libcunit1-dev           test   the frame of the unit tests
 protobuf-compiler       test   makes the protocol's Python module
 python3-protobuf        test   the example of a client without the library

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t place_bytes(size_t bytes)
+static size_t arena_place_bytes(size_t bytes)
 {
     size_t n = bytes < ARENA_PLACE_BYTES_MIN ? ARENA_PLACE_BYTES_MIN : bytes;
 
@@ -33,7 +33,7 @@ void arena_deinit(struct arena *a)
     *a = (struct arena){0};
 }
 
-static void remove_range(struct arena *a, size_t i)
+static void arena_remove_range(struct arena *a, size_t i)
 {
     a->n_ranges--;
     memmove(&a->ranges[i], &a->ranges[i + 1], (a->n_ranges - i) * sizeof(*a->ranges));
@@ -41,7 +41,7 @@ static void remove_range(struct arena *a, size_t i)
 
 bool arena_take(struct arena *a, size_t bytes, size_t *ret_off)
 {
-    size_t need = place_bytes(bytes);
+    size_t need = arena_place_bytes(bytes);
 
     for (size_t i = 0; i < a->n_ranges; i++) {
         struct arena_range *range = &a->ranges[i];
@@ -53,7 +53,7 @@ bool arena_take(struct arena *a, size_t bytes, size_t *ret_off)
         range->bytes -= need;
         a->free_bytes -= need;
         if (range->bytes == 0)
-            remove_range(a, i);
+            arena_remove_range(a, i);
         return true;
     }
     return false;
@@ -61,7 +61,7 @@ bool arena_take(struct arena *a, size_t bytes, size_t *ret_off)
 
 void arena_give(struct arena *a, size_t off, size_t bytes)
 {
-    size_t n = place_bytes(bytes), i = 0;
+    size_t n = arena_place_bytes(bytes), i = 0;
 
     while (i < a->n_ranges && a->ranges[i].off < off)
         i++;
@@ -73,7 +73,7 @@ void arena_give(struct arena *a, size_t off, size_t bytes)
         a->ranges[i - 1].bytes += n;
         if (i < a->n_ranges && off + n == a->ranges[i].off) {
             a->ranges[i - 1].bytes += a->ranges[i].bytes;
-            remove_range(a, i);
+            arena_remove_range(a, i);
         }
         return;
     }

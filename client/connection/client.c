@@ -23,7 +23,7 @@ const char *kvc_version(void)
 
 /* A page that the kernel empties in a child: asking it costs a load, where getpid() would cost a system call.
  */
-static volatile uint8_t *mark_process(void)
+static volatile uint8_t *client_mark_process(void)
 {
     size_t bytes = (size_t) sysconf(_SC_PAGESIZE);
     uint8_t *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -47,7 +47,7 @@ int kvc_client_new(kvc_client **ret_client)
     c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;
-    c->alive = mark_process();
+    c->alive = client_mark_process();
     if (!c->alive) {
         free(c);
         return -ENOMEM;
@@ -71,7 +71,7 @@ int client_enter(struct kvc_client *c)
     return c->gpu ? gpu_check(c->gpu, &c->error) : 0;
 }
 
-static void tell_pages(struct kvc_client *c)
+static void client_tell_pages(struct kvc_client *c)
 {
     for (struct kvc_model *m = c->models; m; m = m->next)
         for (struct kvc_seq *s = m->seqs; s; s = s->next)
@@ -85,7 +85,7 @@ void client_flush(struct kvc_client *c)
         if (gpu_is_capturing(
                 c->gpu)) /* what is told now every launch of the graph would tell again; later, then */
             return;
-        tell_pages(c);
+        client_tell_pages(c);
         if ((leases_have_released(&c->leases) || extents_have_unused(&c->extents)) &&
             gpu_synchronize(c->gpu, NULL) < 0)
             return;
@@ -101,20 +101,20 @@ int client_enter_connected(struct kvc_client *c)
     return r < 0 ? r : client_revive(c);
 }
 
-static int try_to_connect(struct kvc_client *c, const char *path)
+static int client_try_to_connect(struct kvc_client *c, const char *path)
 {
     return c->connection.greeted ? client_reconnect(c) : connection_open(&c->connection, path, &c->error);
 }
 
 /* A daemon opens a GPU when somebody asks for it, which takes it a while. */
-static int connect_patiently(struct kvc_client *c, const char *path)
+static int client_connect_patiently(struct kvc_client *c, const char *path)
 {
     int64_t end_ms = clock_ms() + GPU_OPENING_MS;
-    int r = try_to_connect(c, path);
+    int r = client_try_to_connect(c, path);
 
     while (r == -EAGAIN && c->gpu && clock_ms() < end_ms) {
         (void) poll(NULL, 0, GPU_OPENING_STEP_MS);
-        r = try_to_connect(c, path);
+        r = client_try_to_connect(c, path);
     }
     return r;
 }
@@ -129,13 +129,13 @@ int kvc_client_connect(kvc_client *c, const char *path)
     if (r < 0)
         return r;
     if (!c->connection.greeted)
-        return connect_patiently(c, path);
+        return client_connect_patiently(c, path);
     connection_check(&c->connection, true);
     if (connection_is_open(&c->connection) || !connection_is_to(&c->connection, path))
         return fail(&c->error, -EISCONN, "this client %s kvcobrad at %s: use a new client",
                     connection_is_open(&c->connection) ? "is already connected to" : "belongs to",
                     c->connection.path);
-    return connect_patiently(c, path);
+    return client_connect_patiently(c, path);
 }
 
 int kvc_client_get_info(kvc_client *c, kvc_client_info *ret_info)
@@ -171,7 +171,7 @@ const char *kvc_last_error(const kvc_client *c)
     return c->error.text[0] ? c->error.text : "no error";
 }
 
-static void free_free_pages(struct kvc_client *c)
+static void client_free_free_pages(struct kvc_client *c)
 {
     while (c->free_pages) {
         struct page *p = c->free_pages;
@@ -210,7 +210,7 @@ kvc_client *kvc_client_free(kvc_client *c)
     extents_deinit(&c->extents);
     session_deinit(&c->session);
     workers_deinit(&c->workers);
-    free_free_pages(c);
+    client_free_free_pages(c);
     c->gpu = gpu_close(c->gpu);
     if (quiet)
         connection_bye(

@@ -76,7 +76,7 @@ int reply_take_fd(struct reply *r, size_t i)
 
 /* ---- one request ---- */
 
-static int wait_for(int fd, short events, int64_t deadline_ms)
+static int connection_wait_for(int fd, short events, int64_t deadline_ms)
 {
     for (;;) {
         struct pollfd p = {.fd = fd, .events = events};
@@ -92,26 +92,27 @@ static int wait_for(int fd, short events, int64_t deadline_ms)
     }
 }
 
-static int send_packet(struct connection *c, size_t bytes, const int *fds, size_t n_fds, int64_t deadline_ms)
+static int connection_send_packet(struct connection *c, size_t bytes, const int *fds, size_t n_fds,
+                                  int64_t deadline_ms)
 {
     for (;;) {
         int r = wire_send(c->fd, c->packet, bytes, fds, n_fds);
 
         if (r != -EAGAIN)
             return r;
-        r = wait_for(c->fd, POLLOUT, deadline_ms);
+        r = connection_wait_for(c->fd, POLLOUT, deadline_ms);
         if (r < 0)
             return r;
     }
 }
 
-static int receive_reply(struct connection *c, int64_t deadline_ms, struct reply *ret)
+static int connection_receive_reply(struct connection *c, int64_t deadline_ms, struct reply *ret)
 {
     struct reply reply = {.message = NULL};
     int r;
 
     do {
-        r = wait_for(c->fd, POLLIN, deadline_ms);
+        r = connection_wait_for(c->fd, POLLIN, deadline_ms);
         if (r < 0)
             return r;
         r = wire_receive(c->fd, c->packet, &reply.packet);
@@ -128,7 +129,7 @@ static int receive_reply(struct connection *c, int64_t deadline_ms, struct reply
 }
 
 /* The connection cannot be used any more: says why in terms of the caller's codes. */
-static int lost(struct connection *c, int err, struct errmsg *e)
+static int connection_lost(struct connection *c, int err, struct errmsg *e)
 {
     connection_lose(c);
     switch (err) {
@@ -150,8 +151,8 @@ static int lost(struct connection *c, int err, struct errmsg *e)
 }
 
 /* Whether the reply can be what was asked for; its errno is looked at later. */
-static bool reply_makes_sense(const struct connection *c, const Kvcobra__Request *request,
-                              const Kvcobra__Reply *m, Kvcobra__Reply__BodyCase body)
+static bool connection_reply_makes_sense(const struct connection *c, const Kvcobra__Request *request,
+                                         const Kvcobra__Reply *m, Kvcobra__Reply__BodyCase body)
 {
     if (m->id != request->id || m->err > 0 || m->err < -ERRNO_MAX || !bytes_are(m->boot_id, BOOT_ID_BYTES))
         return false;
@@ -176,14 +177,14 @@ int connection_request(struct connection *c, Kvcobra__Request *request, const in
     bytes = wire_request_pack(request, c->packet);
     if (bytes < 0)
         return fail(e, (int) bytes, "the request is too long for one packet");
-    r = send_packet(c, (size_t) bytes, fds, n_fds, deadline_ms);
+    r = connection_send_packet(c, (size_t) bytes, fds, n_fds, deadline_ms);
     if (r == 0)
-        r = receive_reply(c, deadline_ms, &reply);
+        r = connection_receive_reply(c, deadline_ms, &reply);
     if (r < 0)
-        return lost(c, r, e);
-    if (!reply_makes_sense(c, request, reply.message, body)) {
+        return connection_lost(c, r, e);
+    if (!connection_reply_makes_sense(c, request, reply.message, body)) {
         reply_free(&reply);
-        return lost(c, -EPROTO, e);
+        return connection_lost(c, -EPROTO, e);
     }
     if (c->next_id++ == 1)
         memcpy(c->boot_id, reply.message->boot_id.data, BOOT_ID_BYTES);
@@ -226,7 +227,7 @@ void connection_bye(struct connection *c)
  * @patient: wait for room in the listener's queue, which is all that a Unix connect waits for. A second
  * greeting does not: it happens inside of somebody's call for something else.
  */
-static int open_socket(const char *path, bool patient, int *ret_fd, struct errmsg *e)
+static int connection_open_socket(const char *path, bool patient, int *ret_fd, struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -252,7 +253,7 @@ static int open_socket(const char *path, bool patient, int *ret_fd, struct errms
     return 0;
 }
 
-static int hello(struct connection *c, struct errmsg *e)
+static int connection_hello(struct connection *c, struct errmsg *e)
 {
     Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -287,7 +288,7 @@ static int hello(struct connection *c, struct errmsg *e)
 }
 
 /* A daemon that knows of no devices gives a session in the host's memory whatever was asked for. */
-static int check_device(const struct connection *c, const Kvcobra__Device *got, struct errmsg *e)
+static int connection_check_device(const struct connection *c, const Kvcobra__Device *got, struct errmsg *e)
 {
     const char *uuid = got ? got->uuid : "";
 
@@ -299,7 +300,7 @@ static int check_device(const struct connection *c, const Kvcobra__Device *got, 
 }
 
 /* The second packet; its answer says what really became of the session that HELLO asked for. */
-static int confirm(struct connection *c, struct errmsg *e)
+static int connection_confirm(struct connection *c, struct errmsg *e)
 {
     Kvcobra__Confirm confirm = KVCOBRA__CONFIRM__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -316,7 +317,7 @@ static int confirm(struct connection *c, struct errmsg *e)
     if (!bytes_are(got->pool, sizeof(c->pool_id)))
         r = fail(e, -EPROTO, "kvcobrad at %s did not say which pool it has", c->path);
     if (r == 0)
-        r = check_device(c, got->device, e);
+        r = connection_check_device(c, got->device, e);
     if (r == 0) {
         memcpy(c->pool_id, got->pool.data, sizeof(c->pool_id));
         c->session = got->session;
@@ -328,16 +329,16 @@ static int confirm(struct connection *c, struct errmsg *e)
 }
 
 /* Everything up to an open session over @fd, which is taken over. */
-static int greet(struct connection *c, int fd, struct errmsg *e)
+static int connection_greet(struct connection *c, int fd, struct errmsg *e)
 {
     int r;
 
     c->fd = fd;
     c->opened_ms = c->checked_ms = clock_ms();
     c->next_id = 1;
-    r = hello(c, e);
+    r = connection_hello(c, e);
     if (r == 0)
-        r = confirm(c, e);
+        r = connection_confirm(c, e);
     if (r < 0) {
         connection_lose(c);
         return r;
@@ -358,12 +359,12 @@ int connection_open(struct connection *c, const char *path, struct errmsg *e)
         c->packet = malloc(WIRE_PACKET_BYTES_MAX);
     if (!copy || !c->packet)
         return fail(e, -ENOMEM, "out of memory while connecting");
-    r = open_socket(copy, true, &fd, e);
+    r = connection_open_socket(copy, true, &fd, e);
     if (r < 0)
         return r;
     free(c->path);
     c->path = take_ptr(copy);
-    r = greet(c, fd, e);
+    r = connection_greet(c, fd, e);
     /* a peer that hangs up on a greeting is not a lost daemon: it is not one, or refuses us */
     return r == -ENOTCONN ? fail(e, -EPROTO, "no kvcobrad answers at %s", c->path) : r;
 }
@@ -379,7 +380,7 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
     int fd = -1, r;
 
     assert(c->greeted && c->fd < 0);
-    r = open_socket(c->path, false, &fd, e);
+    r = connection_open_socket(c->path, false, &fd, e);
     if (r < 0) {
         backoff_failed(&c->backoff, clock_ms());
         return r == -EPROTO
@@ -388,7 +389,7 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
     }
     c->request_ms = RECONNECT_MS / 2; /* of each of the two packets */
     c->grace_ms = 0;
-    r = greet(c, fd, e);
+    r = connection_greet(c, fd, e);
     c->request_ms = before.request_ms;
     c->grace_ms = before.grace_ms;
     if (r < 0) {

@@ -13,7 +13,7 @@
 #include "client/connection/connection.h"
 #include "client/gpu/gpu.h"
 
-static struct mapped_extent *unlink_at(struct mapped_extent **at)
+static struct mapped_extent *extents_unlink_at(struct mapped_extent **at)
 {
     struct mapped_extent *x = *at;
 
@@ -21,7 +21,7 @@ static struct mapped_extent *unlink_at(struct mapped_extent **at)
     return x;
 }
 
-static void drop(struct mapped_extent *x)
+static void extents_drop(struct mapped_extent *x)
 {
     (void) extent_free(x->extent);
     (void) cuda_extent_free(x->device);
@@ -32,7 +32,7 @@ static void drop(struct mapped_extent *x)
  * A packet whose descriptor finds no room is lost, and the connection with it: looked at before. The CUDA
  * driver takes one more for itself.
  */
-static int check_descriptors(const struct connection *c, uint64_t id, struct errmsg *e)
+static int extents_check_descriptors(const struct connection *c, uint64_t id, struct errmsg *e)
 {
     _cleanup_(closep) int first = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
     _cleanup_(closep) int second = first < 0 ? -1 : fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
@@ -44,7 +44,7 @@ static int check_descriptors(const struct connection *c, uint64_t id, struct err
     return 0;
 }
 
-static const struct lent_memory *find_lent(const struct extent_cache *cache, const uint8_t *handle)
+static const struct lent_memory *extents_find_lent(const struct extent_cache *cache, const uint8_t *handle)
 {
     for (const struct lent_memory *l = cache->lent; l; l = l->next)
         if (memcmp(l->handle.bytes, handle, sizeof(l->handle.bytes)) == 0)
@@ -54,8 +54,8 @@ static const struct lent_memory *find_lent(const struct extent_cache *cache, con
 
 /* By the handle, never by an address: that may be another allocation's by now. No process opens the handle of
  * its own memory. */
-static int import_lent(struct extent_cache *cache, const Kvcobra__GetExtentReply *reply,
-                       struct mapped_extent *x, struct errmsg *e)
+static int extents_import_lent(struct extent_cache *cache, const Kvcobra__GetExtentReply *reply,
+                               struct mapped_extent *x, struct errmsg *e)
 {
     const struct lent_memory *own;
     struct cu_ipc_mem_handle handle;
@@ -64,7 +64,7 @@ static int import_lent(struct extent_cache *cache, const Kvcobra__GetExtentReply
     if (!cache->gpu || !bytes_are(reply->ipc_handle, sizeof(handle.bytes)) || reply->bytes == 0 ||
         reply->bytes > SIZE_MAX)
         return fail(e, -EPROTO, "kvcobrad sent no usable handle for extent %" PRIu64, x->id);
-    own = find_lent(cache, reply->ipc_handle.data);
+    own = extents_find_lent(cache, reply->ipc_handle.data);
     x->lent = true;
     x->own = own != NULL;
     if (own && own->bytes != reply->bytes)
@@ -80,7 +80,8 @@ static int import_lent(struct extent_cache *cache, const Kvcobra__GetExtentReply
     return r == -ESTALE ? -EXDEV : r;
 }
 
-static int import(struct extent_cache *cache, struct connection *c, struct mapped_extent *x, struct errmsg *e)
+static int extents_import(struct extent_cache *cache, struct connection *c, struct mapped_extent *x,
+                          struct errmsg *e)
 {
     struct gpu *g = cache->gpu;
     Kvcobra__GetExtent get = KVCOBRA__GET_EXTENT__INIT;
@@ -92,7 +93,7 @@ static int import(struct extent_cache *cache, struct connection *c, struct mappe
     get.extent = x->id;
     request.body_case = KVCOBRA__REQUEST__BODY_GET_EXTENT;
     request.get_extent = &get;
-    r = connection_is_open(c) ? check_descriptors(c, x->id, e) : 0;
+    r = connection_is_open(c) ? extents_check_descriptors(c, x->id, e) : 0;
     if (r < 0)
         return r;
     r = connection_request(c, &request, NULL, 0, KVCOBRA__REPLY__BODY_GET_EXTENT, &reply, e);
@@ -100,7 +101,7 @@ static int import(struct extent_cache *cache, struct connection *c, struct mappe
         return r == -ESTALE || r == -ENOENT ? -EXDEV
                                             : r; /* its lender is gone, and with it perhaps the extent */
     if (reply.message->get_extent->ipc_handle.len > 0) {
-        r = import_lent(cache, reply.message->get_extent, x, e);
+        r = extents_import_lent(cache, reply.message->get_extent, x, e);
         reply_free(&reply);
         return r;
     }
@@ -131,7 +132,7 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
 
     for (struct mapped_extent **at = &cache->first; *at; at = &(*at)->next)
         if ((*at)->id == id) {
-            x = unlink_at(at);
+            x = extents_unlink_at(at);
             break;
         }
     if (!x) {
@@ -139,7 +140,7 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
         if (!x)
             return fail(e, -ENOMEM, "out of memory while mapping extent %" PRIu64, id);
         x->id = id;
-        r = import(cache, c, x, e);
+        r = extents_import(cache, c, x, e);
         if (r < 0) {
             free(x);
             return r;
@@ -160,7 +161,7 @@ void extents_unwant(struct extent_cache *cache, uint64_t id)
 }
 
 /* Extents that are idle, the least recently used last: whether the @nth of them goes. */
-static bool is_unused(const struct mapped_extent *x, size_t nth)
+static bool extents_is_unused(const struct mapped_extent *x, size_t nth)
 {
     return x->n_pages == 0 && (x->unwanted || nth > EXTENTS_IDLE_MAX);
 }
@@ -171,7 +172,7 @@ bool extents_have_unused(const struct extent_cache *cache)
 
     for (const struct mapped_extent *x = cache->first; x; x = x->next) {
         idle += x->n_pages == 0;
-        if (is_unused(x, idle))
+        if (extents_is_unused(x, idle))
             return true;
     }
     return cache->dead;
@@ -182,17 +183,17 @@ void extents_trim(struct extent_cache *cache)
     size_t idle = 0;
 
     while (cache->dead)
-        drop(unlink_at(&cache->dead));
+        extents_drop(extents_unlink_at(&cache->dead));
     for (struct mapped_extent **at = &cache->first; *at;) {
         idle += (*at)->n_pages == 0;
-        if (is_unused(*at, idle))
-            drop(unlink_at(at));
+        if (extents_is_unused(*at, idle))
+            extents_drop(extents_unlink_at(at));
         else
             at = &(*at)->next;
     }
 }
 
-static void bury(struct extent_cache *cache, struct mapped_extent *orphan)
+static void extents_bury(struct extent_cache *cache, struct mapped_extent *orphan)
 {
     orphan->next = cache->dead;
     cache->dead = orphan;
@@ -203,7 +204,7 @@ void extents_put(struct extent_cache *cache, struct mapped_extent *x)
     if (--x->n_pages > 0)
         return;
     if (x->orphan)
-        bury(cache, x);
+        extents_bury(cache, x);
     if (!cache->gpu)
         extents_trim(cache);
 }
@@ -217,12 +218,12 @@ void extents_orphan(struct extent_cache *cache, bool only_lent)
             at = &(*at)->next;
             continue;
         }
-        x = unlink_at(at);
+        x = extents_unlink_at(at);
         x->next = NULL;
         x->orphan = true;
         x->lost = x->lent && !x->own;
         if (x->n_pages == 0)
-            bury(cache, x);
+            extents_bury(cache, x);
     }
     if (!cache->gpu)
         extents_trim(cache);
@@ -231,7 +232,7 @@ void extents_orphan(struct extent_cache *cache, bool only_lent)
 void extents_deinit(struct extent_cache *cache)
 {
     while (cache->first)
-        drop(unlink_at(&cache->first));
+        extents_drop(extents_unlink_at(&cache->first));
     extents_trim(cache);
     while (cache->lent) {
         struct lent_memory *l = cache->lent;

@@ -26,7 +26,7 @@ void lease_drop(struct lease *l, uint32_t i, int was_live)
 }
 
 /* Whether the daemon heard it, whatever it thinks of it. */
-static bool send_release(struct lease *l, struct connection *c)
+static bool leases_send_release(struct lease *l, struct connection *c)
 {
     Kvcobra__Release release = KVCOBRA__RELEASE__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -55,7 +55,7 @@ void leases_flush(struct lease_list *list, struct connection *c)
     for (struct lease **at = &list->first; *at;) {
         struct lease *l = *at;
 
-        if (l->n_released > 0 && (l->forgotten || (connection_is_open(c) && send_release(l, c)))) {
+        if (l->n_released > 0 && (l->forgotten || (connection_is_open(c) && leases_send_release(l, c)))) {
             memset(l->released, 0, sizeof(l->released));
             l->n_released = 0;
         }

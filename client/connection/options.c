@@ -9,7 +9,7 @@
 
 enum { STRUCT_BYTES_MAX = 65536 }; /* more is a pointer or garbage, not a size */
 
-static int check(size_t bytes, size_t oldest, const char *name, struct errmsg *e)
+static int options_check(size_t bytes, size_t oldest, const char *name, struct errmsg *e)
 {
     if (bytes < oldest || bytes > STRUCT_BYTES_MAX)
         return fail(e, -EINVAL, "%s.struct_bytes is %zu: set it to sizeof(%s) = %zu", name, bytes, name,
@@ -23,7 +23,7 @@ int options_read(void *ret, size_t bytes, const void *from, size_t oldest, const
     int r;
 
     memcpy(&theirs, from, sizeof(theirs));
-    r = check(theirs, oldest, name, e);
+    r = options_check(theirs, oldest, name, e);
     if (r < 0)
         return r;
     for (size_t i = bytes; i < theirs; i++)
@@ -42,7 +42,7 @@ int options_write(void *ret, const void *from, size_t bytes, size_t oldest, cons
     int r;
 
     memcpy(&theirs, ret, sizeof(theirs));
-    r = check(theirs, oldest, name, e);
+    r = options_check(theirs, oldest, name, e);
     if (r < 0)
         return r;
     common = theirs < bytes ? theirs : bytes;

@@ -16,7 +16,7 @@ uint64_t pressure_extent(const struct kvc_model *m)
 }
 
 /* Pages that forks share move once, for all of them. */
-static void yield_pages(struct kvc_seq *s, uint64_t extent)
+static void reclaim_yield_pages(struct kvc_seq *s, uint64_t extent)
 {
     for (size_t i = 0; i < s->n_pages; i++) {
         struct page *p = s->pages[i];
@@ -35,6 +35,6 @@ bool pressure_yield(struct kvc_model *m)
     extents_unwant(&m->client->extents, extent);
     for (struct kvc_model *o = m->client->models; o; o = o->next)
         for (struct kvc_seq *s = o->seqs; s; s = s->next)
-            yield_pages(s, extent);
+            reclaim_yield_pages(s, extent);
     return true;
 }

@@ -15,29 +15,29 @@
 
 /* Whether the page lies in the present pool without a lease that the daemon knows, or in memory that may be
  * anything. */
-static bool is_unprotected(const struct page *p)
+static bool reconnect_is_unprotected(const struct page *p)
 {
     return p->place == PAGE_POOL && (p->extent->lost || (p->lease->forgotten && !p->extent->orphan));
 }
 
-static size_t first_unprotected(const struct kvc_seq *s)
+static size_t reconnect_first_unprotected(const struct kvc_seq *s)
 {
     for (size_t i = 0; i < s->n_pages; i++)
-        if (is_unprotected(s->pages[i]))
+        if (reconnect_is_unprotected(s->pages[i]))
             return i;
     return SIZE_MAX;
 }
 
-static void mark_lost(struct kvc_client *c)
+static void reconnect_mark_lost(struct kvc_client *c)
 {
     for (struct kvc_model *m = c->models; m; m = m->next)
         for (struct kvc_seq *s = m->seqs; s; s = s->next)
-            s->first_lost = first_unprotected(s);
+            s->first_lost = reconnect_first_unprotected(s);
 }
 
 /* The same slot and generation are the same bytes: a slot is given a new generation before it is written. */
-static int take_again(struct kvc_seq *s, size_t chunk, const Kvcobra__PageRef *ref, struct lease *lease,
-                      uint32_t item)
+static int reconnect_take_again(struct kvc_seq *s, size_t chunk, const Kvcobra__PageRef *ref,
+                                struct lease *lease, uint32_t item)
 {
     struct page *p = s->pages[chunk];
     struct page_grant grant;
@@ -55,7 +55,7 @@ static int take_again(struct kvc_seq *s, size_t chunk, const Kvcobra__PageRef *r
 }
 
 /* LEASE of @n unprotected pages of the sequence. Return: 0: all of them are protected again. */
-static int lease_again(struct kvc_seq *s, const size_t *chunks, size_t n)
+static int reconnect_lease_again(struct kvc_seq *s, const size_t *chunks, size_t n)
 {
     struct kvc_client *c = s->model->client;
     _cleanup_(freep) Kvcobra__LeaseItem *items = calloc(n, sizeof(*items));
@@ -89,7 +89,7 @@ static int lease_again(struct kvc_seq *s, const size_t *chunks, size_t n)
     lease->id = reply.message->lease->lease;
     for (uint32_t i = 0; i < reply.message->lease->n_pages && i < n; i++) {
         if (r == 0)
-            r = take_again(s, chunks[i], reply.message->lease->pages[i], lease, i);
+            r = reconnect_take_again(s, chunks[i], reply.message->lease->pages[i], lease, i);
         if (r < 0)
             lease_drop(lease, i, 0);
     }
@@ -100,7 +100,7 @@ static int lease_again(struct kvc_seq *s, const size_t *chunks, size_t n)
 }
 
 /* As many leading pages of the sequence as the daemon still has where they were. */
-static void find_again(struct kvc_seq *s)
+static void reconnect_find_again(struct kvc_seq *s)
 {
     size_t most = s->model->client->connection.items_per_message;
     _cleanup_(freep) size_t *chunks = calloc(most, sizeof(*chunks));
@@ -110,7 +110,7 @@ static void find_again(struct kvc_seq *s)
         size_t n = 0;
 
         for (size_t i = 0; i < s->n_pages && n < most; i++) {
-            if (!is_unprotected(s->pages[i]))
+            if (!reconnect_is_unprotected(s->pages[i]))
                 continue;
             if (s->pages[i]->extent->lost) /* nothing behind it is of use */
                 break;
@@ -118,14 +118,14 @@ static void find_again(struct kvc_seq *s)
         }
         if (n == 0)
             break;
-        r = lease_again(s, chunks, n);
+        r = reconnect_lease_again(s, chunks, n);
     }
-    s->first_lost = first_unprotected(s);
+    s->first_lost = reconnect_first_unprotected(s);
 }
 
 /* ---- models ---- */
 
-static int reopen(struct kvc_model *m)
+static int reconnect_reopen(struct kvc_model *m)
 {
     int r = model_remote_open(m);
 
@@ -137,7 +137,7 @@ static int reopen(struct kvc_model *m)
     model_tables_reference(m);
     for (struct kvc_seq *s = m->seqs; s; s = s->next)
         if (s->first_lost != SIZE_MAX)
-            find_again(s);
+            reconnect_find_again(s);
     return 0;
 }
 
@@ -148,14 +148,14 @@ int model_connect(struct kvc_model *m)
     if (!m->remote.opened || client_revive(c) < 0)
         return -ENOTCONN;
     if (!model_is_connected(m) && backoff_is_over(&m->remote.backoff, clock_ms()))
-        (void) reopen(m);
+        (void) reconnect_reopen(m);
     return model_is_connected(m) ? 0 : -ENOTCONN;
 }
 
 /* ---- the connection ---- */
 
 /* The arena that the old session had is of no use to the new one. */
-static int leave_arena(struct kvc_client *c)
+static int reconnect_leave_arena(struct kvc_client *c)
 {
     for (struct kvc_model *m = c->models; m; m = m->next)
         for (struct kvc_seq *s = m->seqs; s; s = s->next)
@@ -168,10 +168,10 @@ static int leave_arena(struct kvc_client *c)
 }
 
 /* From what was before to what is now; then everything of ours is opened again as far as that goes. */
-static int settle(struct kvc_client *c, const struct resumption *how)
+static int reconnect_settle(struct kvc_client *c, const struct resumption *how)
 {
     bool same_session = how->resumed && how->same_daemon;
-    int r = same_session ? 0 : leave_arena(c);
+    int r = same_session ? 0 : reconnect_leave_arena(c);
 
     if (r < 0)
         return r;
@@ -182,12 +182,12 @@ static int settle(struct kvc_client *c, const struct resumption *how)
         leases_forget(&c->leases);
     if (!how->same_pool || !how->same_daemon)
         extents_orphan(&c->extents, how->same_pool);
-    mark_lost(c);
+    reconnect_mark_lost(c);
     if (how->resumed)
         r = leases_confirm(&c->leases, &c->connection, &c->error);
     for (struct kvc_model *m = c->models; r == 0 && m; m = m->next)
         if (m->remote.opened)
-            (void) reopen(m); /* what the daemon has nothing for stays private */
+            (void) reconnect_reopen(m); /* what the daemon has nothing for stays private */
     client_flush(c);
     return connection_is_open(&c->connection) ? r : -ENOTCONN;
 }
@@ -200,7 +200,7 @@ int client_reconnect(struct kvc_client *c)
     if (r < 0)
         return r;
     c->n_reconnects++;
-    r = settle(c, &how);
+    r = reconnect_settle(c, &how);
     if (r < 0) {
         connection_lose(&c->connection);
         return r;

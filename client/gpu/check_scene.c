@@ -13,7 +13,7 @@
 #include "gpu/cuda/kernels/plan.h"
 #include "gpu/cpu/ops.h"
 
-static const struct codec *codec_of(const struct check_scene *s, uint32_t head, enum side side)
+static const struct codec *check_scene_codec_of(const struct check_scene *s, uint32_t head, enum side side)
 {
     return table_codec(s->layout->table, s->layer, s->layout->shard.first_head + head, side);
 }
@@ -21,7 +21,7 @@ static const struct codec *codec_of(const struct check_scene *s, uint32_t head, 
 /* ---- drawing ---- */
 
 /* splitmix64 */
-static uint64_t draw_word(struct check_scene *s)
+static uint64_t check_scene_draw_word(struct check_scene *s)
 {
     uint64_t x = s->random += 0x9e3779b97f4a7c15u;
 
@@ -31,13 +31,13 @@ static uint64_t draw_word(struct check_scene *s)
 }
 
 /* In -1 .. 1. */
-static float draw(struct check_scene *s)
+static float check_scene_draw(struct check_scene *s)
 {
-    return (float) ((int64_t) draw_word(s) >> 40) * 0x1p-23f;
+    return (float) ((int64_t) check_scene_draw_word(s) >> 40) * 0x1p-23f;
 }
 
 /* Coordinates first, then the bits that they are told by. */
-static size_t demand(const struct table *t, uint32_t layer, uint32_t head)
+static size_t check_scene_demand(const struct table *t, uint32_t layer, uint32_t head)
 {
     const struct codec *k = table_codec(t, layer, head, SIDE_K), *v = table_codec(t, layer, head, SIDE_V);
 
@@ -45,14 +45,14 @@ static size_t demand(const struct table *t, uint32_t layer, uint32_t head)
 }
 
 /* The last one of those that ask most: what lies far behind in the table's copy is looked at too. */
-static void choose_heads(struct check_scene *s)
+static void check_scene_choose_heads(struct check_scene *s)
 {
     const struct page_layout *l = s->layout;
     size_t most = 0;
 
     for (uint32_t layer = 0; layer < l->table->geometry.n_layers; layer++)
         for (uint32_t h = 0; h < s->n_heads; h++) {
-            size_t this = demand(l->table, layer, l->shard.first_head + h);
+            size_t this = check_scene_demand(l->table, layer, l->shard.first_head + h);
 
             if (this >= most) {
                 most = this;
@@ -63,7 +63,7 @@ static void choose_heads(struct check_scene *s)
     s->n_checked = 1;
     if (s->n_heads > 1)
         s->heads[s->n_checked++] =
-            (uint32_t) ((s->heads[0] + 1 + draw_word(s) % (s->n_heads - 1)) % s->n_heads);
+            (uint32_t) ((s->heads[0] + 1 + check_scene_draw_word(s) % (s->n_heads - 1)) % s->n_heads);
 }
 
 bool check_scene_wants(const struct check_scene *s, uint32_t head, enum side side)
@@ -82,9 +82,9 @@ bool check_scene_wants(const struct check_scene *s, uint32_t head, enum side sid
  * Vectors that codes decode to, with a quarter of their spread, per dimension, of noise, so that coordinates
  * do not stand on levels. What has no spread gets that of the others, or 1.
  */
-static void draw_head(struct check_scene *s, uint32_t head, enum side side)
+static void check_scene_draw_head(struct check_scene *s, uint32_t head, enum side side)
 {
-    const float *mean = codec_of(s, head, side)->mean;
+    const float *mean = check_scene_codec_of(s, head, side)->mean;
     double squares[GEOMETRY_DIM_MAX] = {0}, all = 0;
     float noise[GEOMETRY_DIM_MAX];
 
@@ -103,7 +103,7 @@ static void draw_head(struct check_scene *s, uint32_t head, enum side side)
     }
     for (uint32_t t = 0; t < CHECK_TOKENS; t++)
         for (uint32_t i = 0; i < s->d; i++) {
-            float x = s->chunk[t * 29 % CHUNK_TOKENS * s->d + i] + noise[i] * draw(s);
+            float x = s->chunk[t * 29 % CHUNK_TOKENS * s->d + i] + noise[i] * check_scene_draw(s);
 
             /* binary16 must hold the difference, as appending demands */
             s->x[side][t * check_scene_width(s) + head * s->d + i] = mean[i] + fminf(fmaxf(x, -3e4f), 3e4f);
@@ -111,31 +111,32 @@ static void draw_head(struct check_scene *s, uint32_t head, enum side side)
 }
 
 /* A head that nobody looks at stands at its mean. */
-static void place_head(struct check_scene *s, uint32_t head, enum side side)
+static void check_scene_place_head(struct check_scene *s, uint32_t head, enum side side)
 {
     for (uint32_t t = 0; t < CHECK_TOKENS; t++)
-        memcpy(s->x[side] + t * check_scene_width(s) + head * s->d, codec_of(s, head, side)->mean,
+        memcpy(s->x[side] + t * check_scene_width(s) + head * s->d, check_scene_codec_of(s, head, side)->mean,
                s->d * sizeof(float));
 }
 
 /* Any bytes are codes. */
-static void draw_vectors(struct check_scene *s)
+static void check_scene_draw_vectors(struct check_scene *s)
 {
     size_t first = page_block_off(s->layout, s->layer, 0),
            end = page_block_off(s->layout, s->layer, s->n_heads);
 
     for (size_t at = first; at < end; at += sizeof(uint64_t)) {
-        uint64_t word = draw_word(s);
+        uint64_t word = check_scene_draw_word(s);
 
         memcpy(s->pages[1] + at, &word, sizeof(word)); /* a block is a multiple of 64 bytes */
     }
     for (unsigned side = SIDE_K; side <= SIDE_V; side++)
         for (uint32_t h = 0; h < s->n_heads; h++)
-            (check_scene_wants(s, h, (enum side) side) ? draw_head : place_head)(s, h, (enum side) side);
+            (check_scene_wants(s, h, (enum side) side) ? check_scene_draw_head
+                                                       : check_scene_place_head)(s, h, (enum side) side);
 }
 
 /* From x to the pieces' types, and x as it is after that. */
-static void convert(struct check_scene *s)
+static void check_scene_convert(struct check_scene *s)
 {
     size_t width = check_scene_width(s), first = 0;
 
@@ -154,7 +155,7 @@ static void convert(struct check_scene *s)
 }
 
 /* The second piece is of binary16 unless numbers are there that it has not. */
-static void cut_pieces(struct check_scene *s)
+static void check_scene_cut_pieces(struct check_scene *s)
 {
     static const uint32_t n_new[CHECK_PIECES] = {100, 99, 5};
     enum dtype dtypes[CHECK_PIECES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
@@ -178,7 +179,7 @@ static void cut_pieces(struct check_scene *s)
  * large it is: beside planes in which keys have a large mean the others count as well. Planes far below the
  * largest get less, so that what kernels round to binary16 are numbers that it has.
  */
-static void draw_queries(struct check_scene *s)
+static void check_scene_draw_queries(struct check_scene *s)
 {
     const double SPREAD = 1.5, FLOOR = 1.0 / 4096, MOST = 256;
     const struct geometry *g = &s->layout->table->geometry;
@@ -204,7 +205,7 @@ static void draw_queries(struct check_scene *s)
                     sqrt(planes * fmax(energy[i < g->n_rot ? i % (g->n_rot / 2) : i], FLOOR * largest));
 
                 q[i] = (float) (fmin(sqrt(3) * SPREAD / size, MOST) / g->attn_scale) *
-                       draw(s); /* also if size is 0 */
+                       check_scene_draw(s); /* also if size is 0 */
             }
         }
     }
@@ -212,18 +213,19 @@ static void draw_queries(struct check_scene *s)
 
 /* ---- packing ---- */
 
-static uint16_t *row_of(const struct check_scene *s, enum side side, uint32_t head, uint32_t token)
+static uint16_t *check_scene_row_of(const struct check_scene *s, enum side side, uint32_t head,
+                                    uint32_t token)
 {
     return s->rows[side] + ((size_t) head * CHECK_TOKENS + token) * s->d;
 }
 
-static void store_rows(struct check_scene *s, uint32_t head, enum side side)
+static void check_scene_store_rows(struct check_scene *s, uint32_t head, enum side side)
 {
-    const float *mean = codec_of(s, head, side)->mean;
+    const float *mean = check_scene_codec_of(s, head, side)->mean;
 
     for (uint32_t t = 0; t < CHECK_TOKENS; t++) {
         const float *x = s->x[side] + t * check_scene_width(s) + head * s->d;
-        uint16_t *row = row_of(s, side, head, t);
+        uint16_t *row = check_scene_row_of(s, side, head, t);
 
         for (uint32_t i = 0; i < s->d; i++)
             row[i] = f32_to_f16(x[i] - mean[i]);
@@ -231,10 +233,10 @@ static void store_rows(struct check_scene *s, uint32_t head, enum side side)
 }
 
 /* One head and side of a chunk, as client/sequence/seq_append.c does it. */
-static void pack_head(struct check_scene *s, uint32_t head, enum side side, uint32_t chunk)
+static void check_scene_pack_head(struct check_scene *s, uint32_t head, enum side side, uint32_t chunk)
 {
-    const struct codec *c = codec_of(s, head, side);
-    const uint16_t *rows = row_of(s, side, head, chunk * CHUNK_TOKENS);
+    const struct codec *c = check_scene_codec_of(s, head, side);
+    const uint16_t *rows = check_scene_row_of(s, side, head, chunk * CHUNK_TOKENS);
     uint32_t n_sink = chunk == 0 ? s->layout->table->n_sink : 0;
     struct encode_counts ignored = {0};
     int r;
@@ -252,22 +254,22 @@ static void pack_head(struct check_scene *s, uint32_t head, enum side side, uint
     (void) r;
 }
 
-static void pack(struct check_scene *s)
+static void check_scene_pack(struct check_scene *s)
 {
     for (unsigned side = SIDE_K; side <= SIDE_V; side++)
         for (uint32_t h = 0; h < s->n_heads; h++)
             if (check_scene_wants(s, h, (enum side) side))
-                store_rows(s, h, (enum side) side);
+                check_scene_store_rows(s, h, (enum side) side);
     for (uint32_t chunk = 0; chunk < CHECK_PACKED; chunk++)
         for (unsigned side = SIDE_K; side <= SIDE_V; side++)
             for (uint32_t h = 0; h < s->n_heads; h++)
                 if (check_scene_wants(s, h, (enum side) side))
-                    pack_head(s, h, (enum side) side, chunk);
+                    check_scene_pack_head(s, h, (enum side) side, chunk);
 }
 
 /* ---- life ---- */
 
-static bool allocate(struct check_scene *s)
+static bool check_scene_allocate(struct check_scene *s)
 {
     size_t n = CHECK_TOKENS * check_scene_width(s);
     bool all = true;
@@ -301,17 +303,17 @@ int check_scene_init(struct check_scene *s, const struct page_layout *l)
         .n_q = PLAN_TILE_QUERIES(geometry_group(g)) + 1,
     };
     memcpy(&s->random, l->table->digest, sizeof(s->random));
-    choose_heads(s);
-    if (!allocate(s))
+    check_scene_choose_heads(s);
+    if (!check_scene_allocate(s))
         return -ENOMEM;
     r = chunk_work_init(&s->work, g, l->shard);
     if (r < 0)
         return r;
-    draw_vectors(s);
-    cut_pieces(s);
-    convert(s);
-    draw_queries(s);
-    pack(s);
+    check_scene_draw_vectors(s);
+    check_scene_cut_pieces(s);
+    check_scene_convert(s);
+    check_scene_draw_queries(s);
+    check_scene_pack(s);
     return 0;
 }
 
@@ -334,7 +336,7 @@ void check_scene_deinit(struct check_scene *s)
 void check_scene_read(struct check_scene *s, uint32_t head, enum side side, uint32_t first, uint32_t n,
                       float *ret)
 {
-    const float *mean = codec_of(s, head, side)->mean;
+    const float *mean = check_scene_codec_of(s, head, side)->mean;
 
     for (uint32_t t = first; t < first + n; t++, ret += s->d) {
         uint32_t chunk = t / CHUNK_TOKENS;
@@ -345,7 +347,7 @@ void check_scene_read(struct check_scene *s, uint32_t head, enum side side, uint
             memcpy(ret, s->chunk + t % CHUNK_TOKENS * s->d, s->d * sizeof(*ret));
         else
             for (uint32_t i = 0; i < s->d; i++)
-                ret[i] = mean[i] + f16_to_f32(row_of(s, side, head, t)[i]);
+                ret[i] = mean[i] + f16_to_f32(check_scene_row_of(s, side, head, t)[i]);
     }
 }
 
@@ -369,8 +371,8 @@ int check_scene_attend(struct check_scene *s, uint32_t head, uint32_t n_q, uint3
             .payloads = payloads,
             .n_pages = CHECK_PAGES,
             .n_sink = s->layout->table->n_sink,
-            .exact_k = row_of(s, SIDE_K, head, CHECK_PACKED * CHUNK_TOKENS),
-            .exact_v = row_of(s, SIDE_V, head, CHECK_PACKED * CHUNK_TOKENS),
+            .exact_k = check_scene_row_of(s, SIDE_K, head, CHECK_PACKED * CHUNK_TOKENS),
+            .exact_v = check_scene_row_of(s, SIDE_V, head, CHECK_PACKED * CHUNK_TOKENS),
             .exact_stride = s->d,
             .exact_first = packed,
             .n_exact = CHECK_EXACT,

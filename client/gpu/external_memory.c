@@ -11,7 +11,7 @@
 #include "client/connection/client.h"
 #include "client/connection/reconnect.h"
 
-static int check_arguments(struct kvc_client *c, cu_ptr at, size_t bytes)
+static int external_memory_check_arguments(struct kvc_client *c, cu_ptr at, size_t bytes)
 {
     if (at == 0)
         return fail(&c->error, -EINVAL, "kvc_client_lend: device_memory is NULL");
@@ -29,7 +29,7 @@ static int check_arguments(struct kvc_client *c, cu_ptr at, size_t bytes)
 }
 
 /* What was there is nobody else's to see. */
-static int clear(struct gpu *g, cu_ptr at, size_t bytes, struct errmsg *e)
+static int external_memory_clear(struct gpu *g, cu_ptr at, size_t bytes, struct errmsg *e)
 {
     int r = gpu_enter(g, e);
 
@@ -41,7 +41,7 @@ static int clear(struct gpu *g, cu_ptr at, size_t bytes, struct errmsg *e)
     return r < 0 ? r : gpu_synchronize(g, e);
 }
 
-static int offer(struct kvc_client *c, const struct lent_memory *l)
+static int external_memory_offer(struct kvc_client *c, const struct lent_memory *l)
 {
     Kvcobra__LendExtent lend = KVCOBRA__LEND_EXTENT__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -59,7 +59,7 @@ static int offer(struct kvc_client *c, const struct lent_memory *l)
     return r;
 }
 
-static int lend(struct kvc_client *c, cu_ptr at, size_t bytes)
+static int external_memory_lend(struct kvc_client *c, cu_ptr at, size_t bytes)
 {
     struct lent_memory *l = calloc(1, sizeof(*l));
     int r;
@@ -69,13 +69,13 @@ static int lend(struct kvc_client *c, cu_ptr at, size_t bytes)
     *l = (struct lent_memory){.next = c->extents.lent, .at = at, .bytes = bytes};
     r = gpu_result(c->gpu, cuda_legacy_export(c->gpu->space, at, bytes, &l->handle, &c->error), &c->error);
     if (r == 0)
-        r = clear(c->gpu, at, bytes, &c->error);
+        r = external_memory_clear(c->gpu, at, bytes, &c->error);
     if (r < 0) {
         free(l);
         return r;
     }
     c->extents.lent = l;
-    r = offer(c, l);
+    r = external_memory_offer(c, l);
     if (r < 0 && connection_is_open(&c->connection)) { /* it was refused */
         c->extents.lent = l->next;
         free(l);
@@ -97,6 +97,6 @@ int kvc_client_lend(kvc_client *c, void *device_memory, size_t bytes)
     if (r == 0)
         r = client_revive(c);
     if (r == 0)
-        r = check_arguments(c, at, bytes);
-    return r < 0 ? r : lend(c, at, bytes);
+        r = external_memory_check_arguments(c, at, bytes);
+    return r < 0 ? r : external_memory_lend(c, at, bytes);
 }

@@ -143,7 +143,7 @@ bool gpu_quiesce(struct gpu *g)
     return gpu_cu_result(g, r, NULL, "cannot wait for the GPU") == 0;
 }
 
-static bool is_capturing(struct gpu *g, cu_stream stream)
+static bool gpu_stream_is_capturing(struct gpu *g, cu_stream stream)
 {
     cu_stream now = g->stream;
     bool yes;
@@ -158,7 +158,7 @@ int gpu_set_stream(struct gpu *g, cu_stream stream, struct errmsg *e)
 {
     int r = gpu_synchronize(g, e);
 
-    if (r == 0 && is_capturing(g, stream))
+    if (r == 0 && gpu_stream_is_capturing(g, stream))
         return fail(e, -EBUSY, "the new stream is being captured: set it before");
     if (r == 0)
         g->stream = stream;

@@ -40,7 +40,7 @@ int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o)
 }
 
 /* First statements of a call that only a client on a GPU may make. */
-static int enter(kvc_client *c, const char *what)
+static int gpu_api_enter(kvc_client *c, const char *what)
 {
     int r = c ? client_enter(c) : -EINVAL;
 
@@ -51,13 +51,13 @@ static int enter(kvc_client *c, const char *what)
 
 int kvc_client_set_stream(kvc_client *c, void *stream)
 {
-    int r = enter(c, "kvc_client_set_stream");
+    int r = gpu_api_enter(c, "kvc_client_set_stream");
 
     return r < 0 ? r : gpu_set_stream(c->gpu, stream, &c->error);
 }
 
 /* Every sequence is judged; the sentence is that of the first at fault. */
-static int judge_all(struct kvc_client *c)
+static int gpu_api_judge_all(struct kvc_client *c)
 {
     struct errmsg first = {""};
     int r = 0;
@@ -75,9 +75,9 @@ static int judge_all(struct kvc_client *c)
 
 int kvc_client_synchronize(kvc_client *c)
 {
-    int r = enter(c, "kvc_client_synchronize");
+    int r = gpu_api_enter(c, "kvc_client_synchronize");
 
     if (r == 0)
         r = gpu_flags_read(c->gpu, &c->error);
-    return r < 0 ? r : judge_all(c);
+    return r < 0 ? r : gpu_api_judge_all(c);
 }

@@ -45,9 +45,22 @@ struct told {
 
 _Static_assert(sizeof(struct told) % sizeof(uint32_t) == 0, "cuda_poke() takes words");
 
-enum part { TOLD, NEW_K, NEW_V, TAIL_K, TAIL_V, PAGE_0, PAGE_1, QUERIES, OUT, READ, PARTIALS, N_PARTS };
+enum gpu_check_part {
+    TOLD,
+    NEW_K,
+    NEW_V,
+    TAIL_K,
+    TAIL_V,
+    PAGE_0,
+    PAGE_1,
+    QUERIES,
+    OUT,
+    READ,
+    PARTIALS,
+    N_PARTS
+};
 
-struct check {
+struct gpu_check_state {
     struct gpu *gpu;
     const struct plan_table *table;
     struct errmsg *e;
@@ -59,19 +72,19 @@ struct check {
     size_t fetched_bytes;
 };
 
-static void check_deinit(struct check *c)
+static void check_deinit(struct gpu_check_state *c)
 {
     gpu_free_now(c->gpu, &c->memory);
     check_scene_deinit(&c->scene);
     free(c->fetched);
 }
 
-static cu_ptr part(const struct check *c, enum part p)
+static cu_ptr gpu_check_part(const struct gpu_check_state *c, enum gpu_check_part p)
 {
     return c->memory.at + c->at[p];
 }
 
-static void *pointer(cu_ptr at)
+static void *gpu_check_pointer(cu_ptr at)
 {
     return (void *) (uintptr_t) at;
 }
@@ -79,8 +92,8 @@ static void *pointer(cu_ptr at)
 /* ---- the verdict ---- */
 
 /* -EOPNOTSUPP, not the -EIO of a lost GPU: other tables, and the client, go on. */
-__attribute__((format(printf, 3, 4))) static int wrong(struct check *c, const char *kernel, const char *fmt,
-                                                       ...)
+__attribute__((format(printf, 3, 4))) static int gpu_check_wrong(struct gpu_check_state *c,
+                                                                 const char *kernel, const char *fmt, ...)
 {
     struct errmsg what;
     va_list ap;
@@ -96,20 +109,20 @@ __attribute__((format(printf, 3, 4))) static int wrong(struct check *c, const ch
 
 /* ---- memory ---- */
 
-static uint32_t n_tiles(const struct check *c)
+static uint32_t gpu_check_n_tiles(const struct gpu_check_state *c)
 {
     return PLAN_TILES(c->scene.group, c->scene.n_q);
 }
 
-static size_t queries_bytes(const struct check_scene *s)
+static size_t gpu_check_queries_bytes(const struct check_scene *s)
 {
     return s->n_q * s->group * check_scene_width(s) * sizeof(float);
 }
 
-static void lay_out(struct check *c)
+static void gpu_check_lay_out(struct gpu_check_state *c)
 {
     const struct check_scene *s = &c->scene;
-    size_t width = check_scene_width(s), queries = queries_bytes(s);
+    size_t width = check_scene_width(s), queries = gpu_check_queries_bytes(s);
     size_t tail = CHECK_ROWS * width * sizeof(uint16_t);
     size_t partial = PLAN_PARTIAL_FLOATS((size_t) plan_columns_max(s->layout), s->d) * sizeof(float);
     const size_t bytes[N_PARTS] = {
@@ -123,7 +136,7 @@ static void lay_out(struct check *c)
         [QUERIES] = queries,
         [OUT] = queries,
         [READ] = READ_TOKENS * width * sizeof(float),
-        [PARTIALS] = 2 * n_tiles(c) * s->n_heads * partial, /* of two splits */
+        [PARTIALS] = 2 * gpu_check_n_tiles(c) * s->n_heads * partial, /* of two splits */
     };
 
     for (unsigned p = 0; p < N_PARTS; p++) {
@@ -133,7 +146,7 @@ static void lay_out(struct check *c)
 }
 
 /* Until a kernel writes it everything but new rows and queries is not a number. */
-static int fill(struct check *c)
+static int gpu_check_fill(struct gpu_check_state *c)
 {
     struct gpu *g = c->gpu;
     int r = gpu_enter(g, c->e);
@@ -144,36 +157,36 @@ static int fill(struct check *c)
                       "cannot write GPU memory");
     cuda_space_leave(g->space);
     if (r == 0)
-        r = gpu_write(g, part(c, NEW_K), c->scene.new_rows[SIDE_K], c->scene.new_bytes, c->e);
+        r = gpu_write(g, gpu_check_part(c, NEW_K), c->scene.new_rows[SIDE_K], c->scene.new_bytes, c->e);
     if (r == 0)
-        r = gpu_write(g, part(c, NEW_V), c->scene.new_rows[SIDE_V], c->scene.new_bytes, c->e);
+        r = gpu_write(g, gpu_check_part(c, NEW_V), c->scene.new_rows[SIDE_V], c->scene.new_bytes, c->e);
     if (r == 0)
-        r = gpu_write(g, part(c, QUERIES), c->scene.q, queries_bytes(&c->scene), c->e);
+        r = gpu_write(g, gpu_check_part(c, QUERIES), c->scene.q, gpu_check_queries_bytes(&c->scene), c->e);
     return r;
 }
 
-static int check_init(struct check *c, const struct page_layout *l)
+static int check_init(struct gpu_check_state *c, const struct page_layout *l)
 {
     int r = check_scene_init(&c->scene, l);
 
     if (r < 0)
         return fail(c->e, r, "out of memory for checking the GPU");
-    lay_out(c);
+    gpu_check_lay_out(c);
     c->fetched = malloc(c->fetched_bytes);
     if (!c->fetched)
         return fail(c->e, -ENOMEM, "out of memory for checking the GPU");
     r = gpu_alloc(c->gpu, c->at[N_PARTS], &c->memory, c->e);
-    return r < 0 ? r : fill(c);
+    return r < 0 ? r : gpu_check_fill(c);
 }
 
 /* ---- comparing ---- */
 
-static int fetch(struct check *c, cu_ptr from, size_t bytes)
+static int gpu_check_fetch(struct gpu_check_state *c, cu_ptr from, size_t bytes)
 {
     return gpu_read(c->gpu, c->fetched, from, bytes, c->e);
 }
 
-static size_t count_other(const void *a, const void *b, size_t bytes)
+static size_t gpu_check_count_other(const void *a, const void *b, size_t bytes)
 {
     const uint8_t *x = a, *y = b;
     size_t n = 0;
@@ -184,50 +197,52 @@ static size_t count_other(const void *a, const void *b, size_t bytes)
 }
 
 /* Device memory that a kernel wrote, against what the CPU has. */
-static int compare(struct check *c, const char *kernel, const char *what, uint32_t head, cu_ptr at,
-                   const void *want, size_t bytes)
+static int gpu_check_compare(struct gpu_check_state *c, const char *kernel, const char *what, uint32_t head,
+                             cu_ptr at, const void *want, size_t bytes)
 {
-    int r = bytes > 0 ? fetch(c, at, bytes) : 0;
-    size_t n = r == 0 ? count_other(c->fetched, want, bytes) : 0;
+    int r = bytes > 0 ? gpu_check_fetch(c, at, bytes) : 0;
+    size_t n = r == 0 ? gpu_check_count_other(c->fetched, want, bytes) : 0;
 
     if (n > 0)
-        r = wrong(c, kernel, "%zu of %zu bytes of %s, layer %u, KV head %u", n, bytes, what, c->scene.layer,
-                  c->scene.layout->shard.first_head + head);
+        r = gpu_check_wrong(c, kernel, "%zu of %zu bytes of %s, layer %u, KV head %u", n, bytes, what,
+                            c->scene.layer, c->scene.layout->shard.first_head + head);
     return r;
 }
 
 /* ---- steps ---- */
 
-static int poke(struct check *c)
+static int gpu_check_poke(struct gpu_check_state *c)
 {
-    cu_ptr at = part(c, TOLD);
+    cu_ptr at = gpu_check_part(c, TOLD);
     struct gpu *g = c->gpu;
     struct told *t = &c->told;
     int r;
 
-    *t = (struct told){.summed = {pointer(part(c, NEW_K)), pointer(part(c, NEW_V))}};
+    *t = (struct told){
+        .summed = {gpu_check_pointer(gpu_check_part(c, NEW_K)), gpu_check_pointer(gpu_check_part(c, NEW_V))}};
     for (unsigned i = 0; i < CHECK_PAGES; i++)
-        t->payloads[i] = pointer(part(c, i == 0 ? PAGE_0 : PAGE_1));
+        t->payloads[i] = gpu_check_pointer(gpu_check_part(c, i == 0 ? PAGE_0 : PAGE_1));
     t->appended = (struct plan_seq){
-        .payloads = pointer(at + offsetof(struct told, payloads)),
+        .payloads = gpu_check_pointer(at + offsetof(struct told, payloads)),
         .n_claimed = CHECK_PACKED,
         .exact_ld = CHECK_ROWS,
-        .exact_k = pointer(part(c, TAIL_K)),
-        .exact_v = pointer(part(c, TAIL_V)),
-        .faults = pointer(at + offsetof(struct told, faults)),
+        .exact_k = gpu_check_pointer(gpu_check_part(c, TAIL_K)),
+        .exact_v = gpu_check_pointer(gpu_check_part(c, TAIL_V)),
+        .faults = gpu_check_pointer(at + offsetof(struct told, faults)),
     };
     t->attended = t->appended;
     t->attended.n_claimed = t->attended.n_pages = CHECK_PAGES;
     t->attended.n_exact = CHECK_EXACT;
     r = gpu_result(g, cuda_poke(g->kernels, at, t, sizeof(*t), g->stream, c->e), c->e);
     if (r == 0)
-        r = fetch(c, at, sizeof(*t));
+        r = gpu_check_fetch(c, at, sizeof(*t));
     if (r == 0 && memcmp(c->fetched, t, sizeof(*t)) != 0)
-        r = wrong(c, "kvc_poke", "%zu of %zu bytes", count_other(c->fetched, t, sizeof(*t)), sizeof(*t));
+        r = gpu_check_wrong(c, "kvc_poke", "%zu of %zu bytes",
+                            gpu_check_count_other(c->fetched, t, sizeof(*t)), sizeof(*t));
     return r;
 }
 
-static int append(struct check *c)
+static int gpu_check_append(struct gpu_check_state *c)
 {
     struct gpu *g = c->gpu;
     int r = 0;
@@ -239,9 +254,9 @@ static int append(struct check *c)
             .dtype = (enum plan_dtype) c->scene.pieces[p].dtype,
             .layer = c->scene.layer,
             .given = packs,
-            .items = {{.seq = pointer(part(c, TOLD) + offsetof(struct told, appended)),
-                       .k = pointer(part(c, NEW_K) + c->scene.pieces[p].at),
-                       .v = pointer(part(c, NEW_V) + c->scene.pieces[p].at),
+            .items = {{.seq = gpu_check_pointer(gpu_check_part(c, TOLD) + offsetof(struct told, appended)),
+                       .k = gpu_check_pointer(gpu_check_part(c, NEW_K) + c->scene.pieces[p].at),
+                       .v = gpu_check_pointer(gpu_check_part(c, NEW_V) + c->scene.pieces[p].at),
                        .n_new = c->scene.pieces[p].n_new,
                        .n_pack = packs ? CHECK_PACKED : 0}},
         };
@@ -253,21 +268,21 @@ static int append(struct check *c)
 
 /* Lengths and rows: those behind the packed ones at the front, and behind them what they left of older ones.
  */
-static int compare_rows(struct check *c, uint32_t head, enum side side)
+static int gpu_check_compare_rows(struct gpu_check_state *c, uint32_t head, enum side side)
 {
     const struct check_scene *s = &c->scene;
     size_t row_bytes = s->d * sizeof(uint16_t), old = s->pieces[0].n_new + s->pieces[1].n_new;
-    cu_ptr at = part(c, side == SIDE_K ? TAIL_K : TAIL_V) + head * CHECK_ROWS * row_bytes;
+    cu_ptr at = gpu_check_part(c, side == SIDE_K ? TAIL_K : TAIL_V) + head * CHECK_ROWS * row_bytes;
     const uint16_t *want = s->rows[side] + (size_t) head * CHECK_TOKENS * s->d;
-    int r = compare(c, "kvc_append_rows", "rows", head, at, want + CHECK_PACKED * CHUNK_TOKENS * s->d,
-                    CHECK_EXACT * row_bytes);
+    int r = gpu_check_compare(c, "kvc_append_rows", "rows", head, at,
+                              want + CHECK_PACKED * CHUNK_TOKENS * s->d, CHECK_EXACT * row_bytes);
 
     return r < 0 ? r
-                 : compare(c, "kvc_append_rows", "rows", head, at + CHECK_EXACT * row_bytes,
-                           want + CHECK_EXACT * s->d, (old - CHECK_EXACT) * row_bytes);
+                 : gpu_check_compare(c, "kvc_append_rows", "rows", head, at + CHECK_EXACT * row_bytes,
+                                     want + CHECK_EXACT * s->d, (old - CHECK_EXACT) * row_bytes);
 }
 
-static int compare_packed(struct check *c, uint32_t head, enum side side)
+static int gpu_check_compare_packed(struct gpu_check_state *c, uint32_t head, enum side side)
 {
     const struct page_layout *l = c->scene.layout;
     const char *kernel = side == SIDE_K ? "kvc_pack_keys" : "kvc_pack_values";
@@ -276,17 +291,19 @@ static int compare_packed(struct check *c, uint32_t head, enum side side)
         first + page_v_off(table_codec(l->table, c->scene.layer, l->shard.first_head + head, SIDE_K));
     size_t from = side == SIDE_K ? first : middle, to = side == SIDE_K ? middle : end;
     size_t sinks = page_sink_off(l, c->scene.layer, head, side);
-    int r = compare(c, kernel, "sinks", head, part(c, PAGE_0) + sinks, c->scene.pages[0] + sinks,
-                    (size_t) l->table->n_sink * c->scene.d * sizeof(uint16_t));
+    int r = gpu_check_compare(c, kernel, "sinks", head, gpu_check_part(c, PAGE_0) + sinks,
+                              c->scene.pages[0] + sinks,
+                              (size_t) l->table->n_sink * c->scene.d * sizeof(uint16_t));
 
     for (unsigned i = 0; r == 0 && i < CHECK_PACKED; i++)
-        r = compare(c, kernel, "codes", head, part(c, i == 0 ? PAGE_0 : PAGE_1) + from,
-                    c->scene.pages[i] + from, to - from);
+        r = gpu_check_compare(c, kernel, "codes", head, gpu_check_part(c, i == 0 ? PAGE_0 : PAGE_1) + from,
+                              c->scene.pages[i] + from, to - from);
     return r;
 }
 
 /* For every head and side that is wanted, keys of all first: values follow from them. */
-static int for_wanted(struct check *c, int (*compare_head)(struct check *c, uint32_t head, enum side side))
+static int gpu_check_for_wanted(struct gpu_check_state *c,
+                                int (*compare_head)(struct gpu_check_state *c, uint32_t head, enum side side))
 {
     int r = 0;
 
@@ -297,25 +314,25 @@ static int for_wanted(struct check *c, int (*compare_head)(struct check *c, uint
     return r;
 }
 
-static int check_append(struct check *c)
+static int check_append(struct gpu_check_state *c)
 {
     struct plan_seq *want = &c->told.appended;
-    int r = append(c);
+    int r = gpu_check_append(c);
 
     if (r == 0)
-        r = fetch(c, part(c, TOLD), sizeof(c->told));
+        r = gpu_check_fetch(c, gpu_check_part(c, TOLD), sizeof(c->told));
     if (r < 0)
         return r;
     want->n_pages = CHECK_PACKED;
     want->n_exact = CHECK_EXACT;
     if (memcmp(c->fetched, &c->told, sizeof(c->told)) != 0)
-        return wrong(c, "kvc_append_rows", "%zu bytes of lengths and faults",
-                     count_other(c->fetched, &c->told, sizeof(c->told)));
-    r = for_wanted(c, compare_rows);
-    return r < 0 ? r : for_wanted(c, compare_packed);
+        return gpu_check_wrong(c, "kvc_append_rows", "%zu bytes of lengths and faults",
+                               gpu_check_count_other(c->fetched, &c->told, sizeof(c->told)));
+    r = gpu_check_for_wanted(c, gpu_check_compare_rows);
+    return r < 0 ? r : gpu_check_for_wanted(c, gpu_check_compare_packed);
 }
 
-static int compare_read(struct check *c, uint32_t head, enum side side)
+static int gpu_check_compare_read(struct gpu_check_state *c, uint32_t head, enum side side)
 {
     size_t width = check_scene_width(&c->scene), row_bytes = c->scene.d * sizeof(float), n = 0;
     _cleanup_(freep) float *want = malloc(READ_TOKENS * row_bytes);
@@ -324,54 +341,55 @@ static int compare_read(struct check *c, uint32_t head, enum side side)
         return fail(c->e, -ENOMEM, "out of memory for checking the GPU");
     check_scene_read(&c->scene, head, side, READ_FIRST, READ_TOKENS, want);
     for (size_t t = 0; t < READ_TOKENS; t++)
-        n += count_other((const float *) c->fetched + t * width + head * c->scene.d, want + t * c->scene.d,
-                         row_bytes);
+        n += gpu_check_count_other((const float *) c->fetched + t * width + head * c->scene.d,
+                                   want + t * c->scene.d, row_bytes);
     if (n == 0)
         return 0;
-    return wrong(c, "kvc_read", "%zu of %zu bytes of decoded vectors, layer %u, KV head %u", n,
-                 READ_TOKENS * row_bytes, c->scene.layer, c->scene.layout->shard.first_head + head);
+    return gpu_check_wrong(c, "kvc_read", "%zu of %zu bytes of decoded vectors, layer %u, KV head %u", n,
+                           READ_TOKENS * row_bytes, c->scene.layer, c->scene.layout->shard.first_head + head);
 }
 
-static int check_read(struct check *c, enum side side)
+static int check_read(struct gpu_check_state *c, enum side side)
 {
     struct plan_read plan = {
         .table = c->table,
-        .seq = pointer(part(c, TOLD) + offsetof(struct told, appended)),
+        .seq = gpu_check_pointer(gpu_check_part(c, TOLD) + offsetof(struct told, appended)),
         .layer = c->scene.layer,
         .side = side,
         .first = READ_FIRST,
         .n = READ_TOKENS,
-        .out = pointer(part(c, READ)),
+        .out = gpu_check_pointer(gpu_check_part(c, READ)),
     };
     struct gpu *g = c->gpu;
     int r = gpu_result(g, cuda_read(g->kernels, c->scene.layout, &plan, g->stream, c->e), c->e);
 
     if (r == 0)
-        r = fetch(c, part(c, READ), READ_TOKENS * check_scene_width(&c->scene) * sizeof(float));
+        r = gpu_check_fetch(c, gpu_check_part(c, READ),
+                            READ_TOKENS * check_scene_width(&c->scene) * sizeof(float));
     for (uint32_t i = 0; r == 0 && i < c->scene.n_checked; i++)
-        r = compare_read(c, c->scene.heads[i], side);
+        r = gpu_check_compare_read(c, c->scene.heads[i], side);
     return r;
 }
 
-static int check_crc(struct check *c)
+static int check_crc(struct gpu_check_state *c)
 {
-    cu_ptr at = part(c, TOLD);
-    struct plan_crc plan = {.payloads = pointer(at + offsetof(struct told, summed)),
+    cu_ptr at = gpu_check_part(c, TOLD);
+    struct plan_crc plan = {.payloads = gpu_check_pointer(at + offsetof(struct told, summed)),
                             .bytes = c->scene.new_bytes,
                             .n = 2,
-                            .crc32c = pointer(at + offsetof(struct told, crc32c))};
+                            .crc32c = gpu_check_pointer(at + offsetof(struct told, crc32c))};
     struct gpu *g = c->gpu;
     int r = gpu_result(g, cuda_crc(g->kernels, &plan, g->stream, c->e), c->e);
     const uint32_t *got = c->fetched;
 
     if (r == 0)
-        r = fetch(c, at + offsetof(struct told, crc32c), sizeof(c->told.crc32c));
+        r = gpu_check_fetch(c, at + offsetof(struct told, crc32c), sizeof(c->told.crc32c));
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
         uint32_t want = crc32c(c->scene.new_rows[side], c->scene.new_bytes);
 
         if (got[side] != want)
-            r = wrong(c, "kvc_crc", "the checksum of %zu bytes is %08x, not %08x", c->scene.new_bytes,
-                      got[side], want);
+            r = gpu_check_wrong(c, "kvc_crc", "the checksum of %zu bytes is %08x, not %08x",
+                                c->scene.new_bytes, got[side], want);
     }
     return r;
 }
@@ -379,7 +397,7 @@ static int check_crc(struct check *c)
 /* ---- attention ---- */
 
 /* The error of one row by its size, which TOLERANCE limits. */
-static double row_error(const float *got, const float *want, const float *mean, size_t d)
+static double gpu_check_row_error(const float *got, const float *want, const float *mean, size_t d)
 {
     double error = 0, size = 0, whole = 0;
 
@@ -391,8 +409,8 @@ static double row_error(const float *got, const float *want, const float *mean, 
     return error == 0 ? 0 : sqrt(error) / (sqrt(size) + MEAN_ROUNDING / TOLERANCE * sqrt(whole));
 }
 
-static int compare_attention(struct check *c, const char *kernel, uint32_t head, uint32_t n_q,
-                             uint32_t window)
+static int gpu_check_compare_attention(struct gpu_check_state *c, const char *kernel, uint32_t head,
+                                       uint32_t n_q, uint32_t window)
 {
     struct check_scene *s = &c->scene;
     const struct page_layout *l = s->layout;
@@ -405,30 +423,31 @@ static int compare_attention(struct check *c, const char *kernel, uint32_t head,
         return fail(c->e, -ENOMEM, "out of memory for checking the GPU");
     for (uint32_t row = 0; row < n_q * s->group; row++) {
         size_t at = (size_t) (row / s->group * s->n_heads + head) * s->group + row % s->group;
-        double error = row_error(got + at * s->d, want + (size_t) row * s->d, mean, s->d);
+        double error = gpu_check_row_error(got + at * s->d, want + (size_t) row * s->d, mean, s->d);
 
         if (!(error <= largest)) /* also not a number */
             largest = error;
     }
     if (largest <= TOLERANCE)
         return 0;
-    return wrong(c, kernel,
-                 "attention of layer %u, KV head %u, %u queries, is off by %.3g of its size, more than %.3g",
-                 s->layer, l->shard.first_head + head, n_q, largest, TOLERANCE);
+    return gpu_check_wrong(
+        c, kernel,
+        "attention of layer %u, KV head %u, %u queries, is off by %.3g of its size, more than %.3g", s->layer,
+        l->shard.first_head + head, n_q, largest, TOLERANCE);
 }
 
-static int check_attend(struct check *c, uint32_t n_q, uint32_t n_splits, uint32_t window)
+static int check_attend(struct gpu_check_state *c, uint32_t n_q, uint32_t n_splits, uint32_t window)
 {
     struct plan_attend plan = {
         .table = c->table,
-        .partials = pointer(part(c, PARTIALS)),
+        .partials = gpu_check_pointer(gpu_check_part(c, PARTIALS)),
         .layer = c->scene.layer,
         .n_splits = n_splits,
         .n_q = n_q,
         .window = window,
-        .items = {{.seq = pointer(part(c, TOLD) + offsetof(struct told, attended)),
-                   .q = pointer(part(c, QUERIES)),
-                   .out = pointer(part(c, OUT)),
+        .items = {{.seq = gpu_check_pointer(gpu_check_part(c, TOLD) + offsetof(struct told, attended)),
+                   .q = gpu_check_pointer(gpu_check_part(c, QUERIES)),
+                   .out = gpu_check_pointer(gpu_check_part(c, OUT)),
                    .n_q = n_q}},
     };
     struct gpu *g = c->gpu;
@@ -438,9 +457,10 @@ static int check_attend(struct check *c, uint32_t n_q, uint32_t n_splits, uint32
     (void) snprintf(kernels.text, sizeof(kernels.text), "%s or kvc_merge",
                     cuda_attend_name(g->kernels, c->scene.layout, n_q));
     if (r == 0)
-        r = fetch(c, part(c, OUT), n_q * c->scene.group * check_scene_width(&c->scene) * sizeof(float));
+        r = gpu_check_fetch(c, gpu_check_part(c, OUT),
+                            n_q * c->scene.group * check_scene_width(&c->scene) * sizeof(float));
     for (uint32_t i = 0; r == 0 && i < c->scene.n_checked; i++)
-        r = compare_attention(c, kernels.text, c->scene.heads[i], n_q, window);
+        r = gpu_check_compare_attention(c, kernels.text, c->scene.heads[i], n_q, window);
     return r;
 }
 
@@ -449,7 +469,7 @@ static int check_attend(struct check *c, uint32_t n_q, uint32_t n_splits, uint32
  * of more than a tile, and the largest call of every kernel between these two that some number of queries
  * selects.
  */
-static int check_attention(struct check *c)
+static int check_attention(struct gpu_check_state *c)
 {
     const struct cuda_kernels *k = c->gpu->kernels;
     const struct page_layout *l = c->scene.layout;
@@ -469,13 +489,13 @@ static int check_attention(struct check *c)
 
 int gpu_check_table(struct gpu *g, const struct page_layout *l, cu_ptr table, struct errmsg *e)
 {
-    _cleanup_(check_deinit) struct check c = {.gpu = g, .table = pointer(table), .e = e};
+    _cleanup_(check_deinit) struct gpu_check_state c = {.gpu = g, .table = gpu_check_pointer(table), .e = e};
     int r = gpu_check_not_capturing(g, e);
 
     if (r == 0)
         r = check_init(&c, l);
     if (r == 0)
-        r = poke(&c);
+        r = gpu_check_poke(&c);
     if (r == 0)
         r = check_append(&c);
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++)

@@ -17,7 +17,7 @@
  * Sizes are rounded up to an eighth of a power of two, so that what one sequence gives back fits the next
  * one, which is a little longer. Return: 0: it cannot be.
  */
-static size_t rounded(size_t bytes)
+static size_t gpu_memory_rounded(size_t bytes)
 {
     size_t step = PIECE_MIN, up;
 
@@ -28,7 +28,7 @@ static size_t rounded(size_t bytes)
     return checked_add(bytes, step - 1, &up) ? up / step * step : 0;
 }
 
-static void to_driver(struct gpu *g, const struct gpu_memory *m)
+static void gpu_memory_to_driver(struct gpu *g, const struct gpu_memory *m)
 {
     g->n_memories--; /* what a lost GPU does not give back it keeps until the process ends */
     if (cuda_space_enter(g->space, NULL) < 0)
@@ -42,13 +42,13 @@ void gpu_trim(struct gpu *g, size_t keep_bytes)
     while (g->cached_bytes > keep_bytes) {
         struct gpu_memory *m = &g->cached[0]; /* the one that was given back first */
 
-        to_driver(g, m);
+        gpu_memory_to_driver(g, m);
         g->cached_bytes -= m->bytes;
         memmove(m, m + 1, --g->n_cached * sizeof(*m));
     }
 }
 
-static bool from_cache(struct gpu *g, size_t bytes, struct gpu_memory *ret)
+static bool gpu_memory_from_cache(struct gpu *g, size_t bytes, struct gpu_memory *ret)
 {
     for (size_t i = g->n_cached; i-- > 0;)
         if (g->cached[i].bytes == bytes) {
@@ -60,7 +60,7 @@ static bool from_cache(struct gpu *g, size_t bytes, struct gpu_memory *ret)
     return false;
 }
 
-static int from_driver(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg *e)
+static int gpu_memory_from_driver(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg *e)
 {
     cu_result result;
     cu_ptr at = 0;
@@ -81,7 +81,7 @@ static int from_driver(struct gpu *g, size_t bytes, struct gpu_memory *ret, stru
 
 int gpu_alloc(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg *e)
 {
-    size_t up = rounded(bytes);
+    size_t up = gpu_memory_rounded(bytes);
     struct gpu_memory *cached;
     int r = gpu_check(g, e);
 
@@ -89,18 +89,18 @@ int gpu_alloc(struct gpu *g, size_t bytes, struct gpu_memory *ret, struct errmsg
         return r;
     if (up == 0)
         return fail(e, -ENOMEM, "no GPU has %zu bytes of memory", bytes);
-    if (from_cache(g, up, ret))
+    if (gpu_memory_from_cache(g, up, ret))
         return 0;
     cached = realloc(g->cached, (g->n_memories + 1) * sizeof(*cached)); /* so that giving back never fails */
     if (!cached)
         return fail(e, -ENOMEM, "out of memory");
     g->cached = cached;
-    r = from_driver(g, up, ret, e);
+    r = gpu_memory_from_driver(g, up, ret, e);
     if (r == -ENOMEM && g->n_cached > 0) { /* of other sizes */
         r = gpu_synchronize(g, e);
         if (r == 0) {
             gpu_trim(g, 0);
-            r = from_driver(g, up, ret, e);
+            r = gpu_memory_from_driver(g, up, ret, e);
         }
     }
     g->n_memories += r == 0;
@@ -121,7 +121,7 @@ void gpu_free_now(struct gpu *g, struct gpu_memory *m)
 {
     if (m->bytes == 0)
         return;
-    to_driver(g, m);
+    gpu_memory_to_driver(g, m);
     *m = (struct gpu_memory){0};
 }
 
@@ -216,7 +216,7 @@ int gpu_read(struct gpu *g, void *to, cu_ptr from, size_t bytes, struct errmsg *
 
 /* ---- flags ---- */
 
-static int add_flag_slab(struct gpu *g, struct errmsg *e)
+static int gpu_memory_add_flag_slab(struct gpu *g, struct errmsg *e)
 {
     struct gpu_flag_slab **flags = realloc(g->flags, (g->n_flag_slabs + 1) * sizeof(*flags)), *slab;
     int r;
@@ -239,7 +239,7 @@ static int add_flag_slab(struct gpu *g, struct errmsg *e)
     return 0;
 }
 
-static uint32_t find_flag(const struct gpu *g)
+static uint32_t gpu_memory_find_flag(const struct gpu *g)
 {
     for (uint32_t i = 0; i < g->n_flag_slabs * GPU_FLAGS; i++)
         if (!g->flags[i / GPU_FLAGS]->taken[i % GPU_FLAGS])
@@ -250,13 +250,13 @@ static uint32_t find_flag(const struct gpu *g)
 int gpu_flag_take(struct gpu *g, uint32_t *ret_flag, struct errmsg *e)
 {
     static const uint32_t lowered = 0;
-    uint32_t i = find_flag(g);
+    uint32_t i = gpu_memory_find_flag(g);
     struct gpu_flag_slab *slab;
     int r = 0;
 
     if (i == UINT32_MAX) {
-        r = add_flag_slab(g, e);
-        i = r == 0 ? find_flag(g) : i;
+        r = gpu_memory_add_flag_slab(g, e);
+        i = r == 0 ? gpu_memory_find_flag(g) : i;
     }
     if (r == 0)
         r = gpu_result(

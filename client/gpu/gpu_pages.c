@@ -12,7 +12,7 @@
 
 /* ---- slots ---- */
 
-static int add_slab(struct gpu *g, struct gpu_slots *p, struct errmsg *e)
+static int gpu_pages_add_slab(struct gpu *g, struct gpu_slots *p, struct errmsg *e)
 {
     size_t n = SLAB_BYTES / p->slot_bytes > 0 ? SLAB_BYTES / p->slot_bytes : 1;
     struct gpu_memory *slabs = realloc(p->slabs, (p->n_slabs + 1) * sizeof(*slabs));
@@ -38,7 +38,7 @@ static int add_slab(struct gpu *g, struct gpu_slots *p, struct errmsg *e)
 
 int gpu_slot_take(struct gpu *g, struct gpu_slots *p, cu_ptr *ret, struct errmsg *e)
 {
-    int r = p->n_free > 0 ? gpu_check(g, e) : add_slab(g, p, e);
+    int r = p->n_free > 0 ? gpu_check(g, e) : gpu_pages_add_slab(g, p, e);
 
     if (r == 0)
         *ret = p->free[--p->n_free];
@@ -61,7 +61,7 @@ void gpu_slots_deinit(struct gpu *g, struct gpu_slots *p)
 
 /* ---- the table ---- */
 
-static int make_image(struct gpu *g, struct model_table *t, struct errmsg *e)
+static int gpu_pages_make_image(struct gpu *g, struct model_table *t, struct errmsg *e)
 {
     size_t bytes = (plan_table_bytes(&t->layout) + 63) / 64 * 64;
     _cleanup_(freep) void *image = aligned_alloc(64, bytes);
@@ -87,7 +87,7 @@ int gpu_table(struct kvc_client *c, struct model_table *t, cu_ptr *ret)
         r = plan_table_check(&t->layout, &c->error);
         if (r < 0)
             return r;
-        r = make_image(g, t, &c->error);
+        r = gpu_pages_make_image(g, t, &c->error);
         if (r == 0) {
             r = gpu_check_table(g, &t->layout, t->gpu_plan.at, &c->error);
             if (r == -EOPNOTSUPP) /* what was wrong once is not asked until it happens to be right */

@@ -26,7 +26,7 @@ struct filling {
     struct gpu_memory work;         /* payloads, then uint32_t [n_filled] of checksums */
 };
 
-static void filling_deinit(struct kvc_seq *s, struct filling *f)
+static void publish_gpu_filling_deinit(struct kvc_seq *s, struct filling *f)
 {
     struct kvc_client *c = s->model->client;
 
@@ -42,7 +42,7 @@ static void filling_deinit(struct kvc_seq *s, struct filling *f)
 /* ---- into the slots ---- */
 
 /* Queues chunk @i of the batch into its slot. */
-static int fill_slot(struct kvc_seq *s, struct filling *f, size_t i)
+static int publish_gpu_fill_slot(struct kvc_seq *s, struct filling *f, size_t i)
 {
     struct kvc_client *c = s->model->client;
     const struct slot_place *place = &f->b.places[i];
@@ -71,7 +71,8 @@ static int fill_slot(struct kvc_seq *s, struct filling *f, size_t i)
 }
 
 /* Queues the checksums of @n payloads of one class, from the @at-th on. */
-static int queue_crc(struct kvc_seq *s, struct filling *f, size_t at, size_t n, enum page_class class)
+static int publish_gpu_queue_crc(struct kvc_seq *s, struct filling *f, size_t at, size_t n,
+                                 enum page_class class)
 {
     struct kvc_client *c = s->model->client;
     cu_ptr payloads = f->work.at, sums = payloads + f->n_filled * sizeof(*f->payloads);
@@ -87,7 +88,7 @@ static int queue_crc(struct kvc_seq *s, struct filling *f, size_t at, size_t n, 
 }
 
 /* Checksums of what lies in the slots now; waits for it. */
-static int checksums(struct kvc_seq *s, struct filling *f, uint32_t *ret)
+static int publish_gpu_checksums(struct kvc_seq *s, struct filling *f, uint32_t *ret)
 {
     struct kvc_client *c = s->model->client;
     size_t n_first = f->b.first == 0 && !f->b.exists[0]; /* the first page has sinks, its payload is longer */
@@ -100,13 +101,13 @@ static int checksums(struct kvc_seq *s, struct filling *f, uint32_t *ret)
     sums = f->work.at + f->n_filled * sizeof(*f->payloads);
     r = gpu_write(c->gpu, f->work.at, f->payloads, f->n_filled * sizeof(*f->payloads), &c->error);
     if (r == 0)
-        r = queue_crc(s, f, 0, n_first, PAGE_FIRST);
+        r = publish_gpu_queue_crc(s, f, 0, n_first, PAGE_FIRST);
     if (r == 0)
-        r = queue_crc(s, f, n_first, f->n_filled - n_first, PAGE_REST);
+        r = publish_gpu_queue_crc(s, f, n_first, f->n_filled - n_first, PAGE_REST);
     return r < 0 ? r : gpu_read(c->gpu, ret, sums, f->n_filled * sizeof(*ret), &c->error);
 }
 
-static int fill(struct kvc_seq *s, struct filling *f)
+static int publish_gpu_fill(struct kvc_seq *s, struct filling *f)
 {
     uint32_t sums[WIRE_ITEMS_MAX];
     size_t at = 0;
@@ -114,9 +115,9 @@ static int fill(struct kvc_seq *s, struct filling *f)
 
     for (size_t i = 0; r == 0 && i < f->b.n_reserved; i++)
         if (!f->b.exists[i])
-            r = fill_slot(s, f, i);
+            r = publish_gpu_fill_slot(s, f, i);
     if (r == 0 && f->n_filled > 0)
-        r = checksums(s, f, sums);
+        r = publish_gpu_checksums(s, f, sums);
     for (size_t i = 0; r == 0 && i < f->b.n_reserved; i++)
         if (!f->b.exists[i])
             f->b.commit[i].payload_crc32c = sums[at++];
@@ -125,7 +126,7 @@ static int fill(struct kvc_seq *s, struct filling *f)
 
 /* ---- the batch ---- */
 
-static bool is_being_made(int r, const struct batch *b)
+static bool publish_gpu_is_being_made(int r, const struct batch *b)
 {
     return r == -EAGAIN || (r == 0 && b->n_reserved == 0 && b->end_err == -EAGAIN && b->awaited_bytes == 0);
 }
@@ -134,18 +135,18 @@ static bool is_being_made(int r, const struct batch *b)
  * The daemon has an extent made, which takes it some milliseconds, and says so: asked again until @until_ms.
  * If that was in vain, commits do not wait for a while: something else is wrong.
  */
-static int reserve(struct kvc_seq *s, struct batch *b, int64_t until_ms)
+static int publish_gpu_reserve(struct kvc_seq *s, struct batch *b, int64_t until_ms)
 {
     struct backoff *making = &s->model->client->making;
     bool may_wait = backoff_is_over(making, clock_ms());
     int step_ms = STEP_MS, r = batch_reserve(s, b);
 
-    while (is_being_made(r, b) && may_wait && clock_ms() + step_ms <= until_ms) {
+    while (publish_gpu_is_being_made(r, b) && may_wait && clock_ms() + step_ms <= until_ms) {
         (void) poll(NULL, 0, step_ms);
         step_ms = step_ms < STEP_MS_MAX ? 2 * step_ms : STEP_MS_MAX;
         r = batch_reserve(s, b);
     }
-    if (!is_being_made(r, b))
+    if (!publish_gpu_is_being_made(r, b))
         *making = (struct backoff){0};
     else if (may_wait)
         backoff_failed(making, clock_ms());
@@ -154,7 +155,7 @@ static int reserve(struct kvc_seq *s, struct batch *b, int64_t until_ms)
 
 /* Nobody may get the slots while a copy into them runs; if that cannot be known they stay ours until this
  * process ends. */
-static void give_back(struct kvc_seq *s, struct batch *b)
+static void publish_gpu_give_back(struct kvc_seq *s, struct batch *b)
 {
     if (gpu_synchronize(s->model->client->gpu, NULL) == 0)
         batch_abort(s, b);
@@ -162,7 +163,7 @@ static void give_back(struct kvc_seq *s, struct batch *b)
 
 /* What was appended was not looked at then. Waits, so that copies begin when slots are reserved, not later.
  */
-static int check_inputs(struct kvc_seq *s)
+static int publish_gpu_check_inputs(struct kvc_seq *s)
 {
     int r = gpu_flags_read(s->model->client->gpu, &s->model->client->error);
 
@@ -171,15 +172,15 @@ static int check_inputs(struct kvc_seq *s)
 
 static int publish_filled(struct kvc_seq *s, struct filling *f, int64_t until_ms)
 {
-    int r = check_inputs(s);
+    int r = publish_gpu_check_inputs(s);
 
     if (r == 0)
-        r = reserve(s, &f->b, until_ms);
+        r = publish_gpu_reserve(s, &f->b, until_ms);
     if (r < 0 || f->b.n_reserved == 0)
         return r < 0 ? r : f->b.end_err;
-    r = fill(s, f);
+    r = publish_gpu_fill(s, f);
     if (r < 0) {
-        give_back(s, &f->b);
+        publish_gpu_give_back(s, &f->b);
         return r;
     }
     r = batch_commit(s, &f->b);
@@ -201,6 +202,6 @@ int publish_gpu(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, siz
     else
         r = fail(&s->model->client->error, -ENOMEM, "out of memory while publishing %zu pages", n);
     *ret_n = f.b.n;
-    filling_deinit(s, &f);
+    publish_gpu_filling_deinit(s, &f);
     return r;
 }

@@ -16,7 +16,7 @@ static struct gpu *gpu_of(const struct kvc_seq *s)
     return s->model->client->gpu;
 }
 
-static struct errmsg *error_of(const struct kvc_seq *s)
+static struct errmsg *seq_gpu_error_of(const struct kvc_seq *s)
 {
     return &s->model->client->error;
 }
@@ -25,13 +25,14 @@ static struct errmsg *error_of(const struct kvc_seq *s)
 #define POKE_BYTES_MAX ((size_t) 4 * PLAN_POKE_WORDS * sizeof(uint32_t))
 
 /* Bytes of the host for what is queued later; they may go at once. */
-static int tell(const struct kvc_seq *s, cu_ptr to, const void *from, size_t bytes)
+static int seq_gpu_tell(const struct kvc_seq *s, cu_ptr to, const void *from, size_t bytes)
 {
     struct gpu *g = gpu_of(s);
 
     if (bytes > POKE_BYTES_MAX)
-        return gpu_write(g, to, from, bytes, error_of(s));
-    return gpu_result(g, cuda_poke(g->kernels, to, from, bytes, g->stream, error_of(s)), error_of(s));
+        return gpu_write(g, to, from, bytes, seq_gpu_error_of(s));
+    return gpu_result(g, cuda_poke(g->kernels, to, from, bytes, g->stream, seq_gpu_error_of(s)),
+                      seq_gpu_error_of(s));
 }
 
 /* ---- birth and death ---- */
@@ -44,21 +45,21 @@ int seq_gpu_init(struct kvc_seq *s)
     int r;
 
     if (!x)
-        return fail(error_of(s), -ENOMEM, "out of memory for a sequence");
+        return fail(seq_gpu_error_of(s), -ENOMEM, "out of memory for a sequence");
     s->gpu = x;
     x->plans_stale = true;
     x->pages_moved = s->model->client->pages_moved;
     x->layers = calloc(n_layers, sizeof(*x->layers));
     x->image = calloc(n_layers, sizeof(*x->image));
     if (!x->layers || !x->image)
-        return fail(error_of(s), -ENOMEM, "out of memory for a sequence");
-    r = gpu_check_not_capturing(gpu_of(s), error_of(s));
+        return fail(seq_gpu_error_of(s), -ENOMEM, "out of memory for a sequence");
+    r = gpu_check_not_capturing(gpu_of(s), seq_gpu_error_of(s));
     if (r == 0) /* a table that kernels do not take says so now */
         r = gpu_table(s->model->client, s->table, &unused);
     if (r == 0)
-        r = gpu_alloc(gpu_of(s), n_layers * sizeof(struct plan_seq), &x->plans, error_of(s));
+        r = gpu_alloc(gpu_of(s), n_layers * sizeof(struct plan_seq), &x->plans, seq_gpu_error_of(s));
     if (r == 0)
-        r = gpu_flag_take(gpu_of(s), &x->flag, error_of(s));
+        r = gpu_flag_take(gpu_of(s), &x->flag, seq_gpu_error_of(s));
     x->has_flag = r == 0;
     return r;
 }
@@ -85,7 +86,7 @@ void seq_gpu_deinit(struct kvc_seq *s)
 /* ---- pages ---- */
 
 /* The list of addresses, with room for all pages that the host's has room for. */
-static int grow_addresses(struct kvc_seq *s)
+static int seq_gpu_grow_addresses(struct kvc_seq *s)
 {
     struct seq_gpu *x = s->gpu;
     size_t n = s->n_pages_max;
@@ -95,11 +96,12 @@ static int grow_addresses(struct kvc_seq *s)
 
     written = realloc(x->written, n * sizeof(*written));
     if (!written)
-        return fail(error_of(s), -ENOMEM, "out of memory for %zu pages", n);
+        return fail(seq_gpu_error_of(s), -ENOMEM, "out of memory for %zu pages", n);
     x->written = written;
-    r = gpu_alloc(gpu_of(s), n * sizeof(*written), &fresh, error_of(s));
+    r = gpu_alloc(gpu_of(s), n * sizeof(*written), &fresh, seq_gpu_error_of(s));
     if (r == 0 && x->n_written > 0)
-        r = gpu_copy(gpu_of(s), fresh.at, x->addresses.at, x->n_written * sizeof(*written), error_of(s));
+        r = gpu_copy(gpu_of(s), fresh.at, x->addresses.at, x->n_written * sizeof(*written),
+                     seq_gpu_error_of(s));
     if (r < 0) {
         gpu_free(gpu_of(s), &fresh);
         return r;
@@ -112,11 +114,11 @@ static int grow_addresses(struct kvc_seq *s)
 }
 
 /* Pages @first .. @end - 1 are now where the host has them. */
-static int write_addresses(struct kvc_seq *s, size_t first, size_t end)
+static int seq_gpu_write_addresses(struct kvc_seq *s, size_t first, size_t end)
 {
     struct seq_gpu *x = s->gpu;
-    int r = tell(s, x->addresses.at + first * sizeof(*s->payloads), s->payloads + first,
-                 (end - first) * sizeof(*s->payloads));
+    int r = seq_gpu_tell(s, x->addresses.at + first * sizeof(*s->payloads), s->payloads + first,
+                         (end - first) * sizeof(*s->payloads));
 
     if (r == 0)
         memcpy(x->written + first, s->payloads + first, (end - first) * sizeof(*s->payloads));
@@ -124,7 +126,7 @@ static int write_addresses(struct kvc_seq *s, size_t first, size_t end)
 }
 
 /* Runs of pages that stand elsewhere than the device knows, among the first n_written. */
-static int rewrite_moved(struct kvc_seq *s)
+static int seq_gpu_rewrite_moved(struct kvc_seq *s)
 {
     struct seq_gpu *x = s->gpu;
     size_t first = 0, end;
@@ -137,13 +139,13 @@ static int rewrite_moved(struct kvc_seq *s)
         }
         for (end = first + 1; end < x->n_written && x->written[end] != s->payloads[end]; end++)
             ;
-        r = write_addresses(s, first, end);
+        r = seq_gpu_write_addresses(s, first, end);
         first = end;
     }
     return r;
 }
 
-static int refresh_addresses(struct kvc_seq *s)
+static int seq_gpu_refresh_addresses(struct kvc_seq *s)
 {
     struct seq_gpu *x = s->gpu;
     uint64_t moved = s->model->client->pages_moved;
@@ -151,15 +153,15 @@ static int refresh_addresses(struct kvc_seq *s)
 
     (void) seq_payloads(s);
     if (s->n_pages > x->n_addresses_max)
-        r = grow_addresses(s);
+        r = seq_gpu_grow_addresses(s);
     if (r == 0 && x->pages_moved != moved)
-        r = rewrite_moved(s);
+        r = seq_gpu_rewrite_moved(s);
     if (r < 0)
         return r;
     x->pages_moved = moved;
     if (x->n_written == s->n_pages)
         return 0;
-    r = write_addresses(s, x->n_written, s->n_pages);
+    r = seq_gpu_write_addresses(s, x->n_written, s->n_pages);
     if (r < 0)
         return r;
     x->n_written = s->n_pages;
@@ -177,19 +179,19 @@ void seq_gpu_keep_addresses(struct kvc_seq *s, size_t n)
 
 /* ---- lengths ---- */
 
-static size_t tail_bytes_of_side(const struct kvc_seq *s, size_t rows)
+static size_t seq_gpu_tail_bytes_of_side(const struct kvc_seq *s, size_t rows)
 {
     return (size_t) s->model->shard.n_heads * rows * s->model->geometry.d * sizeof(uint16_t);
 }
 
-static cu_ptr tail_at(const struct kvc_seq *s, const struct gpu_memory *tail, size_t rows, uint32_t layer,
-                      enum side side)
+static cu_ptr seq_gpu_tail_at(const struct kvc_seq *s, const struct gpu_memory *tail, size_t rows,
+                              uint32_t layer, enum side side)
 {
-    return tail->at + (2 * (size_t) layer + side) * tail_bytes_of_side(s, rows);
+    return tail->at + (2 * (size_t) layer + side) * seq_gpu_tail_bytes_of_side(s, rows);
 }
 
 /* A layer as kernels are to find it. */
-static struct plan_seq plan_of(const struct kvc_seq *s, uint32_t layer)
+static struct plan_seq seq_gpu_plan_of(const struct kvc_seq *s, uint32_t layer)
 {
     const struct seq_gpu *x = s->gpu;
     const struct layer *l = &s->layers[layer];
@@ -201,8 +203,8 @@ static struct plan_seq plan_of(const struct kvc_seq *s, uint32_t layer)
         .n_exact = (uint32_t) (l->length - l->n_packed * CHUNK_TOKENS),
         .first_row = x->layers[layer].first_row,
         .exact_ld = (uint32_t) s->tail_rows,
-        .exact_k = (uint16_t *) (uintptr_t) tail_at(s, &x->tail, s->tail_rows, layer, SIDE_K),
-        .exact_v = (uint16_t *) (uintptr_t) tail_at(s, &x->tail, s->tail_rows, layer, SIDE_V),
+        .exact_k = (uint16_t *) (uintptr_t) seq_gpu_tail_at(s, &x->tail, s->tail_rows, layer, SIDE_K),
+        .exact_v = (uint16_t *) (uintptr_t) seq_gpu_tail_at(s, &x->tail, s->tail_rows, layer, SIDE_V),
         .faults = (uint32_t *) (uintptr_t) gpu_flag_address(gpu_of(s), x->flag),
     };
 }
@@ -210,19 +212,19 @@ static struct plan_seq plan_of(const struct kvc_seq *s, uint32_t layer)
 int seq_gpu_refresh(struct kvc_seq *s)
 {
     struct seq_gpu *x = s->gpu;
-    int r = refresh_addresses(s);
+    int r = seq_gpu_refresh_addresses(s);
 
     if (r < 0 || !x->plans_stale)
         return r;
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
-        x->image[i] = plan_of(s, i);
-    r = tell(s, x->plans.at, x->image, seq_n_layers(s) * sizeof(*x->image));
+        x->image[i] = seq_gpu_plan_of(s, i);
+    r = seq_gpu_tell(s, x->plans.at, x->image, seq_n_layers(s) * sizeof(*x->image));
     x->plans_stale = r < 0;
     return r;
 }
 
 /* What stands in leading pages of the pool was looked at before it came there. */
-static size_t n_published_tokens(const struct kvc_seq *s)
+static size_t seq_gpu_n_published_tokens(const struct kvc_seq *s)
 {
     size_t n = 0, packed = seq_n_packed(s);
 
@@ -235,7 +237,7 @@ int seq_gpu_lengths_changed(struct kvc_seq *s)
 {
     static const uint32_t lowered = 0;
     struct seq_gpu *x = s->gpu;
-    size_t length = seq_length(s), published = n_published_tokens(s);
+    size_t length = seq_length(s), published = seq_gpu_n_published_tokens(s);
     int r = 0;
 
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
@@ -243,7 +245,7 @@ int seq_gpu_lengths_changed(struct kvc_seq *s)
             x->layers[i].first_row = 0;
     x->plans_stale = true;
     if (x->is_faulty && length <= x->n_sound) { /* what was wrong is gone */
-        r = tell(s, gpu_flag_address(gpu_of(s), x->flag), &lowered, sizeof(lowered));
+        r = seq_gpu_tell(s, gpu_flag_address(gpu_of(s), x->flag), &lowered, sizeof(lowered));
         if (r < 0)
             return r;
         x->is_faulty = false;
@@ -258,7 +260,7 @@ int seq_gpu_lengths_changed(struct kvc_seq *s)
 /* ---- the tail ---- */
 
 /* What layers hold exactly, to the front of a buffer of @rows rows. */
-static int copy_rows(struct kvc_seq *s, const struct gpu_memory *to, size_t rows)
+static int seq_gpu_copy_rows(struct kvc_seq *s, const struct gpu_memory *to, size_t rows)
 {
     struct seq_gpu *x = s->gpu;
     size_t row_bytes = s->model->geometry.d * sizeof(uint16_t);
@@ -271,9 +273,9 @@ static int copy_rows(struct kvc_seq *s, const struct gpu_memory *to, size_t rows
             enum side side = h % 2 ? SIDE_V : SIDE_K;
             size_t from_row = h / 2 * s->tail_rows + x->layers[i].first_row, to_row = h / 2 * rows;
 
-            r = gpu_copy(gpu_of(s), tail_at(s, to, rows, i, side) + to_row * row_bytes,
-                         tail_at(s, &x->tail, s->tail_rows, i, side) + from_row * row_bytes, n * row_bytes,
-                         error_of(s));
+            r = gpu_copy(gpu_of(s), seq_gpu_tail_at(s, to, rows, i, side) + to_row * row_bytes,
+                         seq_gpu_tail_at(s, &x->tail, s->tail_rows, i, side) + from_row * row_bytes,
+                         n * row_bytes, seq_gpu_error_of(s));
         }
     }
     return r;
@@ -288,10 +290,10 @@ int seq_gpu_resize_tail(struct kvc_seq *s, size_t rows)
 
     if (!checked_mul3(2 * (size_t) seq_n_layers(s) * s->model->shard.n_heads, rows,
                       s->model->geometry.d * sizeof(uint16_t), &bytes))
-        return fail(error_of(s), -ENOMEM, "no GPU has memory for a tail of %zu tokens", rows);
-    r = gpu_alloc(gpu_of(s), bytes, &fresh, error_of(s));
+        return fail(seq_gpu_error_of(s), -ENOMEM, "no GPU has memory for a tail of %zu tokens", rows);
+    r = gpu_alloc(gpu_of(s), bytes, &fresh, seq_gpu_error_of(s));
     if (r == 0 && x->tail.bytes > 0)
-        r = copy_rows(s, &fresh, rows);
+        r = seq_gpu_copy_rows(s, &fresh, rows);
     if (r < 0) {
         gpu_free(gpu_of(s), &fresh);
         return r;
@@ -312,10 +314,10 @@ int seq_gpu_copy(struct kvc_seq *to, const struct kvc_seq *from)
 
     assert(to->tail_rows == from->tail_rows);
     r = gpu_copy(gpu_of(to), x->tail.at, from->gpu->tail.at,
-                 2 * seq_n_layers(to) * tail_bytes_of_side(to, to->tail_rows), error_of(to));
+                 2 * seq_n_layers(to) * seq_gpu_tail_bytes_of_side(to, to->tail_rows), seq_gpu_error_of(to));
     if (r == 0) /* what nobody has read yet of the flag is the fork's too */
         r = gpu_copy(gpu_of(to), gpu_flag_address(gpu_of(to), x->flag),
-                     gpu_flag_address(gpu_of(to), from->gpu->flag), sizeof(uint32_t), error_of(to));
+                     gpu_flag_address(gpu_of(to), from->gpu->flag), sizeof(uint32_t), seq_gpu_error_of(to));
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < seq_n_layers(to); i++) {
@@ -334,7 +336,7 @@ int seq_gpu_check_sound(struct kvc_seq *s)
 {
     if (!s->gpu->is_faulty)
         return 0;
-    return fail(error_of(s), -EINVAL,
+    return fail(seq_gpu_error_of(s), -EINVAL,
                 "sequence %" PRIu64
                 " of its model: a key or value from token %zu on was NaN, infinite or too "
                 "large for binary16, or a graph was launched without kvc_seq_replay(): truncate it to that "

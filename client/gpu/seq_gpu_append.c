@@ -23,18 +23,18 @@
 _Static_assert(PLAN_F32 == (int) KVC_F32 && PLAN_F16 == (int) KVC_F16 && PLAN_BF16 == (int) KVC_BF16,
                "number types");
 
-static struct errmsg *error_of(const struct kvc_seq *s)
+static struct errmsg *gpu_append_error_of(const struct kvc_seq *s)
 {
     return &s->model->client->error;
 }
 
-static size_t n_exact(const struct layer *l)
+static size_t gpu_append_n_exact(const struct layer *l)
 {
     return l->length - l->n_packed * CHUNK_TOKENS;
 }
 
 /* Chunks that layer @l packs before its next token. */
-static size_t n_due(const struct layer *l)
+static size_t gpu_append_n_due(const struct layer *l)
 {
     size_t due = chunks_due(l->length + 1);
 
@@ -44,11 +44,11 @@ static size_t n_due(const struct layer *l)
 /* ---- launches ---- */
 
 /* The host's lengths after a launch: the rule is the kernels'. */
-static void follow(struct kvc_seq *s, uint32_t layer, size_t n_new, size_t n_pack, bool given)
+static void gpu_append_follow(struct kvc_seq *s, uint32_t layer, size_t n_new, size_t n_pack, bool given)
 {
     struct layer *l = &s->layers[layer];
     uint32_t *first_row = &s->gpu->layers[layer].first_row;
-    struct plan_step step = plan_step((uint32_t) l->n_packed, (uint32_t) n_exact(l), *first_row,
+    struct plan_step step = plan_step((uint32_t) l->n_packed, (uint32_t) gpu_append_n_exact(l), *first_row,
                                       (uint32_t) s->tail_rows, (uint32_t) n_new, (uint32_t) n_pack, given);
 
     assert(step.n_pack == n_pack && step.n_exact <= s->tail_rows);
@@ -58,7 +58,7 @@ static void follow(struct kvc_seq *s, uint32_t layer, size_t n_new, size_t n_pac
 }
 
 /* @a with its first @n items, of the table of @s. */
-static int launch(const struct kvc_seq *s, struct plan_append *a, size_t n)
+static int gpu_append_launch(const struct kvc_seq *s, struct plan_append *a, size_t n)
 {
     struct gpu *g = s->model->client->gpu;
     cu_ptr table;
@@ -67,11 +67,12 @@ static int launch(const struct kvc_seq *s, struct plan_append *a, size_t n)
     if (r < 0)
         return r;
     a->table = (const struct plan_table *) (uintptr_t) table;
-    return gpu_result(g, cuda_append(g->kernels, &s->table->layout, a, (unsigned) n, g->stream, error_of(s)),
-                      error_of(s));
+    return gpu_result(
+        g, cuda_append(g->kernels, &s->table->layout, a, (unsigned) n, g->stream, gpu_append_error_of(s)),
+        gpu_append_error_of(s));
 }
 
-static struct plan_seq *plan_at(const struct kvc_seq *s, uint32_t layer)
+static struct plan_seq *gpu_append_plan_at(const struct kvc_seq *s, uint32_t layer)
 {
     return (struct plan_seq *) (uintptr_t) s->gpu->plans.at + layer;
 }
@@ -83,14 +84,14 @@ int seq_gpu_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
     struct plan_append a = {.dtype = PLAN_F32,
                             .layer = layer,
                             .given = true,
-                            .items = {{.seq = plan_at(s, layer), .n_pack = (uint32_t) n_pack}}};
+                            .items = {{.seq = gpu_append_plan_at(s, layer), .n_pack = (uint32_t) n_pack}}};
     int r = n_pack > 0 ? seq_gpu_refresh(s) : 0;
 
     if (r < 0 || n_pack == 0)
         return r;
-    r = launch(s, &a, 1);
+    r = gpu_append_launch(s, &a, 1);
     if (r == 0)
-        follow(s, layer, 0, n_pack, true);
+        gpu_append_follow(s, layer, 0, n_pack, true);
     return r;
 }
 
@@ -100,18 +101,20 @@ int seq_gpu_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
  * What layers need for @n_new more tokens in each of @n_layers from @first on: room in the tail behind what
  * is not packed before, and a page for every chunk that may be packed before the next append. All or nothing.
  */
-static int make_room(struct kvc_seq *s, uint32_t first, uint32_t n_layers, size_t n_new)
+static int gpu_append_make_room(struct kvc_seq *s, uint32_t first, uint32_t n_layers, size_t n_new)
 {
     size_t rows = 0, n_pages = 0, before = s->n_pages;
     int r;
 
     for (uint32_t i = first; i < first + n_layers; i++) {
         const struct layer *l = &s->layers[i];
-        size_t behind = n_exact(l) - n_due(l) * CHUNK_TOKENS + n_new, due = chunks_due(l->length + n_new);
+        size_t behind = gpu_append_n_exact(l) - gpu_append_n_due(l) * CHUNK_TOKENS + n_new,
+               due = chunks_due(l->length + n_new);
 
         if (n_new > SEQ_GPU_TOKENS_MAX || l->length > SEQ_GPU_TOKENS_MAX - n_new)
-            return fail(error_of(s), -EFBIG, "layer %u has %zu tokens, a sequence on a GPU at most %zu", i,
-                        l->length, SEQ_GPU_TOKENS_MAX);
+            return fail(gpu_append_error_of(s), -EFBIG,
+                        "layer %u has %zu tokens, a sequence on a GPU at most %zu", i, l->length,
+                        SEQ_GPU_TOKENS_MAX);
         rows = behind > rows ? behind : rows;
         n_pages = due > n_pages ? due : n_pages;
     }
@@ -144,11 +147,11 @@ int seq_gpu_append_reserve(struct kvc_client *c, size_t n)
 
 int seq_gpu_append_prepare(const kvc_append_item *item, uint32_t layer, bool capturing)
 {
-    return capturing || item->n_new == 0 ? 0 : make_room(item->seq, layer, 1, item->n_new);
+    return capturing || item->n_new == 0 ? 0 : gpu_append_make_room(item->seq, layer, 1, item->n_new);
 }
 
 /* What goes into one launch stands together, what packs most first. */
-static int by_launch(const void *a, const void *b)
+static int gpu_append_by_launch(const void *a, const void *b)
 {
     const struct addition *x = a, *y = b;
 
@@ -160,7 +163,7 @@ static int by_launch(const void *a, const void *b)
 }
 
 /* The additions that go with the first of @of. */
-static size_t count_run(const struct addition *of, size_t n)
+static size_t gpu_append_count_run(const struct addition *of, size_t n)
 {
     size_t run = 1;
 
@@ -169,8 +172,8 @@ static size_t count_run(const struct addition *of, size_t n)
     return run;
 }
 
-static int launch_run(const struct addition *of, size_t n, uint32_t layer, enum kvc_dtype dtype,
-                      bool capturing)
+static int gpu_append_launch_run(const struct addition *of, size_t n, uint32_t layer, enum kvc_dtype dtype,
+                                 bool capturing)
 {
     struct plan_append a = {.dtype = (enum plan_dtype) dtype, .layer = layer};
     int r;
@@ -178,18 +181,18 @@ static int launch_run(const struct addition *of, size_t n, uint32_t layer, enum 
     for (size_t i = 0; i < n; i++) {
         const kvc_append_item *item = of[i].item;
 
-        a.items[i] = (struct plan_append_item){.seq = plan_at(item->seq, layer),
+        a.items[i] = (struct plan_append_item){.seq = gpu_append_plan_at(item->seq, layer),
                                                .k = item->k,
                                                .v = item->v,
                                                .n_new = (uint32_t) item->n_new,
                                                .n_pack = (uint32_t) of[i].n_pack};
     }
-    r = launch(of->item->seq, &a, n);
+    r = gpu_append_launch(of->item->seq, &a, n);
     for (size_t i = 0; r == 0 && i < n; i++) {
         struct kvc_seq *s = of[i].item->seq;
 
         if (!capturing)
-            follow(s, layer, of[i].item->n_new, of[i].n_pack, false);
+            gpu_append_follow(s, layer, of[i].item->n_new, of[i].n_pack, false);
         s->gpu->layers[layer].n_captured =
             capturing ? s->gpu->layers[layer].n_captured + of[i].item->n_new : 0;
     }
@@ -205,25 +208,26 @@ int seq_gpu_append(struct kvc_client *c, const kvc_append_item *items, size_t n,
 
     for (size_t i = 0; i < n; i++)
         if (items[i].n_new > 0)
-            all[n_all++] = (struct addition){&items[i], capturing ? 0 : n_due(&items[i].seq->layers[layer])};
-    qsort(all, n_all, sizeof(*all), by_launch);
+            all[n_all++] =
+                (struct addition){&items[i], capturing ? 0 : gpu_append_n_due(&items[i].seq->layers[layer])};
+    qsort(all, n_all, sizeof(*all), gpu_append_by_launch);
     for (size_t at = 0; r == 0 && at < n_all; at += run) {
-        run = count_run(all + at, n_all - at);
-        r = launch_run(all + at, run, layer, dtype, capturing);
+        run = gpu_append_count_run(all + at, n_all - at);
+        r = gpu_append_launch_run(all + at, run, layer, dtype, capturing);
     }
     return r;
 }
 
 /* ---- replays ---- */
 
-static int replay(struct kvc_seq *s, size_t n_new)
+static int gpu_append_replay(struct kvc_seq *s, size_t n_new)
 {
-    int r = make_room(s, 0, seq_n_layers(s), n_new);
+    int r = gpu_append_make_room(s, 0, seq_n_layers(s), n_new);
 
     for (uint32_t i = 0; r == 0 && n_new > 0 && i < seq_n_layers(s); i++)
-        r = seq_gpu_pack_layer(s, i, s->layers[i].n_packed + n_due(&s->layers[i]));
+        r = seq_gpu_pack_layer(s, i, s->layers[i].n_packed + gpu_append_n_due(&s->layers[i]));
     for (uint32_t i = 0; r == 0 && i < seq_n_layers(s); i++) {
-        follow(s, i, n_new, 0, false);
+        gpu_append_follow(s, i, n_new, 0, false);
         s->gpu->layers[i].n_captured = 0;
     }
     return r;
@@ -236,15 +240,15 @@ int kvc_seq_replay(kvc_seq *s, size_t n_new)
     if (r < 0)
         return r;
     if (!s->gpu)
-        return fail(error_of(s), -EOPNOTSUPP,
+        return fail(gpu_append_error_of(s), -EOPNOTSUPP,
                     "kvc_seq_replay: this client's sequences are not on a GPU, there is no graph to launch");
     if (n_new > KVC_APPEND_TOKENS_MAX)
-        return fail(error_of(s), -EINVAL, "%zu tokens in one launch, at most %d", n_new,
+        return fail(gpu_append_error_of(s), -EINVAL, "%zu tokens in one launch, at most %d", n_new,
                     KVC_APPEND_TOKENS_MAX);
     if (!seq_is_between_steps(s))
-        return fail(error_of(s), -EINVAL, "layers differ in length: launch graphs between steps");
+        return fail(gpu_append_error_of(s), -EINVAL, "layers differ in length: launch graphs between steps");
     r = seq_check_whole(s);
     if (r == 0)
-        r = gpu_check_not_capturing(s->model->client->gpu, error_of(s));
-    return r < 0 ? r : replay(s, n_new);
+        r = gpu_check_not_capturing(s->model->client->gpu, gpu_append_error_of(s));
+    return r < 0 ? r : gpu_append_replay(s, n_new);
 }

@@ -25,7 +25,7 @@ enum {
 };
 
 /* Queries of one sequence for one launch. */
-struct part {
+struct gpu_attend_part {
     struct kvc_seq *seq;
     const float *q;
     float *out;
@@ -34,7 +34,7 @@ struct part {
 };
 
 /* Neighbouring parts that one launch takes. */
-struct run {
+struct gpu_attend_run {
     size_t n;
     uint32_t n_q, n_splits;
     size_t workspace_bytes;
@@ -42,13 +42,13 @@ struct run {
 
 /* ---- cutting ---- */
 
-static size_t n_tiles(const struct kvc_seq *s, size_t n_q)
+static size_t gpu_attend_n_tiles(const struct kvc_seq *s, size_t n_q)
 {
     return PLAN_TILES(geometry_group(&s->model->geometry), n_q);
 }
 
 /* Partial results of one tile in one split, all KV heads. */
-static size_t tile_bytes(const struct kvc_seq *s)
+static size_t gpu_attend_tile_bytes(const struct kvc_seq *s)
 {
     return s->model->shard.n_heads *
            (size_t) PLAN_PARTIAL_FLOATS(plan_columns_max(&s->table->layout), s->model->geometry.d) *
@@ -56,24 +56,24 @@ static size_t tile_bytes(const struct kvc_seq *s)
 }
 
 /* Queries that one part may have, a multiple of a tile's. */
-static size_t part_queries(const struct gpu *g, const struct kvc_seq *s)
+static size_t gpu_attend_part_queries(const struct gpu *g, const struct kvc_seq *s)
 {
-    size_t tiles = g->workspace.most_bytes / tile_bytes(s);
+    size_t tiles = g->workspace.most_bytes / gpu_attend_tile_bytes(s);
 
     return (tiles > 0 ? tiles : 1) * PLAN_TILE_QUERIES(geometry_group(&s->model->geometry));
 }
 
-static size_t count_parts(const struct gpu *g, const kvc_attend_item *items, size_t n)
+static size_t gpu_attend_count_parts(const struct gpu *g, const kvc_attend_item *items, size_t n)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < n; i++)
         if (items[i].n_q > 0)
-            count += (items[i].n_q - 1) / part_queries(g, items[i].seq) + 1;
+            count += (items[i].n_q - 1) / gpu_attend_part_queries(g, items[i].seq) + 1;
     return count;
 }
 
-static uint32_t class_of(size_t tiles)
+static uint32_t gpu_attend_class_of(size_t tiles)
 {
     uint32_t class = 1;
 
@@ -82,31 +82,32 @@ static uint32_t class_of(size_t tiles)
     return class;
 }
 
-static size_t make_parts(const struct gpu *g, const kvc_attend_item *item, struct part *ret)
+static size_t gpu_attend_make_parts(const struct gpu *g, const kvc_attend_item *item,
+                                    struct gpu_attend_part *ret)
 {
     struct kvc_seq *s = item->seq;
-    size_t most = part_queries(g, s), stride = (size_t) s->model->n_q_heads * s->model->geometry.d,
+    size_t most = gpu_attend_part_queries(g, s), stride = (size_t) s->model->n_q_heads * s->model->geometry.d,
            n_parts = 0;
 
     for (size_t first = 0; first < item->n_q; first += most) {
         size_t left = item->n_q - first, n_q = left < most ? left : most;
 
-        ret[n_parts++] = (struct part){
+        ret[n_parts++] = (struct gpu_attend_part){
             .seq = s,
             .q = item->q + first * stride,
             .out = item->out + first * stride,
             .n_q = (uint32_t) n_q,
             .n_behind = (uint32_t) (left - n_q),
-            .class = class_of(n_tiles(s, n_q)),
+            .class = gpu_attend_class_of(gpu_attend_n_tiles(s, n_q)),
         };
     }
     return n_parts;
 }
 
 /* What goes into one launch stands together; the order within it is the caller's. */
-static int by_launch(const void *a, const void *b)
+static int gpu_attend_by_launch(const void *a, const void *b)
 {
-    const struct part *x = a, *y = b;
+    const struct gpu_attend_part *x = a, *y = b;
 
     if (x->seq->table != y->seq->table)
         return x->seq->table < y->seq->table ? -1 : 1;
@@ -119,8 +120,8 @@ static int by_launch(const void *a, const void *b)
 
 /* As many as are at work at a time: fewer leave multiprocessors without work, more begin when the others end.
  */
-static uint32_t choose_splits(const struct gpu *g, const struct kvc_seq *s, uint32_t n_q, size_t n_blocks,
-                              size_t room)
+static uint32_t gpu_attend_choose_splits(const struct gpu *g, const struct kvc_seq *s, uint32_t n_q,
+                                         size_t n_blocks, size_t room)
 {
     size_t want = (size_t) g->device.multiprocessors *
                   cuda_attend_blocks(g->kernels, &s->table->layout, n_q) / n_blocks;
@@ -131,28 +132,30 @@ static uint32_t choose_splits(const struct gpu *g, const struct kvc_seq *s, uint
 }
 
 /* The parts that go with the first of @parts. */
-static struct run run_of(const struct gpu *g, const struct part *parts, size_t n)
+static struct gpu_attend_run gpu_attend_run_of(const struct gpu *g, const struct gpu_attend_part *parts,
+                                               size_t n)
 {
     const struct kvc_seq *s = parts->seq;
-    size_t most = g->workspace.most_bytes / (parts->class * tile_bytes(s)), room = 0, tiles;
-    struct run run = {0};
+    size_t most = g->workspace.most_bytes / (parts->class * gpu_attend_tile_bytes(s)), room = 0, tiles;
+    struct gpu_attend_run run = {0};
 
     for (; run.n < n && run.n < PLAN_ITEMS_MAX && (run.n == 0 || run.n < most); run.n++) {
-        const struct part *p = parts + run.n;
+        const struct gpu_attend_part *p = parts + run.n;
 
         if (p->seq->table != s->table || p->class != parts->class)
             break;
         run.n_q = p->n_q > run.n_q ? p->n_q : run.n_q;
         room = p->seq->n_pages_max > room ? p->seq->n_pages_max : room;
     }
-    tiles = n_tiles(s, run.n_q);
-    run.n_splits = choose_splits(g, s, run.n_q, run.n * tiles * s->model->shard.n_heads, room);
-    run.workspace_bytes = run.n * tiles * run.n_splits * tile_bytes(s);
+    tiles = gpu_attend_n_tiles(s, run.n_q);
+    run.n_splits = gpu_attend_choose_splits(g, s, run.n_q, run.n * tiles * s->model->shard.n_heads, room);
+    run.workspace_bytes = run.n * tiles * run.n_splits * gpu_attend_tile_bytes(s);
     return run;
 }
 
-static int launch(struct gpu *g, const struct part *parts, const struct run *run, uint32_t layer,
-                  const kvc_attend_options *o, struct errmsg *e)
+static int gpu_attend_launch(struct gpu *g, const struct gpu_attend_part *parts,
+                             const struct gpu_attend_run *run, uint32_t layer, const kvc_attend_options *o,
+                             struct errmsg *e)
 {
     struct kvc_seq *s = parts->seq;
     struct plan_attend plan = {
@@ -183,7 +186,8 @@ static int launch(struct gpu *g, const struct part *parts, const struct run *run
 /* ---- the call ---- */
 
 /* Everything that can fail for want of memory, before anything is launched. */
-static int prepare(struct gpu *g, const kvc_attend_item *items, size_t n, bool capturing, struct errmsg *e)
+static int gpu_attend_prepare(struct gpu *g, const kvc_attend_item *items, size_t n, bool capturing,
+                              struct errmsg *e)
 {
     int r = gpu_check(g, e);
 
@@ -197,12 +201,13 @@ static int prepare(struct gpu *g, const kvc_attend_item *items, size_t n, bool c
     return r;
 }
 
-static int reserve(struct gpu *g, const struct part *parts, size_t n, bool capturing, struct errmsg *e)
+static int gpu_attend_reserve(struct gpu *g, const struct gpu_attend_part *parts, size_t n, bool capturing,
+                              struct errmsg *e)
 {
     size_t bytes = 0;
 
     for (size_t at = 0; at < n;) {
-        struct run run = run_of(g, parts + at, n - at);
+        struct gpu_attend_run run = gpu_attend_run_of(g, parts + at, n - at);
 
         bytes = run.workspace_bytes > bytes ? run.workspace_bytes : bytes;
         at += run.n;
@@ -214,9 +219,9 @@ int seq_gpu_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n,
                    const kvc_attend_options *o)
 {
     struct gpu *g = c->gpu;
-    size_t n_parts = count_parts(g, items, n), done = 0, bytes;
+    size_t n_parts = gpu_attend_count_parts(g, items, n), done = 0, bytes;
     struct errmsg *e = &c->error;
-    struct part *parts;
+    struct gpu_attend_part *parts;
     bool capturing = gpu_is_capturing(g);
     int r;
 
@@ -226,16 +231,16 @@ int seq_gpu_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n,
         return fail(e, -ENOMEM, "out of memory for attention of %zu sequences", n);
     parts = c->workers.items;
     for (size_t i = 0; i < n; i++)
-        done += make_parts(g, &items[i], parts + done);
+        done += gpu_attend_make_parts(g, &items[i], parts + done);
     assert(done == n_parts);
-    qsort(parts, n_parts, sizeof(*parts), by_launch);
-    r = prepare(g, items, n, capturing, e);
+    qsort(parts, n_parts, sizeof(*parts), gpu_attend_by_launch);
+    r = gpu_attend_prepare(g, items, n, capturing, e);
     if (r == 0)
-        r = reserve(g, parts, n_parts, capturing, e);
+        r = gpu_attend_reserve(g, parts, n_parts, capturing, e);
     for (size_t at = 0; r == 0 && at < n_parts;) {
-        struct run run = run_of(g, parts + at, n_parts - at);
+        struct gpu_attend_run run = gpu_attend_run_of(g, parts + at, n_parts - at);
 
-        r = launch(g, parts + at, &run, layer, o, e);
+        r = gpu_attend_launch(g, parts + at, &run, layer, o, e);
         at += run.n;
     }
     return r;

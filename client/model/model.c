@@ -22,14 +22,14 @@ bool model_is_connected(const struct kvc_model *m)
 
 /* ---- scratch ---- */
 
-static void scratch_deinit(struct scratch *s)
+static void model_scratch_deinit(struct scratch *s)
 {
     free(s->rows);
     chunk_work_deinit(&s->chunk);
     *s = (struct scratch){.rows = NULL};
 }
 
-static int scratch_init(struct scratch *s, const struct geometry *g, struct shard shard)
+static int model_scratch_init(struct scratch *s, const struct geometry *g, struct shard shard)
 {
     s->rows = malloc((size_t) CHUNK_TOKENS * g->d * sizeof(float));
     return s->rows ? chunk_work_init(&s->chunk, g, shard) : -ENOMEM;
@@ -56,11 +56,11 @@ void model_unref(struct kvc_model *m)
     watch_deinit(m);
     model_table_unref(m, m->current);
     model_remote_deinit(&m->remote);
-    scratch_deinit(&m->scratch);
+    model_scratch_deinit(&m->scratch);
     free(m);
 }
 
-static int read_geometry(const kvc_geometry *from, struct geometry *g, struct errmsg *e)
+static int model_read_geometry(const kvc_geometry *from, struct geometry *g, struct errmsg *e)
 {
     if (from->struct_bytes != sizeof(*from))
         return fail(e, -EINVAL, "geometry.struct_bytes is %zu, not sizeof(kvc_geometry)", from->struct_bytes);
@@ -81,7 +81,8 @@ static int read_geometry(const kvc_geometry *from, struct geometry *g, struct er
     return geometry_validate(g, e);
 }
 
-static int read_shard(const kvc_model_id *id, const struct geometry *g, struct shard *ret, struct errmsg *e)
+static int model_read_shard(const kvc_model_id *id, const struct geometry *g, struct shard *ret,
+                            struct errmsg *e)
 {
     uint32_t n = id->n_kv_heads_here ? id->n_kv_heads_here : g->n_kv_heads;
 
@@ -111,10 +112,10 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     m->next = c->models;
     c->models = m;
     memcpy(m->model_digest, local.model_digest, DIGEST_BYTES);
-    r = read_geometry(&local.geometry, &m->geometry, &c->error);
+    r = model_read_geometry(&local.geometry, &m->geometry, &c->error);
     if (r == 0)
-        r = read_shard(&local, &m->geometry, &m->shard, &c->error);
-    if (r == 0 && scratch_init(&m->scratch, &m->geometry, m->shard) < 0)
+        r = model_read_shard(&local, &m->geometry, &m->shard, &c->error);
+    if (r == 0 && model_scratch_init(&m->scratch, &m->geometry, m->shard) < 0)
         r = fail(&c->error, -ENOMEM, "out of memory while opening a model");
     if (r < 0) {
         model_unref(m);

@@ -16,7 +16,7 @@
 #include "client/sequence/pages.h"
 #include "client/model/watch.h"
 #include "gpu/chunk.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "proto/index.h"
 #include "proto/shared.h"
 

@@ -17,7 +17,7 @@ void model_remote_deinit(struct model_remote *r)
     r->index = extent_free(r->index);
 }
 
-static int import_control(struct reply *reply, struct extent **ret, struct errmsg *e)
+static int model_remote_import_control(struct reply *reply, struct extent **ret, struct errmsg *e)
 {
     uint64_t bytes = reply->message->open_model->control_bytes;
     _cleanup_(extent_freep) struct extent *x = NULL;
@@ -36,8 +36,8 @@ static int import_control(struct reply *reply, struct extent **ret, struct errms
     return 0;
 }
 
-static int import_index(struct reply *reply, struct extent **ret, struct index_reader *ret_reader,
-                        struct errmsg *e)
+static int model_remote_import_index(struct reply *reply, struct extent **ret,
+                                     struct index_reader *ret_reader, struct errmsg *e)
 {
     uint64_t bytes = reply->message->open_model->index_bytes;
     _cleanup_(extent_freep) struct extent *x = NULL;
@@ -56,7 +56,7 @@ static int import_index(struct reply *reply, struct extent **ret, struct index_r
 }
 
 /* Keys of chunks under another index key are other keys. */
-static void forget_keys(struct kvc_model *m)
+static void model_remote_forget_keys(struct kvc_model *m)
 {
     for (struct kvc_seq *s = m->seqs; s; s = s->next)
         for (size_t i = 0; i < s->n_pages; i++)
@@ -64,7 +64,7 @@ static void forget_keys(struct kvc_model *m)
 }
 
 /* Everything in the reply, or nothing. */
-static int import_all(struct kvc_model *m, struct reply *reply)
+static int model_remote_import_all(struct kvc_model *m, struct reply *reply)
 {
     const Kvcobra__OpenModelReply *body = reply->message->open_model;
     struct errmsg *e = &m->client->error;
@@ -76,16 +76,16 @@ static int import_all(struct kvc_model *m, struct reply *reply)
     if (reply->packet.n_fds != 4 || !bytes_are(body->table_digest, DIGEST_BYTES) ||
         !bytes_are(body->index_key, INDEX_KEY_BYTES) || body->control_slot >= CONTROL_MODELS_MAX)
         return fail(e, -EPROTO, "kvcobrad's answer to OPEN_MODEL is incomplete");
-    r = import_control(reply, &control, e);
+    r = model_remote_import_control(reply, &control, e);
     if (r == 0)
-        r = import_index(reply, &index, &reader, e);
+        r = model_remote_import_index(reply, &index, &reader, e);
     if (r == 0)
         r = session_import(&m->client->session, reply_take_fd(reply, FD_SESSION), body->session_bytes,
                            reply_take_fd(reply, FD_ARENA), body->arena_bytes, e);
     if (r < 0)
         return r;
     if (m->remote.opened && memcmp(m->remote.index_key, body->index_key.data, INDEX_KEY_BYTES) != 0)
-        forget_keys(m);
+        model_remote_forget_keys(m);
     model_remote_deinit(&m->remote);
     m->remote.opened = true;
     m->remote.epoch = m->client->connection.epoch;
@@ -98,7 +98,7 @@ static int import_all(struct kvc_model *m, struct reply *reply)
     return 0;
 }
 
-static int request_open(struct kvc_model *m, struct reply *ret)
+static int model_remote_request_open(struct kvc_model *m, struct reply *ret)
 {
     Kvcobra__Geometry geometry = KVCOBRA__GEOMETRY__INIT;
     Kvcobra__OpenModel open = KVCOBRA__OPEN_MODEL__INIT;
@@ -129,10 +129,10 @@ int model_remote_open(struct kvc_model *m)
     struct reply reply;
     int r;
 
-    r = request_open(m, &reply);
+    r = model_remote_request_open(m, &reply);
     if (r < 0)
         return r;
-    r = import_all(m, &reply);
+    r = model_remote_import_all(m, &reply);
     if (r == 0)
         memcpy(digest, reply.message->open_model->table_digest.data, DIGEST_BYTES);
     reply_free(&reply);

@@ -54,7 +54,7 @@ static int check_table(const struct kvc_model *m, const struct table *t, struct 
 }
 
 /* Rows of enc without a number in them are coordinates that only fill a half-tile. */
-static bool is_padding(const struct codec *c, unsigned coord, uint32_t d)
+static bool model_tables_is_padding(const struct codec *c, unsigned coord, uint32_t d)
 {
     for (uint32_t i = 0; i < d; i++)
         if (c->enc[(size_t) coord * d + i] != 0)
@@ -62,7 +62,7 @@ static bool is_padding(const struct codec *c, unsigned coord, uint32_t d)
     return true;
 }
 
-static void count_bits(struct model_table *t)
+static void model_tables_count_bits(struct model_table *t)
 {
     const struct geometry *g = &t->table->geometry;
 
@@ -72,7 +72,7 @@ static void count_bits(struct model_table *t)
                 const struct codec *c = table_codec(t->table, layer, t->layout.shard.first_head + h, side);
 
                 for (unsigned i = 0; i < c->r; i++) {
-                    if (is_padding(c, i, g->d))
+                    if (model_tables_is_padding(c, i, g->d))
                         t->padding_bits += c->bits[i / 8];
                     else
                         t->code_bits += c->bits[i / 8];
@@ -112,7 +112,7 @@ int model_table_add(struct kvc_model *m, struct table *table, bool referenced, s
     t->referenced = referenced;
     for (unsigned k = 0; k < 2; k++)
         t->heap[k].slot_bytes = t->gpu_heap[k].slot_bytes = t->layout.slot_bytes[k];
-    count_bits(t);
+    model_tables_count_bits(t);
     t->next = m->tables;
     m->tables = t;
     *ret = t;
@@ -125,7 +125,7 @@ struct model_table *model_table_ref(struct model_table *t)
     return t;
 }
 
-static void tell_unref(struct kvc_model *m, const uint8_t *digest)
+static void model_tables_tell_unref(struct kvc_model *m, const uint8_t *digest)
 {
     Kvcobra__UnrefTable unref = KVCOBRA__UNREF_TABLE__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -147,14 +147,14 @@ void model_table_unref(struct kvc_model *m, struct model_table *t)
             break;
         }
     if (t->referenced && model_is_connected(m))
-        tell_unref(m, t->table->digest);
+        model_tables_tell_unref(m, t->table->digest);
     table_free(m, t);
 }
 
 /* ---- from the daemon ---- */
 
 /* Read, not mapped: parsing copies anyway, and a copy cannot change under the check. */
-static int read_whole(int fd, uint8_t *data, size_t bytes)
+static int model_tables_read_whole(int fd, uint8_t *data, size_t bytes)
 {
     for (size_t have = 0; have < bytes;) {
         ssize_t n = pread(fd, data + have, bytes - have, (off_t) have);
@@ -170,7 +170,7 @@ static int read_whole(int fd, uint8_t *data, size_t bytes)
     return 0;
 }
 
-static int fetch_file(struct kvc_model *m, const uint8_t *digest, struct table **ret)
+static int model_tables_fetch_file(struct kvc_model *m, const uint8_t *digest, struct table **ret)
 {
     struct kvc_client *c = m->client;
     Kvcobra__FetchTable fetch = KVCOBRA__FETCH_TABLE__INIT;
@@ -199,7 +199,7 @@ static int fetch_file(struct kvc_model *m, const uint8_t *digest, struct table *
     image = malloc((size_t) bytes);
     if (!image)
         return fail(&c->error, -ENOMEM, "out of memory for a table of %" PRIu64 " bytes", bytes);
-    r = read_whole(fd, image, (size_t) bytes);
+    r = model_tables_read_whole(fd, image, (size_t) bytes);
     if (r < 0)
         return fail(&c->error, r, "cannot read the table that kvcobrad sent: %s", strerror(-r));
     r = table_parse(image, (size_t) bytes, &table, &c->error);
@@ -211,7 +211,7 @@ static int fetch_file(struct kvc_model *m, const uint8_t *digest, struct table *
     return 0;
 }
 
-static struct model_table *find(const struct kvc_model *m, const uint8_t *digest)
+static struct model_table *model_tables_find(const struct kvc_model *m, const uint8_t *digest)
 {
     for (struct model_table *t = m->tables; t; t = t->next)
         if (memcmp(t->table->digest, digest, DIGEST_BYTES) == 0)
@@ -219,7 +219,7 @@ static struct model_table *find(const struct kvc_model *m, const uint8_t *digest
     return NULL;
 }
 
-static void set_current(struct kvc_model *m, struct model_table *t)
+static void model_tables_set_current(struct kvc_model *m, struct model_table *t)
 {
     struct model_table *old = m->current;
 
@@ -229,39 +229,39 @@ static void set_current(struct kvc_model *m, struct model_table *t)
 }
 
 /* @digest is not among our tables; the daemon has just counted a reference of ours. */
-static int fetch_current(struct kvc_model *m, const uint8_t *digest)
+static int model_tables_fetch_current(struct kvc_model *m, const uint8_t *digest)
 {
     struct model_table *t;
     struct table *table = NULL;
     int r;
 
-    r = fetch_file(m, digest, &table);
+    r = model_tables_fetch_file(m, digest, &table);
     if (r == 0)
         r = model_table_add(m, table, true, &t, &m->client->error);
     if (r < 0) {
         if (model_is_connected(m))
-            tell_unref(m, digest);
+            model_tables_tell_unref(m, digest);
         return r;
     }
-    set_current(m, t);
+    model_tables_set_current(m, t);
     return 0;
 }
 
 int model_table_adopt(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES])
 {
-    struct model_table *t = find(m, digest);
+    struct model_table *t = model_tables_find(m, digest);
 
     if (!t)
-        return fetch_current(m, digest);
+        return model_tables_fetch_current(m, digest);
     if (t->referenced)
-        tell_unref(m, digest);
+        model_tables_tell_unref(m, digest);
     t->referenced = true;
-    set_current(m, model_table_ref(t));
+    model_tables_set_current(m, model_table_ref(t));
     return 0;
 }
 
 /* Return: 0; -ESTALE: it started draining meanwhile. */
-static int ref_at_daemon(struct kvc_model *m, const uint8_t *digest)
+static int model_tables_ref_at_daemon(struct kvc_model *m, const uint8_t *digest)
 {
     Kvcobra__RefTable ref = KVCOBRA__REF_TABLE__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -281,7 +281,7 @@ static int ref_at_daemon(struct kvc_model *m, const uint8_t *digest)
 
 int model_table_reference(struct kvc_model *m, struct model_table *t)
 {
-    int r = t->referenced ? 0 : ref_at_daemon(m, t->table->digest);
+    int r = t->referenced ? 0 : model_tables_ref_at_daemon(m, t->table->digest);
 
     t->referenced = t->referenced || r == 0;
     return r;
@@ -296,7 +296,7 @@ void model_tables_reference(struct kvc_model *m)
 
 int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], struct model_table **ret)
 {
-    struct model_table *t = find(m, digest);
+    struct model_table *t = model_tables_find(m, digest);
     struct table *table = NULL;
     int r;
 
@@ -304,7 +304,7 @@ int model_table_fetch(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], s
         *ret = model_table_ref(t);
         return 0;
     }
-    r = fetch_file(m, digest, &table);
+    r = model_tables_fetch_file(m, digest, &table);
     return r < 0 ? r : model_table_add(m, table, false, ret, &m->client->error);
 }
 
@@ -324,19 +324,19 @@ int model_table_hold(struct kvc_model *m, const uint8_t digest[DIGEST_BYTES], st
     return 0;
 }
 
-static int switch_to(struct kvc_model *m, const uint8_t *digest)
+static int model_tables_switch_to(struct kvc_model *m, const uint8_t *digest)
 {
-    struct model_table *t = find(m, digest);
+    struct model_table *t = model_tables_find(m, digest);
     int r;
 
     if (t) {
         r = model_table_reference(m, t);
         if (r == 0)
-            set_current(m, model_table_ref(t));
+            model_tables_set_current(m, model_table_ref(t));
         return r;
     }
-    r = ref_at_daemon(m, digest);
-    return r < 0 ? r : fetch_current(m, digest);
+    r = model_tables_ref_at_daemon(m, digest);
+    return r < 0 ? r : model_tables_fetch_current(m, digest);
 }
 
 int model_table_follow(struct kvc_model *m)
@@ -370,7 +370,7 @@ int model_table_follow(struct kvc_model *m)
         memcpy(digest, slot->digests[control_active(word)], sizeof(digest));
         r = 0;
         if (memcmp(digest, m->current->table->digest, sizeof(digest)) != 0)
-            r = switch_to(m, digest);
+            r = model_tables_switch_to(m, digest);
         if (r == 0)
             m->revision = control_revision(word);
     }

@@ -16,7 +16,7 @@ enum { PPM = 1000000 };
 
 /* ---- memory ---- */
 
-static void forget_sums(struct kvc_model *m)
+static void watch_forget_sums(struct kvc_model *m)
 {
     struct watch *w = &m->watch;
 
@@ -25,7 +25,7 @@ static void forget_sums(struct kvc_model *m)
         memset(w->layers, 0, m->geometry.n_layers * sizeof(*w->layers));
 }
 
-static void drop_shadow(struct kvc_model *m)
+static void watch_drop_shadow(struct kvc_model *m)
 {
     struct watch *w = &m->watch;
 
@@ -34,14 +34,14 @@ static void drop_shadow(struct kvc_model *m)
     free(w->payload);
     w->payload = NULL;
     w->shadow_ppm = 0;
-    forget_sums(m);
+    watch_forget_sums(m);
 }
 
 void watch_deinit(struct kvc_model *m)
 {
     struct watch *w = &m->watch;
 
-    drop_shadow(m);
+    watch_drop_shadow(m);
     model_table_unref(m, m->canary);
     m->canary = NULL;
     w->moments = moments_free(w->moments);
@@ -53,7 +53,7 @@ void watch_deinit(struct kvc_model *m)
     *w = (struct watch){.report_ppm = 0};
 }
 
-static int prepare_moments(struct kvc_model *m)
+static int watch_prepare_moments(struct kvc_model *m)
 {
     struct moments_options o = {.geometry = m->geometry, .n_sink = m->current->table->n_sink};
 
@@ -84,12 +84,12 @@ int watch_prepare(struct kvc_model *m)
             return -ENOMEM;
         }
     }
-    return prepare_moments(m);
+    return watch_prepare_moments(m);
 }
 
 /* ---- what the daemon wants ---- */
 
-static int take_shadow(struct kvc_model *m, const uint8_t *digest, uint32_t ppm)
+static int watch_take_shadow(struct kvc_model *m, const uint8_t *digest, uint32_t ppm)
 {
     struct watch *w = &m->watch;
     struct model_table *t;
@@ -100,7 +100,7 @@ static int take_shadow(struct kvc_model *m, const uint8_t *digest, uint32_t ppm)
     w->shadow = t;
     w->payload = aligned_alloc(PAGE_ALIGN, t->layout.slot_bytes[PAGE_REST]); /* a multiple of PAGE_ALIGN */
     if (!w->payload || watch_prepare(m) < 0) {
-        drop_shadow(m);
+        watch_drop_shadow(m);
         return -ENOMEM;
     }
     memset(w->payload, 0, t->layout.slot_bytes[PAGE_REST]);
@@ -122,18 +122,18 @@ void watch_follow(struct kvc_model *m)
     if (word == m->watch.shadow_word)
         return;
     m->watch.shadow_word = word;
-    drop_shadow(m);
+    watch_drop_shadow(m);
     if ((word & 255) == 0 || (word & 255) > CONTROL_DIGESTS_MAX)
         return;
     memcpy(digest, page->models[m->remote.control_slot].digests[(word & 255) - 1], sizeof(digest));
-    (void) take_shadow(m, digest, word >> 8 < PPM ? (uint32_t) (word >> 8) : PPM);
+    (void) watch_take_shadow(m, digest, word >> 8 < PPM ? (uint32_t) (word >> 8) : PPM);
     errmsg_clear(&m->client->error);
 }
 
 /* ---- choosing ---- */
 
 /* splitmix64: neighbours have nothing in common. */
-static uint64_t mix(uint64_t x)
+static uint64_t watch_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -159,9 +159,9 @@ struct model_table *watch_pick_table(struct kvc_model *m, const void *salt, size
     }
     memcpy(&digest, slot->digests[control_canary(word)], sizeof(digest));
     for (size_t i = 0; i < sizeof(c->connection.token); i++) /* the session's own order of draws */
-        x = mix(x ^ c->connection.token[i]);
+        x = watch_mix(x ^ c->connection.token[i]);
     for (size_t i = 0; i < salt_bytes; i++)
-        x = mix(x ^ ((const uint8_t *) salt)[i]);
+        x = watch_mix(x ^ ((const uint8_t *) salt)[i]);
     if ((x & 255) >= control_canary_share(word))
         return model_table_ref(m->current);
     if (!m->canary || memcmp(m->canary->table->digest, digest, sizeof(digest)) != 0) {
@@ -185,12 +185,12 @@ bool watch_samples(const struct kvc_seq *s, size_t chunk)
 
     if (ppm == 0 || chunk == 0 || s->table != s->model->current || w->tokens >= WATCH_TOKENS_MAX)
         return false;
-    return mix(mix(s->number) ^ chunk) % PPM < ppm;
+    return watch_mix(watch_mix(s->number) ^ chunk) % PPM < ppm;
 }
 
 /* ---- measuring ---- */
 
-static double squared_distance(const float *a, const float *b, size_t n)
+static double watch_squared_distance(const float *a, const float *b, size_t n)
 {
     double sum = 0;
 
@@ -202,16 +202,17 @@ static double squared_distance(const float *a, const float *b, size_t n)
     return sum;
 }
 
-static double squared_signal(const float *x, const float *mean, size_t n, uint32_t d)
+static double watch_squared_signal(const float *x, const float *mean, size_t n, uint32_t d)
 {
     double sum = 0;
 
     for (size_t t = 0; t < n; t++)
-        sum += squared_distance(x + t * d, mean, d);
+        sum += watch_squared_distance(x + t * d, mean, d);
     return sum;
 }
 
-static void add_moments(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, const float *x)
+static void watch_add_moments(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side,
+                              const float *x)
 {
     struct watch *w = &s->model->watch;
     size_t rows = (size_t) CHUNK_TOKENS * s->model->geometry.d;
@@ -236,18 +237,18 @@ void watch_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side
     struct watch_sums *sums = &w->layers[layer];
 
     if (w->table != s->table) { /* the sums begin anew with a new current table */
-        forget_sums(s->model);
+        watch_forget_sums(s->model);
         w->table = s->table;
         for (unsigned i = 0; i < 2; i++) {
             w->coords[i] = s->table->counts[i].coords;
             w->saturated[i] = s->table->counts[i].saturated;
         }
     }
-    sums->signal[side] +=
-        squared_signal(x, table_codec(s->table->table, layer, s->model->shard.first_head + head, side)->mean,
-                       CHUNK_TOKENS, d);
+    sums->signal[side] += watch_squared_signal(
+        x, table_codec(s->table->table, layer, s->model->shard.first_head + head, side)->mean, CHUNK_TOKENS,
+        d);
     chunk_decode(&s->table->layout, payload, layer, head, side, w->rows, d, &w->own);
-    sums->error[side] += squared_distance(x, w->rows, n);
+    sums->error[side] += watch_squared_distance(x, w->rows, n);
     if (w->shadow) {
         struct encode_counts ignored = {0};
         int r = (side == SIDE_K ? chunk_encode_keys : chunk_encode_values)(
@@ -256,9 +257,9 @@ void watch_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side
         assert(r == 0);
         (void) r;
         chunk_decode(&w->shadow->layout, w->payload, layer, head, side, w->rows, d, &w->own);
-        sums->shadow[side] += squared_distance(x, w->rows, n);
+        sums->shadow[side] += watch_squared_distance(x, w->rows, n);
     }
-    add_moments(s, layer, head, side, x);
+    watch_add_moments(s, layer, head, side, x);
     if (layer == 0 && head == 0 && side == SIDE_V)
         w->tokens += CHUNK_TOKENS;
 }
@@ -266,7 +267,7 @@ void watch_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side
 /* ---- reporting ---- */
 
 /* Moments to the arena, if there is room. Return: their place, or SIZE_MAX. */
-static size_t place_moments(struct kvc_model *m, size_t bytes)
+static size_t watch_place_moments(struct kvc_model *m, size_t bytes)
 {
     struct kvc_client *c = m->client;
     size_t off;
@@ -277,8 +278,8 @@ static size_t place_moments(struct kvc_model *m, size_t bytes)
     return off;
 }
 
-static int send_report(struct kvc_model *m, Kvcobra__LayerSums *sums, Kvcobra__LayerSums **pointers,
-                       size_t moments_off, size_t n_moments)
+static int watch_send_report(struct kvc_model *m, Kvcobra__LayerSums *sums, Kvcobra__LayerSums **pointers,
+                             size_t moments_off, size_t n_moments)
 {
     struct watch *w = &m->watch;
     const struct encode_counts *counts = w->table->counts;
@@ -316,7 +317,7 @@ static int send_report(struct kvc_model *m, Kvcobra__LayerSums *sums, Kvcobra__L
 }
 
 /* What was sent is counted once, taken or refused; only -EAGAIN and a lost connection keep it for later. */
-static void begin_anew(struct kvc_model *m, bool moments_sent)
+static void watch_begin_anew(struct kvc_model *m, bool moments_sent)
 {
     struct watch *w = &m->watch;
 
@@ -324,12 +325,12 @@ static void begin_anew(struct kvc_model *m, bool moments_sent)
         w->coords[i] = w->table->counts[i].coords;
         w->saturated[i] = w->table->counts[i].saturated;
     }
-    forget_sums(m);
+    watch_forget_sums(m);
     if (!moments_sent)
         return;
     w->moments = moments_free(w->moments);
     w->moments_tokens = 0;
-    (void) prepare_moments(m);
+    (void) watch_prepare_moments(m);
 }
 
 void watch_report(struct kvc_model *m)
@@ -349,11 +350,11 @@ void watch_report(struct kvc_model *m)
     pointers = calloc(m->geometry.n_layers, sizeof(*pointers));
     if (!sums || !pointers)
         return;
-    off = place_moments(m, n_moments);
-    r = send_report(m, sums, pointers, off, off != SIZE_MAX ? n_moments : 0);
+    off = watch_place_moments(m, n_moments);
+    r = watch_send_report(m, sums, pointers, off, off != SIZE_MAX ? n_moments : 0);
     if (off != SIZE_MAX)
         arena_give(&c->session.arena, off, n_moments);
     if (r == 0 || (r != -EAGAIN && r != -ENOTCONN))
-        begin_anew(m, off != SIZE_MAX);
+        watch_begin_anew(m, off != SIZE_MAX);
     errmsg_clear(&c->error);
 }

@@ -5,13 +5,13 @@
 #include "client/connection/client.h"
 #include "client/connection/options.h"
 
-static ProtobufCBinaryData digest_view(const uint8_t *digest)
+static ProtobufCBinaryData operator_api_digest_view(const uint8_t *digest)
 {
     return (ProtobufCBinaryData){digest ? KVC_DIGEST_BYTES : 0, (uint8_t *) digest};
 }
 
 /* 0 or 1, as the public calls return it; refusals came as the reply's errno. */
-static int read_outcome(kvc_client *c, Kvcobra__Outcome got)
+static int operator_api_read_outcome(kvc_client *c, Kvcobra__Outcome got)
 {
     if (got == KVCOBRA__OUTCOME__OUTCOME_APPLIED || got == KVCOBRA__OUTCOME__OUTCOME_ALREADY)
         return got == KVCOBRA__OUTCOME__OUTCOME_ALREADY;
@@ -31,7 +31,7 @@ int kvc_table_rollback(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
         return r;
     if (!digest)
         return fail(&c->error, -EINVAL, "kvc_table_rollback: digest is NULL");
-    rollback.digest = digest_view(digest);
+    rollback.digest = operator_api_digest_view(digest);
     rollback.revision = revision;
     request.body_case = KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE;
     request.rollback_table = &rollback;
@@ -40,7 +40,7 @@ int kvc_table_rollback(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
     if (r < 0)
         return r;
     got = reply.message->rollback_table;
-    r = read_outcome(c, got->outcome);
+    r = operator_api_read_outcome(c, got->outcome);
     if (r >= 0 && !bytes_are(got->active, KVC_DIGEST_BYTES))
         r = fail(&c->error, -EPROTO, "kvcobrad did not say which table is active");
     if (r >= 0 && ret_active)
@@ -63,7 +63,7 @@ int kvc_table_retire(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
         return r;
     if (!digest)
         return fail(&c->error, -EINVAL, "kvc_table_retire: digest is NULL");
-    retire.digest = digest_view(digest);
+    retire.digest = operator_api_digest_view(digest);
     retire.revision = revision;
     request.body_case = KVCOBRA__REQUEST__BODY_RETIRE_TABLE;
     request.retire_table = &retire;
@@ -71,7 +71,7 @@ int kvc_table_retire(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
                            &c->error);
     if (r < 0)
         return r;
-    r = read_outcome(c, reply.message->retire_table->outcome);
+    r = operator_api_read_outcome(c, reply.message->retire_table->outcome);
     if (r >= 0 && ret_state)
         *ret_state = (enum kvc_table_state) reply.message->retire_table->state;
     reply_free(&reply);
@@ -79,7 +79,8 @@ int kvc_table_retire(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
 }
 
 /* One message's worth. */
-static int evict_some(kvc_client *c, Kvcobra__Evict *evict, uint64_t *pages, uint64_t *bytes, bool *ret_more)
+static int operator_api_evict_some(kvc_client *c, Kvcobra__Evict *evict, uint64_t *pages, uint64_t *bytes,
+                                   bool *ret_more)
 {
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
     const Kvcobra__EvictReply *got;
@@ -111,9 +112,9 @@ int kvc_evict(kvc_client *c, const char *tenant, const uint8_t digest[KVC_DIGEST
 
     if (tenant)
         evict.tenant = (char *) tenant;
-    evict.table_digest = digest_view(digest);
+    evict.table_digest = operator_api_digest_view(digest);
     while (r == 0 && more)
-        r = evict_some(c, &evict, &pages, &bytes, &more);
+        r = operator_api_evict_some(c, &evict, &pages, &bytes, &more);
     if (r < 0)
         return r;
     if (ret_pages)

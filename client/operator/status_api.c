@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 #include "client/connection/client.h"
 
-static int add_tenants(kvc_status *s, const Kvcobra__StatusReply *got)
+static int status_api_add_tenants(kvc_status *s, const Kvcobra__StatusReply *got)
 {
     kvc_tenant_status *more = realloc(s->tenants, (s->n_tenants + got->n_tenants + 1) * sizeof(*more));
 
@@ -42,7 +42,7 @@ static int add_tenants(kvc_status *s, const Kvcobra__StatusReply *got)
     return 0;
 }
 
-static int add_spaces(kvc_status *s, const Kvcobra__StatusReply *got)
+static int status_api_add_spaces(kvc_status *s, const Kvcobra__StatusReply *got)
 {
     kvc_space_status *more = realloc(s->spaces, (s->n_spaces + got->n_spaces + 1) * sizeof(*more));
 
@@ -72,7 +72,7 @@ static int add_spaces(kvc_status *s, const Kvcobra__StatusReply *got)
     return 0;
 }
 
-static int add_devices(kvc_status *s, const Kvcobra__StatusReply *got)
+static int status_api_add_devices(kvc_status *s, const Kvcobra__StatusReply *got)
 {
     kvc_device_status *more = realloc(s->devices, (s->n_devices + got->n_devices + 1) * sizeof(*more));
 
@@ -106,7 +106,7 @@ static int add_devices(kvc_status *s, const Kvcobra__StatusReply *got)
     return 0;
 }
 
-static void read_totals(kvc_status *s, const Kvcobra__StatusReply *got)
+static void status_api_read_totals(kvc_status *s, const Kvcobra__StatusReply *got)
 {
     s->pid = got->pid;
     s->uptime_ms = got->uptime_ms;
@@ -153,12 +153,12 @@ static int status_page(kvc_client *c, uint64_t *cursor, kvc_status *s)
         return r;
     got = reply.message->status;
     if (*cursor == 0)
-        read_totals(s, got);
-    r = add_devices(s, got);
+        status_api_read_totals(s, got);
+    r = status_api_add_devices(s, got);
     if (r == 0)
-        r = add_tenants(s, got);
+        r = status_api_add_tenants(s, got);
     if (r == 0)
-        r = add_spaces(s, got);
+        r = status_api_add_spaces(s, got);
     if (r == 0 && got->next_cursor != 0 && got->n_tenants + got->n_spaces == 0)
         r = -EPROTO;
     *cursor = got->next_cursor;

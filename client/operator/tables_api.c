@@ -14,7 +14,7 @@
 
 /* ---- list ---- */
 
-static int read_info(const Kvcobra__TableInfo *from, kvc_table_info *to, struct errmsg *e)
+static int tables_api_read_info(const Kvcobra__TableInfo *from, kvc_table_info *to, struct errmsg *e)
 {
     if (!bytes_are(from->digest, KVC_DIGEST_BYTES) || !bytes_are(from->model_digest, KVC_DIGEST_BYTES))
         return fail(e, -EPROTO, "kvcobrad listed a table without a digest");
@@ -36,7 +36,7 @@ static int read_info(const Kvcobra__TableInfo *from, kvc_table_info *to, struct 
     return 0;
 }
 
-static int list_page(kvc_client *c, uint64_t *cursor, kvc_table_info **tables, size_t *n)
+static int tables_api_list_page(kvc_client *c, uint64_t *cursor, kvc_table_info **tables, size_t *n)
 {
     Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
@@ -59,7 +59,7 @@ static int list_page(kvc_client *c, uint64_t *cursor, kvc_table_info **tables, s
     else
         *tables = more;
     for (size_t i = 0; r == 0 && i < got->n_tables; i++) {
-        r = read_info(got->tables[i], &more[*n], &c->error);
+        r = tables_api_read_info(got->tables[i], &more[*n], &c->error);
         if (r == 0)
             ++*n;
     }
@@ -82,7 +82,7 @@ int kvc_table_list(kvc_client *c, kvc_table_info **ret_tables, size_t *ret_n)
     if (!ret_tables || !ret_n)
         return fail(&c->error, -EINVAL, "kvc_table_list: ret_tables or ret_n is NULL");
     do
-        r = list_page(c, &cursor, &tables, &n);
+        r = tables_api_list_page(c, &cursor, &tables, &n);
     while (r == 0 && cursor != 0);
     if (r < 0)
         return r;
@@ -94,7 +94,7 @@ int kvc_table_list(kvc_client *c, kvc_table_info **ret_tables, size_t *ret_n)
 /* ---- stage ---- */
 
 /* The bytes in a memory object that nobody can change any more: what the daemon checks is what it keeps. */
-static int seal_bytes(const void *bytes, size_t n_bytes, int *ret_fd)
+static int tables_api_seal_bytes(const void *bytes, size_t n_bytes, int *ret_fd)
 {
     _cleanup_(closep) int fd = memfd_create("kvcobra-table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -113,7 +113,7 @@ static int seal_bytes(const void *bytes, size_t n_bytes, int *ret_fd)
     return 0;
 }
 
-static int stage_answer(kvc_client *c, const Kvcobra__StageTableReply *got, uint8_t *ret_digest)
+static int tables_api_stage_answer(kvc_client *c, const Kvcobra__StageTableReply *got, uint8_t *ret_digest)
 {
     const char *why = got->reason[0] ? got->reason : "no reason given";
 
@@ -143,7 +143,7 @@ int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes, uint8_t re
     if (n_bytes == 0 || n_bytes > TABLE_FILE_BYTES_MAX)
         return fail(&c->error, -EBADMSG, "%zu bytes are not a table: at most %zu", n_bytes,
                     (size_t) TABLE_FILE_BYTES_MAX);
-    r = seal_bytes(bytes, n_bytes, &fd);
+    r = tables_api_seal_bytes(bytes, n_bytes, &fd);
     if (r < 0)
         return fail(&c->error, r, "cannot seal %zu bytes for kvcobrad: %s", n_bytes, strerror(-r));
     stage.bytes = n_bytes;
@@ -153,14 +153,15 @@ int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes, uint8_t re
                            &c->error);
     if (r < 0)
         return r;
-    r = stage_answer(c, reply.message->stage_table, ret_digest);
+    r = tables_api_stage_answer(c, reply.message->stage_table, ret_digest);
     reply_free(&reply);
     return r;
 }
 
 /* ---- activate ---- */
 
-static int activate_answer(kvc_client *c, const Kvcobra__ActivateTableReply *got, uint64_t *ret_revision)
+static int tables_api_activate_answer(kvc_client *c, const Kvcobra__ActivateTableReply *got,
+                                      uint64_t *ret_revision)
 {
     switch (got->outcome) {
     case KVCOBRA__OUTCOME__OUTCOME_APPLIED:
@@ -197,7 +198,7 @@ int kvc_table_activate(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
                            &c->error);
     if (r < 0)
         return r;
-    r = activate_answer(c, reply.message->activate_table, ret_revision);
+    r = tables_api_activate_answer(c, reply.message->activate_table, ret_revision);
     reply_free(&reply);
     return r;
 }

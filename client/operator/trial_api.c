@@ -59,7 +59,7 @@ int kvc_model_report(kvc_model *m, const kvc_report_options *o)
 /* ---- operator ---- */
 
 /* 0 or 1, as the public calls return it; refusals came as the reply's errno. */
-static int outcome(kvc_client *c, Kvcobra__Outcome got, uint64_t revision, uint64_t *ret_revision)
+static int trial_api_outcome(kvc_client *c, Kvcobra__Outcome got, uint64_t revision, uint64_t *ret_revision)
 {
     if (got != KVCOBRA__OUTCOME__OUTCOME_APPLIED && got != KVCOBRA__OUTCOME__OUTCOME_ALREADY)
         return fail(&c->error, -EPROTO, "kvcobrad's answer makes no sense: outcome %d", (int) got);
@@ -89,12 +89,13 @@ int kvc_table_shadow(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
                            &c->error);
     if (r < 0)
         return r;
-    r = outcome(c, reply.message->shadow_table->outcome, reply.message->shadow_table->revision, ret_revision);
+    r = trial_api_outcome(c, reply.message->shadow_table->outcome, reply.message->shadow_table->revision,
+                          ret_revision);
     reply_free(&reply);
     return r;
 }
 
-static int check_tenants(kvc_client *c, const char *const *tenants, size_t n)
+static int trial_api_check_tenants(kvc_client *c, const char *const *tenants, size_t n)
 {
     if (n > TENANTS_MAX || (n > 0 && !tenants))
         return fail(&c->error, -EINVAL, "%zu tenants, at most %d, or their names are NULL", n, TENANTS_MAX);
@@ -113,7 +114,7 @@ int kvc_table_canary(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
     int r = client_enter_connected(c);
 
     if (r == 0)
-        r = check_tenants(c, tenants, n_tenants);
+        r = trial_api_check_tenants(c, tenants, n_tenants);
     if (r < 0)
         return r;
     if (!digest)
@@ -129,12 +130,13 @@ int kvc_table_canary(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
                            &c->error);
     if (r < 0)
         return r;
-    r = outcome(c, reply.message->canary_table->outcome, reply.message->canary_table->revision, ret_revision);
+    r = trial_api_outcome(c, reply.message->canary_table->outcome, reply.message->canary_table->revision,
+                          ret_revision);
     reply_free(&reply);
     return r;
 }
 
-static double number(double x)
+static double trial_api_number(double x)
 {
     return isfinite(x) ? x : 0;
 }
@@ -147,16 +149,16 @@ void fit_read(const Kvcobra__Fit *from, kvc_fit *ret)
     *ret = (kvc_fit){
         .reports = from->reports,
         .tokens = from->tokens,
-        .error = {number(from->error_k), number(from->error_v)},
+        .error = {trial_api_number(from->error_k), trial_api_number(from->error_v)},
         .coded = {from->coded_k, from->coded_v},
         .saturated = {from->saturated_k, from->saturated_v},
         .shadow_tokens = from->shadow_tokens,
-        .active_error = {number(from->active_error_k), number(from->active_error_v)},
-        .shadow_error = {number(from->shadow_error_k), number(from->shadow_error_v)},
+        .active_error = {trial_api_number(from->active_error_k), trial_api_number(from->active_error_v)},
+        .shadow_error = {trial_api_number(from->shadow_error_k), trial_api_number(from->shadow_error_v)},
     };
 }
 
-static int read_layers(kvc_client *c, const Kvcobra__GetFitReply *got, kvc_layer_fit **ret)
+static int trial_api_read_layers(kvc_client *c, const Kvcobra__GetFitReply *got, kvc_layer_fit **ret)
 {
     kvc_layer_fit *layers;
 
@@ -167,9 +169,11 @@ static int read_layers(kvc_client *c, const Kvcobra__GetFitReply *got, kvc_layer
         return fail(&c->error, -ENOMEM, "out of memory for %zu layers", got->n_live);
     for (size_t i = 0; i < got->n_live; i++) {
         layers[i] = (kvc_layer_fit){
-            .error = {number(got->live[i]->error_k), number(got->live[i]->error_v)},
-            .active_error = {number(got->shadow[i]->error_k), number(got->shadow[i]->error_v)},
-            .shadow_error = {number(got->shadow[i]->shadow_k), number(got->shadow[i]->shadow_v)},
+            .error = {trial_api_number(got->live[i]->error_k), trial_api_number(got->live[i]->error_v)},
+            .active_error = {trial_api_number(got->shadow[i]->error_k),
+                             trial_api_number(got->shadow[i]->error_v)},
+            .shadow_error = {trial_api_number(got->shadow[i]->shadow_k),
+                             trial_api_number(got->shadow[i]->shadow_v)},
         };
     }
     *ret = layers;
@@ -196,7 +200,7 @@ int kvc_table_get_fit(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], kvc
                            &c->error);
     if (r < 0)
         return r;
-    r = read_layers(c, reply.message->get_fit, &layers);
+    r = trial_api_read_layers(c, reply.message->get_fit, &layers);
     if (r == 0) {
         fit_read(reply.message->get_fit->fit, ret_fit);
         *ret_layers = layers;
@@ -208,7 +212,7 @@ int kvc_table_get_fit(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], kvc
 
 /* ---- bytes that come in a descriptor ---- */
 
-static int read_image(kvc_client *c, int fd, uint64_t bytes, uint64_t bytes_max, void **ret)
+static int trial_api_read_image(kvc_client *c, int fd, uint64_t bytes, uint64_t bytes_max, void **ret)
 {
     _cleanup_(freep) char *image = NULL;
 
@@ -254,7 +258,7 @@ int kvc_table_fetch(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], void 
     bytes = reply.message->fetch_table->bytes;
     fd = reply_take_fd(&reply, 0);
     reply_free(&reply);
-    r = read_image(c, fd, bytes, TABLE_FILE_BYTES_MAX, ret_bytes);
+    r = trial_api_read_image(c, fd, bytes, TABLE_FILE_BYTES_MAX, ret_bytes);
     if (r == 0)
         *ret_n_bytes = (size_t) bytes;
     return r;
@@ -272,7 +276,7 @@ int kvc_moments_fetch(kvc_client *c, const uint8_t model_digest[KVC_DIGEST_BYTES
     int r = client_enter_connected(c);
 
     if (r == 0)
-        r = check_tenants(c, tenants, n_tenants);
+        r = trial_api_check_tenants(c, tenants, n_tenants);
     if (r < 0)
         return r;
     if (!model_digest || !ret_bytes || !ret_n_bytes)
@@ -290,7 +294,7 @@ int kvc_moments_fetch(kvc_client *c, const uint8_t model_digest[KVC_DIGEST_BYTES
     tokens = reply.message->fetch_moments->tokens;
     fd = reply_take_fd(&reply, 0);
     reply_free(&reply);
-    r = read_image(c, fd, bytes, MOMENTS_BYTES_MAX, &image);
+    r = trial_api_read_image(c, fd, bytes, MOMENTS_BYTES_MAX, &image);
     if (r < 0)
         return r;
     if (!moments_recognise(image, (size_t) bytes))

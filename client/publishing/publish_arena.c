@@ -9,7 +9,7 @@
 #include "client/sequence/seq_pool.h"
 #include "gpu/device.h"
 
-struct staging {
+struct publish_arena_staging {
     struct batch b;
     size_t *staged; /* arena place of a page that lives on the heap; SIZE_MAX: none */
 };
@@ -18,7 +18,7 @@ struct staging {
  * Pages that were made on the heap, or lie in a pool that is gone, are copied to the arena for the daemon to
  * read: leading pages of the batch for which there is a place.
  */
-static size_t stage(struct kvc_seq *s, struct staging *x)
+static size_t publish_arena_stage(struct kvc_seq *s, struct publish_arena_staging *x)
 {
     struct kvc_client *c = s->model->client;
     const struct page_layout *layout = &s->table->layout;
@@ -38,7 +38,7 @@ static size_t stage(struct kvc_seq *s, struct staging *x)
     return x->b.n;
 }
 
-static void unstage(struct kvc_seq *s, struct staging *x)
+static void publish_arena_unstage(struct kvc_seq *s, struct publish_arena_staging *x)
 {
     for (size_t i = 0; i < x->b.n; i++)
         if (x->staged[i] != SIZE_MAX)
@@ -47,7 +47,7 @@ static void unstage(struct kvc_seq *s, struct staging *x)
 }
 
 /* Headers and checksums of what has a slot now, where the daemon will read it. */
-static void fill(struct kvc_seq *s, struct staging *x)
+static void publish_arena_fill(struct kvc_seq *s, struct publish_arena_staging *x)
 {
     uint8_t *arena = extent_data(s->model->client->session.arena_extent);
 
@@ -65,18 +65,18 @@ static void fill(struct kvc_seq *s, struct staging *x)
     }
 }
 
-static int publish_staged(struct kvc_seq *s, struct staging *x)
+static int publish_staged(struct kvc_seq *s, struct publish_arena_staging *x)
 {
     int r;
 
-    x->b.n = stage(s, x);
+    x->b.n = publish_arena_stage(s, x);
     if (x->b.n == 0)
         return fail(&s->model->client->error, -ENOSPC,
                     "the arena has no room for a page that waits to be published: commit the "
                     "sequences that fill it");
     r = batch_reserve(s, &x->b);
     if (r == 0 && x->b.n_reserved > 0) {
-        fill(s, x);
+        publish_arena_fill(s, x);
         r = batch_commit(s, &x->b);
     }
     if (r == 0)
@@ -86,14 +86,14 @@ static int publish_staged(struct kvc_seq *s, struct staging *x)
 
 int publish_arena(struct kvc_seq *s, size_t first, size_t n, size_t *ret_n)
 {
-    struct staging x = {.staged = malloc(n * sizeof(*x.staged))};
+    struct publish_arena_staging x = {.staged = malloc(n * sizeof(*x.staged))};
     int r = batch_init(&x.b, first, n);
 
     if (r == 0 && x.staged) {
         for (size_t i = 0; i < n; i++)
             x.staged[i] = SIZE_MAX;
         r = publish_staged(s, &x);
-        unstage(s, &x);
+        publish_arena_unstage(s, &x);
         *ret_n = x.b.n;
     } else {
         r = fail(&s->model->client->error, -ENOMEM, "out of memory while publishing %zu pages", n);

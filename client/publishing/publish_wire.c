@@ -112,8 +112,9 @@ void batch_abort(struct kvc_seq *s, struct batch *b)
  * The first @n pages of the batch are the pool's now, as far as the daemon took them; @words: its sentence
  * about one that it did not. Return: the first error.
  */
-static int take_committed(struct kvc_seq *s, struct batch *b, size_t n, const Kvcobra__CommitReply *reply,
-                          const char *words, struct lease *lease)
+static int publish_wire_take_committed(struct kvc_seq *s, struct batch *b, size_t n,
+                                       const Kvcobra__CommitReply *reply, const char *words,
+                                       struct lease *lease)
 {
     struct kvc_client *c = s->model->client;
     int first_err = 0;
@@ -171,7 +172,7 @@ int batch_commit(struct kvc_seq *s, struct batch *b)
         batch_abort(s, b);
         return r;
     }
-    r = take_committed(s, b, n, reply.message->commit, reply.message->message, lease);
+    r = publish_wire_take_committed(s, b, n, reply.message->commit, reply.message->message, lease);
     reply_free(&reply);
     return r;
 }

@@ -16,7 +16,7 @@
 enum { MAKING_MS = 1000 };
 
 /* Keys of the first @n chunks; those that a page has already must agree. */
-static int derive_keys(struct kvc_seq *s, const uint32_t *tokens, size_t n)
+static int seq_publish_derive_keys(struct kvc_seq *s, const uint32_t *tokens, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         struct page *p = s->pages[i];
@@ -34,7 +34,7 @@ static int derive_keys(struct kvc_seq *s, const uint32_t *tokens, size_t n)
     return 0;
 }
 
-static size_t n_published(const struct kvc_seq *s)
+static size_t seq_publish_n_published(const struct kvc_seq *s)
 {
     size_t n = 0;
 
@@ -44,18 +44,18 @@ static size_t n_published(const struct kvc_seq *s)
 }
 
 /* @until_ms: how long a GPU's client waits for extents that are being made. */
-static int publish(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, int64_t until_ms)
+static int seq_publish_publish(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, int64_t until_ms)
 {
     struct kvc_client *c = s->model->client;
     size_t batch = c->connection.items_per_message;
     int r = model_table_reference(s->model, s->table);
 
     if (r == 0)
-        r = derive_keys(s, tokens, n_chunks);
+        r = seq_publish_derive_keys(s, tokens, n_chunks);
     else if (r == -ENOENT)
         r = fail(&c->error, -ESTALE, "kvcobrad does not have the table of this sequence any more");
 
-    for (size_t at = n_published(s); r == 0 && at < n_chunks;) {
+    for (size_t at = seq_publish_n_published(s); r == 0 && at < n_chunks;) {
         size_t n = 0;
 
         while (n < batch && at + n < n_chunks && !page_is_shared(s->pages[at + n]))
@@ -72,7 +72,7 @@ static int publish(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, i
  * always, those of a fork only if the arena has room. @ret_n: chunks that every layer has. Return: 0; -EIO,
  * -ENOMEM of a GPU.
  */
-static int pack_due(struct kvc_seq *s, size_t *ret_n)
+static int seq_publish_pack_due(struct kvc_seq *s, size_t *ret_n)
 {
     size_t due = chunks_due(seq_length(s));
     int r = 0;
@@ -90,7 +90,7 @@ static int pack_due(struct kvc_seq *s, size_t *ret_n)
  * The daemon takes no more of this sequence, for now. It goes on on the heap and leaves the arena to others:
  * a full arena that nobody can empty would refuse every append of the client.
  */
-static void go_private(struct kvc_seq *s)
+static void seq_publish_go_private(struct kvc_seq *s)
 {
     s->on_heap = true;
     for (size_t i = 0; i < s->n_pages; i++)
@@ -99,7 +99,7 @@ static void go_private(struct kvc_seq *s)
 }
 
 /* Publishing frees arena space, which lets a fork pack more: repeat while that helps. */
-static int commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
+static int seq_publish_commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
 {
     int64_t until_ms = clock_ms() + MAKING_MS;
     size_t n_due = chunks_due(seq_length(s)), n;
@@ -108,14 +108,15 @@ static int commit(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens)
     do {
         size_t before = seq_n_packed(s);
 
-        r = pack_due(s, &n);
+        r = seq_publish_pack_due(s, &n);
         if (r < 0 || !model_is_connected(s->model))
             break;
         if (pressure_yield(s->model)) {
-            go_private(s);
+            seq_publish_go_private(s);
             break;
         }
-        r = publish(s, tokens, n < n_tokens / CHUNK_TOKENS ? n : n_tokens / CHUNK_TOKENS, until_ms);
+        r = seq_publish_publish(s, tokens, n < n_tokens / CHUNK_TOKENS ? n : n_tokens / CHUNK_TOKENS,
+                                until_ms);
         if (n == before)
             break;
     } while (r == 0 && n < n_due);
@@ -145,11 +146,11 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
     connection_check(&s->model->client->connection,
                      false); /* there may be nothing to say, yet something to know */
     (void) model_connect(s->model);
-    r = commit(s, tokens, n_tokens);
+    r = seq_publish_commit(s, tokens, n_tokens);
     if (r == -ENOTCONN && model_connect(s->model) == 0) { /* it was lost, and is back */
         r = seq_check_whole(s);
         if (r == 0)
-            r = commit(s, tokens, n_tokens);
+            r = seq_publish_commit(s, tokens, n_tokens);
     }
     if (r == 0) {
         watch_follow(s->model);
@@ -157,7 +158,7 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
     }
     seq_trim_tail(s);
     if (r < 0 && r != -EINVAL)
-        go_private(s);
+        seq_publish_go_private(s);
     if (r == 0)
         s->on_heap = pressure_extent(s->model) != 0;
     if (r == -ENOTCONN) {
@@ -167,6 +168,6 @@ int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *
     if (r < 0)
         return r;
     if (ret_published)
-        *ret_published = model_is_connected(s->model) ? n_published(s) * CHUNK_TOKENS : 0;
+        *ret_published = model_is_connected(s->model) ? seq_publish_n_published(s) * CHUNK_TOKENS : 0;
     return 0;
 }

@@ -12,7 +12,7 @@
 
 #define SLAB_BYTES ((size_t) 4 << 20)
 
-static int heap_take(struct heap_pool *p, uint8_t **ret)
+static int pages_heap_take(struct heap_pool *p, uint8_t **ret)
 {
     if (!p->free) {
         size_t n = SLAB_BYTES / p->slot_bytes > 0 ? SLAB_BYTES / p->slot_bytes : 1;
@@ -38,7 +38,7 @@ static int heap_take(struct heap_pool *p, uint8_t **ret)
     return 0;
 }
 
-static void heap_give(struct heap_pool *p, void *slot)
+static void pages_heap_give(struct heap_pool *p, void *slot)
 {
     memcpy(slot, &p->free, sizeof(p->free));
     p->free = slot;
@@ -53,7 +53,7 @@ void heap_pool_deinit(struct heap_pool *p)
 }
 
 /* Handles are recycled: a sequence in steady state allocates nothing. */
-static struct page *handle_new(struct kvc_client *c)
+static struct page *pages_handle_new(struct kvc_client *c)
 {
     struct page *p = c->free_pages;
 
@@ -64,44 +64,44 @@ static struct page *handle_new(struct kvc_client *c)
     return p;
 }
 
-static void handle_free(struct kvc_client *c, struct page *p)
+static void pages_handle_free(struct kvc_client *c, struct page *p)
 {
     p->next = c->free_pages;
     c->free_pages = p;
 }
 
 /* Memory of this process for a page, on the host or on the GPU. Return: 0; -ENOMEM, -EBUSY, -EIO. */
-static int private_take(struct kvc_client *c, struct page *p)
+static int pages_private_take(struct kvc_client *c, struct page *p)
 {
     if (c->gpu)
         return gpu_slot_take(c->gpu, &p->table->gpu_heap[p->class], &p->device, &c->error);
-    return heap_take(&p->table->heap[p->class], &p->bytes);
+    return pages_heap_take(&p->table->heap[p->class], &p->bytes);
 }
 
 int page_claim(struct kvc_client *c, struct model_table *t, enum page_class class, bool in_arena,
                struct page **ret)
 {
-    struct page *p = handle_new(c);
+    struct page *p = pages_handle_new(c);
     int r = 0;
 
     if (!p)
         return -ENOMEM;
     *p = (struct page){.table = t, .refs = 1, .class = class, .place = in_arena ? PAGE_ARENA : PAGE_HEAP};
     if (!in_arena)
-        r = private_take(c, p);
+        r = pages_private_take(c, p);
     else if (arena_take(&c->session.arena, t->layout.slot_bytes[class], &p->arena_off))
         p->bytes = (uint8_t *) extent_data(c->session.arena_extent) + p->arena_off;
     else
         r = -ENOSPC;
     if (r < 0) {
-        handle_free(c, p);
+        pages_handle_free(c, p);
         return r;
     }
     *ret = p;
     return 0;
 }
 
-static void put_into_pool(struct page *p, const struct page_grant *grant)
+static void pages_put_into_pool(struct page *p, const struct page_grant *grant)
 {
     p->place = PAGE_POOL;
     if (grant->extent->device)
@@ -119,12 +119,12 @@ static void put_into_pool(struct page *p, const struct page_grant *grant)
 int page_leased(struct kvc_client *c, struct model_table *t, enum page_class class,
                 const struct chunk_key *key, const struct page_grant *grant, struct page **ret)
 {
-    struct page *p = handle_new(c);
+    struct page *p = pages_handle_new(c);
 
     if (!p)
         return -ENOMEM;
     *p = (struct page){.table = t, .refs = 1, .class = class, .has_key = true, .key = *key};
-    put_into_pool(p, grant);
+    pages_put_into_pool(p, grant);
     *ret = p;
     return 0;
 }
@@ -135,14 +135,14 @@ bool page_is_shared(const struct page *p)
 }
 
 /* Gives back the bytes, wherever they are. */
-static void give_bytes(struct kvc_client *c, struct page *p)
+static void pages_give_bytes(struct kvc_client *c, struct page *p)
 {
     switch (p->place) {
     case PAGE_HEAP:
         if (c->gpu)
             gpu_slot_give(&p->table->gpu_heap[p->class], p->device);
         else
-            heap_give(&p->table->heap[p->class], p->bytes);
+            pages_heap_give(&p->table->heap[p->class], p->bytes);
         break;
     case PAGE_ARENA:
         arena_give(&c->session.arena, p->arena_off, p->table->layout.slot_bytes[p->class]);
@@ -159,8 +159,8 @@ static void give_bytes(struct kvc_client *c, struct page *p)
 void page_move_to_pool(struct kvc_client *c, struct page *p, const struct page_grant *grant)
 {
     assert(!page_is_shared(p));
-    give_bytes(c, p);
-    put_into_pool(p, grant);
+    pages_give_bytes(c, p);
+    pages_put_into_pool(p, grant);
     c->pages_moved++;
 }
 
@@ -171,7 +171,7 @@ int page_move_to_heap(struct kvc_client *c, struct page *p)
     int r;
 
     assert(p->place != PAGE_HEAP);
-    r = private_take(c, &to);
+    r = pages_private_take(c, &to);
     if (r < 0)
         return r;
     if (!c->gpu)
@@ -183,7 +183,7 @@ int page_move_to_heap(struct kvc_client *c, struct page *p)
         gpu_slot_give(&p->table->gpu_heap[p->class], to.device);
         return r;
     }
-    give_bytes(c, p);
+    pages_give_bytes(c, p);
     p->place = PAGE_HEAP;
     p->bytes = to.bytes;
     p->device = to.device;
@@ -195,6 +195,6 @@ void page_unref(struct kvc_client *c, struct page *p)
 {
     if (--p->refs > 0)
         return;
-    give_bytes(c, p);
-    handle_free(c, p);
+    pages_give_bytes(c, p);
+    pages_handle_free(c, p);
 }

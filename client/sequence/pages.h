@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "gpu/cuda/abi.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "proto/page.h"
 
 struct kvc_client;

@@ -126,14 +126,14 @@ void seq_free(struct kvc_seq *s)
 }
 
 /* A sentence for what failed without one, for want of the host's memory: a GPU has its own. */
-static int explain(struct kvc_client *c, int r, const char *what)
+static int seq_explain(struct kvc_client *c, int r, const char *what)
 {
     return r < 0 && !c->error.text[0] ? fail(&c->error, r, "out of memory for a %s", what) : r;
 }
 
 /* Everything a decode step needs, so that none of them allocates: two chunks of tail, some pages, attention.
  */
-static int prepare(struct kvc_seq *s)
+static int seq_prepare(struct kvc_seq *s)
 {
     int r = seq_grow_tail(s, TAIL_ROWS_MIN);
 
@@ -157,7 +157,7 @@ static int new_seq(struct kvc_model *m, const void *salt, size_t salt_bytes, str
     t = watch_pick_table(m, salt, salt_bytes);
     r = seq_alloc(m, t, salt, salt_bytes, ret);
     model_table_unref(m, t);
-    return explain(m->client, r, "sequence");
+    return seq_explain(m->client, r, "sequence");
 }
 
 int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret_seq)
@@ -179,10 +179,10 @@ int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret
     r = new_seq(m, salt, salt_bytes, &s);
     if (r < 0)
         return r;
-    r = prepare(s);
+    r = seq_prepare(s);
     if (r < 0) {
         seq_free(s);
-        return explain(m->client, r, "sequence");
+        return seq_explain(m->client, r, "sequence");
     }
     *ret_seq = s;
     return 0;
@@ -228,7 +228,7 @@ kvc_seq *kvc_seq_free(kvc_seq *s)
  * Exact as long as the cut lies in every layer's tail. Deeper, rows before it are codes only: the cut goes to
  * the chunk boundary, and what the tails held is dropped.
  */
-static size_t truncate_to(struct kvc_seq *s, size_t n)
+static size_t seq_truncate_to(struct kvc_seq *s, size_t n)
 {
     size_t length = seq_length(s), n_packed = 0;
 
@@ -266,7 +266,7 @@ int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
     r = s->gpu ? gpu_check_not_capturing(s->model->client->gpu, &s->model->client->error) : 0;
     if (r < 0)
         return r;
-    kept = s->eval ? eval_truncate(s, n) : truncate_to(s, n);
+    kept = s->eval ? eval_truncate(s, n) : seq_truncate_to(s, n);
     client_flush(s->model->client);
     if (s->gpu)
         r = seq_gpu_lengths_changed(s);
@@ -278,7 +278,7 @@ int kvc_seq_truncate(kvc_seq *s, size_t n, size_t *ret_kept)
 
 /* ---- branching ---- */
 
-static int copy_tails(struct kvc_seq *to, const struct kvc_seq *from)
+static int seq_copy_tails(struct kvc_seq *to, const struct kvc_seq *from)
 {
     uint32_t n_heads = from->model->shard.n_heads, d = from->model->geometry.d;
 
@@ -300,7 +300,7 @@ static int copy_tails(struct kvc_seq *to, const struct kvc_seq *from)
 
 /* After a cut inside a step layers may differ in what is packed: level them, so that shared pages are whole.
  */
-static int level_packed(struct kvc_seq *s)
+static int seq_level_packed(struct kvc_seq *s)
 {
     size_t n = 0;
     int r = 0;
@@ -319,7 +319,7 @@ static int fork_seq(struct kvc_seq *s, struct kvc_seq **ret)
     size_t n_packed;
     int r;
 
-    r = level_packed(s);
+    r = seq_level_packed(s);
     if (r < 0)
         return r;
     n_packed = seq_n_packed(s);
@@ -331,7 +331,7 @@ static int fork_seq(struct kvc_seq *s, struct kvc_seq **ret)
     if (r == 0)
         r = seq_reserve_pages(t, n_packed + 1);
     if (r == 0)
-        r = copy_tails(t, s);
+        r = seq_copy_tails(t, s);
     for (size_t i = 0; r == 0 && i < n_packed; i++)
         seq_add_page(t, page_ref(s->pages[i]));
     if (r == 0 && t->gpu)
@@ -363,5 +363,5 @@ int kvc_seq_fork(kvc_seq *s, kvc_seq **ret_fork)
         r = gpu_check_not_capturing(s->model->client->gpu, e);
     if (r < 0)
         return r;
-    return explain(s->model->client, fork_seq(s, ret_fork), "fork");
+    return seq_explain(s->model->client, fork_seq(s, ret_fork), "fork");
 }

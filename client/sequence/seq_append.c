@@ -18,7 +18,8 @@ _Static_assert(KVC_F32 == (int) DTYPE_F32 && KVC_F16 == (int) DTYPE_F16 && KVC_B
 
 static const char *const side_names[] = {"K", "V"};
 
-static const struct codec *codec_of(const struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side)
+static const struct codec *seq_append_codec_of(const struct kvc_seq *s, uint32_t layer, uint32_t head,
+                                               enum side side)
 {
     return table_codec(s->table->table, layer, s->model->shard.first_head + head, side);
 }
@@ -26,7 +27,7 @@ static const struct codec *codec_of(const struct kvc_seq *s, uint32_t layer, uin
 /* ---- tail ---- */
 
 /* All layers' tails with room for @want rows; all or none: a failure changes nothing. */
-static int resize_tail(struct kvc_seq *s, size_t want)
+static int seq_append_resize_tail(struct kvc_seq *s, size_t want)
 {
     uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d;
     uint32_t n_buffers = 2 * seq_n_layers(s), i;
@@ -65,7 +66,7 @@ int seq_grow_tail(struct kvc_seq *s, size_t rows)
     if (rows <= s->tail_rows)
         return 0;
     rows = (rows + CHUNK_TOKENS - 1) / CHUNK_TOKENS * CHUNK_TOKENS;
-    return s->gpu ? seq_gpu_resize_tail(s, rows) : resize_tail(s, rows);
+    return s->gpu ? seq_gpu_resize_tail(s, rows) : seq_append_resize_tail(s, rows);
 }
 
 void seq_trim_tail(struct kvc_seq *s)
@@ -75,12 +76,13 @@ void seq_trim_tail(struct kvc_seq *s)
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
         if (s->layers[i].length - s->layers[i].n_packed * CHUNK_TOKENS >= TAIL_ROWS_MIN)
             return;
-    if (s->tail_rows > TAIL_ROWS_MIN && (s->gpu ? seq_gpu_resize_tail : resize_tail)(s, TAIL_ROWS_MIN) < 0)
+    if (s->tail_rows > TAIL_ROWS_MIN &&
+        (s->gpu ? seq_gpu_resize_tail : seq_append_resize_tail)(s, TAIL_ROWS_MIN) < 0)
         *e = before; /* without memory to copy into it stays long */
 }
 
-static int bad_number(const struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t token,
-                      float x)
+static int seq_append_bad_number(const struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side,
+                                 size_t token, float x)
 {
     struct errmsg *e = &s->model->client->error;
 
@@ -95,8 +97,8 @@ static int bad_number(const struct kvc_seq *s, uint32_t layer, uint32_t head, en
 }
 
 /* Stores the piece behind the rows that are there; they count only when the caller raises the length. */
-static int store_rows(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype,
-                      const void *from, size_t n_new)
+static int seq_append_store_rows(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype,
+                                 const void *from, size_t n_new)
 {
     struct layer *l = &s->layers[layer];
     uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d;
@@ -105,14 +107,14 @@ static int store_rows(struct kvc_seq *s, uint32_t layer, enum side side, enum kv
 
     for (size_t t = 0; t < n_new; t++)
         for (uint32_t h = 0; h < n_heads; h++) {
-            const float *mean = codec_of(s, layer, h, side)->mean;
+            const float *mean = seq_append_codec_of(s, layer, h, side)->mean;
             uint16_t *row = l->rows[side] + seq_row(s, h, at + t);
 
             dtype_load(dtype, from, (t * n_heads + h) * d, d, x);
             for (uint32_t i = 0; i < d; i++) {
                 row[i] = f32_to_f16(x[i] - mean[i]);
                 if ((row[i] & 0x7c00) == 0x7c00) /* NaN, infinity, or beyond 65504 */
-                    return bad_number(s, layer, h, side, t, x[i]);
+                    return seq_append_bad_number(s, layer, h, side, t, x[i]);
             }
         }
     return 0;
@@ -125,12 +127,12 @@ static int store_rows(struct kvc_seq *s, uint32_t layer, enum side side, enum kv
  * the page; their code positions, which readers mask, hold the code of the mean, so that their norms do not
  * count as drift.
  */
-static void pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t chunk,
-                      bool sampled)
+static void seq_append_pack_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side,
+                                 size_t chunk, bool sampled)
 {
     const struct page_layout *layout = &s->table->layout;
     struct scratch *scratch = &s->model->scratch;
-    const struct codec *codec = codec_of(s, layer, head, side);
+    const struct codec *codec = seq_append_codec_of(s, layer, head, side);
     const uint16_t *rows = s->layers[layer].rows[side] + seq_row(s, head, 0);
     uint8_t *payload = page_payload(s->pages[chunk]);
     uint32_t d = s->model->geometry.d, n_sink = chunk == 0 ? s->table->table->n_sink : 0;
@@ -165,7 +167,7 @@ int seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
             for (uint32_t h = 0; h < n_heads; h++) {
                 uint16_t *rows = l->rows[side] + seq_row(s, h, 0);
 
-                pack_head(s, layer, h, (enum side) side, l->n_packed, sampled);
+                seq_append_pack_head(s, layer, h, (enum side) side, l->n_packed, sampled);
                 memmove(rows, rows + CHUNK_TOKENS * d, left * d * sizeof(*rows));
             }
         l->n_packed++;
@@ -175,7 +177,8 @@ int seq_pack_layer(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
 
 /* ---- the calls ---- */
 
-static int check_item(const kvc_append_item *item, uint32_t layer, enum kvc_dtype dtype, struct kvc_client *c)
+static int seq_append_check_item(const kvc_append_item *item, uint32_t layer, enum kvc_dtype dtype,
+                                 struct kvc_client *c)
 {
     struct kvc_seq *s = item->seq;
     struct errmsg *e = &c->error;
@@ -197,9 +200,9 @@ static int check_item(const kvc_append_item *item, uint32_t layer, enum kvc_dtyp
     return seq_check_whole(s);
 }
 
-/* All that can fail: the new rows stand behind those that are there, and pages are claimed. take_in() makes
- * them count. */
-static int bring(const kvc_append_item *item, uint32_t layer, enum kvc_dtype dtype)
+/* All that can fail: the new rows stand behind those that are there, and pages are claimed.
+ * seq_append_take_in() makes them count. */
+static int seq_append_bring(const kvc_append_item *item, uint32_t layer, enum kvc_dtype dtype)
 {
     struct kvc_seq *s = item->seq;
     const struct layer *l = &s->layers[layer];
@@ -212,15 +215,15 @@ static int bring(const kvc_append_item *item, uint32_t layer, enum kvc_dtype dty
         return eval_load(s, layer, dtype, item);
     if (seq_grow_tail(s, rows) < 0)
         return fail(&s->model->client->error, -ENOMEM, "out of memory for a tail of %zu tokens", rows);
-    r = store_rows(s, layer, SIDE_K, dtype, item->k, item->n_new);
+    r = seq_append_store_rows(s, layer, SIDE_K, dtype, item->k, item->n_new);
     if (r == 0)
-        r = store_rows(s, layer, SIDE_V, dtype, item->v, item->n_new);
+        r = seq_append_store_rows(s, layer, SIDE_V, dtype, item->v, item->n_new);
     /* pages that this append lets be packed, now, at the next append or at a commit */
     n_pages = chunks_due(l->length + item->n_new);
     return r == 0 && n_pages > s->n_pages ? seq_claim(s, n_pages) : r;
 }
 
-static void take_in(const kvc_append_item *item, uint32_t layer)
+static void seq_append_take_in(const kvc_append_item *item, uint32_t layer)
 {
     struct kvc_seq *s = item->seq;
     size_t due = chunks_due(s->layers[layer].length +
@@ -238,14 +241,14 @@ static void take_in(const kvc_append_item *item, uint32_t layer)
 }
 
 /* A failure leaves no sequence with more pages than it had. */
-static void drop_claims(const kvc_append_item *items, size_t n)
+static void seq_append_drop_claims(const kvc_append_item *items, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         seq_drop_pages(items[i].seq, items[i].seq->n_pages_before);
 }
 
 /* The sentence of what failed with item @i of @n, which says so where there are several. */
-static int fail_item(struct kvc_client *c, int r, size_t i, size_t n)
+static int seq_append_fail_item(struct kvc_client *c, int r, size_t i, size_t n)
 {
     struct errmsg why = c->error;
 
@@ -263,22 +266,23 @@ static int append_items(struct kvc_client *c, const kvc_append_item *items, size
 
     c->n_appends++;
     for (i = 0; r == 0 && i < n; i++)
-        r = check_item(&items[i], layer, dtype, c);
+        r = seq_append_check_item(&items[i], layer, dtype, c);
     if (r < 0)
-        return fail_item(c, r, i - 1, n);
+        return seq_append_fail_item(c, r, i - 1, n);
     r = c->gpu ? seq_gpu_append_reserve(c, n) : 0;
     if (r < 0)
         return r;
     for (i = 0; r == 0 && i < n; i++)
-        r = c->gpu ? seq_gpu_append_prepare(&items[i], layer, capturing) : bring(&items[i], layer, dtype);
+        r = c->gpu ? seq_gpu_append_prepare(&items[i], layer, capturing)
+                   : seq_append_bring(&items[i], layer, dtype);
     if (r < 0) {
-        drop_claims(items, i);
-        return fail_item(c, r, i - 1, n);
+        seq_append_drop_claims(items, i);
+        return seq_append_fail_item(c, r, i - 1, n);
     }
     if (c->gpu)
         return seq_gpu_append(c, items, n, layer, dtype, capturing);
     for (i = 0; i < n; i++)
-        take_in(&items[i], layer);
+        seq_append_take_in(&items[i], layer);
     return 0;
 }
 

@@ -25,7 +25,7 @@ enum {
 };
 
 /* One piece, and the result that it is a share of. */
-struct piece {
+struct seq_attend_piece {
     const kvc_attend_item *item;
     uint32_t head;
     uint32_t n_shares; /* of this head; 1: the result is complete */
@@ -35,14 +35,14 @@ struct piece {
 };
 
 /* How one sequence's call is cut, the same for each head. */
-struct cut {
+struct seq_attend_cut {
     size_t n_shares, share_pages;
     size_t n_blocks, block_queries;
 };
 
 struct call {
     struct workers *workers;
-    struct piece *pieces;
+    struct seq_attend_piece *pieces;
     size_t n_pieces;
     uint32_t layer;
     kvc_attend_options options;
@@ -50,7 +50,8 @@ struct call {
 
 /* ---- one piece ---- */
 
-static struct attend_args packed_args(const struct call *c, const struct piece *p, void *scratch)
+static struct attend_args seq_attend_packed_args(const struct call *c, const struct seq_attend_piece *p,
+                                                 void *scratch)
 {
     struct kvc_seq *s = p->item->seq;
     const struct kvc_model *m = s->model;
@@ -83,10 +84,10 @@ static struct attend_args packed_args(const struct call *c, const struct piece *
     };
 }
 
-static void run_piece(void *arg, size_t i, unsigned worker)
+static void seq_attend_run_piece(void *arg, size_t i, unsigned worker)
 {
     struct call *c = arg;
-    const struct piece *p = &c->pieces[i];
+    const struct seq_attend_piece *p = &c->pieces[i];
     void *scratch = workers_scratch(c->workers, worker);
     struct attend_args a;
 
@@ -103,7 +104,7 @@ static void run_piece(void *arg, size_t i, unsigned worker)
                     scratch);
         return;
     }
-    a = packed_args(c, p, scratch);
+    a = seq_attend_packed_args(c, p, scratch);
     if (p->n_shares == 1)
         attend(&a);
     else
@@ -112,37 +113,37 @@ static void run_piece(void *arg, size_t i, unsigned worker)
 }
 
 /* Pieces of one head follow each other; the first of them merges all. */
-static void merge_piece(void *arg, size_t i, unsigned worker)
+static void seq_attend_merge_piece(void *arg, size_t i, unsigned worker)
 {
     struct call *c = arg;
-    const struct piece *p = &c->pieces[i];
+    const struct seq_attend_piece *p = &c->pieces[i];
     struct attend_args a;
 
     if (p->n_shares == 1 || p->first_page > 0)
         return;
-    a = packed_args(c, p, workers_scratch(c->workers, worker));
+    a = seq_attend_packed_args(c, p, workers_scratch(c->workers, worker));
     attend_merge(&a, c->workers->partials + p->partial, p->n_shares);
 }
 
 /* ---- cutting ---- */
 
-static size_t pieces_of(size_t amount, size_t least, size_t most)
+static size_t seq_attend_pieces_of(size_t amount, size_t least, size_t most)
 {
     size_t n = amount / least;
 
     return n < 1 ? 1 : n > most ? most : n;
 }
 
-static struct cut cut_of(const struct call *c, const kvc_attend_item *item)
+static struct seq_attend_cut seq_attend_cut_of(const struct call *c, const kvc_attend_item *item)
 {
     const struct kvc_seq *s = item->seq;
     size_t n_pages = s->layers[c->layer].n_packed, most = (size_t) c->workers->n * PIECES_PER_WORKER;
-    struct cut cut = {.n_shares = 1, .n_blocks = 1};
+    struct seq_attend_cut cut = {.n_shares = 1, .n_blocks = 1};
 
     if (c->workers->n > 1 && !s->eval && item->n_q * geometry_group(&s->model->geometry) <= SHARED_ROWS_MAX)
-        cut.n_shares = pieces_of(n_pages, SHARE_PAGES_MIN, most);
+        cut.n_shares = seq_attend_pieces_of(n_pages, SHARE_PAGES_MIN, most);
     else if (c->workers->n > 1)
-        cut.n_blocks = pieces_of(item->n_q, BLOCK_QUERIES_MIN, most);
+        cut.n_blocks = seq_attend_pieces_of(item->n_q, BLOCK_QUERIES_MIN, most);
     cut.share_pages = (n_pages + cut.n_shares - 1) / cut.n_shares;
     cut.n_shares =
         cut.share_pages == 0 ? 1 : (n_pages + cut.share_pages - 1) / cut.share_pages; /* none is empty */
@@ -156,10 +157,10 @@ struct need {
     size_t scratch_bytes, n_pieces, n_partials;
 };
 
-static void add_need(const struct call *c, const kvc_attend_item *item, struct need *need)
+static void seq_attend_add_need(const struct call *c, const kvc_attend_item *item, struct need *need)
 {
     const struct kvc_seq *s = item->seq;
-    const struct cut cut = cut_of(c, item);
+    const struct seq_attend_cut cut = seq_attend_cut_of(c, item);
     size_t n_heads = s->model->shard.n_heads;
     size_t scratch = s->eval ? eval_scratch_bytes(s, cut.block_queries)
                              : attend_scratch_bytes(&s->table->layout, cut.block_queries);
@@ -170,10 +171,10 @@ static void add_need(const struct call *c, const kvc_attend_item *item, struct n
         need->n_partials += n_heads * cut.n_shares * attend_partial_floats(&s->table->layout, item->n_q);
 }
 
-static void add_pieces(struct call *c, const kvc_attend_item *item, size_t *partial)
+static void seq_attend_add_pieces(struct call *c, const kvc_attend_item *item, size_t *partial)
 {
     const struct kvc_seq *s = item->seq;
-    const struct cut cut = cut_of(c, item);
+    const struct seq_attend_cut cut = seq_attend_cut_of(c, item);
     size_t n_pages = s->layers[c->layer].n_packed;
     size_t step = cut.n_shares > 1 ? attend_partial_floats(&s->table->layout, item->n_q) : 0;
 
@@ -182,7 +183,7 @@ static void add_pieces(struct call *c, const kvc_attend_item *item, size_t *part
             size_t share = i / cut.n_blocks, block = i % cut.n_blocks, first_q = block * cut.block_queries;
             size_t left = item->n_q - first_q, end = (share + 1) * cut.share_pages;
 
-            c->pieces[c->n_pieces++] = (struct piece){
+            c->pieces[c->n_pieces++] = (struct seq_attend_piece){
                 .item = item,
                 .head = head,
                 .n_shares = (uint32_t) cut.n_shares,
@@ -197,8 +198,8 @@ static void add_pieces(struct call *c, const kvc_attend_item *item, size_t *part
 
 /* ---- the calls ---- */
 
-static int check_item(const kvc_attend_item *item, uint32_t layer, const struct kvc_client *c,
-                      struct errmsg *e)
+static int seq_attend_check_item(const kvc_attend_item *item, uint32_t layer, const struct kvc_client *c,
+                                 struct errmsg *e)
 {
     size_t length;
 
@@ -224,12 +225,12 @@ static int attend_items(struct kvc_client *client, const kvc_attend_item *items,
     size_t items_bytes, partial = 0;
 
     for (size_t i = 0; i < n; i++) {
-        int r = check_item(&items[i], layer, client, &client->error);
+        int r = seq_attend_check_item(&items[i], layer, client, &client->error);
 
         if (r < 0)
             return r;
         if (items[i].n_q > 0 && !client->gpu)
-            add_need(&c, &items[i], &need);
+            seq_attend_add_need(&c, &items[i], &need);
     }
     if (client->gpu)
         return seq_gpu_attend(client, items, n, layer, o);
@@ -239,12 +240,12 @@ static int attend_items(struct kvc_client *client, const kvc_attend_item *items,
     c.pieces = c.workers->items;
     for (size_t i = 0; i < n; i++)
         if (items[i].n_q > 0) {
-            (void) seq_payloads(items[i].seq); /* refreshes what packed_args() reads */
-            add_pieces(&c, &items[i], &partial);
+            (void) seq_payloads(items[i].seq); /* refreshes what seq_attend_packed_args() reads */
+            seq_attend_add_pieces(&c, &items[i], &partial);
         }
-    workers_run(c.workers, run_piece, &c, c.n_pieces);
+    workers_run(c.workers, seq_attend_run_piece, &c, c.n_pieces);
     if (need.n_partials > 0)
-        workers_run(c.workers, merge_piece, &c, c.n_pieces);
+        workers_run(c.workers, seq_attend_merge_piece, &c, c.n_pieces);
     return 0;
 }
 

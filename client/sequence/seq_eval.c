@@ -35,22 +35,22 @@ struct eval {
     struct eval_layer *layers;
 };
 
-static size_t row_stride(const struct kvc_seq *s)
+static size_t seq_eval_row_stride(const struct kvc_seq *s)
 {
     return (size_t) s->model->shard.n_heads * s->model->geometry.d;
 }
 
-static uint8_t *head_codes(const struct eval_layer *l, uint32_t head, enum side side)
+static uint8_t *seq_eval_head_codes(const struct eval_layer *l, uint32_t head, enum side side)
 {
     return l->codes[side] + (size_t) head * CHUNK_TOKENS * TABLE_RANK_MAX;
 }
 
-static struct head_view view_of(const struct kvc_seq *s, uint32_t layer, uint32_t head)
+static struct head_view seq_eval_view_of(const struct kvc_seq *s, uint32_t layer, uint32_t head)
 {
     return head_view(s->table->table, layer, s->model->shard.first_head + head);
 }
 
-static int check(const struct kvc_seq *s, const kvc_eval_options *o, struct errmsg *e)
+static int seq_eval_check(const struct kvc_seq *s, const kvc_eval_options *o, struct errmsg *e)
 {
     uint32_t n_layers = seq_n_layers(s);
 
@@ -74,7 +74,7 @@ int eval_init(struct kvc_seq *s, const kvc_eval_options *o)
     int r = options_read(&local, sizeof(local), o, offsetof(kvc_eval_options, sides), "kvc_eval_options", e);
 
     if (r == 0)
-        r = check(s, &local, e);
+        r = seq_eval_check(s, &local, e);
     if (r < 0)
         return r;
     s->eval = calloc(1, sizeof(*s->eval));
@@ -86,7 +86,7 @@ int eval_init(struct kvc_seq *s, const kvc_eval_options *o)
     s->eval->first_layer = local.first_layer;
     s->eval->end_layer = local.n_layers ? local.first_layer + local.n_layers : seq_n_layers(s);
     if (local.post_rope) {
-        s->eval->rotated = malloc(CHUNK_TOKENS * row_stride(s) * sizeof(float));
+        s->eval->rotated = malloc(CHUNK_TOKENS * seq_eval_row_stride(s) * sizeof(float));
         if (!s->eval->rotated)
             return fail(e, -ENOMEM, "out of memory for an evaluation sequence");
     }
@@ -119,7 +119,7 @@ void eval_free(struct kvc_seq *s)
 }
 
 /* What a query reads of a token that is not exact by its position. */
-static const float *coded_rows(const struct kvc_seq *s, uint32_t layer, enum side side)
+static const float *seq_eval_coded_rows(const struct kvc_seq *s, uint32_t layer, enum side side)
 {
     const struct eval *v = s->eval;
     bool coded = v->sides >> side & 1 && layer >= v->first_layer && layer < v->end_layer;
@@ -128,7 +128,7 @@ static const float *coded_rows(const struct kvc_seq *s, uint32_t layer, enum sid
 }
 
 /* A failure leaves some layers with more room than rows_max says, which does no harm. */
-static int grow(struct kvc_seq *s, size_t rows)
+static int seq_eval_grow(struct kvc_seq *s, size_t rows)
 {
     struct eval *v = s->eval;
     size_t max = v->rows_max ? v->rows_max : 512, bytes;
@@ -137,7 +137,7 @@ static int grow(struct kvc_seq *s, size_t rows)
         return 0;
     while (max < rows)
         max *= 2;
-    bytes = max * row_stride(s) * sizeof(float);
+    bytes = max * seq_eval_row_stride(s) * sizeof(float);
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
         for (unsigned side = 0; side < 2; side++) {
             float **buffers[] = {&v->layers[i].exact[side], &v->layers[i].decoded[side]};
@@ -156,10 +156,10 @@ static int grow(struct kvc_seq *s, size_t rows)
 
 /* ---- append ---- */
 
-static int load(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype, const void *from,
-                size_t n_new)
+static int seq_eval_load(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtype dtype,
+                         const void *from, size_t n_new)
 {
-    size_t stride = row_stride(s), n = n_new * stride;
+    size_t stride = seq_eval_row_stride(s), n = n_new * stride;
     float *to = s->eval->layers[layer].exact[side] + s->layers[layer].length * stride;
     uint32_t d = s->model->geometry.d;
 
@@ -174,7 +174,7 @@ static int load(struct kvc_seq *s, uint32_t layer, enum side side, enum kvc_dtyp
 
 /* x [n, shard heads, d] := R(p)^turn x for positions p = first, first + 1, ...; @turn 1: as RoPE does, -1:
  * back. */
-static void rotate(const struct kvc_seq *s, float *x, size_t first, size_t n, double turn)
+static void seq_eval_rotate(const struct kvc_seq *s, float *x, size_t first, size_t n, double turn)
 {
     const struct geometry *g = &s->model->geometry;
     uint32_t n_planes = g->n_rot / 2;
@@ -196,58 +196,58 @@ static void rotate(const struct kvc_seq *s, float *x, size_t first, size_t n, do
 }
 
 /* The keys of tokens [at, at + n) as they are coded. */
-static const float *keys_to_code(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+static const float *seq_eval_keys_to_code(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
-    const float *exact = s->eval->layers[layer].exact[SIDE_K] + at * row_stride(s);
+    const float *exact = s->eval->layers[layer].exact[SIDE_K] + at * seq_eval_row_stride(s);
 
     if (!s->eval->rotated)
         return exact;
-    memcpy(s->eval->rotated, exact, n * row_stride(s) * sizeof(float));
-    rotate(s, s->eval->rotated, at, n, 1);
+    memcpy(s->eval->rotated, exact, n * seq_eval_row_stride(s) * sizeof(float));
+    seq_eval_rotate(s, s->eval->rotated, at, n, 1);
     return s->eval->rotated;
 }
 
 /* Decoded keys of tokens [at, at + n), once all heads have them, in the order of the exact ones. */
-static void turn_back(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+static void seq_eval_turn_back(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
     if (s->eval->rotated)
-        rotate(s, s->eval->layers[layer].decoded[SIDE_K] + at * row_stride(s), at, n, -1);
+        seq_eval_rotate(s, s->eval->layers[layer].decoded[SIDE_K] + at * seq_eval_row_stride(s), at, n, -1);
 }
 
 /* Keys of tokens [at, at + n) of one layer, inside one chunk: codes, which stay in v->keys, and rows decoded
  * from them. */
-static void encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+static void seq_eval_encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
     struct eval_layer *l = &s->eval->layers[layer];
-    size_t stride = row_stride(s), in_chunk = at % CHUNK_TOKENS;
+    size_t stride = seq_eval_row_stride(s), in_chunk = at % CHUNK_TOKENS;
     float *scratch = s->model->scratch.chunk.codec;
-    const float *keys = keys_to_code(s, layer, at, n);
+    const float *keys = seq_eval_keys_to_code(s, layer, at, n);
 
     for (uint32_t h = 0; h < s->model->shard.n_heads; h++) {
-        struct head_view view = view_of(s, layer, h);
+        struct head_view view = seq_eval_view_of(s, layer, h);
         size_t off = (size_t) h * s->model->geometry.d;
-        uint8_t *codes = head_codes(l, h, SIDE_K) + in_chunk * view.k->r;
+        uint8_t *codes = seq_eval_head_codes(l, h, SIDE_K) + in_chunk * view.k->r;
         int r = codec_encode_keys(view, keys + off, stride, n, codes, &s->table->counts[SIDE_K], scratch);
 
-        assert(r == 0); /* load() refused what is not finite */
+        assert(r == 0); /* seq_eval_load() refused what is not finite */
         (void) r;
         codec_decode_keys(view, codes, n, l->decoded[SIDE_K] + at * stride + off, stride, scratch);
         s->eval->keys[view.head] = codes;
     }
-    turn_back(s, layer, at, n);
+    seq_eval_turn_back(s, layer, at, n);
 }
 
 /* The same for values, after the keys of all heads. */
-static void encode_values(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
+static void seq_eval_encode_values(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
     struct eval_layer *l = &s->eval->layers[layer];
-    size_t stride = row_stride(s), in_chunk = at % CHUNK_TOKENS;
+    size_t stride = seq_eval_row_stride(s), in_chunk = at % CHUNK_TOKENS;
     float *scratch = s->model->scratch.chunk.codec;
 
     for (uint32_t h = 0; h < s->model->shard.n_heads; h++) {
-        struct head_view view = view_of(s, layer, h);
+        struct head_view view = seq_eval_view_of(s, layer, h);
         size_t off = at * stride + (size_t) h * s->model->geometry.d;
-        uint8_t *codes = head_codes(l, h, SIDE_V) + in_chunk * view.v->r;
+        uint8_t *codes = seq_eval_head_codes(l, h, SIDE_V) + in_chunk * view.v->r;
         int r = codec_encode_values(view, l->exact[SIDE_V] + off, stride, n, s->eval->keys, codes,
                                     &s->table->counts[SIDE_V], scratch);
 
@@ -257,7 +257,7 @@ static void encode_values(struct kvc_seq *s, uint32_t layer, size_t at, size_t n
     }
 }
 
-static void store_sinks(struct kvc_seq *s, uint32_t layer, uint32_t head)
+static void seq_eval_store_sinks(struct kvc_seq *s, uint32_t layer, uint32_t head)
 {
     const struct table *table = s->table->table;
     uint32_t d = s->model->geometry.d;
@@ -268,7 +268,8 @@ static void store_sinks(struct kvc_seq *s, uint32_t layer, uint32_t head)
 
         for (uint32_t t = 0; t < table->n_sink; t++)
             for (uint32_t i = 0; i < d; i++) {
-                float x = s->eval->layers[layer].exact[side][t * row_stride(s) + (size_t) head * d + i];
+                float x =
+                    s->eval->layers[layer].exact[side][t * seq_eval_row_stride(s) + (size_t) head * d + i];
                 uint16_t half = f32_to_f16(x - mean[i]);
 
                 memcpy(to + ((size_t) t * d + i) * sizeof(half), &half, sizeof(half));
@@ -277,19 +278,19 @@ static void store_sinks(struct kvc_seq *s, uint32_t layer, uint32_t head)
 }
 
 /* A full chunk goes into its page, and its rows come back out of it. */
-static void pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
+static void seq_eval_pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
 {
     struct eval_layer *l = &s->eval->layers[layer];
     const struct page_layout *layout = &s->table->layout;
     uint8_t *payload = page_payload(s->pages[chunk]);
     uint32_t n_heads = s->model->shard.n_heads;
-    size_t stride = row_stride(s);
+    size_t stride = seq_eval_row_stride(s);
 
     for (uint32_t h = 0; h < n_heads; h++) {
-        block_pack(view_of(s, layer, h), head_codes(l, h, SIDE_K), head_codes(l, h, SIDE_V),
-                   payload + page_block_off(layout, layer, h));
+        block_pack(seq_eval_view_of(s, layer, h), seq_eval_head_codes(l, h, SIDE_K),
+                   seq_eval_head_codes(l, h, SIDE_V), payload + page_block_off(layout, layer, h));
         if (chunk == 0)
-            store_sinks(s, layer, h);
+            seq_eval_store_sinks(s, layer, h);
     }
     for (uint32_t i = 0; i < 2 * n_heads; i++) {
         float *rows =
@@ -298,7 +299,7 @@ static void pack_chunk(struct kvc_seq *s, uint32_t layer, size_t chunk)
         chunk_decode(layout, payload, layer, i / 2, (enum side)(i % 2), rows, stride,
                      &s->model->scratch.chunk);
     }
-    turn_back(s, layer, chunk * CHUNK_TOKENS, CHUNK_TOKENS);
+    seq_eval_turn_back(s, layer, chunk * CHUNK_TOKENS, CHUNK_TOKENS);
     s->layers[layer].n_packed = chunk + 1;
 }
 
@@ -307,11 +308,11 @@ int eval_load(struct kvc_seq *s, uint32_t layer, enum kvc_dtype dtype, const kvc
     size_t end = s->layers[layer].length + item->n_new;
     int r;
 
-    if (grow(s, end) < 0)
+    if (seq_eval_grow(s, end) < 0)
         return fail(&s->model->client->error, -ENOMEM, "out of memory for %zu tokens of evaluation", end);
-    r = load(s, layer, SIDE_K, dtype, item->k, item->n_new);
+    r = seq_eval_load(s, layer, SIDE_K, dtype, item->k, item->n_new);
     if (r == 0)
-        r = load(s, layer, SIDE_V, dtype, item->v, item->n_new);
+        r = seq_eval_load(s, layer, SIDE_V, dtype, item->v, item->n_new);
     if (r == 0 && end / CHUNK_TOKENS > s->n_pages)
         r = seq_claim(s, end / CHUNK_TOKENS);
     return r;
@@ -325,11 +326,11 @@ void eval_append(struct kvc_seq *s, uint32_t layer, size_t n_new)
     for (size_t at = l->length; at < end;) {
         size_t room = CHUNK_TOKENS - at % CHUNK_TOKENS, n = end - at < room ? end - at : room;
 
-        encode_keys(s, layer, at, n);
-        encode_values(s, layer, at, n);
+        seq_eval_encode_keys(s, layer, at, n);
+        seq_eval_encode_values(s, layer, at, n);
         at += n;
         if (at % CHUNK_TOKENS == 0)
-            pack_chunk(s, layer, at / CHUNK_TOKENS - 1);
+            seq_eval_pack_chunk(s, layer, at / CHUNK_TOKENS - 1);
     }
     l->length = end;
 }
@@ -354,9 +355,9 @@ void eval_attend(struct kvc_seq *s, uint32_t layer, uint32_t head, const struct 
         .geometry = &m->geometry,
         .exact_k = l->exact[SIDE_K] + off,
         .exact_v = l->exact[SIDE_V] + off,
-        .decoded_k = coded_rows(s, layer, SIDE_K) + off,
-        .decoded_v = coded_rows(s, layer, SIDE_V) + off,
-        .row_stride = row_stride(s),
+        .decoded_k = seq_eval_coded_rows(s, layer, SIDE_K) + off,
+        .decoded_v = seq_eval_coded_rows(s, layer, SIDE_V) + off,
+        .row_stride = seq_eval_row_stride(s),
         .n_sink = v->n_sink,
         .n_recent = v->n_recent,
         .q = queries->q + q_off,
@@ -375,8 +376,9 @@ void eval_attend(struct kvc_seq *s, uint32_t layer, uint32_t head, const struct 
 void eval_read(const struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n,
                float *out)
 {
-    const float *exact = s->eval->layers[layer].exact[side], *coded = coded_rows(s, layer, (enum side) side);
-    size_t stride = row_stride(s);
+    const float *exact = s->eval->layers[layer].exact[side],
+                *coded = seq_eval_coded_rows(s, layer, (enum side) side);
+    size_t stride = seq_eval_row_stride(s);
 
     for (size_t t = first; t < first + n; t++)
         memcpy(out + (t - first) * stride, (t < s->eval->n_sink ? exact : coded) + t * stride,

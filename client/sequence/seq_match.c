@@ -17,8 +17,8 @@ struct found {
 };
 
 /* Leading chunks that the index has. A moved index is opened once more. */
-static int look_up(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, struct found *found,
-                   size_t *ret_n)
+static int seq_match_look_up(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, struct found *found,
+                             size_t *ret_n)
 {
     struct kvc_model *m = s->model;
     bool reopened = false;
@@ -46,8 +46,8 @@ static int look_up(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks, s
 }
 
 /* Adds the pages of a LEASE reply; those behind one that cannot be used are given back. */
-static int take_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *reply, const struct found *found,
-                        size_t n, struct lease *lease)
+static int seq_match_take_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *reply,
+                                  const struct found *found, size_t n, struct lease *lease)
 {
     struct kvc_client *c = s->model->client;
     size_t n_granted = reply->n_pages < n ? reply->n_pages : n;
@@ -77,7 +77,7 @@ static int take_granted(struct kvc_seq *s, const Kvcobra__LeaseReply *reply, con
 }
 
 /* @n_asked: n, or n + 1: the daemon counts why the chunk behind the found ones is missing. */
-static int lease_batch(struct kvc_seq *s, const struct found *found, size_t n, size_t n_asked)
+static int seq_match_lease_batch(struct kvc_seq *s, const struct found *found, size_t n, size_t n_asked)
 {
     struct kvc_client *c = s->model->client;
     _cleanup_(freep) Kvcobra__LeaseItem *items = calloc(n_asked, sizeof(*items));
@@ -106,7 +106,7 @@ static int lease_batch(struct kvc_seq *s, const struct found *found, size_t n, s
     r = connection_request(&c->connection, &request, NULL, 0, KVCOBRA__REPLY__BODY_LEASE, &reply, &c->error);
     if (r < 0)
         return r;
-    r = take_granted(s, reply.message->lease, found, n, lease);
+    r = seq_match_take_granted(s, reply.message->lease, found, n, lease);
     reply_free(&reply);
     return r;
 }
@@ -115,14 +115,14 @@ static int lease_batch(struct kvc_seq *s, const struct found *found, size_t n, s
  * Leases the @n found pages of @n_chunks in batches until one is granted short. What was granted before an
  * error stays. The first missing chunk goes along if there is room: it costs no message of its own.
  */
-static int lease_found(struct kvc_seq *s, const struct found *found, size_t n, size_t n_chunks)
+static int seq_match_lease_found(struct kvc_seq *s, const struct found *found, size_t n, size_t n_chunks)
 {
     size_t batch = s->model->client->connection.items_per_message;
 
     for (size_t at = 0; at < n; at += batch) {
         size_t n_items = n - at < batch ? n - at : batch;
         bool ask = at + n_items == n && n < n_chunks && n_items < batch;
-        int r = lease_batch(s, found + at, n_items, n_items + ask);
+        int r = seq_match_lease_batch(s, found + at, n_items, n_items + ask);
 
         if (r < 0 || s->n_pages < at + n_items)
             return r;
@@ -130,7 +130,7 @@ static int lease_found(struct kvc_seq *s, const struct found *found, size_t n, s
     return 0;
 }
 
-static void count_chunks(struct kvc_client *c, size_t n_hit, size_t n_missed)
+static void seq_match_count_chunks(struct kvc_client *c, size_t n_hit, size_t n_missed)
 {
     struct session_page *page = session_page(&c->session);
 
@@ -151,17 +151,17 @@ static int match(struct kvc_seq *s, const uint32_t *tokens, size_t n_chunks)
         return fail(&c->error, -ENOMEM, "out of memory while matching %zu chunks", n_chunks);
     if (pressure_yield(s->model)) {
         client_flush(c);
-        count_chunks(c, 0, n_chunks);
+        seq_match_count_chunks(c, 0, n_chunks);
         return 0;
     }
-    r = look_up(s, tokens, n_chunks, found, &n);
+    r = seq_match_look_up(s, tokens, n_chunks, found, &n);
     if (r == 0)
-        r = lease_found(s, found, n, n_chunks);
+        r = seq_match_lease_found(s, found, n, n_chunks);
     for (uint32_t i = 0; i < seq_n_layers(s); i++) {
         s->layers[i].n_packed = s->n_pages;
         s->layers[i].length = s->n_pages * CHUNK_TOKENS;
     }
-    count_chunks(c, s->n_pages, n_chunks - s->n_pages);
+    seq_match_count_chunks(c, s->n_pages, n_chunks - s->n_pages);
     client_flush(c);
     if (s->gpu && seq_gpu_lengths_changed(s) ==
                       -EIO) /* what is only short of memory is tried again before it is used */

@@ -35,7 +35,7 @@ void seq_add_page(struct kvc_seq *s, struct page *p)
     s->pages[s->n_pages++] = p;
 }
 
-static int no_space(const struct kvc_seq *s, size_t n_pages)
+static int seq_pages_no_space(const struct kvc_seq *s, size_t n_pages)
 {
     struct kvc_client *c = s->model->client;
     size_t slot_bytes = s->table->layout.slot_bytes[PAGE_REST];
@@ -71,7 +71,7 @@ int seq_claim(struct kvc_seq *s, size_t n_pages)
     seq_drop_pages(s, before);
     if (c->gpu && c->error.text[0]) /* which memory it is that has no room */
         return r;
-    return r == -ENOSPC ? no_space(s, n_pages)
+    return r == -ENOSPC ? seq_pages_no_space(s, n_pages)
                         : fail(&c->error, r, "out of memory for %zu pages", n_pages - before);
 }
 

@@ -46,8 +46,8 @@ void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_k
     *ret = h;
 }
 
-static int check_header(const struct kvc_seq *s, size_t chunk, const struct chunk_key *key,
-                        const uint8_t *bytes)
+static int seq_pool_check_header(const struct kvc_seq *s, size_t chunk, const struct chunk_key *key,
+                                 const uint8_t *bytes)
 {
     struct errmsg *e = &s->model->client->error;
     struct page_header want, have;
@@ -83,7 +83,7 @@ int seq_map_granted(struct kvc_seq *s, size_t chunk, const struct chunk_key *key
                  "has %zu",
                  ref->bytes, ref->offset, mapped_extent_bytes(x), page_bytes);
     else if (!x->device)
-        r = check_header(s, chunk, key, (const uint8_t *) extent_data(x->extent) + ref->offset);
+        r = seq_pool_check_header(s, chunk, key, (const uint8_t *) extent_data(x->extent) + ref->offset);
     if (r < 0) {
         extents_put(&c->extents, x);
         return r;

@@ -8,7 +8,7 @@
 #include "client/gpu/seq_gpu.h"
 #include "gpu/codec.h"
 
-static void add_mean(const uint16_t *row, const float *mean, uint32_t d, float *out)
+static void seq_read_add_mean(const uint16_t *row, const float *mean, uint32_t d, float *out)
 {
     for (uint32_t i = 0; i < d; i++)
         out[i] = mean[i] + f16_to_f32(row[i]);
@@ -35,15 +35,15 @@ static void read_packed(struct kvc_seq *s, uint32_t layer, uint32_t head, enum s
 
             memcpy(sink, payload + page_sink_off(layout, layer, head, side) + t * d * sizeof(*sink),
                    d * sizeof(*sink));
-            add_mean(sink, mean, d, to);
+            seq_read_add_mean(sink, mean, d, to);
         } else {
             memcpy(to, rows + t * d, d * sizeof(*to));
         }
     }
 }
 
-static void read_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t first,
-                      size_t n, float *out)
+static void seq_read_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum side side, size_t first,
+                          size_t n, float *out)
 {
     const struct layer *l = &s->layers[layer];
     uint32_t d = s->model->geometry.d;
@@ -61,7 +61,7 @@ static void read_head(struct kvc_seq *s, uint32_t layer, uint32_t head, enum sid
             read_packed(s, layer, head, side, chunk, at - start, end - start, to);
             at = end;
         } else {
-            add_mean(l->rows[side] + seq_row(s, head, at - packed), mean, d, to);
+            seq_read_add_mean(l->rows[side] + seq_row(s, head, at - packed), mean, d, to);
             at++;
         }
     }
@@ -94,6 +94,6 @@ int kvc_seq_read(kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, s
         eval_read(s, layer, side, first, n, out);
     else
         for (uint32_t h = 0; h < s->model->shard.n_heads; h++)
-            read_head(s, layer, h, (enum side) side, first, n, out + (size_t) h * s->model->geometry.d);
+            seq_read_head(s, layer, h, (enum side) side, first, n, out + (size_t) h * s->model->geometry.d);
     return 0;
 }

@@ -25,7 +25,7 @@ void workers_deinit(struct workers *w)
 }
 
 /* Replaces *@at, whose contents are not needed, by @n pieces of @bytes. */
-static int grow(void **at, size_t *have, size_t bytes, size_t n)
+static int workers_grow(void **at, size_t *have, size_t bytes, size_t n)
 {
     size_t rounded, total;
     void *p;
@@ -48,13 +48,13 @@ int workers_reserve(struct workers *w, size_t scratch_bytes, size_t items_bytes,
 {
     size_t have = w->n_partials * sizeof(float), want;
     void *partials = w->partials;
-    int r = checked_mul(n_partials, sizeof(float), &want) ? grow(&partials, &have, want, 1) : -ENOMEM;
+    int r = checked_mul(n_partials, sizeof(float), &want) ? workers_grow(&partials, &have, want, 1) : -ENOMEM;
 
     w->partials = partials;
     w->n_partials = have / sizeof(float);
     if (r == 0)
-        r = grow(&w->scratch, &w->scratch_bytes, scratch_bytes, w->n);
-    return r == 0 ? grow(&w->items, &w->items_bytes, items_bytes, 1) : r;
+        r = workers_grow(&w->scratch, &w->scratch_bytes, scratch_bytes, w->n);
+    return r == 0 ? workers_grow(&w->items, &w->items_bytes, items_bytes, 1) : r;
 }
 
 void workers_run(const struct workers *w, void (*task)(void *arg, size_t i, unsigned worker), void *arg,

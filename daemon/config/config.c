@@ -63,7 +63,8 @@ void config_init(struct config *c)
     };
 }
 
-static int check_bytes(const char *option, uint64_t bytes, uint64_t unit, uint64_t max, struct errmsg *e)
+static int config_check_bytes(const char *option, uint64_t bytes, uint64_t unit, uint64_t max,
+                              struct errmsg *e)
 {
     if (bytes == 0 || bytes % unit != 0)
         return fail(e, -EINVAL, "--%s %" PRIu64 " is not a positive multiple of %" PRIu64, option, bytes,
@@ -79,25 +80,25 @@ struct pool_keys {
     uint64_t pool_bytes, extent_bytes, span_bytes, quota_bytes, guarantee_bytes;
 };
 
-static int check_pool_bytes(const struct pool_keys *k, const char *what, uint64_t bytes, uint64_t unit,
-                            uint64_t max, struct errmsg *e)
+static int config_check_pool_bytes(const struct pool_keys *k, const char *what, uint64_t bytes, uint64_t unit,
+                                   uint64_t max, struct errmsg *e)
 {
     char option[32];
 
     (void) snprintf(option, sizeof(option), "%s%s", k->prefix, what);
-    return check_bytes(option, bytes, unit, max, e);
+    return config_check_bytes(option, bytes, unit, max, e);
 }
 
-static int check_pool(const struct config *c, const struct pool_keys *k, struct errmsg *e)
+static int config_check_pool(const struct config *c, const struct pool_keys *k, struct errmsg *e)
 {
     uint64_t n_extents, each;
-    int r = check_pool_bytes(k, "span-bytes", k->span_bytes, POOL_PAGE_BYTES, POOL_SPAN_BYTES_MAX, e);
+    int r = config_check_pool_bytes(k, "span-bytes", k->span_bytes, POOL_PAGE_BYTES, POOL_SPAN_BYTES_MAX, e);
 
     if (r == 0)
-        r = check_pool_bytes(k, "extent-bytes", k->extent_bytes, k->span_bytes, UINT64_C(1) << 40, e);
+        r = config_check_pool_bytes(k, "extent-bytes", k->extent_bytes, k->span_bytes, UINT64_C(1) << 40, e);
     if (r == 0)
-        r = check_pool_bytes(k, "pool-bytes", k->pool_bytes, k->extent_bytes, POOL_SPANS_MAX * k->span_bytes,
-                             e);
+        r = config_check_pool_bytes(k, "pool-bytes", k->pool_bytes, k->extent_bytes,
+                                    POOL_SPANS_MAX * k->span_bytes, e);
     if (r < 0)
         return r;
     if (k->guarantee_bytes > k->quota_bytes)
@@ -114,15 +115,15 @@ static int check_pool(const struct config *c, const struct pool_keys *k, struct 
     return 0;
 }
 
-static int check_memory(const struct config *c, struct errmsg *e)
+static int config_check_memory(const struct config *c, struct errmsg *e)
 {
     const struct pool_keys host = {
         "", c->pool_bytes, c->extent_bytes, c->span_bytes, c->quota_bytes, c->guarantee_bytes,
     };
-    int r = check_pool(c, &host, e);
+    int r = config_check_pool(c, &host, e);
 
     if (r == 0)
-        r = check_bytes("arena-bytes", c->arena_bytes, POOL_PAGE_BYTES, UINT64_C(1) << 40, e);
+        r = config_check_bytes("arena-bytes", c->arena_bytes, POOL_PAGE_BYTES, UINT64_C(1) << 40, e);
     if (r == 0 && c->quota_bytes <= c->arena_bytes)
         return fail(e, -EINVAL,
                     "--quota-bytes %" PRIu64
@@ -133,7 +134,7 @@ static int check_memory(const struct config *c, struct errmsg *e)
 }
 
 /* Also without a GPU: what is wrong today would be found when one is bought. */
-static int check_gpus(const struct config *c, struct errmsg *e)
+static int config_check_gpus(const struct config *c, struct errmsg *e)
 {
     const struct pool_keys gpu = {
         "gpu-",
@@ -146,7 +147,7 @@ static int check_gpus(const struct config *c, struct errmsg *e)
     char uuids[CONFIG_GPUS_MAX][GPU_UUID_BYTES];
     struct errmsg why;
     uint32_t n = 0;
-    int r = check_pool(c, &gpu, e);
+    int r = config_check_pool(c, &gpu, e);
 
     if (r < 0)
         return r;
@@ -166,7 +167,7 @@ static int check_gpus(const struct config *c, struct errmsg *e)
     return 0;
 }
 
-static int check_metrics(const struct config *c, struct errmsg *e)
+static int config_check_metrics(const struct config *c, struct errmsg *e)
 {
     const char *path = c->metrics_socket_path;
     struct sockaddr_storage address;
@@ -184,16 +185,16 @@ static int check_metrics(const struct config *c, struct errmsg *e)
     return 0;
 }
 
-static int check_sockets(const struct config *c, struct errmsg *e)
+static int config_check_sockets(const struct config *c, struct errmsg *e)
 {
     if (!c->socket_path && c->listen_fd < 0)
         return fail(e, -EINVAL, "there is no client socket: give --socket or --listen-fd");
     if (c->socket_path && c->operator_socket_path && strcmp(c->socket_path, c->operator_socket_path) == 0)
         return fail(e, -EINVAL, "--socket and --operator-socket are the same path: %s", c->socket_path);
-    return check_metrics(c, e);
+    return config_check_metrics(c, e);
 }
 
-static int check_keep(const struct config *c, struct errmsg *e)
+static int config_check_keep(const struct config *c, struct errmsg *e)
 {
     if (c->keep_pool != KEEP_YES)
         return 0;
@@ -222,14 +223,14 @@ int config_parse_keep(const char *text, enum supervisor_keep *ret)
 
 int config_check(const struct config *c, struct errmsg *e)
 {
-    int r = check_sockets(c, e);
+    int r = config_check_sockets(c, e);
 
     if (r == 0)
-        r = check_memory(c, e);
+        r = config_check_memory(c, e);
     if (r == 0)
-        r = check_gpus(c, e);
+        r = config_check_gpus(c, e);
     if (r == 0)
-        r = check_keep(c, e);
+        r = config_check_keep(c, e);
     if (r < 0)
         return r;
     if (c->lease_ms < 100 || c->lease_ms > 86400000)

@@ -13,7 +13,7 @@
 #include "daemon/loop/log.h"
 #include "daemon/gpu/preallocated.h"
 
-enum kind {
+enum config_keys_kind {
     KIND_PATH,
     KIND_TEXT,
     KIND_BYTES,
@@ -30,7 +30,7 @@ enum kind {
 
 static const struct key {
     const char *name;
-    enum kind kind;
+    enum config_keys_kind kind;
     size_t offset;
     uint64_t min, max;
     bool reloads;
@@ -86,7 +86,7 @@ static const struct key {
 
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 
-static const struct key *find_key(const char *name)
+static const struct key *config_keys_find(const char *name)
 {
     for (size_t i = 0; i < N_KEYS; i++)
         if (strcmp(keys[i].name, name) == 0)
@@ -97,7 +97,7 @@ static const struct key *find_key(const char *name)
 /* ---- values ---- */
 
 /* Texts live as long as the configuration. */
-static int set_text(struct config *c, const struct key *k, const char *value, struct errmsg *e)
+static int config_keys_set_text(struct config *c, const struct key *k, const char *value, struct errmsg *e)
 {
     const char **at = (const char **) ((char *) c + k->offset);
     char **owned, *copy;
@@ -120,7 +120,7 @@ static int set_text(struct config *c, const struct key *k, const char *value, st
     return 0;
 }
 
-static int set_number(struct config *c, const struct key *k, const char *value, struct errmsg *e)
+static int config_keys_set_number(struct config *c, const struct key *k, const char *value, struct errmsg *e)
 {
     char *at = (char *) c + k->offset;
     uint64_t v;
@@ -140,7 +140,7 @@ static int set_number(struct config *c, const struct key *k, const char *value, 
     return 0;
 }
 
-static int set_mode(struct config *c, const struct key *k, const char *value, struct errmsg *e)
+static int config_keys_set_mode(struct config *c, const struct key *k, const char *value, struct errmsg *e)
 {
     char *end;
     unsigned long v = strtoul(value, &end, 8);
@@ -151,7 +151,7 @@ static int set_mode(struct config *c, const struct key *k, const char *value, st
     return 0;
 }
 
-static int set_bool(struct config *c, const struct key *k, const char *value, struct errmsg *e)
+static int config_keys_set_bool(struct config *c, const struct key *k, const char *value, struct errmsg *e)
 {
     bool yes = strcmp(value, "yes") == 0;
 
@@ -163,16 +163,16 @@ static int set_bool(struct config *c, const struct key *k, const char *value, st
 
 int config_set(struct config *c, const char *name, const char *value, struct errmsg *e)
 {
-    const struct key *k = find_key(name);
+    const struct key *k = config_keys_find(name);
 
     if (!k)
         return fail(e, -ENOENT, "there is no setting \"%.60s\"; kvcobrad.conf(5) has them all", name);
     switch (k->kind) {
     case KIND_PATH:
     case KIND_TEXT:
-        return set_text(c, k, value, e);
+        return config_keys_set_text(c, k, value, e);
     case KIND_MODE:
-        return set_mode(c, k, value, e);
+        return config_keys_set_mode(c, k, value, e);
     case KIND_BACKEND:
         if (ev_backend_from_name(value, &c->backend) < 0)
             return fail(e, -EINVAL, "%s: \"%s\" is none of auto, io_uring, epoll", name, value);
@@ -182,14 +182,14 @@ int config_set(struct config *c, const char *name, const char *value, struct err
             return fail(e, -EINVAL, "%s: \"%s\" is none of auto, yes, no", name, value);
         return 0;
     case KIND_BOOL:
-        return set_bool(c, k, value, e);
+        return config_keys_set_bool(c, k, value, e);
     case KIND_BYTES:
     case KIND_U64:
     case KIND_U32:
     case KIND_INT:
         break;
     }
-    return set_number(c, k, value, e);
+    return config_keys_set_number(c, k, value, e);
 }
 
 void config_deinit(struct config *c)
@@ -211,10 +211,10 @@ struct reading {
 };
 
 /* inih's convention: 0 is failure; it goes on, the first one counts. */
-static int on_line(void *user, const char *section, const char *name, const char *value)
+static int config_keys_on_line(void *user, const char *section, const char *name, const char *value)
 {
     struct reading *f = user;
-    const struct key *k = find_key(name);
+    const struct key *k = config_keys_find(name);
 
     if (f->r < 0)
         return 0;
@@ -237,7 +237,7 @@ int config_load(struct config *c, const char *path, struct errmsg *e)
     int line;
 
     errno = 0;
-    line = ini_parse(path, on_line, &f);
+    line = ini_parse(path, config_keys_on_line, &f);
     if (line < 0)
         return fail(e, errno ? -errno : -EIO, "cannot read %s: %s", path, strerror(errno ? errno : EIO));
     if (line > 0)
@@ -248,7 +248,7 @@ int config_load(struct config *c, const char *path, struct errmsg *e)
 
 /* ---- reload ---- */
 
-static size_t value_bytes(const struct key *k)
+static size_t config_keys_value_bytes(const struct key *k)
 {
     switch (k->kind) {
     case KIND_BYTES:
@@ -271,13 +271,13 @@ static size_t value_bytes(const struct key *k)
     return sizeof(uint32_t);
 }
 
-static bool differs(const struct config *a, const struct config *b, const struct key *k)
+static bool config_keys_differs(const struct config *a, const struct config *b, const struct key *k)
 {
     const char *pa = (const char *) a + k->offset, *pb = (const char *) b + k->offset;
     const char *ta, *tb;
 
     if (k->kind != KIND_PATH && k->kind != KIND_TEXT)
-        return memcmp(pa, pb, value_bytes(k)) != 0;
+        return memcmp(pa, pb, config_keys_value_bytes(k)) != 0;
     ta = *(const char *const *) pa;
     tb = *(const char *const *) pb;
     return ta && tb ? strcmp(ta, tb) != 0 : ta != tb;
@@ -288,10 +288,10 @@ void config_reload(struct config *c, const struct config *fresh)
     for (size_t i = 0; i < N_KEYS; i++) {
         const struct key *k = &keys[i];
 
-        if (!differs(c, fresh, k))
+        if (!config_keys_differs(c, fresh, k))
             continue;
         if (k->reloads)
-            memcpy((char *) c + k->offset, (const char *) fresh + k->offset, value_bytes(k));
+            memcpy((char *) c + k->offset, (const char *) fresh + k->offset, config_keys_value_bytes(k));
         log_event(k->reloads ? LOG_INFO : LOG_WARNING,
                   k->reloads ? "setting-changed" : "setting-needs-restart", "key=%s", k->name);
     }

@@ -11,13 +11,13 @@
 
 enum { PREFIX_CHARS = 4, DIGITS = 32 };
 
-static bool is_hex(char c)
+static bool gpu_uuid_is_hex(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
 /* [n_bytes] of @text, need not end there. */
-static int read_part(const char *text, size_t n_bytes, char ret[static GPU_UUID_BYTES])
+static int gpu_uuid_read_part(const char *text, size_t n_bytes, char ret[static GPU_UUID_BYTES])
 {
     char digits[DIGITS];
     size_t n = 0;
@@ -28,7 +28,7 @@ static int read_part(const char *text, size_t n_bytes, char ret[static GPU_UUID_
     for (size_t i = PREFIX_CHARS; i < n_bytes; i++) {
         if (text[i] == '-')
             continue;
-        if (!is_hex(text[i]) || n == DIGITS)
+        if (!gpu_uuid_is_hex(text[i]) || n == DIGITS)
             return -EINVAL;
         digits[n++] = text[i] >= 'A' && text[i] <= 'F' ? (char) (text[i] - 'A' + 'a') : text[i];
     }
@@ -41,7 +41,7 @@ static int read_part(const char *text, size_t n_bytes, char ret[static GPU_UUID_
 
 int gpu_uuid_read(const char *text, char ret[static GPU_UUID_BYTES])
 {
-    return read_part(text, strlen(text), ret);
+    return gpu_uuid_read_part(text, strlen(text), ret);
 }
 
 bool gpu_uuid_equal(const char *a, const char *b)
@@ -70,7 +70,7 @@ int gpu_uuid_list(const char *text, uint32_t n_max, char (*ret)[GPU_UUID_BYTES],
 
         if (n == n_max)
             return fail(e, -EINVAL, "more than %" PRIu32 " GPUs", n_max);
-        if (read_part(text, bytes, ret[n]) < 0)
+        if (gpu_uuid_read_part(text, bytes, ret[n]) < 0)
             return fail(e, -EINVAL,
                         "\"%.*s\" is not the UUID of a GPU (nvidia-smi -L shows them), nor \"" GPU_UUID_FIRST
                         "\" alone",

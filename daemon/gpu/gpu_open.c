@@ -17,7 +17,7 @@ enum {
     PASSING_MS = 4000, /* pauses up to here: clients wait for as long as that */
 };
 
-__attribute__((format(printf, 2, 3))) static void unavailable(struct device *d, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void gpu_open_unavailable(struct device *d, const char *fmt, ...)
 {
     va_list ap;
 
@@ -36,36 +36,36 @@ __attribute__((format(printf, 2, 3))) static void unavailable(struct device *d, 
 
 /* The mover ended, of whatever: a new one may open the device. One that ends each time is a device that
  * cannot be had. */
-static void mover_ended(struct device *d, const char *why)
+static void gpu_open_mover_ended(struct device *d, const char *why)
 {
     bool is_passing = d->pause_ms <= PASSING_MS;
 
-    unavailable(d, "%.300s", why);
+    gpu_open_unavailable(d, "%.300s", why);
     d->is_passing = is_passing;
 }
 
 /* What the configuration wants of a GPU that it cannot have. Return: whether it can. */
-static bool fits(struct device *d, const Kvcobra__MoverOpened *m)
+static bool gpu_open_fits(struct device *d, const Kvcobra__MoverOpened *m)
 {
     if (m->granularity == 0 || d->extent_bytes % m->granularity != 0)
-        unavailable(d,
-                    "extents of %" PRIu64 " bytes are no multiple of the %" PRIu64
-                    " bytes that %.60s shares memory in: "
-                    "change --gpu-extent-bytes",
-                    d->extent_bytes, m->granularity, m->name);
+        gpu_open_unavailable(d,
+                             "extents of %" PRIu64 " bytes are no multiple of the %" PRIu64
+                             " bytes that %.60s shares memory in: "
+                             "change --gpu-extent-bytes",
+                             d->extent_bytes, m->granularity, m->name);
     else if (d->store.pool.pool_bytes > m->bytes)
-        unavailable(d,
-                    "a pool of %" PRIu64 " bytes does not fit the %" PRIu64
-                    " bytes of %.60s: lower --gpu-pool-bytes",
-                    d->store.pool.pool_bytes, m->bytes, m->name);
+        gpu_open_unavailable(d,
+                             "a pool of %" PRIu64 " bytes does not fit the %" PRIu64
+                             " bytes of %.60s: lower --gpu-pool-bytes",
+                             d->store.pool.pool_bytes, m->bytes, m->name);
     else
         return true;
     return false;
 }
 
-static void begin(struct device *d);
+static void gpu_open_begin(struct device *d);
 
-static void on_opened(void *ctx, struct mover_reply *reply)
+static void gpu_open_on_opened(void *ctx, struct mover_reply *reply)
 {
     struct device *d = ctx;
     const Kvcobra__MoverOpened *m;
@@ -73,24 +73,24 @@ static void on_opened(void *ctx, struct mover_reply *reply)
     if (reply->err == -ECANCELED)
         return;
     if (reply->err == -ECONNRESET) {
-        mover_ended(d, reply->message);
+        gpu_open_mover_ended(d, reply->message);
         return;
     }
     if (reply->err < 0) {
-        unavailable(d, "%.300s", reply->message);
+        gpu_open_unavailable(d, "%.300s", reply->message);
         return;
     }
     m = reply->body->open;
-    if (!fits(d, m))
+    if (!gpu_open_fits(d, m))
         return;
     if (d->uuid[0] == '\0' &&
         gpu_uuid_read(m->uuid, d->uuid) == 0) { /* "first" means this one from now on, to every mover */
         keep_write_places(d->server);
-        begin(d);
+        gpu_open_begin(d);
         return;
     }
     if (!gpu_uuid_equal(d->uuid, m->uuid)) {
-        unavailable(d, "kvcobra-mover opened %.60s in its place", m->uuid);
+        gpu_open_unavailable(d, "kvcobra-mover opened %.60s in its place", m->uuid);
         return;
     }
     (void) snprintf(d->product, sizeof(d->product), "%s", m->name);
@@ -107,7 +107,7 @@ static void on_opened(void *ctx, struct mover_reply *reply)
                                    : "unlisted");
 }
 
-static void begin(struct device *d)
+static void gpu_open_begin(struct device *d)
 {
     Kvcobra__MoverOpen open = KVCOBRA__MOVER_OPEN__INIT;
     Kvcobra__MoverRequest request = KVCOBRA__MOVER_REQUEST__INIT;
@@ -119,24 +119,25 @@ static void begin(struct device *d)
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_OPEN;
     request.open = &open;
     d->state = DEVICE_OPENING;
-    r = mover_ask(d->server->mover, &request, NULL, 0, OPEN_MS, on_opened, d);
+    r = mover_ask(d->server->mover, &request, NULL, 0, OPEN_MS, gpu_open_on_opened, d);
     if (r == -EAGAIN)
-        mover_ended(d, "kvcobra-mover ended or could not be started, and is tried again in a moment");
+        gpu_open_mover_ended(d,
+                             "kvcobra-mover ended or could not be started, and is tried again in a moment");
     else if (r < 0)
-        unavailable(d, "cannot start %s, which uses the GPUs' driver: %s", d->server->config->mover_path,
-                    strerror(-r));
+        gpu_open_unavailable(d, "cannot start %s, which uses the GPUs' driver: %s",
+                             d->server->config->mover_path, strerror(-r));
 }
 
 void gpu_open_all(struct server *s)
 {
     for (uint32_t i = 1; i < s->devices.n; i++)
-        begin(&s->devices.list[i]);
+        gpu_open_begin(&s->devices.list[i]);
 }
 
 int gpu_check(struct device *d, struct errmsg *e)
 {
     if (d->state == DEVICE_UNAVAILABLE && ev_now_ms(d->server->ev) >= d->retry_ms)
-        begin(d);
+        gpu_open_begin(d);
     if (d->state == DEVICE_OPENING)
         return fail(e, -EAGAIN, "%s is being opened: come again", d->name);
     if (d->state == DEVICE_UNAVAILABLE)

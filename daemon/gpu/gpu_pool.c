@@ -14,13 +14,13 @@
 #include "daemon/server.h"
 #include "daemon/session/session.h"
 
-static uint64_t now_of(const struct gpu_pool *g)
+static uint64_t gpu_pool_now_of(const struct gpu_pool *g)
 {
     return ev_now_ms(g->device->server->ev);
 }
 
 /* Extents that the pool may still add. */
-static uint32_t room_of(const struct gpu_pool *g)
+static uint32_t gpu_pool_room_of(const struct gpu_pool *g)
 {
     const struct pool *p = &g->device->store.pool;
 
@@ -29,7 +29,7 @@ static uint32_t room_of(const struct gpu_pool *g)
 
 /* ---- extents ---- */
 
-static void on_created(void *ctx, struct mover_reply *reply)
+static void gpu_pool_on_created(void *ctx, struct mover_reply *reply)
 {
     struct gpu_pool *g = ctx;
     const char *why =
@@ -39,13 +39,13 @@ static void on_created(void *ctx, struct mover_reply *reply)
         spares_made(&g->spares, take_fd(&reply->fd));
         return;
     }
-    spares_failed(&g->spares, reply->err < 0 ? reply->err : -EMFILE, why, now_of(g));
+    spares_failed(&g->spares, reply->err < 0 ? reply->err : -EMFILE, why, gpu_pool_now_of(g));
     if (reply->err != -ECANCELED && log_is_due(g->spares.n_failed))
         log_event(LOG_WARNING, "extent-not-made", "device=%s failed=%" PRIu64 " message=\"%s\", trying again",
                   g->device->name, g->spares.n_failed, why);
 }
 
-static int begin_spare(void *ctx, struct errmsg *e)
+static int gpu_pool_begin_spare(void *ctx, struct errmsg *e)
 {
     struct gpu_pool *g = ctx;
     struct device *d = g->device;
@@ -59,22 +59,22 @@ static int begin_spare(void *ctx, struct errmsg *e)
     create.bytes = d->store.pool.extent_bytes;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CREATE;
     request.create = &create;
-    r = mover_ask(d->server->mover, &request, NULL, 0, GPU_CREATE_MS, on_created, g);
+    r = mover_ask(d->server->mover, &request, NULL, 0, GPU_CREATE_MS, gpu_pool_on_created, g);
     return r < 0 ? fail(e, r, "kvcobra-mover cannot be asked now: %s", strerror(-r)) : 0;
 }
 
-static int take_spare(void *ctx, int *ret_fd, struct errmsg *e)
+static int gpu_pool_take_spare(void *ctx, int *ret_fd, struct errmsg *e)
 {
     struct gpu_pool *g = ctx;
 
-    return spares_take(&g->spares, room_of(g), now_of(g), ret_fd, e);
+    return spares_take(&g->spares, gpu_pool_room_of(g), gpu_pool_now_of(g), ret_fd, e);
 }
 
 /* ---- dead processes ---- */
 
 /* Holds are found by their cells in the journal, whoever keeps them now. Rare, so the whole list is walked.
  */
-static void retire_held(struct server *s, struct store *st, uint32_t session)
+static void gpu_pool_retire_held(struct server *s, struct store *st, uint32_t session)
 {
     for (uint64_t i = 0; i < s->journal.head->n_holds; i++) {
         const struct hold_cell *c = &s->journal.holds[i];
@@ -93,10 +93,10 @@ void gpu_pool_retire_session(struct gpu_pool *g, uint32_t session, const char *w
               "new pages\"",
               g->device->name, session, why);
     store_retire_reserved(st, session);
-    retire_held(g->device->server, st, session);
+    gpu_pool_retire_held(g->device->server, st, session);
 }
 
-static void on_release(void *ctx, uint32_t number)
+static void gpu_pool_on_release(void *ctx, uint32_t number)
 {
     struct gpu_pool *g = ctx;
     struct session *x = g->device->server->sessions[number];
@@ -107,7 +107,7 @@ static void on_release(void *ctx, uint32_t number)
     (void) session_free(x);
 }
 
-static void on_retire(void *ctx, uint32_t number, const char *why)
+static void gpu_pool_on_retire(void *ctx, uint32_t number, const char *why)
 {
     struct gpu_pool *g = ctx;
 
@@ -116,7 +116,7 @@ static void on_retire(void *ctx, uint32_t number, const char *why)
     store_tick(&g->device->store);
 }
 
-static void on_listed(void *ctx, struct mover_reply *reply)
+static void gpu_pool_on_listed(void *ctx, struct mover_reply *reply)
 {
     struct gpu_pool *g = ctx;
 
@@ -126,10 +126,10 @@ static void on_listed(void *ctx, struct mover_reply *reply)
         quarantine_unanswered(&g->quarantine);
     else
         quarantine_listed(&g->quarantine, reply->body->processes->pids, reply->body->processes->n_pids,
-                          now_of(g));
+                          gpu_pool_now_of(g));
 }
 
-static void ask_for_list(struct gpu_pool *g)
+static void gpu_pool_ask_for_list(struct gpu_pool *g)
 {
     struct device *d = g->device;
     Kvcobra__MoverProcesses processes = KVCOBRA__MOVER_PROCESSES__INIT;
@@ -140,22 +140,22 @@ static void ask_for_list(struct gpu_pool *g)
     processes.device = d->number;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_PROCESSES;
     request.processes = &processes;
-    if (mover_ask(d->server->mover, &request, NULL, 0, GPU_LIST_MS, on_listed, g) == 0)
+    if (mover_ask(d->server->mover, &request, NULL, 0, GPU_LIST_MS, gpu_pool_on_listed, g) == 0)
         quarantine_asked(&g->quarantine);
 }
 
 void gpu_pool_process_gone(struct gpu_pool *g, uint32_t session, pid_t pid)
 {
-    quarantine_add(&g->quarantine, session, pid, now_of(g));
-    ask_for_list(g);
+    quarantine_add(&g->quarantine, session, pid, gpu_pool_now_of(g));
+    gpu_pool_ask_for_list(g);
 }
 
 void gpu_pool_note_orphans(struct gpu_pool *g)
 {
-    g->orphans_until_ms = now_of(g) + g->reuse_ms + 1;
+    g->orphans_until_ms = gpu_pool_now_of(g) + g->reuse_ms + 1;
 }
 
-static void free_orphans(struct gpu_pool *g, uint64_t now_ms)
+static void gpu_pool_free_orphans(struct gpu_pool *g, uint64_t now_ms)
 {
     if (g->orphans_until_ms == 0 || now_ms < g->orphans_until_ms)
         return;
@@ -169,8 +169,8 @@ int gpu_pool_new(struct device *d, uint32_t n_spares, uint64_t reuse_ms, struct 
                  struct errmsg *e)
 {
     _cleanup_(freep) struct gpu_pool *g = calloc(1, sizeof(*g));
-    struct quarantine_owner owner = {on_release, on_retire, g};
-    struct spares_maker maker = {begin_spare, g};
+    struct quarantine_owner owner = {gpu_pool_on_release, gpu_pool_on_retire, g};
+    struct spares_maker maker = {gpu_pool_begin_spare, g};
     int r;
 
     if (!g)
@@ -180,7 +180,7 @@ int gpu_pool_new(struct device *d, uint32_t n_spares, uint64_t reuse_ms, struct 
         return r;
     g->device = d;
     g->reuse_ms = reuse_ms;
-    g->source = (struct pool_source){take_spare, g};
+    g->source = (struct pool_source){gpu_pool_take_spare, g};
     spares_init(&g->spares, &maker, n_spares);
     d->store.pool.source = &g->source;
     *ret = take_ptr(g);
@@ -201,10 +201,10 @@ struct gpu_pool *gpu_pool_free(struct gpu_pool *g)
 void gpu_pool_tick(struct gpu_pool *g, uint64_t now_ms)
 {
     if (g->device->state == DEVICE_READY)
-        spares_tick(&g->spares, room_of(g), now_ms);
-    ask_for_list(g);
+        spares_tick(&g->spares, gpu_pool_room_of(g), now_ms);
+    gpu_pool_ask_for_list(g);
     quarantine_tick(&g->quarantine, now_ms);
-    free_orphans(g, now_ms);
+    gpu_pool_free_orphans(g, now_ms);
     store_tick(&g->device->store);
 }
 

@@ -23,8 +23,8 @@
 
 enum { DEVICES_MAX = 16 /* whose OPEN is remembered */, REOPEN_MS = 1000 };
 
-struct request {
-    struct request *next;
+struct mover_request {
+    struct mover_request *next;
     uint64_t id, timeout_ms;
     Kvcobra__MoverRequest__BodyCase kind;
     uint32_t device;
@@ -53,7 +53,7 @@ struct mover {
     struct ev_source *death;  /* NULL: none that lives */
     struct ev_source *alarm;
     int timer;
-    struct request *queue, **queue_end; /* the head is with the mover when `asked` */
+    struct mover_request *queue, **queue_end; /* the head is with the mover when `asked` */
     size_t n_queue;
     bool asked;
     struct open_request opens[DEVICES_MAX];
@@ -64,7 +64,7 @@ struct mover {
 
 /* ---- requests ---- */
 
-static struct request *request_free(struct request *q)
+static struct mover_request *mover_drop_request(struct mover_request *q)
 {
     for (size_t i = 0; q && i < q->n_fds; i++)
         (void) close(q->fds[i]);
@@ -72,21 +72,21 @@ static struct request *request_free(struct request *q)
     return NULL;
 }
 
-static void request_freep(struct request **q)
+static void mover_request_freep(struct mover_request **q)
 {
-    *q = request_free(*q);
+    *q = mover_drop_request(*q);
 }
 
-static void append(struct mover *m, struct request *q)
+static void mover_append(struct mover *m, struct mover_request *q)
 {
     *m->queue_end = q;
     m->queue_end = &q->next;
     m->n_queue++;
 }
 
-static struct request *take_head(struct mover *m)
+static struct mover_request *mover_take_head(struct mover *m)
 {
-    struct request *q = m->queue;
+    struct mover_request *q = m->queue;
 
     m->queue = q->next;
     if (!m->queue)
@@ -95,7 +95,7 @@ static struct request *take_head(struct mover *m)
     return q;
 }
 
-static void answer(struct request *q, struct mover_reply *reply)
+static void mover_answer(struct mover_request *q, struct mover_reply *reply)
 {
     if (q->done)
         q->done(q->ctx, reply);
@@ -103,17 +103,17 @@ static void answer(struct request *q, struct mover_reply *reply)
         (void) close(reply->fd);
 }
 
-static void answer_all(struct mover *m, int err, const char *message)
+static void mover_answer_all(struct mover *m, int err, const char *message)
 {
     while (m->queue) { /* it ends: what callbacks ask for is refused while there is no mover */
-        _cleanup_(request_freep) struct request *q = take_head(m);
+        _cleanup_(mover_request_freep) struct mover_request *q = mover_take_head(m);
         struct mover_reply reply = {.err = err, .message = message, .fd = -1};
 
-        answer(q, &reply);
+        mover_answer(q, &reply);
     }
 }
 
-static void set_timer(struct mover *m, uint64_t ms)
+static void mover_set_timer(struct mover *m, uint64_t ms)
 {
     struct itimerspec t = {
         .it_value = {.tv_sec = (time_t) (ms / 1000), .tv_nsec = (long) (ms % 1000) * 1000000}};
@@ -122,9 +122,9 @@ static void set_timer(struct mover *m, uint64_t ms)
 }
 
 /* Sends the head if the mover has nothing to do. */
-static void send_next(struct mover *m)
+static void mover_send_next(struct mover *m)
 {
-    struct request *q = m->queue;
+    struct mover_request *q = m->queue;
     size_t n_fds;
 
     if (m->asked || !q || !m->stream)
@@ -132,15 +132,16 @@ static void send_next(struct mover *m)
     n_fds = q->n_fds;
     q->n_fds = 0; /* the stream's, also on failure */
     m->asked = true;
-    set_timer(m, q->timeout_ms > 0 ? q->timeout_ms : 1);
+    mover_set_timer(m, q->timeout_ms > 0 ? q->timeout_ms : 1);
     if (ev_stream_send(m->stream, q->packet, q->bytes, q->fds, n_fds) < 0)
-        set_timer(m, 1); /* nobody will answer; not now, since who asked has not heard yet that he did */
+        mover_set_timer(m,
+                        1); /* nobody will answer; not now, since who asked has not heard yet that he did */
 }
 
 /* ---- the end of it ---- */
 
 /* The wait counts from when nothing of it is left. */
-static void note_gone(struct mover *m)
+static void mover_note_gone(struct mover *m)
 {
     uint64_t now = ev_now_ms(m->ev), wait = MOVER_WAIT_FIRST_MS;
 
@@ -154,22 +155,22 @@ static void note_gone(struct mover *m)
     m->may_start_ms = now + (wait < MOVER_WAIT_LONGEST_MS ? wait : MOVER_WAIT_LONGEST_MS);
 }
 
-static void end_conversation(struct mover *m, const char *why)
+static void mover_end_conversation(struct mover *m, const char *why)
 {
     struct errmsg e;
 
     m->stream = ev_source_free(m->stream);
     m->asked = false;
-    set_timer(m, 0);
+    mover_set_timer(m, 0);
     mover_process_kill(&m->process);
-    note_gone(m);
+    mover_note_gone(m);
     (void) fail(&e, 0, "the GPU's mover ended: %s; ask again", why);
-    answer_all(m, -ECONNRESET, e.text);
+    mover_answer_all(m, -ECONNRESET, e.text);
 }
 
 /* ---- answers ---- */
 
-static struct open_request *find_open(struct mover *m, uint32_t device)
+static struct open_request *mover_find_open(struct mover *m, uint32_t device)
 {
     for (size_t i = 0; i < m->n_opens; i++)
         if (m->opens[i].device == device)
@@ -178,9 +179,9 @@ static struct open_request *find_open(struct mover *m, uint32_t device)
 }
 
 /* A new mover is told so before it is asked for anything. */
-static void remember_open(struct mover *m, const struct request *q)
+static void mover_remember_open(struct mover *m, const struct mover_request *q)
 {
-    struct open_request *o = find_open(m, q->device);
+    struct open_request *o = mover_find_open(m, q->device);
     uint8_t *packet;
 
     if (!o && m->n_opens == DEVICES_MAX)
@@ -203,9 +204,9 @@ static void remember_open(struct mover *m, const struct request *q)
 }
 
 /* One that was open before, and is not now: it is tried again with the next request that is about it. */
-static void note_lost(struct mover *m, const struct request *q, const char *why)
+static void mover_note_lost(struct mover *m, const struct mover_request *q, const char *why)
 {
-    struct open_request *o = find_open(m, q->device);
+    struct open_request *o = mover_find_open(m, q->device);
 
     log_event(LOG_WARNING, "mover-open", "device=%" PRIu32 " message=\"%s\"", q->device, why);
     if (!o)
@@ -215,7 +216,8 @@ static void note_lost(struct mover *m, const struct request *q, const char *why)
 }
 
 /* Whether it is what the head asked for. */
-static bool fits(const struct request *q, const Kvcobra__MoverReply *reply, const struct wire_packet *p)
+static bool mover_fits(const struct mover_request *q, const Kvcobra__MoverReply *reply,
+                       const struct wire_packet *p)
 {
     bool brings_fd = reply->err == 0 && q->kind == KVCOBRA__MOVER_REQUEST__BODY_CREATE;
 
@@ -223,56 +225,56 @@ static bool fits(const struct request *q, const Kvcobra__MoverReply *reply, cons
            (reply->err < 0 || (int) reply->body_case == (int) q->kind);
 }
 
-static void on_packet(void *ctx, const void *data, struct wire_packet *p)
+static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
 {
     struct mover *m = ctx;
     Kvcobra__MoverReply *body = NULL;
     int r = mover_reply_unpack(data, p->bytes, &body);
 
-    if (r < 0 || !m->asked || !fits(m->queue, body, p)) {
+    if (r < 0 || !m->asked || !mover_fits(m->queue, body, p)) {
         mover_reply_free(body);
         wire_packet_close_fds(p);
-        end_conversation(m, "it answered what was not asked");
+        mover_end_conversation(m, "it answered what was not asked");
         return;
     }
     {
-        _cleanup_(request_freep) struct request *q = take_head(m);
+        _cleanup_(mover_request_freep) struct mover_request *q = mover_take_head(m);
         struct mover_reply reply = {.err = body->err,
                                     .message = body->message,
                                     .fd = p->n_fds > 0 ? p->fds[0] : -1,
                                     .body = body->err == 0 ? body : NULL};
 
         m->asked = false;
-        set_timer(m, 0);
+        mover_set_timer(m, 0);
         if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && body->err == 0)
-            remember_open(m, q);
+            mover_remember_open(m, q);
         else if (q->repeats)
-            note_lost(m, q, body->message);
-        answer(q, &reply);
+            mover_note_lost(m, q, body->message);
+        mover_answer(q, &reply);
     }
     mover_reply_free(body);
-    send_next(m);
+    mover_send_next(m);
 }
 
 /* ---- what happens to it ---- */
 
-static void on_end(void *ctx, int err)
+static void mover_on_end(void *ctx, int err)
 {
-    end_conversation(ctx,
-                     err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err) : "the log says how");
+    mover_end_conversation(ctx, err < 0 && err != -EPIPE && err != -ECONNRESET ? strerror(-err)
+                                                                               : "the log says how");
 }
 
 /* What it sent before it died may still be unread: the stream ends by itself. */
-static void on_death(void *ctx)
+static void mover_on_death(void *ctx)
 {
     struct mover *m = ctx;
 
     m->death = ev_source_free(m->death); /* before its descriptor goes */
     mover_process_end(&m->process);
-    note_gone(m);
+    mover_note_gone(m);
 }
 
-static void on_alarm(void *ctx)
+static void mover_on_alarm(void *ctx)
 {
     struct mover *m = ctx;
     uint64_t n_times;
@@ -282,16 +284,16 @@ static void on_alarm(void *ctx)
     log_event(LOG_ERR, "mover-slow",
               "pid=%ld timeout_ms=%" PRIu64 " message=\"it did not answer: killing it\"",
               (long) m->process.pid, m->queue->timeout_ms);
-    end_conversation(m, "it did not answer in time");
+    mover_end_conversation(m, "it did not answer in time");
 }
 
-static const struct ev_stream_callbacks callbacks = {.on_packet = on_packet, .on_end = on_end};
+static const struct ev_stream_callbacks callbacks = {.on_packet = mover_on_packet, .on_end = mover_on_end};
 
 /* ---- its start ---- */
 
-static int new_request(const uint8_t *packet, size_t bytes, struct request **ret)
+static int mover_new_request(const uint8_t *packet, size_t bytes, struct mover_request **ret)
 {
-    struct request *q = calloc(1, sizeof(*q) + bytes);
+    struct mover_request *q = calloc(1, sizeof(*q) + bytes);
 
     if (!q)
         return -ENOMEM;
@@ -301,16 +303,16 @@ static int new_request(const uint8_t *packet, size_t bytes, struct request **ret
     return 0;
 }
 
-static int queue_open(struct mover *m, const struct open_request *o)
+static int mover_queue_open(struct mover *m, const struct open_request *o)
 {
     Kvcobra__MoverRequest *request = NULL;
-    struct request *q = NULL;
-    int r = new_request(o->packet, o->bytes, &q);
+    struct mover_request *q = NULL;
+    int r = mover_new_request(o->packet, o->bytes, &q);
 
     if (r == 0)
         r = mover_request_unpack(o->packet, o->bytes, &request);
     if (r < 0) {
-        (void) request_free(q);
+        (void) mover_drop_request(q);
         return r;
     }
     q->kind = KVCOBRA__MOVER_REQUEST__BODY_OPEN;
@@ -319,23 +321,23 @@ static int queue_open(struct mover *m, const struct open_request *o)
     q->timeout_ms = o->timeout_ms;
     q->repeats = true;
     mover_request_free(request);
-    append(m, q);
+    mover_append(m, q);
     return 0;
 }
 
 /* What was open is to be open before anything that needs it. */
-static int queue_opens(struct mover *m)
+static int mover_queue_opens(struct mover *m)
 {
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < m->n_opens; i++) {
         m->opens[i].is_lost = false;
-        r = queue_open(m, &m->opens[i]);
+        r = mover_queue_open(m, &m->opens[i]);
     }
     return r;
 }
 
-static int start(struct mover *m)
+static int mover_start(struct mover *m)
 {
     int socket = -1, r;
 
@@ -347,20 +349,20 @@ static int start(struct mover *m)
     r = mover_process_start(m->path, &m->process, &socket);
     if (r == 0) {
         m->n_starts++;
-        r = ev_watch(m->ev, m->process.pidfd, on_death, m, &m->death);
+        r = ev_watch(m->ev, m->process.pidfd, mover_on_death, m, &m->death);
     }
     if (r == 0)
         r = ev_stream_new(m->ev, socket, &callbacks, m, &m->stream);
     else if (socket >= 0)
         (void) close(socket);
     if (r == 0)
-        r = queue_opens(m);
+        r = mover_queue_opens(m);
     if (r < 0) {
         m->stream = ev_source_free(m->stream);
         m->death = ev_source_free(m->death);
         mover_process_end(&m->process);
-        answer_all(m, r, strerror(-r));
-        note_gone(m);
+        mover_answer_all(m, r, strerror(-r));
+        mover_note_gone(m);
         log_event(LOG_ERR, "mover-not-started", "path=%s message=\"%s\"", m->path, strerror(-r));
     }
     return r;
@@ -383,7 +385,7 @@ int mover_new(struct ev *ev, const char *path, struct mover **ret_mover, struct 
     m->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (m->timer < 0)
         return fail(e, -errno, "cannot make a timer for the GPU's mover: %s", strerror(errno));
-    r = ev_watch(ev, m->timer, on_alarm, m, &m->alarm);
+    r = ev_watch(ev, m->timer, mover_on_alarm, m, &m->alarm);
     if (r < 0)
         return fail(e, r, "cannot watch a timer for the GPU's mover: %s", strerror(-r));
     *ret_mover = take_ptr(m);
@@ -398,7 +400,7 @@ struct mover *mover_free(struct mover *m)
     m->stream = ev_source_free(m->stream);
     m->death = ev_source_free(m->death);
     m->alarm = ev_source_free(m->alarm);
-    answer_all(m, -ECANCELED, "the daemon is stopping");
+    mover_answer_all(m, -ECANCELED, "the daemon is stopping");
     mover_process_end(&m->process);
     closep(&m->timer);
     for (size_t i = 0; i < m->n_opens; i++)
@@ -408,7 +410,7 @@ struct mover *mover_free(struct mover *m)
     return NULL;
 }
 
-static uint32_t device_of(const Kvcobra__MoverRequest *m)
+static uint32_t mover_device_of(const Kvcobra__MoverRequest *m)
 {
     switch (m->body_case) {
     case KVCOBRA__MOVER_REQUEST__BODY_OPEN:
@@ -428,21 +430,21 @@ static uint32_t device_of(const Kvcobra__MoverRequest *m)
 }
 
 /* A device that the mover could not open once may be there again. */
-static int open_again(struct mover *m, uint32_t device)
+static int mover_open_again(struct mover *m, uint32_t device)
 {
-    struct open_request *o = find_open(m, device);
+    struct open_request *o = mover_find_open(m, device);
 
     if (!o || !o->is_lost || ev_now_ms(m->ev) < o->try_ms)
         return 0;
     o->try_ms = ev_now_ms(m->ev) + REOPEN_MS;
-    return queue_open(m, o);
+    return mover_queue_open(m, o);
 }
 
 int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, size_t n_fds,
               uint64_t timeout_ms, mover_done done, void *ctx)
 {
     static uint8_t packet[WIRE_PACKET_BYTES_MAX]; /* the event loop has one thread */
-    _cleanup_(request_freep) struct request *q = NULL;
+    _cleanup_(mover_request_freep) struct mover_request *q = NULL;
     ssize_t bytes;
     int r;
 
@@ -453,7 +455,7 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
     bytes = mover_request_pack(request, packet);
     if (bytes < 0)
         return (int) bytes;
-    r = new_request(packet, (size_t) bytes, &q);
+    r = mover_new_request(packet, (size_t) bytes, &q);
     if (r < 0)
         return r;
     q->id = m->next_id++;
@@ -461,8 +463,9 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
     q->kind = request->body_case;
     q->done = done;
     q->ctx = ctx;
-    q->device = device_of(request);
-    if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && m->n_opens == DEVICES_MAX && !find_open(m, q->device))
+    q->device = mover_device_of(request);
+    if (q->kind == KVCOBRA__MOVER_REQUEST__BODY_OPEN && m->n_opens == DEVICES_MAX &&
+        !mover_find_open(m, q->device))
         return -ENOSPC;
     for (; q->n_fds < n_fds; q->n_fds++) {
         int copy = fcntl(fds[q->n_fds], F_DUPFD_CLOEXEC, 3);
@@ -471,19 +474,19 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
             return -errno;
         q->fds[q->n_fds] = copy;
     }
-    r = start(m);
+    r = mover_start(m);
     if (r == 0 && q->kind != KVCOBRA__MOVER_REQUEST__BODY_OPEN)
-        r = open_again(m, q->device);
+        r = mover_open_again(m, q->device);
     if (r < 0)
         return r;
-    append(m, take_ptr(q));
-    send_next(m);
+    mover_append(m, take_ptr(q));
+    mover_send_next(m);
     return 0;
 }
 
 void mover_forget(struct mover *m, const void *ctx)
 {
-    for (struct request *q = m->queue; q; q = q->next)
+    for (struct mover_request *q = m->queue; q; q = q->next)
         if (q->ctx == ctx)
             q->done = NULL;
 }

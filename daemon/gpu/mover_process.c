@@ -19,7 +19,7 @@
 enum { END_TIMEOUT_MS = 1000 };
 
 /* Descriptors of the child. Return: 0; a positive errno, as posix_spawn() does. */
-static int plan_descriptors(posix_spawn_file_actions_t *actions, int socket)
+static int mover_process_plan_descriptors(posix_spawn_file_actions_t *actions, int socket)
 {
     int r = posix_spawn_file_actions_adddup2(actions, socket,
                                              MOVER_SOCKET_FD); /* without close-on-exec, also if it is that */
@@ -32,7 +32,7 @@ static int plan_descriptors(posix_spawn_file_actions_t *actions, int socket)
 }
 
 /* The daemon ignores SIGPIPE and blocks what it reads by signalfd; a child would inherit both. */
-static int plan_attributes(posix_spawnattr_t *attributes)
+static int mover_process_plan_attributes(posix_spawnattr_t *attributes)
 {
     sigset_t none, all;
     int r;
@@ -50,7 +50,7 @@ static int plan_attributes(posix_spawnattr_t *attributes)
     return r;
 }
 
-static int spawn(const char *path, int socket, pid_t *ret_pid)
+static int mover_process_spawn(const char *path, int socket, pid_t *ret_pid)
 {
     char name[] = "kvcobra-mover";
     char *argv[] = {name, NULL};
@@ -62,9 +62,9 @@ static int spawn(const char *path, int socket, pid_t *ret_pid)
         return -r;
     r = posix_spawnattr_init(&attributes);
     if (r == 0) {
-        r = plan_descriptors(&actions, socket);
+        r = mover_process_plan_descriptors(&actions, socket);
         if (r == 0)
-            r = plan_attributes(&attributes);
+            r = mover_process_plan_attributes(&attributes);
         if (r == 0)
             r = posix_spawn(ret_pid, path, &actions, &attributes, argv, environ);
         (void) posix_spawnattr_destroy(&attributes);
@@ -84,7 +84,7 @@ int mover_process_start(const char *path, struct mover_process *ret_process, int
         return -errno;
     ours = pair[0];
     theirs = pair[1];
-    r = spawn(path, theirs, &p.pid);
+    r = mover_process_spawn(path, theirs, &p.pid);
     if (r < 0)
         return r;
     p.pidfd = (int) syscall(SYS_pidfd_open, p.pid,
@@ -110,7 +110,7 @@ void mover_process_kill(struct mover_process *p)
 }
 
 /* Worth a warning if it was not our doing. */
-static void log_end(const struct mover_process *p, int status)
+static void mover_process_log_end(const struct mover_process *p, int status)
 {
     int level = p->killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0) ? LOG_INFO : LOG_WARNING;
 
@@ -121,7 +121,7 @@ static void log_end(const struct mover_process *p, int status)
 }
 
 /* Whether the process has ended, within @timeout_ms. */
-static bool has_ended(const struct mover_process *p, int timeout_ms)
+static bool mover_process_has_ended(const struct mover_process *p, int timeout_ms)
 {
     struct pollfd ended = {.fd = p->pidfd, .events = POLLIN};
     int n;
@@ -139,13 +139,13 @@ void mover_process_end(struct mover_process *p)
 
     if (p->pid == 0)
         return;
-    ended = has_ended(p, 0);
+    ended = mover_process_has_ended(p, 0);
     if (!ended) {
         mover_process_kill(p);
-        ended = has_ended(p, END_TIMEOUT_MS);
+        ended = mover_process_has_ended(p, END_TIMEOUT_MS);
     }
     if (ended && waitpid(p->pid, &status, 0) == p->pid) /* the pidfd may be a moment ahead of it */
-        log_end(p, status);
+        mover_process_log_end(p, status);
     else
         log_event(LOG_ERR, "mover-stuck",
                   "pid=%ld message=\"it was killed, and the driver does not let it go\"", (long) p->pid);

@@ -20,7 +20,7 @@ void spares_deinit(struct spares *s)
     *s = (struct spares){0};
 }
 
-static void note_failure(struct spares *s, int err, const char *why, uint64_t now_ms)
+static void preallocated_note_failure(struct spares *s, int err, const char *why, uint64_t now_ms)
 {
     s->err = err;
     (void) fail(&s->why, err, "%s", why && why[0] ? why : strerror(-err));
@@ -43,7 +43,7 @@ void spares_tick(struct spares *s, uint32_t room, uint64_t now_ms)
         return;
     r = s->maker.begin(s->maker.ctx, &why);
     if (r < 0)
-        note_failure(s, r, why.text, now_ms);
+        preallocated_note_failure(s, r, why.text, now_ms);
     else
         s->is_being_made = true;
 }
@@ -82,5 +82,5 @@ void spares_failed(struct spares *s, int err, const char *why, uint64_t now_ms)
 {
     assert(s->is_being_made && err < 0);
     s->is_being_made = false;
-    note_failure(s, err, why, now_ms);
+    preallocated_note_failure(s, err, why, now_ms);
 }

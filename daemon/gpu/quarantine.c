@@ -26,7 +26,7 @@ void quarantine_deinit(struct quarantine *q)
 }
 
 /* Out of the list first: the owner may look at it. The last entry takes its place. */
-static void retire(struct quarantine *q, uint32_t i, const char *why)
+static void quarantine_retire(struct quarantine *q, uint32_t i, const char *why)
 {
     uint32_t session = q->entries[i].session;
 
@@ -59,7 +59,7 @@ void quarantine_asked(struct quarantine *q)
         q->entries[i].is_asked = true;
 }
 
-static bool is_listed(const uint32_t *pids, size_t n, pid_t pid)
+static bool quarantine_is_listed(const uint32_t *pids, size_t n, pid_t pid)
 {
     for (size_t i = 0; i < n; i++)
         if (pids[i] == (uint32_t) pid)
@@ -76,7 +76,7 @@ void quarantine_listed(struct quarantine *q, const uint32_t *pids, size_t n, uin
         if (!x->is_asked || x->unlisted_ms != 0)
             continue;
         x->is_asked = false;
-        if (is_listed(pids, n, x->pid))
+        if (quarantine_is_listed(pids, n, x->pid))
             x->since_ms = now_ms; /* an answer: the patience begins anew */
         else
             x->unlisted_ms = now_ms > 0 ? now_ms : 1;
@@ -94,7 +94,7 @@ void quarantine_retire_all(struct quarantine *q, const char *why)
 {
     q->is_asking = false;
     while (q->n > 0)
-        retire(q, q->n - 1, why);
+        quarantine_retire(q, q->n - 1, why);
 }
 
 void quarantine_tick(struct quarantine *q, uint64_t now_ms)
@@ -108,7 +108,7 @@ void quarantine_tick(struct quarantine *q, uint64_t now_ms)
             q->entries[i] = q->entries[--q->n];
             q->owner.release(q->owner.ctx, session);
         } else if (x->unlisted_ms == 0 && now_ms - x->since_ms >= q->patience_ms) {
-            retire(q, i, "nobody said in time whether the driver still lists the process");
+            quarantine_retire(q, i, "nobody said in time whether the driver still lists the process");
         }
     }
 }

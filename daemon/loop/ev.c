@@ -33,7 +33,7 @@ void ev_read_clock(struct ev *ev)
     ev->now_ms = (uint64_t) t.tv_sec * 1000 + (uint64_t) t.tv_nsec / 1000000;
 }
 
-static int start(struct ev *ev, const struct ev_ops *ops, struct errmsg *e)
+static int ev_start(struct ev *ev, const struct ev_ops *ops, struct errmsg *e)
 {
     ev->ops = ops;
     return ops->start(ev, e);
@@ -47,9 +47,9 @@ int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, 
     errmsg_clear(ret_why);
     if (!ev)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
-    r = backend == EV_EPOLL ? -EOPNOTSUPP : start(ev, &ev_uring_ops, backend == EV_AUTO ? ret_why : e);
+    r = backend == EV_EPOLL ? -EOPNOTSUPP : ev_start(ev, &ev_uring_ops, backend == EV_AUTO ? ret_why : e);
     if (r < 0 && backend != EV_URING)
-        r = start(ev, &ev_epoll_ops, e);
+        r = ev_start(ev, &ev_epoll_ops, e);
     if (r < 0)
         return r;
     ev_read_clock(ev);
@@ -57,7 +57,7 @@ int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, 
     return 0;
 }
 
-static int resume_paused(struct ev *ev)
+static int ev_resume_paused(struct ev *ev)
 {
     struct ev_source *list = ev->paused;
     int r = 0;
@@ -79,8 +79,8 @@ struct ev *ev_free(struct ev *ev)
 {
     if (!ev)
         return NULL;
-    (void) resume_paused(ev); /* lets go of dead ones */
-    while (ev->n_sources > 0) /* dead ones that the kernel still uses */
+    (void) ev_resume_paused(ev); /* lets go of dead ones */
+    while (ev->n_sources > 0)    /* dead ones that the kernel still uses */
         if (ev->ops->wait(ev, -1) < 0)
             break;
     ev->ops->stop(ev);
@@ -112,7 +112,7 @@ void ev_tick_every(struct ev *ev, uint64_t period_ms, ev_tick_fn on_tick, void *
     ev->tick_ctx = ctx;
 }
 
-static int64_t next_timeout(const struct ev *ev)
+static int64_t ev_next_timeout(const struct ev *ev)
 {
     int64_t timeout = ev->paused ? EV_PAUSE_MS : -1;
 
@@ -139,9 +139,9 @@ int ev_run(struct ev *ev)
         int r;
 
         ev_read_clock(ev);
-        r = ev->ops->wait(ev, next_timeout(ev));
+        r = ev->ops->wait(ev, ev_next_timeout(ev));
         if (r == 0)
-            r = resume_paused(ev);
+            r = ev_resume_paused(ev);
         if (r == 0)
             r = ev->failed;
         if (r < 0)
@@ -158,7 +158,7 @@ int ev_run(struct ev *ev)
 
 /* ---- sources ---- */
 
-static void out_free(struct ev_out *o)
+static void ev_out_free(struct ev_out *o)
 {
     for (size_t i = 0; i < o->n_fds; i++)
         (void) close(o->fds[i]);
@@ -179,7 +179,7 @@ void ev_source_drop(struct ev_source *s)
         struct ev_out *o = s->out;
 
         s->out = o->next;
-        out_free(o);
+        ev_out_free(o);
     }
     if (s->kind != EV_KIND_WATCH)
         (void) close(s->fd);
@@ -187,7 +187,7 @@ void ev_source_drop(struct ev_source *s)
     free(s);
 }
 
-static int source_new(struct ev *ev, const struct ev_source *init, struct ev_source **ret)
+static int ev_source_new(struct ev *ev, const struct ev_source *init, struct ev_source **ret)
 {
     struct ev_source *s = malloc(sizeof(*s));
     int r;
@@ -214,7 +214,7 @@ int ev_listen(struct ev *ev, int fd, ev_accept_fn on_accept, void *ctx, struct e
 {
     struct ev_source init = {.kind = EV_KIND_LISTENER, .fd = fd, .ctx = ctx, .on_accept = on_accept};
 
-    return source_new(ev, &init, ret);
+    return ev_source_new(ev, &init, ret);
 }
 
 int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, void *ctx,
@@ -222,14 +222,14 @@ int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, v
 {
     struct ev_source init = {.kind = EV_KIND_STREAM, .fd = fd, .ctx = ctx, .cb = cb};
 
-    return source_new(ev, &init, ret);
+    return ev_source_new(ev, &init, ret);
 }
 
 int ev_watch(struct ev *ev, int fd, ev_readable_fn on_readable, void *ctx, struct ev_source **ret)
 {
     struct ev_source init = {.kind = EV_KIND_WATCH, .fd = fd, .ctx = ctx, .on_readable = on_readable};
 
-    return source_new(ev, &init, ret);
+    return ev_source_new(ev, &init, ret);
 }
 
 struct ev_source *ev_source_free(struct ev_source *s)
@@ -294,7 +294,7 @@ void ev_deliver_readable(struct ev_source *s)
 
 /* ---- sending ---- */
 
-static void fill_message(struct ev_out *o)
+static void ev_fill_message(struct ev_out *o)
 {
     o->iov = (struct iovec){o->data, o->bytes};
     o->msg = (struct msghdr){.msg_iov = &o->iov, .msg_iovlen = 1};
@@ -330,7 +330,7 @@ int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const in
     memcpy(o->data, data, bytes);
     if (n_fds > 0)
         memcpy(o->fds, fds, n_fds * sizeof(int));
-    fill_message(o);
+    ev_fill_message(o);
     *s->out_end = o;
     s->out_end = &o->next;
     s->n_out++;
@@ -347,7 +347,7 @@ void ev_sent(struct ev_source *s)
     if (!s->out)
         s->out_end = &s->out;
     s->n_out--;
-    out_free(o);
+    ev_out_free(o);
 }
 
 bool ev_stream_drained(const struct ev_source *s)

@@ -45,7 +45,7 @@ static void epoll_stop(struct ev *ev)
     free(b);
 }
 
-static int set_nonblocking(int fd)
+static int ev_epoll_set_nonblocking(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
 
@@ -54,7 +54,7 @@ static int set_nonblocking(int fd)
     return 0;
 }
 
-static int control(struct ev_source *s, int op, uint32_t events)
+static int ev_epoll_control(struct ev_source *s, int op, uint32_t events)
 {
     struct epoll_backend *b = s->ev->backend;
     struct epoll_event event = {.events = events, .data.ptr = s};
@@ -64,10 +64,10 @@ static int control(struct ev_source *s, int op, uint32_t events)
 
 static int epoll_add(struct ev_source *s)
 {
-    int r = s->kind == EV_KIND_WATCH ? 0 : set_nonblocking(s->fd);
+    int r = s->kind == EV_KIND_WATCH ? 0 : ev_epoll_set_nonblocking(s->fd);
 
     if (r == 0)
-        r = control(s, EPOLL_CTL_ADD, EPOLLIN);
+        r = ev_epoll_control(s, EPOLL_CTL_ADD, EPOLLIN);
     if (r == 0) {
         s->receiving = true;
         ev_source_hold(s); /* as long as it is in the epoll set */
@@ -80,7 +80,7 @@ static void epoll_remove(struct ev_source *s)
     if (!s->receiving)
         return;
     s->receiving = false;
-    (void) control(s, EPOLL_CTL_DEL, 0);
+    (void) ev_epoll_control(s, EPOLL_CTL_DEL, 0);
     ev_source_drop(s);
 }
 
@@ -102,11 +102,11 @@ static int epoll_send(struct ev_source *s)
     }
     s->sending = s->out != NULL;
     if (s->sending != waiting)
-        return control(s, EPOLL_CTL_MOD, s->sending ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        return ev_epoll_control(s, EPOLL_CTL_MOD, s->sending ? EPOLLIN | EPOLLOUT : EPOLLIN);
     return 0;
 }
 
-static void accept_some(struct ev_source *s)
+static void ev_epoll_accept_some(struct ev_source *s)
 {
     for (int i = 0; i < ACCEPTS_PER_EVENT && !s->dead; i++) {
         int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC);
@@ -115,7 +115,8 @@ static void accept_some(struct ev_source *s)
             ev_deliver_accept(s, fd);
             continue;
         }
-        if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR && control(s, EPOLL_CTL_MOD, 0) == 0)
+        if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR &&
+            ev_epoll_control(s, EPOLL_CTL_MOD, 0) == 0)
             ev_pause_accept(s);
         return;
     }
@@ -123,10 +124,10 @@ static void accept_some(struct ev_source *s)
 
 static int epoll_resume(struct ev_source *s)
 {
-    return control(s, EPOLL_CTL_MOD, EPOLLIN);
+    return ev_epoll_control(s, EPOLL_CTL_MOD, EPOLLIN);
 }
 
-static void receive_some(struct ev_source *s)
+static void ev_epoll_receive_some(struct ev_source *s)
 {
     struct epoll_backend *b = s->ev->backend;
 
@@ -143,14 +144,14 @@ static void receive_some(struct ev_source *s)
     }
 }
 
-static void dispatch(struct ev_source *s, uint32_t events)
+static void ev_epoll_dispatch(struct ev_source *s, uint32_t events)
 {
     if (s->kind == EV_KIND_WATCH) {
         ev_deliver_readable(s);
         return;
     }
     if (s->kind == EV_KIND_LISTENER) {
-        accept_some(s);
+        ev_epoll_accept_some(s);
         return;
     }
     if (events & EPOLLOUT) {
@@ -160,7 +161,7 @@ static void dispatch(struct ev_source *s, uint32_t events)
             ev_deliver_end(s, r);
     }
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-        receive_some(s);
+        ev_epoll_receive_some(s);
 }
 
 static int epoll_wait_events(struct ev *ev, int64_t timeout_ms)
@@ -180,7 +181,7 @@ static int epoll_wait_events(struct ev *ev, int64_t timeout_ms)
         struct ev_source *s = events[i].data.ptr;
 
         if (!s->dead)
-            dispatch(s, events[i].events);
+            ev_epoll_dispatch(s, events[i].events);
         ev_source_drop(s);
     }
     return 0;

@@ -39,14 +39,14 @@ struct uring_backend {
     struct msghdr receive_msg;          /* how much control multishot receives deliver */
 };
 
-static void give_buffer(struct uring_backend *b, unsigned id)
+static void ev_uring_give_buffer(struct uring_backend *b, unsigned id)
 {
     io_uring_buf_ring_add(b->buf_ring, b->buffers + (size_t) id * BUFFER_BYTES, BUFFER_BYTES,
                           (unsigned short) id, io_uring_buf_ring_mask(BUFFERS), 0);
     io_uring_buf_ring_advance(b->buf_ring, 1);
 }
 
-static int make_buffers(struct uring_backend *b)
+static int ev_uring_make_buffers(struct uring_backend *b)
 {
     struct io_uring_buf_reg reg;
     size_t ring_bytes = BUFFERS * sizeof(struct io_uring_buf);
@@ -73,11 +73,11 @@ static int make_buffers(struct uring_backend *b)
         return r;
     io_uring_buf_ring_init(b->buf_ring);
     for (unsigned i = 0; i < BUFFERS; i++)
-        give_buffer(b, i);
+        ev_uring_give_buffer(b, i);
     return 0;
 }
 
-static void drop_buffers(struct uring_backend *b)
+static void ev_uring_drop_buffers(struct uring_backend *b)
 {
     if (b->buf_ring)
         (void) munmap(b->buf_ring, BUFFERS * sizeof(struct io_uring_buf));
@@ -86,7 +86,7 @@ static void drop_buffers(struct uring_backend *b)
 }
 
 /* Flags that newer kernels profit from, then the least that works. */
-static int init_ring(struct io_uring *ring)
+static int ev_uring_init_ring(struct io_uring *ring)
 {
     static const unsigned flags[] = {
         IORING_SETUP_CQSIZE | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
@@ -104,7 +104,7 @@ static int init_ring(struct io_uring *ring)
 }
 
 /* Whether multishot recvmsg works here, by doing it: older kernels accept the ring but not the operation. */
-static int probe(struct uring_backend *b)
+static int ev_uring_probe(struct uring_backend *b)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&b->ring);
     struct io_uring_cqe *cqe;
@@ -131,7 +131,7 @@ static int probe(struct uring_backend *b)
         if (cqe->res < 0)
             r = cqe->res;
         if (cqe->flags & IORING_CQE_F_BUFFER)
-            give_buffer(b, cqe->flags >> IORING_CQE_BUFFER_SHIFT);
+            ev_uring_give_buffer(b, cqe->flags >> IORING_CQE_BUFFER_SHIFT);
         more = cqe->flags & IORING_CQE_F_MORE;
         io_uring_cqe_seen(&b->ring, cqe);
     }
@@ -147,17 +147,17 @@ static int uring_start(struct ev *ev, struct errmsg *e)
     if (!b)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
     b->receive_msg.msg_controllen = CONTROL_BYTES;
-    r = init_ring(&b->ring);
+    r = ev_uring_init_ring(&b->ring);
     if (r < 0) {
         free(b);
         return fail(e, r, "io_uring is not available here: %s", strerror(-r));
     }
-    r = make_buffers(b);
+    r = ev_uring_make_buffers(b);
     if (r == 0)
-        r = probe(b);
+        r = ev_uring_probe(b);
     if (r < 0) {
         io_uring_queue_exit(&b->ring);
-        drop_buffers(b);
+        ev_uring_drop_buffers(b);
         free(b);
         return fail(e, r, "this kernel's io_uring lacks multishot receive: %s", strerror(-r));
     }
@@ -170,13 +170,13 @@ static void uring_stop(struct ev *ev)
     struct uring_backend *b = ev->backend;
 
     io_uring_queue_exit(&b->ring);
-    drop_buffers(b);
+    ev_uring_drop_buffers(b);
     free(b);
 }
 
 /* ---- submitting ---- */
 
-static struct io_uring_sqe *get_sqe(struct ev *ev)
+static struct io_uring_sqe *ev_uring_get_sqe(struct ev *ev)
 {
     struct uring_backend *b = ev->backend;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&b->ring);
@@ -186,21 +186,21 @@ static struct io_uring_sqe *get_sqe(struct ev *ev)
     return sqe;
 }
 
-static void tag(struct io_uring_sqe *sqe, struct ev_source *s, unsigned op)
+static void ev_uring_tag(struct io_uring_sqe *sqe, struct ev_source *s, unsigned op)
 {
     io_uring_sqe_set_data64(sqe, (uint64_t) (uintptr_t) s | op);
     ev_source_hold(s); /* until the last completion of this operation */
 }
 
-static int arm(struct ev_source *s)
+static int ev_uring_arm(struct ev_source *s)
 {
     struct uring_backend *b = s->ev->backend;
-    struct io_uring_sqe *sqe = get_sqe(s->ev);
+    struct io_uring_sqe *sqe = ev_uring_get_sqe(s->ev);
 
     if (!sqe)
         return -EBUSY;
     switch (s->kind) {
-    case EV_KIND_LISTENER: /* see accept_waiting() */
+    case EV_KIND_LISTENER: /* see ev_uring_accept_waiting() */
         io_uring_prep_poll_add(sqe, s->fd, POLLIN);
         break;
     case EV_KIND_STREAM:
@@ -212,7 +212,7 @@ static int arm(struct ev_source *s)
         io_uring_prep_poll_add(sqe, s->fd, POLLIN);
         break;
     }
-    tag(sqe, s, OP_RECEIVE);
+    ev_uring_tag(sqe, s, OP_RECEIVE);
     s->receiving = true;
     return 0;
 }
@@ -226,42 +226,42 @@ static int uring_add(struct ev_source *s)
         if (flags < 0 || fcntl(s->fd, F_SETFL, wanted) < 0)
             return -errno;
     }
-    return arm(s);
+    return ev_uring_arm(s);
 }
 
 static int uring_send(struct ev_source *s)
 {
-    struct io_uring_sqe *sqe = get_sqe(s->ev);
+    struct io_uring_sqe *sqe = ev_uring_get_sqe(s->ev);
 
     if (!sqe)
         return -EBUSY;
     io_uring_prep_sendmsg(sqe, s->fd, &s->out->msg, MSG_NOSIGNAL);
-    tag(sqe, s, OP_SEND);
+    ev_uring_tag(sqe, s, OP_SEND);
     s->sending = true;
     return 0;
 }
 
-static void cancel(struct ev_source *s, unsigned op)
+static void ev_uring_cancel(struct ev_source *s, unsigned op)
 {
-    struct io_uring_sqe *sqe = get_sqe(s->ev);
+    struct io_uring_sqe *sqe = ev_uring_get_sqe(s->ev);
 
     if (!sqe) /* then the shutdown() of the socket ends the operation */
         return;
     io_uring_prep_cancel64(sqe, (uint64_t) (uintptr_t) s | op, 0);
-    tag(sqe, s, OP_CANCEL);
+    ev_uring_tag(sqe, s, OP_CANCEL);
 }
 
 static void uring_remove(struct ev_source *s)
 {
     if (s->receiving)
-        cancel(s, OP_RECEIVE);
+        ev_uring_cancel(s, OP_RECEIVE);
     if (s->sending)
-        cancel(s, OP_SEND);
+        ev_uring_cancel(s, OP_SEND);
 }
 
 /* ---- completions ---- */
 
-static void received_packet(struct ev_source *s, const struct io_uring_cqe *cqe)
+static void ev_uring_received_packet(struct ev_source *s, const struct io_uring_cqe *cqe)
 {
     struct uring_backend *b = s->ev->backend;
     unsigned id = cqe->flags >> IORING_CQE_BUFFER_SHIFT;
@@ -282,11 +282,11 @@ static void received_packet(struct ev_source *s, const struct io_uring_cqe *cqe)
         wire_packet_close_fds(&p);
         ev_deliver_end(s, whole ? 0 : -EBADMSG);
     }
-    give_buffer(b, id);
+    ev_uring_give_buffer(b, id);
 }
 
 /* What to do with a listener or watch whose operation ended with @res. */
-static int arm_again(struct ev_source *s, int res)
+static int ev_uring_arm_again(struct ev_source *s, int res)
 {
     bool exhausted = res == -EMFILE || res == -ENFILE || res == -ENOMEM || res == -ENOBUFS;
 
@@ -296,7 +296,7 @@ static int arm_again(struct ev_source *s, int res)
     }
     if (s->kind != EV_KIND_STREAM && res < 0 && res != -ECONNABORTED && res != -EINTR && res != -EAGAIN)
         return res;
-    return arm(s);
+    return ev_uring_arm(s);
 }
 
 /*
@@ -305,7 +305,7 @@ static int arm_again(struct ev_source *s, int res)
  * and a client is left in the queue until the next one connects (seen on 6.18, 2026-11). A poll is not
  * exclusive. Return: 0, or why it stopped.
  */
-static int accept_waiting(struct ev_source *s)
+static int ev_uring_accept_waiting(struct ev_source *s)
 {
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC);
@@ -318,22 +318,22 @@ static int accept_waiting(struct ev_source *s)
 }
 
 /* Completion of OP_RECEIVE. The operation goes on by itself while F_MORE is set, else it is armed again. */
-static void receive_done(struct ev_source *s, const struct io_uring_cqe *cqe)
+static void ev_uring_receive_done(struct ev_source *s, const struct io_uring_cqe *cqe)
 {
     bool more = cqe->flags & IORING_CQE_F_MORE;
     int res = cqe->res, r;
 
     s->receiving = more;
     if (s->kind == EV_KIND_LISTENER && res >= 0)
-        res = accept_waiting(s);
+        res = ev_uring_accept_waiting(s);
     else if (s->kind == EV_KIND_WATCH && res >= 0)
         ev_deliver_readable(s);
     else if (cqe->flags & IORING_CQE_F_BUFFER)
-        received_packet(s, cqe);
+        ev_uring_received_packet(s, cqe);
     else if (s->kind == EV_KIND_STREAM && res != -ENOBUFS)
         ev_deliver_end(s, res); /* no buffer taken: 0 or an error of the socket */
     if (!more && !s->dead && !s->ended) {
-        r = arm_again(s, res);
+        r = ev_uring_arm_again(s, res);
         if (r < 0)
             ev_deliver_end(s, r);
     }
@@ -341,7 +341,7 @@ static void receive_done(struct ev_source *s, const struct io_uring_cqe *cqe)
         ev_source_drop(s);
 }
 
-static void send_done(struct ev_source *s, int res)
+static void ev_uring_send_done(struct ev_source *s, int res)
 {
     int r = res < 0 ? res : 0;
 
@@ -356,16 +356,16 @@ static void send_done(struct ev_source *s, int res)
     ev_source_drop(s);
 }
 
-static void dispatch(const struct io_uring_cqe *cqe)
+static void ev_uring_dispatch(const struct io_uring_cqe *cqe)
 {
     struct ev_source *s = (struct ev_source *) (uintptr_t) (cqe->user_data & ~(uint64_t) OP_MASK);
 
     switch (cqe->user_data & OP_MASK) {
     case OP_RECEIVE:
-        receive_done(s, cqe);
+        ev_uring_receive_done(s, cqe);
         break;
     case OP_SEND:
-        send_done(s, cqe->res);
+        ev_uring_send_done(s, cqe->res);
         break;
     default:
         ev_source_drop(s);
@@ -387,7 +387,7 @@ static int uring_wait(struct ev *ev, int64_t timeout_ms)
         struct io_uring_cqe copy = *cqe;
 
         io_uring_cqe_seen(&b->ring, cqe);
-        dispatch(&copy);
+        ev_uring_dispatch(&copy);
     }
     return 0;
 }
@@ -398,7 +398,7 @@ const struct ev_ops ev_uring_ops = {
     .stop = uring_stop,
     .add = uring_add,
     .send = uring_send,
-    .resume = arm,
+    .resume = ev_uring_arm,
     .remove = uring_remove,
     .wait = uring_wait,
 };

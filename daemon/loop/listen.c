@@ -23,7 +23,7 @@ void listen_init(struct listen_socket *l)
     *l = (struct listen_socket){.fd = -1, .lock_fd = -1};
 }
 
-static char *lock_path(const char *path)
+static char *listen_lock_path(const char *path)
 {
     char *lock;
 
@@ -32,7 +32,7 @@ static char *lock_path(const char *path)
 
 void listen_deinit(struct listen_socket *l)
 {
-    _cleanup_(freep) char *lock = l->path ? lock_path(l->path) : NULL;
+    _cleanup_(freep) char *lock = l->path ? listen_lock_path(l->path) : NULL;
 
     if (l->path)
         (void) unlink(l->path);
@@ -44,7 +44,7 @@ void listen_deinit(struct listen_socket *l)
     listen_init(l);
 }
 
-static bool is_file(int fd, const char *path)
+static bool listen_is_file(int fd, const char *path)
 {
     struct stat a, b;
 
@@ -52,9 +52,9 @@ static bool is_file(int fd, const char *path)
 }
 
 /* Locks PATH.lock; between open and lock its owner may have removed it, then the next file counts. */
-static int take_lock(const char *path, int *ret_fd, struct errmsg *e)
+static int listen_take_lock(const char *path, int *ret_fd, struct errmsg *e)
 {
-    _cleanup_(freep) char *lock = lock_path(path);
+    _cleanup_(freep) char *lock = listen_lock_path(path);
 
     if (!lock)
         return fail(e, -ENOMEM, "out of memory");
@@ -69,14 +69,14 @@ static int take_lock(const char *path, int *ret_fd, struct errmsg *e)
                             path);
             return fail(e, -errno, "cannot lock %s: %s", lock, strerror(errno));
         }
-        if (is_file(fd, lock)) {
+        if (listen_is_file(fd, lock)) {
             *ret_fd = take_fd(&fd);
             return 0;
         }
     }
 }
 
-static int remove_stale(const char *path, struct errmsg *e)
+static int listen_remove_stale(const char *path, struct errmsg *e)
 {
     struct stat st;
 
@@ -90,7 +90,7 @@ static int remove_stale(const char *path, struct errmsg *e)
 }
 
 /* Credentials come with every packet of sockets that are accepted from here. */
-static int want_credentials(int fd)
+static int listen_want_credentials(int fd)
 {
     int on = 1;
 
@@ -115,7 +115,7 @@ static int bind_and_listen(int fd, int type, const char *path, mode_t mode, stru
     if (r == 0 && listen(fd, BACKLOG) < 0)
         r = -errno;
     if (r == 0 && type == SOCK_SEQPACKET)
-        r = want_credentials(fd);
+        r = listen_want_credentials(fd);
     return r < 0 ? fail(e, r, "cannot listen at %s: %s", path, strerror(-r)) : 0;
 }
 
@@ -125,12 +125,12 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
     int r;
 
     listen_init(l);
-    r = take_lock(path, &l->lock_fd, e);
+    r = listen_take_lock(path, &l->lock_fd, e);
     if (r < 0)
         return r;
-    r = remove_stale(path, e);
+    r = listen_remove_stale(path, e);
     if (r < 0) { /* the path is not ours: only the lock is taken back */
-        _cleanup_(freep) char *lock = lock_path(path);
+        _cleanup_(freep) char *lock = listen_lock_path(path);
 
         if (lock)
             (void) unlink(lock);
@@ -149,7 +149,7 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
     return 0;
 }
 
-static int socket_option(int fd, int option, int *ret)
+static int listen_socket_option(int fd, int option, int *ret)
 {
     socklen_t bytes = sizeof(*ret);
 
@@ -161,18 +161,18 @@ int listen_adopt(struct listen_socket *l, int fd, const char *option, struct err
     int domain, type, listening, r;
 
     listen_init(l);
-    r = socket_option(fd, SO_DOMAIN, &domain);
+    r = listen_socket_option(fd, SO_DOMAIN, &domain);
     if (r == 0)
-        r = socket_option(fd, SO_TYPE, &type);
+        r = listen_socket_option(fd, SO_TYPE, &type);
     if (r == 0)
-        r = socket_option(fd, SO_ACCEPTCONN, &listening);
+        r = listen_socket_option(fd, SO_ACCEPTCONN, &listening);
     if (r < 0)
         return fail(e, -EINVAL, "%s: descriptor %d is not a socket: %s", option, fd, strerror(-r));
     if (domain != AF_UNIX || type != SOCK_SEQPACKET || !listening)
         return fail(e, -EINVAL, "%s: descriptor %d is not a listening Unix SEQPACKET socket", option, fd);
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return fail(e, -errno, "%s: descriptor %d: %s", option, fd, strerror(errno));
-    r = want_credentials(fd);
+    r = listen_want_credentials(fd);
     if (r < 0)
         return fail(e, r, "%s: descriptor %d does not take SO_PASSCRED: %s", option, fd, strerror(-r));
     l->fd = fd;

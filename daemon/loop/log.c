@@ -16,7 +16,7 @@ static struct {
     bool journal; /* standard error is systemd's */
 } settings = {.max_level = LOG_INFO};
 
-static bool stderr_is_journal(void)
+static bool log_stderr_is_journal(void)
 {
     const char *stream = getenv("JOURNAL_STREAM"); /* "device:inode" of the stream that systemd set up */
     uint64_t device, inode;
@@ -30,7 +30,7 @@ static bool stderr_is_journal(void)
 void log_open(int max_level)
 {
     settings.max_level = max_level;
-    settings.journal = stderr_is_journal();
+    settings.journal = log_stderr_is_journal();
 }
 
 void log_event(int level, const char *event, const char *fmt, ...)

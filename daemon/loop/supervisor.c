@@ -19,7 +19,7 @@
 
 enum { BARRIER_TIMEOUT_US = 5000000 };
 
-static void take_passed(struct supervisor *s)
+static void supervisor_take_passed(struct supervisor *s)
 {
     char **names = NULL;
     int n = sd_listen_fds_with_names(1, &names);
@@ -42,7 +42,7 @@ void supervisor_init(struct supervisor *s, enum supervisor_keep keep)
     bool told = getenv("NOTIFY_SOCKET") != NULL;
 
     *s = (struct supervisor){.keeps = false};
-    take_passed(s);
+    supervisor_take_passed(s);
     s->keeps = told && (keep == KEEP_YES || (keep == KEEP_AUTO && stored && atoi(stored) > 0));
     if (keep == KEEP_YES && !told)
         log_event(LOG_WARNING, "nobody-keeps",
@@ -50,7 +50,7 @@ void supervisor_init(struct supervisor *s, enum supervisor_keep keep)
                   "ends with it\"");
 }
 
-static void note_failure(struct supervisor *s, const char *what, const char *name, int r)
+static void supervisor_note_failure(struct supervisor *s, const char *what, const char *name, int r)
 {
     s->failed = true;
     log_event(LOG_ERR, "not-stored", "what=%s name=%s message=\"%s\": it is lost at the next start", what,
@@ -68,7 +68,7 @@ void supervisor_store(struct supervisor *s, const char *name, int fd)
     (void) snprintf(state, sizeof(state), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", name);
     r = sd_pid_notify_with_fds(0, 0, state, &fd, 1);
     if (r <= 0)
-        note_failure(s, "store", name, r < 0 ? r : -ENOTCONN);
+        supervisor_note_failure(s, "store", name, r < 0 ? r : -ENOTCONN);
 }
 
 void supervisor_remove(struct supervisor *s, const char *name)
@@ -89,7 +89,7 @@ void supervisor_barrier(struct supervisor *s)
         return;
     r = sd_notify_barrier(0, BARRIER_TIMEOUT_US);
     if (r <= 0)
-        note_failure(s, "barrier", "-", r < 0 ? r : -ENOTCONN);
+        supervisor_note_failure(s, "barrier", "-", r < 0 ? r : -ENOTCONN);
 }
 
 void supervisor_say(const char *state)

@@ -31,14 +31,14 @@ struct work {
     pthread_t threads[];
 };
 
-static void put(struct line *l, struct work_item *i)
+static void work_put(struct line *l, struct work_item *i)
 {
     i->next = NULL;
     *l->end = i;
     l->end = &i->next;
 }
 
-static struct work_item *take(struct line *l)
+static struct work_item *work_take(struct line *l)
 {
     struct work_item *i = l->first;
 
@@ -61,7 +61,7 @@ uint64_t work_clock_ms(void)
 /* ---- threads ---- */
 
 /* With the lock held; it is let go while the slice runs. */
-static void do_slice(struct work *w, struct work_item *i)
+static void work_do_slice(struct work *w, struct work_item *i)
 {
     const uint64_t one = 1;
     bool more = true;
@@ -73,36 +73,36 @@ static void do_slice(struct work *w, struct work_item *i)
         more = i->run(i);
     (void) pthread_mutex_lock(&w->lock);
     if (more && !i->expired) {
-        put(&w->waiting, i);
+        work_put(&w->waiting, i);
         w->n_waiting++;
         return;
     }
     if (!w->ended.first)
         (void) !write(w->event_fd, &one, sizeof(one)); /* a full counter is readable, too */
-    put(&w->ended, i);
+    work_put(&w->ended, i);
 }
 
-static void *thread_main(void *arg)
+static void *work_thread_main(void *arg)
 {
     struct work *w = arg;
 
     (void) pthread_mutex_lock(&w->lock);
     while (!w->stopping) {
-        struct work_item *i = take(&w->waiting);
+        struct work_item *i = work_take(&w->waiting);
 
         if (!i) {
             (void) pthread_cond_wait(&w->wanted, &w->lock);
             continue;
         }
         w->n_waiting--;
-        do_slice(w, i);
+        work_do_slice(w, i);
     }
     (void) pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
 /* Signals are the loop's: it blocks those that it reads from a descriptor, threads block all. */
-static int start_threads(struct work *w, uint32_t n)
+static int work_start_threads(struct work *w, uint32_t n)
 {
     sigset_t all, before;
     int r = 0;
@@ -110,7 +110,7 @@ static int start_threads(struct work *w, uint32_t n)
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r == 0 && w->n_threads < n) {
-        r = -pthread_create(&w->threads[w->n_threads], NULL, thread_main, w);
+        r = -pthread_create(&w->threads[w->n_threads], NULL, work_thread_main, w);
         w->n_threads += r == 0;
     }
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -119,7 +119,7 @@ static int start_threads(struct work *w, uint32_t n)
 
 /* ---- the loop's side ---- */
 
-static void finish(struct work *w, struct work_item *i)
+static void work_finish(struct work *w, struct work_item *i)
 {
     (void) pthread_mutex_lock(&w->lock);
     w->n_items--;
@@ -129,7 +129,7 @@ static void finish(struct work *w, struct work_item *i)
     i->done(i);
 }
 
-static struct work_item *take_ended(struct work *w)
+static struct work_item *work_take_ended(struct work *w)
 {
     struct work_item *i;
 
@@ -140,16 +140,16 @@ static struct work_item *take_ended(struct work *w)
     return i;
 }
 
-static void on_ended(void *ctx)
+static void work_on_ended(void *ctx)
 {
     struct work *w = ctx;
     uint64_t count;
 
     (void) !read(w->event_fd, &count,
                  sizeof(count)); /* before the items are taken: what ends later is told anew */
-    for (struct work_item *i = take_ended(w), *next; i; i = next) {
+    for (struct work_item *i = work_take_ended(w), *next; i; i = next) {
         next = i->next;
-        finish(w, i);
+        work_finish(w, i);
     }
 }
 
@@ -165,7 +165,7 @@ int work_submit(struct work *w, struct work_item *i)
     } else {
         w->n_items++;
         w->n_waiting++;
-        put(&w->waiting, i);
+        work_put(&w->waiting, i);
         (void) pthread_cond_signal(&w->wanted);
     }
     (void) pthread_mutex_unlock(&w->lock);
@@ -173,7 +173,7 @@ int work_submit(struct work *w, struct work_item *i)
 }
 
 /* Waiting items with a deadline up to @now_ms, taken out of the line. */
-static struct work_item *take_late(struct work *w, uint64_t now_ms)
+static struct work_item *work_take_late(struct work *w, uint64_t now_ms)
 {
     struct line stay = {NULL, NULL}, late = {NULL, NULL};
     struct work_item *i;
@@ -181,8 +181,8 @@ static struct work_item *take_late(struct work *w, uint64_t now_ms)
     stay.end = &stay.first;
     late.end = &late.first;
     (void) pthread_mutex_lock(&w->lock);
-    while ((i = take(&w->waiting))) {
-        put(i->deadline_ms <= now_ms ? &late : &stay, i);
+    while ((i = work_take(&w->waiting))) {
+        work_put(i->deadline_ms <= now_ms ? &late : &stay, i);
         w->n_waiting -= i->deadline_ms <= now_ms;
     }
     w->waiting = (struct line){stay.first, stay.first ? stay.end : &w->waiting.first};
@@ -192,10 +192,10 @@ static struct work_item *take_late(struct work *w, uint64_t now_ms)
 
 void work_expire(struct work *w, uint64_t now_ms)
 {
-    for (struct work_item *i = take_late(w, now_ms), *next; i; i = next) {
+    for (struct work_item *i = work_take_late(w, now_ms), *next; i; i = next) {
         next = i->next;
         i->expired = true;
-        finish(w, i);
+        work_finish(w, i);
     }
 }
 
@@ -234,9 +234,9 @@ int work_new(struct ev *ev, uint32_t n_threads, uint32_t n_items_max, struct wor
     w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->event_fd < 0)
         return fail(e, -errno, "cannot make an eventfd: %s", strerror(errno));
-    r = ev_watch(ev, w->event_fd, on_ended, w, &w->watch);
+    r = ev_watch(ev, w->event_fd, work_on_ended, w, &w->watch);
     if (r == 0)
-        r = start_threads(w, n_threads);
+        r = work_start_threads(w, n_threads);
     if (r < 0)
         return fail(e, r, "cannot start %u threads: %s", n_threads, strerror(-r));
     *ret = take_ptr(w);
@@ -253,9 +253,9 @@ struct work *work_free(struct work *w)
     (void) pthread_mutex_unlock(&w->lock);
     for (uint32_t i = 0; i < w->n_threads; i++)
         (void) pthread_join(w->threads[i], NULL);
-    for (struct work_item *i = take_ended(w), *next; i; i = next) {
+    for (struct work_item *i = work_take_ended(w), *next; i; i = next) {
         next = i->next;
-        finish(w, i);
+        work_finish(w, i);
     }
     work_expire(w, UINT64_MAX);
     w->watch = ev_source_free(w->watch);

@@ -10,7 +10,7 @@
 #include "daemon/server.h"
 #include "daemon/session/session.h"
 
-static int refuse(struct request *rq, const char *what)
+static int drain_refuse(struct request *rq, const char *what)
 {
     return fail(&rq->error, -ESHUTDOWN,
                 "kvcobrad is draining before it is stopped and takes no new %s: go on privately, or "
@@ -24,13 +24,13 @@ int drain_check(struct request *rq)
         return 0;
     switch (rq->message->body_case) {
     case KVCOBRA__REQUEST__BODY_OPEN_MODEL:
-        return refuse(rq, "models");
+        return drain_refuse(rq, "models");
     case KVCOBRA__REQUEST__BODY_LEND_EXTENT:
-        return refuse(rq, "memory");
+        return drain_refuse(rq, "memory");
     case KVCOBRA__REQUEST__BODY_RESERVE:
-        return refuse(rq, "pages");
+        return drain_refuse(rq, "pages");
     case KVCOBRA__REQUEST__BODY_APPEND_RAW:
-        return rq->message->append_raw->only_find ? 0 : refuse(rq, "pages");
+        return rq->message->append_raw->only_find ? 0 : drain_refuse(rq, "pages");
     default:
         return 0;
     }
@@ -38,10 +38,10 @@ int drain_check(struct request *rq)
 
 int drain_check_session(struct request *rq)
 {
-    return rq->server->draining && !rq->conn->is_operator ? refuse(rq, "sessions") : 0;
+    return rq->server->draining && !rq->conn->is_operator ? drain_refuse(rq, "sessions") : 0;
 }
 
-static void fill(const struct server *s, Kvcobra__DrainReply *reply)
+static void drain_fill(const struct server *s, Kvcobra__DrainReply *reply)
 {
     kvcobra__drain_reply__init(reply);
     reply->draining = s->draining;
@@ -66,7 +66,7 @@ int handle_drain(struct request *rq)
         log_event(LOG_NOTICE, "drain", "draining=%s sessions=%" PRIu32, s->draining ? "yes" : "no",
                   s->n_sessions);
     }
-    fill(s, reply);
+    drain_fill(s, reply);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_DRAIN;
     rq->reply.drain = reply;
     return 0;

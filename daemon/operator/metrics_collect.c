@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/digest.h"
 #include "daemon/requests/conn.h"
 #include "daemon/tables/fit.h"
 #include "daemon/loop/metrics.h"
@@ -124,7 +125,7 @@ struct tenant_rows {
     size_t n;
 };
 
-static void add_tenant(struct tenant_row *to, const struct tenant *t)
+static void metrics_collect_add_tenant(struct tenant_row *to, const struct tenant *t)
 {
     to->quota += t->quota_bytes;
     to->guarantee += t->guarantee_bytes;
@@ -142,7 +143,7 @@ static void add_tenant(struct tenant_row *to, const struct tenant *t)
 
 /* The first METRICS_SERIES_MAX - 1 that came have rows of their own, so that a row means the same tenant for
  * ever. */
-static struct tenant_rows gather_tenants(const struct server *s)
+static struct tenant_rows metrics_collect_gather_tenants(const struct server *s)
 {
     struct tenant_rows all = {calloc(METRICS_SERIES_MAX, sizeof(*all.rows)), 0};
 
@@ -150,14 +151,14 @@ static struct tenant_rows gather_tenants(const struct server *s)
         size_t i = t->number < METRICS_SERIES_MAX - 1 ? t->number : METRICS_SERIES_MAX - 1;
 
         all.rows[i].name = i < METRICS_SERIES_MAX - 1 ? t->name : "(others)";
-        add_tenant(&all.rows[i], t);
+        metrics_collect_add_tenant(&all.rows[i], t);
         all.n = i >= all.n ? i + 1 : all.n;
     }
     return all;
 }
 
-static void tenant_family(struct metrics_text *t, const struct tenant_rows *all, const char *name,
-                          const char *type, const char *help, size_t field)
+static void metrics_collect_tenant_family(struct metrics_text *t, const struct tenant_rows *all,
+                                          const char *name, const char *type, const char *help, size_t field)
 {
     metrics_family(t, name, type, help);
     for (size_t i = 0; i < all->n; i++)
@@ -168,7 +169,7 @@ static void tenant_family(struct metrics_text *t, const struct tenant_rows *all,
 }
 
 /* One count per sequence, of its first missing chunk. */
-static void miss_family(struct metrics_text *t, const struct tenant_rows *all)
+static void metrics_collect_miss_family(struct metrics_text *t, const struct tenant_rows *all)
 {
     static const struct {
         unsigned number;
@@ -214,19 +215,20 @@ static void collect_tenants(const struct server *s, struct metrics_text *t)
         {"kvcobra_tenant_evictions_total", "counter", "Pages that had to leave.",
          offsetof(struct tenant_row, evictions)},
     };
-    struct tenant_rows all = gather_tenants(s);
+    struct tenant_rows all = metrics_collect_gather_tenants(s);
 
     if (!all.rows)
         t->failed = true;
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
-        tenant_family(t, &all, families[i].name, families[i].type, families[i].help, families[i].field);
-    miss_family(t, &all);
+        metrics_collect_tenant_family(t, &all, families[i].name, families[i].type, families[i].help,
+                                      families[i].field);
+    metrics_collect_miss_family(t, &all);
     free(all.rows);
 }
 
 /* ---- tables ---- */
 
-static void collect_states(const struct server *s, struct metrics_text *t)
+static void metrics_collect_states(const struct server *s, struct metrics_text *t)
 {
     uint64_t n[TABLE_REJECTED + 1] = {0};
 
@@ -246,7 +248,8 @@ struct table_row {
 };
 
 /* All shards of a table together: clients choose shards, and must not choose how many rows there are. */
-static void add_table(const struct server *s, struct table_row *to, const struct table_entry *x)
+static void metrics_collect_add_table(const struct server *s, struct table_row *to,
+                                      const struct table_entry *x)
 {
     for (const struct space *sp = x->spaces; sp; sp = sp->next) {
         to->pages += sp->n_pages;
@@ -260,8 +263,8 @@ static void add_table(const struct server *s, struct table_row *to, const struct
     to->refs += x->n_refs;
 }
 
-static void table_family(struct metrics_text *t, const struct table_row *rows, size_t n, const char *name,
-                         const char *type, const char *help, size_t field)
+static void metrics_collect_table_family(struct metrics_text *t, const struct table_row *rows, size_t n,
+                                         const char *name, const char *type, const char *help, size_t field)
 {
     metrics_family(t, name, type, help);
     for (size_t i = 0; i < n; i++)
@@ -305,11 +308,12 @@ static void collect_tables(const struct server *s, struct metrics_text *t)
         else
             (void) strcpy(rows[i].name, "(others)");
         rows[i].name[i < METRICS_SERIES_MAX - 1 ? 12 : 8] = '\0';
-        add_table(s, &rows[i], x);
+        metrics_collect_add_table(s, &rows[i], x);
         n = i + 1;
     }
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
-        table_family(t, rows, n, families[i].name, families[i].type, families[i].help, families[i].field);
+        metrics_collect_table_family(t, rows, n, families[i].name, families[i].type, families[i].help,
+                                     families[i].field);
     free(rows);
 }
 
@@ -317,7 +321,7 @@ static void collect_tables(const struct server *s, struct metrics_text *t)
 
 enum { FIT_CODED, FIT_SATURATED, FIT_TOKENS, FIT_ERROR, FIT_SHADOW_ERROR, FIT_SHADOW_ACTIVE, N_FIT };
 
-static double fit_value(const Kvcobra__Fit *f, unsigned what, unsigned side)
+static double metrics_collect_fit_value(const Kvcobra__Fit *f, unsigned what, unsigned side)
 {
     switch (what) {
     case FIT_CODED:
@@ -373,7 +377,7 @@ static void collect_fit(const struct server *s, struct metrics_text *t)
                 metrics_sample_real(
                     t, families[what].name,
                     (const struct metric_label[]){{"table", name}, {"side", sides[side]}, {NULL, NULL}},
-                    fit_value(&f, what, side));
+                    metrics_collect_fit_value(&f, what, side));
         }
     }
     metrics_family(t, "kvcobra_fit_expected_error", "gauge",
@@ -424,7 +428,7 @@ char *metrics_collect(const struct server *s, size_t *ret_n)
     collect_requests(s, &t);
     collect_raw(s, &t);
     collect_tenants(s, &t);
-    collect_states(s, &t);
+    metrics_collect_states(s, &t);
     collect_tables(s, &t);
     collect_fit(s, &t);
     collect_work(s, &t);

@@ -30,7 +30,7 @@ struct metrics_http {
 
 /* ---- addresses ---- */
 
-static bool is_loopback(const struct sockaddr_storage *a)
+static bool metrics_http_is_loopback(const struct sockaddr_storage *a)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *) a;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *) a;
@@ -41,7 +41,7 @@ static bool is_loopback(const struct sockaddr_storage *a)
 }
 
 /* The last colon separates the port; an IPv6 address stands in brackets. */
-static bool split(const char *text, char host[static 64], uint16_t *ret_port)
+static bool metrics_http_split(const char *text, char host[static 64], uint16_t *ret_port)
 {
     const char *colon = strrchr(text, ':');
     size_t n = colon ? (size_t) (colon - text) : 0;
@@ -71,7 +71,7 @@ int metrics_address(const char *text, struct sockaddr_storage *ret, socklen_t *r
     char host[64];
     uint16_t port;
 
-    if (!split(text, host, &port))
+    if (!metrics_http_split(text, host, &port))
         return fail(e, -EINVAL, "\"%.60s\" is not an address such as 127.0.0.1:9110 or [::1]:9110", text);
     if (text[0] != '[' && inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
         a.ss_family = AF_INET;
@@ -85,7 +85,7 @@ int metrics_address(const char *text, struct sockaddr_storage *ret, socklen_t *r
             "\"%.60s\" is not an address such as 127.0.0.1:9110 or [::1]:9110: names are not looked up",
             text);
     }
-    if (!is_loopback(&a))
+    if (!metrics_http_is_loopback(&a))
         return fail(e, -EINVAL,
                     "%.60s can be reached from other machines, and figures of all tenants are served there: "
                     "use a Unix socket, or an address of 127.0.0.0/8 or [::1]",
@@ -107,7 +107,7 @@ int metrics_socket_check(int fd, struct errmsg *e)
         return fail(e, -EINVAL, "metrics socket: descriptor %d is not a socket: %s", fd, strerror(errno));
     if (type != SOCK_STREAM || !listening)
         return fail(e, -EINVAL, "metrics socket: descriptor %d is not a listening stream socket", fd);
-    if (a.ss_family != AF_UNIX && !is_loopback(&a))
+    if (a.ss_family != AF_UNIX && !metrics_http_is_loopback(&a))
         return fail(e, -EINVAL,
                     "metrics socket: descriptor %d can be reached from other machines: pass a Unix socket or "
                     "one on a loopback address",
@@ -134,8 +134,8 @@ int metrics_listen(const char *address, int *ret_fd, struct errmsg *e)
 
 /* ---- answers ---- */
 
-static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, const char *text,
-                                 const char *allow)
+static enum MHD_Result metrics_http_send_text(struct MHD_Connection *c, unsigned status, const char *text,
+                                              const char *allow)
 {
     struct MHD_Response *r =
         MHD_create_response_from_buffer(strlen(text), (void *) text, MHD_RESPMEM_MUST_COPY);
@@ -158,8 +158,8 @@ static enum MHD_Result send_metrics(const struct server *s, struct MHD_Connectio
     char *text = metrics_collect(s, &n);
 
     if (!text)
-        return send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE,
-                         "kvcobrad has no memory for its figures: ask again later\n", NULL);
+        return metrics_http_send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE,
+                                      "kvcobrad has no memory for its figures: ask again later\n", NULL);
     r = MHD_create_response_from_buffer(n, text, MHD_RESPMEM_MUST_FREE);
     if (!r) {
         free(text);
@@ -173,8 +173,9 @@ static enum MHD_Result send_metrics(const struct server *s, struct MHD_Connectio
 }
 
 /* Called for the head of a request, for pieces of its body, and at its end, which is when it is answered. */
-static enum MHD_Result answer(void *ctx, struct MHD_Connection *c, const char *url, const char *method,
-                              const char *version, const char *body, size_t *body_bytes, void **request)
+static enum MHD_Result metrics_http_answer(void *ctx, struct MHD_Connection *c, const char *url,
+                                           const char *method, const char *version, const char *body,
+                                           size_t *body_bytes, void **request)
 {
     struct metrics_http *h = ctx;
     static char seen;
@@ -190,13 +191,13 @@ static enum MHD_Result answer(void *ctx, struct MHD_Connection *c, const char *u
         return MHD_YES;
     }
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n", "GET, HEAD");
+        return metrics_http_send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n", "GET, HEAD");
     if (strcmp(url, "/metrics") != 0)
-        return send_text(c, MHD_HTTP_NOT_FOUND, "kvcobrad: figures are at /metrics\n", NULL);
+        return metrics_http_send_text(c, MHD_HTTP_NOT_FOUND, "kvcobrad: figures are at /metrics\n", NULL);
     return send_metrics(h->server, c);
 }
 
-__attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void metrics_http_on_log(void *ctx, const char *fmt, va_list ap)
 {
     char text[256];
 
@@ -207,7 +208,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *
 
 /* ---- in the loop ---- */
 
-static unsigned n_connections(const struct metrics_http *h)
+static unsigned metrics_http_n_connections(const struct metrics_http *h)
 {
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
 
@@ -219,24 +220,25 @@ static unsigned n_connections(const struct metrics_http *h)
  * socket out of what it waits for, and puts it back only at the beginning of the next run. Without one nobody
  * would be served any more.
  */
-static void run(struct metrics_http *h)
+static void metrics_http_run(struct metrics_http *h)
 {
     MHD_UNSIGNED_LONG_LONG ms;
 
     h->unfinished = true;
     for (unsigned i = 0; h->unfinished && i < TURNS_MAX; i++) { /* bounded: the others are waiting */
-        unsigned before = n_connections(h);
+        unsigned before = metrics_http_n_connections(h);
 
         if (MHD_run(h->daemon) != MHD_YES)
             break;
-        h->unfinished = n_connections(h) != before || (MHD_get_timeout(h->daemon, &ms) == MHD_YES && ms == 0);
+        h->unfinished = metrics_http_n_connections(h) != before ||
+                        (MHD_get_timeout(h->daemon, &ms) == MHD_YES && ms == 0);
     }
     server_update_tick(h->server);
 }
 
-static void on_readable(void *ctx)
+static void metrics_http_on_readable(void *ctx)
 {
-    run(ctx);
+    metrics_http_run(ctx);
 }
 
 int metrics_http_new(struct server *s, int fd, struct metrics_http **ret, struct errmsg *e)
@@ -253,17 +255,17 @@ int metrics_http_new(struct server *s, int fd, struct metrics_http **ret, struct
     }
     h->server = s;
     h->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, answer, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned) METRICS_CONNECTIONS_MAX,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned) METRICS_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t) MEMORY_PER_CONNECTION, MHD_OPTION_END);
+        MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, metrics_http_answer, h, MHD_OPTION_EXTERNAL_LOGGER,
+        metrics_http_on_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned) METRICS_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned) METRICS_TIMEOUT_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) MEMORY_PER_CONNECTION, MHD_OPTION_END);
     if (!h->daemon) {
         (void) close(fd);
         (void) metrics_http_free(h);
         return fail(e, -EIO, "cannot serve monitoring: libmicrohttpd does not start");
     }
     info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    r = info ? ev_watch(s->ev, info->epoll_fd, on_readable, h, &h->watch) : -EIO;
+    r = info ? ev_watch(s->ev, info->epoll_fd, metrics_http_on_readable, h, &h->watch) : -EIO;
     if (r < 0) {
         (void) metrics_http_free(h);
         return fail(e, r, "cannot serve monitoring: %s", strerror(-r));
@@ -286,10 +288,10 @@ struct metrics_http *metrics_http_free(struct metrics_http *h)
 void metrics_http_tick(struct metrics_http *h)
 {
     if (h)
-        run(h);
+        metrics_http_run(h);
 }
 
 bool metrics_http_is_busy(const struct metrics_http *h)
 {
-    return h && (h->unfinished || n_connections(h) > 0);
+    return h && (h->unfinished || metrics_http_n_connections(h) > 0);
 }

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "daemon/loop/metrics.h"
 
-static void add(struct metrics_text *t, const char *bytes, size_t n)
+static void metrics_text_add(struct metrics_text *t, const char *bytes, size_t n)
 {
     size_t room = t->room ? t->room : 16384;
     char *data;
@@ -39,11 +39,11 @@ static void add(struct metrics_text *t, const char *bytes, size_t n)
 
 static void add_text(struct metrics_text *t, const char *text)
 {
-    add(t, text, strlen(text));
+    metrics_text_add(t, text, strlen(text));
 }
 
 /* Bytes of the well-formed UTF-8 sequence at @p, which ends with NUL; 0 if there is none. */
-static size_t utf8_bytes(const unsigned char *p)
+static size_t metrics_text_utf8_bytes(const unsigned char *p)
 {
     size_t n = p[0] < 0x80                   ? 1
                : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
@@ -60,24 +60,24 @@ static size_t utf8_bytes(const unsigned char *p)
     return n;
 }
 
-static void add_escaped(struct metrics_text *t, const char *value)
+static void metrics_text_add_escaped(struct metrics_text *t, const char *value)
 {
     for (const char *p = value; *p;) {
-        size_t n = utf8_bytes((const unsigned char *) p);
+        size_t n = metrics_text_utf8_bytes((const unsigned char *) p);
 
         if (*p == '\\' || *p == '"')
-            add(t, "\\", 1);
+            metrics_text_add(t, "\\", 1);
         if (*p == '\n')
             add_text(t, "\\n");
         else if (n == 0)
             add_text(t, "\xef\xbf\xbd");
         else
-            add(t, p, n);
+            metrics_text_add(t, p, n);
         p += n ? n : 1;
     }
 }
 
-static void add_labels(struct metrics_text *t, const struct metric_label *labels)
+static void metrics_text_add_labels(struct metrics_text *t, const struct metric_label *labels)
 {
     if (!labels || !labels[0].name)
         return;
@@ -85,7 +85,7 @@ static void add_labels(struct metrics_text *t, const struct metric_label *labels
         add_text(t, i == 0 ? "{" : ",");
         add_text(t, labels[i].name);
         add_text(t, "=\"");
-        add_escaped(t, labels[i].value);
+        metrics_text_add_escaped(t, labels[i].value);
         add_text(t, "\"");
     }
     add_text(t, "}");
@@ -104,7 +104,7 @@ void metrics_family(struct metrics_text *t, const char *name, const char *type, 
     add_text(t, "\n");
 }
 
-static void add_number(struct metrics_text *t, const char *text)
+static void metrics_text_add_number(struct metrics_text *t, const char *text)
 {
     add_text(t, " ");
     add_text(t, text);
@@ -118,8 +118,8 @@ void metrics_sample(struct metrics_text *t, const char *name, const struct metri
 
     (void) snprintf(text, sizeof(text), "%" PRIu64, value);
     add_text(t, name);
-    add_labels(t, labels);
-    add_number(t, text);
+    metrics_text_add_labels(t, labels);
+    metrics_text_add_number(t, text);
 }
 
 void metrics_sample_real(struct metrics_text *t, const char *name, const struct metric_label *labels,
@@ -134,8 +134,8 @@ void metrics_sample_real(struct metrics_text *t, const char *name, const struct 
     else
         (void) snprintf(text, sizeof(text), "%.9g", value);
     add_text(t, name);
-    add_labels(t, labels);
-    add_number(t, text);
+    metrics_text_add_labels(t, labels);
+    metrics_text_add_number(t, text);
 }
 
 void metrics_one(struct metrics_text *t, const char *name, const char *type, const char *help, uint64_t value)

@@ -22,14 +22,14 @@ enum { LINE_BYTES = 32 + 2 * 21, FILE_BYTES_MAX = 1 << 23 };
 
 /* ---- the file ---- */
 
-static char *file_path(const struct server *s)
+static char *quota_file_path(const struct server *s)
 {
     char *path;
 
     return asprintf(&path, "%s/quotas", s->config->state_dir) < 0 ? NULL : path;
 }
 
-static void print_bytes(char *to, size_t room, bool is_set, uint64_t bytes)
+static void quota_print_bytes(char *to, size_t room, bool is_set, uint64_t bytes)
 {
     if (is_set)
         (void) snprintf(to, room, "%" PRIu64, bytes);
@@ -37,9 +37,9 @@ static void print_bytes(char *to, size_t room, bool is_set, uint64_t bytes)
         (void) snprintf(to, room, "-");
 }
 
-static int save(const struct server *s, struct errmsg *e)
+static int quota_save(const struct server *s, struct errmsg *e)
 {
-    _cleanup_(freep) char *path = file_path(s);
+    _cleanup_(freep) char *path = quota_file_path(s);
     size_t room = strlen(TITLE) + s->devices.n_tenants * (size_t) LINE_BYTES + 1, at = strlen(TITLE);
     _cleanup_(freep) char *text = malloc(room);
 
@@ -51,8 +51,8 @@ static int save(const struct server *s, struct errmsg *e)
 
         if (!t->quota_is_set && !t->guarantee_is_set)
             continue;
-        print_bytes(quota, sizeof(quota), t->quota_is_set, t->quota_bytes);
-        print_bytes(guarantee, sizeof(guarantee), t->guarantee_is_set, t->guarantee_bytes);
+        quota_print_bytes(quota, sizeof(quota), t->quota_is_set, t->quota_bytes);
+        quota_print_bytes(guarantee, sizeof(guarantee), t->guarantee_is_set, t->guarantee_bytes);
         at +=
             (size_t) snprintf(text + at, room - at, "%s %s %s\n", t->name + strlen(PREFIX), quota, guarantee);
     }
@@ -60,19 +60,19 @@ static int save(const struct server *s, struct errmsg *e)
 }
 
 /* How many tenants may still come, each with the default guarantee. */
-static uint64_t n_unseen(const struct server *s, const struct store *st)
+static uint64_t quota_n_unseen(const struct server *s, const struct store *st)
 {
     return s->config->tenants_max > st->n_tenants ? s->config->tenants_max - st->n_tenants : 0;
 }
 
-static bool fits(const struct server *s, const struct tenant *t, uint64_t guarantee)
+static bool quota_fits(const struct server *s, const struct tenant *t, uint64_t guarantee)
 {
-    return share_fits(store_of(t), t, guarantee, n_unseen(s, store_of(t)), t->device->guarantee_bytes);
+    return share_fits(store_of(t), t, guarantee, quota_n_unseen(s, store_of(t)), t->device->guarantee_bytes);
 }
 
 /* "1000": on the host's memory; "1000@gpu0". Return: 0; -EINVAL: not that form; -ENODEV: no such device;
  * server_tenant(). */
-static int tenant_of(struct server *s, const char *text, struct tenant **ret, struct errmsg *e)
+static int quota_tenant_of(struct server *s, const char *text, struct tenant **ret, struct errmsg *e)
 {
     char device[DEVICE_NAME_BYTES] = "cpu", after;
     struct device *d;
@@ -87,7 +87,7 @@ static int tenant_of(struct server *s, const char *text, struct tenant **ret, st
     return server_tenant(s, uid, d, ret, e);
 }
 
-static bool read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
+static bool quota_read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
 {
     char *end;
 
@@ -101,7 +101,7 @@ static bool read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
     return errno == 0 && *end == '\0';
 }
 
-static int load_line(struct server *s, const char *line, struct errmsg *e)
+static int quota_load_line(struct server *s, const char *line, struct errmsg *e)
 {
     char name[40], quota_text[24], guarantee_text[24], after;
     uint64_t quota = 0, guarantee = 0;
@@ -110,10 +110,10 @@ static int load_line(struct server *s, const char *line, struct errmsg *e)
     int r;
 
     if (sscanf(line, "%39s %23s %23s%c", name, quota_text, guarantee_text, &after) != 3 ||
-        !read_bytes(quota_text, &has_quota, &quota) ||
-        !read_bytes(guarantee_text, &has_guarantee, &guarantee) || (has_quota && quota == 0))
+        !quota_read_bytes(quota_text, &has_quota, &quota) ||
+        !quota_read_bytes(guarantee_text, &has_guarantee, &guarantee) || (has_quota && quota == 0))
         return fail(e, -EBADMSG, "bad line \"%.60s\"", line);
-    r = tenant_of(s, name, &t, e);
+    r = quota_tenant_of(s, name, &t, e);
     if (r < 0)
         return r;
     if (has_quota) {
@@ -122,7 +122,7 @@ static int load_line(struct server *s, const char *line, struct errmsg *e)
     }
     if (!has_guarantee)
         return 0;
-    if (!fits(s, t, guarantee))
+    if (!quota_fits(s, t, guarantee))
         return fail(e, -ENOSPC,
                     "the guarantee of %" PRIu64 " bytes of tenant %s does not fit the pool any more",
                     guarantee, t->name);
@@ -133,7 +133,7 @@ static int load_line(struct server *s, const char *line, struct errmsg *e)
 
 void quota_load(struct server *s)
 {
-    _cleanup_(freep) char *path = s->config->state_dir ? file_path(s) : NULL;
+    _cleanup_(freep) char *path = s->config->state_dir ? quota_file_path(s) : NULL;
     _cleanup_(freep) void *bytes = NULL;
     _cleanup_(freep) char *text = NULL;
     struct errmsg e = {"out of memory"};
@@ -154,7 +154,7 @@ void quota_load(struct server *s)
     }
     for (char *line = strtok_r(text + strlen(TITLE), "\n", &save_ptr); line;
          line = strtok_r(NULL, "\n", &save_ptr))
-        if (load_line(s, line, &e) < 0)
+        if (quota_load_line(s, line, &e) < 0)
             log_event(LOG_ERR, "quota-ignored", "path=%s message=\"%s\"", path, e.text);
 }
 
@@ -169,7 +169,7 @@ void quota_reload(struct server *s)
 /* ---- SET_QUOTA ---- */
 
 /* One that nobody came for yet can be given its share beforehand, by the name it will have. */
-static int find_or_make(struct request *rq, const char *name, struct tenant **ret)
+static int quota_find_or_make(struct request *rq, const char *name, struct tenant **ret)
 {
     int r;
 
@@ -177,7 +177,7 @@ static int find_or_make(struct request *rq, const char *name, struct tenant **re
     if (*ret)
         return 0;
     if (strncmp(name, PREFIX, strlen(PREFIX)) == 0)
-        r = tenant_of(rq->server, name + strlen(PREFIX), ret, &rq->error);
+        r = quota_tenant_of(rq->server, name + strlen(PREFIX), ret, &rq->error);
     else
         r = -EINVAL;
     if (r != -EINVAL)
@@ -186,13 +186,13 @@ static int find_or_make(struct request *rq, const char *name, struct tenant **re
                 "there is no tenant \"%.40s\", and it is not of the form uid-N or uid-N@gpuM", name);
 }
 
-static int check(struct request *rq, const struct tenant *t, uint64_t quota, uint64_t guarantee)
+static int quota_check(struct request *rq, const struct tenant *t, uint64_t quota, uint64_t guarantee)
 {
     if (guarantee > quota)
         return fail(&rq->error, -EINVAL,
                     "tenant %s: a guarantee of %" PRIu64 " bytes above its maximum of %" PRIu64, t->name,
                     guarantee, quota);
-    if (!fits(rq->server, t, guarantee))
+    if (!quota_fits(rq->server, t, guarantee))
         return fail(&rq->error, -ENOSPC,
                     "a guarantee of %" PRIu64 " bytes (in whole extents of %" PRIu64 ") for tenant %s does "
                     "not fit the pool beside those of others",
@@ -201,7 +201,7 @@ static int check(struct request *rq, const struct tenant *t, uint64_t quota, uin
 }
 
 /* Remembered first: if that fails, nothing has changed. */
-static int change(struct request *rq, struct tenant *t, const Kvcobra__SetQuota *m)
+static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__SetQuota *m)
 {
     struct tenant before = *t;
     int r;
@@ -214,9 +214,9 @@ static int change(struct request *rq, struct tenant *t, const Kvcobra__SetQuota 
         t->guarantee_bytes = m->guarantee_bytes;
         t->guarantee_is_set = true;
     }
-    r = check(rq, t, t->quota_bytes, t->guarantee_bytes);
+    r = quota_check(rq, t, t->quota_bytes, t->guarantee_bytes);
     if (r == 0 && rq->server->config->state_dir)
-        r = save(rq->server, &rq->error);
+        r = quota_save(rq->server, &rq->error);
     if (r < 0) {
         t->quota_bytes = before.quota_bytes;
         t->quota_is_set = before.quota_is_set;
@@ -235,13 +235,13 @@ int handle_set_quota(struct request *rq)
 
     if (m->quota_bytes == 0 && !m->set_guarantee)
         return fail(&rq->error, -EINVAL, "neither a maximum above 0 nor a guarantee is given");
-    r = find_or_make(rq, m->tenant, &t);
+    r = quota_find_or_make(rq, m->tenant, &t);
     if (r < 0)
         return r;
     kvcobra__set_quota_reply__init(reply);
     reply->previous_bytes = t->quota_bytes;
     reply->previous_guarantee_bytes = t->guarantee_bytes;
-    r = change(rq, t, m);
+    r = quota_change(rq, t, m);
     if (r < 0)
         return r;
     /* What is held or in arenas stays above a lowered quota until it is released; nothing new comes

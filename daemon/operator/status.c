@@ -27,7 +27,7 @@ enum { CURSOR_TENANTS = 0, CURSOR_SPACES = 1 };
 #define CURSOR_NUMBER(cursor) ((cursor) & ((UINT64_C(1) << 56) - 1))
 
 /* What the daemon needs beside the pages and their arenas. */
-static void fill_memory(const struct server *s, Kvcobra__StatusReply *reply)
+static void status_fill_memory(const struct server *s, Kvcobra__StatusReply *reply)
 {
     for (uint32_t i = 0; i < s->devices.n; i++) {
         const struct pool *p = &s->devices.list[i].store.pool;
@@ -42,7 +42,7 @@ static void fill_memory(const struct server *s, Kvcobra__StatusReply *reply)
     reply->heap_bytes = memory_of_process();
 }
 
-static void fill_work(const struct server *s, Kvcobra__StatusReply *reply)
+static void status_fill_work(const struct server *s, Kvcobra__StatusReply *reply)
 {
     struct work_figures f;
 
@@ -55,7 +55,7 @@ static void fill_work(const struct server *s, Kvcobra__StatusReply *reply)
 }
 
 /* The pool of the host's memory. */
-static void fill_pool(const struct store *st, Kvcobra__StatusReply *reply)
+static void status_fill_pool(const struct store *st, Kvcobra__StatusReply *reply)
 {
     reply->pool_bytes = st->pool.pool_bytes;
     reply->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
@@ -67,7 +67,7 @@ static void fill_pool(const struct store *st, Kvcobra__StatusReply *reply)
     }
 }
 
-static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
+static void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
 {
     reply->pid = (uint64_t) getpid();
     reply->uptime_ms = ev_now_ms(s->ev) - s->started_ms;
@@ -80,9 +80,9 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     reply->reports = s->reports;
     reply->refused_reports = s->refused_reports;
     reply->draining = s->draining;
-    fill_pool(&s->devices.list[0].store, reply);
-    fill_memory(s, reply);
-    fill_work(s, reply);
+    status_fill_pool(&s->devices.list[0].store, reply);
+    status_fill_memory(s, reply);
+    status_fill_work(s, reply);
     for (uint32_t i = 0; i < s->n_sessions_max; i++) {
         const struct session *x = s->sessions[i];
 
@@ -97,14 +97,14 @@ static void fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
 }
 
 /* What somebody should look after. */
-static const char *trouble_of(const struct device *d)
+static const char *status_trouble_of(const struct device *d)
 {
     if (d->state == DEVICE_UNAVAILABLE)
         return d->why.text;
     return d->gpu && d->gpu->spares.err < 0 ? d->gpu->spares.why.text : "";
 }
 
-static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
+static void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
 {
     const struct store *st = &d->store;
     struct gpu_pool_figures figures;
@@ -114,7 +114,7 @@ static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
     out->uuid = (char *) d->uuid;
     out->product = (char *) d->product;
     out->state = (Kvcobra__DeviceState) d->state;
-    out->message = (char *) trouble_of(d);
+    out->message = (char *) status_trouble_of(d);
     out->pool_bytes = st->pool.pool_bytes;
     out->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
     out->waste_bytes = pool_waste_bytes(&st->pool);
@@ -135,13 +135,13 @@ static void fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
     }
 }
 
-static void fill_devices(const struct server *s, Kvcobra__StatusReply *reply)
+static void status_fill_devices(const struct server *s, Kvcobra__StatusReply *reply)
 {
     struct reply_scratch *scratch = s->scratch;
     pid_t pid = 0;
 
     for (uint32_t i = 0; i < s->devices.n; i++) {
-        fill_device(&s->devices.list[i], &scratch->devices[i]);
+        status_fill_device(&s->devices.list[i], &scratch->devices[i]);
         scratch->device_pointers[i] = &scratch->devices[i];
     }
     reply->n_devices = s->devices.n;
@@ -151,7 +151,7 @@ static void fill_devices(const struct server *s, Kvcobra__StatusReply *reply)
     reply->mover_pid = (uint64_t) pid;
 }
 
-static void fill_tenant(const struct server *s, const struct tenant *t, Kvcobra__TenantStatus *out)
+static void status_fill_tenant(const struct server *s, const struct tenant *t, Kvcobra__TenantStatus *out)
 {
     kvcobra__tenant_status__init(out);
     out->name = (char *) t->name;
@@ -178,7 +178,7 @@ static void fill_tenant(const struct server *s, const struct tenant *t, Kvcobra_
 }
 
 /* The tenant with the least number from @from on, or NULL: a device's list stands newest first. */
-static const struct tenant *tenant_from(const struct server *s, uint64_t from)
+static const struct tenant *status_tenant_from(const struct server *s, uint64_t from)
 {
     const struct tenant *best = NULL;
 
@@ -188,7 +188,7 @@ static const struct tenant *tenant_from(const struct server *s, uint64_t from)
     return best;
 }
 
-static const struct space *space_from(const struct server *s, uint64_t from)
+static const struct space *status_space_from(const struct server *s, uint64_t from)
 {
     const struct space *best = NULL;
 
@@ -221,7 +221,7 @@ uint64_t status_tokens_free(const struct server *s, const struct space *x)
     return room * CHUNK_TOKENS;
 }
 
-static void fill_space(const struct server *s, const struct space *x, Kvcobra__SpaceStatus *out)
+static void status_fill_space(const struct server *s, const struct space *x, Kvcobra__SpaceStatus *out)
 {
     kvcobra__space_status__init(out);
     out->table_digest = bytes_view(x->table_digest, DIGEST_BYTES);
@@ -236,14 +236,14 @@ static void fill_space(const struct server *s, const struct space *x, Kvcobra__S
     out->evictions = x->n_evictions;
 }
 
-static void fill_spaces(struct request *rq, Kvcobra__StatusReply *reply, uint64_t from, size_t n)
+static void status_fill_spaces(struct request *rq, Kvcobra__StatusReply *reply, uint64_t from, size_t n)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    const struct space *x = space_from(rq->server, from);
+    const struct space *x = status_space_from(rq->server, from);
     size_t k = 0;
 
-    for (; x && n < WIRE_LIST_ITEMS_MAX; n++, x = space_from(rq->server, from)) {
-        fill_space(rq->server, x, &scratch->spaces[k]);
+    for (; x && n < WIRE_LIST_ITEMS_MAX; n++, x = status_space_from(rq->server, from)) {
+        status_fill_space(rq->server, x, &scratch->spaces[k]);
         scratch->space_pointers[k] = &scratch->spaces[k];
         k++;
         from = x->id + 1;
@@ -261,16 +261,16 @@ int handle_get_status(struct request *rq)
     size_t n = 0;
 
     kvcobra__status_reply__init(reply);
-    fill_totals(rq->server, reply);
+    status_fill_totals(rq->server, reply);
     if (cursor == 0)
-        fill_devices(rq->server, reply);
+        status_fill_devices(rq->server, reply);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_STATUS;
     rq->reply.status = reply;
     if (CURSOR_KIND(cursor) == CURSOR_TENANTS) {
-        const struct tenant *t = tenant_from(rq->server, from);
+        const struct tenant *t = status_tenant_from(rq->server, from);
 
-        for (; t && n < WIRE_LIST_ITEMS_MAX; n++, t = tenant_from(rq->server, from)) {
-            fill_tenant(rq->server, t, &scratch->tenants[n]);
+        for (; t && n < WIRE_LIST_ITEMS_MAX; n++, t = status_tenant_from(rq->server, from)) {
+            status_fill_tenant(rq->server, t, &scratch->tenants[n]);
             scratch->tenant_pointers[n] = &scratch->tenants[n];
             from = (uint64_t) t->number + 1;
         }
@@ -282,6 +282,6 @@ int handle_get_status(struct request *rq)
         }
         from = 0;
     }
-    fill_spaces(rq, reply, from, n);
+    status_fill_spaces(rq, reply, from, n);
     return 0;
 }

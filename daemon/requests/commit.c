@@ -10,8 +10,8 @@
  * or looked at here, the message is claimed and concluded at once.
  *
  * A slot that is COPYING belongs to the job alone. Whatever ends meanwhile (connection, session, process, the
- * session's time), conclude() sees it and discards; a crash leaves a slot that is not COMMITTED, which a
- * start makes FREE.
+ * session's time), commit_conclude() sees it and discards; a crash leaves a slot that is not COMMITTED, which
+ * a start makes FREE.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -74,9 +74,9 @@ static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct p
     return fail(&rq->error, -ESTALE, "none of the slots is a reservation of this session (any more)");
 }
 
-/* An item that cannot be claimed is judged by conclude(). */
-static void claim_item(struct request *rq, const struct page_context *c, const Kvcobra__CommitItem *item,
-                       struct commit_job *j, struct copy *ret)
+/* An item that cannot be claimed is judged by commit_conclude(). */
+static void commit_claim_item(struct request *rq, const struct page_context *c,
+                              const Kvcobra__CommitItem *item, struct commit_job *j, struct copy *ret)
 {
     struct store *st = store_of(rq->session->tenant);
     const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
@@ -104,7 +104,8 @@ static void claim_item(struct request *rq, const struct page_context *c, const K
     j->claimed_bytes += g->page_bytes;
 }
 
-static struct commit_job *claim(struct request *rq, const struct page_context *c, const Kvcobra__Commit *m)
+static struct commit_job *commit_claim(struct request *rq, const struct page_context *c,
+                                       const Kvcobra__Commit *m)
 {
     struct commit_job *j = calloc(1, sizeof(*j) + m->n_items * sizeof(j->items[0]));
 
@@ -118,12 +119,12 @@ static struct commit_job *claim(struct request *rq, const struct page_context *c
     j->arena_bytes = rq->session->arena ? extent_bytes(rq->session->arena) : 0;
     memcpy(j->model_digest, c->model->digest, DIGEST_BYTES);
     for (size_t i = 0; i < m->n_items; i++)
-        claim_item(rq, c, m->items[i], j, &j->items[i]);
+        commit_claim_item(rq, c, m->items[i], j, &j->items[i]);
     return j;
 }
 
 /* A claimed slot is a reservation again, or (@keep false) free. */
-static void give_back(struct commit_job *j, struct copy *item, bool keep)
+static void commit_give_back(struct commit_job *j, struct copy *item, bool keep)
 {
     struct store *st = store_of(j->job.session->tenant);
 
@@ -139,10 +140,10 @@ static void give_back(struct commit_job *j, struct copy *item, bool keep)
     item->slot = SLOT_NONE;
 }
 
-static void give_all_back(struct commit_job *j, bool keep)
+static void commit_give_all_back(struct commit_job *j, bool keep)
 {
     for (size_t i = 0; i < j->n_items; i++)
-        give_back(j, &j->items[i], keep);
+        commit_give_back(j, &j->items[i], keep);
 }
 
 /* ---- copy ---- */
@@ -151,7 +152,7 @@ static void give_all_back(struct commit_job *j, bool keep)
  * read(2), not memcpy: a hole that the client punches meanwhile reads as zeros, where a load through the
  * mapping could fault if memory is short.
  */
-static int copy_page(const struct commit_job *j, const struct copy *c, struct errmsg *e)
+static int commit_copy_page(const struct commit_job *j, const struct copy *c, struct errmsg *e)
 {
     size_t have = 0;
 
@@ -170,7 +171,7 @@ static int copy_page(const struct commit_job *j, const struct copy *c, struct er
     return 0;
 }
 
-static void copy_item(struct commit_job *j, struct copy *c)
+static void commit_copy_item(struct commit_job *j, struct copy *c)
 {
     struct page_expectation x = {
         .layout = c->layout,
@@ -179,13 +180,13 @@ static void copy_item(struct commit_job *j, struct copy *c)
         .page_class = c->page_class,
     };
 
-    c->err = copy_page(j, c, &j->error);
+    c->err = commit_copy_page(j, c, &j->error);
     if (c->err == 0)
         c->err = page_check(c->to, &x, &c->crc, &j->error);
 }
 
 /* One slice: some pages. */
-static bool copy_slice(struct work_item *work)
+static bool commit_copy_slice(struct work_item *work)
 {
     struct commit_job *j = (struct commit_job *) work;
     uint64_t bytes = 0;
@@ -193,7 +194,7 @@ static bool copy_slice(struct work_item *work)
     for (; j->next < j->n_items && bytes < WORK_SLICE_BYTES; j->next++) {
         if (j->items[j->next].slot == SLOT_NONE)
             continue;
-        copy_item(j, &j->items[j->next]);
+        commit_copy_item(j, &j->items[j->next]);
         bytes += j->items[j->next].bytes;
     }
     return j->next < j->n_items;
@@ -201,7 +202,7 @@ static bool copy_slice(struct work_item *work)
 
 /* ---- conclude ---- */
 
-static int publish_item(struct request *rq, struct copy *mine)
+static int commit_publish_item(struct request *rq, struct copy *mine)
 {
     int r = store_publish(store_of(rq->session->tenant), mine->slot, &mine->key, mine->crc, &rq->error);
 
@@ -213,7 +214,8 @@ static int publish_item(struct request *rq, struct copy *mine)
 }
 
 /* What a message names that was not claimed, and why: a page that is published, or a mistake. */
-static int judge_unclaimed(struct request *rq, const Kvcobra__CommitItem *item, const struct chunk_key *key)
+static int commit_judge_unclaimed(struct request *rq, const Kvcobra__CommitItem *item,
+                                  const struct chunk_key *key)
 {
     const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
 
@@ -225,8 +227,8 @@ static int judge_unclaimed(struct request *rq, const Kvcobra__CommitItem *item, 
 
 /* A reservation of our own whose key was published before we claimed it, or a page that RESERVE said exists.
  */
-static bool names_present(struct request *rq, const Kvcobra__CommitItem *item, const struct chunk_key *key,
-                          uint32_t present)
+static bool commit_names_present(struct request *rq, const Kvcobra__CommitItem *item,
+                                 const struct chunk_key *key, uint32_t present)
 {
     const struct slot *slot = page_own_reservation(rq, item->slot, item->generation);
     struct store *st = store_of(rq->session->tenant);
@@ -241,8 +243,8 @@ static bool names_present(struct request *rq, const Kvcobra__CommitItem *item, c
 }
 
 /* One item: *ret_slot is the page to lease, hold taken. */
-static int conclude_item(struct request *rq, const Kvcobra__CommitItem *item, struct commit_job *j,
-                         struct copy *mine, uint32_t *ret_slot)
+static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *item, struct commit_job *j,
+                                struct copy *mine, uint32_t *ret_slot)
 {
     struct store *st = store_of(rq->session->tenant);
     struct chunk_key key;
@@ -253,25 +255,25 @@ static int conclude_item(struct request *rq, const Kvcobra__CommitItem *item, st
         r = store_find_whole(st, rq->session->tenant, &key, &present, &rq->error);
     if (r < 0)
         return r;
-    if (present != SLOT_NONE && (slot != SLOT_NONE || names_present(rq, item, &key, present))) {
-        give_back(j, mine, false); /* the first page wins, this committer gets a lease on it */
+    if (present != SLOT_NONE && (slot != SLOT_NONE || commit_names_present(rq, item, &key, present))) {
+        commit_give_back(j, mine, false); /* the first page wins, this committer gets a lease on it */
         store_hold(st, present);
         *ret_slot = present;
         return 0;
     }
     if (slot == SLOT_NONE)
-        return judge_unclaimed(rq, item, &key);
+        return commit_judge_unclaimed(rq, item, &key);
     if (mine->err < 0) {
         rq->error = j->error;
         return mine->err;
     }
-    r = publish_item(rq, mine);
+    r = commit_publish_item(rq, mine);
     if (r == 0)
         *ret_slot = slot;
     return r;
 }
 
-static int fill_reply(struct request *rq, size_t n)
+static int commit_fill_reply(struct request *rq, size_t n)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__CommitReply *reply = &scratch->body.commit;
@@ -292,7 +294,7 @@ static int fill_reply(struct request *rq, size_t n)
     return 0;
 }
 
-static int conclude(struct job *job, struct request *rq)
+static int commit_conclude(struct job *job, struct request *rq)
 {
     struct commit_job *j = (struct commit_job *) job;
     struct reply_scratch *scratch = job->server->scratch;
@@ -301,7 +303,7 @@ static int conclude(struct job *job, struct request *rq)
     int r;
 
     if (!rq) {
-        give_all_back(j, false);
+        commit_give_all_back(j, false);
         return 0;
     }
     r = job->work.expired ? job_expired(rq) : commit_context(rq, m, &c);
@@ -309,16 +311,16 @@ static int conclude(struct job *job, struct request *rq)
         r = page_lease_room(rq);
     for (size_t i = 0; r == 0 && i < j->n_items; i++) {
         scratch->slots[i] = SLOT_NONE;
-        scratch->errs[i] = conclude_item(rq, m->items[i], j, &j->items[i], &scratch->slots[i]);
+        scratch->errs[i] = commit_conclude_item(rq, m->items[i], j, &j->items[i], &scratch->slots[i]);
         page_ref_fill(rq, i, scratch->slots[i]);
         metrics_note_error(&job->server->metrics, scratch->errs[i]);
     }
-    give_all_back(j, true); /* an item that failed keeps its reservation */
-    return r < 0 ? r : fill_reply(rq, j->n_items);
+    commit_give_all_back(j, true); /* an item that failed keeps its reservation */
+    return r < 0 ? r : commit_fill_reply(rq, j->n_items);
 }
 
 /* Pages that other clients published under the message's keys: to be leased, so they must be whole. */
-static int check_present(struct request *rq, const Kvcobra__Commit *m)
+static int commit_check_present(struct request *rq, const Kvcobra__Commit *m)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     const struct tenant *t = rq->session->tenant;
@@ -347,25 +349,25 @@ int handle_commit(struct request *rq)
     if (r == 0)
         r = page_lease_room(rq);
     if (r == 0 && on_gpu)
-        r = check_present(rq, m);
+        r = commit_check_present(rq, m);
     if (r != 0)
         return r;
-    j = claim(rq, &c, m);
+    j = commit_claim(rq, &c, m);
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for a commit of %zu pages", m->n_items);
-    j->job.work.run = copy_slice;
-    j->job.finish = conclude;
+    j->job.work.run = commit_copy_slice;
+    j->job.finish = commit_conclude;
     if (on_gpu)
-        return conclude(&j->job, rq);
+        return commit_conclude(&j->job, rq);
     if (j->claimed_bytes > rq->server->config->work_inline_bytes) {
         r = job_start(&j->job, rq);
         if (r < 0)
-            give_all_back(j, true);
+            commit_give_all_back(j, true);
         else
             (void) take_ptr(j);
         return r;
     }
-    while (copy_slice(&j->job.work)) /* less than handing it over would take */
+    while (commit_copy_slice(&j->job.work)) /* less than handing it over would take */
         ;
-    return conclude(&j->job, rq);
+    return commit_conclude(&j->job, rq);
 }

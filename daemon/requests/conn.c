@@ -14,7 +14,7 @@
 #include "daemon/server.h"
 #include "daemon/session/session.h"
 
-static void on_packet(void *ctx, const void *data, struct wire_packet *p)
+static void conn_on_packet(void *ctx, const void *data, struct wire_packet *p)
 {
     struct conn *c = ctx;
     int r;
@@ -34,7 +34,7 @@ static void on_packet(void *ctx, const void *data, struct wire_packet *p)
         conn_close(c);
 }
 
-static void on_end(void *ctx, int err)
+static void conn_on_end(void *ctx, int err)
 {
     struct conn *c = ctx;
 
@@ -45,9 +45,9 @@ static void on_end(void *ctx, int err)
     conn_close(c);
 }
 
-static const struct ev_stream_callbacks callbacks = {.on_packet = on_packet, .on_end = on_end};
+static const struct ev_stream_callbacks callbacks = {.on_packet = conn_on_packet, .on_end = conn_on_end};
 
-static uint32_t connections_of(const struct server *s, uid_t uid)
+static uint32_t conn_connections_of(const struct server *s, uid_t uid)
 {
     uint32_t n = 0;
 
@@ -57,7 +57,7 @@ static uint32_t connections_of(const struct server *s, uid_t uid)
 }
 
 /* Whether the peer may connect at all; a refused one sees the connection closed. */
-static int admit(struct server *s, int fd, bool is_operator, struct ucred *ret_peer)
+static int conn_admit(struct server *s, int fd, bool is_operator, struct ucred *ret_peer)
 {
     socklen_t bytes = sizeof(*ret_peer);
 
@@ -65,7 +65,7 @@ static int admit(struct server *s, int fd, bool is_operator, struct ucred *ret_p
         return -errno;
     if (s->n_conns >= s->config->connections_max)
         return -EMFILE;
-    if (connections_of(s, ret_peer->uid) >= s->config->connections_per_uid_max)
+    if (conn_connections_of(s, ret_peer->uid) >= s->config->connections_per_uid_max)
         return -EDQUOT;
     if (is_operator && ret_peer->uid != 0 && ret_peer->uid != getuid())
         return -EPERM; /* the socket's mode says so already; an adopted one may have another */
@@ -76,7 +76,7 @@ void conn_accept(struct server *s, int fd, bool is_operator)
 {
     struct ucred peer = {0};
     struct conn *c = NULL;
-    int r = admit(s, fd, is_operator, &peer);
+    int r = conn_admit(s, fd, is_operator, &peer);
 
     if (r == 0) {
         c = calloc(1, sizeof(*c));

@@ -18,7 +18,7 @@
 
 #define FEATURES UINT64_C(0) /* none beyond version 1 */
 
-static int check_hello(struct request *rq, const Kvcobra__Hello *m)
+static int handshake_check_hello(struct request *rq, const Kvcobra__Hello *m)
 {
     if (rq->conn->state != CONN_NEW)
         return fail(&rq->error, -EPROTO, "a second hello on one connection");
@@ -37,7 +37,8 @@ static int check_hello(struct request *rq, const Kvcobra__Hello *m)
 }
 
 /* One on another device than HELLO asks for is not what the client means. */
-static struct session *find_session(const struct server *s, const struct conn *c, const uint8_t *token)
+static struct session *handshake_find_session(const struct server *s, const struct conn *c,
+                                              const uint8_t *token)
 {
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
         if (s->sessions[i] && s->sessions[i]->tenant->device == c->device &&
@@ -46,7 +47,7 @@ static struct session *find_session(const struct server *s, const struct conn *c
     return NULL;
 }
 
-static void fill_hello_reply(struct request *rq)
+static void handshake_fill_hello_reply(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     const struct config *config = rq->server->config;
@@ -69,7 +70,7 @@ static void fill_hello_reply(struct request *rq)
 
 /* Return: 0; -ENODEV: no such device, with those that are there; -EAGAIN: it may be the one that is being
  * opened. */
-static int find_device(struct request *rq, const char *uuid)
+static int handshake_find_device(struct request *rq, const char *uuid)
 {
     struct devices *d = &rq->server->devices;
     struct device *unknown = devices_unknown(d);
@@ -94,10 +95,10 @@ int handle_hello(struct request *rq)
 {
     const Kvcobra__Hello *m = rq->message->hello;
     struct conn *c = rq->conn;
-    int r = check_hello(rq, m);
+    int r = handshake_check_hello(rq, m);
 
     if (r == 0)
-        r = find_device(rq, m->device);
+        r = handshake_find_device(rq, m->device);
     if (r < 0)
         return r;
     c->pidfd = (int) syscall(SYS_pidfd_open, c->peer.pid, 0);
@@ -105,7 +106,7 @@ int handle_hello(struct request *rq)
         return fail(&rq->error, errno == EMFILE ? -EAGAIN : -errno, "cannot open a pidfd of process %ld: %s",
                     (long) c->peer.pid, strerror(errno));
     if (m->session_token.len == SESSION_TOKEN_BYTES && !c->is_operator)
-        c->resume = find_session(rq->server, c, m->session_token.data);
+        c->resume = handshake_find_session(rq->server, c, m->session_token.data);
     r = c->resume ? 0 : drain_check_session(rq);
     if (r == 0 && !c->resume &&
         c->device->number > 0) /* what a session has on a GPU stays its own, whatever is with that now */
@@ -121,12 +122,12 @@ int handle_hello(struct request *rq)
         randombytes_buf(c->token, sizeof(c->token));
     memcpy(c->client_name, m->client_name, strlen(m->client_name) + 1);
     c->state = CONN_GREETED;
-    fill_hello_reply(rq);
+    handshake_fill_hello_reply(rq);
     return 0;
 }
 
 /* The session goes on over this connection; one that it still has is closed. */
-static void resume(struct conn *c)
+static void handshake_resume(struct conn *c)
 {
     struct session *x = c->resume;
     struct conn *old = x->conn;
@@ -142,7 +143,7 @@ static void resume(struct conn *c)
     }
 }
 
-static void fill_confirm_reply(struct request *rq, bool resumed)
+static void handshake_fill_confirm_reply(struct request *rq, bool resumed)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     const struct device *d = rq->conn->device;
@@ -173,11 +174,11 @@ int handle_confirm(struct request *rq)
         return fail(&rq->error, -EPROTO, "a second confirm on one connection");
     if (c->is_operator) {
         c->state = CONN_OPEN;
-        fill_confirm_reply(rq, false);
+        handshake_fill_confirm_reply(rq, false);
         return 0;
     }
     if (resumed) {
-        resume(c);
+        handshake_resume(c);
     } else {
         r = drain_check_session(rq);
         if (r == 0)
@@ -193,7 +194,7 @@ int handle_confirm(struct request *rq)
     log_event(LOG_INFO, "session-open", "session=%" PRIu32 " client=\"%s\" pid=%ld uid=%ld tenant=%s",
               c->session->number, c->client_name, (long) c->peer.pid, (long) c->peer.uid,
               c->session->tenant->name);
-    fill_confirm_reply(rq, resumed);
+    handshake_fill_confirm_reply(rq, resumed);
     return 0;
 }
 

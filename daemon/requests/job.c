@@ -10,13 +10,13 @@
 #include "daemon/server.h"
 #include "daemon/session/session.h"
 
-static bool somebody_waits(const struct job *j)
+static bool job_somebody_waits(const struct job *j)
 {
     return !j->conn->closed && j->conn->session == j->session && !(j->session && j->session->ended);
 }
 
 /* Also where a connection that said BYE gets its answer: it is there, its session is not. */
-static void answer(struct job *j)
+static void job_answer(struct job *j)
 {
     struct request rq = {
         .server = j->server,
@@ -28,7 +28,7 @@ static void answer(struct job *j)
     int r;
 
     kvcobra__reply__init(&rq.reply);
-    if (somebody_waits(j)) {
+    if (job_somebody_waits(j)) {
         r = j->finish(j, &rq);
     } else {
         (void) j->finish(j, NULL);
@@ -42,7 +42,7 @@ void job_end(struct job *j)
     struct conn *c = j->conn;
     struct session *x = j->session;
 
-    answer(j);
+    job_answer(j);
     free(j);
     if (x && --x->n_jobs == 0 && x->ended)
         session_reap(x);
@@ -50,7 +50,7 @@ void job_end(struct job *j)
         conn_reap(c);
 }
 
-static void on_done(struct work_item *i)
+static void job_on_done(struct work_item *i)
 {
     struct job *j = (struct job *) i;
 
@@ -89,7 +89,7 @@ int job_work(struct job *j, struct errmsg *e)
 
     if (timeout_ms > JOB_TIMEOUT_MS_MAX)
         timeout_ms = JOB_TIMEOUT_MS_MAX;
-    j->work.done = on_done;
+    j->work.done = job_on_done;
     j->work.deadline_ms = work_clock_ms() + timeout_ms;
     r = work_submit(j->server->work, &j->work);
     if (r == 0)

@@ -11,7 +11,7 @@
 #include "daemon/tables/trial.h"
 #include "gpu/device.h"
 
-static int read_geometry(struct request *rq, const Kvcobra__Geometry *m, struct geometry *ret)
+static int models_read_geometry(struct request *rq, const Kvcobra__Geometry *m, struct geometry *ret)
 {
     if (!m)
         return fail(&rq->error, -EINVAL, "open_model without a geometry");
@@ -32,8 +32,8 @@ static int read_geometry(struct request *rq, const Kvcobra__Geometry *m, struct 
 }
 
 /* What the client runs against what the active table was made for. */
-static int check_model(struct request *rq, const Kvcobra__OpenModel *m, struct session_model *ret,
-                       struct table_model **ret_active)
+static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct session_model *ret,
+                        struct table_model **ret_active)
 {
     struct table_model *active;
     struct geometry g;
@@ -42,7 +42,7 @@ static int check_model(struct request *rq, const Kvcobra__OpenModel *m, struct s
     if (m->model_digest.len != DIGEST_BYTES)
         return fail(&rq->error, -EINVAL, "a model digest of %zu bytes instead of %d", m->model_digest.len,
                     DIGEST_BYTES);
-    r = read_geometry(rq, m->geometry, &g);
+    r = models_read_geometry(rq, m->geometry, &g);
     if (r < 0)
         return r;
     active = tables_model(&rq->server->tables, m->model_digest.data);
@@ -101,7 +101,7 @@ int handle_open_model(struct request *rq)
     int r = request_may_send_fds(rq);
 
     if (r == 0)
-        r = check_model(rq, rq->message->open_model, &model, &active);
+        r = models_check(rq, rq->message->open_model, &model, &active);
     if (r < 0)
         return r;
     t = active->active;
@@ -122,7 +122,7 @@ int handle_open_model(struct request *rq)
 
 /* No process opens the handle of its own memory: the session that lent it knows it, another one of the
  * process cannot. */
-static int check_lent(struct request *rq, const struct pool_extent *x)
+static int models_check_lent(struct request *rq, const struct pool_extent *x)
 {
     const struct session *s = rq->session;
 
@@ -147,7 +147,7 @@ int handle_get_extent(struct request *rq)
     /* An extent of another tenant does not exist for this one. */
     if (!x || x->tenant != rq->session->tenant)
         return fail(&rq->error, -ENOENT, "there is no extent %" PRIu64, id);
-    r = x->lent ? check_lent(rq, x) : request_may_send_fds(rq);
+    r = x->lent ? models_check_lent(rq, x) : request_may_send_fds(rq);
     if (r < 0)
         return r;
     kvcobra__get_extent_reply__init(reply);

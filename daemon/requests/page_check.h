@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "proto/page.h"
 
 struct errmsg;

@@ -20,8 +20,8 @@ int page_check_writable(struct request *rq, const struct table_entry *t)
 }
 
 /* One item. *ret_exists: the key is published already, *ret_slot is that page and not ours. */
-static int reserve_item(struct request *rq, const struct page_context *c, const Kvcobra__ReserveItem *item,
-                        uint32_t *ret_slot, bool *ret_exists)
+static int pages_write_reserve_item(struct request *rq, const struct page_context *c,
+                                    const Kvcobra__ReserveItem *item, uint32_t *ret_slot, bool *ret_exists)
 {
     struct server *s = rq->server;
     struct session *x = rq->session;
@@ -61,7 +61,7 @@ static int reserve_item(struct request *rq, const struct page_context *c, const 
 }
 
 /* What is published already, for recheck_begin(). */
-static void find_present(struct request *rq, const Kvcobra__Reserve *m)
+static void pages_write_find_present(struct request *rq, const Kvcobra__Reserve *m)
 {
     struct reply_scratch *scratch = rq->server->scratch;
 
@@ -88,7 +88,7 @@ int handle_reserve(struct request *rq)
         r = page_check_writable(rq, c.table);
     if (r < 0)
         return r;
-    find_present(rq, m);
+    pages_write_find_present(rq, m);
     r = recheck_begin(rq, scratch->slots, m->n_items, handle_reserve);
     if (r != 0)
         return r;
@@ -96,7 +96,7 @@ int handle_reserve(struct request *rq)
     for (; n < m->n_items; n++) {
         bool exists;
 
-        r = reserve_item(rq, &c, m->items[n], &scratch->slots[n], &exists);
+        r = pages_write_reserve_item(rq, &c, m->items[n], &scratch->slots[n], &exists);
         if (r < 0)
             break;
         scratch->flags[n] = exists;

@@ -40,7 +40,7 @@ struct append_job {
 
 /* ---- what the message means ---- */
 
-static int check_message(struct request *rq, const Kvcobra__AppendRaw *m)
+static int raw_append_check_message(struct request *rq, const Kvcobra__AppendRaw *m)
 {
     if (m->n_tokens != CHUNK_TOKENS)
         return fail(&rq->error, -EINVAL, "%zu tokens: a chunk has %d", m->n_tokens, CHUNK_TOKENS);
@@ -59,8 +59,8 @@ static int check_message(struct request *rq, const Kvcobra__AppendRaw *m)
     return 0;
 }
 
-static int check_place(struct request *rq, const struct page_layout *l, unsigned dtype, uint64_t offset,
-                       const char *what)
+static int raw_append_check_place(struct request *rq, const struct page_layout *l, unsigned dtype,
+                                  uint64_t offset, const char *what)
 {
     const struct extent *arena = rq->session->arena;
     uint64_t bytes;
@@ -73,8 +73,8 @@ static int check_place(struct request *rq, const struct page_layout *l, unsigned
     return 0;
 }
 
-static void derive_key(const struct request *rq, const struct page_context *c, const Kvcobra__AppendRaw *m,
-                       struct chunk_key *ret)
+static void raw_append_derive_key(const struct request *rq, const struct page_context *c,
+                                  const Kvcobra__AppendRaw *m, struct chunk_key *ret)
 {
     struct chunk_identity id = {
         .table_digest = c->table->digest,
@@ -95,7 +95,7 @@ static void derive_key(const struct request *rq, const struct page_context *c, c
 /* ---- the answer ---- */
 
 /* A hold on @slot was taken. */
-static int answer(struct request *rq, uint32_t slot, bool existed)
+static int raw_append_answer(struct request *rq, uint32_t slot, bool existed)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__AppendRawReply *reply = &scratch->body.append_raw;
@@ -118,19 +118,19 @@ static int answer(struct request *rq, uint32_t slot, bool existed)
     return 0;
 }
 
-static int answer_present(struct request *rq, uint32_t slot)
+static int raw_append_answer_present(struct request *rq, uint32_t slot)
 {
     struct pool *p = &store_of(rq->session->tenant)->pool;
 
     store_hold(store_of(rq->session->tenant), slot);
     evict_note_use(pool_slot(p, slot));
     pool_slot_span(p, slot)->group->space->n_leased++;
-    return answer(rq, slot, true);
+    return raw_append_answer(rq, slot, true);
 }
 
 /* ---- encode ---- */
 
-static bool encode_slice(struct work_item *work)
+static bool raw_append_encode_slice(struct work_item *work)
 {
     struct append_job *j = (struct append_job *) work;
     uint8_t *payload = j->page + PAGE_HEADER_BYTES;
@@ -147,7 +147,7 @@ static bool encode_slice(struct work_item *work)
 
 /* What was written of a page before the mover died could still arrive: the slot and those beside it are not
  * used again. */
-static void on_copied(void *ctx, struct mover_reply *reply)
+static void raw_append_on_copied(void *ctx, struct mover_reply *reply)
 {
     struct append_job *j = ctx;
     struct store *st = store_of(j->job.session->tenant);
@@ -158,17 +158,17 @@ static void on_copied(void *ctx, struct mover_reply *reply)
     job_end(&j->job);
 }
 
-static bool copy_to_gpu(struct job *job)
+static bool raw_append_copy_to_gpu(struct job *job)
 {
     struct append_job *j = (struct append_job *) job;
 
     if (j->err < 0)
         return false;
-    j->err = raw_stage_copy(&j->stage, true, on_copied, j, &j->error);
+    j->err = raw_stage_copy(&j->stage, true, raw_append_on_copied, j, &j->error);
     return j->err == 0;
 }
 
-static void give_back(struct append_job *j)
+static void raw_append_give_back(struct append_job *j)
 {
     raw_stage_deinit(&j->stage);
     if (j->slot == SLOT_NONE)
@@ -178,7 +178,7 @@ static void give_back(struct append_job *j)
     j->slot = SLOT_NONE;
 }
 
-static void count(struct server *s, const struct append_job *j)
+static void raw_append_count(struct server *s, const struct append_job *j)
 {
     for (unsigned side = 0; side < 2; side++) {
         s->raw_coords[side] += j->counts[side].coords;
@@ -186,7 +186,7 @@ static void count(struct server *s, const struct append_job *j)
     }
 }
 
-static int publish(struct append_job *j, struct request *rq)
+static int raw_append_publish(struct append_job *j, struct request *rq)
 {
     struct store *st = store_of(rq->session->tenant);
     uint32_t present, slot = j->slot;
@@ -197,16 +197,16 @@ static int publish(struct append_job *j, struct request *rq)
     if (r < 0)
         return r;
     if (present != SLOT_NONE)
-        return answer_present(rq, present); /* the first page wins; ours is given back */
+        return raw_append_answer_present(rq, present); /* the first page wins; ours is given back */
     r = store_publish(st, slot, &j->header.key, j->header.payload_crc32c, &rq->error);
     if (r < 0)
         return r;
     j->job.session->n_copying--;
     j->slot = SLOT_NONE;
-    return answer(rq, slot, false);
+    return raw_append_answer(rq, slot, false);
 }
 
-static int conclude(struct job *job, struct request *rq)
+static int raw_append_conclude(struct job *job, struct request *rq)
 {
     struct append_job *j = (struct append_job *) job;
     int r = 0;
@@ -217,17 +217,17 @@ static int conclude(struct job *job, struct request *rq)
         rq->error = j->error;
         r = j->err;
     } else if (rq) {
-        count(job->server, j);
-        r = publish(j, rq);
+        raw_append_count(job->server, j);
+        r = raw_append_publish(j, rq);
     }
-    give_back(j);
+    raw_append_give_back(j);
     return r;
 }
 
 /* ---- begin ---- */
 
-static int take_slot(struct request *rq, const struct page_context *c, unsigned page_class,
-                     uint32_t *ret_slot)
+static int raw_append_take_slot(struct request *rq, const struct page_context *c, unsigned page_class,
+                                uint32_t *ret_slot)
 {
     struct server *s = rq->server;
     struct session *x = rq->session;
@@ -248,8 +248,8 @@ static int take_slot(struct request *rq, const struct page_context *c, unsigned 
     return 0;
 }
 
-static struct page_header header_of(const struct page_context *c, const Kvcobra__AppendRaw *m,
-                                    const struct chunk_key *key)
+static struct page_header raw_append_header_of(const struct page_context *c, const Kvcobra__AppendRaw *m,
+                                               const struct chunk_key *key)
 {
     const struct page_layout *l = &c->space->layout;
     bool first = m->first_position == 0;
@@ -270,8 +270,8 @@ static struct page_header header_of(const struct page_context *c, const Kvcobra_
     return h;
 }
 
-static int begin(struct request *rq, const struct page_context *c, const Kvcobra__AppendRaw *m,
-                 const struct chunk_key *key)
+static int raw_append_begin(struct request *rq, const struct page_context *c, const Kvcobra__AppendRaw *m,
+                            const struct chunk_key *key)
 {
     _cleanup_(freep) struct append_job *j = calloc(1, sizeof(*j));
     bool first = m->first_position == 0;
@@ -281,27 +281,27 @@ static int begin(struct request *rq, const struct page_context *c, const Kvcobra
         return fail(&rq->error, -ENOMEM, "out of memory for an append");
     j->job.server = rq->server;
     j->job.session = rq->session;
-    j->job.work.run = encode_slice;
-    j->job.finish = conclude;
+    j->job.work.run = raw_append_encode_slice;
+    j->job.finish = raw_append_conclude;
     j->layout = &c->space->layout;
     j->k = (struct raw_place){.fd = fd, .dtype = (unsigned) m->type, .offset = m->k_offset};
     j->v = (struct raw_place){.fd = fd, .dtype = (unsigned) m->type, .offset = m->v_offset};
     j->first = first;
-    j->header = header_of(c, m, key);
-    r = take_slot(rq, c, first ? PAGE_FIRST : PAGE_REST, &j->slot);
+    j->header = raw_append_header_of(c, m, key);
+    r = raw_append_take_slot(rq, c, first ? PAGE_FIRST : PAGE_REST, &j->slot);
     if (r < 0)
         return r;
     if (device_is_gpu(rq->session->tenant->device)) {
         r = raw_stage_init(rq, j->slot, &j->stage);
         j->page = r == 0 ? raw_stage_data(&j->stage) : NULL;
-        j->job.goes_on = copy_to_gpu;
+        j->job.goes_on = raw_append_copy_to_gpu;
     } else {
         j->page = pool_slot_data(&store_of(rq->session->tenant)->pool, j->slot);
     }
     if (r == 0)
         r = job_start(&j->job, rq);
     if (r < 0)
-        give_back(j);
+        raw_append_give_back(j);
     else
         (void) take_ptr(j);
     return r;
@@ -314,7 +314,7 @@ int handle_append_raw(struct request *rq)
     struct page_context c;
     struct chunk_key key;
     uint32_t present;
-    int r = check_message(rq, m);
+    int r = raw_append_check_message(rq, m);
 
     if (r == 0)
         r = page_context(rq, m->model, &m->table_digest, &c);
@@ -322,7 +322,7 @@ int handle_append_raw(struct request *rq)
         r = page_lease_room(rq);
     if (r < 0)
         return r;
-    derive_key(rq, &c, m, &key);
+    raw_append_derive_key(rq, &c, m, &key);
     present = store_find(st, rq->session->tenant, &key);
     r = recheck_begin(rq, &present, 1, handle_append_raw);
     if (r == 0)
@@ -330,7 +330,7 @@ int handle_append_raw(struct request *rq)
     if (r != 0)
         return r;
     if (present != SLOT_NONE)
-        return answer_present(rq, present);
+        return raw_append_answer_present(rq, present);
     if (m->only_find) {
         page_count_miss(rq, page_miss_reason(rq, c.space, &key));
         return fail(&rq->error, -ENODATA, "nobody published this chunk, or it was evicted");
@@ -339,8 +339,8 @@ int handle_append_raw(struct request *rq)
         return fail(&rq->error, -EINVAL, "number type %d", (int) m->type);
     r = page_check_writable(rq, c.table);
     if (r == 0)
-        r = check_place(rq, &c.space->layout, (unsigned) m->type, m->k_offset, "k");
+        r = raw_append_check_place(rq, &c.space->layout, (unsigned) m->type, m->k_offset, "k");
     if (r == 0)
-        r = check_place(rq, &c.space->layout, (unsigned) m->type, m->v_offset, "v");
-    return r < 0 ? r : begin(rq, &c, m, &key);
+        r = raw_append_check_place(rq, &c.space->layout, (unsigned) m->type, m->v_offset, "v");
+    return r < 0 ? r : raw_append_begin(rq, &c, m, &key);
 }

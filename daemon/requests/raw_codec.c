@@ -21,7 +21,7 @@ struct workspace {
     struct chunk_work chunk;
 };
 
-static void workspace_deinit(struct workspace *w)
+static void raw_codec_workspace_deinit(struct workspace *w)
 {
     free(w->numbers);
     free(w->rows[SIDE_K]);
@@ -30,7 +30,8 @@ static void workspace_deinit(struct workspace *w)
 }
 
 /* @n: numbers of one side of a layer. */
-static int workspace_init(struct workspace *w, const struct page_layout *l, size_t n, struct errmsg *e)
+static int raw_codec_workspace_init(struct workspace *w, const struct page_layout *l, size_t n,
+                                    struct errmsg *e)
 {
     *w = (struct workspace){
         .numbers = calloc(n, sizeof(float)),
@@ -42,7 +43,7 @@ static int workspace_init(struct workspace *w, const struct page_layout *l, size
     return fail(e, -ENOMEM, "kvcobrad is out of memory for %zu vectors' numbers", n);
 }
 
-static size_t layer_numbers(const struct page_layout *l)
+static size_t raw_codec_layer_numbers(const struct page_layout *l)
 {
     return (size_t) CHUNK_TOKENS * l->shard.n_heads * l->table->geometry.d;
 }
@@ -51,7 +52,8 @@ bool raw_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, u
 {
     size_t bytes;
 
-    if (!checked_mul(layer_numbers(l), dtype_bytes(dtype), &bytes) || !checked_mul(bytes, n_layers, &bytes))
+    if (!checked_mul(raw_codec_layer_numbers(l), dtype_bytes(dtype), &bytes) ||
+        !checked_mul(bytes, n_layers, &bytes))
         return false;
     *ret = bytes;
     return true;
@@ -59,7 +61,8 @@ bool raw_bytes(const struct page_layout *l, unsigned dtype, uint32_t n_layers, u
 
 /* ---- the arena ---- */
 
-static int read_all(const struct raw_place *p, uint64_t offset, void *to, size_t bytes, struct errmsg *e)
+static int raw_codec_read_all(const struct raw_place *p, uint64_t offset, void *to, size_t bytes,
+                              struct errmsg *e)
 {
     for (size_t have = 0; have < bytes;) {
         ssize_t n = pread(p->fd, (char *) to + have, bytes - have, (off_t) (p->offset + offset + have));
@@ -73,7 +76,7 @@ static int read_all(const struct raw_place *p, uint64_t offset, void *to, size_t
     return 0;
 }
 
-static int write_all(const struct raw_place *p, const void *from, size_t bytes, struct errmsg *e)
+static int raw_codec_write_all(const struct raw_place *p, const void *from, size_t bytes, struct errmsg *e)
 {
     for (size_t done = 0; done < bytes;) {
         ssize_t n = pwrite(p->fd, (const char *) from + done, bytes - done, (off_t) (p->offset + done));
@@ -94,8 +97,8 @@ static int write_all(const struct raw_place *p, const void *from, size_t bytes, 
  * The sinks of one head and side go to the page as binary16 of x - mean; the rows that codes are made of hold
  * the mean there, as in every other page of class first: the sinks' norms would count as drift.
  */
-static int take_sinks(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, float *rows,
-                      size_t stride, uint8_t *payload, struct errmsg *e)
+static int raw_codec_take_sinks(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side,
+                                float *rows, size_t stride, uint8_t *payload, struct errmsg *e)
 {
     const struct codec *codec = table_codec(l->table, layer, l->shard.first_head + head, side);
     uint8_t *to = payload + page_sink_off(l, layer, head, side);
@@ -119,14 +122,14 @@ static int take_sinks(const struct page_layout *l, uint32_t layer, uint32_t head
 }
 
 /* One head and side; keys of all heads of the layer before any values. */
-static int encode_head(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side, bool first,
-                       struct workspace *w, uint8_t *payload, struct encode_counts counts[2],
-                       struct errmsg *e)
+static int raw_codec_encode_head(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side,
+                                 bool first, struct workspace *w, uint8_t *payload,
+                                 struct encode_counts counts[2], struct errmsg *e)
 {
     uint32_t d = l->table->geometry.d;
     size_t stride = (size_t) l->shard.n_heads * d;
     float *rows = w->rows[side] + head * d;
-    int r = first ? take_sinks(l, layer, head, side, rows, stride, payload, e) : 0;
+    int r = first ? raw_codec_take_sinks(l, layer, head, side, rows, stride, payload, e) : 0;
 
     if (r < 0)
         return r;
@@ -142,10 +145,10 @@ int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_pla
                const struct raw_place *v, bool first, uint8_t *payload, struct encode_counts counts[2],
                struct errmsg *e)
 {
-    _cleanup_(workspace_deinit) struct workspace w = {0};
+    _cleanup_(raw_codec_workspace_deinit) struct workspace w = {0};
     const struct raw_place *places[2] = {k, v};
-    size_t n = layer_numbers(l);
-    int r = workspace_init(&w, l, n, e);
+    size_t n = raw_codec_layer_numbers(l);
+    int r = raw_codec_workspace_init(&w, l, n, e);
 
     if (layer == 0)
         memset(payload, 0,
@@ -153,20 +156,20 @@ int raw_encode(const struct page_layout *l, uint32_t layer, const struct raw_pla
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
         size_t bytes = n * dtype_bytes(places[side]->dtype);
 
-        r = read_all(places[side], (uint64_t) layer * bytes, w.numbers, bytes, e);
+        r = raw_codec_read_all(places[side], (uint64_t) layer * bytes, w.numbers, bytes, e);
         if (r == 0)
             dtype_load(places[side]->dtype, w.numbers, 0, n, w.rows[side]);
     }
     for (uint32_t i = 0; r == 0 && i < 2 * l->shard.n_heads; i++)
-        r = encode_head(l, layer, i % l->shard.n_heads, i < l->shard.n_heads ? SIDE_K : SIDE_V, first, &w,
-                        payload, counts, e);
+        r = raw_codec_encode_head(l, layer, i % l->shard.n_heads, i < l->shard.n_heads ? SIDE_K : SIDE_V,
+                                  first, &w, payload, counts, e);
     return r;
 }
 
 /* ---- decode ---- */
 
-static void decode_head(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer,
-                        uint32_t head, enum side side, struct workspace *w)
+static void raw_codec_decode_head(const struct page_layout *l, const uint8_t *payload, bool first,
+                                  uint32_t layer, uint32_t head, enum side side, struct workspace *w)
 {
     const float *mean = table_codec(l->table, layer, l->shard.first_head + head, side)->mean;
     uint32_t d = l->table->geometry.d;
@@ -190,14 +193,14 @@ static void decode_head(const struct page_layout *l, const uint8_t *payload, boo
 int raw_decode(const struct page_layout *l, const uint8_t *payload, bool first, uint32_t layer,
                enum side side, const struct raw_place *to, struct errmsg *e)
 {
-    _cleanup_(workspace_deinit) struct workspace w = {0};
-    size_t n = layer_numbers(l);
-    int r = workspace_init(&w, l, n, e);
+    _cleanup_(raw_codec_workspace_deinit) struct workspace w = {0};
+    size_t n = raw_codec_layer_numbers(l);
+    int r = raw_codec_workspace_init(&w, l, n, e);
 
     if (r < 0)
         return r;
     for (uint32_t h = 0; h < l->shard.n_heads; h++)
-        decode_head(l, payload, first, layer, h, side, &w);
+        raw_codec_decode_head(l, payload, first, layer, h, side, &w);
     dtype_store(to->dtype, w.rows[0], n, w.numbers);
-    return write_all(to, w.numbers, n * dtype_bytes(to->dtype), e);
+    return raw_codec_write_all(to, w.numbers, n * dtype_bytes(to->dtype), e);
 }

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "gpu/chunk.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 struct errmsg;
 

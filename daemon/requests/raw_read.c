@@ -34,7 +34,7 @@ struct read_job {
     struct errmsg error;
 };
 
-static bool decode(struct work_item *work)
+static bool raw_read_decode(struct work_item *work)
 {
     struct read_job *j = (struct read_job *) work;
 
@@ -47,7 +47,7 @@ static bool decode(struct work_item *work)
     return false;
 }
 
-static int conclude(struct job *job, struct request *rq)
+static int raw_read_conclude(struct job *job, struct request *rq)
 {
     struct read_job *j = (struct read_job *) job;
     Kvcobra__ReadRawReply *reply = &job->server->scratch->body.read_raw;
@@ -73,7 +73,7 @@ static int conclude(struct job *job, struct request *rq)
 /* ---- begin ---- */
 
 /* The page is whole; what the message says about it is checked here. */
-static int fill(struct request *rq, const Kvcobra__ReadRaw *m, uint32_t slot, struct read_job *j)
+static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, uint32_t slot, struct read_job *j)
 {
     const struct pool *p = &store_of(rq->session->tenant)->pool;
     const struct group *g = pool_slot_span(p, slot)->group;
@@ -99,12 +99,12 @@ static int fill(struct request *rq, const Kvcobra__ReadRaw *m, uint32_t slot, st
     j->side = (enum side) m->side;
     j->first = g->page_class == PAGE_FIRST;
     j->crc = pool_slot(p, slot)->payload_crc32c;
-    j->job.work.run = decode;
-    j->job.finish = conclude;
+    j->job.work.run = raw_read_decode;
+    j->job.finish = raw_read_conclude;
     return 0;
 }
 
-static int begin_on_host(struct request *rq, struct read_job *j)
+static int raw_read_begin_on_host(struct request *rq, struct read_job *j)
 {
     const uint8_t *page = pool_slot_data(&store_of(rq->session->tenant)->pool, j->slot);
     struct page_header h;
@@ -135,7 +135,7 @@ static void read_copy(struct read_job *j)
         j->first_position = h.first_position;
 }
 
-static void on_copied(void *ctx, struct mover_reply *reply)
+static void raw_read_on_copied(void *ctx, struct mover_reply *reply)
 {
     struct read_job *j = ctx;
 
@@ -151,7 +151,7 @@ static void on_copied(void *ctx, struct mover_reply *reply)
     job_end(&j->job);
 }
 
-static int begin_on_gpu(struct request *rq, struct read_job *j)
+static int raw_read_begin_on_gpu(struct request *rq, struct read_job *j)
 {
     int r = raw_stage_init(rq, j->slot, &j->stage);
 
@@ -159,7 +159,7 @@ static int begin_on_gpu(struct request *rq, struct read_job *j)
         return r;
     r = job_begin(&j->job, rq);
     if (r >= 0) {
-        int asked = raw_stage_copy(&j->stage, false, on_copied, j, &rq->error);
+        int asked = raw_stage_copy(&j->stage, false, raw_read_on_copied, j, &rq->error);
 
         if (asked == 0)
             return r;
@@ -191,11 +191,12 @@ int handle_read_raw(struct request *rq)
     j = calloc(1, sizeof(*j));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for reading a page");
-    r = fill(rq, m, slot, j);
+    r = raw_read_fill(rq, m, slot, j);
     if (r < 0)
         return r;
     store_hold(st, slot); /* a release meanwhile does not free what is being read */
-    r = device_is_gpu(rq->session->tenant->device) ? begin_on_gpu(rq, j) : begin_on_host(rq, j);
+    r = device_is_gpu(rq->session->tenant->device) ? raw_read_begin_on_gpu(rq, j)
+                                                   : raw_read_begin_on_host(rq, j);
     if (r < 0)
         store_unhold(st, slot);
     else

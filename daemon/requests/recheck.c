@@ -12,7 +12,7 @@
 #include "daemon/server.h"
 #include "daemon/session/session.h"
 
-struct check { /* of one page */
+struct recheck_check { /* of one page */
     uint32_t slot, crc;
     uint64_t generation;
     bool whole;
@@ -25,17 +25,17 @@ struct recheck_job {
     int (*again)(struct request *rq);
     size_t n, next;
     uint64_t bytes;
-    struct check pages[];
+    struct recheck_check pages[];
 };
 
-static void add_page(struct store *st, struct recheck_job *j, uint32_t slot)
+static void recheck_add_page(struct store *st, struct recheck_job *j, uint32_t slot)
 {
     size_t bytes;
 
     if (slot == SLOT_NONE || !store_page_is_unchecked(st, slot))
         return;
     bytes = pool_slot_span(&st->pool, slot)->group->page_bytes - PAGE_HEADER_BYTES;
-    j->pages[j->n++] = (struct check){
+    j->pages[j->n++] = (struct recheck_check){
         .slot = slot,
         .crc = pool_slot(&st->pool, slot)->payload_crc32c,
         .generation = pool_slot(&st->pool, slot)->generation,
@@ -45,13 +45,13 @@ static void add_page(struct store *st, struct recheck_job *j, uint32_t slot)
     j->bytes += bytes;
 }
 
-static bool compare_slice(struct work_item *work)
+static bool recheck_compare_slice(struct work_item *work)
 {
     struct recheck_job *j = (struct recheck_job *) work;
     uint64_t bytes = 0;
 
     for (; j->next < j->n && bytes < WORK_SLICE_BYTES; j->next++) {
-        struct check *c = &j->pages[j->next];
+        struct recheck_check *c = &j->pages[j->next];
 
         c->whole = crc32c(c->payload, c->payload_bytes) == c->crc;
         bytes += c->payload_bytes;
@@ -60,13 +60,13 @@ static bool compare_slice(struct work_item *work)
 }
 
 /* What was compared counts, also if it was not all, or for nobody. */
-static int conclude(struct job *job, struct request *rq)
+static int recheck_conclude(struct job *job, struct request *rq)
 {
     struct recheck_job *j = (struct recheck_job *) job;
     struct store *st = store_of(job->session->tenant);
 
     for (size_t i = 0; i < j->n; i++) {
-        const struct check *c = &j->pages[i];
+        const struct recheck_check *c = &j->pages[i];
         const struct slot *slot;
 
         if (i < j->next && c->whole)
@@ -100,11 +100,11 @@ int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*aga
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n_unchecked);
     for (size_t i = 0; i < n; i++)
-        add_page(st, j, slots[i]);
+        recheck_add_page(st, j, slots[i]);
     if (j->bytes <= rq->server->config->work_inline_bytes)
         return 0;
-    j->job.work.run = compare_slice;
-    j->job.finish = conclude;
+    j->job.work.run = recheck_compare_slice;
+    j->job.finish = recheck_conclude;
     j->again = again;
     r = job_start(&j->job, rq);
     if (r < 0)

@@ -20,30 +20,30 @@ enum {
     CHECK_MS = 30000
 }; /* half a GiB takes a tenth of a second; the mover may have to open the device first */
 
-struct check { /* of one page */
+struct recheck_gpu_check { /* of one page */
     uint32_t slot, crc, found;
     uint64_t generation;
     const struct pool_extent *extent; /* while the job holds the page */
     bool answered;
 };
 
-struct recheck_job;
+struct recheck_gpu_job;
 
 struct question { /* of one extent: pages [first, first + n) */
-    struct recheck_job *job;
+    struct recheck_gpu_job *job;
     size_t first, n;
 };
 
-struct recheck_job {
+struct recheck_gpu_job {
     struct job job;
     int (*again)(struct request *rq);
     size_t n, n_questions, n_waiting;
     struct errmsg why;          /* the mover did not answer everything */
     struct question *questions; /* [n] at most */
-    struct check pages[];
+    struct recheck_gpu_check pages[];
 };
 
-static void job_freep(struct recheck_job **j)
+static void recheck_gpu_job_freep(struct recheck_gpu_job **j)
 {
     if (*j)
         free((*j)->questions);
@@ -52,7 +52,7 @@ static void job_freep(struct recheck_job **j)
 
 /* ---- conclude ---- */
 
-static void judge(struct store *st, const struct check *c)
+static void recheck_gpu_judge(struct store *st, const struct recheck_gpu_check *c)
 {
     const struct slot *slot;
 
@@ -65,7 +65,7 @@ static void judge(struct store *st, const struct check *c)
         store_page_checked(st, c->slot, false);
 }
 
-static int come_again(struct request *rq, const char *why)
+static int recheck_gpu_come_again(struct request *rq, const char *why)
 {
     return fail(&rq->error, -EAGAIN,
                 "pages that were there before kvcobrad was started have to be checked first, and cannot be "
@@ -73,27 +73,27 @@ static int come_again(struct request *rq, const char *why)
                 why);
 }
 
-static int conclude(struct job *job, struct request *rq)
+static int recheck_gpu_conclude(struct job *job, struct request *rq)
 {
-    struct recheck_job *j = (struct recheck_job *) job;
+    struct recheck_gpu_job *j = (struct recheck_gpu_job *) job;
     struct store *st = store_of(job->session->tenant);
 
     for (size_t i = 0; i < j->n; i++)
-        judge(st, &j->pages[i]);
+        recheck_gpu_judge(st, &j->pages[i]);
     freep(&j->questions);
     j->questions = NULL;
     if (!rq)
         return 0;
     if (j->why.text[0])
-        return come_again(rq, j->why.text);
+        return recheck_gpu_come_again(rq, j->why.text);
     rq->rechecked = true; /* a damaged page that is held stays unchecked: the handler refuses it */
     return j->again(rq);
 }
 
-static void on_checked(void *ctx, struct mover_reply *reply)
+static void recheck_gpu_on_checked(void *ctx, struct mover_reply *reply)
 {
     struct question *q = ctx;
-    struct recheck_job *j = q->job;
+    struct recheck_gpu_job *j = q->job;
     const Kvcobra__MoverChecked *m = reply->err == 0 ? reply->body->check : NULL;
 
     if (!m)
@@ -110,9 +110,9 @@ static void on_checked(void *ctx, struct mover_reply *reply)
 
 /* ---- ask ---- */
 
-static int ask(struct server *s, const struct device *d, struct question *q)
+static int recheck_gpu_ask(struct server *s, const struct device *d, struct question *q)
 {
-    const struct check *pages = &q->job->pages[q->first];
+    const struct recheck_gpu_check *pages = &q->job->pages[q->first];
     _cleanup_(freep) Kvcobra__MoverRange *ranges = calloc(q->n, sizeof(*ranges));
     _cleanup_(freep) Kvcobra__MoverRange **pointers = calloc(q->n, sizeof(Kvcobra__MoverRange *));
     Kvcobra__MoverCheck check = KVCOBRA__MOVER_CHECK__INIT;
@@ -133,16 +133,16 @@ static int ask(struct server *s, const struct device *d, struct question *q)
     check.ranges = pointers;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CHECK;
     request.check = &check;
-    return mover_ask(s->mover, &request, &pages->extent->gpu_fd, 1, CHECK_MS, on_checked, q);
+    return mover_ask(s->mover, &request, &pages->extent->gpu_fd, 1, CHECK_MS, recheck_gpu_on_checked, q);
 }
 
 /* As many as can be asked. Return: 0: an answer comes; errno of the first. */
-static int ask_all(struct server *s, const struct device *d, struct recheck_job *j)
+static int recheck_gpu_ask_all(struct server *s, const struct device *d, struct recheck_gpu_job *j)
 {
     int r = 0;
 
     for (size_t i = 0; i < j->n_questions && r == 0; i++) {
-        r = ask(s, d, &j->questions[i]);
+        r = recheck_gpu_ask(s, d, &j->questions[i]);
         j->n_waiting += r == 0;
     }
     if (r < 0 && j->n_waiting > 0)
@@ -150,28 +150,28 @@ static int ask_all(struct server *s, const struct device *d, struct recheck_job 
     return j->n_waiting > 0 ? 0 : r;
 }
 
-static int by_extent(const void *a, const void *b)
+static int recheck_gpu_by_extent(const void *a, const void *b)
 {
-    const struct check *x = a, *y = b;
+    const struct recheck_gpu_check *x = a, *y = b;
 
     return x->extent->id != y->extent->id ? (x->extent->id > y->extent->id ? 1 : -1) : 0;
 }
 
 /* The unchecked ones of @slots, those of one extent together. */
-static int collect(struct store *st, const uint32_t *slots, size_t n, struct recheck_job *j)
+static int recheck_gpu_collect(struct store *st, const uint32_t *slots, size_t n, struct recheck_gpu_job *j)
 {
     for (size_t i = 0; i < n; i++) {
         const struct slot *slot = slots[i] == SLOT_NONE ? NULL : pool_slot(&st->pool, slots[i]);
 
         if (slot && slot->unchecked)
-            j->pages[j->n++] = (struct check){
+            j->pages[j->n++] = (struct recheck_gpu_check){
                 .slot = slots[i],
                 .crc = slot->payload_crc32c,
                 .generation = slot->generation,
                 .extent = pool_slot_span(&st->pool, slots[i])->extent,
             };
     }
-    qsort(j->pages, j->n, sizeof(j->pages[0]), by_extent);
+    qsort(j->pages, j->n, sizeof(j->pages[0]), recheck_gpu_by_extent);
     j->questions = calloc(j->n, sizeof(j->questions[0]));
     for (size_t i = 0; j->questions && i < j->n; i++) {
         if (i == 0 || j->pages[i].extent != j->pages[i - 1].extent)
@@ -185,24 +185,24 @@ int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (
 {
     struct device *d = rq->session->tenant->device;
     struct store *st = store_of(rq->session->tenant);
-    _cleanup_(job_freep) struct recheck_job *j = NULL;
+    _cleanup_(recheck_gpu_job_freep) struct recheck_gpu_job *j = NULL;
     struct errmsg why;
     int r = gpu_check(d, &why); /* a session of an earlier process may be on one that is not available now */
 
     if (r < 0)
-        return come_again(rq, why.text);
+        return recheck_gpu_come_again(rq, why.text);
     j = calloc(1, sizeof(*j) + n * sizeof(j->pages[0]));
-    if (!j || collect(st, slots, n, j) < 0)
+    if (!j || recheck_gpu_collect(st, slots, n, j) < 0)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n);
-    j->job.finish = conclude;
+    j->job.finish = recheck_gpu_conclude;
     j->again = again;
     r = job_begin(&j->job, rq);
     if (r < 0)
         return r;
-    r = ask_all(rq->server, d, j);
+    r = recheck_gpu_ask_all(rq->server, d, j);
     if (r < 0) {
         job_cancel(&j->job);
-        return come_again(rq, strerror(-r));
+        return recheck_gpu_come_again(rq, strerror(-r));
     }
     for (size_t i = 0; i < j->n; i++)
         store_hold(st, j->pages[i].slot);

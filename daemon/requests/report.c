@@ -36,7 +36,7 @@ struct moments_job {
     struct errmsg why;
 };
 
-static bool take_moments(struct work_item *i)
+static bool report_take_moments(struct work_item *i)
 {
     struct moments_job *j = (struct moments_job *) i;
     _cleanup_(freep) uint8_t *copy = malloc((size_t) j->bytes);
@@ -65,7 +65,7 @@ static bool take_moments(struct work_item *i)
     return false;
 }
 
-static int moments_taken(struct job *job, struct request *rq)
+static int report_moments_taken(struct job *job, struct request *rq)
 {
     struct moments_job *j = (struct moments_job *) job;
     int r = 0;
@@ -82,7 +82,7 @@ static int moments_taken(struct job *job, struct request *rq)
     return r;
 }
 
-static int start_moments(struct request *rq, const struct session_model *model)
+static int report_start_moments(struct request *rq, const struct session_model *model)
 {
     const Kvcobra__Report *m = rq->message->report;
     struct server *s = rq->server;
@@ -100,8 +100,8 @@ static int start_moments(struct request *rq, const struct session_model *model)
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for moments");
     *j = (struct moments_job){
-        .job.work.run = take_moments,
-        .job.finish = moments_taken,
+        .job.work.run = report_take_moments,
+        .job.finish = report_moments_taken,
         .arena_fd = extent_fd(rq->session->arena),
         .offset = m->moments_offset,
         .bytes = m->moments_bytes,
@@ -121,7 +121,7 @@ static int start_moments(struct request *rq, const struct session_model *model)
 }
 
 /* A table's fit, made if it is the first report of it. */
-static struct fit *fit_of(struct table_entry *t)
+static struct fit *report_fit_of(struct table_entry *t)
 {
     if (!t->fit)
         t->fit = fit_new(t->table->geometry.n_layers);
@@ -129,7 +129,7 @@ static struct fit *fit_of(struct table_entry *t)
 }
 
 /* The model's shadow, if the report is about that; a shadow that ended meanwhile is left out of it. */
-static int find_shadow(struct request *rq, const struct table_entry *t, struct table_entry **ret)
+static int report_find_shadow(struct request *rq, const struct table_entry *t, struct table_entry **ret)
 {
     const ProtobufCBinaryData *digest = &rq->message->report->shadow_digest;
     const struct table_model *m = tables_model(&rq->server->tables, t->model_digest);
@@ -167,14 +167,14 @@ static int report(struct request *rq)
         return fail(&rq->error, -EINVAL, "the table is one of another model");
     r = fit_check(m, t->table->geometry.n_layers, &rq->error);
     if (r == 0)
-        r = find_shadow(rq, t, &shadow);
+        r = report_find_shadow(rq, t, &shadow);
     if (r < 0)
         return r;
-    if (!fit_of(t) || (shadow && !fit_of(shadow)))
+    if (!report_fit_of(t) || (shadow && !report_fit_of(shadow)))
         return fail(&rq->error, -ENOMEM, "out of memory for a table's fit");
     fit_add(t->fit, shadow ? shadow->fit : NULL, m);
     rq->server->reports++;
-    return m->moments_bytes > 0 ? start_moments(rq, model) : 0;
+    return m->moments_bytes > 0 ? report_start_moments(rq, model) : 0;
 }
 
 int handle_report(struct request *rq)
@@ -187,7 +187,7 @@ int handle_report(struct request *rq)
 
 /* ---- operator ---- */
 
-static int find_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret)
+static int report_find_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret)
 {
     if (digest->len != DIGEST_BYTES)
         return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", digest->len,
@@ -202,7 +202,7 @@ int handle_get_fit(struct request *rq)
     Kvcobra__GetFitReply *reply = &scratch->body.get_fit;
     struct table_entry *t;
     uint32_t n;
-    int r = find_table(rq, &rq->message->get_fit->digest, &t);
+    int r = report_find_table(rq, &rq->message->get_fit->digest, &t);
 
     if (r < 0)
         return r;
@@ -226,7 +226,7 @@ int handle_get_fit(struct request *rq)
 }
 
 /* The image in a memory object that goes with the reply and then belongs to the operator alone. */
-static int write_image(const struct moments *m, size_t bytes, int *ret_fd, struct errmsg *e)
+static int report_write_image(const struct moments *m, size_t bytes, int *ret_fd, struct errmsg *e)
 {
     _cleanup_(closep) int fd = memfd_create("kvcobra-moments", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     void *p;
@@ -256,7 +256,7 @@ struct fetch_job {
 };
 
 /* One slice: one tenant's, and at the end the image. */
-static bool add_up(struct work_item *i)
+static bool report_add_up(struct work_item *i)
 {
     struct fetch_job *j = (struct fetch_job *) i;
 
@@ -264,11 +264,12 @@ static bool add_up(struct work_item *i)
     if (j->err == 0 && j->next < j->n_live)
         return true;
     if (j->err == 0)
-        j->err = write_image(j->sum, moments_bytes(&moments_get_options(j->sum)->geometry), &j->fd, &j->why);
+        j->err = report_write_image(j->sum, moments_bytes(&moments_get_options(j->sum)->geometry), &j->fd,
+                                    &j->why);
     return false;
 }
 
-static void end_fetch(struct fetch_job *j)
+static void report_end_fetch(struct fetch_job *j)
 {
     for (size_t i = 0; i < j->n_live; i++)
         live_close(&j->job.server->live, j->live[i]);
@@ -277,7 +278,7 @@ static void end_fetch(struct fetch_job *j)
     closep(&j->fd);
 }
 
-static void fill_moments(struct request *rq, const struct fetch_job *j)
+static void report_fill_moments(struct request *rq, const struct fetch_job *j)
 {
     Kvcobra__FetchMomentsReply *reply = &rq->server->scratch->body.fetch_moments;
     const struct geometry *g = &moments_get_options(j->sum)->geometry;
@@ -292,7 +293,7 @@ static void fill_moments(struct request *rq, const struct fetch_job *j)
     rq->reply.fetch_moments = reply;
 }
 
-static int added_up(struct job *job, struct request *rq)
+static int report_added_up(struct job *job, struct request *rq)
 {
     struct fetch_job *j = (struct fetch_job *) job;
     struct server *s = job->server;
@@ -303,13 +304,13 @@ static int added_up(struct job *job, struct request *rq)
     if (rq && r == 0)
         r = request_may_send_fds(rq);
     if (rq && r == 0) {
-        fill_moments(rq, j);
+        report_fill_moments(rq, j);
         closep(&s->moments_fd); /* of the last answer: it was sent as a copy */
         s->moments_fd = take_fd(&j->fd);
         rq->fds[0] = s->moments_fd;
         rq->n_fds = 1;
     }
-    end_fetch(j);
+    report_end_fetch(j);
     return r;
 }
 
@@ -328,21 +329,22 @@ int handle_fetch_moments(struct request *rq)
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for moments");
     j->job.server = rq->server;
-    j->job.work.run = add_up;
-    j->job.finish = added_up;
+    j->job.work.run = report_add_up;
+    j->job.finish = report_added_up;
     j->fd = -1;
     r = live_select(&rq->server->live, m->model_digest.data, m->tenants, m->n_tenants, &j->live, &j->n_live,
                     &rq->error);
     if (r == 0)
         r = job_start(&j->job, rq);
     if (r != REQUEST_PENDING) {
-        end_fetch(j);
+        report_end_fetch(j);
         free(j);
     }
     return r;
 }
 
-static int outcome_error(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present)
+static int report_outcome_error(struct request *rq, enum table_outcome outcome, uint64_t asked,
+                                uint64_t present)
 {
     if (outcome == OUTCOME_STALE)
         return fail(&rq->error, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, asked,
@@ -359,7 +361,7 @@ int handle_shadow_table(struct request *rq)
     enum table_outcome outcome;
     struct table_entry *t;
     uint64_t revision;
-    int r = find_table(rq, &m->digest, &t);
+    int r = report_find_table(rq, &m->digest, &t);
 
     if (r == 0)
         r = tables_shadow(&rq->server->tables, t->digest, m->ppm, m->revision, &outcome, &revision,
@@ -372,7 +374,7 @@ int handle_shadow_table(struct request *rq)
     reply->state = (Kvcobra__TableState) t->state;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_SHADOW_TABLE;
     rq->reply.shadow_table = reply;
-    return outcome_error(rq, outcome, m->revision, revision);
+    return report_outcome_error(rq, outcome, m->revision, revision);
 }
 
 int handle_canary_table(struct request *rq)
@@ -382,7 +384,7 @@ int handle_canary_table(struct request *rq)
     enum table_outcome outcome;
     struct table_entry *t;
     uint64_t revision;
-    int r = find_table(rq, &m->digest, &t);
+    int r = report_find_table(rq, &m->digest, &t);
 
     if (r == 0)
         r = tables_canary(&rq->server->tables, t->digest, m->share, (const char *const *) m->tenants,
@@ -395,5 +397,5 @@ int handle_canary_table(struct request *rq)
     reply->revision = revision;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_CANARY_TABLE;
     rq->reply.canary_table = reply;
-    return outcome_error(rq, outcome, m->revision, revision);
+    return report_outcome_error(rq, outcome, m->revision, revision);
 }

@@ -65,7 +65,7 @@ static const char *request_name(const Kvcobra__Request *m)
     return f ? f->name : "empty";
 }
 
-static int dispatch(struct request *rq)
+static int request_dispatch(struct request *rq)
 {
     const struct conn *c = rq->conn;
     unsigned n = (unsigned) rq->message->body_case;
@@ -94,35 +94,35 @@ int request_may_send_fds(struct request *rq)
     return 0;
 }
 
-static void close_all(const int *fds, size_t n)
+static void request_close_all(const int *fds, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         (void) close(fds[i]);
 }
 
 /* The loop closes what it sent, so it gets copies. */
-static int copy_fds(struct request *rq, int *ret)
+static int request_copy_fds(struct request *rq, int *ret)
 {
     for (size_t i = 0; i < rq->n_fds; i++) {
         ret[i] = fcntl(rq->fds[i], F_DUPFD_CLOEXEC, 3);
         if (ret[i] < 0) {
             int r = errno == EMFILE ? -EAGAIN : -errno;
 
-            close_all(ret, i);
+            request_close_all(ret, i);
             return fail(&rq->error, r, "kvcobrad has no descriptor left for this reply: ask again later");
         }
     }
     return 0;
 }
 
-static void reply_failure(struct request *rq, int err)
+static void request_reply_failure(struct request *rq, int err)
 {
     rq->reply.err = err;
     rq->reply.message = rq->error.text[0] ? rq->error.text : strerror(-err);
     rq->n_fds = 0;
 }
 
-static int send_reply(struct request *rq)
+static int request_send_reply(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     int fds[WIRE_FDS_MAX];
@@ -131,12 +131,12 @@ static int send_reply(struct request *rq)
 
     rq->reply.id = rq->message->id;
     rq->reply.boot_id = bytes_view(rq->server->boot_id, BOOT_ID_BYTES);
-    r = copy_fds(rq, fds);
+    r = request_copy_fds(rq, fds);
     if (r < 0)
-        reply_failure(rq, r);
+        request_reply_failure(rq, r);
     bytes = wire_reply_pack(&rq->reply, scratch->packet);
     if (bytes < 0) {
-        close_all(fds, rq->n_fds);
+        request_close_all(fds, rq->n_fds);
         return (int) bytes;
     }
     rq->conn->fds_sent |= rq->n_fds > 0;
@@ -144,13 +144,13 @@ static int send_reply(struct request *rq)
 }
 
 /* Sends what a handler that returned @r says. Return: 0; negative: the connection is of no use any more. */
-static int answer(struct request *rq, int r)
+static int request_send_answer(struct request *rq, int r)
 {
     const struct conn *c = rq->conn;
 
     if (r < 0)
-        reply_failure(rq, r);
-    r = send_reply(rq);
+        request_reply_failure(rq, r);
+    r = request_send_reply(rq);
     metrics_note_request(&rq->server->metrics, (unsigned) rq->message->body_case,
                          metrics_now_ns() - rq->began_ns, rq->reply.err);
     if (r == -ENOBUFS)
@@ -168,7 +168,7 @@ void request_answer(struct request *rq, int r)
         return;
     if (rq->conn->closed)
         wire_request_free((Kvcobra__Request *) rq->message);
-    else if (answer(rq, r) < 0)
+    else if (request_send_answer(rq, r) < 0)
         conn_close(rq->conn);
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
 }
@@ -198,9 +198,9 @@ int request_handle(struct conn *c, const void *data, struct wire_packet *packet)
         c->session->seen_ms = ev_now_ms(s->ev);
     kvcobra__reply__init(&rq.reply);
     rq.message = message;
-    r = dispatch(&rq);
+    r = request_dispatch(&rq);
     wire_packet_close_fds(packet); /* whoever sees the reply can rely on it */
-    r = r == REQUEST_PENDING ? 0 : answer(&rq, r);
+    r = r == REQUEST_PENDING ? 0 : request_send_answer(&rq, r);
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
     return r;
 }

@@ -23,7 +23,7 @@ struct stage_job {
 };
 
 /* The operator's bytes cannot change under us: a memfd sealed against writing and resizing. */
-static int map_staged(struct request *rq, uint64_t bytes, void **ret)
+static int stage_map_staged(struct request *rq, uint64_t bytes, void **ret)
 {
     const int need = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
     struct stat st;
@@ -52,7 +52,8 @@ static int map_staged(struct request *rq, uint64_t bytes, void **ret)
     return 0;
 }
 
-static int fill_reply(struct request *rq, int r, enum table_outcome outcome, const struct table_entry *t)
+static int stage_fill_reply(struct request *rq, int r, enum table_outcome outcome,
+                            const struct table_entry *t)
 {
     Kvcobra__StageTableReply *reply = &rq->server->scratch->body.stage_table;
 
@@ -71,20 +72,20 @@ static int fill_reply(struct request *rq, int r, enum table_outcome outcome, con
 }
 
 /* The bytes are not needed any more, and another table may come. */
-static void end(struct server *s, struct staging *staging)
+static void stage_end(struct server *s, struct staging *staging)
 {
     (void) munmap((void *) staging->bytes, staging->n_bytes);
     staging_deinit(staging);
     s->is_staging = false;
 }
 
-static bool parse(struct work_item *i)
+static bool stage_parse(struct work_item *i)
 {
     tables_stage_parse(&((struct stage_job *) i)->staging);
     return false;
 }
 
-static bool write_file(struct work_item *i)
+static bool stage_write_file(struct work_item *i)
 {
     struct stage_job *j = (struct stage_job *) i;
 
@@ -93,7 +94,7 @@ static bool write_file(struct work_item *i)
 }
 
 /* The table counts from now on, whether the operator that sent it still waits or not: its file is there. */
-static int written(struct job *job, struct request *rq)
+static int stage_written(struct job *job, struct request *rq)
 {
     struct stage_job *j = (struct stage_job *) job;
     enum table_outcome outcome = OUTCOME_APPLIED;
@@ -105,11 +106,11 @@ static int written(struct job *job, struct request *rq)
         r = rq ? job_expired(rq) : 0;
     else
         r = tables_stage_accept(&job->server->tables, &j->staging, &outcome, &t, rq ? &rq->error : &unheard);
-    end(job->server, &j->staging);
-    return rq ? fill_reply(rq, r, outcome, t) : 0;
+    stage_end(job->server, &j->staging);
+    return rq ? stage_fill_reply(rq, r, outcome, t) : 0;
 }
 
-static int parsed(struct job *job, struct request *rq)
+static int stage_parsed(struct job *job, struct request *rq)
 {
     struct stage_job *j = (struct stage_job *) job;
     enum table_outcome outcome = OUTCOME_APPLIED;
@@ -128,8 +129,8 @@ static int parsed(struct job *job, struct request *rq)
         r = next ? 0 : fail(&rq->error, -ENOMEM, "out of memory for a table");
         if (next) {
             *next = (struct stage_job){
-                .job.work.run = write_file,
-                .job.finish = written,
+                .job.work.run = stage_write_file,
+                .job.finish = stage_written,
                 .config = j->config,
                 .staging = j->staging,
             };
@@ -140,8 +141,8 @@ static int parsed(struct job *job, struct request *rq)
             return r;
         }
     }
-    end(job->server, &j->staging);
-    return rq ? fill_reply(rq, r, outcome, t) : 0;
+    stage_end(job->server, &j->staging);
+    return rq ? stage_fill_reply(rq, r, outcome, t) : 0;
 }
 
 int handle_stage_table(struct request *rq)
@@ -153,7 +154,7 @@ int handle_stage_table(struct request *rq)
 
     if (rq->server->is_staging)
         return fail(&rq->error, -EAGAIN, "another table is being staged: ask again when it is done");
-    r = map_staged(rq, m->bytes, &bytes);
+    r = stage_map_staged(rq, m->bytes, &bytes);
     if (r < 0)
         return r;
     j = malloc(sizeof(*j));
@@ -162,15 +163,15 @@ int handle_stage_table(struct request *rq)
         return fail(&rq->error, -ENOMEM, "out of memory for a table");
     }
     *j = (struct stage_job){
-        .job.work.run = parse,
-        .job.finish = parsed,
+        .job.work.run = stage_parse,
+        .job.finish = stage_parsed,
         .config = rq->server->config,
         .staging = {.bytes = bytes, .n_bytes = m->bytes, .revision = m->revision},
     };
     rq->server->is_staging = true;
     r = job_start(&j->job, rq);
     if (r < 0)
-        end(rq->server, &j->staging);
+        stage_end(rq->server, &j->staging);
     else
         (void) take_ptr(j);
     return r;

@@ -10,7 +10,8 @@
 #include "daemon/session/session.h"
 #include "daemon/tables/trial.h"
 
-static void fill_trial(const struct request *rq, const struct table_entry *t, Kvcobra__TableInfo *info)
+static void tables_requests_fill_trial(const struct request *rq, const struct table_entry *t,
+                                       Kvcobra__TableInfo *info)
 {
     const struct table_model *m = tables_model(&rq->server->tables, t->model_digest);
 
@@ -48,7 +49,7 @@ int handle_list_tables(struct request *rq)
         info->pages = table_entry_pages(t);
         info->revision = t->revision;
         info->reason = t->reason;
-        fill_trial(rq, t, info);
+        tables_requests_fill_trial(rq, t, info);
         fit_fill(t->fit, &scratch->fits[n]);
         info->fit = &scratch->fits[n];
         scratch->table_pointers[n++] = info;
@@ -60,7 +61,8 @@ int handle_list_tables(struct request *rq)
     return 0;
 }
 
-static int find_table(struct request *rq, const ProtobufCBinaryData *digest, struct table_entry **ret)
+static int tables_requests_find(struct request *rq, const ProtobufCBinaryData *digest,
+                                struct table_entry **ret)
 {
     if (digest->len != DIGEST_BYTES)
         return fail(&rq->error, -EINVAL, "a table digest of %zu bytes instead of %d", digest->len,
@@ -76,7 +78,7 @@ int handle_fetch_table(struct request *rq)
     int r = request_may_send_fds(rq);
 
     if (r == 0)
-        r = find_table(rq, &rq->message->fetch_table->digest, &t);
+        r = tables_requests_find(rq, &rq->message->fetch_table->digest, &t);
     if (r < 0)
         return r;
     if (!t->table)
@@ -98,7 +100,7 @@ int handle_ref_table(struct request *rq)
     const struct session_model *model = session_model(rq->session, m->model);
     Kvcobra__RefTableReply *reply = &rq->server->scratch->body.ref_table;
     struct table_entry *t;
-    int r = find_table(rq, &m->digest, &t);
+    int r = tables_requests_find(rq, &m->digest, &t);
 
     if (r < 0)
         return r;
@@ -123,7 +125,7 @@ int handle_ref_table(struct request *rq)
 int handle_unref_table(struct request *rq)
 {
     struct table_entry *t;
-    int r = find_table(rq, &rq->message->unref_table->digest, &t);
+    int r = tables_requests_find(rq, &rq->message->unref_table->digest, &t);
 
     if (r < 0)
         return r;
@@ -134,7 +136,8 @@ int handle_unref_table(struct request *rq)
 
 /* ---- operator ---- */
 
-static int outcome_error(struct request *rq, enum table_outcome outcome, uint64_t asked, uint64_t present)
+static int tables_requests_outcome_error(struct request *rq, enum table_outcome outcome, uint64_t asked,
+                                         uint64_t present)
 {
     if (outcome == OUTCOME_STALE)
         return fail(&rq->error, -ESTALE, "revision %" PRIu64 " is older than the model's, %" PRIu64, asked,
@@ -166,7 +169,7 @@ int handle_activate_table(struct request *rq)
     reply->previous = bytes_view(scratch->digest, DIGEST_BYTES);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_ACTIVATE_TABLE;
     rq->reply.activate_table = reply;
-    return outcome_error(rq, outcome, m->revision, revision);
+    return tables_requests_outcome_error(rq, outcome, m->revision, revision);
 }
 
 int handle_rollback_table(struct request *rq)
@@ -191,7 +194,7 @@ int handle_rollback_table(struct request *rq)
     reply->active = bytes_view(scratch->digest, DIGEST_BYTES);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_ROLLBACK_TABLE;
     rq->reply.rollback_table = reply;
-    return outcome_error(rq, outcome, m->revision, revision);
+    return tables_requests_outcome_error(rq, outcome, m->revision, revision);
 }
 
 int handle_retire_table(struct request *rq)
@@ -218,5 +221,5 @@ int handle_retire_table(struct request *rq)
     rq->reply.body_case = KVCOBRA__REPLY__BODY_RETIRE_TABLE;
     rq->reply.retire_table = reply;
     model = tables_model(&rq->server->tables, t->model_digest);
-    return outcome_error(rq, outcome, m->revision, model ? model->revision : 0);
+    return tables_requests_outcome_error(rq, outcome, m->revision, model ? model->revision : 0);
 }

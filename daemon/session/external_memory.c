@@ -11,29 +11,29 @@
 #include "daemon/session/session.h"
 #include "daemon/store/share.h"
 
-static bool lends(const struct session *x, const struct pool_extent *extent)
+static bool external_memory_lends(const struct session *x, const struct pool_extent *extent)
 {
     return extent->lent && extent->lent->session == x->number && !extent->lent->gone;
 }
 
-static uint32_t count(const struct session *x)
+static uint32_t external_memory_count(const struct session *x)
 {
     const struct pool *p = &store_of(x->tenant)->pool;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < p->n_extents; i++)
-        n += lends(x, p->extents[i]);
+        n += external_memory_lends(x, p->extents[i]);
     return n;
 }
 
 bool lend_any(const struct session *x)
 {
-    return count(x) > 0;
+    return external_memory_count(x) > 0;
 }
 
 /* ---- the request ---- */
 
-static int check_message(struct request *rq, const Kvcobra__LendExtent *m)
+static int external_memory_check_message(struct request *rq, const Kvcobra__LendExtent *m)
 {
     const struct device *d = rq->session->tenant->device;
 
@@ -54,7 +54,7 @@ static int check_message(struct request *rq, const Kvcobra__LendExtent *m)
 }
 
 /* The same memory has the same handle as long as it is allocated. */
-static const struct pool_extent *find_handle(const struct pool *p, const uint8_t *handle)
+static const struct pool_extent *external_memory_find_handle(const struct pool *p, const uint8_t *handle)
 {
     for (uint32_t i = 0; i < p->n_extents; i++)
         if (p->extents[i]->lent && memcmp(p->extents[i]->lent->handle, handle, LENT_HANDLE_BYTES) == 0)
@@ -62,13 +62,13 @@ static const struct pool_extent *find_handle(const struct pool *p, const uint8_t
     return NULL;
 }
 
-static int check_room(struct request *rq, const uint8_t *handle)
+static int external_memory_check_room(struct request *rq, const uint8_t *handle)
 {
     const struct session *x = rq->session;
     const struct store *st = store_of(x->tenant);
-    uint32_t n = count(x);
+    uint32_t n = external_memory_count(x);
 
-    if (find_handle(&st->pool, handle))
+    if (external_memory_find_handle(&st->pool, handle))
         return fail(&rq->error, -EEXIST,
                     "this memory is lent already, or somebody holds pages in it from an earlier time");
     if (n >= rq->server->config->lent_extents_per_session_max)
@@ -89,10 +89,10 @@ int handle_lend_extent(struct request *rq)
     struct span_owner owner = {.uid = x->tenant->uid, .place = x->tenant->device->place};
     struct pool_lent lent = {.session = x->number, .pid = x->pid};
     struct pool_extent *extent;
-    int r = check_message(rq, m);
+    int r = external_memory_check_message(rq, m);
 
     if (r == 0)
-        r = check_room(rq, m->ipc_handle.data);
+        r = external_memory_check_room(rq, m->ipc_handle.data);
     if (r < 0)
         return r;
     memcpy(lent.handle, m->ipc_handle.data, LENT_HANDLE_BYTES);
@@ -111,7 +111,7 @@ int handle_lend_extent(struct request *rq)
 /* ---- the end ---- */
 
 /* Nothing is put into these slots again: it does no harm if somebody still writes there. */
-static void discard_reserved(struct server *s, struct store *st, uint32_t span)
+static void external_memory_discard_reserved(struct server *s, struct store *st, uint32_t span)
 {
     uint32_t n = st->pool.spans[span]->n_fresh_from;
 
@@ -126,11 +126,11 @@ static void discard_reserved(struct server *s, struct store *st, uint32_t span)
     }
 }
 
-static void end_one(struct server *s, struct store *st, struct pool_extent *extent)
+static void external_memory_end_one(struct server *s, struct store *st, struct pool_extent *extent)
 {
     for (uint32_t i = 0; i < extent->n_units; i++)
         if (extent->span_of_unit[i] != UINT32_MAX)
-            discard_reserved(s, st, extent->span_of_unit[i]);
+            external_memory_discard_reserved(s, st, extent->span_of_unit[i]);
     store_lender_gone(st, extent);
 }
 
@@ -140,9 +140,9 @@ void lend_end(struct session *x)
     bool any = false;
 
     for (uint32_t i = 0; i < st->pool.n_extents; i++) {
-        if (!lends(x, st->pool.extents[i]))
+        if (!external_memory_lends(x, st->pool.extents[i]))
             continue;
-        end_one(x->server, st, st->pool.extents[i]);
+        external_memory_end_one(x->server, st, st->pool.extents[i]);
         any = true;
     }
     if (any)

@@ -50,7 +50,7 @@ uint64_t ownerless_holds(const struct server *s, uint32_t number)
 }
 
 /* Cells of a number that no session knows: all that are left of it. Rare, so the whole list is walked. */
-static void release_cells(struct server *s, uint32_t number)
+static void orphans_release_cells(struct server *s, uint32_t number)
 {
     for (uint64_t cell = 0; cell < s->journal.head->n_holds; cell++) {
         const struct hold_cell *c = &s->journal.holds[cell];
@@ -73,7 +73,7 @@ void ownerless_end(struct server *s, uint32_t number)
         gpu_pool_retire_session(devices_find_place(&s->devices, s->journal.sessions[number].place)->gpu,
                                 number, "a process without a session ended");
     if (o->n_holds > 0)
-        release_cells(s, number);
+        orphans_release_cells(s, number);
     if (o->alone) {
         const struct session_record *record = &s->journal.sessions[number];
 
@@ -91,7 +91,7 @@ void ownerless_end(struct server *s, uint32_t number)
     *o = (struct ownerless){.pidfd = -1};
 }
 
-static bool is_gone(struct ownerless *o, pid_t pid)
+static bool orphans_is_gone(struct ownerless *o, pid_t pid)
 {
     struct pollfd p = {.events = POLLIN};
 
@@ -106,6 +106,6 @@ static bool is_gone(struct ownerless *o, pid_t pid)
 void ownerless_tick(struct server *s)
 {
     for (uint32_t i = 0; s->n_alone > 0 && i < s->n_sessions_max; i++)
-        if (s->ownerless[i].alone && is_gone(&s->ownerless[i], (pid_t) s->journal.sessions[i].pid))
+        if (s->ownerless[i].alone && orphans_is_gone(&s->ownerless[i], (pid_t) s->journal.sessions[i].pid))
             ownerless_end(s, i);
 }

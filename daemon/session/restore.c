@@ -96,8 +96,8 @@ static int restore_span(struct server *s, struct pool_extent *x, uint32_t unit, 
 
 /* Whose extent it is, by the head of its records. Return: 0; -ENXIO: of a device that is not here; -EBADMSG.
  */
-static int read_head(struct server *s, int fd, uint64_t id, struct extent_head *ret,
-                     struct device **ret_device, struct errmsg *e)
+static int restore_read_head(struct server *s, int fd, uint64_t id, struct extent_head *ret,
+                             struct device **ret_device, struct errmsg *e)
 {
     struct device *d;
     int r = slot_records_peek(fd, ret, e);
@@ -114,7 +114,7 @@ static int read_head(struct server *s, int fd, uint64_t id, struct extent_head *
     return 0;
 }
 
-static int open_extent(struct server *s, uint64_t id, struct pool_extent **ret, struct errmsg *e)
+static int restore_open_extent(struct server *s, uint64_t id, struct pool_extent **ret, struct errmsg *e)
 {
     _cleanup_(extent_freep) struct extent *memory = NULL;
     struct slot_records records = {.fd = -1};
@@ -125,7 +125,7 @@ static int open_extent(struct server *s, uint64_t id, struct pool_extent **ret, 
     _cleanup_(closep) int pages = supervisor_take(&s->supervisor, keep_name(name, "pages", id));
     _cleanup_(closep) int gpu = supervisor_take(&s->supervisor, keep_name(name, "gpu", id));
     _cleanup_(closep) int slots = supervisor_take(&s->supervisor, keep_name(name, "slots", id));
-    int r = slots >= 0 ? read_head(s, slots, id, &head, &d, e)
+    int r = slots >= 0 ? restore_read_head(s, slots, id, &head, &d, e)
                        : fail(e, -ENOENT, "the supervisor does not have it");
 
     if (r == 0 && (device_is_gpu(d) ? gpu : pages) < 0)
@@ -153,7 +153,7 @@ static void restore_extent(struct server *s, uint64_t id, struct restored *n)
     char name[KEEP_NAME_BYTES];
     struct pool_extent *x = NULL;
     struct errmsg e = {""};
-    int r = open_extent(s, id, &x, &e);
+    int r = restore_open_extent(s, id, &x, &e);
 
     for (uint32_t unit = 0; r == 0 && unit < x->n_units; unit++)
         if (x->span_of_unit[unit] == UINT32_MAX && slot_records_span(&x->records, unit)->in_use)
@@ -183,7 +183,7 @@ static void restore_extent(struct server *s, uint64_t id, struct restored *n)
  * A stored pidfd means the process it was opened for. Without one, the number must do: at worst a stranger's
  * exit is awaited. Return: the descriptor; -ESRCH: the process is gone; another errno: that is not known.
  */
-static int pidfd_of(struct server *s, const struct session_record *record)
+static int restore_pidfd_of(struct server *s, const struct session_record *record)
 {
     char name[KEEP_NAME_BYTES];
     int fd = supervisor_take(&s->supervisor, keep_name(name, "pid", record->serial));
@@ -206,7 +206,7 @@ static void restore_session(struct server *s, uint32_t number, struct restored *
     struct session *x = NULL;
     struct errmsg e = {""};
     struct tenant *t;
-    int pidfd = d ? pidfd_of(s, record) : -ENXIO, r = 0;
+    int pidfd = d ? restore_pidfd_of(s, record) : -ENXIO, r = 0;
 
     if (pidfd == -ENXIO ||
         (pidfd == -ESRCH &&
@@ -230,7 +230,7 @@ static void restore_session(struct server *s, uint32_t number, struct restored *
 }
 
 /* Whether a cell can be right: its session's process lives, its page is one of that process's tenant. */
-static bool is_hold(struct server *s, const struct hold_cell *c)
+static bool restore_is_hold(struct server *s, const struct hold_cell *c)
 {
     uint32_t number = hold_session(c);
     const struct store *st = number < s->n_sessions_max ? ownerless_store(s, number) : NULL;
@@ -246,7 +246,8 @@ static void restore_hold(struct server *s, uint32_t cell, struct restored *n)
     uint32_t number = hold_session(c);
     struct session *x;
 
-    if (!is_hold(s, c)) { /* its process is gone, or its extent was lost and is mapped by nobody new */
+    if (!restore_is_hold(s,
+                         c)) { /* its process is gone, or its extent was lost and is mapped by nobody new */
         journal_hold_remove(&s->journal, cell);
         return;
     }
@@ -260,7 +261,7 @@ static void restore_hold(struct server *s, uint32_t cell, struct restored *n)
 }
 
 /* Nobody knows whose it is any more: what may be written there must not hit another page. */
-static void retire_slot(struct store *st, uint32_t number)
+static void restore_retire_slot(struct store *st, uint32_t number)
 {
     store_retire(st, pool_slot_span(&st->pool, number)->extent);
     store_discard(st, number);
@@ -282,7 +283,7 @@ static void restore_reservation(struct server *s, struct store *st, uint32_t num
         session_add_reservation(x, number);
     else if (x || owner >= s->n_sessions_max || !ownerless_is_alone(s, owner) ||
              ownerless_store(s, owner) != st)
-        retire_slot(st, number);
+        restore_retire_slot(st, number);
 }
 
 static void restore_reservations(struct server *s, struct store *st, struct restored *n)
@@ -299,7 +300,7 @@ static void restore_reservations(struct server *s, struct store *st, struct rest
     }
 }
 
-static void finish_slot(void *ctx, uint32_t number)
+static void restore_finish_slot(void *ctx, uint32_t number)
 {
     const struct store *st = ctx;
 
@@ -308,7 +309,7 @@ static void finish_slot(void *ctx, uint32_t number)
 }
 
 /* Sessions that hold nothing have nothing to come back to. */
-static void end_idle_sessions(struct server *s)
+static void restore_end_idle_sessions(struct server *s)
 {
     for (uint32_t i = 0; i < s->n_sessions_max; i++)
         if (s->sessions[i] && !session_has_anything(s->sessions[i]))
@@ -316,7 +317,7 @@ static void end_idle_sessions(struct server *s)
 }
 
 /* Not the loop's clock, which stands still between its turns. */
-static uint64_t clock_us(void)
+static uint64_t restore_clock_us(void)
 {
     struct timespec t;
 
@@ -324,7 +325,7 @@ static uint64_t clock_us(void)
     return (uint64_t) t.tv_sec * 1000000 + (uint64_t) t.tv_nsec / 1000;
 }
 
-static void set_keeper(struct server *s, const struct pool_keeper *keeper)
+static void restore_set_keeper(struct server *s, const struct pool_keeper *keeper)
 {
     for (uint32_t i = 0; i < s->devices.n; i++)
         s->devices.list[i].store.pool.keeper = keeper;
@@ -333,19 +334,19 @@ static void set_keeper(struct server *s, const struct pool_keeper *keeper)
 void keep_restore(struct server *s)
 {
     const struct journal_copy *list = journal_read(&s->journal);
-    uint64_t began_us = clock_us(), n_cells = s->journal.head->n_holds;
+    uint64_t began_us = restore_clock_us(), n_cells = s->journal.head->n_holds;
     struct restored n = {0};
 
     if (s->journal.head->n_starts == 1) {
         keep_write_places(s);
         return;
     }
-    set_keeper(s, NULL); /* nothing is stored anew */
+    restore_set_keeper(s, NULL); /* nothing is stored anew */
     for (uint32_t i = 0; i < list->n_extents; i++)
         restore_extent(s, list->extents[i], &n);
     for (uint32_t i = 0; i < s->devices.n; i++)
         restore_pages(&s->devices.list[i].store, &n);
-    set_keeper(s, &s->pool_keeper);
+    restore_set_keeper(s, &s->pool_keeper);
     s->journal.head->generation = s->devices.serials.generation;
     for (uint32_t i = 0; i < s->journal.head->n_sessions; i++)
         if (s->journal.sessions[i].serial != 0)
@@ -365,10 +366,10 @@ void keep_restore(struct server *s)
                   n.n_left);
     for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
         for (struct group *g = t->groups; g; g = g->next)
-            group_visit(&store_of(t)->pool, g, finish_slot, store_of(t));
+            group_visit(&store_of(t)->pool, g, restore_finish_slot, store_of(t));
     for (uint32_t i = 0; i < s->devices.n; i++)
         restore_reservations(s, &s->devices.list[i].store, &n);
-    end_idle_sessions(s);
+    restore_end_idle_sessions(s);
     tables_adopt_done(&s->tables, ev_now_ms(s->ev));
     keep_drop_unknown(s);
     keep_write_list(s);
@@ -377,5 +378,5 @@ void keep_restore(struct server *s)
               "extents=%" PRIu64 " pages=%" PRIu64 " reserved=%" PRIu64 " sessions=%" PRIu64 " holds=%" PRIu64
               " generation=%" PRIu64 " start=%" PRIu64 " us=%" PRIu64,
               n.n_extents, n.n_pages, n.n_reserved, n.n_sessions, n.n_holds, s->devices.serials.generation,
-              s->journal.head->n_starts, clock_us() - began_us);
+              s->journal.head->n_starts, restore_clock_us() - began_us);
 }

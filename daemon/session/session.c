@@ -22,9 +22,9 @@
 
 /* ---- birth and death ---- */
 
-static bool bury(struct session *x);
+static bool session_bury(struct session *x);
 
-static void on_exit_of_process(void *ctx)
+static void session_on_exit_of_process(void *ctx)
 {
     struct session *x = ctx;
     struct conn *c = x->conn;
@@ -34,7 +34,7 @@ static void on_exit_of_process(void *ctx)
     if (c)
         c->session = NULL;
     lend_end(x);
-    if (!bury(x))
+    if (!session_bury(x))
         (void) session_free(x);
     if (c)
         conn_close(c);
@@ -58,7 +58,7 @@ static int make_session(struct server *s, uint32_t number, struct tenant *t, pid
         .reservations = SLOT_NONE,
         .seen_ms = ev_now_ms(s->ev),
     };
-    r = ev_watch(s->ev, pidfd, on_exit_of_process, x, &x->exit_watch);
+    r = ev_watch(s->ev, pidfd, session_on_exit_of_process, x, &x->exit_watch);
     if (r < 0) {
         free(x);
         return fail(e, r, "cannot watch process %ld: %s", (long) pid, strerror(-r));
@@ -123,7 +123,7 @@ int session_restore(struct server *s, uint32_t number, const struct session_reco
     return 0;
 }
 
-static void forget_record(struct session *x)
+static void session_forget_record(struct session *x)
 {
     char name[KEEP_NAME_BYTES];
 
@@ -131,7 +131,7 @@ static void forget_record(struct session *x)
     supervisor_remove(&x->server->supervisor, keep_name(name, "pid", x->serial));
 }
 
-static void discard_reservations(struct session *x)
+static void session_discard_reservations(struct session *x)
 {
     while (x->reservations != SLOT_NONE) {
         uint32_t slot = x->reservations;
@@ -143,7 +143,7 @@ static void discard_reservations(struct session *x)
 
 /* read(2), not the mapping: where the client punched a hole, a load could fault if memory is short; this
  * cannot. */
-static void copy_page(struct session *x, uint64_t now_ms)
+static void session_copy_page(struct session *x, uint64_t now_ms)
 {
     uint64_t words[3];
 
@@ -160,7 +160,7 @@ static void copy_page(struct session *x, uint64_t now_ms)
     x->misses = words[2];
 }
 
-static void drop_memory(struct session *x)
+static void session_drop_memory(struct session *x)
 {
     if (x->arena)
         x->host->arena_bytes -= extent_bytes(x->arena);
@@ -169,10 +169,10 @@ static void drop_memory(struct session *x)
 }
 
 /* What ends with the process or with BYE, whatever becomes of its pages. */
-static void end_dialogue(struct session *x)
+static void session_end_dialogue(struct session *x)
 {
     conn_forget_session(x->server, x);
-    copy_page(x, x->seen_ms); /* what it found since the last look counts too */
+    session_copy_page(x, x->seen_ms); /* what it found since the last look counts too */
     for (uint32_t i = 0; i < x->n_refs; i++)
         x->refs[i].table->n_refs -= x->refs[i].n;
     free(x->refs);
@@ -185,13 +185,13 @@ static void end_dialogue(struct session *x)
 
 /* On a GPU a dead process's kernels may go on: its record stays, with what it reserved and held, until they
  * do not. */
-static bool bury(struct session *x)
+static bool session_bury(struct session *x)
 {
     if (!device_is_gpu(x->tenant->device) || !session_has_anything(x))
         return false;
-    end_dialogue(x);
+    session_end_dialogue(x);
     if (x->n_jobs == 0)
-        drop_memory(x);
+        session_drop_memory(x);
     (void) leases_expire(&x->leases);
     x->conn = NULL;
     x->dead = true;
@@ -203,13 +203,13 @@ struct session *session_free(struct session *x)
 {
     if (!x)
         return NULL;
-    end_dialogue(x);
-    discard_reservations(x);
+    session_end_dialogue(x);
+    session_discard_reservations(x);
     leases_release_all(&x->leases, store_of(x->tenant));
     leases_deinit(&x->leases);
     lend_end(x);
     ownerless_end(x->server, x->number);
-    forget_record(x);
+    session_forget_record(x);
     (void) close(x->pidfd);
     x->tenant->n_sessions--;
     x->server->sessions[x->number] = NULL;
@@ -222,7 +222,7 @@ struct session *session_free(struct session *x)
 
 void session_reap(struct session *x)
 {
-    drop_memory(x);
+    session_drop_memory(x);
     free(x);
 }
 
@@ -235,7 +235,7 @@ void session_detach(struct session *x)
 {
     x->conn = NULL;
     if (!device_is_gpu(x->tenant->device))
-        discard_reservations(x);
+        session_discard_reservations(x);
     if (!session_has_anything(x)) {
         (void) session_free(x);
         return;
@@ -332,7 +332,7 @@ const struct session_model *session_model(const struct session *x, uint32_t hand
     return handle >= 1 && handle <= x->n_models ? &x->models[handle - 1] : NULL;
 }
 
-static struct session_ref *find_ref(const struct session *x, const struct table_entry *t)
+static struct session_ref *session_find_ref(const struct session *x, const struct table_entry *t)
 {
     for (uint32_t i = 0; i < x->n_refs; i++)
         if (x->refs[i].table == t)
@@ -342,7 +342,7 @@ static struct session_ref *find_ref(const struct session *x, const struct table_
 
 int session_ref_table(struct session *x, struct table_entry *t)
 {
-    struct session_ref *ref = find_ref(x, t);
+    struct session_ref *ref = session_find_ref(x, t);
 
     if (!ref) {
         struct session_ref *refs = reallocarray(x->refs, x->n_refs + 1, sizeof(*refs));
@@ -362,7 +362,7 @@ int session_ref_table(struct session *x, struct table_entry *t)
 
 int session_unref_table(struct session *x, struct table_entry *t)
 {
-    struct session_ref *ref = find_ref(x, t);
+    struct session_ref *ref = session_find_ref(x, t);
 
     if (!ref)
         return -ENOENT;
@@ -374,7 +374,7 @@ int session_unref_table(struct session *x, struct table_entry *t)
 
 bool session_has_table(const struct session *x, const struct table_entry *t)
 {
-    return find_ref(x, t) != NULL;
+    return session_find_ref(x, t) != NULL;
 }
 
 void session_add_reservation(struct session *x, uint32_t number)
@@ -411,12 +411,12 @@ void session_tick(struct session *x, uint64_t now_ms)
 {
     uint32_t n_expired, n_discarded;
 
-    copy_page(x, now_ms);
+    session_copy_page(x, now_ms);
     if (now_ms - x->seen_ms < x->server->config->lease_ms)
         return;
     n_discarded = device_is_gpu(x->tenant->device) ? 0 : x->n_reservations;
     if (n_discarded > 0)
-        discard_reservations(x);
+        session_discard_reservations(x);
     n_expired = leases_expire(&x->leases);
     if (n_expired + n_discarded > 0)
         log_event(LOG_INFO, "expired", "session=%" PRIu32 " pid=%ld leases=%" PRIu32 " reservations=%" PRIu32,

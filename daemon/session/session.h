@@ -12,7 +12,7 @@
 #include "alloc/geometry.h"
 #include "daemon/store/lease.h"
 #include "daemon/store/pool.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "proto/protocol.h"
 
 struct conn;

@@ -49,7 +49,7 @@ int control_find(const struct tenant *t, const uint8_t *model_digest)
     return -1;
 }
 
-static void add_model(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest)
+static void control_add_model(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest)
 {
     struct control_model *m = &t->control->models[t->n_models];
 
@@ -59,7 +59,7 @@ static void add_model(struct tenant *t, const uint8_t *model_digest, const uint8
 }
 
 /* The entry that has @digest, appended if need be. There is room. */
-static unsigned digest_entry(struct tenant *t, unsigned model, const uint8_t *digest)
+static unsigned control_digest_entry(struct tenant *t, unsigned model, const uint8_t *digest)
 {
     struct control_model *m = &t->control->models[model];
 
@@ -71,7 +71,7 @@ static unsigned digest_entry(struct tenant *t, unsigned model, const uint8_t *di
 }
 
 /* Digests that @c needs and the page does not have yet. */
-static unsigned n_missing(const struct tenant *t, int model, const struct control_tables *c)
+static unsigned control_n_missing(const struct tenant *t, int model, const struct control_tables *c)
 {
     const struct control_model *m = &t->control->models[model];
     const uint8_t *const wanted[] = {c->active, c->canary, c->shadow};
@@ -89,11 +89,12 @@ static unsigned n_missing(const struct tenant *t, int model, const struct contro
 
 /* The words of a model, whose digests are or will be there; release: what they name is visible to whoever
  * acquires them. */
-static void store_words(struct tenant *t, unsigned model, const struct control_tables *c)
+static void control_store_words(struct tenant *t, unsigned model, const struct control_tables *c)
 {
-    unsigned active = digest_entry(t, model, c->active);
-    unsigned canary = c->canary ? digest_entry(t, model, c->canary) : CONTROL_NO_TABLE;
-    uint64_t shadow = c->shadow ? (uint64_t) c->shadow_ppm << 8 | (digest_entry(t, model, c->shadow) + 1) : 0;
+    unsigned active = control_digest_entry(t, model, c->active);
+    unsigned canary = c->canary ? control_digest_entry(t, model, c->canary) : CONTROL_NO_TABLE;
+    uint64_t shadow =
+        c->shadow ? (uint64_t) c->shadow_ppm << 8 | (control_digest_entry(t, model, c->shadow) + 1) : 0;
 
     atomic_store_explicit(&t->control->shadow[model], shadow, memory_order_release);
     atomic_store_explicit(&t->control->models[model].word,
@@ -101,13 +102,13 @@ static void store_words(struct tenant *t, unsigned model, const struct control_t
                           memory_order_release);
 }
 
-static const uint8_t *digest_at(const struct control_model *m, unsigned entry)
+static const uint8_t *control_digest_at(const struct control_model *m, unsigned entry)
 {
     return entry < CONTROL_DIGESTS_MAX ? m->digests[entry] : NULL;
 }
 
 /* All models again, each with the tables in use only. */
-static int rebuild(struct tenant *t, struct errmsg *e)
+static int control_rebuild(struct tenant *t, struct errmsg *e)
 {
     struct control_page old;
     unsigned n = t->n_models;
@@ -122,17 +123,17 @@ static int rebuild(struct tenant *t, struct errmsg *e)
         uint64_t word = atomic_load_explicit(&m->word, memory_order_relaxed);
         uint64_t shadow = atomic_load_explicit(&old.shadow[i], memory_order_relaxed);
         struct control_tables c = {
-            .active = digest_at(m, control_active(word)),
-            .canary = digest_at(m, control_canary(word)),
+            .active = control_digest_at(m, control_active(word)),
+            .canary = control_digest_at(m, control_canary(word)),
             .canary_share = control_canary_share(word),
-            .shadow = shadow ? digest_at(m, (unsigned) (shadow & 255) - 1) : NULL,
+            .shadow = shadow ? control_digest_at(m, (unsigned) (shadow & 255) - 1) : NULL,
             .shadow_ppm = (uint32_t) (shadow >> 8),
             .revision = control_revision(word),
         };
 
-        add_model(t, m->model_digest, m->geometry_digest);
+        control_add_model(t, m->model_digest, m->geometry_digest);
         if (c.active)
-            store_words(t, i, &c);
+            control_store_words(t, i, &c);
     }
     return 0;
 }
@@ -147,14 +148,14 @@ int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t
             return fail(e, -ENOSPC, "tenant %s uses %d models already, which is the most", t->name,
                         CONTROL_MODELS_MAX);
         model = (int) t->n_models;
-        add_model(t, model_digest, geometry_digest);
-    } else if (t->n_digests[model] + n_missing(t, model, tables) > CONTROL_DIGESTS_MAX) {
-        int r = rebuild(t, e);
+        control_add_model(t, model_digest, geometry_digest);
+    } else if (t->n_digests[model] + control_n_missing(t, model, tables) > CONTROL_DIGESTS_MAX) {
+        int r = control_rebuild(t, e);
 
         if (r < 0)
             return r;
     }
-    store_words(t, (unsigned) model, tables);
+    control_store_words(t, (unsigned) model, tables);
     if (ret_slot)
         *ret_slot = (uint32_t) model;
     return 0;

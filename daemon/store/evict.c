@@ -11,14 +11,14 @@
 
 /* ---- queues ---- */
 
-static struct slot_queue *queue_of(struct group *g, uint8_t id)
+static struct slot_queue *evict_queue_of(struct group *g, uint8_t id)
 {
     return id == SLOT_QUEUE_MAIN ? &g->main : &g->small;
 }
 
-static void push(struct pool *p, struct group *g, uint32_t number, uint8_t id)
+static void evict_push(struct pool *p, struct group *g, uint32_t number, uint8_t id)
 {
-    struct slot_queue *q = queue_of(g, id);
+    struct slot_queue *q = evict_queue_of(g, id);
     struct slot *slot = pool_slot(p, number);
 
     assert(slot->queue == SLOT_QUEUE_NONE);
@@ -33,10 +33,10 @@ static void push(struct pool *p, struct group *g, uint32_t number, uint8_t id)
     q->n++;
 }
 
-static void pull(struct pool *p, struct group *g, uint32_t number)
+static void evict_pull(struct pool *p, struct group *g, uint32_t number)
 {
     struct slot *slot = pool_slot(p, number);
-    struct slot_queue *q = queue_of(g, slot->queue);
+    struct slot_queue *q = evict_queue_of(g, slot->queue);
 
     assert(slot->queue != SLOT_QUEUE_NONE);
     if (slot->prev != SLOT_NONE)
@@ -56,12 +56,13 @@ void evict_enter(struct pool *p, uint32_t number)
 {
     struct slot *slot = pool_slot(p, number);
 
-    push(p, pool_slot_span(p, number)->group, number, slot->was_main ? SLOT_QUEUE_MAIN : SLOT_QUEUE_SMALL);
+    evict_push(p, pool_slot_span(p, number)->group, number,
+               slot->was_main ? SLOT_QUEUE_MAIN : SLOT_QUEUE_SMALL);
 }
 
 void evict_leave(struct pool *p, uint32_t number)
 {
-    pull(p, pool_slot_span(p, number)->group, number);
+    evict_pull(p, pool_slot_span(p, number)->group, number);
 }
 
 /* Each turn either returns, moves a page from small to main for good, or takes one use away: it ends. */
@@ -85,8 +86,8 @@ uint32_t evict_victim(struct pool *p, struct group *g)
         } else {
             return number;
         }
-        pull(p, g, number);
-        push(p, g, number, SLOT_QUEUE_MAIN);
+        evict_pull(p, g, number);
+        evict_push(p, g, number, SLOT_QUEUE_MAIN);
     }
 }
 
@@ -94,7 +95,7 @@ uint32_t evict_victim(struct pool *p, struct group *g)
 
 /* Pages of a table on the way out before all others; else the one written first: generations grow with time.
  */
-static bool goes_before(const struct pool *p, uint32_t a, uint32_t b)
+static bool evict_goes_before(const struct pool *p, uint32_t a, uint32_t b)
 {
     bool a_first = pool_slot_span(p, a)->group->space->leaves_first;
     bool b_first = pool_slot_span(p, b)->group->space->leaves_first;
@@ -103,14 +104,14 @@ static bool goes_before(const struct pool *p, uint32_t a, uint32_t b)
 }
 
 /* Among the victims of the tenant's groups. */
-static uint32_t oldest_victim(struct pool *p, const struct tenant *t)
+static uint32_t evict_oldest_victim(struct pool *p, const struct tenant *t)
 {
     uint32_t best = SLOT_NONE;
 
     for (struct group *g = t->groups; g; g = g->next) {
         uint32_t v = evict_victim(p, g);
 
-        if (v != SLOT_NONE && (best == SLOT_NONE || goes_before(p, v, best)))
+        if (v != SLOT_NONE && (best == SLOT_NONE || evict_goes_before(p, v, best)))
             best = v;
     }
     return best;
@@ -126,7 +127,7 @@ static void evict(struct store *st, struct tenant *t, uint32_t number)
 bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes)
 {
     while (tenant_used_bytes(t) > t->quota_bytes || tenant_room_bytes(t) < bytes) {
-        uint32_t v = oldest_victim(&st->pool, t);
+        uint32_t v = evict_oldest_victim(&st->pool, t);
 
         if (v == SLOT_NONE)
             return false;
@@ -136,7 +137,7 @@ bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes)
 }
 
 /* Its unheld pages go; without busy slots, so does the span. */
-static void empty_span(struct store *st, struct tenant *t, struct span *s)
+static void evict_empty_span(struct store *st, struct tenant *t, struct span *s)
 {
     uint32_t first = s->number << POOL_SLOT_BITS, n = s->n_fresh_from, left = s->n_used - s->n_busy;
 
@@ -150,7 +151,7 @@ static void empty_span(struct store *st, struct tenant *t, struct span *s)
     }
 }
 
-static struct span *idle_span(const struct group *g)
+static struct span *evict_idle_span(const struct group *g)
 {
     for (struct span *s = g->partial.head; s; s = s->next) /* fewest pages lost */
         if (s->n_busy == 0)
@@ -167,7 +168,7 @@ void evict_extent(struct store *st, struct pool_extent *x)
         uint32_t span = x->span_of_unit[i];
 
         if (span != UINT32_MAX)
-            empty_span(st, x->tenant, st->pool.spans[span]);
+            evict_empty_span(st, x->tenant, st->pool.spans[span]);
     }
 }
 
@@ -198,14 +199,14 @@ bool evict_for_space(struct store *st, struct group *g)
 bool evict_for_group(struct store *st, struct group *g)
 {
     struct pool *p = &st->pool;
-    uint32_t v = oldest_victim(p, g->tenant);
+    uint32_t v = evict_oldest_victim(p, g->tenant);
 
     if (v != SLOT_NONE) {
         struct group *loser = pool_slot_span(p, v)->group;
-        struct span *s = loser == g ? NULL : idle_span(loser);
+        struct span *s = loser == g ? NULL : evict_idle_span(loser);
 
         if (s) {
-            empty_span(st, g->tenant, s);
+            evict_empty_span(st, g->tenant, s);
             return true;
         }
         v = evict_victim(p, g);

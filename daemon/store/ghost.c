@@ -14,7 +14,7 @@ struct ghost {
     uint32_t reason; /* GHOST_NONE: entry not in use */
 };
 
-static uint64_t tag_of(const struct chunk_key *key)
+static uint64_t ghost_tag_of(const struct chunk_key *key)
 {
     uint64_t tag;
 
@@ -46,7 +46,7 @@ void ghosts_deinit(struct ghosts *g)
 }
 
 /* The link that leads to the entry with @tag, or to the end of its chain. */
-static uint32_t *find_link(const struct ghosts *g, uint64_t tag)
+static uint32_t *ghost_find_link(const struct ghosts *g, uint64_t tag)
 {
     uint32_t *link = &g->heads[tag & (g->n_heads - 1)];
 
@@ -55,9 +55,9 @@ static uint32_t *find_link(const struct ghosts *g, uint64_t tag)
     return link;
 }
 
-static void unlink_tag(struct ghosts *g, uint64_t tag)
+static void ghost_unlink_tag(struct ghosts *g, uint64_t tag)
 {
-    uint32_t *link = find_link(g, tag);
+    uint32_t *link = ghost_find_link(g, tag);
 
     if (*link != 0) {
         struct ghost *x = &g->ring[*link - 1];
@@ -69,12 +69,12 @@ static void unlink_tag(struct ghosts *g, uint64_t tag)
 
 void ghosts_add(struct ghosts *g, const struct chunk_key *key, enum ghost_reason reason)
 {
-    uint64_t tag = tag_of(key);
+    uint64_t tag = ghost_tag_of(key);
     uint32_t at = g->next, *head;
 
-    unlink_tag(g, tag);
+    ghost_unlink_tag(g, tag);
     if (g->ring[at].reason != GHOST_NONE)
-        unlink_tag(g, g->ring[at].tag);
+        ghost_unlink_tag(g, g->ring[at].tag);
     head = &g->heads[tag & (g->n_heads - 1)];
     g->ring[at] = (struct ghost){.tag = tag, .next = *head, .reason = reason};
     *head = at + 1;
@@ -83,12 +83,12 @@ void ghosts_add(struct ghosts *g, const struct chunk_key *key, enum ghost_reason
 
 enum ghost_reason ghosts_find(const struct ghosts *g, const struct chunk_key *key)
 {
-    uint32_t at = *find_link(g, tag_of(key));
+    uint32_t at = *ghost_find_link(g, ghost_tag_of(key));
 
     return at == 0 ? GHOST_NONE : (enum ghost_reason) g->ring[at - 1].reason;
 }
 
 void ghosts_remove(struct ghosts *g, const struct chunk_key *key)
 {
-    unlink_tag(g, tag_of(key));
+    ghost_unlink_tag(g, ghost_tag_of(key));
 }

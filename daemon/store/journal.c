@@ -28,17 +28,17 @@ _Static_assert(sizeof(struct journal_head) <= HEAD_BYTES, "journal head");
  * One thread writes, and a process that is killed leaves the memory as its last store left it: all that is
  * needed is that the compiler keeps the order of the stores before and after this line.
  */
-static void keep_order(void)
+static void journal_keep_order(void)
 {
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-static uint32_t place_crc(const struct journal_place *p)
+static uint32_t journal_place_crc(const struct journal_place *p)
 {
     return crc32c(p, offsetof(struct journal_place, crc32c));
 }
 
-static uint32_t copy_crc(const struct journal_copy *c)
+static uint32_t journal_copy_crc(const struct journal_copy *c)
 {
     uint32_t parts[2];
 
@@ -49,7 +49,7 @@ static uint32_t copy_crc(const struct journal_copy *c)
 
 /* ---- life ---- */
 
-static int map_object(struct journal *j, int fd, struct errmsg *e)
+static int journal_map_object(struct journal *j, int fd, struct errmsg *e)
 {
     void *data = mmap(NULL, JOURNAL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -79,7 +79,7 @@ int journal_new(struct journal *j, struct errmsg *e)
     if (fd < 0 || fchmod(fd, 0600) < 0 || ftruncate(fd, JOURNAL_BYTES) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
         return fail(e, -errno, "cannot create the journal: %s", strerror(errno));
-    r = map_object(j, fd, e);
+    r = journal_map_object(j, fd, e);
     if (r < 0)
         return r;
     *j->head = (struct journal_head){.magic = JOURNAL_MAGIC, .version = JOURNAL_VERSION, .n_starts = 1};
@@ -105,7 +105,7 @@ int journal_freeze(struct journal *j)
 
 /* ---- taking over ---- */
 
-static int check_object(int fd, struct errmsg *e)
+static int journal_check_object(int fd, struct errmsg *e)
 {
     const int need = F_SEAL_SHRINK | F_SEAL_GROW;
     int seals = fcntl(fd, F_GET_SEALS);
@@ -117,7 +117,7 @@ static int check_object(int fd, struct errmsg *e)
 }
 
 /* Adds its extents to @n_extents. */
-static bool place_is_valid(const struct journal_place *p, uint64_t *n_extents)
+static bool journal_place_is_valid(const struct journal_place *p, uint64_t *n_extents)
 {
     if (p->pool_bytes == 0)
         return true;
@@ -128,7 +128,7 @@ static bool place_is_valid(const struct journal_place *p, uint64_t *n_extents)
     return *n_extents <= JOURNAL_EXTENTS_MAX;
 }
 
-static int check_head(const struct journal_head *h, struct errmsg *e)
+static int journal_check_head(const struct journal_head *h, struct errmsg *e)
 {
     uint64_t n_extents = 0;
 
@@ -137,23 +137,23 @@ static int check_head(const struct journal_head *h, struct errmsg *e)
                     "the stored journal is of another version (%" PRIu32 ", this kvcobrad writes %d)",
                     h->version, JOURNAL_VERSION);
     for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
-        if (h->places[i].pool_bytes != 0 && h->places[i].crc32c != place_crc(&h->places[i]))
+        if (h->places[i].pool_bytes != 0 && h->places[i].crc32c != journal_place_crc(&h->places[i]))
             return fail(e, -EBADMSG, "the head of the stored journal is damaged");
     if (h->n_sessions > JOURNAL_SESSIONS_MAX || h->n_holds > JOURNAL_HOLDS_MAX)
         return fail(e, -EBADMSG, "the counters of the stored journal are damaged");
     for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
-        if (!place_is_valid(&h->places[i], &n_extents))
+        if (!journal_place_is_valid(&h->places[i], &n_extents))
             return fail(e, -EBADMSG, "the counters of the stored journal are damaged");
     return 0;
 }
 
-static bool copy_is_valid(const struct journal_copy *c)
+static bool journal_copy_is_valid(const struct journal_copy *c)
 {
-    return c->sequence > 0 && c->n_extents <= JOURNAL_EXTENTS_MAX && c->crc32c == copy_crc(c);
+    return c->sequence > 0 && c->n_extents <= JOURNAL_EXTENTS_MAX && c->crc32c == journal_copy_crc(c);
 }
 
 /* The cells that nobody uses, chained again. */
-static void collect_unused(struct journal *j)
+static void journal_collect_unused(struct journal *j)
 {
     j->unused_hold = CELL_NONE;
     for (uint32_t i = (uint32_t) j->head->n_holds; i-- > 0;) {
@@ -166,14 +166,14 @@ static void collect_unused(struct journal *j)
 
 int journal_adopt(struct journal *j, int fd, struct errmsg *e)
 {
-    int r = check_object(fd, e);
+    int r = journal_check_object(fd, e);
 
     if (r == 0)
-        r = map_object(j, fd, e);
+        r = journal_map_object(j, fd, e);
     if (r < 0)
         return r;
-    r = check_head(j->head, e);
-    if (r == 0 && !copy_is_valid(&j->copies[0]) && !copy_is_valid(&j->copies[1]))
+    r = journal_check_head(j->head, e);
+    if (r == 0 && !journal_copy_is_valid(&j->copies[0]) && !journal_copy_is_valid(&j->copies[1]))
         r = fail(e, -EBADMSG, "both copies of the stored journal are damaged");
     if (r < 0) {
         journal_deinit(j);
@@ -181,7 +181,7 @@ int journal_adopt(struct journal *j, int fd, struct errmsg *e)
     }
     j->sequence = journal_read(j)->sequence;
     j->head->n_starts++;
-    collect_unused(j);
+    journal_collect_unused(j);
     return 0;
 }
 
@@ -207,8 +207,8 @@ uint32_t journal_place_add(struct journal *j, const char *uuid, uint64_t pool_by
         *p = (struct journal_place){.extent_bytes = extent_bytes, .unit_bytes = unit_bytes};
         memcpy(p->uuid, uuid, strlen(uuid) + 1);
         randombytes_buf(p->pool_id, sizeof(p->pool_id));
-        p->crc32c = place_crc(p);
-        keep_order();
+        p->crc32c = journal_place_crc(p);
+        journal_keep_order();
         p->pool_bytes = pool_bytes;
         return i;
     }
@@ -218,7 +218,7 @@ uint32_t journal_place_add(struct journal *j, const char *uuid, uint64_t pool_by
 void journal_place_remove(struct journal *j, uint32_t place)
 {
     j->head->places[place].pool_bytes = 0;
-    keep_order();
+    journal_keep_order();
 }
 
 /* ---- extents ---- */
@@ -226,7 +226,7 @@ void journal_place_remove(struct journal *j, uint32_t place)
 const struct journal_copy *journal_read(const struct journal *j)
 {
     const struct journal_copy *a = &j->copies[0], *b = &j->copies[1];
-    bool a_valid = copy_is_valid(a), b_valid = copy_is_valid(b);
+    bool a_valid = journal_copy_is_valid(a), b_valid = journal_copy_is_valid(b);
 
     if (a_valid && b_valid)
         return a->sequence > b->sequence ? a : b;
@@ -239,14 +239,14 @@ void journal_write(struct journal *j, const uint64_t *extents, uint32_t n_extent
 
     assert(n_extents <= JOURNAL_EXTENTS_MAX);
     c->crc32c = ~c->crc32c;
-    keep_order();
+    journal_keep_order();
     c->sequence = j->sequence + 1;
     c->next_extent = next_extent;
     c->n_extents = n_extents;
     if (n_extents > 0)
         memcpy(c->extents, extents, n_extents * sizeof(extents[0]));
-    keep_order();
-    c->crc32c = copy_crc(c);
+    journal_keep_order();
+    c->crc32c = journal_copy_crc(c);
     j->sequence++;
 }
 
@@ -265,13 +265,13 @@ uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, ui
             return CELL_NONE;
         number = (uint32_t) j->head->n_holds;
         j->holds[number].slot = SLOT_NONE; /* slot 0 is a slot: unused before it is counted */
-        keep_order();
+        journal_keep_order();
         j->head->n_holds++;
     }
     c = &j->holds[number];
     c->lease = lease;
     c->session_item = session << JOURNAL_ITEM_BITS | item;
-    keep_order();
+    journal_keep_order();
     c->slot = slot;
     return number;
 }
@@ -282,7 +282,7 @@ void journal_hold_remove(struct journal *j, uint32_t cell)
 
     assert(cell < j->head->n_holds && c->slot != SLOT_NONE);
     c->slot = SLOT_NONE;
-    keep_order();
+    journal_keep_order();
     c->lease = j->unused_hold;
     j->unused_hold = cell;
 }
@@ -298,12 +298,12 @@ void journal_session_add(struct journal *j, uint32_t number, const struct sessio
     at->serial = 0;
     if (number >= j->head->n_sessions)
         j->head->n_sessions = number + 1;
-    keep_order();
+    journal_keep_order();
     at->serial = ++j->head->session_serial;
 }
 
 void journal_session_remove(struct journal *j, uint32_t number)
 {
     j->sessions[number].serial = 0;
-    keep_order();
+    journal_keep_order();
 }

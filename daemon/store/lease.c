@@ -24,7 +24,7 @@ void leases_deinit(struct leases *l)
     *l = (struct leases){0};
 }
 
-static int grow(struct leases *l, uint32_t n_min)
+static int lease_grow(struct leases *l, uint32_t n_min)
 {
     uint32_t n = l->n_table ? l->n_table : TABLE_FIRST;
     struct lease **table;
@@ -48,11 +48,11 @@ int leases_make_room(struct leases *l)
 {
     while (l->first_unused < l->n_table && l->table[l->first_unused])
         l->first_unused++;
-    return l->first_unused < l->n_table ? 0 : grow(l, l->n_table + 1);
+    return l->first_unused < l->n_table ? 0 : lease_grow(l, l->n_table + 1);
 }
 
 /* One cell per hold, or none at all. */
-static int record_holds(struct leases *l, struct lease *x, const uint32_t *slots)
+static int lease_record_holds(struct leases *l, struct lease *x, const uint32_t *slots)
 {
     for (uint32_t i = 0; i < x->n_items; i++) {
         x->cells[i] = CELL_NONE;
@@ -87,7 +87,7 @@ int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *re
         .granted = true,
         .n_items = n,
     };
-    r = record_holds(l, x, slots);
+    r = lease_record_holds(l, x, slots);
     if (r < 0) {
         free(x);
         return r;
@@ -102,7 +102,7 @@ int leases_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *re
 }
 
 /* @x may move: its items grow as their cells are found. */
-static int restore_item(struct lease **x, uint32_t item, uint32_t cell)
+static int lease_restore_item(struct lease **x, uint32_t item, uint32_t cell)
 {
     uint32_t n = (*x)->n_items;
 
@@ -130,7 +130,7 @@ int leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
 
     if (at >= l->n_max) /* of a start that allowed more */
         l->n_max = at + 1;
-    r = at < l->n_table ? 0 : grow(l, at + 1);
+    r = at < l->n_table ? 0 : lease_grow(l, at + 1);
     if (r < 0)
         return r;
     if (!l->table[at]) {
@@ -142,13 +142,13 @@ int leases_restore(struct leases *l, uint64_t id, uint32_t item, uint32_t cell)
     }
     if (l->table[at]->id != id)
         return -EBADMSG;
-    r = restore_item(&l->table[at], item, cell);
+    r = lease_restore_item(&l->table[at], item, cell);
     if (r == 0)
         l->n_held++;
     return r;
 }
 
-static void drop(struct leases *l, struct lease *x)
+static void lease_drop_one(struct leases *l, struct lease *x)
 {
     uint32_t at = (uint32_t) (x->id & ((1u << LEASE_INDEX_BITS) - 1));
 
@@ -160,7 +160,7 @@ static void drop(struct leases *l, struct lease *x)
     free(x);
 }
 
-static void release_item(struct leases *l, struct store *st, struct lease *x, uint32_t i)
+static void lease_release_item(struct leases *l, struct store *st, struct lease *x, uint32_t i)
 {
     uint32_t slot;
 
@@ -183,9 +183,9 @@ int leases_release(struct leases *l, struct store *st, uint64_t id, const uint8_
         return -ESTALE;
     for (uint32_t i = 0; i < x->n_items; i++)
         if (n_bytes == 0 || (i / 8 < n_bytes && bitmap[i / 8] >> i % 8 & 1))
-            release_item(l, st, x, i);
+            lease_release_item(l, st, x, i);
     if (x->n_held == 0)
-        drop(l, x);
+        lease_drop_one(l, x);
     return 0;
 }
 
@@ -217,8 +217,8 @@ uint32_t leases_release_others(struct leases *l, struct store *st)
 
         if (x && !x->kept) {
             for (uint32_t i = 0; i < x->n_items; i++)
-                release_item(l, st, x, i);
-            drop(l, x);
+                lease_release_item(l, st, x, i);
+            lease_drop_one(l, x);
             n++;
         } else if (x) {
             x->kept = false;

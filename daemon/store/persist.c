@@ -50,25 +50,25 @@ void keep_write_list(struct server *s)
 }
 
 /* What the extent's memory is called in the store. */
-static const char *memory_name(char ret[static KEEP_NAME_BYTES], const struct pool_extent *x)
+static const char *persist_memory_name(char ret[static KEEP_NAME_BYTES], const struct pool_extent *x)
 {
     return keep_name(ret, x->gpu_fd >= 0 ? "gpu" : "pages", x->id);
 }
 
-static void on_added(void *ctx, const struct pool_extent *x, int owner_fd)
+static void persist_on_added(void *ctx, const struct pool_extent *x, int owner_fd)
 {
     struct server *s = ctx;
     char name[KEEP_NAME_BYTES];
 
     if (!x->lent) {
-        supervisor_store(&s->supervisor, memory_name(name, x), owner_fd);
+        supervisor_store(&s->supervisor, persist_memory_name(name, x), owner_fd);
         supervisor_store(&s->supervisor, keep_name(name, "slots", x->id), x->records.fd);
         supervisor_barrier(&s->supervisor);
     }
     keep_write_list(s); /* also the next extent's number */
 }
 
-static void on_removed(void *ctx, const struct pool_extent *x)
+static void persist_on_removed(void *ctx, const struct pool_extent *x)
 {
     struct server *s = ctx;
     char name[KEEP_NAME_BYTES];
@@ -76,7 +76,7 @@ static void on_removed(void *ctx, const struct pool_extent *x)
     if (x->lent)
         return;
     keep_write_list(s);
-    supervisor_remove(&s->supervisor, memory_name(name, x));
+    supervisor_remove(&s->supervisor, persist_memory_name(name, x));
     supervisor_remove(&s->supervisor, keep_name(name, "slots", x->id));
 }
 
@@ -94,7 +94,7 @@ void keep_drop_unknown(struct server *s)
     }
 }
 
-static int open_new(struct server *s, struct errmsg *e)
+static int persist_open_new(struct server *s, struct errmsg *e)
 {
     char name[KEEP_NAME_BYTES];
     int r;
@@ -108,7 +108,7 @@ static int open_new(struct server *s, struct errmsg *e)
     return 0;
 }
 
-static int open_journal(struct server *s, struct errmsg *e)
+static int persist_open_journal(struct server *s, struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     char name[KEEP_NAME_BYTES];
@@ -117,17 +117,17 @@ static int open_journal(struct server *s, struct errmsg *e)
     if (s->supervisor.keeps)
         fd = supervisor_take(&s->supervisor, keep_name(name, "journal", 0));
     if (fd < 0)
-        return open_new(s, e);
+        return persist_open_new(s, e);
     if (journal_adopt(&s->journal, fd, &why) < 0) {
         log_event(LOG_CRIT, "pool-lost", "message=\"%s\": starting with an empty pool", why.text);
         supervisor_remove(&s->supervisor, name);
-        return open_new(s, e);
+        return persist_open_new(s, e);
     }
     return 0;
 }
 
 /* Whether what is kept of @d fits its configuration. If not it is of no use: restore.c leaves it. */
-static bool is_cut_alike(const struct device *d, const struct journal_place *kept)
+static bool persist_is_cut_alike(const struct device *d, const struct journal_place *kept)
 {
     if (kept->extent_bytes == d->extent_bytes && kept->unit_bytes == d->unit_bytes &&
         kept->pool_bytes / kept->unit_bytes <= POOL_SPANS_MAX)
@@ -140,7 +140,7 @@ static bool is_cut_alike(const struct device *d, const struct journal_place *kep
 }
 
 /* "first" means the GPU of which pages are kept, if there is one. */
-static uint32_t find_place(const struct server *s, const struct device *d)
+static uint32_t persist_find_place(const struct server *s, const struct device *d)
 {
     const struct journal_place *places = s->journal.head->places;
 
@@ -152,23 +152,23 @@ static uint32_t find_place(const struct server *s, const struct device *d)
     return PLACE_NONE;
 }
 
-static int take_nothing(void *ctx, int *ret_fd, struct errmsg *e)
+static int persist_take_nothing(void *ctx, int *ret_fd, struct errmsg *e)
 {
     (void) ctx;
     (void) ret_fd;
     return fail(e, -EAGAIN, "memory of the GPU is being made: come again");
 }
 
-static const struct pool_source no_source = {take_nothing, NULL};
+static const struct pool_source no_source = {persist_take_nothing, NULL};
 
-static int open_pool(struct server *s, struct device *d, struct errmsg *e)
+static int persist_open_pool(struct server *s, struct device *d, struct errmsg *e)
 {
-    uint32_t place = find_place(s, d);
+    uint32_t place = persist_find_place(s, d);
     struct journal_place *kept = place == PLACE_NONE ? NULL : &s->journal.head->places[place];
     uint64_t bytes = d->pool_bytes;
     int r;
 
-    d->place = kept && is_cut_alike(d, kept) ? place : PLACE_NONE;
+    d->place = kept && persist_is_cut_alike(d, kept) ? place : PLACE_NONE;
     if (d->place != PLACE_NONE)
         memcpy(d->uuid, kept->uuid, sizeof(d->uuid));
     if (d->place != PLACE_NONE && kept->pool_bytes > bytes) {
@@ -189,11 +189,11 @@ static int open_pool(struct server *s, struct device *d, struct errmsg *e)
 int keep_open(struct server *s, struct errmsg *e)
 {
     uint64_t n_extents = 0;
-    int r = open_journal(s, e);
+    int r = persist_open_journal(s, e);
 
-    s->pool_keeper = (struct pool_keeper){on_added, on_removed, s};
+    s->pool_keeper = (struct pool_keeper){persist_on_added, persist_on_removed, s};
     for (uint32_t i = 0; r == 0 && i < s->devices.n; i++) {
-        r = open_pool(s, &s->devices.list[i], e);
+        r = persist_open_pool(s, &s->devices.list[i], e);
         n_extents += s->devices.list[i].store.pool.n_extents_max;
     }
     if (r < 0)

@@ -91,7 +91,7 @@ bool pool_can_grow(const struct pool *p)
     return p->n_extents < p->n_extents_max;
 }
 
-static struct pool_extent *extent_alloc(const struct pool *p, struct tenant *tenant, uint64_t id)
+static struct pool_extent *pool_extent_alloc(const struct pool *p, struct tenant *tenant, uint64_t id)
 {
     _cleanup_(pool_extent_freep) struct pool_extent *x = calloc(1, sizeof(*x));
 
@@ -108,13 +108,13 @@ static struct pool_extent *extent_alloc(const struct pool *p, struct tenant *ten
     return take_ptr(x);
 }
 
-static void append_extent(struct pool *p, struct pool_extent *x)
+static void pool_append_extent(struct pool *p, struct pool_extent *x)
 {
     x->tenant->n_extents++;
     p->extents[p->n_extents++] = x;
 }
 
-static int copy_lent(struct pool_extent *x, const struct pool_lent *lent, struct errmsg *e)
+static int pool_copy_lent(struct pool_extent *x, const struct pool_lent *lent, struct errmsg *e)
 {
     x->lent = malloc(sizeof(*lent));
     if (!x->lent)
@@ -124,10 +124,11 @@ static int copy_lent(struct pool_extent *x, const struct pool_lent *lent, struct
 }
 
 /* @lent: NULL: memory of the source, or of the host. */
-static int extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner,
-                      const struct pool_lent *lent, struct pool_extent **ret, struct errmsg *e)
+static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner,
+                           const struct pool_lent *lent, struct pool_extent **ret, struct errmsg *e)
 {
-    _cleanup_(pool_extent_freep) struct pool_extent *x = extent_alloc(p, tenant, p->serials->next_extent);
+    _cleanup_(pool_extent_freep) struct pool_extent *x =
+        pool_extent_alloc(p, tenant, p->serials->next_extent);
     _cleanup_(closep) int owner_fd = -1;
     int r;
 
@@ -135,7 +136,7 @@ static int extent_add(struct pool *p, struct tenant *tenant, const struct span_o
         return fail(e, -ENOMEM, "out of memory for an extent");
     r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
     if (r == 0 && lent)
-        r = copy_lent(x, lent, e);
+        r = pool_copy_lent(x, lent, e);
     else if (r == 0 && p->source)
         r = p->source->take(p->source->ctx, &x->gpu_fd, e);
     else if (r == 0)
@@ -154,7 +155,7 @@ static int extent_add(struct pool *p, struct tenant *tenant, const struct span_o
     };
     p->serials->next_extent++;
     *ret = take_ptr(x);
-    append_extent(p, *ret);
+    pool_append_extent(p, *ret);
     if (p->keeper)
         p->keeper->added(p->keeper->ctx, *ret, p->source ? (*ret)->gpu_fd : owner_fd);
     return 0;
@@ -166,7 +167,7 @@ int pool_extent_lend(struct pool *p, struct tenant *tenant, const struct pool_le
     assert(p->source);
     if (!pool_can_grow(p))
         return fail(e, -ENOSPC, "the pool has %" PRIu32 " extents already, which is the most", p->n_extents);
-    return extent_add(p, tenant, owner, lent, ret, e);
+    return pool_extent_add(p, tenant, owner, lent, ret, e);
 }
 
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
@@ -177,14 +178,14 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
     assert(p->source ? !memory && gpu_fd >= 0 : memory && gpu_fd < 0);
     if (p->n_extents == p->n_extents_max)
         return fail(e, -EBADMSG, "there are more stored extents than the pool has");
-    x = extent_alloc(p, tenant, id);
+    x = pool_extent_alloc(p, tenant, id);
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
     x->memory = memory;
     x->gpu_fd = gpu_fd;
     x->records = *records;
     x->retired = slot_records_head(records)->retired;
-    append_extent(p, x);
+    pool_append_extent(p, x);
     *ret = x;
     return 0;
 }
@@ -214,7 +215,7 @@ bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x)
     return true;
 }
 
-static void file_spans(struct pool *p, struct pool_extent *x)
+static void pool_file_spans(struct pool *p, struct pool_extent *x)
 {
     for (uint32_t i = 0; i < x->n_units; i++)
         if (x->span_of_unit[i] != UINT32_MAX)
@@ -224,14 +225,14 @@ static void file_spans(struct pool *p, struct pool_extent *x)
 void pool_extent_set_leaving(struct pool *p, struct pool_extent *x, bool leaving)
 {
     x->leaving = leaving;
-    file_spans(p, x);
+    pool_file_spans(p, x);
 }
 
 void pool_extent_retire(struct pool *p, struct pool_extent *x)
 {
     slot_records_head(&x->records)->retired = 1; /* a restart must not use it either */
     x->retired = true;
-    file_spans(p, x);
+    pool_file_spans(p, x);
 }
 
 void pool_extent_destroy(struct pool *p, struct pool_extent *x)
@@ -251,14 +252,14 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
 
 /* ---- slots ---- */
 
-static bool may_use(const struct pool_extent *x, const struct span_owner *owner)
+static bool pool_may_use(const struct pool_extent *x, const struct span_owner *owner)
 {
     return !x->lent ||
            (owner->pid != 0 && (x->lent->session == owner->session || x->lent->pid != owner->pid));
 }
 
-static int add_span(struct pool *p, struct group *g, const struct span_owner *owner, struct span **ret,
-                    struct errmsg *e)
+static int pool_add_span(struct pool *p, struct group *g, const struct span_owner *owner, struct span **ret,
+                         struct errmsg *e)
 {
     struct pool_extent *x = NULL;
     uint32_t n_units = span_units(p, g);
@@ -266,7 +267,7 @@ static int add_span(struct pool *p, struct group *g, const struct span_owner *ow
 
     for (uint32_t i = 0; i < p->n_extents; i++) {
         if (p->extents[i]->tenant != g->tenant || pool_extent_is_closed(p->extents[i]) ||
-            !may_use(p->extents[i], owner))
+            !pool_may_use(p->extents[i], owner))
             continue;
         r = span_new(p, p->extents[i], g, n_units, owner, ret);
         if (r != -ENOSPC)
@@ -276,7 +277,7 @@ static int add_span(struct pool *p, struct group *g, const struct span_owner *ow
         return fail(e, -ENOSPC,
                     "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others",
                     p->pool_bytes);
-    r = extent_add(p, g->tenant, owner, NULL, &x, e);
+    r = pool_extent_add(p, g->tenant, owner, NULL, &x, e);
     if (r == 0)
         r = span_new(p, x, g, n_units, owner, ret);
     return r;
@@ -288,10 +289,10 @@ int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *own
     struct span *s = g->partial.head;
 
     assert(g->slot_bytes <= p->extent_bytes);
-    while (s && !may_use(s->extent, owner))
+    while (s && !pool_may_use(s->extent, owner))
         s = s->next;
     if (!s) {
-        int r = add_span(p, g, owner, &s, e);
+        int r = pool_add_span(p, g, owner, &s, e);
 
         if (r < 0)
             return r;
@@ -334,7 +335,7 @@ void *pool_slot_data(const struct pool *p, uint32_t number)
 /* ---- what STATUS asks ---- */
 
 /* Spans of @n units that fit in the free runs of @x. */
-static uint64_t runs_of(const struct pool_extent *x, uint32_t n)
+static uint64_t pool_runs_of(const struct pool_extent *x, uint32_t n)
 {
     uint64_t spans = 0;
     uint32_t run = 0;
@@ -358,7 +359,7 @@ uint64_t pool_group_room(const struct pool *p, const struct group *g)
         slots += s->n_slots - s->n_used;
     for (uint32_t i = 0; i < p->n_extents; i++)
         if (p->extents[i]->tenant == g->tenant && !pool_extent_is_closed(p->extents[i]))
-            spans += runs_of(p->extents[i], n_units);
+            spans += pool_runs_of(p->extents[i], n_units);
     spans += (uint64_t) (p->n_extents_max - p->n_extents) * (p->extent_bytes / p->unit_bytes / n_units);
     return slots + spans * (n_units * p->unit_bytes / g->slot_bytes);
 }
@@ -378,7 +379,7 @@ uint64_t pool_waste_bytes(const struct pool *p)
 
 /* ---- the walker ---- */
 
-static bool span_is_valid(const struct pool *p, const struct span *s, struct errmsg *e)
+static bool pool_span_is_valid(const struct pool *p, const struct span *s, struct errmsg *e)
 {
     uint32_t n_used = 0, n_busy = 0, n_free = 0;
 
@@ -409,7 +410,7 @@ static bool span_is_valid(const struct pool *p, const struct span *s, struct err
     return true;
 }
 
-static bool extent_is_valid(const struct pool *p, const struct pool_extent *x, struct errmsg *e)
+static bool pool_extent_is_valid(const struct pool *p, const struct pool_extent *x, struct errmsg *e)
 {
     uint32_t n = 0;
 
@@ -442,14 +443,14 @@ bool pool_is_valid(const struct pool *p, struct errmsg *e)
     if (p->n_extents > p->n_extents_max)
         return fail(e, 0, "%u extents in a pool of %u", p->n_extents, p->n_extents_max);
     for (uint32_t i = 0; i < p->n_extents; i++)
-        if (!extent_is_valid(p, p->extents[i], e))
+        if (!pool_extent_is_valid(p, p->extents[i], e))
             return false;
     for (uint32_t i = 0; i < p->n_spans_max; i++) {
         if (!p->spans[i])
             continue;
         n_spans++;
         n_units += p->spans[i]->n_units;
-        if (p->spans[i]->number != i || !span_is_valid(p, p->spans[i], e))
+        if (p->spans[i]->number != i || !pool_span_is_valid(p, p->spans[i], e))
             return false;
     }
     for (uint32_t i = 0; i < p->n_extents; i++)

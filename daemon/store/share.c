@@ -13,15 +13,15 @@ uint64_t share_extents(const struct pool *p, uint64_t bytes)
     return bytes / p->extent_bytes + (bytes % p->extent_bytes > 0);
 }
 
-static uint64_t guaranteed(const struct store *st, const struct tenant *t)
+static uint64_t share_guaranteed(const struct store *st, const struct tenant *t)
 {
     return share_extents(&st->pool, t->guarantee_bytes);
 }
 
 /* Extents above the guarantee; negative: unused ones of it. */
-static int64_t borrowed(const struct store *st, const struct tenant *t)
+static int64_t share_borrowed(const struct store *st, const struct tenant *t)
 {
-    return (int64_t) t->n_extents - (int64_t) guaranteed(st, t);
+    return (int64_t) t->n_extents - (int64_t) share_guaranteed(st, t);
 }
 
 bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen,
@@ -33,7 +33,7 @@ bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, 
         return false;
     room -= n_unseen * each;
     for (const struct tenant *o = st->tenants; o; o = o->next) {
-        uint64_t n = o == t ? 0 : guaranteed(st, o);
+        uint64_t n = o == t ? 0 : share_guaranteed(st, o);
 
         if (n > room)
             return false;
@@ -45,12 +45,12 @@ bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, 
 /* ---- lending ---- */
 
 /* Extents that tenants other than @t do not use and nobody may borrow. */
-static uint64_t kept_back(const struct store *st, const struct tenant *t)
+static uint64_t share_kept_back(const struct store *st, const struct tenant *t)
 {
     uint64_t n = 0;
 
     for (const struct tenant *o = st->tenants; o; o = o->next) {
-        int64_t unused = -borrowed(st, o);
+        int64_t unused = -share_borrowed(st, o);
 
         if (o != t && unused > 0)
             n += ((uint64_t) unused * (100 - st->lendable_percent) + 99) / 100;
@@ -64,7 +64,7 @@ bool share_may_grow(const struct store *st, const struct tenant *t)
 
     if (!pool_can_grow(p))
         return false;
-    return borrowed(st, t) < 0 || p->n_extents + 1 + kept_back(st, t) <= p->n_extents_max;
+    return share_borrowed(st, t) < 0 || p->n_extents + 1 + share_kept_back(st, t) <= p->n_extents_max;
 }
 
 bool share_may_lend(const struct store *st, const struct tenant *t)
@@ -72,26 +72,26 @@ bool share_may_lend(const struct store *st, const struct tenant *t)
     uint64_t unused = 0;
 
     for (const struct tenant *o = st->tenants; o; o = o->next)
-        if (o != t && borrowed(st, o) < 0)
-            unused += (uint64_t) -borrowed(st, o);
+        if (o != t && share_borrowed(st, o) < 0)
+            unused += (uint64_t) -share_borrowed(st, o);
     return pool_can_grow(&st->pool) &&
-           (borrowed(st, t) < 0 || st->pool.n_extents + 1 + unused <= st->pool.n_extents_max);
+           (share_borrowed(st, t) < 0 || st->pool.n_extents + 1 + unused <= st->pool.n_extents_max);
 }
 
 /* The extent without held pages of who borrowed most, if that is more than @least. */
-static struct pool_extent *find_idle(const struct store *st, const struct tenant *taker, int64_t least)
+static struct pool_extent *share_find_idle(const struct store *st, const struct tenant *taker, int64_t least)
 {
     struct pool_extent *best = NULL;
     bool somebody = false;
 
     for (const struct tenant *t = st->tenants; t; t = t->next)
-        somebody |= t != taker && borrowed(st, t) > least;
+        somebody |= t != taker && share_borrowed(st, t) > least;
     for (uint32_t i = 0; somebody && i < st->pool.n_extents; i++) {
         struct pool_extent *x = st->pool.extents[i];
 
-        if (x->tenant != taker && !x->lent && borrowed(st, x->tenant) > least &&
+        if (x->tenant != taker && !x->lent && share_borrowed(st, x->tenant) > least &&
             pool_extent_is_idle(&st->pool, x)) {
-            least = borrowed(st, x->tenant);
+            least = share_borrowed(st, x->tenant);
             best = x;
         }
     }
@@ -99,7 +99,7 @@ static struct pool_extent *find_idle(const struct store *st, const struct tenant
 }
 
 /* Says in the control page of @t what is asked back now. */
-static void show(const struct store *st, struct tenant *t)
+static void share_show(const struct store *st, struct tenant *t)
 {
     uint64_t id = 0;
 
@@ -112,7 +112,7 @@ static void show(const struct store *st, struct tenant *t)
     control_set_pressure(t, id);
 }
 
-static void destroy(struct store *st, struct pool_extent *x)
+static void share_destroy(struct store *st, struct pool_extent *x)
 {
     struct tenant *owner = x->tenant;
 
@@ -120,22 +120,23 @@ static void destroy(struct store *st, struct pool_extent *x)
         if (t->awaited_extent == x->id)
             t->awaited_extent = 0;
     pool_extent_destroy(&st->pool, x);
-    show(st, owner);
+    share_show(st, owner);
 }
 
 bool share_take_extent(struct store *st, const struct tenant *t)
 {
-    int64_t mine = borrowed(st, t);
+    int64_t mine = share_borrowed(st, t);
     struct pool_extent *x = NULL;
 
     if (mine < 0)
-        x = find_idle(st, t, 0);                                              /* of any borrower */
-    else if (st->pool.n_extents + kept_back(st, t) <= st->pool.n_extents_max) /* else it would be in vain */
-        x = find_idle(st, t, mine + 1);
+        x = share_find_idle(st, t, 0); /* of any borrower */
+    else if (st->pool.n_extents + share_kept_back(st, t) <=
+             st->pool.n_extents_max) /* else it would be in vain */
+        x = share_find_idle(st, t, mine + 1);
     if (!x)
         return false;
     evict_extent(st, x);
-    destroy(st, x);
+    share_destroy(st, x);
     return true;
 }
 
@@ -145,7 +146,7 @@ bool share_destroy_empty(struct store *st, const struct tenant *not_of)
         struct pool_extent *x = st->pool.extents[i];
 
         if (x->n_units_used == 0 && x->tenant != not_of && !x->lent) {
-            destroy(st, x);
+            share_destroy(st, x);
             return true;
         }
     }
@@ -156,7 +157,7 @@ bool share_destroy_retired(struct store *st)
 {
     for (uint32_t i = 0; i < st->pool.n_extents; i++) {
         if (st->pool.extents[i]->retired && st->pool.extents[i]->n_units_used == 0) {
-            destroy(st, st->pool.extents[i]);
+            share_destroy(st, st->pool.extents[i]);
             return true;
         }
     }
@@ -165,7 +166,7 @@ bool share_destroy_retired(struct store *st)
 
 /* ---- asking back ---- */
 
-static uint64_t busy_bytes(const struct pool *p, const struct pool_extent *x)
+static uint64_t share_busy_bytes(const struct pool *p, const struct pool_extent *x)
 {
     uint64_t bytes = 0;
 
@@ -179,7 +180,7 @@ static uint64_t busy_bytes(const struct pool *p, const struct pool_extent *x)
 }
 
 /* Of all borrowers' extents that nobody waits for yet, the one with the least to wait for. */
-static struct pool_extent *find_owed(const struct store *st, const struct tenant *t)
+static struct pool_extent *share_find_owed(const struct store *st, const struct tenant *t)
 {
     struct pool_extent *best = NULL;
     uint64_t least = UINT64_MAX;
@@ -188,9 +189,9 @@ static struct pool_extent *find_owed(const struct store *st, const struct tenant
         struct pool_extent *x = st->pool.extents[i];
         uint64_t bytes;
 
-        if (x->tenant == t || x->lent || pool_extent_is_closed(x) || borrowed(st, x->tenant) <= 0)
+        if (x->tenant == t || x->lent || pool_extent_is_closed(x) || share_borrowed(st, x->tenant) <= 0)
             continue;
-        bytes = busy_bytes(&st->pool, x);
+        bytes = share_busy_bytes(&st->pool, x);
         if (bytes < least) {
             least = bytes;
             best = x;
@@ -203,20 +204,21 @@ bool share_ask_back(struct store *st, struct tenant *t)
 {
     struct pool_extent *x;
 
-    if (borrowed(st, t) >= 0)
+    if (share_borrowed(st, t) >= 0)
         return false;
     t->wants_room = true;
     if (t->awaited_extent != 0)
         return true;
-    x = find_owed(st, t);
+    x = share_find_owed(st, t);
     if (!x)
         return false;
     t->awaited_extent = x->id;
     pool_extent_set_leaving(&st->pool, x, true);
     evict_extent(st, x);
-    show(st, x->tenant);
+    share_show(st, x->tenant);
     log_event(LOG_INFO, "asked-back", "lender=%s borrower=%s extent=%llu bytes=%llu", t->name,
-              x->tenant->name, (unsigned long long) x->id, (unsigned long long) busy_bytes(&st->pool, x));
+              x->tenant->name, (unsigned long long) x->id,
+              (unsigned long long) share_busy_bytes(&st->pool, x));
     return true;
 }
 
@@ -224,7 +226,7 @@ uint64_t share_awaited_bytes(const struct store *st, const struct tenant *t)
 {
     const struct pool_extent *x = t->awaited_extent ? pool_extent_find(&st->pool, t->awaited_extent) : NULL;
 
-    return x ? busy_bytes(&st->pool, x) : 0;
+    return x ? share_busy_bytes(&st->pool, x) : 0;
 }
 
 uint64_t share_asked_bytes(const struct store *st, const struct tenant *t)
@@ -233,7 +235,7 @@ uint64_t share_asked_bytes(const struct store *st, const struct tenant *t)
 
     for (uint32_t i = 0; i < st->pool.n_extents; i++)
         if (st->pool.extents[i]->tenant == t && st->pool.extents[i]->leaving)
-            bytes += busy_bytes(&st->pool, st->pool.extents[i]);
+            bytes += share_busy_bytes(&st->pool, st->pool.extents[i]);
     return bytes;
 }
 
@@ -249,6 +251,6 @@ void share_tick(struct store *st, uint64_t now_ms, uint64_t patience_ms)
             continue;
         t->awaited_extent = 0;
         pool_extent_set_leaving(&st->pool, x, false);
-        show(st, x->tenant);
+        share_show(st, x->tenant);
     }
 }

@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-static int make_object(size_t bytes)
+static int slot_make_object(size_t bytes)
 {
     _cleanup_(closep) int fd = memfd_create("kvcobra-slots", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -25,7 +25,7 @@ static int make_object(size_t bytes)
     return take_fd(&fd);
 }
 
-static int records_bytes(uint32_t n_units, uint64_t unit_bytes, size_t *ret, struct errmsg *e)
+static int slot_records_bytes(uint32_t n_units, uint64_t unit_bytes, size_t *ret, struct errmsg *e)
 {
     size_t heads, slots, bytes;
 
@@ -38,8 +38,8 @@ static int records_bytes(uint32_t n_units, uint64_t unit_bytes, size_t *ret, str
 }
 
 /* Takes @fd over. */
-static int map_records(struct slot_records *r, int fd, size_t bytes, uint32_t n_units, uint64_t unit_bytes,
-                       struct errmsg *e)
+static int slot_map_records(struct slot_records *r, int fd, size_t bytes, uint32_t n_units,
+                            uint64_t unit_bytes, struct errmsg *e)
 {
     _cleanup_(closep) int owned = fd;
     void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, owned, 0);
@@ -59,14 +59,14 @@ static int map_records(struct slot_records *r, int fd, size_t bytes, uint32_t n_
 int slot_records_init(struct slot_records *r, uint32_t n_units, uint64_t unit_bytes, struct errmsg *e)
 {
     size_t bytes;
-    int fd, k = records_bytes(n_units, unit_bytes, &bytes, e);
+    int fd, k = slot_records_bytes(n_units, unit_bytes, &bytes, e);
 
     if (k < 0)
         return k;
-    fd = make_object(bytes);
+    fd = slot_make_object(bytes);
     if (fd < 0)
         return fail(e, fd, "cannot create the slot records of an extent: %s", strerror(-fd));
-    return map_records(r, fd, bytes, n_units, unit_bytes, e);
+    return slot_map_records(r, fd, bytes, n_units, unit_bytes, e);
 }
 
 int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e)
@@ -86,13 +86,13 @@ int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_
     _cleanup_(closep) int owned = fd;
     struct stat st;
     size_t bytes;
-    int seals = fcntl(owned, F_GET_SEALS), k = records_bytes(n_units, unit_bytes, &bytes, e);
+    int seals = fcntl(owned, F_GET_SEALS), k = slot_records_bytes(n_units, unit_bytes, &bytes, e);
 
     if (k < 0)
         return k;
     if (seals < 0 || (seals & need) != need || fstat(owned, &st) < 0 || (uint64_t) st.st_size != bytes)
         return fail(e, -EBADMSG, "stored slot records are not a memory object of this pool");
-    return map_records(r, take_fd(&owned), bytes, n_units, unit_bytes, e);
+    return slot_map_records(r, take_fd(&owned), bytes, n_units, unit_bytes, e);
 }
 
 int slot_records_freeze(struct slot_records *r)

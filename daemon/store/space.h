@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 struct space {
     struct space *next; /* of the table */

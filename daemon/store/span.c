@@ -45,14 +45,14 @@ uint32_t span_units(const struct pool *p, const struct group *g)
     return (uint32_t) (n < n_units_extent ? n : n_units_extent);
 }
 
-static bool has_room(const struct span *s)
+static bool span_has_room(const struct span *s)
 {
     return s->n_used < s->n_slots && !pool_extent_is_closed(s->extent);
 }
 
 void span_file(struct span *s)
 {
-    struct span_list *to = has_room(s) ? &s->group->partial : &s->group->full;
+    struct span_list *to = span_has_room(s) ? &s->group->partial : &s->group->full;
 
     if (s->list == to)
         return;
@@ -63,7 +63,7 @@ void span_file(struct span *s)
 }
 
 /* First fit: a run of @n free units of @x, or UINT32_MAX. */
-static uint32_t find_units(const struct pool_extent *x, uint32_t n)
+static uint32_t span_find_units(const struct pool_extent *x, uint32_t n)
 {
     uint32_t run = 0;
 
@@ -78,7 +78,7 @@ static uint32_t find_units(const struct pool_extent *x, uint32_t n)
 }
 
 /* In use last: a restart believes heads that are. */
-static void record(const struct span *s, const struct span_owner *owner)
+static void span_record(const struct span *s, const struct span_owner *owner)
 {
     struct span_head *h = slot_records_span(&s->extent->records, s->first_unit);
 
@@ -97,7 +97,7 @@ static void record(const struct span *s, const struct span_owner *owner)
     h->in_use = 1;
 }
 
-static void place(struct pool *p, struct span *s)
+static void span_place(struct pool *p, struct span *s)
 {
     struct pool_extent *x = s->extent;
 
@@ -111,7 +111,7 @@ static void place(struct pool *p, struct span *s)
 int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_units,
              const struct span_owner *owner, struct span **ret)
 {
-    uint32_t unit = find_units(x, n_units);
+    uint32_t unit = span_find_units(x, n_units);
     uint64_t n_slots = n_units * p->unit_bytes / g->slot_bytes;
     struct span *s;
 
@@ -130,15 +130,15 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
         .free = SLOT_NONE,
         .slots = slot_records_slots(&x->records, unit),
     };
-    record(s, owner);
-    place(p, s);
+    span_record(s, owner);
+    span_place(p, s);
     span_file(s);
     *ret = s;
     return 0;
 }
 
-static bool head_is_possible(const struct pool *p, const struct pool_extent *x, const struct group *g,
-                             uint32_t unit)
+static bool span_head_is_possible(const struct pool *p, const struct pool_extent *x, const struct group *g,
+                                  uint32_t unit)
 {
     const struct span_head *h = slot_records_span(&x->records, unit);
 
@@ -155,7 +155,7 @@ static bool head_is_possible(const struct pool *p, const struct pool_extent *x, 
 
 /* On a GPU somebody may be writing to what is not published: the client that reserved it, or a job of the
  * earlier process. */
-static void keep_reserved(struct span *s, struct slot *slot)
+static void span_keep_reserved(struct span *s, struct slot *slot)
 {
     if (slot->state == SLOT_COPYING)
         slot->session = SLOT_OF_NOBODY;
@@ -164,7 +164,7 @@ static void keep_reserved(struct span *s, struct slot *slot)
 }
 
 /* Lists, holds and queues of the earlier process mean nothing here. */
-static void adopt_slots(struct pool *p, struct span *s)
+static void span_adopt_slots(struct pool *p, struct span *s)
 {
     for (uint32_t i = 0; i < s->n_slots; i++) {
         struct slot *slot = &s->slots[i];
@@ -172,7 +172,7 @@ static void adopt_slots(struct pool *p, struct span *s)
         if (slot->state == SLOT_COMMITTED) {
             slot->unchecked = 1;
         } else if (s->extent->gpu_fd >= 0 && (slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING)) {
-            keep_reserved(s, slot);
+            span_keep_reserved(s, slot);
         } else {
             slot->state = SLOT_FREE;
         }
@@ -199,7 +199,7 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
     struct span_head *h = slot_records_span(&x->records, unit);
     struct span *s;
 
-    if (!head_is_possible(p, x, g, unit))
+    if (!span_head_is_possible(p, x, g, unit))
         return -EBADMSG;
     s = malloc(sizeof(*s));
     if (!s)
@@ -214,7 +214,7 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
         .free = SLOT_NONE,
         .slots = slot_records_slots(&x->records, unit),
     };
-    adopt_slots(p, s);
+    span_adopt_slots(p, s);
     if (s->n_used == 0) {
         h->in_use = 0;
         free(s);
@@ -226,7 +226,7 @@ int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t 
             break;
         }
     }
-    place(p, s);
+    span_place(p, s);
     g->n_used += s->n_used;
     span_file(s);
     *ret = s;
@@ -256,7 +256,7 @@ uint32_t span_slot_take(struct pool *p, struct span *s)
     uint32_t number = s->free;
     struct slot *slot;
 
-    assert(has_room(s));
+    assert(span_has_room(s));
     if (number != SLOT_NONE) {
         slot = &s->slots[number & (POOL_SLOTS_PER_SPAN_MAX - 1)];
         s->free = slot->next;
@@ -308,7 +308,7 @@ void pool_slot_set_busy(struct pool *p, uint32_t number, bool busy)
     s->n_busy += busy ? 1u : (uint32_t) -1;
 }
 
-static void visit_list(struct span_list *l, void (*visit)(void *ctx, uint32_t slot), void *ctx)
+static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, uint32_t slot), void *ctx)
 {
     for (struct span *s = l->head, *next; s; s = next) {
         uint32_t n = s->n_fresh_from, number = s->number << POOL_SLOT_BITS, left = s->n_used;
@@ -330,6 +330,6 @@ void group_visit(struct pool *p, struct group *g, void (*visit)(void *ctx, uint3
 
     (void) p;
     /* Giving a slot of a full span moves the span to the end of the partial list, hence full ones first. */
-    visit_list(&full, visit, ctx);
-    visit_list(&g->partial, visit, ctx);
+    span_visit_list(&full, visit, ctx);
+    span_visit_list(&g->partial, visit, ctx);
 }

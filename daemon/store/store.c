@@ -15,7 +15,7 @@
 #include "daemon/store/share.h"
 #include "daemon/store/space.h"
 
-static void set_busy(struct store *st, uint32_t number, bool busy)
+static void store_set_busy(struct store *st, uint32_t number, bool busy)
 {
     struct group *g = pool_slot_span(&st->pool, number)->group;
 
@@ -34,7 +34,7 @@ static void set_busy(struct store *st, uint32_t number, bool busy)
  * the pool was full. Those of other tenants stay: their memory would come back only when all their clients
  * let go of it.
  */
-static bool is_device_full(const struct store *st, int r)
+static bool store_is_device_full(const struct store *st, int r)
 {
     return st->pool.source && r == -ENOMEM;
 }
@@ -69,8 +69,9 @@ int store_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid
     do {
         owner.may_grow = share_may_grow(st, t);
         r = pool_slot_take(&st->pool, g, &owner, &number, e);
-    } while ((r == -ENOSPC && evict_for_space(st, g)) || (is_device_full(st, r) && evict_for_group(st, g)));
-    if (is_device_full(st, r))
+    } while ((r == -ENOSPC && evict_for_space(st, g)) ||
+             (store_is_device_full(st, r) && evict_for_group(st, g)));
+    if (store_is_device_full(st, r))
         return -ENOSPC;
     if (r == -ENOSPC && share_ask_back(st, t))
         return fail(e, -EAGAIN,
@@ -169,7 +170,7 @@ int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
 void store_adopt_holds(struct store *st, uint32_t number)
 {
     if (pool_slot(&st->pool, number)->holds > 0) {
-        set_busy(st, number, true);
+        store_set_busy(st, number, true);
         return;
     }
     evict_enter(&st->pool, number);
@@ -320,7 +321,7 @@ void store_hold(struct store *st, uint32_t number)
     assert(slot->state == SLOT_COMMITTED);
     if (slot->holds++ == 0) {
         evict_leave(&st->pool, number);
-        set_busy(st, number, true);
+        store_set_busy(st, number, true);
     }
 }
 
@@ -331,7 +332,7 @@ void store_unhold(struct store *st, uint32_t number)
     assert(slot->state == SLOT_COMMITTED && slot->holds > 0);
     if (--slot->holds > 0)
         return;
-    set_busy(st, number, false);
+    store_set_busy(st, number, false);
     evict_enter(&st->pool, number);
     if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent)) /* what was waited for */
         store_drop(st, number, GHOST_EVICTED);
@@ -358,7 +359,7 @@ struct drop_visit {
     enum ghost_reason reason;
 };
 
-static void drop_one(void *ctx, uint32_t number)
+static void store_drop_one(void *ctx, uint32_t number)
 {
     struct drop_visit *v = ctx;
 
@@ -375,7 +376,7 @@ void store_drop_space(struct store *st, struct space *space, enum ghost_reason r
             struct group *g = tenant_group_find(t, space, class);
 
             if (g)
-                group_visit(&st->pool, g, drop_one, &v);
+                group_visit(&st->pool, g, store_drop_one, &v);
         }
         tenant_groups_free(t, space);
     }
@@ -383,8 +384,8 @@ void store_drop_space(struct store *st, struct space *space, enum ghost_reason r
 
 /* ---- the walker ---- */
 
-static bool queue_is_valid(const struct store *st, const struct group *g, const struct slot_queue *q,
-                           uint8_t id, struct errmsg *e)
+static bool store_queue_is_valid(const struct store *st, const struct group *g, const struct slot_queue *q,
+                                 uint8_t id, struct errmsg *e)
 {
     uint32_t n = 0, prev = SLOT_NONE;
 
@@ -410,7 +411,7 @@ struct group_count {
     bool findable;
 };
 
-static void count_slot(void *ctx, uint32_t number)
+static void store_count_slot(void *ctx, uint32_t number)
 {
     struct group_count *c = ctx;
     const struct slot *slot = pool_slot(&c->st->pool, number);
@@ -422,21 +423,21 @@ static void count_slot(void *ctx, uint32_t number)
         c->findable = false;
 }
 
-static bool tenant_is_valid(const struct store *st, const struct tenant *t, struct errmsg *e)
+static bool store_tenant_is_valid(const struct store *st, const struct tenant *t, struct errmsg *e)
 {
     uint64_t page_bytes = 0, held_bytes = 0, n_pages = 0;
 
     for (struct group *g = t->groups; g; g = g->next) {
         struct group_count c = {.st = st, .tenant = t, .findable = true};
 
-        group_visit((struct pool *) &st->pool, g, count_slot, &c);
+        group_visit((struct pool *) &st->pool, g, store_count_slot, &c);
         if (!c.findable)
             return fail(e, 0, "a committed page of tenant %s is not in its index", t->name);
         if (c.n_pages != g->n_pages || c.n_pages + c.n_reserved != g->n_used ||
             g->small.n + g->main.n + c.n_held != c.n_pages)
             return fail(e, 0, "a group of tenant %s counts %" PRIu32 " slots", t->name, g->n_used);
-        if (!queue_is_valid(st, g, &g->small, SLOT_QUEUE_SMALL, e) ||
-            !queue_is_valid(st, g, &g->main, SLOT_QUEUE_MAIN, e))
+        if (!store_queue_is_valid(st, g, &g->small, SLOT_QUEUE_SMALL, e) ||
+            !store_queue_is_valid(st, g, &g->main, SLOT_QUEUE_MAIN, e))
             return false;
         page_bytes += g->n_used * (uint64_t) g->slot_bytes;
         held_bytes += (c.n_held + c.n_reserved) * (uint64_t) g->slot_bytes;
@@ -455,7 +456,7 @@ bool store_is_valid(const struct store *st, struct errmsg *e)
     if (!pool_is_valid(&st->pool, e))
         return false;
     for (const struct tenant *t = st->tenants; t; t = t->next)
-        if (!tenant_is_valid(st, t, e))
+        if (!store_tenant_is_valid(st, t, e))
             return false;
     return true;
 }

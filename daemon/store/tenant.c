@@ -27,7 +27,8 @@ enum {
 
 /* BLAKE2b keyed with the daemon's secret: the same on every host that has the secret, and no way back to it.
  */
-static void derive_index_key(uid_t uid, const uint8_t secret[static 32], uint8_t ret[static INDEX_KEY_BYTES])
+static void tenant_derive_index_key(uid_t uid, const uint8_t secret[static 32],
+                                    uint8_t ret[static INDEX_KEY_BYTES])
 {
     char text[64];
     int n = snprintf(text, sizeof(text), "kvcobra index key 1 uid %lu", (unsigned long) uid);
@@ -35,8 +36,8 @@ static void derive_index_key(uid_t uid, const uint8_t secret[static 32], uint8_t
     (void) crypto_generichash(ret, INDEX_KEY_BYTES, (const unsigned char *) text, (size_t) n, secret, 32);
 }
 
-static int build_index(uint64_t n_entries_max, struct extent **ret_memory, struct index_writer *ret,
-                       struct errmsg *e)
+static int tenant_build_index(uint64_t n_entries_max, struct extent **ret_memory, struct index_writer *ret,
+                              struct errmsg *e)
 {
     size_t bytes = index_object_bytes(n_entries_max);
     struct extent *memory;
@@ -66,10 +67,10 @@ int tenant_new(uid_t uid, struct device *device, const uint8_t secret[static 32]
     (void) snprintf(t->name, sizeof(t->name), "uid-%lu%s%s", (unsigned long) uid,
                     device->number > 0 ? "@" : "", device->number > 0 ? device->name : "");
     memcpy(t->boot_id, boot_id, BOOT_ID_BYTES);
-    derive_index_key(uid, secret, t->index_key);
+    tenant_derive_index_key(uid, secret, t->index_key);
     if (ghosts_init(&t->ghosts, n_ghosts) < 0)
         return fail(e, -ENOMEM, "out of memory for the ghosts of tenant %s", t->name);
-    r = build_index(INDEX_ENTRIES_FIRST, &t->index_memory, &t->index, e);
+    r = tenant_build_index(INDEX_ENTRIES_FIRST, &t->index_memory, &t->index, e);
     if (r == 0)
         r = control_build(t, e);
     if (r < 0)
@@ -139,7 +140,7 @@ void tenant_groups_free(struct tenant *t, const struct space *space)
 
 /* ---- index ---- */
 
-static void replace_index(struct tenant *t, struct extent *memory, const struct index_writer *writer)
+static void tenant_replace_index(struct tenant *t, struct extent *memory, const struct index_writer *writer)
 {
     index_mark_moved(&t->index);
     (void) extent_free(t->index_memory);
@@ -148,23 +149,23 @@ static void replace_index(struct tenant *t, struct extent *memory, const struct 
     t->index_object++;
 }
 
-static void drop_next(struct tenant *t)
+static void tenant_drop_next(struct tenant *t)
 {
     t->next_memory = extent_free(t->next_memory);
     t->next_span = t->next_slot = 0;
 }
 
-static int begin_next(struct tenant *t, struct errmsg *e)
+static int tenant_begin_next(struct tenant *t, struct errmsg *e)
 {
     uint64_t n = index_capacity(&t->index);
 
     n += n < INDEX_ENTRIES_DOUBLE_BELOW ? n : n / 4;
-    return build_index(n, &t->next_memory, &t->next_index, e);
+    return tenant_build_index(n, &t->next_memory, &t->next_index, e);
 }
 
 /* One span of the pool, from where the walk stands, at most @budget slots. Return: 0; -ENOSPC: @t->next_index
  * has no room. */
-static int copy_span(struct tenant *t, const struct pool *p, const struct span *s, uint32_t *budget)
+static int tenant_copy_span(struct tenant *t, const struct pool *p, const struct span *s, uint32_t *budget)
 {
     for (; t->next_slot<s->n_fresh_from && * budget> 0; t->next_slot++, --*budget) {
         const struct slot *slot = &s->slots[t->next_slot];
@@ -193,26 +194,26 @@ static int copy_span(struct tenant *t, const struct pool *p, const struct span *
  * Fills the next index from the slot records, never from what clients could have touched, and swaps when the
  * walk is through. Return: 0; -ENOSPC: keys in one corner; it was dropped.
  */
-static int continue_next(struct tenant *t, const struct pool *p, uint32_t budget)
+static int tenant_continue_next(struct tenant *t, const struct pool *p, uint32_t budget)
 {
     while (t->next_memory && t->next_span < p->n_spans_max && budget > 0) {
         const struct span *s = p->spans[t->next_span];
         int r = 0;
 
         if (s && s->group->tenant == t) {
-            r = copy_span(t, p, s, &budget);
+            r = tenant_copy_span(t, p, s, &budget);
         } else {
             t->next_span++;
             t->next_slot = 0;
             budget--;
         }
         if (r < 0) {
-            drop_next(t);
+            tenant_drop_next(t);
             return r;
         }
     }
     if (t->next_memory && t->next_span >= p->n_spans_max) {
-        replace_index(t, t->next_memory, &t->next_index);
+        tenant_replace_index(t, t->next_memory, &t->next_index);
         t->next_memory = NULL;
         t->next_span = t->next_slot = 0;
     }
@@ -220,12 +221,12 @@ static int continue_next(struct tenant *t, const struct pool *p, uint32_t budget
 }
 
 /* The present index has no place for a key: the next one must, at once. */
-static int force_next(struct tenant *t, struct pool *p, struct errmsg *e)
+static int tenant_force_next(struct tenant *t, struct pool *p, struct errmsg *e)
 {
-    int r = t->next_memory ? 0 : begin_next(t, e);
+    int r = t->next_memory ? 0 : tenant_begin_next(t, e);
 
     if (r == 0)
-        r = continue_next(t, p, UINT32_MAX);
+        r = tenant_continue_next(t, p, UINT32_MAX);
     return r < 0 ? fail(e, r, "cannot build a larger index for tenant %s: %s", t->name, strerror(-r)) : 0;
 }
 
@@ -237,17 +238,17 @@ int tenant_index_insert(struct tenant *t, struct pool *p, const struct chunk_key
 
     /* without memory for it the present one still takes some: better than refusing the page */
     if (!t->next_memory && t->index.n_entries >= index_capacity(&t->index))
-        (void) begin_next(t, NULL);
-    (void) continue_next(t, p, INDEX_SLOTS_PER_STEP);
+        (void) tenant_begin_next(t, NULL);
+    (void) tenant_continue_next(t, p, INDEX_SLOTS_PER_STEP);
     r = index_insert(&t->index, key, &hit);
     if (r == -ENOSPC) {
-        r = force_next(t, p, e);
+        r = tenant_force_next(t, p, e);
         if (r == 0)
             r = index_insert(&t->index, key, &hit);
         return r < 0 ? fail(e, r, "no place for a page in the index of tenant %s", t->name) : 0;
     }
     if (t->next_memory && index_insert(&t->next_index, key, &hit) < 0)
-        drop_next(t); /* begun anew by the next insertion */
+        tenant_drop_next(t); /* begun anew by the next insertion */
     return r;
 }
 
@@ -260,9 +261,9 @@ int tenant_index_reserve(struct tenant *t, uint64_t n_pages, struct errmsg *e)
     assert(t->index.n_entries == 0 && !t->next_memory);
     if (n_pages < index_capacity(&t->index))
         return 0;
-    r = build_index(n_pages + n_pages / 8, &memory, &writer, e); /* some more will come */
+    r = tenant_build_index(n_pages + n_pages / 8, &memory, &writer, e); /* some more will come */
     if (r == 0)
-        replace_index(t, memory, &writer);
+        tenant_replace_index(t, memory, &writer);
     return r;
 }
 

@@ -25,7 +25,7 @@ struct fit *fit_free(struct fit *f)
     return NULL;
 }
 
-static bool is_sum(double x)
+static bool fit_is_sum(double x)
 {
     return isfinite(x) && x >= 0;
 }
@@ -45,14 +45,14 @@ int fit_check(const Kvcobra__Report *r, uint32_t n_layers, struct errmsg *e)
     for (size_t i = 0; i < r->n_layers; i++) {
         const Kvcobra__LayerSums *l = r->layers[i];
 
-        if (!is_sum(l->signal_k) || !is_sum(l->error_k) || !is_sum(l->shadow_k) || !is_sum(l->signal_v) ||
-            !is_sum(l->error_v) || !is_sum(l->shadow_v))
+        if (!fit_is_sum(l->signal_k) || !fit_is_sum(l->error_k) || !fit_is_sum(l->shadow_k) ||
+            !fit_is_sum(l->signal_v) || !fit_is_sum(l->error_v) || !fit_is_sum(l->shadow_v))
             return fail(e, -EINVAL, "a report with a sum of layer %zu that is negative or not finite", i);
     }
     return 0;
 }
 
-static double ratio(double error, double signal)
+static double fit_ratio(double error, double signal)
 {
     double x = signal > 0 ? error / signal : 0;
 
@@ -77,7 +77,8 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
     }
     for (size_t i = 0; i < r->n_layers; i++) {
         const Kvcobra__LayerSums *l = r->layers[i];
-        double k = tokens * ratio(l->error_k, l->signal_k), v = tokens * ratio(l->error_v, l->signal_v);
+        double k = tokens * fit_ratio(l->error_k, l->signal_k),
+               v = tokens * fit_ratio(l->error_v, l->signal_v);
 
         f->layers[i].live[0] += k;
         f->layers[i].live[1] += v;
@@ -85,8 +86,8 @@ void fit_add(struct fit *f, struct fit *shadow, const Kvcobra__Report *r)
             continue;
         shadow->layers[i].active[0] += k;
         shadow->layers[i].active[1] += v;
-        shadow->layers[i].shadow[0] += tokens * ratio(l->shadow_k, l->signal_k);
-        shadow->layers[i].shadow[1] += tokens * ratio(l->shadow_v, l->signal_v);
+        shadow->layers[i].shadow[0] += tokens * fit_ratio(l->shadow_k, l->signal_k);
+        shadow->layers[i].shadow[1] += tokens * fit_ratio(l->shadow_v, l->signal_v);
     }
 }
 
@@ -98,7 +99,7 @@ int fit_expected(const char *provenance, double ret[static 2])
     const json_t *expected = json_object_get(root, "expected");
     const json_t *k = json_object_get(expected, "error_k"), *v = json_object_get(expected, "error_v");
     double error_k = json_number_value(k), error_v = json_number_value(v);
-    bool good = json_is_number(k) && json_is_number(v) && is_sum(error_k) && is_sum(error_v) &&
+    bool good = json_is_number(k) && json_is_number(v) && fit_is_sum(error_k) && fit_is_sum(error_v) &&
                 error_k <= FIT_ERROR_MAX && error_v <= FIT_ERROR_MAX;
 
     json_decref(root);

@@ -11,7 +11,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-static struct live_moments *find(const struct live_set *s, const char *tenant, const uint8_t *model_digest)
+static struct live_moments *live_moments_find(const struct live_set *s, const char *tenant,
+                                              const uint8_t *model_digest)
 {
     for (struct live_moments *x = s->first; x; x = x->next)
         if (strcmp(x->tenant, tenant) == 0 && memcmp(x->model_digest, model_digest, DIGEST_BYTES) == 0)
@@ -20,8 +21,8 @@ static struct live_moments *find(const struct live_set *s, const char *tenant, c
 }
 
 /* An entry that nobody had before; in the list, charged. */
-static int add_entry(struct live_set *s, const char *tenant, const uint8_t *model_digest, uint64_t bytes,
-                     struct live_moments **ret, struct errmsg *e)
+static int live_moments_add_entry(struct live_set *s, const char *tenant, const uint8_t *model_digest,
+                                  uint64_t bytes, struct live_moments **ret, struct errmsg *e)
 {
     struct live_moments *x = calloc(1, sizeof(*x));
 
@@ -41,7 +42,7 @@ static int add_entry(struct live_set *s, const char *tenant, const uint8_t *mode
 int live_open(struct live_set *s, const char *tenant, const uint8_t *model_digest, uint64_t bytes,
               uint64_t bytes_max, struct live_moments **ret, struct errmsg *e)
 {
-    struct live_moments *x = find(s, tenant, model_digest);
+    struct live_moments *x = live_moments_find(s, tenant, model_digest);
     int r;
 
     if (bytes_max == 0)
@@ -51,7 +52,7 @@ int live_open(struct live_set *s, const char *tenant, const uint8_t *model_diges
             return fail(e, -ENOSPC,
                         "moments of %" PRIu64 " bytes: %" PRIu64 " of %" PRIu64 " (moments-bytes) are in use",
                         bytes, s->bytes, bytes_max);
-        r = add_entry(s, tenant, model_digest, bytes, &x, e);
+        r = live_moments_add_entry(s, tenant, model_digest, bytes, &x, e);
         if (r < 0)
             return r;
     }
@@ -60,7 +61,7 @@ int live_open(struct live_set *s, const char *tenant, const uint8_t *model_diges
     return 0;
 }
 
-static void entry_free(struct live_moments *x)
+static void live_moments_entry_free(struct live_moments *x)
 {
     x->moments = moments_free(x->moments);
     (void) pthread_mutex_destroy(&x->lock);
@@ -77,7 +78,7 @@ void live_close(struct live_set *s, struct live_moments *x)
         at = &(*at)->next;
     *at = x->next;
     s->bytes -= x->bytes;
-    entry_free(x);
+    live_moments_entry_free(x);
 }
 
 int live_check(const struct moments *m, const uint8_t *model_digest, const uint8_t *geometry_digest_expected,
@@ -116,7 +117,7 @@ int live_add(struct live_moments *x, struct moments *m, struct errmsg *e)
     return r;
 }
 
-static bool is_wanted(const char *tenant, char *const *tenants, size_t n)
+static bool live_moments_is_wanted(const char *tenant, char *const *tenants, size_t n)
 {
     bool found = n == 0;
 
@@ -137,8 +138,8 @@ int live_select(struct live_set *s, const uint8_t *model_digest, char *const *te
     if (!found)
         return fail(e, -ENOMEM, "out of memory for moments");
     for (struct live_moments *x = s->first; x; x = x->next)
-        if (memcmp(x->model_digest, model_digest, DIGEST_BYTES) == 0 && is_wanted(x->tenant, tenants, n) &&
-            atomic_load(&x->reports) > 0)
+        if (memcmp(x->model_digest, model_digest, DIGEST_BYTES) == 0 &&
+            live_moments_is_wanted(x->tenant, tenants, n) && atomic_load(&x->reports) > 0)
             found[n_found++] = x;
     if (n_found == 0) {
         free(found);
@@ -172,7 +173,7 @@ void live_deinit(struct live_set *s)
         struct live_moments *x = s->first;
 
         s->first = x->next;
-        entry_free(x);
+        live_moments_entry_free(x);
     }
     s->bytes = 0;
 }

@@ -17,6 +17,7 @@
 
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/store/control.h"
@@ -76,7 +77,7 @@ uint64_t table_entry_pages(const struct table_entry *t)
 
 /* ---- entries ---- */
 
-static void free_spaces(struct table_entry *t)
+static void tables_free_spaces(struct table_entry *t)
 {
     while (t->spaces) {
         struct space *s = t->spaces;
@@ -87,9 +88,9 @@ static void free_spaces(struct table_entry *t)
     }
 }
 
-static void entry_free(struct table_entry *t)
+static void tables_entry_free(struct table_entry *t)
 {
-    free_spaces(t);
+    tables_free_spaces(t);
     t->table = table_unref(t->table);
     closep(&t->fd);
     t->fit = fit_free(t->fit);
@@ -97,7 +98,7 @@ static void entry_free(struct table_entry *t)
 }
 
 /* The oldest entry that is only a memory goes to make room. */
-static bool forget_one(struct tables *ts)
+static bool tables_forget_one(struct tables *ts)
 {
     for (struct table_entry **link = &ts->entries; *link; link = &(*link)->next) {
         struct table_entry *t = *link;
@@ -106,7 +107,7 @@ static bool forget_one(struct tables *ts)
             continue;
         *link = t->next;
         ts->n_entries--;
-        entry_free(t);
+        tables_entry_free(t);
         return true;
     }
     return false;
@@ -116,7 +117,7 @@ int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry
 {
     struct table_entry **link = &ts->entries, *t;
 
-    if (ts->n_entries >= ts->config->tables_max && !forget_one(ts))
+    if (ts->n_entries >= ts->config->tables_max && !tables_forget_one(ts))
         return fail(e, -ENOSPC,
                     "there are %" PRIu32 " tables already, none of them retired: activate fewer models",
                     ts->n_entries);
@@ -188,8 +189,8 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
 
 /* ---- after a restart ---- */
 
-static int lost_space(struct tables *ts, struct table_entry *t, struct shard shard, struct space **ret_space,
-                      struct errmsg *e)
+static int tables_lost_space(struct tables *ts, struct table_entry *t, struct shard shard,
+                             struct space **ret_space, struct errmsg *e)
 {
     struct space *s;
 
@@ -211,7 +212,8 @@ static int lost_space(struct tables *ts, struct table_entry *t, struct shard sha
     return 0;
 }
 
-static int lost_entry(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e)
+static int tables_lost_entry(struct tables *ts, const uint8_t *digest, struct table_entry **ret,
+                             struct errmsg *e)
 {
     char hex[DIGEST_HEX_BYTES];
     int r = table_entry_new(ts, digest, ret, e);
@@ -236,9 +238,9 @@ int tables_adopt_space(struct tables *ts, const uint8_t *digest, struct shard sh
     int r = 0;
 
     if (!t)
-        r = lost_entry(ts, digest, &t, e);
+        r = tables_lost_entry(ts, digest, &t, e);
     if (r == 0)
-        r = t->table ? tables_space(ts, t, shard, &s, e) : lost_space(ts, t, shard, &s, e);
+        r = t->table ? tables_space(ts, t, shard, &s, e) : tables_lost_space(ts, t, shard, &s, e);
     if (r < 0)
         return r;
     l = &s->layout;
@@ -269,7 +271,7 @@ void tables_adopt_done(struct tables *ts, uint64_t now_ms)
 
 /* ---- retirement ---- */
 
-static bool is_idle(const struct table_entry *t)
+static bool tables_is_idle(const struct table_entry *t)
 {
     if (t->n_refs > 0)
         return false;
@@ -279,7 +281,7 @@ static bool is_idle(const struct table_entry *t)
     return true;
 }
 
-static void retire(struct tables *ts, struct table_entry *t)
+static void tables_retire_entry(struct tables *ts, struct table_entry *t)
 {
     for (struct space *s = t->spaces; s; s = s->next)
         for (uint32_t i = 0; i < ts->devices->n; i++)
@@ -287,7 +289,7 @@ static void retire(struct tables *ts, struct table_entry *t)
     for (struct tenant *x = NULL; (x = devices_next_tenant(ts->devices, x));)
         control_retired(x, t->model_digest);
     table_set_state(ts, t, TABLE_RETIRED);
-    free_spaces(t);
+    tables_free_spaces(t);
     t->table = table_unref(t->table);
     closep(&t->fd);
     t->fd = -1;
@@ -296,7 +298,7 @@ static void retire(struct tables *ts, struct table_entry *t)
 }
 
 /* What ROLLBACK would return to waits for the end of its drain time, even if nobody uses it just now. */
-static bool may_return(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
+static bool tables_may_return(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
 {
     const struct table_model *m = tables_model(ts, t->model_digest);
 
@@ -324,8 +326,8 @@ void tables_retire_idle(struct tables *ts, uint64_t now_ms)
         if (now_ms >= t->drain_until_ms)
             for (struct space *s = t->spaces; s; s = s->next)
                 s->leaves_first = true;
-        if (is_idle(t) && !may_return(ts, t, now_ms))
-            retire(ts, t);
+        if (tables_is_idle(t) && !tables_may_return(ts, t, now_ms))
+            tables_retire_entry(ts, t);
     }
 }
 
@@ -362,7 +364,7 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
 
 /* ---- fetching ---- */
 
-static int write_sealed(int fd, const void *bytes, size_t n_bytes)
+static int tables_write_sealed(int fd, const void *bytes, size_t n_bytes)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
     const char *p = bytes;
@@ -393,7 +395,7 @@ int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
         fd = memfd_create("kvcobra-table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0)
             return fail(e, -errno, "cannot create a copy of the table: %s", strerror(errno));
-        r = write_sealed(fd, t->table->bytes, t->table->n_bytes);
+        r = tables_write_sealed(fd, t->table->bytes, t->table->n_bytes);
         if (r < 0)
             return fail(e, r, "cannot fill a copy of the table: %s", strerror(-r));
         (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -425,7 +427,7 @@ static void load_table(void *ctx, const char *path)
         log_event(LOG_ERR, "table-unreadable", "path=%s message=\"%s\", ignoring", path, e.text);
 }
 
-static void load_draining(struct tables *ts, struct table_entry *t, const struct active_line *line)
+static void tables_load_draining(struct tables *ts, struct table_entry *t, const struct active_line *line)
 {
     t->revision = t->activated = line->revision;
     t->rolled_back = line->rolled_back;
@@ -434,7 +436,7 @@ static void load_draining(struct tables *ts, struct table_entry *t, const struct
     table_set_state(ts, t, TABLE_DRAINING);
 }
 
-static void load_active(void *ctx, const struct active_line *line)
+static void tables_load_active(void *ctx, const struct active_line *line)
 {
     struct tables *ts = ctx;
     struct table_entry *t = tables_find(ts, line->digest);
@@ -452,7 +454,7 @@ static void load_active(void *ctx, const struct active_line *line)
         return;
     }
     if (line->draining) {
-        load_draining(ts, t, line);
+        tables_load_draining(ts, t, line);
         return;
     }
     if (table_model_new(ts, line->model_digest, &m, &e) < 0) {
@@ -475,7 +477,7 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
     if (r < 0)
         return r;
     tables_files_load(config, load_table, ts);
-    tables_files_load_active(config, load_active, ts);
+    tables_files_load_active(config, tables_load_active, ts);
     trials_load(ts);
     return 0;
 }
@@ -486,7 +488,7 @@ void tables_deinit(struct tables *ts)
         struct table_entry *t = ts->entries;
 
         ts->entries = t->next;
-        entry_free(t);
+        tables_entry_free(t);
     }
     while (ts->models)
         table_model_drop(ts, ts->models);

@@ -22,7 +22,7 @@
 
 #include "alloc/table.h"
 #include "base/errmsg.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "proto/protocol.h"
 
 struct config;
@@ -210,7 +210,3 @@ void tables_retire_idle(struct tables *ts, uint64_t now_ms);
 int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e);
 
 const char *table_state_name(enum table_state s);
-
-/* Lower-case hexadecimal. */
-#define DIGEST_HEX_BYTES (2 * DIGEST_BYTES + 1)
-void digest_hex(const uint8_t digest[static DIGEST_BYTES], char ret[static DIGEST_HEX_BYTES]);

@@ -39,8 +39,8 @@ void table_model_drop(struct tables *ts, struct table_model *m)
     free(m);
 }
 
-static enum table_outcome compare_revision(const struct table_model *m, const struct table_entry *t,
-                                           uint64_t *revision)
+static enum table_outcome tables_activate_compare_revision(const struct table_model *m,
+                                                           const struct table_entry *t, uint64_t *revision)
 {
     bool same = m && m->active == t;
     uint64_t present = m ? m->revision : 0;
@@ -63,12 +63,12 @@ struct before {
     bool rolled_back;
 };
 
-static struct before remember(const struct table_entry *t)
+static struct before tables_activate_remember(const struct table_entry *t)
 {
     return (struct before){t->state, t->revision, t->activated, t->drain_until_ms, t->rolled_back};
 }
 
-static void put_back(struct table_entry *t, const struct before *b)
+static void tables_activate_put_back(struct table_entry *t, const struct before *b)
 {
     t->state = b->state;
     t->revision = b->revision;
@@ -79,13 +79,15 @@ static void put_back(struct table_entry *t, const struct before *b)
 
 /*
  * The file decides at the next start, so it comes first; if it cannot be written, nothing has changed. The
- * states are set for the file; change_active() announces them.
+ * states are set for the file; tables_activate_change_active() announces them.
  */
-static int switch_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision,
-                         bool rolling_back, uint64_t now_ms, struct errmsg *e)
+static int tables_activate_switch_active(struct tables *ts, struct table_model *m, struct table_entry *t,
+                                         uint64_t revision, bool rolling_back, uint64_t now_ms,
+                                         struct errmsg *e)
 {
     struct table_entry *old = m->active;
-    struct before t_before = remember(t), old_before = old ? remember(old) : t_before;
+    struct before t_before = tables_activate_remember(t),
+                  old_before = old ? tables_activate_remember(old) : t_before;
     uint64_t old_revision = m->revision;
     int r = 0;
 
@@ -107,17 +109,18 @@ static int switch_active(struct tables *ts, struct table_model *m, struct table_
         old->state = old_before.state;
     if (r == 0)
         return 0;
-    put_back(t, &t_before);
+    tables_activate_put_back(t, &t_before);
     if (old && old != t)
-        put_back(old, &old_before);
+        tables_activate_put_back(old, &old_before);
     m->active = old;
     m->revision = old_revision;
     return r;
 }
 
 /* @t becomes what new sequences of its model use; what was active drains. @m: NULL for a new model. */
-static int change_active(struct tables *ts, struct table_model *m, struct table_entry *t, uint64_t revision,
-                         bool rolling_back, uint64_t now_ms, struct errmsg *e)
+static int tables_activate_change_active(struct tables *ts, struct table_model *m, struct table_entry *t,
+                                         uint64_t revision, bool rolling_back, uint64_t now_ms,
+                                         struct errmsg *e)
 {
     struct table_entry *old = m ? m->active : NULL;
     int r = 0;
@@ -127,7 +130,7 @@ static int change_active(struct tables *ts, struct table_model *m, struct table_
     if (!m)
         r = table_model_new(ts, t->model_digest, &m, e);
     if (r == 0)
-        r = switch_active(ts, m, t, revision, rolling_back, now_ms, e);
+        r = tables_activate_switch_active(ts, m, t, revision, rolling_back, now_ms, e);
     if (r < 0) {
         if (m && !m->active)
             table_model_drop(ts, m);
@@ -156,10 +159,10 @@ int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision,
     if (!t->table)
         return fail(e, -EBADMSG, "the table is %s: stage it again", table_state_name(t->state));
     m = tables_model(ts, t->model_digest);
-    outcome = compare_revision(m, t, &revision);
+    outcome = tables_activate_compare_revision(m, t, &revision);
     old = m ? m->active : NULL;
     if (outcome == OUTCOME_APPLIED) {
-        int r = change_active(ts, m, t, revision, false, now_ms, e);
+        int r = tables_activate_change_active(ts, m, t, revision, false, now_ms, e);
 
         if (r < 0)
             return r;
@@ -213,7 +216,7 @@ int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision,
         if (!to)
             return fail(e, -ENODATA,
                         "no earlier table of this model drains any more: activate the one you want");
-        r = change_active(ts, m, to, revision ? revision : m->revision + 1, true, now_ms, e);
+        r = tables_activate_change_active(ts, m, to, revision ? revision : m->revision + 1, true, now_ms, e);
         if (r < 0)
             return r;
     }

@@ -25,6 +25,7 @@
 
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
@@ -35,12 +36,7 @@
 
 enum { ACTIVE_FILE_BYTES_MAX = 1 << 24, ACTIVE_LINE_BYTES = 2 * 64 + 2 * 20 + 16 };
 
-void digest_hex(const uint8_t digest[static DIGEST_BYTES], char ret[static DIGEST_HEX_BYTES])
-{
-    (void) sodium_bin2hex(ret, DIGEST_HEX_BYTES, digest, DIGEST_BYTES);
-}
-
-static int digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
+static int tables_files_digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
 {
     size_t n;
 
@@ -49,7 +45,7 @@ static int digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
     return 0;
 }
 
-static char *table_path(const struct config *c, const uint8_t *digest)
+static char *tables_files_path(const struct config *c, const uint8_t *digest)
 {
     char hex[DIGEST_HEX_BYTES], *path;
 
@@ -57,7 +53,7 @@ static char *table_path(const struct config *c, const uint8_t *digest)
     return asprintf(&path, "%s/tables/%s" TABLE_SUFFIX, c->state_dir, hex) < 0 ? NULL : path;
 }
 
-static int make_folder(const char *path, struct errmsg *e)
+static int tables_files_make_folder(const char *path, struct errmsg *e)
 {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return fail(e, -errno, "cannot make the state folder %s: %s", path, strerror(errno));
@@ -67,7 +63,7 @@ static int make_folder(const char *path, struct errmsg *e)
 int tables_files_init(const struct config *c, struct errmsg *e)
 {
     _cleanup_(freep) char *folder = NULL;
-    int r = make_folder(c->state_dir, e);
+    int r = tables_files_make_folder(c->state_dir, e);
 
     if (r < 0)
         return r;
@@ -75,13 +71,13 @@ int tables_files_init(const struct config *c, struct errmsg *e)
         folder = NULL;
         return fail(e, -ENOMEM, "out of memory");
     }
-    return make_folder(folder, e);
+    return tables_files_make_folder(folder, e);
 }
 
 int tables_files_write(const struct config *c, const uint8_t *digest, const void *bytes, size_t n_bytes,
                        struct errmsg *e)
 {
-    _cleanup_(freep) char *path = table_path(c, digest);
+    _cleanup_(freep) char *path = tables_files_path(c, digest);
 
     if (!path)
         return fail(e, -ENOMEM, "out of memory");
@@ -90,14 +86,14 @@ int tables_files_write(const struct config *c, const uint8_t *digest, const void
 
 void tables_files_remove(const struct config *c, const uint8_t *digest)
 {
-    _cleanup_(freep) char *path = table_path(c, digest);
+    _cleanup_(freep) char *path = tables_files_path(c, digest);
 
     if (path && unlink(path) < 0 && errno != ENOENT)
         log_event(LOG_WARNING, "table-file-stays", "path=%s message=\"%s\", ignoring", path, strerror(errno));
 }
 
 /* From the monotonic clock to the one that means the same after a reboot. */
-static int64_t clock_offset_ms(void)
+static int64_t tables_files_clock_offset_ms(void)
 {
     struct timespec wall, mono;
 
@@ -107,12 +103,12 @@ static int64_t clock_offset_ms(void)
 }
 
 /* Whether a restart must know about it: it was active, and ROLLBACK may return to it. */
-static bool is_remembered(const struct table_entry *t)
+static bool tables_files_is_remembered(const struct table_entry *t)
 {
     return t->state == TABLE_DRAINING && t->table && t->activated > 0;
 }
 
-static size_t print_active(const struct table_model *m, char *to, size_t room)
+static size_t tables_files_print_active(const struct table_model *m, char *to, size_t room)
 {
     char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
 
@@ -121,7 +117,8 @@ static size_t print_active(const struct table_model *m, char *to, size_t room)
     return (size_t) snprintf(to, room, "active %s %" PRIu64 " %s\n", model, m->revision, table);
 }
 
-static size_t print_draining(const struct table_entry *t, int64_t offset_ms, char *to, size_t room)
+static size_t tables_files_print_draining(const struct table_entry *t, int64_t offset_ms, char *to,
+                                          size_t room)
 {
     char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
 
@@ -136,12 +133,12 @@ int tables_files_write_active(const struct tables *ts, struct errmsg *e)
     _cleanup_(freep) char *path = NULL;
     _cleanup_(freep) char *text = NULL;
     size_t n_lines = 0, at = strlen(ACTIVE_TITLE), room;
-    int64_t offset_ms = clock_offset_ms();
+    int64_t offset_ms = tables_files_clock_offset_ms();
 
     for (const struct table_model *m = ts->models; m; m = m->next)
         n_lines++;
     for (const struct table_entry *t = ts->entries; t; t = t->next)
-        n_lines += is_remembered(t);
+        n_lines += tables_files_is_remembered(t);
     room = at + n_lines * ACTIVE_LINE_BYTES + 1;
     text = malloc(room);
     if (!text || asprintf(&path, "%s/active", ts->config->state_dir) < 0) {
@@ -150,10 +147,10 @@ int tables_files_write_active(const struct tables *ts, struct errmsg *e)
     }
     memcpy(text, ACTIVE_TITLE, at + 1);
     for (const struct table_model *m = ts->models; m; m = m->next)
-        at += print_active(m, text + at, room - at);
+        at += tables_files_print_active(m, text + at, room - at);
     for (const struct table_entry *t = ts->entries; t; t = t->next)
-        if (is_remembered(t))
-            at += print_draining(t, offset_ms, text + at, room - at);
+        if (tables_files_is_remembered(t))
+            at += tables_files_print_draining(t, offset_ms, text + at, room - at);
     return atomic_file_write(path, text, at, e);
 }
 
@@ -163,7 +160,7 @@ static bool is_table_name(const char *name)
     uint8_t digest[DIGEST_BYTES];
 
     return n == 2 * DIGEST_BYTES + suffix && strcmp(name + 2 * DIGEST_BYTES, TABLE_SUFFIX) == 0 &&
-           digest_from_hex(name, digest) == 0;
+           tables_files_digest_from_hex(name, digest) == 0;
 }
 
 void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const char *path), void *ctx)
@@ -195,7 +192,7 @@ struct parsed {
     struct active_line line; /* points at the digests */
 };
 
-static int parse_line(const char *text, int64_t offset_ms, struct parsed *ret)
+static int tables_files_parse_line(const char *text, int64_t offset_ms, struct parsed *ret)
 {
     char kind[9], model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES], end;
     struct active_line *l = &ret->line;
@@ -214,12 +211,14 @@ static int parse_line(const char *text, int64_t offset_ms, struct parsed *ret)
     l->rolled_back = left == 1;
     if (l->draining && until_ms > offset_ms)
         l->drain_until_ms = (uint64_t) (until_ms - offset_ms);
-    return digest_from_hex(model, ret->model) < 0 ? -EBADMSG : digest_from_hex(table, ret->table);
+    return tables_files_digest_from_hex(model, ret->model) < 0
+               ? -EBADMSG
+               : tables_files_digest_from_hex(table, ret->table);
 }
 
-static void parse_active(char *text, const char *path, tables_active_fn on_line, void *ctx)
+static void tables_files_parse_active(char *text, const char *path, tables_active_fn on_line, void *ctx)
 {
-    int64_t offset_ms = clock_offset_ms();
+    int64_t offset_ms = tables_files_clock_offset_ms();
     char *save = NULL;
 
     if (strncmp(text, ACTIVE_TITLE, strlen(ACTIVE_TITLE)) != 0) {
@@ -231,7 +230,7 @@ static void parse_active(char *text, const char *path, tables_active_fn on_line,
          line = strtok_r(NULL, "\n", &save)) {
         struct parsed p;
 
-        if (parse_line(line, offset_ms, &p) == 0)
+        if (tables_files_parse_line(line, offset_ms, &p) == 0)
             on_line(ctx, &p.line);
         else
             log_event(LOG_ERR, "state-unreadable", "path=%s message=\"bad line\", ignoring it", path);
@@ -255,7 +254,7 @@ void tables_files_load_active(const struct config *c, tables_active_fn on_line, 
         char *copy = strndup(text, bytes);
 
         if (copy)
-            parse_active(copy, path, on_line, ctx);
+            tables_files_parse_active(copy, path, on_line, ctx);
         free(copy);
     } else if (r != -ENOENT) {
         log_event(LOG_ERR, "state-unreadable", "message=\"%s\", ignoring", e.text);

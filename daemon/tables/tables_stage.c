@@ -53,7 +53,8 @@ void tables_stage_write(const struct config *c, struct staging *s)
     s->err = tables_files_write(c, s->table->digest, s->bytes, s->n_bytes, &s->why);
 }
 
-static int reject(struct tables *ts, const struct staging *s, struct table_entry **ret, struct errmsg *e)
+static int tables_stage_reject(struct tables *ts, const struct staging *s, struct table_entry **ret,
+                               struct errmsg *e)
 {
     struct table_entry *t = tables_find(ts, s->digest);
     int r = 0;
@@ -78,7 +79,7 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
 
     if (s->err == -EBADMSG) {
         *ret_outcome = OUTCOME_APPLIED;
-        return reject(ts, s, ret_entry, e);
+        return tables_stage_reject(ts, s, ret_entry, e);
     }
     if (s->err < 0)
         return fail(e, s->err, "cannot read the staged table: %s", strerror(-s->err));

@@ -10,6 +10,7 @@
 
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/store/control.h"
@@ -26,7 +27,7 @@ enum { TRIALS_FILE_BYTES_MAX = 1 << 20, CANARY_SHARE_MAX = 255 };
 
 /* ---- telling clients ---- */
 
-static bool has_all_of(const struct trials *x, const char *tenant)
+static bool trial_has_all_of(const struct trials *x, const char *tenant)
 {
     for (uint32_t i = 0; i < x->n_tenants; i++)
         if (strcmp(x->tenants[i], tenant) == 0)
@@ -40,7 +41,7 @@ int table_model_publish_to(struct tenant *tenant, const struct table_model *m, u
     const struct trials *x = &m->trials;
     struct control_tables c = {.active = m->active->digest, .revision = m->revision};
 
-    if (x->canary && has_all_of(x, tenant->name)) {
+    if (x->canary && trial_has_all_of(x, tenant->name)) {
         c.active = x->canary->digest;
     } else if (x->canary && x->canary_share > 0) {
         c.canary = x->canary->digest;
@@ -65,7 +66,7 @@ void table_model_publish(struct tables *ts, const struct table_model *m)
 
 /* ---- the file ---- */
 
-static void print_model(FILE *f, const struct table_model *m)
+static void trial_print_model(FILE *f, const struct table_model *m)
 {
     const struct trials *x = &m->trials;
     char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
@@ -84,7 +85,7 @@ static void print_model(FILE *f, const struct table_model *m)
     }
 }
 
-static int write_file(const struct tables *ts, struct errmsg *e)
+static int trial_write_file(const struct tables *ts, struct errmsg *e)
 {
     _cleanup_(freep) char *path = NULL;
     _cleanup_(freep) char *text = NULL;
@@ -102,15 +103,15 @@ static int write_file(const struct tables *ts, struct errmsg *e)
         return fail(e, -ENOMEM, "out of memory");
     (void) fputs(TRIALS_TITLE, f);
     for (const struct table_model *m = ts->models; m; m = m->next)
-        print_model(f, m);
+        trial_print_model(f, m);
     if (fclose(f) != 0)
         return fail(e, -ENOMEM, "out of memory");
     return atomic_file_write(path, text, bytes, e);
 }
 
 /* The files decide at the next start, so they come first; if one cannot be written, nothing has changed. */
-static int keep(struct tables *ts, struct table_model *m, const struct trials *now, uint64_t revision,
-                struct errmsg *e)
+static int trial_keep(struct tables *ts, struct table_model *m, const struct trials *now, uint64_t revision,
+                      struct errmsg *e)
 {
     struct trials before = m->trials;
     uint64_t old_revision = m->revision;
@@ -118,22 +119,22 @@ static int keep(struct tables *ts, struct table_model *m, const struct trials *n
 
     m->trials = *now;
     m->revision = revision;
-    r = write_file(ts, e);
+    r = trial_write_file(ts, e);
     if (r == 0 && ts->config->state_dir)
         r = tables_files_write_active(ts, e);
     if (r == 0)
         return 0;
     m->trials = before;
     m->revision = old_revision;
-    (void) write_file(ts, NULL);
+    (void) trial_write_file(ts, NULL);
     return r;
 }
 
 /* ---- changes ---- */
 
 /* The table and its model, if it can be tried. */
-static int find(struct tables *ts, const uint8_t *digest, bool ends, struct table_entry **ret,
-                struct table_model **ret_model, struct errmsg *e)
+static int trial_find(struct tables *ts, const uint8_t *digest, bool ends, struct table_entry **ret,
+                      struct table_model **ret_model, struct errmsg *e)
 {
     struct table_entry *t = tables_find(ts, digest);
     struct table_model *m = t ? tables_model(ts, t->model_digest) : NULL;
@@ -150,7 +151,7 @@ static int find(struct tables *ts, const uint8_t *digest, bool ends, struct tabl
     return 0;
 }
 
-static enum table_outcome decide(const struct table_model *m, bool same, uint64_t *revision)
+static enum table_outcome trial_decide(const struct table_model *m, bool same, uint64_t *revision)
 {
     if (*revision == 0) {
         *revision = same ? m->revision : m->revision + 1;
@@ -163,14 +164,14 @@ static enum table_outcome decide(const struct table_model *m, bool same, uint64_
     return OUTCOME_APPLIED;
 }
 
-static int check_revision(uint64_t revision, struct errmsg *e)
+static int trial_check_revision(uint64_t revision, struct errmsg *e)
 {
     return revision > REVISION_MAX
                ? fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision)
                : 0;
 }
 
-static void leave_shadow(struct tables *ts, struct table_entry *t)
+static void trial_leave_shadow(struct tables *ts, struct table_entry *t)
 {
     if (t && t->state == TABLE_SHADOW)
         table_set_state(ts, t, TABLE_VERIFIED);
@@ -182,14 +183,14 @@ int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64
     struct table_entry *t, *old;
     struct table_model *m;
     struct trials now;
-    int r = find(ts, digest, ppm == 0, &t, &m, e);
+    int r = trial_find(ts, digest, ppm == 0, &t, &m, e);
 
     if (r < 0)
         return r;
     if (ppm > CONTROL_SHADOW_PPM_MAX)
         return fail(e, -EINVAL, "a share of %" PRIu32 " millionths is more than all", ppm);
     old = m->trials.shadow;
-    *ret_outcome = decide(m, ppm > 0 ? old == t && m->trials.shadow_ppm == ppm : old != t, &revision);
+    *ret_outcome = trial_decide(m, ppm > 0 ? old == t && m->trials.shadow_ppm == ppm : old != t, &revision);
     *ret_revision = m->revision;
     if (*ret_outcome != OUTCOME_APPLIED)
         return 0;
@@ -197,14 +198,14 @@ int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64
     if (ppm > 0 || old == t)
         now.shadow = ppm > 0 ? t : NULL;
     now.shadow_ppm = now.shadow ? (now.shadow == t ? ppm : now.shadow_ppm) : 0;
-    r = check_revision(revision, e);
+    r = trial_check_revision(revision, e);
     if (r == 0)
-        r = keep(ts, m, &now, revision, e);
+        r = trial_keep(ts, m, &now, revision, e);
     if (r < 0)
         return r;
     *ret_revision = t->revision = m->revision;
     if (old != now.shadow)
-        leave_shadow(ts, old);
+        trial_leave_shadow(ts, old);
     if (now.shadow == t) {
         if (old != t)
             fit_forget_shadow(t->fit); /* a comparison begins */
@@ -214,7 +215,7 @@ int tables_shadow(struct tables *ts, const uint8_t *digest, uint32_t ppm, uint64
     return 0;
 }
 
-static int read_tenants(struct trials *x, const char *const *tenants, size_t n, struct errmsg *e)
+static int trial_read_tenants(struct trials *x, const char *const *tenants, size_t n, struct errmsg *e)
 {
     if (n > TRIAL_TENANTS_MAX)
         return fail(e, -EINVAL, "%zu tenants for a canary, at most %d", n, TRIAL_TENANTS_MAX);
@@ -229,18 +230,18 @@ static int read_tenants(struct trials *x, const char *const *tenants, size_t n, 
     return 0;
 }
 
-static bool same_canary(const struct trials *a, const struct trials *b)
+static bool trial_same_canary(const struct trials *a, const struct trials *b)
 {
     if (a->canary != b->canary || a->canary_share != b->canary_share || a->n_tenants != b->n_tenants)
         return false;
     for (uint32_t i = 0; i < a->n_tenants; i++)
-        if (!has_all_of(b, a->tenants[i]))
+        if (!trial_has_all_of(b, a->tenants[i]))
             return false;
     return true;
 }
 
 /* It was really used: what it left goes as a replaced table's does. */
-static void leave_canary(struct tables *ts, struct table_entry *t, uint64_t now_ms)
+static void trial_leave_canary(struct tables *ts, struct table_entry *t, uint64_t now_ms)
 {
     if (t->state != TABLE_VERIFIED || (t->n_refs == 0 && table_entry_pages(t) == 0))
         return;
@@ -256,7 +257,7 @@ int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, cons
     struct table_entry *t, *old;
     struct table_model *m;
     struct trials now;
-    int r = find(ts, digest, ends, &t, &m, e);
+    int r = trial_find(ts, digest, ends, &t, &m, e);
 
     if (r < 0)
         return r;
@@ -266,7 +267,7 @@ int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, cons
                     CANARY_SHARE_MAX);
     old = m->trials.canary;
     now = m->trials;
-    r = read_tenants(&now, tenants, n_tenants, e);
+    r = trial_read_tenants(&now, tenants, n_tenants, e);
     if (r < 0)
         return r;
     if (!ends || old == t) {
@@ -275,19 +276,19 @@ int tables_canary(struct tables *ts, const uint8_t *digest, uint32_t share, cons
     } else {
         now = m->trials; /* ends what is not: nothing to change */
     }
-    *ret_outcome = decide(m, same_canary(&now, &m->trials), &revision);
+    *ret_outcome = trial_decide(m, trial_same_canary(&now, &m->trials), &revision);
     *ret_revision = m->revision;
     if (*ret_outcome != OUTCOME_APPLIED)
         return 0;
-    r = check_revision(revision, e);
+    r = trial_check_revision(revision, e);
     if (r == 0)
-        r = keep(ts, m, &now, revision, e);
+        r = trial_keep(ts, m, &now, revision, e);
     if (r < 0)
         return r;
     *ret_revision = t->revision = m->revision;
     table_model_publish(ts, m);
     if (old && old != now.canary)
-        leave_canary(ts, old, now_ms);
+        trial_leave_canary(ts, old, now_ms);
     return 0;
 }
 
@@ -306,7 +307,8 @@ void trial_end_all(struct tables *ts, const struct table_entry *t)
         m->trials.canary = NULL;
         m->trials.canary_share = m->trials.n_tenants = 0;
     }
-    if (write_file(ts, &e) < 0) /* the next start finds the table in another state, and ignores the line */
+    if (trial_write_file(ts, &e) <
+        0) /* the next start finds the table in another state, and ignores the line */
         log_event(LOG_ERR, "trials-unwritten", "message=\"%s\"", e.text);
     table_model_publish(ts, m);
 }
@@ -320,7 +322,7 @@ bool trial_is_canary(const struct tables *ts, const struct table_entry *t)
 
 /* ---- at the start ---- */
 
-static bool digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
+static bool trial_digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
 {
     size_t n;
 
@@ -328,7 +330,7 @@ static bool digest_from_hex(const char *hex, uint8_t ret[static DIGEST_BYTES])
            sodium_hex2bin(ret, DIGEST_BYTES, hex, 2 * DIGEST_BYTES, NULL, &n, NULL) == 0 && n == DIGEST_BYTES;
 }
 
-static int load_line(struct tables *ts, char *line)
+static int trial_load_line(struct tables *ts, char *line)
 {
     char *save = NULL, *words[4], *end;
     const char *tenants[TRIAL_TENANTS_MAX + 1];
@@ -347,7 +349,7 @@ static int load_line(struct tables *ts, char *line)
          name = strtok_r(NULL, " ", &save))
         tenants[n++] = name;
     share = strtoul(words[3], &end, 10);
-    if (*end || !digest_from_hex(words[1], model) || !digest_from_hex(words[2], digest))
+    if (*end || !trial_digest_from_hex(words[1], model) || !trial_digest_from_hex(words[2], digest))
         return -EBADMSG;
     m = tables_model(ts, model);
     t = tables_find(ts, digest);
@@ -361,7 +363,7 @@ static int load_line(struct tables *ts, char *line)
         return 0;
     }
     if (strcmp(words[0], "canary") == 0 && share <= CANARY_SHARE_MAX && (share > 0 || n > 0)) {
-        int r = read_tenants(&m->trials, tenants, n, NULL);
+        int r = trial_read_tenants(&m->trials, tenants, n, NULL);
 
         if (r < 0)
             return r;
@@ -399,7 +401,7 @@ void trials_load(struct tables *ts)
     }
     for (char *line = strtok_r(text + strlen(TRIALS_TITLE), "\n", &save); line;
          line = strtok_r(NULL, "\n", &save))
-        if (load_line(ts, line) < 0)
+        if (trial_load_line(ts, line) < 0)
             log_event(LOG_ERR, "trial-ignored",
                       "path=%s message=\"a table that is not there, or a bad line\"", path);
 }

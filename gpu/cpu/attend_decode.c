@@ -34,7 +34,7 @@ void decode_carve(struct decode *d, struct scratch_cursor *s, const struct page_
     fold_carve(&d->fold, s, g, n < FOLD_ROWS_MAX ? n : FOLD_ROWS_MAX);
 }
 
-static struct coded coded_side(const struct decode *d, enum side side, const struct codec *c)
+static struct coded attend_decode_coded_side(const struct decode *d, enum side side, const struct codec *c)
 {
     struct coded ret = {.bits = c->bits, .levels = d->args->layout->constants->levels[side]};
 
@@ -47,7 +47,7 @@ static struct coded coded_side(const struct decode *d, enum side side, const str
 }
 
 /* Whole numbers of a row that make its largest @limit; returns their step. */
-static float step_of(size_t n, const float *x, const float *unit, float limit)
+static float attend_decode_step_of(size_t n, const float *x, const float *unit, float limit)
 {
     float top = 0x1p-100f; /* not 0, so that quotients are finite */
 
@@ -59,30 +59,30 @@ static float step_of(size_t n, const float *x, const float *unit, float limit)
     return top / limit;
 }
 
-static int32_t nearest(float x)
+static int32_t attend_decode_nearest(float x)
 {
     return (int32_t) (x + copysignf(0.5f, x));
 }
 
 /* Dimension @dim of K's dec as row @row. */
-static void prepare_row(struct decode *d, size_t row, size_t dim, const float *unit)
+static void attend_decode_prepare_row(struct decode *d, size_t row, size_t dim, const float *unit)
 {
     const struct codec *k = d->head.k;
     size_t n_wide = 8 * d->k.n_wide, n_narrow = 8 * d->k.n_narrow;
     const float *dec = k->dec + dim * k->r_in;
     int16_t *wide = d->keys.wide + row * n_wide;
     int8_t *narrow = d->keys.narrow + row * n_narrow;
-    float step = step_of(n_wide, dec, unit, WIDE_MAX);
+    float step = attend_decode_step_of(n_wide, dec, unit, WIDE_MAX);
     int32_t sum = 0;
 
     d->keys.wide_step[row] = step;
     for (size_t c = 0; c < n_wide; c++)
-        wide[c] = (int16_t) nearest(dec[c] * unit[c] * (1 / step));
+        wide[c] = (int16_t) attend_decode_nearest(dec[c] * unit[c] * (1 / step));
     dec += n_wide;
-    step = step_of(n_narrow, dec, unit + n_wide, (float) d->ops->decode->narrow_max);
+    step = attend_decode_step_of(n_narrow, dec, unit + n_wide, (float) d->ops->decode->narrow_max);
     d->keys.narrow_step[row] = step;
     for (size_t c = 0; c < n_narrow; c++) {
-        narrow[c] = (int8_t) nearest(dec[c] * unit[n_wide + c] * (1 / step));
+        narrow[c] = (int8_t) attend_decode_nearest(dec[c] * unit[n_wide + c] * (1 / step));
         sum += narrow[c];
     }
     d->keys.start[row] = -128 * sum;
@@ -91,7 +91,7 @@ static void prepare_row(struct decode *d, size_t row, size_t dim, const float *u
 
 /* Mean squares, over tokens, of keys in each plane: all of it, and about the mean. Levels in units of z have
  * variance 1 or less. */
-static void plane_energies(const struct decode *d, float *ret_all, float *ret_centred)
+static void attend_decode_plane_energies(const struct decode *d, float *ret_all, float *ret_centred)
 {
     const struct geometry *g = d->rows->geometry;
     const struct codec *k = d->head.k;
@@ -124,7 +124,7 @@ static void plane_energies(const struct decode *d, float *ret_all, float *ret_ce
  * errors. The query is the one at hand and the keys' energies are the codec's, so nothing has to be known
  * beforehand.
  */
-static size_t pick_fast(const struct decode *d, double *ret_bound)
+static size_t attend_decode_pick_fast(const struct decode *d, double *ret_bound)
 {
     const struct page_constants *constants = d->args->layout->constants;
     const struct geometry *g = d->rows->geometry;
@@ -134,7 +134,7 @@ static size_t pick_fast(const struct decode *d, double *ret_bound)
     *ret_bound = 0;
     if (d->rows->n > FOLD_ROWS_MAX || d->args->exact_rope)
         return g->d / 2;
-    plane_energies(d, all, centred);
+    attend_decode_plane_energies(d, all, centred);
     for (size_t row = 0; row < d->rows->n; row++) {
         const float *q = d->rows->q + row * g->d;
         float energy[GEOMETRY_PLANES_MAX], square = 0, error = 0, more, limit;
@@ -156,14 +156,14 @@ static size_t pick_fast(const struct decode *d, double *ret_bound)
     return n_fast;
 }
 
-static void prepare_keys(struct decode *d, const float *unit)
+static void attend_decode_prepare_keys(struct decode *d, const float *unit)
 {
     const struct page_constants *constants = d->args->layout->constants;
     const struct geometry *g = d->rows->geometry;
 
     for (size_t i = 0; i < d->n_fast; i++)
         for (unsigned hi = 0; hi < 2; hi++)
-            prepare_row(d, 2 * i + hi, plane_dim(g, i, hi), unit);
+            attend_decode_prepare_row(d, 2 * i + hi, plane_dim(g, i, hi), unit);
     d->keys.n_planes = d->n_fast;
     d->keys.n_rot = g->n_rot / 2 < d->n_fast ? g->n_rot / 2 : d->n_fast;
     d->keys.cos = constants->cos;
@@ -171,7 +171,7 @@ static void prepare_keys(struct decode *d, const float *unit)
 }
 
 /* K of the @i-th head that V is predicted from. */
-static const struct codec *predictor(const struct decode *d, uint32_t i)
+static const struct codec *attend_decode_predictor(const struct decode *d, uint32_t i)
 {
     return table_codec(d->head.table, d->head.layer, d->predictors.first + i, SIDE_K);
 }
@@ -184,10 +184,10 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
 
     for (size_t c = 0; c < k->r; c++)
         unit[c] = constants->levels[SIDE_K][k->bits[c / 8]].unit;
-    d->k = coded_side(d, SIDE_K, k);
-    d->v = coded_side(d, SIDE_V, v);
-    d->n_fast = pick_fast(d, &d->fold_bound);
-    prepare_keys(d, unit);
+    d->k = attend_decode_coded_side(d, SIDE_K, k);
+    d->v = attend_decode_coded_side(d, SIDE_V, v);
+    d->n_fast = attend_decode_pick_fast(d, &d->fold_bound);
+    attend_decode_prepare_keys(d, unit);
     if (d->n_fast < d->rows->geometry->d / 2)
         fold_begin(&d->fold, d->ops, constants, d->rows, k, frame, d->n_fast, unit, d->k.n_wide,
                    d->k.n_narrow);
@@ -196,7 +196,7 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
     d->predictors = table_predictors(d->head.table, d->head.head);
     d->wide = d->v.n_wide > 0;
     for (uint32_t h = 0; h < d->predictors.n; h++)
-        d->wide |= coded_side(d, SIDE_K, predictor(d, h)).n_wide > 0;
+        d->wide |= attend_decode_coded_side(d, SIDE_K, attend_decode_predictor(d, h)).n_wide > 0;
     d->v_sums = (size_t) v->n_pred * KEY_SUMS;
     d->sums_cols = d->v_sums + (size_t) v->r * DECODE_PARTS;
     memset(d->sums, 0, d->rows->n * d->sums_cols * sizeof(*d->sums));
@@ -206,7 +206,7 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
 
 /* Scores of rows i .. i + n - 1 over the fast planes' keys. Rows of q are [lo | hi] as keys are, each rounded
  * up. */
-static void score_fast(struct decode *d, size_t i, size_t n)
+static void attend_decode_score_fast(struct decode *d, size_t i, size_t n)
 {
     const struct geometry *g = d->rows->geometry;
     size_t half = g->n_rot / 2, fast = d->n_fast, turning = d->keys.n_rot, ld = round_lanes(fast);
@@ -229,7 +229,7 @@ static void score_fast(struct decode *d, size_t i, size_t n)
 }
 
 /* The fast planes' phases to the next page. */
-static void advance(struct decode *d)
+static void attend_decode_advance(struct decode *d)
 {
     const struct rope_phase *back = &d->args->layout->constants->page_back;
 
@@ -242,7 +242,8 @@ static void advance(struct decode *d)
 }
 
 /* Scores of exact keys 0 .. n_exact - 1 of the page, over those of the codes in their places. */
-static void score_exact(struct decode *d, size_t i, size_t n, size_t n_exact, const float *exact_k)
+static void attend_decode_score_exact(struct decode *d, size_t i, size_t n, size_t n_exact,
+                                      const float *exact_k)
 {
     const struct geometry *g = d->rows->geometry;
     const struct rope_phase *back = &d->args->layout->constants->token_back;
@@ -259,14 +260,14 @@ static void score_exact(struct decode *d, size_t i, size_t n, size_t n_exact, co
         }
 }
 
-static void scale(size_t n, float factor, float *x)
+static void attend_decode_scale(size_t n, float factor, float *x)
 {
     for (size_t i = 0; i < n; i++)
         x[i] *= factor;
 }
 
 /* Scores of rows i .. i + n - 1 to weights; sums follow where a row's maximum grows. */
-static void softmax(struct decode *d, size_t i, size_t n, size_t first, size_t n_exact)
+static void attend_decode_softmax(struct decode *d, size_t i, size_t n, size_t first, size_t n_exact)
 {
     float factor[DECODE_ROWS_MAX];
 
@@ -275,13 +276,13 @@ static void softmax(struct decode *d, size_t i, size_t n, size_t first, size_t n
     d->ops->decode->softmax(n, d->scores, d->rows->state + i, n_exact, d->wide, factor, d->weights);
     for (size_t x = 0; x < n; x++)
         if (factor[x] != 1) {
-            scale(d->rows->acc_cols, factor[x], d->rows->acc + (i + x) * d->rows->acc_cols);
-            scale(d->sums_cols, factor[x], d->sums + (i + x) * d->sums_cols);
+            attend_decode_scale(d->rows->acc_cols, factor[x], d->rows->acc + (i + x) * d->rows->acc_cols);
+            attend_decode_scale(d->sums_cols, factor[x], d->sums + (i + x) * d->sums_cols);
         }
 }
 
 /* Bytes from a block of page @page to the same of the next; 0 in the last. */
-static ptrdiff_t next_page(const struct attend_args *a, size_t page)
+static ptrdiff_t attend_decode_next_page(const struct attend_args *a, size_t page)
 {
     return page + 1 < a->n_pages
                ? (ptrdiff_t) ((uintptr_t) a->payloads[page + 1] - (uintptr_t) a->payloads[page])
@@ -289,19 +290,19 @@ static ptrdiff_t next_page(const struct attend_args *a, size_t page)
 }
 
 /* Weights times the keys' levels that V is predicted from. Those of the head itself are at hand. */
-static void add_keys(struct decode *d, size_t page, size_t n, float *sums)
+static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, float *sums)
 {
     const struct attend_args *a = d->args;
 
     for (uint32_t h = 0; h < d->predictors.n; h++) {
         uint32_t head = d->predictors.first + h;
-        const struct codec *codec = predictor(d, h);
-        struct coded k = coded_side(d, SIDE_K, codec);
+        const struct codec *codec = attend_decode_predictor(d, h);
+        struct coded k = attend_decode_coded_side(d, SIDE_K, codec);
 
         if (head != d->head.head) {
             k.at =
                 a->payloads[page] + page_block_off(a->layout, a->layer, head - a->layout->shard.first_head);
-            k.ahead = next_page(a, page);
+            k.ahead = attend_decode_next_page(a, page);
             d->ops->decode->unpack_keys(&k, &d->other);
         }
         d->ops->decode->key_values(head == d->head.head ? &d->codes : &d->other, n, d->weights, sums,
@@ -311,14 +312,14 @@ static void add_keys(struct decode *d, size_t page, size_t n, float *sums)
 }
 
 /* Weights of rows i .. i + n - 1 times what the page holds. */
-static void add_values(struct decode *d, size_t page, size_t i, size_t n, const uint8_t *block)
+static void attend_decode_add_values(struct decode *d, size_t page, size_t i, size_t n, const uint8_t *block)
 {
     struct coded v = d->v;
     float *sums = d->sums + i * d->sums_cols;
 
     v.at = block + page_v_off(d->head.k);
-    v.ahead = next_page(d->args, page);
-    add_keys(d, page, n, sums);
+    v.ahead = attend_decode_next_page(d->args, page);
+    attend_decode_add_keys(d, page, n, sums);
     d->ops->decode->values(&v, n, d->weights, sums + d->v_sums, d->sums_cols);
 }
 
@@ -332,29 +333,30 @@ void decode_page(struct decode *d, size_t page, size_t n_exact, const float *exa
     struct coded k = d->k;
 
     k.at = block;
-    k.ahead = next_page(a, page);
+    k.ahead = attend_decode_next_page(a, page);
     d->ops->decode->unpack_keys(&k, &d->codes);
     d->ops->decode->keys(&d->codes, &d->keys, d->kt);
-    score_fast(d, i, n);
+    attend_decode_score_fast(d, i, n);
     if (d->n_fast < d->rows->geometry->d / 2)
         fold_page(&d->fold, page - d->first_page, &d->codes, i, n, d->scores);
     if (n_exact > 0)
-        score_exact(d, i, n, n_exact, exact_k);
-    softmax(d, i, n, first, n_exact);
+        attend_decode_score_exact(d, i, n, n_exact, exact_k);
+    attend_decode_softmax(d, i, n, first, n_exact);
     d->ops->matmul(n, round_lanes(d->rows->geometry->d), n_exact, (struct matrix_in){d->scores, CHUNK_TOKENS},
                    (struct matrix_in){exact_v, exact_ld},
                    (struct matrix_out){d->rows->acc + i * d->rows->acc_cols, d->rows->acc_cols});
-    add_values(d, page, i, n, block);
-    advance(d);
+    attend_decode_add_values(d, page, i, n, block);
+    attend_decode_advance(d);
 }
 
 /* ---- the end ---- */
 
 /* Sums of K's levels, decode.h's key_values(), to acc [r]. */
-static void finish_keys(const struct decode *d, const struct codec *k, const float *sums, float *acc)
+static void attend_decode_finish_keys(const struct decode *d, const struct codec *k, const float *sums,
+                                      float *acc)
 {
     const struct level_table *levels = d->args->layout->constants->levels[SIDE_K];
-    struct coded coded = coded_side(d, SIDE_K, k);
+    struct coded coded = attend_decode_coded_side(d, SIDE_K, k);
     size_t lanes = d->ops->decode->lanes, n_wide = coded.n_wide;
 
     for (size_t pair = 0; pair < 4 * n_wide; pair++)
@@ -366,7 +368,7 @@ static void finish_keys(const struct decode *d, const struct codec *k, const flo
             acc[4 * quad + l % 4] += *sums++;
 }
 
-static void finish_values(const struct decode *d, const float *sums, float *acc)
+static void attend_decode_finish_values(const struct decode *d, const float *sums, float *acc)
 {
     const struct level_table *levels = d->args->layout->constants->levels[SIDE_V];
 
@@ -384,12 +386,12 @@ void decode_finish(struct decode *d, size_t first_col)
         float *acc = d->rows->acc + i * d->rows->acc_cols + first_col;
 
         for (uint32_t h = 0; h < d->predictors.n; h++) {
-            const struct codec *k = predictor(d, h);
+            const struct codec *k = attend_decode_predictor(d, h);
 
-            finish_keys(d, k, sums, acc);
+            attend_decode_finish_keys(d, k, sums, acc);
             sums += (size_t) k->r * KEY_SUMS;
             acc += k->r;
         }
-        finish_values(d, sums, acc);
+        attend_decode_finish_values(d, sums, acc);
     }
 }

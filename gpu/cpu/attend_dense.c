@@ -15,7 +15,7 @@
 
 enum version { EXACT = 0, DECODED = 1 };
 
-struct work {
+struct attend_dense_work {
     const struct ops *ops;
     const struct attend_dense_args *args;
     struct attend_rows rows;
@@ -28,20 +28,20 @@ struct work {
 };
 
 /* Which keys of a block a row reads decoded: columns from .. to - 1; the others that it sees are exact. */
-struct split {
+struct attend_dense_split {
     size_t from, to;
 };
 
-static size_t n_blocks_of(size_t n_positions)
+static size_t attend_dense_n_blocks_of(size_t n_positions)
 {
     return (n_positions + CHUNK_TOKENS - 1) / CHUNK_TOKENS;
 }
 
-static void carve(struct work *w, struct scratch_cursor *s, const struct geometry *g, size_t n_positions,
-                  size_t n_q)
+static void attend_dense_carve(struct attend_dense_work *w, struct scratch_cursor *s,
+                               const struct geometry *g, size_t n_positions, size_t n_q)
 {
     size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g);
-    size_t n_keys = n_blocks_of(n_positions) * CHUNK_TOKENS;
+    size_t n_keys = attend_dense_n_blocks_of(n_positions) * CHUNK_TOKENS;
 
     w->cos = scratch_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
     w->sin = scratch_take(s, (size_t) g->n_rot / 2 * CHUNK_TOKENS, sizeof(float));
@@ -58,13 +58,13 @@ static void carve(struct work *w, struct scratch_cursor *s, const struct geometr
 size_t attend_dense_scratch_bytes(const struct geometry *g, size_t n_positions, size_t n_q)
 {
     struct scratch_cursor s = {0};
-    struct work w;
+    struct attend_dense_work w;
 
-    carve(&w, &s, g, n_positions, n_q);
+    attend_dense_carve(&w, &s, g, n_positions, n_q);
     return (s.bytes + 63) & ~(size_t) 63;
 }
 
-static void load_block(struct work *w, size_t block, enum version version)
+static void attend_dense_load_block(struct attend_dense_work *w, size_t block, enum version version)
 {
     const struct attend_dense_args *a = w->args;
     size_t d = a->geometry->d, first = block * CHUNK_TOKENS;
@@ -86,11 +86,12 @@ static void load_block(struct work *w, size_t block, enum version version)
 
 /* The decoded keys of query @m in the block that starts at @first: after the sinks and before what is recent.
  */
-static struct split split_of(const struct attend_dense_args *a, size_t m, size_t first)
+static struct attend_dense_split attend_dense_split_of(const struct attend_dense_args *a, size_t m,
+                                                       size_t first)
 {
     size_t sinks_end = a->n_sink <= first ? 0 : a->n_sink - first;
     size_t recent; /* first position that is exact because it is recent */
-    struct split s;
+    struct attend_dense_split s;
 
     if (a->n_recent ==
         EXACT_BY_STEP) /* chunk end + 64 > m + 1: this chunk or a later one than the query's last but one */
@@ -106,17 +107,19 @@ static struct split split_of(const struct attend_dense_args *a, size_t m, size_t
     return s;
 }
 
-static size_t row_position(const struct work *w, size_t i)
+static size_t attend_dense_row_position(const struct attend_dense_work *w, size_t i)
 {
     return w->rows.first + i / w->rows.group;
 }
 
 /* Which versions of a block a batch of rows reads, of the keys that each row sees. */
-static void versions_needed(const struct work *w, size_t i, size_t n, size_t first, bool ret_need[2])
+static void attend_dense_versions_needed(const struct attend_dense_work *w, size_t i, size_t n, size_t first,
+                                         bool ret_need[2])
 {
     ret_need[EXACT] = ret_need[DECODED] = false;
     for (size_t x = 0; x < n; x++) {
-        struct split s = split_of(w->args, row_position(w, i + x), first);
+        struct attend_dense_split s =
+            attend_dense_split_of(w->args, attend_dense_row_position(w, i + x), first);
         size_t seen = rows_keys_seen(&w->rows, i + x, first, CHUNK_TOKENS);
 
         ret_need[DECODED] |= s.from < s.to && s.from < seen;
@@ -126,10 +129,11 @@ static void versions_needed(const struct work *w, size_t i, size_t n, size_t fir
 
 /* Scores of both versions into one row each: the decoded columns of @decoded are copied over those of @exact.
  */
-static void merge_scores(const struct work *w, size_t i, size_t n, size_t first)
+static void attend_dense_merge_scores(const struct attend_dense_work *w, size_t i, size_t n, size_t first)
 {
     for (size_t x = 0; x < n; x++) {
-        struct split s = split_of(w->args, row_position(w, i + x), first);
+        struct attend_dense_split s =
+            attend_dense_split_of(w->args, attend_dense_row_position(w, i + x), first);
         size_t at = x * CHUNK_TOKENS + s.from;
 
         memcpy(w->scores[EXACT] + at, w->scores[DECODED] + at, (s.to - s.from) * sizeof(float));
@@ -138,11 +142,12 @@ static void merge_scores(const struct work *w, size_t i, size_t n, size_t first)
 
 /* The reverse after the softmax: each version keeps the weights of its own columns, the others become zero.
  */
-static void part_weights(const struct work *w, size_t i, size_t n, size_t first)
+static void attend_dense_part_weights(const struct attend_dense_work *w, size_t i, size_t n, size_t first)
 {
     memset(w->scores[DECODED], 0, n * CHUNK_TOKENS * sizeof(float));
     for (size_t x = 0; x < n; x++) {
-        struct split s = split_of(w->args, row_position(w, i + x), first);
+        struct attend_dense_split s =
+            attend_dense_split_of(w->args, attend_dense_row_position(w, i + x), first);
         size_t at = x * CHUNK_TOKENS + s.from;
 
         memcpy(w->scores[DECODED] + at, w->scores[EXACT] + at, (s.to - s.from) * sizeof(float));
@@ -150,7 +155,8 @@ static void part_weights(const struct work *w, size_t i, size_t n, size_t first)
     }
 }
 
-static void accumulate(struct work *w, size_t i, size_t n, size_t block, enum version version)
+static void attend_dense_accumulate(struct attend_dense_work *w, size_t i, size_t n, size_t block,
+                                    enum version version)
 {
     const float *v = w->v[version] + block * CHUNK_TOKENS * w->d_lanes;
 
@@ -160,29 +166,29 @@ static void accumulate(struct work *w, size_t i, size_t n, size_t block, enum ve
 }
 
 /* Rows i .. i + n - 1, all of which see the block. */
-static void attend_block(struct work *w, size_t i, size_t n, size_t block)
+static void attend_dense_block(struct attend_dense_work *w, size_t i, size_t n, size_t block)
 {
     size_t d = w->args->geometry->d, first = block * CHUNK_TOKENS;
     bool need[2], both;
     enum version main;
 
-    versions_needed(w, i, n, first, need);
+    attend_dense_versions_needed(w, i, n, first, need);
     both = need[EXACT] && need[DECODED];
     main = need[EXACT] ? EXACT : DECODED; /* where the softmax is computed */
     for (int x = EXACT; x <= DECODED; x++)
         if (need[x])
             block_scores(w->ops, w->rows.q + i * d, n, d, w->kt[x] + block * d * CHUNK_TOKENS, w->scores[x]);
     if (both)
-        merge_scores(w, i, n, first);
+        attend_dense_merge_scores(w, i, n, first);
     rows_softmax(w->ops, &w->rows, i, n, first, CHUNK_TOKENS, w->scores[main]);
     if (both)
-        part_weights(w, i, n, first);
+        attend_dense_part_weights(w, i, n, first);
     for (int x = EXACT; x <= DECODED; x++)
         if (need[x])
-            accumulate(w, i, n, block, x);
+            attend_dense_accumulate(w, i, n, block, x);
 }
 
-static void store_row(const struct work *w, size_t i)
+static void attend_dense_store_row(const struct attend_dense_work *w, size_t i)
 {
     const struct attend_dense_args *a = w->args;
     size_t d = a->geometry->d;
@@ -198,7 +204,7 @@ static void store_row(const struct work *w, size_t i)
  * A batch may straddle a token that does not see a block yet, or, with a window, no more: then the block runs
  * over the rows that do.
  */
-static void attend_batch(struct work *w, size_t i, size_t n)
+static void attend_batch(struct attend_dense_work *w, size_t i, size_t n)
 {
     for (size_t block = 0; block < w->n_blocks; block++) {
         size_t from = rows_first_seeing(&w->rows, block * CHUNK_TOKENS);
@@ -211,22 +217,22 @@ static void attend_batch(struct work *w, size_t i, size_t n)
         if (to > i + n)
             to = i + n;
         if (from < to)
-            attend_block(w, from, to - from, block);
+            attend_dense_block(w, from, to - from, block);
     }
     for (size_t x = 0; x < n; x++)
-        store_row(w, i + x);
+        attend_dense_store_row(w, i + x);
 }
 
 void attend_dense_with(const struct attend_dense_args *a, const struct ops *ops)
 {
     const struct geometry *g = a->geometry;
     struct scratch_cursor scratch = {.base = a->scratch};
-    struct work w = {.ops = ops, .args = a, .n_positions = a->q_first + a->n_q};
+    struct attend_dense_work w = {.ops = ops, .args = a, .n_positions = a->q_first + a->n_q};
 
     assert(((uintptr_t) a->scratch & 63) == 0);
     assert(a->n_recent >= EXACT_BY_STEP);
-    carve(&w, &scratch, g, w.n_positions, a->n_q);
-    w.n_blocks = n_blocks_of(w.n_positions);
+    attend_dense_carve(&w, &scratch, g, w.n_positions, a->n_q);
+    w.n_blocks = attend_dense_n_blocks_of(w.n_positions);
     w.d_lanes = round_lanes(g->d);
     w.rows.geometry = g;
     w.rows.group = geometry_group(g);
@@ -237,8 +243,8 @@ void attend_dense_with(const struct attend_dense_args *a, const struct ops *ops)
     rows_load(&w.rows, a->q, a->q_stride, 0);
     for (size_t block = 0; block < w.n_blocks; block++) {
         rope_columns(g, (double) (block * CHUNK_TOKENS), w.cos, w.sin);
-        load_block(&w, block, EXACT);
-        load_block(&w, block, DECODED);
+        attend_dense_load_block(&w, block, EXACT);
+        attend_dense_load_block(&w, block, DECODED);
     }
     for (size_t i = 0; i < w.rows.n; i += ROWS_BATCH)
         attend_batch(&w, i, w.rows.n - i < ROWS_BATCH ? w.rows.n - i : ROWS_BATCH);

@@ -19,7 +19,7 @@
 #include "gpu/codec.h"
 #include "gpu/half_tile.h"
 
-struct work {
+struct attend_packed_work {
     const struct ops *ops;
     const struct attend_args *args;
     struct head_view head;
@@ -39,7 +39,8 @@ struct work {
     float *sums_t, *out_t;   /* [r_in][LANES], [d][LANES] */
 };
 
-static void carve(struct work *w, struct scratch_cursor *s, const struct page_layout *l, size_t n_q)
+static void attend_packed_carve(struct attend_packed_work *w, struct scratch_cursor *s,
+                                const struct page_layout *l, size_t n_q)
 {
     const struct geometry *g = &l->table->geometry;
     size_t d_lanes = round_lanes(g->d), n_rows = n_q * geometry_group(g), r_in = l->r_in_max;
@@ -63,33 +64,34 @@ static void carve(struct work *w, struct scratch_cursor *s, const struct page_la
 size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q)
 {
     struct scratch_cursor s = {0};
-    struct work w;
+    struct attend_packed_work w;
 
-    carve(&w, &s, l, n_q);
+    attend_packed_carve(&w, &s, l, n_q);
     return (s.bytes + 63) & ~(size_t) 63;
 }
 
-static size_t block_first(size_t block)
+static size_t attend_packed_block_first(size_t block)
 {
     return block * CHUNK_TOKENS;
 }
 
 /* ---- keys and values of a block ---- */
 
-static void fill_row(float *row, float x)
+static void attend_packed_fill_row(float *row, float x)
 {
     for (size_t t = 0; t < CHUNK_TOKENS; t++)
         row[t] = x;
 }
 
 /* levels [64][8] to eight columns of a wider matrix. */
-static void store_columns(const float *levels, float *ret, size_t ld)
+static void attend_packed_store_columns(const float *levels, float *ret, size_t ld)
 {
     for (size_t t = 0; t < CHUNK_TOKENS; t++)
         memcpy(ret + t * ld, levels + 8 * t, 8 * sizeof(*ret));
 }
 
-static const uint8_t *head_block(const struct work *w, const uint8_t *payload, uint32_t head)
+static const uint8_t *attend_packed_head_block(const struct attend_packed_work *w, const uint8_t *payload,
+                                               uint32_t head)
 {
     const struct page_layout *l = w->args->layout;
 
@@ -97,8 +99,8 @@ static const uint8_t *head_block(const struct work *w, const uint8_t *payload, u
 }
 
 /* Levels of one half-tile of K, as columns: ret [8][64]. */
-static void key_columns(struct work *w, const struct levels *l, unsigned b,
-                        const uint8_t codes[HALF_TILE_CODES], float *ret)
+static void attend_packed_key_columns(struct attend_packed_work *w, const struct levels *l, unsigned b,
+                                      const uint8_t codes[HALF_TILE_CODES], float *ret)
 {
     uint8_t turned[HALF_TILE_CODES], columns[8][CHUNK_TOKENS];
 
@@ -110,8 +112,8 @@ static void key_columns(struct work *w, const struct levels *l, unsigned b,
 }
 
 /* K of one head: @levels_t [r_K][64], and @values, its columns of w->values. Either may be NULL. */
-static void unpack_head_keys(struct work *w, const uint8_t *at, const struct codec *k, float *levels_t,
-                             float *values)
+static void attend_packed_unpack_head_keys(struct attend_packed_work *w, const uint8_t *at,
+                                           const struct codec *k, float *levels_t, float *values)
 {
     uint8_t codes[HALF_TILE_CODES];
     float levels[HALF_TILE_CODES];
@@ -131,35 +133,36 @@ static void unpack_head_keys(struct work *w, const uint8_t *at, const struct cod
             if (values)
                 w->ops->lookup(l, b, codes, HALF_TILE_CODES, levels);
             if (ret)
-                key_columns(w, l, b, codes, ret);
+                attend_packed_key_columns(w, l, b, codes, ret);
         }
         if (values)
-            store_columns(levels, values + 8 * half, w->head.v->r_in);
+            attend_packed_store_columns(levels, values + 8 * half, w->head.v->r_in);
     }
 }
 
 /* The head's own keys to levels_t, those that its values are predicted from to the first columns of values.
  */
-static void unpack_keys(struct work *w, const uint8_t *payload)
+static void attend_packed_unpack_keys(struct attend_packed_work *w, const uint8_t *payload)
 {
     struct head_run run = table_predictors(w->head.table, w->head.head);
     float *values = w->values;
 
     if (run.n == 0)
-        unpack_head_keys(w, head_block(w, payload, w->head.head), w->head.k, w->levels_t, NULL);
+        attend_packed_unpack_head_keys(w, attend_packed_head_block(w, payload, w->head.head), w->head.k,
+                                       w->levels_t, NULL);
     for (uint32_t head = run.first; head < run.first + run.n; head++) {
         const struct codec *k = table_codec(w->head.table, w->head.layer, head, SIDE_K);
 
-        unpack_head_keys(w, head_block(w, payload, head), k, head == w->head.head ? w->levels_t : NULL,
-                         values);
+        attend_packed_unpack_head_keys(w, attend_packed_head_block(w, payload, head), k,
+                                       head == w->head.head ? w->levels_t : NULL, values);
         values += k->r;
     }
 }
 
-static void unpack_values(struct work *w, const uint8_t *payload)
+static void attend_packed_unpack_values(struct attend_packed_work *w, const uint8_t *payload)
 {
     const struct codec *v = w->head.v;
-    const uint8_t *at = head_block(w, payload, w->head.head) + page_v_off(w->head.k);
+    const uint8_t *at = attend_packed_head_block(w, payload, w->head.head) + page_v_off(w->head.k);
     uint8_t codes[HALF_TILE_CODES];
     float levels[HALF_TILE_CODES];
 
@@ -174,12 +177,12 @@ static void unpack_values(struct work *w, const uint8_t *payload)
             half_tile_transpose(codes, codes);
             w->ops->lookup(&w->head.table->levels[SIDE_V][b], b, codes, HALF_TILE_CODES, levels);
         }
-        store_columns(levels, w->values + v->n_pred + 8 * half, v->r_in);
+        attend_packed_store_columns(levels, w->values + v->n_pred + 8 * half, v->r_in);
     }
 }
 
 /* Row @t of exact from binary16 of any alignment. */
-static void load_exact_value(struct work *w, const void *v, size_t t)
+static void attend_packed_load_exact_value(struct attend_packed_work *w, const void *v, size_t t)
 {
     size_t d = w->rows.geometry->d;
 
@@ -189,7 +192,8 @@ static void load_exact_value(struct work *w, const void *v, size_t t)
 
 /* Puts @n exact rows over columns 0 .. n - 1 of kt and into exact; rows are binary16 of x - mean, any
  * alignment. */
-static void load_exact(struct work *w, const void *k, const void *v, size_t stride_bytes, size_t n)
+static void attend_packed_load_exact(struct attend_packed_work *w, const void *k, const void *v,
+                                     size_t stride_bytes, size_t n)
 {
     size_t d = w->rows.geometry->d;
 
@@ -197,11 +201,11 @@ static void load_exact(struct work *w, const void *k, const void *v, size_t stri
         w->ops->from_half((const char *) k + t * stride_bytes, d, w->vector);
         for (size_t i = 0; i < d; i++)
             w->kt[i * CHUNK_TOKENS + t] = w->head.k->mean[i] + w->vector[i];
-        load_exact_value(w, (const char *) v + t * stride_bytes, t);
+        attend_packed_load_exact_value(w, (const char *) v + t * stride_bytes, t);
     }
 }
 
-static void rotate_keys(struct work *w)
+static void attend_packed_rotate_keys(struct attend_packed_work *w)
 {
     size_t half = (size_t) w->rows.geometry->n_rot / 2 * CHUNK_TOKENS;
 
@@ -209,7 +213,7 @@ static void rotate_keys(struct work *w)
 }
 
 /* Number of exact keys at the start of page @page: the sinks. */
-static size_t load_page(struct work *w, size_t page)
+static size_t attend_packed_load_page(struct attend_packed_work *w, size_t page)
 {
     const struct attend_args *a = w->args;
     const struct page_layout *l = a->layout;
@@ -217,21 +221,22 @@ static size_t load_page(struct work *w, size_t page)
     const uint8_t *payload = a->payloads[page];
     size_t d = w->rows.geometry->d, n_exact = page == 0 ? a->n_sink : 0;
 
-    unpack_keys(w, payload);
-    unpack_values(w, payload);
+    attend_packed_unpack_keys(w, payload);
+    attend_packed_unpack_values(w, payload);
     for (size_t i = 0; i < d; i++)
-        fill_row(w->kt + i * CHUNK_TOKENS, k->mean[i]);
+        attend_packed_fill_row(w->kt + i * CHUNK_TOKENS, k->mean[i]);
     w->ops->matmul(d, CHUNK_TOKENS, k->r, (struct matrix_in){k->dec, k->r_in},
                    (struct matrix_in){w->levels_t, CHUNK_TOKENS}, (struct matrix_out){w->kt, CHUNK_TOKENS});
     if (n_exact > 0)
-        load_exact(w, payload + page_sink_off(l, a->layer, a->head, SIDE_K),
-                   payload + page_sink_off(l, a->layer, a->head, SIDE_V), d * sizeof(uint16_t), n_exact);
-    rotate_keys(w);
+        attend_packed_load_exact(w, payload + page_sink_off(l, a->layer, a->head, SIDE_K),
+                                 payload + page_sink_off(l, a->layer, a->head, SIDE_V), d * sizeof(uint16_t),
+                                 n_exact);
+    attend_packed_rotate_keys(w);
     return n_exact;
 }
 
 /* Number of keys in the exact block @i, counted from exact_first. */
-static size_t load_exact_block(struct work *w, size_t i)
+static size_t attend_packed_load_exact_block(struct attend_packed_work *w, size_t i)
 {
     const struct attend_args *a = w->args;
     size_t from = i * CHUNK_TOKENS, left = a->n_exact - from;
@@ -239,9 +244,9 @@ static size_t load_exact_block(struct work *w, size_t i)
 
     if (n < CHUNK_TOKENS) /* columns without a key are multiplied too */
         memset(w->kt, 0, w->rows.geometry->d * CHUNK_TOKENS * sizeof(float));
-    load_exact(w, a->exact_k + from * a->exact_stride, a->exact_v + from * a->exact_stride,
-               a->exact_stride * sizeof(uint16_t), n);
-    rotate_keys(w);
+    attend_packed_load_exact(w, a->exact_k + from * a->exact_stride, a->exact_v + from * a->exact_stride,
+                             a->exact_stride * sizeof(uint16_t), n);
+    attend_packed_rotate_keys(w);
     return n;
 }
 
@@ -249,7 +254,8 @@ static size_t load_exact_block(struct work *w, size_t i)
 
 /* Weights of @n rows from row @i times the block's values: its first @n_exact keys are exact, the rest
  * packed. */
-static void accumulate(struct work *w, size_t i, size_t n, size_t n_exact, size_t n_keys)
+static void attend_packed_accumulate(struct attend_packed_work *w, size_t i, size_t n, size_t n_exact,
+                                     size_t n_keys)
 {
     size_t r_in = w->head.v->r_in, cols = w->rows.acc_cols;
     float *acc = w->rows.acc + i * cols;
@@ -262,7 +268,7 @@ static void accumulate(struct work *w, size_t i, size_t n, size_t n_exact, size_
 }
 
 /* All rows that see anything of the block at position @first, then on to the frame of the next block. */
-static void attend_block(struct work *w, size_t first, size_t n_exact, size_t n_keys)
+static void attend_packed_block(struct attend_packed_work *w, size_t first, size_t n_exact, size_t n_keys)
 {
     const struct geometry *g = w->rows.geometry;
 
@@ -275,13 +281,13 @@ static void attend_block(struct work *w, size_t first, size_t n_exact, size_t n_
             rope_rotate(g, &w->frame, w->rows.q + (i + x) * g->d, w->q + x * g->d);
         block_scores(w->ops, w->q, n, g->d, w->kt, w->scores);
         rows_softmax(w->ops, &w->rows, i, n, first, n_keys, w->scores);
-        accumulate(w, i, n, n_exact, n_keys);
+        attend_packed_accumulate(w, i, n, n_exact, n_keys);
     }
     rope_phase_advance(g, &w->frame, &w->args->layout->constants->page_back);
 }
 
 /* The same for page @page of a call of few rows. */
-static void decode_step_page(struct work *w, size_t page)
+static void attend_packed_decode_step_page(struct attend_packed_work *w, size_t page)
 {
     const struct attend_args *a = w->args;
     const uint8_t *payload = a->payloads[page];
@@ -294,13 +300,14 @@ static void decode_step_page(struct work *w, size_t page)
                           w->sinks + t * d);
         for (size_t i = 0; i < d; i++)
             w->sinks[t * d + i] += w->head.k->mean[i];
-        load_exact_value(w, payload + page_sink_off(a->layout, a->layer, a->head, SIDE_V) + row, t);
+        attend_packed_load_exact_value(w, payload + page_sink_off(a->layout, a->layer, a->head, SIDE_V) + row,
+                                       t);
     }
     decode_page(&w->decode, page, n_exact, w->sinks, w->exact, w->d_lanes);
 }
 
 /* o = mean_V + (exact sums + dec_V packed sums) / sum of weights, for @n <= OPS_LANES rows from row @i. */
-static void store_rows(struct work *w, size_t i, size_t n)
+static void attend_packed_store_rows(struct attend_packed_work *w, size_t i, size_t n)
 {
     const struct codec *v = w->head.v;
     size_t d = w->rows.geometry->d, cols = w->rows.acc_cols, group = w->rows.group;
@@ -325,14 +332,14 @@ static void store_rows(struct work *w, size_t i, size_t n)
 /* ---- entry ---- */
 
 /* Pages that the last query sees something of. */
-static size_t chunks_seen(const struct attend_args *a)
+static size_t attend_packed_chunks_seen(const struct attend_args *a)
 {
     size_t seen = (a->q_first + a->n_q + CHUNK_TOKENS - 1) / CHUNK_TOKENS;
 
     return seen < a->n_pages ? seen : a->n_pages;
 }
 
-static void check_args(const struct attend_args *a)
+static void attend_packed_check_args(const struct attend_args *a)
 {
     assert(a->layer < a->layout->table->geometry.n_layers && a->head < a->layout->shard.n_heads);
     assert(a->n_pages == 0 || a->n_sink <= a->layout->table->n_sink);
@@ -343,14 +350,15 @@ static void check_args(const struct attend_args *a)
 }
 
 /* Pages of the share that any row sees, by the loops for few rows or for many. */
-static void attend_pages(struct work *w, size_t first_page, size_t end_page)
+static void attend_pages(struct attend_packed_work *w, size_t first_page, size_t end_page)
 {
     const struct attend_args *a = w->args;
-    size_t lowest = rows_lowest_seen(&w->rows) / CHUNK_TOKENS, seen = chunks_seen(a);
+    size_t lowest = rows_lowest_seen(&w->rows) / CHUNK_TOKENS, seen = attend_packed_chunks_seen(a);
 
     first_page = first_page > lowest ? first_page : lowest;
     end_page = end_page < seen ? end_page : seen;
-    rope_phase_at(w->rows.geometry, (double) a->q_first - (double) block_first(first_page), &w->frame);
+    rope_phase_at(w->rows.geometry, (double) a->q_first - (double) attend_packed_block_first(first_page),
+                  &w->frame);
     if (w->ops->decode && w->rows.n <= DECODE_ROWS_MAX) {
         const struct decode_ops *ops = w->ops->decode;
 
@@ -358,44 +366,46 @@ static void attend_pages(struct work *w, size_t first_page, size_t end_page)
         if (ops->begin)
             ops->begin(w->decode.k.n_narrow);
         for (size_t page = first_page; page < end_page; page++)
-            decode_step_page(w, page);
+            attend_packed_decode_step_page(w, page);
         if (ops->end)
             ops->end();
         decode_finish(&w->decode, w->d_lanes);
         return;
     }
     for (size_t page = first_page; page < end_page; page++) {
-        size_t n_exact = load_page(w, page);
+        size_t n_exact = attend_packed_load_page(w, page);
 
-        attend_block(w, block_first(page), n_exact, CHUNK_TOKENS);
+        attend_packed_block(w, attend_packed_block_first(page), n_exact, CHUNK_TOKENS);
     }
 }
 
-static void attend_exact(struct work *w)
+static void attend_packed_exact(struct attend_packed_work *w)
 {
     const struct attend_args *a = w->args;
     size_t lowest = rows_lowest_seen(&w->rows), end = a->q_first + a->n_q;
     size_t i = lowest > a->exact_first ? (lowest - a->exact_first) / CHUNK_TOKENS : 0;
 
-    rope_phase_at(w->rows.geometry, (double) a->q_first - (double) (a->exact_first + block_first(i)),
-                  &w->frame);
-    for (; block_first(i) < a->n_exact && a->exact_first + block_first(i) < end; i++) {
-        size_t n = load_exact_block(w, i);
+    rope_phase_at(w->rows.geometry,
+                  (double) a->q_first - (double) (a->exact_first + attend_packed_block_first(i)), &w->frame);
+    for (; attend_packed_block_first(i) < a->n_exact && a->exact_first + attend_packed_block_first(i) < end;
+         i++) {
+        size_t n = attend_packed_load_exact_block(w, i);
 
-        attend_block(w, a->exact_first + block_first(i), n, n);
+        attend_packed_block(w, a->exact_first + attend_packed_block_first(i), n, n);
     }
 }
 
 /* Cuts up the scratch. */
-static void work_init(struct work *w, const struct attend_args *a, const struct ops *ops)
+static void attend_packed_work_init(struct attend_packed_work *w, const struct attend_args *a,
+                                    const struct ops *ops)
 {
     const struct table *t = a->layout->table;
     struct scratch_cursor scratch = {.base = a->scratch};
 
-    check_args(a);
-    *w = (struct work){
+    attend_packed_check_args(a);
+    *w = (struct attend_packed_work){
         .ops = ops, .args = a, .head = head_view(t, a->layer, a->layout->shard.first_head + a->head)};
-    carve(w, &scratch, a->layout, a->n_q);
+    attend_packed_carve(w, &scratch, a->layout, a->n_q);
     w->d_lanes = round_lanes(t->geometry.d);
     w->rows.geometry = &t->geometry;
     w->rows.group = geometry_group(&t->geometry);
@@ -411,27 +421,28 @@ static void work_init(struct work *w, const struct attend_args *a, const struct 
     w->sin = a->layout->constants->sin;
 }
 
-static void accumulate_share(struct work *w, size_t first_page, size_t end_page, bool exact)
+static void attend_packed_accumulate_share(struct attend_packed_work *w, size_t first_page, size_t end_page,
+                                           bool exact)
 {
     rows_load(&w->rows, w->args->q, w->args->q_stride, (double) w->args->q_first);
     attend_pages(w, first_page, end_page);
     if (exact)
-        attend_exact(w);
+        attend_packed_exact(w);
 }
 
-static void store_all(struct work *w)
+static void attend_packed_store_all(struct attend_packed_work *w)
 {
     for (size_t i = 0; i < w->rows.n; i += OPS_LANES)
-        store_rows(w, i, w->rows.n - i < OPS_LANES ? w->rows.n - i : OPS_LANES);
+        attend_packed_store_rows(w, i, w->rows.n - i < OPS_LANES ? w->rows.n - i : OPS_LANES);
 }
 
 void attend_with(const struct attend_args *a, const struct ops *ops)
 {
-    struct work w;
+    struct attend_packed_work w;
 
-    work_init(&w, a, ops);
-    accumulate_share(&w, 0, a->n_pages, true);
-    store_all(&w);
+    attend_packed_work_init(&w, a, ops);
+    attend_packed_accumulate_share(&w, 0, a->n_pages, true);
+    attend_packed_store_all(&w);
 }
 
 /* ---- shares ---- */
@@ -452,10 +463,10 @@ size_t attend_partial_floats(const struct page_layout *l, size_t n_q)
 void attend_share_with(const struct attend_args *a, const struct ops *ops, size_t first_page, size_t end_page,
                        bool exact, float *ret_partial)
 {
-    struct work w;
+    struct attend_packed_work w;
 
-    work_init(&w, a, ops);
-    accumulate_share(&w, first_page, end_page, exact);
+    attend_packed_work_init(&w, a, ops);
+    attend_packed_accumulate_share(&w, first_page, end_page, exact);
     for (size_t i = 0; i < w.rows.n; i++, ret_partial += PARTIAL_ACC + w.rows.acc_cols) {
         ret_partial[PARTIAL_MAX] = w.rows.state[i].max;
         ret_partial[PARTIAL_SUM] = w.rows.state[i].sum;
@@ -464,7 +475,7 @@ void attend_share_with(const struct attend_args *a, const struct ops *ops, size_
 }
 
 /* A row's sums so far plus a share's, both times exp(their maximum - the larger one). */
-static void merge_row(struct softmax_row *state, float *acc, size_t cols, const float *partial)
+static void attend_packed_merge_row(struct softmax_row *state, float *acc, size_t cols, const float *partial)
 {
     float max = fmaxf(state->max, partial[PARTIAL_MAX]), old, new;
 
@@ -481,20 +492,20 @@ void attend_merge_with(const struct attend_args *a, const struct ops *ops, const
                        size_t n_shares)
 {
     size_t ld = attend_partial_floats(a->layout, a->n_q);
-    struct work w;
+    struct attend_packed_work w;
 
-    work_init(&w, a, ops);
+    attend_packed_work_init(&w, a, ops);
     for (size_t i = 0; i < w.rows.n; i++) {
         float *acc = w.rows.acc + i * w.rows.acc_cols;
 
         w.rows.state[i] = (struct softmax_row){.max = -INFINITY, .sum = 0};
         memset(acc, 0, w.rows.acc_cols * sizeof(*acc));
         for (size_t s = 0; s < n_shares; s++)
-            merge_row(&w.rows.state[i], acc, w.rows.acc_cols,
-                      partials + s * ld + i * (PARTIAL_ACC + w.rows.acc_cols));
+            attend_packed_merge_row(&w.rows.state[i], acc, w.rows.acc_cols,
+                                    partials + s * ld + i * (PARTIAL_ACC + w.rows.acc_cols));
         assert(w.rows.state[i].sum > 0);
     }
-    store_all(&w);
+    attend_packed_store_all(&w);
 }
 
 void attend_share(const struct attend_args *a, size_t first_page, size_t end_page, bool exact,
@@ -520,9 +531,9 @@ void attend_ref(const struct attend_args *a)
 
 void attend_folding_with(const struct attend_args *a, const struct ops *ops, struct attend_folding *ret)
 {
-    struct work w;
+    struct attend_packed_work w;
 
-    work_init(&w, a, ops);
+    attend_packed_work_init(&w, a, ops);
     *ret = (struct attend_folding){.planes = w.rows.geometry->d / 2, .formed = w.rows.geometry->d / 2};
     if (!ops->decode || w.rows.n > DECODE_ROWS_MAX)
         return;

@@ -53,14 +53,14 @@ size_t rows_end_seeing(const struct attend_rows *rows, size_t n)
 }
 
 /* The first position inside the window of a row at @position. */
-static size_t window_first(const struct attend_rows *rows, size_t position)
+static size_t attend_rows_window_first(const struct attend_rows *rows, size_t position)
 {
     return rows->window == 0 || position < rows->window ? 0 : position + 1 - rows->window;
 }
 
 size_t rows_lowest_seen(const struct attend_rows *rows)
 {
-    return window_first(rows, rows->first);
+    return attend_rows_window_first(rows, rows->first);
 }
 
 size_t rows_keys_seen(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys)
@@ -81,7 +81,8 @@ void block_scores(const struct ops *ops, const float *q, size_t n, size_t d, con
 void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_keys,
                float scores[CHUNK_TOKENS])
 {
-    size_t from = window_first(rows, rows->first + i / rows->group), hidden = from > block ? from - block : 0;
+    size_t from = attend_rows_window_first(rows, rows->first + i / rows->group),
+           hidden = from > block ? from - block : 0;
     size_t seen = rows_keys_seen(rows, i, block, n_keys);
 
     assert(seen > hidden);

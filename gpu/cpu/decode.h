@@ -22,8 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpu/constants.h"
-#include "gpu/layout.h"
+#include "gpu/page_constants.h"
+#include "gpu/page_layout.h"
 
 struct softmax_row;
 

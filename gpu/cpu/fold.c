@@ -6,14 +6,14 @@
 
 enum { BATCH = FOLD_RATIO }; /* nodes made at once: those of one cell of the level above */
 
-static size_t cols_of(size_t n_rows, size_t r)
+static size_t fold_cols_of(size_t n_rows, size_t r)
 {
     return n_rows * r + round_lanes(n_rows);
 }
 
 void fold_carve(struct fold *f, struct scratch_cursor *s, const struct geometry *g, size_t n_rows)
 {
-    size_t rank = round_lanes(g->d), cols = cols_of(n_rows, rank), slots = FOLD_RING * n_rows;
+    size_t rank = round_lanes(g->d), cols = fold_cols_of(n_rows, rank), slots = FOLD_RING * n_rows;
 
     f->planes = scratch_take(s, g->d * cols, sizeof(float));
     for (unsigned level = 0; level < FOLD_LEVELS; level++)
@@ -33,8 +33,8 @@ void fold_carve(struct fold *f, struct scratch_cursor *s, const struct geometry 
 /* ---- A and B ---- */
 
 /* ret [n] = a x + b y, times unit */
-static void combine(size_t n, float a, const float *x, float b, const float *y, const float *unit,
-                    float *restrict ret)
+static void fold_combine(size_t n, float a, const float *x, float b, const float *y, const float *unit,
+                         float *restrict ret)
 {
     for (size_t c = 0; c < n; c++)
         ret[c] = (a * x[c] + b * y[c]) * unit[c];
@@ -44,8 +44,8 @@ static void combine(size_t n, float a, const float *x, float b, const float *y, 
  * A query turned by the angle a is, in one plane, (lo cos a - hi sin a, hi cos a + lo sin a); times rows lo
  * and hi of dec: cos a (lo dec_lo + hi dec_hi) + sin a (lo dec_hi - hi dec_lo).
  */
-static void fill_plane(const struct fold *f, const struct attend_rows *rows, const struct codec *k, size_t i,
-                       const float *unit, float *a, float *b)
+static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows, const struct codec *k,
+                            size_t i, const float *unit, float *a, float *b)
 {
     const struct geometry *g = rows->geometry;
     size_t lo = plane_dim(g, i, 0), hi = plane_dim(g, i, 1), r = f->r;
@@ -54,8 +54,8 @@ static void fill_plane(const struct fold *f, const struct attend_rows *rows, con
     for (size_t x = 0; x < rows->n; x++) {
         float q_lo = rows->q[x * g->d + lo], q_hi = rows->q[x * g->d + hi];
 
-        combine(r, q_lo, dec_lo, q_hi, dec_hi, unit, a + x * r);
-        combine(r, q_lo, dec_hi, -q_hi, dec_lo, unit, b + x * r);
+        fold_combine(r, q_lo, dec_lo, q_hi, dec_hi, unit, a + x * r);
+        fold_combine(r, q_lo, dec_hi, -q_hi, dec_lo, unit, b + x * r);
         a[rows->n * r + x] = q_lo * k->mean[lo] + q_hi * k->mean[hi];
         b[rows->n * r + x] = q_lo * k->mean[hi] - q_hi * k->mean[lo];
     }
@@ -64,8 +64,8 @@ static void fill_plane(const struct fold *f, const struct attend_rows *rows, con
 }
 
 /* Steps of columns: what makes the largest of A and B [n] fit 16 bits, and the sum of all PAIRS_MAX. */
-static void find_steps(const float *a, const float *b, size_t n, size_t ld, size_t cols, float *restrict ret,
-                       float *restrict sum)
+static void fold_find_steps(const float *a, const float *b, size_t n, size_t ld, size_t cols,
+                            float *restrict ret, float *restrict sum)
 {
     for (size_t c = 0; c < cols; c++) {
         ret[c] = 0x1p-100f; /* not 0, so that quotients are finite */
@@ -86,13 +86,13 @@ static void find_steps(const float *a, const float *b, size_t n, size_t ld, size
 }
 
 /* To the nearest whole number of 16 bits. */
-static int16_t nearest(float x)
+static int16_t fold_nearest(float x)
 {
     return (int16_t) ((int32_t) (x + 65536.5f) - 65536); /* what is converted is above 0, so rounded down */
 }
 
 /* A and B of level 0 to whole numbers, each column in steps of its own. */
-static void round_planes(struct fold *f, size_t n_rows)
+static void fold_round_planes(struct fold *f, size_t n_rows)
 {
     size_t n = f->first[1] - f->first[0], cols = n_rows * f->r;
     const float *a = f->planes, *b = a + n * f->cols;
@@ -101,19 +101,19 @@ static void round_planes(struct fold *f, size_t n_rows)
     f->finest.n = n;
     f->finest.cols = cols;
     f->finest.weights = f->constants->fold_nodes;
-    find_steps(a, b, n, f->cols, cols, step, per);
+    fold_find_steps(a, b, n, f->cols, cols, step, per);
     for (size_t c = 0; c < cols; c++) {
         per[c] = 1 / step[c];
         step[c] /= 32767; /* that of turns */
     }
     for (size_t i = 0; i < n; i++, a += f->cols, b += f->cols)
         for (size_t c = 0; c < cols; c++) {
-            f->finest.pairs[(i * cols + c) * 2] = nearest(a[c] * per[c]);
-            f->finest.pairs[(i * cols + c) * 2 + 1] = nearest(b[c] * per[c]);
+            f->finest.pairs[(i * cols + c) * 2] = fold_nearest(a[c] * per[c]);
+            f->finest.pairs[(i * cols + c) * 2 + 1] = fold_nearest(b[c] * per[c]);
         }
 }
 
-static void split_levels(struct fold *f, size_t first, size_t n_planes)
+static void fold_split_levels(struct fold *f, size_t first, size_t n_planes)
 {
     size_t i = first;
 
@@ -138,11 +138,11 @@ void fold_begin(struct fold *f, const struct ops *ops, const struct page_constan
     f->ops = ops;
     f->constants = constants;
     f->r = k->r;
-    f->cols = cols_of(rows->n, k->r);
+    f->cols = fold_cols_of(rows->n, k->r);
     f->codes.n_rows = rows->n;
     f->codes.n_wide = 8 * n_wide;
     f->codes.n_narrow = 8 * n_narrow;
-    split_levels(f, first, g->d / 2);
+    fold_split_levels(f, first, g->d / 2);
     for (size_t i = first; i < g->d / 2; i++) {
         size_t from = f->first[constants->fold_level[i]], n = f->first[constants->fold_level[i] + 1] - from;
         float *a = f->planes + (2 * (from - first) + i - from) * f->cols;
@@ -151,25 +151,25 @@ void fold_begin(struct fold *f, const struct ops *ops, const struct page_constan
 
         f->phase.cos[i] = c * constants->fold_start.cos[i] - s * constants->fold_start.sin[i];
         f->phase.sin[i] = s * constants->fold_start.cos[i] + c * constants->fold_start.sin[i];
-        fill_plane(f, rows, k, i, unit, a, a + n * f->cols);
+        fold_fill_plane(f, rows, k, i, unit, a, a + n * f->cols);
     }
-    round_planes(f, rows->n);
+    fold_round_planes(f, rows->n);
 }
 
 /* ---- nodes ---- */
 
-static size_t slot(long node)
+static size_t fold_slot(long node)
 {
     return (unsigned long) node % FOLD_RING;
 }
 
-static const float *window(const struct fold *f, unsigned level, long cell, size_t j)
+static const float *fold_window(const struct fold *f, unsigned level, long cell, size_t j)
 {
-    return f->nodes[level] + slot(cell - 1 + (long) j) * f->cols;
+    return f->nodes[level] + fold_slot(cell - 1 + (long) j) * f->cols;
 }
 
 /* Columns @from .. of nodes at @ret [BATCH] in binary32: their own planes and the level above. */
-static void sum_nodes(const struct fold *f, unsigned level, long cell, size_t from, float *ret)
+static void fold_sum_nodes(const struct fold *f, unsigned level, long cell, size_t from, float *ret)
 {
     size_t n = 2 * (f->first[level + 1] - f->first[level]), cols = f->cols - from;
     const float *planes = f->planes + 2 * (f->first[level] - f->first[0]) * f->cols;
@@ -180,32 +180,32 @@ static void sum_nodes(const struct fold *f, unsigned level, long cell, size_t fr
                    (struct matrix_in){planes + from, f->cols}, (struct matrix_out){ret + from, f->cols});
     for (size_t j = 0; level < f->top && j < FOLD_NODES; j++)
         f->ops->matmul(BATCH, cols, 1, (struct matrix_in){f->constants->fold_nodes[0] + j, FOLD_NODES},
-                       (struct matrix_in){window(f, level + 1, cell, j) + from, f->cols},
+                       (struct matrix_in){fold_window(f, level + 1, cell, j) + from, f->cols},
                        (struct matrix_out){ret + from, f->cols});
 }
 
 /* Nodes of level 0 at @at: whole numbers but for what the mean adds. */
-static void finest_nodes(struct fold *f, long cell, float *ret, size_t at)
+static void fold_finest_nodes(struct fold *f, long cell, float *ret, size_t at)
 {
     const struct fold_codes *c = &f->codes;
     size_t offsets = c->n_rows * f->r;
 
     for (size_t j = 0; j < FOLD_NODES; j++)
-        f->finest.above[j] = f->top > 0 ? window(f, 1, cell, j) : NULL;
+        f->finest.above[j] = f->top > 0 ? fold_window(f, 1, cell, j) : NULL;
     f->ops->decode->nodes(&f->finest, c, at);
-    sum_nodes(f, 0, cell, offsets, ret);
+    fold_sum_nodes(f, 0, cell, offsets, ret);
     for (size_t j = 0; j < BATCH; j++)
         memcpy(c->offset + (at + j) * c->n_rows, ret + j * f->cols + offsets, c->n_rows * sizeof(*ret));
 }
 
 /* Makes nodes of @level until @last is among them; the level above has what they need. */
-static void extend(struct fold *f, unsigned level, long last)
+static void fold_extend(struct fold *f, unsigned level, long last)
 {
     const struct rope_phase *step = &f->constants->fold_step;
     size_t from = f->first[level], n = f->first[level + 1] - from;
 
     for (; f->next[level] <= last; f->next[level] += BATCH) {
-        size_t at = slot(f->next[level]);
+        size_t at = fold_slot(f->next[level]);
         float *ret = f->nodes[level] + at * f->cols;
         long cell = f->next[level] / FOLD_RATIO;
 
@@ -214,9 +214,9 @@ static void extend(struct fold *f, unsigned level, long last)
                                   step->sin + from, f->finest.turns + j * n, f->turns + j * 2 * n,
                                   f->turns + (j * 2 + 1) * n);
         if (level == 0)
-            finest_nodes(f, cell, ret, at);
+            fold_finest_nodes(f, cell, ret, at);
         else
-            sum_nodes(f, level, cell, 0, ret);
+            fold_sum_nodes(f, level, cell, 0, ret);
     }
 }
 
@@ -230,6 +230,6 @@ void fold_page(struct fold *f, size_t page, const struct key_codes *x, size_t i,
     for (unsigned level = 0; level < f->top; level++)
         last[level + 1] = last[level] / FOLD_RATIO + FOLD_NODES - 2;
     for (unsigned level = f->top + 1; level-- > 0;)
-        extend(f, level, last[level]);
-    f->ops->decode->fold(x, &f->codes, slot(first), i, n, f->constants->fold_tokens, scores);
+        fold_extend(f, level, last[level]);
+    f->ops->decode->fold(x, &f->codes, fold_slot(first), i, n, f->constants->fold_tokens, scores);
 }

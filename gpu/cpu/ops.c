@@ -22,7 +22,7 @@ enum { XFEATURE_XTILEDATA = 18, NEEDED_BY_AMX = CPU_AVX512 | CPU_VNNI | CPU_AMX 
 
 /* The kernel keeps 8 KiB more per thread that uses tiles, and only for a process that has asked; once is
  * enough. */
-static bool tiles_permitted(void)
+static bool ops_tiles_permitted(void)
 {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
@@ -41,7 +41,7 @@ const struct ops *ops_select(unsigned mask)
         ops = &ops_avx512;
     if ((mask & CPU_AVX512) && (mask & CPU_VNNI))
         ops = &ops_avx512_vnni;
-    if ((mask & NEEDED_BY_AMX) == NEEDED_BY_AMX && tiles_permitted())
+    if ((mask & NEEDED_BY_AMX) == NEEDED_BY_AMX && ops_tiles_permitted())
         ops = &ops_amx;
 #else
     (void) mask;
@@ -53,7 +53,7 @@ const struct ops *ops_select(unsigned mask)
  * For tests of whole programs alone: KVCOBRA_TEST_KERNEL names the best variant that may be chosen. What is
  * not a name, or not on this machine, changes nothing; kvc_model_info says what runs.
  */
-static unsigned permitted(void)
+static unsigned ops_permitted(void)
 {
     static const unsigned masks[] = {
         0,
@@ -71,13 +71,13 @@ static unsigned permitted(void)
     return ~0u;
 }
 
-static void choose(void)
+static void ops_choose(void)
 {
-    best = ops_select(cpu_capabilities() & permitted());
+    best = ops_select(cpu_capabilities() & ops_permitted());
 }
 
 const struct ops *ops_best(void)
 {
-    (void) pthread_once(&once, choose);
+    (void) pthread_once(&once, ops_choose);
     return best;
 }

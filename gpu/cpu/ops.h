@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 #define OPS_LANES 16 /* columns of a product come in multiples of this */
 

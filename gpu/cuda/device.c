@@ -16,7 +16,7 @@ void cuda_uuid_format(const struct cu_uuid *uuid, char ret[static CUDA_UUID_CHAR
                     b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-static int hex_digit(char c)
+static int device_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -24,7 +24,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static int parse_uuid(const char *text, struct cu_uuid *ret, struct errmsg *e)
+static int device_parse_uuid(const char *text, struct cu_uuid *ret, struct errmsg *e)
 {
     const char *at = text;
     struct cu_uuid uuid = {0};
@@ -33,7 +33,7 @@ static int parse_uuid(const char *text, struct cu_uuid *ret, struct errmsg *e)
     if (strncmp(at, "GPU-", 4) == 0 || strncmp(at, "MIG-", 4) == 0)
         at += 4;
     for (; *at; at++) {
-        int digit = hex_digit(*at);
+        int digit = device_hex_digit(*at);
 
         if (*at == '-')
             continue;
@@ -50,8 +50,8 @@ static int parse_uuid(const char *text, struct cu_uuid *ret, struct errmsg *e)
 
 /* A device that can create memory and hand it to others as descriptors; memory shared with the host is not
  * one. */
-static int read_info(const struct cuda_driver *d, cu_device device, struct cuda_device_info *ret,
-                     struct errmsg *e)
+static int device_read_info(const struct cuda_driver *d, cu_device device, struct cuda_device_info *ret,
+                            struct errmsg *e)
 {
     struct cuda_device_info info = {.ordinal = device};
     struct cu_allocation prop = {.type = CU_ALLOCATION_PINNED,
@@ -91,7 +91,7 @@ static int read_info(const struct cuda_driver *d, cu_device device, struct cuda_
     return 0;
 }
 
-static void list_uuids(const struct cuda_driver *d, int n, char *ret, size_t bytes)
+static void device_list_uuids(const struct cuda_driver *d, int n, char *ret, size_t bytes)
 {
     size_t used = 0;
 
@@ -121,7 +121,7 @@ int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_
     cu_result r;
     int n, err;
 
-    err = uuid ? parse_uuid(uuid, &want, e) : 0;
+    err = uuid ? device_parse_uuid(uuid, &want, e) : 0;
     if (err < 0)
         return err;
     r = d->device_count(&n);
@@ -130,11 +130,11 @@ int cuda_device_find(const struct cuda_driver *d, const char *uuid, struct cuda_
         if (r == CU_SUCCESS)
             r = d->device_uuid(&have, device);
         if (r == CU_SUCCESS && (!uuid || memcmp(&have, &want, sizeof(have)) == 0))
-            return read_info(d, device, ret_info, e);
+            return device_read_info(d, device, ret_info, e);
     }
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot list GPUs");
-    list_uuids(d, n, list, sizeof(list));
+    device_list_uuids(d, n, list, sizeof(list));
     return fail(e, -ENODEV, "there is no GPU %s here; there is %s", uuid ? uuid : "",
                 list[0] ? list : "none");
 }

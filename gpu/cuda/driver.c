@@ -21,7 +21,7 @@ struct cuda_driver *cuda_driver_close(struct cuda_driver *d)
     return NULL;
 }
 
-static int find_calls(struct cuda_driver *d, struct errmsg *e)
+static int driver_find_calls(struct cuda_driver *d, struct errmsg *e)
 {
     struct {
         const char *symbol;
@@ -54,7 +54,7 @@ int cuda_driver_open(struct cuda_driver **ret_driver, struct errmsg *e)
     d->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!d->library)
         return fail(e, -EOPNOTSUPP, "there is no usable NVIDIA driver: %s", dlerror());
-    r = find_calls(d, e);
+    r = driver_find_calls(d, e);
     if (r < 0)
         return r;
     r = d->init(0);

@@ -44,14 +44,14 @@ static const struct {
     {CU_MPS_CLIENT_TERMINATED, -EIO, "a client of the same MPS server failed; start this process again"},
 };
 
-static const char *name_of(const struct cuda_driver *d, cu_result result)
+static const char *error_name_of(const struct cuda_driver *d, cu_result result)
 {
     const char *name = NULL;
 
     return d->error_name && d->error_name(result, &name) == CU_SUCCESS && name ? name : "unknown CUDA error";
 }
 
-static const char *sentence_of(const struct cuda_driver *d, cu_result result)
+static const char *error_sentence_of(const struct cuda_driver *d, cu_result result)
 {
     const char *text = NULL;
 
@@ -68,8 +68,8 @@ int cuda_fail(const struct cuda_driver *d, cu_result result, struct errmsg *e, c
             err = meanings[i].err;
             advice = meanings[i].advice;
         }
-    return fail(e, err, "%s: %s (%s, %d)%s%s", what, sentence_of(d, result), name_of(d, result), result,
-                advice ? "; " : "", advice ? advice : "");
+    return fail(e, err, "%s: %s (%s, %d)%s%s", what, error_sentence_of(d, result), error_name_of(d, result),
+                result, advice ? "; " : "", advice ? advice : "");
 }
 
 bool cuda_is_fatal(cu_result result)

@@ -33,7 +33,7 @@ struct cuda_extent {
     bool writable;
 };
 
-static struct cu_allocation allocation_of(const struct cuda_device_info *device)
+static struct cu_allocation extent_allocation_of(const struct cuda_device_info *device)
 {
     return (struct cu_allocation){
         .type = CU_ALLOCATION_PINNED,
@@ -120,7 +120,7 @@ void cuda_space_leave(struct cuda_space *s)
 
 /* First fit: extents of a pool have one size, so that nothing falls between. Return: an address; 0: none is
  * left. */
-static cu_ptr find_addresses(const struct cuda_space *s, size_t bytes)
+static cu_ptr extent_find_addresses(const struct cuda_space *s, size_t bytes)
 {
     size_t n = bytes / s->device.granularity, total = s->bytes / s->device.granularity, run = 0;
 
@@ -132,7 +132,7 @@ static cu_ptr find_addresses(const struct cuda_space *s, size_t bytes)
     return 0;
 }
 
-static void mark_addresses(struct cuda_space *s, cu_ptr address, size_t bytes, bool taken)
+static void extent_mark_addresses(struct cuda_space *s, cu_ptr address, size_t bytes, bool taken)
 {
     memset(s->used + (address - s->base) / s->device.granularity, taken, bytes / s->device.granularity);
 }
@@ -142,7 +142,7 @@ static void mark_addresses(struct cuda_space *s, cu_ptr address, size_t bytes, b
 int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errmsg *e)
 {
     const struct cuda_driver *d = s->driver;
-    struct cu_allocation prop = allocation_of(&s->device);
+    struct cu_allocation prop = extent_allocation_of(&s->device);
     _cleanup_(closep) int fd = -1;
     cu_handle handle;
     cu_result r;
@@ -165,18 +165,18 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
     return 0;
 }
 
-static cu_result set_access(const struct cuda_space *s, cu_ptr address, size_t bytes, int access)
+static cu_result extent_set_access(const struct cuda_space *s, cu_ptr address, size_t bytes, int access)
 {
     struct cu_access desc = {.location = {CU_LOCATION_DEVICE, s->device.ordinal}, .flags = access};
 
     return s->driver->set_access(address, bytes, &desc, 1);
 }
 
-static int map(struct cuda_extent *x, cu_handle handle, int access, struct errmsg *e)
+static int extent_map(struct cuda_extent *x, cu_handle handle, int access, struct errmsg *e)
 {
     struct cuda_space *s = x->space;
     const struct cuda_driver *d = s->driver;
-    cu_ptr address = find_addresses(s, x->bytes);
+    cu_ptr address = extent_find_addresses(s, x->bytes);
     cu_result r;
 
     if (address == 0)
@@ -188,12 +188,12 @@ static int map(struct cuda_extent *x, cu_handle handle, int access, struct errms
         return fail(e, -EBADMSG, "the GPU extent is not the %zu bytes that it should be", x->bytes);
     if (r != CU_SUCCESS)
         return cuda_fail(d, r, e, "cannot map a GPU extent");
-    r = set_access(s, address, x->bytes, access);
+    r = extent_set_access(s, address, x->bytes, access);
     if (r != CU_SUCCESS) {
         (void) d->mem_unmap(address, x->bytes);
         return cuda_fail(d, r, e, "cannot get access to a GPU extent");
     }
-    mark_addresses(s, address, x->bytes, true);
+    extent_mark_addresses(s, address, x->bytes, true);
     x->address = address;
     s->n_extents++;
     return 0;
@@ -217,7 +217,7 @@ int cuda_extent_import(struct cuda_space *s, int fd_transferred, size_t bytes, i
     if (result != CU_SUCCESS)
         return cuda_fail(s->driver, result, e, "cannot import a GPU extent");
     *x = (struct cuda_extent){.space = s, .bytes = bytes, .writable = access == CU_ACCESS_READ_WRITE};
-    r = map(x, handle, access, e);
+    r = extent_map(x, handle, access, e);
     (void) s->driver->mem_release(handle); /* the mapping holds the memory */
     if (r < 0)
         return r;
@@ -226,8 +226,8 @@ int cuda_extent_import(struct cuda_space *s, int fd_transferred, size_t bytes, i
 }
 
 /* Takes what is there already into the books. */
-static int add_legacy(struct cuda_space *s, enum origin origin, cu_ptr at, size_t bytes,
-                      struct cuda_extent **ret, struct errmsg *e)
+static int extent_add_legacy(struct cuda_space *s, enum origin origin, cu_ptr at, size_t bytes,
+                             struct cuda_extent **ret, struct errmsg *e)
 {
     struct cuda_extent *x = calloc(1, sizeof(*x));
 
@@ -242,11 +242,11 @@ static int add_legacy(struct cuda_space *s, enum origin origin, cu_ptr at, size_
 int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cuda_extent **ret_extent,
                        struct errmsg *e)
 {
-    return add_legacy(s, BORROWED, at, bytes, ret_extent, e);
+    return extent_add_legacy(s, BORROWED, at, bytes, ret_extent, e);
 }
 
 /* The handle maps a whole allocation: which must be what was said, or pages would lie beyond its end. */
-static int check_opened(const struct cuda_driver *d, cu_ptr at, size_t bytes, struct errmsg *e)
+static int extent_check_opened(const struct cuda_driver *d, cu_ptr at, size_t bytes, struct errmsg *e)
 {
     size_t all = 0;
     cu_ptr base = 0;
@@ -269,9 +269,9 @@ int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handl
         return r;
     result = d->ipc_open(&at, *handle, CU_IPC_LAZY_PEER_ACCESS);
     if (result == CU_SUCCESS) {
-        r = check_opened(d, at, bytes, e);
+        r = extent_check_opened(d, at, bytes, e);
         if (r == 0)
-            r = add_legacy(s, OPENED, at, bytes, ret_extent, e);
+            r = extent_add_legacy(s, OPENED, at, bytes, ret_extent, e);
         if (r < 0)
             (void) d->ipc_close(at);
     } else {
@@ -283,7 +283,7 @@ int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handl
     return r;
 }
 
-static void close_opened(struct cuda_extent *x)
+static void extent_close_opened(struct cuda_extent *x)
 {
     if (cuda_space_enter(x->space, NULL) < 0)
         return; /* the process's end closes it */
@@ -299,10 +299,10 @@ struct cuda_extent *cuda_extent_free(struct cuda_extent *x)
         return NULL;
     s = x->space;
     if (x->origin == OPENED)
-        close_opened(x);
+        extent_close_opened(x);
     /* Addresses whose mapping is in doubt are not given out again; the process keeps them until it ends. */
     if (x->origin == IMPORTED && s->driver->mem_unmap(x->address, x->bytes) == CU_SUCCESS)
-        mark_addresses(s, x->address, x->bytes, false);
+        extent_mark_addresses(s, x->address, x->bytes, false);
     s->n_extents--;
     free(x);
     return NULL;
@@ -314,7 +314,7 @@ int cuda_extent_allow_write(struct cuda_extent *x, struct errmsg *e)
 
     if (x->writable)
         return 0;
-    r = set_access(x->space, x->address, x->bytes, CU_ACCESS_READ_WRITE);
+    r = extent_set_access(x->space, x->address, x->bytes, CU_ACCESS_READ_WRITE);
     if (r != CU_SUCCESS)
         return cuda_fail(x->space->driver, r, e, "cannot get write access to a GPU extent");
     x->writable = true;
@@ -331,7 +331,7 @@ size_t cuda_extent_bytes(const struct cuda_extent *x)
     return x->bytes;
 }
 
-static int check_range(const struct cuda_extent *x, size_t offset, size_t n, struct errmsg *e)
+static int extent_check_range(const struct cuda_extent *x, size_t offset, size_t n, struct errmsg *e)
 {
     if (offset > x->bytes || n > x->bytes - offset)
         return fail(e, -EINVAL, "bytes %zu to %zu of a GPU extent of %zu", offset, offset + n, x->bytes);
@@ -341,7 +341,7 @@ static int check_range(const struct cuda_extent *x, size_t offset, size_t n, str
 int cuda_extent_read(struct cuda_extent *x, size_t offset, void *to, size_t n, struct errmsg *e)
 {
     cu_result result;
-    int r = check_range(x, offset, n, e);
+    int r = extent_check_range(x, offset, n, e);
 
     if (r < 0 || n == 0)
         return r;
@@ -356,7 +356,7 @@ int cuda_extent_read(struct cuda_extent *x, size_t offset, void *to, size_t n, s
 int cuda_extent_write(struct cuda_extent *x, size_t offset, const void *from, size_t n, struct errmsg *e)
 {
     cu_result result;
-    int r = check_range(x, offset, n, e);
+    int r = extent_check_range(x, offset, n, e);
 
     if (r < 0 || n == 0)
         return r;

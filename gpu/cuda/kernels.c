@@ -115,7 +115,7 @@ struct choice {
 };
 
 /* Of a device of 9.0. */
-static unsigned blocks_of_90(enum plan_90_kernel kernel, size_t shared_bytes)
+static unsigned kernels_blocks_of_90(enum plan_90_kernel kernel, size_t shared_bytes)
 {
     static const unsigned by_registers[PLAN_90_COUNT] = {
 #define BLOCKS_90(name, d, n_rows) PLAN_90_BLOCKS(d, n_rows),
@@ -127,7 +127,7 @@ static unsigned blocks_of_90(enum plan_90_kernel kernel, size_t shared_bytes)
     return by_memory < by_registers[kernel] ? by_memory : by_registers[kernel];
 }
 
-static unsigned blocks_of_80(enum plan_80_kernel kernel, size_t shared_bytes)
+static unsigned kernels_blocks_of_80(enum plan_80_kernel kernel, size_t shared_bytes)
 {
     static const unsigned by_registers[PLAN_80_COUNT] = {
 #define BLOCKS_80(name, d, n_key_coords, n_columns, n_rows) PLAN_80_BLOCKS(d, n_key_coords, n_rows),
@@ -139,7 +139,7 @@ static unsigned blocks_of_80(enum plan_80_kernel kernel, size_t shared_bytes)
     return by_memory < by_registers[kernel] ? by_memory : by_registers[kernel];
 }
 
-static struct choice choose(const struct cuda_kernels *k, const struct page_layout *l, uint32_t n_q)
+static struct choice kernels_choose(const struct cuda_kernels *k, const struct page_layout *l, uint32_t n_q)
 {
     enum plan_90_kernel of_90 = plan_90_kernel(l, n_q);
     enum plan_80_kernel of_80 = plan_80_kernel(l, n_q);
@@ -147,13 +147,13 @@ static struct choice choose(const struct cuda_kernels *k, const struct page_layo
     if (k->compute == PLAN_90_COMPUTE && of_90 < PLAN_90_COUNT) {
         size_t shared_bytes = plan_90_shared_bytes(of_90, l);
 
-        return (struct choice){FIRST_OF_90 + of_90, PLAN_90_THREADS, blocks_of_90(of_90, shared_bytes),
-                               shared_bytes};
+        return (struct choice){FIRST_OF_90 + of_90, PLAN_90_THREADS,
+                               kernels_blocks_of_90(of_90, shared_bytes), shared_bytes};
     }
     if (k->compute >= PLAN_80_COMPUTE && of_80 < PLAN_80_COUNT) {
         size_t shared_bytes = plan_80_shared_bytes(of_80, l);
 
-        return (struct choice){FIRST_OF_80 + of_80, PLAN_THREADS, blocks_of_80(of_80, shared_bytes),
+        return (struct choice){FIRST_OF_80 + of_80, PLAN_THREADS, kernels_blocks_of_80(of_80, shared_bytes),
                                shared_bytes};
     }
     return (struct choice){plan_attend_kernel(l, n_q), PLAN_THREADS, SOME_BLOCKS,
@@ -167,12 +167,12 @@ void cuda_kernels_limit(struct cuda_kernels *k, int compute)
 
 const char *cuda_attend_name(const struct cuda_kernels *k, const struct page_layout *l, unsigned n_q)
 {
-    return k->kernels[choose(k, l, n_q).kernel].name;
+    return k->kernels[kernels_choose(k, l, n_q).kernel].name;
 }
 
 unsigned cuda_attend_blocks(const struct cuda_kernels *k, const struct page_layout *l, unsigned n_q)
 {
-    return choose(k, l, n_q).n_blocks;
+    return kernels_choose(k, l, n_q).n_blocks;
 }
 
 int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struct plan_attend *a,
@@ -187,7 +187,7 @@ int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struc
     assert(n_items <= PLAN_ITEMS_MAX);
     if (n_items == 0 || a->n_q == 0)
         return 0;
-    c = choose(k, l, a->n_q);
+    c = kernels_choose(k, l, a->n_q);
     r = cuda_launch(k->space, &k->kernels[c.kernel], attend, c.n_threads, c.shared_bytes, a, stream, e);
     if (r < 0)
         return r;
@@ -195,7 +195,7 @@ int cuda_attend(struct cuda_kernels *k, const struct page_layout *l, const struc
                        plan_merge_shared_bytes(l), a, stream, e);
 }
 
-static unsigned pieces_of(uint64_t amount, uint64_t piece, unsigned most)
+static unsigned kernels_pieces_of(uint64_t amount, uint64_t piece, unsigned most)
 {
     uint64_t n = (amount + piece - 1) / piece;
 
@@ -207,7 +207,7 @@ int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struc
 {
     static const int pack[] = {[SIDE_K] = number_of_kvc_pack_keys, [SIDE_V] = number_of_kvc_pack_values};
     struct cuda_grid rows = {n_items * l->shard.n_heads,
-                             pieces_of(l->table->geometry.d, PLAN_SLICE, UINT_MAX), 0};
+                             kernels_pieces_of(l->table->geometry.d, PLAN_SLICE, UINT_MAX), 0};
     uint32_t n_packing = 0, n_pack = 0, n_new = 0; /* items up to the last that packs; largest of the items */
 
     assert(n_items <= PLAN_ITEMS_MAX);
@@ -220,8 +220,9 @@ int cuda_append(struct cuda_kernels *k, const struct page_layout *l, const struc
     }
     rows.z = 2 * plan_append_shares(n_new);
     for (unsigned side = SIDE_K; n_pack > 0 && side <= SIDE_V; side++) {
-        struct cuda_grid grid = {n_packing * l->shard.n_heads, n_pack,
-                                 pieces_of(plan_rank_max(l, (enum side) side), PLAN_TILE_ROWS, UINT_MAX)};
+        struct cuda_grid grid = {
+            n_packing * l->shard.n_heads, n_pack,
+            kernels_pieces_of(plan_rank_max(l, (enum side) side), PLAN_TILE_ROWS, UINT_MAX)};
         int r = cuda_launch(k->space, &k->kernels[pack[side]], grid, PLAN_THREADS,
                             plan_coding_shared_bytes(l), a, stream, e);
 
@@ -235,7 +236,8 @@ int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct 
               cu_stream stream, struct errmsg *e)
 {
     struct cuda_grid grid = {(r->first % CHUNK_TOKENS + r->n + CHUNK_TOKENS - 1) / CHUNK_TOKENS,
-                             l->shard.n_heads, pieces_of(l->table->geometry.d, PLAN_TILE_ROWS, UINT_MAX)};
+                             l->shard.n_heads,
+                             kernels_pieces_of(l->table->geometry.d, PLAN_TILE_ROWS, UINT_MAX)};
 
     if (r->n == 0)
         return 0;
@@ -270,7 +272,7 @@ int cuda_poke(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes,
 int cuda_crc(struct cuda_kernels *k, const struct plan_crc *c, cu_stream stream, struct errmsg *e)
 {
     const struct cuda_grid one = {1, 1, 1},
-                           grid = {c->n, pieces_of(c->bytes, CRC_SHARE_BYTES, CRC_SHARES_MAX), 1};
+                           grid = {c->n, kernels_pieces_of(c->bytes, CRC_SHARE_BYTES, CRC_SHARES_MAX), 1};
     struct plan_crc p = *c;
     int r;
 

@@ -8,7 +8,7 @@
 
 #include "gpu/cuda/extent.h"
 #include "gpu/cuda/kernels/plan.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 struct cuda_kernels;
 

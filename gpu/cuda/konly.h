@@ -6,7 +6,7 @@
 
 #include "gpu/cuda/extent.h"
 #include "gpu/cuda/kernels/konly.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 struct cuda_konly;
 

@@ -8,7 +8,7 @@
 #include "base/errmsg.h"
 #include "gpu/cuda/extent.h"
 
-static int check_allocation(const struct cuda_driver *d, cu_ptr at, size_t bytes, struct errmsg *e)
+static int legacy_check_allocation(const struct cuda_driver *d, cu_ptr at, size_t bytes, struct errmsg *e)
 {
     cu_ptr base = 0;
     size_t all = 0;
@@ -29,7 +29,7 @@ static int check_allocation(const struct cuda_driver *d, cu_ptr at, size_t bytes
 }
 
 /* Memory of cuMemCreate(), of stream-ordered pools and of other processes has no such handle. */
-static int check_kind(const struct cuda_driver *d, cu_device device, cu_ptr at, struct errmsg *e)
+static int legacy_check_kind(const struct cuda_driver *d, cu_device device, cu_ptr at, struct errmsg *e)
 {
     int capable = 0, on = -1;
     cu_result r = d->pointer_attribute(&capable, CU_POINTER_LEGACY_IPC, at);
@@ -54,9 +54,9 @@ int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_
 
     if (r < 0)
         return r;
-    r = check_allocation(d, at, bytes, e);
+    r = legacy_check_allocation(d, at, bytes, e);
     if (r == 0)
-        r = check_kind(d, cuda_space_device(s)->ordinal, at, e);
+        r = legacy_check_kind(d, cuda_space_device(s)->ordinal, at, e);
     if (r == 0) {
         cu_result result = d->ipc_export(&handle, at);
 

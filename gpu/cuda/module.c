@@ -17,8 +17,8 @@ void cuda_module_unload(struct cuda_module *m)
 }
 
 /* In the space's context. */
-static int find_kernels(const struct cuda_driver *d, cu_module module, struct cuda_kernel *kernels, size_t n,
-                        struct errmsg *e)
+static int module_find_kernels(const struct cuda_driver *d, cu_module module, struct cuda_kernel *kernels,
+                               size_t n, struct errmsg *e)
 {
     for (size_t i = 0; i < n; i++) {
         cu_result r = d->module_function(&kernels[i].function, module, kernels[i].name);
@@ -46,7 +46,7 @@ int cuda_module_load(struct cuda_space *s, const struct cuda_image *image, struc
         m.module = NULL;
         r = cuda_fail(d, result, e, "cannot load the GPU kernels");
     } else {
-        r = find_kernels(d, m.module, kernels, n, e);
+        r = module_find_kernels(d, m.module, kernels, n, e);
     }
     cuda_space_leave(s);
     if (r < 0) {

@@ -8,7 +8,7 @@
 #include "base/errmsg.h"
 #include "base/half.h"
 #include "gpu/codec.h"
-#include "gpu/constants.h"
+#include "gpu/page_constants.h"
 #include "gpu/cuda/plan_80.h"
 
 enum { PLANES_STEP = 16, ALIGN = 16, WIDTHS = TABLE_BITS_MAX + 1, LEVELS = 1 << TABLE_BITS_MAX };
@@ -18,32 +18,32 @@ _Static_assert(PLAN_SINKS_MAX == TABLE_SINKS_MAX, "sinks");
 
 /* Hands out parts of an image; without one it only adds up. Addresses are those of the place where it will be
  * read. */
-struct cursor {
+struct plan_cursor {
     char *image;
     cu_ptr address;
     size_t bytes;
 };
 
-struct part {
+struct plan_part {
     void *at;         /* NULL without an image */
     const void *read; /* its address for kernels */
 };
 
-static struct part take(struct cursor *c, size_t n, size_t bytes)
+static struct plan_part plan_take(struct plan_cursor *c, size_t n, size_t bytes)
 {
     size_t at = (c->bytes + ALIGN - 1) / ALIGN * ALIGN;
 
     c->bytes = at + n * bytes;
-    return (struct part){c->image ? c->image + at : NULL, (const void *) (uintptr_t) (c->address + at)};
+    return (struct plan_part){c->image ? c->image + at : NULL, (const void *) (uintptr_t) (c->address + at)};
 }
 
-static uint32_t n_planes_of(const struct geometry *g)
+static uint32_t plan_n_planes_of(const struct geometry *g)
 {
     return (g->d / 2 + PLANES_STEP - 1) / PLANES_STEP * PLANES_STEP;
 }
 
-/* attend.cu's plane_dim(). */
-static uint32_t plane_dim(const struct geometry *g, uint32_t plane, unsigned hi)
+/* attend.cu's plan_plane_dim(). */
+static uint32_t plan_plane_dim(const struct geometry *g, uint32_t plane, unsigned hi)
 {
     uint32_t half = g->n_rot / 2;
 
@@ -70,7 +70,7 @@ uint32_t plan_rank_max(const struct page_layout *l, enum side side)
 }
 
 /* Of both sides. */
-static uint32_t rank_max(const struct page_layout *l)
+static uint32_t plan_largest_rank(const struct page_layout *l)
 {
     uint32_t k = plan_rank_max(l, SIDE_K), v = plan_rank_max(l, SIDE_V);
 
@@ -93,7 +93,7 @@ int plan_table_check(const struct page_layout *l, struct errmsg *e)
 
 /* ---- parts ---- */
 
-static struct plan_codes codes_of(const struct codec *c, uint32_t offset)
+static struct plan_codes plan_codes_of(const struct codec *c, uint32_t offset)
 {
     struct plan_codes ret = {.n_half = c->n_half, .r = c->r};
 
@@ -106,7 +106,7 @@ static struct plan_codes codes_of(const struct codec *c, uint32_t offset)
 }
 
 /* The power of two that brings the largest of them to 1 or a little below. */
-static float power_of_two_above(const float *x, size_t n)
+static float plan_power_of_two_above(const float *x, size_t n)
 {
     float largest = 0;
     int exponent;
@@ -121,22 +121,22 @@ static float power_of_two_above(const float *x, size_t n)
  * K's dec in binary16, [2][n_planes][r], times a power of two that brings its largest entry to 1 or a little
  * below, so that none that matters is subnormal; returns what 1 stands for.
  */
-static float fill_dec_k(const struct geometry *g, const struct codec *k, uint16_t *ret)
+static float plan_fill_dec_k(const struct geometry *g, const struct codec *k, uint16_t *ret)
 {
-    uint32_t n = n_planes_of(g);
-    float scale = power_of_two_above(k->dec, (size_t) g->d * k->r);
+    uint32_t n = plan_n_planes_of(g);
+    float scale = plan_power_of_two_above(k->dec, (size_t) g->d * k->r);
 
     memset(ret, 0, (size_t) 2 * n * k->r * sizeof(*ret));
     for (unsigned hi = 0; hi < 2; hi++)
         for (uint32_t p = 0; p < g->d / 2; p++)
             for (uint32_t c = 0; c < k->r; c++)
                 ret[((size_t) hi * n + p) * k->r + c] =
-                    f32_to_f16(k->dec[(size_t) plane_dim(g, p, hi) * k->r_in + c] / scale);
+                    f32_to_f16(k->dec[(size_t) plan_plane_dim(g, p, hi) * k->r_in + c] / scale);
     return scale;
 }
 
 /* Euclidean size of [n] numbers from each half of [2][ld]. */
-static double size_of_planes(const float *x, size_t ld, size_t from, size_t n)
+static double plan_size_of_planes(const float *x, size_t ld, size_t from, size_t n)
 {
     double sum = 0;
 
@@ -150,17 +150,17 @@ static double size_of_planes(const float *x, size_t ld, size_t from, size_t n)
  * rounded is together no larger than what the codes add to the mean, a vector of size |dec| as levels have
  * variance one; the smallest first.
  */
-static uint32_t mean_steps_of(const struct geometry *g, const struct codec *k, const struct levels *levels,
-                              const float *mean)
+static uint32_t plan_mean_steps_of(const struct geometry *g, const struct codec *k,
+                                   const struct levels *levels, const float *mean)
 {
-    uint32_t n = n_planes_of(g), steps = 0;
+    uint32_t n = plan_n_planes_of(g), steps = 0;
     double room = 0, sizes[GEOMETRY_PLANES_MAX / PLANES_STEP + 1];
 
     for (size_t i = 0; i < (size_t) g->d * k->r; i++)
         if (k->bits[i % k->r / 8] > 0)
             room += pow((double) k->dec[i] / (double) levels[k->bits[i % k->r / 8]].step, 2);
     for (uint32_t i = 0; i < n / PLANES_STEP; i++) {
-        sizes[i] = size_of_planes(mean, n, (size_t) i * PLANES_STEP, PLANES_STEP);
+        sizes[i] = plan_size_of_planes(mean, n, (size_t) i * PLANES_STEP, PLANES_STEP);
         steps |= (uint32_t) (sizes[i] > 0 ? PLAN_MEAN_EXACT : PLAN_MEAN_NONE) << 2 * i;
     }
     for (;;) {
@@ -176,41 +176,41 @@ static uint32_t mean_steps_of(const struct geometry *g, const struct codec *k, c
     }
 }
 
-static void fill_mean_k(const struct geometry *g, const struct codec *k, float *ret)
+static void plan_fill_mean_k(const struct geometry *g, const struct codec *k, float *ret)
 {
-    uint32_t n = n_planes_of(g);
+    uint32_t n = plan_n_planes_of(g);
 
     memset(ret, 0, (size_t) 2 * n * sizeof(*ret));
     for (unsigned hi = 0; hi < 2; hi++)
         for (uint32_t p = 0; p < g->d / 2; p++)
-            ret[hi * n + p] = k->mean[plane_dim(g, p, hi)];
+            ret[hi * n + p] = k->mean[plan_plane_dim(g, p, hi)];
 }
 
 /* A matrix or vector of the table as it is; NULL stays NULL. */
-static const float *copy(struct cursor *c, const float *from, size_t n)
+static const float *plan_copy(struct plan_cursor *c, const float *from, size_t n)
 {
-    struct part p;
+    struct plan_part p;
 
     if (!from)
         return NULL;
-    p = take(c, n, sizeof(*from));
+    p = plan_take(c, n, sizeof(*from));
     if (p.at)
         memcpy(p.at, from, n * sizeof(*from));
     return p.read;
 }
 
-static struct plan_encoder make_encoder(struct cursor *c, const struct codec *codec, uint32_t d)
+static struct plan_encoder plan_make_encoder(struct plan_cursor *c, const struct codec *codec, uint32_t d)
 {
     return (struct plan_encoder){
-        .mean = copy(c, codec->enc_mean, d),
-        .enc = copy(c, codec->enc, (size_t) codec->r * d),
-        .enc_k = copy(c, codec->enc_k, (size_t) codec->r * codec->n_pred),
+        .mean = plan_copy(c, codec->enc_mean, d),
+        .enc = plan_copy(c, codec->enc, (size_t) codec->r * d),
+        .enc_k = plan_copy(c, codec->enc_k, (size_t) codec->r * codec->n_pred),
         .n_pred = codec->n_pred,
     };
 }
 
-static struct plan_head make_head(struct cursor *c, const struct page_layout *l, uint32_t layer,
-                                  uint32_t head)
+static struct plan_head plan_make_head(struct plan_cursor *c, const struct page_layout *l, uint32_t layer,
+                                       uint32_t head)
 {
     const struct table *t = l->table;
     const struct geometry *g = &t->geometry;
@@ -218,12 +218,13 @@ static struct plan_head make_head(struct cursor *c, const struct page_layout *l,
     const struct codec *k = table_codec(t, layer, of_model, SIDE_K),
                        *v = table_codec(t, layer, of_model, SIDE_V);
     struct head_run run = table_predictors(t, of_model);
-    struct part dec_k = take(c, (size_t) 2 * n_planes_of(g) * k->r, sizeof(uint16_t));
-    struct part fragments = take(c, plan_dec_fragment_words(n_planes_of(g), k->r), sizeof(uint32_t));
-    struct part mean_k = take(c, (size_t) 2 * n_planes_of(g), sizeof(float));
+    struct plan_part dec_k = plan_take(c, (size_t) 2 * plan_n_planes_of(g) * k->r, sizeof(uint16_t));
+    struct plan_part fragments =
+        plan_take(c, plan_dec_fragment_words(plan_n_planes_of(g), k->r), sizeof(uint32_t));
+    struct plan_part mean_k = plan_take(c, (size_t) 2 * plan_n_planes_of(g), sizeof(float));
     struct plan_head h = {
-        .k = codes_of(k, 0),
-        .v = codes_of(v, (uint32_t) page_v_off(k)),
+        .k = plan_codes_of(k, 0),
+        .v = plan_codes_of(v, (uint32_t) page_v_off(k)),
         .block = (uint32_t) page_block_off(l, layer, head),
         .block_bytes = (uint32_t) (page_block_off(l, layer, head + 1) - page_block_off(l, layer, head)),
         .sinks_k = (uint32_t) page_sink_off(l, layer, head, SIDE_K),
@@ -234,25 +235,25 @@ static struct plan_head make_head(struct cursor *c, const struct page_layout *l,
         .dec_k = dec_k.read,
         .dec_k_fragments = fragments.read,
         .mean_k = mean_k.read,
-        .dec_v = copy(c, v->dec, (size_t) g->d * v->r_in),
-        .mean_v = copy(c, v->mean, g->d),
-        .encode_k = make_encoder(c, k, g->d),
-        .encode_v = make_encoder(c, v, g->d),
-        .decode_k = copy(c, k->dec, (size_t) g->d * k->r_in),
-        .decode_mean_k = copy(c, k->mean, g->d),
+        .dec_v = plan_copy(c, v->dec, (size_t) g->d * v->r_in),
+        .mean_v = plan_copy(c, v->mean, g->d),
+        .encode_k = plan_make_encoder(c, k, g->d),
+        .encode_v = plan_make_encoder(c, v, g->d),
+        .decode_k = plan_copy(c, k->dec, (size_t) g->d * k->r_in),
+        .decode_mean_k = plan_copy(c, k->mean, g->d),
     };
 
     if (!c->image)
         return h;
-    h.dec_k_scale = fill_dec_k(g, k, dec_k.at);
-    plan_fill_dec_fragments(n_planes_of(g), k->r, dec_k.at, fragments.at);
-    fill_mean_k(g, k, mean_k.at);
-    h.mean_scale = power_of_two_above(mean_k.at, (size_t) 2 * n_planes_of(g));
-    h.mean_steps = mean_steps_of(g, k, t->levels[SIDE_K], mean_k.at);
+    h.dec_k_scale = plan_fill_dec_k(g, k, dec_k.at);
+    plan_fill_dec_fragments(plan_n_planes_of(g), k->r, dec_k.at, fragments.at);
+    plan_fill_mean_k(g, k, mean_k.at);
+    h.mean_scale = plan_power_of_two_above(mean_k.at, (size_t) 2 * plan_n_planes_of(g));
+    h.mean_steps = plan_mean_steps_of(g, k, t->levels[SIDE_K], mean_k.at);
     return h;
 }
 
-static void fill_levels(const struct table *t, uint16_t *ret)
+static void plan_fill_levels(const struct table *t, uint16_t *ret)
 {
     for (unsigned side = SIDE_K; side <= SIDE_V; side++)
         for (unsigned b = 0; b < WIDTHS; b++)
@@ -262,7 +263,7 @@ static void fill_levels(const struct table *t, uint16_t *ret)
                                                             : 0; /* exact: alloc/table.h */
 }
 
-static void fill_thresholds(const struct table *t, float *thresholds, float *limits)
+static void plan_fill_thresholds(const struct table *t, float *thresholds, float *limits)
 {
     memset(thresholds, 0, (size_t) 2 * WIDTHS * LEVELS * sizeof(*thresholds));
     memset(limits, 0, (size_t) 2 * WIDTHS * 2 * sizeof(*limits));
@@ -276,10 +277,10 @@ static void fill_thresholds(const struct table *t, float *thresholds, float *lim
         }
 }
 
-static void fill_angles(const struct page_layout *l, float *cosine, float *sine, double *freq)
+static void plan_fill_angles(const struct page_layout *l, float *cosine, float *sine, double *freq)
 {
     const struct geometry *g = &l->table->geometry;
-    uint32_t n = n_planes_of(g), turning = g->n_rot / 2;
+    uint32_t n = plan_n_planes_of(g), turning = g->n_rot / 2;
 
     for (uint32_t p = 0; p < n; p++) {
         freq[p] = p < turning ? g->freq[p] : 0;
@@ -292,7 +293,7 @@ static void fill_angles(const struct page_layout *l, float *cosine, float *sine,
 
 /* The same as operand A of 16 tokens and 16 planes (plan_table.turns): row g or g + 8, planes 2t, 2t + 1 or 8
  * more. */
-static void fill_turns(const float *cosine, const float *sine, uint32_t n_planes, uint32_t *ret)
+static void plan_fill_turns(const float *cosine, const float *sine, uint32_t n_planes, uint32_t *ret)
 {
     uint32_t words = n_planes / PLANES_STEP * 2 * 128 * 4;
 
@@ -323,37 +324,37 @@ uint32_t plan_block_bytes_max(const struct page_layout *l)
 }
 
 /* Adds up, and with an image also writes. */
-static void make(struct cursor *c, const struct page_layout *l)
+static void plan_make(struct plan_cursor *c, const struct page_layout *l)
 {
     const struct table *t = l->table;
     const struct geometry *g = &t->geometry;
-    uint32_t n = n_planes_of(g);
-    struct part table = take(c, 1, sizeof(struct plan_table));
-    struct part heads = take(c, (size_t) g->n_layers * l->shard.n_heads, sizeof(struct plan_head));
-    struct part levels = take(c, (size_t) 2 * WIDTHS * LEVELS, sizeof(uint16_t));
-    struct part thresholds = take(c, (size_t) 2 * WIDTHS * LEVELS, sizeof(float));
-    struct part limits = take(c, (size_t) 2 * WIDTHS * 2, sizeof(float));
-    struct part cosine = take(c, (size_t) n * CHUNK_TOKENS, sizeof(float));
-    struct part sine = take(c, (size_t) n * CHUNK_TOKENS, sizeof(float));
-    struct part turns = take(c, (size_t) 2 * n / PLANES_STEP * 2 * 128 * 4, sizeof(uint32_t));
-    struct part freq = take(c, n, sizeof(double));
-    struct part page_turn = take(c, (size_t) 2 * n, sizeof(float));
-    struct part narrow = take(c, PLAN_NARROW_WORDS, sizeof(uint32_t));
-    struct part wide = take(c, (size_t) 2 * PLAN_80_WIDE_LEVELS, sizeof(uint16_t));
+    uint32_t n = plan_n_planes_of(g);
+    struct plan_part table = plan_take(c, 1, sizeof(struct plan_table));
+    struct plan_part heads = plan_take(c, (size_t) g->n_layers * l->shard.n_heads, sizeof(struct plan_head));
+    struct plan_part levels = plan_take(c, (size_t) 2 * WIDTHS * LEVELS, sizeof(uint16_t));
+    struct plan_part thresholds = plan_take(c, (size_t) 2 * WIDTHS * LEVELS, sizeof(float));
+    struct plan_part limits = plan_take(c, (size_t) 2 * WIDTHS * 2, sizeof(float));
+    struct plan_part cosine = plan_take(c, (size_t) n * CHUNK_TOKENS, sizeof(float));
+    struct plan_part sine = plan_take(c, (size_t) n * CHUNK_TOKENS, sizeof(float));
+    struct plan_part turns = plan_take(c, (size_t) 2 * n / PLANES_STEP * 2 * 128 * 4, sizeof(uint32_t));
+    struct plan_part freq = plan_take(c, n, sizeof(double));
+    struct plan_part page_turn = plan_take(c, (size_t) 2 * n, sizeof(float));
+    struct plan_part narrow = plan_take(c, PLAN_NARROW_WORDS, sizeof(uint32_t));
+    struct plan_part wide = plan_take(c, (size_t) 2 * PLAN_80_WIDE_LEVELS, sizeof(uint16_t));
 
     for (uint32_t layer = 0; layer < g->n_layers; layer++)
         for (uint32_t head = 0; head < l->shard.n_heads; head++) {
-            struct plan_head h = make_head(c, l, layer, head);
+            struct plan_head h = plan_make_head(c, l, layer, head);
 
             if (c->image)
                 ((struct plan_head *) heads.at)[layer * l->shard.n_heads + head] = h;
         }
     if (!c->image)
         return;
-    fill_levels(t, levels.at);
-    fill_thresholds(t, thresholds.at, limits.at);
-    fill_angles(l, cosine.at, sine.at, freq.at);
-    fill_turns(cosine.at, sine.at, n, turns.at);
+    plan_fill_levels(t, levels.at);
+    plan_fill_thresholds(t, thresholds.at, limits.at);
+    plan_fill_angles(l, cosine.at, sine.at, freq.at);
+    plan_fill_turns(cosine.at, sine.at, n, turns.at);
     plan_fill_page_turn(n, freq.at, page_turn.at);
     plan_fill_narrow(levels.at, narrow.at);
     plan_fill_wide(levels.at, wide.at);
@@ -365,7 +366,7 @@ static void make(struct cursor *c, const struct page_layout *l)
         .n_kv_heads = l->shard.n_heads,
         .n_sink = t->n_sink,
         .columns_max = plan_columns_max(l),
-        .rank_max = rank_max(l),
+        .rank_max = plan_largest_rank(l),
         .key_rank_max = plan_rank_max(l, SIDE_K),
         .block_bytes_max = plan_block_bytes_max(l),
         .attn_scale = (float) g->attn_scale,
@@ -386,17 +387,17 @@ static void make(struct cursor *c, const struct page_layout *l)
 
 size_t plan_table_bytes(const struct page_layout *l)
 {
-    struct cursor c = {0};
+    struct plan_cursor c = {0};
 
-    make(&c, l);
+    plan_make(&c, l);
     return c.bytes;
 }
 
 void plan_table_fill(const struct page_layout *l, void *image, cu_ptr address)
 {
-    struct cursor c = {.image = image, .address = address};
+    struct plan_cursor c = {.image = image, .address = address};
 
-    make(&c, l);
+    plan_make(&c, l);
 }
 
 /* ---- kernels of attention ---- */
@@ -469,12 +470,12 @@ size_t plan_attend_shared_bytes(const struct page_layout *l)
 {
     const struct geometry *g = &l->table->geometry;
 
-    return plan_exact_shared_bytes(g->d, n_planes_of(g));
+    return plan_exact_shared_bytes(g->d, plan_n_planes_of(g));
 }
 
 size_t plan_coding_shared_bytes(const struct page_layout *l)
 {
-    return plan_coding_floats(l->table->geometry.d, rank_max(l)) * sizeof(float) +
+    return plan_coding_floats(l->table->geometry.d, plan_largest_rank(l)) * sizeof(float) +
            PLAN_TILE_ROWS * CHUNK_TOKENS;
 }
 

@@ -11,7 +11,7 @@
 #include "gpu/cuda/kernels/attend_80.h"
 #include "gpu/cuda/kernels/attend_90.h"
 #include "gpu/cuda/kernels/plan.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 struct errmsg;
 

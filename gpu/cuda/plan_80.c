@@ -10,7 +10,7 @@
 
 enum { WIDTHS = TABLE_BITS_MAX + 1, LEVELS = 1 << TABLE_BITS_MAX, NARROW = 5 };
 
-static uint32_t pair(uint16_t low, uint16_t high)
+static uint32_t plan_80_pair(uint16_t low, uint16_t high)
 {
     return low | (uint32_t) high << 16;
 }
@@ -26,7 +26,7 @@ void plan_fill_dec_fragments(uint32_t n_planes, uint32_t r, const uint16_t *dec,
                     size_t row = word / 2 * n_planes + 8 * tile + lane / 4;
                     const uint16_t *at = dec + row * r + 16 * step + word % 2 * 8 + lane % 4 * 2;
 
-                    *ret++ = pair(at[0], at[1]);
+                    *ret++ = plan_80_pair(at[0], at[1]);
                 }
 }
 
@@ -60,7 +60,7 @@ void plan_fill_wide(const uint16_t *levels, uint16_t *ret)
                    sizeof(*ret) << b);
 }
 
-static bool any_wide(const struct codec *c)
+static bool plan_80_any_wide(const struct codec *c)
 {
     return c->n_half > 0 && c->bits[0] >= NARROW; /* descending */
 }
@@ -72,10 +72,10 @@ bool plan_wide_values(const struct page_layout *l)
             uint32_t of_model = l->shard.first_head + head;
             struct head_run run = table_predictors(l->table, of_model);
 
-            if (any_wide(table_codec(l->table, layer, of_model, SIDE_V)) || run.n > 1)
+            if (plan_80_any_wide(table_codec(l->table, layer, of_model, SIDE_V)) || run.n > 1)
                 return true;
             for (uint32_t i = 0; i < run.n; i++)
-                if (any_wide(table_codec(l->table, layer, run.first + i, SIDE_K)))
+                if (plan_80_any_wide(table_codec(l->table, layer, run.first + i, SIDE_K)))
                     return true;
         }
     return false;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "gpu/cuda/kernels/attend_80.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 enum { PLAN_NARROW_WORDS = 3 * 5 * 4 };
 

@@ -13,7 +13,7 @@
 
 #include "base/errmsg.h"
 #include "gpu/cuda/extent.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/e2e/raw_service.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "alloc/table.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/lib/test.h"
 
 enum { TIMEOUT_S = 20 };

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/lib/test.h"
 
 static uint32_t tokens[CHUNK_TOKENS];

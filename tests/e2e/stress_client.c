@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "alloc/table.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/e2e/raw_service.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/e2e/raw_service.h"
 #include "tests/lib/random_table.h"
 

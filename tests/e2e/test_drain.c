@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/e2e/raw_service.h"
 #include "tests/lib/test.h"
 

@@ -14,7 +14,7 @@
 
 #include "daemon/requests/job.h"
 #include "daemon/requests/raw_gpu.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/e2e/gpu_service.h"
 #include "tests/e2e/raw_vectors.h"
 #include "tests/lib/random_table.h"

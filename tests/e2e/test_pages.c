@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "proto/index.h"
 #include "proto/shared.h"
 #include "tests/e2e/raw_service.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/requests/job.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/e2e/raw_service.h"
 #include "tests/e2e/raw_vectors.h"
 #include "tests/lib/test.h"

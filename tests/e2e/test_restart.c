@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/store/journal.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/e2e/raw_service.h"
 #include "tests/e2e/supervisor.h"
 #include "tests/lib/random_table.h"

@@ -15,7 +15,7 @@
 
 enum { SYNTHETIC_BITS = 4, PREDICTING_SHARE = 256 /* levels of four bits are up to 127: z stays about 1 */ };
 
-static uint64_t next(uint64_t *s)
+static uint64_t bench_attend_next(uint64_t *s)
 {
     uint64_t z = (*s += 0x9e3779b97f4a7c15u);
 
@@ -25,15 +25,15 @@ static uint64_t next(uint64_t *s)
 }
 
 /* Mean 0, variance 1, -sqrt(3)..sqrt(3). */
-static float next_number(uint64_t *s)
+static float bench_attend_next_number(uint64_t *s)
 {
-    return ((float) (next(s) >> 40) * 0x1p-23f - 1) * 1.7320508f;
+    return ((float) (bench_attend_next(s) >> 40) * 0x1p-23f - 1) * 1.7320508f;
 }
 
 /* ---- a table in memory ---- */
 
-static float *make_codec(const struct table *t, struct codec *c, size_t n_coords, size_t n_predicting,
-                         uint64_t *seed, float *at)
+static float *bench_attend_make_codec(const struct table *t, struct codec *c, size_t n_coords,
+                                      size_t n_predicting, uint64_t *seed, float *at)
 {
     size_t d = t->geometry.d;
     float scale = t->levels[SIDE_K][SYNTHETIC_BITS].step / sqrtf((float) (n_coords + n_predicting));
@@ -46,18 +46,18 @@ static float *make_codec(const struct table *t, struct codec *c, size_t n_coords
     memset(c->bits, SYNTHETIC_BITS, c->n_half);
     c->mean = at;
     for (size_t i = 0; i < d; i++)
-        *at++ = next_number(seed);
+        *at++ = bench_attend_next_number(seed);
     c->enc_mean = c->mean;
     c->dec = at;
     for (size_t i = 0; i < d * c->r_in; i++)
-        *at++ = scale * next_number(seed);
+        *at++ = scale * bench_attend_next_number(seed);
     c->enc = at;
     for (size_t i = 0; i < n_coords * d; i++)
-        *at++ = next_number(seed) / sqrtf((float) d);
+        *at++ = bench_attend_next_number(seed) / sqrtf((float) d);
     if (n_predicting > 0)
         c->enc_k = at;
     for (size_t i = 0; i < n_coords * n_predicting; i++)
-        *at++ = next_number(seed) / sqrtf((float) n_predicting) / PREDICTING_SHARE;
+        *at++ = bench_attend_next_number(seed) / sqrtf((float) n_predicting) / PREDICTING_SHARE;
     return at;
 }
 
@@ -95,8 +95,9 @@ int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape)
     }
     at = made.matrices;
     for (uint32_t h = 0; h < shape->n_kv_heads; h++) {
-        at = make_codec(&made.table, &made.codecs[2 * h], shape->k_coords, 0, &seed, at);
-        at = make_codec(&made.table, &made.codecs[2 * h + 1], shape->v_coords, predicting, &seed, at);
+        at = bench_attend_make_codec(&made.table, &made.codecs[2 * h], shape->k_coords, 0, &seed, at);
+        at = bench_attend_make_codec(&made.table, &made.codecs[2 * h + 1], shape->v_coords, predicting, &seed,
+                                     at);
     }
     *s = made;
     return 0;
@@ -116,8 +117,8 @@ struct decoded {
 };
 
 /* What page @page holds of @head, as the binary16 cache keeps it. */
-static void fill_f16(struct attend_case *c, size_t head, size_t page, struct decoded *x,
-                     struct chunk_work *work)
+static void bench_attend_fill_f16(struct attend_case *c, size_t head, size_t page, struct decoded *x,
+                                  struct chunk_work *work)
 {
     const struct geometry *g = &c->table->geometry;
     uint32_t layer = (uint32_t) head / g->n_kv_heads, in_layer = (uint32_t) head % g->n_kv_heads;
@@ -138,7 +139,7 @@ static void fill_f16(struct attend_case *c, size_t head, size_t page, struct dec
     }
 }
 
-static void fill_queries(struct attend_case *c, uint64_t *seed)
+static void bench_attend_fill_queries(struct attend_case *c, uint64_t *seed)
 {
     const struct geometry *g = &c->table->geometry;
     size_t n_rows = c->n_heads * geometry_group(g);
@@ -146,7 +147,7 @@ static void fill_queries(struct attend_case *c, uint64_t *seed)
 
     rope_phase_at(g, (double) (c->n_pages * CHUNK_TOKENS - 1), &phase);
     for (size_t i = 0; i < n_rows * g->d; i++)
-        c->q[i] = next_number(seed);
+        c->q[i] = bench_attend_next_number(seed);
     for (size_t i = 0; i < n_rows; i++) {
         rope_rotate(g, &phase, c->q + i * g->d, c->q_turned + i * g->d);
         for (size_t x = 0; x < g->d; x++)
@@ -155,18 +156,18 @@ static void fill_queries(struct attend_case *c, uint64_t *seed)
 }
 
 /* Bytes from page to page: like the slots of a pool, caches start at lines of the processor's. */
-static size_t page_stride(const struct attend_case *c)
+static size_t bench_attend_page_stride(const struct attend_case *c)
 {
     return c->layout.slot_bytes[PAGE_FIRST];
 }
 
-static int allocate(struct attend_case *c)
+static int bench_attend_allocate(struct attend_case *c)
 {
     const struct geometry *g = &c->table->geometry;
     size_t numbers = c->n_heads * c->n_pages * CHUNK_TOKENS * g->d,
            rows = c->n_heads * geometry_group(g) * g->d;
 
-    c->pages = aligned_alloc(PAGE_ALIGN, c->n_pages * page_stride(c));
+    c->pages = aligned_alloc(PAGE_ALIGN, c->n_pages * bench_attend_page_stride(c));
     c->payloads = calloc(c->n_pages, sizeof(*c->payloads));
     c->k =
         aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k)); /* 64 of anything are a multiple of 128 bytes */
@@ -176,23 +177,23 @@ static int allocate(struct attend_case *c)
     return c->pages && c->payloads && c->k && c->v && c->q && c->q_turned ? 0 : -ENOMEM;
 }
 
-static int fill(struct attend_case *c)
+static int bench_attend_fill(struct attend_case *c)
 {
     _cleanup_(freep) struct decoded *x = malloc(sizeof(*x));
     _cleanup_(chunk_work_deinit) struct chunk_work work = {0};
-    size_t bytes = page_stride(c);
+    size_t bytes = bench_attend_page_stride(c);
     uint64_t seed = 2;
 
     if (!x || chunk_work_init(&work, &c->table->geometry, c->layout.shard) < 0)
         return -ENOMEM;
     for (size_t i = 0; i < c->n_pages * bytes; i++) /* any bytes are codes */
-        c->pages[i] = (uint8_t) next(&seed);
+        c->pages[i] = (uint8_t) bench_attend_next(&seed);
     for (size_t page = 0; page < c->n_pages; page++) {
         c->payloads[page] = c->pages + page * bytes;
         for (size_t head = 0; head < c->n_heads; head++)
-            fill_f16(c, head, page, x, &work);
+            bench_attend_fill_f16(c, head, page, x, &work);
     }
-    fill_queries(c, &seed);
+    bench_attend_fill_queries(c, &seed);
     return 0;
 }
 
@@ -210,9 +211,9 @@ int attend_case_init(struct attend_case *c, const char *name, const struct table
     if (r < 0)
         return r;
     made.n_pages = (f16_bytes + page_bytes - 1) / page_bytes;
-    r = allocate(&made);
+    r = bench_attend_allocate(&made);
     if (r == 0)
-        r = fill(&made);
+        r = bench_attend_fill(&made);
     if (r < 0) {
         attend_case_deinit(&made);
         return r;
@@ -240,7 +241,8 @@ size_t attend_case_packed_bytes(const struct attend_case *c)
 
 /* ---- one head ---- */
 
-static struct attend_args head_args(const struct attend_case *c, size_t head, void *scratch, float *out)
+static struct attend_args bench_attend_head_args(const struct attend_case *c, size_t head, void *scratch,
+                                                 float *out)
 {
     const struct geometry *g = &c->table->geometry;
     size_t row = (size_t) geometry_group(g) * g->d, n = c->n_pages * CHUNK_TOKENS;
@@ -266,7 +268,7 @@ static struct attend_args head_args(const struct attend_case *c, size_t head, vo
 void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch,
                         float *out)
 {
-    struct attend_args a = head_args(c, head, scratch, out);
+    struct attend_args a = bench_attend_head_args(c, head, scratch, out);
 
     attend_with(&a, ops);
 }
@@ -276,7 +278,7 @@ void attend_case_folding(const struct attend_case *c, const struct ops *ops, voi
 {
     *ret = (struct attend_folding){0};
     for (size_t head = 0; head < c->n_heads; head++) {
-        struct attend_args a = head_args(c, head, scratch, NULL);
+        struct attend_args a = bench_attend_head_args(c, head, scratch, NULL);
         struct attend_folding of_head;
 
         attend_folding_with(&a, ops, &of_head);

@@ -10,7 +10,7 @@
 #include "alloc/table.h"
 #include "gpu/attend.h"
 #include "tools/bench/attend_f16.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 struct attend_case {
     const char *name;

@@ -13,7 +13,7 @@
 #include "tools/command/clock.h"
 #include "tools/command/process.h"
 
-static int write_all(int fd, const char *bytes, size_t n)
+static int first_token_write_all(int fd, const char *bytes, size_t n)
 {
     while (n > 0) {
         ssize_t done = write(fd, bytes, n);
@@ -29,7 +29,8 @@ static int write_all(int fd, const char *bytes, size_t n)
 }
 
 /* The prompt in memory, behind a line that no earlier run had. Children read it through our /proc folder. */
-static int make_prompt(const char *text, size_t bytes, size_t repetition, int *ret_fd, struct errmsg *e)
+static int first_token_make_prompt(const char *text, size_t bytes, size_t repetition, int *ret_fd,
+                                   struct errmsg *e)
 {
     _cleanup_(closep) int fd = memfd_create("kvcobra-prompt", MFD_CLOEXEC);
     char line[96];
@@ -39,9 +40,9 @@ static int make_prompt(const char *text, size_t bytes, size_t repetition, int *r
         return fail(e, -errno, "cannot keep a prompt in memory: %s", strerror(errno));
     (void) snprintf(line, sizeof(line), "Run %d at %.9f, repetition %zu.\n", (int) getpid(), clock_seconds(),
                     repetition);
-    r = write_all(fd, line, strlen(line));
+    r = first_token_write_all(fd, line, strlen(line));
     if (r == 0)
-        r = write_all(fd, text, bytes);
+        r = first_token_write_all(fd, text, bytes);
     if (r < 0)
         return fail(e, r, "cannot keep a prompt of %zu bytes in memory: %s", bytes, strerror(-r));
     *ret_fd = fd;
@@ -56,8 +57,8 @@ struct first {
     char why[256]; /* not everything was published */
 };
 
-static int first_token(const char *model, const char *socket, int prompt_fd, struct first *ret,
-                       struct errmsg *e)
+static int first_token_first_token(const char *model, const char *socket, int prompt_fd, struct first *ret,
+                                   struct errmsg *e)
 {
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra generate");
     struct process *const ps[] = {&p};
@@ -86,14 +87,15 @@ static int first_token(const char *model, const char *socket, int prompt_fd, str
 }
 
 /* One process that has to read the prompt, and one that finds it read. */
-static int pair_of_processes(const char *model, const char *socket, const char *text, size_t bytes,
-                             size_t repetition, struct first ret[2], struct errmsg *e)
+static int first_token_pair_of_processes(const char *model, const char *socket, const char *text,
+                                         size_t bytes, size_t repetition, struct first ret[2],
+                                         struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
-    int r = make_prompt(text, bytes, repetition, &fd, e);
+    int r = first_token_make_prompt(text, bytes, repetition, &fd, e);
 
     for (int i = 0; i < 2 && r == 0; i++)
-        r = first_token(model, socket, fd, &ret[i], e);
+        r = first_token_first_token(model, socket, fd, &ret[i], e);
     if (r < 0)
         return r;
     if (ret[0].n_matched > 0)
@@ -116,7 +118,7 @@ int bench_first_token(const char *model, const char *socket, const char *text, s
     if (!seconds)
         return fail(e, -ENOMEM, "out of memory");
     for (size_t i = 0; i < repeat; i++) {
-        int r = pair_of_processes(model, socket, text, bytes, i, pair, e);
+        int r = first_token_pair_of_processes(model, socket, text, bytes, i, pair, e);
 
         if (r < 0)
             return r;

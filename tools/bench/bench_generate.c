@@ -19,8 +19,8 @@ struct pair {
     double append_seconds; /* in the packed cache */
 };
 
-static int append_packed(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
-                         struct errmsg *e)
+static int bench_generate_append_packed(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
+                                        struct errmsg *e)
 {
     struct pair *p = ctx;
     double start = clock_seconds();
@@ -30,22 +30,25 @@ static int append_packed(void *ctx, uint32_t layer, const float *k, const float 
     return r < 0 ? fail(e, r, "%s", p->packed.last_error(p->packed.error_ctx)) : 0;
 }
 
-static int append_both(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
+static int bench_generate_append_both(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
+                                      struct errmsg *e)
 {
     struct pair *p = ctx;
     int r = p->exact.append(p->exact.ctx, layer, k, v, n, e);
 
-    return r < 0 ? r : append_packed(ctx, layer, k, v, n, e);
+    return r < 0 ? r : bench_generate_append_packed(ctx, layer, k, v, n, e);
 }
 
-static int attend_exact(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+static int bench_generate_attend_exact(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out,
+                                       struct errmsg *e)
 {
     struct pair *p = ctx;
 
     return p->exact.attend(p->exact.ctx, layer, q, n_q, out, e);
 }
 
-static int attend_packed(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+static int bench_generate_attend_packed(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out,
+                                        struct errmsg *e)
 {
     struct pair *p = ctx;
     int r = p->packed.attend(p->packed.ctx, layer, q, n_q, out, e);
@@ -53,7 +56,7 @@ static int attend_packed(void *ctx, uint32_t layer, const float *q, size_t n_q, 
     return r < 0 ? fail(e, r, "%s", p->packed.last_error(p->packed.error_ctx)) : 0;
 }
 
-static void use_threads_exact(void *ctx, struct threads *t)
+static void bench_generate_use_threads_exact(void *ctx, struct threads *t)
 {
     struct pair *p = ctx;
 
@@ -61,7 +64,7 @@ static void use_threads_exact(void *ctx, struct threads *t)
         p->exact.use_threads(p->exact.ctx, t);
 }
 
-static void use_threads_packed(void *ctx, struct threads *t)
+static void bench_generate_use_threads_packed(void *ctx, struct threads *t)
 {
     struct pair *p = ctx;
 
@@ -80,7 +83,7 @@ struct contexts {
     struct progress *progress;
 };
 
-static void contexts_deinit(struct contexts *x)
+static void bench_generate_contexts_deinit(struct contexts *x)
 {
     free(x->logits);
     free(x->exact_seconds);
@@ -88,7 +91,8 @@ static void contexts_deinit(struct contexts *x)
     free(x->ratios);
 }
 
-static int prefill(struct contexts *x, size_t end, struct prefill_result *total, struct errmsg *e)
+static int bench_generate_prefill(struct contexts *x, size_t end, struct prefill_result *total,
+                                  struct errmsg *e)
 {
     double start = clock_seconds(), encoding = x->pair.append_seconds;
 
@@ -108,7 +112,8 @@ static int prefill(struct contexts *x, size_t end, struct prefill_result *total,
     return 0;
 }
 
-static int step(struct contexts *x, struct kv_cache *cache, double *ret_seconds, struct errmsg *e)
+static int bench_generate_step(struct contexts *x, struct kv_cache *cache, double *ret_seconds,
+                               struct errmsg *e)
 {
     double start = clock_seconds();
     int r = engine_forward(x->en, cache, x->tokens + x->at, 1, x->logits, e);
@@ -119,13 +124,13 @@ static int step(struct contexts *x, struct kv_cache *cache, double *ret_seconds,
 
 /* A step that is not timed: it encodes the chunks of the piece before it, which fall due with the next token.
  */
-static int settle(struct contexts *x, struct prefill_result *total, struct errmsg *e)
+static int bench_generate_settle(struct contexts *x, struct prefill_result *total, struct errmsg *e)
 {
     double encoding = x->pair.append_seconds, seconds;
-    int r = step(x, &x->pair.exact, &seconds, e);
+    int r = bench_generate_step(x, &x->pair.exact, &seconds, e);
 
     if (r == 0)
-        r = step(x, &x->packed, &seconds, e);
+        r = bench_generate_step(x, &x->packed, &seconds, e);
     if (r < 0)
         return r;
     x->at++;
@@ -133,18 +138,19 @@ static int settle(struct contexts *x, struct prefill_result *total, struct errms
     return 0;
 }
 
-static int decode(struct contexts *x, size_t n_steps, struct context_result *ret, struct errmsg *e)
+static int bench_generate_decode(struct contexts *x, size_t n_steps, struct context_result *ret,
+                                 struct errmsg *e)
 {
     double encoding = x->pair.append_seconds, packed = 0;
 
     for (size_t i = 0; i < n_steps; i++, x->at++) {
         bool exact_first = i % 2 == 0;
-        int r = exact_first ? step(x, &x->pair.exact, &x->exact_seconds[i], e)
-                            : step(x, &x->packed, &x->packed_seconds[i], e);
+        int r = exact_first ? bench_generate_step(x, &x->pair.exact, &x->exact_seconds[i], e)
+                            : bench_generate_step(x, &x->packed, &x->packed_seconds[i], e);
 
         if (r == 0)
-            r = exact_first ? step(x, &x->packed, &x->packed_seconds[i], e)
-                            : step(x, &x->pair.exact, &x->exact_seconds[i], e);
+            r = exact_first ? bench_generate_step(x, &x->packed, &x->packed_seconds[i], e)
+                            : bench_generate_step(x, &x->pair.exact, &x->exact_seconds[i], e);
         if (r < 0)
             return r;
         x->ratios[i] = x->exact_seconds[i] / x->packed_seconds[i];
@@ -167,7 +173,7 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
 {
     _cleanup_(exact_cache_freep) struct exact_cache *exact = NULL;
     _cleanup_(kvc_seq_freep) kvc_seq *s = NULL;
-    _cleanup_(contexts_deinit) struct contexts x = {.en = en, .tokens = tokens, .progress = p};
+    _cleanup_(bench_generate_contexts_deinit) struct contexts x = {.en = en, .tokens = tokens, .progress = p};
     struct prefill_result prefilled = {0};
     int r = exact_cache_new(engine_geometry(en), contexts[n - 1], &exact, e);
 
@@ -177,8 +183,12 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
     x.pair = (struct pair){.exact = exact_cache_ops(exact), .packed = kvcobra_cache_ops(c, s)};
-    x.both = (struct kv_cache){&x.pair, append_both, attend_exact, NULL, use_threads_exact, NULL, NULL};
-    x.packed = (struct kv_cache){&x.pair, append_packed, attend_packed, NULL, use_threads_packed, NULL, NULL};
+    x.both = (struct kv_cache){&x.pair, bench_generate_append_both,       bench_generate_attend_exact,
+                               NULL,    bench_generate_use_threads_exact, NULL,
+                               NULL};
+    x.packed = (struct kv_cache){&x.pair, bench_generate_append_packed,      bench_generate_attend_packed,
+                                 NULL,    bench_generate_use_threads_packed, NULL,
+                                 NULL};
     x.logits = calloc(engine_info(en)->n_vocab, sizeof(*x.logits));
     x.exact_seconds = calloc(n_steps, sizeof(double));
     x.packed_seconds = calloc(n_steps, sizeof(double));
@@ -186,11 +196,11 @@ int bench_contexts(struct engine *en, kvc_client *c, kvc_model *m, const uint32_
     if (!x.logits || !x.exact_seconds || !x.packed_seconds || !x.ratios)
         return fail(e, -ENOMEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
-        r = prefill(&x, contexts[i] - n_steps - 1, &prefilled, e);
+        r = bench_generate_prefill(&x, contexts[i] - n_steps - 1, &prefilled, e);
         if (r == 0)
-            r = settle(&x, &prefilled, e);
+            r = bench_generate_settle(&x, &prefilled, e);
         if (r == 0)
-            r = decode(&x, n_steps, &ret_contexts[i], e);
+            r = bench_generate_decode(&x, n_steps, &ret_contexts[i], e);
         if (r < 0)
             return r;
     }

@@ -31,7 +31,7 @@ int crew_init(struct crew *c, struct errmsg *e)
     return 0;
 }
 
-static void report_failure(struct crew *c, const struct errmsg *e)
+static void service_clients_report_failure(struct crew *c, const struct errmsg *e)
 {
     if (atomic_fetch_add(&c->state->failed, 1) == 0)
         c->state->error = *e;
@@ -49,7 +49,7 @@ int crew_add(struct crew *c, int (*run)(void *ctx, unsigned number, struct errms
 
         (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (run(ctx, c->n, &mine) < 0)
-            report_failure(c, &mine);
+            service_clients_report_failure(c, &mine);
         _exit(0);
     }
     c->pids[c->n++] = pid;
@@ -84,7 +84,7 @@ int crew_finish(struct crew *c, struct errmsg *e)
         while (waitpid(c->pids[i], &status, 0) < 0 && errno == EINTR)
             ;
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-            report_failure(c, &(struct errmsg){"a process of the bench died"});
+            service_clients_report_failure(c, &(struct errmsg){"a process of the bench died"});
     }
     c->n = 0;
     return c->state->failed ? fail(e, -EIO, "%s", c->state->error.text) : 0;

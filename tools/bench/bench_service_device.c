@@ -19,22 +19,22 @@
 
 /* ---- which GPU ---- */
 
-struct search {
+struct service_device_search {
     const char *gpu;
     bool kernels;
     struct place_device found;
 };
 
-static int set_gpu(kvc_client *c, const char *uuid, struct errmsg *e)
+static int service_device_set_gpu(kvc_client *c, const char *uuid, struct errmsg *e)
 {
     int r = kvc_client_set_gpu(c, &(kvc_gpu_options){.struct_bytes = sizeof(kvc_gpu_options), .uuid = uuid});
 
     return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
 }
 
-static int look(void *ctx, unsigned number, struct errmsg *e)
+static int service_device_look(void *ctx, unsigned number, struct errmsg *e)
 {
-    struct search *s = ctx;
+    struct service_device_search *s = ctx;
     const char *uuid = strcmp(s->gpu, "first") == 0 ? NULL : s->gpu;
     _cleanup_(cuda_driver_closep) struct cuda_driver *driver = NULL;
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -47,7 +47,7 @@ static int look(void *ctx, unsigned number, struct errmsg *e)
     if (r == 0 && s->kernels)
         r = client_open(NULL, &c, e);
     if (r == 0 && s->kernels)
-        r = set_gpu(c, uuid, e);
+        r = service_device_set_gpu(c, uuid, e);
     if (r < 0)
         return r;
     cuda_uuid_format(&info.uuid, s->found.uuid);
@@ -58,7 +58,8 @@ static int look(void *ctx, unsigned number, struct errmsg *e)
 
 int place_find(const char *gpu, bool kernels, struct place_device *ret, struct errmsg *e)
 {
-    struct search *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct service_device_search *s =
+        mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     _cleanup_(crew_deinit) struct crew crew = {.state = NULL};
     int r;
 
@@ -68,7 +69,7 @@ int place_find(const char *gpu, bool kernels, struct place_device *ret, struct e
     s->kernels = kernels;
     r = crew_init(&crew, e);
     if (r == 0)
-        r = crew_add(&crew, look, s, e);
+        r = crew_add(&crew, service_device_look, s, e);
     if (r == 0)
         r = crew_finish(&crew, e);
     if (r == 0)
@@ -114,7 +115,7 @@ int place_client(const struct place *p, const char *socket, kvc_client **ret_cli
         return client_open(socket, ret_client, e);
     r = client_open(NULL, &c, e);
     if (r == 0)
-        r = set_gpu(c, p->device.uuid, e);
+        r = service_device_set_gpu(c, p->device.uuid, e);
     if (r < 0)
         return r;
     r = socket ? kvc_client_connect(c, socket) : 0;
@@ -131,13 +132,13 @@ int place_finish(const struct place *p, kvc_client *c)
 
 /* ---- memory ---- */
 
-static cu_ptr address(const void *at)
+static cu_ptr service_device_address(const void *at)
 {
     return (cu_ptr) (uintptr_t) at;
 }
 
 /* Ends a call of the driver that cuda_space_enter() began. */
-static int left(const struct place *p, cu_result result, struct errmsg *e, const char *what)
+static int service_device_left(const struct place *p, cu_result result, struct errmsg *e, const char *what)
 {
     int r = result == CU_SUCCESS ? 0 : cuda_fail(p->driver, result, e, what);
 
@@ -156,7 +157,8 @@ int place_new(struct place *p, size_t bytes, void **ret_at, struct errmsg *e)
     }
     r = cuda_space_enter(p->space, e);
     if (r == 0)
-        r = left(p, p->driver->mem_alloc(&at, bytes), e, "cannot allocate GPU memory for vectors");
+        r = service_device_left(p, p->driver->mem_alloc(&at, bytes), e,
+                                "cannot allocate GPU memory for vectors");
     if (r == 0)
         *ret_at = (void *) (uintptr_t) at;
     return r;
@@ -167,7 +169,8 @@ void *place_free(struct place *p, void *at)
     if (!place_is_gpu(p))
         free(at);
     else if (at && cuda_space_enter(p->space, NULL) == 0)
-        (void) left(p, p->driver->mem_free(address(at)), NULL, "cannot give GPU memory back");
+        (void) service_device_left(p, p->driver->mem_free(service_device_address(at)), NULL,
+                                   "cannot give GPU memory back");
     return NULL;
 }
 
@@ -178,7 +181,8 @@ int place_put(struct place *p, void *at, const void *from, size_t bytes, struct 
     if (!place_is_gpu(p))
         memcpy(at, from, bytes);
     else if ((r = cuda_space_enter(p->space, e)) == 0)
-        r = left(p, p->driver->copy_to_device(address(at), from, bytes), e, "cannot copy vectors to the GPU");
+        r = service_device_left(p, p->driver->copy_to_device(service_device_address(at), from, bytes), e,
+                                "cannot copy vectors to the GPU");
     return r;
 }
 
@@ -189,7 +193,8 @@ int place_get(struct place *p, void *to, const void *at, size_t bytes, struct er
     if (!place_is_gpu(p))
         memcpy(to, at, bytes);
     else if ((r = cuda_space_enter(p->space, e)) == 0)
-        r = left(p, p->driver->copy_to_host(to, address(at), bytes), e, "cannot copy vectors from the GPU");
+        r = service_device_left(p, p->driver->copy_to_host(to, service_device_address(at), bytes), e,
+                                "cannot copy vectors from the GPU");
     return r;
 }
 

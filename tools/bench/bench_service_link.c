@@ -19,7 +19,7 @@
 
 enum { PATIENCE_S = 20, PAUSE_MS = 2 }; /* for what a GPU's pool is still making: "come again" */
 
-static Kvcobra__Request of(Kvcobra__Request__BodyCase body, void *message)
+static Kvcobra__Request service_link_of(Kvcobra__Request__BodyCase body, void *message)
 {
     Kvcobra__Request m = KVCOBRA__REQUEST__INIT;
 
@@ -29,8 +29,8 @@ static Kvcobra__Request of(Kvcobra__Request__BodyCase body, void *message)
 }
 
 /* *ret_reply: to be freed; @packet: its descriptors are the caller's, or NULL if none are expected. */
-static int ask(struct link *l, Kvcobra__Request *m, const int *fds, size_t n_fds, struct wire_packet *packet,
-               Kvcobra__Reply **ret_reply, struct errmsg *e)
+static int service_link_ask(struct link *l, Kvcobra__Request *m, const int *fds, size_t n_fds,
+                            struct wire_packet *packet, Kvcobra__Reply **ret_reply, struct errmsg *e)
 {
     static uint8_t buf[WIRE_PACKET_BYTES_MAX];
     struct wire_packet p = {0};
@@ -58,10 +58,11 @@ static int ask(struct link *l, Kvcobra__Request *m, const int *fds, size_t n_fds
     return 0;
 }
 
-static int tell(struct link *l, Kvcobra__Request m, const int *fds, size_t n_fds, struct errmsg *e)
+static int service_link_tell(struct link *l, Kvcobra__Request m, const int *fds, size_t n_fds,
+                             struct errmsg *e)
 {
     Kvcobra__Reply *reply = NULL;
-    int r = ask(l, &m, fds, n_fds, NULL, &reply, e);
+    int r = service_link_ask(l, &m, fds, n_fds, NULL, &reply, e);
 
     if (r == 0)
         wire_reply_free(reply);
@@ -69,13 +70,13 @@ static int tell(struct link *l, Kvcobra__Request m, const int *fds, size_t n_fds
 }
 
 /* Whether a request on a GPU is worth asking again; waits a moment if so. */
-static bool come_again(const struct link *l, int r, double since)
+static bool service_link_come_again(const struct link *l, int r, double since)
 {
     return r == -EAGAIN && place_is_gpu(l->place) && clock_seconds() - since < PATIENCE_S &&
            poll(NULL, 0, PAUSE_MS) == 0;
 }
 
-static int connect_to(const char *path, int *ret_fd, struct errmsg *e)
+static int service_link_connect_to(const char *path, int *ret_fd, struct errmsg *e)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
 
@@ -101,18 +102,20 @@ int link_open(const char *path, struct place *place, struct link *ret, struct er
         hello.device = place->device.uuid;
     do {
         closep(&ret->fd); /* a refused greeting ends a connection */
-        r = connect_to(path, &ret->fd, e);
+        r = service_link_connect_to(path, &ret->fd, e);
         if (r == 0)
-            r = tell(ret, of(KVCOBRA__REQUEST__BODY_HELLO, &hello), NULL, 0, e);
-    } while (come_again(ret, r, began));
-    return r < 0 ? r : tell(ret, of(KVCOBRA__REQUEST__BODY_CONFIRM, &confirm), NULL, 0, e);
+            r = service_link_tell(ret, service_link_of(KVCOBRA__REQUEST__BODY_HELLO, &hello), NULL, 0, e);
+    } while (service_link_come_again(ret, r, began));
+    return r < 0 ? r
+                 : service_link_tell(ret, service_link_of(KVCOBRA__REQUEST__BODY_CONFIRM, &confirm), NULL, 0,
+                                     e);
 }
 
 int link_open_model(struct link *l, const struct geometry *g, const uint8_t *model_digest, struct errmsg *e)
 {
     Kvcobra__Geometry geometry = KVCOBRA__GEOMETRY__INIT;
     Kvcobra__OpenModel open = KVCOBRA__OPEN_MODEL__INIT;
-    Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_OPEN_MODEL, &open);
+    Kvcobra__Request m = service_link_of(KVCOBRA__REQUEST__BODY_OPEN_MODEL, &open);
     Kvcobra__Reply *reply = NULL;
     struct wire_packet p = {0};
     int r;
@@ -127,7 +130,7 @@ int link_open_model(struct link *l, const struct geometry *g, const uint8_t *mod
     geometry.freq = (double *) g->freq;
     open.geometry = &geometry;
     open.model_digest = (ProtobufCBinaryData){DIGEST_BYTES, (uint8_t *) model_digest};
-    r = ask(l, &m, NULL, 0, &p, &reply, e);
+    r = service_link_ask(l, &m, NULL, 0, &p, &reply, e);
     if (r < 0)
         return r;
     l->model = reply->open_model->model;
@@ -163,7 +166,7 @@ int link_stage_and_activate(const char *operator_path, const void *bytes, size_t
     _cleanup_(link_close) struct link l = {.fd = -1};
     Kvcobra__StageTable stage = KVCOBRA__STAGE_TABLE__INIT;
     Kvcobra__ActivateTable activate = KVCOBRA__ACTIVATE_TABLE__INIT;
-    Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_STAGE_TABLE, &stage);
+    Kvcobra__Request m = service_link_of(KVCOBRA__REQUEST__BODY_STAGE_TABLE, &stage);
     Kvcobra__Reply *reply = NULL;
     uint8_t digest[DIGEST_BYTES];
     int r;
@@ -174,41 +177,43 @@ int link_stage_and_activate(const char *operator_path, const void *bytes, size_t
     r = link_open(operator_path, NULL, &l, e);
     stage.bytes = n_bytes;
     if (r == 0)
-        r = ask(&l, &m, &fd, 1, NULL, &reply, e);
+        r = service_link_ask(&l, &m, &fd, 1, NULL, &reply, e);
     if (r < 0)
         return r;
     memcpy(digest, reply->stage_table->digest.data, DIGEST_BYTES);
     wire_reply_free(reply);
     activate.digest = (ProtobufCBinaryData){DIGEST_BYTES, digest};
-    return tell(&l, of(KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate), NULL, 0, e);
+    return service_link_tell(&l, service_link_of(KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate), NULL, 0,
+                             e);
 }
 
 /* ---- pages ---- */
 
-static ProtobufCBinaryData key_bytes(const struct chunk_key *k)
+static ProtobufCBinaryData service_link_key_bytes(const struct chunk_key *k)
 {
     return (ProtobufCBinaryData){CHUNK_KEY_BYTES, (uint8_t *) k->bytes};
 }
 
-static struct link_page page_of(const Kvcobra__PageRef *p)
+static struct link_page service_link_page_of(const Kvcobra__PageRef *p)
 {
     return (struct link_page){p->slot, p->generation, p->extent, p->offset, p->bytes, 0};
 }
 
 /* As many as there is room for now. Return: 0; -EAGAIN: *ret_n of them, the rest has to wait for memory on a
  * GPU. */
-static int reserve_some(struct link *l, const struct chunk_key *keys, size_t n, unsigned page_class,
-                        struct link_page *ret, size_t *ret_n, struct errmsg *e)
+static int service_link_reserve_some(struct link *l, const struct chunk_key *keys, size_t n,
+                                     unsigned page_class, struct link_page *ret, size_t *ret_n,
+                                     struct errmsg *e)
 {
     Kvcobra__ReserveItem item[LINK_ITEMS_MAX], *items[LINK_ITEMS_MAX];
     Kvcobra__Reserve body = KVCOBRA__RESERVE__INIT;
-    Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_RESERVE, &body);
+    Kvcobra__Request m = service_link_of(KVCOBRA__REQUEST__BODY_RESERVE, &body);
     Kvcobra__Reply *reply = NULL;
     int r;
 
     for (size_t i = 0; i < n; i++) {
         kvcobra__reserve_item__init(&item[i]);
-        item[i].key = key_bytes(&keys[i]);
+        item[i].key = service_link_key_bytes(&keys[i]);
         item[i].page_class = page_class;
         items[i] = &item[i];
     }
@@ -217,7 +222,7 @@ static int reserve_some(struct link *l, const struct chunk_key *keys, size_t n, 
     body.items = items;
     body.n_items = n;
     *ret_n = 0;
-    r = ask(l, &m, NULL, 0, NULL, &reply, e);
+    r = service_link_ask(l, &m, NULL, 0, NULL, &reply, e);
     if (r < 0)
         return r;
     if (reply->reserve->n_slots > n || reply->reserve->n_exists != reply->reserve->n_slots)
@@ -226,7 +231,7 @@ static int reserve_some(struct link *l, const struct chunk_key *keys, size_t n, 
         r = fail(e, reply->reserve->end_err < 0 ? reply->reserve->end_err : -EPROTO, "no slot: %.300s",
                  reply->message);
     for (size_t i = 0; (r == 0 || r == -EAGAIN) && i < reply->reserve->n_slots; i++) {
-        ret[i] = page_of(reply->reserve->slots[i]);
+        ret[i] = service_link_page_of(reply->reserve->slots[i]);
         *ret_n = i + 1;
         if (reply->reserve->exists[i])
             r = fail(e, -EEXIST, "a page that nobody published exists");
@@ -243,9 +248,9 @@ int link_reserve(struct link *l, const struct chunk_key *keys, size_t n, unsigne
     int r;
 
     do {
-        r = reserve_some(l, keys + done, n - done, page_class, ret + done, &some, e);
+        r = service_link_reserve_some(l, keys + done, n - done, page_class, ret + done, &some, e);
         done += some;
-    } while (come_again(l, r, began));
+    } while (service_link_come_again(l, r, began));
     return r;
 }
 
@@ -254,7 +259,7 @@ int link_commit(struct link *l, const struct chunk_key *keys, const struct link_
 {
     Kvcobra__CommitItem item[LINK_ITEMS_MAX], *items[LINK_ITEMS_MAX];
     Kvcobra__Commit body = KVCOBRA__COMMIT__INIT;
-    Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_COMMIT, &body);
+    Kvcobra__Request m = service_link_of(KVCOBRA__REQUEST__BODY_COMMIT, &body);
     Kvcobra__Reply *reply = NULL;
     int r;
 
@@ -263,14 +268,14 @@ int link_commit(struct link *l, const struct chunk_key *keys, const struct link_
         item[i].slot = pages[i].slot;
         item[i].generation = pages[i].generation;
         item[i].arena_offset = i * stride;
-        item[i].key = key_bytes(&keys[i]);
+        item[i].key = service_link_key_bytes(&keys[i]);
         item[i].payload_crc32c = pages[i].crc32c;
         items[i] = &item[i];
     }
     body.model = l->model;
     body.items = items;
     body.n_items = n;
-    r = ask(l, &m, NULL, 0, NULL, &reply, e);
+    r = service_link_ask(l, &m, NULL, 0, NULL, &reply, e);
     if (r < 0)
         return r;
     if (reply->commit->n_errs != n)
@@ -289,14 +294,14 @@ int link_lease(struct link *l, const struct chunk_key *keys, const struct link_p
 {
     Kvcobra__LeaseItem item[LINK_ITEMS_MAX], *items[LINK_ITEMS_MAX];
     Kvcobra__Lease body = KVCOBRA__LEASE__INIT;
-    Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_LEASE, &body);
+    Kvcobra__Request m = service_link_of(KVCOBRA__REQUEST__BODY_LEASE, &body);
     Kvcobra__Reply *reply = NULL;
     double began = clock_seconds();
     int r;
 
     for (size_t i = 0; i < n; i++) {
         kvcobra__lease_item__init(&item[i]);
-        item[i].key = key_bytes(&keys[i]);
+        item[i].key = service_link_key_bytes(&keys[i]);
         item[i].slot = pages[i].slot;
         item[i].generation = pages[i].generation;
         items[i] = &item[i];
@@ -306,8 +311,8 @@ int link_lease(struct link *l, const struct chunk_key *keys, const struct link_p
     body.items = items;
     body.n_items = n;
     do /* pages of an earlier process are checked first */
-        r = ask(l, &m, NULL, 0, NULL, &reply, e);
-    while (come_again(l, r, began));
+        r = service_link_ask(l, &m, NULL, 0, NULL, &reply, e);
+    while (service_link_come_again(l, r, began));
     if (r < 0)
         return r;
     if (reply->lease->n_pages != n)
@@ -323,13 +328,13 @@ int link_release(struct link *l, uint64_t lease, struct errmsg *e)
     Kvcobra__Release body = KVCOBRA__RELEASE__INIT;
 
     body.lease = lease;
-    return tell(l, of(KVCOBRA__REQUEST__BODY_RELEASE, &body), NULL, 0, e);
+    return service_link_tell(l, service_link_of(KVCOBRA__REQUEST__BODY_RELEASE, &body), NULL, 0, e);
 }
 
-static int extent_of(struct link *l, uint64_t id, struct place_extent **ret, struct errmsg *e)
+static int service_link_extent_of(struct link *l, uint64_t id, struct place_extent **ret, struct errmsg *e)
 {
     Kvcobra__GetExtent body = KVCOBRA__GET_EXTENT__INIT;
-    Kvcobra__Request m = of(KVCOBRA__REQUEST__BODY_GET_EXTENT, &body);
+    Kvcobra__Request m = service_link_of(KVCOBRA__REQUEST__BODY_GET_EXTENT, &body);
     Kvcobra__Reply *reply = NULL;
     struct wire_packet p = {0};
     size_t bytes;
@@ -339,7 +344,7 @@ static int extent_of(struct link *l, uint64_t id, struct place_extent **ret, str
     if (*ret)
         return 0;
     body.extent = id;
-    r = ask(l, &m, NULL, 0, &p, &reply, e);
+    r = service_link_ask(l, &m, NULL, 0, &p, &reply, e);
     if (r < 0)
         return r;
     bytes = reply->get_extent->bytes;
@@ -355,14 +360,14 @@ int link_read_page(struct link *l, const struct link_page *page, size_t first, s
                    struct errmsg *e)
 {
     struct place_extent *x;
-    int r = extent_of(l, page->extent, &x, e);
+    int r = service_link_extent_of(l, page->extent, &x, e);
 
     return r < 0 ? r : place_read(x, page->offset + first, to, n, e);
 }
 
 /* ---- publishing ---- */
 
-static uint64_t mixed(uint64_t n) /* splitmix64 */
+static uint64_t service_link_mixed(uint64_t n) /* splitmix64 */
 {
     n = (n + 1) * 0x9e3779b97f4a7c15u;
     n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9u;
@@ -372,7 +377,7 @@ static uint64_t mixed(uint64_t n) /* splitmix64 */
 
 struct chunk_key link_key(uint64_t n)
 {
-    uint64_t words[2] = {mixed(n), mixed(~n)};
+    uint64_t words[2] = {service_link_mixed(n), service_link_mixed(~n)};
     struct chunk_key k;
 
     _Static_assert(sizeof(words) == sizeof(k.bytes), "two words");
@@ -401,7 +406,7 @@ void link_write_page(const struct page_layout *layout, const struct chunk_key *k
     memcpy(&n, key->bytes, sizeof(n));
     for (size_t i = 0; i + sizeof(n) <= h.payload_bytes;
          i += sizeof(n)) { /* half-tiles: a multiple of 64 bytes */
-        uint64_t word = mixed(n + i);
+        uint64_t word = service_link_mixed(n + i);
 
         memcpy(payload + i, &word, sizeof(word));
     }
@@ -410,12 +415,12 @@ void link_write_page(const struct page_layout *layout, const struct chunk_key *k
 }
 
 /* The payload goes to its slot on the GPU; @page: in the host's memory. */
-static int fill_slot(struct link *l, const struct page_layout *layout, const uint8_t *page,
-                     struct link_page *slot, struct errmsg *e)
+static int service_link_fill_slot(struct link *l, const struct page_layout *layout, const uint8_t *page,
+                                  struct link_page *slot, struct errmsg *e)
 {
     size_t bytes = layout->payload_bytes[PAGE_REST];
     struct place_extent *x;
-    int r = extent_of(l, slot->extent, &x, e);
+    int r = service_link_extent_of(l, slot->extent, &x, e);
 
     slot->crc32c = crc32c(page + PAGE_HEADER_BYTES, bytes);
     return r < 0 ? r : place_write(x, slot->offset + PAGE_HEADER_BYTES, page + PAGE_HEADER_BYTES, bytes, e);
@@ -438,7 +443,7 @@ int link_publish(struct link *l, const struct page_layout *layout, uint64_t firs
     for (size_t i = 0; i < n && r == 0; i++) {
         link_write_page(layout, &keys[i], l->arena + i * stride);
         if (place_is_gpu(l->place))
-            r = fill_slot(l, layout, l->arena + i * stride, &ret[i], e);
+            r = service_link_fill_slot(l, layout, l->arena + i * stride, &ret[i], e);
     }
     return r < 0 ? r : link_commit(l, keys, ret, n, stride, ret_lease, e);
 }

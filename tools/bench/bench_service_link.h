@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "alloc/table.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "proto/page.h"
 
 struct errmsg;

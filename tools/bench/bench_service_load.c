@@ -45,7 +45,7 @@ struct load {
 
 /* ---- one client ---- */
 
-struct client {
+struct service_load_client {
     struct load *load;
     unsigned number;
     int echo;
@@ -53,7 +53,7 @@ struct client {
     uint8_t *copy;
 };
 
-static int exchange(struct client *c, struct errmsg *e)
+static int service_load_exchange(struct service_load_client *c, struct errmsg *e)
 {
     char packet[PACKET_BYTES] = {0};
 
@@ -64,7 +64,8 @@ static int exchange(struct client *c, struct errmsg *e)
 }
 
 /* A page of this client's own: reserved and written untimed, committed timed, and copied here beside that. */
-static int commit_one(struct client *c, uint64_t n, double *ret_commit, double *ret_copy, struct errmsg *e)
+static int service_load_commit_one(struct service_load_client *c, uint64_t n, double *ret_commit,
+                                   double *ret_copy, struct errmsg *e)
 {
     const struct page_layout *layout = c->load->layout;
     struct chunk_key key = link_key(n);
@@ -93,8 +94,8 @@ static int commit_one(struct client *c, uint64_t n, double *ret_commit, double *
     return r == 0 && header.payload_crc32c != crc ? fail(e, -EIO, "the copy of a page is not the page") : r;
 }
 
-static int rounds(struct client *c, const struct link_page *page, const struct chunk_key *key,
-                  struct errmsg *e)
+static int service_load_rounds(struct service_load_client *c, const struct link_page *page,
+                               const struct chunk_key *key, struct errmsg *e)
 {
     unsigned n_rounds = c->load->options->n_rounds;
     size_t n = (size_t) c->load->options->n_clients * n_rounds;
@@ -105,7 +106,7 @@ static int rounds(struct client *c, const struct link_page *page, const struct c
         uint64_t lease = 0;
         double began = clock_seconds();
 
-        r = exchange(c, e);
+        r = service_load_exchange(c, e);
         samples[PING * n + i] = clock_seconds() - began;
         began = clock_seconds();
         if (r == 0)
@@ -114,13 +115,13 @@ static int rounds(struct client *c, const struct link_page *page, const struct c
         if (r == 0)
             r = link_release(&c->link, lease, e);
         if (r == 0)
-            r = commit_one(c, (uint64_t) (c->number + 1) << 40 | i, &samples[COMMIT * n + i],
-                           &samples[COPY * n + i], e);
+            r = service_load_commit_one(c, (uint64_t) (c->number + 1) << 40 | i, &samples[COMMIT * n + i],
+                                        &samples[COPY * n + i], e);
     }
     return r;
 }
 
-static int client(struct client *c, struct errmsg *e)
+static int service_load_client(struct service_load_client *c, struct errmsg *e)
 {
     const struct load *load = c->load;
     struct geometry g = bench_geometry(&shape);
@@ -138,13 +139,13 @@ static int client(struct client *c, struct errmsg *e)
     c->copy = malloc(load->layout->page_bytes[PAGE_REST]);
     if (!c->copy)
         return fail(e, -ENOMEM, "out of memory");
-    return crew_wait_go(&c->load->crew) ? rounds(c, &page, &key, e) : 0;
+    return crew_wait_go(&c->load->crew) ? service_load_rounds(c, &page, &key, e) : 0;
 }
 
 /* ---- the load ---- */
 
 /* Answers each packet with itself, on one thread, until every client is gone. */
-static void echo(const int *fds, unsigned n)
+static void service_load_echo(const int *fds, unsigned n)
 {
     struct pollfd p[CLIENTS_MAX];
     unsigned left = n;
@@ -167,11 +168,12 @@ static void echo(const int *fds, unsigned n)
 }
 
 /* Process 0 .. n - 1: a client. Process n: the echo. An end that is left open would keep the echo waiting. */
-static int run_process(void *ctx, unsigned number, struct errmsg *e)
+static int service_load_run_process(void *ctx, unsigned number, struct errmsg *e)
 {
     struct load *load = ctx;
     unsigned n = load->options->n_clients;
-    struct client c = {.load = load, .number = number, .echo = load->near[number % n], .link = {.fd = -1}};
+    struct service_load_client c = {
+        .load = load, .number = number, .echo = load->near[number % n], .link = {.fd = -1}};
 
     for (unsigned i = 0; i < n; i++) {
         if (i != number)
@@ -180,8 +182,8 @@ static int run_process(void *ctx, unsigned number, struct errmsg *e)
             (void) close(load->far[i]);
     }
     if (number < n)
-        return client(&c, e);
-    echo(load->far, n);
+        return service_load_client(&c, e);
+    service_load_echo(load->far, n);
     return 0;
 }
 
@@ -199,7 +201,7 @@ static int run_load(struct load *load, struct errmsg *e)
         load->far[i] = pair[1];
     }
     for (unsigned i = 0; r == 0 && i <= n; i++)
-        r = crew_add(&load->crew, run_process, load, e);
+        r = crew_add(&load->crew, service_load_run_process, load, e);
     for (unsigned i = 0; i < n; i++) {
         (void) close(load->near[i]);
         (void) close(load->far[i]);
@@ -212,7 +214,7 @@ static int run_load(struct load *load, struct errmsg *e)
 
 /* ---- the lookup ---- */
 
-static unsigned look_up(const struct index_reader *reader, const struct chunk_key *keys)
+static unsigned service_load_look_up(const struct index_reader *reader, const struct chunk_key *keys)
 {
     unsigned found = 0;
     struct index_hit hit;
@@ -226,13 +228,15 @@ static unsigned look_up(const struct index_reader *reader, const struct chunk_ke
  * In a child that may do nothing but read, write and exit (seccomp's strict mode): a lookup that made a
  * system call would be killed. The clock is not read there: on some machines that is a system call.
  */
-static int prove_no_calls(const struct index_reader *reader, const struct chunk_key *keys, struct errmsg *e)
+static int service_load_prove_no_calls(const struct index_reader *reader, const struct chunk_key *keys,
+                                       struct errmsg *e)
 {
     pid_t pid = fork();
     int status = -1;
 
     if (pid == 0) {
-        unsigned found = prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0 ? 0 : look_up(reader, keys);
+        unsigned found =
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) < 0 ? 0 : service_load_look_up(reader, keys);
 
         (void) syscall(SYS_exit, found == SERVICE_LOOKUPS ? 0 : 1); /* exit_group is not allowed any more */
     }
@@ -243,7 +247,7 @@ static int prove_no_calls(const struct index_reader *reader, const struct chunk_
     return WEXITSTATUS(status) == 0 ? 0 : fail(e, -EIO, "the prefix that was published is not found whole");
 }
 
-static int measure_lookup(struct load *load, struct timing *ret, struct errmsg *e)
+static int service_load_measure_lookup(struct load *load, struct timing *ret, struct errmsg *e)
 {
     _cleanup_(link_close) struct link before = {.fd = -1}, l = {.fd = -1};
     uint64_t first = (uint64_t) 1 << 61, lease;
@@ -267,11 +271,11 @@ static int measure_lookup(struct load *load, struct timing *ret, struct errmsg *
     if (r == 0)
         r = index_reader_init(&reader, l.index, l.index_bytes, e);
     if (r == 0)
-        r = prove_no_calls(&reader, keys, e);
+        r = service_load_prove_no_calls(&reader, keys, e);
     for (unsigned i = 0; r == 0 && i < n; i++) {
         double began = clock_seconds();
 
-        if (look_up(&reader, keys) != SERVICE_LOOKUPS)
+        if (service_load_look_up(&reader, keys) != SERVICE_LOOKUPS)
             r = fail(e, -EIO, "a chunk that was published is not found");
         load->samples[i] = (clock_seconds() - began) / SERVICE_LOOKUPS;
     }
@@ -282,7 +286,7 @@ static int measure_lookup(struct load *load, struct timing *ret, struct errmsg *
 
 /* ---- all of it ---- */
 
-static int measure(struct load *load, struct load_figures *ret, struct errmsg *e)
+static int service_load_measure(struct load *load, struct load_figures *ret, struct errmsg *e)
 {
     size_t n = (size_t) load->options->n_clients * load->options->n_rounds,
            bytes = N_KINDS * n * sizeof(double);
@@ -299,7 +303,7 @@ static int measure(struct load *load, struct load_figures *ret, struct errmsg *e
         ret->copy = timing_of(load->samples + COPY * n, n);
         ret->page_bytes = load->layout->page_bytes[PAGE_REST];
         ret->n_samples = n;
-        r = measure_lookup(load, &ret->lookup, e);
+        r = service_load_measure_lookup(load, &ret->lookup, e);
     }
     (void) munmap(load->samples, bytes);
     return r;
@@ -320,7 +324,7 @@ int service_load(const struct service_options *o, struct load_figures *ret, stru
     if (r == 0)
         r = crew_init(&load.crew, e);
     if (r == 0)
-        r = measure(&load, ret, e);
+        r = service_load_measure(&load, ret, e);
     crew_deinit(&load.crew);
     return r;
 }

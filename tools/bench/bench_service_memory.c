@@ -37,17 +37,17 @@ struct size {
 static const struct size whole = {1000, UINT64_C(256) << 20, UINT64_C(64) << 20};
 static const struct size quick = {20, UINT64_C(8) << 20, UINT64_C(2) << 20};
 
-struct client {
+struct service_memory_client {
     struct link link;
     uint64_t leases[LEASES_EACH];
     unsigned n_leases;
 };
 
-struct bench {
+struct service_memory_bench {
     const struct size *size;
     const struct bench_model *model;
     struct rig *rig;
-    struct client *clients;
+    struct service_memory_client *clients;
     uint64_t next;       /* key to publish */
     uint64_t n_messages; /* that fill the pool */
 };
@@ -56,13 +56,13 @@ struct bench {
 
 /* Memory that counts as pages or as clients' arenas: what is shared with them, under the names that the
  * daemon gives. */
-static bool is_shared(const char *line)
+static bool service_memory_is_shared(const char *line)
 {
     return strstr(line, "kvcobra-pages") || strstr(line, "kvcobra-arena");
 }
 
 /* The kernel's account of a process. Return: 0; errno of /proc. */
-static int resident_bytes(pid_t pid, uint64_t *ret, struct errmsg *e)
+static int service_memory_resident_bytes(pid_t pid, uint64_t *ret, struct errmsg *e)
 {
     _cleanup_(fclosep) FILE *f = NULL;
     char path[64], line[512];
@@ -76,7 +76,7 @@ static int resident_bytes(pid_t pid, uint64_t *ret, struct errmsg *e)
         return fail(e, -errno, "cannot read %s: %s", path, strerror(errno));
     while (fgets(line, sizeof(line), f)) {
         if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-            counts = !is_shared(line);
+            counts = !service_memory_is_shared(line);
         else if (counts && sscanf(line, "Rss: %" SCNu64 " kB", &kib) == 1)
             sum += kib * 1024;
     }
@@ -84,7 +84,8 @@ static int resident_bytes(pid_t pid, uint64_t *ret, struct errmsg *e)
     return 0;
 }
 
-static int look(const struct bench *b, struct memory_state *ret, struct errmsg *e)
+static int service_memory_look(const struct service_memory_bench *b, struct memory_state *ret,
+                               struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
     kvc_status *s = NULL;
@@ -106,7 +107,7 @@ static int look(const struct bench *b, struct memory_state *ret, struct errmsg *
     };
     for (size_t i = 0; i < s->n_spaces; i++)
         ret->n_pages += s->spaces[i].pages;
-    r = resident_bytes((pid_t) s->pid, &ret->resident, e);
+    r = service_memory_resident_bytes((pid_t) s->pid, &ret->resident, e);
     s = kvc_status_free(s);
     if (r == 0 && (ret->n_sessions < b->size->n_clients ||
                    ret->n_leases != (uint64_t) b->size->n_clients * LEASES_EACH))
@@ -117,7 +118,7 @@ static int look(const struct bench *b, struct memory_state *ret, struct errmsg *
 
 /* ---- clients ---- */
 
-static int release_leases(struct client *c, struct errmsg *e)
+static int service_memory_release_leases(struct service_memory_client *c, struct errmsg *e)
 {
     int r = 0;
 
@@ -127,7 +128,8 @@ static int release_leases(struct client *c, struct errmsg *e)
 }
 
 /* A message's worth of pages; @keep: leases of ten of them in place of those that this client had. */
-static int publish(struct bench *b, struct client *c, bool keep, struct errmsg *e)
+static int service_memory_publish(struct service_memory_bench *b, struct service_memory_client *c, bool keep,
+                                  struct errmsg *e)
 {
     struct link_page pages[LINK_ITEMS_MAX];
     uint64_t lease, first = b->next;
@@ -135,7 +137,7 @@ static int publish(struct bench *b, struct client *c, bool keep, struct errmsg *
 
     b->next += LINK_ITEMS_MAX;
     if (r == 0 && keep)
-        r = release_leases(c, e);
+        r = service_memory_release_leases(c, e);
     while (r == 0 && keep && c->n_leases < LEASES_EACH) {
         struct chunk_key key = link_key(first + c->n_leases);
 
@@ -146,16 +148,17 @@ static int publish(struct bench *b, struct client *c, bool keep, struct errmsg *
 }
 
 /* Messages of all clients in turn; the last one of each leaves its leases. */
-static int publish_all(struct bench *b, uint64_t n_messages, struct errmsg *e)
+static int service_memory_publish_all(struct service_memory_bench *b, uint64_t n_messages, struct errmsg *e)
 {
     int r = 0;
 
     for (uint64_t i = 0; r == 0 && i < n_messages; i++)
-        r = publish(b, &b->clients[i % b->size->n_clients], n_messages - i <= b->size->n_clients, e);
+        r = service_memory_publish(b, &b->clients[i % b->size->n_clients],
+                                   n_messages - i <= b->size->n_clients, e);
     return r;
 }
 
-static int connect_all(struct bench *b, struct errmsg *e)
+static int service_memory_connect_all(struct service_memory_bench *b, struct errmsg *e)
 {
     struct geometry g = bench_geometry(&shape);
     int r = 0;
@@ -168,21 +171,22 @@ static int connect_all(struct bench *b, struct errmsg *e)
     return r;
 }
 
-static int measure(struct bench *b, struct memory_figures *ret, struct errmsg *e)
+static int service_memory_measure(struct service_memory_bench *b, struct memory_figures *ret,
+                                  struct errmsg *e)
 {
     double began = clock_seconds();
     uint64_t n = b->size->n_clients > b->n_messages / 10 ? b->size->n_clients : b->n_messages / 10;
-    int r = connect_all(b, e);
+    int r = service_memory_connect_all(b, e);
 
     if (r == 0)
-        r = publish_all(b, b->n_messages, e);
+        r = service_memory_publish_all(b, b->n_messages, e);
     ret->seconds = clock_seconds() - began;
     if (r == 0)
-        r = look(b, &ret->filled, e);
+        r = service_memory_look(b, &ret->filled, e);
     if (r == 0)
-        r = publish_all(b, n, e);
+        r = service_memory_publish_all(b, n, e);
     if (r == 0)
-        r = look(b, &ret->churned, e);
+        r = service_memory_look(b, &ret->churned, e);
     ret->n_churned = n * LINK_ITEMS_MAX;
     ret->page_bytes = b->model->layout.page_bytes[PAGE_REST];
     if (r == 0 && ret->filled.n_pages != b->n_messages * LINK_ITEMS_MAX)
@@ -194,7 +198,7 @@ static int measure(struct bench *b, struct memory_figures *ret, struct errmsg *e
 /* ---- all of it ---- */
 
 /* One descriptor per connection here, five in the daemon, which raises its own limit. */
-static int raise_limit(unsigned n, struct errmsg *e)
+static int service_memory_raise_limit(unsigned n, struct errmsg *e)
 {
     struct rlimit limit;
 
@@ -212,8 +216,8 @@ int service_memory(const struct service_options *o, struct memory_figures *ret, 
     const struct size *size = o->quick ? &quick : &whole;
     _cleanup_(rig_deinit) struct rig rig = RIG_INIT;
     _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
-    _cleanup_(freep) struct client *clients = calloc(size->n_clients, sizeof(*clients));
-    struct bench b = {.size = size, .model = &m, .rig = &rig, .clients = clients};
+    _cleanup_(freep) struct service_memory_client *clients = calloc(size->n_clients, sizeof(*clients));
+    struct service_memory_bench b = {.size = size, .model = &m, .rig = &rig, .clients = clients};
     char pool[40], extent[40];
     const char *const options[] = {pool,
                                    extent,
@@ -232,7 +236,7 @@ int service_memory(const struct service_options *o, struct memory_figures *ret, 
         clients[i].link.fd = -1;
     (void) snprintf(pool, sizeof(pool), "--pool-bytes=%" PRIu64, size->pool_bytes);
     (void) snprintf(extent, sizeof(extent), "--extent-bytes=%" PRIu64, size->extent_bytes);
-    r = raise_limit(size->n_clients, e);
+    r = service_memory_raise_limit(size->n_clients, e);
     if (r == 0)
         r = bench_model_init(&m, &shape, 1, e);
     if (r == 0)
@@ -242,7 +246,7 @@ int service_memory(const struct service_options *o, struct memory_figures *ret, 
     if (r == 0)
         b.n_messages = size->pool_bytes / m.layout.slot_bytes[PAGE_REST] / LINK_ITEMS_MAX;
     if (r == 0)
-        r = measure(&b, ret, e);
+        r = service_memory_measure(&b, ret, e);
     for (unsigned i = 0; i < size->n_clients; i++)
         link_close(&clients[i].link);
     return r;

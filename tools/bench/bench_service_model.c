@@ -27,8 +27,8 @@ struct geometry bench_geometry(const struct bench_shape *s)
     return g;
 }
 
-static int build(const struct bench_shape *s, double scale, void **ret_bytes, size_t *ret_n_bytes,
-                 struct errmsg *e)
+static int service_model_build(const struct bench_shape *s, double scale, void **ret_bytes,
+                               size_t *ret_n_bytes, struct errmsg *e)
 {
     static struct levels levels[2][TABLE_BITS_MAX + 1];
     static double mean[DIM_MAX], enc[BANDS_MAX][8 * DIM_MAX], dec[BANDS_MAX][DIM_MAX * 8];
@@ -66,7 +66,7 @@ int bench_model_init(struct bench_model *m, const struct bench_shape *s, double 
 {
     _cleanup_(freep) void *bytes = NULL;
     size_t n_bytes;
-    int r = build(s, scale, &bytes, &n_bytes, e);
+    int r = service_model_build(s, scale, &bytes, &n_bytes, e);
 
     *m = (struct bench_model){.table = NULL};
     if (r == 0)

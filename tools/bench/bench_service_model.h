@@ -2,7 +2,7 @@
 #pragma once
 
 #include "alloc/table.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 struct errmsg;
 

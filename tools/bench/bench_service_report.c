@@ -22,17 +22,17 @@ struct verdict { /* what is asked, and what came out */
 
 enum { VERDICTS_MAX = 16 };
 
-static bool is_met(const struct verdict *v)
+static bool service_report_is_met(const struct verdict *v)
 {
     return v->sense == BELOW ? v->got < v->asked : v->got == v->asked;
 }
 
-static double bytes_per_page(const struct memory_state *s)
+static double service_report_bytes_per_page(const struct memory_state *s)
 {
     return (double) (s->slot_records + s->index + s->holds + s->heap) / (double) s->n_pages;
 }
 
-static size_t judge_load(const struct load_figures *f, struct verdict *ret)
+static size_t service_report_judge_load(const struct load_figures *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"lease, p50 / exchange", BELOW, 3, f->lease.median / f->ping.median};
     ret[1] = (struct verdict){"lease, p99 / exchange", BELOW, 10, f->lease.p99 / f->ping.p99};
@@ -42,14 +42,16 @@ static size_t judge_load(const struct load_figures *f, struct verdict *ret)
     return 4;
 }
 
-static size_t judge_memory(const struct memory_figures *f, struct verdict *ret)
+static size_t service_report_judge_memory(const struct memory_figures *f, struct verdict *ret)
 {
-    ret[0] = (struct verdict){"memory beside a page, bytes", BELOW, 128, bytes_per_page(&f->filled)};
-    ret[1] = (struct verdict){"the same after churn, bytes", BELOW, 128, bytes_per_page(&f->churned)};
+    ret[0] = (struct verdict){"memory beside a page, bytes", BELOW, 128,
+                              service_report_bytes_per_page(&f->filled)};
+    ret[1] = (struct verdict){"the same after churn, bytes", BELOW, 128,
+                              service_report_bytes_per_page(&f->churned)};
     return 2;
 }
 
-static size_t judge_swap(const struct swap_figures *f, struct verdict *ret)
+static size_t service_report_judge_swap(const struct swap_figures *f, struct verdict *ret)
 {
     ret[0] =
         (struct verdict){"calls that failed while tables were swapped", EXACTLY, 0, (double) f->n_failed};
@@ -59,7 +61,7 @@ static size_t judge_swap(const struct swap_figures *f, struct verdict *ret)
     return 3;
 }
 
-static size_t judge_restart(const struct restart_figures *f, struct verdict *ret)
+static size_t service_report_judge_restart(const struct restart_figures *f, struct verdict *ret)
 {
     ret[0] = (struct verdict){"serving again, the slowest, ms", BELOW, 200, f->serving.p99 * 1e3};
     ret[1] = (struct verdict){"pages that were lost", EXACTLY, 0, (double) (f->n_pages - f->n_found)};
@@ -72,24 +74,24 @@ static size_t judge_restart(const struct restart_figures *f, struct verdict *ret
     return 5;
 }
 
-static size_t judge(const struct service_figures *f, struct verdict ret[VERDICTS_MAX])
+static size_t service_report_judge(const struct service_figures *f, struct verdict ret[VERDICTS_MAX])
 {
     size_t n = 0;
 
     if (f->load)
-        n += judge_load(f->load, ret + n);
+        n += service_report_judge_load(f->load, ret + n);
     if (f->memory)
-        n += judge_memory(f->memory, ret + n);
+        n += service_report_judge_memory(f->memory, ret + n);
     if (f->swap)
-        n += judge_swap(f->swap, ret + n);
+        n += service_report_judge_swap(f->swap, ret + n);
     if (f->restart)
-        n += judge_restart(f->restart, ret + n);
+        n += service_report_judge_restart(f->restart, ret + n);
     return n;
 }
 
 /* ---- JSON ---- */
 
-static json_t *load_json(const struct load_figures *f)
+static json_t *service_report_load_json(const struct load_figures *f)
 {
     return json_pack("{s:I, s:I, s:{s:o, s:o, s:o, s:o, s:o}, s:i}", "samples", (json_int_t) f->n_samples,
                      "page_bytes", (json_int_t) f->page_bytes, "us", "exchange", timing_json(f->ping, 1e6),
@@ -98,52 +100,53 @@ static json_t *load_json(const struct load_figures *f)
                      "lookup_system_calls", 0);
 }
 
-static json_t *state_json(const struct memory_state *s)
+static json_t *service_report_state_json(const struct memory_state *s)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "pages", (json_int_t) s->n_pages,
                      "sessions", (json_int_t) s->n_sessions, "leases", (json_int_t) s->n_leases, "evictions",
                      (json_int_t) s->n_evicted, "slot_record_bytes", (json_int_t) s->slot_records,
                      "index_bytes", (json_int_t) s->index, "hold_bytes", (json_int_t) s->holds, "heap_bytes",
                      (json_int_t) s->heap, "resident_bytes", (json_int_t) s->resident, "bytes_per_page",
-                     bytes_per_page(s));
+                     service_report_bytes_per_page(s));
 }
 
-static json_t *memory_json(const struct memory_figures *f)
+static json_t *service_report_memory_json(const struct memory_figures *f)
 {
     return json_pack("{s:I, s:f, s:o, s:I, s:o}", "page_bytes", (json_int_t) f->page_bytes, "fill_seconds",
-                     f->seconds, "filled", state_json(&f->filled), "churned_pages", (json_int_t) f->n_churned,
-                     "churned", state_json(&f->churned));
+                     f->seconds, "filled", service_report_state_json(&f->filled), "churned_pages",
+                     (json_int_t) f->n_churned, "churned", service_report_state_json(&f->churned));
 }
 
 static const char *const call_names[SWAP_CALLS] = {"begin", "match", "append", "commit", "read"};
 
-static json_t *latency_json(const struct swap_latency *l)
+static json_t *service_report_latency_json(const struct swap_latency *l)
 {
     return json_pack("{s:I, s:f, s:f, s:f, s:f}", "calls", (json_int_t) l->n, "median", l->median * 1e6,
                      "p99", l->p99 * 1e6, "p999", l->p999 * 1e6, "max", l->max * 1e6);
 }
 
-static json_t *latencies_json(const struct swap_latencies *l)
+static json_t *service_report_latencies_json(const struct swap_latencies *l)
 {
-    json_t *j = latency_json(&l->all), *of = json_object();
+    json_t *j = service_report_latency_json(&l->all), *of = json_object();
 
     for (unsigned k = 0; k < SWAP_CALLS; k++)
-        (void) json_object_set_new(of, call_names[k], latency_json(&l->of[k]));
+        (void) json_object_set_new(of, call_names[k], service_report_latency_json(&l->of[k]));
     (void) json_object_set_new(j, "of", of);
     return j;
 }
 
-static json_t *swap_json(const struct swap_figures *f)
+static json_t *service_report_swap_json(const struct swap_figures *f)
 {
     return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:{s:o, s:o}}", "swaps", (int) f->n_swaps,
                      "sequences", (json_int_t) f->n_sequences, "reads", (json_int_t) f->n_reads,
                      "matched_tokens", (json_int_t) f->n_matched, "published_tokens",
                      (json_int_t) f->n_published, "failed", (json_int_t) f->n_failed, "wrong",
                      (json_int_t) f->n_wrong, "failure", f->failure.text[0] ? f->failure.text : NULL, "us",
-                     "swapping", latencies_json(&f->swapping), "quiet", latencies_json(&f->quiet));
+                     "swapping", service_report_latencies_json(&f->swapping), "quiet",
+                     service_report_latencies_json(&f->quiet));
 }
 
-static json_t *restart_json(const struct restart_figures *f, bool on_gpu)
+static json_t *service_report_restart_json(const struct restart_figures *f, bool on_gpu)
 {
     return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:o, s:o, s:o*}}", "restarts",
                      (int) f->n_restarts, "pages", (json_int_t) f->n_pages, "page_bytes",
@@ -155,7 +158,7 @@ static json_t *restart_json(const struct restart_figures *f, bool on_gpu)
 }
 
 /* NULL: the host's memory. */
-static json_t *device_json(const struct place_device *d)
+static json_t *service_report_device_json(const struct place_device *d)
 {
     return d ? json_pack("{s:s, s:s, s:b}", "uuid", d->uuid, "name", d->name, "stand_in", d->is_standin)
              : NULL;
@@ -164,26 +167,28 @@ static json_t *device_json(const struct place_device *d)
 int service_print_json(const struct service_figures *f, const struct service_options *o)
 {
     struct verdict v[VERDICTS_MAX];
-    size_t n = judge(f, v);
+    size_t n = service_report_judge(f, v);
     json_t *asked = json_array();
     char cpu[CPU_NAME_BYTES];
 
     cpu_name(cpu);
     for (size_t i = 0; i < n; i++)
-        (void) json_array_append_new(asked, json_pack("{s:s, s:s, s:f, s:f, s:b}", "what", v[i].what, "sense",
-                                                      v[i].sense == BELOW ? "below" : "exactly", "asked",
-                                                      v[i].asked, "got", v[i].got, "met", is_met(&v[i])));
-    return report_json(
-        json_pack("{s:s, s:s, s:I, s:i, s:o*, s:o*, s:o*, s:o*, s:o*, s:o}", "cpu", cpu, "compiler", COMPILER,
-                  "cpus", (json_int_t) sysconf(_SC_NPROCESSORS_ONLN), "clients", (int) o->n_clients, "gpu",
-                  device_json(o->device), "load", f->load ? load_json(f->load) : NULL, "memory",
-                  f->memory ? memory_json(f->memory) : NULL, "swap", f->swap ? swap_json(f->swap) : NULL,
-                  "restart", f->restart ? restart_json(f->restart, o->device) : NULL, "asked", asked));
+        (void) json_array_append_new(asked,
+                                     json_pack("{s:s, s:s, s:f, s:f, s:b}", "what", v[i].what, "sense",
+                                               v[i].sense == BELOW ? "below" : "exactly", "asked", v[i].asked,
+                                               "got", v[i].got, "met", service_report_is_met(&v[i])));
+    return report_json(json_pack(
+        "{s:s, s:s, s:I, s:i, s:o*, s:o*, s:o*, s:o*, s:o*, s:o}", "cpu", cpu, "compiler", COMPILER, "cpus",
+        (json_int_t) sysconf(_SC_NPROCESSORS_ONLN), "clients", (int) o->n_clients, "gpu",
+        service_report_device_json(o->device), "load", f->load ? service_report_load_json(f->load) : NULL,
+        "memory", f->memory ? service_report_memory_json(f->memory) : NULL, "swap",
+        f->swap ? service_report_swap_json(f->swap) : NULL, "restart",
+        f->restart ? service_report_restart_json(f->restart, o->device) : NULL, "asked", asked));
 }
 
 /* ---- text ---- */
 
-static int print_load(const struct load_figures *f, unsigned n_clients)
+static int service_report_print_load(const struct load_figures *f, unsigned n_clients)
 {
     _cleanup_(report_freep) struct report *r = report_new("<microseconds\t>min\t>median\t>p99");
     const struct {
@@ -205,7 +210,7 @@ static int print_load(const struct load_figures *f, unsigned n_clients)
     return report_print(r, stdout);
 }
 
-static int print_memory(const struct memory_figures *f)
+static int service_report_print_memory(const struct memory_figures *f)
 {
     _cleanup_(report_freep) struct report *r = report_new("<bytes per page\t>filled\t>churned");
     const struct memory_state *a = &f->filled, *b = &f->churned;
@@ -231,13 +236,14 @@ static int print_memory(const struct memory_figures *f)
     return report_print(r, stdout);
 }
 
-static void swap_row(struct report *r, const char *call, const char *stretch, const struct swap_latency *l)
+static void service_report_swap_row(struct report *r, const char *call, const char *stretch,
+                                    const struct swap_latency *l)
 {
     report_row(r, "%s\t%s\t%zu\t%.1f\t%.1f\t%.1f\t%.1f", call, stretch, l->n, l->median * 1e6, l->p99 * 1e6,
                l->p999 * 1e6, l->max * 1e6);
 }
 
-static int print_swap(const struct swap_figures *f, unsigned n_clients)
+static int service_report_print_swap(const struct swap_figures *f, unsigned n_clients)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<microseconds\t<tables\t>calls\t>median\t>p99\t>p99.9\t>max");
@@ -247,16 +253,16 @@ static int print_swap(const struct swap_figures *f, unsigned n_clients)
            f->n_swaps, n_clients, f->n_sequences, f->n_published, f->n_matched, f->n_reads);
     if (f->failure.text[0])
         printf("first failure: %s\n\n", f->failure.text);
-    swap_row(r, "all calls", "swapped", &f->swapping.all);
-    swap_row(r, "", "left alone", &f->quiet.all);
+    service_report_swap_row(r, "all calls", "swapped", &f->swapping.all);
+    service_report_swap_row(r, "", "left alone", &f->quiet.all);
     for (unsigned k = 0; k < SWAP_CALLS; k++) {
-        swap_row(r, call_names[k], "swapped", &f->swapping.of[k]);
-        swap_row(r, "", "left alone", &f->quiet.of[k]);
+        service_report_swap_row(r, call_names[k], "swapped", &f->swapping.of[k]);
+        service_report_swap_row(r, "", "left alone", &f->quiet.of[k]);
     }
     return report_print(r, stdout);
 }
 
-static int print_restart(const struct restart_figures *f, bool on_gpu)
+static int service_report_print_restart(const struct restart_figures *f, bool on_gpu)
 {
     _cleanup_(report_freep) struct report *r = report_new("<milliseconds\t>min\t>median\t>max");
 
@@ -273,16 +279,16 @@ static int print_restart(const struct restart_figures *f, bool on_gpu)
     return report_print(r, stdout);
 }
 
-static int print_asked(const struct service_figures *f)
+static int service_report_print_asked(const struct service_figures *f)
 {
     _cleanup_(report_freep) struct report *r = report_new("<asked\t<\t>limit\t>got\t<");
     struct verdict v[VERDICTS_MAX];
-    size_t n = judge(f, v);
+    size_t n = service_report_judge(f, v);
 
     putchar('\n');
     for (size_t i = 0; i < n; i++)
         report_row(r, "%s\t%s\t%g\t%.3f\t%s", v[i].what, v[i].sense == BELOW ? "below" : "exactly",
-                   v[i].asked, v[i].got, is_met(&v[i]) ? "" : "missed");
+                   v[i].asked, v[i].got, service_report_is_met(&v[i]) ? "" : "missed");
     return report_print(r, stdout);
 }
 
@@ -299,14 +305,14 @@ int service_print_text(const struct service_figures *f, const struct service_opt
     if (o->device && o->device->is_standin)
         puts(PLACE_STANDIN_NOTE);
     if (f->load)
-        r = print_load(f->load, o->n_clients);
+        r = service_report_print_load(f->load, o->n_clients);
     if (r == 0 && f->memory)
-        r = print_memory(f->memory);
+        r = service_report_print_memory(f->memory);
     if (r == 0 && f->swap)
-        r = print_swap(f->swap, o->n_clients);
+        r = service_report_print_swap(f->swap, o->n_clients);
     if (r == 0 && f->restart)
-        r = print_restart(f->restart, o->device);
+        r = service_report_print_restart(f->restart, o->device);
     if (r == 0)
-        r = print_asked(f);
+        r = service_report_print_asked(f);
     return r < 0 ? command_fail("out of memory") : COMMAND_OK;
 }

@@ -35,7 +35,7 @@ enum { HOLDERS = 8, SAMPLE_EVERY = 500, RESTARTS_MAX = 8 };
 /* Pages of 128 + 4096 bytes. */
 static const struct bench_shape shape = {.n_layers = 2, .n_kv_heads = 2, .d = 32, .n_bands = 4, .bits = 2};
 
-struct bench {
+struct service_restart_bench {
     const struct service_options *options;
     const struct bench_model *model;
     struct place place;
@@ -50,7 +50,7 @@ struct bench {
 
 /* ---- the daemon ---- */
 
-static int start(struct bench *b, struct errmsg *e)
+static int service_restart_start(struct service_restart_bench *b, struct errmsg *e)
 {
     const char *argv[20] = {"kvcobrad",         "--keep-pool=yes", "--state-dir",
                             b->state,           "--pool-bytes=1G", "--quota-bytes=2G",
@@ -62,7 +62,7 @@ static int start(struct bench *b, struct errmsg *e)
     return fd_store_start(b->store, b->options->daemon, argv, -1, &b->pid, e);
 }
 
-static int end(struct bench *b, int signal)
+static int service_restart_end(struct service_restart_bench *b, int signal)
 {
     int status = 0;
 
@@ -75,11 +75,11 @@ static int end(struct bench *b, int signal)
     return status;
 }
 
-struct moments { /* seconds */
+struct service_restart_moments { /* seconds */
     double exit, serving, gpu;
 };
 
-static int first_lease(struct bench *b, struct link *l, struct errmsg *e)
+static int service_restart_first_lease(struct service_restart_bench *b, struct link *l, struct errmsg *e)
 {
     struct geometry g = bench_geometry(&shape);
     struct chunk_key key = link_key(0);
@@ -95,31 +95,31 @@ static int first_lease(struct bench *b, struct link *l, struct errmsg *e)
 
 /* From SIGKILL until it is gone; from the next start to the first answer, to a new client, and to the first
  * page on a GPU. */
-static int restart(struct bench *b, struct moments *ret, struct errmsg *e)
+static int restart(struct service_restart_bench *b, struct service_restart_moments *ret, struct errmsg *e)
 {
     _cleanup_(link_close) struct link first = {.fd = -1}, gpu = {.fd = -1};
     double began = clock_seconds(), gone;
     int r;
 
-    (void) end(b, SIGKILL);
+    (void) service_restart_end(b, SIGKILL);
     gone = clock_seconds();
     if (!fd_store_settle(b->store)) /* pid 1 has read everything by then, too */
         return fail(e, -EIO, "the supervisor of the bench does not answer");
     ret->exit = gone - began;
     began = clock_seconds();
-    r = start(b, e);
+    r = service_restart_start(b, e);
     if (r == 0)
         r = link_open(b->socket, NULL, &first, e);
     ret->serving = clock_seconds() - began;
     if (r == 0 && place_is_gpu(&b->place))
-        r = first_lease(b, &gpu, e);
+        r = service_restart_first_lease(b, &gpu, e);
     ret->gpu = clock_seconds() - began;
     return r;
 }
 
 /* ---- before ---- */
 
-static int publish_held(struct bench *b, struct errmsg *e)
+static int service_restart_publish_held(struct service_restart_bench *b, struct errmsg *e)
 {
     struct geometry g = bench_geometry(&shape);
     int r = 0;
@@ -144,8 +144,8 @@ static int publish_held(struct bench *b, struct errmsg *e)
 /* ---- after ---- */
 
 /* The page is at the slot where it was, with the generation that it had. */
-static bool is_found(const struct bench *b, const struct index_reader *reader, uint64_t n,
-                     struct link_page *ret)
+static bool service_restart_is_found(const struct service_restart_bench *b, const struct index_reader *reader,
+                                     uint64_t n, struct link_page *ret)
 {
     struct chunk_key key = link_key(n);
     struct index_hit hit;
@@ -157,7 +157,8 @@ static bool is_found(const struct bench *b, const struct index_reader *reader, u
 }
 
 /* By messages of @l, which checks every checksum. Pages of a message that is refused count as lost. */
-static int find_all(struct bench *b, struct link *l, uint64_t *ret_found, struct errmsg *e)
+static int service_restart_find_all(struct service_restart_bench *b, struct link *l, uint64_t *ret_found,
+                                    struct errmsg *e)
 {
     struct index_reader reader;
     int r = index_reader_init(&reader, l->index, l->index_bytes, e);
@@ -172,7 +173,7 @@ static int find_all(struct bench *b, struct link *l, uint64_t *ret_found, struct
 
         for (; n < b->n_pages && count < LINK_ITEMS_MAX; n++) {
             keys[count] = link_key(n);
-            count += is_found(b, &reader, n, &pages[count]);
+            count += service_restart_is_found(b, &reader, n, &pages[count]);
         }
         if (count > 0 && link_lease(l, keys, pages, count, &lease, &why) == 0) {
             *ret_found += count;
@@ -182,7 +183,8 @@ static int find_all(struct bench *b, struct link *l, uint64_t *ret_found, struct
     return r;
 }
 
-static int is_identical(struct bench *b, struct link *l, uint64_t n, bool *ret, struct errmsg *e)
+static int service_restart_is_identical(struct service_restart_bench *b, struct link *l, uint64_t n,
+                                        bool *ret, struct errmsg *e)
 {
     struct chunk_key key = link_key(n);
     const struct page_layout *layout = &b->model->layout;
@@ -199,8 +201,8 @@ static int is_identical(struct bench *b, struct link *l, uint64_t n, bool *ret, 
     return 0;
 }
 
-static int compare_sample(struct bench *b, struct link *l, uint64_t *ret_sampled, uint64_t *ret_identical,
-                          struct errmsg *e)
+static int service_restart_compare_sample(struct service_restart_bench *b, struct link *l,
+                                          uint64_t *ret_sampled, uint64_t *ret_identical, struct errmsg *e)
 {
     int r = 0;
 
@@ -209,7 +211,7 @@ static int compare_sample(struct bench *b, struct link *l, uint64_t *ret_sampled
     for (uint64_t n = 0; r == 0 && n < b->n_pages; n += SAMPLE_EVERY) {
         bool same;
 
-        r = is_identical(b, l, n, &same, e);
+        r = service_restart_is_identical(b, l, n, &same, e);
         *ret_sampled += r == 0;
         *ret_identical += r == 0 && same;
     }
@@ -217,7 +219,7 @@ static int compare_sample(struct bench *b, struct link *l, uint64_t *ret_sampled
 }
 
 /* Held pages as the daemon counts them, after everything that may go was told to. */
-static int count_held(struct bench *b, uint64_t *ret, struct errmsg *e)
+static int service_restart_count_held(struct service_restart_bench *b, uint64_t *ret, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
     kvc_status *s = NULL;
@@ -237,8 +239,8 @@ static int count_held(struct bench *b, uint64_t *ret, struct errmsg *e)
 
 /* What is given out now is above everything before; it is left as a page that nobody holds, and evicted next
  * time. */
-static int reserve_anew(struct bench *b, struct link *l, unsigned round, uint64_t *ret_lower,
-                        struct errmsg *e)
+static int service_restart_reserve_anew(struct service_restart_bench *b, struct link *l, unsigned round,
+                                        uint64_t *ret_lower, struct errmsg *e)
 {
     struct link_page page;
     uint64_t lease;
@@ -251,12 +253,13 @@ static int reserve_anew(struct bench *b, struct link *l, unsigned round, uint64_
     return link_release(l, lease, e);
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t service_restart_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-static int check(struct bench *b, unsigned round, struct restart_figures *f, struct errmsg *e)
+static int service_restart_check(struct service_restart_bench *b, unsigned round, struct restart_figures *f,
+                                 struct errmsg *e)
 {
     _cleanup_(link_close) struct link l = {.fd = -1};
     struct geometry g = bench_geometry(&shape);
@@ -266,36 +269,37 @@ static int check(struct bench *b, unsigned round, struct restart_figures *f, str
     if (r == 0)
         r = link_open_model(&l, &g, bench_model_digest, e);
     if (r == 0)
-        r = count_held(b, &held, e);
+        r = service_restart_count_held(b, &held, e);
     if (r == 0)
-        r = find_all(b, &l, &found, e);
+        r = service_restart_find_all(b, &l, &found, e);
     if (r == 0)
-        r = compare_sample(b, &l, &sampled, &identical, e);
+        r = service_restart_compare_sample(b, &l, &sampled, &identical, e);
     if (r == 0)
-        r = reserve_anew(b, &l, round, &f->n_lower, e);
-    f->n_held = least(f->n_held, held);
-    f->n_found = least(f->n_found, found);
+        r = service_restart_reserve_anew(b, &l, round, &f->n_lower, e);
+    f->n_held = service_restart_least(f->n_held, held);
+    f->n_found = service_restart_least(f->n_found, found);
     f->n_sampled = sampled;
-    f->n_identical = least(f->n_identical, identical);
+    f->n_identical = service_restart_least(f->n_identical, identical);
     return r;
 }
 
 /* ---- all of it ---- */
 
-static int measure(struct bench *b, struct restart_figures *f, struct errmsg *e)
+static int service_restart_measure(struct service_restart_bench *b, struct restart_figures *f,
+                                   struct errmsg *e)
 {
     double exits[RESTARTS_MAX], serving[RESTARTS_MAX], gpu[RESTARTS_MAX];
-    int r = publish_held(b, e);
+    int r = service_restart_publish_held(b, e);
 
     for (unsigned i = 0; r == 0 && i < f->n_restarts; i++) {
-        struct moments m = {0};
+        struct service_restart_moments m = {0};
 
         r = restart(b, &m, e);
         exits[i] = m.exit;
         serving[i] = m.serving;
         gpu[i] = m.gpu;
         if (r == 0)
-            r = check(b, i, f, e);
+            r = service_restart_check(b, i, f, e);
     }
     if (r < 0)
         return r;
@@ -306,7 +310,7 @@ static int measure(struct bench *b, struct restart_figures *f, struct errmsg *e)
     return 0;
 }
 
-static int prepare(struct bench *b, struct errmsg *e)
+static int service_restart_prepare(struct service_restart_bench *b, struct errmsg *e)
 {
     int r = temp_folder_make("/tmp", "bench", b->folder, sizeof(b->folder),
                              e); /* $TMPDIR may be too long for a socket */
@@ -318,16 +322,16 @@ static int prepare(struct bench *b, struct errmsg *e)
     (void) snprintf(b->state, sizeof(b->state), "%s/state", b->folder);
     r = fd_store_new(b->folder, &b->store, e);
     if (r == 0)
-        r = start(b, e);
+        r = service_restart_start(b, e);
     return r == 0 && !fd_store_wait_ready(b->store) ? fail(e, -ECANCELED, "kvcobrad does not start") : r;
 }
 
-static void clean_up(struct bench *b)
+static void service_restart_clean_up(struct service_restart_bench *b)
 {
     for (unsigned i = 0; i < HOLDERS; i++)
         link_close(&b->holders[i]);
     place_close(&b->place);
-    (void) end(b, SIGTERM);
+    (void) service_restart_end(b, SIGTERM);
     b->store = fd_store_free(b->store);
     temp_folder_remove(b->folder);
     free(b->pages);
@@ -340,7 +344,7 @@ int service_restart(const struct service_options *o, struct restart_figures *ret
                                 .n_found = UINT64_MAX,
                                 .n_identical = UINT64_MAX,
                                 .n_held = UINT64_MAX};
-    struct bench b = {.options = o, .model = &m, .n_pages = o->quick ? 2000 : 100000};
+    struct service_restart_bench b = {.options = o, .model = &m, .n_pages = o->quick ? 2000 : 100000};
     int r = bench_model_init(&m, &shape, 1, e);
 
     for (unsigned i = 0; i < HOLDERS; i++)
@@ -351,12 +355,12 @@ int service_restart(const struct service_options *o, struct restart_figures *ret
     if (r == 0)
         r = place_open(&b.place, o->device, e);
     if (r == 0)
-        r = prepare(&b, e);
+        r = service_restart_prepare(&b, e);
     if (r == 0)
         r = link_stage_and_activate(b.operator_socket, m.table->bytes, m.table->n_bytes, e);
     if (r == 0)
-        r = measure(&b, &f, e);
-    clean_up(&b);
+        r = service_restart_measure(&b, &f, e);
+    service_restart_clean_up(&b);
     if (r < 0)
         return r;
     f.n_pages = b.n_pages;

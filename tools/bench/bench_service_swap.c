@@ -27,7 +27,7 @@
 
 enum { SWAP_EVERY_MS = 10, LAST_STRETCH_S = 20 };
 
-static int prepare(struct swap *w, struct errmsg *e)
+static int service_swap_prepare(struct swap *w, struct errmsg *e)
 {
     uint64_t state = 1;
     float *x;
@@ -66,7 +66,7 @@ static int swap_once(struct swap *w, kvc_client *operator, unsigned n, struct er
 }
 
 /* Whether there is a figure for every call: the last stretch of a kind lasts until then, on a slow device. */
-static bool is_timed(const struct swap *w, enum phase phase, double since)
+static bool service_swap_is_timed(const struct swap *w, enum phase phase, double since)
 {
     for (unsigned k = 0; k < SWAP_CALLS; k++) {
         uint64_t n = 0;
@@ -80,8 +80,8 @@ static bool is_timed(const struct swap *w, enum phase phase, double since)
 }
 
 /* Stretches with and without swaps in turn, equally long. */
-static int drive(struct swap *w, const char *operator_path, unsigned n_stretches, unsigned n_each,
-                 struct errmsg *e)
+static int service_swap_drive(struct swap *w, const char *operator_path, unsigned n_stretches,
+                              unsigned n_each, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
     int r = client_open(operator_path, &operator, e);
@@ -91,13 +91,14 @@ static int drive(struct swap *w, const char *operator_path, unsigned n_stretches
         bool last = i + 1 == n_stretches;
 
         w->shared->phase = SWAPPING;
-        for (unsigned k = 0; r == 0 && (k < n_each || (last && !is_timed(w, SWAPPING, began))); k++) {
+        for (unsigned k = 0; r == 0 && (k < n_each || (last && !service_swap_is_timed(w, SWAPPING, began)));
+             k++) {
             r = swap_once(w, operator, ++ w->n_swaps, e); /* table 0 is active */
             (void) poll(NULL, 0, SWAP_EVERY_MS);
         }
         w->shared->phase = QUIET;
         (void) poll(NULL, 0, (int) ((clock_seconds() - began) * 1e3));
-        while (last && !is_timed(w, QUIET, began))
+        while (last && !service_swap_is_timed(w, QUIET, began))
             (void) poll(NULL, 0, SWAP_EVERY_MS);
     }
     return r;
@@ -105,21 +106,21 @@ static int drive(struct swap *w, const char *operator_path, unsigned n_stretches
 
 /* ---- all of it ---- */
 
-static size_t n_kept(const struct samples *s)
+static size_t service_swap_n_kept(const struct samples *s)
 {
     return s->n < SAMPLES_MAX ? s->n : SAMPLES_MAX;
 }
 
 /* Of the calls @first to @last over all clients; percentiles by nearest rank. */
-static int latency(const struct swap *w, enum phase phase, unsigned first, unsigned last,
-                   struct swap_latency *ret, struct errmsg *e)
+static int service_swap_latency(const struct swap *w, enum phase phase, unsigned first, unsigned last,
+                                struct swap_latency *ret, struct errmsg *e)
 {
     _cleanup_(freep) double *all = NULL;
     size_t n = 0;
 
     for (unsigned i = 0; i < w->options->n_clients; i++)
         for (unsigned k = first; k <= last; k++)
-            n += n_kept(&w->shared->clients[i].of[phase][k]);
+            n += service_swap_n_kept(&w->shared->clients[i].of[phase][k]);
     all = malloc((n + 1) * sizeof(*all));
     if (!all || n == 0)
         return fail(e, all ? -ENODATA : -ENOMEM, "no calls were timed");
@@ -128,8 +129,8 @@ static int latency(const struct swap *w, enum phase phase, unsigned first, unsig
         for (unsigned k = first; k <= last; k++) {
             const struct samples *s = &w->shared->clients[i].of[phase][k];
 
-            memcpy(all + n, s->seconds, n_kept(s) * sizeof(*all));
-            n += n_kept(s);
+            memcpy(all + n, s->seconds, service_swap_n_kept(s) * sizeof(*all));
+            n += service_swap_n_kept(s);
         }
     sort_doubles(all, n);
     *ret = (struct swap_latency){
@@ -142,16 +143,18 @@ static int latency(const struct swap *w, enum phase phase, unsigned first, unsig
     return 0;
 }
 
-static int all_latencies(const struct swap *w, enum phase phase, struct swap_latencies *ret, struct errmsg *e)
+static int service_swap_all_latencies(const struct swap *w, enum phase phase, struct swap_latencies *ret,
+                                      struct errmsg *e)
 {
-    int r = latency(w, phase, 0, SWAP_CALLS - 1, &ret->all, e);
+    int r = service_swap_latency(w, phase, 0, SWAP_CALLS - 1, &ret->all, e);
 
     for (unsigned k = 0; r == 0 && k < SWAP_CALLS; k++)
-        r = latency(w, phase, k, k, &ret->of[k], e);
+        r = service_swap_latency(w, phase, k, k, &ret->of[k], e);
     return r;
 }
 
-static int measure(struct swap *w, const char *operator_path, struct swap_figures *ret, struct errmsg *e)
+static int service_swap_measure(struct swap *w, const char *operator_path, struct swap_figures *ret,
+                                struct errmsg *e)
 {
     unsigned n_stretches = w->options->quick ? 2 : 20, n_each = w->options->quick ? 5 : 50;
     int r = 0, ended;
@@ -161,15 +164,15 @@ static int measure(struct swap *w, const char *operator_path, struct swap_figure
     if (r < 0)
         return r;
     crew_go(&w->crew, w->options->n_clients);
-    r = drive(w, operator_path, n_stretches, n_each, e);
+    r = service_swap_drive(w, operator_path, n_stretches, n_each, e);
     w->shared->stop = 1;
     ended = crew_finish(&w->crew, r == 0 ? e : NULL);
     if (r == 0)
         r = ended;
     if (r == 0)
-        r = all_latencies(w, SWAPPING, &ret->swapping, e);
+        r = service_swap_all_latencies(w, SWAPPING, &ret->swapping, e);
     if (r == 0)
-        r = all_latencies(w, QUIET, &ret->quiet, e);
+        r = service_swap_all_latencies(w, QUIET, &ret->quiet, e);
     ret->n_swaps = w->n_swaps;
     ret->n_sequences = w->shared->n_sequences;
     ret->n_reads = w->shared->n_reads;
@@ -181,7 +184,7 @@ static int measure(struct swap *w, const char *operator_path, struct swap_figure
     return r;
 }
 
-static int share_memory(struct swap *w, struct errmsg *e)
+static int service_swap_share_memory(struct swap *w, struct errmsg *e)
 {
     w->shared_bytes = sizeof(struct shared) + w->options->n_clients * sizeof(struct client_samples);
     w->shared = mmap(NULL, w->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -191,7 +194,7 @@ static int share_memory(struct swap *w, struct errmsg *e)
     return fail(e, -ENOMEM, "out of memory for samples of %u clients", w->options->n_clients);
 }
 
-static void clean_up(struct swap *w)
+static void service_swap_clean_up(struct swap *w)
 {
     crew_deinit(&w->crew);
     if (w->shared)
@@ -211,18 +214,18 @@ int service_swap(const struct service_options *o, struct swap_figures *ret, stru
 
     place_arguments(o, &more);
     memcpy(options + 3, more.list, sizeof(more.list));
-    r = share_memory(&w, e);
+    r = service_swap_share_memory(&w, e);
     if (r == 0)
         r = crew_init(&w.crew, e);
     if (r == 0)
-        r = prepare(&w, e);
+        r = service_swap_prepare(&w, e);
     if (r == 0)
         r = rig_init(&rig, o->daemon, options, e);
     if (r == 0)
         r = link_stage_and_activate(rig.operator_socket, w.models[0].table->bytes, w.models[0].table->n_bytes,
                                     e);
     if (r == 0)
-        r = measure(&w, rig.operator_socket, ret, e);
-    clean_up(&w);
+        r = service_swap_measure(&w, rig.operator_socket, ret, e);
+    service_swap_clean_up(&w);
     return r;
 }

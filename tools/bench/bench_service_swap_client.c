@@ -16,7 +16,7 @@ const struct bench_shape swap_shape = {
 
 /* ---- what must come back ---- */
 
-static kvc_model_id model_id(const struct geometry *g)
+static kvc_model_id swap_client_model_id(const struct geometry *g)
 {
     kvc_model_id id = {
         .struct_bytes = sizeof(id),
@@ -34,14 +34,15 @@ static kvc_model_id model_id(const struct geometry *g)
     return id;
 }
 
-static int append_piece(const struct vectors *v, kvc_seq *s, unsigned layer, size_t first)
+static int swap_client_append_piece(const struct vectors *v, kvc_seq *s, unsigned layer, size_t first)
 {
     return kvc_seq_append(s, layer, KVC_F32, v->of[layer][KVC_K] + first * ROW,
                           v->of[layer][KVC_V] + first * ROW, PIECE);
 }
 
 /* What is appended, and room for a side of a layer, where sequences lie. */
-static int upload(const struct swap *w, struct place *p, void **ret_input, void **ret_out, struct errmsg *e)
+static int swap_client_upload(const struct swap *w, struct place *p, void **ret_input, void **ret_out,
+                              struct errmsg *e)
 {
     int r = place_new(p, sizeof(*w->input), ret_input, e);
 
@@ -51,8 +52,8 @@ static int upload(const struct swap *w, struct place *p, void **ret_input, void 
 }
 
 /* Reads one side of a layer to @out, which is there, and copies it to @ret. */
-static int read_side(struct place *p, kvc_client *c, kvc_seq *s, unsigned i, void *out, struct vectors *ret,
-                     struct errmsg *e)
+static int swap_client_read_side(struct place *p, kvc_client *c, kvc_seq *s, unsigned i, void *out,
+                                 struct vectors *ret, struct errmsg *e)
 {
     int r = kvc_seq_read(s, i / 2, (enum kvc_side)(i % 2), 0, TOKENS, out);
 
@@ -64,12 +65,12 @@ static int read_side(struct place *p, kvc_client *c, kvc_seq *s, unsigned i, voi
 }
 
 /* A sequence of its own, without a daemon. */
-static int expect_of(struct place *p, const struct bench_model *m, const struct vectors *input, void *out,
-                     struct vectors *ret, struct errmsg *e)
+static int swap_client_expect_of(struct place *p, const struct bench_model *m, const struct vectors *input,
+                                 void *out, struct vectors *ret, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     struct geometry g = bench_geometry(&swap_shape);
-    kvc_model_id id = model_id(&g);
+    kvc_model_id id = swap_client_model_id(&g);
     kvc_model *model;
     kvc_seq *s;
     int r = place_client(p, NULL, &c, e);
@@ -81,11 +82,11 @@ static int expect_of(struct place *p, const struct bench_model *m, const struct 
         r = kvc_seq_new(model, NULL, 0, &s);
     for (size_t at = 0; r == 0 && at < TOKENS; at += PIECE)
         for (unsigned l = 0; r == 0 && l < LAYERS; l++)
-            r = append_piece(input, s, l, at);
+            r = swap_client_append_piece(input, s, l, at);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
     for (unsigned i = 0; r == 0 && i < 2 * LAYERS; i++)
-        r = read_side(p, c, s, i, out, ret, e);
+        r = swap_client_read_side(p, c, s, i, out, ret, e);
     return r;
 }
 
@@ -100,9 +101,9 @@ int swap_expect(void *ctx, unsigned number, struct errmsg *e)
     (void) number;
     if (r < 0)
         return r;
-    r = upload(w, &p, &input, &out, e);
+    r = swap_client_upload(w, &p, &input, &out, e);
     for (unsigned t = 0; r == 0 && t < N_TABLES; t++)
-        r = expect_of(&p, &w->models[t], input, out, &w->shared->expected[t], e);
+        r = swap_client_expect_of(&p, &w->models[t], input, out, &w->shared->expected[t], e);
     input = place_free(&p, input);
     out = place_free(&p, out);
     place_close(&p);
@@ -111,7 +112,7 @@ int swap_expect(void *ctx, unsigned number, struct errmsg *e)
 
 /* ---- one client ---- */
 
-struct client {
+struct swap_client_state {
     struct swap *swap;
     struct place place;
     kvc_client *handle;
@@ -124,7 +125,7 @@ struct client {
     double began;
 };
 
-static void begin_call(struct client *c)
+static void swap_client_begin_call(struct swap_client_state *c)
 {
     c->phase = c->swap->shared->phase;
     c->began = clock_seconds();
@@ -132,7 +133,7 @@ static void begin_call(struct client *c)
 
 /* A call that saw both kinds of stretch counts where tables were swapped. Return: @r, or what its work came
  * to. */
-static int end_call(struct client *c, enum swap_call call, int r)
+static int swap_client_end_call(struct swap_client_state *c, enum swap_call call, int r)
 {
     int finished = r < 0 ? 0 : place_finish(&c->place, c->handle);
     double seconds = clock_seconds() - c->began;
@@ -148,8 +149,8 @@ static int end_call(struct client *c, enum swap_call call, int r)
 }
 
 /* A sequence, and the number of the table that it uses: the one in force before and after it began. */
-static int new_sequence(struct client *c, const void *salt, size_t salt_bytes, kvc_seq **ret,
-                        unsigned *ret_table)
+static int swap_client_new_sequence(struct swap_client_state *c, const void *salt, size_t salt_bytes,
+                                    kvc_seq **ret, unsigned *ret_table)
 {
     kvc_model_info before = {.struct_bytes = sizeof(before)}, after = {.struct_bytes = sizeof(after)};
     kvc_seq *s = NULL;
@@ -157,12 +158,12 @@ static int new_sequence(struct client *c, const void *salt, size_t salt_bytes, k
 
     do {
         s = kvc_seq_free(s);
-        begin_call(c);
-        r = end_call(c, SWAP_BEGIN, kvc_model_get_info(c->model, &before));
+        swap_client_begin_call(c);
+        r = swap_client_end_call(c, SWAP_BEGIN, kvc_model_get_info(c->model, &before));
         if (r < 0)
             return r;
-        begin_call(c);
-        r = end_call(c, SWAP_BEGIN, kvc_seq_new(c->model, salt, salt_bytes, &s));
+        swap_client_begin_call(c);
+        r = swap_client_end_call(c, SWAP_BEGIN, kvc_seq_new(c->model, salt, salt_bytes, &s));
         if (r < 0)
             return r;
         r = kvc_model_get_info(c->model, &after);
@@ -176,34 +177,35 @@ static int new_sequence(struct client *c, const void *salt, size_t salt_bytes, k
     return 0;
 }
 
-static int append_all(struct client *c, kvc_seq *s, size_t first)
+static int swap_client_append_all(struct swap_client_state *c, kvc_seq *s, size_t first)
 {
     size_t published = first;
     int r = 0;
 
     for (size_t at = first; r == 0 && at < TOKENS; at += PIECE) {
         for (unsigned l = 0; r == 0 && l < LAYERS; l++) {
-            begin_call(c);
-            r = end_call(c, SWAP_APPEND, append_piece(c->input, s, l, at));
+            swap_client_begin_call(c);
+            r = swap_client_end_call(c, SWAP_APPEND, swap_client_append_piece(c->input, s, l, at));
         }
         if (r < 0)
             break;
-        begin_call(c);
-        r = end_call(c, SWAP_COMMIT, kvc_seq_commit(s, c->swap->tokens, at + PIECE, &published));
+        swap_client_begin_call(c);
+        r = swap_client_end_call(c, SWAP_COMMIT, kvc_seq_commit(s, c->swap->tokens, at + PIECE, &published));
     }
     c->swap->shared->n_published += published;
     return r;
 }
 
-static int read_all(struct client *c, kvc_seq *s, unsigned table)
+static int swap_client_read_all(struct swap_client_state *c, kvc_seq *s, unsigned table)
 {
     struct shared *sh = c->swap->shared;
     const size_t bytes = sizeof(sh->expected[0].of[0][0]);
     int r = 0;
 
     for (unsigned i = 0; r == 0 && i < 2 * LAYERS; i++) {
-        begin_call(c);
-        r = end_call(c, SWAP_READ, kvc_seq_read(s, i / 2, (enum kvc_side)(i % 2), 0, TOKENS, c->out));
+        swap_client_begin_call(c);
+        r = swap_client_end_call(c, SWAP_READ,
+                                 kvc_seq_read(s, i / 2, (enum kvc_side)(i % 2), 0, TOKENS, c->out));
         sh->n_reads++;
         if (r == 0 && (place_get(&c->place, c->read, c->out, bytes, NULL) < 0 ||
                        memcmp(c->read, sh->expected[table].of[i / 2][i % 2], bytes) != 0))
@@ -213,7 +215,7 @@ static int read_all(struct client *c, kvc_seq *s, unsigned table)
 }
 
 /* Failures are counted where they are met; the client goes on with the next sequence. */
-static void one_sequence(struct client *c, uint64_t round)
+static void swap_client_one_sequence(struct swap_client_state *c, uint64_t round)
 {
     uint64_t salt[2] = {c->number + 1, round};
     _cleanup_(kvc_seq_freep) kvc_seq *s = NULL;
@@ -223,26 +225,26 @@ static void one_sequence(struct client *c, uint64_t round)
 
     if (round % 2)
         salt[0] = salt[1] = 0; /* everybody's */
-    r = new_sequence(c, salt, sizeof(salt), &s, &table);
+    r = swap_client_new_sequence(c, salt, sizeof(salt), &s, &table);
     if (r < 0)
         return;
-    begin_call(c);
-    r = end_call(c, SWAP_MATCH, kvc_seq_match(s, c->swap->tokens, TOKENS, &n));
+    swap_client_begin_call(c);
+    r = swap_client_end_call(c, SWAP_MATCH, kvc_seq_match(s, c->swap->tokens, TOKENS, &n));
     if (r == 0) {
         c->swap->shared->n_matched += n;
-        r = append_all(c, s, n);
+        r = swap_client_append_all(c, s, n);
     }
     if (r == 0)
-        r = read_all(c, s, table);
+        r = swap_client_read_all(c, s, table);
     if (r == 0)
         c->swap->shared->n_sequences++;
 }
 
-static int client(struct client *c, struct errmsg *e)
+static int swap_client_client(struct swap_client_state *c, struct errmsg *e)
 {
     struct swap *w = c->swap;
     struct geometry g = bench_geometry(&swap_shape);
-    kvc_model_id id = model_id(&g);
+    kvc_model_id id = swap_client_model_id(&g);
     int r = place_client(&c->place, w->socket, &c->handle, e);
 
     if (r < 0)
@@ -251,22 +253,23 @@ static int client(struct client *c, struct errmsg *e)
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c->handle));
     c->read = malloc(sizeof(w->input->of[0][0]));
-    r = c->read ? upload(w, &c->place, &c->input, &c->out, e) : fail(e, -ENOMEM, "out of memory for vectors");
+    r = c->read ? swap_client_upload(w, &c->place, &c->input, &c->out, e)
+                : fail(e, -ENOMEM, "out of memory for vectors");
     if (r == 0 && crew_wait_go(&w->crew))
         for (uint64_t round = 0; !w->shared->stop && !crew_failed(&w->crew); round++)
-            one_sequence(c, round);
+            swap_client_one_sequence(c, round);
     return r;
 }
 
 int swap_client(void *ctx, unsigned number, struct errmsg *e)
 {
     struct swap *w = ctx;
-    struct client c = {.swap = w, .number = number, .samples = &w->shared->clients[number]};
+    struct swap_client_state c = {.swap = w, .number = number, .samples = &w->shared->clients[number]};
     int r = place_open(&c.place, w->options->device, e);
 
     if (r < 0)
         return r;
-    r = client(&c, e);
+    r = swap_client_client(&c, e);
     c.handle = kvc_client_free(c.handle); /* before its memory and the driver */
     c.input = place_free(&c.place, c.input);
     c.out = place_free(&c.place, c.out);

@@ -12,7 +12,7 @@ static const struct command *const benches[] = {
     &bench_attend, &bench_generate, &bench_service, &bench_solve, NULL,
 };
 
-static int run(int argc, char **argv)
+static int cmd_bench_run(int argc, char **argv)
 {
     if (argc < 2)
         return command_usage("bench needs the name of what to measure; 'kvcobra help bench' lists them");
@@ -25,4 +25,4 @@ static int run(int argc, char **argv)
     return command_dispatch(benches, "kvcobra bench", argc, argv);
 }
 
-const struct command cmd_bench = {"bench", "measure the parts on this machine", run};
+const struct command cmd_bench = {"bench", "measure the parts on this machine", cmd_bench_run};

@@ -52,7 +52,7 @@ static const struct {
     {"the same, V predicted", {128, 8, 4, 32, 32, true}},
 };
 
-struct bench_options {
+struct bench_attend_options {
     struct common_options common;
     size_t repeat, threads, mib;
     const char *table;
@@ -87,9 +87,9 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t bench_attend_parse(int key, char *arg, struct argp_state *state)
 {
-    struct bench_options *o = state->input;
+    struct bench_attend_options *o = state->input;
 
     switch (key) {
     case ARGP_KEY_INIT:
@@ -114,12 +114,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, NULL, doc, common_children, NULL, NULL};
+static const struct argp argp = {options, bench_attend_parse, NULL, doc, common_children, NULL, NULL};
 
 /* ---- one run ---- */
 
 /* Exactly one of @ops and @f16 is set. */
-struct run {
+struct bench_attend_run {
     const struct attend_case *c;
     const struct ops *ops;
     const struct attend_f16 *f16;
@@ -130,13 +130,13 @@ struct run {
 };
 
 struct worker {
-    const struct run *run;
+    const struct bench_attend_run *run;
     size_t index;
     double seconds;
     pthread_t thread;
 };
 
-static double thread_seconds(void)
+static double bench_attend_thread_seconds(void)
 {
     struct timespec ts;
 
@@ -144,27 +144,27 @@ static double thread_seconds(void)
     return (double) ts.tv_sec + (double) ts.tv_nsec * 1e-9;
 }
 
-static void *work(void *arg)
+static void *bench_attend_work(void *arg)
 {
     struct worker *w = arg;
-    const struct run *r = w->run;
+    const struct bench_attend_run *r = w->run;
     size_t row = (size_t) geometry_group(&r->c->table->geometry) * r->c->table->geometry.d;
 
     (void) pthread_barrier_wait(r->start);
-    w->seconds = thread_seconds();
+    w->seconds = bench_attend_thread_seconds();
     for (size_t head = w->index; head < r->c->n_heads; head += r->n_threads)
         if (r->ops)
             attend_case_packed(r->c, r->ops, head, r->scratch[w->index], r->out + head * row);
         else
             attend_case_f16(r->c, r->f16, head, r->out + head * row);
-    w->seconds = thread_seconds() - w->seconds;
+    w->seconds = bench_attend_thread_seconds() - w->seconds;
     return NULL;
 }
 
 /* Processor time of the slowest thread, all starting together: on an idle machine that is the time it takes,
  * and on a busy one a run is not charged for others' turns. Threads that did start wait for those that did
  * not, so the command ends where one cannot be started. Return: 0; negative errno. */
-static int run_once(struct run *r, double *ret_seconds)
+static int bench_attend_run_once(struct bench_attend_run *r, double *ret_seconds)
 {
     struct worker w[THREADS_MAX];
     pthread_barrier_t start;
@@ -177,9 +177,9 @@ static int run_once(struct run *r, double *ret_seconds)
     for (size_t i = 0; i < r->n_threads; i++)
         w[i] = (struct worker){.run = r, .index = i};
     for (; n < r->n_threads; n++)
-        if (pthread_create(&w[n].thread, NULL, work, &w[n]) != 0)
+        if (pthread_create(&w[n].thread, NULL, bench_attend_work, &w[n]) != 0)
             exit(command_fail("%zu threads are more than this system starts", r->n_threads));
-    (void) work(&w[0]);
+    (void) bench_attend_work(&w[0]);
     for (size_t i = 1; i < n; i++)
         (void) pthread_join(w[i].thread, NULL);
     (void) pthread_barrier_destroy(&start);
@@ -192,7 +192,7 @@ static int run_once(struct run *r, double *ret_seconds)
 /* ---- measuring ---- */
 
 /* |a - b| / |b| */
-static double difference(const float *a, const float *b, size_t n)
+static double bench_attend_difference(const float *a, const float *b, size_t n)
 {
     double wrong = 0, size = 0;
 
@@ -209,21 +209,22 @@ static double difference(const float *a, const float *b, size_t n)
  * than what they average, up to 1 % of their size. A wrong rotation, mask or order moves them by their whole
  * size.
  */
-static int check_and_time(struct run *packed, struct run *f16, size_t repeat, double *seconds,
-                          struct result *ret)
+static int bench_attend_check_and_time(struct bench_attend_run *packed, struct bench_attend_run *f16,
+                                       size_t repeat, double *seconds, struct result *ret)
 {
     const struct geometry *g = &packed->c->table->geometry;
     size_t numbers = packed->c->n_heads * geometry_group(g) * g->d;
     double once;
 
-    if (run_once(packed, &once) < 0 || run_once(f16, &once) < 0)
+    if (bench_attend_run_once(packed, &once) < 0 || bench_attend_run_once(f16, &once) < 0)
         return command_fail("out of memory");
-    ret->error = difference(packed->out, f16->out, numbers);
+    ret->error = bench_attend_difference(packed->out, f16->out, numbers);
     if (!(ret->error < 0x1p-5))
         return command_fail("%s: %s and binary16 differ by %g; nothing was timed", packed->c->name,
                             packed->ops->name, ret->error);
     for (size_t i = 0; i < repeat; i++)
-        if (run_once(packed, &seconds[i]) < 0 || run_once(f16, &seconds[repeat + i]) < 0)
+        if (bench_attend_run_once(packed, &seconds[i]) < 0 ||
+            bench_attend_run_once(f16, &seconds[repeat + i]) < 0)
             return command_fail("out of memory");
     ret->packed = timing_of(seconds, repeat);
     ret->f16 = timing_of(seconds + repeat, repeat);
@@ -231,20 +232,20 @@ static int check_and_time(struct run *packed, struct run *f16, size_t repeat, do
 }
 
 /* The processor has the instructions, and where the kernel must permit them, it does. */
-static bool on_this_machine(unsigned mask)
+static bool bench_attend_on_this_machine(unsigned mask)
 {
     if ((mask & ~cpu_capabilities()) != 0)
         return false;
     return !(mask & CPU_AMX) || ops_select(mask) != ops_select(mask & ~(unsigned) CPU_AMX);
 }
 
-static int measure_set(const struct attend_case *c, unsigned set, const struct bench_options *o,
-                       struct result *ret)
+static int bench_attend_measure_set(const struct attend_case *c, unsigned set,
+                                    const struct bench_attend_options *o, struct result *ret)
 {
     const struct geometry *g = &c->table->geometry;
     size_t row = (size_t) geometry_group(g) * g->d;
     size_t scratch_bytes = attend_scratch_bytes(&c->layout, 1);
-    struct run packed = {.c = c, .n_threads = o->threads}, f16 = packed;
+    struct bench_attend_run packed = {.c = c, .n_threads = o->threads}, f16 = packed;
     _cleanup_(freep) float *out = calloc(2 * c->n_heads * row, sizeof(*out));
     _cleanup_(freep) char *scratch = aligned_alloc(64, o->threads * scratch_bytes);
     _cleanup_(freep) double *seconds = calloc(2 * o->repeat, sizeof(*seconds));
@@ -252,7 +253,7 @@ static int measure_set(const struct attend_case *c, unsigned set, const struct b
     *ret = (struct result){.c = c, .set = sets[set].name};
     if (!out || !scratch || !seconds)
         return command_fail("out of memory");
-    if (!on_this_machine(sets[set].mask))
+    if (!bench_attend_on_this_machine(sets[set].mask))
         return COMMAND_OK;
     for (size_t i = 0; i < o->threads; i++)
         packed.scratch[i] = scratch + i * scratch_bytes;
@@ -265,30 +266,33 @@ static int measure_set(const struct attend_case *c, unsigned set, const struct b
     ret->packed_name = packed.ops->name;
     ret->f16_name = f16.f16->name;
     ret->n_keys = (double) (c->n_heads * c->n_pages * CHUNK_TOKENS);
-    return check_and_time(&packed, &f16, o->repeat, seconds, ret);
+    return bench_attend_check_and_time(&packed, &f16, o->repeat, seconds, ret);
 }
 
 /* ---- output ---- */
 
-static double nanoseconds(const struct result *r, double seconds)
+static double bench_attend_nanoseconds(const struct result *r, double seconds)
 {
     return seconds / r->n_keys * 1e9;
 }
 
-static void print_row(struct report *t, const struct result *r)
+static void bench_attend_print_row(struct report *t, const struct result *r)
 {
     if (!r->measured) {
         report_row(t, "%s\t%s\tnot on this machine", r->c->name, r->set);
         return;
     }
     report_row(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.1e\t%zu of %zu\t%.1e",
-               r->c->name, r->set, nanoseconds(r, r->packed.min), nanoseconds(r, r->packed.median),
-               nanoseconds(r, r->packed.p99), nanoseconds(r, r->f16.min), nanoseconds(r, r->f16.median),
-               nanoseconds(r, r->f16.p99), r->f16.min / r->packed.min, r->f16.median / r->packed.median,
-               r->error, r->folding.formed, r->folding.planes, r->folding.bound);
+               r->c->name, r->set, bench_attend_nanoseconds(r, r->packed.min),
+               bench_attend_nanoseconds(r, r->packed.median), bench_attend_nanoseconds(r, r->packed.p99),
+               bench_attend_nanoseconds(r, r->f16.min), bench_attend_nanoseconds(r, r->f16.median),
+               bench_attend_nanoseconds(r, r->f16.p99), r->f16.min / r->packed.min,
+               r->f16.median / r->packed.median, r->error, r->folding.formed, r->folding.planes,
+               r->folding.bound);
 }
 
-static int print_text(const struct result *r, size_t n, const struct bench_options *o, const char *cpu)
+static int bench_attend_print_text(const struct result *r, size_t n, const struct bench_attend_options *o,
+                                   const char *cpu)
 {
     _cleanup_(report_freep) struct report *t = report_new(
         "<cache\t<instructions\t>packed min\t>median\t>p99\t>f16 min\t>median\t>p99\t>ratio, min\t>median"
@@ -298,11 +302,11 @@ static int print_text(const struct result *r, size_t n, const struct bench_optio
            "key and KV head\n\n",
            cpu, COMPILER, o->threads, o->repeat);
     for (size_t i = 0; i < n; i++)
-        print_row(t, &r[i]);
+        bench_attend_print_row(t, &r[i]);
     return report_print(t, stdout) < 0 ? command_fail("out of memory") : COMMAND_OK;
 }
 
-static json_t *row_json(const struct result *r)
+static json_t *bench_attend_row_json(const struct result *r)
 {
     const struct geometry *g = &r->c->table->geometry;
     json_t *row = json_pack("{s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I}, s:I, s:I}", "cache", r->c->name,
@@ -327,12 +331,13 @@ static json_t *row_json(const struct result *r)
     return row;
 }
 
-static int print_json(const struct result *r, size_t n, const struct bench_options *o, const char *cpu)
+static int bench_attend_print_json(const struct result *r, size_t n, const struct bench_attend_options *o,
+                                   const char *cpu)
 {
     json_t *rows = json_array();
 
     for (size_t i = 0; i < n; i++)
-        if (json_array_append_new(rows, row_json(&r[i])) < 0) {
+        if (json_array_append_new(rows, bench_attend_row_json(&r[i])) < 0) {
             json_decref(rows);
             return command_fail("out of memory");
         }
@@ -343,7 +348,7 @@ static int print_json(const struct result *r, size_t n, const struct bench_optio
 
 /* ---- entry ---- */
 
-struct bench {
+struct bench_attend_state {
     struct synthetic synthetic[N_SYNTHETIC];
     struct table *table;
     struct attend_case cases[N_CASES];
@@ -351,7 +356,7 @@ struct bench {
     size_t n_results;
 };
 
-static void bench_deinit(struct bench *b)
+static void bench_deinit(struct bench_attend_state *b)
 {
     for (size_t i = 0; i < N_CASES; i++)
         attend_case_deinit(&b->cases[i]);
@@ -360,15 +365,15 @@ static void bench_deinit(struct bench *b)
     b->table = table_unref(b->table);
 }
 
-static int measure_case(struct bench *b, size_t i, const char *name, const struct table *table,
-                        const struct bench_options *o)
+static int bench_attend_measure_case(struct bench_attend_state *b, size_t i, const char *name,
+                                     const struct table *table, const struct bench_attend_options *o)
 {
     int r;
 
     if (attend_case_init(&b->cases[i], name, table, o->mib << 20) < 0)
         return command_fail("out of memory for a cache of %zu MiB", o->mib);
     for (unsigned set = 0; set < N_SETS; set++) {
-        r = measure_set(&b->cases[i], set, o, &b->results[b->n_results]);
+        r = bench_attend_measure_set(&b->cases[i], set, o, &b->results[b->n_results]);
         if (r != COMMAND_OK)
             return r;
         b->n_results++;
@@ -376,21 +381,21 @@ static int measure_case(struct bench *b, size_t i, const char *name, const struc
     return COMMAND_OK;
 }
 
-static int measure_all(struct bench *b, const struct bench_options *o)
+static int bench_attend_measure_all(struct bench_attend_state *b, const struct bench_attend_options *o)
 {
     for (size_t i = 0; i < N_SYNTHETIC; i++) {
         int r;
 
         if (synthetic_init(&b->synthetic[i], &synthetic[i].shape) < 0)
             return command_fail("out of memory");
-        r = measure_case(b, i, synthetic[i].name, &b->synthetic[i].table, o);
+        r = bench_attend_measure_case(b, i, synthetic[i].name, &b->synthetic[i].table, o);
         if (r != COMMAND_OK)
             return r;
     }
-    return b->table ? measure_case(b, N_SYNTHETIC, "--table", b->table, o) : COMMAND_OK;
+    return b->table ? bench_attend_measure_case(b, N_SYNTHETIC, "--table", b->table, o) : COMMAND_OK;
 }
 
-static int load(struct bench *b, const struct bench_options *o)
+static int bench_attend_load(struct bench_attend_state *b, const struct bench_attend_options *o)
 {
     struct errmsg e = {0};
 
@@ -405,22 +410,23 @@ static int load(struct bench *b, const struct bench_options *o)
     return COMMAND_OK;
 }
 
-static int run(int argc, char **argv)
+static int bench_attend_run(int argc, char **argv)
 {
-    struct bench_options o = {.repeat = 30, .threads = 2, .mib = 64};
-    _cleanup_(bench_deinit) struct bench b = {0};
+    struct bench_attend_options o = {.repeat = 30, .threads = 2, .mib = 64};
+    _cleanup_(bench_deinit) struct bench_attend_state b = {0};
     char cpu[CPU_NAME_BYTES];
     int r;
 
     command_parse(&argp, argc, argv, &o);
-    r = load(&b, &o);
+    r = bench_attend_load(&b, &o);
     if (r == COMMAND_OK)
-        r = measure_all(&b, &o);
+        r = bench_attend_measure_all(&b, &o);
     if (r != COMMAND_OK)
         return r;
     cpu_name(cpu);
-    return o.common.json ? print_json(b.results, b.n_results, &o, cpu)
-                         : print_text(b.results, b.n_results, &o, cpu);
+    return o.common.json ? bench_attend_print_json(b.results, b.n_results, &o, cpu)
+                         : bench_attend_print_text(b.results, b.n_results, &o, cpu);
 }
 
-const struct command bench_attend = {"attend", "attention on packed pages against binary16", run};
+const struct command bench_attend = {"attend", "attention on packed pages against binary16",
+                                     bench_attend_run};

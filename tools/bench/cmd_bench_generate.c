@@ -33,7 +33,7 @@ enum {
 
 #define TEXT_BYTES_MAX ((size_t) 1 << 30)
 
-struct bench_options {
+struct bench_generate_options {
     struct common_options common;
     const char *model, *table, *text, *socket;
     size_t contexts[CONTEXTS_MAX], n_contexts, n_steps, prompt_bytes, repeat;
@@ -72,7 +72,8 @@ static const struct argp_option options[] = {
 static const size_t default_contexts[] = {1024, 4096, 8192};
 
 /* "1024,4096": each a number above the one before. */
-static void parse_contexts(struct bench_options *o, const struct argp_state *state, char *arg)
+static void bench_generate_parse_contexts(struct bench_generate_options *o, const struct argp_state *state,
+                                          char *arg)
 {
     char *rest = NULL;
 
@@ -90,7 +91,7 @@ static void parse_contexts(struct bench_options *o, const struct argp_state *sta
         argp_error(state, "--contexts wants at least one length");
 }
 
-static void check(const struct bench_options *o, const struct argp_state *state)
+static void bench_generate_check(const struct bench_generate_options *o, const struct argp_state *state)
 {
     if (!o->model)
         argp_error(state, "the name of a GGUF file is missing");
@@ -102,9 +103,9 @@ static void check(const struct bench_options *o, const struct argp_state *state)
                        o->contexts[i]);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t bench_generate_parse(int key, char *arg, struct argp_state *state)
 {
-    struct bench_options *o = state->input;
+    struct bench_generate_options *o = state->input;
 
     switch (key) {
     case ARGP_KEY_INIT:
@@ -117,7 +118,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->text = arg;
         return 0;
     case OPT_CONTEXTS:
-        parse_contexts(o, state, arg);
+        bench_generate_parse_contexts(o, state, arg);
         return 0;
     case OPT_STEPS:
         o->n_steps = (size_t) option_uint(state, "--steps", arg, 1, 100000);
@@ -145,13 +146,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             memcpy(o->contexts, default_contexts, sizeof(default_contexts));
             o->n_contexts = sizeof(default_contexts) / sizeof(default_contexts[0]);
         }
-        check(o, state);
+        bench_generate_check(o, state);
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, "MODEL", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, bench_generate_parse, "MODEL", doc, common_children, NULL, NULL};
 
 /* ---- measuring ---- */
 
@@ -164,8 +165,8 @@ struct results {
 };
 
 /* Lengths that the user named must fit; of the default ones those that do are taken. */
-static int fit_contexts(struct bench_options *o, const struct engine *en, const struct document *text,
-                        struct errmsg *e)
+static int bench_generate_fit_contexts(struct bench_generate_options *o, const struct engine *en,
+                                       const struct document *text, struct errmsg *e)
 {
     size_t most = engine_info(en)->n_context;
 
@@ -182,7 +183,8 @@ static int fit_contexts(struct bench_options *o, const struct engine *en, const 
     return 0;
 }
 
-static int measure_contexts(struct bench_options *o, struct results *ret, struct errmsg *e)
+static int bench_generate_measure_contexts(struct bench_generate_options *o, struct results *ret,
+                                           struct errmsg *e)
 {
     const struct engine_options eo = {.n_threads = o->n_threads};
     _cleanup_(engine_freep) struct engine *en = NULL;
@@ -197,7 +199,7 @@ static int measure_contexts(struct bench_options *o, struct results *ret, struct
     if (r == 0)
         r = document_load(en, o->text, &text, e);
     if (r == 0)
-        r = fit_contexts(o, en, &text, e);
+        r = bench_generate_fit_contexts(o, en, &text, e);
     if (r == 0)
         r = client_open(NULL, &c, e);
     if (r == 0)
@@ -216,7 +218,8 @@ static int measure_contexts(struct bench_options *o, struct results *ret, struct
     return r;
 }
 
-static int measure_first_token(const struct bench_options *o, struct results *ret, struct errmsg *e)
+static int bench_generate_measure_first_token(const struct bench_generate_options *o, struct results *ret,
+                                              struct errmsg *e)
 {
     _cleanup_(freep) void *text = NULL;
     size_t bytes;
@@ -232,7 +235,8 @@ static int measure_first_token(const struct bench_options *o, struct results *re
 
 /* ---- output ---- */
 
-static int print_text(const struct bench_options *o, const struct results *x, const char *cpu)
+static int bench_generate_print_text(const struct bench_generate_options *o, const struct results *x,
+                                     const char *cpu)
 {
     _cleanup_(report_freep) struct report *t = report_new(
         ">context\t>exact ms\t>p99\t>packed ms\t>p99\t>exact t/s\t>packed t/s\t>ratio\t>min\t>p99\t>append");
@@ -263,14 +267,15 @@ static int print_text(const struct bench_options *o, const struct results *x, co
     return COMMAND_OK;
 }
 
-static json_t *context_json(const struct context_result *c)
+static json_t *bench_generate_context_json(const struct context_result *c)
 {
     return json_pack("{s:I, s:o, s:o, s:o, s:f}", "tokens", (json_int_t) c->n_tokens, "exact_s",
                      timing_json(c->exact, 1), "packed_s", timing_json(c->packed, 1), "ratio",
                      timing_json(c->ratio, 1), "append_share", c->append_share);
 }
 
-static json_t *first_token_json(const struct bench_options *o, const struct first_token_result *f)
+static json_t *bench_generate_first_token_json(const struct bench_generate_options *o,
+                                               const struct first_token_result *f)
 {
     if (!o->socket)
         return json_null();
@@ -280,12 +285,13 @@ static json_t *first_token_json(const struct bench_options *o, const struct firs
                      timing_json(f->ratio, 1));
 }
 
-static int print_json(const struct bench_options *o, const struct results *x, const char *cpu)
+static int bench_generate_print_json(const struct bench_generate_options *o, const struct results *x,
+                                     const char *cpu)
 {
     json_t *rows = json_array();
 
     for (size_t i = 0; i < x->n_contexts; i++)
-        if (json_array_append_new(rows, context_json(&x->contexts[i])) < 0) {
+        if (json_array_append_new(rows, bench_generate_context_json(&x->contexts[i])) < 0) {
             json_decref(rows);
             return report_json(NULL);
         }
@@ -293,25 +299,26 @@ static int print_json(const struct bench_options *o, const struct results *x, co
                                  COMPILER, "kernel", x->kernel, "steps", (json_int_t) o->n_steps, "contexts",
                                  rows, "prefill", "tokens", (json_int_t) x->prefill.n_tokens, "model_s",
                                  x->prefill.model_seconds, "append_s", x->prefill.append_seconds,
-                                 "first_token", first_token_json(o, &x->first)));
+                                 "first_token", bench_generate_first_token_json(o, &x->first)));
 }
 
-static int run(int argc, char **argv)
+static int bench_generate_run(int argc, char **argv)
 {
-    struct bench_options o = {.n_steps = 64, .prompt_bytes = 8000, .repeat = 5};
+    struct bench_generate_options o = {.n_steps = 64, .prompt_bytes = 8000, .repeat = 5};
     struct results x = {0};
     struct errmsg e = {""};
     char cpu[CPU_NAME_BYTES];
     int r;
 
     command_parse(&argp, argc, argv, &o);
-    r = measure_contexts(&o, &x, &e);
+    r = bench_generate_measure_contexts(&o, &x, &e);
     if (r == 0 && o.socket)
-        r = measure_first_token(&o, &x, &e);
+        r = bench_generate_measure_first_token(&o, &x, &e);
     if (r < 0)
         return command_fail("%s", e.text[0] ? e.text : strerror(-r));
     cpu_name(cpu);
-    return o.common.json ? print_json(&o, &x, cpu) : print_text(&o, &x, cpu);
+    return o.common.json ? bench_generate_print_json(&o, &x, cpu) : bench_generate_print_text(&o, &x, cpu);
 }
 
-const struct command bench_generate = {"generate", "decode steps with an exact and a compressed cache", run};
+const struct command bench_generate = {"generate", "decode steps with an exact and a compressed cache",
+                                       bench_generate_run};

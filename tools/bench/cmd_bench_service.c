@@ -16,7 +16,7 @@ enum { LOAD, MEMORY, SWAP, RESTART, N_SCENARIOS };
 
 static const char *const scenario_names[N_SCENARIOS] = {"load", "memory", "swap", "restart"};
 
-struct bench_options {
+struct bench_service_options {
     struct common_options common;
     struct service_options service;
     const char *daemon, *gpu, *mover;
@@ -62,7 +62,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static bool want(struct bench_options *o, const char *name)
+static bool bench_service_want(struct bench_service_options *o, const char *name)
 {
     for (unsigned i = 0; i < N_SCENARIOS; i++)
         if (strcmp(name, scenario_names[i]) == 0) {
@@ -72,9 +72,9 @@ static bool want(struct bench_options *o, const char *name)
     return false;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t bench_service_parse(int key, char *arg, struct argp_state *state)
 {
-    struct bench_options *o = state->input;
+    struct bench_service_options *o = state->input;
 
     switch (key) {
     case ARGP_KEY_INIT:
@@ -108,17 +108,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--mover is for --gpu");
         return 0;
     case ARGP_KEY_ARG:
-        if (!want(o, arg))
+        if (!bench_service_want(o, arg))
             argp_error(state, "'%s' is none of load, memory, swap, restart", arg);
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, "[load|memory|swap|restart]...", doc, common_children,
-                                 NULL,    NULL};
+static const struct argp argp = {
+    options, bench_service_parse, "[load|memory|swap|restart]...", doc, common_children, NULL, NULL};
 
-static bool wanted(const struct bench_options *o, unsigned i)
+static bool bench_service_wanted(const struct bench_service_options *o, unsigned i)
 {
     return o->any_wanted ? o->wanted[i] : !o->gpu || i == SWAP || i == RESTART;
 }
@@ -129,7 +129,7 @@ struct programs {
 };
 
 /* What has to be there, before anything is measured. */
-static int find_all(struct bench_options *o, struct programs *p, struct errmsg *e)
+static int bench_service_find_all(struct bench_service_options *o, struct programs *p, struct errmsg *e)
 {
     int r = find_daemon(o->daemon, p->self, p->daemon, e);
 
@@ -144,9 +144,9 @@ static int find_all(struct bench_options *o, struct programs *p, struct errmsg *
     return r;
 }
 
-static int run(int argc, char **argv)
+static int bench_service_run(int argc, char **argv)
 {
-    struct bench_options o = {.service = {.n_clients = 8, .n_rounds = 2000}};
+    struct bench_service_options o = {.service = {.n_clients = 8, .n_rounds = 2000}};
     struct service_figures all = {NULL};
     struct memory_figures memory = {0};
     struct restart_figures restart;
@@ -157,22 +157,22 @@ static int run(int argc, char **argv)
     int r;
 
     command_parse(&argp, argc, argv, &o);
-    r = find_all(&o, &programs, &e);
-    if (r == 0 && wanted(&o, LOAD)) {
+    r = bench_service_find_all(&o, &programs, &e);
+    if (r == 0 && bench_service_wanted(&o, LOAD)) {
         r = service_load(&o.service, &load, &e);
         all.load = &load;
     }
-    if (r == 0 && wanted(&o, MEMORY)) {
+    if (r == 0 && bench_service_wanted(&o, MEMORY)) {
         r = service_memory(&o.service, &memory, &e);
         all.memory = &memory;
     }
-    if (r == 0 && wanted(&o, SWAP)) {
+    if (r == 0 && bench_service_wanted(&o, SWAP)) {
         r = service_swap(&o.service, &swap, &e);
         all.swap = &swap;
     }
     if (r == 0 &&
-        wanted(&o,
-               RESTART)) { /* last: on a GPU it opens the driver, which no process forked later could use */
+        bench_service_wanted(
+            &o, RESTART)) { /* last: on a GPU it opens the driver, which no process forked later could use */
         r = service_restart(&o.service, &restart, &e);
         all.restart = &restart;
     }
@@ -181,5 +181,5 @@ static int run(int argc, char **argv)
     return o.common.json ? service_print_json(&all, &o.service) : service_print_text(&all, &o.service);
 }
 
-const struct command bench_service = {"service",
-                                      "a daemon under load, full, while tables change, over a restart", run};
+const struct command bench_service = {
+    "service", "a daemon under load, full, while tables change, over a restart", bench_service_run};

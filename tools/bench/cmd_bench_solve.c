@@ -42,12 +42,12 @@ static const struct {
 
 static const double budgets[3] = {1, 2, 4}; /* bits per number */
 
-struct bench_options {
+struct bench_solve_options {
     struct common_options common;
     size_t repeat;
 };
 
-struct input {
+struct bench_solve_input {
     double w[N_HEADS * DIM]; /* descending spectra */
     double curves[N_BANDS * BANDS_OPTIONS];
     uint32_t coords[N_BANDS];
@@ -68,9 +68,9 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t bench_solve_parse(int key, char *arg, struct argp_state *state)
 {
-    struct bench_options *o = state->input;
+    struct bench_solve_options *o = state->input;
 
     switch (key) {
     case ARGP_KEY_INIT:
@@ -86,11 +86,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, NULL, doc, common_children, NULL, NULL};
+static const struct argp argp = {options, bench_solve_parse, NULL, doc, common_children, NULL, NULL};
 
 /* ---- input ---- */
 
-static double next_uniform(uint64_t *s)
+static double bench_solve_next_uniform(uint64_t *s)
 {
     uint64_t z = (*s += 0x9e3779b97f4a7c15u);
 
@@ -101,16 +101,17 @@ static double next_uniform(uint64_t *s)
 
 /* Exponential decay at a rate of each head's own, energies over a hundredfold range: as heads of real models.
  */
-static void make_spectrum(uint64_t *seed, double *w)
+static void bench_solve_make_spectrum(uint64_t *seed, double *w)
 {
-    double energy = exp(4.6 * next_uniform(seed)), rate = 0.01 + 0.09 * next_uniform(seed);
+    double energy = exp(4.6 * bench_solve_next_uniform(seed)),
+           rate = 0.01 + 0.09 * bench_solve_next_uniform(seed);
 
     for (unsigned i = 0; i < DIM; i++)
-        w[i] = i == 0 ? energy : w[i - 1] * exp(-2 * rate * next_uniform(seed));
+        w[i] = i == 0 ? energy : w[i - 1] * exp(-2 * rate * bench_solve_next_uniform(seed));
 }
 
 /* Every (r, b) of every head; 2 % of noise, as measuring leaves it. */
-static int make_options(struct input *in, uint64_t *seed)
+static int bench_solve_make_options(struct bench_solve_input *in, uint64_t *seed)
 {
     double curve[(DIM / 2 + 1) * 7], q[BANDS_OPTIONS];
     struct paper_options o;
@@ -123,13 +124,13 @@ static int make_options(struct input *in, uint64_t *seed)
     for (unsigned h = 0; h < N_HEADS; h++) {
         dp_curve(in->w + (size_t) h * DIM, DIM, q, &o, curve);
         for (size_t i = 7; i < sizeof(curve) / sizeof(*curve); i++)
-            curve[i] *= 1 + 0.02 * next_uniform(seed);
+            curve[i] *= 1 + 0.02 * bench_solve_next_uniform(seed);
         in->first[h + 1] = in->first[h] + dp_head_options(curve, DIM, &o, in->options + in->first[h]);
     }
     return 0;
 }
 
-static int make_input(struct input *in)
+static int bench_solve_make_input(struct bench_solve_input *in)
 {
     double error[BANDS_OPTIONS] = {1}, w[DIM];
     uint64_t seed = 1;
@@ -144,26 +145,26 @@ static int make_input(struct input *in)
         error[b] = levels_normal_mse(&l, b);
     }
     for (unsigned h = 0; h < N_HEADS; h++)
-        make_spectrum(&seed, in->w + (size_t) h * DIM);
+        bench_solve_make_spectrum(&seed, in->w + (size_t) h * DIM);
     for (unsigned i = 0; i < N_BANDS; i++) {
         unsigned band = i % (DIM / BAND);
         double sum = 0;
 
         if (band == 0)
-            make_spectrum(&seed, w);
+            bench_solve_make_spectrum(&seed, w);
         for (unsigned k = 0; k < BAND; k++)
             sum += w[band * BAND + k];
         /* a measured curve is not smooth: 2 % of noise makes some bands not convex */
         for (unsigned b = 0; b < BANDS_OPTIONS; b++)
-            in->curves[i * BANDS_OPTIONS + b] = sum * error[b] * (1 + 0.02 * next_uniform(&seed));
+            in->curves[i * BANDS_OPTIONS + b] = sum * error[b] * (1 + 0.02 * bench_solve_next_uniform(&seed));
         in->coords[i] = BAND;
     }
-    return make_options(in, &seed);
+    return bench_solve_make_options(in, &seed);
 }
 
 /* ---- cases ---- */
 
-struct output {
+struct bench_solve_output {
     struct paper_choice choice[N_HEADS];
     double B[N_HEADS];
     uint8_t bits[N_BANDS];
@@ -172,7 +173,8 @@ struct output {
     struct dp_result dp;
 };
 
-static int run_case(const struct input *in, unsigned k, struct output *out)
+static int bench_solve_run_case(const struct bench_solve_input *in, unsigned k,
+                                struct bench_solve_output *out)
 {
     double bpd = budgets[k / N_SOLVERS];
     struct paper_options o;
@@ -193,7 +195,8 @@ static int run_case(const struct input *in, unsigned k, struct output *out)
 }
 
 /* Budgets of C2 add up, and every (r, b) is what C1 says for its budget. */
-static bool paper_right(const struct input *in, double bpd, const struct output *out)
+static bool bench_solve_paper_right(const struct bench_solve_input *in, double bpd,
+                                    const struct bench_solve_output *out)
 {
     double sum = 0;
 
@@ -212,7 +215,8 @@ static bool paper_right(const struct input *in, double bpd, const struct output 
 
 /* Within the budget, as good as claimed, within 0.1 % of the Lagrangian bound, and no single head can still
  * gain. */
-static bool dp_right(const struct input *in, double bpd, const struct output *out)
+static bool bench_solve_dp_right(const struct bench_solve_input *in, double bpd,
+                                 const struct bench_solve_output *out)
 {
     uint64_t budget = (uint64_t) (bpd * N_HEADS * DIM), used = 0;
     double sum = 0;
@@ -233,7 +237,8 @@ static bool dp_right(const struct input *in, double bpd, const struct output *ou
 }
 
 /* Within the budget, as good as claimed, and within one band's largest step of the Lagrangian bound. */
-static bool bands_right(const struct input *in, double bpd, const struct output *out)
+static bool bench_solve_bands_right(const struct bench_solve_input *in, double bpd,
+                                    const struct bench_solve_output *out)
 {
     uint64_t budget = (uint64_t) (bpd * 2 * N_HEADS * DIM), used = 0;
     double sum = 0, bound = -out->bands.multiplier * (double) budget;
@@ -252,17 +257,18 @@ static bool bands_right(const struct input *in, double bpd, const struct output 
            sum <= bound + out->bands.multiplier * 8 * BAND && sum >= bound * (1 - 1e-9);
 }
 
-static int check_cases(const struct input *in, struct output *out)
+static int bench_solve_check_cases(const struct bench_solve_input *in, struct bench_solve_output *out)
 {
     for (unsigned k = 0; k < N_CASES; k++) {
-        static bool (*const right[N_SOLVERS])(const struct input *, double, const struct output *) = {
-            paper_right,
-            dp_right,
-            bands_right,
+        static bool (*const right[N_SOLVERS])(const struct bench_solve_input *, double,
+                                              const struct bench_solve_output *) = {
+            bench_solve_paper_right,
+            bench_solve_dp_right,
+            bench_solve_bands_right,
         };
         double bpd = budgets[k / N_SOLVERS];
 
-        if (run_case(in, k, out) < 0)
+        if (bench_solve_run_case(in, k, out) < 0)
             return command_fail("out of memory");
         if (!right[k % N_SOLVERS](in, bpd, out))
             return command_fail("the result of %s at %g bits per number is wrong; nothing was timed",
@@ -274,14 +280,14 @@ static int check_cases(const struct input *in, struct output *out)
 /* ---- timing ---- */
 
 /* @seconds: [N_CASES, repeat]. The cases take turns, so that a busy moment of the machine meets them all. */
-static int time_cases(const struct input *in, struct output *out, size_t repeat, double *seconds,
-                      struct timing ret[N_CASES])
+static int bench_solve_time_cases(const struct bench_solve_input *in, struct bench_solve_output *out,
+                                  size_t repeat, double *seconds, struct timing ret[N_CASES])
 {
     for (size_t i = 0; i < repeat; i++)
         for (unsigned k = 0; k < N_CASES; k++) {
             double start = clock_seconds();
 
-            if (run_case(in, k, out) < 0)
+            if (bench_solve_run_case(in, k, out) < 0)
                 return command_fail("out of memory");
             seconds[k * repeat + i] = clock_seconds() - start;
         }
@@ -292,7 +298,7 @@ static int time_cases(const struct input *in, struct output *out, size_t repeat,
 
 /* ---- output ---- */
 
-static int print_text(const struct timing *t, size_t repeat, const char *cpu)
+static int bench_solve_print_text(const struct timing *t, size_t repeat, const char *cpu)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<solver\t<problem\t>bpd\t>min ms\t>median ms\t>p99 ms");
@@ -305,7 +311,7 @@ static int print_text(const struct timing *t, size_t repeat, const char *cpu)
     return report_print(r, stdout) < 0 ? command_fail("out of memory") : COMMAND_OK;
 }
 
-static int print_json(const struct timing *t, size_t repeat, const char *cpu)
+static int bench_solve_print_json(const struct timing *t, size_t repeat, const char *cpu)
 {
     json_t *all = json_array();
 
@@ -322,11 +328,11 @@ static int print_json(const struct timing *t, size_t repeat, const char *cpu)
                                  (json_int_t) repeat, "results", all));
 }
 
-static int run(int argc, char **argv)
+static int bench_solve_run(int argc, char **argv)
 {
-    struct bench_options o = {.repeat = 30};
-    _cleanup_(freep) struct input *in = NULL;
-    _cleanup_(freep) struct output *out = NULL;
+    struct bench_solve_options o = {.repeat = 30};
+    _cleanup_(freep) struct bench_solve_input *in = NULL;
+    _cleanup_(freep) struct bench_solve_output *out = NULL;
     _cleanup_(freep) double *seconds = NULL;
     struct timing timings[N_CASES];
     char cpu[CPU_NAME_BYTES];
@@ -336,16 +342,18 @@ static int run(int argc, char **argv)
     in = calloc(1, sizeof(*in));
     out = malloc(sizeof(*out));
     seconds = calloc(o.repeat, N_CASES * sizeof(*seconds));
-    if (!in || !out || !seconds || make_input(in) < 0)
+    if (!in || !out || !seconds || bench_solve_make_input(in) < 0)
         return command_fail("out of memory");
-    r = check_cases(in, out);
+    r = bench_solve_check_cases(in, out);
     if (r != COMMAND_OK)
         return r;
-    r = time_cases(in, out, o.repeat, seconds, timings);
+    r = bench_solve_time_cases(in, out, o.repeat, seconds, timings);
     if (r != COMMAND_OK)
         return r;
     cpu_name(cpu);
-    return o.common.json ? print_json(timings, o.repeat, cpu) : print_text(timings, o.repeat, cpu);
+    return o.common.json ? bench_solve_print_json(timings, o.repeat, cpu)
+                         : bench_solve_print_text(timings, o.repeat, cpu);
 }
 
-const struct command bench_solve = {"solve", "the paper's solvers and the bands knapsack, 256 heads", run};
+const struct command bench_solve = {"solve", "the paper's solvers and the bands knapsack, 256 heads",
+                                    bench_solve_run};

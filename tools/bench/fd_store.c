@@ -47,7 +47,7 @@ struct fd_store {
     size_t n_stored;
 };
 
-static int address(const struct fd_store *s, const char *name, struct sockaddr_un *ret)
+static int fd_store_address(const struct fd_store *s, const char *name, struct sockaddr_un *ret)
 {
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     return snprintf(ret->sun_path, sizeof(ret->sun_path), "%s/%s", s->folder, name) <
@@ -58,7 +58,7 @@ static int address(const struct fd_store *s, const char *name, struct sockaddr_u
 
 /* ---- the store ---- */
 
-static void remove_names(struct fd_store *s, const char *name, bool prefix)
+static void fd_store_remove_names(struct fd_store *s, const char *name, bool prefix)
 {
     size_t n = 0;
 
@@ -72,7 +72,7 @@ static void remove_names(struct fd_store *s, const char *name, bool prefix)
     s->n_stored = n;
 }
 
-static bool has_line(const char *state, const char *line)
+static bool fd_store_has_line(const char *state, const char *line)
 {
     size_t n = strlen(line);
 
@@ -82,7 +82,7 @@ static bool has_line(const char *state, const char *line)
     return false;
 }
 
-static void name_of(const char *state, char ret[NAME_BYTES])
+static void fd_store_name_of(const char *state, char ret[NAME_BYTES])
 {
     const char *at = strstr(state, "FDNAME=");
 
@@ -90,7 +90,7 @@ static void name_of(const char *state, char ret[NAME_BYTES])
     ret[strcspn(ret, "\n")] = '\0';
 }
 
-static void raise_event(int fd)
+static void fd_store_raise_event(int fd)
 {
     const uint64_t one = 1;
 
@@ -98,32 +98,32 @@ static void raise_event(int fd)
 }
 
 /* One message with its descriptors, as pid 1 treats them. */
-static void handle(struct fd_store *s, const char *state, const int *fds, size_t n_fds)
+static void fd_store_handle(struct fd_store *s, const char *state, const int *fds, size_t n_fds)
 {
     char name[NAME_BYTES];
 
-    name_of(state, name);
+    fd_store_name_of(state, name);
     (void) pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < n_fds; i++) {
-        if (has_line(state, "FDSTORE=1") && s->n_stored < STORE_MAX) {
+        if (fd_store_has_line(state, "FDSTORE=1") && s->n_stored < STORE_MAX) {
             memcpy(s->stored[s->n_stored].name, name, NAME_BYTES);
             s->stored[s->n_stored++].fd = fds[i];
         } else {
             (void) close(fds[i]); /* BARRIER=1: the sender waits for this */
         }
     }
-    if (has_line(state, "FDSTOREREMOVE=1"))
-        remove_names(s, name, false);
+    if (fd_store_has_line(state, "FDSTOREREMOVE=1"))
+        fd_store_remove_names(s, name, false);
     (void) pthread_mutex_unlock(&s->lock);
-    if (has_line(state, "READY=1"))
-        raise_event(s->ready);
-    if (has_line(state, "WATCHDOG=1"))
-        raise_event(s->fed);
-    if (has_line(state, "X_SETTLE=1"))
-        raise_event(s->settled);
+    if (fd_store_has_line(state, "READY=1"))
+        fd_store_raise_event(s->ready);
+    if (fd_store_has_line(state, "WATCHDOG=1"))
+        fd_store_raise_event(s->fed);
+    if (fd_store_has_line(state, "X_SETTLE=1"))
+        fd_store_raise_event(s->settled);
 }
 
-static void *serve(void *arg)
+static void *fd_store_serve(void *arg)
 {
     struct fd_store *s = arg;
 
@@ -150,23 +150,23 @@ static void *serve(void *arg)
             n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
             memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
         }
-        handle(s, state, fds, n_fds);
-        if (has_line(state, "X_END=1"))
+        fd_store_handle(s, state, fds, n_fds);
+        if (fd_store_has_line(state, "X_END=1"))
             return NULL;
     }
 }
 
 /* To our own socket: handled after everything that is queued there. */
-static bool send_self(struct fd_store *s, const char *state)
+static bool fd_store_send_self(struct fd_store *s, const char *state)
 {
     _cleanup_(closep) int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct sockaddr_un sa;
 
-    return fd >= 0 && address(s, "notify.sock", &sa) == 0 &&
+    return fd >= 0 && fd_store_address(s, "notify.sock", &sa) == 0 &&
            sendto(fd, state, strlen(state), 0, (struct sockaddr *) &sa, sizeof(sa)) > 0;
 }
 
-static bool wait_event(int fd)
+static bool fd_store_wait_event(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     uint64_t n;
@@ -178,7 +178,7 @@ static bool wait_event(int fd)
     return r == 1 && read(fd, &n, sizeof(n)) == sizeof(n);
 }
 
-static void forget_event(int fd)
+static void fd_store_forget_event(int fd)
 {
     uint64_t old;
 
@@ -187,18 +187,18 @@ static void forget_event(int fd)
 
 bool fd_store_wait_ready(struct fd_store *s)
 {
-    return wait_event(s->ready);
+    return fd_store_wait_event(s->ready);
 }
 
 bool fd_store_wait_watchdog(struct fd_store *s)
 {
-    forget_event(s->fed); /* what came so far */
-    return wait_event(s->fed);
+    fd_store_forget_event(s->fed); /* what came so far */
+    return fd_store_wait_event(s->fed);
 }
 
 bool fd_store_settle(struct fd_store *s)
 {
-    return send_self(s, "X_SETTLE=1") && wait_event(s->settled);
+    return fd_store_send_self(s, "X_SETTLE=1") && fd_store_wait_event(s->settled);
 }
 
 size_t fd_store_count(struct fd_store *s, const char *prefix)
@@ -227,7 +227,7 @@ int fd_store_first(struct fd_store *s, const char *prefix)
 void fd_store_lose(struct fd_store *s, const char *prefix)
 {
     (void) pthread_mutex_lock(&s->lock);
-    remove_names(s, prefix, true);
+    fd_store_remove_names(s, prefix, true);
     (void) pthread_mutex_unlock(&s->lock);
 }
 
@@ -235,7 +235,7 @@ void fd_store_lose(struct fd_store *s, const char *prefix)
 
 /* In the child: all descriptors away from where they shall be, then there, which lets them live on over exec.
  */
-static bool move_descriptors(const struct fd_store *s, int *moved, size_t n)
+static bool fd_store_move_descriptors(const struct fd_store *s, int *moved, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         int fd = i < N_LISTENERS ? s->listeners[i] : s->stored[i - N_LISTENERS].fd;
@@ -251,7 +251,7 @@ static bool move_descriptors(const struct fd_store *s, int *moved, size_t n)
 }
 
 /* As sd_listen_fds(), sd_notify() and sd_watchdog_enabled() want it. */
-static bool set_environment(const struct fd_store *s, size_t n)
+static bool fd_store_set_environment(const struct fd_store *s, size_t n)
 {
     static char names[(STORE_MAX + N_LISTENERS) * NAME_BYTES];
     size_t at = (size_t) snprintf(names, sizeof(names), "control:operator");
@@ -262,14 +262,14 @@ static bool set_environment(const struct fd_store *s, size_t n)
         at += (size_t) snprintf(names + at, sizeof(names) - at, ":%s", s->stored[i].name);
     (void) snprintf(count, sizeof(count), "%zu", n);
     (void) snprintf(pid, sizeof(pid), "%ld", (long) getpid());
-    return address(s, "notify.sock", &sa) == 0 && setenv("LISTEN_FDS", count, 1) == 0 &&
+    return fd_store_address(s, "notify.sock", &sa) == 0 && setenv("LISTEN_FDS", count, 1) == 0 &&
            setenv("LISTEN_PID", pid, 1) == 0 && setenv("LISTEN_FDNAMES", names, 1) == 0 &&
            setenv("NOTIFY_SOCKET", sa.sun_path, 1) == 0 && setenv("WATCHDOG_USEC", "300000", 1) == 0 &&
            setenv("WATCHDOG_PID", pid, 1) == 0;
 }
 
-static void become(const struct fd_store *s, const char *path, const char *const *argv, int log_fd,
-                   pid_t parent)
+static void fd_store_become(const struct fd_store *s, const char *path, const char *const *argv, int log_fd,
+                            pid_t parent)
 {
     static int moved[STORE_MAX + N_LISTENERS];
     size_t n = N_LISTENERS + s->n_stored;
@@ -279,7 +279,7 @@ static void become(const struct fd_store *s, const char *path, const char *const
         _exit(127);
     if (log_fd >= 0 && dup2(log_fd, STDERR_FILENO) < 0)
         _exit(127);
-    if (!move_descriptors(s, moved, n) || !set_environment(s, n))
+    if (!fd_store_move_descriptors(s, moved, n) || !fd_store_set_environment(s, n))
         _exit(127);
     (void) execv(path, (char *const *) argv); /* execv() does not write there; its type is older than const */
     _exit(127);
@@ -291,11 +291,11 @@ int fd_store_start(struct fd_store *s, const char *path, const char *const *argv
     pid_t parent = getpid(), pid;
     int r;
 
-    forget_event(s->ready);
+    fd_store_forget_event(s->ready);
     (void) pthread_mutex_lock(&s->lock); /* the child must not inherit a half-changed store */
     pid = fork();
     if (pid == 0)
-        become(s, path, argv, log_fd, parent);
+        fd_store_become(s, path, argv, log_fd, parent);
     r = errno;
     (void) pthread_mutex_unlock(&s->lock);
     if (pid < 0)
@@ -306,12 +306,12 @@ int fd_store_start(struct fd_store *s, const char *path, const char *const *argv
 
 /* ---- life ---- */
 
-static int make_socket(struct fd_store *s, const char *name, int type, int *ret, struct errmsg *e)
+static int fd_store_make_socket(struct fd_store *s, const char *name, int type, int *ret, struct errmsg *e)
 {
     struct sockaddr_un sa;
     int on = 1;
 
-    if (address(s, name, &sa) < 0)
+    if (fd_store_address(s, name, &sa) < 0)
         return fail(e, -ENAMETOOLONG, "the name of the folder %s is too long for sockets", s->folder);
     *ret = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (*ret < 0 || bind(*ret, (struct sockaddr *) &sa, sizeof(sa)) < 0 ||
@@ -333,9 +333,9 @@ int fd_store_new(const char *folder, struct fd_store **ret, struct errmsg *e)
     if (snprintf(s->folder, sizeof(s->folder), "%s", folder) >= (int) sizeof(s->folder))
         return fail(e, -ENAMETOOLONG, "the name of the folder %s is too long for sockets", folder);
     for (int i = 0; r == 0 && i < N_LISTENERS; i++)
-        r = make_socket(s, listener_names[i], SOCK_SEQPACKET, &s->listeners[i], e);
+        r = fd_store_make_socket(s, listener_names[i], SOCK_SEQPACKET, &s->listeners[i], e);
     if (r == 0)
-        r = make_socket(s, "notify.sock", SOCK_DGRAM, &s->notify, e);
+        r = fd_store_make_socket(s, "notify.sock", SOCK_DGRAM, &s->notify, e);
     if (r < 0)
         return r;
     s->ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -343,7 +343,7 @@ int fd_store_new(const char *folder, struct fd_store **ret, struct errmsg *e)
     s->fed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->ready < 0 || s->settled < 0 || s->fed < 0)
         return fail(e, -errno, "cannot make an eventfd: %s", strerror(errno));
-    r = -pthread_create(&s->thread, NULL, serve, s);
+    r = -pthread_create(&s->thread, NULL, fd_store_serve, s);
     if (r < 0)
         return fail(e, r, "cannot start a thread: %s", strerror(-r));
     s->serving = true;
@@ -351,11 +351,11 @@ int fd_store_new(const char *folder, struct fd_store **ret, struct errmsg *e)
     return 0;
 }
 
-static void remove_socket(struct fd_store *s, const char *name, int *fd)
+static void fd_store_remove_socket(struct fd_store *s, const char *name, int *fd)
 {
     struct sockaddr_un sa;
 
-    if (*fd >= 0 && address(s, name, &sa) == 0)
+    if (*fd >= 0 && fd_store_address(s, name, &sa) == 0)
         (void) unlink(sa.sun_path);
     closep(fd);
 }
@@ -364,12 +364,12 @@ struct fd_store *fd_store_free(struct fd_store *s)
 {
     if (!s)
         return NULL;
-    if (s->serving && send_self(s, "X_END=1"))
+    if (s->serving && fd_store_send_self(s, "X_END=1"))
         (void) pthread_join(s->thread, NULL);
-    remove_names(s, "", true);
+    fd_store_remove_names(s, "", true);
     for (int i = 0; i < N_LISTENERS; i++)
-        remove_socket(s, listener_names[i], &s->listeners[i]);
-    remove_socket(s, "notify.sock", &s->notify);
+        fd_store_remove_socket(s, listener_names[i], &s->listeners[i]);
+    fd_store_remove_socket(s, "notify.sock", &s->notify);
     closep(&s->ready);
     closep(&s->settled);
     closep(&s->fed);

@@ -65,13 +65,14 @@ struct batch_cache *batch_cache_free(struct batch_cache *c)
 }
 
 /* First row of the keys (or values) of one head of a sequence. */
-static size_t head_rows(const struct batch_cache *c, uint32_t layer, size_t sequence, size_t head)
+static size_t cache_batch_head_rows(const struct batch_cache *c, uint32_t layer, size_t sequence, size_t head)
 {
     return ((layer * c->n_sequences + sequence) * c->g.n_kv_heads + head) * c->n_max * c->g.d;
 }
 
 /* y = scale R(position) x */
-static void rotate(const struct geometry *g, size_t position, const float *x, float scale, float *y)
+static void cache_batch_rotate(const struct geometry *g, size_t position, const float *x, float scale,
+                               float *y)
 {
     size_t half = g->n_rot / 2;
 
@@ -86,7 +87,8 @@ static void rotate(const struct geometry *g, size_t position, const float *x, fl
         y[i] = scale * x[i];
 }
 
-static int append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
+static int cache_batch_append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
+                              struct errmsg *e)
 {
     struct batch_cache *c = ctx;
     size_t d = c->g.d, heads = c->g.n_kv_heads, at;
@@ -98,16 +100,16 @@ static int append(void *ctx, uint32_t layer, const float *k, const float *v, siz
         return fail(e, -ENOSPC, "the sequences are full at %zu tokens", at);
     for (size_t i = 0; i < n; i++)
         for (size_t h = 0; h < heads; h++) {
-            size_t to = head_rows(c, layer, i, h) + at * d;
+            size_t to = cache_batch_head_rows(c, layer, i, h) + at * d;
 
-            rotate(&c->g, at, k + (i * heads + h) * d, 1.0f, c->k + to);
+            cache_batch_rotate(&c->g, at, k + (i * heads + h) * d, 1.0f, c->k + to);
             memcpy(c->v + to, v + (i * heads + h) * d, d * sizeof(*v));
         }
     c->n[layer] = at + 1;
     return 0;
 }
 
-struct attend_run {
+struct cache_batch_attend_run {
     const struct batch_cache *c;
     uint32_t layer;
     const float *q;
@@ -116,19 +118,19 @@ struct attend_run {
 
 /* One query head of one sequence. Its keys and values are contiguous: two products of a matrix and a vector.
  */
-static void attend_item(void *ctx, size_t item, unsigned worker)
+static void cache_batch_attend_item(void *ctx, size_t item, unsigned worker)
 {
-    const struct attend_run *r = ctx;
+    const struct cache_batch_attend_run *r = ctx;
     const struct batch_cache *c = r->c;
     size_t d = c->g.d, n = c->n[r->layer], sequence = item / c->g.n_heads, head = item % c->g.n_heads;
-    size_t rows = head_rows(c, r->layer, sequence, head / geometry_group(&c->g));
+    size_t rows = cache_batch_head_rows(c, r->layer, sequence, head / geometry_group(&c->g));
     const float *k = c->k + rows, *v = c->v + rows;
     float *score = c->scores + item * c->n_max, *out = r->out + item * d, q[GEOMETRY_DIM_MAX],
           max = -INFINITY;
     float sum = 0;
 
     (void) worker;
-    rotate(&c->g, n - 1, r->q + item * d, (float) c->g.attn_scale, q);
+    cache_batch_rotate(&c->g, n - 1, r->q + item * d, (float) c->g.attn_scale, q);
     cblas_sgemv(CblasRowMajor, CblasNoTrans, (int) n, (int) d, 1.0f, k, (int) d, q, 1, 0.0f, score, 1);
     for (size_t t = 0; t < n; t++)
         max = score[t] > max ? score[t] : max;
@@ -139,19 +141,20 @@ static void attend_item(void *ctx, size_t item, unsigned worker)
     cblas_sgemv(CblasRowMajor, CblasTrans, (int) n, (int) d, 1.0f / sum, v, (int) d, score, 1, 0.0f, out, 1);
 }
 
-static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+static int cache_batch_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out,
+                              struct errmsg *e)
 {
     _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
     struct batch_cache *c = ctx;
-    struct attend_run r = {.c = c, .layer = layer, .q = q, .out = out};
+    struct cache_batch_attend_run r = {.c = c, .layer = layer, .q = q, .out = out};
 
     if (layer >= c->g.n_layers || n_q != c->n_sequences || c->n[layer] == 0)
         return fail(e, -EINVAL, "%zu queries of layer %u for %zu sequences", n_q, layer, c->n_sequences);
-    threads_run(c->threads, attend_item, &r, n_q * c->g.n_heads);
+    threads_run(c->threads, cache_batch_attend_item, &r, n_q * c->g.n_heads);
     return 0;
 }
 
-static void use_threads(void *ctx, struct threads *t)
+static void cache_batch_use_threads(void *ctx, struct threads *t)
 {
     struct batch_cache *c = ctx;
 
@@ -161,5 +164,8 @@ static void use_threads(void *ctx, struct threads *t)
 struct kv_cache batch_cache_ops(struct batch_cache *c)
 {
     /* no length(): what the engine would count is rows, not the tokens of a sequence */
-    return (struct kv_cache){.ctx = c, .append = append, .attend = attend, .use_threads = use_threads};
+    return (struct kv_cache){.ctx = c,
+                             .append = cache_batch_append,
+                             .attend = cache_batch_attend,
+                             .use_threads = cache_batch_use_threads};
 }

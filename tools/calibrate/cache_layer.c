@@ -64,7 +64,8 @@ void layer_cache_start(struct layer_cache *c, const struct table *table, uint32_
     c->n = 0;
 }
 
-static int append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
+static int cache_layer_append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
+                              struct errmsg *e)
 {
     struct layer_cache *c = ctx;
     const float *x = c->side == SIDE_K ? k : v;
@@ -86,14 +87,15 @@ static int append(void *ctx, uint32_t layer, const float *k, const float *v, siz
                          e);
 }
 
-static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+static int cache_layer_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out,
+                              struct errmsg *e)
 {
     struct layer_cache *c = ctx;
 
     return c->ops.attend(c->ops.ctx, layer, q, n_q, out, e);
 }
 
-static void use_threads(void *ctx, struct threads *t)
+static void cache_layer_use_threads(void *ctx, struct threads *t)
 {
     struct layer_cache *c = ctx;
 
@@ -103,7 +105,10 @@ static void use_threads(void *ctx, struct threads *t)
 
 struct kv_cache layer_cache_ops(struct layer_cache *c)
 {
-    return (struct kv_cache){.ctx = c, .append = append, .attend = attend, .use_threads = use_threads};
+    return (struct kv_cache){.ctx = c,
+                             .append = cache_layer_append,
+                             .attend = cache_layer_attend,
+                             .use_threads = cache_layer_use_threads};
 }
 
 void layer_cache_vectors(const struct layer_cache *c, const float **ret_x, const float **ret_x_hat,

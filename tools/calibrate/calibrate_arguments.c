@@ -110,7 +110,8 @@ bool calibrate_wants_depth(const struct calibrate_arguments *a)
 }
 
 /* A list with commas. Keys and values are kept in any case: mse adds nothing. */
-static void take_metrics(struct calibrate_arguments *a, const char *list, const struct argp_state *state)
+static void calibrate_arguments_take_metrics(struct calibrate_arguments *a, const char *list,
+                                             const struct argp_state *state)
 {
     static const struct {
         const char *name;
@@ -142,7 +143,7 @@ static void take_metrics(struct calibrate_arguments *a, const char *list, const 
     }
 }
 
-static void check(struct calibrate_arguments *a, const struct argp_state *state)
+static void calibrate_arguments_check(struct calibrate_arguments *a, const struct argp_state *state)
 {
     size_t most;
 
@@ -165,7 +166,7 @@ static void check(struct calibrate_arguments *a, const struct argp_state *state)
         a->window = most;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t calibrate_arguments_parse(int key, char *arg, struct argp_state *state)
 {
     struct calibrate_arguments *a = state->input;
 
@@ -196,7 +197,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->window = option_uint(state, "--window", arg, WINDOW_MIN, WINDOW_MAX);
         return 0;
     case OPT_METRIC:
-        take_metrics(a, arg, state);
+        calibrate_arguments_take_metrics(a, arg, state);
         return 0;
     case OPT_MOMENTS:
         a->moments_only = true;
@@ -219,10 +220,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->model = arg;
         return 0;
     case ARGP_KEY_END:
-        check(a, state);
+        calibrate_arguments_check(a, state);
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
 }
 
-const struct argp calibrate_argp = {options, parse, "MODEL", doc, common_children, NULL, NULL};
+const struct argp calibrate_argp = {options, calibrate_arguments_parse, "MODEL", doc, common_children, NULL,
+                                    NULL};

@@ -14,7 +14,7 @@
 #include "tools/command/progress.h"
 
 /* A window on its way through the model: forward through all layers, and perhaps back. */
-struct pass {
+struct calibration_pass {
     struct calibration *cal;
     struct errmsg *e;
     uint32_t n_layers;
@@ -24,7 +24,7 @@ struct pass {
     float *residual; /* [window] mean squares of the residual stream; NULL: not wanted */
 };
 
-static void update_progress(const struct pass *t, double share)
+static void calibration_update_progress(const struct calibration_pass *t, double share)
 {
     const struct corpus *c = t->cal->corpus;
 
@@ -32,7 +32,7 @@ static void update_progress(const struct pass *t, double share)
                                           share * (double) corpus_length(c, t->cal->n_done));
 }
 
-static void mean_squares(const float *hidden, size_t n, size_t n_embd, float *ret)
+static void calibration_mean_squares(const float *hidden, size_t n, size_t n_embd, float *ret)
 {
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
@@ -45,7 +45,8 @@ static void mean_squares(const float *hidden, size_t n, size_t n_embd, float *re
 
 /* Every window starts a sequence: its first tokens are sinks, which stats_add_layer() leaves out by itself.
  */
-static int add_moments(const struct pass *t, uint32_t layer, size_t n, const float *k, const float *v)
+static int calibration_add_moments(const struct calibration_pass *t, uint32_t layer, size_t n, const float *k,
+                                   const float *v)
 {
     const struct geometry *g = &moments_get_options(t->cal->moments)->geometry;
     size_t sinks = t->n_sink < n ? t->n_sink : n, skip = sinks * g->n_kv_heads * g->d;
@@ -53,34 +54,34 @@ static int add_moments(const struct pass *t, uint32_t layer, size_t n, const flo
     return moments_add(t->cal->moments, layer, 0, g->n_kv_heads, n - sinks, k + skip, v + skip, t->e);
 }
 
-static int take_layer(void *ctx, uint32_t layer, size_t n, const float *q, const float *k, const float *v,
-                      const float *hidden)
+static int calibration_take_layer(void *ctx, uint32_t layer, size_t n, const float *q, const float *k,
+                                  const float *v, const float *hidden)
 {
-    struct pass *t = ctx;
+    struct calibration_pass *t = ctx;
     struct calibration *cal = t->cal;
 
     if (t->residual)
-        mean_squares(hidden, n, t->n_embd, t->residual);
-    update_progress(t, t->forward_share * (double) (layer + 1) / t->n_layers);
+        calibration_mean_squares(hidden, n, t->n_embd, t->residual);
+    calibration_update_progress(t, t->forward_share * (double) (layer + 1) / t->n_layers);
     if (cal->moments)
-        return add_moments(t, layer, n, k, v);
+        return calibration_add_moments(t, layer, n, k, v);
     return stats_add_layer(cal->stats, cal->corpus->documents[cal->n_done], 0, layer, n, q, k, v, t->residual,
                            t->e);
 }
 
 /* The sinks' gradients are left out like everything else of theirs. */
-static int take_gradients(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv)
+static int calibration_take_gradients(void *ctx, uint32_t layer, size_t n, const float *dk, const float *dv)
 {
-    struct pass *t = ctx;
+    struct calibration_pass *t = ctx;
     const struct stats_options *o = stats_get_options(t->cal->stats);
     size_t sinks = t->n_sink < n ? t->n_sink : n, skip = sinks * o->geometry.n_kv_heads * o->geometry.d;
     int r = stats_add_fisher(t->cal->stats, layer, SIDE_K, n - sinks, dk + skip, t->e);
 
-    update_progress(t, 1 - (1 - t->forward_share) * (double) layer / t->n_layers);
+    calibration_update_progress(t, 1 - (1 - t->forward_share) * (double) layer / t->n_layers);
     return r < 0 ? r : stats_add_fisher(t->cal->stats, layer, SIDE_V, n - sinks, dv + skip, t->e);
 }
 
-static int set_projections(struct engine *en, struct stats *s, struct errmsg *e)
+static int calibration_set_projections(struct engine *en, struct stats *s, struct errmsg *e)
 {
     const struct geometry *g = engine_geometry(en);
     uint32_t n_embd = engine_info(en)->n_embd;
@@ -103,7 +104,7 @@ struct way {
     uint32_t *labels;
 };
 
-static void way_deinit(struct way *w)
+static void calibration_way_deinit(struct way *w)
 {
     (void) exact_cache_free(w->exact);
     (void) backward_free(w->backward);
@@ -111,7 +112,7 @@ static void way_deinit(struct way *w)
     free(w->labels);
 }
 
-static int way_init(struct way *w, const struct calibration *cal, struct errmsg *e)
+static int calibration_way_init(struct way *w, const struct calibration *cal, struct errmsg *e)
 {
     size_t n = cal->corpus->window;
 
@@ -125,7 +126,7 @@ static int way_init(struct way *w, const struct calibration *cal, struct errmsg 
                      : fail(e, -ENOMEM, "out of memory for windows of %zu tokens", n);
 }
 
-static int run_window(const struct way *w, struct pass *t)
+static int calibration_run_window(const struct way *w, struct calibration_pass *t)
 {
     const struct calibration *cal = t->cal;
     const uint32_t *tokens = corpus_window(cal->corpus, cal->n_done);
@@ -137,7 +138,7 @@ static int run_window(const struct way *w, struct pass *t)
         struct sampler_state sampler;
 
         sampler_seed(&sampler, cal->seed ^ cal->corpus->documents[cal->n_done]);
-        return backward_run(w->backward, tokens, n, &sampler, w->labels, take_gradients, t, t->e);
+        return backward_run(w->backward, tokens, n, &sampler, w->labels, calibration_take_gradients, t, t->e);
     }
     cache = exact_cache_ops(w->exact);
     exact_cache_clear(w->exact);
@@ -145,14 +146,14 @@ static int run_window(const struct way *w, struct pass *t)
     return r < 0 ? r : engine_layers(cal->en, &cache, 0, t->n_layers, n, w->hidden, t->e);
 }
 
-static int run_windows(struct calibration *cal, struct pass *t, const struct way *w)
+static int calibration_run_windows(struct calibration *cal, struct calibration_pass *t, const struct way *w)
 {
     int r = 0;
 
     for (; cal->n_done < cal->corpus->n_windows; cal->n_done++) {
         if (cal->stop && cal->stop())
             return CALIBRATION_STOPPED;
-        r = run_window(w, t);
+        r = calibration_run_window(w, t);
         if (r != 0)
             return r;
     }
@@ -164,8 +165,8 @@ int calibrate_windows(struct calibration *cal, struct errmsg *e)
     const struct stats_options *o = cal->stats ? stats_get_options(cal->stats) : NULL;
     bool output = o && o->want_output;
     _cleanup_(freep) float *residual = output ? malloc(cal->corpus->window * sizeof(*residual)) : NULL;
-    _cleanup_(way_deinit) struct way way = {0};
-    struct pass t = {
+    _cleanup_(calibration_way_deinit) struct way way = {0};
+    struct calibration_pass t = {
         .cal = cal,
         .e = e,
         .n_layers = engine_geometry(cal->en)->n_layers,
@@ -179,13 +180,13 @@ int calibrate_windows(struct calibration *cal, struct errmsg *e)
                 : 0;
 
     if (r == 0 && o && (o->want_attention || output))
-        r = set_projections(cal->en, cal->stats, e);
+        r = calibration_set_projections(cal->en, cal->stats, e);
     if (r == 0)
-        r = way_init(&way, cal, e);
+        r = calibration_way_init(&way, cal, e);
     if (r < 0)
         return r;
-    engine_set_tap(cal->en, take_layer, &t);
-    r = run_windows(cal, &t, &way);
+    engine_set_tap(cal->en, calibration_take_layer, &t);
+    r = calibration_run_windows(cal, &t, &way);
     engine_set_tap(cal->en, NULL, NULL);
     return r;
 }

@@ -102,7 +102,7 @@ static int depth_run_init(struct depth_run *d, struct engine *en, struct stats *
 
 /* log sum exp of a row; the exponentials in binary32, their sum in binary64. @ret_exp [n] exp(x - max), or
  * NULL. */
-static double log_sum(const float *x, size_t n, float *ret_exp, double *ret_sum)
+static double calibration_depth_log_sum(const float *x, size_t n, float *ret_exp, double *ret_sum)
 {
     float max = x[0];
     double sum = 0;
@@ -120,19 +120,19 @@ static double log_sum(const float *x, size_t n, float *ret_exp, double *ret_sum)
     return (double) max + log(sum);
 }
 
-struct block {
+struct calibration_depth_block {
     struct depth_run *d;
     size_t first; /* position of logits row 0 */
 };
 
 /* Probabilities and sum p log p of one position. p log p = p (x - log sum exp). */
-static void keep_exact(void *ctx, size_t row, unsigned worker)
+static void calibration_depth_keep_exact(void *ctx, size_t row, unsigned worker)
 {
-    const struct block *b = ctx;
+    const struct calibration_depth_block *b = ctx;
     struct depth_run *d = b->d;
     const float *x = d->logits + row * d->n_vocab;
     float *p = d->exact + (b->first + row) * d->n_vocab;
-    double sum, log_z = log_sum(x, d->n_vocab, p, &sum), entropy = 0;
+    double sum, log_z = calibration_depth_log_sum(x, d->n_vocab, p, &sum), entropy = 0;
     float scale = (float) (1 / sum);
 
     (void) worker;
@@ -144,12 +144,12 @@ static void keep_exact(void *ctx, size_t row, unsigned worker)
 }
 
 /* KL(p || q) = sum p log p - sum p (y - log sum exp y), y the changed model's logits. */
-static void measure_kl(void *ctx, size_t row, unsigned worker)
+static void calibration_depth_measure_kl(void *ctx, size_t row, unsigned worker)
 {
-    const struct block *b = ctx;
+    const struct calibration_depth_block *b = ctx;
     struct depth_run *d = b->d;
     const float *y = d->logits + row * d->n_vocab, *p = d->exact + (b->first + row) * d->n_vocab;
-    double sum, log_z = log_sum(y, d->n_vocab, NULL, &sum), cross = 0;
+    double sum, log_z = calibration_depth_log_sum(y, d->n_vocab, NULL, &sum), cross = 0;
 
     (void) worker;
     for (size_t i = 0; i < d->n_vocab; i++)
@@ -159,13 +159,14 @@ static void measure_kl(void *ctx, size_t row, unsigned worker)
 
 /* Runs the head over d->hidden in blocks, @each on every position. Returns the summed d->kl in @ret_kl if not
  * NULL. */
-static int each_position(struct depth_run *d, threads_item each, double *ret_kl, struct errmsg *e)
+static int calibration_depth_each_position(struct depth_run *d, threads_item each, double *ret_kl,
+                                           struct errmsg *e)
 {
     double sum = 0;
 
     for (size_t first = 0; first < d->n; first += LOGIT_ROWS) {
         size_t rows = d->n - first < LOGIT_ROWS ? d->n - first : LOGIT_ROWS;
-        struct block b = {d, first};
+        struct calibration_depth_block b = {d, first};
         int r = engine_logits(d->en, rows, d->hidden + first * d->n_embd, d->logits, e);
 
         if (r < 0)
@@ -180,7 +181,7 @@ static int each_position(struct depth_run *d, threads_item each, double *ret_kl,
 }
 
 /* The pass that everything is compared with. */
-static int run_exact(struct depth_run *d, const uint32_t *tokens, struct errmsg *e)
+static int calibration_depth_run_exact(struct depth_run *d, const uint32_t *tokens, struct errmsg *e)
 {
     struct kv_cache cache = layer_cache_ops(d->cache);
     int r = engine_embed(d->en, tokens, d->n, d->hidden, e);
@@ -190,10 +191,10 @@ static int run_exact(struct depth_run *d, const uint32_t *tokens, struct errmsg 
         memcpy(d->states + layer * d->n_max * d->n_embd, d->hidden, d->n * d->n_embd * sizeof(float));
         r = engine_layers(d->en, &cache, layer, layer + 1, d->n, d->hidden, e);
     }
-    return r < 0 ? r : each_position(d, keep_exact, NULL, e);
+    return r < 0 ? r : calibration_depth_each_position(d, calibration_depth_keep_exact, NULL, e);
 }
 
-static int measure(struct depth_run *d, uint32_t layer, enum side side, struct errmsg *e)
+static int calibration_depth_measure(struct depth_run *d, uint32_t layer, enum side side, struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *table = NULL;
     _cleanup_(freep) void *bytes = NULL;
@@ -212,7 +213,7 @@ static int measure(struct depth_run *d, uint32_t layer, enum side side, struct e
     memcpy(d->hidden, d->states + layer * d->n_max * d->n_embd, d->n * d->n_embd * sizeof(float));
     r = engine_layers(d->en, &cache, layer, d->n_layers, d->n, d->hidden, e);
     if (r == 0)
-        r = each_position(d, measure_kl, &kl, e);
+        r = calibration_depth_each_position(d, calibration_depth_measure_kl, &kl, e);
     if (r < 0)
         return r;
     layer_cache_vectors(d->cache, &x, &x_hat, &n);
@@ -224,8 +225,8 @@ static int measure(struct depth_run *d, uint32_t layer, enum side side, struct e
     return 0;
 }
 
-static int measure_window(struct depth_run *d, const struct calibration *cal, size_t window, double all_work,
-                          struct errmsg *e)
+static int calibration_depth_measure_window(struct depth_run *d, const struct calibration *cal, size_t window,
+                                            double all_work, struct errmsg *e)
 {
     uint32_t n_sink = stats_get_options(d->s)->n_sink;
     int r;
@@ -233,14 +234,14 @@ static int measure_window(struct depth_run *d, const struct calibration *cal, si
     d->n = depth_tokens(corpus_length(cal->corpus, window));
     d->tokens += (double) d->n;
     d->counted += (double) (d->n > n_sink ? d->n - n_sink : 0);
-    r = run_exact(d, corpus_window(cal->corpus, window), e);
+    r = calibration_depth_run_exact(d, corpus_window(cal->corpus, window), e);
     d->work += d->n_layers;
     for (uint32_t layer = 0; r == 0 && layer < d->n_layers; layer++)
         for (int side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
             progress_update(d->p, d->work / all_work);
             if (cal->stop && cal->stop())
                 return CALIBRATION_STOPPED;
-            r = measure(d, layer, (enum side) side, e);
+            r = calibration_depth_measure(d, layer, (enum side) side, e);
             d->work += d->n_layers - layer;
         }
     return r;
@@ -259,7 +260,7 @@ int calibrate_depth(struct calibration *cal, struct errmsg *e)
     d.seed = cal->seed;
     all_work = (double) c->n_held * d.n_layers * (d.n_layers + 2.0);
     for (size_t i = 0; r == 0 && i < c->n_held; i++)
-        r = measure_window(&d, cal, c->n_windows + i, all_work, e);
+        r = calibration_depth_measure_window(&d, cal, c->n_windows + i, all_work, e);
     for (uint32_t layer = 0; r == 0 && layer < d.n_layers; layer++)
         for (int side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
             double kl = d.sum_kl[layer * 2 + (uint32_t) side] / d.tokens;

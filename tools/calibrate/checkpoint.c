@@ -34,23 +34,24 @@ char *checkpoint_path(const char *output)
     return asprintf(&path, "%s.partial", output) < 0 ? NULL : path;
 }
 
-static void put(crypto_hash_sha256_state *sha, const void *bytes, size_t n)
+static void checkpoint_put(crypto_hash_sha256_state *sha, const void *bytes, size_t n)
 {
     (void) crypto_hash_sha256_update(sha, bytes, n);
 }
 
-static void put_u64(crypto_hash_sha256_state *sha, uint64_t x)
+static void checkpoint_put_u64(crypto_hash_sha256_state *sha, uint64_t x)
 {
-    put(sha, &x, sizeof(x));
+    checkpoint_put(sha, &x, sizeof(x));
 }
 
-static void put_geometry(crypto_hash_sha256_state *sha, const struct geometry *g, const uint8_t *model)
+static void checkpoint_put_geometry(crypto_hash_sha256_state *sha, const struct geometry *g,
+                                    const uint8_t *model)
 {
     uint8_t digest[DIGEST_BYTES];
 
     geometry_digest(g, digest);
-    put(sha, digest, sizeof(digest));
-    put(sha, model, DIGEST_BYTES);
+    checkpoint_put(sha, digest, sizeof(digest));
+    checkpoint_put(sha, model, DIGEST_BYTES);
 }
 
 void checkpoint_plan(const struct calibration *cal, bool depth, uint8_t ret_plan[static DIGEST_BYTES])
@@ -59,30 +60,30 @@ void checkpoint_plan(const struct calibration *cal, bool depth, uint8_t ret_plan
     crypto_hash_sha256_state sha;
 
     (void) crypto_hash_sha256_init(&sha);
-    put_u64(&sha, c->n_windows);
-    put_u64(&sha, c->n_held);
-    put(&sha, c->ends, (c->n_windows + c->n_held) * sizeof(*c->ends));
-    put(&sha, c->documents, (c->n_windows + c->n_held) * sizeof(*c->documents));
-    put_u64(&sha, cal->seed);
-    put_u64(&sha, (uint64_t) cal->gradients << 1 | depth);
+    checkpoint_put_u64(&sha, c->n_windows);
+    checkpoint_put_u64(&sha, c->n_held);
+    checkpoint_put(&sha, c->ends, (c->n_windows + c->n_held) * sizeof(*c->ends));
+    checkpoint_put(&sha, c->documents, (c->n_windows + c->n_held) * sizeof(*c->documents));
+    checkpoint_put_u64(&sha, cal->seed);
+    checkpoint_put_u64(&sha, (uint64_t) cal->gradients << 1 | depth);
     if (cal->stats) {
         const struct stats_options *o = stats_get_options(cal->stats);
 
-        put_geometry(&sha, &o->geometry, o->model_digest);
-        put_u64(&sha, o->n_sink);
-        put_u64(&sha, o->n_samples);
-        put_u64(&sha, o->key_stride);
-        put_u64(&sha, (uint64_t) o->want_attention << 1 | o->want_output);
+        checkpoint_put_geometry(&sha, &o->geometry, o->model_digest);
+        checkpoint_put_u64(&sha, o->n_sink);
+        checkpoint_put_u64(&sha, o->n_samples);
+        checkpoint_put_u64(&sha, o->key_stride);
+        checkpoint_put_u64(&sha, (uint64_t) o->want_attention << 1 | o->want_output);
     } else {
         const struct moments_options *o = moments_get_options(cal->moments);
 
-        put_geometry(&sha, &o->geometry, o->model_digest);
-        put_u64(&sha, o->n_sink);
+        checkpoint_put_geometry(&sha, &o->geometry, o->model_digest);
+        checkpoint_put_u64(&sha, o->n_sink);
     }
     (void) crypto_hash_sha256_final(&sha, ret_plan);
 }
 
-static int put_moments(const struct moments *m, struct atomic_file *f, struct errmsg *e)
+static int checkpoint_put_moments(const struct moments *m, struct atomic_file *f, struct errmsg *e)
 {
     size_t n = moments_bytes(&moments_get_options(m)->geometry);
     _cleanup_(freep) void *image = malloc(n);
@@ -112,12 +113,12 @@ int checkpoint_save(const char *path, const struct calibration *cal, const uint8
         return r;
     memcpy(h.plan, plan, sizeof(h.plan));
     atomic_file_put(&f, &h, sizeof(h));
-    r = cal->stats ? stats_put(cal->stats, &f, e) : put_moments(cal->moments, &f, e);
+    r = cal->stats ? stats_put(cal->stats, &f, e) : checkpoint_put_moments(cal->moments, &f, e);
     return r < 0 ? r : atomic_file_commit(&f, e);
 }
 
-static int check(const char *path, const struct header *h, size_t n, const struct calibration *cal,
-                 const uint8_t *plan, struct errmsg *e)
+static int checkpoint_check(const char *path, const struct header *h, size_t n, const struct calibration *cal,
+                            const uint8_t *plan, struct errmsg *e)
 {
     if (n < sizeof(*h) || memcmp(h->magic, CHECKPOINT_MAGIC, sizeof(h->magic)) != 0 ||
         h->version != CHECKPOINT_VERSION)
@@ -148,7 +149,7 @@ int checkpoint_load(const char *path, struct calibration *cal, const uint8_t pla
     if (r < 0)
         return r;
     memcpy(&h, bytes, n < sizeof(h) ? n : sizeof(h));
-    r = check(path, &h, n, cal, plan, e);
+    r = checkpoint_check(path, &h, n, cal, plan, e);
     if (r < 0)
         return r;
     r = cal->moments ? moments_parse(bytes + sizeof(h), n - sizeof(h), ret_moments, &why)

@@ -26,7 +26,7 @@
 #include "tools/command/text_file.h"
 
 /* A run of the command, from model to file. */
-struct run {
+struct cmd_calibrate_run {
     const struct calibrate_arguments *a;
     struct engine *en;
     struct stats_options so;
@@ -38,7 +38,7 @@ struct run {
     uint8_t plan[DIGEST_BYTES];
 };
 
-static void run_deinit(struct run *r)
+static void cmd_calibrate_run_deinit(struct cmd_calibrate_run *r)
 {
     (void) engine_free(r->en);
     (void) stats_free(r->stats);
@@ -47,7 +47,7 @@ static void run_deinit(struct run *r)
     free(r->checkpoint);
 }
 
-static int check_window(const struct run *r, struct errmsg *e)
+static int cmd_calibrate_check_window(const struct cmd_calibrate_run *r, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(r->en);
     uint32_t limit =
@@ -62,7 +62,7 @@ static int check_window(const struct run *r, struct errmsg *e)
     return 0;
 }
 
-static void make_stats_options(struct run *r)
+static void cmd_calibrate_make_stats_options(struct cmd_calibrate_run *r)
 {
     const struct engine_info *info = engine_info(r->en);
 
@@ -77,7 +77,7 @@ static void make_stats_options(struct run *r)
     r->so.seed = r->a->seed;
 }
 
-static struct corpus_options of_texts(const struct calibrate_arguments *a)
+static struct corpus_options cmd_calibrate_of_texts(const struct calibrate_arguments *a)
 {
     return (struct corpus_options){
         .n_tokens = a->n_tokens,
@@ -88,7 +88,7 @@ static struct corpus_options of_texts(const struct calibrate_arguments *a)
 }
 
 /* What is held out is text, if there is any. */
-static struct corpus_options of_model(const struct calibrate_arguments *a)
+static struct corpus_options cmd_calibrate_of_model(const struct calibrate_arguments *a)
 {
     return (struct corpus_options){
         .n_tokens = a->n_generate,
@@ -98,14 +98,14 @@ static struct corpus_options of_model(const struct calibrate_arguments *a)
     };
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
+static uint64_t cmd_calibrate_larger(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
 /* OpenBLAS 0.3.21 does not know newer processors; it reads the environment before main() and cannot be told
  * later. */
-static void hint_at_kernels(const struct run *r)
+static void cmd_calibrate_hint_at_kernels(const struct cmd_calibrate_run *r)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
@@ -118,10 +118,10 @@ static void hint_at_kernels(const struct run *r)
 #endif
 }
 
-static void announce(const struct run *r)
+static void cmd_calibrate_announce(const struct cmd_calibrate_run *r)
 {
     const struct calibrate_arguments *a = r->a;
-    const struct corpus_options model = of_model(a);
+    const struct corpus_options model = cmd_calibrate_of_model(a);
     uint64_t beside = calibrate_windows_bytes(r->en, &r->so, a->window, a->fisher), kept;
     size_t tokens = corpus_tokens(&r->corpus) + a->n_generate;
     struct stats_options so = r->so;
@@ -132,9 +132,9 @@ static void announce(const struct run *r)
     kept = a->moments_only ? moments_bytes(&so.geometry)
                            : stats_bytes(&so) + (a->fisher ? stats_fisher_bytes(&so) : 0);
     if (calibrate_wants_depth(a))
-        beside = larger(beside, calibrate_depth_bytes(r->en, a->window));
+        beside = cmd_calibrate_larger(beside, calibrate_depth_bytes(r->en, a->window));
     if (a->n_generate > 0)
-        beside = larger(beside, corpus_model_bytes(r->en, &model));
+        beside = cmd_calibrate_larger(beside, corpus_model_bytes(r->en, &model));
     if (!a->moments_only && r->so.n_samples < STATS_SAMPLES_DEFAULT && a->n_samples == 0)
         command_note(
             &a->common,
@@ -150,17 +150,17 @@ static void announce(const struct run *r)
 
 /* ---- what is read ---- */
 
-static void free_documents(struct document *d, size_t n)
+static void cmd_calibrate_free_documents(struct document *d, size_t n)
 {
     for (size_t i = 0; d && i < n; i++)
         document_deinit(&d[i]);
     free(d);
 }
 
-static int read_texts(const struct run *r, struct corpus *ret, struct errmsg *e)
+static int cmd_calibrate_read_texts(const struct cmd_calibrate_run *r, struct corpus *ret, struct errmsg *e)
 {
     const struct calibrate_arguments *a = r->a;
-    const struct corpus_options o = of_texts(a);
+    const struct corpus_options o = cmd_calibrate_of_texts(a);
     struct document *texts = calloc(a->n_texts, sizeof(*texts));
     int err = texts ? 0 : fail(e, -ENOMEM, "out of memory for %zu texts", a->n_texts);
 
@@ -177,14 +177,15 @@ static int read_texts(const struct run *r, struct corpus *ret, struct errmsg *e)
             command_note(&a->common,
                          "nothing of %s is used: it has no window of %s%zu tokens, or the budget is smaller",
                          a->texts[i], a->lines ? "16 to " : "", a->window);
-    free_documents(texts, a->n_texts);
+    cmd_calibrate_free_documents(texts, a->n_texts);
     return err;
 }
 
-static int let_model_write(const struct run *r, struct corpus *ret, struct errmsg *e)
+static int cmd_calibrate_let_model_write(const struct cmd_calibrate_run *r, struct corpus *ret,
+                                         struct errmsg *e)
 {
     const struct calibrate_arguments *a = r->a;
-    const struct corpus_options o = of_model(a);
+    const struct corpus_options o = cmd_calibrate_of_model(a);
     _cleanup_(progress_end) struct progress p;
     size_t n = corpus_windows(o.n_tokens, o.window) + (o.want_held ? corpus_held(o.window) : 0);
 
@@ -198,26 +199,26 @@ static int let_model_write(const struct run *r, struct corpus *ret, struct errms
 }
 
 /* Texts first: what is wrong with them is said before anything takes long. */
-static int make_corpus(struct run *r, struct errmsg *e)
+static int cmd_calibrate_make_corpus(struct cmd_calibrate_run *r, struct errmsg *e)
 {
     _cleanup_(corpus_deinit) struct corpus written = {0};
-    int err = r->a->n_texts > 0 ? read_texts(r, &r->corpus, e) : 0;
+    int err = r->a->n_texts > 0 ? cmd_calibrate_read_texts(r, &r->corpus, e) : 0;
 
     if (err < 0)
         return err;
-    announce(r);
-    hint_at_kernels(r);
+    cmd_calibrate_announce(r);
+    cmd_calibrate_hint_at_kernels(r);
     if (r->a->n_generate == 0)
         return 0;
     if (r->a->n_texts == 0)
-        return let_model_write(r, &r->corpus, e);
-    err = let_model_write(r, &written, e);
+        return cmd_calibrate_let_model_write(r, &r->corpus, e);
+    err = cmd_calibrate_let_model_write(r, &written, e);
     return err < 0 ? err : corpus_join(&r->corpus, &written, e);
 }
 
 /* ---- what is made of it ---- */
 
-static int new_sums(struct run *r, struct errmsg *e)
+static int cmd_calibrate_new_sums(struct cmd_calibrate_run *r, struct errmsg *e)
 {
     struct moments_options mo = {.geometry = r->so.geometry, .n_sink = r->so.n_sink};
     int err;
@@ -234,11 +235,11 @@ static int new_sums(struct run *r, struct errmsg *e)
 }
 
 /* Sums to begin with: empty, or those of the checkpoint. */
-static int begin(struct run *r, struct progress *p, struct errmsg *e)
+static int cmd_calibrate_begin(struct cmd_calibrate_run *r, struct progress *p, struct errmsg *e)
 {
     struct stats *stats = NULL;
     struct moments *moments = NULL;
-    int err = new_sums(r, e);
+    int err = cmd_calibrate_new_sums(r, e);
 
     if (err < 0)
         return err;
@@ -265,7 +266,7 @@ static int begin(struct run *r, struct progress *p, struct errmsg *e)
     return 0;
 }
 
-static int save(const struct run *r, struct errmsg *e)
+static int cmd_calibrate_save(const struct cmd_calibrate_run *r, struct errmsg *e)
 {
     int err = r->stats ? stats_save(r->stats, r->a->output, e) : moments_save(r->moments, r->a->output, e);
 
@@ -275,7 +276,7 @@ static int save(const struct run *r, struct errmsg *e)
 }
 
 /* Keeps what there is and says how to go on. */
-static int stop(const struct run *r, struct errmsg *e)
+static int cmd_calibrate_stop(const struct cmd_calibrate_run *r, struct errmsg *e)
 {
     int err = checkpoint_save(r->checkpoint, &r->cal, r->plan, e);
 
@@ -288,14 +289,14 @@ static int stop(const struct run *r, struct errmsg *e)
         r->cal.n_done, r->corpus.n_windows, r->checkpoint);
 }
 
-static int measure(struct run *r, struct errmsg *e)
+static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
 {
     const struct calibrate_arguments *a = r->a;
     _cleanup_(progress_end) struct progress p;
     int err;
 
     progress_start(&p, "calibrating", "tokens", (double) corpus_tokens(&r->corpus), a->common.quiet);
-    err = begin(r, &p, e);
+    err = cmd_calibrate_begin(r, &p, e);
     if (err < 0)
         return err;
     interrupt_watch();
@@ -306,11 +307,11 @@ static int measure(struct run *r, struct errmsg *e)
         err = calibrate_depth(&r->cal, e);
     }
     if (err == CALIBRATION_STOPPED)
-        return stop(r, e);
-    return err < 0 ? err : save(r, e);
+        return cmd_calibrate_stop(r, e);
+    return err < 0 ? err : cmd_calibrate_save(r, e);
 }
 
-static int calibrate(struct run *r, struct errmsg *e)
+static int cmd_calibrate_calibrate(struct cmd_calibrate_run *r, struct errmsg *e)
 {
     const struct engine_options eo = {0};
     int err = output_check(r->a->output, &r->a->model, 1, e);
@@ -323,17 +324,17 @@ static int calibrate(struct run *r, struct errmsg *e)
     if (err == 0 && !r->checkpoint)
         err = fail(e, -ENOMEM, "out of memory for the name of a file");
     if (err == 0)
-        err = check_window(r, e);
+        err = cmd_calibrate_check_window(r, e);
     if (err < 0)
         return err;
-    make_stats_options(r);
-    err = make_corpus(r, e);
-    return err < 0 ? err : measure(r, e);
+    cmd_calibrate_make_stats_options(r);
+    err = cmd_calibrate_make_corpus(r, e);
+    return err < 0 ? err : cmd_calibrate_measure(r, e);
 }
 
 /* ---- what is said about it ---- */
 
-static uint64_t peak_bytes(void)
+static uint64_t cmd_calibrate_peak_bytes(void)
 {
     struct rusage u = {0};
 
@@ -341,7 +342,7 @@ static uint64_t peak_bytes(void)
     return (uint64_t) u.ru_maxrss * 1024;
 }
 
-static int print_result(const struct run *r, double seconds)
+static int cmd_calibrate_print_result(const struct cmd_calibrate_run *r, double seconds)
 {
     const struct calibrate_arguments *a = r->a;
     uint64_t tokens = r->stats ? stats_tokens(r->stats) : moments_count(r->moments, 0, 0);
@@ -352,11 +353,12 @@ static int print_result(const struct run *r, double seconds)
 
     (void) stat(a->output, &st); /* just written; without it the size reads 0 */
     if (a->common.json)
-        return report_json(json_pack(
-            "{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics", a->output, "tokens",
-            (json_int_t) tokens, "windows", (json_int_t) r->corpus.n_windows, "samples", (json_int_t) samples,
-            "bytes", (json_int_t) st.st_size, "moments", (int) a->moments_only, "depth_weights", (int) depth,
-            "gradients", (int) gradients, "peak_bytes", (json_int_t) peak_bytes(), "seconds", seconds));
+        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics",
+                                     a->output, "tokens", (json_int_t) tokens, "windows",
+                                     (json_int_t) r->corpus.n_windows, "samples", (json_int_t) samples,
+                                     "bytes", (json_int_t) st.st_size, "moments", (int) a->moments_only,
+                                     "depth_weights", (int) depth, "gradients", (int) gradients, "peak_bytes",
+                                     (json_int_t) cmd_calibrate_peak_bytes(), "seconds", seconds));
     printf("%s: %ju tokens of %zu windows, ", a->output, (uintmax_t) tokens, r->corpus.n_windows);
     if (a->moments_only)
         printf("moments only");
@@ -365,23 +367,25 @@ static int print_result(const struct run *r, double seconds)
                gradients ? ", gradients" : "");
     printf("; %s\n%s, at most %s of memory, the model's pages included\n",
            human_bytes((uint64_t) st.st_size, bytes), human_seconds(seconds, took),
-           human_bytes(peak_bytes(), peak));
+           human_bytes(cmd_calibrate_peak_bytes(), peak));
     return COMMAND_OK;
 }
 
-static int run(int argc, char **argv)
+static int cmd_calibrate_run(int argc, char **argv)
 {
     struct calibrate_arguments a;
-    _cleanup_(run_deinit) struct run r = {.a = &a};
+    _cleanup_(cmd_calibrate_run_deinit) struct cmd_calibrate_run r = {.a = &a};
     double begun = clock_seconds();
     struct errmsg e = {""};
     int code;
 
     calibrate_arguments_default(&a);
     command_parse(&calibrate_argp, argc, argv, &a);
-    code = calibrate(&r, &e) < 0 ? command_fail("%s", e.text) : print_result(&r, clock_seconds() - begun);
+    code = cmd_calibrate_calibrate(&r, &e) < 0 ? command_fail("%s", e.text)
+                                               : cmd_calibrate_print_result(&r, clock_seconds() - begun);
     calibrate_arguments_deinit(&a);
     return code;
 }
 
-const struct command cmd_calibrate = {"calibrate", "measure what matters in a model's cache", run};
+const struct command cmd_calibrate = {"calibrate", "measure what matters in a model's cache",
+                                      cmd_calibrate_run};

@@ -9,6 +9,7 @@
 #include "alloc/table.h"
 #include "alloc/table_account.h"
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "tools/command/command.h"
 #include "tools/command/report.h"
@@ -30,7 +31,7 @@ static const char doc[] = "Compare two allocation tables of one model: budgets, 
                           "Example, calibrated on other texts:\n\n"
                           "  kvcobra compare news-2.table books-2.table";
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_compare_parse(int key, char *arg, struct argp_state *state)
 {
     struct compare_options *o = state->input;
 
@@ -51,10 +52,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {NULL, parse, "TABLE TABLE", doc, common_children, NULL, NULL};
+static const struct argp argp = {NULL, cmd_compare_parse, "TABLE TABLE", doc, common_children, NULL, NULL};
 
-static int check_same(const struct compare_options *o, const struct table *a, const struct table *b,
-                      struct errmsg *e)
+static int cmd_compare_check_same(const struct compare_options *o, const struct table *a,
+                                  const struct table *b, struct errmsg *e)
 {
     const struct geometry *x = &a->geometry, *y = &b->geometry;
 
@@ -67,13 +68,13 @@ static int check_same(const struct compare_options *o, const struct table *a, co
     return 0;
 }
 
-static const char *correlation_text(double c, char ret[static 16])
+static const char *cmd_compare_correlation_text(double c, char ret[static 16])
 {
     (void) snprintf(ret, 16, isnan(c) ? "-" : "%.4f", c);
     return ret;
 }
 
-static int print_parts(const struct table *t, const struct table_comparison c[2])
+static int cmd_compare_print_parts(const struct table *t, const struct table_comparison c[2])
 {
     static const char *const names[COMPARE_PARTS] = {"first", "second", "third", "last"};
     _cleanup_(report_freep) struct report *r = report_new("<quartile of layers\t>K, A\t>K, B\t>V, A\t>V, B");
@@ -85,8 +86,8 @@ static int print_parts(const struct table *t, const struct table_comparison c[2]
     return report_print(r, stdout);
 }
 
-static int print_text(const struct compare_options *o, const struct table *const t[2],
-                      const struct table_comparison c[2])
+static int cmd_compare_print_text(const struct compare_options *o, const struct table *const t[2],
+                                  const struct table_comparison c[2])
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<side\t>heads\t>budget correlation\t>same width\t>same half-tiles\t>mean |delta r|");
@@ -98,19 +99,19 @@ static int print_text(const struct compare_options *o, const struct table *const
     putchar('\n');
     for (int side = SIDE_K; side <= SIDE_V; side++)
         report_row(r, "%s\t%u\t%s\t%.1f %%\t%.1f %%\t%.2f", side == SIDE_K ? "keys" : "values",
-                   c[side].n_heads, correlation_text(c[side].budget_correlation, text),
+                   c[side].n_heads, cmd_compare_correlation_text(c[side].budget_correlation, text),
                    100 * c[side].same_width, 100 * c[side].same_half_tiles, c[side].rank_difference);
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
     printf("\nBits per number, padding left out\n");
-    if (print_parts(t[0], c) < 0)
+    if (cmd_compare_print_parts(t[0], c) < 0)
         return command_fail("out of memory");
     if (memcmp(t[0]->model_digest, t[1]->model_digest, DIGEST_BYTES) != 0)
         command_note(&o->common, "the tables are of two different models");
     return COMMAND_OK;
 }
 
-static json_t *parts_json(const double *bpd)
+static json_t *cmd_compare_parts_json(const double *bpd)
 {
     json_t *all = json_array();
 
@@ -119,27 +120,27 @@ static json_t *parts_json(const double *bpd)
     return all;
 }
 
-static json_t *side_json(const struct table_comparison *c)
+static json_t *cmd_compare_side_json(const struct table_comparison *c)
 {
     json_t *correlation = isnan(c->budget_correlation) ? json_null() : json_real(c->budget_correlation);
 
     return json_pack("{s:i, s:o, s:f, s:f, s:f, s:o, s:o}", "heads", (int) c->n_heads, "budget_correlation",
                      correlation, "same_width", c->same_width, "same_half_tiles", c->same_half_tiles,
-                     "rank_difference", c->rank_difference, "quartile_bpd_a", parts_json(c->bpd[0]),
-                     "quartile_bpd_b", parts_json(c->bpd[1]));
+                     "rank_difference", c->rank_difference, "quartile_bpd_a",
+                     cmd_compare_parts_json(c->bpd[0]), "quartile_bpd_b", cmd_compare_parts_json(c->bpd[1]));
 }
 
-static int print_json(const struct table *const t[2], const struct table_comparison c[2])
+static int cmd_compare_print_json(const struct table *const t[2], const struct table_comparison c[2])
 {
     char a[DIGEST_HEX_BYTES], b[DIGEST_HEX_BYTES];
 
     return report_json(json_pack("{s:s, s:s, s:b, s:o, s:o}", "a", digest_hex(t[0]->digest, a), "b",
                                  digest_hex(t[1]->digest, b), "same_model",
                                  memcmp(t[0]->model_digest, t[1]->model_digest, DIGEST_BYTES) == 0, "K",
-                                 side_json(&c[SIDE_K]), "V", side_json(&c[SIDE_V])));
+                                 cmd_compare_side_json(&c[SIDE_K]), "V", cmd_compare_side_json(&c[SIDE_V])));
 }
 
-static int run(int argc, char **argv)
+static int cmd_compare_run(int argc, char **argv)
 {
     _cleanup_(table_unrefp) struct table *a = NULL;
     _cleanup_(table_unrefp) struct table *b = NULL;
@@ -149,11 +150,11 @@ static int run(int argc, char **argv)
 
     command_parse(&argp, argc, argv, &o);
     if (table_load(o.path[0], &a, &e) < 0 || table_load(o.path[1], &b, &e) < 0 ||
-        check_same(&o, a, b, &e) < 0)
+        cmd_compare_check_same(&o, a, b, &e) < 0)
         return command_fail("%s", e.text);
     table_compare(a, b, c);
-    return o.common.json ? print_json((const struct table *[]){a, b}, c)
-                         : print_text(&o, (const struct table *[]){a, b}, c);
+    return o.common.json ? cmd_compare_print_json((const struct table *[]){a, b}, c)
+                         : cmd_compare_print_text(&o, (const struct table *[]){a, b}, c);
 }
 
-const struct command cmd_compare = {"compare", "how far two tables of one model are apart", run};
+const struct command cmd_compare = {"compare", "how far two tables of one model are apart", cmd_compare_run};

@@ -42,7 +42,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_merge_parse(int key, char *arg, struct argp_state *state)
 {
     struct merge_arguments *a = state->input;
 
@@ -65,17 +65,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, "FILE FILE...", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_merge_parse, "FILE FILE...", doc, common_children, NULL, NULL};
 
 /* A file: sums are added up in the order of the names that their SHA-256 gives them. */
-struct input {
+struct cmd_merge_input {
     const char *path;
     struct stats *stats;     /* or */
     struct moments *moments; /* neither: not loaded */
     uint8_t digest[DIGEST_BYTES];
 };
 
-static void free_inputs(struct input *inputs, size_t n)
+static void cmd_merge_free_inputs(struct cmd_merge_input *inputs, size_t n)
 {
     for (size_t i = 0; inputs && i < n; i++) {
         (void) stats_free(inputs[i].stats);
@@ -84,7 +84,7 @@ static void free_inputs(struct input *inputs, size_t n)
     free(inputs);
 }
 
-static int load(struct input *ret, struct errmsg *e)
+static int cmd_merge_load(struct cmd_merge_input *ret, struct errmsg *e)
 {
     const char *path = ret->path;
     _cleanup_(freep) uint8_t *bytes = NULL;
@@ -104,7 +104,7 @@ static int load(struct input *ret, struct errmsg *e)
 
 /* The digest that ends a file: all that their order takes, and files of large models are not held all at
  * once. */
-static int read_digest(struct input *x)
+static int cmd_merge_read_digest(struct cmd_merge_input *x)
 {
     _cleanup_(closep) int fd = open(x->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
@@ -114,12 +114,13 @@ static int read_digest(struct input *x)
     return pread(fd, x->digest, DIGEST_BYTES, st.st_size - DIGEST_BYTES) == DIGEST_BYTES ? 0 : -EIO;
 }
 
-static int compare_inputs(const void *a, const void *b)
+static int cmd_merge_compare_inputs(const void *a, const void *b)
 {
-    return memcmp(((const struct input *) a)->digest, ((const struct input *) b)->digest, DIGEST_BYTES);
+    return memcmp(((const struct cmd_merge_input *) a)->digest, ((const struct cmd_merge_input *) b)->digest,
+                  DIGEST_BYTES);
 }
 
-static int add(struct input *to, const struct input *from, struct errmsg *e)
+static int cmd_merge_add(struct cmd_merge_input *to, const struct cmd_merge_input *from, struct errmsg *e)
 {
     struct errmsg why = {""};
     int r;
@@ -132,32 +133,32 @@ static int add(struct input *to, const struct input *from, struct errmsg *e)
     return r < 0 ? fail(e, r, "%.100s does not go with %.100s: %.150s", from->path, to->path, why.text) : 0;
 }
 
-static int load_once(struct input *x, struct errmsg *e)
+static int cmd_merge_load_once(struct cmd_merge_input *x, struct errmsg *e)
 {
-    return x->stats || x->moments ? 0 : load(x, e);
+    return x->stats || x->moments ? 0 : cmd_merge_load(x, e);
 }
 
-static int merge(const struct merge_arguments *a, struct input *inputs, struct errmsg *e)
+static int merge(const struct merge_arguments *a, struct cmd_merge_input *inputs, struct errmsg *e)
 {
     int r = atomic_file_check(a->output, e); /* one of the inputs may be replaced by the sum */
 
     for (size_t i = 0; r == 0 && i < a->n_inputs; i++) {
         inputs[i].path = a->inputs[i];
-        if (read_digest(&inputs[i]) < 0)
-            r = load(&inputs[i], e); /* which says what is wrong with it */
+        if (cmd_merge_read_digest(&inputs[i]) < 0)
+            r = cmd_merge_load(&inputs[i], e); /* which says what is wrong with it */
     }
     if (r < 0)
         return r;
-    qsort(inputs, a->n_inputs, sizeof(*inputs), compare_inputs);
+    qsort(inputs, a->n_inputs, sizeof(*inputs), cmd_merge_compare_inputs);
     for (size_t i = 1; i < a->n_inputs; i++)
-        if (compare_inputs(&inputs[i - 1], &inputs[i]) == 0)
+        if (cmd_merge_compare_inputs(&inputs[i - 1], &inputs[i]) == 0)
             return fail(e, -EINVAL, "%.200s and %.200s are the same: they would count twice",
                         inputs[i - 1].path, inputs[i].path);
-    r = load_once(&inputs[0], e);
+    r = cmd_merge_load_once(&inputs[0], e);
     for (size_t i = 1; r == 0 && i < a->n_inputs; i++) {
-        r = load_once(&inputs[i], e);
+        r = cmd_merge_load_once(&inputs[i], e);
         if (r == 0)
-            r = add(&inputs[0], &inputs[i], e);
+            r = cmd_merge_add(&inputs[0], &inputs[i], e);
         inputs[i].stats = stats_free(inputs[i].stats);
         inputs[i].moments = moments_free(inputs[i].moments);
     }
@@ -167,7 +168,7 @@ static int merge(const struct merge_arguments *a, struct input *inputs, struct e
                            : moments_save(inputs[0].moments, a->output, e);
 }
 
-static int print_result(const struct merge_arguments *a, const struct input *all)
+static int cmd_merge_print_result(const struct merge_arguments *a, const struct cmd_merge_input *all)
 {
     uint64_t tokens = all->stats ? stats_tokens(all->stats) : moments_count(all->moments, 0, 0);
     size_t samples = all->stats ? stats_samples(all->stats) : 0;
@@ -184,10 +185,10 @@ static int print_result(const struct merge_arguments *a, const struct input *all
     return COMMAND_OK;
 }
 
-static int run(int argc, char **argv)
+static int cmd_merge_run(int argc, char **argv)
 {
     struct merge_arguments a = {0};
-    struct input *inputs;
+    struct cmd_merge_input *inputs;
     struct errmsg e = {""};
     int code;
 
@@ -196,10 +197,11 @@ static int run(int argc, char **argv)
     if (!inputs)
         code = command_fail("out of memory for %zu files", a.n_inputs);
     else
-        code = merge(&a, inputs, &e) < 0 ? command_fail("%s", e.text) : print_result(&a, &inputs[0]);
-    free_inputs(inputs, a.n_inputs);
+        code =
+            merge(&a, inputs, &e) < 0 ? command_fail("%s", e.text) : cmd_merge_print_result(&a, &inputs[0]);
+    cmd_merge_free_inputs(inputs, a.n_inputs);
     free(a.inputs);
     return code;
 }
 
-const struct command cmd_merge = {"merge", "add up statistics of several runs", run};
+const struct command cmd_merge = {"merge", "add up statistics of several runs", cmd_merge_run};

@@ -16,6 +16,7 @@
 #include "alloc/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "tools/command/command.h"
 #include "tools/command/confirm.h"
@@ -104,7 +105,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *state)
 {
     struct recalibrate_options *o = state->input;
 
@@ -163,9 +164,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, "", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_recalibrate_parse, "", doc, common_children, NULL, NULL};
 
-static void deinit(struct recalibration *x)
+static void cmd_recalibrate_deinit(struct recalibration *x)
 {
     free(x->table);
     free(x->candidate);
@@ -178,7 +179,7 @@ static void deinit(struct recalibration *x)
 /* ---- what there is ---- */
 
 /* The active table that is meant, fetched. */
-static int find_active(struct recalibration *x, struct errmsg *e)
+static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(freep) kvc_table_info *tables = NULL;
     char hex[DIGEST_HEX_BYTES];
@@ -208,7 +209,7 @@ static int find_active(struct recalibration *x, struct errmsg *e)
     return table_parse(x->table, x->n_table, &x->parsed, e);
 }
 
-static int fetch_moments(struct recalibration *x, struct errmsg *e)
+static int cmd_recalibrate_fetch_moments(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
     size_t n;
@@ -225,7 +226,7 @@ static int fetch_moments(struct recalibration *x, struct errmsg *e)
 /* ---- the new table ---- */
 
 /* The best metric that the statistics can make (alloc/README.md measured them in this order). */
-static enum metric best_metric(const struct stats *s)
+static enum metric cmd_recalibrate_best_metric(const struct stats *s)
 {
     static const enum metric in_order[] = {METRIC_FISHER, METRIC_OUTPUT, METRIC_ATTENTION, METRIC_QUERY};
 
@@ -237,13 +238,14 @@ static enum metric best_metric(const struct stats *s)
 
 /* As the active table was solved, as far as it says and moments allow. Return: 0; -EINVAL: --stats has not
  * its metric. */
-static int choose_options(const struct recalibration *x, struct solve_options *o, struct errmsg *e)
+static int cmd_recalibrate_choose_options(const struct recalibration *x, struct solve_options *o,
+                                          struct errmsg *e)
 {
     uint8_t ignored[DIGEST_BYTES];
 
     if (solve_options_read(x->parsed->provenance, o, ignored, NULL) < 0 || o->method != METHOD_BANDS) {
         solve_options_default(o, x->parsed->bpd_code);
-        o->metric = best_metric(x->stats);
+        o->metric = cmd_recalibrate_best_metric(x->stats);
     }
     if (!x->metric_stats) {
         o->metric = METRIC_MSE;
@@ -258,12 +260,12 @@ static int choose_options(const struct recalibration *x, struct solve_options *o
     return metric_available(x->stats, o->metric, e);
 }
 
-static int solve(struct recalibration *x, struct errmsg *e)
+static int cmd_recalibrate_solve(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
     struct solve_report report;
     struct solve_options o;
-    int r = choose_options(x, &o, e);
+    int r = cmd_recalibrate_choose_options(x, &o, e);
 
     if (r < 0)
         return r;
@@ -285,7 +287,7 @@ static int solve(struct recalibration *x, struct errmsg *e)
     return 0;
 }
 
-static double gain_percent(const struct recalibration *x)
+static double cmd_recalibrate_gain_percent(const struct recalibration *x)
 {
     double before = x->harm_active[0] + x->harm_active[1], after = x->harm_new[0] + x->harm_new[1];
 
@@ -294,7 +296,7 @@ static double gain_percent(const struct recalibration *x)
 
 /* ---- trying it ---- */
 
-static int read_fit(struct recalibration *x, struct errmsg *e)
+static int cmd_recalibrate_read_fit(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(freep) kvc_layer_fit *layers = NULL;
     size_t n;
@@ -304,7 +306,7 @@ static int read_fit(struct recalibration *x, struct errmsg *e)
 }
 
 /* Return: 0 when enough was measured; -ETIMEDOUT: it was not, in time. */
-static int shadow(struct recalibration *x, struct errmsg *e)
+static int cmd_recalibrate_shadow(struct recalibration *x, struct errmsg *e)
 {
     const struct recalibrate_options *o = x->o;
     const struct timespec nap = {0, SHADOW_POLL_MS * 1000000L};
@@ -317,7 +319,7 @@ static int shadow(struct recalibration *x, struct errmsg *e)
                  "clients encode %g %% of their new chunks with both tables, until %ju tokens are measured",
                  o->share, (uintmax_t) o->shadow_tokens);
     do {
-        r = read_fit(x, e);
+        r = cmd_recalibrate_read_fit(x, e);
         if (r < 0 || x->fit.shadow_tokens >= o->shadow_tokens)
             break;
         (void) nanosleep(&nap, NULL);
@@ -328,7 +330,7 @@ static int shadow(struct recalibration *x, struct errmsg *e)
     return r;
 }
 
-static bool is_worse_live(const struct recalibration *x)
+static bool cmd_recalibrate_is_worse_live(const struct recalibration *x)
 {
     const kvc_fit *f = &x->fit;
 
@@ -338,7 +340,8 @@ static bool is_worse_live(const struct recalibration *x)
 
 /* ---- the result ---- */
 
-static int print_result(const struct recalibration *x, const char *outcome, const char *why, int status)
+static int cmd_recalibrate_print_result(const struct recalibration *x, const char *outcome, const char *why,
+                                        int status)
 {
     char active[DIGEST_HEX_BYTES], new[DIGEST_HEX_BYTES];
 
@@ -347,19 +350,20 @@ static int print_result(const struct recalibration *x, const char *outcome, cons
     if (x->o->common.json) {
         int r = report_json(json_pack(
             "{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:I}", "outcome", outcome, "reason",
-            why, "active", active, "table", new, "metric", metric_name(x->metric), "tokens",
+            why, "active", active, "table", new, "metric", solve_metric_name(x->metric), "tokens",
             (json_int_t) x->tokens, "harm_active", json_pack("[f, f]", x->harm_active[0], x->harm_active[1]),
-            "harm_new", json_pack("[f, f]", x->harm_new[0], x->harm_new[1]), "gain_percent", gain_percent(x),
-            "shadow_tokens", (json_int_t) x->fit.shadow_tokens, "shadow_error",
-            x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
+            "harm_new", json_pack("[f, f]", x->harm_new[0], x->harm_new[1]), "gain_percent",
+            cmd_recalibrate_gain_percent(x), "shadow_tokens", (json_int_t) x->fit.shadow_tokens,
+            "shadow_error", x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
             x->fit.active_error[0] + x->fit.active_error[1], "revision", (json_int_t) x->revision));
 
         return r == COMMAND_OK ? status : r;
     }
-    printf("harm on %ju live tokens (%s), keys and values:\n", (uintmax_t) x->tokens, metric_name(x->metric));
+    printf("harm on %ju live tokens (%s), keys and values:\n", (uintmax_t) x->tokens,
+           solve_metric_name(x->metric));
     printf("  active  %.12s  %.6g + %.6g\n", active, x->harm_active[0], x->harm_active[1]);
     printf("  new     %.12s  %.6g + %.6g: %.1f %% less\n", new, x->harm_new[0], x->harm_new[1],
-           gain_percent(x));
+           cmd_recalibrate_gain_percent(x));
     if (x->fit.shadow_tokens > 0)
         printf("measured error on %ju tokens: active %.4f + %.4f, new %.4f + %.4f\n",
                (uintmax_t) x->fit.shadow_tokens, x->fit.active_error[0], x->fit.active_error[1],
@@ -369,7 +373,7 @@ static int print_result(const struct recalibration *x, const char *outcome, cons
 }
 
 /* Better by the margin: stage, try, activate. */
-static int apply(struct recalibration *x)
+static int cmd_recalibrate_apply(struct recalibration *x)
 {
     char hex[DIGEST_HEX_BYTES], why[512];
     struct errmsg e = {""};
@@ -377,28 +381,28 @@ static int apply(struct recalibration *x)
 
     if (!confirm(x->o->yes,
                  "Table %.12s does %.1f %% less harm on live traffic. New sequences use it from now on%s.",
-                 digest_hex(x->digest, hex), gain_percent(x),
+                 digest_hex(x->digest, hex), cmd_recalibrate_gain_percent(x),
                  x->o->shadow_tokens > 0 ? ", if measuring confirms that" : ""))
         return COMMAND_FAILED;
     if (kvc_table_stage(x->c, x->candidate, x->n_candidate, staged) < 0)
         return command_fail("cannot stage the new table: %s", kvc_last_error(x->c));
     if (x->o->shadow_tokens > 0) {
-        int r = shadow(x, &e);
+        int r = cmd_recalibrate_shadow(x, &e);
 
         (void) kvc_table_shadow(x->c, x->digest, 0, 0,
                                 NULL); /* whatever comes next, the comparison is over */
         if (r < 0)
             return command_fail("%s; the active table stays, the new one is staged", e.text);
-        if (is_worse_live(x))
-            return print_result(x, "not activated", "it measures worse on live chunks than the active table",
-                                NOT_BETTER);
+        if (cmd_recalibrate_is_worse_live(x))
+            return cmd_recalibrate_print_result(
+                x, "not activated", "it measures worse on live chunks than the active table", NOT_BETTER);
     }
     if (kvc_table_activate(x->c, x->digest, 0, &x->revision) < 0)
         return command_fail("cannot activate the new table: %s", kvc_last_error(x->c));
     (void) snprintf(why, sizeof(why),
                     "new sequences use it, revision %ju; 'kvcobra table rollback' goes back",
                     (uintmax_t) x->revision);
-    return print_result(x, "activated", why, COMMAND_OK);
+    return cmd_recalibrate_print_result(x, "activated", why, COMMAND_OK);
 }
 
 static int recalibrate(struct recalibration *x)
@@ -406,28 +410,29 @@ static int recalibrate(struct recalibration *x)
     struct errmsg e = {""};
     char why[256];
 
-    if (find_active(x, &e) < 0 || fetch_moments(x, &e) < 0)
+    if (cmd_recalibrate_find_active(x, &e) < 0 || cmd_recalibrate_fetch_moments(x, &e) < 0)
         return command_fail("%s", e.text);
     if (x->tokens < x->o->min_tokens)
         return command_fail("%ju tokens were reported, %ju are needed (--min-tokens)", (uintmax_t) x->tokens,
                             (uintmax_t) x->o->min_tokens);
-    if (solve(x, &e) < 0)
+    if (cmd_recalibrate_solve(x, &e) < 0)
         return command_fail("%s", e.text);
     if (x->already)
-        return print_result(x, "unchanged", "the active table is what these moments ask for", COMMAND_OK);
-    if (!(gain_percent(x) >= x->o->margin)) {
+        return cmd_recalibrate_print_result(x, "unchanged", "the active table is what these moments ask for",
+                                            COMMAND_OK);
+    if (!(cmd_recalibrate_gain_percent(x) >= x->o->margin)) {
         (void) snprintf(why, sizeof(why),
                         "%.1f %% less harm is below the margin of %g %%; the active table stays",
-                        gain_percent(x), x->o->margin);
-        return print_result(x, "not activated", why, NOT_BETTER);
+                        cmd_recalibrate_gain_percent(x), x->o->margin);
+        return cmd_recalibrate_print_result(x, "not activated", why, NOT_BETTER);
     }
     if (x->o->dry_run)
-        return print_result(x, "would be activated", "better by the margin; --dry-run changes nothing",
-                            COMMAND_OK);
-    return apply(x);
+        return cmd_recalibrate_print_result(x, "would be activated",
+                                            "better by the margin; --dry-run changes nothing", COMMAND_OK);
+    return cmd_recalibrate_apply(x);
 }
 
-static int run(int argc, char **argv)
+static int cmd_recalibrate_run(int argc, char **argv)
 {
     struct recalibrate_options o = {.margin = 5, .share = 1, .min_tokens = 4096, .wait_s = 3600};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -442,9 +447,9 @@ static int run(int argc, char **argv)
         return command_fail("%s", e.text);
     x.c = c;
     status = recalibrate(&x);
-    deinit(&x);
+    cmd_recalibrate_deinit(&x);
     return status;
 }
 
-const struct command cmd_recalibrate = {"recalibrate",
-                                        "a new table from live traffic, activated if it is better", run};
+const struct command cmd_recalibrate = {
+    "recalibrate", "a new table from live traffic, activated if it is better", cmd_recalibrate_run};

@@ -10,6 +10,7 @@
 #include "alloc/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
@@ -20,7 +21,8 @@
 #include "tools/calibrate/solve_input.h"
 #include "tools/calibrate/solve_sweep.h"
 
-static void remark(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o)
+static void cmd_solve_remark(const struct solve_arguments *a, const struct stats *s,
+                             const struct solve_options *o)
 {
     if (!a->has_metric && a->method == METHOD_BANDS && o->metric == METRIC_MSE)
         command_note(&a->common, "%s has no queries: solving for squared error (--metric mse)",
@@ -36,13 +38,14 @@ static void remark(const struct solve_arguments *a, const struct stats *s, const
 }
 
 /* Harm of the finished table; of moments there are no vectors to judge it by, and JSON has null. */
-static json_t *harm_json(const struct stats *s, double harm)
+static json_t *cmd_solve_harm_json(const struct stats *s, double harm)
 {
     return stats_is_moments(s) ? json_null() : json_real(harm);
 }
 
-static int print_result(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o,
-                        const struct solve_report *r, const uint8_t *digest, size_t n_bytes, double seconds)
+static int cmd_solve_print_result(const struct solve_arguments *a, const struct stats *s,
+                                  const struct solve_options *o, const struct solve_report *r,
+                                  const uint8_t *digest, size_t n_bytes, double seconds)
 {
     char hex[DIGEST_HEX_BYTES], took[HUMAN_BYTES], size[HUMAN_BYTES];
 
@@ -50,10 +53,11 @@ static int print_result(const struct solve_arguments *a, const struct stats *s, 
         return report_json(json_pack(
             "{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f}", "table", a->output,
             "digest", digest_hex(digest, hex), "bytes", (json_int_t) n_bytes, "method",
-            method_name(o->method), "metric", metric_name(o->metric), "bpd_code", r->bpd_code, "bpd_nominal",
-            r->bpd_nominal, "k_bpd", r->k_bpd, "v_bpd", r->v_bpd, "distortion", harm_json(s, r->distortion),
-            "distortion_k", harm_json(s, r->distortion_k), "distortion_v", harm_json(s, r->distortion_v),
-            "distortion_estimated", r->distortion_estimated, "seconds", seconds));
+            solve_method_name(o->method), "metric", solve_metric_name(o->metric), "bpd_code", r->bpd_code,
+            "bpd_nominal", r->bpd_nominal, "k_bpd", r->k_bpd, "v_bpd", r->v_bpd, "distortion",
+            cmd_solve_harm_json(s, r->distortion), "distortion_k", cmd_solve_harm_json(s, r->distortion_k),
+            "distortion_v", cmd_solve_harm_json(s, r->distortion_v), "distortion_estimated",
+            r->distortion_estimated, "seconds", seconds));
     printf("%s: table %s, %s, in %s\n", a->output, digest_short(digest, hex), human_bytes(n_bytes, size),
            human_seconds(seconds, took));
     printf("bits per number  %.4f stored: keys %.4f, values %.4f", r->bpd_code, r->k_bpd, r->v_bpd);
@@ -61,11 +65,11 @@ static int print_result(const struct solve_arguments *a, const struct stats *s, 
         printf("; %.4f without padding", r->bpd_nominal);
     if (stats_is_moments(s)) {
         printf("\nharm             %.6g (%s) while solving; moments hold no vectors to judge the table by\n",
-               r->distortion_estimated, metric_name(o->metric));
+               r->distortion_estimated, solve_metric_name(o->metric));
         return COMMAND_OK;
     }
     printf("\nharm             %.6g (%s): keys %.6g, values %.6g; %.6g while solving\n", r->distortion,
-           metric_name(o->metric), r->distortion_k, r->distortion_v, r->distortion_estimated);
+           solve_metric_name(o->metric), r->distortion_k, r->distortion_v, r->distortion_estimated);
     return COMMAND_OK;
 }
 
@@ -86,17 +90,17 @@ static int solve_one(const struct solve_arguments *a, const struct stats *s, con
     progress_end(p);
     if (r < 0)
         return command_fail("%s", e.text);
-    return print_result(a, s, o, &report, table->digest, n_bytes, clock_seconds() - begun);
+    return cmd_solve_print_result(a, s, o, &report, table->digest, n_bytes, clock_seconds() - begun);
 }
 
-static int check_output(const struct solve_arguments *a, struct errmsg *e)
+static int cmd_solve_check_output(const struct solve_arguments *a, struct errmsg *e)
 {
     const char *const inputs[] = {a->statistics, a->metric_from, a->levels_from};
 
     return a->sweep ? 0 : output_check(a->output, inputs, sizeof(inputs) / sizeof(inputs[0]), e);
 }
 
-static int run(int argc, char **argv)
+static int cmd_solve_run(int argc, char **argv)
 {
     _cleanup_(solve_input_deinit) struct solve_input in = {0};
     _cleanup_(progress_end) struct progress p;
@@ -109,14 +113,14 @@ static int run(int argc, char **argv)
     progress_start(&p, "reading", NULL, 1, true); /* nothing to take away if the command line ends it here */
     command_parse(&solve_argp, argc, argv, &a);
     progress_start(&p, "reading", NULL, 1, a.common.quiet);
-    if (check_output(&a, &e) < 0 || solve_input_load(&a, &in, &e) < 0)
+    if (cmd_solve_check_output(&a, &e) < 0 || solve_input_load(&a, &in, &e) < 0)
         return command_fail("%s", e.text);
     solve_arguments_apply(&a, in.stats, &o);
     o.levels_from = in.levels;
     o.progress = progress_callback;
     o.progress_ctx = &p;
-    remark(&a, in.stats, &o);
+    cmd_solve_remark(&a, in.stats, &o);
     return a.sweep ? solve_sweep(&a, in.stats, &o, &p) : solve_one(&a, in.stats, &o, &p, begun);
 }
 
-const struct command cmd_solve = {"solve", "spend a bit budget: make a table of statistics", run};
+const struct command cmd_solve = {"solve", "spend a bit budget: make a table of statistics", cmd_solve_run};

@@ -52,7 +52,7 @@ int corpus_init(struct corpus *c, size_t window, size_t n_windows, size_t n_toke
 
 /* A window's name: a hash of its tokens and its place in the text, so that statistics of different texts can
  * be merged and those of the same text cannot be counted twice. */
-static uint64_t name_window(const uint32_t *tokens, size_t n, uint64_t place)
+static uint64_t corpus_name_window(const uint32_t *tokens, size_t n, uint64_t place)
 {
     uint8_t hash[crypto_generichash_BYTES_MIN];
     crypto_generichash_state state;
@@ -74,25 +74,25 @@ void corpus_add(struct corpus *c, uint32_t bos, const uint32_t *tokens, size_t n
         c->tokens[at++] = bos;
     memcpy(c->tokens + at, tokens, n * sizeof(*tokens));
     c->ends[c->n_windows] = at + n;
-    c->documents[c->n_windows++] = name_window(c->tokens + start, at + n - start, place);
+    c->documents[c->n_windows++] = corpus_name_window(c->tokens + start, at + n - start, place);
 }
 
 /* ---- texts taking turns ---- */
 
-struct cut {
+struct corpus_cut {
     size_t text, first, n; /* tokens [first, first + n) of a text */
     uint64_t place;
 };
 
 /* How far a text has been read. */
-struct reader {
+struct corpus_reader {
     const struct document *d;
     size_t at, part;
     uint64_t n_cuts;
 };
 
 /* The next window of a text. Return: whether there is one. */
-static bool next_cut(struct reader *r, size_t longest, struct cut *ret)
+static bool corpus_next_cut(struct corpus_reader *r, size_t longest, struct corpus_cut *ret)
 {
     const struct document *d = r->d;
 
@@ -101,7 +101,7 @@ static bool next_cut(struct reader *r, size_t longest, struct cut *ret)
                n = left < longest ? left : longest;
         bool whole = d->ends ? n >= LINE_TOKENS_MIN || n == longest : n == longest;
 
-        *ret = (struct cut){.first = r->at, .n = n, .place = r->n_cuts};
+        *ret = (struct corpus_cut){.first = r->at, .n = n, .place = r->n_cuts};
         r->at += n;
         r->part += d->ends && r->at == end;
         if (!whole)
@@ -113,15 +113,15 @@ static bool next_cut(struct reader *r, size_t longest, struct cut *ret)
 }
 
 struct cuts {
-    struct cut *cut;
+    struct corpus_cut *cut;
     size_t n, room, n_tokens; /* BOS included */
 };
 
-static int cuts_add(struct cuts *c, const struct cut *cut, size_t bos)
+static int corpus_cuts_add(struct cuts *c, const struct corpus_cut *cut, size_t bos)
 {
     if (c->n == c->room) {
         size_t room = 2 * c->room + 64;
-        struct cut *grown = reallocarray(c->cut, room, sizeof(*grown));
+        struct corpus_cut *grown = reallocarray(c->cut, room, sizeof(*grown));
 
         if (!grown)
             return -ENOMEM;
@@ -134,8 +134,8 @@ static int cuts_add(struct cuts *c, const struct cut *cut, size_t bos)
 }
 
 /* Windows of all texts in turn until there are @enough tokens and, beyond them, those to be held. */
-static int take_turns(struct reader *readers, size_t n, size_t longest, size_t bos,
-                      const struct corpus_options *o, struct cuts *ret)
+static int corpus_take_turns(struct corpus_reader *readers, size_t n, size_t longest, size_t bos,
+                             const struct corpus_options *o, struct cuts *ret)
 {
     size_t counted = 0; /* tokens when the budget was full */
     bool any = true;
@@ -143,18 +143,18 @@ static int take_turns(struct reader *readers, size_t n, size_t longest, size_t b
     while (any) {
         any = false;
         for (size_t i = 0; i < n; i++) {
-            struct cut cut;
+            struct corpus_cut cut;
             int r;
 
             if (ret->n_tokens >= o->n_tokens && counted == 0)
                 counted = ret->n_tokens;
             if (counted > 0 && (!o->want_held || ret->n_tokens - counted >= DEPTH_TOKENS))
                 return 0;
-            if (!next_cut(&readers[i], longest, &cut))
+            if (!corpus_next_cut(&readers[i], longest, &cut))
                 continue;
             any = true;
             cut.text = i;
-            r = cuts_add(ret, &cut, bos);
+            r = corpus_cuts_add(ret, &cut, bos);
             if (r < 0)
                 return r;
         }
@@ -163,7 +163,7 @@ static int take_turns(struct reader *readers, size_t n, size_t longest, size_t b
 }
 
 /* How many windows at the end have DEPTH_TOKENS together; more than there are if they do not reach it. */
-static size_t count_held(const struct cuts *c, size_t bos)
+static size_t corpus_count_held(const struct cuts *c, size_t bos)
 {
     size_t n = 0, tokens = 0;
 
@@ -172,7 +172,7 @@ static size_t count_held(const struct cuts *c, size_t bos)
     return tokens < DEPTH_TOKENS ? n + 1 : n;
 }
 
-static void describe(const struct document *d, size_t window, struct stats_source *ret)
+static void corpus_describe(const struct document *d, size_t window, struct stats_source *ret)
 {
     *ret = (struct stats_source){
         .bytes = d->n_bytes,
@@ -182,8 +182,9 @@ static void describe(const struct document *d, size_t window, struct stats_sourc
     memcpy(ret->digest, d->digest, sizeof(ret->digest));
 }
 
-static int build(const struct engine *en, const struct document *texts, size_t n, const struct cuts *cuts,
-                 size_t n_held, size_t window, struct corpus *ret_corpus, struct errmsg *e)
+static int corpus_build(const struct engine *en, const struct document *texts, size_t n,
+                        const struct cuts *cuts, size_t n_held, size_t window, struct corpus *ret_corpus,
+                        struct errmsg *e)
 {
     _cleanup_(corpus_deinit) struct corpus c = {0};
     int r = corpus_init(&c, window, cuts->n, cuts->n_tokens, n, e);
@@ -192,9 +193,9 @@ static int build(const struct engine *en, const struct document *texts, size_t n
         return r;
     c.n_sources = n;
     for (size_t i = 0; i < n; i++)
-        describe(&texts[i], window, &c.sources[i]);
+        corpus_describe(&texts[i], window, &c.sources[i]);
     for (size_t i = 0; i < cuts->n; i++) {
-        const struct cut *cut = &cuts->cut[i];
+        const struct corpus_cut *cut = &cuts->cut[i];
 
         corpus_add(&c, corpus_bos(en), texts[cut->text].tokens + cut->first, cut->n, cut->place);
         if (i + n_held < cuts->n) {
@@ -213,7 +214,7 @@ int corpus_from_texts(const struct engine *en, const struct document *texts, siz
                       const struct corpus_options *o, struct corpus *ret_corpus, struct errmsg *e)
 {
     size_t bos = corpus_bos(en) != UINT32_MAX, longest = o->window - bos, n_held, n_tokens = 0;
-    _cleanup_(freep) struct reader *readers = calloc(n + 1, sizeof(*readers));
+    _cleanup_(freep) struct corpus_reader *readers = calloc(n + 1, sizeof(*readers));
     struct cuts cuts = {0};
     int r = readers ? 0 : -ENOMEM;
 
@@ -222,8 +223,8 @@ int corpus_from_texts(const struct engine *en, const struct document *texts, siz
         n_tokens += texts[i].n_tokens;
     }
     if (r == 0)
-        r = take_turns(readers, n, longest, bos, o, &cuts);
-    n_held = o->want_held ? count_held(&cuts, bos) : 0;
+        r = corpus_take_turns(readers, n, longest, bos, o, &cuts);
+    n_held = o->want_held ? corpus_count_held(&cuts, bos) : 0;
     if (r < 0)
         r = fail(e, r, "out of memory for the windows of the texts");
     else if (cuts.n < n_held + 1)
@@ -232,7 +233,7 @@ int corpus_from_texts(const struct engine *en, const struct document *texts, siz
                  "--window",
                  n_tokens, o->window, (1 + (o->want_held ? corpus_held(o->window) : 0)) * longest);
     else
-        r = build(en, texts, n, &cuts, n_held, o->window, ret_corpus, e);
+        r = corpus_build(en, texts, n, &cuts, n_held, o->window, ret_corpus, e);
     free(cuts.cut);
     return r;
 }

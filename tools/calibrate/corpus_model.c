@@ -13,7 +13,7 @@
 #include "tools/engine/sampler.h"
 #include "tools/command/progress.h"
 
-struct writer {
+struct corpus_model_writer {
     struct engine *en;
     struct batch_cache *cache;
     uint32_t *tokens;  /* [n_sequences] the newest of each */
@@ -23,7 +23,7 @@ struct writer {
     struct sampler_state sampler;
 };
 
-static void writer_deinit(struct writer *w)
+static void corpus_model_writer_deinit(struct corpus_model_writer *w)
 {
     (void) batch_cache_free(w->cache);
     free(w->tokens);
@@ -32,20 +32,21 @@ static void writer_deinit(struct writer *w)
     free(w->logits);
 }
 
-static size_t count_sequences(const struct corpus_options *o)
+static size_t corpus_model_count_sequences(const struct corpus_options *o)
 {
     return corpus_windows(o->n_tokens, o->window) + (o->want_held ? corpus_held(o->window) : 0);
 }
 
 uint64_t corpus_model_bytes(const struct engine *en, const struct corpus_options *o)
 {
-    size_t n = count_sequences(o);
+    size_t n = corpus_model_count_sequences(o);
 
     return batch_cache_bytes(engine_geometry(en), n, o->window) +
            (uint64_t) n * (engine_info(en)->n_vocab + engine_info(en)->n_embd + o->window) * sizeof(float);
 }
 
-static int writer_init(struct writer *w, size_t n_sequences, size_t window, uint64_t seed, struct errmsg *e)
+static int corpus_model_writer_init(struct corpus_model_writer *w, size_t n_sequences, size_t window,
+                                    uint64_t seed, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(w->en);
 
@@ -64,7 +65,7 @@ static int writer_init(struct writer *w, size_t n_sequences, size_t window, uint
  * is about its rank, and words go by Zipf's law: p ~ 1 / (number + offset). The offset keeps the single bytes
  * at the front, which are frequent only inside words, from being most of it.
  */
-static uint32_t begin(struct writer *w, size_t n_vocab)
+static uint32_t corpus_model_begin(struct corpus_model_writer *w, size_t n_vocab)
 {
     const struct engine_info *info = engine_info(w->en);
     const float offset = 1000;
@@ -79,7 +80,7 @@ static uint32_t begin(struct writer *w, size_t n_vocab)
 }
 
 /* One token of every sequence through the model, and the next ones drawn: w->tokens advances. */
-static int write_step(struct writer *w, size_t n_sequences, struct errmsg *e)
+static int corpus_model_write_step(struct corpus_model_writer *w, size_t n_sequences, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(w->en);
     struct kv_cache cache = batch_cache_ops(w->cache);
@@ -101,7 +102,8 @@ static int write_step(struct writer *w, size_t n_sequences, struct errmsg *e)
     return r;
 }
 
-static int write_all(struct writer *w, size_t n, size_t window, struct progress *p, struct errmsg *e)
+static int corpus_model_write_all(struct corpus_model_writer *w, size_t n, size_t window, struct progress *p,
+                                  struct errmsg *e)
 {
     uint32_t bos = corpus_bos(w->en);
     size_t first = bos != UINT32_MAX;
@@ -112,11 +114,11 @@ static int write_all(struct writer *w, size_t n, size_t window, struct progress 
             if (t < first)
                 w->tokens[i] = bos;
             else if (t == first)
-                w->tokens[i] = begin(w, engine_info(w->en)->n_vocab);
+                w->tokens[i] = corpus_model_begin(w, engine_info(w->en)->n_vocab);
             w->written[i * window + t] = w->tokens[i];
         }
         if (t + 1 < window)
-            r = write_step(w, n, e);
+            r = corpus_model_write_step(w, n, e);
         progress_update(p, (double) ((t + 1) * n));
     }
     return r;
@@ -125,16 +127,16 @@ static int write_all(struct writer *w, size_t n, size_t window, struct progress 
 int corpus_from_model(struct engine *en, const struct corpus_options *o, struct progress *p,
                       struct corpus *ret_corpus, struct errmsg *e)
 {
-    size_t n = count_sequences(o), n_held = o->want_held ? corpus_held(o->window) : 0;
+    size_t n = corpus_model_count_sequences(o), n_held = o->want_held ? corpus_held(o->window) : 0;
     size_t n_counted = (n - n_held) * o->window;
     _cleanup_(corpus_deinit) struct corpus c = {0};
-    _cleanup_(writer_deinit) struct writer w = {.en = en};
+    _cleanup_(corpus_model_writer_deinit) struct corpus_model_writer w = {.en = en};
     int r = corpus_init(&c, o->window, n, n * o->window, 1, e);
 
     if (r == 0)
-        r = writer_init(&w, n, o->window, o->seed, e);
+        r = corpus_model_writer_init(&w, n, o->window, o->seed, e);
     if (r == 0)
-        r = write_all(&w, n, o->window, p, e);
+        r = corpus_model_write_all(&w, n, o->window, p, e);
     if (r < 0)
         return r;
     for (size_t i = 0; i < n; i++)

@@ -126,20 +126,21 @@ void solve_arguments_default(struct solve_arguments *a)
     paper_options_default(&a->paper, 0);
 }
 
-static void take_name(struct solve_arguments *a, int key, const char *name, const struct argp_state *state)
+static void solve_arguments_take_name(struct solve_arguments *a, int key, const char *name,
+                                      const struct argp_state *state)
 {
-    if (key == OPT_METHOD && method_from_name(name, &a->method) < 0)
+    if (key == OPT_METHOD && solve_method_from_name(name, &a->method) < 0)
         argp_error(state, "--method %s: the methods are bands, paper-kl, paper-mse and dp", name);
-    if (key == OPT_METRIC && metric_from_name(name, &a->metric) < 0)
+    if (key == OPT_METRIC && solve_metric_from_name(name, &a->metric) < 0)
         argp_error(state, "--metric %s: the metrics are output, attention, query, mse and fisher", name);
-    if (key == OPT_CURVE && curve_from_name(name, &a->curve) < 0)
+    if (key == OPT_CURVE && solve_curve_from_name(name, &a->curve) < 0)
         argp_error(state, "--curve %s: the curves are measured, gaussian and bennett", name);
-    if (key == OPT_QUANTISER && quantiser_from_name(name, &a->quantiser) < 0)
+    if (key == OPT_QUANTISER && solve_quantiser_from_name(name, &a->quantiser) < 0)
         argp_error(state, "--quantiser %s: the quantisers are lloyd-max, uniform and uniform-midtread", name);
-    if (key == OPT_PREDICT && prediction_from_name(name, &a->predict) < 0)
+    if (key == OPT_PREDICT && solve_prediction_from_name(name, &a->predict) < 0)
         argp_error(state, "--predict %s: values are predicted from none, head or layer", name);
     a->has_predict |= key == OPT_PREDICT;
-    if (key == OPT_DECODER && decoder_from_name(name, &a->decoder) < 0)
+    if (key == OPT_DECODER && solve_decoder_from_name(name, &a->decoder) < 0)
         argp_error(state, "--decoder %s: the decoders are inverse and least-squares", name);
     a->has_decoder |= key == OPT_DECODER;
     a->has_metric |= key == OPT_METRIC;
@@ -148,7 +149,7 @@ static void take_name(struct solve_arguments *a, int key, const char *name, cons
 }
 
 /* "2:8" */
-static void take_range(struct solve_arguments *a, char *arg, const struct argp_state *state)
+static void solve_arguments_take_range(struct solve_arguments *a, char *arg, const struct argp_state *state)
 {
     char *colon = strchr(arg, ':');
 
@@ -160,7 +161,8 @@ static void take_range(struct solve_arguments *a, char *arg, const struct argp_s
 }
 
 /* Return: whether @key is one of the paper's. */
-static bool take_paper(struct solve_arguments *a, int key, char *arg, const struct argp_state *state)
+static bool solve_arguments_take_paper(struct solve_arguments *a, int key, char *arg,
+                                       const struct argp_state *state)
 {
     struct paper_options *p = &a->paper;
 
@@ -174,7 +176,7 @@ static bool take_paper(struct solve_arguments *a, int key, char *arg, const stru
         a->paper_option = "--rank-step";
         return true;
     case OPT_B_RANGE:
-        take_range(a, arg, state);
+        solve_arguments_take_range(a, arg, state);
         a->paper_option = "--b-range";
         return true;
     case OPT_ETA:
@@ -190,7 +192,8 @@ static bool take_paper(struct solve_arguments *a, int key, char *arg, const stru
 }
 
 /* Return: whether @key is a budget. */
-static bool take_budget(struct solve_arguments *a, int key, const char *arg, const struct argp_state *state)
+static bool solve_arguments_take_budget(struct solve_arguments *a, int key, const char *arg,
+                                        const struct argp_state *state)
 {
     switch (key) {
     case OPT_BPD:
@@ -222,7 +225,7 @@ static bool take_budget(struct solve_arguments *a, int key, const char *arg, con
 }
 
 /* Return: whether @key is an option without a value. */
-static bool take_flag(struct solve_arguments *a, int key)
+static bool solve_arguments_take_flag(struct solve_arguments *a, int key)
 {
     bool *flag = key == OPT_K_ONLY      ? &a->k_only
                  : key == OPT_SWEEP     ? &a->sweep
@@ -236,7 +239,7 @@ static bool take_flag(struct solve_arguments *a, int key)
     return true;
 }
 
-static void check(struct solve_arguments *a, const struct argp_state *state)
+static void solve_arguments_check(struct solve_arguments *a, const struct argp_state *state)
 {
     bool apart = a->k_bpd > 0 || a->v_bpd > 0;
 
@@ -259,7 +262,7 @@ static void check(struct solve_arguments *a, const struct argp_state *state)
 }
 
 /* A total is twice the mean; keys alone leave values at the most that a table can store. */
-static void settle_budget(struct solve_arguments *a)
+static void solve_arguments_settle_budget(struct solve_arguments *a)
 {
     if (a->total_bpd > 0)
         a->bpd = a->total_bpd / 2;
@@ -269,7 +272,7 @@ static void settle_budget(struct solve_arguments *a)
     a->v_bpd = TABLE_BITS_MAX;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t solve_arguments_parse(int key, char *arg, struct argp_state *state)
 {
     struct solve_arguments *a = state->input;
 
@@ -286,7 +289,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_QUANTISER:
     case OPT_PREDICT:
     case OPT_DECODER:
-        take_name(a, key, arg, state);
+        solve_arguments_take_name(a, key, arg, state);
         return 0;
     case OPT_METRIC_FROM:
         a->metric_from = arg;
@@ -295,7 +298,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->levels_from = arg;
         return 0;
     case OPT_NO_V_FROM_K:
-        take_name(a, OPT_PREDICT, "none", state);
+        solve_arguments_take_name(a, OPT_PREDICT, "none", state);
         return 0;
     case OPT_SEED:
         a->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
@@ -306,16 +309,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->statistics = arg;
         return 0;
     case ARGP_KEY_END:
-        check(a, state);
-        settle_budget(a);
+        solve_arguments_check(a, state);
+        solve_arguments_settle_budget(a);
         return 0;
     }
-    return take_flag(a, key) || take_budget(a, key, arg, state) || take_paper(a, key, arg, state)
+    return solve_arguments_take_flag(a, key) || solve_arguments_take_budget(a, key, arg, state) ||
+                   solve_arguments_take_paper(a, key, arg, state)
                ? 0
                : ARGP_ERR_UNKNOWN;
 }
 
-const struct argp solve_argp = {options, parse, "STATS", doc, common_children, NULL, NULL};
+const struct argp solve_argp = {options, solve_arguments_parse, "STATS", doc, common_children, NULL, NULL};
 
 void solve_arguments_apply(const struct solve_arguments *a, const struct stats *s, struct solve_options *ret)
 {

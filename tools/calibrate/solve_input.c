@@ -15,8 +15,8 @@
 
 #define INPUT_BYTES_MAX ((size_t) 64 << 30)
 
-static int load_moments(const char *path, const char *metric_from, const void *bytes, size_t n,
-                        struct stats **ret, struct errmsg *e)
+static int solve_input_load_moments(const char *path, const char *metric_from, const void *bytes, size_t n,
+                                    struct stats **ret, struct errmsg *e)
 {
     _cleanup_(moments_freep) struct moments *m = NULL;
     _cleanup_(stats_freep) struct stats *metric = NULL;
@@ -44,7 +44,7 @@ int statistics_load(const char *path, const char *metric_from, struct stats **re
     if (r < 0)
         return r;
     if (moments_recognise(bytes, n))
-        return load_moments(path, metric_from, bytes, n, ret, e);
+        return solve_input_load_moments(path, metric_from, bytes, n, ret, e);
     if (metric_from)
         return fail(e, -EINVAL, "%s has metrics of its own: --metric-from is for moments", path);
     r = stats_parse(bytes, n, ret, &why);

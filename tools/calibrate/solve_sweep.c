@@ -20,7 +20,7 @@
 
 enum { SPLITS_MAX = 1 + 16 * 20 }; /* --total-bpd up to 16, --step from 0.05 */
 
-struct split {
+struct solve_sweep_split {
     bool free; /* one budget over both sides */
     double k_bpd, v_bpd;
     struct solve_report report;
@@ -28,18 +28,18 @@ struct split {
 };
 
 /* Whether keys' and values' harm may be added: both are then in nats of the whole model. */
-static bool one_scale(const struct solve_options *o, const struct stats *s)
+static bool solve_sweep_one_scale(const struct solve_options *o, const struct stats *s)
 {
     return o->metric == METRIC_FISHER ||
            (o->metric == METRIC_ATTENTION && o->depth_weights && stats_has_depth(s));
 }
 
-static size_t list_splits(const struct solve_arguments *a, struct split *ret)
+static size_t solve_sweep_list_splits(const struct solve_arguments *a, struct solve_sweep_split *ret)
 {
     size_t n = 0;
 
     if (a->method == METHOD_BANDS) {
-        ret[n] = (struct split){.free = true};
+        ret[n] = (struct solve_sweep_split){.free = true};
         (void) snprintf(ret[n].name, sizeof(ret[n].name), "free");
         n++;
     }
@@ -50,7 +50,7 @@ static size_t list_splits(const struct solve_arguments *a, struct split *ret)
             break;
         if (k > TABLE_BITS_MAX || v > TABLE_BITS_MAX)
             continue;
-        ret[n] = (struct split){.k_bpd = k, .v_bpd = v};
+        ret[n] = (struct solve_sweep_split){.k_bpd = k, .v_bpd = v};
         (void) snprintf(ret[n].name, sizeof(ret[n].name), "k%g-v%g", k, v);
         n++;
     }
@@ -58,7 +58,7 @@ static size_t list_splits(const struct solve_arguments *a, struct split *ret)
 }
 
 static int solve_split(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o,
-                       struct split *x, struct errmsg *e)
+                       struct solve_sweep_split *x, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
     struct solve_options own = *o;
@@ -77,7 +77,8 @@ static int solve_split(const struct solve_arguments *a, const struct stats *s, c
     return atomic_file_write(path, bytes, n_bytes, e);
 }
 
-static int print_text(const struct solve_arguments *a, const struct split *splits, size_t n, bool added)
+static int solve_sweep_print_text(const struct solve_arguments *a, const struct solve_sweep_split *splits,
+                                  size_t n, bool added)
 {
     _cleanup_(report_freep) struct report *r =
         report_new(added ? "<split\t>K bpd\t>V bpd\t>harm K\t>harm V\t>harm"
@@ -102,7 +103,8 @@ static int print_text(const struct solve_arguments *a, const struct split *split
     return COMMAND_OK;
 }
 
-static int print_json(const struct solve_arguments *a, const struct split *splits, size_t n, bool added)
+static int solve_sweep_print_json(const struct solve_arguments *a, const struct solve_sweep_split *splits,
+                                  size_t n, bool added)
 {
     json_t *all = json_array();
 
@@ -121,14 +123,14 @@ static int print_json(const struct solve_arguments *a, const struct split *split
         }
     }
     return report_json(json_pack("{s:f, s:s, s:o}", "total_bpd", a->total_bpd, "method",
-                                 method_name(a->method), "splits", all));
+                                 solve_method_name(a->method), "splits", all));
 }
 
 int solve_sweep(const struct solve_arguments *a, const struct stats *s, const struct solve_options *o,
                 struct progress *p)
 {
-    _cleanup_(freep) struct split *splits = calloc(SPLITS_MAX, sizeof(*splits));
-    bool added = one_scale(o, s);
+    _cleanup_(freep) struct solve_sweep_split *splits = calloc(SPLITS_MAX, sizeof(*splits));
+    bool added = solve_sweep_one_scale(o, s);
     struct errmsg e = {""};
     size_t n;
 
@@ -136,7 +138,7 @@ int solve_sweep(const struct solve_arguments *a, const struct stats *s, const st
         return command_fail("out of memory");
     if (a->output && mkdir(a->output, 0777) < 0 && errno != EEXIST)
         return command_fail("cannot make the directory %s: %s", a->output, strerror(errno));
-    n = list_splits(a, splits);
+    n = solve_sweep_list_splits(a, splits);
     if (n == 0)
         return command_fail("no split of %g in steps of %g leaves keys and values %d bits or less",
                             a->total_bpd, a->step, TABLE_BITS_MAX);
@@ -146,5 +148,6 @@ int solve_sweep(const struct solve_arguments *a, const struct stats *s, const st
             return command_fail("split %s: %s", splits[i].name, e.text);
         }
     progress_end(p);
-    return a->common.json ? print_json(a, splits, n, added) : print_text(a, splits, n, added);
+    return a->common.json ? solve_sweep_print_json(a, splits, n, added)
+                          : solve_sweep_print_text(a, splits, n, added);
 }

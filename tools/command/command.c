@@ -18,7 +18,7 @@ static const struct argp_option common_argp_options[] = {
     {0},
 };
 
-static error_t parse_common(int key, char *arg, struct argp_state *state)
+static error_t command_parse_common(int key, char *arg, struct argp_state *state)
 {
     struct common_options *o = state->input;
 
@@ -34,7 +34,8 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp common_argp = {common_argp_options, parse_common, NULL, NULL, NULL, NULL, NULL};
+static const struct argp common_argp = {
+    common_argp_options, command_parse_common, NULL, NULL, NULL, NULL, NULL};
 const struct argp_child common_children[] = {{&common_argp, 0, NULL, 0}, {0}};
 
 void command_parse(const struct argp *argp, int argc, char **argv, void *input)
@@ -76,7 +77,7 @@ double option_double(const struct argp_state *state, const char *option, const c
 }
 
 /* One write per sentence, so that sentences of several processes on one terminal do not mix. */
-static void say(const char *fmt, va_list ap, const char *after)
+static void command_say(const char *fmt, va_list ap, const char *after)
 {
     _cleanup_(freep) char *text = NULL;
 
@@ -94,7 +95,7 @@ int command_fail(const char *fmt, ...)
 
     (void) fflush(stdout); /* what was printed before the failure stands before it */
     va_start(ap, fmt);
-    say(fmt, ap, "");
+    command_say(fmt, ap, "");
     va_end(ap);
     return COMMAND_FAILED;
 }
@@ -104,7 +105,7 @@ int command_usage(const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    say(fmt, ap, "\nTry 'kvcobra --help'.");
+    command_say(fmt, ap, "\nTry 'kvcobra --help'.");
     va_end(ap);
     return COMMAND_USAGE;
 }
@@ -116,17 +117,17 @@ void command_note(const struct common_options *o, const char *fmt, ...)
     if (o->quiet)
         return;
     va_start(ap, fmt);
-    say(fmt, ap, "");
+    command_say(fmt, ap, "");
     va_end(ap);
 }
 
-static size_t least(size_t a, size_t b)
+static size_t command_least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
 /* Levenshtein distance; names longer than any command are far from all of them. */
-static size_t edit_distance(const char *a, const char *b)
+static size_t command_edit_distance(const char *a, const char *b)
 {
     enum { LONGEST = 31 };
     size_t row[LONGEST + 1], n = strlen(b);
@@ -143,20 +144,20 @@ static size_t edit_distance(const char *a, const char *b)
             size_t replace = diagonal + (a[i - 1] != b[j - 1]);
 
             diagonal = row[j];
-            row[j] = least(replace, least(row[j], row[j - 1]) + 1);
+            row[j] = command_least(replace, command_least(row[j], row[j - 1]) + 1);
         }
     }
     return row[n];
 }
 
 /* A guess further off than half the name would be noise. NULL: none. */
-static const char *nearest(const struct command *const *commands, const char *name)
+static const char *command_nearest(const struct command *const *commands, const char *name)
 {
     size_t best = strlen(name) / 2 + 1;
     const char *guess = NULL;
 
     for (; *commands; commands++) {
-        size_t distance = edit_distance(name, (*commands)->name);
+        size_t distance = command_edit_distance(name, (*commands)->name);
 
         if (distance < best) {
             best = distance;
@@ -181,7 +182,7 @@ int command_dispatch(const struct command *const *commands, const char *program,
         argv[1] = title; /* argp and getopt begin their messages with it */
         return (*c)->run(argc - 1, argv + 1);
     }
-    guess = nearest(commands, argv[1]);
+    guess = command_nearest(commands, argv[1]);
     if (guess)
         return command_usage("'%s %s' does not exist; did you mean '%s %s'?", program, argv[1], program,
                              guess);

@@ -12,7 +12,7 @@
 
 #include "base/errmsg.h"
 
-static bool is_program(const char *path)
+static bool find_daemon_is_program(const char *path)
 {
     struct stat st;
 
@@ -30,7 +30,7 @@ static bool find_beside(const char *self, const char *const *places, char ret[PA
     for (; *places; places++) {
         int n = snprintf(ret, PATH_MAX, "%s/%s", dir, *places);
 
-        if (n > 0 && n < PATH_MAX && is_program(ret))
+        if (n > 0 && n < PATH_MAX && find_daemon_is_program(ret))
             return true;
     }
     return false;
@@ -44,16 +44,16 @@ static bool find_in_path(char ret[PATH_MAX])
         int bytes = (int) strcspn(p, ":");
         int n = snprintf(ret, PATH_MAX, "%.*s/kvcobrad", bytes, p);
 
-        if (n > 0 && n < PATH_MAX && is_program(ret))
+        if (n > 0 && n < PATH_MAX && find_daemon_is_program(ret))
             return true;
         p += bytes + (p[bytes] == ':');
     }
     return false;
 }
 
-static int take_given(const char *given, char ret[PATH_MAX], struct errmsg *e)
+static int find_daemon_take_given(const char *given, char ret[PATH_MAX], struct errmsg *e)
 {
-    if (snprintf(ret, PATH_MAX, "%s", given) >= PATH_MAX || !is_program(given))
+    if (snprintf(ret, PATH_MAX, "%s", given) >= PATH_MAX || !find_daemon_is_program(given))
         return fail(e, -ENOENT, "%s is not a program", given);
     return 0;
 }
@@ -68,7 +68,7 @@ int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH
         return fail(e, -errno, "cannot find this program: %s", strerror(errno));
     ret_self[n] = '\0';
     if (given)
-        return take_given(given, ret_daemon, e);
+        return find_daemon_take_given(given, ret_daemon, e);
     return find_beside(ret_self, places, ret_daemon) || find_in_path(ret_daemon)
                ? 0
                : fail(e, -ENOENT, "there is no kvcobrad beside %s nor in PATH; --daemon says where it is",
@@ -81,8 +81,9 @@ int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], st
                                          NULL};
 
     if (given)
-        return take_given(given, ret_mover, e);
-    return find_beside(self, places, ret_mover) || take_given(KVCOBRA_MOVER_PATH, ret_mover, NULL) == 0
+        return find_daemon_take_given(given, ret_mover, e);
+    return find_beside(self, places, ret_mover) ||
+                   find_daemon_take_given(KVCOBRA_MOVER_PATH, ret_mover, NULL) == 0
                ? 0
                : fail(e, -ENOENT,
                       "there is no kvcobra-mover in ../mover or ../" KVCOBRA_LIBEXECDIR

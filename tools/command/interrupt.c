@@ -8,7 +8,7 @@
 
 static volatile sig_atomic_t seen; /* signals have no other place to leave a note */
 
-static void note(int number)
+static void interrupt_note(int number)
 {
     static const char text[] = "\nkvcobra: finishing the window at hand; once more stops at once\n";
 
@@ -20,7 +20,7 @@ static void note(int number)
 void interrupt_watch(void)
 {
     /* SA_RESETHAND: the second one is not ours */
-    struct sigaction action = {.sa_handler = note, .sa_flags = (int) (SA_RESETHAND | SA_RESTART)};
+    struct sigaction action = {.sa_handler = interrupt_note, .sa_flags = (int) (SA_RESETHAND | SA_RESTART)};
 
     (void) sigemptyset(&action.sa_mask);
     (void) sigaction(SIGINT, &action, NULL);

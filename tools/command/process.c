@@ -23,7 +23,7 @@ enum {
 };
 
 /* In the child: async-signal-safe calls only, and exit code 127 as shells give it. */
-static void become(const char *path, const char *const *argv, int from_fd, int to_fd, pid_t parent)
+static void process_become(const char *path, const char *const *argv, int from_fd, int to_fd, pid_t parent)
 {
     sigset_t none;
 
@@ -51,7 +51,7 @@ int process_start(struct process *p, const char *path, const char *const *argv, 
         return fail(e, -errno, "cannot start %s: %s", p->label, strerror(errno));
     p->pid = fork();
     if (p->pid == 0)
-        become(path, argv, fds[1], output == PROCESS_READY ? READY_FD : STDOUT_FILENO, parent);
+        process_become(path, argv, fds[1], output == PROCESS_READY ? READY_FD : STDOUT_FILENO, parent);
     r = errno;
     closep(&fds[1]);
     p->out_fd = fds[0];
@@ -65,13 +65,13 @@ int process_start(struct process *p, const char *path, const char *const *argv, 
     return 0;
 }
 
-static void close_fd(int *fd)
+static void process_close_fd(int *fd)
 {
     closep(fd);
     *fd = -1;
 }
 
-static int take_output(struct process *p)
+static int process_take_output(struct process *p)
 {
     char buf[4096];
     ssize_t n = read(p->out_fd, buf, sizeof(buf));
@@ -80,7 +80,7 @@ static int take_output(struct process *p)
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return 0;
     if (n <= 0) {
-        close_fd(&p->out_fd);
+        process_close_fd(&p->out_fd);
         return 0;
     }
     if (p->n_out + (size_t) n > OUT_BYTES_MAX)
@@ -95,16 +95,16 @@ static int take_output(struct process *p)
     return 0;
 }
 
-static void reap(struct process *p)
+static void process_reap(struct process *p)
 {
     while (waitpid(p->pid, &p->status, 0) < 0 && errno == EINTR)
         ;
     p->pid = 0;
-    close_fd(&p->pidfd);
+    process_close_fd(&p->pidfd);
 }
 
 /* One poll over all children: their output, their ends, and our signals. */
-static int pump(struct process *const *ps, size_t n, int signal_fd, struct errmsg *e)
+static int process_pump(struct process *const *ps, size_t n, int signal_fd, struct errmsg *e)
 {
     struct pollfd fds[2 * CHILDREN_MAX + 1] = {{.fd = signal_fd, .events = POLLIN}};
     int r;
@@ -121,12 +121,12 @@ static int pump(struct process *const *ps, size_t n, int signal_fd, struct errms
         return -EINTR;
     for (size_t i = 0; i < n; i++) {
         if (fds[1 + 2 * i].revents) {
-            r = take_output(ps[i]);
+            r = process_take_output(ps[i]);
             if (r < 0)
                 return fail(e, r, "out of memory for what %s printed", ps[i]->label);
         }
         if (fds[2 + 2 * i].revents)
-            reap(ps[i]);
+            process_reap(ps[i]);
     }
     return 0;
 }
@@ -142,7 +142,7 @@ int process_wait(struct process *const *ps, size_t n, size_t which, enum process
 
         if (gone || (event == PROCESS_WRITES && p->n_out > 0))
             return 0;
-        r = pump(ps, n, signal_fd, e);
+        r = process_pump(ps, n, signal_fd, e);
         if (r < 0)
             return r;
     }
@@ -176,14 +176,14 @@ bool process_stop(struct process *p)
 
     if (p->pid > 0) {
         (void) kill(p->pid, SIGTERM); /* ours and not reaped: the pid is nobody else's */
-        close_fd(&p->out_fd);         /* nobody reads it any more: it must not wait for us */
+        process_close_fd(&p->out_fd); /* nobody reads it any more: it must not wait for us */
         while (poll(&fd, 1, STOP_MS) < 0 && errno == EINTR)
             ;
         if (!(fd.revents & POLLIN))
             (void) kill(p->pid, SIGKILL);
-        reap(p);
+        process_reap(p);
     }
-    close_fd(&p->out_fd);
+    process_close_fd(&p->out_fd);
     return was_there && WIFEXITED(p->status) && WEXITSTATUS(p->status) == 0;
 }
 

@@ -30,7 +30,7 @@ void progress_start(struct progress *p, const char *what, const char *unit, doub
 }
 
 /* "#####.....": a full cell only when it is really done */
-static void draw_bar(double fraction, char ret[static BAR_CELLS + 1])
+static void progress_draw_bar(double fraction, char ret[static BAR_CELLS + 1])
 {
     int full = (int) floor(fraction * BAR_CELLS);
 
@@ -54,7 +54,7 @@ void progress_format(const struct progress *p, double done, double seconds, char
     if (fraction > 0 && fraction < 1)
         (void) snprintf(left, sizeof(left), "  %s left",
                         human_seconds(seconds / fraction * (1 - fraction), duration));
-    draw_bar(fraction, bar);
+    progress_draw_bar(fraction, bar);
     (void) snprintf(ret, bytes, "%s  [%s] %3.0f%%%s%s", p->what, bar, floor(fraction * 100), rate, left);
 }
 

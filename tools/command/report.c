@@ -32,7 +32,7 @@ struct report *report_free(struct report *r)
     return NULL;
 }
 
-static bool make_room(struct report *r, size_t n)
+static bool report_make_room(struct report *r, size_t n)
 {
     size_t room, bytes;
     char **cells;
@@ -50,9 +50,9 @@ static bool make_room(struct report *r, size_t n)
 }
 
 /* Cuts @line at tabs into exactly one row. */
-static bool add_row(struct report *r, const char *line)
+static bool report_add_row(struct report *r, const char *line)
 {
-    if (!make_room(r, r->n_columns))
+    if (!report_make_room(r, r->n_columns))
         return false;
     for (size_t i = 0; i < r->n_columns; i++) {
         size_t n = i + 1 < r->n_columns ? strcspn(line, "\t") : strlen(line);
@@ -67,7 +67,7 @@ static bool add_row(struct report *r, const char *line)
 }
 
 /* "<name\t>bpd" -> right = {false, true}, header row "name\tbpd" */
-static bool set_columns(struct report *r, const char *columns)
+static bool report_set_columns(struct report *r, const char *columns)
 {
     _cleanup_(freep) char *header = strdup(columns);
     char *to = header;
@@ -88,14 +88,14 @@ static bool set_columns(struct report *r, const char *columns)
             *to++ = *columns++;
     }
     *to = '\0';
-    return add_row(r, header);
+    return report_add_row(r, header);
 }
 
 struct report *report_new(const char *columns)
 {
     struct report *r = calloc(1, sizeof(*r));
 
-    if (r && !set_columns(r, columns))
+    if (r && !report_set_columns(r, columns))
         return report_free(r);
     return r;
 }
@@ -114,13 +114,13 @@ void report_row(struct report *r, const char *fmt, ...)
     if (n < 0) {
         line = NULL;
         r->out_of_memory = true;
-    } else if (!add_row(r, line)) {
+    } else if (!report_add_row(r, line)) {
         r->out_of_memory = true;
     }
 }
 
 /* Columns on a terminal, not bytes: names may be UTF-8. */
-static int width_of(const char *text)
+static int report_width_of(const char *text)
 {
     wchar_t wide[256];
     size_t n = mbstowcs(wide, text, 256);
@@ -139,13 +139,13 @@ int report_print(struct report *r, FILE *f)
     if (!widths)
         return -ENOMEM;
     for (size_t i = 0; i < r->n_cells; i++) {
-        int *width = &widths[i % r->n_columns], w = width_of(r->cells[i]);
+        int *width = &widths[i % r->n_columns], w = report_width_of(r->cells[i]);
 
         *width = w > *width ? w : *width;
     }
     for (size_t i = 0; i < r->n_cells; i++) {
         size_t column = i % r->n_columns;
-        int pad = widths[column] - width_of(r->cells[i]);
+        int pad = widths[column] - report_width_of(r->cells[i]);
         bool last = column + 1 == r->n_columns;
 
         fprintf(f, "%*s%s%*s%s", r->right[column] ? pad : 0, "", r->cells[i],
@@ -187,22 +187,8 @@ const char *human_seconds(double seconds, char ret[static HUMAN_BYTES])
     return ret;
 }
 
-const char *digest_hex(const uint8_t digest[static 32], char ret[static DIGEST_HEX_BYTES])
-{
-    for (size_t i = 0; i < 32; i++)
-        (void) snprintf(ret + 2 * i, 3, "%02x", digest[i]);
-    return ret;
-}
-
-const char *digest_short(const uint8_t digest[static 32], char ret[static DIGEST_HEX_BYTES])
-{
-    (void) digest_hex(digest, ret);
-    ret[12] = '\0';
-    return ret;
-}
-
 /* Bytes of the character that @p begins with, as jansson sees it; 0 if it is none. */
-static size_t character_bytes(const char *p, size_t n)
+static size_t report_character_bytes(const char *p, size_t n)
 {
     for (size_t bytes = 1; bytes <= 4 && bytes <= n; bytes++) {
         json_t *json = json_stringn(p, bytes); /* refuses what is not whole UTF-8 */
@@ -229,7 +215,7 @@ json_t *utf8_json(const char *text, size_t bytes)
     if (!clean)
         return NULL;
     while (bytes > 0) {
-        size_t step = character_bytes(text, bytes);
+        size_t step = report_character_bytes(text, bytes);
 
         memcpy(clean + n, step ? text : replacement, step ? step : sizeof(replacement));
         n += step ? step : sizeof(replacement);

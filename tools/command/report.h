@@ -42,11 +42,6 @@ const char *human_bytes(uint64_t bytes, char ret[static HUMAN_BYTES]);
 /* "0.42 s", "12 s", "3 min 05 s", "2 h 10 min". Returns @ret. */
 const char *human_seconds(double seconds, char ret[static HUMAN_BYTES]);
 
-/* A digest in hexadecimal, whole (65 bytes with the NUL) or what tells it apart for a person (12 digits). */
-#define DIGEST_HEX_BYTES 65
-const char *digest_hex(const uint8_t digest[static 32], char ret[static DIGEST_HEX_BYTES]);
-const char *digest_short(const uint8_t digest[static 32], char ret[static DIGEST_HEX_BYTES]);
-
 /* ---- JSON ---- */
 
 /* A JSON string of bytes that ought to be UTF-8: what is not becomes U+FFFD. NULL without memory. */

@@ -26,7 +26,7 @@ int temp_folder_make(const char *parent, const char *what, char *ret, size_t byt
     return fail(e, r, "cannot make a folder in %s: %s", parent, strerror(-r));
 }
 
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+static int temp_folder_remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
 {
     (void) st;
     (void) flag;
@@ -38,6 +38,6 @@ static int remove_entry(const char *path, const struct stat *st, int flag, struc
 void temp_folder_remove(char *folder)
 {
     if (folder[0])
-        (void) nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+        (void) nftw(folder, temp_folder_remove_entry, 8, FTW_DEPTH | FTW_PHYS);
     folder[0] = '\0';
 }

@@ -16,7 +16,7 @@
 
 /* Bytes of the character that begins with @p, of @n there are; 0: none does. RFC 3629: no overlong forms, no
  * surrogates, nothing above U+10FFFF. */
-static size_t utf8_length(const uint8_t *p, size_t n)
+static size_t text_file_utf8_length(const uint8_t *p, size_t n)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t length = p[0] < 0x80 ? 1 : p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
@@ -37,7 +37,7 @@ size_t utf8_error(const char *text, size_t n)
     size_t at = 0;
 
     while (at < n) {
-        size_t length = utf8_length((const uint8_t *) text + at, n - at);
+        size_t length = text_file_utf8_length((const uint8_t *) text + at, n - at);
 
         if (length == 0)
             return at;
@@ -68,8 +68,8 @@ static int read_text(const char *path, void **ret_text, size_t *ret_bytes, struc
 }
 
 /* The tokens of @n bytes behind those that are there already. */
-static int append_tokens(const struct engine *en, const char *text, size_t n, struct document *d,
-                         size_t *room, struct errmsg *e)
+static int text_file_append_tokens(const struct engine *en, const char *text, size_t n, struct document *d,
+                                   size_t *room, struct errmsg *e)
 {
     _cleanup_(freep) uint32_t *tokens = NULL;
     size_t n_tokens = 0;
@@ -91,8 +91,8 @@ static int append_tokens(const struct engine *en, const char *text, size_t n, st
     return 0;
 }
 
-static int split_lines(const struct engine *en, const char *text, size_t bytes, struct document *d,
-                       struct errmsg *e)
+static int text_file_split_lines(const struct engine *en, const char *text, size_t bytes, struct document *d,
+                                 struct errmsg *e)
 {
     size_t room = 0, n_lines = 1;
 
@@ -107,7 +107,7 @@ static int split_lines(const struct engine *en, const char *text, size_t bytes, 
         int r;
 
         length -= length > 0 && text[end - 1] == '\r';
-        r = append_tokens(en, text + at, length, d, &room, e);
+        r = text_file_append_tokens(en, text + at, length, d, &room, e);
         if (r < 0)
             return r;
         if (d->n_tokens > before)
@@ -117,8 +117,8 @@ static int split_lines(const struct engine *en, const char *text, size_t bytes, 
     return 0;
 }
 
-static int load(const struct engine *en, const char *path, bool lines, struct document *ret_document,
-                struct errmsg *e)
+static int text_file_load(const struct engine *en, const char *path, bool lines,
+                          struct document *ret_document, struct errmsg *e)
 {
     _cleanup_(document_deinit) struct document d = {0};
     _cleanup_(freep) void *text = NULL;
@@ -129,7 +129,8 @@ static int load(const struct engine *en, const char *path, bool lines, struct do
         return r;
     d.n_bytes = bytes;
     (void) crypto_hash_sha256(d.digest, text, bytes);
-    r = lines ? split_lines(en, text, bytes, &d, e) : append_tokens(en, text, bytes, &d, &room, e);
+    r = lines ? text_file_split_lines(en, text, bytes, &d, e)
+              : text_file_append_tokens(en, text, bytes, &d, &room, e);
     if (r < 0)
         return r;
     if (d.n_tokens == 0)
@@ -141,13 +142,13 @@ static int load(const struct engine *en, const char *path, bool lines, struct do
 
 int document_load(const struct engine *en, const char *path, struct document *ret_document, struct errmsg *e)
 {
-    return load(en, path, false, ret_document, e);
+    return text_file_load(en, path, false, ret_document, e);
 }
 
 int document_load_lines(const struct engine *en, const char *path, struct document *ret_document,
                         struct errmsg *e)
 {
-    return load(en, path, true, ret_document, e);
+    return text_file_load(en, path, true, ret_document, e);
 }
 
 void document_deinit(struct document *d)

@@ -56,7 +56,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static void set_quick(struct demo *d)
+static void cmd_demo_set_quick(struct demo *d)
 {
     d->calibrate_tokens = "2048";
     d->eval_tokens = "512";
@@ -65,7 +65,7 @@ static void set_quick(struct demo *d)
     d->generate_tokens = "128";
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_demo_parse(int key, char *arg, struct argp_state *state)
 {
     struct demo_options *o = state->input;
 
@@ -83,7 +83,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->daemon = arg;
         return 0;
     case OPT_QUICK:
-        set_quick(&o->demo);
+        cmd_demo_set_quick(&o->demo);
         return 0;
     case ARGP_KEY_ARG:
         if (o->demo.model)
@@ -98,7 +98,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, "[MODEL]", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_demo_parse, "[MODEL]", doc, common_children, NULL, NULL};
 
 /* ---- for both halves ---- */
 
@@ -155,7 +155,7 @@ int demo_run(const struct demo *d, struct process *p, enum process_output output
 
 /* ---- what is needed ---- */
 
-static int find_texts(struct demo *d, struct errmsg *e)
+static int cmd_demo_find_texts(struct demo *d, struct errmsg *e)
 {
     for (int i = 0; i < 2; i++) {
         d->is_default_text[i] = !d->text[i];
@@ -169,7 +169,7 @@ static int find_texts(struct demo *d, struct errmsg *e)
 }
 
 /* Where tools/fetch_model.sh puts the small model. @room keeps the path. */
-static int find_model(struct demo *d, char room[PATH_MAX], struct errmsg *e)
+static int cmd_demo_find_model(struct demo *d, char room[PATH_MAX], struct errmsg *e)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     bool xdg = cache && *cache;
@@ -199,7 +199,7 @@ static void demo_deinit(struct demo *d)
 }
 
 /* From here on a signal is something that process_wait() reports. */
-static int take_signals(struct demo *d, struct errmsg *e)
+static int cmd_demo_take_signals(struct demo *d, struct errmsg *e)
 {
     sigset_t stop;
 
@@ -213,17 +213,17 @@ static int take_signals(struct demo *d, struct errmsg *e)
     return d->signal_fd < 0 ? fail(e, -errno, "cannot watch for signals: %s", strerror(errno)) : 0;
 }
 
-static int play(struct demo *d, const char *daemon, struct errmsg *e)
+static int cmd_demo_play(struct demo *d, const char *daemon, struct errmsg *e)
 {
     char model[PATH_MAX];
     int r = find_daemon(daemon, d->self, d->daemon, e);
 
     if (r == 0)
-        r = find_model(d, model, e);
+        r = cmd_demo_find_model(d, model, e);
     if (r == 0)
-        r = find_texts(d, e);
+        r = cmd_demo_find_texts(d, e);
     if (r == 0)
-        r = take_signals(d, e);
+        r = cmd_demo_take_signals(d, e);
     if (r == 0)
         r = temp_folder_make(NULL, "demo", d->dir, sizeof(d->dir), e);
     if (r < 0)
@@ -234,7 +234,7 @@ static int play(struct demo *d, const char *daemon, struct errmsg *e)
     return r < 0 ? r : demo_share(d, e);
 }
 
-static int run(int argc, char **argv)
+static int cmd_demo_run(int argc, char **argv)
 {
     struct demo_options o = {
         .demo =
@@ -253,7 +253,7 @@ static int run(int argc, char **argv)
     int r;
 
     command_parse(&argp, argc, argv, &o);
-    r = play(&o.demo, o.daemon, &e);
+    r = cmd_demo_play(&o.demo, o.daemon, &e);
     memcpy(dir, o.demo.dir, sizeof(dir));
     demo_deinit(&o.demo);
     if (r == -EINTR)
@@ -267,4 +267,4 @@ static int run(int argc, char **argv)
     return COMMAND_OK;
 }
 
-const struct command cmd_demo = {"demo", "all of this, once, on this machine", run};
+const struct command cmd_demo = {"demo", "all of this, once, on this machine", cmd_demo_run};

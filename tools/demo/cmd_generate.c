@@ -48,7 +48,7 @@ struct generate_options {
 };
 
 /* Where new tokens go: to stdout as they come, or into the JSON document at the end. */
-struct output {
+struct cmd_generate_output {
     const struct tokenizer *tokenizer;
     bool stream;
     char *text; /* with --json */
@@ -89,7 +89,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static void check(const struct generate_options *o, const struct argp_state *state)
+static void cmd_generate_check(const struct generate_options *o, const struct argp_state *state)
 {
     if (!o->model)
         argp_error(state, "a MODEL is needed");
@@ -103,7 +103,7 @@ static void check(const struct generate_options *o, const struct argp_state *sta
         argp_error(state, "--moments goes with --report");
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_generate_parse(int key, char *arg, struct argp_state *state)
 {
     struct generate_options *o = state->input;
 
@@ -153,15 +153,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->model = arg;
         return 0;
     case ARGP_KEY_END:
-        check(o, state);
+        cmd_generate_check(o, state);
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, "MODEL", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_generate_parse, "MODEL", doc, common_children, NULL, NULL};
 
-static int append_text(struct output *out, const char *piece, size_t bytes)
+static int cmd_generate_append_text(struct cmd_generate_output *out, const char *piece, size_t bytes)
 {
     char *text = realloc(out->text, out->n_text + bytes + 1);
 
@@ -174,9 +174,9 @@ static int append_text(struct output *out, const char *piece, size_t bytes)
     return 0;
 }
 
-static int emit(void *ctx, uint32_t token)
+static int cmd_generate_emit(void *ctx, uint32_t token)
 {
-    struct output *out = ctx;
+    struct cmd_generate_output *out = ctx;
     size_t bytes;
     const char *piece = tokenizer_piece(out->tokenizer, token, &bytes);
 
@@ -184,21 +184,22 @@ static int emit(void *ctx, uint32_t token)
     if (!piece)                   /* vocabularies are padded with ids that mean nothing */
         return 0;
     if (!out->stream)
-        return append_text(out, piece, bytes);
+        return cmd_generate_append_text(out, piece, bytes);
     if (fwrite(piece, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
         return -errno; /* nobody reads on, or the disk is full: kvcobra_main() says it */
     return 0;
 }
 
-static void prompt_progress(void *ctx, size_t n_done)
+static void cmd_generate_prompt_progress(void *ctx, size_t n_done)
 {
-    struct output *out = ctx;
+    struct cmd_generate_output *out = ctx;
 
     progress_update(&out->progress, (double) n_done);
 }
 
 /* What the user asked to be told about this run, to the daemon. */
-static int ask_for_reports(kvc_client *c, kvc_model *m, const struct generate_options *o, struct errmsg *e)
+static int cmd_generate_ask_for_reports(kvc_client *c, kvc_model *m, const struct generate_options *o,
+                                        struct errmsg *e)
 {
     kvc_report_options ro = {
         .struct_bytes = sizeof(ro),
@@ -211,8 +212,8 @@ static int ask_for_reports(kvc_client *c, kvc_model *m, const struct generate_op
 }
 
 /* The model's BOS, if it wants one, and the prompt. */
-static int load_prompt(const struct engine *en, const struct generate_options *o, struct document *ret,
-                       struct errmsg *e)
+static int cmd_generate_load_prompt(const struct engine *en, const struct generate_options *o,
+                                    struct document *ret, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(en);
     _cleanup_(document_deinit) struct document d = {0};
@@ -247,8 +248,9 @@ static int load_prompt(const struct engine *en, const struct generate_options *o
     return 0;
 }
 
-static int run_exact(struct engine *en, const struct document *prompt, const struct generate_options *o,
-                     const struct generation_options *go, struct generation *ret, struct errmsg *e)
+static int cmd_generate_run_exact(struct engine *en, const struct document *prompt,
+                                  const struct generate_options *o, const struct generation_options *go,
+                                  struct generation *ret, struct errmsg *e)
 {
     _cleanup_(exact_cache_freep) struct exact_cache *exact = NULL;
     struct kv_cache cache;
@@ -261,9 +263,9 @@ static int run_exact(struct engine *en, const struct document *prompt, const str
     return generate(en, &cache, NULL, NULL, prompt->tokens, prompt->n_tokens, go, ret, e);
 }
 
-static int run_compressed(struct engine *en, const struct document *prompt, const struct generate_options *o,
-                          const struct generation_options *go, struct generation *ret, kvc_usage *ret_usage,
-                          struct errmsg *e)
+static int cmd_generate_run_compressed(struct engine *en, const struct document *prompt,
+                                       const struct generate_options *o, const struct generation_options *go,
+                                       struct generation *ret, kvc_usage *ret_usage, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(kvc_seq_freep) kvc_seq *s = NULL; /* freed before its client */
@@ -278,7 +280,7 @@ static int run_compressed(struct engine *en, const struct document *prompt, cons
     if (r == 0)
         r = model_open(c, en, o->table, &m, e);
     if (r == 0)
-        r = ask_for_reports(c, m, o, e);
+        r = cmd_generate_ask_for_reports(c, m, o, e);
     if (r < 0)
         return r;
     r = kvc_seq_new(m, NULL, 0, &s);
@@ -298,13 +300,13 @@ static int run_compressed(struct engine *en, const struct document *prompt, cons
     return 0;
 }
 
-static double tokens_per_second(const struct generation *g)
+static double cmd_generate_tokens_per_second(const struct generation *g)
 {
     return g->n_generated > 1 && g->rest_seconds > 0 ? (double) (g->n_generated - 1) / g->rest_seconds : 0;
 }
 
-static void print_summary(const struct generate_options *o, const struct document *prompt,
-                          const struct generation *g, const kvc_usage *u)
+static void cmd_generate_print_summary(const struct generate_options *o, const struct document *prompt,
+                                       const struct generation *g, const kvc_usage *u)
 {
     char first[HUMAN_BYTES], held[HUMAN_BYTES], exact[HUMAN_BYTES], shared[HUMAN_BYTES];
     const char *label = o->label ? o->label : "", *colon = o->label ? ": " : "";
@@ -312,8 +314,8 @@ static void print_summary(const struct generate_options *o, const struct documen
     command_note(&o->common,
                  "%s%sfirst token after %s, then %.1f tokens/s; prompt of %zu tokens, %zu of them found in "
                  "shared pages",
-                 label, colon, human_seconds(g->first_seconds, first), tokens_per_second(g), prompt->n_tokens,
-                 g->n_matched);
+                 label, colon, human_seconds(g->first_seconds, first), cmd_generate_tokens_per_second(g),
+                 prompt->n_tokens, g->n_matched);
     if (u->tokens > 0)
         command_note(&o->common, "%s%scache of %ju tokens: %s (binary16: %s), %s of it shared", label, colon,
                      (uintmax_t) u->tokens, human_bytes(usage_bytes(u), held),
@@ -322,8 +324,8 @@ static void print_summary(const struct generate_options *o, const struct documen
         command_note(&o->common, "%s%snot everything was published: %s", label, colon, g->publish_text);
 }
 
-static int print_json(const struct output *out, const struct document *prompt, const struct generation *g,
-                      const kvc_usage *u)
+static int cmd_generate_print_json(const struct cmd_generate_output *out, const struct document *prompt,
+                                   const struct generation *g, const kvc_usage *u)
 {
     /* a model may stop in the middle of a character; JSON has whole ones only */
     json_t *text = utf8_json(out->text ? out->text : "", out->n_text);
@@ -332,21 +334,21 @@ static int print_json(const struct output *out, const struct document *prompt, c
         "{s:o, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:I, s:I, s:I, s:s}", "text", text, "prompt_tokens",
         (json_int_t) prompt->n_tokens, "matched_tokens", (json_int_t) g->n_matched, "generated_tokens",
         (json_int_t) g->n_generated, "published_tokens", (json_int_t) g->n_published, "ended", g->ended,
-        "first_token_seconds", g->first_seconds, "tokens_per_second", tokens_per_second(g), "bytes",
-        (json_int_t) usage_bytes(u), "bytes_binary16", (json_int_t) u->numbers * 2, "shared_bytes",
+        "first_token_seconds", g->first_seconds, "tokens_per_second", cmd_generate_tokens_per_second(g),
+        "bytes", (json_int_t) usage_bytes(u), "bytes_binary16", (json_int_t) u->numbers * 2, "shared_bytes",
         (json_int_t) u->shared_bytes, "not_published_because", g->publish_text));
 }
 
 static int generate_and_print(struct engine *en, const struct document *prompt,
-                              const struct generate_options *o, struct output *out)
+                              const struct generate_options *o, struct cmd_generate_output *out)
 {
     const struct generation_options go = {
         .n_tokens = o->n_tokens,
         .temperature = o->temperature,
         .seed = o->seed,
         .ignore_eos = o->ignore_eos,
-        .emit = emit,
-        .progress = prompt_progress,
+        .emit = cmd_generate_emit,
+        .progress = cmd_generate_prompt_progress,
         .ctx = out,
     };
     struct errmsg e = {""};
@@ -357,42 +359,43 @@ static int generate_and_print(struct engine *en, const struct document *prompt,
     progress_start(&out->progress, "reading the prompt", "tokens", (double) prompt->n_tokens,
                    o->common.quiet);
     if (o->table || o->socket)
-        r = run_compressed(en, prompt, o, &go, &g, &usage, &e);
+        r = cmd_generate_run_compressed(en, prompt, o, &go, &g, &usage, &e);
     else
-        r = run_exact(en, prompt, o, &go, &g, &e);
+        r = cmd_generate_run_exact(en, prompt, o, &go, &g, &e);
     progress_end(&out->progress);
     if (r < 0 && ferror(stdout))
         return COMMAND_FAILED; /* kvcobra_main() has the sentence */
     if (r < 0)
         return command_fail("%s", e.text[0] ? e.text : strerror(-r));
     if (o->common.json)
-        return print_json(out, prompt, &g, &usage);
+        return cmd_generate_print_json(out, prompt, &g, &usage);
     putchar('\n');
     (void) fflush(stdout);
-    print_summary(o, prompt, &g, &usage);
+    cmd_generate_print_summary(o, prompt, &g, &usage);
     return COMMAND_OK;
 }
 
-static int run(int argc, char **argv)
+static int cmd_generate_run(int argc, char **argv)
 {
     struct generate_options o = {.n_tokens = DEFAULT_TOKENS};
     const struct engine_options eo = {0};
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(document_deinit) struct document prompt = {0};
     struct errmsg e = {""};
-    struct output out;
+    struct cmd_generate_output out;
     int r;
 
     command_parse(&argp, argc, argv, &o);
     r = engine_open(o.model, &eo, &en, &e);
     if (r == 0)
-        r = load_prompt(en, &o, &prompt, &e);
+        r = cmd_generate_load_prompt(en, &o, &prompt, &e);
     if (r < 0)
         return command_fail("%s", e.text);
-    out = (struct output){.tokenizer = engine_tokenizer(en), .stream = !o.common.json};
+    out = (struct cmd_generate_output){.tokenizer = engine_tokenizer(en), .stream = !o.common.json};
     r = generate_and_print(en, &prompt, &o, &out);
     free(out.text);
     return r;
 }
 
-const struct command cmd_generate = {"generate", "continue a prompt, alone or with others' help", run};
+const struct command cmd_generate = {"generate", "continue a prompt, alone or with others' help",
+                                     cmd_generate_run};

@@ -18,7 +18,8 @@ struct cost {
 };
 
 /* The caller has printed what is run, without the script's quoting. */
-static int run_shell(const struct demo *d, const char *label, const char *const *argv, struct errmsg *e)
+static int demo_compress_run_shell(const struct demo *d, const char *label, const char *const *argv,
+                                   struct errmsg *e)
 {
     _cleanup_(process_deinit) struct process p = PROCESS_INIT(label);
     struct process *ps[] = {&p};
@@ -34,8 +35,8 @@ static int run_shell(const struct demo *d, const char *label, const char *const 
 }
 
 /* Paths travel as arguments, not inside the script: no quoting can go wrong. */
-static int unpack(const struct demo *d, const char *from, bool skip_contents, const char *to,
-                  struct errmsg *e)
+static int demo_compress_unpack(const struct demo *d, const char *from, bool skip_contents, const char *to,
+                                struct errmsg *e)
 {
     static const char plain[] = "cat -- \"$1\" > \"$2\"";
     static const char packed[] = "gzip -dc -- \"$1\" > \"$2\"";
@@ -46,34 +47,35 @@ static int unpack(const struct demo *d, const char *from, bool skip_contents, co
 
     printf("$ %s %s %s> %s\n", gz ? "gzip -dc" : "cat", from,
            skip_contents ? "| tail -n +" FIRST_LINE " " : "", to);
-    return run_shell(d, "unpacking a text", argv, e);
+    return demo_compress_run_shell(d, "unpacking a text", argv, e);
 }
 
-static int cut_prompt(const struct demo *d, const char *from, const char *to, struct errmsg *e)
+static int demo_compress_cut_prompt(const struct demo *d, const char *from, const char *to, struct errmsg *e)
 {
     const char *argv[] = {"sh", "-euc", "head -c \"$3\" -- \"$1\" > \"$2\"", "sh", from, to, d->prompt_bytes,
                           NULL};
 
     printf("$ head -c %s %s > %s\n", d->prompt_bytes, from, to);
-    return run_shell(d, "cutting the prompt", argv, e);
+    return demo_compress_run_shell(d, "cutting the prompt", argv, e);
 }
 
-static int prepare_texts(const struct demo *d, struct errmsg *e)
+static int demo_compress_prepare_texts(const struct demo *d, struct errmsg *e)
 {
-    struct demo_path calibrate = demo_path(d, "calibrate.txt"), evaluate = demo_path(d, "evaluate.txt"),
+    struct demo_path calibrate = demo_path(d, "calibrate.txt"),
+                     demo_compress_evaluate = demo_path(d, "evaluate.txt"),
                      prompt = demo_path(d, "prompt.txt");
     int r;
 
     demo_heading("Two texts: one to calibrate on, %s, and another to measure on, %s", d->text[0], d->text[1]);
-    r = unpack(d, d->text[0], d->is_default_text[0], calibrate.text, e);
+    r = demo_compress_unpack(d, d->text[0], d->is_default_text[0], calibrate.text, e);
     if (r == 0)
-        r = unpack(d, d->text[1], d->is_default_text[1], evaluate.text, e);
-    return r < 0 ? r : cut_prompt(d, evaluate.text, prompt.text, e);
+        r = demo_compress_unpack(d, d->text[1], d->is_default_text[1], demo_compress_evaluate.text, e);
+    return r < 0 ? r : demo_compress_cut_prompt(d, demo_compress_evaluate.text, prompt.text, e);
 }
 
 /* By gradients: one pass back through the model costs a third of the time that depth weights take (2026-11).
  */
-static int calibrate(const struct demo *d, struct errmsg *e)
+static int demo_compress_calibrate(const struct demo *d, struct errmsg *e)
 {
     struct demo_path text = demo_path(d, "calibrate.txt"), stats = demo_path(d, "model.stats");
     const char *args[] = {"calibrate", d->model, "--text", text.text,  "--tokens", d->calibrate_tokens,
@@ -84,7 +86,7 @@ static int calibrate(const struct demo *d, struct errmsg *e)
     return demo_run(d, &p, PROCESS_SHOW, args, e);
 }
 
-static struct demo_path table_path(const struct demo *d, const char *budget)
+static struct demo_path demo_compress_table_path(const struct demo *d, const char *budget)
 {
     char name[32];
 
@@ -92,16 +94,16 @@ static struct demo_path table_path(const struct demo *d, const char *budget)
     return demo_path(d, name);
 }
 
-static int solve(const struct demo *d, const char *budget, struct errmsg *e)
+static int demo_compress_solve(const struct demo *d, const char *budget, struct errmsg *e)
 {
-    struct demo_path stats = demo_path(d, "model.stats"), table = table_path(d, budget);
+    struct demo_path stats = demo_path(d, "model.stats"), table = demo_compress_table_path(d, budget);
     const char *args[] = {"solve", stats.text, "--bpd", budget, "-o", table.text, NULL};
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra solve");
 
     return demo_run(d, &p, PROCESS_SHOW, args, e);
 }
 
-static int parse_cost(const char *text, struct cost *ret, struct errmsg *e)
+static int demo_compress_parse_cost(const char *text, struct cost *ret, struct errmsg *e)
 {
     json_t *json = json_loads(text ? text : "", 0, NULL);
     int r = json_unpack(json, "{s:F, s:F, s:F, s:F, s:F, s:F, s:F, s:F}", "ppl_exact", &ret->ppl_exact, "ppl",
@@ -112,18 +114,20 @@ static int parse_cost(const char *text, struct cost *ret, struct errmsg *e)
     return r < 0 ? fail(e, -EBADMSG, "cannot read what kvcobra eval --json printed") : 0;
 }
 
-static int evaluate(const struct demo *d, const char *budget, struct cost *ret, struct errmsg *e)
+static int demo_compress_evaluate(const struct demo *d, const char *budget, struct cost *ret,
+                                  struct errmsg *e)
 {
-    struct demo_path text = demo_path(d, "evaluate.txt"), table = table_path(d, budget);
+    struct demo_path text = demo_path(d, "evaluate.txt"), table = demo_compress_table_path(d, budget);
     const char *args[] = {"eval",     d->model,       "--table",  table.text,     "--text", text.text,
                           "--tokens", d->eval_tokens, "--window", d->eval_window, "--json", NULL};
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra eval");
     int r = demo_run(d, &p, PROCESS_CAPTURE, args, e);
 
-    return r < 0 ? r : parse_cost(p.out, ret, e);
+    return r < 0 ? r : demo_compress_parse_cost(p.out, ret, e);
 }
 
-static int print_costs(const struct demo *d, const struct cost costs[DEMO_BUDGETS], struct errmsg *e)
+static int demo_compress_print_costs(const struct demo *d, const struct cost costs[DEMO_BUDGETS],
+                                     struct errmsg *e)
 {
     _cleanup_(report_freep) struct report *r = report_new(
         "<cache\t>bits per number\t>all included\t>bytes per token\t>smaller\t>perplexity\t>KL, nats");
@@ -149,19 +153,19 @@ static int print_costs(const struct demo *d, const struct cost costs[DEMO_BUDGET
 int demo_compress(const struct demo *d, struct errmsg *e)
 {
     struct cost costs[DEMO_BUDGETS];
-    int r = prepare_texts(d, e);
+    int r = demo_compress_prepare_texts(d, e);
 
     if (r == 0)
-        r = calibrate(d, e);
+        r = demo_compress_calibrate(d, e);
     if (r < 0)
         return r;
     demo_heading("Solve: spend 2, 3 and 4 bits per number where they matter most");
     for (size_t i = 0; i < DEMO_BUDGETS && r == 0; i++)
-        r = solve(d, demo_budgets[i], e);
+        r = demo_compress_solve(d, demo_budgets[i], e);
     if (r < 0)
         return r;
     demo_heading("Evaluate: what each costs on the other text, and what it weighs with everything included");
     for (size_t i = 0; i < DEMO_BUDGETS && r == 0; i++)
-        r = evaluate(d, demo_budgets[i], &costs[i], e);
-    return r < 0 ? r : print_costs(d, costs, e);
+        r = demo_compress_evaluate(d, demo_budgets[i], &costs[i], e);
+    return r < 0 ? r : demo_compress_print_costs(d, costs, e);
 }

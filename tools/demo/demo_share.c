@@ -16,14 +16,14 @@ struct cast {
     struct process daemon, a, b;
 };
 
-static void cast_deinit(struct cast *c)
+static void demo_share_cast_deinit(struct cast *c)
 {
     process_deinit(&c->b); /* clients first: nobody then misses his daemon */
     process_deinit(&c->a);
     process_deinit(&c->daemon);
 }
 
-static int wait_for(struct cast *c, size_t which, enum process_event event, struct errmsg *e)
+static int demo_share_wait_for(struct cast *c, size_t which, enum process_event event, struct errmsg *e)
 {
     struct process *const ps[N_CHILDREN] = {&c->daemon, &c->a, &c->b};
 
@@ -31,7 +31,7 @@ static int wait_for(struct cast *c, size_t which, enum process_event event, stru
 }
 
 /* The daemon writes one byte when its sockets listen. */
-static int start_daemon(struct cast *c, struct errmsg *e)
+static int demo_share_start_daemon(struct cast *c, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "kvcobra.sock"),
                      operator_socket = demo_path(c->d, "operator.sock");
@@ -56,7 +56,7 @@ static int start_daemon(struct cast *c, struct errmsg *e)
     (void) fflush(stdout);
     r = process_start(&c->daemon, c->d->daemon, argv, PROCESS_READY, e);
     if (r == 0)
-        r = wait_for(c, DAEMON, PROCESS_WRITES, e);
+        r = demo_share_wait_for(c, DAEMON, PROCESS_WRITES, e);
     if (r == 0 && c->daemon.n_out == 0) {
         (void) process_succeeded(&c->daemon, e);
         r = -ECANCELED;
@@ -65,7 +65,7 @@ static int start_daemon(struct cast *c, struct errmsg *e)
 }
 
 /* Hands the daemon the table of a budget and makes it the one that new sequences use. */
-static int use_table(struct cast *c, const char *budget, struct errmsg *e)
+static int demo_share_use_table(struct cast *c, const char *budget, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "operator.sock"), table;
     char name[32];
@@ -83,7 +83,7 @@ static int use_table(struct cast *c, const char *budget, struct errmsg *e)
     return r;
 }
 
-static int start_client(struct cast *c, struct process *p, struct errmsg *e)
+static int demo_share_start_client(struct cast *c, struct process *p, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "kvcobra.sock"), prompt = demo_path(c->d, "prompt.txt");
     const char *args[] = {"generate",     c->d->model, "--prompt-file", prompt.text,
@@ -94,9 +94,9 @@ static int start_client(struct cast *c, struct process *p, struct errmsg *e)
 }
 
 /* Its first token is on stdout: the prompt is read and published. */
-static int first_token(struct cast *c, size_t which, const struct process *p, struct errmsg *e)
+static int demo_share_first_token(struct cast *c, size_t which, const struct process *p, struct errmsg *e)
 {
-    int r = wait_for(c, which, PROCESS_WRITES, e);
+    int r = demo_share_wait_for(c, which, PROCESS_WRITES, e);
 
     if (r == 0 && p->n_out == 0) {
         (void) process_succeeded(p, e);
@@ -105,9 +105,9 @@ static int first_token(struct cast *c, size_t which, const struct process *p, st
     return r;
 }
 
-static int finish(struct cast *c, size_t which, const struct process *p, struct errmsg *e)
+static int demo_share_finish(struct cast *c, size_t which, const struct process *p, struct errmsg *e)
 {
-    int r = wait_for(c, which, PROCESS_EXITS, e);
+    int r = demo_share_wait_for(c, which, PROCESS_EXITS, e);
 
     if (r == 0 && !process_succeeded(p, e))
         return -ECANCELED;
@@ -115,7 +115,7 @@ static int finish(struct cast *c, size_t which, const struct process *p, struct 
 }
 
 /* Enough of what it wrote to see that it is language, on one line. */
-static void print_excerpt(const struct process *p)
+static void demo_share_print_excerpt(const struct process *p)
 {
     enum { EXCERPT_BYTES = 160 };
     size_t n = p->n_out < EXCERPT_BYTES ? p->n_out : EXCERPT_BYTES;
@@ -128,71 +128,72 @@ static void print_excerpt(const struct process *p)
     puts(n < p->n_out ? "..." : "");
 }
 
-static int show(struct cast *c, const char *const *args, struct errmsg *e)
+static int demo_share_show(struct cast *c, const char *const *args, struct errmsg *e)
 {
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra");
 
     return demo_run(c->d, &p, PROCESS_SHOW, args, e);
 }
 
-static int show_state(struct cast *c, struct errmsg *e)
+static int demo_share_show_state(struct cast *c, struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "operator.sock");
     const char *tables[] = {"table", "list", "--socket", socket.text, NULL};
     const char *status[] = {"status", "--socket", socket.text, NULL};
-    int r = show(c, tables, e);
+    int r = demo_share_show(c, tables, e);
 
-    return r < 0 ? r : show(c, status, e);
+    return r < 0 ? r : demo_share_show(c, status, e);
 }
 
-static int share(struct cast *c, struct errmsg *e)
+static int demo_share_share(struct cast *c, struct errmsg *e)
 {
     int r;
 
     demo_heading("Share: process A reads a prompt and publishes it");
-    r = start_client(c, &c->a, e);
+    r = demo_share_start_client(c, &c->a, e);
     if (r == 0)
-        r = first_token(c, A, &c->a, e);
+        r = demo_share_first_token(c, A, &c->a, e);
     if (r < 0)
         return r;
     demo_heading("Process B has the same prompt: it finds A's pages, skips the reading, and goes on writing");
-    r = start_client(c, &c->b, e);
-    return r < 0 ? r : first_token(c, B, &c->b, e);
+    r = demo_share_start_client(c, &c->b, e);
+    return r < 0 ? r : demo_share_first_token(c, B, &c->b, e);
 }
 
-static const char *activity(const struct process *p)
+static const char *demo_share_activity(const struct process *p)
 {
     return process_running(p) ? "is still writing" : "has finished";
 }
 
-static int swap(struct cast *c, struct errmsg *e)
+static int demo_share_swap(struct cast *c, struct errmsg *e)
 {
     int r;
 
     demo_heading("Swap: while both write, new sequences get a table of %s bits",
                  demo_budgets[DEMO_BUDGETS - 1]);
-    r = use_table(c, demo_budgets[DEMO_BUDGETS - 1], e);
+    r = demo_share_use_table(c, demo_budgets[DEMO_BUDGETS - 1], e);
     if (r < 0)
         return r;
-    r = show_state(c, e);
+    r = demo_share_show_state(c, e);
     if (r < 0)
         return r;
-    printf("\nA %s, B %s; a sequence keeps the table it began with\n\n", activity(&c->a), activity(&c->b));
+    printf("\nA %s, B %s; a sequence keeps the table it began with\n\n", demo_share_activity(&c->a),
+           demo_share_activity(&c->b));
     (void) fflush(stdout);
-    r = finish(c, A, &c->a, e);
+    r = demo_share_finish(c, A, &c->a, e);
     if (r == 0)
-        r = finish(c, B, &c->b, e);
+        r = demo_share_finish(c, B, &c->b, e);
     if (r < 0)
         return r;
-    print_excerpt(&c->a);
-    print_excerpt(&c->b);
+    demo_share_print_excerpt(&c->a);
+    demo_share_print_excerpt(&c->b);
     printf("not one of their 2 x %s tokens failed\n", c->d->generate_tokens);
     return 0;
 }
 
 int demo_share(const struct demo *d, struct errmsg *e)
 {
-    _cleanup_(cast_deinit) struct cast c = {
+    _cleanup_(demo_share_cast_deinit) struct cast c = {
         .d = d,
         .daemon = PROCESS_INIT("kvcobrad"),
         .a = PROCESS_INIT("A"),
@@ -201,13 +202,13 @@ int demo_share(const struct demo *d, struct errmsg *e)
     int r;
 
     demo_heading("Serve: a daemon on a private socket, with the table of %s bits", demo_budgets[1]);
-    r = start_daemon(&c, e);
+    r = demo_share_start_daemon(&c, e);
     if (r == 0)
-        r = use_table(&c, demo_budgets[1], e);
+        r = demo_share_use_table(&c, demo_budgets[1], e);
     if (r == 0)
-        r = share(&c, e);
+        r = demo_share_share(&c, e);
     if (r == 0)
-        r = swap(&c, e);
+        r = demo_share_swap(&c, e);
     if (r < 0)
         return r;
     if (!process_stop(&c.daemon))

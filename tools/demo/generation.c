@@ -16,7 +16,7 @@
 
 enum { PIECE_TOKENS = 512 };
 
-struct run {
+struct generation_run {
     struct engine *en;
     struct kv_cache *cache;
     kvc_client *c;
@@ -29,7 +29,7 @@ struct run {
     struct generation result;
 };
 
-static void run_deinit(struct run *r)
+static void generation_run_deinit(struct generation_run *r)
 {
     free(r->tokens);
     free(r->logits);
@@ -39,7 +39,7 @@ static void run_deinit(struct run *r)
  * Publishing is a favour to others: when it fails (pool or quota full, table draining, daemon gone) the
  * sequence is whole and goes on privately. What the user should know is kept for the end.
  */
-static void publish(struct run *r)
+static void generation_publish(struct generation_run *r)
 {
     size_t n;
     int err;
@@ -56,7 +56,7 @@ static void publish(struct run *r)
 }
 
 /* The prompt: take over what is published, compute and publish the rest piece by piece. */
-static int read_prompt(struct run *r, struct errmsg *e)
+static int generation_read_prompt(struct generation_run *r, struct errmsg *e)
 {
     int err;
 
@@ -72,14 +72,14 @@ static int read_prompt(struct run *r, struct errmsg *e)
         if (err < 0)
             return err;
         r->n += piece;
-        publish(r);
+        generation_publish(r);
         if (r->o->progress)
             r->o->progress(r->o->ctx, r->n);
     }
     return 0;
 }
 
-static uint32_t choose(struct run *r)
+static uint32_t generation_choose(struct generation_run *r)
 {
     size_t n_vocab = engine_info(r->en)->n_vocab;
 
@@ -88,14 +88,14 @@ static uint32_t choose(struct run *r)
     return sample_softmax(r->logits, n_vocab, r->o->temperature, &r->sampler);
 }
 
-static int write_on(struct run *r, double start, struct errmsg *e)
+static int generation_write_on(struct generation_run *r, double start, struct errmsg *e)
 {
     uint32_t eos = engine_info(r->en)->token_eos;
     double first = start;
     int err = 0;
 
     while (r->result.n_generated < r->o->n_tokens) {
-        uint32_t token = choose(r);
+        uint32_t token = generation_choose(r);
 
         if (token == eos && !r->o->ignore_eos) {
             r->result.ended = true;
@@ -113,7 +113,7 @@ static int write_on(struct run *r, double start, struct errmsg *e)
             break;
         r->tokens[r->n++] = token;
         if (r->n % KVC_CHUNK_TOKENS == 0)
-            publish(r);
+            generation_publish(r);
     }
     r->result.rest_seconds = clock_seconds() - first;
     return err;
@@ -122,7 +122,7 @@ static int write_on(struct run *r, double start, struct errmsg *e)
 int generate(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc_seq *s, const uint32_t *tokens,
              size_t n_tokens, const struct generation_options *o, struct generation *ret, struct errmsg *e)
 {
-    _cleanup_(run_deinit) struct run r = {
+    _cleanup_(generation_run_deinit) struct generation_run r = {
         .en = en,
         .cache = cache,
         .c = c,
@@ -143,9 +143,9 @@ int generate(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc_seq *
         return fail(e, -ENOMEM, "out of memory for %zu tokens", room);
     memcpy(r.tokens, tokens, n_tokens * sizeof(*tokens));
     sampler_seed(&r.sampler, o->seed);
-    err = read_prompt(&r, e);
+    err = generation_read_prompt(&r, e);
     if (err == 0)
-        err = write_on(&r, start, e);
+        err = generation_write_on(&r, start, e);
     if (err != 0)
         return err;
     *ret = r.result;

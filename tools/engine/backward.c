@@ -30,7 +30,7 @@ struct carver {
     bool too_large;
 };
 
-static void carve(struct carver *c, size_t count, size_t n, size_t width, float **ret)
+static void backward_carve(struct carver *c, size_t count, size_t n, size_t width, float **ret)
 {
     size_t floats, end;
 
@@ -43,27 +43,27 @@ static void carve(struct carver *c, size_t count, size_t n, size_t width, float 
     c->n_floats = end;
 }
 
-static void carve_all(struct backward *b, struct carver *c)
+static void backward_carve_all(struct backward *b, struct carver *c)
 {
     const struct network *net = &b->en->net;
     const struct geometry *g = &net->geometry;
     size_t n = b->n_max, n_q = (size_t) g->n_heads * g->d, n_kv = (size_t) g->n_kv_heads * g->d;
 
-    carve(c, 1, n, g->n_rot / 2, &b->cosine);
-    carve(c, 1, n, g->n_rot / 2, &b->sine);
-    carve(c, g->n_layers, n, net->n_embd, &b->before);
-    carve(c, g->n_layers, n, net->n_embd, &b->between);
-    carve(c, 1, n, net->n_embd, &b->d_hidden);
-    carve(c, 1, n, net->n_embd, &b->d_normed);
-    carve(c, 1, n, n_q, &b->q);
-    carve(c, 1, n, n_q, &b->d_q);
-    carve(c, 1, n, n_q, &b->d_mixed);
-    carve(c, 1, n, n_kv, &b->k);
-    carve(c, b->n_parts, n, n_kv, &b->d_k);
-    carve(c, b->n_parts, n, n_kv, &b->d_v);
-    carve(c, 1, n < FF_TOKENS ? n : FF_TOKENS, net->n_ff, &b->d_wide);
-    carve(c, 1, n < HEAD_TOKENS ? n : HEAD_TOKENS, net->n_vocab, &b->logits);
-    carve(c, 1, threads_count(b->en->threads), backward_attention_floats(g, n), &b->scratch);
+    backward_carve(c, 1, n, g->n_rot / 2, &b->cosine);
+    backward_carve(c, 1, n, g->n_rot / 2, &b->sine);
+    backward_carve(c, g->n_layers, n, net->n_embd, &b->before);
+    backward_carve(c, g->n_layers, n, net->n_embd, &b->between);
+    backward_carve(c, 1, n, net->n_embd, &b->d_hidden);
+    backward_carve(c, 1, n, net->n_embd, &b->d_normed);
+    backward_carve(c, 1, n, n_q, &b->q);
+    backward_carve(c, 1, n, n_q, &b->d_q);
+    backward_carve(c, 1, n, n_q, &b->d_mixed);
+    backward_carve(c, 1, n, n_kv, &b->k);
+    backward_carve(c, b->n_parts, n, n_kv, &b->d_k);
+    backward_carve(c, b->n_parts, n, n_kv, &b->d_v);
+    backward_carve(c, 1, n < FF_TOKENS ? n : FF_TOKENS, net->n_ff, &b->d_wide);
+    backward_carve(c, 1, n < HEAD_TOKENS ? n : HEAD_TOKENS, net->n_vocab, &b->logits);
+    backward_carve(c, 1, threads_count(b->en->threads), backward_attention_floats(g, n), &b->scratch);
 }
 
 uint64_t backward_bytes(const struct engine *en, size_t n_max)
@@ -73,12 +73,12 @@ uint64_t backward_bytes(const struct engine *en, size_t n_max)
     struct carver c = {0};
     float *cache;
 
-    carve_all(&b, &c);
-    carve(&c, 2, n_max, (size_t) g->n_kv_heads * g->d, &cache);
+    backward_carve_all(&b, &c);
+    backward_carve(&c, 2, n_max, (size_t) g->n_kv_heads * g->d, &cache);
     return c.too_large ? UINT64_MAX : (uint64_t) c.n_floats * sizeof(float);
 }
 
-static void fill_angles(struct backward *b)
+static void backward_fill_angles(struct backward *b)
 {
     const struct geometry *g = &b->en->net.geometry;
     size_t half = g->n_rot / 2;
@@ -117,13 +117,13 @@ int backward_new(struct engine *en, size_t n_max, struct backward **ret_backward
     r = forward_reserve(en, n_max, e);
     if (r < 0)
         return r;
-    carve_all(b, &count);
+    backward_carve_all(b, &count);
     if (!count.too_large && checked_mul(count.n_floats, sizeof(float), &bytes))
         b->arena = fill.arena = malloc(bytes);
     if (!b->arena)
         return fail(e, -ENOMEM, "no memory for the gradients of %zu tokens", n_max);
-    carve_all(b, &fill);
-    fill_angles(b);
+    backward_carve_all(b, &fill);
+    backward_fill_angles(b);
     one_layer.n_layers = 1;
     r = exact_cache_new(&one_layer, n_max, &b->exact, e);
     if (r < 0)
@@ -145,7 +145,8 @@ struct backward *backward_free(struct backward *b)
 /* ---- forward ---- */
 
 /* A cache of the layer at hand: the next layer's keys take the place of the last one's. */
-static int append_layer(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
+static int backward_append_layer(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
+                                 struct errmsg *e)
 {
     struct kv_cache exact = exact_cache_ops(ctx);
 
@@ -154,7 +155,8 @@ static int append_layer(void *ctx, uint32_t layer, const float *k, const float *
     return exact.append(exact.ctx, 0, k, v, n, e);
 }
 
-static int attend_layer(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+static int backward_attend_layer(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out,
+                                 struct errmsg *e)
 {
     struct kv_cache exact = exact_cache_ops(ctx);
 
@@ -163,10 +165,11 @@ static int attend_layer(void *ctx, uint32_t layer, const float *q, size_t n_q, f
 }
 
 /* d_hidden holds the hidden states here, before gradients take its place. */
-static int run_forward(struct backward *b, const uint32_t *tokens, size_t n, struct errmsg *e)
+static int backward_run_forward(struct backward *b, const uint32_t *tokens, size_t n, struct errmsg *e)
 {
     struct kv_cache exact = exact_cache_ops(b->exact);
-    struct kv_cache cache = {.ctx = b->exact, .append = append_layer, .attend = attend_layer};
+    struct kv_cache cache = {
+        .ctx = b->exact, .append = backward_append_layer, .attend = backward_attend_layer};
     size_t stride = b->n_max * b->en->net.n_embd, bytes = n * b->en->net.n_embd * sizeof(float);
     float *hidden = b->d_hidden;
     int r = engine_embed(b->en, tokens, n, hidden, e);
@@ -186,15 +189,15 @@ static int run_forward(struct backward *b, const uint32_t *tokens, size_t n, str
 
 /* ---- head ---- */
 
-struct head_run {
+struct backward_head_run {
     struct backward *b;
     const uint32_t *labels;
 };
 
 /* log p(y) = z_y - log sum exp z, so its gradient by the logits z is (i = y) - p_i. */
-static void head_token(void *ctx, size_t t)
+static void backward_head_token(void *ctx, size_t t)
 {
-    const struct head_run *r = ctx;
+    const struct backward_head_run *r = ctx;
     size_t n = r->b->en->net.n_vocab;
     float *z = r->b->logits + t * n;
 
@@ -205,29 +208,29 @@ static void head_token(void *ctx, size_t t)
 }
 
 /* d_hidden from the hidden states behind the last layer to the gradient by them. */
-static int run_head(struct backward *b, size_t n, struct sampler_state *sampler, uint32_t *labels,
-                    struct errmsg *e)
+static int backward_run_head(struct backward *b, size_t n, struct sampler_state *sampler, uint32_t *labels,
+                             struct errmsg *e)
 {
     struct engine *en = b->en;
     size_t n_embd = en->net.n_embd, n_vocab = en->net.n_vocab;
 
     for (size_t at = 0; at < n; at += HEAD_TOKENS) {
         size_t some = n - at < HEAD_TOKENS ? n - at : HEAD_TOKENS;
-        struct head_run run = {.b = b, .labels = labels + at};
+        struct backward_head_run run = {.b = b, .labels = labels + at};
         int r = engine_logits(en, some, b->d_hidden + at * n_embd, b->logits, e);
 
         if (r < 0)
             return r;
         for (size_t t = 0; sampler && t < some; t++)
             labels[at + t] = sample_softmax(b->logits + t * n_vocab, n_vocab, 1.0f, sampler);
-        backward_each_token(b, some, head_token, &run);
+        backward_each_token(b, some, backward_head_token, &run);
         linear_run_transposed(&en->linear, &en->net.output, b->logits, some, false,
                               b->d_normed + at * n_embd);
     }
     return 0;
 }
 
-static void head_norm_token(void *ctx, size_t t)
+static void backward_head_norm_token(void *ctx, size_t t)
 {
     struct backward *b = ctx;
     size_t n = b->en->net.n_embd;
@@ -248,12 +251,12 @@ int backward_run(struct backward *b, const uint32_t *tokens, size_t n, struct sa
     for (size_t i = 0; !sampler && i < n; i++)
         if (labels[i] >= b->en->net.n_vocab)
             return fail(e, -EINVAL, "label %u of a vocabulary of %u", labels[i], b->en->net.n_vocab);
-    r = run_forward(b, tokens, n, e);
+    r = backward_run_forward(b, tokens, n, e);
     if (r == 0)
-        r = run_head(b, n, sampler, labels, e);
+        r = backward_run_head(b, n, sampler, labels, e);
     if (r != 0)
         return r;
-    backward_each_token(b, n, head_norm_token, b);
+    backward_each_token(b, n, backward_head_norm_token, b);
     for (uint32_t layer = b->en->net.geometry.n_layers; r == 0 && layer-- > 0;)
         r = backward_layer(b, layer, n, tap, ctx);
     return r;

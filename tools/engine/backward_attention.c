@@ -33,7 +33,7 @@ struct attention_run {
 };
 
 /* Where an item's rows are gathered. */
-struct block {
+struct backward_attention_block {
     float *q, *d_o, *d_q; /* [rows, d] */
     float *p, *d_p;       /* [rows, n_keys] */
 };
@@ -43,18 +43,19 @@ size_t backward_attention_parts(const struct geometry *g)
     return (ITEMS_MIN + g->n_kv_heads - 1) / g->n_kv_heads;
 }
 
-static size_t block_queries(const struct geometry *g)
+static size_t backward_attention_block_queries(const struct geometry *g)
 {
     return ROWS < geometry_group(g) ? 1 : ROWS / geometry_group(g);
 }
 
 size_t backward_attention_floats(const struct geometry *g, size_t n)
 {
-    return block_queries(g) * geometry_group(g) * (3 * (size_t) g->d + 2 * n);
+    return backward_attention_block_queries(g) * geometry_group(g) * (3 * (size_t) g->d + 2 * n);
 }
 
 /* x turned by @direction times the angles of its position; then times @scale. */
-static void rotate(const struct backward *b, size_t position, float direction, float scale, float *x)
+static void backward_attention_rotate(const struct backward *b, size_t position, float direction, float scale,
+                                      float *x)
 {
     const struct geometry *g = &b->en->net.geometry;
     size_t half = g->n_rot / 2;
@@ -70,14 +71,14 @@ static void rotate(const struct backward *b, size_t position, float direction, f
         x[i] *= scale;
 }
 
-static void scale_unrotated(const struct backward *b, float *x)
+static void backward_attention_scale_unrotated(const struct backward *b, float *x)
 {
     for (size_t i = b->en->net.geometry.n_rot; i < b->en->net.geometry.d; i++)
         x[i] *= b->en->net.q_unrotated_scale;
 }
 
 /* The queries and keys of one token as attention multiplies them. */
-static void prepare_token(void *ctx, size_t t)
+static void backward_attention_prepare_token(void *ctx, size_t t)
 {
     const struct attention_run *r = ctx;
     struct backward *b = r->b;
@@ -90,18 +91,18 @@ static void prepare_token(void *ctx, size_t t)
     for (size_t h = 0; h < g->n_heads; h++) {
         if (r->layer->q_norm)
             forward_norm(q + h * d, r->layer->q_norm, d, b->en->net.norm_epsilon, q + h * d);
-        scale_unrotated(b, q + h * d);
-        rotate(b, t, 1.0f, (float) g->attn_scale, q + h * d);
+        backward_attention_scale_unrotated(b, q + h * d);
+        backward_attention_rotate(b, t, 1.0f, (float) g->attn_scale, q + h * d);
     }
     for (size_t h = 0; h < g->n_kv_heads; h++) {
         if (r->layer->k_norm)
             forward_norm(k + h * d, r->layer->k_norm, d, b->en->net.norm_epsilon, k + h * d);
-        rotate(b, t, 1.0f, 1.0f, k + h * d);
+        backward_attention_rotate(b, t, 1.0f, 1.0f, k + h * d);
     }
 }
 
 /* What went through the rotation goes back through it, and the parts' sums come together in the first. */
-static void finish_token(void *ctx, size_t t)
+static void backward_attention_finish_token(void *ctx, size_t t)
 {
     const struct attention_run *r = ctx;
     struct backward *b = r->b;
@@ -110,8 +111,8 @@ static void finish_token(void *ctx, size_t t)
     float *d_q = b->d_q + t * g->n_heads * d, *d_k = b->d_k + t * n_kv, *d_v = b->d_v + t * n_kv;
 
     for (size_t h = 0; h < g->n_heads; h++) {
-        rotate(b, t, -1.0f, (float) g->attn_scale, d_q + h * d);
-        scale_unrotated(b, d_q + h * d);
+        backward_attention_rotate(b, t, -1.0f, (float) g->attn_scale, d_q + h * d);
+        backward_attention_scale_unrotated(b, d_q + h * d);
     }
     for (size_t part = 1; part < b->n_parts; part++) {
         for (size_t i = 0; i < n_kv; i++) {
@@ -120,11 +121,11 @@ static void finish_token(void *ctx, size_t t)
         }
     }
     for (size_t h = 0; h < g->n_kv_heads; h++)
-        rotate(b, t, -1.0f, 1.0f, d_k + h * d);
+        backward_attention_rotate(b, t, -1.0f, 1.0f, d_k + h * d);
 }
 
 /* d_p becomes d_s. */
-static void softmax_back(const float *p, float *d_p, size_t n, size_t width)
+static void backward_attention_softmax_back(const float *p, float *d_p, size_t n, size_t width)
 {
     double dot = 0.0;
 
@@ -136,7 +137,7 @@ static void softmax_back(const float *p, float *d_p, size_t n, size_t width)
 }
 
 /* Row i of a block: query from + i / group, head i % group of the KV head's. */
-static size_t row_at(const struct geometry *g, size_t kv_head, size_t from, size_t i)
+static size_t backward_attention_row_at(const struct geometry *g, size_t kv_head, size_t from, size_t i)
 {
     size_t group = geometry_group(g);
 
@@ -144,8 +145,9 @@ static size_t row_at(const struct geometry *g, size_t kv_head, size_t from, size
 }
 
 /* Queries @from .. @from + @n - 1 of one KV head. */
-static void run_block(const struct attention_run *r, const struct block *x, size_t kv_head, size_t part,
-                      size_t from, size_t n)
+static void backward_attention_run_block(const struct attention_run *r,
+                                         const struct backward_attention_block *x, size_t kv_head,
+                                         size_t part, size_t from, size_t n)
 {
     struct backward *b = r->b;
     const struct geometry *g = &b->en->net.geometry;
@@ -156,8 +158,9 @@ static void run_block(const struct attention_run *r, const struct block *x, size
     float *d_v = b->d_v + part * r->n * g->n_kv_heads * d + kv_head * d;
 
     for (size_t i = 0; i < n * group; i++) {
-        memcpy(x->q + i * d, b->q + row_at(g, kv_head, from, i), d * sizeof(float));
-        memcpy(x->d_o + i * d, b->d_mixed + row_at(g, kv_head, from, i), d * sizeof(float));
+        memcpy(x->q + i * d, b->q + backward_attention_row_at(g, kv_head, from, i), d * sizeof(float));
+        memcpy(x->d_o + i * d, b->d_mixed + backward_attention_row_at(g, kv_head, from, i),
+               d * sizeof(float));
     }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, keys, dim, 1.0f, x->q, dim, k, stride, 0.0f,
                 x->p, keys);
@@ -167,7 +170,7 @@ static void run_block(const struct attention_run *r, const struct block *x, size
         size_t seen = from + i / group + 1;
 
         softmax_masked(x->p + i * n_keys, seen, n_keys);
-        softmax_back(x->p + i * n_keys, x->d_p + i * n_keys, seen, n_keys);
+        backward_attention_softmax_back(x->p + i * n_keys, x->d_p + i * n_keys, seen, n_keys);
     }
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, 1.0f, x->p, keys, x->d_o, dim, 1.0f,
                 d_v, stride);
@@ -176,25 +179,25 @@ static void run_block(const struct attention_run *r, const struct block *x, size
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, dim, keys, 1.0f, x->d_p, keys, k, stride,
                 0.0f, x->d_q, dim);
     for (size_t i = 0; i < n * group; i++)
-        memcpy(b->d_q + row_at(g, kv_head, from, i), x->d_q + i * d, d * sizeof(float));
+        memcpy(b->d_q + backward_attention_row_at(g, kv_head, from, i), x->d_q + i * d, d * sizeof(float));
 }
 
 /* The last parts first: they see the most keys. */
-static void run_part(void *ctx, size_t item, unsigned worker)
+static void backward_attention_run_part(void *ctx, size_t item, unsigned worker)
 {
     const struct attention_run *r = ctx;
     const struct geometry *g = &r->b->en->net.geometry;
     size_t kv_head = item % g->n_kv_heads, part = r->b->n_parts - 1 - item / g->n_kv_heads;
-    size_t step = block_queries(g), floats = step * geometry_group(g) * g->d;
+    size_t step = backward_attention_block_queries(g), floats = step * geometry_group(g) * g->d;
     size_t end = (part + 1) * r->part_queries < r->n ? (part + 1) * r->part_queries : r->n;
-    struct block x = {.q = r->b->scratch + worker * r->worker_floats};
+    struct backward_attention_block x = {.q = r->b->scratch + worker * r->worker_floats};
 
     x.d_o = x.q + floats;
     x.d_q = x.d_o + floats;
     x.p = x.d_q + floats;
     x.d_p = x.p + step * geometry_group(g) * r->n;
     for (size_t from = part * r->part_queries; from < end; from += step)
-        run_block(r, &x, kv_head, part, from, end - from < step ? end - from : step);
+        backward_attention_run_block(r, &x, kv_head, part, from, end - from < step ? end - from : step);
 }
 
 void backward_attention(struct backward *b, uint32_t layer, size_t n)
@@ -210,9 +213,9 @@ void backward_attention(struct backward *b, uint32_t layer, size_t n)
         .worker_floats = backward_attention_floats(g, n),
     };
 
-    backward_each_token(b, n, prepare_token, &r);
+    backward_each_token(b, n, backward_attention_prepare_token, &r);
     memset(b->d_k, 0, bytes);
     memset(b->d_v, 0, bytes);
-    threads_run(b->en->threads, run_part, &r, b->n_parts * g->n_kv_heads);
-    backward_each_token(b, n, finish_token, &r);
+    threads_run(b->en->threads, backward_attention_run_part, &r, b->n_parts * g->n_kv_heads);
+    backward_each_token(b, n, backward_attention_finish_token, &r);
 }

@@ -18,7 +18,7 @@ struct each_token {
     void *ctx;
 };
 
-static void run_tokens(void *ctx, size_t item, unsigned worker)
+static void backward_layer_run_tokens(void *ctx, size_t item, unsigned worker)
 {
     const struct each_token *t = ctx;
     size_t end = (item + 1) * TOKENS_PER_ITEM < t->n ? (item + 1) * TOKENS_PER_ITEM : t->n;
@@ -32,7 +32,7 @@ void backward_each_token(struct backward *b, size_t n, void (*one)(void *ctx, si
 {
     struct each_token t = {.n = n, .one = one, .ctx = ctx};
 
-    threads_run(b->en->threads, run_tokens, &t, (n + TOKENS_PER_ITEM - 1) / TOKENS_PER_ITEM);
+    threads_run(b->en->threads, backward_layer_run_tokens, &t, (n + TOKENS_PER_ITEM - 1) / TOKENS_PER_ITEM);
 }
 
 /*
@@ -63,7 +63,7 @@ struct norm_run {
     const float *x, *weight;
 };
 
-static void norm_token(void *ctx, size_t t)
+static void backward_layer_norm_token(void *ctx, size_t t)
 {
     const struct norm_run *r = ctx;
     size_t n = r->b->en->net.n_embd;
@@ -76,13 +76,13 @@ void backward_norm_all(struct backward *b, const float *x, const float *weight, 
 {
     struct norm_run r = {.b = b, .x = x, .weight = weight};
 
-    backward_each_token(b, n, norm_token, &r);
+    backward_each_token(b, n, backward_layer_norm_token, &r);
 }
 
 /* ---- the second half: h += W_down (silu(W_gate x) * W_up x) ---- */
 
 /* silu(g) = g t with t = 1 / (1 + e^-g), silu' = t (1 + g (1 - t)). act.gate and .up become gradients. */
-static void gate_token(void *ctx, size_t token)
+static void backward_layer_gate_token(void *ctx, size_t token)
 {
     struct backward *b = ctx;
     size_t n = b->en->net.n_ff;
@@ -98,7 +98,7 @@ static void gate_token(void *ctx, size_t token)
 }
 
 /* Tokens @at .. @at + @n - 1, at most FF_TOKENS. */
-static void feed_some(struct backward *b, uint32_t layer, size_t at, size_t n)
+static void backward_layer_feed_some(struct backward *b, uint32_t layer, size_t at, size_t n)
 {
     struct engine *en = b->en;
     const struct network_layer *l = &en->net.layers[layer];
@@ -109,25 +109,25 @@ static void feed_some(struct backward *b, uint32_t layer, size_t at, size_t n)
     forward_normalise(en, hidden, l->ffn_norm, n, en->act.normed);
     linear_run(&en->linear, wide, 2, en->act.normed, n);
     linear_run_transposed(&en->linear, &l->down, b->d_hidden + at * n_embd, n, false, b->d_wide);
-    backward_each_token(b, n, gate_token, b);
+    backward_each_token(b, n, backward_layer_gate_token, b);
     linear_run_transposed(&en->linear, &l->gate, en->act.gate, n, false, b->d_normed + at * n_embd);
     linear_run_transposed(&en->linear, &l->up, en->act.up, n, true, b->d_normed + at * n_embd);
 }
 
-static void feed_back(struct backward *b, uint32_t layer, size_t n)
+static void backward_layer_feed_back(struct backward *b, uint32_t layer, size_t n)
 {
     const struct network *net = &b->en->net;
 
     for (size_t at = 0; at < n; at += FF_TOKENS)
-        feed_some(b, layer, at, n - at < FF_TOKENS ? n - at : FF_TOKENS);
+        backward_layer_feed_some(b, layer, at, n - at < FF_TOKENS ? n - at : FF_TOKENS);
     backward_norm_all(b, b->between + layer * b->n_max * net->n_embd, net->layers[layer].ffn_norm, n);
 }
 
 /* ---- the first half: h += W_O attention(q, k, v) ---- */
 
 /* Norm per head and order of the file, backwards; forward.c: arrange_heads(). @x: before the norm. */
-static void disarrange_heads(const struct network *net, const float *x, size_t n_heads, const float *weight,
-                             float *d_x)
+static void backward_layer_disarrange_heads(const struct network *net, const float *x, size_t n_heads,
+                                            const float *weight, float *d_x)
 {
     size_t d = net->geometry.d, half = net->geometry.n_rot / 2;
 
@@ -151,7 +151,7 @@ struct disarrange_run {
     const struct network_layer *layer;
 };
 
-static void disarrange_token(void *ctx, size_t t)
+static void backward_layer_disarrange_token(void *ctx, size_t t)
 {
     const struct disarrange_run *r = ctx;
     struct backward *b = r->b;
@@ -159,8 +159,10 @@ static void disarrange_token(void *ctx, size_t t)
     const struct geometry *g = &net->geometry;
     size_t n_q = (size_t) g->n_heads * g->d, n_kv = (size_t) g->n_kv_heads * g->d;
 
-    disarrange_heads(net, b->en->act.q + t * n_q, g->n_heads, r->layer->q_norm, b->d_q + t * n_q);
-    disarrange_heads(net, b->en->act.k + t * n_kv, g->n_kv_heads, r->layer->k_norm, b->d_k + t * n_kv);
+    backward_layer_disarrange_heads(net, b->en->act.q + t * n_q, g->n_heads, r->layer->q_norm,
+                                    b->d_q + t * n_q);
+    backward_layer_disarrange_heads(net, b->en->act.k + t * n_kv, g->n_kv_heads, r->layer->k_norm,
+                                    b->d_k + t * n_kv);
 }
 
 int backward_layer(struct backward *b, uint32_t layer, size_t n, backward_tap tap, void *ctx)
@@ -171,14 +173,14 @@ int backward_layer(struct backward *b, uint32_t layer, size_t n, backward_tap ta
     struct disarrange_run run = {.b = b, .layer = l};
     int r;
 
-    feed_back(b, layer, n);
+    backward_layer_feed_back(b, layer, n);
     forward_project(en, layer, n, hidden, false);
     linear_run_transposed(&en->linear, &l->o, b->d_hidden, n, false, b->d_mixed);
     backward_attention(b, layer, n);
     r = tap(ctx, layer, n, b->d_k, b->d_v);
     if (r != 0 || layer == 0)
         return r;
-    backward_each_token(b, n, disarrange_token, &run);
+    backward_each_token(b, n, backward_layer_disarrange_token, &run);
     linear_run_transposed(&en->linear, &l->q, b->d_q, n, false, b->d_normed);
     linear_run_transposed(&en->linear, &l->k, b->d_k, n, true, b->d_normed);
     linear_run_transposed(&en->linear, &l->v, b->d_v, n, true, b->d_normed);

@@ -30,7 +30,7 @@ struct bpe_candidate {
     uint32_t merged;
 };
 
-static int by_pair(const void *a, const void *b)
+static int bpe_by_pair(const void *a, const void *b)
 {
     const struct bpe_rule *x = a, *y = b;
 
@@ -43,12 +43,12 @@ static int by_pair(const void *a, const void *b)
 
 void bpe_sort_rules(struct bpe_rule *rules, size_t n_rules)
 {
-    qsort(rules, n_rules, sizeof(*rules), by_pair);
+    qsort(rules, n_rules, sizeof(*rules), bpe_by_pair);
 }
 
 /* The first rule of the pair, which is the one of the lowest rank should it stand there twice. */
-static const struct bpe_rule *find_rule(const struct bpe_rule *rules, size_t n_rules, uint32_t left,
-                                        uint32_t right)
+static const struct bpe_rule *bpe_find_rule(const struct bpe_rule *rules, size_t n_rules, uint32_t left,
+                                            uint32_t right)
 {
     size_t low = 0, high = n_rules;
 
@@ -66,23 +66,23 @@ static const struct bpe_rule *find_rule(const struct bpe_rule *rules, size_t n_r
     return NULL;
 }
 
-static bool before(const struct bpe_candidate *a, const struct bpe_candidate *b)
+static bool bpe_before(const struct bpe_candidate *a, const struct bpe_candidate *b)
 {
     return a->rank < b->rank || (a->rank == b->rank && a->left < b->left);
 }
 
-static void heap_push(struct bpe_candidate *heap, size_t *n, struct bpe_candidate c)
+static void bpe_heap_push(struct bpe_candidate *heap, size_t *n, struct bpe_candidate c)
 {
     size_t i = (*n)++;
 
-    while (i > 0 && before(&c, &heap[(i - 1) / 2])) {
+    while (i > 0 && bpe_before(&c, &heap[(i - 1) / 2])) {
         heap[i] = heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
     heap[i] = c;
 }
 
-static struct bpe_candidate heap_pop(struct bpe_candidate *heap, size_t *n)
+static struct bpe_candidate bpe_heap_pop(struct bpe_candidate *heap, size_t *n)
 {
     struct bpe_candidate top = heap[0], last = heap[--*n];
     size_t i = 0;
@@ -92,9 +92,9 @@ static struct bpe_candidate heap_pop(struct bpe_candidate *heap, size_t *n)
 
         if (child >= *n)
             break;
-        if (child + 1 < *n && before(&heap[child + 1], &heap[child]))
+        if (child + 1 < *n && bpe_before(&heap[child + 1], &heap[child]))
             child++;
-        if (!before(&heap[child], &last))
+        if (!bpe_before(&heap[child], &last))
             break;
         heap[i] = heap[child];
         i = child;
@@ -103,7 +103,7 @@ static struct bpe_candidate heap_pop(struct bpe_candidate *heap, size_t *n)
     return top;
 }
 
-static int reserve(struct bpe_scratch *s, size_t n)
+static int bpe_reserve(struct bpe_scratch *s, size_t n)
 {
     struct bpe_symbol *symbols;
     struct bpe_candidate *heap;
@@ -133,25 +133,25 @@ void bpe_scratch_deinit(struct bpe_scratch *s)
 }
 
 /* Enters the pair whose left half is @left, if a rule fits it. */
-static void consider(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *s, size_t *n_heap,
-                     uint32_t left)
+static void bpe_consider(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *s, size_t *n_heap,
+                         uint32_t left)
 {
     uint32_t right = left == NO_SYMBOL ? NO_SYMBOL : s->symbols[left].next;
     const struct bpe_rule *rule;
 
     if (right == NO_SYMBOL)
         return;
-    rule = find_rule(rules, n_rules, s->symbols[left].id, s->symbols[right].id);
+    rule = bpe_find_rule(rules, n_rules, s->symbols[left].id, s->symbols[right].id);
     if (rule)
-        heap_push(s->heap, n_heap,
-                  (struct bpe_candidate){.rank = rule->rank,
-                                         .left = left,
-                                         .left_id = rule->left,
-                                         .right_id = rule->right,
-                                         .merged = rule->merged});
+        bpe_heap_push(s->heap, n_heap,
+                      (struct bpe_candidate){.rank = rule->rank,
+                                             .left = left,
+                                             .left_id = rule->left,
+                                             .right_id = rule->right,
+                                             .merged = rule->merged});
 }
 
-static bool stale(const struct bpe_symbol *symbols, const struct bpe_candidate *c)
+static bool bpe_stale(const struct bpe_symbol *symbols, const struct bpe_candidate *c)
 {
     const struct bpe_symbol *left = &symbols[c->left];
 
@@ -167,20 +167,20 @@ int bpe_merge(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *
 
     if (n > INT32_MAX)
         return -EOVERFLOW;
-    r = reserve(s, n);
+    r = bpe_reserve(s, n);
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < n; i++)
         s->symbols[i] = (struct bpe_symbol){
             .id = ids[i], .previous = i > 0 ? i - 1 : NO_SYMBOL, .next = i + 1 < n ? i + 1 : NO_SYMBOL};
     for (uint32_t i = 0; i < n; i++)
-        consider(rules, n_rules, s, &n_heap, i);
+        bpe_consider(rules, n_rules, s, &n_heap, i);
 
     while (n_heap > 0) {
-        struct bpe_candidate c = heap_pop(s->heap, &n_heap);
+        struct bpe_candidate c = bpe_heap_pop(s->heap, &n_heap);
         struct bpe_symbol *left = &s->symbols[c.left], *right;
 
-        if (stale(s->symbols, &c))
+        if (bpe_stale(s->symbols, &c))
             continue;
         right = &s->symbols[left->next];
         left->id = c.merged;
@@ -188,8 +188,8 @@ int bpe_merge(const struct bpe_rule *rules, size_t n_rules, struct bpe_scratch *
         right->gone = true;
         if (right->next != NO_SYMBOL)
             s->symbols[right->next].previous = c.left;
-        consider(rules, n_rules, s, &n_heap, left->previous);
-        consider(rules, n_rules, s, &n_heap, c.left);
+        bpe_consider(rules, n_rules, s, &n_heap, left->previous);
+        bpe_consider(rules, n_rules, s, &n_heap, c.left);
     }
 
     for (uint32_t i = 0; i != NO_SYMBOL; i = s->symbols[i].next)

@@ -89,7 +89,8 @@ void exact_cache_clear(struct exact_cache *c)
     memset(c->n, 0, c->g.n_layers * sizeof(*c->n));
 }
 
-static int append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
+static int cache_exact_append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
+                              struct errmsg *e)
 {
     struct exact_cache *c = ctx;
     size_t d = c->g.d, heads = c->g.n_kv_heads, past;
@@ -117,7 +118,7 @@ static int append(void *ctx, uint32_t layer, const float *k, const float *v, siz
 
 /* ---- attention ---- */
 
-struct attend_run {
+struct cache_exact_attend_run {
     const struct exact_cache *c;
     uint32_t layer;
     const float *q;
@@ -127,8 +128,8 @@ struct attend_run {
     size_t worker_floats;
 };
 
-static void multiply_few(const float *q, const float *k, const float *v, size_t n_rows, size_t d,
-                         size_t n_first, size_t group, size_t n_keys, float *scores, float *mixed)
+static void cache_exact_multiply_few(const float *q, const float *k, const float *v, size_t n_rows, size_t d,
+                                     size_t n_first, size_t group, size_t n_keys, float *scores, float *mixed)
 {
     for (size_t i = 0; i < n_rows; i++) {
         size_t n = n_first + i / group;
@@ -142,8 +143,9 @@ static void multiply_few(const float *q, const float *k, const float *v, size_t 
     }
 }
 
-static void multiply_many(const float *q, const float *k, const float *v, size_t n_rows, size_t d,
-                          size_t n_first, size_t group, size_t n_keys, float *scores, float *mixed)
+static void cache_exact_multiply_many(const float *q, const float *k, const float *v, size_t n_rows, size_t d,
+                                      size_t n_first, size_t group, size_t n_keys, float *scores,
+                                      float *mixed)
 {
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n_rows, (int) n_keys, (int) d, 1.0f, q,
                 (int) d, k, (int) d, 0.0f, scores, (int) n_keys);
@@ -154,9 +156,9 @@ static void multiply_many(const float *q, const float *k, const float *v, size_t
 }
 
 /* One KV head, one block of queries: rows are (query, head of the group). */
-static void attend_item(void *ctx, size_t item, unsigned worker)
+static void cache_exact_attend_item(void *ctx, size_t item, unsigned worker)
 {
-    const struct attend_run *r = ctx;
+    const struct cache_exact_attend_run *r = ctx;
     const struct exact_cache *c = r->c;
     size_t d = c->g.d, group = geometry_group(&c->g), n_heads = c->g.n_heads;
     size_t kv_head = item / r->n_blocks, from = item % r->n_blocks * r->block;
@@ -170,15 +172,16 @@ static void attend_item(void *ctx, size_t item, unsigned worker)
                     r->q + ((from + i / group) * n_heads + kv_head * group + i % group) * d,
                     (float) c->g.attn_scale, q + i * d);
     if (n_rows <= GEMV_ROWS_MAX)
-        multiply_few(q, k, v, n_rows, d, r->first + from + 1, group, n_keys, scores, mixed);
+        cache_exact_multiply_few(q, k, v, n_rows, d, r->first + from + 1, group, n_keys, scores, mixed);
     else
-        multiply_many(q, k, v, n_rows, d, r->first + from + 1, group, n_keys, scores, mixed);
+        cache_exact_multiply_many(q, k, v, n_rows, d, r->first + from + 1, group, n_keys, scores, mixed);
     for (size_t i = 0; i < n_rows; i++)
         memcpy(r->out + ((from + i / group) * n_heads + kv_head * group + i % group) * d, mixed + i * d,
                d * sizeof(float));
 }
 
-static int reserve_scratch(struct exact_cache *c, const struct attend_run *r, struct errmsg *e)
+static int cache_exact_reserve_scratch(struct exact_cache *c, const struct cache_exact_attend_run *r,
+                                       struct errmsg *e)
 {
     size_t floats = r->worker_floats * threads_count(c->threads);
     float *p;
@@ -198,7 +201,8 @@ int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, si
 {
     _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
     size_t group = geometry_group(&c->g), n_keys, rows;
-    struct attend_run r = {.c = c, .layer = layer, .q = q, .out = out, .n_q = n_q, .first = first};
+    struct cache_exact_attend_run r = {
+        .c = c, .layer = layer, .q = q, .out = out, .n_q = n_q, .first = first};
     int err;
 
     if (layer >= c->g.n_layers || first > c->n[layer] || n_q > c->n[layer] - first)
@@ -212,14 +216,15 @@ int exact_cache_attend(struct exact_cache *c, uint32_t layer, const float *q, si
     r.block = r.block > n_q ? n_q : r.block;
     r.n_blocks = (n_q + r.block - 1) / r.block;
     r.worker_floats = r.block * group * (2 * c->g.d + n_keys);
-    err = reserve_scratch(c, &r, e);
+    err = cache_exact_reserve_scratch(c, &r, e);
     if (err < 0)
         return err;
-    threads_run(c->threads, attend_item, &r, r.n_blocks * c->g.n_kv_heads);
+    threads_run(c->threads, cache_exact_attend_item, &r, r.n_blocks * c->g.n_kv_heads);
     return 0;
 }
 
-static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+static int cache_exact_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out,
+                              struct errmsg *e)
 {
     struct exact_cache *c = ctx;
 
@@ -247,7 +252,7 @@ void exact_cache_replace(struct exact_cache *c, uint32_t layer, enum side side, 
         }
 }
 
-static size_t length(void *ctx)
+static size_t cache_exact_length(void *ctx)
 {
     const struct exact_cache *c = ctx;
     size_t n = c->n[0];
@@ -257,7 +262,7 @@ static size_t length(void *ctx)
     return n;
 }
 
-static void use_threads(void *ctx, struct threads *t)
+static void cache_exact_use_threads(void *ctx, struct threads *t)
 {
     struct exact_cache *c = ctx;
 
@@ -266,6 +271,9 @@ static void use_threads(void *ctx, struct threads *t)
 
 struct kv_cache exact_cache_ops(struct exact_cache *c)
 {
-    return (struct kv_cache){
-        .ctx = c, .append = append, .attend = attend, .length = length, .use_threads = use_threads};
+    return (struct kv_cache){.ctx = c,
+                             .append = cache_exact_append,
+                             .attend = cache_exact_attend,
+                             .length = cache_exact_length,
+                             .use_threads = cache_exact_use_threads};
 }

@@ -5,25 +5,27 @@
 #include "tools/engine/engine_internal.h"
 #include "tools/engine/threads.h"
 
-/* The client keeps the sentence of a failure; the engine asks last_error() for it. */
-static int append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
+/* The client keeps the sentence of a failure; the engine asks cache_kvcobra_last_error() for it. */
+static int cache_kvcobra_append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n,
+                                struct errmsg *e)
 {
     (void) e;
     return kvc_seq_append(ctx, layer, KVC_F32, k, v, n);
 }
 
-static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+static int cache_kvcobra_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out,
+                                struct errmsg *e)
 {
     (void) e;
     return kvc_seq_attend(ctx, layer, q, n_q, out);
 }
 
-static size_t length(void *ctx)
+static size_t cache_kvcobra_length(void *ctx)
 {
     return kvc_seq_length(ctx);
 }
 
-static const char *last_error(const void *client)
+static const char *cache_kvcobra_last_error(const void *client)
 {
     return kvc_last_error(client);
 }
@@ -32,16 +34,16 @@ struct kv_cache kvcobra_cache_ops(struct kvc_client *c, struct kvc_seq *s)
 {
     return (struct kv_cache){
         .ctx = s,
-        .append = append,
-        .attend = attend,
-        .length = length,
-        .last_error = last_error,
+        .append = cache_kvcobra_append,
+        .attend = cache_kvcobra_attend,
+        .length = cache_kvcobra_length,
+        .last_error = cache_kvcobra_last_error,
         .error_ctx = c,
     };
 }
 
-static void run_on_threads(void *ctx, void (*task)(void *arg, size_t i, unsigned worker), void *arg,
-                           size_t n_items)
+static void cache_kvcobra_run_on_threads(void *ctx, void (*task)(void *arg, size_t i, unsigned worker),
+                                         void *arg, size_t n_items)
 {
     threads_run(ctx, task, arg, n_items);
 }
@@ -51,7 +53,7 @@ int kvcobra_cache_lend_threads(const struct engine *en, struct kvc_client *c)
     const kvc_executor x = {
         .struct_bytes = sizeof(x),
         .ctx = en->threads,
-        .run = run_on_threads,
+        .run = cache_kvcobra_run_on_threads,
         .n_workers = threads_count(en->threads),
     };
 

@@ -13,7 +13,7 @@
 
 _Static_assert(KVC_DIGEST_BYTES == DIGEST_BYTES, "one digest size everywhere");
 
-static void read_name(struct engine *en)
+static void engine_read_name(struct engine *en)
 {
     const char *name = gguf_label(en->gguf), *slash = strrchr(name, '/');
     size_t n;
@@ -31,7 +31,8 @@ static void read_name(struct engine *en)
     en->info.name[n] = '\0';
 }
 
-static int read_special_token(struct engine *en, const char *key, uint32_t *ret_token, struct errmsg *e)
+static int engine_read_special_token(struct engine *en, const char *key, uint32_t *ret_token,
+                                     struct errmsg *e)
 {
     uint32_t token;
     int r;
@@ -46,12 +47,12 @@ static int read_special_token(struct engine *en, const char *key, uint32_t *ret_
     return 0;
 }
 
-static int read_info(struct engine *en, struct errmsg *e)
+static int engine_read_info(struct engine *en, struct errmsg *e)
 {
     struct engine_info *info = &en->info;
     int r;
 
-    read_name(en);
+    engine_read_name(en);
     (void) snprintf(info->architecture, sizeof(info->architecture), "%s", en->net.architecture);
     info->n_embd = en->net.n_embd;
     info->n_vocab = en->net.n_vocab;
@@ -62,9 +63,9 @@ static int read_info(struct engine *en, struct errmsg *e)
 
         info->n_parameters += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
     }
-    r = read_special_token(en, "tokenizer.ggml.bos_token_id", &info->token_bos, e);
+    r = engine_read_special_token(en, "tokenizer.ggml.bos_token_id", &info->token_bos, e);
     if (r == 0)
-        r = read_special_token(en, "tokenizer.ggml.eos_token_id", &info->token_eos, e);
+        r = engine_read_special_token(en, "tokenizer.ggml.eos_token_id", &info->token_eos, e);
     if (r == 0)
         r = gguf_get_bool_or(en->gguf, "tokenizer.ggml.add_bos_token", false, &info->add_bos, e);
     if (r < 0)
@@ -74,7 +75,7 @@ static int read_info(struct engine *en, struct errmsg *e)
     return network_digest(&en->net, en->gguf, info->model_digest, e);
 }
 
-static int load(struct engine *en, const char *path, const struct engine_options *o, struct errmsg *e)
+static int engine_load(struct engine *en, const char *path, const struct engine_options *o, struct errmsg *e)
 {
     const struct network *net = &en->net;
     size_t max_cols;
@@ -92,7 +93,7 @@ static int load(struct engine *en, const char *path, const struct engine_options
     if (tokenizer_size(en->tokenizer) != net->n_vocab)
         return fail(e, -EBADMSG, "%s: has %u tokens but embeddings for %u", path,
                     tokenizer_size(en->tokenizer), net->n_vocab);
-    r = read_info(en, e);
+    r = engine_read_info(en, e);
     if (r < 0)
         return r;
     r = threads_new(o ? o->n_threads : 0, &en->threads, e);
@@ -115,7 +116,7 @@ int engine_open(const char *path, const struct engine_options *o, struct engine 
     errmsg_clear(e);
     if (!en)
         return fail(e, -ENOMEM, "%s: no memory to open it", path);
-    r = load(en, path, o, e);
+    r = engine_load(en, path, o, e);
     if (r < 0)
         return r;
     *ret_engine = take_ptr(en);

@@ -24,7 +24,7 @@ enum {
     TOKENS_MAX = 1 << 24, /* of one pass */
 };
 
-static int resize(float **p, size_t n, size_t per_token)
+static int forward_resize(float **p, size_t n, size_t per_token)
 {
     size_t bytes;
     float *grown;
@@ -51,10 +51,10 @@ int forward_reserve(struct engine *en, size_t n, struct errmsg *e)
     if (n <= a->n)
         return 0;
     a->n = 0; /* the sizes differ until all have grown */
-    if (resize(&a->normed, n, net->n_embd) < 0 || resize(&a->projected, n, net->n_embd) < 0 ||
-        resize(&a->q, n, n_q) < 0 || resize(&a->mixed, n, n_q) < 0 || resize(&a->k, n, n_kv) < 0 ||
-        resize(&a->v, n, n_kv) < 0 || resize(&a->gate, n_ff, net->n_ff) < 0 ||
-        resize(&a->up, n_ff, net->n_ff) < 0)
+    if (forward_resize(&a->normed, n, net->n_embd) < 0 || forward_resize(&a->projected, n, net->n_embd) < 0 ||
+        forward_resize(&a->q, n, n_q) < 0 || forward_resize(&a->mixed, n, n_q) < 0 ||
+        forward_resize(&a->k, n, n_kv) < 0 || forward_resize(&a->v, n, n_kv) < 0 ||
+        forward_resize(&a->gate, n_ff, net->n_ff) < 0 || forward_resize(&a->up, n_ff, net->n_ff) < 0)
         return fail(e, -ENOMEM, "no memory for the activations of %zu tokens", n);
     a->n = n;
     return 0;
@@ -85,7 +85,7 @@ struct tokens {
     void (*one)(const struct tokens *t, size_t i);
 };
 
-static void run_tokens(void *ctx, size_t item, unsigned worker)
+static void forward_run_tokens(void *ctx, size_t item, unsigned worker)
 {
     const struct tokens *t = ctx;
     size_t end = (item + 1) * TOKENS_PER_ITEM < t->n ? (item + 1) * TOKENS_PER_ITEM : t->n;
@@ -95,12 +95,12 @@ static void run_tokens(void *ctx, size_t item, unsigned worker)
         t->one(t, i);
 }
 
-static void each_token(struct tokens *t)
+static void forward_each_token(struct tokens *t)
 {
-    threads_run(t->en->threads, run_tokens, t, (t->n + TOKENS_PER_ITEM - 1) / TOKENS_PER_ITEM);
+    threads_run(t->en->threads, forward_run_tokens, t, (t->n + TOKENS_PER_ITEM - 1) / TOKENS_PER_ITEM);
 }
 
-static void normalise_token(const struct tokens *t, size_t i)
+static void forward_normalise_token(const struct tokens *t, size_t i)
 {
     size_t n = t->en->net.n_embd;
 
@@ -109,12 +109,12 @@ static void normalise_token(const struct tokens *t, size_t i)
 
 void forward_normalise(struct engine *en, const float *x, const float *weight, size_t n, float *y)
 {
-    struct tokens t = {.en = en, .n = n, .x = x, .weight = weight, .y = y, .one = normalise_token};
+    struct tokens t = {.en = en, .n = n, .x = x, .weight = weight, .y = y, .one = forward_normalise_token};
 
-    each_token(&t);
+    forward_each_token(&t);
 }
 
-static void gate_token(const struct tokens *t, size_t i)
+static void forward_gate_token(const struct tokens *t, size_t i)
 {
     size_t n = t->en->net.n_ff;
     float *gate = t->en->act.gate + i * n;
@@ -124,7 +124,7 @@ static void gate_token(const struct tokens *t, size_t i)
         gate[k] = gate[k] / (1.0f + expf(-gate[k])) * up[k]; /* silu(x) = x / (1 + e^-x) */
 }
 
-static void add_token(const struct tokens *t, size_t i)
+static void forward_add_token(const struct tokens *t, size_t i)
 {
     size_t n = t->en->net.n_embd;
 
@@ -133,14 +133,14 @@ static void add_token(const struct tokens *t, size_t i)
 }
 
 /* y += x + bias */
-static void add_all(struct engine *en, const float *x, const float *bias, size_t n, float *y)
+static void forward_add_all(struct engine *en, const float *x, const float *bias, size_t n, float *y)
 {
-    struct tokens t = {.en = en, .n = n, .x = x, .weight = bias, .y = y, .one = add_token};
+    struct tokens t = {.en = en, .n = n, .x = x, .weight = bias, .y = y, .one = forward_add_token};
 
-    each_token(&t);
+    forward_each_token(&t);
 }
 
-static void add_bias(float *x, const float *bias, size_t n)
+static void forward_add_bias(float *x, const float *bias, size_t n)
 {
     if (bias)
         for (size_t i = 0; i < n; i++)
@@ -151,7 +151,7 @@ static void add_bias(float *x, const float *bias, size_t n)
  * The heads of one token: pairs (2i, 2i + 1) of the rotary dimensions, as Llama files have them, become (i,
  * i + n/2); then the norm per head.
  */
-static void arrange_heads(const struct network *net, float *x, size_t n_heads, const float *weight)
+static void forward_arrange_heads(const struct network *net, float *x, size_t n_heads, const float *weight)
 {
     size_t d = net->geometry.d, half = net->geometry.n_rot / 2;
 
@@ -170,18 +170,18 @@ static void arrange_heads(const struct network *net, float *x, size_t n_heads, c
     }
 }
 
-static void arrange_token(const struct tokens *t, size_t i)
+static void forward_arrange_token(const struct tokens *t, size_t i)
 {
     const struct network *net = &t->en->net;
     const struct geometry *g = &net->geometry;
     size_t n_q = (size_t) g->n_heads * g->d, n_kv = (size_t) g->n_kv_heads * g->d;
     float *q = t->en->act.q + i * n_q, *k = t->en->act.k + i * n_kv;
 
-    add_bias(q, t->layer->q_bias, n_q);
-    add_bias(k, t->layer->k_bias, n_kv);
-    add_bias(t->en->act.v + i * n_kv, t->layer->v_bias, n_kv);
-    arrange_heads(net, q, g->n_heads, t->norm_heads ? t->layer->q_norm : NULL);
-    arrange_heads(net, k, g->n_kv_heads, t->norm_heads ? t->layer->k_norm : NULL);
+    forward_add_bias(q, t->layer->q_bias, n_q);
+    forward_add_bias(k, t->layer->k_bias, n_kv);
+    forward_add_bias(t->en->act.v + i * n_kv, t->layer->v_bias, n_kv);
+    forward_arrange_heads(net, q, g->n_heads, t->norm_heads ? t->layer->q_norm : NULL);
+    forward_arrange_heads(net, k, g->n_kv_heads, t->norm_heads ? t->layer->k_norm : NULL);
     if (t->norm_heads && net->q_unrotated_scale != 1.0f)
         for (size_t h = 0; h < g->n_heads; h++)
             for (size_t c = g->n_rot; c < g->d; c++)
@@ -195,11 +195,11 @@ void forward_project(struct engine *en, uint32_t layer, size_t n, const float *h
     const struct network_layer *l = &en->net.layers[layer];
     struct activations *a = &en->act;
     const struct linear_job qkv[] = {{&l->q, a->q}, {&l->k, a->k}, {&l->v, a->v}};
-    struct tokens t = {.en = en, .layer = l, .n = n, .norm_heads = norm_heads, .one = arrange_token};
+    struct tokens t = {.en = en, .layer = l, .n = n, .norm_heads = norm_heads, .one = forward_arrange_token};
 
     forward_normalise(en, hidden, l->attn_norm, n, a->normed);
     linear_run(&en->linear, qkv, 3, a->normed, n);
-    each_token(&t);
+    forward_each_token(&t);
 }
 
 int forward_attention(struct engine *en, struct kv_cache *cache, uint32_t layer, size_t n, float *hidden,
@@ -217,32 +217,33 @@ int forward_attention(struct engine *en, struct kv_cache *cache, uint32_t layer,
     if (r < 0)
         return cache->last_error ? fail(e, r, "%s", cache->last_error(cache->error_ctx)) : r;
     linear_run(&en->linear, &out, 1, a->mixed, n);
-    add_all(en, a->projected, l->o_bias, n, hidden);
+    forward_add_all(en, a->projected, l->o_bias, n, hidden);
     return en->tap ? en->tap(en->tap_ctx, layer, n, a->q, a->k, a->v, hidden) : 0;
 }
 
-static void feed_some(struct engine *en, uint32_t layer, size_t n, float *hidden)
+static void forward_feed_some(struct engine *en, uint32_t layer, size_t n, float *hidden)
 {
     const struct network_layer *l = &en->net.layers[layer];
     struct activations *a = &en->act;
     const struct linear_job wide[] = {{&l->gate, a->gate}, {&l->up, a->up}};
     const struct linear_job down = {&l->down, a->projected};
-    struct tokens t = {.en = en, .layer = l, .n = n, .one = gate_token};
+    struct tokens t = {.en = en, .layer = l, .n = n, .one = forward_gate_token};
 
     forward_normalise(en, hidden, l->ffn_norm, n, a->normed);
     linear_run(&en->linear, wide, 2, a->normed, n);
-    each_token(&t);
+    forward_each_token(&t);
     linear_run(&en->linear, &down, 1, a->gate, n);
-    add_all(en, a->projected, NULL, n, hidden);
+    forward_add_all(en, a->projected, NULL, n, hidden);
 }
 
 void forward_feed(struct engine *en, uint32_t layer, size_t n, float *hidden)
 {
     for (size_t at = 0; at < n; at += FF_TOKENS)
-        feed_some(en, layer, n - at < FF_TOKENS ? n - at : FF_TOKENS, hidden + at * en->net.n_embd);
+        forward_feed_some(en, layer, n - at < FF_TOKENS ? n - at : FF_TOKENS, hidden + at * en->net.n_embd);
 }
 
-static int check_window(const struct engine *en, const struct kv_cache *cache, size_t n, struct errmsg *e)
+static int forward_check_window(const struct engine *en, const struct kv_cache *cache, size_t n,
+                                struct errmsg *e)
 {
     size_t window = en->net.window_tokens, past = cache->length ? cache->length(cache->ctx) : 0;
 
@@ -262,7 +263,7 @@ int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_laye
     if (first_layer > end_layer || end_layer > en->net.geometry.n_layers)
         return fail(e, -EINVAL, "layers %u to %u of a model with %u", first_layer, end_layer,
                     en->net.geometry.n_layers);
-    r = check_window(en, cache, n, e);
+    r = forward_check_window(en, cache, n, e);
     if (r < 0)
         return r;
     r = forward_reserve(en, n, e);
@@ -312,7 +313,7 @@ int engine_forward(struct engine *en, struct kv_cache *cache, const uint32_t *to
     errmsg_clear(e);
     if (n == 0)
         return fail(e, -EINVAL, "a forward pass needs at least one token");
-    r = resize(&hidden, n, en->net.n_embd);
+    r = forward_resize(&hidden, n, en->net.n_embd);
     if (r < 0)
         return fail(e, r, "no memory for the activations of %zu tokens", n);
     r = engine_embed(en, tokens, n, hidden, e);

@@ -36,7 +36,7 @@ enum {
     SHOWN_MAX = 80, /* bytes of a key shown in a sentence */
 };
 
-static size_t scalar_bytes(uint32_t type)
+static size_t gguf_scalar_bytes(uint32_t type)
 {
     static const uint8_t bytes[] = {
         [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
@@ -56,7 +56,7 @@ const char *gguf_type_name(uint32_t type)
 }
 
 /* Names end up in sentences and on terminals: no control characters, no NUL. */
-static bool printable(const char *s, size_t n)
+static bool gguf_printable(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (s[i] < 0x20 || s[i] > 0x7e)
@@ -64,13 +64,13 @@ static bool printable(const char *s, size_t n)
     return n > 0;
 }
 
-static int shown(size_t n)
+static int gguf_shown(size_t n)
 {
     return n < SHOWN_MAX ? (int) n : SHOWN_MAX;
 }
 
 /* Moves over one value. False: truncated, an unknown type, or arrays nested too deep. */
-static bool skip_value(struct cursor *c, uint32_t type, unsigned depth)
+static bool gguf_skip_value(struct cursor *c, uint32_t type, unsigned depth)
 {
     const uint8_t *p;
     const char *text;
@@ -81,50 +81,52 @@ static bool skip_value(struct cursor *c, uint32_t type, unsigned depth)
     if (type == GGUF_STRING)
         return take_string(c, &text, &bytes);
     if (type != GGUF_ARRAY)
-        return scalar_bytes(type) > 0 && take(c, scalar_bytes(type), &p);
+        return gguf_scalar_bytes(type) > 0 && take(c, gguf_scalar_bytes(type), &p);
 
     if (depth >= GGUF_ARRAY_DEPTH_MAX || !take_u32(c, &element) || !take_u64(c, &n))
         return false;
-    if (scalar_bytes(element) > 0)
-        return n <= c->left / scalar_bytes(element) && take(c, (size_t) n * scalar_bytes(element), &p);
+    if (gguf_scalar_bytes(element) > 0)
+        return n <= c->left / gguf_scalar_bytes(element) &&
+               take(c, (size_t) n * gguf_scalar_bytes(element), &p);
     if (element != GGUF_STRING && element != GGUF_ARRAY)
         return false;
     /* every element takes at least the 8 bytes of a count: a huge @n ends at the end of the file */
     for (uint64_t i = 0; i < n; i++)
-        if (!skip_value(c, element, depth + 1))
+        if (!gguf_skip_value(c, element, depth + 1))
             return false;
     return true;
 }
 
-static int parse_keys(struct gguf *g, struct cursor *c, struct errmsg *e)
+static int gguf_parse_keys(struct gguf *g, struct cursor *c, struct errmsg *e)
 {
     for (size_t i = 0; i < g->n_entries; i++) {
         struct entry *en = &g->entries[i];
 
         if (!take_string(c, &en->key, &en->key_bytes))
             return fail(e, -EBADMSG, "%s: ends inside key %zu of %zu", g->label, i, g->n_entries);
-        if (en->key_bytes > GGUF_KEY_MAX || !printable(en->key, en->key_bytes))
+        if (en->key_bytes > GGUF_KEY_MAX || !gguf_printable(en->key, en->key_bytes))
             return fail(e, -EBADMSG, "%s: key %zu has no printable name of at most %d bytes", g->label, i,
                         GGUF_KEY_MAX);
         if (!take_u32(c, &en->type))
-            return fail(e, -EBADMSG, "%s: ends inside key \"%.*s\"", g->label, shown(en->key_bytes), en->key);
+            return fail(e, -EBADMSG, "%s: ends inside key \"%.*s\"", g->label, gguf_shown(en->key_bytes),
+                        en->key);
         en->value = c->p;
-        if (!skip_value(c, en->type, 0))
+        if (!gguf_skip_value(c, en->type, 0))
             return fail(e, -EBADMSG,
                         "%s: the value of key \"%.*s\" (%s) is longer than the file or malformed", g->label,
-                        shown(en->key_bytes), en->key, gguf_type_name(en->type));
+                        gguf_shown(en->key_bytes), en->key, gguf_type_name(en->type));
         en->bytes = (size_t) (c->p - en->value);
     }
     return 0;
 }
 
-static int parse_tensor(struct gguf *g, struct cursor *c, size_t i, struct errmsg *e)
+static int gguf_parse_tensor(struct gguf *g, struct cursor *c, size_t i, struct errmsg *e)
 {
     struct gguf_tensor *t = &g->tensors[i];
 
     if (!take_string(c, &t->name, &t->name_bytes))
         return fail(e, -EBADMSG, "%s: ends inside the entry of tensor %zu of %zu", g->label, i, g->n_tensors);
-    if (t->name_bytes > GGUF_NAME_MAX || !printable(t->name, t->name_bytes))
+    if (t->name_bytes > GGUF_NAME_MAX || !gguf_printable(t->name, t->name_bytes))
         return fail(e, -EBADMSG, "%s: tensor %zu has no printable name of at most %d bytes", g->label, i,
                     GGUF_NAME_MAX);
     if (!take_u32(c, &t->n_dims))
@@ -147,7 +149,7 @@ static int parse_tensor(struct gguf *g, struct cursor *c, size_t i, struct errms
 
 /* Bytes of a tensor. False: a dimension is zero, a row is no whole number of blocks, or the size overflows.
  */
-static bool tensor_bytes(const struct gguf_tensor *t, const struct quant_type *q, size_t *ret_bytes)
+static bool gguf_tensor_bytes(const struct gguf_tensor *t, const struct quant_type *q, size_t *ret_bytes)
 {
     size_t n;
 
@@ -160,7 +162,7 @@ static bool tensor_bytes(const struct gguf_tensor *t, const struct quant_type *q
     return checked_mul(n, q->block_bytes, ret_bytes);
 }
 
-static int place_tensors(struct gguf *g, const struct cursor *c, struct errmsg *e)
+static int gguf_place_tensors(struct gguf *g, const struct cursor *c, struct errmsg *e)
 {
     uint32_t alignment;
     size_t start;
@@ -182,7 +184,7 @@ static int place_tensors(struct gguf *g, const struct cursor *c, struct errmsg *
 
         if (!q) /* readable or not is for the user of the tensor to say */
             continue;
-        if (!tensor_bytes(t, q, &t->bytes))
+        if (!gguf_tensor_bytes(t, q, &t->bytes))
             return fail(e, -EBADMSG, "%s: tensor \"%.*s\" (%s) has impossible dimensions", g->label,
                         (int) t->name_bytes, t->name, q->name);
         if (g->offsets[i] % alignment != 0 || !range_inside(g->offsets[i], t->bytes, g->bytes - start))
@@ -209,27 +211,27 @@ int gguf_by_key(const void *a, const void *b)
     return gguf_order(x->key, x->key_bytes, y->key, y->key_bytes);
 }
 
-static int by_name(const void *a, const void *b)
+static int gguf_by_name(const void *a, const void *b)
 {
     const struct gguf_tensor *x = a, *y = b;
 
     return gguf_order(x->name, x->name_bytes, y->name, y->name_bytes);
 }
 
-static int refuse_duplicates(const struct gguf *g, struct errmsg *e)
+static int gguf_refuse_duplicates(const struct gguf *g, struct errmsg *e)
 {
     for (size_t i = 1; i < g->n_entries; i++)
         if (gguf_by_key(&g->entries[i - 1], &g->entries[i]) == 0)
             return fail(e, -EBADMSG, "%s: key \"%.*s\" stands there twice", g->label,
-                        shown(g->entries[i].key_bytes), g->entries[i].key);
+                        gguf_shown(g->entries[i].key_bytes), g->entries[i].key);
     for (size_t i = 1; i < g->n_tensors; i++)
-        if (by_name(&g->tensors[i - 1], &g->tensors[i]) == 0)
+        if (gguf_by_name(&g->tensors[i - 1], &g->tensors[i]) == 0)
             return fail(e, -EBADMSG, "%s: tensor \"%.*s\" stands there twice", g->label,
                         (int) g->tensors[i].name_bytes, g->tensors[i].name);
     return 0;
 }
 
-static int parse_header(struct gguf *g, struct cursor *c, struct errmsg *e)
+static int gguf_parse_header(struct gguf *g, struct cursor *c, struct errmsg *e)
 {
     const uint8_t *magic;
     uint32_t version;
@@ -259,29 +261,29 @@ static int parse_header(struct gguf *g, struct cursor *c, struct errmsg *e)
     return 0;
 }
 
-static int parse(struct gguf *g, struct errmsg *e)
+static int gguf_parse_file(struct gguf *g, struct errmsg *e)
 {
     struct cursor c = {g->data, g->bytes};
     int r;
 
-    r = parse_header(g, &c, e);
+    r = gguf_parse_header(g, &c, e);
     if (r < 0)
         return r;
-    r = parse_keys(g, &c, e);
+    r = gguf_parse_keys(g, &c, e);
     if (r < 0)
         return r;
     for (size_t i = 0; i < g->n_tensors; i++) {
-        r = parse_tensor(g, &c, i, e);
+        r = gguf_parse_tensor(g, &c, i, e);
         if (r < 0)
             return r;
     }
-    /* before place_tensors(), which looks up the alignment */
+    /* before gguf_place_tensors(), which looks up the alignment */
     qsort(g->entries, g->n_entries, sizeof(*g->entries), gguf_by_key);
-    r = place_tensors(g, &c, e);
+    r = gguf_place_tensors(g, &c, e);
     if (r < 0)
         return r;
-    qsort(g->tensors, g->n_tensors, sizeof(*g->tensors), by_name);
-    return refuse_duplicates(g, e);
+    qsort(g->tensors, g->n_tensors, sizeof(*g->tensors), gguf_by_name);
+    return gguf_refuse_duplicates(g, e);
 }
 
 static int gguf_new(const char *label, struct gguf **ret_gguf, struct errmsg *e)
@@ -306,14 +308,14 @@ int gguf_parse(const void *data, size_t bytes, const char *label, struct gguf **
         return r;
     g->data = data;
     g->bytes = bytes;
-    r = parse(g, e);
+    r = gguf_parse_file(g, e);
     if (r < 0)
         return r;
     *ret_gguf = take_ptr(g);
     return 0;
 }
 
-static int map_file(struct gguf *g, struct errmsg *e)
+static int gguf_map_file(struct gguf *g, struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     struct stat st;
@@ -346,10 +348,10 @@ int gguf_open(const char *path, struct gguf **ret_gguf, struct errmsg *e)
     r = gguf_new(path, &g, e);
     if (r < 0)
         return r;
-    r = map_file(g, e);
+    r = gguf_map_file(g, e);
     if (r < 0)
         return r;
-    r = parse(g, e);
+    r = gguf_parse_file(g, e);
     if (r < 0)
         return r;
     *ret_gguf = take_ptr(g);
@@ -389,5 +391,5 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
 {
     struct gguf_tensor wanted = {.name = name, .name_bytes = strlen(name)};
 
-    return bsearch(&wanted, g->tensors, g->n_tensors, sizeof(*g->tensors), by_name);
+    return bsearch(&wanted, g->tensors, g->n_tensors, sizeof(*g->tensors), gguf_by_name);
 }

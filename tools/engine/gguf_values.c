@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static const struct entry *find_key(const struct gguf *g, const char *key)
+static const struct entry *gguf_values_find_key(const struct gguf *g, const char *key)
 {
     struct entry wanted = {.key = key, .key_bytes = strlen(key)};
 
@@ -16,16 +16,16 @@ static const struct entry *find_key(const struct gguf *g, const char *key)
 
 bool gguf_has(const struct gguf *g, const char *key)
 {
-    return find_key(g, key) != NULL;
+    return gguf_values_find_key(g, key) != NULL;
 }
 
-static int missing(const struct gguf *g, const char *key, struct errmsg *e)
+static int gguf_values_missing(const struct gguf *g, const char *key, struct errmsg *e)
 {
     return fail(e, -ENOENT, "%s: has no key \"%s\"", g->label, key);
 }
 
-static int wrong_type(const struct gguf *g, const char *key, const struct entry *en, const char *wanted,
-                      struct errmsg *e)
+static int gguf_values_wrong_type(const struct gguf *g, const char *key, const struct entry *en,
+                                  const char *wanted, struct errmsg *e)
 {
     return fail(e, -EBADMSG, "%s: key \"%s\" is of type %s, not %s", g->label, key, gguf_type_name(en->type),
                 wanted);
@@ -54,14 +54,14 @@ static bool integer_value(const struct entry *en, bool *ret_negative, uint64_t *
 
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, struct errmsg *e)
 {
-    const struct entry *en = find_key(g, key);
+    const struct entry *en = gguf_values_find_key(g, key);
     bool negative;
     uint64_t v;
 
     if (!en)
-        return missing(g, key, e);
+        return gguf_values_missing(g, key, e);
     if (!integer_value(en, &negative, &v))
-        return wrong_type(g, key, en, "an integer", e);
+        return gguf_values_wrong_type(g, key, en, "an integer", e);
     if (negative || v > UINT32_MAX)
         return fail(e, -EBADMSG, "%s: key \"%s\" is out of range", g->label, key);
     *ret_value = (uint32_t) v;
@@ -79,11 +79,11 @@ int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, ui
 
 int gguf_get_f64(const struct gguf *g, const char *key, double *ret_value, struct errmsg *e)
 {
-    const struct entry *en = find_key(g, key);
+    const struct entry *en = gguf_values_find_key(g, key);
     double v;
 
     if (!en)
-        return missing(g, key, e);
+        return gguf_values_missing(g, key, e);
     if (en->type == GGUF_F32) {
         float f;
 
@@ -92,7 +92,7 @@ int gguf_get_f64(const struct gguf *g, const char *key, double *ret_value, struc
     } else if (en->type == GGUF_F64) {
         memcpy(&v, en->value, sizeof(v));
     } else {
-        return wrong_type(g, key, en, "a floating-point number", e);
+        return gguf_values_wrong_type(g, key, en, "a floating-point number", e);
     }
     if (!__builtin_isfinite(v))
         return fail(e, -EBADMSG, "%s: key \"%s\" is not a finite number", g->label, key);
@@ -111,10 +111,10 @@ int gguf_get_f64_or(const struct gguf *g, const char *key, double fallback, doub
 
 int gguf_get_bool_or(const struct gguf *g, const char *key, bool fallback, bool *ret_value, struct errmsg *e)
 {
-    const struct entry *en = find_key(g, key);
+    const struct entry *en = gguf_values_find_key(g, key);
 
     if (en && en->type != GGUF_BOOL)
-        return wrong_type(g, key, en, "bool", e);
+        return gguf_values_wrong_type(g, key, en, "bool", e);
     *ret_value = en ? *en->value != 0 : fallback;
     return 0;
 }
@@ -122,13 +122,13 @@ int gguf_get_bool_or(const struct gguf *g, const char *key, bool fallback, bool 
 int gguf_get_string(const struct gguf *g, const char *key, const char **ret_text, size_t *ret_bytes,
                     struct errmsg *e)
 {
-    const struct entry *en = find_key(g, key);
+    const struct entry *en = gguf_values_find_key(g, key);
     struct cursor c;
 
     if (!en)
-        return missing(g, key, e);
+        return gguf_values_missing(g, key, e);
     if (en->type != GGUF_STRING)
-        return wrong_type(g, key, en, "string", e);
+        return gguf_values_wrong_type(g, key, en, "string", e);
     c = (struct cursor){en->value, en->bytes};
     if (!take_string(&c, ret_text, ret_bytes))
         return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);
@@ -138,15 +138,15 @@ int gguf_get_string(const struct gguf *g, const char *key, const char **ret_text
 int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element,
                    struct gguf_array *ret_array, struct errmsg *e)
 {
-    const struct entry *en = find_key(g, key);
+    const struct entry *en = gguf_values_find_key(g, key);
     struct cursor c;
     uint32_t type;
     uint64_t n;
 
     if (!en)
-        return missing(g, key, e);
+        return gguf_values_missing(g, key, e);
     if (en->type != GGUF_ARRAY)
-        return wrong_type(g, key, en, "array", e);
+        return gguf_values_wrong_type(g, key, en, "array", e);
     c = (struct cursor){en->value, en->bytes};
     if (!take_u32(&c, &type) || !take_u64(&c, &n))
         return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);

@@ -58,7 +58,7 @@ void matrix_rows(const struct matrix *w, size_t first, size_t n, float *dst)
                         dst + i * w->n_cols);
 }
 
-struct run {
+struct linear_run {
     struct linear *l;
     const struct linear_job *jobs;
     size_t first_item[LINEAR_JOBS_MAX + 1]; /* job j has items first_item[j] .. first_item[j + 1] - 1 */
@@ -68,9 +68,9 @@ struct run {
     bool direct;    /* on the quantised blocks */
 };
 
-static void run_item(void *ctx, size_t item, unsigned worker)
+static void linear_run_item(void *ctx, size_t item, unsigned worker)
 {
-    const struct run *r = ctx;
+    const struct linear_run *r = ctx;
     float *scratch = r->l->scratch + worker * r->l->scratch_floats;
     const struct matrix *w;
     size_t j = 0, first, n_rows;
@@ -96,7 +96,7 @@ static void run_item(void *ctx, size_t item, unsigned worker)
 }
 
 /* Enough items for every thread to be busy until the end, not so many that taking them costs. */
-static size_t rows_per_item(const struct linear *l, size_t n_rows, size_t n_cols, bool direct)
+static size_t linear_rows_per_item(const struct linear *l, size_t n_rows, size_t n_cols, bool direct)
 {
     size_t rows = n_rows / (threads_count(l->t) * 4) + 1;
 
@@ -111,7 +111,8 @@ static size_t rows_per_item(const struct linear *l, size_t n_rows, size_t n_cols
 void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, const float *x, size_t n)
 {
     _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
-    struct run r = {.l = l, .jobs = jobs, .n_jobs = n_jobs, .x = x, .n = n, .direct = n <= VECTORS_MAX};
+    struct linear_run r = {
+        .l = l, .jobs = jobs, .n_jobs = n_jobs, .x = x, .n = n, .direct = n <= VECTORS_MAX};
     size_t n_cols = jobs[0].w->n_cols, n_rows = 0;
 
     assert(n_jobs > 0 && n_jobs <= LINEAR_JOBS_MAX);
@@ -119,13 +120,13 @@ void linear_run(struct linear *l, const struct linear_job *jobs, size_t n_jobs, 
         return;
     for (size_t j = 0; j < n_jobs; j++)
         n_rows += jobs[j].w->n_rows;
-    r.rows = rows_per_item(l, n_rows, n_cols, r.direct);
+    r.rows = linear_rows_per_item(l, n_rows, n_cols, r.direct);
     for (size_t j = 0; j < n_jobs; j++)
         r.first_item[j + 1] = r.first_item[j] + (jobs[j].w->n_rows + r.rows - 1) / r.rows;
     if (r.direct)
         for (size_t i = 0; i < n; i++)
             matvec_sums(x + i * n_cols, n_cols, l->sums + i * (n_cols / MATVEC_SUM_RUN));
-    threads_run(l->t, run_item, &r, r.first_item[n_jobs]);
+    threads_run(l->t, linear_run_item, &r, r.first_item[n_jobs]);
 }
 
 /* ---- the transposed product ---- */
@@ -145,7 +146,7 @@ struct transposed_run {
     float *dx, beta;
 };
 
-static void decode_slab_item(void *ctx, size_t item, unsigned worker)
+static void linear_decode_slab_item(void *ctx, size_t item, unsigned worker)
 {
     const struct transposed_run *r = ctx;
     size_t at = item * ROWS_MIN, n = r->n_rows - at < ROWS_MIN ? r->n_rows - at : ROWS_MIN;
@@ -154,7 +155,7 @@ static void decode_slab_item(void *ctx, size_t item, unsigned worker)
     matrix_rows(r->w, r->first + at, n, r->l->scratch + at * r->w->n_cols);
 }
 
-static void add_slab_item(void *ctx, size_t item, unsigned worker)
+static void linear_add_slab_item(void *ctx, size_t item, unsigned worker)
 {
     const struct transposed_run *r = ctx;
     size_t at = item * r->tokens, n = r->n - at < r->tokens ? r->n - at : r->tokens, n_cols = r->w->n_cols;
@@ -178,7 +179,7 @@ void linear_run_transposed(struct linear *l, const struct matrix *w, const float
     for (; r.first < w->n_rows; r.first += r.n_rows) {
         r.n_rows = w->n_rows - r.first < slab ? w->n_rows - r.first : slab;
         r.beta = add || r.first > 0 ? 1.0f : 0.0f;
-        threads_run(l->t, decode_slab_item, &r, (r.n_rows + ROWS_MIN - 1) / ROWS_MIN);
-        threads_run(l->t, add_slab_item, &r, (n + r.tokens - 1) / r.tokens);
+        threads_run(l->t, linear_decode_slab_item, &r, (r.n_rows + ROWS_MIN - 1) / ROWS_MIN);
+        threads_run(l->t, linear_add_slab_item, &r, (n + r.tokens - 1) / r.tokens);
     }
 }

@@ -1,8 +1,8 @@
 /* Selection of the kernel, and the reference; see matvec.h. */
 #include "tools/engine/matvec.h"
 
-static void rows_ref(const struct matrix *w, size_t first, size_t n_rows, const float *x, const float *sums,
-                     float *y)
+static void matvec_rows_ref(const struct matrix *w, size_t first, size_t n_rows, const float *x,
+                            const float *sums, float *y)
 {
     const struct quant_type *t = w->type;
 
@@ -22,7 +22,7 @@ static void rows_ref(const struct matrix *w, size_t first, size_t n_rows, const 
     }
 }
 
-const struct matvec_ops matvec_ref = {"reference", rows_ref};
+const struct matvec_ops matvec_ref = {"reference", matvec_rows_ref};
 
 size_t matvec_runnable(const struct matvec_ops *ret_ops[static 3])
 {

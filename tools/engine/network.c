@@ -21,7 +21,7 @@ struct binder {
     struct errmsg *e;
 };
 
-static const struct gguf_tensor *meet(struct binder *b, const char *name, int layer)
+static const struct gguf_tensor *network_meet(struct binder *b, const char *name, int layer)
 {
     char full[GGUF_NAME_MAX + 1];
     const struct gguf_tensor *t;
@@ -36,14 +36,14 @@ static const struct gguf_tensor *meet(struct binder *b, const char *name, int la
     return t;
 }
 
-static int no_tensor(struct binder *b, const char *name, int layer)
+static int network_no_tensor(struct binder *b, const char *name, int layer)
 {
     if (layer < 0)
         return fail(b->e, -EBADMSG, "%s: has no tensor \"%s\"", gguf_label(b->g), name);
     return fail(b->e, -EBADMSG, "%s: has no tensor \"blk.%d.%s\"", gguf_label(b->g), layer, name);
 }
 
-static int check_readable(struct binder *b, const struct gguf_tensor *t)
+static int network_check_readable(struct binder *b, const struct gguf_tensor *t)
 {
     if (!t->data)
         return fail(b->e, -EOPNOTSUPP,
@@ -52,16 +52,16 @@ static int check_readable(struct binder *b, const struct gguf_tensor *t)
     return 0;
 }
 
-static int bind_matrix(struct binder *b, const char *name, int layer, size_t n_rows, size_t n_cols,
-                       struct matrix *ret_w)
+static int network_bind_matrix(struct binder *b, const char *name, int layer, size_t n_rows, size_t n_cols,
+                               struct matrix *ret_w)
 {
-    const struct gguf_tensor *t = meet(b, name, layer);
+    const struct gguf_tensor *t = network_meet(b, name, layer);
     const struct quant_type *type;
     int r;
 
     if (!t)
-        return no_tensor(b, name, layer);
-    r = check_readable(b, t);
+        return network_no_tensor(b, name, layer);
+    r = network_check_readable(b, t);
     if (r < 0)
         return r;
     if (t->n_dims != 2 || t->dims[0] != n_cols || t->dims[1] != n_rows)
@@ -77,15 +77,15 @@ static int bind_matrix(struct binder *b, const char *name, int layer, size_t n_r
     return 0;
 }
 
-static int bind_vector(struct binder *b, const char *name, int layer, size_t n, bool optional,
-                       const float **ret_v)
+static int network_bind_vector(struct binder *b, const char *name, int layer, size_t n, bool optional,
+                               const float **ret_v)
 {
-    const struct gguf_tensor *t = meet(b, name, layer);
+    const struct gguf_tensor *t = network_meet(b, name, layer);
     int r;
 
     if (!t)
-        return optional ? 0 : no_tensor(b, name, layer);
-    r = check_readable(b, t);
+        return optional ? 0 : network_no_tensor(b, name, layer);
+    r = network_check_readable(b, t);
     if (r < 0)
         return r;
     if (t->n_dims != 1 || t->dims[0] != n)
@@ -101,7 +101,7 @@ static int bind_vector(struct binder *b, const char *name, int layer, size_t n, 
     return 0;
 }
 
-static int bind_layer(struct binder *b, int i)
+static int network_bind_layer(struct binder *b, int i)
 {
     const struct geometry *geo = &b->m->geometry;
     struct network_layer *l = &b->m->layers[i];
@@ -133,41 +133,41 @@ static int bind_layer(struct binder *b, int i)
     int r;
 
     for (size_t k = 0; k < sizeof(matrices) / sizeof(matrices[0]); k++) {
-        r = bind_matrix(b, matrices[k].name, i, matrices[k].rows, matrices[k].cols, matrices[k].w);
+        r = network_bind_matrix(b, matrices[k].name, i, matrices[k].rows, matrices[k].cols, matrices[k].w);
         if (r < 0)
             return r;
     }
     if (b->m->family != NETWORK_QWEN3)
         n_vectors -= 2; /* a norm that is there all the same stays unmet, and the file is refused */
     for (size_t k = 0; k < n_vectors; k++) {
-        r = bind_vector(b, vectors[k].name, i, vectors[k].n, vectors[k].optional, vectors[k].v);
+        r = network_bind_vector(b, vectors[k].name, i, vectors[k].n, vectors[k].optional, vectors[k].v);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int bind_all(struct binder *b)
+static int network_bind_all(struct binder *b)
 {
     struct network *m = b->m;
     int r;
 
-    r = bind_matrix(b, "token_embd.weight", -1, m->n_vocab, m->n_embd, &m->embedding);
+    r = network_bind_matrix(b, "token_embd.weight", -1, m->n_vocab, m->n_embd, &m->embedding);
     if (r < 0)
         return r;
     m->tied = !gguf_tensor_find(b->g, "output.weight");
     m->output = m->embedding;
     if (!m->tied) {
-        r = bind_matrix(b, "output.weight", -1, m->n_vocab, m->n_embd, &m->output);
+        r = network_bind_matrix(b, "output.weight", -1, m->n_vocab, m->n_embd, &m->output);
         if (r < 0)
             return r;
     }
-    r = bind_vector(b, "output_norm.weight", -1, m->n_embd, false, &m->output_norm);
+    r = network_bind_vector(b, "output_norm.weight", -1, m->n_embd, false, &m->output_norm);
     if (r < 0)
         return r;
-    (void) meet(b, "rope_freqs.weight", -1); /* network_rope.c has read it */
+    (void) network_meet(b, "rope_freqs.weight", -1); /* network_rope.c has read it */
     for (uint32_t i = 0; i < m->geometry.n_layers; i++) {
-        r = bind_layer(b, (int) i);
+        r = network_bind_layer(b, (int) i);
         if (r < 0)
             return r;
     }
@@ -175,7 +175,7 @@ static int bind_all(struct binder *b)
 }
 
 /* Whether the network of this file has a place for the tensor. */
-static bool is_met(const struct network *m, const struct gguf_tensor *t)
+static bool network_is_met(const struct network *m, const struct gguf_tensor *t)
 {
     static const char *const in_layer[] = {
         "attn_norm.weight", "ffn_norm.weight",    "attn_q.weight",      "attn_k.weight",
@@ -207,14 +207,14 @@ static bool is_met(const struct network *m, const struct gguf_tensor *t)
     return false;
 }
 
-static int refuse_unmet(const struct binder *b)
+static int network_refuse_unmet(const struct binder *b)
 {
     if (b->n_met == gguf_tensor_count(b->g))
         return 0;
     for (size_t i = 0; i < gguf_tensor_count(b->g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(b->g, i);
 
-        if (!is_met(b->m, t))
+        if (!network_is_met(b->m, t))
             return fail(b->e, -EOPNOTSUPP,
                         "%s: tensor \"%.*s\" has no place in the %s network that this program computes",
                         gguf_label(b->g), (int) t->name_bytes, t->name, b->m->architecture);
@@ -243,16 +243,16 @@ int network_init(struct network *ret_network, const struct gguf *g, struct errms
     m->layers = calloc(m->geometry.n_layers, sizeof(*m->layers));
     if (!m->layers)
         return fail(e, -ENOMEM, "%s: no memory for its layers", gguf_label(g));
-    r = bind_all(&count);
+    r = network_bind_all(&count);
     if (r < 0)
         return r;
-    r = refuse_unmet(&count);
+    r = network_refuse_unmet(&count);
     if (r < 0)
         return r;
     m->vectors = fill.vectors = calloc(count.n_vectors, sizeof(float));
     if (!m->vectors)
         return fail(e, -ENOMEM, "%s: no memory for its norms and biases", gguf_label(g));
-    return bind_all(&fill);
+    return network_bind_all(&fill);
 }
 
 void network_deinit(struct network *m)

@@ -24,7 +24,7 @@ struct digest_encoding {
 };
 _Static_assert(sizeof(struct digest_encoding) == 16 + 6 * 4 + 8 + DIGEST_BYTES, "no padding is hashed");
 
-static bool is_output(const struct gguf_tensor *t)
+static bool network_digest_is_output(const struct gguf_tensor *t)
 {
     static const char *const names[] = {"output.weight", "output_norm.weight"};
 
@@ -34,7 +34,7 @@ static bool is_output(const struct gguf_tensor *t)
     return false;
 }
 
-static void hash_tensor(crypto_generichash_state *h, const struct gguf_tensor *t)
+static void network_digest_hash_tensor(crypto_generichash_state *h, const struct gguf_tensor *t)
 {
     uint64_t head[3 + GGUF_DIMS_MAX] = {t->name_bytes, t->type, t->bytes};
 
@@ -64,8 +64,8 @@ int network_digest(const struct network *m, const struct gguf *g, uint8_t ret_di
         return fail(e, -EIO, "libsodium cannot compute BLAKE2b");
     (void) crypto_generichash_update(&h, (const uint8_t *) &d, sizeof(d));
     for (size_t i = 0; i < gguf_tensor_count(g); i++)
-        if (!is_output(gguf_tensor_at(g, i)))
-            hash_tensor(&h, gguf_tensor_at(g, i));
+        if (!network_digest_is_output(gguf_tensor_at(g, i)))
+            network_digest_hash_tensor(&h, gguf_tensor_at(g, i));
     (void) crypto_generichash_final(&h, ret_digest, DIGEST_BYTES);
     return 0;
 }

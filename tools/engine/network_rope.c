@@ -26,8 +26,8 @@ struct rope_scaling {
     double extrapolation, attn_factor, beta_fast, beta_slow; /* YaRN */
 };
 
-static int read_scaling_kind(const struct network *m, const struct gguf *g, enum scaling *ret_kind,
-                             struct errmsg *e)
+static int network_rope_read_scaling_kind(const struct network *m, const struct gguf *g,
+                                          enum scaling *ret_kind, struct errmsg *e)
 {
     static const char *const names[] = {"none", "linear", "yarn"};
     char key[NETWORK_KEY_BYTES];
@@ -56,7 +56,8 @@ static int read_scaling_kind(const struct network *m, const struct gguf *g, enum
                 gguf_label(g), bytes < 40 ? (int) bytes : 40, name);
 }
 
-static int read_yarn(const struct network *m, const struct gguf *g, struct rope_scaling *s, struct errmsg *e)
+static int network_rope_read_yarn(const struct network *m, const struct gguf *g, struct rope_scaling *s,
+                                  struct errmsg *e)
 {
     char key[NETWORK_KEY_BYTES];
     double multiplier = 0.0;
@@ -90,14 +91,14 @@ static int read_yarn(const struct network *m, const struct gguf *g, struct rope_
     return 0;
 }
 
-static int read_scaling(const struct network *m, const struct gguf *g, struct rope_scaling *s,
-                        struct errmsg *e)
+static int network_rope_read_scaling(const struct network *m, const struct gguf *g, struct rope_scaling *s,
+                                     struct errmsg *e)
 {
     char key[NETWORK_KEY_BYTES];
     double old = 1.0;
     int r;
 
-    r = read_scaling_kind(m, g, &s->kind, e);
+    r = network_rope_read_scaling_kind(m, g, &s->kind, e);
     if (r < 0)
         return r;
     s->factor = 1.0;
@@ -112,16 +113,16 @@ static int read_scaling(const struct network *m, const struct gguf *g, struct ro
         s->factor = 1.0;
     if (!(s->factor >= 1e-3 && s->factor <= 1e6))
         return fail(e, -EBADMSG, "%s: %s is %g, no sensible factor", gguf_label(g), key, s->factor);
-    return s->kind == SCALING_YARN ? read_yarn(m, g, s, e) : 0;
+    return s->kind == SCALING_YARN ? network_rope_read_yarn(m, g, s, e) : 0;
 }
 
 /* The plane that turns @turns times within the original context, as a real number. */
-static double plane_of(const struct rope_scaling *s, uint32_t n_rot, double base, double turns)
+static double network_rope_plane_of(const struct rope_scaling *s, uint32_t n_rot, double base, double turns)
 {
     return n_rot * log(s->original_context / (turns * 2.0 * M_PI)) / (2.0 * log(base));
 }
 
-static void apply_scaling(struct network *m, const struct rope_scaling *s, double base)
+static void network_rope_apply_scaling(struct network *m, const struct rope_scaling *s, double base)
 {
     struct geometry *geo = &m->geometry;
     uint32_t n = geo->n_rot / 2;
@@ -132,8 +133,8 @@ static void apply_scaling(struct network *m, const struct rope_scaling *s, doubl
             geo->freq[i] /= s->factor;
         return;
     }
-    first = fmax(0.0, floor(plane_of(s, geo->n_rot, base, s->beta_fast)));
-    last = fmin(geo->n_rot - 1.0, ceil(plane_of(s, geo->n_rot, base, s->beta_slow)));
+    first = fmax(0.0, floor(network_rope_plane_of(s, geo->n_rot, base, s->beta_fast)));
+    last = fmin(geo->n_rot - 1.0, ceil(network_rope_plane_of(s, geo->n_rot, base, s->beta_slow)));
     for (uint32_t i = 0; i < n; i++) {
         double ramp = fmin(1.0, fmax(0.0, (i - first) / fmax(0.001, last - first)));
         double keep = (1.0 - ramp) * s->extrapolation;
@@ -149,7 +150,7 @@ static void apply_scaling(struct network *m, const struct rope_scaling *s, doubl
     m->q_unrotated_scale = (float) (1.0 / (magnitude * magnitude));
 }
 
-static int apply_factors(struct network *m, const struct gguf *g, struct errmsg *e)
+static int network_rope_apply_factors(struct network *m, const struct gguf *g, struct errmsg *e)
 {
     const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight");
     uint32_t n = m->geometry.n_rot / 2;
@@ -190,15 +191,15 @@ int network_read_rope(struct network *m, const struct gguf *g, struct errmsg *e)
     if (geo->n_rot > geo->d || geo->n_rot % 2 != 0)
         return fail(e, -EBADMSG, "%s: %s is %u, not even or above the head dimension %u", gguf_label(g), key,
                     geo->n_rot, geo->d);
-    r = read_scaling(m, g, &s, e);
+    r = network_rope_read_scaling(m, g, &s, e);
     if (r < 0)
         return r;
 
     for (uint32_t i = 0; i < geo->n_rot / 2; i++)
         geo->freq[i] = pow(base, -2.0 * i / geo->n_rot);
-    r = apply_factors(m, g, e);
+    r = network_rope_apply_factors(m, g, e);
     if (r < 0)
         return r;
-    apply_scaling(m, &s, base);
+    network_rope_apply_scaling(m, &s, base);
     return geometry_validate(geo, e);
 }

@@ -18,7 +18,7 @@ const char *network_key(const struct network *m, const char *suffix, char ret_ke
     return ret_key;
 }
 
-static int read_architecture(struct network *m, const struct gguf *g, struct errmsg *e)
+static int network_sizes_read_architecture(struct network *m, const struct gguf *g, struct errmsg *e)
 {
     static const struct {
         const char *name;
@@ -46,8 +46,8 @@ static int read_architecture(struct network *m, const struct gguf *g, struct err
                 gguf_label(g), bytes < 40 ? (int) bytes : 40, name);
 }
 
-static int read_count(const struct network *m, const struct gguf *g, const char *suffix, uint32_t max,
-                      uint32_t *ret_n, struct errmsg *e)
+static int network_sizes_read_count(const struct network *m, const struct gguf *g, const char *suffix,
+                                    uint32_t max, uint32_t *ret_n, struct errmsg *e)
 {
     char key[NETWORK_KEY_BYTES];
     uint32_t n;
@@ -62,7 +62,7 @@ static int read_count(const struct network *m, const struct gguf *g, const char 
     return 0;
 }
 
-static int read_head_dimension(struct network *m, const struct gguf *g, struct errmsg *e)
+static int network_sizes_read_head_dimension(struct network *m, const struct gguf *g, struct errmsg *e)
 {
     struct geometry *geo = &m->geometry;
     char key[NETWORK_KEY_BYTES];
@@ -96,15 +96,15 @@ static int read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
     char key[NETWORK_KEY_BYTES];
     int r;
 
-    r = read_count(m, g, "block_count", GEOMETRY_LAYERS_MAX, &geo->n_layers, e);
+    r = network_sizes_read_count(m, g, "block_count", GEOMETRY_LAYERS_MAX, &geo->n_layers, e);
     if (r == 0)
-        r = read_count(m, g, "embedding_length", EMBD_MAX, &m->n_embd, e);
+        r = network_sizes_read_count(m, g, "embedding_length", EMBD_MAX, &m->n_embd, e);
     if (r == 0)
-        r = read_count(m, g, "feed_forward_length", FF_MAX, &m->n_ff, e);
+        r = network_sizes_read_count(m, g, "feed_forward_length", FF_MAX, &m->n_ff, e);
     if (r == 0)
-        r = read_count(m, g, "context_length", CONTEXT_MAX, &m->n_context, e);
+        r = network_sizes_read_count(m, g, "context_length", CONTEXT_MAX, &m->n_context, e);
     if (r == 0)
-        r = read_count(m, g, "attention.head_count", GEOMETRY_HEADS_MAX, &geo->n_heads, e);
+        r = network_sizes_read_count(m, g, "attention.head_count", GEOMETRY_HEADS_MAX, &geo->n_heads, e);
     if (r < 0)
         return r;
     r = gguf_get_u32_or(g, network_key(m, "attention.head_count_kv", key), geo->n_heads, &geo->n_kv_heads, e);
@@ -113,11 +113,12 @@ static int read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
     if (geo->n_kv_heads == 0 || geo->n_heads % geo->n_kv_heads != 0)
         return fail(e, -EBADMSG, "%s: %s is %u, which does not divide %u query heads", gguf_label(g), key,
                     geo->n_kv_heads, geo->n_heads);
-    return read_head_dimension(m, g, e);
+    return network_sizes_read_head_dimension(m, g, e);
 }
 
 /* Keys that change the arithmetic in ways the forward pass does not know; 0 and 1 are the neutral values. */
-static int refuse_other_arithmetic(const struct network *m, const struct gguf *g, struct errmsg *e)
+static int network_sizes_refuse_other_arithmetic(const struct network *m, const struct gguf *g,
+                                                 struct errmsg *e)
 {
     static const char *const keys[] = {
         "expert_count",
@@ -166,13 +167,13 @@ int network_read_sizes(struct network *m, const struct gguf *g, struct errmsg *e
     char key[NETWORK_KEY_BYTES];
     int r;
 
-    r = read_architecture(m, g, e);
+    r = network_sizes_read_architecture(m, g, e);
     if (r < 0)
         return r;
     r = read_sizes(m, g, e);
     if (r < 0)
         return r;
-    r = refuse_other_arithmetic(m, g, e);
+    r = network_sizes_refuse_other_arithmetic(m, g, e);
     if (r < 0)
         return r;
     r = gguf_get_f64(g, network_key(m, "attention.layer_norm_rms_epsilon", key), &m->norm_epsilon, e);

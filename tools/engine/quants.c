@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static uint16_t load16(const uint8_t *p)
+static uint16_t quants_load16(const uint8_t *p)
 {
     uint16_t v;
 
@@ -18,7 +18,7 @@ static uint16_t load16(const uint8_t *p)
     return v;
 }
 
-static uint32_t load32(const uint8_t *p)
+static uint32_t quants_load32(const uint8_t *p)
 {
     uint32_t v;
 
@@ -26,33 +26,33 @@ static uint32_t load32(const uint8_t *p)
     return v;
 }
 
-static float half_at(const uint8_t *p)
+static float quants_half_at(const uint8_t *p)
 {
-    return f16_to_f32(load16(p));
+    return f16_to_f32(quants_load16(p));
 }
 
-static void decode_f32(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_f32(const uint8_t *src, size_t n_blocks, float *dst)
 {
     memcpy(dst, src, n_blocks * sizeof(float));
 }
 
-static void decode_f16(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_f16(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (size_t i = 0; i < n_blocks; i++)
-        dst[i] = half_at(src + 2 * i);
+        dst[i] = quants_half_at(src + 2 * i);
 }
 
-static void decode_bf16(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_bf16(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (size_t i = 0; i < n_blocks; i++)
-        dst[i] = bf16_to_f32(load16(src + 2 * i));
+        dst[i] = bf16_to_f32(quants_load16(src + 2 * i));
 }
 
 /* Q8_0: [d: h][q: 32 x int8]; w_i = d q_i */
-static void decode_q8_0(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_q8_0(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (; n_blocks > 0; n_blocks--, src += 34, dst += 32) {
-        float d = half_at(src);
+        float d = quants_half_at(src);
 
         for (unsigned i = 0; i < 32; i++)
             dst[i] = d * (float) (int8_t) src[2 + i];
@@ -61,10 +61,10 @@ static void decode_q8_0(const uint8_t *src, size_t n_blocks, float *dst)
 
 /* Q4_0: [d: h][q: 16 bytes]; byte i holds weight i in its low and weight i + 16 in its high half;
  * w = d (q - 8) */
-static void decode_q4_0(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_q4_0(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (; n_blocks > 0; n_blocks--, src += 18, dst += 32) {
-        float d = half_at(src);
+        float d = quants_half_at(src);
 
         for (unsigned i = 0; i < 16; i++) {
             dst[i] = d * (float) ((src[2 + i] & 15) - 8);
@@ -74,10 +74,10 @@ static void decode_q4_0(const uint8_t *src, size_t n_blocks, float *dst)
 }
 
 /* Q4_1: [d: h][m: h][q: 16 bytes as Q4_0]; w = d q + m */
-static void decode_q4_1(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_q4_1(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (; n_blocks > 0; n_blocks--, src += 20, dst += 32) {
-        float d = half_at(src), m = half_at(src + 2);
+        float d = quants_half_at(src), m = quants_half_at(src + 2);
 
         for (unsigned i = 0; i < 16; i++) {
             dst[i] = d * (float) (src[4 + i] & 15) + m;
@@ -87,11 +87,11 @@ static void decode_q4_1(const uint8_t *src, size_t n_blocks, float *dst)
 }
 
 /* Q5_0: [d: h][high: u32][q: 16 bytes as Q4_0]; bit i of high is bit 4 of weight i; w = d (q - 16) */
-static void decode_q5_0(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_q5_0(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (; n_blocks > 0; n_blocks--, src += 22, dst += 32) {
-        float d = half_at(src);
-        uint32_t high = load32(src + 2);
+        float d = quants_half_at(src);
+        uint32_t high = quants_load32(src + 2);
 
         for (unsigned i = 0; i < 16; i++) {
             dst[i] = d * (float) ((int) ((src[6 + i] & 15u) | (high >> i & 1) << 4) - 16);
@@ -101,11 +101,11 @@ static void decode_q5_0(const uint8_t *src, size_t n_blocks, float *dst)
 }
 
 /* Q5_1: [d: h][m: h][high: u32][q: 16 bytes as Q4_0]; w = d q + m */
-static void decode_q5_1(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_q5_1(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (; n_blocks > 0; n_blocks--, src += 24, dst += 32) {
-        float d = half_at(src), m = half_at(src + 2);
-        uint32_t high = load32(src + 4);
+        float d = quants_half_at(src), m = quants_half_at(src + 2);
+        uint32_t high = quants_load32(src + 4);
 
         for (unsigned i = 0; i < 16; i++) {
             dst[i] = d * (float) ((src[8 + i] & 15u) | (high >> i & 1) << 4) + m;
@@ -120,10 +120,10 @@ static void decode_q5_1(const uint8_t *src, size_t n_blocks, float *dst)
  * of q.
  * w = (d s_g) q - (dmin m_g)
  */
-static void decode_q4_k(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_q4_k(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (; n_blocks > 0; n_blocks--, src += 144, dst += 256) {
-        float d = half_at(src), dmin = half_at(src + 2);
+        float d = quants_half_at(src), dmin = quants_half_at(src + 2);
 
         for (unsigned g = 0; g < 8; g++) {
             const uint8_t *q = src + 16 + 32 * (g / 2);
@@ -138,10 +138,10 @@ static void decode_q4_k(const uint8_t *src, size_t n_blocks, float *dst)
 
 /* Q5_K: [d: h][dmin: h][12 bytes as Q4_K][high: 32 bytes][q: 128 bytes as Q4_K]; bit g of high byte i is bit
  * 4 of weight i of group g. */
-static void decode_q5_k(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_q5_k(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (; n_blocks > 0; n_blocks--, src += 176, dst += 256) {
-        float d = half_at(src), dmin = half_at(src + 2);
+        float d = quants_half_at(src), dmin = quants_half_at(src + 2);
         const uint8_t *high = src + 16;
 
         for (unsigned g = 0; g < 8; g++) {
@@ -164,11 +164,11 @@ static void decode_q5_k(const uint8_t *src, size_t n_blocks, float *dst)
  * 0..3 from the low (r < 2) or high half of low byte 32 (r & 1) + i, bits 4..5 from bits 2r, 2r + 1 of high
  * byte i. Every 16 weights have a scale: w = (d s) (q - 32)
  */
-static void decode_q6_k(const uint8_t *src, size_t n_blocks, float *dst)
+static void quants_decode_q6_k(const uint8_t *src, size_t n_blocks, float *dst)
 {
     for (; n_blocks > 0; n_blocks--, src += 210, dst += 256) {
         const int8_t *s = (const int8_t *) (src + 192);
-        float d = half_at(src + 208);
+        float d = quants_half_at(src + 208);
 
         for (unsigned run = 0; run < 8; run++) {
             unsigned half = run / 4, r = run % 4;
@@ -184,12 +184,12 @@ static void decode_q6_k(const uint8_t *src, size_t n_blocks, float *dst)
 }
 
 static const struct quant_type types[] = {
-    {QUANT_F32, "F32", 1, 4, decode_f32},        {QUANT_F16, "F16", 1, 2, decode_f16},
-    {QUANT_BF16, "BF16", 1, 2, decode_bf16},     {QUANT_Q8_0, "Q8_0", 32, 34, decode_q8_0},
-    {QUANT_Q4_0, "Q4_0", 32, 18, decode_q4_0},   {QUANT_Q4_1, "Q4_1", 32, 20, decode_q4_1},
-    {QUANT_Q5_0, "Q5_0", 32, 22, decode_q5_0},   {QUANT_Q5_1, "Q5_1", 32, 24, decode_q5_1},
-    {QUANT_Q4_K, "Q4_K", 256, 144, decode_q4_k}, {QUANT_Q5_K, "Q5_K", 256, 176, decode_q5_k},
-    {QUANT_Q6_K, "Q6_K", 256, 210, decode_q6_k},
+    {QUANT_F32, "F32", 1, 4, quants_decode_f32},        {QUANT_F16, "F16", 1, 2, quants_decode_f16},
+    {QUANT_BF16, "BF16", 1, 2, quants_decode_bf16},     {QUANT_Q8_0, "Q8_0", 32, 34, quants_decode_q8_0},
+    {QUANT_Q4_0, "Q4_0", 32, 18, quants_decode_q4_0},   {QUANT_Q4_1, "Q4_1", 32, 20, quants_decode_q4_1},
+    {QUANT_Q5_0, "Q5_0", 32, 22, quants_decode_q5_0},   {QUANT_Q5_1, "Q5_1", 32, 24, quants_decode_q5_1},
+    {QUANT_Q4_K, "Q4_K", 256, 144, quants_decode_q4_k}, {QUANT_Q5_K, "Q5_K", 256, 176, quants_decode_q5_k},
+    {QUANT_Q6_K, "Q6_K", 256, 210, quants_decode_q6_k},
 };
 
 const struct quant_type *quant_type_of(uint32_t id)

@@ -24,7 +24,7 @@ void sampler_seed(struct sampler_state *st, uint64_t seed)
 }
 
 /* [0, 1): libsodium's generator, keyed with the seed and the number of the draw. */
-static double draw(struct sampler_state *st)
+static double sampler_draw(struct sampler_state *st)
 {
     unsigned char key[randombytes_SEEDBYTES] = {0};
     uint64_t bits;
@@ -43,7 +43,7 @@ uint32_t sample_softmax(const float *logits, size_t n_vocab, float temperature, 
     assert(temperature > 0.0f);
     for (size_t i = 0; i < n_vocab; i++)
         sum += exp(((double) logits[i] - max) * inverse);
-    left = draw(st) * sum;
+    left = sampler_draw(st) * sum;
     for (size_t i = 0; i < n_vocab; i++) {
         left -= exp(((double) logits[i] - max) * inverse);
         if (left < 0.0)
@@ -53,7 +53,7 @@ uint32_t sample_softmax(const float *logits, size_t n_vocab, float temperature, 
 }
 
 /* log sum exp, without overflow */
-static double log_sum(const float *logits, size_t n_vocab)
+static double sampler_log_sum(const float *logits, size_t n_vocab)
 {
     double max = (double) logits[sample_greedy(logits, n_vocab)], sum = 0.0;
 
@@ -65,12 +65,12 @@ static double log_sum(const float *logits, size_t n_vocab)
 double nll_of(const float *logits, size_t n_vocab, uint32_t token)
 {
     assert(token < n_vocab);
-    return log_sum(logits, n_vocab) - (double) logits[token];
+    return sampler_log_sum(logits, n_vocab) - (double) logits[token];
 }
 
 double kl_of(const float *logits_p, const float *logits_q, size_t n_vocab)
 {
-    double log_p = log_sum(logits_p, n_vocab), log_q = log_sum(logits_q, n_vocab), sum = 0.0;
+    double log_p = sampler_log_sum(logits_p, n_vocab), log_q = sampler_log_sum(logits_q, n_vocab), sum = 0.0;
 
     for (size_t i = 0; i < n_vocab; i++) {
         double lp = (double) logits_p[i] - log_p, p = exp(lp);

@@ -25,7 +25,7 @@ enum {
     LOOKOUTS = 2000, /* looks at the ticket before sleeping: about 20 microseconds */
 };
 
-struct job {
+struct threads_job {
     threads_item run;
     void *ctx;
     uint32_t n_items, generation;
@@ -37,14 +37,14 @@ struct threads {
     pthread_t *ids;
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    struct job job;          /* under the lock */
+    struct threads_job job;  /* under the lock */
     bool stop;               /* under the lock */
     _Atomic uint64_t ticket; /* generation << 32 | next item */
     _Atomic uint32_t n_done; /* items of the current job */
     _Atomic unsigned next_worker;
 };
 
-static void relax(void)
+static void threads_relax(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -54,7 +54,7 @@ static void relax(void)
 }
 
 /* Takes items of @job until none is left. */
-static void work_on(struct threads *t, const struct job *job, unsigned worker)
+static void threads_work_on(struct threads *t, const struct threads_job *job, unsigned worker)
 {
     uint64_t ticket = atomic_load_explicit(&t->ticket, memory_order_acquire);
 
@@ -73,19 +73,19 @@ static void work_on(struct threads *t, const struct job *job, unsigned worker)
     }
 }
 
-static void *worker_main(void *arg)
+static void *threads_worker_main(void *arg)
 {
     struct threads *t = arg;
     unsigned worker = 1 + atomic_fetch_add(&t->next_worker, 1);
     uint32_t seen = 0;
 
     for (;;) {
-        struct job job;
+        struct threads_job job;
         bool stop;
 
         for (unsigned i = 0;
              i < LOOKOUTS && atomic_load_explicit(&t->ticket, memory_order_relaxed) >> 32 == seen; i++)
-            relax();
+            threads_relax();
         (void) pthread_mutex_lock(&t->lock);
         while (!t->stop && t->job.generation == seen)
             (void) pthread_cond_wait(&t->work, &t->lock);
@@ -95,26 +95,26 @@ static void *worker_main(void *arg)
         if (stop)
             return NULL;
         seen = job.generation;
-        work_on(t, &job, worker);
+        threads_work_on(t, &job, worker);
     }
 }
 
-static void run_job(struct threads *t, threads_item run, void *ctx, uint32_t n_items)
+static void threads_run_job(struct threads *t, threads_item run, void *ctx, uint32_t n_items)
 {
-    struct job job;
+    struct threads_job job;
 
     (void) pthread_mutex_lock(&t->lock);
     job = t->job =
-        (struct job){.run = run, .ctx = ctx, .n_items = n_items, .generation = t->job.generation + 1};
+        (struct threads_job){.run = run, .ctx = ctx, .n_items = n_items, .generation = t->job.generation + 1};
     atomic_store_explicit(&t->n_done, 0, memory_order_relaxed);
     atomic_store_explicit(&t->ticket, (uint64_t) job.generation << 32, memory_order_release);
     (void) pthread_cond_broadcast(&t->work);
     (void) pthread_mutex_unlock(&t->lock);
 
-    work_on(t, &job, 0);
+    threads_work_on(t, &job, 0);
     for (unsigned i = 0; i < LOOKOUTS && atomic_load_explicit(&t->n_done, memory_order_acquire) < n_items;
          i++)
-        relax();
+        threads_relax();
     if (atomic_load_explicit(&t->n_done, memory_order_acquire) == n_items)
         return;
     (void) pthread_mutex_lock(&t->lock);
@@ -130,7 +130,7 @@ void threads_run(struct threads *t, threads_item run, void *ctx, size_t n_items)
             run(ctx, i, 0);
         return;
     }
-    run_job(t, run, ctx, (uint32_t) n_items);
+    threads_run_job(t, run, ctx, (uint32_t) n_items);
 }
 
 unsigned threads_count(const struct threads *t)
@@ -138,7 +138,7 @@ unsigned threads_count(const struct threads *t)
     return t ? t->n : 1;
 }
 
-static int start_workers(struct threads *t, struct errmsg *e)
+static int threads_start_workers(struct threads *t, struct errmsg *e)
 {
     sigset_t all, before;
     int r = 0;
@@ -147,7 +147,7 @@ static int start_workers(struct threads *t, struct errmsg *e)
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r == 0 && t->n_started + 1 < t->n) {
-        r = pthread_create(&t->ids[t->n_started], NULL, worker_main, t);
+        r = pthread_create(&t->ids[t->n_started], NULL, threads_worker_main, t);
         if (r == 0)
             t->n_started++;
     }
@@ -180,7 +180,7 @@ int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e)
     t->ids = calloc(n, sizeof(*t->ids));
     if (!t->ids)
         return fail(e, -ENOMEM, "no memory for worker threads");
-    r = start_workers(t, e);
+    r = threads_start_workers(t, e);
     if (r < 0)
         return r;
     *ret_threads = take_ptr(t);

@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/engine/pretokenize.h"
+#include "tools/engine/pretokenizer.h"
 #include "tools/engine/tokenizer_data.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #define TEXT_MAX ((size_t) 1 << 30)
 
-struct output {
+struct tokenizer_output {
     const struct tokenizer *t;
     uint32_t *ids;
     size_t n, capacity;
@@ -21,14 +21,14 @@ struct output {
     struct bpe_scratch scratch;
 };
 
-static void output_deinit(struct output *o)
+static void tokenizer_output_deinit(struct tokenizer_output *o)
 {
     free(o->ids);
     free(o->piece);
     bpe_scratch_deinit(&o->scratch);
 }
 
-static int grow(uint32_t **ids, size_t *capacity, size_t wanted)
+static int tokenizer_grow(uint32_t **ids, size_t *capacity, size_t wanted)
 {
     size_t n = *capacity < 256 ? 256 : *capacity, bytes;
     uint32_t *p;
@@ -48,9 +48,9 @@ static int grow(uint32_t **ids, size_t *capacity, size_t wanted)
     return 0;
 }
 
-static int put(struct output *o, const uint32_t *ids, size_t n)
+static int tokenizer_put(struct tokenizer_output *o, const uint32_t *ids, size_t n)
 {
-    int r = grow(&o->ids, &o->capacity, o->n + n);
+    int r = tokenizer_grow(&o->ids, &o->capacity, o->n + n);
 
     if (r < 0)
         return r;
@@ -59,9 +59,9 @@ static int put(struct output *o, const uint32_t *ids, size_t n)
     return 0;
 }
 
-static int encode_piece(void *ctx, const char *piece, size_t bytes)
+static int tokenizer_encode_piece(void *ctx, const char *piece, size_t bytes)
 {
-    struct output *o = ctx;
+    struct tokenizer_output *o = ctx;
     const struct tokenizer *t = o->t;
     size_t n;
     int r;
@@ -70,9 +70,9 @@ static int encode_piece(void *ctx, const char *piece, size_t bytes)
         uint32_t whole = tokenizer_find(t, piece, bytes);
 
         if (whole != TOKENIZER_NONE)
-            return put(o, &whole, 1);
+            return tokenizer_put(o, &whole, 1);
     }
-    r = grow(&o->piece, &o->piece_capacity, bytes);
+    r = tokenizer_grow(&o->piece, &o->piece_capacity, bytes);
     if (r < 0)
         return r;
     for (size_t i = 0; i < bytes; i++)
@@ -80,20 +80,21 @@ static int encode_piece(void *ctx, const char *piece, size_t bytes)
     r = bpe_merge(t->rules, t->n_rules, &o->scratch, o->piece, bytes, &n);
     if (r < 0)
         return r;
-    return put(o, o->piece, n);
+    return tokenizer_put(o, o->piece, n);
 }
 
-static size_t token_bytes(const struct tokenizer *t, uint32_t id)
+static size_t tokenizer_token_bytes(const struct tokenizer *t, uint32_t id)
 {
     return t->offsets[id + 1] - t->offsets[id];
 }
 
-static const struct special_token *find_special(const struct tokenizer *t, const char *text, size_t bytes)
+static const struct special_token *tokenizer_find_special(const struct tokenizer *t, const char *text,
+                                                          size_t bytes)
 {
     size_t low = 0, high = t->n_specials;
 
     while (low < high) {
-        size_t mid = low + (high - low) / 2, n = token_bytes(t, t->specials[mid].id);
+        size_t mid = low + (high - low) / 2, n = tokenizer_token_bytes(t, t->specials[mid].id);
         int r = memcmp(t->pool + t->offsets[t->specials[mid].id], text, n < bytes ? n : bytes);
 
         if (r == 0)
@@ -109,22 +110,23 @@ static const struct special_token *find_special(const struct tokenizer *t, const
 }
 
 /* The longest special token that starts at @text. */
-static const struct special_token *special_at(const struct tokenizer *t, const char *text, size_t left,
-                                              bool control)
+static const struct special_token *tokenizer_special_at(const struct tokenizer *t, const char *text,
+                                                        size_t left, bool control)
 {
     for (size_t i = 0; i < t->n_special_lengths; i++) {
         const struct special_token *s;
 
         if (t->special_lengths[i] > left)
             continue;
-        s = find_special(t, text, t->special_lengths[i]);
+        s = tokenizer_find_special(t, text, t->special_lengths[i]);
         if (s && (s->always || control))
             return s;
     }
     return NULL;
 }
 
-static int encode_text(struct output *o, const char *text, size_t bytes, bool parse_special, struct errmsg *e)
+static int tokenizer_encode_text(struct tokenizer_output *o, const char *text, size_t bytes,
+                                 bool parse_special, struct errmsg *e)
 {
     bool starts[256] = {false}; /* first bytes of special tokens */
     size_t from = 0;
@@ -137,34 +139,34 @@ static int encode_text(struct output *o, const char *text, size_t bytes, bool pa
         const struct special_token *s = NULL;
 
         if (starts[(unsigned char) text[at]])
-            s = special_at(o->t, text + at, bytes - at, parse_special);
+            s = tokenizer_special_at(o->t, text + at, bytes - at, parse_special);
         if (!s) {
             at++;
             continue;
         }
-        r = pretokenizer_split(o->t->pre, text + from, at - from, encode_piece, o, e);
+        r = pretokenizer_split(o->t->pre, text + from, at - from, tokenizer_encode_piece, o, e);
         if (r == 0)
-            r = put(o, &s->id, 1);
+            r = tokenizer_put(o, &s->id, 1);
         if (r < 0)
             return r;
-        at += token_bytes(o->t, s->id);
+        at += tokenizer_token_bytes(o->t, s->id);
         from = at;
     }
-    return pretokenizer_split(o->t->pre, text + from, bytes - from, encode_piece, o, e);
+    return pretokenizer_split(o->t->pre, text + from, bytes - from, tokenizer_encode_piece, o, e);
 }
 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special,
                      uint32_t **ret_ids, size_t *ret_n, struct errmsg *e)
 {
-    _cleanup_(output_deinit) struct output o = {.t = t};
+    _cleanup_(tokenizer_output_deinit) struct tokenizer_output o = {.t = t};
     int r;
 
     errmsg_clear(e);
     if (bytes > TEXT_MAX)
         return fail(e, -E2BIG, "a text of %zu bytes; at most %zu can be encoded at once", bytes, TEXT_MAX);
-    r = grow(&o.ids, &o.capacity, 1); /* an empty text gives an empty array, not NULL */
+    r = tokenizer_grow(&o.ids, &o.capacity, 1); /* an empty text gives an empty array, not NULL */
     if (r == 0)
-        r = encode_text(&o, text, bytes, parse_special, e);
+        r = tokenizer_encode_text(&o, text, bytes, parse_special, e);
     if (r == -ENOMEM)
         return fail(e, r, "no memory to encode a text of %zu bytes", bytes);
     if (r < 0)
@@ -178,7 +180,7 @@ const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *ret_
 {
     if (id >= t->n_vocab)
         return NULL;
-    *ret_bytes = token_bytes(t, id);
+    *ret_bytes = tokenizer_token_bytes(t, id);
     return t->pool + t->offsets[id];
 }
 

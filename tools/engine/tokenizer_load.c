@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/engine/gguf.h"
-#include "tools/engine/pretokenize.h"
+#include "tools/engine/pretokenizer.h"
 #include "tools/engine/tokenizer_data.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ struct alphabet {
     int16_t byte_of[ALPHABET_END]; /* -1: not in the alphabet */
 };
 
-static void alphabet_init(struct alphabet *a)
+static void tokenizer_load_alphabet_init(struct alphabet *a)
 {
     int16_t next = 256;
 
@@ -43,7 +43,8 @@ static void alphabet_init(struct alphabet *a)
 }
 
 /* The bytes that @text means, at most as many as it has. False: it holds a character outside the alphabet. */
-static bool to_bytes(const struct alphabet *a, const char *text, size_t n, char *dst, size_t *ret_n)
+static bool tokenizer_load_to_bytes(const struct alphabet *a, const char *text, size_t n, char *dst,
+                                    size_t *ret_n)
 {
     const unsigned char *s = (const unsigned char *) text;
     size_t n_dst = 0;
@@ -107,7 +108,7 @@ static int load_tokens(struct tokenizer *t, const struct gguf *g, const struct a
 
         if (!gguf_array_next_string(&tokens, &text, &bytes))
             return fail(e, -EBADMSG, "%s: tokenizer.ggml.tokens changed while it was read", gguf_label(g));
-        if (types[i] != TOKEN_NORMAL || !to_bytes(alphabet, text, bytes, t->pool + used, &n)) {
+        if (types[i] != TOKEN_NORMAL || !tokenizer_load_to_bytes(alphabet, text, bytes, t->pool + used, &n)) {
             memcpy(t->pool + used, text, bytes);
             n = bytes;
         }
@@ -121,7 +122,8 @@ static int load_tokens(struct tokenizer *t, const struct gguf *g, const struct a
     return 0;
 }
 
-static int compare_bytes(const struct tokenizer *t, uint32_t id, const char *text, size_t bytes)
+static int tokenizer_load_compare_bytes(const struct tokenizer *t, uint32_t id, const char *text,
+                                        size_t bytes)
 {
     size_t n = t->offsets[id + 1] - t->offsets[id];
     int r = memcmp(t->pool + t->offsets[id], text, n < bytes ? n : bytes);
@@ -129,39 +131,40 @@ static int compare_bytes(const struct tokenizer *t, uint32_t id, const char *tex
     return r ? r : (n > bytes) - (n < bytes);
 }
 
-static int by_text(uint32_t a, uint32_t b, const struct tokenizer *t)
+static int tokenizer_load_by_text(uint32_t a, uint32_t b, const struct tokenizer *t)
 {
-    int r = compare_bytes(t, a, t->pool + t->offsets[b], t->offsets[b + 1] - t->offsets[b]);
+    int r = tokenizer_load_compare_bytes(t, a, t->pool + t->offsets[b], t->offsets[b + 1] - t->offsets[b]);
 
     return r ? r : (a > b) - (a < b);
 }
 
-static int by_id_text(const void *a, const void *b, void *t)
+static int tokenizer_load_by_id_text(const void *a, const void *b, void *t)
 {
-    return by_text(*(const uint32_t *) a, *(const uint32_t *) b, t);
+    return tokenizer_load_by_text(*(const uint32_t *) a, *(const uint32_t *) b, t);
 }
 
-static int by_special_text(const void *a, const void *b, void *t)
+static int tokenizer_load_by_special_text(const void *a, const void *b, void *t)
 {
-    return by_text(((const struct special_token *) a)->id, ((const struct special_token *) b)->id, t);
+    return tokenizer_load_by_text(((const struct special_token *) a)->id,
+                                  ((const struct special_token *) b)->id, t);
 }
 
-static int longer_first(const void *a, const void *b)
+static int tokenizer_load_longer_first(const void *a, const void *b)
 {
     size_t x = *(const size_t *) a, y = *(const size_t *) b;
 
     return (x < y) - (x > y);
 }
 
-static void sort_tokens(struct tokenizer *t)
+static void tokenizer_load_sort_tokens(struct tokenizer *t)
 {
     size_t n = 0;
 
-    qsort_r(t->sorted, t->n_sorted, sizeof(*t->sorted), by_id_text, t);
-    qsort_r(t->specials, t->n_specials, sizeof(*t->specials), by_special_text, t);
+    qsort_r(t->sorted, t->n_sorted, sizeof(*t->sorted), tokenizer_load_by_id_text, t);
+    qsort_r(t->specials, t->n_specials, sizeof(*t->specials), tokenizer_load_by_special_text, t);
     for (size_t i = 0; i < t->n_specials; i++)
         t->special_lengths[i] = t->offsets[t->specials[i].id + 1] - t->offsets[t->specials[i].id];
-    qsort(t->special_lengths, t->n_specials, sizeof(*t->special_lengths), longer_first);
+    qsort(t->special_lengths, t->n_specials, sizeof(*t->special_lengths), tokenizer_load_longer_first);
     for (size_t i = 0; i < t->n_specials; i++)
         if (n == 0 || t->special_lengths[n - 1] != t->special_lengths[i])
             t->special_lengths[n++] = t->special_lengths[i];
@@ -175,18 +178,19 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t byte
     while (low < high) {
         size_t mid = low + (high - low) / 2;
 
-        if (compare_bytes(t, t->sorted[mid], text, bytes) < 0)
+        if (tokenizer_load_compare_bytes(t, t->sorted[mid], text, bytes) < 0)
             low = mid + 1;
         else
             high = mid;
     }
-    return low < t->n_sorted && compare_bytes(t, t->sorted[low], text, bytes) == 0 ? t->sorted[low]
-                                                                                   : TOKENIZER_NONE;
+    return low < t->n_sorted && tokenizer_load_compare_bytes(t, t->sorted[low], text, bytes) == 0
+               ? t->sorted[low]
+               : TOKENIZER_NONE;
 }
 
 /* Bytes without a token of their own (there are vocabularies that never saw some) become the unknown token.
  */
-static int find_bytes(struct tokenizer *t, const struct gguf *g, struct errmsg *e)
+static int tokenizer_load_find_bytes(struct tokenizer *t, const struct gguf *g, struct errmsg *e)
 {
     uint32_t unknown;
     int r;
@@ -208,15 +212,16 @@ static int find_bytes(struct tokenizer *t, const struct gguf *g, struct errmsg *
 }
 
 /* "left right": neither half holds a space, since the alphabet writes it as another character. */
-static int parse_merge(const struct tokenizer *t, const struct alphabet *a, const char *text, size_t bytes,
-                       char *scratch, struct bpe_rule *ret_rule)
+static int tokenizer_load_parse_merge(const struct tokenizer *t, const struct alphabet *a, const char *text,
+                                      size_t bytes, char *scratch, struct bpe_rule *ret_rule)
 {
     const char *space = memchr(text, ' ', bytes);
     size_t n_left, n_right;
     struct bpe_rule rule;
 
-    if (!space || !to_bytes(a, text, (size_t) (space - text), scratch, &n_left) ||
-        !to_bytes(a, space + 1, bytes - (size_t) (space - text) - 1, scratch + n_left, &n_right))
+    if (!space || !tokenizer_load_to_bytes(a, text, (size_t) (space - text), scratch, &n_left) ||
+        !tokenizer_load_to_bytes(a, space + 1, bytes - (size_t) (space - text) - 1, scratch + n_left,
+                                 &n_right))
         return -EBADMSG;
     rule = (struct bpe_rule){.left = tokenizer_find(t, scratch, n_left),
                              .right = tokenizer_find(t, scratch + n_left, n_right),
@@ -250,7 +255,7 @@ static int load_merges(struct tokenizer *t, const struct gguf *g, const struct a
 
         if (!gguf_array_next_string(&merges, &text, &bytes))
             return fail(e, -EBADMSG, "%s: tokenizer.ggml.merges changed while it was read", gguf_label(g));
-        if (parse_merge(t, alphabet, text, bytes, scratch, &t->rules[t->n_rules]) < 0)
+        if (tokenizer_load_parse_merge(t, alphabet, text, bytes, scratch, &t->rules[t->n_rules]) < 0)
             return fail(e, -EBADMSG, "%s: merge %zu does not join two tokens to a third", gguf_label(g),
                         t->n_rules);
         t->rules[t->n_rules].rank = (uint32_t) t->n_rules;
@@ -305,12 +310,12 @@ int tokenizer_new(const struct gguf *g, struct tokenizer **ret_tokenizer, struct
     if (r < 0)
         return r;
 
-    alphabet_init(&alphabet);
+    tokenizer_load_alphabet_init(&alphabet);
     r = load_tokens(t, g, &alphabet, types, tokens, e);
     if (r < 0)
         return r;
-    sort_tokens(t);
-    r = find_bytes(t, g, e);
+    tokenizer_load_sort_tokens(t);
+    r = tokenizer_load_find_bytes(t, g, e);
     if (r < 0)
         return r;
     r = load_merges(t, g, &alphabet, e);

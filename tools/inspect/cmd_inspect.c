@@ -63,7 +63,7 @@ static const char doc[] = "Show what an allocation table or a statistics file ho
                           "  kvcobra inspect model.stats --budgets none --html model.html";
 
 /* "1,1.5,3": ascending; "none": no budget at all. */
-static void take_budgets(struct inspect_options *o, const char *arg, struct argp_state *state)
+static void cmd_inspect_take_budgets(struct inspect_options *o, const char *arg, struct argp_state *state)
 {
     _cleanup_(freep) char *copy = strdup(arg);
     char *rest = copy;
@@ -85,7 +85,7 @@ static void take_budgets(struct inspect_options *o, const char *arg, struct argp
     }
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_inspect_parse(int key, char *arg, struct argp_state *state)
 {
     struct inspect_options *o = state->input;
 
@@ -100,7 +100,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->html = arg;
         return 0;
     case OPT_BUDGETS:
-        take_budgets(o, arg, state);
+        cmd_inspect_take_budgets(o, arg, state);
         return 0;
     case ARGP_KEY_ARG:
         if (o->path)
@@ -119,11 +119,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, "FILE", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_inspect_parse, "FILE", doc, common_children, NULL, NULL};
 
 /* The first 8 bytes of a file; zeros where it is shorter. Non-blocking, or a FIFO would wait for its writer.
  */
-static int read_magic(const char *path, char ret[8], struct errmsg *e)
+static int cmd_inspect_read_magic(const char *path, char ret[8], struct errmsg *e)
 {
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     char magic[8] = {0};
@@ -140,10 +140,11 @@ static int read_magic(const char *path, char ret[8], struct errmsg *e)
 }
 
 /* Which of the two FILE is. */
-static int tell_apart(const struct inspect_options *o, struct inspect_request *ret, struct errmsg *e)
+static int cmd_inspect_tell_apart(const struct inspect_options *o, struct inspect_request *ret,
+                                  struct errmsg *e)
 {
     char magic[8];
-    int r = read_magic(o->path, magic, e);
+    int r = cmd_inspect_read_magic(o->path, magic, e);
 
     if (r < 0)
         return r;
@@ -161,7 +162,8 @@ static int tell_apart(const struct inspect_options *o, struct inspect_request *r
     return 0;
 }
 
-static int write_page(const struct inspection *x, const json_t *document, const char *path, struct errmsg *e)
+static int cmd_inspect_write_page(const struct inspection *x, const json_t *document, const char *path,
+                                  struct errmsg *e)
 {
     _cleanup_(freep) char *text = NULL;
     _cleanup_(fclosep) FILE *f = NULL;
@@ -179,7 +181,7 @@ static int write_page(const struct inspection *x, const json_t *document, const 
 }
 
 /* What needs the document: the page, the JSON, or both. */
-static int show_document(struct inspection *x, const struct inspect_options *o)
+static int cmd_inspect_show_document(struct inspection *x, const struct inspect_options *o)
 {
     _cleanup_(progress_end) struct progress p;
     _cleanup_(json_decrefp) json_t *document = NULL;
@@ -192,7 +194,7 @@ static int show_document(struct inspection *x, const struct inspect_options *o)
     document = inspect_document(x);
     if (!document)
         return command_fail("out of memory for the numbers");
-    if (o->html && write_page(x, document, o->html, &e) < 0)
+    if (o->html && cmd_inspect_write_page(x, document, o->html, &e) < 0)
         return command_fail("%s", e.text);
     if (o->common.json)
         return report_json(take_ptr(document));
@@ -200,7 +202,7 @@ static int show_document(struct inspection *x, const struct inspect_options *o)
     return COMMAND_OK;
 }
 
-static int show_text(const struct inspection *x)
+static int cmd_inspect_show_text(const struct inspection *x)
 {
     int r = COMMAND_OK;
 
@@ -211,7 +213,7 @@ static int show_text(const struct inspection *x)
     return r == COMMAND_OK && x->stats ? inspect_stats_text(x) : r;
 }
 
-static int run(int argc, char **argv)
+static int cmd_inspect_run(int argc, char **argv)
 {
     _cleanup_(inspection_close) struct inspection x = {.n_points = 0};
     struct inspect_options o = {.budgets = {1, 2, 3, 4}, .n_budgets = 4};
@@ -221,9 +223,9 @@ static int run(int argc, char **argv)
     command_parse(&argp, argc, argv, &o);
     if (o.html && output_check(o.html, (const char *const[]){o.path, o.stats}, 2, &e) < 0)
         return command_fail("%s", e.text);
-    if (tell_apart(&o, &request, &e) < 0 || inspection_open(&x, &request, &e) < 0)
+    if (cmd_inspect_tell_apart(&o, &request, &e) < 0 || inspection_open(&x, &request, &e) < 0)
         return command_fail("%s", e.text);
-    return o.html || o.common.json ? show_document(&x, &o) : show_text(&x);
+    return o.html || o.common.json ? cmd_inspect_show_document(&x, &o) : cmd_inspect_show_text(&x);
 }
 
-const struct command cmd_inspect = {"inspect", "what a table or a statistics file holds", run};
+const struct command cmd_inspect = {"inspect", "what a table or a statistics file holds", cmd_inspect_run};

@@ -11,7 +11,7 @@
 enum { ARRAY_SHOWN = 16 }; /* numbers of an array in a cell: the levels of 4 bits */
 
 /* One character of clean UTF-8. Return: the bytes it takes. */
-static size_t put_character(FILE *f, const char *p)
+static size_t html_put_character(FILE *f, const char *p)
 {
     unsigned char c = (unsigned char) *p;
     size_t n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
@@ -38,19 +38,19 @@ static size_t put_character(FILE *f, const char *p)
     return n;
 }
 
-static void put_clean(FILE *f, const char *text, size_t bytes)
+static void html_put_clean(FILE *f, const char *text, size_t bytes)
 {
     json_t *clean = utf8_json(text, bytes);
     const char *p = json_string_value(clean);
 
     for (size_t at = 0; p && at < json_string_length(clean);)
-        at += put_character(f, p + at);
+        at += html_put_character(f, p + at);
     json_decref(clean);
 }
 
 void html_text(FILE *f, const char *text)
 {
-    put_clean(f, text, strlen(text));
+    html_put_clean(f, text, strlen(text));
 }
 
 void html_text_cut(FILE *f, const char *text, size_t max_bytes)
@@ -62,7 +62,7 @@ void html_text_cut(FILE *f, const char *text, size_t max_bytes)
         while (shown > 0 && ((unsigned char) text[shown] & 0xc0) == 0x80) /* not inside a character */
             shown--;
     }
-    put_clean(f, text, shown);
+    html_put_clean(f, text, shown);
     if (shown < n)
         fprintf(f, "… (%zu more bytes)", n - shown);
 }
@@ -77,7 +77,7 @@ void html_number(FILE *f, double x)
 
 /* ---- tables ---- */
 
-static void put_value(FILE *f, const json_t *x)
+static void html_put_value(FILE *f, const json_t *x)
 {
     if (json_is_integer(x))
         fprintf(f, "%" JSON_INTEGER_FORMAT, json_integer_value(x));
@@ -87,23 +87,23 @@ static void put_value(FILE *f, const json_t *x)
         html_number(f, json_is_real(x) ? json_real_value(x) : (double) NAN);
 }
 
-static void put_array(FILE *f, const json_t *array)
+static void html_put_array(FILE *f, const json_t *array)
 {
     size_t n = json_array_size(array);
 
     for (size_t i = 0; i < n && n <= ARRAY_SHOWN; i++) {
         fputs(i > 0 ? " " : "", f);
-        put_value(f, json_array_get(array, i));
+        html_put_value(f, json_array_get(array, i));
     }
     if (n <= ARRAY_SHOWN)
         return;
     fprintf(f, "%zu values, ", n);
-    put_value(f, json_array_get(array, 0));
+    html_put_value(f, json_array_get(array, 0));
     fputs(" to ", f);
-    put_value(f, json_array_get(array, n - 1));
+    html_put_value(f, json_array_get(array, n - 1));
 }
 
-static void put_row(FILE *f, const json_t *row, const struct html_column *columns)
+static void html_put_row(FILE *f, const json_t *row, const struct html_column *columns)
 {
     fputs("<tr>", f);
     for (const struct html_column *c = columns; c->key; c++) {
@@ -111,9 +111,9 @@ static void put_row(FILE *f, const json_t *row, const struct html_column *column
 
         fputs(json_is_string(x) || json_is_array(x) ? "<td class=\"text\">" : "<td>", f);
         if (json_is_array(x))
-            put_array(f, x);
+            html_put_array(f, x);
         else
-            put_value(f, x);
+            html_put_value(f, x);
         fputs("</td>", f);
     }
     fputs("</tr>\n", f);
@@ -139,6 +139,6 @@ void html_table(FILE *f, const char *path, const char *caption, const json_t *ro
         fprintf(f, "<th scope=\"col\" data-key=\"%s\">%s</th>", c->key, c->title);
     fputs("</tr></thead><tbody>\n", f);
     for (size_t i = 0; i < n; i++)
-        put_row(f, json_array_get(rows, i), columns);
+        html_put_row(f, json_array_get(rows, i), columns);
     fputs("</tbody></table></div>\n", f);
 }

@@ -15,7 +15,7 @@ static const char *const side_series[] = {"k", "v"};
 static const enum svg_mark side_marks[] = {SVG_CIRCLE, SVG_TRIANGLE};
 
 /* The marks of both sides, and what they mean, for a legend. */
-static void key(FILE *f, bool filled, const char *text)
+static void inspect_figures_key(FILE *f, bool filled, const char *text)
 {
     fputs("<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 30 14\" width=\"30\" height=\"14\" "
           "aria-hidden=\"true\">",
@@ -25,7 +25,7 @@ static void key(FILE *f, bool filled, const char *text)
     fprintf(f, "</svg> %s</span> ", text);
 }
 
-static void line_key(FILE *f, const char *series, const char *text)
+static void inspect_figures_line_key(FILE *f, const char *series, const char *text)
 {
     fprintf(f,
             "<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 34 14\" width=\"34\" height=\"14\" "
@@ -43,8 +43,8 @@ struct spread {
     double low[GEOMETRY_DIM_MAX], middle[GEOMETRY_DIM_MAX], high[GEOMETRY_DIM_MAX];
 };
 
-static void spread_of(const struct inspection *x, const double *spectra, uint32_t layer, int side,
-                      struct spread *ret)
+static void inspect_figures_spread_of(const struct inspection *x, const double *spectra, uint32_t layer,
+                                      int side, struct spread *ret)
 {
     size_t d = x->g->d;
     uint32_t n_heads = x->g->n_kv_heads;
@@ -71,7 +71,8 @@ static void spread_of(const struct inspection *x, const double *spectra, uint32_
     }
 }
 
-static void draw_layer(FILE *f, const struct inspection *x, const double *spectra, uint32_t layer)
+static void inspect_figures_draw_layer(FILE *f, const struct inspection *x, const double *spectra,
+                                       uint32_t layer)
 {
     struct svg_plot p = {.f = f,
                          .width = 172,
@@ -91,7 +92,7 @@ static void draw_layer(FILE *f, const struct inspection *x, const double *spectr
     (void) snprintf(label, sizeof(label), "layer %u", layer);
     svg_begin(&p, label);
     for (int side = SIDE_K; side <= SIDE_V; side++) {
-        spread_of(x, spectra, layer, side, &spread);
+        inspect_figures_spread_of(x, spectra, layer, side, &spread);
         svg_band(&p, side_series[side], at, spread.low, spread.high, x->g->d);
         svg_line(&p, side_series[side], at, spread.middle, x->g->d);
     }
@@ -109,26 +110,26 @@ void figure_spectra(FILE *f, const struct inspection *x, const double *spectra)
         return;
     }
     fputs("<p class=\"legend\">", f);
-    line_key(f, "k", "keys");
-    line_key(f, "v", "values");
+    inspect_figures_line_key(f, "k", "keys");
+    inspect_figures_line_key(f, "v", "values");
     fputs("<span class=\"item\">shaded: from the least to the largest of the heads. Across: direction, from "
           "1; up: its share of "
           "the total, each line a factor of ten.</span></p>\n<div class=\"multiples\">\n",
           f);
     for (uint32_t layer = 0; layer < x->g->n_layers; layer++)
-        draw_layer(f, x, spectra, layer);
+        inspect_figures_draw_layer(f, x, spectra, layer);
     fputs("</div>\n", f);
 }
 
 /* ---- a number of every head, by layer ---- */
 
 /* Where head @head of @layer stands: beside its neighbours within the layer's width. */
-static double place(const struct geometry *g, uint32_t layer, uint32_t head)
+static double inspect_figures_place(const struct geometry *g, uint32_t layer, uint32_t head)
 {
     return layer + (g->n_kv_heads > 1 ? 0.56 * (head / (g->n_kv_heads - 1.0) - 0.5) : 0);
 }
 
-static double mark_size(const struct geometry *g)
+static double inspect_figures_mark_size(const struct geometry *g)
 {
     double n = (double) g->n_layers * g->n_kv_heads;
 
@@ -136,7 +137,7 @@ static double mark_size(const struct geometry *g)
 }
 
 /* The values of one side: [n_heads of all layers], every second of what is numbered by head-side. */
-static double *of_side(const struct inspection *x, const double *by_head_side, int side)
+static double *inspect_figures_of_side(const struct inspection *x, const double *by_head_side, int side)
 {
     uint32_t n = head_side_count(x->g) / 2;
     double *value = calloc(n, sizeof(*value));
@@ -147,8 +148,9 @@ static double *of_side(const struct inspection *x, const double *by_head_side, i
 }
 
 /* Open marks for @before, filled for @after, a stroke between them. @axis: range of both sides' numbers. */
-static void draw_pairs(FILE *f, const struct inspection *x, const double *before, const double *after,
-                       int side, const struct svg_axis *y, const char *label)
+static void inspect_figures_draw_pairs(FILE *f, const struct inspection *x, const double *before,
+                                       const double *after, int side, const struct svg_axis *y,
+                                       const char *label)
 {
     struct svg_plot p = {.f = f,
                          .width = 520,
@@ -159,12 +161,13 @@ static void draw_pairs(FILE *f, const struct inspection *x, const double *before
                          .bottom = 36,
                          .x = {.title = "layer", .min = -0.7, .max = x->g->n_layers - 0.3},
                          .y = *y};
-    double r = mark_size(x->g);
+    double r = inspect_figures_mark_size(x->g);
 
     p.x.every = x->g->n_layers <= 10 ? 1 : 0;
     svg_begin(&p, label);
     for (uint32_t i = 0; i < x->g->n_layers * x->g->n_kv_heads; i++) {
-        double at = place(x->g, i / x->g->n_kv_heads, i % x->g->n_kv_heads), ends[2] = {at, at};
+        double at = inspect_figures_place(x->g, i / x->g->n_kv_heads, i % x->g->n_kv_heads),
+               ends[2] = {at, at};
 
         if (before) {
             double both[2] = {before[i], after[i]};
@@ -178,8 +181,8 @@ static void draw_pairs(FILE *f, const struct inspection *x, const double *before
 }
 
 /* Two panels, keys and values, on one scale. @before may be NULL. Both are numbered by head-side. */
-static void draw_heads(FILE *f, const struct inspection *x, const double *before, const double *after,
-                       const char *title, bool log)
+static void inspect_figures_draw_heads(FILE *f, const struct inspection *x, const double *before,
+                                       const double *after, const char *title, bool log)
 {
     uint32_t n_hs = head_side_count(x->g);
     _cleanup_(freep) double *all = calloc(2 * (size_t) n_hs, sizeof(*all));
@@ -198,22 +201,22 @@ static void draw_heads(FILE *f, const struct inspection *x, const double *before
     y = svg_axis_of(title, all, 2 * (size_t) n_hs, log);
     fputs("<div class=\"panels\">\n", f);
     for (int side = SIDE_K; side <= SIDE_V; side++) {
-        _cleanup_(freep) double *old = before ? of_side(x, before, side) : NULL;
-        _cleanup_(freep) double *new = of_side(x, after, side);
+        _cleanup_(freep) double *old = before ? inspect_figures_of_side(x, before, side) : NULL;
+        _cleanup_(freep) double *new = inspect_figures_of_side(x, after, side);
 
         fprintf(f, "<div><h4>%s</h4>\n", side_names[side]);
         if (new && (old || !before))
-            draw_pairs(f, x, old, new, side, &y, side_names[side]);
+            inspect_figures_draw_pairs(f, x, old, new, side, &y, side_names[side]);
         fputs("</div>\n", f);
     }
     fputs("</div>\n", f);
 }
 
-static void pair_legend(FILE *f, const char *open, const char *filled)
+static void inspect_figures_pair_legend(FILE *f, const char *open, const char *filled)
 {
     fputs("<p class=\"legend\">", f);
-    key(f, false, open);
-    key(f, true, filled);
+    inspect_figures_key(f, false, open);
+    inspect_figures_key(f, true, filled);
     fputs("<span class=\"item\">one mark per head</span></p>\n", f);
 }
 
@@ -225,13 +228,13 @@ void figure_alpha(FILE *f, const struct inspection *x)
     for (uint32_t hs = 0; alpha && hs < n_hs; hs++)
         alpha[hs] = spectrum_power_law(x->lambda + (size_t) hs * x->g->d, x->g->d);
     if (alpha)
-        draw_heads(f, x, NULL, alpha, "power-law exponent", false);
+        inspect_figures_draw_heads(f, x, NULL, alpha, "power-law exponent", false);
 }
 
 void figure_harm(FILE *f, const struct inspection *x)
 {
-    draw_heads(f, x, x->harm_equal, x->harm, "harm per token", true);
-    pair_legend(f, "the same budget for every head and side", "as solved");
+    inspect_figures_draw_heads(f, x, x->harm_equal, x->harm, "harm per token", true);
+    inspect_figures_pair_legend(f, "the same budget for every head and side", "as solved");
 }
 
 /* ---- Gaussianity ---- */
@@ -247,11 +250,12 @@ void figure_kurtosis_heads(FILE *f, const struct inspection *x)
     }
     if (!values)
         return;
-    draw_heads(f, x, values, values + n_hs, "median excess kurtosis", false);
-    pair_legend(f, "before rotation", "after rotation in bands of 8");
+    inspect_figures_draw_heads(f, x, values, values + n_hs, "median excess kurtosis", false);
+    inspect_figures_pair_legend(f, "before rotation", "after rotation in bands of 8");
 }
 
-static void histogram_line(const struct svg_plot *p, const struct kurtosis_summary *k, const char *series)
+static void inspect_figures_histogram_line(const struct svg_plot *p, const struct kurtosis_summary *k,
+                                           const char *series)
 {
     double at[2 * KURTOSIS_BINS], share[2 * KURTOSIS_BINS];
 
@@ -290,15 +294,15 @@ void figure_kurtosis(FILE *f, const struct inspection *x, enum shape_stage befor
     for (int side = SIDE_K; side <= SIDE_V; side++) {
         fprintf(f, "<div><h4>%s</h4>\n", side_names[side]);
         svg_begin(&p, side_names[side]);
-        histogram_line(&p, &x->kurtosis[side][before], "before");
-        histogram_line(&p, &x->kurtosis[side][after], side_series[side]);
+        inspect_figures_histogram_line(&p, &x->kurtosis[side][before], "before");
+        inspect_figures_histogram_line(&p, &x->kurtosis[side][after], side_series[side]);
         svg_end(&p);
         fputs("</div>\n", f);
     }
     fputs("</div>\n<p class=\"legend\">", f);
-    line_key(f, "before", "before rotation");
-    line_key(f, "k", "and");
-    line_key(f, "v", "after it");
+    inspect_figures_line_key(f, "before", "before rotation");
+    inspect_figures_line_key(f, "k", "and");
+    inspect_figures_line_key(f, "v", "after it");
     fputs("</p>\n", f);
 }
 
@@ -336,9 +340,9 @@ void figure_qq(FILE *f, const struct inspection *x)
         fputs("</div>\n", f);
     }
     fputs("</div>\n<p class=\"legend\">", f);
-    line_key(f, "diagonal", "N(0,1)");
-    line_key(f, "before", "before rotation");
-    key(f, true, "after rotation in bands of 8");
+    inspect_figures_line_key(f, "diagonal", "N(0,1)");
+    inspect_figures_line_key(f, "before", "before rotation");
+    inspect_figures_key(f, true, "after rotation in bands of 8");
     fputs("</p>\n", f);
 }
 
@@ -354,7 +358,8 @@ static const struct {
 };
 
 /* Points of one method in ascending budgets. Return: how many. */
-static size_t points_of(const struct inspection *x, int method, double *ret_bpd, double *ret_harm)
+static size_t inspect_figures_points_of(const struct inspection *x, int method, double *ret_bpd,
+                                        double *ret_harm)
 {
     size_t n = 0;
 
@@ -370,7 +375,7 @@ static size_t points_of(const struct inspection *x, int method, double *ret_bpd,
     return n;
 }
 
-static double table_harm(const struct inspection *x)
+static double inspect_figures_table_harm(const struct inspection *x)
 {
     double sum = 0;
 
@@ -380,7 +385,7 @@ static double table_harm(const struct inspection *x)
 }
 
 /* Names at the right ends of the lines, moved apart where they would overlap. */
-static void label_ends(const struct svg_plot *p, const double *end, const bool *has)
+static void inspect_figures_label_ends(const struct svg_plot *p, const double *end, const bool *has)
 {
     int order[INSPECT_METHODS], n = 0;
     double last = -1e9;
@@ -410,7 +415,7 @@ void figure_curves(FILE *f, const struct inspection *x)
         .f = f, .width = 820, .height = 400, .left = 64, .right = 176, .top = 12, .bottom = 40};
     _cleanup_(freep) double *all = calloc(2 * (x->n_points + 1), sizeof(*all));
     double bpd[INSPECT_BUDGETS_MAX], harm[INSPECT_BUDGETS_MAX], end[INSPECT_METHODS] = {0},
-                                                                own = table_harm(x);
+                                                                own = inspect_figures_table_harm(x);
     bool has[INSPECT_METHODS] = {false};
     size_t n = 0;
 
@@ -436,7 +441,7 @@ void figure_curves(FILE *f, const struct inspection *x)
     fputs("<div class=\"scroll\" tabindex=\"0\">", f);
     svg_begin(&p, "Harm over bits per number, one line per method");
     for (int m = INSPECT_METHODS - 1; m >= 0; m--) { /* the first on top */
-        size_t k = points_of(x, m, bpd, harm);
+        size_t k = inspect_figures_points_of(x, m, bpd, harm);
 
         svg_line(&p, method_looks[m].series, bpd, harm, k);
         for (size_t i = 0; i < k; i++)
@@ -449,7 +454,7 @@ void figure_curves(FILE *f, const struct inspection *x)
         svg_label(&p, "name", svg_x(&p, inspection_charged(x)) - 10, svg_y(&p, own) + 20, "end",
                   "this table");
     }
-    label_ends(&p, end, has);
+    inspect_figures_label_ends(&p, end, has);
     svg_end(&p);
     fputs("</div>\n", f);
 }

@@ -6,33 +6,34 @@
 #include "alloc/metric.h"
 #include "alloc/spectrum.h"
 #include "alloc/table_account.h"
+#include "base/digest.h"
 #include "tools/inspect/inspect.h"
 #include "tools/command/report.h"
 
 enum { CONTEXT_TOKENS = 32768 }; /* at which the paper says that bases weigh nothing */
 
-static json_t *number(double x)
+static json_t *inspect_json_number(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
 }
 
-static json_t *numbers(const double *x, size_t n)
+static json_t *inspect_json_numbers(const double *x, size_t n)
 {
     json_t *array = json_array();
 
     for (size_t i = 0; i < n; i++)
-        (void) json_array_append_new(array, number(x[i]));
+        (void) json_array_append_new(array, inspect_json_number(x[i]));
     return array;
 }
 
 /* Takes both references; a document that lacks what memory did not suffice for is thrown away as a whole. */
-static void set(json_t *to, const char *key, json_t *value, bool *failed)
+static void inspect_json_set(json_t *to, const char *key, json_t *value, bool *failed)
 {
     if (json_object_set_new(to, key, value) < 0)
         *failed = true;
 }
 
-static void append(json_t *to, json_t *row, bool *failed)
+static void inspect_json_append(json_t *to, json_t *row, bool *failed)
 {
     if (json_array_append_new(to, row) < 0)
         *failed = true;
@@ -42,7 +43,7 @@ static json_t *geometry_json(const struct geometry *g)
 {
     return json_pack("{s:i, s:i, s:i, s:i, s:i, s:o}", "n_layers", (int) g->n_layers, "n_heads",
                      (int) g->n_heads, "n_kv_heads", (int) g->n_kv_heads, "d", (int) g->d, "n_rot",
-                     (int) g->n_rot, "attn_scale", number(g->attn_scale));
+                     (int) g->n_rot, "attn_scale", inspect_json_number(g->attn_scale));
 }
 
 /* {layer, head, side}, to be added to. */
@@ -64,19 +65,19 @@ static json_t *codecs_json(const struct table *t, bool *failed)
         json_t *row = head_json(g, hs), *bits = json_array();
 
         for (unsigned k = 0; k < c->n_half; k++)
-            append(bits, json_integer(c->bits[k]), failed);
-        set(row, "coordinates", json_integer(codec_stored(c)), failed);
-        set(row, "rank", json_integer(codec_rank(c, g->d)), failed);
-        set(row, "code_bits", json_integer(c->code_bits), failed);
-        set(row, "bpd", number((double) c->code_bits / g->d), failed);
-        set(row, "mean_bits", number(codec_mean_bits(c)), failed);
-        set(row, "bits", bits, failed);
-        append(all, row, failed);
+            inspect_json_append(bits, json_integer(c->bits[k]), failed);
+        inspect_json_set(row, "coordinates", json_integer(codec_stored(c)), failed);
+        inspect_json_set(row, "rank", json_integer(table_codec_rank(c, g->d)), failed);
+        inspect_json_set(row, "code_bits", json_integer(c->code_bits), failed);
+        inspect_json_set(row, "bpd", inspect_json_number((double) c->code_bits / g->d), failed);
+        inspect_json_set(row, "mean_bits", inspect_json_number(codec_mean_bits(c)), failed);
+        inspect_json_set(row, "bits", bits, failed);
+        inspect_json_append(all, row, failed);
     }
     return all;
 }
 
-static void count_widths(const struct table *t, uint64_t count[2][TABLE_BITS_MAX + 1])
+static void inspect_json_count_widths(const struct table *t, uint64_t count[2][TABLE_BITS_MAX + 1])
 {
     for (uint32_t i = 0; i < head_side_count(&t->geometry); i++)
         for (unsigned k = 0; k < t->codecs[i].n_half; k++)
@@ -89,21 +90,23 @@ static json_t *levels_json(const struct table *t, bool *failed)
     uint64_t count[2][TABLE_BITS_MAX + 1] = {{0}};
     json_t *all = json_array();
 
-    count_widths(t, count);
+    inspect_json_count_widths(t, count);
     for (int side = SIDE_K; side <= SIDE_V; side++)
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
             const struct levels *l = &t->levels[side][b];
             json_t *levels = json_array(), *thresholds = json_array();
 
             for (unsigned q = 0; q < 1u << b; q++)
-                append(levels, number((double) l->value[q] * (double) l->step), failed);
+                inspect_json_append(levels, inspect_json_number((double) l->value[q] * (double) l->step),
+                                    failed);
             for (unsigned q = 0; q + 1 < 1u << b; q++)
-                append(thresholds, number((double) l->threshold[q]), failed);
-            append(all,
-                   json_pack("{s:s, s:i, s:I, s:o, s:o, s:o}", "side", side == SIDE_K ? "K" : "V", "bits",
-                             (int) b, "coordinates", (json_int_t) count[side][b], "step",
-                             number((double) l->step), "levels", levels, "thresholds", thresholds),
-                   failed);
+                inspect_json_append(thresholds, inspect_json_number((double) l->threshold[q]), failed);
+            inspect_json_append(
+                all,
+                json_pack("{s:s, s:i, s:I, s:o, s:o, s:o}", "side", side == SIDE_K ? "K" : "V", "bits",
+                          (int) b, "coordinates", (json_int_t) count[side][b], "step",
+                          inspect_json_number((double) l->step), "levels", levels, "thresholds", thresholds),
+                failed);
         }
     return all;
 }
@@ -116,18 +119,19 @@ static json_t *bytes_json(const struct inspection *x, bool *failed)
         struct sequence_bytes b;
 
         inspection_bytes(x, inspect_contexts[i], &b);
-        append(all,
-               json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "tokens",
-                         (json_int_t) b.tokens, "pages", (json_int_t) b.pages, "codes", (json_int_t) b.codes,
-                         "padding", (json_int_t) b.padding, "headers", (json_int_t) b.headers, "sinks",
-                         (json_int_t) b.sinks, "tail", (json_int_t) b.tail, "total", (json_int_t) b.total,
-                         "binary16", (json_int_t) b.binary16, "bpd_true", number(b.bpd_true)),
-               failed);
+        inspect_json_append(all,
+                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "tokens",
+                                      (json_int_t) b.tokens, "pages", (json_int_t) b.pages, "codes",
+                                      (json_int_t) b.codes, "padding", (json_int_t) b.padding, "headers",
+                                      (json_int_t) b.headers, "sinks", (json_int_t) b.sinks, "tail",
+                                      (json_int_t) b.tail, "total", (json_int_t) b.total, "binary16",
+                                      (json_int_t) b.binary16, "bpd_true", inspect_json_number(b.bpd_true)),
+                            failed);
     }
     return all;
 }
 
-static json_t *account_json(const struct table *t)
+static json_t *inspect_json_account(const struct table *t)
 {
     struct table_account a;
 
@@ -145,7 +149,7 @@ static json_t *provenance_json(const struct table *t)
     return json ? json : utf8_json(t->provenance, strlen(t->provenance));
 }
 
-static json_t *table_json(const struct inspection *x, bool *failed)
+static json_t *inspect_json_table(const struct inspection *x, bool *failed)
 {
     const struct table *t = x->table;
     char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES], geometry[DIGEST_HEX_BYTES];
@@ -156,11 +160,11 @@ static json_t *table_json(const struct inspection *x, bool *failed)
         "kind", "table", "digest", digest_hex(t->digest, digest), "model_digest",
         digest_hex(t->model_digest, model), "geometry_digest", digest_hex(t->geometry_digest, geometry),
         "geometry", geometry_json(&t->geometry), "n_sink", (int) t->n_sink, "predict",
-        prediction_name(t->v_from), "bpd_code", t->bpd_code, "k_bpd", k_bpd, "v_bpd", v_bpd, "file_bytes",
-        (json_int_t) t->n_bytes, "code_bytes_per_token",
+        solve_prediction_name(t->v_from), "bpd_code", t->bpd_code, "k_bpd", k_bpd, "v_bpd", v_bpd,
+        "file_bytes", (json_int_t) t->n_bytes, "code_bytes_per_token",
         (json_int_t) ((inspect_code_bits(t, SIDE_K) + inspect_code_bits(t, SIDE_V)) / 8), "page_bytes",
         (json_int_t) x->info.page_bytes, "first_page_bytes", (json_int_t) x->info.first_page_bytes, "codecs",
-        codecs_json(t, failed), "charged", account_json(t), "levels", levels_json(t, failed), "bytes",
+        codecs_json(t, failed), "charged", inspect_json_account(t), "levels", levels_json(t, failed), "bytes",
         bytes_json(x, failed), "provenance", provenance_json(t));
 }
 
@@ -181,8 +185,8 @@ static json_t *stats_json(const struct inspection *x)
                      (json_int_t) stats_tokens(s), "samples", (json_int_t) stats_samples(s), "key_stride",
                      (int) o->key_stride, "attention", (int) o->want_attention, "output",
                      (int) o->want_output, "fisher", (int) stats_has_fisher(s), "depth_weights",
-                     (int) stats_has_depth(s), "seed", seed, "harm_metric", metric_name(x->metric),
-                     "harm_power", number(x->power));
+                     (int) stats_has_depth(s), "seed", seed, "harm_metric", solve_metric_name(x->metric),
+                     "harm_power", inspect_json_number(x->power));
 }
 
 static json_t *spectra_json(const struct inspection *x, bool *failed)
@@ -199,15 +203,17 @@ static json_t *spectra_json(const struct inspection *x, bool *failed)
             variance += lambda[i];
             harm += weighted[i];
         }
-        set(row, "variance", number(variance), failed);
-        set(row, "effective_rank", number(spectrum_effective_rank(lambda, d)), failed);
-        set(row, "alpha", number(spectrum_power_law(lambda, d)), failed);
-        set(row, "harm_of_nothing", number(harm), failed);
-        set(row, "effective_rank_weighted", number(spectrum_effective_rank(weighted, d)), failed);
-        set(row, "alpha_weighted", number(spectrum_power_law(weighted, d)), failed);
-        set(row, "eigenvalues", numbers(lambda, d), failed);
-        set(row, "weighted", numbers(weighted, d), failed);
-        append(all, row, failed);
+        inspect_json_set(row, "variance", inspect_json_number(variance), failed);
+        inspect_json_set(row, "effective_rank", inspect_json_number(spectrum_effective_rank(lambda, d)),
+                         failed);
+        inspect_json_set(row, "alpha", inspect_json_number(spectrum_power_law(lambda, d)), failed);
+        inspect_json_set(row, "harm_of_nothing", inspect_json_number(harm), failed);
+        inspect_json_set(row, "effective_rank_weighted",
+                         inspect_json_number(spectrum_effective_rank(weighted, d)), failed);
+        inspect_json_set(row, "alpha_weighted", inspect_json_number(spectrum_power_law(weighted, d)), failed);
+        inspect_json_set(row, "eigenvalues", inspect_json_numbers(lambda, d), failed);
+        inspect_json_set(row, "weighted", inspect_json_numbers(weighted, d), failed);
+        inspect_json_append(all, row, failed);
     }
     return all;
 }
@@ -222,12 +228,13 @@ static json_t *shape_summary_json(const struct inspection *x, bool *failed)
         for (int stage = 0; stage < SHAPE_STAGES; stage++) {
             const struct kurtosis_summary *k = &x->kurtosis[side][stage];
 
-            append(all,
-                   json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "side", side == SIDE_K ? "K" : "V",
-                             "coordinates_as", stage_names[stage], "n", (json_int_t) k->n, "median",
-                             number(k->median), "median_abs", number(k->median_abs), "p95_abs",
-                             number(k->p95_abs)),
-                   failed);
+            inspect_json_append(all,
+                                json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "side",
+                                          side == SIDE_K ? "K" : "V", "coordinates_as", stage_names[stage],
+                                          "n", (json_int_t) k->n, "median", inspect_json_number(k->median),
+                                          "median_abs", inspect_json_number(k->median_abs), "p95_abs",
+                                          inspect_json_number(k->p95_abs)),
+                                failed);
         }
     return all;
 }
@@ -242,9 +249,9 @@ static json_t *histogram_json(const struct inspection *x, bool *failed)
                                     KURTOSIS_MIN + i * KURTOSIS_BIN);
 
             for (int stage = 0; stage < SHAPE_STAGES; stage++)
-                set(row, stage_names[stage], json_integer((json_int_t) x->kurtosis[side][stage].bins[i]),
-                    failed);
-            append(all, row, failed);
+                inspect_json_set(row, stage_names[stage],
+                                 json_integer((json_int_t) x->kurtosis[side][stage].bins[i]), failed);
+            inspect_json_append(all, row, failed);
         }
     return all;
 }
@@ -259,9 +266,11 @@ static json_t *qq_json(const struct inspection *x, bool *failed)
                 json_pack("{s:s, s:f}", "side", side == SIDE_K ? "K" : "V", "normal", inspect_qq_normal(i));
 
             for (int stage = 0; stage < SHAPE_STAGES; stage++)
-                set(row, stage_names[stage],
-                    number(inspect_qq(x, (enum side) side, (enum shape_stage) stage, i)), failed);
-            append(all, row, failed);
+                inspect_json_set(
+                    row, stage_names[stage],
+                    inspect_json_number(inspect_qq(x, (enum side) side, (enum shape_stage) stage, i)),
+                    failed);
+            inspect_json_append(all, row, failed);
         }
     return all;
 }
@@ -274,8 +283,9 @@ static json_t *shapes_json(const struct inspection *x, bool *failed)
         json_t *row = head_json(x->g, hs);
 
         for (int stage = 0; stage < SHAPE_STAGES; stage++)
-            set(row, stage_names[stage], number(x->shapes[hs].kurtosis[stage]), failed);
-        append(heads, row, failed);
+            inspect_json_set(row, stage_names[stage], inspect_json_number(x->shapes[hs].kurtosis[stage]),
+                             failed);
+        inspect_json_append(heads, row, failed);
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "summary", shape_summary_json(x, failed), "heads", heads,
                      "histogram", histogram_json(x, failed), "qq", qq_json(x, failed));
@@ -290,62 +300,62 @@ static json_t *curves_json(const struct inspection *x, bool *failed)
         json_t *row = json_pack("{s:s, s:f}", "method", inspect_method_name(p->method), "budget", p->budget);
 
         if (p->solved) {
-            set(row, "bpd", number(p->bpd), failed);
-            set(row, "k_bpd", number(p->k_bpd), failed);
-            set(row, "v_bpd", number(p->v_bpd), failed);
-            set(row, "bpd_stored", number(p->bpd_stored), failed);
-            set(row, "harm", number(p->harm[SIDE_K] + p->harm[SIDE_V]), failed);
-            set(row, "harm_k", number(p->harm[SIDE_K]), failed);
-            set(row, "harm_v", number(p->harm[SIDE_V]), failed);
+            inspect_json_set(row, "bpd", inspect_json_number(p->bpd), failed);
+            inspect_json_set(row, "k_bpd", inspect_json_number(p->k_bpd), failed);
+            inspect_json_set(row, "v_bpd", inspect_json_number(p->v_bpd), failed);
+            inspect_json_set(row, "bpd_stored", inspect_json_number(p->bpd_stored), failed);
+            inspect_json_set(row, "harm", inspect_json_number(p->harm[SIDE_K] + p->harm[SIDE_V]), failed);
+            inspect_json_set(row, "harm_k", inspect_json_number(p->harm[SIDE_K]), failed);
+            inspect_json_set(row, "harm_v", inspect_json_number(p->harm[SIDE_V]), failed);
         } else {
-            set(row, "unavailable", utf8_json(p->why, strlen(p->why)), failed);
+            inspect_json_set(row, "unavailable", utf8_json(p->why, strlen(p->why)), failed);
         }
-        append(all, row, failed);
+        inspect_json_append(all, row, failed);
     }
     return all;
 }
 
-static json_t *harm_json(const struct inspection *x, bool *failed)
+static json_t *inspect_json_harm(const struct inspection *x, bool *failed)
 {
     json_t *all = json_array();
 
     for (uint32_t hs = 0; hs < head_side_count(x->g); hs++) {
         json_t *row = head_json(x->g, hs);
 
-        set(row, "equal", number(x->harm_equal[hs]), failed);
-        set(row, "solved", number(x->harm[hs]), failed);
-        append(all, row, failed);
+        inspect_json_set(row, "equal", inspect_json_number(x->harm_equal[hs]), failed);
+        inspect_json_set(row, "solved", inspect_json_number(x->harm[hs]), failed);
+        inspect_json_append(all, row, failed);
     }
     return all;
 }
 
-static void add_analyses(const struct inspection *x, json_t *root, bool *failed)
+static void inspect_json_add_analyses(const struct inspection *x, json_t *root, bool *failed)
 {
     if (x->lambda)
-        set(root, "spectra", spectra_json(x, failed), failed);
+        inspect_json_set(root, "spectra", spectra_json(x, failed), failed);
     if (x->shapes)
-        set(root, "gaussianity", shapes_json(x, failed), failed);
+        inspect_json_set(root, "gaussianity", shapes_json(x, failed), failed);
     if (x->points && !x->unavailable[PART_CURVES][0])
-        set(root, "curves", curves_json(x, failed), failed);
+        inspect_json_set(root, "curves", curves_json(x, failed), failed);
     if (x->harm && !x->unavailable[PART_HARM][0]) {
-        set(root, "harm", harm_json(x, failed), failed);
-        set(root, "harm_budget", number(x->harm_budget), failed);
+        inspect_json_set(root, "harm", inspect_json_harm(x, failed), failed);
+        inspect_json_set(root, "harm_budget", inspect_json_number(x->harm_budget), failed);
     }
 }
 
 json_t *inspect_document(const struct inspection *x)
 {
     bool failed = false;
-    json_t *root = x->table ? table_json(x, &failed) : stats_json(x), *missing = json_object();
+    json_t *root = x->table ? inspect_json_table(x, &failed) : stats_json(x), *missing = json_object();
 
     for (int part = 0; part < INSPECT_PARTS; part++)
         if (x->unavailable[part][0])
-            set(missing, inspect_part_name((enum inspect_part) part),
-                utf8_json(x->unavailable[part], strlen(x->unavailable[part])), &failed);
-    set(root, "unavailable", missing, &failed);
+            inspect_json_set(missing, inspect_part_name((enum inspect_part) part),
+                             utf8_json(x->unavailable[part], strlen(x->unavailable[part])), &failed);
+    inspect_json_set(root, "unavailable", missing, &failed);
     if (x->table && x->stats)
-        set(root, "statistics", stats_json(x), &failed);
-    add_analyses(x, root, &failed);
+        inspect_json_set(root, "statistics", stats_json(x), &failed);
+    inspect_json_add_analyses(x, root, &failed);
     if (!failed)
         return root;
     json_decref(root);

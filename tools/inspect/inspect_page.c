@@ -13,19 +13,19 @@
 
 /* ---- parts of sections ---- */
 
-static void begin_section(FILE *f, const char *id, const char *title)
+static void inspect_page_begin_section(FILE *f, const char *id, const char *title)
 {
     fprintf(f, "<section id=\"%s\" aria-labelledby=\"%s-title\"><h2 id=\"%s-title\">%s</h2>\n", id, id, id,
             title);
 }
 
-static void end_section(FILE *f)
+static void inspect_page_end_section(FILE *f)
 {
     fputs("</section>\n", f);
 }
 
 /* Return: whether the part is there; if not, why is written. */
-static bool has_part(FILE *f, const struct inspection *x, enum inspect_part part)
+static bool inspect_page_has_part(FILE *f, const struct inspection *x, enum inspect_part part)
 {
     if (!x->unavailable[part][0])
         return true;
@@ -36,7 +36,7 @@ static bool has_part(FILE *f, const struct inspection *x, enum inspect_part part
 }
 
 /* Rows at a path of up to two names with a dot. */
-static const json_t *rows_at(const json_t *document, const char *path)
+static const json_t *inspect_page_rows_at(const json_t *document, const char *path)
 {
     const char *dot = strchr(path, '.');
     const json_t *x = document;
@@ -51,11 +51,11 @@ static const json_t *rows_at(const json_t *document, const char *path)
     return json_object_get(x, path);
 }
 
-static void numbers(FILE *f, const json_t *document, const char *path, const char *caption,
-                    const struct html_column *columns)
+static void inspect_page_numbers(FILE *f, const json_t *document, const char *path, const char *caption,
+                                 const struct html_column *columns)
 {
     fputs("<details><summary>Numbers</summary>\n", f);
-    html_table(f, path, caption, rows_at(document, path), columns);
+    html_table(f, path, caption, inspect_page_rows_at(document, path), columns);
     fputs("</details>\n", f);
 }
 
@@ -77,14 +77,14 @@ static const struct html_column codec_columns[] = {
     {NULL, NULL},
 };
 
-static void bits_section(FILE *f, const struct inspection *x, const json_t *document)
+static void inspect_page_bits_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    begin_section(f, "bits", "Ranks and bits");
+    inspect_page_begin_section(f, "bits", "Ranks and bits");
     fputs("<p>A head and side keeps some directions of its vectors and spends some bits on each. Heads that "
           "read little, or "
           "whose vectors lie in few directions, get less.</p>\n",
           f);
-    if (has_part(f, x, PART_TABLE)) {
+    if (inspect_page_has_part(f, x, PART_TABLE)) {
         fputs("<h3>Stored coordinates</h3><p>How many of the head's directions are stored, and with how many "
               "bits on "
               "average. The rest is replaced by its mean.</p>\n<figure>",
@@ -101,9 +101,9 @@ static void bits_section(FILE *f, const struct inspection *x, const json_t *docu
               f);
         figure_widths(f, x);
         fputs("</figure>\n", f);
-        numbers(f, document, "codecs", "Every head and side", codec_columns);
+        inspect_page_numbers(f, document, "codecs", "Every head and side", codec_columns);
     }
-    end_section(f);
+    inspect_page_end_section(f);
 }
 
 /* ---- harm ---- */
@@ -115,9 +115,9 @@ static const struct html_column harm_columns[] = {
     {NULL, NULL},
 };
 
-static void explain_harm(FILE *f, const struct inspection *x)
+static void inspect_page_explain_harm(FILE *f, const struct inspection *x)
 {
-    const char *metric = metric_name(x->metric);
+    const char *metric = solve_metric_name(x->metric);
 
     fprintf(f,
             "<p>Harm is the squared error of what is read back, e′Me, weighed by how much the model depends "
@@ -129,13 +129,13 @@ static void explain_harm(FILE *f, const struct inspection *x)
     fputs("), per token, measured by encoding the sampled vectors of the calibration text.</p>\n", f);
 }
 
-static void harm_section(FILE *f, const struct inspection *x, const json_t *document)
+static void inspect_page_harm_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     double sum[2] = {0};
 
-    begin_section(f, "harm", "Harm, head by head");
-    if (has_part(f, x, PART_HARM)) {
-        explain_harm(f, x);
+    inspect_page_begin_section(f, "harm", "Harm, head by head");
+    if (inspect_page_has_part(f, x, PART_HARM)) {
+        inspect_page_explain_harm(f, x);
         for (uint32_t hs = 0; hs < head_side_count(x->g); hs++) {
             sum[0] += x->harm_equal[hs];
             sum[1] += x->harm[hs];
@@ -149,9 +149,9 @@ static void harm_section(FILE *f, const struct inspection *x, const json_t *docu
                 x->harm_budget, sum[0], sum[1]);
         figure_harm(f, x);
         fputs("</figure>\n", f);
-        numbers(f, document, "harm", "Harm per token of every head and side", harm_columns);
+        inspect_page_numbers(f, document, "harm", "Harm per token of every head and side", harm_columns);
     }
-    end_section(f);
+    inspect_page_end_section(f);
 }
 
 /* ---- curves ---- */
@@ -170,10 +170,10 @@ static const struct html_column curve_columns[] = {
     {NULL, NULL},
 };
 
-static void curves_section(FILE *f, const struct inspection *x, const json_t *document)
+static void inspect_page_curves_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    begin_section(f, "curves", "Bits against harm, by method");
-    if (has_part(f, x, PART_CURVES)) {
+    inspect_page_begin_section(f, "curves", "Bits against harm, by method");
+    if (inspect_page_has_part(f, x, PART_CURVES)) {
         fputs("<p>Each method is solved at each budget from these statistics and judged alike, by encoding "
               "the sampled vectors: "
               "lower is better, and further left is cheaper. The paper’s methods are charged rank times "
@@ -182,9 +182,9 @@ static void curves_section(FILE *f, const struct inspection *x, const json_t *do
               f);
         figure_curves(f, x);
         fputs("</figure>\n", f);
-        numbers(f, document, "curves", "Methods and budgets", curve_columns);
+        inspect_page_numbers(f, document, "curves", "Methods and budgets", curve_columns);
     }
-    end_section(f);
+    inspect_page_end_section(f);
 }
 
 /* ---- spectra ---- */
@@ -200,10 +200,10 @@ static const struct html_column spectra_columns[] = {
     {NULL, NULL},
 };
 
-static void spectra_section(FILE *f, const struct inspection *x, const json_t *document)
+static void inspect_page_spectra_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    begin_section(f, "spectra", "Spectra");
-    if (has_part(f, x, PART_SPECTRA)) {
+    inspect_page_begin_section(f, "spectra", "Spectra");
+    if (inspect_page_has_part(f, x, PART_SPECTRA)) {
         fputs("<h3>Of the vectors</h3><p>Eigenvalues of the covariance of each layer’s keys and values. A "
               "line that falls "
               "steeply means that few directions hold most of the variance, so the others can "
@@ -216,7 +216,7 @@ static void spectra_section(FILE *f, const struct inspection *x, const json_t *d
                 "there costs (metric <code>%s</code>): these values are what <code>bands</code> divides its "
                 "bits by.</p>\n"
                 "<figure>",
-                metric_name(x->metric));
+                solve_metric_name(x->metric));
         figure_spectra(f, x, x->weighted);
         fputs("</figure>\n<h3>Steepness</h3><p>The exponent of a power law fitted to each head’s "
               "eigenvalues: the flatter, the "
@@ -224,10 +224,11 @@ static void spectra_section(FILE *f, const struct inspection *x, const json_t *d
               f);
         figure_alpha(f, x);
         fputs("</figure>\n", f);
-        numbers(f, document, "spectra", "Every head and side; the eigenvalues themselves are in the JSON",
-                spectra_columns);
+        inspect_page_numbers(f, document, "spectra",
+                             "Every head and side; the eigenvalues themselves are in the JSON",
+                             spectra_columns);
     }
-    end_section(f);
+    inspect_page_end_section(f);
 }
 
 /* ---- Gaussianity ---- */
@@ -264,24 +265,24 @@ static const struct html_column qq_columns[] = {
     {NULL, NULL},
 };
 
-static void shapes_section(FILE *f, const struct inspection *x, const json_t *document)
+static void inspect_page_shapes_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    begin_section(f, "shapes", "How Gaussian the coordinates are");
+    inspect_page_begin_section(f, "shapes", "How Gaussian the coordinates are");
     fputs("<p>Quantisers are designed for bell curves. Excess kurtosis is 0 for one, below for flatter "
           "distributions, above "
           "for heavier tails. Rotating coordinates into each other brings it nearer to 0 the more of them "
           "there are, unless "
           "they are large and small together.</p>\n",
           f);
-    if (has_part(f, x, PART_SHAPES)) {
+    if (inspect_page_has_part(f, x, PART_SHAPES)) {
         fputs("<h3>Head by head</h3><p>Median over a head’s coordinates, before and after the rotation in "
               "bands of eight that "
               "<code>bands</code> uses.</p>\n<figure>",
               f);
         figure_kurtosis_heads(f, x);
         fputs("</figure>\n", f);
-        numbers(f, document, "gaussianity.heads", "Median excess kurtosis of every head and side",
-                shape_head_columns);
+        inspect_page_numbers(f, document, "gaussianity.heads",
+                             "Median excess kurtosis of every head and side", shape_head_columns);
         fputs("<h3>All coordinates, rotated in bands of eight</h3><p>Every coordinate of every head, in the "
               "basis of "
               "<code>bands</code>.</p>\n<figure>",
@@ -297,18 +298,20 @@ static void shapes_section(FILE *f, const struct inspection *x, const json_t *do
             f, "gaussianity.summary",
             "Excess kurtosis of all coordinates. eigen: eigenvectors of the covariance; "
             "rotated: those, rotated together; basis: of bands; bands: that, rotated in bands of eight",
-            rows_at(document, "gaussianity.summary"), shape_columns);
-        numbers(f, document, "gaussianity.histogram",
-                "Coordinates by excess kurtosis, in steps of 0.1; the last has all above", histogram_columns);
+            inspect_page_rows_at(document, "gaussianity.summary"), shape_columns);
+        inspect_page_numbers(f, document, "gaussianity.histogram",
+                             "Coordinates by excess kurtosis, in steps of 0.1; the last has all above",
+                             histogram_columns);
         fputs("<h3>Quantiles</h3><p>All coordinates pooled, each scaled to variance one, against a normal "
               "distribution: on the "
               "diagonal they agree, steeper ends are heavier tails.</p>\n<figure>",
               f);
         figure_qq(f, x);
         fputs("</figure>\n", f);
-        numbers(f, document, "gaussianity.qq", "Quantiles of the pooled coordinates", qq_columns);
+        inspect_page_numbers(f, document, "gaussianity.qq", "Quantiles of the pooled coordinates",
+                             qq_columns);
     }
-    end_section(f);
+    inspect_page_end_section(f);
 }
 
 /* ---- levels and bytes ---- */
@@ -332,31 +335,32 @@ static const struct html_column byte_columns[] = {
     {NULL, NULL},
 };
 
-static void levels_section(FILE *f, const struct inspection *x, const json_t *document)
+static void inspect_page_levels_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    begin_section(f, "levels", "Levels and thresholds");
+    inspect_page_begin_section(f, "levels", "Levels and thresholds");
     fputs("<p>A coordinate is stored as the number of the nearest level. Levels crowd where values are "
           "frequent, and are "
           "shared by all coordinates of a side and width.</p>\n",
           f);
-    if (has_part(f, x, PART_TABLE)) {
+    if (inspect_page_has_part(f, x, PART_TABLE)) {
         fputs("<figure>", f);
         figure_levels(f, x);
         fputs("</figure>\n", f);
-        numbers(f, document, "levels",
-                "Levels and thresholds in standard deviations; all of them are in the JSON", level_columns);
+        inspect_page_numbers(f, document, "levels",
+                             "Levels and thresholds in standard deviations; all of them are in the JSON",
+                             level_columns);
     }
-    end_section(f);
+    inspect_page_end_section(f);
 }
 
-static void bytes_section(FILE *f, const struct inspection *x, const json_t *document)
+static void inspect_page_bytes_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    begin_section(f, "bytes", "Where the bytes go");
+    inspect_page_begin_section(f, "bytes", "Where the bytes go");
     fputs("<p>A sequence holds more than codes: page headers, its first tokens exactly, and the 64 to 127 "
           "newest ones, which "
           "are not packed yet. In long contexts only the codes matter.</p>\n",
           f);
-    if (has_part(f, x, PART_TABLE)) {
+    if (inspect_page_has_part(f, x, PART_TABLE)) {
         struct table_account a;
 
         fputs("<figure>", f);
@@ -368,14 +372,14 @@ static void bytes_section(FILE *f, const struct inspection *x, const json_t *doc
                 "%.4g bits per "
                 "number of 32768 tokens.</p>\n",
                 (double) a.fixed_bytes / (1 << 20), table_account_fixed_bpd(x->table, &a, 32768));
-        numbers(f, document, "bytes", "Bytes held by a sequence", byte_columns);
+        inspect_page_numbers(f, document, "bytes", "Bytes held by a sequence", byte_columns);
     }
-    end_section(f);
+    inspect_page_end_section(f);
 }
 
 /* ---- the paper ---- */
 
-static void paper_section(FILE *f)
+static void inspect_page_paper_section(FILE *f)
 {
     static const struct {
         const char *figure, *where, *id;
@@ -390,7 +394,7 @@ static void paper_section(FILE *f)
          "spectra"},
     };
 
-    begin_section(f, "paper", "The paper’s figures");
+    inspect_page_begin_section(f, "paper", "The paper’s figures");
     fputs("<p>With a table of <code>solve --method paper-kl</code> and its statistics this page replays "
           "these figures of the "
           "paper on your model.</p>\n<table class=\"facts\"><tbody>\n",
@@ -399,12 +403,12 @@ static void paper_section(FILE *f)
         fprintf(f, "<tr><td>%s</td><td><a href=\"#%s\">%s</a></td></tr>\n", replays[i].figure, replays[i].id,
                 replays[i].where);
     fputs("</tbody></table>\n", f);
-    end_section(f);
+    inspect_page_end_section(f);
 }
 
 /* ---- the page ---- */
 
-static void navigation(FILE *f)
+static void inspect_page_navigation(FILE *f)
 {
     static const struct {
         const char *id, *title;
@@ -436,20 +440,20 @@ void inspect_page(FILE *f, const struct inspection *x, const json_t *document)
     html_style(f);
     fputs("</style></head>\n<body>\n<header>\n", f);
     summary_header(f, x);
-    navigation(f);
+    inspect_page_navigation(f);
     fputs("</header>\n<main>\n", f);
-    begin_section(f, "summary", "Summary");
+    inspect_page_begin_section(f, "summary", "Summary");
     summary_tiles(f, x);
     summary_facts(f, x);
-    end_section(f);
-    bits_section(f, x, document);
-    harm_section(f, x, document);
-    curves_section(f, x, document);
-    spectra_section(f, x, document);
-    shapes_section(f, x, document);
-    levels_section(f, x, document);
-    bytes_section(f, x, document);
-    paper_section(f);
+    inspect_page_end_section(f);
+    inspect_page_bits_section(f, x, document);
+    inspect_page_harm_section(f, x, document);
+    inspect_page_curves_section(f, x, document);
+    inspect_page_spectra_section(f, x, document);
+    inspect_page_shapes_section(f, x, document);
+    inspect_page_levels_section(f, x, document);
+    inspect_page_bytes_section(f, x, document);
+    inspect_page_paper_section(f);
     fputs("</main>\n<footer><p>Written by <code>kvcobra inspect --html</code>. Every number of this page, "
           "and those too many for "
           "it: <code>kvcobra inspect --json</code>.</p></footer>\n</body></html>\n",

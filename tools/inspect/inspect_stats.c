@@ -3,12 +3,13 @@
 #include <stdio.h>
 
 #include "alloc/stats.h"
+#include "base/digest.h"
 #include "tools/command/command.h"
 #include "tools/inspect/inspect.h"
 #include "tools/command/report.h"
 
 /* A model's name comes from its file: printed as it is only as far as a terminal takes no harm. */
-static void print_name(const char *name)
+static void inspect_stats_print_name(const char *name)
 {
     for (; *name; name++)
         putchar((unsigned char) *name < ' ' || *name == 0x7f ? '?' : *name);
@@ -28,7 +29,7 @@ int inspect_stats_text(const struct inspection *x)
                human_bytes(stats_file_bytes(s), size));
     printf("  statistics  %s\n", digest_hex(x->stats_digest, hex));
     printf("  model       %s\n              ", digest_hex(o->model_digest, hex));
-    print_name(o->model_name);
+    inspect_stats_print_name(o->model_name);
     printf("\n  geometry    %u layers, %u query heads on %u KV heads of dimension %u,\n"
            "              %u of it rotated\n",
            g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot);

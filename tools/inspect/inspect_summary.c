@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "tools/inspect/html.h"
 #include "tools/command/report.h"
 
@@ -20,7 +21,7 @@ enum {
 
 /* The model's name: from the statistics, else from the table's provenance, else NULL. @ret_owner keeps it
  * alive. */
-static const char *model_name_of(const struct inspection *x, json_t **ret_owner)
+static const char *inspect_summary_model_name_of(const struct inspection *x, json_t **ret_owner)
 {
     const char *name;
 
@@ -32,17 +33,17 @@ static const char *model_name_of(const struct inspection *x, json_t **ret_owner)
     return name;
 }
 
-static void put_model(FILE *f, const struct inspection *x)
+static void inspect_summary_put_model(FILE *f, const struct inspection *x)
 {
     _cleanup_(json_decrefp) json_t *owner = NULL;
-    const char *name = model_name_of(x, &owner);
+    const char *name = inspect_summary_model_name_of(x, &owner);
 
     html_text_cut(f, name && *name ? name : "a model without a name", NAME_BYTES);
 }
 
 void summary_title(FILE *f, const struct inspection *x)
 {
-    put_model(f, x);
+    inspect_summary_put_model(f, x);
     if (x->table)
         fprintf(f, ", %.2f bits per number", x->table->bpd_code);
     fputs(" – KV-COBRA", f);
@@ -51,7 +52,7 @@ void summary_title(FILE *f, const struct inspection *x)
 void summary_header(FILE *f, const struct inspection *x)
 {
     fputs("<h1><bdi>", f);
-    put_model(f, x);
+    inspect_summary_put_model(f, x);
     fputs("</bdi></h1>\n<p class=\"lead\">", f);
     if (x->table && x->stats)
         fprintf(f, "An allocation table of %.2f bits per number, seen with calibration statistics.",
@@ -65,8 +66,8 @@ void summary_header(FILE *f, const struct inspection *x)
 
 /* ---- tiles ---- */
 
-__attribute__((format(printf, 4, 5))) static void tile(FILE *f, const char *title, const char *value,
-                                                       const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void
+inspect_summary_tile(FILE *f, const char *title, const char *value, const char *fmt, ...)
 {
     va_list ap;
 
@@ -77,12 +78,12 @@ __attribute__((format(printf, 4, 5))) static void tile(FILE *f, const char *titl
     fputs("</small></dd></div>\n", f);
 }
 
-static double asked_bpd(const struct inspection *x)
+static double inspect_summary_asked_bpd(const struct inspection *x)
 {
     return x->solved.k_bpd > 0 ? (x->solved.k_bpd + x->solved.v_bpd) / 2 : x->solved.bpd;
 }
 
-static void table_tiles(FILE *f, const struct inspection *x)
+static void inspect_summary_table_tiles(FILE *f, const struct inspection *x)
 {
     const struct table *t = x->table;
     struct sequence_bytes b;
@@ -90,18 +91,20 @@ static void table_tiles(FILE *f, const struct inspection *x)
 
     (void) snprintf(value, sizeof(value), "%.3f", t->bpd_code);
     if (x->has_solved)
-        tile(f, "Bits per number", value, "asked: %.4g; keys %.3f, values %.3f", asked_bpd(x),
-             inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V));
+        inspect_summary_tile(f, "Bits per number", value, "asked: %.4g; keys %.3f, values %.3f",
+                             inspect_summary_asked_bpd(x), inspect_side_bpd(t, SIDE_K),
+                             inspect_side_bpd(t, SIDE_V));
     else
-        tile(f, "Bits per number", value, "keys %.3f, values %.3f", inspect_side_bpd(t, SIDE_K),
-             inspect_side_bpd(t, SIDE_V));
+        inspect_summary_tile(f, "Bits per number", value, "keys %.3f, values %.3f",
+                             inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V));
     inspection_bytes(x, TILE_TOKENS, &b);
     (void) snprintf(value, sizeof(value), "%.3f", b.bpd_true);
-    tile(f, "All bytes counted", value, "%.1f times less than binary16, in %d tokens", 16 / b.bpd_true,
-         TILE_TOKENS);
+    inspect_summary_tile(f, "All bytes counted", value, "%.1f times less than binary16, in %d tokens",
+                         16 / b.bpd_true, TILE_TOKENS);
     if (x->has_solved)
-        tile(f, "Method", method_name(x->solved.method), "metric %s%s", metric_name(x->solved.metric),
-             t->v_from != PREDICT_NONE ? ", values predicted from keys" : "");
+        inspect_summary_tile(f, "Method", solve_method_name(x->solved.method), "metric %s%s",
+                             solve_metric_name(x->solved.metric),
+                             t->v_from != PREDICT_NONE ? ", values predicted from keys" : "");
 }
 
 void summary_tiles(FILE *f, const struct inspection *x)
@@ -112,26 +115,28 @@ void summary_tiles(FILE *f, const struct inspection *x)
 
     fputs("<dl class=\"tiles\">\n", f);
     if (x->table)
-        table_tiles(f, x);
+        inspect_summary_table_tiles(f, x);
     (void) snprintf(value, sizeof(value), "%u × %u", g->n_layers, g->n_kv_heads);
-    tile(f, "Layers × KV heads", value, "of dimension %u, %u of it rotated; %u query heads", g->d, g->n_rot,
-         g->n_heads);
+    inspect_summary_tile(f, "Layers × KV heads", value, "of dimension %u, %u of it rotated; %u query heads",
+                         g->d, g->n_rot, g->n_heads);
     if (x->stats) {
         (void) snprintf(value, sizeof(value), "%ju", (uintmax_t) stats_tokens(x->stats));
-        tile(f, "Tokens calibrated on", value, "%zu of them kept as vectors", stats_samples(x->stats));
+        inspect_summary_tile(f, "Tokens calibrated on", value, "%zu of them kept as vectors",
+                             stats_samples(x->stats));
     }
     for (uint32_t hs = 0; x->harm && !x->unavailable[PART_HARM][0] && hs < head_side_count(g); hs++)
         harm += x->harm[hs];
     if (harm > 0) {
         (void) snprintf(value, sizeof(value), "%.4g", harm);
-        tile(f, "Harm per token", value, "at %.4g bits, metric %s", x->harm_budget, metric_name(x->metric));
+        inspect_summary_tile(f, "Harm per token", value, "at %.4g bits, metric %s", x->harm_budget,
+                             solve_metric_name(x->metric));
     }
     fputs("</dl>\n", f);
 }
 
 /* ---- facts ---- */
 
-static void fact(FILE *f, const char *name, const char *value)
+static void inspect_summary_fact(FILE *f, const char *name, const char *value)
 {
     fputs("<div><dt>", f);
     html_text_cut(f, name, NAME_BYTES);
@@ -140,7 +145,7 @@ static void fact(FILE *f, const char *name, const char *value)
     fputs("</bdi></dd></div>\n", f);
 }
 
-static void hex_fact(FILE *f, const char *name, const uint8_t *digest)
+static void inspect_summary_hex_fact(FILE *f, const char *name, const uint8_t *digest)
 {
     char hex[DIGEST_HEX_BYTES];
 
@@ -148,42 +153,42 @@ static void hex_fact(FILE *f, const char *name, const uint8_t *digest)
 }
 
 /* A value of the provenance that is no object, as text. */
-static void value_fact(FILE *f, const char *name, const json_t *value)
+static void inspect_summary_value_fact(FILE *f, const char *name, const json_t *value)
 {
     _cleanup_(freep) char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
 
-    fact(f, name, json_is_string(value) ? json_string_value(value) : text ? text : "?");
+    inspect_summary_fact(f, name, json_is_string(value) ? json_string_value(value) : text ? text : "?");
 }
 
-/* Rows, which texts() shows as such. */
-static bool is_rows(const json_t *value)
+/* Rows, which inspect_summary_texts() shows as such. */
+static bool inspect_summary_is_rows(const json_t *value)
 {
     return json_is_array(value) && json_is_object(json_array_get(value, 0));
 }
 
 /* Names and values; an object inside another one is a value. */
-static void provenance_values(FILE *f, const json_t *object, bool inside, size_t *n)
+static void inspect_summary_provenance_values(FILE *f, const json_t *object, bool inside, size_t *n)
 {
     const json_t *value;
     const char *key;
 
     json_object_foreach((json_t *) object, key, value)
     {
-        if (inside ? strcmp(key, "texts") == 0 && is_rows(value) : json_is_object(value))
+        if (inside ? strcmp(key, "texts") == 0 && inspect_summary_is_rows(value) : json_is_object(value))
             continue;
         if (++*n > FACTS_MAX)
             break;
-        value_fact(f, key, value);
+        inspect_summary_value_fact(f, key, value);
     }
 }
 
 /* Values first: what follows a heading belongs to it. */
-static void provenance_facts(FILE *f, const json_t *object, size_t *n)
+static void inspect_summary_provenance_facts(FILE *f, const json_t *object, size_t *n)
 {
     const json_t *value;
     const char *key;
 
-    provenance_values(f, object, false, n);
+    inspect_summary_provenance_values(f, object, false, n);
     json_object_foreach((json_t *) object, key, value)
     {
         if (!json_is_object(value))
@@ -193,11 +198,11 @@ static void provenance_facts(FILE *f, const json_t *object, size_t *n)
         fputs("<div class=\"group\"><dt>", f);
         html_text_cut(f, key, NAME_BYTES);
         fputs("</dt><dd></dd></div>\n", f);
-        provenance_values(f, value, true, n);
+        inspect_summary_provenance_values(f, value, true, n);
     }
 }
 
-static void texts(FILE *f, const json_t *provenance)
+static void inspect_summary_texts(FILE *f, const json_t *provenance)
 {
     static const struct html_column columns[] = {
         {"sha256", "SHA-256"},  {"kind", "read as"},          {"bytes", "bytes"}, {"tokens", "tokens used"},
@@ -205,43 +210,43 @@ static void texts(FILE *f, const json_t *provenance)
     };
     const json_t *rows = json_object_get(json_object_get(provenance, "statistics"), "texts");
 
-    if (is_rows(rows))
+    if (inspect_summary_is_rows(rows))
         html_table(f, "provenance.statistics.texts",
                    "Texts that the statistics are of. lines: each a document of its own; "
                    "model: written by the model itself.",
                    rows, columns);
 }
 
-static void provenance(FILE *f, const struct table *t)
+static void inspect_summary_provenance(FILE *f, const struct table *t)
 {
     _cleanup_(json_decrefp) json_t *json = json_loads(t->provenance, 0, NULL);
     size_t n = 0;
 
     fputs("<h3>What the table was made from</h3>\n<dl class=\"facts columns\">\n", f);
     if (json_is_object(json))
-        provenance_facts(f, json, &n);
+        inspect_summary_provenance_facts(f, json, &n);
     else
-        fact(f, "provenance", t->provenance);
+        inspect_summary_fact(f, "provenance", t->provenance);
     if (n > FACTS_MAX)
-        fact(f, "…", "more is in the JSON");
+        inspect_summary_fact(f, "…", "more is in the JSON");
     fputs("</dl>\n", f);
-    texts(f, json);
+    inspect_summary_texts(f, json);
 }
 
-static void stats_facts(FILE *f, const struct inspection *x)
+static void inspect_summary_stats_facts(FILE *f, const struct inspection *x)
 {
     const struct stats_options *o = stats_get_options(x->stats);
     char text[160];
 
-    fact(f, "statistics file", x->request.stats_path);
-    hex_fact(f, "statistics", x->stats_digest);
+    inspect_summary_fact(f, "statistics file", x->request.stats_path);
+    inspect_summary_hex_fact(f, "statistics", x->stats_digest);
     (void) snprintf(text, sizeof(text), "mse%s%s%s%s%s", stats_has_queries(x->stats) ? ", query" : "",
                     o->want_output ? ", output" : "", o->want_attention ? ", attention" : "",
                     stats_has_fisher(x->stats) ? ", fisher" : "",
                     stats_has_depth(x->stats) ? "; depth weights measured" : "");
-    fact(f, "metrics", text);
+    inspect_summary_fact(f, "metrics", text);
     if (x->table && x->has_solved && memcmp(x->solved_from, x->stats_digest, DIGEST_BYTES) != 0)
-        fact(f, "note", "the table was solved from other statistics of the same model");
+        inspect_summary_fact(f, "note", "the table was solved from other statistics of the same model");
 }
 
 void summary_facts(FILE *f, const struct inspection *x)
@@ -250,16 +255,17 @@ void summary_facts(FILE *f, const struct inspection *x)
 
     fputs("<dl class=\"facts\">\n", f);
     if (x->table) {
-        fact(f, "table file", x->request.table_path);
-        hex_fact(f, "table", x->table->digest);
-        fact(f, "size", human_bytes(x->table->n_bytes, size));
+        inspect_summary_fact(f, "table file", x->request.table_path);
+        inspect_summary_hex_fact(f, "table", x->table->digest);
+        inspect_summary_fact(f, "size", human_bytes(x->table->n_bytes, size));
         if (!x->has_solved && x->unsolved[0])
-            fact(f, "note", x->unsolved);
+            inspect_summary_fact(f, "note", x->unsolved);
     }
-    hex_fact(f, "model", x->table ? x->table->model_digest : stats_get_options(x->stats)->model_digest);
+    inspect_summary_hex_fact(f, "model",
+                             x->table ? x->table->model_digest : stats_get_options(x->stats)->model_digest);
     if (x->stats)
-        stats_facts(f, x);
+        inspect_summary_stats_facts(f, x);
     fputs("</dl>\n", f);
     if (x->table)
-        provenance(f, x->table);
+        inspect_summary_provenance(f, x->table);
 }

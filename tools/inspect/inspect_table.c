@@ -8,6 +8,7 @@
 #include "alloc/table.h"
 #include "alloc/table_account.h"
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "tools/command/command.h"
 #include "tools/inspect/inspect.h"
 #include "tools/command/report.h"
@@ -22,7 +23,7 @@ static const char *const prediction_texts[] = {"", ", V predicted from K",
                                                ",\n             V predicted from all K of its layer"};
 
 /* The paper's effective bits: what is charged per number, and what is stored once. */
-static void print_account(const struct table *t)
+static void inspect_table_print_account(const struct table *t)
 {
     struct table_account a;
     char size[HUMAN_BYTES];
@@ -35,7 +36,7 @@ static void print_account(const struct table *t)
            human_bytes(a.fixed_bytes, size), table_account_fixed_bpd(t, &a, CONTEXT_TOKENS), CONTEXT_TOKENS);
 }
 
-static void print_head(const struct inspection *x)
+static void inspect_table_print_head(const struct inspection *x)
 {
     const struct table *t = x->table;
     const struct geometry *g = &t->geometry;
@@ -53,7 +54,7 @@ static void print_head(const struct inspection *x)
            "             first %u tokens exact\n",
            t->bpd_code, inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V), prediction_texts[t->v_from],
            t->n_sink);
-    print_account(t);
+    inspect_table_print_account(t);
     printf("  per token  %ju bytes of codes, binary16 takes %ju", (uintmax_t) per_token, (uintmax_t) exact);
     if (per_token > 0)
         printf(" (%.2f times as much)", (double) exact / (double) per_token);
@@ -63,7 +64,7 @@ static void print_head(const struct inspection *x)
 }
 
 /* How many coordinates have how many bits. */
-static int print_widths(const struct table *t)
+static int inspect_table_print_widths(const struct table *t)
 {
     _cleanup_(report_freep) struct report *r = report_new(">bits\t>K coordinates\t>V coordinates");
     uint64_t count[2][TABLE_BITS_MAX + 1] = {{0}};
@@ -85,9 +86,10 @@ enum { MAP_HEADS = 6 };
 
 /* One cell for each head of [first, last), as @put writes it, after @begin: a heading or a row of a map. NULL
  * without memory. */
-static char *map_line(const struct table *t, const char *begin, uint32_t layer, enum side side,
-                      uint32_t first, uint32_t last,
-                      void put(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side))
+static char *inspect_table_map_line(const struct table *t, const char *begin, uint32_t layer, enum side side,
+                                    uint32_t first, uint32_t last,
+                                    void put(FILE *f, const struct table *t, uint32_t layer, uint32_t head,
+                                             enum side side))
 {
     _cleanup_(freep) char *text = NULL;
     _cleanup_(fclosep) FILE *f = NULL;
@@ -104,7 +106,8 @@ static char *map_line(const struct table *t, const char *begin, uint32_t layer, 
     return take_ptr(text);
 }
 
-static void put_heading(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side)
+static void inspect_table_put_heading(FILE *f, const struct table *t, uint32_t layer, uint32_t head,
+                                      enum side side)
 {
     (void) t;
     (void) layer;
@@ -112,16 +115,18 @@ static void put_heading(FILE *f, const struct table *t, uint32_t layer, uint32_t
     fprintf(f, "\t>head %u", head);
 }
 
-static void put_codec(FILE *f, const struct table *t, uint32_t layer, uint32_t head, enum side side)
+static void inspect_table_put_codec(FILE *f, const struct table *t, uint32_t layer, uint32_t head,
+                                    enum side side)
 {
     const struct codec *c = table_codec(t, layer, head, side);
 
     fprintf(f, "\t%u %5.2f", codec_stored(c), (double) c->code_bits / t->geometry.d);
 }
 
-static int print_map_part(const struct table *t, enum side side, uint32_t first, uint32_t last)
+static int inspect_table_print_map_part(const struct table *t, enum side side, uint32_t first, uint32_t last)
 {
-    _cleanup_(freep) char *columns = map_line(t, ">layer", 0, side, first, last, put_heading);
+    _cleanup_(freep) char *columns =
+        inspect_table_map_line(t, ">layer", 0, side, first, last, inspect_table_put_heading);
     _cleanup_(report_freep) struct report *r = columns ? report_new(columns) : NULL;
 
     for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++) {
@@ -129,7 +134,7 @@ static int print_map_part(const struct table *t, enum side side, uint32_t first,
         char begin[16];
 
         (void) snprintf(begin, sizeof(begin), "%u", layer);
-        row = map_line(t, begin, layer, side, first, last, put_codec);
+        row = inspect_table_map_line(t, begin, layer, side, first, last, inspect_table_put_codec);
         if (!row)
             return -1;
         report_row(r, "%s", row);
@@ -137,7 +142,7 @@ static int print_map_part(const struct table *t, enum side side, uint32_t first,
     return report_print(r, stdout);
 }
 
-static int print_map(const struct table *t, enum side side)
+static int inspect_table_print_map(const struct table *t, enum side side)
 {
     uint32_t n_heads = t->geometry.n_kv_heads;
 
@@ -145,7 +150,7 @@ static int print_map(const struct table *t, enum side side)
     for (uint32_t first = 0; first < n_heads; first += MAP_HEADS) {
         uint32_t last = n_heads - first < MAP_HEADS ? n_heads : first + MAP_HEADS;
 
-        if (print_map_part(t, side, first, last) < 0)
+        if (inspect_table_print_map_part(t, side, first, last) < 0)
             return -1;
     }
     return 0;
@@ -153,7 +158,7 @@ static int print_map(const struct table *t, enum side side)
 
 /* Indented if it is the JSON it should be; the table's reader has seen to it that there are no control
  * characters. */
-static void print_provenance(const struct table *t)
+static void inspect_table_print_provenance(const struct table *t)
 {
     json_t *json = json_loads(t->provenance, 0, NULL);
     _cleanup_(freep) char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_ENSURE_ASCII) : NULL;
@@ -164,10 +169,11 @@ static void print_provenance(const struct table *t)
 
 int inspect_table_text(const struct inspection *x)
 {
-    print_head(x);
+    inspect_table_print_head(x);
     putchar('\n');
-    if (print_widths(x->table) < 0 || print_map(x->table, SIDE_K) < 0 || print_map(x->table, SIDE_V) < 0)
+    if (inspect_table_print_widths(x->table) < 0 || inspect_table_print_map(x->table, SIDE_K) < 0 ||
+        inspect_table_print_map(x->table, SIDE_V) < 0)
         return command_fail("out of memory");
-    print_provenance(x->table);
+    inspect_table_print_provenance(x->table);
     return COMMAND_OK;
 }

@@ -24,7 +24,7 @@ const char *inspect_part_name(enum inspect_part part)
 /* ---- opening ---- */
 
 /* Page sizes come from the library, as a real run would have them. */
-static int open_table(struct inspection *x, struct errmsg *e)
+static int inspection_open_table(struct inspection *x, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     const char *path = x->request.table_path;
@@ -59,7 +59,7 @@ static int open_table(struct inspection *x, struct errmsg *e)
     return 0;
 }
 
-static void choose_metric(struct inspection *x)
+static void inspection_choose_metric(struct inspection *x)
 {
     const struct stats_options *o = stats_get_options(x->stats);
 
@@ -70,7 +70,7 @@ static void choose_metric(struct inspection *x)
     x->power = metric_power(x->metric, 0);
 }
 
-static int open_stats(struct inspection *x, struct errmsg *e)
+static int inspection_open_stats(struct inspection *x, struct errmsg *e)
 {
     const struct stats_options *o;
     uint8_t a[DIGEST_BYTES], b[DIGEST_BYTES];
@@ -81,7 +81,7 @@ static int open_stats(struct inspection *x, struct errmsg *e)
     if (r < 0)
         return r;
     o = stats_get_options(x->stats);
-    choose_metric(x);
+    inspection_choose_metric(x);
     if (!x->table) {
         x->g = &o->geometry;
         return 0;
@@ -94,7 +94,7 @@ static int open_stats(struct inspection *x, struct errmsg *e)
     return 0;
 }
 
-static void set_unavailable(struct inspection *x)
+static void inspection_set_unavailable(struct inspection *x)
 {
     if (!x->table)
         (void) snprintf(x->unavailable[PART_TABLE], ERRMSG_BYTES,
@@ -115,10 +115,10 @@ int inspection_open(struct inspection *x, const struct inspect_request *request,
 
     *x = (struct inspection){.request = *request};
     if (request->table_path)
-        r = open_table(x, e);
+        r = inspection_open_table(x, e);
     if (r == 0 && request->stats_path)
-        r = open_stats(x, e);
-    set_unavailable(x);
+        r = inspection_open_stats(x, e);
+    inspection_set_unavailable(x);
     return r;
 }
 
@@ -136,7 +136,7 @@ void inspection_close(struct inspection *x)
 
 /* ---- spectra ---- */
 
-static int fail_head(uint32_t hs, const struct geometry *g, int r, struct errmsg *e)
+static int inspection_fail_head(uint32_t hs, const struct geometry *g, int r, struct errmsg *e)
 {
     if (r == -ENOMEM)
         return fail(e, r, "out of memory for inspecting");
@@ -145,7 +145,7 @@ static int fail_head(uint32_t hs, const struct geometry *g, int r, struct errmsg
                 hs / 2 / g->n_kv_heads, hs / 2 % g->n_kv_heads, hs % 2 ? 'V' : 'K');
 }
 
-static int fill_spectra(struct inspection *x, struct progress *p, struct errmsg *e)
+static int inspection_fill_spectra(struct inspection *x, struct progress *p, struct errmsg *e)
 {
     uint32_t n_hs = head_side_count(x->g);
     size_t d = x->g->d;
@@ -161,7 +161,7 @@ static int fill_spectra(struct inspection *x, struct progress *p, struct errmsg 
                           (enum side)(hs % 2), x->lambda + hs * d, x->weighted + hs * d);
 
         if (r < 0)
-            return fail_head(hs, x->g, r, e);
+            return inspection_fail_head(hs, x->g, r, e);
         progress_update(p, (double) hs / n_hs);
     }
     return 0;
@@ -170,29 +170,29 @@ static int fill_spectra(struct inspection *x, struct progress *p, struct errmsg 
 /* ---- shapes ---- */
 
 /* Of @n values, which are sorted. */
-static double quantile(double *values, size_t n, double share)
+static double inspection_quantile(double *values, size_t n, double share)
 {
     sort_doubles(values, n);
     return n > 0 ? values[(size_t) (share * (double) (n - 1) + 0.5)] : (double) NAN;
 }
 
-static void summarise(double *values, size_t n, struct kurtosis_summary *ret)
+static void inspection_summarise(double *values, size_t n, struct kurtosis_summary *ret)
 {
     ret->n = n;
-    ret->median = quantile(values, n, 0.5);
+    ret->median = inspection_quantile(values, n, 0.5);
     for (size_t i = 0; i < n; i++) {
         double at = (values[i] - KURTOSIS_MIN) / KURTOSIS_BIN;
 
         ret->bins[at >= KURTOSIS_BINS ? KURTOSIS_BINS - 1 : at > 0 ? (size_t) at : 0]++;
         values[i] = fabs(values[i]);
     }
-    ret->median_abs = quantile(values, n, 0.5);
-    ret->p95_abs = quantile(values, n, 0.95);
+    ret->median_abs = inspection_quantile(values, n, 0.5);
+    ret->p95_abs = inspection_quantile(values, n, 0.95);
 }
 
 /* One side: @values has room for all its coordinates at every stage, [SHAPE_STAGES, n_hs / 2 * d]. */
-static int fill_side(struct inspection *x, enum side side, double *values, struct progress *p,
-                     struct errmsg *e)
+static int inspection_fill_side(struct inspection *x, enum side side, double *values, struct progress *p,
+                                struct errmsg *e)
 {
     uint32_t n_hs = head_side_count(x->g);
     size_t room = (size_t) n_hs / 2 * x->g->d, n[SHAPE_STAGES] = {0};
@@ -203,21 +203,21 @@ static int fill_side(struct inspection *x, enum side side, double *values, struc
                               hs / 2 % x->g->n_kv_heads, side, &shape, &x->pools[side]);
 
         if (r < 0)
-            return fail_head(hs, x->g, r, e);
+            return inspection_fail_head(hs, x->g, r, e);
         for (int stage = 0; stage < SHAPE_STAGES; stage++) {
             memcpy(values + (size_t) stage * room + n[stage], shape.kurtosis[stage],
                    shape.n[stage] * sizeof(*values));
             n[stage] += shape.n[stage];
-            x->shapes[hs].kurtosis[stage] = quantile(shape.kurtosis[stage], shape.n[stage], 0.5);
+            x->shapes[hs].kurtosis[stage] = inspection_quantile(shape.kurtosis[stage], shape.n[stage], 0.5);
         }
         progress_update(p, (hs / 2 + side * (n_hs / 2)) / (double) n_hs);
     }
     for (int stage = 0; stage < SHAPE_STAGES; stage++)
-        summarise(values + (size_t) stage * room, n[stage], &x->kurtosis[side][stage]);
+        inspection_summarise(values + (size_t) stage * room, n[stage], &x->kurtosis[side][stage]);
     return 0;
 }
 
-static int fill_shapes(struct inspection *x, struct progress *p, struct errmsg *e)
+static int inspection_fill_shapes(struct inspection *x, struct progress *p, struct errmsg *e)
 {
     uint32_t n_hs = head_side_count(x->g);
     _cleanup_(freep) double *values = calloc((size_t) n_hs / 2 * x->g->d, SHAPE_STAGES * sizeof(*values));
@@ -228,8 +228,8 @@ static int fill_shapes(struct inspection *x, struct progress *p, struct errmsg *
     x->pools = calloc(2, sizeof(*x->pools));
     if (!values || !x->shapes || !x->pools)
         return fail(e, -ENOMEM, "out of memory for the shapes of coordinates");
-    r = fill_side(x, SIDE_K, values, p, e);
-    return r < 0 ? r : fill_side(x, SIDE_V, values, p, e);
+    r = inspection_fill_side(x, SIDE_K, values, p, e);
+    return r < 0 ? r : inspection_fill_side(x, SIDE_V, values, p, e);
 }
 
 int inspection_fill(struct inspection *x, struct progress *p, struct errmsg *e)
@@ -237,9 +237,9 @@ int inspection_fill(struct inspection *x, struct progress *p, struct errmsg *e)
     int r = 0;
 
     if (!x->unavailable[PART_SPECTRA][0])
-        r = fill_spectra(x, p, e);
+        r = inspection_fill_spectra(x, p, e);
     if (r == 0 && !x->unavailable[PART_SHAPES][0])
-        r = fill_shapes(x, p, e);
+        r = inspection_fill_shapes(x, p, e);
     if (r == 0 && !x->unavailable[PART_CURVES][0])
         r = inspection_fill_curves(x, p, e);
     return r;

@@ -19,7 +19,7 @@ const char *inspect_method_name(enum inspect_method m)
 }
 
 /* What harm is counted in, whoever made the table. */
-static void judge_options(const struct inspection *x, struct solve_options *ret)
+static void inspection_curves_judge_options(const struct inspection *x, struct solve_options *ret)
 {
     solve_options_for(ret, METHOD_BANDS, 1);
     ret->metric = x->metric;
@@ -31,8 +31,8 @@ static void judge_options(const struct inspection *x, struct solve_options *ret)
 
 /* The solver's options of a method: what `kvcobra solve --method` would take by default on these statistics.
  */
-static void method_options(const struct inspection *x, enum inspect_method m, double bpd,
-                           struct solve_options *ret)
+static void inspection_curves_method_options(const struct inspection *x, enum inspect_method m, double bpd,
+                                             struct solve_options *ret)
 {
     static const enum method methods[] = {METHOD_BANDS, METHOD_BANDS, METHOD_DP, METHOD_PAPER_KL,
                                           METHOD_PAPER_MSE};
@@ -55,8 +55,9 @@ static void method_options(const struct inspection *x, enum inspect_method m, do
 }
 
 /* Solves and judges. @ret_harm [n_hs]. */
-static int solve_and_judge(const struct inspection *x, const struct solve_options *o, double *ret_harm,
-                           struct solve_report *ret_report, struct errmsg *e)
+static int inspection_curves_solve_and_judge(const struct inspection *x, const struct solve_options *o,
+                                             double *ret_harm, struct solve_report *ret_report,
+                                             struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
     _cleanup_(freep) void *bytes = NULL;
@@ -68,17 +69,17 @@ static int solve_and_judge(const struct inspection *x, const struct solve_option
         r = table_parse(bytes, n_bytes, &t, e);
     if (r < 0)
         return r;
-    judge_options(x, &judge);
+    inspection_curves_judge_options(x, &judge);
     return solve_harm_heads(x->stats, t, &judge, ret_harm, e);
 }
 
 /* Out of memory ends the inspection; any other refusal of a method is a fact about it, and shown. */
-static int solve_point(const struct inspection *x, const struct solve_options *o, struct rate_point *point,
-                       double *ret_harm, struct errmsg *e)
+static int inspection_curves_solve_point(const struct inspection *x, const struct solve_options *o,
+                                         struct rate_point *point, double *ret_harm, struct errmsg *e)
 {
     struct solve_report report = {0};
     struct errmsg why = {""};
-    int r = solve_and_judge(x, o, ret_harm, &report, &why);
+    int r = inspection_curves_solve_and_judge(x, o, ret_harm, &report, &why);
 
     if (r == -ENOMEM)
         return fail(e, r, "%s", why.text);
@@ -99,7 +100,7 @@ static int solve_point(const struct inspection *x, const struct solve_options *o
 
 /* The budget at which heads are compared: what the table is charged, or without one the middle of those asked
  * for. */
-static double compared_budget(const struct inspection *x)
+static double inspection_curves_compared_budget(const struct inspection *x)
 {
     const struct inspect_request *q = &x->request;
 
@@ -117,11 +118,11 @@ double inspection_charged(const struct inspection *x)
 }
 
 /* x->harm of the table; without a table the curves' bands leave it. */
-static int judge_table(struct inspection *x, struct errmsg *e)
+static int inspection_curves_judge_table(struct inspection *x, struct errmsg *e)
 {
     struct solve_options judge;
 
-    judge_options(x, &judge);
+    inspection_curves_judge_options(x, &judge);
     return solve_harm_heads(x->stats, x->table, &judge, x->harm, e);
 }
 
@@ -130,10 +131,10 @@ static int judge_table(struct inspection *x, struct errmsg *e)
  * without C2. The programme that replaces C2 has no such form: C1 stands for it. Bands as they come for a
  * table that does not say.
  */
-static void equal_options(const struct inspection *x, struct solve_options *ret)
+static void inspection_curves_equal_options(const struct inspection *x, struct solve_options *ret)
 {
     if (!x->has_solved) {
-        method_options(x, CURVE_OF_EQUAL, x->harm_budget, ret);
+        inspection_curves_method_options(x, CURVE_OF_EQUAL, x->harm_budget, ret);
         return;
     }
     *ret = x->solved;
@@ -150,20 +151,20 @@ static void equal_options(const struct inspection *x, struct solve_options *ret)
     ret->paper.eta = 0;
 }
 
-static int judge_equal(struct inspection *x, struct errmsg *e)
+static int inspection_curves_judge_equal(struct inspection *x, struct errmsg *e)
 {
     struct rate_point point = {.method = CURVE_OF_EQUAL, .budget = x->harm_budget};
     struct solve_options o;
     int r;
 
-    equal_options(x, &o);
-    r = solve_point(x, &o, &point, x->harm_equal, e);
+    inspection_curves_equal_options(x, &o);
+    r = inspection_curves_solve_point(x, &o, &point, x->harm_equal, e);
     if (r == 0 && !point.solved)
         (void) snprintf(x->unavailable[PART_HARM], ERRMSG_BYTES, "%s", point.why);
     return r;
 }
 
-static int fill_points(struct inspection *x, struct progress *p, struct errmsg *e)
+static int inspection_curves_fill_points(struct inspection *x, struct progress *p, struct errmsg *e)
 {
     uint32_t n_hs = head_side_count(x->g);
     _cleanup_(freep) double *harm = calloc(n_hs, sizeof(*harm));
@@ -178,8 +179,8 @@ static int fill_points(struct inspection *x, struct progress *p, struct errmsg *
         point->method = (enum inspect_method)(i % INSPECT_METHODS);
         point->budget = x->request.budgets[i / INSPECT_METHODS];
         compared = point->budget == x->harm_budget && !x->table;
-        method_options(x, point->method, point->budget, &o);
-        r = solve_point(x, &o, point, harm, e);
+        inspection_curves_method_options(x, point->method, point->budget, &o);
+        r = inspection_curves_solve_point(x, &o, point, harm, e);
         if (r == 0 && compared && point->method == CURVE_OF_BANDS)
             memcpy(x->harm, harm, n_hs * sizeof(*harm));
         if (r == 0 && compared && point->method == CURVE_OF_EQUAL)
@@ -202,7 +203,7 @@ int inspection_fill_curves(struct inspection *x, struct progress *p, struct errm
     if (!x->points || !x->harm)
         return fail(e, -ENOMEM, "out of memory for the curves");
     x->harm_equal = x->harm + n_hs;
-    x->harm_budget = compared_budget(x);
+    x->harm_budget = inspection_curves_compared_budget(x);
     if (x->n_points == 0) {
         (void) snprintf(x->unavailable[PART_CURVES], ERRMSG_BYTES,
                         "no budgets were asked for: --budgets 1,2,3,4 does");
@@ -211,9 +212,9 @@ int inspection_fill_curves(struct inspection *x, struct progress *p, struct errm
                             "no budgets were asked for: --budgets 1,2,3,4 does");
     }
     if (x->table) {
-        r = judge_table(x, e);
+        r = inspection_curves_judge_table(x, e);
         if (r == 0)
-            r = judge_equal(x, e);
+            r = inspection_curves_judge_equal(x, e);
     }
-    return r < 0 ? r : fill_points(x, p, e);
+    return r < 0 ? r : inspection_curves_fill_points(x, p, e);
 }

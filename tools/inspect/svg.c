@@ -32,7 +32,7 @@ struct svg_axis svg_axis_of(const char *title, const double *values, size_t n, b
 }
 
 /* Where @v lies between the ends of the axis: 0..1. */
-static double share(const struct svg_axis *a, double v)
+static double svg_share(const struct svg_axis *a, double v)
 {
     double s =
         a->log ? log(fmax(v, a->min) / a->min) / log(a->max / a->min) : (v - a->min) / (a->max - a->min);
@@ -42,18 +42,18 @@ static double share(const struct svg_axis *a, double v)
 
 double svg_x(const struct svg_plot *p, double x)
 {
-    return p->left + share(&p->x, x) * (p->width - p->left - p->right);
+    return p->left + svg_share(&p->x, x) * (p->width - p->left - p->right);
 }
 
 double svg_y(const struct svg_plot *p, double y)
 {
-    return p->height - p->bottom - share(&p->y, y) * (p->height - p->top - p->bottom);
+    return p->height - p->bottom - svg_share(&p->y, y) * (p->height - p->top - p->bottom);
 }
 
 /* ---- axes ---- */
 
 /* 1, 2 or 5 times a power of ten, for about @wanted ticks. */
-static double nice_step(double range, double wanted)
+static double svg_nice_step(double range, double wanted)
 {
     double raw = range / wanted, power = pow(10, floor(log10(raw))), rest = raw / power;
 
@@ -61,7 +61,7 @@ static double nice_step(double range, double wanted)
 }
 
 /* "0.5", "20"; powers of ten as such, "10⁻⁴", on an axis that spans many. */
-static void tick_text(FILE *f, const struct svg_axis *a, double v)
+static void svg_tick_text(FILE *f, const struct svg_axis *a, double v)
 {
     static const char *const digits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
     bool wide = a->log && (a->min < 5e-3 || a->max > 2e3);
@@ -79,7 +79,7 @@ static void tick_text(FILE *f, const struct svg_axis *a, double v)
     fputs(digits[(int) fabs(e) % 10], f);
 }
 
-static void tick(const struct svg_plot *p, bool horizontal, double v, bool labelled)
+static void svg_tick(const struct svg_plot *p, bool horizontal, double v, bool labelled)
 {
     double x = svg_x(p, v), y = svg_y(p, v);
 
@@ -96,20 +96,20 @@ static void tick(const struct svg_plot *p, bool horizontal, double v, bool label
                 p->height - p->bottom + 15);
     else
         fprintf(p->f, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", p->left - 6, y + 4);
-    tick_text(p->f, horizontal ? &p->x : &p->y, v);
+    svg_tick_text(p->f, horizontal ? &p->x : &p->y, v);
     fputs("</text>\n", p->f);
 }
 
-static double frame_length(const struct svg_plot *p, bool horizontal)
+static double svg_frame_length(const struct svg_plot *p, bool horizontal)
 {
     return horizontal ? p->width - p->left - p->right : p->height - p->top - p->bottom;
 }
 
 /* Decades; with few of them 2 and 5 between; with many only some are named. */
-static void log_ticks(const struct svg_plot *p, bool horizontal, const struct svg_axis *a)
+static void svg_log_ticks(const struct svg_plot *p, bool horizontal, const struct svg_axis *a)
 {
     int first = (int) floor(log10(a->min) + 1e-9), last = (int) ceil(log10(a->max) - 1e-9);
-    int every = (int) ceil((last - first) / fmax(frame_length(p, horizontal) / 26, 1));
+    int every = (int) ceil((last - first) / fmax(svg_frame_length(p, horizontal) / 26, 1));
 
     for (int e = first; e <= last; e++)
         for (int m = 1; m <= 5; m += m == 1 ? 1 : 3) {
@@ -117,29 +117,29 @@ static void log_ticks(const struct svg_plot *p, bool horizontal, const struct sv
             bool decade = m == 1, labelled = decade ? (last - e) % every == 0 : last - first <= 3;
 
             if (v >= a->min * (1 - 1e-9) && v <= a->max * (1 + 1e-9) && (labelled || decade))
-                tick(p, horizontal, v, labelled);
+                svg_tick(p, horizontal, v, labelled);
         }
 }
 
-static void linear_ticks(const struct svg_plot *p, bool horizontal, const struct svg_axis *a)
+static void svg_linear_ticks(const struct svg_plot *p, bool horizontal, const struct svg_axis *a)
 {
-    double length = frame_length(p, horizontal);
+    double length = svg_frame_length(p, horizontal);
     double step =
-        a->every > 0 ? a->every : nice_step(a->max - a->min, fmax(length / (horizontal ? 70 : 45), 2));
+        a->every > 0 ? a->every : svg_nice_step(a->max - a->min, fmax(length / (horizontal ? 70 : 45), 2));
 
     for (double k = ceil(a->min / step - 1e-9), n = 0; n < 64 && k * step <= a->max + 1e-9 * step; k++, n++)
-        tick(p, horizontal, k == 0 ? 0 : k * step, true); /* no "-0" */
+        svg_tick(p, horizontal, k == 0 ? 0 : k * step, true); /* no "-0" */
 }
 
-static void axis(const struct svg_plot *p, bool horizontal)
+static void svg_draw_axis(const struct svg_plot *p, bool horizontal)
 {
     const struct svg_axis *a = horizontal ? &p->x : &p->y;
     double middle = (p->top + p->height - p->bottom) / 2;
 
     if (a->log)
-        log_ticks(p, horizontal, a);
+        svg_log_ticks(p, horizontal, a);
     else
-        linear_ticks(p, horizontal, a);
+        svg_linear_ticks(p, horizontal, a);
     if (!a->title)
         return;
     if (horizontal)
@@ -160,8 +160,8 @@ void svg_begin(const struct svg_plot *p, const char *label)
             p->height);
     html_text(p->f, label);
     fputs("\">\n", p->f);
-    axis(p, true);
-    axis(p, false);
+    svg_draw_axis(p, true);
+    svg_draw_axis(p, false);
     fprintf(p->f, "<rect class=\"frame\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", p->left,
             p->top, p->width - p->left - p->right, p->height - p->top - p->bottom);
 }

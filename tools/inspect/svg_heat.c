@@ -15,7 +15,7 @@ unsigned svg_heat_step(double x, double min, double max)
 }
 
 /* @format: a literal of the caller's, of one double. */
-static void number(FILE *f, const char *format, double x)
+static void svg_heat_number(FILE *f, const char *format, double x)
 {
     if (isfinite(x))
         fprintf(f, format, x);
@@ -23,8 +23,8 @@ static void number(FILE *f, const char *format, double x)
         fputs("–", f);
 }
 
-static void cell(FILE *f, const struct svg_heat *h, const char *name, uint32_t layer, uint32_t head, double x,
-                 double y)
+static void svg_heat_cell(FILE *f, const struct svg_heat *h, const char *name, uint32_t layer, uint32_t head,
+                          double x, double y)
 {
     size_t i = (size_t) layer * h->n_heads + head;
     unsigned step = svg_heat_step(h->value[i], h->min, h->max);
@@ -35,23 +35,23 @@ static void cell(FILE *f, const struct svg_heat *h, const char *name, uint32_t l
     else
         fputs("<g class=\"cell none\">", f);
     fprintf(f, "<title>%s, layer %u, head %u: ", name, layer, head);
-    number(f, h->format, h->printed[i]);
+    svg_heat_number(f, h->format, h->printed[i]);
     if (h->small) {
         fputs("; ", f);
-        number(f, h->small_format, h->small[i]);
+        svg_heat_number(f, h->small_format, h->small[i]);
     }
     fprintf(f, "</title><rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\"/>", x, y, CELL_W, CELL_H);
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">", x + CELL_W / 2.0, y + (h->small ? 13 : 19));
-    number(f, h->format, h->printed[i]);
+    svg_heat_number(f, h->format, h->printed[i]);
     if (h->small) {
         fprintf(f, "</text><text class=\"small\" x=\"%.1f\" y=\"%.1f\">", x + CELL_W / 2.0, y + 25);
-        number(f, h->small_format, h->small[i]);
+        svg_heat_number(f, h->small_format, h->small[i]);
     }
     fputs("</text></g>\n", f);
 }
 
-static void strip(FILE *f, const struct svg_heat *h, const char *name, uint32_t first, uint32_t last,
-                  double top)
+static void svg_heat_strip(FILE *f, const struct svg_heat *h, const char *name, uint32_t first, uint32_t last,
+                           double top)
 {
     for (uint32_t layer = first; layer < last; layer++)
         fprintf(f, "<text class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%u</text>",
@@ -62,8 +62,8 @@ static void strip(FILE *f, const struct svg_heat *h, const char *name, uint32_t 
         fprintf(f, "<text class=\"tick\" x=\"%d\" y=\"%.0f\" text-anchor=\"end\">head %u</text>\n", LEFT - 6,
                 top + head * CELL_H + 19.0, head);
         for (uint32_t layer = first; layer < last; layer++)
-            cell(f, h, name, layer, head, LEFT + (layer - first) * (double) CELL_W,
-                 top + head * (double) CELL_H);
+            svg_heat_cell(f, h, name, layer, head, LEFT + (layer - first) * (double) CELL_W,
+                          top + head * (double) CELL_H);
     }
 }
 
@@ -89,7 +89,7 @@ void svg_heat(FILE *f, const struct svg_heat *h, const char *name)
     for (uint32_t i = 0; i < n_strips; i++) {
         uint32_t first = i * SVG_HEAT_COLUMNS, last = first + SVG_HEAT_COLUMNS;
 
-        strip(f, h, name, first, last < h->n_layers ? last : h->n_layers, TOP + i * strip_h);
+        svg_heat_strip(f, h, name, first, last < h->n_layers ? last : h->n_layers, TOP + i * strip_h);
     }
     fputs("</svg></div>\n", f);
 }
@@ -103,8 +103,8 @@ void svg_heat_legend(FILE *f, double min, double max, const char *format, const 
         fprintf(f, "<g class=\"cell q%d\"><rect x=\"%d\" y=\"0\" width=\"30\" height=\"14\"/></g>", i,
                 i * 30);
     fputs("</svg> <span>", f);
-    number(f, format, min);
+    svg_heat_number(f, format, min);
     fputs(" (left) to ", f);
-    number(f, format, max);
+    svg_heat_number(f, format, max);
     fprintf(f, " (right): %s</span></p>\n", what);
 }

@@ -115,7 +115,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static void take_side(struct eval_options *o, const char *name, const struct argp_state *state)
+static void cmd_eval_take_side(struct eval_options *o, const char *name, const struct argp_state *state)
 {
     for (uint32_t i = 1; i <= 3; i++)
         if (strcmp(name, eval_side_name(i)) == 0) {
@@ -126,7 +126,7 @@ static void take_side(struct eval_options *o, const char *name, const struct arg
 }
 
 /* "0:7" */
-static void take_layers(struct eval_options *o, char *arg, const struct argp_state *state)
+static void cmd_eval_take_layers(struct eval_options *o, char *arg, const struct argp_state *state)
 {
     char *colon = strchr(arg, ':');
 
@@ -140,7 +140,7 @@ static void take_layers(struct eval_options *o, char *arg, const struct argp_sta
 }
 
 /* "q4_0,kivi-2", "all" */
-static void take_comparators(struct eval_options *o, char *arg, const struct argp_state *state)
+static void cmd_eval_take_comparators(struct eval_options *o, char *arg, const struct argp_state *state)
 {
     char *rest = arg;
 
@@ -160,7 +160,7 @@ static void take_comparators(struct eval_options *o, char *arg, const struct arg
 }
 
 /* What the three measurements exclude. */
-static void check_measurement(const struct eval_options *o, const struct argp_state *state)
+static void cmd_eval_check_measurement(const struct eval_options *o, const struct argp_state *state)
 {
     bool other = o->n_keys > 0 || o->n_generated > 0;
 
@@ -177,13 +177,13 @@ static void check_measurement(const struct eval_options *o, const struct argp_st
                    "--quartiles and --post-rope look at one --table on a text, with nothing beside it");
 }
 
-static void check_arguments(struct eval_options *o, const struct argp_state *state)
+static void cmd_eval_check_arguments(struct eval_options *o, const struct argp_state *state)
 {
     bool calibrated = false;
 
     if (!o->model || !o->text || o->n_tables + o->n_comparators == 0)
         argp_error(state, "a MODEL, a --text and a --table or a --comparator are needed");
-    check_measurement(o, state);
+    cmd_eval_check_measurement(o, state);
     for (size_t i = 0; i < o->n_comparators; i++)
         calibrated = calibrated || o->comparators[i]->calibrated;
     if (calibrated && !o->stats)
@@ -198,7 +198,7 @@ static void check_arguments(struct eval_options *o, const struct argp_state *sta
                                          : DEFAULT_WINDOW;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_eval_parse(int key, char *arg, struct argp_state *state)
 {
     struct eval_options *o = state->input;
 
@@ -212,7 +212,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->tables[o->n_tables++] = arg;
         return 0;
     case OPT_COMPARATOR:
-        take_comparators(o, arg, state);
+        cmd_eval_take_comparators(o, arg, state);
         return 0;
     case OPT_STATS:
         o->stats = arg;
@@ -243,10 +243,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->n_sink = (int32_t) option_uint(state, "--sinks", arg, 0, TABLE_SINKS_MAX);
         return 0;
     case OPT_SIDE:
-        take_side(o, arg, state);
+        cmd_eval_take_side(o, arg, state);
         return 0;
     case OPT_LAYERS:
-        take_layers(o, arg, state);
+        cmd_eval_take_layers(o, arg, state);
         return 0;
     case OPT_QUARTILES:
         o->quartiles = true;
@@ -261,16 +261,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->model = arg;
         return 0;
     case ARGP_KEY_END:
-        check_arguments(o, state);
+        cmd_eval_check_arguments(o, state);
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, "MODEL", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_eval_parse, "MODEL", doc, common_children, NULL, NULL};
 
 /* What the options ask of the model. */
-static int check_model(const struct engine *en, const struct eval_options *o, struct errmsg *e)
+static int cmd_eval_check_model(const struct engine *en, const struct eval_options *o, struct errmsg *e)
 {
     char what[48];
 
@@ -281,7 +281,7 @@ static int check_model(const struct engine *en, const struct eval_options *o, st
     return eval_check_length(en, o, o->window, what, e);
 }
 
-static int run(int argc, char **argv)
+static int cmd_eval_run(int argc, char **argv)
 {
     struct eval_options o = {.n_recent = -1, .n_sink = EVAL_SINKS_OF_TABLE};
     const struct engine_options eo = {0};
@@ -293,7 +293,7 @@ static int run(int argc, char **argv)
     command_parse(&argp, argc, argv, &o);
     r = engine_open(o.model, &eo, &en, &e);
     if (r == 0)
-        r = check_model(en, &o, &e);
+        r = cmd_eval_check_model(en, &o, &e);
     if (r == 0)
         r = document_load(en, o.text, &text, &e);
     if (r < 0)
@@ -307,4 +307,5 @@ static int run(int argc, char **argv)
     return o.n_tables == 1 && o.n_comparators == 0 ? eval_table(en, &o, &text) : eval_compare(en, &o, &text);
 }
 
-const struct command cmd_eval = {"eval", "what a table costs: distance to the exact model, bytes", run};
+const struct command cmd_eval = {"eval", "what a table costs: distance to the exact model, bytes",
+                                 cmd_eval_run};

@@ -18,7 +18,7 @@
 
 enum { LOGIT_ROWS = 64 }; /* positions whose logits exist at one time */
 
-struct run {
+struct continuation_run {
     struct engine *en;
     const struct continuation_options *o;
     uint32_t *sequence; /* [prompt_tokens + n_tokens] the prompt, and what a subject wrote */
@@ -28,7 +28,7 @@ struct run {
     size_t n_written;
 };
 
-static void run_deinit(struct run *r)
+static void continuation_run_deinit(struct continuation_run *r)
 {
     free(r->sequence);
     free(r->exact);
@@ -36,7 +36,7 @@ static void run_deinit(struct run *r)
     free(r->logits);
 }
 
-static int run_init(struct run *r, struct errmsg *e)
+static int continuation_run_init(struct continuation_run *r, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(r->en);
     size_t length = r->o->prompt_tokens + r->o->n_tokens, bytes;
@@ -52,20 +52,20 @@ static int run_init(struct run *r, struct errmsg *e)
                : fail(e, -ENOMEM, "out of memory for texts of %zu tokens", length);
 }
 
-static int take_token(void *ctx, uint32_t token)
+static int continuation_take_token(void *ctx, uint32_t token)
 {
-    struct run *r = ctx;
+    struct continuation_run *r = ctx;
 
     r->sequence[r->o->prompt_tokens + r->n_written++] = token;
     return 0;
 }
 
-static int write_on(struct run *r, struct subject *s, struct errmsg *e)
+static int continuation_write_on(struct continuation_run *r, struct subject *s, struct errmsg *e)
 {
     const struct generation_options go = {
         .n_tokens = r->o->n_tokens,
         .ignore_eos = true,
-        .emit = take_token,
+        .emit = continuation_take_token,
         .ctx = r,
     };
     struct generation g;
@@ -81,7 +81,8 @@ static int write_on(struct run *r, struct subject *s, struct errmsg *e)
 }
 
 /* Adds -log p of the written tokens of r->sequence under the exact model. */
-static int judge(struct run *r, struct subject *exact, double *nll, struct errmsg *e)
+static int continuation_judge(struct continuation_run *r, struct subject *exact, double *nll,
+                              struct errmsg *e)
 {
     const struct engine_info *info = engine_info(r->en);
     size_t n = r->o->prompt_tokens + r->o->n_tokens - 1, first = r->o->prompt_tokens - 1;
@@ -104,7 +105,7 @@ static int judge(struct run *r, struct subject *exact, double *nll, struct errms
     return err < 0 ? err : ended;
 }
 
-static size_t count_alike(const struct run *r)
+static size_t continuation_count_alike(const struct continuation_run *r)
 {
     const uint32_t *written = r->sequence + r->o->prompt_tokens;
     size_t n = 0;
@@ -114,7 +115,7 @@ static size_t count_alike(const struct run *r)
     return n;
 }
 
-static void fill_prompt(struct run *r, const uint32_t *text)
+static void continuation_fill_prompt(struct continuation_run *r, const uint32_t *text)
 {
     const struct engine_info *info = engine_info(r->en);
     size_t bos = info->add_bos && info->token_bos < info->n_vocab;
@@ -125,24 +126,25 @@ static void fill_prompt(struct run *r, const uint32_t *text)
 }
 
 /* All prompts: @alike [1 + n_subjects, n_prompts], @nll [1 + n_subjects]. */
-static int run_prompts(struct run *r, struct subject *exact, struct subject *const *subjects,
-                       size_t n_subjects, const uint32_t *tokens, struct progress *p, size_t *alike,
-                       double *nll, struct errmsg *e)
+static int continuation_run_prompts(struct continuation_run *r, struct subject *exact,
+                                    struct subject *const *subjects, size_t n_subjects,
+                                    const uint32_t *tokens, struct progress *p, size_t *alike, double *nll,
+                                    struct errmsg *e)
 {
     const struct continuation_options *o = r->o;
     double done = 0;
 
     for (size_t prompt = 0; prompt < o->n_prompts; prompt++) {
-        fill_prompt(r, tokens + prompt * o->prompt_tokens);
+        continuation_fill_prompt(r, tokens + prompt * o->prompt_tokens);
         for (size_t i = 0; i <= n_subjects; i++) {
-            int err = write_on(r, i == 0 ? exact : subjects[i - 1], e);
+            int err = continuation_write_on(r, i == 0 ? exact : subjects[i - 1], e);
 
             if (err < 0)
                 return err;
             if (i == 0)
                 memcpy(r->exact, r->sequence + o->prompt_tokens, o->n_tokens * sizeof(*r->exact));
-            alike[i * o->n_prompts + prompt] = count_alike(r);
-            err = judge(r, exact, &nll[i], e);
+            alike[i * o->n_prompts + prompt] = continuation_count_alike(r);
+            err = continuation_judge(r, exact, &nll[i], e);
             if (err < 0)
                 return err;
             progress_update(p, ++done);
@@ -155,17 +157,17 @@ int continue_prompts(struct engine *en, struct subject *exact, struct subject *c
                      size_t n_subjects, const uint32_t *tokens, const struct continuation_options *o,
                      struct progress *p, struct continuation *ret, struct errmsg *e)
 {
-    _cleanup_(run_deinit) struct run r = {.en = en, .o = o};
+    _cleanup_(continuation_run_deinit) struct continuation_run r = {.en = en, .o = o};
     _cleanup_(freep) size_t *alike = calloc((1 + n_subjects) * o->n_prompts, sizeof(*alike));
     _cleanup_(freep) double *nll = calloc(1 + n_subjects, sizeof(*nll));
-    int err = run_init(&r, e);
+    int err = continuation_run_init(&r, e);
 
     assert(o->n_prompts > 0 && o->prompt_tokens >= 2 && o->n_tokens > 0);
     if (err < 0)
         return err;
     if (!alike || !nll)
         return fail(e, -ENOMEM, "out of memory for %zu prompts", o->n_prompts);
-    err = run_prompts(&r, exact, subjects, n_subjects, tokens, p, alike, nll, e);
+    err = continuation_run_prompts(&r, exact, subjects, n_subjects, tokens, p, alike, nll, e);
     for (size_t i = 0; err == 0 && i <= n_subjects; i++) {
         memcpy(ret[i].alike, alike + i * o->n_prompts, o->n_prompts * sizeof(*alike));
         ret[i].nll = nll[i];
@@ -173,7 +175,7 @@ int continue_prompts(struct engine *en, struct subject *exact, struct subject *c
     return err;
 }
 
-static int ascending(const void *a, const void *b)
+static int continuation_ascending(const void *a, const void *b)
 {
     size_t x = *(const size_t *) a, y = *(const size_t *) b;
 
@@ -184,6 +186,6 @@ size_t quantile(size_t *values, size_t n, double q)
 {
     size_t at = (size_t) fmax(ceil(q * (double) n) - 1, 0);
 
-    qsort(values, n, sizeof(*values), ascending);
+    qsort(values, n, sizeof(*values), continuation_ascending);
     return values[at < n ? at : n - 1];
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "tools/lab/comparators/comparator.h"
 #include "tools/engine/engine.h"
@@ -24,7 +25,7 @@ struct row {
 };
 
 /* By bits, then by harm. */
-static int order(const void *a, const void *b)
+static int eval_compare_order(const void *a, const void *b)
 {
     const struct row *x = a, *y = b;
     double bits_x = subject_charged_bpd(x->subject), bits_y = subject_charged_bpd(y->subject);
@@ -34,11 +35,12 @@ static int order(const void *a, const void *b)
     return (evaluation_kl(x->sum) > evaluation_kl(y->sum)) - (evaluation_kl(x->sum) < evaluation_kl(y->sum));
 }
 
-static void sort_rows(const struct subject_list *l, const struct evaluation *sums, struct row *rows)
+static void eval_compare_sort_rows(const struct subject_list *l, const struct evaluation *sums,
+                                   struct row *rows)
 {
     for (size_t i = 0; i < l->n; i++)
         rows[i] = (struct row){l->items[i], &sums[i], false};
-    qsort(rows, l->n, sizeof(*rows), order);
+    qsort(rows, l->n, sizeof(*rows), eval_compare_order);
     for (size_t i = 0; i < l->n; i++) {
         rows[i].best = true;
         for (size_t k = 0; k < i; k++)
@@ -46,19 +48,20 @@ static void sort_rows(const struct subject_list *l, const struct evaluation *sum
     }
 }
 
-static const char *kind_of(const struct subject *s)
+static const char *eval_compare_kind_of(const struct subject *s)
 {
     return subject_comparator(s) ? "format" : "table";
 }
 
-static json_t *row_json(const struct row *row)
+static json_t *eval_compare_row_json(const struct row *row)
 {
     const struct comparator *c = subject_comparator(row->subject);
     char digest[DIGEST_HEX_BYTES];
-    json_t *json = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b}", "name", subject_name(row->subject),
-                             "kind", kind_of(row->subject), "bpd_charged", subject_charged_bpd(row->subject),
-                             "bpd_true", subject_held_bpd(row->subject), "kl", evaluation_kl(row->sum), "ppl",
-                             evaluation_perplexity(row->sum), "best", (int) row->best);
+    json_t *json =
+        json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b}", "name", subject_name(row->subject), "kind",
+                  eval_compare_kind_of(row->subject), "bpd_charged", subject_charged_bpd(row->subject),
+                  "bpd_true", subject_held_bpd(row->subject), "kl", evaluation_kl(row->sum), "ppl",
+                  evaluation_perplexity(row->sum), "best", (int) row->best);
 
     if (json && c)
         (void) json_object_update_new(json,
@@ -77,7 +80,7 @@ static json_t *compare_json(const struct engine *en, const struct eval_options *
     json_t *all = json_array();
 
     for (size_t i = 0; i < l->n; i++)
-        if (json_array_append_new(all, row_json(&rows[i])) < 0) {
+        if (json_array_append_new(all, eval_compare_row_json(&rows[i])) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -89,8 +92,8 @@ static json_t *compare_json(const struct engine *en, const struct eval_options *
                      (int) o->n_layers, "ppl_exact", evaluation_exact_perplexity(s), "rows", all);
 }
 
-static int print_text(const struct engine *en, const struct eval_options *o, const struct subject_list *l,
-                      const struct row *rows)
+static int eval_compare_print_text(const struct engine *en, const struct eval_options *o,
+                                   const struct subject_list *l, const struct row *rows)
 {
     _cleanup_(report_freep) struct report *r = report_new("<\t<\t>charged\t>true\t>KL\t>perplexity");
     const struct evaluation *s = rows[0].sum;
@@ -117,8 +120,8 @@ static int print_text(const struct engine *en, const struct eval_options *o, con
     return COMMAND_OK;
 }
 
-static int measure(struct engine *en, const struct eval_options *o, const struct document *text,
-                   const struct subject_list *l, struct evaluation *sums, struct errmsg *e)
+static int eval_compare_measure(struct engine *en, const struct eval_options *o, const struct document *text,
+                                const struct subject_list *l, struct evaluation *sums, struct errmsg *e)
 {
     _cleanup_(progress_end) struct progress p;
     const struct evaluation_options eo = {.n_tokens = o->n_tokens, .window = o->window};
@@ -137,9 +140,10 @@ int eval_compare(struct engine *en, const struct eval_options *o, const struct d
     int r = subject_list_open(en, o, false, &l, &e);
 
     if (r == 0)
-        r = measure(en, o, text, &l, sums, &e);
+        r = eval_compare_measure(en, o, text, &l, sums, &e);
     if (r < 0)
         return command_fail("%s", e.text);
-    sort_rows(&l, sums, rows);
-    return o->common.json ? report_json(compare_json(en, o, &l, rows)) : print_text(en, o, &l, rows);
+    eval_compare_sort_rows(&l, sums, rows);
+    return o->common.json ? report_json(compare_json(en, o, &l, rows))
+                          : eval_compare_print_text(en, o, &l, rows);
 }

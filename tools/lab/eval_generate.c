@@ -17,12 +17,12 @@
 #include "tools/lab/subject.h"
 #include "tools/command/text_file.h"
 
-static double perplexity(const struct continuation *c, const struct continuation_options *o)
+static double eval_generate_perplexity(const struct continuation *c, const struct continuation_options *o)
 {
     return exp(c->nll / ((double) o->n_prompts * (double) o->n_tokens));
 }
 
-static size_t count_whole(const struct continuation *c, const struct continuation_options *o)
+static size_t eval_generate_count_whole(const struct continuation *c, const struct continuation_options *o)
 {
     size_t n = 0;
 
@@ -31,7 +31,8 @@ static size_t count_whole(const struct continuation *c, const struct continuatio
     return n;
 }
 
-static json_t *row_json(const struct subject *s, struct continuation *c, const struct continuation_options *o)
+static json_t *eval_generate_row_json(const struct subject *s, struct continuation *c,
+                                      const struct continuation_options *o)
 {
     json_t *alike = json_array();
 
@@ -42,17 +43,18 @@ static json_t *row_json(const struct subject *s, struct continuation *c, const s
                      "alike_lower_quartile", (json_int_t) quantile(c->alike, o->n_prompts, 0.25),
                      "alike_median", (json_int_t) quantile(c->alike, o->n_prompts, 0.5),
                      "alike_upper_quartile", (json_int_t) quantile(c->alike, o->n_prompts, 0.75),
-                     "never_differ", (int) count_whole(c, o), "ppl_exact", perplexity(c, o));
+                     "never_differ", (int) eval_generate_count_whole(c, o), "ppl_exact",
+                     eval_generate_perplexity(c, o));
 }
 
-static json_t *result_json(const struct engine *en, const struct eval_options *o,
-                           const struct subject_list *l, struct continuation *sums,
-                           const struct continuation_options *co)
+static json_t *eval_generate_result_json(const struct engine *en, const struct eval_options *o,
+                                         const struct subject_list *l, struct continuation *sums,
+                                         const struct continuation_options *co)
 {
     json_t *all = json_array();
 
     for (size_t i = 0; i < l->n; i++)
-        if (json_array_append_new(all, row_json(l->items[i], &sums[i], co)) < 0) {
+        if (json_array_append_new(all, eval_generate_row_json(l->items[i], &sums[i], co)) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -62,8 +64,9 @@ static json_t *result_json(const struct engine *en, const struct eval_options *o
                      all);
 }
 
-static int print_text(const struct engine *en, const struct eval_options *o, const struct subject_list *l,
-                      struct continuation *sums, const struct continuation_options *co)
+static int eval_generate_print_text(const struct engine *en, const struct eval_options *o,
+                                    const struct subject_list *l, struct continuation *sums,
+                                    const struct continuation_options *co)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<\t>charged\t>a quarter by\t>half by\t>three by\t>never\t>perplexity");
@@ -78,7 +81,8 @@ static int print_text(const struct engine *en, const struct eval_options *o, con
 
         report_row(r, "%s\t%.3f\t%zu\t%zu\t%zu\t%zu of %zu\t%.3f", subject_name(l->items[i]),
                    subject_charged_bpd(l->items[i]), quantile(alike, n, 0.25), quantile(alike, n, 0.5),
-                   quantile(alike, n, 0.75), count_whole(&sums[i], co), n, perplexity(&sums[i], co));
+                   quantile(alike, n, 0.75), eval_generate_count_whole(&sums[i], co), n,
+                   eval_generate_perplexity(&sums[i], co));
     }
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
@@ -91,8 +95,8 @@ static int print_text(const struct engine *en, const struct eval_options *o, con
 }
 
 /* Prompts that the text has. */
-static int plan(const struct engine *en, const struct eval_options *o, const struct document *text,
-                struct continuation_options *ret, struct errmsg *e)
+static int eval_generate_plan(const struct engine *en, const struct eval_options *o,
+                              const struct document *text, struct continuation_options *ret, struct errmsg *e)
 {
     size_t n = text->n_tokens < o->n_tokens ? text->n_tokens : o->n_tokens;
     char what[80];
@@ -112,7 +116,7 @@ int eval_generate(struct engine *en, const struct eval_options *o, const struct 
     struct continuation sums[EVAL_SUBJECTS_MAX + 1];
     struct continuation_options co = {0};
     struct errmsg e = {""};
-    int r = plan(en, o, text, &co, &e);
+    int r = eval_generate_plan(en, o, text, &co, &e);
 
     progress_start(&p, "writing on", "texts", 0, o->common.quiet);
     if (r == 0)
@@ -130,5 +134,6 @@ int eval_generate(struct engine *en, const struct eval_options *o, const struct 
     progress_end(&p);
     if (r < 0)
         return command_fail("%s", e.text);
-    return o->common.json ? report_json(result_json(en, o, &l, sums, &co)) : print_text(en, o, &l, sums, &co);
+    return o->common.json ? report_json(eval_generate_result_json(en, o, &l, sums, &co))
+                          : eval_generate_print_text(en, o, &l, sums, &co);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "tools/lab/eval_subjects.h"
 #include "tools/command/handles.h"
 #include "tools/command/report.h"
@@ -18,14 +19,14 @@ const char *eval_side_name(uint32_t sides)
 
 /* What a cache is made of; together they are every byte held. */
 enum { N_ITEMS = 5 };
-struct item {
+struct eval_report_item {
     const char *name;
     uint64_t bytes;
 };
 
-static void list_items(const kvc_usage *u, struct item ret[static N_ITEMS])
+static void eval_report_list_items(const kvc_usage *u, struct eval_report_item ret[static N_ITEMS])
 {
-    const struct item items[N_ITEMS] = {
+    const struct eval_report_item items[N_ITEMS] = {
         {"codes", u->code_bytes}, {"padding", u->padding_bytes}, {"headers", u->header_bytes},
         {"sinks", u->sink_bytes}, {"tail", u->tail_bytes},
     };
@@ -33,21 +34,21 @@ static void list_items(const kvc_usage *u, struct item ret[static N_ITEMS])
     memcpy(ret, items, sizeof(items));
 }
 
-static double per_number(const kvc_usage *u, uint64_t bytes)
+static double eval_report_per_number(const kvc_usage *u, uint64_t bytes)
 {
     return u->numbers ? 8.0 * (double) bytes / (double) u->numbers : 0;
 }
 
 /* {"codes": {"bytes": ..., "bpd": ...}, ...}: the difference between bpd_code and bpd_true */
-static json_t *items_json(const kvc_usage *u)
+static json_t *eval_report_items_json(const kvc_usage *u)
 {
-    struct item items[N_ITEMS];
+    struct eval_report_item items[N_ITEMS];
     json_t *all = json_object();
 
-    list_items(u, items);
+    eval_report_list_items(u, items);
     for (size_t i = 0; i < N_ITEMS; i++) {
         json_t *one = json_pack("{s:I, s:f}", "bytes", (json_int_t) items[i].bytes, "bpd",
-                                per_number(u, items[i].bytes));
+                                eval_report_per_number(u, items[i].bytes));
 
         if (json_object_set_new(all, items[i].name, one) < 0) { /* takes NULLs, drops @one on failure */
             json_decref(all);
@@ -58,7 +59,7 @@ static json_t *items_json(const kvc_usage *u)
 }
 
 /* What is charged, and what is stored once. */
-static json_t *account_json(const struct eval_result *res)
+static json_t *eval_report_account_json(const struct eval_result *res)
 {
     const struct table_account *a = &res->account;
 
@@ -68,7 +69,7 @@ static json_t *account_json(const struct eval_result *res)
 }
 
 /* The quarter's part of all harm. */
-static double harm_share(const struct eval_result *res, size_t part)
+static double eval_report_harm_share(const struct eval_result *res, size_t part)
 {
     double sum = 0;
 
@@ -78,7 +79,7 @@ static double harm_share(const struct eval_result *res, size_t part)
 }
 
 /* [{"layers": 8, "ppl": ..., "kl": ..., "harm_share": ...}, ...] */
-static json_t *parts_json(const struct eval_options *o, const struct eval_result *res)
+static json_t *eval_report_parts_json(const struct eval_options *o, const struct eval_result *res)
 {
     json_t *all = json_array();
 
@@ -89,7 +90,7 @@ static json_t *parts_json(const struct eval_options *o, const struct eval_result
                                 evaluation_perplexity(s), "kl", evaluation_kl(s));
 
         if (one && o->quartile_statistics)
-            (void) json_object_set_new(one, "harm_share", json_real(harm_share(res, i)));
+            (void) json_object_set_new(one, "harm_share", json_real(eval_report_harm_share(res, i)));
         if (json_array_append_new(all, one) < 0) {
             json_decref(all);
             return NULL;
@@ -98,14 +99,14 @@ static json_t *parts_json(const struct eval_options *o, const struct eval_result
     return all;
 }
 
-static json_t *post_rope_json(const struct eval_result *res)
+static json_t *eval_report_post_rope_json(const struct eval_result *res)
 {
     const struct evaluation *s = &res->post_rope;
 
     return json_pack("{s:f, s:f}", "ppl", evaluation_perplexity(s), "kl", evaluation_kl(s));
 }
 
-static json_t *result_json(const struct eval_options *o, const struct eval_result *res)
+static json_t *eval_report_result_json(const struct eval_options *o, const struct eval_result *res)
 {
     const struct evaluation *s = &res->sum;
     char digest[DIGEST_HEX_BYTES];
@@ -121,38 +122,38 @@ static json_t *result_json(const struct eval_options *o, const struct eval_resul
                                                evaluation_exact_perplexity(s), "ppl",
                                                evaluation_perplexity(s), "kl", evaluation_kl(s), "nll_exact",
                                                s->nll_exact, "nll", s->nll)) < 0 ||
-        json_object_update_new(json, json_pack("{s:f, s:f, s:I, s:I, s:o}", "bpd_code", res->table.bpd_code,
-                                               "bpd_true", per_number(&res->usage, usage_bytes(&res->usage)),
-                                               "bytes", (json_int_t) usage_bytes(&res->usage), "numbers",
-                                               (json_int_t) res->usage.numbers, "items",
-                                               items_json(&res->usage))) < 0 ||
+        json_object_update_new(
+            json, json_pack("{s:f, s:f, s:I, s:I, s:o}", "bpd_code", res->table.bpd_code, "bpd_true",
+                            eval_report_per_number(&res->usage, usage_bytes(&res->usage)), "bytes",
+                            (json_int_t) usage_bytes(&res->usage), "numbers", (json_int_t) res->usage.numbers,
+                            "items", eval_report_items_json(&res->usage))) < 0 ||
         json_object_update_new(json,
                                json_pack("{s:s, s:i, s:i}", "side", eval_side_name(o->sides), "first_layer",
                                          (int) o->first_layer, "coded_layers", (int) o->n_layers)) < 0 ||
-        json_object_update_new(json, account_json(res)) < 0 ||
-        (o->quartiles && json_object_set_new(json, "quartiles", parts_json(o, res)) < 0) ||
-        (o->post_rope && json_object_set_new(json, "post_rope", post_rope_json(res)) < 0)) {
+        json_object_update_new(json, eval_report_account_json(res)) < 0 ||
+        (o->quartiles && json_object_set_new(json, "quartiles", eval_report_parts_json(o, res)) < 0) ||
+        (o->post_rope && json_object_set_new(json, "post_rope", eval_report_post_rope_json(res)) < 0)) {
         json_decref(json);
         return NULL;
     }
     return json;
 }
 
-static int print_bytes(const kvc_usage *u)
+static int eval_report_print_bytes(const kvc_usage *u)
 {
     _cleanup_(report_freep) struct report *r = report_new("<held\t>bytes\t>bits per number");
-    struct item items[N_ITEMS];
+    struct eval_report_item items[N_ITEMS];
 
-    list_items(u, items);
+    eval_report_list_items(u, items);
     for (size_t i = 0; i < N_ITEMS; i++)
         report_row(r, "%s\t%ju\t%.3f", items[i].name, (uintmax_t) items[i].bytes,
-                   per_number(u, items[i].bytes));
-    report_row(r, "all\t%ju\t%.3f", (uintmax_t) usage_bytes(u), per_number(u, usage_bytes(u)));
+                   eval_report_per_number(u, items[i].bytes));
+    report_row(r, "all\t%ju\t%.3f", (uintmax_t) usage_bytes(u), eval_report_per_number(u, usage_bytes(u)));
     report_row(r, "binary16\t%ju\t16.000", (uintmax_t) u->numbers * 2);
     return report_print(r, stdout);
 }
 
-static void print_account(const struct eval_result *res)
+static void eval_report_print_account(const struct eval_result *res)
 {
     const struct table_account *a = &res->account;
     char size[HUMAN_BYTES];
@@ -165,7 +166,7 @@ static void print_account(const struct eval_result *res)
  * Each quarter of the layers alone, their sum, and all together. With the quarters' shares of the harm, the
  * increase of perplexity per share: alike if equal harm hurts equally at every depth.
  */
-static int print_parts(const struct eval_options *o, const struct eval_result *res)
+static int eval_report_print_parts(const struct eval_options *o, const struct eval_result *res)
 {
     static const char *const names[EVAL_PARTS] = {"first", "second", "third", "last"};
     _cleanup_(report_freep) struct report *r = report_new(
@@ -182,8 +183,9 @@ static int print_parts(const struct eval_options *o, const struct eval_result *r
         kl += evaluation_kl(s);
         if (o->quartile_statistics)
             report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f\t%.1f %%\t%+.3f", names[i], res->part_layers[i], ppl,
-                       ppl - exact, evaluation_kl(s), 100 * harm_share(res, i),
-                       harm_share(res, i) > 0 ? (ppl - exact) / harm_share(res, i) : 0.0);
+                       ppl - exact, evaluation_kl(s), 100 * eval_report_harm_share(res, i),
+                       eval_report_harm_share(res, i) > 0 ? (ppl - exact) / eval_report_harm_share(res, i)
+                                                          : 0.0);
         else
             report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f", names[i], res->part_layers[i], ppl, ppl - exact,
                        evaluation_kl(s));
@@ -194,7 +196,7 @@ static int print_parts(const struct eval_options *o, const struct eval_result *r
     return report_print(r, stdout);
 }
 
-static int print_text(const struct eval_options *o, const struct eval_result *res)
+static int eval_report_print_text(const struct eval_options *o, const struct eval_result *res)
 {
     _cleanup_(report_freep) struct report *r =
         report_new(o->post_rope ? "<\t>exact\t>compressed\t>after RoPE" : "<\t>exact\t>compressed");
@@ -205,7 +207,7 @@ static int print_text(const struct eval_options *o, const struct eval_result *re
     printf("model   %s\n", res->model_name);
     printf("table   %s, %.3f bits per number\n", digest_short(res->table.table_digest, digest),
            res->table.bpd_code);
-    print_account(res);
+    eval_report_print_account(res);
     printf("text    %s: %ju tokens in %ju windows of %zu", o->text, (uintmax_t) s->n_tokens,
            (uintmax_t) s->n_windows, o->window);
     if (s->last_window < o->window)
@@ -225,16 +227,16 @@ static int print_text(const struct eval_options *o, const struct eval_result *re
         return command_fail("out of memory");
     putchar('\n');
     if (o->quartiles) {
-        if (print_parts(o, res) < 0)
+        if (eval_report_print_parts(o, res) < 0)
             return command_fail("out of memory");
         putchar('\n');
     }
-    if (print_bytes(&res->usage) < 0)
+    if (eval_report_print_bytes(&res->usage) < 0)
         return command_fail("out of memory");
     return COMMAND_OK;
 }
 
 int eval_print(const struct eval_options *o, const struct eval_result *res)
 {
-    return o->common.json ? report_json(result_json(o, res)) : print_text(o, res);
+    return o->common.json ? report_json(eval_report_result_json(o, res)) : eval_report_print_text(o, res);
 }

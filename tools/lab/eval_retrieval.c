@@ -15,55 +15,56 @@
 #include "tools/lab/subject.h"
 #include "tools/command/text_file.h"
 
-static double percent(struct share s)
+static double eval_retrieval_percent(struct share s)
 {
     return s.asked ? 100.0 * (double) s.found / (double) s.asked : 0;
 }
 
 /* "78 %"; nothing where nothing was asked */
 #define CELL_BYTES 16
-static const char *cell(struct share s, char ret[static CELL_BYTES])
+static const char *eval_retrieval_cell(struct share s, char ret[static CELL_BYTES])
 {
     if (s.asked == 0)
         return "";
-    (void) snprintf(ret, CELL_BYTES, "%.0f %%", percent(s));
+    (void) snprintf(ret, CELL_BYTES, "%.0f %%", eval_retrieval_percent(s));
     return ret;
 }
 
 /* ---- JSON ---- */
 
-static json_t *share_json(struct share s, const char *what, double value)
+static json_t *eval_retrieval_share_json(struct share s, const char *what, double value)
 {
     return json_pack("{s:f, s:i, s:i}", what, value, "found", (int) s.found, "asked", (int) s.asked);
 }
 
-static json_t *row_json(const struct subject *s, const struct retrieval *v,
-                        const struct retrieval_options *ro)
+static json_t *eval_retrieval_row_json(const struct subject *s, const struct retrieval *v,
+                                       const struct retrieval_options *ro)
 {
     json_t *lengths = json_array(), *depths = json_array();
     double low, high;
 
     share_interval(v->all, &low, &high);
     for (size_t i = 0; i < RETRIEVAL_LENGTHS; i++) /* what fails here makes json_pack() fail below */
-        (void) json_array_append_new(lengths,
-                                     share_json(v->by_length[i], "tokens", (double) retrieval_length(ro, i)));
+        (void) json_array_append_new(
+            lengths, eval_retrieval_share_json(v->by_length[i], "tokens", (double) retrieval_length(ro, i)));
     for (size_t i = 0; i < RETRIEVAL_DEPTHS; i++)
-        (void) json_array_append_new(depths, share_json(v->by_depth[i], "depth", retrieval_depth(i)));
+        (void) json_array_append_new(depths,
+                                     eval_retrieval_share_json(v->by_depth[i], "depth", retrieval_depth(i)));
     return json_pack("{s:s, s:f, s:f, s:i, s:i, s:f, s:f, s:f, s:i, s:i, s:o, s:o}", "name", subject_name(s),
                      "bpd_charged", subject_charged_bpd(s), "bpd_true", subject_held_bpd(s), "found",
-                     (int) v->all.found, "asked", (int) v->all.asked, "share", percent(v->all) / 100, "low",
-                     low, "high", high, "lost", (int) v->lost, "won", (int) v->won, "lengths", lengths,
-                     "depths", depths);
+                     (int) v->all.found, "asked", (int) v->all.asked, "share",
+                     eval_retrieval_percent(v->all) / 100, "low", low, "high", high, "lost", (int) v->lost,
+                     "won", (int) v->won, "lengths", lengths, "depths", depths);
 }
 
-static json_t *result_json(const struct engine *en, const struct eval_options *o,
-                           const struct subject_list *l, const struct retrieval *sums,
-                           const struct retrieval_options *ro)
+static json_t *eval_retrieval_result_json(const struct engine *en, const struct eval_options *o,
+                                          const struct subject_list *l, const struct retrieval *sums,
+                                          const struct retrieval_options *ro)
 {
     json_t *all = json_array();
 
     for (size_t i = 0; i < l->n; i++)
-        if (json_array_append_new(all, row_json(l->items[i], &sums[i], ro)) < 0) {
+        if (json_array_append_new(all, eval_retrieval_row_json(l->items[i], &sums[i], ro)) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -74,8 +75,8 @@ static json_t *result_json(const struct engine *en, const struct eval_options *o
 
 /* ---- text ---- */
 
-static int print_lengths(const struct subject_list *l, const struct retrieval *sums,
-                         const struct retrieval_options *ro)
+static int eval_retrieval_print_lengths(const struct subject_list *l, const struct retrieval *sums,
+                                        const struct retrieval_options *ro)
 {
     _cleanup_(report_freep) struct report *r = NULL;
     char columns[160];
@@ -92,13 +93,14 @@ static int print_lengths(const struct subject_list *l, const struct retrieval *s
 
         share_interval(v->all, &low, &high);
         report_row(r, "%s\t%.3f\t%.0f %%\t%.0f-%.0f\t%zu\t%zu\t%s\t%s\t%s\t%s", subject_name(l->items[i]),
-                   subject_charged_bpd(l->items[i]), percent(v->all), 100 * low, 100 * high, v->lost, v->won,
-                   cell(n[0], c[0]), cell(n[1], c[1]), cell(n[2], c[2]), cell(n[3], c[3]));
+                   subject_charged_bpd(l->items[i]), eval_retrieval_percent(v->all), 100 * low, 100 * high,
+                   v->lost, v->won, eval_retrieval_cell(n[0], c[0]), eval_retrieval_cell(n[1], c[1]),
+                   eval_retrieval_cell(n[2], c[2]), eval_retrieval_cell(n[3], c[3]));
     }
     return report_print(r, stdout);
 }
 
-static int print_depths(const struct subject_list *l, const struct retrieval *sums)
+static int eval_retrieval_print_depths(const struct subject_list *l, const struct retrieval *sums)
 {
     _cleanup_(report_freep) struct report *r = NULL;
     char columns[160];
@@ -110,24 +112,26 @@ static int print_depths(const struct subject_list *l, const struct retrieval *su
         const struct share *d = sums[i].by_depth;
         char c[RETRIEVAL_DEPTHS][CELL_BYTES];
 
-        report_row(r, "%s\t%s\t%s\t%s\t%s\t%s", subject_name(l->items[i]), cell(d[0], c[0]), cell(d[1], c[1]),
-                   cell(d[2], c[2]), cell(d[3], c[3]), cell(d[4], c[4]));
+        report_row(r, "%s\t%s\t%s\t%s\t%s\t%s", subject_name(l->items[i]), eval_retrieval_cell(d[0], c[0]),
+                   eval_retrieval_cell(d[1], c[1]), eval_retrieval_cell(d[2], c[2]),
+                   eval_retrieval_cell(d[3], c[3]), eval_retrieval_cell(d[4], c[4]));
     }
     return report_print(r, stdout);
 }
 
-static int print_text(const struct engine *en, const struct eval_options *o, const struct subject_list *l,
-                      const struct retrieval *sums, const struct retrieval_options *ro)
+static int eval_retrieval_print_text(const struct engine *en, const struct eval_options *o,
+                                     const struct subject_list *l, const struct retrieval *sums,
+                                     const struct retrieval_options *ro)
 {
     printf("model   %s\n", engine_info(en)->name);
     printf("keys    %zu of five digits, hidden in %zu to %zu tokens of\n        %s\n", ro->n_keys,
            retrieval_length(ro, 0), retrieval_length(ro, RETRIEVAL_LENGTHS - 1), o->text);
     eval_print_exact(o, l);
     putchar('\n');
-    if (print_lengths(l, sums, ro) < 0)
+    if (eval_retrieval_print_lengths(l, sums, ro) < 0)
         return command_fail("out of memory");
     putchar('\n');
-    if (print_depths(l, sums) < 0)
+    if (eval_retrieval_print_depths(l, sums) < 0)
         return command_fail("out of memory");
     printf("\ncharged: bits per number of coded tokens, with all that stands beside the codes\n"
            "95 %%:    interval of the share (Wilson)\n"
@@ -153,5 +157,6 @@ int eval_retrieval(struct engine *en, const struct eval_options *o, const struct
     progress_end(&p);
     if (r < 0)
         return command_fail("%s", e.text);
-    return o->common.json ? report_json(result_json(en, o, &l, sums, &ro)) : print_text(en, o, &l, sums, &ro);
+    return o->common.json ? report_json(eval_retrieval_result_json(en, o, &l, sums, &ro))
+                          : eval_retrieval_print_text(en, o, &l, sums, &ro);
 }

@@ -16,7 +16,7 @@
 #include "tools/lab/subject.h"
 
 /* The user's word, else the first table's, else as most tables have it. */
-static int find_sinks(const struct eval_options *o, uint32_t *ret, struct errmsg *e)
+static int eval_subjects_find_sinks(const struct eval_options *o, uint32_t *ret, struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
     int r = 0;
@@ -33,7 +33,8 @@ static int find_sinks(const struct eval_options *o, uint32_t *ret, struct errmsg
     return r;
 }
 
-static int load_stats(const struct engine *en, const char *path, struct stats **ret_stats, struct errmsg *e)
+static int eval_subjects_load_stats(const struct engine *en, const char *path, struct stats **ret_stats,
+                                    struct errmsg *e)
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
     int r = stats_load(path, &s, e);
@@ -46,8 +47,9 @@ static int load_stats(const struct engine *en, const char *path, struct stats **
     return 0;
 }
 
-static int open_comparators(struct engine *en, const struct eval_options *o, const struct subject_options *so,
-                            struct subject_list *l, struct errmsg *e)
+static int eval_subjects_open_comparators(struct engine *en, const struct eval_options *o,
+                                          const struct subject_options *so, struct subject_list *l,
+                                          struct errmsg *e)
 {
     _cleanup_(stats_freep) struct stats *stats = NULL;
     _cleanup_(stats_freep) struct stats *rotated = NULL;
@@ -57,7 +59,7 @@ static int open_comparators(struct engine *en, const struct eval_options *o, con
         const struct comparator *c = o->comparators[i];
 
         if (c->calibrated && o->stats && !stats)
-            r = load_stats(en, o->stats, &stats, e);
+            r = eval_subjects_load_stats(en, o->stats, &stats, e);
         if (r == 0 && c->calibrated && c->post_rope && stats && !rotated)
             r = stats_rotated(stats, &rotated, e);
         if (r == 0)
@@ -77,7 +79,7 @@ int subject_list_open(struct engine *en, const struct eval_options *o, bool with
         .first_layer = o->first_layer,
         .n_layers = o->n_layers,
     };
-    int r = find_sinks(o, &so.n_sink, e);
+    int r = eval_subjects_find_sinks(o, &so.n_sink, e);
 
     *ret = (struct subject_list){.n_sink = so.n_sink};
     if (r == 0 && with_exact) {
@@ -88,7 +90,7 @@ int subject_list_open(struct engine *en, const struct eval_options *o, bool with
         r = subject_table_new(en, o->tables[i], NULL, 0, &so, &ret->items[ret->n], e);
         ret->n += r == 0;
     }
-    return r < 0 ? r : open_comparators(en, o, &so, ret, e);
+    return r < 0 ? r : eval_subjects_open_comparators(en, o, &so, ret, e);
 }
 
 void subject_list_deinit(struct subject_list *l)

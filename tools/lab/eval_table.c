@@ -20,7 +20,8 @@
 #include "tools/command/text_file.h"
 
 /* What the table says itself. */
-static int look_at(const char *path, const struct eval_options *o, struct eval_result *ret, struct errmsg *e)
+static int eval_table_look_at(const char *path, const struct eval_options *o, struct eval_result *ret,
+                              struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
     int r = table_load(path, &t, e);
@@ -33,15 +34,16 @@ static int look_at(const char *path, const struct eval_options *o, struct eval_r
 }
 
 /* One of several evaluations. */
-struct part {
+struct eval_table_part {
     uint32_t first_layer, n_layers; /* coded; n_layers 0: all */
     const void *post_rope;          /* a table for rotated keys; NULL: the table asked for */
     size_t post_rope_bytes;
 };
 
 /* One evaluation of @part; what does not depend on the part goes to *ret. */
-static int measure(struct engine *en, const struct eval_options *o, const struct document *text,
-                   struct part part, struct eval_result *ret, struct evaluation *ret_sum, struct errmsg *e)
+static int eval_table_measure(struct engine *en, const struct eval_options *o, const struct document *text,
+                              struct eval_table_part part, struct eval_result *ret,
+                              struct evaluation *ret_sum, struct errmsg *e)
 {
     _cleanup_(subject_freep) struct subject *s = NULL;
     _cleanup_(progress_end) struct progress p;
@@ -51,7 +53,7 @@ static int measure(struct engine *en, const struct eval_options *o, const struct
 
     progress_start(&p, "evaluating", "tokens", 2.0 * (double) evaluation_tokens(&eo, text->n_tokens),
                    o->common.quiet);
-    r = look_at(path, o, ret, e);
+    r = eval_table_look_at(path, o, ret, e);
     if (r == 0)
         r = subject_table_new(en, path, part.post_rope, part.post_rope_bytes,
                               &(struct subject_options){.n_sink = ret->n_sink,
@@ -71,8 +73,9 @@ static int measure(struct engine *en, const struct eval_options *o, const struct
     return 0;
 }
 
-static int measure_quartiles(struct engine *en, const struct eval_options *o, const struct document *text,
-                             struct eval_result *ret, struct errmsg *e)
+static int eval_table_measure_quartiles(struct engine *en, const struct eval_options *o,
+                                        const struct document *text, struct eval_result *ret,
+                                        struct errmsg *e)
 {
     uint32_t n = engine_geometry(en)->n_layers;
     int r = 0;
@@ -86,14 +89,16 @@ static int measure_quartiles(struct engine *en, const struct eval_options *o, co
             (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */
 
         ret->part_layers[part] = end - first;
-        r = measure(en, o, text, (struct part){first, end - first, NULL, 0}, ret, &ret->parts[part], e);
+        r = eval_table_measure(en, o, text, (struct eval_table_part){first, end - first, NULL, 0}, ret,
+                               &ret->parts[part], e);
         first = end;
     }
     return r;
 }
 
-static int measure_post_rope(struct engine *en, const struct eval_options *o, const struct document *text,
-                             struct eval_result *ret, struct errmsg *e)
+static int eval_table_measure_post_rope(struct engine *en, const struct eval_options *o,
+                                        const struct document *text, struct eval_result *ret,
+                                        struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
     _cleanup_(progress_end) struct progress p;
@@ -105,8 +110,9 @@ static int measure_post_rope(struct engine *en, const struct eval_options *o, co
     progress_end(&p);
     if (r < 0)
         return r;
-    return measure(en, o, text, (struct part){o->first_layer, o->n_layers, bytes, n_bytes}, ret,
-                   &ret->post_rope, e);
+    return eval_table_measure(en, o, text,
+                              (struct eval_table_part){o->first_layer, o->n_layers, bytes, n_bytes}, ret,
+                              &ret->post_rope, e);
 }
 
 int eval_table(struct engine *en, const struct eval_options *o, const struct document *text)
@@ -116,11 +122,12 @@ int eval_table(struct engine *en, const struct eval_options *o, const struct doc
     int r = 0;
 
     if (o->post_rope)
-        r = measure_post_rope(en, o, text, &res, &e);
+        r = eval_table_measure_post_rope(en, o, text, &res, &e);
     if (r == 0 && o->quartiles)
-        r = measure_quartiles(en, o, text, &res, &e);
+        r = eval_table_measure_quartiles(en, o, text, &res, &e);
     if (r == 0)
-        r = measure(en, o, text, (struct part){o->first_layer, o->n_layers, NULL, 0}, &res, &res.sum, &e);
+        r = eval_table_measure(en, o, text, (struct eval_table_part){o->first_layer, o->n_layers, NULL, 0},
+                               &res, &res.sum, &e);
     if (r < 0)
         return command_fail("%s", e.text);
     (void) snprintf(res.model_name, sizeof(res.model_name), "%s", engine_info(en)->name);

@@ -19,7 +19,7 @@
  * would be hundreds. */
 enum { LOGIT_ROWS = 64 };
 
-struct run {
+struct evaluation_run {
     struct engine *en;
     struct subject *const *subjects;
     size_t n_subjects;
@@ -33,7 +33,7 @@ struct run {
     struct evaluation *sums; /* [n_subjects] */
 };
 
-static void run_deinit(struct run *r)
+static void evaluation_run_deinit(struct evaluation_run *r)
 {
     exact_cache_free(r->exact);
     free(r->tokens);
@@ -43,14 +43,14 @@ static void run_deinit(struct run *r)
     free(r->sums);
 }
 
-static float *floats_new(size_t rows, size_t columns)
+static float *evaluation_floats_new(size_t rows, size_t columns)
 {
     size_t bytes;
 
     return checked_mul3(rows, columns, sizeof(float), &bytes) ? malloc(bytes) : NULL;
 }
 
-static int run_init(struct run *r, struct errmsg *e)
+static int evaluation_run_init(struct evaluation_run *r, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(r->en);
     size_t rows;
@@ -58,22 +58,23 @@ static int run_init(struct run *r, struct errmsg *e)
     r->tokens = calloc(r->o->window, sizeof(*r->tokens));
     r->sums = calloc(r->n_subjects, sizeof(*r->sums));
     if (checked_mul(r->o->window, 1 + r->n_subjects, &rows))
-        r->hidden = floats_new(rows, info->n_embd);
+        r->hidden = evaluation_floats_new(rows, info->n_embd);
     for (int i = 0; i < 2; i++)
-        r->logits[i] = floats_new(LOGIT_ROWS, info->n_vocab);
+        r->logits[i] = evaluation_floats_new(LOGIT_ROWS, info->n_vocab);
     if (!r->tokens || !r->sums || !r->hidden || !r->logits[0] || !r->logits[1])
         return fail(e, -ENOMEM, "out of memory for windows of %zu tokens", r->o->window);
     return exact_cache_new(engine_geometry(r->en), r->o->window, &r->exact, e);
 }
 
 /* Final hidden states of run @i: 0 the exact model, 1 + j subject j. */
-static float *hidden_of(const struct run *r, size_t i)
+static float *evaluation_hidden_of(const struct evaluation_run *r, size_t i)
 {
     return r->hidden + i * r->o->window * engine_info(r->en)->n_embd;
 }
 
 /* Layer by layer, so that the progress line moves within a window. */
-static int run_model(struct run *r, struct kv_cache *cache, size_t n, float *hidden, struct errmsg *e)
+static int evaluation_run_model(struct evaluation_run *r, struct kv_cache *cache, size_t n, float *hidden,
+                                struct errmsg *e)
 {
     uint32_t n_layers = engine_geometry(r->en)->n_layers;
     int err = engine_embed(r->en, r->tokens, n, hidden, e);
@@ -86,7 +87,7 @@ static int run_model(struct run *r, struct kv_cache *cache, size_t n, float *hid
     return err;
 }
 
-static int run_subject(struct run *r, size_t i, size_t n, struct errmsg *e)
+static int evaluation_run_subject(struct evaluation_run *r, size_t i, size_t n, struct errmsg *e)
 {
     struct subject *s = r->subjects[i];
     struct kv_cache cache;
@@ -95,17 +96,19 @@ static int run_subject(struct run *r, size_t i, size_t n, struct errmsg *e)
     err = subject_begin(s, n, &cache, e);
     if (err < 0)
         return err;
-    err = run_model(r, &cache, n, hidden_of(r, 1 + i), e);
+    err = evaluation_run_model(r, &cache, n, evaluation_hidden_of(r, 1 + i), e);
     ended = subject_end(s, err == 0, e);
     return err < 0 ? err : ended;
 }
 
 /* Rows first .. first + rows - 1 of one subject against the exact model's, whose logits are there. */
-static int compare_rows(struct run *r, size_t i, size_t first, size_t rows, size_t n, struct errmsg *e)
+static int evaluation_compare_rows(struct evaluation_run *r, size_t i, size_t first, size_t rows, size_t n,
+                                   struct errmsg *e)
 {
     const struct engine_info *info = engine_info(r->en);
     struct evaluation *sum = &r->sums[i];
-    int err = engine_logits(r->en, rows, hidden_of(r, 1 + i) + first * info->n_embd, r->logits[1], e);
+    int err =
+        engine_logits(r->en, rows, evaluation_hidden_of(r, 1 + i) + first * info->n_embd, r->logits[1], e);
 
     for (size_t row = 0; err == 0 && row < rows; row++) {
         const float *exact = r->logits[0] + row * info->n_vocab, *packed = r->logits[1] + row * info->n_vocab;
@@ -120,33 +123,33 @@ static int compare_rows(struct run *r, size_t i, size_t first, size_t rows, size
 }
 
 /* Distances between the runs of a window of @n tokens. */
-static int compare(struct run *r, size_t n, struct errmsg *e)
+static int evaluation_compare(struct evaluation_run *r, size_t n, struct errmsg *e)
 {
     for (size_t first = 0; first < n; first += LOGIT_ROWS) {
         size_t rows = n - first < LOGIT_ROWS ? n - first : LOGIT_ROWS;
-        int err =
-            engine_logits(r->en, rows, hidden_of(r, 0) + first * engine_info(r->en)->n_embd, r->logits[0], e);
+        int err = engine_logits(r->en, rows, evaluation_hidden_of(r, 0) + first * engine_info(r->en)->n_embd,
+                                r->logits[0], e);
 
         for (size_t i = 0; err == 0 && i < r->n_subjects; i++)
-            err = compare_rows(r, i, first, rows, n, e);
+            err = evaluation_compare_rows(r, i, first, rows, n, e);
         if (err < 0)
             return err;
     }
     return 0;
 }
 
-static int run_window(struct run *r, size_t n, struct errmsg *e)
+static int evaluation_run_window(struct evaluation_run *r, size_t n, struct errmsg *e)
 {
     struct kv_cache exact;
     int err;
 
     exact_cache_clear(r->exact);
     exact = exact_cache_ops(r->exact);
-    err = run_model(r, &exact, n, hidden_of(r, 0), e);
+    err = evaluation_run_model(r, &exact, n, evaluation_hidden_of(r, 0), e);
     for (size_t i = 0; err == 0 && i < r->n_subjects; i++)
-        err = run_subject(r, i, n, e);
+        err = evaluation_run_subject(r, i, n, e);
     if (err == 0)
-        err = compare(r, n, e);
+        err = evaluation_compare(r, n, e);
     for (size_t i = 0; err == 0 && i < r->n_subjects; i++) {
         r->sums[i].n_tokens += n;
         r->sums[i].n_predictions += n - 1;
@@ -179,7 +182,7 @@ size_t evaluation_tokens(const struct evaluation_options *o, size_t available)
 }
 
 /* Fills the window from @text; with a BOS the first token is not of the text and one fewer of it is taken. */
-static void fill_window(const struct run *r, const uint32_t *text, size_t n)
+static void evaluation_fill_window(const struct evaluation_run *r, const uint32_t *text, size_t n)
 {
     const struct engine_info *info = engine_info(r->en);
     size_t bos = info->add_bos && info->token_bos < info->n_vocab;
@@ -193,7 +196,7 @@ int evaluate(struct engine *en, struct subject *const *subjects, size_t n_subjec
              size_t n_tokens, const struct evaluation_options *o, struct progress *p, struct evaluation *ret,
              struct errmsg *e)
 {
-    _cleanup_(run_deinit) struct run r = {
+    _cleanup_(evaluation_run_deinit) struct evaluation_run r = {
         .en = en,
         .subjects = subjects,
         .n_subjects = n_subjects,
@@ -206,12 +209,12 @@ int evaluate(struct engine *en, struct subject *const *subjects, size_t n_subjec
     assert(o->window >= 2 && n_subjects > 0);
     if (n < 2)
         return fail(e, -EINVAL, "the text has fewer than two tokens: there is nothing to predict");
-    err = run_init(&r, e);
+    err = evaluation_run_init(&r, e);
     for (size_t first = 0; err == 0 && first < n; first += o->window) {
         size_t in_window = n - first < o->window ? n - first : o->window;
 
-        fill_window(&r, tokens + first, in_window);
-        err = run_window(&r, in_window, e);
+        evaluation_fill_window(&r, tokens + first, in_window);
+        err = evaluation_run_window(&r, in_window, e);
     }
     if (err < 0)
         return err;

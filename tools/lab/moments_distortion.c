@@ -28,7 +28,7 @@ struct harm {
 
 /* ---- drawing ---- */
 
-static uint64_t next(uint64_t *state)
+static uint64_t moments_distortion_next(uint64_t *state)
 {
     uint64_t x = *state += 0x9e3779b97f4a7c15u;
 
@@ -38,14 +38,16 @@ static uint64_t next(uint64_t *state)
 }
 
 /* Box and Muller; the first number is never 0. */
-static double normal(uint64_t *state)
+static double moments_distortion_normal(uint64_t *state)
 {
-    double u = ((double) (next(state) >> 11) + 1) * 0x1p-53, v = (double) (next(state) >> 11) * 0x1p-53;
+    double u = ((double) (moments_distortion_next(state) >> 11) + 1) * 0x1p-53,
+           v = (double) (moments_distortion_next(state) >> 11) * 0x1p-53;
 
     return sqrt(-2 * log(u)) * cos(2 * M_PI * v);
 }
 
-static void covariance(const struct moments *m, uint32_t layer, uint32_t head, size_t width, double *ret)
+static void moments_distortion_covariance(const struct moments *m, uint32_t layer, uint32_t head,
+                                          size_t width, double *ret)
 {
     const double *scatter = moments_scatter(m, layer, head);
     double n = (double) moments_count(m, layer, head);
@@ -56,14 +58,14 @@ static void covariance(const struct moments *m, uint32_t layer, uint32_t head, s
 }
 
 /* x = mean + S^(1/2) n, [k ; v] of one head, to both sides' rows. */
-static int draw_head(struct harm *h, uint32_t layer, uint32_t head)
+static int moments_distortion_draw_head(struct harm *h, uint32_t layer, uint32_t head)
 {
     size_t d = h->g.d, width = 2 * d;
     const double *mean = moments_mean(h->m, layer, head);
     uint64_t state = (uint64_t) layer << 32 | head;
     double trace, x[2 * GEOMETRY_DIM_MAX], z[2 * GEOMETRY_DIM_MAX];
 
-    covariance(h->m, layer, head, width, h->matrix);
+    moments_distortion_covariance(h->m, layer, head, width, h->matrix);
     trace = linalg_trace(width, h->matrix);
     for (size_t i = 0; i < width;
          i++) /* a root needs a positive definite matrix; 10^-9 of the mean variance is nothing */
@@ -72,7 +74,7 @@ static int draw_head(struct harm *h, uint32_t layer, uint32_t head)
         return -EDOM;
     for (size_t t = 0; t < h->n + 128; t++) {
         for (size_t i = 0; i < width; i++)
-            z[i] = normal(&state);
+            z[i] = moments_distortion_normal(&state);
         linalg_product(width, 1, width, h->root, z, x);
         for (size_t i = 0; i < width; i++)
             h->vectors[i / d][(t * h->g.n_kv_heads + head) * d + i % d] = (float) (mean[i] + x[i]);
@@ -83,7 +85,8 @@ static int draw_head(struct harm *h, uint32_t layer, uint32_t head)
 /* ---- weighing ---- */
 
 /* sum over tokens of e'Me of one head and side. */
-static double weigh(const struct harm *h, uint32_t head, unsigned side, const double *metric)
+static double moments_distortion_weigh(const struct harm *h, uint32_t head, unsigned side,
+                                       const double *metric)
 {
     size_t d = h->g.d, stride = (size_t) h->g.n_kv_heads * d;
     double sum = 0;
@@ -101,8 +104,8 @@ static double weigh(const struct harm *h, uint32_t head, unsigned side, const do
     return sum;
 }
 
-static int judge_layer(struct harm *h, kvc_seq *seq, uint32_t layer, double ret_harm[2], const kvc_client *c,
-                       struct errmsg *e)
+static int moments_distortion_judge_layer(struct harm *h, kvc_seq *seq, uint32_t layer, double ret_harm[2],
+                                          const kvc_client *c, struct errmsg *e)
 {
     size_t d = h->g.d;
 
@@ -114,7 +117,7 @@ static int judge_layer(struct harm *h, kvc_seq *seq, uint32_t layer, double ret_
         for (uint32_t head = 0; head < h->g.n_kv_heads; head++) {
             int r;
 
-            covariance(h->m, layer, head, 2 * d, h->root);
+            moments_distortion_covariance(h->m, layer, head, 2 * d, h->root);
             for (size_t i = 0; i < d; i++) /* the side's own block */
                 memcpy(h->scratch + i * d, h->root + (side * d + i) * 2 * d + side * d, d * sizeof(double));
             r = metric_matrix(h->s, h->o->metric, metric_power(h->o->metric, h->o->temper), layer, head,
@@ -122,7 +125,8 @@ static int judge_layer(struct harm *h, kvc_seq *seq, uint32_t layer, double ret_
             if (r < 0)
                 return fail(e, r, "layer %u, head %u: the metric cannot be made of these statistics", layer,
                             head);
-            ret_harm[side] += weight * weigh(h, head, side, h->matrix) / (double) (h->n - 64);
+            ret_harm[side] +=
+                weight * moments_distortion_weigh(h, head, side, h->matrix) / (double) (h->n - 64);
         }
     }
     return 0;
@@ -130,7 +134,8 @@ static int judge_layer(struct harm *h, kvc_seq *seq, uint32_t layer, double ret_
 
 /* All layers: drawn and appended, packed, read back. The draws of a layer are made twice: they are not kept.
  */
-static int judge(struct harm *h, kvc_client *c, kvc_seq *seq, double ret_harm[2], struct errmsg *e)
+static int moments_distortion_judge(struct harm *h, kvc_client *c, kvc_seq *seq, double ret_harm[2],
+                                    struct errmsg *e)
 {
     size_t n = h->n + 128;
     uint32_t *tokens = calloc(n, sizeof(*tokens));
@@ -139,13 +144,13 @@ static int judge(struct harm *h, kvc_client *c, kvc_seq *seq, double ret_harm[2]
     for (unsigned pass = 0; pass < 2 && r == 0; pass++) {
         for (uint32_t layer = 0; layer < h->g.n_layers && r == 0; layer++) {
             for (uint32_t head = 0; head < h->g.n_kv_heads && r == 0; head++)
-                if (draw_head(h, layer, head) < 0)
+                if (moments_distortion_draw_head(h, layer, head) < 0)
                     r = fail(e, -EDOM, "layer %u, head %u: the moments have no root", layer, head);
             if (r == 0 && pass == 0 &&
                 kvc_seq_append(seq, layer, KVC_F32, h->vectors[0], h->vectors[1], n) < 0)
                 r = fail(e, -EINVAL, "%s", kvc_last_error(c));
             if (r == 0 && pass == 1)
-                r = judge_layer(h, seq, layer, ret_harm, c, e);
+                r = moments_distortion_judge_layer(h, seq, layer, ret_harm, c, e);
         }
         if (r == 0 && pass == 0 && kvc_seq_commit(seq, tokens, n, NULL) < 0)
             r = fail(e, -EINVAL, "%s", kvc_last_error(c));
@@ -155,8 +160,8 @@ static int judge(struct harm *h, kvc_client *c, kvc_seq *seq, double ret_harm[2]
 }
 
 /* An embedded model of the table, as any program has it. */
-static int open_table(const struct moments_options *o, const void *bytes, size_t n_bytes, kvc_client *c,
-                      kvc_seq **ret, struct errmsg *e)
+static int moments_distortion_open_table(const struct moments_options *o, const void *bytes, size_t n_bytes,
+                                         kvc_client *c, kvc_seq **ret, struct errmsg *e)
 {
     const struct geometry *g = &o->geometry;
     kvc_model_id id = {
@@ -181,7 +186,7 @@ static int open_table(const struct moments_options *o, const void *bytes, size_t
     return 0;
 }
 
-static void deinit(struct harm *h)
+static void moments_distortion_deinit(struct harm *h)
 {
     free(h->root);
     free(h->matrix);
@@ -221,10 +226,10 @@ int moments_harm(const struct moments *m, const struct stats *s, const struct so
         kvc_client_new(&c) < 0)
         r = fail(e, -ENOMEM, "out of memory for drawn vectors");
     if (r == 0)
-        r = open_table(mo, table_bytes, n_bytes, c, &seq, e);
+        r = moments_distortion_open_table(mo, table_bytes, n_bytes, c, &seq, e);
     if (r == 0)
-        r = judge(&h, c, seq, harm, e);
-    deinit(&h);
+        r = moments_distortion_judge(&h, c, seq, harm, e);
+    moments_distortion_deinit(&h);
     if (r == 0)
         memcpy(ret_harm, harm, sizeof(harm));
     return r;

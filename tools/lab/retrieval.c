@@ -32,12 +32,12 @@ double retrieval_depth(size_t i)
     return (2.0 * (double) i + 1) / (2 * RETRIEVAL_DEPTHS);
 }
 
-static size_t length_of(size_t key)
+static size_t retrieval_length_of(size_t key)
 {
     return key % RETRIEVAL_LENGTHS;
 }
 
-static size_t depth_of(size_t key)
+static size_t retrieval_depth_of(size_t key)
 {
     return key / RETRIEVAL_LENGTHS % RETRIEVAL_DEPTHS;
 }
@@ -72,7 +72,7 @@ size_t retrieval_tokens(const struct retrieval_options *o)
     size_t n = 0;
 
     for (size_t i = 0; i < o->n_keys; i++)
-        n += retrieval_length(o, length_of(i));
+        n += retrieval_length(o, retrieval_length_of(i));
     return n;
 }
 
@@ -84,7 +84,7 @@ struct prompt {
     size_t n, room;
 };
 
-static void put(struct prompt *p, const uint32_t *tokens, size_t n)
+static void retrieval_put(struct prompt *p, const uint32_t *tokens, size_t n)
 {
     assert(n <= p->room - p->n);
     memcpy(p->tokens + p->n, tokens, n * sizeof(*tokens));
@@ -96,33 +96,34 @@ struct words {
     size_t n;
 };
 
-static void words_deinit(struct words *w)
+static void retrieval_words_deinit(struct words *w)
 {
     free(w->tokens);
 }
 
-static int words_of(const struct engine *en, const char *text, struct words *ret, struct errmsg *e)
+static int retrieval_words_of(const struct engine *en, const char *text, struct words *ret, struct errmsg *e)
 {
     return tokenizer_encode(engine_tokenizer(en), text, strlen(text), false, &ret->tokens, &ret->n, e);
 }
 
 /* [BOS] filler SENTENCE filler QUESTION: together the length, less the answer. */
-static int write_prompt(const struct engine *en, const struct retrieval_options *o, size_t key,
-                        const uint32_t *filler, size_t n_filler, struct prompt *p, struct errmsg *e)
+static int retrieval_write_prompt(const struct engine *en, const struct retrieval_options *o, size_t key,
+                                  const uint32_t *filler, size_t n_filler, struct prompt *p, struct errmsg *e)
 {
     const struct engine_info *info = engine_info(en);
-    _cleanup_(words_deinit) struct words sentence = {0};
-    _cleanup_(words_deinit) struct words question = {0};
-    size_t length = retrieval_length(o, length_of(key)) - RETRIEVAL_ANSWER_TOKENS, fixed, rest, before, from;
+    _cleanup_(retrieval_words_deinit) struct words sentence = {0};
+    _cleanup_(retrieval_words_deinit) struct words question = {0};
+    size_t length = retrieval_length(o, retrieval_length_of(key)) - RETRIEVAL_ANSWER_TOKENS, fixed, rest,
+           before, from;
     bool bos = info->add_bos && info->token_bos < info->n_vocab;
     char digits[6], text[sizeof(SENTENCE) + 2 * sizeof(digits)];
     int r;
 
     retrieval_key(o, key, digits);
     (void) snprintf(text, sizeof(text), SENTENCE, digits, digits);
-    r = words_of(en, text, &sentence, e);
+    r = retrieval_words_of(en, text, &sentence, e);
     if (r == 0)
-        r = words_of(en, QUESTION, &question, e);
+        r = retrieval_words_of(en, QUESTION, &question, e);
     if (r < 0)
         return r;
     fixed = sentence.n + question.n + bos;
@@ -133,15 +134,15 @@ static int write_prompt(const struct engine *en, const struct retrieval_options 
     rest = length - fixed;
     if (rest > n_filler)
         return fail(e, -EINVAL, "the text has %zu tokens; to hide keys in it takes %zu", n_filler, rest);
-    before = (size_t) (retrieval_depth(depth_of(key)) * (double) rest);
+    before = (size_t) (retrieval_depth(retrieval_depth_of(key)) * (double) rest);
     from = seed_mix(o->seed, 2 * (uint64_t) key + 1) % (n_filler - rest + 1);
     p->n = 0;
     if (bos)
-        put(p, &info->token_bos, 1);
-    put(p, filler + from, before);
-    put(p, sentence.tokens, sentence.n);
-    put(p, filler + from + before, rest - before);
-    put(p, question.tokens, question.n);
+        retrieval_put(p, &info->token_bos, 1);
+    retrieval_put(p, filler + from, before);
+    retrieval_put(p, sentence.tokens, sentence.n);
+    retrieval_put(p, filler + from + before, rest - before);
+    retrieval_put(p, question.tokens, question.n);
     return 0;
 }
 
@@ -155,7 +156,7 @@ struct answer {
     size_t n;
 };
 
-static int take_token(void *ctx, uint32_t token)
+static int retrieval_take_token(void *ctx, uint32_t token)
 {
     struct answer *a = ctx;
     size_t bytes;
@@ -166,20 +167,20 @@ static int take_token(void *ctx, uint32_t token)
     return 0;
 }
 
-static void note_progress(void *ctx, size_t n_done)
+static void retrieval_note_progress(void *ctx, size_t n_done)
 {
     struct answer *a = ctx;
 
     progress_update(a->progress, a->done + (double) n_done);
 }
 
-static int ask(struct engine *en, struct subject *s, const struct prompt *p, struct answer *a,
-               struct errmsg *e)
+static int retrieval_ask(struct engine *en, struct subject *s, const struct prompt *p, struct answer *a,
+                         struct errmsg *e)
 {
     const struct generation_options go = {
         .n_tokens = RETRIEVAL_ANSWER_TOKENS,
-        .emit = take_token,
-        .progress = note_progress,
+        .emit = retrieval_take_token,
+        .progress = retrieval_note_progress,
         .ctx = a,
     };
     struct generation g;
@@ -195,9 +196,10 @@ static int ask(struct engine *en, struct subject *s, const struct prompt *p, str
     return r < 0 ? r : ended;
 }
 
-static void count(struct retrieval *all, size_t key, bool found)
+static void retrieval_count(struct retrieval *all, size_t key, bool found)
 {
-    struct share *shares[] = {&all->all, &all->by_length[length_of(key)], &all->by_depth[depth_of(key)]};
+    struct share *shares[] = {&all->all, &all->by_length[retrieval_length_of(key)],
+                              &all->by_depth[retrieval_depth_of(key)]};
 
     for (size_t i = 0; i < 3; i++) {
         shares[i]->found += found;
@@ -223,18 +225,18 @@ int retrieve(struct engine *en, struct subject *const *subjects, size_t n_subjec
         char digits[6];
 
         retrieval_key(o, key, digits);
-        r = write_prompt(en, o, key, tokens, n_tokens, &prompt, e);
+        r = retrieval_write_prompt(en, o, key, tokens, n_tokens, &prompt, e);
         for (size_t i = 0; r == 0 && i < n_subjects; i++) {
             bool found;
 
-            r = ask(en, subjects[i], &prompt, &a, e);
-            a.done += (double) retrieval_length(o, length_of(key));
+            r = retrieval_ask(en, subjects[i], &prompt, &a, e);
+            a.done += (double) retrieval_length(o, retrieval_length_of(key));
             found = retrieval_found(a.text, digits);
             if (i == 0)
                 first = found;
             sums[i].lost += first && !found;
             sums[i].won += found && !first;
-            count(&sums[i], key, found);
+            retrieval_count(&sums[i], key, found);
         }
     }
     if (r == 0)

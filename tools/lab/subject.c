@@ -14,10 +14,10 @@
 #include "tools/lab/comparators/comparator.h"
 #include "tools/command/handles.h"
 
-enum kind { KIND_EXACT, KIND_TABLE, KIND_COMPARATOR };
+enum subject_kind { KIND_EXACT, KIND_TABLE, KIND_COMPARATOR };
 
 struct subject {
-    enum kind kind;
+    enum subject_kind kind;
     char name[64];
     struct engine *en; /* borrowed */
     struct subject_options o;
@@ -42,8 +42,8 @@ struct subject {
     size_t exact_room;
 };
 
-static int subject_alloc(struct engine *en, enum kind kind, const char *name, const struct subject_options *o,
-                         struct subject **ret, struct errmsg *e)
+static int subject_alloc(struct engine *en, enum subject_kind kind, const char *name,
+                         const struct subject_options *o, struct subject **ret, struct errmsg *e)
 {
     struct subject *s = calloc(1, sizeof(*s));
 
@@ -113,25 +113,25 @@ double subject_held_bpd(const struct subject *s)
 
 /* ---- what is coded ---- */
 
-static bool is_coded(const struct subject_options *o, uint32_t layer, enum side side)
+static bool subject_is_coded(const struct subject_options *o, uint32_t layer, enum side side)
 {
     return (o->sides == 0 || o->sides >> side & 1) &&
            (o->n_layers == 0 || (layer >= o->first_layer && layer - o->first_layer < o->n_layers));
 }
 
 /* Numbers of one token in the sides and layers that are coded. */
-static double coded_numbers(const struct subject *s)
+static double subject_coded_numbers(const struct subject *s)
 {
     const struct geometry *g = engine_geometry(s->en);
     double n = 0;
 
     for (uint32_t i = 0; i < head_side_count(g); i++)
-        if (is_coded(&s->o, i / 2 / g->n_kv_heads, (enum side)(i % 2)))
+        if (subject_is_coded(&s->o, i / 2 / g->n_kv_heads, (enum side)(i % 2)))
             n += g->d;
     return n;
 }
 
-static void weigh_table(struct subject *s, const struct table *t)
+static void subject_weigh_table(struct subject *s, const struct table *t)
 {
     const struct geometry *g = &t->geometry;
 
@@ -139,9 +139,9 @@ static void weigh_table(struct subject *s, const struct table *t)
         const struct codec *c = &t->codecs[i];
 
         s->all_per_token += c->code_bits;
-        if (!is_coded(&s->o, i / 2 / g->n_kv_heads, (enum side)(i % 2)))
+        if (!subject_is_coded(&s->o, i / 2 / g->n_kv_heads, (enum side)(i % 2)))
             continue;
-        s->charged_per_token += codec_nominal_bits(c, g->d);
+        s->charged_per_token += table_codec_nominal_bits(c, g->d);
         s->coded_per_token += c->code_bits;
     }
 }
@@ -149,7 +149,7 @@ static void weigh_table(struct subject *s, const struct table *t)
 /* ---- the three kinds ---- */
 
 /* "tables/model-2.table": "model-2" */
-static void name_of(const char *path, char *ret, size_t bytes)
+static void subject_name_of(const char *path, char *ret, size_t bytes)
 {
     const char *base = strrchr(path, '/');
     size_t n;
@@ -172,7 +172,7 @@ int subject_table_new(struct engine *en, const char *path, const void *bytes, si
     char name[sizeof(s->name)];
     int r;
 
-    name_of(path, name, sizeof(name));
+    subject_name_of(path, name, sizeof(name));
     r = subject_alloc(en, KIND_TABLE, name, o, &s, e);
     if (r == 0)
         r = client_open(NULL, &s->client, e);
@@ -187,7 +187,7 @@ int subject_table_new(struct engine *en, const char *path, const void *bytes, si
     r = kvc_model_get_info(s->model, &s->info);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(s->client));
-    weigh_table(s, t);
+    subject_weigh_table(s, t);
     *ret_subject = take_ptr(s);
     return 0;
 }
@@ -214,7 +214,7 @@ int subject_exact_new(struct engine *en, struct subject **ret_subject, struct er
 
 /* ---- caches ---- */
 
-static int begin_table(struct subject *s, struct kv_cache *ret_cache, struct errmsg *e)
+static int subject_begin_table(struct subject *s, struct kv_cache *ret_cache, struct errmsg *e)
 {
     const kvc_eval_options o = {
         .struct_bytes = sizeof(o),
@@ -233,7 +233,8 @@ static int begin_table(struct subject *s, struct kv_cache *ret_cache, struct err
     return 0;
 }
 
-static int begin_comparator(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache, struct errmsg *e)
+static int subject_begin_comparator(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache,
+                                    struct errmsg *e)
 {
     const struct comparator_cache_options o = {
         .n_sink = s->o.n_sink,
@@ -250,7 +251,8 @@ static int begin_comparator(struct subject *s, size_t n_tokens, struct kv_cache 
 }
 
 /* The exact cache is kept from one to the next: its pages are many. */
-static int begin_exact(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache, struct errmsg *e)
+static int subject_begin_exact(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache,
+                               struct errmsg *e)
 {
     if (n_tokens > s->exact_room) {
         s->exact = exact_cache_free(s->exact);
@@ -272,11 +274,11 @@ int subject_begin(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache
 
     assert(s->n_tokens == 0 && n_tokens > 0);
     if (s->kind == KIND_TABLE)
-        r = begin_table(s, ret_cache, e);
+        r = subject_begin_table(s, ret_cache, e);
     else if (s->kind == KIND_COMPARATOR)
-        r = begin_comparator(s, n_tokens, ret_cache, e);
+        r = subject_begin_comparator(s, n_tokens, ret_cache, e);
     else
-        r = begin_exact(s, n_tokens, ret_cache, e);
+        r = subject_begin_exact(s, n_tokens, ret_cache, e);
     if (r == 0)
         s->n_tokens = n_tokens;
     return r;
@@ -284,7 +286,7 @@ int subject_begin(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache
 
 /* ---- counting ---- */
 
-static void add_usage(kvc_usage *sum, const kvc_usage *u)
+static void subject_add_usage(kvc_usage *sum, const kvc_usage *u)
 {
     sum->tokens += u->tokens;
     sum->numbers += u->numbers;
@@ -297,7 +299,7 @@ static void add_usage(kvc_usage *sum, const kvc_usage *u)
 }
 
 /* Headers and the rounding of slots serve the whole cache: of a part of it they count by its numbers. */
-static int count_table(struct subject *s, struct errmsg *e)
+static int subject_count_table(struct subject *s, struct errmsg *e)
 {
     kvc_usage u = {.struct_bytes = sizeof(u)};
     double per_token, share, packed, exact, rest;
@@ -305,11 +307,11 @@ static int count_table(struct subject *s, struct errmsg *e)
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(s->client));
-    add_usage(&s->usage, &u);
+    subject_add_usage(&s->usage, &u);
     if (u.tokens == 0)
         return 0;
     per_token = (double) u.numbers / (double) u.tokens;
-    share = coded_numbers(s) / per_token;
+    share = subject_coded_numbers(s) / per_token;
     packed = (double) u.tokens - (double) u.tail_bytes / 2 / per_token;
     exact = 8 * (double) (u.sink_bytes + u.tail_bytes);
     rest = 8 * (double) usage_bytes(&u) - exact - s->all_per_token * packed;
@@ -320,10 +322,10 @@ static int count_table(struct subject *s, struct errmsg *e)
     return 0;
 }
 
-static void count_comparator(struct subject *s)
+static void subject_count_comparator(struct subject *s)
 {
     uint64_t bits, numbers;
-    double all = coded_numbers(s) * (double) comparator_cache_tokens(s->cache);
+    double all = subject_coded_numbers(s) * (double) comparator_cache_tokens(s->cache);
 
     comparator_cache_usage(s->cache, &bits, &numbers);
     s->bits.charged += (double) bits;
@@ -337,9 +339,9 @@ int subject_end(struct subject *s, bool count, struct errmsg *e)
     int r = 0;
 
     if (count && s->kind == KIND_TABLE)
-        r = count_table(s, e);
+        r = subject_count_table(s, e);
     if (count && s->kind == KIND_COMPARATOR)
-        count_comparator(s);
+        subject_count_comparator(s);
     s->seq = kvc_seq_free(s->seq);
     s->cache = comparator_cache_free(s->cache);
     s->n_tokens = 0;

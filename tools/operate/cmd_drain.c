@@ -42,7 +42,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_drain_parse(int key, char *arg, struct argp_state *state)
 {
     struct drain_options *o = state->input;
 
@@ -80,19 +80,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, NULL, doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_drain_parse, NULL, doc, common_children, NULL, NULL};
 
-static bool is_idle(const kvc_drain_state *s)
+static bool cmd_drain_is_idle(const kvc_drain_state *s)
 {
     return s->held_pages == 0 && s->reservations == 0;
 }
 
 /* Asks until the daemon is idle; somebody else may end the draining meanwhile. */
-static int wait_idle(const struct drain_options *o, kvc_client *c, kvc_drain_state *s)
+static int cmd_drain_wait_idle(const struct drain_options *o, kvc_client *c, kvc_drain_state *s)
 {
     double until = clock_seconds() + o->timeout;
 
-    while (!is_idle(s)) {
+    while (!cmd_drain_is_idle(s)) {
         if (!s->draining)
             return command_fail("the daemon was told to take new work again: not waiting any longer");
         if (o->timeout >= 0 && clock_seconds() >= until)
@@ -105,19 +105,21 @@ static int wait_idle(const struct drain_options *o, kvc_client *c, kvc_drain_sta
     return COMMAND_OK;
 }
 
-static int show(const struct drain_options *o, const kvc_drain_state *s)
+static int cmd_drain_show(const struct drain_options *o, const kvc_drain_state *s)
 {
     if (o->common.json)
         return report_json(json_pack("{s:b, s:b, s:I, s:I, s:I}", "draining", s->draining != 0, "idle",
-                                     is_idle(s), "sessions", (json_int_t) s->sessions, "reservations",
-                                     (json_int_t) s->reservations, "held_pages", (json_int_t) s->held_pages));
+                                     cmd_drain_is_idle(s), "sessions", (json_int_t) s->sessions,
+                                     "reservations", (json_int_t) s->reservations, "held_pages",
+                                     (json_int_t) s->held_pages));
     printf("%s: %ju sessions, %ju pages held, %ju being written%s\n",
            s->draining ? "draining" : "taking new work", (uintmax_t) s->sessions, (uintmax_t) s->held_pages,
-           (uintmax_t) s->reservations, s->draining && is_idle(s) ? "; idle, it can be stopped" : "");
+           (uintmax_t) s->reservations,
+           s->draining && cmd_drain_is_idle(s) ? "; idle, it can be stopped" : "");
     return COMMAND_OK;
 }
 
-static int run(int argc, char **argv)
+static int cmd_drain_run(int argc, char **argv)
 {
     struct drain_options o = {.timeout = -1};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -135,8 +137,8 @@ static int run(int argc, char **argv)
     if (kvc_drain(c, o.off ? KVC_DRAIN_OFF : KVC_DRAIN_ON, &state) < 0)
         return command_fail("%s", kvc_last_error(c));
     if (o.wait)
-        r = wait_idle(&o, c, &state);
-    return r == COMMAND_OK ? show(&o, &state) : r;
+        r = cmd_drain_wait_idle(&o, c, &state);
+    return r == COMMAND_OK ? cmd_drain_show(&o, &state) : r;
 }
 
-const struct command cmd_drain = {"drain", "let a daemon finish before it is stopped", run};
+const struct command cmd_drain = {"drain", "let a daemon finish before it is stopped", cmd_drain_run};

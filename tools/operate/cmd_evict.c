@@ -34,7 +34,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_evict_parse(int key, char *arg, struct argp_state *state)
 {
     struct evict_options *o = state->input;
 
@@ -68,9 +68,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, NULL, doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_evict_parse, NULL, doc, common_children, NULL, NULL};
 
-static void read_digits(const char *hex, uint8_t ret[KVC_DIGEST_BYTES])
+static void cmd_evict_read_digits(const char *hex, uint8_t ret[KVC_DIGEST_BYTES])
 {
     for (size_t i = 0; i < KVC_DIGEST_BYTES; i++) {
         char byte[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
@@ -79,7 +79,7 @@ static void read_digits(const char *hex, uint8_t ret[KVC_DIGEST_BYTES])
     }
 }
 
-static int run(int argc, char **argv)
+static int cmd_evict_run(int argc, char **argv)
 {
     struct evict_options o = {0};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -92,7 +92,7 @@ static int run(int argc, char **argv)
     if (client_open(o.socket, &c, &e) < 0)
         return command_fail("%s", e.text);
     if (o.table)
-        read_digits(o.table, digest);
+        cmd_evict_read_digits(o.table, digest);
     if (!confirm(o.yes, "Every page of %s and %s%.12s that nobody holds is dropped.",
                  o.tenant ? o.tenant : "all tenants", o.table ? "table " : "all tables",
                  o.table ? o.table : ""))
@@ -105,4 +105,4 @@ static int run(int argc, char **argv)
     return COMMAND_OK;
 }
 
-const struct command cmd_evict = {"evict", "drop the pages of a daemon that nobody holds", run};
+const struct command cmd_evict = {"evict", "drop the pages of a daemon that nobody holds", cmd_evict_run};

@@ -46,7 +46,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static uint64_t read_bytes(const struct argp_state *state, const char *arg)
+static uint64_t cmd_quota_read_bytes(const struct argp_state *state, const char *arg)
 {
     static const char units[] = "KMGT";
     const char *unit;
@@ -66,7 +66,7 @@ static uint64_t read_bytes(const struct argp_state *state, const char *arg)
     return v << (shift & 63);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_quota_parse(int key, char *arg, struct argp_state *state)
 {
     struct quota_options *o = state->input;
 
@@ -81,12 +81,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->yes = true;
         return 0;
     case OPT_MAX:
-        o->max_bytes = read_bytes(state, arg);
+        o->max_bytes = cmd_quota_read_bytes(state, arg);
         if (o->max_bytes == 0)
             argp_error(state, "--max 0 would let nobody in");
         return 0;
     case OPT_GUARANTEE:
-        o->guarantee_bytes = read_bytes(state, arg);
+        o->guarantee_bytes = cmd_quota_read_bytes(state, arg);
         return 0;
     case ARGP_KEY_ARG:
         if (o->tenant)
@@ -103,9 +103,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, "TENANT", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_quota_parse, "TENANT", doc, common_children, NULL, NULL};
 
-static int ask(const struct quota_options *o)
+static int cmd_quota_ask(const struct quota_options *o)
 {
     char text[2 * HUMAN_BYTES + 128] = "", size[HUMAN_BYTES];
     size_t n = 0;
@@ -121,7 +121,7 @@ static int ask(const struct quota_options *o)
     return confirm(o->yes, "Tenant %s will%s.", o->tenant, text);
 }
 
-static int run(int argc, char **argv)
+static int cmd_quota_run(int argc, char **argv)
 {
     struct quota_options o = {.max_bytes = KVC_QUOTA_KEEP, .guarantee_bytes = KVC_QUOTA_KEEP};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -133,7 +133,7 @@ static int run(int argc, char **argv)
     command_parse(&argp, argc, argv, &o);
     if (client_open(o.socket, &c, &e) < 0)
         return command_fail("%s", e.text);
-    if (!ask(&o))
+    if (!cmd_quota_ask(&o))
         return COMMAND_FAILED;
     if (kvc_quota_set(c, o.tenant, o.max_bytes, o.guarantee_bytes, &q) < 0)
         return command_fail("%s", kvc_last_error(c));
@@ -151,4 +151,4 @@ static int run(int argc, char **argv)
 }
 
 const struct command cmd_quota = {"quota", "set what a tenant of a daemon may have, at most and for certain",
-                                  run};
+                                  cmd_quota_run};

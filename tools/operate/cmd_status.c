@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "tools/command/command.h"
 #include "tools/command/handles.h"
@@ -26,7 +27,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_status_parse(int key, char *arg, struct argp_state *state)
 {
     struct status_options *o = state->input;
 
@@ -45,14 +46,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, NULL, doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_status_parse, NULL, doc, common_children, NULL, NULL};
 
 static void kvc_status_freep(kvc_status **s)
 {
     *s = kvc_status_free(*s);
 }
 
-static const char *state_name(int state)
+static const char *cmd_status_state_name(int state)
 {
     return state == KVC_DEVICE_READY         ? "ready"
            : state == KVC_DEVICE_OPENING     ? "opening"
@@ -60,37 +61,37 @@ static const char *state_name(int state)
                                              : "?";
 }
 
-static json_t *text_json(const char *text, size_t room)
+static json_t *cmd_status_text_json(const char *text, size_t room)
 {
     return utf8_json(text, strnlen(text, room));
 }
 
-static json_t *misses_json(const kvc_tenant_status *t)
+static json_t *cmd_status_misses_json(const kvc_tenant_status *t)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "unknown", (json_int_t) t->misses_unknown, "evicted",
                      (json_int_t) t->misses_evicted, "other_table", (json_int_t) t->misses_other_table,
                      "retired_table", (json_int_t) t->misses_retired_table);
 }
 
-static json_t *memory_json(const kvc_status *s)
+static json_t *cmd_status_memory_json(const kvc_status *s)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "slot_records", (json_int_t) s->slot_record_bytes, "indexes",
                      (json_int_t) s->index_bytes, "journal", (json_int_t) s->hold_bytes, "process",
                      (json_int_t) s->heap_bytes);
 }
 
-static json_t *threads_json(const kvc_status *s)
+static json_t *cmd_status_threads_json(const kvc_status *s)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I}", "threads", (json_int_t) s->work_threads, "waiting",
                      (json_int_t) s->work_waiting, "done", (json_int_t) s->work_done, "refused",
                      (json_int_t) s->work_refused, "expired", (json_int_t) s->work_expired);
 }
 
-static json_t *tenant_json(const kvc_tenant_status *t)
+static json_t *cmd_status_tenant_json(const kvc_tenant_status *t)
 {
     return json_pack(
         "{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name",
-        utf8_json(t->name, strnlen(t->name, sizeof(t->name))), "first_misses", misses_json(t),
+        utf8_json(t->name, strnlen(t->name, sizeof(t->name))), "first_misses", cmd_status_misses_json(t),
         "guarantee_bytes", (json_int_t) t->guarantee_bytes, "extent_bytes", (json_int_t) t->extent_bytes,
         "asked_back_bytes", (json_int_t) t->asked_back_bytes, "quota_bytes", (json_int_t) t->quota_bytes,
         "used_bytes", (json_int_t) t->used_bytes, "held_bytes", (json_int_t) t->held_bytes, "arena_bytes",
@@ -99,7 +100,7 @@ static json_t *tenant_json(const kvc_tenant_status *t)
         (json_int_t) t->evictions, "leases", (json_int_t) t->leases, "isolated", t->isolated != 0);
 }
 
-static json_t *space_json(const kvc_space_status *s)
+static json_t *cmd_status_space_json(const kvc_space_status *s)
 {
     char digest[DIGEST_HEX_BYTES];
 
@@ -111,12 +112,14 @@ static json_t *space_json(const kvc_space_status *s)
                      (json_int_t) s->leased, "evictions", (json_int_t) s->evictions);
 }
 
-static json_t *device_json(const kvc_device_status *d)
+static json_t *cmd_status_device_json(const kvc_device_status *d)
 {
     return json_pack("{s:o, s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-                     "name", text_json(d->name, sizeof(d->name)), "uuid", text_json(d->uuid, sizeof(d->uuid)),
-                     "product", text_json(d->product, sizeof(d->product)), "state", state_name(d->state),
-                     "message", text_json(d->message, sizeof(d->message)), "pool_bytes",
+                     "name", cmd_status_text_json(d->name, sizeof(d->name)), "uuid",
+                     cmd_status_text_json(d->uuid, sizeof(d->uuid)), "product",
+                     cmd_status_text_json(d->product, sizeof(d->product)), "state",
+                     cmd_status_state_name(d->state), "message",
+                     cmd_status_text_json(d->message, sizeof(d->message)), "pool_bytes",
                      (json_int_t) d->pool_bytes, "extent_bytes", (json_int_t) d->extent_bytes, "page_bytes",
                      (json_int_t) d->page_bytes, "waste_bytes", (json_int_t) d->waste_bytes, "held_bytes",
                      (json_int_t) d->held_bytes, "guaranteed_bytes", (json_int_t) d->guaranteed_bytes,
@@ -125,19 +128,19 @@ static json_t *device_json(const kvc_device_status *d)
                      "quarantined_slots", (json_int_t) d->quarantined_slots);
 }
 
-static json_t *mover_json(const kvc_status *s)
+static json_t *cmd_status_mover_json(const kvc_status *s)
 {
     return json_pack("{s:I, s:I}", "pid", (json_int_t) s->mover_pid, "restarts",
                      (json_int_t) s->mover_restarts);
 }
 
 /* NULL anywhere (no memory) makes the whole NULL: json_array_append_new() refuses it. */
-static json_t *tenants_json(const kvc_status *s)
+static json_t *cmd_status_tenants_json(const kvc_status *s)
 {
     json_t *all = json_array();
 
     for (size_t i = 0; i < s->n_tenants; i++) {
-        if (json_array_append_new(all, tenant_json(&s->tenants[i])) < 0) {
+        if (json_array_append_new(all, cmd_status_tenant_json(&s->tenants[i])) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -145,12 +148,12 @@ static json_t *tenants_json(const kvc_status *s)
     return all;
 }
 
-static json_t *devices_json(const kvc_status *s)
+static json_t *cmd_status_devices_json(const kvc_status *s)
 {
     json_t *all = json_array();
 
     for (size_t i = 0; i < s->n_devices; i++) {
-        if (json_array_append_new(all, device_json(&s->devices[i])) < 0) {
+        if (json_array_append_new(all, cmd_status_device_json(&s->devices[i])) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -158,12 +161,12 @@ static json_t *devices_json(const kvc_status *s)
     return all;
 }
 
-static json_t *spaces_json(const kvc_status *s)
+static json_t *cmd_status_spaces_json(const kvc_status *s)
 {
     json_t *all = json_array();
 
     for (size_t i = 0; i < s->n_spaces; i++) {
-        if (json_array_append_new(all, space_json(&s->spaces[i])) < 0) {
+        if (json_array_append_new(all, cmd_status_space_json(&s->spaces[i])) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -171,26 +174,26 @@ static json_t *spaces_json(const kvc_status *s)
     return all;
 }
 
-static int print_json(const kvc_status *s)
+static int cmd_status_print_json(const kvc_status *s)
 {
-    return report_json(
-        json_pack("{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-                  "s:I, s:o, s:o, "
-                  "s:o, s:o}",
-                  "memory", memory_json(s), "work", threads_json(s), "guaranteed_bytes",
-                  (json_int_t) s->guaranteed_bytes, "pid", (json_int_t) s->pid, "draining", s->draining != 0,
-                  "evictions", (json_int_t) s->evictions, "uptime_ms", (json_int_t) s->uptime_ms, "version",
-                  text_json(s->version, sizeof(s->version)), "event_backend",
-                  text_json(s->event_backend, sizeof(s->event_backend)), "restart",
-                  text_json(s->restart, sizeof(s->restart)), "pool_bytes", (json_int_t) s->pool_bytes,
-                  "extent_bytes", (json_int_t) s->extent_bytes, "page_bytes", (json_int_t) s->page_bytes,
-                  "waste_bytes", (json_int_t) s->waste_bytes, "sessions", (json_int_t) s->sessions, "leases",
-                  (json_int_t) s->leases, "held_pages", (json_int_t) s->held_pages, "refused_packets",
-                  (json_int_t) s->refused_packets, "tenants", tenants_json(s), "spaces", spaces_json(s),
-                  "devices", devices_json(s), "mover", mover_json(s)));
+    return report_json(json_pack(
+        "{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+        "s:I, s:o, s:o, "
+        "s:o, s:o}",
+        "memory", cmd_status_memory_json(s), "work", cmd_status_threads_json(s), "guaranteed_bytes",
+        (json_int_t) s->guaranteed_bytes, "pid", (json_int_t) s->pid, "draining", s->draining != 0,
+        "evictions", (json_int_t) s->evictions, "uptime_ms", (json_int_t) s->uptime_ms, "version",
+        cmd_status_text_json(s->version, sizeof(s->version)), "event_backend",
+        cmd_status_text_json(s->event_backend, sizeof(s->event_backend)), "restart",
+        cmd_status_text_json(s->restart, sizeof(s->restart)), "pool_bytes", (json_int_t) s->pool_bytes,
+        "extent_bytes", (json_int_t) s->extent_bytes, "page_bytes", (json_int_t) s->page_bytes, "waste_bytes",
+        (json_int_t) s->waste_bytes, "sessions", (json_int_t) s->sessions, "leases", (json_int_t) s->leases,
+        "held_pages", (json_int_t) s->held_pages, "refused_packets", (json_int_t) s->refused_packets,
+        "tenants", cmd_status_tenants_json(s), "spaces", cmd_status_spaces_json(s), "devices",
+        cmd_status_devices_json(s), "mover", cmd_status_mover_json(s)));
 }
 
-static void print_head(const kvc_status *s)
+static void cmd_status_print_head(const kvc_status *s)
 {
     char up[HUMAN_BYTES], pool[HUMAN_BYTES], extents[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES];
 
@@ -212,7 +215,7 @@ static void print_head(const kvc_status *s)
 }
 
 /* The first one is the host's memory, which the head has. */
-static int print_devices(const kvc_status *s)
+static int cmd_status_print_devices(const kvc_status *s)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<gpu\t<state\t<product\t>pool\t>allocated\t>pages\t>held\t>waste\t>sessions\t>spare\t>"
@@ -224,16 +227,17 @@ static int print_devices(const kvc_status *s)
             waste[HUMAN_BYTES];
 
         report_row(r, "%.*s\t%s\t%.*s\t%s\t%s\t%s\t%s\t%s\t%ju\t%u\t%u\t%.*s", (int) sizeof(d->name), d->name,
-                   state_name(d->state), (int) sizeof(d->product), d->product[0] ? d->product : "-",
-                   human_bytes(d->pool_bytes, pool), human_bytes(d->extent_bytes, extents),
-                   human_bytes(d->page_bytes, pages), human_bytes(d->held_bytes, held),
-                   human_bytes(d->waste_bytes, waste), (uintmax_t) d->sessions, d->spare_extents,
-                   d->retired_extents, (int) sizeof(d->uuid), d->uuid);
+                   cmd_status_state_name(d->state), (int) sizeof(d->product),
+                   d->product[0] ? d->product : "-", human_bytes(d->pool_bytes, pool),
+                   human_bytes(d->extent_bytes, extents), human_bytes(d->page_bytes, pages),
+                   human_bytes(d->held_bytes, held), human_bytes(d->waste_bytes, waste),
+                   (uintmax_t) d->sessions, d->spare_extents, d->retired_extents, (int) sizeof(d->uuid),
+                   d->uuid);
     }
     return report_print(r, stdout);
 }
 
-static void print_device_notes(const kvc_status *s)
+static void cmd_status_print_device_notes(const kvc_status *s)
 {
     for (size_t i = 1; i < s->n_devices; i++) {
         const kvc_device_status *d = &s->devices[i];
@@ -246,7 +250,7 @@ static void print_device_notes(const kvc_status *s)
     }
 }
 
-static int print_tenants(const kvc_status *s)
+static int cmd_status_print_tenants(const kvc_status *s)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<tenant\t>quota\t>sure\t>used\t>held\t>arena\t>pages\t>sessions\t>hits\t>misses\t>"
@@ -266,7 +270,7 @@ static int print_tenants(const kvc_status *s)
     return report_print(r, stdout);
 }
 
-static int print_spaces(const kvc_status *s)
+static int cmd_status_print_spaces(const kvc_status *s)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<table\t<heads\t>pages\t>bytes per page\t>tokens held\t>tokens that still fit");
@@ -282,29 +286,29 @@ static int print_spaces(const kvc_status *s)
     return report_print(r, stdout);
 }
 
-static int print_text(const kvc_status *s)
+static int cmd_status_print_text(const kvc_status *s)
 {
-    print_head(s);
+    cmd_status_print_head(s);
     if (s->n_devices > 1) {
         putchar('\n');
-        if (print_devices(s) < 0)
+        if (cmd_status_print_devices(s) < 0)
             return command_fail("out of memory");
-        print_device_notes(s);
+        cmd_status_print_device_notes(s);
     }
     if (s->n_tenants > 0) {
         putchar('\n');
-        if (print_tenants(s) < 0)
+        if (cmd_status_print_tenants(s) < 0)
             return command_fail("out of memory");
     }
     if (s->n_spaces > 0) {
         putchar('\n');
-        if (print_spaces(s) < 0)
+        if (cmd_status_print_spaces(s) < 0)
             return command_fail("out of memory");
     }
     return COMMAND_OK;
 }
 
-static int run(int argc, char **argv)
+static int cmd_status_run(int argc, char **argv)
 {
     struct status_options o = {0};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -316,7 +320,8 @@ static int run(int argc, char **argv)
         return command_fail("%s", e.text);
     if (kvc_status_get(c, &s) < 0)
         return command_fail("%s", kvc_last_error(c));
-    return o.common.json ? print_json(s) : print_text(s);
+    return o.common.json ? cmd_status_print_json(s) : cmd_status_print_text(s);
 }
 
-const struct command cmd_status = {"status", "what a daemon holds, for whom, and how much still fits", run};
+const struct command cmd_status = {"status", "what a daemon holds, for whom, and how much still fits",
+                                   cmd_status_run};

@@ -9,6 +9,7 @@
 #include "alloc/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "tools/command/command.h"
 #include "tools/command/confirm.h"
@@ -67,7 +68,7 @@ static const struct argp_option options[] = {
 
 #define ACTIONS "list, stage, shadow, canary, activate, rollback, retire"
 
-static bool is_change(const char *action)
+static bool cmd_table_is_change(const char *action)
 {
     static const char *const changes[] = {"stage", "shadow", "canary", "activate", "rollback", "retire"};
 
@@ -77,7 +78,7 @@ static bool is_change(const char *action)
     return false;
 }
 
-static void check(const struct table_options *o, const struct argp_state *state)
+static void cmd_table_check(const struct table_options *o, const struct argp_state *state)
 {
     if (!o->action)
         argp_error(state, "one of " ACTIONS " is needed");
@@ -86,7 +87,7 @@ static void check(const struct table_options *o, const struct argp_state *state)
     if (strcmp(o->action, "list") == 0) {
         if (o->what)
             argp_error(state, "list takes no argument");
-    } else if (!is_change(o->action)) {
+    } else if (!cmd_table_is_change(o->action)) {
         argp_error(state, "'%s' is none of " ACTIONS, o->action);
     } else if (!o->what) {
         argp_error(state, "%s needs a table", o->action);
@@ -106,7 +107,7 @@ static void check(const struct table_options *o, const struct argp_state *state)
         argp_error(state, "--tenant is for canary");
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_table_parse(int key, char *arg, struct argp_state *state)
 {
     struct table_options *o = state->input;
 
@@ -137,17 +138,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         *(o->action ? &o->what : &o->action) = arg;
         return 0;
     case ARGP_KEY_END:
-        check(o, state);
+        cmd_table_check(o, state);
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp argp = {
-    options, parse, "list|stage|shadow|canary|activate|rollback|retire [TABLE]", doc, common_children,
-    NULL,    NULL};
+    options, cmd_table_parse, "list|stage|shadow|canary|activate|rollback|retire [TABLE]",
+    doc,     common_children, NULL,
+    NULL};
 
-static const char *state_name(enum kvc_table_state s)
+static const char *cmd_table_state_name(enum kvc_table_state s)
 {
     switch (s) {
     case KVC_TABLE_STAGED:
@@ -168,49 +170,50 @@ static const char *state_name(enum kvc_table_state s)
     return "unknown"; /* of a newer daemon */
 }
 
-static json_t *pair_json(const double x[2])
+static json_t *cmd_table_pair_json(const double x[2])
 {
     return json_pack("{s:f, s:f}", "k", x[KVC_K], "v", x[KVC_V]);
 }
 
 /* Coordinates beyond the last threshold, of those that were quantised. */
-static double saturation(const kvc_fit *f, enum kvc_side side)
+static double cmd_table_saturation(const kvc_fit *f, enum kvc_side side)
 {
     return f->coded[side] > 0 ? (double) f->saturated[side] / (double) f->coded[side] : 0;
 }
 
 /* What clients reported, and how the table is tried. */
-static json_t *live_json(const kvc_table_info *t)
+static json_t *cmd_table_live_json(const kvc_table_info *t)
 {
     const kvc_fit *f = &t->fit;
-    const double saturated[2] = {saturation(f, KVC_K), saturation(f, KVC_V)};
+    const double saturated[2] = {cmd_table_saturation(f, KVC_K), cmd_table_saturation(f, KVC_V)};
 
     return json_pack("{s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:I}", "reports", (json_int_t) f->reports,
-                     "tokens", (json_int_t) f->tokens, "error", pair_json(f->error), "saturation",
-                     pair_json(saturated), "shadow_tokens", (json_int_t) f->shadow_tokens, "active_error",
-                     pair_json(f->active_error), "shadow_error", pair_json(f->shadow_error), "shadow_ppm",
-                     (json_int_t) t->shadow_ppm, "canary_share", (json_int_t) t->canary_share,
-                     "canary_tenants", (json_int_t) t->canary_tenants);
+                     "tokens", (json_int_t) f->tokens, "error", cmd_table_pair_json(f->error), "saturation",
+                     cmd_table_pair_json(saturated), "shadow_tokens", (json_int_t) f->shadow_tokens,
+                     "active_error", cmd_table_pair_json(f->active_error), "shadow_error",
+                     cmd_table_pair_json(f->shadow_error), "shadow_ppm", (json_int_t) t->shadow_ppm,
+                     "canary_share", (json_int_t) t->canary_share, "canary_tenants",
+                     (json_int_t) t->canary_tenants);
 }
 
-static json_t *table_json(const kvc_table_info *t)
+static json_t *cmd_table_json(const kvc_table_info *t)
 {
     char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES];
 
-    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "digest",
-                     digest_hex(t->digest, digest), "model", digest_hex(t->model_digest, model), "state",
-                     state_name(t->state), "bpd_code", t->bpd_code, "file_bytes", (json_int_t) t->file_bytes,
-                     "references", (json_int_t) t->references, "pages", (json_int_t) t->pages, "revision",
-                     (json_int_t) t->revision, "reason",
-                     utf8_json(t->reason, strnlen(t->reason, sizeof(t->reason))), "live", live_json(t));
+    return json_pack(
+        "{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "digest", digest_hex(t->digest, digest),
+        "model", digest_hex(t->model_digest, model), "state", cmd_table_state_name(t->state), "bpd_code",
+        t->bpd_code, "file_bytes", (json_int_t) t->file_bytes, "references", (json_int_t) t->references,
+        "pages", (json_int_t) t->pages, "revision", (json_int_t) t->revision, "reason",
+        utf8_json(t->reason, strnlen(t->reason, sizeof(t->reason))), "live", cmd_table_live_json(t));
 }
 
-static int list_json(const kvc_table_info *tables, size_t n)
+static int cmd_table_list_json(const kvc_table_info *tables, size_t n)
 {
     json_t *all = json_array();
 
     for (size_t i = 0; i < n; i++) {
-        if (json_array_append_new(all, table_json(&tables[i])) < 0) {
+        if (json_array_append_new(all, cmd_table_json(&tables[i])) < 0) {
             json_decref(all);
             return report_json(NULL);
         }
@@ -219,7 +222,7 @@ static int list_json(const kvc_table_info *tables, size_t n)
 }
 
 /* A line per thing that is going on with a table. */
-static void print_trial(const kvc_table_info *t)
+static void cmd_table_print_trial(const kvc_table_info *t)
 {
     char hex[DIGEST_HEX_BYTES];
     const kvc_fit *f = &t->fit;
@@ -227,8 +230,8 @@ static void print_trial(const kvc_table_info *t)
 
     if (f->tokens > 0)
         printf("%s: live error of keys %.4f, values %.4f on %ju tokens; saturated %.2g, %.2g\n", name,
-               f->error[KVC_K], f->error[KVC_V], (uintmax_t) f->tokens, saturation(f, KVC_K),
-               saturation(f, KVC_V));
+               f->error[KVC_K], f->error[KVC_V], (uintmax_t) f->tokens, cmd_table_saturation(f, KVC_K),
+               cmd_table_saturation(f, KVC_V));
     if (t->state == KVC_TABLE_SHADOW)
         printf("%s: in shadow of %.4g %% of new chunks\n", name, t->shadow_ppm / 1e4);
     if (f->shadow_tokens > 0)
@@ -240,7 +243,7 @@ static void print_trial(const kvc_table_info *t)
                t->canary_share / 2.56, t->canary_tenants);
 }
 
-static int list_text(const kvc_table_info *tables, size_t n)
+static int cmd_table_list_text(const kvc_table_info *tables, size_t n)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<table\t<model\t<state\t>bpd\t>file\t>references\t>pages\t<reason");
@@ -254,28 +257,28 @@ static int list_text(const kvc_table_info *tables, size_t n)
         char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES], size[HUMAN_BYTES];
 
         report_row(r, "%s\t%s\t%s\t%.3f\t%s\t%ju\t%ju\t%.*s", digest_short(t->digest, digest),
-                   digest_short(t->model_digest, model), state_name(t->state), t->bpd_code,
+                   digest_short(t->model_digest, model), cmd_table_state_name(t->state), t->bpd_code,
                    human_bytes(t->file_bytes, size), (uintmax_t) t->references, (uintmax_t) t->pages,
                    (int) sizeof(t->reason), t->reason);
     }
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
     for (size_t i = 0; i < n; i++)
-        print_trial(&tables[i]);
+        cmd_table_print_trial(&tables[i]);
     return COMMAND_OK;
 }
 
-static int list(kvc_client *c, const struct table_options *o)
+static int cmd_table_list(kvc_client *c, const struct table_options *o)
 {
     _cleanup_(freep) kvc_table_info *tables = NULL;
     size_t n;
 
     if (kvc_table_list(c, &tables, &n) < 0)
         return command_fail("%s", kvc_last_error(c));
-    return o->common.json ? list_json(tables, n) : list_text(tables, n);
+    return o->common.json ? cmd_table_list_json(tables, n) : cmd_table_list_text(tables, n);
 }
 
-static int stage(kvc_client *c, const struct table_options *o)
+static int cmd_table_stage(kvc_client *c, const struct table_options *o)
 {
     _cleanup_(freep) void *bytes = NULL;
     uint8_t digest[KVC_DIGEST_BYTES];
@@ -297,8 +300,8 @@ static int stage(kvc_client *c, const struct table_options *o)
 }
 
 /* Number of the digests in @tables that begin with the digits @text; the last of them in @ret. */
-static size_t find_digest(const kvc_table_info *tables, size_t n, const char *text,
-                          uint8_t ret[KVC_DIGEST_BYTES])
+static size_t cmd_table_find_digest(const kvc_table_info *tables, size_t n, const char *text,
+                                    uint8_t ret[KVC_DIGEST_BYTES])
 {
     size_t found = 0;
 
@@ -314,8 +317,8 @@ static size_t find_digest(const kvc_table_info *tables, size_t n, const char *te
 }
 
 /* A digest typed by a person, whole or its beginning: only what the daemon knows can be meant. */
-static int digest_from_digits(kvc_client *c, const char *text, uint8_t ret[KVC_DIGEST_BYTES],
-                              struct errmsg *e)
+static int cmd_table_digest_from_digits(kvc_client *c, const char *text, uint8_t ret[KVC_DIGEST_BYTES],
+                                        struct errmsg *e)
 {
     _cleanup_(freep) kvc_table_info *tables = NULL;
     size_t n, found;
@@ -324,7 +327,7 @@ static int digest_from_digits(kvc_client *c, const char *text, uint8_t ret[KVC_D
     r = kvc_table_list(c, &tables, &n);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
-    found = find_digest(tables, n, text, ret);
+    found = cmd_table_find_digest(tables, n, text, ret);
     if (found == 0)
         return fail(e, -ENOENT, "the daemon has no table %s; 'kvcobra table list' shows those it has", text);
     if (found > 1)
@@ -332,7 +335,7 @@ static int digest_from_digits(kvc_client *c, const char *text, uint8_t ret[KVC_D
     return 0;
 }
 
-static int digest_of_file(const char *path, uint8_t ret[KVC_DIGEST_BYTES], struct errmsg *e)
+static int cmd_table_digest_of_file(const char *path, uint8_t ret[KVC_DIGEST_BYTES], struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
     int r = table_load(path, &t, e);
@@ -342,7 +345,7 @@ static int digest_of_file(const char *path, uint8_t ret[KVC_DIGEST_BYTES], struc
     return r;
 }
 
-static bool looks_like_digest(const char *text)
+static bool cmd_table_looks_like_digest(const char *text)
 {
     size_t n = strlen(text);
 
@@ -350,12 +353,13 @@ static bool looks_like_digest(const char *text)
 }
 
 /* What the TABLE argument means. */
-static int find_table(kvc_client *c, const char *what, uint8_t ret[KVC_DIGEST_BYTES], struct errmsg *e)
+static int cmd_table_find(kvc_client *c, const char *what, uint8_t ret[KVC_DIGEST_BYTES], struct errmsg *e)
 {
-    return looks_like_digest(what) ? digest_from_digits(c, what, ret, e) : digest_of_file(what, ret, e);
+    return cmd_table_looks_like_digest(what) ? cmd_table_digest_from_digits(c, what, ret, e)
+                                             : cmd_table_digest_of_file(what, ret, e);
 }
 
-static int activate(kvc_client *c, const struct table_options *o)
+static int cmd_table_activate(kvc_client *c, const struct table_options *o)
 {
     uint8_t digest[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES];
@@ -363,7 +367,7 @@ static int activate(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    if (find_table(c, o->what, digest, &e) < 0)
+    if (cmd_table_find(c, o->what, digest, &e) < 0)
         return command_fail("%s", e.text);
     r = kvc_table_activate(c, digest, o->revision, &revision);
     if (r < 0)
@@ -377,8 +381,8 @@ static int activate(kvc_client *c, const struct table_options *o)
 }
 
 /* One of a shadow's and a canary's ends. */
-static int tried(const struct table_options *o, const char *what, bool ends, const uint8_t *digest,
-                 uint64_t revision, int r)
+static int cmd_table_tried(const struct table_options *o, const char *what, bool ends, const uint8_t *digest,
+                           uint64_t revision, int r)
 {
     char hex[DIGEST_HEX_BYTES];
 
@@ -391,7 +395,7 @@ static int tried(const struct table_options *o, const char *what, bool ends, con
     return COMMAND_OK;
 }
 
-static int shadow(kvc_client *c, const struct table_options *o)
+static int cmd_table_shadow(kvc_client *c, const struct table_options *o)
 {
     uint8_t digest[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES];
@@ -400,7 +404,7 @@ static int shadow(kvc_client *c, const struct table_options *o)
     bool ends = o->share <= 0;
     int r;
 
-    if (find_table(c, o->what, digest, &e) < 0)
+    if (cmd_table_find(c, o->what, digest, &e) < 0)
         return command_fail("%s", e.text);
     (void) digest_hex(digest, hex);
     if (!ends &&
@@ -413,10 +417,10 @@ static int shadow(kvc_client *c, const struct table_options *o)
                          o->revision, &revision);
     if (r < 0)
         return command_fail("cannot put %s in shadow: %s", o->what, kvc_last_error(c));
-    return tried(o, "shadow", ends, digest, revision, r);
+    return cmd_table_tried(o, "shadow", ends, digest, revision, r);
 }
 
-static int canary(kvc_client *c, const struct table_options *o)
+static int cmd_table_canary(kvc_client *c, const struct table_options *o)
 {
     uint32_t share = o->share > 0 ? (uint32_t) (o->share * 2.56 + 0.5) : 0;
     uint8_t digest[KVC_DIGEST_BYTES];
@@ -430,7 +434,7 @@ static int canary(kvc_client *c, const struct table_options *o)
         share = 1;
     if (share > 255)
         share = 255;
-    if (find_table(c, o->what, digest, &e) < 0)
+    if (cmd_table_find(c, o->what, digest, &e) < 0)
         return command_fail("%s", e.text);
     (void) digest_hex(digest, hex);
     if (!confirm(o->yes,
@@ -443,10 +447,10 @@ static int canary(kvc_client *c, const struct table_options *o)
     r = kvc_table_canary(c, digest, share, o->tenants, o->n_tenants, o->revision, &revision);
     if (r < 0)
         return command_fail("cannot make %s a canary: %s", o->what, kvc_last_error(c));
-    return tried(o, "canary", ends, digest, revision, r);
+    return cmd_table_tried(o, "canary", ends, digest, revision, r);
 }
 
-static int rollback(kvc_client *c, const struct table_options *o)
+static int cmd_table_rollback(kvc_client *c, const struct table_options *o)
 {
     uint8_t digest[KVC_DIGEST_BYTES], active[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES], active_hex[DIGEST_HEX_BYTES];
@@ -454,7 +458,7 @@ static int rollback(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    if (find_table(c, o->what, digest, &e) < 0)
+    if (cmd_table_find(c, o->what, digest, &e) < 0)
         return command_fail("%s", e.text);
     (void) digest_hex(digest, hex);
     if (!confirm(
@@ -475,7 +479,7 @@ static int rollback(kvc_client *c, const struct table_options *o)
     return COMMAND_OK;
 }
 
-static int retire(kvc_client *c, const struct table_options *o)
+static int cmd_table_retire(kvc_client *c, const struct table_options *o)
 {
     uint8_t digest[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES];
@@ -483,7 +487,7 @@ static int retire(kvc_client *c, const struct table_options *o)
     struct errmsg e = {""};
     int r;
 
-    if (find_table(c, o->what, digest, &e) < 0)
+    if (cmd_table_find(c, o->what, digest, &e) < 0)
         return command_fail("%s", e.text);
     (void) digest_hex(digest, hex);
     if (!confirm(
@@ -496,13 +500,13 @@ static int retire(kvc_client *c, const struct table_options *o)
     if (r < 0)
         return command_fail("cannot retire %s: %s", o->what, kvc_last_error(c));
     if (o->common.json)
-        return report_json(
-            json_pack("{s:s, s:s, s:b}", "digest", hex, "state", state_name(state), "already", r > 0));
-    printf("%s%s %s\n", r > 0 ? "was already " : "", state_name(state), hex);
+        return report_json(json_pack("{s:s, s:s, s:b}", "digest", hex, "state", cmd_table_state_name(state),
+                                     "already", r > 0));
+    printf("%s%s %s\n", r > 0 ? "was already " : "", cmd_table_state_name(state), hex);
     return COMMAND_OK;
 }
 
-static int run(int argc, char **argv)
+static int cmd_table_run(int argc, char **argv)
 {
     struct table_options o = {.share = -1};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -512,16 +516,17 @@ static int run(int argc, char **argv)
     if (client_open(o.socket, &c, &e) < 0)
         return command_fail("%s", e.text);
     if (strcmp(o.action, "list") == 0)
-        return list(c, &o);
+        return cmd_table_list(c, &o);
     if (strcmp(o.action, "stage") == 0)
-        return stage(c, &o);
+        return cmd_table_stage(c, &o);
     if (strcmp(o.action, "activate") == 0)
-        return activate(c, &o);
+        return cmd_table_activate(c, &o);
     if (strcmp(o.action, "shadow") == 0)
-        return shadow(c, &o);
+        return cmd_table_shadow(c, &o);
     if (strcmp(o.action, "canary") == 0)
-        return canary(c, &o);
-    return strcmp(o.action, "rollback") == 0 ? rollback(c, &o) : retire(c, &o);
+        return cmd_table_canary(c, &o);
+    return strcmp(o.action, "rollback") == 0 ? cmd_table_rollback(c, &o) : cmd_table_retire(c, &o);
 }
 
-const struct command cmd_table = {"table", "stage, try, activate, roll back, retire a daemon's tables", run};
+const struct command cmd_table = {"table", "stage, try, activate, roll back, retire a daemon's tables",
+                                  cmd_table_run};

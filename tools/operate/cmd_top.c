@@ -34,7 +34,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cmd_top_parse(int key, char *arg, struct argp_state *state)
 {
     struct top_options *o = state->input;
 
@@ -56,7 +56,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, parse, NULL, doc, NULL, NULL, NULL};
+static const struct argp argp = {options, cmd_top_parse, NULL, doc, NULL, NULL, NULL};
 
 struct look {
     kvc_status *status;
@@ -64,16 +64,16 @@ struct look {
     struct top_moment moment;
 };
 
-static void look_deinit(struct look *l)
+static void cmd_top_look_deinit(struct look *l)
 {
     l->status = kvc_status_free(l->status);
     free(l->tables);
     *l = (struct look){0};
 }
 
-static int look(kvc_client *c, struct look *ret)
+static int cmd_top_look(kvc_client *c, struct look *ret)
 {
-    _cleanup_(look_deinit) struct look l = {0};
+    _cleanup_(cmd_top_look_deinit) struct look l = {0};
     size_t n = 0;
     int r = kvc_status_get(c, &l.status);
 
@@ -82,18 +82,18 @@ static int look(kvc_client *c, struct look *ret)
     if (r < 0)
         return r;
     l.moment = (struct top_moment){clock_seconds(), l.status, l.tables, n};
-    look_deinit(ret);
+    cmd_top_look_deinit(ret);
     *ret = l;
     l = (struct look){0};
     return 0;
 }
 
-static int print_once(kvc_client *c)
+static int cmd_top_print_once(kvc_client *c)
 {
-    _cleanup_(look_deinit) struct look l = {0};
+    _cleanup_(cmd_top_look_deinit) struct look l = {0};
     _cleanup_(freep) char *text = NULL;
 
-    if (look(c, &l) < 0)
+    if (cmd_top_look(c, &l) < 0)
         return command_fail("%s", kvc_last_error(c));
     text = top_view(&l.moment, NULL, PLAIN_WIDTH, 0);
     if (!text)
@@ -102,7 +102,7 @@ static int print_once(kvc_client *c)
     return COMMAND_OK;
 }
 
-static bool draw(const struct look *now, const struct look *before)
+static bool cmd_top_draw(const struct look *now, const struct look *before)
 {
     _cleanup_(freep) char *text = NULL;
     unsigned width, height;
@@ -113,30 +113,30 @@ static bool draw(const struct look *now, const struct look *before)
 }
 
 /* Until somebody quits. Return: 0; -errno of the client; 1: the terminal cannot be drawn on. */
-static int watch(kvc_client *c, double interval)
+static int cmd_top_watch(kvc_client *c, double interval)
 {
-    _cleanup_(look_deinit) struct look before = {0}, now = {0};
-    int r = look(c, &now);
+    _cleanup_(cmd_top_look_deinit) struct look before = {0}, now = {0};
+    int r = cmd_top_look(c, &now);
 
     while (r == 0) {
         enum screen_event event;
 
-        if (!draw(&now, &before))
+        if (!cmd_top_draw(&now, &before))
             return 1;
         event = screen_wait(interval);
         if (event == SCREEN_QUIT)
             return 0;
         if (event == SCREEN_RESIZED)
             continue;
-        look_deinit(&before);
+        cmd_top_look_deinit(&before);
         before = now;
         now = (struct look){0};
-        r = look(c, &now);
+        r = cmd_top_look(c, &now);
     }
     return r;
 }
 
-static int run(int argc, char **argv)
+static int cmd_top_run(int argc, char **argv)
 {
     struct top_options o = {.interval = 2};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
@@ -147,15 +147,15 @@ static int run(int argc, char **argv)
     if (client_open(o.socket, &c, &e) < 0)
         return command_fail("%s", e.text);
     if (!screen_is_possible())
-        return print_once(c);
+        return cmd_top_print_once(c);
     r = screen_enter();
     if (r < 0)
         return command_fail("cannot draw on this terminal: %s", strerror(-r));
-    r = watch(c, o.interval);
+    r = cmd_top_watch(c, o.interval);
     screen_leave();
     if (r < 0)
         return command_fail("%s", kvc_last_error(c));
     return r == 0 ? COMMAND_OK : command_fail("cannot draw on this terminal any more");
 }
 
-const struct command cmd_top = {"top", "watch what a daemon does, by tenant and by table", run};
+const struct command cmd_top = {"top", "watch what a daemon does, by tenant and by table", cmd_top_run};

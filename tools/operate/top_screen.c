@@ -27,12 +27,12 @@ static struct {
 
 static volatile sig_atomic_t got[NSIG];
 
-static void on_signal(int signal)
+static void top_screen_on_signal(int signal)
 {
     got[signal] = 1;
 }
 
-static bool write_all(const char *text, size_t n)
+static bool top_screen_write_all(const char *text, size_t n)
 {
     while (n > 0) {
         ssize_t done = write(STDOUT_FILENO, text, n);
@@ -47,9 +47,9 @@ static bool write_all(const char *text, size_t n)
     return true;
 }
 
-static bool write_text(const char *text)
+static bool top_screen_write_text(const char *text)
 {
-    return write_all(text, strlen(text));
+    return top_screen_write_all(text, strlen(text));
 }
 
 bool screen_is_possible(void)
@@ -60,7 +60,7 @@ bool screen_is_possible(void)
 }
 
 /* Keys at once and unseen; Ctrl-C and Ctrl-Z stay signals. */
-static int set_keys(void)
+static int top_screen_set_keys(void)
 {
     struct termios t = saved.termios;
 
@@ -72,7 +72,7 @@ static int set_keys(void)
 
 int screen_enter(void)
 {
-    struct sigaction a = {.sa_handler = on_signal};
+    struct sigaction a = {.sa_handler = top_screen_on_signal};
     sigset_t mask;
     int r;
 
@@ -85,8 +85,8 @@ int screen_enter(void)
     for (unsigned i = 0; i < N_ALL; i++)
         (void) sigaction(all[i], &a, &saved.actions[i]);
     saved.entered = true;
-    r = set_keys();
-    if (r == 0 && !write_text("\033[?1049h\033[?25l\033[2J"))
+    r = top_screen_set_keys();
+    if (r == 0 && !top_screen_write_text("\033[?1049h\033[?25l\033[2J"))
         r = -EIO;
     if (r < 0)
         screen_leave();
@@ -98,7 +98,7 @@ void screen_leave(void)
     if (!saved.entered)
         return;
     saved.entered = false;
-    (void) write_text("\033[?25h\033[?1049l");
+    (void) top_screen_write_text("\033[?25h\033[?1049l");
     (void) tcsetattr(STDIN_FILENO, TCSANOW, &saved.termios);
     for (unsigned i = 0; i < N_ALL; i++)
         (void) sigaction(all[i], &saved.actions[i], NULL);
@@ -118,28 +118,28 @@ void screen_size(unsigned *ret_width, unsigned *ret_height)
  * scrolls. */
 bool screen_draw(const char *text)
 {
-    bool whole = write_text("\033[H");
+    bool whole = top_screen_write_text("\033[H");
 
     while (*text && whole) {
         size_t n = strcspn(text, "\n");
 
-        whole = write_all(text, n) && write_text("\033[K");
+        whole = top_screen_write_all(text, n) && top_screen_write_text("\033[K");
         text += n;
         if (*text == '\n' && *++text != '\0')
-            whole = whole && write_text("\r\n");
+            whole = whole && top_screen_write_text("\r\n");
     }
-    return whole && write_text("\033[J");
+    return whole && top_screen_write_text("\033[J");
 }
 
 /* Ctrl-Z: the terminal back, stop like everybody else, go on when continued. */
-static void suspend(void)
+static void top_screen_suspend(void)
 {
     screen_leave();
     (void) raise(SIGSTOP);
     (void) screen_enter();
 }
 
-static bool wants_to_quit(void)
+static bool top_screen_wants_to_quit(void)
 {
     for (unsigned i = 0; i < N_ENDS; i++)
         if (got[ends[i]])
@@ -147,7 +147,7 @@ static bool wants_to_quit(void)
     return false;
 }
 
-static bool key_quits(short events)
+static bool top_screen_key_quits(short events)
 {
     char keys[64];
     ssize_t n;
@@ -168,11 +168,12 @@ enum screen_event screen_wait(double seconds)
                              .tv_nsec = (long) ((left - (double) (time_t) left) * 1e9)};
         int n = ppoll(&p, 1, &t, &saved.mask);
 
-        if (wants_to_quit() || (n < 0 && errno != EINTR) || (n > 0 && key_quits(p.revents)))
+        if (top_screen_wants_to_quit() || (n < 0 && errno != EINTR) ||
+            (n > 0 && top_screen_key_quits(p.revents)))
             return SCREEN_QUIT;
         if (got[SIGTSTP]) {
             got[SIGTSTP] = 0;
-            suspend();
+            top_screen_suspend();
             return SCREEN_RESIZED;
         }
         if (got[SIGWINCH]) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "tools/command/report.h"
 
 enum { LINE_BYTES = 256, BAR_CELLS = 20, HEAD_LINES = 4, TABLE_LINES = 2 };
@@ -19,7 +20,7 @@ struct screen {
 };
 
 /* One line, cut to the width. */
-__attribute__((format(printf, 2, 3))) static void line(const struct screen *s, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void top_view_line(const struct screen *s, const char *fmt, ...)
 {
     char text[LINE_BYTES];
     va_list ap;
@@ -40,7 +41,7 @@ __attribute__((format(printf, 2, 3))) static void line(const struct screen *s, c
 
 /* ---- figures ---- */
 
-static double interval(const struct top_moment *now, const struct top_moment *before)
+static double top_view_interval(const struct top_moment *now, const struct top_moment *before)
 {
     double seconds = before ? now->seconds - before->seconds : (double) now->status->uptime_ms * 1e-3;
 
@@ -48,12 +49,12 @@ static double interval(const struct top_moment *now, const struct top_moment *be
 }
 
 /* Counters go up; one that went down is of another daemon. */
-static uint64_t grown(uint64_t now, uint64_t before)
+static uint64_t top_view_grown(uint64_t now, uint64_t before)
 {
     return now >= before ? now - before : now;
 }
 
-static const char *rate(uint64_t n, double seconds, char ret[static 16])
+static const char *top_view_rate(uint64_t n, double seconds, char ret[static 16])
 {
     double x = (double) n / seconds;
 
@@ -65,7 +66,7 @@ static const char *rate(uint64_t n, double seconds, char ret[static 16])
 }
 
 /* Of the chunks that were asked for meanwhile; "-" if none was. */
-static const char *hit_rate(uint64_t hits, uint64_t misses, char ret[static 16])
+static const char *top_view_hit_rate(uint64_t hits, uint64_t misses, char ret[static 16])
 {
     if (hits + misses == 0)
         (void) snprintf(ret, 16, "-");
@@ -75,7 +76,7 @@ static const char *hit_rate(uint64_t hits, uint64_t misses, char ret[static 16])
 }
 
 /* "12k", "3.4M": counts in few columns. */
-static const char *count(uint64_t n, char ret[static 16])
+static const char *top_view_count(uint64_t n, char ret[static 16])
 {
     static const char units[] = {' ', 'k', 'M', 'G', 'T'};
     double x = (double) n;
@@ -94,7 +95,7 @@ static const char *count(uint64_t n, char ret[static 16])
 
 /* ---- head ---- */
 
-static void bar(uint64_t part, uint64_t whole, char ret[static BAR_CELLS + 1])
+static void top_view_bar(uint64_t part, uint64_t whole, char ret[static BAR_CELLS + 1])
 {
     uint64_t n = whole == 0      ? 0
                  : part >= whole ? BAR_CELLS
@@ -105,43 +106,47 @@ static void bar(uint64_t part, uint64_t whole, char ret[static BAR_CELLS + 1])
     ret[BAR_CELLS] = '\0';
 }
 
-static void gpu_line(const struct screen *s, const kvc_device_status *d)
+static void top_view_gpu_line(const struct screen *s, const kvc_device_status *d)
 {
     char pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1];
 
     if (d->state == KVC_DEVICE_READY) {
-        bar(d->page_bytes, d->pool_bytes, cells);
-        line(s, "%-5.15s [%s] %s in pages of %s, %s waste", d->name, cells, human_bytes(d->page_bytes, pages),
-             human_bytes(d->pool_bytes, pool), human_bytes(d->waste_bytes, waste));
+        top_view_bar(d->page_bytes, d->pool_bytes, cells);
+        top_view_line(s, "%-5.15s [%s] %s in pages of %s, %s waste", d->name, cells,
+                      human_bytes(d->page_bytes, pages), human_bytes(d->pool_bytes, pool),
+                      human_bytes(d->waste_bytes, waste));
     } else {
-        line(s, "%-5.15s %s", d->name, d->state == KVC_DEVICE_OPENING ? "is being opened" : d->message);
+        top_view_line(s, "%-5.15s %s", d->name,
+                      d->state == KVC_DEVICE_OPENING ? "is being opened" : d->message);
     }
 }
 
-static void head(const struct screen *s, const struct top_moment *now, const struct top_moment *before)
+static void top_view_head(const struct screen *s, const struct top_moment *now,
+                          const struct top_moment *before)
 {
     const kvc_status *st = now->status;
     char up[HUMAN_BYTES], pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1],
         r[16];
 
-    line(s, "kvcobrad %.*s  process %ju  up %s  %.*s  restart=%.*s%s", (int) sizeof(st->version), st->version,
-         (uintmax_t) st->pid, human_seconds((double) st->uptime_ms * 1e-3, up),
-         (int) sizeof(st->event_backend), st->event_backend, (int) sizeof(st->restart), st->restart,
-         st->draining ? "  DRAINING" : "");
-    bar(st->page_bytes, st->pool_bytes, cells);
-    line(s, "pool  [%s] %s in pages of %s, %s waste", cells, human_bytes(st->page_bytes, pages),
-         human_bytes(st->pool_bytes, pool), human_bytes(st->waste_bytes, waste));
+    top_view_line(s, "kvcobrad %.*s  process %ju  up %s  %.*s  restart=%.*s%s", (int) sizeof(st->version),
+                  st->version, (uintmax_t) st->pid, human_seconds((double) st->uptime_ms * 1e-3, up),
+                  (int) sizeof(st->event_backend), st->event_backend, (int) sizeof(st->restart), st->restart,
+                  st->draining ? "  DRAINING" : "");
+    top_view_bar(st->page_bytes, st->pool_bytes, cells);
+    top_view_line(s, "pool  [%s] %s in pages of %s, %s waste", cells, human_bytes(st->page_bytes, pages),
+                  human_bytes(st->pool_bytes, pool), human_bytes(st->waste_bytes, waste));
     for (size_t i = 1; i < st->n_devices; i++)
-        gpu_line(s, &st->devices[i]);
-    line(s, "%ju sessions  %ju leases on %ju pages  %s evictions/s  %ju packets refused",
-         (uintmax_t) st->sessions, (uintmax_t) st->leases, (uintmax_t) st->held_pages,
-         rate(grown(st->evictions, before ? before->status->evictions : 0), interval(now, before), r),
-         (uintmax_t) st->refused_packets);
+        top_view_gpu_line(s, &st->devices[i]);
+    top_view_line(s, "%ju sessions  %ju leases on %ju pages  %s evictions/s  %ju packets refused",
+                  (uintmax_t) st->sessions, (uintmax_t) st->leases, (uintmax_t) st->held_pages,
+                  top_view_rate(top_view_grown(st->evictions, before ? before->status->evictions : 0),
+                                top_view_interval(now, before), r),
+                  (uintmax_t) st->refused_packets);
 }
 
 /* ---- tenants ---- */
 
-static int by_use(const void *a, const void *b)
+static int top_view_by_use(const void *a, const void *b)
 {
     const kvc_tenant_status *x = *(const kvc_tenant_status *const *) a,
                             *y = *(const kvc_tenant_status *const *) b;
@@ -151,7 +156,7 @@ static int by_use(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static const kvc_tenant_status *earlier_tenant(const struct top_moment *before, const char *name)
+static const kvc_tenant_status *top_view_earlier_tenant(const struct top_moment *before, const char *name)
 {
     for (size_t i = 0; before && i < before->status->n_tenants; i++)
         if (strcmp(before->status->tenants[i].name, name) == 0)
@@ -159,8 +164,8 @@ static const kvc_tenant_status *earlier_tenant(const struct top_moment *before, 
     return NULL;
 }
 
-static void tenant_line(const struct screen *s, const kvc_tenant_status *t, const kvc_tenant_status *b,
-                        double seconds)
+static void top_view_tenant_line(const struct screen *s, const kvc_tenant_status *t,
+                                 const kvc_tenant_status *b, double seconds)
 {
     static const kvc_tenant_status none;
     char used[HUMAN_BYTES], quota[HUMAN_BYTES], held[HUMAN_BYTES], pages[16], leases[16], hits[16],
@@ -168,15 +173,17 @@ static void tenant_line(const struct screen *s, const kvc_tenant_status *t, cons
 
     if (!b)
         b = &none;
-    line(s, "%-16.16s %10s %10s %10s %6s %6s %6s %8s", t->name, human_bytes(t->used_bytes, used),
-         human_bytes(t->quota_bytes, quota), human_bytes(t->held_bytes, held), count(t->pages, pages),
-         count(t->leases, leases), hit_rate(grown(t->hits, b->hits), grown(t->misses, b->misses), hits),
-         rate(grown(t->evictions, b->evictions), seconds, evictions));
+    top_view_line(
+        s, "%-16.16s %10s %10s %10s %6s %6s %6s %8s", t->name, human_bytes(t->used_bytes, used),
+        human_bytes(t->quota_bytes, quota), human_bytes(t->held_bytes, held), top_view_count(t->pages, pages),
+        top_view_count(t->leases, leases),
+        top_view_hit_rate(top_view_grown(t->hits, b->hits), top_view_grown(t->misses, b->misses), hits),
+        top_view_rate(top_view_grown(t->evictions, b->evictions), seconds, evictions));
 }
 
 /* ---- tables ---- */
 
-static int by_pages(const void *a, const void *b)
+static int top_view_by_pages(const void *a, const void *b)
 {
     const kvc_space_status *x = *(const kvc_space_status *const *) a,
                            *y = *(const kvc_space_status *const *) b;
@@ -186,7 +193,8 @@ static int by_pages(const void *a, const void *b)
     return memcmp(x->table_digest, y->table_digest, sizeof(x->table_digest));
 }
 
-static const kvc_space_status *earlier_space(const struct top_moment *before, const kvc_space_status *x)
+static const kvc_space_status *top_view_earlier_space(const struct top_moment *before,
+                                                      const kvc_space_status *x)
 {
     for (size_t i = 0; before && i < before->status->n_spaces; i++) {
         const kvc_space_status *y = &before->status->spaces[i];
@@ -198,7 +206,7 @@ static const kvc_space_status *earlier_space(const struct top_moment *before, co
     return NULL;
 }
 
-static const char *state_of(const struct top_moment *now, const uint8_t *digest)
+static const char *top_view_state_of(const struct top_moment *now, const uint8_t *digest)
 {
     static const char *const names[] = {
         [KVC_TABLE_STAGED] = "staged",    [KVC_TABLE_VERIFIED] = "verified", [KVC_TABLE_SHADOW] = "shadow",
@@ -214,8 +222,8 @@ static const char *state_of(const struct top_moment *now, const uint8_t *digest)
     return "?";
 }
 
-static void space_line(const struct screen *s, const struct top_moment *now, const kvc_space_status *x,
-                       const kvc_space_status *b, double seconds)
+static void top_view_space_line(const struct screen *s, const struct top_moment *now,
+                                const kvc_space_status *x, const kvc_space_status *b, double seconds)
 {
     static const kvc_space_status none;
     char digest[DIGEST_HEX_BYTES], heads[24], pages[16], tokens[16], room[16], held[16], leased[16],
@@ -224,17 +232,18 @@ static void space_line(const struct screen *s, const struct top_moment *now, con
     if (!b)
         b = &none;
     (void) snprintf(heads, sizeof(heads), "%u-%u", x->first_kv_head, x->first_kv_head + x->n_kv_heads - 1);
-    line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", digest_short(x->table_digest, digest),
-         state_of(now, x->table_digest), heads, count(x->pages, pages), count(x->tokens, tokens),
-         count(x->tokens_free, room), count(x->held_pages, held),
-         rate(grown(x->leased, b->leased), seconds, leased),
-         rate(grown(x->evictions, b->evictions), seconds, evictions));
+    top_view_line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", digest_short(x->table_digest, digest),
+                  top_view_state_of(now, x->table_digest), heads, top_view_count(x->pages, pages),
+                  top_view_count(x->tokens, tokens), top_view_count(x->tokens_free, room),
+                  top_view_count(x->held_pages, held),
+                  top_view_rate(top_view_grown(x->leased, b->leased), seconds, leased),
+                  top_view_rate(top_view_grown(x->evictions, b->evictions), seconds, evictions));
 }
 
 /* ---- all of it ---- */
 
 /* Rows of two tables that share @lines: neither takes more than it needs, both get half if both need it. */
-static void share(unsigned lines, size_t n_a, size_t n_b, size_t *ret_a, size_t *ret_b)
+static void top_view_share(unsigned lines, size_t n_a, size_t n_b, size_t *ret_a, size_t *ret_b)
 {
     size_t half = lines / 2;
 
@@ -243,12 +252,13 @@ static void share(unsigned lines, size_t n_a, size_t n_b, size_t *ret_a, size_t 
 }
 
 /* How many of @n rows are shown in @room lines, one of which may have to say that there are more. */
-static size_t shown(size_t n, size_t room)
+static size_t top_view_shown(size_t n, size_t room)
 {
     return n <= room ? n : room > 0 ? room - 1 : 0;
 }
 
-static void *sorted(const void *items, size_t n, size_t size, int (*order)(const void *, const void *))
+static void *top_view_sorted(const void *items, size_t n, size_t size,
+                             int (*order)(const void *, const void *))
 {
     const void **p = calloc(n + 1, sizeof(*p));
 
@@ -259,37 +269,38 @@ static void *sorted(const void *items, size_t n, size_t size, int (*order)(const
     return p;
 }
 
-static bool print(const struct screen *s, const struct top_moment *now, const struct top_moment *before,
-                  unsigned height)
+static bool top_view_print(const struct screen *s, const struct top_moment *now,
+                           const struct top_moment *before, unsigned height)
 {
     const kvc_status *st = now->status;
     _cleanup_(freep) const kvc_tenant_status **tenants =
-        sorted(st->tenants, st->n_tenants, sizeof(*st->tenants), by_use);
+        top_view_sorted(st->tenants, st->n_tenants, sizeof(*st->tenants), top_view_by_use);
     _cleanup_(freep) const kvc_space_status **spaces =
-        sorted(st->spaces, st->n_spaces, sizeof(*st->spaces), by_pages);
+        top_view_sorted(st->spaces, st->n_spaces, sizeof(*st->spaces), top_view_by_pages);
     unsigned fixed = HEAD_LINES + TABLE_LINES + 1 + (unsigned) (st->n_devices > 1 ? st->n_devices - 1 : 0);
     size_t room_tenants = st->n_tenants, room_spaces = st->n_spaces, i;
-    double seconds = interval(now, before);
+    double seconds = top_view_interval(now, before);
 
     if (!tenants || !spaces)
         return false;
     if (height > 0)
-        share(height > fixed ? height - fixed : 0, st->n_tenants, st->n_spaces, &room_tenants, &room_spaces);
-    head(s, now, before);
-    line(s, "%s", "");
-    line(s, "%-16s %10s %10s %10s %6s %6s %6s %8s", "TENANT", "USED", "QUOTA", "HELD", "PAGES", "LEASES",
-         "HIT %", "EVICT/S");
-    for (i = 0; i < shown(st->n_tenants, room_tenants); i++)
-        tenant_line(s, tenants[i], earlier_tenant(before, tenants[i]->name), seconds);
+        top_view_share(height > fixed ? height - fixed : 0, st->n_tenants, st->n_spaces, &room_tenants,
+                       &room_spaces);
+    top_view_head(s, now, before);
+    top_view_line(s, "%s", "");
+    top_view_line(s, "%-16s %10s %10s %10s %6s %6s %6s %8s", "TENANT", "USED", "QUOTA", "HELD", "PAGES",
+                  "LEASES", "HIT %", "EVICT/S");
+    for (i = 0; i < top_view_shown(st->n_tenants, room_tenants); i++)
+        top_view_tenant_line(s, tenants[i], top_view_earlier_tenant(before, tenants[i]->name), seconds);
     if (i < st->n_tenants && room_tenants > 0)
-        line(s, "... and %zu more", st->n_tenants - i);
-    line(s, "%s", "");
-    line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", "TABLE", "STATE", "HEADS", "PAGES", "TOKENS",
-         "FREE TOK", "HELD", "LEASED/S", "EVICT/S");
-    for (i = 0; i < shown(st->n_spaces, room_spaces); i++)
-        space_line(s, now, spaces[i], earlier_space(before, spaces[i]), seconds);
+        top_view_line(s, "... and %zu more", st->n_tenants - i);
+    top_view_line(s, "%s", "");
+    top_view_line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", "TABLE", "STATE", "HEADS", "PAGES", "TOKENS",
+                  "FREE TOK", "HELD", "LEASED/S", "EVICT/S");
+    for (i = 0; i < top_view_shown(st->n_spaces, room_spaces); i++)
+        top_view_space_line(s, now, spaces[i], top_view_earlier_space(before, spaces[i]), seconds);
     if (i < st->n_spaces && room_spaces > 0)
-        line(s, "... and %zu more", st->n_spaces - i);
+        top_view_line(s, "... and %zu more", st->n_spaces - i);
     return true;
 }
 
@@ -302,7 +313,7 @@ char *top_view(const struct top_moment *now, const struct top_moment *before, un
 
     if (!s.f)
         return NULL;
-    whole = print(&s, now, before, height);
+    whole = top_view_print(&s, now, before, height);
     if (fclose(s.f) != 0 || !whole) {
         free(text);
         return NULL;

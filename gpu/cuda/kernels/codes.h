@@ -1,5 +1,5 @@
 /* Codes and levels out of packed half-tiles, in the order of fragments and one by one (gpu/README.md,
- * gpu/layout.h). */
+ * gpu/page_layout.h). */
 #pragma once
 
 #include "gpu/cuda/kernels/device.h"

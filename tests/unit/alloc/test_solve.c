@@ -493,16 +493,16 @@ static void test_names(void)
     enum curve c;
     enum quantiser q;
 
-    CU_ASSERT_EQUAL(method_from_name("paper-kl", &m), 0);
+    CU_ASSERT_EQUAL(solve_method_from_name("paper-kl", &m), 0);
     CU_ASSERT_EQUAL(m, METHOD_PAPER_KL);
-    CU_ASSERT_STRING_EQUAL(method_name(m), "paper-kl");
-    CU_ASSERT_EQUAL(metric_from_name("attention", &metric), 0);
-    CU_ASSERT_STRING_EQUAL(metric_name(metric), "attention");
-    CU_ASSERT_EQUAL(curve_from_name("gaussian", &c), 0);
-    CU_ASSERT_STRING_EQUAL(curve_name(c), "gaussian");
-    CU_ASSERT_EQUAL(quantiser_from_name("uniform-midtread", &q), 0);
-    CU_ASSERT_STRING_EQUAL(quantiser_name(q), "uniform-midtread");
-    CU_ASSERT_EQUAL(curve_from_name("", &c), -EINVAL);
+    CU_ASSERT_STRING_EQUAL(solve_method_name(m), "paper-kl");
+    CU_ASSERT_EQUAL(solve_metric_from_name("attention", &metric), 0);
+    CU_ASSERT_STRING_EQUAL(solve_metric_name(metric), "attention");
+    CU_ASSERT_EQUAL(solve_curve_from_name("gaussian", &c), 0);
+    CU_ASSERT_STRING_EQUAL(solve_curve_name(c), "gaussian");
+    CU_ASSERT_EQUAL(solve_quantiser_from_name("uniform-midtread", &q), 0);
+    CU_ASSERT_STRING_EQUAL(solve_quantiser_name(q), "uniform-midtread");
+    CU_ASSERT_EQUAL(solve_curve_from_name("", &c), -EINVAL);
 }
 
 /* One layer and head, metric I: the harm is the mean of |e|^2, and the error is that by the spread of the

@@ -47,12 +47,12 @@ static void test_rank(void)
     full = codec(16, "43");
     padded = codec(10, "22");
     none = codec(0, "");
-    CU_ASSERT_EQUAL(codec_rank(&full, D), 16);
-    CU_ASSERT_EQUAL(codec_nominal_bits(&full, D), 8 * 4 + 8 * 3);
-    CU_ASSERT_EQUAL(codec_rank(&padded, D), 10);
-    CU_ASSERT_EQUAL(codec_nominal_bits(&padded, D), 20);
-    CU_ASSERT_EQUAL(codec_rank(&none, D), 0);
-    CU_ASSERT_EQUAL(codec_nominal_bits(&none, D), 0);
+    CU_ASSERT_EQUAL(table_codec_rank(&full, D), 16);
+    CU_ASSERT_EQUAL(table_codec_nominal_bits(&full, D), 8 * 4 + 8 * 3);
+    CU_ASSERT_EQUAL(table_codec_rank(&padded, D), 10);
+    CU_ASSERT_EQUAL(table_codec_nominal_bits(&padded, D), 20);
+    CU_ASSERT_EQUAL(table_codec_rank(&none, D), 0);
+    CU_ASSERT_EQUAL(table_codec_nominal_bits(&none, D), 0);
 }
 
 /* K: 10 coordinates at 2 bits in two half-tiles, 20 nominal and 32 stored bits of 32 numbers; V: nothing. */

@@ -8,7 +8,7 @@
 
 #include "alloc/table.h"
 #include "gpu/codec.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
 

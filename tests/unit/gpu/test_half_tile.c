@@ -1,4 +1,4 @@
-/* gpu/half_tile.c and gpu/block.c against the one-code-at-a-time map of gpu/layout.c. Bit for bit. */
+/* gpu/half_tile.c and gpu/block.c against the one-code-at-a-time map of gpu/page_layout.c. Bit for bit. */
 #include "gpu/half_tile.h"
 
 #include <stdlib.h>

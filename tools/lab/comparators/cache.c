@@ -84,7 +84,7 @@ struct comparator_cache *comparator_cache_free(struct comparator_cache *c)
     return NULL;
 }
 
-static bool is_coded(const struct comparator_cache *c, uint32_t layer, enum side side)
+static bool cache_is_coded(const struct comparator_cache *c, uint32_t layer, enum side side)
 {
     return c->o.sides >> side & 1 && layer >= c->o.first_layer && layer - c->o.first_layer < c->o.n_layers;
 }
@@ -92,8 +92,8 @@ static bool is_coded(const struct comparator_cache *c, uint32_t layer, enum side
 /* ---- coding ---- */
 
 /* Codes @n tokens from @first on, which are among the exact ones, and shows them to queries from now on. */
-static int code_run(struct comparator_cache *c, uint32_t layer, enum side side, size_t first, size_t n,
-                    uint64_t *ret_bits, struct errmsg *e)
+static int cache_code_run(struct comparator_cache *c, uint32_t layer, enum side side, size_t first, size_t n,
+                          uint64_t *ret_bits, struct errmsg *e)
 {
     const struct comparator *what = c->codec->what;
     struct side_state *s = &c->sides[layer * 2 + side];
@@ -121,7 +121,8 @@ static int code_run(struct comparator_cache *c, uint32_t layer, enum side side, 
 }
 
 /* Codes for good up to @end, which ends a block. */
-static int finish(struct comparator_cache *c, uint32_t layer, enum side side, size_t end, struct errmsg *e)
+static int cache_finish(struct comparator_cache *c, uint32_t layer, enum side side, size_t end,
+                        struct errmsg *e)
 {
     struct side_state *s = &c->sides[layer * 2 + side];
     size_t block = c->codec->what->block_tokens;
@@ -130,7 +131,7 @@ static int finish(struct comparator_cache *c, uint32_t layer, enum side side, si
         size_t rest = s->n_done % block,
                n = rest ? block - rest : end - s->n_done; /* the first one lacks the sinks */
         uint64_t bits;
-        int r = code_run(c, layer, side, s->n_done, n, &bits, e);
+        int r = cache_code_run(c, layer, side, s->n_done, n, &bits, e);
 
         if (r < 0)
             return r;
@@ -144,23 +145,23 @@ static int finish(struct comparator_cache *c, uint32_t layer, enum side side, si
 }
 
 /* Makes tokens below @from coded, and the open block too if @open. */
-static int code_until(struct comparator_cache *c, uint32_t layer, enum side side, size_t from, bool open,
-                      struct errmsg *e)
+static int cache_code_until(struct comparator_cache *c, uint32_t layer, enum side side, size_t from,
+                            bool open, struct errmsg *e)
 {
     struct side_state *s = &c->sides[layer * 2 + side];
     size_t block = c->codec->what->block_tokens;
-    int r = finish(c, layer, side, from - from % block, e);
+    int r = cache_finish(c, layer, side, from - from % block, e);
 
     if (r < 0 || !open || s->n_done >= from || from - s->n_done == s->n_open)
         return r;
-    r = code_run(c, layer, side, s->n_done, from - s->n_done, &s->open_bits, e);
+    r = cache_code_run(c, layer, side, s->n_done, from - s->n_done, &s->open_bits, e);
     if (r == 0)
         s->n_open = from - s->n_done;
     return r;
 }
 
 /* Tokens below this one are not exact for the query at @position, sinks apart. */
-static size_t exact_from(const struct comparator_cache *c, size_t position, size_t n)
+static size_t cache_exact_from(const struct comparator_cache *c, size_t position, size_t n)
 {
     size_t after = position + 1;
 
@@ -174,8 +175,8 @@ static size_t exact_from(const struct comparator_cache *c, size_t position, size
 /* ---- the engine's cache ---- */
 
 /* Copies what is new behind the exact tokens of a side. */
-static int keep(struct comparator_cache *c, uint32_t layer, enum side side, const float *x, size_t n,
-                struct errmsg *e)
+static int cache_keep(struct comparator_cache *c, uint32_t layer, enum side side, const float *x, size_t n,
+                      struct errmsg *e)
 {
     struct side_state *s = &c->sides[layer * 2 + side];
     size_t past = c->n[layer], skip = past < c->o.n_sink ? c->o.n_sink - past : 0, bytes;
@@ -208,24 +209,24 @@ static int keep(struct comparator_cache *c, uint32_t layer, enum side side, cons
     return 0;
 }
 
-static int append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
+static int cache_append(void *ctx, uint32_t layer, const float *k, const float *v, size_t n, struct errmsg *e)
 {
     struct comparator_cache *c = ctx;
     int r = c->ops.append(c->ops.ctx, layer, k, v, n, e);
 
     if (r == 0)
         r = rotary_reserve(&c->rotary, &c->codec->geometry, c->n[layer] + n, c->n_max, e);
-    if (r == 0 && is_coded(c, layer, SIDE_K))
-        r = keep(c, layer, SIDE_K, k, n, e);
-    if (r == 0 && is_coded(c, layer, SIDE_V))
-        r = keep(c, layer, SIDE_V, v, n, e);
+    if (r == 0 && cache_is_coded(c, layer, SIDE_K))
+        r = cache_keep(c, layer, SIDE_K, k, n, e);
+    if (r == 0 && cache_is_coded(c, layer, SIDE_V))
+        r = cache_keep(c, layer, SIDE_V, v, n, e);
     if (r == 0)
         c->n[layer] += n;
     return r;
 }
 
 /* Queries one after the other as far as they see the same tokens exactly. */
-static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
+static int cache_attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *out, struct errmsg *e)
 {
     struct comparator_cache *c = ctx;
     const struct geometry *g = &c->codec->geometry;
@@ -233,17 +234,17 @@ static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *
     int r = 0;
 
     for (size_t at = n - n_q, end; r == 0 && at < n; at = end) {
-        size_t from = exact_from(c, at, n), coded = c->o.n_recent == 0 ? from : from - from % block;
+        size_t from = cache_exact_from(c, at, n), coded = c->o.n_recent == 0 ? from : from - from % block;
 
         for (end = at + 1; end < n; end++) {
-            size_t next = exact_from(c, end, n);
+            size_t next = cache_exact_from(c, end, n);
 
             if ((c->o.n_recent == 0 ? next : next - next % block) != coded)
                 break;
         }
         for (enum side side = SIDE_K; r == 0 && side <= SIDE_V; side++)
-            if (is_coded(c, layer, side))
-                r = code_until(c, layer, side, coded, c->o.n_recent == 0, e);
+            if (cache_is_coded(c, layer, side))
+                r = cache_code_until(c, layer, side, coded, c->o.n_recent == 0, e);
         if (r == 0)
             r = exact_cache_attend(c->seen, layer, q + (at + n_q - n) * row, at, end - at,
                                    out + (at + n_q - n) * row, e);
@@ -251,12 +252,12 @@ static int attend(void *ctx, uint32_t layer, const float *q, size_t n_q, float *
     return r;
 }
 
-static size_t length(void *ctx)
+static size_t cache_length(void *ctx)
 {
     return comparator_cache_tokens(ctx);
 }
 
-static void use_threads(void *ctx, struct threads *t)
+static void cache_use_threads(void *ctx, struct threads *t)
 {
     struct comparator_cache *c = ctx;
 
@@ -267,10 +268,10 @@ struct kv_cache comparator_cache_ops(struct comparator_cache *c)
 {
     return (struct kv_cache){
         .ctx = c,
-        .append = append,
-        .attend = attend,
-        .length = length,
-        .use_threads = use_threads,
+        .append = cache_append,
+        .attend = cache_attend,
+        .length = cache_length,
+        .use_threads = cache_use_threads,
     };
 }
 
@@ -287,7 +288,7 @@ void comparator_cache_usage(const struct comparator_cache *c, uint64_t *ret_bits
         const struct side_state *s = &c->sides[i];
 
         bits += s->bits + s->open_bits;
-        if (is_coded(c, i / 2, (enum side)(i % 2)))
+        if (cache_is_coded(c, i / 2, (enum side)(i % 2)))
             numbers += (s->n_done + s->n_open - c->o.n_sink) * c->row;
     }
     *ret_bits = bits;

@@ -20,14 +20,14 @@
 enum { GROUP = 64, RANK = 2 };
 #define OUTLIER_SHARE 0.02
 
-struct scratch {
+struct gear_scratch {
     uint8_t *mark;  /* [64, row] outliers */
     uint8_t *group; /* [64] those of a group */
     float *filled;  /* [64, row] without outliers */
     float *missing; /* [64, d] of one head */
 };
 
-static void scratch_deinit(struct scratch *s)
+static void gear_scratch_deinit(struct gear_scratch *s)
 {
     free(s->mark);
     free(s->group);
@@ -35,8 +35,8 @@ static void scratch_deinit(struct scratch *s)
     free(s->missing);
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
-                   struct errmsg *e)
+static int gear_prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                        struct errmsg *e)
 {
     uint32_t d = s->geometry.d;
 
@@ -48,8 +48,8 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
 }
 
 /* One group of @n numbers, @stride apart from @at on: outliers aside, codes of the rest into @y. */
-static uint64_t code_group(const float *x, size_t n, size_t stride, unsigned b, size_t at, struct scratch *s,
-                           float *y)
+static uint64_t gear_code_group(const float *x, size_t n, size_t stride, unsigned b, size_t at,
+                                struct gear_scratch *s, float *y)
 {
     size_t n_marked = outliers_find(x + at, n, stride, outliers_each(OUTLIER_SHARE, n), s->group);
     float mean = outliers_rest_mean(x + at, n, stride, s->group);
@@ -62,8 +62,8 @@ static uint64_t code_group(const float *x, size_t n, size_t stride, unsigned b, 
 }
 
 /* What codes left over of one head, outliers excepted, in rank 2; added to @y. */
-static int add_missing(const struct geometry *g, const float *x, size_t n, uint32_t head, struct scratch *s,
-                       float *y)
+static int gear_add_missing(const struct geometry *g, const float *x, size_t n, uint32_t head,
+                            struct gear_scratch *s, float *y)
 {
     size_t d = g->d, row = (size_t) g->n_kv_heads * d;
     float *rank = s->filled; /* no longer needed by this head: [n, d] fits */
@@ -83,8 +83,8 @@ static int add_missing(const struct geometry *g, const float *x, size_t n, uint3
 }
 
 /* @n at most 64 tokens. */
-static int code_block(const struct comparator_codec *codec, enum side side, const float *x, size_t n,
-                      struct scratch *s, float *y, uint64_t *bits)
+static int gear_code_block(const struct comparator_codec *codec, enum side side, const float *x, size_t n,
+                           struct gear_scratch *s, float *y, uint64_t *bits)
 {
     const struct geometry *g = &codec->geometry;
     size_t d = g->d, row = (size_t) g->n_kv_heads * d, group = d < GROUP ? d : GROUP;
@@ -92,12 +92,12 @@ static int code_block(const struct comparator_codec *codec, enum side side, cons
 
     if (side == SIDE_V)
         for (size_t i = 0; i < n * row; i += group)
-            *bits += code_group(x, group, 1, codec->what->bits, i, s, y);
+            *bits += gear_code_group(x, group, 1, codec->what->bits, i, s, y);
     else
         for (size_t i = 0; i < row; i++)
-            *bits += code_group(x, n, row, codec->what->bits, i, s, y);
+            *bits += gear_code_group(x, n, row, codec->what->bits, i, s, y);
     for (uint32_t h = 0; r == 0 && h < g->n_kv_heads; h++) {
-        r = add_missing(g, x, n, h, s, y);
+        r = gear_add_missing(g, x, n, h, s, y);
         *bits += (n + d) * RANK * 16;
     }
     for (size_t i = 0; i < n * row; i++)
@@ -106,11 +106,11 @@ static int code_block(const struct comparator_codec *codec, enum side side, cons
     return r;
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
-                size_t n, float *ret_y, uint64_t *ret_bits)
+static int gear_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                     size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t d = codec->geometry.d, row = codec->geometry.n_kv_heads * d;
-    _cleanup_(scratch_deinit) struct scratch s = {
+    _cleanup_(gear_scratch_deinit) struct gear_scratch s = {
         .mark = malloc(GROUP * row),
         .group = malloc(GROUP),
         .filled = malloc(GROUP * row * sizeof(float)),
@@ -123,7 +123,8 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
     if (!s.mark || !s.group || !s.filled || !s.missing)
         return -ENOMEM;
     for (size_t t = 0; r == 0 && t < n; t += GROUP)
-        r = code_block(codec, side, x + t * row, n - t < GROUP ? n - t : GROUP, &s, ret_y + t * row, &bits);
+        r = gear_code_block(codec, side, x + t * row, n - t < GROUP ? n - t : GROUP, &s, ret_y + t * row,
+                            &bits);
     *ret_bits = bits;
     return r;
 }
@@ -135,6 +136,6 @@ const struct comparator comparator_gear_2 = {
     .bits = 2,
     .block_tokens = GROUP,
     .post_rope = true,
-    .prepare = prepare,
-    .code = code,
+    .prepare = gear_prepare,
+    .code = gear_code,
 };

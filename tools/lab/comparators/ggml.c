@@ -24,7 +24,7 @@
 
 enum { BLOCK = 32 };
 
-static void code_q8_0(const float *x, float *y)
+static void ggml_code_q8_0(const float *x, float *y)
 {
     float most = 0, scale, inverse, stored;
 
@@ -37,7 +37,7 @@ static void code_q8_0(const float *x, float *y)
         y[i] = roundf(x[i] * inverse) * stored;
 }
 
-static void code_q4_0(const float *x, float *y)
+static void ggml_code_q4_0(const float *x, float *y)
 {
     float most = 0, scale, inverse, stored;
 
@@ -51,8 +51,8 @@ static void code_q4_0(const float *x, float *y)
         y[i] = (fminf(truncf(x[i] * inverse + 8.5f), 15) - 8) * stored;
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
-                   struct errmsg *e)
+static int ggml_prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                        struct errmsg *e)
 {
     uint32_t row = s->geometry.n_kv_heads * s->geometry.d;
 
@@ -63,30 +63,30 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     return 0;
 }
 
-static int prepare_turned(const struct comparator *c, const struct comparator_source *s, void **ret_state,
-                          struct errmsg *e)
+static int ggml_prepare_turned(const struct comparator *c, const struct comparator_source *s,
+                               void **ret_state, struct errmsg *e)
 {
     uint32_t d = s->geometry.d;
-    int r = prepare(c, s, ret_state, e);
+    int r = ggml_prepare(c, s, ret_state, e);
 
     return r < 0 ? r : turn_new(d, d & -d, 0, (struct turn **) ret_state, e);
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
-                size_t n, float *ret_y, uint64_t *ret_bits)
+static int ggml_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                     size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t n_numbers = n * codec->geometry.n_kv_heads * codec->geometry.d;
 
     (void) layer;
     (void) side;
     for (size_t i = 0; i < n_numbers; i += BLOCK)
-        (codec->what->bits == 8 ? code_q8_0 : code_q4_0)(x + i, ret_y + i);
+        (codec->what->bits == 8 ? ggml_code_q8_0 : ggml_code_q4_0)(x + i, ret_y + i);
     *ret_bits = n_numbers * codec->what->bits + n_numbers / BLOCK * 16;
     return 0;
 }
 
-static int code_turned(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
-                       size_t n, float *ret_y, uint64_t *ret_bits)
+static int ggml_code_turned(const struct comparator_codec *codec, uint32_t layer, enum side side,
+                            const float *x, size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t n_vectors = n * codec->geometry.n_kv_heads;
     _cleanup_(freep) float *z = malloc((n_vectors * codec->geometry.d + 1) * sizeof(*z));
@@ -94,7 +94,7 @@ static int code_turned(const struct comparator_codec *codec, uint32_t layer, enu
     if (!z)
         return -ENOMEM;
     turn_there(codec->state, x, n_vectors, z);
-    (void) code(codec, layer, side, z, n, z, ret_bits);
+    (void) ggml_code(codec, layer, side, z, n, z, ret_bits);
     turn_back(codec->state, z, n_vectors, ret_y);
     return 0;
 }
@@ -106,8 +106,8 @@ const struct comparator comparator_q8_0 = {
     .bits = 8,
     .block_tokens = 1,
     .post_rope = true,
-    .prepare = prepare,
-    .code = code,
+    .prepare = ggml_prepare,
+    .code = ggml_code,
 };
 const struct comparator comparator_q4_0 = {
     .name = "q4_0",
@@ -116,8 +116,8 @@ const struct comparator comparator_q4_0 = {
     .bits = 4,
     .block_tokens = 1,
     .post_rope = true,
-    .prepare = prepare,
-    .code = code,
+    .prepare = ggml_prepare,
+    .code = ggml_code,
 };
 const struct comparator comparator_q4_0_rot = {
     .name = "q4_0-rot",
@@ -126,6 +126,6 @@ const struct comparator comparator_q4_0_rot = {
     .bits = 4,
     .block_tokens = 1,
     .post_rope = true,
-    .prepare = prepare_turned,
-    .code = code_turned,
+    .prepare = ggml_prepare_turned,
+    .code = ggml_code_turned,
 };

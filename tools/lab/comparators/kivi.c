@@ -11,8 +11,8 @@
 
 enum { GROUP = 32 };
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
-                   struct errmsg *e)
+static int kivi_prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                        struct errmsg *e)
 {
     (void) ret_state;
     if (s->geometry.d % GROUP != 0)
@@ -21,8 +21,8 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     return 0;
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
-                size_t n, float *ret_y, uint64_t *ret_bits)
+static int kivi_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                     size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t row = (size_t) codec->geometry.n_kv_heads * codec->geometry.d;
     uint64_t bits = 0;
@@ -50,8 +50,8 @@ const struct comparator comparator_kivi_2 = {
     .bits = 2,
     .block_tokens = GROUP,
     .post_rope = true,
-    .prepare = prepare,
-    .code = code,
+    .prepare = kivi_prepare,
+    .code = kivi_code,
 };
 const struct comparator comparator_kivi_4 = {
     .name = "kivi-4",
@@ -60,6 +60,6 @@ const struct comparator comparator_kivi_4 = {
     .bits = 4,
     .block_tokens = GROUP,
     .post_rope = true,
-    .prepare = prepare,
-    .code = code,
+    .prepare = kivi_prepare,
+    .code = kivi_code,
 };

@@ -21,18 +21,18 @@
 #include "tools/lab/comparators/comparator.h"
 #include "tools/engine/engine.h"
 
-struct state {
+struct kqsvd_state {
     uint32_t d, rank;
     float *enc; /* [head-sides, r, d]: P_r' R^-1 */
     float *dec; /* [head-sides, d, r]: R P_r */
 };
 
-struct scratch {
+struct kqsvd_scratch {
     double *C, *Q, *root, *inverse, *product, *w; /* [d, d]; w [d] */
     float *wo;                                    /* [n_embd, n_heads d] of a layer */
 };
 
-static void scratch_deinit(struct scratch *s)
+static void kqsvd_scratch_deinit(struct kqsvd_scratch *s)
 {
     free(s->C);
     free(s->Q);
@@ -43,9 +43,9 @@ static void scratch_deinit(struct scratch *s)
     free(s->wo);
 }
 
-static void release(void *p)
+static void kqsvd_release(void *p)
 {
-    struct state *s = p;
+    struct kqsvd_state *s = p;
 
     if (s) {
         free(s->enc);
@@ -55,8 +55,8 @@ static void release(void *p)
 }
 
 /* sum over the group's heads of W_O,h' W_O,h */
-static void output_moment(const struct geometry *g, const float *wo, uint32_t n_embd, uint32_t head,
-                          double *ret)
+static void kqsvd_output_moment(const struct geometry *g, const float *wo, uint32_t n_embd, uint32_t head,
+                                double *ret)
 {
     size_t d = g->d, width = (size_t) g->n_heads * d;
 
@@ -72,7 +72,7 @@ static void output_moment(const struct geometry *g, const float *wo, uint32_t n_
 }
 
 /* C in s->C and Q in s->Q give the matrices of one head-side. */
-static int fit_head_side(struct scratch *s, uint32_t head_side, struct state *st)
+static int kqsvd_fit_head_side(struct kqsvd_scratch *s, uint32_t head_side, struct kqsvd_state *st)
 {
     size_t d = st->d, r = st->rank;
     float *enc = st->enc + head_side * r * d, *dec = st->dec + head_side * r * d;
@@ -101,7 +101,7 @@ static int fit_head_side(struct scratch *s, uint32_t head_side, struct state *st
 }
 
 /* E[x x'] = covariance + mean mean' */
-static void second_moment(const struct stats *s, uint32_t head_side, size_t d, double *ret)
+static void kqsvd_second_moment(const struct stats *s, uint32_t head_side, size_t d, double *ret)
 {
     const double *mean = stats_mean(s, head_side);
 
@@ -111,7 +111,8 @@ static void second_moment(const struct stats *s, uint32_t head_side, size_t d, d
             ret[i * d + j] += mean[i] * mean[j];
 }
 
-static int fit_layer(const struct comparator_source *src, uint32_t layer, struct scratch *s, struct state *st)
+static int kqsvd_fit_layer(const struct comparator_source *src, uint32_t layer, struct kqsvd_scratch *s,
+                           struct kqsvd_state *st)
 {
     const struct geometry *g = &src->geometry;
     int r = engine_output_projection(src->engine, layer, s->wo, NULL);
@@ -120,26 +121,26 @@ static int fit_layer(const struct comparator_source *src, uint32_t layer, struct
         uint32_t key = head_side_index(g, layer, head, SIDE_K),
                  value = head_side_index(g, layer, head, SIDE_V);
 
-        second_moment(src->rotated, key, g->d, s->C);
+        kqsvd_second_moment(src->rotated, key, g->d, s->C);
         r = stats_query_moment(src->rotated, layer, head, s->Q);
         if (r == 0)
-            r = fit_head_side(s, key, st);
+            r = kqsvd_fit_head_side(s, key, st);
         if (r < 0)
             return r;
-        second_moment(src->rotated, value, g->d, s->C);
-        output_moment(g, s->wo, engine_info(src->engine)->n_embd, head, s->Q);
-        r = fit_head_side(s, value, st);
+        kqsvd_second_moment(src->rotated, value, g->d, s->C);
+        kqsvd_output_moment(g, s->wo, engine_info(src->engine)->n_embd, head, s->Q);
+        r = kqsvd_fit_head_side(s, value, st);
     }
     return r;
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *src, void **ret_state,
-                   struct errmsg *e)
+static int kqsvd_prepare(const struct comparator *c, const struct comparator_source *src, void **ret_state,
+                         struct errmsg *e)
 {
     const struct geometry *g = &src->geometry;
     size_t d = g->d, dd = d * d * sizeof(double);
     uint32_t rank = (uint32_t) lround(c->bits * d / 16.0);
-    _cleanup_(scratch_deinit) struct scratch s = {
+    _cleanup_(kqsvd_scratch_deinit) struct kqsvd_scratch s = {
         malloc(dd),
         malloc(dd),
         malloc(dd),
@@ -148,7 +149,7 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
         malloc(dd),
         malloc((size_t) engine_info(src->engine)->n_embd * g->n_heads * d * sizeof(float)),
     };
-    struct state *st = calloc(1, sizeof(*st));
+    struct kqsvd_state *st = calloc(1, sizeof(*st));
     int r = -ENOMEM;
 
     if (st) {
@@ -160,9 +161,9 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
             r = 0;
     }
     for (uint32_t layer = 0; r == 0 && layer < g->n_layers; layer++)
-        r = fit_layer(src, layer, &s, st);
+        r = kqsvd_fit_layer(src, layer, &s, st);
     if (r < 0) {
-        release(st);
+        kqsvd_release(st);
         if (r == -ENODATA)
             return fail(e, r,
                         "%s needs statistics with queries: kvcobra calibrate --metric output makes them",
@@ -173,10 +174,10 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     return 0;
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
-                size_t n, float *ret_y, uint64_t *ret_bits)
+static int kqsvd_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                      size_t n, float *ret_y, uint64_t *ret_bits)
 {
-    const struct state *st = codec->state;
+    const struct kqsvd_state *st = codec->state;
     const struct geometry *g = &codec->geometry;
     size_t d = g->d, r = st->rank;
 
@@ -215,9 +216,9 @@ const struct comparator comparator_kqsvd_2 = {
     .block_tokens = 1,
     .post_rope = true,
     .calibrated = true,
-    .prepare = prepare,
-    .release = release,
-    .code = code,
+    .prepare = kqsvd_prepare,
+    .release = kqsvd_release,
+    .code = kqsvd_code,
 };
 const struct comparator comparator_kqsvd_3 = {
     .name = "kqsvd-3",
@@ -227,9 +228,9 @@ const struct comparator comparator_kqsvd_3 = {
     .block_tokens = 1,
     .post_rope = true,
     .calibrated = true,
-    .prepare = prepare,
-    .release = release,
-    .code = code,
+    .prepare = kqsvd_prepare,
+    .release = kqsvd_release,
+    .code = kqsvd_code,
 };
 const struct comparator comparator_kqsvd_4 = {
     .name = "kqsvd-4",
@@ -239,7 +240,7 @@ const struct comparator comparator_kqsvd_4 = {
     .block_tokens = 1,
     .post_rope = true,
     .calibrated = true,
-    .prepare = prepare,
-    .release = release,
-    .code = code,
+    .prepare = kqsvd_prepare,
+    .release = kqsvd_release,
+    .code = kqsvd_code,
 };

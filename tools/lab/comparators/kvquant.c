@@ -33,15 +33,15 @@ struct unit_levels {
     struct levels levels;
 };
 
-struct state {
+struct kvquant_state {
     size_t row;                  /* channels of a layer */
     float *lo, *hi;              /* [n_layers, row] percentiles of keys */
     struct unit_levels *side[2]; /* [n_layers] */
 };
 
-static void release(void *p)
+static void kvquant_release(void *p)
 {
-    struct state *s = p;
+    struct kvquant_state *s = p;
 
     if (!s)
         return;
@@ -52,12 +52,12 @@ static void release(void *p)
     free(s);
 }
 
-static float level_of(const struct unit_levels *u, unsigned b, float x)
+static float kvquant_level_of(const struct unit_levels *u, unsigned b, float x)
 {
     return u->deviation * (float) level_z(&u->levels, levels_quantise(&u->levels, b, x / u->deviation));
 }
 
-static int fit(float *x, size_t n, unsigned b, struct unit_levels *ret)
+static int kvquant_fit(float *x, size_t n, unsigned b, struct unit_levels *ret)
 {
     double energy = 0;
 
@@ -71,7 +71,7 @@ static int fit(float *x, size_t n, unsigned b, struct unit_levels *ret)
 
 /* ---- keys ---- */
 
-static int ascending(const void *a, const void *b)
+static int kvquant_ascending(const void *a, const void *b)
 {
     float x = *(const float *) a, y = *(const float *) b;
 
@@ -79,13 +79,13 @@ static int ascending(const void *a, const void *b)
 }
 
 /* [-1, 1] between the channel's percentiles; 0 if they are one */
-static float normalised(float x, float lo, float hi)
+static float kvquant_normalised(float x, float lo, float hi)
 {
     return hi > lo ? (x - (hi + lo) / 2) / ((hi - lo) / 2) : 0;
 }
 
-static void find_percentiles(const struct stats *s, uint32_t layer, const struct geometry *g, float *column,
-                             struct state *st)
+static void kvquant_find_percentiles(const struct stats *s, uint32_t layer, const struct geometry *g,
+                                     float *column, struct kvquant_state *st)
 {
     size_t n = stats_samples(s), d = g->d, out = outliers_each(OUTLIER_SHARE, n);
 
@@ -94,14 +94,14 @@ static void find_percentiles(const struct stats *s, uint32_t layer, const struct
 
         for (size_t t = 0; t < n; t++)
             column[t] = x[t * d + c % d];
-        qsort(column, n, sizeof(*column), ascending);
+        qsort(column, n, sizeof(*column), kvquant_ascending);
         st->lo[layer * st->row + c] = column[out];
         st->hi[layer * st->row + c] = column[n - 1 - out];
     }
 }
 
-static int fit_keys(const struct stats *s, uint32_t layer, const struct geometry *g, unsigned b, float *pool,
-                    struct state *st)
+static int kvquant_fit_keys(const struct stats *s, uint32_t layer, const struct geometry *g, unsigned b,
+                            float *pool, struct kvquant_state *st)
 {
     size_t n = stats_samples(s), d = g->d, n_pool = 0;
 
@@ -113,14 +113,14 @@ static int fit_keys(const struct stats *s, uint32_t layer, const struct geometry
             float y = x[t * d + c % d];
 
             if (y >= lo && y <= hi)
-                pool[n_pool++] = normalised(y, lo, hi);
+                pool[n_pool++] = kvquant_normalised(y, lo, hi);
         }
     }
-    return fit(pool, n_pool, b, &st->side[SIDE_K][layer]);
+    return kvquant_fit(pool, n_pool, b, &st->side[SIDE_K][layer]);
 }
 
-static uint64_t code_keys(const struct state *st, uint32_t layer, unsigned b, const float *x, size_t n,
-                          float *y)
+static uint64_t kvquant_code_keys(const struct kvquant_state *st, uint32_t layer, unsigned b, const float *x,
+                                  size_t n, float *y)
 {
     size_t n_out = 0;
 
@@ -133,7 +133,8 @@ static uint64_t code_keys(const struct state *st, uint32_t layer, unsigned b, co
             n_out++;
         } else {
             y[i] = (hi + lo) / 2 +
-                   (hi - lo) / 2 * level_of(&st->side[SIDE_K][layer], b, normalised(x[i], lo, hi));
+                   (hi - lo) / 2 *
+                       kvquant_level_of(&st->side[SIDE_K][layer], b, kvquant_normalised(x[i], lo, hi));
         }
     }
     return n * st->row * b + n_out * OUTLIER_BITS;
@@ -142,7 +143,7 @@ static uint64_t code_keys(const struct state *st, uint32_t layer, unsigned b, co
 /* ---- values ---- */
 
 /* Range of a token's row without outliers, as it is stored; marks the outliers. */
-static size_t row_range(const float *x, size_t row, uint8_t *mark, float *ret_lo, float *ret_hi)
+static size_t kvquant_row_range(const float *x, size_t row, uint8_t *mark, float *ret_lo, float *ret_hi)
 {
     size_t n_out = outliers_find(x, row, 1, outliers_each(OUTLIER_SHARE, row), mark);
     float lo = INFINITY, hi = -INFINITY;
@@ -157,8 +158,8 @@ static size_t row_range(const float *x, size_t row, uint8_t *mark, float *ret_lo
     return n_out;
 }
 
-static int fit_values(const struct stats *s, uint32_t layer, const struct geometry *g, unsigned b,
-                      float *pool, struct state *st)
+static int kvquant_fit_values(const struct stats *s, uint32_t layer, const struct geometry *g, unsigned b,
+                              float *pool, struct kvquant_state *st)
 {
     _cleanup_(freep) uint8_t *mark = malloc(st->row);
     _cleanup_(freep) float *x = malloc(st->row * sizeof(*x));
@@ -171,16 +172,16 @@ static int fit_values(const struct stats *s, uint32_t layer, const struct geomet
 
         for (uint32_t h = 0; h < g->n_kv_heads; h++)
             memcpy(x + h * d, stats_sampled(s, head_side_index(g, layer, h, SIDE_V)) + t * d, d * sizeof(*x));
-        (void) row_range(x, st->row, mark, &lo, &hi);
+        (void) kvquant_row_range(x, st->row, mark, &lo, &hi);
         for (size_t i = 0; i < st->row; i++)
             if (!mark[i])
-                pool[n_pool++] = normalised(x[i], lo, hi);
+                pool[n_pool++] = kvquant_normalised(x[i], lo, hi);
     }
-    return fit(pool, n_pool, b, &st->side[SIDE_V][layer]);
+    return kvquant_fit(pool, n_pool, b, &st->side[SIDE_V][layer]);
 }
 
-static int code_values(const struct state *st, uint32_t layer, unsigned b, const float *x, size_t n, float *y,
-                       uint64_t *ret_bits)
+static int kvquant_code_values(const struct kvquant_state *st, uint32_t layer, unsigned b, const float *x,
+                               size_t n, float *y, uint64_t *ret_bits)
 {
     _cleanup_(freep) uint8_t *mark = malloc(st->row);
     uint64_t bits = 0;
@@ -189,13 +190,13 @@ static int code_values(const struct state *st, uint32_t layer, unsigned b, const
         return -ENOMEM;
     for (size_t t = 0; t < n; t++, x += st->row, y += st->row) {
         float lo, hi;
-        size_t n_out = row_range(x, st->row, mark, &lo, &hi);
+        size_t n_out = kvquant_row_range(x, st->row, mark, &lo, &hi);
 
         for (size_t i = 0; i < st->row; i++)
-            y[i] = mark[i]
-                       ? f16_to_f32(f32_to_f16(x[i]))
-                       : (hi + lo) / 2 +
-                             (hi - lo) / 2 * level_of(&st->side[SIDE_V][layer], b, normalised(x[i], lo, hi));
+            y[i] = mark[i] ? f16_to_f32(f32_to_f16(x[i]))
+                           : (hi + lo) / 2 + (hi - lo) / 2 *
+                                                 kvquant_level_of(&st->side[SIDE_V][layer], b,
+                                                                  kvquant_normalised(x[i], lo, hi));
         bits += st->row * b + n_out * OUTLIER_BITS + RANGE_BITS;
     }
     *ret_bits = bits;
@@ -205,14 +206,14 @@ static int code_values(const struct state *st, uint32_t layer, unsigned b, const
 /* --------------------------------------------------------------------------------------------------------------
  */
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
-                   struct errmsg *e)
+static int kvquant_prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                           struct errmsg *e)
 {
     const struct geometry *g = &s->geometry;
     size_t row = (size_t) g->n_kv_heads * g->d, n = stats_samples(s->stats);
     _cleanup_(freep) float *column = malloc((n + 1) * sizeof(*column));
     _cleanup_(freep) float *pool = malloc((FIT_TOKENS * row + 1) * sizeof(*pool));
-    struct state *st = calloc(1, sizeof(*st));
+    struct kvquant_state *st = calloc(1, sizeof(*st));
     int r = -ENOMEM;
 
     if (n == 0) {
@@ -229,27 +230,27 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
             r = 0;
     }
     for (uint32_t l = 0; r == 0 && l < g->n_layers; l++) {
-        find_percentiles(s->stats, l, g, column, st);
-        r = fit_keys(s->stats, l, g, c->bits, pool, st);
+        kvquant_find_percentiles(s->stats, l, g, column, st);
+        r = kvquant_fit_keys(s->stats, l, g, c->bits, pool, st);
         if (r == 0)
-            r = fit_values(s->stats, l, g, c->bits, pool, st);
+            r = kvquant_fit_values(s->stats, l, g, c->bits, pool, st);
     }
     if (r < 0) {
-        release(st);
+        kvquant_release(st);
         return fail(e, r, "%s: no levels: %s", c->name, strerror(-r));
     }
     *ret_state = st;
     return 0;
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
-                size_t n, float *ret_y, uint64_t *ret_bits)
+static int kvquant_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                        size_t n, float *ret_y, uint64_t *ret_bits)
 {
     unsigned b = codec->what->bits;
 
     if (side == SIDE_V)
-        return code_values(codec->state, layer, b, x, n, ret_y, ret_bits);
-    *ret_bits = code_keys(codec->state, layer, b, x, n, ret_y);
+        return kvquant_code_values(codec->state, layer, b, x, n, ret_y, ret_bits);
+    *ret_bits = kvquant_code_keys(codec->state, layer, b, x, n, ret_y);
     return 0;
 }
 
@@ -263,9 +264,9 @@ const struct comparator comparator_kvquant_2 = {
     .bits = 2,
     .block_tokens = 1,
     .calibrated = true,
-    .prepare = prepare,
-    .release = release,
-    .code = code,
+    .prepare = kvquant_prepare,
+    .release = kvquant_release,
+    .code = kvquant_code,
 };
 const struct comparator comparator_kvquant_3 = {
     .name = "kvquant-3",
@@ -274,9 +275,9 @@ const struct comparator comparator_kvquant_3 = {
     .bits = 3,
     .block_tokens = 1,
     .calibrated = true,
-    .prepare = prepare,
-    .release = release,
-    .code = code,
+    .prepare = kvquant_prepare,
+    .release = kvquant_release,
+    .code = kvquant_code,
 };
 const struct comparator comparator_kvquant_4 = {
     .name = "kvquant-4",
@@ -285,7 +286,7 @@ const struct comparator comparator_kvquant_4 = {
     .bits = 4,
     .block_tokens = 1,
     .calibrated = true,
-    .prepare = prepare,
-    .release = release,
-    .code = code,
+    .prepare = kvquant_prepare,
+    .release = kvquant_release,
+    .code = kvquant_code,
 };

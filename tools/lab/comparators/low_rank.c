@@ -14,7 +14,7 @@
 enum { ROUNDS = 3 };
 
 /* Makes the columns of x [n, r] orthonormal; what depends on the ones before becomes 0. */
-static void orthonormalise(float *x, size_t n, size_t r)
+static void low_rank_orthonormalise(float *x, size_t n, size_t r)
 {
     for (size_t k = 0; k < r; k++) {
         double energy = 0, left = 0, scale;
@@ -37,7 +37,7 @@ static void orthonormalise(float *x, size_t n, size_t r)
     }
 }
 
-static void round_half(float *x, size_t n)
+static void low_rank_round_half(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         x[i] = f16_to_f32(f32_to_f16(x[i]));
@@ -55,12 +55,12 @@ int low_rank(const float *x, size_t n, size_t d, size_t r, float *ret_y)
     for (int round = 0; round < ROUNDS; round++) { /* q = orth(x p), p = x' q: in the end x ~ q q' x */
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n, (int) r, (int) d, 1, x, (int) d, p,
                     (int) r, 0, q, (int) r);
-        orthonormalise(q, n, r);
+        low_rank_orthonormalise(q, n, r);
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) d, (int) r, (int) n, 1, x, (int) d, q,
                     (int) r, 0, p, (int) r);
     }
-    round_half(q, n * r);
-    round_half(p, d * r);
+    low_rank_round_half(q, n * r);
+    low_rank_round_half(p, d * r);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) r, 1, q, (int) r, p, (int) r,
                 0, ret_y, (int) d);
     return 0;

@@ -17,7 +17,7 @@ enum { GROUP_MAX = 128, META_BITS = 32 };
 
 /* step = (max - min) / (2^b - 1), zero = round(-min / step); 0 is always a level, so the range must hold it.
  */
-static void code_group(float *x, size_t n, unsigned b)
+static void quarot_code_group(float *x, size_t n, unsigned b)
 {
     float lo = 0, hi = 0, top = (float) ((1u << b) - 1), step, zero;
 
@@ -31,8 +31,8 @@ static void code_group(float *x, size_t n, unsigned b)
         x[i] = step > 0 ? step * (fminf(fmaxf(rintf(x[i] / step) + zero, 0), top) - zero) : 0;
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
-                   struct errmsg *e)
+static int quarot_prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                          struct errmsg *e)
 {
     uint32_t d = s->geometry.d;
 
@@ -40,8 +40,8 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     return turn_new(d, d, 0, (struct turn **) ret_state, e);
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
-                size_t n, float *ret_y, uint64_t *ret_bits)
+static int quarot_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                       size_t n, float *ret_y, uint64_t *ret_bits)
 {
     size_t d = codec->geometry.d, n_vectors = n * codec->geometry.n_kv_heads, n_groups = 0;
     _cleanup_(freep) float *z = malloc((n_vectors * d + 1) * sizeof(*z));
@@ -53,7 +53,7 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
     turn_there(codec->state, x, n_vectors, z);
     for (size_t v = 0; v < n_vectors; v++)
         for (size_t i = 0; i < d; i += GROUP_MAX, n_groups++)
-            code_group(z + v * d + i, d - i < GROUP_MAX ? d - i : GROUP_MAX, codec->what->bits);
+            quarot_code_group(z + v * d + i, d - i < GROUP_MAX ? d - i : GROUP_MAX, codec->what->bits);
     turn_back(codec->state, z, n_vectors, ret_y);
     *ret_bits = n_vectors * d * codec->what->bits + n_groups * META_BITS;
     return 0;
@@ -69,8 +69,8 @@ const struct comparator comparator_quarot_3 = {
     .bits = 3,
     .block_tokens = 1,
     .post_rope = true,
-    .prepare = prepare,
-    .code = code,
+    .prepare = quarot_prepare,
+    .code = quarot_code,
 };
 const struct comparator comparator_quarot_4 = {
     .name = "quarot-4",
@@ -79,6 +79,6 @@ const struct comparator comparator_quarot_4 = {
     .bits = 4,
     .block_tokens = 1,
     .post_rope = true,
-    .prepare = prepare,
-    .code = code,
+    .prepare = quarot_prepare,
+    .code = quarot_code,
 };

@@ -31,7 +31,8 @@ int turn_new(uint32_t d, uint32_t order, uint64_t seed, struct turn **ret_turn, 
     return 0;
 }
 
-static void multiply(const struct turn *t, enum CBLAS_TRANSPOSE how, const float *x, size_t n, float *y)
+static void rotate_multiply(const struct turn *t, enum CBLAS_TRANSPOSE how, const float *x, size_t n,
+                            float *y)
 {
     int d = (int) t->d;
 
@@ -41,10 +42,10 @@ static void multiply(const struct turn *t, enum CBLAS_TRANSPOSE how, const float
 
 void turn_there(const struct turn *t, const float *x, size_t n, float *ret_y)
 {
-    multiply(t, CblasTrans, x, n, ret_y);
+    rotate_multiply(t, CblasTrans, x, n, ret_y);
 }
 
 void turn_back(const struct turn *t, const float *x, size_t n, float *ret_y)
 {
-    multiply(t, CblasNoTrans, x, n, ret_y);
+    rotate_multiply(t, CblasNoTrans, x, n, ret_y);
 }

@@ -22,16 +22,16 @@
 static const uint8_t schedule[8] = {8, 4, 2, 1, 1, 0, 0, 0};
 
 /* One head of keys; matrices of all heads stand in one piece of memory. */
-struct state {
+struct svdq_state {
     uint32_t d;
     float *basis;     /* [heads of all layers, d, d] rows are directions */
     float *mean;      /* [.., d] */
     float *lo, *step; /* [.., d] */
 };
 
-static void release(void *p)
+static void svdq_release(void *p)
 {
-    struct state *s = p;
+    struct svdq_state *s = p;
 
     if (!s)
         return;
@@ -42,12 +42,12 @@ static void release(void *p)
     free(s);
 }
 
-static unsigned bits_of(uint32_t d, uint32_t i)
+static unsigned svdq_bits_of(uint32_t d, uint32_t i)
 {
     return schedule[8 * i / d];
 }
 
-static float coordinate(const struct state *st, size_t head, const float *x, uint32_t i)
+static float svdq_coordinate(const struct svdq_state *st, size_t head, const float *x, uint32_t i)
 {
     const float *u = st->basis + (head * st->d + i) * st->d, *mean = st->mean + head * st->d;
     float z = 0;
@@ -57,8 +57,8 @@ static float coordinate(const struct state *st, size_t head, const float *x, uin
     return z;
 }
 
-static int prepare_head(const struct stats *s, uint32_t head_side, size_t head, double *S, double *w,
-                        struct state *st)
+static int svdq_prepare_head(const struct stats *s, uint32_t head_side, size_t head, double *S, double *w,
+                             struct svdq_state *st)
 {
     uint32_t d = st->d;
     const float *x = stats_sampled(s, head_side);
@@ -73,29 +73,29 @@ static int prepare_head(const struct stats *s, uint32_t head_side, size_t head, 
         st->basis[head * d * d + i] = (float) S[i];
     for (uint32_t i = 0; i < d; i++)
         st->mean[head * d + i] = (float) mean[i];
-    for (uint32_t i = 0; i < d && bits_of(d, i) > 0; i++) {
+    for (uint32_t i = 0; i < d && svdq_bits_of(d, i) > 0; i++) {
         float lo = INFINITY, hi = -INFINITY;
 
         for (size_t t = 0; t < stats_samples(s); t++) {
-            float z = coordinate(st, head, x + t * d, i);
+            float z = svdq_coordinate(st, head, x + t * d, i);
 
             lo = fminf(lo, z);
             hi = fmaxf(hi, z);
         }
         st->lo[head * d + i] = lo;
-        st->step[head * d + i] = (hi - lo) / (float) ((1u << bits_of(d, i)) - 1);
+        st->step[head * d + i] = (hi - lo) / (float) ((1u << svdq_bits_of(d, i)) - 1);
     }
     return 0;
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
-                   struct errmsg *e)
+static int svdq_prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                        struct errmsg *e)
 {
     const struct geometry *g = &s->geometry;
     size_t n_heads = (size_t) g->n_layers * g->n_kv_heads, d = g->d;
     _cleanup_(freep) double *S = malloc(d * d * sizeof(*S));
     _cleanup_(freep) double *w = malloc(d * sizeof(*w));
-    struct state *st = calloc(1, sizeof(*st));
+    struct svdq_state *st = calloc(1, sizeof(*st));
     int r = -ENOMEM;
 
     if (st) {
@@ -108,33 +108,34 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
             r = stats_samples(s->stats) > 0 ? 0 : -ENODATA;
     }
     for (size_t head = 0; r == 0 && head < n_heads; head++)
-        r = prepare_head(s->stats, (uint32_t) head * 2 + SIDE_K, head, S, w, st);
+        r = svdq_prepare_head(s->stats, (uint32_t) head * 2 + SIDE_K, head, S, w, st);
     if (r < 0) {
-        release(st);
+        svdq_release(st);
         return fail(e, r, "%s cannot be made of these statistics: %s", c->name, strerror(-r));
     }
     *ret_state = st;
     return 0;
 }
 
-static void code_key(const struct state *st, size_t head, const float *x, float *y)
+static void svdq_code_key(const struct svdq_state *st, size_t head, const float *x, float *y)
 {
     uint32_t d = st->d;
 
     memcpy(y, st->mean + head * d, d * sizeof(*y));
-    for (uint32_t i = 0; i < d && bits_of(d, i) > 0; i++) {
+    for (uint32_t i = 0; i < d && svdq_bits_of(d, i) > 0; i++) {
         const float *u = st->basis + (head * d + i) * d;
         float lo = st->lo[head * d + i], step = st->step[head * d + i],
-              top = (float) ((1u << bits_of(d, i)) - 1), z;
+              top = (float) ((1u << svdq_bits_of(d, i)) - 1), z;
 
-        z = step > 0 ? rintf(fminf(fmaxf((coordinate(st, head, x, i) - lo) / step, 0), top)) * step + lo : lo;
+        z = step > 0 ? rintf(fminf(fmaxf((svdq_coordinate(st, head, x, i) - lo) / step, 0), top)) * step + lo
+                     : lo;
         for (uint32_t j = 0; j < d; j++)
             y[j] += z * u[j];
     }
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
-                size_t n, float *ret_y, uint64_t *ret_bits)
+static int svdq_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
+                     size_t n, float *ret_y, uint64_t *ret_bits)
 {
     const struct geometry *g = &codec->geometry;
     size_t d = g->d, n_vectors = n * g->n_kv_heads;
@@ -147,9 +148,10 @@ static int code(const struct comparator_codec *codec, uint32_t layer, enum side 
         return 0;
     }
     for (size_t v = 0; v < n_vectors; v++)
-        code_key(codec->state, (size_t) layer * g->n_kv_heads + v % g->n_kv_heads, x + v * d, ret_y + v * d);
+        svdq_code_key(codec->state, (size_t) layer * g->n_kv_heads + v % g->n_kv_heads, x + v * d,
+                      ret_y + v * d);
     for (uint32_t i = 0; i < d; i++)
-        bits += n_vectors * bits_of(g->d, i);
+        bits += n_vectors * svdq_bits_of(g->d, i);
     *ret_bits = bits;
     return 0;
 }
@@ -161,7 +163,7 @@ const struct comparator comparator_svdq_2 = {
     .bits = 2,
     .block_tokens = 1,
     .calibrated = true,
-    .prepare = prepare,
-    .release = release,
-    .code = code,
+    .prepare = svdq_prepare,
+    .release = svdq_release,
+    .code = svdq_code,
 };

@@ -17,25 +17,25 @@
 
 enum { NORM_BITS = 16, SEED = 1 };
 
-struct state {
+struct turboquant_state {
     struct turn *turn;
     struct levels levels;
 };
 
-static void release(void *p)
+static void turboquant_release(void *p)
 {
-    struct state *s = p;
+    struct turboquant_state *s = p;
 
     if (s)
         free(s->turn);
     free(s);
 }
 
-static int prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
-                   struct errmsg *e)
+static int turboquant_prepare(const struct comparator *c, const struct comparator_source *s, void **ret_state,
+                              struct errmsg *e)
 {
     uint32_t d = s->geometry.d;
-    struct state *st = calloc(1, sizeof(*st));
+    struct turboquant_state *st = calloc(1, sizeof(*st));
     int r;
 
     if (!st)
@@ -46,17 +46,17 @@ static int prepare(const struct comparator *c, const struct comparator_source *s
     else
         r = turn_new(d, d, seed_mix(SEED, d), &st->turn, e);
     if (r < 0) {
-        release(st);
+        turboquant_release(st);
         return r;
     }
     *ret_state = st;
     return 0;
 }
 
-static int code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
-                size_t n, float *ret_y, uint64_t *ret_bits)
+static int turboquant_code(const struct comparator_codec *codec, uint32_t layer, enum side side,
+                           const float *x, size_t n, float *ret_y, uint64_t *ret_bits)
 {
-    const struct state *s = codec->state;
+    const struct turboquant_state *s = codec->state;
     unsigned b = codec->what->bits;
     size_t d = codec->geometry.d, n_vectors = n * codec->geometry.n_kv_heads;
     _cleanup_(freep) float *z = malloc((n_vectors * d + 1) * sizeof(*z));
@@ -95,9 +95,9 @@ const struct comparator comparator_turboquant_2 = {
     .bits = 2,
     .block_tokens = 1,
     .post_rope = true,
-    .prepare = prepare,
-    .release = release,
-    .code = code,
+    .prepare = turboquant_prepare,
+    .release = turboquant_release,
+    .code = turboquant_code,
 };
 const struct comparator comparator_turboquant_3 = {
     .name = "turboquant-3",
@@ -106,9 +106,9 @@ const struct comparator comparator_turboquant_3 = {
     .bits = 3,
     .block_tokens = 1,
     .post_rope = true,
-    .prepare = prepare,
-    .release = release,
-    .code = code,
+    .prepare = turboquant_prepare,
+    .release = turboquant_release,
+    .code = turboquant_code,
 };
 const struct comparator comparator_turboquant_4 = {
     .name = "turboquant-4",
@@ -117,7 +117,7 @@ const struct comparator comparator_turboquant_4 = {
     .bits = 4,
     .block_tokens = 1,
     .post_rope = true,
-    .prepare = prepare,
-    .release = release,
-    .code = code,
+    .prepare = turboquant_prepare,
+    .release = turboquant_release,
+    .code = turboquant_code,
 };

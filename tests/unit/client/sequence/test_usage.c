@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "alloc/table.h"
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
 

@@ -36,7 +36,7 @@ static void page_init(struct page *p, unsigned widest)
         struct levels l;
 
         assert(levels_normal(QUANT_LLOYD_MAX, b, &l) == 0);
-        level_table_init(&p->levels[b], &l, b);
+        page_level_table_init(&p->levels[b], &l, b);
     }
     for (unsigned half = 0; half < HALVES; half++) {
         unsigned b = widest > half / 2 ? widest - half / 2 : 1;

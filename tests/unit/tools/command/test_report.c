@@ -1,4 +1,5 @@
 /* Tables, amounts, JSON strings: literals worked by hand. */
+#include "base/digest.h"
 #include "tools/command/report.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 #include "tests/lib/tiny_gguf.h"
 #include "tools/engine/bpe.h"
 #include "tools/engine/gguf.h"
-#include "tools/engine/pretokenize.h"
+#include "tools/engine/pretokenizer.h"
 #include "tools/engine/tokenizer.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* kvcobra inspect and kvcobra bench solve through kvcobra_main(): what they print, and how they fail. */
+#include "base/digest.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>

@@ -21,7 +21,7 @@ struct level_table {
 };
 
 /* @b in 1..8. Levels with b <= 4 are whole already; others are rounded to a power of two, 2^-9 at best. */
-void level_table_init(struct level_table *t, const struct levels *l, unsigned b);
+void page_level_table_init(struct level_table *t, const struct levels *l, unsigned b);
 
 /*
  * Slow RoPE planes turn so little that their part of a score is interpolated (fold.h). Level l has a node

@@ -1,5 +1,5 @@
 /*
- * Pre-tokenisers on PCRE2; see pretokenize.h.
+ * Pre-tokenisers on PCRE2; see pretokenizer.h.
  *
  * A pre-tokeniser is one or two patterns. Each cuts its input into matches and what lies between them; the
  * second works inside the pieces of the first and sees their ends as the ends of the text, as the originals
@@ -9,7 +9,7 @@
  * matcher runs with a step limit, so that hostile text ends in an error instead of an endless search.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "tools/engine/pretokenize.h"
+#include "tools/engine/pretokenizer.h"
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -60,17 +60,17 @@ struct pretokenizer {
     pcre2_code *codes[STAGES_MAX];
 };
 
-static void match_data_freep(pcre2_match_data **m)
+static void pretokenize_match_data_freep(pcre2_match_data **m)
 {
     pcre2_match_data_free(*m);
 }
 
-static void match_context_freep(pcre2_match_context **m)
+static void pretokenize_match_context_freep(pcre2_match_context **m)
 {
     pcre2_match_context_free(*m);
 }
 
-static void pretokenizer_freep(struct pretokenizer **p)
+static void pretokenize_pretokenizer_freep(struct pretokenizer **p)
 {
     *p = pretokenizer_free(*p);
 }
@@ -85,7 +85,7 @@ struct pretokenizer *pretokenizer_free(struct pretokenizer *p)
     return NULL;
 }
 
-static const struct family *find_family(const char *name, size_t bytes)
+static const struct family *pretokenize_find_family(const char *name, size_t bytes)
 {
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
         if (strlen(families[i].name) == bytes && memcmp(families[i].name, name, bytes) == 0)
@@ -95,8 +95,8 @@ static const struct family *find_family(const char *name, size_t bytes)
 
 int pretokenizer_new(const char *name, size_t name_bytes, struct pretokenizer **ret_pre, struct errmsg *e)
 {
-    _cleanup_(pretokenizer_freep) struct pretokenizer *p = NULL;
-    const struct family *f = find_family(name, name_bytes);
+    _cleanup_(pretokenize_pretokenizer_freep) struct pretokenizer *p = NULL;
+    const struct family *f = pretokenize_find_family(name, name_bytes);
 
     if (!f)
         return fail(e, -EOPNOTSUPP,
@@ -130,7 +130,7 @@ bool pretokenizer_ignores_merges(const struct pretokenizer *p)
 
 /* Length of the valid UTF-8 character at @s (RFC 3629: no surrogates, nothing overlong), 0 if there is none.
  */
-static size_t character_bytes(const unsigned char *s, size_t left)
+static size_t pretokenize_character_bytes(const unsigned char *s, size_t left)
 {
     unsigned char lowest = 0x80, highest = 0xbf;
     size_t n;
@@ -159,12 +159,12 @@ static size_t character_bytes(const unsigned char *s, size_t left)
 }
 
 /* Bytes of the run at @s in which every character is valid (@valid) or every byte is not part of one. */
-static size_t run_bytes(const char *s, size_t left, bool valid)
+static size_t pretokenize_run_bytes(const char *s, size_t left, bool valid)
 {
     size_t n = 0;
 
     while (n < left) {
-        size_t c = character_bytes((const unsigned char *) s + n, left - n);
+        size_t c = pretokenize_character_bytes((const unsigned char *) s + n, left - n);
 
         if ((c > 0) != valid)
             break;
@@ -173,7 +173,7 @@ static size_t run_bytes(const char *s, size_t left, bool valid)
     return n;
 }
 
-struct split {
+struct pretokenizer_split {
     const struct pretokenizer *p;
     pcre2_match_data *match[STAGES_MAX]; /* one each: the stages nest */
     pcre2_match_context *limits;
@@ -182,18 +182,20 @@ struct split {
     struct errmsg *e;
 };
 
-static int split_stage(struct split *s, unsigned stage, const char *text, size_t bytes);
+static int pretokenize_split_stage(struct pretokenizer_split *s, unsigned stage, const char *text,
+                                   size_t bytes);
 
-static int hand_on(struct split *s, unsigned stage, const char *text, size_t bytes)
+static int pretokenize_hand_on(struct pretokenizer_split *s, unsigned stage, const char *text, size_t bytes)
 {
     if (bytes == 0)
         return 0;
     if (stage < s->p->n_stages)
-        return split_stage(s, stage, text, bytes);
+        return pretokenize_split_stage(s, stage, text, bytes);
     return s->piece(s->ctx, text, bytes);
 }
 
-static int split_stage(struct split *s, unsigned stage, const char *text, size_t bytes)
+static int pretokenize_split_stage(struct pretokenizer_split *s, unsigned stage, const char *text,
+                                   size_t bytes)
 {
     const PCRE2_SIZE *range = pcre2_get_ovector_pointer(s->match[stage]);
     size_t at = 0;
@@ -210,23 +212,24 @@ static int split_stage(struct split *s, unsigned stage, const char *text, size_t
             return fail(s->e, -E2BIG,
                         "a run of %zu bytes of text is too tangled to split into words (PCRE2 error %d)",
                         bytes, r);
-        r = hand_on(s, stage + 1, text + at, range[0] - at);
+        r = pretokenize_hand_on(s, stage + 1, text + at, range[0] - at);
         if (r == 0)
-            r = hand_on(s, stage + 1, text + range[0], range[1] - range[0]);
+            r = pretokenize_hand_on(s, stage + 1, text + range[0], range[1] - range[0]);
         if (r != 0)
             return r;
         at = range[1];
     }
-    return hand_on(s, stage + 1, text + at, bytes - at);
+    return pretokenize_hand_on(s, stage + 1, text + at, bytes - at);
 }
 
 int pretokenizer_split(const struct pretokenizer *p, const char *text, size_t bytes, pretokenizer_piece piece,
                        void *ctx, struct errmsg *e)
 {
-    _cleanup_(match_context_freep) pcre2_match_context *limits = pcre2_match_context_create(NULL);
-    _cleanup_(match_data_freep) pcre2_match_data *first = pcre2_match_data_create(1, NULL);
-    _cleanup_(match_data_freep) pcre2_match_data *second = pcre2_match_data_create(1, NULL);
-    struct split s = {.p = p, .match = {first, second}, .limits = limits, .piece = piece, .ctx = ctx, .e = e};
+    _cleanup_(pretokenize_match_context_freep) pcre2_match_context *limits = pcre2_match_context_create(NULL);
+    _cleanup_(pretokenize_match_data_freep) pcre2_match_data *first = pcre2_match_data_create(1, NULL);
+    _cleanup_(pretokenize_match_data_freep) pcre2_match_data *second = pcre2_match_data_create(1, NULL);
+    struct pretokenizer_split s = {
+        .p = p, .match = {first, second}, .limits = limits, .piece = piece, .ctx = ctx, .e = e};
 
     if (!limits || !first || !second)
         return fail(e, -ENOMEM, "no memory to split the text into words");
@@ -234,13 +237,13 @@ int pretokenizer_split(const struct pretokenizer *p, const char *text, size_t by
     (void) pcre2_set_heap_limit(limits, HEAP_LIMIT_KIB);
 
     for (size_t at = 0; at < bytes;) {
-        size_t n = run_bytes(text + at, bytes - at, true);
+        size_t n = pretokenize_run_bytes(text + at, bytes - at, true);
         int r;
 
         if (n > 0) {
-            r = split_stage(&s, 0, text + at, n);
+            r = pretokenize_split_stage(&s, 0, text + at, n);
         } else {
-            n = run_bytes(text + at, bytes - at, false);
+            n = pretokenize_run_bytes(text + at, bytes - at, false);
             r = piece(ctx, text + at, n);
         }
         if (r != 0)

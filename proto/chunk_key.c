@@ -9,16 +9,16 @@
 
 #define CHUNK_KEY_FORMAT 1
 
-static void add_u32(crypto_generichash_state *st, uint32_t v)
+static void key_add_u32(crypto_generichash_state *st, uint32_t v)
 {
     uint32_t le = htole32(v);
 
     (void) crypto_generichash_update(st, (const uint8_t *) &le, sizeof(le));
 }
 
-static void add_bytes(crypto_generichash_state *st, const void *p, size_t bytes)
+static void key_add_bytes(crypto_generichash_state *st, const void *p, size_t bytes)
 {
-    add_u32(st, (uint32_t) bytes);
+    key_add_u32(st, (uint32_t) bytes);
     if (bytes > 0)
         (void) crypto_generichash_update(st, p, bytes);
 }
@@ -33,15 +33,15 @@ void chunk_key_derive(const uint8_t index_key[static INDEX_KEY_BYTES], const str
 
     assert(id->salt_bytes <= CHUNK_SALT_BYTES_MAX);
     (void) crypto_generichash_init(&st, index_key, INDEX_KEY_BYTES, CHUNK_KEY_BYTES);
-    add_u32(&st, CHUNK_KEY_FORMAT);
-    add_bytes(&st, id->table_digest, 32);
-    add_bytes(&st, id->model_digest, 32);
-    add_u32(&st, id->first_head);
-    add_u32(&st, id->n_heads);
-    add_bytes(&st, id->salt, id->salt_bytes);
-    add_bytes(&st, (parent ? parent : &no_parent)->bytes, CHUNK_KEY_BYTES);
-    add_u32(&st, 64 * 4);
+    key_add_u32(&st, CHUNK_KEY_FORMAT);
+    key_add_bytes(&st, id->table_digest, 32);
+    key_add_bytes(&st, id->model_digest, 32);
+    key_add_u32(&st, id->first_head);
+    key_add_u32(&st, id->n_heads);
+    key_add_bytes(&st, id->salt, id->salt_bytes);
+    key_add_bytes(&st, (parent ? parent : &no_parent)->bytes, CHUNK_KEY_BYTES);
+    key_add_u32(&st, 64 * 4);
     for (unsigned i = 0; i < 64; i++)
-        add_u32(&st, tokens[i]);
+        key_add_u32(&st, tokens[i]);
     (void) crypto_generichash_final(&st, ret_key->bytes, CHUNK_KEY_BYTES);
 }

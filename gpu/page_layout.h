@@ -52,7 +52,7 @@ struct page_layout {
     size_t sinks_off;        /* in the payload of class first */
     uint32_t r_in_max;       /* columns of the widest dec of a V codec of the shard */
     size_t *block_off; /* [n_layers * shard.n_heads + 1] offset of each (layer, head) block in the payload */
-    struct page_constants *constants; /* gpu/constants.h */
+    struct page_constants *constants; /* gpu/page_constants.h */
 };
 
 /**

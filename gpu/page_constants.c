@@ -1,13 +1,13 @@
 /* Constants of a table for attention; see constants.h. */
-#include "gpu/constants.h"
+#include "gpu/page_constants.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 #include "gpu/rope.h"
 
-void level_table_init(struct level_table *t, const struct levels *l, unsigned b)
+void page_level_table_init(struct level_table *t, const struct levels *l, unsigned b)
 {
     unsigned n = 1u << b;
     int shift = 0;
@@ -27,7 +27,7 @@ void level_table_init(struct level_table *t, const struct levels *l, unsigned b)
 }
 
 /* Weight of node @j of 0..3 at @u in 0..1, counted from node 1 in spacings. */
-static double cubic(unsigned j, double u)
+static double constants_cubic(unsigned j, double u)
 {
     double x = 1;
 
@@ -38,7 +38,7 @@ static double cubic(unsigned j, double u)
 
 /* Largest | e^(i angle u) - its interpolation | over u = first, first + step .. below 1, where nodes are
  * @angle apart. */
-static double cubic_error(double angle, double first, double step)
+static double constants_cubic_error(double angle, double first, double step)
 {
     double worst = 0;
 
@@ -46,8 +46,8 @@ static double cubic_error(double angle, double first, double step)
         double re = cos(angle * (u + 1)), im = sin(angle * (u + 1));
 
         for (unsigned j = 0; j < FOLD_NODES; j++) {
-            re -= cubic(j, u) * cos(angle * j);
-            im -= cubic(j, u) * sin(angle * j);
+            re -= constants_cubic(j, u) * cos(angle * j);
+            im -= constants_cubic(j, u) * sin(angle * j);
         }
         worst = fmax(worst, hypot(re, im));
     }
@@ -58,44 +58,45 @@ static double cubic_error(double angle, double first, double step)
  * Nodes of a plane's own level are right; each level below adds its own error to what it makes of the level
  * above, which is 5/4 of that one's at most (the sum of |cubic| at u = 1/2).
  */
-static double fold_error(double freq, unsigned level)
+static double constants_fold_error(double freq, unsigned level)
 {
     double error = 0;
 
     for (unsigned l = level; l > 0; l--)
-        error = 1.25 * error + cubic_error(freq * ldexp(FOLD_SPACING, 2 * (int) l), 0, 1.0 / FOLD_RATIO);
-    return 1.25 * error + cubic_error(freq * FOLD_SPACING, 0.5 / FOLD_SPACING, 1.0 / FOLD_SPACING);
+        error = 1.25 * error +
+                constants_cubic_error(freq * ldexp(FOLD_SPACING, 2 * (int) l), 0, 1.0 / FOLD_RATIO);
+    return 1.25 * error + constants_cubic_error(freq * FOLD_SPACING, 0.5 / FOLD_SPACING, 1.0 / FOLD_SPACING);
 }
 
-static void init_plane(struct page_constants *c, uint32_t i, double freq, unsigned level)
+static void constants_init_plane(struct page_constants *c, uint32_t i, double freq, unsigned level)
 {
     double spacing = ldexp(FOLD_SPACING, 2 * (int) level);
 
     c->fold_level[i] = (uint8_t) level;
-    c->fold_error[i] = (float) fold_error(fabs(freq), level);
+    c->fold_error[i] = (float) constants_fold_error(fabs(freq), level);
     c->fold_start.cos[i] = cos(freq * (0.5 + 4 * spacing));
     c->fold_start.sin[i] = sin(freq * (0.5 + 4 * spacing));
     c->fold_step.cos[i] = cos(freq * spacing);
     c->fold_step.sin[i] = -sin(freq * spacing);
 }
 
-static void init_fold(struct page_constants *c, const struct geometry *g)
+static void constants_init_fold(struct page_constants *c, const struct geometry *g)
 {
     unsigned level = FOLD_LEVELS - 1;
 
     _Static_assert(FOLD_RATIO == 4, "spacings are 16 4^l");
     for (unsigned j = 0; j < FOLD_NODES; j++) {
         for (unsigned t = 0; t < FOLD_SPACING; t++)
-            c->fold_tokens[j][t] = (float) cubic(j, (t + 0.5) / FOLD_SPACING);
+            c->fold_tokens[j][t] = (float) constants_cubic(j, (t + 0.5) / FOLD_SPACING);
         for (unsigned k = 0; k < FOLD_RATIO; k++)
-            c->fold_nodes[k][j] = (float) cubic(j, (double) k / FOLD_RATIO);
+            c->fold_nodes[k][j] = (float) constants_cubic(j, (double) k / FOLD_RATIO);
     }
     for (uint32_t i = g->d / 2; i-- > 0;) {
         double freq = i < g->n_rot / 2 ? g->freq[i] : 0;
 
         while (level > 0 && fabs(freq) * ldexp(FOLD_SPACING, 2 * (int) level) > FOLD_ANGLE)
             level--;
-        init_plane(c, i, freq, level);
+        constants_init_plane(c, i, freq, level);
     }
 }
 
@@ -111,13 +112,13 @@ struct page_constants *page_constants_new(const struct table *table)
     for (int side = SIDE_K; side <= SIDE_V; side++) {
         c->levels[side][0] = (struct level_table){.unit = 1};
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
-            level_table_init(&c->levels[side][b], &table->levels[side][b], b);
+            page_level_table_init(&c->levels[side][b], &table->levels[side][b], b);
     }
     c->cos = c->angles;
     c->sin = c->angles + n_angles;
     rope_columns(g, 0, c->cos, c->sin);
     rope_phase_at(g, -CHUNK_TOKENS, &c->page_back);
     rope_phase_at(g, -1, &c->token_back);
-    init_fold(c, g);
+    constants_init_fold(c, g);
     return c;
 }

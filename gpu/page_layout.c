@@ -2,7 +2,7 @@
  * Offsets inside a page, and the one-code-at-a-time form of the half-tile map. Pure arithmetic; what reads
  * whole half-tiles is half_tile.c, which the tests hold against this file.
  */
-#include "gpu/layout.h"
+#include "gpu/page_layout.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,11 +11,11 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "gpu/constants.h"
+#include "gpu/page_constants.h"
 
 /* ---- offsets ---- */
 
-static bool sinks_bytes(const struct table *t, struct shard s, size_t *ret_bytes)
+static bool layout_sinks_bytes(const struct table *t, struct shard s, size_t *ret_bytes)
 {
     size_t heads, rows;
 
@@ -23,11 +23,11 @@ static bool sinks_bytes(const struct table *t, struct shard s, size_t *ret_bytes
            checked_mul3(rows, t->geometry.d, sizeof(uint16_t), ret_bytes);
 }
 
-static bool page_sizes(struct page_layout *l, size_t blocks_bytes)
+static bool layout_page_sizes(struct page_layout *l, size_t blocks_bytes)
 {
     size_t sinks;
 
-    if (!sinks_bytes(l->table, l->shard, &sinks) ||
+    if (!layout_sinks_bytes(l->table, l->shard, &sinks) ||
         !checked_add(blocks_bytes, sinks, &l->payload_bytes[PAGE_FIRST]))
         return false;
     l->payload_bytes[PAGE_REST] = blocks_bytes;
@@ -73,7 +73,7 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
                 return -EOVERFLOW;
         }
     off[i] = at;
-    if (!page_sizes(&layout, at))
+    if (!layout_page_sizes(&layout, at))
         return -EOVERFLOW;
     layout.constants = page_constants_new(table);
     if (!layout.constants)
@@ -101,7 +101,7 @@ size_t page_sink_off(const struct page_layout *l, uint32_t layer, uint32_t head,
 
 /* ---- the map ---- */
 
-struct place {
+struct page_layout_place {
     size_t byte;    /* of the code's field, inside its plane */
     unsigned shift; /* inside that byte: no field crosses one */
 };
@@ -111,7 +111,7 @@ struct place {
  * field of half h stands 16 bits (planes of u32 words) or 8 bits (the u16 words of the plane of width 1)
  * above half 0.
  */
-static struct place place_of(unsigned p, enum side side, unsigned token, unsigned coord)
+static struct page_layout_place layout_place_of(unsigned p, enum side side, unsigned token, unsigned coord)
 {
     unsigned j = token >> 3, in = token & 7;
     unsigned g = side == SIDE_K ? in : coord;
@@ -122,16 +122,16 @@ static struct place place_of(unsigned p, enum side side, unsigned token, unsigne
     switch (p) {
     case 8:
         bit = 8 * (j & 1) + 16 * h;
-        return (struct place){4 * ((j >> 1) * 32 + lane) + bit / 8, bit % 8};
+        return (struct page_layout_place){4 * ((j >> 1) * 32 + lane) + bit / 8, bit % 8};
     case 4:
         bit = 4 * (j & 3) + 16 * h;
-        return (struct place){4 * ((j >> 2) * 32 + lane) + bit / 8, bit % 8};
+        return (struct page_layout_place){4 * ((j >> 2) * 32 + lane) + bit / 8, bit % 8};
     case 2:
         bit = 2 * j + 16 * h;
-        return (struct place){4 * lane + bit / 8, bit % 8};
+        return (struct page_layout_place){4 * lane + bit / 8, bit % 8};
     default:
         bit = j + 8 * h;
-        return (struct place){2 * lane + bit / 8, bit % 8};
+        return (struct page_layout_place){2 * lane + bit / 8, bit % 8};
     }
 }
 
@@ -142,11 +142,11 @@ unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, uns
 
     assert(b <= TABLE_BITS_MAX && token < CHUNK_TOKENS && coord < 8);
     for (unsigned p = 8; p > 0; p /= 2) {
-        struct place at;
+        struct page_layout_place at;
 
         if (!(b & p))
             continue;
-        at = place_of(p, side, token, coord);
+        at = layout_place_of(p, side, token, coord);
         code = code << p | (plane[at.byte] >> at.shift & ((1u << p) - 1));
         plane += (size_t) p * CHUNK_TOKENS;
     }
@@ -162,12 +162,12 @@ void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned toke
     assert(b <= TABLE_BITS_MAX && token < CHUNK_TOKENS && coord < 8 && code < 1u << b);
     for (unsigned p = 8; p > 0; p /= 2) {
         unsigned mask = (1u << p) - 1;
-        struct place at;
+        struct page_layout_place at;
 
         if (!(b & p))
             continue;
         left -= p;
-        at = place_of(p, side, token, coord);
+        at = layout_place_of(p, side, token, coord);
         plane[at.byte] =
             (uint8_t) ((plane[at.byte] & ~(mask << at.shift)) | (code >> left & mask) << at.shift);
         plane += (size_t) p * CHUNK_TOKENS;
