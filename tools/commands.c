@@ -93,7 +93,7 @@ static int commands_run(int argc, char **argv)
     return command_dispatch(commands, "kvcobra", argc, argv);
 }
 
-int kvcobra_main(int argc, char **argv)
+int commands_main(int argc, char **argv)
 {
     int code;
 

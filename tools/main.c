@@ -3,5 +3,5 @@
 
 int main(int argc, char **argv)
 {
-    return kvcobra_main(argc, argv);
+    return commands_main(argc, argv);
 }

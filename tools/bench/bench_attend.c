@@ -9,25 +9,17 @@
 #include "alloc/quant.h"
 #include "base/cleanup.h"
 #include "base/half.h"
+#include "base/splitmix64.h"
 #include "gpu/chunk.h"
 #include "gpu/cpu/ops.h"
 #include "gpu/rope.h"
 
 enum { SYNTHETIC_BITS = 4, PREDICTING_SHARE = 256 /* levels of four bits are up to 127: z stays about 1 */ };
 
-static uint64_t bench_attend_next(uint64_t *s)
-{
-    uint64_t z = (*s += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 /* Mean 0, variance 1, -sqrt(3)..sqrt(3). */
 static float bench_attend_next_number(uint64_t *s)
 {
-    return ((float) (bench_attend_next(s) >> 40) * 0x1p-23f - 1) * 1.7320508f;
+    return ((float) (splitmix64_next(s) >> 40) * 0x1p-23f - 1) * 1.7320508f;
 }
 
 /* ---- a table in memory ---- */
@@ -61,9 +53,9 @@ static float *bench_attend_make_codec(const struct table *t, struct codec *c, si
     return at;
 }
 
-int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape)
+int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthetic_shape *shape)
 {
-    struct synthetic made = {.table.v_from = shape->v_from_k ? PREDICT_HEAD : PREDICT_NONE};
+    struct attend_synthetic made = {.table.v_from = shape->v_from_k ? PREDICT_HEAD : PREDICT_NONE};
     struct geometry *g = &made.table.geometry;
     size_t d = shape->d, predicting = shape->v_from_k ? shape->k_coords : 0;
     uint64_t seed = 1;
@@ -90,7 +82,7 @@ int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape)
                sizeof(float));
     made.table.codecs = made.codecs;
     if (!made.codecs || !made.matrices) {
-        synthetic_deinit(&made);
+        attend_synthetic_deinit(&made);
         return -ENOMEM;
     }
     at = made.matrices;
@@ -103,11 +95,11 @@ int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape)
     return 0;
 }
 
-void synthetic_deinit(struct synthetic *s)
+void attend_synthetic_deinit(struct attend_synthetic *s)
 {
     free(s->codecs);
     free(s->matrices);
-    *s = (struct synthetic){0};
+    *s = (struct attend_synthetic){0};
 }
 
 /* ---- caches ---- */
@@ -149,9 +141,9 @@ static void bench_attend_fill_queries(struct attend_case *c, uint64_t *seed)
     for (size_t i = 0; i < n_rows * g->d; i++)
         c->q[i] = bench_attend_next_number(seed);
     for (size_t i = 0; i < n_rows; i++) {
-        rope_rotate(g, &phase, c->q + i * g->d, c->q_turned + i * g->d);
+        rope_rotate(g, &phase, c->q + i * g->d, c->q_rotated + i * g->d);
         for (size_t x = 0; x < g->d; x++)
-            c->q_turned[i * g->d + x] *= (float) g->attn_scale;
+            c->q_rotated[i * g->d + x] *= (float) g->attn_scale;
     }
 }
 
@@ -173,8 +165,8 @@ static int bench_attend_allocate(struct attend_case *c)
         aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k)); /* 64 of anything are a multiple of 128 bytes */
     c->v = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->v));
     c->q = calloc(rows, sizeof(*c->q));
-    c->q_turned = calloc(rows, sizeof(*c->q_turned));
-    return c->pages && c->payloads && c->k && c->v && c->q && c->q_turned ? 0 : -ENOMEM;
+    c->q_rotated = calloc(rows, sizeof(*c->q_rotated));
+    return c->pages && c->payloads && c->k && c->v && c->q && c->q_rotated ? 0 : -ENOMEM;
 }
 
 static int bench_attend_fill(struct attend_case *c)
@@ -187,7 +179,7 @@ static int bench_attend_fill(struct attend_case *c)
     if (!x || chunk_work_init(&work, &c->table->geometry, c->layout.shard) < 0)
         return -ENOMEM;
     for (size_t i = 0; i < c->n_pages * bytes; i++) /* any bytes are codes */
-        c->pages[i] = (uint8_t) bench_attend_next(&seed);
+        c->pages[i] = (uint8_t) splitmix64_next(&seed);
     for (size_t page = 0; page < c->n_pages; page++) {
         c->payloads[page] = c->pages + page * bytes;
         for (size_t head = 0; head < c->n_heads; head++)
@@ -230,7 +222,7 @@ void attend_case_deinit(struct attend_case *c)
     free(c->k);
     free(c->v);
     free(c->q);
-    free(c->q_turned);
+    free(c->q_rotated);
     *c = (struct attend_case){0};
 }
 
@@ -298,7 +290,7 @@ void attend_case_f16(const struct attend_case *c, const struct attend_f16 *f16, 
         .n_blocks = c->n_pages,
         .k = c->k + at,
         .v = c->v + at,
-        .q = c->q_turned + head * group * g->d,
+        .q = c->q_rotated + head * group * g->d,
         .out = out,
     };
 

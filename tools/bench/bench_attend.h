@@ -9,8 +9,8 @@
 
 #include "alloc/table.h"
 #include "gpu/attend.h"
-#include "tools/bench/attend_f16.h"
 #include "gpu/page_layout.h"
+#include "tools/bench/attend_f16.h"
 
 struct attend_case {
     const char *name;
@@ -19,26 +19,26 @@ struct attend_case {
     struct page_layout layout;
     uint8_t *pages; /* [n_pages] payloads of random codes */
     const uint8_t **payloads;
-    size_t n_heads;      /* KV heads of all layers */
-    uint16_t *k, *v;     /* [n_heads][n_pages][d][64], [n_heads][n_pages][64][d], keys turned */
-    float *q, *q_turned; /* [n_heads][group, d]; turned to the last position and scaled */
+    size_t n_heads;       /* KV heads of all layers */
+    uint16_t *k, *v;      /* [n_heads][n_pages][d][64], [n_heads][n_pages][64][d], keys turned */
+    float *q, *q_rotated; /* [n_heads][group, d]; turned to the last position and scaled */
 };
 
 /* A table of one layer in memory only: @n_coords coordinates of 4 bits per side. */
-struct synthetic {
+struct attend_synthetic {
     struct table table;
     struct codec *codecs;
     float *matrices;
 };
 
-struct synthetic_shape {
+struct attend_synthetic_shape {
     uint32_t d, n_kv_heads, group, k_coords, v_coords;
     bool v_from_k;
 };
 
 /* Return: 0; -ENOMEM. Both deinit functions take zeroed structs too. */
-int synthetic_init(struct synthetic *s, const struct synthetic_shape *shape);
-void synthetic_deinit(struct synthetic *s);
+int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthetic_shape *shape);
+void attend_synthetic_deinit(struct attend_synthetic *s);
 
 /* As many pages as make the binary16 cache @f16_bytes or more. Return: 0; -ENOMEM. */
 int attend_case_init(struct attend_case *c, const char *name, const struct table *table, size_t f16_bytes);

@@ -9,24 +9,10 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_io.h"
 #include "tools/bench/bench_generate.h"
 #include "tools/command/clock.h"
 #include "tools/command/process.h"
-
-static int first_token_write_all(int fd, const char *bytes, size_t n)
-{
-    while (n > 0) {
-        ssize_t done = write(fd, bytes, n);
-
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return -errno;
-        bytes += done;
-        n -= (size_t) done;
-    }
-    return 0;
-}
 
 /* The prompt in memory, behind a line that no earlier run had. Children read it through our /proc folder. */
 static int first_token_make_prompt(const char *text, size_t bytes, size_t repetition, int *ret_fd,
@@ -40,9 +26,9 @@ static int first_token_make_prompt(const char *text, size_t bytes, size_t repeti
         return fail(e, -errno, "cannot keep a prompt in memory: %s", strerror(errno));
     (void) snprintf(line, sizeof(line), "Run %d at %.9f, repetition %zu.\n", (int) getpid(), clock_seconds(),
                     repetition);
-    r = first_token_write_all(fd, line, strlen(line));
+    r = fd_write_all(fd, line, strlen(line));
     if (r == 0)
-        r = first_token_write_all(fd, text, bytes);
+        r = fd_write_all(fd, text, bytes);
     if (r < 0)
         return fail(e, r, "cannot keep a prompt of %zu bytes in memory: %s", bytes, strerror(-r));
     *ret_fd = fd;

@@ -6,10 +6,10 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/client_model.h"
 #include "tools/command/clock.h"
-#include "tools/engine/engine.h"
-#include "tools/command/handles.h"
 #include "tools/command/progress.h"
+#include "tools/engine/engine.h"
 
 enum { PIECE_TOKENS = 512 };
 

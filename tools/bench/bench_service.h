@@ -19,13 +19,13 @@
 #define SERVICE_LOOKUPS 512 /* chunks of one prefix */
 #define SERVICE_CLIENTS_MAX 64
 
-struct place_device;
+struct bench_gpu;
 
 struct service_options {
-    const char *daemon, *mover;        /* paths of kvcobrad and kvcobra-mover */
-    const struct place_device *device; /* the GPU that swap and restart are about; NULL: the host's memory */
-    unsigned n_clients, n_rounds;      /* load and swap: processes; load: rounds of each */
-    bool quick;                        /* sizes only to see that it works */
+    const char *daemon, *mover;     /* paths of kvcobrad and kvcobra-mover */
+    const struct bench_gpu *device; /* the GPU that swap and restart are about; NULL: the host's memory */
+    unsigned n_clients, n_rounds;   /* load and swap: processes; load: rounds of each */
+    bool quick;                     /* sizes only to see that it works */
 };
 
 /* Each returns 0, or a negative errno with a sentence (none: a signal came), also for a result that is wrong.

@@ -12,7 +12,8 @@
 
 enum { ARGS_MAX = 48 };
 
-int rig_init(struct rig *r, const char *daemon, const char *const *options, struct errmsg *e)
+int bench_daemon_init(struct bench_daemon *r, const char *daemon, const char *const *options,
+                      struct errmsg *e)
 {
     const char *argv[ARGS_MAX] = {
         "kvcobrad", "--socket",   r->socket, "--operator-socket", r->operator_socket, "--log-level",
@@ -45,7 +46,7 @@ int rig_init(struct rig *r, const char *daemon, const char *const *options, stru
     return err == 0 && r->daemon.n_out == 0 ? fail(e, -ECANCELED, "kvcobrad does not start") : err;
 }
 
-void rig_deinit(struct rig *r)
+void bench_daemon_deinit(struct bench_daemon *r)
 {
     process_deinit(&r->daemon);
     closep(&r->signal_fd);

@@ -12,9 +12,10 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/splitmix64.h"
 #include "proto/wire.h"
-#include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_device.h"
+#include "tools/bench/bench_service_link.h"
 #include "tools/command/clock.h"
 
 enum { PATIENCE_S = 20, PAUSE_MS = 2 }; /* for what a GPU's pool is still making: "come again" */
@@ -72,7 +73,7 @@ static int service_link_tell(struct link *l, Kvcobra__Request m, const int *fds,
 /* Whether a request on a GPU is worth asking again; waits a moment if so. */
 static bool service_link_come_again(const struct link *l, int r, double since)
 {
-    return r == -EAGAIN && place_is_gpu(l->place) && clock_seconds() - since < PATIENCE_S &&
+    return r == -EAGAIN && bench_device_is_gpu(l->device) && clock_seconds() - since < PATIENCE_S &&
            poll(NULL, 0, PAUSE_MS) == 0;
 }
 
@@ -87,19 +88,19 @@ static int service_link_connect_to(const char *path, int *ret_fd, struct errmsg 
     return 0;
 }
 
-int link_open(const char *path, struct place *place, struct link *ret, struct errmsg *e)
+int link_open(const char *path, struct bench_device *device, struct link *ret, struct errmsg *e)
 {
     Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
     Kvcobra__Confirm confirm = KVCOBRA__CONFIRM__INIT;
     double began = clock_seconds();
     int r;
 
-    *ret = (struct link){.fd = -1, .place = place};
+    *ret = (struct link){.fd = -1, .device = device};
     hello.version_min = PROTO_VERSION_MIN;
     hello.version_max = PROTO_VERSION;
     hello.client_name = (char *) "kvcobra bench service";
-    if (place_is_gpu(place))
-        hello.device = place->device.uuid;
+    if (bench_device_is_gpu(device))
+        hello.device = device->device.uuid;
     do {
         closep(&ret->fd); /* a refused greeting ends a connection */
         r = service_link_connect_to(path, &ret->fd, e);
@@ -331,7 +332,7 @@ int link_release(struct link *l, uint64_t lease, struct errmsg *e)
     return service_link_tell(l, service_link_of(KVCOBRA__REQUEST__BODY_RELEASE, &body), NULL, 0, e);
 }
 
-static int service_link_extent_of(struct link *l, uint64_t id, struct place_extent **ret, struct errmsg *e)
+static int service_link_extent_of(struct link *l, uint64_t id, struct bench_extent **ret, struct errmsg *e)
 {
     Kvcobra__GetExtent body = KVCOBRA__GET_EXTENT__INIT;
     Kvcobra__Request m = service_link_of(KVCOBRA__REQUEST__BODY_GET_EXTENT, &body);
@@ -340,7 +341,7 @@ static int service_link_extent_of(struct link *l, uint64_t id, struct place_exte
     size_t bytes;
     int r;
 
-    *ret = place_extent(l->place, id);
+    *ret = bench_device_extent(l->device, id);
     if (*ret)
         return 0;
     body.extent = id;
@@ -353,26 +354,24 @@ static int service_link_extent_of(struct link *l, uint64_t id, struct place_exte
         wire_packet_close_fds(&p);
         return fail(e, -EPROTO, "the daemon sends %zu descriptors for an extent", p.n_fds);
     }
-    return place_map(l->place, id, p.fds[0], bytes, ret, e);
+    return bench_device_map(l->device, id, p.fds[0], bytes, ret, e);
 }
 
 int link_read_page(struct link *l, const struct link_page *page, size_t first, size_t n, void *to,
                    struct errmsg *e)
 {
-    struct place_extent *x;
+    struct bench_extent *x;
     int r = service_link_extent_of(l, page->extent, &x, e);
 
-    return r < 0 ? r : place_read(x, page->offset + first, to, n, e);
+    return r < 0 ? r : bench_device_read(x, page->offset + first, to, n, e);
 }
 
 /* ---- publishing ---- */
 
-static uint64_t service_link_mixed(uint64_t n) /* splitmix64 */
+/* The n-th number of splitmix64 from state 0. */
+static uint64_t service_link_mixed(uint64_t n)
 {
-    n = (n + 1) * 0x9e3779b97f4a7c15u;
-    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9u;
-    n = (n ^ n >> 27) * 0x94d049bb133111ebu;
-    return n ^ n >> 31;
+    return splitmix64_mix((n + 1) * 0x9e3779b97f4a7c15u);
 }
 
 struct chunk_key link_key(uint64_t n)
@@ -419,11 +418,13 @@ static int service_link_fill_slot(struct link *l, const struct page_layout *layo
                                   struct link_page *slot, struct errmsg *e)
 {
     size_t bytes = layout->payload_bytes[PAGE_REST];
-    struct place_extent *x;
+    struct bench_extent *x;
     int r = service_link_extent_of(l, slot->extent, &x, e);
 
     slot->crc32c = crc32c(page + PAGE_HEADER_BYTES, bytes);
-    return r < 0 ? r : place_write(x, slot->offset + PAGE_HEADER_BYTES, page + PAGE_HEADER_BYTES, bytes, e);
+    return r < 0
+               ? r
+               : bench_device_write(x, slot->offset + PAGE_HEADER_BYTES, page + PAGE_HEADER_BYTES, bytes, e);
 }
 
 int link_publish(struct link *l, const struct page_layout *layout, uint64_t first, size_t n,
@@ -442,7 +443,7 @@ int link_publish(struct link *l, const struct page_layout *layout, uint64_t firs
         return r;
     for (size_t i = 0; i < n && r == 0; i++) {
         link_write_page(layout, &keys[i], l->arena + i * stride);
-        if (place_is_gpu(l->place))
+        if (bench_device_is_gpu(l->device))
             r = service_link_fill_slot(l, layout, l->arena + i * stride, &ret[i], e);
     }
     return r < 0 ? r : link_commit(l, keys, ret, n, stride, ret_lease, e);

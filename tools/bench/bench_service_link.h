@@ -13,13 +13,14 @@
 #include "proto/page.h"
 
 struct errmsg;
-struct place;
+struct bench_device;
 
 #define LINK_ITEMS_MAX 512 /* pages of one message */
 
 struct link {
     int fd;
-    struct place *place; /* where its pages lie; borrowed. NULL: in the host's memory, and it looks at none */
+    struct bench_device
+        *device; /* where its pages lie; borrowed. NULL: in the host's memory, and it looks at none */
     uint32_t model;
     uint8_t table_digest[DIGEST_BYTES];
     uint8_t *arena;
@@ -35,7 +36,7 @@ struct link_page {
 };
 
 /* Everything returns 0, or a negative errno with a sentence. */
-int link_open(const char *path, struct place *place, struct link *ret,
+int link_open(const char *path, struct bench_device *device, struct link *ret,
               struct errmsg *e); /* hello, confirm; a GPU is waited for */
 int link_open_model(struct link *l, const struct geometry *g, const uint8_t *model_digest, struct errmsg *e);
 void link_close(struct link *l);

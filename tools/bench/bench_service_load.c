@@ -23,9 +23,9 @@
 #include "base/errmsg.h"
 #include "proto/index.h"
 #include "tools/bench/bench_service_clients.h"
+#include "tools/bench/bench_service_daemon.h"
 #include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
-#include "tools/bench/bench_service_daemon.h"
 #include "tools/command/clock.h"
 
 enum { PACKET_BYTES = 128, CLIENTS_MAX = SERVICE_CLIENTS_MAX };
@@ -38,7 +38,7 @@ struct load {
     const struct service_options *options;
     const struct page_layout *layout;
     const char *socket;
-    struct crew crew;
+    struct bench_clients clients;
     double *samples;                         /* [N_KINDS][clients * rounds], shared between the processes */
     int near[CLIENTS_MAX], far[CLIENTS_MAX]; /* ends of the exchange */
 };
@@ -139,7 +139,7 @@ static int service_load_client(struct service_load_client *c, struct errmsg *e)
     c->copy = malloc(load->layout->page_bytes[PAGE_REST]);
     if (!c->copy)
         return fail(e, -ENOMEM, "out of memory");
-    return crew_wait_go(&c->load->crew) ? service_load_rounds(c, &page, &key, e) : 0;
+    return bench_clients_wait_go(&c->load->clients) ? service_load_rounds(c, &page, &key, e) : 0;
 }
 
 /* ---- the load ---- */
@@ -201,15 +201,15 @@ static int run_load(struct load *load, struct errmsg *e)
         load->far[i] = pair[1];
     }
     for (unsigned i = 0; r == 0 && i <= n; i++)
-        r = crew_add(&load->crew, service_load_run_process, load, e);
+        r = bench_clients_add(&load->clients, service_load_run_process, load, e);
     for (unsigned i = 0; i < n; i++) {
         (void) close(load->near[i]);
         (void) close(load->far[i]);
     }
     if (r < 0)
         return r;
-    crew_go(&load->crew, n);
-    return crew_finish(&load->crew, e);
+    bench_clients_go(&load->clients, n);
+    return bench_clients_finish(&load->clients, e);
 }
 
 /* ---- the lookup ---- */
@@ -312,19 +312,19 @@ static int service_load_measure(struct load *load, struct load_figures *ret, str
 int service_load(const struct service_options *o, struct load_figures *ret, struct errmsg *e)
 {
     static const char *const options[] = {"--pool-bytes=1G", "--quota-bytes=2G", "--arena-bytes=8M", NULL};
-    _cleanup_(rig_deinit) struct rig rig = RIG_INIT;
+    _cleanup_(bench_daemon_deinit) struct bench_daemon daemon = BENCH_DAEMON_INIT;
     _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
-    struct load load = {.options = o, .layout = &m.layout, .socket = rig.socket};
+    struct load load = {.options = o, .layout = &m.layout, .socket = daemon.socket};
     int r = bench_model_init(&m, &shape, 1, e);
 
     if (r == 0)
-        r = rig_init(&rig, o->daemon, options, e);
+        r = bench_daemon_init(&daemon, o->daemon, options, e);
     if (r == 0)
-        r = link_stage_and_activate(rig.operator_socket, m.table->bytes, m.table->n_bytes, e);
+        r = link_stage_and_activate(daemon.operator_socket, m.table->bytes, m.table->n_bytes, e);
     if (r == 0)
-        r = crew_init(&load.crew, e);
+        r = bench_clients_init(&load.clients, e);
     if (r == 0)
         r = service_load_measure(&load, ret, e);
-    crew_deinit(&load.crew);
+    bench_clients_deinit(&load.clients);
     return r;
 }

@@ -18,11 +18,11 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/bench/bench_service_daemon.h"
 #include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
-#include "tools/bench/bench_service_daemon.h"
+#include "tools/command/client_model.h"
 #include "tools/command/clock.h"
-#include "tools/command/handles.h"
 
 enum { LEASES_EACH = 10, FDS_BESIDE = 64 };
 
@@ -46,7 +46,7 @@ struct service_memory_client {
 struct service_memory_bench {
     const struct size *size;
     const struct bench_model *model;
-    struct rig *rig;
+    struct bench_daemon *daemon;
     struct service_memory_client *clients;
     uint64_t next;       /* key to publish */
     uint64_t n_messages; /* that fill the pool */
@@ -89,7 +89,7 @@ static int service_memory_look(const struct service_memory_bench *b, struct memo
 {
     _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
     kvc_status *s = NULL;
-    int r = client_open(b->rig->operator_socket, &operator, e);
+    int r = client_open(b->daemon->operator_socket, &operator, e);
 
     if (r < 0)
         return r;
@@ -164,7 +164,7 @@ static int service_memory_connect_all(struct service_memory_bench *b, struct err
     int r = 0;
 
     for (unsigned i = 0; r == 0 && i < b->size->n_clients; i++) {
-        r = link_open(b->rig->socket, NULL, &b->clients[i].link, e);
+        r = link_open(b->daemon->socket, NULL, &b->clients[i].link, e);
         if (r == 0)
             r = link_open_model(&b->clients[i].link, &g, bench_model_digest, e);
     }
@@ -214,10 +214,10 @@ static int service_memory_raise_limit(unsigned n, struct errmsg *e)
 int service_memory(const struct service_options *o, struct memory_figures *ret, struct errmsg *e)
 {
     const struct size *size = o->quick ? &quick : &whole;
-    _cleanup_(rig_deinit) struct rig rig = RIG_INIT;
+    _cleanup_(bench_daemon_deinit) struct bench_daemon daemon = BENCH_DAEMON_INIT;
     _cleanup_(bench_model_deinit) struct bench_model m = {.table = NULL};
     _cleanup_(freep) struct service_memory_client *clients = calloc(size->n_clients, sizeof(*clients));
-    struct service_memory_bench b = {.size = size, .model = &m, .rig = &rig, .clients = clients};
+    struct service_memory_bench b = {.size = size, .model = &m, .daemon = &daemon, .clients = clients};
     char pool[40], extent[40];
     const char *const options[] = {pool,
                                    extent,
@@ -240,9 +240,9 @@ int service_memory(const struct service_options *o, struct memory_figures *ret, 
     if (r == 0)
         r = bench_model_init(&m, &shape, 1, e);
     if (r == 0)
-        r = rig_init(&rig, o->daemon, options, e);
+        r = bench_daemon_init(&daemon, o->daemon, options, e);
     if (r == 0)
-        r = link_stage_and_activate(rig.operator_socket, m.table->bytes, m.table->n_bytes, e);
+        r = link_stage_and_activate(daemon.operator_socket, m.table->bytes, m.table->n_bytes, e);
     if (r == 0)
         b.n_messages = size->pool_bytes / m.layout.slot_bytes[PAGE_REST] / LINK_ITEMS_MAX;
     if (r == 0)

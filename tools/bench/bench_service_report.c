@@ -6,8 +6,8 @@
 #include "base/cleanup.h"
 #include "tools/bench/bench_service.h"
 #include "tools/bench/bench_service_device.h"
-#include "tools/command/command.h"
 #include "tools/bench/machine.h"
+#include "tools/command/command.h"
 #include "tools/command/report.h"
 
 /* ---- what is asked ---- */
@@ -158,7 +158,7 @@ static json_t *service_report_restart_json(const struct restart_figures *f, bool
 }
 
 /* NULL: the host's memory. */
-static json_t *service_report_device_json(const struct place_device *d)
+static json_t *service_report_device_json(const struct bench_gpu *d)
 {
     return d ? json_pack("{s:s, s:s, s:b}", "uuid", d->uuid, "name", d->name, "stand_in", d->is_standin)
              : NULL;
@@ -169,9 +169,9 @@ int service_print_json(const struct service_figures *f, const struct service_opt
     struct verdict v[VERDICTS_MAX];
     size_t n = service_report_judge(f, v);
     json_t *asked = json_array();
-    char cpu[CPU_NAME_BYTES];
+    char cpu[MACHINE_CPU_NAME_BYTES];
 
-    cpu_name(cpu);
+    machine_cpu_name(cpu);
     for (size_t i = 0; i < n; i++)
         (void) json_array_append_new(asked,
                                      json_pack("{s:s, s:s, s:f, s:f, s:b}", "what", v[i].what, "sense",
@@ -294,16 +294,16 @@ static int service_report_print_asked(const struct service_figures *f)
 
 int service_print_text(const struct service_figures *f, const struct service_options *o)
 {
-    char cpu[CPU_NAME_BYTES];
+    char cpu[MACHINE_CPU_NAME_BYTES];
     int r = 0;
 
-    cpu_name(cpu);
+    machine_cpu_name(cpu);
     printf("%s, %ld processors\n", cpu, sysconf(_SC_NPROCESSORS_ONLN));
     if (o->device)
         printf("sessions on %s, %s; a call on it ends when its work is done\n", o->device->name,
                o->device->uuid);
     if (o->device && o->device->is_standin)
-        puts(PLACE_STANDIN_NOTE);
+        puts(BENCH_STANDIN_NOTE);
     if (f->load)
         r = service_report_print_load(f->load, o->n_clients);
     if (r == 0 && f->memory)

@@ -22,12 +22,12 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "proto/index.h"
+#include "tools/bench/bench_service_device.h"
 #include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
-#include "tools/bench/bench_service_device.h"
-#include "tools/command/clock.h"
 #include "tools/bench/fd_store.h"
-#include "tools/command/handles.h"
+#include "tools/command/client_model.h"
+#include "tools/command/clock.h"
 #include "tools/command/temp_folder.h"
 
 enum { HOLDERS = 8, SAMPLE_EVERY = 500, RESTARTS_MAX = 8 };
@@ -38,7 +38,7 @@ static const struct bench_shape shape = {.n_layers = 2, .n_kv_heads = 2, .d = 32
 struct service_restart_bench {
     const struct service_options *options;
     const struct bench_model *model;
-    struct place place;
+    struct bench_device device;
     char folder[64], socket[96], operator_socket[96], state[96];
     struct fd_store *store;
     pid_t pid; /* 0: the daemon does not run */
@@ -55,9 +55,9 @@ static int service_restart_start(struct service_restart_bench *b, struct errmsg 
     const char *argv[20] = {"kvcobrad",         "--keep-pool=yes", "--state-dir",
                             b->state,           "--pool-bytes=1G", "--quota-bytes=2G",
                             "--arena-bytes=4M", "--log-level=4",   "--lease-ms=600000"};
-    struct place_arguments more;
+    struct bench_device_arguments more;
 
-    place_arguments(b->options, &more);
+    bench_device_arguments(b->options, &more);
     memcpy(argv + 9, more.list, sizeof(more.list));
     return fd_store_start(b->store, b->options->daemon, argv, -1, &b->pid, e);
 }
@@ -84,7 +84,7 @@ static int service_restart_first_lease(struct service_restart_bench *b, struct l
     struct geometry g = bench_geometry(&shape);
     struct chunk_key key = link_key(0);
     uint64_t lease;
-    int r = link_open(b->socket, &b->place, l, e);
+    int r = link_open(b->socket, &b->device, l, e);
 
     if (r == 0)
         r = link_open_model(l, &g, bench_model_digest, e);
@@ -111,7 +111,7 @@ static int restart(struct service_restart_bench *b, struct service_restart_momen
     if (r == 0)
         r = link_open(b->socket, NULL, &first, e);
     ret->serving = clock_seconds() - began;
-    if (r == 0 && place_is_gpu(&b->place))
+    if (r == 0 && bench_device_is_gpu(&b->device))
         r = service_restart_first_lease(b, &gpu, e);
     ret->gpu = clock_seconds() - began;
     return r;
@@ -125,7 +125,7 @@ static int service_restart_publish_held(struct service_restart_bench *b, struct 
     int r = 0;
 
     for (unsigned i = 0; r == 0 && i < HOLDERS; i++) {
-        r = link_open(b->socket, &b->place, &b->holders[i], e);
+        r = link_open(b->socket, &b->device, &b->holders[i], e);
         if (r == 0)
             r = link_open_model(&b->holders[i], &g, bench_model_digest, e);
     }
@@ -188,7 +188,8 @@ static int service_restart_is_identical(struct service_restart_bench *b, struct 
 {
     struct chunk_key key = link_key(n);
     const struct page_layout *layout = &b->model->layout;
-    size_t skip = place_is_gpu(&b->place) ? PAGE_HEADER_BYTES : 0; /* which the slots of a GPU do not have */
+    size_t skip =
+        bench_device_is_gpu(&b->device) ? PAGE_HEADER_BYTES : 0; /* which the slots of a GPU do not have */
     size_t bytes = layout->page_bytes[PAGE_REST] - skip;
     _cleanup_(freep) uint8_t *found = malloc(bytes);
     int r = found ? link_read_page(l, &b->pages[n], skip, bytes, found, e)
@@ -207,7 +208,7 @@ static int service_restart_compare_sample(struct service_restart_bench *b, struc
     int r = 0;
 
     *ret_sampled = *ret_identical = 0;
-    place_forget(&b->place); /* what the daemon has now is compared, not what was mapped before */
+    bench_device_forget(&b->device); /* what the daemon has now is compared, not what was mapped before */
     for (uint64_t n = 0; r == 0 && n < b->n_pages; n += SAMPLE_EVERY) {
         bool same;
 
@@ -264,7 +265,7 @@ static int service_restart_check(struct service_restart_bench *b, unsigned round
     _cleanup_(link_close) struct link l = {.fd = -1};
     struct geometry g = bench_geometry(&shape);
     uint64_t held = 0, found = 0, sampled = 0, identical = 0;
-    int r = link_open(b->socket, &b->place, &l, e);
+    int r = link_open(b->socket, &b->device, &l, e);
 
     if (r == 0)
         r = link_open_model(&l, &g, bench_model_digest, e);
@@ -305,7 +306,7 @@ static int service_restart_measure(struct service_restart_bench *b, struct resta
         return r;
     f->exit = timing_of(exits, f->n_restarts);
     f->serving = timing_of(serving, f->n_restarts);
-    if (place_is_gpu(&b->place))
+    if (bench_device_is_gpu(&b->device))
         f->gpu = timing_of(gpu, f->n_restarts);
     return 0;
 }
@@ -330,7 +331,7 @@ static void service_restart_clean_up(struct service_restart_bench *b)
 {
     for (unsigned i = 0; i < HOLDERS; i++)
         link_close(&b->holders[i]);
-    place_close(&b->place);
+    bench_device_close(&b->device);
     (void) service_restart_end(b, SIGTERM);
     b->store = fd_store_free(b->store);
     temp_folder_remove(b->folder);
@@ -353,7 +354,7 @@ int service_restart(const struct service_options *o, struct restart_figures *ret
     if (r == 0 && !b.pages)
         r = fail(e, -ENOMEM, "out of memory for %" PRIu64 " pages", b.n_pages);
     if (r == 0)
-        r = place_open(&b.place, o->device, e);
+        r = bench_device_open(&b.device, o->device, e);
     if (r == 0)
         r = service_restart_prepare(&b, e);
     if (r == 0)

@@ -19,11 +19,11 @@
 #include "alloc/sort.h"
 #include "base/cleanup.h"
 #include "client/kvcobra.h"
-#include "tools/bench/bench_service_link.h"
-#include "tools/bench/bench_service_device.h"
 #include "tools/bench/bench_service_daemon.h"
+#include "tools/bench/bench_service_device.h"
+#include "tools/bench/bench_service_link.h"
+#include "tools/command/client_model.h"
 #include "tools/command/clock.h"
-#include "tools/command/handles.h"
 
 enum { SWAP_EVERY_MS = 10, LAST_STRETCH_S = 20 };
 
@@ -46,8 +46,8 @@ static int service_swap_prepare(struct swap *w, struct errmsg *e)
     for (unsigned t = 0; r == 0 && t < N_TABLES; t++)
         r = bench_model_init(&w->models[t], &swap_shape, t == 0 ? 1 : 0.9, e);
     if (r == 0)
-        r = crew_add(&w->crew, swap_expect, w, e);
-    return r < 0 ? r : crew_finish(&w->crew, e);
+        r = bench_clients_add(&w->clients, swap_expect, w, e);
+    return r < 0 ? r : bench_clients_finish(&w->clients, e);
 }
 
 /* ---- the operator ---- */
@@ -73,7 +73,7 @@ static bool service_swap_is_timed(const struct swap *w, enum phase phase, double
 
         for (unsigned i = 0; i < w->options->n_clients; i++)
             n += w->shared->clients[i].of[phase][k].n;
-        if (n == 0 && !crew_failed(&w->crew) && clock_seconds() - since < LAST_STRETCH_S)
+        if (n == 0 && !bench_clients_failed(&w->clients) && clock_seconds() - since < LAST_STRETCH_S)
             return false;
     }
     return true;
@@ -86,7 +86,7 @@ static int service_swap_drive(struct swap *w, const char *operator_path, unsigne
     _cleanup_(kvc_client_freep) kvc_client *operator= NULL;
     int r = client_open(operator_path, &operator, e);
 
-    for (unsigned i = 0; r == 0 && i < n_stretches && !crew_failed(&w->crew); i++) {
+    for (unsigned i = 0; r == 0 && i < n_stretches && !bench_clients_failed(&w->clients); i++) {
         double began = clock_seconds();
         bool last = i + 1 == n_stretches;
 
@@ -160,13 +160,13 @@ static int service_swap_measure(struct swap *w, const char *operator_path, struc
     int r = 0, ended;
 
     for (unsigned i = 0; r == 0 && i < w->options->n_clients; i++)
-        r = crew_add(&w->crew, swap_client, w, e);
+        r = bench_clients_add(&w->clients, swap_client, w, e);
     if (r < 0)
         return r;
-    crew_go(&w->crew, w->options->n_clients);
+    bench_clients_go(&w->clients, w->options->n_clients);
     r = service_swap_drive(w, operator_path, n_stretches, n_each, e);
     w->shared->stop = 1;
-    ended = crew_finish(&w->crew, r == 0 ? e : NULL);
+    ended = bench_clients_finish(&w->clients, r == 0 ? e : NULL);
     if (r == 0)
         r = ended;
     if (r == 0)
@@ -196,7 +196,7 @@ static int service_swap_share_memory(struct swap *w, struct errmsg *e)
 
 static void service_swap_clean_up(struct swap *w)
 {
-    crew_deinit(&w->crew);
+    bench_clients_deinit(&w->clients);
     if (w->shared)
         (void) munmap(w->shared, w->shared_bytes);
     free(w->input);
@@ -207,25 +207,25 @@ static void service_swap_clean_up(struct swap *w)
 int service_swap(const struct service_options *o, struct swap_figures *ret, struct errmsg *e)
 {
     const char *options[16] = {"--pool-bytes=1G", "--quota-bytes=2G", "--arena-bytes=8M"};
-    _cleanup_(rig_deinit) struct rig rig = RIG_INIT;
-    struct swap w = {.options = o, .socket = rig.socket};
-    struct place_arguments more;
+    _cleanup_(bench_daemon_deinit) struct bench_daemon daemon = BENCH_DAEMON_INIT;
+    struct swap w = {.options = o, .socket = daemon.socket};
+    struct bench_device_arguments more;
     int r;
 
-    place_arguments(o, &more);
+    bench_device_arguments(o, &more);
     memcpy(options + 3, more.list, sizeof(more.list));
     r = service_swap_share_memory(&w, e);
     if (r == 0)
-        r = crew_init(&w.crew, e);
+        r = bench_clients_init(&w.clients, e);
     if (r == 0)
         r = service_swap_prepare(&w, e);
     if (r == 0)
-        r = rig_init(&rig, o->daemon, options, e);
+        r = bench_daemon_init(&daemon, o->daemon, options, e);
     if (r == 0)
-        r = link_stage_and_activate(rig.operator_socket, w.models[0].table->bytes, w.models[0].table->n_bytes,
-                                    e);
+        r = link_stage_and_activate(daemon.operator_socket, w.models[0].table->bytes,
+                                    w.models[0].table->n_bytes, e);
     if (r == 0)
-        r = service_swap_measure(&w, rig.operator_socket, ret, e);
+        r = service_swap_measure(&w, daemon.operator_socket, ret, e);
     service_swap_clean_up(&w);
     return r;
 }

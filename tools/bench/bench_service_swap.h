@@ -53,7 +53,7 @@ struct swap {
     struct bench_model models[N_TABLES];
     struct vectors *input;
     uint32_t tokens[TOKENS];
-    struct crew crew;
+    struct bench_clients clients;
     struct shared *shared;
     size_t shared_bytes;
     unsigned n_swaps;

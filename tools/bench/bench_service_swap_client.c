@@ -8,8 +8,8 @@
 #include "base/cleanup.h"
 #include "client/kvcobra.h"
 #include "tools/bench/bench_service_device.h"
+#include "tools/command/client_model.h"
 #include "tools/command/clock.h"
-#include "tools/command/handles.h"
 
 const struct bench_shape swap_shape = {
     .n_layers = LAYERS, .n_kv_heads = HEADS, .d = DIM, .n_bands = 8, .bits = 3};
@@ -41,39 +41,40 @@ static int swap_client_append_piece(const struct vectors *v, kvc_seq *s, unsigne
 }
 
 /* What is appended, and room for a side of a layer, where sequences lie. */
-static int swap_client_upload(const struct swap *w, struct place *p, void **ret_input, void **ret_out,
+static int swap_client_upload(const struct swap *w, struct bench_device *p, void **ret_input, void **ret_out,
                               struct errmsg *e)
 {
-    int r = place_new(p, sizeof(*w->input), ret_input, e);
+    int r = bench_device_new(p, sizeof(*w->input), ret_input, e);
 
     if (r == 0)
-        r = place_put(p, *ret_input, w->input, sizeof(*w->input), e);
-    return r < 0 ? r : place_new(p, sizeof(w->input->of[0][0]), ret_out, e);
+        r = bench_device_upload(p, *ret_input, w->input, sizeof(*w->input), e);
+    return r < 0 ? r : bench_device_new(p, sizeof(w->input->of[0][0]), ret_out, e);
 }
 
 /* Reads one side of a layer to @out, which is there, and copies it to @ret. */
-static int swap_client_read_side(struct place *p, kvc_client *c, kvc_seq *s, unsigned i, void *out,
+static int swap_client_read_side(struct bench_device *p, kvc_client *c, kvc_seq *s, unsigned i, void *out,
                                  struct vectors *ret, struct errmsg *e)
 {
     int r = kvc_seq_read(s, i / 2, (enum kvc_side)(i % 2), 0, TOKENS, out);
 
     if (r == 0)
-        r = place_finish(p, c);
+        r = bench_device_finish(p, c);
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c));
-    return place_get(p, ret->of[i / 2][i % 2], out, sizeof(ret->of[0][0]), e);
+    return bench_device_download(p, ret->of[i / 2][i % 2], out, sizeof(ret->of[0][0]), e);
 }
 
 /* A sequence of its own, without a daemon. */
-static int swap_client_expect_of(struct place *p, const struct bench_model *m, const struct vectors *input,
-                                 void *out, struct vectors *ret, struct errmsg *e)
+static int swap_client_expect_of(struct bench_device *p, const struct bench_model *m,
+                                 const struct vectors *input, void *out, struct vectors *ret,
+                                 struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     struct geometry g = bench_geometry(&swap_shape);
     kvc_model_id id = swap_client_model_id(&g);
     kvc_model *model;
     kvc_seq *s;
-    int r = place_client(p, NULL, &c, e);
+    int r = bench_device_client(p, NULL, &c, e);
 
     if (r < 0)
         return r;
@@ -94,9 +95,9 @@ static int swap_client_expect_of(struct place *p, const struct bench_model *m, c
 int swap_expect(void *ctx, unsigned number, struct errmsg *e)
 {
     struct swap *w = ctx;
-    struct place p;
+    struct bench_device p;
     void *input = NULL, *out = NULL;
-    int r = place_open(&p, w->options->device, e);
+    int r = bench_device_open(&p, w->options->device, e);
 
     (void) number;
     if (r < 0)
@@ -104,9 +105,9 @@ int swap_expect(void *ctx, unsigned number, struct errmsg *e)
     r = swap_client_upload(w, &p, &input, &out, e);
     for (unsigned t = 0; r == 0 && t < N_TABLES; t++)
         r = swap_client_expect_of(&p, &w->models[t], input, out, &w->shared->expected[t], e);
-    input = place_free(&p, input);
-    out = place_free(&p, out);
-    place_close(&p);
+    input = bench_device_free(&p, input);
+    out = bench_device_free(&p, out);
+    bench_device_close(&p);
     return r;
 }
 
@@ -114,7 +115,7 @@ int swap_expect(void *ctx, unsigned number, struct errmsg *e)
 
 struct swap_client_state {
     struct swap *swap;
-    struct place place;
+    struct bench_device device;
     kvc_client *handle;
     kvc_model *model;
     struct client_samples *samples;
@@ -135,7 +136,7 @@ static void swap_client_begin_call(struct swap_client_state *c)
  * to. */
 static int swap_client_end_call(struct swap_client_state *c, enum swap_call call, int r)
 {
-    int finished = r < 0 ? 0 : place_finish(&c->place, c->handle);
+    int finished = r < 0 ? 0 : bench_device_finish(&c->device, c->handle);
     double seconds = clock_seconds() - c->began;
     unsigned phase = c->phase | c->swap->shared->phase;
     struct samples *to;
@@ -207,7 +208,7 @@ static int swap_client_read_all(struct swap_client_state *c, kvc_seq *s, unsigne
         r = swap_client_end_call(c, SWAP_READ,
                                  kvc_seq_read(s, i / 2, (enum kvc_side)(i % 2), 0, TOKENS, c->out));
         sh->n_reads++;
-        if (r == 0 && (place_get(&c->place, c->read, c->out, bytes, NULL) < 0 ||
+        if (r == 0 && (bench_device_download(&c->device, c->read, c->out, bytes, NULL) < 0 ||
                        memcmp(c->read, sh->expected[table].of[i / 2][i % 2], bytes) != 0))
             sh->n_wrong++;
     }
@@ -245,7 +246,7 @@ static int swap_client_client(struct swap_client_state *c, struct errmsg *e)
     struct swap *w = c->swap;
     struct geometry g = bench_geometry(&swap_shape);
     kvc_model_id id = swap_client_model_id(&g);
-    int r = place_client(&c->place, w->socket, &c->handle, e);
+    int r = bench_device_client(&c->device, w->socket, &c->handle, e);
 
     if (r < 0)
         return r;
@@ -253,10 +254,10 @@ static int swap_client_client(struct swap_client_state *c, struct errmsg *e)
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(c->handle));
     c->read = malloc(sizeof(w->input->of[0][0]));
-    r = c->read ? swap_client_upload(w, &c->place, &c->input, &c->out, e)
+    r = c->read ? swap_client_upload(w, &c->device, &c->input, &c->out, e)
                 : fail(e, -ENOMEM, "out of memory for vectors");
-    if (r == 0 && crew_wait_go(&w->crew))
-        for (uint64_t round = 0; !w->shared->stop && !crew_failed(&w->crew); round++)
+    if (r == 0 && bench_clients_wait_go(&w->clients))
+        for (uint64_t round = 0; !w->shared->stop && !bench_clients_failed(&w->clients); round++)
             swap_client_one_sequence(c, round);
     return r;
 }
@@ -265,15 +266,15 @@ int swap_client(void *ctx, unsigned number, struct errmsg *e)
 {
     struct swap *w = ctx;
     struct swap_client_state c = {.swap = w, .number = number, .samples = &w->shared->clients[number]};
-    int r = place_open(&c.place, w->options->device, e);
+    int r = bench_device_open(&c.device, w->options->device, e);
 
     if (r < 0)
         return r;
     r = swap_client_client(&c, e);
     c.handle = kvc_client_free(c.handle); /* before its memory and the driver */
-    c.input = place_free(&c.place, c.input);
-    c.out = place_free(&c.place, c.out);
-    place_close(&c.place);
+    c.input = bench_device_free(&c.device, c.input);
+    c.out = bench_device_free(&c.device, c.out);
+    bench_device_close(&c.device);
     free(c.read);
     return r;
 }

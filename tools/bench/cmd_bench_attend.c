@@ -18,8 +18,9 @@
 #include "tools/bench/bench.h"
 #include "tools/bench/bench_attend.h"
 #include "tools/bench/machine.h"
-#include "tools/command/report.h"
 #include "tools/bench/timing.h"
+#include "tools/command/option.h"
+#include "tools/command/report.h"
 
 enum {
     OPT_REPEAT = 1,
@@ -44,7 +45,7 @@ static const struct {
 
 static const struct {
     const char *name;
-    struct synthetic_shape shape;
+    struct attend_synthetic_shape shape;
 } synthetic[N_SYNTHETIC] = {
     {"d=128, K (32, 4 bits), V (128, 4 bits)", {128, 8, 4, 32, 128, false}},
     {"the same, V predicted", {128, 8, 4, 32, 128, true}},
@@ -349,7 +350,7 @@ static int bench_attend_print_json(const struct result *r, size_t n, const struc
 /* ---- entry ---- */
 
 struct bench_attend_state {
-    struct synthetic synthetic[N_SYNTHETIC];
+    struct attend_synthetic synthetic[N_SYNTHETIC];
     struct table *table;
     struct attend_case cases[N_CASES];
     struct result results[N_CASES * N_SETS];
@@ -361,7 +362,7 @@ static void bench_deinit(struct bench_attend_state *b)
     for (size_t i = 0; i < N_CASES; i++)
         attend_case_deinit(&b->cases[i]);
     for (size_t i = 0; i < N_SYNTHETIC; i++)
-        synthetic_deinit(&b->synthetic[i]);
+        attend_synthetic_deinit(&b->synthetic[i]);
     b->table = table_unref(b->table);
 }
 
@@ -386,7 +387,7 @@ static int bench_attend_measure_all(struct bench_attend_state *b, const struct b
     for (size_t i = 0; i < N_SYNTHETIC; i++) {
         int r;
 
-        if (synthetic_init(&b->synthetic[i], &synthetic[i].shape) < 0)
+        if (attend_synthetic_init(&b->synthetic[i], &synthetic[i].shape) < 0)
             return command_fail("out of memory");
         r = bench_attend_measure_case(b, i, synthetic[i].name, &b->synthetic[i].table, o);
         if (r != COMMAND_OK)
@@ -414,7 +415,7 @@ static int bench_attend_run(int argc, char **argv)
 {
     struct bench_attend_options o = {.repeat = 30, .threads = 2, .mib = 64};
     _cleanup_(bench_deinit) struct bench_attend_state b = {0};
-    char cpu[CPU_NAME_BYTES];
+    char cpu[MACHINE_CPU_NAME_BYTES];
     int r;
 
     command_parse(&argp, argc, argv, &o);
@@ -423,7 +424,7 @@ static int bench_attend_run(int argc, char **argv)
         r = bench_attend_measure_all(&b, &o);
     if (r != COMMAND_OK)
         return r;
-    cpu_name(cpu);
+    machine_cpu_name(cpu);
     return o.common.json ? bench_attend_print_json(b.results, b.n_results, &o, cpu)
                          : bench_attend_print_text(b.results, b.n_results, &o, cpu);
 }

@@ -13,12 +13,13 @@
 #include "base/errmsg.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/bench_generate.h"
-#include "tools/engine/engine.h"
-#include "tools/command/handles.h"
 #include "tools/bench/machine.h"
+#include "tools/command/client_model.h"
+#include "tools/command/document.h"
+#include "tools/command/option.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
-#include "tools/command/text_file.h"
+#include "tools/engine/engine.h"
 
 enum {
     OPT_TABLE = 1,
@@ -307,7 +308,7 @@ static int bench_generate_run(int argc, char **argv)
     struct bench_generate_options o = {.n_steps = 64, .prompt_bytes = 8000, .repeat = 5};
     struct results x = {0};
     struct errmsg e = {""};
-    char cpu[CPU_NAME_BYTES];
+    char cpu[MACHINE_CPU_NAME_BYTES];
     int r;
 
     command_parse(&argp, argc, argv, &o);
@@ -316,7 +317,7 @@ static int bench_generate_run(int argc, char **argv)
         r = bench_generate_measure_first_token(&o, &x, &e);
     if (r < 0)
         return command_fail("%s", e.text[0] ? e.text : strerror(-r));
-    cpu_name(cpu);
+    machine_cpu_name(cpu);
     return o.common.json ? bench_generate_print_json(&o, &x, cpu) : bench_generate_print_text(&o, &x, cpu);
 }
 

@@ -10,6 +10,7 @@
 #include "tools/bench/bench_service_device.h"
 #include "tools/command/command.h"
 #include "tools/command/find_daemon.h"
+#include "tools/command/option.h"
 
 enum { OPT_CLIENTS = 1, OPT_ROUNDS, OPT_QUICK, OPT_DAEMON, OPT_GPU, OPT_MOVER };
 enum { LOAD, MEMORY, SWAP, RESTART, N_SCENARIOS };
@@ -125,7 +126,7 @@ static bool bench_service_wanted(const struct bench_service_options *o, unsigned
 
 struct programs {
     char self[PATH_MAX], daemon[PATH_MAX], mover[PATH_MAX];
-    struct place_device device;
+    struct bench_gpu device;
 };
 
 /* What has to be there, before anything is measured. */
@@ -138,7 +139,7 @@ static int bench_service_find_all(struct bench_service_options *o, struct progra
         return r;
     r = find_mover(o->mover, p->self, p->mover, e);
     if (r == 0)
-        r = place_find(o->gpu, true, &p->device, e);
+        r = bench_device_find(o->gpu, true, &p->device, e);
     o->service.mover = p->mover;
     o->service.device = &p->device;
     return r;

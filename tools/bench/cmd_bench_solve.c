@@ -14,11 +14,13 @@
 #include "alloc/solve_dp.h"
 #include "alloc/solve_paper.h"
 #include "base/cleanup.h"
+#include "base/splitmix64.h"
 #include "tools/bench/bench.h"
-#include "tools/command/clock.h"
 #include "tools/bench/machine.h"
-#include "tools/command/report.h"
 #include "tools/bench/timing.h"
+#include "tools/command/clock.h"
+#include "tools/command/option.h"
+#include "tools/command/report.h"
 
 enum {
     OPT_REPEAT = 1,
@@ -92,11 +94,7 @@ static const struct argp argp = {options, bench_solve_parse, NULL, doc, common_c
 
 static double bench_solve_next_uniform(uint64_t *s)
 {
-    uint64_t z = (*s += 0x9e3779b97f4a7c15u);
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (double) ((z ^ z >> 31) >> 11) * 0x1p-53;
+    return (double) (splitmix64_next(s) >> 11) * 0x1p-53;
 }
 
 /* Exponential decay at a rate of each head's own, energies over a hundredfold range: as heads of real models.
@@ -335,7 +333,7 @@ static int bench_solve_run(int argc, char **argv)
     _cleanup_(freep) struct bench_solve_output *out = NULL;
     _cleanup_(freep) double *seconds = NULL;
     struct timing timings[N_CASES];
-    char cpu[CPU_NAME_BYTES];
+    char cpu[MACHINE_CPU_NAME_BYTES];
     int r;
 
     command_parse(&argp, argc, argv, &o);
@@ -350,7 +348,7 @@ static int bench_solve_run(int argc, char **argv)
     r = bench_solve_time_cases(in, out, o.repeat, seconds, timings);
     if (r != COMMAND_OK)
         return r;
-    cpu_name(cpu);
+    machine_cpu_name(cpu);
     return o.common.json ? bench_solve_print_json(timings, o.repeat, cpu)
                          : bench_solve_print_text(timings, o.repeat, cpu);
 }

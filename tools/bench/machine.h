@@ -7,7 +7,7 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
-#define CPU_NAME_BYTES 128
+#define MACHINE_CPU_NAME_BYTES 128
 
 /* The processor's own name; "unknown" where /proc/cpuinfo does not say. */
-void cpu_name(char ret[static CPU_NAME_BYTES]);
+void machine_cpu_name(char ret[static MACHINE_CPU_NAME_BYTES]);

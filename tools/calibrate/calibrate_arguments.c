@@ -1,5 +1,6 @@
 /* See calibrate_arguments.h. */
 #include "tools/calibrate/calibrate_arguments.h"
+#include "tools/command/option.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,10 +8,10 @@
 #include "alloc/stats.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/progress.h"
 #include "tools/engine/backward.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
-#include "tools/command/progress.h"
 
 /* A window on its way through the model: forward through all layers, and perhaps back. */
 struct calibration_pass {
@@ -160,7 +160,7 @@ static int calibration_run_windows(struct calibration *cal, struct calibration_p
     return 0;
 }
 
-int calibrate_windows(struct calibration *cal, struct errmsg *e)
+int calibration_add_windows(struct calibration *cal, struct errmsg *e)
 {
     const struct stats_options *o = cal->stats ? stats_get_options(cal->stats) : NULL;
     bool output = o && o->want_output;
@@ -191,8 +191,8 @@ int calibrate_windows(struct calibration *cal, struct errmsg *e)
     return r;
 }
 
-uint64_t calibrate_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
-                                 bool gradients)
+uint64_t calibration_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
+                                   bool gradients)
 {
     const struct geometry *g = engine_geometry(en);
     uint64_t kv = 2ull * g->n_layers * g->n_kv_heads * g->d, width = engine_info(en)->n_embd;

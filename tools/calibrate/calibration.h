@@ -34,21 +34,21 @@ struct calibration {
 #define CALIBRATION_STOPPED 1
 
 /**
- * calibrate_windows() - add the windows from n_done on that are not held out
+ * calibration_add_windows() - add the windows from n_done on that are not held out
  * Return: 0; CALIBRATION_STOPPED; a negative errno with a sentence: the sums may hold part of a window then.
  */
-int calibrate_windows(struct calibration *cal, struct errmsg *e);
+int calibration_add_windows(struct calibration *cal, struct errmsg *e);
 
 /**
- * calibrate_depth() - measure every layer and side on the windows held out
+ * calibration_measure_depth() - measure every layer and side on the windows held out
  *
  * Stopped, it leaves nothing behind: it begins anew. The progress counts to 1. Return: like
- * calibrate_windows().
+ * calibration_add_windows().
  */
-int calibrate_depth(struct calibration *cal, struct errmsg *e);
+int calibration_measure_depth(struct calibration *cal, struct errmsg *e);
 
-/* Bytes of memory that calibrate_depth(), and windows without depth, need beside the model and the
+/* Bytes of memory that calibration_measure_depth(), and windows without depth, need beside the model and the
  * statistics. */
-uint64_t calibrate_depth_bytes(const struct engine *en, size_t window);
-uint64_t calibrate_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
-                                 bool gradients);
+uint64_t calibration_depth_bytes(const struct engine *en, size_t window);
+uint64_t calibration_windows_bytes(const struct engine *en, const struct stats_options *o, size_t window,
+                                   bool gradients);

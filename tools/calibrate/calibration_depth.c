@@ -18,9 +18,9 @@
 #include "base/errmsg.h"
 #include "tools/calibrate/cache_layer.h"
 #include "tools/calibrate/calibration.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/threads.h"
-#include "tools/command/progress.h"
 
 enum { LOGIT_ROWS = 256 }; /* positions whose logits exist at one time */
 
@@ -50,7 +50,7 @@ static size_t depth_tokens(size_t window)
     return window < DEPTH_TOKENS ? window : DEPTH_TOKENS;
 }
 
-uint64_t calibrate_depth_bytes(const struct engine *en, size_t window)
+uint64_t calibration_depth_bytes(const struct engine *en, size_t window)
 {
     const struct engine_info *info = engine_info(en);
     const struct geometry *g = engine_geometry(en);
@@ -94,7 +94,7 @@ static int depth_run_init(struct depth_run *d, struct engine *en, struct stats *
     d->sum_kl = calloc((size_t) d->n_layers * 4, sizeof(double));
     if (!d->states || !d->hidden || !d->logits || !d->exact || !d->entropy || !d->kl || !d->sum_kl)
         return fail(e, -ENOMEM, "out of memory: depth weights need %llu MiB",
-                    (unsigned long long) (calibrate_depth_bytes(en, window) >> 20));
+                    (unsigned long long) (calibration_depth_bytes(en, window) >> 20));
     d->sum_D = d->sum_kl + d->n_layers * 2;
     r = threads_new(0, &d->threads, e);
     return r < 0 ? r : layer_cache_new(g, d->n_max, stats_get_options(s)->n_sink, &d->cache, e);
@@ -247,7 +247,7 @@ static int calibration_depth_measure_window(struct depth_run *d, const struct ca
     return r;
 }
 
-int calibrate_depth(struct calibration *cal, struct errmsg *e)
+int calibration_measure_depth(struct calibration *cal, struct errmsg *e)
 {
     _cleanup_(depth_run_deinit) struct depth_run d = {0};
     const struct corpus *c = cal->corpus;

@@ -18,12 +18,13 @@
 #include "tools/calibrate/checkpoint.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
-#include "tools/engine/engine.h"
+#include "tools/command/document.h"
+#include "tools/command/human.h"
 #include "tools/command/interrupt.h"
 #include "tools/command/output_path.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
-#include "tools/command/text_file.h"
+#include "tools/engine/engine.h"
 
 /* A run of the command, from model to file. */
 struct cmd_calibrate_run {
@@ -122,7 +123,7 @@ static void cmd_calibrate_announce(const struct cmd_calibrate_run *r)
 {
     const struct calibrate_arguments *a = r->a;
     const struct corpus_options model = cmd_calibrate_of_model(a);
-    uint64_t beside = calibrate_windows_bytes(r->en, &r->so, a->window, a->fisher), kept;
+    uint64_t beside = calibration_windows_bytes(r->en, &r->so, a->window, a->fisher), kept;
     size_t tokens = corpus_tokens(&r->corpus) + a->n_generate;
     struct stats_options so = r->so;
     char stats[HUMAN_BYTES], more[HUMAN_BYTES];
@@ -132,7 +133,7 @@ static void cmd_calibrate_announce(const struct cmd_calibrate_run *r)
     kept = a->moments_only ? moments_bytes(&so.geometry)
                            : stats_bytes(&so) + (a->fisher ? stats_fisher_bytes(&so) : 0);
     if (calibrate_wants_depth(a))
-        beside = cmd_calibrate_larger(beside, calibrate_depth_bytes(r->en, a->window));
+        beside = cmd_calibrate_larger(beside, calibration_depth_bytes(r->en, a->window));
     if (a->n_generate > 0)
         beside = cmd_calibrate_larger(beside, corpus_model_bytes(r->en, &model));
     if (!a->moments_only && r->so.n_samples < STATS_SAMPLES_DEFAULT && a->n_samples == 0)
@@ -300,11 +301,11 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
     if (err < 0)
         return err;
     interrupt_watch();
-    err = calibrate_windows(&r->cal, e);
+    err = calibration_add_windows(&r->cal, e);
     if (err == 0 && calibrate_wants_depth(a)) {
         progress_end(&p);
         progress_start(&p, "measuring depth weights", NULL, 1, a->common.quiet);
-        err = calibrate_depth(&r->cal, e);
+        err = calibration_measure_depth(&r->cal, e);
     }
     if (err == CALIBRATION_STOPPED)
         return cmd_calibrate_stop(r, e);

@@ -13,6 +13,7 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_io.h"
 #include "tools/command/command.h"
 #include "tools/command/report.h"
 
@@ -111,7 +112,7 @@ static int cmd_merge_read_digest(struct cmd_merge_input *x)
 
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < DIGEST_BYTES)
         return -EINVAL;
-    return pread(fd, x->digest, DIGEST_BYTES, st.st_size - DIGEST_BYTES) == DIGEST_BYTES ? 0 : -EIO;
+    return fd_pread_all(fd, x->digest, DIGEST_BYTES, (uint64_t) st.st_size - DIGEST_BYTES);
 }
 
 static int cmd_merge_compare_inputs(const void *a, const void *b)

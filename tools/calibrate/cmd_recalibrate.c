@@ -18,16 +18,15 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "tools/calibrate/moments_distortion.h"
 #include "tools/command/command.h"
-#include "tools/command/confirm.h"
-#include "tools/command/handles.h"
-#include "tools/lab/moments_distortion.h"
+#include "tools/command/operator.h"
+#include "tools/command/option.h"
 #include "tools/command/output_path.h"
 #include "tools/command/report.h"
 
 enum {
-    OPT_SOCKET = 1,
-    OPT_STATS,
+    OPT_STATS = 1,
     OPT_MODEL,
     OPT_TENANT,
     OPT_MARGIN,
@@ -35,21 +34,19 @@ enum {
     OPT_SHADOW,
     OPT_SHARE,
     OPT_WAIT,
-    OPT_DRY,
-    OPT_YES
+    OPT_DRY
 };
-enum { TENANTS_MAX = 64, DRAWN_TOKENS = 2048, SHADOW_POLL_MS = 500 };
+enum { DRAWN_TOKENS = 2048, SHADOW_POLL_MS = 500 };
 
 #define NOT_BETTER 3 /* exit status: the active table stays, and the reason was printed */
 
 struct recalibrate_options {
-    struct common_options common;
-    const char *socket, *stats, *model, *output;
-    const char *tenants[TENANTS_MAX];
-    size_t n_tenants;
+    struct operator_options operator;
+    const char *stats, *model, *output;
+    struct operator_tenants tenants;
     double margin, share; /* percent */
     uint64_t min_tokens, shadow_tokens, wait_s;
-    bool dry_run, yes;
+    bool dry_run;
 };
 
 /* What is known on the way, and printed at the end. */
@@ -59,7 +56,7 @@ struct recalibration {
     uint8_t active[KVC_DIGEST_BYTES], model[KVC_DIGEST_BYTES], digest[KVC_DIGEST_BYTES];
     uint64_t tokens, revision;
     enum metric metric;
-    double harm_active[2], harm_new[2];
+    double distortion_active[2], distortion_new[2];
     kvc_fit fit;
     void *table, *candidate;
     size_t n_table, n_candidate;
@@ -88,7 +85,6 @@ static const char doc[] =
     "  kvcobra recalibrate --socket /run/kvcobra/operator.sock --stats model.stats --dry-run";
 
 static const struct argp_option options[] = {
-    {"socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (required)", 1},
     {"stats", OPT_STATS, "FILE", 0, "Statistics of a calibration, for the metric", 1},
     {"model", OPT_MODEL, "DIGEST", 0,
      "Digits that the model's digest begins with, if several models have active tables", 1},
@@ -101,7 +97,6 @@ static const struct argp_option options[] = {
     {"wait", OPT_WAIT, "SECONDS", 0, "At most, for that (default 3600)", 2},
     {"output", 'o', "PATH", 0, "Write the new table here too", 3},
     {"dry-run", OPT_DRY, NULL, 0, "Only say what would be done: the daemon is not changed", 3},
-    {"yes", OPT_YES, NULL, 0, "Do not ask before activating", 3},
     {0},
 };
 
@@ -111,24 +106,20 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
 
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &o->common;
-        return 0;
-    case OPT_SOCKET:
-        o->socket = arg;
+        state->child_inputs[0] = &o->operator;
         return 0;
     case OPT_STATS:
         o->stats = arg;
         return 0;
     case OPT_MODEL:
+        operator_check_digest(state, "--model", arg);
         o->model = arg;
         return 0;
     case 'o':
         o->output = arg;
         return 0;
     case OPT_TENANT:
-        if (o->n_tenants == TENANTS_MAX)
-            argp_error(state, "at most %d --tenant", TENANTS_MAX);
-        o->tenants[o->n_tenants++] = arg;
+        operator_add_tenant(state, &o->tenants, arg);
         return 0;
     case OPT_MARGIN:
         o->margin = option_double(state, "--margin", arg, 0, 100);
@@ -148,15 +139,10 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
     case OPT_DRY:
         o->dry_run = true;
         return 0;
-    case OPT_YES:
-        o->yes = true;
-        return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is one argument too many", arg);
         return 0;
     case ARGP_KEY_END:
-        if (!o->socket)
-            argp_error(state, "--socket is needed");
         if (o->shadow_tokens > 0 && o->share <= 0)
             argp_error(state, "--shadow-tokens needs a --share above 0");
         return 0;
@@ -164,7 +150,7 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, cmd_recalibrate_parse, "", doc, common_children, NULL, NULL};
+static const struct argp argp = {options, cmd_recalibrate_parse, "", doc, operator_children, NULL, NULL};
 
 static void cmd_recalibrate_deinit(struct recalibration *x)
 {
@@ -182,7 +168,6 @@ static void cmd_recalibrate_deinit(struct recalibration *x)
 static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(freep) kvc_table_info *tables = NULL;
-    char hex[DIGEST_HEX_BYTES];
     size_t n, found = 0;
     int r = kvc_table_list(x->c, &tables, &n);
 
@@ -191,8 +176,7 @@ static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e
     for (size_t i = 0; i < n; i++) {
         if (tables[i].state != KVC_TABLE_ACTIVE)
             continue;
-        if (x->o->model &&
-            strncasecmp(digest_hex(tables[i].model_digest, hex), x->o->model, strlen(x->o->model)) != 0)
+        if (x->o->model && !operator_digest_matches(tables[i].model_digest, x->o->model))
             continue;
         memcpy(x->active, tables[i].digest, sizeof(x->active));
         memcpy(x->model, tables[i].model_digest, sizeof(x->model));
@@ -213,7 +197,7 @@ static int cmd_recalibrate_fetch_moments(struct recalibration *x, struct errmsg 
 {
     _cleanup_(freep) void *bytes = NULL;
     size_t n;
-    int r = kvc_moments_fetch(x->c, x->model, x->o->tenants, x->o->n_tenants, &bytes, &n, &x->tokens);
+    int r = kvc_moments_fetch(x->c, x->model, x->o->tenants.names, x->o->tenants.n, &bytes, &n, &x->tokens);
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
@@ -270,14 +254,15 @@ static int cmd_recalibrate_solve(struct recalibration *x, struct errmsg *e)
     if (r < 0)
         return r;
     x->metric = o.metric;
-    r = moments_harm(x->moments, x->stats, &o, x->table, x->n_table, DRAWN_TOKENS, x->harm_active, e);
+    r = moments_distortion(x->moments, x->stats, &o, x->table, x->n_table, DRAWN_TOKENS, x->distortion_active,
+                           e);
     if (r == 0)
         r = solve_table(x->stats, &o, &x->candidate, &x->n_candidate, &report, e);
     if (r == 0)
         r = table_parse(x->candidate, x->n_candidate, &t, e);
     if (r == 0)
-        r = moments_harm(x->moments, x->stats, &o, x->candidate, x->n_candidate, DRAWN_TOKENS, x->harm_new,
-                         e);
+        r = moments_distortion(x->moments, x->stats, &o, x->candidate, x->n_candidate, DRAWN_TOKENS,
+                               x->distortion_new, e);
     if (r == 0 && x->o->output)
         r = atomic_file_write(x->o->output, x->candidate, x->n_candidate, e);
     if (r < 0)
@@ -289,7 +274,8 @@ static int cmd_recalibrate_solve(struct recalibration *x, struct errmsg *e)
 
 static double cmd_recalibrate_gain_percent(const struct recalibration *x)
 {
-    double before = x->harm_active[0] + x->harm_active[1], after = x->harm_new[0] + x->harm_new[1];
+    double before = x->distortion_active[0] + x->distortion_active[1],
+           after = x->distortion_new[0] + x->distortion_new[1];
 
     return before > 0 ? 100 * (1 - after / before) : 0;
 }
@@ -315,7 +301,7 @@ static int cmd_recalibrate_shadow(struct recalibration *x, struct errmsg *e)
 
     if (r < 0)
         return fail(e, r, "%s", kvc_last_error(x->c));
-    command_note(&o->common,
+    command_note(&o->operator.common,
                  "clients encode %g %% of their new chunks with both tables, until %ju tokens are measured",
                  o->share, (uintmax_t) o->shadow_tokens);
     do {
@@ -347,22 +333,23 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
 
     (void) digest_hex(x->active, active);
     (void) digest_hex(x->digest, new);
-    if (x->o->common.json) {
-        int r = report_json(json_pack(
-            "{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:I}", "outcome", outcome, "reason",
-            why, "active", active, "table", new, "metric", solve_metric_name(x->metric), "tokens",
-            (json_int_t) x->tokens, "harm_active", json_pack("[f, f]", x->harm_active[0], x->harm_active[1]),
-            "harm_new", json_pack("[f, f]", x->harm_new[0], x->harm_new[1]), "gain_percent",
-            cmd_recalibrate_gain_percent(x), "shadow_tokens", (json_int_t) x->fit.shadow_tokens,
-            "shadow_error", x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
-            x->fit.active_error[0] + x->fit.active_error[1], "revision", (json_int_t) x->revision));
+    if (x->o->operator.common.json) {
+        int r = report_json(
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:I}", "outcome", outcome,
+                      "reason", why, "active", active, "table", new, "metric", solve_metric_name(x->metric),
+                      "tokens", (json_int_t) x->tokens, "harm_active",
+                      json_pack("[f, f]", x->distortion_active[0], x->distortion_active[1]), "harm_new",
+                      json_pack("[f, f]", x->distortion_new[0], x->distortion_new[1]), "gain_percent",
+                      cmd_recalibrate_gain_percent(x), "shadow_tokens", (json_int_t) x->fit.shadow_tokens,
+                      "shadow_error", x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
+                      x->fit.active_error[0] + x->fit.active_error[1], "revision", (json_int_t) x->revision));
 
         return r == COMMAND_OK ? status : r;
     }
     printf("harm on %ju live tokens (%s), keys and values:\n", (uintmax_t) x->tokens,
            solve_metric_name(x->metric));
-    printf("  active  %.12s  %.6g + %.6g\n", active, x->harm_active[0], x->harm_active[1]);
-    printf("  new     %.12s  %.6g + %.6g: %.1f %% less\n", new, x->harm_new[0], x->harm_new[1],
+    printf("  active  %.12s  %.6g + %.6g\n", active, x->distortion_active[0], x->distortion_active[1]);
+    printf("  new     %.12s  %.6g + %.6g: %.1f %% less\n", new, x->distortion_new[0], x->distortion_new[1],
            cmd_recalibrate_gain_percent(x));
     if (x->fit.shadow_tokens > 0)
         printf("measured error on %ju tokens: active %.4f + %.4f, new %.4f + %.4f\n",
@@ -379,10 +366,11 @@ static int cmd_recalibrate_apply(struct recalibration *x)
     struct errmsg e = {""};
     uint8_t staged[KVC_DIGEST_BYTES];
 
-    if (!confirm(x->o->yes,
-                 "Table %.12s does %.1f %% less harm on live traffic. New sequences use it from now on%s.",
-                 digest_hex(x->digest, hex), cmd_recalibrate_gain_percent(x),
-                 x->o->shadow_tokens > 0 ? ", if measuring confirms that" : ""))
+    if (!operator_confirm(
+            &x->o->operator,
+            "Table %.12s does %.1f %% less harm on live traffic. New sequences use it from now on%s.",
+            digest_hex(x->digest, hex), cmd_recalibrate_gain_percent(x),
+            x->o->shadow_tokens > 0 ? ", if measuring confirms that" : ""))
         return COMMAND_FAILED;
     if (kvc_table_stage(x->c, x->candidate, x->n_candidate, staged) < 0)
         return command_fail("cannot stage the new table: %s", kvc_last_error(x->c));
@@ -405,7 +393,7 @@ static int cmd_recalibrate_apply(struct recalibration *x)
     return cmd_recalibrate_print_result(x, "activated", why, COMMAND_OK);
 }
 
-static int recalibrate(struct recalibration *x)
+static int cmd_recalibrate_decide(struct recalibration *x)
 {
     struct errmsg e = {""};
     char why[256];
@@ -432,23 +420,23 @@ static int recalibrate(struct recalibration *x)
     return cmd_recalibrate_apply(x);
 }
 
+static int cmd_recalibrate_request(kvc_client *c, void *ctx)
+{
+    _cleanup_(cmd_recalibrate_deinit) struct recalibration x = {.c = c, .o = ctx};
+
+    return cmd_recalibrate_decide(&x);
+}
+
 static int cmd_recalibrate_run(int argc, char **argv)
 {
     struct recalibrate_options o = {.margin = 5, .share = 1, .min_tokens = 4096, .wait_s = 3600};
-    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
-    struct recalibration x = {.o = &o};
     struct errmsg e = {""};
-    int status;
 
     command_parse(&argp, argc, argv, &o);
     if (o.output && output_check(o.output, &o.stats, 1, &e) < 0)
         return command_fail("%s", e.text);
-    if (client_open(o.socket, &c, &e) < 0)
-        return command_fail("%s", e.text);
-    x.c = c;
-    status = recalibrate(&x);
-    cmd_recalibrate_deinit(&x);
-    return status;
+
+    return operator_run(&o.operator, cmd_recalibrate_request, &o);
 }
 
 const struct command cmd_recalibrate = {

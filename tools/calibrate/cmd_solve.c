@@ -12,14 +12,15 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
-#include "tools/command/clock.h"
-#include "tools/command/command.h"
-#include "tools/command/output_path.h"
-#include "tools/command/progress.h"
-#include "tools/command/report.h"
 #include "tools/calibrate/solve_arguments.h"
 #include "tools/calibrate/solve_input.h"
 #include "tools/calibrate/solve_sweep.h"
+#include "tools/command/clock.h"
+#include "tools/command/command.h"
+#include "tools/command/human.h"
+#include "tools/command/output_path.h"
+#include "tools/command/progress.h"
+#include "tools/command/report.h"
 
 static void cmd_solve_remark(const struct solve_arguments *a, const struct stats *s,
                              const struct solve_options *o)
@@ -38,9 +39,9 @@ static void cmd_solve_remark(const struct solve_arguments *a, const struct stats
 }
 
 /* Harm of the finished table; of moments there are no vectors to judge it by, and JSON has null. */
-static json_t *cmd_solve_harm_json(const struct stats *s, double harm)
+static json_t *cmd_solve_distortion_json(const struct stats *s, double distortion)
 {
-    return stats_is_moments(s) ? json_null() : json_real(harm);
+    return stats_is_moments(s) ? json_null() : json_real(distortion);
 }
 
 static int cmd_solve_print_result(const struct solve_arguments *a, const struct stats *s,
@@ -50,14 +51,15 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const struct 
     char hex[DIGEST_HEX_BYTES], took[HUMAN_BYTES], size[HUMAN_BYTES];
 
     if (a->common.json)
-        return report_json(json_pack(
-            "{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f}", "table", a->output,
-            "digest", digest_hex(digest, hex), "bytes", (json_int_t) n_bytes, "method",
-            solve_method_name(o->method), "metric", solve_metric_name(o->metric), "bpd_code", r->bpd_code,
-            "bpd_nominal", r->bpd_nominal, "k_bpd", r->k_bpd, "v_bpd", r->v_bpd, "distortion",
-            cmd_solve_harm_json(s, r->distortion), "distortion_k", cmd_solve_harm_json(s, r->distortion_k),
-            "distortion_v", cmd_solve_harm_json(s, r->distortion_v), "distortion_estimated",
-            r->distortion_estimated, "seconds", seconds));
+        return report_json(json_pack("{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f}",
+                                     "table", a->output, "digest", digest_hex(digest, hex), "bytes",
+                                     (json_int_t) n_bytes, "method", solve_method_name(o->method), "metric",
+                                     solve_metric_name(o->metric), "bpd_code", r->bpd_code, "bpd_nominal",
+                                     r->bpd_nominal, "k_bpd", r->k_bpd, "v_bpd", r->v_bpd, "distortion",
+                                     cmd_solve_distortion_json(s, r->distortion), "distortion_k",
+                                     cmd_solve_distortion_json(s, r->distortion_k), "distortion_v",
+                                     cmd_solve_distortion_json(s, r->distortion_v), "distortion_estimated",
+                                     r->distortion_estimated, "seconds", seconds));
     printf("%s: table %s, %s, in %s\n", a->output, digest_short(digest, hex), human_bytes(n_bytes, size),
            human_seconds(seconds, took));
     printf("bits per number  %.4f stored: keys %.4f, values %.4f", r->bpd_code, r->k_bpd, r->v_bpd);

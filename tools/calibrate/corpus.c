@@ -8,8 +8,8 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/document.h"
 #include "tools/engine/engine.h"
-#include "tools/command/text_file.h"
 
 size_t corpus_windows(size_t n_tokens, size_t window)
 {

@@ -9,9 +9,9 @@
 #include "base/errmsg.h"
 #include "tools/calibrate/cache_batch.h"
 #include "tools/calibrate/corpus.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
-#include "tools/command/progress.h"
 
 struct corpus_model_writer {
     struct engine *en;
@@ -76,7 +76,7 @@ static uint32_t corpus_model_begin(struct corpus_model_writer *w, size_t n_vocab
         w->logits[info->token_bos] = -1e30f;
     if (info->token_eos < n_vocab)
         w->logits[info->token_eos] = -1e30f;
-    return sample_softmax(w->logits, n_vocab, 1.0f, &w->sampler);
+    return sampler_softmax(w->logits, n_vocab, 1.0f, &w->sampler);
 }
 
 /* One token of every sequence through the model, and the next ones drawn: w->tokens advances. */
@@ -97,7 +97,7 @@ static int corpus_model_write_step(struct corpus_model_writer *w, size_t n_seque
             logits[info->token_bos] = -1e30f;
         if (info->token_eos < info->n_vocab)
             logits[info->token_eos] = -1e30f;
-        w->tokens[i] = sample_softmax(logits, info->n_vocab, 1.0f, &w->sampler);
+        w->tokens[i] = sampler_softmax(logits, info->n_vocab, 1.0f, &w->sampler);
     }
     return r;
 }

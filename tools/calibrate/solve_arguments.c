@@ -1,5 +1,6 @@
 /* See solve_arguments.h. */
 #include "tools/calibrate/solve_arguments.h"
+#include "tools/command/option.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -34,7 +34,8 @@ static int solve_input_load_moments(const char *path, const char *metric_from, c
     return r < 0 ? fail(e, r, "%.120s: %.240s", path, why.text) : 0;
 }
 
-int statistics_load(const char *path, const char *metric_from, struct stats **ret, struct errmsg *e)
+int solve_input_load_statistics(const char *path, const char *metric_from, struct stats **ret,
+                                struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
     struct errmsg why = {""};
@@ -54,7 +55,7 @@ int statistics_load(const char *path, const char *metric_from, struct stats **re
 int solve_input_load(const struct solve_arguments *a, struct solve_input *ret, struct errmsg *e)
 {
     _cleanup_(solve_input_deinit) struct solve_input in = {0};
-    int r = statistics_load(a->statistics, a->metric_from, &in.stats, e);
+    int r = solve_input_load_statistics(a->statistics, a->metric_from, &in.stats, e);
 
     if (r == 0 && a->levels_from)
         r = table_load(a->levels_from, &in.levels, e);

@@ -13,12 +13,13 @@ struct solve_input {
 };
 
 /**
- * statistics_load() - a statistics file, or statistics made of a file of moments
+ * solve_input_load_statistics() - a statistics file, or statistics made of a file of moments
  * @metric_from: for moments: statistics of the same model with their metric; or NULL
  *
  * Return: 0; -EINVAL, -EBADMSG, -ENOENT … with a sentence that names the file.
  */
-int statistics_load(const char *path, const char *metric_from, struct stats **ret_stats, struct errmsg *e);
+int solve_input_load_statistics(const char *path, const char *metric_from, struct stats **ret_stats,
+                                struct errmsg *e);
 
 /**
  * solve_input_load() - the files that the arguments name

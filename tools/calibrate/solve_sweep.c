@@ -13,10 +13,10 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/calibrate/solve_arguments.h"
 #include "tools/command/command.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
-#include "tools/calibrate/solve_arguments.h"
 
 enum { SPLITS_MAX = 1 + 16 * 20 }; /* --total-bpd up to 16, --step from 0.05 */
 

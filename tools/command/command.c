@@ -2,7 +2,6 @@
 #include "tools/command/command.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,32 +47,6 @@ void command_parse(const struct argp *argp, int argc, char **argv, void *input)
         (void) command_fail("cannot read the command line: %s", strerror(r));
         exit(COMMAND_FAILED);
     }
-}
-
-uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min,
-                     uint64_t max)
-{
-    unsigned long long v;
-    char *end;
-
-    errno = 0;
-    v = strtoull(arg, &end, 10);
-    if (errno != 0 || end == arg || *end != '\0' || strchr(arg, '-') || v < min || v > max)
-        argp_error(state, "%s takes a whole number from %ju to %ju, not '%s'", option, (uintmax_t) min,
-                   (uintmax_t) max, arg);
-    return v;
-}
-
-double option_double(const struct argp_state *state, const char *option, const char *arg, double min,
-                     double max)
-{
-    double v;
-    char *end;
-
-    v = strtod(arg, &end);
-    if (end == arg || *end != '\0' || !isfinite(v) || v < min || v > max)
-        argp_error(state, "%s takes a number from %g to %g, not '%s'", option, min, max, arg);
-    return v;
 }
 
 /* One write per sentence, so that sentences of several processes on one terminal do not mix. */

@@ -43,6 +43,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tools/command/option.h"
+
 /* Exit codes, all there are. */
 enum {
     COMMAND_OK = 0,
@@ -73,12 +75,6 @@ extern const struct argp_child common_children[];
 /* argp_parse() with the exit codes above; --help and usage errors end the process here. */
 void command_parse(const struct argp *argp, int argc, char **argv, void *input);
 
-/* Value of an option. Anything but one number within [min, max] is a usage error that names @option. */
-uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min,
-                     uint64_t max);
-double option_double(const struct argp_state *state, const char *option, const char *arg, double min,
-                     double max);
-
 /* ---- results and failures ---- */
 
 /* Prints "kvcobra: SENTENCE" on stderr. Return: COMMAND_FAILED. */
@@ -105,4 +101,4 @@ int command_dispatch(const struct command *const *commands, const char *program,
 void command_list(const struct command *const *commands);
 
 /* The whole program but its entry: main() calls this. */
-int kvcobra_main(int argc, char **argv);
+int commands_main(int argc, char **argv);

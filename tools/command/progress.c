@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "tools/command/clock.h"
-#include "tools/command/report.h"
+#include "tools/command/human.h"
 
 #define FIRST_AFTER_SECONDS 2.0 /* shorter work is not worth a line */
 #define EVERY_SECONDS 0.1

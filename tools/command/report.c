@@ -1,8 +1,7 @@
-/* Tables, amounts and JSON; see report.h. */
+/* Tables and JSON; see report.h. */
 #include "tools/command/report.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "tools/command/command.h"
 
 struct report {
@@ -154,52 +154,6 @@ int report_print(struct report *r, FILE *f)
     return 0;
 }
 
-const char *human_bytes(uint64_t bytes, char ret[static HUMAN_BYTES])
-{
-    static const char units[] = "KMGTPE";
-    double v = (double) bytes;
-    int unit = -1;
-
-    while (v >= 1023.95 && units[unit + 1]) { /* what would print as 1024.0 */
-        v /= 1024;
-        unit++;
-    }
-    if (unit < 0 || bytes < 1024)
-        (void) snprintf(ret, HUMAN_BYTES, "%u B", (unsigned) bytes);
-    else
-        (void) snprintf(ret, HUMAN_BYTES, "%.1f %ciB", v, units[unit]);
-    return ret;
-}
-
-const char *human_seconds(double seconds, char ret[static HUMAN_BYTES])
-{
-    double s = fmin(fmax(seconds, 0), 1e9); /* NaN becomes 0 */
-
-    if (s < 9.995)
-        (void) snprintf(ret, HUMAN_BYTES, "%.2f s", s);
-    else if (s < 59.5)
-        (void) snprintf(ret, HUMAN_BYTES, "%.0f s", s);
-    else if (s < 3599.5)
-        (void) snprintf(ret, HUMAN_BYTES, "%d min %02d s", (int) (s + 0.5) / 60, (int) (s + 0.5) % 60);
-    else
-        (void) snprintf(ret, HUMAN_BYTES, "%d h %02d min", (int) (s / 60 + 0.5) / 60,
-                        (int) (s / 60 + 0.5) % 60);
-    return ret;
-}
-
-/* Bytes of the character that @p begins with, as jansson sees it; 0 if it is none. */
-static size_t report_character_bytes(const char *p, size_t n)
-{
-    for (size_t bytes = 1; bytes <= 4 && bytes <= n; bytes++) {
-        json_t *json = json_stringn(p, bytes); /* refuses what is not whole UTF-8 */
-
-        json_decref(json);
-        if (json)
-            return bytes;
-    }
-    return 0;
-}
-
 json_t *utf8_json(const char *text, size_t bytes)
 {
     static const char replacement[3] = "\xef\xbf\xbd"; /* U+FFFD */
@@ -215,7 +169,7 @@ json_t *utf8_json(const char *text, size_t bytes)
     if (!clean)
         return NULL;
     while (bytes > 0) {
-        size_t step = report_character_bytes(text, bytes);
+        size_t step = utf8_length(text, bytes);
 
         memcpy(clean + n, step ? text : replacement, step ? step : sizeof(replacement));
         n += step ? step : sizeof(replacement);
@@ -233,7 +187,7 @@ int report_json(json_t *json)
         return command_fail("cannot make the JSON document: out of memory, or a number in it is not finite");
     r = json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(json);
-    if (r < 0 && ferror(stdout)) /* kvcobra_main() says so, once */
+    if (r < 0 && ferror(stdout)) /* commands_main() says so, once */
         return COMMAND_FAILED;
     if (r < 0)
         return command_fail("cannot make the JSON document: out of memory");

@@ -32,16 +32,6 @@ __attribute__((format(printf, 2, 3))) void report_row(struct report *r, const ch
 /* Prints header and rows. Return: 0; -ENOMEM if this or any call before ran out of memory. */
 int report_print(struct report *r, FILE *f);
 
-/* ---- amounts ---- */
-
-#define HUMAN_BYTES 32 /* room for any of these */
-
-/* "0 B", "1023 B", "1.0 KiB", "3.2 GiB". Returns @ret. */
-const char *human_bytes(uint64_t bytes, char ret[static HUMAN_BYTES]);
-
-/* "0.42 s", "12 s", "3 min 05 s", "2 h 10 min". Returns @ret. */
-const char *human_seconds(double seconds, char ret[static HUMAN_BYTES]);
-
 /* ---- JSON ---- */
 
 /* A JSON string of bytes that ought to be UTF-8: what is not becomes U+FFFD. NULL without memory. */

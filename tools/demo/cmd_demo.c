@@ -16,10 +16,10 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/clock.h"
-#include "tools/demo/demo.h"
 #include "tools/command/find_daemon.h"
-#include "tools/command/report.h"
+#include "tools/command/human.h"
 #include "tools/command/temp_folder.h"
+#include "tools/demo/demo.h"
 
 enum { OPT_TEXT = 1, OPT_EVAL_TEXT, OPT_DAEMON, OPT_QUICK };
 

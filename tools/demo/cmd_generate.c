@@ -10,15 +10,18 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/utf8.h"
+#include "tools/command/client_model.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
-#include "tools/engine/engine.h"
-#include "tools/engine/tokenizer.h"
-#include "tools/demo/generation.h"
-#include "tools/command/handles.h"
+#include "tools/command/document.h"
+#include "tools/command/generation.h"
+#include "tools/command/human.h"
+#include "tools/command/option.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
-#include "tools/command/text_file.h"
+#include "tools/engine/engine.h"
+#include "tools/engine/tokenizer.h"
 
 enum {
     OPT_PROMPT = 1,
@@ -186,7 +189,7 @@ static int cmd_generate_emit(void *ctx, uint32_t token)
     if (!out->stream)
         return cmd_generate_append_text(out, piece, bytes);
     if (fwrite(piece, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
-        return -errno; /* nobody reads on, or the disk is full: kvcobra_main() says it */
+        return -errno; /* nobody reads on, or the disk is full: commands_main() says it */
     return 0;
 }
 
@@ -260,7 +263,7 @@ static int cmd_generate_run_exact(struct engine *en, const struct document *prom
     if (r < 0)
         return r;
     cache = exact_cache_ops(exact);
-    return generate(en, &cache, NULL, NULL, prompt->tokens, prompt->n_tokens, go, ret, e);
+    return generation_run(en, &cache, NULL, NULL, prompt->tokens, prompt->n_tokens, go, ret, e);
 }
 
 static int cmd_generate_run_compressed(struct engine *en, const struct document *prompt,
@@ -288,7 +291,7 @@ static int cmd_generate_run_compressed(struct engine *en, const struct document 
         return fail(e, r, "%s", kvc_last_error(c));
     start = clock_seconds() - start; /* what opening took */
     cache = kvcobra_cache_ops(c, s);
-    r = generate(en, &cache, c, s, prompt->tokens, prompt->n_tokens, go, &g, e);
+    r = generation_run(en, &cache, c, s, prompt->tokens, prompt->n_tokens, go, &g, e);
     if (r != 0)
         return r;
     r = kvc_seq_get_usage(s, &usage);
@@ -364,7 +367,7 @@ static int generate_and_print(struct engine *en, const struct document *prompt,
         r = cmd_generate_run_exact(en, prompt, o, &go, &g, &e);
     progress_end(&out->progress);
     if (r < 0 && ferror(stdout))
-        return COMMAND_FAILED; /* kvcobra_main() has the sentence */
+        return COMMAND_FAILED; /* commands_main() has the sentence */
     if (r < 0)
         return command_fail("%s", e.text[0] ? e.text : strerror(-r));
     if (o->common.json)

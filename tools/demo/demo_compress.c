@@ -6,8 +6,8 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/demo/demo.h"
 #include "tools/command/report.h"
+#include "tools/demo/demo.h"
 
 /* Debian's longer documents begin with tables of contents, which is not prose: both end before this line. */
 #define FIRST_LINE "1200"

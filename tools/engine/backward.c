@@ -222,7 +222,7 @@ static int backward_run_head(struct backward *b, size_t n, struct sampler_state 
         if (r < 0)
             return r;
         for (size_t t = 0; sampler && t < some; t++)
-            labels[at + t] = sample_softmax(b->logits + t * n_vocab, n_vocab, 1.0f, sampler);
+            labels[at + t] = sampler_softmax(b->logits + t * n_vocab, n_vocab, 1.0f, sampler);
         backward_each_token(b, some, backward_head_token, &run);
         linear_run_transposed(&en->linear, &en->net.output, b->logits, some, false,
                               b->d_normed + at * n_embd);

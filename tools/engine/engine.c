@@ -193,6 +193,6 @@ int engine_output_projection(struct engine *en, uint32_t layer, float *ret_wo, s
     if (layer >= en->net.geometry.n_layers)
         return fail(e, -EINVAL, "layer %u of a model with %u", layer, en->net.geometry.n_layers);
     w = &en->net.layers[layer].o;
-    matrix_rows(w, 0, w->n_rows, ret_wo);
+    linear_rows(w, 0, w->n_rows, ret_wo);
     return 0;
 }

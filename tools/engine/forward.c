@@ -286,7 +286,7 @@ int engine_embed(struct engine *en, const uint32_t *tokens, size_t n, float *hid
     for (size_t i = 0; i < n; i++) {
         if (tokens[i] >= en->net.n_vocab)
             return fail(e, -EINVAL, "token %u of a vocabulary of %u", tokens[i], en->net.n_vocab);
-        matrix_rows(&en->net.embedding, tokens[i], 1, hidden + i * en->net.n_embd);
+        linear_rows(&en->net.embedding, tokens[i], 1, hidden + i * en->net.n_embd);
     }
     return 0;
 }

@@ -70,7 +70,7 @@ static int gguf_shown(size_t n)
 }
 
 /* Moves over one value. False: truncated, an unknown type, or arrays nested too deep. */
-static bool gguf_skip_value(struct cursor *c, uint32_t type, unsigned depth)
+static bool gguf_skip_value(struct gguf_cursor *c, uint32_t type, unsigned depth)
 {
     const uint8_t *p;
     const char *text;
@@ -79,15 +79,15 @@ static bool gguf_skip_value(struct cursor *c, uint32_t type, unsigned depth)
     size_t bytes;
 
     if (type == GGUF_STRING)
-        return take_string(c, &text, &bytes);
+        return gguf_take_string(c, &text, &bytes);
     if (type != GGUF_ARRAY)
-        return gguf_scalar_bytes(type) > 0 && take(c, gguf_scalar_bytes(type), &p);
+        return gguf_scalar_bytes(type) > 0 && gguf_take(c, gguf_scalar_bytes(type), &p);
 
-    if (depth >= GGUF_ARRAY_DEPTH_MAX || !take_u32(c, &element) || !take_u64(c, &n))
+    if (depth >= GGUF_ARRAY_DEPTH_MAX || !gguf_take_u32(c, &element) || !gguf_take_u64(c, &n))
         return false;
     if (gguf_scalar_bytes(element) > 0)
         return n <= c->left / gguf_scalar_bytes(element) &&
-               take(c, (size_t) n * gguf_scalar_bytes(element), &p);
+               gguf_take(c, (size_t) n * gguf_scalar_bytes(element), &p);
     if (element != GGUF_STRING && element != GGUF_ARRAY)
         return false;
     /* every element takes at least the 8 bytes of a count: a huge @n ends at the end of the file */
@@ -97,17 +97,17 @@ static bool gguf_skip_value(struct cursor *c, uint32_t type, unsigned depth)
     return true;
 }
 
-static int gguf_parse_keys(struct gguf *g, struct cursor *c, struct errmsg *e)
+static int gguf_parse_keys(struct gguf *g, struct gguf_cursor *c, struct errmsg *e)
 {
     for (size_t i = 0; i < g->n_entries; i++) {
-        struct entry *en = &g->entries[i];
+        struct gguf_entry *en = &g->entries[i];
 
-        if (!take_string(c, &en->key, &en->key_bytes))
+        if (!gguf_take_string(c, &en->key, &en->key_bytes))
             return fail(e, -EBADMSG, "%s: ends inside key %zu of %zu", g->label, i, g->n_entries);
         if (en->key_bytes > GGUF_KEY_MAX || !gguf_printable(en->key, en->key_bytes))
             return fail(e, -EBADMSG, "%s: key %zu has no printable name of at most %d bytes", g->label, i,
                         GGUF_KEY_MAX);
-        if (!take_u32(c, &en->type))
+        if (!gguf_take_u32(c, &en->type))
             return fail(e, -EBADMSG, "%s: ends inside key \"%.*s\"", g->label, gguf_shown(en->key_bytes),
                         en->key);
         en->value = c->p;
@@ -120,16 +120,16 @@ static int gguf_parse_keys(struct gguf *g, struct cursor *c, struct errmsg *e)
     return 0;
 }
 
-static int gguf_parse_tensor(struct gguf *g, struct cursor *c, size_t i, struct errmsg *e)
+static int gguf_parse_tensor(struct gguf *g, struct gguf_cursor *c, size_t i, struct errmsg *e)
 {
     struct gguf_tensor *t = &g->tensors[i];
 
-    if (!take_string(c, &t->name, &t->name_bytes))
+    if (!gguf_take_string(c, &t->name, &t->name_bytes))
         return fail(e, -EBADMSG, "%s: ends inside the entry of tensor %zu of %zu", g->label, i, g->n_tensors);
     if (t->name_bytes > GGUF_NAME_MAX || !gguf_printable(t->name, t->name_bytes))
         return fail(e, -EBADMSG, "%s: tensor %zu has no printable name of at most %d bytes", g->label, i,
                     GGUF_NAME_MAX);
-    if (!take_u32(c, &t->n_dims))
+    if (!gguf_take_u32(c, &t->n_dims))
         return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label,
                     (int) t->name_bytes, t->name);
     if (t->n_dims == 0 || t->n_dims > GGUF_DIMS_MAX)
@@ -137,11 +137,11 @@ static int gguf_parse_tensor(struct gguf *g, struct cursor *c, size_t i, struct 
                     (int) t->name_bytes, t->name, t->n_dims, GGUF_DIMS_MAX);
     for (unsigned k = 0; k < GGUF_DIMS_MAX; k++) {
         t->dims[k] = 1;
-        if (k < t->n_dims && !take_u64(c, &t->dims[k]))
+        if (k < t->n_dims && !gguf_take_u64(c, &t->dims[k]))
             return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label,
                         (int) t->name_bytes, t->name);
     }
-    if (!take_u32(c, &t->type) || !take_u64(c, &g->offsets[i]))
+    if (!gguf_take_u32(c, &t->type) || !gguf_take_u64(c, &g->offsets[i]))
         return fail(e, -EBADMSG, "%s: ends inside the entry of tensor \"%.*s\"", g->label,
                     (int) t->name_bytes, t->name);
     return 0;
@@ -162,7 +162,7 @@ static bool gguf_tensor_bytes(const struct gguf_tensor *t, const struct quant_ty
     return checked_mul(n, q->block_bytes, ret_bytes);
 }
 
-static int gguf_place_tensors(struct gguf *g, const struct cursor *c, struct errmsg *e)
+static int gguf_place_tensors(struct gguf *g, const struct gguf_cursor *c, struct errmsg *e)
 {
     uint32_t alignment;
     size_t start;
@@ -206,7 +206,7 @@ int gguf_order(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 
 int gguf_by_key(const void *a, const void *b)
 {
-    const struct entry *x = a, *y = b;
+    const struct gguf_entry *x = a, *y = b;
 
     return gguf_order(x->key, x->key_bytes, y->key, y->key_bytes);
 }
@@ -231,15 +231,15 @@ static int gguf_refuse_duplicates(const struct gguf *g, struct errmsg *e)
     return 0;
 }
 
-static int gguf_parse_header(struct gguf *g, struct cursor *c, struct errmsg *e)
+static int gguf_parse_header(struct gguf *g, struct gguf_cursor *c, struct errmsg *e)
 {
     const uint8_t *magic;
     uint32_t version;
     uint64_t n_tensors, n_keys;
 
-    if (!take(c, 4, &magic) || memcmp(magic, "GGUF", 4) != 0)
+    if (!gguf_take(c, 4, &magic) || memcmp(magic, "GGUF", 4) != 0)
         return fail(e, -EBADMSG, "%s: not a GGUF file", g->label);
-    if (!take_u32(c, &version) || !take_u64(c, &n_tensors) || !take_u64(c, &n_keys))
+    if (!gguf_take_u32(c, &version) || !gguf_take_u64(c, &n_tensors) || !gguf_take_u64(c, &n_keys))
         return fail(e, -EBADMSG, "%s: ends inside its header", g->label);
     if (version == __builtin_bswap32(2) || version == __builtin_bswap32(3))
         return fail(e, -EOPNOTSUPP, "%s: a big-endian GGUF file; convert it to little-endian", g->label);
@@ -263,7 +263,7 @@ static int gguf_parse_header(struct gguf *g, struct cursor *c, struct errmsg *e)
 
 static int gguf_parse_file(struct gguf *g, struct errmsg *e)
 {
-    struct cursor c = {g->data, g->bytes};
+    struct gguf_cursor c = {g->data, g->bytes};
     int r;
 
     r = gguf_parse_header(g, &c, e);

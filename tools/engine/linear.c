@@ -51,7 +51,7 @@ void linear_deinit(struct linear *l)
     *l = (struct linear){0};
 }
 
-void matrix_rows(const struct matrix *w, size_t first, size_t n, float *dst)
+void linear_rows(const struct matrix *w, size_t first, size_t n, float *dst)
 {
     for (size_t i = 0; i < n; i++)
         w->type->decode(w->data + (first + i) * w->row_bytes, w->n_cols / w->type->block_weights,
@@ -90,7 +90,7 @@ static void linear_run_item(void *ctx, size_t item, unsigned worker)
                       y + i * w->n_rows);
         return;
     }
-    matrix_rows(w, first, n_rows, scratch);
+    linear_rows(w, first, n_rows, scratch);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) r->n, (int) n_rows, (int) w->n_cols, 1.0f,
                 r->x, (int) w->n_cols, scratch, (int) w->n_cols, 0.0f, y, (int) w->n_rows);
 }
@@ -152,7 +152,7 @@ static void linear_decode_slab_item(void *ctx, size_t item, unsigned worker)
     size_t at = item * ROWS_MIN, n = r->n_rows - at < ROWS_MIN ? r->n_rows - at : ROWS_MIN;
 
     (void) worker;
-    matrix_rows(r->w, r->first + at, n, r->l->scratch + at * r->w->n_cols);
+    linear_rows(r->w, r->first + at, n, r->l->scratch + at * r->w->n_cols);
 }
 
 static void linear_add_slab_item(void *ctx, size_t item, unsigned worker)

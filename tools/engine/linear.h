@@ -38,4 +38,4 @@ void linear_run_transposed(struct linear *l, const struct matrix *w, const float
                            float *dx);
 
 /* Rows @first .. @first + @n - 1 of a matrix as binary32. */
-void matrix_rows(const struct matrix *w, size_t first, size_t n, float *dst);
+void linear_rows(const struct matrix *w, size_t first, size_t n, float *dst);

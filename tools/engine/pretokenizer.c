@@ -11,13 +11,14 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tools/engine/pretokenizer.h"
 
-#include "base/cleanup.h"
-#include "base/errmsg.h"
-
 #include <errno.h>
 #include <pcre2.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "base/utf8.h"
 
 enum {
     STAGES_MAX = 2,
@@ -128,43 +129,13 @@ bool pretokenizer_ignores_merges(const struct pretokenizer *p)
     return p->family->ignores_merges;
 }
 
-/* Length of the valid UTF-8 character at @s (RFC 3629: no surrogates, nothing overlong), 0 if there is none.
- */
-static size_t pretokenize_character_bytes(const unsigned char *s, size_t left)
-{
-    unsigned char lowest = 0x80, highest = 0xbf;
-    size_t n;
-
-    if (s[0] < 0x80)
-        return 1;
-    if (s[0] < 0xc2 || s[0] > 0xf4)
-        return 0;
-    n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (n > left)
-        return 0;
-    if (s[0] == 0xe0)
-        lowest = 0xa0;
-    if (s[0] == 0xed)
-        highest = 0x9f;
-    if (s[0] == 0xf0)
-        lowest = 0x90;
-    if (s[0] == 0xf4)
-        highest = 0x8f;
-    if (s[1] < lowest || s[1] > highest)
-        return 0;
-    for (size_t i = 2; i < n; i++)
-        if (s[i] < 0x80 || s[i] > 0xbf)
-            return 0;
-    return n;
-}
-
 /* Bytes of the run at @s in which every character is valid (@valid) or every byte is not part of one. */
 static size_t pretokenize_run_bytes(const char *s, size_t left, bool valid)
 {
     size_t n = 0;
 
     while (n < left) {
-        size_t c = pretokenize_character_bytes((const unsigned char *) s + n, left - n);
+        size_t c = utf8_length(s + n, left - n);
 
         if ((c > 0) != valid)
             break;

@@ -14,10 +14,11 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/command.h"
-#include "tools/inspect/inspect.h"
+#include "tools/command/option.h"
 #include "tools/command/output_path.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
+#include "tools/inspect/inspect.h"
 
 struct inspect_options {
     struct common_options common;

@@ -7,8 +7,8 @@
 #include "alloc/spectrum.h"
 #include "alloc/table_account.h"
 #include "base/digest.h"
-#include "tools/inspect/inspect.h"
 #include "tools/command/report.h"
+#include "tools/inspect/inspect.h"
 
 enum { CONTEXT_TOKENS = 32768 }; /* at which the paper says that bases weigh nothing */
 
@@ -66,11 +66,11 @@ static json_t *codecs_json(const struct table *t, bool *failed)
 
         for (unsigned k = 0; k < c->n_half; k++)
             inspect_json_append(bits, json_integer(c->bits[k]), failed);
-        inspect_json_set(row, "coordinates", json_integer(codec_stored(c)), failed);
+        inspect_json_set(row, "coordinates", json_integer(inspect_codec_stored(c)), failed);
         inspect_json_set(row, "rank", json_integer(table_codec_rank(c, g->d)), failed);
         inspect_json_set(row, "code_bits", json_integer(c->code_bits), failed);
         inspect_json_set(row, "bpd", inspect_json_number((double) c->code_bits / g->d), failed);
-        inspect_json_set(row, "mean_bits", inspect_json_number(codec_mean_bits(c)), failed);
+        inspect_json_set(row, "mean_bits", inspect_json_number(inspect_codec_mean_bits(c)), failed);
         inspect_json_set(row, "bits", bits, failed);
         inspect_json_append(all, row, failed);
     }
@@ -197,17 +197,17 @@ static json_t *spectra_json(const struct inspection *x, bool *failed)
     for (uint32_t hs = 0; hs < head_side_count(x->g); hs++) {
         const double *lambda = x->lambda + hs * d, *weighted = x->weighted + hs * d;
         json_t *row = head_json(x->g, hs);
-        double variance = 0, harm = 0;
+        double variance = 0, distortion = 0;
 
         for (size_t i = 0; i < d; i++) {
             variance += lambda[i];
-            harm += weighted[i];
+            distortion += weighted[i];
         }
         inspect_json_set(row, "variance", inspect_json_number(variance), failed);
         inspect_json_set(row, "effective_rank", inspect_json_number(spectrum_effective_rank(lambda, d)),
                          failed);
         inspect_json_set(row, "alpha", inspect_json_number(spectrum_power_law(lambda, d)), failed);
-        inspect_json_set(row, "harm_of_nothing", inspect_json_number(harm), failed);
+        inspect_json_set(row, "harm_of_nothing", inspect_json_number(distortion), failed);
         inspect_json_set(row, "effective_rank_weighted",
                          inspect_json_number(spectrum_effective_rank(weighted, d)), failed);
         inspect_json_set(row, "alpha_weighted", inspect_json_number(spectrum_power_law(weighted, d)), failed);
@@ -304,9 +304,10 @@ static json_t *curves_json(const struct inspection *x, bool *failed)
             inspect_json_set(row, "k_bpd", inspect_json_number(p->k_bpd), failed);
             inspect_json_set(row, "v_bpd", inspect_json_number(p->v_bpd), failed);
             inspect_json_set(row, "bpd_stored", inspect_json_number(p->bpd_stored), failed);
-            inspect_json_set(row, "harm", inspect_json_number(p->harm[SIDE_K] + p->harm[SIDE_V]), failed);
-            inspect_json_set(row, "harm_k", inspect_json_number(p->harm[SIDE_K]), failed);
-            inspect_json_set(row, "harm_v", inspect_json_number(p->harm[SIDE_V]), failed);
+            inspect_json_set(row, "harm", inspect_json_number(p->distortion[SIDE_K] + p->distortion[SIDE_V]),
+                             failed);
+            inspect_json_set(row, "harm_k", inspect_json_number(p->distortion[SIDE_K]), failed);
+            inspect_json_set(row, "harm_v", inspect_json_number(p->distortion[SIDE_V]), failed);
         } else {
             inspect_json_set(row, "unavailable", utf8_json(p->why, strlen(p->why)), failed);
         }
@@ -315,15 +316,15 @@ static json_t *curves_json(const struct inspection *x, bool *failed)
     return all;
 }
 
-static json_t *inspect_json_harm(const struct inspection *x, bool *failed)
+static json_t *inspect_json_distortion(const struct inspection *x, bool *failed)
 {
     json_t *all = json_array();
 
     for (uint32_t hs = 0; hs < head_side_count(x->g); hs++) {
         json_t *row = head_json(x->g, hs);
 
-        inspect_json_set(row, "equal", inspect_json_number(x->harm_equal[hs]), failed);
-        inspect_json_set(row, "solved", inspect_json_number(x->harm[hs]), failed);
+        inspect_json_set(row, "equal", inspect_json_number(x->distortion_equal[hs]), failed);
+        inspect_json_set(row, "solved", inspect_json_number(x->distortion[hs]), failed);
         inspect_json_append(all, row, failed);
     }
     return all;
@@ -337,9 +338,9 @@ static void inspect_json_add_analyses(const struct inspection *x, json_t *root, 
         inspect_json_set(root, "gaussianity", shapes_json(x, failed), failed);
     if (x->points && !x->unavailable[PART_CURVES][0])
         inspect_json_set(root, "curves", curves_json(x, failed), failed);
-    if (x->harm && !x->unavailable[PART_HARM][0]) {
-        inspect_json_set(root, "harm", inspect_json_harm(x, failed), failed);
-        inspect_json_set(root, "harm_budget", inspect_json_number(x->harm_budget), failed);
+    if (x->distortion && !x->unavailable[PART_DISTORTION][0]) {
+        inspect_json_set(root, "harm", inspect_json_distortion(x, failed), failed);
+        inspect_json_set(root, "harm_budget", inspect_json_number(x->distortion_budget), failed);
     }
 }
 

@@ -8,7 +8,7 @@
 #include "alloc/table_account.h"
 #include "tools/inspect/html.h"
 #include "tools/inspect/inspect.h"
-#include "tools/inspect/inspect_figures.h"
+#include "tools/inspect/inspect_plots.h"
 #include "tools/inspect/inspect_summary.h"
 
 /* ---- parts of sections ---- */
@@ -89,17 +89,17 @@ static void inspect_page_bits_section(FILE *f, const struct inspection *x, const
               "bits on "
               "average. The rest is replaced by its mean.</p>\n<figure>",
               f);
-        figure_ranks(f, x);
+        plot_ranks(f, x);
         fputs("</figure>\n<h3>Budget</h3><p>The product of both: what a head and side takes of every token, "
               "per original "
               "number. With equal budgets all cells would be the same.</p>\n<figure>",
               f);
-        figure_budgets(f, x);
+        plot_budgets(f, x);
         fputs("</figure>\n<h3>Widths by layer</h3><p>Coordinates of each layer by their width, the widest at "
               "the "
               "bottom. What is missing to 1 is not stored.</p>\n<figure>",
               f);
-        figure_widths(f, x);
+        plot_widths(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "codecs", "Every head and side", codec_columns);
     }
@@ -108,14 +108,14 @@ static void inspect_page_bits_section(FILE *f, const struct inspection *x, const
 
 /* ---- harm ---- */
 
-static const struct html_column harm_columns[] = {
+static const struct html_column distortion_columns[] = {
     HEAD_COLUMNS,
     {"equal", "equal budgets"},
     {"solved", "as solved"},
     {NULL, NULL},
 };
 
-static void inspect_page_explain_harm(FILE *f, const struct inspection *x)
+static void inspect_page_explain_distortion(FILE *f, const struct inspection *x)
 {
     const char *metric = solve_metric_name(x->metric);
 
@@ -129,16 +129,16 @@ static void inspect_page_explain_harm(FILE *f, const struct inspection *x)
     fputs("), per token, measured by encoding the sampled vectors of the calibration text.</p>\n", f);
 }
 
-static void inspect_page_harm_section(FILE *f, const struct inspection *x, const json_t *document)
+static void inspect_page_distortion_section(FILE *f, const struct inspection *x, const json_t *document)
 {
     double sum[2] = {0};
 
     inspect_page_begin_section(f, "harm", "Harm, head by head");
-    if (inspect_page_has_part(f, x, PART_HARM)) {
-        inspect_page_explain_harm(f, x);
+    if (inspect_page_has_part(f, x, PART_DISTORTION)) {
+        inspect_page_explain_distortion(f, x);
         for (uint32_t hs = 0; hs < head_side_count(x->g); hs++) {
-            sum[0] += x->harm_equal[hs];
-            sum[1] += x->harm[hs];
+            sum[0] += x->distortion_equal[hs];
+            sum[1] += x->distortion[hs];
         }
         fprintf(f,
                 "<p>Open: every head and side has %.4g bits per number. Filled: as solved, at the same "
@@ -146,10 +146,11 @@ static void inspect_page_harm_section(FILE *f, const struct inspection *x, const
                 "with equal budgets and %.4g as solved: bits go from where they help little to where they "
                 "help more, so some "
                 "heads get worse.</p>\n<figure>",
-                x->harm_budget, sum[0], sum[1]);
-        figure_harm(f, x);
+                x->distortion_budget, sum[0], sum[1]);
+        plot_distortion(f, x);
         fputs("</figure>\n", f);
-        inspect_page_numbers(f, document, "harm", "Harm per token of every head and side", harm_columns);
+        inspect_page_numbers(f, document, "harm", "Harm per token of every head and side",
+                             distortion_columns);
     }
     inspect_page_end_section(f);
 }
@@ -180,7 +181,7 @@ static void inspect_page_curves_section(FILE *f, const struct inspection *x, con
               "bits, without padding; "
               "<code>bands, equal budgets</code> may not move bits between heads.</p>\n<figure>",
               f);
-        figure_curves(f, x);
+        plot_curves(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "curves", "Methods and budgets", curve_columns);
     }
@@ -209,7 +210,7 @@ static void inspect_page_spectra_section(FILE *f, const struct inspection *x, co
               "steeply means that few directions hold most of the variance, so the others can "
               "go.</p>\n<figure>",
               f);
-        figure_spectra(f, x, x->lambda);
+        plot_spectra(f, x, x->lambda);
         fprintf(f,
                 "</figure>\n<h3>As the solver sees them</h3><p>The same after weighing every direction by "
                 "what an error "
@@ -217,12 +218,12 @@ static void inspect_page_spectra_section(FILE *f, const struct inspection *x, co
                 "bits by.</p>\n"
                 "<figure>",
                 solve_metric_name(x->metric));
-        figure_spectra(f, x, x->weighted);
+        plot_spectra(f, x, x->weighted);
         fputs("</figure>\n<h3>Steepness</h3><p>The exponent of a power law fitted to each head’s "
               "eigenvalues: the flatter, the "
               "more directions must be stored. Values are usually flatter than keys.</p>\n<figure>",
               f);
-        figure_alpha(f, x);
+        plot_alpha(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "spectra",
                              "Every head and side; the eigenvalues themselves are in the JSON",
@@ -279,7 +280,7 @@ static void inspect_page_shapes_section(FILE *f, const struct inspection *x, con
               "bands of eight that "
               "<code>bands</code> uses.</p>\n<figure>",
               f);
-        figure_kurtosis_heads(f, x);
+        plot_kurtosis_heads(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "gaussianity.heads",
                              "Median excess kurtosis of every head and side", shape_head_columns);
@@ -287,12 +288,12 @@ static void inspect_page_shapes_section(FILE *f, const struct inspection *x, con
               "basis of "
               "<code>bands</code>.</p>\n<figure>",
               f);
-        figure_kurtosis(f, x, SHAPE_BASIS, SHAPE_BANDS);
+        plot_kurtosis(f, x, SHAPE_BASIS, SHAPE_BANDS);
         fputs("</figure>\n<h3>All coordinates, rotated together</h3><p>The paper’s way: eigenvectors of the "
               "covariance, then one "
               "rotation over all of them.</p>\n<figure>",
               f);
-        figure_kurtosis(f, x, SHAPE_EIGEN, SHAPE_ROTATED);
+        plot_kurtosis(f, x, SHAPE_EIGEN, SHAPE_ROTATED);
         fputs("</figure>\n", f);
         html_table(
             f, "gaussianity.summary",
@@ -306,7 +307,7 @@ static void inspect_page_shapes_section(FILE *f, const struct inspection *x, con
               "distribution: on the "
               "diagonal they agree, steeper ends are heavier tails.</p>\n<figure>",
               f);
-        figure_qq(f, x);
+        plot_qq(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "gaussianity.qq", "Quantiles of the pooled coordinates",
                              qq_columns);
@@ -344,7 +345,7 @@ static void inspect_page_levels_section(FILE *f, const struct inspection *x, con
           f);
     if (inspect_page_has_part(f, x, PART_TABLE)) {
         fputs("<figure>", f);
-        figure_levels(f, x);
+        plot_levels(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "levels",
                              "Levels and thresholds in standard deviations; all of them are in the JSON",
@@ -364,7 +365,7 @@ static void inspect_page_bytes_section(FILE *f, const struct inspection *x, cons
         struct table_account a;
 
         fputs("<figure>", f);
-        figure_bytes(f, x);
+        plot_bytes(f, x);
         fputs("</figure>\n", f);
         table_account(x->table, &a);
         fprintf(f,
@@ -447,7 +448,7 @@ void inspect_page(FILE *f, const struct inspection *x, const json_t *document)
     summary_facts(f, x);
     inspect_page_end_section(f);
     inspect_page_bits_section(f, x, document);
-    inspect_page_harm_section(f, x, document);
+    inspect_page_distortion_section(f, x, document);
     inspect_page_curves_section(f, x, document);
     inspect_page_spectra_section(f, x, document);
     inspect_page_shapes_section(f, x, document);

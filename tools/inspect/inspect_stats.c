@@ -5,8 +5,8 @@
 #include "alloc/stats.h"
 #include "base/digest.h"
 #include "tools/command/command.h"
+#include "tools/command/human.h"
 #include "tools/inspect/inspect.h"
-#include "tools/command/report.h"
 
 /* A model's name comes from its file: printed as it is only as far as a terminal takes no harm. */
 static void inspect_stats_print_name(const char *name)

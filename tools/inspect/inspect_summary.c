@@ -9,8 +9,8 @@
 
 #include "base/cleanup.h"
 #include "base/digest.h"
+#include "tools/command/human.h"
 #include "tools/inspect/html.h"
-#include "tools/command/report.h"
 
 enum {
     VALUE_BYTES = 600, /* of a value that is shown */
@@ -110,7 +110,7 @@ static void inspect_summary_table_tiles(FILE *f, const struct inspection *x)
 void summary_tiles(FILE *f, const struct inspection *x)
 {
     const struct geometry *g = x->g;
-    double harm = 0;
+    double distortion = 0;
     char value[32];
 
     fputs("<dl class=\"tiles\">\n", f);
@@ -124,11 +124,12 @@ void summary_tiles(FILE *f, const struct inspection *x)
         inspect_summary_tile(f, "Tokens calibrated on", value, "%zu of them kept as vectors",
                              stats_samples(x->stats));
     }
-    for (uint32_t hs = 0; x->harm && !x->unavailable[PART_HARM][0] && hs < head_side_count(g); hs++)
-        harm += x->harm[hs];
-    if (harm > 0) {
-        (void) snprintf(value, sizeof(value), "%.4g", harm);
-        inspect_summary_tile(f, "Harm per token", value, "at %.4g bits, metric %s", x->harm_budget,
+    for (uint32_t hs = 0; x->distortion && !x->unavailable[PART_DISTORTION][0] && hs < head_side_count(g);
+         hs++)
+        distortion += x->distortion[hs];
+    if (distortion > 0) {
+        (void) snprintf(value, sizeof(value), "%.4g", distortion);
+        inspect_summary_tile(f, "Harm per token", value, "at %.4g bits, metric %s", x->distortion_budget,
                              solve_metric_name(x->metric));
     }
     fputs("</dl>\n", f);

@@ -10,8 +10,9 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "tools/command/command.h"
-#include "tools/inspect/inspect.h"
+#include "tools/command/human.h"
 #include "tools/command/report.h"
+#include "tools/inspect/inspect.h"
 
 enum {
     CHUNK_TOKENS = 64,      /* tokens in a page (kvcobra.h) */
@@ -120,7 +121,7 @@ static void inspect_table_put_codec(FILE *f, const struct table *t, uint32_t lay
 {
     const struct codec *c = table_codec(t, layer, head, side);
 
-    fprintf(f, "\t%u %5.2f", codec_stored(c), (double) c->code_bits / t->geometry.d);
+    fprintf(f, "\t%u %5.2f", inspect_codec_stored(c), (double) c->code_bits / t->geometry.d);
 }
 
 static int inspect_table_print_map_part(const struct table *t, enum side side, uint32_t first, uint32_t last)

@@ -10,9 +10,9 @@
 #include "alloc/sort.h"
 #include "alloc/spectrum.h"
 #include "base/cleanup.h"
-#include "tools/command/handles.h"
-#include "tools/command/progress.h"
 #include "tools/calibrate/solve_input.h"
+#include "tools/command/client_model.h"
+#include "tools/command/progress.h"
 
 static const char *const part_names[] = {"table", "spectra", "gaussianity", "curves", "harm"};
 
@@ -74,7 +74,7 @@ static int inspection_open_stats(struct inspection *x, struct errmsg *e)
 {
     const struct stats_options *o;
     uint8_t a[DIGEST_BYTES], b[DIGEST_BYTES];
-    int r = statistics_load(x->request.stats_path, NULL, &x->stats, e);
+    int r = solve_input_load_statistics(x->request.stats_path, NULL, &x->stats, e);
 
     if (r == 0)
         r = stats_digest(x->stats, x->stats_digest, e);
@@ -130,7 +130,7 @@ void inspection_close(struct inspection *x)
     free(x->shapes);
     free(x->pools);
     free(x->points);
-    free(x->harm);
+    free(x->distortion);
     *x = (struct inspection){.n_points = 0};
 }
 
@@ -276,7 +276,7 @@ double inspect_side_bpd(const struct table *t, enum side side)
     return (double) inspect_code_bits(t, side) / ((double) g->n_layers * g->n_kv_heads * g->d);
 }
 
-unsigned codec_stored(const struct codec *c)
+unsigned inspect_codec_stored(const struct codec *c)
 {
     unsigned n = 0;
 
@@ -285,9 +285,9 @@ unsigned codec_stored(const struct codec *c)
     return n;
 }
 
-double codec_mean_bits(const struct codec *c)
+double inspect_codec_mean_bits(const struct codec *c)
 {
-    unsigned n = codec_stored(c);
+    unsigned n = inspect_codec_stored(c);
 
     return n > 0 ? (double) c->code_bits / n : 0;
 }

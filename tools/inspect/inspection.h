@@ -21,7 +21,7 @@ struct progress;
 #define INSPECT_BUDGETS_MAX 16
 
 /* What can be missing, each with its reason; the keys of "unavailable" in the JSON. */
-enum inspect_part { PART_TABLE, PART_SPECTRA, PART_SHAPES, PART_CURVES, PART_HARM, INSPECT_PARTS };
+enum inspect_part { PART_TABLE, PART_SPECTRA, PART_SHAPES, PART_CURVES, PART_DISTORTION, INSPECT_PARTS };
 const char *inspect_part_name(enum inspect_part part);
 
 struct inspect_request {
@@ -49,7 +49,7 @@ struct rate_point {
     char why[ERRMSG_BYTES]; /* if not */
     double bpd;             /* charged: stored bits of bands, sum r b of the paper's methods */
     double k_bpd, v_bpd, bpd_stored;
-    double harm[2]; /* by side, under the inspection's metric */
+    double distortion[2]; /* by side, under the inspection's metric */
 };
 
 /* Medians over the coordinates of one head-side; NaN where nothing varies. */
@@ -91,9 +91,9 @@ struct inspection {
     struct kurtosis_summary kurtosis[2][SHAPE_STAGES];
     struct rate_point *points; /* [n_points], budget by budget */
     size_t n_points;
-    double harm_budget; /* bits per number of the two below */
-    double *harm,
-        *harm_equal; /* [n_hs]: as solved (the table, or bands); with the same budget for every head-side */
+    double distortion_budget;              /* bits per number of the two below */
+    double *distortion, *distortion_equal; /* [n_hs]: as solved (the table, or bands); with the same budget
+                                              for every head-side */
 };
 
 /* Loads and checks what @request names. Return: 0, or a negative errno with the sentence. */
@@ -132,5 +132,5 @@ uint64_t inspect_code_bits(const struct table *t, enum side side);
 double inspect_side_bpd(const struct table *t, enum side side);
 
 /* Coordinates of a codec that carry bits, and their mean width. */
-unsigned codec_stored(const struct codec *c);
-double codec_mean_bits(const struct codec *c);
+unsigned inspect_codec_stored(const struct codec *c);
+double inspect_codec_mean_bits(const struct codec *c);

@@ -8,8 +8,8 @@
 #include "alloc/metric.h"
 #include "alloc/table_account.h"
 #include "base/cleanup.h"
-#include "tools/inspect/inspection.h"
 #include "tools/command/progress.h"
+#include "tools/inspect/inspection.h"
 
 static const char *const method_titles[] = {"bands", "bands, equal budgets", "dp", "paper-kl", "paper-mse"};
 
@@ -56,7 +56,7 @@ static void inspection_curves_method_options(const struct inspection *x, enum in
 
 /* Solves and judges. @ret_harm [n_hs]. */
 static int inspection_curves_solve_and_judge(const struct inspection *x, const struct solve_options *o,
-                                             double *ret_harm, struct solve_report *ret_report,
+                                             double *ret_distortion, struct solve_report *ret_report,
                                              struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
@@ -70,16 +70,16 @@ static int inspection_curves_solve_and_judge(const struct inspection *x, const s
     if (r < 0)
         return r;
     inspection_curves_judge_options(x, &judge);
-    return solve_harm_heads(x->stats, t, &judge, ret_harm, e);
+    return solve_harm_heads(x->stats, t, &judge, ret_distortion, e);
 }
 
 /* Out of memory ends the inspection; any other refusal of a method is a fact about it, and shown. */
 static int inspection_curves_solve_point(const struct inspection *x, const struct solve_options *o,
-                                         struct rate_point *point, double *ret_harm, struct errmsg *e)
+                                         struct rate_point *point, double *ret_distortion, struct errmsg *e)
 {
     struct solve_report report = {0};
     struct errmsg why = {""};
-    int r = inspection_curves_solve_and_judge(x, o, ret_harm, &report, &why);
+    int r = inspection_curves_solve_and_judge(x, o, ret_distortion, &report, &why);
 
     if (r == -ENOMEM)
         return fail(e, r, "%s", why.text);
@@ -92,9 +92,9 @@ static int inspection_curves_solve_point(const struct inspection *x, const struc
     point->bpd_stored = report.bpd_code;
     point->k_bpd = report.k_bpd;
     point->v_bpd = report.v_bpd;
-    point->harm[SIDE_K] = point->harm[SIDE_V] = 0;
+    point->distortion[SIDE_K] = point->distortion[SIDE_V] = 0;
     for (uint32_t hs = 0; hs < head_side_count(x->g); hs++)
-        point->harm[hs % 2] += ret_harm[hs];
+        point->distortion[hs % 2] += ret_distortion[hs];
     return 0;
 }
 
@@ -123,7 +123,7 @@ static int inspection_curves_judge_table(struct inspection *x, struct errmsg *e)
     struct solve_options judge;
 
     inspection_curves_judge_options(x, &judge);
-    return solve_harm_heads(x->stats, x->table, &judge, x->harm, e);
+    return solve_harm_heads(x->stats, x->table, &judge, x->distortion, e);
 }
 
 /*
@@ -134,12 +134,12 @@ static int inspection_curves_judge_table(struct inspection *x, struct errmsg *e)
 static void inspection_curves_equal_options(const struct inspection *x, struct solve_options *ret)
 {
     if (!x->has_solved) {
-        inspection_curves_method_options(x, CURVE_OF_EQUAL, x->harm_budget, ret);
+        inspection_curves_method_options(x, CURVE_OF_EQUAL, x->distortion_budget, ret);
         return;
     }
     *ret = x->solved;
     ret->k_bpd = ret->v_bpd = 0;
-    ret->bpd = x->harm_budget;
+    ret->bpd = x->distortion_budget;
     if (ret->method == METHOD_BANDS) {
         ret->floor_bpd = 0;
         ret->ceil_bpd = ret->bpd;
@@ -147,28 +147,28 @@ static void inspection_curves_equal_options(const struct inspection *x, struct s
     }
     if (ret->method == METHOD_DP)
         solve_options_for(ret, ret->metric == METRIC_MSE ? METHOD_PAPER_MSE : METHOD_PAPER_KL,
-                          x->harm_budget);
+                          x->distortion_budget);
     ret->paper.eta = 0;
 }
 
 static int inspection_curves_judge_equal(struct inspection *x, struct errmsg *e)
 {
-    struct rate_point point = {.method = CURVE_OF_EQUAL, .budget = x->harm_budget};
+    struct rate_point point = {.method = CURVE_OF_EQUAL, .budget = x->distortion_budget};
     struct solve_options o;
     int r;
 
     inspection_curves_equal_options(x, &o);
-    r = inspection_curves_solve_point(x, &o, &point, x->harm_equal, e);
+    r = inspection_curves_solve_point(x, &o, &point, x->distortion_equal, e);
     if (r == 0 && !point.solved)
-        (void) snprintf(x->unavailable[PART_HARM], ERRMSG_BYTES, "%s", point.why);
+        (void) snprintf(x->unavailable[PART_DISTORTION], ERRMSG_BYTES, "%s", point.why);
     return r;
 }
 
 static int inspection_curves_fill_points(struct inspection *x, struct progress *p, struct errmsg *e)
 {
     uint32_t n_hs = head_side_count(x->g);
-    _cleanup_(freep) double *harm = calloc(n_hs, sizeof(*harm));
-    int r = harm ? 0 : fail(e, -ENOMEM, "out of memory for the curves");
+    _cleanup_(freep) double *distortion = calloc(n_hs, sizeof(*distortion));
+    int r = distortion ? 0 : fail(e, -ENOMEM, "out of memory for the curves");
 
     for (size_t i = 0; r == 0 && i < x->n_points; i++) {
         struct rate_point *point = &x->points[i];
@@ -178,15 +178,15 @@ static int inspection_curves_fill_points(struct inspection *x, struct progress *
         progress_update(p, (double) i / (double) x->n_points);
         point->method = (enum inspect_method)(i % INSPECT_METHODS);
         point->budget = x->request.budgets[i / INSPECT_METHODS];
-        compared = point->budget == x->harm_budget && !x->table;
+        compared = point->budget == x->distortion_budget && !x->table;
         inspection_curves_method_options(x, point->method, point->budget, &o);
-        r = inspection_curves_solve_point(x, &o, point, harm, e);
+        r = inspection_curves_solve_point(x, &o, point, distortion, e);
         if (r == 0 && compared && point->method == CURVE_OF_BANDS)
-            memcpy(x->harm, harm, n_hs * sizeof(*harm));
+            memcpy(x->distortion, distortion, n_hs * sizeof(*distortion));
         if (r == 0 && compared && point->method == CURVE_OF_EQUAL)
-            memcpy(x->harm_equal, harm, n_hs * sizeof(*harm));
+            memcpy(x->distortion_equal, distortion, n_hs * sizeof(*distortion));
         if (r == 0 && compared && point->method <= CURVE_OF_EQUAL && !point->solved)
-            (void) snprintf(x->unavailable[PART_HARM], ERRMSG_BYTES, "%s", point->why);
+            (void) snprintf(x->unavailable[PART_DISTORTION], ERRMSG_BYTES, "%s", point->why);
     }
     return r;
 }
@@ -199,16 +199,16 @@ int inspection_fill_curves(struct inspection *x, struct progress *p, struct errm
     progress_rename(p, "solving for curves");
     x->n_points = x->request.n_budgets * INSPECT_METHODS;
     x->points = calloc(x->n_points > 0 ? x->n_points : 1, sizeof(*x->points));
-    x->harm = calloc(2 * n_hs, sizeof(*x->harm));
-    if (!x->points || !x->harm)
+    x->distortion = calloc(2 * n_hs, sizeof(*x->distortion));
+    if (!x->points || !x->distortion)
         return fail(e, -ENOMEM, "out of memory for the curves");
-    x->harm_equal = x->harm + n_hs;
-    x->harm_budget = inspection_curves_compared_budget(x);
+    x->distortion_equal = x->distortion + n_hs;
+    x->distortion_budget = inspection_curves_compared_budget(x);
     if (x->n_points == 0) {
         (void) snprintf(x->unavailable[PART_CURVES], ERRMSG_BYTES,
                         "no budgets were asked for: --budgets 1,2,3,4 does");
         if (!x->table)
-            (void) snprintf(x->unavailable[PART_HARM], ERRMSG_BYTES,
+            (void) snprintf(x->unavailable[PART_DISTORTION], ERRMSG_BYTES,
                             "no budgets were asked for: --budgets 1,2,3,4 does");
     }
     if (x->table) {

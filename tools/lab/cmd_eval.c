@@ -11,8 +11,10 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/command.h"
-#include "tools/lab/comparators/comparator.h"
+#include "tools/command/document.h"
+#include "tools/command/option.h"
 #include "tools/engine/engine.h"
+#include "tools/lab/comparators/comparator.h"
 #include "tools/lab/eval_compare.h"
 #include "tools/lab/eval_generate.h"
 #include "tools/lab/eval_options.h"
@@ -20,7 +22,6 @@
 #include "tools/lab/eval_retrieval.h"
 #include "tools/lab/eval_subjects.h"
 #include "tools/lab/eval_table.h"
-#include "tools/command/text_file.h"
 
 enum {
     OPT_TABLE = 1,

@@ -10,10 +10,10 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/generation.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
-#include "tools/demo/generation.h"
-#include "tools/command/progress.h"
 #include "tools/lab/subject.h"
 
 enum { LOGIT_ROWS = 64 }; /* positions whose logits exist at one time */
@@ -75,7 +75,7 @@ static int continuation_write_on(struct continuation_run *r, struct subject *s, 
     if (err < 0)
         return err;
     r->n_written = 0;
-    err = generate(r->en, &cache, NULL, NULL, r->sequence, r->o->prompt_tokens, &go, &g, e);
+    err = generation_run(r->en, &cache, NULL, NULL, r->sequence, r->o->prompt_tokens, &go, &g, e);
     ended = subject_end(s, err == 0, e);
     return err < 0 ? err : ended;
 }
@@ -99,7 +99,7 @@ static int continuation_judge(struct continuation_run *r, struct subject *exact,
 
         err = engine_logits(r->en, rows, r->hidden + at * info->n_embd, r->logits, e);
         for (size_t row = 0; err == 0 && row < rows; row++)
-            *nll += nll_of(r->logits + row * info->n_vocab, info->n_vocab, r->sequence[at + row + 1]);
+            *nll += sampler_nll(r->logits + row * info->n_vocab, info->n_vocab, r->sequence[at + row + 1]);
     }
     ended = subject_end(exact, false, e);
     return err < 0 ? err : ended;
@@ -153,7 +153,7 @@ static int continuation_run_prompts(struct continuation_run *r, struct subject *
     return 0;
 }
 
-int continue_prompts(struct engine *en, struct subject *exact, struct subject *const *subjects,
+int continuation_run(struct engine *en, struct subject *exact, struct subject *const *subjects,
                      size_t n_subjects, const uint32_t *tokens, const struct continuation_options *o,
                      struct progress *p, struct continuation *ret, struct errmsg *e)
 {
@@ -182,7 +182,7 @@ static int continuation_ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-size_t quantile(size_t *values, size_t n, double q)
+size_t continuation_quantile(size_t *values, size_t n, double q)
 {
     size_t at = (size_t) fmax(ceil(q * (double) n) - 1, 0);
 

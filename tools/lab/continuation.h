@@ -25,7 +25,7 @@ struct continuation {
 };
 
 /**
- * continue_prompts() - write on
+ * continuation_run() - write on
  * @tokens:   at least n_prompts x prompt_tokens; a model that wants a BOS gets it in front of each prompt, in
  * place of the prompt's last token
  * @exact:    the exact model
@@ -35,10 +35,10 @@ struct continuation {
  *
  * Return: 0 or a negative errno with a sentence.
  */
-int continue_prompts(struct engine *en, struct subject *exact, struct subject *const *subjects,
+int continuation_run(struct engine *en, struct subject *exact, struct subject *const *subjects,
                      size_t n_subjects, const uint32_t *tokens, const struct continuation_options *o,
                      struct progress *p, struct continuation *ret, struct errmsg *e);
 
 /* The share @q of @values [n] lies at or below what is returned: 0.25, 0.5 … Sorts @values. Between two
  * values the lower one's, so that a value that says "at least" is never averaged. @n > 0 */
-size_t quantile(size_t *values, size_t n, double q);
+size_t continuation_quantile(size_t *values, size_t n, double q);

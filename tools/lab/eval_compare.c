@@ -7,16 +7,16 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
-#include "tools/lab/comparators/comparator.h"
+#include "tools/command/document.h"
+#include "tools/command/progress.h"
+#include "tools/command/report.h"
 #include "tools/engine/engine.h"
+#include "tools/lab/comparators/comparator.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/eval_subjects.h"
 #include "tools/lab/evaluation.h"
-#include "tools/command/progress.h"
-#include "tools/command/report.h"
 #include "tools/lab/subject.h"
-#include "tools/command/text_file.h"
 
 struct row {
     const struct subject *subject;
@@ -128,7 +128,7 @@ static int eval_compare_measure(struct engine *en, const struct eval_options *o,
 
     progress_start(&p, "evaluating", "tokens",
                    (1.0 + (double) l->n) * (double) evaluation_tokens(&eo, text->n_tokens), o->common.quiet);
-    return evaluate(en, l->items, l->n, text->tokens, text->n_tokens, &eo, &p, sums, e);
+    return evaluation_run(en, l->items, l->n, text->tokens, text->n_tokens, &eo, &p, sums, e);
 }
 
 int eval_compare(struct engine *en, const struct eval_options *o, const struct document *text)

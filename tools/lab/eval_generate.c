@@ -8,14 +8,14 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/lab/continuation.h"
-#include "tools/engine/engine.h"
-#include "tools/lab/eval_options.h"
-#include "tools/lab/eval_subjects.h"
+#include "tools/command/document.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
+#include "tools/engine/engine.h"
+#include "tools/lab/continuation.h"
+#include "tools/lab/eval_options.h"
+#include "tools/lab/eval_subjects.h"
 #include "tools/lab/subject.h"
-#include "tools/command/text_file.h"
 
 static double eval_generate_perplexity(const struct continuation *c, const struct continuation_options *o)
 {
@@ -40,9 +40,9 @@ static json_t *eval_generate_row_json(const struct subject *s, struct continuati
         (void) json_array_append_new(alike, json_integer((json_int_t) c->alike[i]));
     return json_pack("{s:s, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:f}", "name", subject_name(s), "bpd_charged",
                      subject_charged_bpd(s), "bpd_true", subject_held_bpd(s), "alike", alike,
-                     "alike_lower_quartile", (json_int_t) quantile(c->alike, o->n_prompts, 0.25),
-                     "alike_median", (json_int_t) quantile(c->alike, o->n_prompts, 0.5),
-                     "alike_upper_quartile", (json_int_t) quantile(c->alike, o->n_prompts, 0.75),
+                     "alike_lower_quartile", (json_int_t) continuation_quantile(c->alike, o->n_prompts, 0.25),
+                     "alike_median", (json_int_t) continuation_quantile(c->alike, o->n_prompts, 0.5),
+                     "alike_upper_quartile", (json_int_t) continuation_quantile(c->alike, o->n_prompts, 0.75),
                      "never_differ", (int) eval_generate_count_whole(c, o), "ppl_exact",
                      eval_generate_perplexity(c, o));
 }
@@ -80,9 +80,9 @@ static int eval_generate_print_text(const struct engine *en, const struct eval_o
         size_t *alike = sums[i].alike, n = co->n_prompts;
 
         report_row(r, "%s\t%.3f\t%zu\t%zu\t%zu\t%zu of %zu\t%.3f", subject_name(l->items[i]),
-                   subject_charged_bpd(l->items[i]), quantile(alike, n, 0.25), quantile(alike, n, 0.5),
-                   quantile(alike, n, 0.75), eval_generate_count_whole(&sums[i], co), n,
-                   eval_generate_perplexity(&sums[i], co));
+                   subject_charged_bpd(l->items[i]), continuation_quantile(alike, n, 0.25),
+                   continuation_quantile(alike, n, 0.5), continuation_quantile(alike, n, 0.75),
+                   eval_generate_count_whole(&sums[i], co), n, eval_generate_perplexity(&sums[i], co));
     }
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
@@ -130,7 +130,7 @@ int eval_generate(struct engine *en, const struct eval_options *o, const struct 
     for (size_t i = 0; r == 0 && i < l.n; i++)
         sums[i].alike = alike + i * co.n_prompts;
     if (r == 0)
-        r = continue_prompts(en, l.items[0], l.items + 1, l.n - 1, text->tokens, &co, &p, sums, &e);
+        r = continuation_run(en, l.items[0], l.items + 1, l.n - 1, text->tokens, &co, &p, sums, &e);
     progress_end(&p);
     if (r < 0)
         return command_fail("%s", e.text);

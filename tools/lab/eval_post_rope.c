@@ -13,8 +13,8 @@
 #include "base/errmsg.h"
 #include "tools/command/progress.h"
 
-int table_statistics(const struct table *t, const char *table, const struct stats *s, const char *statistics,
-                     struct solve_options *ret, struct errmsg *e)
+int post_rope_options(const struct table *t, const char *table, const struct stats *s, const char *statistics,
+                      struct solve_options *ret, struct errmsg *e)
 {
     uint8_t made_of[DIGEST_BYTES], digest[DIGEST_BYTES];
     int r = solve_options_read(t->provenance, ret, made_of, e);
@@ -41,7 +41,7 @@ int post_rope_table(const char *table, const char *statistics, struct progress *
     if (r == 0)
         r = table_load(table, &t, e);
     if (r == 0)
-        r = table_statistics(t, table, s, statistics, &o, e);
+        r = post_rope_options(t, table, s, statistics, &o, e);
     if (r == 0)
         r = stats_rotated(s, &rotated, e);
     if (r < 0)

@@ -13,13 +13,13 @@ struct stats;
 struct table;
 
 /**
- * table_statistics() - check that @s is what @t was made of, and say how
+ * post_rope_options() - check that @s is what @t was made of, and say how
  * @table, @statistics: their paths, for sentences
  *
  * Return: 0; -EINVAL: made of other statistics; -ENODATA: the table does not say.
  */
-int table_statistics(const struct table *t, const char *table, const struct stats *s, const char *statistics,
-                     struct solve_options *ret, struct errmsg *e);
+int post_rope_options(const struct table *t, const char *table, const struct stats *s, const char *statistics,
+                      struct solve_options *ret, struct errmsg *e);
 
 /**
  * post_rope_table() - solve a table's statistics again with rotated keys

@@ -8,11 +8,11 @@
 struct errmsg;
 
 /**
- * quartile_harm() - a table's harm by quarter of the layers, as its own solve counts it
+ * quartile_distortion() - a table's harm by quarter of the layers, as its own solve counts it
  * @statistics: path; what the table was made of, others are refused
  * @sides:      bits of kvc_eval_options: whose harm is counted; 0 = both
  *
  * Return: 0 or a negative errno with a sentence.
  */
-int quartile_harm(const char *table, const char *statistics, uint32_t sides,
-                  double ret_harm[static EVAL_PARTS], struct errmsg *e);
+int quartile_distortion(const char *table, const char *statistics, uint32_t sides,
+                        double ret_distortion[static EVAL_PARTS], struct errmsg *e);

@@ -6,9 +6,10 @@
 
 #include "base/cleanup.h"
 #include "base/digest.h"
-#include "tools/lab/eval_subjects.h"
-#include "tools/command/handles.h"
+#include "tools/command/client_model.h"
+#include "tools/command/human.h"
 #include "tools/command/report.h"
+#include "tools/lab/eval_subjects.h"
 
 const char *eval_side_name(uint32_t sides)
 {
@@ -69,13 +70,13 @@ static json_t *eval_report_account_json(const struct eval_result *res)
 }
 
 /* The quarter's part of all harm. */
-static double eval_report_harm_share(const struct eval_result *res, size_t part)
+static double eval_report_distortion_share(const struct eval_result *res, size_t part)
 {
     double sum = 0;
 
     for (size_t i = 0; i < EVAL_PARTS; i++)
-        sum += res->part_harm[i];
-    return sum > 0 ? res->part_harm[part] / sum : 0;
+        sum += res->part_distortion[i];
+    return sum > 0 ? res->part_distortion[part] / sum : 0;
 }
 
 /* [{"layers": 8, "ppl": ..., "kl": ..., "harm_share": ...}, ...] */
@@ -90,7 +91,7 @@ static json_t *eval_report_parts_json(const struct eval_options *o, const struct
                                 evaluation_perplexity(s), "kl", evaluation_kl(s));
 
         if (one && o->quartile_statistics)
-            (void) json_object_set_new(one, "harm_share", json_real(eval_report_harm_share(res, i)));
+            (void) json_object_set_new(one, "harm_share", json_real(eval_report_distortion_share(res, i)));
         if (json_array_append_new(all, one) < 0) {
             json_decref(all);
             return NULL;
@@ -183,9 +184,10 @@ static int eval_report_print_parts(const struct eval_options *o, const struct ev
         kl += evaluation_kl(s);
         if (o->quartile_statistics)
             report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f\t%.1f %%\t%+.3f", names[i], res->part_layers[i], ppl,
-                       ppl - exact, evaluation_kl(s), 100 * eval_report_harm_share(res, i),
-                       eval_report_harm_share(res, i) > 0 ? (ppl - exact) / eval_report_harm_share(res, i)
-                                                          : 0.0);
+                       ppl - exact, evaluation_kl(s), 100 * eval_report_distortion_share(res, i),
+                       eval_report_distortion_share(res, i) > 0
+                           ? (ppl - exact) / eval_report_distortion_share(res, i)
+                           : 0.0);
         else
             report_row(r, "%s %u\t%.3f\t%+.3f\t%.5f", names[i], res->part_layers[i], ppl, ppl - exact,
                        evaluation_kl(s));

@@ -21,8 +21,8 @@ struct eval_result {
     uint32_t n_sink;
     struct evaluation parts[EVAL_PARTS]; /* with these layers coded alone; with @quartiles */
     uint32_t part_layers[EVAL_PARTS];
-    double part_harm[EVAL_PARTS]; /* with @quartile_statistics: of the sides that are coded */
-    struct evaluation post_rope;  /* the same solve on rotated keys; with @post_rope */
+    double part_distortion[EVAL_PARTS]; /* with @quartile_statistics: of the sides that are coded */
+    struct evaluation post_rope;        /* the same solve on rotated keys; with @post_rope */
 };
 
 /* "k", "v" or "kv" of the bits in kvc_eval_options; 0 is both. */

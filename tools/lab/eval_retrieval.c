@@ -6,23 +6,23 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/document.h"
+#include "tools/command/progress.h"
+#include "tools/command/report.h"
 #include "tools/engine/engine.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_subjects.h"
-#include "tools/command/progress.h"
-#include "tools/command/report.h"
 #include "tools/lab/retrieval.h"
 #include "tools/lab/subject.h"
-#include "tools/command/text_file.h"
 
-static double eval_retrieval_percent(struct share s)
+static double eval_retrieval_percent(struct retrieval_share s)
 {
     return s.asked ? 100.0 * (double) s.found / (double) s.asked : 0;
 }
 
 /* "78 %"; nothing where nothing was asked */
 #define CELL_BYTES 16
-static const char *eval_retrieval_cell(struct share s, char ret[static CELL_BYTES])
+static const char *eval_retrieval_cell(struct retrieval_share s, char ret[static CELL_BYTES])
 {
     if (s.asked == 0)
         return "";
@@ -32,7 +32,7 @@ static const char *eval_retrieval_cell(struct share s, char ret[static CELL_BYTE
 
 /* ---- JSON ---- */
 
-static json_t *eval_retrieval_share_json(struct share s, const char *what, double value)
+static json_t *eval_retrieval_share_json(struct retrieval_share s, const char *what, double value)
 {
     return json_pack("{s:f, s:i, s:i}", what, value, "found", (int) s.found, "asked", (int) s.asked);
 }
@@ -43,7 +43,7 @@ static json_t *eval_retrieval_row_json(const struct subject *s, const struct ret
     json_t *lengths = json_array(), *depths = json_array();
     double low, high;
 
-    share_interval(v->all, &low, &high);
+    retrieval_interval(v->all, &low, &high);
     for (size_t i = 0; i < RETRIEVAL_LENGTHS; i++) /* what fails here makes json_pack() fail below */
         (void) json_array_append_new(
             lengths, eval_retrieval_share_json(v->by_length[i], "tokens", (double) retrieval_length(ro, i)));
@@ -87,11 +87,11 @@ static int eval_retrieval_print_lengths(const struct subject_list *l, const stru
     r = report_new(columns);
     for (size_t i = 0; i < l->n; i++) {
         const struct retrieval *v = &sums[i];
-        const struct share *n = v->by_length;
+        const struct retrieval_share *n = v->by_length;
         char c[RETRIEVAL_LENGTHS][CELL_BYTES];
         double low, high;
 
-        share_interval(v->all, &low, &high);
+        retrieval_interval(v->all, &low, &high);
         report_row(r, "%s\t%.3f\t%.0f %%\t%.0f-%.0f\t%zu\t%zu\t%s\t%s\t%s\t%s", subject_name(l->items[i]),
                    subject_charged_bpd(l->items[i]), eval_retrieval_percent(v->all), 100 * low, 100 * high,
                    v->lost, v->won, eval_retrieval_cell(n[0], c[0]), eval_retrieval_cell(n[1], c[1]),
@@ -109,7 +109,7 @@ static int eval_retrieval_print_depths(const struct subject_list *l, const struc
                     retrieval_depth(1), retrieval_depth(2), retrieval_depth(3), retrieval_depth(4));
     r = report_new(columns);
     for (size_t i = 0; i < l->n; i++) {
-        const struct share *d = sums[i].by_depth;
+        const struct retrieval_share *d = sums[i].by_depth;
         char c[RETRIEVAL_DEPTHS][CELL_BYTES];
 
         report_row(r, "%s\t%s\t%s\t%s\t%s\t%s", subject_name(l->items[i]), eval_retrieval_cell(d[0], c[0]),
@@ -153,7 +153,7 @@ int eval_retrieval(struct engine *en, const struct eval_options *o, const struct
     r = subject_list_open(en, o, true, &l, &e);
     p.total = (double) l.n * (double) retrieval_tokens(&ro);
     if (r == 0)
-        r = retrieve(en, l.items, l.n, text->tokens, text->n_tokens, &ro, &p, sums, &e);
+        r = retrieval_run(en, l.items, l.n, text->tokens, text->n_tokens, &ro, &p, sums, &e);
     progress_end(&p);
     if (r < 0)
         return command_fail("%s", e.text);

@@ -10,8 +10,8 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/lab/comparators/comparator.h"
 #include "tools/engine/engine.h"
+#include "tools/lab/comparators/comparator.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/subject.h"
 

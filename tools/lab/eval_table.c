@@ -9,15 +9,15 @@
 #include "alloc/table_account.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/document.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_post_rope.h"
 #include "tools/lab/eval_quartiles.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/evaluation.h"
-#include "tools/command/progress.h"
 #include "tools/lab/subject.h"
-#include "tools/command/text_file.h"
 
 /* What the table says itself. */
 static int eval_table_look_at(const char *path, const struct eval_options *o, struct eval_result *ret,
@@ -64,7 +64,7 @@ static int eval_table_measure(struct engine *en, const struct eval_options *o, c
                                                         .post_rope = part.post_rope != NULL},
                               &s, e);
     if (r == 0)
-        r = evaluate(en, &s, 1, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
+        r = evaluation_run(en, &s, 1, text->tokens, text->n_tokens, &eo, &p, ret_sum, e);
     if (r < 0)
         return r;
     ret->table = *subject_table(s);
@@ -83,7 +83,7 @@ static int eval_table_measure_quartiles(struct engine *en, const struct eval_opt
     if (n < EVAL_PARTS)
         return fail(e, -EINVAL, "%s has %u layers: too few for quartiles", o->model, n);
     if (o->quartile_statistics)
-        r = quartile_harm(o->tables[0], o->quartile_statistics, o->sides, ret->part_harm, e);
+        r = quartile_distortion(o->tables[0], o->quartile_statistics, o->sides, ret->part_distortion, e);
     for (uint32_t part = 0, first = 0; r == 0 && part < EVAL_PARTS; part++) {
         uint32_t end =
             (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS; /* as table_compare(): layer l is in 4 l / n */

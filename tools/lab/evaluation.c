@@ -10,9 +10,9 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
-#include "tools/command/progress.h"
 #include "tools/lab/subject.h"
 
 /* Positions whose logits exist at one time: two blocks of 64 x 49152 binary32 are 24 MiB, a whole window
@@ -113,11 +113,11 @@ static int evaluation_compare_rows(struct evaluation_run *r, size_t i, size_t fi
     for (size_t row = 0; err == 0 && row < rows; row++) {
         const float *exact = r->logits[0] + row * info->n_vocab, *packed = r->logits[1] + row * info->n_vocab;
 
-        sum->kl += kl_of(exact, packed, info->n_vocab);
+        sum->kl += sampler_kl(exact, packed, info->n_vocab);
         if (first + row + 1 == n) /* the token after the window belongs to the next one */
             continue;
-        sum->nll_exact += nll_of(exact, info->n_vocab, r->tokens[first + row + 1]);
-        sum->nll += nll_of(packed, info->n_vocab, r->tokens[first + row + 1]);
+        sum->nll_exact += sampler_nll(exact, info->n_vocab, r->tokens[first + row + 1]);
+        sum->nll += sampler_nll(packed, info->n_vocab, r->tokens[first + row + 1]);
     }
     return err;
 }
@@ -192,9 +192,9 @@ static void evaluation_fill_window(const struct evaluation_run *r, const uint32_
     memcpy(r->tokens + bos, text, (n - bos) * sizeof(*text));
 }
 
-int evaluate(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
-             size_t n_tokens, const struct evaluation_options *o, struct progress *p, struct evaluation *ret,
-             struct errmsg *e)
+int evaluation_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
+                   const uint32_t *tokens, size_t n_tokens, const struct evaluation_options *o,
+                   struct progress *p, struct evaluation *ret, struct errmsg *e)
 {
     _cleanup_(evaluation_run_deinit) struct evaluation_run r = {
         .en = en,

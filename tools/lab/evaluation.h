@@ -31,7 +31,8 @@ struct evaluation {
     double kl;             /* sum over positions of KL(exact || compressed), nats */
 };
 
-/* Tokens that evaluate() will run: @available cut to whole windows and a last one of at least two tokens. */
+/* Tokens that evaluation_run() will run: @available cut to whole windows and a last one of at least two
+ * tokens. */
 size_t evaluation_tokens(const struct evaluation_options *o, size_t available);
 
 /* Perplexity of the exact model and of the subject, mean KL in nats per token. */
@@ -40,7 +41,7 @@ double evaluation_perplexity(const struct evaluation *v);
 double evaluation_kl(const struct evaluation *v);
 
 /**
- * evaluate() - run the exact model and all subjects over a text
+ * evaluation_run() - run the exact model and all subjects over a text
  * @subjects: [n_subjects]; their caches are counted
  * @tokens:   [n_tokens]; @o->n_tokens of them at most are used. A model that wants a BOS gets it in front of
  * each window, in place of the window's last token
@@ -50,6 +51,6 @@ double evaluation_kl(const struct evaluation *v);
  *
  * Return: 0; a negative errno with a sentence.
  */
-int evaluate(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
-             size_t n_tokens, const struct evaluation_options *o, struct progress *p, struct evaluation *ret,
-             struct errmsg *e);
+int evaluation_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
+                   const uint32_t *tokens, size_t n_tokens, const struct evaluation_options *o,
+                   struct progress *p, struct evaluation *ret, struct errmsg *e);

@@ -12,10 +12,10 @@
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/generation.h"
+#include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/tokenizer.h"
-#include "tools/demo/generation.h"
-#include "tools/command/progress.h"
 #include "tools/lab/subject.h"
 
 #define SENTENCE "\n\nThe pass key is %s. Remember it. %s is the pass key.\n\n"
@@ -56,7 +56,7 @@ bool retrieval_found(const char *text, const char *key)
     return strncmp(text, key, n) == 0 && !isdigit((unsigned char) text[n]);
 }
 
-void share_interval(struct share s, double *ret_low, double *ret_high)
+void retrieval_interval(struct retrieval_share s, double *ret_low, double *ret_high)
 {
     const double z = 1.959964; /* 97.5 % of N(0,1) */
     double n = (double) s.asked, p = (double) s.found / n;
@@ -191,15 +191,15 @@ static int retrieval_ask(struct engine *en, struct subject *s, const struct prom
         return r;
     memset(a->text, 0, sizeof(a->text));
     a->n = 0;
-    r = generate(en, &cache, NULL, NULL, p->tokens, p->n, &go, &g, e);
+    r = generation_run(en, &cache, NULL, NULL, p->tokens, p->n, &go, &g, e);
     ended = subject_end(s, r == 0, e);
     return r < 0 ? r : ended;
 }
 
 static void retrieval_count(struct retrieval *all, size_t key, bool found)
 {
-    struct share *shares[] = {&all->all, &all->by_length[retrieval_length_of(key)],
-                              &all->by_depth[retrieval_depth_of(key)]};
+    struct retrieval_share *shares[] = {&all->all, &all->by_length[retrieval_length_of(key)],
+                                        &all->by_depth[retrieval_depth_of(key)]};
 
     for (size_t i = 0; i < 3; i++) {
         shares[i]->found += found;
@@ -207,9 +207,9 @@ static void retrieval_count(struct retrieval *all, size_t key, bool found)
     }
 }
 
-int retrieve(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
-             size_t n_tokens, const struct retrieval_options *o, struct progress *p, struct retrieval *ret,
-             struct errmsg *e)
+int retrieval_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
+                  const uint32_t *tokens, size_t n_tokens, const struct retrieval_options *o,
+                  struct progress *p, struct retrieval *ret, struct errmsg *e)
 {
     _cleanup_(freep) uint32_t *room = calloc(o->window, sizeof(*room));
     _cleanup_(freep) struct retrieval *sums = calloc(n_subjects, sizeof(*sums));

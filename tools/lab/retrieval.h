@@ -22,12 +22,12 @@ struct retrieval_options {
     uint64_t seed; /* of keys and of where the filler begins */
 };
 
-struct share {
+struct retrieval_share {
     size_t found, asked;
 };
 
 struct retrieval {
-    struct share all, by_length[RETRIEVAL_LENGTHS], by_depth[RETRIEVAL_DEPTHS];
+    struct retrieval_share all, by_length[RETRIEVAL_LENGTHS], by_depth[RETRIEVAL_DEPTHS];
     size_t lost, won; /* keys that the first subject found and this one did not; and the other way round */
 };
 
@@ -43,10 +43,10 @@ void retrieval_key(const struct retrieval_options *o, size_t i, char ret[static 
 bool retrieval_found(const char *text, const char *key);
 
 /* Interval of 95 % for the share of which @found of @asked is a sample (Wilson). @asked > 0 */
-void share_interval(struct share s, double *ret_low, double *ret_high);
+void retrieval_interval(struct retrieval_share s, double *ret_low, double *ret_high);
 
 /**
- * retrieve() - ask all subjects for all keys
+ * retrieval_run() - ask all subjects for all keys
  * @tokens: [n_tokens] of the filler; each text takes a stretch of it
  * @p:      started by the caller, counts tokens of texts read by a subject; see retrieval_tokens()
  * @ret:    [n_subjects]
@@ -54,9 +54,9 @@ void share_interval(struct share s, double *ret_low, double *ret_high);
  * Return: 0; -EINVAL: the filler is shorter than the longest text, or the shortest has no room; sentence in
  * @e.
  */
-int retrieve(struct engine *en, struct subject *const *subjects, size_t n_subjects, const uint32_t *tokens,
-             size_t n_tokens, const struct retrieval_options *o, struct progress *p, struct retrieval *ret,
-             struct errmsg *e);
+int retrieval_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
+                  const uint32_t *tokens, size_t n_tokens, const struct retrieval_options *o,
+                  struct progress *p, struct retrieval *ret, struct errmsg *e);
 
 /* Tokens that one subject reads. */
 size_t retrieval_tokens(const struct retrieval_options *o);

@@ -10,9 +10,9 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/client_model.h"
 #include "tools/lab/comparators/cache.h"
 #include "tools/lab/comparators/comparator.h"
-#include "tools/command/handles.h"
 
 enum subject_kind { KIND_EXACT, KIND_TABLE, KIND_COMPARATOR };
 

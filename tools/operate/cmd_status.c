@@ -7,8 +7,9 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "tools/command/client_model.h"
 #include "tools/command/command.h"
-#include "tools/command/handles.h"
+#include "tools/command/human.h"
 #include "tools/command/report.h"
 
 enum { OPT_SOCKET = 1 };

@@ -12,8 +12,8 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/lab/comparators/comparator.h"
 #include "tools/engine/rotary.h"
+#include "tools/lab/comparators/comparator.h"
 
 enum { CHUNK = 64, NEWER = 64 }; /* of the product: a chunk is coded when so many newer tokens exist */
 

@@ -69,7 +69,7 @@ static int ggml_prepare_turned(const struct comparator *c, const struct comparat
     uint32_t d = s->geometry.d;
     int r = ggml_prepare(c, s, ret_state, e);
 
-    return r < 0 ? r : turn_new(d, d & -d, 0, (struct turn **) ret_state, e);
+    return r < 0 ? r : rotate_new(d, d & -d, 0, (struct rotate **) ret_state, e);
 }
 
 static int ggml_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
@@ -93,9 +93,9 @@ static int ggml_code_turned(const struct comparator_codec *codec, uint32_t layer
 
     if (!z)
         return -ENOMEM;
-    turn_there(codec->state, x, n_vectors, z);
+    rotate_forward(codec->state, x, n_vectors, z);
     (void) ggml_code(codec, layer, side, z, n, z, ret_bits);
-    turn_back(codec->state, z, n_vectors, ret_y);
+    rotate_inverse(codec->state, z, n_vectors, ret_y);
     return 0;
 }
 

@@ -18,8 +18,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"
-#include "tools/lab/comparators/comparator.h"
 #include "tools/engine/engine.h"
+#include "tools/lab/comparators/comparator.h"
 
 struct kqsvd_state {
     uint32_t d, rank;

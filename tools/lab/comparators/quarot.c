@@ -37,7 +37,7 @@ static int quarot_prepare(const struct comparator *c, const struct comparator_so
     uint32_t d = s->geometry.d;
 
     (void) c;
-    return turn_new(d, d, 0, (struct turn **) ret_state, e);
+    return rotate_new(d, d, 0, (struct rotate **) ret_state, e);
 }
 
 static int quarot_code(const struct comparator_codec *codec, uint32_t layer, enum side side, const float *x,
@@ -50,11 +50,11 @@ static int quarot_code(const struct comparator_codec *codec, uint32_t layer, enu
     (void) side;
     if (!z)
         return -ENOMEM;
-    turn_there(codec->state, x, n_vectors, z);
+    rotate_forward(codec->state, x, n_vectors, z);
     for (size_t v = 0; v < n_vectors; v++)
         for (size_t i = 0; i < d; i += GROUP_MAX, n_groups++)
             quarot_code_group(z + v * d + i, d - i < GROUP_MAX ? d - i : GROUP_MAX, codec->what->bits);
-    turn_back(codec->state, z, n_vectors, ret_y);
+    rotate_inverse(codec->state, z, n_vectors, ret_y);
     *ret_bits = n_vectors * d * codec->what->bits + n_groups * META_BITS;
     return 0;
 }

@@ -9,14 +9,14 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-struct turn {
+struct rotate {
     uint32_t d;
     float R[]; /* [d, d] */
 };
 
-int turn_new(uint32_t d, uint32_t order, uint64_t seed, struct turn **ret_turn, struct errmsg *e)
+int rotate_new(uint32_t d, uint32_t order, uint64_t seed, struct rotate **ret_turn, struct errmsg *e)
 {
-    _cleanup_(freep) struct turn *t = calloc(1, sizeof(*t) + (size_t) d * d * sizeof(float));
+    _cleanup_(freep) struct rotate *t = calloc(1, sizeof(*t) + (size_t) d * d * sizeof(float));
     _cleanup_(freep) double *block = calloc((size_t) order * order, sizeof(*block));
 
     if (!t || !block)
@@ -31,7 +31,7 @@ int turn_new(uint32_t d, uint32_t order, uint64_t seed, struct turn **ret_turn, 
     return 0;
 }
 
-static void rotate_multiply(const struct turn *t, enum CBLAS_TRANSPOSE how, const float *x, size_t n,
+static void rotate_multiply(const struct rotate *t, enum CBLAS_TRANSPOSE how, const float *x, size_t n,
                             float *y)
 {
     int d = (int) t->d;
@@ -40,12 +40,12 @@ static void rotate_multiply(const struct turn *t, enum CBLAS_TRANSPOSE how, cons
         cblas_sgemm(CblasRowMajor, CblasNoTrans, how, (int) n, d, d, 1, x, d, t->R, d, 0, y, d);
 }
 
-void turn_there(const struct turn *t, const float *x, size_t n, float *ret_y)
+void rotate_forward(const struct rotate *t, const float *x, size_t n, float *ret_y)
 {
     rotate_multiply(t, CblasTrans, x, n, ret_y);
 }
 
-void turn_back(const struct turn *t, const float *x, size_t n, float *ret_y)
+void rotate_inverse(const struct rotate *t, const float *x, size_t n, float *ret_y)
 {
     rotate_multiply(t, CblasNoTrans, x, n, ret_y);
 }

@@ -5,11 +5,11 @@
 #include <stdint.h>
 
 struct errmsg;
-struct turn;
+struct rotate;
 
 /* Blocks of @order (which divides @d) of rotation_matrix(), on the diagonal. Free with free(). */
-int turn_new(uint32_t d, uint32_t order, uint64_t seed, struct turn **ret_turn, struct errmsg *e);
+int rotate_new(uint32_t d, uint32_t order, uint64_t seed, struct rotate **ret_turn, struct errmsg *e);
 
 /* y = R x and y = R' x for @n vectors [n, d]; not in place. */
-void turn_there(const struct turn *t, const float *x, size_t n, float *ret_y);
-void turn_back(const struct turn *t, const float *x, size_t n, float *ret_y);
+void rotate_forward(const struct rotate *t, const float *x, size_t n, float *ret_y);
+void rotate_inverse(const struct rotate *t, const float *x, size_t n, float *ret_y);

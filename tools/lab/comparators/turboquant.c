@@ -18,7 +18,7 @@
 enum { NORM_BITS = 16, SEED = 1 };
 
 struct turboquant_state {
-    struct turn *turn;
+    struct rotate *turn;
     struct levels levels;
 };
 
@@ -44,7 +44,7 @@ static int turboquant_prepare(const struct comparator *c, const struct comparato
     if (r < 0)
         r = fail(e, r, "no levels of %u bits", c->bits);
     else
-        r = turn_new(d, d, seed_mix(SEED, d), &st->turn, e);
+        r = rotate_new(d, d, seed_mix(SEED, d), &st->turn, e);
     if (r < 0) {
         turboquant_release(st);
         return r;
@@ -65,7 +65,7 @@ static int turboquant_code(const struct comparator_codec *codec, uint32_t layer,
     (void) side;
     if (!z)
         return -ENOMEM;
-    turn_there(s->turn, x, n_vectors, z);
+    rotate_forward(s->turn, x, n_vectors, z);
     for (size_t v = 0; v < n_vectors; v++) {
         double energy = 0;
         float norm, unit;
@@ -80,7 +80,7 @@ static int turboquant_code(const struct comparator_codec *codec, uint32_t layer,
                     ? unit * (float) level_z(&s->levels, levels_quantise(&s->levels, b, z[v * d + i] / unit))
                     : 0;
     }
-    turn_back(s->turn, z, n_vectors, ret_y);
+    rotate_inverse(s->turn, z, n_vectors, ret_y);
     *ret_bits = n_vectors * (d * b + NORM_BITS);
     return 0;
 }

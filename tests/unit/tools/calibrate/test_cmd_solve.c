@@ -1,4 +1,4 @@
-/* kvcobra solve through kvcobra_main(): methods, the paper's options, sweeps, keys alone, and its sentences.
+/* kvcobra solve through commands_main(): methods, the paper's options, sweeps, keys alone, and its sentences.
  */
 #include "tests/lib/test.h"
 

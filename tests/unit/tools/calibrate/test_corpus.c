@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "tests/unit/tools/tiny_engine.h"
 
 static void test_corpus_from_text(void)

@@ -1,6 +1,7 @@
 /* Dispatch, suggestions, exit codes and option values; usage errors end a process, so those run in a child.
  */
 #include "tools/command/command.h"
+#include "tools/command/option.h"
 
 #include <stdio.h>
 #include <stdlib.h>

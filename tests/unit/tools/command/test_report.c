@@ -1,5 +1,6 @@
 /* Tables, amounts, JSON strings: literals worked by hand. */
 #include "base/digest.h"
+#include "tools/command/human.h"
 #include "tools/command/report.h"
 
 #include <errno.h>

@@ -279,7 +279,7 @@ static void test_labels(void)
     sampler_seed(&sampler, 5);
     for (size_t i = 0; i < 200; i++)
         CU_ASSERT_EQUAL(labels[i],
-                        sample_softmax(logits + i * TINY_GGUF_VOCAB, TINY_GGUF_VOCAB, 1.0f, &sampler));
+                        sampler_softmax(logits + i * TINY_GGUF_VOCAB, TINY_GGUF_VOCAB, 1.0f, &sampler));
     free(first.gradient);
     free(second.gradient);
 }

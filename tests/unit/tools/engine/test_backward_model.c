@@ -69,7 +69,7 @@ static double log_likelihood(struct window *w, struct moving_cache *c)
                           0);
     CU_ASSERT_EQUAL_FATAL(engine_logits(w->en, N, w->hidden, w->logits, &e), 0);
     for (size_t i = 0; i < N; i++)
-        sum -= nll_of(w->logits + i * info->n_vocab, info->n_vocab, w->labels[i]);
+        sum -= sampler_nll(w->logits + i * info->n_vocab, info->n_vocab, w->labels[i]);
     return sum;
 }
 

@@ -215,7 +215,7 @@ static void test_logits_and_greedy(void)
         CU_ASSERT_EQUAL_FATAL(engine_forward(g.en, &cache, ids, n, logits, &e), 0);
         worst = fmax(worst, check_top(prompt, logits, n_vocab));
         for (size_t k = 0; k < json_array_size(greedy); k++) {
-            uint32_t token = sample_greedy(logits, n_vocab);
+            uint32_t token = sampler_greedy(logits, n_vocab);
 
             CU_ASSERT_EQUAL_FATAL(token, id_at(greedy, k));
             CU_ASSERT_EQUAL_FATAL(engine_forward(g.en, &cache, &token, 1, logits, &e), 0);
@@ -240,7 +240,7 @@ static double window_nll(struct golden *g, const uint32_t *ids)
         engine_layers(g->en, &cache, 0, engine_geometry(g->en)->n_layers, WINDOW, hidden, &e), 0);
     CU_ASSERT_EQUAL_FATAL(engine_logits(g->en, WINDOW, hidden, logits, &e), 0);
     for (size_t i = 0; i + 1 < WINDOW; i++)
-        sum += nll_of(logits + i * info->n_vocab, info->n_vocab, ids[i + 1]);
+        sum += sampler_nll(logits + i * info->n_vocab, info->n_vocab, ids[i + 1]);
     return sum;
 }
 

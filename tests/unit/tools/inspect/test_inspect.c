@@ -1,4 +1,4 @@
-/* kvcobra inspect and kvcobra bench solve through kvcobra_main(): what they print, and how they fail. */
+/* kvcobra inspect and kvcobra bench solve through commands_main(): what they print, and how they fail. */
 #include "base/digest.h"
 #include "tests/lib/test.h"
 
@@ -18,7 +18,6 @@
 #include "tests/lib/random_table.h"
 #include "tools/command/command.h"
 #include "tools/inspect/inspect_summary.h"
-#include "tools/command/report.h"
 
 static char dir[] = "/tmp/kvc-inspect-XXXXXX";
 static char file[64];
@@ -50,7 +49,7 @@ static int caught(int stream, const char *const args[], char **ret_text)
     (void) fflush(NULL);
     saved = dup(stream);
     CU_ASSERT_FATAL(saved >= 0 && dup2(fileno(f), stream) >= 0);
-    code = kvcobra_main(argc, argv);
+    code = commands_main(argc, argv);
     (void) fflush(NULL);
     CU_ASSERT_FATAL(dup2(saved, stream) >= 0);
     (void) close(saved);

@@ -11,12 +11,12 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/lab/comparators/comparator.h"
-#include "tools/engine/engine.h"
-#include "tools/lab/evaluation.h"
+#include "tools/command/document.h"
 #include "tools/command/progress.h"
+#include "tools/engine/engine.h"
+#include "tools/lab/comparators/comparator.h"
+#include "tools/lab/evaluation.h"
 #include "tools/lab/subject.h"
-#include "tools/command/text_file.h"
 
 enum { FORMATS = 4, TOKENS = 256 };
 
@@ -47,7 +47,7 @@ static void test_figures(void)
         CU_ASSERT_EQUAL_FATAL(subject_comparator_new(en, comparator_find(cases[i].name), NULL, NULL,
                                                      &(struct subject_options){.n_sink = 4}, &s[i], &e),
                               0);
-    CU_ASSERT_EQUAL_FATAL(evaluate(en, s, FORMATS, d.tokens, d.n_tokens, &o, &p, got, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(evaluation_run(en, s, FORMATS, d.tokens, d.n_tokens, &o, &p, got, &e), 0);
     for (size_t i = 1; i < FORMATS; i++) {
         double kl = evaluation_kl(&got[i]);
 

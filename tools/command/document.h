@@ -37,8 +37,5 @@ int document_load(const struct engine *en, const char *path, struct document *re
 int document_load_lines(const struct engine *en, const char *path, struct document *ret_document,
                         struct errmsg *e);
 
-/* Where the first byte stands that cannot be part of UTF-8 text; @n if there is none. */
-size_t utf8_error(const char *text, size_t n);
-
 /* Leaves an empty document behind: right as a cleanup. */
 void document_deinit(struct document *d);

@@ -1,5 +1,5 @@
 /* Prompt and generation; see generation.h. */
-#include "tools/demo/generation.h"
+#include "tools/command/generation.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum { PIECE_TOKENS = 512 };
 
-struct generation_run {
+struct generation_state {
     struct engine *en;
     struct kv_cache *cache;
     kvc_client *c;
@@ -29,7 +29,7 @@ struct generation_run {
     struct generation result;
 };
 
-static void generation_run_deinit(struct generation_run *r)
+static void generation_state_deinit(struct generation_state *r)
 {
     free(r->tokens);
     free(r->logits);
@@ -39,7 +39,7 @@ static void generation_run_deinit(struct generation_run *r)
  * Publishing is a favour to others: when it fails (pool or quota full, table draining, daemon gone) the
  * sequence is whole and goes on privately. What the user should know is kept for the end.
  */
-static void generation_publish(struct generation_run *r)
+static void generation_publish(struct generation_state *r)
 {
     size_t n;
     int err;
@@ -56,7 +56,7 @@ static void generation_publish(struct generation_run *r)
 }
 
 /* The prompt: take over what is published, compute and publish the rest piece by piece. */
-static int generation_read_prompt(struct generation_run *r, struct errmsg *e)
+static int generation_read_prompt(struct generation_state *r, struct errmsg *e)
 {
     int err;
 
@@ -79,16 +79,16 @@ static int generation_read_prompt(struct generation_run *r, struct errmsg *e)
     return 0;
 }
 
-static uint32_t generation_choose(struct generation_run *r)
+static uint32_t generation_choose(struct generation_state *r)
 {
     size_t n_vocab = engine_info(r->en)->n_vocab;
 
     if (r->o->temperature <= 0)
-        return sample_greedy(r->logits, n_vocab);
-    return sample_softmax(r->logits, n_vocab, r->o->temperature, &r->sampler);
+        return sampler_greedy(r->logits, n_vocab);
+    return sampler_softmax(r->logits, n_vocab, r->o->temperature, &r->sampler);
 }
 
-static int generation_write_on(struct generation_run *r, double start, struct errmsg *e)
+static int generation_write_on(struct generation_state *r, double start, struct errmsg *e)
 {
     uint32_t eos = engine_info(r->en)->token_eos;
     double first = start;
@@ -119,10 +119,11 @@ static int generation_write_on(struct generation_run *r, double start, struct er
     return err;
 }
 
-int generate(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc_seq *s, const uint32_t *tokens,
-             size_t n_tokens, const struct generation_options *o, struct generation *ret, struct errmsg *e)
+int generation_run(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc_seq *s,
+                   const uint32_t *tokens, size_t n_tokens, const struct generation_options *o,
+                   struct generation *ret, struct errmsg *e)
 {
-    _cleanup_(generation_run_deinit) struct generation_run r = {
+    _cleanup_(generation_state_deinit) struct generation_state r = {
         .en = en,
         .cache = cache,
         .c = c,

@@ -1,5 +1,5 @@
-/* Harm of a table on drawn vectors; see moments_harm.h. */
-#include "tools/lab/moments_distortion.h"
+/* Harm of a table on drawn vectors; see moments_distortion.h. */
+#include "tools/calibrate/moments_distortion.h"
 
 #include <errno.h>
 #include <math.h>
@@ -13,9 +13,10 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/command/handles.h"
+#include "base/splitmix64.h"
+#include "tools/command/client_model.h"
 
-struct harm {
+struct distortion {
     const struct moments *m;
     const struct stats *s;
     const struct solve_options *o;
@@ -28,20 +29,11 @@ struct harm {
 
 /* ---- drawing ---- */
 
-static uint64_t moments_distortion_next(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 /* Box and Muller; the first number is never 0. */
 static double moments_distortion_normal(uint64_t *state)
 {
-    double u = ((double) (moments_distortion_next(state) >> 11) + 1) * 0x1p-53,
-           v = (double) (moments_distortion_next(state) >> 11) * 0x1p-53;
+    double u = ((double) (splitmix64_next(state) >> 11) + 1) * 0x1p-53,
+           v = (double) (splitmix64_next(state) >> 11) * 0x1p-53;
 
     return sqrt(-2 * log(u)) * cos(2 * M_PI * v);
 }
@@ -58,7 +50,7 @@ static void moments_distortion_covariance(const struct moments *m, uint32_t laye
 }
 
 /* x = mean + S^(1/2) n, [k ; v] of one head, to both sides' rows. */
-static int moments_distortion_draw_head(struct harm *h, uint32_t layer, uint32_t head)
+static int moments_distortion_draw_head(struct distortion *h, uint32_t layer, uint32_t head)
 {
     size_t d = h->g.d, width = 2 * d;
     const double *mean = moments_mean(h->m, layer, head);
@@ -85,7 +77,7 @@ static int moments_distortion_draw_head(struct harm *h, uint32_t layer, uint32_t
 /* ---- weighing ---- */
 
 /* sum over tokens of e'Me of one head and side. */
-static double moments_distortion_weigh(const struct harm *h, uint32_t head, unsigned side,
+static double moments_distortion_weigh(const struct distortion *h, uint32_t head, unsigned side,
                                        const double *metric)
 {
     size_t d = h->g.d, stride = (size_t) h->g.n_kv_heads * d;
@@ -104,8 +96,8 @@ static double moments_distortion_weigh(const struct harm *h, uint32_t head, unsi
     return sum;
 }
 
-static int moments_distortion_judge_layer(struct harm *h, kvc_seq *seq, uint32_t layer, double ret_harm[2],
-                                          const kvc_client *c, struct errmsg *e)
+static int moments_distortion_judge_layer(struct distortion *h, kvc_seq *seq, uint32_t layer,
+                                          double ret_distortion[2], const kvc_client *c, struct errmsg *e)
 {
     size_t d = h->g.d;
 
@@ -125,7 +117,7 @@ static int moments_distortion_judge_layer(struct harm *h, kvc_seq *seq, uint32_t
             if (r < 0)
                 return fail(e, r, "layer %u, head %u: the metric cannot be made of these statistics", layer,
                             head);
-            ret_harm[side] +=
+            ret_distortion[side] +=
                 weight * moments_distortion_weigh(h, head, side, h->matrix) / (double) (h->n - 64);
         }
     }
@@ -134,8 +126,8 @@ static int moments_distortion_judge_layer(struct harm *h, kvc_seq *seq, uint32_t
 
 /* All layers: drawn and appended, packed, read back. The draws of a layer are made twice: they are not kept.
  */
-static int moments_distortion_judge(struct harm *h, kvc_client *c, kvc_seq *seq, double ret_harm[2],
-                                    struct errmsg *e)
+static int moments_distortion_judge(struct distortion *h, kvc_client *c, kvc_seq *seq,
+                                    double ret_distortion[2], struct errmsg *e)
 {
     size_t n = h->n + 128;
     uint32_t *tokens = calloc(n, sizeof(*tokens));
@@ -150,7 +142,7 @@ static int moments_distortion_judge(struct harm *h, kvc_client *c, kvc_seq *seq,
                 kvc_seq_append(seq, layer, KVC_F32, h->vectors[0], h->vectors[1], n) < 0)
                 r = fail(e, -EINVAL, "%s", kvc_last_error(c));
             if (r == 0 && pass == 1)
-                r = moments_distortion_judge_layer(h, seq, layer, ret_harm, c, e);
+                r = moments_distortion_judge_layer(h, seq, layer, ret_distortion, c, e);
         }
         if (r == 0 && pass == 0 && kvc_seq_commit(seq, tokens, n, NULL) < 0)
             r = fail(e, -EINVAL, "%s", kvc_last_error(c));
@@ -186,7 +178,7 @@ static int moments_distortion_open_table(const struct moments_options *o, const 
     return 0;
 }
 
-static void moments_distortion_deinit(struct harm *h)
+static void moments_distortion_deinit(struct distortion *h)
 {
     free(h->root);
     free(h->matrix);
@@ -196,16 +188,16 @@ static void moments_distortion_deinit(struct harm *h)
     free(h->decoded);
 }
 
-int moments_harm(const struct moments *m, const struct stats *s, const struct solve_options *o,
-                 const void *table_bytes, size_t n_bytes, size_t n_tokens, double ret_harm[2],
-                 struct errmsg *e)
+int moments_distortion(const struct moments *m, const struct stats *s, const struct solve_options *o,
+                       const void *table_bytes, size_t n_bytes, size_t n_tokens, double ret_distortion[2],
+                       struct errmsg *e)
 {
     const struct moments_options *mo = moments_get_options(m);
     size_t matrix = 4 * (size_t) mo->geometry.d * mo->geometry.d * sizeof(double), row;
-    struct harm h = {.m = m, .s = s, .o = o, .g = mo->geometry, .n = (n_tokens + 127) / 64 * 64};
+    struct distortion h = {.m = m, .s = s, .o = o, .g = mo->geometry, .n = (n_tokens + 127) / 64 * 64};
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(table_unrefp) struct table *t = NULL;
-    double harm[2] = {0, 0};
+    double distortion[2] = {0, 0};
     kvc_seq *seq = NULL;
     int r = table_parse(table_bytes, n_bytes, &t, e);
 
@@ -228,9 +220,9 @@ int moments_harm(const struct moments *m, const struct stats *s, const struct so
     if (r == 0)
         r = moments_distortion_open_table(mo, table_bytes, n_bytes, c, &seq, e);
     if (r == 0)
-        r = moments_distortion_judge(&h, c, seq, harm, e);
+        r = moments_distortion_judge(&h, c, seq, distortion, e);
     moments_distortion_deinit(&h);
     if (r == 0)
-        memcpy(ret_harm, harm, sizeof(harm));
+        memcpy(ret_distortion, distortion, sizeof(distortion));
     return r;
 }

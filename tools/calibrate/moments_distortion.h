@@ -18,7 +18,7 @@ struct moments;
 struct stats;
 
 /**
- * moments_harm() - mean harm of a table per token, summed over layers and heads
+ * moments_distortion() - mean harm of a table per token, summed over layers and heads
  * @s:        made of @m by stats_from_moments(): metric and depth weights
  * @o:        metric, temper and depth_weights are used
  * @n_tokens: drawn per head, rounded up to whole chunks
@@ -27,6 +27,6 @@ struct stats;
  * Return: 0; -EOPNOTSUPP: values predicted from all heads of a layer; -EINVAL: another model, geometry or
  * metric; -EDOM: moments without a root; -ENOMEM.
  */
-int moments_harm(const struct moments *m, const struct stats *s, const struct solve_options *o,
-                 const void *table_bytes, size_t n_bytes, size_t n_tokens, double ret_harm[2],
-                 struct errmsg *e);
+int moments_distortion(const struct moments *m, const struct stats *s, const struct solve_options *o,
+                       const void *table_bytes, size_t n_bytes, size_t n_tokens, double ret_distortion[2],
+                       struct errmsg *e);

@@ -1,5 +1,5 @@
 /* Opening clients and models; see handles.h. */
-#include "tools/command/handles.h"
+#include "tools/command/client_model.h"
 
 #include "alloc/table.h"
 #include "base/atomic_file.h"

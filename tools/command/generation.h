@@ -41,11 +41,12 @@ struct generation {
 };
 
 /**
- * generate() - run @tokens, then write on
+ * generation_run() - run @tokens, then write on
  * @cache: where keys and values go
  * @c, @s: the client and the empty sequence behind @cache; NULL for the exact cache
  *
  * Return: 0; what emit returned; a negative errno with a sentence.
  */
-int generate(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc_seq *s, const uint32_t *tokens,
-             size_t n_tokens, const struct generation_options *o, struct generation *ret, struct errmsg *e);
+int generation_run(struct engine *en, struct kv_cache *cache, kvc_client *c, kvc_seq *s,
+                   const uint32_t *tokens, size_t n_tokens, const struct generation_options *o,
+                   struct generation *ret, struct errmsg *e);
